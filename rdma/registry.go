@@ -1,0 +1,40 @@
+package rdma
+
+import "sync"
+
+// Device is a kind of RNIC that this program has.
+type Device interface {
+	// Name is what Config and SDP_DEVICES call it: "iwarp", "shm", "verbs".
+	Name() string
+	// Probe returns nil if the device can be used on this machine, and otherwise
+	// why it cannot.
+	Probe() error
+}
+
+var registry struct {
+	sync.RWMutex
+	byName map[string]Device
+}
+
+// RegisterDevice adds a device, from its package's init. It panics if the name
+// is taken.
+func RegisterDevice(d Device) {
+	registry.Lock()
+	defer registry.Unlock()
+	if _, taken := registry.byName[d.Name()]; taken {
+		panic("rdma: device " + d.Name() + " registered twice")
+	}
+	if registry.byName == nil {
+		registry.byName = make(map[string]Device)
+	}
+	registry.byName[d.Name()] = d
+}
+
+// LookupDevice returns the device of that name, if this program has it. Safe
+// for concurrent use.
+func LookupDevice(name string) (Device, bool) {
+	registry.RLock()
+	defer registry.RUnlock()
+	d, ok := registry.byName[name]
+	return d, ok
+}
