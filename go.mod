@@ -2,4 +2,11 @@ module github.com/gosdp/gosdp
 
 go 1.25.0
 
-require golang.org/x/sys v0.38.0
+require (
+	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
+	golang.org/x/net v0.58.0
+	golang.org/x/sys v0.47.0
+)
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect

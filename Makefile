@@ -1,0 +1,50 @@
+# make test runs everything that a change must pass; each stage can also be run
+# by its own name.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+MODULES     := . examples bench
+PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
+STAGES      := format tidy vet staticcheck tests tests-alone platforms
+
+# Where git does not trust the checkout, stamping its version fails the build.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+# ./... stops at a module's border, so every stage goes from module to module.
+each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
+
+.PHONY: test $(STAGES)
+
+test:
+	@set -e; for stage in $(STAGES); do \
+		echo "== $$stage"; start=$$(date +%s); \
+		$(MAKE) --no-print-directory $$stage; \
+		echo "== $$stage: $$(($$(date +%s) - start)) s"; \
+	done
+
+format:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
+
+tidy:
+	@$(call each,go mod tidy -diff)
+
+vet:
+	@$(call each,go vet ./...)
+
+staticcheck:
+	@$(call each,go run $(STATICCHECK) ./...)
+
+tests:
+	@$(call each,go test -race -timeout 5m ./...)
+
+# Alone, a module sees only its own requirements. Where those build the same
+# program, go test knows its result from the stage before.
+tests-alone:
+	@export GOWORK=off; $(call each,go test -race -timeout 5m ./...)
+
+# go vet compiles the tests too, which go build leaves out. What is built is
+# thrown away, because the one program of a module would land in its directory.
+platforms:
+	@set -e; for platform in $(PLATFORMS); do \
+		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
+		$(call each,go build -o /dev/null ./... && go vet ./...); \
+	done

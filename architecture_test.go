@@ -1,0 +1,159 @@
+// Package gosdp_test holds the module to its architecture: which package may
+// import which, and what of other modules any of them may need.
+package gosdp_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/gosdp/gosdp"
+
+// A room is a package together with the packages inside it that are not rooms
+// of their own.
+type room struct {
+	imports []string // rooms that it stands above and uses
+	tests   []string // further rooms that its tests use
+}
+
+// house is every room there is. A room imports only what is listed before it,
+// which makes the imports run downward.
+var house = []struct {
+	name string
+	room
+}{
+	{"wire", room{}},
+	{"rdma", room{}},
+	{"credits", room{imports: []string{"wire"}}},
+	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
+	{"rdma/iwarp", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/shm", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/verbs", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
+	{"bcopy", room{imports: []string{"wire", "credits"}}},
+	{"zcopy", room{imports: []string{"wire", "credits"}}},
+	{"listener", room{imports: []string{"wire", "rdma", "rdma/iwarp"}}},
+	{"sdp", room{
+		imports: []string{"wire", "rdma", "credits", "rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener"},
+		tests:   []string{"rdma/rdmatest", "rdma/verbs"},
+	}},
+}
+
+// needs are the modules that the library may import, and testNeeds those that
+// its tests may besides.
+var (
+	needs     = []string{"golang.org/x/sys"}
+	testNeeds = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "golang.org/x/net/nettest"}
+)
+
+func TestHouseHasNoStairsUp(t *testing.T) {
+	var below []string
+	for _, h := range house {
+		require.Subset(t, below, h.imports, "%s imports what is not listed before it", h.name)
+		below = append(below, h.name)
+	}
+}
+
+func TestImportsRunDownward(t *testing.T) {
+	eachFile(t, func(file string, imports []string) {
+		name, room := roomOf(path.Dir(file))
+		require.NotEmpty(t, name, "%s is in no room; add it to the house", file)
+		allowed := append([]string{name}, room.imports...)
+		if isTest(file) {
+			allowed = append(allowed, room.tests...)
+		}
+		for _, imported := range imports {
+			inside, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			if target, _ := roomOf(inside); !slices.Contains(allowed, target) {
+				t.Errorf("%s imports %s; %s may import %v", file, inside, name, room.imports)
+			}
+		}
+	})
+}
+
+func TestLibraryNeedsNothingButSys(t *testing.T) {
+	eachFile(t, func(file string, imports []string) {
+		allowed := needs
+		if isTest(file) || strings.HasPrefix(file, "rdma/rdmatest/") {
+			allowed = slices.Concat(needs, testNeeds)
+		}
+		for _, imported := range imports {
+			standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
+			if standard || within(imported, module) {
+				continue
+			}
+			if !slices.ContainsFunc(allowed, func(need string) bool { return within(imported, need) }) {
+				t.Errorf("%s imports %s", file, imported)
+			}
+		}
+	})
+}
+
+// eachFile calls check with every Go file of the module below its root, for
+// whatever system it is, and what it imports.
+func eachFile(t *testing.T, check func(file string, imports []string)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			if file != "." && (strings.HasPrefix(entry.Name(), ".") || isModule(file)) {
+				return filepath.SkipDir
+			}
+			return nil
+		case filepath.Ext(file) != ".go" || filepath.Dir(file) == ".":
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		var imports []string
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports = append(imports, imported)
+		}
+		check(filepath.ToSlash(file), imports)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// isModule tells whether dir is the root of another module.
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
+func isTest(file string) bool { return strings.HasSuffix(file, "_test.go") }
+
+// roomOf finds the innermost room that dir is in.
+func roomOf(dir string) (name string, in room) {
+	for _, h := range house {
+		if within(dir, h.name) && len(h.name) > len(name) {
+			name, in = h.name, h.room
+		}
+	}
+	return name, in
+}
+
+// within tells whether a path is the parent or below it.
+func within(p, parent string) bool {
+	return p == parent || strings.HasPrefix(p, parent+"/")
+}

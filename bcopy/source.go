@@ -1,0 +1,102 @@
+package bcopy
+
+import (
+	"fmt"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+// MaxBuffer is the largest private buffer, in bytes, that we ask a peer for or
+// give one: one message of it is one FPDU.
+const MaxBuffer = 64768 - 18
+
+// growAt is how many messages a Write may take before larger ones are worth
+// asking for.
+const growAt = 4
+
+// Source is the sending half. Unsafe for concurrent use.
+type Source struct {
+	size      int // the peer's private buffers, in bytes
+	base      int // what they were at the start, and are again when idle
+	connector bool
+
+	want   int  // the size to ask for; 0: none
+	asked  int  // the size of the request that has not been answered; 0: none
+	noMore bool // a request to grow was refused: there may be no other (§10.6)
+	noLess bool // likewise to shrink
+}
+
+// NewSource returns the sending half of a connection whose peer has private
+// buffers of size bytes. connector is true at the end that dialled.
+func NewSource(size int, connector bool) Source {
+	return Source{size: size, base: size, connector: connector}
+}
+
+// Payload returns how many bytes of the stream one Data message can carry.
+func (s *Source) Payload() int { return s.size - wire.HeaderLen }
+
+// Wrote tells that the program has written n bytes at once. Writes that take
+// many messages make the Source ask for larger buffers.
+func (s *Source) Wrote(n int) {
+	if n > growAt*s.Payload() && s.size < MaxBuffer && s.want == 0 && s.asked == 0 && !s.noMore {
+		s.want = MaxBuffer
+	}
+}
+
+// Idle tells that the program has not written for a while, and makes the Source
+// ask for buffers as small as they were at the start.
+func (s *Source) Idle() {
+	if s.Grown() && s.want == 0 && s.asked == 0 && !s.noLess {
+		s.want = s.base
+	}
+}
+
+// Grown reports that the peer's buffers are larger than they were at the start.
+func (s *Source) Grown() bool { return s.size > s.base }
+
+// Request returns the size to ask for in a ChRcvBuf, in bytes, if one is due.
+func (s *Source) Request() (size int, due bool) { return s.want, s.want != 0 && s.asked == 0 }
+
+// Requested tells that the ChRcvBuf has been sent. A request to shrink binds us
+// at once (§10.6).
+func (s *Source) Requested() {
+	s.asked, s.want = s.want, 0
+	s.size = min(s.size, s.asked)
+}
+
+// Acked takes in a ChRcvBufAck. It returns an error if that breaks §10.6.
+func (s *Source) Acked(size uint32) error {
+	if s.asked == 0 {
+		return fmt.Errorf("bcopy: §10.6: ChRcvBufAck without a ChRcvBuf")
+	}
+	asked, n := s.asked, int(size)
+	s.asked = 0
+	grow := asked > s.size
+	switch {
+	case grow && n < s.size:
+		return fmt.Errorf("bcopy: §10.6: asked to grow from %d to %d bytes, the peer's buffers shrank to %d", s.size, asked, n)
+	case !grow && n < asked:
+		return fmt.Errorf("bcopy: §10.6: asked to shrink to %d bytes, the peer's buffers shrank to %d", asked, n)
+	case grow && n == s.size:
+		s.noMore = true
+	case !grow && n > asked:
+		s.noLess = true
+	}
+	s.size = min(n, MaxBuffer)
+	return nil
+}
+
+// Crossed tells that a ChRcvBuf of the peer's has come, and reports whether it
+// is to be answered: while one of ours is outstanding the accepting end drops
+// the peer's, and the connecting end answers it and may ask again, because its
+// own gets no answer (§10.6.1).
+func (s *Source) Crossed() (answer bool) {
+	if s.asked == 0 {
+		return true
+	}
+	if !s.connector {
+		return false
+	}
+	s.want, s.asked = s.asked, 0
+	return true
+}

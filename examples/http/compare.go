@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// shownMismatches is how many of a stack's mismatches are told in full.
+const shownMismatches = 10
+
+// compare fetches dir over each stack and prints how they did. It returns an
+// error unless every byte was right and SDP ran over RDMA devices alone.
+func compare(dir string, conns int, out io.Writer) error {
+	if conns < 1 {
+		return errors.New("-conns must be at least 1")
+	}
+	if dir == "" {
+		source, err := goSource()
+		if err != nil {
+			return err
+		}
+		dir = source
+	}
+	files, err := readTree(dir)
+	if err != nil {
+		return err
+	}
+
+	// The first pass pays for the growth of this process's heap, whichever stack
+	// it is over, so its time is not shown.
+	if _, err := run("tcp", dir, files, conns); err != nil {
+		return err
+	}
+
+	fmt.Fprintf(out, "every file of %s, from another process:\n\n", dir)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "stack\tdevice\tconnections\tfiles\tbytes\tseconds\tMB/s\tmismatches\t")
+	var wrong []error
+	for _, name := range []string{"sdp", "tcp"} {
+		r, err := run(name, dir, files, conns)
+		if err != nil {
+			return err
+		}
+		seconds := r.elapsed.Seconds()
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.2f\t%.0f\t%d\t\n", name, r.devices, r.conns,
+			len(files), r.bytes, seconds, float64(r.bytes)/1e6/seconds, len(r.mismatches))
+		wrong = append(wrong, verdict(name, r))
+	}
+	return errors.Join(append(wrong, table.Flush())...)
+}
+
+// run serves dir from a process of its own over the named stack and fetches it.
+func run(name, dir string, files []file, conns int) (result, error) {
+	address, stop, err := startServer(name, dir)
+	if err != nil {
+		return result{}, err
+	}
+	defer stop()
+	return fetch(stacks[name], address, files, conns), nil
+}
+
+// verdict says what is wrong with a stack's result, if anything.
+func verdict(name string, r result) error {
+	var wrong []error
+	if name == "sdp" && slices.Contains(strings.Split(r.devices, ","), plain) {
+		wrong = append(wrong, errors.New("sdp fell back to plain TCP; is SDP_DEVICES set?"))
+	}
+	if n := len(r.mismatches); n > 0 {
+		wrong = append(wrong, fmt.Errorf("%s: %d files came over wrong, among them", name, n))
+		wrong = append(wrong, r.mismatches[:min(n, shownMismatches)]...)
+	}
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary be the server process, as the program is.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "-serve") {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// writeTree makes a small tree with the names and sizes that servers and URLs
+// are known to stumble over.
+func writeTree(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{
+		"index.html":            []byte("<p>not to be redirected</p>"),
+		"deep/er/index.html":    []byte("<p>nor this</p>"),
+		"empty":                 nil,
+		"a name with %20 and ü": []byte("escaped"),
+		"what#is.go":            []byte("package fragment"),
+		"large":                 bytes.Repeat([]byte("0123456789abcde\n"), 1<<17),
+	} {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, content, 0o644))
+	}
+	return dir
+}
+
+func TestEveryFileComesOverBothStacks(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, compare(writeTree(t), 3, &out))
+
+	rows := strings.Split(strings.TrimSpace(out.String()), "\n")[3:]
+	require.Len(t, rows, 2)
+	for i, name := range []string{"sdp", "tcp"} {
+		columns := strings.Fields(rows[i])
+		require.Equal(t, name, columns[0])
+		require.Equal(t, name == "tcp", columns[1] == plain, "device %s", columns[1])
+		require.Equal(t, "6", columns[3], "files")
+		require.Equal(t, "0", columns[7], "mismatches")
+	}
+}
+
+func TestChangedFileIsAMismatch(t *testing.T) {
+	dir := writeTree(t)
+	files, err := readTree(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("no more"), 0o644))
+	require.NoError(t, os.Remove(filepath.Join(dir, "large")))
+
+	address, stop, err := startServer("sdp", dir)
+	require.NoError(t, err)
+	defer stop()
+	r := fetch(overSDP, address, files, 2)
+	require.Len(t, r.mismatches, 2)
+	require.ErrorContains(t, verdict("sdp", r), "2 files came over wrong")
+}
+
+func TestPlainConnectionIsNotSDP(t *testing.T) {
+	address, stop, err := startServer("tcp", writeTree(t))
+	require.NoError(t, err)
+	defer stop()
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.Equal(t, plain, deviceOf(conn))
+	require.ErrorContains(t, verdict("sdp", result{devices: "iwarp,tcp"}), "fell back")
+	require.NoError(t, verdict("tcp", result{devices: "tcp"}))
+}
+
+func TestServerThatCannotServeIsReported(t *testing.T) {
+	_, _, err := startServer("sdp", filepath.Join(t.TempDir(), "absent"))
+	require.ErrorContains(t, err, "ended before it listened")
+}

@@ -1,0 +1,80 @@
+package iwarp
+
+import "net"
+
+// Request is an MPA Request that has been read and not answered. Answer it once,
+// with Accept or Reject, or close the connection. Unsafe for concurrent use.
+type Request struct {
+	Revision int    // of MPA, 1 or 2
+	CRC      bool   // the initiator asks for CRC
+	Private  []byte // up to 512 bytes, without revision 2's words
+
+	conn     net.Conn
+	enhanced bool // there are words
+	words    words
+}
+
+// ReadRequest is MPA's responder: it reads a Request and not a byte more. How
+// long that takes is limited by the deadlines of c, which the caller sets and
+// clears.
+//
+// A *NotMPAError says that the peer sends something else, a *rdma.ProtocolError
+// that the Request must not be answered, io.EOF that the peer closed without
+// sending anything; another error is the connection's. c remains the caller's.
+func ReadRequest(c net.Conn) (*Request, error) {
+	f, err := readFrame(c, RequestKey)
+	if err != nil {
+		return nil, err
+	}
+	w, private, enhanced, err := f.takeWords()
+	if err != nil {
+		return nil, err
+	}
+	return &Request{
+		Revision: f.revision,
+		CRC:      f.flags&flagCRC != 0,
+		Private:  private,
+		conn:     c,
+		enhanced: enhanced,
+		words:    w,
+	}, nil
+}
+
+// Accept sends a Reply with private, at most 255 bytes with revision 2's four,
+// and returns the queue pair, to which the connection belongs from then on.
+// With an error the connection is still the caller's. cfg.Revision is not looked
+// at.
+func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
+	p := params{crc: r.CRC || !cfg.NoCRC, maxULPDU: cfg.maxULPDU(r.conn)}
+	p.ird, p.ord = cfg.reads()
+	var reply words
+	if r.enhanced {
+		reply, p.rtr = cfg.answer(r.words)
+		p.ird, p.ord = reply.ird, reply.ord
+	}
+	var flags byte
+	if p.crc {
+		flags = flagCRC
+	}
+	if err := r.reply(flags, reply, private); err != nil {
+		return nil, err
+	}
+	return newQueuePair(r.conn, p)
+}
+
+// Reject sends a Reply that refuses the connection, with private, at most 255
+// bytes with revision 2's four. By MPA the TCP connection stays open and is the
+// caller's; siw and hardware close theirs.
+func (r *Request) Reject(private []byte) error {
+	return r.reply(flagRejected, words{ird: r.words.ird, ord: r.words.ord}, private)
+}
+
+// reply sends a Reply of the Request's revision.
+func (r *Request) reply(flags byte, w words, private []byte) error {
+	f := frame{flags: flags, revision: r.Revision, private: private}
+	if r.enhanced {
+		f.flags |= flagEnhanced
+		f.private = append(w.appendTo(nil), private...)
+	}
+	return f.write(r.conn, replyKey)
+}

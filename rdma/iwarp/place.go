@@ -1,0 +1,253 @@
+package iwarp
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// placement is a tagged segment on its way into memory while the rest of its
+// FPDU has not come. The bytes land before their CRC is known, as they do in
+// every RNIC that places directly; what the CRC protects is the completion,
+// which never comes when it is wrong.
+type placement struct {
+	active  bool
+	seg     segment
+	reg     *region  // of a Write
+	read    *reading // of a Read Response
+	off     int      // in the memory, of the next byte
+	missing int      // payload bytes that have not come
+	tail    int      // pad and CRC behind them
+	sum     uint32
+	crc     bool
+	locked  []byte // the memory, between space and got
+}
+
+// reading is an RDMA Read of ours that is outstanding.
+type reading struct {
+	id    uint64
+	local []byte
+	stag  uint32
+	got   int
+	quiet bool // no completion: it is the connection's RTR
+}
+
+// readings are outstanding, oldest first.
+type readings struct {
+	mu    sync.Mutex
+	queue []*reading
+	limit int
+	next  uint32 // sink STags: only the peer's answers carry them, so they need not be secret
+}
+
+// add appends a Read and returns the STag that its Response shall carry.
+func (r *readings) add(wr rdma.ReadWR, quiet bool) (stag uint32, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) >= r.limit {
+		return 0, false
+	}
+	r.next++
+	r.queue = append(r.queue, &reading{id: wr.ID, local: wr.Local, stag: r.next, quiet: quiet})
+	return r.next, true
+}
+
+func (r *readings) oldest() *reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		return nil
+	}
+	return r.queue[0]
+}
+
+func (r *readings) pop() {
+	r.mu.Lock()
+	r.queue = append(r.queue[:0], r.queue[1:]...)
+	r.mu.Unlock()
+}
+
+// target finds the memory for a tagged segment with n bytes of payload.
+func (q *QueuePair) target(s *segment, n int) (reg *region, read *reading, err error) {
+	if s.op == opWrite {
+		if n == 0 {
+			return nil, nil, nil // RFC 5040 §5.1: nothing is placed, nothing is checked
+		}
+		reg, err = q.regions.find(s.stag, s.to, n, rdma.RemoteWrite, termTagged)
+		return reg, nil, err
+	}
+	read = q.reads.oldest()
+	switch {
+	case read == nil:
+		return nil, nil, violation(termTagged, 0, "RFC 5040 §5.2", "Read Response without a Read")
+	case s.stag != read.stag:
+		return nil, nil, violation(termTagged, 0, "RFC 5040 §5.2", "Read Response for STag %#x, the oldest Read has %#x", s.stag, read.stag)
+	case s.to != uint64(read.got):
+		return nil, nil, violation(termTagged, 1, "RFC 5040 §5.2", "Read Response at offset %d, expected %d", s.to, read.got)
+	case read.got+n > len(read.local) || s.last != (read.got+n == len(read.local)):
+		return nil, nil, violation(termTagged, 1, "RFC 5040 §5.2", "Read Response of %d bytes at %d (last %t) for a Read of %d", n, read.got, s.last, len(read.local))
+	}
+	return nil, read, nil
+}
+
+// placeWhole places a segment that is in the chunk as a whole, and checked.
+func (q *QueuePair) placeWhole(s *segment, payload []byte) error {
+	reg, read, err := q.target(s, len(payload))
+	if err != nil {
+		return err
+	}
+	switch {
+	case reg != nil:
+		if !reg.store(int(s.to), payload) {
+			return errInvalidated(s)
+		}
+	case read != nil:
+		copy(read.local[read.got:], payload)
+		q.readDone(s, read, len(payload))
+	}
+	return nil
+}
+
+// store copies into the region unless it has been ended.
+func (r *region) store(off int, b []byte) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.live {
+		return false
+	}
+	copy(r.buf[off:], b)
+	return true
+}
+
+func errInvalidated(s *segment) error {
+	return violation(termTagged, 0, "RFC 5041 §5.3", "STag %#x was invalidated", s.stag)
+}
+
+// readDone accounts for n bytes of a Read, and completes it behind the last.
+func (q *QueuePair) readDone(s *segment, read *reading, n int) {
+	read.got += n
+	if !s.last {
+		return
+	}
+	q.reads.pop()
+	if read.quiet {
+		return
+	}
+	c := q.rx.completion()
+	c.Op, c.ID = rdma.OpRead, read.id
+	q.rx.used++
+}
+
+// beginPlacement starts on an FPDU that is not in the chunk as a whole: b is
+// what is there, of an ULPDU of n bytes.
+func (q *QueuePair) beginPlacement(b []byte, n int) error {
+	rx := &q.rx
+	p := &rx.place
+	var s segment
+	if err := s.parse(b[lengthLen:]); err != nil {
+		return err
+	}
+	if !rx.heard {
+		rx.heard = true
+		q.heard()
+	}
+	reg, read, err := q.target(&s, n-taggedLen)
+	if err != nil {
+		return err
+	}
+	*p = placement{active: true, seg: s, reg: reg, read: read,
+		missing: n - taggedLen, tail: padLen(n) + crcLen, crc: q.p.crc}
+	if reg != nil {
+		p.off = int(s.to)
+	} else {
+		p.off = read.got
+	}
+	if p.crc {
+		p.sum = crc32.Update(0, castagnoli, b[:lengthLen+taggedLen])
+	}
+	rx.head += lengthLen + taggedLen
+	return nil
+}
+
+// lock returns the memory of what is missing, and holds it; nil if the region
+// has been ended. Every lock is followed by unlock.
+func (p *placement) lock() []byte {
+	mem := []byte(nil)
+	if p.reg == nil {
+		mem = p.read.local
+	} else {
+		p.reg.mu.RLock()
+		if !p.reg.live {
+			p.reg.mu.RUnlock()
+			return nil
+		}
+		mem = p.reg.buf
+	}
+	p.locked = mem[p.off : p.off+p.missing]
+	return p.locked
+}
+
+func (p *placement) unlock() {
+	p.locked = nil
+	if p.reg != nil {
+		p.reg.mu.RUnlock()
+	}
+}
+
+// placed accounts for the part of n bytes that has landed in the memory.
+func (p *placement) placed(n int) int {
+	n = min(n, p.missing)
+	if p.crc {
+		p.sum = crc32.Update(p.sum, castagnoli, p.locked[:n])
+	}
+	p.off, p.missing = p.off+n, p.missing-n
+	return n
+}
+
+// continuePlacement goes on with what the chunk has, and reports whether the
+// FPDU is done.
+func (q *QueuePair) continuePlacement() (done bool, err error) {
+	rx := &q.rx
+	p := &rx.place
+	if p.missing > 0 && rx.tail > rx.head {
+		mem := p.lock()
+		if mem == nil {
+			return false, errInvalidated(&p.seg)
+		}
+		n := copy(mem, rx.cur.buf[rx.head:rx.tail])
+		p.placed(n)
+		p.unlock()
+		rx.head += n
+	}
+	if p.missing > 0 {
+		if p.reg != nil && !p.reg.isLive() {
+			return false, errInvalidated(&p.seg)
+		}
+		return false, nil
+	}
+	if rx.tail-rx.head < p.tail {
+		return false, nil
+	}
+	trailer := rx.cur.buf[rx.head : rx.head+p.tail]
+	if p.crc {
+		pad := len(trailer) - crcLen
+		if crc32.Update(p.sum, castagnoli, trailer[:pad]) != binary.LittleEndian.Uint32(trailer[pad:]) {
+			return false, violation(termMPA, 2, "RFC 5044 §4.4", "CRC of a tagged FPDU is wrong")
+		}
+	}
+	rx.head += p.tail
+	seg, read, got := p.seg, p.read, p.off
+	*p = placement{}
+	if read != nil {
+		q.readDone(&seg, read, got-read.got)
+	}
+	return true, nil
+}
+
+func (r *region) isLive() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.live
+}

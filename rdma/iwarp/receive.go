@@ -1,0 +1,401 @@
+package iwarp
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// The way in.
+//
+//  1. The transport reads into the free part of the current chunk.
+//  2. parse takes one FPDU after the other from it: CRC, DDP, RDMAP.
+//  3. A Send is lent to the caller where it lies. Segments of a longer one are
+//     put together in a chunk of their own.
+//  4. A Write or Read Response is placed: what of it is in the chunk already is
+//     copied, and the rest is read from the socket into the memory itself.
+//  5. A Read Request becomes a transfer of the sender's.
+
+// directMin is how much of a tagged FPDU must be missing to read it straight
+// into its place; with less, another system call costs more than the copy.
+const directMin = 8 << 10
+
+// receiver is the receiving half of a queue pair. It belongs to the polling
+// goroutine, but for the atomic fields.
+type receiver struct {
+	q          *QueuePair
+	cur        *chunk // nil: none
+	head, tail int    // of what is not parsed yet in cur
+	big        bool   // the next chunk should be a big one
+	small      int    // reads in a row that would have fitted a small chunk
+
+	place   placement
+	asm     *chunk // a Send of several segments, so far
+	asmLen  int
+	sendMSN uint32 // of the last Send, Read Request
+	readMSN uint32
+	heard   bool
+
+	out  []rdma.Completion // where parse appends: the caller's wcs
+	used int
+
+	err     error // sticky, delivered when all before it has been
+	posted  atomic.Int64
+	size    atomic.Int64
+	waiting atomic.Bool // Wait is in the transport
+	count   int         // of ProvideReceive; guarded by countMu
+	countMu sync.Mutex
+}
+
+// completions are those that other goroutines than the polling one produce.
+type completions struct {
+	mu   sync.Mutex
+	done []rdma.Completion
+	err  error       // a violation that the sending half has found
+	some atomic.Bool // there is one or the other
+}
+
+// ProvideReceive sets number and size of the receive buffers. They are promises:
+// the memory is found when a message comes.
+func (q *QueuePair) ProvideReceive(count, size int) (old int) {
+	rx := &q.rx
+	rx.countMu.Lock()
+	rx.posted.Add(int64(count - rx.count))
+	rx.count = count
+	rx.countMu.Unlock()
+	rx.size.Store(int64(size))
+	return 0
+}
+
+// Poll fills wcs with what is there; see rdma.QueuePair.
+func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) { return q.poll(wcs, false) }
+
+// Wait is Poll that parks; see rdma.QueuePair.
+func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) { return q.poll(wcs, true) }
+
+func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
+	rx := &q.rx
+	rx.out, rx.used = wcs, 0
+	defer func() { rx.out = nil }()
+	for {
+		if q.cq.some.Load() {
+			q.takeCompletions()
+		}
+		if rx.err == nil && rx.used < len(wcs) {
+			if err := q.parse(); err != nil {
+				q.fail(err)
+			}
+		}
+		if rx.used > 0 {
+			return rx.used, nil
+		}
+		if rx.err != nil {
+			return 0, rx.err
+		}
+		// waiting is set before cq is looked at for the last time, and complete
+		// looks at it after it has filled cq: one of the two sees the other.
+		rx.waiting.Store(wait)
+		n, err := 0, error(nil)
+		if !q.cq.some.Load() {
+			n, err = q.t.read(rx, wait)
+		}
+		rx.waiting.Store(false)
+		switch {
+		case err == errWoken:
+			if q.cq.some.Load() {
+				continue
+			}
+			return 0, nil
+		case err != nil:
+			q.fail(q.readFailed(err))
+		case n == 0 && !wait && !q.cq.some.Load():
+			return 0, nil
+		}
+	}
+}
+
+// takeCompletions moves completions of other goroutines to the caller.
+func (q *QueuePair) takeCompletions() {
+	q.cq.mu.Lock()
+	n := copy(q.rx.out[q.rx.used:], q.cq.done)
+	q.rx.used += n
+	q.cq.done = append(q.cq.done[:0], q.cq.done[n:]...)
+	if len(q.cq.done) == 0 && q.cq.err != nil && q.rx.err == nil {
+		q.fail(q.cq.err)
+	}
+	q.cq.some.Store(len(q.cq.done) > 0)
+	q.cq.mu.Unlock()
+}
+
+// readFailed is what the end of the stream means here.
+func (q *QueuePair) readFailed(err error) error {
+	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// fail ends the receiving half, and the sending half with it when the peer has
+// broken a rule. It gives the current chunk back.
+func (q *QueuePair) fail(err error) {
+	rx := &q.rx
+	if f, ok := err.(*fault); ok {
+		q.tx.mu.Lock()
+		q.terminate(f, rx.unparsed())
+		q.tx.mu.Unlock()
+		err = &f.ProtocolError
+	}
+	rx.err = err
+	rx.place = placement{}
+	for _, c := range []*chunk{rx.cur, rx.asm} {
+		if c != nil {
+			c.drop()
+		}
+	}
+	rx.cur, rx.asm, rx.head, rx.tail = nil, nil, 0, 0
+}
+
+// unparsed is the ULPDU at the head of the chunk, as far as it is there.
+func (rx *receiver) unparsed() []byte {
+	if rx.tail-rx.head < lengthLen {
+		return nil
+	}
+	n := int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))
+	return rx.cur.buf[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)]
+}
+
+// space is where the next bytes go: first what is missing of a segment that is
+// being placed, then the chunk.
+func (rx *receiver) space() (first, second []byte) {
+	if rx.place.active && rx.place.missing > 0 {
+		first = rx.place.lock()
+	}
+	return first, rx.makeRoom()
+}
+
+// makeRoom returns the free part of a chunk in which the FPDU at the head can be
+// completed.
+func (rx *receiver) makeRoom() []byte {
+	if rx.cur != nil && rx.head == rx.tail && rx.cur.refs.Load() == 1 {
+		rx.head, rx.tail = 0, 0
+	}
+	need := smallChunk / 8 // less is not worth a system call
+	if have := rx.tail - rx.head; have >= lengthLen && !rx.place.active {
+		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))) - have
+	} else if have > 0 {
+		need = taggedLen
+	}
+	if rx.cur != nil && len(rx.cur.buf)-rx.tail >= need {
+		return rx.cur.buf[rx.tail:]
+	}
+	size := smallChunk
+	if rx.big || rx.tail-rx.head+need > smallChunk {
+		size = bigChunk
+	}
+	next := rx.q.newChunk(size)
+	n := 0
+	if rx.cur != nil {
+		n = copy(next.buf, rx.cur.buf[rx.head:rx.tail])
+		rx.cur.drop()
+	}
+	rx.cur, rx.head, rx.tail = next, 0, n
+	return next.buf[n:]
+}
+
+// got accounts for n bytes that have been read into space.
+func (rx *receiver) got(n int) {
+	if rx.place.locked != nil {
+		n -= rx.place.placed(n)
+		rx.place.unlock()
+	}
+	rx.tail += n
+	switch {
+	case n == 0:
+	case rx.tail == len(rx.cur.buf):
+		rx.big, rx.small = true, 0
+	case rx.big && n < smallChunk/2:
+		if rx.small++; rx.small > 64 {
+			rx.big, rx.small = false, 0
+		}
+	}
+}
+
+// idle gives the chunk back while nothing comes.
+func (rx *receiver) idle() {
+	if rx.cur != nil && rx.head == rx.tail {
+		rx.cur.drop()
+		rx.cur, rx.head, rx.tail = nil, 0, 0
+	}
+}
+
+// parse takes FPDUs from the chunk until it has none whole or there is no room
+// for completions.
+func (q *QueuePair) parse() error {
+	rx := &q.rx
+	for rx.used < len(rx.out) {
+		if rx.place.active {
+			if done, err := q.continuePlacement(); !done || err != nil {
+				return err
+			}
+			continue
+		}
+		have := rx.tail - rx.head
+		if have < lengthLen {
+			return nil
+		}
+		b := rx.cur.buf[rx.head:rx.tail]
+		n := int(binary.BigEndian.Uint16(b))
+		if n < taggedLen {
+			return violation(termMPA, 3, "RFC 5044 §4.1", "FPDU of %d bytes is shorter than any header", n)
+		}
+		total := fpduLen(n)
+		if have < total {
+			if have < lengthLen+untaggedLen || total-have < directMin || b[lengthLen]&ddpTagged == 0 {
+				return nil
+			}
+			if err := q.beginPlacement(b, n); err != nil {
+				return err
+			}
+			continue
+		}
+		if q.p.crc {
+			sum := crc32.Update(0, castagnoli, b[:total-crcLen])
+			if sum != binary.LittleEndian.Uint32(b[total-crcLen:]) {
+				return violation(termMPA, 2, "RFC 5044 §4.4", "CRC of an FPDU of %d bytes is wrong", n)
+			}
+		}
+		if err := q.segment(b[lengthLen : lengthLen+n]); err != nil {
+			return err
+		}
+		rx.head += total
+	}
+	return nil
+}
+
+// segment handles one whole DDP segment.
+func (q *QueuePair) segment(ulpdu []byte) error {
+	if n := headerLen(ulpdu[0]); len(ulpdu) < n {
+		return violation(termMPA, 3, "RFC 5041 §4", "segment of %d bytes is shorter than its header", len(ulpdu))
+	}
+	var s segment
+	if err := s.parse(ulpdu); err != nil {
+		return err
+	}
+	if !q.rx.heard {
+		q.rx.heard = true
+		q.heard()
+	}
+	payload := ulpdu[headerLen(ulpdu[0]):]
+	switch {
+	case s.tagged:
+		return q.placeWhole(&s, payload)
+	case s.op >= opSend && s.op <= opSendSolicitedInvalidate:
+		return q.receiveSend(&s, payload)
+	case s.op == opReadRequest:
+		return q.receiveReadRequest(&s, payload)
+	default:
+		if s.qn != queueTerminate {
+			return violation(termUntagged, 1, "RFC 5041 §5.1", "Terminate on queue %d", s.qn)
+		}
+		err := parseTerminate(payload)
+		q.tx.mu.Lock()
+		q.sendFailed(err)
+		q.tx.mu.Unlock()
+		return err
+	}
+}
+
+// receiveSend lends a message of one segment where it lies, and gathers those of
+// several.
+func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
+	rx := &q.rx
+	if s.qn != queueSend {
+		return violation(termUntagged, 1, "RFC 5041 §5.1", "Send on queue %d", s.qn)
+	}
+	if want := rx.sendMSN + 1; s.msn != want {
+		return violation(termUntagged, 3, "RFC 5041 §5.2", "Send number %d, expected %d", s.msn, want)
+	}
+	if int(s.mo) != rx.asmLen || s.mo > 1<<30 {
+		return violation(termUntagged, 4, "RFC 5041 §5.2", "segment at offset %d, expected %d", s.mo, rx.asmLen)
+	}
+	if size := rx.size.Load(); int64(rx.asmLen)+int64(len(payload)) > size {
+		return violation(termUntagged, 5, "RFC 5041 §7.1", "message of %d bytes or more for a buffer of %d", rx.asmLen+len(payload), size)
+	}
+	if rx.asm == nil && rx.posted.Add(-1) < 0 {
+		return violation(termUntagged, 2, "RFC 5041 §7.1", "message %d has no buffer posted for it", s.msn)
+	}
+	c := rx.completion()
+	switch {
+	case rx.asm == nil && s.last:
+		rx.cur.refs.Add(1)
+		c.Buffer = rdma.Buffer{Bytes: payload, Owner: rx.cur}
+	default:
+		if rx.asm == nil {
+			rx.asm = q.newChunk(int(rx.size.Load()))
+		}
+		if n := rx.asmLen + len(payload); n > len(rx.asm.buf) { // the buffers grew meanwhile
+			bigger := q.newChunk(int(rx.size.Load()))
+			copy(bigger.buf, rx.asm.buf[:rx.asmLen])
+			rx.asm.drop()
+			rx.asm = bigger
+		}
+		rx.asmLen += copy(rx.asm.buf[rx.asmLen:], payload)
+		if !s.last {
+			return nil
+		}
+		c.Buffer = rdma.Buffer{Bytes: rx.asm.buf[:rx.asmLen], Owner: rx.asm}
+		rx.asm, rx.asmLen = nil, 0
+	}
+	c.Op = rdma.OpReceive
+	if s.op == opSendInvalidate || s.op == opSendSolicitedInvalidate {
+		if !q.regions.remove(s.stag) {
+			c.Buffer.Release()
+			return violation(termRDMAPOperation, 9, "RFC 5040 §5.3", "STag %#x to invalidate is not registered here", s.stag)
+		}
+		c.Invalidated = rdma.STag(s.stag)
+	}
+	rx.sendMSN++
+	rx.used++
+	return nil
+}
+
+// completion returns the next one to fill; used counts it.
+func (rx *receiver) completion() *rdma.Completion {
+	c := &rx.out[rx.used]
+	*c = rdma.Completion{}
+	return c
+}
+
+// receiveReadRequest checks an RDMA Read of the peer's and queues the answer.
+func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
+	rx := &q.rx
+	switch {
+	case s.qn != queueRead:
+		return violation(termUntagged, 1, "RFC 5041 §5.1", "Read Request on queue %d", s.qn)
+	case s.msn != rx.readMSN+1:
+		return violation(termUntagged, 3, "RFC 5041 §5.2", "Read Request number %d, expected %d", s.msn, rx.readMSN+1)
+	case s.mo != 0 || !s.last:
+		return violation(termUntagged, 4, "RFC 5040 §4.4", "Read Request in several segments")
+	case len(payload) != readRequestLen:
+		return violation(termUntagged, 5, "RFC 5040 §4.4", "Read Request of %d bytes", len(payload))
+	}
+	rx.readMSN++
+	var req readRequest
+	req.parse(payload)
+	w := &transfer{op: opReadResponse, stag: req.sinkSTag, to: req.sinkTO, size: int(req.size)}
+	if req.size > 0 { // a Read of nothing names no region (RFC 5040 §5.2)
+		r, err := q.regions.find(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
+		if err != nil {
+			return err
+		}
+		if req.sinkTO+uint64(req.size) < req.sinkTO {
+			return violation(termRDMAPProtection, 4, "RFC 5040 §5.2", "sink offset %#x + %d wraps around", req.sinkTO, req.size)
+		}
+		w.src, w.srcOff = r, req.srcTO
+	}
+	return q.respond(w)
+}

@@ -1,0 +1,281 @@
+package iwarp
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// newTransport works the descriptor itself where the connection has one.
+func newTransport(c net.Conn) (transport, error) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return newStreamTransport(c), nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	t := &rawTransport{conn: c, rc: rc}
+	t.onRead, t.onWrite, t.onRoom = t.readable, t.writable, t.room
+	return t, nil
+}
+
+// rawTransport is a kernel socket without a goroutine of its own: whoever waits
+// is parked in the netpoller on the descriptor.
+//
+// Being woken is a deadline in the past, which the woken side takes back before
+// it lowers its flag; so a wake is never lost, though one may be found later
+// than it was needed.
+type rawTransport struct {
+	conn net.Conn
+	rc   syscall.RawConn
+
+	readWoken, writeWoken atomic.Bool
+
+	// Arguments and results of the callbacks, which are made once so that a call
+	// allocates nothing. The read group belongs to the reading goroutine, the
+	// write group to the one that writes.
+	onRead  func(fd uintptr) bool
+	sink    sink
+	wait    bool
+	readN   int
+	readErr error
+	readVec [2]unix.Iovec
+
+	onWrite  func(fd uintptr) bool
+	pieces   [][]byte
+	writeN   int
+	writeErr error
+	writeVec [2*maxBatch + 2]unix.Iovec
+
+	onRoom func(fd uintptr) bool
+	step   func() bool
+	roomFD uintptr // the descriptor, while waitWrite's step may write
+}
+
+func (t *rawTransport) read(s sink, wait bool) (int, error) {
+	for {
+		t.sink, t.wait = s, wait
+		err := t.rc.Read(t.onRead)
+		t.sink = nil
+		if err == nil {
+			return t.readN, t.readErr
+		}
+		if err := t.readBack(err); err != nil {
+			return 0, err
+		}
+		if wait {
+			return 0, errWoken
+		}
+	}
+}
+
+// readBack takes a wake's deadline back; any other error it returns.
+func (t *rawTransport) readBack(err error) error {
+	if !isTimeout(err) {
+		return err
+	}
+	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	t.readWoken.Store(false)
+	return nil
+}
+
+func (t *rawTransport) readable(fd uintptr) bool {
+	a, b := t.sink.space()
+	n, errno := readv(fd, a, b, &t.readVec)
+	switch {
+	case errno == unix.EAGAIN:
+		t.readN, t.readErr = 0, nil
+		t.sink.got(0)
+		if t.wait {
+			t.sink.idle()
+		}
+		return !t.wait
+	case errno != 0:
+		t.readN, t.readErr = 0, os.NewSyscallError("read", errno)
+	case n == 0 && len(a)+len(b) > 0:
+		t.readN, t.readErr = 0, io.EOF
+	default:
+		t.readN, t.readErr = n, nil
+	}
+	t.sink.got(t.readN)
+	return true
+}
+
+func (t *rawTransport) wakeRead() {
+	if !t.readWoken.Swap(true) {
+		t.conn.SetReadDeadline(past)
+	}
+}
+
+func (t *rawTransport) write(pieces [][]byte) (int, error) {
+	t.pieces = pieces
+	if fd := t.roomFD; fd != 0 { // called from step: the descriptor is ours already
+		t.writable(fd)
+		return t.writeN, t.writeErr
+	}
+	for {
+		err := t.rc.Write(t.onWrite)
+		if err == nil {
+			return t.writeN, t.writeErr
+		}
+		if err := t.writeBack(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (t *rawTransport) writeBack(err error) error {
+	if !isTimeout(err) {
+		return err
+	}
+	if err := t.conn.SetWriteDeadline(time.Time{}); err != nil {
+		return err
+	}
+	t.writeWoken.Store(false)
+	return nil
+}
+
+func (t *rawTransport) writable(fd uintptr) bool {
+	n, errno := writev(fd, t.pieces, &t.writeVec)
+	t.pieces, t.writeN, t.writeErr = nil, n, nil
+	if errno != 0 && errno != unix.EAGAIN {
+		t.writeErr = os.NewSyscallError("write", errno)
+	}
+	return true
+}
+
+func (t *rawTransport) waitWrite(step func() bool) error {
+	t.step = step
+	err := t.rc.Write(t.onRoom)
+	t.step = nil
+	if err == nil {
+		return nil
+	}
+	if err := t.writeBack(err); err != nil {
+		return err
+	}
+	return errWoken
+}
+
+// room runs step with the descriptor at hand: RawConn.Write holds the
+// descriptor's write lock, so step must not go through it again.
+func (t *rawTransport) room(fd uintptr) bool {
+	t.roomFD = fd
+	done := t.step()
+	t.roomFD = 0
+	return done
+}
+
+func (t *rawTransport) wakeWrite() {
+	if !t.writeWoken.Swap(true) {
+		t.conn.SetWriteDeadline(past)
+	}
+}
+
+func (t *rawTransport) unsent() (total, inProcess int) {
+	t.rc.Control(func(fd uintptr) {
+		total, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		if total > 0 {
+			// The count stays where it was when the connection was reset.
+			const tcpClose = 7
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err == nil && info.State == tcpClose {
+				total = 0
+			}
+		}
+	})
+	return total, 0
+}
+
+func (t *rawTransport) closeWrite() error {
+	if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
+func (t *rawTransport) close() error { return t.conn.Close() }
+
+func (t *rawTransport) abort() error {
+	lingerZero(t.conn)
+	return t.conn.Close()
+}
+
+// readv reads into a, then b.
+func readv(fd uintptr, a, b []byte, vec *[2]unix.Iovec) (int, syscall.Errno) {
+	if len(a) == 0 {
+		a, b = b, nil
+	}
+	if len(a) == 0 {
+		return 0, 0
+	}
+	for {
+		var n uintptr
+		var errno syscall.Errno
+		if len(b) == 0 {
+			n, _, errno = unix.Syscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&a[0])), uintptr(len(a)))
+		} else {
+			setIovec(&vec[0], a)
+			setIovec(&vec[1], b)
+			n, _, errno = unix.Syscall(unix.SYS_READV, fd, uintptr(unsafe.Pointer(&vec[0])), 2)
+			*vec = [2]unix.Iovec{}
+		}
+		switch errno {
+		case 0:
+			raceAcquire()
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// writev writes what the socket takes of the pieces, of which there are at most
+// len(vec).
+func writev(fd uintptr, pieces [][]byte, vec *[2*maxBatch + 2]unix.Iovec) (int, syscall.Errno) {
+	k, only := 0, []byte(nil)
+	for _, p := range pieces {
+		if len(p) > 0 {
+			setIovec(&vec[k], p)
+			only = p
+			k++
+		}
+	}
+	defer clear(vec[:k])
+	if k == 0 {
+		return 0, 0
+	}
+	raceRelease()
+	for {
+		var n uintptr
+		var errno syscall.Errno
+		if k == 1 {
+			n, _, errno = unix.Syscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&only[0])), uintptr(len(only)))
+		} else {
+			n, _, errno = unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&vec[0])), uintptr(k))
+		}
+		switch errno {
+		case 0:
+			return int(n), 0
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+func setIovec(v *unix.Iovec, p []byte) {
+	v.Base = &p[0]
+	v.SetLen(len(p))
+}

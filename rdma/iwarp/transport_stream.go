@@ -1,0 +1,201 @@
+package iwarp
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// lingerZero makes Close a reset where the connection can do that.
+func lingerZero(c net.Conn) {
+	if c, ok := c.(interface{ SetLinger(int) error }); ok {
+		c.SetLinger(0)
+	}
+}
+
+// streamTransport is any net.Conn: of an operating system without a descriptor
+// that can be worked directly, or of a program's own making. A net.Conn cannot
+// be written without blocking, so a goroutine writes from a buffer, from the
+// first write to the end; it cannot be read without blocking either, so only a
+// read that may wait finds anything.
+//
+// mu guards what stands below it. cond tells the writer of bytes and of the end,
+// and everyone else of room.
+type streamTransport struct {
+	conn      net.Conn
+	readWoken atomic.Bool
+	writer    sync.WaitGroup
+
+	mu      sync.Mutex
+	cond    sync.Cond
+	buf     []byte // to be written
+	spare   []byte
+	writing int // bytes that the goroutine is writing now
+	started bool
+	ending  bool // no more will come
+	woken   bool
+	err     error
+}
+
+// streamBuffer is how many bytes wait for the writing goroutine at most.
+const streamBuffer = 256 << 10
+
+func newStreamTransport(c net.Conn) *streamTransport {
+	t := &streamTransport{conn: c}
+	t.cond.L = &t.mu
+	return t
+}
+
+func (t *streamTransport) write(pieces [][]byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return 0, t.err
+	}
+	if t.ending {
+		return 0, net.ErrClosed
+	}
+	n := 0
+	for _, p := range pieces {
+		k := min(len(p), streamBuffer-len(t.buf))
+		t.buf = append(t.buf, p[:k]...)
+		n += k
+		if k < len(p) {
+			break
+		}
+	}
+	if !t.started {
+		t.started = true
+		t.writer.Go(t.run)
+	}
+	t.cond.Broadcast()
+	return n, nil
+}
+
+// run is the writing goroutine.
+func (t *streamTransport) run() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.err == nil {
+		if len(t.buf) == 0 {
+			if t.ending {
+				return
+			}
+			t.cond.Wait()
+			continue
+		}
+		b := t.buf
+		t.buf, t.spare = t.spare[:0], nil
+		t.writing = len(b)
+		t.cond.Broadcast()
+		t.mu.Unlock()
+		_, err := t.conn.Write(b)
+		t.mu.Lock()
+		t.writing, t.spare = 0, b
+		if err != nil {
+			t.err = err
+		}
+		t.cond.Broadcast()
+	}
+}
+
+func (t *streamTransport) waitWrite(step func() bool) error {
+	for {
+		if step() {
+			return nil
+		}
+		t.mu.Lock()
+		for len(t.buf) > streamBuffer/2 && !t.woken && !t.ending && t.err == nil {
+			t.cond.Wait()
+		}
+		woken, ending, err := t.woken, t.ending, t.err
+		t.woken = false
+		t.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case ending:
+			return net.ErrClosed
+		case woken:
+			return errWoken
+		}
+	}
+}
+
+func (t *streamTransport) wakeWrite() {
+	t.mu.Lock()
+	t.woken = true
+	t.cond.Broadcast()
+	t.mu.Unlock()
+}
+
+func (t *streamTransport) read(s sink, wait bool) (int, error) {
+	if !wait {
+		return 0, nil
+	}
+	first, second := s.space()
+	if len(first) == 0 {
+		first = second
+	}
+	n, err := t.conn.Read(first)
+	if n > 0 {
+		err = nil // a lasting error comes again
+	}
+	s.got(n)
+	if err == nil || !isTimeout(err) {
+		return n, err
+	}
+	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
+		return 0, err
+	}
+	t.readWoken.Store(false)
+	return 0, errWoken
+}
+
+func (t *streamTransport) wakeRead() {
+	if !t.readWoken.Swap(true) {
+		t.conn.SetReadDeadline(past)
+	}
+}
+
+func (t *streamTransport) unsent() (total, inProcess int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.buf) + t.writing
+	return n, n
+}
+
+// closeWrite ends this direction behind what was written, if there is nothing
+// left to write; else it does nothing, since the end must not overtake bytes.
+func (t *streamTransport) closeWrite() error {
+	if n, _ := t.unsent(); n > 0 {
+		return nil
+	}
+	if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
+func (t *streamTransport) close() error {
+	t.mu.Lock()
+	t.ending = true
+	t.cond.Broadcast()
+	t.mu.Unlock()
+	err := t.conn.Close()
+	t.writer.Wait()
+	return err
+}
+
+func (t *streamTransport) abort() error {
+	lingerZero(t.conn)
+	return t.close()
+}

@@ -1,0 +1,72 @@
+package rdmatest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var allocationChecks = []check{
+	{"Send", checkSendAllocations},
+	{"ReadWrite", checkTransferAllocations},
+}
+
+// A message costs no allocation, from PostSend to Release.
+func checkSendAllocations(t *testing.T, pair Pair) {
+	skipUnderRace(t)
+	for _, size := range []int{16, 64, 4096, 32 << 10} {
+		a, b := connect(t, pair)
+		wrs := []rdma.SendWR{message(contents(0, size), 16)}
+		var wcs [4]rdma.Completion
+		expectNoAllocations(t, fmt.Sprintf("%d bytes", size), func() {
+			if n, err := a.PostSend(wrs); n != 1 || err != nil {
+				t.Fatalf("PostSend = %d, %v", n, err)
+			}
+			a.carry()
+			waitOne(t, b, wcs[:]).Buffer.Release()
+		})
+	}
+}
+
+// Nor do an RDMA Read and an RDMA Write.
+func checkTransferAllocations(t *testing.T, pair Pair) {
+	skipUnderRace(t)
+	a, b := connect(t, pair)
+	b.pump(func(rdma.Completion) {})
+	memory := b.expose(16<<10, rdma.RemoteRead|rdma.RemoteWrite)
+	local := make([]byte, 16<<10)
+	var wcs [4]rdma.Completion
+	for name, try := range map[string]attempt{"Read": read, "Write": write} {
+		expectNoAllocations(t, name, func() {
+			must(t, try(a, local, memory.STag, memory.VA))
+			a.carry()
+			waitOne(t, a, wcs[:])
+		})
+	}
+}
+
+func waitOne(t *testing.T, e *end, wcs []rdma.Completion) rdma.Completion {
+	n, err := e.Wait(wcs)
+	if n != 1 || err != nil {
+		t.Fatalf("Wait = %d, %v, want 1 completion", n, err)
+	}
+	return wcs[0]
+}
+
+func expectNoAllocations(t *testing.T, what string, f func()) {
+	t.Helper()
+	for range 200 {
+		f() // buffers and queues grow to what they need
+	}
+	if n := testing.AllocsPerRun(500, f); n != 0 {
+		t.Errorf("%s: %v allocations", what, n)
+	}
+}
+
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector allocates on its own account")
+	}
+}

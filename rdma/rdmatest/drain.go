@@ -1,0 +1,87 @@
+package rdmatest
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var drainChecks = []check{
+	{"Idle", checkDrainIdle},
+	{"ReadAfterwards", checkDrainReadAfterwards},
+	{"Backlog", checkDrainBacklog},
+	{"Write", checkDrainWrite},
+	{"Deadline", checkDrainDeadline},
+}
+
+// soon is a Drain's time where it must not be used up.
+const soon = 10 * time.Second
+
+// Where nothing was sent there is nothing to wait for.
+func checkDrainIdle(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	must(t, a.Drain(soon))
+	must(t, a.Close())
+	b.collect()
+	b.expectEnd(io.EOF)
+	b.expectSticky()
+}
+
+// What was drained arrives, though the peer looks for it only when the sender
+// has gone.
+func checkDrainReadAfterwards(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	for k := range uint64(window) {
+		a.send(contents(k, 500))
+	}
+	must(t, a.Drain(soon))
+	must(t, a.Close())
+	b.collect()
+	for k := range uint64(window) {
+		b.expect(contents(k, 500))
+	}
+	b.expectEnd(io.EOF)
+}
+
+// Drain carries what the transport did not take at once.
+func checkDrainBacklog(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	b.collect()
+	must(t, a.Drain(soon))
+	must(t, a.Close())
+	l.expect()
+	b.expectEnd(io.EOF)
+}
+
+// A Write is drained as a message is.
+func checkDrainWrite(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	b.collect()
+	target := b.expose(most, rdma.RemoteWrite)
+	must(t, write(a, contents(0, most), target.STag, target.VA))
+	must(t, a.Drain(soon))
+	must(t, a.Close())
+	b.expectEnd(io.EOF)
+	checkMemory(t, "the target", target.mem, contents(0, most))
+}
+
+// Drain gives up in time on a peer that fetches nothing.
+func checkDrainDeadline(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	overfill(a, b).settle()
+	const d = 100 * time.Millisecond
+	begin := time.Now()
+	err := a.Drain(d)
+	took := time.Since(begin)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Drain = %v, want os.ErrDeadlineExceeded", err)
+	}
+	if took < d*9/10 || took > 10*d {
+		t.Errorf("Drain(%v) took %v", d, took)
+	}
+}

@@ -1,0 +1,40 @@
+package rdmatest
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// patience is how long a subtest may take. None takes a tenth of it unless a
+// call hangs.
+var patience = 30 * time.Second
+
+// guard ends the program if the subtest hangs, and fails the subtest if it
+// leaves goroutines behind; either way it shows every goroutine's stack.
+func guard(t *testing.T) {
+	before := runtime.NumGoroutine()
+	// A goroutine that hangs inside a device cannot be ended from outside, so
+	// the watchdog does what go test does at its own time limit.
+	watchdog := time.AfterFunc(patience, func() {
+		panic(fmt.Sprintf("rdmatest: %s hangs\n\n%s", t.Name(), stacks()))
+	})
+	t.Cleanup(func() {
+		defer watchdog.Stop()
+		// A goroutine that has signalled its end still counts for a moment.
+		deadline := time.Now().Add(patience / 4)
+		for runtime.NumGoroutine() > before {
+			if time.Now().After(deadline) {
+				t.Errorf("%d goroutines before, %d after\n\n%s", before, runtime.NumGoroutine(), stacks())
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+func stacks() []byte {
+	b := make([]byte, 1<<20)
+	return b[:runtime.Stack(b, true)]
+}

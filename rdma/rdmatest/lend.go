@@ -1,0 +1,223 @@
+package rdmatest
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var lendChecks = []check{
+	{"Count", checkCount},
+	{"Intact", checkIntact},
+	{"OutOfOrder", checkOutOfOrder},
+	{"AfterClose", checkLentAfterClose},
+	{"AfterFailure", checkLentAfterFailure},
+	{"Resize", checkResize},
+	{"ResizeInTraffic", checkResizeInTraffic},
+	{"CountsLent", checkCountsLent},
+}
+
+// As many messages come as there are buffers with none released, and one more
+// for each that is.
+func checkCount(t *testing.T, pair Pair) {
+	for _, count := range []int{1, 3, window} {
+		a, b := connect(t, pair)
+		b.collect()
+		resize(b, count, b.segment())
+		var held []rdma.Buffer
+		for i := range count {
+			a.send(contents(uint64(i), 100))
+		}
+		for i := range count {
+			held = append(held, b.hold(contents(uint64(i), 100)).Buffer)
+		}
+		for i, h := range held {
+			h.Release()
+			a.send(contents(uint64(count+i), 100))
+			held[i] = b.hold(contents(uint64(count+i), 100)).Buffer
+		}
+	}
+}
+
+// resize calls ProvideReceive, from which an elastic device returns 0.
+func resize(e *end, count, size int) (old int) {
+	e.t.Helper()
+	old = e.ProvideReceive(count, size)
+	if e.Limits().Elastic && old != 0 {
+		e.t.Fatalf("%s: ProvideReceive(%d, %d) = %d, want 0 from an elastic device", e.name, count, size, old)
+	}
+	return old
+}
+
+// What is lent does not change, however much comes behind it.
+func checkIntact(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	f := newFlow(a, b, newSeed(t), 4000, 16<<20, b.segment(), window)
+	var held, copies [][]byte
+	f.dispose = func(lent rdma.Buffer) {
+		if len(held) < window/4 {
+			held = append(held, lent.Bytes)
+			copies = append(copies, bytes.Clone(lent.Bytes))
+			return
+		}
+		f.release(lent)
+	}
+	pumpFlow(f)
+	together(t, f.send, f.wait)
+	b.stop()
+	checkSame(t, held, copies)
+}
+
+func checkSame(t *testing.T, held, copies [][]byte) {
+	t.Helper()
+	for i := range held {
+		if !bytes.Equal(held[i], copies[i]) {
+			t.Errorf("lent message %d now reads %s, was %s", i, brief(held[i]), brief(copies[i]))
+		}
+	}
+}
+
+// Buffers come back in any order and from any goroutine.
+func checkOutOfOrder(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	f := newFlow(a, b, newSeed(t), 4000, 8<<20, b.segment(), window)
+	lent := make(chan rdma.Buffer, window)
+	f.dispose = func(b rdma.Buffer) { lent <- b }
+	pumpFlow(f)
+
+	var releasing sync.WaitGroup
+	for range 4 {
+		releasing.Go(func() {
+			var mine []rdma.Buffer
+			for open := true; open; {
+				var next rdma.Buffer
+				if next, open = <-lent; open {
+					mine = append(mine, next)
+				}
+				if len(mine) < window/8 && open {
+					continue
+				}
+				rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+				for _, b := range mine {
+					f.release(b)
+				}
+				mine = mine[:0]
+			}
+		})
+	}
+	together(t, f.send, f.wait)
+	b.stop()
+	close(lent)
+	releasing.Wait()
+}
+
+// A loan outlives its queue pair.
+func checkLentAfterClose(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		held, copies := lendAll(a, b)
+		how.end(b)
+		checkLoans(t, held, copies)
+	}
+}
+
+// The same when the peer's violation ends it.
+func checkLentAfterFailure(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	held, copies := lendAll(a, b)
+	a.collect()
+	a.send(contents(1, 100))
+	expectViolation(b, a)
+	checkLoans(t, held, copies)
+}
+
+// lendAll has every buffer of b lent.
+func lendAll(a, b *end) (held []rdma.Buffer, copies [][]byte) {
+	b.collect()
+	for i := range uint64(window) {
+		a.send(contents(i, 5000))
+		held = append(held, b.hold(contents(i, 5000)).Buffer)
+		copies = append(copies, bytes.Clone(contents(i, 5000)))
+	}
+	return held, copies
+}
+
+func checkLoans(t *testing.T, held []rdma.Buffer, copies [][]byte) {
+	t.Helper()
+	var now [][]byte
+	for _, h := range held {
+		now = append(now, h.Bytes)
+	}
+	checkSame(t, now, copies)
+	for _, h := range held {
+		h.Release()
+	}
+}
+
+// ProvideReceive makes buffers larger and smaller between two messages; those
+// that it says are still of the old size come first.
+func checkResize(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	b.collect()
+	now, number := b.segment(), uint64(0)
+	exchange := func(size int) {
+		t.Helper()
+		number++
+		a.send(contents(number, size))
+		b.expect(contents(number, size))
+	}
+	for _, size := range []int{4096, 100, b.segment(), 37, b.segment() / 2, b.segment()} {
+		for range resize(b, window, size) {
+			exchange(min(now, size))
+		}
+		now = size
+		for range 2 * window {
+			exchange(size)
+		}
+	}
+}
+
+// Sizes may change at any time, as far as the traffic allows.
+func checkResizeInTraffic(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	const smallest = 3000
+	resize(b, 2*window, smallest)
+	f := newFlow(a, b, newSeed(t), 4000, 1<<30, smallest, window)
+	pumpFlow(f)
+	resizing := func() error {
+		for i := 0; ; i++ {
+			select {
+			case <-f.received:
+				return nil
+			case <-b.done:
+				return nil // and f.wait says why
+			default:
+				b.ProvideReceive(window+i%window, smallest+i%1000)
+			}
+		}
+	}
+	together(t, f.send, f.wait, resizing)
+}
+
+// The count includes what is lent, and may fall below it.
+func checkCountsLent(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	if !b.Limits().Elastic {
+		t.Skip("a device that is not elastic cannot take back what it has posted")
+	}
+	held, _ := lendAll(a, b)
+	resize(b, 2, b.segment())
+	for _, h := range held[1:] {
+		h.Release() // one is still lent, so the last of these posts one again
+	}
+	a.send(contents(1, 100))
+	last := b.hold(contents(1, 100)).Buffer
+	a.collect()
+	a.send(contents(2, 100))
+	expectViolation(b, a)
+	last.Release()
+	held[0].Release()
+}

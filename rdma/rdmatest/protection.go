@@ -1,0 +1,156 @@
+package rdmatest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var protectionChecks = []check{
+	{"Write", func(t *testing.T, pair Pair) { checkOffences(t, pair, write, rdma.RemoteWrite, rdma.RemoteRead) }},
+	{"Read", func(t *testing.T, pair Pair) { checkOffences(t, pair, read, rdma.RemoteRead, rdma.RemoteWrite) }},
+	{"OtherConnection", checkOtherConnection},
+	{"STags", checkSTags},
+}
+
+// attempt posts a Write from or a Read into local.
+type attempt func(e *end, local []byte, s rdma.STag, va uint64) error
+
+func write(e *end, local []byte, s rdma.STag, va uint64) error {
+	return e.PostWrite(rdma.WriteWR{ID: 1, Local: local, STag: s, VA: va})
+}
+
+func read(e *end, local []byte, s rdma.STag, va uint64) error {
+	return e.PostRead(rdma.ReadWR{ID: 1, Local: local, STag: s, VA: va})
+}
+
+// exposedSize is what the victim exposes: more than two FPDUs, so that an
+// access of more may do part of its work before it offends.
+const exposedSize = 150_000
+
+// offence is an access that the victim has not allowed.
+type offence struct {
+	name string
+	size int
+	// aim says where, given what is exposed.
+	aim func(r rdma.Region) (rdma.STag, uint64)
+	// partly: the access may have filled some of what is exposed.
+	partly bool
+}
+
+var offences = []offence{
+	{"UnknownSTag", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag ^ 0x5A5A5A5A, r.VA }, false},
+	{"NextSTag", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag + 1, r.VA }, false},
+	{"NoSTag", 100, func(r rdma.Region) (rdma.STag, uint64) { return 0, r.VA }, false},
+	{"OneBefore", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA - 1 }, false},
+	{"OneBehind", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + exposedSize - 99 }, false},
+	{"JustBehind", 1, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + exposedSize }, false},
+	{"JustBefore", 1, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA - 1 }, false},
+	{"OneMore", exposedSize + 1, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA }, true},
+	{"MuchMore", 1 << 20, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA }, true},
+	{"FarAway", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + 1<<40 }, false},
+	{"WrapsAround", exposedSize, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, ^uint64(0) - 10 }, false},
+	{"EndsAtTheTop", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, ^uint64(99) }, false},
+	{"WrapsInto", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA - 50 }, false},
+}
+
+// Each access that the victim has not allowed ends the pair and touches nothing
+// outside of what it has.
+func checkOffences(t *testing.T, pair Pair, try attempt, right, wrong rdma.Access) {
+	for _, o := range offences {
+		t.Run(o.name, func(t *testing.T) {
+			guard(t)
+			a, b := connect(t, pair)
+			checkOffence(a, b, o, try, b.expose(exposedSize, right))
+		})
+	}
+	inside := offence{size: 100, aim: func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + 10 }}
+	t.Run("NoRight", func(t *testing.T) {
+		guard(t)
+		a, b := connect(t, pair)
+		target := b.expose(exposedSize, wrong)
+		// The same memory with the right, under another name, changes nothing.
+		_, err := b.Register(target.mem, right)
+		must(t, err)
+		checkOffence(a, b, inside, try, target)
+	})
+	t.Run("Invalidated", func(t *testing.T) {
+		guard(t)
+		a, b := connect(t, pair)
+		target := b.expose(exposedSize, right)
+		b.Invalidate(target.STag)
+		again, err := b.Register(target.mem, right)
+		must(t, err)
+		if again.STag == target.STag {
+			t.Errorf("STag %#x is used again at once", again.STag)
+		}
+		checkOffence(a, b, inside, try, target)
+	})
+}
+
+// checkOffence has a commit an offence against b's memory.
+func checkOffence(a, b *end, o offence, try attempt, target exposed) {
+	t := a.t
+	t.Helper()
+	a.collect()
+	b.collect()
+	s, va := o.aim(target.Region)
+	arena, local := embed(o.size)
+	before := bytes.Clone(target.arena)
+	a.send([]byte("before"))
+	must(t, try(a, local, s, va))
+	a.carry()
+	b.expect([]byte("before"))
+	expectViolation(b, a)
+	if o.partly {
+		checkMargins(t, "the victim's memory", target.arena)
+	} else {
+		checkMemory(t, "the victim's memory", target.arena, before)
+	}
+	checkMargins(t, "the offender's memory", arena)
+	if bytes.IndexByte(local, canary) >= 0 {
+		t.Error("the offender has read what was not exposed")
+	}
+}
+
+// A region of one connection is unknown on another.
+func checkOtherConnection(t *testing.T, pair Pair) {
+	for _, try := range []attempt{write, read} {
+		a, b := connect(t, pair)
+		_, other := connect(t, pair)
+		aim := func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA }
+		checkOffence(a, b, offence{size: 100, aim: aim}, try,
+			other.expose(exposedSize, rdma.RemoteRead|rdma.RemoteWrite))
+	}
+}
+
+// STags cannot be guessed from others. This finds counters, not weak
+// generators.
+func checkSTags(t *testing.T, pair Pair) {
+	a, _ := connect(t, pair)
+	const count = 512
+	mem := make([]byte, count)
+	stags := map[rdma.STag]bool{}
+	steps := map[rdma.STag]int{}
+	var last, least, greatest rdma.STag
+	least = ^least
+	for i := range count {
+		r, err := a.Register(mem[i:i+1], rdma.RemoteRead)
+		must(t, err)
+		if stags[r.STag] {
+			t.Fatalf("STag %#x names two regions", r.STag)
+		}
+		stags[r.STag] = true
+		steps[r.STag-last]++
+		last, least, greatest = r.STag, min(least, r.STag), max(greatest, r.STag)
+	}
+	for step, times := range steps {
+		if times > count/8 {
+			t.Errorf("%d of %d STags follow the one before by %#x", times, count, step)
+		}
+	}
+	if spread := greatest - least; spread < 1<<24 {
+		t.Errorf("%d STags lie within %#x of each other", count, spread)
+	}
+}

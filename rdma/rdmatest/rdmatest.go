@@ -1,0 +1,63 @@
+// Package rdmatest is the conformance suite that every RDMA device passes: what
+// the comments of package rdma promise, as subtests.
+//
+// A device's own test makes connected pairs and hands them over:
+//
+//	func TestConformance(t *testing.T) {
+//		rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) { … })
+//	}
+//
+// Sizes and contents are random. The seed is logged, and the environment
+// variable RDMATEST_SEED repeats it.
+package rdmatest
+
+import (
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// Pair makes two connected queue pairs in this process, or fails the test. The
+// suite closes them.
+type Pair func(t *testing.T) (a, b rdma.QueuePair)
+
+// check is one subtest.
+type check struct {
+	name string
+	run  func(t *testing.T, pair Pair)
+}
+
+// subjects are the suite, in the order in which a new device comes to pass it.
+var subjects = []struct {
+	name   string
+	checks []check
+}{
+	{"Send", sendChecks},
+	{"Lend", lendChecks},
+	{"Violation", violationChecks},
+	{"Write", writeChecks},
+	{"Read", readChecks},
+	{"Protection", protectionChecks},
+	{"Invalidate", invalidateChecks},
+	{"Wait", waitChecks},
+	{"Room", roomChecks},
+	{"Drain", drainChecks},
+	{"Teardown", teardownChecks},
+	{"Flood", floodChecks},
+	{"Allocations", allocationChecks},
+}
+
+// Run checks a device. It must not run beside other tests of the process, as it
+// counts goroutines and allocations.
+func Run(t *testing.T, pair Pair) {
+	for _, s := range subjects {
+		t.Run(s.name, func(t *testing.T) {
+			for _, c := range s.checks {
+				t.Run(c.name, func(t *testing.T) {
+					guard(t)
+					c.run(t, pair)
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,219 @@
+package rdmatest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var roomChecks = []check{
+	{"Idle", checkRoomIdle},
+	{"Backpressure", checkBackpressure},
+	{"RoomCarries", checkRoomCarries},
+	{"FlushCarries", checkFlushCarries},
+	{"WakeRoom", checkWakeRoom},
+	{"BareWhenBusy", checkBareWhenBusy},
+	{"BareIsBounded", checkBareIsBounded},
+}
+
+// plenty is more receive buffers than a transport holds messages.
+const plenty = 4096
+
+// backlog is what one end has sent to another that did not Poll.
+type backlog struct {
+	from, to *end
+	taken    uint64 // messages
+	buffers  uint64 // that the receiver provides
+}
+
+// overfill sends until the device is Busy. It skips the test if every buffer of
+// the peer is filled before: hardware does not need the peer's program.
+func overfill(a, b *end) *backlog {
+	a.t.Helper()
+	l := &backlog{from: a, to: b, buffers: window}
+	if b.Limits().Elastic {
+		b.ProvideReceive(plenty, b.segment())
+		l.buffers = plenty
+	}
+	l.fill()
+	return l
+}
+
+// fill posts messages until the device refuses one.
+func (l *backlog) fill() {
+	t := l.from.t
+	t.Helper()
+	for {
+		if l.taken == l.buffers {
+			t.Skipf("the transport took a message for each of %d buffers", l.buffers)
+		}
+		wr := []rdma.SendWR{message(l.message(l.taken), 16)}
+		n, err := l.from.PostSend(wr)
+		scribble(wr[:n])
+		l.taken += uint64(n)
+		if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// settle fills until the transport has stopped making room, so that the device
+// stays Busy until the peer Polls.
+func (l *backlog) settle() {
+	l.from.t.Helper()
+	for settled := time.Now(); time.Since(settled) < 2*moment; time.Sleep(time.Millisecond) {
+		l.from.Flush()
+		if !l.from.Busy() {
+			l.fill()
+			settled = time.Now()
+		}
+	}
+}
+
+func (l *backlog) message(k uint64) []byte { return contents(k, l.from.segment()) }
+
+// expect has the peer receive everything, in order and once.
+func (l *backlog) expect() {
+	l.to.t.Helper()
+	for k := range l.taken {
+		l.to.expect(l.message(k))
+	}
+}
+
+// WaitRoom does not wait where there is room, and Flush has nothing to do.
+func checkRoomIdle(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	if a.Busy() {
+		t.Error("an idle device is Busy")
+	}
+	a.Flush()
+	must(t, a.WaitRoom())
+	b.collect()
+	a.send(contents(1, 100))
+	b.expect(contents(1, 100))
+}
+
+// A peer that does not Poll makes the device Busy: it takes a prefix of what is
+// posted, and loses none of that.
+func checkBackpressure(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	l.settle()
+	// Message by message: what cannot be taken stops what comes behind it.
+	wrs := []rdma.SendWR{
+		message(l.message(l.taken)[:16], 16),
+		message(l.message(l.taken+1), 16),
+		message(l.message(l.taken + 2)[:16], 16),
+	}
+	n, err := a.PostSend(wrs)
+	if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
+		t.Fatal(err)
+	}
+	if n != 1 && a.Busy() {
+		t.Errorf("a Busy device took %d of a bare message, one with payload and a bare one", n)
+	}
+	scribble(wrs[:n])
+	b.collect()
+	a.Flush()
+	l.expect()
+	for k, size := range []int{16, a.segment(), 16}[:n] {
+		b.expect(l.message(l.taken + uint64(k))[:size])
+	}
+	a.send([]byte("behind"))
+	b.expect([]byte("behind"))
+	if a.Busy() {
+		must(t, a.WaitRoom())
+	}
+}
+
+// WaitRoom carries what was taken, and returns when there is room again.
+func checkRoomCarries(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	b.collect()
+	must(t, a.WaitRoom())
+	if a.Busy() {
+		t.Error("Busy behind WaitRoom")
+	}
+	l.expect()
+}
+
+// Flush carries what was taken, with nobody in a call at that end.
+func checkFlushCarries(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	a.Flush()
+	b.collect()
+	l.expect()
+}
+
+// WakeRoom ends a WaitRoom that is parked, and if there is none the next.
+func checkWakeRoom(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	l.settle()
+	a.WakeRoom()
+	must(t, a.WaitRoom())
+	for range 3 {
+		var err error
+		returned := background(func() { err = a.WaitRoom() })
+		if !parked(returned) && a.Busy() {
+			t.Errorf("WaitRoom = %v while Busy", err)
+		}
+		a.WakeRoom()
+		<-returned
+		must(t, err)
+	}
+	b.collect()
+	a.Flush()
+	l.expect()
+}
+
+// A Busy device still takes messages without payload, and keeps their order.
+func checkBareWhenBusy(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	l := overfill(a, b)
+	l.settle()
+	bare := min(512, l.buffers-l.taken)
+	for k := range bare {
+		if n, err := a.PostSend([]rdma.SendWR{message(contents(k, 16), 16)}); n != 1 || err != nil {
+			t.Fatalf("bare message %d to a Busy device: PostSend = %d, %v", k, n, err)
+		}
+	}
+	a.Flush()
+	b.collect()
+	l.expect()
+	for k := range bare {
+		b.expect(contents(k, 16))
+	}
+}
+
+// A peer that never Polls cannot make the device take bare messages for ever.
+func checkBareIsBounded(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	if !b.Limits().Elastic {
+		t.Skip("takes more receive buffers than a device that is not elastic posts")
+	}
+	overfill(a, b)
+	const bound = 1 << 18 // SDP counts credit in 16 bits
+	header := make([]byte, 16)
+	wrs := make([]rdma.SendWR, 64)
+	for taken := 0; taken < bound; {
+		for i := range wrs {
+			wrs[i] = rdma.SendWR{Header: header}
+		}
+		n, err := a.PostSend(wrs)
+		taken += n
+		if errors.Is(err, rdma.ErrNoRoom) {
+			must(t, a.Abort())
+			return
+		}
+		must(t, err)
+	}
+	t.Errorf("a device took %d bare messages that nobody fetches", bound)
+}

@@ -1,0 +1,100 @@
+package rdmatest
+
+import (
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var sendChecks = []check{
+	{"SmallInOrder", checkSmallInOrder},
+	{"LargeInOrder", checkLargeInOrder},
+	{"Boundaries", checkBoundaries},
+	{"Batches", checkBatches},
+	{"Splits", checkSplits},
+	{"Nothing", checkSendNothing},
+}
+
+// Thousands of small messages both ways at once arrive in order, each whole.
+func checkSmallInOrder(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	bothWays(t, a, b, 4000, 1<<30, 2000)
+}
+
+// The same with messages as large as the device takes.
+func checkLargeInOrder(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	size := min(a.Limits().MaxMessage, b.Limits().MaxMessage, 1<<20)
+	for _, e := range []*end{a, b} {
+		e.ProvideReceive(window, size)
+	}
+	bothWays(t, a, b, 2000, 24<<20, size)
+}
+
+func bothWays(t *testing.T, a, b *end, count, bytes, max int) {
+	t.Helper()
+	seed := newSeed(t)
+	ab := newFlow(a, b, seed, count, bytes, max, window)
+	ba := newFlow(b, a, seed+2, count, bytes, max, window)
+	pumpFlow(ab)
+	pumpFlow(ba)
+	together(t, ab.send, ba.send, ab.wait, ba.wait)
+}
+
+// Messages of the sizes where a device has its seams.
+func checkBoundaries(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	b.ProvideReceive(window, min(b.Limits().MaxMessage, 1<<20))
+	b.collect()
+	for i, n := range seams {
+		if n == 0 || n > min(a.Limits().MaxMessage, b.Limits().MaxMessage, 1<<20) {
+			continue
+		}
+		a.send(contents(uint64(i), n))
+		b.expect(contents(uint64(i), n))
+	}
+}
+
+// seams are sizes around a page, around what fits a full FPDU of 64,768 bytes
+// behind a tagged and an untagged header, and around several of them.
+var seams = []int{
+	0, 1, 3, 63, 64, 65, 4095, 4096, 4097,
+	64768 - 19, 64768 - 18, 64768 - 17, 64768 - 15, 64768 - 14, 64768 - 13,
+	64767, 64768, 64769, 65535, 65536, 2*(64768-14) + 1, 1 << 20, most,
+}
+
+// PostSend takes a batch of every size as it would take its messages one by one.
+func checkBatches(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	b.collect()
+	for size := 1; size <= window; size++ {
+		wrs := make([]rdma.SendWR, size)
+		for i := range wrs {
+			wrs[i] = message(contents(uint64(size+i), 100+i), 16)
+		}
+		must(t, a.post(wrs...))
+		for i := range size {
+			b.expect(contents(uint64(size+i), 100+i))
+		}
+	}
+}
+
+// Where the header ends makes no difference to the peer.
+func checkSplits(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	b.collect()
+	for header := 1; header <= 64; header++ {
+		for _, size := range []int{header, header + 1, 200, 5000} {
+			must(t, a.post(message(contents(uint64(size), size), header)))
+			b.expect(contents(uint64(size), size))
+		}
+	}
+}
+
+// An empty batch is no work.
+func checkSendNothing(t *testing.T, pair Pair) {
+	a, _ := connect(t, pair)
+	if n, err := a.PostSend(nil); n != 0 || err != nil {
+		t.Errorf("PostSend(nil) = %d, %v", n, err)
+	}
+}

@@ -1,0 +1,211 @@
+package rdmatest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var teardownChecks = []check{
+	{"Idle", checkEndIdle},
+	{"Moments", checkEndMoments},
+	{"Concurrent", checkEndConcurrent},
+	{"Regions", checkEndRegions},
+	{"CallsAfterwards", checkCallsAfterwards},
+}
+
+// endings are the two ways to end a queue pair.
+var endings = []struct {
+	name string
+	end  func(*end) error
+}{
+	{"Close", func(e *end) error { return e.Close() }},
+	{"Abort", func(e *end) error { return e.Abort() }},
+}
+
+// The peer of an idle pair sees io.EOF after Close, and a failure after Abort.
+func checkEndIdle(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		a.collect()
+		b.collect()
+		must(t, how.end(a))
+		if err := a.ended(); err == nil {
+			t.Errorf("%s does not end Wait", how.name)
+		}
+		a.expectSticky()
+		if how.name == "Close" {
+			b.expectEnd(io.EOF)
+			b.expectSticky()
+		} else {
+			b.expectFailure()
+		}
+	}
+}
+
+// moments start something on a pair, and return what waits until all of its
+// calls have returned.
+var moments = []struct {
+	name  string
+	start func(a, b *end) (finish func())
+}{
+	{"InWait", startWaiting},
+	{"InWaitRoom", startWaitRoom},
+	{"Reading", startReading},
+	{"Writing", startWriting},
+	{"Streaming", startStreaming},
+}
+
+// At every moment either end may end the pair in either way, and every call
+// returns.
+func checkEndMoments(t *testing.T, pair Pair) {
+	for _, m := range moments {
+		for _, how := range endings {
+			for _, who := range []string{"a", "b"} {
+				t.Run(m.name+"/"+how.name+"/"+who, func(t *testing.T) {
+					guard(t)
+					a, b := connect(t, pair)
+					finish := m.start(a, b)
+					ending := map[string]*end{"a": a, "b": b}[who]
+					how.end(ending) // its error may tell of what was cut off
+					finish()
+					for _, e := range []*end{a, b} {
+						if e.pumping && e.ended() == nil {
+							t.Errorf("%s goes on", e.name)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+func startWaiting(a, b *end) func() {
+	a.collect()
+	b.collect()
+	return func() {}
+}
+
+func startWaitRoom(a, b *end) func() {
+	overfill(a, b).settle()
+	returned := background(func() {
+		for a.WaitRoom() == nil {
+			// There was room, since b's end of the transport has gone.
+			if _, err := a.PostSend([]rdma.SendWR{message(contents(0, a.segment()), 16)}); err != nil &&
+				!errors.Is(err, rdma.ErrNoRoom) {
+				return
+			}
+		}
+	})
+	return func() { <-returned }
+}
+
+func startReading(a, b *end) func() {
+	startWaiting(a, b)
+	source := b.expose(most, rdma.RemoteRead)
+	x := transfers{e: a}
+	for range min(4, a.Limits().ORD) {
+		if x.read(make([]byte, most), source.STag, source.VA, nil) != nil {
+			break
+		}
+	}
+	return func() {}
+}
+
+func startWriting(a, b *end) func() {
+	startWaiting(a, b)
+	target := b.expose(most/16, rdma.RemoteWrite)
+	writing := background(func() { writeOn(a, target) })
+	b.expect([]byte("going"))
+	return func() { <-writing }
+}
+
+func startStreaming(a, b *end) func() {
+	const endless = 1 << 30
+	ab := newFlow(a, b, 1, endless, endless, a.segment(), window)
+	ba := newFlow(b, a, 2, endless, endless, b.segment(), window)
+	pumpFlow(ab)
+	pumpFlow(ba)
+	x, y := background(func() { _ = ab.send() }), background(func() { _ = ba.send() })
+	return func() { <-x; <-y }
+}
+
+// Close and Abort come from several goroutines at once, and again.
+func checkEndConcurrent(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	finish := startStreaming(a, b)
+	var ending sync.WaitGroup
+	for i := range 8 {
+		ending.Go(func() {
+			e := []*end{a, b}[i%2]
+			for range 3 {
+				_ = endings[i/2%2].end(e)
+			}
+		})
+	}
+	ending.Wait()
+	finish()
+	for _, e := range []*end{a, b} {
+		if e.ended() == nil {
+			t.Errorf("%s goes on", e.name)
+		}
+	}
+}
+
+// No access lands after Close or Abort has returned.
+func checkEndRegions(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		startWaiting(a, b)
+		target := b.expose(most/16, rdma.RemoteWrite)
+		writing := background(func() { writeOn(a, target) })
+		b.expect([]byte("going"))
+		how.end(b)
+		snapshot := bytes.Clone(target.arena)
+		<-writing
+		must(t, a.Close())
+		checkMemory(t, "memory behind "+how.name, target.arena, snapshot)
+		checkMargins(t, "memory behind "+how.name, target.arena)
+	}
+}
+
+// Calls on a queue pair that is gone return, and those that post or wait fail.
+func checkCallsAfterwards(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		source := b.expose(100, rdma.RemoteRead|rdma.RemoteWrite)
+		before := a.Limits()
+		must(t, how.end(a))
+		var wcs [4]rdma.Completion
+		local := make([]byte, 100)
+		for name, call := range map[string]func() error{
+			"PostSend":  func() error { _, err := a.PostSend([]rdma.SendWR{message(local, 16)}); return err },
+			"PostRead":  func() error { return read(a, local, source.STag, source.VA) },
+			"PostWrite": func() error { return write(a, local, source.STag, source.VA) },
+			"Poll":      func() error { _, err := a.Poll(wcs[:]); return err },
+			"Wait":      func() error { _, err := a.Wait(wcs[:]); return err },
+			"WaitRoom":  a.WaitRoom,
+		} {
+			if err := call(); err == nil || errors.Is(err, rdma.ErrNoRoom) {
+				t.Errorf("%s after %s: %v", name, how.name, err)
+			}
+		}
+		a.Wake()
+		a.WakeRoom()
+		a.Flush()
+		a.Busy()
+		a.ProvideReceive(window, 1000)
+		_ = a.Drain(time.Millisecond)
+		if _, err := a.Register(local, rdma.RemoteRead); err == nil {
+			a.Invalidate(source.STag)
+		}
+		if after := a.Limits(); after != before {
+			t.Errorf("Limits are %+v after %s, were %+v", after, how.name, before)
+		}
+	}
+}

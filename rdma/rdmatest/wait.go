@@ -1,0 +1,176 @@
+package rdmatest
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var waitChecks = []check{
+	{"PollIdle", checkPollIdle},
+	{"Parks", checkWaitParks},
+	{"WakeBefore", checkWakeBefore},
+	{"WakeDuring", checkWakeDuring},
+	{"WakeSurvivesPoll", checkWakeSurvivesPoll},
+	{"WakeSurvivesWork", checkWakeSurvivesWork},
+	{"WakeStorm", checkWakeStorm},
+}
+
+// Poll finds nothing on an idle pair, and returns.
+func checkPollIdle(t *testing.T, pair Pair) {
+	a, _ := connect(t, pair)
+	var wcs [4]rdma.Completion
+	for range 1000 {
+		if n, err := a.Poll(wcs[:]); n != 0 || err != nil {
+			t.Fatalf("Poll = %d, %v on an idle pair", n, err)
+		}
+	}
+}
+
+// waiting is a call of Wait in a goroutine of its own.
+type waiting struct {
+	returned <-chan struct{}
+	wcs      [4]rdma.Completion
+	n        int
+	err      error
+}
+
+func wait(e *end) *waiting {
+	w := new(waiting)
+	w.returned = background(func() { w.n, w.err = e.Wait(w.wcs[:]) })
+	return w
+}
+
+// expectNothing waits for a Wait that only Wake ended.
+func (w *waiting) expectNothing(t *testing.T) {
+	t.Helper()
+	<-w.returned
+	if w.n != 0 || w.err != nil {
+		t.Fatalf("Wait = %d, %v, want 0, nil", w.n, w.err)
+	}
+}
+
+// expectParked checks that a Wait does not return by itself.
+func (w *waiting) expectParked(t *testing.T) {
+	t.Helper()
+	if !parked(w.returned) {
+		t.Fatalf("Wait = %d, %v with nothing to report", w.n, w.err)
+	}
+}
+
+// expectMessage waits for a Wait that a message ended.
+func (w *waiting) expectMessage(t *testing.T, want []byte) {
+	t.Helper()
+	<-w.returned
+	if w.n != 1 || w.err != nil {
+		t.Fatalf("Wait = %d, %v, want 1 message", w.n, w.err)
+	}
+	checkMemory(t, "the message", w.wcs[0].Buffer.Bytes, want)
+	w.wcs[0].Buffer.Release()
+}
+
+// Wait returns for a message and not before.
+func checkWaitParks(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	for k := range uint64(3) {
+		w := wait(b)
+		w.expectParked(t)
+		a.send(contents(k, 100))
+		w.expectMessage(t, contents(k, 100))
+	}
+}
+
+// A Wake that finds nobody waiting is for the next Wait, once.
+func checkWakeBefore(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	for k := range uint64(3) {
+		b.Wake()
+		wait(b).expectNothing(t)
+		w := wait(b)
+		w.expectParked(t)
+		a.send(contents(k, 100))
+		w.expectMessage(t, contents(k, 100))
+	}
+}
+
+// Wake ends a Wait that is parked; none is lost, however soon it comes.
+func checkWakeDuring(t *testing.T, pair Pair) {
+	_, b := connect(t, pair)
+	for range 3 {
+		w := wait(b)
+		w.expectParked(t)
+		b.Wake()
+		w.expectNothing(t)
+	}
+	for i := range 5000 {
+		w := wait(b)
+		for range i % 4 {
+			runtime.Gosched()
+		}
+		b.Wake()
+		w.expectNothing(t)
+	}
+}
+
+// Wake is for Wait: a Poll between the two does not use it up.
+func checkWakeSurvivesPoll(t *testing.T, pair Pair) {
+	_, b := connect(t, pair)
+	var wcs [4]rdma.Completion
+	b.Wake()
+	if n, err := b.Poll(wcs[:]); n != 0 || err != nil {
+		t.Fatalf("Poll = %d, %v on an idle pair", n, err)
+	}
+	wait(b).expectNothing(t)
+}
+
+// A Wake and a message that meet take nothing from each other.
+func checkWakeSurvivesWork(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	var wcs [4]rdma.Completion
+	for k := range uint64(2000) {
+		waking := background(b.Wake)
+		a.send(contents(k, 100))
+		n := 0
+		for n == 0 {
+			var err error
+			n, err = b.Wait(wcs[:])
+			must(t, err)
+		}
+		checkMemory(t, "the message", wcs[0].Buffer.Bytes, contents(k, 100))
+		wcs[0].Buffer.Release()
+		<-waking
+		b.Wake()
+		wait(b).expectNothing(t)
+	}
+}
+
+// Any number of Wakes beside the traffic loses none of it.
+func checkWakeStorm(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	seed := newSeed(t)
+	ab := newFlow(a, b, seed, 2000, 8<<20, a.segment(), window)
+	ba := newFlow(b, a, seed+2, 2000, 8<<20, b.segment(), window)
+	pumpFlow(ab)
+	pumpFlow(ba)
+	calm := make(chan struct{})
+	storm := background(func() {
+		for {
+			select {
+			case <-calm:
+				return
+			default:
+				for _, e := range []*end{a, b} {
+					e.Wake()
+					e.WakeRoom()
+				}
+				runtime.Gosched()
+			}
+		}
+	})
+	defer func() {
+		close(calm)
+		<-storm
+	}()
+	together(t, ab.send, ba.send, ab.wait, ba.wait)
+}

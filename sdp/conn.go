@@ -1,0 +1,155 @@
+package sdp
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gosdp/gosdp/bcopy"
+	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
+)
+
+// Conn is a stream connection over RDMA. It is a [net.Conn], and all its methods
+// are safe for concurrent use.
+//
+// # Who owns what, and who waits for whom
+//
+// The locks, outermost first; each may be taken without those before it:
+//
+//   - writeMu and readMu let one Write and one Read in at a time, for as long as
+//     the call takes, so that the bytes of two calls do not mix.
+//   - sendMu is the order of messages: it is held from stamping a message with
+//     its MSeq until it is in the device, and never while waiting. The protocol's
+//     own messages are sent by whoever has made them due, if sendMu is free;
+//     else by its holder, who looks again (due) after letting go.
+//   - mu guards the protocol's state, below it in the struct, and is never held
+//     across a call into the device that could block.
+//
+// One goroutine at a time polls the queue pair: polling says that there is one.
+// It may be a Read, a Write that lacks credit, the flusher, a Close, or the
+// attendant, a goroutine that exists while nobody else polls and nobody has for
+// a while, or while a Write waits for the device. Everyone else who waits for
+// news waits on the condition news, which the poller tells after each batch of
+// completions and when it leaves; who then finds no poller becomes it. A Read
+// never waits behind the attendant, but sends it away.
+type Conn struct {
+	tcp    net.Conn // the connection that everything began with
+	qp     rdma.QueuePair
+	device string
+	batch  int // messages worth posting at once
+
+	writeMu sync.Mutex
+	readMu  sync.Mutex
+	sendMu  sync.Mutex
+	due     atomic.Bool // messages of the protocol's own may be due
+
+	mu   sync.Mutex
+	news sync.Cond
+
+	acct      credits.Account
+	source    bcopy.Source
+	sink      bcopy.Sink
+	refusal   zcopy.Refusal
+	target    int  // private buffers that we want to have posted
+	held      int  // private buffers that the device has posted and the peer is not told of
+	discarded bool // payload came that nobody will read
+	update    bool // an empty Data message is due, whatever the credit
+	finDue    bool // a DisConn is due, now that all data before it is through
+	finSent   bool
+	abortDue  bool // an AbortConn is due
+
+	polling   bool   // someone is the poller
+	parked    bool   // the poller is in Wait, or about to be
+	attending bool   // the attendant runs; it is the poller or waits to be
+	claims    int    // calls that want to poll instead of the attendant
+	waiters   int    // goroutines waiting for news
+	inRoom    bool   // someone is in WaitRoom
+	activity  uint32 // grows with each batch of completions and each Write
+	watch     watch  // the janitor's
+
+	read, write deadline
+	readClosed  bool  // CloseRead
+	writeClosed bool  // CloseWrite
+	closed      bool  // Close
+	giveUp      bool  // Close's time is over
+	recvErr     error // nothing more will come: io.EOF or why
+	sendErr     error // nothing more can go
+	failed      error // the violation, or the abort, that ended the connection
+
+	small coalescer
+
+	workers sync.WaitGroup     // the attendant and the flusher
+	wcs     [8]rdma.Completion // the poller's
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+// newConn makes the connection that two ends have agreed on: qp is connected,
+// and has the receive buffers that local announces. first is the header of the
+// client's decision, at the end that accepted; at the end that dialled it is
+// nil, and newConn sends the decision.
+func newConn(tcp net.Conn, qp rdma.QueuePair, device string, accepting bool, local, peer wire.Hello, first *wire.Header) (*Conn, error) {
+	c := &Conn{
+		tcp:     tcp,
+		qp:      qp,
+		device:  device,
+		batch:   min(qp.Limits().SendBatch, maxBatch),
+		acct:    credits.New(peer.Bufs, local.Bufs),
+		source:  bcopy.NewSource(int(min(peer.LocalRcvSz, bcopy.MaxBuffer)), !accepting),
+		sink:    bcopy.NewSink(int(local.LocalRcvSz)),
+		refusal: zcopy.NewRefusal(int(local.MaxAdverts)),
+		target:  int(local.Bufs),
+	}
+	c.news.L = &c.mu
+	c.read.init(c)
+	c.write.init(c)
+	if first != nil {
+		if err := c.acct.Received(first.MSeq, first.MSeqAck, first.Bufs); err != nil {
+			qp.Abort()
+			return nil, err
+		}
+		c.acct.Post(1)
+	} else {
+		c.update = true
+		c.due.Store(true)
+		c.control()
+		if c.sendErr != nil {
+			qp.Abort()
+			return nil, c.sendErr
+		}
+	}
+	c.mu.Lock()
+	c.watchLocked()
+	c.mu.Unlock()
+	return c, nil
+}
+
+// Device names the RDMA device that carries the connection: "iwarp".
+func (c *Conn) Device() string { return c.device }
+
+// LocalAddr returns the local TCP address.
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+
+// RemoteAddr returns the peer's TCP address.
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+
+// SetDeadline sets the deadlines of Read and Write; see [net.Conn].
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline sets when Read calls, those in progress included, fail with
+// an error that wraps os.ErrDeadlineExceeded; see [net.Conn].
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
+
+// SetWriteDeadline sets when Write calls, those in progress included, fail with
+// an error that wraps os.ErrDeadlineExceeded; see [net.Conn]. Bytes of a message
+// that has been started are sent, and counted, all the same.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }

@@ -1,0 +1,142 @@
+package sdp
+
+import (
+	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// controlDue reports that a message of the protocol's own should go. Called with
+// mu held.
+func (c *Conn) controlDue() bool {
+	_, ack := c.sink.Ack()
+	_, request := c.source.Request()
+	return c.update || c.finDue || c.abortDue || ack || request || c.refusal.SendSm() || c.creditDue()
+}
+
+// creditDue reports that the peer should be told of more buffers at once: it
+// needs them (§10.5), or so many are free that it will before long. Everything
+// less rides on what is sent anyway.
+func (c *Conn) creditDue() bool {
+	return c.acct.MustUpdate() || c.acct.Gain() >= c.target/2
+}
+
+// control sends the messages of the protocol's own that are due, as far as
+// credit goes. If somebody is sending, it leaves them to it: who lets go of
+// sendMu calls control when due is set.
+func (c *Conn) control() {
+	for c.due.Load() && c.sendMu.TryLock() {
+		c.sendControl()
+		c.sendMu.Unlock()
+	}
+}
+
+// unlockSend lets go of sendMu.
+func (c *Conn) unlockSend() {
+	c.sendMu.Unlock()
+	if c.due.Load() {
+		c.control()
+	}
+}
+
+// sendControl sends what is due, one message after the other. Called with
+// sendMu held.
+func (c *Conn) sendControl() {
+	o := newOutgoing()
+	defer o.free()
+	for {
+		c.mu.Lock()
+		c.due.Store(false)
+		m, ok := c.nextControl()
+		if !ok || c.sendErr != nil && m.MID != wire.MIDAbortConn {
+			c.dropAbort()
+			c.mu.Unlock()
+			return
+		}
+		o.reset()
+		o.add(c, &m)
+		c.mu.Unlock()
+
+		n, err := c.qp.PostSend(o.wrs)
+		c.mu.Lock()
+		c.acct.Sent(n)
+		if n == 1 {
+			c.controlSent(m.MID)
+		} else {
+			// ErrNoRoom cannot come: the device has room for more control messages
+			// than credit allows.
+			c.sendFailed(err)
+			c.dropAbort()
+		}
+		c.mu.Unlock()
+		if n != 1 {
+			return
+		}
+		if c.qp.Busy() {
+			c.qp.Flush()
+		}
+	}
+}
+
+// nextControl returns the message that is to go next; not ok if none is due, or
+// credit forbids it. Called with mu held.
+func (c *Conn) nextControl() (m wire.Message, ok bool) {
+	bare := c.acct.May(credits.Bare)
+	size, ack := c.sink.Ack()
+	want, request := c.source.Request()
+	switch {
+	case bare && c.abortDue:
+		m.MID = wire.MIDAbortConn
+	case bare && ack:
+		m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
+	case bare && c.refusal.SendSm():
+		m.MID = wire.MIDSendSm
+	case bare && request:
+		m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
+	case bare && c.finDue:
+		m.MID = wire.MIDDisConn
+	case bare && c.update, c.creditDue() && c.acct.May(credits.Update):
+		m.MID = wire.MIDData
+	default:
+		return m, false
+	}
+	return m, true
+}
+
+// controlSent accounts for a message of nextControl's that has gone. Called with
+// mu held.
+func (c *Conn) controlSent(sent wire.MID) {
+	switch sent {
+	case wire.MIDChRcvBufAck:
+		c.sink.Acked()
+	case wire.MIDSendSm:
+		c.refusal.Sent()
+	case wire.MIDChRcvBuf:
+		c.source.Requested()
+	case wire.MIDDisConn:
+		c.finDue, c.finSent = false, true
+		c.tell()
+	case wire.MIDAbortConn:
+		c.dropAbort()
+	case wire.MIDData:
+		c.update = false
+	}
+}
+
+// dropAbort drops the channel if an AbortConn was due: it has gone, or cannot.
+// Called with mu held.
+func (c *Conn) dropAbort() {
+	if c.abortDue {
+		c.abortDue = false
+		c.abort()
+	}
+}
+
+// solicited says which messages wake the peer's program (§14.2).
+func solicited(m *wire.Message) bool {
+	switch m.MID {
+	case wire.MIDAbortConn, wire.MIDSendSm, wire.MIDSrcAvailCancel, wire.MIDSinkAvailCancel,
+		wire.MIDSinkCancelAck, wire.MIDRdmaWrCompl, wire.MIDRdmaRdCompl:
+		return true
+	}
+	return m.MID == wire.MIDData && m.Flags&(wire.FlagOOBPresent|wire.FlagOOBPending) != 0
+}

@@ -1,0 +1,60 @@
+package sdp
+
+import (
+	"time"
+)
+
+// deadline is the time at which one direction's calls fail. Guarded by Conn.mu.
+// The calls themselves look only at expired, which costs no clock.
+type deadline struct {
+	at      time.Time // zero: none
+	expired bool
+	timer   *time.Timer
+	fire    func()
+}
+
+// init prepares d, a field of c.
+func (d *deadline) init(c *Conn) {
+	d.fire = func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		// The timer of an earlier deadline may have fired while this one was set.
+		if !d.at.IsZero() && !time.Now().Before(d.at) && !d.expired {
+			d.expired = true
+			c.wakeAll()
+		}
+	}
+}
+
+// set moves the deadline, and reports whether it has passed.
+func (d *deadline) set(t time.Time) (passed bool) {
+	d.at, d.expired = t, false
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	if t.IsZero() {
+		return false
+	}
+	left := time.Until(t)
+	switch {
+	case left <= 0:
+		d.expired = true
+	case d.timer == nil:
+		d.timer = time.AfterFunc(left, d.fire)
+	default:
+		d.timer.Reset(left)
+	}
+	return d.expired
+}
+
+func (c *Conn) setDeadline(d *deadline, t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("set", errClosed)
+	}
+	if d.set(t) {
+		c.wakeAll()
+	}
+	return nil
+}

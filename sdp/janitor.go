@@ -1,0 +1,114 @@
+package sdp
+
+import (
+	"sync"
+	"time"
+)
+
+// The janitor looks after connections on which no call is in progress: one
+// goroutine for all of them, and only while there are any to look after. A
+// connection that nobody has polled for a tick gets its attendant; one whose
+// peer has enlarged its buffers for us is told to shrink them when we have been
+// idle for a while.
+const (
+	janitorTick = 10 * time.Millisecond
+	idleTicks   = 200 // until buffers shrink
+)
+
+var janitor struct {
+	mu      sync.Mutex // below every Conn.mu
+	conns   map[*Conn]struct{}
+	running bool
+	wake    chan struct{} // told when the last connection has gone
+}
+
+// watch is what the janitor knows of a connection. Guarded by Conn.mu.
+type watch struct {
+	listed   bool
+	activity uint32 // Conn.activity at the last tick
+	idle     int    // ticks for which it has not changed
+}
+
+// watchLocked has the janitor look after the connection. Called with mu held.
+func (c *Conn) watchLocked() {
+	if c.watch.listed || c.closed || c.recvErr != nil && !c.source.Grown() {
+		return
+	}
+	c.watch = watch{listed: true, activity: c.activity}
+	janitor.mu.Lock()
+	defer janitor.mu.Unlock()
+	if janitor.conns == nil {
+		janitor.conns = make(map[*Conn]struct{})
+		janitor.wake = make(chan struct{}, 1)
+	}
+	janitor.conns[c] = struct{}{}
+	if !janitor.running {
+		janitor.running = true
+		go sweep()
+	}
+}
+
+// unwatch takes the connection from the janitor. Called with mu held.
+func (c *Conn) unwatch() {
+	c.watch.listed = false
+	janitor.mu.Lock()
+	delete(janitor.conns, c)
+	if len(janitor.conns) == 0 && janitor.running {
+		select {
+		case janitor.wake <- struct{}{}:
+		default:
+		}
+	}
+	janitor.mu.Unlock()
+}
+
+// sweep is the janitor's goroutine, which ends when there is nothing to do.
+func sweep() {
+	tick := time.NewTicker(janitorTick)
+	defer tick.Stop()
+	var conns []*Conn
+	for {
+		select {
+		case <-tick.C:
+		case <-janitor.wake:
+		}
+		janitor.mu.Lock()
+		conns = conns[:0]
+		for c := range janitor.conns {
+			conns = append(conns, c)
+		}
+		if len(conns) == 0 {
+			janitor.running = false
+			janitor.mu.Unlock()
+			return
+		}
+		janitor.mu.Unlock()
+		for _, c := range conns {
+			c.tick()
+		}
+		clear(conns)
+	}
+}
+
+// tick looks at the connection once.
+func (c *Conn) tick() {
+	c.mu.Lock()
+	defer c.control()
+	defer c.mu.Unlock()
+	w := &c.watch
+	if c.activity != w.activity {
+		w.activity, w.idle = c.activity, 0
+		return
+	}
+	w.idle++
+	c.attend()
+	if w.idle >= idleTicks {
+		c.source.Idle()
+		if c.controlDue() {
+			c.due.Store(true)
+		}
+	}
+	if !c.source.Grown() || c.sendErr != nil || w.idle >= 2*idleTicks {
+		c.unwatch()
+	}
+}

@@ -1,0 +1,168 @@
+package sdp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"github.com/gosdp/gosdp/bcopy"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// take handles one completion. Called with mu held.
+func (c *Conn) take(wc *rdma.Completion) {
+	if c.failed != nil {
+		wc.Buffer.Release()
+		return
+	}
+	var m wire.Message
+	kept, err := false, m.Parse(wc.Buffer.Bytes)
+	if err == nil {
+		err = c.acct.Received(m.MSeq, m.MSeqAck, m.Bufs)
+	}
+	if err == nil && wc.Invalidated != 0 {
+		err = fmt.Errorf("sdp: §9.2: %v invalidates STag %#x, which was not advertised", m.MID, wc.Invalidated)
+	}
+	if err == nil {
+		c.sink.Used()
+		kept, err = c.dispatch(&m, wc.Buffer.Owner)
+	}
+	if !kept {
+		c.release(wc.Buffer.Owner)
+	}
+	if err != nil {
+		c.violated(err)
+		return
+	}
+	if c.controlDue() {
+		c.due.Store(true)
+	}
+}
+
+// dispatch carries one message out, and reports whether its buffer is kept.
+func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err error) {
+	if c.sink.Ended() && len(m.Payload) > 0 {
+		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
+	}
+	switch m.MID {
+	case wire.MIDData:
+		c.refusal.Data(len(m.Payload))
+	case wire.MIDSrcAvail:
+		err = c.refusal.SrcAvail(m.Advert.Len, len(m.Payload))
+	case wire.MIDSrcAvailCancel:
+		// Every SrcAvail was answered when it came, so that nothing is left to
+		// cancel, and then no answer is due (§9.5.4).
+	case wire.MIDDisConn:
+		if c.sink.Ended() {
+			return false, errors.New("sdp: §8.2.1: a second DisConn")
+		}
+		c.sink.End()
+	case wire.MIDAbortConn:
+		if !c.sink.Ended() {
+			return false, errors.New("sdp: §8.2.2: AbortConn without DisConn")
+		}
+		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
+	case wire.MIDModeChange:
+		if m.ModeOfSend {
+			return false, errors.New("sdp: §12: the sink can change only Buffered mode, and this direction is in Combined mode")
+		}
+		err = c.refusal.ModeChange(m.Mode)
+	case wire.MIDChRcvBuf:
+		if c.source.Crossed() {
+			size := c.sink.Resize(m.Size)
+			c.target = targetBuffers(size)
+			c.sink.Older(c.qp.ProvideReceive(recvBuffers, size))
+		}
+	case wire.MIDChRcvBufAck:
+		err = c.source.Acked(m.Size)
+	default:
+		err = fmt.Errorf("sdp: §9: %v answers nothing that was sent", m.MID)
+	}
+	if err != nil || len(m.Payload) == 0 || c.readClosed || c.closed {
+		c.discarded = c.discarded || len(m.Payload) > 0
+		return false, err
+	}
+	c.sink.Add(m.Payload, owner)
+	return true, nil
+}
+
+// release gives a private buffer back to the device, and to the peer as credit
+// unless there are more than there shall be.
+func (c *Conn) release(owner bcopy.Owner) {
+	owner.Release()
+	if c.held++; c.held > recvBuffers-c.target {
+		c.acct.Post(1)
+		c.held--
+	}
+}
+
+// relieve frees private buffers that hold little each, when many are held
+// because the program does not read.
+func (c *Conn) relieve() {
+	if c.sink.Lent() > c.target/2 && c.sink.Bytes() < gatherLimit {
+		c.sink.Gather(c.release)
+		if c.controlDue() {
+			c.due.Store(true)
+		}
+	}
+}
+
+// gatherLimit is how many bytes a program may leave unread before small messages
+// are no longer made smaller: its peer is to wait then.
+const gatherLimit = 1 << 20
+
+// targetBuffers is how many private buffers of a size there are: enough to keep
+// a stream going, and no more than a TCP receive buffer would hold.
+func targetBuffers(size int) int { return min(recvBuffers, max(64, recvWindow/size)) }
+
+// recvWindow is how many bytes the private buffers hold together, about.
+const recvWindow = 8 << 20
+
+// recvEnded takes in that the device delivers no more. Called with mu held.
+func (c *Conn) recvEnded(err error) {
+	c.recvErr = err
+	var violation *rdma.ProtocolError
+	var terminated *rdma.TerminateError
+	switch {
+	case errors.As(err, &violation), errors.As(err, &terminated):
+		c.failed, c.sendErr = err, err
+	case c.sink.Ended():
+		// A channel that ends behind a DisConn ended well, however it did (§8.2.1).
+		// What may still be sent, sending will tell.
+		c.recvErr = io.EOF
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		// One that ends without was reset (§8.2.2).
+		c.recvErr = syscall.ECONNRESET
+		fallthrough
+	default:
+		if c.sendErr == nil {
+			c.sendErr = c.recvErr
+		}
+	}
+	c.wakeAll()
+}
+
+// violated ends the connection because the peer has broken a rule of SDP. What
+// has come before is still there to be read. Called with mu held.
+func (c *Conn) violated(err error) {
+	if c.failed != nil {
+		return
+	}
+	c.failed = err
+	c.recvErr, c.sendErr = err, err
+	if c.finSent {
+		c.abortDue = true
+		c.due.Store(true)
+	} else {
+		c.abort()
+	}
+	c.wakeAll()
+}
+
+// abort drops the channel, behind an AbortConn if there was one to send. Called
+// with mu held; the device's goroutine is not waited for under it.
+func (c *Conn) abort() {
+	c.workers.Go(func() { c.qp.Abort() })
+}

@@ -1,0 +1,116 @@
+package sdp
+
+import (
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// await waits for news: as the poller if there is none, else from the poller.
+// Called and returns with mu held.
+func (c *Conn) await() {
+	if !c.polling {
+		c.pollOnce()
+		return
+	}
+	c.waiters++
+	c.news.Wait()
+	c.waiters--
+}
+
+// claim is await for a call that is slowed down by news from another goroutine:
+// the attendant makes way for it.
+func (c *Conn) claim() {
+	if !c.polling || !c.attending {
+		c.await()
+		return
+	}
+	c.claims++
+	if c.parked {
+		c.qp.Wake()
+	}
+	c.await()
+	c.claims--
+}
+
+// pollOnce is the poller until there are completions, it was woken, or nothing
+// more will come. Called and returns with mu held; releases it in between.
+func (c *Conn) pollOnce() {
+	c.polling, c.parked = true, true
+	c.mu.Unlock()
+	n, err := c.qp.Wait(c.wcs[:])
+	c.mu.Lock()
+	c.parked = false
+	c.handle(c.wcs[:n], err)
+	if c.due.Load() {
+		c.mu.Unlock()
+		c.control()
+		c.mu.Lock()
+	}
+	c.polling = false
+	c.tell()
+	c.watchLocked()
+}
+
+// drainPolled is pollOnce without waiting: it takes what is there.
+func (c *Conn) drainPolled() {
+	c.polling = true
+	for {
+		c.mu.Unlock()
+		n, err := c.qp.Poll(c.wcs[:])
+		c.mu.Lock()
+		c.handle(c.wcs[:n], err)
+		if n == 0 || err != nil {
+			break
+		}
+	}
+	c.polling = false
+	c.tell()
+}
+
+// handle takes in what the device has delivered.
+func (c *Conn) handle(wcs []rdma.Completion, err error) {
+	c.activity++
+	for i := range wcs {
+		c.take(&wcs[i])
+		wcs[i] = rdma.Completion{}
+	}
+	if err != nil && c.recvErr == nil {
+		c.recvEnded(err)
+	}
+	c.relieve()
+}
+
+// tell wakes those who wait for news.
+func (c *Conn) tell() {
+	if c.waiters > 0 {
+		c.news.Broadcast()
+	}
+}
+
+// wakeAll makes every waiting call look at the state again: a deadline has
+// passed, or the connection is closed. Called with mu held.
+func (c *Conn) wakeAll() {
+	c.tell()
+	if c.parked {
+		c.qp.Wake()
+	}
+	if c.inRoom {
+		c.qp.WakeRoom()
+	}
+}
+
+// attend starts the attendant, if nobody polls. Called with mu held.
+func (c *Conn) attend() {
+	if c.polling || c.attending || c.closed || c.recvErr != nil {
+		return
+	}
+	c.attending = true
+	c.workers.Go(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for c.claims == 0 && !c.closed && c.recvErr == nil && !c.polling {
+			c.pollOnce()
+		}
+		c.attending = false
+		c.tell()
+	})
+}

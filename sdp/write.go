@@ -1,0 +1,185 @@
+package sdp
+
+import (
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// maxBatch is how many messages are posted at once at most.
+const maxBatch = 16
+
+// Write writes b to the stream, and returns when all of it is in the device, or
+// an error has come: n bytes are in the device then. Errors are *net.OpError
+// around net.ErrClosed, os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite,
+// syscall.ECONNRESET, or what was wrong with the connection. It allocates
+// nothing.
+func (c *Conn) Write(b []byte) (n int, err error) {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	c.mu.Lock()
+	c.activity++
+	if err := c.cannotWrite(); err != nil || len(b) == 0 {
+		c.mu.Unlock()
+		return 0, c.opError("write", err)
+	}
+	if len(b) <= smallWrite && c.small.takes(c, b) {
+		c.mu.Unlock()
+		return len(b), nil
+	}
+	for c.small.flushing && err == nil { // what was written before goes first
+		c.await()
+		err = c.cannotWrite()
+	}
+	c.mu.Unlock()
+	if err == nil {
+		n, err = c.send(b, (*Conn).cannotWrite)
+	}
+	return n, c.opError("write", err)
+}
+
+// cannotWrite returns why a Write must not go on, or nil. Called with mu held.
+func (c *Conn) cannotWrite() error {
+	switch {
+	case c.closed:
+		return errClosed
+	case c.write.expired:
+		return os.ErrDeadlineExceeded
+	case c.sendErr != nil:
+		return c.sendErr
+	case c.writeClosed:
+		return syscall.EPIPE
+	}
+	return nil
+}
+
+// send sends b as Data messages, until all of it is out of this process or stop
+// returns an error, and returns how much of it the device has taken. One
+// goroutine at a time: a Write, or the flusher while Writes wait for it.
+func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
+	o := newOutgoing()
+	defer o.free()
+	for {
+		k, err := c.post(o, b[n:])
+		if n += k; err != nil {
+			return n, err
+		}
+		busy := c.qp.Busy()
+		if n == len(b) && !busy {
+			return n, nil
+		}
+		c.mu.Lock()
+		if err = stop(c); err == nil && busy {
+			err = c.waitRoom()
+		}
+		for err == nil && !busy && c.acct.Room() == 0 {
+			c.await()
+			err = stop(c)
+		}
+		c.mu.Unlock()
+		switch {
+		case err == nil:
+		case n == len(b):
+			c.qp.Flush() // nobody waits for the rest of it, but the device has it all
+			return n, nil
+		default:
+			c.qp.Flush()
+			return n, err
+		}
+	}
+}
+
+// post sends as much of b as credit, the device and a batch allow, and returns
+// how many bytes went.
+func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
+	c.sendMu.Lock()
+	c.mu.Lock()
+	c.source.Wrote(len(b))
+	o.reset()
+	for room, size := min(c.acct.Room(), c.batch), c.source.Payload(); len(o.wrs) < room && len(b) > 0; {
+		k := min(size, len(b))
+		o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[:k]})
+		b = b[k:]
+	}
+	c.mu.Unlock()
+	taken := 0
+	if len(o.wrs) > 0 {
+		taken, err = c.qp.PostSend(o.wrs)
+	}
+	c.mu.Lock()
+	c.acct.Sent(taken)
+	if err != nil {
+		err = c.sendFailed(err)
+	}
+	if _, request := c.source.Request(); request {
+		c.due.Store(true)
+	}
+	c.mu.Unlock()
+	for i := range taken {
+		n += len(o.wrs[i].Payload)
+	}
+	c.unlockSend()
+	return n, err
+}
+
+// waitRoom waits for the device to have room. Somebody has to read meanwhile, or
+// two ends that wait for each other's room wait for ever. Called and returns
+// with mu held.
+func (c *Conn) waitRoom() error {
+	c.attend()
+	c.inRoom = true
+	c.mu.Unlock()
+	err := c.qp.WaitRoom()
+	c.mu.Lock()
+	c.inRoom = false
+	if err != nil {
+		return c.sendFailed(err)
+	}
+	return nil
+}
+
+// sendFailed takes in that the device sends no more. What has come can still be
+// read. Called with mu held.
+func (c *Conn) sendFailed(err error) error {
+	if c.sendErr == nil {
+		c.sendErr = err
+		c.tell()
+	}
+	return c.sendErr
+}
+
+// outgoing is a batch of messages under way to the device, kept in a pool
+// because an idle connection needs none.
+type outgoing struct {
+	wrs     []rdma.SendWR
+	array   [maxBatch]rdma.SendWR
+	headers [maxBatch][wire.MaxHeaderLen]byte
+}
+
+var outgoingPool = sync.Pool{New: func() any { return new(outgoing) }}
+
+func newOutgoing() *outgoing { return outgoingPool.Get().(*outgoing) }
+
+func (o *outgoing) free() {
+	o.reset()
+	outgoingPool.Put(o)
+}
+
+func (o *outgoing) reset() {
+	clear(o.wrs)
+	o.wrs = o.array[:0]
+}
+
+// add stamps a message as the next of the batch. Called with Conn.mu held.
+func (o *outgoing) add(c *Conn, m *wire.Message) {
+	i := len(o.wrs)
+	m.MSeq, m.MSeqAck, m.Bufs = c.acct.Next(uint32(i))
+	o.wrs = append(o.wrs, rdma.SendWR{
+		Header:    m.AppendHeader(o.headers[i][:0]),
+		Payload:   m.Payload,
+		Solicited: solicited(m),
+	})
+}

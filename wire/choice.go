@@ -1,0 +1,107 @@
+package wire
+
+import "encoding/binary"
+
+const (
+	choiceMagic     = "SDP"
+	choiceHeaderLen = len(choiceMagic) + 3 // then version, length and device
+	tokenLen        = 16
+	maxSocketLen    = 64
+)
+
+// The items of the choice.
+const (
+	choiceToken  = 1
+	choiceSocket = 2
+	choicePort   = 3
+)
+
+var choiceItems = []string{
+	choiceToken:  "token",
+	choiceSocket: "socket",
+	choicePort:   "port",
+}
+
+// Choice goes before the HelloAck in the private data of the server's MPA
+// Reply: the device that it has chosen, and where the client finds the new
+// channel. In a rejection it stands alone. Ours.
+type Choice struct {
+	// Device is the one to step up to; DeviceIWARP stays on the TCP connection,
+	// DeviceNone is a rejection.
+	Device Device
+	// Token, if HasToken, is what the client shows on the new channel, once.
+	Token    [16]byte
+	HasToken bool
+	// Socket is the name of an abstract Unix socket, 1 to 64 bytes without the
+	// zero byte that makes it abstract. Empty if there is none.
+	Socket string
+	// Port is the port of rdma_cm (RDMA_PS_TCP) on the server's address, 0 if
+	// there is none.
+	Port uint16
+}
+
+// Append appends the choice. A Socket that is too long is refused with an
+// *Error.
+func (c *Choice) Append(b []byte) ([]byte, error) {
+	if len(c.Socket) > maxSocketLen {
+		return b, malformed("choice", "socket", "has %d bytes, at most %d fit", len(c.Socket), maxSocketLen)
+	}
+	start := len(b)
+	b = append(b, choiceMagic...)
+	b = append(b, version, 0, byte(c.Device))
+	if c.HasToken {
+		b = appendItem(b, choiceToken, c.Token[:])
+	}
+	if c.Socket != "" {
+		b = appendItem(b, choiceSocket, []byte(c.Socket))
+	}
+	if c.Port != 0 {
+		b = appendItem(b, choicePort, []byte{byte(c.Port >> 8), byte(c.Port)})
+	}
+	b[start+len(choiceMagic)+1] = byte(len(b) - start)
+	return b, nil
+}
+
+// ParseChoice reads the choice that b, the private data of an MPA Reply, begins
+// with. rest is what follows it: the HelloAck, or nothing in a rejection. A
+// malformed choice, or another version, is an *Error. Whether the device is one
+// that was offered, and whether it came with what it needs, is for the caller
+// to see.
+func ParseChoice(b []byte) (c Choice, rest []byte, err error) {
+	if len(b) < choiceHeaderLen || string(b[:len(choiceMagic)]) != choiceMagic {
+		return Choice{}, nil, malformed("choice", "magic", "is not there")
+	}
+	if v := b[len(choiceMagic)]; v != version {
+		return Choice{}, nil, malformed("choice", "version", "is %d, we speak %d", v, version)
+	}
+	length := int(b[len(choiceMagic)+1])
+	if length < choiceHeaderLen || length > len(b) {
+		return Choice{}, nil, malformed("choice", "length", "is %d in %d bytes", length, len(b))
+	}
+	c.Device = Device(b[len(choiceMagic)+2])
+	if err := walkItems("choice", b[choiceHeaderLen:length], choiceItems, c.take); err != nil {
+		return Choice{}, nil, err
+	}
+	return c, b[length:], nil
+}
+
+func (c *Choice) take(item byte, value []byte) error {
+	switch item {
+	case choiceToken:
+		if len(value) != tokenLen {
+			return malformed("choice", "token", "has %d bytes, not %d", len(value), tokenLen)
+		}
+		c.Token, c.HasToken = [tokenLen]byte(value), true
+	case choiceSocket:
+		if len(value) == 0 || len(value) > maxSocketLen {
+			return malformed("choice", "socket", "has %d bytes, allowed are 1 to %d", len(value), maxSocketLen)
+		}
+		c.Socket = string(value)
+	case choicePort:
+		if len(value) != 2 || binary.BigEndian.Uint16(value) == 0 {
+			return malformed("choice", "port", "is not a port: %x", value)
+		}
+		c.Port = binary.BigEndian.Uint16(value)
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package wire
+
+import "fmt"
+
+// Device is the code by which offers and choice name an RDMA device. Ours.
+type Device uint8
+
+const (
+	DeviceNone  Device = 0 // in a choice: none, the connection is refused
+	DeviceIWARP Device = 1 // the TCP connection itself is the channel
+	DeviceSHM   Device = 2 // shared memory, between two programs on one host
+	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
+)
+
+// String returns the device's name in the registry of package rdma, "none", or
+// "device 9" for a code of a later version.
+func (d Device) String() string {
+	switch d {
+	case DeviceNone:
+		return "none"
+	case DeviceIWARP:
+		return "iwarp"
+	case DeviceSHM:
+		return "shm"
+	case DeviceVerbs:
+		return "verbs"
+	}
+	return fmt.Sprintf("device %d", uint8(d))
+}

@@ -1,0 +1,181 @@
+package wire
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// offersMagic begins the offers. A server that reads lines and does not know
+// MPA finds the end of one in it and answers at once, instead of waiting.
+const offersMagic = "\r\n\r\nSDP"
+
+const (
+	offersHeaderLen = len(offersMagic) + 2 // then version and length
+	tupleLen        = 2 * endpointLen
+	endpointLen     = 16 + 2
+	gidLen          = 16
+)
+
+// The items of the offers.
+const (
+	offersDevices = 1
+	offersHost    = 2
+	offersTuple   = 3
+	offersGIDs    = 4
+)
+
+var offersItems = []string{
+	offersDevices: "devices",
+	offersHost:    "host",
+	offersTuple:   "tuple",
+	offersGIDs:    "GIDs",
+}
+
+// Offers go before the Hello in the private data of the client's MPA Request:
+// the devices that it has, and what the server needs to judge them. Ours.
+type Offers struct {
+	// Devices are those that the client has, the one it would like best first.
+	// At least one. A server skips codes that it does not know.
+	Devices []Device
+	// Host tells whether both ends are on one host, if HasHost.
+	Host    HostID
+	HasHost bool
+	// Client and Server are the two ends of the TCP connection as the client
+	// sees them; both are invalid if it does not say. IPv4 addresses are found
+	// as such, however they were given, and zones do not travel: they have a
+	// meaning on one host only. See SameTuple.
+	Client, Server netip.AddrPort
+	// GIDs are the addresses of the client's InfiniBand and RoCE ports.
+	GIDs [][16]byte
+}
+
+// SameTuple reports that the client gave the ends of the TCP connection and
+// they are those that the server sees. They differ behind a proxy, NAT or port
+// forward.
+func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
+	return o.Client.IsValid() && bare(o.Client) == bare(client) && bare(o.Server) == bare(server)
+}
+
+// bare returns a in the form that travels.
+func bare(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// Append appends the offers. They are refused with an *Error if they name no
+// device, one end of the connection alone, or if a Hello behind them would not
+// fit into MaxPrivateData any more; with everything else there, seven GIDs fit.
+func (o *Offers) Append(b []byte) ([]byte, error) {
+	switch {
+	case len(o.Devices) == 0:
+		return b, malformed("offers", "devices", "there are none")
+	case o.Client.IsValid() != o.Server.IsValid():
+		return b, malformed("offers", "tuple", "only one end is known")
+	}
+	length := o.length()
+	if length > MaxPrivateData-HelloLen {
+		return b, malformed("offers", "length", "%d bytes, at most %d fit", length, MaxPrivateData-HelloLen)
+	}
+	b = append(b, offersMagic...)
+	b = append(b, version, byte(length))
+	devices := make([]byte, len(o.Devices))
+	for i, d := range o.Devices {
+		devices[i] = byte(d)
+	}
+	b = appendItem(b, offersDevices, devices)
+	if o.HasHost {
+		b = appendItem(b, offersHost, o.Host.Salt[:], o.Host.Host[:], o.Host.PID[:])
+	}
+	if o.Client.IsValid() {
+		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
+	}
+	if len(o.GIDs) > 0 {
+		gids := make([]byte, 0, len(o.GIDs)*gidLen)
+		for _, gid := range o.GIDs {
+			gids = append(gids, gid[:]...)
+		}
+		b = appendItem(b, offersGIDs, gids)
+	}
+	return b, nil
+}
+
+// length returns how many bytes Append appends.
+func (o *Offers) length() int {
+	n := offersHeaderLen + 2 + len(o.Devices)
+	if o.HasHost {
+		n += 2 + hostIDLen
+	}
+	if o.Client.IsValid() {
+		n += 2 + tupleLen
+	}
+	if len(o.GIDs) > 0 {
+		n += 2 + len(o.GIDs)*gidLen
+	}
+	return n
+}
+
+// ParseOffers reads the offers that b, the private data of an MPA Request,
+// begins with. rest is what follows them: the Hello. A malformed beginning, or
+// another version, is an *Error.
+func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
+	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
+		return Offers{}, nil, malformed("offers", "magic", "is not there")
+	}
+	if v := b[len(offersMagic)]; v != version {
+		return Offers{}, nil, malformed("offers", "version", "is %d, we speak %d", v, version)
+	}
+	length := int(b[len(offersMagic)+1])
+	if length < offersHeaderLen || length > len(b) {
+		return Offers{}, nil, malformed("offers", "length", "is %d in %d bytes", length, len(b))
+	}
+	if err := walkItems("offers", b[offersHeaderLen:length], offersItems, o.take); err != nil {
+		return Offers{}, nil, err
+	}
+	if o.Devices == nil {
+		return Offers{}, nil, malformed("offers", "devices", "are missing")
+	}
+	return o, b[length:], nil
+}
+
+func (o *Offers) take(item byte, value []byte) error {
+	switch item {
+	case offersDevices:
+		if len(value) == 0 {
+			return malformed("offers", "devices", "there are none")
+		}
+		for _, d := range value {
+			o.Devices = append(o.Devices, Device(d))
+		}
+	case offersHost:
+		if len(value) != hostIDLen {
+			return malformed("offers", "host", "has %d bytes, not %d", len(value), hostIDLen)
+		}
+		o.HasHost = true
+		copy(o.Host.Salt[:], value)
+		copy(o.Host.Host[:], value[16:])
+		copy(o.Host.PID[:], value[32:])
+	case offersTuple:
+		if len(value) != tupleLen {
+			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
+		}
+		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
+	case offersGIDs:
+		if len(value) == 0 || len(value)%gidLen != 0 {
+			return malformed("offers", "GIDs", "have %d bytes, not a multiple of %d", len(value), gidLen)
+		}
+		for ; len(value) > 0; value = value[gidLen:] {
+			o.GIDs = append(o.GIDs, [gidLen]byte(value))
+		}
+	}
+	return nil
+}
+
+// endpoint returns the address, IPv4 mapped into IPv6, and the port.
+func endpoint(a netip.AddrPort) []byte {
+	ip := a.Addr().As16()
+	return binary.BigEndian.AppendUint16(ip[:], a.Port())
+}
+
+func parseEndpoint(b []byte) netip.AddrPort {
+	ip := netip.AddrFrom16([16]byte(b))
+	return netip.AddrPortFrom(ip.Unmap(), binary.BigEndian.Uint16(b[16:]))
+}
