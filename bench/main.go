@@ -58,6 +58,9 @@ func report(out, progress io.Writer, plan plan, only *regexp.Regexp) error {
 		}
 		rows = append(rows, summarize(c, measured)...)
 	}
+	if len(rows) == 0 {
+		return fmt.Errorf("no case matches %q", only)
+	}
 	if err := printRows(out, rows); err != nil {
 		return err
 	}

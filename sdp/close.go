@@ -47,7 +47,7 @@ func (c *Conn) CloseWrite() error {
 // with them held.
 func (c *Conn) finish() error {
 	for c.small.flushing && c.cannotFlush() == nil {
-		c.await()
+		c.sit()
 	}
 	if c.sendErr != nil || c.finSent {
 		return c.sendErr
@@ -102,7 +102,7 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	err := c.finish()
 	for c.polling { // the attendant is leaving
-		c.await()
+		c.sit()
 	}
 	c.mu.Unlock()
 	c.readMu.Unlock()

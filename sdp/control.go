@@ -52,6 +52,7 @@ func (c *Conn) sendControl() {
 			c.mu.Unlock()
 			return
 		}
+		c.controlTaken(m.MID)
 		o.reset()
 		o.add(c, &m)
 		c.mu.Unlock()
@@ -102,10 +103,10 @@ func (c *Conn) nextControl() (m wire.Message, ok bool) {
 	return m, true
 }
 
-// controlSent accounts for a message of nextControl's that has gone. Called with
-// mu held.
-func (c *Conn) controlSent(sent wire.MID) {
-	switch sent {
+// controlTaken accounts for a message of nextControl's that is about to go; its
+// answer may come before PostSend has returned. Called with mu held.
+func (c *Conn) controlTaken(m wire.MID) {
+	switch m {
 	case wire.MIDChRcvBufAck:
 		c.sink.Acked()
 	case wire.MIDSendSm:
@@ -113,12 +114,20 @@ func (c *Conn) controlSent(sent wire.MID) {
 	case wire.MIDChRcvBuf:
 		c.source.Requested()
 	case wire.MIDDisConn:
-		c.finDue, c.finSent = false, true
-		c.tell()
-	case wire.MIDAbortConn:
-		c.dropAbort()
+		c.finDue = false
 	case wire.MIDData:
 		c.update = false
+	}
+}
+
+// controlSent accounts for a message that has gone. Called with mu held.
+func (c *Conn) controlSent(m wire.MID) {
+	switch m {
+	case wire.MIDDisConn:
+		c.finSent = true
+		c.wakeAll() // who waits for it may be polling
+	case wire.MIDAbortConn:
+		c.dropAbort()
 	}
 }
 

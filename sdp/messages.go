@@ -30,7 +30,8 @@ func (c *Conn) take(wc *rdma.Completion) {
 		kept, err = c.dispatch(&m, wc.Buffer.Owner)
 	}
 	if !kept {
-		c.release(wc.Buffer.Owner)
+		wc.Buffer.Release()
+		c.acct.Post(1)
 	}
 	if err != nil {
 		c.violated(err)
@@ -88,8 +89,10 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 	return true, nil
 }
 
-// release gives a private buffer back to the device, and to the peer as credit
-// unless there are more than there shall be.
+// release gives the private buffer of a payload that was read back to the device,
+// and to the peer as credit, unless there are more buffers than there shall be.
+// The buffer of a message without payload is always posted again: the reserved
+// credits stand for it.
 func (c *Conn) release(owner bcopy.Owner) {
 	owner.Release()
 	if c.held++; c.held > recvBuffers-c.target {

@@ -11,6 +11,12 @@ func (c *Conn) await() {
 		c.pollOnce()
 		return
 	}
+	c.sit()
+}
+
+// sit waits for what another goroutine of this connection will tell, and does
+// not poll: who polls is not told. Called and returns with mu held.
+func (c *Conn) sit() {
 	c.waiters++
 	c.news.Wait()
 	c.waiters--

@@ -31,7 +31,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 		return len(b), nil
 	}
 	for c.small.flushing && err == nil { // what was written before goes first
-		c.await()
+		c.sit()
 		err = c.cannotWrite()
 	}
 	c.mu.Unlock()

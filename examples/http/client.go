@@ -5,19 +5,17 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
 // result is what one stack has done with the tree.
 type result struct {
-	devices    string // that carried it, "tcp" where none did
+	devices    []string // that carried it, plain where none did
 	conns      int
 	bytes      int64
 	elapsed    time.Duration
@@ -27,9 +25,9 @@ type result struct {
 // fetch gets every file from the server at address, over conns connections that
 // are kept alive, and compares it.
 func fetch(s stack, address string, files []file, conns int) result {
-	var dialed connections
+	dialer := recorder{stack: s}
 	transport := &http.Transport{
-		DialContext:         dialed.recordedBy(s.dial),
+		DialContext:         dialer.DialContext,
 		MaxConnsPerHost:     conns,
 		MaxIdleConnsPerHost: conns,
 	}
@@ -62,7 +60,7 @@ func fetch(s stack, address string, files []file, conns int) result {
 	close(queue)
 	group.Wait()
 	r.elapsed = time.Since(start)
-	r.devices, r.conns = dialed.summary()
+	r.devices, r.conns = dialer.summary()
 	return r
 }
 
@@ -86,38 +84,31 @@ func fetchOne(client *http.Client, address string, f file) (int64, error) {
 	return int64(len(got)), err
 }
 
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// connections counts the connections that were dialed, by device.
-type connections struct {
-	mu       sync.Mutex
-	byDevice map[string]int
+// A recorder dials for an http.Transport and notes the device of each
+// connection.
+type recorder struct {
+	stack
+	mu      sync.Mutex
+	devices []string
 }
 
-// recordedBy returns dial with each connection that it makes being counted.
-func (c *connections) recordedBy(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.byDevice == nil {
-			c.byDevice = make(map[string]int)
-		}
-		c.byDevice[deviceOf(conn)]++
-		return conn, nil
+// DialContext is what an http.Transport wants of its DialContext.
+func (r *recorder) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := r.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.devices = append(r.devices, deviceOf(conn))
+	return conn, nil
 }
 
-func (c *connections) summary() (devices string, conns int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, n := range c.byDevice {
-		conns += n
-	}
-	return strings.Join(slices.Sorted(maps.Keys(c.byDevice)), ","), conns
+// summary tells which devices there were, each once, and how many connections.
+func (r *recorder) summary() (devices []string, conns int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(r.devices))), len(r.devices)
 }
 
 // plain is the device of a connection that has none.

@@ -46,7 +46,7 @@ func compare(dir string, conns int, out io.Writer) error {
 			return err
 		}
 		seconds := r.elapsed.Seconds()
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.2f\t%.0f\t%d\t\n", name, r.devices, r.conns,
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.2f\t%.0f\t%d\t\n", name, strings.Join(r.devices, ","), r.conns,
 			len(files), r.bytes, seconds, float64(r.bytes)/1e6/seconds, len(r.mismatches))
 		wrong = append(wrong, verdict(name, r))
 	}
@@ -66,7 +66,7 @@ func run(name, dir string, files []file, conns int) (result, error) {
 // verdict says what is wrong with a stack's result, if anything.
 func verdict(name string, r result) error {
 	var wrong []error
-	if name == "sdp" && slices.Contains(strings.Split(r.devices, ","), plain) {
+	if name == "sdp" && slices.Contains(r.devices, plain) {
 		wrong = append(wrong, errors.New("sdp fell back to plain TCP; is SDP_DEVICES set?"))
 	}
 	if n := len(r.mismatches); n > 0 {

@@ -79,8 +79,8 @@ func TestPlainConnectionIsNotSDP(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.Equal(t, plain, deviceOf(conn))
-	require.ErrorContains(t, verdict("sdp", result{devices: "iwarp,tcp"}), "fell back")
-	require.NoError(t, verdict("tcp", result{devices: "tcp"}))
+	require.ErrorContains(t, verdict("sdp", result{devices: []string{"iwarp", plain}}), "fell back")
+	require.NoError(t, verdict("tcp", result{devices: []string{plain}}))
 }
 
 func TestServerThatCannotServeIsReported(t *testing.T) {

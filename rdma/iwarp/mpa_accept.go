@@ -42,8 +42,7 @@ func ReadRequest(c net.Conn) (*Request, error) {
 
 // Accept sends a Reply with private, at most 255 bytes with revision 2's four,
 // and returns the queue pair, to which the connection belongs from then on.
-// With an error the connection is still the caller's. cfg.Revision is not looked
-// at.
+// With an error it is the caller's to close. cfg.Revision is not looked at.
 func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	p := params{crc: r.CRC || !cfg.NoCRC, maxULPDU: cfg.maxULPDU(r.conn)}
 	p.ird, p.ord = cfg.reads()
@@ -66,7 +65,7 @@ func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 // bytes with revision 2's four. By MPA the TCP connection stays open and is the
 // caller's; siw and hardware close theirs.
 func (r *Request) Reject(private []byte) error {
-	return r.reply(flagRejected, words{ird: r.words.ird, ord: r.words.ord}, private)
+	return r.reply(flagRejected, words{}, private)
 }
 
 // reply sends a Reply of the Request's revision.

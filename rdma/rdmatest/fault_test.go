@@ -2,48 +2,125 @@ package rdmatest
 
 import (
 	"errors"
+	"math/rand/v2"
+	"sync"
+	"unsafe"
 
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// fault is a way in which a model device breaks the contract.
+// fault is a way in which a model device breaks the contract. Those that take
+// one line stand in the model; the rest are here.
 type fault string
 
 const (
-	sound           fault = ""
-	reorders        fault = "two messages swap places under backpressure"
-	losesMessage    fault = "a message is lost now and then"
-	mergesMessages  fault = "a byte of the message before stays"
-	keepsPayload    fault = "PostSend keeps the caller's payload"
-	reusesLent      fault = "a lent buffer is filled again"
-	overrunIgnored  fault = "a message without a buffer is delivered"
-	lengthIgnored   fault = "a message longer than the buffer is delivered"
-	foreignRevoked  fault = "a Send may invalidate anything"
-	freshError      fault = "each call returns an error of its own"
-	writesLate      fault = "a Write waits until somebody carries it, and is not told as Busy"
-	rightsIgnored   fault = "every region may be read and written"
-	oneTooMany      fault = "an access may go one byte too far"
-	wrapsAround     fault = "the end of an access overflows"
-	startIgnored    fault = "an access may begin before the region"
-	sharesSTags     fault = "a region is known to both ends, as to all connections"
-	countsSTags     fault = "STags are counted up"
-	staysExposed    fault = "Invalidate does nothing"
-	losesWake       fault = "a Wake that finds nobody waiting is lost"
-	pollTakesWake   fault = "Poll uses up a Wake"
-	spins           fault = "Wait does not park"
-	losesWakeRoom   fault = "a WakeRoom that finds nobody waiting is lost"
-	roomIdles       fault = "WaitRoom carries nothing"
-	flushIdles      fault = "Flush carries nothing"
-	blocksWhenBusy  fault = "PostSend waits for room"
-	refusesBare     fault = "a Busy device refuses bare messages"
-	boundless       fault = "a Busy device takes any number of bare messages"
-	drainsNothing   fault = "Drain does not wait"
-	drainsForever   fault = "Drain ignores its deadline"
-	closeOvertakes  fault = "Close destroys what was sent"
-	abortsKindly    fault = "Abort looks like Close"
-	leaks           fault = "Close leaves a goroutine behind"
-	allocates       fault = "every message is allocated"
+	sound          fault = ""
+	reorders       fault = "messages swap places in the queue"
+	losesMessage   fault = "a message is lost now and then"
+	truncates      fault = "a message that fills an FPDU loses a byte"
+	keepsPayload   fault = "PostSend keeps the caller's payload"
+	reusesLent     fault = "a lent buffer is filled again"
+	overrunIgnored fault = "a message without a buffer is delivered"
+	lengthIgnored  fault = "a message longer than the buffer is delivered"
+	foreignRevoked fault = "a Send may invalidate anything"
+	freshError     fault = "each call returns an error of its own"
+	writesLate     fault = "Sends overtake Writes"
+	rightsIgnored  fault = "every region may be read and written"
+	oneTooMany     fault = "an access may go one byte too far"
+	oneTooEarly    fault = "an access may begin one byte before the region"
+	wrapsAround    fault = "the end of an access overflows"
+	sharesSTags    fault = "a region is known to all connections"
+	countsSTags    fault = "STags are counted up"
+	staysExposed   fault = "Invalidate does nothing"
+	losesWake      fault = "a Wake that finds nobody waiting is lost"
+	pollTakesWake  fault = "Poll uses up a Wake"
+	spins          fault = "Wait does not park"
+	losesWakeRoom  fault = "a WakeRoom that finds nobody waiting is lost"
+	roomIdles      fault = "WaitRoom carries nothing"
+	flushIdles     fault = "Flush carries nothing"
+	blocksWhenBusy fault = "PostSend waits for room"
+	refusesBare    fault = "a Busy device refuses bare messages"
+	boundless      fault = "a Busy device takes any number of bare messages"
+	drainsNothing  fault = "Drain does not wait"
+	drainsForever  fault = "Drain ignores its deadline"
+	closeOvertakes fault = "Close destroys what was sent"
+	abortsKindly   fault = "Abort looks like Close"
+	leaks          fault = "Close leaves a goroutine behind"
+	allocates      fault = "every message is allocated"
 )
 
-var _ = errors.New
-var _ rdma.STag
+// faultySend spoils a message that has just been queued.
+func (e *modelEnd) faultySend(p *parcel, wr rdma.SendWR) {
+	queued := e.queue.rest()
+	last := len(queued) - 1
+	switch {
+	case e.m.fault == reorders && last > 0:
+		queued[last], queued[last-1] = queued[last-1], queued[last]
+	case e.m.fault == losesMessage && rand.IntN(100) == 0:
+		p.bytes = p.bytes[:0]
+	case e.m.fault == truncates && len(p.bytes) == 64768-18:
+		p.bytes = p.bytes[:len(p.bytes)-1]
+	case e.m.fault == keepsPayload:
+		p.alias = wr.Payload
+	case e.m.fault == writesLate && last > 0 && queued[last-1].kind == kindWrite:
+		queued[last], queued[last-1] = queued[last-1], queued[last]
+	}
+}
+
+// faultyReceive spoils a message that is about to be delivered, or the first
+// one that was.
+func (e *modelEnd) faultyReceive(p *parcel) {
+	switch {
+	case e.m.fault == keepsPayload:
+		copy(p.bytes[len(p.bytes)-len(p.alias):], p.alias)
+	case e.m.fault == reusesLent && e.first == nil:
+		e.first = p.bytes
+	case e.m.fault == reusesLent:
+		e.first[0]++
+	}
+}
+
+// allRegions are what the fault sharesSTags confuses.
+var allRegions = struct {
+	sync.Mutex
+	of map[rdma.STag]modelRegion
+}{of: map[rdma.STag]modelRegion{}}
+
+func (e *modelEnd) faultyRegister(s rdma.STag, r modelRegion) {
+	if e.m.fault == sharesSTags {
+		allRegions.Lock()
+		defer allRegions.Unlock()
+		allRegions.of[s] = r
+	}
+}
+
+// region is what the peer names with s.
+func (e *modelEnd) region(s rdma.STag) (modelRegion, bool) {
+	if e.m.fault == sharesSTags {
+		allRegions.Lock()
+		defer allRegions.Unlock()
+		r, known := allRegions.of[s]
+		return r, known
+	}
+	r, known := e.regions[s]
+	return r, known
+}
+
+// outside is an access that leaves the region. A broken device grants it.
+func (e *modelEnd) outside(r modelRegion, at uint64, n int) ([]byte, error) {
+	end := at + uint64(n)
+	if e.m.fault == oneTooMany && end == uint64(len(r.mem))+1 ||
+		e.m.fault == oneTooEarly && at == ^uint64(0) ||
+		e.m.fault == wrapsAround && end < at {
+		first := unsafe.Pointer(unsafe.SliceData(r.mem))
+		return unsafe.Slice((*byte)(unsafe.Add(first, int(at))), n), nil
+	}
+	return nil, errors.New("it left the bounds of a region")
+}
+
+// faultyEnd leaves a goroutine in a device that ends.
+func (e *modelEnd) faultyEnd() {
+	if e.m.fault == leaks {
+		go func() { select {} }()
+	}
+}

@@ -65,7 +65,7 @@ const mixtureSize = 1 << 20
 
 func newMixture(from, to *end, seed uint64) *mixture {
 	m := &mixture{
-		flow:   newFlow(from, to, seed, 1<<30, 64<<20, from.segment(), window),
+		flow:   newFlow(from, to, seed, 1<<30, 64<<20, from.size, window),
 		rng:    newRand(seed + 2),
 		source: to.expose(mixtureSize, rdma.RemoteRead),
 		target: to.expose(mixtureSize, rdma.RemoteWrite),
@@ -129,8 +129,8 @@ func (m *mixture) completed(c rdma.Completion) {
 func checkFloodSingle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 1<<30, 16<<20, a.segment(), window)
-	ba := newFlow(b, a, seed+2, 1<<30, 16<<20, b.segment(), window)
+	ab := newFlow(a, b, seed, 1<<30, 16<<20, a.size, window)
+	ba := newFlow(b, a, seed+2, 1<<30, 16<<20, b.size, window)
 	together(t,
 		func() error { return floodSingle(ab, ba) },
 		func() error { return floodSingle(ba, ab) })

@@ -11,6 +11,10 @@ import (
 // call hangs.
 var patience = 30 * time.Second
 
+// enough is how long a subtest waits for what must come, so that it can fail
+// and the next one run.
+func enough() <-chan time.Time { return time.After(patience / 4) }
+
 // guard ends the program if the subtest hangs, and fails the subtest if it
 // leaves goroutines behind; either way it shows every goroutine's stack.
 func guard(t *testing.T) {

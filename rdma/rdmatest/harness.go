@@ -16,6 +16,7 @@ import (
 const (
 	window  = 64       // receive buffers that connect provides at each end
 	segment = 64 << 10 // bytes in each, or MaxMessage if that is less
+	largest = 1 << 20  // bytes in each where a check wants them large
 
 	// moment is long enough for a call that should be parked to betray that it
 	// is not. Nothing passes because of it: a check that looks too early only
@@ -29,6 +30,7 @@ type end struct {
 	rdma.QueuePair
 	t    *testing.T
 	name string
+	size int // of the receive buffers that connect provided here and at the peer
 
 	messages chan rdma.Completion // what a collecting pump received
 	work     chan rdma.Completion // the Reads and Writes that it saw completed
@@ -43,10 +45,17 @@ type end struct {
 // the pair is closed when the subtest is over.
 func connect(t *testing.T, pair Pair) (a, b *end) {
 	t.Helper()
+	return connectSized(t, pair, segment)
+}
+
+// connectSized is connect with receive buffers of another size.
+func connectSized(t *testing.T, pair Pair, size int) (a, b *end) {
+	t.Helper()
 	x, y := pair(t)
-	a, b = newEnd(t, "a", x), newEnd(t, "b", y)
+	size = min(size, x.Limits().MaxMessage, y.Limits().MaxMessage)
+	a, b = newEnd(t, "a", x, size), newEnd(t, "b", y, size)
 	for _, e := range []*end{a, b} {
-		e.ProvideReceive(window, e.segment())
+		e.ProvideReceive(window, size)
 		t.Cleanup(func() {
 			e.Close()
 			if e.pumping {
@@ -57,19 +66,17 @@ func connect(t *testing.T, pair Pair) (a, b *end) {
 	return a, b
 }
 
-func newEnd(t *testing.T, name string, q rdma.QueuePair) *end {
+func newEnd(t *testing.T, name string, q rdma.QueuePair, size int) *end {
 	return &end{
 		QueuePair: q,
 		t:         t,
 		name:      name,
+		size:      size,
 		messages:  make(chan rdma.Completion, 4096),
 		work:      make(chan rdma.Completion, 4096),
 		done:      make(chan struct{}),
 	}
 }
-
-// segment is the size of the receive buffers that connect provides.
-func (e *end) segment() int { return min(e.Limits().MaxMessage, segment) }
 
 // pump starts the goroutine that Waits, and hands it each completion, until the
 // queue pair ends or stop is called.
@@ -114,7 +121,12 @@ func (e *end) stop() {
 
 // ended waits for the queue pair's end and returns the reason.
 func (e *end) ended() error {
-	<-e.done
+	e.t.Helper()
+	select {
+	case <-e.done:
+	case <-enough():
+		e.t.Fatalf("%s goes on", e.name)
+	}
 	return e.err
 }
 
@@ -124,6 +136,8 @@ func (e *end) take(from chan rdma.Completion) (rdma.Completion, error) {
 	case c := <-from:
 		return c, nil
 	case <-e.done:
+	case <-enough():
+		return rdma.Completion{}, fmt.Errorf("%s: nothing comes", e.name)
 	}
 	select { // what came before the end
 	case c := <-from:

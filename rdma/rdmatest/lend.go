@@ -26,7 +26,7 @@ func checkCount(t *testing.T, pair Pair) {
 	for _, count := range []int{1, 3, window} {
 		a, b := connect(t, pair)
 		b.collect()
-		resize(b, count, b.segment())
+		resize(b, count, b.size)
 		var held []rdma.Buffer
 		for i := range count {
 			a.send(contents(uint64(i), 100))
@@ -55,7 +55,7 @@ func resize(e *end, count, size int) (old int) {
 // What is lent does not change, however much comes behind it.
 func checkIntact(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, 16<<20, b.segment(), window)
+	f := newFlow(a, b, newSeed(t), 4000, 16<<20, b.size, window)
 	var held, copies [][]byte
 	f.dispose = func(lent rdma.Buffer) {
 		if len(held) < window/4 {
@@ -83,7 +83,7 @@ func checkSame(t *testing.T, held, copies [][]byte) {
 // Buffers come back in any order and from any goroutine.
 func checkOutOfOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, 8<<20, b.segment(), window)
+	f := newFlow(a, b, newSeed(t), 4000, 8<<20, b.size, window)
 	lent := make(chan rdma.Buffer, window)
 	f.dispose = func(b rdma.Buffer) { lent <- b }
 	pumpFlow(f)
@@ -119,7 +119,7 @@ func checkLentAfterClose(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
 		held, copies := lendAll(a, b)
-		how.end(b)
+		_ = how.end(b)
 		checkLoans(t, held, copies)
 	}
 }
@@ -162,14 +162,14 @@ func checkLoans(t *testing.T, held []rdma.Buffer, copies [][]byte) {
 func checkResize(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
-	now, number := b.segment(), uint64(0)
+	now, number := b.size, uint64(0)
 	exchange := func(size int) {
 		t.Helper()
 		number++
 		a.send(contents(number, size))
 		b.expect(contents(number, size))
 	}
-	for _, size := range []int{4096, 100, b.segment(), 37, b.segment() / 2, b.segment()} {
+	for _, size := range []int{4096, 100, b.size, 37, b.size / 2, b.size} {
 		for range resize(b, window, size) {
 			exchange(min(now, size))
 		}
@@ -209,7 +209,7 @@ func checkCountsLent(t *testing.T, pair Pair) {
 		t.Skip("a device that is not elastic cannot take back what it has posted")
 	}
 	held, _ := lendAll(a, b)
-	resize(b, 2, b.segment())
+	resize(b, 2, b.size)
 	for _, h := range held[1:] {
 		h.Release() // one is still lent, so the last of these posts one again
 	}

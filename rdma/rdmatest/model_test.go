@@ -54,11 +54,12 @@ type modelEnd struct {
 	posted, lent     int
 	old, oldSize     int // those still posted with another size, which come first
 	ready            fifo[rdma.Completion]
-	reads            fifo[*modelRead]
+	reads            fifo[modelRead]
 	regions          map[rdma.STag]modelRegion
 	woken, wokenRoom bool
 	err, sendErr     error
 	closed           bool
+	first            []byte // of the fault reusesLent
 }
 
 type modelRegion struct {
@@ -96,8 +97,8 @@ type parcel struct {
 	size  int // Read Request: bytes wanted. Read Response: bytes left
 	id    uint64
 	last  bool
-	bare  bool
 	owner *modelEnd
+	alias []byte // of the fault keepsPayload
 }
 
 // newModel makes a connected pair of model devices.
@@ -152,13 +153,9 @@ func (e *modelEnd) PostSend(wrs []rdma.SendWR) (int, error) {
 		}
 		p := e.m.parcel(kindSend)
 		p.bytes = append(append(p.bytes, wr.Header...), wr.Payload...)
-		p.s, p.bare = wr.Invalidate, bare
-		e.faultySend(p, wr)
+		p.s = wr.Invalidate
 		e.queue.push(p)
-		if e.m.fault == reorders && len(e.queue.rest()) > 1 {
-			q := e.queue.rest()
-			q[len(q)-1], q[len(q)-2] = q[len(q)-2], q[len(q)-1]
-		}
+		e.faultySend(p, wr)
 		e.carry(true)
 	}
 	return len(wrs), nil
@@ -188,7 +185,7 @@ func (e *modelEnd) PostRead(wr rdma.ReadWR) error {
 	if len(e.reads.rest()) >= modelDepth {
 		return rdma.ErrNoRoom
 	}
-	e.reads.push(&modelRead{ReadWR: wr})
+	e.reads.push(modelRead{ReadWR: wr})
 	p := e.m.parcel(kindReadRequest)
 	p.s, p.va, p.size = wr.STag, wr.VA, len(wr.Local)
 	e.queue.push(p)
@@ -363,7 +360,7 @@ func (e *modelEnd) poll(wcs []rdma.Completion) (int, error) {
 		e.handle(p)
 		e.carry(false)
 		e.peer.carry(false)
-		e.m.changed.Broadcast()
+		e.m.changed.Broadcast() // now: Wait may be about to park
 	}
 	n := 0
 	for n < len(wcs) && len(e.ready.rest()) > 0 {
@@ -400,11 +397,10 @@ func (e *modelEnd) handle(p *parcel) {
 		e.answers.push(p)
 		return
 	case kindReadResponse:
-		r := e.reads.rest()[0]
+		r := &e.reads.rest()[0]
 		r.got += copy(r.Local[r.got:], p.bytes)
 		if p.last {
-			e.reads.pop()
-			e.ready.push(rdma.Completion{Op: rdma.OpRead, ID: r.ID})
+			e.ready.push(rdma.Completion{Op: rdma.OpRead, ID: e.reads.pop().ID})
 		}
 	case kindTerminate:
 		e.fail(&rdma.TerminateError{})
@@ -441,8 +437,8 @@ func (e *modelEnd) receive(p *parcel) {
 	e.posted--
 	e.lent++
 	p.owner = e
-	e.ready.push(rdma.Completion{Buffer: rdma.Buffer{Bytes: p.bytes, Owner: p}, Invalidated: p.s})
 	e.faultyReceive(p)
+	e.ready.push(rdma.Completion{Buffer: rdma.Buffer{Bytes: p.bytes, Owner: p}, Invalidated: p.s})
 }
 
 // Release implements [rdma.Lender].
@@ -461,14 +457,14 @@ func (e *modelEnd) access(s rdma.STag, va uint64, n int, want rdma.Access) ([]by
 	if n == 0 {
 		return nil, nil
 	}
-	r, known := e.faultyRegion(s)
+	r, known := e.region(s)
 	switch at := va - r.va; {
 	case !known:
 		return nil, errors.New("it named an unknown STag")
 	case r.access&want == 0 && e.m.fault != rightsIgnored:
 		return nil, errors.New("it lacks the right to this access")
 	case at > uint64(len(r.mem)) || uint64(n) > uint64(len(r.mem))-at:
-		return e.faultyBounds(r, at, n)
+		return e.outside(r, at, n)
 	default:
 		return r.mem[at : at+uint64(n)], nil
 	}
@@ -485,6 +481,7 @@ func (e *modelEnd) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 	}
 	r := modelRegion{b, rand.Uint64() >> 16, access}
 	e.regions[s] = r
+	e.faultyRegister(s, r)
 	return rdma.Region{STag: s, VA: r.va}, nil
 }
 
@@ -519,43 +516,43 @@ func (e *modelEnd) Drain(d time.Duration) error {
 }
 
 func (e *modelEnd) Close() error {
-	last := kindEOF
-	e.m.mu.Lock()
-	if e.busy() || len(e.answers.rest()) > 0 {
-		last = kindReset // the peer's end is not between two messages
-	}
-	e.m.mu.Unlock()
-	if e.m.fault == leaks {
-		go func() {
-			e.m.mu.Lock()
-			for {
-				e.m.changed.Wait()
-			}
-		}()
-	}
-	return e.end(last)
-}
-
-func (e *modelEnd) Abort() error { return e.end(kindReset) }
-
-// end ends the queue pair, and tells the peer behind, or with a reset instead
-// of, what is on the wire.
-func (e *modelEnd) end(last kind) error {
 	defer e.change()()
-	if e.closed {
-		return nil
+	last := kindEOF
+	if e.busy() || len(e.answers.rest()) > 0 {
+		last = kindReset // this is not between two messages
 	}
-	e.closed = true
-	e.fail(net.ErrClosed)
-	if last == kindReset && e.m.fault != abortsKindly || e.m.fault == closeOvertakes {
+	if e.m.fault == closeOvertakes {
 		e.peer.wire, e.peer.wireSize = fifo[*parcel]{}, 0
 	}
+	e.end(last)
+	return nil
+}
+
+func (e *modelEnd) Abort() error {
+	defer e.change()()
 	if e.m.fault == abortsKindly {
-		last = kindEOF
+		e.end(kindEOF)
+		return nil
+	}
+	if !e.closed {
+		e.peer.wire, e.peer.wireSize = fifo[*parcel]{}, 0
+	}
+	e.end(kindReset)
+	return nil
+}
+
+// end ends the queue pair, once, and tells the peer behind what is on the wire.
+func (e *modelEnd) end(last kind) {
+	if e.closed {
+		return
+	}
+	e.closed = true
+	e.faultyEnd()
+	if e.err == nil {
+		e.fail(net.ErrClosed)
 	}
 	e.peer.arrive(e.m.parcel(last))
 	e.peer.sendErr = syscall.EPIPE
-	return nil
 }
 
 // violated ends the queue pair because of what the peer did, and tells it.
@@ -566,9 +563,7 @@ func (e *modelEnd) violated(what string) {
 
 // fail ends the queue pair.
 func (e *modelEnd) fail(err error) {
-	if e.err == nil || e.closed {
-		e.err = err
-	}
+	e.err = err
 	e.queue, e.answers, e.wire = fifo[*parcel]{}, fifo[*parcel]{}, fifo[*parcel]{}
 	e.wireSize, e.writes = 0, 0
 	clear(e.regions)

@@ -2,17 +2,20 @@ package rdmatest
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/gosdp/gosdp/rdma"
 )
 
-var protectionChecks = []check{
-	{"Write", func(t *testing.T, pair Pair) { checkOffences(t, pair, write, rdma.RemoteWrite, rdma.RemoteRead) }},
-	{"Read", func(t *testing.T, pair Pair) { checkOffences(t, pair, read, rdma.RemoteRead, rdma.RemoteWrite) }},
-	{"OtherConnection", checkOtherConnection},
-	{"STags", checkSTags},
-}
+var protectionChecks = slices.Concat(
+	offenceChecks("Write", write, rdma.RemoteWrite, rdma.RemoteRead),
+	offenceChecks("Read", read, rdma.RemoteRead, rdma.RemoteWrite),
+	[]check{
+		{"OtherConnection", checkOtherConnection},
+		{"STags", checkSTags},
+	},
+)
 
 // attempt posts a Write from or a Read into local.
 type attempt func(e *end, local []byte, s rdma.STag, va uint64) error
@@ -55,29 +58,27 @@ var offences = []offence{
 	{"WrapsInto", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA - 50 }, false},
 }
 
-// Each access that the victim has not allowed ends the pair and touches nothing
-// outside of what it has.
-func checkOffences(t *testing.T, pair Pair, try attempt, right, wrong rdma.Access) {
-	for _, o := range offences {
-		t.Run(o.name, func(t *testing.T) {
-			guard(t)
+// offenceChecks are that each access which the victim has not allowed ends the
+// pair, and touches nothing outside of what it has allowed.
+func offenceChecks(operation string, try attempt, right, wrong rdma.Access) []check {
+	var checks []check
+	add := func(o offence, target func(t *testing.T, b *end) exposed) {
+		checks = append(checks, check{operation + "/" + o.name, func(t *testing.T, pair Pair) {
 			a, b := connect(t, pair)
-			checkOffence(a, b, o, try, b.expose(exposedSize, right))
-		})
+			checkOffence(a, b, o, try, target(t, b))
+		}})
 	}
-	inside := offence{size: 100, aim: func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + 10 }}
-	t.Run("NoRight", func(t *testing.T) {
-		guard(t)
-		a, b := connect(t, pair)
+	for _, o := range offences {
+		add(o, func(_ *testing.T, b *end) exposed { return b.expose(exposedSize, right) })
+	}
+	add(inside("NoRight"), func(t *testing.T, b *end) exposed {
 		target := b.expose(exposedSize, wrong)
 		// The same memory with the right, under another name, changes nothing.
 		_, err := b.Register(target.mem, right)
 		must(t, err)
-		checkOffence(a, b, inside, try, target)
+		return target
 	})
-	t.Run("Invalidated", func(t *testing.T) {
-		guard(t)
-		a, b := connect(t, pair)
+	add(inside("Invalidated"), func(t *testing.T, b *end) exposed {
 		target := b.expose(exposedSize, right)
 		b.Invalidate(target.STag)
 		again, err := b.Register(target.mem, right)
@@ -85,8 +86,14 @@ func checkOffences(t *testing.T, pair Pair, try attempt, right, wrong rdma.Acces
 		if again.STag == target.STag {
 			t.Errorf("STag %#x is used again at once", again.STag)
 		}
-		checkOffence(a, b, inside, try, target)
+		return target
 	})
+	return checks
+}
+
+// inside is an access within the bounds.
+func inside(name string) offence {
+	return offence{name, 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + 10 }, false}
 }
 
 // checkOffence has a commit an offence against b's memory.
@@ -119,8 +126,7 @@ func checkOtherConnection(t *testing.T, pair Pair) {
 	for _, try := range []attempt{write, read} {
 		a, b := connect(t, pair)
 		_, other := connect(t, pair)
-		aim := func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA }
-		checkOffence(a, b, offence{size: 100, aim: aim}, try,
+		checkOffence(a, b, inside("OtherConnection"), try,
 			other.expose(exposedSize, rdma.RemoteRead|rdma.RemoteWrite))
 	}
 }

@@ -34,7 +34,7 @@ func overfill(a, b *end) *backlog {
 	a.t.Helper()
 	l := &backlog{from: a, to: b, buffers: window}
 	if b.Limits().Elastic {
-		b.ProvideReceive(plenty, b.segment())
+		b.ProvideReceive(plenty, b.size)
 		l.buffers = plenty
 	}
 	l.fill()
@@ -75,7 +75,7 @@ func (l *backlog) settle() {
 	}
 }
 
-func (l *backlog) message(k uint64) []byte { return contents(k, l.from.segment()) }
+func (l *backlog) message(k uint64) []byte { return contents(k, l.from.size) }
 
 // expect has the peer receive everything, in order and once.
 func (l *backlog) expect() {
@@ -121,7 +121,7 @@ func checkBackpressure(t *testing.T, pair Pair) {
 	b.collect()
 	a.Flush()
 	l.expect()
-	for k, size := range []int{16, a.segment(), 16}[:n] {
+	for k, size := range []int{16, a.size, 16}[:n] {
 		b.expect(l.message(l.taken + uint64(k))[:size])
 	}
 	a.send([]byte("behind"))

@@ -23,12 +23,8 @@ func checkSmallInOrder(t *testing.T, pair Pair) {
 
 // The same with messages as large as the device takes.
 func checkLargeInOrder(t *testing.T, pair Pair) {
-	a, b := connect(t, pair)
-	size := min(a.Limits().MaxMessage, b.Limits().MaxMessage, 1<<20)
-	for _, e := range []*end{a, b} {
-		e.ProvideReceive(window, size)
-	}
-	bothWays(t, a, b, 2000, 24<<20, size)
+	a, b := connectSized(t, pair, largest)
+	bothWays(t, a, b, 2000, 24<<20, a.size)
 }
 
 func bothWays(t *testing.T, a, b *end, count, bytes, max int) {
@@ -43,11 +39,10 @@ func bothWays(t *testing.T, a, b *end, count, bytes, max int) {
 
 // Messages of the sizes where a device has its seams.
 func checkBoundaries(t *testing.T, pair Pair) {
-	a, b := connect(t, pair)
-	b.ProvideReceive(window, min(b.Limits().MaxMessage, 1<<20))
+	a, b := connectSized(t, pair, largest)
 	b.collect()
-	for i, n := range seams {
-		if n == 0 || n > min(a.Limits().MaxMessage, b.Limits().MaxMessage, 1<<20) {
+	for i, n := range append(seams, a.size-1, a.size) {
+		if n == 0 || n > a.size {
 			continue
 		}
 		a.send(contents(uint64(i), n))

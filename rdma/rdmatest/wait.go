@@ -42,10 +42,20 @@ func wait(e *end) *waiting {
 	return w
 }
 
+// await waits until the call has returned.
+func (w *waiting) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.returned:
+	case <-enough():
+		t.Fatal("Wait does not return")
+	}
+}
+
 // expectNothing waits for a Wait that only Wake ended.
 func (w *waiting) expectNothing(t *testing.T) {
 	t.Helper()
-	<-w.returned
+	w.await(t)
 	if w.n != 0 || w.err != nil {
 		t.Fatalf("Wait = %d, %v, want 0, nil", w.n, w.err)
 	}
@@ -62,7 +72,7 @@ func (w *waiting) expectParked(t *testing.T) {
 // expectMessage waits for a Wait that a message ended.
 func (w *waiting) expectMessage(t *testing.T, want []byte) {
 	t.Helper()
-	<-w.returned
+	w.await(t)
 	if w.n != 1 || w.err != nil {
 		t.Fatalf("Wait = %d, %v, want 1 message", w.n, w.err)
 	}
@@ -149,8 +159,8 @@ func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 func checkWakeStorm(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 2000, 8<<20, a.segment(), window)
-	ba := newFlow(b, a, seed+2, 2000, 8<<20, b.segment(), window)
+	ab := newFlow(a, b, seed, 2000, 8<<20, a.size, window)
+	ba := newFlow(b, a, seed+2, 2000, 8<<20, b.size, window)
 	pumpFlow(ab)
 	pumpFlow(ba)
 	calm := make(chan struct{})
