@@ -34,6 +34,7 @@ var house = []struct {
 }{
 	{"wire", room{}},
 	{"rdma", room{}},
+	{"internal/interrupt", room{}},
 	{"credits", room{imports: []string{"wire"}}},
 	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
 	{"rdma/iwarp", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
@@ -41,10 +42,13 @@ var house = []struct {
 	{"rdma/verbs", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", room{imports: []string{"wire", "credits"}}},
 	{"zcopy", room{imports: []string{"wire", "credits"}}},
-	{"listener", room{imports: []string{"wire", "rdma", "rdma/iwarp"}}},
+	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "rdma/iwarp"}}},
 	{"sdp", room{
-		imports: []string{"wire", "rdma", "credits", "rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener"},
-		tests:   []string{"rdma/rdmatest", "rdma/verbs"},
+		imports: []string{
+			"wire", "rdma", "internal/interrupt", "credits",
+			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
+		},
+		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
 }
 

@@ -24,7 +24,7 @@ type coalescer struct {
 	since    time.Time // when the last run began
 	on       bool      // they come quickly
 	flushing bool      // the flusher exists; Writes go through it
-	buf      []byte
+	buf      *[]byte   // what has gathered; nil: nothing
 }
 
 var smallPool = sync.Pool{New: func() any {
@@ -39,13 +39,13 @@ func (s *coalescer) takes(c *Conn, b []byte) bool {
 		s.on = now.Sub(s.since) < smallRun*smallGap
 		s.run, s.since = 0, now
 	}
-	if !s.on && !s.flushing || len(s.buf)+len(b) > smallMax {
+	if !s.on && !s.flushing || s.buf != nil && len(*s.buf)+len(b) > smallMax {
 		return false
 	}
 	if s.buf == nil {
-		s.buf = (*smallPool.Get().(*[]byte))[:0]
+		s.buf = smallPool.Get().(*[]byte)
 	}
-	s.buf = append(s.buf, b...)
+	*s.buf = append(*s.buf, b...)
 	if !s.flushing {
 		s.flushing = true
 		c.workers.Go(c.flushSmall)
@@ -65,7 +65,7 @@ func (c *Conn) flushSmall() {
 	defer c.mu.Unlock()
 	for {
 		b := s.buf
-		if len(b) == 0 {
+		if b == nil {
 			if idle++; idle > smallIdle || !s.on {
 				break
 			}
@@ -78,9 +78,9 @@ func (c *Conn) flushSmall() {
 		s.buf = nil
 		c.tell()
 		c.mu.Unlock()
-		_, err := c.send(b, (*Conn).cannotFlush)
-		b = b[:0]
-		smallPool.Put(&b)
+		_, err := c.send(*b, (*Conn).cannotFlush)
+		*b = (*b)[:0]
+		smallPool.Put(b)
 		c.mu.Lock()
 		if err != nil {
 			s.buf = nil // Writes fail from now on, and so does Close

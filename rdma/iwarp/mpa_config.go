@@ -26,6 +26,11 @@ type Config struct {
 	MaxULPDU int
 }
 
+// SoftwareULPDU is the MaxULPDU for a peer that is a software RNIC too: there is
+// no hardware then that wants an FPDU in each TCP segment, and long ones cost
+// less.
+const SoftwareULPDU = 64768
+
 const (
 	defaultReads = 16
 	// mostReads is what an initiator names at most; hardware takes no more.

@@ -45,10 +45,11 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 	q.tx.update()
 	q.rx.q = q
 	q.reads.limit = max(p.ord, 1)
-	switch p.rtr {
-	case rtrWrite:
+	switch {
+	case !p.initiator:
+	case p.rtr == rtrWrite:
 		err = q.postWrite(rdma.WriteWR{STag: rtrSTag}, true)
-	case rtrRead:
+	case p.rtr == rtrRead:
 		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, true)
 	}
 	q.reads.limit = p.ord
@@ -69,7 +70,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 	if q.p.crc {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: 1 << 20, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Elastic: true}
+	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Elastic: true}
 }
 
 // Wake makes Wait return.

@@ -44,6 +44,7 @@ type receiver struct {
 	used int
 
 	err     error // sticky, delivered when all before it has been
+	told    bool  // it has been delivered: nothing comes after it
 	posted  atomic.Int64
 	size    atomic.Int64
 	waiting atomic.Bool // Wait is in the transport
@@ -79,6 +80,9 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) { return q.poll(wcs
 
 func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	rx := &q.rx
+	if rx.told {
+		return 0, rx.err
+	}
 	rx.out, rx.used = wcs, 0
 	defer func() { rx.out = nil }()
 	for {
@@ -94,6 +98,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			return rx.used, nil
 		}
 		if rx.err != nil {
+			rx.told = true
 			return 0, rx.err
 		}
 		// waiting is set before cq is looked at for the last time, and complete
@@ -145,9 +150,16 @@ func (q *QueuePair) fail(err error) {
 	rx := &q.rx
 	if f, ok := err.(*fault); ok {
 		q.tx.mu.Lock()
-		q.terminate(f, rx.unparsed())
+		q.terminate(f, rx.unparsed(), !q.tx.pumping)
 		q.tx.mu.Unlock()
 		err = &f.ProtocolError
+	}
+	if !rx.heard { // a responder that was still waiting to be spoken to
+		q.tx.mu.Lock()
+		if q.tx.silent {
+			q.sendFailed(err)
+		}
+		q.tx.mu.Unlock()
 	}
 	rx.err = err
 	rx.place = placement{}

@@ -20,7 +20,7 @@ import (
 
 // maxQueued bounds the bytes of messages without payload that wait in out. A
 // peer's credit cannot ask for more.
-const maxQueued = 64 << 10
+const maxQueued = 256 << 10
 
 // transfer is an RDMA Write of ours, or a Read Response that the peer has asked
 // for, of which off bytes have been framed.
@@ -53,8 +53,11 @@ type sender struct {
 	inRoom  bool // WaitRoom is in the transport
 	silent  bool // a responder that has heard nothing may not speak (RFC 5044 §7.1.2)
 	err     error
+	// lastWords: a Terminate is still to be written, though err is set.
+	lastWords bool
 
-	out       []byte // FPDUs, or the rest of one; before everything else
+	out       []byte  // FPDUs, or the rest of one; before everything else
+	outHome   *[]byte // where out's memory came from in the pool
 	outHead   int
 	writes    []*transfer
 	responses []*transfer
@@ -66,8 +69,12 @@ type sender struct {
 	one                       [1][]byte // argument of the transport's write
 }
 
+// outLen is the memory for the rest of one FPDU, with room for messages without
+// payload behind it.
+const outLen = 72 << 10
+
 var outPool = sync.Pool{New: func() any {
-	b := make([]byte, 0, 72<<10)
+	b := make([]byte, 0, outLen)
 	return &b
 }}
 
@@ -188,7 +195,8 @@ func (q *QueuePair) queue(s *segment, header, payload []byte) {
 // room returns out, with memory behind it.
 func (tx *sender) room() []byte {
 	if tx.out == nil {
-		return (*outPool.Get().(*[]byte))[:0]
+		tx.outHome = outPool.Get().(*[]byte)
+		return (*tx.outHome)[:0]
 	}
 	return tx.out
 }
@@ -204,7 +212,7 @@ func (tx *sender) queued() int {
 
 // update sets busy after a change of the queue.
 func (tx *sender) update() {
-	if busy := tx.silent || len(tx.out) > 0 || len(tx.writes) > 0; busy != tx.busy.Load() {
+	if busy := tx.err == nil && (tx.silent || len(tx.out) > 0 || len(tx.writes) > 0); busy != tx.busy.Load() {
 		tx.busy.Store(busy)
 	}
 }
@@ -294,6 +302,10 @@ func (q *QueuePair) flush() (done bool, err error) {
 		tx.recycle()
 		next := tx.next()
 		if next == nil {
+			if tx.lastWords {
+				tx.lastWords = false
+				q.t.closeWrite()
+			}
 			return true, nil
 		}
 		if err := q.sendSegments(next); err != nil {
@@ -323,11 +335,10 @@ func (tx *sender) recycle() {
 	if tx.out == nil || tx.outHead < len(tx.out) {
 		return
 	}
-	b := tx.out[:0]
-	tx.out, tx.outHead = nil, 0
-	if cap(b) <= 72<<10 {
-		outPool.Put(&b)
+	if cap(tx.out) <= outLen {
+		outPool.Put(tx.outHome)
 	}
+	tx.out, tx.outHome, tx.outHead = nil, nil, 0
 }
 
 // next chooses between a Write and a Read Response, in turn.
@@ -351,7 +362,7 @@ func (q *QueuePair) sendSegments(w *transfer) error {
 		defer w.src.mu.RUnlock()
 		if !w.src.live {
 			err := violation(termRDMAPProtection, 0, "RFC 5040 §5.2", "Read of a region that has been invalidated")
-			q.terminate(err, nil)
+			q.terminate(err, nil, true)
 			return err
 		}
 		mem = w.src.buf[w.srcOff : w.srcOff+uint64(w.size)]
@@ -390,6 +401,7 @@ func (q *QueuePair) sendSegments(w *transfer) error {
 // its own end, so that what has arrived is delivered.
 func (q *QueuePair) sendFailed(err error) error {
 	tx := &q.tx
+	tx.lastWords = false
 	if tx.err == nil {
 		tx.err = err
 		tx.busy.Store(false)
@@ -446,7 +458,7 @@ func (q *QueuePair) carry(enough func() bool) {
 	err := q.t.waitWrite(func() bool {
 		tx.mu.Lock()
 		defer tx.mu.Unlock()
-		if tx.err != nil {
+		if tx.err != nil && !tx.lastWords {
 			return true
 		}
 		done, err := q.flush()
@@ -470,14 +482,14 @@ func (q *QueuePair) Flush() {
 // startPump starts the pump if something is queued and nobody carries it.
 func (q *QueuePair) startPump() {
 	tx := &q.tx
-	if tx.pumping || tx.silent || tx.err != nil || !tx.pending() {
+	if tx.pumping || tx.silent || !tx.pending() {
 		return
 	}
 	tx.pumping = true // before the goroutine runs, so that there is one only
 	tx.pump.Go(func() {
 		tx.mu.Lock()
 		defer tx.mu.Unlock()
-		for tx.err == nil && tx.pending() {
+		for tx.pending() {
 			q.carry(func() bool { return false })
 		}
 		tx.pumping = false
@@ -485,8 +497,9 @@ func (q *QueuePair) startPump() {
 	})
 }
 
+// pending reports that something is queued that can still be sent.
 func (tx *sender) pending() bool {
-	return len(tx.out) > 0 || len(tx.writes) > 0 || len(tx.responses) > 0
+	return (tx.err == nil || tx.lastWords) && (len(tx.out) > 0 || len(tx.writes) > 0 || len(tx.responses) > 0)
 }
 
 // heard lets a responder speak: the initiator's first FPDU has come.
@@ -521,9 +534,10 @@ func (q *QueuePair) respond(w *transfer) error {
 	return nil
 }
 
-// terminate sends a Terminate for a violation and ends the sending half behind
-// it. Called with mu held.
-func (q *QueuePair) terminate(err error, ulpdu []byte) {
+// terminate queues a Terminate for a violation and ends the sending half behind
+// it. Called with mu held, and from within flush or by whom nobody is pumping
+// beside only if mayWrite.
+func (q *QueuePair) terminate(err error, ulpdu []byte, mayWrite bool) {
 	tx := &q.tx
 	f, ok := err.(*fault)
 	if !ok || tx.err != nil {
@@ -534,16 +548,13 @@ func (q *QueuePair) terminate(err error, ulpdu []byte) {
 	s := segment{op: opTerminate, last: true, qn: queueTerminate, msn: tx.termMSN}
 	tx.writes, tx.responses = nil, nil // nothing that was not started follows a violation
 	q.queue(&s, appendTerminate(raw[:0], f, ulpdu), nil)
-	if !tx.pumping {
+	q.sendFailed(&f.ProtocolError)
+	tx.lastWords = true
+	q.terminated.Store(true)
+	if mayWrite {
 		q.flush()
 	}
-	if tx.err == nil {
-		q.sendFailed(&f.ProtocolError)
-		if len(tx.out) == 0 {
-			q.t.closeWrite()
-		}
-	}
-	q.terminated.Store(true)
+	q.startPump()
 	q.cq.mu.Lock()
 	q.cq.err = &f.ProtocolError
 	q.cq.mu.Unlock()

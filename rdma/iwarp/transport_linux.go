@@ -58,6 +58,7 @@ type rawTransport struct {
 	// allocates nothing. The read group belongs to the reading goroutine, the
 	// write group to the one that writes.
 	onRead  func(fd uintptr) bool
+	owed    bool // a read without wait has taken a wake that was for one with
 	sink    sink
 	wait    bool
 	readN   int
@@ -76,6 +77,10 @@ type rawTransport struct {
 }
 
 func (t *rawTransport) read(s sink, wait bool) (int, error) {
+	if wait && t.owed {
+		t.owed = false
+		return 0, errWoken
+	}
 	for {
 		t.sink, t.wait = s, wait
 		err := t.rc.Read(t.onRead)
@@ -89,6 +94,7 @@ func (t *rawTransport) read(s sink, wait bool) (int, error) {
 		if wait {
 			return 0, errWoken
 		}
+		t.owed = true
 	}
 }
 

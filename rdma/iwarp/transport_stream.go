@@ -24,8 +24,8 @@ func lingerZero(c net.Conn) {
 // streamTransport is any net.Conn: of an operating system without a descriptor
 // that can be worked directly, or of a program's own making. A net.Conn cannot
 // be written without blocking, so a goroutine writes from a buffer, from the
-// first write to the end; it cannot be read without blocking either, so only a
-// read that may wait finds anything.
+// first write to the end; it cannot be read without blocking either, so a read
+// that shall not wait waits for a glance.
 //
 // mu guards what stands below it. cond tells the writer of bytes and of the end,
 // and everyone else of room.
@@ -44,6 +44,9 @@ type streamTransport struct {
 	woken   bool
 	err     error
 }
+
+// glance is long enough to find what has come, and no wait to speak of.
+const glance = 20 * time.Microsecond
 
 // streamBuffer is how many bytes wait for the writing goroutine at most.
 const streamBuffer = 256 << 10
@@ -139,19 +142,28 @@ func (t *streamTransport) wakeWrite() {
 
 func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	if !wait {
-		return 0, nil
+		// Whoever waits later finds the wake that is under way now.
+		defer func() {
+			t.conn.SetReadDeadline(time.Time{})
+			if t.readWoken.Load() {
+				t.conn.SetReadDeadline(past)
+			}
+		}()
+		t.conn.SetReadDeadline(time.Now().Add(glance))
 	}
 	first, second := s.space()
 	if len(first) == 0 {
 		first = second
 	}
 	n, err := t.conn.Read(first)
-	if n > 0 {
-		err = nil // a lasting error comes again
-	}
 	s.got(n)
-	if err == nil || !isTimeout(err) {
-		return n, err
+	switch {
+	case n > 0:
+		return n, nil // a lasting error comes again
+	case !isTimeout(err):
+		return 0, err
+	case !wait:
+		return 0, nil
 	}
 	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
 		return 0, err

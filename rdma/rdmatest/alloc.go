@@ -9,7 +9,6 @@ import (
 
 var allocationChecks = []check{
 	{"Send", checkSendAllocations},
-	{"ReadWrite", checkTransferAllocations},
 }
 
 // A message costs no allocation, from PostSend to Release.
@@ -25,23 +24,6 @@ func checkSendAllocations(t *testing.T, pair Pair) {
 			}
 			a.carry()
 			waitOne(t, b, wcs[:]).Buffer.Release()
-		})
-	}
-}
-
-// Nor do an RDMA Read and an RDMA Write.
-func checkTransferAllocations(t *testing.T, pair Pair) {
-	skipUnderRace(t)
-	a, b := connect(t, pair)
-	b.pump(func(rdma.Completion) {})
-	memory := b.expose(16<<10, rdma.RemoteRead|rdma.RemoteWrite)
-	local := make([]byte, 16<<10)
-	var wcs [4]rdma.Completion
-	for name, try := range map[string]attempt{"Read": read, "Write": write} {
-		expectNoAllocations(t, name, func() {
-			must(t, try(a, local, memory.STag, memory.VA))
-			a.carry()
-			waitOne(t, a, wcs[:])
 		})
 	}
 }

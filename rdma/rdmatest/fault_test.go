@@ -24,7 +24,7 @@ const (
 	lengthIgnored  fault = "a message longer than the buffer is delivered"
 	foreignRevoked fault = "a Send may invalidate anything"
 	freshError     fault = "each call returns an error of its own"
-	writesLate     fault = "Sends overtake Writes"
+	placesLate     fault = "a Write is placed behind the next message"
 	rightsIgnored  fault = "every region may be read and written"
 	oneTooMany     fault = "an access may go one byte too far"
 	oneTooEarly    fault = "an access may begin one byte before the region"
@@ -62,8 +62,6 @@ func (e *modelEnd) faultySend(p *parcel, wr rdma.SendWR) {
 		p.bytes = p.bytes[:len(p.bytes)-1]
 	case e.m.fault == keepsPayload:
 		p.alias = wr.Payload
-	case e.m.fault == writesLate && last > 0 && queued[last-1].kind == kindWrite:
-		queued[last], queued[last-1] = queued[last-1], queued[last]
 	}
 }
 
@@ -78,6 +76,23 @@ func (e *modelEnd) faultyReceive(p *parcel) {
 	case e.m.fault == reusesLent:
 		e.first[0]++
 	}
+}
+
+// postpone keeps a Write until a message has been released.
+func (e *modelEnd) postpone(p *parcel) bool {
+	if e.m.fault != placesLate || e.releasing {
+		return false
+	}
+	e.late = append(e.late, p)
+	return true
+}
+
+func (e *modelEnd) placeLate() {
+	e.releasing = true
+	for _, p := range e.late {
+		e.handle(p)
+	}
+	e.late, e.releasing = nil, false
 }
 
 // allRegions are what the fault sharesSTags confuses.

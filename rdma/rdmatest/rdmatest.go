@@ -17,8 +17,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Pair makes two connected queue pairs in this process, or fails the test. The
-// suite closes them.
+// Pair makes two connected queue pairs in this process, either of which may send
+// first, or fails the test. The suite closes them.
 type Pair func(t *testing.T) (a, b rdma.QueuePair)
 
 // check is one subtest.

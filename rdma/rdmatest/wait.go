@@ -11,6 +11,7 @@ var waitChecks = []check{
 	{"PollIdle", checkPollIdle},
 	{"Parks", checkWaitParks},
 	{"WakeBefore", checkWakeBefore},
+	{"WakeRepeated", checkWakeRepeated},
 	{"WakeDuring", checkWakeDuring},
 	{"WakeSurvivesPoll", checkWakeSurvivesPoll},
 	{"WakeSurvivesWork", checkWakeSurvivesWork},
@@ -102,6 +103,27 @@ func checkWakeBefore(t *testing.T, pair Pair) {
 		a.send(contents(k, 100))
 		w.expectMessage(t, contents(k, 100))
 	}
+}
+
+// Several Wakes with no Wait between end one Wait or each one, and no more.
+func checkWakeRepeated(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	const times = 3
+	for range times {
+		b.Wake()
+	}
+	wait(b).expectNothing(t)
+	for range times - 1 {
+		w := wait(b)
+		if parked(w.returned) {
+			b.Wake()
+		}
+		w.expectNothing(t)
+	}
+	w := wait(b)
+	w.expectParked(t)
+	a.send(contents(1, 100))
+	w.expectMessage(t, contents(1, 100))
 }
 
 // Wake ends a Wait that is parked; none is lost, however soon it comes.

@@ -29,7 +29,7 @@ var Contenders = []Contender{
 		},
 	},
 	overSDP("iwarp", &sdp.Config{Devices: []string{"iwarp"}}),
-	overSDP("iwarp+crc", &sdp.Config{Devices: []string{"iwarp"}, CRC: 1}),
+	overSDP("iwarp+crc", &sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
 }
 
 const loopback = "localhost:0"

@@ -1,0 +1,147 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// The pause after a temporary failure to accept, doubled from one to the
+	// next: as long as the process has no descriptor free, say.
+	minPause = 5 * time.Millisecond
+	maxPause = time.Second
+
+	// patience is how long a client that speaks MPA keeps its place when others
+	// want it.
+	patience = 100 * time.Millisecond
+	// roomCheck is how often it is looked for one that has lost it.
+	roomCheck = 10 * time.Millisecond
+)
+
+// run is the accepting goroutine.
+func (l *Listener) run() {
+	var pause time.Duration
+	for l.awaitQueue() {
+		c, err := l.ln.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			l.admit(c)
+		case temporary(err):
+			pause = min(max(2*pause, minPause), maxPause)
+			l.sleep(pause)
+		default:
+			l.mu.Lock()
+			l.err = err
+			l.changed.Broadcast()
+			l.mu.Unlock()
+			return
+		}
+	}
+}
+
+// temporary reports that accepting may work again. Nothing has replaced the
+// method, which is deprecated for being vague; net/http uses it too.
+func temporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
+}
+
+// sleep returns after d, or when the listener is closed.
+func (l *Listener) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.ctx.Done():
+	}
+}
+
+// awaitQueue waits until there is room in the queue to Accept. It returns false
+// when the listener is closed.
+func (l *Listener) awaitQueue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.ready) >= maxReady && !l.closed {
+		l.changed.Wait()
+	}
+	return !l.closed
+}
+
+// admit starts the handshake on c when there is a place for it.
+func (l *Listener) admit(c net.Conn) {
+	tick := time.NewTicker(roomCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case l.slots <- struct{}{}:
+			l.start(c)
+			return
+		default:
+			l.giveWay()
+		}
+		select {
+		case l.slots <- struct{}{}:
+			l.start(c)
+			return
+		case <-tick.C:
+		case <-l.ctx.Done():
+			c.Close()
+			return
+		}
+	}
+}
+
+// start runs the handshake on c, which has a place.
+func (l *Listener) start(c net.Conn) {
+	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.HandshakeTime)
+	limit := l.cfg.LookTime
+	if l.cfg.SDPOnly {
+		limit = l.cfg.HandshakeTime
+	}
+	look, stopLooking := context.WithTimeout(ctx, limit)
+	h := &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, giveWay: stopLooking}
+	l.mu.Lock()
+	l.underway = append(l.underway, h)
+	l.mu.Unlock()
+	l.workers.Go(func() {
+		// What went wrong on this connection is the client's to find out:
+		// there is nobody here to tell.
+		in, _ := h.run()
+		stopLooking()
+		cancel()
+		l.mu.Lock()
+		i := slices.Index(l.underway, h)
+		l.underway = slices.Delete(l.underway, i, i+1)
+		l.mu.Unlock()
+		<-l.slots
+		if in != nil {
+			l.deliver(in)
+		}
+	})
+}
+
+// giveWay ends a handshake for the sake of another: the oldest one whose client
+// has not shown that it speaks SDP; if there is none, the oldest of all, unless
+// it is so young that it may well be about to finish.
+func (l *Listener) giveWay() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.underway {
+		if h.heard.IsZero() && !h.leaving {
+			h.leaving = true
+			h.giveWay()
+			return
+		}
+	}
+	for _, h := range l.underway {
+		if !h.heard.IsZero() && !h.leaving && time.Since(h.heard) > patience {
+			h.leaving = true
+			h.giveWay()
+			return
+		}
+	}
+}

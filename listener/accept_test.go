@@ -1,0 +1,203 @@
+package listener
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAcceptingBacksOffWhenDescriptorsRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		defer l.Close()
+		full := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		start := time.Now()
+		for _, want := range []time.Duration{0, 5, 15, 35, 75, 155, 315, 635, 1275, 2275, 3275} {
+			f.next <- full
+			assert.Equal(t, want*time.Millisecond, time.Since(start))
+		}
+		server, client := net.Pipe()
+		defer client.Close()
+		f.next <- server
+		in, err := l.Accept()
+		require.NoError(t, err)
+		assert.Same(t, server, in.Conn)
+		in.discard()
+
+		start = time.Now()
+		f.next <- full
+		f.next <- full
+		assert.Equal(t, minPause, time.Since(start), "a success begins the count anew")
+	})
+}
+
+func TestAcceptReturnsTheFinalErrorAfterWhatCameBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		defer l.Close()
+		server, client := net.Pipe()
+		defer client.Close()
+		f.next <- server
+		synctest.Wait()
+		final := errors.New("the interface is gone")
+		f.next <- final
+		synctest.Wait()
+
+		in, err := l.Accept()
+		require.NoError(t, err)
+		in.discard()
+		for range 2 {
+			_, err = l.Accept()
+			assert.Equal(t, final, err)
+		}
+	})
+}
+
+func TestAcceptingStopsAtAFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		defer l.Close()
+		offer := func() bool {
+			server, client := net.Pipe()
+			synctest.Wait()
+			select {
+			case f.next <- server:
+				return true
+			default:
+				server.Close()
+				client.Close()
+				return false
+			}
+		}
+		for range maxReady {
+			require.True(t, offer())
+		}
+		// One more had been asked for while the queue was not full.
+		for offer() {
+		}
+		l.mu.Lock()
+		assert.GreaterOrEqual(t, len(l.ready), maxReady)
+		assert.LessOrEqual(t, len(l.ready), maxReady+1)
+		l.mu.Unlock()
+
+		for range 2 {
+			in, err := l.Accept()
+			require.NoError(t, err)
+			in.discard()
+		}
+		assert.True(t, offer())
+	})
+}
+
+func TestCloseEndsAPauseAndAFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		f.next <- syscall.EMFILE
+		start := time.Now()
+		l.Close()
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestOldestSilentClientGivesWay(t *testing.T) {
+	for _, v := range []struct {
+		name    string
+		sdpOnly bool
+	}{{"and is plain", false}, {"and is closed", true}} {
+		t.Run(v.name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.SDPOnly = v.sdpOnly
+			l := listen(t, cfg, 3)
+			talking := dial(t, l, requestOf(t, offersOf(), helloOf()))
+			readReply(t, talking)
+			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
+			awaitUnderway(t, l, 3)
+
+			good := dial(t, l, requestOf(t, offersOf(), helloOf()))
+			readReply(t, good)
+			if v.sdpOnly {
+				_, err := silent.Read(make([]byte, 1))
+				assert.Error(t, err)
+			} else {
+				in := accept(t, l)
+				assert.Nil(t, in.QP)
+				assert.Equal(t, silent.LocalAddr(), in.Conn.RemoteAddr())
+			}
+			l.mu.Lock()
+			assert.Len(t, l.underway, 3)
+			assert.Equal(t, dribbling.LocalAddr(), l.underway[1].conn.RemoteAddr())
+			l.mu.Unlock()
+		})
+	}
+}
+
+// TestTalkerGivesWayInTheEnd fills all places with clients that have sent their
+// Request and then nothing.
+func TestTalkerGivesWayInTheEnd(t *testing.T) {
+	l := listen(t, testConfig(), 2)
+	var talking []*net.TCPConn
+	for range 2 {
+		c := dial(t, l, requestOf(t, offersOf(), helloOf()))
+		readReply(t, c)
+		talking = append(talking, c)
+	}
+	readReply(t, dial(t, l, requestOf(t, offersOf(), helloOf())))
+	_, err := talking[0].Read(make([]byte, 1))
+	assert.Error(t, err, "the oldest one is closed")
+}
+
+// TestFloodDoesNotDelayAGoodClient is issue 3's: 2,000 that are silent, dribble,
+// or close after a prefix of the key.
+func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
+	for _, sdpOnly := range []bool{false, true} {
+		cfg := testConfig()
+		cfg.SDPOnly = sdpOnly
+		cfg.LookTime = 50 * time.Millisecond
+		cfg.HandshakeTime = 5 * time.Second
+		l := listen(t, cfg, 32)
+		for i := range 200 {
+			c := dial(t, l, []string{"", "M", "MPA ID Req"}[i%3])
+			if i%3 == 2 {
+				c.Close()
+			}
+		}
+		plain := make(chan struct{})
+		go func() { // a program that serves them
+			defer close(plain)
+			for {
+				in, err := l.Accept()
+				if err != nil {
+					return
+				}
+				in.discard()
+			}
+		}()
+		start := time.Now()
+		readReply(t, dial(t, l, requestOf(t, offersOf(), helloOf())))
+		assert.Less(t, time.Since(start), time.Second)
+		l.Close()
+		<-plain
+	}
+}
+
+// awaitUnderway waits until n handshakes are under way, all of them past their
+// first look at what has come.
+func awaitUnderway(t *testing.T, l *Listener, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.underway) == n
+	}, 10*time.Second, time.Millisecond)
+}

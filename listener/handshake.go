@@ -1,0 +1,139 @@
+package listener
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// handshake is a connection on its way up. It belongs to its goroutine, but for
+// the last group.
+type handshake struct {
+	l      *Listener
+	conn   net.Conn
+	ctx    context.Context // done when its time is over
+	cancel context.CancelFunc
+	look   context.Context // done when the client should have shown what it speaks
+
+	// Guarded by l.mu.
+	heard   time.Time // since when it is known that the client speaks MPA; zero before
+	giveWay func()    // ends the present stage: the look, then all of it
+	leaving bool      // giveWay was called
+}
+
+// run takes the connection through its stages. With an error it has closed it.
+func (h *handshake) run() (*Incoming, error) {
+	if !speaksMPA(h.look, h.conn) {
+		if h.l.cfg.SDPOnly {
+			h.conn.Close()
+			return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())
+		}
+		return &Incoming{Conn: h.conn}, nil
+	}
+	h.hear()
+	in, err := h.agree()
+	if err != nil {
+		h.conn.Close()
+		return nil, err
+	}
+	if in.QP == nil {
+		return in, nil
+	}
+	in.First, err = decision(h.ctx, in.QP)
+	if err != nil {
+		in.QP.Abort()
+		return nil, err
+	}
+	return in, nil
+}
+
+// hear notes that the client speaks MPA. Had it been told to give way for its
+// silence, that is void.
+func (h *handshake) hear() {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.heard, h.giveWay, h.leaving = time.Now(), h.cancel, false
+}
+
+// agree reads the client's Request and answers it. The connection is a queue
+// pair afterwards, or plain.
+func (h *handshake) agree() (*Incoming, error) {
+	defer interrupt.Conn(h.ctx, h.conn)()
+	request, err := iwarp.ReadRequest(h.conn)
+	if err != nil {
+		return nil, err
+	}
+	offers, hello, err := wire.ParseOffers(request.Private)
+	var peer wire.Hello
+	if err == nil {
+		peer, err = wire.ParseHello(hello)
+	}
+	if err != nil {
+		// Not of ours, or wrong; either way there is no going on.
+		request.Reject(nil)
+		return nil, err
+	}
+	if !h.l.canUse(offers.Devices) {
+		return h.reject(request)
+	}
+	return h.accept(request, &offers, peer)
+}
+
+// canUse reports whether there is a device that both ends have.
+func (l *Listener) canUse(offered []wire.Device) bool {
+	return slices.Contains(offered, wire.DeviceIWARP) &&
+		slices.Contains(l.cfg.Devices, wire.DeviceIWARP.String())
+}
+
+// reject refuses SDP to a client of ours. By its choice, which names no device,
+// the client knows that the connection goes on as plain TCP.
+func (h *handshake) reject(request *iwarp.Request) (*Incoming, error) {
+	if h.l.cfg.SDPOnly {
+		request.Reject(nil)
+		return nil, fmt.Errorf("listener: no device in common with %v", h.conn.RemoteAddr())
+	}
+	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.Reject(none); err != nil {
+		return nil, err
+	}
+	return &Incoming{Conn: h.conn}, nil
+}
+
+// accept chooses iwarp: the TCP connection itself becomes the channel.
+func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
+	local := h.l.cfg.Hello
+	local.ORD = min(local.ORD, peer.IRD)
+	peer.ORD = min(peer.ORD, local.IRD)
+	private, err := (&wire.Choice{Device: wire.DeviceIWARP}).Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	private = local.AppendHelloAck(private)
+	sameHost := offers.HasHost && h.l.host.is(offers.Host)
+	qp, err := request.Accept(iwarp.Config{
+		NoCRC:    sameHost && !h.l.cfg.CRC,
+		IRD:      int(local.IRD),
+		ORD:      int(local.ORD),
+		MaxULPDU: iwarp.SoftwareULPDU,
+	}, private)
+	if err != nil {
+		return nil, err
+	}
+	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
+	return &Incoming{
+		Conn:   h.conn,
+		QP:     qp,
+		Device: wire.DeviceIWARP.String(),
+		Local:  local,
+		Peer:   peer,
+	}, nil
+}

@@ -1,0 +1,314 @@
+package listener
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+func offersOf() wire.Offers {
+	return wire.Offers{
+		Devices: []wire.Device{wire.DeviceIWARP},
+		Client:  netip.MustParseAddrPort("192.0.2.1:1"),
+		Server:  netip.MustParseAddrPort("192.0.2.2:2"),
+	}
+}
+
+func helloOf() []byte {
+	h := wire.Hello{Bufs: 32, MaxAdverts: 2, LocalRcvSz: 8192, IRD: 4, ORD: 12}
+	return h.AppendHello(nil)
+}
+
+// privateOf is a client's private data.
+func privateOf(t *testing.T, o wire.Offers, hello []byte) []byte {
+	t.Helper()
+	b, err := o.Append(nil)
+	require.NoError(t, err)
+	return append(b, hello...)
+}
+
+// requestOf is the whole MPA Request of a client that asks for no CRC.
+func requestOf(t *testing.T, o wire.Offers, hello []byte) string {
+	t.Helper()
+	return frameOf(privateOf(t, o, hello))
+}
+
+func frameOf(private []byte) string {
+	b := append([]byte(iwarp.RequestKey), 0, 1)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(private)))
+	return string(append(b, private...))
+}
+
+// readReply reads an MPA Reply: its flags and its private data.
+func readReply(t *testing.T, c net.Conn) (flags byte, private []byte) {
+	t.Helper()
+	header := make([]byte, iwarp.KeyLen+4)
+	_, err := io.ReadFull(c, header)
+	require.NoError(t, err)
+	require.Equal(t, "MPA ID Rep Frame", string(header[:iwarp.KeyLen]))
+	private = make([]byte, binary.BigEndian.Uint16(header[iwarp.KeyLen+2:]))
+	_, err = io.ReadFull(c, private)
+	require.NoError(t, err)
+	return header[iwarp.KeyLen], private
+}
+
+const (
+	replyCRC      = 0x40
+	replyRejected = 0x20
+)
+
+// connect is a client up to its decision.
+func connect(t *testing.T, l *Listener, cfg iwarp.Config) *iwarp.QueuePair {
+	t.Helper()
+	qp, private, err := iwarp.Connect(dial(t, l, ""), cfg, privateOf(t, offersOf(), helloOf()))
+	require.NoError(t, err)
+	t.Cleanup(func() { qp.Abort() })
+	choice, ack, err := wire.ParseChoice(private)
+	require.NoError(t, err)
+	require.Equal(t, wire.Choice{Device: wire.DeviceIWARP}, choice)
+	_, err = wire.ParseHelloAck(ack)
+	require.NoError(t, err)
+	qp.ProvideReceive(32, 8192)
+	return qp
+}
+
+// send posts a message.
+func send(t *testing.T, qp rdma.QueuePair, m wire.Message) {
+	t.Helper()
+	header := m.AppendHeader(nil)
+	n, err := qp.PostSend([]rdma.SendWR{{Header: header, Payload: m.Payload}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	qp.Flush()
+}
+
+func stay() wire.Message {
+	return wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 1}}
+}
+
+func TestClientOfSDP(t *testing.T) {
+	l := listen(t, testConfig(), 8)
+	qp := connect(t, l, iwarp.Config{})
+	send(t, qp, stay())
+	hello := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 2}, Payload: []byte("hello")}
+	send(t, qp, hello)
+
+	in := accept(t, l)
+	require.NotNil(t, in.QP)
+	assert.Equal(t, "iwarp", in.Device)
+	assert.Equal(t, wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 4}, in.Local)
+	assert.Equal(t, wire.Hello{Bufs: 32, MaxAdverts: 2, LocalRcvSz: 8192, IRD: 4, ORD: 8, MinV: 1}, in.Peer)
+	assert.Equal(t, wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 1, Len: wire.HeaderLen}, in.First)
+	assert.Equal(t, 4, in.QP.Limits().ORD)
+
+	var wcs [4]rdma.Completion
+	n, err := in.QP.Wait(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "what follows the decision is left to the program")
+	var m wire.Message
+	require.NoError(t, m.Parse(wcs[0].Buffer.Bytes))
+	assert.Equal(t, "hello", string(m.Payload))
+	wcs[0].Buffer.Release()
+}
+
+func TestClientOfTCP(t *testing.T) {
+	l := listen(t, testConfig(), 8)
+	c := dial(t, l, "GET / HTTP/1.1")
+	in := accept(t, l)
+	assert.Nil(t, in.QP)
+	require.IsType(t, &net.TCPConn{}, in.Conn)
+	c.CloseWrite()
+	got, err := io.ReadAll(in.Conn)
+	assert.NoError(t, err)
+	assert.Equal(t, "GET / HTTP/1.1", string(got))
+}
+
+// TestServerSpeaksFirst has a client that waits for the server, which therefore
+// is plain when the time to look is over.
+func TestServerSpeaksFirst(t *testing.T) {
+	cfg := testConfig()
+	cfg.LookTime = 20 * time.Millisecond
+	l := listen(t, cfg, 8)
+	c := dial(t, l, "")
+	in := accept(t, l)
+	require.Nil(t, in.QP)
+	in.Conn.Write([]byte("SSH-2.0"))
+	b := make([]byte, 7)
+	_, err := io.ReadFull(c, b)
+	assert.NoError(t, err)
+}
+
+func TestClientMustSpeakSDP(t *testing.T) {
+	for _, first := range []string{"GET / HTTP/1.1", "MPA ID", ""} {
+		cfg := testConfig()
+		cfg.SDPOnly = true
+		cfg.LookTime = 0 // does not count
+		cfg.HandshakeTime = 50 * time.Millisecond
+		l := listen(t, cfg, 8)
+		c := dial(t, l, first)
+		_, err := c.Read(make([]byte, 1))
+		assert.Error(t, err, "%q", first)
+	}
+}
+
+func TestCRC(t *testing.T) {
+	here := offersOf()
+	here.Host, here.HasHost = HostID([16]byte{1})
+	require.True(t, here.HasHost)
+	elsewhere := here
+	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host", "")
+	for _, v := range []struct {
+		name   string
+		offers wire.Offers
+		always bool
+		want   byte
+	}{
+		{"on one host", here, false, 0},
+		{"on one host, asked for", here, true, replyCRC},
+		{"on another host", elsewhere, false, replyCRC},
+		{"on an unknown host", offersOf(), false, replyCRC},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.CRC = v.always
+			l := listen(t, cfg, 8)
+			flags, _ := readReply(t, dial(t, l, requestOf(t, v.offers, helloOf())))
+			assert.Equal(t, v.want, flags)
+		})
+	}
+}
+
+// TestNoDeviceInCommon has both ends go on as plain TCP on the connection.
+func TestNoDeviceInCommon(t *testing.T) {
+	verbs := offersOf()
+	verbs.Devices = []wire.Device{wire.DeviceVerbs}
+	for _, v := range []struct {
+		name    string
+		devices []string
+		offers  wire.Offers
+	}{
+		{"server has none", nil, offersOf()},
+		{"client has another", []string{"iwarp"}, verbs},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Devices = v.devices
+			l := listen(t, cfg, 8)
+			c := dial(t, l, requestOf(t, v.offers, helloOf()))
+			flags, private := readReply(t, c)
+			assert.Equal(t, byte(replyRejected), flags)
+			choice, rest, err := wire.ParseChoice(private)
+			require.NoError(t, err)
+			assert.Equal(t, wire.DeviceNone, choice.Device)
+			assert.Empty(t, rest)
+
+			in := accept(t, l)
+			assert.Nil(t, in.QP)
+			c.Write([]byte("plain"))
+			c.CloseWrite()
+			got, err := io.ReadAll(in.Conn)
+			assert.NoError(t, err)
+			assert.Equal(t, "plain", string(got))
+		})
+		t.Run(v.name+", and SDP is a must", func(t *testing.T) {
+			cfg := testConfig()
+			cfg.Devices, cfg.SDPOnly = v.devices, true
+			l := listen(t, cfg, 8)
+			c := dial(t, l, requestOf(t, v.offers, helloOf()))
+			flags, private := readReply(t, c)
+			assert.Equal(t, byte(replyRejected), flags)
+			assert.Empty(t, private)
+			_, err := c.Read(make([]byte, 1))
+			assert.Equal(t, io.EOF, err)
+		})
+	}
+}
+
+// TestBadRequests end their own connection, and the next client is served.
+func TestBadRequests(t *testing.T) {
+	good := privateOf(t, offersOf(), helloOf())
+	hello := func(change func(b []byte)) []byte {
+		b := helloOf()
+		change(b)
+		return b
+	}
+	for _, v := range []struct {
+		name     string
+		request  string
+		err      string
+		rejected bool
+	}{
+		{"cut short", frameOf(good)[:40], "ended after 40 of", false},
+		{"oversized", iwarp.RequestKey + "\x00\x01\x02\x01", "513 bytes", false},
+		{"markers", iwarp.RequestKey + "\x80\x01\x00\x00", "markers", false},
+		{"revision 9", iwarp.RequestKey + "\x00\x09\x00\x00", "revision 9", false},
+		{"no private data", frameOf(nil), "offers: magic", true},
+		{"another program's", frameOf([]byte("rping")), "offers: magic", true},
+		{"no Hello", frameOf(good[:len(good)-wire.HelloLen]), "Hello: Len", true},
+		{"half a Hello", frameOf(good[:len(good)-1]), "Hello: Len", true},
+		{"another major version", requestOf(t, offersOf(), hello(func(b []byte) { b[16] = 0x22 })), "MajV", true},
+		{"two buffers", requestOf(t, offersOf(), hello(func(b []byte) { b[3] = 2 })), "Bufs", true},
+		{"absurd size", requestOf(t, offersOf(), hello(func(b []byte) { b[24] = 0xFF })), "LocalRcvSz", true},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			cfg := testConfig()
+			l := listen(t, cfg, 8)
+			server, client := tcpPair(t)
+			client.Write([]byte(v.request))
+			client.CloseWrite()
+			h := &handshake{l: l, conn: server, ctx: t.Context(), cancel: func() {}, look: t.Context()}
+			_, err := h.run()
+			require.ErrorContains(t, err, v.err)
+			client.SetDeadline(time.Now().Add(10 * time.Second))
+			if v.rejected {
+				flags, private := readReply(t, client)
+				assert.Equal(t, byte(replyRejected), flags)
+				assert.Empty(t, private)
+			}
+			_, err = client.Read(make([]byte, 1))
+			assert.Error(t, err)
+
+			dial(t, l, v.request).Close()
+			send(t, connect(t, l, iwarp.Config{}), stay())
+			assert.NotNil(t, accept(t, l).QP)
+		})
+	}
+}
+
+// TestSlowHandshakesRunBesideEachOther has one client wait in each stage.
+func TestSlowHandshakesRunBesideEachOther(t *testing.T) {
+	l := listen(t, testConfig(), 8)
+	whole := requestOf(t, offersOf(), helloOf())
+	dial(t, l, "")
+	dial(t, l, whole[:3])
+	dial(t, l, whole[:30])
+	undecided := connect(t, l, iwarp.Config{})
+	send(t, connect(t, l, iwarp.Config{}), stay())
+	first := accept(t, l)
+	assert.NotNil(t, first.QP)
+	send(t, undecided, stay())
+	assert.NotNil(t, accept(t, l).QP)
+}
+
+func TestHandshakeEndsWithItsTime(t *testing.T) {
+	whole := requestOf(t, offersOf(), helloOf())
+	for _, n := range []int{30, len(whole)} {
+		cfg := testConfig()
+		cfg.HandshakeTime = 50 * time.Millisecond
+		l := listen(t, cfg, 8)
+		c := dial(t, l, whole[:n])
+		got, err := io.ReadAll(c)
+		assert.False(t, timedOut(err), "closed, or reset, before the client gives up")
+		assert.Equal(t, n == len(whole), len(got) > 0)
+	}
+}

@@ -1,0 +1,24 @@
+package listener
+
+import (
+	"os"
+	"strings"
+)
+
+// readHost puts the network namespace beside the kernel's boot id, because two
+// containers on one kernel are two hosts to each other.
+func readHost() host {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return host{}
+	}
+	network, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return host{}
+	}
+	pid, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return host{}
+	}
+	return host{id: strings.TrimSpace(string(boot)) + "\x00" + network, pid: pid}
+}

@@ -1,0 +1,116 @@
+package listener
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testConfig has times that no test reaches unless it means to.
+func testConfig() Config {
+	return Config{
+		Devices:       []string{"iwarp"},
+		LookTime:      time.Minute,
+		HandshakeTime: time.Minute,
+		Hello:         wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 16},
+	}
+}
+
+// listen starts a Listener on loopback with so many places.
+func listen(t *testing.T, cfg Config, places int) *Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := newListener(ln, cfg, places)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// dial connects and sends.
+func dial(t *testing.T, l *Listener, first string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = c.Write([]byte(first))
+	require.NoError(t, err)
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// accept returns the next connection, which the test's end discards.
+func accept(t *testing.T, l *Listener) *Incoming {
+	t.Helper()
+	in, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(in.discard)
+	return in
+}
+
+// fake is a listener of pipes, which are plain, and of errors.
+type fake struct {
+	next   chan any // net.Conn or error
+	closed chan struct{}
+}
+
+func newFake() *fake { return &fake{next: make(chan any), closed: make(chan struct{})} }
+
+func (f *fake) Accept() (net.Conn, error) {
+	select {
+	case next := <-f.next:
+		if err, ok := next.(error); ok {
+			return nil, err
+		}
+		return next.(net.Conn), nil
+	case <-f.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (f *fake) Close() error   { close(f.closed); return errors.New("closed the fake") }
+func (f *fake) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestCloseEndsAccept(t *testing.T) {
+	l := New(newFake(), testConfig())
+	done := make(chan error)
+	go func() {
+		_, err := l.Accept()
+		done <- err
+	}()
+	assert.EqualError(t, l.Close(), "closed the fake")
+	assert.ErrorIs(t, <-done, net.ErrClosed)
+}
+
+func TestCloseClosesWhatWasNotAccepted(t *testing.T) {
+	l := listen(t, testConfig(), 8)
+	ready := dial(t, l, "GET")
+	awaitReady(l, 1)
+	silent, half := dial(t, l, ""), dial(t, l, "MPA ID")
+	l.Close()
+	for _, c := range []*net.TCPConn{ready, silent, half} {
+		_, err := c.Read(make([]byte, 1))
+		assert.Error(t, err)
+		assert.False(t, timedOut(err), "%v", err)
+	}
+}
+
+func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// awaitReady waits until n connections wait for Accept.
+func awaitReady(l *Listener, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.ready) < n {
+		l.changed.Wait()
+	}
+}

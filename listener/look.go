@@ -1,0 +1,46 @@
+package listener
+
+import (
+	"context"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma/iwarp"
+)
+
+// verdict is what the first bytes of a connection say.
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	isPlain
+	isMPA
+)
+
+// judge compares what has come with the key of an MPA Request. The first byte
+// that differs decides.
+func judge(b []byte) verdict {
+	switch {
+	case len(b) >= iwarp.KeyLen && string(b[:iwarp.KeyLen]) == iwarp.RequestKey:
+		return isMPA
+	case strings.HasPrefix(iwarp.RequestKey, string(b)):
+		return undecided
+	}
+	return isPlain
+}
+
+// speaksMPA waits until it is certain what the client on c speaks, or ctx is
+// done, and consumes nothing. An end or an error without a whole key is plain,
+// and so is a connection that cannot be looked at.
+func speaksMPA(ctx context.Context, c net.Conn) bool {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	return look(ctx, c, rc) == isMPA
+}

@@ -1,0 +1,11 @@
+package listener
+
+import "golang.org/x/sys/unix"
+
+// hungUp reports that nothing will come behind what is there. Peeking does not
+// show that.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0
+}

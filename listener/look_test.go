@@ -1,0 +1,116 @@
+package listener
+
+import (
+	"context"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma/iwarp"
+)
+
+func TestJudge(t *testing.T) {
+	for n := range iwarp.KeyLen {
+		assert.Equal(t, undecided, judge([]byte(iwarp.RequestKey[:n])))
+		assert.Equal(t, isPlain, judge([]byte(iwarp.RequestKey[:n]+"\x00")))
+	}
+	assert.Equal(t, isMPA, judge([]byte(iwarp.RequestKey)))
+	assert.Equal(t, isMPA, judge([]byte(iwarp.RequestKey+"\x00")))
+	assert.Equal(t, isPlain, judge([]byte("MPA ID Rep Frame")))
+	assert.Equal(t, isPlain, judge([]byte("GET / HTTP/1.1\r\n")))
+}
+
+func tcpPair(t *testing.T) (server, client *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s.(*net.TCPConn), c.(*net.TCPConn)
+}
+
+// TestLookConsumesNothing sends the key in pieces, each of which wakes the look.
+func TestLookConsumesNothing(t *testing.T) {
+	server, client := tcpPair(t)
+	sent := iwarp.RequestKey + "and more"
+	done := make(chan bool)
+	go func() { done <- speaksMPA(t.Context(), server) }()
+	for i := range len(sent) {
+		client.Write([]byte(sent[i : i+1]))
+		runtime.Gosched()
+	}
+	assert.True(t, <-done)
+	client.CloseWrite()
+	server.SetReadDeadline(time.Now().Add(10 * time.Second))
+	got, err := io.ReadAll(server)
+	assert.NoError(t, err)
+	assert.Equal(t, sent, string(got))
+}
+
+// TestLookDecidesAtOnce has nothing but a decision end it.
+func TestLookDecidesAtOnce(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		do   func(client *net.TCPConn)
+	}{
+		{"another byte", func(c *net.TCPConn) { c.Write([]byte("X")) }},
+		{"another byte behind a prefix", func(c *net.TCPConn) { c.Write([]byte("MPA ")); c.Write([]byte("X")) }},
+		{"an end", func(c *net.TCPConn) { c.Close() }},
+		{"a reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }},
+		{"an end behind a prefix", func(c *net.TCPConn) {
+			if runtime.GOOS != "linux" {
+				c.Write([]byte("X")) // only there it can be seen
+			}
+			c.Write([]byte("MPA "))
+			c.CloseWrite()
+		}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			server, client := tcpPair(t)
+			go v.do(client)
+			assert.False(t, speaksMPA(context.Background(), server))
+		})
+	}
+}
+
+func TestLookEndsWithItsTime(t *testing.T) {
+	server, client := tcpPair(t)
+	client.Write([]byte("MPA ID"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	assert.False(t, speaksMPA(ctx, server))
+
+	client.Write([]byte("!"))
+	b := make([]byte, 8)
+	n, err := io.ReadFull(server, b[:7])
+	assert.NoError(t, err, "the deadline is gone")
+	assert.Equal(t, "MPA ID!", string(b[:n]))
+}
+
+// TestLookFindsWhatCameInTime has a machine so busy that the time is over before
+// the first look.
+func TestLookFindsWhatCameInTime(t *testing.T) {
+	server, client := tcpPair(t)
+	client.Write([]byte(iwarp.RequestKey))
+	require.True(t, speaksMPA(t.Context(), server), "it is here")
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.True(t, speaksMPA(late, server))
+}
+
+func TestLookAtWhatIsNoSocket(t *testing.T) {
+	server, client := net.Pipe()
+	defer server.Close()
+	defer client.Close()
+	assert.False(t, speaksMPA(t.Context(), server))
+}

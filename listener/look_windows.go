@@ -1,0 +1,58 @@
+package listener
+
+import (
+	"context"
+	"net"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/gosdp/gosdp/rdma/iwarp"
+)
+
+const (
+	// fionread asks how many bytes have come (winsock2.h).
+	fionread = 0x4004667F
+	// lookAgain is the pause between two looks: Windows reports an arrival only
+	// when the bytes before it are gone.
+	lookAgain = time.Millisecond
+)
+
+func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		v := isPlain
+		over := ctx.Err() != nil
+		rc.Control(func(fd uintptr) { v = peek(windows.Handle(fd)) })
+		if v != undecided || over {
+			return v
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// peek asks for the number of bytes first, because the socket would block
+// without any.
+func peek(s windows.Handle) verdict {
+	var there, n uint32
+	err := windows.WSAIoctl(s, fionread, nil, 0, (*byte)(unsafe.Pointer(&there)), 4, &n, nil, 0)
+	if err != nil {
+		return isPlain
+	}
+	if there == 0 {
+		return undecided
+	}
+	var b [iwarp.KeyLen]byte
+	buf := windows.WSABuf{Len: uint32(len(b)), Buf: &b[0]}
+	flags := uint32(windows.MSG_PEEK)
+	if err := windows.WSARecv(s, &buf, 1, &n, &flags, nil, nil); err != nil {
+		return isPlain
+	}
+	return judge(b[:n])
+}

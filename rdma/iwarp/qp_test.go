@@ -1,0 +1,103 @@
+package iwarp
+
+import (
+	"net"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/rdmatest"
+)
+
+// tcpPair returns the two ends of a loopback connection.
+func tcpPair(t testing.TB) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, _ := l.Accept()
+		accepted <- c
+	}()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server = <-accepted; server == nil {
+		t.Fatal("nothing accepted")
+	}
+	return client, server
+}
+
+// streamOnly hides the descriptor of a connection.
+type streamOnly struct{ net.Conn }
+
+func (c streamOnly) SetLinger(sec int) error { return c.Conn.(*net.TCPConn).SetLinger(sec) }
+
+// connect negotiates a pair of queue pairs over two ends of a stream.
+func connect(t testing.TB, client, server net.Conn, cfg Config) (initiator, responder *QueuePair) {
+	t.Helper()
+	type result struct {
+		q   *QueuePair
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		req, err := ReadRequest(server)
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		q, err := req.Accept(cfg, nil)
+		done <- result{q, err}
+	}()
+	a, _, err := Connect(client, cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	return a, r.q
+}
+
+// The variants of a queue pair that pass the conformance suite.
+var variants = []struct {
+	name   string
+	cfg    Config
+	stream bool // over a net.Conn that has no descriptor
+}{
+	{name: "crc", cfg: Config{MaxULPDU: 64768}},
+	{name: "nocrc", cfg: Config{MaxULPDU: 64768, NoCRC: true}},
+	{name: "mss", cfg: Config{MaxULPDU: 1444, Revision: 2, PeerToPeer: true}},
+	{name: "stream", cfg: Config{MaxULPDU: 64768}, stream: true},
+}
+
+func TestConformance(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) {
+				client, server := tcpPair(t)
+				if v.stream {
+					client, server = streamOnly{client}, streamOnly{server}
+				}
+				x, y := connect(t, client, server, v.cfg)
+				return x, y
+			})
+		})
+	}
+}
+
+func BenchmarkQueuePair(b *testing.B) {
+	for _, v := range variants[:2] {
+		b.Run(v.name, func(b *testing.B) {
+			rdmatest.Benchmark(b, func(b *testing.B) (x, y rdma.QueuePair) {
+				client, server := tcpPair(b)
+				return connect(b, client, server, v.cfg)
+			})
+		})
+	}
+}

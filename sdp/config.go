@@ -1,0 +1,78 @@
+package sdp
+
+import (
+	"time"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Config changes how connections come up. nil, and the zero value of every
+// field, mean the defaults, which are right for nearly everyone. A Config must
+// not be changed while it is in use; it may be shared.
+type Config struct {
+	// Devices are the RDMA devices that may be used, by name, the best one
+	// first: "verbs", "shm", "iwarp". Those that this program or this machine
+	// does not have are passed over. "tcp" alone switches SDP off. The default is
+	// what the environment variable SDP_DEVICES says, and without that every
+	// device.
+	Devices []string
+
+	// ReplyTimeout is how long a peer may take to show that it speaks SDP, when
+	// it is dialled; never more than a third of what is left of the context.
+	// Default 1 s.
+	ReplyTimeout time.Duration
+	// LookTime is how long a client may take to show that it speaks SDP, when a
+	// listener on "tcp" has accepted it. Default 50 ms.
+	LookTime time.Duration
+	// HandshakeTimeout is how long a listener lets a connection come up. Default
+	// 5 s.
+	HandshakeTimeout time.Duration
+	// PlainTTL is how long it is remembered which addresses speak plain TCP, and
+	// need not be asked. Default 1 min.
+	PlainTTL time.Duration
+
+	// CRC checks the data of iwarp end to end between two programs on one host
+	// too. Between hosts that is always done.
+	CRC bool
+}
+
+// filled returns c with the defaults in place of what is zero, but for Devices;
+// those are for usableDevices.
+func (c *Config) filled() Config {
+	var f Config
+	if c != nil {
+		f = *c
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&f.ReplyTimeout, time.Second},
+		{&f.LookTime, 50 * time.Millisecond},
+		{&f.HandshakeTimeout, 5 * time.Second},
+		{&f.PlainTTL, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	return f
+}
+
+const (
+	recvBuffers = 256  // private buffers posted at the start
+	recvSize    = 8192 // bytes in each of them at the start
+	maxAdverts  = 16   // advertisements that the peer may have outstanding
+	maxReads    = 16   // RDMA Reads outstanding, each way
+)
+
+// ourHello is what this end says of itself, whether it dials or listens.
+func ourHello() wire.Hello {
+	return wire.Hello{
+		Bufs:       recvBuffers,
+		MaxAdverts: maxAdverts,
+		LocalRcvSz: recvSize,
+		IRD:        maxReads,
+		ORD:        maxReads,
+	}
+}

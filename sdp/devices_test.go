@@ -1,0 +1,83 @@
+package sdp
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+func TestDevices(t *testing.T) {
+	iwarp := []wire.Device{wire.DeviceIWARP}
+	for _, v := range []struct {
+		name        string
+		environment string
+		program     []string
+		usable      []wire.Device
+		why         string // of what is not usable
+		err         string
+	}{
+		{"defaults", "", nil, iwarp, "verbs: not in this program; shm: not in this program", ""},
+		{"environment", "iwarp", nil, iwarp, "verbs: not in SDP_DEVICES=iwarp; shm: not in SDP_DEVICES=iwarp", ""},
+		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "verbs: not in this program; shm: not in SDP_DEVICES=verbs, iwarp", ""},
+		{"environment, another device", "shm", nil, nil, "shm: not in this program; verbs: not in SDP_DEVICES=shm; iwarp: not in SDP_DEVICES=shm", ""},
+		{"environment switches off", "tcp", nil, nil, "verbs: not in SDP_DEVICES=tcp; shm: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
+		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "verbs: not in Config.Devices; shm: not in Config.Devices", ""},
+		{"program switches off", "iwarp", []string{"tcp"}, nil, "verbs: not in Config.Devices; shm: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"program lists none", "", []string{}, nil, "verbs: not in Config.Devices; shm: not in Config.Devices; iwarp: not in Config.Devices", ""},
+
+		{"unknown in environment", "iwarp,ib0", nil, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
+		{"nothing between commas", "iwarp,", nil, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
+		{"twice", "iwarp,iwarp", nil, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is there twice`},
+		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" switches SDP off and stands alone`},
+		{"wrong in environment, though the program lists", "x", []string{"iwarp"}, nil, "", `SDP_DEVICES=x: unknown device "x"`},
+		{"unknown in program", "", []string{"ib0"}, nil, "", `Config.Devices: unknown device "ib0"`},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Setenv(devicesVariable, v.environment)
+			cfg := &Config{Devices: v.program}
+			d, err := cfg.devices()
+			if v.err == "" {
+				require.NoError(t, err)
+				assert.Equal(t, v.usable, d.usable)
+				assert.EqualError(t, d.why, "no RDMA device can be used: "+v.why)
+				return
+			}
+			require.EqualError(t, err, v.err)
+			d2 := Dialer{Config: cfg}
+			_, err = d2.Dial("tcp", "127.0.0.1:1")
+			require.EqualError(t, err, "dial tcp: "+v.err)
+			lc := ListenConfig{Config: cfg}
+			_, err = lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
+			require.EqualError(t, err, "listen sdp: "+v.err)
+		})
+	}
+}
+
+func TestSDPSwitchedOff(t *testing.T) {
+	t.Setenv(devicesVariable, "tcp")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	address := ln.Addr().String()
+
+	c, err := Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	assert.IsType(t, &net.TCPConn{}, c)
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	c.Close()
+	n, _ := s.Read(make([]byte, 1))
+	assert.Zero(t, n, "no probe was sent")
+	s.Close()
+
+	const why = "no RDMA device can be used: verbs: not in SDP_DEVICES=tcp; shm: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
+	_, err = Dial("sdp", address)
+	assert.EqualError(t, err, "dial sdp: "+why)
+	_, err = Listen("sdp", "127.0.0.1:0")
+	assert.EqualError(t, err, "listen sdp: "+why)
+}

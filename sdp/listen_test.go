@@ -1,0 +1,155 @@
+package sdp
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// echo serves what ln accepts until the test ends, which closes it.
+func echo(t *testing.T, ln net.Listener) {
+	t.Helper()
+	var workers sync.WaitGroup
+	workers.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				assert.ErrorIs(t, err, net.ErrClosed)
+				return
+			}
+			workers.Go(func() {
+				defer c.Close()
+				io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		workers.Wait()
+	})
+}
+
+func TestBothKindsOfClientOnOnePort(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	echo(t, ln)
+	address := ln.Addr().String()
+	require.IsType(t, &net.TCPAddr{}, ln.Addr())
+
+	for _, network := range []string{"tcp", "tcp4", "sdp", "sdp4"} {
+		c, err := Dial(network, address)
+		require.NoError(t, err)
+		require.IsType(t, &Conn{}, c)
+		assert.Equal(t, "iwarp", c.(*Conn).Device())
+		assert.Equal(t, address, c.RemoteAddr().String())
+		checkEcho(t, c)
+	}
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	checkEcho(t, c)
+}
+
+func TestListenerOfSDPClosesTCP(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	echo(t, ln)
+	plain, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer plain.Close()
+	io.WriteString(plain, "hello\n")
+	_, err = plain.Read(make([]byte, 1))
+	assert.Error(t, err)
+
+	c, err := Dial("sdp", ln.Addr().String())
+	require.NoError(t, err)
+	checkEcho(t, c)
+}
+
+// TestServerWithoutDevices has both ends go on as plain TCP on the connection
+// of the probe.
+func TestServerWithoutDevices(t *testing.T) {
+	lc := ListenConfig{Config: &Config{Devices: []string{"tcp"}}}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	echo(t, ln)
+	address := ln.Addr().String()
+	_, err = Dial("sdp", address)
+	assert.ErrorContains(t, err, "peer at "+address+" does not speak SDP: it has no device in common with us")
+	for range 2 {
+		c, err := Dial("tcp", address)
+		require.NoError(t, err)
+		require.IsType(t, &net.TCPConn{}, c)
+		checkEcho(t, c)
+	}
+}
+
+// TestCRCOnOneHost is off unless one of the ends wants it.
+func TestCRCOnOneHost(t *testing.T) {
+	for _, v := range []struct{ server, client bool }{{}, {server: true}, {client: true}, {true, true}} {
+		lc := ListenConfig{Config: &Config{CRC: v.server}}
+		ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
+		require.NoError(t, err)
+		echo(t, ln)
+		d := Dialer{Config: &Config{CRC: v.client}}
+		c, err := d.Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		batch := c.(*Conn).batch
+		checkEcho(t, c)
+		assert.Equal(t, v.server || v.client, batch < maxBatch, "%+v: batches are small with CRC", v)
+	}
+}
+
+func TestManyDialAtOnce(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	echo(t, ln)
+	var dials sync.WaitGroup
+	for i := range 100 {
+		dials.Go(func() {
+			c, err := Dial([]string{"tcp", "sdp"}[i%2], ln.Addr().String())
+			if assert.NoError(t, err) {
+				assert.IsType(t, &Conn{}, c)
+				checkEcho(t, c)
+			}
+		})
+	}
+	dials.Wait()
+}
+
+func TestListenerErrors(t *testing.T) {
+	for _, network := range []string{"tcp", "sdp"} {
+		ln, err := Listen(network, "127.0.0.1:0")
+		require.NoError(t, err)
+		_, err = Listen(network, ln.Addr().String())
+		assert.EqualError(t, err, "listen "+network+" "+ln.Addr().String()+": bind: address already in use")
+		require.NoError(t, ln.Close())
+		_, err = ln.Accept()
+		assert.ErrorIs(t, err, net.ErrClosed)
+		assert.EqualError(t, err, "accept "+network+" "+ln.Addr().String()+": use of closed network connection")
+		err = ln.Close()
+		assert.ErrorIs(t, err, net.ErrClosed)
+	}
+}
+
+// TestClosedListenerKeepsAccepted connections going.
+func TestClosedListenerKeepsAccepted(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c, err := Dial("sdp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	defer s.Close()
+	ln.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "hello\n")
+	b := make([]byte, 6)
+	_, err = io.ReadFull(s, b)
+	assert.NoError(t, err)
+}

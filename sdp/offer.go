@@ -1,0 +1,152 @@
+package sdp
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// NotSDPError says that the peer speaks plain TCP.
+type NotSDPError struct {
+	Addr net.Addr // the peer's
+	Err  error    // what came instead of an MPA Reply
+
+	waited time.Duration // for the Reply
+	usable bool          // both ends go on as plain TCP on this connection
+}
+
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1
+// 400 Bad"`.
+func (e *NotSDPError) Error() string {
+	return fmt.Sprintf("peer at %v does not speak SDP: %s", e.Addr, e.reason())
+}
+
+func (e *NotSDPError) reason() string {
+	var other *iwarp.NotMPAError
+	var rejected *iwarp.RejectError
+	switch {
+	case errors.As(e.Err, &other):
+		return fmt.Sprintf("it answered %q", other.Got)
+	case e.usable:
+		return "it has no device in common with us"
+	case errors.As(e.Err, &rejected):
+		return "it rejected the MPA Request"
+	case errors.Is(e.Err, os.ErrDeadlineExceeded):
+		return fmt.Sprintf("it did not answer within %v", e.waited)
+	case errors.Is(e.Err, syscall.ECONNRESET), errors.Is(e.Err, syscall.EPIPE):
+		return "it reset the connection"
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return "it closed the connection"
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns e.Err.
+func (e *NotSDPError) Unwrap() error { return e.Err }
+
+// offer asks the peer for SDP on c. A *NotSDPError says that it lacks that;
+// another error ends the attempt. With an error c remains the caller's.
+func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
+	local := ourHello()
+	private, err := a.offers(c)
+	if err != nil {
+		return nil, err
+	}
+	qp, reply, err := a.request(ctx, c, local, private)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := parseReply(reply)
+	if err != nil {
+		qp.Abort()
+		return nil, err
+	}
+	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
+	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
+	return newConn(c, qp, wire.DeviceIWARP.String(), false, local, peer, nil)
+}
+
+// offers returns the private data of our Request, but for the Hello.
+func (a *attempt) offers(c net.Conn) ([]byte, error) {
+	o := wire.Offers{Devices: a.devices}
+	client, server := addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())
+	if client.IsValid() && server.IsValid() {
+		o.Client, o.Server = client, server
+	}
+	var salt [16]byte
+	rand.Read(salt[:])
+	o.Host, o.HasHost = listener.HostID(salt)
+	return o.Append(nil)
+}
+
+// request sends the Request, and waits for the Reply as long as it may.
+func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, offers []byte) (*iwarp.QueuePair, []byte, error) {
+	wait := a.cfg.ReplyTimeout
+	if end, ok := ctx.Deadline(); ok {
+		// The rest is for doing without SDP.
+		wait = min(wait, time.Until(end)/3)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer interrupt.Conn(ctx, c)()
+	qp, reply, err := iwarp.Connect(c, iwarp.Config{
+		NoCRC:    !a.cfg.CRC && onThisHost(c),
+		IRD:      int(local.IRD),
+		ORD:      int(local.ORD),
+		MaxULPDU: iwarp.SoftwareULPDU,
+	}, local.AppendHello(offers))
+	if err != nil {
+		return nil, nil, &NotSDPError{Addr: c.RemoteAddr(), Err: err, waited: wait, usable: keptOpen(err)}
+	}
+	return qp, reply, nil
+}
+
+// keptOpen reports that err is a rejection by one of ours, whose choice names no
+// device: the connection goes on as plain TCP.
+func keptOpen(err error) bool {
+	var rejected *iwarp.RejectError
+	if !errors.As(err, &rejected) {
+		return false
+	}
+	choice, _, err := wire.ParseChoice(rejected.Private)
+	return err == nil && choice.Device == wire.DeviceNone
+}
+
+// parseReply returns the HelloAck that came with the choice of iwarp.
+func parseReply(private []byte) (wire.Hello, error) {
+	choice, ack, err := wire.ParseChoice(private)
+	if err != nil {
+		return wire.Hello{}, err
+	}
+	if choice.Device != wire.DeviceIWARP {
+		return wire.Hello{}, fmt.Errorf("the peer chose %v, which we did not offer", choice.Device)
+	}
+	return wire.ParseHelloAck(ack)
+}
+
+// onThisHost reports that c ends where it begins.
+func onThisHost(c net.Conn) bool {
+	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
+	return remote.IsLoopback() || remote.IsValid() && remote == local
+}
+
+// addrPort returns the address of TCP, and an invalid one for another's.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return tcp.AddrPort()
+}
