@@ -60,10 +60,10 @@ func (c *Config) filled() Config {
 }
 
 const (
-	recvBuffers = 256  // private buffers posted at the start
-	recvSize    = 8192 // bytes in each of them at the start
-	maxAdverts  = 16   // advertisements that the peer may have outstanding
-	maxReads    = 16   // RDMA Reads outstanding, each way
+	recvBuffers = 256      // private buffers posted at the start
+	recvSize    = 16 << 10 // bytes in each of them at the start
+	maxAdverts  = 16       // advertisements that the peer may have outstanding
+	maxReads    = 16       // RDMA Reads outstanding, each way
 )
 
 // ourHello is what this end says of itself, whether it dials or listens.
