@@ -45,6 +45,7 @@ func serve(t *testing.T, handle func(c *net.TCPConn)) (address string, count *at
 		ln.Close()
 		workers.Wait()
 	})
+	forget(ln.Addr().String())
 	return ln.Addr().String(), count
 }
 
@@ -141,6 +142,7 @@ func TestDialHTTPServer(t *testing.T) {
 	}))
 	defer server.Close()
 	address := server.Listener.Addr().String()
+	forget(address)
 
 	_, err := Dial("sdp", address)
 	require.Error(t, err)

@@ -14,6 +14,7 @@ import (
 // echo serves what ln accepts until the test ends, which closes it.
 func echo(t *testing.T, ln net.Listener) {
 	t.Helper()
+	forget(ln.Addr().String())
 	var workers sync.WaitGroup
 	workers.Go(func() {
 		for {

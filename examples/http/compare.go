@@ -59,8 +59,8 @@ func run(name, dir string, files []file, conns int) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	defer stop()
-	return fetch(stacks[name], address, files, conns), nil
+	r := fetch(stacks[name], address, files, conns)
+	return r, stop()
 }
 
 // verdict says what is wrong with a stack's result, if anything.

@@ -65,8 +65,8 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 
 	address, stop, err := startServer("sdp", dir)
 	require.NoError(t, err)
-	defer stop()
 	r := fetch(overSDP, address, files, 2)
+	require.NoError(t, stop())
 	require.Len(t, r.mismatches, 2)
 	require.ErrorContains(t, verdict("sdp", r), "2 files came over wrong")
 }
@@ -74,7 +74,7 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 func TestPlainConnectionIsNotSDP(t *testing.T) {
 	address, stop, err := startServer("tcp", writeTree(t))
 	require.NoError(t, err)
-	defer stop()
+	defer func() { require.NoError(t, stop()) }()
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -85,5 +85,5 @@ func TestPlainConnectionIsNotSDP(t *testing.T) {
 
 func TestServerThatCannotServeIsReported(t *testing.T) {
 	_, _, err := startServer("sdp", filepath.Join(t.TempDir(), "absent"))
-	require.ErrorContains(t, err, "ended before it listened")
+	require.ErrorContains(t, err, "the sdp server: exit status 1")
 }

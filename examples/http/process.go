@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +12,9 @@ import (
 )
 
 // startServer runs this program again as the server of dir over the named
-// stack, and returns the address it serves and a function that ends it.
-func startServer(stackName, dir string) (address string, stop func(), err error) {
+// stack, and returns the address it serves and a function that ends it and says
+// whether all was well with it.
+func startServer(stackName, dir string) (address string, stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return "", nil, err
@@ -38,14 +40,17 @@ func startServer(stackName, dir string) (address string, stop func(), err error)
 		cancel()
 		return "", nil, err
 	}
-	stop = func() {
+	stop = func() error {
 		cancel()
-		child.Wait()
+		child.Wait() // tells of the cancel; the state tells how the server took it
+		if !child.ProcessState.Success() {
+			return fmt.Errorf("the %s server: %s", stackName, child.ProcessState)
+		}
+		return nil
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		stop()
-		return "", nil, fmt.Errorf("the %s server ended before it listened", stackName)
+		return "", nil, fmt.Errorf("no address from the server: %w", errors.Join(err, stop()))
 	}
 	return strings.TrimSpace(line), stop, nil
 }
