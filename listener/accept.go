@@ -14,11 +14,13 @@ const (
 	minPause = 5 * time.Millisecond
 	maxPause = time.Second
 
-	// patience is how long a client that speaks MPA keeps its place when others
-	// want it.
-	patience = 100 * time.Millisecond
+	// How long a client keeps its place when others want it: as long as its
+	// first bytes may well be on their way, and, once it has shown that it speaks
+	// MPA, as long as the rest of the handshake may take across a continent.
+	silentPatience = 10 * time.Millisecond
+	patience       = 100 * time.Millisecond
 	// roomCheck is how often it is looked for one that has lost it.
-	roomCheck = 10 * time.Millisecond
+	roomCheck = time.Millisecond
 )
 
 // run is the accepting goroutine.
@@ -103,7 +105,7 @@ func (l *Listener) start(c net.Conn) {
 		limit = l.cfg.HandshakeTime
 	}
 	look, stopLooking := context.WithTimeout(ctx, limit)
-	h := &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, giveWay: stopLooking}
+	h := &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, since: time.Now(), giveWay: stopLooking}
 	l.mu.Lock()
 	l.underway = append(l.underway, h)
 	l.mu.Unlock()
@@ -116,8 +118,8 @@ func (l *Listener) start(c net.Conn) {
 		l.mu.Lock()
 		i := slices.Index(l.underway, h)
 		l.underway = slices.Delete(l.underway, i, i+1)
+		<-l.slots // under mu, so that giveWay sees the place free or h leaving
 		l.mu.Unlock()
-		<-l.slots
 		if in != nil {
 			l.deliver(in)
 		}
@@ -125,23 +127,33 @@ func (l *Listener) start(c net.Conn) {
 }
 
 // giveWay ends a handshake for the sake of another: the oldest one whose client
-// has not shown that it speaks SDP; if there is none, the oldest of all, unless
-// it is so young that it may well be about to finish.
+// is silent; if there is none, the oldest of all. Neither may be so young that it
+// is perhaps about to go on.
 func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var victim *handshake
 	for _, h := range l.underway {
-		if h.heard.IsZero() && !h.leaving {
-			h.leaving = true
-			h.giveWay()
-			return
+		if h.leaving {
+			return // its place is about to be free
+		}
+		if time.Since(h.since) < h.patience() {
+			continue
+		}
+		if victim == nil || victim.heard && !h.heard {
+			victim = h
 		}
 	}
-	for _, h := range l.underway {
-		if !h.heard.IsZero() && !h.leaving && time.Since(h.heard) > patience {
-			h.leaving = true
-			h.giveWay()
-			return
-		}
+	if victim != nil {
+		victim.leaving = true
+		victim.giveWay()
 	}
+}
+
+// patience is how long h keeps its place. Called with l.mu held.
+func (h *handshake) patience() time.Duration {
+	if h.heard {
+		return patience
+	}
+	return silentPatience
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -157,24 +158,17 @@ func TestTalkerGivesWayInTheEnd(t *testing.T) {
 	assert.Error(t, err, "the oldest one is closed")
 }
 
-// TestFloodDoesNotDelayAGoodClient is issue 3's: 2,000 that are silent, dribble,
-// or close after a prefix of the key.
+// TestFloodDoesNotDelayAGoodClient has more clients than there are places be
+// silent, begin the key, close behind a part of it, or not decide.
 func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
+	whole := requestOf(t, offersOf(), helloOf())
 	for _, sdpOnly := range []bool{false, true} {
 		cfg := testConfig()
 		cfg.SDPOnly = sdpOnly
 		cfg.LookTime = 50 * time.Millisecond
-		cfg.HandshakeTime = 5 * time.Second
-		l := listen(t, cfg, 32)
-		for i := range 200 {
-			c := dial(t, l, []string{"", "M", "MPA ID Req"}[i%3])
-			if i%3 == 2 {
-				c.Close()
-			}
-		}
-		plain := make(chan struct{})
-		go func() { // a program that serves them
-			defer close(plain)
+		l := listen(t, cfg, 128)
+		var program sync.WaitGroup
+		program.Go(func() {
 			for {
 				in, err := l.Accept()
 				if err != nil {
@@ -182,17 +176,22 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 				}
 				in.discard()
 			}
-		}()
+		})
+		for i := range 400 {
+			c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
+			if i%4 == 2 {
+				c.Close()
+			}
+		}
 		start := time.Now()
-		readReply(t, dial(t, l, requestOf(t, offersOf(), helloOf())))
+		readReply(t, dial(t, l, whole))
 		assert.Less(t, time.Since(start), time.Second)
 		l.Close()
-		<-plain
+		program.Wait()
 	}
 }
 
-// awaitUnderway waits until n handshakes are under way, all of them past their
-// first look at what has come.
+// awaitUnderway waits until n handshakes are under way.
 func awaitUnderway(t *testing.T, l *Listener, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {

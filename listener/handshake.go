@@ -22,7 +22,8 @@ type handshake struct {
 	look   context.Context // done when the client should have shown what it speaks
 
 	// Guarded by l.mu.
-	heard   time.Time // since when it is known that the client speaks MPA; zero before
+	heard   bool      // the client speaks MPA
+	since   time.Time // when it was heard; before, when it was accepted
 	giveWay func()    // ends the present stage: the look, then all of it
 	leaving bool      // giveWay was called
 }
@@ -58,7 +59,7 @@ func (h *handshake) run() (*Incoming, error) {
 func (h *handshake) hear() {
 	h.l.mu.Lock()
 	defer h.l.mu.Unlock()
-	h.heard, h.giveWay, h.leaving = time.Now(), h.cancel, false
+	h.heard, h.since, h.giveWay, h.leaving = true, time.Now(), h.cancel, false
 }
 
 // agree reads the client's Request and answers it. The connection is a queue

@@ -11,11 +11,11 @@ import (
 // goroutine, the flusher, sends what has gathered while it sent what had
 // gathered before. It exists only while there is something to send.
 const (
-	smallWrite = 2 << 10 // bytes; a longer Write goes straight out
+	smallWrite = 8 << 10 // bytes; a longer Write goes straight out
 	smallRun   = 16      // Writes in succession that make it worth it,
 	smallGap   = 20 * time.Microsecond
-	smallMax   = 64 << 10 // bytes that wait for the flusher
-	smallIdle  = 4        // times that the flusher looks again before it ends
+	smallMax   = 128 << 10 // bytes that wait for the flusher
+	smallIdle  = 4         // times that the flusher looks again before it ends
 )
 
 // coalescer gathers small Writes. Guarded by Conn.mu.

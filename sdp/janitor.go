@@ -11,15 +11,14 @@ import (
 // peer has enlarged its buffers for us is told to shrink them when we have been
 // idle for a while.
 const (
-	janitorTick = 10 * time.Millisecond
-	idleTicks   = 200 // until buffers shrink
+	janitorTick = 20 * time.Millisecond
+	idleTicks   = 100 // until buffers shrink
 )
 
 var janitor struct {
 	mu      sync.Mutex // below every Conn.mu
 	conns   map[*Conn]struct{}
 	running bool
-	wake    chan struct{} // told when the last connection has gone
 }
 
 // watch is what the janitor knows of a connection. Guarded by Conn.mu.
@@ -39,7 +38,6 @@ func (c *Conn) watchLocked() {
 	defer janitor.mu.Unlock()
 	if janitor.conns == nil {
 		janitor.conns = make(map[*Conn]struct{})
-		janitor.wake = make(chan struct{}, 1)
 	}
 	janitor.conns[c] = struct{}{}
 	if !janitor.running {
@@ -53,25 +51,16 @@ func (c *Conn) unwatch() {
 	c.watch.listed = false
 	janitor.mu.Lock()
 	delete(janitor.conns, c)
-	if len(janitor.conns) == 0 && janitor.running {
-		select {
-		case janitor.wake <- struct{}{}:
-		default:
-		}
-	}
 	janitor.mu.Unlock()
 }
 
 // sweep is the janitor's goroutine, which ends when there is nothing to do.
 func sweep() {
-	tick := time.NewTicker(janitorTick)
-	defer tick.Stop()
+	tick := newTicker(janitorTick)
+	defer tick.stop()
 	var conns []*Conn
 	for {
-		select {
-		case <-tick.C:
-		case <-janitor.wake:
-		}
+		tick.wait()
 		janitor.mu.Lock()
 		conns = conns[:0]
 		for c := range janitor.conns {

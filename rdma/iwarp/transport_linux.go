@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,13 +58,15 @@ type rawTransport struct {
 	// Arguments and results of the callbacks, which are made once so that a call
 	// allocates nothing. The read group belongs to the reading goroutine, the
 	// write group to the one that writes.
-	onRead  func(fd uintptr) bool
-	owed    bool // a read without wait has taken a wake that was for one with
-	sink    sink
-	wait    bool
-	readN   int
-	readErr error
-	readVec [2]unix.Iovec
+	onRead   func(fd uintptr) bool
+	spin     spinner
+	parkedAt time.Time // when this wait parked; zero: it has not
+	owed     bool      // a read without wait has taken a wake that was for one with
+	sink     sink
+	wait     bool
+	readN    int
+	readErr  error
+	readVec  [2]unix.Iovec
 
 	onWrite  func(fd uintptr) bool
 	pieces   [][]byte
@@ -82,10 +85,13 @@ func (t *rawTransport) read(s sink, wait bool) (int, error) {
 		return 0, errWoken
 	}
 	for {
-		t.sink, t.wait = s, wait
+		t.sink, t.wait, t.parkedAt = s, wait, time.Time{}
 		err := t.rc.Read(t.onRead)
 		t.sink = nil
 		if err == nil {
+			if !t.parkedAt.IsZero() {
+				t.spin.parked(time.Since(t.parkedAt))
+			}
 			return t.readN, t.readErr
 		}
 		if err := t.readBack(err); err != nil {
@@ -117,6 +123,16 @@ func (t *rawTransport) readable(fd uintptr) bool {
 	case errno == unix.EAGAIN:
 		t.readN, t.readErr = 0, nil
 		t.sink.got(0)
+		if t.wait && t.parkedAt.IsZero() {
+			if t.spin.begin() {
+				found := t.look(fd)
+				t.spin.end(found)
+				if found {
+					return true
+				}
+			}
+			t.parkedAt = time.Now()
+		}
 		if t.wait {
 			t.sink.idle()
 		}
@@ -130,6 +146,19 @@ func (t *rawTransport) readable(fd uintptr) bool {
 	}
 	t.sink.got(t.readN)
 	return true
+}
+
+// look spins: it tries to read until something comes or it is woken, and reports
+// whether there is something to return.
+func (t *rawTransport) look(fd uintptr) (found bool) {
+	t.wait = false // readable is not to park, nor to spin
+	for i := 0; i < spinTries && !found && !t.readWoken.Load(); i++ {
+		runtime.Gosched()
+		t.readable(fd)
+		found = t.readN > 0 || t.readErr != nil
+	}
+	t.wait = true
+	return found
 }
 
 func (t *rawTransport) wakeRead() {
