@@ -117,15 +117,17 @@ type Limits struct {
 type QueuePair interface {
 	// PostSend posts messages in order and returns how many of them the device
 	// took; those are whole from the caller's point of view, whatever happens
-	// afterwards but the end of the channel. Fewer than len(wrs) is backpressure:
-	// the device is Busy. It never blocks. When the device is Busy it still takes
-	// messages without payload, up to a bound that is more than a peer's credit
-	// can ask for; past it PostSend returns ErrNoRoom.
+	// afterwards but the end of the channel. Fewer than len(wrs) with a nil error
+	// is backpressure: the device is Busy. It never blocks. When the device is
+	// Busy it still takes messages without payload, at least 512 of them, which is
+	// more than the credit of a peer can ask for; past its bound PostSend returns
+	// ErrNoRoom.
 	PostSend(wrs []SendWR) (n int, err error)
 
 	// PostRead and PostWrite never block. ErrNoRoom: ORD Reads are outstanding,
-	// or too much is queued; try again after a completion. A later PostSend is
-	// carried after an earlier PostWrite.
+	// or too much is queued; try again after a completion, or after WaitRoom if
+	// none is outstanding. Reads complete in the order in which they were posted,
+	// and so do Writes. A later PostSend is carried after an earlier PostWrite.
 	PostRead(wr ReadWR) error
 	PostWrite(wr WriteWR) error
 
@@ -154,8 +156,9 @@ type QueuePair interface {
 	// than a buffer, is the peer's violation. Safe for concurrent use.
 	ProvideReceive(count, size int) (old int)
 
-	// Poll fills wcs with completions and returns how many there were. It never
-	// blocks and never waits for the transport to take anything.
+	// Poll fills wcs with completions and returns how many there were, 0 with
+	// every error. It never blocks and never waits for the transport to take
+	// anything: what the peer's Reads ask for the device carries by itself.
 	Poll(wcs []Completion) (int, error)
 
 	// Wait is Poll that parks until there is a completion, Wake was called (0,
@@ -170,7 +173,8 @@ type QueuePair interface {
 	Register(b []byte, access Access) (Region, error)
 
 	// Invalidate ends the exposure: no access lands after it has returned. It
-	// waits for at most one segment that is being moved. Safe for concurrent use.
+	// waits for at most one segment that is being moved. Of an STag that names
+	// nothing (any more) it does nothing. Safe for concurrent use.
 	Invalidate(s STag)
 
 	// Limits returns what was agreed when the queue pair came up.
@@ -184,8 +188,11 @@ type QueuePair interface {
 
 	// Close ends the channel so that the peer finds its end behind what was
 	// sent. Abort ends it at once and lets the peer see a reset. Either ends
-	// every call in progress, invalidates every region, and returns when no
-	// goroutine of the device is left. Safe for concurrent use, and repeatedly.
+	// every call in progress and every later one with net.ErrClosed, unless there
+	// was an error before; invalidates every region; and returns when no goroutine
+	// of the device is left. What had not left this process is lost, and the peer
+	// does not see io.EOF then: Drain comes first. Safe for concurrent use, and
+	// repeatedly.
 	Close() error
 	Abort() error
 }

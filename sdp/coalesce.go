@@ -48,7 +48,8 @@ func (s *coalescer) takes(c *Conn, b []byte) bool {
 	*s.buf = append(*s.buf, b...)
 	if !s.flushing {
 		s.flushing = true
-		c.workers.Go(c.flushSmall)
+		c.workers.Add(1)
+		go c.flusher()
 	}
 	return true
 }
@@ -59,6 +60,7 @@ func (s *coalescer) interrupted() { s.run, s.on = 0, false }
 
 // flushSmall is the flusher.
 func (c *Conn) flushSmall() {
+	defer c.workers.Done()
 	s := &c.small
 	idle := 0
 	c.mu.Lock()

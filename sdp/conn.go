@@ -80,7 +80,8 @@ type Conn struct {
 	sendErr     error // nothing more can go
 	failed      error // the violation, or the abort, that ended the connection
 
-	small coalescer
+	small   coalescer
+	flusher func() // flushSmall, bound once so that starting it allocates nothing
 
 	workers sync.WaitGroup     // the attendant and the flusher
 	wcs     [8]rdma.Completion // the poller's
@@ -105,6 +106,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, device string, accepting bool, loc
 		target:  int(local.Bufs),
 	}
 	c.news.L = &c.mu
+	c.flusher = c.flushSmall
 	c.read.init(c)
 	c.write.init(c)
 	if first != nil {

@@ -11,10 +11,10 @@ import (
 // from whoever was to send the bytes.
 
 const (
-	spinTries = 48                    // looks at the socket, about 20 µs together
-	spinShort = 40 * time.Microsecond // a parked wait as short as this would rather have spun
-	spinAfter = 4                     // short waits in a row before the first attempt
-	spinLimit = 1 << 10               // and at most, when attempts keep failing
+	spinTries = 64                    // looks at the socket, about 30 µs together
+	spinShort = 50 * time.Microsecond // a parked wait as short as this would rather have spun
+	spinLeast = 4                     // the score at which a wait spins at first,
+	spinMost  = 1 << 10               // and at most, when attempts keep failing
 )
 
 // spinners is how many goroutines of this process spin. One may: the others
@@ -24,13 +24,13 @@ var spinners atomic.Int32
 // spinner decides whether a direction's next wait spins. It belongs to the
 // waiting goroutine; the zero value is ready to use.
 type spinner struct {
-	short int // short waits in a row
-	need  int // how many it takes
+	score int // short waits, less twice the long ones
+	need  int // the score at which to spin; 0: spinLeast
 }
 
 // begin reports whether to spin now; then end follows.
 func (s *spinner) begin() bool {
-	if s.short < max(s.need, spinAfter) {
+	if s.score < max(s.need, spinLeast) {
 		return false
 	}
 	if spinners.Add(1) > 1 {
@@ -48,15 +48,15 @@ func (s *spinner) end(found bool) {
 		s.need /= 2
 		return
 	}
-	s.short = 0
-	s.need = min(max(2*s.need, spinAfter), spinLimit)
+	s.score = 0
+	s.need = min(max(2*s.need, spinLeast), spinMost)
 }
 
-// parked tells how long a wait was that did not spin, or after it had.
+// parked tells how long a wait was that has parked.
 func (s *spinner) parked(d time.Duration) {
 	if d <= spinShort {
-		s.short++
+		s.score = min(s.score+1, spinMost)
 	} else {
-		s.short = 0
+		s.score = max(s.score-2, 0)
 	}
 }

@@ -1,0 +1,194 @@
+package sdp
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCloseEndsBlockedCalls(t *testing.T) {
+	p := startPeer(t)
+	for range 5 {
+		c := p.perform(t, "hold")
+		reads := blockedCalls[0].start(t, c)
+		writes := blockedCalls[1].start(t, c)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		checkError(t, await(t, reads, soon/2), "read", net.ErrClosed)
+		checkError(t, await(t, writes, soon/2), "write", net.ErrClosed)
+		// What was written does not leave, since nobody reads.
+		await(t, closed, closeTime+soon)
+	}
+}
+
+func TestCallsAfterClose(t *testing.T) {
+	c, s := pair(t)
+	require.NoError(t, c.Close())
+	for _, v := range []struct {
+		op   string
+		call func() error
+	}{
+		{"read", func() error { _, err := c.Read(make([]byte, 1)); return err }},
+		{"read", func() error { _, err := c.Read(nil); return err }},
+		{"write", func() error { _, err := c.Write(make([]byte, 1)); return err }},
+		{"write", func() error { _, err := c.Write(nil); return err }},
+		{"set", func() error { return c.SetDeadline(time.Now()) }},
+		{"set", func() error { return c.SetReadDeadline(time.Now()) }},
+		{"set", func() error { return c.SetWriteDeadline(time.Now()) }},
+		{"close", c.CloseRead},
+		{"close", c.CloseWrite},
+		{"close", c.Close},
+	} {
+		checkError(t, v.call(), v.op, net.ErrClosed)
+	}
+	assert.NotNil(t, c.LocalAddr())
+	assert.Equal(t, c.RemoteAddr(), s.LocalAddr())
+
+	n, err := s.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	assert.Equal(t, io.EOF, err)
+}
+
+func TestOneOfManyClosesSucceeds(t *testing.T) {
+	c, _ := pair(t)
+	errs := make(chan error, 10)
+	for range cap(errs) {
+		go func() { errs <- c.Close() }()
+	}
+	succeeded := 0
+	for range cap(errs) {
+		if err := <-errs; err == nil {
+			succeeded++
+		} else {
+			checkError(t, err, "close", net.ErrClosed)
+		}
+	}
+	assert.Equal(t, 1, succeeded)
+}
+
+// TestBothEndsCloseAtOnce without either waiting for the other.
+func TestBothEndsCloseAtOnce(t *testing.T) {
+	for range 50 {
+		c, s := pair(t)
+		var closes sync.WaitGroup
+		start := time.Now()
+		for _, c := range []*Conn{c, s} {
+			closes.Go(func() { assert.NoError(t, c.Close()) })
+		}
+		closes.Wait()
+		require.Less(t, time.Since(start), closeTime/2)
+	}
+}
+
+// TestCloseWithUnreadDataResets, as TCP does.
+func TestCloseWithUnreadDataResets(t *testing.T) {
+	for _, size := range []int{1, 100 << 10} {
+		c, s := pair(t)
+		_, err := s.Write(make([]byte, size))
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1)) // it has come
+		require.NoError(t, err)
+		_, err = s.Write(make([]byte, 1))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		_, err = s.Read(make([]byte, 1))
+		checkError(t, err, "read", syscall.ECONNRESET)
+	}
+}
+
+// TestWriteToClosedPeerFails after a while, as TCP's does.
+func TestWriteToClosedPeerFails(t *testing.T) {
+	c, s := pair(t)
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool {
+		_, err := c.Write(make([]byte, 100))
+		if err != nil {
+			checkError(t, err, "write", syscall.EPIPE, syscall.ECONNRESET)
+		}
+		return err != nil
+	}, 5*time.Second, time.Millisecond)
+	_, err := c.Read(make([]byte, 1))
+	assert.Error(t, err)
+	assert.NoError(t, c.Close())
+}
+
+// TestCloseDeliversWhatWasWritten however it was written, and however late it is
+// read.
+func TestCloseDeliversWhatWasWritten(t *testing.T) {
+	for _, size := range []int{1, 64, 3000, 128 << 10} {
+		c, s := pair(t)
+		_, err := writeStream(c, 0, 128<<10, size)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		n, err := readStream(s, 0, forever, 1000)
+		assert.Equal(t, io.EOF, err, "Writes of %d bytes", size)
+		assert.Equal(t, 128<<10, n, "Writes of %d bytes", size)
+	}
+}
+
+const lastWords = 128 << 10 // bytes
+
+// writeAndExit is a process that ends as soon as it has closed its connection.
+func writeAndExit(address string) {
+	c, err := Dial("sdp", address)
+	if err == nil {
+		_, err = writeStream(c, 0, lastWords, lastWords)
+	}
+	if err == nil {
+		err = c.Close()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestExitAfterCloseLosesNothing has a process write, close and exit, a hundred
+// times. A third of the readers reads at once, a third slowly, and a third when
+// the process has gone.
+func TestExitAfterCloseLosesNothing(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	for i := range 100 {
+		cmd := peerCommand("write and exit " + ln.Addr().String())
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		var r io.Reader = s
+		switch i % 3 {
+		case 1:
+			r = slowReader{s}
+		case 2:
+			require.NoError(t, cmd.Wait())
+		}
+		require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
+		n, err := readStream(r, 0, forever, 10_000)
+		assert.Equal(t, io.EOF, err, "run %d", i)
+		require.Equal(t, lastWords, n, "run %d", i)
+		assert.NoError(t, s.Close())
+		if i%3 != 2 {
+			require.NoError(t, cmd.Wait())
+		}
+		stdin.Close()
+	}
+}
+
+// slowReader takes its time before each Read.
+type slowReader struct{ r io.Reader }
+
+func (s slowReader) Read(b []byte) (int, error) {
+	time.Sleep(500 * time.Microsecond)
+	return s.r.Read(b)
+}

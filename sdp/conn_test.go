@@ -1,0 +1,436 @@
+package sdp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
+)
+
+// dialled returns both ends of a connection.
+func dialled() (client, server *Conn, err error) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ln.Close()
+	c, err := Dial("sdp", ln.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := ln.Accept()
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return c.(*Conn), s.(*Conn), nil
+}
+
+// pair returns both ends of a connection that a hanging test does not survive.
+func pair(t testing.TB) (client, server *Conn) {
+	t.Helper()
+	c, s, err := dialled()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		c.Close()
+		s.Close()
+	})
+	end := time.Now().Add(time.Minute)
+	require.NoError(t, c.SetDeadline(end))
+	require.NoError(t, s.SetDeadline(end))
+	return c, s
+}
+
+// The stream is what tests send: its bytes at different places differ, and both
+// processes know it.
+const (
+	streamPeriod = 65521 // a prime, so that no message size divides it
+	streamMax    = 1 << 20
+)
+
+var stream = func() []byte {
+	b := make([]byte, streamPeriod, streamPeriod+streamMax)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	for len(b) < cap(b) {
+		b = append(b, b[:min(streamPeriod, cap(b)-len(b))]...)
+	}
+	return b
+}()
+
+// streamAt returns n bytes of the stream, at most streamMax, from offset off.
+func streamAt(off, n int) []byte { return stream[off%streamPeriod:][:n] }
+
+// checkStream compares b with the stream at offset off.
+func checkStream(off int, b []byte) error {
+	if want := streamAt(off, len(b)); !bytes.Equal(want, b) {
+		i := 0
+		for b[i] == want[i] {
+			i++
+		}
+		return fmt.Errorf("the stream differs at byte %d", off+i)
+	}
+	return nil
+}
+
+// writeStream writes the stream from offset off to end, size bytes at a time,
+// and returns how far it came.
+func writeStream(w io.Writer, off, end, size int) (int, error) {
+	for off < end {
+		n, err := w.Write(streamAt(off, min(size, end-off)))
+		off += n
+		if err != nil {
+			return off, err
+		}
+	}
+	return off, nil
+}
+
+// readStream reads and checks the stream from offset off to end, at most size
+// bytes at a time, and returns how far it came. An early end is io.EOF.
+func readStream(r io.Reader, off, end, size int) (int, error) {
+	b := make([]byte, size)
+	for off < end {
+		n, err := r.Read(b[:min(size, end-off)])
+		if err := checkStream(off, b[:n]); err != nil {
+			return off, err
+		}
+		off += n
+		if err != nil {
+			return off, err
+		}
+	}
+	return off, nil
+}
+
+// forever is more than any test sends.
+const forever = 1 << 60
+
+// raceEnabled tells that the test binary was built with -race.
+var raceEnabled = func() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}()
+
+func TestNettest(t *testing.T) {
+	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
+		c, s, err := dialled()
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return c, s, func() {
+			c.Close()
+			s.Close()
+		}, nil
+	})
+}
+
+// TestOneHTTPServerServesEveryKindOfClient on one port, over what each has.
+func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := ln.Addr().String()
+	forget(address)
+	body := string(streamAt(0, 300<<10))
+	type connKey struct{}
+	server := http.Server{
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Over", fmt.Sprintf("%T", r.Context().Value(connKey{})))
+			io.WriteString(w, body)
+		}),
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(ln) })
+	defer serving.Wait()
+	defer server.Close()
+
+	for _, v := range []struct {
+		name string
+		dial func(ctx context.Context, network, address string) (net.Conn, error)
+		over string
+	}{
+		{"SDP or TCP", new(Dialer).DialContext, "*sdp.Conn"},
+		{"SDP", func(ctx context.Context, _, address string) (net.Conn, error) {
+			return new(Dialer).DialContext(ctx, "sdp", address)
+		}, "*sdp.Conn"},
+		{"plain TCP", new(net.Dialer).DialContext, "*net.TCPConn"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			transport := &http.Transport{DialContext: v.dial}
+			defer transport.CloseIdleConnections()
+			client := http.Client{Transport: transport, Timeout: 10 * time.Second}
+			for range 3 {
+				response, err := client.Get("http://" + address)
+				require.NoError(t, err)
+				got, err := io.ReadAll(response.Body)
+				response.Body.Close()
+				require.NoError(t, err)
+				assert.True(t, body == string(got))
+				assert.Equal(t, v.over, response.Header.Get("Over"))
+			}
+		})
+	}
+	t.Run("curl", func(t *testing.T) {
+		curl, err := exec.LookPath("curl")
+		if err != nil {
+			t.Skip("curl is not installed")
+		}
+		got, err := exec.Command(curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "10", "http://"+address).Output()
+		require.NoError(t, err)
+		assert.True(t, body == string(got))
+	})
+}
+
+// TestRandomTraffic has Writes and Reads of random sizes in both directions,
+// and deadlines that pass in the middle of them: no byte is lost, doubled or
+// moved, and n is always how many went.
+func TestRandomTraffic(t *testing.T) {
+	const total = 6 << 20
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			c, s := pair(t)
+			ends := []*Conn{c, s}
+			var calls sync.WaitGroup
+			for i, c := range ends {
+				calls.Go(func() {
+					r := rand.New(rand.NewPCG(seed, uint64(2*i)))
+					assert.NoError(t, randomWrites(c, r, total))
+				})
+				calls.Go(func() {
+					r := rand.New(rand.NewPCG(seed, uint64(2*i+1)))
+					assert.NoError(t, randomReads(c, r, total))
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// randomSize returns 1 to streamMax, each power of two as likely as the next.
+func randomSize(r *rand.Rand) int { return 1 + r.IntN(1<<r.IntN(21)) }
+
+// randomDeadline sets a deadline now and then, of which some have passed.
+func randomDeadline(r *rand.Rand, set func(time.Time) error) error {
+	switch r.IntN(8) {
+	case 0:
+		return set(time.Now().Add(time.Duration(r.IntN(500)-50) * time.Microsecond))
+	case 1, 2:
+		return set(time.Now().Add(time.Minute))
+	}
+	return nil
+}
+
+func randomWrites(c *Conn, r *rand.Rand, total int) error {
+	for off := 0; off < total; {
+		if err := randomDeadline(r, c.SetWriteDeadline); err != nil {
+			return err
+		}
+		n, err := c.Write(streamAt(off, min(randomSize(r), total-off)))
+		off += n
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = c.SetWriteDeadline(time.Now().Add(time.Minute))
+		}
+		if err != nil {
+			return fmt.Errorf("at byte %d: %w", off, err)
+		}
+	}
+	c.SetWriteDeadline(time.Now().Add(time.Minute))
+	return c.CloseWrite()
+}
+
+func randomReads(c *Conn, r *rand.Rand, total int) error {
+	for off := 0; ; {
+		if err := randomDeadline(r, c.SetReadDeadline); err != nil {
+			return err
+		}
+		b := make([]byte, randomSize(r))
+		n, err := c.Read(b)
+		if err := checkStream(off, b[:n]); err != nil {
+			return err
+		}
+		off += n
+		switch {
+		case err == io.EOF && off == total:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = c.SetReadDeadline(time.Now().Add(time.Minute))
+		}
+		if err != nil {
+			return fmt.Errorf("at byte %d: %w", off, err)
+		}
+	}
+}
+
+// TestBytesOfConcurrentWritesStayTogether has many goroutines write records of
+// all sizes.
+func TestBytesOfConcurrentWritesStayTogether(t *testing.T) {
+	const writers, records = 16, 60
+	c, s := pair(t)
+	var calls sync.WaitGroup
+	for w := range writers {
+		calls.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(w)))
+			for i := range records {
+				n := r.IntN(64)
+				if i%4 == 0 {
+					n = r.IntN(200 << 10)
+				}
+				record := []byte{byte(w), byte(i), byte(n), byte(n >> 8), byte(n >> 16)}
+				record = append(record, streamAt(w*1000+i, n)...)
+				k, err := c.Write(record)
+				assert.NoError(t, err)
+				assert.Equal(t, len(record), k)
+			}
+		})
+	}
+	var next [writers]int
+	for range writers * records {
+		head := make([]byte, 5)
+		_, err := io.ReadFull(s, head)
+		require.NoError(t, err)
+		w, i, n := int(head[0]), int(head[1]), int(head[2])|int(head[3])<<8|int(head[4])<<16
+		require.Less(t, w, writers)
+		require.Equal(t, next[w], i, "the records of one writer come in their order")
+		next[w]++
+		body := make([]byte, n)
+		_, err = io.ReadFull(s, body)
+		require.NoError(t, err)
+		require.NoError(t, checkStream(w*1000+i, body))
+	}
+	calls.Wait()
+}
+
+// TestConcurrentReadsShareTheStream has many goroutines read: each gets pieces
+// of the stream in one piece, and all of them together all of it.
+func TestConcurrentReadsShareTheStream(t *testing.T) {
+	const readers, total = 8, 8 << 20
+	c, s := pair(t)
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		_, err := writeStream(c, 0, total, 100_000)
+		assert.NoError(t, err)
+		assert.NoError(t, c.CloseWrite())
+	})
+	var mu sync.Mutex
+	var all int
+	var seen, want [256]int // how often each byte
+	for off := 0; off < total; off += streamMax {
+		for _, x := range streamAt(off, streamMax) {
+			want[x]++
+		}
+	}
+	for i := range readers {
+		calls.Go(func() {
+			b := make([]byte, 1000<<i)
+			for {
+				n, err := s.Read(b[:min(len(b), 60_000)])
+				mu.Lock()
+				all += n
+				for _, x := range b[:n] {
+					seen[x]++
+				}
+				mu.Unlock()
+				if !bytes.Contains(stream[:2*streamPeriod], b[:n]) {
+					assert.Fail(t, "a Read returned what does not follow each other in the stream")
+					return
+				}
+				if err != nil {
+					assert.Equal(t, io.EOF, err)
+					return
+				}
+			}
+		})
+	}
+	calls.Wait()
+	assert.Equal(t, total, all)
+	assert.Equal(t, want, seen)
+}
+
+func TestRoundTripAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, size := range []int{1, 64, 4 << 10, 32 << 10} {
+		c, s := pair(t)
+		ping := roundTrip(t, c, s, size)
+		for range 100 {
+			ping() // pools fill, buffers find their size
+		}
+		assert.Zero(t, testing.AllocsPerRun(500, ping), "allocations in a round trip of %d bytes", size)
+		c.Close()
+		s.Close()
+	}
+}
+
+// roundTrip returns a function that sends size bytes from c to s and back.
+func roundTrip(t testing.TB, c, s *Conn, size int) func() {
+	out, in := make([]byte, size), make([]byte, size)
+	return func() {
+		for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
+			if _, err := way[0].Write(out); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.ReadFull(way[1], in); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	c, s := pair(b)
+	c.SetDeadline(time.Time{})
+	s.SetDeadline(time.Time{})
+	ping := roundTrip(b, c, s, 64)
+	b.ReportAllocs()
+	for b.Loop() {
+		ping()
+	}
+}
+
+func BenchmarkStream(b *testing.B) {
+	for _, v := range []struct {
+		name string
+		size int
+	}{{"64B", 64}, {"1MB", 1 << 20}} {
+		b.Run(v.name, func(b *testing.B) {
+			c, s := pair(b)
+			c.SetDeadline(time.Time{})
+			s.SetDeadline(time.Time{})
+			var reader sync.WaitGroup
+			reader.Go(func() {
+				in := make([]byte, 1<<20)
+				for {
+					if _, err := s.Read(in); err != nil {
+						return
+					}
+				}
+			})
+			out := make([]byte, v.size)
+			b.SetBytes(int64(v.size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.Write(out); err != nil {
+					b.Fatal(err)
+				}
+			}
+			c.CloseWrite()
+			reader.Wait()
+		})
+	}
+}

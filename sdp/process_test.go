@@ -1,0 +1,496 @@
+package sdp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Most of what a connection promises shows between two processes only. The
+// second one is this test binary again: it listens, and on each connection it
+// does what the first line of it says, a script of steps with commas between.
+const roleVariable = "SDP_TEST_ROLE"
+
+// bePeer is the main function of the second process.
+func bePeer(role string) {
+	go func() { // end with the parent, however it ends
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	if address, ok := strings.CutPrefix(role, "write and exit "); ok {
+		writeAndExit(address)
+	}
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		go perform(c.(*Conn))
+	}
+}
+
+// released lets one script go on from its step "wait".
+var released = make(chan struct{}, 1)
+
+// perform carries out the script of one connection, and closes it at the end.
+func perform(c *Conn) {
+	defer c.Close()
+	script, b := "", make([]byte, 1) // byte by byte: what follows is for the steps
+	for b[0] != '\n' {
+		if _, err := c.Read(b); err != nil {
+			return
+		}
+		script += string(b)
+	}
+	sent, got := 0, 0
+	var err error
+	for step := range strings.SplitSeq(strings.TrimSpace(script), ", ") {
+		name, argument, _ := strings.Cut(step, " ")
+		n := forever
+		if argument != "" {
+			n, _ = strconv.Atoi(argument)
+		}
+		switch name {
+		case "write":
+			sent, err = writeStream(c, sent, sent+n, 256<<10)
+		case "read":
+			if got, err = readStream(c, got, got+n, 256<<10); err == io.EOF && argument == "" {
+				err = nil
+			}
+		case "echo":
+			_, err = io.Copy(c, c)
+		case "flood":
+			sent, got, err = flood(c, time.Duration(n)*time.Millisecond)
+		case "closewrite":
+			err = c.CloseWrite()
+		case "closeread":
+			err = c.CloseRead()
+		case "release":
+			released <- struct{}{}
+		case "wait":
+			<-released
+		case "hold":
+			select {}
+		case "report":
+			fmt.Println("sent", sent, "got", got)
+		}
+		if err != nil {
+			fmt.Printf("%s: %v\n", step, err)
+			return
+		}
+	}
+}
+
+// flood writes and reads the stream, both at once, for some time; then it ends
+// its direction and reads to the end of the other.
+func flood(c *Conn, d time.Duration) (sent, got int, err error) {
+	var writing sync.WaitGroup
+	var writeErr error
+	writing.Go(func() {
+		for end := time.Now().Add(d); time.Now().Before(end) && writeErr == nil; {
+			for _, size := range []int{1, 64, 5000, 100_000, 1 << 20} {
+				if sent, writeErr = writeStream(c, sent, sent+size, size); writeErr != nil {
+					return
+				}
+			}
+		}
+		writeErr = c.CloseWrite()
+	})
+	got, err = readStream(c, 0, forever, 128<<10)
+	if err == io.EOF {
+		err = nil
+	}
+	writing.Wait()
+	return sent, got, errors.Join(err, writeErr)
+}
+
+// process is the second process.
+type process struct {
+	address string
+	cmd     *exec.Cmd
+	stdout  *bufio.Reader
+}
+
+// startPeer starts a second process, which ends with the test.
+func startPeer(t *testing.T) *process {
+	t.Helper()
+	p := &process{cmd: peerCommand("serve")}
+	_, err := p.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.stdout = bufio.NewReader(out)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(p.kill)
+	p.address = p.report(t)
+	return p
+}
+
+func peerCommand(role string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// kill ends the process as an operator would a stuck one, and waits for its end.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// report returns the next line that the process has printed.
+func (p *process) report(t *testing.T) string {
+	t.Helper()
+	line, err := p.stdout.ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSpace(line)
+}
+
+// perform returns a connection on which the process performs the script.
+func (p *process) perform(t *testing.T, script string) *Conn {
+	t.Helper()
+	nc, err := Dial("sdp", p.address)
+	require.NoError(t, err)
+	t.Cleanup(func() { nc.Close() })
+	_, err = io.WriteString(nc, script+"\n")
+	require.NoError(t, err)
+	return nc.(*Conn)
+}
+
+// release lets the script that is at "wait" go on.
+func (p *process) release(t *testing.T) { p.perform(t, "release").Close() }
+
+// checkError checks that err is package net's way to say target.
+func checkError(t *testing.T, err error, op string, targets ...error) {
+	t.Helper()
+	var operation *net.OpError
+	if !assert.ErrorAs(t, err, &operation) {
+		return
+	}
+	assert.Equal(t, op, operation.Op)
+	assert.IsType(t, &net.TCPAddr{}, operation.Source)
+	assert.IsType(t, &net.TCPAddr{}, operation.Addr)
+	is, timeout := false, false
+	for _, target := range targets {
+		is = is || errors.Is(err, target)
+		timeout = timeout || target == os.ErrDeadlineExceeded
+	}
+	assert.True(t, is, "%v is none of %v", err, targets)
+	assert.Equal(t, timeout, operation.Timeout())
+}
+
+// A blockedCall is a Read or a Write of a connection whose peer does nothing until
+// it is released, and then what the call waits for.
+type blockedCall struct {
+	op     string
+	script string
+	set    func(*Conn, time.Time) error
+	call   func(*Conn) error
+}
+
+var blockedCalls = []blockedCall{
+	{"read", "wait, write 1, hold", (*Conn).SetReadDeadline, func(c *Conn) error {
+		_, err := c.Read(make([]byte, 100))
+		return err
+	}},
+	{"write", "wait, read, hold", (*Conn).SetWriteDeadline, func(c *Conn) error {
+		// More than all buffers on the way hold together.
+		_, err := writeStream(c, 0, 64<<20, 1<<20)
+		return err
+	}},
+}
+
+// start has the call block, and returns where its result will be.
+func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- b.call(c) }()
+	still := 0
+	activity := uint32(0)
+	require.Eventually(t, func() bool { // it waits, and nothing moves any more
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		waits := c.inRoom || c.waiters > 0 || c.parked
+		if still++; !waits || c.activity != activity {
+			still, activity = 0, c.activity
+		}
+		return still > 20
+	}, 10*time.Second, time.Millisecond)
+	return done
+}
+
+// soon is how long to wait for what should happen at once.
+const soon = time.Second
+
+func await(t *testing.T, done <-chan error, within time.Duration) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(within):
+		require.Fail(t, "the call does not return")
+		return nil
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	p := startPeer(t)
+	for _, call := range blockedCalls {
+		t.Run(call.op, func(t *testing.T) {
+			t.Run("in the past", func(t *testing.T) {
+				c := p.perform(t, "write 1, report, hold")
+				assert.Equal(t, "sent 1 got 0", p.report(t))
+				require.NoError(t, call.set(c, time.Now().Add(-time.Second)))
+				for range 2 { // though there is something to read, and room to write
+					start := time.Now()
+					checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
+					assert.Less(t, time.Since(start), soon)
+				}
+			})
+			t.Run("moved to the past while blocked", func(t *testing.T) {
+				c := p.perform(t, "hold")
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Unix(1, 0)))
+				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
+			})
+			t.Run("moved earlier while blocked", func(t *testing.T) {
+				c := p.perform(t, "hold")
+				require.NoError(t, call.set(c, time.Now().Add(time.Hour)))
+				done := call.start(t, c)
+				at := time.Now().Add(100 * time.Millisecond)
+				require.NoError(t, call.set(c, at))
+				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
+				assert.False(t, time.Now().Before(at))
+			})
+			t.Run("moved later while blocked", func(t *testing.T) {
+				c := p.perform(t, "hold")
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
+				at := time.Now().Add(300 * time.Millisecond)
+				require.NoError(t, call.set(c, at))
+				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
+				assert.False(t, time.Now().Before(at))
+			})
+			t.Run("cleared while blocked", func(t *testing.T) {
+				c := p.perform(t, call.script)
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
+				require.NoError(t, call.set(c, time.Time{}))
+				select {
+				case err := <-done:
+					require.Fail(t, "the call did not wait", "%v", err)
+				case <-time.After(200 * time.Millisecond):
+				}
+				p.release(t)
+				assert.NoError(t, await(t, done, 20*time.Second))
+			})
+			t.Run("passed and moved on", func(t *testing.T) {
+				c := p.perform(t, "echo")
+				require.NoError(t, call.set(c, time.Now().Add(10*time.Millisecond)))
+				_, err := c.Read(nil) // nothing to wait for
+				assert.NoError(t, err)
+				time.Sleep(20 * time.Millisecond)
+				checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
+				require.NoError(t, call.set(c, time.Now().Add(10*time.Second)))
+				checkEcho(t, c)
+			})
+		})
+	}
+}
+
+// TestDeadlineOfOneDirectionLeavesTheOther alone, though both wait in the same
+// place.
+func TestDeadlineOfOneDirectionLeavesTheOther(t *testing.T) {
+	p := startPeer(t)
+	c := p.perform(t, "wait, read 67108864, write 1, hold")
+	read := blockedCalls[0].start(t, c)
+	write := blockedCalls[1].start(t, c)
+	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+	checkError(t, await(t, read, soon), "read", os.ErrDeadlineExceeded)
+	require.NoError(t, c.SetReadDeadline(time.Time{}))
+	p.release(t)
+	require.NoError(t, await(t, write, 20*time.Second))
+	assert.NoError(t, blockedCalls[0].call(c))
+}
+
+func TestHalfClose(t *testing.T) {
+	const size = 1 << 20
+	p := startPeer(t)
+	t.Run("ours, and we still read", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("read, report, write ", size, ", report"))
+		_, err := writeStream(c, 0, size, size)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprint("sent 0 got ", size), p.report(t))
+		n, err := readStream(c, 0, forever, 10_000)
+		assert.Equal(t, io.EOF, err)
+		assert.Equal(t, size, n)
+		assert.Equal(t, fmt.Sprintf("sent %d got %[1]d", size), p.report(t))
+		_, err = c.Write([]byte{1})
+		checkError(t, err, "write", syscall.EPIPE)
+		assert.NoError(t, c.Close())
+	})
+	t.Run("the peer's, and we still write", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("write ", size, ", closewrite, read, report"))
+		n, err := readStream(c, 0, forever, 10_000)
+		require.Equal(t, io.EOF, err)
+		require.Equal(t, size, n)
+		_, err = writeStream(c, 0, size, 1000)
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, "the end stays")
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprintf("sent %d got %[1]d", size), p.report(t))
+		assert.NoError(t, c.Close())
+	})
+	t.Run("CloseRead, and we still write", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("write ", 32*size, ", read, report"))
+		require.NoError(t, c.CloseRead())
+		_, err := c.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		_, err = writeStream(c, 0, size, size)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprint("sent ", 32*size, " got ", size), p.report(t))
+	})
+	t.Run("CloseRead ends a blocked Read", func(t *testing.T) {
+		c := p.perform(t, "hold")
+		done := blockedCalls[0].start(t, c)
+		require.NoError(t, c.CloseRead())
+		assert.Equal(t, io.EOF, await(t, done, soon))
+	})
+	t.Run("CloseWrite ends a blocked Write", func(t *testing.T) {
+		c := p.perform(t, "wait, read, report")
+		done := blockedCalls[1].start(t, c)
+		closed := make(chan error, 1)
+		go func() { closed <- c.CloseWrite() }()
+		checkError(t, await(t, done, soon), "write", syscall.EPIPE)
+		p.release(t)
+		require.NoError(t, await(t, closed, 10*time.Second))
+		assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
+	})
+}
+
+func TestPeerKilled(t *testing.T) {
+	t.Run("after it has written", func(t *testing.T) {
+		for _, size := range []int{1, 100 << 10, 3 << 20} {
+			p := startPeer(t)
+			c := p.perform(t, fmt.Sprint("write ", size, ", report, hold"))
+			require.Equal(t, fmt.Sprint("sent ", size, " got 0"), p.report(t))
+			require.Eventually(t, func() bool { // nobody reads, and yet it arrives
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.sink.Bytes() == size
+			}, 10*time.Second, time.Millisecond)
+			p.kill()
+			start := time.Now()
+			n, err := readStream(c, 0, forever, 10_000)
+			checkError(t, err, "read", syscall.ECONNRESET)
+			assert.Equal(t, size, n)
+			_, err = c.Write([]byte{1})
+			checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
+			assert.Less(t, time.Since(start), soon)
+		}
+	})
+	t.Run("after it has written, before we have looked", func(t *testing.T) {
+		for range 20 {
+			p := startPeer(t)
+			c := p.perform(t, "write 100000, report, hold")
+			require.Equal(t, "sent 100000 got 0", p.report(t))
+			p.kill()
+			n, err := readStream(c, 0, forever, 10_000)
+			checkError(t, err, "read", syscall.ECONNRESET)
+			assert.Equal(t, 100000, n)
+		}
+	})
+	t.Run("while it writes", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "write")
+		n, err := readStream(c, 0, 50<<20, 1<<20)
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := readStream(c, n, forever, 100_000)
+			done <- err
+		}()
+		p.kill()
+		checkError(t, await(t, done, soon), "read", syscall.ECONNRESET)
+	})
+	t.Run("while it reads", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "read 50000000, report, read")
+		done := make(chan error, 1)
+		go func() {
+			_, err := writeStream(c, 0, forever, 100_000)
+			done <- err
+		}()
+		require.Equal(t, "sent 0 got 50000000", p.report(t))
+		p.kill()
+		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+		_, err := c.Read(make([]byte, 1))
+		checkError(t, err, "read", syscall.ECONNRESET)
+	})
+	t.Run("while we are blocked", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "hold")
+		reads := blockedCalls[0].start(t, c)
+		writes := blockedCalls[1].start(t, c)
+		p.kill()
+		checkError(t, await(t, reads, soon), "read", syscall.ECONNRESET)
+		checkError(t, await(t, writes, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+	})
+	t.Run("while we are in no call", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "hold")
+		p.kill()
+		require.Eventually(t, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.recvErr != nil
+		}, soon, time.Millisecond)
+		_, err := c.Write(make([]byte, 100))
+		checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
+		_, err = c.Read(make([]byte, 1))
+		checkError(t, err, "read", syscall.ECONNRESET)
+	})
+}
+
+// TestFloodBothWays has two programs write as much as they can to each other
+// while both read.
+func TestFloodBothWays(t *testing.T) {
+	d := 2 * time.Second
+	if s := os.Getenv("SDP_TEST_FLOOD"); s != "" {
+		var err error
+		d, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	p := startPeer(t)
+	c := p.perform(t, fmt.Sprint("flood ", d.Milliseconds(), ", report"))
+	require.NoError(t, c.SetDeadline(time.Now().Add(d+20*time.Second)))
+	sent, got, err := flood(c, d)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprint("sent ", got, " got ", sent), p.report(t))
+	assert.Greater(t, sent, 1<<20)
+	assert.Greater(t, got, 1<<20)
+	t.Logf("%v: %d MB there, %d MB back", d, sent>>20, got>>20)
+}

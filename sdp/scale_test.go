@@ -1,0 +1,204 @@
+package sdp
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestThousandConnections echo 1 MB each, all at once, and leave nothing behind.
+// Both ends are in this process, so that both are measured.
+func TestThousandConnections(t *testing.T) {
+	const conns, size = 1000, 1 << 20
+	warm, warmPeer := pair(t) // what a process keeps for all its connections
+	_, err := warm.Write(make([]byte, 100))
+	require.NoError(t, err)
+	_, err = warmPeer.Read(make([]byte, 100))
+	require.NoError(t, err)
+	warm.Close()
+	warmPeer.Close()
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+
+	var goroutines int
+	require.Eventually(t, func() bool { // those of earlier tests have gone
+		was := goroutines
+		goroutines = runtime.NumGoroutine()
+		return goroutines == was
+	}, 10*time.Second, 50*time.Millisecond)
+	before := heapInUse()
+
+	var calls, dialled sync.WaitGroup
+	dialled.Add(conns)
+	calls.Go(func() {
+		for range conns {
+			c, err := ln.Accept()
+			if !assert.NoError(t, err) {
+				return
+			}
+			calls.Go(func() {
+				defer c.Close()
+				_, err := io.Copy(c, c)
+				assert.NoError(t, err)
+			})
+		}
+	})
+	for i := range conns {
+		calls.Go(func() {
+			c, err := Dial("sdp", ln.Addr().String())
+			dialled.Done()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer c.Close()
+			dialled.Wait() // all are there at once
+			c.SetDeadline(time.Now().Add(time.Minute))
+			data := streamAt(i, size)
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				_, err := c.Write(data)
+				assert.NoError(t, err)
+				assert.NoError(t, c.(*Conn).CloseWrite())
+			})
+			hash := sha256.New()
+			n, err := io.Copy(hash, c)
+			assert.NoError(t, err)
+			assert.EqualValues(t, size, n)
+			assert.Equal(t, sha256.Sum256(data), [sha256.Size]byte(hash.Sum(nil)))
+			writing.Wait()
+		})
+	}
+	calls.Wait()
+
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, 5*time.Second, 10*time.Millisecond)
+	after := heapInUse()
+	t.Logf("heap in use: %d KB before, %d KB after", before>>10, after>>10)
+	assert.Less(t, after, before+conns*4<<10, "bytes of heap in use: less than 4 KB more for each connection that was")
+}
+
+// heapInUse returns how many bytes of heap are in use once all garbage is gone,
+// pools included.
+func heapInUse() uint64 {
+	for range 3 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
+
+// TestBothWriteBeforeTheyRead what TCP's buffers would hold.
+func TestBothWriteBeforeTheyRead(t *testing.T) {
+	const total = 200 << 10
+	for _, size := range []int{total, 20_000, 4096, 64, 1} {
+		t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+			c, s := pair(t)
+			var written, calls sync.WaitGroup
+			written.Add(2)
+			for _, c := range []*Conn{c, s} {
+				calls.Go(func() {
+					_, err := writeStream(c, 0, total, size)
+					assert.NoError(t, err)
+					written.Done()
+					written.Wait()
+					_, err = readStream(c, 0, total, 10_000)
+					assert.NoError(t, err)
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// TestPeerInNoCallTakesWhatIsWritten though it has long ceased to call.
+func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
+	for _, v := range []struct{ total, size int }{
+		{200 << 10, 200 << 10}, {200 << 10, 64}, {200 << 10, 1}, {800 << 10, 1500},
+	} {
+		t.Run(fmt.Sprintf("%d in Writes of %d", v.total, v.size), func(t *testing.T) {
+			c, s := pair(t)
+			_, err := writeStream(c, 0, v.total, v.size)
+			require.NoError(t, err)
+			n, err := readStream(s, 0, v.total, 10_000)
+			assert.NoError(t, err)
+			assert.Equal(t, v.total, n)
+		})
+	}
+}
+
+// TestIdleBetweenWrites has each burst of Writes find a peer in no call on a
+// connection that was idle.
+func TestIdleBetweenWrites(t *testing.T) {
+	c, s := pair(t)
+	off := 0
+	for i := range 10 {
+		var err error
+		off, err = writeStream(c, off, off+20<<10, 64)
+		require.NoError(t, err, "burst %d", i)
+		time.Sleep(3 * janitorTick) // for the janitor to find nobody in a call
+	}
+	_, err := readStream(s, 0, off, 10_000)
+	assert.NoError(t, err)
+}
+
+// buffers is how large the private buffers of one direction are, as its two ends
+// see it.
+func buffers(from, to *Conn) (grown bool, size, target int) {
+	from.mu.Lock()
+	grown = from.source.Grown()
+	from.mu.Unlock()
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	return grown, to.sink.Size(), to.target
+}
+
+func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {
+	t.Parallel()
+	c, s := pair(t)
+	grown, size, target := buffers(c, s)
+	require.False(t, grown)
+	require.Equal(t, recvSize, size)
+	require.Equal(t, recvBuffers, target)
+
+	off := 0
+	send := func(n, size int) {
+		var calls sync.WaitGroup
+		from := off
+		off += n
+		calls.Go(func() {
+			_, err := writeStream(c, from, off, size)
+			assert.NoError(t, err)
+		})
+		_, err := readStream(s, from, off, 100_000)
+		assert.NoError(t, err)
+		calls.Wait()
+	}
+	for range 2 {
+		send(100<<10, 1000)
+		grown, _, _ = buffers(c, s)
+		assert.False(t, grown, "small Writes need no large buffers")
+
+		send(8<<20, 1<<20)
+		grown, size, target = buffers(c, s)
+		assert.True(t, grown)
+		assert.Greater(t, size, 2*recvSize)
+		assert.Less(t, target, recvBuffers, "larger ones are fewer")
+		grown, size, _ = buffers(s, c)
+		assert.False(t, grown, "the other direction is not used")
+		assert.Equal(t, recvSize, size)
+
+		require.Eventually(t, func() bool {
+			grown, size, target := buffers(c, s)
+			return !grown && size == recvSize && target == recvBuffers
+		}, 10*time.Second, 10*time.Millisecond)
+	}
+	send(8<<20, 1<<20)
+}
