@@ -35,6 +35,9 @@ func NewSource(size int, connector bool) Source {
 // Payload returns how many bytes of the stream one Data message can carry.
 func (s *Source) Payload() int { return s.size - wire.HeaderLen }
 
+// Size returns the size of the peer's private buffers, in bytes.
+func (s *Source) Size() int { return s.size }
+
 // Wrote tells that the program has written n bytes at once. Writes that take
 // many messages make the Source ask for larger buffers.
 func (s *Source) Wrote(n int) {

@@ -72,8 +72,8 @@ func (c *Conn) finish() error {
 
 // Close ends the connection: every call in progress returns net.ErrClosed. It
 // returns when all that was written is out of this process, after one second at
-// most; what is not by then is lost, and the peer sees a reset. It sees one too
-// if something that it sent has not been read.
+// most, or what SetLinger says; what is not by then is lost, and the peer sees a
+// reset. It sees one too if something that it sent has not been read.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -81,63 +81,79 @@ func (c *Conn) Close() error {
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
-	for _, d := range []*deadline{&c.read, &c.write} {
-		d.set(time.Time{})
-	}
+	c.read.set(time.Time{})
+	c.write.set(time.Time{})
 	c.discarded = c.discarded || c.sink.Bytes() > 0
+	wait := closeTime
+	if c.linger >= 0 {
+		wait = time.Duration(c.linger) * time.Second
+		c.giveUp = wait == 0
+	}
 	c.wakeAll()
 	c.mu.Unlock()
-
-	timer := time.AfterFunc(closeTime, func() {
-		c.mu.Lock()
-		c.giveUp = true
-		c.wakeAll()
-		c.mu.Unlock()
-	})
+	until := time.Now().Add(wait)
+	timer := time.AfterFunc(wait, c.stopTrying)
 	defer timer.Stop()
-	until := time.Now().Add(closeTime)
 
-	c.writeMu.Lock() // Writes have been told
-	c.readMu.Lock()
+	err := c.finishAndDrain(until)
 	c.mu.Lock()
-	err := c.finish()
-	for c.polling { // the attendant is leaving
-		c.sit()
+	abort := err != nil || c.discarded
+	if abort && c.finSent {
+		c.abortDue = true
+		c.due.Store(true)
 	}
+	c.unwatch()
 	c.mu.Unlock()
-	c.readMu.Unlock()
-	c.writeMu.Unlock()
-
-	if err == nil {
-		err = c.qp.Drain(time.Until(until))
-	}
-	if err == nil {
-		// What has come and is not read makes the kernel reset the connection when
-		// it is closed: right for payload, wrong for the protocol's own messages.
-		c.mu.Lock()
-		c.drainPolled()
-		err = c.sendErr
-		c.mu.Unlock()
-	}
-	if err != nil || c.discarded {
+	c.control() // the AbortConn
+	if abort {
 		c.qp.Abort()
 	} else {
 		c.qp.Close()
 	}
-	c.mu.Lock()
-	c.unwatch()
-	for c.sink.Head() != nil {
-		if owner := c.sink.Consume(len(c.sink.Head())); owner != nil {
-			owner.Release()
-		}
-	}
-	c.mu.Unlock()
+	c.uncount()
 	c.workers.Wait()
 	c.tcp.Close()
 	// A connection that the peer has ended is closed without complaint, as TCP's
-	// is; only bytes of ours that were lost are worth one.
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	// is, and so is one that was to be reset; bytes of ours that were lost are
+	// worth an error.
+	if errors.Is(err, os.ErrDeadlineExceeded) && wait > 0 {
 		return c.opError("close", syscall.ETIMEDOUT)
 	}
 	return nil
+}
+
+// stopTrying ends Close's time.
+func (c *Conn) stopTrying() {
+	c.mu.Lock()
+	c.giveUp = true
+	c.wakeAll()
+	c.mu.Unlock()
+}
+
+// finishAndDrain ends our direction, and waits until what was sent cannot be
+// lost by closing the channel. Nobody polls or sends when it returns.
+func (c *Conn) finishAndDrain(until time.Time) error {
+	c.writeMu.Lock() // Writes have been told
+	c.mu.Lock()
+	err := os.ErrDeadlineExceeded
+	if !c.giveUp {
+		err = c.finish()
+	}
+	for c.polling { // a Read or the attendant, that is leaving
+		c.sit()
+	}
+	c.mu.Unlock()
+	c.writeMu.Unlock()
+	if err == nil {
+		err = c.qp.Drain(time.Until(until))
+	}
+	if err != nil {
+		return err
+	}
+	// What has come and was not taken in makes the kernel reset the connection
+	// when it is closed: right for payload, wrong for the protocol's own messages.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drainPolled()
+	return c.sendErr
 }

@@ -62,14 +62,18 @@ type Conn struct {
 	finSent   bool
 	abortDue  bool // an AbortConn is due
 
-	polling   bool   // someone is the poller
-	parked    bool   // the poller is in Wait, or about to be
-	attending bool   // the attendant runs; it is the poller or waits to be
-	claims    int    // calls that want to poll instead of the attendant
-	waiters   int    // goroutines waiting for news
-	inRoom    bool   // someone is in WaitRoom
-	activity  uint32 // grows with each batch of completions and each Write
-	watch     watch  // the janitor's
+	polling   bool // someone is the poller
+	parked    bool // the poller is in Wait, or about to be
+	attending bool // the attendant runs; it is the poller or waits to be
+	claims    int  // calls that want to poll instead of the attendant
+	waiters   int  // goroutines waiting for news
+	inRoom    bool // someone is in WaitRoom
+	linger    int  // SetLinger
+	window    int  // bytes that the private buffers shall hold together
+	traffic   Traffic
+	declined  map[string]string // device: why it was not used
+	activity  uint32            // grows with each batch of completions and each Write
+	watch     watch             // the janitor's
 
 	read, write deadline
 	readClosed  bool  // CloseRead
@@ -105,6 +109,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, device string, accepting bool, loc
 		refusal: zcopy.NewRefusal(int(local.MaxAdverts)),
 		target:  int(local.Bufs),
 	}
+	c.linger, c.window = -1, recvWindow
 	c.news.L = &c.mu
 	c.flusher = c.flushSmall
 	c.read.init(c)
@@ -124,6 +129,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, device string, accepting bool, loc
 			return nil, c.sendErr
 		}
 	}
+	c.count()
 	c.mu.Lock()
 	c.watchLocked()
 	c.mu.Unlock()

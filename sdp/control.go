@@ -61,6 +61,7 @@ func (c *Conn) sendControl() {
 		c.mu.Lock()
 		c.acct.Sent(n)
 		if n == 1 {
+			c.traffic.ControlSent++
 			c.controlSent(m.MID)
 		} else {
 			// ErrNoRoom cannot come: the device has room for more control messages

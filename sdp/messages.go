@@ -26,6 +26,11 @@ func (c *Conn) take(wc *rdma.Completion) {
 		err = fmt.Errorf("sdp: §9.2: %v invalidates STag %#x, which was not advertised", m.MID, wc.Invalidated)
 	}
 	if err == nil {
+		if n := len(m.Payload); n > 0 {
+			c.traffic.BcopyReceived.add(Counts{1, uint64(n)})
+		} else {
+			c.traffic.ControlReceived++
+		}
 		c.sink.Used()
 		kept, err = c.dispatch(&m, wc.Buffer.Owner)
 	}
@@ -72,9 +77,8 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 		err = c.refusal.ModeChange(m.Mode)
 	case wire.MIDChRcvBuf:
 		if c.source.Crossed() {
-			size := c.sink.Resize(m.Size)
-			c.target = targetBuffers(size)
-			c.sink.Older(c.qp.ProvideReceive(recvBuffers, size))
+			c.sink.Older(c.qp.ProvideReceive(recvBuffers, c.sink.Resize(m.Size)))
+			c.target = c.targetBuffers()
 		}
 	case wire.MIDChRcvBufAck:
 		err = c.source.Acked(m.Size)
@@ -116,12 +120,19 @@ func (c *Conn) relieve() {
 // are no longer made smaller: its peer is to wait then.
 const gatherLimit = 1 << 20
 
-// targetBuffers is how many private buffers of a size there are: enough to keep
-// a stream going, and no more than a TCP receive buffer would hold.
-func targetBuffers(size int) int { return min(recvBuffers, max(64, recvWindow/size)) }
+// targetBuffers is how many private buffers there shall be: enough to keep a
+// stream going, and no more than a TCP receive buffer would hold. Called with mu
+// held.
+func (c *Conn) targetBuffers() int {
+	return min(recvBuffers, max(minBuffers, c.window/c.sink.Size()))
+}
 
-// recvWindow is how many bytes the private buffers hold together, about.
-const recvWindow = 8 << 20
+const (
+	// recvWindow is how many bytes the private buffers hold together, about.
+	recvWindow = 8 << 20
+	// minBuffers keep a stream going, and leave the reserved credits.
+	minBuffers = 32
+)
 
 // recvEnded takes in that the device delivers no more. Called with mu held.
 func (c *Conn) recvEnded(err error) {

@@ -147,7 +147,8 @@ func startPeer(t *testing.T) *process {
 
 func peerCommand(role string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	// With the race detector a process would sleep for a second before it exits.
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	return cmd
 }

@@ -31,25 +31,43 @@ func (c *Conn) Read(b []byte) (int, error) {
 }
 
 func (c *Conn) readLocked(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, c.cannotRead()
+	}
+	if err := c.awaitPayload(); err != nil {
+		return 0, err
+	}
+	return c.copyOut(b), nil
+}
+
+// cannotRead returns why a Read must not go on, whatever has come, or nil.
+// Called with mu held.
+func (c *Conn) cannotRead() error {
+	switch {
+	case c.closed:
+		return errClosed
+	case c.readClosed:
+		return io.EOF
+	case c.read.expired:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// awaitPayload waits until there is something to read, or returns why nothing
+// will be. Called with readMu and mu held; lets go of mu meanwhile.
+func (c *Conn) awaitPayload() error {
 	for {
+		if err := c.cannotRead(); err != nil {
+			return err
+		}
 		switch {
-		case c.closed:
-			return 0, errClosed
-		case c.readClosed:
-			return 0, io.EOF
-		case c.read.expired:
-			return 0, os.ErrDeadlineExceeded
-		case len(b) == 0:
-			return 0, nil
-		}
-		if n := c.copyOut(b); n > 0 {
-			return n, nil
-		}
-		if c.sink.Ended() && c.failed == nil && c.recvErr == nil {
-			return 0, io.EOF
-		}
-		if c.recvErr != nil {
-			return 0, c.recvErr
+		case c.sink.Head() != nil:
+			return nil
+		case c.recvErr != nil:
+			return c.recvErr
+		case c.sink.Ended():
+			return io.EOF
 		}
 		c.claim()
 	}

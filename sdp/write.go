@@ -75,6 +75,9 @@ func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
 		if err = stop(c); err == nil && busy {
 			err = c.waitRoom()
 		}
+		if err == nil && !busy && c.acct.Room() == 0 {
+			c.traffic.CreditStalls++
+		}
 		for err == nil && !busy && c.acct.Room() == 0 {
 			c.await()
 			err = stop(c)
@@ -111,6 +114,7 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	}
 	c.mu.Lock()
 	c.acct.Sent(taken)
+	n = c.traffic.countSent(o.wrs[:taken])
 	if err != nil {
 		err = c.sendFailed(err)
 	}
@@ -118,9 +122,6 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 		c.due.Store(true)
 	}
 	c.mu.Unlock()
-	for i := range taken {
-		n += len(o.wrs[i].Payload)
-	}
 	c.unlockSend()
 	return n, err
 }

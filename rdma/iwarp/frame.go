@@ -190,9 +190,9 @@ func violation(kind terminateKind, code uint8, rule, format string, args ...any)
 }
 
 // appendTerminate appends the payload of a Terminate for f. ulpdu is what there
-// is of the offending segment, from its DDP header on; nil if the stream itself
-// is damaged.
-func appendTerminate(b []byte, f *fault, ulpdu []byte) []byte {
+// is of the offending segment, which has length bytes, from its DDP header on;
+// nil if the stream itself is damaged.
+func appendTerminate(b []byte, f *fault, ulpdu []byte, length int) []byte {
 	const (
 		hasLength = 0x80 // M
 		hasDDP    = 0x40 // D
@@ -208,7 +208,7 @@ func appendTerminate(b []byte, f *fault, ulpdu []byte) []byte {
 	}
 	b = append(b, byte(f.kind), f.code, bits, 0)
 	if bits != 0 {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(ulpdu)))
+		b = binary.BigEndian.AppendUint16(b, uint16(length))
 		b = append(b, ulpdu[:headers]...)
 	}
 	return b

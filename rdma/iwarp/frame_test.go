@@ -227,7 +227,7 @@ func TestTerminateLayout(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			f := violation(v.kind, v.code, "rule", "what").(*fault)
 			want := unhex(t, v.want)
-			assert.Equal(t, want, appendTerminate(nil, f, v.ulpdu))
+			assert.Equal(t, want, appendTerminate(nil, f, v.ulpdu, len(v.ulpdu)))
 			got := parseTerminate(want)
 			assert.Equal(t, [3]uint8{want[0] >> 4, want[0] & 15, want[1]}, [3]uint8{got.Layer, got.Type, got.Code})
 		})

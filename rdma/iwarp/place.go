@@ -17,6 +17,7 @@ type placement struct {
 	seg     segment
 	reg     *region  // of a Write
 	read    *reading // of a Read Response
+	size    int      // of the payload
 	off     int      // in the memory, of the next byte
 	missing int      // payload bytes that have not come
 	tail    int      // pad and CRC behind them
@@ -158,7 +159,7 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 		return err
 	}
 	*p = placement{active: true, seg: s, reg: reg, read: read,
-		missing: n - taggedLen, tail: padLen(n) + crcLen, crc: q.p.crc}
+		size: n - taggedLen, missing: n - taggedLen, tail: padLen(n) + crcLen, crc: q.p.crc}
 	if reg != nil {
 		p.off = int(s.to)
 	} else {

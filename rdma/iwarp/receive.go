@@ -150,7 +150,8 @@ func (q *QueuePair) fail(err error) {
 	rx := &q.rx
 	if f, ok := err.(*fault); ok {
 		q.tx.mu.Lock()
-		q.terminate(f, rx.unparsed(), !q.tx.pumping)
+		ulpdu, length := rx.offending()
+		q.terminate(f, ulpdu, length, !q.tx.pumping)
 		q.tx.mu.Unlock()
 		err = &f.ProtocolError
 	}
@@ -171,13 +172,17 @@ func (q *QueuePair) fail(err error) {
 	rx.cur, rx.asm, rx.head, rx.tail = nil, nil, 0, 0
 }
 
-// unparsed is the ULPDU at the head of the chunk, as far as it is there.
-func (rx *receiver) unparsed() []byte {
+// offending is the ULPDU that is being looked at, as far as it is there or its
+// headers are known, and its length.
+func (rx *receiver) offending() (ulpdu []byte, length int) {
+	if p := &rx.place; p.active {
+		return p.seg.appendTo(nil, p.size)[lengthLen:], taggedLen + p.size
+	}
 	if rx.tail-rx.head < lengthLen {
-		return nil
+		return nil, 0
 	}
 	n := int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))
-	return rx.cur.buf[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)]
+	return rx.cur.buf[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
 }
 
 // space is where the next bytes go: first what is missing of a segment that is

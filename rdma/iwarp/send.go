@@ -362,7 +362,7 @@ func (q *QueuePair) sendSegments(w *transfer) error {
 		defer w.src.mu.RUnlock()
 		if !w.src.live {
 			err := violation(termRDMAPProtection, 0, "RFC 5040 §5.2", "Read of a region that has been invalidated")
-			q.terminate(err, nil, true)
+			q.terminate(err, nil, 0, true)
 			return err
 		}
 		mem = w.src.buf[w.srcOff : w.srcOff+uint64(w.size)]
@@ -537,7 +537,7 @@ func (q *QueuePair) respond(w *transfer) error {
 // terminate queues a Terminate for a violation and ends the sending half behind
 // it. Called with mu held, and from within flush or by whom nobody is pumping
 // beside only if mayWrite.
-func (q *QueuePair) terminate(err error, ulpdu []byte, mayWrite bool) {
+func (q *QueuePair) terminate(err error, ulpdu []byte, length int, mayWrite bool) {
 	tx := &q.tx
 	f, ok := err.(*fault)
 	if !ok || tx.err != nil {
@@ -547,7 +547,7 @@ func (q *QueuePair) terminate(err error, ulpdu []byte, mayWrite bool) {
 	var raw [64]byte
 	s := segment{op: opTerminate, last: true, qn: queueTerminate, msn: tx.termMSN}
 	tx.writes, tx.responses = nil, nil // nothing that was not started follows a violation
-	q.queue(&s, appendTerminate(raw[:0], f, ulpdu), nil)
+	q.queue(&s, appendTerminate(raw[:0], f, ulpdu, length), nil)
 	q.sendFailed(&f.ProtocolError)
 	tx.lastWords = true
 	q.terminated.Store(true)

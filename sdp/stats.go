@@ -1,0 +1,121 @@
+package sdp
+
+import (
+	"sync"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// Counts are messages and the bytes of the stream that they carried.
+type Counts struct {
+	Messages uint64
+	Bytes    uint64
+}
+
+func (c *Counts) add(o Counts) {
+	c.Messages += o.Messages
+	c.Bytes += o.Bytes
+}
+
+// Traffic is what connections have carried.
+type Traffic struct {
+	BcopySent       Counts // Data messages with payload
+	BcopyReceived   Counts // messages with payload
+	ControlSent     uint64 // messages of the protocol's own
+	ControlReceived uint64
+	CreditStalls    uint64 // times that a Write waited for the peer to have buffers
+}
+
+func (t *Traffic) add(o Traffic) {
+	t.BcopySent.add(o.BcopySent)
+	t.BcopyReceived.add(o.BcopyReceived)
+	t.ControlSent += o.ControlSent
+	t.ControlReceived += o.ControlReceived
+	t.CreditStalls += o.CreditStalls
+}
+
+// ConnStats is the state of one connection at a moment.
+type ConnStats struct {
+	Device string
+	// Declined says of each other device, by name, why it was not used.
+	Declined map[string]string
+	Traffic
+	Buffers        int // our private buffers
+	BufferSize     int // bytes in each of them
+	PeerBufferSize int // bytes in each of the peer's
+	Unread         int // bytes that have come and were not read
+}
+
+// Stats returns the connection's statistics, also after Close. Declined must not
+// be changed.
+func (c *Conn) Stats() ConnStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return ConnStats{
+		Device:         c.device,
+		Declined:       c.declined,
+		Traffic:        c.traffic,
+		Buffers:        c.target,
+		BufferSize:     c.sink.Size(),
+		PeerBufferSize: c.source.Size(),
+		Unread:         c.sink.Bytes(),
+	}
+}
+
+// Totals are the statistics of all SDP connections of this process.
+type Totals struct {
+	Open   int    // connections that are open now
+	Opened uint64 // connections that ever were
+	Traffic
+}
+
+// conns are the connections that are open, and the sum over those that were.
+var conns struct {
+	mu     sync.Mutex // above every Conn.mu
+	open   map[*Conn]struct{}
+	opened uint64
+	closed Traffic
+}
+
+// Stats returns the totals of this process. Safe for concurrent use.
+func Stats() Totals {
+	conns.mu.Lock()
+	defer conns.mu.Unlock()
+	t := Totals{Open: len(conns.open), Opened: conns.opened, Traffic: conns.closed}
+	for c := range conns.open {
+		c.mu.Lock()
+		t.add(c.traffic)
+		c.mu.Unlock()
+	}
+	return t
+}
+
+// count has Stats include the connection.
+func (c *Conn) count() {
+	conns.mu.Lock()
+	defer conns.mu.Unlock()
+	if conns.open == nil {
+		conns.open = make(map[*Conn]struct{})
+	}
+	conns.open[c] = struct{}{}
+	conns.opened++
+}
+
+// uncount moves the connection from the open ones to the sum.
+func (c *Conn) uncount() {
+	conns.mu.Lock()
+	defer conns.mu.Unlock()
+	delete(conns.open, c)
+	c.mu.Lock()
+	conns.closed.add(c.traffic)
+	c.mu.Unlock()
+}
+
+// countSent counts messages that the device has taken. Called with mu held.
+func (t *Traffic) countSent(wrs []rdma.SendWR) (bytes int) {
+	for i := range wrs {
+		bytes += len(wrs[i].Payload)
+	}
+	t.BcopySent.add(Counts{uint64(len(wrs)), uint64(bytes)})
+	return bytes
+}
