@@ -1,7 +1,6 @@
 package listener
 
 import (
-	"context"
 	"errors"
 	"net"
 	"slices"
@@ -99,22 +98,17 @@ func (l *Listener) admit(c net.Conn) {
 
 // start runs the handshake on c, which has a place.
 func (l *Listener) start(c net.Conn) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.cfg.HandshakeTime)
-	limit := l.cfg.LookTime
-	if l.cfg.SDPOnly {
-		limit = l.cfg.HandshakeTime
-	}
-	look, stopLooking := context.WithTimeout(ctx, limit)
-	h := &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, since: time.Now(), giveWay: stopLooking}
+	h, done := l.handshake(l.ctx, c)
 	l.mu.Lock()
 	l.underway = append(l.underway, h)
 	l.mu.Unlock()
 	l.workers.Go(func() {
-		// What went wrong on this connection is the client's to find out:
-		// there is nobody here to tell.
-		in, _ := h.run()
-		stopLooking()
-		cancel()
+		in, err := h.run()
+		done()
+		if err != nil {
+			// It is the client's to find out, and the operator's to look for.
+			l.cfg.Logger.Debug("sdp: a connection did not come up", "client", c.RemoteAddr(), "error", err)
+		}
 		l.mu.Lock()
 		i := slices.Index(l.underway, h)
 		l.underway = slices.Delete(l.underway, i, i+1)

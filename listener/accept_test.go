@@ -14,6 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// plainPipe is a connection that is no socket, whose client shows at once that it
+// does not speak SDP.
+func plainPipe() (server, client net.Conn) {
+	server, client = net.Pipe()
+	go client.Write([]byte("X"))
+	return server, client
+}
+
 func TestAcceptingBacksOffWhenDescriptorsRunOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -25,12 +33,12 @@ func TestAcceptingBacksOffWhenDescriptorsRunOut(t *testing.T) {
 			f.next <- full
 			assert.Equal(t, want*time.Millisecond, time.Since(start))
 		}
-		server, client := net.Pipe()
+		server, client := plainPipe()
 		defer client.Close()
 		f.next <- server
 		in, err := l.Accept()
 		require.NoError(t, err)
-		assert.Same(t, server, in.Conn)
+		assert.Same(t, server, in.Conn.(*replay).Conn)
 		in.discard()
 
 		start = time.Now()
@@ -45,7 +53,7 @@ func TestAcceptReturnsTheFinalErrorAfterWhatCameBefore(t *testing.T) {
 		f := newFake()
 		l := New(f, testConfig())
 		defer l.Close()
-		server, client := net.Pipe()
+		server, client := plainPipe()
 		defer client.Close()
 		f.next <- server
 		synctest.Wait()
@@ -69,7 +77,7 @@ func TestAcceptingStopsAtAFullQueue(t *testing.T) {
 		l := New(f, testConfig())
 		defer l.Close()
 		offer := func() bool {
-			server, client := net.Pipe()
+			server, client := plainPipe()
 			synctest.Wait()
 			select {
 			case f.next <- server:

@@ -28,9 +28,26 @@ type handshake struct {
 	leaving bool      // giveWay was called
 }
 
+// handshake begins the handshake on c: its times run from now on. done ends
+// them.
+func (l *Listener) handshake(ctx context.Context, c net.Conn) (h *handshake, done func()) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTime)
+	limit := l.cfg.LookTime
+	if l.cfg.SDPOnly {
+		limit = l.cfg.HandshakeTime
+	}
+	look, stopLooking := context.WithTimeout(ctx, limit)
+	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, since: time.Now(), giveWay: stopLooking}
+	return h, func() {
+		stopLooking()
+		cancel()
+	}
+}
+
 // run takes the connection through its stages. With an error it has closed it.
 func (h *handshake) run() (*Incoming, error) {
-	if !speaksMPA(h.look, h.conn) {
+	var mpa bool
+	if mpa, h.conn = speaksMPA(h.look, h.conn); !mpa {
 		if h.l.cfg.SDPOnly {
 			h.conn.Close()
 			return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())

@@ -18,7 +18,9 @@ package listener
 
 import (
 	"context"
+	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -42,6 +44,8 @@ type Config struct {
 	HandshakeTime time.Duration
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool
+	// Logger is told, at debug level, of connections that do not come up.
+	Logger *slog.Logger
 	// Hello is what we tell of ourselves: Bufs, LocalRcvSz, MaxAdverts, IRD, ORD.
 	Hello wire.Hello
 }
@@ -95,6 +99,8 @@ type Listener struct {
 	ready    []*Incoming  // oldest first
 	err      error        // why nothing more will come
 	closed   bool
+	deadline time.Time   // of Accept; zero: none
+	alarm    *time.Timer // wakes Accept at the deadline
 }
 
 // New returns a Listener that accepts from ln, which it owns from now on. It
@@ -120,17 +126,20 @@ func newListener(ln net.Listener, cfg Config, underway int) *Listener {
 
 // Accept waits for a connection that is up and returns it. It returns the
 // error that ended the listener below, when all that came before is accepted,
-// and net.ErrClosed after Close. What goes wrong on a single connection ends
+// os.ErrDeadlineExceeded when the deadline has passed, and net.ErrClosed after
+// Close. What goes wrong on a single connection ends
 // that one, and is not returned.
 func (l *Listener) Accept() (*Incoming, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.ready) == 0 && l.err == nil && !l.closed {
+	for len(l.ready) == 0 && l.err == nil && !l.closed && !l.late() {
 		l.changed.Wait()
 	}
 	switch {
 	case l.closed:
 		return nil, net.ErrClosed
+	case l.late():
+		return nil, os.ErrDeadlineExceeded
 	case len(l.ready) == 0:
 		return nil, l.err
 	}
@@ -140,6 +149,37 @@ func (l *Listener) Accept() (*Incoming, error) {
 	l.changed.Broadcast()
 	return in, nil
 }
+
+// late reports that Accept's deadline has passed. Called with mu held.
+func (l *Listener) late() bool {
+	return !l.deadline.IsZero() && !time.Now().Before(l.deadline)
+}
+
+// SetDeadline sets when Accept calls, those in progress included, fail with
+// os.ErrDeadlineExceeded; the zero time means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	if l.alarm != nil {
+		l.alarm.Stop()
+		l.alarm = nil
+	}
+	if l.deadline = t; !t.IsZero() {
+		l.alarm = time.AfterFunc(time.Until(t), func() {
+			l.mu.Lock()
+			l.changed.Broadcast()
+			l.mu.Unlock()
+		})
+	}
+	l.changed.Broadcast()
+	return nil
+}
+
+// Below returns the listener below.
+func (l *Listener) Below() net.Listener { return l.ln }
 
 // deliver queues in for Accept.
 func (l *Listener) deliver(in *Incoming) {
@@ -163,6 +203,9 @@ func (l *Listener) Close() error {
 	l.closed = true
 	abandoned := l.ready
 	l.ready = nil
+	if l.alarm != nil {
+		l.alarm.Stop()
+	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
 	l.cancel()

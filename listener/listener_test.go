@@ -2,6 +2,7 @@ package listener
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"testing"
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testConfig has times that no test reaches unless it means to.
 func testConfig() Config {
 	return Config{
+		Logger:        slog.New(slog.DiscardHandler),
 		Devices:       []string{"iwarp"},
 		LookTime:      time.Minute,
 		HandshakeTime: time.Minute,

@@ -31,16 +31,16 @@ func judge(b []byte) verdict {
 }
 
 // speaksMPA waits until it is certain what the client on c speaks, or ctx is
-// done, and consumes nothing. An end or an error without a whole key is plain,
-// and so is a connection that cannot be looked at.
-func speaksMPA(ctx context.Context, c net.Conn) bool {
+// done, and consumes nothing: same is c, or what stands for it. An end or an
+// error without a whole key is plain.
+func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return false
+		return readKey(ctx, c)
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {
-		return false
+		return readKey(ctx, c)
 	}
-	return look(ctx, c, rc) == isMPA
+	return look(ctx, c, rc) == isMPA, c
 }

@@ -14,6 +14,11 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
+func isSDP(ctx context.Context, c net.Conn) bool {
+	mpa, _ := speaksMPA(ctx, c)
+	return mpa
+}
+
 func TestJudge(t *testing.T) {
 	for n := range iwarp.KeyLen {
 		assert.Equal(t, undecided, judge([]byte(iwarp.RequestKey[:n])))
@@ -44,7 +49,7 @@ func TestLookConsumesNothing(t *testing.T) {
 	server, client := tcpPair(t)
 	sent := iwarp.RequestKey + "and more"
 	done := make(chan bool)
-	go func() { done <- speaksMPA(t.Context(), server) }()
+	go func() { done <- isSDP(t.Context(), server) }()
 	for i := range len(sent) {
 		client.Write([]byte(sent[i : i+1]))
 		runtime.Gosched()
@@ -78,7 +83,7 @@ func TestLookDecidesAtOnce(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			server, client := tcpPair(t)
 			go v.do(client)
-			assert.False(t, speaksMPA(context.Background(), server))
+			assert.False(t, isSDP(context.Background(), server))
 		})
 	}
 }
@@ -88,7 +93,7 @@ func TestLookEndsWithItsTime(t *testing.T) {
 	client.Write([]byte("MPA ID"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	assert.False(t, speaksMPA(ctx, server))
+	assert.False(t, isSDP(ctx, server))
 
 	client.Write([]byte("!"))
 	b := make([]byte, 8)
@@ -102,15 +107,35 @@ func TestLookEndsWithItsTime(t *testing.T) {
 func TestLookFindsWhatCameInTime(t *testing.T) {
 	server, client := tcpPair(t)
 	client.Write([]byte(iwarp.RequestKey))
-	require.True(t, speaksMPA(t.Context(), server), "it is here")
+	require.True(t, isSDP(t.Context(), server), "it is here")
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.True(t, speaksMPA(late, server))
+	assert.True(t, isSDP(late, server))
 }
 
+// TestLookAtWhatIsNoSocket has to consume what it looks at, and gives it back.
 func TestLookAtWhatIsNoSocket(t *testing.T) {
-	server, client := net.Pipe()
-	defer server.Close()
-	defer client.Close()
-	assert.False(t, speaksMPA(t.Context(), server))
+	for _, v := range []struct {
+		name, sent string
+		mpa        bool
+	}{
+		{"a request", iwarp.RequestKey + "and more", true},
+		{"another protocol", "GET / HTTP/1.1", false},
+		{"a prefix", iwarp.RequestKey[:5], false},
+		{"nothing", "", false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			server, client := net.Pipe()
+			defer server.Close()
+			go func() {
+				client.Write([]byte(v.sent))
+				client.Close()
+			}()
+			mpa, same := speaksMPA(t.Context(), server)
+			assert.Equal(t, v.mpa, mpa)
+			got, err := io.ReadAll(same)
+			assert.NoError(t, err)
+			assert.Equal(t, v.sent, string(got))
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/gosdp/gosdp/wire"
@@ -34,6 +35,10 @@ type Config struct {
 	// CRC checks the data of iwarp end to end between two programs on one host
 	// too. Between hosts that is always done.
 	CRC bool
+
+	// Logger is told, at debug level, why a connection does not use SDP, or a
+	// device, and what ended one that a peer broke. Default: nobody is told.
+	Logger *slog.Logger
 }
 
 // filled returns c with the defaults in place of what is zero, but for Devices;
@@ -55,6 +60,9 @@ func (c *Config) filled() Config {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
+	}
+	if f.Logger == nil {
+		f.Logger = slog.New(slog.DiscardHandler)
 	}
 	return f
 }

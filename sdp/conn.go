@@ -93,29 +93,39 @@ type Conn struct {
 
 var _ net.Conn = (*Conn)(nil)
 
-// newConn makes the connection that two ends have agreed on: qp is connected,
-// and has the receive buffers that local announces. first is the header of the
-// client's decision, at the end that accepted; at the end that dialled it is
-// nil, and newConn sends the decision.
-func newConn(tcp net.Conn, qp rdma.QueuePair, device string, accepting bool, local, peer wire.Hello, first *wire.Header) (*Conn, error) {
+// setup is what two ends have agreed on.
+type setup struct {
+	device      string
+	declined    map[string]string // device: why it was not used
+	local, peer wire.Hello
+	// first is the header of the client's decision, at the end that accepted; nil
+	// at the end that dialled, which has yet to send it.
+	first *wire.Header
+}
+
+// newConn makes the connection: qp is connected, and has the receive buffers that
+// s.local announces. At the end that dialled it sends the client's decision. With
+// an error it has aborted qp.
+func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c := &Conn{
-		tcp:     tcp,
-		qp:      qp,
-		device:  device,
-		batch:   min(qp.Limits().SendBatch, maxBatch),
-		acct:    credits.New(peer.Bufs, local.Bufs),
-		source:  bcopy.NewSource(int(min(peer.LocalRcvSz, bcopy.MaxBuffer)), !accepting),
-		sink:    bcopy.NewSink(int(local.LocalRcvSz)),
-		refusal: zcopy.NewRefusal(int(local.MaxAdverts)),
-		target:  int(local.Bufs),
+		tcp:      tcp,
+		qp:       qp,
+		device:   s.device,
+		declined: s.declined,
+		batch:    min(qp.Limits().SendBatch, maxBatch),
+		acct:     credits.New(s.peer.Bufs, s.local.Bufs),
+		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.first == nil),
+		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
+		refusal:  zcopy.NewRefusal(int(s.local.MaxAdverts)),
+		target:   int(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
 	c.news.L = &c.mu
 	c.flusher = c.flushSmall
 	c.read.init(c)
 	c.write.init(c)
-	if first != nil {
-		if err := c.acct.Received(first.MSeq, first.MSeqAck, first.Bufs); err != nil {
+	if s.first != nil {
+		if err := c.acct.Received(s.first.MSeq, s.first.MSeqAck, s.first.Bufs); err != nil {
 			qp.Abort()
 			return nil, err
 		}

@@ -23,8 +23,8 @@ const (
 
 // devices are what a Dial or a Listen may use.
 type devices struct {
-	usable []wire.Device // the best one first
-	why    error         // why each of the rest is not
+	usable   []wire.Device     // the best one first
+	declined map[string]string // why each of the rest is not
 }
 
 // devices finds out which devices to use: those of the program's list, of the
@@ -40,22 +40,32 @@ func (c *Config) devices() (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	var d devices
-	var why []error
+	d := devices{declined: make(map[string]string)}
 	for _, device := range listed {
 		if err := probe(device); err != nil {
-			why = append(why, fmt.Errorf("%v: %w", device, err))
+			d.declined[device.String()] = err.Error()
 			continue
 		}
 		d.usable = append(d.usable, device)
 	}
 	for _, device := range knownDevices {
 		if !slices.Contains(listed, device) {
-			why = append(why, fmt.Errorf("%v: not in %s", device, source))
+			d.declined[device.String()] = "not in " + source
 		}
 	}
-	d.why = &noDeviceError{why}
 	return d, nil
+}
+
+// why is the error that no device can be used, which names each and its reason.
+func (d *devices) why() error {
+	text, between := "no RDMA device can be used", ": "
+	for _, device := range knownDevices {
+		if reason, ok := d.declined[device.String()]; ok {
+			text += between + device.String() + ": " + reason
+			between = "; "
+		}
+	}
+	return errors.New(text)
 }
 
 // listedDevices returns the devices that may be used, and what lists them.
@@ -108,18 +118,3 @@ func probe(device wire.Device) error {
 	}
 	return d.Probe()
 }
-
-// noDeviceError says of each device why it cannot be used.
-type noDeviceError struct{ why []error }
-
-func (e *noDeviceError) Error() string {
-	var b strings.Builder
-	b.WriteString("no RDMA device can be used")
-	for i, err := range e.why {
-		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString(err.Error())
-	}
-	return b.String()
-}
-
-func (e *noDeviceError) Unwrap() []error { return e.why }

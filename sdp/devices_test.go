@@ -23,7 +23,7 @@ func TestDevices(t *testing.T) {
 		{"defaults", "", nil, iwarp, "verbs: not in this program; shm: not in this program", ""},
 		{"environment", "iwarp", nil, iwarp, "verbs: not in SDP_DEVICES=iwarp; shm: not in SDP_DEVICES=iwarp", ""},
 		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "verbs: not in this program; shm: not in SDP_DEVICES=verbs, iwarp", ""},
-		{"environment, another device", "shm", nil, nil, "shm: not in this program; verbs: not in SDP_DEVICES=shm; iwarp: not in SDP_DEVICES=shm", ""},
+		{"environment, another device", "shm", nil, nil, "verbs: not in SDP_DEVICES=shm; shm: not in this program; iwarp: not in SDP_DEVICES=shm", ""},
 		{"environment switches off", "tcp", nil, nil, "verbs: not in SDP_DEVICES=tcp; shm: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
 		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "verbs: not in Config.Devices; shm: not in Config.Devices", ""},
 		{"program switches off", "iwarp", []string{"tcp"}, nil, "verbs: not in Config.Devices; shm: not in Config.Devices; iwarp: not in Config.Devices", ""},
@@ -43,7 +43,7 @@ func TestDevices(t *testing.T) {
 			if v.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, v.usable, d.usable)
-				assert.EqualError(t, d.why, "no RDMA device can be used: "+v.why)
+				assert.EqualError(t, d.why(), "no RDMA device can be used: "+v.why)
 				return
 			}
 			require.EqualError(t, err, v.err)

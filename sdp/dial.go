@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"time"
-
-	"github.com/gosdp/gosdp/wire"
 )
 
 // Dial connects to the address. On the networks "tcp", "tcp4" and "tcp6" the
@@ -52,10 +50,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
-	a := attempt{d: d, network: n, address: address, cfg: d.Config.filled(), devices: dev.usable}
+	a := attempt{d: d, network: n, address: address, cfg: d.Config.filled(), devices: dev}
 	switch {
 	case len(dev.usable) == 0 && n.only:
-		return nil, n.opError("dial", nil, nil, dev.why)
+		return nil, n.opError("dial", nil, nil, dev.why())
 	case len(dev.usable) == 0:
 		return a.connect(ctx)
 	case n.only:
@@ -88,7 +86,7 @@ type attempt struct {
 	network network
 	address string
 	cfg     Config
-	devices []wire.Device
+	devices devices
 }
 
 // connect makes a TCP connection.
@@ -152,5 +150,6 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		}
 	}
 	peers.remember(key, speaksTCP, a.cfg.PlainTTL)
+	a.cfg.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", plain.reason())
 	return c, nil
 }

@@ -2,7 +2,12 @@ package sdp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
+	"syscall"
+	"time"
 
 	"github.com/gosdp/gosdp/listener"
 )
@@ -31,10 +36,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	dev, err := lc.Config.devices()
-	if err == nil && n.only && len(dev.usable) == 0 {
-		err = dev.why
-	}
+	cfg, err := lc.Config.listening(n)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
@@ -42,26 +44,63 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
-	cfg := lc.Config.filled()
+	return newListener(n, ln, cfg), nil
+}
+
+// NewListener serves SDP, and plain TCP, to the clients that ln accepts: a
+// socket that the program was given, or one with a limit on it. ln belongs to
+// the Listener from then on. config may be nil. It fails only if the devices
+// make no sense.
+func NewListener(ln net.Listener, config *Config) (*Listener, error) {
+	n := network{name: "tcp", tcp: "tcp"}
+	cfg, err := config.listening(n)
+	if err != nil {
+		return nil, n.opError("listen", nil, ln.Addr(), err)
+	}
+	return newListener(n, ln, cfg), nil
+}
+
+func newListener(n network, ln net.Listener, cfg accepting) *Listener {
+	return &Listener{network: n, declined: cfg.declined, l: listener.New(ln, cfg.Config)}
+}
+
+// accepting is the configuration of the passive side.
+type accepting struct {
+	listener.Config
+	declined map[string]string // device: why it cannot be used
+}
+
+// listening returns how to treat those who connect on a network.
+func (c *Config) listening(n network) (accepting, error) {
+	dev, err := c.devices()
+	if err == nil && n.only && len(dev.usable) == 0 {
+		err = dev.why()
+	}
+	if err != nil {
+		return accepting{}, err
+	}
+	cfg := c.filled()
 	names := make([]string, len(dev.usable))
 	for i, d := range dev.usable {
 		names[i] = d.String()
 	}
-	return &Listener{network: n, l: listener.New(ln, listener.Config{
+	return accepting{listener.Config{
 		SDPOnly:       n.only,
 		Devices:       names,
 		LookTime:      cfg.LookTime,
 		HandshakeTime: cfg.HandshakeTimeout,
 		CRC:           cfg.CRC,
+		Logger:        cfg.Logger,
 		Hello:         ourHello(),
-	})}, nil
+	}, dev.declined}, nil
 }
 
 // Listener accepts connections of SDP, and of plain TCP if its network is one
 // of "tcp". Its methods are safe for concurrent use.
 type Listener struct {
-	network network
-	l       *listener.Listener
+	network  network
+	declined map[string]string
+	l        *listener.Listener
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -76,14 +115,58 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), err)
 		}
-		if in.QP == nil {
-			return in.Conn, nil
-		}
-		c, err := newConn(in.Conn, in.QP, in.Device, true, in.Local, in.Peer, &in.First)
-		if err == nil {
+		if c, err := accepted(in, l.declined); err == nil {
 			return c, nil
 		}
 	}
+}
+
+// accepted returns the connection that has come up.
+func accepted(in *listener.Incoming, declined map[string]string) (net.Conn, error) {
+	if in.QP == nil {
+		return in.Conn, nil
+	}
+	return newConn(in.Conn, in.QP, setup{
+		device: in.Device, declined: declined, local: in.Local, peer: in.Peer, first: &in.First,
+	})
+}
+
+// AcceptTCP fails: what a client has that speaks SDP is no net.TCPConn. Accept
+// returns the one or the other.
+func (l *Listener) AcceptTCP() (*net.TCPConn, error) {
+	return nil, l.network.opError("accept", nil, l.Addr(), fmt.Errorf("use Accept: a connection may be SDP's: %w", errors.ErrUnsupported))
+}
+
+// SetDeadline sets when Accept calls, those in progress included, fail with an
+// error that wraps os.ErrDeadlineExceeded; the zero time means never.
+func (l *Listener) SetDeadline(t time.Time) error {
+	if err := l.l.SetDeadline(t); err != nil {
+		return l.network.opError("set", nil, l.Addr(), err)
+	}
+	return nil
+}
+
+// File returns a duplicate of the listening socket, which lives on when the
+// Listener is closed: another program can listen on it.
+func (l *Listener) File() (*os.File, error) {
+	below, ok := l.l.Below().(interface{ File() (*os.File, error) })
+	if !ok {
+		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
+	}
+	f, err := below.File()
+	if err != nil {
+		return nil, l.network.opError("file", nil, l.Addr(), err)
+	}
+	return f, nil
+}
+
+// SyscallConn returns the listening socket, whose Control sets and gets options.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	below, ok := l.l.Below().(syscall.Conn)
+	if !ok {
+		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
+	}
+	return below.SyscallConn()
 }
 
 // Close stops listening. Connections that have not been accepted are closed,

@@ -75,12 +75,14 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
-	return newConn(c, qp, wire.DeviceIWARP.String(), false, local, peer, nil)
+	return newConn(c, qp, setup{
+		device: wire.DeviceIWARP.String(), declined: a.devices.declined, local: local, peer: peer,
+	})
 }
 
 // offers returns the private data of our Request, but for the Hello.
 func (a *attempt) offers(c net.Conn) ([]byte, error) {
-	o := wire.Offers{Devices: a.devices}
+	o := wire.Offers{Devices: a.devices.usable}
 	client, server := addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())
 	if client.IsValid() && server.IsValid() {
 		o.Client, o.Server = client, server

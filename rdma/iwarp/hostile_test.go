@@ -130,9 +130,9 @@ func hostileTo(t testing.TB, crc, stream bool) (*victim, *net.TCPConn) {
 	t.Helper()
 	client, server := tcpPair(t)
 	peer := client.(*net.TCPConn)
-	peer.SetDeadline(time.Now().Add(20 * time.Second))
-	peer.SetReadBuffer(4 << 10) // so that a peer that does not read is felt soon
-	server.(*net.TCPConn).SetWriteBuffer(4 << 10)
+	peer.SetDeadline(time.Now().Add(10 * time.Second))
+	peer.SetReadBuffer(64 << 10) // so that a peer that does not read is felt soon
+	server.(*net.TCPConn).SetWriteBuffer(64 << 10)
 	flags := byte(0)
 	if crc {
 		flags = 0x40
@@ -318,7 +318,9 @@ var violations = []struct {
 	{name: "Read Request of 27 bytes", rule: "RFC 5040 §4.4", what: "Read Request of 27 bytes", term: [3]byte{1, 2, 5}, headers: 18,
 		act: writing(func(v *victim) []byte { return untagged(1, true, 0, 1, 1, 0, readRequestOf(1, 0, 8, v.reads, 0)[:27]) })},
 	{name: "Read Request of 29 bytes", rule: "RFC 5040 §4.4", what: "Read Request of 29 bytes", term: [3]byte{1, 2, 5}, headers: 46,
-		act: writing(func(v *victim) []byte { return untagged(1, true, 0, 1, 1, 0, append(readRequestOf(1, 0, 8, v.reads, 0), 0)) })},
+		act: writing(func(v *victim) []byte {
+			return untagged(1, true, 0, 1, 1, 0, append(readRequestOf(1, 0, 8, v.reads, 0), 0))
+		})},
 	{name: "Read Request in two segments", rule: "RFC 5040 §4.4", what: "Read Request in several segments", term: [3]byte{1, 2, 4}, headers: 18,
 		act: writing(func(v *victim) []byte { return untagged(1, false, 0, 1, 1, 0, readRequestOf(1, 0, 8, v.reads, 0)[:14]) })},
 	{name: "Read Request not at 0", rule: "RFC 5040 §4.4", what: "Read Request in several segments", term: [3]byte{1, 2, 4}, headers: 46,
@@ -631,16 +633,29 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 			_, err := v.q.Wait(wcs[:])
 			require.NoError(t, err)
 			wcs[0].Buffer.Release()
-			payload := make([]byte, 60000)
-			for !v.q.Busy() {
-				_, err := v.q.PostSend([]rdma.SendWR{{Header: []byte("x"), Payload: payload}})
-				require.NoError(t, err)
-			}
 			room := make(chan error, 1)
-			go func() { room <- v.q.WaitRoom() }()
-			for parked := false; !parked; runtime.Gosched() {
+			go func() {
+				wr := []rdma.SendWR{{Header: make([]byte, 64), Payload: make([]byte, 60000)}}
+				for err := error(nil); err == nil || err == rdma.ErrNoRoom; {
+					if err = nil; v.q.Busy() {
+						wr[0].Payload = nil // to queue more than the stream takes at a time
+					}
+					for n := 1; n == 1 && err == nil; {
+						n, err = v.q.PostSend(wr)
+					}
+					if err == nil || err == rdma.ErrNoRoom {
+						err = v.q.WaitRoom()
+					}
+					if err != nil {
+						room <- err
+					}
+				}
+			}()
+			for waits := 0; waits < 1000; runtime.Gosched() {
 				v.q.tx.mu.Lock()
-				parked = v.q.tx.inRoom
+				if waits++; !v.q.tx.inRoom {
+					waits = 0
+				}
 				v.q.tx.mu.Unlock()
 			}
 			bad := untagged(3, true, 0, 0, 7, 0, nil)

@@ -1,0 +1,85 @@
+package programs
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// portTries is how many ports a server is started at. A port that was free may
+// be taken when the server comes to it.
+const portTries = 5
+
+// Postgres starts a PostgreSQL with an empty cluster, and returns its address.
+// Its superuser is postgres and needs no password.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	initdb, postgres := Need(t, "initdb"), Need(t, "postgres")
+	dir, err := os.MkdirTemp("", "postgres") // not below t.TempDir, which other users may not enter
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	command := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		require.NoError(t, unprivileged(cmd, dir))
+		return cmd
+	}
+	out, err := command(initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return server(t, func(host, port string) *exec.Cmd {
+		return command(postgres, "-D", dir, "-h", host, "-p", port, "-F",
+			"-c", "unix_socket_directories=", "-c", "shared_buffers=32MB", "-c", "max_wal_size=128MB")
+	})
+}
+
+// Redis starts an empty Redis that keeps nothing on disk, and returns its
+// address.
+func Redis(t testing.TB) string {
+	t.Helper()
+	redis := Need(t, "redis-server")
+	return server(t, func(host, port string) *exec.Cmd {
+		return exec.Command(redis, "--bind", host, "--port", port, "--save", "", "--dir", os.TempDir())
+	})
+}
+
+// server starts a server at a free port of the loopback, and returns its address
+// when it is ready: this one phrase they all have in common.
+func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
+	t.Helper()
+	var err error
+	for range portTries {
+		address := FreeAddress(t)
+		host, port, _ := net.SplitHostPort(address)
+		if _, err = Start(t, command(host, port), "eady to accept connections"); err == nil {
+			return address
+		}
+	}
+	require.NoError(t, err)
+	return ""
+}
+
+// FreeAddress returns an address at which nobody listens at the moment.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Relay starts this project's relay, which is the program at path or something
+// that behaves like it, and returns the address at which it listens. The
+// endpoints are those of its flags.
+func Relay(t testing.TB, path, listen, dial string, args ...string) (address string, p *Process) {
+	t.Helper()
+	p, err := Start(t, exec.Command(path, append(args, "-listen", listen, "-dial", dial)...), "relaying from")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(p.Ready, "://")
+	address, _, _ = strings.Cut(rest, " ")
+	return address, p
+}

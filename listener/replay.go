@@ -1,0 +1,62 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+)
+
+// A connection that is no socket cannot be looked at without consuming what is
+// there: one that a limiter or another protocol has wrapped. replay gives what
+// was read back to whoever reads next.
+type replay struct {
+	net.Conn
+	rest []byte // belongs to the reader
+}
+
+func (r *replay) Read(b []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return r.Conn.Read(b)
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// CloseWrite ends the direction towards the peer, if the connection below can.
+func (r *replay) CloseWrite() error {
+	if c, ok := r.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// SetLinger is the connection's below, if it has that.
+func (r *replay) SetLinger(sec int) error {
+	if c, ok := r.Conn.(interface{ SetLinger(int) error }); ok {
+		return c.SetLinger(sec)
+	}
+	return errors.ErrUnsupported
+}
+
+// readKey reads until it is certain what the client on c speaks, or ctx is done,
+// and returns the connection as it was before.
+func readKey(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
+	defer interrupt.Conn(ctx, c)()
+	var b [iwarp.KeyLen]byte
+	n, v := 0, undecided
+	for v == undecided {
+		k, err := c.Read(b[n:])
+		n += k
+		if v = judge(b[:n]); err != nil {
+			break
+		}
+	}
+	if n == 0 {
+		return false, c
+	}
+	return v == isMPA, &replay{Conn: c, rest: b[:n]}
+}

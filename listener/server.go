@@ -1,0 +1,16 @@
+package listener
+
+import (
+	"context"
+	"net"
+)
+
+// Serve takes a single connection, that the caller has accepted, through all the
+// stages, as a Listener with cfg would, and returns when it is up, ctx is done,
+// or it has failed. With an error it has closed the connection.
+func Serve(ctx context.Context, c net.Conn, cfg Config) (*Incoming, error) {
+	l := &Listener{cfg: cfg, host: thisHost()}
+	h, done := l.handshake(ctx, c)
+	defer done()
+	return h.run()
+}
