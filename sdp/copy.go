@@ -18,6 +18,19 @@ var copyPool = sync.Pool{New: func() any {
 // ReadFrom writes what r has until its end, and returns how many bytes that
 // were. It is what io.Copy uses.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	n, err = c.readFrom(r)
+	return n, c.opError("readfrom", cause(err))
+}
+
+// cause returns what is inside an error of package net's kind.
+func cause(err error) error {
+	if op, ok := err.(*net.OpError); ok {
+		return op.Err
+	}
+	return err
+}
+
+func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	buf := copyPool.Get().(*[]byte)
 	defer copyPool.Put(buf)
 	for {
@@ -52,7 +65,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 			if err == io.EOF {
 				return n, nil
 			}
-			return n, c.opError("read", err)
+			return n, c.opError("writeto", err)
 		}
 		put, err := w.Write(head)
 		if err == nil && put < len(head) {
@@ -61,7 +74,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 		n += int64(put)
 		c.consumed(put)
 		if err != nil {
-			return n, err
+			return n, c.opError("writeto", err)
 		}
 	}
 }

@@ -55,9 +55,6 @@ func (c *Conn) SetNoDelay(noDelay bool) error {
 // SetReadBuffer bounds how many bytes may wait here for Read, about: in the
 // kernel, and in the private buffers that the peer may fill.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	if bytes <= 0 {
-		return c.opError("set", os.ErrInvalid)
-	}
 	c.mu.Lock()
 	if !c.closed {
 		c.window = bytes
@@ -74,12 +71,10 @@ func (c *Conn) SetWriteBuffer(bytes int) error {
 
 // MultipathTCP reports whether the TCP connection uses multipath TCP.
 func (c *Conn) MultipathTCP() (bool, error) {
-	var used bool
-	err := option(c, func(t interface{ MultipathTCP() (bool, error) }) (err error) {
-		used, err = t.MultipathTCP()
-		return err
-	})
-	return used, err
+	if t, ok := c.tcp.(interface{ MultipathTCP() (bool, error) }); ok {
+		return t.MultipathTCP()
+	}
+	return false, nil
 }
 
 // errNoFile says why a connection has no file: what a duplicate of the socket
@@ -111,11 +106,7 @@ func option[T any](c *Conn, set func(T) error) error {
 		return c.opError("set", fmt.Errorf("%T has no such option: %w", c.tcp, errors.ErrUnsupported))
 	}
 	if err := set(t); err != nil {
-		var inner *net.OpError
-		if errors.As(err, &inner) {
-			err = inner.Err
-		}
-		return c.opError("set", err)
+		return c.opError("set", cause(err))
 	}
 	return nil
 }

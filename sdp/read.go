@@ -31,8 +31,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 }
 
 func (c *Conn) readLocked(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, c.cannotRead()
+	if len(b) == 0 && !c.closed {
+		return 0, nil // as package net's, whatever else is the case
 	}
 	if err := c.awaitPayload(); err != nil {
 		return 0, err

@@ -17,12 +17,6 @@ import (
 //     It fails if something is unread, and with the connection's error.
 //   - Write fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return nil, c.opError("raw-control", errClosed)
-	}
 	raw := &rawConn{c: c}
 	if sc, ok := c.tcp.(syscall.Conn); ok {
 		rc, err := sc.SyscallConn()

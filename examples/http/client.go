@@ -2,20 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/examples/internal/devices"
 )
 
 // result is what one stack has done with the tree.
 type result struct {
-	devices    []string // that carried it, plain where none did
+	devices    []string // that carried it, devices.Plain where none did
 	conns      int
 	bytes      int64
 	elapsed    time.Duration
@@ -25,7 +24,7 @@ type result struct {
 // fetch gets every file from the server at address, over conns connections that
 // are kept alive, and compares it.
 func fetch(s stack, address string, files []file, conns int) result {
-	dialer := recorder{stack: s}
+	dialer := devices.Recorder{Dial: s.dial}
 	transport := &http.Transport{
 		DialContext:         dialer.DialContext,
 		MaxConnsPerHost:     conns,
@@ -60,7 +59,7 @@ func fetch(s stack, address string, files []file, conns int) result {
 	close(queue)
 	group.Wait()
 	r.elapsed = time.Since(start)
-	r.devices, r.conns = dialer.summary()
+	r.devices, r.conns = dialer.Used()
 	return r
 }
 
@@ -82,42 +81,4 @@ func fetchOne(client *http.Client, address string, f file) (int64, error) {
 		err = fmt.Errorf("%d bytes that are not the disk's %d", len(got), len(f.content))
 	}
 	return int64(len(got)), err
-}
-
-// A recorder dials for an http.Transport and notes the device of each
-// connection.
-type recorder struct {
-	stack
-	mu      sync.Mutex
-	devices []string
-}
-
-// DialContext is what an http.Transport wants of its DialContext.
-func (r *recorder) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := r.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.devices = append(r.devices, deviceOf(conn))
-	return conn, nil
-}
-
-// summary tells which devices there were, each once, and how many connections.
-func (r *recorder) summary() (devices []string, conns int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(r.devices))), len(r.devices)
-}
-
-// plain is the device of a connection that has none.
-const plain = "tcp"
-
-// deviceOf names the RDMA device that carries conn.
-func deviceOf(conn net.Conn) string {
-	if c, ok := conn.(interface{ Device() string }); ok {
-		return c.Device()
-	}
-	return plain
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gosdp/gosdp/examples/internal/devices"
+	"github.com/gosdp/gosdp/examples/internal/process"
 )
 
 // shownMismatches is how many of a stack's mismatches are told in full.
@@ -55,7 +58,7 @@ func compare(dir string, conns int, out io.Writer) error {
 
 // run serves dir from a process of its own over the named stack and fetches it.
 func run(name, dir string, files []file, conns int) (result, error) {
-	address, stop, err := startServer(name, dir)
+	address, stop, err := process.Start(nil, "-serve", name, "-dir", dir)
 	if err != nil {
 		return result{}, err
 	}
@@ -66,7 +69,7 @@ func run(name, dir string, files []file, conns int) (result, error) {
 // verdict says what is wrong with a stack's result, if anything.
 func verdict(name string, r result) error {
 	var wrong []error
-	if name == "sdp" && slices.Contains(r.devices, plain) {
+	if name == "sdp" && slices.Contains(r.devices, devices.Plain) {
 		wrong = append(wrong, errors.New("sdp fell back to plain TCP; is SDP_DEVICES set?"))
 	}
 	if n := len(r.mismatches); n > 0 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gosdp/gosdp/examples/internal/devices"
+	"github.com/gosdp/gosdp/examples/internal/process"
 	"github.com/stretchr/testify/require"
 )
 
@@ -50,7 +52,7 @@ func TestEveryFileComesOverBothStacks(t *testing.T) {
 	for i, name := range []string{"sdp", "tcp"} {
 		columns := strings.Fields(rows[i])
 		require.Equal(t, name, columns[0])
-		require.Equal(t, name == "tcp", columns[1] == plain, "device %s", columns[1])
+		require.Equal(t, name == "tcp", columns[1] == devices.Plain, "device %s", columns[1])
 		require.Equal(t, "6", columns[3], "files")
 		require.Equal(t, "0", columns[7], "mismatches")
 	}
@@ -63,7 +65,7 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty"), []byte("no more"), 0o644))
 	require.NoError(t, os.Remove(filepath.Join(dir, "large")))
 
-	address, stop, err := startServer("sdp", dir)
+	address, stop, err := process.Start(nil, "-serve", "sdp", "-dir", dir)
 	require.NoError(t, err)
 	r := fetch(overSDP, address, files, 2)
 	require.NoError(t, stop())
@@ -72,18 +74,18 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 }
 
 func TestPlainConnectionIsNotSDP(t *testing.T) {
-	address, stop, err := startServer("tcp", writeTree(t))
+	address, stop, err := process.Start(nil, "-serve", "tcp", "-dir", writeTree(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, stop()) }()
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer conn.Close()
-	require.Equal(t, plain, deviceOf(conn))
-	require.ErrorContains(t, verdict("sdp", result{devices: []string{"iwarp", plain}}), "fell back")
-	require.NoError(t, verdict("tcp", result{devices: []string{plain}}))
+	require.Equal(t, devices.Plain, devices.Of(conn))
+	require.ErrorContains(t, verdict("sdp", result{devices: []string{"iwarp", devices.Plain}}), "fell back")
+	require.NoError(t, verdict("tcp", result{devices: []string{devices.Plain}}))
 }
 
 func TestServerThatCannotServeIsReported(t *testing.T) {
-	_, _, err := startServer("sdp", filepath.Join(t.TempDir(), "absent"))
-	require.ErrorContains(t, err, "the sdp server: exit status 1")
+	_, _, err := process.Start(nil, "-serve", "sdp", "-dir", filepath.Join(t.TempDir(), "absent"))
+	require.ErrorContains(t, err, "the server: exit status 1")
 }

@@ -42,7 +42,7 @@ func main() {
 
 	var err error
 	if *role != "" {
-		err = serve(stacks[*role], *dir, os.Stdin, os.Stdout)
+		err = serve(stacks[*role], *dir)
 	} else {
 		err = compare(*dir, *conns, os.Stdout)
 	}

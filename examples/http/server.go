@@ -2,17 +2,15 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
+
+	"github.com/gosdp/gosdp/examples/internal/process"
 )
 
-// serve is the server process. It announces its address on out and serves dir
-// until in ends, which happens when the parent closes it and when the parent
-// dies.
-func serve(s stack, dir string, in io.Reader, out io.Writer) error {
+// serve is the server process. It serves dir until the parent has it end.
+func serve(s stack, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -23,11 +21,7 @@ func serve(s stack, dir string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	server := &http.Server{Handler: fileHandler(root)}
-	go func() {
-		io.Copy(io.Discard, in)
-		server.Close()
-	}()
-	fmt.Fprintln(out, listener.Addr())
+	process.Announce(listener.Addr(), func() { server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

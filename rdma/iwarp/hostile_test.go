@@ -636,20 +636,16 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 			room := make(chan error, 1)
 			go func() {
 				wr := []rdma.SendWR{{Header: make([]byte, 64), Payload: make([]byte, 60000)}}
-				for err := error(nil); err == nil || err == rdma.ErrNoRoom; {
-					if err = nil; v.q.Busy() {
+				var err error
+				for ; err == nil; _, err = v.q.PostSend(wr) {
+					if v.q.Busy() {
 						wr[0].Payload = nil // to queue more than the stream takes at a time
 					}
-					for n := 1; n == 1 && err == nil; {
-						n, err = v.q.PostSend(wr)
-					}
-					if err == nil || err == rdma.ErrNoRoom {
-						err = v.q.WaitRoom()
-					}
-					if err != nil {
-						room <- err
-					}
 				}
+				for err == rdma.ErrNoRoom || err == nil {
+					err = v.q.WaitRoom()
+				}
+				room <- err
 			}()
 			for waits := 0; waits < 1000; runtime.Gosched() {
 				v.q.tx.mu.Lock()

@@ -430,8 +430,8 @@ func (q *QueuePair) WaitRoom() error {
 			tx.inRoom = true
 			q.carry(func() bool { return !tx.busy.Load() })
 			tx.inRoom = false
-			if len(tx.responses) > 0 {
-				q.startPump()
+			if len(tx.responses) > 0 || tx.lastWords {
+				q.startPump() // it returns before they are out
 			}
 		}
 	}

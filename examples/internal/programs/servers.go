@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,7 +54,7 @@ func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
 	for range portTries {
 		address := FreeAddress(t)
 		host, port, _ := net.SplitHostPort(address)
-		if _, err = Start(t, command(host, port), "eady to accept connections"); err == nil {
+		if _, err = Start(t, command(host, port), "to accept connections"); err == nil {
 			return address
 		}
 	}
@@ -70,16 +69,4 @@ func FreeAddress(t testing.TB) string {
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// Relay starts this project's relay, which is the program at path or something
-// that behaves like it, and returns the address at which it listens. The
-// endpoints are those of its flags.
-func Relay(t testing.TB, path, listen, dial string, args ...string) (address string, p *Process) {
-	t.Helper()
-	p, err := Start(t, exec.Command(path, append(args, "-listen", listen, "-dial", dial)...), "relaying from")
-	require.NoError(t, err)
-	_, rest, _ := strings.Cut(p.Ready, "://")
-	address, _, _ = strings.Cut(rest, " ")
-	return address, p
 }

@@ -1,0 +1,100 @@
+// Echo is the shortest program over SDP: a server that sends back what comes,
+// and a client that sends, ends its direction, and compares what comes back.
+//
+//	go run ./examples/echo
+//
+// starts both, each in a process of its own. On two machines it is
+//
+//	go run ./examples/echo -listen :7007
+//	go run ./examples/echo -dial server:7007
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gosdp/gosdp/examples/internal/devices"
+	"github.com/gosdp/gosdp/examples/internal/process"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+func main() {
+	listen := flag.String("listen", "", "be only the server, at this `address`")
+	dial := flag.String("dial", "", "be only the client of the server at this `address`")
+	size := flag.Int("bytes", 1<<20, "how much the client sends")
+	flag.Parse()
+
+	var err error
+	switch {
+	case *listen != "":
+		err = serve(*listen)
+	case *dial != "":
+		err = call(*dial, *size, os.Stdout)
+	default:
+		err = both(*size, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "echo:", err)
+		os.Exit(1)
+	}
+}
+
+// both calls a server that runs in a process of its own.
+func both(size int, out io.Writer) error {
+	address, stop, err := process.Start(nil, "-listen", "localhost:0")
+	if err != nil {
+		return err
+	}
+	err = call(address, size, out)
+	if stopErr := stop(); err == nil {
+		err = stopErr
+	}
+	return err
+}
+
+// serve sends back what comes on every connection, until its input ends.
+func serve(address string) error {
+	listener, err := sdp.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	process.Announce(listener.Addr(), func() { os.Exit(0) })
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			io.Copy(conn, conn)
+		}()
+	}
+}
+
+// call sends size bytes to the server at address and reads them back.
+func call(address string, size int, out io.Writer) error {
+	conn, err := sdp.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	sent := make([]byte, size)
+	rand.Read(sent)
+	go func() {
+		conn.Write(sent) // if it fails, so does the comparison
+		conn.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, sent) {
+		return fmt.Errorf("of %d bytes %d came back, and not the same", len(sent), len(got))
+	}
+	fmt.Fprintf(out, "%d bytes there and back over %s\n", len(got), devices.Of(conn))
+	return nil
+}

@@ -1,0 +1,54 @@
+// Package devices tells what carried an example's connections.
+package devices
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+)
+
+// Plain is the device of a connection that has none.
+const Plain = "tcp"
+
+// Of names the RDMA device that carries conn, or what conn wraps.
+func Of(conn net.Conn) string {
+	for {
+		switch c := conn.(type) {
+		case interface{ Device() string }: // an *sdp.Conn
+			return c.Device()
+		case interface{ NetConn() net.Conn }: // such as a *tls.Conn
+			conn = c.NetConn()
+		default:
+			return Plain
+		}
+	}
+}
+
+// A Recorder dials for a client that keeps its connections to itself, and notes
+// the device of each.
+type Recorder struct {
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu      sync.Mutex
+	devices []string
+}
+
+// DialContext is what an http.Transport wants of its DialContext.
+func (r *Recorder) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := r.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.devices = append(r.devices, Of(conn))
+	return conn, nil
+}
+
+// Used tells which devices there were, each once, and how many connections.
+func (r *Recorder) Used() (devices []string, conns int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(r.devices))), len(r.devices)
+}

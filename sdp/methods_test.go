@@ -1,0 +1,229 @@
+package sdp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// promised are the methods that programs find on what package net gives them.
+type promised interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	syscall.Conn
+	CloseRead() error
+	CloseWrite() error
+	File() (*os.File, error)
+	MultipathTCP() (bool, error)
+	SetKeepAlive(bool) error
+	SetKeepAliveConfig(net.KeepAliveConfig) error
+	SetKeepAlivePeriod(time.Duration) error
+	SetLinger(int) error
+	SetNoDelay(bool) error
+	SetReadBuffer(int) error
+	SetWriteBuffer(int) error
+}
+
+var (
+	_ promised = (*Conn)(nil)
+	_ promised = (*net.TCPConn)(nil)
+)
+
+// TestMethodSets shows that no method of package net's types is missing.
+func TestMethodSets(t *testing.T) {
+	for _, v := range []struct{ theirs, ours any }{
+		{(*net.TCPConn)(nil), (*Conn)(nil)},
+		{(*net.TCPListener)(nil), (*Listener)(nil)},
+	} {
+		theirs, ours := reflect.TypeOf(v.theirs), reflect.TypeOf(v.ours)
+		for i := range theirs.NumMethod() {
+			m := theirs.Method(i)
+			o, ok := ours.MethodByName(m.Name)
+			if assert.True(t, ok, "%v.%s", ours, m.Name) {
+				assert.Equal(t, signature(m.Type), signature(o.Type), "%v.%s", ours, m.Name)
+			}
+		}
+	}
+}
+
+// signature is a method's type without its receiver.
+func signature(f reflect.Type) string {
+	s := f.String()
+	return s[strings.IndexAny(s, ",)"):]
+}
+
+// kind is how a program would tell errors apart.
+func kind(err error) string {
+	var op *net.OpError
+	name := ""
+	if errors.As(err, &op) {
+		name = op.Op + ": "
+	}
+	switch {
+	case err == nil:
+		return "ok"
+	case err == io.EOF:
+		return "EOF"
+	case errors.Is(err, net.ErrClosed):
+		return name + "closed"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return name + "timeout"
+	case errors.Is(err, syscall.ECONNRESET):
+		return name + "reset"
+	case errors.Is(err, syscall.EPIPE):
+		return name + "broken pipe"
+	case errors.Is(err, errors.ErrUnsupported):
+		return name + "unsupported"
+	case errors.Is(err, syscall.ENOTCONN):
+		return name + "not connected"
+	case errors.Is(err, syscall.EINVAL):
+		return name + "invalid"
+	}
+	return name + err.Error()
+}
+
+// acts call each method once. None of them waits for the peer.
+var acts = []struct {
+	name string
+	do   func(c promised) error
+}{
+	{"Read", func(c promised) error {
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		c.SetReadDeadline(time.Time{})
+		return err
+	}},
+	{"Read nothing", func(c promised) error { _, err := c.Read(nil); return err }},
+	{"Write", func(c promised) error { _, err := c.Write([]byte("x")); return err }},
+	{"Write nothing", func(c promised) error { _, err := c.Write(nil); return err }},
+	{"ReadFrom", func(c promised) error {
+		_, err := c.ReadFrom(struct{ io.Reader }{strings.NewReader("x")})
+		return err
+	}},
+	{"WriteTo", func(c promised) error {
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := c.WriteTo(struct{ io.Writer }{io.Discard})
+		c.SetReadDeadline(time.Time{})
+		return err
+	}},
+	{"SetDeadline", func(c promised) error { return c.SetDeadline(time.Time{}) }},
+	{"SetReadDeadline", func(c promised) error { return c.SetReadDeadline(time.Time{}) }},
+	{"SetWriteDeadline", func(c promised) error { return c.SetWriteDeadline(time.Time{}) }},
+	{"SetKeepAlive", func(c promised) error { return c.SetKeepAlive(true) }},
+	{"SetKeepAlivePeriod", func(c promised) error { return c.SetKeepAlivePeriod(time.Minute) }},
+	{"SetKeepAliveConfig", func(c promised) error { return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true}) }},
+	{"SetLinger", func(c promised) error { return c.SetLinger(-1) }},
+	{"SetNoDelay", func(c promised) error { return c.SetNoDelay(true) }},
+	{"SetReadBuffer", func(c promised) error { return c.SetReadBuffer(1 << 16) }},
+	{"SetReadBuffer(0)", func(c promised) error { return c.SetReadBuffer(0) }},
+	{"SetWriteBuffer", func(c promised) error { return c.SetWriteBuffer(1 << 16) }},
+	{"MultipathTCP", func(c promised) error { _, err := c.MultipathTCP(); return err }},
+	{"SyscallConn", func(c promised) error { _, err := c.SyscallConn(); return err }},
+	{"File", func(c promised) error {
+		f, err := c.File()
+		if err == nil {
+			f.Close()
+		}
+		return err
+	}},
+	{"CloseRead", promised.CloseRead},
+	{"CloseWrite", promised.CloseWrite},
+	{"Close", func(c promised) error { return c.Close() }},
+}
+
+// states bring a connection, whose other end is peer, into a state.
+var states = []struct {
+	name string
+	make func(t *testing.T, c, peer promised)
+}{
+	{"open", func(*testing.T, promised, promised) {}},
+	{"half-closed by us", func(t *testing.T, c, _ promised) { require.NoError(t, c.CloseWrite()) }},
+	{"half-closed by the peer", func(t *testing.T, c, peer promised) {
+		require.NoError(t, peer.CloseWrite())
+		awaitEnd(t, c, io.EOF)
+	}},
+	{"read half closed by us", func(t *testing.T, c, _ promised) { require.NoError(t, c.CloseRead()) }},
+	{"closed", func(t *testing.T, c, _ promised) { require.NoError(t, c.Close()) }},
+	{"reset", func(t *testing.T, c, peer promised) {
+		require.NoError(t, peer.SetLinger(0))
+		require.NoError(t, peer.Close())
+		awaitEnd(t, c, syscall.ECONNRESET)
+	}},
+}
+
+// awaitEnd waits until the peer's end has come.
+func awaitEnd(t *testing.T, c promised, want error) {
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, want)
+	c.SetReadDeadline(time.Time{})
+}
+
+// differences are all the ways in which a method of ours ends otherwise than
+// TCP's, by state and method: TCP's end, ours. The README names them.
+var differences = map[string][2]string{
+	// What the socket carries are RDMA messages.
+	"open: File":                    {"ok", "file: unsupported"},
+	"half-closed by us: File":       {"ok", "file: unsupported"},
+	"half-closed by the peer: File": {"ok", "file: unsupported"},
+	"read half closed by us: File":  {"ok", "file: unsupported"},
+	"reset: File":                   {"ok", "file: unsupported"},
+	// A reset is reported by every call. TCP's socket reports it once, and then
+	// an end or a broken pipe.
+	"reset: Read":          {"EOF", "read: reset"},
+	"reset: WriteTo":       {"ok", "writeto: reset"},
+	"reset: Write":         {"write: broken pipe", "write: reset"},
+	"reset: Write nothing": {"write: broken pipe", "write: reset"},
+	"reset: ReadFrom":      {"readfrom: broken pipe", "readfrom: reset"},
+	"reset: CloseRead":     {"close: not connected", "ok"},
+	"reset: CloseWrite":    {"close: not connected", "close: reset"},
+}
+
+// TestEveryMethodInEveryState calls each method on ours beside TCP's, and demands
+// the same end or a listed difference.
+func TestEveryMethodInEveryState(t *testing.T) {
+	for _, state := range states {
+		for _, act := range acts {
+			var got [2]string
+			for i, network := range []string{"tcp", "sdp"} {
+				c, peer := methodPair(t, network)
+				state.make(t, c, peer)
+				got[i] = kind(act.do(c))
+				c.Close()
+				peer.Close()
+			}
+			key := state.name + ": " + act.name
+			if want, listed := differences[key]; listed {
+				assert.Equal(t, want, got, key)
+			} else {
+				assert.Equal(t, got[0], got[1], key)
+			}
+		}
+	}
+}
+
+// methodPair returns the ends of a connection of package net, or of ours.
+func methodPair(t *testing.T, network string) (c, peer promised) {
+	listen, dial := net.Listen, net.Dial
+	if network == "sdp" {
+		listen, dial = Listen, Dial
+	}
+	l, err := listen(network, "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	client, err := dial(network, l.Addr().String())
+	require.NoError(t, err)
+	server, err := l.Accept()
+	require.NoError(t, err)
+	return server.(promised), client.(promised)
+}
