@@ -1,0 +1,411 @@
+package sdp
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// bare is a connection that has nothing but the interface, as a limiter's has.
+type bare struct{ net.Conn }
+
+// bareListener wraps what it accepts.
+type bareListener struct{ net.Listener }
+
+func (l bareListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return bare{c}, nil
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
+}
+
+// sameBytes sends b from one end to the other and compares.
+func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
+	t.Helper()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := from.Write(b)
+		assert.NoError(t, err)
+	})
+	got := make([]byte, len(b))
+	_, err := io.ReadFull(to, got)
+	wg.Wait()
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(b, got))
+}
+
+func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l, err := NewListener(bareListener{ln}, nil)
+	require.NoError(t, err)
+	defer l.Close()
+	for _, v := range []struct {
+		network string
+		dial    func(network, address string) (net.Conn, error)
+		device  string
+	}{
+		{"sdp", Dial, "iwarp"},
+		{"tcp", net.Dial, ""},
+	} {
+		client, err := v.dial(v.network, l.Addr().String())
+		require.NoError(t, err)
+		if v.device == "" {
+			_, err := client.Write([]byte("MPA ID is not what this is"))
+			require.NoError(t, err)
+		}
+		server, err := l.Accept()
+		require.NoError(t, err)
+		if c, ok := server.(*Conn); v.device != "" && assert.True(t, ok) {
+			assert.Equal(t, v.device, c.Device())
+		} else {
+			b := make([]byte, 26)
+			_, err := io.ReadFull(server, b)
+			assert.NoError(t, err)
+			assert.Equal(t, "MPA ID is not what this is", string(b))
+		}
+		sameBytes(t, client, server, random(1<<20))
+		sameBytes(t, server, client, random(1<<20))
+		assert.NoError(t, client.Close())
+		_, err = server.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		assert.NoError(t, server.Close())
+	}
+}
+
+func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {
+	for _, wrapped := range []bool{false, true} {
+		a, b := rawPair(t)
+		if wrapped {
+			a, b = bare{a}, bare{b}
+		}
+		served := make(chan net.Conn)
+		go func() {
+			c, err := Server(b, nil)
+			assert.NoError(t, err)
+			served <- c
+		}()
+		client, err := Client(a, nil)
+		require.NoError(t, err)
+		server := <-served
+		assert.IsType(t, (*Conn)(nil), server)
+		sameBytes(t, client, server, random(300<<10))
+		sameBytes(t, server, client, random(300<<10))
+		assert.NoError(t, client.Close())
+		assert.NoError(t, server.Close())
+	}
+}
+
+func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
+	a, b := rawPair(t)
+	_, err := a.Write([]byte("hello"))
+	require.NoError(t, err)
+	c, err := Server(b, nil)
+	require.NoError(t, err)
+	assert.Same(t, b, c)
+	sameBytes(t, c, a, []byte("and back"))
+	a.Close()
+	c.Close()
+}
+
+func TestClientSaysWhyNot(t *testing.T) {
+	a, b := rawPair(t)
+	go func() {
+		io.ReadFull(b, make([]byte, 16))
+		b.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
+		b.Close()
+	}()
+	_, err := Client(a, nil)
+	var plain *NotSDPError
+	require.ErrorAs(t, err, &plain)
+	assert.Contains(t, err.Error(), `it answered "HTTP/1.1 400 Bad`)
+	_, err = a.Write([]byte("x"))
+	assert.ErrorIs(t, err, net.ErrClosed)
+}
+
+// rawPair returns the ends of a TCP connection.
+func rawPair(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	server, err = l.Accept()
+	require.NoError(t, err)
+	return client, server
+}
+
+func TestAcceptDeadline(t *testing.T) {
+	l, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	sl := l.(*Listener)
+	require.NoError(t, sl.SetDeadline(time.Now().Add(20*time.Millisecond)))
+	_, err = l.Accept()
+	var op net.Error
+	require.ErrorAs(t, err, &op)
+	assert.True(t, op.Timeout())
+	require.NoError(t, sl.SetDeadline(time.Time{}))
+	f, err := sl.File()
+	require.NoError(t, err)
+	defer f.Close()
+	again, err := net.FileListener(f)
+	require.NoError(t, err)
+	assert.Equal(t, l.Addr().String(), again.Addr().String())
+	again.Close()
+	_, err = sl.AcceptTCP()
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+func TestReadFromAndWriteToCarryAll(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	want := random(9 << 20)
+	var got bytes.Buffer
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		n, err := io.Copy(&got, struct{ io.Reader }{b})
+		_ = n
+		assert.NoError(t, err)
+	})
+	n, err := a.ReadFrom(struct{ io.Reader }{bytes.NewReader(want)})
+	assert.NoError(t, err)
+	assert.EqualValues(t, len(want), n)
+	require.NoError(t, a.CloseWrite())
+	wg.Wait()
+	assert.Equal(t, sha256.Sum256(want), sha256.Sum256(got.Bytes()))
+
+	got.Reset()
+	wg.Go(func() {
+		n, err := a.WriteTo(&got)
+		assert.NoError(t, err)
+		assert.EqualValues(t, len(want), n)
+	})
+	_, err = b.Write(want)
+	assert.NoError(t, err)
+	require.NoError(t, b.Close())
+	wg.Wait()
+	assert.Equal(t, sha256.Sum256(want), sha256.Sum256(got.Bytes()))
+	require.NoError(t, a.Close())
+}
+
+// shortWriter takes some bytes and then fails.
+type shortWriter struct{ room int }
+
+func (w *shortWriter) Write(b []byte) (int, error) {
+	n := min(len(b), w.room)
+	if w.room -= n; n < len(b) {
+		return n, io.ErrShortBuffer
+	}
+	return n, nil
+}
+
+func TestWriteToLosesNothingWhenTheSinkFails(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	defer a.Close()
+	want := random(100 << 10)
+	_, err := b.Write(want)
+	require.NoError(t, err)
+	require.NoError(t, b.CloseWrite())
+	n, err := a.WriteTo(&shortWriter{room: 12345})
+	assert.ErrorIs(t, err, io.ErrShortBuffer)
+	assert.EqualValues(t, 12345, n)
+	rest, err := io.ReadAll(a)
+	assert.NoError(t, err)
+	assert.True(t, bytes.Equal(want[12345:], rest))
+	require.NoError(t, b.Close())
+}
+
+func TestWriteBuffersSharesMessages(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	var v net.Buffers
+	var want []byte
+	for i := range 1000 {
+		piece := random(1 + i%200)
+		if i == 500 {
+			piece = random(1 << 20)
+		}
+		if i%7 == 0 {
+			piece = nil
+		}
+		v = append(v, piece)
+		want = append(want, piece...)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		got, err := io.ReadAll(b)
+		assert.NoError(t, err)
+		assert.True(t, bytes.Equal(want, got))
+	})
+	c := a.(*Conn)
+	n, err := c.WriteBuffers(&v)
+	assert.NoError(t, err)
+	assert.EqualValues(t, len(want), n)
+	assert.Empty(t, v)
+	require.NoError(t, a.Close())
+	wg.Wait()
+	require.NoError(t, b.Close())
+	assert.Less(t, c.Stats().BcopySent.Messages, uint64(120), "the slices shared messages")
+}
+
+func TestStatsCount(t *testing.T) {
+	before := Stats()
+	a, b := methodPair(t, "sdp")
+	ca, cb := a.(*Conn), b.(*Conn)
+	assert.Equal(t, before.Open+2, Stats().Open)
+	sameBytes(t, a, b, random(1<<20))
+	sent, received := ca.Stats(), cb.Stats()
+	assert.Equal(t, "iwarp", sent.Device)
+	assert.Contains(t, sent.Declined, "shm")
+	assert.Contains(t, sent.Declined, "verbs")
+	assert.EqualValues(t, 1<<20, sent.BcopySent.Bytes)
+	assert.Equal(t, sent.BcopySent, received.BcopyReceived)
+	assert.NotZero(t, sent.ControlSent)
+	assert.Positive(t, sent.PeerBufferSize)
+	_, err := a.Write([]byte("unread"))
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	after := Stats()
+	assert.Equal(t, before.Open, after.Open)
+	assert.Equal(t, before.Opened+2, after.Opened)
+	assert.EqualValues(t, 1<<20+6, after.BcopySent.Bytes-before.BcopySent.Bytes)
+}
+
+// TestLivenessCheck does what the pools of go-redis and of MySQL's driver do
+// before they use a connection again.
+func TestLivenessCheck(t *testing.T) {
+	check := func(c syscall.Conn) error {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var verdict error
+		err = raw.Read(func(fd uintptr) bool {
+			var b [1]byte
+			switch n, err := syscall.Read(int(fd), b[:]); {
+			case n == 0 && err == nil:
+				verdict = io.EOF
+			case n > 0:
+				verdict = errors.New("unexpected read")
+			case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK:
+			default:
+				verdict = err
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		return verdict
+	}
+	a, b := methodPair(t, "sdp")
+	assert.NoError(t, check(a))
+	sameBytes(t, b, a, random(1000))
+	assert.NoError(t, check(a), "what has been read leaves nothing")
+
+	_, err := b.Write([]byte("x"))
+	require.NoError(t, err)
+	one := make([]byte, 1)
+	assert.Eventually(t, func() bool { return check(a) != nil }, 5*time.Second, time.Millisecond)
+	_, err = a.Read(one)
+	assert.NoError(t, err)
+	assert.NoError(t, check(a))
+
+	require.NoError(t, b.Close())
+	assert.Eventually(t, func() bool { return check(a) == io.EOF }, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Close())
+	assert.ErrorIs(t, check(a), net.ErrClosed)
+}
+
+func TestRawControlReachesTheSocket(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	defer a.Close()
+	defer b.Close()
+	raw, err := a.SyscallConn()
+	require.NoError(t, err)
+	var socket bool
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		_, err := syscall.Getsockname(int(fd))
+		socket = err == nil
+	}))
+	assert.True(t, socket)
+	assert.Error(t, raw.Write(func(uintptr) bool { return true }))
+}
+
+// logged collects what a Logger is told.
+type logged struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(b)
+}
+
+func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	forget(l.Addr().String())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	var log logged
+	d := Dialer{Config: &Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	c, err := d.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	c.Close()
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	assert.Contains(t, log.String(), "plain TCP")
+}
+
+func TestLingerZeroResets(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	require.NoError(t, a.SetLinger(0))
+	_, err := a.Write([]byte("perhaps"))
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	_, err = io.ReadAll(b)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	b.Close()
+}
+
+func TestFileSaysWhyNot(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	defer a.Close()
+	defer b.Close()
+	_, err := a.File()
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "RDMA messages")
+	assert.NotErrorIs(t, err, os.ErrClosed)
+}
