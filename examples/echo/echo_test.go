@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 func TestEcho(t *testing.T) {
 	for _, device := range []string{"iwarp", "tcp"} {
-		for _, size := range []int{0, 1, 1 << 20, 16 << 20} {
+		for _, size := range []int{0, 4 << 20} {
 			t.Run(fmt.Sprintf("%s/%d", device, size), func(t *testing.T) {
 				t.Setenv("SDP_DEVICES", device)
 				var out bytes.Buffer

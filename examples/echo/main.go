@@ -12,9 +12,11 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 
 	"github.com/gosdp/gosdp/examples/internal/devices"
@@ -49,11 +51,7 @@ func both(size int, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	err = call(address, size, out)
-	if stopErr := stop(); err == nil {
-		err = stopErr
-	}
-	return err
+	return errors.Join(call(address, size, out), stop())
 }
 
 // serve sends back what comes on every connection, until its input ends.
@@ -62,10 +60,12 @@ func serve(address string) error {
 	if err != nil {
 		return err
 	}
-	process.Announce(listener.Addr(), func() { os.Exit(0) })
+	process.Announce(listener.Addr(), func() { listener.Close() })
 	for {
 		conn, err := listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		go func() {

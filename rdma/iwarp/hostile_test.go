@@ -31,9 +31,9 @@ const (
 	writeAt    = 52 << 10 // may be written
 	writeLen   = 32 << 10
 	local1At   = 88 << 10 // of the victim's first Read
-	local1Len  = 24 << 10
+	local1Len  = 12 << 10
 	local2At   = 116 << 10 // and its second
-	local2Len  = 4 << 10
+	local2Len  = 1 << 10
 	victimIRD  = 2
 	victimBufs = 4
 	victimSize = 1000 // bytes in a receive buffer
@@ -47,10 +47,12 @@ type victim struct {
 	both, reads, writes uint32 // STags
 }
 
+// arena is what the victim's memory holds at first.
+var arena = pattern(1, arenaLen)
+
 func newVictim(t testing.TB, q *QueuePair) *victim {
 	t.Helper()
-	v := &victim{q: q, arena: pattern(1, arenaLen)}
-	v.was = slices.Clone(v.arena)
+	v := &victim{q: q, arena: slices.Clone(arena), was: slices.Clone(arena)}
 	q.ProvideReceive(victimBufs, victimSize)
 	for _, r := range []struct {
 		stag    *uint32
@@ -334,9 +336,9 @@ var violations = []struct {
 	{name: "Read Response not at 0", rule: "RFC 5040 §5.2", what: "Read Response at offset 1, expected 0", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, false, 1, 1, []byte("x")))},
 	{name: "Read Response with a hole", rule: "RFC 5040 §5.2", what: "Read Response at offset 6, expected 5", term: [3]byte{1, 1, 1}, headers: 14, reads: true, changed: [2]int{local1At, local1At + 5},
 		act: after(only(tagged(2, false, 1, 6, []byte("x"))), tagged(2, false, 1, 0, []byte("begin")))},
-	{name: "Read Response of a byte too many", rule: "RFC 5040 §5.2", what: "for a Read of 24576", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, true, 1, 0, make([]byte, local1Len+1))), cut: 64},
-	{name: "Read Response that ends early", rule: "RFC 5040 §5.2", what: "Read Response of 1 bytes at 0 (last true) for a Read of 24576", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, true, 1, 0, []byte("x")))},
-	{name: "Read Response that does not end", rule: "RFC 5040 §5.2", what: "(last false) for a Read of 24576", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, false, 1, 0, make([]byte, local1Len))), cut: 64},
+	{name: "Read Response of a byte too many", rule: "RFC 5040 §5.2", what: "for a Read of 12288", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, true, 1, 0, make([]byte, local1Len+1))), cut: 64},
+	{name: "Read Response that ends early", rule: "RFC 5040 §5.2", what: "Read Response of 1 bytes at 0 (last true) for a Read of 12288", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, true, 1, 0, []byte("x")))},
+	{name: "Read Response that does not end", rule: "RFC 5040 §5.2", what: "(last false) for a Read of 12288", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, false, 1, 0, make([]byte, local1Len))), cut: 64},
 	{name: "Read Response at 2⁶³", rule: "RFC 5040 §5.2", what: "Read Response at offset 9223372036854775808, expected 0", term: [3]byte{1, 1, 1}, headers: 14, reads: true, act: only(tagged(2, false, 1, 1<<63, []byte("x")))},
 
 	{name: "Send without a buffer", rule: "RFC 5041 §7.1", what: "message 5 has no buffer posted for it", term: [3]byte{1, 2, 2}, headers: 18, messages: 3, act: sends(2, 3, 4, 5)},

@@ -200,12 +200,13 @@ func checkAnswers(t *testing.T, v *victim, crc bool, out []byte) {
 // TestCutAnywhere has the stream end at every byte of the session: what was
 // whole is delivered, and io.EOF comes only between two messages.
 func TestCutAnywhere(t *testing.T) {
-	for _, crc := range []bool{false, true} {
-		parts := session()
-		in, ends := stream(crc, parts)
-		for n := range len(in) + 1 {
-			v, _ := scripted(t, crc, in[:n], step(4096))
-			require.Equal(t, expected(parts, ends, n), v.outcome(), "%d bytes", n)
+	parts := session()
+	in, ends := stream(true, parts)
+	for n := range len(in) + 1 {
+		v, _ := scripted(t, true, in[:n], step(4096))
+		want, got := expected(parts, ends, n), v.outcome()
+		if !slices.Equal(want.messages, got.messages) || !slices.Equal(want.done, got.done) || want.err != got.err {
+			t.Fatalf("of %d bytes came %+v, want %+v", n, got, want)
 		}
 	}
 }

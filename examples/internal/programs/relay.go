@@ -3,6 +3,7 @@ package programs
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,7 +23,8 @@ func Relay(t testing.TB, path, listen, dial string, args ...string) (address str
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		state := p.Stop()
-		assert.True(t, state.Success(), "the relay: %s", state)
+		interrupted := runtime.GOOS != "windows" // where there is only killing
+		assert.True(t, state.Success() || !interrupted, "the relay: %s", state)
 	})
 	_, rest, _ := strings.Cut(p.Ready, "://")
 	address, _, _ = strings.Cut(rest, " ")
