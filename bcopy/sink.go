@@ -132,10 +132,7 @@ func (s *Sink) Gather(release func(Owner)) {
 // the private buffers shall have now. The request is granted as far as
 // MaxBuffer goes, and never against its direction (§10.6).
 func (s *Sink) Resize(desired uint32) (size int) {
-	size = int(min(desired, MaxBuffer))
-	if int(desired) > s.size {
-		size = max(size, s.size)
-	}
+	size = int(min(desired, uint32(max(s.size, MaxBuffer))))
 	s.size, s.next = size, size
 	return size
 }

@@ -22,6 +22,7 @@ type Source struct {
 
 	want   int  // the size to ask for; 0: none
 	asked  int  // the size of the request that has not been answered; 0: none
+	was    int  // the peer's size when it was sent
 	noMore bool // a request to grow was refused: there may be no other (§10.6)
 	noLess bool // likewise to shrink
 }
@@ -63,7 +64,7 @@ func (s *Source) Request() (size int, due bool) { return s.want, s.want != 0 && 
 // Requested tells that the ChRcvBuf has been sent. A request to shrink binds us
 // at once (§10.6).
 func (s *Source) Requested() {
-	s.asked, s.want = s.want, 0
+	s.asked, s.want, s.was = s.want, 0, s.size
 	s.size = min(s.size, s.asked)
 }
 
@@ -74,13 +75,15 @@ func (s *Source) Acked(size uint32) error {
 	}
 	asked, n := s.asked, int(size)
 	s.asked = 0
-	grow := asked > s.size
+	grow := asked > s.was
 	switch {
-	case grow && n < s.size:
-		return fmt.Errorf("bcopy: §10.6: asked to grow from %d to %d bytes, the peer's buffers shrank to %d", s.size, asked, n)
+	case grow && n < s.was:
+		return fmt.Errorf("bcopy: §10.6: asked to grow from %d to %d bytes, the peer's buffers shrank to %d", s.was, asked, n)
 	case !grow && n < asked:
 		return fmt.Errorf("bcopy: §10.6: asked to shrink to %d bytes, the peer's buffers shrank to %d", asked, n)
-	case grow && n == s.size:
+	case !grow && n > s.was:
+		return fmt.Errorf("bcopy: §10.6: asked to shrink from %d to %d bytes, the peer's buffers grew to %d", s.was, asked, n)
+	case grow && n == s.was:
 		s.noMore = true
 	case !grow && n > asked:
 		s.noLess = true

@@ -49,8 +49,11 @@ func (c *Conn) finish() error {
 	for c.small.flushing && c.cannotFlush() == nil {
 		c.sit()
 	}
-	if c.sendErr != nil || c.finSent {
+	switch {
+	case c.sendErr != nil || c.finSent:
 		return c.sendErr
+	case c.small.flushing || c.small.lost:
+		return os.ErrDeadlineExceeded // no DisConn in front of what was written
 	}
 	c.finDue = true
 	for {

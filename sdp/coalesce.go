@@ -14,7 +14,7 @@ const (
 	smallWrite = 8 << 10 // bytes; a longer Write goes straight out
 	smallRun   = 16      // Writes in succession that make it worth it,
 	smallGap   = 20 * time.Microsecond
-	smallMax   = 128 << 10 // bytes that wait for the flusher
+	smallMax   = 128 << 10 // bytes that wait for the flusher, beside as many that it sends
 	smallIdle  = 4         // times that the flusher looks again before it ends
 )
 
@@ -85,7 +85,7 @@ func (c *Conn) flushSmall() {
 		smallPool.Put(b)
 		c.mu.Lock()
 		if err != nil {
-			s.buf = nil // Writes fail from now on, and so does Close
+			s.buf, s.lost = nil, true // Writes fail from now on, and Close resets
 			break
 		}
 	}

@@ -28,8 +28,8 @@ type Config struct {
 	// HandshakeTimeout is how long a listener lets a connection come up. Default
 	// 5 s.
 	HandshakeTimeout time.Duration
-	// PlainTTL is how long it is remembered which addresses speak plain TCP, and
-	// need not be asked. Default 1 min.
+	// PlainTTL is how long it is remembered what an address speaks: one of plain
+	// TCP need not be asked. Default 1 min.
 	PlainTTL time.Duration
 
 	// CRC checks the data of iwarp end to end between two programs on one host
@@ -42,7 +42,7 @@ type Config struct {
 }
 
 // filled returns c with the defaults in place of what is zero, but for Devices;
-// those are for usableDevices.
+// those are for the method devices.
 func (c *Config) filled() Config {
 	var f Config
 	if c != nil {

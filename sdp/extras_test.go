@@ -409,3 +409,25 @@ func TestFileSaysWhyNot(t *testing.T) {
 	assert.ErrorContains(t, err, "RDMA messages")
 	assert.NotErrorIs(t, err, os.ErrClosed)
 }
+
+// TestCloseThatGivesUpResets has a peer that does not read, and so much written
+// that some of it is still here when Close gives up: its end must not look as if
+// that had been all.
+func TestCloseThatGivesUpResets(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	require.NoError(t, a.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+	var written int
+	for {
+		n, err := a.Write(make([]byte, 4000))
+		written += n
+		if err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			break
+		}
+	}
+	assert.ErrorIs(t, a.Close(), syscall.ETIMEDOUT)
+	got, err := io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{b})
+	assert.Less(t, got, int64(written), "or the test shows nothing")
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	b.Close()
+}

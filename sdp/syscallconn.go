@@ -52,6 +52,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.mu.Lock()
 	if !c.polling {
 		c.drainPolled() // what has come and nobody has taken in
+		c.watchLocked()
 	}
 	unread := c.sink.Head() != nil
 	err := c.cannotRead()
@@ -61,6 +62,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		}
 	}
 	c.mu.Unlock()
+	c.control()
 	switch {
 	case unread:
 		return c.opError("raw-read", errRawUnread)

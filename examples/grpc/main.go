@@ -71,12 +71,14 @@ func both(security string, out io.Writer) error {
 		return err
 	}
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
-	err = connect(address, clientSide, &dialer, func(client relay.RelayClient) error {
-		return callAll(client, security, out)
-	})
-	used, conns := dialer.Used()
-	fmt.Fprintf(out, "%s: all of it on %d connection over %s\n", security, conns, strings.Join(used, ","))
-	return errors.Join(err, stop())
+	conn, err := connect(address, clientSide, &dialer)
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	err = callAll(relay.NewRelayClient(conn), security, out)
+	used, n := dialer.Used()
+	fmt.Fprintf(out, "%s: all of it on %d connection over %s\n", security, n, strings.Join(used, ","))
+	return errors.Join(err, conn.Close(), stop())
 }
 
 // serve is the server process.
@@ -96,7 +98,7 @@ func serve() error {
 	server := grpc.NewServer(options...)
 	relay.RegisterRelayServer(server, newService())
 
-	listener, err := sdp.Listen("tcp", "localhost:0") // was net.Listen
+	listener, err := sdp.Listen("tcp", "localhost:0") // the line to change, from net.Listen
 	if err != nil {
 		return err
 	}
@@ -104,20 +106,14 @@ func serve() error {
 	return server.Serve(listener)
 }
 
-// connect lets calls use the server at address.
-func connect(address string, c credentials.TransportCredentials, dialer *devices.Recorder,
-	calls func(relay.RelayClient) error) error {
-	conn, err := grpc.NewClient(address,
+// connect returns a client of the server at address, which dialer connects to.
+func connect(address string, c credentials.TransportCredentials, dialer *devices.Recorder) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address,
 		grpc.WithTransportCredentials(c),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // was absent
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // the line to add
 			return dialer.DialContext(ctx, "tcp", address)
 		}))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return calls(relay.NewRelayClient(conn))
 }
 
 func transportCredentials(id certs.Identity) (credentials.TransportCredentials, error) {

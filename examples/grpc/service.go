@@ -16,7 +16,7 @@ type service struct {
 }
 
 func newService() *service {
-	return &service{gaveUp: make(chan error)}
+	return &service{gaveUp: make(chan error, 16)}
 }
 
 func (*service) Echo(_ context.Context, chunk *relay.Chunk) (*relay.Chunk, error) {
@@ -66,8 +66,12 @@ func (s *service) Wait(_ *relay.WaitRequest, stream grpc.ServerStreamingServer[r
 		return err
 	}
 	<-stream.Context().Done()
-	go func() { s.gaveUp <- stream.Context().Err() }()
-	return stream.Context().Err()
+	err := stream.Context().Err()
+	select {
+	case s.gaveUp <- err:
+	default: // nobody has asked for long
+	}
+	return err
 }
 
 func (s *service) GaveUp(ctx context.Context, _ *relay.GaveUpRequest) (*relay.GaveUpReply, error) {

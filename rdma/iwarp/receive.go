@@ -129,11 +129,15 @@ func (q *QueuePair) takeCompletions() {
 	n := copy(q.rx.out[q.rx.used:], q.cq.done)
 	q.rx.used += n
 	q.cq.done = append(q.cq.done[:0], q.cq.done[n:]...)
-	if len(q.cq.done) == 0 && q.cq.err != nil && q.rx.err == nil {
-		q.fail(q.cq.err)
+	err := q.cq.err
+	if len(q.cq.done) > 0 {
+		err = nil // behind what is done
 	}
 	q.cq.some.Store(len(q.cq.done) > 0)
 	q.cq.mu.Unlock()
+	if err != nil && q.rx.err == nil {
+		q.fail(err)
+	}
 }
 
 // readFailed is what the end of the stream means here.

@@ -197,12 +197,17 @@ func checkAnswers(t *testing.T, v *victim, crc bool, out []byte) {
 	require.Empty(t, out)
 }
 
-// TestCutAnywhere has the stream end at every byte of the session: what was
-// whole is delivered, and io.EOF comes only between two messages.
+// TestCutAnywhere has the stream end at every byte of the session, but for most
+// of the long payloads: what was whole is delivered, and io.EOF comes only
+// between two messages.
 func TestCutAnywhere(t *testing.T) {
 	parts := session()
 	in, ends := stream(true, parts)
 	for n := range len(in) + 1 {
+		near := func(end int) bool { return end-40 <= n && n <= end+40 }
+		if n%29 != 0 && n > 40 && !slices.ContainsFunc(ends, near) {
+			continue
+		}
 		v, _ := scripted(t, true, in[:n], step(4096))
 		want, got := expected(parts, ends, n), v.outcome()
 		if !slices.Equal(want.messages, got.messages) || !slices.Equal(want.done, got.done) || want.err != got.err {

@@ -1,0 +1,169 @@
+// Tls is crypto/tls over RDMA: an HTTP/2 server that knows its clients by their
+// certificates, and a client, each in a process of its own.
+//
+//	go run ./examples/tls
+//
+// The exit status is 1 if what was agreed on is not HTTP/2, if the server saw
+// another client than there was, or if it served one without a certificate.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gosdp/gosdp/examples/internal/certs"
+	"github.com/gosdp/gosdp/examples/internal/devices"
+	"github.com/gosdp/gosdp/examples/internal/process"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+func main() {
+	server := flag.Bool("serve", false, "be the server process; for the program's own use")
+	flag.Parse()
+
+	var err error
+	if *server {
+		err = serve()
+	} else {
+		err = both(os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tls:", err)
+		os.Exit(1)
+	}
+}
+
+// clientName is in the client's certificate.
+const clientName = "a client with a certificate"
+
+// serve sends back what it gets, over HTTP/2 and TLS, and whom it got it from.
+func serve() error {
+	var id certs.Identity
+	if err := process.Gift(&id); err != nil {
+		return err
+	}
+	config, err := id.Config()
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		TLSConfig: config,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Client", r.TLS.PeerCertificates[0].Subject.CommonName)
+			io.Copy(w, r.Body)
+		}),
+		ErrorLog: log.New(io.Discard, "", 0), // one client is meant to be turned away
+	}
+	listener, err := sdp.Listen("tcp", "localhost:0") // the line to change, from net.Listen
+	if err != nil {
+		return err
+	}
+	process.Announce(listener.Addr(), func() { server.Close() })
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// both calls a server that runs in a process of its own.
+func both(out io.Writer) error {
+	server, client, err := certs.New(clientName)
+	if err != nil {
+		return err
+	}
+	config, err := client.Config()
+	if err != nil {
+		return err
+	}
+	address, stop, err := process.Start(server, "-serve")
+	if err != nil {
+		return err
+	}
+	return errors.Join(callHTTP2(address, config, out), callWithout(address, config, out), stop())
+}
+
+// callHTTP2 makes many requests at once, all of them on one connection.
+func callHTTP2(address string, config *tls.Config, out io.Writer) error {
+	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
+	transport := &http.Transport{
+		DialContext:       dialer.DialContext, // the line to add
+		TLSClientConfig:   config.Clone(),
+		ForceAttemptHTTP2: true, // net/http does not by itself where there is a dialer
+		MaxConnsPerHost:   1,
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
+
+	const requests, size = 16, 1 << 20
+	errs := make([]error, requests)
+	var group sync.WaitGroup
+	for i := range requests {
+		group.Go(func() { errs[i] = post(client, "https://"+address, size) })
+	}
+	group.Wait()
+	used, conns := dialer.Used()
+	fmt.Fprintf(out, "%d requests of %d bytes over HTTP/2 and TLS on %d connection over %s\n",
+		requests, size, conns, strings.Join(used, ","))
+	return errors.Join(errs...)
+}
+
+// post sends size bytes, and checks what comes back and how it was agreed on.
+func post(client *http.Client, url string, size int) error {
+	sent := make([]byte, size)
+	rand.Read(sent)
+	response, err := client.Post(url, "application/octet-stream", bytes.NewReader(sent))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return err
+	case response.TLS.NegotiatedProtocol != "h2" || response.ProtoMajor != 2:
+		return fmt.Errorf("%q was negotiated, and %s used", response.TLS.NegotiatedProtocol, response.Proto)
+	case response.Header.Get("Client") != clientName:
+		return fmt.Errorf("the server saw the client as %q", response.Header.Get("Client"))
+	case !bytes.Equal(got, sent):
+		return fmt.Errorf("of %d bytes %d came back, and not the same", len(sent), len(got))
+	}
+	return nil
+}
+
+// callWithout shows that a client without a certificate is turned away. It does
+// by hand what an http.Transport does.
+func callWithout(address string, config *tls.Config, out io.Writer) error {
+	config = config.Clone()
+	config.Certificates = nil
+	config.ServerName = "localhost"
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	below, err := new(sdp.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	conn := tls.Client(below, config)
+	defer conn.Close()
+	if err = conn.HandshakeContext(ctx); err == nil { // TLS 1.3 tells of it only after that
+		_, err = conn.Read(make([]byte, 1))
+	}
+	var alert *net.OpError
+	if !errors.As(err, &alert) || alert.Op != "remote error" {
+		return fmt.Errorf("without a certificate: %v", err)
+	}
+	fmt.Fprintf(out, "without a certificate over %s: %v\n", devices.Of(conn), alert)
+	return nil
+}

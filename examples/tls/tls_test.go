@@ -1,0 +1,31 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary be the server process, as the program is.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "-serve") {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestHTTP2WithClientCertificates(t *testing.T) {
+	for _, device := range []string{"iwarp", "tcp"} {
+		t.Run(device, func(t *testing.T) {
+			t.Setenv("SDP_DEVICES", device)
+			var out bytes.Buffer
+			require.NoError(t, both(&out))
+			require.Equal(t, "16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over "+device+"\n"+
+				"without a certificate over "+device+": remote error: tls: certificate required\n", out.String())
+		})
+	}
+}
