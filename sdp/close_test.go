@@ -16,16 +16,17 @@ import (
 
 func TestCloseEndsBlockedCalls(t *testing.T) {
 	p := startPeer(t)
-	for range 5 {
-		c := p.perform(t, "hold")
-		reads := blockedCalls[0].start(t, c)
-		writes := blockedCalls[1].start(t, c)
+	for i := range 6 {
+		call := blockedCalls[1+i%2]
+		c := p.perform(t, call.script)
+		reads := blockedRead.start(t, c)
+		writes := call.start(t, c)
 		closed := make(chan error, 1)
 		go func() { closed <- c.Close() }()
 		checkError(t, await(t, reads, soon/2), "read", net.ErrClosed)
 		checkError(t, await(t, writes, soon/2), "write", net.ErrClosed)
-		// What was written does not leave, since nobody reads.
-		await(t, closed, closeTime+soon)
+		await(t, closed, closeTime+soon) // what was written may not leave: nobody reads
+		p.release(t)
 	}
 }
 

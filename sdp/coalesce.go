@@ -25,6 +25,7 @@ type coalescer struct {
 	on       bool      // they come quickly
 	flushing bool      // the flusher exists; Writes go through it
 	buf      *[]byte   // what has gathered; nil: nothing
+	lost     bool      // the flusher had to leave something unsent
 }
 
 var smallPool = sync.Pool{New: func() any {

@@ -50,7 +50,7 @@ func pair(t testing.TB) (client, server *Conn) {
 		c.Close()
 		s.Close()
 	})
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(30 * time.Second)
 	require.NoError(t, c.SetDeadline(end))
 	require.NoError(t, s.SetDeadline(end))
 	return c, s

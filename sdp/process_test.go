@@ -90,6 +90,10 @@ func perform(c *Conn) {
 			<-released
 		case "hold":
 			select {}
+		case "freeze": // nor does anybody of the library read from now on
+			c.mu.Lock()
+		case "thaw":
+			c.mu.Unlock()
 		case "report":
 			fmt.Println("sent", sent, "got", got)
 		}
@@ -203,22 +207,34 @@ func checkError(t *testing.T, err error, op string, targets ...error) {
 // A blockedCall is a Read or a Write of a connection whose peer does nothing until
 // it is released, and then what the call waits for.
 type blockedCall struct {
+	name   string
 	op     string
 	script string
 	set    func(*Conn, time.Time) error
 	call   func(*Conn) error
 }
 
-var blockedCalls = []blockedCall{
-	{"read", "wait, write 1, hold", (*Conn).SetReadDeadline, func(c *Conn) error {
-		_, err := c.Read(make([]byte, 100))
-		return err
-	}},
-	{"write", "wait, read, hold", (*Conn).SetWriteDeadline, func(c *Conn) error {
-		// More than all buffers on the way hold together.
-		_, err := writeStream(c, 0, 64<<20, 1<<20)
-		return err
-	}},
+var (
+	blockedRead = &blockedCall{
+		"Read", "read", "wait, write 1, hold", (*Conn).SetReadDeadline,
+		func(c *Conn) error {
+			_, err := c.Read(make([]byte, 100))
+			return err
+		},
+	}
+	blockedWrite = &blockedCall{ // the peer's buffers are all full
+		"Write without credit", "write", "wait, read, hold", (*Conn).SetWriteDeadline, writeMuch,
+	}
+	blockedPost = &blockedCall{ // the socket is, since the peer's library does not read
+		"Write without room", "write", "freeze, wait, thaw, read, hold", (*Conn).SetWriteDeadline, writeMuch,
+	}
+	blockedCalls = []*blockedCall{blockedRead, blockedWrite, blockedPost}
+)
+
+// writeMuch writes more than all buffers on the way hold together.
+func writeMuch(c *Conn) error {
+	_, err := writeStream(c, 0, 64<<20, 1<<20)
+	return err
 }
 
 // start has the call block, and returns where its result will be.
@@ -231,7 +247,10 @@ func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 	require.Eventually(t, func() bool { // it waits, and nothing moves any more
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		waits := c.inRoom || c.waiters > 0 || c.parked
+		waits := c.waiters > 0 || c.parked
+		if b == blockedPost {
+			waits = c.inRoom
+		}
 		if still++; !waits || c.activity != activity {
 			still, activity = 0, c.activity
 		}
@@ -257,7 +276,11 @@ func await(t *testing.T, done <-chan error, within time.Duration) error {
 func TestDeadlines(t *testing.T) {
 	p := startPeer(t)
 	for _, call := range blockedCalls {
-		t.Run(call.op, func(t *testing.T) {
+		held := "hold"
+		if call == blockedPost {
+			held = "freeze, hold"
+		}
+		t.Run(call.name, func(t *testing.T) {
 			t.Run("in the past", func(t *testing.T) {
 				c := p.perform(t, "write 1, report, hold")
 				assert.Equal(t, "sent 1 got 0", p.report(t))
@@ -269,13 +292,13 @@ func TestDeadlines(t *testing.T) {
 				}
 			})
 			t.Run("moved to the past while blocked", func(t *testing.T) {
-				c := p.perform(t, "hold")
+				c := p.perform(t, held)
 				done := call.start(t, c)
 				require.NoError(t, call.set(c, time.Unix(1, 0)))
 				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
 			})
 			t.Run("moved earlier while blocked", func(t *testing.T) {
-				c := p.perform(t, "hold")
+				c := p.perform(t, held)
 				require.NoError(t, call.set(c, time.Now().Add(time.Hour)))
 				done := call.start(t, c)
 				at := time.Now().Add(100 * time.Millisecond)
@@ -284,7 +307,7 @@ func TestDeadlines(t *testing.T) {
 				assert.False(t, time.Now().Before(at))
 			})
 			t.Run("moved later while blocked", func(t *testing.T) {
-				c := p.perform(t, "hold")
+				c := p.perform(t, held)
 				done := call.start(t, c)
 				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
 				at := time.Now().Add(300 * time.Millisecond)
@@ -324,14 +347,14 @@ func TestDeadlines(t *testing.T) {
 func TestDeadlineOfOneDirectionLeavesTheOther(t *testing.T) {
 	p := startPeer(t)
 	c := p.perform(t, "wait, read 67108864, write 1, hold")
-	read := blockedCalls[0].start(t, c)
-	write := blockedCalls[1].start(t, c)
+	read := blockedRead.start(t, c)
+	write := blockedWrite.start(t, c)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
 	checkError(t, await(t, read, soon), "read", os.ErrDeadlineExceeded)
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
 	p.release(t)
 	require.NoError(t, await(t, write, 20*time.Second))
-	assert.NoError(t, blockedCalls[0].call(c))
+	assert.NoError(t, blockedRead.call(c))
 }
 
 func TestHalfClose(t *testing.T) {
@@ -376,19 +399,21 @@ func TestHalfClose(t *testing.T) {
 	})
 	t.Run("CloseRead ends a blocked Read", func(t *testing.T) {
 		c := p.perform(t, "hold")
-		done := blockedCalls[0].start(t, c)
+		done := blockedRead.start(t, c)
 		require.NoError(t, c.CloseRead())
 		assert.Equal(t, io.EOF, await(t, done, soon))
 	})
 	t.Run("CloseWrite ends a blocked Write", func(t *testing.T) {
-		c := p.perform(t, "wait, read, report")
-		done := blockedCalls[1].start(t, c)
-		closed := make(chan error, 1)
-		go func() { closed <- c.CloseWrite() }()
-		checkError(t, await(t, done, soon), "write", syscall.EPIPE)
-		p.release(t)
-		require.NoError(t, await(t, closed, 10*time.Second))
-		assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
+		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
+			c := p.perform(t, strings.Replace(call.script, "hold", "report", 1))
+			done := call.start(t, c)
+			closed := make(chan error, 1)
+			go func() { closed <- c.CloseWrite() }()
+			checkError(t, await(t, done, soon), "write", syscall.EPIPE)
+			p.release(t)
+			require.NoError(t, await(t, closed, 10*time.Second))
+			assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
+		}
 	})
 }
 
@@ -452,13 +477,15 @@ func TestPeerKilled(t *testing.T) {
 		checkError(t, err, "read", syscall.ECONNRESET)
 	})
 	t.Run("while we are blocked", func(t *testing.T) {
-		p := startPeer(t)
-		c := p.perform(t, "hold")
-		reads := blockedCalls[0].start(t, c)
-		writes := blockedCalls[1].start(t, c)
-		p.kill()
-		checkError(t, await(t, reads, soon), "read", syscall.ECONNRESET)
-		checkError(t, await(t, writes, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
+			p := startPeer(t)
+			c := p.perform(t, call.script)
+			reads := blockedRead.start(t, c)
+			writes := call.start(t, c)
+			p.kill()
+			checkError(t, await(t, reads, soon), "read", syscall.ECONNRESET)
+			checkError(t, await(t, writes, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+		}
 	})
 	t.Run("while we are in no call", func(t *testing.T) {
 		p := startPeer(t)

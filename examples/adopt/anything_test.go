@@ -24,7 +24,11 @@ func Example_anything() {
 	listener, err := sdp.Listen("tcp", "localhost:0") // adopts SDP; was net.Listen
 	check(err)
 	defer listener.Close()
-	go server.Accept(listener)
+	go func() {
+		conn, err := listener.Accept()
+		check(err)
+		server.ServeConn(conn)
+	}()
 
 	conn, err := sdp.Dial("tcp", listener.Addr().String()) // adopts SDP; was net.Dial
 	check(err)

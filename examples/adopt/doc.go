@@ -1,5 +1,5 @@
 // Package adopt has an example for each kind of program that adopts SDP. The
-// lines that do it say "adopts SDP"; all else is there without it too. Every
-// example runs as a test. The servers, and the databases that answer nothing,
-// are in the same process as their clients, because SDP does not care.
+// lines that do it say "adopts SDP"; all others are there without it too. Every
+// example runs as a test, with both ends in one process, which SDP allows. The
+// databases are stand-ins that hang up; real ones are in package drivers.
 package adopt

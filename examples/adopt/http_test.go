@@ -1,13 +1,12 @@
 package adopt_test
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/gorilla/websocket"
 	"github.com/gosdp/gosdp/examples/internal/devices"
 	"github.com/gosdp/gosdp/sdp"
-
-	"fmt"
 )
 
 func Example_httpServer() {
