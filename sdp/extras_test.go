@@ -415,9 +415,9 @@ func TestFileSaysWhyNot(t *testing.T) {
 // that had been all.
 func TestCloseThatGivesUpResets(t *testing.T) {
 	a, b := methodPair(t, "sdp")
-	require.NoError(t, a.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
 	var written int
-	for {
+	for { // until one blocks
+		require.NoError(t, a.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
 		n, err := a.Write(make([]byte, 4000))
 		written += n
 		if err != nil {
