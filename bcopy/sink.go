@@ -13,6 +13,7 @@ type Sink struct {
 	count int
 	bytes int // unread
 	lent  int // private buffers in the queue
+	small int // of those, what has come since the last Gather and is worth gathering
 	ended bool
 
 	size  int // of our private buffers, in bytes
@@ -34,6 +35,9 @@ func (s *Sink) Add(payload []byte, owner Owner) {
 	s.push(item{payload, owner})
 	s.bytes += len(payload)
 	s.lent++
+	if len(payload) <= gatherMax {
+		s.small++
+	}
 }
 
 func (s *Sink) push(it item) {
@@ -97,17 +101,26 @@ func (s *Sink) Ended() bool { return s.ended }
 const (
 	gatherBlock = 32 << 10
 	gatherMax   = gatherBlock / 16
+	gatherLeast = 16 // small payloads; for fewer it is not worth looking at all
 )
+
+// Crowded reports that more than limit private buffers are lent, and that Gather
+// would free some.
+func (s *Sink) Crowded(limit int) bool { return s.lent > limit && s.small >= gatherLeast }
 
 // Gather copies small payloads together and hands their buffers to release. The
 // oldest one stays: somebody may be reading it.
 func (s *Sink) Gather(release func(Owner)) {
+	s.small = 0
 	kept := 1
 	var block []byte // the last kept item's, while it may grow
 	for i := 1; i < s.count; i++ {
 		it := *s.at(i)
 		if it.owner == nil || len(it.data) > gatherMax {
 			block = nil
+			if it.owner == nil {
+				block = it.data // an earlier one's, with room behind it
+			}
 			*s.at(kept) = it
 			kept++
 			continue

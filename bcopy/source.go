@@ -73,7 +73,7 @@ func (s *Source) Acked(size uint32) error {
 	if s.asked == 0 {
 		return fmt.Errorf("bcopy: §10.6: ChRcvBufAck without a ChRcvBuf")
 	}
-	asked, n := s.asked, int(size)
+	asked, n := s.asked, int(min(size, 1<<30))
 	s.asked = 0
 	grow := asked > s.was
 	switch {

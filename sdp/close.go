@@ -20,11 +20,24 @@ func (c *Conn) CloseRead() error {
 	}
 	c.readClosed = true
 	c.wakeAll()
+	if c.readMu.TryLock() { // else who reads gives back what it has
+		defer c.readMu.Unlock()
+		for head := c.sink.Head(); head != nil; head = c.sink.Head() {
+			c.discarded = true
+			if owner := c.sink.Consume(len(head)); owner != nil {
+				c.release(owner)
+			}
+		}
+		if c.controlDue() {
+			c.due.Store(true)
+		}
+	}
 	return nil
 }
 
 // CloseWrite ends the direction towards the peer behind what was written: the
-// peer's Reads return io.EOF then. A Write in progress fails with syscall.EPIPE.
+// peer's Reads return io.EOF then. It does not wait for any of that. A Write in
+// progress fails with syscall.EPIPE.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	if c.closed {
@@ -34,18 +47,30 @@ func (c *Conn) CloseWrite() error {
 	c.writeClosed = true
 	c.wakeAll()
 	c.mu.Unlock()
-	c.writeMu.Lock()
+	c.writeMu.Lock() // a Write in progress has been told
 	defer c.writeMu.Unlock()
 	c.mu.Lock()
-	err := c.finish()
+	err := c.sendErr
+	c.endWrites()
 	c.mu.Unlock()
+	c.control()
 	return c.opError("close", err)
+}
+
+// endWrites makes the DisConn due if all data before it is through; the flusher
+// does so later if not. Called with mu held.
+func (c *Conn) endWrites() {
+	if c.writeClosed && !c.finSent && !c.small.flushing && !c.small.lost && c.sendErr == nil {
+		c.finDue = true
+		c.due.Store(true)
+	}
 }
 
 // finish sends the DisConn behind what the flusher has, unless it has been sent,
 // and waits for it to be in the device. Called with writeMu and mu held; returns
 // with them held.
 func (c *Conn) finish() error {
+	c.writeClosed = true
 	for c.small.flushing && c.cannotFlush() == nil {
 		c.sit()
 	}
@@ -157,6 +182,9 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 	// when it is closed: right for payload, wrong for the protocol's own messages.
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for c.polling {
+		c.sit()
+	}
 	c.drainPolled()
 	return c.sendErr
 }

@@ -91,7 +91,13 @@ func (c *Conn) flushSmall() {
 		}
 	}
 	s.flushing = false
+	c.endWrites()
 	c.tell()
+	if c.due.Load() {
+		c.mu.Unlock()
+		c.control()
+		c.mu.Lock()
+	}
 }
 
 // cannotFlush returns why the flusher must not go on, or nil. Neither a deadline

@@ -72,6 +72,7 @@ type Conn struct {
 	window    int  // bytes that the private buffers shall hold together
 	traffic   Traffic
 	declined  map[string]string // device: why it was not used
+	polled    uint32 // grows each time that the device has been asked
 	activity  uint32            // grows with each batch of completions and each Write
 	watch     watch             // the janitor's
 

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -68,7 +69,10 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 			return n, c.opError("writeto", err)
 		}
 		put, err := w.Write(head)
-		if err == nil && put < len(head) {
+		switch {
+		case put < 0 || put > len(head):
+			put, err = 0, errors.New("invalid count from Write")
+		case err == nil && put < len(head):
 			err = io.ErrShortWrite
 		}
 		n += int64(put)
@@ -98,7 +102,7 @@ func (c *Conn) consumed(n int) {
 	if owner := c.sink.Consume(n); owner != nil {
 		c.release(owner)
 	}
-	if c.creditDue() {
+	if c.controlDue() {
 		c.due.Store(true)
 	}
 	c.mu.Unlock()

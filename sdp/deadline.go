@@ -19,10 +19,15 @@ func (d *deadline) init(c *Conn) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		// The timer of an earlier deadline may have fired while this one was set.
-		if !d.at.IsZero() && !time.Now().Before(d.at) && !d.expired {
-			d.expired = true
-			c.wakeAll()
+		if d.at.IsZero() || d.expired {
+			return
 		}
+		if left := time.Until(d.at); left > 0 {
+			d.timer.Reset(left) // of the present one, or the clock was set back
+			return
+		}
+		d.expired = true
+		c.wakeAll()
 	}
 }
 

@@ -24,7 +24,8 @@ var janitor struct {
 // watch is what the janitor knows of a connection. Guarded by Conn.mu.
 type watch struct {
 	listed   bool
-	activity uint32 // Conn.activity at the last tick
+	polled   uint32 // Conn.polled at the last tick
+	activity uint32 // Conn.activity
 	idle     int    // ticks for which it has not changed
 }
 
@@ -33,7 +34,7 @@ func (c *Conn) watchLocked() {
 	if c.watch.listed || c.closed || c.recvErr != nil && !c.source.Grown() {
 		return
 	}
-	c.watch = watch{listed: true, activity: c.activity}
+	c.watch = watch{listed: true, polled: c.polled, activity: c.activity}
 	janitor.mu.Lock()
 	defer janitor.mu.Unlock()
 	if janitor.conns == nil {
@@ -85,12 +86,18 @@ func (c *Conn) tick() {
 	defer c.control()
 	defer c.mu.Unlock()
 	w := &c.watch
+	attended := c.polled != w.polled
+	w.polled = c.polled
+	if !attended {
+		c.attend()
+	}
 	if c.activity != w.activity {
 		w.activity, w.idle = c.activity, 0
 		return
 	}
-	w.idle++
-	c.attend()
+	if w.idle++; attended {
+		return
+	}
 	if w.idle >= idleTicks {
 		c.source.Idle()
 		if c.controlDue() {

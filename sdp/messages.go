@@ -58,8 +58,7 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 	case wire.MIDSrcAvail:
 		err = c.refusal.SrcAvail(m.Advert.Len, len(m.Payload))
 	case wire.MIDSrcAvailCancel:
-		// Every SrcAvail was answered when it came, so that nothing is left to
-		// cancel, and then no answer is due (§9.5.4).
+		c.refusal.Cancel()
 	case wire.MIDDisConn:
 		if c.sink.Ended() {
 			return false, errors.New("sdp: §8.2.1: a second DisConn")
@@ -99,16 +98,17 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 // credits stand for it.
 func (c *Conn) release(owner bcopy.Owner) {
 	owner.Release()
-	if c.held++; c.held > recvBuffers-c.target {
-		c.acct.Post(1)
-		c.held--
+	c.held++
+	if n := c.held - (recvBuffers - c.target); n > 0 {
+		c.acct.Post(n)
+		c.held -= n
 	}
 }
 
 // relieve frees private buffers that hold little each, when many are held
 // because the program does not read.
 func (c *Conn) relieve() {
-	if c.sink.Lent() > c.target/2 && c.sink.Bytes() < gatherLimit {
+	if c.sink.Crowded(c.target/2) && c.sink.Bytes() < gatherLimit {
 		c.sink.Gather(c.release)
 		if c.controlDue() {
 			c.due.Store(true)
@@ -144,8 +144,11 @@ func (c *Conn) recvEnded(err error) {
 		c.failed, c.sendErr = err, err
 	case c.sink.Ended():
 		// A channel that ends behind a DisConn ended well, however it did (§8.2.1).
-		// What may still be sent, sending will tell.
+		// No credit comes any more, nor is there anybody to send to.
 		c.recvErr = io.EOF
+		if c.sendErr == nil {
+			c.sendErr = syscall.EPIPE
+		}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		// One that ends without was reset (§8.2.2).
 		c.recvErr = syscall.ECONNRESET
@@ -178,5 +181,8 @@ func (c *Conn) violated(err error) {
 // abort drops the channel, behind an AbortConn if there was one to send. Called
 // with mu held; the device's goroutine is not waited for under it.
 func (c *Conn) abort() {
+	if c.closed {
+		return // Close does, and waits for no more workers
+	}
 	c.workers.Go(func() { c.qp.Abort() })
 }

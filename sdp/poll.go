@@ -64,7 +64,7 @@ func (c *Conn) drainPolled() {
 		n, err := c.qp.Poll(c.wcs[:])
 		c.mu.Lock()
 		c.handle(c.wcs[:n], err)
-		if n == 0 || err != nil {
+		if n == 0 || err != nil || c.giveUp {
 			break
 		}
 	}
@@ -74,7 +74,10 @@ func (c *Conn) drainPolled() {
 
 // handle takes in what the device has delivered.
 func (c *Conn) handle(wcs []rdma.Completion, err error) {
-	c.activity++
+	c.polled++
+	if len(wcs) > 0 {
+		c.activity++
+	}
 	for i := range wcs {
 		c.take(&wcs[i])
 		wcs[i] = rdma.Completion{}

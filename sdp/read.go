@@ -93,7 +93,7 @@ func (c *Conn) copyOut(b []byte) (n int) {
 			c.release(owner)
 		}
 	}
-	if n > 0 && c.creditDue() {
+	if n > 0 && c.controlDue() {
 		c.due.Store(true)
 	}
 	return n

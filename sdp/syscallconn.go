@@ -50,7 +50,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	if !c.polling {
+	if !c.polling && !c.closed {
 		c.drainPolled() // what has come and nobody has taken in
 		c.watchLocked()
 	}

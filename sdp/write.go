@@ -147,7 +147,7 @@ func (c *Conn) waitRoom() error {
 func (c *Conn) sendFailed(err error) error {
 	if c.sendErr == nil {
 		c.sendErr = err
-		c.tell()
+		c.wakeAll() // one of those who wait for it may be polling
 	}
 	return c.sendErr
 }

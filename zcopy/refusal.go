@@ -56,9 +56,9 @@ func (r *Refusal) SrcAvail(size uint32, payload int) error {
 // advertisement that was answered, if there is one.
 func (r *Refusal) Data(n int) {
 	for n > 0 && len(r.rest) > 0 {
-		k := min(n, int(r.rest[0]))
-		r.rest[0] -= uint32(k)
-		n -= k
+		k := min(uint32(n), r.rest[0])
+		r.rest[0] -= k
+		n -= int(k)
 		if r.rest[0] == 0 {
 			r.rest = append(r.rest[:0], r.rest[1:]...)
 		}
@@ -84,6 +84,15 @@ func (r *Refusal) ModeChange(to wire.Mode) error {
 
 func (m mode) wire() wire.Mode {
 	return [...]wire.Mode{combined: wire.ModeCombined, buffered: wire.ModeBuffered, pipelined: wire.ModePipelined}[m]
+}
+
+// Cancel takes in a SrcAvailCancel. Every SrcAvail was answered when it came, or
+// is about to be: what was answered the source sends or not, as it has found the
+// answer before or after its cancel, and of what was not one SendSm tells it all
+// (§9.5.4).
+func (r *Refusal) Cancel() {
+	r.rest = r.rest[:0]
+	r.due = min(r.due, 1)
 }
 
 // SendSm reports that a SendSm is to be sent.

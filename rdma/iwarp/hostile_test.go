@@ -431,7 +431,10 @@ func TestViolations(t *testing.T) {
 						stream = append(stream, fpdu(variant.crc, untagged(3, true, 0, 0, 2, 0, []byte("after")))...)
 					}
 					var writer sync.WaitGroup
-					writer.Go(func() { peer.Write(stream) })
+					writer.Go(func() {
+						peer.Write(stream)
+						peer.CloseWrite() // whoever finds nothing wrong finds the end
+					})
 					var held []rdma.Completion // no buffer is posted again before the end
 					var err error
 					for err == nil {
