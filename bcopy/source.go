@@ -22,9 +22,11 @@ type Source struct {
 
 	want   int  // the size to ask for; 0: none
 	asked  int  // the size of the request that has not been answered; 0: none
-	was    int  // the peer's size when it was sent
+	was    int  // the peer's size when it was sent,
 	noMore bool // a request to grow was refused: there may be no other (§10.6)
 	noLess bool // likewise to shrink
+
+	askedIn uint32 // MSeq of the request
 }
 
 // NewSource returns the sending half of a connection whose peer has private
@@ -61,9 +63,10 @@ func (s *Source) Grown() bool { return s.size > s.base }
 // Request returns the size to ask for in a ChRcvBuf, in bytes, if one is due.
 func (s *Source) Request() (size int, due bool) { return s.want, s.want != 0 && s.asked == 0 }
 
-// Requested tells that the ChRcvBuf has been sent. A request to shrink binds us
-// at once (§10.6).
-func (s *Source) Requested() {
+// Requested tells that the ChRcvBuf goes out as message mseq. A request to shrink
+// binds us at once (§10.6).
+func (s *Source) Requested(mseq uint32) {
+	s.askedIn = mseq
 	s.asked, s.want, s.was = s.want, 0, s.size
 	s.size = min(s.size, s.asked)
 }
@@ -92,12 +95,13 @@ func (s *Source) Acked(size uint32) error {
 	return nil
 }
 
-// Crossed tells that a ChRcvBuf of the peer's has come, and reports whether it
-// is to be answered: while one of ours is outstanding the accepting end drops
-// the peer's, and the connecting end answers it and may ask again, because its
-// own gets no answer (§10.6.1).
-func (s *Source) Crossed() (answer bool) {
-	if s.asked == 0 {
+// Crossed tells that a ChRcvBuf of the peer's has come, which acknowledges our
+// messages up to ack, and reports whether it is to be answered: when it has
+// crossed one of ours the accepting end drops the peer's, and the connecting end
+// answers it and may ask again, because its own gets no answer (§10.6.1). A peer
+// that had seen ours has not crossed it, and will answer it in its time.
+func (s *Source) Crossed(ack uint32) (answer bool) {
+	if s.asked == 0 || int32(ack-s.askedIn) >= 0 {
 		return true
 	}
 	if !s.connector {

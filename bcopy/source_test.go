@@ -33,7 +33,7 @@ func request(t *testing.T, s *Source, want int) {
 	size, due := s.Request()
 	require.True(t, due)
 	require.Equal(t, want, size)
-	s.Requested()
+	s.Requested(1)
 	_, due = s.Request()
 	require.False(t, due, "§10.6: only one may be outstanding")
 }
@@ -98,23 +98,23 @@ func TestSizeWhileAsking(t *testing.T) {
 func TestCrossing(t *testing.T) {
 	for _, grow := range []bool{true, false} {
 		accepting := asked(t, false, grow)
-		assert.False(t, accepting.Crossed(), "the accepting end disregards the request")
+		assert.False(t, accepting.Crossed(0), "the accepting end disregards the request")
 		_, due := accepting.Request()
 		assert.False(t, due)
 		assert.NoError(t, accepting.Acked(base), "and its own is answered")
-		assert.True(t, accepting.Crossed(), "a later one is answered")
+		assert.True(t, accepting.Crossed(0), "a later one is answered")
 
 		connecting := asked(t, true, grow)
-		assert.True(t, connecting.Crossed(), "the connecting end responds")
+		assert.True(t, connecting.Crossed(0), "the connecting end responds")
 		assert.ErrorContains(t, connecting.Acked(base), "without a ChRcvBuf", "its own is not answered")
 		want, due := connecting.Request()
 		assert.True(t, due, "and may be sent again")
 		assert.Equal(t, map[bool]int{true: MaxBuffer, false: base}[grow], want)
-		connecting.Requested()
+		connecting.Requested(1)
 		assert.NoError(t, connecting.Acked(base))
 	}
 	idle := NewSource(base, false)
-	assert.True(t, idle.Crossed(), "nothing of ours is outstanding")
+	assert.True(t, idle.Crossed(0), "nothing of ours is outstanding")
 }
 
 // TestGrowth asks for larger buffers when Writes take many messages, and not

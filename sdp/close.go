@@ -60,8 +60,8 @@ func (c *Conn) CloseWrite() error {
 // endWrites makes the DisConn due if all data before it is through; the flusher
 // does so later if not. Called with mu held.
 func (c *Conn) endWrites() {
-	if c.writeClosed && !c.finSent && !c.small.flushing && !c.small.lost && c.sendErr == nil {
-		c.finDue = true
+	if c.writeClosed && c.fin == finOpen && !c.small.flushing && !c.small.lost && c.sendErr == nil {
+		c.fin = finDue
 		c.due.Store(true)
 	}
 }
@@ -75,19 +75,19 @@ func (c *Conn) finish() error {
 		c.sit()
 	}
 	switch {
-	case c.sendErr != nil || c.finSent:
+	case c.sendErr != nil || c.fin == finSent:
 		return c.sendErr
 	case c.small.flushing || c.small.lost:
 		return os.ErrDeadlineExceeded // no DisConn in front of what was written
 	}
-	c.finDue = true
+	c.endWrites()
 	for {
 		c.due.Store(true)
 		c.mu.Unlock()
 		c.control()
 		c.mu.Lock()
 		switch {
-		case c.finSent:
+		case c.fin == finSent:
 			return nil
 		case c.sendErr != nil:
 			return c.sendErr
@@ -126,7 +126,7 @@ func (c *Conn) Close() error {
 	err := c.finishAndDrain(until)
 	c.mu.Lock()
 	abort := err != nil || c.discarded
-	if abort && c.finSent {
+	if abort && c.fin == finSent {
 		c.abortDue = true
 		c.due.Store(true)
 	}
@@ -163,11 +163,20 @@ func (c *Conn) stopTrying() {
 func (c *Conn) finishAndDrain(until time.Time) error {
 	c.writeMu.Lock() // Writes have been told
 	c.mu.Lock()
-	err := os.ErrDeadlineExceeded
-	if !c.giveUp {
+	for c.polling { // a Read or the attendant, that is leaving
+		c.sit()
+	}
+	c.drainPolled() // is there anything that was not read?
+	var err error
+	switch {
+	case c.giveUp:
+		err = os.ErrDeadlineExceeded
+	case c.discarded && c.fin == finOpen:
+		err = syscall.ECONNRESET // a DisConn would look like a good end until the reset comes
+	default:
 		err = c.finish()
 	}
-	for c.polling { // a Read or the attendant, that is leaving
+	for c.polling {
 		c.sit()
 	}
 	c.mu.Unlock()

@@ -58,8 +58,7 @@ type Conn struct {
 	held      int  // private buffers that the device has posted and the peer is not told of
 	discarded bool // payload came that nobody will read
 	update    bool // an empty Data message is due, whatever the credit
-	finDue    bool // a DisConn is due, now that all data before it is through
-	finSent   bool
+	fin       finState
 	abortDue  bool // an AbortConn is due
 
 	polling   bool // someone is the poller
@@ -72,7 +71,7 @@ type Conn struct {
 	window    int  // bytes that the private buffers shall hold together
 	traffic   Traffic
 	declined  map[string]string // device: why it was not used
-	polled    uint32 // grows each time that the device has been asked
+	polled    uint32            // grows each time that the device has been asked
 	activity  uint32            // grows with each batch of completions and each Write
 	watch     watch             // the janitor's
 
@@ -91,6 +90,16 @@ type Conn struct {
 	workers sync.WaitGroup     // the attendant and the flusher
 	wcs     [8]rdma.Completion // the poller's
 }
+
+// finState is how far our DisConn is.
+type finState uint8
+
+const (
+	finOpen  finState = iota // the program may still write
+	finDue                   // all data before it is through
+	finGoing                 // it is being posted
+	finSent
+)
 
 var _ net.Conn = (*Conn)(nil)
 

@@ -10,7 +10,7 @@ import (
 func (c *Conn) controlDue() bool {
 	_, ack := c.sink.Ack()
 	_, request := c.source.Request()
-	return c.update || c.finDue || c.abortDue || ack || request || c.refusal.SendSm() || c.creditDue()
+	return c.update || c.fin == finDue || c.abortDue || ack || request || c.refusal.SendSm() || c.creditDue()
 }
 
 // creditDue reports that the peer should be told of more buffers at once: it
@@ -52,9 +52,9 @@ func (c *Conn) sendControl() {
 			c.mu.Unlock()
 			return
 		}
-		c.controlTaken(m.MID)
 		o.reset()
 		o.add(c, &m)
+		c.controlTaken(&m)
 		c.mu.Unlock()
 
 		n, err := c.qp.PostSend(o.wrs)
@@ -94,7 +94,7 @@ func (c *Conn) nextControl() (m wire.Message, ok bool) {
 		m.MID = wire.MIDSendSm
 	case bare && request:
 		m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
-	case bare && c.finDue:
+	case bare && c.fin == finDue:
 		m.MID = wire.MIDDisConn
 	case bare && c.update, c.creditDue() && c.acct.May(credits.Update):
 		m.MID = wire.MIDData
@@ -106,16 +106,16 @@ func (c *Conn) nextControl() (m wire.Message, ok bool) {
 
 // controlTaken accounts for a message of nextControl's that is about to go; its
 // answer may come before PostSend has returned. Called with mu held.
-func (c *Conn) controlTaken(m wire.MID) {
-	switch m {
+func (c *Conn) controlTaken(m *wire.Message) {
+	switch m.MID {
 	case wire.MIDChRcvBufAck:
 		c.sink.Acked()
 	case wire.MIDSendSm:
 		c.refusal.Sent()
 	case wire.MIDChRcvBuf:
-		c.source.Requested()
+		c.source.Requested(m.MSeq)
 	case wire.MIDDisConn:
-		c.finDue = false
+		c.fin = finGoing
 	case wire.MIDData:
 		c.update = false
 	}
@@ -125,7 +125,7 @@ func (c *Conn) controlTaken(m wire.MID) {
 func (c *Conn) controlSent(m wire.MID) {
 	switch m {
 	case wire.MIDDisConn:
-		c.finSent = true
+		c.fin = finSent
 		c.wakeAll() // who waits for it may be polling
 	case wire.MIDAbortConn:
 		c.dropAbort()

@@ -63,6 +63,9 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 		if c.sink.Ended() {
 			return false, errors.New("sdp: §8.2.1: a second DisConn")
 		}
+		if c.refusal.Outstanding() {
+			return false, errors.New("sdp: §8.2.1: DisConn before all that SendSm asked for")
+		}
 		c.sink.End()
 	case wire.MIDAbortConn:
 		if !c.sink.Ended() {
@@ -75,7 +78,7 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 		}
 		err = c.refusal.ModeChange(m.Mode)
 	case wire.MIDChRcvBuf:
-		if c.source.Crossed() {
+		if c.source.Crossed(m.MSeqAck) {
 			c.sink.Older(c.qp.ProvideReceive(recvBuffers, c.sink.Resize(m.Size)))
 			c.target = c.targetBuffers()
 		}
@@ -169,7 +172,7 @@ func (c *Conn) violated(err error) {
 	}
 	c.failed = err
 	c.recvErr, c.sendErr = err, err
-	if c.finSent {
+	if c.fin == finSent {
 		c.abortDue = true
 		c.due.Store(true)
 	} else {

@@ -241,7 +241,7 @@ func writeMuch(c *Conn) error {
 func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 	t.Helper()
 	if b == blockedPost { // the kernel's buffers would hold more than there is credit for
-		require.NoError(t, c.SetWriteBuffer(32<<10))
+		require.NoError(t, c.SetWriteBuffer(256<<10))
 	}
 	done := make(chan error, 1)
 	go func() { done <- b.call(c) }()

@@ -182,7 +182,7 @@ func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {
 		calls.Wait()
 	}
 	for range 2 {
-		send(100<<10, 1000)
+		send(10<<10, 1000) // not enough to be one large Write when it is coalesced
 		grown, _, _ = buffers(c, s)
 		assert.False(t, grown, "small Writes need no large buffers")
 

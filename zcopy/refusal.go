@@ -86,6 +86,10 @@ func (m mode) wire() wire.Mode {
 	return [...]wire.Mode{combined: wire.ModeCombined, buffered: wire.ModeBuffered, pipelined: wire.ModePipelined}[m]
 }
 
+// Outstanding reports that an advertisement was answered and its data has not all
+// come.
+func (r *Refusal) Outstanding() bool { return len(r.rest) > 0 }
+
 // Cancel takes in a SrcAvailCancel. Every SrcAvail was answered when it came, or
 // is about to be: what was answered the source sends or not, as it has found the
 // answer before or after its cancel, and of what was not one SendSm tells it all

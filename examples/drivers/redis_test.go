@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,10 +26,11 @@ func TestGoRedis(t *testing.T) {
 	server := programs.Redis(t)
 	d := newDialer()
 	client := redis.NewClient(&redis.Options{
-		Addr:       overSDP(t, server),
-		Dialer:     d.DialContext, // all that it takes
-		PoolSize:   4,
-		MaxRetries: -1, // what goes wrong is to be seen
+		Addr:                  overSDP(t, server),
+		Dialer:                d.DialContext, // all that it takes
+		PoolSize:              4,
+		MaxRetries:            -1, // what goes wrong is to be seen
+		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -89,8 +91,7 @@ func TestGoRedis(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		err := client.WithTimeout(100*time.Millisecond).BLPop(short, 0, "nothing").Err()
-		require.Error(t, err)
+		require.ErrorIs(t, client.BLPop(short, 0, "nothing").Err(), os.ErrDeadlineExceeded)
 		require.NoError(t, client.Ping(ctx).Err())
 	})
 	t.Run("liveness check", func(t *testing.T) {

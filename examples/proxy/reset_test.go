@@ -129,10 +129,10 @@ func TestSignalEndsAnIdleRelay(t *testing.T) {
 func TestSignalLetsConnectionsEnd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close()
-	middle, inner := start(t, "sdp://127.0.0.1:0", "tcp://"+l.Addr().String(), "-grace", "1m")
-	address, outer := start(t, "tcp://127.0.0.1:0", "sdp://"+middle, "-grace", "1m")
+	middle, inner := start(t, "sdp://127.0.0.1:0", "tcp://"+l.Addr().String(), "-grace", "1h")
+	address, outer := start(t, "tcp://127.0.0.1:0", "sdp://"+middle, "-grace", "1h")
 	client, server := connect(t, address, l)
+	require.NoError(t, l.Close()) // what is dialled below has no server
 	require.NoError(t, inner.Signal(syscall.SIGTERM))
 	require.NoError(t, outer.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {

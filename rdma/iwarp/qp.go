@@ -85,6 +85,9 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	timer := time.AfterFunc(d, q.WakeRoom)
 	defer timer.Stop()
 	q.Flush() // responses, that nobody may be carrying
+	if err := q.sendError(); err != nil {
+		return err
+	}
 	for q.Busy() {
 		if err := q.WaitRoom(); err != nil {
 			return err
@@ -106,6 +109,13 @@ func (q *QueuePair) Drain(d time.Duration) error {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// sendError returns why the sending half has ended, or nil.
+func (q *QueuePair) sendError() error {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	return q.tx.err
 }
 
 // Close ends the channel behind what was sent; see rdma.QueuePair.

@@ -24,6 +24,10 @@ import (
 // into its place; with less, another system call costs more than the copy.
 const directMin = 8 << 10
 
+// pollReads is how often one Poll reads at most: a peer could go on for ever with
+// what completes nothing here.
+const pollReads = 64
+
 // receiver is the receiving half of a queue pair. It belongs to the polling
 // goroutine, but for the atomic fields.
 type receiver struct {
@@ -85,7 +89,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	}
 	rx.out, rx.used = wcs, 0
 	defer func() { rx.out = nil }()
-	for {
+	for reads := 0; ; reads++ {
 		if q.cq.some.Load() {
 			q.takeCompletions()
 		}
@@ -117,7 +121,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			return 0, nil
 		case err != nil:
 			q.fail(q.readFailed(err))
-		case n == 0 && !wait && !q.cq.some.Load():
+		case !wait && (n == 0 || reads > pollReads) && !q.cq.some.Load():
 			return 0, nil
 		}
 	}
@@ -245,9 +249,12 @@ func (rx *receiver) got(n int) {
 	}
 }
 
-// idle gives the chunk back while nothing comes.
+// idle gives the chunk back while nothing comes. One that holds a message on
+// loan is kept for the next as long as it has room, or each message that comes
+// alone would hold a chunk of its own.
 func (rx *receiver) idle() {
-	if rx.cur != nil && rx.head == rx.tail {
+	if rx.cur != nil && rx.head == rx.tail &&
+		(rx.cur.refs.Load() == 1 || len(rx.cur.buf)-rx.tail < smallChunk/8) {
 		rx.cur.drop()
 		rx.cur, rx.head, rx.tail = nil, 0, 0
 	}
@@ -343,8 +350,9 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	if int(s.mo) != rx.asmLen || s.mo > 1<<30 {
 		return violation(termUntagged, 4, "RFC 5041 §5.2", "segment at offset %d, expected %d", s.mo, rx.asmLen)
 	}
-	if size := rx.size.Load(); int64(rx.asmLen)+int64(len(payload)) > size {
-		return violation(termUntagged, 5, "RFC 5041 §7.1", "message of %d bytes or more for a buffer of %d", rx.asmLen+len(payload), size)
+	n := rx.asmLen + len(payload)
+	if size := rx.size.Load(); int64(n) > size {
+		return violation(termUntagged, 5, "RFC 5041 §7.1", "message of %d bytes or more for a buffer of %d", n, size)
 	}
 	if rx.asm == nil && rx.posted.Add(-1) < 0 {
 		return violation(termUntagged, 2, "RFC 5041 §7.1", "message %d has no buffer posted for it", s.msn)
@@ -356,10 +364,10 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		c.Buffer = rdma.Buffer{Bytes: payload, Owner: rx.cur}
 	default:
 		if rx.asm == nil {
-			rx.asm = q.newChunk(int(rx.size.Load()))
+			rx.asm = q.newChunk(n)
 		}
-		if n := rx.asmLen + len(payload); n > len(rx.asm.buf) { // the buffers grew meanwhile
-			bigger := q.newChunk(int(rx.size.Load()))
+		if n > len(rx.asm.buf) {
+			bigger := q.newChunk(2 * n)
 			copy(bigger.buf, rx.asm.buf[:rx.asmLen])
 			rx.asm.drop()
 			rx.asm = bigger

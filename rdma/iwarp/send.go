@@ -51,6 +51,8 @@ type sender struct {
 	pumping bool
 	woken   bool // WakeRoom was called
 	inRoom  bool // WaitRoom is in the transport
+	wanted  int  // calls in WaitRoom: Read Responses make way for them
+	yielded bool // flush left off though the stream was not full
 	silent  bool // a responder that has heard nothing may not speak (RFC 5044 §7.1.2)
 	err     error
 	// lastWords: a Terminate is still to be written, though err is set.
@@ -279,15 +281,20 @@ func (q *QueuePair) start() error {
 	return err
 }
 
+// flushMost is how many bytes flush writes before it lets others have mu.
+const flushMost = 1 << 20
+
 // flush writes what is queued until nothing is left, which it reports, or the
-// stream is full. Called with mu held, by whom nobody else is pumping beside.
+// stream is full, or it has yielded. Called with mu held, by whom nobody else is
+// pumping beside.
 func (q *QueuePair) flush() (done bool, err error) {
 	tx := &q.tx
 	defer tx.update()
+	tx.yielded = false
 	if tx.silent {
 		return false, nil
 	}
-	for {
+	for moved := 0; ; {
 		for len(tx.out) > tx.outHead {
 			tx.one[0] = tx.out[tx.outHead:]
 			n, err := q.t.write(tx.one[:])
@@ -308,9 +315,15 @@ func (q *QueuePair) flush() (done bool, err error) {
 			}
 			return true, nil
 		}
+		if moved > flushMost || next.op == opReadResponse && len(tx.writes) == 0 && tx.wanted > 0 {
+			tx.yielded = true
+			return false, nil
+		}
+		before := next.off
 		if err := q.sendSegments(next); err != nil {
 			return false, err
 		}
+		moved += next.off - before
 		if next.off < next.size || !next.framed() {
 			continue
 		}
@@ -415,6 +428,11 @@ func (q *QueuePair) WaitRoom() error {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
+	tx.wanted++
+	defer func() {
+		tx.wanted--
+		tx.cond.Broadcast()
+	}()
 	for {
 		switch {
 		case tx.err != nil:
@@ -462,7 +480,7 @@ func (q *QueuePair) carry(enough func() bool) {
 			return true
 		}
 		done, err := q.flush()
-		return done || err != nil || enough()
+		return done || err != nil || tx.yielded || enough()
 	})
 	tx.mu.Lock()
 	tx.pumping = false
@@ -489,10 +507,16 @@ func (q *QueuePair) startPump() {
 	tx.pump.Go(func() {
 		tx.mu.Lock()
 		defer tx.mu.Unlock()
+		tx.pumping = false
 		for tx.pending() {
 			q.carry(func() bool { return false })
+			for tx.wanted > 0 && !tx.busy.Load() && tx.err == nil {
+				tx.cond.Wait() // it has room now, and is about to leave
+			}
+			if tx.pumping {
+				return // WaitRoom carries meanwhile, and starts another pump
+			}
 		}
-		tx.pumping = false
 		tx.cond.Broadcast()
 	})
 }
@@ -523,7 +547,7 @@ func (q *QueuePair) respond(w *transfer) error {
 	if tx.err != nil {
 		return nil // the receiving half will find out for itself
 	}
-	if len(tx.responses) >= q.p.ird {
+	if len(tx.responses) >= max(q.p.ird, 1) { // one may be the RTR, which counts nowhere
 		return violation(termUntagged, 2, "RFC 5040 §5.2", "more than %d RDMA Reads outstanding", q.p.ird)
 	}
 	tx.responses = append(tx.responses, w)

@@ -152,6 +152,10 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 		t.conn.SetReadDeadline(time.Now().Add(glance))
 	}
 	first, second := s.space()
+	if wait && len(first) > 0 {
+		s.got(0) // a region must not be held while parked; what comes is copied
+		first = nil
+	}
 	if len(first) == 0 {
 		first = second
 	}

@@ -20,7 +20,7 @@ import (
 
 const (
 	// startTime and stopTime are how long a program may take to become ready, and
-	// to end when it is interrupted. Both are long, for machines that are busy.
+	// to end when it is told to. Both are long, for machines that are busy.
 	startTime = 30 * time.Second
 	stopTime  = 10 * time.Second
 )
@@ -105,17 +105,17 @@ func Start(t testing.TB, cmd *exec.Cmd, ready string) (*Process, error) {
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Wait waits for the end of the process and returns how it ended.
+// Wait waits for the end of the process, which has been told to end, and returns
+// how it did. One that takes no notice is killed.
 func (p *Process) Wait() *os.ProcessState {
+	late := time.AfterFunc(stopTime, func() { p.cmd.Process.Kill() })
+	defer late.Stop()
 	<-p.ended
 	return p.cmd.ProcessState
 }
 
-// Stop interrupts the process and returns how it ended. One that takes no notice
-// is killed.
+// Stop interrupts the process and waits for its end.
 func (p *Process) Stop() *os.ProcessState {
-	late := time.AfterFunc(stopTime, func() { p.cmd.Process.Kill() })
-	defer late.Stop()
 	if p.Signal(os.Interrupt) != nil { // it has ended, or the system has no such signal
 		p.cmd.Process.Kill()
 	}

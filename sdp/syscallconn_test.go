@@ -1,0 +1,76 @@
+//go:build unix
+
+package sdp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestLivenessCheck does what the pools of go-redis and of MySQL's driver do
+// before they use a connection again.
+func TestLivenessCheck(t *testing.T) {
+	check := func(c syscall.Conn) error {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var verdict error
+		err = raw.Read(func(fd uintptr) bool {
+			var b [1]byte
+			switch n, err := syscall.Read(int(fd), b[:]); {
+			case n == 0 && err == nil:
+				verdict = io.EOF
+			case n > 0:
+				verdict = errors.New("unexpected read")
+			case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK:
+			default:
+				verdict = err
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		return verdict
+	}
+	a, b := methodPair(t, "sdp")
+	assert.NoError(t, check(a))
+	sameBytes(t, b, a, random(1000))
+	assert.NoError(t, check(a), "what has been read leaves nothing")
+
+	_, err := b.Write([]byte("x"))
+	require.NoError(t, err)
+	one := make([]byte, 1)
+	assert.Eventually(t, func() bool { return check(a) != nil }, 5*time.Second, time.Millisecond)
+	_, err = a.Read(one)
+	assert.NoError(t, err)
+	assert.NoError(t, check(a))
+
+	require.NoError(t, b.Close())
+	assert.Eventually(t, func() bool { return check(a) == io.EOF }, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Close())
+	assert.ErrorIs(t, check(a), net.ErrClosed)
+}
+
+func TestRawControlReachesTheSocket(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	defer a.Close()
+	defer b.Close()
+	raw, err := a.SyscallConn()
+	require.NoError(t, err)
+	var socket bool
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		_, err := syscall.Getsockname(int(fd))
+		socket = err == nil
+	}))
+	assert.True(t, socket)
+	assert.Error(t, raw.Write(func(uintptr) bool { return true }))
+}
