@@ -174,7 +174,7 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 		cfg := testConfig()
 		cfg.SDPOnly = sdpOnly
 		cfg.LookTime = 50 * time.Millisecond
-		l := listen(t, cfg, 128)
+		l := listen(t, cfg, maxUnderway)
 		var program sync.WaitGroup
 		program.Go(func() {
 			for {
@@ -185,7 +185,7 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 				in.discard()
 			}
 		})
-		for i := range 400 {
+		for i := range 2000 {
 			c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
 			if i%4 == 2 {
 				c.Close()
@@ -193,7 +193,9 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 		}
 		start := time.Now()
 		readReply(t, dial(t, l, whole))
-		assert.Less(t, time.Since(start), time.Second)
+		took := time.Since(start)
+		t.Logf("sdpOnly %t: a good client was answered within %v", sdpOnly, took)
+		assert.Less(t, took, slow*200*time.Millisecond)
 		l.Close()
 		program.Wait()
 	}

@@ -8,13 +8,23 @@ import (
 )
 
 // copyBuffer is what ReadFrom reads from its source at a time, and WriteBuffers
-// gathers small slices into: enough messages to fill a batch half.
-const copyBuffer = 256 << 10
+// gathers small slices into: enough messages to fill a batch half. A source that
+// gives little at a time, or nothing, holds no more than idleBuffer.
+const (
+	copyBuffer = 256 << 10
+	idleBuffer = 16 << 10
+)
 
-var copyPool = sync.Pool{New: func() any {
-	b := make([]byte, copyBuffer)
-	return &b
-}}
+var (
+	copyPool = sync.Pool{New: func() any {
+		b := make([]byte, copyBuffer)
+		return &b
+	}}
+	idlePool = sync.Pool{New: func() any {
+		b := make([]byte, idleBuffer)
+		return &b
+	}}
+)
 
 // ReadFrom writes what r has until its end, and returns how many bytes that
 // were. It is what io.Copy uses.
@@ -32,8 +42,9 @@ func cause(err error) error {
 }
 
 func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
-	buf := copyPool.Get().(*[]byte)
-	defer copyPool.Put(buf)
+	pool := &idlePool
+	buf := pool.Get().(*[]byte)
+	defer func() { pool.Put(buf) }()
 	for {
 		got, readErr := r.Read(*buf)
 		if got > 0 {
@@ -49,6 +60,17 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 			return n, nil
 		default:
 			return n, readErr
+		}
+		next := pool
+		if got == len(*buf) {
+			next = &copyPool
+		} else if got < idleBuffer {
+			next = &idlePool
+		}
+		if next != pool {
+			pool.Put(buf)
+			pool = next
+			buf = pool.Get().(*[]byte)
 		}
 	}
 }

@@ -140,10 +140,7 @@ func (l *Listener) AcceptTCP() (*net.TCPConn, error) {
 // SetDeadline sets when Accept calls, those in progress included, fail with an
 // error that wraps os.ErrDeadlineExceeded; the zero time means never.
 func (l *Listener) SetDeadline(t time.Time) error {
-	if err := l.l.SetDeadline(t); err != nil {
-		return l.network.opError("set", nil, l.Addr(), err)
-	}
-	return nil
+	return l.l.SetDeadline(t)
 }
 
 // File returns a duplicate of the listening socket, which lives on when the

@@ -227,3 +227,77 @@ func methodPair(t *testing.T, network string) (c, peer promised) {
 	require.NoError(t, err)
 	return server.(promised), client.(promised)
 }
+
+// listenerActs call each method of a listener once.
+var listenerActs = []struct {
+	name string
+	do   func(l listening) error
+}{
+	{"Accept", func(l listening) error {
+		l.SetDeadline(time.Now().Add(-time.Second))
+		_, err := l.Accept()
+		l.SetDeadline(time.Time{})
+		return err
+	}},
+	{"AcceptTCP", func(l listening) error {
+		l.SetDeadline(time.Now().Add(-time.Second))
+		_, err := l.AcceptTCP()
+		l.SetDeadline(time.Time{})
+		return err
+	}},
+	{"SetDeadline", func(l listening) error { return l.SetDeadline(time.Time{}) }},
+	{"SyscallConn", func(l listening) error {
+		raw, err := l.SyscallConn()
+		if err != nil {
+			return err
+		}
+		return raw.Control(func(uintptr) {})
+	}},
+	{"File", func(l listening) error {
+		f, err := l.File()
+		if err == nil {
+			f.Close()
+		}
+		return err
+	}},
+	{"Close", func(l listening) error { return l.Close() }},
+}
+
+// listening are the methods of *net.TCPListener.
+type listening interface {
+	net.Listener
+	syscall.Conn
+	AcceptTCP() (*net.TCPConn, error)
+	File() (*os.File, error)
+	SetDeadline(time.Time) error
+}
+
+// listenerDifferences are like differences.
+var listenerDifferences = map[string][2]string{
+	// A connection may be SDP's.
+	"open: AcceptTCP":   {"accept: timeout", "accept: unsupported"},
+	"closed: AcceptTCP": {"accept: closed", "accept: unsupported"},
+}
+
+func TestEveryMethodOfAListenerInEveryState(t *testing.T) {
+	for _, state := range []string{"open", "closed"} {
+		for _, act := range listenerActs {
+			var got [2]string
+			for i, listen := range []func(network, address string) (net.Listener, error){net.Listen, Listen} {
+				l, err := listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				if state == "closed" {
+					require.NoError(t, l.Close())
+				}
+				got[i] = kind(act.do(l.(listening)))
+				l.Close()
+			}
+			key := state + ": " + act.name
+			if want, listed := listenerDifferences[key]; listed {
+				assert.Equal(t, want, got, key)
+			} else {
+				assert.Equal(t, got[0], got[1], key)
+			}
+		}
+	}
+}

@@ -58,19 +58,29 @@ func (c *Conn) cannotRead() error {
 // will be. Called with readMu and mu held; lets go of mu meanwhile.
 func (c *Conn) awaitPayload() error {
 	for {
-		if err := c.cannotRead(); err != nil {
+		if head, err := c.look(); head != nil || err != nil {
 			return err
-		}
-		switch {
-		case c.sink.Head() != nil:
-			return nil
-		case c.recvErr != nil:
-			return c.recvErr
-		case c.sink.Ended():
-			return io.EOF
 		}
 		c.claim()
 	}
+}
+
+// look returns the oldest unread bytes, and otherwise why there are none, nil if
+// some may come. Called with readMu and mu held.
+func (c *Conn) look() ([]byte, error) {
+	if err := c.cannotRead(); err != nil {
+		return nil, err
+	}
+	head := c.sink.Head()
+	switch {
+	case head != nil:
+		return head, nil
+	case c.recvErr != nil:
+		return nil, c.recvErr
+	case c.sink.Ended():
+		return nil, io.EOF
+	}
+	return nil, nil
 }
 
 // copyOut copies unread payload to b, and returns how many bytes.

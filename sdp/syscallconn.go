@@ -13,8 +13,9 @@ import (
 //     it there breaks the connection.
 //   - Read calls its function with a descriptor that answers as the stream would
 //     to one who asks whether it is alive, as connection pools do: with EAGAIN
-//     while nothing is unread, with an end if the peer has ended its direction.
-//     It fails if something is unread, and with the connection's error.
+//     while nothing is unread, with unread bytes if there are, with an end if the
+//     peer has ended its direction. What is read there the stream still has. It
+//     fails with the connection's error if that has one.
 //   - Write fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawConn{c: c}
@@ -34,9 +35,12 @@ type rawConn struct {
 }
 
 var (
-	errRawUnread = errors.New("there are unread bytes, which only Read returns")
+	errRawUnread = errors.New("there are unread bytes, which only Read takes")
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
+
+// doubled is how many unread bytes the descriptor of Read shows at most.
+const doubled = 4 << 10
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	if r.tcp == nil {
@@ -54,36 +58,25 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		c.drainPolled() // what has come and nobody has taken in
 		c.watchLocked()
 	}
-	unread := c.sink.Head() != nil
-	err := c.cannotRead()
-	if err == nil && !unread {
-		if err = c.recvErr; err == nil && c.sink.Ended() {
-			err = io.EOF
+	for {
+		head, err := c.look()
+		c.mu.Unlock()
+		c.control()
+		if err != nil && err != io.EOF {
+			return c.opError("raw-read", err)
 		}
-	}
-	c.mu.Unlock()
-	c.control()
-	switch {
-	case unread:
+		done, ferr := double(head[:min(len(head), doubled)], err == io.EOF, f)
+		if ferr != nil || done || err == io.EOF {
+			return c.opError("raw-read", ferr)
+		}
+		c.mu.Lock()
+		if len(head) == 0 {
+			c.awaitPayload() // whose error look finds again
+			continue
+		}
+		c.mu.Unlock()
 		return c.opError("raw-read", errRawUnread)
-	case err != nil && err != io.EOF:
-		return c.opError("raw-read", err)
 	}
-	done, ferr := quiet(err == io.EOF, f)
-	switch {
-	case ferr != nil:
-		return c.opError("raw-read", ferr)
-	case done:
-		return nil
-	}
-	// It wants to wait for bytes, which it could not get.
-	c.mu.Lock()
-	err = c.awaitPayload()
-	c.mu.Unlock()
-	if err == nil {
-		err = errRawUnread
-	}
-	return c.opError("raw-read", err)
 }
 
 func (r *rawConn) Write(func(fd uintptr) (done bool)) error {

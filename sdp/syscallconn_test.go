@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var errUnexpected = errors.New("unexpected read")
+
 // TestLivenessCheck does what the pools of go-redis and of MySQL's driver do
 // before they use a connection again.
 func TestLivenessCheck(t *testing.T) {
@@ -29,7 +31,7 @@ func TestLivenessCheck(t *testing.T) {
 			case n == 0 && err == nil:
 				verdict = io.EOF
 			case n > 0:
-				verdict = errors.New("unexpected read")
+				verdict = errUnexpected
 			case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK:
 			default:
 				verdict = err
@@ -49,7 +51,7 @@ func TestLivenessCheck(t *testing.T) {
 	_, err := b.Write([]byte("x"))
 	require.NoError(t, err)
 	one := make([]byte, 1)
-	assert.Eventually(t, func() bool { return check(a) != nil }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return check(a) == errUnexpected }, 5*time.Second, time.Millisecond)
 	_, err = a.Read(one)
 	assert.NoError(t, err)
 	assert.NoError(t, check(a))

@@ -4,15 +4,18 @@ package sdp
 
 import "os"
 
-// quiet calls f with the end of a pipe that has nothing to read, and never will
-// if ended.
-func quiet(ended bool, f func(fd uintptr) bool) (done bool, err error) {
+// double calls f with the end of a pipe that has head to read, and nothing behind
+// it: an end if ended.
+func double(head []byte, ended bool, f func(fd uintptr) bool) (done bool, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false, err
 	}
 	defer r.Close()
 	defer w.Close()
+	if _, err := w.Write(head); err != nil {
+		return false, err
+	}
 	if ended {
 		w.Close()
 	}
