@@ -46,8 +46,11 @@ func (l *Listener) handshake(ctx context.Context, c net.Conn) (h *handshake, don
 
 // run takes the connection through its stages. With an error it has closed it.
 func (h *handshake) run() (*Incoming, error) {
-	var mpa bool
-	if mpa, h.conn = speaksMPA(h.look, h.conn); !mpa {
+	mpa, instead := speaksMPA(h.look, h.conn)
+	if instead != nil {
+		h.conn = instead
+	}
+	if !mpa {
 		if h.l.cfg.SDPOnly {
 			h.conn.Close()
 			return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())

@@ -31,9 +31,9 @@ func judge(b []byte) verdict {
 }
 
 // speaksMPA waits until it is certain what the client on c speaks, or ctx is
-// done, and consumes nothing: same is c, or what stands for it. An end or an
-// error without a whole key is plain.
-func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
+// done, and consumes nothing; or, if it had to, returns what stands for c from now
+// on. An end or an error without a whole key is plain.
+func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return readKey(ctx, c)
@@ -42,5 +42,5 @@ func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
 	if err != nil {
 		return readKey(ctx, c)
 	}
-	return look(ctx, c, rc) == isMPA, c
+	return look(ctx, c, rc) == isMPA, nil
 }

@@ -44,7 +44,7 @@ func (r *replay) SetLinger(sec int) error {
 
 // readKey reads until it is certain what the client on c speaks, or ctx is done,
 // and returns the connection as it was before.
-func readKey(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
+func readKey(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
 	defer interrupt.Conn(ctx, c)()
 	var b [iwarp.KeyLen]byte
 	n, v := 0, undecided
@@ -54,9 +54,6 @@ func readKey(ctx context.Context, c net.Conn) (mpa bool, same net.Conn) {
 		if v = judge(b[:n]); err != nil {
 			break
 		}
-	}
-	if n == 0 {
-		return false, c
 	}
 	return v == isMPA, &replay{Conn: c, rest: b[:n]}
 }
