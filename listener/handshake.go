@@ -19,7 +19,6 @@ type handshake struct {
 	conn   net.Conn
 	ctx    context.Context // done when its time is over
 	cancel context.CancelFunc
-	look   context.Context // done when the client should have shown what it speaks
 
 	// Guarded by l.mu.
 	heard   bool      // the client speaks MPA
@@ -32,21 +31,41 @@ type handshake struct {
 // them.
 func (l *Listener) handshake(ctx context.Context, c net.Conn) (h *handshake, done func()) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTime)
-	limit := l.cfg.LookTime
-	if l.cfg.SDPOnly {
-		limit = l.cfg.HandshakeTime
+	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, since: time.Now(), giveWay: cancel}
+	return h, cancel
+}
+
+// securing is a connection with a handshake of its own, such as TLS's: until that
+// is done there is nothing to look at, and to interrupt it breaks it.
+type securing interface {
+	HandshakeContext(context.Context) error
+}
+
+// lookUntil returns the context of the look, whose time begins now.
+func (h *handshake) lookUntil() context.Context {
+	limit := h.l.cfg.LookTime
+	if h.l.cfg.SDPOnly {
+		limit = h.l.cfg.HandshakeTime
 	}
-	look, stopLooking := context.WithTimeout(ctx, limit)
-	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, look: look, since: time.Now(), giveWay: stopLooking}
-	return h, func() {
-		stopLooking()
-		cancel()
+	look, stop := context.WithTimeout(h.ctx, limit)
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.giveWay = stop
+	if h.leaving {
+		stop()
 	}
+	return look
 }
 
 // run takes the connection through its stages. With an error it has closed it.
 func (h *handshake) run() (*Incoming, error) {
-	mpa, instead := speaksMPA(h.look, h.conn)
+	if s, ok := h.conn.(securing); ok {
+		if err := s.HandshakeContext(h.ctx); err != nil {
+			h.conn.Close()
+			return nil, err
+		}
+	}
+	mpa, instead := speaksMPA(h.lookUntil(), h.conn)
 	if instead != nil {
 		h.conn = instead
 	}

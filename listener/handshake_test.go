@@ -266,7 +266,7 @@ func TestBadRequests(t *testing.T) {
 			server, client := tcpPair(t)
 			client.Write([]byte(v.request))
 			client.CloseWrite()
-			h := &handshake{l: l, conn: server, ctx: t.Context(), cancel: func() {}, look: t.Context()}
+			h := &handshake{l: l, conn: server, ctx: t.Context(), cancel: func() {}}
 			_, err := h.run()
 			require.ErrorContains(t, err, v.err)
 			client.SetDeadline(time.Now().Add(10 * time.Second))

@@ -139,3 +139,35 @@ func TestLookAtWhatIsNoSocket(t *testing.T) {
 		})
 	}
 }
+
+// secured is a connection with a handshake of its own, during which a deadline
+// would break it, as it breaks TLS.
+type secured struct {
+	net.Conn
+	shaking, done chan struct{}
+}
+
+func (s *secured) HandshakeContext(context.Context) error {
+	close(s.shaking)
+	<-s.done
+	return nil
+}
+
+// TestLookWaitsForAHandshakeBelow: the time to look begins behind it.
+func TestLookWaitsForAHandshakeBelow(t *testing.T) {
+	server, client := tcpPair(t)
+	cfg := testConfig()
+	cfg.LookTime = 100 * time.Millisecond
+	s := &secured{Conn: server, shaking: make(chan struct{}), done: make(chan struct{})}
+	failed := make(chan error)
+	go func() {
+		_, err := Serve(t.Context(), s, cfg)
+		failed <- err
+	}()
+	<-s.shaking
+	time.AfterFunc(300*time.Millisecond, func() { close(s.done) })
+	client.Write([]byte(requestOf(t, offersOf(), helloOf())))
+	readReply(t, client)
+	client.Close() // without a decision
+	assert.ErrorContains(t, <-failed, "before the client's decision")
+}

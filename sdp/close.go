@@ -10,6 +10,9 @@ import (
 // closeTime is how long Close waits for what was written to leave this process.
 const closeTime = time.Second
 
+// drainAlone is how long Close drains before it has somebody read meanwhile.
+const drainAlone = 5 * time.Millisecond
+
 // CloseRead ends the direction towards us: Reads return io.EOF, and what comes
 // is dropped.
 func (c *Conn) CloseRead() error {
@@ -22,17 +25,26 @@ func (c *Conn) CloseRead() error {
 	c.wakeAll()
 	if c.readMu.TryLock() { // else who reads gives back what it has
 		defer c.readMu.Unlock()
-		for head := c.sink.Head(); head != nil; head = c.sink.Head() {
-			c.discarded = true
-			if owner := c.sink.Consume(len(head)); owner != nil {
-				c.release(owner)
-			}
-		}
-		if c.controlDue() {
-			c.due.Store(true)
-		}
+		c.giveBack()
 	}
 	return nil
+}
+
+// giveBack drops what is unread after CloseRead: nobody will read it, and the
+// peer is to have its buffers. Called with readMu and mu held.
+func (c *Conn) giveBack() {
+	if !c.readClosed {
+		return
+	}
+	for head := c.sink.Head(); head != nil; head = c.sink.Head() {
+		c.discarded = true
+		if owner := c.sink.Consume(len(head)); owner != nil {
+			c.release(owner)
+		}
+	}
+	if c.controlDue() {
+		c.due.Store(true)
+	}
 }
 
 // CloseWrite ends the direction towards the peer behind what was written: the
@@ -179,11 +191,27 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 	for c.polling {
 		c.sit()
 	}
+	c.draining = err == nil
 	c.mu.Unlock()
 	c.writeMu.Unlock()
-	if err == nil {
-		err = c.qp.Drain(time.Until(until))
+	if err != nil {
+		return err
 	}
+	// The peer may be waiting for us to read, as we are for it.
+	attend := time.AfterFunc(drainAlone, func() {
+		c.mu.Lock()
+		c.attend()
+		c.mu.Unlock()
+	})
+	err = c.qp.Drain(time.Until(until))
+	attend.Stop()
+	c.mu.Lock()
+	c.draining = false
+	c.wakeAll()
+	for c.attending || c.polling {
+		c.sit()
+	}
+	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -191,9 +219,6 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 	// when it is closed: right for payload, wrong for the protocol's own messages.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.polling {
-		c.sit()
-	}
 	c.drainPolled()
 	return c.sendErr
 }

@@ -80,6 +80,7 @@ type Conn struct {
 	writeClosed bool  // CloseWrite
 	closed      bool  // Close
 	giveUp      bool  // Close's time is over
+	draining    bool  // Close drains: there may be an attendant
 	recvErr     error // nothing more will come: io.EOF or why
 	sendErr     error // nothing more can go
 	failed      error // the violation, or the abort, that ended the connection

@@ -30,7 +30,7 @@ var (
 // were. It is what io.Copy uses.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = c.readFrom(r)
-	return n, c.opError("readfrom", cause(err))
+	return n, c.opError("readfrom", err)
 }
 
 // cause returns what is inside an error of package net's kind.
@@ -51,7 +51,7 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 			put, err := c.Write((*buf)[:got])
 			n += int64(put)
 			if err != nil {
-				return n, err
+				return n, cause(err)
 			}
 		}
 		switch readErr {
@@ -64,7 +64,7 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 		next := pool
 		if got == len(*buf) {
 			next = &copyPool
-		} else if got < idleBuffer {
+		} else if got < copyBuffer/2 {
 			next = &idlePool
 		}
 		if next != pool {
@@ -124,6 +124,7 @@ func (c *Conn) consumed(n int) {
 	if owner := c.sink.Consume(n); owner != nil {
 		c.release(owner)
 	}
+	c.giveBack()
 	if c.controlDue() {
 		c.due.Store(true)
 	}
@@ -137,6 +138,8 @@ func (c *Conn) consumed(n int) {
 // returns how many bytes went. It consumes *v as net.Buffers.WriteTo does, which
 // would make a Write of each of them.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)
 	defer copyPool.Put(buf)
 	for len(*v) > 0 {
@@ -144,11 +147,11 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if len(*v) > 1 && len(b) < copyBuffer/4 {
 			b = (*buf)[:gather(*buf, *v)]
 		}
-		put, err := c.Write(b)
+		put, err := c.writeLocked(b)
 		n += int64(put)
 		consume(v, put)
 		if err != nil {
-			return n, err
+			return n, c.opError("writev", err)
 		}
 	}
 	return n, nil

@@ -378,3 +378,66 @@ func TestCloseThatGivesUpResets(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 	b.Close()
 }
+
+// slowWriter holds its first Write until it is let go.
+type slowWriter struct{ in, out chan struct{} }
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	if w.in != nil {
+		close(w.in)
+		w.in = nil
+		<-w.out
+	}
+	return len(b), nil
+}
+
+// TestCloseReadBehindAReaderGivesAllBack has CloseRead find a WriteTo in
+// progress: what is unread then must not keep the peer's buffers for ever.
+func TestCloseReadBehindAReaderGivesAllBack(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	w := &slowWriter{in: make(chan struct{}), out: make(chan struct{})}
+	in := w.in
+	var wg sync.WaitGroup
+	wg.Go(func() { b.WriteTo(w) })
+	wg.Go(func() {
+		n, err := a.Write(make([]byte, 64<<20))
+		assert.NoError(t, err)
+		assert.Equal(t, 64<<20, n)
+	})
+	<-in
+	require.Eventually(t, func() bool { return b.(*Conn).Stats().Unread > 1<<20 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, b.CloseRead())
+	close(w.out)
+	wg.Wait()
+	assert.Zero(t, b.(*Conn).Stats().Unread)
+	a.Close()
+	b.Close()
+}
+
+// TestBuffersOfOneCallStayTogether has two calls of WriteBuffers at once.
+func TestBuffersOfOneCallStayTogether(t *testing.T) {
+	a, b := methodPair(t, "sdp")
+	const calls, slice, slices = 20, 100 << 10, 4
+	var wg sync.WaitGroup
+	for mark := byte(1); mark <= 2; mark++ {
+		wg.Go(func() {
+			for range calls {
+				var v net.Buffers
+				for range slices {
+					v = append(v, bytes.Repeat([]byte{mark}, slice))
+				}
+				_, err := a.(*Conn).WriteBuffers(&v)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	call := make([]byte, slice*slices)
+	for range 2 * calls {
+		_, err := io.ReadFull(b, call)
+		require.NoError(t, err)
+		require.Equal(t, len(call), bytes.Count(call, call[:1]), "another call's bytes are between")
+	}
+	wg.Wait()
+	a.Close()
+	b.Close()
+}

@@ -109,14 +109,14 @@ func (c *Conn) wakeAll() {
 
 // attend starts the attendant, if nobody polls. Called with mu held.
 func (c *Conn) attend() {
-	if c.polling || c.attending || c.closed || c.recvErr != nil {
+	if c.polling || c.attending || c.closed && !c.draining || c.recvErr != nil {
 		return
 	}
 	c.attending = true
 	c.workers.Go(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for c.claims == 0 && !c.closed && c.recvErr == nil && !c.polling {
+		for c.claims == 0 && (!c.closed || c.draining) && c.recvErr == nil && !c.polling {
 			c.pollOnce()
 		}
 		c.attending = false

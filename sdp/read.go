@@ -103,6 +103,7 @@ func (c *Conn) copyOut(b []byte) (n int) {
 			c.release(owner)
 		}
 	}
+	c.giveBack()
 	if n > 0 && c.controlDue() {
 		c.due.Store(true)
 	}

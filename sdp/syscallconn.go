@@ -54,6 +54,12 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
+	defer func() {
+		c.mu.Lock()
+		c.giveBack()
+		c.mu.Unlock()
+		c.control()
+	}()
 	if !c.polling && !c.closed {
 		c.drainPolled() // what has come and nobody has taken in
 		c.watchLocked()

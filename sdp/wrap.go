@@ -39,7 +39,8 @@ func client(conn net.Conn, config *Config) (*Conn, error) {
 // client takes to show that, at most Config.LookTime: it is a [*Conn] if the
 // client speaks SDP, and otherwise conn itself, or what stands for it if it is
 // no socket. config may be nil. With an error conn is closed. A program that
-// accepts many calls it in a goroutine for each.
+// accepts many calls it in a goroutine for each. TLS belongs above what it
+// returns; a conn of TLS's own is taken too, but comes back wrapped.
 func Server(conn net.Conn, config *Config) (net.Conn, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	cfg, err := config.listening(n)

@@ -20,11 +20,17 @@ const maxBatch = 16
 func (c *Conn) Write(b []byte) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
+	n, err = c.writeLocked(b)
+	return n, c.opError("write", err)
+}
+
+// writeLocked is Write with writeMu held.
+func (c *Conn) writeLocked(b []byte) (n int, err error) {
 	c.mu.Lock()
 	c.activity++
 	if err := c.cannotWrite(); err != nil || len(b) == 0 {
 		c.mu.Unlock()
-		return 0, c.opError("write", err)
+		return 0, err
 	}
 	if len(b) <= smallWrite && c.small.takes(c, b) {
 		c.mu.Unlock()
@@ -38,7 +44,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	if err == nil {
 		n, err = c.send(b, (*Conn).cannotWrite)
 	}
-	return n, c.opError("write", err)
+	return n, err
 }
 
 // cannotWrite returns why a Write must not go on, or nil. Called with mu held.

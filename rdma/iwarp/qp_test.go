@@ -1,8 +1,11 @@
 package iwarp
 
 import (
+	"bytes"
 	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/rdmatest"
@@ -98,6 +101,79 @@ func BenchmarkQueuePair(b *testing.B) {
 				client, server := tcpPair(b)
 				return connect(b, client, server, v.cfg)
 			})
+		})
+	}
+}
+
+// TestReadsAndSendsDoNotStarveEachOther has one end send without pause, and the
+// other read from it.
+func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			client, server := tcpPair(t)
+			if v.stream {
+				client, server = streamOnly{client}, streamOnly{server}
+			}
+			a, b := connect(t, client, server, v.cfg)
+			a.ProvideReceive(1<<20, 64<<10)
+			b.ProvideReceive(16, 4096)
+			source := make([]byte, 4<<20)
+			for i := range source {
+				source[i] = byte(i >> 8)
+			}
+			region, err := b.Register(source, rdma.RemoteRead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			local := make([]byte, len(source))
+			if err := a.PostRead(rdma.ReadWR{ID: 7, Local: local, STag: region.STag, VA: region.VA}); err != nil {
+				t.Fatal(err)
+			}
+			a.Flush()
+
+			var ends sync.WaitGroup
+			ends.Go(func() { // the Read Request, and the end
+				for {
+					if _, err := b.Wait(make([]rdma.Completion, 1)); err != nil {
+						return
+					}
+				}
+			})
+			ends.Go(func() {
+				message := []rdma.SendWR{{Header: []byte{1}, Payload: make([]byte, 60_000)}}
+				for {
+					n, err := b.PostSend(message)
+					if err == nil && n == 0 {
+						err = b.WaitRoom()
+					}
+					if err != nil {
+						return
+					}
+				}
+			})
+			watchdog := time.AfterFunc(10*time.Second, func() { a.Abort() })
+			defer watchdog.Stop()
+			wcs, sends := make([]rdma.Completion, 8), 0
+			for read := false; !read || sends < 100; {
+				n, err := a.Wait(wcs)
+				if err != nil {
+					t.Fatalf("read %t, %d messages: %v", read, sends, err)
+				}
+				for _, c := range wcs[:n] {
+					if c.Op == rdma.OpRead {
+						read = true
+						continue
+					}
+					sends++
+					c.Buffer.Release()
+				}
+			}
+			if !bytes.Equal(local, source) {
+				t.Error("the bytes differ")
+			}
+			a.Close()
+			b.Close()
+			ends.Wait()
 		})
 	}
 }

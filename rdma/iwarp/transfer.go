@@ -94,7 +94,7 @@ func (q *QueuePair) flush() (done bool, err error) {
 	if tx.silent {
 		return false, nil
 	}
-	for moved := 0; ; {
+	for moved, answered := 0, false; ; {
 		for len(tx.out) > tx.outHead {
 			tx.one[0] = tx.out[tx.outHead:]
 			n, err := q.t.write(tx.one[:])
@@ -115,10 +115,13 @@ func (q *QueuePair) flush() (done bool, err error) {
 			}
 			return true, nil
 		}
-		if moved > flushMost || next.op == opReadResponse && len(tx.writes) == 0 && tx.wanted > 0 {
+		// Who waits for room comes after one batch of a Response, and that after one
+		// message: neither starves the other.
+		if moved > flushMost || answered && next.op == opReadResponse && len(tx.writes) == 0 && tx.wanted > 0 {
 			tx.yielded = true
 			return false, nil
 		}
+		answered = answered || next.op == opReadResponse
 		before := next.off
 		if err := q.sendSegments(next); err != nil {
 			return false, err
