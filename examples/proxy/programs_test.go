@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strconv"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
