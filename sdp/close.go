@@ -10,6 +10,11 @@ import (
 // closeTime is how long Close waits for what was written to leave this process.
 const closeTime = time.Second
 
+// kernelTime is how much longer it waits for the peer's kernel to have what ours
+// still has: a message of the peer's that finds the socket gone would make ours
+// drop it.
+const kernelTime = 10 * time.Second
+
 // drainAlone is how long Close drains before it has somebody read meanwhile.
 const drainAlone = 5 * time.Millisecond
 
@@ -204,6 +209,9 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 		c.mu.Unlock()
 	})
 	err = c.qp.Drain(time.Until(until))
+	if err == nil {
+		c.qp.Drain(kernelTime) // nothing is in this process any more
+	}
 	attend.Stop()
 	c.mu.Lock()
 	c.draining = false

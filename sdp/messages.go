@@ -67,6 +67,7 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 			return false, errors.New("sdp: §8.2.1: DisConn before all that SendSm asked for")
 		}
 		c.sink.End()
+		c.ackNow()
 	case wire.MIDAbortConn:
 		if !c.sink.Ended() {
 			return false, errors.New("sdp: §8.2.2: AbortConn without DisConn")

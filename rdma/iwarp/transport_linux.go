@@ -23,23 +23,9 @@ func newTransport(c net.Conn) (transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &rawTransport{conn: c, rc: rc, queue: unix.SIOCOUTQ}
-	if sameHost(c) {
-		t.queue = siocoutqnsd
-	}
+	t := &rawTransport{conn: c, rc: rc}
 	t.onRead, t.onWrite, t.onRoom = t.readable, t.writable, t.room
 	return t, nil
-}
-
-// siocoutqnsd counts what the kernel has not sent yet, SIOCOUTQ also what has not
-// been acknowledged. Within one host sent is received, and acknowledgements may
-// come 40 ms late.
-const siocoutqnsd = 0x894B
-
-func sameHost(c net.Conn) bool {
-	l, ok1 := c.LocalAddr().(*net.TCPAddr)
-	r, ok2 := c.RemoteAddr().(*net.TCPAddr)
-	return ok1 && ok2 && (l.IP.Equal(r.IP) || r.IP.IsLoopback())
 }
 
 // rawTransport is a kernel socket without a goroutine of its own: whoever waits
@@ -49,9 +35,8 @@ func sameHost(c net.Conn) bool {
 // it lowers its flag; so a wake is never lost, though one may be found later
 // than it was needed.
 type rawTransport struct {
-	conn  net.Conn
-	rc    syscall.RawConn
-	queue uint // the ioctl that counts what the peer's end does not have
+	conn net.Conn
+	rc   syscall.RawConn
 
 	readWoken, writeWoken atomic.Bool
 
@@ -234,7 +219,7 @@ func (t *rawTransport) wakeWrite() {
 
 func (t *rawTransport) unsent() (total, inProcess int) {
 	t.rc.Control(func(fd uintptr) {
-		total, _ = unix.IoctlGetInt(int(fd), t.queue)
+		total, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		if total > 0 {
 			// The count stays where it was when the connection was reset.
 			const tcpClose = 7

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package sdp
+
+// ackNow does nothing: there is no option for it here, nor is it waited for.
+func (c *Conn) ackNow() {}
