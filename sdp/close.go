@@ -186,7 +186,7 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 	c.drainPolled() // is there anything that was not read?
 	var err error
 	switch {
-	case c.giveUp:
+	case c.linger == 0:
 		err = os.ErrDeadlineExceeded
 	case c.discarded && c.fin == finOpen:
 		err = syscall.ECONNRESET // a DisConn would look like a good end until the reset comes
