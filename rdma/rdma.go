@@ -97,6 +97,13 @@ type Limits struct {
 	SendBatch  int // messages that are worth posting with one PostSend
 	IRD        int // the peer's RDMA Reads that may be outstanding here
 	ORD        int // our RDMA Reads that may be outstanding there; a further one gets ErrNoRoom
+	// Threshold is how many bytes a program writes at once from which RDMA Read and
+	// Write beat copying through the receive buffers, by measurement; 0: they never
+	// do on this device.
+	Threshold int
+	// Invalidate: a message may invalidate a region of the peer's (Send with
+	// Invalidate).
+	Invalidate bool
 	// Elastic: ProvideReceive takes effect at once, on buffers that are posted
 	// already too, because the device finds the memory when a message comes.
 	Elastic bool

@@ -27,6 +27,7 @@ func (c *Conn) CloseRead() error {
 		return c.opError("close", errClosed)
 	}
 	c.readClosed = true
+	c.refuseAdverts()
 	c.wakeAll()
 	if c.readMu.TryLock() { // else who reads gives back what it has
 		defer c.readMu.Unlock()
@@ -126,6 +127,7 @@ func (c *Conn) Close() error {
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
+	c.refuseAdverts()
 	c.read.set(time.Time{})
 	c.write.set(time.Time{})
 	c.discarded = c.discarded || c.sink.Bytes() > 0
@@ -180,7 +182,7 @@ func (c *Conn) stopTrying() {
 func (c *Conn) finishAndDrain(until time.Time) error {
 	c.writeMu.Lock() // Writes have been told
 	c.mu.Lock()
-	for c.polling { // a Read or the attendant, that is leaving
+	for c.polling || c.moves.reading { // a Read or the attendant, that is leaving
 		c.sit()
 	}
 	c.drainPolled() // is there anything that was not read?

@@ -36,6 +36,13 @@ type Config struct {
 	// too. Between hosts that is always done.
 	CRC bool
 
+	// ZCopyThreshold is how many bytes a Write has at most that is copied; a longer
+	// one is advertised for the peer to fetch without a copy, or goes into memory
+	// that the peer has advertised. 0 means what SDP_ZCOPY_THRESHOLD says, and
+	// without that the device's own, found by measurement. Negative: everything is
+	// copied, in both directions.
+	ZCopyThreshold int
+
 	// Logger is told, at debug level, why a connection does not use SDP, or a
 	// device, and what ended one that a peer broke. Default: nobody is told.
 	Logger *slog.Logger

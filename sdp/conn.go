@@ -53,7 +53,9 @@ type Conn struct {
 	acct      credits.Account
 	source    bcopy.Source
 	sink      bcopy.Sink
-	refusal   zcopy.Refusal
+	zsource   zcopy.Source
+	zsink     zcopy.Sink
+	moves     moves
 	target    int  // private buffers that we want to have posted
 	held      int  // private buffers that the device has posted and the peer is not told of
 	discarded bool // payload came that nobody will read
@@ -112,6 +114,8 @@ type setup struct {
 	// first is the header of the client's decision, at the end that accepted; nil
 	// at the end that dialled, which has yet to send it.
 	first *wire.Header
+	// threshold is what the program or the environment says; 0: the device's own.
+	threshold int
 }
 
 // newConn makes the connection: qp is connected, and has the receive buffers that
@@ -127,10 +131,10 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		acct:     credits.New(s.peer.Bufs, s.local.Bufs),
 		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.first == nil),
 		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
-		refusal:  zcopy.NewRefusal(int(s.local.MaxAdverts)),
 		target:   int(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
+	c.initMoves(&s)
 	c.news.L = &c.mu
 	c.flusher = c.flushSmall
 	c.read.init(c)

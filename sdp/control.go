@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -10,7 +11,7 @@ import (
 func (c *Conn) controlDue() bool {
 	_, ack := c.sink.Ack()
 	_, request := c.source.Request()
-	return c.update || c.fin == finDue || c.abortDue || ack || request || c.refusal.SendSm() || c.creditDue()
+	return c.update || c.fin == finDue || c.abortDue || ack || request || c.zsource.Pending() || c.zsink.Pending() || c.creditDue()
 }
 
 // creditDue reports that the peer should be told of more buffers at once: it
@@ -46,7 +47,7 @@ func (c *Conn) sendControl() {
 	for {
 		c.mu.Lock()
 		c.due.Store(false)
-		m, ok := c.nextControl()
+		m, invalidate, ok := c.nextControl()
 		if !ok || c.sendErr != nil && m.MID != wire.MIDAbortConn {
 			c.dropAbort()
 			c.mu.Unlock()
@@ -54,6 +55,7 @@ func (c *Conn) sendControl() {
 		}
 		o.reset()
 		o.add(c, &m)
+		o.wrs[0].Invalidate = invalidate
 		c.controlTaken(&m)
 		c.mu.Unlock()
 
@@ -81,27 +83,30 @@ func (c *Conn) sendControl() {
 
 // nextControl returns the message that is to go next; not ok if none is due, or
 // credit forbids it. Called with mu held.
-func (c *Conn) nextControl() (m wire.Message, ok bool) {
+func (c *Conn) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) {
 	bare := c.acct.May(credits.Bare)
 	size, ack := c.sink.Ack()
 	want, request := c.source.Request()
+	held := c.ackHeld()
 	switch {
 	case bare && c.abortDue:
 		m.MID = wire.MIDAbortConn
+	case bare && (c.zsource.Pending() || c.zsink.Pending()):
+		m, invalidate = c.nextAdvert()
 	case bare && ack:
 		m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
-	case bare && c.refusal.SendSm():
-		m.MID = wire.MIDSendSm
-	case bare && request:
+	case bare && request && !held:
+		// What crosses a ChRcvBuf is told by MSeqAck, which says too little while it
+		// is held back.
 		m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
 	case bare && c.fin == finDue:
 		m.MID = wire.MIDDisConn
 	case bare && c.update, c.creditDue() && c.acct.May(credits.Update):
 		m.MID = wire.MIDData
 	default:
-		return m, false
+		return m, 0, false
 	}
-	return m, true
+	return m, invalidate, true
 }
 
 // controlTaken accounts for a message of nextControl's that is about to go; its
@@ -110,14 +115,22 @@ func (c *Conn) controlTaken(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDChRcvBufAck:
 		c.sink.Acked()
-	case wire.MIDSendSm:
-		c.refusal.Sent()
 	case wire.MIDChRcvBuf:
 		c.source.Requested(m.MSeq)
 	case wire.MIDDisConn:
 		c.fin = finGoing
 	case wire.MIDData:
 		c.update = false
+	case wire.MIDRdmaWrCompl, wire.MIDSrcAvailCancel, wire.MIDSinkCancelAck:
+		c.zsource.Took(m)
+	case wire.MIDRdmaRdCompl, wire.MIDSendSm, wire.MIDSinkAvailCancel, wire.MIDSinkAvail:
+		c.zsink.Took(m)
+	case wire.MIDModeChange:
+		if m.ModeOfSend { // it is the mode in which the peer sends
+			c.zsink.Took(m)
+		} else {
+			c.zsource.Took(m)
+		}
 	}
 }
 

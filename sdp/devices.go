@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -16,7 +17,8 @@ import (
 var knownDevices = []wire.Device{wire.DeviceVerbs, wire.DeviceSHM, wire.DeviceIWARP}
 
 const (
-	devicesVariable = "SDP_DEVICES"
+	devicesVariable   = "SDP_DEVICES"
+	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
 	// devicePlain alone in a list of devices switches SDP off.
 	devicePlain = "tcp"
 )
@@ -25,6 +27,9 @@ const (
 type devices struct {
 	usable   []wire.Device     // the best one first
 	declined map[string]string // why each of the rest is not
+	// threshold is the Config's ZCopyThreshold or the environment's; 0: the
+	// device's own.
+	threshold int
 }
 
 // devices finds out which devices to use: those of the program's list, of the
@@ -40,7 +45,11 @@ func (c *Config) devices() (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	d := devices{declined: make(map[string]string)}
+	threshold, err := c.threshold()
+	if err != nil {
+		return devices{}, err
+	}
+	d := devices{declined: make(map[string]string), threshold: threshold}
 	for _, device := range listed {
 		if err := probe(device); err != nil {
 			d.declined[device.String()] = err.Error()
@@ -54,6 +63,22 @@ func (c *Config) devices() (devices, error) {
 		}
 	}
 	return d, nil
+}
+
+// threshold returns from how many bytes a Write is not copied; 0: from what the
+// device says.
+func (c *Config) threshold() (int, error) {
+	environment := 0
+	if text := os.Getenv(thresholdVariable); text != "" {
+		var err error
+		if environment, err = strconv.Atoi(text); err != nil {
+			return 0, fmt.Errorf("%s=%s: not a number of bytes", thresholdVariable, text)
+		}
+	}
+	if c != nil && c.ZCopyThreshold != 0 {
+		return c.ZCopyThreshold, nil
+	}
+	return environment, nil
 }
 
 // why is the error that no device can be used, which names each and its reason.

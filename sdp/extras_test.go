@@ -269,6 +269,7 @@ func TestWriteBuffersSharesMessages(t *testing.T) {
 }
 
 func TestStatsCount(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1")
 	before := Stats()
 	a, b := methodPair(t, "sdp")
 	ca, cb := a.(*Conn), b.(*Conn)

@@ -61,13 +61,13 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 }
 
 func newListener(n network, ln net.Listener, cfg accepting) *Listener {
-	return &Listener{network: n, declined: cfg.declined, l: listener.New(ln, cfg.Config)}
+	return &Listener{network: n, accepting: cfg, l: listener.New(ln, cfg.Config)}
 }
 
 // accepting is the configuration of the passive side.
 type accepting struct {
 	listener.Config
-	declined map[string]string // device: why it cannot be used
+	devices devices
 }
 
 // listening returns how to treat those who connect on a network.
@@ -92,15 +92,15 @@ func (c *Config) listening(n network) (accepting, error) {
 		CRC:           cfg.CRC,
 		Logger:        cfg.Logger,
 		Hello:         ourHello(),
-	}, dev.declined}, nil
+	}, dev}, nil
 }
 
 // Listener accepts connections of SDP, and of plain TCP if its network is one
 // of "tcp". Its methods are safe for concurrent use.
 type Listener struct {
-	network  network
-	declined map[string]string
-	l        *listener.Listener
+	network   network
+	accepting accepting
+	l         *listener.Listener
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -115,19 +115,20 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), err)
 		}
-		if c, err := accepted(in, l.declined); err == nil {
+		if c, err := l.accepting.conn(in); err == nil {
 			return c, nil
 		}
 	}
 }
 
-// accepted returns the connection that has come up.
-func accepted(in *listener.Incoming, declined map[string]string) (net.Conn, error) {
+// conn returns the connection that has come up.
+func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 	if in.QP == nil {
 		return in.Conn, nil
 	}
 	return newConn(in.Conn, in.QP, setup{
-		device: in.Device, declined: declined, local: in.Local, peer: in.Peer, first: &in.First,
+		device: in.Device, declined: a.devices.declined, threshold: a.devices.threshold,
+		local: in.Local, peer: in.Peer, first: &in.First,
 	})
 }
 

@@ -13,6 +13,10 @@ import (
 
 // take handles one completion. Called with mu held.
 func (c *Conn) take(wc *rdma.Completion) {
+	if wc.Op != rdma.OpReceive {
+		c.moved(wc)
+		return
+	}
 	if c.failed != nil {
 		wc.Buffer.Release()
 		return
@@ -22,7 +26,7 @@ func (c *Conn) take(wc *rdma.Completion) {
 	if err == nil {
 		err = c.acct.Received(m.MSeq, m.MSeqAck, m.Bufs)
 	}
-	if err == nil && wc.Invalidated != 0 {
+	if err == nil && wc.Invalidated != 0 && m.MID != wire.MIDRdmaRdCompl && m.MID != wire.MIDRdmaWrCompl {
 		err = fmt.Errorf("sdp: §9.2: %v invalidates STag %#x, which was not advertised", m.MID, wc.Invalidated)
 	}
 	if err == nil {
@@ -32,7 +36,8 @@ func (c *Conn) take(wc *rdma.Completion) {
 			c.traffic.ControlReceived++
 		}
 		c.sink.Used()
-		kept, err = c.dispatch(&m, wc.Buffer.Owner)
+		c.zsource.Acked(m.MSeqAck)
+		kept, err = c.dispatch(&m, wc)
 	}
 	if !kept {
 		wc.Buffer.Release()
@@ -48,24 +53,17 @@ func (c *Conn) take(wc *rdma.Completion) {
 }
 
 // dispatch carries one message out, and reports whether its buffer is kept.
-func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err error) {
+func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err error) {
 	if c.sink.Ended() && len(m.Payload) > 0 {
 		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
 	}
 	switch m.MID {
 	case wire.MIDData:
-		c.refusal.Data(len(m.Payload))
-	case wire.MIDSrcAvail:
-		err = c.refusal.SrcAvail(m.Advert.Len, len(m.Payload))
-	case wire.MIDSrcAvailCancel:
-		c.refusal.Cancel()
 	case wire.MIDDisConn:
 		if c.sink.Ended() {
 			return false, errors.New("sdp: §8.2.1: a second DisConn")
 		}
-		if c.refusal.Outstanding() {
-			return false, errors.New("sdp: §8.2.1: DisConn before all that SendSm asked for")
-		}
+		err = c.zsink.End()
 		c.sink.End()
 		c.ackNow()
 	case wire.MIDAbortConn:
@@ -73,11 +71,6 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 			return false, errors.New("sdp: §8.2.2: AbortConn without DisConn")
 		}
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
-	case wire.MIDModeChange:
-		if m.ModeOfSend {
-			return false, errors.New("sdp: §12: the sink can change only Buffered mode, and this direction is in Combined mode")
-		}
-		err = c.refusal.ModeChange(m.Mode)
 	case wire.MIDChRcvBuf:
 		if c.source.Crossed(m.MSeqAck) {
 			c.sink.Older(c.qp.ProvideReceive(recvBuffers, c.sink.Resize(m.Size)))
@@ -86,13 +79,16 @@ func (c *Conn) dispatch(m *wire.Message, owner bcopy.Owner) (kept bool, err erro
 	case wire.MIDChRcvBufAck:
 		err = c.source.Acked(m.Size)
 	default:
-		err = fmt.Errorf("sdp: §9: %v answers nothing that was sent", m.MID)
+		err = c.advertised(m, wc.Invalidated)
+	}
+	if err == nil && len(m.Payload) > 0 {
+		c.zsink.Payload(len(m.Payload), m.MID != wire.MIDSrcAvail)
 	}
 	if err != nil || len(m.Payload) == 0 || c.readClosed || c.closed {
 		c.discarded = c.discarded || len(m.Payload) > 0
 		return false, err
 	}
-	c.sink.Add(m.Payload, owner)
+	c.sink.Add(m.Payload, wc.Buffer.Owner)
 	return true, nil
 }
 

@@ -76,7 +76,8 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	return newConn(c, qp, setup{
-		device: wire.DeviceIWARP.String(), declined: a.devices.declined, local: local, peer: peer,
+		device: wire.DeviceIWARP.String(), declined: a.devices.declined, threshold: a.devices.threshold,
+		local: local, peer: peer,
 	})
 }
 

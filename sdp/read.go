@@ -20,6 +20,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	c.small.interrupted()
 	n, err := c.readLocked(b)
+	c.zsink.Read()
 	c.mu.Unlock()
 	if c.due.Load() {
 		c.control()
@@ -34,10 +35,38 @@ func (c *Conn) readLocked(b []byte) (int, error) {
 	if len(b) == 0 && !c.closed {
 		return 0, nil // as package net's, whatever else is the case
 	}
-	if err := c.awaitPayload(); err != nil {
-		return 0, err
+	for waited := false; ; {
+		head, err := c.look()
+		switch {
+		case head != nil:
+			n := c.copyOut(b)
+			if n < len(b) && c.sink.Head() == nil && c.zsink.Suits(len(b)-n) {
+				n += c.fetch(b[n:]) // what rode along with an advertisement is a small part of it
+			}
+			return n, nil
+		case err != nil:
+			return 0, err
+		case c.zsink.Suits(len(b)):
+			if n := c.fetch(b); n > 0 {
+				return n, nil
+			}
+			continue
+		case c.zsink.Decline(): // the Read is too small for what is advertised
+			c.say()
+			continue
+		}
+		if !waited {
+			waited = true
+			c.zsink.Reading(len(b), c.sink.Size())
+		}
+		if c.zsink.MayOffer(len(b), c.sink.Size()) {
+			if n := c.advertise(b); n > 0 {
+				return n, nil
+			}
+			continue
+		}
+		c.claim()
 	}
-	return c.copyOut(b), nil
 }
 
 // cannotRead returns why a Read must not go on, whatever has come, or nil.
@@ -60,6 +89,10 @@ func (c *Conn) awaitPayload() error {
 	for {
 		if head, err := c.look(); head != nil || err != nil {
 			return err
+		}
+		if c.zsink.Decline() { // there is no memory to fetch it into
+			c.say()
+			continue
 		}
 		c.claim()
 	}

@@ -50,7 +50,7 @@ func Server(conn net.Conn, config *Config) (net.Conn, error) {
 	}
 	in, err := listener.Serve(context.Background(), conn, cfg.Config)
 	if err == nil {
-		conn, err = accepted(in, cfg.declined)
+		conn, err = cfg.conn(in)
 	}
 	if err != nil {
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)

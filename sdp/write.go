@@ -32,7 +32,8 @@ func (c *Conn) writeLocked(b []byte) (n int, err error) {
 		c.mu.Unlock()
 		return 0, err
 	}
-	if len(b) <= smallWrite && c.small.takes(c, b) {
+	direct := c.zsource.Wants(len(b))
+	if !direct && len(b) <= smallWrite && c.small.takes(c, b) {
 		c.mu.Unlock()
 		return len(b), nil
 	}
@@ -41,7 +42,11 @@ func (c *Conn) writeLocked(b []byte) (n int, err error) {
 		err = c.cannotWrite()
 	}
 	c.mu.Unlock()
-	if err == nil {
+	switch {
+	case err != nil:
+	case direct:
+		n, err = c.writeDirect(b)
+	default:
 		n, err = c.send(b, (*Conn).cannotWrite)
 	}
 	return n, err
@@ -108,11 +113,20 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	c.mu.Lock()
 	c.source.Wrote(len(b))
 	o.reset()
-	for room, size := min(c.acct.Room(), c.batch), c.source.Payload(); len(o.wrs) < room && len(b) > 0; {
-		k := min(size, len(b))
-		o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[:k]})
-		b = b[k:]
+	stamped, carried := 0, false
+	for room, size := min(c.acct.Room(), c.batch), c.source.Payload(); len(o.wrs) < room && stamped < len(b); {
+		m := wire.Message{Header: wire.Header{MID: wire.MIDData}}
+		k := size
+		if len(o.wrs) == 0 {
+			if m.Advert, carried = c.zsink.Carry(); carried {
+				m.MID, k = wire.MIDSinkAvail, size-(wire.MaxHeaderLen-wire.HeaderLen)
+			}
+		}
+		m.Payload = b[stamped:][:min(k, len(b)-stamped)]
+		stamped += len(m.Payload)
+		o.add(c, &m)
 	}
+	c.zsource.Sending(len(o.wrs), stamped, false)
 	c.mu.Unlock()
 	taken := 0
 	if len(o.wrs) > 0 {
@@ -121,6 +135,10 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	c.mu.Lock()
 	c.acct.Sent(taken)
 	n = c.traffic.countSent(o.wrs[:taken])
+	if carried {
+		c.zsink.Carried(taken > 0)
+	}
+	c.advertsSettled(c.zsource.Sent(len(o.wrs)-taken, stamped-n))
 	if err != nil {
 		err = c.sendFailed(err)
 	}
@@ -183,6 +201,9 @@ func (o *outgoing) reset() {
 // add stamps a message as the next of the batch. Called with Conn.mu held.
 func (o *outgoing) add(c *Conn, m *wire.Message) {
 	i := len(o.wrs)
+	if i == 0 {
+		c.ackHeld()
+	}
 	m.MSeq, m.MSeqAck, m.Bufs = c.acct.Next(uint32(i))
 	o.wrs = append(o.wrs, rdma.SendWR{
 		Header:    m.AppendHeader(o.headers[i][:0]),

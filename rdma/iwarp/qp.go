@@ -70,7 +70,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 	if q.p.crc {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Elastic: true}
+	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Elastic: true}
 }
 
 // Wake makes Wait return.

@@ -1,0 +1,215 @@
+package sdp
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
+)
+
+// writeDirect writes b as the Source plans it: advertised for the peer to fetch,
+// into memory that the peer has advertised, or as Data. It returns when nothing
+// of b is exposed or in use any more. Called with writeMu held, and nothing in
+// the flusher.
+func (c *Conn) writeDirect(b []byte) (n int, err error) {
+	var pin runtime.Pinner
+	pin.Pin(&b[0])
+	defer pin.Unpin()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer func() {
+		c.moves.overdue.set(time.Time{})
+		c.moves.giveUpW.set(time.Time{})
+	}()
+	c.zsource.Begin()
+	for {
+		if moved := c.zsource.Moved(); moved > 0 {
+			n += moved
+			c.expectTakeUp()
+		}
+		if c.invalidateEnded() {
+			continue
+		}
+		err = c.cannotWrite()
+		if c.sendErr != nil {
+			c.zsource.Abandon()
+			c.invalidateEnded()
+			return n, err
+		}
+		pending := c.zsource.Pending()
+		if c.moves.overdue.expired {
+			c.moves.overdue.set(time.Time{})
+			c.zsource.Withdraw()
+		}
+		plan := c.zsource.Next(len(b)-n, err != nil)
+		if !pending && c.zsource.Pending() {
+			c.say()
+			continue
+		}
+		switch plan.Step {
+		case zcopy.Done:
+			return n, err
+		case zcopy.Copy:
+			c.mu.Unlock()
+			k, _ := c.send(b[n:n+plan.N], (*Conn).cannotWrite) // whose error the next look finds
+			c.mu.Lock()
+			n += k
+		case zcopy.Offer:
+			n += c.offer(b[n:], plan)
+		case zcopy.Fill:
+			n += c.fill(b[n:n+plan.N], plan)
+		case zcopy.Wait:
+			if err != nil && !c.answered(&c.moves.giveUpW) {
+				c.getBack()
+				continue
+			}
+			c.await()
+		}
+	}
+}
+
+// expectTakeUp gives the peer time to fetch something of what is advertised.
+// Called with mu held.
+func (c *Conn) expectTakeUp() {
+	if c.zsource.Outstanding() > 0 {
+		c.moves.overdue.set(time.Now().Add(takeUpTime))
+	} else {
+		c.moves.overdue.set(time.Time{})
+	}
+}
+
+// invalidateEnded ends the exposure of what is no longer advertised, and reports
+// whether there was anything. Called and returns with mu held; lets go of it
+// meanwhile if so.
+func (c *Conn) invalidateEnded() (any bool) {
+	for {
+		stag, ok := c.zsource.Ended()
+		if !ok {
+			return any
+		}
+		any = true
+		c.mu.Unlock()
+		c.qp.Invalidate(rdma.STag(stag))
+		c.mu.Lock()
+	}
+}
+
+// offer advertises what the plan says of rest, the bytes of the Write that are
+// not through, and returns how many of them rode along. If it cannot now, it
+// waits for what it lacks, and has done nothing. Called and returns with mu held;
+// lets go of it meanwhile.
+func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
+	kind := credits.Bare
+	if plan.Ride > 0 {
+		kind = credits.Payload
+	}
+	if !c.acct.May(kind) {
+		c.traffic.CreditStalls++
+		c.await()
+		return 0
+	}
+	c.mu.Unlock()
+	part := rest[plan.At : plan.At+plan.N]
+	region, err := c.qp.Register(part, rdma.RemoteRead)
+	c.sendMu.Lock()
+	c.mu.Lock()
+	gone := false
+	switch {
+	case err != nil:
+		c.zsource.Plain()
+	case c.cannotWrite() == nil && c.acct.May(kind) && c.zsource.Next(len(rest), false) == plan:
+		rode, gone = c.postOffer(part, plan, region)
+	}
+	c.mu.Unlock()
+	if err == nil && !gone {
+		c.qp.Invalidate(region.STag)
+	}
+	c.unlockSend()
+	busy := c.qp.Busy()
+	c.mu.Lock()
+	switch {
+	case !busy:
+	case gone || c.cannotWrite() != nil:
+		c.qp.Flush()
+	default:
+		c.waitRoom()
+	}
+	return rode
+}
+
+// postOffer sends the SrcAvail for part, and returns how many of its bytes went
+// with it, and whether it went. Called with sendMu and mu held; lets go of mu
+// meanwhile.
+func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode int, gone bool) {
+	o := newOutgoing()
+	defer o.free()
+	m := wire.Message{Header: wire.Header{MID: wire.MIDSrcAvail}, Payload: part[:plan.Ride]}
+	m.Advert = wire.Advert{Len: uint32(plan.N), STag: uint32(region.STag), VA: region.VA}
+	o.add(c, &m)
+	carrying := min(plan.Ride, 1) // messages with payload
+	c.zsource.Offered(plan, m.Advert.STag)
+	c.zsource.Sending(carrying, plan.Ride, true)
+	c.mu.Unlock()
+	taken, err := c.qp.PostSend(o.wrs)
+	c.mu.Lock()
+	c.acct.Sent(taken)
+	if taken == 0 {
+		c.zsource.Unoffer(m.Advert.STag)
+		c.advertsSettled(c.zsource.Sent(carrying, plan.Ride))
+		if err != nil {
+			c.sendFailed(err)
+		}
+		return 0, false
+	}
+	c.advertsSettled(c.zsource.Sent(0, 0))
+	if carrying > 0 {
+		c.traffic.countSent(o.wrs)
+	}
+	c.expectTakeUp()
+	return plan.Ride, true
+}
+
+// fill writes b into the memory that the peer has advertised, and returns how
+// many bytes are through when none is in use any more. Called and returns with
+// mu held; lets go of it meanwhile.
+func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
+	c.zsource.Filling(plan)
+	c.moves.writes++
+	for posted := false; !posted; {
+		c.mu.Unlock()
+		c.sendMu.Lock()
+		err := c.qp.PostWrite(rdma.WriteWR{
+			ID: uint64(len(b)), Local: b, STag: rdma.STag(plan.Advert.STag), VA: plan.Advert.VA,
+		})
+		c.unlockSend()
+		c.mu.Lock()
+		switch {
+		case err == nil:
+			posted = true
+		case err == rdma.ErrNoRoom && c.cannotWrite() != nil && !c.answered(&c.moves.giveUpW):
+			c.getBack()
+		case err == rdma.ErrNoRoom && c.waitRoom() == nil:
+		default:
+			c.moves.writes--
+			c.sendFailed(err)
+			return 0
+		}
+	}
+	c.zsource.Filled()
+	c.say()
+	for c.moves.writes > 0 {
+		switch {
+		case c.recvErr != nil || c.cannotWrite() != nil && !c.answered(&c.moves.giveUpW):
+			c.getBack()
+			c.moves.writes = 0
+		case c.qp.Busy() && c.sendErr == nil:
+			c.waitRoom()
+		default:
+			c.await()
+		}
+	}
+	return len(b)
+}

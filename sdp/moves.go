@@ -1,0 +1,212 @@
+package sdp
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
+)
+
+const (
+	// takeUpTime is how long an advertisement stands of which the peer fetches
+	// nothing.
+	takeUpTime = 5 * time.Millisecond
+	// answerTime is how long a call that is to end waits for the peer's library to
+	// let go of its memory.
+	answerTime = 500 * time.Millisecond
+	// fetchPart is how many bytes one RDMA Read fetches at most: the source learns
+	// from its completion that the transfer makes headway.
+	fetchPart = 1 << 20
+)
+
+// errUnanswered is what ends a connection whose peer holds on to the memory of a
+// call that is over.
+var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer has not let go of a cancelled transfer for %v: %w", answerTime, syscall.ECONNABORTED)
+
+// moves is what the connection moves without a copy, beside what zcopy knows of
+// it. Guarded by Conn.mu.
+//
+// Memory of the program's that a peer or the device may touch is pinned, and is
+// given away by the call alone that has it: writeDirect, fetch and advertise
+// return when nothing of it is exposed or in use any more. Where the peer does
+// not help to get there, they end the connection, because Abort gets all back.
+type moves struct {
+	most       int  // RDMA Reads outstanding at most
+	invalidate bool // messages may invalidate the peer's regions
+
+	reads   int  // RDMA Reads that were posted and have not completed
+	writes  int  // likewise RDMA Writes
+	fetched int  // bytes that RDMA Reads have brought since fetch began
+	reading bool // a Read has given its memory away
+
+	overdue deadline // of the SrcAvails outstanding to be taken up
+	giveUpW deadline // of the peer to let go of a Write's memory
+	giveUpR deadline // of a Read's
+}
+
+// initMoves prepares what the setup has agreed on.
+func (c *Conn) initMoves(s *setup) {
+	limits := c.qp.Limits()
+	threshold := s.threshold
+	if threshold == 0 {
+		threshold = limits.Threshold
+	}
+	c.moves.most = min(limits.ORD, int(s.local.ORD))
+	c.moves.invalidate = limits.Invalidate
+	if threshold <= 0 || c.moves.most == 0 {
+		threshold = zcopy.Never
+	}
+	c.zsource = zcopy.NewSource(zcopy.SourceConfig{
+		Threshold:  threshold,
+		PeerAdvert: int(s.peer.MaxAdverts),
+		OurAdverts: int(s.local.MaxAdverts),
+	})
+	c.zsink = zcopy.NewSink(zcopy.SinkConfig{
+		Refuse:     threshold == zcopy.Never,
+		OurAdverts: int(s.local.MaxAdverts),
+	})
+	c.moves.overdue.init(c)
+	c.moves.giveUpW.init(c)
+	c.moves.giveUpR.init(c)
+}
+
+// advertised takes in a message about advertisements.
+func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
+	switch m.MID {
+	case wire.MIDSrcAvail:
+		return c.zsink.SrcAvail(m.Advert, len(m.Payload))
+	case wire.MIDSrcAvailCancel:
+		err := c.zsink.SrcAvailCancel(m.MSeq)
+		if seq, held := c.zsink.Held(); held {
+			c.acct.Hold(seq)
+		}
+		return err
+	case wire.MIDRdmaRdCompl:
+		return c.zsource.RdCompl(int(m.Size), uint32(invalidated), m.Flags&wire.FlagReqPipe != 0)
+	case wire.MIDSendSm:
+		return c.zsource.SendSm(m.MSeqAck)
+	case wire.MIDSinkAvail:
+		return c.zsource.SinkAvail(m.Advert, m.MSeqAck, c.source.Size())
+	case wire.MIDSinkAvailCancel:
+		return c.zsource.SinkAvailCancel()
+	case wire.MIDSinkCancelAck:
+		return c.zsink.CancelAck()
+	case wire.MIDRdmaWrCompl:
+		if m.Flags&wire.FlagReqPipe != 0 {
+			c.zsource.Hint()
+		}
+		return c.zsink.WrCompl(int(m.Size), uint32(invalidated))
+	case wire.MIDModeChange:
+		if m.ModeOfSend {
+			return c.zsource.ModeChange(m.Mode)
+		}
+		return c.zsink.ModeChange(m.Mode)
+	}
+	return fmt.Errorf("sdp: §9: %v has no place here", m.MID)
+}
+
+// moved takes in the completion of an RDMA Read or Write; its ID is how many
+// bytes that was. Called with mu held.
+func (c *Conn) moved(wc *rdma.Completion) {
+	v := &c.moves
+	switch {
+	case wc.Op == rdma.OpWrite:
+		v.writes = max(0, v.writes-1)
+		return
+	case v.reads == 0:
+		return // of before getBack
+	}
+	v.reads--
+	v.fetched += int(wc.ID)
+	if c.failed == nil {
+		c.zsink.Fetched(int(wc.ID))
+		c.due.Store(true)
+	}
+}
+
+// nextAdvert returns the message about advertisements that is to go next, and
+// the peer's region to invalidate with it. Called with mu held, when one is due.
+func (c *Conn) nextAdvert() (m wire.Message, invalidate rdma.STag) {
+	m, stag, ok := c.zsource.Due()
+	if !ok {
+		m, stag, _ = c.zsink.Due()
+	} else if m.MID == wire.MIDRdmaWrCompl && c.zsink.WantsPipelined() {
+		m.Flags = wire.FlagReqPipe
+	}
+	if !c.moves.invalidate {
+		stag = 0
+	}
+	return m, rdma.STag(stag)
+}
+
+// ackHeld reports that a SrcAvailCancel is not acknowledged yet (§9.5.4), and
+// ends that when it is time. Called with mu held, before a message is stamped.
+func (c *Conn) ackHeld() bool {
+	_, held := c.zsink.Held()
+	if !held {
+		c.acct.Release()
+	}
+	return held
+}
+
+// advertsSettled takes in what came of messages with payload that were posted.
+// Called with mu held.
+func (c *Conn) advertsSettled(err error) {
+	if err != nil {
+		c.violated(err)
+	}
+	if c.zsource.Pending() || c.zsink.Pending() {
+		c.due.Store(true)
+	}
+}
+
+// refuseAdverts has the peer send what it advertises as Data, which nobody will
+// read. Called with mu held.
+func (c *Conn) refuseAdverts() {
+	c.zsink.Refuse()
+	if c.zsink.Pending() {
+		c.due.Store(true)
+	}
+}
+
+// say sends what is due. Called and returns with mu held; lets go of it
+// meanwhile.
+func (c *Conn) say() {
+	c.due.Store(true)
+	c.mu.Unlock()
+	c.control()
+	c.mu.Lock()
+}
+
+// answered returns whether a call that is to end may go on waiting for the peer
+// to let go of its memory. The first time it starts the clock. Called with mu
+// held.
+func (c *Conn) answered(d *deadline) bool {
+	switch {
+	case d.expired:
+		return false
+	case d.at.IsZero():
+		d.set(time.Now().Add(answerTime))
+	}
+	return true
+}
+
+// getBack ends the connection, so that the device and the peer let go of all
+// memory, if it has not ended already. Called and returns with mu held; lets go
+// of it meanwhile.
+func (c *Conn) getBack() {
+	if c.failed == nil && c.recvErr == nil {
+		c.failed = errUnanswered
+		c.recvErr = errUnanswered
+		if c.sendErr == nil {
+			c.sendErr = errUnanswered
+		}
+		c.wakeAll()
+	}
+	c.mu.Unlock()
+	c.qp.Abort()
+	c.mu.Lock()
+}
