@@ -25,6 +25,7 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 		c.moves.giveUpW.set(time.Time{})
 	}()
 	c.zsource.Begin()
+	var why error // the call was to end when the peer did not let go
 	for {
 		if moved := c.zsource.Moved(); moved > 0 {
 			n += moved
@@ -37,6 +38,9 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 		if c.sendErr != nil {
 			c.zsource.Abandon()
 			c.invalidateEnded()
+			if why != nil {
+				err = why
+			}
 			return n, err
 		}
 		pending := c.zsource.Pending()
@@ -63,6 +67,7 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 			n += c.fill(b[n:n+plan.N], plan)
 		case zcopy.Wait:
 			if err != nil && !c.answered(&c.moves.giveUpW) {
+				why = err
 				c.getBack()
 				continue
 			}
