@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"errors"
+	"io"
 	"os"
 	"syscall"
 	"time"
@@ -144,7 +145,9 @@ func (c *Conn) Close() error {
 
 	err := c.finishAndDrain(until)
 	c.mu.Lock()
-	abort := err != nil || c.discarded
+	// When the peer has ended the channel behind its DisConn there is nobody left
+	// to be told of a reset.
+	abort := (err != nil || c.discarded) && c.recvErr != io.EOF
 	if abort && c.fin == finSent {
 		c.abortDue = true
 		c.due.Store(true)

@@ -12,6 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
 )
 
 func TestCloseEndsBlockedCalls(t *testing.T) {
@@ -103,6 +107,38 @@ func TestCloseWithUnreadDataResets(t *testing.T) {
 		_, err = s.Read(make([]byte, 1))
 		checkError(t, err, "read", syscall.ECONNRESET)
 	}
+}
+
+// TestCloseBehindBothDisConnsSaysNothing: the second to send it ends the channel
+// (§8.2.1), and what comes from the first after that would only be answered with
+// a reset.
+func TestCloseBehindBothDisConnsSaysNothing(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	tcp, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	qp, _, err := iwarp.Connect(tcp, iwarp.Config{}, hostilePrivate(t, hostileHello(false)))
+	require.NoError(t, err)
+	defer qp.Close()
+	qp.ProvideReceive(64, 16<<10)
+	p := &hostilePeer{t: t, qp: qp}
+	p.say(hostileData(""))
+	s, err := ln.Accept()
+	require.NoError(t, err)
+
+	require.NoError(t, s.(*Conn).CloseWrite())
+	p.hears(byte(wire.MIDDisConn))
+	p.say(hostileData("last"), hostileMessage{mid: byte(wire.MIDDisConn)})
+	require.NoError(t, tcp.(*net.TCPConn).CloseWrite())
+	got, err := io.ReadAll(s)
+	require.NoError(t, err)
+	assert.Equal(t, "last", string(got))
+	require.NoError(t, s.Close())
+
+	n, err := qp.Wait(make([]rdma.Completion, 1))
+	assert.Zero(t, n, "a message came behind DisConn")
+	assert.Equal(t, io.EOF, err)
 }
 
 // TestWriteToClosedPeerFails after a while, as TCP's does.
