@@ -50,6 +50,7 @@ var house = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that

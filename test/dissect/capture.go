@@ -1,0 +1,180 @@
+package dissect
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// Capture records what passes a TCP port of the loopback interface.
+//
+// dumpcap says neither when it has begun nor when it has written the last packet
+// that there was. So datagrams are captured too, to a socket of the Capture's
+// own: it is ready when one has come through, and complete when one has that was
+// sent behind the traffic.
+type Capture struct {
+	t        testing.TB
+	port     int
+	dumpcap  *exec.Cmd
+	said     bytes.Buffer // by dumpcap on its standard error; complete when ended is closed
+	marker   *net.UDPConn // sends to itself
+	token    []byte       // with which each marker begins
+	seen     chan byte    // the last byte of each marker that was captured
+	ended    chan struct{}
+	captured []byte // a pcap file without the markers; complete when ended is closed
+}
+
+const (
+	ready    = 0
+	complete = 1
+	// patience is for dumpcap on a busy machine.
+	patience = 20 * time.Second
+)
+
+// Start captures until Frames, or the end of the test. It skips the test, or
+// fails it if REQUIRE_DISSECT is set, when a program or the right to capture is
+// missing.
+func Start(t testing.TB, port int) *Capture {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		missing(t, "Linux's loopback interface")
+	}
+	for _, program := range []string{"dumpcap", "tshark"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing(t, program+" (Debian: apt-get install tshark)")
+		}
+	}
+	marker, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { marker.Close() })
+	c := &Capture{
+		t:      t,
+		port:   port,
+		marker: marker,
+		token:  make([]byte, 16),
+		seen:   make(chan byte, 1),
+		ended:  make(chan struct{}),
+	}
+	rand.Read(c.token)
+	filter := fmt.Sprintf("tcp port %d or udp port %d", port, marker.LocalAddr().(*net.UDPAddr).Port)
+	c.dumpcap = exec.Command("dumpcap", "-q", "-i", "lo", "-B", "64", "-P", "-w", "-", "-f", filter)
+	c.dumpcap.Stderr = &c.said
+	out, err := c.dumpcap.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.dumpcap.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go c.record(out)
+	t.Cleanup(c.stop)
+	if !c.await(ready) {
+		c.stop()
+		missing(t, fmt.Sprintf("the right to capture on lo: dumpcap says %q", c.said.String()))
+	}
+	return c
+}
+
+// missing skips the test for the lack of what, or fails it.
+func missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_DISSECT") != "" {
+		t.Fatalf("missing: %s", what)
+	}
+	t.Skipf("missing: %s", what)
+}
+
+// record reads dumpcap's pcap file as it grows, until its end.
+func (c *Capture) record(out io.Reader) {
+	const fileHeader, packetHeader, lengthAt = 24, 16, 8
+	defer close(c.ended)
+	defer c.dumpcap.Wait()
+	file := make([]byte, fileHeader)
+	if _, err := io.ReadFull(out, file); err != nil {
+		return
+	}
+	for {
+		packet := make([]byte, packetHeader)
+		if _, err := io.ReadFull(out, packet); err != nil {
+			break
+		}
+		n := binary.NativeEndian.Uint32(packet[lengthAt:])
+		packet = append(packet, make([]byte, n)...)
+		if _, err := io.ReadFull(out, packet[packetHeader:]); err != nil {
+			break
+		}
+		if i := bytes.Index(packet, c.token); i >= 0 {
+			select {
+			case c.seen <- packet[i+len(c.token)]:
+			default: // nobody waits for a further one
+			}
+			continue
+		}
+		file = append(file, packet...)
+	}
+	c.captured = file
+}
+
+// await sends markers until one is captured. It reports false if dumpcap ends
+// before, or takes too long.
+func (c *Capture) await(kind byte) bool {
+	late := time.After(patience)
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, err := c.marker.WriteTo(append(c.token[:len(c.token):len(c.token)], kind), c.marker.LocalAddr()); err != nil {
+			c.t.Fatal(err)
+		}
+		for waiting := true; waiting; {
+			select {
+			case got := <-c.seen:
+				if got == kind {
+					return true
+				}
+			case <-again.C:
+				waiting = false
+			case <-c.ended:
+				return false
+			case <-late:
+				return false
+			}
+		}
+	}
+}
+
+// stop ends dumpcap and waits for what it has written.
+func (c *Capture) stop() {
+	c.dumpcap.Process.Signal(os.Interrupt)
+	<-c.ended
+}
+
+// Frames ends the capture and returns what tshark has found in it. Everything
+// that is to be in it has been sent.
+func (c *Capture) Frames() []Frame {
+	c.t.Helper()
+	if !c.await(complete) {
+		c.stop()
+		c.t.Fatalf("the capture did not end: dumpcap says %q", c.said.String())
+	}
+	c.stop()
+	file := filepath.Join(c.t.TempDir(), "captured.pcap")
+	if err := os.WriteFile(file, c.captured, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	frames, err := dissect(file, c.port)
+	if err != nil {
+		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
+	}
+	return frames
+}

@@ -1,0 +1,169 @@
+package dissect
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// sent is an SDP message in a Send, and who sent it.
+type sent struct {
+	client    bool
+	solicited bool
+	wire.Message
+}
+
+// messages returns what the Sends carry, in the order in which they were
+// complete.
+func messages(t *testing.T, frames []Frame) []sent {
+	t.Helper()
+	var all []sent
+	unfinished := make(map[bool][]byte)
+	for _, f := range frames {
+		if f.Kind != FPDU || f.Opcode < opSend || f.Opcode > opSendSolicitedInvalidate {
+			continue
+		}
+		b := append(unfinished[f.Client], f.Payload...)
+		if unfinished[f.Client] = b; !f.Last {
+			continue
+		}
+		delete(unfinished, f.Client)
+		m := sent{client: f.Client, solicited: f.Opcode >= opSendSolicited}
+		require.NoError(t, m.Parse(b))
+		assert.Equal(t, f.MSN, m.MSeq, "every message is a Send, and the first is 1")
+		all = append(all, m)
+	}
+	require.Empty(t, unfinished)
+	return all
+}
+
+// requireCredit checks §10 from the outside: no message is sent that the peer
+// had no buffer for, and none is acknowledged before it was sent.
+func requireCredit(t *testing.T, all []sent, hello, helloAck wire.Hello) {
+	t.Helper()
+	limit := map[bool]uint32{true: uint32(helloAck.Bufs), false: uint32(hello.Bufs)}
+	last := make(map[bool]uint32)
+	for _, m := range all {
+		require.Equal(t, last[m.client]+1, m.MSeq)
+		require.LessOrEqual(t, m.MSeq, limit[m.client], "%v of client=%t has no credit", m.MID, m.client)
+		require.LessOrEqual(t, m.MSeqAck, last[!m.client], "%v of client=%t acknowledges what was not sent", m.MID, m.client)
+		last[m.client] = m.MSeq
+		limit[!m.client] = max(limit[!m.client], m.MSeqAck+uint32(m.Bufs))
+	}
+}
+
+// TestSession has two programs talk, each end speaking and closing in its turn.
+func TestSession(t *testing.T) {
+	for name, cfg := range map[string]*sdp.Config{"no CRC on one host": {}, "CRC": {CRC: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lc := sdp.ListenConfig{Config: cfg}
+			ln, err := lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			capture := Start(t, ln.Addr().(*net.TCPAddr).Port)
+			request, reply := pattern(100_000), pattern(123_456)
+			talk(t, ln, &sdp.Dialer{Config: cfg}, request, reply)
+			frames := capture.Frames()
+
+			crc := Unused
+			if cfg.CRC {
+				crc = Good
+			}
+			require.Greater(t, len(frames), 2)
+			for i, kind := range []Kind{Request, Reply} {
+				f := frames[i]
+				f.Private = nil
+				assert.Equal(t, Frame{Client: kind == Request, Kind: kind, WantCRC: cfg.CRC, Revision: 1}, f)
+			}
+			offers, rest, err := wire.ParseOffers(frames[0].Private)
+			require.NoError(t, err)
+			assert.Contains(t, offers.Devices, wire.DeviceIWARP)
+			hello, err := wire.ParseHello(rest)
+			require.NoError(t, err)
+			choice, rest, err := wire.ParseChoice(frames[1].Private)
+			require.NoError(t, err)
+			assert.Equal(t, wire.DeviceIWARP, choice.Device)
+			helloAck, err := wire.ParseHelloAck(rest)
+			require.NoError(t, err)
+			for _, f := range frames[2:] {
+				assert.Equal(t, FPDU, f.Kind)
+				assert.Equal(t, crc, f.CRC)
+			}
+
+			all := messages(t, frames)
+			requireCredit(t, all, hello, helloAck)
+			assert.Equal(t, sent{client: true, Message: wire.Message{Header: wire.Header{
+				MID: wire.MIDData, Bufs: hello.Bufs, Len: wire.HeaderLen, MSeq: 1,
+			}}}, all[0], "the client's decision comes first")
+			for _, client := range []bool{true, false} {
+				want, got, ended := reply, []byte{}, false
+				if client {
+					want = request
+				}
+				for _, m := range all {
+					if m.client != client {
+						continue
+					}
+					require.False(t, ended && (len(m.Payload) > 0 || m.MID == wire.MIDDisConn), "%v behind DisConn", m.MID)
+					got = append(got, m.Payload...)
+					ended = ended || m.MID == wire.MIDDisConn
+					assert.False(t, m.solicited, "%v", m.MID)
+				}
+				assert.True(t, ended, "no DisConn of client=%t", client)
+				assert.Equal(t, want, got)
+			}
+		})
+	}
+}
+
+// talk has a client send a request, in pieces, and end its direction, and the
+// server answer and close.
+func talk(t *testing.T, ln net.Listener, d *sdp.Dialer, request, reply []byte) {
+	t.Helper()
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			c, err := ln.Accept()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := io.ReadAll(c)
+			assert.Equal(t, request, got)
+			if err == nil {
+				err = writePieces(c, reply)
+			}
+			return err
+		}()
+	}()
+	c, err := d.DialContext(context.Background(), "sdp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, writePieces(c, request))
+	require.NoError(t, c.(*sdp.Conn).CloseWrite())
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	assert.Equal(t, reply, got)
+	require.NoError(t, <-served)
+	require.NoError(t, c.Close())
+}
+
+// writePieces writes b in pieces of all lengths.
+func writePieces(w io.Writer, b []byte) error {
+	for n := 1; len(b) > 0; n = 2*n%20_011 + 1 {
+		n = min(n, len(b))
+		if _, err := w.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

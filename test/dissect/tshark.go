@@ -1,0 +1,344 @@
+package dissect
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Kind is what a Frame is to MPA.
+type Kind uint8
+
+const (
+	Request Kind = iota
+	Reply
+	FPDU
+)
+
+// CRC is what tshark says of an FPDU's last field.
+type CRC uint8
+
+const (
+	Unused CRC = iota // neither end had asked for it
+	Good
+	Bad
+)
+
+// Frame is an MPA frame as tshark has read it.
+type Frame struct {
+	Client bool // its sender has made the connection
+	Kind   Kind
+
+	// Of a Request and a Reply.
+	Markers, WantCRC, Rejected bool
+	Revision                   int
+	Private                    []byte
+
+	// Of an FPDU.
+	ULPDU int // its length in bytes
+	CRC   CRC
+	Segment
+}
+
+// Segment is the DDP segment in an FPDU, RFC 5041 §4 and RFC 5040 §4.
+type Segment struct {
+	Tagged, Last bool
+	Opcode       uint8
+	STag         uint32 // tagged: of the buffer; untagged: to be invalidated
+	TO           uint64 // tagged: offset in the buffer
+	QN, MSN, MO  uint32 // untagged: queue, message, offset in it
+	Payload      []byte // of Sends, Writes and Read Responses
+	Read         *ReadRequest
+	Terminate    *Terminate
+}
+
+// ReadRequest is an RDMA Read Request, RFC 5040 §4.4.
+type ReadRequest struct {
+	SinkSTag uint32
+	SinkTO   uint64
+	Size     uint32
+	SrcSTag  uint32
+	SrcTO    uint64
+}
+
+// Terminate is a Terminate, RFC 5040 §4.8.
+type Terminate struct {
+	Layer, Type, Code uint8
+	M, D, R           bool
+	Length            int // of the offending segment, if D
+	// Headers is how the offending segment begins. tshark 4.0 shows the first 14
+	// bytes of it, and with R 28 more, whatever its headers' lengths are.
+	Headers []byte
+}
+
+// arguments of tshark. The dissector of MPA finds its connections by their first
+// bytes. Those of what is carried in Sends elsewhere would have a look at ours,
+// and Sends of several segments would be shown put together.
+var arguments = []string{
+	"-n",
+	"-o", "tcp.try_heuristic_first:TRUE",
+	"-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE",
+	"--disable-protocol", "rpcordma",
+	"--disable-protocol", "smb_direct",
+	"-T", "pdml",
+}
+
+// dissect has tshark read a file with one connection to port, and returns every
+// MPA frame of it, in the order in which their last bytes were captured. It fails
+// if tshark finds anything malformed, or bytes on the connection that are in no
+// frame.
+func dissect(file string, port int) ([]Frame, error) {
+	tshark := exec.Command("tshark", append([]string{"-r", file}, arguments...)...)
+	var said bytes.Buffer
+	tshark.Stderr = &said
+	out, err := tshark.Output()
+	if err != nil {
+		return nil, fmt.Errorf("tshark: %w: %s", err, said.Bytes())
+	}
+	return parse(bytes.NewReader(out), port)
+}
+
+// reader takes the elements of tshark's PDML one after the other. Every
+// protocol of a packet is a <proto>, and every field of it a <field>; the order
+// is that of the bytes.
+type reader struct {
+	port   int
+	frames []Frame
+	err    error // the first thing that is wrong with an element
+
+	packet   string // its number
+	client   bool   // it comes from who made the connection
+	seq, len int    // its bytes on the connection
+	expert   string // the last remark
+	streams  map[string]bool
+	sent     [2]int // bytes on the connection, from the server and the client
+	framed   [2]int // of those, in frames
+}
+
+func parse(pdml io.Reader, port int) ([]Frame, error) {
+	r := &reader{port: port, streams: make(map[string]bool)}
+	d := xml.NewDecoder(pdml)
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tshark's PDML: %w", err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			a := make(map[string]string, len(e.Attr))
+			for _, attr := range e.Attr {
+				a[attr.Name.Local] = attr.Value
+			}
+			if e.Name.Local == "proto" {
+				r.proto(a)
+			} else {
+				r.field(a)
+			}
+		case xml.EndElement:
+			if e.Name.Local == "packet" && r.len > 0 {
+				side := index(r.client)
+				r.sent[side] = max(r.sent[side], r.seq+r.len-1) // the SYN counts too
+			}
+		}
+		if r.err != nil {
+			return nil, fmt.Errorf("packet %s: %w", r.packet, r.err)
+		}
+	}
+	switch {
+	case len(r.streams) != 1:
+		return nil, fmt.Errorf("%d connections, not one", len(r.streams))
+	case r.sent != r.framed:
+		return nil, fmt.Errorf("the server sent %d bytes, of which %d are in MPA frames, the client %d, of which %d",
+			r.sent[0], r.framed[0], r.sent[1], r.framed[1])
+	}
+	return r.frames, nil
+}
+
+func index(client bool) int {
+	if client {
+		return 1
+	}
+	return 0
+}
+
+// proto takes the start of a protocol's part of a packet.
+func (r *reader) proto(a map[string]string) {
+	switch name := a["name"]; {
+	case name == "iwarp_mpa":
+		r.frames = append(r.frames, Frame{Client: r.client})
+		r.framed[index(r.client)] += r.number(a["size"], 0)
+	case strings.HasPrefix(name, "_ws."): // malformed, short, unreassembled
+		r.err = errors.New(a["showname"])
+	}
+}
+
+// field takes one field, of any protocol.
+func (r *reader) field(a map[string]string) {
+	switch a["name"] {
+	case "num":
+		r.packet, r.seq, r.len = a["show"], 0, 0
+	case "tcp.dstport":
+		r.client = r.number(a["show"], 16) == r.port
+	case "tcp.stream":
+		r.streams[a["show"]] = true
+	case "tcp.seq":
+		r.seq = r.number(a["show"], 0)
+	case "tcp.len":
+		r.len = r.number(a["show"], 0)
+	case "_ws.expert":
+		r.expert = a["showname"]
+	case "_ws.expert.severity":
+		const severe = 0x800000
+		if r.number(a["show"], 0) >= severe {
+			r.err = errors.New(r.expert)
+		}
+	default:
+		if len(r.frames) > 0 {
+			r.of(&r.frames[len(r.frames)-1], a)
+		}
+	}
+}
+
+// of takes a field of MPA, DDP or RDMAP, or of the data that they carry.
+func (r *reader) of(f *Frame, a map[string]string) {
+	show := a["show"]
+	switch a["name"] {
+	case "iwarp_mpa.req":
+		f.Kind = Request
+	case "iwarp_mpa.rep":
+		f.Kind = Reply
+	case "iwarp_mpa.fpdu":
+		f.Kind = FPDU
+	case "iwarp_mpa.marker_flag":
+		f.Markers = r.flag(show)
+	case "iwarp_mpa.crc_flag":
+		f.WantCRC = r.flag(show)
+	case "iwarp_mpa.rej_flag":
+		f.Rejected = r.flag(show)
+	case "iwarp_mpa.rev":
+		f.Revision = r.number(show, 8)
+	case "iwarp_mpa.privatedata":
+		f.Private = r.bytes(a)
+	case "iwarp_mpa.pdlength":
+		if show == "0" {
+			f.Private = []byte{}
+		}
+	case "iwarp_mpa.ulpdulength":
+		f.ULPDU = r.number(show, 16)
+	case "iwarp_mpa.pad":
+		r.zero(a)
+	case "iwarp_mpa.crc":
+		r.zero(a)
+	case "iwarp_mpa.crc_check":
+		f.CRC = Bad
+		if strings.Contains(a["showname"], "Good CRC32") {
+			f.CRC = Good
+		}
+
+	case "iwarp_ddp.tagged_flag":
+		f.Tagged = r.flag(show)
+	case "iwarp_ddp.last_flag":
+		f.Last = r.flag(show)
+	case "iwarp_ddp.rsvd", "iwarp_rdma.rsv", "iwarp_rdma.term_rsvd":
+		r.zero(a)
+	case "iwarp_ddp.dv", "iwarp_rdma.version":
+		if show != "1" {
+			r.err = errors.New(a["showname"])
+		}
+	case "iwarp_ddp.stag", "iwarp_rdma.inval_stag":
+		f.STag = uint32(r.number(show, 32))
+	case "iwarp_rdma.reserved": // where others have the STag to invalidate
+		r.zero(a)
+	case "iwarp_ddp.tagged_offset":
+		f.TO = r.wide(show)
+	case "iwarp_ddp.qn":
+		f.QN = uint32(r.number(show, 32))
+	case "iwarp_ddp.msn":
+		f.MSN = uint32(r.number(show, 32))
+	case "iwarp_ddp.mo":
+		f.MO = uint32(r.number(show, 32))
+	case "iwarp_rdma.opcode":
+		f.Opcode = uint8(r.number(show, 8))
+	case "data.data":
+		f.Payload = append(f.Payload, r.bytes(a)...)
+
+	case "iwarp_rdma.rr":
+		f.Read = new(ReadRequest)
+	case "iwarp_rdma.sinkstag":
+		f.Read.SinkSTag = uint32(r.number(show, 32))
+	case "iwarp_rdma.sinkto":
+		f.Read.SinkTO = r.wide(show)
+	case "iwarp_rdma.rdmardsz":
+		f.Read.Size = uint32(r.number(show, 32))
+	case "iwarp_rdma.srcstag":
+		f.Read.SrcSTag = uint32(r.number(show, 32))
+	case "iwarp_rdma.srcto":
+		f.Read.SrcTO = r.wide(show)
+
+	case "iwarp_rdma.terminate":
+		f.Terminate = new(Terminate)
+	case "iwarp_rdma.term_layer":
+		f.Terminate.Layer = uint8(r.number(show, 8))
+	case "iwarp_rdma.term_etype", "iwarp_rdma.term_etype_rdma", "iwarp_rdma.term_etype_ddp", "iwarp_rdma.term_etype_llp":
+		f.Terminate.Type = uint8(r.number(show, 8))
+	case "iwarp_rdma.term_errcode", "iwarp_rdma.term_errcode_rdma", "iwarp_rdma.term_errcode_ddp_tagged",
+		"iwarp_rdma.term_errcode_ddp_untagged", "iwarp_rdma.term_errcode_llp":
+		f.Terminate.Code = uint8(r.number(show, 8))
+	case "iwarp_rdma.term_hdrct_m":
+		f.Terminate.M = r.flag(show)
+	case "iwarp_rdma.hdrct_d":
+		f.Terminate.D = r.flag(show)
+	case "iwarp_rdma.hdrct_r":
+		f.Terminate.R = r.flag(show)
+	case "iwarp_rdma.term_ddp_seg_len":
+		f.Terminate.Length = r.number("0x"+a["value"], 16)
+	case "iwarp_rdma.term_ddp_h", "iwarp_rdma.term_rdma_h":
+		f.Terminate.Headers = append(f.Terminate.Headers, r.bytes(a)...)
+	}
+}
+
+// number reads a field that has at most so many bits; 0: any.
+func (r *reader) number(show string, bits int) int {
+	if bits == 0 {
+		bits = 63
+	}
+	n, err := strconv.ParseUint(show, 0, bits)
+	if err != nil {
+		r.err = err
+	}
+	return int(n)
+}
+
+func (r *reader) wide(show string) uint64 {
+	n, err := strconv.ParseUint(show, 0, 64)
+	if err != nil {
+		r.err = err
+	}
+	return n
+}
+
+func (r *reader) flag(show string) bool { return r.number(show, 1) == 1 }
+
+func (r *reader) bytes(a map[string]string) []byte {
+	b, err := hex.DecodeString(a["value"])
+	if err != nil {
+		r.err = err
+	}
+	return b
+}
+
+// zero demands that a field is all zeros.
+func (r *reader) zero(a map[string]string) {
+	if strings.Trim(a["value"], "0") != "" {
+		r.err = fmt.Errorf("%s is not zero", a["showname"])
+	}
+}
