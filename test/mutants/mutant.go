@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// mutant is a patch: a head of "Key: value" lines, an empty line, and what git
+// diff prints. The keys are
+//
+//	Fault:   what is wrong in the mutant
+//	Test:    a package and the test in it that must fail, as in
+//	         "./credits TestMustUpdate"; one line for each, and at least one
+//	Timeout: how long a test may take, if not 20 s
+//	Race:    yes, if it takes the race detector to notice
+type mutant struct {
+	name    string // of the file, without its suffix
+	patch   string // path of the file
+	fault   string
+	tests   []test
+	timeout time.Duration
+	race    bool
+	files   []string // that it changes, by their paths in the tree
+}
+
+// test is a test, or a subtest with its name as -test.run has it.
+type test struct {
+	pkg  string // as "./credits"
+	name string // as "TestMustUpdate" or "TestConformance/crc"
+}
+
+func (t test) String() string { return t.pkg + " " + t.name }
+
+const defaultTimeout = 20 * time.Second
+
+// load reads the patches in dir whose names match, in the order of their names.
+func load(dir string, chosen *regexp.Regexp) ([]*mutant, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*mutant
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".patch")
+		if !chosen.MatchString(name) {
+			continue
+		}
+		m, err := read(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		m.name = name
+		all = append(all, m)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no patch in %s matches %q", dir, chosen)
+	}
+	return all, nil
+}
+
+func read(path string) (*mutant, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(absolute)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m := &mutant{patch: absolute, timeout: defaultTimeout}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() && lines.Text() != "" {
+		if err := m.head(lines.Text()); err != nil {
+			return nil, err
+		}
+	}
+	for lines.Scan() {
+		if file, ok := strings.CutPrefix(lines.Text(), "+++ b/"); ok {
+			m.files = append(m.files, file)
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, lines.Err()
+	case m.fault == "":
+		return nil, errors.New("no Fault")
+	case len(m.tests) == 0:
+		return nil, errors.New("no Test")
+	case len(m.files) == 0:
+		return nil, errors.New("changes no file")
+	}
+	return m, nil
+}
+
+// head takes a line of the head.
+func (m *mutant) head(line string) (err error) {
+	key, value, _ := strings.Cut(line, ": ")
+	switch key {
+	case "Fault":
+		m.fault = value
+	case "Test":
+		pkg, name, ok := strings.Cut(value, " ")
+		if !ok || !strings.HasPrefix(pkg, "./") {
+			return fmt.Errorf("%q: a package and a test, as in ./credits TestMustUpdate", line)
+		}
+		m.tests = append(m.tests, test{pkg, name})
+	case "Timeout":
+		m.timeout, err = time.ParseDuration(value)
+	case "Race":
+		m.race = value == "yes"
+	default:
+		err = fmt.Errorf("%q is no line of a head", line)
+	}
+	return err
+}
+
+// pattern is the argument of -test.run that this test alone matches.
+func (t test) pattern() string {
+	parts := strings.Split(t.name, "/")
+	for i, p := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+	}
+	return strings.Join(parts, "/")
+}
