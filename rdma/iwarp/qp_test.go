@@ -2,10 +2,16 @@ package iwarp
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/rdmatest"
@@ -106,7 +112,7 @@ func BenchmarkQueuePair(b *testing.B) {
 }
 
 // TestReadsAndSendsDoNotStarveEachOther has one end send without pause, and the
-// other read from it.
+// other read from it without pause.
 func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -125,9 +131,16 @@ func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			local := make([]byte, len(source))
-			if err := a.PostRead(rdma.ReadWR{ID: 7, Local: local, STag: region.STag, VA: region.VA}); err != nil {
-				t.Fatal(err)
+			locals := make([][]byte, 4)
+			read := func(id uint64) {
+				wr := rdma.ReadWR{ID: id, Local: locals[id], STag: region.STag, VA: region.VA}
+				if err := a.PostRead(wr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for id := range locals {
+				locals[id] = make([]byte, len(source))
+				read(uint64(id))
 			}
 			a.Flush()
 
@@ -153,27 +166,83 @@ func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
 			})
 			watchdog := time.AfterFunc(10*time.Second, func() { a.Abort() })
 			defer watchdog.Stop()
-			wcs, sends := make([]rdma.Completion, 8), 0
-			for read := false; !read || sends < 100; {
+			wcs, reads, sends := make([]rdma.Completion, 8), 0, 0
+			for reads < len(locals) || sends < 100 {
 				n, err := a.Wait(wcs)
 				if err != nil {
-					t.Fatalf("read %t, %d messages: %v", read, sends, err)
+					t.Fatalf("%d Reads, %d messages: %v", reads, sends, err)
 				}
 				for _, c := range wcs[:n] {
 					if c.Op == rdma.OpRead {
-						read = true
+						if !bytes.Equal(locals[c.ID], source) {
+							t.Error("the bytes differ")
+						}
+						reads++
+						clear(locals[c.ID])
+						read(c.ID)
 						continue
 					}
 					sends++
 					c.Buffer.Release()
 				}
 			}
-			if !bytes.Equal(local, source) {
-				t.Error("the bytes differ")
-			}
 			a.Close()
 			b.Close()
 			ends.Wait()
 		})
+	}
+}
+
+// TestResponderWaitsToBeSpokenTo has a responder post what it can before the
+// initiator has sent anything. None of it may go out until then (RFC 5044
+// §7.1.2), and all of it must afterwards.
+func TestResponderWaitsToBeSpokenTo(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		client, server := tcpPair(t)
+		if stream {
+			server = streamOnly{server}
+		}
+		_, err := client.Write(append([]byte(RequestKey), 0, 1, 0, 0))
+		require.NoError(t, err)
+		request, err := ReadRequest(server)
+		require.NoError(t, err)
+		q, err := request.Accept(Config{NoCRC: true}, nil)
+		require.NoError(t, err)
+		_, err = io.ReadFull(client, make([]byte, frameHeaderLen)) // the Reply
+		require.NoError(t, err)
+
+		q.ProvideReceive(1, 100)
+		assert.True(t, q.Busy())
+		n, err := q.PostSend([]rdma.SendWR{{Header: []byte("header"), Payload: []byte("payload")}})
+		assert.NoError(t, err)
+		assert.Zero(t, n)
+		n, err = q.PostSend([]rdma.SendWR{{Header: []byte("header")}})
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+		assert.NoError(t, q.PostRead(rdma.ReadWR{STag: 7, VA: 8, Local: make([]byte, 9)}))
+		assert.NoError(t, q.PostWrite(rdma.WriteWR{STag: 7, VA: 8, Local: []byte("local")}))
+		q.Flush()
+		client.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		n, err = client.Read(make([]byte, 1))
+		assert.Zero(t, n, "the responder has spoken first")
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+		_, err = client.Write(fpdu(false, untagged(3, true, 0, 0, 1, 0, []byte("you may"))))
+		require.NoError(t, err)
+		n, err = q.Wait(make([]rdma.Completion, 1))
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		want := slices.Concat(
+			fpdu(false, untagged(3, true, 0, 0, 1, 0, []byte("header"))),
+			fpdu(false, untagged(1, true, 0, 1, 1, 0, readRequestOf(1, 0, 9, 7, 8))),
+			fpdu(false, tagged(0, true, 7, 8, []byte("local"))))
+		got := make([]byte, len(want))
+		client.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, err = io.ReadFull(client, got)
+		assert.NoError(t, err)
+		assert.Equal(t, want, got)
+		assert.False(t, q.Busy())
+		q.Close()
+		client.Close()
 	}
 }
