@@ -93,8 +93,18 @@ func TestBothEndsCloseAtOnce(t *testing.T) {
 	}
 }
 
-// TestCloseWithUnreadDataResets, as TCP does.
+// TestCloseWithUnreadDataResets, as TCP does, whether what is unread has been
+// taken in, is on its way, or is the rest of what was read.
 func TestCloseWithUnreadDataResets(t *testing.T) {
+	c, s := pair(t)
+	_, err := s.Write(make([]byte, 2))
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	_, err = s.Read(make([]byte, 1))
+	checkError(t, err, "read", syscall.ECONNRESET)
+
 	for _, size := range []int{1, 100 << 10} {
 		c, s := pair(t)
 		_, err := s.Write(make([]byte, size))

@@ -361,6 +361,41 @@ func TestConcurrentReadsShareTheStream(t *testing.T) {
 	assert.Equal(t, want, seen)
 }
 
+// TestReaderPassesTheDutyOn has a Write without credit wait for what a Read
+// polls. When the Read has what it wants and leaves, the Write has to be told,
+// or nobody finds the credit that comes afterwards.
+func TestReaderPassesTheDutyOn(t *testing.T) {
+	const total = 32 << 20 // more than the peer's buffers hold
+	c, s := pair(t)
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		_, err := c.Read(make([]byte, 1))
+		assert.NoError(t, err)
+	})
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.parked && !c.attending
+	}, 10*time.Second, time.Millisecond, "the Read polls")
+	calls.Go(func() {
+		n, err := c.Write(make([]byte, total))
+		assert.NoError(t, err)
+		assert.Equal(t, total, n)
+	})
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.waiters == 1
+	}, 10*time.Second, time.Millisecond, "the Write waits for the Read")
+	_, err := s.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, s.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.CopyN(io.Discard, s, total)
+	assert.NoError(t, err)
+	calls.Wait()
+}
+
 func TestRoundTripAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

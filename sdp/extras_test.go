@@ -3,11 +3,14 @@ package sdp
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -91,6 +94,36 @@ func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 		assert.Equal(t, io.EOF, err)
 		assert.NoError(t, server.Close())
 	}
+}
+
+// TestNewListenerOverTLS has a client that takes longer with TLS's handshake than
+// a client of SDP may take to show itself.
+func TestNewListenerOverTLS(t *testing.T) {
+	stock := httptest.NewTLSServer(nil)
+	certificates, roots := stock.TLS.Certificates, x509.NewCertPool()
+	roots.AddCert(stock.Certificate())
+	stock.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	cfg := &Config{LookTime: 20 * time.Millisecond}
+	l, err := NewListener(tls.NewListener(ln, &tls.Config{Certificates: certificates}), cfg)
+	require.NoError(t, err)
+	defer l.Close()
+
+	below, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	time.Sleep(5 * cfg.LookTime)
+	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
+	require.NoError(t, secured.Handshake())
+	client, err := Client(secured, nil)
+	require.NoError(t, err)
+	server, err := l.Accept()
+	require.NoError(t, err)
+	require.IsType(t, (*Conn)(nil), server)
+	sameBytes(t, client, server, random(1<<20))
+	sameBytes(t, server, client, random(1<<20))
+	assert.NoError(t, client.Close())
+	assert.NoError(t, server.Close())
 }
 
 func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {

@@ -538,3 +538,27 @@ func TestHostilePeerMayAdvertise(t *testing.T) {
 	p.qp.Close()
 	house.goesOn(t)
 }
+
+// TestMessagesWithoutPayloadGiveTheirBuffersBack: the reserved credits stand for
+// them, and nobody reads them.
+func TestMessagesWithoutPayloadGiveTheirBuffersBack(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	p, c := hostilePair(t, ln)
+	watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
+	defer watchdog.Stop()
+	for range 5 {
+		for range recvBuffers * 2 / 3 {
+			p.say(hostileData(""))
+		}
+		p.hears(0xFF) // there is credit again
+	}
+	p.say(hostileData("x"))
+	got := make([]byte, 1)
+	_, err = c.Read(got)
+	assert.NoError(t, err)
+	assert.Equal(t, "x", string(got))
+	p.qp.Close()
+	c.Close()
+}
