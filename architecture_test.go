@@ -50,6 +50,7 @@ var house = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"test/mutants", room{}},
 	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 }
 
