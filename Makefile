@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test $(STAGES)
+.PHONY: test mutants $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -52,3 +52,8 @@ platforms:
 		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		$(call each,go build -o /dev/null ./... && go vet ./...); \
 	done
+
+# Not part of make test: it changes only when the library or a patch does, and
+# takes some seconds a patch. MUTANTS chooses among them by a regular expression.
+mutants:
+	@go run ./test/mutants -run '$(MUTANTS)'
