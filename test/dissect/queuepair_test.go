@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,7 +85,9 @@ func connect(t *testing.T, cfg iwarp.Config) (capture *Capture, client, server *
 	client.QueuePair, _, err = iwarp.Connect(dialled, cfg, []byte("request"))
 	require.NoError(t, err)
 	require.NoError(t, <-answered)
-	t.Cleanup(func() { client.Abort(); server.Abort() })
+	abort := func() { client.Abort(); server.Abort() }
+	watchdog := time.AfterFunc(20*time.Second, abort)
+	t.Cleanup(func() { watchdog.Stop(); abort() })
 
 	request, reply := []byte("request"), []byte("reply")
 	if cfg.Revision == 2 { // RFC 6581 §9: IRD and ORD, with the flags A, C and D

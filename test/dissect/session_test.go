@@ -2,9 +2,12 @@ package dissect
 
 import (
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +40,9 @@ func messages(t *testing.T, frames []Frame) []sent {
 		delete(unfinished, f.Client)
 		m := sent{client: f.Client, solicited: f.Opcode >= opSendSolicited}
 		require.NoError(t, m.Parse(b))
-		assert.Equal(t, f.MSN, m.MSeq, "every message is a Send, and the first is 1")
+		// Not as wire has parsed it, which both ends have in common.
+		assert.Equal(t, f.MSN, binary.BigEndian.Uint32(b[8:]), "MSeq: every message is a Send, and the first is 1")
+		assert.Equal(t, len(b), int(binary.BigEndian.Uint32(b[4:])), "Len")
 		all = append(all, m)
 	}
 	require.Empty(t, unfinished)
@@ -128,32 +133,33 @@ func TestSession(t *testing.T) {
 // server answer and close.
 func talk(t *testing.T, ln net.Listener, d *sdp.Dialer, request, reply []byte) {
 	t.Helper()
-	served := make(chan error, 1)
-	go func() {
-		served <- func() error {
-			c, err := ln.Accept()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			got, err := io.ReadAll(c)
-			assert.Equal(t, request, got)
-			if err == nil {
-				err = writePieces(c, reply)
-			}
-			return err
-		}()
-	}()
+	until := time.Now().Add(20 * time.Second)
+	var server sync.WaitGroup
+	defer server.Wait()
+	defer ln.Close()
+	server.Go(func() {
+		c, err := ln.Accept()
+		if !assert.NoError(t, err) {
+			return
+		}
+		c.SetDeadline(until)
+		got, err := io.ReadAll(c)
+		assert.NoError(t, err)
+		assert.Equal(t, request, got)
+		assert.NoError(t, writePieces(c, reply))
+		assert.NoError(t, c.Close())
+	})
 	c, err := d.DialContext(context.Background(), "sdp", ln.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
+	c.SetDeadline(until)
 	require.NoError(t, writePieces(c, request))
 	require.NoError(t, c.(*sdp.Conn).CloseWrite())
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
 	assert.Equal(t, reply, got)
-	require.NoError(t, <-served)
 	require.NoError(t, c.Close())
+	server.Wait()
 }
 
 // writePieces writes b in pieces of all lengths.
