@@ -181,6 +181,20 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
+// TestCloseWriteEndsBehindSmallWrites, which the flusher may still have.
+func TestCloseWriteEndsBehindSmallWrites(t *testing.T) {
+	const total = 1000
+	for range 20 {
+		c, s := pair(t)
+		_, err := writeStream(c, 0, total, 1)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		n, err := readStream(s, 0, forever, 1000)
+		assert.Equal(t, io.EOF, err)
+		require.Equal(t, total, n)
+	}
+}
+
 const lastWords = 128 << 10 // bytes
 
 // writeAndExit is a process that ends as soon as it has closed its connection.

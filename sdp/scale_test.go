@@ -134,6 +134,26 @@ func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 	}
 }
 
+// TestSmallMessagesHoldNoBuffers has many more messages come than there are
+// buffers, to a program that calls nothing: the attendant gathers them. Each
+// Write is a message, since none follows another quickly.
+func TestSmallMessagesHoldNoBuffers(t *testing.T) {
+	const writes, size = 4 * recvBuffers, 10
+	c, s := pair(t)
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	for i := range writes {
+		c.mu.Lock()
+		c.small.interrupted()
+		c.mu.Unlock()
+		_, err := c.Write(streamAt(i*size, size))
+		require.NoError(t, err, "Write %d", i)
+	}
+	assert.EqualValues(t, writes, c.Stats().BcopySent.Messages)
+	n, err := readStream(s, 0, writes*size, 1000)
+	assert.NoError(t, err)
+	assert.Equal(t, writes*size, n)
+}
+
 // TestIdleBetweenWrites has each burst of Writes find a peer in no call on a
 // connection that was idle.
 func TestIdleBetweenWrites(t *testing.T) {
