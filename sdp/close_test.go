@@ -181,6 +181,20 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 	}
 }
 
+// TestDueIsSentByWhoLetsGo has a DisConn become due while somebody is sending,
+// who has to send it, and at once.
+func TestDueIsSentByWhoLetsGo(t *testing.T) {
+	c, s := pair(t)
+	c.sendMu.Lock()
+	require.NoError(t, c.CloseWrite())
+	c.unlockSend()
+	c.mu.Lock()
+	assert.Equal(t, finSent, c.fin)
+	c.mu.Unlock()
+	_, err := s.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+}
+
 // TestCloseWriteEndsBehindSmallWrites, which the flusher may still have.
 func TestCloseWriteEndsBehindSmallWrites(t *testing.T) {
 	const total = 1000
