@@ -61,6 +61,8 @@ type Account struct {
 	told     window // from what has been sent
 	stamped  window // from the open batch, or the last one
 	limit    uint32 // highest MSeq that any stamp has allowed the peer
+	held     bool   // no stamp acknowledges hold, or what follows it
+	hold     uint32
 }
 
 // window is what one header tells the peer about our buffers.
@@ -118,7 +120,7 @@ func (a *Account) Room() int { return max(0, a.Credit()-a.keep) }
 func (a *Account) Next(i uint32) (mseq, ack uint32, bufs uint16) {
 	if i == 0 {
 		a.batch = 0
-		a.stamped = window{ack: a.received, bufs: a.posted}
+		a.stamped = a.window()
 		if end := a.stamped.end(); int32(end-a.limit) > 0 {
 			a.limit = end
 		}
@@ -126,6 +128,25 @@ func (a *Account) Next(i uint32) (mseq, ack uint32, bufs uint16) {
 	a.batch = max(a.batch, i+1)
 	return a.sent + 1 + i, a.stamped.ack, a.stamped.bufs
 }
+
+// window returns what a header would tell now. An acknowledgement that is held
+// back changes nothing of how far the peer's credit reaches.
+func (a *Account) window() window {
+	w := window{ack: a.received, bufs: a.posted}
+	if a.held {
+		behind := w.ack - (a.hold - 1)
+		w.ack = a.hold - 1
+		w.bufs = uint16(min(uint32(w.bufs)+behind, uint32(^uint16(0))))
+	}
+	return w
+}
+
+// Hold has no message acknowledge the peer's message mseq, which has just been
+// received, or a later one, until Release (§9.5.4).
+func (a *Account) Hold(mseq uint32) { a.held, a.hold = true, mseq }
+
+// Release ends Hold.
+func (a *Account) Release() { a.held = false }
 
 // Sent closes the open batch: its first n messages have gone, the others have
 // not and will be stamped anew. It panics if n were not stamped.

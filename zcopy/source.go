@@ -1,0 +1,488 @@
+package zcopy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Never is the threshold of an end that does not take part in zero copy.
+const Never = -1
+
+// Source is the sending half of a connection's zero copy: the SrcAvails that it
+// has sent, and the SinkAvails that it was sent. Unsafe for concurrent use.
+//
+// At most one call of the program's, a Write, is served at a time, from Begin to
+// End. Its bytes go out in order, and each is in one of four states:
+//
+//	through | asked for | offered (in this order of SrcAvails) | not begun
+//
+// Through is what the peer has: copied, fetched or filled. What is asked for
+// goes as Data, because a SendSm has answered its SrcAvail.
+type Source struct {
+	mode      wire.Mode
+	threshold int // bytes; a longer Write is advertised. Negative: none is
+	most      int // SrcAvails outstanding: the peer's MaxAdverts
+	fill      int // SinkAvails outstanding: our MaxAdverts
+	piece     int // bytes in one SrcAvail at most
+
+	offers []offer  // SrcAvails that have not ended, oldest first
+	ended  []uint32 // STags whose exposure is over and that the peer has not invalidated
+	asked  int      // bytes that SendSm asked for and that have not gone
+	plain  bool     // the rest of this call goes as Data
+	moved  int      // bytes that RdmaRdCompl and crossing have taken off since Progress
+
+	cancel    cancelState
+	cancelSeq uint32 // MSeq of the SrcAvailCancel, once it has been sent
+
+	sinks     []wire.Advert // SinkAvails that are not used, oldest first
+	potential uint32        // PotentialNonDiscards
+	filling   bool          // RDMA Writes into an advertisement are under way
+	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
+	wrCompl   bool          // RdmaWrCompl is due for it
+	cancelAck bool          // SinkCancelAck is due
+
+	change    bool // a ModeChange to next is due
+	next      wire.Mode
+	changing  bool   // Pipelined to Combined is not acknowledged
+	changeSeq uint32 // MSeq of that ModeChange
+	atChange  uint32 // potential then
+
+	hints, fails int // see mode.go
+	counts       Counts
+}
+
+// Counts are what one half of a connection's zero copy has done.
+type Counts struct {
+	Bytes       uint64 // moved without a copy
+	Adverts     uint64 // advertisements sent
+	Cancels     uint64 // of those, how often they were withdrawn
+	SendSm      uint64 // advertisements answered by SendSm
+	ModeChanges uint64 // made or followed
+}
+
+// offer is a SrcAvail that has not ended.
+type offer struct {
+	stag uint32
+	left int // bytes that have not come through
+	got  bool
+}
+
+type cancelState uint8
+
+const (
+	cancelNone cancelState = iota
+	cancelDue
+	cancelSent
+)
+
+// SourceConfig is what a Source has to know.
+type SourceConfig struct {
+	Threshold  int // bytes; a longer Write is advertised. Negative: none is
+	PeerAdvert int // the peer's MaxAdverts
+	OurAdverts int // our own MaxAdverts
+	MaxOffer   int // bytes in one SrcAvail; 0: as many as the protocol has room for
+}
+
+// NewSource returns the Source of a connection in Combined mode, which every
+// direction starts in (§12).
+func NewSource(c SourceConfig) Source {
+	if c.MaxOffer == 0 {
+		c.MaxOffer = maxOffer
+	}
+	return Source{
+		mode: wire.ModeCombined, threshold: c.Threshold,
+		most: c.PeerAdvert, fill: c.OurAdverts, piece: c.MaxOffer,
+	}
+}
+
+// maxOffer is less than the protocol's 2³¹, so that an int has room for it
+// everywhere.
+const maxOffer = 1 << 30
+
+// Ride is how many bytes of its buffer a SrcAvail carries in Combined mode,
+// where it has to carry some (§11.2): those up to the next cache line of an
+// aligned buffer.
+const Ride = 64
+
+// Step is what a Write does next.
+type Step uint8
+
+const (
+	Wait  Step = iota // for the peer
+	Copy              // send N bytes as Data
+	Offer             // register N bytes, send a SrcAvail that carries the first Ride of them, and tell Offered
+	Fill              // post RDMA Writes of N bytes to Advert, and tell Filled
+	Done              // all bytes are through, or nothing of them is exposed any more
+)
+
+// Plan is a Step with what belongs to it.
+type Plan struct {
+	Step   Step
+	N      int
+	Ride   int
+	Advert wire.Advert
+}
+
+// Wants reports whether a Write of n bytes is this Source's to plan. If not, it
+// goes as Data.
+func (s *Source) Wants(n int) bool {
+	return s.threshold >= 0 && n > s.threshold && s.mode != wire.ModeBuffered && !s.stuck()
+}
+
+// stuck reports that a SrcAvailCancel is not yet on its way that has to go before
+// another SrcAvail.
+func (s *Source) stuck() bool { return s.cancel == cancelDue && len(s.offers) == 0 }
+
+// Begin starts a Write.
+func (s *Source) Begin() { s.plain = false }
+
+// Next says what is to be done for a Write of which rest bytes are not through.
+// stop: the call is to end.
+func (s *Source) Next(rest int, stop bool) Plan {
+	offered := 0
+	for i := range s.offers {
+		offered += s.offers[i].left
+	}
+	left := rest - s.asked - offered
+	switch {
+	case s.filling || s.wrCompl:
+		return Plan{Step: Wait} // no payload between the RDMA Writes and their RdmaWrCompl
+	case stop:
+		if len(s.offers) > 0 {
+			s.Withdraw()
+			return Plan{Step: Wait}
+		}
+		if s.asked > 0 {
+			// Ours: the peer counts on bytes that will not come, and a cancel, for
+			// which nothing is left to answer, tells it so.
+			s.asked, s.cancel = 0, cancelDue
+		}
+		return Plan{Step: Done}
+	case rest == 0:
+		return Plan{Step: Done}
+	case s.asked > 0:
+		return Plan{Step: Copy, N: min(s.asked, rest)}
+	case s.cancel != cancelNone || left == 0:
+		return Plan{Step: Wait}
+	}
+	if len(s.offers) == 0 && rest > s.threshold && s.mode == wire.ModePipelined && len(s.sinks) > 0 {
+		return Plan{Step: Fill, N: min(rest, int(s.sinks[0].Len), s.piece), Advert: s.sinks[0]}
+	}
+	if !s.plain && left > s.threshold && s.mode != wire.ModeBuffered {
+		room := s.most
+		if s.mode == wire.ModeCombined {
+			room = 1
+		}
+		if len(s.offers) >= room {
+			return Plan{Step: Wait}
+		}
+		p := Plan{Step: Offer, N: min(left, s.piece)}
+		if s.mode == wire.ModeCombined {
+			if p.Ride = min(Ride, p.N-1); p.Ride == 0 {
+				return Plan{Step: Copy, N: left} // a single byte cannot be advertised
+			}
+		}
+		return p
+	}
+	if len(s.offers) > 0 {
+		return Plan{Step: Wait} // no payload behind a SrcAvail
+	}
+	return Plan{Step: Copy, N: left}
+}
+
+// Offered tells that the SrcAvail of a Plan is about to go, for the region stag.
+// The bytes that ride along count as through; see Sent.
+func (s *Source) Offered(p Plan, stag uint32) {
+	s.offers = append(s.offers, offer{stag: stag, left: p.N - p.Ride})
+	s.counts.Adverts++
+}
+
+// Unoffer takes Offered back: the SrcAvail could not go.
+func (s *Source) Unoffer(stag uint32) {
+	s.counts.Adverts--
+	if n := len(s.offers); n > 0 && s.offers[n-1].stag == stag {
+		s.offers = s.offers[:n-1]
+	}
+}
+
+// Sent tells that messages with payload have gone, which carried n bytes of the
+// call's in Data messages, or as the riding bytes of a SrcAvail (ride).
+func (s *Source) Sent(messages, n int, ride bool) {
+	s.potential += uint32(messages)
+	if !ride {
+		s.asked -= min(n, s.asked)
+	}
+}
+
+// Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
+// The advertisement is in process from now on (§9.5.5).
+func (s *Source) Filling(p Plan) {
+	s.filling, s.filled = true, s.sinks[0]
+	s.filled.Len = uint32(p.N)
+	s.sinks = s.sinks[1:]
+}
+
+// Filled tells that all RDMA Writes of the Fill have been posted: RdmaWrCompl is
+// due behind them (§9.3).
+func (s *Source) Filled() {
+	s.filling, s.wrCompl = false, true
+	s.counts.Bytes += uint64(s.filled.Len)
+}
+
+// Withdraw has the SrcAvails that are outstanding withdrawn (§9.5.4). The rest of
+// the call goes as Data.
+func (s *Source) Withdraw() {
+	if len(s.offers) == 0 || s.cancel != cancelNone {
+		return
+	}
+	s.cancel, s.plain = cancelDue, true
+	s.counts.Cancels++
+	if !s.offers[0].got {
+		s.inVain()
+	}
+}
+
+// Outstanding returns how many SrcAvails have not ended.
+func (s *Source) Outstanding() int { return len(s.offers) }
+
+// Moved returns how many bytes the peer has fetched since the last call.
+func (s *Source) Moved() (n int) {
+	n, s.moved = s.moved, 0
+	return n
+}
+
+// Ended returns the STag of a region that is no longer advertised, and that the
+// owner invalidates; not ok when there is no more.
+func (s *Source) Ended() (stag uint32, ok bool) {
+	if len(s.ended) == 0 {
+		return 0, false
+	}
+	stag, s.ended = s.ended[0], s.ended[1:]
+	return stag, true
+}
+
+// RdCompl takes in an RdmaRdCompl for n bytes of the oldest SrcAvail, with which
+// the peer has invalidated the region stag, or none (§9.2).
+func (s *Source) RdCompl(n int, stag uint32, reqPipe bool) error {
+	switch {
+	case s.asked > 0:
+		return errors.New("zcopy: §9.2: RdmaRdCompl before all that SendSm asked for")
+	case len(s.offers) == 0:
+		return errors.New("zcopy: §9.2: RdmaRdCompl without a SrcAvail")
+	}
+	o := &s.offers[0]
+	switch {
+	case n > o.left:
+		return fmt.Errorf("zcopy: §9.2: RdmaRdCompl for %d bytes of a SrcAvail of which %d were left", n, o.left)
+	case stag != 0 && stag != o.stag:
+		return fmt.Errorf("zcopy: §9.2: RdmaRdCompl invalidates STag %#x, the SrcAvail's is %#x", stag, o.stag)
+	case stag != 0 && n < o.left:
+		return fmt.Errorf("zcopy: §9.2: RdmaRdCompl for %d of %d bytes invalidates STag %#x", n, o.left, stag)
+	}
+	o.left -= n
+	o.got = true
+	s.moved += n
+	s.counts.Bytes += uint64(n)
+	s.fails = 0
+	if reqPipe {
+		s.Hint()
+	} else {
+		s.hints = 0
+	}
+	if o.left == 0 {
+		s.endOldest(stag != 0)
+	}
+	return nil
+}
+
+// endOldest takes the oldest SrcAvail off.
+func (s *Source) endOldest(invalidated bool) {
+	if !invalidated {
+		s.ended = append(s.ended, s.offers[0].stag)
+	}
+	s.offers = append(s.offers[:0], s.offers[1:]...)
+	if len(s.offers) == 0 {
+		s.cancelled()
+	}
+}
+
+// cancelled ends a cancel: nothing that it was for is outstanding. One that was
+// not sent yet has nothing to say any more.
+func (s *Source) cancelled() { s.cancel = cancelNone }
+
+// SendSm takes in a SendSm in a message that acknowledges ours up to ack. It
+// answers the oldest SrcAvail (§9.5.2), or a SrcAvailCancel (§9.5.4).
+func (s *Source) SendSm(ack uint32) error {
+	if len(s.offers) == 0 {
+		return errors.New("zcopy: §9.5.2: SendSm without a SrcAvail")
+	}
+	s.counts.SendSm++
+	if s.cancel == cancelSent && int32(ack-s.cancelSeq) >= 0 {
+		for len(s.offers) > 0 {
+			s.endOldest(false)
+		}
+		return nil
+	}
+	if s.asked == 0 && !s.offers[0].got {
+		s.inVain()
+	}
+	s.asked += s.offers[0].left
+	s.endOldest(false)
+	return nil
+}
+
+// SinkAvail takes in a SinkAvail in a message that acknowledges ours up to ack.
+// Its receiver's private buffers have buffer bytes each.
+func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
+	switch {
+	case s.mode != wire.ModePipelined && s.changing && int32(ack-s.changeSeq) < 0:
+		// The sink had not seen the ModeChange, at which it has dropped this one.
+		// Ours: if a message with payload from before has used it up first, the
+		// counts still have to learn of that.
+		if a.NonDiscards != s.atChange {
+			s.atChange--
+			s.potential--
+		}
+		return nil
+	case s.mode != wire.ModePipelined:
+		return fmt.Errorf("zcopy: §12: SinkAvail in mode %d", s.mode)
+	case int(a.Len) <= buffer:
+		return fmt.Errorf("zcopy: §9.5.1: SinkAvail of %d bytes, private buffers have %d", a.Len, buffer)
+	case int32(a.NonDiscards-s.potential) > 0:
+		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
+	}
+	s.sinks = append(s.sinks, a)
+	s.dropStale()
+	if len(s.sinks) > s.fill {
+		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
+	}
+	if len(s.sinks) == 0 {
+		return nil
+	}
+	// It wins over the SrcAvails outstanding, which the sink does not know or has
+	// forgotten (§11.3).
+	for len(s.offers) > 0 {
+		s.endOldest(false)
+	}
+	return nil
+}
+
+// dropStale drops SinkAvails that messages with payload have used up at the sink
+// (§9.5.1).
+func (s *Source) dropStale() {
+	for len(s.sinks) > 0 && s.sinks[0].NonDiscards != s.potential {
+		s.sinks = append(s.sinks[:0], s.sinks[1:]...)
+		s.potential--
+	}
+}
+
+// SinkAvailCancel takes in a SinkAvailCancel (§9.5.5).
+func (s *Source) SinkAvailCancel() {
+	s.dropStale()
+	if len(s.sinks) > 0 {
+		s.sinks, s.cancelAck = s.sinks[:0], true
+	}
+}
+
+// ModeChange takes in the sink's change of our mode (S = 1, §12.2).
+func (s *Source) ModeChange(to wire.Mode) error {
+	if err := transition(s.mode, to, false); err != nil {
+		return err
+	}
+	s.mode = to
+	s.fails = 0
+	s.counts.ModeChanges++
+	return nil
+}
+
+// Acked tells that the peer has acknowledged our messages up to ack.
+func (s *Source) Acked(ack uint32) {
+	if s.changing && int32(ack-s.changeSeq) >= 0 {
+		s.changing = false
+	}
+}
+
+// Hint takes in the peer's wish for Pipelined mode (REQ_PIPE).
+func (s *Source) Hint() {
+	if s.threshold < 0 {
+		return
+	}
+	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined && !s.changing {
+		s.change, s.next = true, wire.ModePipelined
+	}
+}
+
+// inVain takes in that a SrcAvail brought nothing.
+func (s *Source) inVain() {
+	s.hints = 0
+	if s.fails++; s.fails < failsMatter || s.changing {
+		return
+	}
+	s.fails = 0
+	switch s.mode {
+	case wire.ModePipelined:
+		s.change, s.next = true, wire.ModeCombined
+	case wire.ModeCombined:
+		s.change, s.next = true, wire.ModeBuffered
+	}
+}
+
+// mayChange reports that the ModeChange that is due may go: to Pipelined at any
+// time, else when nothing is outstanding (§12.1, §12.4).
+func (s *Source) mayChange() bool {
+	return s.change && !s.changing &&
+		(s.next == wire.ModePipelined || len(s.offers) == 0 && s.asked == 0 && !s.filling && !s.wrCompl)
+}
+
+// Due returns the message that is to go next and the peer's STag to invalidate
+// with it, 0 for none; not ok if none is due. The owner fills in the rest of the
+// header, sends it, and tells Took.
+func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
+	switch {
+	case s.wrCompl:
+		m.MID, m.Size = wire.MIDRdmaWrCompl, s.filled.Len
+		return m, s.filled.STag, true
+	case s.cancel == cancelDue:
+		m.MID = wire.MIDSrcAvailCancel
+	case s.cancelAck:
+		m.MID = wire.MIDSinkCancelAck
+	case s.mayChange():
+		m.MID, m.Mode = wire.MIDModeChange, s.next
+	default:
+		return m, 0, false
+	}
+	return m, 0, true
+}
+
+// Took tells that the message Due has returned has its MSeq and goes.
+func (s *Source) Took(m *wire.Message) {
+	switch m.MID {
+	case wire.MIDRdmaWrCompl:
+		s.wrCompl = false
+	case wire.MIDSrcAvailCancel:
+		if len(s.offers) == 0 {
+			s.cancel = cancelNone // nothing is left that could be answered
+			return
+		}
+		s.cancel, s.cancelSeq = cancelSent, m.MSeq
+	case wire.MIDSinkCancelAck:
+		s.cancelAck = false
+	case wire.MIDModeChange:
+		if s.mode == wire.ModePipelined {
+			s.dropStale()
+			s.sinks = s.sinks[:0]
+			s.changing, s.changeSeq, s.atChange = true, m.MSeq, s.potential
+		}
+		s.mode, s.change = m.Mode, false
+		s.hints, s.fails = 0, 0
+		s.counts.ModeChanges++
+	}
+}
+
+// Mode returns the direction's mode.
+func (s *Source) Mode() wire.Mode { return s.mode }
+
+// Counts returns what was done so far. SendSm counts those that came.
+func (s *Source) Counts() Counts { return s.counts }
