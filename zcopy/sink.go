@@ -152,6 +152,9 @@ func (s *Sink) Payload(n int, asked bool) {
 	case sinkGoing:
 		s.end()
 		s.used = true
+	case sinkDue:
+		s.end() // its Read has something to read
+		fallthrough
 	default:
 		s.nonDiscards++
 	}
