@@ -33,8 +33,6 @@ type Sink struct {
 	cancelling  bool        // a SinkAvailCancel has been sent and is not done
 	cancelDue   bool
 	nonDiscards uint32
-	late        int  // SrcAvails held that came while it was going
-	used        bool // payload came while it was going
 
 	change bool // a ModeChange to Combined is due
 
@@ -58,11 +56,10 @@ type held struct {
 type sinkState uint8
 
 const (
-	sinkNone  sinkState = iota
-	sinkDue             // the SinkAvail is to be sent
-	sinkGoing           // it is being sent, and may not go: see Carry
-	sinkOpen            // it has been sent
-	sinkDone            // it has ended: see Outcome
+	sinkNone sinkState = iota
+	sinkDue            // the SinkAvail is to be sent
+	sinkOpen           // it has been sent
+	sinkDone           // it has ended: see Outcome
 )
 
 // SinkConfig is what a Sink has to know.
@@ -121,11 +118,8 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	case len(s.held) >= s.most:
 		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.most)
 	}
-	switch s.state {
-	case sinkDue:
+	if s.state == sinkDue {
 		s.end() // none is sent while a SrcAvail is held
-	case sinkGoing:
-		s.late++
 	}
 	s.held = append(s.held, held{stag: a.STag, va: a.VA + uint64(payload), left: int(a.Len) - payload})
 	if s.reader > s.buffer {
@@ -149,9 +143,6 @@ func (s *Sink) Payload(n int, asked bool) {
 	switch s.state {
 	case sinkOpen:
 		s.end()
-	case sinkGoing:
-		s.end()
-		s.used = true
 	case sinkDue:
 		s.end() // its Read has something to read
 		fallthrough
@@ -312,7 +303,7 @@ func (s *Sink) Withdraw() {
 	switch {
 	case s.state == sinkDue:
 		s.end()
-	case (s.state == sinkOpen || s.state == sinkGoing) && !s.cancelling && !s.cancelDue:
+	case s.state == sinkOpen && !s.cancelling && !s.cancelDue:
 		s.cancelDue = true
 		s.counts.Cancels++
 	}
@@ -400,8 +391,8 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 	case s.change:
 		m.MID, m.Mode, m.ModeOfSend = wire.MIDModeChange, wire.ModeCombined, true
 	case s.state == sinkDue:
-		m.MID, m.Advert = wire.MIDSinkAvail, s.advert
-		m.Advert.NonDiscards = s.nonDiscards
+		m.MID = wire.MIDSinkAvail
+		m.Advert, _ = s.Carry()
 	default:
 		return m, 0, false
 	}
@@ -439,44 +430,27 @@ func (s *Sink) Took(m *wire.Message) {
 		s.eager = 0
 		s.counts.ModeChanges++
 	case wire.MIDSinkAvail:
-		s.state = sinkOpen
-		s.counts.Adverts++
+		s.Carried()
 	}
 }
 
 // Carry returns the SinkAvail that is due, for a message that has payload to
-// carry anyway: the Transaction mechanism (§9.4). Carried must follow, before
-// anything else is sent.
+// carry anyway: the Transaction mechanism (§9.4).
+//
+// A message with payload may be refused by the device. Nothing that the peer
+// has sent may be taken in before that is known, because it depends on it what
+// that means: whether a SrcAvail has crossed a SinkAvail, and what payload has
+// used up.
 func (s *Sink) Carry() (a wire.Advert, ok bool) {
-	if s.state != sinkDue || s.change {
-		return a, false
-	}
-	s.state, s.late, s.used = sinkGoing, 0, false
 	a = s.advert
 	a.NonDiscards = s.nonDiscards
-	return a, true
+	return a, s.state == sinkDue
 }
 
-// Carried tells whether the message of Carry has gone. Only now is it known what
-// came meanwhile: it has crossed a SinkAvail, or there was none.
-func (s *Sink) Carried(gone bool) {
-	switch {
-	case gone:
-		s.counts.Adverts++
-		if s.late > 0 {
-			s.held, s.sendSm, s.cancel = s.held[:0], false, false // ours wins (§11.3)
-		}
-		if s.state == sinkGoing {
-			s.state = sinkOpen
-		}
-	case s.used:
-		s.nonDiscards++
-	case s.state == sinkGoing && s.late > 0:
-		s.end()
-	case s.state == sinkGoing:
-		s.state = sinkDue
-	}
-	s.used, s.late = false, 0
+// Carried tells that the message of Carry has gone.
+func (s *Sink) Carried() {
+	s.state = sinkOpen
+	s.counts.Adverts++
 }
 
 // Mode returns the direction's mode.
