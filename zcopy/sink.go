@@ -162,7 +162,12 @@ func (s *Sink) Holding() bool { return len(s.held) > 0 }
 // SrcAvail. Not if it is much smaller: an RDMA Read for each of many small Reads
 // would be the slowest way of all (see Decline).
 func (s *Sink) Suits(n int) bool {
-	return !s.refuse && len(s.held) > 0 && (n >= suitable || n >= s.held[0].left/4)
+	for i := range s.held {
+		if left := s.held[i].left; left > 0 {
+			return !s.refuse && (n >= suitable || n >= left/4)
+		}
+	}
+	return !s.refuse
 }
 
 // suitable is how many bytes are worth an RDMA Read of their own, whatever else
@@ -172,8 +177,17 @@ const suitable = 256 << 10
 // Decline answers the oldest SrcAvail with SendSm (§9.5.2).
 func (s *Sink) Decline() { s.refuseOldest() }
 
+// refuseOldest makes a SendSm due for the oldest SrcAvail of which there is
+// anything to fetch. The RdmaRdCompl of what was fetched goes first (see Due).
 func (s *Sink) refuseOldest() {
-	if len(s.held) > 0 && s.asked == 0 && !s.cancel && s.held[0].flying == 0 {
+	left := 0
+	for i := range s.held {
+		if s.held[i].flying > 0 {
+			return
+		}
+		left += s.held[i].left
+	}
+	if left > 0 && s.asked == 0 && !s.cancel {
 		s.sendSm = true
 	}
 }
@@ -414,6 +428,9 @@ func (s *Sink) Took(m *wire.Message) {
 			s.held = append(s.held[:0], s.held[1:]...)
 		}
 		s.carryCancel()
+		if s.refuse {
+			s.refuseOldest()
+		}
 	case wire.MIDSendSm:
 		s.sendSm = false
 		s.counts.SendSm++
