@@ -33,6 +33,8 @@ type Sink struct {
 	cancelling  bool        // a SinkAvailCancel has been sent and is not done
 	cancelDue   bool
 	nonDiscards uint32
+	ended       bool // the peer's DisConn has come
+	crossed     bool // and has crossed a SinkAvailCancel, which may be answered
 
 	change bool // a ModeChange to Combined is due
 
@@ -113,6 +115,8 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 		return errors.New("zcopy: §11.3: SrcAvail with payload in Pipelined mode")
 	case s.cancel:
 		return errors.New("zcopy: §9.5.4: SrcAvail behind a SrcAvailCancel that was not answered")
+	case s.ended:
+		return errors.New("zcopy: §8.2.1: SrcAvail after DisConn")
 	case s.state == sinkOpen:
 		return nil // ours wins (§11.3)
 	case len(s.held) >= s.most:
@@ -280,7 +284,7 @@ func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.s
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
 	return s.mode == wire.ModePipelined && !s.refuse && s.state == sinkNone && !s.cancelling && !s.cancelDue &&
-		len(s.held) == 0 && s.asked == 0 && n > buffer
+		!s.ended && len(s.held) == 0 && s.asked == 0 && n > buffer
 }
 
 // Offer advertises the Read's memory: a SinkAvail is due. The caller has asked
@@ -342,10 +346,14 @@ func (s *Sink) WrCompl(n int, stag uint32) error {
 
 // CancelAck takes in a SinkCancelAck (§9.5.5).
 func (s *Sink) CancelAck() error {
-	if s.state != sinkOpen || !s.cancelling {
+	switch {
+	case s.state == sinkOpen && s.cancelling:
+		s.end()
+	case s.crossed:
+		s.crossed = false
+	default:
 		return errors.New("zcopy: §9.5.5: SinkCancelAck without a SinkAvailCancel")
 	}
-	s.end()
 	return nil
 }
 
@@ -354,6 +362,7 @@ func (s *Sink) End() error {
 	if len(s.held) > 0 || s.asked > 0 {
 		return errors.New("zcopy: §8.2.1: DisConn before all that was advertised")
 	}
+	s.ended, s.crossed = true, s.cancelling
 	s.dropOffer()
 	return nil
 }
