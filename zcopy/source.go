@@ -38,6 +38,9 @@ type Source struct {
 
 	sinks     []wire.Advert // SinkAvails that are not used, oldest first
 	potential uint32        // PotentialNonDiscards
+	batch     int           // messages with payload that are going; see Sending
+	lessAsked int           // what they took off asked
+	later     []wire.Advert // SinkAvails that came meanwhile; Len 0 is a SinkAvailCancel
 	filling   bool          // RDMA Writes into an advertisement are under way
 	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
 	wrCompl   bool          // RdmaWrCompl is due for it
@@ -207,13 +210,34 @@ func (s *Source) Unoffer(stag uint32) {
 	}
 }
 
-// Sent tells that messages with payload have gone, which carried n bytes of the
-// call's in Data messages, or as the riding bytes of a SrcAvail (ride).
-func (s *Source) Sent(messages, n int, ride bool) {
+// Sending tells that messages with payload are about to go, which carry n bytes
+// of the call's in Data messages, or as the riding bytes of a SrcAvail (ride).
+// Sent must follow, before Next, Due and another Sending. In between the peer may
+// answer already; SinkAvails and their cancels that come wait for Sent, because
+// they are stale or not depending on how many messages go.
+func (s *Source) Sending(messages, n int, ride bool) {
+	s.batch = messages
 	s.potential += uint32(messages)
+	s.lessAsked = 0
 	if !ride {
-		s.asked -= min(n, s.asked)
+		s.lessAsked = min(n, s.asked)
+		s.asked -= s.lessAsked
 	}
+}
+
+// Sent tells how many of those messages have gone, with how many bytes.
+func (s *Source) Sent(messages, n int) {
+	s.potential -= uint32(s.batch - messages)
+	s.asked += s.lessAsked - min(n, s.lessAsked)
+	s.batch = 0
+	for _, a := range s.later {
+		if a.Len == 0 {
+			s.SinkAvailCancel()
+		} else {
+			s.admit(a)
+		}
+	}
+	s.later = s.later[:0]
 }
 
 // Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
@@ -353,20 +377,38 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	case int32(a.NonDiscards-s.potential) > 0:
 		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
 	}
-	s.sinks = append(s.sinks, a)
-	s.dropStale()
-	if len(s.sinks) > s.fill {
+	if s.batch == 0 {
+		s.dropStale()
+	}
+	here := len(s.sinks)
+	for i := range s.later {
+		if s.later[i].Len > 0 {
+			here++
+		}
+	}
+	if here >= s.fill+s.batch { // each message that is going may have used one up
 		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
 	}
+	if s.batch > 0 {
+		s.later = append(s.later, a)
+	} else {
+		s.admit(a)
+	}
+	return nil
+}
+
+// admit takes in a SinkAvail while no payload is going.
+func (s *Source) admit(a wire.Advert) {
+	s.sinks = append(s.sinks, a)
+	s.dropStale()
 	if len(s.sinks) == 0 {
-		return nil
+		return
 	}
 	// It wins over the SrcAvails outstanding, which the sink does not know or has
 	// forgotten (§11.3).
 	for len(s.offers) > 0 {
 		s.endOldest(false)
 	}
-	return nil
 }
 
 // dropStale drops SinkAvails that messages with payload have used up at the sink
@@ -380,6 +422,12 @@ func (s *Source) dropStale() {
 
 // SinkAvailCancel takes in a SinkAvailCancel (§9.5.5).
 func (s *Source) SinkAvailCancel() {
+	if s.batch > 0 {
+		if n := len(s.later); n == 0 || s.later[n-1].Len > 0 {
+			s.later = append(s.later, wire.Advert{})
+		}
+		return
+	}
 	s.dropStale()
 	if len(s.sinks) > 0 {
 		s.sinks, s.cancelAck = s.sinks[:0], true
