@@ -144,6 +144,7 @@ func (s *Source) Begin() { s.plain = false }
 // Next says what is to be done for a Write of which rest bytes are not through.
 // stop: the call is to end.
 func (s *Source) Next(rest int, stop bool) Plan {
+	s.dropStale()
 	offered := 0
 	for i := range s.offers {
 		offered += s.offers[i].left
