@@ -209,6 +209,9 @@ func (s *Source) Unoffer(stag uint32) {
 	if n := len(s.offers); n > 0 && s.offers[n-1].stag == stag {
 		s.offers = s.offers[:n-1]
 	}
+	if len(s.offers) == 0 {
+		s.cancelled()
+	}
 }
 
 // Sending tells that messages with payload are about to go, which carry n bytes
@@ -246,7 +249,7 @@ func (s *Source) Sent(messages, n int) {
 func (s *Source) Filling(p Plan) {
 	s.filling, s.filled = true, s.sinks[0]
 	s.filled.Len = uint32(p.N)
-	s.sinks = s.sinks[1:]
+	s.sinks = append(s.sinks[:0], s.sinks[1:]...)
 }
 
 // Filled tells that all RDMA Writes of the Fill have been posted: RdmaWrCompl is
@@ -284,7 +287,7 @@ func (s *Source) Ended() (stag uint32, ok bool) {
 	if len(s.ended) == 0 {
 		return 0, false
 	}
-	stag, s.ended = s.ended[0], s.ended[1:]
+	stag, s.ended = s.ended[0], append(s.ended[:0], s.ended[1:]...)
 	return stag, true
 }
 
