@@ -124,6 +124,7 @@ const (
 type Plan struct {
 	Step   Step
 	N      int
+	Skip   int // Offer: bytes of the rest that lie before these and are offered already
 	Ride   int
 	Advert wire.Advert
 }
@@ -182,7 +183,7 @@ func (s *Source) Next(rest int, stop bool) Plan {
 		if len(s.offers) >= room {
 			return Plan{Step: Wait}
 		}
-		p := Plan{Step: Offer, N: min(left, s.piece)}
+		p := Plan{Step: Offer, N: min(left, s.piece), Skip: rest - left}
 		if s.mode == wire.ModeCombined {
 			if p.Ride = min(Ride, p.N-1); p.Ride == 0 {
 				return Plan{Step: Copy, N: left} // a single byte cannot be advertised
