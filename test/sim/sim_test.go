@@ -1,0 +1,65 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+var (
+	seeds = flag.Int("seeds", 1000, "how many seeds to run")
+	steps = flag.Int("steps", 1000, "steps of each")
+	seed  = flag.Uint64("seed", 0, "the one seed that TestSeed runs; with -v it prints all that happens")
+)
+
+// TestSeeds runs the seeds from 1.
+func TestSeeds(t *testing.T) {
+	var mu sync.Mutex
+	var all stats
+	t.Run("shares", func(t *testing.T) {
+		shares := runtime.GOMAXPROCS(0)
+		for share := range shares {
+			t.Run(fmt.Sprint(share), func(t *testing.T) {
+				t.Parallel()
+				var s stats
+				failed := 0
+				for n := 1 + share; n <= *seeds && failed < 5; n += shares {
+					if err := try(uint64(n), *steps, &s, nil); err != nil {
+						t.Errorf("%v\nreplay: go test ./test/sim -run Seed -seed %d -steps %d -v", err, n, *steps)
+						failed++
+					}
+				}
+				mu.Lock()
+				all.add(&s)
+				mu.Unlock()
+			})
+		}
+	})
+	t.Logf("%d seeds of %d steps:\n%v", *seeds, *steps, &all)
+	if t.Failed() || *seeds < 1000 || *steps < 1000 {
+		return
+	}
+	names, numbers := all.lines()
+	for i, n := range numbers {
+		if n < 100 {
+			t.Errorf("%s happened %d times only", names[i], n)
+		}
+	}
+}
+
+// TestSeed runs one seed again.
+func TestSeed(t *testing.T) {
+	if *seed == 0 {
+		t.Skip("needs -seed")
+	}
+	var trace func(string)
+	if testing.Verbose() {
+		trace = func(line string) { fmt.Println(line) }
+	}
+	var s stats
+	if err := try(*seed, *steps, &s, trace); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,414 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+
+	"github.com/gosdp/gosdp/bcopy"
+	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
+)
+
+const zcopyRide = zcopy.Ride
+
+// world is one run: two ends and everything that chance decides.
+type world struct {
+	r     *rand.Rand
+	ends  [2]*end
+	stats *stats
+	trace func(string) // nil: nobody reads it
+	step  int
+
+	threshold int
+	piece     int // bytes in one SrcAvail
+	part      int // bytes in one RDMA Read
+	ord       int
+	largest   int // bytes in a call
+	refusal   int // the device refuses one message of so many; 0: none
+	often     [actions]int
+	sum       int
+}
+
+// failure is what a run ends with when something is wrong.
+type failure string
+
+func (w *world) failf(format string, args ...any) {
+	panic(failure(fmt.Sprintf("step %d: ", w.step) + fmt.Sprintf(format, args...)))
+}
+
+func (w *world) tracef(format string, args ...any) {
+	if w.trace != nil {
+		w.trace(fmt.Sprintf("%4d ", w.step) + fmt.Sprintf(format, args...))
+	}
+}
+
+func describe(m *wire.Message, invalidate uint32) (s string) {
+	switch m.MID {
+	case wire.MIDSrcAvail, wire.MIDSinkAvail:
+		s = fmt.Sprintf(", STag %#x of %d bytes, NonDiscards %d", m.Advert.STag, m.Advert.Len, m.Advert.NonDiscards)
+	case wire.MIDRdmaRdCompl, wire.MIDRdmaWrCompl:
+		s = fmt.Sprintf(", %d bytes", m.Size)
+	case wire.MIDModeChange:
+		s = fmt.Sprintf(" to %d, S %v", m.Mode, m.ModeOfSend)
+	}
+	if n := len(m.Payload); n > 0 {
+		s += fmt.Sprintf(", payload %d", n)
+	}
+	if m.Flags&wire.FlagReqPipe != 0 {
+		s += ", REQ_PIPE"
+	}
+	if invalidate != 0 {
+		s += fmt.Sprintf(", invalidates %#x", invalidate)
+	}
+	return s
+}
+
+// chance is true once in n, and never for 0.
+func (w *world) chance(n int) bool { return n > 0 && w.r.IntN(n) == 0 }
+
+func pick[T any](w *world, of ...T) T { return of[w.r.IntN(len(of))] }
+
+// newWorld connects two ends as the seed has it.
+func newWorld(seed uint64, s *stats) *world {
+	w := &world{r: rand.New(rand.NewPCG(seed, 0)), stats: s}
+	w.threshold = pick(w, 0, 1, 64, 100, 300, 300)
+	w.piece = pick(w, 2, 65, 256, 1024, 4096)
+	w.part = pick(w, 100, 1<<20, 1<<20)
+	w.ord = pick(w, 1, 2, 8)
+	w.largest = pick(w, 500, 3000, 3000, 20000)
+	w.refusal = pick(w, 0, 5, 20)
+	for a := range w.often {
+		w.often[a] = usual[a] * pick(w, 1, 1, 3, 10)
+		w.sum += w.often[a]
+	}
+	var bufs [2]uint16
+	var size, adverts [2]int
+	for i := range 2 {
+		bufs[i] = uint16(4 + w.r.IntN(12))
+		size[i] = pick(w, wire.MinBuffer, 60, 100, 200, 500, 500)
+		adverts[i] = pick(w, 1, 2, 3, 8)
+	}
+	for i := range 2 {
+		threshold := w.threshold
+		if w.chance(20) {
+			threshold = zcopy.Never
+		}
+		w.ends[i] = &end{
+			w: w, name: string(rune('A' + i)), dir: i,
+			dev:  &device{w: w, name: string(rune('A' + i))},
+			acct: credits.New(bufs[1-i], bufs[i]),
+			bs:   bcopy.NewSource(size[1-i], i == 0),
+			bk:   bcopy.NewSink(size[i]),
+			src: zcopy.NewSource(zcopy.SourceConfig{
+				Threshold: threshold, PeerAdvert: adverts[1-i], OurAdverts: adverts[i], MaxOffer: w.piece,
+			}),
+			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i]}),
+		}
+	}
+	a, b := w.ends[0], w.ends[1]
+	a.peer, b.peer, a.dev.peer, b.dev.peer = b, a, b.dev, a.dev
+	w.tracef("threshold %d, piece %d, buffers %v of %v bytes, adverts %v", w.threshold, w.piece, bufs, size, adverts)
+	return w
+}
+
+// action is something that can happen at an end.
+type action int
+
+const (
+	deliver action = iota
+	answer
+	poll
+	postEnd
+	control
+	stepWrite
+	stepRead
+	startWrite
+	startRead
+	stopWrite
+	stopRead
+	overdue
+	closeWrite
+	closeRead
+	actions
+)
+
+// usual is how often each action is tried, before the seed's bias.
+var usual = [actions]int{
+	deliver: 100, answer: 60, poll: 100, postEnd: 60, control: 60, stepWrite: 60, stepRead: 60,
+	startWrite: 30, startRead: 30, stopWrite: 2, stopRead: 2, overdue: 2, closeWrite: 0, closeRead: 0,
+}
+
+// do tries an action, and reports whether anything has happened.
+func (w *world) do(e *end, a action) bool {
+	switch a {
+	case deliver:
+		return e.dev.deliver()
+	case answer:
+		return e.dev.answer()
+	case poll:
+		return e.poll()
+	case postEnd:
+		return e.posted()
+	case control:
+		return e.control()
+	case stepWrite:
+		return e.stepWrite()
+	case stepRead:
+		return e.stepRead()
+	case startWrite:
+		return e.startWrite(w.size(e))
+	case startRead:
+		return e.startRead(w.size(e))
+	case stopWrite:
+		return e.stopWrite()
+	case stopRead:
+		return e.stopRead()
+	case overdue:
+		return e.overdue()
+	case closeWrite:
+		return e.closeWrite()
+	default:
+		return e.closeRead()
+	}
+}
+
+// run takes so many steps, drawn by lot.
+func (w *world) run(steps int) {
+	for end := w.step + steps; w.step < end; w.step++ {
+		for range 50 {
+			n := w.r.IntN(w.sum)
+			a := action(0)
+			for ; n >= w.often[a]; a++ {
+				n -= w.often[a]
+			}
+			if w.do(w.ends[w.r.IntN(2)], a) {
+				break
+			}
+		}
+	}
+}
+
+// settle lets everything come to an end that can without a deadline, and then
+// what cannot.
+func (w *world) settle() {
+	refusal := w.refusal
+	w.refusal = 0
+	w.drain(true)
+	for _, e := range w.ends {
+		if e.writing != nil {
+			w.failf("%s: Write hangs with %d of %d bytes through", e.name, e.writing.done, len(e.writing.b))
+		}
+		if e.came != e.peer.wrote {
+			w.failf("%s: %d bytes were to come, %d came", e.name, e.peer.wrote, e.came)
+		}
+	}
+	for _, e := range w.ends {
+		e.stopRead()
+	}
+	w.drain(false)
+	w.quiet()
+	w.refusal = refusal
+}
+
+// drain goes on until nothing happens any more.
+func (w *world) drain(reads bool) {
+	for idle, rounds := 0, 0; idle < 2; rounds++ {
+		if rounds == 1_000_000 {
+			w.failf("the ends go on for ever")
+		}
+		w.step++
+		idle++
+		for i := range 2 {
+			e := w.ends[i]
+			if reads && e.startRead(w.size(e)) {
+				idle = 0
+			}
+			for a := deliver; a <= stepRead; a++ {
+				for w.do(e, a) {
+					idle = 0
+					if w.chance(3) {
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// quiet checks what has to be true when nothing is under way.
+func (w *world) quiet() {
+	for _, e := range w.ends {
+		e.collect()
+		e.src.Next(0, false) // drops what is stale
+		potential, nonDiscards := number(&e.src, "potential"), number(&e.peer.snk, "nonDiscards")
+		switch {
+		case e.reading != nil:
+			w.failf("%s: Read hangs", e.name)
+		case !e.dev.quiet() || e.batch.open:
+			w.failf("%s: something is under way", e.name)
+		case e.dev.exposed(true)+e.dev.exposed(false) > 0:
+			w.failf("%s: memory is exposed", e.name)
+		case e.src.Mode() != e.peer.snk.Mode():
+			w.failf("%s: sends in mode %d, the peer receives in %d", e.name, e.src.Mode(), e.peer.snk.Mode())
+		case potential != nonDiscards:
+			w.failf("%s: PotentialNonDiscards is %d, the peer's NonDiscards %d", e.name, potential, nonDiscards)
+		case e.src.Outstanding() > 0 || e.snk.Holding():
+			w.failf("%s: a SrcAvail is left over", e.name)
+		case e.bk.Bytes() > 0:
+			w.failf("%s: %d bytes are left over", e.name, e.bk.Bytes())
+		}
+	}
+}
+
+// number reads a field that nobody but this check needs.
+func number(of any, field string) uint64 {
+	return reflect.ValueOf(of).Elem().FieldByName(field).Uint()
+}
+
+// play is a whole run: some phases that settle, then both ends close.
+func (w *world) play(steps int) {
+	phases := 1 + w.r.IntN(4)
+	for i := range phases {
+		if i == phases-1 {
+			w.sum += 4
+			w.often[closeWrite], w.often[closeRead] = 3, 1
+		}
+		w.run(steps / phases)
+		w.settle()
+	}
+	for _, e := range w.ends {
+		e.closeWrite()
+	}
+	w.settle()
+	for _, e := range w.ends {
+		if e.fin != finSent || !e.bk.Ended() {
+			w.failf("%s: no end of the stream", e.name)
+		}
+		w.stats.count(e)
+	}
+}
+
+// try plays a seed, and returns what was wrong.
+func try(seed uint64, steps int, s *stats, trace func(string)) (err error) {
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failure:
+			err = fmt.Errorf("seed %d: %s", seed, string(f))
+		default:
+			panic(f)
+		}
+	}()
+	w := newWorld(seed, s)
+	w.trace = trace
+	w.play(steps)
+	return nil
+}
+
+// stats are what happened in many runs.
+type stats struct {
+	messages  [256]int
+	riding    int // SrcAvails with payload
+	carried   int // SinkAvails with payload
+	partial   int
+	reqPipe   int
+	modes     [2][3]int // ModeChanges, by S and mode
+	crossed   int       // SinkAvails that have overridden SrcAvails
+	held      int       // SrcAvailCancels whose acknowledgement was held back
+	declined  int
+	fetched   int
+	unfetched int
+	unoffered int
+	filled    int
+	usedUp    int // SinkAvails that payload has used up
+	cutWrites int
+	bytes     [2]uint64 // without a copy, by Source and by Sink
+}
+
+func (s *stats) sent(m *wire.Message) {
+	s.messages[m.MID]++
+	switch {
+	case m.MID == wire.MIDModeChange && m.ModeOfSend:
+		s.modes[1][m.Mode]++
+	case m.MID == wire.MIDModeChange:
+		s.modes[0][m.Mode]++
+	case m.MID == wire.MIDSrcAvail && len(m.Payload) > 0:
+		s.riding++
+	case m.MID == wire.MIDSinkAvail && len(m.Payload) > 0:
+		s.carried++
+	case m.Flags&wire.FlagReqPipe != 0:
+		s.reqPipe++
+	}
+}
+
+func (s *stats) count(e *end) {
+	s.bytes[0] += e.src.Counts().Bytes
+	s.bytes[1] += e.snk.Counts().Bytes
+}
+
+// lines names each number.
+func (s *stats) lines() (names []string, numbers []int) {
+	add := func(name string, n int) { names, numbers = append(names, name), append(numbers, n) }
+	for _, m := range []wire.MID{
+		wire.MIDData, wire.MIDSrcAvail, wire.MIDSinkAvail, wire.MIDSendSm, wire.MIDRdmaRdCompl, wire.MIDRdmaWrCompl,
+		wire.MIDSrcAvailCancel, wire.MIDSinkAvailCancel, wire.MIDSinkCancelAck, wire.MIDModeChange, wire.MIDDisConn,
+	} {
+		add(m.String(), s.messages[m])
+	}
+	add("SrcAvail with payload", s.riding)
+	add("SrcAvail without payload", s.messages[wire.MIDSrcAvail]-s.riding)
+	add("SinkAvail with payload", s.carried)
+	add("REQ_PIPE", s.reqPipe)
+	add("Combined to Buffered", s.modes[0][wire.ModeBuffered])
+	add("Combined to Pipelined", s.modes[0][wire.ModePipelined])
+	add("Pipelined to Combined", s.modes[0][wire.ModeCombined])
+	add("Buffered to Combined", s.modes[1][wire.ModeCombined])
+	add("crossing", s.crossed)
+	add("acknowledgement held back", s.held)
+	add("SrcAvail declined", s.declined)
+	add("RDMA Read", s.fetched)
+	add("RDMA Read without room", s.unfetched)
+	add("SrcAvail without room", s.unoffered)
+	add("SinkAvail filled", s.filled)
+	add("SinkAvail used up by payload", s.usedUp)
+	add("Write cut short", s.cutWrites)
+	return names, numbers
+}
+
+func (s *stats) add(o *stats) {
+	for i := range s.messages {
+		s.messages[i] += o.messages[i]
+	}
+	for i := range s.modes {
+		for j := range s.modes[i] {
+			s.modes[i][j] += o.modes[i][j]
+		}
+	}
+	s.riding += o.riding
+	s.carried += o.carried
+	s.reqPipe += o.reqPipe
+	s.crossed += o.crossed
+	s.held += o.held
+	s.declined += o.declined
+	s.fetched += o.fetched
+	s.unfetched += o.unfetched
+	s.unoffered += o.unoffered
+	s.filled += o.filled
+	s.usedUp += o.usedUp
+	s.cutWrites += o.cutWrites
+	s.bytes[0] += o.bytes[0]
+	s.bytes[1] += o.bytes[1]
+}
+
+func (s *stats) String() string {
+	var b strings.Builder
+	names, numbers := s.lines()
+	for i := range names {
+		fmt.Fprintf(&b, "%9d  %s\n", numbers[i], names[i])
+	}
+	fmt.Fprintf(&b, "%9d  bytes without a copy\n", s.bytes[0])
+	return b.String()
+}
