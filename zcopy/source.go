@@ -288,7 +288,8 @@ func (s *Source) Ended() (stag uint32, ok bool) {
 	if len(s.ended) == 0 {
 		return 0, false
 	}
-	stag, s.ended = s.ended[0], append(s.ended[:0], s.ended[1:]...)
+	stag = s.ended[0]
+	s.ended = append(s.ended[:0], s.ended[1:]...)
 	return stag, true
 }
 
