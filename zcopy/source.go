@@ -383,22 +383,13 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	case int32(a.NonDiscards-s.potential) > 0:
 		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
 	}
-	if s.batch == 0 {
-		s.dropStale()
-	}
-	here := len(s.sinks)
-	for i := range s.later {
-		if s.later[i].Len > 0 {
-			here++
-		}
-	}
-	if here >= s.fill+s.batch { // each message that is going may have used one up
-		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
-	}
 	if s.batch > 0 {
-		s.later = append(s.later, a)
+		s.later = append(s.later, a) // as many as the peer has credit for at most
 	} else {
 		s.admit(a)
+	}
+	if len(s.sinks) > s.fill {
+		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
 	}
 	return nil
 }

@@ -105,6 +105,8 @@ func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message)
 		switch {
 		case sok && (!kok || e.w.chance(2)):
 			return sm, si, e.src.Took, true
+		case kok && km.MID == wire.MIDSinkAvail && e.brief() && e.w.chance(2):
+			// a Write is about to carry it
 		case kok:
 			return km, ki, e.snk.Took, true
 		case e.fin == finDue:
@@ -117,6 +119,12 @@ func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message)
 		return m, 0, func(*wire.Message) {}, true
 	}
 	return m, 0, nil, false
+}
+
+// brief reports that a Write can go that is no longer than one message.
+func (e *end) brief() bool {
+	c := e.writing
+	return c != nil && !c.planned && !c.stop && e.acct.Room() > 0 && len(c.b)-c.done <= e.bs.Size()-wire.MaxHeaderLen
 }
 
 // control sends one message of the protocol's own.

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/gosdp/gosdp/wire"
+
 // The programs: what they call at each end, drawn by lot.
 
 // startWrite begins a Write, if none is under way and the stream has not ended.
@@ -92,6 +94,16 @@ func (e *end) overdue() bool {
 	return true
 }
 
+// hint is whatever else makes a Source go Pipelined, which it may at any time.
+func (e *end) hint() bool {
+	if e.src.Mode() != wire.ModeCombined || e.w.calm {
+		return false
+	}
+	e.src.Hint()
+	e.src.Hint()
+	return true
+}
+
 // closeWrite ends the stream that this end sends.
 func (e *end) closeWrite() bool {
 	if e.writing != nil || e.fin != finNone {
@@ -127,7 +139,7 @@ func (w *world) size(e *end) int {
 		w.piece - 1, w.piece, w.piece + 1, 3 * w.piece, 10 * w.piece,
 	}
 	n := sizes[w.r.IntN(len(sizes))]
-	switch w.r.IntN(4) {
+	switch w.r.IntN(w.habit) {
 	case 0:
 		n = 1 + w.r.IntN(w.largest)
 	case 1:

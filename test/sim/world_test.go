@@ -28,6 +28,8 @@ type world struct {
 	ord       int
 	largest   int // bytes in a call
 	refusal   int // the device refuses one message of so many; 0: none
+	habit     int // how seldom sizes are just any
+	calm      bool
 	often     [actions]int
 	sum       int
 }
@@ -75,13 +77,18 @@ func pick[T any](w *world, of ...T) T { return of[w.r.IntN(len(of))] }
 func newWorld(seed uint64, s *stats) *world {
 	w := &world{r: rand.New(rand.NewPCG(seed, 0)), stats: s}
 	w.threshold = pick(w, 0, 1, 64, 100, 300, 300)
-	w.piece = pick(w, 2, 65, 256, 1024, 4096)
+	w.piece = pick(w, 65, 256, 256, 1024, 4096)
+	if w.chance(20) {
+		w.piece = 2
+	}
 	w.part = pick(w, 100, 1<<20, 1<<20)
 	w.ord = pick(w, 1, 2, 8)
 	w.largest = pick(w, 500, 3000, 3000, 20000)
 	w.refusal = pick(w, 0, 5, 20)
+	w.habit = pick(w, 2, 4, 20)
+	w.calm = w.chance(2)
 	for a := range w.often {
-		w.often[a] = usual[a] * pick(w, 1, 1, 3, 10)
+		w.often[a] = usual[a] * pick(w, 1, 3, 10, 30)
 		w.sum += w.often[a]
 	}
 	var bufs [2]uint16
@@ -130,6 +137,7 @@ const (
 	stopWrite
 	stopRead
 	overdue
+	hint
 	closeWrite
 	closeRead
 	actions
@@ -138,7 +146,7 @@ const (
 // usual is how often each action is tried, before the seed's bias.
 var usual = [actions]int{
 	deliver: 100, answer: 60, poll: 100, postEnd: 60, control: 60, stepWrite: 60, stepRead: 60,
-	startWrite: 30, startRead: 30, stopWrite: 2, stopRead: 2, overdue: 2, closeWrite: 0, closeRead: 0,
+	startWrite: 30, startRead: 30, stopWrite: 1, stopRead: 1, overdue: 1, hint: 1,
 }
 
 // do tries an action, and reports whether anything has happened.
@@ -168,6 +176,8 @@ func (w *world) do(e *end, a action) bool {
 		return e.stopRead()
 	case overdue:
 		return e.overdue()
+	case hint:
+		return e.hint()
 	case closeWrite:
 		return e.closeWrite()
 	default:
@@ -273,8 +283,8 @@ func (w *world) play(steps int) {
 	phases := 1 + w.r.IntN(4)
 	for i := range phases {
 		if i == phases-1 {
-			w.sum += 4
 			w.often[closeWrite], w.often[closeRead] = 3, 1
+			w.sum += 4
 		}
 		w.run(steps / phases)
 		w.settle()
