@@ -105,7 +105,7 @@ func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message)
 		switch {
 		case sok && (!kok || e.w.chance(2)):
 			return sm, si, e.src.Took, true
-		case kok && km.MID == wire.MIDSinkAvail && e.brief() && e.w.chance(2):
+		case kok && km.MID == wire.MIDSinkAvail && e.brief():
 			// a Write is about to carry it
 		case kok:
 			return km, ki, e.snk.Took, true

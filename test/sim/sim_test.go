@@ -43,7 +43,7 @@ func TestSeeds(t *testing.T) {
 	}
 	names, numbers := all.lines()
 	for i, n := range numbers {
-		if n < 100 {
+		if n < 50 {
 			t.Errorf("%s happened %d times only", names[i], n)
 		}
 	}
