@@ -50,6 +50,7 @@ var house = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"test/sim", room{tests: []string{"wire", "credits", "bcopy", "zcopy"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that
