@@ -13,6 +13,8 @@ type device struct {
 	reads   []item       // Read Requests of ours that were not answered, oldest first
 	cq      []completion // for the owner
 	regions []region     // the index is part of the STag
+
+	readsPosted, readsDone int
 }
 
 type itemKind uint8
@@ -120,6 +122,7 @@ func (d *device) deliver() bool {
 	case itemReadResponse:
 		request := p.reads[0]
 		p.reads = p.reads[1:]
+		p.readsDone++
 		copy(request.local, it.bytes)
 		p.cq = append(p.cq, completion{kind: itemReadResponse, bytes: request.local})
 	}
@@ -160,6 +163,7 @@ func (d *device) read(local []byte, stag uint32, va uint64) bool {
 	}
 	it := item{kind: itemReadRequest, local: local, stag: stag, va: va}
 	d.reads = append(d.reads, it)
+	d.readsPosted++
 	d.out = append(d.out, it)
 	return true
 }

@@ -27,6 +27,9 @@ type end struct {
 	fin        fin
 	readClosed bool // what comes is thrown away
 
+	cancelled   uint32 // the SrcAvailCancel that has come last
+	cancelReads int    // RDMA Reads that had been posted then
+
 	wrote int // bytes that Writes have said are through
 	came  int // bytes that Reads have returned, or that were thrown away
 }
@@ -83,6 +86,9 @@ func (e *end) stamp(i int, m *wire.Message) {
 		}
 	}
 	m.MSeq, m.MSeqAck, m.Bufs = e.acct.Next(uint32(i))
+	if e.dev.readsDone < e.cancelReads && m.MSeqAck >= e.cancelled {
+		e.w.failf("%s: acknowledges SrcAvailCancel %d while RDMA Reads are under way", e.name, e.cancelled)
+	}
 }
 
 // post hands a stamped message to the device.
@@ -348,6 +354,9 @@ func (e *end) stepRead() bool {
 			return after && !before
 		}
 		if n, stag, va, ok := e.snk.Fetch(min(rest, e.w.part)); ok {
+			if seq, held := e.snk.Held(); held {
+				e.w.failf("%s: RDMA Read behind SrcAvailCancel %d", e.name, seq)
+			}
 			if e.dev.read(c.b[c.got:][:n], stag, va) {
 				e.w.stats.fetched++
 				e.w.tracef("%s: fetches %d bytes of STag %#x", e.name, n, stag)
@@ -493,6 +502,7 @@ func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 			e.snk.Payload(n, true)
 		}
 	case wire.MIDSrcAvailCancel:
+		e.cancelled, e.cancelReads = m.MSeq, e.dev.readsPosted
 		err := e.snk.SrcAvailCancel(m.MSeq)
 		if seq, held := e.snk.Held(); held {
 			e.w.stats.held++

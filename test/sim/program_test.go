@@ -116,10 +116,14 @@ func (e *end) closeWrite() bool {
 
 // closeRead has what comes from now on thrown away.
 func (e *end) closeRead() bool {
-	if e.reading != nil || e.readClosed {
+	if e.readClosed {
 		return false
 	}
 	e.w.tracef("%s: CloseRead", e.name)
+	e.snk.Refuse()
+	if e.stopRead(); e.reading != nil {
+		return false
+	}
 	e.readClosed = true
 	for e.bk.Bytes() > 0 {
 		e.check(e.bk.Head())
@@ -127,7 +131,6 @@ func (e *end) closeRead() bool {
 			owner.Release()
 		}
 	}
-	e.snk.Refuse()
 	return true
 }
 
