@@ -454,7 +454,7 @@ func (s *Source) Hint() {
 	if s.threshold < 0 {
 		return
 	}
-	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined && !s.changing {
+	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined {
 		s.change, s.next = true, wire.ModePipelined
 	}
 }
@@ -462,7 +462,7 @@ func (s *Source) Hint() {
 // inVain takes in that a SrcAvail brought nothing.
 func (s *Source) inVain() {
 	s.hints = 0
-	if s.fails++; s.fails < failsMatter || s.changing {
+	if s.fails++; s.fails < failsMatter {
 		return
 	}
 	s.fails = 0
