@@ -283,8 +283,8 @@ func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.s
 // MayOffer reports whether a Read with room for n bytes, which has found nothing
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
-	return s.mode == wire.ModePipelined && !s.refuse && s.state == sinkNone && !s.cancelling && !s.cancelDue &&
-		!s.ended && len(s.held) == 0 && s.asked == 0 && n > buffer
+	return s.mode == wire.ModePipelined && !s.refuse && s.state == sinkNone && !s.ended &&
+		len(s.held) == 0 && s.asked == 0 && n > buffer
 }
 
 // Offer advertises the Read's memory: a SinkAvail is due. The caller has asked
@@ -409,7 +409,7 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 	switch {
 	case s.sendSm:
 		m.MID = wire.MIDSendSm
-	case s.cancelDue && s.state == sinkOpen:
+	case s.cancelDue:
 		m.MID = wire.MIDSinkAvailCancel
 	case s.change:
 		m.MID, m.Mode, m.ModeOfSend = wire.MIDModeChange, wire.ModeCombined, true

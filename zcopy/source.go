@@ -483,7 +483,8 @@ func (s *Source) mayChange() bool {
 
 // Due returns the message that is to go next and the peer's STag to invalidate
 // with it, 0 for none; not ok if none is due. The owner fills in the rest of the
-// header, sends it, and tells Took.
+// header, sends it, and tells Took. Nothing with payload goes before it, nor does
+// a SrcAvail or DisConn: it says what is to become of what has gone so far.
 func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
 	switch {
 	case s.wrCompl:

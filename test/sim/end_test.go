@@ -142,6 +142,9 @@ func (e *end) control() bool {
 	if !ok {
 		return false
 	}
+	if m.MID == wire.MIDRdmaWrCompl && e.snk.WantsPipelined() {
+		m.Flags = wire.FlagReqPipe
+	}
 	e.stamp(0, &m)
 	took(&m)
 	e.post(&m, invalidate)
@@ -514,6 +517,9 @@ func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 	case wire.MIDRdmaRdCompl:
 		return e.src.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
 	case wire.MIDRdmaWrCompl:
+		if m.Flags&wire.FlagReqPipe != 0 {
+			e.src.Hint()
+		}
 		return e.snk.WrCompl(int(m.Size), invalidated)
 	case wire.MIDSinkAvailCancel:
 		e.src.SinkAvailCancel()
