@@ -21,6 +21,7 @@ type end struct {
 	src  zcopy.Source
 	snk  zcopy.Sink
 
+	posted     int // private buffers
 	batch      batch
 	writing    *write
 	reading    *read
@@ -76,7 +77,10 @@ type read struct {
 }
 
 // Release posts a private buffer again.
-func (e *end) Release() { e.acct.Post(1) }
+func (e *end) Release() {
+	e.posted++
+	e.acct.Post(1)
+}
 
 // stamp gives a message its place.
 func (e *end) stamp(i int, m *wire.Message) {
@@ -115,7 +119,17 @@ func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message)
 			// a Write is about to carry it
 		case kok:
 			return km, ki, e.snk.Took, true
-		case e.fin == finDue:
+		}
+		size, ack := e.bk.Ack()
+		want, request := e.bs.Request()
+		switch {
+		case ack:
+			m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
+			return m, 0, func(*wire.Message) { e.bk.Acked() }, true
+		case request:
+			m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
+			return m, 0, func(m *wire.Message) { e.bs.Requested(m.MSeq) }, true
+		case e.fin == finDue && !kok:
 			m.MID = wire.MIDDisConn
 			return m, 0, func(*wire.Message) { e.fin = finSent }, true
 		}
@@ -157,12 +171,12 @@ func (e *end) begin(b batch) {
 	e.batch = b
 	e.batch.open = true
 	if e.w.chance(2) {
-		e.posted()
+		e.sent()
 	}
 }
 
-// posted is the end of PostSend.
-func (e *end) posted() bool {
+// sent is the end of PostSend.
+func (e *end) sent() bool {
 	b := e.batch
 	if !b.open {
 		return false
@@ -250,6 +264,9 @@ func (e *end) copy(c *write, n int) bool {
 	if room == 0 {
 		return false
 	}
+	if e.w.resizes {
+		e.bs.Wrote(n)
+	}
 	b := c.b[c.done:][:n]
 	if advert, ok := e.snk.Carry(); ok && n <= e.bs.Size()-wire.MaxHeaderLen {
 		m := wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b}
@@ -261,7 +278,7 @@ func (e *end) copy(c *write, n int) bool {
 			e.snk.Carried()
 		}
 		e.batch = batch{open: true, gone: gone, payload: 1, bytes: gone * n}
-		return e.posted()
+		return e.sent()
 	}
 	var ms []wire.Message
 	for bytes := 0; len(ms) < room && bytes < n; {
@@ -458,6 +475,10 @@ func (e *end) receive(c completion) {
 	}
 	if err == nil {
 		e.w.tracef("%s: gets %v %d", e.name, m.MID, m.MSeq)
+		if e.posted--; e.posted < 0 {
+			e.w.failf("%s: no private buffer for %v", e.name, m.MID)
+		}
+		e.bk.Used()
 		e.src.Acked(m.MSeqAck)
 		err = e.dispatch(&m, c.invalidated)
 	}
@@ -467,10 +488,10 @@ func (e *end) receive(c completion) {
 	n := len(m.Payload)
 	switch {
 	case n == 0:
-		e.acct.Post(1)
+		e.Release()
 	case e.readClosed:
 		e.check(m.Payload)
-		e.acct.Post(1)
+		e.Release()
 	default:
 		e.bk.Add(m.Payload, e)
 	}
@@ -530,6 +551,13 @@ func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 			return e.src.ModeChange(m.Mode)
 		}
 		return e.snk.ModeChange(m.Mode)
+	case wire.MIDChRcvBuf:
+		if e.bs.Crossed(m.MSeqAck) {
+			e.bk.Resize(m.Size)
+			e.bk.Older(pick(e.w, 0, e.posted))
+		}
+	case wire.MIDChRcvBufAck:
+		return e.bs.Acked(m.Size)
 	case wire.MIDDisConn:
 		e.bk.End()
 		return e.snk.End()

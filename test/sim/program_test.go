@@ -104,6 +104,15 @@ func (e *end) hint() bool {
 	return true
 }
 
+// idle has the peer's private buffers shrink again.
+func (e *end) idle() bool {
+	if !e.bs.Grown() {
+		return false
+	}
+	e.bs.Idle()
+	return true
+}
+
 // closeWrite ends the stream that this end sends.
 func (e *end) closeWrite() bool {
 	if e.writing != nil || e.fin != finNone {

@@ -26,10 +26,11 @@ type world struct {
 	piece     int // bytes in one SrcAvail
 	part      int // bytes in one RDMA Read
 	ord       int
-	largest   int // bytes in a call
-	refusal   int // the device refuses one message of so many; 0: none
-	habit     int // how seldom sizes are just any
-	calm      bool
+	largest   int  // bytes in a call
+	refusal   int  // the device refuses one message of so many; 0: none
+	habit     int  // how seldom sizes are just any
+	calm      bool // nothing but the peer's hints changes the mode
+	resizes   bool // private buffers grow and shrink
 	often     [actions]int
 	sum       int
 }
@@ -87,6 +88,7 @@ func newWorld(seed uint64, s *stats) *world {
 	w.refusal = pick(w, 0, 5, 20)
 	w.habit = pick(w, 2, 4, 20)
 	w.calm = w.chance(2)
+	w.resizes = w.chance(4)
 	for a := range w.often {
 		w.often[a] = usual[a] * pick(w, 1, 3, 10, 30)
 		w.sum += w.often[a]
@@ -105,10 +107,11 @@ func newWorld(seed uint64, s *stats) *world {
 		}
 		w.ends[i] = &end{
 			w: w, name: string(rune('A' + i)), dir: i,
-			dev:  &device{w: w, name: string(rune('A' + i))},
-			acct: credits.New(bufs[1-i], bufs[i]),
-			bs:   bcopy.NewSource(size[1-i], i == 0),
-			bk:   bcopy.NewSink(size[i]),
+			dev:    &device{w: w, name: string(rune('A' + i))},
+			posted: int(bufs[i]),
+			acct:   credits.New(bufs[1-i], bufs[i]),
+			bs:     bcopy.NewSource(size[1-i], i == 0),
+			bk:     bcopy.NewSink(size[i]),
 			src: zcopy.NewSource(zcopy.SourceConfig{
 				Threshold: threshold, PeerAdvert: adverts[1-i], OurAdverts: adverts[i], MaxOffer: w.piece,
 			}),
@@ -138,6 +141,7 @@ const (
 	stopRead
 	overdue
 	hint
+	idle
 	closeWrite
 	closeRead
 	actions
@@ -146,7 +150,7 @@ const (
 // usual is how often each action is tried, before the seed's bias.
 var usual = [actions]int{
 	deliver: 100, answer: 60, poll: 100, postEnd: 30, control: 60, stepWrite: 60, stepRead: 60,
-	startWrite: 30, startRead: 30, stopWrite: 1, stopRead: 1, overdue: 1, hint: 1,
+	startWrite: 30, startRead: 30, stopWrite: 1, stopRead: 1, overdue: 1, hint: 1, idle: 1,
 }
 
 // do tries an action, and reports whether anything has happened.
@@ -159,7 +163,7 @@ func (w *world) do(e *end, a action) bool {
 	case poll:
 		return e.poll()
 	case postEnd:
-		return e.posted()
+		return e.sent()
 	case control:
 		return e.control()
 	case stepWrite:
@@ -178,6 +182,8 @@ func (w *world) do(e *end, a action) bool {
 		return e.overdue()
 	case hint:
 		return e.hint()
+	case idle:
+		return e.idle()
 	case closeWrite:
 		return e.closeWrite()
 	default:
@@ -365,6 +371,7 @@ func (s *stats) lines() (names []string, numbers []int) {
 	for _, m := range []wire.MID{
 		wire.MIDData, wire.MIDSrcAvail, wire.MIDSinkAvail, wire.MIDSendSm, wire.MIDRdmaRdCompl, wire.MIDRdmaWrCompl,
 		wire.MIDSrcAvailCancel, wire.MIDSinkAvailCancel, wire.MIDSinkCancelAck, wire.MIDModeChange, wire.MIDDisConn,
+		wire.MIDChRcvBuf, wire.MIDChRcvBufAck,
 	} {
 		add(m.String(), s.messages[m])
 	}
