@@ -294,6 +294,14 @@ func (s *Sink) Offer(stag uint32, va uint64, n int) {
 	s.advert = wire.Advert{Len: uint32(n), STag: stag, VA: va}
 }
 
+// Resized tells that a ChRcvBufAck goes: private buffers have buffer bytes each
+// from now on, and a SinkAvail that is behind it has to be larger (§10.6).
+func (s *Sink) Resized(buffer int) {
+	if s.state == sinkDue && int(s.advert.Len) <= buffer {
+		s.end()
+	}
+}
+
 // Outcome returns whether the SinkAvail has ended, so that its memory is the
 // Read's again, and how many bytes of it were filled: 0 if the payload of a
 // message has come instead, or nothing has. Once it has ended it is forgotten.

@@ -71,6 +71,8 @@ func advertise(n int) act {
 	})
 }
 
+func resized(n int) act { return do(func(s *Sink) { s.Resized(n) }) }
+
 const buffer = 100
 
 // sends has a message of this kind go, which must be the next one due.
@@ -275,6 +277,9 @@ func TestOutcome(t *testing.T) {
 		{"SrcAvail before it went", []act{srcAvail(200, 0)}, 0, true, 1},
 		{"SrcAvail afterwards", []act{sinkAvail, srcAvail(200, 0)}, 0, false, 1},
 		{"withdrawn before it went", []act{withdraw}, 0, true, 1},
+		{"buffers grow before it went", []act{resized(499)}, 0, false, 1},
+		{"buffers grow to its size before it went", []act{resized(500)}, 0, true, 1},
+		{"buffers grow", []act{sinkAvail, resized(5000)}, 0, false, 1},
 		{"withdrawn", []act{sinkAvail, withdraw, sinkGone}, 0, false, 1},
 		{"withdrawn and answered", []act{sinkAvail, withdraw, sinkGone, cancelAck}, 0, true, 1},
 		{"Combined mode", []act{sinkAvail, toCombined}, 0, true, 1},
