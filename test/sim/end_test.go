@@ -125,7 +125,7 @@ func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message)
 		switch {
 		case ack:
 			m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
-			return m, 0, func(*wire.Message) { e.bk.Acked() }, true
+			return m, 0, func(*wire.Message) { e.bk.Acked(); e.snk.Resized(e.bk.Size()) }, true
 		case request:
 			m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
 			return m, 0, func(m *wire.Message) { e.bs.Requested(m.MSeq) }, true

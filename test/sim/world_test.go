@@ -289,8 +289,8 @@ func (w *world) play(steps int) {
 	phases := 1 + w.r.IntN(4)
 	for i := range phases {
 		if i == phases-1 {
-			w.often[closeWrite], w.often[closeRead] = 3, 1
-			w.sum += 4
+			w.often[closeWrite], w.often[closeRead] = 5, 5
+			w.sum += 10
 		}
 		w.run(steps / phases)
 		w.settle()
