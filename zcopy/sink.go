@@ -19,6 +19,7 @@ import (
 type Sink struct {
 	mode   wire.Mode
 	most   int  // SrcAvails held: our MaxAdverts
+	alone  bool // the peer takes no SinkAvail beside a SrcAvail
 	refuse bool // each SrcAvail is answered with SendSm
 
 	held    []held // SrcAvails that have not ended, oldest first
@@ -68,11 +69,16 @@ const (
 type SinkConfig struct {
 	Refuse     bool // take nothing without a copy: each SrcAvail is answered with SendSm
 	OurAdverts int  // our MaxAdverts
+	PeerAdvert int  // the peer's
 }
 
 // NewSink returns the Sink of a connection in Combined mode.
 func NewSink(c SinkConfig) Sink {
-	return Sink{mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, after: returnAfter}
+	return Sink{
+		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts,
+		alone: c.PeerAdvert < 2, // the Source has it
+		after: returnAfter,
+	}
 }
 
 // Refuse has every SrcAvail answered with SendSm from now on.
@@ -283,7 +289,7 @@ func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.s
 // MayOffer reports whether a Read with room for n bytes, which has found nothing
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
-	return s.mode == wire.ModePipelined && !s.refuse && s.state == sinkNone && !s.ended &&
+	return s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
 		len(s.held) == 0 && s.asked == 0 && n > buffer
 }
 

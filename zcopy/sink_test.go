@@ -103,7 +103,7 @@ func nothingDue(s *Sink) error {
 	return nil
 }
 
-func newSink() Sink { return NewSink(SinkConfig{OurAdverts: 3}) }
+func newSink() Sink { return NewSink(SinkConfig{OurAdverts: 3, PeerAdvert: 2}) }
 
 // perform performs acts and returns the error of the last one; the others must
 // have none.
@@ -255,6 +255,15 @@ func TestSinkAvailAllowed(t *testing.T) {
 			require.NoError(t, perform(t, &s, v.acts...))
 			assert.Equal(t, v.may, s.MayOffer(v.n, buffer))
 		})
+	}
+}
+
+// TestOneAdvert: a peer that takes one advertisement gets SrcAvails.
+func TestOneAdvert(t *testing.T) {
+	for _, most := range []int{1, 2} {
+		s := NewSink(SinkConfig{OurAdverts: 3, PeerAdvert: most})
+		require.NoError(t, s.ModeChange(wire.ModePipelined))
+		assert.Equal(t, most > 1, s.MayOffer(500, buffer))
 	}
 }
 

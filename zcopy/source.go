@@ -23,7 +23,7 @@ const Never = -1
 type Source struct {
 	mode      wire.Mode
 	threshold int // bytes; a longer Write is advertised. Negative: none is
-	most      int // SrcAvails outstanding: the peer's MaxAdverts
+	most      int // SrcAvails outstanding
 	fill      int // SinkAvails outstanding: our MaxAdverts
 	piece     int // bytes in one SrcAvail at most
 
@@ -96,7 +96,9 @@ func NewSource(c SourceConfig) Source {
 	}
 	return Source{
 		mode: wire.ModeCombined, threshold: c.Threshold,
-		most: c.PeerAdvert, fill: c.OurAdverts, piece: c.MaxOffer,
+		// The peer's MaxAdverts is for advertisements of both kinds (§11.3), and one
+		// is the Sink's.
+		most: max(1, c.PeerAdvert-1), fill: c.OurAdverts, piece: c.MaxOffer,
 	}
 }
 
