@@ -22,6 +22,7 @@ type end struct {
 	snk  zcopy.Sink
 
 	posted     int // private buffers
+	adverts    int // the peer's MaxAdverts
 	batch      batch
 	writing    *write
 	reading    *read
@@ -106,6 +107,17 @@ func (e *end) post(m *wire.Message, invalidate uint32) {
 	e.dev.send(b, invalidate)
 }
 
+// checkAdverts: both kinds together are no more than the peer takes (§11.3).
+func (e *end) checkAdverts() {
+	n := e.src.Outstanding()
+	if e.snk.Advertised() != 0 {
+		n++
+	}
+	if n > e.adverts {
+		e.w.failf("%s: %d advertisements, the peer takes %d", e.name, n, e.adverts)
+	}
+}
+
 // due returns the message of the protocol's own that is to go next, and what to
 // tell when it has its MSeq.
 func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message), ok bool) {
@@ -162,6 +174,7 @@ func (e *end) control() bool {
 	e.stamp(0, &m)
 	took(&m)
 	e.post(&m, invalidate)
+	e.checkAdverts()
 	e.begin(batch{gone: 1})
 	return true
 }
@@ -276,6 +289,7 @@ func (e *end) copy(c *write, n int) bool {
 		if gone == 1 {
 			e.post(&m, 0)
 			e.snk.Carried()
+			e.checkAdverts()
 		}
 		e.batch = batch{open: true, gone: gone, payload: 1, bytes: gone * n}
 		return e.sent()
@@ -321,6 +335,7 @@ func (e *end) offer(c *write, p zcopy.Plan) bool {
 		e.src.Sending(1, p.Ride, true)
 	}
 	e.src.Offered(p, stag)
+	e.checkAdverts()
 	if n.gone == 1 {
 		e.post(&m, 0)
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -45,6 +46,22 @@ func TestSeeds(t *testing.T) {
 	for i, n := range numbers {
 		if n < 50 {
 			t.Errorf("%s happened %d times only", names[i], n)
+		}
+	}
+}
+
+// TestDeterministic: a seed that fails fails again.
+func TestDeterministic(t *testing.T) {
+	for n := range uint64(5) {
+		var traces [2][]string
+		for i := range traces {
+			var s stats
+			if err := try(n, *steps, &s, func(line string) { traces[i] = append(traces[i], line) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(traces[0], traces[1]) {
+			t.Fatalf("seed %d has gone two ways", n)
 		}
 	}
 }

@@ -29,6 +29,7 @@ type world struct {
 	largest   int  // bytes in a call
 	refusal   int  // the device refuses one message of so many; 0: none
 	habit     int  // how seldom sizes are just any
+	chatty    bool // most Writes are short
 	calm      bool // nothing but the peer's hints changes the mode
 	resizes   bool // private buffers grow and shrink
 	often     [actions]int
@@ -87,6 +88,7 @@ func newWorld(seed uint64, s *stats) *world {
 	w.largest = pick(w, 500, 3000, 3000, 20000)
 	w.refusal = pick(w, 0, 5, 20)
 	w.habit = pick(w, 2, 4, 20)
+	w.chatty = w.chance(4)
 	w.calm = w.chance(2)
 	w.resizes = w.chance(4)
 	for a := range w.often {
@@ -98,7 +100,7 @@ func newWorld(seed uint64, s *stats) *world {
 	for i := range 2 {
 		bufs[i] = uint16(4 + w.r.IntN(12))
 		size[i] = pick(w, wire.MinBuffer, 60, 100, 200, 500, 500)
-		adverts[i] = pick(w, 1, 2, 3, 8)
+		adverts[i] = pick(w, 1, 2, 2, 3, 3, 4, 9, 9)
 	}
 	for i := range 2 {
 		threshold := w.threshold
@@ -108,14 +110,14 @@ func newWorld(seed uint64, s *stats) *world {
 		w.ends[i] = &end{
 			w: w, name: string(rune('A' + i)), dir: i,
 			dev:    &device{w: w, name: string(rune('A' + i))},
-			posted: int(bufs[i]),
-			acct:   credits.New(bufs[1-i], bufs[i]),
-			bs:     bcopy.NewSource(size[1-i], i == 0),
-			bk:     bcopy.NewSink(size[i]),
+			posted: int(bufs[i]), adverts: adverts[1-i],
+			acct: credits.New(bufs[1-i], bufs[i]),
+			bs:   bcopy.NewSource(size[1-i], i == 0),
+			bk:   bcopy.NewSink(size[i]),
 			src: zcopy.NewSource(zcopy.SourceConfig{
 				Threshold: threshold, PeerAdvert: adverts[1-i], OurAdverts: adverts[i], MaxOffer: w.piece,
 			}),
-			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i]}),
+			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i], PeerAdvert: adverts[1-i]}),
 		}
 	}
 	a, b := w.ends[0], w.ends[1]
@@ -171,6 +173,9 @@ func (w *world) do(e *end, a action) bool {
 	case stepRead:
 		return e.stepRead()
 	case startWrite:
+		if w.chatty && !w.chance(4) {
+			return e.startWrite(1 + w.r.IntN(20))
+		}
 		return e.startWrite(w.size(e))
 	case startRead:
 		return e.startRead(w.size(e))
