@@ -254,7 +254,7 @@ func (s *Sink) SrcAvailCancel(seq uint32) error {
 	if s.cancel {
 		return errors.New("zcopy: §9.5.4: a SrcAvailCancel behind one that was not answered")
 	}
-	s.asked = 0 // ours: whatever a SendSm has asked for and has not come will not
+	s.asked = 0 // ours: what a SendSm has asked for and has not come may not come at all
 	if len(s.held) == 0 {
 		return nil
 	}
