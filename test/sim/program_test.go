@@ -94,13 +94,26 @@ func (e *end) overdue() bool {
 	return true
 }
 
-// hint is whatever else makes a Source go Pipelined, which it may at any time.
+// hint is whatever else makes a Source go Pipelined, or a Sink come back from
+// Buffered mode: they may at any time.
 func (e *end) hint() bool {
-	if e.src.Mode() != wire.ModeCombined || e.w.calm {
+	switch {
+	case e.w.calm:
+		return false
+	case e.snk.Mode() == wire.ModeBuffered:
+		for range 100 {
+			e.snk.Reading(e.bk.Size()+1, e.bk.Size())
+		}
+		e.snk.Read()
+		if c := e.reading; c != nil && c.waits {
+			e.snk.Reading(len(c.b), e.bk.Size())
+		}
+	case e.src.Mode() == wire.ModeCombined:
+		e.src.Hint()
+		e.src.Hint()
+	default:
 		return false
 	}
-	e.src.Hint()
-	e.src.Hint()
 	return true
 }
 

@@ -152,7 +152,7 @@ const (
 // usual is how often each action is tried, before the seed's bias.
 var usual = [actions]int{
 	deliver: 100, answer: 60, poll: 100, postEnd: 30, control: 60, stepWrite: 60, stepRead: 60,
-	startWrite: 30, startRead: 30, stopWrite: 1, stopRead: 1, overdue: 1, hint: 1, idle: 1,
+	startWrite: 30, startRead: 30, stopWrite: 1, stopRead: 1, overdue: 1, hint: 3, idle: 1,
 }
 
 // do tries an action, and reports whether anything has happened.
