@@ -12,11 +12,21 @@ import (
 var (
 	seeds = flag.Int("seeds", 1000, "how many seeds to run")
 	steps = flag.Int("steps", 1000, "steps of each")
-	seed  = flag.Uint64("seed", 0, "the one seed that TestSeed runs; with -v it prints all that happens")
+	seed  = flag.Uint64("seed", 0, "run this one alone, and with -v print all that happens")
 )
 
-// TestSeeds runs the seeds from 1.
+// TestSeeds runs the seeds from 1, or the one that was asked for.
 func TestSeeds(t *testing.T) {
+	if *seed != 0 {
+		var trace func(string)
+		if testing.Verbose() {
+			trace = func(line string) { fmt.Println(line) }
+		}
+		if err := try(*seed, *steps, new(stats), trace); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
 	var mu sync.Mutex
 	var all stats
 	t.Run("shares", func(t *testing.T) {
@@ -63,20 +73,5 @@ func TestDeterministic(t *testing.T) {
 		if !slices.Equal(traces[0], traces[1]) {
 			t.Fatalf("seed %d has gone two ways", n)
 		}
-	}
-}
-
-// TestSeed runs one seed again.
-func TestSeed(t *testing.T) {
-	if *seed == 0 {
-		t.Skip("needs -seed")
-	}
-	var trace func(string)
-	if testing.Verbose() {
-		trace = func(line string) { fmt.Println(line) }
-	}
-	var s stats
-	if err := try(*seed, *steps, &s, trace); err != nil {
-		t.Fatal(err)
 	}
 }
