@@ -219,7 +219,7 @@ func (s *Source) Unoffer(stag uint32) {
 
 // Sending tells that messages with payload are about to go, which carry n bytes
 // of the call's in Data messages, or as the riding bytes of a SrcAvail (ride).
-// Sent must follow, before Next, Due and another Sending. In between the peer may
+// Sent must follow, before Next, Took and another Sending. In between the peer may
 // answer already; SinkAvails and their cancels that come wait for Sent, because
 // they are stale or not depending on how many messages go.
 func (s *Source) Sending(messages, n int, ride bool) {
