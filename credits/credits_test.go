@@ -358,3 +358,109 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	}
 }
+
+// TestHold is §9.5.4: the peer's credit reaches as far as without it, and nothing
+// from the message on is acknowledged.
+func TestHold(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		before int // messages received and acknowledged
+		behind int // messages received behind the one that is held back
+		post   int // of their buffers and its own, posted again
+		ack    uint32
+		bufs   uint16
+	}{
+		{"the first message", 0, 0, 0, 0, 8},
+		{"its buffer posted again", 0, 0, 1, 0, 9},
+		{"the fourth", 3, 0, 0, 3, 8},
+		{"others behind it", 3, 2, 0, 3, 8},
+		{"others behind it, posted again", 3, 2, 3, 3, 11},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			a, free := New(8, 8), New(8, 8)
+			for _, e := range []*Account{&a, &free} {
+				receive(t, e, v.before, 8)
+				e.Post(v.before)
+				send(e, 1)
+			}
+			mseq := uint32(v.before) + 1
+			for _, e := range []*Account{&a, &free} {
+				if err := e.Received(mseq, 1, 8); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Hold(mseq)
+			for _, e := range []*Account{&a, &free} {
+				for i := range v.behind {
+					if err := e.Received(mseq+1+uint32(i), 1, 8); err != nil {
+						t.Fatal(err)
+					}
+				}
+				e.Post(v.post)
+			}
+			if got, want := a.Gain(), free.Gain(); got != want {
+				t.Errorf("gain %d, want %d", got, want)
+			}
+			if got, want := a.MustUpdate(), free.MustUpdate(); got != want {
+				t.Errorf("must update %v, want %v", got, want)
+			}
+			_, ack, bufs := a.Next(0)
+			if ack != v.ack || bufs != v.bufs {
+				t.Errorf("stamped MSeqAck %d, Bufs %d, want %d, %d", ack, bufs, v.ack, v.bufs)
+			}
+			_, freeAck, freeBufs := free.Next(0)
+			if ack+uint32(bufs) != freeAck+uint32(freeBufs) {
+				t.Errorf("the peer's credit ends at %d, want %d", ack+uint32(bufs), freeAck+uint32(freeBufs))
+			}
+			a.Sent(1)
+			free.Sent(1)
+			if got, want := a.PeerCredit(), free.PeerCredit(); got != want {
+				t.Errorf("the peer's credit is %d, want %d", got, want)
+			}
+			a.Release()
+			if _, ack, bufs = a.Next(0); ack != freeAck || bufs != freeBufs {
+				t.Errorf("after Release MSeqAck %d, Bufs %d, want %d, %d", ack, bufs, freeAck, freeBufs)
+			}
+		})
+	}
+}
+
+// TestHoldDoesNotMoveBack: a batch that was stamped before keeps what it has told.
+func TestHoldDoesNotMoveBack(t *testing.T) {
+	a, b := New(8, 8), New(8, 8)
+	send(&b, 2)
+	receive(t, &a, 2, 8)
+	_, ack, _ := a.Next(0)
+	if err := a.Received(3, 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	a.Hold(3)
+	_, again, _ := a.Next(1)
+	a.Sent(2)
+	_, later, _ := a.Next(0)
+	if ack != 2 || again != 2 || later != 2 {
+		t.Errorf("acknowledged %d, %d, then %d, want 2", ack, again, later)
+	}
+}
+
+// TestHoldAtTheWrapAround, and with more buffers than Bufs can tell.
+func TestHoldAtTheWrapAround(t *testing.T) {
+	a := at(1<<32-2, 8, 1<<16-1)
+	for mseq := uint32(1<<32 - 1); mseq != 3; mseq++ {
+		if err := a.Received(mseq, 1<<32-2, 8); err != nil {
+			t.Fatal(err)
+		}
+		if mseq == 1<<32-1 {
+			a.Hold(mseq)
+		}
+		a.Post(1)
+	}
+	if _, ack, bufs := a.Next(0); ack != 1<<32-2 || bufs != 1<<16-1 {
+		t.Errorf("stamped MSeqAck %d, Bufs %d", ack, bufs)
+	}
+	a.Sent(1)
+	a.Release()
+	if _, ack, bufs := a.Next(0); ack != 2 || bufs != 1<<16-1 {
+		t.Errorf("after Release MSeqAck %d, Bufs %d", ack, bufs)
+	}
+}

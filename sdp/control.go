@@ -115,6 +115,7 @@ func (c *Conn) controlTaken(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDChRcvBufAck:
 		c.sink.Acked()
+		c.zsink.Resized(int(m.Size))
 	case wire.MIDChRcvBuf:
 		c.source.Requested(m.MSeq)
 	case wire.MIDDisConn:

@@ -124,8 +124,7 @@ func (c *Conn) waitFilled(region rdma.Region, size int) int {
 				c.getBack()
 				continue
 			}
-			if !c.zsink.Withdrawn() {
-				c.zsink.Withdraw()
+			if c.zsink.Withdraw() {
 				c.say()
 				continue
 			}

@@ -43,15 +43,17 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 			}
 			return n, err
 		}
-		pending := c.zsource.Pending()
 		if c.moves.overdue.expired {
 			c.moves.overdue.set(time.Time{})
 			c.zsource.Withdraw()
 		}
 		plan := c.zsource.Next(len(b)-n, err != nil)
-		if !pending && c.zsource.Pending() {
-			c.say()
-			continue
+		if c.zsource.Pending() { // it goes before anything else
+			if c.acct.May(credits.Bare) {
+				c.say()
+				continue
+			}
+			plan.Step = zcopy.Wait
 		}
 		switch plan.Step {
 		case zcopy.Done:
@@ -117,7 +119,7 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 		return 0
 	}
 	c.mu.Unlock()
-	part := rest[plan.At : plan.At+plan.N]
+	part := rest[plan.Skip:][:plan.N]
 	region, err := c.qp.Register(part, rdma.RemoteRead)
 	c.sendMu.Lock()
 	c.mu.Lock()
@@ -125,7 +127,7 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 	switch {
 	case err != nil:
 		c.zsource.Plain()
-	case c.cannotWrite() == nil && c.acct.May(kind) && c.zsource.Next(len(rest), false) == plan:
+	case c.cannotWrite() == nil && c.acct.May(kind) && !c.zsource.Pending() && c.zsource.Next(len(rest), false) == plan:
 		rode, gone = c.postOffer(part, plan, region)
 	}
 	c.mu.Unlock()
@@ -151,6 +153,7 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode int, gone bool) {
 	o := newOutgoing()
 	defer o.free()
+	plan.Ride = min(plan.Ride, c.source.Payload()-(wire.SrcAvailLen-wire.HeaderLen))
 	m := wire.Message{Header: wire.Header{MID: wire.MIDSrcAvail}, Payload: part[:plan.Ride]}
 	m.Advert = wire.Advert{Len: uint32(plan.N), STag: uint32(region.STag), VA: region.VA}
 	o.add(c, &m)
@@ -163,13 +166,13 @@ func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 	c.acct.Sent(taken)
 	if taken == 0 {
 		c.zsource.Unoffer(m.Advert.STag)
-		c.advertsSettled(c.zsource.Sent(carrying, plan.Ride))
+		c.payloadSent(0, 0)
 		if err != nil {
 			c.sendFailed(err)
 		}
 		return 0, false
 	}
-	c.advertsSettled(c.zsource.Sent(0, 0))
+	c.payloadSent(carrying, plan.Ride)
 	if carrying > 0 {
 		c.traffic.countSent(o.wrs)
 	}

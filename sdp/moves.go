@@ -67,6 +67,7 @@ func (c *Conn) initMoves(s *setup) {
 	c.zsink = zcopy.NewSink(zcopy.SinkConfig{
 		Refuse:     threshold == zcopy.Never,
 		OurAdverts: int(s.local.MaxAdverts),
+		PeerAdvert: int(s.peer.MaxAdverts),
 	})
 	c.moves.overdue.init(c)
 	c.moves.giveUpW.init(c)
@@ -91,7 +92,8 @@ func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
 	case wire.MIDSinkAvail:
 		return c.zsource.SinkAvail(m.Advert, m.MSeqAck, c.source.Size())
 	case wire.MIDSinkAvailCancel:
-		return c.zsource.SinkAvailCancel()
+		c.zsource.SinkAvailCancel()
+		return nil
 	case wire.MIDSinkCancelAck:
 		return c.zsink.CancelAck()
 	case wire.MIDRdmaWrCompl:
@@ -152,12 +154,10 @@ func (c *Conn) ackHeld() bool {
 	return held
 }
 
-// advertsSettled takes in what came of messages with payload that were posted.
-// Called with mu held.
-func (c *Conn) advertsSettled(err error) {
-	if err != nil {
-		c.violated(err)
-	}
+// payloadSent tells how many messages with payload, and bytes in them, have gone
+// of those that were stamped. Called with mu held.
+func (c *Conn) payloadSent(messages, n int) {
+	c.zsource.Sent(messages, n)
 	if c.zsource.Pending() || c.zsink.Pending() {
 		c.due.Store(true)
 	}
@@ -172,12 +172,13 @@ func (c *Conn) refuseAdverts() {
 	}
 }
 
-// say sends what is due. Called and returns with mu held; lets go of it
-// meanwhile.
+// say sends what is due, as far as credit goes, and waits for whoever is sending.
+// Called and returns with mu held; lets go of it meanwhile.
 func (c *Conn) say() {
-	c.due.Store(true)
 	c.mu.Unlock()
-	c.control()
+	c.sendMu.Lock()
+	c.sendControl()
+	c.unlockSend()
 	c.mu.Lock()
 }
 

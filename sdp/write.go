@@ -111,34 +111,37 @@ func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
 func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	c.sendMu.Lock()
 	c.mu.Lock()
+	if c.zsource.Pending() {
+		// It says what is to become of what has gone so far, and goes first.
+		c.mu.Unlock()
+		c.sendControl()
+		c.mu.Lock()
+	}
 	c.source.Wrote(len(b))
 	o.reset()
-	stamped, carried := 0, false
-	for room, size := min(c.acct.Room(), c.batch), c.source.Payload(); len(o.wrs) < room && stamped < len(b); {
-		m := wire.Message{Header: wire.Header{MID: wire.MIDData}}
-		k := size
-		if len(o.wrs) == 0 {
-			if m.Advert, carried = c.zsink.Carry(); carried {
-				m.MID, k = wire.MIDSinkAvail, size-(wire.MaxHeaderLen-wire.HeaderLen)
-			}
+	room := min(c.acct.Room(), c.batch)
+	if c.zsource.Pending() {
+		room = 0
+	}
+	taken, stamped := 0, 0
+	if advert, ok := c.zsink.Carry(); ok && room > 0 {
+		taken, err = c.postCarrying(o, b, advert)
+	} else {
+		for size := c.source.Payload(); len(o.wrs) < room && stamped < len(b); {
+			k := min(size, len(b)-stamped)
+			o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[stamped:][:k]})
+			stamped += k
 		}
-		m.Payload = b[stamped:][:min(k, len(b)-stamped)]
-		stamped += len(m.Payload)
-		o.add(c, &m)
+		c.zsource.Sending(len(o.wrs), stamped, false)
+		c.mu.Unlock()
+		if len(o.wrs) > 0 {
+			taken, err = c.qp.PostSend(o.wrs)
+		}
+		c.mu.Lock()
 	}
-	c.zsource.Sending(len(o.wrs), stamped, false)
-	c.mu.Unlock()
-	taken := 0
-	if len(o.wrs) > 0 {
-		taken, err = c.qp.PostSend(o.wrs)
-	}
-	c.mu.Lock()
 	c.acct.Sent(taken)
 	n = c.traffic.countSent(o.wrs[:taken])
-	if carried {
-		c.zsink.Carried(taken > 0)
-	}
-	c.advertsSettled(c.zsource.Sent(len(o.wrs)-taken, stamped-n))
+	c.payloadSent(taken, n)
 	if err != nil {
 		err = c.sendFailed(err)
 	}
@@ -148,6 +151,20 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	c.mu.Unlock()
 	c.unlockSend()
 	return n, err
+}
+
+// postCarrying sends a message of b in the SinkAvail that a Read waits to send:
+// the Transaction mechanism (§9.4). What comes meanwhile means one thing if it
+// has gone and another if not, so mu is held until that is known. Called with
+// sendMu and mu held.
+func (c *Conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken int, err error) {
+	n := min(c.source.Size()-wire.MaxHeaderLen, len(b))
+	o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b[:n]})
+	c.zsource.Sending(1, n, false)
+	if taken, err = c.qp.PostSend(o.wrs); taken > 0 {
+		c.zsink.Carried()
+	}
+	return taken, err
 }
 
 // waitRoom waits for the device to have room. Somebody has to read meanwhile, or

@@ -95,6 +95,8 @@ const (
 	// MaxHeaderLen is the longest header in bytes: SinkAvail's, BSDH and
 	// extension.
 	MaxHeaderLen = HeaderLen + 20
+	// SrcAvailLen is the length in bytes of a SrcAvail's header, BSDH and extension.
+	SrcAvailLen = HeaderLen + 16
 	// MinBuffer is the smallest private buffer in bytes: the longest header and
 	// one byte (§10).
 	MinBuffer = MaxHeaderLen + 1

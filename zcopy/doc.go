@@ -25,4 +25,10 @@
 //	Sink.WrCompl           the slice is filled
 //
 // Whatever goes neither way goes as Data.
+//
+// What the peer sends may be taken in at any time, and while a message of ours is
+// on its way to the device too: all that is told of a message is told before it
+// goes (Took, Sending, Offered), because the peer may be faster than the end of
+// PostSend. What the device has not taken is taken back (Sent, Unoffer). Carry
+// is the exception.
 package zcopy

@@ -19,6 +19,7 @@ import (
 type Sink struct {
 	mode   wire.Mode
 	most   int  // SrcAvails held: our MaxAdverts
+	alone  bool // the peer takes no SinkAvail beside a SrcAvail
 	refuse bool // each SrcAvail is answered with SendSm
 
 	held    []held // SrcAvails that have not ended, oldest first
@@ -33,8 +34,8 @@ type Sink struct {
 	cancelling  bool        // a SinkAvailCancel has been sent and is not done
 	cancelDue   bool
 	nonDiscards uint32
-	late        int  // SrcAvails held that came while it was going
-	used        bool // payload came while it was going
+	ended       bool // the peer's DisConn has come
+	crossed     bool // and has crossed a SinkAvailCancel, which may be answered
 
 	change bool // a ModeChange to Combined is due
 
@@ -58,22 +59,26 @@ type held struct {
 type sinkState uint8
 
 const (
-	sinkNone  sinkState = iota
-	sinkDue             // the SinkAvail is to be sent
-	sinkGoing           // it is being sent, and may not go: see Carry
-	sinkOpen            // it has been sent
-	sinkDone            // it has ended: see Outcome
+	sinkNone sinkState = iota
+	sinkDue            // the SinkAvail is to be sent
+	sinkOpen           // it has been sent
+	sinkDone           // it has ended: see Outcome
 )
 
 // SinkConfig is what a Sink has to know.
 type SinkConfig struct {
 	Refuse     bool // take nothing without a copy: each SrcAvail is answered with SendSm
 	OurAdverts int  // our MaxAdverts
+	PeerAdvert int  // the peer's
 }
 
 // NewSink returns the Sink of a connection in Combined mode.
 func NewSink(c SinkConfig) Sink {
-	return Sink{mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, after: returnAfter}
+	return Sink{
+		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts,
+		alone: c.PeerAdvert < 2, // the Source has it
+		after: returnAfter,
+	}
 }
 
 // Refuse has every SrcAvail answered with SendSm from now on.
@@ -116,16 +121,15 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 		return errors.New("zcopy: §11.3: SrcAvail with payload in Pipelined mode")
 	case s.cancel:
 		return errors.New("zcopy: §9.5.4: SrcAvail behind a SrcAvailCancel that was not answered")
+	case s.ended:
+		return errors.New("zcopy: §8.2.1: SrcAvail after DisConn")
 	case s.state == sinkOpen:
 		return nil // ours wins (§11.3)
 	case len(s.held) >= s.most:
 		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.most)
 	}
-	switch s.state {
-	case sinkDue:
+	if s.state == sinkDue {
 		s.end() // none is sent while a SrcAvail is held
-	case sinkGoing:
-		s.late++
 	}
 	s.held = append(s.held, held{stag: a.STag, va: a.VA + uint64(payload), left: int(a.Len) - payload})
 	if s.reader > s.buffer {
@@ -149,9 +153,9 @@ func (s *Sink) Payload(n int, asked bool) {
 	switch s.state {
 	case sinkOpen:
 		s.end()
-	case sinkGoing:
-		s.end()
-		s.used = true
+	case sinkDue:
+		s.end() // its Read has something to read
+		fallthrough
 	default:
 		s.nonDiscards++
 	}
@@ -172,6 +176,9 @@ func (s *Sink) Suits(n int) bool {
 	return h != nil && s.mayFetch() && (n >= suitable || n >= h.left/4)
 }
 
+// mayFetch reports that nothing has to come or to go first.
+func (s *Sink) mayFetch() bool { return !s.refuse && s.asked == 0 && !s.sendSm && !s.cancel }
+
 // next returns the SrcAvail that the next byte to fetch is in, nil if there is
 // none.
 func (s *Sink) next() *held {
@@ -187,20 +194,27 @@ func (s *Sink) next() *held {
 // there is to fetch.
 const suitable = 256 << 10
 
-// mayFetch reports that nothing has to come or to go first.
-func (s *Sink) mayFetch() bool { return !s.refuse && s.asked == 0 && !s.sendSm && !s.cancel }
-
 // Decline answers the oldest SrcAvail with SendSm (§9.5.2), and reports whether
-// one is due now that was not before.
+// one is due that was not before.
 func (s *Sink) Decline() bool {
-	return !s.sendSm && s.refuseOldest()
+	before := s.sendSm
+	s.refuseOldest()
+	return s.sendSm && !before
 }
 
-func (s *Sink) refuseOldest() bool {
-	if len(s.held) > 0 && s.held[0].left > 0 && s.asked == 0 && !s.cancel && s.held[0].flying == 0 {
+// refuseOldest makes a SendSm due for the oldest SrcAvail of which there is
+// anything to fetch. The RdmaRdCompl of what was fetched goes first (see Due).
+func (s *Sink) refuseOldest() {
+	left := 0
+	for i := range s.held {
+		if s.held[i].flying > 0 {
+			return
+		}
+		left += s.held[i].left
+	}
+	if left > 0 && s.asked == 0 && !s.cancel {
 		s.sendSm = true
 	}
-	return s.sendSm
 }
 
 // Fetch returns an RDMA Read to post next for a Read with room for n bytes: how
@@ -248,7 +262,7 @@ func (s *Sink) SrcAvailCancel(seq uint32) error {
 	if s.cancel {
 		return errors.New("zcopy: §9.5.4: a SrcAvailCancel behind one that was not answered")
 	}
-	s.asked = 0 // ours: whatever a SendSm has asked for and has not come will not
+	s.asked = 0 // ours: what a SendSm has asked for and has not come may not come at all
 	if len(s.held) == 0 {
 		return nil
 	}
@@ -283,7 +297,7 @@ func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.s
 // MayOffer reports whether a Read with room for n bytes, which has found nothing
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
-	return s.mode == wire.ModePipelined && !s.refuse && s.state == sinkNone && !s.cancelling && !s.cancelDue &&
+	return s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
 		len(s.held) == 0 && s.asked == 0 && n > buffer
 }
 
@@ -292,6 +306,14 @@ func (s *Sink) MayOffer(n, buffer int) bool {
 func (s *Sink) Offer(stag uint32, va uint64, n int) {
 	s.state, s.filled = sinkDue, 0
 	s.advert = wire.Advert{Len: uint32(n), STag: stag, VA: va}
+}
+
+// Resized tells that a ChRcvBufAck goes: private buffers have buffer bytes each
+// from now on, and a SinkAvail that is behind it has to be larger (§10.6).
+func (s *Sink) Resized(buffer int) {
+	if s.state == sinkDue && int(s.advert.Len) <= buffer {
+		s.end()
+	}
 }
 
 // Outcome returns whether the SinkAvail has ended, so that its memory is the
@@ -316,19 +338,19 @@ func (s *Sink) Advertised() uint32 {
 // end ends the SinkAvail, and with it its cancel.
 func (s *Sink) end() { s.state, s.cancelling, s.cancelDue = sinkDone, false, false }
 
-// Withdraw has the SinkAvail withdrawn (§9.5.5), if there is one.
-func (s *Sink) Withdraw() {
+// Withdraw has the SinkAvail withdrawn (§9.5.5), if there is one, and reports
+// whether a SinkAvailCancel is due that was not before.
+func (s *Sink) Withdraw() bool {
 	switch {
 	case s.state == sinkDue:
 		s.end()
-	case (s.state == sinkOpen || s.state == sinkGoing) && !s.cancelling && !s.cancelDue:
+	case s.state == sinkOpen && !s.cancelling && !s.cancelDue:
 		s.cancelDue = true
 		s.counts.Cancels++
+		return true
 	}
+	return false
 }
-
-// Withdrawn reports that the SinkAvail is being withdrawn.
-func (s *Sink) Withdrawn() bool { return s.cancelling || s.cancelDue || s.state == sinkDone }
 
 // Abandon ends the SinkAvail, because the connection has ended.
 func (s *Sink) Abandon() { s.dropOffer() }
@@ -352,10 +374,14 @@ func (s *Sink) WrCompl(n int, stag uint32) error {
 
 // CancelAck takes in a SinkCancelAck (§9.5.5).
 func (s *Sink) CancelAck() error {
-	if s.state != sinkOpen || !s.cancelling {
+	switch {
+	case s.state == sinkOpen && s.cancelling:
+		s.end()
+	case s.crossed:
+		s.crossed = false
+	default:
 		return errors.New("zcopy: §9.5.5: SinkCancelAck without a SinkAvailCancel")
 	}
-	s.end()
 	return nil
 }
 
@@ -364,6 +390,7 @@ func (s *Sink) End() error {
 	if len(s.held) > 0 || s.asked > 0 {
 		return errors.New("zcopy: §8.2.1: DisConn before all that was advertised")
 	}
+	s.ended, s.crossed = true, s.cancelling
 	s.dropOffer()
 	return nil
 }
@@ -394,8 +421,7 @@ func (s *Sink) ModeChange(to wire.Mode) error {
 
 // Pending reports whether Due has a message.
 func (s *Sink) Pending() bool {
-	return len(s.held) > 0 && s.held[0].come > 0 || s.sendSm || s.change || s.state == sinkDue ||
-		s.cancelDue && s.state == sinkOpen
+	return len(s.held) > 0 && s.held[0].come > 0 || s.sendSm || s.cancelDue || s.change || s.state == sinkDue
 }
 
 // Due returns the message that is to go next and the peer's STag to invalidate
@@ -416,13 +442,13 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 	switch {
 	case s.sendSm:
 		m.MID = wire.MIDSendSm
-	case s.cancelDue && s.state == sinkOpen:
+	case s.cancelDue:
 		m.MID = wire.MIDSinkAvailCancel
 	case s.change:
 		m.MID, m.Mode, m.ModeOfSend = wire.MIDModeChange, wire.ModeCombined, true
 	case s.state == sinkDue:
-		m.MID, m.Advert = wire.MIDSinkAvail, s.advert
-		m.Advert.NonDiscards = s.nonDiscards
+		m.MID = wire.MIDSinkAvail
+		m.Advert, _ = s.Carry()
 	default:
 		return m, 0, false
 	}
@@ -444,6 +470,9 @@ func (s *Sink) Took(m *wire.Message) {
 			s.held = append(s.held[:0], s.held[1:]...)
 		}
 		s.carryCancel()
+		if s.refuse {
+			s.refuseOldest()
+		}
 	case wire.MIDSendSm:
 		s.sendSm = false
 		s.counts.SendSm++
@@ -460,44 +489,27 @@ func (s *Sink) Took(m *wire.Message) {
 		s.eager = 0
 		s.counts.ModeChanges++
 	case wire.MIDSinkAvail:
-		s.state = sinkOpen
-		s.counts.Adverts++
+		s.Carried()
 	}
 }
 
 // Carry returns the SinkAvail that is due, for a message that has payload to
-// carry anyway: the Transaction mechanism (§9.4). Carried must follow, before
-// anything else is sent.
+// carry anyway: the Transaction mechanism (§9.4).
+//
+// A message with payload may be refused by the device. Nothing that the peer
+// has sent may be taken in before that is known, because it depends on it what
+// that means: whether a SrcAvail has crossed a SinkAvail, and what payload has
+// used up.
 func (s *Sink) Carry() (a wire.Advert, ok bool) {
-	if s.state != sinkDue || s.change {
-		return a, false
-	}
-	s.state, s.late, s.used = sinkGoing, 0, false
 	a = s.advert
 	a.NonDiscards = s.nonDiscards
-	return a, true
+	return a, s.state == sinkDue
 }
 
-// Carried tells whether the message of Carry has gone. Only now is it known what
-// came meanwhile: it has crossed a SinkAvail, or there was none.
-func (s *Sink) Carried(gone bool) {
-	switch {
-	case gone:
-		s.counts.Adverts++
-		if s.late > 0 {
-			s.held, s.sendSm, s.cancel = s.held[:0], false, false // ours wins (§11.3)
-		}
-		if s.state == sinkGoing {
-			s.state = sinkOpen
-		}
-	case s.used:
-		s.nonDiscards++
-	case s.state == sinkGoing && s.late > 0:
-		s.end()
-	case s.state == sinkGoing:
-		s.state = sinkDue
-	}
-	s.used, s.late = false, 0
+// Carried tells that the message of Carry has gone.
+func (s *Sink) Carried() {
+	s.state = sinkOpen
+	s.counts.Adverts++
 }
 
 // Mode returns the direction's mode.

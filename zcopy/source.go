@@ -23,7 +23,7 @@ const Never = -1
 type Source struct {
 	mode      wire.Mode
 	threshold int // bytes; a longer Write is advertised. Negative: none is
-	most      int // SrcAvails outstanding: the peer's MaxAdverts
+	most      int // SrcAvails outstanding
 	fill      int // SinkAvails outstanding: our MaxAdverts
 	piece     int // bytes in one SrcAvail at most
 
@@ -36,15 +36,15 @@ type Source struct {
 	cancel    cancelState
 	cancelSeq uint32 // MSeq of the SrcAvailCancel, once it has been sent
 
-	sinks        []wire.Advert // SinkAvails that are not used, oldest first
-	revoked      bool          // they have been withdrawn
-	potential    uint32        // PotentialNonDiscards
-	sending      bool          // between Sending and Sent
-	sendingAsked int           // bytes that Sending has taken off asked
-	filling      bool          // RDMA Writes into an advertisement are under way
-	filled       wire.Advert   // the advertisement that they go into; Len is what they fill
-	wrCompl      bool          // RdmaWrCompl is due for it
-	cancelAck    bool          // SinkCancelAck is due
+	sinks     []wire.Advert // SinkAvails that are not used, oldest first
+	potential uint32        // PotentialNonDiscards
+	batch     int           // messages with payload that are going; see Sending
+	lessAsked int           // what they took off asked
+	later     []wire.Advert // SinkAvails that came meanwhile; Len 0 is a SinkAvailCancel
+	filling   bool          // RDMA Writes into an advertisement are under way
+	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
+	wrCompl   bool          // RdmaWrCompl is due for it
+	cancelAck bool          // SinkCancelAck is due
 
 	change    bool // a ModeChange to next is due
 	next      wire.Mode
@@ -96,7 +96,9 @@ func NewSource(c SourceConfig) Source {
 	}
 	return Source{
 		mode: wire.ModeCombined, threshold: c.Threshold,
-		most: c.PeerAdvert, fill: c.OurAdverts, piece: c.MaxOffer,
+		// The peer's MaxAdverts is for advertisements of both kinds (§11.3), and one
+		// is the Sink's.
+		most: max(1, c.PeerAdvert-1), fill: c.OurAdverts, piece: c.MaxOffer,
 	}
 }
 
@@ -123,8 +125,8 @@ const (
 // Plan is a Step with what belongs to it.
 type Plan struct {
 	Step   Step
-	At     int // where the N bytes begin, counted from the first that is not through
 	N      int
+	Skip   int // Offer: bytes of the rest that lie before these and are offered already
 	Ride   int
 	Advert wire.Advert
 }
@@ -145,6 +147,7 @@ func (s *Source) Begin() { s.plain = false }
 // Next says what is to be done for a Write of which rest bytes are not through.
 // stop: the call is to end.
 func (s *Source) Next(rest int, stop bool) Plan {
+	s.dropStale()
 	offered := 0
 	for i := range s.offers {
 		offered += s.offers[i].left
@@ -182,7 +185,7 @@ func (s *Source) Next(rest int, stop bool) Plan {
 		if len(s.offers) >= room {
 			return Plan{Step: Wait}
 		}
-		p := Plan{Step: Offer, At: rest - left, N: min(left, s.piece)}
+		p := Plan{Step: Offer, N: min(left, s.piece), Skip: rest - left}
 		if s.mode == wire.ModeCombined {
 			if p.Ride = min(Ride, p.N-1); p.Ride == 0 {
 				return Plan{Step: Copy, N: left} // a single byte cannot be advertised
@@ -209,29 +212,39 @@ func (s *Source) Unoffer(stag uint32) {
 	if n := len(s.offers); n > 0 && s.offers[n-1].stag == stag {
 		s.offers = s.offers[:n-1]
 	}
+	if len(s.offers) == 0 {
+		s.cancelled()
+	}
 }
 
 // Sending tells that messages with payload are about to go, which carry n bytes
 // of the call's in Data messages, or as the riding bytes of a SrcAvail (ride).
-// They are counted before they go, because the answer may come before it is known
-// that they have. Sent must follow.
+// Sent must follow, before Next, Took and another Sending. In between the peer may
+// answer already; SinkAvails and their cancels that come wait for Sent, because
+// they are stale or not depending on how many messages go.
 func (s *Source) Sending(messages, n int, ride bool) {
-	s.sending, s.sendingAsked = true, 0
+	s.batch = messages
 	s.potential += uint32(messages)
+	s.lessAsked = 0
 	if !ride {
-		s.sendingAsked = min(n, s.asked)
-		s.asked -= s.sendingAsked
+		s.lessAsked = min(n, s.asked)
+		s.asked -= s.lessAsked
 	}
 }
 
-// Sent tells that of what Sending has told so many messages, with n bytes, have
-// not gone after all. It returns an error if SinkAvails that came meanwhile are
-// too many.
-func (s *Source) Sent(refused, n int) error {
-	s.sending = false
-	s.potential -= uint32(refused)
-	s.asked += min(n, s.sendingAsked)
-	return s.settle()
+// Sent tells how many of those messages have gone, with how many bytes.
+func (s *Source) Sent(messages, n int) {
+	s.potential -= uint32(s.batch - messages)
+	s.asked += s.lessAsked - min(n, s.lessAsked)
+	s.batch = 0
+	for _, a := range s.later {
+		if a.Len == 0 {
+			s.SinkAvailCancel()
+		} else {
+			s.admit(a)
+		}
+	}
+	s.later = s.later[:0]
 }
 
 // Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
@@ -239,7 +252,7 @@ func (s *Source) Sent(refused, n int) error {
 func (s *Source) Filling(p Plan) {
 	s.filling, s.filled = true, s.sinks[0]
 	s.filled.Len = uint32(p.N)
-	s.sinks = s.sinks[1:]
+	s.sinks = append(s.sinks[:0], s.sinks[1:]...)
 }
 
 // Filled tells that all RDMA Writes of the Fill have been posted: RdmaWrCompl is
@@ -262,7 +275,7 @@ func (s *Source) Withdraw() {
 	}
 }
 
-// Plain has the rest of the call go as Data: it cannot be advertised.
+// Plain has the rest of the call go as Data: its memory cannot be advertised.
 func (s *Source) Plain() { s.plain = true }
 
 // Abandon ends every SrcAvail, because the connection has ended.
@@ -287,7 +300,8 @@ func (s *Source) Ended() (stag uint32, ok bool) {
 	if len(s.ended) == 0 {
 		return 0, false
 	}
-	stag, s.ended = s.ended[0], s.ended[1:]
+	stag = s.ended[0]
+	s.ended = append(s.ended[:0], s.ended[1:]...)
 	return stag, true
 }
 
@@ -381,37 +395,29 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	case int32(a.NonDiscards-s.potential) > 0:
 		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
 	}
-	if len(s.sinks) > 2*s.fill {
-		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
+	if s.batch > 0 {
+		s.later = append(s.later, a) // as many as the peer has credit for at most
+	} else {
+		s.admit(a)
 	}
-	s.sinks = append(s.sinks, a)
-	return s.settle()
-}
-
-// settle decides about SinkAvails that have come, unless it is open how many
-// messages with payload went before.
-func (s *Source) settle() error {
-	if s.sending {
-		return nil
-	}
-	s.dropStale()
 	if len(s.sinks) > s.fill {
 		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.fill)
 	}
-	if s.revoked {
-		s.revoked = false
-		if len(s.sinks) > 0 {
-			s.sinks, s.cancelAck = s.sinks[:0], true
-		}
-	}
-	if len(s.sinks) > 0 {
-		// One that is not stale wins over the SrcAvails outstanding, which the sink
-		// ignores or has forgotten (§11.3).
-		for len(s.offers) > 0 {
-			s.endOldest(false)
-		}
-	}
 	return nil
+}
+
+// admit takes in a SinkAvail while no payload is going.
+func (s *Source) admit(a wire.Advert) {
+	s.sinks = append(s.sinks, a)
+	s.dropStale()
+	if len(s.sinks) == 0 {
+		return
+	}
+	// It wins over the SrcAvails outstanding, which the sink does not know or has
+	// forgotten (§11.3).
+	for len(s.offers) > 0 {
+		s.endOldest(false)
+	}
 }
 
 // dropStale drops SinkAvails that messages with payload have used up at the sink
@@ -424,9 +430,17 @@ func (s *Source) dropStale() {
 }
 
 // SinkAvailCancel takes in a SinkAvailCancel (§9.5.5).
-func (s *Source) SinkAvailCancel() error {
-	s.revoked = len(s.sinks) > 0
-	return s.settle()
+func (s *Source) SinkAvailCancel() {
+	if s.batch > 0 {
+		if n := len(s.later); n == 0 || s.later[n-1].Len > 0 {
+			s.later = append(s.later, wire.Advert{})
+		}
+		return
+	}
+	s.dropStale()
+	if len(s.sinks) > 0 {
+		s.sinks, s.cancelAck = s.sinks[:0], true
+	}
 }
 
 // ModeChange takes in the sink's change of our mode (S = 1, §12.2).
@@ -452,7 +466,7 @@ func (s *Source) Hint() {
 	if s.threshold < 0 {
 		return
 	}
-	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined && !s.changing {
+	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined {
 		s.change, s.next = true, wire.ModePipelined
 	}
 }
@@ -460,7 +474,7 @@ func (s *Source) Hint() {
 // inVain takes in that a SrcAvail brought nothing.
 func (s *Source) inVain() {
 	s.hints = 0
-	if s.fails++; s.fails < failsMatter || s.changing {
+	if s.fails++; s.fails < failsMatter {
 		return
 	}
 	s.fails = 0
@@ -486,7 +500,8 @@ func (s *Source) Pending() bool {
 
 // Due returns the message that is to go next and the peer's STag to invalidate
 // with it, 0 for none; not ok if none is due. The owner fills in the rest of the
-// header, sends it, and tells Took.
+// header, sends it, and tells Took. Nothing with payload goes before it, nor does
+// a SrcAvail or DisConn: it says what is to become of what has gone so far.
 func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
 	switch {
 	case s.wrCompl:
