@@ -24,6 +24,14 @@ type Traffic struct {
 	ControlSent     uint64 // messages of the protocol's own
 	ControlReceived uint64
 	CreditStalls    uint64 // times that a Write waited for the peer to have buffers
+
+	ZcopySent     uint64 // bytes of Writes that went without a copy
+	ZcopyReceived uint64 // bytes of Reads that came without a copy
+	Advertised    uint64 // Writes and Reads, or parts of them, that were advertised
+	Cancels       uint64 // how often advertisements were withdrawn
+	SendSmSent    uint64 // advertisements of the peer's that were asked for as Data
+	SendSmCame    uint64 // advertisements of ours that were
+	ModeChanges   uint64 // of both directions, made or followed
 }
 
 func (t *Traffic) add(o Traffic) {
@@ -32,6 +40,25 @@ func (t *Traffic) add(o Traffic) {
 	t.ControlSent += o.ControlSent
 	t.ControlReceived += o.ControlReceived
 	t.CreditStalls += o.CreditStalls
+	t.ZcopySent += o.ZcopySent
+	t.ZcopyReceived += o.ZcopyReceived
+	t.Advertised += o.Advertised
+	t.Cancels += o.Cancels
+	t.SendSmSent += o.SendSmSent
+	t.SendSmCame += o.SendSmCame
+	t.ModeChanges += o.ModeChanges
+}
+
+// carried returns the connection's traffic, with what zcopy has counted. Called
+// with mu held.
+func (c *Conn) carried() Traffic {
+	t, out, in := c.traffic, c.zsource.Counts(), c.zsink.Counts()
+	t.ZcopySent, t.ZcopyReceived = out.Bytes, in.Bytes
+	t.Advertised = out.Adverts + in.Adverts
+	t.Cancels = out.Cancels + in.Cancels
+	t.SendSmSent, t.SendSmCame = in.SendSm, out.SendSm
+	t.ModeChanges = out.ModeChanges + in.ModeChanges
+	return t
 }
 
 // ConnStats is the state of one connection at a moment.
@@ -54,7 +81,7 @@ func (c *Conn) Stats() ConnStats {
 	return ConnStats{
 		Device:         c.device,
 		Declined:       c.declined,
-		Traffic:        c.traffic,
+		Traffic:        c.carried(),
 		Buffers:        c.target,
 		BufferSize:     c.sink.Size(),
 		PeerBufferSize: c.source.Size(),
@@ -84,7 +111,7 @@ func Stats() Totals {
 	t := Totals{Open: len(conns.open), Opened: conns.opened, Traffic: conns.closed}
 	for c := range conns.open {
 		c.mu.Lock()
-		t.add(c.traffic)
+		t.add(c.carried())
 		c.mu.Unlock()
 	}
 	return t
@@ -107,7 +134,7 @@ func (c *Conn) uncount() {
 	defer conns.mu.Unlock()
 	delete(conns.open, c)
 	c.mu.Lock()
-	conns.closed.add(c.traffic)
+	conns.closed.add(c.carried())
 	c.mu.Unlock()
 }
 
