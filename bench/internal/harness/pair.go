@@ -1,0 +1,154 @@
+// Package harness has two processes talk over contenders, under loads. The
+// process that measures starts both, as further runs of the same program, and
+// tells them what to do over their standard streams, so that it takes no part in
+// what it measures.
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A Pair is the two processes of one contender under one case. One goroutine at
+// a time may use it.
+type Pair struct {
+	load           Case
+	client, server *process
+	empty          [2]Memory // what both held before the first connection
+}
+
+// StartPair starts the processes and opens the case's connections between them.
+// A nil error means that Close must be called.
+func StartPair(contender Contender, load Case) (*Pair, error) {
+	p := &Pair{load: load}
+	if err := p.start(contender); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// controlTime is how long a child may take for what is no load.
+const controlTime = 20 * time.Second
+
+func (p *Pair) start(contender Contender) (err error) {
+	if p.server, err = startProcess(); err != nil {
+		return err
+	}
+	if p.client, err = startProcess(); err != nil {
+		return err
+	}
+	at := Place{Contender: contender.Name, Case: p.load}
+	if err := p.server.call(controlTime, "Listen", at, &at.Address); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if p.load.Kind == Conns {
+		if p.empty, err = p.memory(); err != nil {
+			return err
+		}
+	}
+	if err := p.client.call(openTime+controlTime, "Open", at, &struct{}{}); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	return nil
+}
+
+// A Turn is what one run of a load has shown.
+type Turn struct {
+	Messages int
+	Result
+	CPU    time.Duration // of both processes
+	Allocs uint64        // of both processes
+
+	Empty, Full [2]Memory // of client and server without and with the connections; only for Conns
+}
+
+// Result is what the client has seen of a run.
+type Result struct {
+	Took    time.Duration
+	Latency Latency
+}
+
+// turnLimit is how long a turn may take, however long it was meant to.
+const turnLimit = time.Minute
+
+// Run has n messages of the case cross, and returns when all of them have
+// arrived. For Conns n is a number of milliseconds.
+func (p *Pair) Run(n int) (t Turn, err error) {
+	before, err := p.usage()
+	if err != nil {
+		return t, err
+	}
+	t.Messages = n
+	if err := p.client.call(turnLimit, "Run", n, &t.Result); err != nil {
+		return t, err
+	}
+	after, err := p.usage()
+	if err != nil {
+		return t, err
+	}
+	t.CPU = after.CPU - before.CPU
+	t.Allocs = after.Allocs - before.Allocs
+	if p.load.Kind == Conns {
+		t.Empty = p.empty
+		t.Full, err = p.memory()
+	}
+	return t, err
+}
+
+// CPU is the processor time that both processes have used.
+func (p *Pair) CPU() (time.Duration, error) {
+	used, err := p.usage()
+	return used.CPU, err
+}
+
+// Profile has each process write a CPU profile, from now to its end, in the
+// directory.
+func (p *Pair) Profile(dir, name string) error {
+	name = strings.ReplaceAll(name, "/", "-")
+	return p.each(func(process *process, role string) error {
+		return process.call(controlTime, "Profile", filepath.Join(dir, name+"-"+role+".prof"), &struct{}{})
+	})
+}
+
+// Close ends both processes.
+func (p *Pair) Close() error {
+	return p.each(func(process *process, role string) error {
+		if process == nil {
+			return nil
+		}
+		if err := process.close(); err != nil {
+			return fmt.Errorf("%s: %w", role, err)
+		}
+		return nil
+	})
+}
+
+// usage is what both processes have used, together.
+func (p *Pair) usage() (sum Usage, err error) {
+	err = p.each(func(process *process, _ string) error {
+		var used Usage
+		err := process.call(controlTime, "Usage", struct{}{}, &used)
+		sum.CPU += used.CPU
+		sum.Allocs += used.Allocs
+		return err
+	})
+	return sum, err
+}
+
+// memory is what the client holds, and the server.
+func (p *Pair) memory() (held [2]Memory, err error) {
+	err = errors.Join(
+		p.client.call(controlTime, "Memory", struct{}{}, &held[0]),
+		p.server.call(controlTime, "Memory", struct{}{}, &held[1]))
+	return held, err
+}
+
+// each calls f with both processes, the client first, so that the server sees
+// connections end.
+func (p *Pair) each(f func(process *process, role string) error) error {
+	return errors.Join(f(p.client, "client"), f(p.server, "server"))
+}

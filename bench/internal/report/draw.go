@@ -1,0 +1,2 @@
+package report
+func (r *Report) Draw(dir string) ([]string, error) { return nil, nil }
