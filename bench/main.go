@@ -64,5 +64,5 @@ const (
 	rounds = 9
 	// What all turns may take together; what is around them comes on top.
 	fullTime  = 5 * time.Minute
-	quickTime = 50 * time.Second
+	quickTime = 34 * time.Second
 )

@@ -34,7 +34,7 @@ func newPlan(total time.Duration, cases, contenders int, hurry bool) *plan {
 	return &plan{
 		rounds:   rounds,
 		turn:     min(max(turn, shortestTurn), longestTurn),
-		patience: each * 3 / 2,
+		patience: each * 5 / 4,
 		hurry:    hurry,
 	}
 }

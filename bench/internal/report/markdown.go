@@ -166,8 +166,8 @@ func (r *Report) firstMetric(like Row) string {
 func (r *Report) writeRounds(b *strings.Builder) {
 	b.WriteString("\n## Rounds\n\nA round is disturbed if something else took more than ")
 	fmt.Fprintf(b, "%.0f %% of the processors' time. Disturbed rounds are dropped and made up for, ", 100*ForeignLimit)
-	b.WriteString("as long as there is time; then the least disturbed of them count.\n\n| case | that count | of them disturbed | dropped |\n|---|---:|---:|---:|\n")
+	b.WriteString("as long as there is time; then the least disturbed of them count.\n\n| case | that count | of them disturbed | dropped | foreign, median |\n|---|---:|---:|---:|---:|\n")
 	for _, k := range r.Kept {
-		fmt.Fprintf(b, "| %s | %d | %d | %d |\n", k.Case, k.Rounds, k.Disturbed, k.Dropped)
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %.0f %% |\n", k.Case, k.Rounds, k.Disturbed, k.Dropped, 100*k.Foreign)
 	}
 }

@@ -80,9 +80,10 @@ func (r Round) Disturbed() bool { return r.Foreign > ForeignLimit }
 
 // Kept says what became of a case's rounds.
 type Kept struct {
-	Rounds    int `json:"rounds"`    // that count
-	Disturbed int `json:"disturbed"` // of those, because there were too few quiet ones
-	Dropped   int `json:"dropped"`   // that do not count, because they were disturbed
+	Rounds    int     `json:"rounds"`    // that count
+	Disturbed int     `json:"disturbed"` // of those, because there were too few quiet ones
+	Dropped   int     `json:"dropped"`   // that do not count, because they were disturbed
+	Foreign   float64 `json:"foreign"`   // the median over those that count
 }
 
 // Keep chooses want rounds, the least disturbed ones, in the order in which they
@@ -104,10 +105,16 @@ func Keep(rounds []Round, want int) ([]Round, Kept) {
 	order = order[:min(len(order), max(want, quiet))]
 	slices.Sort(order)
 	var kept []Round
+	var foreign []float64
 	for _, i := range order {
 		kept = append(kept, rounds[i])
+		foreign = append(foreign, rounds[i].Foreign)
+	}
+	if len(kept) == 0 {
+		return nil, Kept{}
 	}
 	return kept, Kept{
+		Foreign:   quantile(foreign, 0.5),
 		Rounds:    len(kept),
 		Disturbed: max(0, len(kept)-quiet),
 		Dropped:   len(rounds) - len(kept),
