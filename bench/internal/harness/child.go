@@ -70,7 +70,9 @@ func (c *child) Listen(at Place, address *string) error {
 	go func() {
 		err := kinds[at.Case.Kind].serve(c.listener)
 		if err != nil && !errors.Is(err, net.ErrClosed) {
+			// The client must not wait for what nobody serves.
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", at.Contender, err)
+			os.Exit(1)
 		}
 	}()
 	return nil
@@ -98,6 +100,24 @@ func (c *child) Run(n int, result *Result) error {
 	result.Took = time.Since(start)
 	result.Latency = c.times.latency()
 	return nil
+}
+
+// Idleness is what a process has used while it had nothing to do.
+type Idleness struct {
+	Took, CPU time.Duration
+}
+
+// Idle waits for so many milliseconds.
+func (c *child) Idle(n int, idle *Idleness) error {
+	start := time.Now()
+	before, err := cpu()
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(n) * time.Millisecond)
+	after, err := cpu()
+	idle.Took, idle.CPU = time.Since(start), after-before
+	return err
 }
 
 // Usage says what this process has used so far.

@@ -2,7 +2,10 @@
 
 package harness
 
-import "syscall"
+import (
+	"math"
+	"syscall"
+)
 
 // manyFiles is what two descriptors for each of 9,000 connections need, and
 // room for the rest.
@@ -19,4 +22,13 @@ func raiseFileLimit() {
 	limit.Cur = manyFiles
 	limit.Max = max(limit.Max, manyFiles)
 	syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+}
+
+// fileLimit is how many files this process may open.
+func fileLimit() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return math.MaxUint64
+	}
+	return uint64(limit.Cur)
 }

@@ -71,15 +71,49 @@ func dialLink(ctx context.Context, to target) (*link, error) {
 
 // dialLinks connects n times.
 func dialLinks(ctx context.Context, to target, n int) (links []*link, err error) {
+	defer func() {
+		if err != nil {
+			closeLinks(links)
+			links = nil
+		}
+	}()
+	files := openFiles()
 	for i := range n {
 		l, err := dialLink(ctx, to)
 		if err != nil {
-			closeLinks(links)
-			return nil, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
+			return links, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
 		}
 		links = append(links, l)
+		if i+1 == foretold {
+			if err := enoughFiles(files, n); err != nil {
+				return links, err
+			}
+		}
 	}
 	return links, nil
+}
+
+// foretold is how many connections foretell what more of them need.
+const foretold = 50
+
+// enoughFiles returns an error if this process may not open as many files as n
+// connections need. There were so many before the first foretold ones.
+func enoughFiles(before uint64, n int) error {
+	connections := (openFiles() - before + foretold - 1) / foretold * uint64(n)
+	need := before + connections + foretold // and some for the rest
+	if limit := fileLimit(); need > limit {
+		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
+	}
+	return nil
+}
+
+// openFiles is how many files this process has open, 0 where nobody knows.
+func openFiles() uint64 {
+	held, err := systemMemory()
+	if err != nil {
+		return 0
+	}
+	return held.FDs
 }
 
 func closeLinks(links []*link) error {

@@ -77,25 +77,38 @@ const turnLimit = time.Minute
 
 // Run has n messages of the case cross, and returns when all of them have
 // arrived. For Conns n is a number of milliseconds.
-func (p *Pair) Run(n int) (t Turn, err error) {
+func (p *Pair) Run(n int) (Turn, error) {
+	if p.load.Kind == Conns {
+		return p.idle(n)
+	}
+	t := Turn{Messages: n}
 	before, err := p.usage()
 	if err != nil {
 		return t, err
 	}
-	t.Messages = n
 	if err := p.client.call(turnLimit, "Run", n, &t.Result); err != nil {
 		return t, err
 	}
 	after, err := p.usage()
+	t.CPU = after.CPU - before.CPU
+	t.Allocs = after.Allocs - before.Allocs
+	return t, err
+}
+
+// idle looks at connections that do nothing for n milliseconds. Each process
+// takes its own time, because asking for it is work too.
+func (p *Pair) idle(n int) (Turn, error) {
+	t := Turn{Messages: n, Empty: p.empty}
+	var used [2]Idleness
+	server := make(chan error, 1)
+	go func() { server <- p.server.call(turnLimit, "Idle", n, &used[1]) }()
+	err := errors.Join(p.client.call(turnLimit, "Idle", n, &used[0]), <-server)
 	if err != nil {
 		return t, err
 	}
-	t.CPU = after.CPU - before.CPU
-	t.Allocs = after.Allocs - before.Allocs
-	if p.load.Kind == Conns {
-		t.Empty = p.empty
-		t.Full, err = p.memory()
-	}
+	t.Took = used[0].Took
+	t.CPU = used[0].CPU + used[1].CPU
+	t.Full, err = p.memory()
 	return t, err
 }
 

@@ -77,7 +77,7 @@ func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.patter
 
 func (s *streaming) close() error { return s.link.conn.Close() }
 
-// idle is links that do nothing.
+// idle is links that do nothing, and so it is never run.
 type idle struct{ links []*link }
 
 func openIdle(ctx context.Context, to target, c Case) (load, error) {
@@ -85,11 +85,7 @@ func openIdle(ctx context.Context, to target, c Case) (load, error) {
 	return &idle{links}, err
 }
 
-// run waits for n milliseconds.
-func (i *idle) run(n int, _ *times) error {
-	time.Sleep(time.Duration(n) * time.Millisecond)
-	return nil
-}
+func (i *idle) run(int, *times) error { return errors.ErrUnsupported }
 
 func (i *idle) close() error { return closeLinks(i.links) }
 

@@ -56,7 +56,9 @@ func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []R
 			}
 			rows = append(rows, distances[All])
 			near, far := distances[Near], distances[Far]
-			if len(near.Values) >= leastRounds && len(far.Values) >= leastRounds {
+			// What idle connections hold has nothing to do with a distance.
+			both := len(near.Values) >= leastRounds && len(far.Values) >= leastRounds
+			if both && load.Kind != harness.Conns {
 				rows = append(rows, near, far)
 			}
 		}
