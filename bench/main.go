@@ -59,8 +59,13 @@ func defaultDir() string {
 	return "report"
 }
 
-// rounds are enough that a median stands, and that its tenths do.
-const rounds = 9
+// Rounds are enough that a median stands, and that its tenths do. Many short ones
+// are better than few long ones, because what the kernel does with two processes
+// that talk, on one processor or on two, may stay so for a whole turn.
+const (
+	fullRounds  = 15
+	quickRounds = 9
+)
 
 // What all turns may take together; what is around them comes on top. Variables
 // so that tests can be short.

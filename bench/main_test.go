@@ -154,12 +154,14 @@ func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
 }
 
 func TestTimeIsDividedBetweenTurns(t *testing.T) {
-	p := newPlan(100*time.Second, 10, 5, false)
-	require.Equal(t, 200*time.Millisecond, p.turn)
-	p = newPlan(100*time.Second, 100, 5, false)
-	require.Equal(t, 20*time.Millisecond, p.turn)
-	require.Equal(t, shortestTurn, newPlan(time.Second, 100, 5, false).turn)
-	require.Equal(t, longestTurn, newPlan(time.Hour, 1, 1, false).turn)
+	defer func(time time.Duration) { fullTime = time }(fullTime)
+	fullTime = 16 * 100 * time.Second
+	require.Equal(t, 100*time.Millisecond, newPlan(false, 100, 10).turn)
+	require.Equal(t, 20*time.Millisecond, newPlan(false, 500, 10).turn)
+	require.Equal(t, shortestTurn, newPlan(false, 5000, 10).turn)
+	require.Equal(t, longestTurn, newPlan(false, 1, 1).turn)
+	require.GreaterOrEqual(t, newPlan(false, 1, 1).rounds, 9)
+	require.GreaterOrEqual(t, newPlan(true, 1, 1).rounds, 9)
 }
 
 func TestTargetsFileIsSound(t *testing.T) {
@@ -170,7 +172,8 @@ func TestTargetsFileIsSound(t *testing.T) {
 
 // A contender that fails is out, and the others go on.
 func TestContenderThatFailsIsOut(t *testing.T) {
-	p := newPlan(0, 1, 2, true)
+	shorten(t)
+	p := newPlan(true, 1, 2)
 	present, err := harness.Find("tcp")
 	require.NoError(t, err)
 	load := harness.Case{Kind: harness.RTT, Size: 64, Conns: 1}

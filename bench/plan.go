@@ -28,14 +28,18 @@ const (
 
 // newPlan divides the time between all turns, those that find out how much a
 // turn can hold among them.
-func newPlan(total time.Duration, cases, contenders int, hurry bool) *plan {
+func newPlan(quick bool, cases, contenders int) *plan {
+	total, rounds := fullTime, fullRounds
+	if quick {
+		total, rounds = quickTime, quickRounds
+	}
 	each := total / time.Duration(cases)
 	turn := each / time.Duration(contenders*(rounds+1))
 	return &plan{
 		rounds:   rounds,
 		turn:     min(max(turn, shortestTurn), longestTurn),
 		patience: each * 5 / 4,
-		hurry:    hurry,
+		hurry:    quick,
 	}
 }
 

@@ -147,11 +147,7 @@ func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants
 	if err != nil {
 		return nil, err
 	}
-	total := fullTime
-	if o.quick {
-		total = quickTime
-	}
-	p := newPlan(total, len(cases), len(entrants), o.quick)
+	p := newPlan(o.quick, len(cases), len(entrants))
 	p.profiles = o.profiles
 	p.line = machine.NewLine()
 	defer p.line.Close()

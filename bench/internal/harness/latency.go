@@ -34,6 +34,12 @@ func (t *times) reset() {
 	}
 }
 
+// Fewer operations than these have no such quantile.
+const (
+	leastP99  = 50
+	leastP999 = 500
+)
+
 func (t *times) latency() (l Latency) {
 	if len(t.shards) == 0 {
 		return l
@@ -48,8 +54,8 @@ func (t *times) latency() (l Latency) {
 		value    *float64
 	}{
 		{50, 1, &l.P50},
-		{99, 100, &l.P99},
-		{99.9, 1000, &l.P999},
+		{99, leastP99, &l.P99},
+		{99.9, leastP999, &l.P999},
 	} {
 		if all.TotalCount() >= q.least {
 			*q.value = float64(all.ValueAtQuantile(q.quantile)) / 1e3

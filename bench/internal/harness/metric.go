@@ -13,8 +13,8 @@ type Metric struct {
 // high.
 const (
 	P50         = "p50"  // of single operations
-	P99         = "p99"  // the same, for 100 operations or more in a turn
-	P999        = "p999" // the same, for 1,000 or more
+	P99         = "p99"  // the same
+	P999        = "p999" // the same
 	BytesPerS   = "bytes_per_s"
 	MsgsPerS    = "msgs_per_s"
 	ReqPerS     = "req_per_s"
