@@ -127,3 +127,18 @@ func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 		require.Equal(t, c.messages, r.messages, c.took)
 	}
 }
+
+func TestConnectionsThatNeedTooManyFilesAreForetold(t *testing.T) {
+	if openFiles() == 0 {
+		t.Skip("needs a system that tells how many files are open")
+	}
+	for range foretold {
+		file, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		defer file.Close()
+	}
+	before := openFiles() - foretold
+	require.NoError(t, enoughFiles(before, 1))
+	require.ErrorContains(t, enoughFiles(before, 1<<40), "the limit is")
+	require.NoError(t, enoughFiles(openFiles(), 1<<40), "these need none")
+}

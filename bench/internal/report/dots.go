@@ -36,8 +36,8 @@ func smaller(metric string) bool {
 }
 
 var overview = dots{
-	title: "How many times as fast as TCP",
-	x:     "times TCP's rate, or TCP's time divided by this one's",
+	title: "How many times as fast as TCP: by rate, or by TCP's time over its own",
+	x:     "times",
 	gains: true,
 	rows: []dotRow{
 		{harness.RTT, 64, 1, harness.P50},
@@ -76,7 +76,7 @@ var latencies = dots{
 
 var costs = dots{
 	title: "Processor time of both processes",
-	x:     "seconds for a million operations (µs for one)",
+	x:     "µs an operation",
 	rows: []dotRow{
 		{harness.RTT, 64, 1, harness.CPUPerMReq},
 		{harness.RTTIdle, 64, 1, harness.CPUPerMReq},

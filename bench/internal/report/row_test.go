@@ -115,6 +115,7 @@ func TestLeastDisturbedRoundsAreKept(t *testing.T) {
 	}{
 		{[]float64{0, 0.01}, []float64{0, 0.01}, Kept{Rounds: 2}},
 		{[]float64{0.9, 0, 0.5, 0.01}, []float64{0, 0.01}, Kept{Rounds: 2, Dropped: 2}},
+		{[]float64{0.01, 0.9, 0}, []float64{0.01, 0}, Kept{Rounds: 2, Dropped: 1}}, // in their order
 		{[]float64{0.9, 0, 0.5, 0.4}, []float64{0, 0.4}, Kept{Rounds: 2, Disturbed: 1, Dropped: 2}},
 		{[]float64{0.9}, []float64{0.9}, Kept{Rounds: 1, Disturbed: 1}}, // there was no time for more
 		{nil, nil, Kept{}},
