@@ -141,14 +141,11 @@ func (c *child) Profile(file string, _ *struct{}) (err error) {
 	return pprof.StartCPUProfile(c.profile)
 }
 
-// close ends what a child has begun. The process ends next.
+// close ends what would outlive the process, which ends next.
 func (c *child) close() {
 	if c.profile != nil {
 		pprof.StopCPUProfile()
 		c.profile.Close()
-	}
-	if c.load != nil {
-		c.load.close()
 	}
 	if c.listener != nil {
 		c.listener.Close()

@@ -94,8 +94,6 @@ func (u *unaryCalls) run(n int, times *times) error {
 	return nil
 }
 
-func (u *unaryCalls) close() error { return u.conn.Close() }
-
 // streamedMessages go one way on one stream for each run.
 type streamedMessages struct {
 	conn *grpc.ClientConn
@@ -136,5 +134,3 @@ func (s *streamedMessages) run(n int, _ *times) error {
 	}
 	return nil
 }
-
-func (s *streamedMessages) close() error { return s.conn.Close() }

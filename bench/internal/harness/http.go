@@ -94,8 +94,3 @@ func (r *requests) get(k int, body []byte) error {
 	_, err = io.Copy(io.Discard, response.Body)
 	return err
 }
-
-func (r *requests) close() error {
-	r.client.CloseIdleConnections()
-	return nil
-}

@@ -71,22 +71,16 @@ func dialLink(ctx context.Context, to target) (*link, error) {
 
 // dialLinks connects n times.
 func dialLinks(ctx context.Context, to target, n int) (links []*link, err error) {
-	defer func() {
-		if err != nil {
-			closeLinks(links)
-			links = nil
-		}
-	}()
 	files := openFiles()
 	for i := range n {
 		l, err := dialLink(ctx, to)
 		if err != nil {
-			return links, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
+			return nil, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
 		}
 		links = append(links, l)
 		if i+1 == foretold {
 			if err := enoughFiles(files, n); err != nil {
-				return links, err
+				return nil, err
 			}
 		}
 	}
@@ -114,14 +108,6 @@ func openFiles() uint64 {
 		return 0
 	}
 	return held.FDs
-}
-
-func closeLinks(links []*link) error {
-	var failed []error
-	for _, l := range links {
-		failed = append(failed, l.conn.Close())
-	}
-	return errors.Join(failed...)
 }
 
 // serveLinks answers every link for as long as the listener lives.

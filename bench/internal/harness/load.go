@@ -5,13 +5,11 @@ import (
 	"net"
 )
 
-// A load is a case's work in the client, on connections that are open. One
-// goroutine at a time uses it.
+// A load is a case's work in the client, on connections that are open until the
+// process ends. One goroutine at a time uses it.
 type load interface {
 	// run has n messages cross and returns when all have arrived.
 	run(n int, times *times) error
-	// close closes the connections.
-	close() error
 }
 
 // target is what a load dials.

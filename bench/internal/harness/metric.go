@@ -98,7 +98,8 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
 	switch c.Kind {
 	case RTTIdle:
-		return max(5, int(2*turn/silence)), true
+		// A longer turn, so that there are enough of them for a p99.
+		return max(5, int(3*turn/silence)), true
 	case Conns:
 		return max(10, int(turn/time.Millisecond)), true
 	}

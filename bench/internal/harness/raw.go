@@ -35,8 +35,6 @@ func (r *roundTrips) run(n int, times *times) error {
 	})
 }
 
-func (r *roundTrips) close() error { return closeLinks(r.links) }
-
 // split divides n operations between goroutines and waits for them.
 func split(n, goroutines int, times *times, do func(i, n int, timer *timer) error) error {
 	failed := make([]error, goroutines)
@@ -75,19 +73,16 @@ func openStream(ctx context.Context, to target, c Case) (load, error) {
 
 func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.pattern, s.size, n) }
 
-func (s *streaming) close() error { return s.link.conn.Close() }
-
-// idle is links that do nothing, and so it is never run.
-type idle struct{ links []*link }
+// idle is links that do nothing, and so it is never run. It keeps them from the
+// garbage collector, which would close them.
+type idle []*link
 
 func openIdle(ctx context.Context, to target, c Case) (load, error) {
 	links, err := dialLinks(ctx, to, c.Conns)
-	return &idle{links}, err
+	return idle(links), err
 }
 
-func (i *idle) run(int, *times) error { return errors.ErrUnsupported }
-
-func (i *idle) close() error { return closeLinks(i.links) }
+func (idle) run(int, *times) error { return errors.ErrUnsupported }
 
 // setup is links that are opened and closed.
 type setup struct{ to target }
@@ -109,5 +104,3 @@ func (s *setup) run(n int, times *times) error {
 	}
 	return nil
 }
-
-func (s *setup) close() error { return nil }
