@@ -35,6 +35,13 @@ func (c Change) Factor() float64 {
 	return c.New.Median / c.Old.Median
 }
 
+// Within tells whether each median lies between the other's 10th and 90th
+// percentile.
+func (c Change) Within() bool {
+	return c.Old.Lo <= c.New.Median && c.New.Median <= c.Old.Hi &&
+		c.New.Lo <= c.Old.Median && c.Old.Median <= c.New.Hi
+}
+
 // Compare finds the rows that both reports have, in the order of the new one.
 // Ratios are compared where there are any, because the machine's own speed drops
 // out of them.
@@ -61,13 +68,17 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(append([]float64(nil), values...), &benchmath.DefaultThresholds)
 }
 
-// WriteChanges prints the changes that are significant, and how many rows were
-// compared, since of a thousand rows that did not change ten would seem to have.
+// WriteChanges prints the changes that are significant, how many rows were
+// compared, since of a thousand rows that did not change ten would seem to have,
+// and in how many the medians agree.
 func WriteChanges(out io.Writer, changes []Change) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\told\tnew\tunit\tto tcp, old\tnew\tfactor\tp\t")
-	significant := 0
+	significant, within := 0, 0
 	for _, c := range changes {
+		if c.Within() {
+			within++
+		}
 		if !c.Significant() {
 			continue
 		}
@@ -80,8 +91,9 @@ func WriteChanges(out io.Writer, changes []Change) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%d of %d rows have changed (p < %g; by chance about %.0f would seem to).\n",
-		significant, len(changes), SignificantP, math.Ceil(SignificantP*float64(len(changes))))
+	_, err := fmt.Fprintf(out, "\n%d of %d rows have changed (p < %g; by chance about %.0f would seem to).\n"+
+		"In %d of the rows each median lies between the other's lo and hi.\n",
+		significant, len(changes), SignificantP, math.Ceil(SignificantP*float64(len(changes))), within)
 	return err
 }
 
