@@ -61,15 +61,18 @@ func defaultDir() string {
 
 // Rounds are enough that a median stands, and that its tenths do. Many short ones
 // are better than few long ones, because what the kernel does with two processes
-// that talk, on one processor or on two, may stay so for a whole turn.
+// that talk, on one processor or on two, may stay so for a whole turn. In several
+// passes they show how the machine changes by the minute, too.
 const (
-	fullRounds  = 15
+	fullPasses  = 3
+	fullRounds  = 5
+	quickPasses = 1
 	quickRounds = 9
 )
 
 // What all turns may take together; what is around them comes on top. Variables
 // so that tests can be short.
 var (
-	fullTime  = 5 * time.Minute
+	fullTime  = 4 * time.Minute
 	quickTime = 34 * time.Second
 )

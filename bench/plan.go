@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gosdp/gosdp/bench/internal/harness"
@@ -11,9 +12,10 @@ import (
 
 // A plan says how long to measure, and with what.
 type plan struct {
-	rounds   int
+	passes   int           // through all cases
+	rounds   int           // of a case in each pass
 	turn     time.Duration // of one contender in one round
-	patience time.Duration // with a case whose rounds are disturbed
+	patience time.Duration // with a case whose rounds are disturbed, in each pass
 	hurry    bool          // then do with fewer rounds, too
 	profiles string        // where processes leave their profiles, "" for none
 	line     *machine.Line
@@ -29,25 +31,23 @@ const (
 // newPlan divides the time between all turns, those that find out how much a
 // turn can hold among them.
 func newPlan(quick bool, cases, contenders int) *plan {
-	total, rounds := fullTime, fullRounds
+	p := &plan{passes: fullPasses, rounds: fullRounds, hurry: quick}
+	total := fullTime
 	if quick {
-		total, rounds = quickTime, quickRounds
+		p.passes, p.rounds, total = quickPasses, quickRounds, quickTime
 	}
-	each := total / time.Duration(cases)
-	turn := each / time.Duration(contenders*(rounds+1))
-	return &plan{
-		rounds:   rounds,
-		turn:     min(max(turn, shortestTurn), longestTurn),
-		patience: each * 5 / 4,
-		hurry:    quick,
-	}
+	each := total / time.Duration(cases*p.passes)
+	p.turn = min(max(each/time.Duration(contenders*(p.rounds+1)), shortestTurn), longestTurn)
+	p.patience = each * 5 / 4
+	return p
 }
 
-// A result is what a case has come to.
-type result struct {
-	rows   []report.Row
-	failed []report.Failure
-	kept   report.CaseKept
+// A run is one case, from its first pass to its last one.
+type run struct {
+	load     harness.Case
+	entrants []entrant // that have not failed
+	rounds   []report.Round
+	failed   []report.Failure
 }
 
 // A runner is one contender while a case is being measured.
@@ -56,53 +56,71 @@ type runner struct {
 	*harness.Runner
 }
 
-// measure lets the contenders take turns under the load, A B C A B C, so that a
+// pass lets the contenders take turns under the load, A B C A B C, so that a
 // machine that slows down slows all of them. A contender that fails is out. It
 // tells how many rounds have been done.
-func (p *plan) measure(load harness.Case, entrants []entrant, done func(rounds int)) (result, error) {
-	var res result
-	start := time.Now()
-	runners := p.start(load, entrants, &res)
+func (p *plan) pass(r *run, done func(rounds int)) error {
+	began := time.Now()
+	var runners []*runner
 	defer func() {
 		for _, r := range runners {
 			r.Close()
 		}
 	}()
-	var all []report.Round
-	for p.more(all, time.Since(start)) && len(runners) > 0 {
-		round, failed, err := p.round(load, runners)
+	for i := 0; i < len(r.entrants); {
+		runner, err := p.start(r.load, r.entrants[i])
 		if err != nil {
-			return res, err
-		}
-		if failed == nil {
-			all = append(all, round)
-			done(len(all))
+			r.out(i, err)
 			continue
 		}
-		// Without the one that failed the rounds before are as good as they were.
-		i := failed.index
-		res.fail(runners[i].name, load, failed.err)
-		runners[i].Close()
-		runners = append(runners[:i], runners[i+1:]...)
-		for k := range all {
-			all[k].Samples = append(all[k].Samples[:i], all[k].Samples[i+1:]...)
+		runners = append(runners, runner)
+		i++
+	}
+	first := len(r.rounds)
+	for len(runners) > 0 && p.more(r.rounds[first:], time.Since(began)) {
+		round, failed, err := p.round(r.load, runners)
+		if err != nil {
+			return err
 		}
+		if failed != nil {
+			runners[failed.index].Close()
+			runners = slices.Delete(runners, failed.index, failed.index+1)
+			r.out(failed.index, failed.err)
+			continue
+		}
+		r.rounds = append(r.rounds, round)
+		done(len(r.rounds) - first)
 	}
-	var names []string
-	for _, r := range runners {
-		names = append(names, r.name)
-	}
-	kept, count := report.Keep(all, p.rounds)
-	res.kept = report.CaseKept{Case: load.Name(), Kept: count}
-	if len(kept) > 0 {
-		res.rows = report.Summarize(load, names, kept)
-	}
-	return res, nil
+	return nil
 }
 
-// more tells whether another round is worth its time: there are too few, or too
-// few that were not disturbed and there is patience left. There are never more
-// than twice as many as wanted.
+// out takes the i-th contender out. Without it the rounds before are as good as
+// they were.
+func (r *run) out(i int, err error) {
+	r.failed = append(r.failed, report.Failure{Contender: r.entrants[i].name, Case: r.load.Name(), Why: err.Error()})
+	r.entrants = slices.Delete(r.entrants, i, i+1)
+	for k := range r.rounds {
+		r.rounds[k].Samples = slices.Delete(r.rounds[k].Samples, i, i+1)
+	}
+}
+
+// rows are what all rounds have come to, of which no more than want count.
+func (r *run) rows(want int) ([]report.Row, report.CaseKept) {
+	kept, count := report.Keep(r.rounds, want)
+	var names []string
+	for _, e := range r.entrants {
+		names = append(names, e.name)
+	}
+	var rows []report.Row
+	if len(kept) > 0 {
+		rows = report.Summarize(r.load, names, kept)
+	}
+	return rows, report.CaseKept{Case: r.load.Name(), Kept: count}
+}
+
+// more tells whether another round is worth its time: there are too few in this
+// pass, or too few that were not disturbed and there is patience left. There are
+// never more than twice as many as wanted.
 func (p *plan) more(all []report.Round, spent time.Duration) bool {
 	quiet := 0
 	for _, r := range all {
@@ -122,20 +140,8 @@ func (p *plan) more(all []report.Round, spent time.Duration) bool {
 	}
 }
 
-// start has every contender's processes ready for their first turn.
-func (p *plan) start(load harness.Case, entrants []entrant, res *result) (runners []*runner) {
-	for _, e := range entrants {
-		r, err := p.startOne(load, e)
-		if err != nil {
-			res.fail(e.name, load, err)
-			continue
-		}
-		runners = append(runners, r)
-	}
-	return runners
-}
-
-func (p *plan) startOne(load harness.Case, e entrant) (*runner, error) {
+// start has a contender's processes ready for their first turn.
+func (p *plan) start(load harness.Case, e entrant) (*runner, error) {
 	pair, err := harness.StartPair(e.Contender, load)
 	if err != nil {
 		return nil, err
@@ -185,9 +191,4 @@ func (p *plan) measureLine() time.Duration {
 	line := p.line.RoundTrip()
 	p.lines = append(p.lines, line)
 	return line
-}
-
-// fail takes note of a contender that failed.
-func (r *result) fail(name string, load harness.Case, err error) {
-	r.failed = append(r.failed, report.Failure{Contender: name, Case: load.Name(), Why: err.Error()})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -137,7 +138,7 @@ func choose(names []string) (entrants []entrant, absent []report.Absence, err er
 	return entrants, nil, nil
 }
 
-// measure takes one case after the other.
+// measure takes one case after the other, as often as there are passes.
 func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants []entrant, absent []report.Absence) (*report.Report, error) {
 	r := &report.Report{Machine: machine.Describe(), Absent: absent}
 	if !o.json {
@@ -152,18 +153,29 @@ func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants
 	p.line = machine.NewLine()
 	defer p.line.Close()
 
-	bar := newBar(progress, len(cases)*p.rounds)
+	runs := make([]run, len(cases))
 	for i, c := range cases {
-		bar.Describe(fmt.Sprintf("%-16s", c.Name()))
-		result, err := p.measure(c, entrants, func(round int) { bar.Set(i*p.rounds + min(round, p.rounds)) })
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name(), err)
-		}
-		r.Rows = append(r.Rows, result.rows...)
-		r.Failed = append(r.Failed, result.failed...)
-		r.Kept = append(r.Kept, result.kept)
-		if err := writer.Case(result.rows, result.kept, result.failed); err != nil {
-			return nil, err
+		runs[i] = run{load: c, entrants: slices.Clone(entrants)}
+	}
+	bar := newBar(progress, p.passes*len(cases)*p.rounds)
+	for pass := range p.passes {
+		for i := range runs {
+			c := &runs[i]
+			bar.Describe(fmt.Sprintf("%-18s", c.load.Name()))
+			before := (pass*len(cases) + i) * p.rounds
+			if err := p.pass(c, func(rounds int) { bar.Set(before + min(rounds, p.rounds)) }); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.load.Name(), err)
+			}
+			if pass < p.passes-1 {
+				continue
+			}
+			rows, kept := c.rows(p.passes * p.rounds)
+			r.Rows = append(r.Rows, rows...)
+			r.Failed = append(r.Failed, c.failed...)
+			r.Kept = append(r.Kept, kept)
+			if err := writer.Case(rows, kept, c.failed); err != nil {
+				return nil, err
+			}
 		}
 	}
 	bar.Finish()
