@@ -1,6 +1,9 @@
 package harness
 
 import (
+	"context"
+	"io"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -141,4 +144,29 @@ func TestConnectionsThatNeedTooManyFilesAreForetold(t *testing.T) {
 	require.NoError(t, enoughFiles(before, 1))
 	require.ErrorContains(t, enoughFiles(before, 1<<40), "the limit is")
 	require.NoError(t, enoughFiles(openFiles(), 1<<40), "these need none")
+}
+
+func TestServerThatDoesNotAnswerTheGreetingIsAnError(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"closes":    func(conn net.Conn) { conn.Close() },
+		"is silent": func(net.Conn) {},
+		"is another one": func(conn net.Conn) {
+			conn.Write([]byte("HTTP/1.1 400 Bad Request"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			near, far := net.Pipe()
+			defer far.Close()
+			go func() {
+				io.ReadFull(far, make([]byte, orderSize))
+				serve(far)
+			}()
+			_, err := dialLink(ctx, target{Contender: Contender{
+				Dial: func(context.Context, string) (net.Conn, error) { return near, nil },
+			}})
+			require.Error(t, err)
+		})
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A link is a connection that carries patterns, one after the other. One
@@ -60,31 +62,53 @@ func dialLink(ctx context.Context, to target) (*link, error) {
 		return nil, err
 	}
 	l := &link{conn: conn}
-	if err := l.announce(oneWay, 1, 0); err == nil {
-		err = confirmed(conn)
-	}
-	if err != nil {
+	if err := l.greet(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return l, nil
 }
 
-// dialLinks connects n times.
-func dialLinks(ctx context.Context, to target, n int) (links []*link, err error) {
-	files := openFiles()
-	for i := range n {
-		l, err := dialLink(ctx, to)
-		if err != nil {
-			return nil, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
+// greet waits until the server has answered, or the context's time is over.
+func (l *link) greet(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := l.conn.SetDeadline(deadline); err != nil {
+			return err
 		}
-		links = append(links, l)
-		if i+1 == foretold {
-			if err := enoughFiles(files, n); err != nil {
-				return nil, err
-			}
+		defer l.conn.SetDeadline(time.Time{})
+	}
+	if err := l.announce(oneWay, 1, 0); err != nil {
+		return err
+	}
+	return confirmed(l.conn)
+}
+
+// dialLinks connects n times.
+func dialLinks(ctx context.Context, to target, n int) ([]*link, error) {
+	links := make([]*link, n)
+	first := min(n, foretold)
+	files := openFiles()
+	if err := dialAll(ctx, to, links[:first]); err != nil {
+		return nil, err
+	}
+	if first < n {
+		if err := enoughFiles(files, n); err != nil {
+			return nil, err
 		}
 	}
-	return links, nil
+	return links, dialAll(ctx, to, links[first:])
+}
+
+// dialAll fills links, several at a time.
+func dialAll(ctx context.Context, to target, links []*link) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := range links {
+		group.Go(func() (err error) {
+			links[i], err = dialLink(ctx, to)
+			return err
+		})
+	}
+	return group.Wait()
 }
 
 // foretold is how many connections foretell what more of them need.
