@@ -117,8 +117,8 @@ const foretold = 50
 // enoughFiles returns an error if this process may not open as many files as n
 // connections need. There were so many before the first foretold ones.
 func enoughFiles(before uint64, n int) error {
-	connections := (openFiles() - before + foretold - 1) / foretold * uint64(n)
-	need := before + connections + foretold // and some for the rest
+	each := (openFiles() - before + foretold/2) / foretold // but for what comes once
+	need := before + each*uint64(n) + foretold // and some for the rest
 	if limit := fileLimit(); need > limit {
 		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
 	}
