@@ -118,7 +118,7 @@ const foretold = 50
 // connections need. There were so many before the first foretold ones.
 func enoughFiles(before uint64, n int) error {
 	each := (openFiles() - before + foretold/2) / foretold // but for what comes once
-	need := before + each*uint64(n) + foretold // and some for the rest
+	need := before + each*uint64(n) + foretold             // and some for the rest
 	if limit := fileLimit(); need > limit {
 		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
 	}
