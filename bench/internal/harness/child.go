@@ -93,13 +93,20 @@ func (c *child) Open(at Place, _ *struct{}) error {
 // Run has n messages cross.
 func (c *child) Run(n int, result *Result) error {
 	c.times.reset()
+	before, err := usage()
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	if err := c.load.run(n, &c.times); err != nil {
 		return err
 	}
 	result.Took = time.Since(start)
+	after, err := usage()
+	result.Used = after.since(before)
+	// What histograms cost to read is no part of it.
 	result.Latency = c.times.latency()
-	return nil
+	return err
 }
 
 // Idleness is what a process has used while it had nothing to do.

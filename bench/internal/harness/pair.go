@@ -70,6 +70,7 @@ type Turn struct {
 type Result struct {
 	Took    time.Duration
 	Latency Latency
+	Used    Usage // by the client itself
 }
 
 // turnLimit is how long a turn may take, however long it was meant to.
@@ -82,16 +83,17 @@ func (p *Pair) Run(n int) (Turn, error) {
 		return p.idle(n)
 	}
 	t := Turn{Messages: n}
-	before, err := p.usage()
+	before, err := p.server.usage()
 	if err != nil {
 		return t, err
 	}
 	if err := p.client.call(turnLimit, "Run", n, &t.Result); err != nil {
 		return t, err
 	}
-	after, err := p.usage()
-	t.CPU = after.CPU - before.CPU
-	t.Allocs = after.Allocs - before.Allocs
+	after, err := p.server.usage()
+	server := after.since(before)
+	t.CPU = t.Used.CPU + server.CPU
+	t.Allocs = t.Used.Allocs + server.Allocs
 	return t, err
 }
 
@@ -113,9 +115,13 @@ func (p *Pair) idle(n int) (Turn, error) {
 }
 
 // CPU is the processor time that both processes have used.
-func (p *Pair) CPU() (time.Duration, error) {
-	used, err := p.usage()
-	return used.CPU, err
+func (p *Pair) CPU() (sum time.Duration, err error) {
+	err = p.each(func(process *process, _ string) error {
+		used, err := process.usage()
+		sum += used.CPU
+		return err
+	})
+	return sum, err
 }
 
 // Profile has each process write a CPU profile, from now to its end, in the
@@ -138,18 +144,6 @@ func (p *Pair) Close() error {
 		}
 		return nil
 	})
-}
-
-// usage is what both processes have used, together.
-func (p *Pair) usage() (sum Usage, err error) {
-	err = p.each(func(process *process, _ string) error {
-		var used Usage
-		err := process.call(controlTime, "Usage", struct{}{}, &used)
-		sum.CPU += used.CPU
-		sum.Allocs += used.Allocs
-		return err
-	})
-	return sum, err
 }
 
 // memory is what the client holds, and the server.

@@ -59,6 +59,12 @@ func (p *process) call(limit time.Duration, method string, args, reply any) erro
 	}
 }
 
+// usage is what the process has used.
+func (p *process) usage() (used Usage, err error) {
+	err = p.call(controlTime, "Usage", struct{}{}, &used)
+	return used, err
+}
+
 // exitTime is how long a child may take to end after its input has.
 const exitTime = 5 * time.Second
 

@@ -11,6 +11,11 @@ type Usage struct {
 	Allocs uint64        // objects on the heap
 }
 
+// since is what has been used since then.
+func (u Usage) since(then Usage) Usage {
+	return Usage{CPU: u.CPU - then.CPU, Allocs: u.Allocs - then.Allocs}
+}
+
 // Memory is what a process holds at a moment. What the system does not tell is
 // zero.
 type Memory struct {
