@@ -1,68 +1,78 @@
-// Bench measures what SDP gains over TCP on the machine at hand. Two processes
-// on one host carry each load over each contender, in rounds:
+// Bench measures what SDP gains on the machine at hand, beside what would be
+// used instead. Two processes on one host carry each load over each contender,
+// in rounds:
 //
-//	go run ./bench [-run REGEXP] [-rounds N] [-time D]
+//	go run ./bench
 //
-// It prints a table of the cases and one of the targets. The same cases are Go
-// benchmarks, which also count allocations: go test -bench . ./bench
+// It takes a few minutes, prints a table, and leaves a report with pictures and
+// the raw numbers in bench/report/. docs/performance.md says how it measures.
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
 func main() {
-	if harness.PeerMain() {
+	if harness.ChildMain() {
 		return
 	}
-	run := flag.String("run", "", "measure only the cases whose name matches this `regexp`")
-	var plan plan
-	flag.IntVar(&plan.rounds, "rounds", 9, "how often each contender's turn comes")
-	flag.DurationVar(&plan.turn, "time", 300*time.Millisecond, "how long a turn lasts")
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "a minute's answer: fewer sizes, shorter turns")
+	run := flag.String("run", "", "measure only the cases whose name matches this `regexp`, such as ^rtt/64B$")
+	flag.BoolVar(&o.json, "json", false, "print the rows as JSON, one object a line, and not as a table")
+	flag.StringVar(&o.baseline, "baseline", "", "compare with the JSON of an earlier run in this `file`")
+	contenders := flag.String("contenders", "", "measure only these, a `list` such as tcp,sdp-iwarp; one may be there twice")
+	flag.StringVar(&o.dir, "report", defaultDir(), "leave the report in this `directory`")
+	flag.StringVar(&o.profiles, "profile", "", "leave CPU profiles of all processes in this `directory`")
 	flag.Parse()
 
-	only, err := regexp.Compile(*run)
-	if err == nil {
-		err = report(os.Stdout, os.Stderr, plan, only)
-	}
+	err := func() (err error) {
+		if flag.NArg() > 0 {
+			return fmt.Errorf("unknown argument %q", flag.Arg(0))
+		}
+		if o.run, err = regexp.Compile(*run); err != nil {
+			return err
+		}
+		if *contenders != "" {
+			o.contenders = strings.Split(*contenders, ",")
+		}
+		return o.main(os.Stdout, os.Stderr)
+	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// report measures the cases whose names match and prints the tables.
-func report(out, progress io.Writer, plan plan, only *regexp.Regexp) error {
-	peer, err := harness.StartPeer()
-	if err != nil {
-		return err
+// defaultDir is bench/report, seen from the root of the project or from here.
+func defaultDir() string {
+	if _, err := os.Stat("bench/targets.txt"); err == nil {
+		return "bench/report"
 	}
-	defer peer.Close()
-	var rows []row
-	for _, c := range harness.Cases {
-		if !only.MatchString(c.Name()) {
-			continue
-		}
-		fmt.Fprintln(progress, c.Name())
-		measured, err := plan.measure(context.Background(), peer, c, harness.Contenders)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Name(), err)
-		}
-		rows = append(rows, summarize(c, measured)...)
-	}
-	if len(rows) == 0 {
-		return fmt.Errorf("no case matches %q", only)
-	}
-	if err := printRows(out, rows); err != nil {
-		return err
-	}
-	return printTargets(out, rows)
+	return "report"
 }
+
+// Rounds are enough that a median stands, and that its tenths do. Many short ones
+// are better than few long ones, because what the kernel does with two processes
+// that talk, on one processor or on two, may stay so for a whole turn. In several
+// passes they show how the machine changes by the minute, too.
+const (
+	fullPasses  = 3
+	fullRounds  = 5
+	quickPasses = 1
+	quickRounds = 9
+)
+
+// What all turns may take together; what is around them comes on top. Variables
+// so that tests can be short.
+var (
+	fullTime  = 4 * time.Minute
+	quickTime = 34 * time.Second
+)

@@ -1,32 +1,77 @@
 package harness
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // A Case is one load that contenders are compared under.
 type Case struct {
-	Pattern Pattern
-	Size    int // bytes in a message
-	Metric  Metric
+	Kind  Kind
+	Size  int // bytes in a message, or in an answer
+	Conns int // connections that are open
 }
 
-// Cases are all that there are.
-var Cases = []Case{
-	{RoundTrip, 64, Latency},
-	{Stream, 64, MessageRate},
-	{Stream, 4 << 10, ByteRate},
-	{Stream, 64 << 10, ByteRate},
-	{Stream, 1 << 20, ByteRate},
-	{Receive, 64, MessageRate},
-	{Receive, 1 << 20, ByteRate},
+// Kind says what is done.
+type Kind string
+
+// The kinds there are.
+const (
+	RTT        Kind = "rtt"         // a message and its echo, one after the other
+	RTTIdle    Kind = "rtt-idle"    // the same, each after 5 ms of silence
+	Stream     Kind = "stream"      // messages one way, each a Write of its own
+	Duplex     Kind = "duplex"      // the same both ways at once
+	Conns      Kind = "conns"       // open connections that do nothing
+	ConnsBusy  Kind = "conns-busy"  // the same, with round trips on 1 % of them
+	Setup      Kind = "setup"       // dial, a byte each way that shows the Accept, close
+	HTTP       Kind = "http"        // net/http GET with keep-alive
+	GRPC       Kind = "grpc"        // unary calls
+	GRPCStream Kind = "grpc-stream" // messages on one client stream
+)
+
+// Quick are the cases of a minute's answer: every kind, few sizes.
+var Quick = cases(
+	sizes(RTT, 64, 64<<10, 1<<20),
+	sizes(RTTIdle, 64),
+	sizes(Stream, 64, 4<<10, 64<<10, 1<<20),
+	sizes(Duplex, 64<<10),
+	counts(Conns, 0, 100),
+	counts(ConnsBusy, 64, 100),
+	sizes(Setup, 1),
+	counts(HTTP, 1<<10, 1, 16),
+	sizes(GRPC, 1<<10),
+	sizes(GRPCStream, 1<<10),
+)
+
+// Full are all cases, those of Quick among them.
+var Full = cases(
+	sizes(RTT, 1, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
+	sizes(RTTIdle, 64),
+	sizes(Stream, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
+	sizes(Duplex, 64, 4<<10, 64<<10, 1<<20, 4<<20),
+	counts(Conns, 0, 1, 100, 1000, 9000),
+	counts(ConnsBusy, 64, 1, 100, 1000, 9000),
+	sizes(Setup, 1),
+	counts(HTTP, 1<<10, 1, 16),
+	sizes(GRPC, 1<<10),
+	sizes(GRPCStream, 1<<10),
+)
+
+// Name is the case as flags and tables call it, such as "stream/1MB" or
+// "http/1KB/16".
+func (c Case) Name() string {
+	name := string(c.Kind)
+	if c.Size > 0 {
+		name += "/" + SizeName(c.Size)
+	}
+	if c.Conns != 1 || c.Kind.many() {
+		name += fmt.Sprintf("/%d", c.Conns)
+	}
+	return name
 }
 
-// Name is the case as flags and tables call it, such as "stream/1MB".
-func (c Case) Name() string { return c.Pattern.String() + "/" + sizeName(c.Size) }
+// many tells whether the kind is measured with several numbers of connections.
+func (k Kind) many() bool { return k == Conns || k == ConnsBusy || k == HTTP }
 
-func sizeName(n int) string {
+// SizeName is a number of bytes such as "64B" or "1MB".
+func SizeName(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
 		return fmt.Sprintf("%dMB", n>>20)
@@ -36,45 +81,23 @@ func sizeName(n int) string {
 	return fmt.Sprintf("%dB", n)
 }
 
-// Metric is what a case is about.
-type Metric int
-
-// The metrics there are.
-const (
-	Latency     Metric = iota // microseconds a message
-	MessageRate               // millions of messages a second
-	ByteRate                  // MB/s
-)
-
-// Unit names the unit of Of.
-func (m Metric) Unit() string { return [...]string{"µs", "Mmsg/s", "MB/s"}[m] }
-
-// Of is the metric of n messages of size bytes that took the time given.
-func (m Metric) Of(n, size int, took time.Duration) float64 {
-	seconds := took.Seconds()
-	switch m {
-	case Latency:
-		return seconds * 1e6 / float64(n)
-	case MessageRate:
-		return float64(n) / 1e6 / seconds
-	default:
-		return float64(n) * float64(size) / 1e6 / seconds
+func sizes(kind Kind, sizes ...int) (all []Case) {
+	for _, size := range sizes {
+		all = append(all, Case{kind, size, 1})
 	}
+	return all
 }
 
-// CostUnit names the unit of Cost.
-func (m Metric) CostUnit() string {
-	if m == ByteRate {
-		return "s/GB"
+func counts(kind Kind, size int, conns ...int) (all []Case) {
+	for _, n := range conns {
+		all = append(all, Case{kind, size, n})
 	}
-	return "µs/msg"
+	return all
 }
 
-// Cost is the processor time that n messages of size bytes cost, for each
-// gigabyte where the case is about bytes, for each message where it is not.
-func (m Metric) Cost(n, size int, cpu time.Duration) float64 {
-	if m == ByteRate {
-		return cpu.Seconds() * 1e9 / (float64(n) * float64(size))
+func cases(groups ...[]Case) (all []Case) {
+	for _, group := range groups {
+		all = append(all, group...)
 	}
-	return cpu.Seconds() * 1e6 / float64(n)
+	return all
 }

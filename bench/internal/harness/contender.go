@@ -2,16 +2,26 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp"
 )
 
 // A Contender is a way to connect two programs. Another one is added to
-// [Contenders] by the functions that listen and dial.
+// [Contenders] by its functions that listen and dial.
 type Contender struct {
-	Name   string
+	Name  string
+	About string // one line for the report
+	// Probe says why this machine or this program does not have the contender,
+	// nil if it does. A nil Probe says that every machine has it.
+	Probe func() error
+	// Listen is called in one process, Dial in another one with the address of
+	// what Listen returned.
 	Listen func() (net.Listener, error)
 	Dial   func(ctx context.Context, address string) (net.Conn, error)
 }
@@ -19,52 +29,109 @@ type Contender struct {
 // Baseline is the contender that all ratios are taken against.
 const Baseline = "tcp"
 
-// Contenders are all that there are, the baseline first.
+// Contenders are all that there are, the baseline first. They take their turns
+// in this order.
 var Contenders = []Contender{
 	{
 		Name:   Baseline,
+		About:  "package net over loopback",
 		Listen: func() (net.Listener, error) { return net.Listen("tcp", loopback) },
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
-		},
+		Dial:   dial("tcp"),
 	},
-	overSDP("iwarp", &sdp.Config{Devices: []string{"iwarp"}}),
-	overSDP("iwarp+crc", &sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
+	{
+		Name:   "unix",
+		About:  "package net, a Unix stream socket",
+		Listen: listenUnix,
+		Dial:   dial("unix"),
+	},
+	overSDP("sdp-iwarp", "SDP over the software RNIC, without CRC, which is the default on one host",
+		sdp.Config{Devices: []string{"iwarp"}}),
+	overSDP("sdp-iwarp-crc", "the same with CRC32C, as between two hosts",
+		sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
+	overSDP("sdp-shm", "SDP over shared memory", sdp.Config{Devices: []string{"shm"}}),
+	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
+	overYamux(),
+	overQUIC(),
 }
 
-const loopback = "localhost:0"
-
-// overSDP is SDP over the one device that config names.
-func overSDP(name string, config *sdp.Config) Contender {
-	return Contender{
-		Name: name,
-		Listen: func() (net.Listener, error) {
-			listen := sdp.ListenConfig{Config: config}
-			return listen.Listen(context.Background(), "sdp", loopback)
-		},
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			dialer := sdp.Dialer{Config: config}
-			conn, err := dialer.DialContext(ctx, "sdp", address)
-			if err != nil {
-				return nil, err
-			}
-			// A connection that stayed on another device would be measured
-			// under a false name.
-			if device := conn.(*sdp.Conn).Device(); device != config.Devices[0] {
-				conn.Close()
-				return nil, fmt.Errorf("%s: the connection is on device %s", name, device)
-			}
-			return conn, nil
-		},
-	}
-}
-
-// find returns the contender of that name.
-func find(name string) (Contender, error) {
+// Find returns the contender of that name.
+func Find(name string) (Contender, error) {
 	for _, c := range Contenders {
 		if c.Name == name {
 			return c, nil
 		}
 	}
 	return Contender{}, fmt.Errorf("no contender %q", name)
+}
+
+// Absent returns why the contender cannot be measured here, nil if it can.
+func (c Contender) Absent() error {
+	if c.Probe == nil {
+		return nil
+	}
+	return c.Probe()
+}
+
+const loopback = "localhost:0"
+
+func dial(network string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+}
+
+// overSDP is SDP over the one device that config names.
+func overSDP(name, about string, config sdp.Config) Contender {
+	device := config.Devices[0]
+	return Contender{
+		Name:  name,
+		About: about,
+		Probe: func() error {
+			d, ok := rdma.LookupDevice(device)
+			if !ok {
+				return fmt.Errorf("this program has no device %s", device)
+			}
+			return d.Probe()
+		},
+		Listen: func() (net.Listener, error) {
+			listen := sdp.ListenConfig{Config: &config}
+			return listen.Listen(context.Background(), "sdp", loopback)
+		},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			dialer := sdp.Dialer{Config: &config}
+			conn, err := dialer.DialContext(ctx, "sdp", address)
+			if err != nil {
+				return nil, err
+			}
+			// A connection that stayed on another device would be measured
+			// under a false name.
+			if got := conn.(*sdp.Conn).Device(); got != device {
+				conn.Close()
+				return nil, fmt.Errorf("the connection is on device %s", got)
+			}
+			return conn, nil
+		},
+	}
+}
+
+// listenUnix listens on a socket in a directory of its own, which Close removes.
+func listenUnix() (net.Listener, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(dir))
+	}
+	return inDirectory{listener, dir}, nil
+}
+
+type inDirectory struct {
+	net.Listener
+	dir string
+}
+
+func (l inDirectory) Close() error {
+	return errors.Join(l.Listener.Close(), os.Remove(l.dir))
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// CPU returns the processor time that this process has used, user and system.
-func CPU() (time.Duration, error) {
+// cpu returns the processor time that this process has used, user and system.
+func cpu() (time.Duration, error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0, err

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CPU returns the processor time that this process has used, user and system.
-func CPU() (time.Duration, error) {
+// cpu returns the processor time that this process has used, user and system.
+func cpu() (time.Duration, error) {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
 		return 0, err

@@ -7,57 +7,159 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// A Link is a connection to the peer process over one contender. One goroutine
-// at a time may use it.
-type Link struct {
+// A link is a connection that carries patterns, one after the other. One
+// goroutine at a time may use it.
+type link struct {
 	conn  net.Conn
 	order [orderSize]byte
 	buf   []byte
 }
 
-// orderSize is the length of what precedes each run and tells the peer its
+// orderSize is the length of what precedes each run and tells the server its
 // part: the pattern (1 byte), the size (4) and the number (8) of the messages.
 const orderSize = 13
 
-// Dial connects to the peer process over the contender.
-func (p *Peer) Dial(ctx context.Context, c Contender) (*Link, error) {
-	address, err := p.listen(c)
-	if err != nil {
-		return nil, fmt.Errorf("%s: listen: %w", c.Name, err)
-	}
-	conn, err := c.Dial(ctx, address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: dial: %w", c.Name, err)
-	}
-	return &Link{conn: conn}, nil
+// announce tells the server what comes next.
+func (l *link) announce(p pattern, size, n int) error {
+	l.order[0] = byte(p)
+	binary.BigEndian.PutUint32(l.order[1:], uint32(size))
+	binary.BigEndian.PutUint64(l.order[5:], uint64(n))
+	_, err := l.conn.Write(l.order[:])
+	return err
 }
 
-// Run has n messages of the case cross the link, and returns when all of them
-// have arrived.
-func (l *Link) Run(c Case, n int) error {
-	l.order[0] = byte(c.Pattern)
-	binary.BigEndian.PutUint32(l.order[1:], uint32(c.Size))
-	binary.BigEndian.PutUint64(l.order[5:], uint64(n))
-	if _, err := l.conn.Write(l.order[:]); err != nil {
+// transfer has n messages cross.
+func (l *link) transfer(p pattern, size, n int) error {
+	if err := l.announce(p, size, n); err != nil {
 		return err
 	}
-	l.buf = sized(l.buf, c.Size)
-	return patterns[c.Pattern].measure(l.conn, l.buf, n)
+	l.buf = sized(l.buf, size)
+	return patterns[p].client(l.conn, l.buf, n)
 }
 
-// Close closes the connection.
-func (l *Link) Close() error { return l.conn.Close() }
+// ask makes n round trips, each after a silence.
+func (l *link) ask(size, n int, silence time.Duration, timer *timer) error {
+	if err := l.announce(roundTrip, size, n); err != nil {
+		return err
+	}
+	// A link that is asked little does not need a large buffer.
+	if cap(l.buf) < size {
+		l.buf = make([]byte, size)
+	}
+	return ask(l.conn, l.buf[:size], n, silence, timer)
+}
 
-// answer is the peer's end of a link: it does its part of one run after the
-// other until the measuring process closes the connection.
+// dialLink connects, and makes sure that the server has accepted.
+func dialLink(ctx context.Context, to target) (*link, error) {
+	conn, err := to.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{conn: conn}
+	if err := l.greet(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return l, nil
+}
+
+// greet waits until the server has answered, or the context's time is over.
+func (l *link) greet(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := l.conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+		defer l.conn.SetDeadline(time.Time{})
+	}
+	if err := l.announce(oneWay, 1, 0); err != nil {
+		return err
+	}
+	return confirmed(l.conn)
+}
+
+// dialLinks connects n times.
+func dialLinks(ctx context.Context, to target, n int) ([]*link, error) {
+	links := make([]*link, n)
+	first := min(n, foretold)
+	files := openFiles()
+	if err := dialAll(ctx, to, links[:first]); err != nil {
+		return nil, err
+	}
+	if first < n {
+		if err := enoughFiles(files, n); err != nil {
+			return nil, err
+		}
+	}
+	return links, dialAll(ctx, to, links[first:])
+}
+
+// dialAll fills links, several at a time.
+func dialAll(ctx context.Context, to target, links []*link) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := range links {
+		group.Go(func() (err error) {
+			links[i], err = dialLink(ctx, to)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// foretold is how many connections foretell what more of them need.
+const foretold = 50
+
+// enoughFiles returns an error if this process may not open as many files as n
+// connections need. There were so many before the first foretold ones.
+func enoughFiles(before uint64, n int) error {
+	each := (openFiles() - before + foretold/2) / foretold // but for what comes once
+	need := before + each*uint64(n) + foretold             // and some for the rest
+	if limit := fileLimit(); need > limit {
+		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
+	}
+	return nil
+}
+
+// openFiles is how many files this process has open, 0 where nobody knows.
+func openFiles() uint64 {
+	held, err := systemMemory()
+	if err != nil {
+		return 0
+	}
+	return held.FDs
+}
+
+// serveLinks answers every link for as long as the listener lives.
+func serveLinks(listener net.Listener) error {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			// Not an error: processes end in the order that they like.
+			if err := answer(conn); errors.Is(err, errWrongData) {
+				fmt.Fprintln(os.Stderr, "bench: server:", err)
+				os.Exit(1)
+			}
+		}()
+	}
+}
+
+// answer is the server's end of a link: it does its part of one run after the
+// other until the client closes the connection.
 func answer(conn net.Conn) error {
 	defer conn.Close()
-	var order [orderSize]byte
+	// The stack of a goroutine that holds a large array stays large.
+	order := make([]byte, orderSize)
 	var buf []byte
 	for {
-		if _, err := io.ReadFull(conn, order[:]); errors.Is(err, io.EOF) {
+		if _, err := io.ReadFull(conn, order); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -65,18 +167,21 @@ func answer(conn net.Conn) error {
 		if int(order[0]) >= len(patterns) {
 			return fmt.Errorf("no pattern %d", order[0])
 		}
-		buf = sized(buf, int(binary.BigEndian.Uint32(order[1:])))
+		size := int(binary.BigEndian.Uint32(order[1:]))
 		n := int(binary.BigEndian.Uint64(order[5:]))
-		if err := patterns[order[0]].peer(conn, buf, n); err != nil {
+		if n == 0 { // a greeting
+			if err := confirm(conn); err != nil {
+				return err
+			}
+			continue
+		}
+		if pattern(order[0]) != roundTrip {
+			buf = sized(buf, size)
+		} else if cap(buf) < size {
+			buf = make([]byte, size)
+		}
+		if err := patterns[order[0]].server(conn, buf[:size], n); err != nil {
 			return err
 		}
 	}
-}
-
-// sized returns buf with that length, or a new one, for a half.
-func sized(buf []byte, size int) []byte {
-	if cap(buf) < max(size, readWindow) {
-		return make([]byte, size, max(size, readWindow))
-	}
-	return buf[:size]
 }

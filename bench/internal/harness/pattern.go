@@ -4,17 +4,18 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 )
 
-// Pattern is who sends what to whom. Each has two halves, one for the measuring
-// process and one for its peer; both end when every message has arrived.
-type Pattern uint8
+// A pattern is who sends what to whom on a connection. Each has two halves, one
+// for the client and one for the server; both end when every message has
+// arrived.
+type pattern uint8
 
-// The patterns there are.
 const (
-	RoundTrip Pattern = iota // the peer sends each message back
-	Stream                   // the measuring process writes, the peer confirms the end
-	Receive                  // the peer writes, the measuring process reads
+	roundTrip pattern = iota // the server sends each message back
+	oneWay                   // the client writes, the server confirms the end
+	bothWays                 // both write and read at once
 )
 
 // half is one side of a pattern: n messages of len(buf) bytes over conn. buf's
@@ -25,24 +26,24 @@ type half func(conn net.Conn, buf []byte, n int) error
 // messages are.
 const readWindow = 64 << 10
 
-var patterns = [...]struct {
-	name          string
-	measure, peer half
-}{
-	RoundTrip: {"rtt", ask, echo},
-	Stream:    {"stream", writeConfirmed, drainAndConfirm},
-	Receive:   {"receive", drain, write},
+var patterns = [...]struct{ client, server half }{
+	roundTrip: {nil, echo}, // the client asks, and is timed
+	oneWay:    {writeConfirmed, drainAndConfirm},
+	bothWays:  {exchangeConfirmed, exchangeAndConfirm},
 }
-
-// String is the pattern's name in that of a case.
-func (p Pattern) String() string { return patterns[p].name }
 
 // errWrongData says that a sampled byte was not the one sent.
 var errWrongData = errors.New("data came over wrong")
 
-// ask writes each message and reads it back.
-func ask(conn net.Conn, buf []byte, n int) error {
+// ask writes each message and reads it back, after a silence if there is to be
+// one, which is not timed.
+func ask(conn net.Conn, buf []byte, n int, silence time.Duration, timer *timer) error {
+	timer.start()
 	for k := range n {
+		if silence > 0 {
+			time.Sleep(silence)
+			timer.start()
+		}
 		fill(buf, k)
 		if _, err := conn.Write(buf); err != nil {
 			return err
@@ -53,6 +54,7 @@ func ask(conn net.Conn, buf []byte, n int) error {
 		if !intact(buf, k*len(buf), len(buf)) {
 			return errWrongData
 		}
+		timer.lap()
 	}
 	return nil
 }
@@ -100,21 +102,69 @@ func drain(conn net.Conn, buf []byte, n int) error {
 	return nil
 }
 
-// writeConfirmed writes and waits until the peer has everything, so that the
+// writeConfirmed writes and waits until the server has everything, so that the
 // time covers delivery.
 func writeConfirmed(conn net.Conn, buf []byte, n int) error {
 	if err := write(conn, buf, n); err != nil {
 		return err
 	}
-	_, err := io.ReadFull(conn, buf[:1])
-	return err
+	return confirmed(conn)
 }
 
-// drainAndConfirm reads and tells the writer that it has everything.
+// drainAndConfirm reads and tells the client that everything is there.
 func drainAndConfirm(conn net.Conn, buf []byte, n int) error {
 	if err := drain(conn, buf, n); err != nil {
 		return err
 	}
-	_, err := conn.Write(buf[:1])
+	return confirm(conn)
+}
+
+// exchange writes and reads at once.
+func exchange(conn net.Conn, buf []byte, n int) error {
+	read := make(chan error, 1)
+	go func() { read <- drain(conn, sized(nil, len(buf)), n) }()
+	err := write(conn, buf, n)
+	if err != nil {
+		conn.Close() // so that the reader ends
+	}
+	return errors.Join(err, <-read)
+}
+
+func exchangeConfirmed(conn net.Conn, buf []byte, n int) error {
+	if err := exchange(conn, buf, n); err != nil {
+		return err
+	}
+	return confirmed(conn)
+}
+
+func exchangeAndConfirm(conn net.Conn, buf []byte, n int) error {
+	if err := exchange(conn, buf, n); err != nil {
+		return err
+	}
+	return confirm(conn)
+}
+
+// confirmation is the byte that tells the client that everything is there.
+const confirmation = 0x2a
+
+func confirm(conn net.Conn) error {
+	_, err := conn.Write([]byte{confirmation})
 	return err
+}
+
+func confirmed(conn net.Conn) error {
+	var b [1]byte
+	_, err := io.ReadFull(conn, b[:])
+	if err == nil && b[0] != confirmation {
+		err = errWrongData
+	}
+	return err
+}
+
+// sized returns buf with that length, or a new one, for a half.
+func sized(buf []byte, size int) []byte {
+	if cap(buf) < max(size, readWindow) {
+		return make([]byte, size, max(size, readWindow))
+	}
+	return buf[:size]
 }

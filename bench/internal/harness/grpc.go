@@ -1,0 +1,136 @@
+package harness
+
+import (
+	"context"
+	"io"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The service has two methods, whose messages are those that protobuf has ready:
+// Echo returns what it was sent, Sink counts the messages of a stream.
+const (
+	grpcService = "gosdp.bench.Messages"
+	echoMethod  = "/" + grpcService + "/Echo"
+	sinkMethod  = "/" + grpcService + "/Sink"
+)
+
+var sinkStream = grpc.StreamDesc{StreamName: "Sink", Handler: sink, ClientStreams: true}
+
+var grpcMethods = grpc.ServiceDesc{
+	ServiceName: grpcService,
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Echo",
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			message := new(wrapperspb.BytesValue)
+			return message, decode(message)
+		},
+	}},
+	Streams: []grpc.StreamDesc{sinkStream},
+}
+
+// sink reads a stream to its end and answers with the number of its messages.
+func sink(_ any, stream grpc.ServerStream) error {
+	message := new(wrapperspb.BytesValue)
+	for n := 0; ; n++ {
+		err := stream.RecvMsg(message)
+		if err == io.EOF {
+			return stream.SendMsg(wrapperspb.Int64(int64(n)))
+		}
+		if err != nil {
+			return err
+		}
+		if size := len(message.Value); !intact(message.Value, n*size, size) {
+			return errWrongData
+		}
+	}
+}
+
+func serveGRPC(listener net.Listener) error {
+	server := grpc.NewServer()
+	server.RegisterService(&grpcMethods, nil)
+	return server.Serve(listener)
+}
+
+// dialGRPC makes a client with one connection.
+func dialGRPC(to target) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///bench",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return to.dial(ctx)
+		}))
+}
+
+// unaryCalls are made one after the other.
+type unaryCalls struct {
+	conn *grpc.ClientConn
+	size int
+}
+
+func openGRPC(_ context.Context, to target, c Case) (load, error) {
+	conn, err := dialGRPC(to)
+	return &unaryCalls{conn, c.Size}, err
+}
+
+func (u *unaryCalls) run(n int, times *times) error {
+	timer := times.shard(0)
+	request := wrapperspb.Bytes(make([]byte, u.size))
+	reply := new(wrapperspb.BytesValue)
+	timer.start()
+	for k := range n {
+		fill(request.Value, k)
+		if err := u.conn.Invoke(context.Background(), echoMethod, request, reply); err != nil {
+			return err
+		}
+		if len(reply.Value) != u.size || !intact(reply.Value, k*u.size, u.size) {
+			return errWrongData
+		}
+		timer.lap()
+	}
+	return nil
+}
+
+// streamedMessages go one way on one stream for each run.
+type streamedMessages struct {
+	conn *grpc.ClientConn
+	size int
+}
+
+func openGRPCStream(_ context.Context, to target, c Case) (load, error) {
+	conn, err := dialGRPC(to)
+	return &streamedMessages{conn, c.Size}, err
+}
+
+func (s *streamedMessages) run(n int, _ *times) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream, err := s.conn.NewStream(ctx, &sinkStream, sinkMethod)
+	if err != nil {
+		return err
+	}
+	for k := range n {
+		// gRPC keeps a message until it has gone, so each needs memory of its own.
+		message := wrapperspb.Bytes(make([]byte, s.size))
+		fill(message.Value, k)
+		if err := stream.SendMsg(message); err == io.EOF {
+			break // RecvMsg says why
+		} else if err != nil {
+			return err
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	count := new(wrapperspb.Int64Value)
+	if err := stream.RecvMsg(count); err != nil {
+		return err
+	}
+	if count.Value != int64(n) {
+		return errWrongData
+	}
+	return nil
+}

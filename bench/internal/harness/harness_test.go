@@ -1,0 +1,172 @@
+package harness
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary be a measured process.
+func TestMain(m *testing.M) {
+	if ChildMain() {
+		return
+	}
+	// The race detector would hold up the end of each of many processes by a second.
+	os.Setenv("GORACE", "atexit_sleep_ms=10 "+os.Getenv("GORACE"))
+	os.Exit(m.Run())
+}
+
+// Sizes and numbers of connections that show the same as those of the cases.
+func small(c Case) Case {
+	c.Conns = min(c.Conns, 3)
+	c.Size = min(c.Size, 100_000)
+	return c
+}
+
+func TestEveryKindRuns(t *testing.T) {
+	tcp, err := Find(Baseline)
+	require.NoError(t, err)
+	seen := map[Kind]bool{}
+	for _, c := range Quick {
+		if !seen[c.Kind] {
+			seen[c.Kind] = true
+			t.Run(c.Name(), func(t *testing.T) { runTwice(t, tcp, small(c)) })
+		}
+	}
+}
+
+func TestEveryContenderRuns(t *testing.T) {
+	for _, contender := range Contenders {
+		t.Run(contender.Name, func(t *testing.T) {
+			if why := contender.Absent(); why != nil {
+				t.Skip(why)
+			}
+			runTwice(t, contender, Case{Duplex, 100_000, 1})
+			runTwice(t, contender, Case{Setup, 1, 1})
+		})
+	}
+}
+
+func runTwice(t *testing.T, contender Contender, c Case) {
+	pair, err := StartPair(contender, c)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pair.Close()) }()
+	for _, n := range []int{1, 5} {
+		turn, err := pair.Run(n)
+		require.NoError(t, err)
+		require.Equal(t, n, turn.Messages)
+		require.Positive(t, turn.Took)
+		require.True(t, turn.CPU > 0 || c.Kind == Conns)
+		require.NotEmpty(t, c.Metrics(turn))
+	}
+}
+
+func TestContenderThatCannotConnectIsAnError(t *testing.T) {
+	_, err := StartPair(Contender{Name: "pigeons"}, small(Quick[0]))
+	require.ErrorContains(t, err, "pigeons")
+}
+
+func TestProcessThatDoesNotAnswerIsKilled(t *testing.T) {
+	tcp, err := Find(Baseline)
+	require.NoError(t, err)
+	pair, err := StartPair(tcp, Case{Kind: Conns, Conns: 1})
+	require.NoError(t, err)
+	var idle Idleness
+	err = pair.client.call(50*time.Millisecond, "Idle", int(time.Minute/time.Millisecond), &idle)
+	require.ErrorIs(t, err, errStalled)
+	require.Error(t, pair.Close(), "it was killed")
+}
+
+func TestEveryKindIsInQuickAndInFull(t *testing.T) {
+	for _, all := range [][]Case{Quick, Full} {
+		names := map[string]bool{}
+		seen := map[Kind]bool{}
+		for _, c := range all {
+			require.NotContains(t, names, c.Name())
+			names[c.Name()] = true
+			seen[c.Kind] = true
+		}
+		require.Len(t, seen, len(kinds))
+	}
+	for _, c := range Quick {
+		require.Contains(t, Full, c)
+	}
+}
+
+func TestRunnerTakesTurnsOfTheLengthAsked(t *testing.T) {
+	tcp, err := Find(Baseline)
+	require.NoError(t, err)
+	pair, err := StartPair(tcp, Case{Kind: Stream, Size: 64, Conns: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pair.Close()) }()
+	const length = 50 * time.Millisecond
+	runner, err := NewRunner(pair, length)
+	require.NoError(t, err)
+	turn, err := runner.Turn()
+	require.NoError(t, err)
+	require.Greater(t, turn.Messages, 100)
+	require.Greater(t, turn.Took, length/10)
+	require.Less(t, turn.Took, 20*length)
+}
+
+func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
+	r := &Runner{turn: 100 * time.Millisecond}
+	took := func(took time.Duration) Turn { return Turn{Messages: 1000, Result: Result{Took: took}} }
+	for _, c := range []struct {
+		took     time.Duration
+		messages int
+	}{
+		{100 * time.Millisecond, 1000},
+		{80 * time.Millisecond, 1250},
+		{time.Second, 500}, // one slow turn alone does not make the next one short
+		{time.Millisecond, 4000},
+	} {
+		r.aim(took(c.took), 2)
+		require.Equal(t, c.messages, r.messages, c.took)
+	}
+}
+
+func TestConnectionsThatNeedTooManyFilesAreForetold(t *testing.T) {
+	if openFiles() == 0 {
+		t.Skip("needs a system that tells how many files are open")
+	}
+	for range foretold {
+		file, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		defer file.Close()
+	}
+	before := openFiles() - foretold
+	require.NoError(t, enoughFiles(before, 1))
+	require.ErrorContains(t, enoughFiles(before, 1<<40), "the limit is")
+	require.NoError(t, enoughFiles(openFiles(), 1<<40), "these need none")
+}
+
+func TestServerThatDoesNotAnswerTheGreetingIsAnError(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"closes":    func(conn net.Conn) { conn.Close() },
+		"is silent": func(net.Conn) {},
+		"is another one": func(conn net.Conn) {
+			conn.Write([]byte("HTTP/1.1 400 Bad Request"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			near, far := net.Pipe()
+			defer far.Close()
+			go func() {
+				io.ReadFull(far, make([]byte, orderSize))
+				serve(far)
+			}()
+			_, err := dialLink(ctx, target{Contender: Contender{
+				Dial: func(context.Context, string) (net.Conn, error) { return near, nil },
+			}})
+			require.Error(t, err)
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package harness
+
+import "time"
+
+// A Metric is one of the numbers that a turn comes to.
+type Metric struct {
+	Name  string
+	Unit  string
+	Value float64
+}
+
+// The names of metrics. Latencies and memory are better low, rates are better
+// high.
+const (
+	P50         = "p50"  // of single operations
+	P99         = "p99"  // the same
+	P999        = "p999" // the same
+	BytesPerS   = "bytes_per_s"
+	MsgsPerS    = "msgs_per_s"
+	ReqPerS     = "req_per_s"
+	CPUPerGB    = "cpu_s_per_gb"   // of both processes, user and system
+	CPUPerMReq  = "cpu_s_per_mreq" // the same, for a million requests or messages
+	CPUPerS     = "cpu_s_per_s"    // the same, for a second that nobody does anything in
+	Allocs      = "allocs"         // of both processes, for a request or message
+	RSS         = "rss"            // resident bytes for a connection, of the side that needs more
+	RSSShared   = "rss_shared"     // what of them is shared memory
+	RSSPrivate  = "rss_private"    // what is neither shared nor goroutine stacks
+	Stacks      = "stacks"         // goroutine stacks
+	FDs         = "fds"            // descriptors for a connection, of the side that needs more
+	memoryConns = 100              // fewer connections say nothing about memory
+)
+
+// Metrics are what the turn says about the case.
+func (c Case) Metrics(t Turn) (all []Metric) {
+	add := func(name, unit string, value float64) {
+		all = append(all, Metric{name, unit, value})
+	}
+	n := float64(t.Messages)
+	bytes := n * float64(c.Size)
+	if c.Kind == Duplex {
+		bytes, n = 2*bytes, 2*n
+	}
+	seconds := t.Took.Seconds()
+
+	if c.Kind == Conns {
+		return c.memoryMetrics(t)
+	}
+	for _, l := range []struct {
+		name  string
+		value float64
+	}{{P50, t.Latency.P50}, {P99, t.Latency.P99}, {P999, t.Latency.P999}} {
+		if l.value > 0 {
+			add(l.name, "µs", l.value)
+		}
+	}
+	switch c.Kind {
+	case Stream, Duplex, GRPCStream:
+		add(BytesPerS, "B/s", bytes/seconds)
+		add(MsgsPerS, "1/s", n/seconds)
+		add(CPUPerGB, "s/GB", t.CPU.Seconds()*1e9/bytes)
+	case RTTIdle: // its rate is that of its silences
+	default:
+		add(ReqPerS, "1/s", n/seconds)
+	}
+	add(CPUPerMReq, "s/1e6", t.CPU.Seconds()*1e6/n)
+	add(Allocs, "1", float64(t.Allocs)/n)
+	return all
+}
+
+// memoryMetrics are those of connections that do nothing.
+func (c Case) memoryMetrics(t Turn) []Metric {
+	all := []Metric{{CPUPerS, "s/s", t.CPU.Seconds() / t.Took.Seconds()}}
+	if t.Full[0].RSS == 0 {
+		return all // the system does not tell
+	}
+	// The side that needs more counts.
+	connection := func(of func(Memory) uint64) (most float64) {
+		for side := range t.Full {
+			grown := float64(of(t.Full[side])) - float64(of(t.Empty[side]))
+			most = max(most, grown/float64(c.Conns))
+		}
+		return most
+	}
+	all = append(all, Metric{FDs, "1", connection(func(m Memory) uint64 { return m.FDs })})
+	if c.Conns < memoryConns {
+		return all
+	}
+	return append(all,
+		Metric{RSS, "B", connection(func(m Memory) uint64 { return m.RSS })},
+		Metric{RSSShared, "B", connection(func(m Memory) uint64 { return m.Shared })},
+		Metric{RSSPrivate, "B", connection(func(m Memory) uint64 { return m.RSS - min(m.RSS, m.Shared+m.Stacks) })},
+		Metric{Stacks, "B", connection(func(m Memory) uint64 { return m.Stacks })},
+	)
+}
+
+// idleTurn tells whether a turn's length is that of its silences, and how many
+// messages fill it then.
+func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
+	switch c.Kind {
+	case RTTIdle:
+		// A longer turn, so that there are enough of them for a p99.
+		return max(5, int(3*turn/silence)), true
+	case Conns:
+		return max(10, int(turn/time.Millisecond)), true
+	}
+	return 0, false
+}

@@ -1,0 +1,88 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// A process is another run of this program that serves a [child].
+type process struct {
+	cmd     *exec.Cmd
+	control *rpc.Client // over its standard input and output
+}
+
+// startProcess runs this program again as a child. The program calls
+// [ChildMain] first of all.
+func startProcess() (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), childRole+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &process{cmd, rpc.NewClient(pipes{out, in})}, nil
+}
+
+// errStalled says that a process did not answer in time.
+var errStalled = errors.New("no answer from the process")
+
+// call calls a method of the child. A process that takes longer than limit is
+// killed, since what it does cannot be called off.
+func (p *process) call(limit time.Duration, method string, args, reply any) error {
+	call := p.control.Go(childService+"."+method, args, reply, make(chan *rpc.Call, 1))
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-call.Done:
+		return call.Error
+	case <-timer.C:
+		p.cmd.Process.Kill()
+		<-call.Done // its pipes have ended
+		return fmt.Errorf("%s: %w within %v", method, errStalled, limit)
+	}
+}
+
+// usage is what the process has used.
+func (p *process) usage() (used Usage, err error) {
+	err = p.call(controlTime, "Usage", struct{}{}, &used)
+	return used, err
+}
+
+// exitTime is how long a child may take to end after its input has.
+const exitTime = 5 * time.Second
+
+// close ends the process: the end of its input does, and what kills it if that
+// does not is an error.
+func (p *process) close() error {
+	p.control.Close()
+	kill := time.AfterFunc(exitTime, func() { p.cmd.Process.Kill() })
+	defer kill.Stop()
+	return p.cmd.Wait()
+}
+
+// pipes are a process's standard streams as one connection.
+type pipes struct {
+	io.ReadCloser
+	in io.WriteCloser
+}
+
+func (p pipes) Write(b []byte) (int, error) { return p.in.Write(b) }
+
+func (p pipes) Close() error { return errors.Join(p.in.Close(), p.ReadCloser.Close()) }

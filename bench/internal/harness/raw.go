@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// silence is how long RTTIdle waits before each round trip.
+const silence = 5 * time.Millisecond
+
+// roundTrips are made on a hundredth of the links, and on one at least, at once.
+type roundTrips struct {
+	links   []*link
+	size    int
+	silence time.Duration
+}
+
+func openRoundTrips(ctx context.Context, to target, c Case) (load, error) {
+	r := &roundTrips{size: c.Size}
+	if c.Kind == RTTIdle {
+		r.silence = silence
+	}
+	var err error
+	r.links, err = dialLinks(ctx, to, c.Conns)
+	return r, err
+}
+
+func (r *roundTrips) run(n int, times *times) error {
+	busy := (len(r.links) + 99) / 100
+	return split(n, busy, times, func(i, n int, timer *timer) error {
+		// Busy links lie evenly between the others.
+		return r.links[i*len(r.links)/busy].ask(r.size, n, r.silence, timer)
+	})
+}
+
+// split divides n operations between goroutines and waits for them.
+func split(n, goroutines int, times *times, do func(i, n int, timer *timer) error) error {
+	failed := make([]error, goroutines)
+	var group sync.WaitGroup
+	for i := range goroutines {
+		timer := times.shard(i)
+		part := (n + goroutines - 1 - i) / goroutines
+		if part == 0 {
+			continue
+		}
+		if goroutines == 1 {
+			return do(i, part, timer)
+		}
+		group.Go(func() { failed[i] = do(i, part, timer) })
+	}
+	group.Wait()
+	return errors.Join(failed...)
+}
+
+// streaming is messages one way or both ways on one link.
+type streaming struct {
+	link    *link
+	pattern pattern
+	size    int
+}
+
+func openStream(ctx context.Context, to target, c Case) (load, error) {
+	s := &streaming{pattern: oneWay, size: c.Size}
+	if c.Kind == Duplex {
+		s.pattern = bothWays
+	}
+	var err error
+	s.link, err = dialLink(ctx, to)
+	return s, err
+}
+
+func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.pattern, s.size, n) }
+
+// idle is links that do nothing, and so it is never run. It keeps them from the
+// garbage collector, which would close them.
+type idle []*link
+
+func openIdle(ctx context.Context, to target, c Case) (load, error) {
+	links, err := dialLinks(ctx, to, c.Conns)
+	return idle(links), err
+}
+
+func (idle) run(int, *times) error { return errors.ErrUnsupported }
+
+// setup is links that are opened and closed.
+type setup struct{ to target }
+
+func openSetup(_ context.Context, to target, _ Case) (load, error) { return &setup{to}, nil }
+
+func (s *setup) run(n int, times *times) error {
+	timer := times.shard(0)
+	timer.start()
+	for range n {
+		l, err := dialLink(context.Background(), s.to)
+		if err != nil {
+			return err
+		}
+		if err := l.conn.Close(); err != nil {
+			return err
+		}
+		timer.lap()
+	}
+	return nil
+}

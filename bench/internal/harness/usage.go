@@ -1,0 +1,49 @@
+package harness
+
+import (
+	"runtime/metrics"
+	"time"
+)
+
+// Usage is what a process has used since it began.
+type Usage struct {
+	CPU    time.Duration // user and system
+	Allocs uint64        // objects on the heap
+}
+
+// since is what has been used since then.
+func (u Usage) since(then Usage) Usage {
+	return Usage{CPU: u.CPU - then.CPU, Allocs: u.Allocs - then.Allocs}
+}
+
+// Memory is what a process holds at a moment. What the system does not tell is
+// zero.
+type Memory struct {
+	RSS    uint64 // resident bytes, the shared ones included
+	Shared uint64 // resident bytes of shared memory
+	Stacks uint64 // bytes of goroutine stacks
+	FDs    uint64 // open descriptors
+}
+
+// usage is that of this process.
+func usage() (Usage, error) {
+	cpu, err := cpu()
+	return Usage{CPU: cpu, Allocs: counter("/gc/heap/allocs:objects")}, err
+}
+
+// memory is that of this process.
+func memory() (Memory, error) {
+	held, err := systemMemory()
+	held.Stacks = counter("/memory/classes/heap/stacks:bytes")
+	return held, err
+}
+
+// counter reads one of the runtime's metrics, without stopping the world.
+func counter(name string) uint64 {
+	sample := []metrics.Sample{{Name: name}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// OwnCPU returns the processor time that this process has used, user and system.
+func OwnCPU() (time.Duration, error) { return cpu() }

@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/hashicorp/yamux"
+)
+
+// overYamux is yamux: every connection is a stream of one TCP connection, which
+// is what programs use that find connections too dear.
+func overYamux() Contender {
+	var client struct {
+		sync.Mutex
+		session *yamux.Session
+	}
+	return Contender{
+		Name:   "yamux",
+		About:  "hashicorp/yamux: streams of one TCP connection, for programs that find connections too dear",
+		Listen: listenYamux,
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			client.Lock()
+			defer client.Unlock()
+			if client.session == nil {
+				conn, err := dial("tcp")(ctx, address)
+				if err != nil {
+					return nil, err
+				}
+				if client.session, err = yamux.Client(conn, yamuxConfig()); err != nil {
+					return nil, err
+				}
+			}
+			return client.session.Open()
+		},
+	}
+}
+
+func listenYamux() (net.Listener, error) {
+	below, err := net.Listen("tcp", loopback)
+	if err != nil {
+		return nil, err
+	}
+	listener := newSessionListener(below.Addr(), below.Close)
+	go func() {
+		for {
+			conn, err := below.Accept()
+			if err != nil {
+				return
+			}
+			session, err := yamux.Server(conn, yamuxConfig())
+			if err != nil {
+				conn.Close()
+				continue
+			}
+			go func() {
+				for {
+					stream, err := session.Accept()
+					if err != nil || !listener.deliver(stream) {
+						session.Close()
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return listener, nil
+}
+
+func yamuxConfig() *yamux.Config {
+	config := yamux.DefaultConfig()
+	config.LogOutput = io.Discard
+	return config
+}

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"errors"
+	"image/color"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+)
+
+// Draw leaves the report's pictures in the directory and returns their names.
+// Those that there is too little for are left out.
+func (r *Report) Draw(dir string) (files []string, err error) {
+	for _, f := range []struct {
+		name string
+		draw func() (*picture, error)
+	}{
+		{"overview", func() (*picture, error) { return r.drawDots(overview) }},
+		{"rtt", func() (*picture, error) { return r.drawCurve(rttMedian) }},
+		{"rtt-p99", func() (*picture, error) { return r.drawCurve(rttTail) }},
+		{"latency", func() (*picture, error) { return r.drawDots(latencies) }},
+		{"stream", func() (*picture, error) { return r.drawCurve(streamRate) }},
+		{"stream-cpu", func() (*picture, error) { return r.drawCurve(streamCost) }},
+		{"duplex", func() (*picture, error) { return r.drawCurve(duplexRate) }},
+		{"cpu", func() (*picture, error) { return r.drawDots(costs) }},
+		{"conns-memory", func() (*picture, error) { return r.drawCurve(connsMemory) }},
+		{"conns-latency", func() (*picture, error) { return r.drawCurve(connsLatency) }},
+	} {
+		picture, err := f.draw()
+		if err != nil {
+			return nil, err
+		}
+		if picture == nil {
+			continue
+		}
+		file := f.name + ".png"
+		if err := picture.save(filepath.Join(dir, file)); err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
+
+// A picture is a plot with its legend beside it, where it hides nothing.
+type picture struct {
+	plot   *plot.Plot
+	legend plot.Legend
+	height vg.Length
+}
+
+const (
+	pictureWidth  = 20 * vg.Centimeter
+	pictureHeight = 12 * vg.Centimeter
+	legendWidth   = 3.6 * vg.Centimeter
+	margin        = 0.3 * vg.Centimeter
+	pictureDPI    = 120
+)
+
+func newPicture(title, x, y string, height vg.Length) *picture {
+	p := &picture{plot: plot.New(), legend: plot.NewLegend(), height: height}
+	p.plot.Title.Text = title
+	p.plot.Title.Padding = 2 * vg.Millimeter
+	p.plot.X.Label.Text = x
+	p.plot.Y.Label.Text = y
+	p.plot.X.Label.Padding = vg.Millimeter
+	p.plot.Y.Label.Padding = vg.Millimeter
+	p.legend.Top = true
+	p.legend.Left = true
+	p.legend.Padding = vg.Millimeter
+	return p
+}
+
+func (p *picture) save(file string) error {
+	canvas := vgimg.NewWith(vgimg.UseWH(pictureWidth, p.height), vgimg.UseDPI(pictureDPI))
+	all := draw.Crop(draw.New(canvas), margin, -margin, margin, -margin)
+	p.plot.Draw(draw.Crop(all, 0, -legendWidth, 0, 0))
+	p.legend.Draw(draw.Crop(all, all.Rectangle.Size().X-legendWidth+margin, 0, 0, 0))
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = vgimg.PngCanvas{Canvas: canvas}.WriteTo(out)
+	return errors.Join(err, out.Close())
+}
+
+// palette are colours that most eyes tell apart (after Okabe and Ito).
+var palette = []color.Color{
+	color.RGBA{0x00, 0x00, 0x00, 0xff}, // black
+	color.RGBA{0x80, 0x80, 0x80, 0xff}, // grey
+	color.RGBA{0x00, 0x72, 0xb2, 0xff}, // blue
+	color.RGBA{0x56, 0xb4, 0xe9, 0xff}, // sky blue
+	color.RGBA{0xd5, 0x5e, 0x00, 0xff}, // vermilion
+	color.RGBA{0x00, 0x9e, 0x73, 0xff}, // green
+	color.RGBA{0xcc, 0x79, 0xa7, 0xff}, // purple
+	color.RGBA{0xe6, 0x9f, 0x00, 0xff}, // orange
+	color.RGBA{0x8b, 0x45, 0x13, 0xff}, // brown
+	color.RGBA{0x66, 0x00, 0x99, 0xff}, // violet
+}
+
+// shapes tell contenders apart where colours do not.
+var shapes = []draw.GlyphDrawer{
+	draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.TriangleGlyph{},
+	draw.CrossGlyph{}, draw.PlusGlyph{}, draw.RingGlyph{}, draw.SquareGlyph{},
+}
+
+// look is how a contender is drawn in every picture, by its place among all that
+// there are, and not among those that were measured.
+func look(contender string) (line draw.LineStyle, glyph draw.GlyphStyle) {
+	place := slices.IndexFunc(harness.Contenders, func(c harness.Contender) bool {
+		return c.Name == BaseName(contender)
+	})
+	colour := palette[max(place, 0)%len(palette)]
+	line = draw.LineStyle{Color: colour, Width: vg.Points(1.5)}
+	if strings.Contains(contender, "#") { // the same once more
+		line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+	}
+	glyph = draw.GlyphStyle{Color: colour, Radius: vg.Points(3), Shape: shapes[max(place, 0)%len(shapes)]}
+	return line, glyph
+}
+
+// decades marks the powers of ten of a logarithmic axis, and what lies between
+// where there are few of them.
+type decades struct{ unit string }
+
+func (d decades) Ticks(low, high float64) (ticks []plot.Tick) {
+	few := high/low < 50
+	for power := 1e-9; power <= high; power *= 10 {
+		for digit := 1.0; digit < 10; digit++ {
+			value := power * digit
+			if value < low*(1-1e-9) || value > high*(1+1e-9) {
+				continue
+			}
+			tick := plot.Tick{Value: value}
+			if digit == 1 || few && (digit == 2 || digit == 5) {
+				tick.Label = number(value) + d.unit
+			}
+			ticks = append(ticks, tick)
+		}
+	}
+	return ticks
+}

@@ -1,0 +1,173 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+)
+
+// WriteMarkdown writes the report for people. Pictures are the names of files
+// that lie beside it.
+func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []string, changes []Change) error {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "# Benchmark report\n\n")
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| processors | %d × %s |\n| kernel | %s (%s) |\n| Go | %s |\n| commit | %s |\n| time | %s |\n",
+		m.Processors, m.Processor, m.Kernel, m.System, m.Go, m.Commit, m.Time.Format("2006-01-02 15:04 UTC"))
+	for _, row := range r.Rows {
+		if row.Case == LineCase {
+			fmt.Fprintf(&b, "| cache line between two processors and back, %s | %s µs (%s to %s), %d samples |\n",
+				row.Distance, number(row.Median), number(row.Lo), number(row.Hi), len(row.Values))
+		}
+	}
+	fmt.Fprintf(&b, "\n%s\n", explanation)
+
+	r.writeContenders(&b)
+	r.writeTargets(&b, targets)
+	if changes != nil {
+		b.WriteString("\n## Against the earlier report\n\n```\n")
+		if err := WriteChanges(&b, changes); err != nil {
+			return err
+		}
+		b.WriteString("```\n")
+	}
+	if len(pictures) > 0 {
+		b.WriteString("\n## Pictures\n")
+		for _, file := range pictures {
+			fmt.Fprintf(&b, "\n![%s](%s)\n", strings.TrimSuffix(file, ".png"), file)
+		}
+	}
+	b.WriteString("\n## Rows\n")
+	r.writeRows(&b)
+	r.writeRounds(&b)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+const explanation = "Each number is the median over the rounds, in brackets the 10th and the 90th percentile. " +
+	"× tcp is the median of the rounds' ratios to `tcp`: below 1 is better for times, costs and memory, above 1 for rates. " +
+	"Processor time is that of both processes."
+
+func (r *Report) writeContenders(b *strings.Builder) {
+	b.WriteString("\n## Contenders\n\n| | |\n|---|---|\n")
+	for _, name := range r.contenders() {
+		if c, err := harness.Find(BaseName(name)); err == nil {
+			fmt.Fprintf(b, "| `%s` | %s |\n", name, c.About)
+		}
+	}
+	for _, a := range r.Absent {
+		fmt.Fprintf(b, "| `%s` | not measured: %s |\n", a.Contender, a.Why)
+	}
+	for _, f := range r.Failed {
+		fmt.Fprintf(b, "\n`%s` did not get through %s: %s\n", f.Contender, f.Case, f.Why)
+	}
+}
+
+// BaseName is a contender's own name, without what tells it from another one
+// that is the same.
+func BaseName(name string) string {
+	name, _, _ = strings.Cut(name, "#")
+	return name
+}
+
+// contenders are the names of those that have rows, in their order.
+func (r *Report) contenders() (names []string) {
+	seen := map[string]bool{LineContender: true}
+	for _, row := range r.Rows {
+		if !seen[row.Contender] {
+			seen[row.Contender] = true
+			names = append(names, row.Contender)
+		}
+	}
+	return names
+}
+
+func (r *Report) writeTargets(b *strings.Builder, targets []Target) {
+	outcomes := r.Judge(targets)
+	if len(outcomes) == 0 {
+		return
+	}
+	b.WriteString("\n## Targets\n\n| contender | case | metric | distance | must | aim | measured | |\n|---|---|---|---|---|---|---|---|\n")
+	for _, o := range outcomes {
+		aim := ""
+		if o.Aim != nil {
+			aim = o.Direction() + " " + o.Aim.String()
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s %s | %s | %s | %s |\n",
+			o.Contender, o.Load.Name(), o.Metric, o.Distance, o.Direction(), o.Must, aim, o.Measured, o.Verdict())
+	}
+}
+
+// writeRows makes a table for each kind of case, with a column for each metric.
+func (r *Report) writeRows(b *strings.Builder) {
+	var kind harness.Kind
+	var metrics []string
+	last := ""
+	for _, row := range r.Rows {
+		if row.Case == LineCase {
+			continue
+		}
+		if row.Case != kind {
+			kind = row.Case
+			metrics = r.metricsOf(kind)
+			fmt.Fprintf(b, "\n### %s\n\n| case | contender | distance |", kind)
+			for _, m := range metrics {
+				fmt.Fprintf(b, " %s |", m)
+			}
+			b.WriteString("\n|---|---|---|" + strings.Repeat("---:|", len(metrics)) + "\n")
+		}
+		// Of each line of the table the rows hold one metric each.
+		line := fmt.Sprintf("| %s | `%s` | %s |", row.Load().Name(), row.Contender, row.Distance)
+		if row.Metric != r.firstMetric(row) || line == last {
+			continue
+		}
+		last = line
+		b.WriteString(line)
+		for _, m := range metrics {
+			cell, ok := r.Find(row.Load(), row.Contender, row.Distance, m)
+			if !ok {
+				b.WriteString(" |")
+				continue
+			}
+			fmt.Fprintf(b, " %s (%s – %s)", number(cell.Median), number(cell.Lo), number(cell.Hi))
+			if cell.Ratio != nil {
+				fmt.Fprintf(b, " %s × tcp", number(*cell.Ratio))
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+	}
+}
+
+// metricsOf are the names and units of the metrics of a kind of case.
+func (r *Report) metricsOf(kind harness.Kind) (names []string) {
+	seen := map[string]bool{}
+	for _, row := range r.Rows {
+		if row.Case == kind && !seen[row.Metric] {
+			seen[row.Metric] = true
+			names = append(names, row.Metric)
+		}
+	}
+	return names
+}
+
+// firstMetric is that of the first row of the same case, contender and distance.
+func (r *Report) firstMetric(like Row) string {
+	for _, row := range r.Rows {
+		if row.Load() == like.Load() && row.Contender == like.Contender && row.Distance == like.Distance {
+			return row.Metric
+		}
+	}
+	return ""
+}
+
+func (r *Report) writeRounds(b *strings.Builder) {
+	b.WriteString("\n## Rounds\n\nA round is disturbed if something else took more than ")
+	fmt.Fprintf(b, "%.0f %% of the processors' time. Disturbed rounds are dropped and made up for, ", 100*ForeignLimit)
+	b.WriteString("as long as there is time; then the least disturbed of them count.\n\n| case | that count | of them disturbed | dropped | foreign, median |\n|---|---:|---:|---:|---:|\n")
+	for _, k := range r.Kept {
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %.0f %% |\n", k.Case, k.Rounds, k.Disturbed, k.Dropped, 100*k.Foreign)
+	}
+}

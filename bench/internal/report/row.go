@@ -1,0 +1,176 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+)
+
+// A Row is what all rounds together say about one metric of one contender in one
+// case, at one distance.
+type Row struct {
+	Case      harness.Kind `json:"case"`
+	Contender string       `json:"contender"`
+	Size      int          `json:"size"`
+	Conns     int          `json:"conns"`
+	Distance  Distance     `json:"distance"`
+	Metric    string       `json:"metric"`
+	Unit      string       `json:"unit"`
+	Median    float64      `json:"median"`
+	Lo        float64      `json:"lo"` // the 10th percentile of the rounds
+	Hi        float64      `json:"hi"` // the 90th
+	// Ratio is the median of the rounds' ratios to the baseline, nil where there
+	// is none.
+	Ratio  *float64  `json:"ratio_tcp"`
+	Values []float64 `json:"values"` // of the rounds
+	Ratios []float64 `json:"ratios"` // of the rounds
+}
+
+// Load is the case that the row is about.
+func (r Row) Load() harness.Case { return harness.Case{Kind: r.Case, Size: r.Size, Conns: r.Conns} }
+
+// leastRounds is how many rounds of a distance make a row of their own: from
+// fewer no spread can be told.
+const leastRounds = 3
+
+// Summarize makes a case's rows from its rounds. The contenders are those of the
+// samples; ratios are taken to the one that is named as the baseline is, round by
+// round, because what slows the machine in one round slows both sides of that
+// round's ratio.
+func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []Row) {
+	baseline := slices.Index(contenders, harness.Baseline)
+	for i, contender := range contenders {
+		for _, metric := range metricsOf(rounds, i) {
+			distances := map[Distance]Row{}
+			for _, distance := range []Distance{All, Near, Far} {
+				row := Row{
+					Case: load.Kind, Size: load.Size, Conns: load.Conns,
+					Contender: contender, Distance: distance,
+					Metric: metric.Name, Unit: metric.Unit,
+				}
+				row.collect(rounds, i, baseline)
+				distances[distance] = row
+			}
+			rows = append(rows, distances[All])
+			near, far := distances[Near], distances[Far]
+			// What idle connections hold has nothing to do with a distance.
+			both := len(near.Values) >= leastRounds && len(far.Values) >= leastRounds
+			if both && load.Kind != harness.Conns {
+				rows = append(rows, near, far)
+			}
+		}
+	}
+	return rows
+}
+
+// metricsOf are the metrics of one contender that every round has.
+func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
+	for _, m := range rounds[0].Samples[contender].Metrics {
+		everywhere := true
+		for _, r := range rounds {
+			_, has := r.Samples[contender].value(m.Name)
+			everywhere = everywhere && has
+		}
+		if everywhere {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// collect fills the row with the rounds that were at its distance. For a ratio
+// both sides must have been.
+func (r *Row) collect(rounds []Round, contender, baseline int) {
+	at := func(s Sample) bool { return r.Distance == All || s.distance() == r.Distance }
+	for _, round := range rounds {
+		sample := round.Samples[contender]
+		if !at(sample) {
+			continue
+		}
+		value, _ := sample.value(r.Metric)
+		r.Values = append(r.Values, value)
+		if baseline < 0 || !at(round.Samples[baseline]) {
+			continue
+		}
+		if of, ok := round.Samples[baseline].value(r.Metric); ok && of != 0 {
+			r.Ratios = append(r.Ratios, value/of)
+		}
+	}
+	r.finish()
+}
+
+// finish computes what follows from the rounds.
+func (r *Row) finish() {
+	if len(r.Values) == 0 {
+		return
+	}
+	r.Lo, r.Median, r.Hi = quantile(r.Values, 0.1), quantile(r.Values, 0.5), quantile(r.Values, 0.9)
+	if len(r.Ratios) > 0 {
+		ratio := quantile(r.Ratios, 0.5)
+		r.Ratio = &ratio
+	}
+}
+
+// LineCase is the case, and LineContender the contender, of the row that has the
+// cache line's round trip.
+const (
+	LineCase      = harness.Kind("line")
+	LineContender = "processors"
+)
+
+// LineRows are how far apart the processors were.
+func LineRows(lines []time.Duration) (rows []Row) {
+	byDistance := map[Distance][]float64{}
+	for _, line := range lines {
+		if line == 0 {
+			continue
+		}
+		µs := line.Seconds() * 1e6
+		for _, distance := range []Distance{All, DistanceOf(line)} {
+			byDistance[distance] = append(byDistance[distance], µs)
+		}
+	}
+	for _, distance := range []Distance{All, Near, Far} {
+		if values := byDistance[distance]; len(values) >= leastRounds {
+			row := Row{
+				Case: LineCase, Contender: LineContender, Distance: distance,
+				Metric: harness.P50, Unit: "µs", Values: values,
+			}
+			row.finish()
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// quantile interpolates between the two values that lie around q.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	place := q * float64(len(sorted)-1)
+	below := int(place)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (place-float64(below))*(sorted[above]-sorted[below])
+}
+
+// number prints a value with three digits that count.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0:
+		return "0"
+	case a >= 1e9:
+		return number(v/1e9) + "G"
+	case a >= 1e6:
+		return number(v/1e6) + "M"
+	case a >= 1e4:
+		return number(v/1e3) + "k"
+	case a >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 0.001:
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	default:
+		return strconv.FormatFloat(v, 'e', 1, 64)
+	}
+}

@@ -1,0 +1,172 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+)
+
+// A Target is what a contender must reach in a case, and may aim for.
+type Target struct {
+	Contender string
+	Load      harness.Case
+	Metric    string
+	Distance  Distance
+	AtLeast   bool // or at most
+	Must      Bound
+	Aim       *Bound // nil if it is not more than that
+}
+
+// A Bound is a number, and what it is a multiple of.
+type Bound struct {
+	Value float64
+	Of    string // "tcp": the baseline; "line": the cache line's round trip; "abs": the metric's unit
+}
+
+func (b Bound) String() string {
+	if b.Of == absolute {
+		return number(b.Value)
+	}
+	return number(b.Value) + " × " + b.Of
+}
+
+const (
+	ofBaseline = harness.Baseline
+	ofLine     = string(LineCase)
+	absolute   = "abs"
+)
+
+// ReadTargets reads a file of targets: one a line, its fields apart by blanks,
+// and lines that begin with #. The fields are the contender, the case, the
+// metric, the distance, <= or >=, a number and what it is a multiple of, and, if
+// there is an aim, the same two of that.
+func ReadTargets(in io.Reader) (targets []Target, err error) {
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		target, err := parseTarget(fields)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		targets = append(targets, target)
+	}
+	return targets, lines.Err()
+}
+
+func parseTarget(fields []string) (t Target, err error) {
+	if len(fields) != 7 && len(fields) != 9 {
+		return t, fmt.Errorf("%d fields", len(fields))
+	}
+	t = Target{Contender: fields[0], Metric: fields[2], Distance: Distance(fields[3]), AtLeast: fields[4] == ">="}
+	if _, err := harness.Find(t.Contender); err != nil {
+		return t, err
+	}
+	named := func(c harness.Case) bool { return c.Name() == fields[1] }
+	i := slices.IndexFunc(harness.Full, named)
+	if i < 0 {
+		return t, fmt.Errorf("no case %q", fields[1])
+	}
+	t.Load = harness.Full[i]
+	if !slices.Contains([]Distance{All, Near, Far}, t.Distance) {
+		return t, fmt.Errorf("no distance %q", t.Distance)
+	}
+	if fields[4] != ">=" && fields[4] != "<=" {
+		return t, fmt.Errorf("%q is neither <= nor >=", fields[4])
+	}
+	if t.Must, err = parseBound(fields[5:7]); err != nil || len(fields) == 7 {
+		return t, err
+	}
+	aim, err := parseBound(fields[7:9])
+	t.Aim = &aim
+	return t, err
+}
+
+func parseBound(fields []string) (b Bound, err error) {
+	b.Of = fields[1]
+	if !slices.Contains([]string{ofBaseline, ofLine, absolute}, b.Of) {
+		return b, fmt.Errorf("no multiple of %q", b.Of)
+	}
+	b.Value, err = strconv.ParseFloat(fields[0], 64)
+	return b, err
+}
+
+// An Outcome is what came of a target.
+type Outcome struct {
+	Target
+	Row      Row
+	Measured Bound // as a multiple of what Must is one of
+	Met      bool
+	AimMet   bool // false without an aim
+}
+
+// Judge says which targets are met. It leaves out those whose rows the report
+// does not have.
+func (r *Report) Judge(targets []Target) (outcomes []Outcome) {
+	for _, t := range targets {
+		row, ok := r.Find(t.Load, t.Contender, t.Distance, t.Metric)
+		if !ok {
+			continue
+		}
+		value, ok := r.measured(row, t.Must.Of)
+		if !ok {
+			continue
+		}
+		o := Outcome{Target: t, Row: row, Measured: Bound{value, t.Must.Of}, Met: t.meets(value, t.Must)}
+		if t.Aim != nil {
+			value, ok := r.measured(row, t.Aim.Of)
+			o.AimMet = ok && t.meets(value, *t.Aim)
+		}
+		outcomes = append(outcomes, o)
+	}
+	return outcomes
+}
+
+func (t Target) meets(value float64, bound Bound) bool {
+	if t.AtLeast {
+		return value >= bound.Value
+	}
+	return value <= bound.Value
+}
+
+// measured is the row as a multiple of that.
+func (r *Report) measured(row Row, of string) (float64, bool) {
+	switch of {
+	case ofBaseline:
+		if row.Ratio == nil {
+			return 0, false
+		}
+		return *row.Ratio, true
+	case ofLine:
+		line, ok := r.Find(harness.Case{Kind: LineCase}, LineContender, row.Distance, harness.P50)
+		return row.Median / line.Median, ok
+	}
+	return row.Median, true
+}
+
+// Direction is how the bound is written.
+func (t Target) Direction() string {
+	if t.AtLeast {
+		return "≥"
+	}
+	return "≤"
+}
+
+// Verdict is the outcome in words.
+func (o Outcome) Verdict() string {
+	switch {
+	case !o.Met:
+		return "not met"
+	case o.AimMet:
+		return "met, and the aim"
+	default:
+		return "met"
+	}
+}

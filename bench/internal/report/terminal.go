@@ -1,0 +1,57 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+)
+
+// headline are the metrics that a terminal has room for, by kind of case: what
+// the case is about.
+var headline = map[harness.Kind]string{
+	harness.RTT:        harness.P50,
+	harness.RTTIdle:    harness.P50,
+	harness.Stream:     harness.BytesPerS,
+	harness.Duplex:     harness.BytesPerS,
+	harness.Conns:      harness.RSS,
+	harness.ConnsBusy:  harness.ReqPerS,
+	harness.Setup:      harness.P50,
+	harness.HTTP:       harness.ReqPerS,
+	harness.GRPC:       harness.P50,
+	harness.GRPCStream: harness.MsgsPerS,
+}
+
+// WriteTables prints what each case is about, and the targets.
+func (r *Report) WriteTables(out io.Writer, targets []Target) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\tmedian\tlo\thi\tunit\tto tcp\t")
+	for _, row := range r.Rows {
+		if row.Metric != headline[row.Case] && row.Case != LineCase {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
+			row.Load().Name(), row.Contender, row.Distance, row.Metric,
+			number(row.Median), number(row.Lo), number(row.Hi), row.Unit, ratio(row))
+	}
+	fmt.Fprintln(w)
+	if outcomes := r.Judge(targets); len(outcomes) > 0 {
+		fmt.Fprintln(w, "target\tcontender\tdistance\tmetric\tmust\tmeasured\t\t")
+		for _, o := range outcomes {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t\n",
+				o.Load.Name(), o.Contender, o.Distance, o.Metric, o.Direction(), o.Must, o.Measured, o.Verdict())
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, a := range r.Absent {
+		fmt.Fprintf(out, "%s was not measured: %s\n", a.Contender, a.Why)
+	}
+	for _, f := range r.Failed {
+		fmt.Fprintf(out, "%s did not get through %s: %s\n", f.Contender, f.Case, f.Why)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/gosdp/gosdp/bench/internal/harness"
+	"github.com/gosdp/gosdp/bench/internal/machine"
+	"github.com/gosdp/gosdp/bench/internal/report"
+)
+
+// targetsFile is what contenders must reach.
+//
+//go:embed targets.txt
+var targetsFile string
+
+// options are what the command line asks for.
+type options struct {
+	quick, json             bool
+	run                     *regexp.Regexp
+	contenders              []string // nil: all that the machine has
+	baseline, dir, profiles string
+}
+
+// main measures, prints to out, and leaves the report.
+func (o options) main(out, progress io.Writer) error {
+	targets, err := report.ReadTargets(strings.NewReader(targetsFile))
+	if err != nil {
+		return fmt.Errorf("targets.txt: %w", err)
+	}
+	// What would make the end fail is found out at the beginning.
+	var earlier *report.Report
+	if o.baseline != "" {
+		if earlier, err = readReport(o.baseline); err != nil {
+			return err
+		}
+	}
+	cases, err := o.cases()
+	if err != nil {
+		return err
+	}
+	entrants, absent, err := choose(o.contenders)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{o.dir, o.profiles} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	r, err := o.measure(out, progress, cases, entrants, absent)
+	if err != nil {
+		return err
+	}
+
+	var changes []report.Change
+	if earlier != nil {
+		changes = report.Compare(earlier, r)
+	}
+	if err := leave(o.dir, r, targets, changes); err != nil {
+		return err
+	}
+	if o.json {
+		return nil // it was written as it came
+	}
+	err = r.WriteTables(out, targets)
+	if earlier != nil {
+		fmt.Fprintln(out)
+		err = errors.Join(err, report.WriteChanges(out, changes))
+	}
+	fmt.Fprintln(out, "\nThe report is", filepath.Join(o.dir, markdownFile))
+	return err
+}
+
+// cases are those to measure.
+func (o options) cases() (chosen []harness.Case, err error) {
+	all := harness.Full
+	if o.quick {
+		all = harness.Quick
+	}
+	for _, c := range all {
+		if o.run.MatchString(c.Name()) {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no case matches %q", o.run)
+	}
+	return chosen, nil
+}
+
+// An entrant is a contender that takes part, under a name that no other one has.
+type entrant struct {
+	name string
+	harness.Contender
+}
+
+// choose finds the contenders that were asked for, or all. One that is asked for
+// by name must be there.
+func choose(names []string) (entrants []entrant, absent []report.Absence, err error) {
+	if names == nil {
+		for _, c := range harness.Contenders {
+			if why := c.Absent(); why != nil {
+				absent = append(absent, report.Absence{Contender: c.Name, Why: why.Error()})
+				continue
+			}
+			entrants = append(entrants, entrant{c.Name, c})
+		}
+		return entrants, absent, nil
+	}
+	times := map[string]int{}
+	for _, name := range names {
+		c, err := harness.Find(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if why := c.Absent(); why != nil {
+			return nil, nil, fmt.Errorf("%s: %w", name, why)
+		}
+		if times[name]++; times[name] > 1 {
+			name += fmt.Sprintf("#%d", times[name])
+		}
+		entrants = append(entrants, entrant{name, c})
+	}
+	return entrants, nil, nil
+}
+
+// measure takes one case after the other, as often as there are passes.
+func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants []entrant, absent []report.Absence) (*report.Report, error) {
+	r := &report.Report{Machine: machine.Describe(), Absent: absent}
+	if !o.json {
+		out = io.Discard
+	}
+	writer, err := report.NewWriter(out, r.Machine, absent)
+	if err != nil {
+		return nil, err
+	}
+	p := newPlan(o.quick, len(cases), len(entrants))
+	p.profiles = o.profiles
+	p.line = machine.NewLine()
+	defer p.line.Close()
+
+	runs := make([]run, len(cases))
+	for i, c := range cases {
+		runs[i] = run{load: c, entrants: slices.Clone(entrants)}
+	}
+	bar := newBar(progress, p.passes*len(cases)*p.rounds)
+	for pass := range p.passes {
+		for i := range runs {
+			c := &runs[i]
+			bar.Describe(fmt.Sprintf("%-18s", c.load.Name()))
+			before := (pass*len(cases) + i) * p.rounds
+			if err := p.pass(c, func(rounds int) { bar.Set(before + min(rounds, p.rounds)) }); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.load.Name(), err)
+			}
+			if pass < p.passes-1 {
+				continue
+			}
+			rows, kept := c.rows(p.passes * p.rounds)
+			r.Rows = append(r.Rows, rows...)
+			r.Failed = append(r.Failed, c.failed...)
+			r.Kept = append(r.Kept, kept)
+			if err := writer.Case(rows, kept, c.failed); err != nil {
+				return nil, err
+			}
+		}
+	}
+	bar.Finish()
+	lines := report.LineRows(p.lines)
+	r.Rows = append(r.Rows, lines...)
+	return r, writer.Rows(lines)
+}
+
+// newBar is a progress bar, if somebody looks.
+func newBar(out io.Writer, steps int) *progressbar.ProgressBar {
+	return progressbar.NewOptions(steps,
+		progressbar.OptionSetWriter(out),
+		progressbar.OptionSetVisibility(isTerminal(out)),
+		progressbar.OptionSetWidth(40),
+		progressbar.OptionSetPredictTime(true),
+		progressbar.OptionThrottle(200*time.Millisecond), // drawing takes time too
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
