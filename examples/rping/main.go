@@ -51,7 +51,7 @@ func run(args []string, out, notes io.Writer) error {
 	flags.BoolVar(&o.verbose, "v", false, "print each ping")
 	flags.IntVar(&o.revision, "mpa", 0, "client: `revision` of MPA, 1 or 2; 0 tries 2, then 1")
 	flags.BoolVar(&o.noCRC, "nocrc", false, "do not ask for CRC")
-	flags.BoolVar(&o.rtr, "rtr", false, "peer-to-peer: the client's device sends first, if both ends and MPA revision 2 want it")
+	flags.BoolVar(&o.rtr, "rtr", false, "client: peer-to-peer, in which its device sends first; only MPA revision 2 has it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (o *options) accept(notes io.Writer) (rdma.QueuePair, error) {
 	request, err := iwarp.ReadRequest(conn)
 	if err == nil {
 		var qp rdma.QueuePair
-		qp, err = request.Accept(iwarp.Config{NoCRC: o.noCRC, PeerToPeer: o.rtr}, nil)
+		qp, err = request.Accept(iwarp.Config{NoCRC: o.noCRC}, nil)
 		if err == nil {
 			conn.SetDeadline(time.Time{})
 			return qp, nil

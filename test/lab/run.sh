@@ -20,7 +20,7 @@
 # and slow: times compare only with times of the same machine. Busybox's sh takes
 # its own ip and tc before those of iproute2; bash does not.
 set -euo pipefail
-lab=${GOSDP_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
+lab=${GOSDP_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
 [[ -s $lab/key ]] || { echo "lab: not set up in $lab: run $(dirname "$0")/setup.sh" >&2; exit 125; }
 (($#)) || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 125; }
 

@@ -5,7 +5,7 @@
 #
 #   setup.sh        prints the directory in which the lab is
 #
-# The lab is kept in $GOSDP_LAB_CACHE, by default ~/.cache/gosdp-lab. It takes
+# The lab is kept in $GOSDP_LAB, by default ~/.cache/gosdp-lab. It takes
 # about two minutes on a bare Debian 12, where it installs packages, and is made
 # anew only when this file has changed.
 #
@@ -14,7 +14,7 @@
 # source, so each setting is a module of its own; see variants below.
 set -euo pipefail
 self=$(realpath "$0")
-lab=${GOSDP_LAB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
+lab=${GOSDP_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
 key=$(sha256sum <"$self" | cut -d' ' -f1)
 
 mkdir -p "$lab"
