@@ -35,7 +35,7 @@ variants=(
 )
 # What init loads, and what a script may load with modprobe.
 loaded="crc32c_generic crc32c_intel libcrc32c crc32_generic crc32_pclmul virtio_pci virtio_net 9pnet_virtio 9p rdma_rxe rdma_ucm ib_uverbs"
-loadable="sch_netem smc smc_diag"
+loadable="sch_netem sch_prio cls_u32 smc smc_diag"
 
 # Programs, which are put with every library that they link.
 programs="bash ip tc rdma ibv_devices ibv_devinfo
@@ -127,14 +127,28 @@ echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
 echo '127.0.0.1 localhost' >"$root/etc/hosts"
 
 cat >"$root/bin/siw" <<'SIW'
-#!/bin/sh
+#!/bin/bash
 # siw [VARIANT]: loads that module of siw, by default siw, instead of the one that
 # is loaded, and makes the device siw0 on eth0.
 set -e
 rdma link delete siw0 2>/dev/null || true
-if [ -e /sys/module/siw ]; then rmmod siw; fi
-insmod /lib/modules/$(uname -r)/siw/${1:-siw}
+if [[ -e /sys/module/siw ]]; then rmmod siw; fi
+insmod "/lib/modules/$(uname -r)/siw/${1:-siw}"
 rdma link add siw0 type siw netdev eth0
+
+# A responder siw begins to look at its socket after it has sent the MPA Reply, and
+# does not see what has come until then: a peer that answers at once and waits is
+# never heard. A network gives it time. Here the Reply alone, which begins with
+# "MPA ID R", takes 100 ms; behind an IP header without options, and a TCP header
+# without or with time stamps.
+if ! tc qdisc show dev eth0 | grep -q prio; then
+	tc qdisc add dev eth0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+	tc qdisc add dev eth0 parent 1:2 netem delay 100ms
+	for at in 40 52; do
+		tc filter add dev eth0 parent 1: protocol ip u32 \
+			match u32 0x4d504120 0xffffffff at $at match u32 0x49442052 0xffffffff at $((at + 4)) flowid 1:2
+	done
+fi
 SIW
 
 cat >"$root/init" <<INIT
