@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test $(STAGES)
+.PHONY: test test-lab $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -52,3 +52,8 @@ platforms:
 		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		$(call each,go build -o /dev/null ./... && go vet ./...); \
 	done
+
+# Against Linux's software RDMA devices, in a virtual machine. Elsewhere these
+# tests are skipped; here the machine is set up first, and nothing is.
+test-lab:
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -count=1 -timeout 15m ./test/lab/...

@@ -50,6 +50,7 @@ var house = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that
