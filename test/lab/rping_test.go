@@ -142,21 +142,27 @@ func testRping(t *testing.T, m *lab.Machine) {
 			}
 		})
 	}
-	m.Siw(t, "siw")
+	loaded := ""
 	for _, way := range []struct {
-		name string
-		args []string
-		want agreement
+		variant, name string
+		args          []string
+		want          agreement
 	}{
-		{"revision2", nil, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Send"}},
-		{"revision2,nocrc", []string{"-nocrc"}, agreement{revision: 2, first: "Send"}},
-		{"revision2,rtr", []string{"-rtr"}, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Write"}},
-		{"revision1", []string{"-mpa", "1"}, agreement{revision: 1, requestCRC: true, replyCRC: true, first: "Send"}},
-		{"revision1,nocrc", []string{"-mpa", "1", "-nocrc"}, agreement{revision: 1, first: "Send"}},
+		{"siw", "revision2", nil, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Send"}},
+		{"siw", "revision2,nocrc", []string{"-nocrc"}, agreement{revision: 2, first: "Send"}},
+		{"siw", "revision2,rtr", []string{"-rtr"}, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Write"}},
+		{"siw", "revision1", []string{"-mpa", "1"}, agreement{revision: 1, requestCRC: true, replyCRC: true, first: "Send"}},
+		{"siw", "revision1,nocrc", []string{"-mpa", "1", "-nocrc"}, agreement{revision: 1, first: "Send"}},
+		{"siw-strict", "revision2", nil, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Send"}},
+		{"siw-strict", "revision2,nocrc,rtr", []string{"-nocrc", "-rtr"}, agreement{revision: 2, first: "Write"}},
 	} {
-		t.Run("siw/server,"+way.name, func(t *testing.T) {
+		t.Run(way.variant+"/server,"+way.name, func(t *testing.T) {
+			if way.variant != loaded {
+				m.Siw(t, way.variant)
+				loaded = way.variant
+			}
 			pings := []ping{{1, 20}, {65535, 20}}
-			if way.name == "revision2" {
+			if way.variant == "siw" && way.name == "revision2" {
 				pings = append(pings, ping{64, 1000}, ping{4097, 100})
 			}
 			for _, ping := range pings {
