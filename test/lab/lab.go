@@ -67,8 +67,11 @@ var setup []byte
 //go:embed run.sh
 var run []byte
 
-// bootTime is how long the machine may take until it does what it is told.
-const bootTime = 2 * time.Minute
+// How long the machine may take until it does what it is told, and until it ends.
+const (
+	bootTime = 2 * time.Minute
+	haltTime = time.Minute
+)
 
 // Boot boots the lab, until the test ends. What its console says is logged if the
 // test fails.
@@ -107,14 +110,23 @@ func Boot(t testing.TB, cfg Config) *Machine {
 		qemu.Env = append(qemu.Env, "CPUS="+strconv.Itoa(cfg.CPUs))
 	}
 	qemu.Stdout, qemu.Stderr = &m.console, &m.console
+	inGroup(qemu)
 	must(t, qemu.Start())
 	go func() {
 		ended(errors.Join(errors.New("the machine stopped"), qemu.Wait()))
 		listener.Close()
 	}()
 	t.Cleanup(func() {
-		if m.agent != nil {
+		if m.agent == nil {
+			killGroup(qemu)
+		} else {
 			m.agent.Close() // the agent ends, and the machine with it
+			select {
+			case <-ctx.Done():
+			case <-time.After(haltTime):
+				t.Errorf("the lab did not halt within %v", haltTime)
+				killGroup(qemu)
+			}
 		}
 		<-ctx.Done()
 		if t.Failed() {
