@@ -105,7 +105,7 @@ func testMemory(t *testing.T, m *lab.Machine) {
 func testSends(t *testing.T, m *lab.Machine) {
 	m.Siw(t, "siw-strict")
 	const count = 3
-	for _, size := range []int{1, 2, 3, 1449, 4097, 65536} {
+	for _, size := range []int{1, 3, 1449, 65536} {
 		message := stripes(size, size)
 		t.Run(fmt.Sprintf("client/%d", size), func(t *testing.T) {
 			at, accept := listen(t, iwarp.Config{})
