@@ -63,13 +63,7 @@ func testDisconnects(t *testing.T, m *lab.Machine) {
 		})
 	}
 	t.Run("our client is killed", func(t *testing.T) {
-		// Where in a ping it is hit decides whether rping finds its way to its end.
-		server := m.Start(t, fmt.Sprintf(`rping -s -q -a %s -p %d 2>/tmp/said &
-			for i in {1..1000}; do
-				grep -q DISCONNECT /tmp/said && break
-				sleep 0.05
-			done
-			kill -KILL $!; cat /tmp/said`, lab.Guest, port))
+		server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
 		m.Listening(t, port)
 		_, at, err := net.SplitHostPort(m.Address(port))
 		require.NoError(t, err)

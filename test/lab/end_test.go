@@ -155,7 +155,7 @@ func (e *end) write(local []byte, to rdma.Region) {
 func pinged(t testing.TB, m *lab.Machine, cfg iwarp.Config, size int) (*end, rdma.Region, *lab.Command) {
 	t.Helper()
 	port, accept := listen(t, cfg)
-	client := m.Start(t, fmt.Sprintf("timeout 60 rping -c -a %s -p %d -V -C 1 -S %d", lab.Host, port, size))
+	client := m.Start(t, upToTheEnd(fmt.Sprintf("rping -c -a %s -p %d -V -C 1 -S %d", lab.Host, port, size)))
 	e := accept()
 	return e, region(e.receive()), client
 }
@@ -163,7 +163,24 @@ func pinged(t testing.TB, m *lab.Machine, cfg iwarp.Config, size int) (*end, rdm
 // ponged is a client of siw's rping that has not advertised anything.
 func ponged(t testing.TB, m *lab.Machine, cfg iwarp.Config) (*end, *lab.Command) {
 	t.Helper()
-	server := m.Start(t, fmt.Sprintf("timeout 60 rping -s -q -a %s -p %d -S 65535", lab.Guest, port))
+	server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d -S 65535", lab.Guest, port)))
 	m.Listening(t, port)
 	return dial(t, m.Address(port), cfg), server
+}
+
+// upToTheEnd is a script that runs an rping and returns what it said. It kills it a
+// second after the end of the connection: where in a ping that comes decides whether
+// rping finds its way out.
+func upToTheEnd(rping string) string {
+	return rping + ` 2>/tmp/said.$$ &
+		for i in {1..1200}; do
+			kill -0 $! 2>/dev/null && ! grep -q DISCONNECT /tmp/said.$$ || break
+			sleep 0.05
+		done
+		for i in {1..20}; do
+			kill -0 $! 2>/dev/null || break
+			sleep 0.05
+		done
+		kill -KILL $! 2>/dev/null
+		cat /tmp/said.$$`
 }

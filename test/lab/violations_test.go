@@ -147,7 +147,7 @@ func testCorruption(t *testing.T, m *lab.Machine) {
 		}
 	}
 	t.Run("noticed by siw", func(t *testing.T) {
-		server := m.Start(t, fmt.Sprintf("timeout 60 rping -s -q -a %s -p %d", lab.Guest, port))
+		server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
 		defer server.Kill()
 		m.Listening(t, port)
 		e := dial(t, newTap(t, m.Address(port), change(inMessage)).address, iwarp.Config{Revision: 1})
@@ -164,7 +164,7 @@ func testCorruption(t *testing.T, m *lab.Machine) {
 		tap := newTap(t, fmt.Sprintf("127.0.0.1:%d", at), change(inPing))
 		_, through, err := net.SplitHostPort(tap.address)
 		require.NoError(t, err)
-		client := m.Start(t, fmt.Sprintf("timeout 60 rping -c -a %s -p %s -C 1", lab.Host, through))
+		client := m.Start(t, upToTheEnd(fmt.Sprintf("rping -c -a %s -p %s -C 1", lab.Host, through)))
 		e := accept()
 		ping := region(e.receive())
 		require.NoError(t, e.PostRead(rdma.ReadWR{Local: make([]byte, 64), STag: ping.STag, VA: ping.VA}))
