@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test mutants $(STAGES)
+.PHONY: test test-lab mutants $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -64,3 +64,8 @@ platforms:
 # takes some seconds a patch. MUTANTS chooses among them by a regular expression.
 mutants:
 	@go run ./test/mutants -run '$(MUTANTS)'
+
+# Against Linux's software RDMA devices, in a virtual machine. Elsewhere these
+# tests are skipped; here the machine is set up first, and nothing is.
+test-lab:
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -count=1 -timeout 15m ./test/lab/...

@@ -13,8 +13,9 @@ type Config struct {
 	// PeerToPeer is RFC 6581 §9.1's model, in which the initiator sends a
 	// zero-length message (RTR) on its own, so that the responder may be the
 	// first to send one of the program's. The initiator offers an RDMA Write and
-	// an RDMA Read for it, the responder accepts either. Without revision 2 it
-	// has no effect.
+	// an RDMA Read for it; without revision 2 it has no effect. A responder
+	// always takes the model if it is offered, since siw terminates a connection
+	// on which it is not.
 	PeerToPeer bool
 	// IRD and ORD are how many RDMA Reads the peer may have outstanding here,
 	// and we there. 0 means 16. Revision 2 negotiates them, and names at most

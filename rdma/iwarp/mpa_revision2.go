@@ -74,7 +74,7 @@ func (cfg *Config) offer() words {
 // answer returns the responder's words to the initiator's, and the RTR message
 // that they name. It lowers IRD and ORD to what the other side has a use for.
 func (cfg *Config) answer(w words) (reply words, rtr rtrKind) {
-	if cfg.PeerToPeer && w.peerToPeer {
+	if w.peerToPeer {
 		switch {
 		case w.rtrWrite:
 			reply.peerToPeer, reply.rtrWrite, rtr = true, true, rtrWrite

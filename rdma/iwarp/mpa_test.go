@@ -53,9 +53,9 @@ func TestNegotiation(t *testing.T) {
 			params{ird: 5, ord: 4}, params{ird: 4, ord: 5}},
 		{"revision 2 names at most 128", Config{NoCRC: true, Revision: 2, IRD: 1000, ORD: 1000}, Config{NoCRC: true, IRD: 1000, ORD: 1000},
 			params{ird: 128, ord: 128}, params{ird: 128, ord: 128}},
-		{"peer to peer", Config{NoCRC: true, Revision: 2, PeerToPeer: true}, Config{NoCRC: true, PeerToPeer: true},
+		{"peer to peer", Config{NoCRC: true, Revision: 2, PeerToPeer: true}, Config{NoCRC: true},
 			params{ird: 16, ord: 16, rtr: rtrWrite}, params{ird: 16, ord: 16, rtr: rtrWrite}},
-		{"peer to peer is not accepted", Config{NoCRC: true, Revision: 2, PeerToPeer: true}, Config{NoCRC: true},
+		{"peer to peer is not offered", Config{NoCRC: true, Revision: 2}, Config{NoCRC: true, PeerToPeer: true},
 			params{ird: 16, ord: 16}, params{ird: 16, ord: 16}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestInitiatorFrames(t *testing.T) {
 
 // TestResponderFrames pins the Replies to Requests of other implementations.
 func TestResponderFrames(t *testing.T) {
-	cfg := Config{NoCRC: true, PeerToPeer: true}
+	cfg := Config{NoCRC: true}
 	for _, v := range []struct{ name, request, reply string }{
 		{"siw", "\x10\x02\x00\x04\x00\x01\x00\x01", "\x10\x02\x00\x05\x00\x01\x00\x01y"},
 		{"siw, reserved bits as flags", "\x1F\x02\x00\x04\x00\x01\x00\x01", "\x10\x02\x00\x05\x00\x01\x00\x01y"},

@@ -1,0 +1,103 @@
+//go:build linux
+
+// Agent runs inside the lab. It connects to the test, whose address is its
+// argument, and runs the scripts that the test gives it, until the test hangs up.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+func main() {
+	conn, err := net.Dial("tcp", os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "agent:", err)
+		os.Exit(1)
+	}
+	if err := rpc.Register(new(Agent)); err != nil {
+		panic(err)
+	}
+	rpc.ServeConn(conn)
+}
+
+// Agent has the calls of the test, which run beside each other.
+type Agent struct {
+	mu      sync.Mutex
+	last    int
+	scripts map[int]*script
+}
+
+// script is one that was started and not waited for.
+type script struct {
+	cmd    *exec.Cmd
+	output bytes.Buffer
+}
+
+// Result is how a script ended.
+type Result struct {
+	Output string // standard output and standard error as they came
+	Status int    // -1: a signal ended it
+}
+
+// Start starts a script with bash, and returns a number for it.
+func (a *Agent) Start(text string, id *int) error {
+	s := &script{cmd: exec.Command("bash", "-c", text)}
+	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last++
+	if a.scripts == nil {
+		a.scripts = make(map[int]*script)
+	}
+	a.scripts[a.last] = s
+	*id = a.last
+	return nil
+}
+
+// Wait returns when a script has ended, and everything that writes to its output.
+func (a *Agent) Wait(id int, result *Result) error {
+	s, err := a.script(id)
+	if err != nil {
+		return err
+	}
+	err = s.cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	*result = Result{s.output.String(), s.cmd.ProcessState.ExitCode()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.scripts, id)
+	return nil
+}
+
+// Kill sends SIGKILL to a script that nobody has seen the end of, and to what it
+// has started.
+func (a *Agent) Kill(id int, _ *struct{}) error {
+	s, err := a.script(id)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+}
+
+func (a *Agent) script(id int) (*script, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.scripts[id]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("no script %d", id)
+}

@@ -1,0 +1,279 @@
+// Package lab runs tests in the RDMA lab: a virtual machine whose kernel has the
+// two software RDMA devices of Linux, siw (iWARP) and rxe (RoCE). No hardware, no
+// KVM and, once it is set up, no privilege is needed. It boots in a few seconds.
+//
+// setup.sh sets the lab up, run.sh boots it for one script. [Boot] is for a test
+// that runs many scripts in one machine:
+//
+//	machine := lab.Boot(t, lab.Config{Ports: []int{7174}})
+//	machine.Siw(t, "siw")
+//	server := machine.Start(t, "rping -s -C 10")
+//	machine.Listening(t, 7174)
+//	... connect to machine.Address(7174) ...
+//	result := server.Wait()
+//
+// Tests are skipped unless the environment has GOSDP_LAB, which names the lab's
+// directory; then they must work. make test-lab sets it.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// Host is the loopback of the machine that runs the test, seen from inside.
+	Host = "10.0.2.2"
+	// Guest is the address of the RDMA devices, seen from inside.
+	Guest = "10.0.2.15"
+)
+
+// Config is what a test wants of the machine. The zero value is 2 GB of memory,
+// two processors, and nothing that leads in.
+type Config struct {
+	Ports  []int  // TCP ports of the machine that Address leads to
+	Memory string // as "4G"
+	CPUs   int
+}
+
+// Machine is a lab that is running. Its methods may be called by several
+// goroutines.
+type Machine struct {
+	share   string // the directory that is /mnt/host inside
+	ports   map[int]int
+	console console
+	agent   *rpc.Client
+}
+
+//go:embed setup.sh
+var setup []byte
+
+//go:embed run.sh
+var run []byte
+
+// How long the machine may take until it does what it is told, and until it ends.
+const (
+	bootTime = 2 * time.Minute
+	haltTime = time.Minute
+)
+
+// Boot boots the lab, until the test ends. What its console says is logged if the
+// test fails.
+func Boot(t testing.TB, cfg Config) *Machine {
+	t.Helper()
+	dir := os.Getenv("GOSDP_LAB")
+	if dir == "" {
+		t.Skip("not in the RDMA lab: GOSDP_LAB is not set; make test-lab sets the lab up (on Debian, by root or sudo) and runs this")
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "key"))
+	if sum := sha256.Sum256(setup); err != nil || strings.TrimSpace(string(key)) != hex.EncodeToString(sum[:]) {
+		t.Fatalf("the lab in %s is missing or not of this setup.sh: make test-lab", dir)
+	}
+	m := &Machine{share: t.TempDir(), ports: make(map[int]int)}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close()
+	forward := m.forward(t, cfg.Ports)
+
+	build := exec.Command("go", "build", "-o", filepath.Join(m.share, "agent"), "github.com/gosdp/gosdp/test/lab/agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v\n%s", err, output)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec ./agent %s:%d\n", Host, listener.Addr().(*net.TCPAddr).Port)
+	must(t, os.WriteFile(filepath.Join(m.share, "agent.sh"), []byte(script), 0o755))
+	must(t, os.WriteFile(filepath.Join(m.share, "run.sh"), run, 0o755))
+
+	ctx, ended := context.WithCancelCause(context.Background())
+	qemu := exec.Command(filepath.Join(m.share, "run.sh"), filepath.Join(m.share, "agent.sh"))
+	qemu.Env = append(os.Environ(), "SHARE="+m.share, "FORWARD="+forward, "TIMEOUT=1800")
+	if cfg.Memory != "" {
+		qemu.Env = append(qemu.Env, "MEMORY="+cfg.Memory)
+	}
+	if cfg.CPUs != 0 {
+		qemu.Env = append(qemu.Env, "CPUS="+strconv.Itoa(cfg.CPUs))
+	}
+	qemu.Stdout, qemu.Stderr = &m.console, &m.console
+	inGroup(qemu)
+	must(t, qemu.Start())
+	go func() {
+		ended(errors.Join(errors.New("the machine stopped"), qemu.Wait()))
+		listener.Close()
+	}()
+	t.Cleanup(func() {
+		if m.agent == nil {
+			killGroup(qemu)
+		} else {
+			m.agent.Close() // the agent ends, and the machine with it
+			select {
+			case <-ctx.Done():
+			case <-time.After(haltTime):
+				t.Errorf("the lab did not halt within %v", haltTime)
+				killGroup(qemu)
+			}
+		}
+		<-ctx.Done()
+		if t.Failed() {
+			t.Logf("the console:\n%s", m.console.String())
+		}
+	})
+	must(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(bootTime)))
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatalf("the lab did not boot: %v", errors.Join(err, context.Cause(ctx)))
+	}
+	m.agent = rpc.NewClient(conn)
+	return m
+}
+
+// forward finds a port on this machine for each that leads in, and returns run.sh's
+// FORWARD.
+func (m *Machine) forward(t testing.TB, ports []int) string {
+	t.Helper()
+	var pairs []string
+	for _, port := range ports {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		defer listener.Close() // QEMU takes it a moment later
+		m.ports[port] = listener.Addr().(*net.TCPAddr).Port
+		pairs = append(pairs, fmt.Sprintf("%d:%d", m.ports[port], port))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// Address is where this machine reaches a port of Config.Ports inside.
+func (m *Machine) Address(port int) string {
+	return fmt.Sprintf("127.0.0.1:%d", m.ports[port])
+}
+
+// Command is a script that was started.
+type Command struct {
+	t  testing.TB
+	m  *Machine
+	id int
+}
+
+// Result is how a script ended.
+type Result struct {
+	Output string // standard output and standard error as they came
+	Status int    // -1: a signal ended it
+}
+
+// Start starts a bash script inside, in /mnt/host, where Copy puts files. It is
+// killed when the test ends.
+func (m *Machine) Start(t testing.TB, script string) *Command {
+	t.Helper()
+	c := &Command{t: t, m: m}
+	must(t, m.agent.Call("Agent.Start", script, &c.id))
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// Wait waits until the script, and what it has started, has ended.
+func (c *Command) Wait() Result {
+	c.t.Helper()
+	var result Result
+	must(c.t, c.m.agent.Call("Agent.Wait", c.id, &result))
+	return result
+}
+
+// Kill kills the script and what it has started, if it has not ended.
+func (c *Command) Kill() {
+	_ = c.m.agent.Call("Agent.Kill", c.id, nil) // it may have ended meanwhile
+}
+
+// Run runs a bash script inside and returns its output. The test fails if the
+// script does.
+func (m *Machine) Run(t testing.TB, script string) string {
+	t.Helper()
+	result := m.Start(t, script).Wait()
+	if result.Status != 0 {
+		t.Fatalf("%s: status %d\n%s", script, result.Status, result.Output)
+	}
+	return result.Output
+}
+
+// Siw loads a variant of siw, as setup.sh names them, instead of the one that is
+// loaded, and makes the device siw0 on Guest.
+func (m *Machine) Siw(t testing.TB, variant string) {
+	t.Helper()
+	m.Run(t, "siw "+variant)
+}
+
+// Listening waits until something inside listens on a TCP port.
+func (m *Machine) Listening(t testing.TB, port int) {
+	t.Helper()
+	m.Run(t, fmt.Sprintf(`
+		for i in {1..1000}; do
+			grep -qsE '^ *[0-9]+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit
+			sleep 0.01
+		done
+		echo nobody listens; exit 1`, port))
+}
+
+var library = regexp.MustCompile(`/\S+`)
+
+// Copy puts a program inside, at /mnt/host and the base of its path, with the
+// shared libraries that it links and the lab lacks. What it opens with dlopen, but
+// for libibverbs and librdmacm, which are there, is the caller's to copy.
+func (m *Machine) Copy(t testing.TB, program string) {
+	t.Helper()
+	m.copy(t, program, ".")
+	links, err := exec.Command("ldd", program).CombinedOutput()
+	if err != nil {
+		return // it is linked statically, or a script
+	}
+	for _, path := range library.FindAllString(string(links), -1) {
+		m.copy(t, path, "lib")
+	}
+	m.Run(t, "cp -n lib/* /usr/lib/x86_64-linux-gnu/ && chmod +x "+filepath.Base(program))
+}
+
+func (m *Machine) copy(t testing.TB, path, dir string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(m.share, dir), 0o755))
+	must(t, os.WriteFile(filepath.Join(m.share, dir, filepath.Base(path)), content, 0o755))
+}
+
+// console keeps what the machine says.
+type console struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.Write(b)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.String()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

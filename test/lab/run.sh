@@ -1,0 +1,56 @@
+#!/bin/bash
+# Boots the RDMA lab (see setup.sh), runs one script in it as root, and exits with
+# the script's status; 125 if the machine stopped before the script had ended.
+#
+#   run.sh SCRIPT [FILE ...]
+#
+# SCRIPT and each FILE, or directory, are in /mnt/host inside, which is the working
+# directory and is shared while the machine runs. What the script leaves in
+# /mnt/host/out is copied to $OUT.
+#
+#   OUT=DIR              where the script's files go
+#   SHARE=DIR            share this directory instead of a temporary one
+#   FORWARD="HOST:GUEST ..."   TCP ports of this machine's 127.0.0.1 that lead into
+#                        the machine; the other way, 10.0.2.2 is this machine's loopback
+#   MEMORY=2G CPUS=2     the size of the machine
+#   TIMEOUT=300          seconds until it is killed
+#
+# Inside: siw [VARIANT] makes the iWARP device siw0, rdma link add rxe0 type rxe
+# netdev eth0 the RoCE device rxe0, each on 10.0.2.15. The processor is emulated
+# and slow: times compare only with times of the same machine. Busybox's sh takes
+# its own ip and tc before those of iproute2; bash does not.
+set -euo pipefail
+lab=${GOSDP_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
+[[ -s $lab/key ]] || { echo "lab: not set up in $lab: run $(dirname "$0")/setup.sh" >&2; exit 125; }
+(($#)) || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 125; }
+
+share=${SHARE:-}
+if [[ -z $share ]]; then
+	share=$(mktemp -d)
+	trap 'rm -rf "$share"' EXIT
+fi
+mkdir -p "$share/out"
+rm -f "$share/.status"
+cp "$1" "$share/run"
+chmod +x "$share/run"
+shift
+for file in "$@"; do cp -r "$file" "$share/"; done
+
+network=user,id=n0
+for ports in ${FORWARD:-}; do
+	network+=,hostfwd=tcp:127.0.0.1:${ports%:*}-:${ports#*:}
+done
+# The terminal's control sequences, which the firmware and the kernel write, are
+# taken out of the console.
+timeout --foreground "${TIMEOUT:-300}" qemu-system-x86_64 \
+	-machine q35 -accel tcg,thread=multi -cpu max -smp "${CPUS:-2}" -m "${MEMORY:-2G}" \
+	-nographic -nodefaults -serial stdio -monitor none -no-reboot \
+	-kernel "$lab/vmlinux" -initrd "$lab/initrd" \
+	-append "console=ttyS0 quiet loglevel=3 oops=panic panic=1 mitigations=off" \
+	-netdev "$network" -device virtio-net-pci,netdev=n0,romfile= \
+	-virtfs "local,path=$share,mount_tag=host,security_model=none,id=host" </dev/null |
+	sed -u 's/\x1b[[?][0-9;?]*[a-zA-Z]//g; s/\x1bc//g; s/\r$//'
+
+[[ -z ${OUT:-} ]] || cp -r "$share/out/." "$OUT/"
+[[ -s $share/.status ]] || { echo "lab: the machine stopped before the script had ended" >&2; exit 125; }
+exit "$(cat "$share/.status")"
