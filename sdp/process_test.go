@@ -33,6 +33,9 @@ func bePeer(role string) {
 	if address, ok := strings.CutPrefix(role, "write and exit "); ok {
 		writeAndExit(address)
 	}
+	if address, ok := strings.CutPrefix(role, "victim "); ok {
+		beVictim(address)
+	}
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)

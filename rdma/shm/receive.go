@@ -111,7 +111,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 		}
 		if rx.err == nil && !rx.in.some() && !rx.write.active && !rx.reads.ready.Load() {
 			if err := q.ended(); err != nil && !rx.in.some() { // what it wrote before comes first
-				rx.fail(err)
+				q.over(err)
 			}
 		}
 		if rx.err != nil {
@@ -236,6 +236,14 @@ func (q *QueuePair) receiveSend(r record) error {
 	rx.used++
 	rx.bytes += n
 	return nil
+}
+
+// over ends the queue pair, because the peer has.
+func (q *QueuePair) over(err error) {
+	q.tx.mu.Lock()
+	q.sendFailed(broken(err))
+	q.tx.mu.Unlock()
+	q.rx.fail(err)
 }
 
 // violated ends the queue pair, because the peer has broken a rule.
