@@ -211,6 +211,7 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 		Buffers: int(cfg.Hello.Bufs),
 		BufSize: int(cfg.Hello.LocalRcvSz),
 		UIDs:    cfg.UIDs,
+		Timeout: cfg.StepUpTime,
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // Device is a kind of RNIC that this program has.
@@ -65,6 +66,8 @@ type StepConfig struct {
 	IRD              int   // RDMA Reads of the peer's that may be outstanding here
 	Buffers, BufSize int   // receive buffers that are there when the channel comes up
 	UIDs             []int // users, beside our own, whose programs may be the peer
+	// Timeout is how long a peer may take that has come to a place.
+	Timeout time.Duration
 }
 
 // Place is where peers dial.

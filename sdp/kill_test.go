@@ -3,6 +3,7 @@ package sdp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -22,10 +23,18 @@ import (
 // killConns is how many connections a process has that is killed.
 const killConns = 4
 
+// patient is for tests that load the machine until it is slow.
+var patient = &Config{ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second}
+
+func patientListen() (net.Listener, error) {
+	lc := ListenConfig{Config: patient}
+	return lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
+}
+
 // beVictim dials some connections, and floods them until it is killed.
 func beVictim(address string) {
 	var flooding sync.WaitGroup
-	d := Dialer{Config: &Config{ReplyTimeout: time.Minute, StepUpTimeout: 10 * time.Second}} // the machine is busy
+	d := Dialer{Config: patient}
 	for range killConns {
 		c, err := d.Dial("sdp", address)
 		if err != nil {
@@ -66,8 +75,7 @@ func TestPeerIsKilled(t *testing.T) {
 	}
 	k := killer{t: t}
 	var err error
-	lc := ListenConfig{Config: &Config{HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second}}
-	k.ln, err = lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
+	k.ln, err = patientListen()
 	require.NoError(t, err)
 	var serving sync.WaitGroup
 	defer serving.Wait()

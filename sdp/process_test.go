@@ -36,7 +36,7 @@ func bePeer(role string) {
 	if address, ok := strings.CutPrefix(role, "victim "); ok {
 		beVictim(address)
 	}
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := patientListen()
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)

@@ -36,8 +36,6 @@ const (
 	// maxJoining bounds the peers that are heard at a time; more wait in the
 	// kernel's backlog.
 	maxJoining = 64
-	// joinTime is how long one may take.
-	joinTime = 500 * time.Millisecond
 )
 
 func listen(cfg rdma.StepConfig) (*place, error) {
@@ -192,7 +190,7 @@ func (p *place) unhear(conn *net.UnixConn) {
 // join hears one peer, and reports whether it has come to a channel, which owns
 // conn.
 func (p *place) join(conn *net.UnixConn) bool {
-	conn.SetDeadline(time.Now().Add(joinTime))
+	conn.SetDeadline(time.Now().Add(p.cfg.Timeout))
 	pid, err := credentials(conn, p.cfg.UIDs)
 	if err != nil {
 		return false // strangers get no answer

@@ -19,7 +19,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-var stepConfig = rdma.StepConfig{IRD: 16, Buffers: 16, BufSize: 4096}
+const joinTime = time.Second
+
+var stepConfig = rdma.StepConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime}
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
