@@ -96,8 +96,8 @@ func (i *invitation) Withdraw() {
 	i.withdrawn = true
 }
 
-// fake is registered once: a device is for the whole program.
-var fake = func() *stepper {
+// fakeShm is registered once: a device is for the whole program.
+var fakeShm = func() *stepper {
 	s := new(stepper)
 	rdma.RegisterDevice(s)
 	return s
@@ -145,23 +145,23 @@ func stepsUp() wire.Message {
 }
 
 func TestStepUp(t *testing.T) {
-	fake.reset()
+	fakeShm.reset()
 	l := listen(t, stepConfig(), 8)
 	channel, _ := queuePairs(t)
-	fake.channel = channel
+	fakeShm.channel = channel
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Token: stepAddress.Token, HasToken: true, Socket: "somewhere", Port: 7}, choice)
-	require.Len(t, fake.asked, 1)
-	assert.True(t, fake.asked[0].SameHost)
+	require.Len(t, fakeShm.asked, 1)
+	assert.True(t, fakeShm.asked[0].SameHost)
 
-	reply, ord, err := fake.invited.answer(helloOf())
+	reply, ord, err := fakeShm.invited.answer(helloOf())
 	require.NoError(t, err)
 	ack, err := wire.ParseHelloAck(reply)
 	require.NoError(t, err)
 	assert.EqualValues(t, ack.ORD, ord)
-	_, _, err = fake.invited.answer([]byte("no Hello"))
+	_, _, err = fakeShm.invited.answer([]byte("no Hello"))
 	assert.Error(t, err)
-	fake.invited.answer(helloOf())
+	fakeShm.invited.answer(helloOf())
 
 	send(t, qp, stepsUp())
 	in := accept(t, l)
@@ -171,7 +171,7 @@ func TestStepUp(t *testing.T) {
 	assert.EqualValues(t, 64, in.Local.Bufs)
 	assert.EqualValues(t, 32, in.Peer.Bufs)
 	assert.Empty(t, in.Declined)
-	assert.True(t, fake.invited.withdrawn)
+	assert.True(t, fakeShm.invited.withdrawn)
 	// The connection is there, and carries nothing.
 	in.Conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	_, err = in.Conn.Read(make([]byte, 1))
@@ -180,11 +180,11 @@ func TestStepUp(t *testing.T) {
 	assert.True(t, timeout.Timeout())
 	in.Conn.Close()
 	l.Close()
-	assert.Zero(t, fake.places)
+	assert.Zero(t, fakeShm.places)
 }
 
 func TestClientStaysThoughInvited(t *testing.T) {
-	fake.reset()
+	fakeShm.reset()
 	l := listen(t, stepConfig(), 8)
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.DeviceSHM, choice.Device)
@@ -193,7 +193,7 @@ func TestClientStaysThoughInvited(t *testing.T) {
 	assert.Equal(t, "iwarp", in.Device)
 	assert.NotNil(t, in.First)
 	assert.Equal(t, map[string]string{"shm": "the client has not come"}, in.Declined)
-	assert.True(t, fake.invited.withdrawn)
+	assert.True(t, fakeShm.invited.withdrawn)
 }
 
 func TestNotInvited(t *testing.T) {
@@ -208,12 +208,12 @@ func TestNotInvited(t *testing.T) {
 		{"another client address", nil, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, nil, "something is between us"},
 		{"another server port", nil, func(o *wire.Offers) { o.Server = netip.AddrPortFrom(o.Server.Addr(), 1) }, nil, "something is between us"},
 		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "something is between us"},
-		{"out of reach", nil, nil, func() { fake.refuses = errors.New("too far") }, "too far"},
-		{"no place", nil, nil, func() { fake.none = errors.New("no room") }, "no room"},
+		{"out of reach", nil, nil, func() { fakeShm.refuses = errors.New("too far") }, "too far"},
+		{"no place", nil, nil, func() { fakeShm.none = errors.New("no room") }, "no room"},
 		{"iwarp is better", func(c *Config) { c.Devices = []string{"iwarp", "shm"} }, nil, nil, ""},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fake.reset()
+			fakeShm.reset()
 			if v.device != nil {
 				v.device()
 			}
@@ -228,11 +228,11 @@ func TestNotInvited(t *testing.T) {
 			in := accept(t, l)
 			assert.Equal(t, "iwarp", in.Device)
 			assert.Contains(t, in.Declined["shm"], v.declined)
-			assert.Nil(t, fake.invited)
+			assert.Nil(t, fakeShm.invited)
 		})
 	}
 	t.Run("through a proxy, if so configured", func(t *testing.T) {
-		fake.reset()
+		fakeShm.reset()
 		cfg := stepConfig()
 		cfg.ThroughProxies = true
 		l := listen(t, cfg, 8)
@@ -240,11 +240,11 @@ func TestNotInvited(t *testing.T) {
 		assert.Equal(t, wire.DeviceSHM, choice.Device)
 	})
 	t.Run("another host is told", func(t *testing.T) {
-		fake.reset()
+		fakeShm.reset()
 		l := listen(t, stepConfig(), 8)
 		approach(t, l, func(o *wire.Offers) { o.Host.Host[0]++ })
-		require.Len(t, fake.asked, 1)
-		assert.False(t, fake.asked[0].SameHost)
+		require.Len(t, fakeShm.asked, 1)
+		assert.False(t, fakeShm.asked[0].SameHost)
 	})
 }
 
@@ -262,7 +262,7 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 		{"it stays on what it may not use", []string{"shm", "iwarp"}, []wire.Device{wire.DeviceSHM}, stay()},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fake.reset()
+			fakeShm.reset()
 			cfg := stepConfig()
 			cfg.Devices = v.devices
 			l := listen(t, cfg, 8)
@@ -281,8 +281,8 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 
 // TestNothingInCommon is a rejection, though each end has a device.
 func TestNothingInCommon(t *testing.T) {
-	fake.reset()
-	fake.refuses = errors.New("too far")
+	fakeShm.reset()
+	fakeShm.refuses = errors.New("too far")
 	cfg := stepConfig()
 	cfg.Devices = []string{"shm"}
 	l := listen(t, cfg, 8)
