@@ -3,6 +3,8 @@
 package shm
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -36,9 +38,9 @@ const maxReads = 64
 // consumer's. Each word has one writer, but for the two that tell who sleeps:
 // who goes to sleep sets them, who wakes it clears them.
 //
-// The words that travel together lie in one cache line, the others apart.
+// What one end writes often lies in a cache line of its own.
 type direction struct {
-	tail  atomic.Uint64 // producer: position behind what it has written
+	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area
 	idle  atomic.Uint32 // the consumer's end sleeps until something comes
 	state atomic.Uint32 // producer: see the states below
 	turn  atomic.Uint64 // producer: the position from which on the small ring is in use again
@@ -104,8 +106,15 @@ func newArea() (*area, *os.File, error) {
 		f.Close()
 		return nil, nil, err
 	}
+	for i := range a.ctl.ways {
+		var key [8]byte
+		rand.Read(key[:])
+		a.ctl.ways[i].key.Store(binary.NativeEndian.Uint64(key[:]))
+	}
 	return a, f, nil
 }
+
+func (a *area) key(way int) uint64 { return a.ctl.ways[way].key.Load() }
 
 // noExecSeal is cleared when the kernel does not know MFD_NOEXEC_SEAL (6.3).
 var noExecSeal atomic.Uint32

@@ -37,7 +37,9 @@ type bell struct {
 	onRing    func(fd uintptr) // bound once, so that a call allocates nothing
 	onPark    func(fd uintptr) bool
 	listener  *sleeper // the argument of onPark
+	parked    bool     // it has been in the netpoller
 	idleRings int      // times that it was rung for nothing, in a row
+	rings     int      // that may be unread in the socket, about
 
 	dead atomic.Bool // the peer has gone
 
@@ -141,7 +143,7 @@ func (b *bell) listen(s *sleeper) {
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	b.mu.Unlock()
-	b.listener = s
+	b.listener, b.parked = s, false
 	err := b.rc.Read(b.onPark)
 	b.listener = nil
 	b.mu.Lock()
@@ -162,57 +164,75 @@ func (b *bell) other(s *sleeper) *sleeper {
 }
 
 // parkOn is RawConn.Read's callback: it reports that the listener is to get up.
+//
+// The bytes stay in the socket for a while: each arrival ends the parking, whether
+// or not something is unread, and to read has the kernel tell the peer that there
+// is room again, which wakes it for nothing. They must not fill the socket, or the
+// peer could not ring.
 func (b *bell) parkOn(fd uintptr) bool {
 	s := b.listener
+	b.rings++
 	for {
 		s.word.Store(1)
 		if b.up(s) {
 			b.idleRings = 0
 			return true
 		}
-		n, gone := drain(fd)
-		if n == 0 && !gone {
-			return false
+		if b.rings < drainEvery && !b.parked {
+			break
 		}
-		if gone {
-			b.dead.Store(true)
-			return true
+		n := drain(fd)
+		if b.parked { // it was rung for nothing
+			b.idleRings += max(n, 1)
 		}
-		if b.idleRings++; b.idleRings > mostIdleRings {
-			b.mu.Lock()
-			b.failed = errIdleRings
-			b.mu.Unlock()
-			b.dead.Store(true)
-			return true
-		}
-		b.mu.Lock()
-		if other := b.other(s); other.sits && other.word.Load() == 0 {
-			b.idleRings = 0
-			other.cond.Signal()
-		}
-		b.mu.Unlock()
+		b.parked, b.rings = false, 0
 	}
+	b.parked = true
+	if hungUp(fd) {
+		b.dead.Store(true)
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if other := b.other(s); other.sits && other.word.Load() == 0 {
+		b.idleRings = 0
+		other.cond.Signal()
+	}
+	if b.idleRings > mostIdleRings {
+		b.failed = errIdleRings
+		b.dead.Store(true)
+		return true
+	}
+	return false
 }
 
-// drain takes the bytes that have come, and reports that there is an end behind
-// them.
-func drain(fd uintptr) (n int, gone bool) {
-	var junk [64]byte
+// drainEvery is for how many parkings the bytes stay in the socket, which has room
+// for some 270.
+const drainEvery = 64
+
+// drain takes the bytes that have come.
+func drain(fd uintptr) (n int) {
+	var junk [512]byte
 	for {
-		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)),
-			unix.MSG_DONTWAIT, 0, 0)
+		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
-		case errno == unix.EAGAIN:
-			return n, false
 		case errno != 0 || k == 0:
-			return n, true
+			return n
 		default:
 			if n += int(k); k < uintptr(len(junk)) || n > mostIdleRings {
-				return n, false
+				return n
 			}
 		}
 	}
+}
+
+// hungUp reports that the stream has ended.
+func hungUp(fd uintptr) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
+	var now unix.Timespec
+	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return errno == 0 && n > 0
 }
 
 // alive reports that the peer's end of the socket is open.
@@ -221,11 +241,7 @@ func (b *bell) alive() bool {
 		return false
 	}
 	gone := false
-	b.rc.Control(func(fd uintptr) {
-		pfd := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(pfd, 0)
-		gone = err == nil && n > 0
-	})
+	b.rc.Control(func(fd uintptr) { gone = hungUp(fd) })
 	return !gone
 }
 

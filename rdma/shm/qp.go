@@ -97,13 +97,16 @@ func (q *QueuePair) ended() error {
 	if q.closing.Load() {
 		return net.ErrClosed
 	}
-	switch q.theirs().state.Load() {
+	switch state := q.theirs().state.Load(); state {
+	case stateOpen:
 	case stateClosed:
 		return io.EOF
 	case stateAborted:
 		return os.NewSyscallError("read", syscall.ECONNRESET)
 	case stateTerminated:
 		return &rdma.TerminateError{}
+	default:
+		return violation("state", "its state is %d", state)
 	}
 	if gone {
 		return q.bell.why()

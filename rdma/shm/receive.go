@@ -25,12 +25,6 @@ const (
 	// takeMost is about how many bytes of messages one Poll takes: so many that
 	// they are still in the processor's cache when the program copies them.
 	takeMost = 64 << 10
-	// A reader of little messages that comes again and again, and has nothing to
-	// say, gets more at a time if it waits for a moment first: littleRun times in
-	// a row less than littleBatch bytes.
-	littleRun   = 8
-	littleBatch = 4 << 10
-	littleDelay = 40 // PAUSEs
 )
 
 // receiver is the receiving half of a queue pair. It belongs to the polling
@@ -148,9 +142,8 @@ func (q *QueuePair) sleep() {
 // some reports that there is something for Wait to look at. Any goroutine may
 // call it that keeps the memory from going away.
 func (q *QueuePair) some() bool {
-	d := q.theirs()
-	return d.tail.Load() != q.rx.in.pos || q.bell.in.woken.Load() || d.state.Load() != stateOpen ||
-		q.bell.dead.Load() || q.mine().written.Load() != q.rx.writesDone || q.fault.Load() != nil
+	return q.rx.in.some() || q.bell.in.woken.Load() || q.rx.in.dir.state.Load() != stateOpen ||
+		q.bell.dead.Load() || q.tx.ring.dir.written.Load() != q.rx.writesDone || q.fault.Load() != nil
 }
 
 // take moves what the ring has into out, as far as out has room.

@@ -3,8 +3,9 @@
 package shm
 
 import (
-	"encoding/binary"
 	"fmt"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -13,14 +14,20 @@ import (
 // the beginning and never wrap; the low bits of a position, counted from where
 // the ring came into use, are the place in it.
 //
-// A record is a header of 8 bytes, a body, and padding to a multiple of 8. All
-// begins in the small ring. recordGrow is the last record there, and what
+// A record is a header of 8 bytes, a body, and padding to a multiple of 8. The
+// header is written last, and is what shows the consumer that there is a record:
+// so what is told and what it is told of come in one cache line. Its stamp tells
+// it from what was in that place before. It is made of the position, and of a key
+// that the two processes share: a stranger whose bytes go over the connection
+// cannot have them look like a header.
+//
+//	bits   0–19  length of the body
+//	bits  20–23  kind; 0 is none, as in memory that nobody has written
+//	bits  24–63  stamp
+//
+// All begins in the small ring. recordGrow is the last record there, and what
 // follows it lies in the big one. Going back needs no record: the way is empty
 // then, and turn says so (shrink).
-//
-//	bits   0–31  length of the body
-//	bits  32–39  kind
-//	bits  40–63  depends on the kind
 const headerLen = 8
 
 // The kinds of records.
@@ -34,8 +41,20 @@ const (
 	recordRefetched             // the Read in this slot has its bytes, or needs them no more
 )
 
-func header(kind, length, extra int) uint64 {
-	return uint64(length) | uint64(kind)<<32 | uint64(extra)<<40
+const (
+	lengthBits = 20
+	stampShift = 24
+)
+
+// stampOf is the upper part of the header of a record at pos.
+func stampOf(key, pos uint64) uint64 { return (key ^ pos>>3) << stampShift }
+
+// header is the lower part.
+func header(kind, length int) uint64 { return uint64(length) | uint64(kind)<<lengthBits }
+
+// word is the header at a place in a ring.
+func word(ring []byte, at int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&ring[at : at+8][0]))
 }
 
 // space is what a record of that body takes.
@@ -49,16 +68,17 @@ type producer struct {
 	small []byte
 	big   []byte
 	ring  []byte // the one in use
+	key   uint64
 	base  uint64 // the position at which it came into use
 	was   uint64 // the same of the big ring, behind shrink
 	pos   uint64 // behind what is written
-	seen  uint64 // tail as it is published
+	told  uint64 // the position at which it was last seen whether the consumer sleeps
 	head  uint64 // the consumer's position, as it was last looked at
 	turn  bool   // the way has gone back to the small ring, and nothing has been written since
 }
 
 func newProducer(a *area, way int) producer {
-	p := producer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way)}
+	p := producer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way), key: a.key(way)}
 	p.ring = p.small
 	return p
 }
@@ -67,8 +87,8 @@ func newProducer(a *area, way int) producer {
 // there, breaks the rules.
 func (p *producer) look() error {
 	head := p.dir.head.Load()
-	if head < p.head || head > p.seen {
-		return violation("head", "it has taken up to %d; was %d, and %d are written", head, p.head, p.seen)
+	if head < p.head || head > p.pos || head%8 != 0 {
+		return violation("head", "it has taken up to %d; was %d, and %d are written", head, p.head, p.pos)
 	}
 	p.head = head
 	return nil
@@ -109,7 +129,7 @@ func (p *producer) grow() {
 		p.ring, p.base, p.turn = p.big, p.was, false
 		return
 	}
-	p.putHeader(header(recordGrow, 0, 0))
+	p.put(recordGrow)
 	p.ring, p.base = p.big, p.pos
 }
 
@@ -128,33 +148,31 @@ func (p *producer) shrink() error {
 	return nil
 }
 
-// putHeader and put write behind what is there; the caller has asked fits. pad
-// ends the record.
-func (p *producer) putHeader(h uint64) {
-	at := int(p.pos-p.base) & (len(p.ring) - 1)
-	binary.NativeEndian.PutUint64(p.ring[at:], h)
+// put writes a record whose body is those pieces; the caller has asked fits.
+func (p *producer) put(kind int, pieces ...[]byte) {
+	start, n := p.pos, 0
 	p.pos += headerLen
-}
-
-func (p *producer) put(b []byte) {
-	at := int(p.pos-p.base) & (len(p.ring) - 1)
-	if n := copy(p.ring[at:], b); n < len(b) {
-		copy(p.ring, b[n:])
+	for _, b := range pieces {
+		at := int(p.pos-p.base) & (len(p.ring) - 1)
+		if k := copy(p.ring[at:], b); k < len(b) {
+			copy(p.ring, b[k:])
+		}
+		p.pos += uint64(len(b))
+		n += len(b)
 	}
-	p.pos += uint64(len(b))
+	p.pos = (p.pos + 7) &^ 7
+	p.turn = false
+	raceRelease()
+	word(p.ring, int(start-p.base)&(len(p.ring)-1)).Store(stampOf(p.key, start) | header(kind, n))
 }
 
-func (p *producer) pad() { p.pos = (p.pos + 7) &^ 7 }
-
-// publish shows the consumer what has been written, and reports whether it
-// sleeps and is to be woken.
-func (p *producer) publish() (wake bool) {
-	if p.pos == p.seen {
+// tell reports that the consumer sleeps and is to be woken, for what has been put
+// since it was last asked.
+func (p *producer) tell() (wake bool) {
+	if p.pos == p.told {
 		return false
 	}
-	p.seen, p.turn = p.pos, false
-	raceRelease()
-	p.dir.tail.Store(p.pos)
+	p.told = p.pos
 	return p.dir.idle.Load() != 0 && p.dir.idle.Swap(0) != 0
 }
 
@@ -164,48 +182,57 @@ type consumer struct {
 	small []byte
 	big   []byte
 	ring  []byte
+	key   uint64
 	base  uint64
-	pos   uint64 // behind what has been taken
-	tail  uint64 // the producer's, as it was last looked at
+	pos   uint64         // behind what has been taken
+	word  *atomic.Uint64 // the header at pos
+	stamp uint64         // that it has when there is a record
 }
 
 func newConsumer(a *area, way int) consumer {
-	c := consumer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way)}
+	c := consumer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way), key: a.key(way)}
 	c.ring = c.small
+	c.aim()
 	return c
 }
 
-// record is what a header says.
-type record struct {
-	kind, length, extra int
+// aim points word at the header at pos.
+func (c *consumer) aim() {
+	c.word = word(c.ring, int(c.pos-c.base)&(len(c.ring)-1))
+	c.stamp = stampOf(c.key, c.pos)
 }
 
-// some reports that there is a record, or an error.
-func (c *consumer) some() bool { return c.dir.tail.Load() != c.pos }
+// record is what a header says.
+type record struct{ kind, length int }
 
-// next returns the record at pos, if there is one, whole. Everything that the
-// peer has written about it is read here, once: body reads no more than this
-// has found to be there.
+const lowBits = 1<<stampShift - 1
+
+// some reports that there is a record.
+func (c *consumer) some() bool {
+	h := c.word.Load()
+	return h&^lowBits == c.stamp && h&lowBits>>lengthBits != 0 || c.turned()
+}
+
+// turned reports that the record at pos will come in the other ring.
+func (c *consumer) turned() bool { return c.dir.turn.Load() == c.pos && c.atBig() }
+
+func (c *consumer) atBig() bool { return &c.ring[0] == &c.big[0] }
+
+// next returns the record at pos, if there is one. All that the peer has written
+// about it is read here, once.
 func (c *consumer) next() (r record, ok bool, err error) {
-	if c.pos == c.tail {
-		tail := c.dir.tail.Load()
-		switch {
-		case tail == c.pos:
-			return r, false, nil
-		case tail < c.pos || tail-c.pos > smallRing+bigRing || tail%8 != 0:
-			return r, false, violation("tail", "it says to have written up to %d; %d are taken", tail, c.pos)
-		}
-		raceAcquire()
-		c.tail = tail
-		if c.dir.turn.Load() == c.pos {
-			c.ring, c.base = c.small, c.pos
-		}
+	if c.turned() {
+		c.ring, c.base = c.small, c.pos
+		c.aim()
 	}
-	at := int(c.pos-c.base) & (len(c.ring) - 1)
-	h := binary.NativeEndian.Uint64(c.ring[at:])
-	r = record{kind: int(h >> 32 & 0xFF), length: int(uint32(h)), extra: int(h >> 40)}
-	if n := space(r.length); uint64(n) > c.tail-c.pos || n > len(c.ring) {
-		return r, false, violation("record", "one of %d bytes where there are %d", r.length, c.tail-c.pos)
+	h := c.word.Load()
+	if h&^lowBits != c.stamp || h&lowBits>>lengthBits == 0 {
+		return r, false, nil
+	}
+	raceAcquire()
+	r = record{kind: int(h & lowBits >> lengthBits), length: int(h & (1<<lengthBits - 1))}
+	if space(r.length) > len(c.ring) {
+		return r, false, violation("record", "one of %d bytes in a ring of %d", r.length, len(c.ring))
 	}
 	return r, true, nil
 }
@@ -224,6 +251,7 @@ func (c *consumer) done(r record) {
 	if r.kind == recordGrow {
 		c.ring, c.base = c.big, c.pos
 	}
+	c.aim()
 }
 
 // release tells the producer how far the consumer is, and reports whether it

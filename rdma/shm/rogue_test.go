@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,16 +50,14 @@ func meetRogue(t testing.TB) (*QueuePair, *rogue) {
 	return q, r
 }
 
-// says writes a record and publishes it.
-func (r *rogue) says(h uint64, body []byte) {
-	r.out.putHeader(h)
-	r.out.put(body)
-	r.out.pad()
-	r.publish()
-}
-
-func (r *rogue) publish() {
-	if r.out.publish() {
+// says puts a record of which the header says these.
+func (r *rogue) says(kind, length int, body []byte) {
+	start := r.out.pos
+	at := int(start-r.out.base) & (len(r.out.ring) - 1)
+	copy(r.out.ring[at+headerLen:], body)
+	r.out.pos += uint64(space(len(body)))
+	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
+	if r.out.tell() {
 		r.rings()
 	}
 }
@@ -111,55 +110,43 @@ func TestRogue(t *testing.T) {
 		does  func(r *rogue)
 		error string
 	}{
-		{"tail beyond the rings", func(r *rogue) { r.out.dir.tail.Store(smallRing + bigRing + 8); r.rings() }, "tail"},
-		{"tail at the end of the world", func(r *rogue) { r.out.dir.tail.Store(^uint64(7)); r.rings() }, "tail"},
-		{"tail between records", func(r *rogue) { r.out.dir.tail.Store(4); r.rings() }, "tail"},
-		{"tail goes back", func(r *rogue) {
-			r.says(header(recordSend, 8, 0), words(1))
-			for r.a.ctl.ways[1].head.Load() == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			r.out.dir.tail.Store(8)
-			r.rings()
-		}, "tail"},
-		{"longer than what is there", func(r *rogue) { r.says(header(recordSend, 100, 0), words(1)) }, "record"},
-		{"longer than the ring", func(r *rogue) {
-			r.out.putHeader(header(recordSend, smallRing, 0))
-			r.out.dir.tail.Store(smallRing + 64)
-			r.rings()
+		{"longer than the ring", func(r *rogue) { r.says(recordSend, smallRing-7, nil) }, "record"},
+		{"the longest", func(r *rogue) { r.says(recordSend, 1<<lengthBits-1, nil) }, "record"},
+		{"longer than the big ring", func(r *rogue) {
+			r.out.grow()
+			r.says(recordSend, bigRing-7, nil)
 		}, "record"},
-		{"the longest", func(r *rogue) { r.says(header(recordSend, 1<<32-1, 0), nil) }, "record"},
-		{"kind 0", func(r *rogue) { r.says(0, nil) }, "kind 0"},
-		{"kind 255", func(r *rogue) { r.says(header(255, 0, 0), nil) }, "kind 255"},
+		{"kind 15", func(r *rogue) { r.says(15, 0, nil) }, "kind 15"},
 		{"longer than a buffer", func(r *rogue) {
 			r.out.grow()
-			r.says(header(recordSend, 5000, 0), make([]byte, 5000))
+			r.says(recordSend, 5000, make([]byte, 5000))
 		}, "for a buffer of 4096"},
-		{"an Invalidate too short", func(r *rogue) { r.says(header(recordInvalidate, 4, 0), make([]byte, 4)) }, "record"},
-		{"an Invalidate of nothing", func(r *rogue) { r.says(header(recordInvalidate, 16, 0), words(77, 1)) }, "is not registered"},
-		{"a Write too short", func(r *rogue) { r.says(header(recordWrite, 24, 0), words(1, 2, 3)) }, "record"},
-		{"a Write to nothing", func(r *rogue) { r.says(header(recordWrite, 32, 0), words(77, 0, 1, 0)) }, "is not registered"},
-		{"a Write that wraps", func(r *rogue) { r.says(header(recordWrite, 32, 0), words(1, ^uint64(0), ^uint64(0), 0)) }, "access"},
-		{"a Read too short", func(r *rogue) { r.says(header(recordRead, 24, 0), words(1, 2, 3)) }, "record"},
-		{"a Read of nothing", func(r *rogue) { r.says(header(recordRead, 32, 0), words(1<<32, 77, 0, 1)) }, "is not registered"},
-		{"a Read in a slot that is none", func(r *rogue) { r.says(header(recordRead, 32, 0), words(1<<32|maxReads, 77, 0, 0)) }, "slot 64"},
-		{"a Read without a number", func(r *rogue) { r.says(header(recordRead, 32, 0), words(0, 77, 0, 0)) }, "number 0"},
+		{"an Invalidate too short", func(r *rogue) { r.says(recordInvalidate, 4, make([]byte, 4)) }, "record"},
+		{"an Invalidate of nothing", func(r *rogue) { r.says(recordInvalidate, 16, words(77, 1)) }, "is not registered"},
+		{"a Write too short", func(r *rogue) { r.says(recordWrite, 24, words(1, 2, 3)) }, "record"},
+		{"a Write to nothing", func(r *rogue) { r.says(recordWrite, 32, words(77, 0, 1, 0)) }, "is not registered"},
+		{"a Write that wraps", func(r *rogue) { r.says(recordWrite, 32, words(1, ^uint64(0), ^uint64(0), 0)) }, "access"},
+		{"a Read too short", func(r *rogue) { r.says(recordRead, 24, words(1, 2, 3)) }, "record"},
+		{"a Read of nothing", func(r *rogue) { r.says(recordRead, 32, words(1<<32, 77, 0, 1)) }, "is not registered"},
+		{"a Read in a slot that is none", func(r *rogue) { r.says(recordRead, 32, words(1<<32|maxReads, 77, 0, 0)) }, "slot 64"},
+		{"a Read without a number", func(r *rogue) { r.says(recordRead, 32, words(0, 77, 0, 0)) }, "number 0"},
 		{"too many Reads", func(r *rogue) {
 			for i := range uint64(17) {
-				r.says(header(recordRead, 32, 0), words(1<<32|i, 0, 0, 0))
+				r.says(recordRead, 32, words(1<<32|i, 0, 0, 0))
 			}
 		}, "more than 16"},
 		{"two Reads in a slot", func(r *rogue) {
 			for range 2 {
-				r.says(header(recordRead, 32, 0), words(1<<32, 0, 0, 0))
+				r.says(recordRead, 32, words(1<<32, 0, 0, 0))
 			}
 		}, "more than 16"},
-		{"an answer to no Read", func(r *rogue) { r.says(header(recordGrant, 16, 0), words(1<<32, 0)) }, "waits for none"},
-		{"an answer too short", func(r *rogue) { r.says(header(recordGrant, 8, 0), words(1)) }, "record"},
-		{"the end of no Read", func(r *rogue) { r.says(header(recordRefetched, 8, 0), words(1<<32)) }, "has not begun"},
-		{"the end of a Read in a slot that is none", func(r *rogue) { r.says(header(recordRefetched, 8, 0), words(1<<32|1000)) }, "has not begun"},
-		{"the end of a Read, too short", func(r *rogue) { r.says(header(recordRefetched, 4, 0), make([]byte, 4)) }, "record"},
+		{"an answer to no Read", func(r *rogue) { r.says(recordGrant, 16, words(1<<32, 0)) }, "waits for none"},
+		{"an answer too short", func(r *rogue) { r.says(recordGrant, 8, words(1)) }, "record"},
+		{"the end of no Read", func(r *rogue) { r.says(recordRefetched, 8, words(1<<32)) }, "has not begun"},
+		{"the end of a Read in a slot that is none", func(r *rogue) { r.says(recordRefetched, 8, words(1<<32|1000)) }, "has not begun"},
+		{"the end of a Read, too short", func(r *rogue) { r.says(recordRefetched, 4, make([]byte, 4)) }, "record"},
 		{"Writes done that were not posted", func(r *rogue) { r.a.ctl.ways[0].written.Store(1); r.rings() }, "RDMA Writes"},
+		{"a state that is none", func(r *rogue) { r.out.dir.state.Store(4); r.rings() }, "state"},
 		{"rings without end", func(r *rogue) {
 			for {
 				if _, err := r.conn.Write([]byte{0}); err != nil {
@@ -192,7 +179,7 @@ func TestRogue(t *testing.T) {
 
 // TestRogueHead has the sending half find what is wrong.
 func TestRogueHead(t *testing.T) {
-	for name, head := range map[string]uint64{"beyond what is written": 1 << 40, "back": 0} {
+	for name, head := range map[string]uint64{"beyond what is written": 1 << 40, "back": 0, "between records": 12} {
 		t.Run(name, func(t *testing.T) {
 			q, r := meetRogue(t)
 			wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 40000)}}
@@ -227,9 +214,7 @@ func TestRogueThatDoesNotRing(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- ends(t, q) }()
 	require.Eventually(t, func() bool { return r.out.dir.idle.Load() == 1 }, 5*time.Second, time.Millisecond)
-	r.out.putHeader(header(recordSend, 8, 0))
-	r.out.put(words(1))
-	r.out.dir.tail.Store(r.out.pos)
+	r.out.put(recordSend, words(1))
 	n, err := q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
 	assert.NoError(t, err)
 	assert.Equal(t, 1, n)
@@ -243,13 +228,13 @@ func TestRogueAddress(t *testing.T) {
 		q, r := meetRogue(t)
 		region, err := q.Register(make([]byte, 100), rdma.RemoteWrite)
 		require.NoError(t, err)
-		r.says(header(recordWrite, 32, 0), words(uint64(region.STag), 0, 100, 8))
+		r.says(recordWrite, 32, words(uint64(region.STag), 0, 100, 8))
 		assert.ErrorContains(t, ends(t, q), "none that can be read")
 	})
 	t.Run("Read", func(t *testing.T) {
 		q, r := meetRogue(t)
 		require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
-		r.says(header(recordGrant, 16, 0), words(1<<32, 8))
+		r.says(recordGrant, 16, words(1<<32, 8))
 		r.a.ctl.ways[0].granted[0].Store(1)
 		assert.ErrorContains(t, ends(t, q), "none that can be read")
 	})
@@ -257,7 +242,7 @@ func TestRogueAddress(t *testing.T) {
 		q, r := meetRogue(t)
 		local, source := make([]byte, 100), []byte("not to be had")
 		require.NoError(t, q.PostRead(rdma.ReadWR{Local: local}))
-		r.says(header(recordGrant, 16, 0), words(1<<32, addressOf(source)))
+		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
 		var wcs [1]rdma.Completion
 		for range 100 { // the word of the slot has never been set
 			n, err := q.Poll(wcs[:])
@@ -278,7 +263,8 @@ func TestScribbler(t *testing.T) {
 	}{
 		{"everything", 0, areaLen},
 		{"control", 0, int(controlLen)},
-		{"indices", 0, 64},
+		{"the way in", int(unsafe.Sizeof(direction{})), int(unsafe.Sizeof(direction{})) + 64},
+		{"the way out", 0, 192},
 		{"rings", controlLen, controlLen + 2*smallRing},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -379,7 +365,7 @@ func scribbled(t *testing.T, seed uint64, from, to int) bool {
 func TestDeath(t *testing.T) {
 	q, r := meetRogue(t)
 	for i := range uint64(3) {
-		r.says(header(recordSend, 8, 0), words(i))
+		r.says(recordSend, 8, words(i))
 	}
 	r.conn.Close()
 	var wcs [8]rdma.Completion

@@ -14,8 +14,8 @@ import (
 
 // The way out.
 //
-//  1. PostSend copies messages into the ring and publishes them, at the end and
-//     every 32 KB, so that the peer copies while we do.
+//  1. PostSend copies messages into the ring, and wakes the peer if it sleeps, at
+//     the end and every 32 KB, so that the peer copies while we do.
 //  2. A message with payload for which there is no room is refused: the device
 //     is Busy until there is. One without payload, and what RDMA Reads and
 //     Writes ask for, goes to a queue, out, then.
@@ -23,7 +23,7 @@ import (
 //     exists only while there is something in it and nobody is in WaitRoom.
 
 const (
-	publishEvery = 32 << 10
+	tellEvery = 32 << 10
 	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for
 	// more.
 	maxQueued = 256 << 10
@@ -99,29 +99,27 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 			q.queueSend(wr, kind, n)
 			continue
 		}
-		p.putHeader(header(kind, n, 0))
 		if wr.Invalidate != 0 {
 			var s [8]byte
 			binary.NativeEndian.PutUint32(s[:], uint32(wr.Invalidate))
-			p.put(s[:])
+			p.put(kind, s[:], wr.Header, wr.Payload)
+		} else {
+			p.put(kind, wr.Header, wr.Payload)
 		}
-		p.put(wr.Header)
-		p.put(wr.Payload)
-		p.pad()
-		if p.pos-p.seen >= publishEvery {
-			q.publish()
+		if p.pos-p.told >= tellEvery {
+			q.tell()
 		}
 	}
-	q.publish()
+	q.tell()
 	if len(tx.out) > 0 || tx.want > 0 {
 		q.update()
 	}
 	return taken, err
 }
 
-// publish shows the peer what has been written. Called with mu held.
-func (q *QueuePair) publish() {
-	if q.tx.ring.publish() {
+// tell wakes the peer, if it sleeps, for what has been put. Called with mu held.
+func (q *QueuePair) tell() {
+	if q.tx.ring.tell() {
 		q.bell.ring()
 	}
 }
@@ -129,7 +127,7 @@ func (q *QueuePair) publish() {
 // queueSend appends a message to the queue.
 func (q *QueuePair) queueSend(wr *rdma.SendWR, kind, n int) {
 	tx := &q.tx
-	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, n, 0))
+	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, n))
 	if wr.Invalidate != 0 {
 		tx.out = binary.NativeEndian.AppendUint64(tx.out, 0)
 		binary.NativeEndian.PutUint32(tx.out[len(tx.out)-8:], uint32(wr.Invalidate))
@@ -162,13 +160,11 @@ func (q *QueuePair) emit(kind int, body []byte) {
 		}
 	}
 	if room {
-		tx.ring.putHeader(header(kind, len(body), 0))
-		tx.ring.put(body)
-		tx.ring.pad()
-		q.publish()
+		tx.ring.put(kind, body)
+		q.tell()
 		return
 	}
-	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, len(body), 0))
+	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, len(body)))
 	tx.out = padded(append(tx.out, body...))
 	q.update()
 }
@@ -178,7 +174,8 @@ func (q *QueuePair) emit(kind int, body []byte) {
 func (q *QueuePair) flush() error {
 	tx := &q.tx
 	for len(tx.out) > 0 {
-		n := space(int(uint32(binary.NativeEndian.Uint64(tx.out))))
+		kind, length := tx.queuedFirst()
+		n := space(length)
 		room, err := tx.ring.fits(n)
 		if err != nil {
 			return q.sendFailed(err)
@@ -186,12 +183,12 @@ func (q *QueuePair) flush() error {
 		if !room {
 			break
 		}
-		tx.ring.put(tx.out[:n])
+		tx.ring.put(kind, tx.out[headerLen:headerLen+length])
 		if tx.out = tx.out[n:]; len(tx.out) == 0 {
 			tx.out = nil
 		}
 	}
-	q.publish()
+	q.tell()
 	if len(tx.out) == 0 && tx.want > 0 {
 		// Refused once, the sender comes back when it is worth it.
 		if err := tx.ring.look(); err != nil {
@@ -205,13 +202,20 @@ func (q *QueuePair) flush() error {
 	return nil
 }
 
+// queuedFirst is what the first record of the queue is.
+func (tx *sender) queuedFirst() (kind, length int) {
+	h := binary.NativeEndian.Uint64(tx.out)
+	return int(h >> lengthBits), int(h & (1<<lengthBits - 1))
+}
+
 // update tells the atomic fields of a change of out or want. Called with mu held.
 func (q *QueuePair) update() {
 	tx := &q.tx
 	p := &tx.ring
 	need := tx.want
 	if len(tx.out) > 0 {
-		need = space(int(uint32(binary.NativeEndian.Uint64(tx.out))))
+		_, length := tx.queuedFirst()
+		need = space(length)
 	}
 	// With head at pos + need - len(ring), so many bytes are free; half a ring is
 	// worth getting up for.
