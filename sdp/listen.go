@@ -126,16 +126,18 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // accepted returns the connection that has come up.
-func accepted(in *listener.Incoming, declined map[string]string) (net.Conn, error) {
+func accepted(in *listener.Incoming, absent map[string]string) (net.Conn, error) {
 	if in.QP == nil {
 		return in.Conn, nil
 	}
+	why := absent
 	if len(in.Declined) > 0 {
-		declined = maps.Clone(declined)
-		maps.Copy(declined, in.Declined)
+		declined.Add(uint64(len(in.Declined)))
+		why = maps.Clone(absent)
+		maps.Copy(why, in.Declined)
 	}
 	return newConn(in.Conn, in.QP, setup{
-		device: in.Device, decided: in.First == nil, declined: declined, local: in.Local, peer: in.Peer, first: in.First,
+		device: in.Device, decided: in.First == nil, declined: why, local: in.Local, peer: in.Peer, first: in.First,
 	})
 }
 

@@ -2,10 +2,12 @@ package sdp
 
 import (
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,6 +37,7 @@ func TestWhoSharesMemory(t *testing.T) {
 		{"the user for all that have none", 0, "sdp", "iwarp", "the peer's user has the uid", false, 65534},
 	} {
 		t.Run(v.name, func(t *testing.T) {
+			before := Stats().Declined
 			address := "127.0.0.1:0"
 			if v.network == "unix" {
 				address = filepath.Join(t.TempDir(), "socket")
@@ -68,6 +71,12 @@ func TestWhoSharesMemory(t *testing.T) {
 			said, _ := io.ReadAll(out)
 			assert.Contains(t, string(said), "hello over "+v.device)
 			assert.Contains(t, string(said), v.declined)
+			if v.declined != "" {
+				assert.NotEmpty(t, sdp.Stats().Declined["shm"])
+				assert.Equal(t, before+1, Stats().Declined)
+			} else {
+				assert.Equal(t, before, Stats().Declined)
+			}
 		})
 	}
 }
@@ -75,4 +84,25 @@ func TestWhoSharesMemory(t *testing.T) {
 func finish(cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
+}
+
+// TestPeerIsStopped: calls end by their deadlines, and Close does in its time.
+func TestPeerIsStopped(t *testing.T) {
+	p := startPeer(t)
+	c := p.perform(t, "echo")
+	b := make([]byte, 1)
+	_, err := c.Write(b)
+	require.NoError(t, err)
+	_, err = c.Read(b)
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	defer p.cmd.Process.Signal(syscall.SIGCONT)
+	require.NoError(t, c.SetDeadline(time.Now().Add(200*time.Millisecond)))
+	_, err = c.Write(make([]byte, 16<<20))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, err = c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	begin := time.Now()
+	c.Close()
+	assert.Less(t, time.Since(begin), 5*time.Second)
 }

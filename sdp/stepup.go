@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -108,8 +109,12 @@ func (a *attempt) passedOver() {
 	}
 }
 
+// declined counts what Totals.Declined says.
+var declined atomic.Uint64
+
 // decline notes why a device is not used that was offered.
 func (a *attempt) decline(name string, why error) {
+	declined.Add(1)
 	a.declined[name] = why.Error()
 	a.cfg.Logger.Debug("sdp: a device is not used", "device", name, "address", a.address, "reason", why)
 }

@@ -148,6 +148,9 @@ func TestRogue(t *testing.T) {
 		{"Writes done that were not posted", func(r *rogue) { r.a.ctl.ways[0].written.Store(1); r.rings() }, "RDMA Writes"},
 		{"a state that is none", func(r *rogue) { r.out.dir.state.Store(4); r.rings() }, "state"},
 		{"rings without end", func(r *rogue) {
+			for r.out.dir.idle.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
 			for {
 				if _, err := r.conn.Write([]byte{0}); err != nil {
 					return
