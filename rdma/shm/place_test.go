@@ -285,3 +285,34 @@ func TestUsers(t *testing.T) {
 	assert.NoError(t, device{}.Reaches(rdma.Peer{SameHost: true}))
 	assert.Error(t, device{}.Reaches(rdma.Peer{}))
 }
+
+// TestMemoryOfOursOutOfReach: the end that listens cannot read ours, though we can
+// read its.
+func TestMemoryOfOursOutOfReach(t *testing.T) {
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@sdp-out-of-reach", Net: "unix"})
+	require.NoError(t, err)
+	defer ln.Close()
+	var mine nonce
+	last := make(chan byte, 1)
+	go func() {
+		conn, err := ln.AcceptUnix()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		o, err := readOpening(conn)
+		if assert.NoError(t, err) {
+			unix.Close(o.file)
+			assert.True(t, try(os.Getpid(), o.address, o.nonce[:]))
+			conn.Write(appendAnswer(0, &mine, nil))
+			var b [1]byte
+			io.ReadFull(conn, b[:])
+			last <- b[0]
+		}
+	}()
+	q, err := device{}.Dial(t.Context(), rdma.Address{Socket: "sdp-out-of-reach"}, stepConfig, nil, settle(""))
+	require.NoError(t, err)
+	defer q.Abort()
+	assert.True(t, q.Limits().BufferedOnly)
+	assert.Zero(t, <-last&canRead)
+}

@@ -444,3 +444,32 @@ func TestIdleGivesBackTheBigRing(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadPeerCompletesNothing: its pid may be another process's by now.
+func TestDeadPeerCompletesNothing(t *testing.T) {
+	source := make([]byte, 100)
+	t.Run("Read", func(t *testing.T) {
+		q, r := meetRogue(t)
+		require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
+		r.a.ctl.ways[0].granted[0].Store(1)
+		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
+		r.conn.Close()
+		var wcs [1]rdma.Completion
+		n, err := q.Wait(wcs[:])
+		assert.Zero(t, n)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+	t.Run("Write", func(t *testing.T) {
+		q, r := meetRogue(t)
+		region, err := q.Register(make([]byte, 100), rdma.RemoteWrite)
+		require.NoError(t, err)
+		r.says(recordWrite, 32, words(uint64(region.STag), 0, 100, addressOf(source)))
+		r.says(recordSend, 8, words(1))
+		r.conn.Close()
+		var wcs [1]rdma.Completion
+		n, err := q.Wait(wcs[:])
+		assert.Zero(t, n)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.Zero(t, r.a.ctl.ways[1].written.Load())
+	})
+}
