@@ -48,7 +48,6 @@ func TestDecisionMustBeTheFirstEmptyData(t *testing.T) {
 		err   string
 	}{
 		{"a DisConn", message(func(m *wire.Message) { m.MID = wire.MIDDisConn }), "DisConn: MID"},
-		{"a StepUp that was not offered", message(func(m *wire.Message) { m.MID = wire.MIDStepUp }), "StepUp: MID"},
 		{"data", message(func(m *wire.Message) { m.Payload = []byte("early") }), "Data: payload: is 5 bytes"},
 		{"the second message", message(func(m *wire.Message) { m.MSeq = 2 }), "Data: MSeq: is 2"},
 		{"an answer to nothing", message(func(m *wire.Message) { m.MSeqAck = 1 }), "Data: MSeqAck: is 1"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
@@ -19,6 +18,7 @@ type handshake struct {
 	conn   net.Conn
 	ctx    context.Context // done when its time is over
 	cancel context.CancelFunc
+	stepUp
 
 	// Guarded by l.mu.
 	heard   bool      // the client speaks MPA
@@ -85,8 +85,7 @@ func (h *handshake) run() (*Incoming, error) {
 	if in.QP == nil {
 		return in, nil
 	}
-	in.First, err = decision(h.ctx, in.QP)
-	if err != nil {
+	if err := h.decide(in); err != nil {
 		in.QP.Abort()
 		return nil, err
 	}
@@ -119,16 +118,15 @@ func (h *handshake) agree() (*Incoming, error) {
 		request.Reject(nil)
 		return nil, err
 	}
-	if !h.l.canUse(offers.Devices) {
+	h.choose(&offers)
+	if h.invitation == nil && !h.stay {
 		return h.reject(request)
 	}
-	return h.accept(request, &offers, peer)
-}
-
-// canUse reports whether there is a device that both ends have.
-func (l *Listener) canUse(offered []wire.Device) bool {
-	return slices.Contains(offered, wire.DeviceIWARP) &&
-		slices.Contains(l.cfg.Devices, wire.DeviceIWARP.String())
+	in, err := h.accept(request, &offers, peer)
+	if err != nil {
+		h.withdraw()
+	}
+	return in, err
 }
 
 // reject refuses SDP to a client of ours. By its choice, which names no device,
@@ -148,12 +146,13 @@ func (h *handshake) reject(request *iwarp.Request) (*Incoming, error) {
 	return &Incoming{Conn: h.conn}, nil
 }
 
-// accept chooses iwarp: the TCP connection itself becomes the channel.
+// accept answers with the choice. The TCP connection becomes iwarp's channel,
+// whatever that is: the client's decision comes over it.
 func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
 	local := h.l.cfg.Hello
 	local.ORD = min(local.ORD, peer.IRD)
 	peer.ORD = min(peer.ORD, local.IRD)
-	private, err := (&wire.Choice{Device: wire.DeviceIWARP}).Append(nil)
+	private, err := h.choice().Append(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +169,11 @@ func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wir
 	}
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	return &Incoming{
-		Conn:   h.conn,
-		QP:     qp,
-		Device: wire.DeviceIWARP.String(),
-		Local:  local,
-		Peer:   peer,
+		Conn:     h.conn,
+		QP:       qp,
+		Device:   wire.DeviceIWARP.String(),
+		Local:    local,
+		Peer:     peer,
+		Declined: h.declined,
 	}, nil
 }

@@ -108,7 +108,7 @@ func TestClientOfSDP(t *testing.T) {
 	assert.Equal(t, "iwarp", in.Device)
 	assert.Equal(t, wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 4}, in.Local)
 	assert.Equal(t, wire.Hello{Bufs: 32, MaxAdverts: 2, LocalRcvSz: 8192, IRD: 4, ORD: 8, MinV: 1}, in.Peer)
-	assert.Equal(t, wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 1, Len: wire.HeaderLen}, in.First)
+	assert.Equal(t, &wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 1, Len: wire.HeaderLen}, in.First)
 	assert.Equal(t, 4, in.QP.Limits().ORD)
 
 	var wcs [4]rdma.Completion

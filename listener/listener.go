@@ -9,8 +9,10 @@
 //     MPA Request is plain TCP, and goes to Accept untouched.
 //  3. handshake.go reads the Request with the client's offers and its Hello,
 //     and answers with the choice and the HelloAck.
-//  4. decision.go waits for the client's decision, which is the first SDP
-//     message. Only then does the connection go to Accept.
+//  4. stepup.go invites the client to another device's channel, if there is a
+//     better one than the TCP connection itself.
+//  5. decision.go waits for the client's decision between the two, which is the
+//     first SDP message. Only then does the connection go to Accept.
 //
 // All of that happens beside all the rest: a client that is slow, silent or
 // wrong holds up nobody, and ends by its own failure.
@@ -34,8 +36,18 @@ type Config struct {
 	// SDPOnly closes what does not speak SDP, or has no device in common with
 	// us. Otherwise that is plain TCP.
 	SDPOnly bool
-	// Devices are the names of those that may be used and can be.
+	// Devices are the names of those that may be used and can be, the best one
+	// first.
 	Devices []string
+	// StepUpTime is how long a client may take that is invited to another
+	// device's channel, from its decision on.
+	StepUpTime time.Duration
+	// ThroughProxies invites also clients that see other ends of the TCP
+	// connection than we do.
+	ThroughProxies bool
+	// UIDs are the users, beside our own, whose programs may share memory with
+	// this one.
+	UIDs []int
 	// LookTime is how long a client may take to show that it speaks SDP. It does
 	// not count if SDPOnly: then there is the HandshakeTime for that too.
 	LookTime time.Duration
@@ -58,17 +70,20 @@ type Incoming struct {
 	// QP is the connected queue pair, with the receive buffers that Local
 	// announces. It is nil if the connection is plain, and so is all below it.
 	QP     rdma.QueuePair
-	Device string      // the name of the device that QP is of
-	Local  wire.Hello  // our HelloAck
-	Peer   wire.Hello  // the client's Hello
-	First  wire.Header // of the client's decision, which has been released
+	Device string     // the name of the device that QP is of
+	Local  wire.Hello // our HelloAck
+	Peer   wire.Hello // the client's Hello
+	// First is the header of the client's decision, which has been released; nil
+	// if that was StepUp, and so no message of QP's.
+	First *wire.Header
+	// Declined says of devices, by name, why they are not QP's.
+	Declined map[string]string
 }
 
 // discard ends a connection that nobody has accepted.
 func (in *Incoming) discard() {
 	if in.QP != nil {
 		in.QP.Abort()
-		return
 	}
 	in.Conn.Close()
 }
@@ -87,6 +102,8 @@ type Listener struct {
 	ln   net.Listener
 	cfg  Config
 	host host
+
+	places places
 
 	ctx     context.Context // done when the listener is closed
 	cancel  context.CancelFunc
@@ -214,6 +231,7 @@ func (l *Listener) Close() error {
 		in.discard()
 	}
 	l.workers.Wait()
+	l.places.close()
 	return err
 }
 

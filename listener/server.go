@@ -10,6 +10,7 @@ import (
 // or it has failed. With an error it has closed the connection.
 func Serve(ctx context.Context, c net.Conn, cfg Config) (*Incoming, error) {
 	l := &Listener{cfg: cfg, host: thisHost()}
+	defer l.places.close()
 	h, done := l.handshake(ctx, c)
 	defer done()
 	return h.run()

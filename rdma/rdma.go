@@ -107,7 +107,15 @@ type Limits struct {
 	// Elastic: ProvideReceive takes effect at once, on buffers that are posted
 	// already too, because the device finds the memory when a message comes.
 	Elastic bool
+	// BufferedOnly: PostRead and PostWrite fail at both ends, whatever IRD and ORD
+	// say, because neither end can reach the other's memory.
+	BufferedOnly bool
 }
+
+// Idler is a QueuePair that holds memory which an idle connection has no use
+// for. Idle gives it back, as far as it is not in use; it never blocks, and is
+// safe for concurrent use.
+type Idler interface{ Idle() }
 
 // A QueuePair is one end of a channel.
 //

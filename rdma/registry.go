@@ -1,6 +1,11 @@
 package rdma
 
-import "sync"
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
 
 // Device is a kind of RNIC that this program has.
 type Device interface {
@@ -9,6 +14,80 @@ type Device interface {
 	// Probe returns nil if the device can be used on this machine, and otherwise
 	// why it cannot.
 	Probe() error
+}
+
+// A Stepper is a Device whose channels are its own: two ends that have met over
+// TCP step up to one of them, and the TCP connection stays beside it. A device
+// that is no Stepper is the TCP connection itself.
+//
+// One end invites: it listens, and names to the other a place and a token, over
+// the TCP connection. The other end dials the place. Both say something with
+// that, as they do when they connect over TCP: what is private to them here is
+// SDP's Hello and HelloAck. All methods are safe for concurrent use.
+type Stepper interface {
+	Device
+	// GIDs are the addresses of this end's ports, nil if the device has none.
+	GIDs() [][16]byte
+	// Reaches returns nil if the device can connect this end with the peer, as far
+	// as that can be told before it is tried, and otherwise why it cannot.
+	Reaches(p Peer) error
+	// Listen makes a place that peers can dial.
+	Listen(cfg StepConfig) (Place, error)
+	// Dial opens a channel to where the peer's invitation says. settle gets what
+	// the peer has answered to private, and returns how many RDMA Reads of ours
+	// may be outstanding there, or an error to give up.
+	Dial(ctx context.Context, a Address, cfg StepConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
+}
+
+// Peer is what an end knows of the other before they step up.
+type Peer struct {
+	// SameHost: both run on one kernel, in one network namespace. The end that
+	// dials can only hope so.
+	SameHost bool
+	// Local and Remote are the ends of the TCP connection, as this end sees them;
+	// invalid if there is none.
+	Local, Remote netip.AddrPort
+	// GIDs are those of the peer's ports.
+	GIDs [][16]byte
+	// PID is the peer's process, if the connection underneath tells: the channel
+	// is to be with that one. 0 if not known.
+	PID int
+}
+
+// Address is where the one dials that has been invited.
+type Address struct {
+	Token  [16]byte // good for one channel
+	Socket string   // the name of an abstract Unix socket, without the zero byte
+	Port   uint16   // rdma_cm's
+}
+
+// StepConfig is what a caller wants of a channel.
+type StepConfig struct {
+	IRD              int   // RDMA Reads of the peer's that may be outstanding here
+	Buffers, BufSize int   // receive buffers that are there when the channel comes up
+	UIDs             []int // users, beside our own, whose programs may be the peer
+	// Timeout is how long a peer may take that has come to a place.
+	Timeout time.Duration
+}
+
+// Place is where peers dial.
+type Place interface {
+	// Invite lets one peer come. answer gets what it says, and returns what to
+	// answer, and how many RDMA Reads of ours may be outstanding there; or an error
+	// to send it away.
+	Invite(p Peer, answer func(private []byte) (reply []byte, ord int, err error)) (Invitation, error)
+	// Close ends the place and every invitation to it, and returns when no
+	// goroutine of theirs is left.
+	Close() error
+}
+
+// Invitation is for one peer.
+type Invitation interface {
+	Address() Address
+	// Take waits for the peer, and returns the channel. Once.
+	Take(ctx context.Context) (QueuePair, error)
+	// Withdraw ends the invitation, and the channel if nobody has taken it.
+	Withdraw()
 }
 
 var registry struct {

@@ -12,7 +12,7 @@ import (
 // not be changed while it is in use; it may be shared.
 type Config struct {
 	// Devices are the RDMA devices that may be used, by name, the best one
-	// first: "verbs", "shm", "iwarp". Those that this program or this machine
+	// first: "shm", "verbs", "iwarp". Those that this program or this machine
 	// does not have are passed over. "tcp" alone switches SDP off. The default is
 	// what the environment variable SDP_DEVICES says, and without that every
 	// device.
@@ -28,6 +28,16 @@ type Config struct {
 	// HandshakeTimeout is how long a listener lets a connection come up. Default
 	// 5 s.
 	HandshakeTimeout time.Duration
+	// StepUpTimeout is how long two ends may take to open a channel of a better
+	// device, beside the TCP connection; then they stay on iwarp. Default 500 ms.
+	StepUpTimeout time.Duration
+	// StepUpThroughProxies opens such a channel also to a client that sees other
+	// ends of the TCP connection than the listener does: what is between them is
+	// bypassed then.
+	StepUpThroughProxies bool
+	// PeerUIDs are the users, beside the program's own, with whose programs it may
+	// share memory. Both ends have to agree.
+	PeerUIDs []int
 	// PlainTTL is how long it is remembered what an address speaks: one of plain
 	// TCP need not be asked. Default 1 min.
 	PlainTTL time.Duration
@@ -62,6 +72,7 @@ func (c *Config) filled() Config {
 		{&f.ReplyTimeout, time.Second},
 		{&f.LookTime, 50 * time.Millisecond},
 		{&f.HandshakeTimeout, 5 * time.Second},
+		{&f.StepUpTimeout, 500 * time.Millisecond},
 		{&f.PlainTTL, time.Minute},
 	} {
 		if *d.field == 0 {

@@ -109,18 +109,20 @@ var _ net.Conn = (*Conn)(nil)
 // setup is what two ends have agreed on.
 type setup struct {
 	device      string
+	dialled     bool              // by this end
+	decided     bool              // the client's decision has gone over the TCP connection: StepUp
 	declined    map[string]string // device: why it was not used
 	local, peer wire.Hello
-	// first is the header of the client's decision, at the end that accepted; nil
-	// at the end that dialled, which has yet to send it.
+	// first is the header of the client's decision, at the end that accepted, if
+	// it is a message of qp's. Otherwise the end that dialled has yet to send it.
 	first *wire.Header
 	// threshold is what the program or the environment says; 0: the device's own.
 	threshold int
 }
 
 // newConn makes the connection: qp is connected, and has the receive buffers that
-// s.local announces. At the end that dialled it sends the client's decision. With
-// an error it has aborted qp.
+// s.local announces. At the end that dialled it sends the client's decision, if
+// that is to be sent yet. With an error it has aborted qp.
 func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c := &Conn{
 		tcp:      tcp,
@@ -129,7 +131,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		declined: s.declined,
 		batch:    min(qp.Limits().SendBatch, maxBatch),
 		acct:     credits.New(s.peer.Bufs, s.local.Bufs),
-		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.first == nil),
+		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.dialled),
 		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
 		target:   int(s.local.Bufs),
 	}
@@ -139,13 +141,15 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c.flusher = c.flushSmall
 	c.read.init(c)
 	c.write.init(c)
-	if s.first != nil {
+	switch {
+	case s.decided:
+	case s.first != nil:
 		if err := c.acct.Received(s.first.MSeq, s.first.MSeqAck, s.first.Bufs); err != nil {
 			qp.Abort()
 			return nil, err
 		}
 		c.acct.Post(1)
-	} else {
+	default:
 		c.update = true
 		c.due.Store(true)
 		c.control()
@@ -161,7 +165,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	return c, nil
 }
 
-// Device names the RDMA device that carries the connection: "iwarp".
+// Device names the RDMA device that carries the connection: "shm", "iwarp".
 func (c *Conn) Device() string { return c.device }
 
 // LocalAddr returns the local TCP address.

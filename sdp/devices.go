@@ -13,8 +13,9 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// knownDevices are those that offers can name, the best one first.
-var knownDevices = []wire.Device{wire.DeviceVerbs, wire.DeviceSHM, wire.DeviceIWARP}
+// knownDevices are those that offers can name, the best one first: on one host
+// nothing is faster than memory.
+var knownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
 
 const (
 	devicesVariable   = "SDP_DEVICES"
@@ -82,10 +83,12 @@ func (c *Config) threshold() (int, error) {
 }
 
 // why is the error that no device can be used, which names each and its reason.
-func (d *devices) why() error {
+func (d *devices) why() error { return whyNot(d.declined) }
+
+func whyNot(declined map[string]string) error {
 	text, between := "no RDMA device can be used", ": "
 	for _, device := range knownDevices {
-		if reason, ok := d.declined[device.String()]; ok {
+		if reason, ok := declined[device.String()]; ok {
 			text += between + device.String() + ": " + reason
 			between = "; "
 		}

@@ -12,6 +12,8 @@ import (
 
 func TestDevices(t *testing.T) {
 	iwarp := []wire.Device{wire.DeviceIWARP}
+	shm := []wire.Device{wire.DeviceSHM}
+	both := []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
 	for _, v := range []struct {
 		name        string
 		environment string
@@ -20,14 +22,16 @@ func TestDevices(t *testing.T) {
 		why         string // of what is not usable
 		err         string
 	}{
-		{"defaults", "", nil, iwarp, "verbs: not in this program; shm: not in this program", ""},
-		{"environment", "iwarp", nil, iwarp, "verbs: not in SDP_DEVICES=iwarp; shm: not in SDP_DEVICES=iwarp", ""},
-		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "verbs: not in this program; shm: not in SDP_DEVICES=verbs, iwarp", ""},
-		{"environment, another device", "shm", nil, nil, "verbs: not in SDP_DEVICES=shm; shm: not in this program; iwarp: not in SDP_DEVICES=shm", ""},
-		{"environment switches off", "tcp", nil, nil, "verbs: not in SDP_DEVICES=tcp; shm: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
-		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "verbs: not in Config.Devices; shm: not in Config.Devices", ""},
-		{"program switches off", "iwarp", []string{"tcp"}, nil, "verbs: not in Config.Devices; shm: not in Config.Devices; iwarp: not in Config.Devices", ""},
-		{"program lists none", "", []string{}, nil, "verbs: not in Config.Devices; shm: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"defaults", "", nil, both, "verbs: not in this program", ""},
+		{"environment", "iwarp", nil, iwarp, "shm: not in SDP_DEVICES=iwarp; verbs: not in SDP_DEVICES=iwarp", ""},
+		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "shm: not in SDP_DEVICES=verbs, iwarp; verbs: not in this program", ""},
+		{"environment, another device", "shm", nil, shm, "verbs: not in SDP_DEVICES=shm; iwarp: not in SDP_DEVICES=shm", ""},
+		{"environment, another order", "iwarp,shm", nil, []wire.Device{wire.DeviceIWARP, wire.DeviceSHM}, "verbs: not in SDP_DEVICES=iwarp,shm", ""},
+		{"environment, a device that is not there", "verbs", nil, nil, "shm: not in SDP_DEVICES=verbs; verbs: not in this program; iwarp: not in SDP_DEVICES=verbs", ""},
+		{"environment switches off", "tcp", nil, nil, "shm: not in SDP_DEVICES=tcp; verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
+		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "shm: not in Config.Devices; verbs: not in Config.Devices", ""},
+		{"program switches off", "iwarp", []string{"tcp"}, nil, "shm: not in Config.Devices; verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"program lists none", "", []string{}, nil, "shm: not in Config.Devices; verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
 
 		{"unknown in environment", "iwarp,ib0", nil, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
 		{"nothing between commas", "iwarp,", nil, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
@@ -75,7 +79,7 @@ func TestSDPSwitchedOff(t *testing.T) {
 	assert.Zero(t, n, "no probe was sent")
 	s.Close()
 
-	const why = "no RDMA device can be used: verbs: not in SDP_DEVICES=tcp; shm: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
+	const why = "no RDMA device can be used: shm: not in SDP_DEVICES=tcp; verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
 	_, err = Dial("sdp", address)
 	assert.EqualError(t, err, "dial sdp: "+why)
 	_, err = Listen("sdp", "127.0.0.1:0")

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/gosdp/gosdp/wire"
 )
 
-// Dial connects to the address. On the networks "tcp", "tcp4" and "tcp6" the
-// connection is a [*Conn] if the peer speaks SDP, and the [*net.TCPConn] that
-// net.Dial would have returned if not; on "sdp", "sdp4" and "sdp6" it is a
-// [*Conn] or an error. Addresses are those of net.Dial, and so are errors:
+// Dial connects to the address. On the networks "tcp", "tcp4", "tcp6" and "unix"
+// the connection is a [*Conn] if the peer speaks SDP, and the [*net.TCPConn] or
+// [*net.UnixConn] that net.Dial would have returned if not; on "sdp", "sdp4" and
+// "sdp6" it is a [*Conn] or an error. Addresses are those of net.Dial, and so are errors:
 // always a [*net.OpError], around a [*NotSDPError] if SDP was a must and the
 // peer lacks it. It uses the default [Config].
 func Dial(network, address string) (net.Conn, error) {
@@ -87,6 +89,9 @@ type attempt struct {
 	address string
 	cfg     Config
 	devices devices
+
+	offered  []wire.Device     // to the peer
+	declined map[string]string // device: why it is not used
 }
 
 // connect makes a TCP connection.

@@ -255,7 +255,7 @@ func TestDialStrangerThatSpeaksMPA(t *testing.T) {
 	for _, v := range []struct{ name, reply, error string }{
 		{"no choice", "\x00\x01\x00\x00", "choice: magic"},
 		{"no HelloAck", "\x00\x01\x00\x06SDP\x01\x06\x01", "HelloAck: Len"},
-		{"another device", "\x00\x01\x00\x06SDP\x01\x06\x02", "chose shm"},
+		{"another device", "\x00\x01\x00\x06SDP\x01\x06\x03", "chose verbs"},
 	} {
 		for _, network := range []string{"tcp", "sdp"} {
 			address, _ := serve(t, func(c *net.TCPConn) {

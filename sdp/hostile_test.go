@@ -505,7 +505,7 @@ func TestHostileReply(t *testing.T) {
 			p.qp.Close()
 		})
 	}
-	for name, private := range map[string]string{"nothing": "", "garbage": "garbage", "another device": "SDP\x01\x06\x02"} {
+	for name, private := range map[string]string{"nothing": "", "garbage": "garbage", "another device": "SDP\x01\x06\x03"} {
 		t.Run("choice: "+name, func(t *testing.T) {
 			p, _, err := hostileServer(t, append([]byte(private), hostileHello(true)...))
 			assert.Error(t, err)

@@ -3,13 +3,15 @@ package sdp
 import (
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // The janitor looks after connections on which no call is in progress: one
 // goroutine for all of them, and only while there are any to look after. A
 // connection that nobody has polled for a tick gets its attendant; one whose
 // peer has enlarged its buffers for us is told to shrink them when we have been
-// idle for a while.
+// idle for a while, and its device gives memory back.
 const (
 	janitorTick = 20 * time.Millisecond
 	idleTicks   = 100 // until buffers shrink
@@ -98,13 +100,18 @@ func (c *Conn) tick() {
 	if w.idle++; attended {
 		return
 	}
+	idler, _ := c.qp.(rdma.Idler)
 	if w.idle >= idleTicks {
 		c.source.Idle()
 		if c.controlDue() {
 			c.due.Store(true)
 		}
+		if idler != nil {
+			idler.Idle()
+			idler = nil
+		}
 	}
-	if !c.source.Grown() || c.sendErr != nil || w.idle >= 2*idleTicks {
+	if !c.source.Grown() && idler == nil || c.sendErr != nil || w.idle >= 2*idleTicks {
 		c.unwatch()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"syscall"
@@ -13,8 +14,8 @@ import (
 )
 
 // Listen listens on the local address. Networks "tcp", "tcp4" and "tcp6" serve
-// clients of SDP and of plain TCP on one port; "sdp", "sdp4" and "sdp6" close
-// what does not speak SDP. Addresses and errors are those of net.Listen. It uses
+// clients of SDP and of plain TCP on one port, and "unix" those of SDP and of none
+// on one Unix socket; "sdp", "sdp4" and "sdp6" close what does not speak SDP. Addresses and errors are those of net.Listen. It uses
 // the default [Config].
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
@@ -85,13 +86,16 @@ func (c *Config) listening(n network) (accepting, error) {
 		names[i] = d.String()
 	}
 	return accepting{listener.Config{
-		SDPOnly:       n.only,
-		Devices:       names,
-		LookTime:      cfg.LookTime,
-		HandshakeTime: cfg.HandshakeTimeout,
-		CRC:           cfg.CRC,
-		Logger:        cfg.Logger,
-		Hello:         ourHello(),
+		SDPOnly:        n.only,
+		Devices:        names,
+		LookTime:       cfg.LookTime,
+		HandshakeTime:  cfg.HandshakeTimeout,
+		StepUpTime:     cfg.StepUpTimeout,
+		ThroughProxies: cfg.StepUpThroughProxies,
+		UIDs:           cfg.PeerUIDs,
+		CRC:            cfg.CRC,
+		Logger:         cfg.Logger,
+		Hello:          ourHello(),
 	}, dev}, nil
 }
 
@@ -126,9 +130,15 @@ func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 	if in.QP == nil {
 		return in.Conn, nil
 	}
+	why := a.devices.declined
+	if len(in.Declined) > 0 {
+		declined.Add(uint64(len(in.Declined)))
+		why = maps.Clone(why)
+		maps.Copy(why, in.Declined)
+	}
 	return newConn(in.Conn, in.QP, setup{
-		device: in.Device, declined: a.devices.declined, threshold: a.devices.threshold,
-		local: in.Local, peer: in.Peer, first: &in.First,
+		device: in.Device, decided: in.First == nil, declined: why, threshold: a.devices.threshold,
+		local: in.Local, peer: in.Peer, first: in.First,
 	})
 }
 

@@ -2,9 +2,12 @@ package sdp
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // TestMain lets the test binary be the peer process too.
@@ -14,4 +17,16 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// bestDevice is the one that two ends on this host use, unless SDP_DEVICES says
+// otherwise: with that all tests can be run on any.
+func bestDevice() string {
+	if list := os.Getenv(devicesVariable); list != "" {
+		return strings.Split(list, ",")[0]
+	}
+	if _, ok := rdma.LookupDevice("shm"); ok {
+		return "shm"
+	}
+	return "iwarp"
 }

@@ -56,7 +56,7 @@ func (c *Conn) initMoves(s *setup) {
 	}
 	c.moves.most = min(limits.ORD, int(s.local.ORD))
 	c.moves.invalidate = limits.Invalidate
-	if threshold <= 0 || c.moves.most == 0 {
+	if threshold <= 0 || c.moves.most == 0 || limits.BufferedOnly {
 		threshold = zcopy.Never
 	}
 	c.zsource = zcopy.NewSource(zcopy.SourceConfig{

@@ -9,13 +9,13 @@ import (
 // network is what a program calls a network, taken apart.
 type network struct {
 	name string // as it was given: "sdp4"
-	tcp  string // of the TCP connection that everything begins with: "tcp4"
+	tcp  string // of the connection that everything begins with: "tcp4", "unix"
 	only bool   // SDP or nothing
 }
 
 func parseNetwork(name string) (network, error) {
 	switch name {
-	case "tcp", "tcp4", "tcp6":
+	case "tcp", "tcp4", "tcp6", "unix":
 		return network{name, name, false}, nil
 	case "sdp", "sdp4", "sdp6":
 		return network{name, "tcp" + strings.TrimPrefix(name, "sdp"), true}, nil

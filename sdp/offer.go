@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -68,22 +70,44 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer, err := parseReply(reply)
+	choice, peer, err := a.parseReply(reply)
 	if err != nil {
 		qp.Abort()
 		return nil, err
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
+	if choice.Device != wire.DeviceIWARP {
+		up, err := a.stepUp(ctx, qp, choice, local)
+		if up != nil || err != nil {
+			return up, err
+		}
+	} else {
+		a.passedOver()
+	}
 	return newConn(c, qp, setup{
-		device: wire.DeviceIWARP.String(), declined: a.devices.declined, threshold: a.devices.threshold,
+		device: wire.DeviceIWARP.String(), dialled: true, declined: a.declined, threshold: a.devices.threshold,
 		local: local, peer: peer,
 	})
 }
 
 // offers returns the private data of our Request, but for the Hello.
 func (a *attempt) offers(c net.Conn) ([]byte, error) {
-	o := wire.Offers{Devices: a.devices.usable}
+	var o wire.Offers
+	a.declined = maps.Clone(a.devices.declined)
+	for _, device := range a.devices.usable {
+		gids, err := a.mayReach(device, c)
+		if err != nil {
+			a.declined[device.String()] = err.Error()
+			continue
+		}
+		o.Devices = append(o.Devices, device)
+		o.GIDs = append(o.GIDs, gids...)
+	}
+	if len(o.Devices) == 0 {
+		return nil, whyNot(a.declined)
+	}
+	a.offered = o.Devices
 	client, server := addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())
 	if client.IsValid() && server.IsValid() {
 		o.Client, o.Server = client, server
@@ -127,20 +151,24 @@ func keptOpen(err error) bool {
 	return err == nil && choice.Device == wire.DeviceNone
 }
 
-// parseReply returns the HelloAck that came with the choice of iwarp.
-func parseReply(private []byte) (wire.Hello, error) {
+// parseReply returns the choice and the HelloAck.
+func (a *attempt) parseReply(private []byte) (wire.Choice, wire.Hello, error) {
 	choice, ack, err := wire.ParseChoice(private)
 	if err != nil {
-		return wire.Hello{}, err
+		return wire.Choice{}, wire.Hello{}, err
 	}
-	if choice.Device != wire.DeviceIWARP {
-		return wire.Hello{}, fmt.Errorf("the peer chose %v, which we did not offer", choice.Device)
+	if !slices.Contains(a.offered, choice.Device) {
+		return wire.Choice{}, wire.Hello{}, fmt.Errorf("the peer chose %v, which we did not offer", choice.Device)
 	}
-	return wire.ParseHelloAck(ack)
+	hello, err := wire.ParseHelloAck(ack)
+	return choice, hello, err
 }
 
 // onThisHost reports that c ends where it begins.
 func onThisHost(c net.Conn) bool {
+	if _, local := c.RemoteAddr().(*net.UnixAddr); local {
+		return true
+	}
 	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
 	return remote.IsLoopback() || remote.IsValid() && remote == local
 }

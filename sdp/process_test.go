@@ -33,7 +33,14 @@ func bePeer(role string) {
 	if address, ok := strings.CutPrefix(role, "write and exit "); ok {
 		writeAndExit(address)
 	}
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	if address, ok := strings.CutPrefix(role, "victim "); ok {
+		beVictim(address)
+	}
+	if where, ok := strings.CutPrefix(role, "dial "); ok {
+		network, address, _ := strings.Cut(where, " ")
+		greet(network, address)
+	}
+	ln, err := patientListen()
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -46,6 +53,22 @@ func bePeer(role string) {
 		}
 		go perform(c.(*Conn))
 	}
+}
+
+// greet dials, has a greeting echoed, prints it and how it came, and exits.
+func greet(network, address string) {
+	d := Dialer{Config: patient}
+	c, err := d.Dial(network, address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	b := []byte("hello")
+	c.Write(b)
+	io.ReadFull(c, b)
+	fmt.Printf("%s over %s, declined: %v\n", b, c.(*Conn).Device(), c.(*Conn).Stats().Declined)
+	c.Close()
+	os.Exit(0)
 }
 
 // released lets one script go on from its step "wait".

@@ -93,6 +93,9 @@ func (c *Conn) Stats() ConnStats {
 type Totals struct {
 	Open   int    // connections that are open now
 	Opened uint64 // connections that ever were
+	// Declined counts the devices that both ends might have used for a connection,
+	// and that were not, for the reasons in ConnStats.Declined.
+	Declined uint64
 	Traffic
 }
 
@@ -108,7 +111,7 @@ var conns struct {
 func Stats() Totals {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
-	t := Totals{Open: len(conns.open), Opened: conns.opened, Traffic: conns.closed}
+	t := Totals{Open: len(conns.open), Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed}
 	for c := range conns.open {
 		c.mu.Lock()
 		t.add(c.carried())

@@ -4,8 +4,10 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"os"
 	"sync"
 	"testing"
 
@@ -15,8 +17,9 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// device is what must carry every connection here.
-const device = "iwarp"
+// device is what must carry every connection here: shared memory, unless
+// SDP_DEVICES names another one.
+var device = cmp.Or(os.Getenv("SDP_DEVICES"), "shm")
 
 // overSDP puts a relay before a server that speaks TCP, and returns the address
 // at which it speaks SDP and nothing else.

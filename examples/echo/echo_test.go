@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestEcho(t *testing.T) {
-	for _, device := range []string{"iwarp", "tcp"} {
+	for _, device := range []string{"shm", "iwarp", "tcp"} {
 		for _, size := range []int{0, 4 << 20} {
 			t.Run(fmt.Sprintf("%s/%d", device, size), func(t *testing.T) {
 				t.Setenv("SDP_DEVICES", device)

@@ -21,6 +21,8 @@ func TestMain(m *testing.M) {
 
 func TestEveryKindOfCall(t *testing.T) {
 	for _, test := range []struct{ device, security string }{
+		{"shm", "plaintext"},
+		{"shm", "TLS"},
 		{"iwarp", "plaintext"},
 		{"iwarp", "TLS"},
 		{"tcp", "plaintext"}, // which shows that the rest is not SDP's doing

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestHTTP2WithClientCertificates(t *testing.T) {
-	for _, device := range []string{"iwarp", "tcp"} {
+	for _, device := range []string{"shm", "iwarp", "tcp"} {
 		t.Run(device, func(t *testing.T) {
 			t.Setenv("SDP_DEVICES", device)
 			var out bytes.Buffer

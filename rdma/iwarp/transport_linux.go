@@ -241,6 +241,12 @@ func (t *rawTransport) closeWrite() error {
 
 func (t *rawTransport) close() error { return t.conn.Close() }
 
+// detach gives the connection up, without a wake's deadline.
+func (t *rawTransport) detach() net.Conn {
+	t.conn.SetDeadline(time.Time{})
+	return t.conn
+}
+
 func (t *rawTransport) abort() error {
 	lingerZero(t.conn)
 	return t.conn.Close()

@@ -70,10 +70,13 @@ func checkDrainWrite(t *testing.T, pair Pair) {
 	checkMemory(t, "the target", target.mem, contents(0, most))
 }
 
-// Drain gives up in time on a peer that fetches nothing.
+// Drain gives up in time on a peer that fetches nothing. The bytes of a Write
+// are in this process until then, though the messages may have left it.
 func checkDrainDeadline(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
+	target := b.expose(most, rdma.RemoteWrite)
 	overfill(a, b).settle()
+	must(t, write(a, contents(0, most), target.STag, target.VA))
 	const d = 100 * time.Millisecond
 	begin := time.Now()
 	err := a.Drain(d)

@@ -1,0 +1,234 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// stepUp is a handshake's way to another device than the TCP connection.
+type stepUp struct {
+	device     wire.Device       // that the client is invited to
+	invitation rdma.Invitation   // nil: none
+	stay       bool              // both ends may use iwarp
+	declined   map[string]string // device: why it is not used
+
+	// What has been said on the new channel. It belongs to the invitation until
+	// that has been taken.
+	local, peer wire.Hello
+}
+
+// choose finds the best device that both ends have and that can connect them,
+// and invites the client to it.
+func (h *handshake) choose(offers *wire.Offers) {
+	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) &&
+		slices.Contains(h.l.cfg.Devices, wire.DeviceIWARP.String())
+	for _, name := range h.l.cfg.Devices {
+		if name == wire.DeviceIWARP.String() {
+			if h.stay {
+				return
+			}
+			continue
+		}
+		i := slices.IndexFunc(offers.Devices, func(d wire.Device) bool { return d.String() == name })
+		if i < 0 {
+			h.decline(name, errors.New("the client does not offer it"))
+			continue
+		}
+		invitation, err := h.invite(name, offers)
+		if err == nil {
+			h.device, h.invitation = offers.Devices[i], invitation
+			return
+		}
+		h.decline(name, err)
+	}
+}
+
+func (h *handshake) decline(name string, why error) {
+	if h.declined == nil {
+		h.declined = make(map[string]string)
+	}
+	h.declined[name] = why.Error()
+	h.l.cfg.Logger.Debug("sdp: a device is not used", "device", name, "client", h.conn.RemoteAddr(), "reason", why)
+}
+
+// invite has the client come to a channel of the device.
+func (h *handshake) invite(name string, offers *wire.Offers) (rdma.Invitation, error) {
+	if _, ok := h.conn.(syscall.Conn); !ok {
+		return nil, errors.New("the connection is no socket")
+	}
+	device, ok := rdma.LookupDevice(name)
+	stepper, can := device.(rdma.Stepper)
+	if !ok || !can {
+		return nil, errors.New("not in this program")
+	}
+	peer, err := h.peerOf(offers)
+	if err != nil {
+		return nil, err
+	}
+	if err := stepper.Reaches(peer); err != nil {
+		return nil, err
+	}
+	place, err := h.l.places.of(name, stepper, &h.l.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return place.Invite(peer, h.answer)
+}
+
+// errProxy is why a client is not invited that is not at the other end of the
+// connection.
+var errProxy = errors.New("the client sees other ends of the connection: something is between us")
+
+// peerOf is what we know of the client.
+func (h *handshake) peerOf(offers *wire.Offers) (rdma.Peer, error) {
+	peer := rdma.Peer{
+		SameHost: offers.HasHost && h.l.host.is(offers.Host),
+		GIDs:     offers.GIDs,
+		Local:    addrPort(h.conn.LocalAddr()),
+		Remote:   addrPort(h.conn.RemoteAddr()),
+	}
+	switch {
+	case h.l.cfg.ThroughProxies:
+	case peer.Local.IsValid():
+		if !offers.SameTuple(peer.Remote, peer.Local) {
+			return peer, errProxy
+		}
+	default: // a Unix socket knows whose it is
+		if peer.PID = peerPID(h.conn); peer.PID == 0 {
+			return peer, errors.New("the connection does not tell whose it is")
+		}
+	}
+	return peer, nil
+}
+
+// addrPort returns the address of TCP, and an invalid one for another's.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return tcp.AddrPort()
+}
+
+// answer takes the Hello that the client says on the new channel, and returns
+// the HelloAck.
+func (h *handshake) answer(private []byte) (reply []byte, ord int, err error) {
+	h.peer, err = wire.ParseHello(private)
+	if err != nil {
+		return nil, 0, err
+	}
+	h.local = h.l.cfg.Hello
+	h.local.ORD = min(h.local.ORD, h.peer.IRD)
+	h.peer.ORD = min(h.peer.ORD, h.local.IRD)
+	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
+}
+
+// choice is what the Reply says.
+func (h *handshake) choice() *wire.Choice {
+	if h.invitation == nil {
+		return &wire.Choice{Device: wire.DeviceIWARP}
+	}
+	a := h.invitation.Address()
+	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Socket: a.Socket, Port: a.Port}
+}
+
+// decide waits for the client's decision, and has in what it says.
+func (h *handshake) decide(in *Incoming) error {
+	first, err := decision(h.ctx, in.QP)
+	switch {
+	case err != nil:
+	case first.MID == wire.MIDStepUp && h.invitation == nil:
+		err = errors.New("listener: the client steps up, and was not invited")
+	case first.MID == wire.MIDStepUp:
+		err = h.move(in)
+	case !h.stay:
+		err = fmt.Errorf("listener: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
+	default:
+		in.First = &first
+		if h.invitation != nil {
+			h.decline(h.device.String(), errors.New("the client has not come"))
+			in.Declined = h.declined
+		}
+	}
+	h.withdraw()
+	return err
+}
+
+// move has in go on over the new channel.
+func (h *handshake) move(in *Incoming) error {
+	ctx, cancel := context.WithTimeout(h.ctx, h.l.cfg.StepUpTime)
+	defer cancel()
+	qp, err := h.invitation.Take(ctx)
+	if err != nil {
+		return fmt.Errorf("listener: the client steps up to %v, and is not there: %w", h.device, err)
+	}
+	conn, err := in.QP.(*iwarp.QueuePair).Detach()
+	if err != nil {
+		qp.Abort()
+		return err
+	}
+	in.Conn, in.QP, in.Device, in.Local, in.Peer = conn, qp, h.device.String(), h.local, h.peer
+	return nil
+}
+
+// withdraw ends an invitation that nobody has taken.
+func (h *handshake) withdraw() {
+	if h.invitation != nil {
+		h.invitation.Withdraw()
+	}
+}
+
+// places are where clients are invited to, one for each device, from when it is
+// first needed.
+type places struct {
+	mu     sync.Mutex
+	open   map[string]rdma.Place
+	closed bool
+}
+
+// of returns the device's place.
+func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if place, ok := p.open[name]; ok {
+		return place, nil
+	}
+	if p.closed {
+		return nil, net.ErrClosed
+	}
+	place, err := s.Listen(rdma.StepConfig{
+		IRD:     int(cfg.Hello.IRD),
+		Buffers: int(cfg.Hello.Bufs),
+		BufSize: int(cfg.Hello.LocalRcvSz),
+		UIDs:    cfg.UIDs,
+		Timeout: cfg.StepUpTime,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.open == nil {
+		p.open = make(map[string]rdma.Place)
+	}
+	p.open[name] = place
+	return place, nil
+}
+
+func (p *places) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, place := range p.open {
+		place.Close()
+	}
+	p.open = nil
+}

@@ -1,0 +1,297 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// stepper is a device whose channels are made by the tests.
+type stepper struct {
+	mu      sync.Mutex
+	asked   []rdma.Peer
+	refuses error // of Reaches
+	none    error // of Listen
+	channel rdma.QueuePair
+	invited *invitation
+	places  int // that are open
+}
+
+func (s *stepper) Name() string     { return "shm" }
+func (s *stepper) Probe() error     { return nil }
+func (s *stepper) GIDs() [][16]byte { return nil }
+
+func (s *stepper) Reaches(p rdma.Peer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, p)
+	return s.refuses
+}
+
+func (s *stepper) Listen(rdma.StepConfig) (rdma.Place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.none == nil {
+		s.places++
+	}
+	return &stepPlace{s}, s.none
+}
+
+func (s *stepper) Dial(context.Context, rdma.Address, rdma.StepConfig, []byte, func([]byte) (int, error)) (rdma.QueuePair, error) {
+	return nil, errors.New("nobody dials here")
+}
+
+type stepPlace struct{ s *stepper }
+
+func (p *stepPlace) Invite(_ rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
+	i := &invitation{s: p.s, answer: answer}
+	p.s.mu.Lock()
+	p.s.invited = i
+	p.s.mu.Unlock()
+	return i, nil
+}
+
+func (p *stepPlace) Close() error {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.s.places--
+	return nil
+}
+
+type invitation struct {
+	s         *stepper
+	answer    func([]byte) ([]byte, int, error)
+	withdrawn bool
+}
+
+var stepAddress = rdma.Address{Token: [16]byte{1, 2, 3}, Socket: "somewhere", Port: 7}
+
+func (i *invitation) Address() rdma.Address { return stepAddress }
+
+func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
+	i.s.mu.Lock()
+	q := i.s.channel
+	i.s.mu.Unlock()
+	if q == nil {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return q, nil
+}
+
+func (i *invitation) Withdraw() {
+	i.s.mu.Lock()
+	defer i.s.mu.Unlock()
+	i.withdrawn = true
+}
+
+// fakeShm is registered once: a device is for the whole program.
+var fakeShm = func() *stepper {
+	s := new(stepper)
+	rdma.RegisterDevice(s)
+	return s
+}()
+
+// reset has the device be as new.
+func (s *stepper) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked, s.refuses, s.none, s.channel, s.invited, s.places = nil, nil, nil, nil, nil, 0
+}
+
+// approach is a client that offers shm, up to its decision, and what the server
+// has chosen.
+func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.QueuePair, wire.Choice) {
+	t.Helper()
+	c := dial(t, l, "")
+	o := wire.Offers{
+		Devices: []wire.Device{wire.DeviceIWARP, wire.DeviceSHM},
+		Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+	}
+	o.Host, o.HasHost = HostID([16]byte{1})
+	if change != nil {
+		change(&o)
+	}
+	qp, private, err := iwarp.Connect(c, iwarp.Config{}, privateOf(t, o, helloOf()))
+	require.NoError(t, err)
+	t.Cleanup(func() { qp.Abort() })
+	qp.ProvideReceive(32, 8192)
+	choice, _, err := wire.ParseChoice(private)
+	require.NoError(t, err)
+	return qp, choice
+}
+
+func stepConfig() Config {
+	cfg := testConfig()
+	cfg.Devices = []string{"shm", "iwarp"}
+	cfg.StepUpTime = 100 * time.Millisecond
+	return cfg
+}
+
+func stepsUp() wire.Message {
+	return wire.Message{Header: wire.Header{MID: wire.MIDStepUp, Bufs: 32, MSeq: 1}}
+}
+
+func TestStepUp(t *testing.T) {
+	fakeShm.reset()
+	l := listen(t, stepConfig(), 8)
+	channel, _ := queuePairs(t)
+	fakeShm.channel = channel
+	qp, choice := approach(t, l, nil)
+	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Token: stepAddress.Token, HasToken: true, Socket: "somewhere", Port: 7}, choice)
+	require.Len(t, fakeShm.asked, 1)
+	assert.True(t, fakeShm.asked[0].SameHost)
+
+	reply, ord, err := fakeShm.invited.answer(helloOf())
+	require.NoError(t, err)
+	ack, err := wire.ParseHelloAck(reply)
+	require.NoError(t, err)
+	assert.EqualValues(t, ack.ORD, ord)
+	_, _, err = fakeShm.invited.answer([]byte("no Hello"))
+	assert.Error(t, err)
+	fakeShm.invited.answer(helloOf())
+
+	send(t, qp, stepsUp())
+	in := accept(t, l)
+	assert.Equal(t, "shm", in.Device)
+	assert.Same(t, channel, in.QP)
+	assert.Nil(t, in.First)
+	assert.EqualValues(t, 64, in.Local.Bufs)
+	assert.EqualValues(t, 32, in.Peer.Bufs)
+	assert.Empty(t, in.Declined)
+	assert.True(t, fakeShm.invited.withdrawn)
+	// The connection is there, and carries nothing.
+	in.Conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	_, err = in.Conn.Read(make([]byte, 1))
+	var timeout net.Error
+	assert.ErrorAs(t, err, &timeout)
+	assert.True(t, timeout.Timeout())
+	in.Conn.Close()
+	l.Close()
+	assert.Zero(t, fakeShm.places)
+}
+
+func TestClientStaysThoughInvited(t *testing.T) {
+	fakeShm.reset()
+	l := listen(t, stepConfig(), 8)
+	qp, choice := approach(t, l, nil)
+	require.Equal(t, wire.DeviceSHM, choice.Device)
+	send(t, qp, stay())
+	in := accept(t, l)
+	assert.Equal(t, "iwarp", in.Device)
+	assert.NotNil(t, in.First)
+	assert.Equal(t, map[string]string{"shm": "the client has not come"}, in.Declined)
+	assert.True(t, fakeShm.invited.withdrawn)
+}
+
+func TestNotInvited(t *testing.T) {
+	for _, v := range []struct {
+		name     string
+		server   func(c *Config)
+		client   func(o *wire.Offers)
+		device   func()
+		declined string
+	}{
+		{"it does not offer it", nil, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, nil, "does not offer it"},
+		{"another client address", nil, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, nil, "something is between us"},
+		{"another server port", nil, func(o *wire.Offers) { o.Server = netip.AddrPortFrom(o.Server.Addr(), 1) }, nil, "something is between us"},
+		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "something is between us"},
+		{"out of reach", nil, nil, func() { fakeShm.refuses = errors.New("too far") }, "too far"},
+		{"no place", nil, nil, func() { fakeShm.none = errors.New("no room") }, "no room"},
+		{"iwarp is better", func(c *Config) { c.Devices = []string{"iwarp", "shm"} }, nil, nil, ""},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			fakeShm.reset()
+			if v.device != nil {
+				v.device()
+			}
+			cfg := stepConfig()
+			if v.server != nil {
+				v.server(&cfg)
+			}
+			l := listen(t, cfg, 8)
+			qp, choice := approach(t, l, v.client)
+			assert.Equal(t, wire.Choice{Device: wire.DeviceIWARP}, choice)
+			send(t, qp, stay())
+			in := accept(t, l)
+			assert.Equal(t, "iwarp", in.Device)
+			assert.Contains(t, in.Declined["shm"], v.declined)
+			assert.Nil(t, fakeShm.invited)
+		})
+	}
+	t.Run("through a proxy, if so configured", func(t *testing.T) {
+		fakeShm.reset()
+		cfg := stepConfig()
+		cfg.ThroughProxies = true
+		l := listen(t, cfg, 8)
+		_, choice := approach(t, l, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") })
+		assert.Equal(t, wire.DeviceSHM, choice.Device)
+	})
+	t.Run("another host is told", func(t *testing.T) {
+		fakeShm.reset()
+		l := listen(t, stepConfig(), 8)
+		approach(t, l, func(o *wire.Offers) { o.Host.Host[0]++ })
+		require.Len(t, fakeShm.asked, 1)
+		assert.False(t, fakeShm.asked[0].SameHost)
+	})
+}
+
+// TestDecisionAgainstTheChoice ends the connection.
+func TestDecisionAgainstTheChoice(t *testing.T) {
+	for _, v := range []struct {
+		name     string
+		devices  []string
+		offered  []wire.Device
+		decision wire.Message
+	}{
+		{"it steps up and was not invited", []string{"iwarp"}, nil, stepsUp()},
+		{"it steps up and has not come", []string{"shm", "iwarp"}, nil, stepsUp()},
+		{"it stays on what we may not use", []string{"shm"}, nil, stay()},
+		{"it stays on what it may not use", []string{"shm", "iwarp"}, []wire.Device{wire.DeviceSHM}, stay()},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			fakeShm.reset()
+			cfg := stepConfig()
+			cfg.Devices = v.devices
+			l := listen(t, cfg, 8)
+			qp, _ := approach(t, l, func(o *wire.Offers) {
+				if v.offered != nil {
+					o.Devices = v.offered
+				}
+			})
+			send(t, qp, v.decision)
+			var wcs [1]rdma.Completion
+			_, err := qp.Wait(wcs[:])
+			assert.Error(t, err, "the server has closed")
+		})
+	}
+}
+
+// TestNothingInCommon is a rejection, though each end has a device.
+func TestNothingInCommon(t *testing.T) {
+	fakeShm.reset()
+	fakeShm.refuses = errors.New("too far")
+	cfg := stepConfig()
+	cfg.Devices = []string{"shm"}
+	l := listen(t, cfg, 8)
+	c := dial(t, l, "")
+	o := offersOf()
+	o.Devices = []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
+	_, _, err := iwarp.Connect(c, iwarp.Config{}, privateOf(t, o, helloOf()))
+	var rejected *iwarp.RejectError
+	require.ErrorAs(t, err, &rejected)
+	in := accept(t, l)
+	assert.Nil(t, in.QP)
+}

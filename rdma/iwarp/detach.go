@@ -1,0 +1,43 @@
+package iwarp
+
+import (
+	"errors"
+	"net"
+)
+
+// Detach ends the queue pair and returns the connection, open, on which the
+// peer is told nothing: both ends have agreed to go on elsewhere. Everything
+// that was posted must have been taken by the kernel, and nobody be in a call.
+// It fails, and the queue pair goes on, if something is unread or unsent, or if
+// the connection is not worked as a socket.
+func (q *QueuePair) Detach() (net.Conn, error) {
+	t, ok := q.t.(interface{ detach() net.Conn })
+	if !ok {
+		return nil, errors.New("iwarp: the connection is no socket")
+	}
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	switch {
+	case q.tx.err != nil:
+		return nil, q.tx.err
+	case q.tx.pending() || q.tx.pumping:
+		return nil, errors.New("iwarp: messages are unsent")
+	case q.rx.tail > q.rx.head:
+		return nil, errors.New("iwarp: messages are unread")
+	}
+	var c net.Conn
+	q.closed.Do(func() {
+		q.sendFailed(net.ErrClosed)
+		if q.rx.cur != nil {
+			q.rx.cur.drop()
+			q.rx.cur = nil
+		}
+		q.rx.err = net.ErrClosed
+		q.regions.close()
+		c = t.detach()
+	})
+	if c == nil {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}

@@ -1,0 +1,208 @@
+//go:build linux
+
+package shm
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The area is the memory that two ends share, a sealed memory file:
+//
+//	0        control   indices, sleep words and states, a direction each way
+//	4 KB     small     a ring of 4 KB each way, for a connection of little traffic
+//	64 KB    big       a ring of 512 KB each way, for one that streams
+//
+// Its size is fixed, so that no end can cut it short under the other. A page
+// costs memory from when it is first written until it is given back.
+const (
+	controlLen = 4 << 10
+	smallRing  = 4 << 10
+	bigRing    = 512 << 10
+	bigStart   = 64 << 10 // a multiple of every system's page
+	areaLen    = bigStart + 2*bigRing
+)
+
+// maxReads bounds the RDMA Reads that one end may have outstanding at the other.
+const maxReads = 64
+
+// direction is the control of one way, from the producer's end to the
+// consumer's. Each word has one writer, but for the two that tell who sleeps:
+// who goes to sleep sets them, who wakes it clears them.
+//
+// What one end writes often lies in a cache line of its own.
+type direction struct {
+	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area
+	idle  atomic.Uint32 // the consumer's end sleeps until something comes
+	state atomic.Uint32 // producer: see the states below
+	turn  atomic.Uint64 // producer: the position from which on the small ring is in use again
+	_     [104]byte
+
+	head atomic.Uint64 // consumer: position of what it has not taken
+	full atomic.Uint32 // the producer sleeps until head moves
+	_    [116]byte
+
+	written atomic.Uint32 // consumer: RDMA Writes of the producer's that it has carried out
+	_       [124]byte
+
+	granted [maxReads]atomic.Uint32 // consumer: the RDMA Reads that the producer may carry out
+	pulling [maxReads]atomic.Uint32 // producer: those of which it is moving a segment
+}
+
+// The states of an end.
+const (
+	stateOpen       = iota
+	stateClosed     // it has ended behind what it has written
+	stateAborted    // it has ended at once
+	stateTerminated // it has ended because the other end has broken a rule
+)
+
+// control is how an area begins. Way 0 is from the end that made the area.
+type control struct{ ways [2]direction }
+
+var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
+
+// area is a mapped area.
+type area struct {
+	mem []byte
+	ctl *control
+}
+
+const areaSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// newArea makes an area, and the file for the other end, which the caller closes.
+func newArea() (*area, *os.File, error) {
+	// A file longer than RLIMIT_FSIZE would be answered with a signal.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return nil, nil, os.NewSyscallError("getrlimit", err)
+	}
+	if limit.Cur < areaLen {
+		return nil, nil, fmt.Errorf("shm: the limit on file sizes is %d bytes, %d are needed", limit.Cur, areaLen)
+	}
+	fd, err := memfd()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "sdp")
+	err = unix.Ftruncate(fd, areaLen)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, areaSeals)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, os.NewSyscallError("memory file", err)
+	}
+	a, err := mapArea(fd)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	for i := range a.ctl.ways {
+		var key [8]byte
+		rand.Read(key[:])
+		a.ctl.ways[i].key.Store(binary.NativeEndian.Uint64(key[:]))
+	}
+	return a, f, nil
+}
+
+func (a *area) key(way int) uint64 { return a.ctl.ways[way].key.Load() }
+
+// noExecSeal is cleared when the kernel does not know MFD_NOEXEC_SEAL (6.3).
+var noExecSeal atomic.Uint32
+
+func init() { noExecSeal.Store(unix.MFD_NOEXEC_SEAL) }
+
+func memfd() (int, error) {
+	for {
+		extra := noExecSeal.Load()
+		fd, err := unix.MemfdCreate("sdp", int(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|extra))
+		if err != unix.EINVAL || extra == 0 {
+			return fd, err
+		}
+		noExecSeal.Store(0)
+	}
+}
+
+// openArea maps the area in a file that the other end has sent, if it is one
+// that nobody can cut short: a page that is missing in a mapping is a fatal
+// signal.
+func openArea(fd int) (*area, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("shm: the peer's descriptor is no memory file: %w", err)
+	}
+	if seals&areaSeals != areaSeals {
+		return nil, fmt.Errorf("shm: the peer's memory file has the seals %#x, %#x are needed", seals, areaSeals)
+	}
+	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return nil, fmt.Errorf("shm: the peer's memory file is sealed against writing: %#x", seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Size != areaLen {
+		return nil, fmt.Errorf("shm: the peer's memory file has %d bytes, not %d", st.Size, areaLen)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, os.NewSyscallError("fstatfs", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		// Huge pages may run out behind a mapping; and what else has seals?
+		return nil, fmt.Errorf("shm: the peer's memory file is of the file system type %#x, not tmpfs", fs.Type)
+	}
+	return mapArea(fd)
+}
+
+func mapArea(fd int) (*area, error) {
+	mem, err := unix.Mmap(fd, 0, areaLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return &area{mem: mem, ctl: (*control)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// unmap ends the mapping. Nobody may use the area then.
+func (a *area) unmap() {
+	unix.Munmap(a.mem)
+	a.mem, a.ctl = nil, nil
+}
+
+// small and big return the rings of one way.
+func (a *area) small(way int) []byte {
+	start := controlLen + way*smallRing
+	return a.mem[start : start+smallRing : start+smallRing]
+}
+
+func (a *area) big(way int) []byte {
+	start := bigStart + way*bigRing
+	return a.mem[start : start+bigRing : start+bigRing]
+}
+
+// giveBack returns the pages of a big ring that nothing is in to the kernel.
+func giveBack(ring []byte) {
+	unix.Madvise(ring, unix.MADV_REMOVE)
+}
+
+// overcommit refuses strict accounting of memory: there the kernel may fail to
+// find a page for a mapping that it has granted, which is a fatal signal.
+var overcommit = sync.OnceValue(func() error {
+	text, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
+	if err != nil {
+		return fmt.Errorf("shm: %w", err)
+	}
+	if len(text) > 0 && text[0] == '2' {
+		return errors.New("shm: vm.overcommit_memory is 2, and a page that the kernel then refuses is a fatal signal")
+	}
+	return nil
+})

@@ -1,0 +1,271 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// bell is the doorbell of one end, over the Unix socket that the two ends met
+// on. A byte that comes means "look again", the end of the stream that the peer
+// is gone: the kernel sees to that whatever became of it.
+//
+// Two goroutines may park here: the one in Wait until something comes, and one
+// that wants to write until there is room. One of them listens, parked in the
+// netpoller; the other sits on a condition, and the listener tells it when the
+// peer has cleared its sleep word. When the listener leaves, the other takes its
+// place.
+//
+// No wake-up is lost: who goes to sleep sets its word in the shared memory, then
+// looks at the ring for the last time; the peer moves its index, then looks at
+// the word. One of the two sees the other. The word is set and the ring looked
+// at inside RawConn.Read's callback, where a byte that comes afterwards ends the
+// parking, however soon it comes.
+type bell struct {
+	conn *net.UnixConn
+	rc   syscall.RawConn
+
+	onRing    func(fd uintptr) // bound once, so that a call allocates nothing
+	onPark    func(fd uintptr) bool
+	listener  *sleeper // the argument of onPark
+	parked    bool     // it has been in the netpoller
+	idleRings int      // times that it was rung for nothing, in a row
+	rings     int      // that may be unread in the socket, about
+
+	dead atomic.Bool // the peer has gone
+
+	mu      sync.Mutex
+	listens *sleeper // who is in the netpoller
+	late    bool     // a deadline in the past has been set, to get it out
+	in, out sleeper  // the one in Wait, and the one that wants to write
+	failed  error    // a peer that rings without end
+}
+
+// sleeper is one who may park.
+type sleeper struct {
+	word  *atomic.Uint32 // in the shared memory: "I sleep"
+	ready func() bool    // there is something to get up for
+	woken atomic.Bool    // somebody of this process wants it to get up
+	sits  bool           // on cond
+	cond  sync.Cond
+}
+
+// mostIdleRings is how often a peer may ring in a row when nothing has changed. A
+// good one does so once or twice, when two things happen at once.
+const mostIdleRings = 1000
+
+var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
+
+func (b *bell) init(conn *net.UnixConn) error {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	b.conn, b.rc = conn, rc
+	b.in.cond.L, b.out.cond.L = &b.mu, &b.mu
+	b.onRing, b.onPark = b.send, b.parkOn
+	return nil
+}
+
+// ring wakes the peer.
+func (b *bell) ring() { b.rc.Control(b.onRing) }
+
+// send writes a byte. A socket that is full of bytes wakes the peer as well.
+func (b *bell) send(fd uintptr) {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+var bellByte byte
+
+// wake gets the sleeper up, now or when it next parks.
+func (b *bell) wake(s *sleeper) {
+	s.woken.Store(true)
+	b.mu.Lock()
+	b.rouse(s)
+	b.mu.Unlock()
+}
+
+// rouse has the sleeper look again. Called with mu held.
+func (b *bell) rouse(s *sleeper) {
+	switch {
+	case s.sits:
+		s.cond.Signal()
+	case b.listens == s && !b.late:
+		b.late = true
+		b.conn.SetReadDeadline(past)
+	}
+}
+
+var past = time.Unix(1, 0)
+
+// up reports that the sleeper need not sleep.
+func (b *bell) up(s *sleeper) bool { return s.woken.Load() || s.ready() || b.dead.Load() }
+
+// park sleeps until the sleeper is up.
+func (b *bell) park(s *sleeper) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.up(s) {
+		if b.listens == nil {
+			b.listen(s)
+			continue
+		}
+		s.sits = true
+		s.word.Store(1)
+		if !b.up(s) {
+			s.cond.Wait()
+		}
+		s.sits = false
+	}
+	s.word.Store(0)
+}
+
+// listen parks in the netpoller. Called and returns with mu held.
+func (b *bell) listen(s *sleeper) {
+	b.listens = s
+	if b.late {
+		b.late = false
+		b.conn.SetReadDeadline(time.Time{})
+	}
+	b.mu.Unlock()
+	b.listener, b.parked = s, false
+	err := b.rc.Read(b.onPark)
+	b.listener = nil
+	b.mu.Lock()
+	b.listens = nil
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.dead.Store(true) // closed, by this end
+	}
+	if other := b.other(s); other.sits {
+		other.cond.Signal()
+	}
+}
+
+func (b *bell) other(s *sleeper) *sleeper {
+	if s == &b.in {
+		return &b.out
+	}
+	return &b.in
+}
+
+// parkOn is RawConn.Read's callback: it reports that the listener is to get up.
+//
+// The bytes stay in the socket for a while: each arrival ends the parking, whether
+// or not something is unread, and to read has the kernel tell the peer that there
+// is room again, which wakes it for nothing. They must not fill the socket, or the
+// peer could not ring.
+func (b *bell) parkOn(fd uintptr) bool {
+	s := b.listener
+	b.rings++
+	for {
+		s.word.Store(1)
+		if b.up(s) {
+			b.idleRings = 0
+			return true
+		}
+		if b.rings < drainEvery && !b.parked {
+			break
+		}
+		n := drain(fd)
+		if b.parked { // it was rung for nothing
+			b.idleRings += max(n, 1)
+		}
+		b.parked, b.rings = false, 0
+	}
+	b.parked = true
+	if hungUp(fd) {
+		b.dead.Store(true)
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if other := b.other(s); other.sits && other.word.Load() == 0 {
+		b.idleRings = 0
+		other.cond.Signal()
+	}
+	if b.idleRings > mostIdleRings {
+		b.failed = errIdleRings
+		b.dead.Store(true)
+		return true
+	}
+	return false
+}
+
+// drainEvery is for how many parkings the bytes stay in the socket, which has room
+// for some 270.
+const drainEvery = 64
+
+// drain takes the bytes that have come.
+func drain(fd uintptr) (n int) {
+	var junk [512]byte
+	for {
+		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0 || k == 0:
+			return n
+		default:
+			if n += int(k); k < uintptr(len(junk)) || n > mostIdleRings {
+				return n
+			}
+		}
+	}
+}
+
+// hungUp reports that the stream has ended.
+func hungUp(fd uintptr) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
+	var now unix.Timespec
+	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return errno == 0 && n > 0
+}
+
+// alive reports that the peer's end of the socket is open.
+func (b *bell) alive() bool {
+	if b.dead.Load() {
+		return false
+	}
+	gone := false
+	b.rc.Control(func(fd uintptr) { gone = hungUp(fd) })
+	return !gone
+}
+
+// close ends the socket; who is parked gets up.
+func (b *bell) close() {
+	b.dead.Store(true)
+	b.rouseAll()
+	b.conn.Close()
+}
+
+// rouseAll has both sleepers look again.
+func (b *bell) rouseAll() {
+	b.mu.Lock()
+	b.rouse(&b.in)
+	b.rouse(&b.out)
+	b.mu.Unlock()
+}
+
+// why is what it means that the peer has gone without a word.
+func (b *bell) why() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.failed != nil {
+		return b.failed
+	}
+	return os.NewSyscallError("read", syscall.ECONNRESET)
+}

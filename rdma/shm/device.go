@@ -1,0 +1,104 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// device is the registry's entry.
+type device struct{}
+
+var _ rdma.Stepper = device{}
+
+func init() { rdma.RegisterDevice(device{}) }
+
+// Name is "shm".
+func (device) Name() string { return "shm" }
+
+// Probe returns nil if the kernel's memory files can be relied on.
+func (device) Probe() error { return overcommit() }
+
+// GIDs returns nil: shared memory has no ports.
+func (device) GIDs() [][16]byte { return nil }
+
+// Reaches returns nil for a peer on this host.
+func (device) Reaches(p rdma.Peer) error {
+	if !p.SameHost {
+		return errors.New("the peer is on another host, or in another network namespace")
+	}
+	return nil
+}
+
+// Listen opens a place.
+func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return listen(cfg) }
+
+// Dial opens a channel to an end that has invited us.
+func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {
+	if a.Socket == "" {
+		return nil, errors.New("shm: the peer names no socket")
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", "@"+a.Socket)
+	if err != nil {
+		return nil, err
+	}
+	conn := c.(*net.UnixConn)
+	stop := limit(ctx, conn)
+	q, err := join(conn, a.Token, cfg, private, settle)
+	if !stop() && err == nil {
+		q.Abort()
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// limit has the calls on conn fail when ctx is done. stop ends that, and reports
+// whether it was in time.
+func limit(ctx context.Context, conn *net.UnixConn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
+}
+
+// unmapped is the uid that stands for all those which have none in this user
+// namespace; it says nothing about who it is.
+const unmapped = 65534
+
+// credentials returns the pid of the process at the other end, 0 if it is in
+// another pid namespace, if its user may be the peer.
+func credentials(conn *net.UnixConn, uids []int) (pid int, err error) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	if e := rc.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil {
+		return 0, e
+	}
+	if err != nil {
+		return 0, os.NewSyscallError("SO_PEERCRED", err)
+	}
+	return int(cred.Pid), allowed(int(cred.Uid), uids)
+}
+
+// allowed returns nil if the user may be the peer.
+func allowed(uid int, uids []int) error {
+	if uid == unmapped || uid != os.Geteuid() && !slices.Contains(uids, uid) {
+		return fmt.Errorf("shm: the peer's user has the uid %d, ours %d", uid, os.Geteuid())
+	}
+	return nil
+}

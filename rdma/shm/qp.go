@@ -1,0 +1,199 @@
+//go:build linux
+
+package shm
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// QueuePair is one end of a channel through shared memory. It has no goroutine,
+// but for a pump while messages wait for room in the ring and nobody is in
+// WaitRoom.
+//
+// Locks: rx.mu is held by Poll and Wait for as long as they take, parked or not;
+// it keeps Close from taking the memory away. tx.mu guards the way out, and is
+// never held while parked. exposed.mu guards what the peer is reading. They are
+// taken in this order; bell.mu comes last.
+type QueuePair struct {
+	way  int // of the area, outwards
+	area *area
+	peer int // its pid, 0 if its memory is out of reach
+	cfg  Config
+
+	bell    bell
+	tx      sender
+	rx      receiver
+	regions regions
+	exposed exposures
+
+	fault    atomic.Pointer[rdma.ProtocolError] // the sending half has found this
+	closing  atomic.Bool
+	closed   sync.Once
+	closeErr error
+}
+
+var _ rdma.QueuePair = (*QueuePair)(nil)
+
+// Config is what a caller wants of a queue pair.
+type Config struct {
+	IRD, ORD int // RDMA Reads outstanding, of the peer's here and ours there; at most 64
+}
+
+const (
+	maxMessage = 128 << 10
+	maxBatch   = 16
+)
+
+// newQueuePair makes the end that writes the given way of the area. Both belong
+// to it. peer is the pid whose memory may be read, 0 if none may.
+func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*QueuePair, error) {
+	cfg.IRD, cfg.ORD = min(cfg.IRD, maxReads), min(cfg.ORD, maxReads)
+	q := &QueuePair{way: way, area: a, peer: peer, cfg: cfg}
+	q.tx.ring = newProducer(a, way)
+	q.tx.cond.L = &q.tx.mu
+	q.rx.q = q
+	q.rx.in = newConsumer(a, 1-way)
+	q.rx.some = q.some
+	in, out := &q.bell.in, &q.bell.out
+	in.word, in.ready = &a.ctl.ways[1-way].idle, q.rx.some
+	out.word, out.ready = &a.ctl.ways[way].full, q.roomy
+	return q, q.bell.init(conn)
+}
+
+// mine and theirs are the ways out and in.
+func (q *QueuePair) mine() *direction   { return &q.area.ctl.ways[q.way] }
+func (q *QueuePair) theirs() *direction { return &q.area.ctl.ways[1-q.way] }
+
+// Limits returns what was agreed.
+func (q *QueuePair) Limits() rdma.Limits {
+	return rdma.Limits{
+		MaxMessage:   maxMessage,
+		SendBatch:    maxBatch,
+		IRD:          q.cfg.IRD,
+		ORD:          q.cfg.ORD,
+		Elastic:      true,
+		BufferedOnly: q.peer == 0,
+	}
+}
+
+// Wake makes Wait return.
+func (q *QueuePair) Wake() { q.bell.wake(&q.bell.in) }
+
+// ended returns why the peer's end is no more, or nil. What it had written
+// before is in the ring.
+func (q *QueuePair) ended() error {
+	if f := q.fault.Load(); f != nil {
+		return f
+	}
+	gone := q.bell.dead.Load() // before the state, which a peer that leaves sets first
+	if q.closing.Load() {
+		return net.ErrClosed
+	}
+	switch state := q.theirs().state.Load(); state {
+	case stateOpen:
+	case stateClosed:
+		return io.EOF
+	case stateAborted:
+		return os.NewSyscallError("read", syscall.ECONNRESET)
+	case stateTerminated:
+		return &rdma.TerminateError{}
+	default:
+		return violation("state", "its state is %d", state)
+	}
+	if gone {
+		return q.bell.why()
+	}
+	return nil
+}
+
+// Idle gives memory back that an idle connection has no use for; see rdma.Idler.
+func (q *QueuePair) Idle() {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.err == nil && len(tx.out) == 0 {
+		if err := tx.ring.shrink(); err != nil {
+			q.sendFailed(err)
+		}
+	}
+}
+
+// Drain waits until all that was posted is in the shared memory, which outlives
+// this process, and the peer has carried out our RDMA Writes, whose bytes do
+// not; see rdma.QueuePair.
+func (q *QueuePair) Drain(d time.Duration) error {
+	deadline := time.Now().Add(d)
+	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		left, err := q.unsent()
+		if err != nil || !left {
+			return err
+		}
+		if !time.Now().Before(deadline) {
+			return os.ErrDeadlineExceeded
+		}
+		time.Sleep(pause)
+	}
+}
+
+// unsent reports that something has not left this process, and has the pump
+// carry it.
+func (q *QueuePair) unsent() (bool, error) {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.err == nil && !q.bell.alive() {
+		q.sendFailed(q.bell.why())
+	}
+	if tx.err != nil {
+		return false, tx.err
+	}
+	q.startPump()
+	return len(tx.out) > 0 || q.mine().written.Load() != tx.writesPosted, nil
+}
+
+// Close ends the channel behind what was sent; see rdma.QueuePair.
+func (q *QueuePair) Close() error { return q.end(stateClosed) }
+
+// Abort resets the channel.
+func (q *QueuePair) Abort() error { return q.end(stateAborted) }
+
+func (q *QueuePair) end(state uint32) error {
+	q.closed.Do(func() {
+		q.closing.Store(true)
+		tx := &q.tx
+		tx.mu.Lock()
+		if len(tx.out) > 0 {
+			state = stateAborted // some of it is lost
+		}
+		q.mine().state.CompareAndSwap(stateOpen, state)
+		q.sendFailed(net.ErrClosed)
+		tx.mu.Unlock()
+		q.regions.close()
+		q.exposed.close(q)
+		q.bell.ring()
+		q.bell.close()
+
+		// Nobody is in the memory any more when these have been had.
+		tx.pump.Wait()
+		q.rx.mu.Lock()
+		tx.mu.Lock()
+		for tx.carrying {
+			tx.cond.Wait()
+		}
+		q.rx.fail(net.ErrClosed)
+		q.exposed.mu.Lock()
+		q.area.unmap()
+		q.exposed.mu.Unlock()
+		tx.mu.Unlock()
+		q.rx.mu.Unlock()
+	})
+	return q.closeErr
+}

@@ -1,0 +1,260 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// The way in.
+//
+//  1. take reads the records that the peer has published, one after the other.
+//  2. A message is copied into a chunk and lent from there; what it says is not
+//     the peer's to change any more.
+//  3. What concerns RDMA Reads and Writes is for transfer.go.
+//  4. The place in the ring goes back to the peer behind each batch.
+//  5. If there is nothing, Wait spins, and then parks at the bell.
+
+const (
+	// takeMost is about how many bytes of messages one Poll takes: so many that
+	// they are still in the processor's cache when the program copies them.
+	takeMost = 64 << 10
+)
+
+// receiver is the receiving half of a queue pair. It belongs to the polling
+// goroutine, which holds mu, but for the atomic fields.
+type receiver struct {
+	q    *QueuePair
+	mu   sync.Mutex
+	in   consumer
+	spin spinner
+	some func() bool // q.some, bound once
+
+	cur    *chunk // nil: none
+	filled int    // bytes of it
+
+	out   []rdma.Completion // where take appends: the caller's wcs
+	used  int
+	bytes int // of messages in out
+
+	write      pull     // an RDMA Write of the peer's that is being carried out
+	reads      readings // RDMA Reads of ours
+	writesDone uint32   // RDMA Writes of ours that have been completed
+
+	err  error // sticky, delivered when all before it has been
+	told bool  // it has been delivered: nothing comes after it
+
+	posted  atomic.Int64
+	size    atomic.Int64
+	count   int // of ProvideReceive; guarded by countMu
+	countMu sync.Mutex
+}
+
+// ProvideReceive sets number and size of the receive buffers. They are promises:
+// the memory is found when a message comes.
+func (q *QueuePair) ProvideReceive(count, size int) (old int) {
+	rx := &q.rx
+	rx.countMu.Lock()
+	rx.posted.Add(int64(count - rx.count))
+	rx.count = count
+	rx.countMu.Unlock()
+	rx.size.Store(int64(size))
+	return 0
+}
+
+// Poll fills wcs with what is there; see rdma.QueuePair.
+func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
+	q.rx.mu.Lock()
+	n, err := q.poll(wcs, false)
+	q.rx.mu.Unlock()
+	return n, err
+}
+
+// Wait is Poll that parks; see rdma.QueuePair.
+func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
+	q.rx.mu.Lock()
+	n, err := q.poll(wcs, true)
+	q.rx.mu.Unlock()
+	return n, err
+}
+
+func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
+	rx := &q.rx
+	if rx.told {
+		return 0, rx.err
+	}
+	rx.out, rx.used, rx.bytes = wcs, 0, 0
+	for {
+		if q.closing.Load() {
+			rx.fail(net.ErrClosed)
+		}
+		if rx.err == nil {
+			if err := q.take(); err != nil {
+				q.violated(err)
+			}
+		}
+		if rx.used > 0 {
+			rx.out = nil
+			return rx.used, nil
+		}
+		if rx.err == nil && !rx.in.some() && !rx.write.active && !rx.reads.ready.Load() {
+			if err := q.ended(); err != nil && !rx.in.some() { // what it wrote before comes first
+				q.over(err)
+			}
+		}
+		if rx.err != nil {
+			rx.told, rx.out = true, nil
+			return 0, rx.err
+		}
+		if !wait {
+			rx.out = nil
+			return 0, nil
+		}
+		if q.bell.in.woken.Load() {
+			q.bell.in.woken.Store(false)
+			rx.out = nil
+			return 0, nil
+		}
+		if !rx.write.active && !rx.reads.ready.Load() && !q.some() {
+			q.sleep()
+		}
+	}
+}
+
+// sleep returns when there is something to look at: it spins, then parks.
+func (q *QueuePair) sleep() {
+	rx := &q.rx
+	if rx.spin.spin(rx.some) {
+		return
+	}
+	rx.idle()
+	begin := time.Now()
+	q.bell.park(&q.bell.in)
+	rx.spin.parked(time.Since(begin))
+}
+
+// some reports that there is something for Wait to look at. Any goroutine may
+// call it that keeps the memory from going away.
+func (q *QueuePair) some() bool {
+	return q.rx.in.some() || q.bell.in.woken.Load() || q.rx.in.dir.state.Load() != stateOpen ||
+		q.bell.dead.Load() || q.tx.ring.dir.written.Load() != q.rx.writesDone || q.fault.Load() != nil
+}
+
+// take moves what the ring has into out, as far as out has room.
+func (q *QueuePair) take() error {
+	rx := &q.rx
+	before := rx.in.pos
+	err := q.takeRecords()
+	if err == nil {
+		err = q.transfers()
+	}
+	if rx.in.pos != before && rx.in.release() {
+		q.bell.ring()
+	}
+	return err
+}
+
+func (q *QueuePair) takeRecords() error {
+	rx := &q.rx
+	for rx.used < len(rx.out) && rx.bytes < takeMost {
+		if rx.write.active {
+			if done, err := q.pullWrite(); !done || err != nil {
+				return err
+			}
+			continue
+		}
+		r, ok, err := rx.in.next()
+		if !ok || err != nil {
+			return err
+		}
+		switch r.kind {
+		case recordSend, recordInvalidate:
+			err = q.receiveSend(r)
+		case recordGrow:
+		case recordWrite:
+			err = q.receiveWrite(r)
+		case recordRead:
+			err = q.receiveRead(r)
+		case recordGrant:
+			err = q.receiveGrant(r)
+		case recordRefetched:
+			err = q.receiveRefetched(r)
+		default:
+			err = violation("record", "one of kind %d", r.kind)
+		}
+		if err != nil {
+			return err
+		}
+		rx.in.done(r)
+	}
+	return nil
+}
+
+// receiveSend copies a message out of the ring and lends it.
+func (q *QueuePair) receiveSend(r record) error {
+	rx := &q.rx
+	from, n := 0, r.length
+	if r.kind == recordInvalidate {
+		if from, n = 8, n-8; n < 0 {
+			return violation("record", "a Send with Invalidate of %d bytes", r.length)
+		}
+	}
+	if size := rx.size.Load(); int64(n) > size || n > maxMessage {
+		return violation("message", "one of %d bytes for a buffer of %d", n, size)
+	}
+	if rx.posted.Add(-1) < 0 {
+		return violation("message", "one of %d bytes has no buffer posted for it", n)
+	}
+	c := &rx.out[rx.used]
+	*c = rdma.Completion{Op: rdma.OpReceive}
+	if r.kind == recordInvalidate {
+		var b [8]byte
+		rx.in.body(b[:], 0)
+		c.Invalidated = rdma.STag(binary.NativeEndian.Uint32(b[:]))
+		if !q.revoke(c.Invalidated) {
+			rx.posted.Add(1)
+			return violation("message", "STag %#x to invalidate is not registered here", c.Invalidated)
+		}
+	}
+	c.Buffer.Bytes = rx.room(n)
+	rx.in.body(c.Buffer.Bytes, from)
+	rx.cur.refs.Add(1)
+	c.Buffer.Owner = rx.cur
+	rx.used++
+	rx.bytes += n
+	return nil
+}
+
+// over ends the queue pair, because the peer has.
+func (q *QueuePair) over(err error) {
+	q.tx.mu.Lock()
+	q.sendFailed(broken(err))
+	q.tx.mu.Unlock()
+	q.rx.fail(err)
+}
+
+// violated ends the queue pair, because the peer has broken a rule.
+func (q *QueuePair) violated(err error) {
+	q.tx.mu.Lock()
+	q.sendFailed(err)
+	q.tx.mu.Unlock()
+	q.rx.fail(err)
+}
+
+// fail ends the receiving half, and gives its chunk back.
+func (rx *receiver) fail(err error) {
+	if rx.err == nil {
+		rx.err = err
+	}
+	rx.write = pull{}
+	if rx.cur != nil {
+		rx.cur.drop()
+		rx.cur = nil
+	}
+}

@@ -1,0 +1,267 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// A way is a stream of records in a byte ring. Positions count the bytes since
+// the beginning and never wrap; the low bits of a position, counted from where
+// the ring came into use, are the place in it.
+//
+// A record is a header of 8 bytes, a body, and padding to a multiple of 8. The
+// header is written last, and is what shows the consumer that there is a record:
+// so what is told and what it is told of come in one cache line. Its stamp tells
+// it from what was in that place before. It is made of the position, and of a key
+// that the two processes share: a stranger whose bytes go over the connection
+// cannot have them look like a header.
+//
+//	bits   0–19  length of the body
+//	bits  20–23  kind; 0 is none, as in memory that nobody has written
+//	bits  24–63  stamp
+//
+// All begins in the small ring. recordGrow is the last record there, and what
+// follows it lies in the big one. Going back needs no record: the way is empty
+// then, and turn says so (shrink).
+const headerLen = 8
+
+// The kinds of records.
+const (
+	recordSend       = 1 + iota // a message
+	recordInvalidate            // a message behind the STag that it invalidates (8 bytes)
+	recordGrow                  // the big ring follows; no body
+	recordWrite                 // an RDMA Write: STag, VA, length, where the bytes are
+	recordRead                  // an RDMA Read Request: slot, STag, VA, length
+	recordGrant                 // where the bytes of the Read in this slot are
+	recordRefetched             // the Read in this slot has its bytes, or needs them no more
+)
+
+const (
+	lengthBits = 20
+	stampShift = 24
+)
+
+// stampOf is the upper part of the header of a record at pos.
+func stampOf(key, pos uint64) uint64 { return (key ^ pos>>3) << stampShift }
+
+// header is the lower part.
+func header(kind, length int) uint64 { return uint64(length) | uint64(kind)<<lengthBits }
+
+// word is the header at a place in a ring.
+func word(ring []byte, at int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&ring[at : at+8][0]))
+}
+
+// space is what a record of that body takes.
+func space(body int) int { return headerLen + (body+7)&^7 }
+
+const noTurn = ^uint64(0)
+
+// producer writes records. Its owner's lock guards it.
+type producer struct {
+	dir   *direction
+	small []byte
+	big   []byte
+	ring  []byte // the one in use
+	key   uint64
+	base  uint64 // the position at which it came into use
+	was   uint64 // the same of the big ring, behind shrink
+	pos   uint64 // behind what is written
+	told  uint64 // the position at which it was last seen whether the consumer sleeps
+	head  uint64 // the consumer's position, as it was last looked at
+	turn  bool   // the way has gone back to the small ring, and nothing has been written since
+}
+
+func newProducer(a *area, way int) producer {
+	p := producer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way), key: a.key(way)}
+	p.ring = p.small
+	return p
+}
+
+// look reads the consumer's position. A peer that sets it back, or past what is
+// there, breaks the rules.
+func (p *producer) look() error {
+	head := p.dir.head.Load()
+	if head < p.head || head > p.pos || head%8 != 0 {
+		return violation("head", "it has taken up to %d; was %d, and %d are written", head, p.head, p.pos)
+	}
+	p.head = head
+	return nil
+}
+
+// free is how many bytes can be written behind pos, as far as is known.
+func (p *producer) free() int {
+	return len(p.ring) - int(p.pos-max(p.head, p.base))
+}
+
+// fits reports whether a record of n bytes can be written, in the big ring if
+// need be.
+func (p *producer) fits(n int) (bool, error) {
+	if &p.ring[0] == &p.small[0] {
+		// There is always room for recordGrow.
+		if n <= smallRing/2 && p.free() >= n+headerLen {
+			return true, nil
+		}
+		if err := p.look(); err != nil {
+			return false, err
+		}
+		if n <= smallRing/2 && p.free() >= n+headerLen {
+			return true, nil
+		}
+		p.grow()
+	}
+	if p.free() >= n {
+		return true, nil
+	}
+	err := p.look()
+	return p.free() >= n, err
+}
+
+// grow goes on in the big ring, of which nothing is in use.
+func (p *producer) grow() {
+	if p.turn { // nothing is in the small ring, and nobody knows that it was to be
+		p.dir.turn.Store(noTurn)
+		p.ring, p.base, p.turn = p.big, p.was, false
+		return
+	}
+	p.put(recordGrow)
+	p.ring, p.base = p.big, p.pos
+}
+
+// shrink goes back to the small ring and frees the big one's pages, if nothing
+// is in it.
+func (p *producer) shrink() error {
+	if &p.ring[0] == &p.small[0] {
+		return nil
+	}
+	if err := p.look(); err != nil || p.head != p.pos {
+		return err
+	}
+	giveBack(p.big)
+	p.dir.turn.Store(p.pos)
+	p.ring, p.base, p.was, p.turn = p.small, p.pos, p.base, true
+	return nil
+}
+
+// put writes a record whose body is those pieces; the caller has asked fits.
+func (p *producer) put(kind int, pieces ...[]byte) {
+	start, n := p.pos, 0
+	p.pos += headerLen
+	for _, b := range pieces {
+		at := int(p.pos-p.base) & (len(p.ring) - 1)
+		if k := copy(p.ring[at:], b); k < len(b) {
+			copy(p.ring, b[k:])
+		}
+		p.pos += uint64(len(b))
+		n += len(b)
+	}
+	p.pos = (p.pos + 7) &^ 7
+	p.turn = false
+	raceRelease()
+	word(p.ring, int(start-p.base)&(len(p.ring)-1)).Store(stampOf(p.key, start) | header(kind, n))
+}
+
+// tell reports that the consumer sleeps and is to be woken, for what has been put
+// since it was last asked.
+func (p *producer) tell() (wake bool) {
+	if p.pos == p.told {
+		return false
+	}
+	p.told = p.pos
+	return p.dir.idle.Load() != 0 && p.dir.idle.Swap(0) != 0
+}
+
+// consumer reads records. It belongs to the polling goroutine.
+type consumer struct {
+	dir   *direction
+	small []byte
+	big   []byte
+	ring  []byte
+	key   uint64
+	base  uint64
+	pos   uint64         // behind what has been taken
+	word  *atomic.Uint64 // the header at pos
+	stamp uint64         // that it has when there is a record
+}
+
+func newConsumer(a *area, way int) consumer {
+	c := consumer{dir: &a.ctl.ways[way], small: a.small(way), big: a.big(way), key: a.key(way)}
+	c.ring = c.small
+	c.aim()
+	return c
+}
+
+// aim points word at the header at pos.
+func (c *consumer) aim() {
+	c.word = word(c.ring, int(c.pos-c.base)&(len(c.ring)-1))
+	c.stamp = stampOf(c.key, c.pos)
+}
+
+// record is what a header says.
+type record struct{ kind, length int }
+
+const lowBits = 1<<stampShift - 1
+
+// some reports that there is a record.
+func (c *consumer) some() bool {
+	h := c.word.Load()
+	return h&^lowBits == c.stamp && h&lowBits>>lengthBits != 0 || c.turned()
+}
+
+// turned reports that the record at pos will come in the other ring.
+func (c *consumer) turned() bool { return c.dir.turn.Load() == c.pos && c.atBig() }
+
+func (c *consumer) atBig() bool { return &c.ring[0] == &c.big[0] }
+
+// next returns the record at pos, if there is one. All that the peer has written
+// about it is read here, once.
+func (c *consumer) next() (r record, ok bool, err error) {
+	if c.turned() {
+		c.ring, c.base = c.small, c.pos
+		c.aim()
+	}
+	h := c.word.Load()
+	if h&^lowBits != c.stamp || h&lowBits>>lengthBits == 0 {
+		return r, false, nil
+	}
+	raceAcquire()
+	r = record{kind: int(h & lowBits >> lengthBits), length: int(h & (1<<lengthBits - 1))}
+	if space(r.length) > len(c.ring) {
+		return r, false, violation("record", "one of %d bytes in a ring of %d", r.length, len(c.ring))
+	}
+	return r, true, nil
+}
+
+// body copies the beginning of the record's body to b, which is not longer.
+func (c *consumer) body(b []byte, from int) {
+	at := int(c.pos-c.base+headerLen+uint64(from)) & (len(c.ring) - 1)
+	if n := copy(b, c.ring[at:]); n < len(b) {
+		copy(b[n:], c.ring)
+	}
+}
+
+// done takes the record away; the producer is told by release.
+func (c *consumer) done(r record) {
+	c.pos += uint64(space(r.length))
+	if r.kind == recordGrow {
+		c.ring, c.base = c.big, c.pos
+	}
+	c.aim()
+}
+
+// release tells the producer how far the consumer is, and reports whether it
+// sleeps and is to be woken.
+func (c *consumer) release() (wake bool) {
+	c.dir.head.Store(c.pos)
+	return c.dir.full.Load() != 0 && c.dir.full.Swap(0) != 0
+}
+
+// violation is the error for what a peer has put into the shared memory.
+func violation(what, format string, args ...any) *rdma.ProtocolError {
+	return &rdma.ProtocolError{Rule: "shm, " + what, What: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,475 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// rogue is a peer that does as it likes.
+type rogue struct {
+	conn *net.UnixConn
+	a    *area
+	out  producer
+}
+
+// meetRogue returns a queue pair and the rogue at its other end.
+func meetRogue(t testing.TB) (*QueuePair, *rogue) {
+	t.Helper()
+	near, f, err := newArea()
+	require.NoError(t, err)
+	defer f.Close()
+	far, err := openArea(int(f.Fd()))
+	require.NoError(t, err)
+	x, y := socketPair(t)
+	q, err := newQueuePair(x, near, 0, os.Getpid(), testConfig)
+	require.NoError(t, err)
+	q.ProvideReceive(16, 4096)
+	r := &rogue{conn: y, a: far, out: newProducer(far, 1)}
+	t.Cleanup(func() {
+		q.Abort()
+		r.conn.Close()
+		r.a.unmap()
+	})
+	return q, r
+}
+
+// says puts a record of which the header says these.
+func (r *rogue) says(kind, length int, body []byte) {
+	start := r.out.pos
+	at := int(start-r.out.base) & (len(r.out.ring) - 1)
+	copy(r.out.ring[at+headerLen:], body)
+	r.out.pos += uint64(space(len(body)))
+	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
+	if r.out.tell() {
+		r.rings()
+	}
+}
+
+func (r *rogue) rings() { r.conn.Write([]byte{0}) }
+
+// words makes the body of a record.
+func words(w ...uint64) []byte {
+	var b []byte
+	for _, w := range w {
+		b = binary.NativeEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+// ends waits until the queue pair has ended and returns why.
+func ends(t testing.TB, q *QueuePair) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		var wcs [4]rdma.Completion
+		for {
+			n, err := q.Wait(wcs[:])
+			for _, wc := range wcs[:n] {
+				if wc.Op == rdma.OpReceive {
+					wc.Buffer.Release()
+				}
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(10 * time.Second):
+		q.Abort()
+		require.Fail(t, "the queue pair goes on")
+		return nil
+	}
+}
+
+// TestRogue is told what was wrong: the victim's error names it, and its state
+// says that it has ended.
+func TestRogue(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		does  func(r *rogue)
+		error string
+	}{
+		{"longer than the ring", func(r *rogue) { r.says(recordSend, smallRing-7, nil) }, "record"},
+		{"the longest", func(r *rogue) { r.says(recordSend, 1<<lengthBits-1, nil) }, "record"},
+		{"longer than the big ring", func(r *rogue) {
+			r.out.grow()
+			r.says(recordSend, bigRing-7, nil)
+		}, "record"},
+		{"kind 15", func(r *rogue) { r.says(15, 0, nil) }, "kind 15"},
+		{"longer than a buffer", func(r *rogue) {
+			r.out.grow()
+			r.says(recordSend, 5000, make([]byte, 5000))
+		}, "for a buffer of 4096"},
+		{"an Invalidate too short", func(r *rogue) { r.says(recordInvalidate, 4, make([]byte, 4)) }, "record"},
+		{"an Invalidate of nothing", func(r *rogue) { r.says(recordInvalidate, 16, words(77, 1)) }, "is not registered"},
+		{"a Write too short", func(r *rogue) { r.says(recordWrite, 24, words(1, 2, 3)) }, "record"},
+		{"a Write to nothing", func(r *rogue) { r.says(recordWrite, 32, words(77, 0, 1, 0)) }, "is not registered"},
+		{"a Write that wraps", func(r *rogue) { r.says(recordWrite, 32, words(1, ^uint64(0), ^uint64(0), 0)) }, "access"},
+		{"a Read too short", func(r *rogue) { r.says(recordRead, 24, words(1, 2, 3)) }, "record"},
+		{"a Read of nothing", func(r *rogue) { r.says(recordRead, 32, words(1<<32, 77, 0, 1)) }, "is not registered"},
+		{"a Read in a slot that is none", func(r *rogue) { r.says(recordRead, 32, words(1<<32|maxReads, 77, 0, 0)) }, "slot 64"},
+		{"a Read without a number", func(r *rogue) { r.says(recordRead, 32, words(0, 77, 0, 0)) }, "number 0"},
+		{"too many Reads", func(r *rogue) {
+			for i := range uint64(17) {
+				r.says(recordRead, 32, words(1<<32|i, 0, 0, 0))
+			}
+		}, "more than 16"},
+		{"two Reads in a slot", func(r *rogue) {
+			for range 2 {
+				r.says(recordRead, 32, words(1<<32, 0, 0, 0))
+			}
+		}, "more than 16"},
+		{"an answer to no Read", func(r *rogue) { r.says(recordGrant, 16, words(1<<32, 0)) }, "waits for none"},
+		{"an answer too short", func(r *rogue) { r.says(recordGrant, 8, words(1)) }, "record"},
+		{"the end of no Read", func(r *rogue) { r.says(recordRefetched, 8, words(1<<32)) }, "has not begun"},
+		{"the end of a Read in a slot that is none", func(r *rogue) { r.says(recordRefetched, 8, words(1<<32|1000)) }, "has not begun"},
+		{"the end of a Read, too short", func(r *rogue) { r.says(recordRefetched, 4, make([]byte, 4)) }, "record"},
+		{"Writes done that were not posted", func(r *rogue) { r.a.ctl.ways[0].written.Store(1); r.rings() }, "RDMA Writes"},
+		{"a state that is none", func(r *rogue) { r.out.dir.state.Store(4); r.rings() }, "state"},
+		{"rings without end", func(r *rogue) {
+			for r.out.dir.idle.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			for {
+				if _, err := r.conn.Write([]byte{0}); err != nil {
+					return
+				}
+			}
+		}, "rings and rings"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			var doing sync.WaitGroup
+			doing.Go(func() { v.does(r) })
+			begin := time.Now()
+			err := ends(t, q)
+			var violation *rdma.ProtocolError
+			require.ErrorAs(t, err, &violation)
+			assert.ErrorContains(t, err, v.error)
+			assert.Less(t, time.Since(begin), 5*time.Second)
+			if violation != errIdleRings {
+				assert.EqualValues(t, stateTerminated, r.a.ctl.ways[0].state.Load())
+			}
+			_, err = q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
+			assert.Error(t, err)
+			q.Close()
+			r.conn.Close()
+			doing.Wait()
+		})
+	}
+}
+
+// TestRogueHead has the sending half find what is wrong.
+func TestRogueHead(t *testing.T) {
+	for name, head := range map[string]uint64{"beyond what is written": 1 << 40, "back": 0, "between records": 12} {
+		t.Run(name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 40000)}}
+			for range 3 {
+				n, err := q.PostSend(wr)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+			}
+			r.a.ctl.ways[0].head.Store(q.tx.ring.pos)
+			for range 30 { // which makes it look
+				q.PostSend(wr)
+				r.a.ctl.ways[0].head.Store(q.tx.ring.pos)
+			}
+			r.a.ctl.ways[0].head.Store(head)
+			var violation *rdma.ProtocolError
+			var err error
+			for range 20 {
+				if _, err = q.PostSend(wr); err != nil {
+					break
+				}
+			}
+			require.ErrorAs(t, err, &violation)
+			assert.Same(t, violation, ends(t, q))
+		})
+	}
+}
+
+// TestRogueThatDoesNotRing is one that is silent: nothing comes, and everything
+// else goes on.
+func TestRogueThatDoesNotRing(t *testing.T) {
+	q, r := meetRogue(t)
+	done := make(chan error, 1)
+	go func() { done <- ends(t, q) }()
+	require.Eventually(t, func() bool { return r.out.dir.idle.Load() == 1 }, 5*time.Second, time.Millisecond)
+	r.out.put(recordSend, words(1))
+	n, err := q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
+	assert.NoError(t, err)
+	assert.Equal(t, 1, n)
+	require.NoError(t, q.Close())
+	assert.ErrorIs(t, <-done, net.ErrClosed)
+}
+
+// TestRogueAddress has the bytes of a Write, or of a Read, be where nothing is.
+func TestRogueAddress(t *testing.T) {
+	t.Run("Write", func(t *testing.T) {
+		q, r := meetRogue(t)
+		region, err := q.Register(make([]byte, 100), rdma.RemoteWrite)
+		require.NoError(t, err)
+		r.says(recordWrite, 32, words(uint64(region.STag), 0, 100, 8))
+		assert.ErrorContains(t, ends(t, q), "none that can be read")
+	})
+	t.Run("Read", func(t *testing.T) {
+		q, r := meetRogue(t)
+		require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
+		r.says(recordGrant, 16, words(1<<32, 8))
+		r.a.ctl.ways[0].granted[0].Store(1)
+		assert.ErrorContains(t, ends(t, q), "none that can be read")
+	})
+	t.Run("withdrawn", func(t *testing.T) {
+		q, r := meetRogue(t)
+		local, source := make([]byte, 100), []byte("not to be had")
+		require.NoError(t, q.PostRead(rdma.ReadWR{Local: local}))
+		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
+		var wcs [1]rdma.Completion
+		for range 100 { // the word of the slot has never been set
+			n, err := q.Poll(wcs[:])
+			require.NoError(t, err)
+			require.Zero(t, n)
+		}
+		assert.Equal(t, make([]byte, 100), local)
+	})
+}
+
+// TestScribbler has a peer that writes at random all over the shared memory while
+// messages go both ways. Each time the victim ends, or goes on; it does not crash,
+// and writes nothing outside of the rings.
+func TestScribbler(t *testing.T) {
+	for _, v := range []struct {
+		name     string
+		from, to int
+	}{
+		{"everything", 0, areaLen},
+		{"control", 0, int(controlLen)},
+		{"the way in", int(unsafe.Sizeof(direction{})), int(unsafe.Sizeof(direction{})) + 64},
+		{"the way out", 0, 192},
+		{"rings", controlLen, controlLen + 2*smallRing},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			ended := 0
+			for round := range 40 {
+				if scribbled(t, uint64(round), v.from, v.to) {
+					ended++
+				}
+			}
+			t.Logf("%d of 40 ended", ended)
+			assert.NotZero(t, ended)
+		})
+	}
+}
+
+// scribbled reports that the victim has ended.
+func scribbled(t *testing.T, seed uint64, from, to int) bool {
+	near, f, err := newArea()
+	require.NoError(t, err)
+	defer f.Close()
+	far, err := openArea(int(f.Fd()))
+	require.NoError(t, err)
+	third, err := openArea(int(f.Fd()))
+	require.NoError(t, err)
+	defer third.unmap()
+	x, y := socketPair(t)
+	victim, err := newQueuePair(x, near, 0, os.Getpid(), testConfig)
+	require.NoError(t, err)
+	peer, err := newQueuePair(y, far, 1, os.Getpid(), testConfig)
+	require.NoError(t, err)
+	arena := make([]byte, 64<<10)
+	region, err := victim.Register(arena[16<<10:48<<10], rdma.RemoteRead|rdma.RemoteWrite)
+	require.NoError(t, err)
+	var working sync.WaitGroup
+	for _, q := range []*QueuePair{victim, peer} {
+		q.ProvideReceive(1<<20, 64<<10)
+		working.Go(func() {
+			var wcs [4]rdma.Completion
+			for {
+				n, err := q.Wait(wcs[:])
+				if err != nil {
+					return
+				}
+				for _, wc := range wcs[:n] {
+					if wc.Op == rdma.OpReceive {
+						wc.Buffer.Release()
+					}
+				}
+			}
+		})
+		working.Go(func() {
+			sizes := []int{16, 100, 3000, 40000}
+			local := make([]byte, 16<<10)
+			for i := 0; ; i++ {
+				_, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, sizes[i%4])}})
+				if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
+					return
+				}
+				if i%8 == 0 && q == peer {
+					q.PostWrite(rdma.WriteWR{Local: local, STag: region.STag, VA: 100})
+					q.PostRead(rdma.ReadWR{Local: local, STag: region.STag, VA: 100})
+				}
+				if q.Busy() && q.WaitRoom() != nil {
+					return
+				}
+			}
+		})
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	until := time.Now().Add(20 * time.Millisecond)
+	for time.Now().Before(until) && victim.fault.Load() == nil {
+		at := from + rng.IntN((to-from)/8)*8
+		switch rng.IntN(3) {
+		case 0:
+			third.mem[at+rng.IntN(8)] = byte(rng.Uint32())
+		case 1:
+			binary.NativeEndian.PutUint64(third.mem[at:], rng.Uint64())
+		default:
+			binary.NativeEndian.PutUint64(third.mem[at:], rng.Uint64()>>rng.IntN(64))
+		}
+		if rng.IntN(64) == 0 {
+			unix.Madvise(third.mem[bigStart:], unix.MADV_REMOVE)
+		}
+	}
+	ended := victim.fault.Load() != nil || third.ctl.ways[1].state.Load() != stateOpen
+	victim.Abort()
+	peer.Abort()
+	working.Wait()
+	for i, b := range arena {
+		if (i < 16<<10 || i >= 48<<10) && b != 0 {
+			require.Fail(t, "a byte beside the region has changed")
+		}
+	}
+	return ended
+}
+
+// TestDeath of the peer is seen behind what it had sent.
+func TestDeath(t *testing.T) {
+	q, r := meetRogue(t)
+	for i := range uint64(3) {
+		r.says(recordSend, 8, words(i))
+	}
+	r.conn.Close()
+	var wcs [8]rdma.Completion
+	n, err := q.Wait(wcs[:])
+	require.NoError(t, err)
+	assert.Equal(t, 3, n)
+	for i, wc := range wcs[:n] {
+		assert.Equal(t, words(uint64(i)), wc.Buffer.Bytes)
+		wc.Buffer.Release()
+	}
+	err = ends(t, q)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	assert.NotErrorIs(t, err, io.EOF)
+	_, err = q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
+	assert.ErrorIs(t, err, syscall.EPIPE)
+	assert.Error(t, q.Drain(time.Second))
+}
+
+// TestRoomOfADeadPeer does not come.
+func TestRoomOfADeadPeer(t *testing.T) {
+	q, r := meetRogue(t)
+	wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}}
+	for !q.Busy() {
+		_, err := q.PostSend(wr)
+		require.NoError(t, err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- q.WaitRoom() }()
+	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, 5*time.Second, time.Millisecond)
+	r.conn.Close()
+	assert.ErrorIs(t, <-done, syscall.EPIPE)
+}
+
+// TestIdleGivesBackTheBigRing, and goes on in the small one, there and back.
+func TestIdleGivesBackTheBigRing(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Close()
+	defer b.Close()
+	b.ProvideReceive(64, 64<<10)
+	var wcs [1]rdma.Completion
+	exchange := func(n int, fill byte) {
+		t.Helper()
+		payload := make([]byte, n)
+		for i := range payload {
+			payload[i] = fill
+		}
+		k, err := a.PostSend([]rdma.SendWR{{Header: []byte{fill}, Payload: payload}})
+		require.NoError(t, err)
+		require.Equal(t, 1, k)
+		k, err = b.Wait(wcs[:])
+		require.NoError(t, err)
+		require.Equal(t, 1, k)
+		got := wcs[0].Buffer.Bytes
+		require.Len(t, got, n+1)
+		require.Equal(t, fill, got[0])
+		require.Equal(t, fill, got[n])
+		wcs[0].Buffer.Release()
+	}
+	for round := range byte(50) {
+		for i := range byte(5) {
+			exchange(100, i)
+			if round%2 == 0 {
+				exchange(50000, round)
+			}
+		}
+		a.Idle()
+		a.Idle()
+		if round%2 == 0 {
+			assert.Zero(t, a.area.big(0)[100], "a page that was given back is empty")
+		}
+		if round%3 == 0 {
+			exchange(50000, 200) // at once behind it
+		}
+	}
+}
+
+// TestDeadPeerCompletesNothing: its pid may be another process's by now.
+func TestDeadPeerCompletesNothing(t *testing.T) {
+	source := make([]byte, 100)
+	t.Run("Read", func(t *testing.T) {
+		q, r := meetRogue(t)
+		require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
+		r.a.ctl.ways[0].granted[0].Store(1)
+		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
+		r.conn.Close()
+		var wcs [1]rdma.Completion
+		n, err := q.Wait(wcs[:])
+		assert.Zero(t, n)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+	t.Run("Write", func(t *testing.T) {
+		q, r := meetRogue(t)
+		region, err := q.Register(make([]byte, 100), rdma.RemoteWrite)
+		require.NoError(t, err)
+		r.says(recordWrite, 32, words(uint64(region.STag), 0, 100, addressOf(source)))
+		r.says(recordSend, 8, words(1))
+		r.conn.Close()
+		var wcs [1]rdma.Completion
+		n, err := q.Wait(wcs[:])
+		assert.Zero(t, n)
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.Zero(t, r.a.ctl.ways[1].written.Load())
+	})
+}

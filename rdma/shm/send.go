@@ -1,0 +1,376 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// The way out.
+//
+//  1. PostSend copies messages into the ring, and wakes the peer if it sleeps, at
+//     the end and every 32 KB, so that the peer copies while we do.
+//  2. A message with payload for which there is no room is refused: the device
+//     is Busy until there is. One without payload, and what RDMA Reads and
+//     Writes ask for, goes to a queue, out, then.
+//  3. The queue waits for room in WaitRoom, or in the pump, a goroutine that
+//     exists only while there is something in it and nobody is in WaitRoom.
+
+const (
+	tellEvery = 32 << 10
+	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for
+	// more.
+	maxQueued = 256 << 10
+	// maxWrites is how many RDMA Writes may be outstanding.
+	maxWrites = 1024
+)
+
+// sender is the sending half of a queue pair. mu guards all of it but the atomic
+// fields. carrying is the right to park until there is room. cond tells of its
+// end, and of err.
+type sender struct {
+	mu       sync.Mutex
+	cond     sync.Cond
+	ring     producer
+	carrying bool
+	wanted   int  // calls in WaitRoom
+	woken    bool // WakeRoom was called
+	err      error
+
+	out  []byte // records that found no room, whole
+	want int    // bytes of a record that was refused; 0: none since there was room
+
+	busy  atomic.Bool   // out or want
+	needs atomic.Uint64 // the position of head at which to get up
+
+	writes       []rdma.WriteWR // outstanding; guarded by mu
+	writesPosted uint32
+
+	pump sync.WaitGroup
+}
+
+// Busy reports that a message with payload would be refused now.
+func (q *QueuePair) Busy() bool { return q.tx.busy.Load() }
+
+// PostSend posts messages in order; see rdma.QueuePair.
+func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.err != nil {
+		return 0, tx.err
+	}
+	if tx.busy.Load() {
+		if err := q.flush(); err != nil {
+			return 0, err
+		}
+	}
+	p := &tx.ring
+	taken := 0
+	var err error
+	for ; taken < len(wrs); taken++ {
+		wr := &wrs[taken]
+		kind, n := recordSend, len(wr.Header)+len(wr.Payload)
+		if wr.Invalidate != 0 {
+			kind, n = recordInvalidate, n+8
+		}
+		room := len(tx.out) == 0
+		if room {
+			if room, err = p.fits(space(n)); err != nil {
+				q.sendFailed(err)
+				break
+			}
+		}
+		if !room {
+			if len(wr.Payload) > 0 {
+				tx.want = space(n)
+				break
+			}
+			if len(tx.out) > maxQueued {
+				err = rdma.ErrNoRoom
+				break
+			}
+			q.queueSend(wr, kind, n)
+			continue
+		}
+		if wr.Invalidate != 0 {
+			var s [8]byte
+			binary.NativeEndian.PutUint32(s[:], uint32(wr.Invalidate))
+			p.put(kind, s[:], wr.Header, wr.Payload)
+		} else {
+			p.put(kind, wr.Header, wr.Payload)
+		}
+		if p.pos-p.told >= tellEvery {
+			q.tell()
+		}
+	}
+	q.tell()
+	if len(tx.out) > 0 || tx.want > 0 {
+		q.update()
+	}
+	return taken, err
+}
+
+// tell wakes the peer, if it sleeps, for what has been put. Called with mu held.
+func (q *QueuePair) tell() {
+	if q.tx.ring.tell() {
+		q.bell.ring()
+	}
+}
+
+// queueSend appends a message to the queue.
+func (q *QueuePair) queueSend(wr *rdma.SendWR, kind, n int) {
+	tx := &q.tx
+	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, n))
+	if wr.Invalidate != 0 {
+		tx.out = binary.NativeEndian.AppendUint64(tx.out, 0)
+		binary.NativeEndian.PutUint32(tx.out[len(tx.out)-8:], uint32(wr.Invalidate))
+	}
+	tx.out = append(tx.out, wr.Header...)
+	tx.out = padded(append(tx.out, wr.Payload...))
+}
+
+// padded appends zeros to a multiple of 8.
+func padded(b []byte) []byte {
+	for len(b)%8 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// emit sends a record of the device's own, at once or through the queue. Called
+// with mu held; who may not go to WaitRoom calls startPump afterwards.
+func (q *QueuePair) emit(kind int, body []byte) {
+	tx := &q.tx
+	if tx.err != nil {
+		return
+	}
+	room := len(tx.out) == 0
+	if room {
+		var err error
+		if room, err = tx.ring.fits(space(len(body))); err != nil {
+			q.sendFailed(err)
+			return
+		}
+	}
+	if room {
+		tx.ring.put(kind, body)
+		q.tell()
+		return
+	}
+	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, len(body)))
+	tx.out = padded(append(tx.out, body...))
+	q.update()
+}
+
+// flush moves what is queued into the ring, as far as there is room, and sees
+// whether the device is Busy. Called with mu held.
+func (q *QueuePair) flush() error {
+	tx := &q.tx
+	for len(tx.out) > 0 {
+		kind, length := tx.queuedFirst()
+		n := space(length)
+		room, err := tx.ring.fits(n)
+		if err != nil {
+			return q.sendFailed(err)
+		}
+		if !room {
+			break
+		}
+		tx.ring.put(kind, tx.out[headerLen:headerLen+length])
+		if tx.out = tx.out[n:]; len(tx.out) == 0 {
+			tx.out = nil
+		}
+	}
+	q.tell()
+	if len(tx.out) == 0 && tx.want > 0 {
+		// Refused once, the sender comes back when it is worth it.
+		if err := tx.ring.look(); err != nil {
+			return q.sendFailed(err)
+		}
+		if tx.ring.free() >= max(tx.want, len(tx.ring.ring)/2) {
+			tx.want = 0
+		}
+	}
+	q.update()
+	return nil
+}
+
+// queuedFirst is what the first record of the queue is.
+func (tx *sender) queuedFirst() (kind, length int) {
+	h := binary.NativeEndian.Uint64(tx.out)
+	return int(h >> lengthBits), int(h & (1<<lengthBits - 1))
+}
+
+// update tells the atomic fields of a change of out or want. Called with mu held.
+func (q *QueuePair) update() {
+	tx := &q.tx
+	p := &tx.ring
+	need := tx.want
+	if len(tx.out) > 0 {
+		_, length := tx.queuedFirst()
+		need = space(length)
+	}
+	// With head at pos + need - len(ring), so many bytes are free; half a ring is
+	// worth getting up for.
+	need = max(need, len(p.ring)/2)
+	tx.needs.Store(max(p.pos+uint64(need), uint64(len(p.ring))) - uint64(len(p.ring)))
+	tx.busy.Store(tx.err == nil && (len(tx.out) > 0 || tx.want > 0))
+}
+
+// roomy reports that there is room for what waits, or nothing to wait for. Any
+// goroutine may call it that keeps the memory from going away.
+func (q *QueuePair) roomy() bool {
+	return !q.tx.busy.Load() || q.mine().head.Load() >= q.tx.needs.Load() ||
+		q.theirs().state.Load() != stateOpen || q.closing.Load()
+}
+
+// WaitRoom parks until the device is not Busy; see rdma.QueuePair.
+func (q *QueuePair) WaitRoom() error {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	tx.wanted++
+	defer func() {
+		tx.wanted--
+		tx.cond.Broadcast()
+	}()
+	for {
+		switch {
+		case tx.err != nil:
+			return tx.err
+		case tx.woken:
+			tx.woken = false
+			return nil
+		case !tx.busy.Load():
+			return nil
+		case tx.carrying:
+			tx.cond.Wait()
+		default:
+			q.carry()
+			if len(tx.out) > 0 {
+				q.startPump()
+			}
+		}
+	}
+}
+
+// carry parks until there is room, and uses it. Called and returns with mu held.
+func (q *QueuePair) carry() {
+	tx := &q.tx
+	if q.flush() != nil || !tx.busy.Load() {
+		return
+	}
+	tx.carrying = true
+	tx.mu.Unlock()
+	if !tx.spin(q) {
+		q.bell.park(&q.bell.out)
+	}
+	q.bell.out.woken.Store(false)
+	tx.mu.Lock()
+	tx.carrying = false
+	if tx.err == nil {
+		if err := q.ended(); err != nil {
+			q.sendFailed(broken(err))
+		}
+	}
+	if tx.err == nil {
+		q.flush()
+	}
+	tx.cond.Broadcast()
+}
+
+// roomSpins is how often WaitRoom looks before it parks: a peer that is reading
+// empties half a ring in some 20 µs.
+const roomSpins = 256
+
+// spin looks for room for a moment.
+func (tx *sender) spin(q *QueuePair) bool {
+	for range roomSpins {
+		if q.roomy() || q.bell.out.woken.Load() {
+			return true
+		}
+		pause(2)
+	}
+	return false
+}
+
+// broken is what the end of the peer means to who sends.
+func broken(err error) error {
+	if _, ok := err.(*rdma.ProtocolError); ok {
+		return err
+	}
+	return os.NewSyscallError("write", syscall.EPIPE)
+}
+
+// WakeRoom makes WaitRoom return; see rdma.QueuePair.
+func (q *QueuePair) WakeRoom() {
+	tx := &q.tx
+	tx.mu.Lock()
+	tx.woken = true
+	carrying := tx.carrying
+	tx.cond.Broadcast()
+	tx.mu.Unlock()
+	if carrying {
+		q.bell.wake(&q.bell.out)
+	}
+}
+
+// Flush has the pump carry what is queued.
+func (q *QueuePair) Flush() {
+	q.tx.mu.Lock()
+	q.startPump()
+	q.tx.mu.Unlock()
+}
+
+// startPump starts the pump if something is queued and nobody carries it. Called
+// with mu held.
+func (q *QueuePair) startPump() {
+	tx := &q.tx
+	if tx.err != nil || tx.carrying {
+		return
+	}
+	if tx.want > 0 || len(tx.out) > 0 {
+		if q.flush() != nil {
+			return
+		}
+	}
+	if len(tx.out) == 0 {
+		return
+	}
+	tx.carrying = true // before the goroutine runs, so that there is one only
+	tx.pump.Go(func() {
+		tx.mu.Lock()
+		defer tx.mu.Unlock()
+		tx.carrying = false
+		for len(tx.out) > 0 && tx.err == nil && !tx.carrying {
+			q.carry()
+		}
+		tx.cond.Broadcast()
+	})
+}
+
+// sendFailed ends the sending half, and all of it if the peer has broken a rule.
+// Called with mu held.
+func (q *QueuePair) sendFailed(err error) error {
+	tx := &q.tx
+	if tx.err != nil {
+		return tx.err
+	}
+	tx.err, tx.out, tx.want, tx.writes = err, nil, 0, nil
+	tx.busy.Store(false)
+	tx.cond.Broadcast()
+	if f, ok := err.(*rdma.ProtocolError); ok {
+		q.mine().state.CompareAndSwap(stateOpen, stateTerminated)
+		q.fault.CompareAndSwap(nil, f)
+		q.bell.ring()
+		q.bell.rouseAll()
+	}
+	return tx.err
+}

@@ -1,0 +1,507 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// RDMA. Whoever receives the bytes fetches them with process_vm_readv, so that
+// only a process itself ever writes its memory.
+//
+// A Read of ours: a Read Request goes to the peer, which looks the STag up in its
+// own table, sets the slot's word to the Read's number, and answers with the
+// address (recordGrant). Our polling goroutine fetches, segment by segment: it
+// says so in the slot's other word, looks that the grant still stands, copies,
+// and looks again. When the peer invalidates the region it withdraws the grant,
+// and waits for the segment under way.
+//
+// A Write of ours: a request goes to the peer, which looks into its table and
+// fetches from our memory; it counts what it has done in written.
+
+// segment is how much is moved at a time.
+const segment = 256 << 10
+
+// pullMost is how much one Poll moves before it looks around.
+const pullMost = 4 << 20
+
+// revokePatience is how long Invalidate waits for a peer that is fetching a
+// segment: one that has been stopped may hold it for ever, and will drop it.
+const revokePatience = 200 * time.Millisecond
+
+// errBufferedOnly says that the memory of the other end is out of reach.
+var errBufferedOnly = errors.New("shm: the kernel does not let one end read the other's memory")
+
+// pull is an RDMA Write of the peer's on its way here.
+type pull struct {
+	active bool
+	reg    *region
+	to     uint64 // in it
+	from   uint64 // the peer's address
+	left   int
+}
+
+// reading is an RDMA Read of ours.
+type reading struct {
+	id      uint64
+	local   []byte
+	slot    int
+	number  uint32
+	granted bool
+	from    uint64
+	got     int
+}
+
+// readings are the Reads of ours that are outstanding, the oldest first.
+type readings struct {
+	mu     sync.Mutex
+	queue  []*reading
+	slots  uint64 // that are in use, a bit each
+	number uint32
+	ready  atomic.Bool // the oldest is granted
+}
+
+// exposures are the Reads of the peer's that have been granted.
+type exposures struct {
+	mu     sync.Mutex
+	closed bool
+	slots  [maxReads]exposure
+}
+
+type exposure struct {
+	number  uint32 // 0: the slot is free
+	tag     rdma.STag
+	revoked bool
+}
+
+const (
+	writeLen   = 32
+	readLen    = 32
+	grantLen   = 16
+	refetchLen = 8
+)
+
+var native = binary.NativeEndian
+
+// PostWrite posts an RDMA Write; see rdma.QueuePair.
+func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	switch {
+	case tx.err != nil:
+		return tx.err
+	case q.peer == 0:
+		return errBufferedOnly
+	case len(tx.writes) >= maxWrites || len(tx.out) > maxQueued:
+		return rdma.ErrNoRoom
+	}
+	var b [writeLen]byte
+	native.PutUint32(b[0:], uint32(wr.STag))
+	native.PutUint64(b[8:], wr.VA)
+	native.PutUint64(b[16:], uint64(len(wr.Local)))
+	native.PutUint64(b[24:], addressOf(wr.Local))
+	tx.writes = append(tx.writes, wr)
+	tx.writesPosted++
+	q.emit(recordWrite, b[:])
+	return tx.err
+}
+
+// PostRead posts an RDMA Read; see rdma.QueuePair.
+func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	switch {
+	case tx.err != nil:
+		return tx.err
+	case q.peer == 0:
+		return errBufferedOnly
+	case len(tx.out) > maxQueued:
+		return rdma.ErrNoRoom
+	}
+	r := q.rx.reads.add(wr, q.cfg.ORD)
+	if r == nil {
+		return rdma.ErrNoRoom
+	}
+	var b [readLen]byte
+	native.PutUint32(b[0:], uint32(r.slot))
+	native.PutUint32(b[4:], r.number)
+	native.PutUint32(b[8:], uint32(wr.STag))
+	native.PutUint64(b[16:], wr.VA)
+	native.PutUint64(b[24:], uint64(len(wr.Local)))
+	q.emit(recordRead, b[:])
+	return tx.err
+}
+
+// add appends a Read; nil when there are as many as there may be.
+func (t *readings) add(wr rdma.ReadWR, most int) *reading {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) >= most {
+		return nil
+	}
+	slot := 0
+	for t.slots&(1<<slot) != 0 {
+		slot++
+	}
+	t.slots |= 1 << slot
+	if t.number++; t.number == 0 {
+		t.number++
+	}
+	r := &reading{id: wr.ID, local: wr.Local, slot: slot, number: t.number}
+	t.queue = append(t.queue, r)
+	return r
+}
+
+func (t *readings) oldest() *reading {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) == 0 {
+		return nil
+	}
+	return t.queue[0]
+}
+
+// pop takes the oldest Read out.
+func (t *readings) pop() {
+	t.mu.Lock()
+	t.slots &^= 1 << t.queue[0].slot
+	t.queue[0] = nil
+	if t.queue = t.queue[1:]; len(t.queue) == 0 {
+		t.queue = nil
+	}
+	t.ready.Store(len(t.queue) > 0 && t.queue[0].granted)
+	t.mu.Unlock()
+}
+
+// receiveRead checks an RDMA Read of the peer's and lets it fetch.
+func (q *QueuePair) receiveRead(r record) error {
+	if r.length != readLen {
+		return violation("record", "a Read Request of %d bytes", r.length)
+	}
+	var b [readLen]byte
+	q.rx.in.body(b[:], 0)
+	slot, number := native.Uint32(b[0:]), native.Uint32(b[4:])
+	tag, va, n := rdma.STag(native.Uint32(b[8:])), native.Uint64(b[16:]), native.Uint64(b[24:])
+	if slot >= maxReads || number == 0 {
+		return violation("read", "a Read in slot %d with number %d", slot, number)
+	}
+	var address uint64
+	if n > 0 { // a Read of nothing names no region
+		reg, err := q.regions.find(tag, va, n, rdma.RemoteRead)
+		if err != nil {
+			return err
+		}
+		reg.mu.RLock()
+		if reg.buf != nil {
+			address = addressOf(reg.buf) + va
+		}
+		reg.mu.RUnlock()
+	}
+	if err := q.exposed.grant(q, int(slot), number, tag); err != nil {
+		return err
+	}
+	var g [grantLen]byte
+	native.PutUint32(g[0:], slot)
+	native.PutUint32(g[4:], number)
+	native.PutUint64(g[8:], address)
+	q.tx.mu.Lock()
+	q.emit(recordGrant, g[:])
+	q.startPump()
+	q.tx.mu.Unlock()
+	return nil
+}
+
+// grant lets the peer fetch for the Read in a slot.
+func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	busy := 0
+	for i := range e.slots {
+		if e.slots[i].number != 0 {
+			busy++
+		}
+	}
+	if e.slots[slot].number != 0 || busy >= q.cfg.IRD {
+		return violation("read", "more than %d RDMA Reads outstanding", q.cfg.IRD)
+	}
+	e.slots[slot] = exposure{number: number, tag: tag}
+	q.theirs().granted[slot].Store(number)
+	return nil
+}
+
+// receiveRefetched ends a grant. A peer that has found it withdrawn was reading
+// what is invalidated.
+func (q *QueuePair) receiveRefetched(r record) error {
+	if r.length != refetchLen {
+		return violation("record", "the end of a Read in %d bytes", r.length)
+	}
+	var b [refetchLen]byte
+	q.rx.in.body(b[:], 0)
+	slot, number := native.Uint32(b[0:]), native.Uint32(b[4:])
+	e := &q.exposed
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot >= maxReads || number == 0 || e.slots[slot].number != number {
+		return violation("read", "the end of a Read in slot %d with number %d, which has not begun", slot, number)
+	}
+	revoked := e.slots[slot].revoked
+	q.theirs().granted[slot].Store(0)
+	e.slots[slot] = exposure{}
+	if revoked {
+		return violation("access", "a Read of a region that has been invalidated")
+	}
+	return nil
+}
+
+// receiveGrant takes in where the bytes of a Read of ours are.
+func (q *QueuePair) receiveGrant(r record) error {
+	if r.length != grantLen {
+		return violation("record", "the answer to a Read in %d bytes", r.length)
+	}
+	var b [grantLen]byte
+	q.rx.in.body(b[:], 0)
+	slot, number, from := native.Uint32(b[0:]), native.Uint32(b[4:]), native.Uint64(b[8:])
+	t := &q.rx.reads
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.queue {
+		if r.slot == int(slot) && r.number == number && !r.granted {
+			r.granted, r.from = true, from
+			t.ready.Store(t.queue[0].granted)
+			return nil
+		}
+	}
+	return violation("read", "an answer to a Read in slot %d with number %d, which waits for none", slot, number)
+}
+
+// transfers carries on the Reads of ours, and takes in which Writes are done.
+func (q *QueuePair) transfers() error {
+	rx := &q.rx
+	if written := q.mine().written.Load(); written != rx.writesDone {
+		if err := q.reapWrites(written); err != nil {
+			return err
+		}
+	}
+	for moved := 0; rx.reads.ready.Load() && rx.used < len(rx.out) && moved < pullMost; {
+		r := rx.reads.oldest()
+		n, err := q.pullRead(r)
+		if err != nil {
+			return err
+		}
+		if moved += n; r.got < len(r.local) {
+			continue
+		}
+		q.refetched(r) // before its slot can be used again
+		rx.reads.pop()
+		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id}
+		rx.used++
+	}
+	return nil
+}
+
+// reapWrites completes Writes of ours, of which the peer says to have carried
+// out so many.
+func (q *QueuePair) reapWrites(written uint32) error {
+	rx, tx := &q.rx, &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.err != nil {
+		return nil // poll finds the end
+	}
+	if n := written - rx.writesDone; uint64(n) > uint64(len(tx.writes)) {
+		return violation("write", "it has carried out %d RDMA Writes of %d", n, len(tx.writes))
+	}
+	for rx.writesDone != written && rx.used < len(rx.out) {
+		rx.out[rx.used] = rdma.Completion{Op: rdma.OpWrite, ID: tx.writes[0].ID}
+		rx.used++
+		rx.writesDone++
+		tx.writes[0] = rdma.WriteWR{}
+		if tx.writes = tx.writes[1:]; len(tx.writes) == 0 {
+			tx.writes = nil
+		}
+	}
+	return nil
+}
+
+// refetched tells the peer that a Read needs its memory no more.
+func (q *QueuePair) refetched(r *reading) {
+	var b [refetchLen]byte
+	native.PutUint32(b[0:], uint32(r.slot))
+	native.PutUint32(b[4:], r.number)
+	q.tx.mu.Lock()
+	q.emit(recordRefetched, b[:])
+	q.startPump()
+	q.tx.mu.Unlock()
+}
+
+// pullRead moves a segment of a Read of ours, and returns its length.
+func (q *QueuePair) pullRead(r *reading) (int, error) {
+	d := q.mine()
+	n := min(segment, len(r.local)-r.got)
+	if n == 0 {
+		return 0, nil
+	}
+	granted, pulling := &d.granted[r.slot], &d.pulling[r.slot]
+	pulling.Store(r.number)
+	var err error
+	if granted.Load() == r.number {
+		err = q.fetch(r.local[r.got:r.got+n], r.from+uint64(r.got))
+	}
+	stands := granted.Load() == r.number
+	pulling.Store(0)
+	switch {
+	case !stands:
+		q.refetched(r) // and the peer will end this
+		r.granted = false
+		q.rx.reads.ready.Store(false)
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	r.got += n
+	return n, nil
+}
+
+// receiveWrite begins an RDMA Write of the peer's.
+func (q *QueuePair) receiveWrite(r record) error {
+	if r.length != writeLen {
+		return violation("record", "an RDMA Write of %d bytes", r.length)
+	}
+	var b [writeLen]byte
+	q.rx.in.body(b[:], 0)
+	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
+	w := pull{active: true, to: va, from: from, left: int(n)}
+	if n > 0 { // a Write of nothing names no region
+		reg, err := q.regions.find(tag, va, n, rdma.RemoteWrite)
+		if err != nil {
+			return err
+		}
+		w.reg = reg
+	}
+	if q.peer == 0 {
+		return violation("write", "an RDMA Write where none are possible")
+	}
+	q.rx.write = w
+	return nil
+}
+
+// pullWrite moves the peer's Write on, and reports whether it is done.
+func (q *QueuePair) pullWrite() (done bool, err error) {
+	w := &q.rx.write
+	for moved := 0; w.left > 0; {
+		if moved >= pullMost || q.closing.Load() {
+			return false, nil
+		}
+		n := min(segment, w.left)
+		w.reg.mu.RLock()
+		if w.reg.buf == nil {
+			err = violation("access", "a Write to a region that has been invalidated")
+		} else {
+			err = q.fetch(w.reg.buf[w.to:w.to+uint64(n)], w.from)
+		}
+		w.reg.mu.RUnlock()
+		if err != nil {
+			return false, err
+		}
+		w.to, w.from, w.left, moved = w.to+uint64(n), w.from+uint64(n), w.left-n, moved+n
+	}
+	*w = pull{}
+	d := q.theirs()
+	d.written.Add(1)
+	// Whom it wakes waits for what comes our way out.
+	if idle := &q.mine().idle; idle.Load() != 0 && idle.Swap(0) != 0 {
+		q.bell.ring()
+	}
+	return true, nil
+}
+
+// fetch copies from the peer's memory, and sees that it still was the peer's
+// afterwards: a pid is used again.
+func (q *QueuePair) fetch(b []byte, from uint64) error {
+	for len(b) > 0 {
+		local := [1]unix.Iovec{{Base: &b[0]}}
+		local[0].SetLen(len(b))
+		remote := [1]unix.RemoteIovec{{Base: uintptr(from), Len: len(b)}}
+		n, err := unix.ProcessVMReadv(q.peer, local[:], remote[:], 0)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case !q.bell.alive():
+			return q.bell.why()
+		case err == unix.EFAULT || err == nil && n == 0:
+			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
+		case err != nil:
+			return os.NewSyscallError("process_vm_readv", err)
+		}
+		b, from = b[n:], from+uint64(n)
+	}
+	raceAcquire()
+	return nil
+}
+
+// revoke ends the exposure of a region, and reports whether there was one. It
+// waits for the segment that is being moved.
+func (q *QueuePair) revoke(s rdma.STag) bool {
+	r := q.regions.take(s)
+	if r == nil {
+		return false
+	}
+	r.end()
+	e := &q.exposed
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.slots {
+		if x := &e.slots[i]; x.number != 0 && x.tag == s {
+			e.withdraw(q, i)
+		}
+	}
+	return true
+}
+
+// withdraw takes back the grant in a slot. Called with mu held.
+func (e *exposures) withdraw(q *QueuePair, slot int) {
+	x := &e.slots[slot]
+	if e.closed || x.revoked {
+		return
+	}
+	x.revoked = true
+	d := q.theirs()
+	d.granted[slot].Store(0)
+	if d.pulling[slot].Load() != x.number {
+		return
+	}
+	for until := time.Now().Add(revokePatience); d.pulling[slot].Load() == x.number && time.Now().Before(until); {
+		if !q.bell.alive() {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// close withdraws every grant, for good.
+func (e *exposures) close(q *QueuePair) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.slots {
+		if e.slots[i].number != 0 {
+			e.withdraw(q, i)
+		}
+	}
+	e.closed = true
+}
+
+// addressOf is where b begins, for the other end.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,3 @@
+package sdp
+
+import _ "github.com/gosdp/gosdp/rdma/shm" // where two ends share a host

@@ -1,0 +1,108 @@
+package sdp
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhoSharesMemory: a process in another network namespace is on another host,
+// one of another user is a stranger, and one in another pid namespace shares
+// memory but cannot reach into this process.
+func TestWhoSharesMemory(t *testing.T) {
+	if bestDevice() != "shm" {
+		t.Skip("shm is not the device under test")
+	}
+	for _, v := range []struct {
+		name     string
+		flags    uintptr
+		network  string
+		device   string
+		declined string
+		buffered bool
+		uid      int
+	}{
+		{"the same", 0, "sdp", "shm", "", false, -1},
+		{"the same, a Unix socket", 0, "unix", "shm", "", false, -1},
+		{"another pid namespace", syscall.CLONE_NEWPID, "sdp", "shm", "", true, -1},
+		{"another network namespace", syscall.CLONE_NEWNET, "unix", "iwarp", "not chosen", false, -1},
+		{"another user", 0, "sdp", "iwarp", "the peer's user has the uid", false, 12345},
+		{"the user for all that have none", 0, "sdp", "iwarp", "the peer's user has the uid", false, 65534},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			before := Stats().Declined
+			address := "127.0.0.1:0"
+			if v.network == "unix" {
+				address = filepath.Join(t.TempDir(), "socket")
+			}
+			lc := ListenConfig{Config: patient}
+			ln, err := lc.Listen(t.Context(), v.network, address)
+			require.NoError(t, err)
+			defer ln.Close()
+			child := peerCommand("dial " + v.network + " " + ln.Addr().String())
+			child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: v.flags}
+			if v.uid >= 0 {
+				child.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(v.uid), Gid: uint32(v.uid)}
+				child.Path = "/proc/self/exe" // which it may not find by its name
+			}
+			stdin, err := child.StdinPipe()
+			require.NoError(t, err)
+			defer stdin.Close()
+			out, err := child.StdoutPipe()
+			require.NoError(t, err)
+			if err := child.Start(); err != nil {
+				t.Skipf("no namespaces may be made: %v", err)
+			}
+			defer finish(child)
+			c, err := ln.Accept()
+			require.NoError(t, err)
+			defer c.Close()
+			sdp := c.(*Conn)
+			assert.Equal(t, v.device, sdp.Device(), "%v", sdp.Stats().Declined)
+			assert.Equal(t, v.buffered, sdp.qp.Limits().BufferedOnly)
+			go io.Copy(c, c)
+			said, _ := io.ReadAll(out)
+			assert.Contains(t, string(said), "hello over "+v.device)
+			assert.Contains(t, string(said), v.declined)
+			if v.declined != "" {
+				assert.NotEmpty(t, sdp.Stats().Declined["shm"])
+				assert.Equal(t, before+1, Stats().Declined)
+			} else {
+				assert.Equal(t, before, Stats().Declined)
+			}
+		})
+	}
+}
+
+func finish(cmd *exec.Cmd) {
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// TestPeerIsStopped: calls end by their deadlines, and Close does in its time.
+func TestPeerIsStopped(t *testing.T) {
+	p := startPeer(t)
+	c := p.perform(t, "echo")
+	b := make([]byte, 1)
+	_, err := c.Write(b)
+	require.NoError(t, err)
+	_, err = c.Read(b)
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	defer p.cmd.Process.Signal(syscall.SIGCONT)
+	require.NoError(t, c.SetDeadline(time.Now().Add(200*time.Millisecond)))
+	_, err = c.Write(make([]byte, 16<<20))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, err = c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	begin := time.Now()
+	c.Close()
+	assert.Less(t, time.Since(begin), 5*time.Second)
+}

@@ -1,0 +1,129 @@
+package sdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// mayReach returns nil if the device is worth offering to the peer at the other
+// end of c, with the addresses of its ports.
+func (a *attempt) mayReach(device wire.Device, c net.Conn) (gids [][16]byte, err error) {
+	stepper, ok := stepperOf(device)
+	if !ok {
+		return nil, nil // iwarp goes wherever the connection goes
+	}
+	if _, ok := c.(syscall.Conn); !ok {
+		return nil, errors.New("the connection is no socket")
+	}
+	return stepper.GIDs(), stepper.Reaches(rdma.Peer{
+		SameHost: onThisHost(c),
+		Local:    addrPort(c.LocalAddr()),
+		Remote:   addrPort(c.RemoteAddr()),
+	})
+}
+
+func stepperOf(device wire.Device) (rdma.Stepper, bool) {
+	d, _ := rdma.LookupDevice(device.String())
+	s, ok := d.(rdma.Stepper)
+	return s, ok
+}
+
+// stepUp goes on over the channel that the peer has chosen, and tells it so. Both
+// results are nil if there is none to be had, and the connection stays where it
+// is; an error says that it cannot.
+func (a *attempt) stepUp(ctx context.Context, tcp *iwarp.QueuePair, choice wire.Choice, local wire.Hello) (*Conn, error) {
+	name := choice.Device.String()
+	up, peer, err := a.join(ctx, choice, local)
+	if err != nil {
+		a.decline(name, err)
+		if a.offersIWARP() {
+			return nil, nil
+		}
+		tcp.Abort()
+		return nil, whyNot(a.declined)
+	}
+	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
+	c, err := announce(tcp, local.Bufs)
+	if err != nil {
+		up.Abort()
+		tcp.Abort()
+		return nil, fmt.Errorf("stepping up to %s: %w", name, err)
+	}
+	return newConn(c, up, setup{device: name, dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
+}
+
+// join opens the channel that the peer has chosen.
+func (a *attempt) join(ctx context.Context, choice wire.Choice, local wire.Hello) (rdma.QueuePair, wire.Hello, error) {
+	if !choice.HasToken {
+		return nil, wire.Hello{}, errors.New("the peer has sent no token")
+	}
+	stepper, _ := stepperOf(choice.Device)
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.StepUpTimeout)
+	defer cancel()
+	var peer wire.Hello
+	qp, err := stepper.Dial(ctx, rdma.Address{Token: choice.Token, Socket: choice.Socket, Port: choice.Port},
+		rdma.StepConfig{
+			IRD:     int(local.IRD),
+			Buffers: int(local.Bufs),
+			BufSize: int(local.LocalRcvSz),
+			UIDs:    a.cfg.PeerUIDs,
+		},
+		local.AppendHello(nil),
+		func(reply []byte) (ord int, err error) {
+			peer, err = wire.ParseHelloAck(reply)
+			return int(min(local.ORD, peer.IRD)), err
+		})
+	return qp, peer, err
+}
+
+// announce tells the peer that the connection goes on over the new channel, and
+// returns what it was on.
+func announce(tcp *iwarp.QueuePair, bufs uint16) (net.Conn, error) {
+	m := wire.Message{Header: wire.Header{MID: wire.MIDStepUp, Bufs: bufs, MSeq: 1}}
+	var b [wire.MaxHeaderLen]byte
+	if _, err := tcp.PostSend([]rdma.SendWR{{Header: m.AppendHeader(b[:0])}}); err != nil {
+		return nil, err
+	}
+	for tcp.Busy() {
+		if err := tcp.WaitRoom(); err != nil {
+			return nil, err
+		}
+	}
+	return tcp.Detach()
+}
+
+// passedOver notes which devices were offered that the peer has not chosen.
+func (a *attempt) passedOver() {
+	for _, device := range a.offered {
+		if device != wire.DeviceIWARP {
+			a.decline(device.String(), errors.New("the peer has not chosen it"))
+		}
+	}
+}
+
+// declined counts what Totals.Declined says.
+var declined atomic.Uint64
+
+// decline notes why a device is not used that was offered.
+func (a *attempt) decline(name string, why error) {
+	declined.Add(1)
+	a.declined[name] = why.Error()
+	a.cfg.Logger.Debug("sdp: a device is not used", "device", name, "address", a.address, "reason", why)
+}
+
+func (a *attempt) offersIWARP() bool {
+	for _, device := range a.offered {
+		if device == wire.DeviceIWARP {
+			return true
+		}
+	}
+	return false
+}
