@@ -241,7 +241,7 @@ func TestResponderWaitsToBeSpokenTo(t *testing.T) {
 		_, err = io.ReadFull(client, got)
 		assert.NoError(t, err)
 		assert.Equal(t, want, got)
-		assert.False(t, q.Busy())
+		assert.Eventually(t, func() bool { return !q.Busy() }, 10*time.Second, time.Millisecond, "what was written has left, and the device knows it soon")
 		q.Close()
 		client.Close()
 	}
