@@ -177,7 +177,7 @@ func TestClientSaysWhyNot(t *testing.T) {
 }
 
 // rawPair returns the ends of a TCP connection.
-func rawPair(t *testing.T) (client, server net.Conn) {
+func rawPair(t testing.TB) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -26,13 +26,13 @@ func transition(from, to wire.Mode, bySource bool) error {
 // How the modes are chosen. A Source follows its peer's hints, and only when
 // they repeat: hints that Reads wait (REQ_PIPE) make it go Pipelined, and
 // advertisements of which nothing was fetched make it go back to Combined and
-// on to Buffered. From there it is the Sink that comes back, after a number of
-// Reads in succession that could have been filled without a copy; the number
-// doubles with each time that this turned out to be wrong.
+// on to Buffered. From there it is the Sink that comes back, when so many more
+// Reads could have been filled without a copy than could not; the number doubles
+// with each time that this turned out to be wrong.
 const (
 	hintsMatter  = 2 // REQ_PIPE in succession
 	failsMatter  = 2 // advertisements in vain in succession
 	waitsMatter  = 2 // SrcAvails in succession that found a Read waiting
-	returnAfter  = 8 // suitable Reads in succession, at first
+	returnAfter  = 8 // how many more Reads suit than do not, at first
 	returnAtMost = 1 << 12
 )

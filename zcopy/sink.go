@@ -41,7 +41,7 @@ type Sink struct {
 
 	reader int // bytes of the Read that waits, 0 if none does
 	eager  int // SrcAvails in succession that found a Read waiting
-	suited int // Reads in succession that could have done without a copy, in Buffered mode
+	suited int // Reads that could have done without a copy, less those that could not, in Buffered mode
 	after  int // of those, how many make us leave Buffered mode
 	buffer int // bytes in a private buffer, when Reading was last told
 	counts Counts
@@ -95,7 +95,7 @@ func (s *Sink) Reading(n, buffer int) {
 		return
 	}
 	if n <= buffer {
-		s.suited = 0
+		s.suited = max(0, s.suited-1) // it may be for a header, or the end of a message
 		return
 	}
 	if s.suited++; s.suited >= s.after && !s.change {
