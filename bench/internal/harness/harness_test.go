@@ -110,8 +110,8 @@ func TestRunnerTakesTurnsOfTheLengthAsked(t *testing.T) {
 	turn, err := runner.Turn()
 	require.NoError(t, err)
 	require.Greater(t, turn.Messages, 100)
-	require.Greater(t, turn.Took, length/10)
-	require.Less(t, turn.Took, 20*length)
+	require.Greater(t, turn.Took, length/20)
+	require.Less(t, turn.Took, 100*length) // the machine may be busy
 }
 
 func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
@@ -123,10 +123,10 @@ func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 	}{
 		{100 * time.Millisecond, 1000},
 		{80 * time.Millisecond, 1250},
-		{time.Second, 500}, // one slow turn alone does not make the next one short
-		{time.Millisecond, 4000},
+		{time.Second, 500}, // and not 100
+		{time.Millisecond, 100_000},
 	} {
-		r.aim(took(c.took), 2)
+		r.aim(took(c.took), 0.5)
 		require.Equal(t, c.messages, r.messages, c.took)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -56,6 +57,8 @@ const quicProtocol = "gosdp-bench"
 func quicConfig() *quic.Config { return &quic.Config{MaxIdleTimeout: time.Hour} }
 
 func udpTransport() (*quic.Transport, error) {
+	// Each of many processes would print the same advice.
+	os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
 	socket, err := net.ListenPacket("udp", loopback)
 	if err != nil {
 		return nil, err

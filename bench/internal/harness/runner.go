@@ -18,14 +18,18 @@ func NewRunner(pair *Pair, turn time.Duration) (*Runner, error) {
 		_, err := pair.Run(1)
 		return r, err
 	}
-	for ; ; r.messages *= 2 {
+	for long := 0; ; r.messages *= 2 {
 		t, err := pair.Run(r.messages)
 		if err != nil {
 			return nil, err
 		}
-		// A quarter of a turn is long enough to foretell the rest.
-		if t.Took >= turn/4 {
-			r.aim(t, float64(r.messages))
+		// A quarter of a turn is long enough to foretell the rest, twice in a row:
+		// once may have been something else's doing.
+		if long++; t.Took < turn/4 {
+			long = 0
+		}
+		if long == 2 || t.Took >= turn {
+			r.aim(t, 0)
 			return r, nil
 		}
 	}
@@ -35,15 +39,14 @@ func NewRunner(pair *Pair, turn time.Duration) (*Runner, error) {
 func (r *Runner) Turn() (Turn, error) {
 	t, err := r.Run(r.messages)
 	if err == nil && !r.fixed {
-		// One slow turn does not make the next one a short one.
-		r.aim(t, 2)
+		r.aim(t, 0.5) // one slow turn does not make the next one a short one
 	}
 	return t, err
 }
 
 // aim lets the next turn last as long as it should, by what the last one took,
-// with at most so many times the messages, or that part of them.
-func (r *Runner) aim(t Turn, most float64) {
-	factor := r.turn.Seconds() / t.Took.Seconds()
-	r.messages = max(1, int(float64(t.Messages)*min(max(factor, 1/most), max(4, most))))
+// with at least that part of its messages.
+func (r *Runner) aim(t Turn, least float64) {
+	factor := max(r.turn.Seconds()/t.Took.Seconds(), least)
+	r.messages = max(1, int(float64(t.Messages)*factor))
 }

@@ -34,7 +34,7 @@ func (r Row) Load() harness.Case { return harness.Case{Kind: r.Case, Size: r.Siz
 
 // leastRounds is how many rounds of a distance make a row of their own: from
 // fewer no spread can be told.
-const leastRounds = 3
+const leastRounds = 5
 
 // Summarize makes a case's rows from its rounds. The contenders are those of the
 // samples; ratios are taken to the one that is named as the baseline is, round by

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,13 +69,13 @@ func TestNearAndFarHaveRowsWhereBothOccurred(t *testing.T) {
 	names := []string{harness.Baseline, "other"}
 	rows := Summarize(rtt64, names, rounds)
 	near, far := find(t, rows, "other", Near), find(t, rows, "other", Far)
-	require.Equal(t, []float64{1, 1, 1}, near.Values)
+	require.Equal(t, []float64{1, 1, 1, 1, 1}, near.Values)
 	require.InDelta(t, 0.1, *near.Ratio, 1e-9)
 	require.InDelta(t, 0.5, *far.Ratio, 1e-9)
-	require.Len(t, find(t, rows, "other", All).Values, 7)
+	require.Len(t, find(t, rows, "other", All).Values, 2*leastRounds+1)
 
 	// Without the last far round there are too few of those.
-	rows = Summarize(rtt64, names, append(rounds[:5:5], rounds[6:]...))
+	rows = Summarize(rtt64, names, slices.Delete(rounds, 2*leastRounds-1, 2*leastRounds))
 	for _, row := range rows {
 		require.Equal(t, All, row.Distance)
 	}
@@ -130,10 +131,14 @@ func TestLeastDisturbedRoundsAreKept(t *testing.T) {
 }
 
 func TestLineRowsTellNearFromFar(t *testing.T) {
-	rows := LineRows([]time.Duration{0, nearLine, farLine, nearLine, farLine, nearLine})
-	require.Len(t, rows, 2) // two far ones are too few
+	lines := []time.Duration{0} // one that was not measured
+	for range leastRounds {
+		lines = append(lines, nearLine)
+	}
+	rows := LineRows(append(lines, farLine, farLine)) // too few far ones
+	require.Len(t, rows, 2)
 	require.Equal(t, All, rows[0].Distance)
-	require.Len(t, rows[0].Values, 5)
+	require.Len(t, rows[0].Values, leastRounds+2)
 	require.Equal(t, Near, rows[1].Distance)
 	require.InDelta(t, 0.1, rows[1].Median, 1e-9)
 }
