@@ -20,6 +20,9 @@ const (
 	// fetchPart is how many bytes one RDMA Read fetches at most: the source learns
 	// from its completion that the transfer makes headway.
 	fetchPart = 1 << 20
+	// leastFetch is how many bytes are worth an RDMA Read of their own, however low
+	// the threshold is.
+	leastFetch = 64 << 10
 )
 
 // errUnanswered is what ends a connection whose peer holds on to the memory of a
@@ -68,6 +71,7 @@ func (c *Conn) initMoves(s *setup) {
 		Refuse:     threshold == zcopy.Never,
 		OurAdverts: int(s.local.MaxAdverts),
 		PeerAdvert: int(s.peer.MaxAdverts),
+		Worth:      max(threshold, leastFetch),
 	})
 	c.moves.overdue.init(c)
 	c.moves.giveUpW.init(c)

@@ -21,6 +21,7 @@ type Sink struct {
 	most   int  // SrcAvails held: our MaxAdverts
 	alone  bool // the peer takes no SinkAvail beside a SrcAvail
 	refuse bool // each SrcAvail is answered with SendSm
+	worth  int  // bytes that are worth moving without a copy, whatever else there is
 
 	held    []held // SrcAvails that have not ended, oldest first
 	asked   int    // bytes that are to come as Data, because of SendSm
@@ -70,12 +71,15 @@ type SinkConfig struct {
 	Refuse     bool // take nothing without a copy: each SrcAvail is answered with SendSm
 	OurAdverts int  // our MaxAdverts
 	PeerAdvert int  // the peer's
+	// Worth is how many bytes are worth an RDMA Read of their own, or a SinkAvail,
+	// whatever else there is to read.
+	Worth int
 }
 
 // NewSink returns the Sink of a connection in Combined mode.
 func NewSink(c SinkConfig) Sink {
 	return Sink{
-		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts,
+		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, worth: c.Worth,
 		alone: c.PeerAdvert < 2, // the Source has it
 		after: returnAfter,
 	}
@@ -94,7 +98,7 @@ func (s *Sink) Reading(n, buffer int) {
 	if s.mode != wire.ModeBuffered || s.refuse {
 		return
 	}
-	if n <= buffer {
+	if !s.worthy(n, buffer) {
 		s.suited = max(0, s.suited-1) // it may be for a header, or the end of a message
 		return
 	}
@@ -132,7 +136,7 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 		s.end() // none is sent while a SrcAvail is held
 	}
 	s.held = append(s.held, held{stag: a.STag, va: a.VA + uint64(payload), left: int(a.Len) - payload})
-	if s.reader > s.buffer {
+	if s.worthy(s.reader, s.buffer) {
 		s.eager++
 	} else {
 		s.eager = 0
@@ -173,7 +177,7 @@ func (s *Sink) Holding() bool { return len(s.held) > 0 }
 // would be the slowest way of all (see Decline).
 func (s *Sink) Suits(n int) bool {
 	h := s.next()
-	return h != nil && s.mayFetch() && (n >= suitable || n >= h.left/4)
+	return h != nil && s.mayFetch() && (n >= s.worth || n >= h.left)
 }
 
 // mayFetch reports that nothing has to come or to go first.
@@ -190,9 +194,9 @@ func (s *Sink) next() *held {
 	return nil
 }
 
-// suitable is how many bytes are worth an RDMA Read of their own, whatever else
-// there is to fetch.
-const suitable = 256 << 10
+// worthy reports whether a Read with room for n bytes should be advertised, when
+// private buffers have buffer bytes each.
+func (s *Sink) worthy(n, buffer int) bool { return n > buffer && n >= s.worth }
 
 // Decline answers the oldest SrcAvail with SendSm (§9.5.2), and reports whether
 // one is due that was not before.
@@ -298,7 +302,7 @@ func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.s
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
 	return s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
-		len(s.held) == 0 && s.asked == 0 && n > buffer
+		len(s.held) == 0 && s.asked == 0 && s.worthy(n, buffer)
 }
 
 // Offer advertises the Read's memory: a SinkAvail is due. The caller has asked

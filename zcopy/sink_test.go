@@ -418,14 +418,16 @@ func TestNoFetch(t *testing.T) {
 
 // TestSuits: no RDMA Read for a Read that is much smaller than what there is.
 func TestSuits(t *testing.T) {
+	const worth = 256 << 10
 	s := newSink()
+	s.worth = worth
 	assert.NoError(t, perform(t, &s, toPipelined, srcAvail(4<<20, 0), srcAvail(4000, 0)))
 	assert.True(t, s.Suits(1<<20))
-	assert.True(t, s.Suits(suitable))
-	assert.False(t, s.Suits(suitable-1))
+	assert.True(t, s.Suits(worth))
+	assert.False(t, s.Suits(worth-1))
 	assert.NoError(t, perform(t, &s, fetch(4<<20), fetched(4<<20)))
-	assert.True(t, s.Suits(1000), "the next one is meant when the first has only its RdmaRdCompl left")
-	assert.False(t, s.Suits(999))
+	assert.True(t, s.Suits(4000), "the next one is meant when the first has only its RdmaRdCompl left")
+	assert.False(t, s.Suits(3999))
 	s.Refuse()
 	assert.False(t, s.Suits(1<<20))
 }

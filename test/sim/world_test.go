@@ -22,6 +22,7 @@ type world struct {
 	step  int
 
 	threshold int
+	worth     int // bytes that are worth an RDMA Read of their own
 	piece     int // bytes in one SrcAvail
 	part      int // bytes in one RDMA Read
 	ord       int
@@ -82,6 +83,7 @@ func newWorld(seed uint64, s *stats) *world {
 	if w.chance(20) {
 		w.piece = 2
 	}
+	w.worth = pick(w, 1, 20, 100, 400)
 	w.part = pick(w, 100, 1<<20, 1<<20)
 	w.ord = pick(w, 1, 2, 8)
 	w.largest = pick(w, 500, 3000, 3000, 20000)
@@ -116,7 +118,7 @@ func newWorld(seed uint64, s *stats) *world {
 			src: zcopy.NewSource(zcopy.SourceConfig{
 				Threshold: threshold, PeerAdvert: adverts[1-i], OurAdverts: adverts[i], MaxOffer: w.piece,
 			}),
-			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i], PeerAdvert: adverts[1-i]}),
+			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i], PeerAdvert: adverts[1-i], Worth: w.worth}),
 		}
 	}
 	a, b := w.ends[0], w.ends[1]
