@@ -134,7 +134,7 @@ func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
 	}
 	p := plan{rounds: 9, patience: time.Minute}
 	hurried := p
-	hurried.hurry = true
+	hurried.limit = 2 * time.Minute
 	for _, c := range []struct {
 		name         string
 		plan         plan
@@ -148,8 +148,9 @@ func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
 		{"twice as many as wanted", p, 8, 10, 0, false},
 		{"too few quiet ones, and no patience", p, 8, 1, time.Hour, false},
 		{"too few, and no patience", p, 5, 1, time.Hour, true},
-		{"too few, and no patience, in a hurry", hurried, 2, 1, time.Hour, false},
-		{"nearly none, in a hurry", hurried, 1, 1, time.Hour, true},
+		{"too few, and no patience, but time", hurried, 2, 1, 90 * time.Second, true},
+		{"too few, and no time", hurried, 2, 1, time.Hour, false},
+		{"nearly none, and no time", hurried, 1, 1, time.Hour, true},
 	} {
 		require.Equal(t, c.more, c.plan.more(rounds(c.quiet, c.noisy), c.spent), c.name)
 	}

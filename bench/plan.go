@@ -16,7 +16,7 @@ type plan struct {
 	rounds   int           // of a case in each pass
 	turn     time.Duration // of one contender in one round
 	patience time.Duration // with a case whose rounds are disturbed, in each pass
-	hurry    bool          // then do with fewer rounds, too
+	limit    time.Duration // for a case in a pass, then with fewer rounds; 0 for none
 	profiles string        // where processes leave their profiles, "" for none
 	line     *machine.Line
 	lines    []time.Duration // all that were measured
@@ -31,7 +31,7 @@ const (
 // newPlan divides the time between all turns, those that find out how much a
 // turn can hold among them.
 func newPlan(quick bool, cases, contenders int) *plan {
-	p := &plan{passes: fullPasses, rounds: fullRounds, hurry: quick}
+	p := &plan{passes: fullPasses, rounds: fullRounds}
 	total := fullTime
 	if quick {
 		p.passes, p.rounds, total = quickPasses, quickRounds, quickTime
@@ -39,6 +39,9 @@ func newPlan(quick bool, cases, contenders int) *plan {
 	each := total / time.Duration(cases*p.passes)
 	p.turn = min(max(each/time.Duration(contenders*(p.rounds+1)), shortestTurn), longestTurn)
 	p.patience = each * 5 / 4
+	if quick {
+		p.limit = each * 2
+	}
 	return p
 }
 
@@ -133,7 +136,7 @@ func (p *plan) more(all []report.Round, spent time.Duration) bool {
 		return false
 	case spent < p.patience:
 		return true
-	case p.hurry:
+	case p.limit > 0 && spent > p.limit:
 		return len(all) < 3
 	default:
 		return len(all) < p.rounds
