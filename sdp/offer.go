@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -94,7 +93,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 // offers returns the private data of our Request, but for the Hello.
 func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var o wire.Offers
-	a.declined = maps.Clone(a.devices.declined)
+	a.declined = a.devices.declined // which is this call's own
 	for _, device := range a.devices.usable {
 		gids, err := a.mayReach(device, c)
 		if err != nil {

@@ -24,7 +24,7 @@ func TestThousandConnections(t *testing.T) {
 	require.NoError(t, err)
 	warm.Close()
 	warmPeer.Close()
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := patientListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	first, err := Dial("sdp", ln.Addr().String()) // a listener may open a place for channels
@@ -59,7 +59,8 @@ func TestThousandConnections(t *testing.T) {
 	})
 	for i := range conns {
 		calls.Go(func() {
-			c, err := Dial("sdp", ln.Addr().String())
+			d := Dialer{Config: patient} // all at once takes a busy machine a while
+			c, err := d.Dial("sdp", ln.Addr().String())
 			dialled.Done()
 			if !assert.NoError(t, err) {
 				return

@@ -61,7 +61,7 @@ func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*Queu
 	q.tx.cond.L = &q.tx.mu
 	q.rx.q = q
 	q.rx.in = newConsumer(a, 1-way)
-	q.rx.some = q.some
+	q.rx.some, q.rx.came = q.some, q.rx.in.some
 	in, out := &q.bell.in, &q.bell.out
 	in.word, in.ready = &a.ctl.ways[1-way].idle, q.rx.some
 	out.word, out.ready = &a.ctl.ways[way].full, q.roomy

@@ -34,7 +34,8 @@ type receiver struct {
 	mu   sync.Mutex
 	in   consumer
 	spin spinner
-	some func() bool // q.some, bound once
+	some func() bool // q.some, bound once, and so is
+	came func() bool // in.some
 
 	cur    *chunk // nil: none
 	filled int    // bytes of it
@@ -130,13 +131,15 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 // sleep returns when there is something to look at: it spins, then parks.
 func (q *QueuePair) sleep() {
 	rx := &q.rx
-	if rx.spin.spin(rx.some) {
+	if rx.spin.spin(rx.some, rx.came) {
 		return
 	}
 	rx.idle()
 	begin := time.Now()
 	q.bell.park(&q.bell.in)
-	rx.spin.parked(time.Since(begin))
+	if rx.came() {
+		rx.spin.parked(time.Since(begin))
+	}
 }
 
 // some reports that there is something for Wait to look at. Any goroutine may

@@ -26,6 +26,7 @@ const (
 	steps      = 100                   // about 40 µs, if nobody else wants the processor
 	stepPauses = 2                     // PAUSEs in each
 	stepYield  = 4                     // every so manyth yields to the machine
+	yieldLong  = 20 * time.Microsecond // a yield of so long: the processor is wanted
 	spinShort  = 60 * time.Microsecond // a parked wait as short as this would rather have spun
 	spinLeast  = 3                     // the score at which a wait spins at first,
 	spinMost   = 256                   // and at most, when attempts keep failing
@@ -43,12 +44,16 @@ type spinner struct {
 	need  int // the score at which to spin; 0: spinLeast
 }
 
-// spin looks again and again, and reports whether look has returned true.
-func (s *spinner) spin(look func() bool) bool {
+// spin looks again and again, and reports whether look has returned true. came
+// says whether that is what the peer has sent: to be woken by a goroutine of this
+// process neither speaks for spinning nor against it.
+func (s *spinner) spin(look, came func() bool) bool {
 	if s.pure > pureLeast {
 		for range pureLooks {
 			if look() {
-				s.pure = min(s.pure+1, pureMost)
+				if came() {
+					s.pure = min(s.pure+1, pureMost)
+				}
 				return true
 			}
 			pause(1)
@@ -62,25 +67,35 @@ func (s *spinner) spin(look func() bool) bool {
 		spinners.Add(-1)
 		return false
 	}
-	found := false
-	for i := 1; i <= steps && !found; i++ {
+	found, wanted := false, false
+	for i := 1; i <= steps && !found && !wanted; i++ {
 		pause(stepPauses)
 		if i%stepYield == 0 {
-			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			wanted = yield()
 		} else {
 			runtime.Gosched()
 		}
 		found = look()
 	}
 	spinners.Add(-1)
-	if found {
+	switch {
+	case found && !wanted && came():
 		s.need /= 2
 		s.pure = min(s.pure+1, 0) // the pure phase is worth another try
-		return true
+	case !found || wanted:
+		s.score = 0
+		s.need = min(max(2*s.need, spinLeast), spinMost)
 	}
-	s.score = 0
-	s.need = min(max(2*s.need, spinLeast), spinMost)
-	return false
+	return found
+}
+
+// yield lets others have the processor, and reports that they wanted it: it has
+// been away for longer than any peer that runs would take. Who parks is woken in
+// front of them, who spins waits behind them.
+func yield() bool {
+	begin := time.Now()
+	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	return time.Since(begin) > yieldLong
 }
 
 // parked tells how long a wait was that has parked.

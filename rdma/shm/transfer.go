@@ -76,7 +76,7 @@ type readings struct {
 type exposures struct {
 	mu     sync.Mutex
 	closed bool
-	slots  [maxReads]exposure
+	slots  []exposure // maxReads of them, from the first Read on
 }
 
 type exposure struct {
@@ -228,6 +228,9 @@ func (q *QueuePair) receiveRead(r record) error {
 func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.slots == nil {
+		e.slots = make([]exposure, maxReads)
+	}
 	busy := 0
 	for i := range e.slots {
 		if e.slots[i].number != 0 {
@@ -254,7 +257,7 @@ func (q *QueuePair) receiveRefetched(r record) error {
 	e := &q.exposed
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slot >= maxReads || number == 0 || e.slots[slot].number != number {
+	if int(slot) >= len(e.slots) || number == 0 || e.slots[slot].number != number {
 		return violation("read", "the end of a Read in slot %d with number %d, which has not begun", slot, number)
 	}
 	revoked := e.slots[slot].revoked
