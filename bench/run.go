@@ -113,6 +113,9 @@ type entrant struct {
 func choose(names []string) (entrants []entrant, absent []report.Absence, err error) {
 	if names == nil {
 		for _, c := range harness.Contenders {
+			if c.OnRequest {
+				continue
+			}
 			if why := c.Absent(); why != nil {
 				absent = append(absent, report.Absence{Contender: c.Name, Why: why.Error()})
 				continue

@@ -20,6 +20,8 @@ type Contender struct {
 	// Probe says why this machine or this program does not have the contender,
 	// nil if it does. A nil Probe says that every machine has it.
 	Probe func() error
+	// OnRequest contenders are measured only where they are asked for by name.
+	OnRequest bool
 	// Listen is called in one process, Dial in another one with the address of
 	// what Listen returned.
 	Listen func() (net.Listener, error)
@@ -52,6 +54,20 @@ var Contenders = []Contender{
 	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
 	overYamux(),
 	overQUIC(),
+	// What the devices' thresholds are set by.
+	onRequest(overSDP("sdp-iwarp-copy", "iwarp, every byte copied",
+		sdp.Config{Devices: []string{"iwarp"}, ZCopyThreshold: -1})),
+	onRequest(overSDP("sdp-iwarp-zcopy", "iwarp, Writes of more than 16 KB advertised",
+		sdp.Config{Devices: []string{"iwarp"}, ZCopyThreshold: 16 << 10})),
+	onRequest(overSDP("sdp-shm-copy", "shm, every byte copied",
+		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: -1})),
+	onRequest(overSDP("sdp-shm-zcopy", "shm, Writes of more than 16 KB advertised",
+		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: 16 << 10})),
+}
+
+func onRequest(c Contender) Contender {
+	c.OnRequest = true
+	return c
 }
 
 // Find returns the contender of that name.
