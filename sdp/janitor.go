@@ -9,7 +9,7 @@ import (
 // goroutine for all of them, and only while there are any to look after. A
 // connection that nobody has polled for a tick gets its attendant; one whose
 // peer has enlarged its buffers for us is told to shrink them when we have been
-// idle for a while.
+// idle for a while. It also helps two ends that wait for each other to read.
 const (
 	janitorTick = 20 * time.Millisecond
 	idleTicks   = 100 // until buffers shrink
@@ -95,7 +95,9 @@ func (c *Conn) tick() {
 		w.activity, w.idle = c.activity, 0
 		return
 	}
-	if w.idle++; attended {
+	w.idle++
+	c.readAhead()
+	if attended {
 		return
 	}
 	if w.idle >= idleTicks {

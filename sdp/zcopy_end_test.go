@@ -8,6 +8,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -111,6 +115,96 @@ func TestNobodyReads(t *testing.T) {
 				assert.Equal(t, sha256.Sum256(big[:r.n]), sha256.Sum256(got))
 			})
 		}
+	}
+}
+
+// TestBothWriteLong has two programs write 8 MB before they read any.
+func TestBothWriteLong(t *testing.T) {
+	const size = 8 << 20
+	for _, threshold := range []int{1, 30_000, -1} {
+		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
+			c, s := zcopyPair(t, threshold)
+			b := random(size)
+			var calls sync.WaitGroup
+			for _, c := range []*Conn{c, s} {
+				calls.Go(func() {
+					n, err := c.Write(b)
+					assert.NoError(t, err)
+					assert.Equal(t, size, n)
+					got := make([]byte, size)
+					n, err = io.ReadFull(c, got)
+					assert.NoError(t, err)
+					assert.Equal(t, sha256.Sum256(b), sha256.Sum256(got[:n]))
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+// TestBothWriteLongInTwoProcesses, many Writes each.
+func TestBothWriteLongInTwoProcesses(t *testing.T) {
+	const size = 8 << 20
+	for _, threshold := range []int{1, -1} {
+		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
+			t.Setenv(thresholdVariable, strconv.Itoa(threshold))
+			p := startPeer(t)
+			c := p.perform(t, fmt.Sprintf("write %d, read %[1]d, report", size))
+			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			_, err := writeStream(c, 0, size, 1<<20)
+			require.NoError(t, err)
+			_, err = readStream(c, 0, size, 1<<20)
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprintf("sent %d got %[1]d", size), p.report(t))
+		})
+	}
+}
+
+// TestBothWriteForever: what is read ahead for two programs that do not read is
+// bounded, and afterwards everything is as it was.
+func TestBothWriteForever(t *testing.T) {
+	const size = 64 << 20
+	big := random(size)
+	for _, threshold := range []int{1, -1} {
+		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
+			c, s := zcopyPair(t, threshold)
+			ends := []*Conn{c, s}
+			var sent [2]int
+			var calls sync.WaitGroup
+			for i, c := range ends {
+				calls.Go(func() {
+					var err error
+					sent[i], err = c.Write(big)
+					assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				})
+			}
+			still, last := 0, 0
+			require.Eventually(t, func() bool { // nothing moves any more
+				now := c.Stats().Unread + s.Stats().Unread
+				if still++; now != last {
+					still, last = 0, now
+				}
+				return still > 20
+			}, 10*time.Second, janitorTick)
+			for _, c := range ends {
+				require.NoError(t, c.SetWriteDeadline(time.Now()))
+			}
+			calls.Wait()
+			for i, c := range ends {
+				assert.Greater(t, sent[i], 12<<20)
+				assert.Less(t, sent[i], 2*recvWindow+aheadBuffers*grownSize)
+				require.NoError(t, c.CloseWrite())
+			}
+			for i, c := range ends {
+				got, err := io.ReadAll(c)
+				require.NoError(t, err)
+				assert.Equal(t, sent[1-i], len(got))
+				assert.Equal(t, sha256.Sum256(big[:sent[1-i]]), sha256.Sum256(got))
+				c.mu.Lock()
+				assert.Zero(t, c.ahead)
+				c.mu.Unlock()
+			}
+		})
 	}
 }
 
@@ -227,7 +321,10 @@ type frozenCall struct {
 var frozenCalls = []frozenCall{
 	{
 		"SrcAvail", "write", "hold",
-		func(t *testing.T, p *process, c *Conn) bool { return p.stop(t) },
+		func(t *testing.T, p *process, c *Conn) bool {
+			p.stop(t)
+			return true
+		},
 		(*Conn).SetWriteDeadline,
 		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
 		func(c *Conn) bool { return c.zsource.Outstanding() > 0 },
@@ -268,11 +365,24 @@ var frozenCalls = []frozenCall{
 	},
 }
 
-// stop freezes the process.
-func (p *process) stop(t *testing.T) bool {
+// stop freezes the process, and waits until every thread of it is.
+func (p *process) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	return true
+	if runtime.GOOS != "linux" {
+		return // and elsewhere it takes no time to speak of
+	}
+	running := regexp.MustCompile(`(?m)^State:\s+[^Tt]`)
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.cmd.Process.Pid))
+		require.NoError(t, err)
+		for _, thread := range threads {
+			if status, err := os.ReadFile(thread); err == nil && running.Match(status) {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, 100*time.Microsecond)
 }
 
 // start has the call give its memory away to a peer that is stopped, and returns
