@@ -405,15 +405,28 @@ func (f *frozenCall) start(t *testing.T, deadline time.Duration) (*process, *Con
 			_, err := f.call(c)
 			done <- err
 		}()
-		require.Eventually(t, func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return f.given(c)
-		}, 5*time.Second, 100*time.Microsecond)
-		return p, c, done
+		if f.awaitGiven(c) {
+			return p, c, done
+		}
+		p.kill() // what was on its way has changed the course
+		<-done
+		c.Close()
 	}
 	require.Fail(t, "the moment was always missed")
 	return nil, nil, nil
+}
+
+// awaitGiven waits until the peer has memory of the call's.
+func (f *frozenCall) awaitGiven(c *Conn) bool {
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		c.mu.Lock()
+		given := f.given(c)
+		c.mu.Unlock()
+		if given {
+			return true
+		}
+	}
+	return false
 }
 
 // TestPeerStopped: a peer that does not let go of memory costs the connection,
