@@ -58,6 +58,8 @@ type Conn struct {
 	moves     moves
 	target    int  // private buffers that we want to have posted
 	held      int  // private buffers that the device has posted and the peer is not told of
+	ahead     int  // private buffers beyond recvBuffers; see readAhead
+	starved   bool // someone waits for the peer to have buffers
 	discarded bool // payload came that nobody will read
 	update    bool // an empty Data message is due, whatever the credit
 	fin       finState

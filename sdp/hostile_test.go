@@ -24,6 +24,8 @@ type hostilePeer struct {
 	t    *testing.T
 	qp   *iwarp.QueuePair
 	mseq uint32
+
+	payloads int // messages with payload that it has heard
 }
 
 // hostileMessage is a message, with its header written by hand: what is zero in
@@ -35,6 +37,9 @@ type hostileMessage struct {
 	mseq      uint32
 	ack       uint32
 	longer    int // by how much Len says too much
+
+	flags      byte
+	invalidate rdma.STag // the victim's
 }
 
 // say sends messages.
@@ -45,13 +50,13 @@ func (p *hostilePeer) say(messages ...hostileMessage) {
 		if m.mseq == 0 {
 			m.mseq = p.mseq
 		}
-		h := []byte{m.mid, 0, 0, 64}
+		h := []byte{m.mid, m.flags, 0, 64}
 		h = binary.BigEndian.AppendUint32(h, uint32(16+len(m.extension)+len(m.payload)+m.longer))
 		h = binary.BigEndian.AppendUint32(h, m.mseq)
 		h = binary.BigEndian.AppendUint32(h, m.ack)
 		h = append(h, m.extension...)
 		for {
-			n, err := p.qp.PostSend([]rdma.SendWR{{Header: h, Payload: []byte(m.payload)}})
+			n, err := p.qp.PostSend([]rdma.SendWR{{Header: h, Payload: []byte(m.payload), Invalidate: m.invalidate}})
 			if n == 1 || err != nil && err != rdma.ErrNoRoom {
 				break // what the victim has ended takes nothing more
 			}
@@ -68,7 +73,9 @@ func (p *hostilePeer) ended() error {
 	for {
 		n, err := p.qp.Wait(wcs[:])
 		for _, wc := range wcs[:n] {
-			wc.Buffer.Release()
+			if wc.Op == rdma.OpReceive {
+				wc.Buffer.Release()
+			}
 		}
 		if err != nil {
 			return err
@@ -79,18 +86,26 @@ func (p *hostilePeer) ended() error {
 // hears waits for a message with this MID and returns its MSeq.
 func (p *hostilePeer) hears(mid byte) uint32 {
 	p.t.Helper()
+	return p.gets(mid).MSeq
+}
+
+// gets is hears that returns the message, without its payload.
+func (p *hostilePeer) gets(mid byte) (m wire.Message) {
+	p.t.Helper()
 	var wcs [1]rdma.Completion
 	for {
 		n, err := p.qp.Wait(wcs[:])
 		require.NoError(p.t, err)
-		if n == 0 {
+		if n == 0 || wcs[0].Op != rdma.OpReceive {
 			continue
 		}
-		b := wcs[0].Buffer.Bytes
-		got, mseq := b[0], binary.BigEndian.Uint32(b[8:])
+		err = m.Parse(wcs[0].Buffer.Bytes)
+		p.payloads += min(len(m.Payload), 1)
+		m.Payload = nil
 		wcs[0].Buffer.Release()
-		if got == mid {
-			return mseq
+		require.NoError(p.t, err)
+		if m.MID == wire.MID(mid) {
+			return m
 		}
 	}
 }
@@ -129,7 +144,7 @@ func hostileDial(t *testing.T, address string, private []byte) (*hostilePeer, er
 	c, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	qp, _, err := iwarp.Connect(c, iwarp.Config{}, private)
+	qp, _, err := iwarp.Connect(c, iwarp.Config{IRD: 4, ORD: 4}, private)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -426,6 +441,15 @@ func hostileReply(t *testing.T, ack []byte) []byte {
 // TestHostileMessages has a connection that was accepted, and one that was
 // dialled, end with each violation.
 func TestHostileMessages(t *testing.T) {
+	for _, threshold := range []string{"", "1"} {
+		t.Run("threshold "+threshold, func(t *testing.T) {
+			t.Setenv(thresholdVariable, threshold)
+			hostileMessages(t)
+		})
+	}
+}
+
+func hostileMessages(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	house := newHostileHouse(t)
 	defer house.close()

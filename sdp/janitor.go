@@ -11,7 +11,8 @@ import (
 // goroutine for all of them, and only while there are any to look after. A
 // connection that nobody has polled for a tick gets its attendant; one whose
 // peer has enlarged its buffers for us is told to shrink them when we have been
-// idle for a while, and its device gives memory back.
+// idle for a while, and its device gives memory back. It also helps two ends
+// that wait for each other to read.
 const (
 	janitorTick = 20 * time.Millisecond
 	idleTicks   = 100 // until buffers shrink
@@ -97,7 +98,9 @@ func (c *Conn) tick() {
 		w.activity, w.idle = c.activity, 0
 		return
 	}
-	if w.idle++; attended {
+	w.idle++
+	c.readAhead()
+	if attended {
 		return
 	}
 	idler, _ := c.qp.(rdma.Idler)

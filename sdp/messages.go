@@ -73,7 +73,7 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case wire.MIDChRcvBuf:
 		if c.source.Crossed(m.MSeqAck) {
-			c.sink.Older(c.qp.ProvideReceive(recvBuffers, c.sink.Resize(m.Size)))
+			c.sink.Older(c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size)))
 			c.target = c.targetBuffers()
 		}
 	case wire.MIDChRcvBufAck:
@@ -98,6 +98,11 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 // credits stand for it.
 func (c *Conn) release(owner bcopy.Owner) {
 	owner.Release()
+	if c.ahead > 0 {
+		c.ahead--
+		c.provide()
+		return
+	}
 	c.held++
 	if n := c.held - (recvBuffers - c.target); n > 0 {
 		c.acct.Post(n)
@@ -119,6 +124,34 @@ func (c *Conn) relieve() {
 // gatherLimit is how many bytes a program may leave unread before small messages
 // are no longer made smaller: its peer is to wait then.
 const gatherLimit = 1 << 20
+
+// readAhead gives the peer more buffers when it waits for this program to read,
+// while this program waits for it: two programs that write much before they read
+// would wait for each other for ever. It stops at twice the window. Called with mu
+// held, when nothing has moved for a tick.
+func (c *Conn) readAhead() {
+	size := c.sink.Size()
+	more := min(aheadBuffers, (2*c.window-c.sink.Bytes())/size)
+	posted := c.acct.PeerCredit() + c.acct.Gain()
+	if !c.starved || c.recvErr != nil || posted > stuckCredit || more <= 0 {
+		return
+	}
+	c.ahead += more
+	c.provide()
+	c.acct.Post(more)
+	c.due.Store(true)
+}
+
+// provide has the device post the private buffers that there are to be. Called
+// with mu held.
+func (c *Conn) provide() {
+	c.sink.Older(c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Size()))
+}
+
+const (
+	aheadBuffers = 64 // posted at once by readAhead
+	stuckCredit  = 4  // with so much a peer may not send payload, or one message of it
+)
 
 // targetBuffers is how many private buffers there shall be: enough to keep a
 // stream going, and no more than a TCP receive buffer would hold. Called with mu

@@ -90,7 +90,10 @@ func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
 			c.traffic.CreditStalls++
 		}
 		for err == nil && !busy && c.acct.Room() == 0 {
+			c.starved = true
+			c.watchLocked()
 			c.await()
+			c.starved = false
 			err = stop(c)
 		}
 		c.mu.Unlock()

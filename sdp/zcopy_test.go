@@ -42,11 +42,13 @@ func countsIn(c *Conn) zcopy.Counts {
 // zcopyThresholds are those that tests go through.
 var zcopyThresholds = []int{1, 30_000, 1 << 20}
 
+// grownSize is how many bytes a private buffer has when it has grown.
+const grownSize = 64750
+
 // zcopySizes are sizes of Writes on both sides of each edge.
 func zcopySizes(threshold int) []int {
-	const grown = 64750 // bytes in a private buffer when it has grown
 	sizes := []int{0, 1, 2, 3, zcopy.Ride - 1, zcopy.Ride, zcopy.Ride + 1, 256 << 10, 1 << 20, 3 << 20}
-	for _, edge := range []int{recvSize - wire.HeaderLen, recvSize, grown - wire.HeaderLen, grown, 4 * recvSize, threshold} {
+	for _, edge := range []int{recvSize - wire.HeaderLen, recvSize, grownSize - wire.HeaderLen, grownSize, 4 * recvSize, threshold} {
 		sizes = append(sizes, edge-1, edge, edge+1)
 	}
 	return sizes

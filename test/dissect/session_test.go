@@ -18,8 +18,9 @@ import (
 
 // sent is an SDP message in a Send, and who sent it.
 type sent struct {
-	client    bool
-	solicited bool
+	client      bool
+	solicited   bool
+	invalidates uint32 // the receiver's STag, 0 for none
 	wire.Message
 }
 
@@ -39,6 +40,9 @@ func messages(t *testing.T, frames []Frame) []sent {
 		}
 		delete(unfinished, f.Client)
 		m := sent{client: f.Client, solicited: f.Opcode >= opSendSolicited}
+		if f.Opcode == opSendInvalidate || f.Opcode == opSendSolicitedInvalidate {
+			m.invalidates = f.STag
+		}
 		require.NoError(t, m.Parse(b))
 		// Not as wire has parsed it, which both ends have in common.
 		assert.Equal(t, f.MSN, binary.BigEndian.Uint32(b[8:]), "MSeq: every message is a Send, and the first is 1")

@@ -1,0 +1,311 @@
+package sdp
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
+)
+
+const hostileSize = 100_000 // of what the victim writes and reads
+
+// A victim is an end that keeps the rules, whose memory the hostile peer has.
+type victim struct {
+	t *testing.T
+	*hostilePeer
+	c     *Conn
+	write chan error // the result of its Write
+	read  chan error // of its Read
+	over  chan error // how the channel ended, once it polls beside
+	src   wire.Advert
+	sink  wire.Advert
+}
+
+// writes has the victim advertise a Write.
+func (v *victim) writes() {
+	v.t.Helper()
+	go func() {
+		_, err := v.c.Write(make([]byte, hostileSize))
+		v.write <- err
+	}()
+	v.src = v.gets(0xFE).Advert
+}
+
+// reads has the victim advertise a Read.
+func (v *victim) reads() {
+	v.t.Helper()
+	v.say(hostileMode(wire.ModePipelined))
+	go func() {
+		_, err := v.c.Read(make([]byte, hostileSize))
+		v.read <- err
+	}()
+	v.sink = v.gets(0xFD).Advert
+}
+
+// pipelined has the victim's Writes go Pipelined: two completions say that
+// somebody waits.
+func (v *victim) pipelined() {
+	v.t.Helper()
+	v.writes()
+	for _, n := range []uint32{1, v.src.Len - zcopy.Ride - 1} {
+		m := hostileWord(6, n)
+		m.flags = byte(wire.FlagReqPipe)
+		v.say(m)
+	}
+	v.hears(7)
+	require.NoError(v.t, <-v.write)
+}
+
+// poll has the peer's device go on beside the test.
+func (v *victim) poll() {
+	v.over = make(chan error, 1)
+	go func(over chan error) { over <- v.ended() }(v.over)
+}
+
+// revokes is m that invalidates a region of the victim's.
+func revokes(m hostileMessage, s uint32) hostileMessage {
+	m.invalidate = rdma.STag(s)
+	return m
+}
+
+func hostileMode(m wire.Mode) hostileMessage { return hostileWord(7, uint32(m)<<28) }
+
+// hostileSinkAvail advertises memory that there is not.
+func hostileSinkAvail(size, nonDiscards uint32) hostileMessage {
+	b := binary.BigEndian.AppendUint32(nil, size)
+	b = append(b, make([]byte, 12)...)
+	return hostileMessage{mid: 0xFD, extension: binary.BigEndian.AppendUint32(b, nonDiscards)}
+}
+
+// hostileTransfers are violations with advertised memory: the connection ends
+// with the error.
+var hostileTransfers = []struct {
+	name  string
+	act   func(v *victim)
+	error string
+}{
+	{"RdmaRdCompl for more than is left", func(v *victim) {
+		v.writes()
+		v.say(hostileWord(6, v.src.Len))
+	}, "§9.2: RdmaRdCompl for 100000 bytes of a SrcAvail of which 99936 were left"},
+	{"RdmaRdCompl twice", func(v *victim) {
+		v.writes()
+		v.say(hostileWord(6, v.src.Len-zcopy.Ride), hostileWord(6, 1))
+	}, "§9.2: RdmaRdCompl without a SrcAvail"},
+	{"RdmaRdCompl after SendSm", func(v *victim) {
+		v.writes()
+		v.say(hostileMessage{mid: 4})
+		v.hears(0xFF)
+		require.NoError(v.t, <-v.write)
+		v.say(hostileWord(6, 1))
+	}, "§9.2: RdmaRdCompl without a SrcAvail"},
+	{"SendSm twice", func(v *victim) {
+		v.writes()
+		v.say(hostileMessage{mid: 4}, hostileMessage{mid: 4})
+	}, "§9.5.2: SendSm without a SrcAvail"},
+	{"RdmaRdCompl for a part invalidates", func(v *victim) {
+		v.writes()
+		v.say(revokes(hostileWord(6, 1), v.src.STag))
+	}, "§9.2: RdmaRdCompl for 1 of 99936 bytes invalidates STag"},
+	{"RdmaRdCompl invalidates the SinkAvail", func(v *victim) {
+		v.reads()
+		v.writes()
+		v.say(revokes(hostileWord(6, v.src.Len-zcopy.Ride), v.sink.STag))
+	}, "§9.2: RdmaRdCompl invalidates STag"},
+	{"RdmaWrCompl invalidates the SrcAvail", func(v *victim) {
+		v.reads()
+		v.writes()
+		v.say(revokes(hostileWord(5, v.sink.Len), v.src.STag))
+	}, "§9.3: RdmaWrCompl invalidates STag"},
+	{"Data invalidates", func(v *victim) {
+		v.writes()
+		v.say(revokes(hostileData("x"), v.src.STag))
+	}, "§9.2: Data invalidates STag"},
+	{"an STag invalidated that was never given", func(v *victim) {
+		v.writes()
+		v.say(revokes(hostileWord(6, v.src.Len-zcopy.Ride), v.src.STag+1))
+	}, "RFC 5040"},
+	{"RDMA Read past the end", func(v *victim) {
+		v.writes()
+		v.fetches(1, uint64(v.src.Len))
+	}, "is past the 100000 bytes of STag"},
+	{"RDMA Read longer than what is advertised", func(v *victim) {
+		v.writes()
+		v.fetches(int(v.src.Len)+1, 0)
+	}, "is past the 100000 bytes of STag"},
+	{"RDMA Read in front of what is advertised", func(v *victim) {
+		v.writes()
+		v.fetches(2, math.MaxUint64)
+	}, "wraps around"},
+	{"RDMA Read after the Write", func(v *victim) {
+		v.writes()
+		v.say(hostileWord(6, v.src.Len-zcopy.Ride))
+		require.NoError(v.t, <-v.write)
+		v.fetches(1, 0)
+	}, "is not registered here"},
+	{"RDMA Read after SendSm", func(v *victim) {
+		v.writes()
+		v.say(hostileMessage{mid: 4})
+		require.NoError(v.t, <-v.write)
+		v.fetches(1, 0)
+	}, "is not registered here"},
+	{"RDMA Read after withdrawal", func(v *victim) {
+		v.writes()
+		cancel := v.gets(8)
+		v.say(hostileMessage{mid: 4, ack: cancel.MSeq})
+		require.NoError(v.t, <-v.write)
+		v.fetches(1, 0)
+	}, "is not registered here"},
+	{"RDMA Write to a SrcAvail", func(v *victim) {
+		v.writes()
+		v.fills(v.src, 1, 0)
+	}, "does not allow this access"},
+
+	{"RdmaWrCompl for more than is advertised", func(v *victim) {
+		v.reads()
+		v.say(hostileWord(5, v.sink.Len+1))
+	}, "§9.3: RdmaWrCompl for 100001 bytes of a SinkAvail of 100000"},
+	{"RdmaWrCompl behind payload", func(v *victim) {
+		v.reads()
+		v.say(hostileData("x"), hostileWord(5, 1))
+	}, "§9.3: RdmaWrCompl without a SinkAvail"},
+	{"RdmaWrCompl behind Combined mode", func(v *victim) {
+		v.reads()
+		v.say(hostileMode(wire.ModeCombined), hostileWord(5, 1))
+	}, "§9.3: RdmaWrCompl without a SinkAvail"},
+	{"SinkCancelAck without a cancel", func(v *victim) {
+		v.reads()
+		v.say(hostileMessage{mid: 10})
+	}, "§9.5.5: SinkCancelAck without a SinkAvailCancel"},
+	{"RDMA Write past the end", func(v *victim) {
+		v.reads()
+		v.fills(v.sink, 2, uint64(v.sink.Len)-1)
+	}, "is past the 100000 bytes of STag"},
+	{"RDMA Write after the Read", func(v *victim) {
+		v.reads()
+		v.say(hostileWord(5, 1))
+		require.NoError(v.t, <-v.read)
+		v.fills(v.sink, 1, 0)
+	}, "is not registered here"},
+	{"RDMA Write after withdrawal", func(v *victim) {
+		v.reads()
+		require.NoError(v.t, v.c.SetReadDeadline(time.Now()))
+		v.hears(9)
+		v.say(hostileMessage{mid: 10})
+		require.ErrorIs(v.t, <-v.read, os.ErrDeadlineExceeded)
+		require.NoError(v.t, v.c.SetReadDeadline(time.Time{}))
+		v.fills(v.sink, 1, 0)
+	}, "is not registered here"},
+
+	{"SinkAvail in Combined mode", func(v *victim) { v.say(hostileSinkAvail(hostileSize, 0)) }, "§12: SinkAvail in mode 1"},
+	{"SinkAvail not larger than a buffer", func(v *victim) {
+		v.pipelined()
+		v.say(hostileSinkAvail(recvSize, uint32(v.payloads)))
+	}, "§9.5.1: SinkAvail of 16384 bytes, private buffers have 16384"},
+	{"SinkAvail that has seen too much", func(v *victim) {
+		v.pipelined()
+		v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)+1))
+	}, "§9.5.1: SinkAvail with NonDiscards 2, only 1 could be"},
+	{"more SinkAvails than MaxAdverts", func(v *victim) {
+		v.pipelined()
+		for range maxAdverts + 1 {
+			v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)))
+		}
+	}, "§6.2.1: more than 16 advertisements"},
+	{"SinkAvail of memory that there is not", func(v *victim) {
+		v.pipelined()
+		v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)))
+		v.say(hostileData("x")) // behind which it is there
+		_, err := v.c.Read(make([]byte, 1))
+		require.NoError(v.t, err)
+		v.poll() // its device answers
+		_, err = v.c.Write(make([]byte, hostileSize))
+		require.NoError(v.t, err)
+	}, "peer terminated the stream"},
+	{"SrcAvail of memory that there is not", func(v *victim) {
+		v.say(hostileSrcAvail(hostileSize, "before"))
+		v.poll()
+	}, "peer terminated the stream"},
+}
+
+// fetches reads n bytes of the victim's Write, at offset off.
+func (v *victim) fetches(n int, off uint64) {
+	v.t.Helper()
+	require.NoError(v.t, v.qp.PostRead(rdma.ReadWR{
+		ID: 1, Local: make([]byte, n), STag: rdma.STag(v.src.STag), VA: v.src.VA + off,
+	}))
+}
+
+// fills writes n bytes to memory of the victim's.
+func (v *victim) fills(a wire.Advert, n int, off uint64) {
+	v.t.Helper()
+	require.NoError(v.t, v.qp.PostWrite(rdma.WriteWR{
+		ID: 1, Local: make([]byte, n), STag: rdma.STag(a.STag), VA: a.VA + off,
+	}))
+}
+
+// TestHostileTransfers has connections end with each violation, and the calls
+// whose memory it was about.
+func TestHostileTransfers(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	defer hostileLeavesNothing(t)()
+	house := newHostileHouse(t)
+	defer house.close()
+	for _, h := range hostileTransfers {
+		t.Run(h.name, func(t *testing.T) {
+			p, nc := hostilePair(t, house.ln)
+			defer p.qp.Close()
+			defer nc.Close()
+			v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1), read: make(chan error, 1)}
+			watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
+			defer watchdog.Stop()
+			h.act(v)
+			v.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			err := readAtATime(v.c, io.Discard, hostileSize)
+			require.Error(t, err)
+			assert.ErrorContains(t, err, h.error)
+			_, writeErr := v.c.Write([]byte("x"))
+			assert.Error(t, writeErr)
+			v.c.Close()
+			if v.over == nil {
+				v.poll()
+			}
+			assert.Error(t, <-v.over)
+		})
+		hostileExchange(t, house.good, house.served)
+	}
+	house.goesOn(t)
+}
+
+// TestCancelsForNothingAreIgnored, as the specification has it.
+func TestCancelsForNothingAreIgnored(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	p, c := hostilePair(t, ln)
+	for range 3 {
+		p.say(hostileMessage{mid: 8}, hostileMessage{mid: 9})
+	}
+	p.say(hostileData("still"))
+	b := make([]byte, 5)
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.ReadFull(c, b)
+	assert.NoError(t, err)
+	assert.Equal(t, "still", string(b))
+	v := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+	v.writes()
+	p.say(hostileMessage{mid: 8}, hostileMessage{mid: 9}, hostileWord(6, v.src.Len-zcopy.Ride))
+	assert.NoError(t, <-v.write)
+	assert.NoError(t, c.Close())
+	p.qp.Close()
+}

@@ -1,0 +1,195 @@
+package dissect
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// advert is memory that the capture has seen advertised.
+type advert struct {
+	wire.Advert
+	source bool   // it is the client's SrcAvail
+	done   uint32 // bytes that rode along, or that completions have told
+	moving uint32 // bytes that were asked for or written since the last completion
+	ended  bool
+}
+
+// TestZeroCopySession has a client write to a server that always waits in large
+// Reads: its Writes are fetched first, until it knows that, and then go into
+// what the Reads have advertised.
+func TestZeroCopySession(t *testing.T) {
+	const size = 150_000 // more than a private buffer
+	t.Setenv("SDP_ZCOPY_THRESHOLD", "1")
+	ln, err := sdp.Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	capture := Start(t, ln.Addr().(*net.TCPAddr).Port)
+	nc, err := sdp.Dial("sdp", ln.Addr().String())
+	require.NoError(t, err)
+	client := nc.(*sdp.Conn)
+	defer client.Close()
+	ns, err := ln.Accept()
+	require.NoError(t, err)
+	server := ns.(*sdp.Conn)
+	defer server.Close()
+	until := time.Now().Add(20 * time.Second)
+	require.NoError(t, client.SetDeadline(until))
+	require.NoError(t, server.SetDeadline(until))
+
+	written, b := []byte{}, pattern(size)
+	for filled := 0; filled < 3; { // Reads that were advertised, and filled
+		before := server.Stats()
+		done := make(chan error, 1)
+		go func() {
+			_, err := io.ReadFull(server, make([]byte, size))
+			done <- err
+		}()
+		b[0]++
+		_, err := client.Write(b)
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		written = append(written, b...)
+		if after := server.Stats(); after.Advertised > before.Advertised && after.ZcopyReceived == before.ZcopyReceived+size {
+			filled++
+		}
+	}
+	require.NoError(t, client.CloseWrite())
+	require.NoError(t, server.CloseWrite())
+	_, err = io.ReadAll(server)
+	require.NoError(t, err)
+	_, err = io.ReadAll(client)
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+
+	frames := capture.Frames()
+	checkAdverts(t, frames, written)
+}
+
+// checkAdverts follows the client's stream through the frames: what is advertised,
+// and that nothing but that is fetched, filled and told.
+func checkAdverts(t *testing.T, frames []Frame, written []byte) {
+	t.Helper()
+	all := messages(t, frames)
+	var stream []byte
+	var reads []*ReadRequest // that were not answered
+	adverts := make(map[uint32]*advert)
+	seen := make(map[wire.MID]int)
+	var requests, responses, writes, next int
+	lastOpen := func(mid wire.MID) *advert {
+		for _, m := range all[:next] {
+			if a := adverts[m.Advert.STag]; m.MID == mid && a != nil && !a.ended {
+				return a
+			}
+		}
+		require.Fail(t, "nothing is advertised", "%v", mid)
+		return nil
+	}
+	for _, f := range frames {
+		switch {
+		case f.Kind != FPDU:
+		case f.Opcode == opReadRequest:
+			requests++
+			require.False(t, f.Client, "the server fetches")
+			a := adverts[f.Read.SrcSTag]
+			require.NotNil(t, a, "an RDMA Read of what was not advertised")
+			require.False(t, a.ended)
+			assert.Equal(t, a.VA+uint64(a.done+a.moving), f.Read.SrcTO, "in order, and without what rode along")
+			a.moving += f.Read.Size
+			assert.LessOrEqual(t, a.done+a.moving, a.Len)
+			reads = append(reads, f.Read)
+		case f.Opcode == opReadResponse:
+			responses++
+			require.NotEmpty(t, reads)
+			assert.True(t, f.Client)
+			assert.Equal(t, reads[0].SinkSTag, f.STag)
+			stream = append(stream, f.Payload...)
+			if f.Last {
+				reads = reads[1:]
+			}
+		case f.Opcode == opWrite:
+			writes++
+			require.True(t, f.Client, "the client fills")
+			a := adverts[f.STag]
+			require.NotNil(t, a, "an RDMA Write to what was not advertised")
+			require.False(t, a.ended)
+			assert.Equal(t, a.VA+uint64(a.moving), f.TO)
+			a.moving += uint32(len(f.Payload))
+			stream = append(stream, f.Payload...)
+		case f.Last && f.Opcode >= opSend && f.Opcode <= opSendSolicitedInvalidate:
+			m := all[next]
+			next++
+			seen[m.MID]++
+			require.Equal(t, f.Client, m.client)
+			if m.client {
+				stream = append(stream, m.Payload...)
+			}
+			wakes := false
+			switch m.MID {
+			case wire.MIDSrcAvail, wire.MIDSinkAvail:
+				require.Equal(t, m.MID == wire.MIDSrcAvail, m.client)
+				adverts[m.Advert.STag] = &advert{Advert: m.Advert, source: m.client, done: uint32(len(m.Payload))}
+			case wire.MIDRdmaRdCompl, wire.MIDRdmaWrCompl:
+				wakes = true
+				mid := wire.MIDSrcAvail
+				if m.client {
+					mid = wire.MIDSinkAvail
+				}
+				a := lastOpen(mid)
+				assert.LessOrEqual(t, m.Size, a.moving, "%v tells what was moved", m.MID)
+				a.done, a.moving = a.done+m.Size, a.moving-m.Size
+				a.ended = a.done == a.Len
+				if m.client { // of one that has crossed SrcAvails, which are forgotten
+					assert.Zero(t, a.moving, "it tells of all that was written")
+					a.ended = true
+					endSources(adverts)
+				}
+				if a.ended {
+					assert.Equal(t, a.STag, m.invalidates, "the last %v takes the memory back", m.MID)
+				} else {
+					assert.Zero(t, m.invalidates)
+				}
+			case wire.MIDSendSm:
+				wakes = true
+				endSources(adverts) // there is one Write at a time
+			case wire.MIDSrcAvailCancel, wire.MIDSinkAvailCancel, wire.MIDSinkCancelAck:
+				wakes = true
+			case wire.MIDModeChange:
+				if seen[m.MID] == 1 {
+					assert.True(t, m.client)
+					assert.False(t, m.ModeOfSend)
+					assert.Equal(t, wire.ModePipelined, m.Mode)
+					assert.Zero(t, seen[wire.MIDSinkAvail], "no SinkAvail in Combined mode")
+				}
+			}
+			assert.Equal(t, wakes, m.solicited, "%v", m.MID)
+		}
+	}
+	assert.True(t, bytes.Equal(written, stream), "%d bytes of the stream are on the wire, in order, of %d", len(stream), len(written))
+	assert.Empty(t, reads)
+	for _, mid := range []wire.MID{
+		wire.MIDSrcAvail, wire.MIDRdmaRdCompl, wire.MIDModeChange, wire.MIDSinkAvail, wire.MIDRdmaWrCompl,
+	} {
+		assert.NotZero(t, seen[mid], "%v", mid)
+	}
+	assert.NotZero(t, requests)
+	assert.NotZero(t, responses)
+	assert.GreaterOrEqual(t, writes, 3)
+	t.Logf("%v; %d RDMA Read Requests, %d segments of Responses, %d of RDMA Writes", seen, requests, responses, writes)
+}
+
+// endSources ends every SrcAvail.
+func endSources(adverts map[uint32]*advert) {
+	for _, a := range adverts {
+		a.ended = a.ended || a.source
+	}
+}
