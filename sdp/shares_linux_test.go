@@ -104,5 +104,9 @@ func TestPeerIsStopped(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	begin := time.Now()
 	c.Close()
-	assert.Less(t, time.Since(begin), 5*time.Second)
+	most := 5 * time.Second
+	if bestDevice() == "iwarp" {
+		most += kernelTime // which waits for the peer's kernel, and that for its program
+	}
+	assert.Less(t, time.Since(begin), most)
 }
