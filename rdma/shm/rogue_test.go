@@ -474,3 +474,21 @@ func TestDeadPeerCompletesNothing(t *testing.T) {
 		assert.Zero(t, r.a.ctl.ways[1].written.Load())
 	})
 }
+
+// TestCloseLosesWhatWasQueued, and does not let it look like a good end.
+func TestCloseLosesWhatWasQueued(t *testing.T) {
+	q, r := meetRogue(t)
+	wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}}
+	for !q.Busy() {
+		_, err := q.PostSend(wr)
+		require.NoError(t, err)
+	}
+	for range 2000 { // until they find no room either
+		n, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 64)}})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	}
+	require.NotEmpty(t, q.tx.out)
+	require.NoError(t, q.Close())
+	assert.EqualValues(t, stateAborted, r.a.ctl.ways[0].state.Load())
+}
