@@ -189,7 +189,6 @@ func buffers(from, to *Conn) (grown bool, size, target int) {
 
 func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
-	t.Parallel()
 	c, s := pair(t)
 	grown, size, target := buffers(c, s)
 	require.False(t, grown)
