@@ -367,7 +367,11 @@ func TestDeadlines(t *testing.T) {
 				require.NoError(t, call.set(c, time.Now().Add(10*time.Millisecond)))
 				_, err := c.Read(nil) // nothing to wait for
 				assert.NoError(t, err)
-				time.Sleep(20 * time.Millisecond)
+				require.Eventually(t, func() bool { // on a busy machine its timer may be late
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					return c.read.expired || c.write.expired
+				}, 10*time.Second, time.Millisecond)
 				checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
 				require.NoError(t, call.set(c, time.Now().Add(10*time.Second)))
 				checkEcho(t, c)

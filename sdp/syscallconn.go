@@ -15,7 +15,8 @@ import (
 //     to one who asks whether it is alive, as connection pools do: with EAGAIN
 //     while nothing is unread, with unread bytes if there are, with an end if the
 //     peer has ended its direction. What is read there the stream still has. It
-//     fails with the connection's error if that has one.
+//     fails with the connection's error if that has one, and if the peer has
+//     advertised bytes of which none are here to be shown.
 //   - Write fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawConn{c: c}
@@ -66,12 +67,16 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}
 	for {
 		head, err := c.look()
+		announced := c.zsink.Announced()
 		c.mu.Unlock()
 		c.control()
 		if err != nil && err != io.EOF {
 			return c.opError("raw-read", err)
 		}
 		done, ferr := double(head[:min(len(head), doubled)], err == io.EOF, f)
+		if ferr == nil && done && len(head) == 0 && announced {
+			ferr = errRawUnread // the descriptor could not show them
+		}
 		if ferr != nil || done || err == io.EOF {
 			return c.opError("raw-read", ferr)
 		}

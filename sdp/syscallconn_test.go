@@ -16,33 +16,54 @@ import (
 
 var errUnexpected = errors.New("unexpected read")
 
-// TestLivenessCheck does what the pools of go-redis and of MySQL's driver do
-// before they use a connection again.
-func TestLivenessCheck(t *testing.T) {
-	check := func(c syscall.Conn) error {
-		raw, err := c.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var verdict error
-		err = raw.Read(func(fd uintptr) bool {
-			var b [1]byte
-			switch n, err := syscall.Read(int(fd), b[:]); {
-			case n == 0 && err == nil:
-				verdict = io.EOF
-			case n > 0:
-				verdict = errUnexpected
-			case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK:
-			default:
-				verdict = err
-			}
-			return true
-		})
-		if err != nil {
-			return err
-		}
-		return verdict
+// check does what the pools of go-redis and of MySQL's driver do before they use
+// a connection again.
+func check(c syscall.Conn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var verdict error
+	err = raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		switch n, err := syscall.Read(int(fd), b[:]); {
+		case n == 0 && err == nil:
+			verdict = io.EOF
+		case n > 0:
+			verdict = errUnexpected
+		case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK:
+		default:
+			verdict = err
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return verdict
+}
+
+// TestLivenessCheckFindsWhatIsAdvertised: what an exchange has left over is unread,
+// also while it is still with the peer.
+func TestLivenessCheckFindsWhatIsAdvertised(t *testing.T) {
+	c, s := zcopyPair(t, 1)
+	for range 2 {
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.Write(random(100_000))
+			done <- err
+		}()
+		_, err := io.ReadFull(s, make([]byte, 64)) // what rides along
+		require.NoError(t, err)
+		assert.Error(t, check(s))
+		_, err = io.ReadFull(s, make([]byte, 100_000-64))
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		assert.NoError(t, check(s))
+	}
+}
+
+func TestLivenessCheck(t *testing.T) {
 	a, b := methodPair(t, "sdp")
 	assert.NoError(t, check(a))
 	sameBytes(t, b, a, random(1000))

@@ -172,6 +172,10 @@ func (s *Sink) Payload(n int, asked bool) {
 // those in private buffers.
 func (s *Sink) Holding() bool { return len(s.held) > 0 }
 
+// Announced reports that the peer has advertised bytes of the stream that were
+// not fetched and have not come as Data.
+func (s *Sink) Announced() bool { return s.next() != nil || s.asked > 0 }
+
 // Suits reports whether a Read with room for n bytes should fetch from the oldest
 // SrcAvail. Not if it is much smaller: an RDMA Read for each of many small Reads
 // would be the slowest way of all (see Decline).

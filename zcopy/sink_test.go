@@ -516,3 +516,24 @@ func TestSinkIsBounded(t *testing.T) {
 	}
 	assert.Len(t, s.held, 3)
 }
+
+// TestAnnounced: bytes are until they have come.
+func TestAnnounced(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		acts []act
+		want bool
+	}{
+		{"nothing", []act{nop}, false},
+		{"advertised", []act{srcAvail(200, 10)}, true},
+		{"fetched in part", []act{srcAvail(200, 10), fetch(100), fetched(100), rdCompl}, true},
+		{"being fetched", []act{srcAvail(200, 10), fetch(190)}, false},
+		{"asked for", []act{srcAvail(200, 10), decline, sendSm}, true},
+		{"came as Data", []act{srcAvail(200, 10), decline, sendSm, data(190)}, false},
+		{"cancelled", []act{srcAvail(200, 10), srcCancel(5), sendSm}, false},
+	} {
+		s := newSink()
+		require.NoError(t, perform(t, &s, v.acts...))
+		assert.Equal(t, v.want, s.Announced(), v.name)
+	}
+}

@@ -1,0 +1,226 @@
+package sdp
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A frozenCall is a call that a peer's process, stopped at the worst moment,
+// keeps from having its memory back.
+type frozenCall struct {
+	name   string
+	op     string
+	script string
+	// begin brings the connection to that moment and stops the process; not ok: it
+	// was missed.
+	begin func(t *testing.T, p *process, c *Conn) bool
+	set   func(*Conn, time.Time) error
+	call  func(*Conn) (int, error)
+	given func(*Conn) bool // the peer has memory of the call's, or could have
+}
+
+var frozenCalls = []frozenCall{
+	{
+		"SrcAvail", "write", "hold",
+		func(t *testing.T, p *process, c *Conn) bool {
+			p.stop(t)
+			return true
+		},
+		(*Conn).SetWriteDeadline,
+		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
+		func(c *Conn) bool { return c.zsource.Outstanding() > 0 },
+	},
+	{
+		"RDMA Read", "read", "write 262144, hold",
+		func(t *testing.T, p *process, c *Conn) bool {
+			b := make([]byte, 64) // what rides along, and nothing of the rest
+			_, err := io.ReadFull(c, b)
+			require.NoError(t, err)
+			p.stop(t)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.zsink.Suits(256 << 10)
+		},
+		(*Conn).SetReadDeadline,
+		func(c *Conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
+		func(c *Conn) bool { return c.moves.reads > 0 },
+	},
+	{
+		"SinkAvail", "read", "write 8388608, report, hold",
+		func(t *testing.T, p *process, c *Conn) bool {
+			b := make([]byte, streamMax)
+			for off := 0; off < 8<<20; {
+				n, err := io.ReadFull(c, b)
+				require.NoError(t, err)
+				off += n
+			}
+			require.Equal(t, "sent 8388608 got 0", p.report(t))
+			p.stop(t)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.zsink.MayOffer(streamMax, c.sink.Size())
+		},
+		(*Conn).SetReadDeadline,
+		func(c *Conn) (int, error) { return c.Read(make([]byte, streamMax)) },
+		func(c *Conn) bool { return c.zsink.Advertised() != 0 },
+	},
+}
+
+// stop freezes the process, and waits until every thread of it is.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	if runtime.GOOS != "linux" {
+		return // and elsewhere it takes no time to speak of
+	}
+	running := regexp.MustCompile(`(?m)^State:\s+[^Tt]`)
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", p.cmd.Process.Pid))
+		require.NoError(t, err)
+		for _, thread := range threads {
+			if status, err := os.ReadFile(thread); err == nil && running.Match(status) {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, 100*time.Microsecond)
+}
+
+// start has the call give its memory away to a peer that is stopped, and returns
+// where its result will be. A moment that was missed it tries again.
+func (f *frozenCall) start(t *testing.T, deadline time.Duration) (*process, *Conn, <-chan error) {
+	t.Helper()
+	for range 20 {
+		p := startPeer(t)
+		c := p.perform(t, f.script)
+		if !f.begin(t, p, c) {
+			p.kill()
+			c.Close()
+			continue
+		}
+		if deadline > 0 {
+			require.NoError(t, f.set(c, time.Now().Add(deadline)))
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := f.call(c)
+			done <- err
+		}()
+		if f.awaitGiven(c) {
+			return p, c, done
+		}
+		p.kill() // what was on its way has changed the course
+		<-done
+		c.Close()
+	}
+	require.Fail(t, "the moment was always missed")
+	return nil, nil, nil
+}
+
+// awaitGiven waits until the peer has memory of the call's.
+func (f *frozenCall) awaitGiven(c *Conn) bool {
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		c.mu.Lock()
+		given := f.given(c)
+		c.mu.Unlock()
+		if given {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPeerStopped: a peer that does not let go of memory costs the connection,
+// half a second after the deadline.
+func TestPeerStopped(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	for _, f := range frozenCalls {
+		t.Run(f.name, func(t *testing.T) {
+			const deadline = 200 * time.Millisecond
+			start := time.Now()
+			_, c, done := f.start(t, deadline)
+			checkError(t, await(t, done, deadline+answerTime+soon), f.op, os.ErrDeadlineExceeded)
+			assert.GreaterOrEqual(t, time.Since(start), deadline)
+			require.NoError(t, c.SetDeadline(time.Time{}))
+			for range 2 {
+				_, err := c.Write([]byte{1})
+				checkError(t, err, "write", syscall.ECONNABORTED)
+				_, err = c.Read(make([]byte, 1))
+				checkError(t, err, "read", syscall.ECONNABORTED)
+			}
+			before := time.Now()
+			assert.NoError(t, c.Close())
+			assert.Less(t, time.Since(before), soon)
+		})
+		t.Run(f.name+", and goes on", func(t *testing.T) {
+			p, c, done := f.start(t, 100*time.Millisecond)
+			time.Sleep(200 * time.Millisecond) // the deadline is over, and not yet the time to answer
+			require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+			err := await(t, done, answerTime+soon)
+			if err != nil { // what was let go of may have come
+				checkError(t, err, f.op, os.ErrDeadlineExceeded)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			assert.NoError(t, c.sendErr, "the connection has gone on")
+			assert.NoError(t, c.recvErr)
+		})
+		t.Run(f.name+", and is killed", func(t *testing.T) {
+			p, c, done := f.start(t, 0)
+			p.kill()
+			checkError(t, await(t, done, soon), f.op, syscall.ECONNRESET, syscall.EPIPE)
+			_, err := c.Read(make([]byte, 1))
+			checkError(t, err, "read", syscall.ECONNRESET)
+		})
+		t.Run(f.name+", and we close", func(t *testing.T) {
+			_, c, done := f.start(t, 0)
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			checkError(t, await(t, done, answerTime+soon), f.op, net.ErrClosed)
+			await(t, closed, closeTime+soon)
+		})
+	}
+}
+
+// TestZcopyPeerKilled in the middle of a stream that is not copied.
+func TestZcopyPeerKilled(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	t.Run("while it writes", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "write")
+		n, err := readStream(c, 0, 50<<20, 1<<20)
+		require.NoError(t, err)
+		assert.NotZero(t, c.Stats().ZcopyReceived)
+		done := make(chan error, 1)
+		go func() {
+			_, err := readStream(c, n, forever, 1<<20)
+			done <- err
+		}()
+		p.kill()
+		checkError(t, await(t, done, soon), "read", syscall.ECONNRESET)
+	})
+	t.Run("while it reads", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "read 50000000, report, read")
+		done := make(chan error, 1)
+		go func() {
+			_, err := writeStream(c, 0, forever, 1<<20)
+			done <- err
+		}()
+		require.Equal(t, "sent 0 got 50000000", p.report(t))
+		assert.NotZero(t, c.Stats().ZcopySent)
+		p.kill()
+		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+	})
+}
