@@ -4,7 +4,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES     := . examples bench
 PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
-STAGES      := format tidy vet staticcheck tests tests-plain tests-zcopy tests-alone platforms
+STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone platforms
 
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -40,12 +40,13 @@ tests:
 tests-plain:
 	@go test -timeout 5m ./...
 
-# Everything that a connection promises, with nearly every Write advertised, and
-# with none.
-tests-zcopy:
-	@for threshold in 1 -1; do \
-		SDP_ZCOPY_THRESHOLD=$$threshold go test -timeout 5m ./sdp || exit 1; \
-	done
+# Everything that a connection promises, on the device that is not the best one
+# here, with nearly every Write advertised, and with none.
+tests-ways:
+	@SDP_DEVICES=iwarp go test -race -timeout 5m ./sdp
+	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -timeout 5m ./sdp
+	@SDP_ZCOPY_THRESHOLD=1 go test -timeout 5m ./sdp
+	@SDP_ZCOPY_THRESHOLD=-1 go test -timeout 5m ./sdp
 
 # Alone, a module sees only its own requirements. Where those build the same
 # program, go test knows its result from the stage before.
