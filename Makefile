@@ -43,10 +43,10 @@ tests-plain:
 # Everything that a connection promises, on the device that is not the best one
 # here, with nearly every Write advertised, and with none.
 tests-ways:
-	@SDP_DEVICES=iwarp go test -race -timeout 5m ./sdp
-	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -timeout 5m ./sdp
-	@SDP_ZCOPY_THRESHOLD=1 go test -timeout 5m ./sdp
-	@SDP_ZCOPY_THRESHOLD=-1 go test -timeout 5m ./sdp
+	@SDP_DEVICES=iwarp go test -race -short -timeout 5m ./sdp
+	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 5m ./sdp
+	@SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 5m ./sdp
+	@SDP_ZCOPY_THRESHOLD=-1 go test -short -timeout 5m ./sdp
 
 # Alone, a module sees only its own requirements. Where those build the same
 # program, go test knows its result from the stage before.
