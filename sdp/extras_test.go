@@ -400,12 +400,15 @@ func TestCloseThatGivesUpResets(t *testing.T) {
 	}
 	c := a.(*Conn)
 	c.mu.Lock()
+	flushing := c.small.flushing
 	c.small.on, c.small.run = true, 0 // as if they had come quickly
 	c.mu.Unlock()
 	require.NoError(t, a.SetWriteDeadline(time.Time{}))
-	n, err := a.Write(make([]byte, 4000))
-	require.NoError(t, err, "the flusher has it")
-	written += n
+	if !flushing {
+		n, err := a.Write(make([]byte, 4000))
+		require.NoError(t, err, "the flusher has it")
+		written += n
+	}
 	assert.ErrorIs(t, a.Close(), syscall.ETIMEDOUT)
 	got, err := io.Copy(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{b})
 	assert.Less(t, got, int64(written), "or the test shows nothing")

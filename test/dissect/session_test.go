@@ -70,7 +70,10 @@ func requireCredit(t *testing.T, all []sent, hello, helloAck wire.Hello) {
 
 // TestSession has two programs talk, each end speaking and closing in its turn.
 func TestSession(t *testing.T) {
-	for name, cfg := range map[string]*sdp.Config{"no CRC on one host": {}, "CRC": {CRC: true}} {
+	for name, cfg := range map[string]*sdp.Config{
+		"no CRC on one host": {Devices: []string{"iwarp"}},
+		"CRC":                {Devices: []string{"iwarp"}, CRC: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lc := sdp.ListenConfig{Config: cfg}

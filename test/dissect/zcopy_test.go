@@ -28,6 +28,7 @@ type advert struct {
 // what the Reads have advertised.
 func TestZeroCopySession(t *testing.T) {
 	const size = 150_000 // more than a private buffer
+	t.Setenv("SDP_DEVICES", "iwarp")
 	t.Setenv("SDP_ZCOPY_THRESHOLD", "1")
 	ln, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
