@@ -95,12 +95,9 @@ func (q *QueuePair) sent(number uint64) {
 		if r.op == rdma.OpReceive {
 			continue
 		}
-		if r.op == rdma.OpRead {
-			tx.reads.Add(-1)
-		} else {
-			tx.writes.Add(-1)
+		if r.mr != nil {
+			C.v_dereg_mr(r.mr)
 		}
-		C.v_dereg_mr(r.mr)
 		q.ready.push(rdma.Completion{Op: r.op, ID: r.id})
 		r.mr, r.local = nil, nil
 	}
@@ -133,7 +130,7 @@ func (q *QueuePair) relieve() {
 // whyFailed is what a completion with an error says.
 func whyFailed(status int, receiving bool) error {
 	switch status {
-	case C.V_WC_LOC_LEN_ERR:
+	case C.V_WC_LOC_LEN_ERR, C.V_WC_LOC_QP_OP_ERR: // the second is rxe's
 		if receiving {
 			return violation("InfiniBand §9.7.7.1.2", "it sent a message that is longer than the receive buffer")
 		}

@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -38,7 +39,7 @@ type sender struct {
 	tail     atomic.Uint64 // and of the oldest that has not completed
 	paid     atomic.Uint64 // of payloads, how many have completed
 	ringTail atomic.Uint64
-	reads    atomic.Int32
+	reads    atomic.Int32 // that Poll has not returned
 	writes   atomic.Int32
 	busy     atomic.Bool
 	records  [sendDepth]record
@@ -133,7 +134,10 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (n int, err error) {
 func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
 	tx := &q.tx
 	size := len(wr.Header) + len(wr.Payload)
-	if size > maxMessage {
+	switch {
+	case wr.Invalidate != 0:
+		return false, errors.New("verbs: a message cannot invalidate a region of the peer's")
+	case size > maxMessage:
 		return false, fmt.Errorf("verbs: a message of %d bytes, at most %d fit", size, maxMessage)
 	}
 	payload := len(wr.Payload) > 0
@@ -268,9 +272,6 @@ func (q *QueuePair) announce() error {
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
 func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
-	if int(q.tx.reads.Load()) >= q.ord {
-		q.reap()
-	}
 	access := C.int(C.V_ACCESS_LOCAL_WRITE)
 	if q.rnic { // a Read Response is a tagged message, as a Write is
 		access |= C.V_ACCESS_REMOTE_WRITE
@@ -280,9 +281,6 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 
 // PostWrite posts an RDMA Write; see rdma.QueuePair.
 func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
-	if q.tx.writes.Load() >= mostWrites {
-		q.reap()
-	}
 	return q.transfer(transfer{C.V_WR_RDMA_WRITE, rdma.OpWrite, wr.ID, wr.Local, wr.STag, wr.VA}, 0, &q.tx.writes, mostWrites)
 }
 
@@ -307,7 +305,11 @@ func (q *QueuePair) transfer(t transfer, access C.int, under *atomic.Int32, most
 		return rdma.ErrNoRoom
 	}
 	r := record{op: t.op, id: t.id, local: t.local}
-	if errno := C.v_reg_mr(q.end.pd, addressOf(t.local), C.size_t(len(t.local)), access, &r.mr); errno != 0 {
+	var lkey C.uint32_t
+	if len(t.local) == 0 { // which is no memory to register
+	} else if errno := C.v_reg_mr(q.end.pd, addressOf(t.local), C.size_t(len(t.local)), access, &r.mr); errno == 0 {
+		lkey = r.mr.lkey
+	} else {
 		if t.op == rdma.OpRead && errno == C.int(syscall.ENOMEM) {
 			// What cannot be locked is sent through the receive buffers: SDP declines
 			// an advertisement for which there is no room.
@@ -320,7 +322,7 @@ func (q *QueuePair) transfer(t transfer, access C.int, under *atomic.Int32, most
 	w := C.struct_v_send{
 		addr:   C.uint64_t(addressOf(t.local)),
 		len:    C.uint32_t(len(t.local)),
-		lkey:   r.mr.lkey,
+		lkey:   lkey,
 		remote: C.uint64_t(t.va),
 		rkey:   C.uint32_t(t.stag),
 		opcode: t.opcode,

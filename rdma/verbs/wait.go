@@ -97,11 +97,19 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	}
 	n := q.ready.take(wcs)
 	q.reapMu.Unlock()
-	raceAcquire()
-	if n > 0 {
-		return n, nil
+	if n == 0 {
+		return 0, err
 	}
-	return 0, err
+	raceAcquire()
+	for i := range wcs[:n] { // an RDMA Read is outstanding until its poster knows better
+		switch wcs[i].Op {
+		case rdma.OpRead:
+			q.tx.reads.Add(-1)
+		case rdma.OpWrite:
+			q.tx.writes.Add(-1)
+		}
+	}
+	return n, nil
 }
 
 // Wait is Poll that parks; see rdma.QueuePair.
