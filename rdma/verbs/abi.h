@@ -156,7 +156,7 @@ struct v_device_attr {
 	int max_ee_rd_atom;
 	int max_res_rd_atom;
 	int max_qp_init_rd_atom;
-	int unused[17];
+	int unused[16];
 	uint16_t max_pkeys;
 	uint8_t local_ca_ack_delay;
 	uint8_t phys_port_cnt;
@@ -186,7 +186,7 @@ struct v_send_wr {
 	uint32_t imm_data;
 	uint64_t remote_addr;
 	uint32_t rkey;
-	uint64_t unused[8];
+	uint64_t unused[9];
 };
 
 struct v_recv_wr {

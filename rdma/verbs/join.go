@@ -102,7 +102,7 @@ func (q *QueuePair) request(ctx context.Context, said []byte, settle func([]byte
 		q.ord = min(q.ord, ev.ord)
 	}
 	if q.rnic {
-		return q.announce()
+		return q.greet(ctx)
 	}
 	return nil
 }

@@ -239,7 +239,7 @@ func (p *place) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*Qu
 		_, err = id.await(ctx, C.V_CM_ESTABLISHED)
 	}
 	if err == nil && q.rnic {
-		err = q.awaitReady(ctx)
+		err = q.greet(ctx)
 	}
 	if err != nil {
 		q.Abort()

@@ -26,7 +26,7 @@ import (
 // without a byte, which SDP never sends: two of them end the channel in good
 // order, of which Drain sends the first, since its completion says that
 // everything before it has arrived. On iWARP, whose responder may not send first,
-// the end that has dialled begins with one as well. They find receive buffers
+// the ends greet each other as well; see greet. They find receive buffers
 // that are posted beyond what was asked for; so a message that needs one of
 // those has come without credit.
 //
@@ -70,9 +70,11 @@ const (
 	sendDepth = 1024 // pieces of work in the send queue
 	recvDepth = 520  // receive buffers, posted
 	// reserve is how many receive buffers there are for messages without a byte.
-	reserve = 3
+	reserve = 4
 	// farewells end a channel.
-	farewells  = 2
+	farewells = 2
+	// greetings are what the end that has dialled sends first on iWARP.
+	greetings  = 2
 	maxMessage = 64 << 10
 	mostInline = 128
 	mostReads  = 64 // IRD and ORD
@@ -213,10 +215,13 @@ func (q *QueuePair) reason() error {
 
 // goodbye is how many messages without a byte end the channel.
 func (q *QueuePair) goodbye() int {
-	if q.rnic && q.id.accepted {
-		return farewells + 1
+	switch {
+	case !q.rnic:
+		return farewells
+	case q.id.accepted:
+		return farewells + greetings
 	}
-	return farewells
+	return farewells + 1
 }
 
 func violation(rule, format string, args ...any) error {
@@ -309,8 +314,33 @@ func (q *QueuePair) dismantle() {
 	q.ready = fifo{}
 }
 
-// awaitReady waits for the first message of a peer that has dialled, on iWARP.
-func (q *QueuePair) awaitReady(ctx context.Context) error {
+// greet brings a channel up on iWARP, whose responder may not send before it has
+// heard from the other end. That says something, and the responder answers. It
+// says something again then, or if there is no answer for greetTime: what siw gets
+// while it comes up, as the responder, it notices with the next that it gets.
+func (q *QueuePair) greet(ctx context.Context) error {
+	if q.id.accepted {
+		if err := q.awaitBare(ctx); err != nil {
+			return err
+		}
+		return q.say()
+	}
+	if err := q.say(); err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	_ = q.awaitBare(soon)
+	if err := q.say(); err != nil {
+		return err
+	}
+	return q.awaitBare(ctx)
+}
+
+const greetTime = 20 * time.Millisecond
+
+// awaitBare waits for the first message without a byte.
+func (q *QueuePair) awaitBare(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, q.in.kick)
 	defer stop()
 	came := func() bool {

@@ -85,13 +85,22 @@ func (q *QueuePair) completed(wc *C.struct_v_wc) {
 	}
 }
 
-// sent takes in that all work up to a number has completed. Called with reapMu
-// held.
+// sent takes in that work has completed: that of the number, and what was posted
+// before it. But an RDMA Read tells of itself, since siw does not keep it in order
+// with what follows. Called with reapMu held.
 func (q *QueuePair) sent(number uint64) {
 	tx := &q.tx
 	_ = tx.posted.Load() // which the sender stored behind the records
-	for i := tx.tail.Load(); i <= number; i++ {
+	tx.records[number%sendDepth].done = true
+	tx.upTo = max(tx.upTo, number+1)
+	i := tx.tail.Load()
+	for ; i < tx.upTo; i++ {
 		r := &tx.records[i%sendDepth]
+		if r.op == rdma.OpRead && !r.done {
+			break
+		}
+		tx.paid.Store(r.payloads)
+		tx.ringTail.Store(r.ringHead)
 		if r.op == rdma.OpReceive {
 			continue
 		}
@@ -101,10 +110,7 @@ func (q *QueuePair) sent(number uint64) {
 		q.ready.push(rdma.Completion{Op: r.op, ID: r.id})
 		r.mr, r.local = nil, nil
 	}
-	last := &tx.records[number%sendDepth]
-	tx.paid.Store(last.payloads)
-	tx.ringTail.Store(last.ringHead)
-	tx.tail.Store(number + 1)
+	tx.tail.Store(i)
 }
 
 // relieve ends that the device is busy, when half of everything is free.

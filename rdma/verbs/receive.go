@@ -82,7 +82,7 @@ func (p *pool) release() {
 }
 
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
-// There are at most 517.
+// There are at most 516.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	r := &q.rx
 	r.mu.Lock()

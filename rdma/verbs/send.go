@@ -43,6 +43,7 @@ type sender struct {
 	writes   atomic.Int32
 	busy     atomic.Bool
 	records  [sendDepth]record
+	upTo     uint64 // what is before this number has completed, but for Reads; reapMu guards it
 }
 
 // record is what is to be done when a piece of work has completed.
@@ -52,6 +53,7 @@ type record struct {
 	payloads uint64
 	ringHead uint64
 	mr       *C.struct_v_mr // of the program's memory
+	done     bool           // its own completion has come
 	local    []byte
 }
 
@@ -260,8 +262,8 @@ func (q *QueuePair) farewell(want int) error {
 	return q.hand()
 }
 
-// announce sends the first message of an end that has dialled, on iWARP.
-func (q *QueuePair) announce() error {
+// say sends a message without a byte.
+func (q *QueuePair) say() error {
 	q.tx.mu.Lock()
 	defer q.tx.mu.Unlock()
 	if err := q.add(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
