@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,20 +15,32 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// TestVerbs is rdma/verbs on Linux's RoCE, rxe: the conformance suite, and SDP over
-// it.
+// TestVerbs is rdma/verbs on Linux's RoCE, rxe, and iWARP, siw: the conformance
+// suite, SDP over the device, and what becomes of it when the device goes.
 func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
 	m.Copy(t, buildTest(t, "test/lab/inside"))
-	const add = "rdma link add rxe0 type rxe netdev eth0"
-	m.Run(t, add)
-	t.Run("device", func(t *testing.T) { runInside(t, m, "verbs", "-test.skip "+unmet) })
-	t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", "-test.skip TestLinkDeleted") })
-	t.Run("link deleted", func(t *testing.T) {
-		output := m.Run(t, atGuest+"VERBS_DELETE='sleep 1; rdma link delete rxe0' ./inside.test -test.v -test.run TestLinkDeleted")
-		assert.Contains(t, output, "--- PASS: TestLinkDeleted")
-	})
+	for _, device := range []struct {
+		name, add string
+		unmet     []string
+	}{
+		{"rxe", "rdma link add rxe0 type rxe netdev eth0", unmet},
+		{"siw", "siw siw", slices.Concat(unmet, unmetBySiw)},
+	} {
+		t.Run(device.name, func(t *testing.T) {
+			m.Run(t, device.add)
+			t.Run("device", func(t *testing.T) {
+				runInside(t, m, "verbs", fmt.Sprintf("-test.skip '%s'", strings.Join(device.unmet, "|")))
+			})
+			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", "-test.skip TestLinkDeleted") })
+			t.Run("link deleted", func(t *testing.T) {
+				output := m.Run(t, fmt.Sprintf(
+					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
+				assert.Contains(t, output, "--- PASS: TestLinkDeleted")
+			})
+		})
+	}
 }
 
 const atGuest = "export VERBS_ADDRESS=" + lab.Guest + "; "
@@ -35,7 +49,20 @@ const atGuest = "export VERBS_ADDRESS=" + lab.Guest + "; "
 // counts STags up, and InfiniBand and RoCE invalidate nothing remotely. Each
 // connection has a protection domain of its own, so that the STags of one mean
 // nothing on another, which the suite checks too.
-const unmet = "'TestConformance/(Protection/STags|Invalidate/ByPeer.*)'"
+var unmet = []string{"TestConformance/Protection/STags", "TestConformance/Invalidate/ByPeer"}
+
+// unmetBySiw is what siw does not do besides. It ends a connection on which the
+// peer names an unknown STag, or reads too far, and does not always say that this
+// was the reason; after a Read without the right it ends only the peer's end, and
+// ours when that closes. And it takes a region back while it is still moving a
+// segment, or answering a Read, which a device may not.
+var unmetBySiw = []string{
+	"TestConformance/Protection/Write/(UnknownSTag|NextSTag|NoSTag|Wraps|EndsAtTheTop|Invalidated)",
+	"TestConformance/Protection/Read/(OneMore|MuchMore|NoRight|Invalidated)",
+	"TestConformance/Protection/OtherConnection",
+	"TestConformance/Invalidate/While",
+	"TestConformance/Teardown/Regions",
+}
 
 // buildTest compiles the tests of a package, and returns the program's path.
 func buildTest(t *testing.T, pkg string) string {
