@@ -14,6 +14,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -45,14 +46,41 @@ var load = sync.OnceValue(func() error {
 	return nil
 })
 
-// Probe returns nil if there is an RDMA device that this process may use.
-func (device) Probe() error {
+// remembered keeps what looking at the devices has found for a moment: every Dial
+// wants to know, and it takes many system calls.
+type remembered[T any] struct {
+	mu    sync.Mutex
+	until time.Time
+	found T
+}
+
+func (r *remembered[T]) get(look func() T) T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.After(r.until) {
+		r.found, r.until = look(), now.Add(time.Second)
+	}
+	return r.found
+}
+
+var (
+	probed remembered[error]
+	ports  remembered[[][16]byte]
+)
+
+// Probe returns nil if there is an RDMA device that this process may use. What it
+// returns may be a second old.
+func (device) Probe() error { return probed.get(probe) }
+
+func probe() error {
 	if err := load(); err != nil {
 		return err
 	}
 	switch n := C.v_devices(); {
+	case n == -C.int(syscall.ENOSYS): // the kernel has none of it
+		return errors.New("verbs: no RDMA device on this machine: the kernel module ib_uverbs is not loaded")
 	case n < 0:
-		return fmt.Errorf("verbs: the RDMA devices cannot be listed (%w); is the module ib_uverbs loaded?", syscall.Errno(-n))
+		return fmt.Errorf("verbs: the RDMA devices cannot be listed: %w", syscall.Errno(-n))
 	case n == 0:
 		return errors.New("verbs: no RDMA device on this machine; rdma link shows those that the kernel knows")
 	}
@@ -81,8 +109,9 @@ func lockable() error {
 }
 
 // whyRegister explains why memory could not be registered.
-func whyRegister(size int, errno C.int) error {
-	err := syscall.Errno(errno)
+func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.Errno(errno)) }
+
+func whyLocked(size int, err syscall.Errno) error {
 	if err == syscall.ENOMEM || err == syscall.EAGAIN || err == syscall.EPERM {
 		return fmt.Errorf("verbs: %d KB of memory cannot be locked (%w); the limit is RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in a systemd unit", size>>10, err)
 	}
@@ -90,10 +119,15 @@ func whyRegister(size int, errno C.int) error {
 }
 
 // GIDs returns those of this machine's InfiniBand and RoCE ports, a few at most.
-func (device) GIDs() (gids [][16]byte) {
+// They may be a second old.
+func (device) GIDs() [][16]byte {
 	if load() != nil {
 		return nil
 	}
+	return ports.get(portGIDs)
+}
+
+func portGIDs() (gids [][16]byte) {
 	for _, c := range openDevices() {
 		var attr C.struct_v_device_attr
 		if c.device.node_type == C.V_NODE_RNIC || C.v_query_device(c, &attr) != 0 {

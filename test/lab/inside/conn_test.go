@@ -1,3 +1,5 @@
+//go:build linux
+
 package inside
 
 import (
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -209,6 +212,49 @@ func TestPeerKilled(t *testing.T) {
 	s.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, err = s.Read(got)
 	assert.True(t, errors.Is(err, syscall.ECONNRESET), "%v", err)
+}
+
+// userVariable has the test's program be that of a user without privilege.
+const userVariable = "VERBS_USER"
+
+// TestUser: without permission, and without memory that may be locked, network
+// "sdp" says so, and with iwarp allowed it is iwarp.
+func TestUser(t *testing.T) {
+	if want := os.Getenv(userVariable); want != "" {
+		if want == "RLIMIT_MEMLOCK" {
+			limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
+			const memlock = 8 // which package syscall does not name
+			require.NoError(t, syscall.Setrlimit(memlock, &limit))
+		}
+		_, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "sdp", address(t))
+		require.ErrorContains(t, err, want)
+		cfg := *onVerbs
+		cfg.Devices = []string{"verbs", "iwarp"}
+		client, _ := pair(t, &cfg)
+		require.Equal(t, "iwarp", client.Stats().Device)
+		require.Contains(t, client.Stats().Declined["verbs"], want)
+		return
+	}
+	address(t)
+	files, err := filepath.Glob("/dev/infiniband/*")
+	require.NoError(t, err)
+	for _, u := range []struct {
+		want string
+		mode os.FileMode
+	}{
+		{"no permission", 0o600},
+		{"RLIMIT_MEMLOCK", 0o666},
+	} {
+		for _, file := range files {
+			require.NoError(t, os.Chmod(file, u.mode))
+		}
+		child := exec.Command(os.Args[0], "-test.run", "^TestUser$", "-test.v")
+		child.Env = append(os.Environ(), userVariable+"="+u.want)
+		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		output, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", output)
+		require.Contains(t, string(output), "--- PASS")
+	}
 }
 
 // TestLinkDeleted: the device goes under load, and the calls return. It runs alone,
