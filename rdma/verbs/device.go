@@ -41,7 +41,7 @@ const (
 // load opens the libraries, once.
 var load = sync.OnceValue(func() error {
 	if why := C.v_load(); why != nil {
-		return errors.New("verbs: " + C.GoString(why))
+		return errors.New(C.GoString(why))
 	}
 	return nil
 })
@@ -78,19 +78,19 @@ func probe() error {
 	}
 	switch n := C.v_devices(); {
 	case n == -C.int(syscall.ENOSYS): // the kernel has none of it
-		return errors.New("verbs: no RDMA device on this machine: the kernel module ib_uverbs is not loaded")
+		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded")
 	case n < 0:
-		return fmt.Errorf("verbs: the RDMA devices cannot be listed: %w", syscall.Errno(-n))
+		return fmt.Errorf("the RDMA devices cannot be listed: %w", syscall.Errno(-n))
 	case n == 0:
-		return errors.New("verbs: no RDMA device on this machine; rdma link shows those that the kernel knows")
+		return errors.New("no RDMA device on this machine; rdma link shows those that the kernel knows")
 	}
 	// librdmacm opens it at its first use, and says no more than that it failed.
 	f, err := os.OpenFile(cmFile, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("verbs: no permission to use RDMA (%w); its user needs read and write access to the files in /dev/infiniband", err)
+		return fmt.Errorf("no permission to use RDMA (%w); its user needs read and write access to the files in /dev/infiniband", err)
 	case err != nil:
-		return fmt.Errorf("verbs: rdma_cm is not there (%w); load the module rdma_ucm", err)
+		return fmt.Errorf("rdma_cm is not there (%w); load the module rdma_ucm", err)
 	}
 	f.Close()
 	return lockable()
@@ -105,7 +105,7 @@ func lockable() error {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || os.Geteuid() == 0 {
 		return nil
 	}
-	return fmt.Errorf("verbs: this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
+	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
 }
 
 // whyRegister explains why memory could not be registered.
