@@ -53,7 +53,7 @@ var house = []struct {
 	{"test/mutants", room{}},
 	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 	{"test/sim", room{tests: []string{"wire", "credits", "bcopy", "zcopy"}}},
-	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp"}}},
+	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that

@@ -59,6 +59,9 @@ type Address struct {
 	Token  [16]byte // good for one channel
 	Socket string   // the name of an abstract Unix socket, without the zero byte
 	Port   uint16   // rdma_cm's
+	// Local and Remote are the hosts at the ends of the TCP connection, as the one
+	// that dials sees them; invalid if there is none.
+	Local, Remote netip.Addr
 }
 
 // StepConfig is what a caller wants of a channel.

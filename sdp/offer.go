@@ -77,7 +77,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	if choice.Device != wire.DeviceIWARP {
-		up, err := a.stepUp(ctx, qp, choice, local)
+		up, err := a.stepUp(ctx, c, qp, choice, local)
 		if up != nil || err != nil {
 			return up, err
 		}

@@ -36,12 +36,12 @@ func stepperOf(device wire.Device) (rdma.Stepper, bool) {
 	return s, ok
 }
 
-// stepUp goes on over the channel that the peer has chosen, and tells it so. Both
-// results are nil if there is none to be had, and the connection stays where it
-// is; an error says that it cannot.
-func (a *attempt) stepUp(ctx context.Context, tcp *iwarp.QueuePair, choice wire.Choice, local wire.Hello) (*Conn, error) {
+// stepUp goes on from c over the channel that the peer has chosen, and tells it
+// so. Both results are nil if there is none to be had, and the connection stays
+// where it is; an error says that it cannot.
+func (a *attempt) stepUp(ctx context.Context, c net.Conn, tcp *iwarp.QueuePair, choice wire.Choice, local wire.Hello) (*Conn, error) {
 	name := choice.Device.String()
-	up, peer, err := a.join(ctx, choice, local)
+	up, peer, err := a.join(ctx, c, choice, local)
 	if err != nil {
 		a.decline(name, err)
 		if a.offersIWARP() {
@@ -51,7 +51,7 @@ func (a *attempt) stepUp(ctx context.Context, tcp *iwarp.QueuePair, choice wire.
 		return nil, whyNot(a.declined)
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
-	c, err := announce(tcp, local.Bufs)
+	c, err = announce(tcp, local.Bufs)
 	if err != nil {
 		up.Abort()
 		tcp.Abort()
@@ -61,7 +61,7 @@ func (a *attempt) stepUp(ctx context.Context, tcp *iwarp.QueuePair, choice wire.
 }
 
 // join opens the channel that the peer has chosen.
-func (a *attempt) join(ctx context.Context, choice wire.Choice, local wire.Hello) (rdma.QueuePair, wire.Hello, error) {
+func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, local wire.Hello) (rdma.QueuePair, wire.Hello, error) {
 	if !choice.HasToken {
 		return nil, wire.Hello{}, errors.New("the peer has sent no token")
 	}
@@ -69,7 +69,14 @@ func (a *attempt) join(ctx context.Context, choice wire.Choice, local wire.Hello
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.StepUpTimeout)
 	defer cancel()
 	var peer wire.Hello
-	qp, err := stepper.Dial(ctx, rdma.Address{Token: choice.Token, Socket: choice.Socket, Port: choice.Port},
+	qp, err := stepper.Dial(ctx,
+		rdma.Address{
+			Token:  choice.Token,
+			Socket: choice.Socket,
+			Port:   choice.Port,
+			Local:  addrPort(c.LocalAddr()).Addr(),
+			Remote: addrPort(c.RemoteAddr()).Addr(),
+		},
 		rdma.StepConfig{
 			IRD:     int(local.IRD),
 			Buffers: int(local.Bufs),

@@ -17,7 +17,7 @@ const shownMismatches = 10
 
 // compare fetches dir over each stack and prints how they did. It returns an
 // error unless every byte was right and SDP ran over RDMA devices alone.
-func compare(dir string, conns int, out io.Writer) error {
+func compare(host, dir string, conns int, out io.Writer) error {
 	if conns < 1 {
 		return errors.New("-conns must be at least 1")
 	}
@@ -35,7 +35,7 @@ func compare(dir string, conns int, out io.Writer) error {
 
 	// The first pass pays for the growth of this process's heap, whichever stack
 	// it is over, so its time is not shown.
-	if _, err := run("tcp", dir, files, conns); err != nil {
+	if _, err := run("tcp", host, dir, files, conns); err != nil {
 		return err
 	}
 
@@ -44,7 +44,7 @@ func compare(dir string, conns int, out io.Writer) error {
 	fmt.Fprintln(table, "stack\tdevice\tconnections\tfiles\tbytes\tseconds\tMB/s\tmismatches\t")
 	var wrong []error
 	for _, name := range []string{"sdp", "tcp"} {
-		r, err := run(name, dir, files, conns)
+		r, err := run(name, host, dir, files, conns)
 		if err != nil {
 			return err
 		}
@@ -56,9 +56,10 @@ func compare(dir string, conns int, out io.Writer) error {
 	return errors.Join(append(wrong, table.Flush())...)
 }
 
-// run serves dir from a process of its own over the named stack and fetches it.
-func run(name, dir string, files []file, conns int) (result, error) {
-	address, stop, err := process.Start(nil, "-serve", name, "-dir", dir)
+// run serves dir at host from a process of its own over the named stack and
+// fetches it.
+func run(name, host, dir string, files []file, conns int) (result, error) {
+	address, stop, err := process.Start(nil, "-serve", name, "-host", host, "-dir", dir)
 	if err != nil {
 		return result{}, err
 	}

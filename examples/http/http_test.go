@@ -45,7 +45,7 @@ func writeTree(t *testing.T) string {
 
 func TestEveryFileComesOverBothStacks(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, compare(writeTree(t), 3, &out))
+	require.NoError(t, compare("localhost", writeTree(t), 3, &out))
 
 	rows := strings.Split(strings.TrimSpace(out.String()), "\n")[3:]
 	require.Len(t, rows, 2)

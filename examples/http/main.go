@@ -3,7 +3,7 @@
 // another process, compares every byte with the disk, and then does the same
 // over TCP:
 //
-//	go run ./examples/http [-dir DIR] [-conns N]
+//	go run ./examples/http [-dir DIR] [-conns N] [-host ADDRESS]
 //
 // Without -dir the tree is the Go installation's own source. The exit status is
 // 1 if a file came over wrong, or if what carried it was not an RDMA device.
@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 
+	_ "github.com/gosdp/gosdp/rdma/verbs" // RDMA hardware, where there is any
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -37,14 +38,15 @@ var stacks = map[string]stack{"sdp": overSDP, "tcp": overTCP}
 func main() {
 	dir := flag.String("dir", "", "the tree to serve (default the Go installation's src)")
 	conns := flag.Int("conns", 8, "how many connections fetch it")
+	host := flag.String("host", "localhost", "the `address` to serve at; one of an RDMA device's has SDP use that")
 	role := flag.String("serve", "", "be the server process over this `stack`; for the program's own use")
 	flag.Parse()
 
 	var err error
 	if *role != "" {
-		err = serve(stacks[*role], *dir)
+		err = serve(stacks[*role], *host, *dir)
 	} else {
-		err = compare(*dir, *conns, os.Stdout)
+		err = compare(*host, *dir, *conns, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "http:", err)

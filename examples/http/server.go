@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -9,14 +10,14 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/process"
 )
 
-// serve is the server process. It serves dir until the parent has it end.
-func serve(s stack, dir string) error {
+// serve is the server process. It serves dir at the host until the parent has it end.
+func serve(s stack, host, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	listener, err := s.listen("tcp", "localhost:0")
+	listener, err := s.listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return err
 	}

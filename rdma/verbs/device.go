@@ -1,0 +1,187 @@
+//go:build linux && cgo
+
+package verbs
+
+// #cgo LDFLAGS: -ldl
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// device is the registry's entry.
+type device struct{}
+
+var _ rdma.Stepper = device{}
+
+func init() { rdma.RegisterDevice(device{}) }
+
+// Name is "verbs".
+func (device) Name() string { return "verbs" }
+
+const (
+	cmFile     = "/dev/infiniband/rdma_cm"
+	mostGIDs   = 4  // that are offered: they share 255 bytes with much else
+	gidsLooked = 16 // entries of a port's table
+)
+
+// load opens the libraries, once.
+var load = sync.OnceValue(func() error {
+	if why := C.v_load(); why != nil {
+		return errors.New(C.GoString(why))
+	}
+	return nil
+})
+
+// remembered keeps what looking at the devices has found for a moment: every Dial
+// wants to know, and it takes many system calls.
+type remembered[T any] struct {
+	mu    sync.Mutex
+	until time.Time
+	found T
+}
+
+func (r *remembered[T]) get(look func() T) T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.After(r.until) {
+		r.found, r.until = look(), now.Add(time.Second)
+	}
+	return r.found
+}
+
+var (
+	probed remembered[error]
+	ports  remembered[[][16]byte]
+)
+
+// Probe returns nil if there is an RDMA device that this process may use. What it
+// returns may be a second old.
+func (device) Probe() error { return probed.get(probe) }
+
+func probe() error {
+	if err := load(); err != nil {
+		return err
+	}
+	switch n := C.v_devices(); {
+	case n == -C.int(syscall.ENOSYS): // the kernel has none of it
+		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded")
+	case n < 0:
+		return fmt.Errorf("the RDMA devices cannot be listed: %w", syscall.Errno(-n))
+	case n == 0:
+		return errors.New("no RDMA device on this machine; rdma link shows those that the kernel knows")
+	}
+	// librdmacm opens it at its first use, and says no more than that it failed.
+	f, err := os.OpenFile(cmFile, os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("no permission to use RDMA (%w); its user needs read and write access to the files in /dev/infiniband", err)
+	case err != nil:
+		return fmt.Errorf("rdma_cm is not there (%w); load the module rdma_ucm", err)
+	}
+	f.Close()
+	return lockable()
+}
+
+// leastLocked is how much memory a connection locks at the very least.
+const leastLocked = 256 << 10
+
+// lockable returns nil if this process may lock memory enough for a connection.
+func lockable() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || os.Geteuid() == 0 {
+		return nil
+	}
+	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
+}
+
+// whyRegister explains why memory could not be registered.
+func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.Errno(errno)) }
+
+func whyLocked(size int, err syscall.Errno) error {
+	if err == syscall.ENOMEM || err == syscall.EAGAIN || err == syscall.EPERM {
+		return fmt.Errorf("verbs: %d KB of memory cannot be locked (%w); the limit is RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in a systemd unit", size>>10, err)
+	}
+	return fmt.Errorf("verbs: %d KB of memory cannot be registered: %w", size>>10, err)
+}
+
+// GIDs returns those of this machine's InfiniBand and RoCE ports, a few at most.
+// They may be a second old.
+func (device) GIDs() [][16]byte {
+	if load() != nil {
+		return nil
+	}
+	return ports.get(portGIDs)
+}
+
+func portGIDs() (gids [][16]byte) {
+	for _, c := range openDevices() {
+		var attr C.struct_v_device_attr
+		if c.device.node_type == C.V_NODE_RNIC || C.v_query_device(c, &attr) != 0 {
+			continue
+		}
+		for port := C.int(1); port <= C.int(attr.phys_port_cnt); port++ {
+			seen := 0
+			for i := C.int(0); i < gidsLooked && len(gids) < mostGIDs; i++ {
+				var gid [16]byte
+				if C.v_query_gid(c, port, i, unsafe.Pointer(&gid)) != 0 {
+					break
+				}
+				if gid != ([16]byte{}) && seen == 0 {
+					gids = append(gids, gid)
+					seen++
+				}
+			}
+		}
+	}
+	return gids
+}
+
+// Reaches returns nil if the TCP connection is at an address of an RDMA device.
+func (device) Reaches(p rdma.Peer) error {
+	if !p.Local.IsValid() || !p.Remote.IsValid() {
+		return errors.New("the connection has no IP addresses")
+	}
+	e, err := acquire()
+	if err != nil {
+		return err
+	}
+	defer e.release()
+	id, err := e.newID()
+	if err != nil {
+		return err
+	}
+	defer id.destroy()
+	if err := id.bind(netip.AddrPortFrom(p.Local.Addr(), 0)); err != nil {
+		return err
+	}
+	if id.c.verbs == nil {
+		return fmt.Errorf("%v is not the address of an RDMA device", p.Local.Addr())
+	}
+	return nil
+}
+
+// Listen opens a place.
+func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return listen(cfg) }
+
+// Dial opens a channel to an end that has invited us.
+func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {
+	q, err := join(ctx, a, cfg, private, settle)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}

@@ -1,0 +1,41 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// Without hardware there is an error that says what is missing, and nothing else
+// happens.
+func TestProbe(t *testing.T) {
+	err := device{}.Probe()
+	if err == nil {
+		if _, err := acquire(); err != nil {
+			t.Errorf("Probe = nil, and then %v", err)
+			return
+		}
+		current.engine.release()
+		return
+	}
+	t.Log(err)
+	if err := (device{}).Reaches(rdma.Peer{}); err == nil {
+		t.Error("Reaches = nil without a device")
+	}
+}
+
+// Memory that cannot be locked is told with what to do.
+func TestWhyRegister(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM} {
+		if err := whyLocked(1<<20, errno); !strings.Contains(err.Error(), "RLIMIT_MEMLOCK") || !strings.Contains(err.Error(), "1024 KB") {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	if err := whyLocked(1<<20, syscall.EFAULT); strings.Contains(err.Error(), "RLIMIT_MEMLOCK") {
+		t.Errorf("EFAULT: %v", err)
+	}
+}

@@ -1,0 +1,317 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// engine reads what rdma_cm and the devices have to tell, for all connections of
+// this process. It has a goroutine for rdma_cm and one for each device, from when
+// the first connection or place needs it until the last has gone.
+type engine struct {
+	channel *C.struct_v_event_channel
+	files   []*os.File
+	readers sync.WaitGroup
+
+	mu      sync.Mutex
+	last    uint64
+	ids     map[uint64]*cmID
+	watched map[*C.struct_v_context]bool
+}
+
+// current is the engine that runs, and who needs it.
+var current struct {
+	sync.Mutex
+	*engine
+	users int
+}
+
+// acquire returns the engine, for the caller to release.
+func acquire() (*engine, error) {
+	if err := load(); err != nil {
+		return nil, err
+	}
+	current.Lock()
+	defer current.Unlock()
+	if current.users == 0 {
+		e := &engine{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool)}
+		if errno := C.v_create_event_channel(&e.channel); errno != 0 {
+			return nil, fmt.Errorf("verbs: rdma_cm cannot be used: %w", syscall.Errno(errno))
+		}
+		if err := e.read(int(e.channel.fd), e.nextCM); err != nil {
+			C.v_destroy_event_channel(e.channel)
+			return nil, err
+		}
+		current.engine = e
+	}
+	current.users++
+	return current.engine, nil
+}
+
+// release ends the engine with its last user.
+func (e *engine) release() {
+	current.Lock()
+	defer current.Unlock()
+	current.users--
+	if current.users > 0 {
+		return
+	}
+	for _, f := range e.files {
+		f.Close()
+	}
+	e.readers.Wait()
+	C.v_destroy_event_channel(e.channel)
+	current.engine = nil
+}
+
+// pollable makes a descriptor of a library's own one for the netpoller.
+func pollable(fd int) (*os.File, syscall.RawConn, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetNonblock(own, true)
+	}
+	if err != nil {
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	f := os.NewFile(uintptr(own), "verbs")
+	rc, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, rc, nil
+}
+
+// read starts a goroutine that calls next whenever there is something to read,
+// until that returns false.
+func (e *engine) read(fd int, next func() error) error {
+	f, rc, err := pollable(fd)
+	if err != nil {
+		return err
+	}
+	e.files = append(e.files, f)
+	e.readers.Go(func() {
+		for {
+			var failed error
+			err := rc.Read(func(uintptr) bool {
+				failed = next()
+				return failed != syscall.EAGAIN
+			})
+			if err != nil || failed != nil && failed != syscall.EINTR {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// watch reads the asynchronous events of a device.
+func (e *engine) watch(c *C.struct_v_context) error {
+	current.Lock()
+	defer current.Unlock()
+	if e.watched[c] {
+		return nil
+	}
+	e.watched[c] = true
+	return e.read(int(c.async_fd), func() error { return e.nextAsync(c) })
+}
+
+// lookAsync takes the asynchronous events that are there.
+func (e *engine) lookAsync(c *C.struct_v_context) {
+	for e.nextAsync(c) == nil {
+	}
+}
+
+func (e *engine) nextAsync(c *C.struct_v_context) error {
+	var kind C.int
+	var number C.uint64_t
+	if errno := C.v_next_async(c, &kind, &number); errno != 0 {
+		return syscall.Errno(errno)
+	}
+	switch kind {
+	case C.V_EVENT_QP_ACCESS_ERR, C.V_EVENT_QP_REQ_ERR, C.V_EVENT_QP_FATAL:
+		if id := e.id(uint64(number)); id != nil {
+			id.offended()
+		}
+	case C.V_EVENT_DEVICE_FATAL:
+		for _, id := range e.on(c) {
+			id.handle(cmEvent{kind: C.V_CM_DEVICE_REMOVAL})
+		}
+	}
+	return nil
+}
+
+// on returns the ids on a device.
+func (e *engine) on(c *C.struct_v_context) (all []*cmID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range e.ids {
+		if id.c.verbs == c {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// openDevices returns what librdmacm has opened.
+func openDevices() []*C.struct_v_context {
+	var list [16]*C.struct_v_context
+	n := C.v_contexts(&list[0], C.int(len(list)))
+	return list[:n]
+}
+
+// cmEvent is what rdma_cm tells of an id.
+type cmEvent struct {
+	kind     C.int
+	status   int
+	private  []byte
+	ird, ord int
+	id       *cmID // of a request
+}
+
+func (e *engine) nextCM() error {
+	var out C.struct_v_cm_out
+	if errno := C.v_next_cm_event(e.channel, &out); errno != 0 {
+		return syscall.Errno(errno)
+	}
+	ev := cmEvent{
+		kind:    out.event,
+		status:  int(out.status),
+		private: C.GoBytes(unsafe.Pointer(&out.private_data), out.private_len),
+		ird:     int(out.responder_resources),
+		ord:     int(out.initiator_depth),
+	}
+	id := e.id(uint64(out.context))
+	if out.event == C.V_CM_CONNECT_REQUEST {
+		if id == nil {
+			C.v_reject(out.id, nil, 0)
+			C.v_destroy_id(out.id)
+			return nil
+		}
+		ev.id = e.adopt(out.id)
+	}
+	if id != nil {
+		id.handle(ev)
+	}
+	return nil
+}
+
+// cmID is an rdma_cm_id. Events find it by a number, since its address may be
+// used again.
+type cmID struct {
+	e      *engine
+	c      *C.struct_v_cm_id
+	number uint64
+	events chan cmEvent              // while it comes up; has room for all there are
+	accept func(cmEvent)             // of one that listens
+	q      atomic.Pointer[QueuePair] // from when there is one
+
+	accepted bool // it came in a request
+}
+
+func (e *engine) id(number uint64) *cmID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ids[number]
+}
+
+func (e *engine) newID() (*cmID, error) {
+	id := &cmID{e: e, events: make(chan cmEvent, 8)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last++
+	id.number = e.last
+	if errno := C.v_create_id(e.channel, C.uint64_t(id.number), &id.c); errno != 0 {
+		return nil, fmt.Errorf("verbs: rdma_cm has no id for us: %w", syscall.Errno(errno))
+	}
+	e.ids[id.number] = id
+	return id, nil
+}
+
+// adopt takes the id of a request.
+func (e *engine) adopt(c *C.struct_v_cm_id) *cmID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last++
+	id := &cmID{e: e, c: c, number: e.last, accepted: true, events: make(chan cmEvent, 8)}
+	C.v_set_context(c, C.uint64_t(id.number))
+	e.ids[id.number] = id
+	return id
+}
+
+// destroy waits for who looks at the id's events.
+func (id *cmID) destroy() {
+	id.e.mu.Lock()
+	delete(id.e.ids, id.number)
+	id.e.mu.Unlock()
+	C.v_destroy_id(id.c)
+}
+
+// handle takes an event in, on the engine's goroutine: it does not block.
+func (id *cmID) handle(ev cmEvent) {
+	if ev.kind == C.V_CM_CONNECT_REQUEST {
+		id.accept(ev)
+		return
+	}
+	if q := id.q.Load(); q != nil && (ev.kind == C.V_CM_DISCONNECTED || ev.kind == C.V_CM_DEVICE_REMOVAL) {
+		q.left(ev.kind == C.V_CM_DEVICE_REMOVAL)
+	}
+	select {
+	case id.events <- ev:
+	default: // nobody waits for it any more
+	}
+}
+
+// offended takes in that the device has found a violation by the peer.
+func (id *cmID) offended() {
+	if q := id.q.Load(); q != nil {
+		q.offended()
+	}
+}
+
+// address makes a sockaddr, which holds no pointer.
+func address(a netip.AddrPort) (*[unix.SizeofSockaddrInet6]byte, error) {
+	b := new([unix.SizeofSockaddrInet6]byte)
+	ip := a.Addr().Unmap()
+	if ip.Zone() != "" {
+		return nil, errors.New("verbs: link-local addresses are not used")
+	}
+	if ip.Is4() {
+		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(b))
+		s.Family, s.Addr = unix.AF_INET, ip.As4()
+	} else {
+		s := (*unix.RawSockaddrInet6)(unsafe.Pointer(b))
+		s.Family, s.Addr = unix.AF_INET6, ip.As16()
+	}
+	b[2], b[3] = byte(a.Port()>>8), byte(a.Port())
+	return b, nil
+}
+
+// bind gives the id an address, and with it a device.
+func (id *cmID) bind(a netip.AddrPort) error {
+	at, err := address(a)
+	if err != nil {
+		return err
+	}
+	if errno := C.v_bind(id.c, unsafe.Pointer(at)); errno != 0 {
+		if errno == C.int(syscall.ENODEV) || errno == C.int(syscall.EADDRNOTAVAIL) {
+			return fmt.Errorf("%v is not the address of an RDMA device", a.Addr())
+		}
+		return fmt.Errorf("verbs: rdma_cm cannot bind %v: %w", a.Addr(), syscall.Errno(errno))
+	}
+	return nil
+}

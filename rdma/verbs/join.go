@@ -1,0 +1,167 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// mostPrivate is what rdma_cm carries in a request on every transport.
+const mostPrivate = 56
+
+// join is the side that dials:
+//
+//	addresses → device → route → queue pair → request: token, what we say
+//	                                        ← reply: what the peer says
+func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
+	if len(a.Token)+len(private) > mostPrivate {
+		return nil, fmt.Errorf("verbs: %d bytes to say, at most %d fit", len(private), mostPrivate-len(a.Token))
+	}
+	if !a.Local.IsValid() || !a.Remote.IsValid() {
+		return nil, errors.New("verbs: the connection has no IP addresses")
+	}
+	e, err := acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer e.release() // the queue pair has its own
+	id, err := e.newID()
+	if err != nil {
+		return nil, err
+	}
+	if err := id.resolve(ctx, a.Local, netip.AddrPortFrom(a.Remote, a.Port)); err != nil {
+		id.destroy()
+		return nil, err
+	}
+	q, err := newQueuePair(id, cfg)
+	if err != nil {
+		id.destroy()
+		return nil, err
+	}
+	said := append(a.Token[:len(a.Token):len(a.Token)], private...)
+	if err := q.request(ctx, said, settle); err != nil {
+		q.Abort()
+		return nil, err
+	}
+	return q, nil
+}
+
+// resolve finds the device, and the way from it.
+func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.AddrPort) error {
+	from, err := address(netip.AddrPortFrom(local, 0))
+	if err != nil {
+		return err
+	}
+	to, err := address(remote)
+	if err != nil {
+		return err
+	}
+	ms := C.int(2000)
+	if end, ok := ctx.Deadline(); ok {
+		ms = C.int(max(1, time.Until(end).Milliseconds()))
+	}
+	if errno := C.v_resolve_addr(id.c, unsafe.Pointer(from), unsafe.Pointer(to), ms); errno != 0 {
+		return fmt.Errorf("verbs: no RDMA device leads to %v: %w", remote.Addr(), syscall.Errno(errno))
+	}
+	if _, err := id.await(ctx, C.V_CM_ADDR_RESOLVED); err != nil {
+		return err
+	}
+	if errno := C.v_resolve_route(id.c, ms); errno != 0 {
+		return fmt.Errorf("verbs: no route to %v: %w", remote.Addr(), syscall.Errno(errno))
+	}
+	_, err = id.await(ctx, C.V_CM_ROUTE_RESOLVED)
+	return err
+}
+
+// request asks the peer for the channel.
+func (q *QueuePair) request(ctx context.Context, said []byte, settle func([]byte) (int, error)) error {
+	if errno := C.v_connect(q.id.c, bytesPointer(said), C.int(len(said)), C.int(q.ird), C.int(q.mostORD)); errno != 0 {
+		return fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
+	}
+	ev, err := q.id.await(ctx, C.V_CM_ESTABLISHED)
+	if err != nil {
+		return err
+	}
+	ord, err := settle(ev.private)
+	if err != nil {
+		return err
+	}
+	q.ord = min(ord, q.mostORD)
+	if ev.ord > 0 {
+		q.ord = min(q.ord, ev.ord)
+	}
+	if q.rnic {
+		return q.greet(ctx)
+	}
+	return nil
+}
+
+// await waits for an event of an id that comes up.
+func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
+	select {
+	case <-ctx.Done():
+		return cmEvent{}, fmt.Errorf("verbs: %s takes too long: %w", stages[want], ctx.Err())
+	case ev := <-id.events:
+		if ev.kind == want {
+			return ev, nil
+		}
+		return ev, ev.why(stages[want])
+	}
+}
+
+// stages is what is waited for with an event.
+var stages = map[C.int]string{
+	C.V_CM_ADDR_RESOLVED:  "resolving the address",
+	C.V_CM_ROUTE_RESOLVED: "finding a route",
+	C.V_CM_ESTABLISHED:    "connecting",
+}
+
+// why explains an event that is not the one that was waited for.
+func (ev cmEvent) why(stage string) error {
+	status := ""
+	if ev.status < 0 {
+		status = ": " + syscall.Errno(-ev.status).Error()
+	}
+	switch ev.kind {
+	case C.V_CM_ADDR_ERROR:
+		return fmt.Errorf("verbs: no RDMA device leads there%s", status)
+	case C.V_CM_ROUTE_ERROR:
+		return fmt.Errorf("verbs: there is no route between the two devices%s", status)
+	case C.V_CM_UNREACHABLE:
+		return fmt.Errorf("verbs: the peer's device does not answer%s", status)
+	case C.V_CM_REJECTED:
+		if text := printable(ev.private); text != "" {
+			return fmt.Errorf("verbs: the peer refuses: %q", text)
+		}
+		return errors.New("verbs: the peer's device refuses the connection")
+	case C.V_CM_DISCONNECTED:
+		return errors.New("verbs: the peer has closed the channel before it was open")
+	case C.V_CM_DEVICE_REMOVAL:
+		return errors.New("verbs: the RDMA device was removed")
+	}
+	return fmt.Errorf("verbs: %s failed with event %d of rdma_cm%s", stage, ev.kind, status)
+}
+
+// printable is the text in private data, which rdma_cm pads.
+func printable(b []byte) string {
+	for i, c := range b {
+		if c == 0 {
+			return string(b[:i])
+		}
+	}
+	return string(b)
+}
+
+// bytesPointer is for C to read b during one call.
+func bytesPointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

@@ -1,0 +1,272 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// place is one rdma_cm listener for each address at which peers have met us, so
+// that it is on the device which has that address.
+type place struct {
+	cfg     rdma.StepConfig
+	e       *engine
+	workers sync.WaitGroup
+	ending  context.Context
+	end     context.CancelFunc
+
+	mu        sync.Mutex
+	listeners map[netip.Addr]*cmID
+	invited   map[[16]byte]*invitation
+	joining   int // peers that are being heard
+	closed    bool
+}
+
+const (
+	backlog = 128
+	// maxJoining bounds the peers that are heard at a time; more are sent away.
+	maxJoining = 64
+)
+
+func listen(cfg rdma.StepConfig) (*place, error) {
+	e, err := acquire()
+	if err != nil {
+		return nil, err
+	}
+	p := &place{cfg: cfg, e: e, listeners: make(map[netip.Addr]*cmID), invited: make(map[[16]byte]*invitation)}
+	p.ending, p.end = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// invitation is for one peer.
+type invitation struct {
+	place  *place
+	token  [16]byte
+	port   uint16
+	answer func([]byte) ([]byte, int, error)
+	came   chan result // has room for one
+
+	mu   sync.Mutex
+	over bool // nobody will take it
+}
+
+type result struct {
+	q   *QueuePair
+	err error
+}
+
+// Invite lets one peer come.
+func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
+	i := &invitation{place: p, answer: answer, came: make(chan result, 1)}
+	rand.Read(i.token[:])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, net.ErrClosed
+	}
+	var err error
+	if i.port, err = p.listening(peer.Local.Addr().Unmap()); err != nil {
+		return nil, err
+	}
+	p.invited[i.token] = i
+	return i, nil
+}
+
+// listening returns the port at which we listen on an address. Called with mu
+// held.
+func (p *place) listening(at netip.Addr) (port uint16, err error) {
+	if id, ok := p.listeners[at]; ok {
+		return uint16(C.v_port(id.c)), nil
+	}
+	id, err := p.e.newID()
+	if err != nil {
+		return 0, err
+	}
+	id.accept = p.request
+	if err = id.bind(netip.AddrPortFrom(at, 0)); err == nil {
+		if errno := C.v_listen(id.c, backlog); errno != 0 {
+			err = fmt.Errorf("verbs: rdma_cm cannot listen on %v: %w", at, syscall.Errno(errno))
+		}
+	}
+	if err != nil {
+		id.destroy()
+		return 0, err
+	}
+	p.listeners[at] = id
+	return uint16(C.v_port(id.c)), nil
+}
+
+// Address tells the peer where to come.
+func (i *invitation) Address() rdma.Address { return rdma.Address{Token: i.token, Port: i.port} }
+
+// Take waits for the peer.
+func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
+	select {
+	case r := <-i.came:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.q, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Withdraw ends the invitation.
+func (i *invitation) Withdraw() {
+	i.place.forget(i.token)
+	i.mu.Lock()
+	i.over = true
+	i.mu.Unlock()
+	select {
+	case r := <-i.came:
+		if r.q != nil {
+			r.q.Abort()
+		}
+	default:
+	}
+}
+
+// deliver gives the channel to who waits in Take, or will.
+func (i *invitation) deliver(r result) {
+	i.mu.Lock()
+	over := i.over
+	if !over {
+		i.came <- r
+	}
+	i.mu.Unlock()
+	if over && r.q != nil {
+		r.q.Abort()
+	}
+}
+
+// forget takes an invitation out: it is good for one peer.
+func (p *place) forget(token [16]byte) *invitation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := p.invited[token]
+	delete(p.invited, token)
+	return i
+}
+
+// request starts to hear a peer, on the engine's goroutine.
+func (p *place) request(ev cmEvent) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		ev.id.reject(net.ErrClosed)
+		return
+	}
+	crowded := p.joining >= maxJoining
+	if !crowded {
+		p.joining++
+	}
+	p.workers.Go(func() {
+		if crowded {
+			ev.id.reject(errors.New("too many peers come at a time"))
+			return
+		}
+		p.join(ev)
+		p.mu.Lock()
+		p.joining--
+		p.mu.Unlock()
+	})
+	p.mu.Unlock()
+}
+
+// reject sends the peer away, and ends the id.
+func (id *cmID) reject(why error) {
+	text := []byte(why.Error())
+	text = text[:min(len(text), mostReason)]
+	C.v_reject(id.c, bytesPointer(text), C.int(len(text)))
+	id.destroy()
+}
+
+// mostReason is what fits a rejection of every transport.
+const mostReason = 148
+
+// join hears one peer.
+func (p *place) join(ev cmEvent) {
+	var token [16]byte
+	if copy(token[:], ev.private) < len(token) {
+		ev.id.reject(errors.New("no token"))
+		return
+	}
+	i := p.forget(token)
+	if i == nil {
+		ev.id.reject(errors.New("the token is not good, or not any more"))
+		return
+	}
+	q, err := p.admit(ev, i.answer)
+	i.deliver(result{q: q, err: err})
+}
+
+// admit answers a peer whose token is good.
+func (p *place) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
+	id := ev.id
+	reply, ord, err := answer(ev.private[16:])
+	if err != nil {
+		id.reject(err)
+		return nil, err
+	}
+	q, err := newQueuePair(id, p.cfg)
+	if err != nil {
+		id.reject(err)
+		return nil, err
+	}
+	q.ord = min(ord, q.mostORD)
+	if ev.ord > 0 {
+		q.ord = min(q.ord, ev.ord)
+	}
+	ctx, cancel := context.WithTimeout(p.ending, max(p.cfg.Timeout, time.Millisecond))
+	defer cancel()
+	if errno := C.v_accept(id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
+		err = fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
+	} else {
+		_, err = id.await(ctx, C.V_CM_ESTABLISHED)
+	}
+	if err == nil && q.rnic {
+		err = q.greet(ctx)
+	}
+	if err != nil {
+		q.Abort()
+		return nil, err
+	}
+	return q, nil
+}
+
+// Close ends the place and every invitation to it.
+func (p *place) Close() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	p.closed = true
+	left, listeners := p.invited, p.listeners
+	p.invited, p.listeners = nil, nil
+	p.mu.Unlock()
+	for _, i := range left {
+		i.deliver(result{err: net.ErrClosed})
+	}
+	p.end()
+	for _, id := range listeners {
+		id.destroy()
+	}
+	p.workers.Wait()
+	p.e.release()
+	return nil
+}

@@ -1,0 +1,156 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// received marks the number of a receive buffer among those of work.
+const received = 1 << 63
+
+// reap takes what has completed. Whoever needs something of it may call it; what
+// is for another is kept, and he is woken.
+func (q *QueuePair) reap() {
+	q.reapMu.Lock()
+	q.reapLocked()
+	q.reapMu.Unlock()
+}
+
+func (q *QueuePair) reapLocked() {
+	if q.end.cq == nil {
+		return
+	}
+	raceAcquire()
+	had := q.ready.len()
+	for {
+		n := int(C.v_poll(q.end, &q.wcs[0], C.int(len(q.wcs))))
+		for i := range max(n, 0) {
+			q.completed(&q.wcs[i])
+		}
+		if n < 0 {
+			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
+		}
+		if n < len(q.wcs) {
+			break
+		}
+	}
+	if had == 0 && q.ready.len() > 0 {
+		q.in.kick()
+	}
+	if q.flushed && q.err.Load() == nil {
+		if why := q.reason(); why != nil {
+			q.fail(why)
+		}
+	}
+	q.relieve()
+}
+
+// completed takes one completion in. Called with reapMu held.
+func (q *QueuePair) completed(wc *C.struct_v_wc) {
+	number := uint64(wc.wr_id)
+	if wc.status != C.V_WC_SUCCESS {
+		q.flushed = true
+		if wc.status != C.V_WC_WR_FLUSH_ERR && q.cause == nil {
+			q.cause = whyFailed(int(wc.status), number&received != 0)
+		}
+		return
+	}
+	if number&received == 0 {
+		q.sent(number)
+		return
+	}
+	b, reserved := q.rx.filled(uint32(number))
+	switch {
+	case wc.byte_len == 0:
+		b.Release()
+		if q.bare++; q.bare >= q.goodbye() {
+			q.fail(io.EOF)
+		}
+	case reserved:
+		b.Release()
+		q.fail(violation("InfiniBand §9.7.7.1.2", "it sent a message for which no receive buffer was left"))
+	case q.err.Load() != nil:
+		b.Release()
+	default:
+		q.ready.push(rdma.Completion{Op: rdma.OpReceive, Buffer: rdma.Buffer{Bytes: b.mem[:wc.byte_len], Owner: b}})
+	}
+}
+
+// sent takes in that work has completed: that of the number, and what was posted
+// before it. But an RDMA Read tells of itself, since siw does not keep it in order
+// with what follows. Called with reapMu held.
+func (q *QueuePair) sent(number uint64) {
+	tx := &q.tx
+	_ = tx.posted.Load() // which the sender stored behind the records
+	tx.records[number%sendDepth].done = true
+	tx.upTo = max(tx.upTo, number+1)
+	i := tx.tail.Load()
+	for ; i < tx.upTo; i++ {
+		r := &tx.records[i%sendDepth]
+		if r.op == rdma.OpRead && !r.done {
+			break
+		}
+		tx.paid.Store(r.payloads)
+		tx.ringTail.Store(r.ringHead)
+		if r.op == rdma.OpReceive {
+			continue
+		}
+		if r.mr != nil {
+			C.v_dereg_mr(r.mr)
+		}
+		q.ready.push(rdma.Completion{Op: r.op, ID: r.id})
+		r.mr, r.local = nil, nil
+	}
+	tx.tail.Store(i)
+}
+
+// relieve ends that the device is busy, when half of everything is free.
+func (q *QueuePair) relieve() {
+	tx := &q.tx
+	if !tx.busy.Load() {
+		return
+	}
+	last := tx.posted.Load()
+	if last-tx.tail.Load() > sendDepth/2 {
+		return
+	}
+	if last > 0 {
+		r := &tx.records[(last-1)%sendDepth]
+		if r.payloads-tx.paid.Load() > mostPayloads/2 || r.ringHead-tx.ringTail.Load() > ringSize/2 {
+			return
+		}
+	}
+	tx.busy.Store(false)
+	q.room.kick()
+}
+
+// whyFailed is what a completion with an error says.
+func whyFailed(status int, receiving bool) error {
+	switch status {
+	case C.V_WC_LOC_LEN_ERR, C.V_WC_LOC_QP_OP_ERR: // the second is rxe's
+		if receiving {
+			return violation("InfiniBand §9.7.7.1.2", "it sent a message that is longer than the receive buffer")
+		}
+	case C.V_WC_LOC_ACCESS_ERR, C.V_WC_REM_INV_REQ_ERR, C.V_WC_REM_OP_ERR, C.V_WC_LOC_PROT_ERR:
+		if receiving {
+			return violation("InfiniBand §9.7.5", "it reached for memory that is not exposed to it")
+		}
+		return &rdma.TerminateError{Layer: 0, Type: 2, Code: uint8(status)}
+	case C.V_WC_REM_ACCESS_ERR:
+		return &rdma.TerminateError{Layer: 0, Type: 1, Code: uint8(status)}
+	case C.V_WC_RNR_RETRY_EXC_ERR:
+		return &rdma.TerminateError{Layer: 1, Type: 2, Code: uint8(status)}
+	case C.V_WC_RETRY_EXC_ERR:
+		return os.NewSyscallError("write", syscall.ETIMEDOUT)
+	}
+	return fmt.Errorf("verbs: the device has given up with status %d", status)
+}

@@ -1,0 +1,210 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiver has the receive buffers. The device fills them in the order in which
+// they were posted, so that those of another size are used up first.
+type receiver struct {
+	q           *QueuePair
+	mu          sync.Mutex
+	count, size int // that were asked for
+	posted      int
+	lent        int
+	pool        *pool     // from which buffers are posted
+	buffers     []*buffer // by number, which the device returns
+	spare       []uint32  // numbers
+	work        [64]C.struct_v_recv
+	closed      bool
+}
+
+// pool is registered memory for buffers of one size. Its memory goes when none of
+// them is posted or lent.
+type pool struct {
+	mem    []byte
+	mr     *C.struct_v_mr
+	size   int
+	free   []*buffer
+	in     int  // use
+	former bool // another has taken its place
+}
+
+// buffer is one receive buffer; it is its loan's rdma.Lender.
+type buffer struct {
+	q      *QueuePair
+	pool   *pool
+	number uint32
+	mem    []byte
+}
+
+func newPool(q *QueuePair, count, size int) (*pool, error) {
+	step := rounded(size)
+	mem, err := unix.Mmap(-1, 0, count*step, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	p := &pool{mem: mem, size: size, free: make([]*buffer, 0, count)}
+	if errno := C.v_reg_mr(q.end.pd, addressOf(mem), C.size_t(len(mem)), C.V_ACCESS_LOCAL_WRITE, &p.mr); errno != 0 {
+		unix.Munmap(mem)
+		return nil, whyRegister(len(mem), errno)
+	}
+	for i := range count {
+		p.free = append(p.free, &buffer{q: q, pool: p, mem: mem[i*step:][:size:size]})
+	}
+	return p, nil
+}
+
+// deregister takes the memory from the device, and release from the process once
+// nobody has a part of it.
+func (p *pool) deregister() {
+	if p.mr != nil {
+		C.v_dereg_mr(p.mr)
+		p.mr = nil
+	}
+}
+
+func (p *pool) release() {
+	if p.in == 0 && p.former && p.mem != nil {
+		p.deregister()
+		unix.Munmap(p.mem)
+		p.mem, p.free = nil, nil
+	}
+}
+
+// ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
+// There are at most 516.
+func (q *QueuePair) ProvideReceive(count, size int) (old int) {
+	r := &q.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0
+	}
+	r.count, r.size = min(count, recvDepth-reserve), min(size, maxMessage)
+	need := r.count + reserve
+	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
+		p, err := newPool(q, need, r.size)
+		if err != nil {
+			q.fail(err)
+			return 0
+		}
+		if r.pool != nil {
+			r.pool.former = true
+			r.pool.release()
+		}
+		r.pool = p
+	}
+	for _, b := range r.buffers {
+		if b != nil && b.pool.size != r.size {
+			old++
+		}
+	}
+	r.post()
+	return old
+}
+
+// post posts buffers until there are enough. Called with mu held.
+func (r *receiver) post() {
+	for n := 0; ; {
+		more := r.posted+r.lent < r.count+reserve && len(r.pool.free) > 0
+		if n > 0 && (!more || n == len(r.work)) {
+			if errno := C.v_post_recv(r.q.end, &r.work[0], C.int(n)); errno != 0 {
+				r.q.fail(whyRegister(n*r.size, errno))
+				return
+			}
+			n = 0
+		}
+		if !more {
+			return
+		}
+		last := len(r.pool.free) - 1
+		b := r.pool.free[last]
+		r.pool.free = r.pool.free[:last]
+		r.pool.in++
+		r.posted++
+		if k := len(r.spare); k > 0 {
+			b.number, r.spare = r.spare[k-1], r.spare[:k-1]
+			r.buffers[b.number] = b
+		} else {
+			b.number = uint32(len(r.buffers))
+			r.buffers = append(r.buffers, b)
+		}
+		r.work[n] = C.struct_v_recv{
+			wr_id: C.uint64_t(received | uint64(b.number)),
+			addr:  C.uint64_t(addressOf(b.mem)),
+			len:   C.uint32_t(len(b.mem)),
+			lkey:  r.pool.mr.lkey,
+		}
+		n++
+	}
+}
+
+// filled takes a buffer that the device has filled, and reports whether it was one
+// of the reserve.
+func (r *receiver) filled(number uint32) (b *buffer, reserved bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b = r.buffers[number]
+	r.buffers[number] = nil
+	r.spare = append(r.spare, number)
+	r.posted--
+	r.lent++
+	return b, r.posted < reserve
+}
+
+// Release gives a buffer back.
+func (b *buffer) Release() {
+	r := &b.q.rx
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	raceRelease()
+	r.lent--
+	p := b.pool
+	p.in--
+	if p.former {
+		p.release()
+	} else {
+		p.free = append(p.free, b)
+	}
+	if !r.closed {
+		r.post()
+	}
+}
+
+// close takes the memory from the device; what is lent remains until it is
+// released. Called with mu held, behind the queue pair's end.
+func (r *receiver) close() {
+	r.closed = true
+	for _, b := range r.buffers {
+		if b == nil {
+			continue
+		}
+		// Posted, and never to be filled.
+		b.pool.in--
+		if b.pool != r.pool {
+			b.pool.deregister()
+			b.pool.release()
+		}
+	}
+	r.buffers = nil
+	if r.pool != nil {
+		r.pool.former = true
+		r.pool.deregister()
+		r.pool.release()
+	}
+}
+
+// addressOf is where b is, for the device.
+func addressOf(b []byte) C.uintptr_t {
+	return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+}

@@ -1,0 +1,97 @@
+// What package verbs calls: the functions of the two libraries, which are opened
+// at run time, and a few loops that would cost a call from Go for each turn. A
+// result that is an int is 0 or an errno unless it says otherwise.
+#ifndef GOSDP_VERBS_SHIM_H
+#define GOSDP_VERBS_SHIM_H
+
+#include "abi.h"
+
+// v_load opens the libraries, and returns NULL or what is missing. Once.
+const char *v_load(void);
+
+// v_devices returns how many RDMA devices there are, or minus an errno.
+int v_devices(void);
+
+// v_contexts returns how many devices librdmacm has opened, at most most of them;
+// they stay open.
+int v_contexts(struct v_context **out, int most);
+
+// An event of rdma_cm, copied out; it has been acknowledged.
+struct v_cm_out {
+	struct v_cm_id *id;
+	uint64_t context; // of the id, or of the one that listens
+	int event;
+	int status;
+	int private_len;
+	uint8_t responder_resources;
+	uint8_t initiator_depth;
+	uint8_t private_data[256];
+};
+
+int v_create_event_channel(struct v_event_channel **c);
+void v_destroy_event_channel(struct v_event_channel *c);
+int v_next_cm_event(struct v_event_channel *c, struct v_cm_out *out);
+
+int v_create_id(struct v_event_channel *c, uint64_t context, struct v_cm_id **id);
+void v_set_context(struct v_cm_id *id, uint64_t context);
+void v_destroy_id(struct v_cm_id *id);
+int v_bind(struct v_cm_id *id, void *addr);
+int v_listen(struct v_cm_id *id, int backlog);
+uint16_t v_port(struct v_cm_id *id); // in the order of the machine
+int v_resolve_addr(struct v_cm_id *id, void *from, void *to, int ms);
+int v_resolve_route(struct v_cm_id *id, int ms);
+int v_connect(struct v_cm_id *id, void *private_data, int len, int ird, int ord);
+int v_accept(struct v_cm_id *id, void *private_data, int len, int ird, int ord);
+int v_reject(struct v_cm_id *id, void *private_data, int len);
+int v_disconnect(struct v_cm_id *id);
+
+// The verbs side of a queue pair.
+struct v_end {
+	struct v_cm_id *id;
+	struct v_pd *pd;
+	struct v_comp_channel *channel;
+	struct v_cq *cq;
+	struct v_qp *qp;
+	uint32_t max_inline;
+};
+
+int v_query_device(struct v_context *c, struct v_device_attr *attr);
+int v_query_gid(struct v_context *c, int port, int index, void *gid);
+int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline);
+void v_destroy_qp(struct v_end *e);
+void v_close_end(struct v_end *e);
+
+int v_reg_mr(struct v_pd *pd, uintptr_t addr, size_t len, int access, struct v_mr **mr);
+int v_dereg_mr(struct v_mr *mr);
+
+// One piece of work for the send queue.
+struct v_send {
+	uint64_t wr_id;
+	uint64_t addr;
+	uint64_t remote;
+	uint32_t len; // 0: no memory
+	uint32_t lkey;
+	uint32_t rkey;
+	uint16_t opcode;
+	uint16_t flags;
+};
+
+// A receive buffer to post.
+struct v_recv {
+	uint64_t wr_id;
+	uint64_t addr;
+	uint32_t len;
+	uint32_t lkey;
+};
+
+int v_post_send(struct v_end *e, struct v_send *work, int n);
+int v_post_recv(struct v_end *e, struct v_recv *work, int n);
+int v_poll(struct v_end *e, struct v_wc *wcs, int n); // how many, or negative
+int v_arm(struct v_end *e);
+int v_drain_events(struct v_end *e); // how many events there were
+
+// v_next_async takes an asynchronous event; *context is the queue pair's, 0 if it
+// is not about one.
+int v_next_async(struct v_context *c, int *type, uint64_t *context);
+
+#endif

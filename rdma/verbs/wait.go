@@ -1,0 +1,240 @@
+//go:build linux && cgo
+
+package verbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// sleeper parks one goroutine on the completion channel. A queue pair has two,
+// each with a descriptor of its own: an event wakes both, and who takes events
+// out of the channel wakes the other, which may not have seen them.
+type sleeper struct {
+	f      *os.File
+	rc     syscall.RawConn
+	look   func(uintptr) bool
+	parked atomic.Bool
+	woken  atomic.Bool // Wake, WakeRoom
+	events int         // that the last look has taken
+	spin   spinner
+}
+
+func (s *sleeper) open(q *QueuePair) (err error) {
+	if s.f, s.rc, err = pollable(int(q.end.channel.fd)); err != nil {
+		return err
+	}
+	s.look = func(uintptr) bool {
+		s.events = int(C.v_drain_events(q.end))
+		return s.events > 0
+	}
+	return nil
+}
+
+func (s *sleeper) close() {
+	if s.f != nil {
+		s.f.Close()
+	}
+}
+
+var past = time.Unix(1, 0)
+
+// kick ends a park.
+func (s *sleeper) kick() {
+	if s.parked.Load() {
+		s.f.SetReadDeadline(past)
+	}
+}
+
+// park waits for an event or a kick, unless there is something already. Who makes
+// that be so kicks afterwards.
+func (s *sleeper) park(q *QueuePair, something func() bool) {
+	q.using.RLock()
+	defer q.using.RUnlock()
+	if q.end.cq == nil {
+		return
+	}
+	s.parked.Store(true)
+	if !something() {
+		s.events = 0
+		if s.rc.Read(s.look) != nil {
+			s.f.SetReadDeadline(time.Time{}) // the kick's is used up
+		}
+	}
+	s.parked.Store(false)
+	if s.events > 0 {
+		q.in.kick()
+		q.room.kick()
+	}
+}
+
+// arm asks for an event with the next completion, and takes those that came
+// before.
+func (q *QueuePair) arm() {
+	q.reapMu.Lock()
+	defer q.reapMu.Unlock()
+	if q.end.cq == nil {
+		return
+	}
+	C.v_arm(q.end)
+	q.reapLocked()
+}
+
+// Poll fills wcs with what has completed; see rdma.QueuePair.
+func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
+	err := q.failed() // behind which nothing comes
+	q.reapMu.Lock()
+	if q.ready.len() == 0 {
+		q.reapLocked()
+	}
+	n := q.ready.take(wcs)
+	q.reapMu.Unlock()
+	if n == 0 {
+		return 0, err
+	}
+	raceAcquire()
+	for i := range wcs[:n] { // an RDMA Read is outstanding until its poster knows better
+		switch wcs[i].Op {
+		case rdma.OpRead:
+			q.tx.reads.Add(-1)
+		case rdma.OpWrite:
+			q.tx.writes.Add(-1)
+		}
+	}
+	return n, nil
+}
+
+// Wait is Poll that parks; see rdma.QueuePair.
+func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
+	s := &q.in
+	for {
+		if n, err := q.Poll(wcs); n > 0 || err != nil {
+			return n, err
+		}
+		if s.woken.CompareAndSwap(true, false) {
+			return 0, nil
+		}
+		if s.spin.begin() {
+			found := q.spun()
+			s.spin.end(found)
+			if found {
+				continue
+			}
+		}
+		q.arm()
+		if q.something() {
+			continue
+		}
+		begin := time.Now()
+		s.park(q, q.something)
+		s.spin.slept(time.Since(begin))
+	}
+}
+
+// something reports that Wait has something to return.
+func (q *QueuePair) something() bool {
+	if q.in.woken.Load() || q.err.Load() != nil {
+		return true
+	}
+	q.reapMu.Lock()
+	defer q.reapMu.Unlock()
+	return q.ready.len() > 0 || q.flushed && q.reason() != nil
+}
+
+// spun looks for completions for a while.
+func (q *QueuePair) spun() bool {
+	for range spinTries {
+		q.reap()
+		if q.something() {
+			return true
+		}
+		runtime.Gosched()
+	}
+	return false
+}
+
+// Wake makes Wait return.
+func (q *QueuePair) Wake() {
+	q.in.woken.Store(true)
+	q.in.kick()
+}
+
+// WaitRoom parks until the device is not busy; see rdma.QueuePair.
+func (q *QueuePair) WaitRoom() error {
+	s := &q.room
+	something := func() bool { return s.woken.Load() || q.sendError() != nil || !q.tx.busy.Load() }
+	for {
+		if err := q.sendError(); err != nil {
+			return err
+		}
+		if s.woken.CompareAndSwap(true, false) || !q.Busy() {
+			return nil
+		}
+		q.arm()
+		s.park(q, something)
+	}
+}
+
+// WakeRoom makes WaitRoom return.
+func (q *QueuePair) WakeRoom() {
+	q.room.woken.Store(true)
+	q.room.kick()
+}
+
+const (
+	spinTries = 32
+	spinShort = 50 * time.Microsecond // a wait as short as this would rather have spun
+	spinLeast = 4                     // the score at which a wait spins at first,
+	spinMost  = 1 << 10               // and at most, when attempts keep failing
+)
+
+// spinners is how many goroutines of this process spin. One may: the others leave
+// the processors to whoever works.
+var spinners atomic.Int32
+
+// spinner decides whether the next wait spins. It belongs to the waiting
+// goroutine.
+type spinner struct {
+	score int // short waits, less twice the long ones
+	need  int // the score at which to spin; 0: spinLeast
+}
+
+// begin reports whether to spin now; then end follows.
+func (s *spinner) begin() bool {
+	if s.score < max(s.need, spinLeast) {
+		return false
+	}
+	if spinners.Add(1) > 1 {
+		spinners.Add(-1)
+		return false
+	}
+	return true
+}
+
+// end tells whether it has found something.
+func (s *spinner) end(found bool) {
+	spinners.Add(-1)
+	if found {
+		s.need /= 2
+		return
+	}
+	s.score = 0
+	s.need = min(max(2*s.need, spinLeast), spinMost)
+}
+
+// slept tells how long a wait was that has parked.
+func (s *spinner) slept(d time.Duration) {
+	if d <= spinShort {
+		s.score = min(s.score+1, spinMost)
+	} else {
+		s.score = max(s.score-2, 0)
+	}
+}
