@@ -34,24 +34,24 @@ staticcheck:
 	@$(call each,go run $(STATICCHECK) ./...)
 
 tests:
-	@$(call each,go test -race -timeout 5m ./...)
+	@$(call each,go test -race -timeout 10m ./...)
 
 # What the race detector makes too slow or too fat to measure: allocations, times.
 tests-plain:
-	@go test -timeout 5m ./...
+	@go test -timeout 10m ./...
 
 # Everything that a connection promises, on the device that is not the best one
 # here, with nearly every Write advertised, and with none.
 tests-ways:
-	@SDP_DEVICES=iwarp go test -race -short -timeout 5m ./sdp
-	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 5m ./sdp
-	@SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 5m ./sdp
-	@SDP_ZCOPY_THRESHOLD=-1 go test -short -timeout 5m ./sdp
+	@SDP_DEVICES=iwarp go test -race -short -timeout 10m ./sdp
+	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
+	@SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
+	@SDP_ZCOPY_THRESHOLD=-1 go test -short -timeout 10m ./sdp
 
 # Alone, a module sees only its own requirements. Where those build the same
 # program, go test knows its result from the stage before.
 tests-alone:
-	@export GOWORK=off; $(call each,go test -race -timeout 5m ./...)
+	@export GOWORK=off; $(call each,go test -race -timeout 10m ./...)
 
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.
