@@ -1,7 +1,11 @@
 package sdp
 
 import (
+	"io"
+	"os"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,4 +30,30 @@ func TestNothingCarriesNoSinkAvail(t *testing.T) {
 	after := s.Stats()
 	assert.Equal(t, before.BcopySent, after.BcopySent)
 	assert.Equal(t, before.ControlSent+1, after.ControlSent, "the SinkAvail has gone alone")
+}
+
+// TestReadWhenNothingCanBeSent: a Read that could fetch waits for what comes, as
+// the sending half has ended and the receiving half goes on.
+func TestReadWhenNothingCanBeSent(t *testing.T) {
+	c, s, _, sq := counted(t, 1)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 1<<20))
+		done <- err
+	}()
+	_, err := io.ReadFull(s, make([]byte, 1)) // of what rides along
+	require.NoError(t, err)
+	sq.mu.Lock()
+	sq.readErr = os.NewSyscallError("write", syscall.EPIPE)
+	sq.mu.Unlock()
+	_, err = io.ReadFull(s, make([]byte, 63))
+	require.NoError(t, err)
+	require.NoError(t, s.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = s.Read(make([]byte, 1<<20))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	sq.mu.Lock()
+	assert.LessOrEqual(t, sq.refused, 1, "it does not try again and again")
+	sq.mu.Unlock()
+	s.Close()
+	assert.Error(t, <-done)
 }
