@@ -115,7 +115,10 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 	}
 	if !c.acct.May(kind) {
 		c.traffic.CreditStalls++
+		c.starved = true
+		c.watchLocked()
 		c.await()
+		c.starved = false
 		return 0
 	}
 	c.mu.Unlock()

@@ -1,8 +1,10 @@
 package sdp
 
 import (
+	"errors"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,4 +58,40 @@ func TestReadWhenNothingCanBeSent(t *testing.T) {
 	sq.mu.Unlock()
 	s.Close()
 	assert.Error(t, <-done)
+}
+
+// TestBothBeginToWriteWithoutCredit: neither program reads before it has written,
+// and the Writes that use up the buffers end just there.
+func TestBothBeginToWriteWithoutCredit(t *testing.T) {
+	c, s, _, _ := counted(t, 1)
+	b := random(32 << 20)
+	full := errors.New("no credit")
+	var sent [2]int
+	for i, c := range []*Conn{c, s} {
+		require.Eventually(t, func() bool {
+			n, err := c.send(b[sent[i]:], func(c *Conn) error {
+				if c.acct.Room() == 0 {
+					return full
+				}
+				return nil
+			})
+			require.Equal(t, full, err)
+			sent[i] += n
+			return n == 0
+		}, 10*time.Second, 3*janitorTick)
+	}
+	const more = 1 << 20
+	var calls sync.WaitGroup
+	for i, c := range []*Conn{c, s} {
+		calls.Go(func() {
+			n, err := c.Write(b[sent[i] : sent[i]+more])
+			assert.NoError(t, err)
+			assert.Equal(t, more, n)
+			got := make([]byte, sent[1-i]+more)
+			_, err = io.ReadFull(c, got)
+			assert.NoError(t, err)
+			assert.Equal(t, b[:len(got)], got)
+		})
+	}
+	calls.Wait()
 }
