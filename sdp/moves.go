@@ -186,11 +186,15 @@ func (c *Conn) say() {
 	c.mu.Lock()
 }
 
-// answered returns whether a call that is to end may go on waiting for the peer
-// to let go of its memory. The first time it starts the clock. Called with mu
-// held.
-func (c *Conn) answered(d *deadline) bool {
+// patient returns whether a call may go on waiting for the peer to let go of its
+// memory. When there is a reason why it is to end, that starts the clock; when
+// there is none any more, because its deadline was moved, that stops it. Called
+// with mu held.
+func (c *Conn) patient(why error, d *deadline) bool {
 	switch {
+	case why == nil && d.at.IsZero():
+	case why == nil:
+		d.set(time.Time{})
 	case d.expired:
 		return false
 	case d.at.IsZero():

@@ -95,3 +95,57 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	}
 	calls.Wait()
 }
+
+// TestFillThatIsNotKnownToBeDone: bytes that the device may not have moved do not
+// count.
+func TestFillThatIsNotKnownToBeDone(t *testing.T) {
+	c, s, cq, sq := counted(t, 1)
+	newTalk(t, c, s).pipelined()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Read(make([]byte, 1<<20))
+	}()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return sq.QueuePair != nil && c.zsource.Next(1<<20, false).Advert.Len > 0
+	}, 10*time.Second, time.Millisecond)
+	cq.mu.Lock()
+	cq.keepWrites = true
+	cq.mu.Unlock()
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	n, err := c.Write(streamAt(0, streamMax))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.Zero(t, n)
+	<-done
+}
+
+// TestDeadlineMovedWhileThePeerIsToAnswer: each deadline that passes gives the peer
+// its time to let go of memory.
+func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
+	c, s, cq, _ := counted(t, 1)
+	armed := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return !c.moves.giveUpW.at.IsZero()
+	}
+	s.sendMu.Lock() // it answers nothing
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Write(streamAt(0, 1<<20))
+		cq.backFromWrite(t)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return c.Stats().Cancels > 0 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now()))
+	require.Eventually(t, armed, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
+	assert.Eventually(t, func() bool { return !armed() }, 4*answerTime, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now()))
+	s.unlockSend()
+	assert.ErrorIs(t, await(t, done, soon), os.ErrDeadlineExceeded)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	assert.NoError(t, c.sendErr, "the connection has gone on")
+}
