@@ -26,6 +26,10 @@ type countedPair struct {
 	writes     int                 // RDMA Writes that have not
 	posted     map[rdma.Op]int     // how many of both there were
 	revoked    int                 // regions that the peer has invalidated
+
+	readErr    error // what PostRead says
+	refused    int   // how often it has said so
+	keepWrites bool  // completions of RDMA Writes are kept from the owner
 }
 
 func newCounted(qp rdma.QueuePair) *countedPair {
@@ -56,6 +60,10 @@ func (q *countedPair) Invalidate(s rdma.STag) {
 func (q *countedPair) PostRead(wr rdma.ReadWR) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.readErr != nil {
+		q.refused++
+		return q.readErr
+	}
 	err := q.QueuePair.PostRead(wr)
 	if err == nil {
 		q.reads++
@@ -77,20 +85,24 @@ func (q *countedPair) PostWrite(wr rdma.WriteWR) error {
 
 func (q *countedPair) Poll(wcs []rdma.Completion) (int, error) {
 	n, err := q.QueuePair.Poll(wcs)
-	q.completed(wcs[:n])
-	return n, err
+	return q.completed(wcs[:n]), err
 }
 
 func (q *countedPair) Wait(wcs []rdma.Completion) (int, error) {
 	n, err := q.QueuePair.Wait(wcs)
-	q.completed(wcs[:n])
-	return n, err
+	return q.completed(wcs[:n]), err
 }
 
-func (q *countedPair) completed(wcs []rdma.Completion) {
+// completed takes in completions, and returns how many of them the owner gets.
+func (q *countedPair) completed(wcs []rdma.Completion) (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, wc := range wcs {
+		if wc.Op == rdma.OpWrite && q.keepWrites {
+			continue
+		}
+		wcs[n] = wc
+		n++
 		switch {
 		case wc.Op == rdma.OpRead:
 			q.reads--
@@ -101,6 +113,7 @@ func (q *countedPair) completed(wcs []rdma.Completion) {
 			delete(q.exposed, wc.Invalidated)
 		}
 	}
+	return n
 }
 
 // given returns how many regions that allow the access are exposed, and how many

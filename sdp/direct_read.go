@@ -36,7 +36,7 @@ func (c *Conn) fetch(b []byte) (n int) {
 		switch {
 		case v.reads == 0:
 			return v.fetched
-		case c.recvErr != nil || c.cannotRead() != nil && !c.answered(&v.giveUpR):
+		case c.recvErr != nil || !c.patient(c.cannotRead(), &v.giveUpR):
 			c.getBack()
 			v.reads = 0
 			return v.fetched
@@ -78,6 +78,7 @@ func (c *Conn) postRead(wr rdma.ReadWR) bool {
 // happened. It returns when b is no longer exposed. Called and returns with readMu
 // and mu held; lets go of mu meanwhile.
 func (c *Conn) advertise(b []byte) (n int) {
+	b = b[:min(len(b), advertiseMost)]
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
@@ -119,15 +120,12 @@ func (c *Conn) waitFilled(region rdma.Region, size int) int {
 		case c.recvErr != nil:
 			c.zsink.Abandon()
 			continue
-		case c.cannotRead() != nil:
-			if !c.answered(&v.giveUpR) {
-				c.getBack()
-				continue
-			}
-			if c.zsink.Withdraw() {
-				c.say()
-				continue
-			}
+		case !c.patient(c.cannotRead(), &v.giveUpR):
+			c.getBack()
+			continue
+		case c.cannotRead() != nil && c.zsink.Withdraw():
+			c.say()
+			continue
 		}
 		c.claim()
 	}

@@ -68,7 +68,7 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 		case zcopy.Fill:
 			n += c.fill(b[n:n+plan.N], plan)
 		case zcopy.Wait:
-			if err != nil && !c.answered(&c.moves.giveUpW) {
+			if !c.patient(err, &c.moves.giveUpW) {
 				why = err
 				c.getBack()
 				continue
@@ -115,7 +115,10 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 	}
 	if !c.acct.May(kind) {
 		c.traffic.CreditStalls++
+		c.starved = true
+		c.watchLocked()
 		c.await()
+		c.starved = false
 		return 0
 	}
 	c.mu.Unlock()
@@ -181,7 +184,8 @@ func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 }
 
 // fill writes b into the memory that the peer has advertised, and returns how
-// many bytes are through when none is in use any more. Called and returns with
+// many bytes are through when none is in use any more: 0 if the connection had to
+// be ended for that. Called and returns with
 // mu held; lets go of it meanwhile.
 func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 	c.zsource.Filling(plan)
@@ -197,7 +201,7 @@ func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 		switch {
 		case err == nil:
 			posted = true
-		case err == rdma.ErrNoRoom && c.cannotWrite() != nil && !c.answered(&c.moves.giveUpW):
+		case err == rdma.ErrNoRoom && !c.patient(c.cannotWrite(), &c.moves.giveUpW):
 			c.getBack()
 		case err == rdma.ErrNoRoom && c.waitRoom() == nil:
 		default:
@@ -210,9 +214,10 @@ func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 	c.say()
 	for c.moves.writes > 0 {
 		switch {
-		case c.recvErr != nil || c.cannotWrite() != nil && !c.answered(&c.moves.giveUpW):
+		case c.recvErr != nil || !c.patient(c.cannotWrite(), &c.moves.giveUpW):
 			c.getBack()
 			c.moves.writes = 0
+			return 0
 		case c.qp.Busy() && c.sendErr == nil:
 			c.waitRoom()
 		default:

@@ -133,7 +133,7 @@ func (c *Conn) readAhead() {
 	size := c.sink.Size()
 	more := min(aheadBuffers, (2*c.window-c.sink.Bytes())/size)
 	posted := c.acct.PeerCredit() + c.acct.Gain()
-	if !c.starved || c.recvErr != nil || posted > stuckCredit || more <= 0 {
+	if !c.starved || c.recvErr != nil || posted > stuckCredit || more <= 0 || c.ahead >= aheadMost {
 		return
 	}
 	c.ahead += more
@@ -149,7 +149,8 @@ func (c *Conn) provide() {
 }
 
 const (
-	aheadBuffers = 64 // posted at once by readAhead
+	aheadBuffers = 64   // posted at once by readAhead
+	aheadMost    = 1024 // and in all, whatever little each of them holds
 	stuckCredit  = 4  // with so much a peer may not send payload, or one message of it
 )
 

@@ -20,6 +20,9 @@ const (
 	// fetchPart is how many bytes one RDMA Read fetches at most: the source learns
 	// from its completion that the transfer makes headway.
 	fetchPart = 1 << 20
+	// advertiseMost is how many bytes of a Read are advertised at most; the
+	// protocol's limit is 2³¹ (§6.3.3).
+	advertiseMost = 1 << 30
 	// leastFetch is how many bytes are worth an RDMA Read of their own, however low
 	// the threshold is.
 	leastFetch = 64 << 10
@@ -186,11 +189,15 @@ func (c *Conn) say() {
 	c.mu.Lock()
 }
 
-// answered returns whether a call that is to end may go on waiting for the peer
-// to let go of its memory. The first time it starts the clock. Called with mu
-// held.
-func (c *Conn) answered(d *deadline) bool {
+// patient returns whether a call may go on waiting for the peer to let go of its
+// memory. When there is a reason why it is to end, that starts the clock; when
+// there is none any more, because its deadline was moved, that stops it. Called
+// with mu held.
+func (c *Conn) patient(why error, d *deadline) bool {
 	switch {
+	case why == nil && d.at.IsZero():
+	case why == nil:
+		d.set(time.Time{})
 	case d.expired:
 		return false
 	case d.at.IsZero():

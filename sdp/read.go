@@ -46,7 +46,7 @@ func (c *Conn) readLocked(b []byte) (int, error) {
 			return n, nil
 		case err != nil:
 			return 0, err
-		case c.zsink.Suits(len(b)):
+		case c.sendErr == nil && c.zsink.Suits(len(b)): // else what has come is all that will
 			if n := c.fetch(b); n > 0 {
 				return n, nil
 			}

@@ -127,7 +127,7 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 		room = 0
 	}
 	taken, stamped := 0, 0
-	if advert, ok := c.zsink.Carry(); ok && room > 0 {
+	if advert, ok := c.zsink.Carry(); ok && room > 0 && len(b) > 0 {
 		taken, err = c.postCarrying(o, b, advert)
 	} else {
 		for size := c.source.Payload(); len(o.wrs) < room && stamped < len(b); {

@@ -246,9 +246,10 @@ func (s *Sink) Unfetch(size int) {
 			h.left += size
 			h.va -= uint64(size)
 			h.flying -= size
-			return
+			break
 		}
 	}
+	s.carryCancel()
 }
 
 // Fetched tells that the oldest RDMA Read, of size bytes, has completed.

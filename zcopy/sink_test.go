@@ -537,3 +537,23 @@ func TestAnnounced(t *testing.T) {
 		assert.Equal(t, v.want, s.Announced(), v.name)
 	}
 }
+
+// TestCancelAnsweredWhenNothingCouldBeFetched: the SrcAvailCancel came while an
+// RDMA Read was being posted that the device then refused.
+func TestCancelAnsweredWhenNothingCouldBeFetched(t *testing.T) {
+	s := NewSink(SinkConfig{OurAdverts: 2, PeerAdvert: 2, Worth: 100})
+	require.NoError(t, s.SrcAvail(wire.Advert{Len: 1064, STag: 7}, 64))
+	n, _, _, ok := s.Fetch(1000)
+	require.True(t, ok)
+	require.NoError(t, s.SrcAvailCancel(9))
+	_, held := s.Held()
+	assert.True(t, held)
+	s.Unfetch(n)
+	m, _, ok := s.Due()
+	require.True(t, ok)
+	assert.Equal(t, wire.MIDSendSm, m.MID)
+	s.Took(&m)
+	_, held = s.Held()
+	assert.False(t, held)
+	assert.False(t, s.Holding())
+}

@@ -14,8 +14,9 @@ import (
 // has no goroutine, but for a pump while something that was posted waits for
 // the stream and nobody is in WaitRoom.
 //
-// Locks: tx.mu guards the way out; the way in belongs to the goroutine in Poll
-// or Wait. The tables of regions and of outstanding Reads have locks of their
+// Locks: rx.mu is held by Poll and Wait for as long as they take, parked or not,
+// so that Close and Abort know when nothing lands any more. tx.mu, below it,
+// guards the way out. The tables of regions and of outstanding Reads have locks of their
 // own, below tx.mu.
 type QueuePair struct {
 	p       params
@@ -138,6 +139,13 @@ func (q *QueuePair) end(how func() error) error {
 		q.closeErr = how()
 		q.regions.close()
 		q.tx.pump.Wait()
+		// The memory of RDMA Reads is the caller's again. Who polls leaves, since
+		// the stream has ended, and who polls next places nothing.
+		q.rx.mu.Lock()
+		if q.rx.err == nil {
+			q.fail(net.ErrClosed)
+		}
+		q.rx.mu.Unlock()
 	})
 	return q.closeErr
 }

@@ -29,13 +29,14 @@ const directMin = 8 << 10
 const pollReads = 64
 
 // receiver is the receiving half of a queue pair. It belongs to the polling
-// goroutine, but for the atomic fields.
+// goroutine, which holds mu, but for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	cur        *chunk // nil: none
-	head, tail int    // of what is not parsed yet in cur
-	big        bool   // the next chunk should be a big one
-	small      int    // reads in a row that would have fitted a small chunk
+	mu         sync.Mutex // held by Poll and Wait for as long as they take
+	cur        *chunk     // nil: none
+	head, tail int        // of what is not parsed yet in cur
+	big        bool       // the next chunk should be a big one
+	small      int        // reads in a row that would have fitted a small chunk
 
 	place   placement
 	asm     *chunk // a Send of several segments, so far
@@ -84,6 +85,8 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) { return q.poll(wcs
 
 func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	rx := &q.rx
+	rx.mu.Lock()
+	defer rx.mu.Unlock()
 	if rx.told {
 		return 0, rx.err
 	}

@@ -1,0 +1,151 @@
+package sdp
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestNothingCarriesNoSinkAvail: a Write whose last bytes are with the device
+// looks in again when that has room, and has nothing then for a SinkAvail to ride
+// on. What is no payload must not count as payload.
+func TestNothingCarriesNoSinkAvail(t *testing.T) {
+	c, s, _, _ := counted(t, 1)
+	newTalk(t, c, s).pipelined()
+	s.mu.Lock()
+	require.True(t, s.zsink.MayOffer(1<<20, s.sink.Size()))
+	s.zsink.Offer(1, 0, 1<<20)
+	s.mu.Unlock()
+	before := s.Stats()
+	o := newOutgoing()
+	defer o.free()
+	n, err := s.post(o, nil)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	after := s.Stats()
+	assert.Equal(t, before.BcopySent, after.BcopySent)
+	assert.Equal(t, before.ControlSent+1, after.ControlSent, "the SinkAvail has gone alone")
+}
+
+// TestReadWhenNothingCanBeSent: a Read that could fetch waits for what comes, as
+// the sending half has ended and the receiving half goes on.
+func TestReadWhenNothingCanBeSent(t *testing.T) {
+	c, s, _, sq := counted(t, 1)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 1<<20))
+		done <- err
+	}()
+	_, err := io.ReadFull(s, make([]byte, 1)) // of what rides along
+	require.NoError(t, err)
+	sq.mu.Lock()
+	sq.readErr = os.NewSyscallError("write", syscall.EPIPE)
+	sq.mu.Unlock()
+	_, err = io.ReadFull(s, make([]byte, 63))
+	require.NoError(t, err)
+	require.NoError(t, s.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = s.Read(make([]byte, 1<<20))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	sq.mu.Lock()
+	assert.LessOrEqual(t, sq.refused, 1, "it does not try again and again")
+	sq.mu.Unlock()
+	s.Close()
+	assert.Error(t, <-done)
+}
+
+// TestBothBeginToWriteWithoutCredit: neither program reads before it has written,
+// and the Writes that use up the buffers end just there.
+func TestBothBeginToWriteWithoutCredit(t *testing.T) {
+	c, s, _, _ := counted(t, 1)
+	b := random(32 << 20)
+	full := errors.New("no credit")
+	var sent [2]int
+	for i, c := range []*Conn{c, s} {
+		require.Eventually(t, func() bool {
+			n, err := c.send(b[sent[i]:], func(c *Conn) error {
+				if c.acct.Room() == 0 {
+					return full
+				}
+				return nil
+			})
+			require.Equal(t, full, err)
+			sent[i] += n
+			return n == 0
+		}, 10*time.Second, 3*janitorTick)
+	}
+	const more = 1 << 20
+	var calls sync.WaitGroup
+	for i, c := range []*Conn{c, s} {
+		calls.Go(func() {
+			n, err := c.Write(b[sent[i] : sent[i]+more])
+			assert.NoError(t, err)
+			assert.Equal(t, more, n)
+			got := make([]byte, sent[1-i]+more)
+			_, err = io.ReadFull(c, got)
+			assert.NoError(t, err)
+			assert.Equal(t, b[:len(got)], got)
+		})
+	}
+	calls.Wait()
+}
+
+// TestFillThatIsNotKnownToBeDone: bytes that the device may not have moved do not
+// count.
+func TestFillThatIsNotKnownToBeDone(t *testing.T) {
+	c, s, cq, sq := counted(t, 1)
+	newTalk(t, c, s).pipelined()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Read(make([]byte, 1<<20))
+	}()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return sq.QueuePair != nil && c.zsource.Next(1<<20, false).Advert.Len > 0
+	}, 10*time.Second, time.Millisecond)
+	cq.mu.Lock()
+	cq.keepWrites = true
+	cq.mu.Unlock()
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	n, err := c.Write(streamAt(0, streamMax))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.Zero(t, n)
+	<-done
+}
+
+// TestDeadlineMovedWhileThePeerIsToAnswer: each deadline that passes gives the peer
+// its time to let go of memory.
+func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
+	c, s, cq, _ := counted(t, 1)
+	armed := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return !c.moves.giveUpW.at.IsZero()
+	}
+	s.sendMu.Lock() // it answers nothing
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Write(streamAt(0, 1<<20))
+		cq.backFromWrite(t)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return c.Stats().Cancels > 0 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now()))
+	require.Eventually(t, armed, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
+	assert.Eventually(t, func() bool { return !armed() }, 4*answerTime, time.Millisecond)
+	require.NoError(t, c.SetWriteDeadline(time.Now()))
+	s.unlockSend()
+	assert.ErrorIs(t, await(t, done, soon), os.ErrDeadlineExceeded)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	assert.NoError(t, c.sendErr, "the connection has gone on")
+}
