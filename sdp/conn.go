@@ -94,6 +94,7 @@ type Conn struct {
 
 	workers sync.WaitGroup     // the attendant and the flusher
 	wcs     [8]rdma.Completion // the poller's
+	behind  int                // completions of the batch that are not handled yet
 }
 
 // finState is how far our DisConn is.

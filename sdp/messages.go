@@ -73,7 +73,11 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case wire.MIDChRcvBuf:
 		if c.source.Crossed(m.MSeqAck) {
-			c.sink.Older(c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size)))
+			old := c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size))
+			if old > 0 {
+				old += c.behind // in buffers that are not posted any more
+			}
+			c.sink.Older(old)
 			c.target = c.targetBuffers()
 		}
 	case wire.MIDChRcvBufAck:

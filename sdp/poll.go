@@ -79,6 +79,7 @@ func (c *Conn) handle(wcs []rdma.Completion, err error) {
 		c.activity++
 	}
 	for i := range wcs {
+		c.behind = len(wcs) - i - 1
 		c.take(&wcs[i])
 		wcs[i] = rdma.Completion{}
 	}

@@ -6,11 +6,14 @@ package verbs
 import "C"
 
 import (
+	"math"
 	"os"
 	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // receiver has the receive buffers. The device fills them in the order in which
@@ -21,6 +24,7 @@ type receiver struct {
 	count, size int // that were asked for
 	posted      int
 	lent        int
+	turn        uint64    // of the last that was posted
 	pool        *pool     // from which buffers are posted
 	buffers     []*buffer // by number, which the device returns
 	spare       []uint32  // numbers
@@ -44,6 +48,7 @@ type buffer struct {
 	q      *QueuePair
 	pool   *pool
 	number uint32
+	turn   uint64 // when it was posted
 	mem    []byte
 }
 
@@ -84,6 +89,8 @@ func (p *pool) release() {
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
 // There are at most 516.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
+	q.reapMu.Lock()
+	defer q.reapMu.Unlock()
 	r := &q.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,9 +101,17 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	need := r.count + reserve
 	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
 		p, err := newPool(q, need, r.size)
-		if err != nil {
+		switch {
+		case err == nil:
+		case r.pool == nil:
 			q.fail(err)
 			return 0
+		default:
+			// There is no memory to be locked for larger ones. Those that are posted are
+			// used on, and never used up.
+			r.size = r.pool.size
+			r.count = min(r.count, len(r.pool.free)+r.pool.in-reserve)
+			return math.MaxInt32
 		}
 		if r.pool != nil {
 			r.pool.former = true
@@ -104,13 +119,32 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 		}
 		r.pool = p
 	}
-	for _, b := range r.buffers {
-		if b != nil && b.pool.size != r.size {
-			old++
+	if old = r.old(); old > 0 {
+		for _, c := range q.ready.items[q.ready.head:] { // which the caller does not know of yet
+			if c.Op == rdma.OpReceive {
+				old++
+			}
 		}
 	}
 	r.post()
 	return old
+}
+
+// old returns how many buffers are posted up to the last one of another size.
+// Called with mu held.
+func (r *receiver) old() (n int) {
+	var last uint64
+	for _, b := range r.buffers {
+		if b != nil && b.pool.size != r.size {
+			last = max(last, b.turn)
+		}
+	}
+	for _, b := range r.buffers {
+		if b != nil && b.turn <= last {
+			n++
+		}
+	}
+	return n
 }
 
 // post posts buffers until there are enough. Called with mu held.
@@ -132,6 +166,8 @@ func (r *receiver) post() {
 		r.pool.free = r.pool.free[:last]
 		r.pool.in++
 		r.posted++
+		r.turn++
+		b.turn = r.turn
 		if k := len(r.spare); k > 0 {
 			b.number, r.spare = r.spare[k-1], r.spare[:k-1]
 			r.buffers[b.number] = b

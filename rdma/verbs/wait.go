@@ -190,10 +190,10 @@ func (q *QueuePair) WakeRoom() {
 }
 
 const (
-	spinTries = 32
-	spinShort = 50 * time.Microsecond // a wait as short as this would rather have spun
-	spinLeast = 4                     // the score at which a wait spins at first,
-	spinMost  = 1 << 10               // and at most, when attempts keep failing
+	spinTries = 256
+	spinShort = 300 * time.Microsecond // a wait as short as this would rather have spun
+	spinLeast = 4                      // the score at which a wait spins at first,
+	spinMost  = 1 << 10                // and at most, when attempts keep failing
 )
 
 // spinners is how many goroutines of this process spin. One may: the others leave

@@ -21,8 +21,6 @@ func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
 	m.Copy(t, buildTest(t, "test/lab/inside"))
-	m.Copy(t, buildHTTP(t))
-	m.Run(t, "mkdir tree; for i in {1..20}; do head -c $((i * i * 2000)) /dev/urandom >tree/$i; done")
 	for _, device := range []struct {
 		name, add string
 		unmet     []string
@@ -36,10 +34,6 @@ func TestVerbs(t *testing.T) {
 				runInside(t, m, "verbs", fmt.Sprintf("-test.skip '%s'", strings.Join(device.unmet, "|")))
 			})
 			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", "-test.skip TestLinkDeleted") })
-			t.Run("http", func(t *testing.T) {
-				output := m.Run(t, fmt.Sprintf("SDP_DEVICES=verbs ./http -host %s -dir tree -conns 4", lab.Guest))
-				assert.Regexp(t, `sdp +verbs +4 +20 `, output)
-			})
 			t.Run("link deleted", func(t *testing.T) {
 				output := m.Run(t, fmt.Sprintf(
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
@@ -58,13 +52,13 @@ const atGuest = "export VERBS_ADDRESS=" + lab.Guest + "; "
 var unmet = []string{"TestConformance/Protection/STags", "TestConformance/Invalidate/ByPeer"}
 
 // unmetBySiw is what siw does not do besides. It ends a connection on which the
-// peer names an unknown STag, or reads too far, and does not always say that this
+// peer names an unknown STag, or reads what it may not, and does not always say that this
 // was the reason; after a Read without the right it ends only the peer's end, and
 // ours when that closes. And it takes a region back while it is still moving a
 // segment, or answering a Read, which a device may not.
 var unmetBySiw = []string{
 	"TestConformance/Protection/Write/(UnknownSTag|NextSTag|NoSTag|Wraps|EndsAtTheTop|Invalidated)",
-	"TestConformance/Protection/Read/(OneMore|MuchMore|NoRight|Invalidated)",
+	"TestConformance/Protection/Read/",
 	"TestConformance/Protection/OtherConnection",
 	"TestConformance/Invalidate/While",
 	"TestConformance/Teardown/Regions",
@@ -81,10 +75,11 @@ func buildTest(t *testing.T, pkg string) string {
 	return path
 }
 
-// buildHTTP builds examples/http, which has rdma/verbs in it but does not link the
-// libraries.
-func buildHTTP(t *testing.T) string {
-	t.Helper()
+// TestNotLinked: examples/http has rdma/verbs in it, and does not link the libraries.
+func TestNotLinked(t *testing.T) {
+	if os.Getenv("GOSDP_LAB") == "" {
+		t.Skip("not beside the RDMA lab: GOSDP_LAB is not set")
+	}
 	path := filepath.Join(programs, "http")
 	build := exec.Command("go", "build", "-o", path, "./http")
 	build.Dir, build.Env = "../../examples", append(os.Environ(), "CGO_ENABLED=1")
@@ -93,7 +88,6 @@ func buildHTTP(t *testing.T) string {
 	linked, err := exec.Command("ldd", path).CombinedOutput()
 	require.NoError(t, err, "%s", linked)
 	require.NotContains(t, string(linked), "ibverbs")
-	return path
 }
 
 // runInside runs a test program, none of which may be skipped for want of hardware.
