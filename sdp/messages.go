@@ -155,7 +155,7 @@ func (c *Conn) provide() {
 const (
 	aheadBuffers = 64   // posted at once by readAhead
 	aheadMost    = 1024 // and in all, whatever little each of them holds
-	stuckCredit  = 4  // with so much a peer may not send payload, or one message of it
+	stuckCredit  = 4    // with so much a peer may not send payload, or one message of it
 )
 
 // targetBuffers is how many private buffers there shall be: enough to keep a
