@@ -22,10 +22,19 @@ func TestHTTP2WithClientCertificates(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp", "tcp"} {
 		t.Run(device, func(t *testing.T) {
 			t.Setenv("SDP_DEVICES", device)
+			want := "16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over " + device + "\n" +
+				"without a certificate over " + device + ": remote error: tls: certificate required\n"
 			var out bytes.Buffer
-			require.NoError(t, both(&out))
-			require.Equal(t, "16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over "+device+"\n"+
-				"without a certificate over "+device+": remote error: tls: certificate required\n", out.String())
+			// On a busy machine a client may show too late that it speaks SDP, and is
+			// served over plain TCP (Config.LookTime).
+			for range 5 {
+				out.Reset()
+				require.NoError(t, both(&out))
+				if out.String() == want {
+					break
+				}
+			}
+			require.Equal(t, want, out.String())
 		})
 	}
 }
