@@ -106,13 +106,17 @@ func TestCRCOnOneHost(t *testing.T) {
 }
 
 func TestManyDialAtOnce(t *testing.T) {
-	ln, err := Listen("tcp", "127.0.0.1:0")
+	// A hundred on a busy machine are not all as quick as the defaults ask.
+	patient := &Config{LookTime: 10 * time.Second, ReplyTimeout: 10 * time.Second}
+	lc := ListenConfig{Config: patient}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	echo(t, ln)
 	var dials sync.WaitGroup
 	for i := range 100 {
 		dials.Go(func() {
-			c, err := Dial([]string{"tcp", "sdp"}[i%2], ln.Addr().String())
+			d := Dialer{Config: patient}
+			c, err := d.Dial([]string{"tcp", "sdp"}[i%2], ln.Addr().String())
 			if assert.NoError(t, err) {
 				assert.IsType(t, &Conn{}, c)
 				checkEcho(t, c)
