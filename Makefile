@@ -33,8 +33,9 @@ vet:
 staticcheck:
 	@$(call each,go run $(STATICCHECK) ./...)
 
+# One package after the other: many of them measure what happens in time.
 tests:
-	@$(call each,go test -race -timeout 10m ./...)
+	@$(call each,go test -race -p 1 -timeout 10m ./...)
 
 # What the race detector makes too slow or too fat to measure: allocations, times.
 tests-plain:
