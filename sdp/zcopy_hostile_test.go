@@ -256,6 +256,9 @@ func (v *victim) fills(a wire.Advert, n int, off uint64) {
 // TestHostileTransfers has connections end with each violation, and the calls
 // whose memory it was about.
 func TestHostileTransfers(t *testing.T) {
+	if raceEnabled {
+		t.Skip("under the race detector a Read may come too late for what is advertised")
+	}
 	t.Setenv(thresholdVariable, "1")
 	defer hostileLeavesNothing(t)()
 	house := newHostileHouse(t)
