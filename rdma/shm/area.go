@@ -44,7 +44,8 @@ type direction struct {
 	idle  atomic.Uint32 // the consumer's end sleeps until something comes
 	state atomic.Uint32 // producer: see the states below
 	turn  atomic.Uint64 // producer: the position from which on the small ring is in use again
-	_     [104]byte
+	rang  atomic.Int64  // producer: when it last woke the consumer's end, on the clock
+	_     [96]byte
 
 	head atomic.Uint64 // consumer: position of what it has not taken
 	full atomic.Uint32 // the producer sleeps until head moves

@@ -135,10 +135,10 @@ func (q *QueuePair) sleep() {
 		return
 	}
 	rx.idle()
-	begin := time.Now()
+	begin := clock()
 	q.bell.park(&q.bell.in)
 	if rx.came() {
-		rx.spin.parked(time.Since(begin))
+		rx.spin.parked(begin, time.Duration(q.theirs().rang.Load()), clock())
 	}
 }
 

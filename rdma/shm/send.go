@@ -120,6 +120,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 // tell wakes the peer, if it sleeps, for what has been put. Called with mu held.
 func (q *QueuePair) tell() {
 	if q.tx.ring.tell() {
+		q.mine().rang.Store(int64(clock()))
 		q.bell.ring()
 	}
 }

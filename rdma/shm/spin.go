@@ -19,29 +19,48 @@ import (
 //   - steps of some 100 ns of PAUSE and a Gosched, for the other goroutines of
 //     this process, and now and then a sched_yield, for the other threads of the
 //     machine: the peer itself may be waiting for this very processor.
+//
+// The second phase lasts about as long as being woken takes, which is what it
+// would save, twice if the peer is to be woken first: some 10 µs where a processor
+// changes from one thread to the next, 50 to 100 where one must come out of its
+// sleep in a virtual machine. Both ends measure that: who wakes leaves the time at
+// which it did so in the shared memory.
 const (
 	pureLooks  = 64
 	pureLeast  = -4 // the score below which the pure phase is left out
 	pureMost   = 16
-	steps      = 100                   // about 40 µs, if nobody else wants the processor
-	stepPauses = 2                     // PAUSEs in each
-	stepYield  = 4                     // every so manyth yields to the machine
-	yieldLong  = 20 * time.Microsecond // a yield of so long: the processor is wanted
-	spinShort  = 60 * time.Microsecond // a parked wait as short as this would rather have spun
-	spinLeast  = 3                     // the score at which a wait spins at first,
-	spinMost   = 256                   // and at most, when attempts keep failing
+	stepPauses = 2                      // PAUSEs in each step
+	stepYield  = 4                      // every so manyth yields to the machine
+	spinShort  = 50 * time.Microsecond  // how long the second phase lasts at least,
+	spinLong   = 200 * time.Microsecond // and at most
+	yieldLong  = 200 * time.Microsecond // a yield of so long: the processor is wanted
+	spinLeast  = 3                      // the score at which a wait spins at first,
+	spinMost   = 256                    // and at most, when attempts keep failing
 )
 
 // spinners is how many goroutines of this process are in the second phase. Few
 // may: the others leave the processors to whoever works.
 var spinners atomic.Int32
 
+// clock is the machine's monotonic clock, which all its processes share.
+func clock() time.Duration { return sinceBoot + time.Since(epoch) }
+
+var (
+	epoch     = time.Now()
+	sinceBoot = func() time.Duration {
+		var now unix.Timespec
+		unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+		return time.Duration(now.Nano()) - time.Since(epoch)
+	}()
+)
+
 // spinner decides how one way waits. It belongs to the waiting goroutine; the
 // zero value is ready to use.
 type spinner struct {
-	pure  int // pure phases that paid, less those that did not
-	score int // short waits, less twice the long ones
-	need  int // the score at which to spin; 0: spinLeast
+	pure  int           // pure phases that paid, less those that did not
+	score int           // short waits, less twice the long ones
+	need  int           // the score at which to spin; 0: spinLeast
+	wake  time.Duration // what being woken has lately taken
 }
 
 // spin looks again and again, and reports whether look has returned true. came
@@ -68,10 +87,17 @@ func (s *spinner) spin(look, came func() bool) bool {
 		return false
 	}
 	found, wanted := false, false
-	for i := 1; i <= steps && !found && !wanted; i++ {
+	now := clock()
+	end := now + s.limit()
+	for i := 1; now < end && !found && !wanted; i++ {
 		pause(stepPauses)
 		if i%stepYield == 0 {
-			wanted = yield()
+			before := clock()
+			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			now = clock()
+			// Away for longer than any peer that runs would take. Who parks is
+			// woken in front of whoever had the processor, who spins waits behind.
+			wanted = now-before > yieldLong
 		} else {
 			runtime.Gosched()
 		}
@@ -89,18 +115,21 @@ func (s *spinner) spin(look, came func() bool) bool {
 	return found
 }
 
-// yield lets others have the processor, and reports that they wanted it: it has
-// been away for longer than any peer that runs would take. Who parks is woken in
-// front of them, who spins waits behind them.
-func yield() bool {
-	begin := time.Now()
-	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-	return time.Since(begin) > yieldLong
+// limit is how long the second phase lasts.
+func (s *spinner) limit() time.Duration {
+	return min(max(2*s.wake, spinShort), spinLong)
 }
 
-// parked tells how long a wait was that has parked.
-func (s *spinner) parked(d time.Duration) {
-	if d <= spinShort {
+// parked tells of a wait that has parked, from begin to now, on the clock. The
+// peer says that it rang at rang; what cannot be is not believed.
+func (s *spinner) parked(begin, rang, now time.Duration) {
+	if begin <= rang && rang <= now {
+		s.wake += (now - rang - s.wake) / 8
+	} else {
+		rang = now
+	}
+	// A wait as short as this would rather have spun.
+	if rang-begin <= s.limit() {
 		s.score = min(s.score+1, spinMost)
 	} else {
 		s.score = max(s.score-2, 0)
