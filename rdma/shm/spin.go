@@ -16,9 +16,10 @@ import (
 //
 //   - a few looks with nothing but PAUSE between, which catch a peer that runs on
 //     another processor and answers at once;
-//   - steps of some 100 ns of PAUSE and a Gosched, for the other goroutines of
-//     this process, and now and then a sched_yield, for the other threads of the
-//     machine: the peer itself may be waiting for this very processor.
+//   - steps of some 100 ns of PAUSE, every few with a sched_yield, because the peer
+//     itself may be waiting for this very processor. A Gosched, for the other
+//     goroutines of this process, is rarer: each wakes a thread up to run what it
+//     puts aside.
 //
 // The second phase lasts about as long as being woken takes, which is what it
 // would save, twice if the peer is to be woken first: some 10 µs where a processor
@@ -26,16 +27,18 @@ import (
 // sleep in a virtual machine. Both ends measure that: who wakes leaves the time at
 // which it did so in the shared memory.
 const (
-	pureLooks  = 64
-	pureLeast  = -4 // the score below which the pure phase is left out
-	pureMost   = 16
-	stepPauses = 2                      // PAUSEs in each step
-	stepYield  = 4                      // every so manyth yields to the machine
-	spinShort  = 50 * time.Microsecond  // how long the second phase lasts at least,
-	spinLong   = 200 * time.Microsecond // and at most
-	yieldLong  = 200 * time.Microsecond // a yield of so long: the processor is wanted
-	spinLeast  = 3                      // the score at which a wait spins at first,
-	spinMost   = 256                    // and at most, when attempts keep failing
+	pureLooks   = 64
+	pureLeast   = -4 // the score below which the pure phase is left out
+	pureMost    = 16
+	stepPauses  = 2                      // PAUSEs in each step
+	stepYield   = 4                      // every so manyth yields to the machine,
+	stepGosched = 16                     // and to the process
+	spinShort   = 50 * time.Microsecond  // how long the second phase lasts at least,
+	spinLong    = 200 * time.Microsecond // and at most
+	yieldShort  = 1500 * time.Nanosecond // a yield of at most so long: no other thread has run
+	yieldLong   = 200 * time.Microsecond // a longer one than this: the processor is wanted
+	spinLeast   = 3                      // the score at which a wait spins at first,
+	spinMost    = 256                    // and at most, when attempts keep failing
 )
 
 // spinners is how many goroutines of this process are in the second phase. Few
@@ -86,19 +89,21 @@ func (s *spinner) spin(look, came func() bool) bool {
 		spinners.Add(-1)
 		return false
 	}
-	found, wanted := false, false
+	found, wanted, shared := false, false, false
 	now := clock()
 	end := now + s.limit()
-	for i := 1; now < end && !found && !wanted; i++ {
+	for i := 0; now < end && !found && !wanted; i++ {
 		pause(stepPauses)
-		if i%stepYield == 0 {
+		switch {
+		case i%stepYield == 0:
 			before := clock()
 			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 			now = clock()
 			// Away for longer than any peer that runs would take. Who parks is
 			// woken in front of whoever had the processor, who spins waits behind.
 			wanted = now-before > yieldLong
-		} else {
+			shared = now-before > yieldShort
+		case i%stepGosched == 1:
 			runtime.Gosched()
 		}
 		found = look()
@@ -107,7 +112,9 @@ func (s *spinner) spin(look, came func() bool) bool {
 	switch {
 	case found && !wanted && came():
 		s.need /= 2
-		s.pure = min(s.pure+1, 0) // the pure phase is worth another try
+		if !shared {
+			s.pure = min(s.pure+1, 0) // the pure phase is worth another try
+		}
 	case !found || wanted:
 		s.score = 0
 		s.need = min(max(2*s.need, spinLeast), spinMost)
