@@ -42,7 +42,7 @@ func (s *Sink) Add(payload []byte, owner Owner) {
 
 func (s *Sink) push(it item) {
 	if s.count == len(s.queue) {
-		bigger := make([]item, max(8, 2*len(s.queue)))
+		bigger := make([]item, max(1, 2*len(s.queue)))
 		for i := range s.count {
 			bigger[i] = *s.at(i)
 		}

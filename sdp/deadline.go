@@ -10,25 +10,26 @@ type deadline struct {
 	at      time.Time // zero: none
 	expired bool
 	timer   *time.Timer
-	fire    func()
+	conn    *Conn
 }
 
 // init prepares d, a field of c.
-func (d *deadline) init(c *Conn) {
-	d.fire = func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		// The timer of an earlier deadline may have fired while this one was set.
-		if d.at.IsZero() || d.expired {
-			return
-		}
-		if left := time.Until(d.at); left > 0 {
-			d.timer.Reset(left) // of the present one, or the clock was set back
-			return
-		}
-		d.expired = true
-		c.wakeAll()
+func (d *deadline) init(c *Conn) { d.conn = c }
+
+// fire is what the timer calls.
+func (d *deadline) fire() {
+	d.conn.mu.Lock()
+	defer d.conn.mu.Unlock()
+	// The timer of an earlier deadline may have fired while this one was set.
+	if d.at.IsZero() || d.expired {
+		return
 	}
+	if left := time.Until(d.at); left > 0 {
+		d.timer.Reset(left) // of the present one, or the clock was set back
+		return
+	}
+	d.expired = true
+	d.conn.wakeAll()
 }
 
 // set moves the deadline, and reports whether it has passed.

@@ -60,9 +60,9 @@ var (
 // spinner decides how one way waits. It belongs to the waiting goroutine; the
 // zero value is ready to use.
 type spinner struct {
-	pure  int           // pure phases that paid, less those that did not
-	score int           // short waits, less twice the long ones
-	need  int           // the score at which to spin; 0: spinLeast
+	pure  int32         // pure phases that paid, less those that did not
+	score int32         // short waits, less twice the long ones
+	need  int32         // the score at which to spin; 0: spinLeast
 	wake  time.Duration // what being woken has lately taken
 }
 
