@@ -80,9 +80,12 @@ func (b *bell) init(conn *net.UnixConn) error {
 func (b *bell) ring() { b.rc.Control(b.onRing) }
 
 // send writes a byte. A socket that is full of bytes wakes the peer as well.
+//
+// The bell's system calls are raw ones. None of them waits, and the runtime, told
+// that one begins, may wake up a thread to watch over it.
 func (b *bell) send(fd uintptr) {
 	for {
-		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		if errno != unix.EINTR {
 			return
@@ -214,7 +217,7 @@ const drainEvery = 64
 func drain(fd uintptr) (n int) {
 	var junk [512]byte
 	for {
-		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
+		k, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0 || k == 0:
@@ -231,7 +234,7 @@ func drain(fd uintptr) (n int) {
 func hungUp(fd uintptr) bool {
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
 	var now unix.Timespec
-	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 	return errno == 0 && n > 0
 }
 
