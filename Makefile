@@ -44,7 +44,7 @@ tests-plain:
 # Everything that a connection promises, on the device that is not the best one
 # here, with nearly every Write advertised, and with none.
 tests-ways:
-	@SDP_DEVICES=iwarp go test -short -timeout 10m ./sdp
+	@SDP_DEVICES=iwarp go test -race -short -timeout 10m ./sdp
 	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
 	@SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
 	@SDP_ZCOPY_THRESHOLD=-1 go test -short -timeout 10m ./sdp

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -203,7 +204,7 @@ func (k *talk) until(what string, size, chunk int, shown func() bool) {
 	}
 }
 
-// once writes size bytes, and reads them.
+// once writes size bytes, for which a Read waits, and reads them.
 func (k *talk) once(size, chunk int) {
 	k.t.Helper()
 	read := make(chan error, 1)
@@ -213,10 +214,29 @@ func (k *talk) once(size, chunk int) {
 		_, err := readStream(k.s, off, off+size, chunk)
 		read <- err
 	}()
+	readWaits(k.s)
 	n, err := k.c.Write(streamAt(off, size))
 	require.NoError(k.t, err)
 	require.Equal(k.t, size, n)
 	require.NoError(k.t, <-read)
+}
+
+// readWaits returns when a Read, the only call in progress, waits for the peer.
+func readWaits(c *Conn) {
+	for waits := false; !waits; runtime.Gosched() {
+		c.mu.Lock()
+		waits = c.parked && !c.attending || c.recvErr != nil
+		c.mu.Unlock()
+	}
+}
+
+// neverOverdue has nothing withdrawn that c advertises because the peer takes its
+// time: the test is of the way that bytes go, on a machine however slow. It comes
+// before the first Write.
+func neverOverdue(c *Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moves.overdue.fire = func() {}
 }
 
 func newTalk(t *testing.T, c, s *Conn) *talk {
