@@ -96,6 +96,67 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	calls.Wait()
 }
 
+// TestReadAheadIsBounded: a peer that goes on writing is given more buffers, until
+// what is unread fills twice the window, or until there are as many as there may
+// be, however little each of them holds.
+func TestReadAheadIsBounded(t *testing.T) {
+	full := errors.New("no credit")
+	for _, v := range []struct {
+		name          string
+		part          int // of a private buffer that each message fills
+		least, most   int // buffers given
+		leastB, mostB int // bytes unread
+	}{
+		{"full messages", 1, 1, aheadMost, 2*recvWindow - aheadBuffers*recvSize, 2 * recvWindow},
+		{"half of that", 2, aheadMost, aheadMost, 1, 2 * recvWindow},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c, s, _, _ := counted(t, -1)
+			size := s.source.Payload() / v.part
+			var sent, ahead, unread int
+			for more := true; more; {
+				for n, err := 0, error(nil); err == nil; sent += n { // the peer uses up what it has
+					n, err = s.send(streamAt(sent, size), func(c *Conn) error {
+						if c.acct.Room() == 0 {
+							return full
+						}
+						return nil
+					})
+					require.True(t, err == nil || err == full, "%v", err)
+				}
+				require.Eventually(t, func() bool {
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					return c.acct.PeerCredit()+c.acct.Gain() <= stuckCredit
+				}, 10*time.Second, time.Millisecond)
+				c.mu.Lock()
+				before := c.ahead
+				c.starved = true
+				c.readAhead()
+				c.starved = false
+				ahead, unread = c.ahead, c.sink.Bytes()
+				c.mu.Unlock()
+				more = ahead-before == aheadBuffers
+				require.LessOrEqual(t, ahead, v.most)
+				require.LessOrEqual(t, unread, v.mostB)
+				c.control()
+				require.Eventually(t, func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return !more || s.acct.Room() > 0
+				}, 10*time.Second, time.Millisecond)
+			}
+			assert.GreaterOrEqual(t, ahead, v.least)
+			assert.GreaterOrEqual(t, unread, v.leastB)
+			_, err := readStream(c, 0, sent, 1<<20)
+			require.NoError(t, err)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			assert.Zero(t, c.ahead, "given back")
+		})
+	}
+}
+
 // TestFillThatIsNotKnownToBeDone: bytes that the device may not have moved do not
 // count.
 func TestFillThatIsNotKnownToBeDone(t *testing.T) {

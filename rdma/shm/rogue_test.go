@@ -254,6 +254,24 @@ func TestRogueAddress(t *testing.T) {
 		}
 		assert.Equal(t, make([]byte, 100), local)
 	})
+	t.Run("withdrawn in the middle", func(t *testing.T) {
+		q, r := meetRogue(t)
+		granted := &r.a.ctl.ways[0].granted[0]
+		// What the Read brings goes into the slot's word itself: it is withdrawn while
+		// the bytes move.
+		local, source := unsafe.Slice((*byte)(unsafe.Pointer(granted)), 4), make([]byte, 4)
+		require.NoError(t, q.PostRead(rdma.ReadWR{Local: local}))
+		granted.Store(1)
+		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
+		var wcs [1]rdma.Completion
+		for range 100 {
+			n, err := q.Poll(wcs[:])
+			require.NoError(t, err)
+			require.Zero(t, n)
+		}
+		assert.Zero(t, granted.Load(), "the bytes have moved")
+		assert.False(t, q.rx.reads.ready.Load(), "and the Read does not go on")
+	})
 }
 
 // TestScribbler has a peer that writes at random all over the shared memory while
