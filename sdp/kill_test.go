@@ -169,7 +169,7 @@ func holds(t *testing.T) held {
 	h := held{goroutines: runtime.NumGoroutine()}
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("counts what /proc tells")
+		t.Skip("this system has no /proc, which tells what a process holds")
 	}
 	h.descriptors = len(files)
 	maps, err := os.ReadFile("/proc/self/maps")

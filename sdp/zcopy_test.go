@@ -341,10 +341,25 @@ func TestNoZcopyBelowThreshold(t *testing.T) {
 }
 
 // TestNeverZcopy: with a negative threshold nothing is advertised, and what the
-// peer advertises is asked for as Data.
+// peer advertises is asked for as Data. So too where the device's own threshold is
+// never.
 func TestNeverZcopy(t *testing.T) {
-	t.Setenv(thresholdVariable, "")
-	ln, err := Listen("sdp", "127.0.0.1:0") // the configuration goes before the environment
+	t.Run("negative", func(t *testing.T) {
+		t.Setenv(thresholdVariable, "1") // the configuration goes before the environment
+		testNeverZcopy(t, -1)
+	})
+	t.Run("the device's own", func(t *testing.T) {
+		if bestDevice() != "iwarp" {
+			t.Skip("the device under test is not iwarp, whose threshold is never")
+		}
+		t.Setenv(thresholdVariable, "")
+		testNeverZcopy(t, 0)
+	})
+}
+
+func testNeverZcopy(t *testing.T, threshold int) {
+	lc := ListenConfig{Config: &Config{ZCopyThreshold: threshold}}
+	ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{Config: &Config{ZCopyThreshold: 1}}
@@ -356,9 +371,7 @@ func TestNeverZcopy(t *testing.T) {
 	require.NoError(t, err)
 	s := ns.(*Conn)
 	defer s.Close()
-	if s.zsource.Wants(1 << 30) {
-		t.Skip("this device's own threshold is not never")
-	}
+	require.False(t, s.zsource.Wants(1<<30))
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
 	k := newTalk(t, c, s)
