@@ -27,9 +27,10 @@ type countedPair struct {
 	posted     map[rdma.Op]int     // how many of both there were
 	revoked    int                 // regions that the peer has invalidated
 
-	readErr    error // what PostRead says
-	refused    int   // how often it has said so
-	keepWrites bool  // completions of RDMA Writes are kept from the owner
+	readErr    error            // what PostRead says
+	refused    int              // how often it has said so
+	keepWrites bool             // completions of RDMA Writes are kept from the owner
+	onWrite    func(posted int) // told how many RDMA Writes there were, before each
 }
 
 func newCounted(qp rdma.QueuePair) *countedPair {
@@ -73,6 +74,10 @@ func (q *countedPair) PostRead(wr rdma.ReadWR) error {
 }
 
 func (q *countedPair) PostWrite(wr rdma.WriteWR) error {
+	if q.onWrite != nil {
+		_, writes := q.counts()
+		q.onWrite(writes)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	err := q.QueuePair.PostWrite(wr)

@@ -185,44 +185,67 @@ func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 
 // fill writes b into the memory that the peer has advertised, and returns how
 // many bytes are through when none is in use any more: 0 if the connection had to
-// be ended for that. Called and returns with
-// mu held; lets go of it meanwhile.
+// be ended for that. It writes no more of them when the call is to end, or the
+// peer's. Called and returns with mu held; lets go of it meanwhile.
 func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 	c.zsource.Filling(plan)
-	c.moves.writes++
-	for posted := false; !posted; {
+	for n < len(b) && (n == 0 || c.cannotWrite() == nil && !c.zsource.Unwanted()) {
+		if c.moves.writes >= fillAhead {
+			if !c.awaitWrites(fillAhead - 1) {
+				return 0
+			}
+			continue
+		}
+		part := b[n:min(n+fillPart, len(b))]
+		c.moves.writes++
 		c.mu.Unlock()
 		c.sendMu.Lock()
 		err := c.qp.PostWrite(rdma.WriteWR{
-			ID: uint64(len(b)), Local: b, STag: rdma.STag(plan.Advert.STag), VA: plan.Advert.VA,
+			ID: uint64(len(part)), Local: part, STag: rdma.STag(plan.Advert.STag), VA: plan.Advert.VA + uint64(n),
 		})
 		c.unlockSend()
 		c.mu.Lock()
+		if err == nil {
+			n += len(part)
+			continue
+		}
+		c.moves.writes--
 		switch {
-		case err == nil:
-			posted = true
 		case err == rdma.ErrNoRoom && !c.patient(c.cannotWrite(), &c.moves.giveUpW):
 			c.getBack()
 		case err == rdma.ErrNoRoom && c.waitRoom() == nil:
 		default:
-			c.moves.writes--
 			c.sendFailed(err)
+			if c.moves.writes > 0 {
+				c.getBack()
+				c.moves.writes = 0
+			}
 			return 0
 		}
 	}
-	c.zsource.Filled()
+	c.zsource.Filled(n)
 	c.say()
-	for c.moves.writes > 0 {
+	if !c.awaitWrites(0) {
+		return 0
+	}
+	return n
+}
+
+// awaitWrites waits until no more than most RDMA Writes are under way, and
+// reports whether the connection did not have to be ended for that. Called and
+// returns with mu held; lets go of it meanwhile.
+func (c *Conn) awaitWrites(most int) bool {
+	for c.moves.writes > most {
 		switch {
 		case c.recvErr != nil || !c.patient(c.cannotWrite(), &c.moves.giveUpW):
 			c.getBack()
 			c.moves.writes = 0
-			return 0
+			return false
 		case c.qp.Busy() && c.sendErr == nil:
 			c.waitRoom()
 		default:
 			c.await()
 		}
 	}
-	return len(b)
+	return true
 }

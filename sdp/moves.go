@@ -20,6 +20,10 @@ const (
 	// fetchPart is how many bytes one RDMA Read fetches at most: the source learns
 	// from its completion that the transfer makes headway.
 	fetchPart = 1 << 20
+	// fillPart is how many bytes one RDMA Write moves at most, and fillAhead how many
+	// of them are under way: what a call that is to end has to wait for.
+	fillPart  = 1 << 20
+	fillAhead = 8
 	// advertiseMost is how many bytes of a Read are advertised at most; the
 	// protocol's limit is 2³¹ (§6.3.3).
 	advertiseMost = 1 << 30

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+	"github.com/gosdp/gosdp/zcopy"
 )
 
 // TestZcopyDeadlines has deadlines pass in the middle of Writes and Reads that
@@ -281,6 +284,94 @@ func TestCloseInTheMiddle(t *testing.T) {
 		err = await(t, done, 10*time.Second)
 		assert.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), "%v", err)
 	})
+}
+
+// TestCallsEndInTheMiddleOfAFill: what is written into a Read's memory ends with the
+// Write, or with the Read, and both agree on how much it was. However long the rest
+// would have taken, the connection goes on, or ends well.
+func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
+	const size, after = 16 * fillPart, 3 // of both calls; RDMA Writes before the end
+	closed := make(chan error, 2)
+	for _, v := range []struct {
+		name  string
+		end   func(c, s *Conn)
+		error error // the Write's
+	}{
+		{"the Write's deadline", func(c, s *Conn) { c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		{"the Read's deadline", func(c, s *Conn) {
+			s.SetReadDeadline(time.Now())
+			until(c, func() bool {
+				c.attend()
+				return c.zsource.Unwanted()
+			})
+		}, nil},
+		{"both Close", func(c, s *Conn) {
+			for _, c := range []*Conn{c, s} {
+				go func() { closed <- c.Close() }()
+				until(c, func() bool { return c.closed })
+			}
+		}, net.ErrClosed},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c, s, cq, sq := counted(t, 1)
+			neverOverdue(c)
+			newTalk(t, c, s).untilMode(wire.ModePipelined, 1<<20, 1<<20)
+			sent, got := bytes.Repeat(streamAt(0, fillPart), size/fillPart), make([]byte, size)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				n, err := s.Read(got)
+				sq.backFromRead(t)
+				assert.NoError(t, err)
+				assert.Equal(t, (after+1)*fillPart, n)
+			}()
+			until(c, func() bool { // the Write will find the Read's memory
+				c.attend()
+				return c.zsource.Next(size, false).Step == zcopy.Fill
+			})
+			_, before := cq.counts()
+			cq.onWrite = func(posted int) {
+				if posted == before+after {
+					v.end(c, s)
+				}
+			}
+			if v.error == nil { // what is left of the Write goes otherwise
+				go func() {
+					<-done
+					s.SetReadDeadline(time.Now().Add(20 * time.Second))
+					_, err := io.ReadFull(s, got[(after+1)*fillPart:])
+					assert.NoError(t, err)
+					closed <- nil
+				}()
+			}
+			n, err := c.Write(sent)
+			cq.backFromWrite(t)
+			assert.ErrorIs(t, err, v.error)
+			<-done
+			switch v.error {
+			case nil:
+				<-closed
+				assert.Equal(t, size, n)
+			case net.ErrClosed:
+				assert.NoError(t, <-closed)
+				assert.NoError(t, <-closed)
+			}
+			if v.error != nil {
+				assert.Equal(t, (after+1)*fillPart, n)
+			}
+			assert.True(t, bytes.Equal(sent[:n], got[:n]))
+			if v.error != net.ErrClosed {
+				require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Second)))
+				newTalk(t, c, s).once(1<<20, 1<<20)
+			}
+			for _, c := range []*Conn{c, s} {
+				c.mu.Lock()
+				assert.NoError(t, c.failed)
+				assert.False(t, c.discarded)
+				c.mu.Unlock()
+			}
+		})
+	}
 }
 
 // advertisedRead has a Read wait whose memory the peer may fill.

@@ -223,9 +223,15 @@ func (k *talk) once(size, chunk int) {
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
 func readWaits(c *Conn) {
-	for waits := false; !waits; runtime.Gosched() {
+	until(c, func() bool { return c.parked && !c.attending || c.recvErr != nil })
+}
+
+// until returns when the connection's state is as is says, which is called with mu
+// held.
+func until(c *Conn, is func() bool) {
+	for done := false; !done; runtime.Gosched() {
 		c.mu.Lock()
-		waits = c.parked && !c.attending || c.recvErr != nil
+		done = is()
 		c.mu.Unlock()
 	}
 }

@@ -190,7 +190,7 @@ func (h *hostile) write() {
 		h.s.Offered(p, uint32(1+h.r.IntN(3)))
 	case Fill:
 		h.s.Filling(p)
-		h.s.Filled()
+		h.s.Filled(p.N)
 		h.rest -= p.N
 	}
 }

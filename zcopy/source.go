@@ -43,6 +43,7 @@ type Source struct {
 	later     []wire.Advert // SinkAvails that came meanwhile; Len 0 is a SinkAvailCancel
 	filling   bool          // RDMA Writes into an advertisement are under way
 	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
+	unwanted  bool          // the peer has withdrawn it meanwhile
 	wrCompl   bool          // RdmaWrCompl is due for it
 	cancelAck bool          // SinkCancelAck is due
 
@@ -250,15 +251,20 @@ func (s *Source) Sent(messages, n int) {
 // Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
 // The advertisement is in process from now on (§9.5.5).
 func (s *Source) Filling(p Plan) {
-	s.filling, s.filled = true, s.sinks[0]
-	s.filled.Len = uint32(p.N)
+	s.filling, s.filled, s.unwanted = true, s.sinks[0], false
 	s.sinks = append(s.sinks[:0], s.sinks[1:]...)
 }
 
-// Filled tells that all RDMA Writes of the Fill have been posted: RdmaWrCompl is
-// due behind them (§9.3).
-func (s *Source) Filled() {
+// Unwanted reports that the peer has withdrawn the advertisement that is being
+// filled. It waits for the RdmaWrCompl all the same; the less is written until
+// then, the better.
+func (s *Source) Unwanted() bool { return s.unwanted }
+
+// Filled tells that RDMA Writes of the first n bytes of the Fill have been posted,
+// and no more will be: RdmaWrCompl is due behind them (§9.3).
+func (s *Source) Filled(n int) {
 	s.filling, s.wrCompl = false, true
+	s.filled.Len = uint32(n)
 	s.counts.Bytes += uint64(s.filled.Len)
 }
 
@@ -437,6 +443,7 @@ func (s *Source) SinkAvailCancel() {
 		}
 		return
 	}
+	s.unwanted = s.filling
 	s.dropStale()
 	if len(s.sinks) > 0 {
 		s.sinks, s.cancelAck = s.sinks[:0], true

@@ -111,7 +111,7 @@ func fills(rest, n int) deed {
 			panic("no Fill")
 		}
 		s.Filling(p)
-		s.Filled()
+		s.Filled(p.N)
 	})
 }
 
@@ -502,7 +502,7 @@ func TestChangeWaitsForRdmaWrCompl(t *testing.T) {
 	require.Equal(t, Fill, p.Step)
 	s.Filling(p)
 	require.NoError(t, idle(&s), "RDMA Writes are under way")
-	s.Filled()
+	s.Filled(p.N)
 	require.NoError(t, commit(t, &s, goes(wire.MIDRdmaWrCompl, 5), changes(wire.ModeCombined, 6), idle))
 }
 
@@ -531,6 +531,30 @@ func TestCountsAfterChange(t *testing.T) {
 			assert.Equal(t, v.potential, s.potential)
 		})
 	}
+}
+
+// TestFillThatIsNotWanted: RdmaWrCompl tells how much was written until the peer's
+// cancel had come, and nothing else answers that (§9.5.5).
+func TestFillThatIsNotWanted(t *testing.T) {
+	s := pipelined(t)
+	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 1)))
+	p := s.Next(500, false)
+	require.Equal(t, Fill, p.Step)
+	s.Filling(p)
+	assert.False(t, s.Unwanted())
+	s.SinkAvailCancel()
+	assert.True(t, s.Unwanted())
+	s.Filled(30)
+	m, _, ok := s.Due()
+	assert.True(t, ok)
+	assert.Equal(t, wire.MIDRdmaWrCompl, m.MID)
+	assert.EqualValues(t, 30, m.Size)
+	assert.EqualValues(t, 30, s.Counts().Bytes)
+	s.Took(&m)
+	assert.False(t, s.Pending())
+	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 2)))
+	s.Filling(s.Next(470, false))
+	assert.False(t, s.Unwanted(), "the next one is")
 }
 
 // TestSourceIsBounded: whatever a peer advertises.
@@ -573,7 +597,7 @@ func TestAllocatesNothing(t *testing.T) {
 		}
 		p = s.Next(500, false)
 		s.Filling(p)
-		s.Filled()
+		s.Filled(p.N)
 		m, _, _ = s.Due()
 		s.Took(&m)
 		if err == nil {

@@ -14,6 +14,7 @@ type write struct {
 	stop    bool // the call is to end
 	fill    []byte
 	into    wire.Advert // for fill
+	filled  int         // bytes of it that were posted
 	flying  int         // RDMA Writes that have not completed
 }
 
@@ -42,6 +43,11 @@ func (e *end) stepWrite() bool {
 		return e.control() // nothing with payload overtakes it
 	}
 	if len(c.fill) > 0 {
+		if c.filled > 0 && (c.stop || e.src.Unwanted()) {
+			c.fill = nil
+			e.src.Filled(c.filled)
+			return true
+		}
 		e.fill(c)
 		return true
 	}
@@ -64,7 +70,7 @@ func (e *end) stepWrite() bool {
 	case zcopy.Fill:
 		e.w.tracef("%s: fills %d bytes of STag %#x", e.name, p.N, p.Advert.STag)
 		e.src.Filling(p)
-		c.fill, c.into = c.b[c.done:][:p.N], p.Advert
+		c.fill, c.into, c.filled = c.b[c.done:][:p.N], p.Advert, 0
 		e.fill(c)
 		return true
 	}
@@ -155,9 +161,10 @@ func (e *end) fill(c *write) {
 	e.dev.write(c.fill[:n], c.into.STag, c.into.VA)
 	c.flying++
 	c.done += n
+	c.filled += n
 	c.fill = c.fill[n:]
 	c.into.VA += uint64(n)
 	if len(c.fill) == 0 {
-		e.src.Filled()
+		e.src.Filled(c.filled)
 	}
 }
