@@ -245,6 +245,15 @@ func neverOverdue(c *Conn) {
 	c.moves.overdue.fire = func() {}
 }
 
+// neverGivesUp has calls of c that are to end wait for the peer as long as it takes
+// to let go of their memory. It comes before the first of them.
+func neverGivesUp(c *Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moves.giveUpW.fire = func() {}
+	c.moves.giveUpR.fire = func() {}
+}
+
 func newTalk(t *testing.T, c, s *Conn) *talk {
 	return &talk{t: t, c: c, s: s, within: time.Now().Add(15 * time.Second)}
 }
