@@ -242,7 +242,7 @@ func until(c *Conn, is func() bool) {
 func neverOverdue(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moves.overdue.fire = func() {}
+	c.moves.overdue.timer = time.AfterFunc(0, func() {})
 }
 
 // neverGivesUp has calls of c that are to end wait for the peer as long as it takes
@@ -250,8 +250,8 @@ func neverOverdue(c *Conn) {
 func neverGivesUp(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moves.giveUpW.fire = func() {}
-	c.moves.giveUpR.fire = func() {}
+	c.moves.giveUpW.timer = time.AfterFunc(0, func() {})
+	c.moves.giveUpR.timer = time.AfterFunc(0, func() {})
 }
 
 func newTalk(t *testing.T, c, s *Conn) *talk {
