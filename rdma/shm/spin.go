@@ -103,7 +103,7 @@ func (s *spinner) spin(look, came func() bool) bool {
 			// woken in front of whoever had the processor, who spins waits behind.
 			wanted = now-before > yieldLong
 			shared = now-before > yieldShort
-		case i%stepGosched == 1:
+		case i%stepGosched == stepGosched-1:
 			runtime.Gosched()
 		}
 		found = look()
