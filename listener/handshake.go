@@ -41,6 +41,18 @@ type securing interface {
 	HandshakeContext(context.Context) error
 }
 
+// look waits until it is certain what the client speaks, or has had its time.
+func (h *handshake) look() verdict {
+	mpa, instead := speaksMPA(h.lookUntil(), h.conn)
+	if instead != nil {
+		h.conn = instead
+	}
+	if mpa {
+		return isMPA
+	}
+	return isPlain
+}
+
 // lookUntil returns the context of the look, whose time begins now.
 func (h *handshake) lookUntil() context.Context {
 	limit := h.l.cfg.LookTime
@@ -65,11 +77,11 @@ func (h *handshake) run() (*Incoming, error) {
 			return nil, err
 		}
 	}
-	mpa, instead := speaksMPA(h.lookUntil(), h.conn)
-	if instead != nil {
-		h.conn = instead
+	v := glance(h.conn)
+	if v == undecided {
+		v = h.look()
 	}
-	if !mpa {
+	if v == isPlain {
 		if h.l.cfg.SDPOnly {
 			h.conn.Close()
 			return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())

@@ -44,3 +44,15 @@ func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
 	}
 	return look(ctx, c, rc) == isMPA, nil
 }
+
+// glance is what the bytes say that are there already: those of a client that
+// has waited for nothing mostly are. It consumes nothing.
+func glance(c net.Conn) verdict {
+	v := undecided
+	if sc, ok := c.(syscall.Conn); ok {
+		if rc, err := sc.SyscallConn(); err == nil {
+			rc.Control(func(fd uintptr) { v = peek(fd) })
+		}
+	}
+	return v
+}

@@ -19,18 +19,19 @@ func look(ctx context.Context, c net.Conn, rc syscall.RawConn) verdict {
 	var v verdict
 	stop := interrupt.Conn(ctx, c)
 	err := rc.Read(func(fd uintptr) bool {
-		v = peek(int(fd))
+		v = peek(fd)
 		return v != undecided
 	})
 	stop()
 	if err != nil {
 		// On a busy machine the time may be over before there was any to look.
-		rc.Control(func(fd uintptr) { v = peek(int(fd)) })
+		rc.Control(func(fd uintptr) { v = peek(fd) })
 	}
 	return v
 }
 
-func peek(fd int) verdict {
+func peek(socket uintptr) verdict {
+	fd := int(socket)
 	var b [iwarp.KeyLen]byte
 	for {
 		n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)

@@ -26,7 +26,7 @@ func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	for {
 		v := isPlain
 		over := ctx.Err() != nil
-		rc.Control(func(fd uintptr) { v = peek(windows.Handle(fd)) })
+		rc.Control(func(fd uintptr) { v = peek(fd) })
 		if v != undecided || over {
 			return v
 		}
@@ -39,7 +39,8 @@ func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 
 // peek asks for the number of bytes first, because the socket would block
 // without any.
-func peek(s windows.Handle) verdict {
+func peek(socket uintptr) verdict {
+	s := windows.Handle(socket)
 	var there, n uint32
 	err := windows.WSAIoctl(s, fionread, nil, 0, (*byte)(unsafe.Pointer(&there)), 4, &n, nil, 0)
 	if err != nil {
