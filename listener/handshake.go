@@ -97,7 +97,11 @@ func (h *handshake) run() (*Incoming, error) {
 	if in.QP == nil {
 		return in, nil
 	}
-	if err := h.decide(in); err != nil {
+	next := h.decide
+	if h.resumed != nil {
+		next = h.resume
+	}
+	if err := next(in); err != nil {
 		in.QP.Abort()
 		return nil, err
 	}
@@ -130,8 +134,8 @@ func (h *handshake) agree() (*Incoming, error) {
 		request.Reject(nil)
 		return nil, err
 	}
-	h.choose(&offers)
-	if h.invitation == nil && !h.stay {
+	h.choose(&offers, &peer)
+	if h.invitation == nil && h.resumed == nil && !h.stay {
 		return h.reject(request)
 	}
 	in, err := h.accept(request, &offers, peer)

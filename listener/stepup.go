@@ -19,6 +19,7 @@ import (
 type stepUp struct {
 	device     wire.Device       // that the client is invited to
 	invitation rdma.Invitation   // nil: none
+	resumed    rdma.QueuePair    // over the channel that the client has offered; nil: none
 	stay       bool              // both ends may use iwarp
 	declined   map[string]string // device: why it is not used
 
@@ -29,7 +30,7 @@ type stepUp struct {
 
 // choose finds the best device that both ends have and that can connect them,
 // and invites the client to it.
-func (h *handshake) choose(offers *wire.Offers) {
+func (h *handshake) choose(offers *wire.Offers, peer *wire.Hello) {
 	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) &&
 		slices.Contains(h.l.cfg.Devices, wire.DeviceIWARP.String())
 	for _, name := range h.l.cfg.Devices {
@@ -44,12 +45,12 @@ func (h *handshake) choose(offers *wire.Offers) {
 			h.decline(name, errors.New("the client does not offer it"))
 			continue
 		}
-		invitation, err := h.invite(name, offers)
-		if err == nil {
-			h.device, h.invitation = offers.Devices[i], invitation
-			return
+		if err := h.invite(name, offers, peer); err != nil {
+			h.decline(name, err)
+			continue
 		}
-		h.decline(name, err)
+		h.device = offers.Devices[i]
+		return
 	}
 }
 
@@ -61,28 +62,37 @@ func (h *handshake) decline(name string, why error) {
 	h.l.cfg.Logger.Debug("sdp: a device is not used", "device", name, "client", h.conn.RemoteAddr(), "reason", why)
 }
 
-// invite has the client come to a channel of the device.
-func (h *handshake) invite(name string, offers *wire.Offers) (rdma.Invitation, error) {
+// invite has the client come to a channel of the device, or resumes the one that
+// it has offered.
+func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) error {
 	if _, ok := h.conn.(syscall.Conn); !ok {
-		return nil, errors.New("the connection is no socket")
+		return errors.New("the connection is no socket")
 	}
 	device, ok := rdma.LookupDevice(name)
 	stepper, can := device.(rdma.Stepper)
 	if !ok || !can {
-		return nil, errors.New("not in this program")
+		return errors.New("not in this program")
 	}
 	peer, err := h.peerOf(offers)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := stepper.Reaches(peer); err != nil {
-		return nil, err
+		return err
 	}
 	place, err := h.l.places.of(name, stepper, &h.l.cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return place.Invite(peer, h.answer)
+	if keeping, ok := place.(rdma.KeepingPlace); ok && offers.HasChannel {
+		// If it is not kept any more, a new one is as good.
+		ord := min(h.l.cfg.Hello.ORD, hello.IRD)
+		if h.resumed, err = keeping.Resume(peer, offers.Channel, int(ord)); err == nil {
+			return nil
+		}
+	}
+	h.invitation, err = place.Invite(peer, h.answer)
+	return err
 }
 
 // errProxy is why a client is not invited that is not at the other end of the
@@ -135,6 +145,9 @@ func (h *handshake) answer(private []byte) (reply []byte, ord int, err error) {
 
 // choice is what the Reply says.
 func (h *handshake) choice() *wire.Choice {
+	if h.resumed != nil {
+		return &wire.Choice{Device: h.device, Resume: true}
+	}
 	if h.invitation == nil {
 		return &wire.Choice{Device: wire.DeviceIWARP}
 	}
@@ -181,8 +194,24 @@ func (h *handshake) move(in *Incoming) error {
 	return nil
 }
 
+// resume has in go on over the channel that the client has offered, for which it
+// waits for nothing: Hello and HelloAck were that channel's, and the client has
+// decided when it offered it.
+func (h *handshake) resume(in *Incoming) error {
+	conn, err := in.QP.(*iwarp.QueuePair).Detach()
+	if err != nil {
+		return err
+	}
+	in.Conn, in.QP, in.Device = conn, h.resumed, h.device.String()
+	h.resumed = nil
+	return nil
+}
+
 // withdraw ends an invitation that nobody has taken.
 func (h *handshake) withdraw() {
+	if h.resumed != nil {
+		h.resumed.Abort()
+	}
 	if h.invitation != nil {
 		h.invitation.Withdraw()
 	}

@@ -62,6 +62,9 @@ type Address struct {
 	// Local and Remote are the hosts at the ends of the TCP connection, as the one
 	// that dials sees them; invalid if there is none.
 	Local, Remote netip.Addr
+	// At is how the one that dials has found the other end. A Keeper keeps the
+	// channel for the next connection that begins there; not if it is empty.
+	At string
 }
 
 // StepConfig is what a caller wants of a channel.
@@ -91,6 +94,42 @@ type Invitation interface {
 	Take(ctx context.Context) (QueuePair, error)
 	// Withdraw ends the invitation, and the channel if nobody has taken it.
 	Withdraw()
+}
+
+// A Keeper is a Stepper whose channels can outlive their connections: when both
+// ends have closed one in good order, it is kept for a moment, and serves the
+// next connection of the same two processes. What was checked when it was opened
+// need not be checked again. Its Places are KeepingPlaces.
+type Keeper interface {
+	Stepper
+	// Idle takes a channel that was dialled with this At, and whose peer cfg
+	// allows; nil if there is none. Safe for concurrent use.
+	Idle(at string, cfg StepConfig) Idle
+}
+
+// Ticket names an idle channel to the end that listens, for one connection.
+type Ticket [32]byte
+
+// Idle is a channel between two connections, at the end that dials. Whoever has
+// taken it calls Resume or Drop, once.
+type Idle interface {
+	// Ticket is to be shown to the peer.
+	Ticket() Ticket
+	// Resume returns the queue pair, when the peer says that it has resumed its
+	// end; an error if it has not. ord is how many RDMA Reads of ours may be
+	// outstanding there.
+	Resume(ord int) (QueuePair, error)
+	// Drop ends the channel.
+	Drop()
+}
+
+// KeepingPlace is the Place of a Keeper.
+type KeepingPlace interface {
+	Place
+	// Resume returns the queue pair of the idle channel that the peer has shown the
+	// ticket of, or an error if there is none, or it is not this peer's. ord is how
+	// many RDMA Reads of ours may be outstanding there. Safe for concurrent use.
+	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
 }
 
 var registry struct {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -92,6 +93,8 @@ type attempt struct {
 
 	offered  []wire.Device     // to the peer
 	declined map[string]string // device: why it is not used
+	idle     rdma.Idle         // the channel that was offered; nil: none
+	idleOf   wire.Device       // whose it is
 }
 
 // connect makes a TCP connection.

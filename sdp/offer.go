@@ -65,6 +65,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer a.dropIdle()
 	qp, reply, err := a.request(ctx, c, local, private)
 	if err != nil {
 		return nil, err
@@ -75,6 +76,9 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 		return nil, err
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
+	if choice.Resume {
+		return a.resume(qp, choice.Device, local, peer)
+	}
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	if choice.Device != wire.DeviceIWARP {
 		up, err := a.stepUp(ctx, c, qp, choice, local)
@@ -114,7 +118,17 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var salt [16]byte
 	rand.Read(salt[:])
 	o.Host, o.HasHost = listener.HostID(salt)
-	return o.Append(nil)
+	a.takeIdle(c)
+	if a.idle != nil {
+		o.Channel, o.HasChannel = a.idle.Ticket(), true
+	}
+	private, err := o.Append(nil)
+	if err != nil {
+		a.dropIdle()
+		o.HasChannel = false // there are too many GIDs beside it
+		private, err = o.Append(nil)
+	}
+	return private, err
 }
 
 // request sends the Request, and waits for the Reply as long as it may.

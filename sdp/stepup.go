@@ -76,19 +76,75 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 			Port:   choice.Port,
 			Local:  addrPort(c.LocalAddr()).Addr(),
 			Remote: addrPort(c.RemoteAddr()).Addr(),
+			At:     whereabouts(c),
 		},
-		rdma.StepConfig{
-			IRD:     int(local.IRD),
-			Buffers: int(local.Bufs),
-			BufSize: int(local.LocalRcvSz),
-			UIDs:    a.cfg.PeerUIDs,
-		},
+		a.stepConfig(local),
 		local.AppendHello(nil),
 		func(reply []byte) (ord int, err error) {
 			peer, err = wire.ParseHelloAck(reply)
 			return int(min(local.ORD, peer.IRD)), err
 		})
 	return qp, peer, err
+}
+
+func (a *attempt) stepConfig(local wire.Hello) rdma.StepConfig {
+	return rdma.StepConfig{
+		IRD:     int(local.IRD),
+		Buffers: int(local.Bufs),
+		BufSize: int(local.LocalRcvSz),
+		UIDs:    a.cfg.PeerUIDs,
+	}
+}
+
+// whereabouts says how the peer at the other end of c was found.
+func whereabouts(c net.Conn) string {
+	to := c.RemoteAddr()
+	return to.Network() + " " + to.String()
+}
+
+// takeIdle takes a channel over which a connection to the same place has gone
+// before.
+func (a *attempt) takeIdle(c net.Conn) {
+	for _, device := range a.offered {
+		stepper, _ := stepperOf(device)
+		if keeper, ok := stepper.(rdma.Keeper); ok {
+			if idle := keeper.Idle(whereabouts(c), a.stepConfig(ourHello())); idle != nil {
+				a.idle, a.idleOf = idle, device
+				return
+			}
+		}
+	}
+}
+
+// dropIdle ends the channel that was offered, if the peer has not resumed it.
+func (a *attempt) dropIdle() {
+	if a.idle != nil {
+		a.idle.Drop()
+		a.idle = nil
+	}
+}
+
+// resume goes on over the channel that was offered and that the peer has resumed.
+// There is nothing more to decide: it was when the channel was offered.
+func (a *attempt) resume(tcp *iwarp.QueuePair, device wire.Device, local, peer wire.Hello) (*Conn, error) {
+	if a.idle == nil || device != a.idleOf {
+		tcp.Abort()
+		return nil, fmt.Errorf("the peer resumes a channel of %v, which we did not offer", device)
+	}
+	idle := a.idle
+	a.idle = nil
+	up, err := idle.Resume(int(local.ORD))
+	if err != nil {
+		tcp.Abort()
+		return nil, err
+	}
+	c, err := tcp.Detach()
+	if err != nil {
+		up.Abort()
+		tcp.Abort()
+		return nil, err
+	}
+	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
 }
 
 // announce tells the peer that the connection goes on over the new channel, and

@@ -14,12 +14,14 @@ const (
 	choiceToken  = 1
 	choiceSocket = 2
 	choicePort   = 3
+	choiceResume = 4
 )
 
 var choiceItems = []string{
 	choiceToken:  "token",
 	choiceSocket: "socket",
 	choicePort:   "port",
+	choiceResume: "resume",
 }
 
 // Choice goes before the HelloAck in the private data of the server's MPA
@@ -38,6 +40,8 @@ type Choice struct {
 	// Port is the port of rdma_cm (RDMA_PS_TCP) on the server's address, 0 if
 	// there is none.
 	Port uint16
+	// Resume: it is the channel that the client has offered, at once.
+	Resume bool
 }
 
 // Append appends the choice. A Socket that is too long is refused with an
@@ -57,6 +61,9 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 	}
 	if c.Port != 0 {
 		b = appendItem(b, choicePort, []byte{byte(c.Port >> 8), byte(c.Port)})
+	}
+	if c.Resume {
+		b = appendItem(b, choiceResume)
 	}
 	b[start+len(choiceMagic)+1] = byte(len(b) - start)
 	return b, nil
@@ -102,6 +109,11 @@ func (c *Choice) take(item byte, value []byte) error {
 			return malformed("choice", "port", "is not a port: %x", value)
 		}
 		c.Port = binary.BigEndian.Uint16(value)
+	case choiceResume:
+		if len(value) != 0 {
+			return malformed("choice", "resume", "has %d bytes, not 0", len(value))
+		}
+		c.Resume = true
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ const (
 	tupleLen        = 2 * endpointLen
 	endpointLen     = 16 + 2
 	gidLen          = 16
+	channelLen      = 32
 )
 
 // The items of the offers.
@@ -22,6 +23,7 @@ const (
 	offersHost    = 2
 	offersTuple   = 3
 	offersGIDs    = 4
+	offersChannel = 5
 )
 
 var offersItems = []string{
@@ -29,6 +31,7 @@ var offersItems = []string{
 	offersHost:    "host",
 	offersTuple:   "tuple",
 	offersGIDs:    "GIDs",
+	offersChannel: "channel",
 }
 
 // Offers go before the Hello in the private data of the client's MPA Request:
@@ -47,6 +50,10 @@ type Offers struct {
 	Client, Server netip.AddrPort
 	// GIDs are the addresses of the client's InfiniBand and RoCE ports.
 	GIDs [][16]byte
+	// Channel, if HasChannel, is the ticket of an idle channel that the client
+	// would go on over.
+	Channel    [32]byte
+	HasChannel bool
 }
 
 // SameTuple reports that the client gave the ends of the TCP connection and
@@ -63,7 +70,8 @@ func bare(a netip.AddrPort) netip.AddrPort {
 
 // Append appends the offers. They are refused with an *Error if they name no
 // device, one end of the connection alone, or if a Hello behind them would not
-// fit into MaxPrivateData any more; with everything else there, seven GIDs fit.
+// fit into MaxPrivateData any more; with everything else there, five GIDs fit,
+// and seven without a channel.
 func (o *Offers) Append(b []byte) ([]byte, error) {
 	switch {
 	case len(o.Devices) == 0:
@@ -95,6 +103,9 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 		}
 		b = appendItem(b, offersGIDs, gids)
 	}
+	if o.HasChannel {
+		b = appendItem(b, offersChannel, o.Channel[:])
+	}
 	return b, nil
 }
 
@@ -109,6 +120,9 @@ func (o *Offers) length() int {
 	}
 	if len(o.GIDs) > 0 {
 		n += 2 + len(o.GIDs)*gidLen
+	}
+	if o.HasChannel {
+		n += 2 + channelLen
 	}
 	return n
 }
@@ -165,6 +179,11 @@ func (o *Offers) take(item byte, value []byte) error {
 		for ; len(value) > 0; value = value[gidLen:] {
 			o.GIDs = append(o.GIDs, [gidLen]byte(value))
 		}
+	case offersChannel:
+		if len(value) != channelLen {
+			return malformed("offers", "channel", "has %d bytes, not %d", len(value), channelLen)
+		}
+		o.Channel, o.HasChannel = [channelLen]byte(value), true
 	}
 	return nil
 }

@@ -3,8 +3,6 @@
 package shm
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -52,7 +50,11 @@ type direction struct {
 	_    [116]byte
 
 	written atomic.Uint32 // consumer: RDMA Writes of the producer's that it has carried out
-	_       [124]byte
+	_       [60]byte
+
+	taken atomic.Uint32 // producer: uses of the channel that it has begun,
+	left  atomic.Uint32 // and how many of them it has left; see link
+	_     [56]byte
 
 	granted [maxReads]atomic.Uint32 // consumer: the RDMA Reads that the producer may carry out
 	pulling [maxReads]atomic.Uint32 // producer: those of which it is moving a segment
@@ -67,7 +69,10 @@ const (
 )
 
 // control is how an area begins. Way 0 is from the end that made the area.
-type control struct{ ways [2]direction }
+type control struct {
+	ways   [2]direction
+	ticket [2]atomic.Uint64 // for the next use; written by the end that made the area
+}
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
 
@@ -107,11 +112,7 @@ func newArea() (*area, *os.File, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	for i := range a.ctl.ways {
-		var key [8]byte
-		rand.Read(key[:])
-		a.ctl.ways[i].key.Store(binary.NativeEndian.Uint64(key[:]))
-	}
+	a.newKeys()
 	return a, f, nil
 }
 

@@ -18,7 +18,7 @@ import (
 // device is the registry's entry.
 type device struct{}
 
-var _ rdma.Stepper = device{}
+var _ rdma.Keeper = device{}
 
 func init() { rdma.RegisterDevice(device{}) }
 
@@ -54,7 +54,7 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 	}
 	conn := c.(*net.UnixConn)
 	stop := limit(ctx, conn)
-	q, err := join(conn, a.Token, cfg, private, settle)
+	q, err := join(conn, a, cfg, private, settle)
 	if !stop() && err == nil {
 		q.Abort()
 		err = ctx.Err()
@@ -77,22 +77,22 @@ func limit(ctx context.Context, conn *net.UnixConn) (stop func() bool) {
 const unmapped = 65534
 
 // credentials returns the pid of the process at the other end, 0 if it is in
-// another pid namespace, if its user may be the peer.
-func credentials(conn *net.UnixConn, uids []int) (pid int, err error) {
+// another pid namespace, and its user, if that may be the peer.
+func credentials(conn *net.UnixConn, uids []int) (pid, uid int, err error) {
 	rc, err := conn.SyscallConn()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var cred *unix.Ucred
 	if e := rc.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); e != nil {
-		return 0, e
+		return 0, 0, e
 	}
 	if err != nil {
-		return 0, os.NewSyscallError("SO_PEERCRED", err)
+		return 0, 0, os.NewSyscallError("SO_PEERCRED", err)
 	}
-	return int(cred.Pid), allowed(int(cred.Uid), uids)
+	return int(cred.Pid), int(cred.Uid), allowed(int(cred.Uid), uids)
 }
 
 // allowed returns nil if the user may be the peer.

@@ -65,11 +65,11 @@ func try(pid int, address uint64, want []byte) bool {
 }
 
 // join is the side that dials.
-func join(conn *net.UnixConn, token [16]byte, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
+func join(conn *net.UnixConn, to rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(private) > mostPrivate {
 		return nil, fmt.Errorf("shm: %d bytes to say, at most %d fit", len(private), mostPrivate)
 	}
-	pid, err := credentials(conn, cfg.UIDs)
+	pid, uid, err := credentials(conn, cfg.UIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func join(conn *net.UnixConn, token [16]byte, cfg rdma.StepConfig, private []byt
 	defer f.Close()
 	mine := newNonce()
 	defer runtime.KeepAlive(mine)
-	h, err := open(conn, f, token, mine, private)
+	h, err := open(conn, f, to.Token, mine, private)
 	var ord int
 	if err == nil {
 		ord, err = settle(h.private)
@@ -94,10 +94,11 @@ func join(conn *net.UnixConn, token [16]byte, cfg rdma.StepConfig, private []byt
 		a.unmap()
 		return nil, err
 	}
-	if !both {
-		pid = 0
+	l := &link{conn: conn, area: a, pid: pid, uid: uid, reach: both, id: to.Token, at: to.At}
+	if to.At != "" {
+		l.pool = &dialled
 	}
-	return channel(conn, a, 0, pid, ord, cfg)
+	return l.begin(cfg, ord)
 }
 
 // open sends the opening, and reads the answer.
@@ -164,18 +165,6 @@ func ended(err error) error {
 		return errors.New("shm: the peer has closed the channel before it was open")
 	}
 	return err
-}
-
-// channel makes the queue pair, which owns conn and the area also if that fails.
-func channel(conn *net.UnixConn, a *area, way, pid, ord int, cfg rdma.StepConfig) (*QueuePair, error) {
-	q, err := newQueuePair(conn, a, way, pid, Config{IRD: cfg.IRD, ORD: ord})
-	if err != nil {
-		conn.Close()
-		a.unmap()
-		return nil, err
-	}
-	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
-	return q, nil
 }
 
 // opening is what the end that listens reads first.
@@ -256,7 +245,7 @@ func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
 
 // admit is the side that listens, once the opening has come: answer says what to
 // answer. It owns the file, and conn if it succeeds.
-func admit(conn *net.UnixConn, o opening, pid int, cfg rdma.StepConfig, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
+func (p *place) admit(conn *net.UnixConn, o opening, pid, uid int, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
 	a, err := openArea(o.file)
 	unix.Close(o.file)
 	if err != nil {
@@ -279,10 +268,11 @@ func admit(conn *net.UnixConn, o opening, pid int, cfg rdma.StepConfig, answer f
 		a.unmap()
 		return nil, ended(err)
 	}
-	if !can || last[0]&canRead == 0 {
-		pid = 0
+	l := &link{
+		conn: conn, area: a, way: 1, pid: pid, uid: uid, reach: can && last[0]&canRead != 0,
+		id: o.token, pool: &p.links,
 	}
-	return channel(conn, a, 1, pid, ord, cfg)
+	return l.begin(p.cfg, ord)
 }
 
 func appendAnswer(flags byte, n *nonce, text []byte) []byte {

@@ -25,6 +25,7 @@ type place struct {
 	ln      *net.UnixListener
 	workers sync.WaitGroup
 	joining chan struct{} // holds one for each peer that is being heard
+	links   pool
 
 	mu      sync.Mutex
 	invited map[[16]byte]*invitation
@@ -191,7 +192,7 @@ func (p *place) unhear(conn *net.UnixConn) {
 // conn.
 func (p *place) join(conn *net.UnixConn) bool {
 	conn.SetDeadline(time.Now().Add(p.cfg.Timeout))
-	pid, err := credentials(conn, p.cfg.UIDs)
+	pid, uid, err := credentials(conn, p.cfg.UIDs)
 	if err != nil {
 		return false // strangers get no answer
 	}
@@ -212,7 +213,7 @@ func (p *place) join(conn *net.UnixConn) bool {
 		i.deliver(result{err: err})
 		return false
 	}
-	q, err := admit(conn, o, pid, p.cfg, i.answer)
+	q, err := p.admit(conn, o, pid, uid, i.answer)
 	if err != nil {
 		refuse(conn, err)
 		i.deliver(result{err: err})
@@ -240,6 +241,7 @@ func (p *place) Close() error {
 		i.deliver(result{err: net.ErrClosed})
 	}
 	err := p.ln.Close()
+	p.links.close()
 	p.workers.Wait()
 	return err
 }

@@ -25,7 +25,8 @@ import (
 type QueuePair struct {
 	way  int // of the area, outwards
 	area *area
-	peer int // its pid, 0 if its memory is out of reach
+	link *link // that conn and area are of; nil: they end with the queue pair
+	peer int   // its pid, 0 if its memory is out of reach
 	cfg  Config
 
 	bell    bell
@@ -155,14 +156,15 @@ func (q *QueuePair) unsent() (bool, error) {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.err == nil && !q.bell.alive() {
-		q.sendFailed(q.bell.why())
-	}
 	if tx.err != nil {
 		return false, tx.err
 	}
 	q.startPump()
-	return len(tx.out) > 0 || q.mine().written.Load() != tx.writesPosted, nil
+	left := len(tx.out) > 0 || q.mine().written.Load() != tx.writesPosted
+	if left && (!q.bell.alive() || q.theirs().state.Load() != stateOpen) {
+		q.sendFailed(q.bell.why())
+	}
+	return left, tx.err
 }
 
 // Close ends the channel behind what was sent; see rdma.QueuePair.
@@ -170,6 +172,15 @@ func (q *QueuePair) Close() error { return q.end(stateClosed) }
 
 // Abort resets the channel.
 func (q *QueuePair) Abort() error { return q.end(stateAborted) }
+
+// keeps reports that the channel may serve another connection.
+func (q *QueuePair) keeps() bool {
+	if q.link == nil || q.link.pool == nil || q.fault.Load() != nil || !q.bell.alive() {
+		return false
+	}
+	state := q.theirs().state.Load()
+	return state == stateOpen || state == stateClosed
+}
 
 func (q *QueuePair) end(state uint32) error {
 	q.closed.Do(func() {
@@ -179,13 +190,18 @@ func (q *QueuePair) end(state uint32) error {
 		if len(tx.out) > 0 {
 			state = stateAborted // some of it is lost
 		}
-		q.mine().state.CompareAndSwap(stateOpen, state)
+		opened := q.mine().state.CompareAndSwap(stateOpen, state)
 		q.sendFailed(net.ErrClosed)
 		tx.mu.Unlock()
 		q.regions.close()
 		q.exposed.close(q)
 		q.bell.ring()
-		q.bell.close()
+		keep := opened && state == stateClosed && q.keeps()
+		if keep {
+			q.bell.quit()
+		} else {
+			q.bell.close()
+		}
 
 		// Nobody is in the memory any more when these have been had.
 		tx.pump.Wait()
@@ -196,7 +212,11 @@ func (q *QueuePair) end(state uint32) error {
 		}
 		q.rx.fail(net.ErrClosed)
 		q.exposed.mu.Lock()
-		q.area.unmap()
+		if keep {
+			q.link.leave(q)
+		} else {
+			q.area.unmap()
+		}
 		q.exposed.mu.Unlock()
 		tx.mu.Unlock()
 		q.rx.mu.Unlock()

@@ -442,7 +442,7 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 		switch {
 		case err == unix.EINTR:
 			continue
-		case !q.bell.alive():
+		case !q.bell.alive() || q.theirs().state.Load() != stateOpen:
 			return q.bell.why()
 		case err == unix.EFAULT || err == nil && n == 0:
 			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
