@@ -141,8 +141,10 @@ func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, off
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer interrupt.Conn(ctx, c)()
+	near := onThisHost(c)
 	qp, reply, err := iwarp.Connect(c, iwarp.Config{
-		NoCRC:    !a.cfg.CRC && onThisHost(c),
+		NoCRC:    !a.cfg.CRC && near,
+		Near:     near,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,

@@ -40,6 +40,9 @@ func Connect(c net.Conn, cfg Config, private []byte) (*QueuePair, []byte, error)
 	if err := request.write(c, RequestKey); err != nil {
 		return nil, nil, err
 	}
+	if cfg.Near {
+		lookForReply(c)
+	}
 	reply, err := readFrame(c, replyKey)
 	if err != nil {
 		return nil, nil, err

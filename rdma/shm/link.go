@@ -62,6 +62,12 @@ func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
 		l.end()
 		return nil, err
 	}
+	// Who dials is about to ask, and who is asked answers: each connection speaks
+	// for spinning, until that has been in vain.
+	if l.uses == 1 {
+		l.spin.score = spinLeast
+	}
+	l.spin.score++
 	q.link, q.rx.spin = l, l.spin
 	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
 	return q, nil

@@ -5,6 +5,7 @@ package shm
 import (
 	"fmt"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -93,4 +94,166 @@ func TestChannelServesManyConnections(t *testing.T) {
 	}
 	assert.Equal(t, before+2, descriptors(t))
 	assert.Nil(t, device{}.Idle("there", stepConfig))
+}
+
+// closed closes both ends in good order.
+func closed(t *testing.T, a, b *QueuePair) {
+	t.Helper()
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// TestNothingOfTheOldConnection is found in the next one: no message that was not
+// read, no STag, no Read, no ring that lies behind.
+func TestNothingOfTheOldConnection(t *testing.T) {
+	emptied(t)
+	p := newPlace(t)
+	a, b := dialledAt(t, p, "here")
+	region, err := b.Register(make([]byte, 8), rdma.RemoteRead|rdma.RemoteWrite)
+	require.NoError(t, err)
+	for range 3 {
+		_, err := a.PostSend([]rdma.SendWR{{Header: []byte("unread"), Payload: make([]byte, 3000)}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, a.PostRead(rdma.ReadWR{ID: 1, Local: make([]byte, 8), STag: region.STag}))
+	old := a.area.key(0)
+	closed(t, a, b)
+	_, err = a.PostSend([]rdma.SendWR{{Header: []byte("late")}})
+	assert.Error(t, err)
+	a.Wake()
+	b.WakeRoom()
+	a.Idle()
+
+	a, b = resumed(t, p, "here")
+	assert.NotEqual(t, old, a.area.key(0))
+	var wcs [1]rdma.Completion
+	for _, q := range []*QueuePair{a, b} {
+		n, err := q.Poll(wcs[:])
+		require.NoError(t, err)
+		assert.Zero(t, n)
+	}
+	says(t, a, b, "new")
+	says(t, b, a, "new")
+	require.NoError(t, a.PostRead(rdma.ReadWR{ID: 2, Local: make([]byte, 8), STag: region.STag}))
+	_, err = b.Wait(wcs[:])
+	assert.ErrorContains(t, err, "is not registered here")
+	a.Abort()
+	b.Abort()
+}
+
+func TestTicket(t *testing.T) {
+	emptied(t)
+	p := newPlace(t)
+	offer := func() (rdma.Idle, rdma.Ticket) {
+		a, b := dialledAt(t, p, "here")
+		closed(t, a, b)
+		idle := device{}.Idle("here", stepConfig)
+		require.NotNil(t, idle)
+		return idle, idle.Ticket()
+	}
+	refused := func(peer rdma.Peer, ticket rdma.Ticket) {
+		t.Helper()
+		_, err := p.Resume(peer, ticket, 1)
+		assert.Error(t, err)
+	}
+	t.Run("twice", func(t *testing.T) {
+		idle, ticket := offer()
+		q, err := p.Resume(rdma.Peer{PID: os.Getpid()}, ticket, 1)
+		require.NoError(t, err)
+		refused(rdma.Peer{}, ticket)
+		idle.Drop()
+		assert.Error(t, ends(t, q.(*QueuePair)))
+		q.Abort()
+	})
+	t.Run("of another use", func(t *testing.T) {
+		idle, ticket := offer()
+		ticket[31]++
+		refused(rdma.Peer{}, ticket)
+		ticket[31]--
+		refused(rdma.Peer{}, ticket) // it is none of ours: the channel is given up
+		_, err := idle.Resume(1)
+		assert.ErrorContains(t, err, "has not resumed")
+	})
+	t.Run("of another channel", func(t *testing.T) {
+		idle, ticket := offer()
+		ticket[0]++
+		refused(rdma.Peer{}, ticket)
+		idle.Drop()
+	})
+	t.Run("another process", func(t *testing.T) {
+		idle, ticket := offer()
+		refused(rdma.Peer{PID: 1}, ticket)
+		idle.Drop()
+	})
+	t.Run("of a channel that was dropped", func(t *testing.T) {
+		idle, ticket := offer()
+		idle.Drop()
+		refused(rdma.Peer{}, ticket)
+	})
+}
+
+// TestNotKept: only a channel that has come to a good end is, for a peer that may
+// have it.
+func TestNotKept(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		end  func(a, b *QueuePair)
+	}{
+		{"aborted here", func(a, b *QueuePair) { a.Abort(); b.Close() }},
+		{"aborted there", func(a, b *QueuePair) { b.Abort(); a.Close() }},
+		{"closed here alone", func(a, b *QueuePair) { a.Close() }},
+		{"the peer has died", func(a, b *QueuePair) { b.bell.conn.CloseWrite(); a.Close() }},
+		{"the peer has died since", func(a, b *QueuePair) { a.Close(); b.Close(); b.link.conn.CloseWrite() }},
+		{"a rule was broken", func(a, b *QueuePair) {
+			a.mine().state.Store(77)
+			b.Poll(make([]rdma.Completion, 1))
+			a.Close()
+			b.Close()
+		}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			emptied(t)
+			p := newPlace(t)
+			a, b := dialledAt(t, p, "here")
+			v.end(a, b)
+			assert.Nil(t, device{}.Idle("here", stepConfig))
+			b.Abort()
+		})
+	}
+	t.Run("another user", func(t *testing.T) {
+		emptied(t)
+		p := newPlace(t)
+		a, b := dialledAt(t, p, "here")
+		a.link.uid++ // as one that Config.PeerUIDs names
+		closed(t, a, b)
+		assert.Nil(t, device{}.Idle("here", stepConfig))
+		allows := stepConfig
+		allows.UIDs = []int{os.Geteuid() + 1}
+		idle := device{}.Idle("here", allows)
+		require.NotNil(t, idle)
+		idle.Drop()
+	})
+}
+
+// TestPoolEmptiesItself, and is never large.
+func TestPoolEmptiesItself(t *testing.T) {
+	emptied(t)
+	p := newPlace(t)
+	before := descriptors(t)
+	var all [2 * mostAt][2]*QueuePair
+	for i := range all {
+		all[i][0], all[i][1] = dialledAt(t, p, "here")
+	}
+	for i := range all {
+		closed(t, all[i][0], all[i][1])
+	}
+	assert.Len(t, dialled.links, mostAt)
+	assert.LessOrEqual(t, descriptors(t), before+mostAt+len(all))
+	assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*linkTime, linkTime/20)
+
+	a, b := dialledAt(t, p, "here")
+	closed(t, a, b)
+	p.Close() // ends what it has kept
+	assert.Nil(t, device{}.Idle("here", stepConfig))
+	assert.LessOrEqual(t, descriptors(t), before)
 }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package iwarp
+
+import "net"
+
+func lookForReply(net.Conn) {}
