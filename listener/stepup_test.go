@@ -25,8 +25,11 @@ type stepper struct {
 	none    error // of Listen
 	channel rdma.QueuePair
 	invited *invitation
-	places  int // that are open
+	places  int            // that are open
+	idle    rdma.QueuePair // of the channel with idleTicket
 }
+
+var idleTicket = rdma.Ticket{4, 5, 6}
 
 func (s *stepper) Name() string     { return "shm" }
 func (s *stepper) Probe() error     { return nil }
@@ -60,6 +63,15 @@ func (p *stepPlace) Invite(_ rdma.Peer, answer func([]byte) ([]byte, int, error)
 	p.s.invited = i
 	p.s.mu.Unlock()
 	return i, nil
+}
+
+func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, error) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.s.idle == nil || t != idleTicket {
+		return nil, errors.New("there is none")
+	}
+	return p.s.idle, nil
 }
 
 func (p *stepPlace) Close() error {
@@ -107,7 +119,7 @@ var fakeShm = func() *stepper {
 func (s *stepper) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked, s.refuses, s.none, s.channel, s.invited, s.places = nil, nil, nil, nil, nil, 0
+	s.asked, s.refuses, s.none, s.channel, s.invited, s.places, s.idle = nil, nil, nil, nil, nil, 0, nil
 }
 
 // approach is a client that offers shm, up to its decision, and what the server
@@ -181,6 +193,54 @@ func TestStepUp(t *testing.T) {
 	in.Conn.Close()
 	l.Close()
 	assert.Zero(t, fakeShm.places)
+}
+
+// TestResume takes the channel that the client offers, and waits for nothing more.
+func TestResume(t *testing.T) {
+	fakeShm.reset()
+	l := listen(t, stepConfig(), 8)
+	channel, _ := queuePairs(t)
+	fakeShm.idle = channel
+	_, choice := approach(t, l, func(o *wire.Offers) { o.Channel, o.HasChannel = idleTicket, true })
+	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Resume: true}, choice)
+	in := accept(t, l)
+	assert.Equal(t, "shm", in.Device)
+	assert.Same(t, channel, in.QP)
+	assert.Nil(t, in.First)
+	assert.EqualValues(t, 64, in.Local.Bufs)
+	assert.EqualValues(t, 32, in.Peer.Bufs)
+	assert.Nil(t, fakeShm.invited)
+	in.Conn.Close()
+}
+
+// TestNotResumed falls back to an invitation, or to nothing: a ticket replaces no
+// other check.
+func TestNotResumed(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		change func(o *wire.Offers)
+		device wire.Device
+	}{
+		{"no ticket", func(o *wire.Offers) {}, wire.DeviceSHM},
+		{"another ticket", func(o *wire.Offers) { o.Channel, o.HasChannel = rdma.Ticket{7}, true }, wire.DeviceSHM},
+		{"through a proxy", func(o *wire.Offers) {
+			o.Channel, o.HasChannel = idleTicket, true
+			o.Client = netip.MustParseAddrPort("192.0.2.1:1")
+		}, wire.DeviceIWARP},
+		{"of a device that it does not offer", func(o *wire.Offers) {
+			o.Channel, o.HasChannel = idleTicket, true
+			o.Devices = o.Devices[:1]
+		}, wire.DeviceIWARP},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			fakeShm.reset()
+			l := listen(t, stepConfig(), 8)
+			fakeShm.idle, _ = queuePairs(t)
+			_, choice := approach(t, l, v.change)
+			assert.Equal(t, v.device, choice.Device)
+			assert.False(t, choice.Resume)
+		})
+	}
 }
 
 func TestClientStaysThoughInvited(t *testing.T) {

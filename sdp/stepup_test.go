@@ -1,13 +1,20 @@
 package sdp
 
 import (
+	"bytes"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // TestStepsUpEachTime dials again and again, with no device to fall back on.
@@ -24,6 +31,73 @@ func TestStepsUpEachTime(t *testing.T) {
 		assert.Equal(t, "shm", c.(*Conn).Device())
 		checkEcho(t, c)
 	}
+}
+
+// TestChannelsAreKept dials again and again: the memory is that of the first
+// connections, and what each carries is its own. It goes when nobody dials.
+func TestChannelsAreKept(t *testing.T) {
+	const most = 4
+	before := holds(t).areas
+	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
+	lc := ListenConfig{Config: config}
+	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	d := Dialer{Config: config}
+	for i := range 100 {
+		accepted := accept1(ln)
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		s := <-accepted
+		require.NotNil(t, s)
+		for _, way := range [][2]net.Conn{{c, s}, {s, c}} {
+			text := bytes.Repeat([]byte{byte(i)}, 1+i*101)
+			go way[0].Write(text)
+			got := make([]byte, len(text))
+			_, err := io.ReadFull(way[1], got)
+			require.NoError(t, err)
+			require.Equal(t, text, got)
+		}
+		if i%2 == 0 {
+			c, s = s, c
+		}
+		require.NoError(t, c.Close())
+		_, err = s.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		require.NoError(t, s.Close())
+		require.LessOrEqual(t, holds(t).areas, before+2*most) // both ends are here
+	}
+	assert.Greater(t, holds(t).areas, before)
+	assert.Eventually(t, func() bool { return holds(t).areas <= before }, 5*time.Second, 10*time.Millisecond)
+}
+
+// TestResumeWithoutOffer is a server that resumes what nobody has offered, or that
+// has not: the dial fails.
+func TestResumeWithoutOffer(t *testing.T) {
+	ln, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		request, err := iwarp.ReadRequest(c)
+		if err != nil {
+			return
+		}
+		private, _ := (&wire.Choice{Device: wire.DeviceSHM, Resume: true}).Append(nil)
+		hello := ourHello()
+		qp, err := request.Accept(iwarp.Config{}, hello.AppendHelloAck(private))
+		if err == nil {
+			qp.Wait(make([]rdma.Completion, 1))
+			qp.Abort()
+		}
+	}()
+	d := Dialer{Config: &Config{Devices: []string{"shm", "iwarp"}}}
+	_, err = d.Dial("sdp", ln.Addr().String())
+	assert.ErrorContains(t, err, "which we did not offer")
 }
 
 // accept1 accepts a connection beside the test.
