@@ -117,6 +117,10 @@ type Limits struct {
 // safe for concurrent use.
 type Idler interface{ Idle() }
 
+// Drainer is a QueuePair that mostly has nothing to wait for in Drain. Drained
+// reports that it has not, under Drain's conditions; it never blocks.
+type Drainer interface{ Drained() bool }
+
 // A QueuePair is one end of a channel.
 //
 // Concurrency: Poll and Wait belong to one goroutine at a time, which the caller

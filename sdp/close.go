@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // closeTime is how long Close waits for what was written to leave this process.
@@ -91,6 +93,7 @@ func (c *Conn) endWrites() {
 func (c *Conn) finish() error {
 	c.writeClosed = true
 	for c.small.flushing && c.cannotFlush() == nil {
+		c.limitClose()
 		c.sit()
 	}
 	switch {
@@ -113,6 +116,7 @@ func (c *Conn) finish() error {
 		case c.giveUp:
 			return os.ErrDeadlineExceeded
 		}
+		c.limitClose()
 		c.await()
 	}
 }
@@ -137,14 +141,15 @@ func (c *Conn) Close() error {
 		wait = time.Duration(c.linger) * time.Second
 		c.giveUp = wait == 0
 	}
+	c.closeUntil = time.Now().Add(wait)
 	c.wakeAll()
 	c.mu.Unlock()
-	until := time.Now().Add(wait)
-	timer := time.AfterFunc(wait, c.stopTrying)
-	defer timer.Stop()
 
-	err := c.finishAndDrain(until)
+	err := c.finishAndDrain()
 	c.mu.Lock()
+	if c.closeTimer != nil {
+		c.closeTimer.Stop()
+	}
 	// When the peer has ended the channel behind its DisConn there is nobody left
 	// to be told of a reset.
 	abort := (err != nil || c.discarded) && c.recvErr != io.EOF
@@ -172,6 +177,14 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// limitClose sets the clock for Close's time, which is needed from when Close
+// first waits: mostly it does not. Called with mu held.
+func (c *Conn) limitClose() {
+	if c.closeTimer == nil {
+		c.closeTimer = time.AfterFunc(time.Until(c.closeUntil), c.stopTrying)
+	}
+}
+
 // stopTrying ends Close's time.
 func (c *Conn) stopTrying() {
 	c.mu.Lock()
@@ -182,10 +195,11 @@ func (c *Conn) stopTrying() {
 
 // finishAndDrain ends our direction, and waits until what was sent cannot be
 // lost by closing the channel. Nobody polls or sends when it returns.
-func (c *Conn) finishAndDrain(until time.Time) error {
+func (c *Conn) finishAndDrain() error {
 	c.writeMu.Lock() // Writes have been told
 	c.mu.Lock()
 	for c.polling || c.moves.reading { // a Read or the attendant, that is leaving
+		c.limitClose()
 		c.sit()
 	}
 	c.drainPolled() // is there anything that was not read?
@@ -199,21 +213,37 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 		err = c.finish()
 	}
 	for c.polling {
+		c.limitClose()
 		c.sit()
 	}
-	c.draining = err == nil
+	d, ok := c.qp.(rdma.Drainer)
+	drained := err == nil && ok && d.Drained()
+	c.draining = err == nil && !drained
 	c.mu.Unlock()
 	c.writeMu.Unlock()
+	if err == nil && !drained {
+		err = c.drain()
+	}
 	if err != nil {
 		return err
 	}
+	// What has come and was not taken in makes the kernel reset the connection
+	// when it is closed: right for payload, wrong for the protocol's own messages.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drainPolled()
+	return c.sendErr
+}
+
+// drain waits until closing the channel cannot destroy what was sent.
+func (c *Conn) drain() error {
 	// The peer may be waiting for us to read, as we are for it.
 	attend := time.AfterFunc(drainAlone, func() {
 		c.mu.Lock()
 		c.attend()
 		c.mu.Unlock()
 	})
-	err = c.qp.Drain(time.Until(until))
+	err := c.qp.Drain(time.Until(c.closeUntil))
 	if err == nil {
 		c.qp.Drain(kernelTime) // nothing is in this process any more
 	}
@@ -225,13 +255,5 @@ func (c *Conn) finishAndDrain(until time.Time) error {
 		c.sit()
 	}
 	c.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	// What has come and was not taken in makes the kernel reset the connection
-	// when it is closed: right for payload, wrong for the protocol's own messages.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drainPolled()
-	return c.sendErr
+	return err
 }

@@ -80,14 +80,16 @@ type Conn struct {
 	watch     watch             // the janitor's
 
 	read, write deadline
-	readClosed  bool  // CloseRead
-	writeClosed bool  // CloseWrite
-	closed      bool  // Close
-	giveUp      bool  // Close's time is over
-	draining    bool  // Close drains: there may be an attendant
-	recvErr     error // nothing more will come: io.EOF or why
-	sendErr     error // nothing more can go
-	failed      error // the violation, or the abort, that ended the connection
+	readClosed  bool        // CloseRead
+	writeClosed bool        // CloseWrite
+	closed      bool        // Close
+	closeUntil  time.Time   // Close's time
+	closeTimer  *time.Timer // of it; nil: Close has waited for nothing
+	giveUp      bool        // it is over
+	draining    bool        // Close drains: there may be an attendant
+	recvErr     error       // nothing more will come: io.EOF or why
+	sendErr     error       // nothing more can go
+	failed      error       // the violation, or the abort, that ended the connection
 
 	small   coalescer
 	flusher func() // flushSmall, bound once so that starting it allocates nothing

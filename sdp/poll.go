@@ -59,7 +59,10 @@ func (c *Conn) pollOnce() {
 // drainPolled is pollOnce without waiting: it takes what is there.
 func (c *Conn) drainPolled() {
 	c.polling = true
-	for {
+	for rounds := 0; ; rounds++ {
+		if rounds == patientRounds { // a peer could go on for ever
+			c.limitClose()
+		}
 		c.mu.Unlock()
 		n, err := c.qp.Poll(c.wcs[:])
 		c.mu.Lock()
@@ -71,6 +74,9 @@ func (c *Conn) drainPolled() {
 	c.polling = false
 	c.tell()
 }
+
+// patientRounds is how often Close takes in what is there without a clock.
+const patientRounds = 8
 
 // handle takes in what the device has delivered.
 func (c *Conn) handle(wcs []rdma.Completion, err error) {

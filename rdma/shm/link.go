@@ -309,9 +309,13 @@ func (a *area) renew() {
 		d.head.Store(0)
 		d.full.Store(0)
 		d.written.Store(0)
-		for slot := range maxReads {
-			d.granted[slot].Store(0)
-			d.pulling[slot].Store(0)
+		for slot := range maxReads { // few connections read, and to look costs less
+			if d.granted[slot].Load() != 0 {
+				d.granted[slot].Store(0)
+			}
+			if d.pulling[slot].Load() != 0 {
+				d.pulling[slot].Store(0)
+			}
 		}
 	}
 	a.newKeys()

@@ -150,6 +150,12 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	}
 }
 
+// Drained reports that Drain has nothing to wait for; see rdma.Drainer.
+func (q *QueuePair) Drained() bool {
+	left, err := q.unsent()
+	return !left && err == nil
+}
+
 // unsent reports that something has not left this process, and has the pump
 // carry it.
 func (q *QueuePair) unsent() (bool, error) {
@@ -195,7 +201,9 @@ func (q *QueuePair) end(state uint32) error {
 		tx.mu.Unlock()
 		q.regions.close()
 		q.exposed.close(q)
-		q.bell.ring()
+		if q.mine().idle.Swap(0)|q.theirs().full.Swap(0) != 0 { // the peer sleeps, and is to see the state
+			q.bell.ring()
+		}
 		keep := opened && state == stateClosed && q.keeps()
 		if keep {
 			q.bell.quit()
