@@ -63,11 +63,13 @@ func lookForReply(c net.Conn) {
 	}
 	defer spinners.Add(-1)
 	found := false
+	var p [1]unix.PollFd
 	rc.Control(func(fd uintptr) {
 		for begin, now := time.Now(), time.Now(); now.Sub(begin) < lookTime; {
-			var b [1]byte
-			_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-			if found = err != unix.EAGAIN; found {
+			// To read, if only to peek, would take an error that the reader is to see.
+			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+			if n, err := unix.Poll(p[:], 0); n > 0 && err == nil {
+				found = true
 				return
 			}
 			runtime.Gosched()
