@@ -74,10 +74,10 @@ type Conn struct {
 	linger    int  // SetLinger
 	window    int  // bytes that the private buffers shall hold together
 	traffic   Traffic
-	declined  map[string]string // device: why it was not used
-	polled    uint32            // grows each time that the device has been asked
-	activity  uint32            // grows with each batch of completions and each Write
-	watch     watch             // the janitor's
+	declined  reasons // device: why it was not used
+	polled    uint32  // grows each time that the device has been asked
+	activity  uint32  // grows with each batch of completions and each Write
+	watch     watch   // the janitor's
 
 	read, write deadline
 	readClosed  bool        // CloseRead
@@ -114,9 +114,9 @@ var _ net.Conn = (*Conn)(nil)
 // setup is what two ends have agreed on.
 type setup struct {
 	device      string
-	dialled     bool              // by this end
-	decided     bool              // the client's decision has gone over the TCP connection: StepUp
-	declined    map[string]string // device: why it was not used
+	dialled     bool    // by this end
+	decided     bool    // the client's decision has gone over the TCP connection: StepUp
+	declined    reasons // device: why it was not used
 	local, peer wire.Hello
 	// first is the header of the client's decision, at the end that accepted, if
 	// it is a message of qp's. Otherwise the end that dialled has yet to send it.

@@ -26,8 +26,8 @@ const (
 
 // devices are what a Dial or a Listen may use.
 type devices struct {
-	usable   []wire.Device     // the best one first
-	declined map[string]string // why each of the rest is not
+	usable   []wire.Device // the best one first
+	declined reasons       // why each of the rest is not
 	// threshold is the Config's ZCopyThreshold or the environment's; 0: the
 	// device's own.
 	threshold int
@@ -50,17 +50,17 @@ func (c *Config) devices() (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	d := devices{declined: make(map[string]string), threshold: threshold}
+	d := devices{threshold: threshold}
 	for _, device := range listed {
 		if err := probe(device); err != nil {
-			d.declined[device.String()] = err.Error()
+			d.declined.set(device.String(), err.Error())
 			continue
 		}
 		d.usable = append(d.usable, device)
 	}
 	for _, device := range knownDevices {
 		if !slices.Contains(listed, device) {
-			d.declined[device.String()] = "not in " + source
+			d.declined.set(device.String(), "not in "+source)
 		}
 	}
 	return d, nil
@@ -83,9 +83,37 @@ func (c *Config) threshold() (int, error) {
 }
 
 // why is the error that no device can be used, which names each and its reason.
-func (d *devices) why() error { return whyNot(d.declined) }
+func (d *devices) why() error { return d.declined.err() }
 
-func whyNot(declined map[string]string) error {
+// reasons say of devices why they are not used. Every connection keeps some: two
+// or three in a slice are a tenth of what a map takes.
+type reasons []reason
+
+type reason struct{ device, why string }
+
+// set says why a device is not used, in place of what was said before.
+func (r *reasons) set(device, why string) {
+	for i := range *r {
+		if (*r)[i].device == device {
+			(*r)[i].why = why
+			return
+		}
+	}
+	*r = append(*r, reason{device, why})
+}
+
+// table is what Stats shows.
+func (r reasons) table() map[string]string {
+	t := make(map[string]string, len(r))
+	for _, of := range r {
+		t[of.device] = of.why
+	}
+	return t
+}
+
+// err is the error that no device can be used.
+func (r reasons) err() error {
+	declined := r.table()
 	text, between := "no RDMA device can be used", ": "
 	for _, device := range knownDevices {
 		if reason, ok := declined[device.String()]; ok {

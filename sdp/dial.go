@@ -91,10 +91,10 @@ type attempt struct {
 	cfg     Config
 	devices devices
 
-	offered  []wire.Device     // to the peer
-	declined map[string]string // device: why it is not used
-	idle     rdma.Idle         // the channel that was offered; nil: none
-	idleOf   wire.Device       // whose it is
+	offered  []wire.Device // to the peer
+	declined reasons       // device: why it is not used
+	idle     rdma.Idle     // the channel that was offered; nil: none
+	idleOf   wire.Device   // whose it is
 }
 
 // connect makes a TCP connection.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -133,8 +133,10 @@ func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 	why := a.devices.declined
 	if len(in.Declined) > 0 {
 		declined.Add(uint64(len(in.Declined)))
-		why = maps.Clone(why)
-		maps.Copy(why, in.Declined)
+		why = slices.Clone(why)
+		for device, of := range in.Declined {
+			why.set(device, of)
+		}
 	}
 	return newConn(in.Conn, in.QP, setup{
 		device: in.Device, decided: in.First == nil, declined: why, threshold: a.devices.threshold,

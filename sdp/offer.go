@@ -101,14 +101,14 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	for _, device := range a.devices.usable {
 		gids, err := a.mayReach(device, c)
 		if err != nil {
-			a.declined[device.String()] = err.Error()
+			a.declined.set(device.String(), err.Error())
 			continue
 		}
 		o.Devices = append(o.Devices, device)
 		o.GIDs = append(o.GIDs, gids...)
 	}
 	if len(o.Devices) == 0 {
-		return nil, whyNot(a.declined)
+		return nil, a.declined.err()
 	}
 	a.offered = o.Devices
 	client, server := addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())

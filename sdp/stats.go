@@ -73,14 +73,13 @@ type ConnStats struct {
 	Unread         int // bytes that have come and were not read
 }
 
-// Stats returns the connection's statistics, also after Close. Declined must not
-// be changed.
+// Stats returns the connection's statistics, also after Close.
 func (c *Conn) Stats() ConnStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return ConnStats{
 		Device:         c.device,
-		Declined:       c.declined,
+		Declined:       c.declined.table(),
 		Traffic:        c.carried(),
 		Buffers:        c.target,
 		BufferSize:     c.sink.Size(),

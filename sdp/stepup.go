@@ -48,7 +48,7 @@ func (a *attempt) stepUp(ctx context.Context, c net.Conn, tcp *iwarp.QueuePair, 
 			return nil, nil
 		}
 		tcp.Abort()
-		return nil, whyNot(a.declined)
+		return nil, a.declined.err()
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	c, err = announce(tcp, local.Bufs)
@@ -178,7 +178,7 @@ var declined atomic.Uint64
 // decline notes why a device is not used that was offered.
 func (a *attempt) decline(name string, why error) {
 	declined.Add(1)
-	a.declined[name] = why.Error()
+	a.declined.set(name, why.Error())
 	a.cfg.Logger.Debug("sdp: a device is not used", "device", name, "address", a.address, "reason", why)
 }
 
