@@ -71,11 +71,7 @@ func scripted(t testing.TB, crc bool, in []byte, step func() int) (*victim, *scr
 	q.rx.q = q
 	q.reads.limit = 2
 	v := newVictim(t, q)
-	for i, stag := range []uint32{v.both, v.reads, v.writes} {
-		q.regions.byTag[scriptBoth+uint32(i)] = q.regions.byTag[stag]
-		delete(q.regions.byTag, stag)
-	}
-	v.both, v.reads, v.writes = scriptBoth, scriptReads, scriptWrites
+	v.name()
 	v.read(t)
 	return v, s
 }
