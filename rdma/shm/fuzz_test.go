@@ -1,0 +1,531 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// The victim's memory in FuzzArea: regions with canaries around them.
+const (
+	fuzzArena = 24 << 10
+	fuzzBoth  = 4 << 10 // where what may be read and written begins
+	fuzzRead  = 10 << 10
+	fuzzLocal = 16 << 10 // where its own Reads go
+	fuzzLen   = 4 << 10  // of each
+
+	fuzzTagBoth = 0x1000
+	fuzzTagRead = 0x1001
+)
+
+// What FuzzArea's input says, step by step: a byte, and what belongs to it.
+const (
+	stepRecord = iota // kind (1), length (2), bytes of body (2), body: a record where the next one belongs
+	stepWord          // which (1), value (8): a word of the control page
+	stepByte          // where (3), what (1): anywhere in the area
+	stepTaken         // the peer has taken all that the victim has written
+	stepPoll          // the rest is what the victim does
+	stepSend          // bytes (2)
+	stepRead
+	stepWrite
+	stepRevoke
+	stepIdle
+	stepRing
+	stepHole // the pages of the big rings are given back
+	stepKinds
+)
+
+// fuzzWords are the words of the control page that stepWord chooses from.
+func fuzzWords(c *control, which byte) (set func(uint64)) {
+	in, out := &c.ways[1], &c.ways[0]
+	slot := int(which>>4) % maxReads
+	switch which & 15 {
+	case 0:
+		return in.key.Store
+	case 1:
+		return func(v uint64) { in.idle.Store(uint32(v)) }
+	case 2:
+		return func(v uint64) { in.state.Store(uint32(v)) }
+	case 3:
+		return in.turn.Store
+	case 4:
+		return out.head.Store
+	case 5:
+		return func(v uint64) { out.full.Store(uint32(v)) }
+	case 6:
+		return func(v uint64) { out.written.Store(uint32(v)) }
+	case 7:
+		return func(v uint64) { out.granted[slot].Store(uint32(v)) }
+	case 8:
+		return out.key.Store
+	case 9:
+		return func(v uint64) { out.idle.Store(uint32(v)) }
+	case 10:
+		return func(v uint64) { out.state.Store(uint32(v)) }
+	case 11:
+		return out.turn.Store
+	case 12:
+		return in.head.Store
+	case 13:
+		return func(v uint64) { in.written.Store(uint32(v)) }
+	case 14:
+		return func(v uint64) { in.granted[slot].Store(uint32(v)) }
+	}
+	return func(v uint64) { in.pulling[slot].Store(uint32(v)) }
+}
+
+// fuzzVictim is a queue pair whose peer is the fuzzer.
+type fuzzVictim struct {
+	*QueuePair
+	r          *rogue
+	arena, was []byte
+	posted     map[uint64]bool // RDMA Reads and Writes that have not completed
+	next       uint64
+	over       error
+}
+
+func newFuzzVictim(t testing.TB) *fuzzVictim {
+	q, r := meetRogue(t)
+	v := &fuzzVictim{QueuePair: q, r: r, arena: make([]byte, fuzzArena), posted: make(map[uint64]bool)}
+	for i := range v.arena {
+		v.arena[i] = byte(i*7 + i>>8)
+	}
+	v.was = slices.Clone(v.arena)
+	expose(t, q, fuzzTagBoth, v.arena[fuzzBoth:][:fuzzLen], rdma.RemoteRead|rdma.RemoteWrite)
+	expose(t, q, fuzzTagRead, v.arena[fuzzRead:][:fuzzLen], rdma.RemoteRead)
+	return v
+}
+
+// expose registers b under an STag that is the same each time.
+func expose(t testing.TB, q *QueuePair, tag rdma.STag, b []byte, access rdma.Access) {
+	t.Helper()
+	region, err := q.Register(b, access)
+	require.NoError(t, err)
+	q.regions.byTag[tag] = q.regions.byTag[region.STag]
+	delete(q.regions.byTag, region.STag)
+}
+
+// poll takes in what has come.
+func (v *fuzzVictim) poll(t *testing.T) {
+	var wcs [4]rdma.Completion
+	n, err := v.Poll(wcs[:])
+	for _, wc := range wcs[:n] {
+		if wc.Op == rdma.OpReceive {
+			if len(wc.Buffer.Bytes) > 4096 {
+				t.Fatalf("a message of %d bytes for a buffer of 4096", len(wc.Buffer.Bytes))
+			}
+			wc.Buffer.Release()
+			continue
+		}
+		if !v.posted[wc.ID] {
+			t.Fatalf("transfer %d completes, and was not posted, or twice", wc.ID)
+		}
+		delete(v.posted, wc.ID)
+	}
+	if err != nil {
+		v.over = err
+	}
+}
+
+// step carries out the first step of b and returns the rest.
+func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
+	take := func(n int) uint64 {
+		var w [8]byte
+		n = copy(w[:n], b)
+		b = b[n:]
+		return binary.LittleEndian.Uint64(w[:])
+	}
+	kind := take(1) % stepKinds
+	switch kind {
+	case stepRecord:
+		kind, length, n := int(take(1)), int(take(2)), int(take(2))
+		n = min(n, len(b), 5000)
+		if kind&0x40 != 0 {
+			length += n // as it should be
+		}
+		if fits, err := v.r.out.fits(space(n)); fits && err == nil {
+			v.r.says(kind&15, length&(1<<lengthBits-1), b[:n])
+			if kind&15 == recordGrow {
+				v.r.out.ring, v.r.out.base = v.r.out.big, v.r.out.pos
+			}
+		}
+		b = b[n:]
+	case stepWord:
+		which := byte(take(1))
+		fuzzWords(v.r.a.ctl, which)(take(8))
+	case stepByte:
+		at := int(take(3)) % areaLen
+		v.r.a.mem[at] = byte(take(1))
+	case stepTaken:
+		v.r.a.ctl.ways[0].head.Store(v.tx.ring.pos)
+	case stepPoll:
+		v.poll(t)
+	case stepSend:
+		n := int(take(2))
+		v.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, n)}})
+	case stepRead:
+		v.next++
+		if v.PostRead(rdma.ReadWR{ID: v.next, Local: v.arena[fuzzLocal:][:fuzzLen], STag: 1}) == nil {
+			v.posted[v.next] = true
+		}
+	case stepWrite:
+		v.next++
+		if v.PostWrite(rdma.WriteWR{ID: v.next, Local: v.arena[fuzzRead:][:fuzzLen], STag: 1}) == nil {
+			v.posted[v.next] = true
+		}
+	case stepRevoke:
+		v.Invalidate(fuzzTagRead)
+	case stepIdle:
+		v.Idle()
+	case stepRing:
+		v.r.rings()
+	case stepHole:
+		unix.Madvise(v.r.a.mem[bigStart:], unix.MADV_REMOVE)
+	}
+	return b
+}
+
+// FuzzArea has a peer that writes what it likes into the shared memory between
+// any two steps of the victim's. The victim goes on, or ends with an error of the
+// kinds there are; it changes no memory but what the peer may write, and
+// completes nothing that was not posted.
+func FuzzArea(f *testing.F) {
+	for _, s := range recordedArea(f) {
+		f.Add(s)
+	}
+	f.Add([]byte{stepRead, stepWord, 7, 1, 0, 0, 0, 0, 0, 0, 0, stepRecord, recordGrant | 0x40, 0, 0, 16, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, stepPoll})
+	f.Add([]byte{stepSend, 0xFF, 0x0F, stepSend, 0xFF, 0xEF, stepTaken, stepIdle, stepSend, 1, 0, stepWord, 4, 9, 0, 0, 0, 0, 0, 0, 0, stepSend, 0xFF, 0xFF})
+	f.Add([]byte{stepWord, 2, 1, 0, 0, 0, 0, 0, 0, 0, stepPoll})
+	f.Add([]byte{stepWord, 2, 9, 0, 0, 0, 0, 0, 0, 0, stepPoll})
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		if len(steps) > 20_000 {
+			return
+		}
+		v := newFuzzVictim(t)
+		for n := 0; len(steps) > 0 && n < 200; n++ {
+			steps = v.step(t, steps)
+		}
+		for range 40 { // what is left in the ring
+			if v.poll(t); v.over != nil {
+				break
+			}
+		}
+		if err := v.over; err != nil {
+			checkEndOfFuzz(t, err)
+			_, err := v.PostSend([]rdma.SendWR{{Header: []byte("x")}})
+			if err == nil {
+				t.Fatal("a queue pair that has ended takes messages")
+			}
+		}
+		v.Abort()
+		v.r.conn.Close()
+		for _, may := range []int{fuzzBoth, fuzzLocal} {
+			copy(v.was[may:][:fuzzLen], v.arena[may:])
+		}
+		if !bytes.Equal(v.was, v.arena) {
+			t.Fatal("memory has changed that the peer may not write")
+		}
+	})
+}
+
+// checkEndOfFuzz checks that a queue pair has ended with an error of the kinds
+// there are.
+func checkEndOfFuzz(t *testing.T, err error) {
+	t.Helper()
+	var violation *rdma.ProtocolError
+	var terminated *rdma.TerminateError
+	switch {
+	case errors.As(err, &violation), errors.As(err, &terminated):
+	case err == io.EOF, errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+	default:
+		t.Fatalf("it ended with %v", err)
+	}
+}
+
+// recordedArea runs a session with every kind of record, and returns what its
+// first end would have to write into the area for the other to see the same: all
+// at once, and record by record.
+func recordedArea(t testing.TB) [][]byte {
+	t.Helper()
+	near, far := pairOf(t, testConfig)
+	defer near.Abort()
+	defer far.Abort()
+	arenas := [2][]byte{make([]byte, fuzzArena), make([]byte, fuzzArena)}
+	ends := [2]*QueuePair{near, far}
+	for i, q := range ends {
+		q.ProvideReceive(64, 4096)
+		expose(t, q, fuzzTagBoth, arenas[i][fuzzBoth:][:fuzzLen], rdma.RemoteRead|rdma.RemoteWrite)
+		expose(t, q, fuzzTagRead, arenas[i][fuzzRead:][:fuzzLen], rdma.RemoteRead)
+	}
+	turns := func(n int) {
+		var wcs [8]rdma.Completion
+		for range n {
+			for _, q := range ends {
+				k, err := q.Poll(wcs[:])
+				require.NoError(t, err)
+				for _, wc := range wcs[:k] {
+					if wc.Op == rdma.OpReceive {
+						wc.Buffer.Release()
+					}
+				}
+			}
+		}
+	}
+	for i, q := range ends {
+		send := func(wr rdma.SendWR) {
+			n, err := q.PostSend([]rdma.SendWR{wr})
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			turns(1)
+		}
+		send(rdma.SendWR{Header: []byte("a message"), Payload: []byte("of two pieces")})
+		require.NoError(t, q.PostRead(rdma.ReadWR{ID: 1, Local: arenas[i][fuzzLocal:][:100], STag: fuzzTagRead, VA: 9}))
+		require.NoError(t, q.PostRead(rdma.ReadWR{ID: 2, STag: fuzzTagRead}))
+		require.NoError(t, q.PostWrite(rdma.WriteWR{ID: 3, Local: arenas[i][fuzzLocal:][:100], STag: fuzzTagBoth, VA: 5}))
+		turns(4)
+		send(rdma.SendWR{Header: []byte("revokes"), Invalidate: fuzzTagRead})
+		for range 3 {
+			send(rdma.SendWR{Header: make([]byte, 16), Payload: make([]byte, 3000)}) // into the big ring
+		}
+		turns(2)
+	}
+	var all []byte
+	var each [][]byte
+	c := newConsumer(near.area, 0) // from the beginning: nothing has been written over
+	for {
+		r, ok, err := c.next()
+		require.NoError(t, err)
+		if !ok {
+			break
+		}
+		body := make([]byte, r.length)
+		c.body(body, 0)
+		c.done(r)
+		s := []byte{stepRecord, byte(r.kind) | 0x40, 0, 0}
+		s = binary.LittleEndian.AppendUint16(s, uint16(r.length))
+		s = append(append(s, body...), stepPoll)
+		all = append(all, s...)
+		each = append(each, s)
+	}
+	require.Greater(t, len(each), 8)
+	kinds := make(map[byte]bool)
+	for _, s := range each {
+		kinds[s[1]&15] = true
+	}
+	for kind := byte(recordSend); kind <= recordRefetched; kind++ {
+		require.True(t, kinds[kind], "a session has records of kind %d", kind)
+	}
+	// With the victim's own Reads the grants of the session have something to meet.
+	return append(each, all, append([]byte{stepRead, stepRead, stepPoll}, all...))
+}
+
+// recordedJoin opens a channel through a relay, and returns what either end has
+// said for it. The token is fuzzToken.
+func recordedJoin(t testing.TB, p *place) (opening, answer []byte, last byte) {
+	t.Helper()
+	dials, relay1 := socketPair(t)
+	relay2, listens := socketPair(t)
+	var relaying sync.WaitGroup
+	relaying.Go(func() {
+		b, oob := make([]byte, 1024), make([]byte, 1024)
+		for {
+			n, k, _, _, err := relay1.ReadMsgUnix(b, oob)
+			if err != nil || n == 0 {
+				return
+			}
+			relay2.WriteMsgUnix(b[:n], oob[:k], nil)
+			messages, _ := unix.ParseSocketControlMessage(oob[:k])
+			for i := range messages {
+				files, _ := unix.ParseUnixRights(&messages[i])
+				for _, file := range files {
+					unix.Close(file)
+				}
+			}
+			opening = append(opening, b[:n]...)
+		}
+	})
+	relaying.Go(func() {
+		b := make([]byte, 1024)
+		for {
+			n, err := relay2.Read(b)
+			if err != nil {
+				return
+			}
+			relay1.Write(b[:n])
+			answer = append(answer, b[:n]...)
+		}
+	})
+	i := fuzzInvite(t, p)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		if !p.join(listens) {
+			listens.Close()
+		}
+	})
+	q, err := join(dials, fuzzToken, stepConfig, []byte("hello"), settle("re: hello"))
+	require.NoError(t, err)
+	accepting.Wait()
+	r := <-i.came
+	require.NoError(t, r.err)
+	q.Abort()
+	r.q.Abort()
+	relay1.Close()
+	relay2.Close()
+	relaying.Wait()
+	n := openingLen + len("hello")
+	return opening[:n], answer[:answerLen+len("re: hello")], opening[n]
+}
+
+var fuzzToken = [16]byte{1, 2, 3}
+
+// fuzzInvite invites whoever has fuzzToken.
+func fuzzInvite(t testing.TB, p *place) *invitation {
+	t.Helper()
+	made, err := p.Invite(rdma.Peer{}, func(private []byte) ([]byte, int, error) {
+		if len(private) == 0 {
+			return nil, 0, errors.New("it says nothing")
+		}
+		return append([]byte("re: "), private[:min(len(private), 200)]...), 7, nil
+	})
+	require.NoError(t, err)
+	i := made.(*invitation)
+	p.forget(i.token)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i.token = fuzzToken
+	p.invited[fuzzToken] = i
+	return i
+}
+
+// openFiles counts this process's descriptors.
+func openFiles(t testing.TB) int {
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(files)
+}
+
+// FuzzOpening takes any bytes, and any descriptors with them, as what a process
+// says that comes to a place. Descriptors that are not good are closed, and the
+// answer is one.
+func FuzzOpening(f *testing.F) {
+	p, err := listen(stepConfig)
+	require.NoError(f, err)
+	f.Cleanup(func() { p.Close() })
+	opening, _, last := recordedJoin(f, p)
+	whole := append(slices.Clone(opening), last)
+	for _, files := range []byte{0, 1, 2, 3, 4, 0x41, 0x81, 0xC1} {
+		f.Add(files, whole)
+	}
+	f.Add(byte(1), opening)
+	f.Add(byte(1), opening[:openingLen-1])
+	f.Add(byte(1), []byte(magic))
+	f.Fuzz(func(t *testing.T, files byte, b []byte) {
+		if len(b) > 4096 {
+			return
+		}
+		before := openFiles(t)
+		i := fuzzInvite(t, p)
+		x, y := socketPair(t)
+		a, area, err := newArea()
+		require.NoError(t, err)
+		a.unmap()
+		other, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		var fds []int
+		for n := range int(files & 15) {
+			if n == 0 && files&0x40 != 0 {
+				fds = append(fds, int(other.Fd()))
+			} else {
+				fds = append(fds, int(area.Fd()))
+			}
+		}
+		var rights []byte
+		if len(fds) > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		if len(b) == 0 {
+			rights = nil // there is nothing that they could come with
+		}
+		cut := min(len(b), 1+int(files>>4)) // with which bytes they come
+		x.WriteMsgUnix(b[:cut], rights, nil)
+		x.Write(b[cut:])
+		x.CloseWrite()
+		if !p.join(y) {
+			y.Close()
+		}
+		select {
+		case r := <-i.came:
+			if r.q != nil {
+				r.q.Abort()
+			}
+		default:
+			i.Withdraw()
+		}
+		if said, _ := io.ReadAll(x); len(said) > 0 {
+			n := answerLen + int(binary.NativeEndian.Uint16(said[answerLen-2:]))
+			if len(said) < n || string(said[:len(magic)]) != magic {
+				t.Fatalf("the answer is no answer: %q", said)
+			}
+		}
+		x.Close()
+		area.Close()
+		other.Close()
+		if now := openFiles(t); now > before {
+			t.Fatalf("%d descriptors were %d", now, before)
+		}
+	})
+}
+
+// FuzzAnswer takes any bytes as what a place answers.
+func FuzzAnswer(f *testing.F) {
+	p, err := listen(stepConfig)
+	require.NoError(f, err)
+	f.Cleanup(func() { p.Close() })
+	_, answer, _ := recordedJoin(f, p)
+	f.Add(answer)
+	f.Add(answer[:len(answer)-1])
+	f.Add(answer[:answerLen-1])
+	f.Add(appendAnswer(refused, new(nonce), []byte("the token is not good")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 4096 {
+			return
+		}
+		before := openFiles(t)
+		x, y := socketPair(t)
+		y.Write(b)
+		y.CloseWrite()
+		x.SetDeadline(time.Now().Add(10 * time.Second))
+		q, err := join(x, fuzzToken, stepConfig, []byte("hello"), func(reply []byte) (int, error) {
+			if len(reply) == 0 {
+				return 0, errors.New("it says nothing")
+			}
+			return 5, nil
+		})
+		if err == nil {
+			var wcs [1]rdma.Completion
+			_, err := q.Wait(wcs[:])
+			checkEndOfFuzz(t, err) // the peer has gone
+			q.Abort()
+		}
+		x.Close()
+		y.Close()
+		if now := openFiles(t); now > before {
+			t.Fatalf("%d descriptors were %d", now, before)
+		}
+	})
+}
