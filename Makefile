@@ -4,7 +4,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES     := . examples bench
 PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
-STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone platforms
+STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone fuzz platforms
 
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test test-lab test-verbs mutants $(STAGES)
+.PHONY: test test-lab test-verbs mutants soak $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -54,6 +54,18 @@ tests-ways:
 tests-alone:
 	@export GOWORK=off; $(call each,go test -race -timeout 10m ./...)
 
+# Every fuzzer, each for FUZZTIME, and how often it ran. An input that fails one is
+# left in testdata/fuzz beside it, where the test of that name tries it from then on.
+# To make inputs shorter is bounded, or it would take all the time there is.
+FUZZTIME ?= 8s
+fuzz:
+	@set -e; go test -list '^Fuzz' ./... | \
+	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
+	while read -r package name; do \
+		said=$$(go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -timeout 0 $$package </dev/null) || { echo "$$said"; exit 1; }; \
+		echo "$$package $$name: $$(echo "$$said" | grep '^fuzz: elapsed' | tail -1 | sed 's/^fuzz: //')"; \
+	done
+
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.
 platforms:
@@ -61,6 +73,12 @@ platforms:
 		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		$(call each,go build -o /dev/null ./... && go vet ./...); \
 	done
+
+# Two processes and everything that connections do, for as long as it is told; see
+# test/soak.
+SOAKTIME ?= 2m
+soak:
+	@go run ./test/soak -duration $(SOAKTIME)
 
 # Not part of make test: it changes only when the library or a patch does, and
 # takes some seconds a patch. MUTANTS chooses among them by a regular expression.
