@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/test/traffic"
+)
+
+// soak is the first process's work on one device.
+type soak struct {
+	device string
+	conns  int
+	seed   atomic.Uint64 // of the next session
+	tally
+
+	mu    sync.Mutex
+	err   error // the first that a session has ended with
+	where string
+}
+
+// longest is how many bytes a session moves each way at most.
+const longest = 16 << 20
+
+// slack is how many bytes of memory may come and go: the runtime's own, and what
+// the pools of a process have found a use for since.
+const slack = 16 << 20
+
+// run works for d, and checks that nothing is left of it.
+func (s *soak) run(d time.Duration) error {
+	server, err := startServer(s.device)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	s.sessions(server.address, time.Now().Add(d/10))
+	before, theirs, err := s.quiet(server)
+	if err != nil {
+		return err
+	}
+	s.sessions(server.address, time.Now().Add(d-d/10))
+	after, theirsAfter, err := s.quiet(server)
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(10 * time.Second); ; { // the last goroutines may be on their way out
+		more, theirMore := after.More(before, slack), theirsAfter.Held.More(theirs.Held, slack)
+		if more == "" && theirMore == "" {
+			break
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("%s: something is left: here %q, there %q", s.device, more, theirMore)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if after, theirsAfter, err = s.quiet(server); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%s: %v, %d sessions (%d reset), %.1f GB there, %.1f GB back, all of it right; %d+%d deadlines passed in a call\n",
+		s.device, d, s.Sessions.Load(), s.Resets.Load(), gb(s.Sent.Load()), gb(s.Got.Load()), s.Passed.Load(), theirsAfter.Passed)
+	fmt.Printf("%s: here  %+v, then %+v\n", s.device, before, after)
+	fmt.Printf("%s: there %+v, then %+v\n", s.device, theirs.Held, theirsAfter.Held)
+	return nil
+}
+
+func gb(n int64) float64 { return float64(n) / 1e9 }
+
+// quiet returns what both processes hold when no session is under way.
+func (s *soak) quiet(server *server) (here traffic.Held, there answer, err error) {
+	s.mu.Lock()
+	err = s.err
+	if err != nil {
+		err = fmt.Errorf("%s, %s: %w", s.device, s.where, err)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return here, there, err
+	}
+	there, err = server.ask()
+	if err == nil && there.Failed > 0 {
+		err = fmt.Errorf("%s: %d sessions have failed in the second process, the first with: %s", s.device, there.Failed, there.FirstFailure)
+	}
+	return traffic.Holds(), there, err
+}
+
+// sessions runs them, one after the other on each of so many workers, until the
+// time has come or one has failed.
+func (s *soak) sessions(address string, until time.Time) {
+	var working sync.WaitGroup
+	for range s.conns {
+		working.Go(func() {
+			d := sdp.Dialer{Config: config(s.device)}
+			for time.Now().Before(until) && !s.failed() {
+				seed := s.seed.Add(1)
+				err := s.session(&d, address, seed)
+				if err != nil {
+					s.fail(seed, err)
+				}
+			}
+		})
+	}
+	working.Wait()
+}
+
+func (s *soak) session(d *sdp.Dialer, address string, seed uint64) error {
+	c, err := d.Dial("sdp", address)
+	if err != nil {
+		return err
+	}
+	if device := c.(*sdp.Conn).Device(); device != s.device {
+		c.Close()
+		return errors.New("it is over " + device)
+	}
+	r, err := traffic.Client(c, traffic.Spec{Seed: seed, Most: longest, Deadlines: seed%2 == 0, Resets: true})
+	s.add(r)
+	return err
+}
+
+func (s *soak) failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
+func (s *soak) fail(seed uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err, s.where = err, fmt.Sprint("seed ", seed)
+	}
+}
