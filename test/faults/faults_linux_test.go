@@ -1,0 +1,190 @@
+package faults
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/test/traffic"
+)
+
+// TestStopped has either process stopped for moments, as a debugger or a
+// hypervisor does: all goes on afterwards, as if nothing had been.
+func TestStopped(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, device string) {
+		l := startLoad(t, device)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range 20 {
+			k := []*child{l.server, l.client}[i%2]
+			require.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
+			time.Sleep(time.Duration(10+r.IntN(150)) * time.Millisecond)
+			require.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
+			time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
+		}
+		l.client.more(t, workers)
+		l.leavesNothing(t)
+		t.Logf("%d sessions", l.good(t))
+	})
+}
+
+// TestServerIsKilled at any moment under load. Each call of the client's returns,
+// with bytes that were right until then, and nothing is left in it.
+func TestServerIsKilled(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, device string) {
+		rounds := 10
+		if testing.Short() {
+			rounds = 3
+		}
+		var before traffic.Held
+		for round := range rounds {
+			server := start(t, "serve "+device+" 127.0.0.1:0", nil)
+			var working sync.WaitGroup
+			for i := range workers {
+				working.Go(func() {
+					for n := uint64(0); ; n++ {
+						if _, err := oneSession(device, server.first, uint64(i)<<32|n); err != nil {
+							isNetError(t, err)
+							var wrong *traffic.WrongError
+							assert.False(t, errors.As(err, &wrong), "%v", err)
+							return
+						}
+					}
+				})
+			}
+			time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
+			server.kill()
+			ended := make(chan struct{})
+			go func() { working.Wait(); close(ended) }()
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				require.Fail(t, "a call does not return")
+			}
+			if round == 0 {
+				before = traffic.Holds()
+			}
+		}
+		var more string
+		within(10*time.Second, func() bool {
+			more = traffic.Holds().More(before, slack)
+			return more == ""
+		})
+		assert.Empty(t, more)
+	})
+}
+
+// TestEnvironments are hard ones, for both processes: one processor, a collector
+// that never rests, little memory.
+func TestEnvironments(t *testing.T) {
+	for name, environment := range map[string][]string{
+		"one processor":                    {"GOMAXPROCS=1"},
+		"the collector":                    {collectVariable + "=1"},
+		"one processor, and the collector": {"GOMAXPROCS=1", collectVariable + "=1"},
+		"little memory":                    {"GOMEMLIMIT=16MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEachDevice(t, func(t *testing.T, device string) {
+				l := startLoad(t, device, environment...)
+				l.client.more(t, 4*workers)
+				l.leavesNothing(t)
+				t.Logf("%d sessions", l.good(t))
+			})
+		})
+	}
+}
+
+// TestNoDescriptors has one process, or the other, run out of descriptors: what
+// needs one fails, or waits, or stays on iwarp; what is up goes on; and when there
+// are some again, all is as before.
+func TestNoDescriptors(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, device string) {
+		for _, side := range []string{"client", "server"} {
+			t.Run(side, func(t *testing.T) {
+				l := startLoad(t, device)
+				k, held := l.client, l.heldBefore.Descriptors
+				if side == "server" {
+					k, held = l.server, l.serverBefore.Descriptors
+				}
+				was := limit(t, k, 0)
+				for few := range 8 { // each leaves another step without one
+					limit(t, k, uint64(held+few))
+					time.Sleep(100 * time.Millisecond)
+					l.client.report(t) // it answers, and no byte was wrong
+					l.server.report(t)
+				}
+				limit(t, k, was)
+				l.client.more(t, 2*workers)
+				l.leavesNothing(t)
+				r := l.client.report(t)
+				t.Logf("%d sessions, %d have failed, the last with %s", r.good, r.bad, r.last)
+			})
+		}
+	})
+}
+
+// limit sets how many descriptors the process may have, and returns how many it
+// might. 0 changes nothing.
+func limit(t *testing.T, k *child, n uint64) uint64 {
+	t.Helper()
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(k.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &was))
+	if n > 0 {
+		require.NoError(t, unix.Prlimit(k.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: was.Max}, nil))
+	}
+	return was.Cur
+}
+
+// TestManyAndShort opens and closes connections, a thousand each second, if the
+// machine can: memory, descriptors and goroutines of both ends stay as they are.
+func TestManyAndShort(t *testing.T) {
+	const rate = 1000
+	d := 5 * time.Second
+	if testing.Short() {
+		d = time.Second
+	}
+	onEachDevice(t, func(t *testing.T, device string) {
+		server := start(t, "serve "+device+" 127.0.0.1:0", nil)
+		churn := func(d time.Duration) (done int) {
+			var mu sync.Mutex
+			var working sync.WaitGroup
+			places := make(chan struct{}, 64)
+			begin := time.Now()
+			for i := uint64(0); time.Since(begin) < d; i++ {
+				time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / rate)))
+				places <- struct{}{}
+				working.Go(func() {
+					defer func() { <-places }()
+					_, err := shortSession(device, server.first, i)
+					if assert.NoError(t, err) {
+						mu.Lock()
+						done++
+						mu.Unlock()
+					}
+				})
+			}
+			working.Wait()
+			return done
+		}
+		churn(d / 5)
+		before, theirs := traffic.Holds(), server.quiet(t).held
+		begin := time.Now()
+		done := churn(d)
+		took := time.Since(begin)
+		var more string
+		within(10*time.Second, func() bool {
+			more = traffic.Holds().More(before, slack) + server.quiet(t).held.More(theirs, slack)
+			return more == ""
+		})
+		assert.Empty(t, more)
+		r := server.report(t)
+		assert.Zero(t, r.bad, r.last)
+		t.Logf("%d connections in %v, %.0f a second; here %+v before, there %+v", done, took, float64(done)/took.Seconds(), before, theirs)
+	})
+}

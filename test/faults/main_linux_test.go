@@ -1,0 +1,348 @@
+package faults
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/test/traffic"
+)
+
+const (
+	// roleVariable makes the test binary one of the processes that things happen
+	// to.
+	roleVariable = "FAULTS_ROLE"
+	// collectVariable has it collect garbage all the time.
+	collectVariable = "FAULTS_COLLECT"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		beChild(strings.Fields(role))
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// deviceNames are what the tests run on.
+var deviceNames = []string{"iwarp", "shm"}
+
+// onEachDevice runs a test on each.
+func onEachDevice(t *testing.T, f func(t *testing.T, device string)) {
+	for _, device := range deviceNames {
+		t.Run(device, func(t *testing.T) { f(t, device) })
+	}
+}
+
+// config has times that a machine under load does not reach.
+func config(device string) *sdp.Config {
+	return &sdp.Config{
+		Devices: []string{device}, ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: time.Minute,
+	}
+}
+
+// The roles:
+//
+//	serve DEVICE ADDRESS         listens, prints where, and serves sessions
+//	work DEVICE ADDRESS WORKERS  runs sessions there until its standard input ends
+//
+// Both answer the line "report" on their standard input with how many sessions
+// have ended well, how many did not, what was wrong, and what they hold.
+func beChild(role []string) {
+	if os.Getenv(collectVariable) != "" {
+		debug.SetGCPercent(1)
+		go func() {
+			for {
+				runtime.GC()
+			}
+		}()
+	}
+	var w work
+	switch role[0] {
+	case "serve":
+		lc := sdp.ListenConfig{Config: config(role[1])}
+		ln, err := lc.Listen(context.Background(), "sdp", role[2])
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(ln.Addr())
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					fmt.Println("accept:", err)
+					os.Exit(1)
+				}
+				go w.session(func() (traffic.Result, error) { return traffic.Serve(c) })
+			}
+		}()
+	case "work":
+		workers, _ := strconv.Atoi(role[3])
+		fmt.Println("working")
+		for i := range workers {
+			go func() {
+				for n := uint64(0); ; n++ {
+					if !w.wait() {
+						continue
+					}
+					w.session(func() (traffic.Result, error) { return oneSession(role[1], role[2], uint64(i)<<32|n) })
+				}
+			}()
+		}
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		switch lines.Text() {
+		case "pause":
+			w.paused.Store(true)
+		case "go":
+			w.paused.Store(false)
+		case "report":
+			h := traffic.Holds()
+			fmt.Println(w.active.Load(), w.good.Load(), w.bad.Load(), h.Goroutines, h.Descriptors, h.Areas, h.Memory, w.said())
+		}
+	}
+	os.Exit(0)
+}
+
+// oneSession dials and runs a session.
+func oneSession(device, address string, seed uint64) (traffic.Result, error) {
+	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: 4 << 20})
+}
+
+// shortSession is one of a few bytes.
+func shortSession(device, address string, seed uint64) (traffic.Result, error) {
+	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: 200})
+}
+
+func sessionOf(device, address string, spec traffic.Spec) (traffic.Result, error) {
+	d := sdp.Dialer{Config: config(device)}
+	c, err := d.Dial("sdp", address)
+	if err != nil {
+		return traffic.Result{}, err
+	}
+	if over := c.(*sdp.Conn).Device(); over != device {
+		c.Close()
+		return traffic.Result{}, &traffic.WrongError{What: "it is over " + over}
+	}
+	return traffic.Client(c, spec)
+}
+
+// work is what a child does.
+type work struct {
+	active, good, bad atomic.Int64
+	paused            atomic.Bool
+
+	mu    sync.Mutex
+	wrong string // bytes that were wrong: there is no excuse for that
+	last  string // error
+}
+
+// wait reports that a session may begin, at once or after a moment.
+func (w *work) wait() bool {
+	if w.paused.Load() {
+		time.Sleep(time.Millisecond)
+		return false
+	}
+	return true
+}
+
+func (w *work) session(run func() (traffic.Result, error)) {
+	w.active.Add(1)
+	defer w.active.Add(-1)
+	_, err := run()
+	if err == nil {
+		w.good.Add(1)
+		return
+	}
+	w.bad.Add(1)
+	var wrong *traffic.WrongError
+	w.mu.Lock()
+	w.last = err.Error()
+	if errors.As(err, &wrong) {
+		w.wrong = err.Error()
+	}
+	w.mu.Unlock()
+	time.Sleep(time.Millisecond) // what fails at once would fail ten thousand times
+}
+
+func (w *work) said() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strconv.Quote(w.wrong) + " " + strconv.Quote(w.last)
+}
+
+// child is such a process.
+type child struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	first  string // what it has said first
+}
+
+// start starts a child, perhaps through another program.
+func start(t *testing.T, role string, environment []string, through ...string) *child {
+	t.Helper()
+	argv := append(through, os.Args[0])
+	k := &child{cmd: exec.Command(argv[0], argv[1:]...)}
+	k.cmd.Env = append(append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0"), environment...)
+	k.cmd.Stderr = os.Stderr
+	var err error
+	k.stdin, err = k.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := k.cmd.StdoutPipe()
+	require.NoError(t, err)
+	k.stdout = bufio.NewReader(out)
+	require.NoError(t, k.cmd.Start())
+	t.Cleanup(k.kill)
+	k.first = k.line(t)
+	return k
+}
+
+func (k *child) kill() {
+	k.cmd.Process.Kill()
+	k.stdin.Close()
+	k.cmd.Wait()
+}
+
+func (k *child) line(t *testing.T) string {
+	t.Helper()
+	line, err := k.stdout.ReadString('\n')
+	require.NoError(t, err, "the process has ended: %q", line)
+	return strings.TrimSuffix(line, "\n")
+}
+
+func (k *child) tell(t *testing.T, what string) {
+	t.Helper()
+	_, err := io.WriteString(k.stdin, what+"\n")
+	require.NoError(t, err)
+}
+
+// within asks until it is so, or the time is over. Unlike testify's Eventually it
+// asks in the test's own goroutine, one question after the other.
+func within(d time.Duration, so func() bool) bool {
+	for until := time.Now().Add(d); ; time.Sleep(50 * time.Millisecond) {
+		if so() {
+			return true
+		}
+		if time.Now().After(until) {
+			return false
+		}
+	}
+}
+
+// report is what a child answers.
+type report struct {
+	active, good, bad int
+	held              traffic.Held
+	wrong, last       string
+}
+
+func (k *child) report(t *testing.T) (r report) {
+	t.Helper()
+	k.tell(t, "report")
+	line := k.line(t)
+	_, err := fmt.Sscanf(line, "%d %d %d %d %d %d %d %q %q", &r.active, &r.good, &r.bad,
+		&r.held.Goroutines, &r.held.Descriptors, &r.held.Areas, &r.held.Memory, &r.wrong, &r.last)
+	require.NoError(t, err, line)
+	require.Empty(t, r.wrong, "bytes that are wrong")
+	return r
+}
+
+// quiet waits until the child has no session under way, and returns its report.
+func (k *child) quiet(t *testing.T) (r report) {
+	t.Helper()
+	require.True(t, within(20*time.Second, func() bool {
+		r = k.report(t)
+		return r.active == 0
+	}), "a session does not end")
+	return r
+}
+
+// more waits until so many more sessions have ended well.
+func (k *child) more(t *testing.T, sessions int) (r report) {
+	t.Helper()
+	was := k.report(t)
+	ok := within(time.Minute, func() bool {
+		r = k.report(t)
+		return r.good >= was.good+sessions
+	})
+	require.True(t, ok, "%d more sessions; the last error was %q", sessions, r.last)
+	return r
+}
+
+// load is a server and a client at work.
+type load struct {
+	server, client           *child
+	serverBefore, heldBefore traffic.Held
+}
+
+const workers = 4
+
+// startLoad starts both, has them work a while, and notes what they hold.
+func startLoad(t *testing.T, device string, environment ...string) *load {
+	t.Helper()
+	l := &load{server: start(t, "serve "+device+" 127.0.0.1:0", environment)}
+	l.client = start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), environment)
+	l.client.more(t, 2*workers)
+	l.client.tell(t, "pause")
+	l.heldBefore, l.serverBefore = l.client.quiet(t).held, l.server.quiet(t).held
+	l.client.tell(t, "go")
+	return l
+}
+
+// slack is how many bytes of memory may come and go.
+const slack = 16 << 20
+
+// leavesNothing pauses the load, and checks that both processes hold what they
+// held at first.
+func (l *load) leavesNothing(t *testing.T) {
+	t.Helper()
+	l.client.tell(t, "pause")
+	for _, v := range []struct {
+		name   string
+		k      *child
+		before traffic.Held
+	}{{"client", l.client, l.heldBefore}, {"server", l.server, l.serverBefore}} {
+		more := ""
+		within(10*time.Second, func() bool {
+			more = v.k.quiet(t).held.More(v.before, slack)
+			return more == ""
+		})
+		require.Empty(t, more, v.name)
+	}
+	l.client.tell(t, "go")
+}
+
+// good checks that no session has failed, and returns how many there were.
+func (l *load) good(t *testing.T) int {
+	t.Helper()
+	client, server := l.client.report(t), l.server.report(t)
+	require.Zero(t, client.bad, client.last)
+	require.Zero(t, server.bad, server.last)
+	return client.good
+}
+
+// isNetError checks that an error is one of package net's.
+func isNetError(t *testing.T, err error) {
+	t.Helper()
+	var op *net.OpError
+	require.ErrorAs(t, err, &op)
+}
