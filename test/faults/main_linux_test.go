@@ -31,6 +31,8 @@ const (
 	roleVariable = "FAULTS_ROLE"
 	// collectVariable has it collect garbage all the time.
 	collectVariable = "FAULTS_COLLECT"
+	// mostVariable says how many bytes a session has each way at most.
+	mostVariable = "FAULTS_MOST"
 )
 
 func TestMain(m *testing.M) {
@@ -62,8 +64,11 @@ func config(device string) *sdp.Config {
 //
 //	serve DEVICE ADDRESS         listens, prints where, and serves sessions
 //	work DEVICE ADDRESS WORKERS  runs sessions there until its standard input ends
+//	greet DEVICE ADDRESS         accepts connections, "tcp" plain ones, and reads
+//	keepalive DEVICE ADDRESS HOW prints how a connection ends whose peer is gone
+//	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
 //
-// Both answer the line "report" on their standard input with how many sessions
+// The first two answer the line "report" on their standard input with how many sessions
 // have ended well, how many did not, what was wrong, and what they hold.
 func beChild(role []string) {
 	if os.Getenv(collectVariable) != "" {
@@ -77,8 +82,7 @@ func beChild(role []string) {
 	var w work
 	switch role[0] {
 	case "serve":
-		lc := sdp.ListenConfig{Config: config(role[1])}
-		ln, err := lc.Listen(context.Background(), "sdp", role[2])
+		ln, err := listen(role[1], role[2])
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -94,6 +98,28 @@ func beChild(role []string) {
 				go w.session(func() (traffic.Result, error) { return traffic.Serve(c) })
 			}
 		}()
+	case "greet":
+		ln, err := listen(role[1], role[2])
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(ln.Addr())
+		go func() {
+			var kept []net.Conn
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					os.Exit(1)
+				}
+				kept = append(kept, c)
+				go io.Copy(io.Discard, c)
+			}
+		}()
+	case "keepalive":
+		go beKeptAlive(role[1], role[2], role[3])
+	case "cut":
+		go beCut(role[1], role[2])
 	case "work":
 		workers, _ := strconv.Atoi(role[3])
 		fmt.Println("working")
@@ -122,9 +148,75 @@ func beChild(role []string) {
 	os.Exit(0)
 }
 
+// listen and dial are package net's on the device "tcp".
+func listen(device, address string) (net.Listener, error) {
+	if device == "tcp" {
+		return net.Listen("tcp", address)
+	}
+	lc := sdp.ListenConfig{Config: config(device)}
+	return lc.Listen(context.Background(), "sdp", address)
+}
+
+func dial(device, address string) (net.Conn, error) {
+	if device == "tcp" {
+		return net.Dial("tcp", address)
+	}
+	return (&sdp.Dialer{Config: config(device)}).Dial("sdp", address)
+}
+
+// beCut writes, and prints how long that goes on after a time without headway,
+// whether it ended by its deadline, and how long Close takes.
+func beCut(device, address string) {
+	c, err := dial(device, address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("up")
+	var last time.Time
+	b := make([]byte, 100_000)
+	for err == nil {
+		last = time.Now()
+		c.SetWriteDeadline(last.Add(cutDeadline))
+		_, err = c.Write(b)
+	}
+	wrote := time.Since(last)
+	c.(interface{ SetLinger(int) error }).SetLinger(0)
+	begin := time.Now()
+	c.Close()
+	fmt.Println(wrote, errors.Is(err, os.ErrDeadlineExceeded), time.Since(begin), err)
+}
+
+// beKeptAlive has a connection on which nothing moves, in a Read or in no call,
+// and prints how it ends.
+func beKeptAlive(device, address, how string) {
+	c, err := dial(device, address)
+	if err == nil {
+		err = c.(interface {
+			SetKeepAliveConfig(net.KeepAliveConfig) error
+		}).SetKeepAliveConfig(keepAlive)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("up")
+	if how == "idle" { // the library is to find it, so that it is known at once
+		time.Sleep(keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval + time.Second)
+		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	}
+	_, err = c.Read(make([]byte, 1))
+	var n net.Error
+	fmt.Printf("%s, %s: %v, timeout: %t\n", device, how, err, errors.As(err, &n) && n.Timeout())
+}
+
 // oneSession dials and runs a session.
 func oneSession(device, address string, seed uint64) (traffic.Result, error) {
-	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: 4 << 20})
+	most := 4 << 20
+	if text := os.Getenv(mostVariable); text != "" {
+		most, _ = strconv.Atoi(text)
+	}
+	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: uint32(most)})
 }
 
 // shortSession is one of a few bytes.
@@ -133,8 +225,7 @@ func shortSession(device, address string, seed uint64) (traffic.Result, error) {
 }
 
 func sessionOf(device, address string, spec traffic.Spec) (traffic.Result, error) {
-	d := sdp.Dialer{Config: config(device)}
-	c, err := d.Dial("sdp", address)
+	c, err := dial(device, address)
 	if err != nil {
 		return traffic.Result{}, err
 	}
