@@ -1,0 +1,93 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// TestRogueAccess has a peer reach for more of a region than it was given: nothing
+// is moved.
+func TestRogueAccess(t *testing.T) {
+	const size = 100
+	huge := ^uint64(0)
+	for _, v := range []struct {
+		name   string
+		access rdma.Access // of the region
+		kind   int
+		va, n  uint64
+		error  string
+	}{
+		{"a Write past the end", rdma.RemoteWrite, recordWrite, size - 9, 10, "is past the 100 bytes"},
+		{"a Write of more than there is", rdma.RemoteWrite, recordWrite, 0, size + 1, "is past the 100 bytes"},
+		{"a Write behind the end", rdma.RemoteWrite, recordWrite, size + 1, 1, "is past the 100 bytes"},
+		{"a Write in front of the beginning", rdma.RemoteWrite, recordWrite, huge - 7, 16, "wraps around"},
+		{"a Write of nearly all that can be counted", rdma.RemoteWrite, recordWrite, 8, huge - 7, "wraps around"},
+		{"a Write to what may be read", rdma.RemoteRead, recordWrite, 0, 1, "does not allow"},
+		{"a Read past the end", rdma.RemoteRead, recordRead, size - 9, 10, "is past the 100 bytes"},
+		{"a Read in front of the beginning", rdma.RemoteRead, recordRead, huge - 7, 16, "wraps around"},
+		{"a Read of what may be written", rdma.RemoteWrite, recordRead, 0, 1, "does not allow"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			arena := make([]byte, 3*size)
+			region, err := q.Register(arena[size:2*size], v.access)
+			require.NoError(t, err)
+			source := bytes.Repeat([]byte{1}, 4*size)
+			if v.kind == recordWrite {
+				r.says(v.kind, writeLen, words(uint64(region.STag), v.va, v.n, addressOf(source)))
+			} else {
+				r.says(v.kind, readLen, words(1<<32, uint64(region.STag), v.va, v.n))
+			}
+			err = ends(t, q)
+			var violation *rdma.ProtocolError
+			require.ErrorAs(t, err, &violation)
+			assert.ErrorContains(t, err, v.error)
+			assert.Zero(t, r.a.ctl.ways[1].granted[0].Load(), "the Read is not granted")
+			assert.Equal(t, make([]byte, 3*size), arena)
+		})
+	}
+}
+
+// TestRogueEndsReads that it has not begun, or has ended.
+func TestRogueEndsReads(t *testing.T) {
+	for name, ended := range map[string][]uint64{
+		"of another number": {2 << 32},
+		"in another slot":   {1<<32 | 1},
+		"twice":             {1 << 32, 1 << 32},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			region, err := q.Register(make([]byte, 100), rdma.RemoteRead)
+			require.NoError(t, err)
+			r.says(recordRead, readLen, words(1<<32, uint64(region.STag), 0, 100))
+			for _, w := range ended {
+				r.says(recordRefetched, refetchLen, words(w))
+			}
+			assert.ErrorContains(t, ends(t, q), "which has not begun")
+		})
+	}
+}
+
+// TestRogueHeadInARecord has a peer say that it has taken a part of one.
+func TestRogueHeadInARecord(t *testing.T) {
+	q, r := meetRogue(t)
+	n, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 64)}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	r.a.ctl.ways[0].head.Store(q.tx.ring.pos - 4)
+	var violation *rdma.ProtocolError
+	for range 20 { // until it has to look
+		if _, err = q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60_000)}}); err != nil {
+			break
+		}
+	}
+	require.ErrorAs(t, err, &violation)
+	assert.ErrorContains(t, err, "it has taken up to")
+}
