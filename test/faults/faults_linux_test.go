@@ -15,13 +15,21 @@ import (
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
+// less is full, or short if there is little time.
+func less(full, short int) int {
+	if testing.Short() || raceEnabled {
+		return short
+	}
+	return full
+}
+
 // TestStopped has either process stopped for moments, as a debugger or a
 // hypervisor does: all goes on afterwards, as if nothing had been.
 func TestStopped(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		l := startLoad(t, device)
 		r := rand.New(rand.NewPCG(1, 2))
-		for i := range 20 {
+		for i := range less(20, 8) {
 			k := []*child{l.server, l.client}[i%2]
 			require.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
 			time.Sleep(time.Duration(10+r.IntN(150)) * time.Millisecond)
@@ -38,12 +46,8 @@ func TestStopped(t *testing.T) {
 // with bytes that were right until then, and nothing is left in it.
 func TestServerIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
-		rounds := 10
-		if testing.Short() {
-			rounds = 3
-		}
 		var before traffic.Held
-		for round := range rounds {
+		for round := range less(10, 3) {
 			server := start(t, "serve "+device+" 127.0.0.1:0", nil)
 			var working sync.WaitGroup
 			for i := range workers {
@@ -92,7 +96,7 @@ func TestEnvironments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onEachDevice(t, func(t *testing.T, device string) {
 				l := startLoad(t, device, environment...)
-				l.client.more(t, 4*workers)
+				l.client.more(t, less(4, 1)*workers)
 				l.leavesNothing(t)
 				t.Logf("%d sessions", l.good(t))
 			})
@@ -145,10 +149,7 @@ func limit(t *testing.T, k *child, n uint64) uint64 {
 // machine can: memory, descriptors and goroutines of both ends stay as they are.
 func TestManyAndShort(t *testing.T) {
 	const rate = 1000
-	d := 5 * time.Second
-	if testing.Short() {
-		d = time.Second
-	}
+	d := time.Duration(less(5, 1)) * time.Second
 	onEachDevice(t, func(t *testing.T, device string) {
 		server := start(t, "serve "+device+" 127.0.0.1:0", nil)
 		churn := func(d time.Duration) (done int) {
