@@ -57,7 +57,7 @@ tests-alone:
 # Every fuzzer, each for FUZZTIME, and how often it ran. An input that fails one is
 # left in testdata/fuzz beside it, where the test of that name tries it from then on.
 # To make inputs shorter is bounded, or it would take all the time there is.
-FUZZTIME ?= 8s
+FUZZTIME ?= 6s
 fuzz:
 	@set -e; go test -list '^Fuzz' ./... | \
 	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
