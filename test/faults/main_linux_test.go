@@ -64,7 +64,7 @@ func config(device string) *sdp.Config {
 //
 //	serve DEVICE ADDRESS         listens, prints where, and serves sessions
 //	work DEVICE ADDRESS WORKERS  runs sessions there until its standard input ends
-//	greet DEVICE ADDRESS         accepts connections, "tcp" plain ones, and reads
+//	greet DEVICE ADDRESS         accepts connections, "tcp" plain ones, and reads them
 //	keepalive DEVICE ADDRESS HOW prints how a connection ends whose peer is gone
 //	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
 //
@@ -106,13 +106,11 @@ func beChild(role []string) {
 		}
 		fmt.Println(ln.Addr())
 		go func() {
-			var kept []net.Conn
 			for {
 				c, err := ln.Accept()
 				if err != nil {
 					os.Exit(1)
 				}
-				kept = append(kept, c)
 				go io.Copy(io.Discard, c)
 			}
 		}()
