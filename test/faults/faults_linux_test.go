@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -108,10 +109,10 @@ func TestEnvironments(t *testing.T) {
 // needs one fails, or waits, or stays on iwarp; what is up goes on; and when there
 // are some again, all is as before.
 func TestNoDescriptors(t *testing.T) {
-	onEachDevice(t, func(t *testing.T, device string) {
+	for _, devices := range append(slices.Clone(deviceNames), "shm,iwarp") {
 		for _, side := range []string{"client", "server"} {
-			t.Run(side, func(t *testing.T) {
-				l := startLoad(t, device)
+			t.Run(devices+"/"+side, func(t *testing.T) {
+				l := startLoad(t, devices)
 				k, held := l.client, l.heldBefore.Descriptors
 				if side == "server" {
 					k, held = l.server, l.serverBefore.Descriptors
@@ -130,7 +131,7 @@ func TestNoDescriptors(t *testing.T) {
 				t.Logf("%d sessions, %d have failed, the last with %s", r.good, r.bad, r.last)
 			})
 		}
-	})
+	}
 }
 
 // limit sets how many descriptors the process may have, and returns how many it
