@@ -399,9 +399,6 @@ func startLoad(t *testing.T, device string, environment ...string) *load {
 	return l
 }
 
-// slack is how many bytes of memory may come and go.
-const slack = 16 << 20
-
 // leavesNothing pauses the load, and checks that both processes hold what they
 // held at first.
 func (l *load) leavesNothing(t *testing.T) {

@@ -26,10 +26,6 @@ type soak struct {
 // longest is how many bytes a session moves each way at most.
 const longest = 16 << 20
 
-// slack is how many bytes of memory may come and go: the runtime's own, and what
-// the pools of a process have found a use for since.
-const slack = 16 << 20
-
 // run works for d, and checks that nothing is left of it.
 func (s *soak) run(d time.Duration) error {
 	server, err := startServer(s.device)
