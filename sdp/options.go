@@ -10,7 +10,8 @@ import (
 
 // The options are those of net.TCPConn. What concerns the TCP connection goes to
 // it: on iwarp it carries everything, and on any other device it stays, idle, to
-// hold the addresses and to notice a peer that is silently gone.
+// hold the addresses. What befalls it there ends nothing: keepalive, too, is for
+// iwarp.
 
 // SetLinger sets how long Close waits for what was written to be on its way: with
 // sec < 0, the default, a second; with sec > 0 as many seconds; with 0 not at
@@ -25,7 +26,8 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetKeepAlive switches TCP's keepalive on or off.
+// SetKeepAlive switches TCP's keepalive on or off. On iwarp it ends a connection
+// whose peer is silently gone, as it does TCP's.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }
