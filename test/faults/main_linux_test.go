@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -432,5 +433,5 @@ func (l *load) good(t *testing.T) int {
 func isNetError(t *testing.T, err error) {
 	t.Helper()
 	var op *net.OpError
-	require.ErrorAs(t, err, &op)
+	assert.ErrorAs(t, err, &op)
 }
