@@ -35,7 +35,7 @@ const (
 
 // What FuzzArea's input says, step by step: a byte, and what belongs to it.
 const (
-	stepRecord = iota // kind (1), length (2), bytes of body (2), body: a record where the next one belongs
+	stepRecord = iota // kind (1), length (2), bytes of body (2), body: a record where the next one belongs; see placed
 	stepWord          // which (1), value (8): a word of the control page
 	stepByte          // where (3), what (1): anywhere in the area
 	stepTaken         // the peer has taken all that the victim has written
@@ -94,6 +94,7 @@ type fuzzVictim struct {
 	*QueuePair
 	r          *rogue
 	arena, was []byte
+	source     []byte          // where the peer's bytes are
 	posted     map[uint64]bool // RDMA Reads and Writes that have not completed
 	next       uint64
 	over       error
@@ -101,7 +102,7 @@ type fuzzVictim struct {
 
 func newFuzzVictim(t testing.TB) *fuzzVictim {
 	q, r := meetRogue(t)
-	v := &fuzzVictim{QueuePair: q, r: r, arena: make([]byte, fuzzArena), posted: make(map[uint64]bool)}
+	v := &fuzzVictim{QueuePair: q, r: r, arena: make([]byte, fuzzArena), source: bytes.Repeat([]byte{0xA5}, 2*fuzzArena), posted: make(map[uint64]bool)}
 	for i := range v.arena {
 		v.arena[i] = byte(i*7 + i>>8)
 	}
@@ -159,7 +160,11 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 			length += n // as it should be
 		}
 		if fits, err := v.r.out.fits(space(n)); fits && err == nil {
-			v.r.says(kind&15, length&(1<<lengthBits-1), b[:n])
+			body := slices.Clone(b[:n])
+			if kind&0x20 == 0 {
+				v.placed(kind&15, body)
+			}
+			v.r.says(kind&15, length&(1<<lengthBits-1), body)
 			if kind&15 == recordGrow {
 				v.r.out.ring, v.r.out.base = v.r.out.big, v.r.out.pos
 			}
@@ -200,6 +205,18 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 	return b
 }
 
+// placed has the addresses in a record be those of bytes that can be read, and what
+// is granted be granted: no recorded address is one in this process.
+func (v *fuzzVictim) placed(kind int, body []byte) {
+	switch {
+	case kind == recordWrite && len(body) == writeLen:
+		native.PutUint64(body[24:], addressOf(v.source))
+	case kind == recordGrant && len(body) == grantLen:
+		native.PutUint64(body[8:], addressOf(v.source))
+		v.r.a.ctl.ways[0].granted[native.Uint32(body)%maxReads].Store(native.Uint32(body[4:]))
+	}
+}
+
 // FuzzArea has a peer that writes what it likes into the shared memory between
 // any two steps of the victim's. The victim goes on, or ends with an error of the
 // kinds there are; it changes no memory but what the peer may write, and
@@ -210,6 +227,14 @@ func FuzzArea(f *testing.F) {
 	}
 	f.Add([]byte{stepRead, stepWord, 7, 1, 0, 0, 0, 0, 0, 0, 0, stepRecord, recordGrant | 0x40, 0, 0, 16, 0, 0, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, stepPoll})
 	f.Add([]byte{stepSend, 0xFF, 0x0F, stepSend, 0xFF, 0xEF, stepTaken, stepIdle, stepSend, 1, 0, stepWord, 4, 9, 0, 0, 0, 0, 0, 0, 0, stepSend, 0xFF, 0xFF})
+	for _, w := range [][3]uint64{
+		{fuzzTagBoth, 0, fuzzLen}, {fuzzTagBoth, 1, fuzzLen}, {fuzzTagBoth, fuzzLen, 0}, {fuzzTagBoth, ^uint64(0) - 7, 16},
+		{fuzzTagRead, 0, 1}, {77, 0, 1}, {77, 0, 0},
+	} {
+		for kind, body := range map[byte][]byte{recordWrite: words(w[0], w[1], w[2], 0), recordRead: words(1<<32, w[0], w[1], w[2])} {
+			f.Add(append(append([]byte{stepRecord, kind | 0x40, 0, 0, 32, 0}, body...), stepPoll, stepPoll))
+		}
+	}
 	f.Add([]byte{stepWord, 2, 1, 0, 0, 0, 0, 0, 0, 0, stepPoll})
 	f.Add([]byte{stepWord, 2, 9, 0, 0, 0, 0, 0, 0, 0, stepPoll})
 	f.Fuzz(func(t *testing.T, steps []byte) {
