@@ -330,13 +330,16 @@ func (p *memPair) idle() bool {
 	return p.err != nil || len(p.queue) == 0 && p.asleep
 }
 
-// memConn is a connection over a queue pair in memory.
-func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int) *Conn {
+// memConn is a connection over a queue pair in memory, whose peer has so many
+// private buffers.
+func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *Conn {
 	t.Helper()
 	hello := ourHello()
+	peer := hello
+	peer.Bufs = bufs
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(memSocket{}, qp, setup{
-		device: "mem", dialled: dialled, decided: true, threshold: threshold, local: hello, peer: hello,
+		device: "mem", dialled: dialled, decided: true, threshold: threshold, local: hello, peer: peer,
 	})
 	require.NoError(t, err)
 	return c

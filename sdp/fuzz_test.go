@@ -53,6 +53,7 @@ type messagesVictim struct {
 	calls sync.WaitGroup
 	reads chan struct{} // holds one while a Read is under way
 	wrote chan struct{} // and a Write
+	few   bool          // the peer has few buffers, and says so in each message
 	lie   bool          // the peer says to have written, which it may not have
 }
 
@@ -110,6 +111,9 @@ func (v *messagesVictim) message(b []byte, kind byte) {
 		binary.BigEndian.PutUint32(b[4:], uint32(len(b)))
 		binary.BigEndian.PutUint32(b[8:], v.mseq)
 		binary.BigEndian.PutUint32(b[12:], said)
+		if v.few {
+			binary.BigEndian.PutUint16(b[2:], fewBuffers)
+		}
 		if kind == stepRevoke {
 			invalidates = newest
 		}
@@ -198,6 +202,7 @@ func FuzzMessages(f *testing.F) {
 		for i := range s {
 			f.Add(byte(how), s[i])
 			f.Add(byte(how)|fuzzDialled, s[i])
+			f.Add(byte(how)|fuzzFew, s[i])
 		}
 	}
 	for _, m := range []wire.Message{
@@ -211,14 +216,19 @@ func FuzzMessages(f *testing.F) {
 	} {
 		f.Add(byte(0), append([]byte{stepWrite, 0, 8, 1, stepRead, 0, 255, 1}, messageStep(stepMessage, m.AppendHeader(nil))...))
 	}
+	f.Add(byte(2)|fuzzFew, []byte{stepWrite, 0, 0, 2, stepReadPast, stepWritePast, stepCloseWrite, stepNoDeadline})
 	f.Fuzz(func(t *testing.T, how byte, steps []byte) {
 		if len(steps) > 10_000 {
 			return
 		}
-		qp := newMemPair(t, recvBuffers)
+		bufs := uint16(recvBuffers)
+		if how&fuzzFew != 0 {
+			bufs = fewBuffers
+		}
+		qp := newMemPair(t, bufs)
 		v := &messagesVictim{
 			t: t, qp: qp,
-			Conn:  memConn(t, qp, how&fuzzDialled != 0, fuzzThresholds[how&3]),
+			Conn: memConn(t, qp, how&fuzzDialled != 0, fuzzThresholds[how&3], bufs), few: how&fuzzFew != 0,
 			reads: make(chan struct{}, 1), wrote: make(chan struct{}, 1),
 		}
 		hung := time.AfterFunc(20*time.Second, func() { panic("a call does not return") })
@@ -244,8 +254,12 @@ func FuzzMessages(f *testing.F) {
 // The bits of how; the low two are the threshold.
 const (
 	fuzzDialled = 0x80
+	fuzzFew     = 0x08 // the peer has few buffers
 	fuzzClose   = 0x70 // all of it: the program ends the connection, and not the peer, which may take 500 ms
 )
+
+// fewBuffers are soon used up.
+const fewBuffers = 5
 
 // messageStep is a step that has a message come.
 func messageStep(kind byte, b []byte) []byte {
@@ -296,7 +310,7 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 		a.note, b.note = ends[0].came, ends[1].came
 		a.peer, b.peer = b, a
 		for i, e := range ends {
-			e.Conn = memConn(t, e.qp, i == 0, threshold)
+			e.Conn = memConn(t, e.qp, i == 0, threshold, recvBuffers)
 			require.NoError(t, e.SetDeadline(time.Now().Add(30*time.Second)))
 		}
 		const long = 70_000 // longer than any private buffer; and until both are Pipelined
