@@ -402,7 +402,7 @@ func recordedJoin(t testing.TB, p *place) (opening, answer []byte, last byte) {
 			listens.Close()
 		}
 	})
-	q, err := join(dials, fuzzToken, stepConfig, []byte("hello"), settle("re: hello"))
+	q, err := join(dials, rdma.Address{Token: fuzzToken}, stepConfig, []byte("hello"), settle("re: hello"))
 	require.NoError(t, err)
 	accepting.Wait()
 	r := <-i.came
@@ -535,7 +535,7 @@ func FuzzAnswer(f *testing.F) {
 		y.Write(b)
 		y.CloseWrite()
 		x.SetDeadline(time.Now().Add(10 * time.Second))
-		q, err := join(x, fuzzToken, stepConfig, []byte("hello"), func(reply []byte) (int, error) {
+		q, err := join(x, rdma.Address{Token: fuzzToken}, stepConfig, []byte("hello"), func(reply []byte) (int, error) {
 			if len(reply) == 0 {
 				return 0, errors.New("it says nothing")
 			}
