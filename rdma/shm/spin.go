@@ -21,11 +21,13 @@ import (
 //     goroutines of this process, is rarer: each wakes a thread up to run what it
 //     puts aside.
 //
-// The second phase lasts about as long as being woken takes, which is what it
-// would save, twice if the peer is to be woken first: some 10 µs where a processor
-// changes from one thread to the next, 50 to 100 where one must come out of its
-// sleep in a virtual machine. Both ends measure that: who wakes leaves the time at
-// which it did so in the shared memory.
+// The second phase lasts for some times what being woken takes, which is what it
+// saves: a few µs where a processor changes from one thread to the next, 30 to 100
+// where one must come out of its sleep in a virtual machine. Behind a request and
+// its answer there is more than one wake-up, of the peer and of goroutines at both
+// ends, and to spin through them at one end shortens the waits at the other. Both
+// ends measure it: who wakes leaves the time at which it did so in the shared
+// memory.
 const (
 	pureLooks   = 64
 	pureLeast   = -4 // the score below which the pure phase is left out
@@ -34,7 +36,8 @@ const (
 	stepYield   = 4                      // every so manyth yields to the machine,
 	stepGosched = 16                     // and to the process
 	spinShort   = 50 * time.Microsecond  // how long the second phase lasts at least,
-	spinLong    = 200 * time.Microsecond // and at most
+	spinLong    = 400 * time.Microsecond // and at most,
+	spinWakes   = 8                      // and otherwise for how many times what being woken takes
 	yieldShort  = 1500 * time.Nanosecond // a yield of at most so long: no other thread has run
 	yieldLong   = 200 * time.Microsecond // a longer one than this: the processor is wanted
 	spinLeast   = 3                      // the score at which a wait spins at first,
@@ -124,7 +127,7 @@ func (s *spinner) spin(look, came func() bool) bool {
 
 // limit is how long the second phase lasts.
 func (s *spinner) limit() time.Duration {
-	return min(max(2*s.wake, spinShort), spinLong)
+	return min(max(spinWakes*s.wake, spinShort), spinLong)
 }
 
 // parked tells of a wait that has parked, from begin to now, on the clock. The
