@@ -36,6 +36,13 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 		}
 		err = c.cannotWrite()
 		if c.sendErr != nil {
+			if n == len(b) && c.zsource.Next(0, false).Step == zcopy.Done {
+				return n, nil // the peer had all of it before it went
+			}
+			if c.recvErr == nil && c.zsource.Outstanding() > 0 && c.patient(c.sendErr, &c.moves.giveUpW) {
+				c.await() // what it said of our memory before that may still come
+				continue
+			}
 			c.zsource.Abandon()
 			c.invalidateEnded()
 			if why != nil {
@@ -57,6 +64,9 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 		}
 		switch plan.Step {
 		case zcopy.Done:
+			if n == len(b) {
+				err = nil
+			}
 			return n, err
 		case zcopy.Copy:
 			c.mu.Unlock()

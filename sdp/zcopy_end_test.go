@@ -394,3 +394,25 @@ func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 	}, 10*time.Second, time.Millisecond)
 	return done
 }
+
+// TestPeerHasAllBeforeItGoes: a Write of which the peer has taken everything was a
+// good one, also if it is told so when it cannot send any more.
+func TestPeerHasAllBeforeItGoes(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	p, nc := hostilePair(t, ln)
+	defer p.qp.Close()
+	v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1)}
+	neverGivesUp(v.c)
+	v.writes()
+	v.c.mu.Lock()
+	v.c.sendFailed(syscall.EPIPE)
+	v.c.mu.Unlock()
+	p.say(hostileWord(6, v.src.Len-zcopy.Ride))
+	assert.NoError(t, <-v.write)
+	_, err = v.c.Write([]byte("x"))
+	assert.ErrorIs(t, err, syscall.EPIPE)
+	nc.Close()
+}
