@@ -23,7 +23,7 @@ type handshake struct {
 	// Guarded by l.mu.
 	heard   bool      // the client speaks MPA
 	since   time.Time // when it was heard; before, when it was accepted
-	giveWay func()    // ends the present stage: the look, then all of it
+	giveWay func()    // ends the present stage: securing it or the look, then all of it
 	leaving bool      // giveWay was called
 }
 
@@ -31,7 +31,10 @@ type handshake struct {
 // them.
 func (l *Listener) handshake(ctx context.Context, c net.Conn) (h *handshake, done func()) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTime)
-	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, since: time.Now(), giveWay: cancel}
+	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, since: time.Now(), giveWay: func() {}}
+	if _, ok := c.(securing); ok {
+		h.giveWay = cancel
+	}
 	return h, cancel
 }
 

@@ -179,7 +179,9 @@ func (h *handshake) decide(in *Incoming) error {
 
 // move has in go on over the new channel.
 func (h *handshake) move(in *Incoming) error {
-	ctx, cancel := context.WithTimeout(h.ctx, h.l.cfg.StepUpTime)
+	// The client has come, and takes the connection for up: nobody else's need of
+	// its place ends it now.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.l.cfg.StepUpTime)
 	defer cancel()
 	qp, err := h.invitation.Take(ctx)
 	if err != nil {
@@ -200,6 +202,7 @@ func (h *handshake) move(in *Incoming) error {
 func (h *handshake) resume(in *Incoming) error {
 	conn, err := in.QP.(*iwarp.QueuePair).Detach()
 	if err != nil {
+		h.withdraw()
 		return err
 	}
 	in.Conn, in.QP, in.Device = conn, h.resumed, h.device.String()

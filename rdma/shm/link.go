@@ -190,7 +190,7 @@ func (p *pool) take(fits func(*link) bool) *link {
 
 // watch sets the alarm for the first link. Called with mu held.
 func (p *pool) watch() {
-	if p.alarm != nil || len(p.links) == 0 {
+	if p.alarm != nil || len(p.links) == 0 || p.closed {
 		return
 	}
 	p.workers.Add(1)
@@ -306,6 +306,7 @@ func (a *area) renew() {
 		d.idle.Store(0)
 		d.state.Store(stateOpen)
 		d.turn.Store(0)
+		d.rang.Store(0)
 		d.head.Store(0)
 		d.full.Store(0)
 		d.written.Store(0)

@@ -59,6 +59,9 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 	return p, nil
 }
 
+// lastLook is how long the byte that is last may still take when its time is over.
+const lastLook = 100 * time.Millisecond
+
 // invitation is for one peer.
 type invitation struct {
 	place  *place
@@ -74,6 +77,14 @@ type invitation struct {
 type result struct {
 	q   *QueuePair
 	err error
+}
+
+// channel returns what has come. A nil *QueuePair would be no nil interface.
+func (r result) channel() (rdma.QueuePair, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.q, nil
 }
 
 // Invite lets one peer come.
@@ -98,11 +109,13 @@ func (i *invitation) Address() rdma.Address {
 func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
 	select {
 	case r := <-i.came:
-		if r.err != nil {
-			return nil, r.err
-		}
-		return r.q, nil
+		return r.channel()
 	case <-ctx.Done():
+	}
+	select {
+	case r := <-i.came: // at the same time
+		return r.channel()
+	default:
 		return nil, ctx.Err()
 	}
 }
@@ -180,6 +193,13 @@ func (p *place) hear(conn *net.UnixConn) bool {
 		p.heard[conn] = struct{}{}
 	}
 	return !p.closed
+}
+
+// over reports that the place is closed.
+func (p *place) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
 }
 
 func (p *place) unhear(conn *net.UnixConn) {

@@ -316,3 +316,39 @@ func TestMemoryOfOursOutOfReach(t *testing.T) {
 	assert.True(t, q.Limits().BufferedOnly)
 	assert.Zero(t, <-last&canRead)
 }
+
+// TestByteBehindItsTime: a machine that has stood still finds that the time of a
+// byte is over before it finds the byte.
+func TestByteBehindItsTime(t *testing.T) {
+	p, err := listen(stepConfig)
+	require.NoError(t, err)
+	defer p.Close()
+	dials, listens := socketPair(t)
+	joined := make(chan *QueuePair, 1)
+	go func() {
+		q, err := join(dials, rdma.Address{}, stepConfig, []byte("hello"), settle("re: hello"))
+		assert.NoError(t, err)
+		joined <- q
+	}()
+	o, err := readOpening(listens)
+	require.NoError(t, err)
+	pid, uid, err := credentials(listens, nil)
+	require.NoError(t, err)
+	listens.SetReadDeadline(past)
+	q, err := p.admit(listens, o, pid, uid, func([]byte) ([]byte, int, error) { return []byte("re: hello"), 7, nil })
+	require.NoError(t, err)
+	defer q.Abort()
+	defer (<-joined).Abort()
+}
+
+// TestChannelAtTheLastMoment: what has come is had, though the time is over too.
+func TestChannelAtTheLastMoment(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		i := &invitation{came: make(chan result, 1)}
+		i.came <- result{err: net.ErrClosed}
+		_, err := i.Take(over)
+		assert.Equal(t, net.ErrClosed, err)
+	}
+}

@@ -218,9 +218,12 @@ func (q *QueuePair) end(state uint32) error {
 		for tx.carrying {
 			tx.cond.Wait()
 		}
+		_, broken := q.rx.err.(*rdma.ProtocolError) // found while this end was closing
 		q.rx.fail(net.ErrClosed)
 		q.exposed.mu.Lock()
-		if keep {
+		if keep && broken {
+			q.link.end()
+		} else if keep {
 			q.link.leave(q)
 		} else {
 			q.area.unmap()

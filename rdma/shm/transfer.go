@@ -5,6 +5,7 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -228,6 +229,9 @@ func (q *QueuePair) receiveRead(r record) error {
 func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return net.ErrClosed
+	}
 	if e.slots == nil {
 		e.slots = make([]exposure, maxReads)
 	}
