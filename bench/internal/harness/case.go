@@ -17,7 +17,8 @@ const (
 	RTT        Kind = "rtt"         // a message and its echo, one after the other
 	RTTIdle    Kind = "rtt-idle"    // the same, each after 5 ms of silence
 	Stream     Kind = "stream"      // messages one way, each a Write of its own
-	Duplex     Kind = "duplex"      // the same both ways at once
+	StreamBuf  Kind = "stream-buf"  // the same, read through a bufio.Reader of 4 KB
+	Duplex     Kind = "duplex"      // messages both ways at once
 	Conns      Kind = "conns"       // open connections that do nothing
 	ConnsBusy  Kind = "conns-busy"  // the same, with round trips on 1 % of them
 	Setup      Kind = "setup"       // dial, a byte each way that shows the Accept, close
@@ -31,6 +32,7 @@ var Quick = cases(
 	sizes(RTT, 64, 64<<10, 1<<20),
 	sizes(RTTIdle, 64),
 	sizes(Stream, 64, 4<<10, 64<<10, 1<<20),
+	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64<<10),
 	counts(Conns, 0, 100),
 	counts(ConnsBusy, 64, 100),
@@ -45,6 +47,7 @@ var Full = cases(
 	sizes(RTT, 1, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
 	sizes(RTTIdle, 64),
 	sizes(Stream, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
+	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64, 4<<10, 64<<10, 1<<20, 4<<20),
 	counts(Conns, 0, 1, 100, 1000, 9000),
 	counts(ConnsBusy, 64, 1, 100, 1000, 9000),

@@ -28,6 +28,7 @@ var kinds = map[Kind]struct {
 	RTT:        {openRoundTrips, serveLinks},
 	RTTIdle:    {openRoundTrips, serveLinks},
 	Stream:     {openStream, serveLinks},
+	StreamBuf:  {openStream, serveLinks},
 	Duplex:     {openStream, serveLinks},
 	Conns:      {openIdle, serveLinks},
 	ConnsBusy:  {openRoundTrips, serveLinks},

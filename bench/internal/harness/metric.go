@@ -54,7 +54,7 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 		}
 	}
 	switch c.Kind {
-	case Stream, Duplex, GRPCStream:
+	case Stream, StreamBuf, Duplex, GRPCStream:
 		add(BytesPerS, "B/s", bytes/seconds)
 		add(MsgsPerS, "1/s", n/seconds)
 		add(CPUPerGB, "s/GB", t.CPU.Seconds()*1e9/bytes)

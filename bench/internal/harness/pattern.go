@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -13,9 +14,10 @@ import (
 type pattern uint8
 
 const (
-	roundTrip pattern = iota // the server sends each message back
-	oneWay                   // the client writes, the server confirms the end
-	bothWays                 // both write and read at once
+	roundTrip      pattern = iota // the server sends each message back
+	oneWay                        // the client writes, the server confirms the end
+	bothWays                      // both write and read at once
+	oneWayBuffered                // the client writes, the server reads through a small buffer
 )
 
 // half is one side of a pattern: n messages of len(buf) bytes over conn. buf's
@@ -30,6 +32,8 @@ var patterns = [...]struct{ client, server half }{
 	roundTrip: {nil, echo}, // the client asks, and is timed
 	oneWay:    {writeConfirmed, drainAndConfirm},
 	bothWays:  {exchangeConfirmed, exchangeAndConfirm},
+
+	oneWayBuffered: {writeConfirmed, sipAndConfirm},
 }
 
 // errWrongData says that a sampled byte was not the one sent.
@@ -87,10 +91,13 @@ func write(conn net.Conn, buf []byte, n int) error {
 
 // drain reads n messages as a byte stream, as much at a time as there is.
 func drain(conn net.Conn, buf []byte, n int) error {
-	size := len(buf)
-	window := buf[:cap(buf)]
+	return drainInto(buf[:cap(buf)], conn, len(buf), n)
+}
+
+// drainInto reads n messages of size bytes, at most a window at a time.
+func drainInto(window []byte, from io.Reader, size, n int) error {
 	for offset, end := 0, n*size; offset < end; {
-		got, err := conn.Read(window[:min(len(window), end-offset)])
+		got, err := from.Read(window[:min(len(window), end-offset)])
 		if got > 0 && !intact(window[:got], offset, size) {
 			return errWrongData
 		}
@@ -100,6 +107,14 @@ func drain(conn net.Conn, buf []byte, n int) error {
 		}
 	}
 	return nil
+}
+
+// sip reads n messages through a bufio.Reader, half of what that holds at a time:
+// it reads the connection itself if it is asked for more.
+func sip(conn net.Conn, buf []byte, n int) error {
+	const buffer = 4 << 10
+	from := bufio.NewReaderSize(io.LimitReader(conn, int64(n)*int64(len(buf))), buffer)
+	return drainInto(make([]byte, buffer/2), from, len(buf), n)
 }
 
 // writeConfirmed writes and waits until the server has everything, so that the
@@ -139,6 +154,14 @@ func exchangeConfirmed(conn net.Conn, buf []byte, n int) error {
 
 func exchangeAndConfirm(conn net.Conn, buf []byte, n int) error {
 	if err := exchange(conn, buf, n); err != nil {
+		return err
+	}
+	return confirm(conn)
+}
+
+// sipAndConfirm is drainAndConfirm through a small buffer.
+func sipAndConfirm(conn net.Conn, buf []byte, n int) error {
+	if err := sip(conn, buf, n); err != nil {
 		return err
 	}
 	return confirm(conn)

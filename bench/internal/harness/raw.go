@@ -63,7 +63,10 @@ type streaming struct {
 
 func openStream(ctx context.Context, to target, c Case) (load, error) {
 	s := &streaming{pattern: oneWay, size: c.Size}
-	if c.Kind == Duplex {
+	switch c.Kind {
+	case StreamBuf:
+		s.pattern = oneWayBuffered
+	case Duplex:
 		s.pattern = bothWays
 	}
 	var err error

@@ -14,6 +14,7 @@ var headline = map[harness.Kind]string{
 	harness.RTT:        harness.P50,
 	harness.RTTIdle:    harness.P50,
 	harness.Stream:     harness.BytesPerS,
+	harness.StreamBuf:  harness.BytesPerS,
 	harness.Duplex:     harness.BytesPerS,
 	harness.Conns:      harness.RSS,
 	harness.ConnsBusy:  harness.ReqPerS,
