@@ -73,12 +73,8 @@ func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*Queu
 func (q *QueuePair) mine() *direction   { return &q.area.ctl.ways[q.way] }
 func (q *QueuePair) theirs() *direction { return &q.area.ctl.ways[1-q.way] }
 
-// threshold is from how many bytes process_vm_readv beats two copies through the
-// ring, in bytes a second and in processor time; see docs/performance.md. Below,
-// the hand-off costs more than the copy.
-const threshold = 512 << 10
-
-// Limits returns what was agreed.
+// Limits returns what was agreed. There is no threshold: copying a stream through
+// the ring beats process_vm_readv at every size (docs/performance.md).
 func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{
 		MaxMessage:   maxMessage,
@@ -86,7 +82,6 @@ func (q *QueuePair) Limits() rdma.Limits {
 		IRD:          q.cfg.IRD,
 		ORD:          q.cfg.ORD,
 		Elastic:      true,
-		Threshold:    threshold,
 		BufferedOnly: q.peer == 0,
 	}
 }
