@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ type messagesVictim struct {
 	reads chan struct{} // holds one while a Read is under way
 	wrote chan struct{} // and a Write
 	few   bool          // the peer has few buffers, and says so in each message
-	lie   bool          // the peer says to have written, which it may not have
+	lie   atomic.Bool   // the peer says to have written, which it may not have
 }
 
 // step carries out the first step of b and returns the rest.
@@ -123,7 +124,9 @@ func (v *messagesVictim) message(b []byte, kind byte) {
 		for i := range m.Payload {
 			m.Payload[i] = 'p'
 		}
-		v.lie = v.lie || m.MID == wire.MIDRdmaWrCompl
+		if m.MID == wire.MIDRdmaWrCompl {
+			v.lie.Store(true)
+		}
 	}
 	v.qp.deliver(b, invalidates)
 }
@@ -161,7 +164,7 @@ func (v *messagesVictim) read(n int) {
 		v.checkError(err)
 		v.qp.backFrom(rdma.RemoteWrite, rdma.OpRead)
 		for _, x := range b[:k] {
-			if x == 0 && !v.lie {
+			if x == 0 && !v.lie.Load() {
 				v.t.Error("a Read returns a byte that has not come")
 				break
 			}
