@@ -120,20 +120,7 @@ func FuzzServer(f *testing.F) {
 		f.Add(byte(i), request[:15])
 	}
 	f.Add(byte(0), []byte("GET / HTTP/1.1\r\n\r\n"))
-	f.Fuzz(func(t *testing.T, how byte, in []byte) {
-		if len(in) > 8192 {
-			return
-		}
-		x, y := unixSockets(t)
-		x.Write(in)
-		x.CloseWrite()
-		s, err := Server(y, fuzzConfigs[int(how)%len(fuzzConfigs)])
-		if err == nil {
-			checkSetUp(t, s, in, false)
-		}
-		x.Close()
-		y.Close()
-	})
+	fuzzSetUp(f, Server, false)
 }
 
 // FuzzClient takes any bytes as what a server answers: the MPA Reply with its
@@ -150,6 +137,12 @@ func FuzzClient(f *testing.F) {
 	rejection := append([]byte("MPA ID Rep Frame\x20\x01\x00"), byte(len(none)))
 	f.Add(byte(0), append(rejection, none...))
 	f.Add(byte(0), []byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+	fuzzSetUp(f, Client, true)
+}
+
+// fuzzSetUp has one end set up with a peer that says what the fuzzer does, and no
+// more.
+func fuzzSetUp[C net.Conn](f *testing.F, up func(net.Conn, *Config) (C, error), dialled bool) {
 	f.Fuzz(func(t *testing.T, how byte, in []byte) {
 		if len(in) > 8192 {
 			return
@@ -157,9 +150,9 @@ func FuzzClient(f *testing.F) {
 		x, y := unixSockets(t)
 		x.Write(in)
 		x.CloseWrite()
-		c, err := Client(y, fuzzConfigs[int(how)%len(fuzzConfigs)])
+		c, err := up(y, fuzzConfigs[int(how)%len(fuzzConfigs)])
 		if err == nil {
-			checkSetUp(t, c, in, true)
+			checkSetUp(t, c, in, dialled)
 		}
 		x.Close()
 		y.Close()

@@ -68,6 +68,14 @@ type result struct {
 	err error
 }
 
+// channel returns what has come. A nil *QueuePair would be no nil interface.
+func (r result) channel() (rdma.QueuePair, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.q, nil
+}
+
 // Invite lets one peer come.
 func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
 	i := &invitation{place: p, answer: answer, came: make(chan result, 1)}
@@ -116,11 +124,13 @@ func (i *invitation) Address() rdma.Address { return rdma.Address{Token: i.token
 func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
 	select {
 	case r := <-i.came:
-		if r.err != nil {
-			return nil, r.err
-		}
-		return r.q, nil
+		return r.channel()
 	case <-ctx.Done():
+	}
+	select {
+	case r := <-i.came: // at the same time
+		return r.channel()
+	default:
 		return nil, ctx.Err()
 	}
 }

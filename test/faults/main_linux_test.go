@@ -85,38 +85,11 @@ func beChild(role []string) {
 	var w work
 	switch role[0] {
 	case "serve":
-		ln, err := listen(role[1], role[2])
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		fmt.Println(ln.Addr())
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					fmt.Println("accept:", err)
-					os.Exit(1)
-				}
-				go w.session(func() (traffic.Result, error) { return traffic.Serve(c) })
-			}
-		}()
+		accepting(role, func(c net.Conn) {
+			w.session(func() (traffic.Result, error) { return traffic.Serve(c) })
+		})
 	case "greet":
-		ln, err := listen(role[1], role[2])
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		fmt.Println(ln.Addr())
-		go func() {
-			for {
-				c, err := ln.Accept()
-				if err != nil {
-					os.Exit(1)
-				}
-				go io.Copy(io.Discard, c)
-			}
-		}()
+		accepting(role, func(c net.Conn) { io.Copy(io.Discard, c) })
 	case "keepalive":
 		go beKeptAlive(role[1], role[2], role[3])
 	case "cut":
@@ -147,6 +120,27 @@ func beChild(role []string) {
 		}
 	}
 	os.Exit(0)
+}
+
+// accepting listens where the role says, prints that, and has each connection
+// served until the process ends.
+func accepting(role []string, serve func(net.Conn)) {
+	ln, err := listen(role[1], role[2])
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				fmt.Println("accept:", err)
+				os.Exit(1)
+			}
+			go serve(c)
+		}
+	}()
 }
 
 // listen and dial are package net's on the device "tcp".
