@@ -405,10 +405,10 @@ func recordedJoin(t testing.TB, p *place) (opening, answer []byte, last byte) {
 	q, err := join(dials, rdma.Address{Token: fuzzToken}, stepConfig, []byte("hello"), settle("re: hello"))
 	require.NoError(t, err)
 	accepting.Wait()
-	r := <-i.came
-	require.NoError(t, r.err)
+	taken, err := i.Take(t.Context())
+	require.NoError(t, err)
 	q.Abort()
-	r.q.Abort()
+	taken.Abort()
 	relay1.Close()
 	relay2.Close()
 	relaying.Wait()
@@ -493,14 +493,7 @@ func FuzzOpening(f *testing.F) {
 		if !p.join(y) {
 			y.Close()
 		}
-		select {
-		case r := <-i.came:
-			if r.q != nil {
-				r.q.Abort()
-			}
-		default:
-			i.Withdraw()
-		}
+		i.Withdraw()
 		if said, _ := io.ReadAll(x); len(said) > 0 {
 			n := answerLen + int(binary.NativeEndian.Uint16(said[answerLen-2:]))
 			if len(said) < n || string(said[:len(magic)]) != magic {

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/handover"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -64,32 +64,16 @@ const lastLook = 100 * time.Millisecond
 
 // invitation is for one peer.
 type invitation struct {
+	*handover.Slot
 	place  *place
 	token  [16]byte
 	peer   rdma.Peer
 	answer func([]byte) ([]byte, int, error)
-	came   chan result // has room for one
-
-	mu   sync.Mutex
-	over bool // nobody will take it
-}
-
-type result struct {
-	q   *QueuePair
-	err error
-}
-
-// channel returns what has come. A nil *QueuePair would be no nil interface.
-func (r result) channel() (rdma.QueuePair, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
-	return r.q, nil
 }
 
 // Invite lets one peer come.
 func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
-	i := &invitation{place: p, peer: peer, answer: answer, came: make(chan result, 1)}
+	i := &invitation{place: p, peer: peer, answer: answer, Slot: handover.New()}
 	rand.Read(i.token[:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,47 +89,10 @@ func (i *invitation) Address() rdma.Address {
 	return rdma.Address{Token: i.token, Socket: i.place.name}
 }
 
-// Take waits for the peer.
-func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
-	select {
-	case r := <-i.came:
-		return r.channel()
-	case <-ctx.Done():
-	}
-	select {
-	case r := <-i.came: // at the same time
-		return r.channel()
-	default:
-		return nil, ctx.Err()
-	}
-}
-
 // Withdraw ends the invitation.
 func (i *invitation) Withdraw() {
 	i.place.forget(i.token)
-	i.mu.Lock()
-	i.over = true
-	i.mu.Unlock()
-	select {
-	case r := <-i.came:
-		if r.q != nil {
-			r.q.Abort()
-		}
-	default:
-	}
-}
-
-// deliver gives the channel to who waits in Take, or will.
-func (i *invitation) deliver(r result) {
-	i.mu.Lock()
-	over := i.over
-	if !over {
-		i.came <- r
-	}
-	i.mu.Unlock()
-	if over && r.q != nil {
-		r.q.Abort()
-	}
+	i.Slot.Withdraw()
 }
 
 // forget takes an invitation out: it is good for one peer.
@@ -230,20 +177,20 @@ func (p *place) join(conn *net.UnixConn) bool {
 		err = errors.New("shm: it is another process than the one that was invited")
 		unix.Close(o.file)
 		refuse(conn, err)
-		i.deliver(result{err: err})
+		i.Deliver(nil, err)
 		return false
 	}
 	q, err := p.admit(conn, o, pid, uid, i.answer)
 	if err != nil {
 		refuse(conn, err)
-		i.deliver(result{err: err})
+		i.Deliver(nil, err)
 		return false
 	}
 	p.mu.Lock()
 	delete(p.heard, conn) // Close leaves the channel alone
 	p.mu.Unlock()
 	conn.SetDeadline(time.Time{})
-	i.deliver(result{q: q})
+	i.Deliver(q, nil)
 	return true
 }
 
@@ -258,7 +205,7 @@ func (p *place) Close() error {
 	}
 	p.mu.Unlock()
 	for _, i := range left {
-		i.deliver(result{err: net.ErrClosed})
+		i.Deliver(nil, net.ErrClosed)
 	}
 	err := p.ln.Close()
 	p.links.close()

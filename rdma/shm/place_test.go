@@ -340,15 +340,3 @@ func TestByteBehindItsTime(t *testing.T) {
 	defer q.Abort()
 	defer (<-joined).Abort()
 }
-
-// TestChannelAtTheLastMoment: what has come is had, though the time is over too.
-func TestChannelAtTheLastMoment(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 100 {
-		i := &invitation{came: make(chan result, 1)}
-		i.came <- result{err: net.ErrClosed}
-		_, err := i.Take(over)
-		assert.Equal(t, net.ErrClosed, err)
-	}
-}

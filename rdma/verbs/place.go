@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handover"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -53,32 +54,16 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 
 // invitation is for one peer.
 type invitation struct {
+	*handover.Slot
 	place  *place
 	token  [16]byte
 	port   uint16
 	answer func([]byte) ([]byte, int, error)
-	came   chan result // has room for one
-
-	mu   sync.Mutex
-	over bool // nobody will take it
-}
-
-type result struct {
-	q   *QueuePair
-	err error
-}
-
-// channel returns what has come. A nil *QueuePair would be no nil interface.
-func (r result) channel() (rdma.QueuePair, error) {
-	if r.err != nil {
-		return nil, r.err
-	}
-	return r.q, nil
 }
 
 // Invite lets one peer come.
 func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
-	i := &invitation{place: p, answer: answer, came: make(chan result, 1)}
+	i := &invitation{place: p, answer: answer, Slot: handover.New()}
 	rand.Read(i.token[:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,47 +105,10 @@ func (p *place) listening(at netip.Addr) (port uint16, err error) {
 // Address tells the peer where to come.
 func (i *invitation) Address() rdma.Address { return rdma.Address{Token: i.token, Port: i.port} }
 
-// Take waits for the peer.
-func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
-	select {
-	case r := <-i.came:
-		return r.channel()
-	case <-ctx.Done():
-	}
-	select {
-	case r := <-i.came: // at the same time
-		return r.channel()
-	default:
-		return nil, ctx.Err()
-	}
-}
-
 // Withdraw ends the invitation.
 func (i *invitation) Withdraw() {
 	i.place.forget(i.token)
-	i.mu.Lock()
-	i.over = true
-	i.mu.Unlock()
-	select {
-	case r := <-i.came:
-		if r.q != nil {
-			r.q.Abort()
-		}
-	default:
-	}
-}
-
-// deliver gives the channel to who waits in Take, or will.
-func (i *invitation) deliver(r result) {
-	i.mu.Lock()
-	over := i.over
-	if !over {
-		i.came <- r
-	}
-	i.mu.Unlock()
-	if over && r.q != nil {
-		r.q.Abort()
-	}
+	i.Slot.Withdraw()
 }
 
 // forget takes an invitation out: it is good for one peer.
@@ -221,7 +169,7 @@ func (p *place) join(ev cmEvent) {
 		return
 	}
 	q, err := p.admit(ev, i.answer)
-	i.deliver(result{q: q, err: err})
+	i.Deliver(q, err)
 }
 
 // admit answers a peer whose token is good.
@@ -270,7 +218,7 @@ func (p *place) Close() error {
 	p.invited, p.listeners = nil, nil
 	p.mu.Unlock()
 	for _, i := range left {
-		i.deliver(result{err: net.ErrClosed})
+		i.Deliver(nil, net.ErrClosed)
 	}
 	p.end()
 	for _, id := range listeners {
