@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,6 +357,29 @@ int v_post_recv(struct v_end *e, struct v_recv *work, int n)
 int v_poll(struct v_end *e, struct v_wc *wcs, int n)
 {
 	return e->cq->context->ops.poll_cq(e->cq, n, wcs);
+}
+
+static inline void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop)
+{
+	enum { YIELD = 64 }; // looks between two yields
+	for (int i = 1;; i++) {
+		int k = e->cq->context->ops.poll_cq(e->cq, n, wcs);
+		if (k || i >= looks || __atomic_load_n(stop, __ATOMIC_RELAXED))
+			return k;
+		if (i % YIELD)
+			pause_briefly();
+		else
+			sched_yield();
+	}
 }
 
 int v_arm(struct v_end *e) { return e->cq->context->ops.req_notify_cq(e->cq, 0); }

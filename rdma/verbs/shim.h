@@ -87,6 +87,11 @@ struct v_recv {
 int v_post_send(struct v_end *e, struct v_send *work, int n);
 int v_post_recv(struct v_end *e, struct v_recv *work, int n);
 int v_poll(struct v_end *e, struct v_wc *wcs, int n); // how many, or negative
+
+// v_spin is v_poll so many times, until something has completed or *stop is not 0.
+// It gives the processor away now and then: what is waited for may be done by a
+// thread that has none.
+int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop);
 int v_arm(struct v_end *e);
 int v_drain_events(struct v_end *e); // how many events there were
 
