@@ -47,6 +47,9 @@ type QueuePair struct {
 	room    sleeper      // WaitRoom
 	using   sync.RWMutex // read-held by who is parked, and by who has something to do with end
 
+	stop   atomic.Int32 // not 0: who spins is to look at everything again
+	wanted atomic.Int32 // goroutines that want reapMu
+
 	reapMu  sync.Mutex
 	ready   fifo
 	wcs     [32]C.struct_v_wc
@@ -68,9 +71,12 @@ type failure struct{ error }
 
 const (
 	sendDepth = 1024 // pieces of work in the send queue
-	recvDepth = 520  // receive buffers, posted
-	// reserve is how many receive buffers there are for messages without a byte.
+	recvDepth = 528  // receive buffers, posted
+	// reserve is how many receive buffers there are for messages without a byte,
+	// and slack how many may be free before they are posted, all at once.
 	reserve = 4
+	slack   = 8
+	extra   = reserve + slack
 	// farewells end a channel.
 	farewells = 2
 	// greetings are what the end that has dialled sends first on iWARP.
@@ -155,6 +161,7 @@ func (q *QueuePair) fail(err error) {
 	if q.err.CompareAndSwap(nil, &failure{err}) {
 		q.hangUp()
 	}
+	q.stop.Store(1)
 	q.in.kick()
 	q.room.kick()
 }
@@ -191,6 +198,7 @@ func (q *QueuePair) left(device bool) {
 // offended takes in what the device says of the peer.
 func (q *QueuePair) offended() {
 	q.offence.Store(true)
+	q.stop.Store(1)
 	q.in.kick()
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -20,19 +21,41 @@ const received = 1 << 63
 // reap takes what has completed. Whoever needs something of it may call it; what
 // is for another is kept, and he is woken.
 func (q *QueuePair) reap() {
-	q.reapMu.Lock()
+	q.lockReap()
 	q.reapLocked()
 	q.reapMu.Unlock()
 }
 
-func (q *QueuePair) reapLocked() {
+// lockReap locks reapMu, which whoever spins leaves for it.
+func (q *QueuePair) lockReap() {
+	if q.reapMu.TryLock() {
+		return
+	}
+	q.wanted.Add(1)
+	q.stop.Store(1)
+	q.reapMu.Lock()
+	q.wanted.Add(-1)
+}
+
+func (q *QueuePair) reapLocked() { q.reapFor(0) }
+
+// reapFor takes what has completed, for which it looks so many times if there is
+// nothing. Called with reapMu held.
+func (q *QueuePair) reapFor(looks int) {
 	if q.end.cq == nil {
 		return
 	}
 	raceAcquire()
 	had := q.ready.len()
 	for {
-		n := int(C.v_poll(q.end, &q.wcs[0], C.int(len(q.wcs))))
+		var n int
+		if looks > 0 {
+			n = int(C.v_spin(q.end, &q.wcs[0], C.int(len(q.wcs)), C.int(looks), (*C.int32_t)(unsafe.Pointer(&q.stop))))
+			looks = 0
+			raceAcquire()
+		} else {
+			n = int(C.v_poll(q.end, &q.wcs[0], C.int(len(q.wcs))))
+		}
 		for i := range max(n, 0) {
 			q.completed(&q.wcs[i])
 		}

@@ -89,7 +89,7 @@ func (p *pool) release() {
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
 // There are at most 516.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
-	q.reapMu.Lock()
+	q.lockReap()
 	defer q.reapMu.Unlock()
 	r := &q.rx
 	r.mu.Lock()
@@ -97,8 +97,8 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	if r.closed {
 		return 0
 	}
-	r.count, r.size = min(count, recvDepth-reserve), min(size, maxMessage)
-	need := r.count + reserve
+	r.count, r.size = min(count, recvDepth-extra), min(size, maxMessage)
+	need := r.count + extra
 	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
 		p, err := newPool(q, need, r.size)
 		switch {
@@ -110,7 +110,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 			// There is no memory to be locked for larger ones. Those that are posted are
 			// used on, and never used up.
 			r.size = r.pool.size
-			r.count = min(r.count, len(r.pool.free)+r.pool.in-reserve)
+			r.count = min(r.count, len(r.pool.free)+r.pool.in-extra)
 			return math.MaxInt32
 		}
 		if r.pool != nil {
@@ -147,10 +147,13 @@ func (r *receiver) old() (n int) {
 	return n
 }
 
+// missing is how many buffers are to be posted. Called with mu held.
+func (r *receiver) missing() int { return max(0, r.count+extra-r.posted-r.lent) }
+
 // post posts buffers until there are enough. Called with mu held.
 func (r *receiver) post() {
 	for n := 0; ; {
-		more := r.posted+r.lent < r.count+reserve && len(r.pool.free) > 0
+		more := r.missing() > 0 && len(r.pool.free) > 0
 		if n > 0 && (!more || n == len(r.work)) {
 			if errno := C.v_post_recv(r.q.end, &r.work[0], C.int(n)); errno != 0 {
 				r.q.fail(whyRegister(n*r.size, errno))
@@ -195,7 +198,7 @@ func (r *receiver) filled(number uint32) (b *buffer, reserved bool) {
 	r.spare = append(r.spare, number)
 	r.posted--
 	r.lent++
-	return b, r.posted < reserve
+	return b, r.posted+r.missing() < extra
 }
 
 // Release gives a buffer back.
@@ -212,7 +215,7 @@ func (b *buffer) Release() {
 	} else {
 		p.free = append(p.free, b)
 	}
-	if !r.closed {
+	if !r.closed && r.missing() >= slack {
 		r.post()
 	}
 }

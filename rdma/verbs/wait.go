@@ -79,7 +79,7 @@ func (s *sleeper) park(q *QueuePair, something func() bool) {
 // arm asks for an event with the next completion, and takes those that came
 // before.
 func (q *QueuePair) arm() {
-	q.reapMu.Lock()
+	q.lockReap()
 	defer q.reapMu.Unlock()
 	if q.end.cq == nil {
 		return
@@ -91,7 +91,7 @@ func (q *QueuePair) arm() {
 // Poll fills wcs with what has completed; see rdma.QueuePair.
 func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	err := q.failed() // behind which nothing comes
-	q.reapMu.Lock()
+	q.lockReap()
 	if q.ready.len() == 0 {
 		q.reapLocked()
 	}
@@ -115,19 +115,15 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 // Wait is Poll that parks; see rdma.QueuePair.
 func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	s := &q.in
-	for {
+	for spun := false; ; spun = true {
+		if !spun && s.spin.begin() {
+			s.spin.end(q.spin(func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }, &s.woken))
+		}
 		if n, err := q.Poll(wcs); n > 0 || err != nil {
 			return n, err
 		}
 		if s.woken.CompareAndSwap(true, false) {
 			return 0, nil
-		}
-		if s.spin.begin() {
-			found := q.spun()
-			s.spin.end(found)
-			if found {
-				continue
-			}
 		}
 		q.arm()
 		if q.something() {
@@ -149,11 +145,21 @@ func (q *QueuePair) something() bool {
 	return q.ready.len() > 0 || q.flushed && q.reason() != nil
 }
 
-// spun looks for completions for a while.
-func (q *QueuePair) spun() bool {
-	for range spinTries {
-		q.reap()
-		if q.something() {
+// spin looks for completions for a while, until came, which is called with reapMu
+// held, or woken, and reports whether it was worth it. It looks in C, since every
+// Gosched wakes a thread up to run what it puts aside, and what is left of its
+// time the other goroutines, and who wants reapMu, have in between.
+func (q *QueuePair) spin(came func() bool, woken *atomic.Bool) bool {
+	for range spinTurns {
+		q.reapMu.Lock()
+		q.stop.Store(0) // what is behind it is seen here
+		found := woken.Load() || q.err.Load() != nil || came()
+		if !found && q.wanted.Load() == 0 {
+			q.reapFor(spinLooks)
+			found = came()
+		}
+		q.reapMu.Unlock()
+		if found {
 			return true
 		}
 		runtime.Gosched()
@@ -164,6 +170,7 @@ func (q *QueuePair) spun() bool {
 // Wake makes Wait return.
 func (q *QueuePair) Wake() {
 	q.in.woken.Store(true)
+	q.stop.Store(1)
 	q.in.kick()
 }
 
@@ -186,30 +193,33 @@ func (q *QueuePair) WaitRoom() error {
 // WakeRoom makes WaitRoom return.
 func (q *QueuePair) WakeRoom() {
 	q.room.woken.Store(true)
+	q.stop.Store(1)
 	q.room.kick()
 }
 
 const (
-	spinTries = 256
-	spinShort = 300 * time.Microsecond // a wait as short as this would rather have spun
-	spinLeast = 4                      // the score at which a wait spins at first,
-	spinMost  = 1 << 10                // and at most, when attempts keep failing
+	spinLooks = 256                    // in one call of C's, some 20 µs
+	spinTurns = 4                      // calls
+	spinShort = 300 * time.Microsecond // a wait as short as this would rather have spun,
+	spinHint  = 16                     // and brings the next attempt so many waits nearer
+	spinMost  = 1 << 10                // waits between two attempts, when they keep failing
 )
 
 // spinners is how many goroutines of this process spin. One may: the others leave
 // the processors to whoever works.
 var spinners atomic.Int32
 
-// spinner decides whether the next wait spins. It belongs to the waiting
-// goroutine.
+// spinner decides whether the next wait spins: while it pays off, and now and then
+// to see whether it would. It belongs to the waiting goroutine.
 type spinner struct {
-	score int // short waits, less twice the long ones
-	need  int // the score at which to spin; 0: spinLeast
+	failed int // what the last failure has cost: so many waits do not spin
+	skip   int // how many of those are left
 }
 
 // begin reports whether to spin now; then end follows.
 func (s *spinner) begin() bool {
-	if s.score < max(s.need, spinLeast) {
+	if s.skip > 0 {
+		s.skip--
 		return false
 	}
 	if spinners.Add(1) > 1 {
@@ -223,18 +233,16 @@ func (s *spinner) begin() bool {
 func (s *spinner) end(found bool) {
 	spinners.Add(-1)
 	if found {
-		s.need /= 2
+		s.failed /= 2
 		return
 	}
-	s.score = 0
-	s.need = min(max(2*s.need, spinLeast), spinMost)
+	s.failed = min(max(2*s.failed, 1), spinMost)
+	s.skip = s.failed
 }
 
 // slept tells how long a wait was that has parked.
 func (s *spinner) slept(d time.Duration) {
 	if d <= spinShort {
-		s.score = min(s.score+1, spinMost)
-	} else {
-		s.score = max(s.score-2, 0)
+		s.skip = max(s.skip-spinHint, 0)
 	}
 }
