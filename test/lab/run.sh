@@ -46,7 +46,7 @@ timeout --foreground "${TIMEOUT:-300}" qemu-system-x86_64 \
 	-machine q35 -accel tcg,thread=multi -cpu max -smp "${CPUS:-2}" -m "${MEMORY:-2G}" \
 	-nographic -nodefaults -serial stdio -monitor none -no-reboot \
 	-kernel "$lab/vmlinux" -initrd "$lab/initrd" \
-	-append "console=ttyS0 quiet loglevel=3 oops=panic panic=1 mitigations=off" \
+	-append "console=ttyS0 quiet loglevel=3 oops=panic panic=1 mitigations=off tsc=reliable" \
 	-netdev "$network" -device virtio-net-pci,netdev=n0,romfile= \
 	-virtfs "local,path=$share,mount_tag=host,security_model=none,id=host" </dev/null |
 	sed -u 's/\x1b[[?][0-9;?]*[a-zA-Z]//g; s/\x1bc//g; s/\r$//'

@@ -65,7 +65,7 @@ var unmetBySiw = []string{
 }
 
 // buildTest compiles the tests of a package, and returns the program's path.
-func buildTest(t *testing.T, pkg string) string {
+func buildTest(t testing.TB, pkg string) string {
 	t.Helper()
 	path := filepath.Join(programs, filepath.Base(pkg)+".test")
 	build := exec.Command("go", "test", "-c", "-o", path, "github.com/gosdp/gosdp/"+pkg)

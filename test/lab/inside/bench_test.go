@@ -3,61 +3,136 @@
 package inside
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
-// BenchmarkPingPong is a 64-byte round trip.
-func BenchmarkPingPong(b *testing.B) {
-	client, server := pair(b, onVerbs)
-	echoed := make(chan error, 1)
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			if _, err := io.ReadFull(server, buf); err != nil {
-				echoed <- nil
-				return
-			}
-			if _, err := server.Write(buf); err != nil {
-				echoed <- err
-				return
-			}
+// benchPeer has the test's program be the other end of a benchmark's connection:
+// the size of its buffer, the threshold, and the address to dial.
+const benchPeer = "VERBS_BENCH_PEER"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(benchPeer); what != "" {
+		if err := bePeer(what); err != nil {
+			fmt.Fprintln(os.Stderr, "peer:", err)
+			os.Exit(1)
 		}
-	}()
-	buf := make([]byte, 64)
-	for b.Loop() {
-		if _, err := client.Write(buf); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.ReadFull(client, buf); err != nil {
-			b.Fatal(err)
-		}
+		return
 	}
-	client.Close()
-	if err := <-echoed; err != nil {
-		b.Error(err)
+	os.Exit(m.Run())
+}
+
+// bePeer answers short messages with as many bytes, and a stream, when it has
+// ended, with one.
+func bePeer(what string) error {
+	var size, threshold int
+	var at string
+	if _, err := fmt.Sscan(what, &size, &threshold, &at); err != nil {
+		return err
+	}
+	conn, err := (&sdp.Dialer{Config: benchConfig(threshold)}).DialContext(context.Background(), "sdp", at)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	buf := make([]byte, size)
+	for {
+		_, err := io.ReadFull(conn, buf)
+		switch {
+		case err == io.EOF:
+			_, err = conn.Write(buf[:1])
+			return err
+		case err == nil && size <= pingSize:
+			_, err = conn.Write(buf)
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
-func BenchmarkStream64KB(b *testing.B) { benchmarkStream(b, 64<<10) }
-func BenchmarkStream1MB(b *testing.B)  { benchmarkStream(b, 1<<20) }
+func benchConfig(threshold int) *sdp.Config {
+	cfg := *onVerbs
+	cfg.ZCopyThreshold = threshold
+	return &cfg
+}
 
-func benchmarkStream(b *testing.B, size int) {
-	client, server := pair(b, onVerbs)
-	done := make(chan error, 1)
-	go func() {
-		_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{server}, make([]byte, size))
-		done <- err
-	}()
-	buf := make([]byte, size)
-	b.SetBytes(int64(size))
-	for b.Loop() {
-		if _, err := client.Write(buf); err != nil {
+// Thresholds that have everything copied, and nothing that is worth it.
+const (
+	copying  = -1
+	zeroCopy = 32 << 10
+)
+
+// twoProcesses returns this process's end of a connection with another one.
+func twoProcesses(b *testing.B, size, threshold int) *sdp.Conn {
+	b.Helper()
+	ln, err := (&sdp.ListenConfig{Config: benchConfig(threshold)}).Listen(context.Background(), "sdp", address(b))
+	require.NoError(b, err)
+	defer ln.Close()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", benchPeer, size, threshold, ln.Addr()))
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	require.NoError(b, child.Start())
+	conn, err := ln.Accept()
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		conn.Close()
+		require.NoError(b, child.Wait())
+	})
+	require.Equal(b, "verbs", conn.(*sdp.Conn).Stats().Device)
+	return conn.(*sdp.Conn)
+}
+
+const pingSize = 64
+
+// BenchmarkPingPong is a 64-byte round trip.
+func BenchmarkPingPong(b *testing.B) {
+	conn := twoProcesses(b, pingSize, copying)
+	buf := make([]byte, pingSize)
+	b.ResetTimer()
+	for range b.N {
+		if _, err := conn.Write(buf); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, buf); err != nil {
 			b.Fatal(err)
 		}
 	}
-	client.CloseWrite()
-	if err := <-done; err != nil {
-		b.Error(err)
+	b.StopTimer()
+	endStream(b, conn)
+}
+
+func BenchmarkStream64KB(b *testing.B)         { benchmarkStream(b, 64<<10, copying) }
+func BenchmarkStream64KBZeroCopy(b *testing.B) { benchmarkStream(b, 64<<10, zeroCopy) }
+func BenchmarkStream1MB(b *testing.B)          { benchmarkStream(b, 1<<20, copying) }
+func BenchmarkStream1MBZeroCopy(b *testing.B)  { benchmarkStream(b, 1<<20, zeroCopy) }
+
+// benchmarkStream writes until the peer has read all of it.
+func benchmarkStream(b *testing.B, size, threshold int) {
+	conn := twoProcesses(b, size, threshold)
+	buf := make([]byte, size)
+	b.SetBytes(int64(size))
+	b.ResetTimer()
+	for range b.N {
+		if _, err := conn.Write(buf); err != nil {
+			b.Fatal(err)
+		}
 	}
+	endStream(b, conn)
+}
+
+// endStream ends this direction and waits until the peer has seen that.
+func endStream(b *testing.B, conn *sdp.Conn) {
+	require.NoError(b, conn.CloseWrite())
+	var last [1]byte
+	_, err := io.ReadFull(conn, last[:])
+	require.NoError(b, err)
 }
