@@ -104,10 +104,10 @@ func twice(program, server, client string) string {
 func perftest(program string, size, count int) rate {
 	r := rate{name: fmt.Sprintf("%s %d", program, size)}
 	r.script = twice(fmt.Sprintf("%s -d rxe0 -R -F -s %d -n %d -p %%[1]d", program, size, count), "--bind_source_ip", "")
-	columns := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +%d +[0-9.]+ +([0-9.]+)`, size, count))
+	columns := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d\s+%d\s+[0-9.]+\s+([0-9.]+)`, size, count))
 	r.unit, r.value, r.convert = "MB/s", columns, func(mib float64) float64 { return mib * 1.048576 }
 	if strings.HasSuffix(program, "lat") { // of half a round trip: min, max, typical, average
-		columns = regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d +%d(?: +[0-9.]+){3} +([0-9.]+)`, size, count))
+		columns = regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d\s+%d(?:\s+[0-9.]+){3}\s+([0-9.]+)`, size, count))
 		r.unit, r.value, r.convert = "µs", columns, func(us float64) float64 { return 2 * us }
 	}
 	return r
