@@ -80,7 +80,7 @@ var rates = []rate{
 // time. It says how long a transfer takes, which is half a round trip.
 func rstream(size, count, iterations int) rate {
 	r := rate{name: fmt.Sprintf("rstream %d", size), value: regexp.MustCompile(`(?m)^custom .*?([0-9.]+)$`)}
-	r.script = twice(fmt.Sprintf("rstream -p %%[1]d -S %d -C %d -I %d", size, count, iterations), "-b", "-s")
+	r.script = twice(fmt.Sprintf("rstream -p %%[1]d -S %d -C %d -I %d", size, count, iterations), "-b "+lab.Guest, "-s "+lab.Guest)
 	if count == 1 {
 		r.unit, r.convert = "µs", func(us float64) float64 { return 2 * us }
 	} else {
@@ -89,21 +89,22 @@ func rstream(size, count, iterations int) rate {
 	return r
 }
 
-// twice runs a program as a server, and then as the client.
+// twice runs a program as the server and as the client, with what each is told
+// besides.
 func twice(program, server, client string) string {
 	return fmt.Sprintf(`
-		timeout 60 %[1]s %[2]s %[4]s >/dev/null 2>&1 &
+		timeout 60 %[1]s %[2]s >/dev/null 2>&1 &
 		for i in {1..50}; do
-			timeout 60 %[1]s %[3]s %[4]s 2>/dev/null && break
+			timeout 60 %[1]s %[3]s 2>/dev/null && break
 			sleep 0.1
 		done
-		wait`, program, server, client, lab.Guest)
+		wait`, program, server, client)
 }
 
 // perftest is the device without a stream on it.
 func perftest(program string, size, count int) rate {
 	r := rate{name: fmt.Sprintf("%s %d", program, size)}
-	r.script = twice(fmt.Sprintf("%s -d rxe0 -R -F -s %d -n %d -p %%[1]d", program, size, count), "--bind_source_ip", "")
+	r.script = twice(fmt.Sprintf("%s -d rxe0 -R -F -s %d -n %d -p %%[1]d", program, size, count), "", lab.Guest)
 	columns := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d\s+%d\s+[0-9.]+\s+([0-9.]+)`, size, count))
 	r.unit, r.value, r.convert = "MB/s", columns, func(mib float64) float64 { return mib * 1.048576 }
 	if strings.HasSuffix(program, "lat") { // of half a round trip: min, max, typical, average
