@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,9 @@ const rateRounds = 5
 // processor has no times but those that it is compared with. It prints how they
 // compare.
 func TestRates(t *testing.T) {
+	if os.Getenv("GOSDP_RATES") == "" {
+		t.Skip("not asked for, since it takes minutes and a machine with nothing else to do: GOSDP_RATES is not set")
+	}
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "test/lab/inside"))
 	m.Run(t, "rdma link add rxe0 type rxe netdev eth0")
