@@ -35,15 +35,16 @@ var house = []struct {
 	{"wire", room{}},
 	{"rdma", room{}},
 	{"internal/interrupt", room{}},
+	{"internal/lookout", room{}},
 	{"internal/handover", room{imports: []string{"rdma"}}},
 	{"credits", room{imports: []string{"wire"}}},
 	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
-	{"rdma/iwarp", room{imports: []string{"rdma"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/iwarp", room{imports: []string{"rdma", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/shm", room{imports: []string{"rdma", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", room{imports: []string{"wire", "credits"}}},
 	{"zcopy", room{imports: []string{"wire", "credits"}}},
-	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "rdma/iwarp"}}},
+	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/lookout", "rdma/iwarp"}}},
 	{"sdp", room{
 		imports: []string{
 			"wire", "rdma", "internal/interrupt", "credits",

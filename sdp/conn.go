@@ -95,7 +95,7 @@ type Conn struct {
 	flusher func() // flushSmall, bound once so that starting it allocates nothing
 
 	workers sync.WaitGroup     // the attendant and the flusher
-	wcs     [8]rdma.Completion // the poller's
+	wcs     [7]rdma.Completion // the poller's; with 8 it would be a size class more
 	behind  int                // completions of the batch that are not handled yet
 }
 
