@@ -253,6 +253,8 @@ func replyRules() []setUpRule {
 		{rule: "Setting up a connection: a choice of device 0 alone as private data", name: "a rejection", says: rejection(none), want: plainBehind},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection without a choice", says: rejection(nil), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection that chooses iwarp", says: rejection(good[:6]), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with a token", says: rejection(hostileChoice(0, hostileItem(1, 16))[:24]), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with garbage", says: rejection([]byte("garbage")), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A client that gets anything but an MPA Reply", name: "an MPA Request", says: hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...), want: `it answered "MPA ID Req Frame"`},
 
