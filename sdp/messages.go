@@ -57,6 +57,9 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 	if c.sink.Ended() && len(m.Payload) > 0 {
 		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
 	}
+	if n := len(m.Payload); n > 0 && m.MID != wire.MIDSrcAvail && c.zsink.Bars(n) {
+		return false, fmt.Errorf("sdp: §11.2: %v with payload behind a SrcAvail", m.MID)
+	}
 	switch m.MID {
 	case wire.MIDData:
 	case wire.MIDDisConn:

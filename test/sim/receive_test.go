@@ -57,6 +57,9 @@ func (e *end) receive(c completion) {
 
 func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 	n := len(m.Payload)
+	if n > 0 && m.MID != wire.MIDSrcAvail && e.snk.Bars(n) {
+		e.w.failf("%s: %v with %d bytes behind a SrcAvail", e.name, m.MID, n)
+	}
 	switch m.MID {
 	case wire.MIDData:
 		if n > 0 {
