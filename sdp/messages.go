@@ -75,6 +75,9 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 		}
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case wire.MIDChRcvBuf:
+		if c.sink.Resizing() {
+			return false, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
+		}
 		if c.source.Crossed(m.MSeqAck) {
 			old := c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size))
 			if old > 0 {
