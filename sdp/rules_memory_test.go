@@ -98,3 +98,65 @@ func readZeros(c net.Conn, n int) (int, error) {
 	}
 	return n, nil
 }
+
+// TestAdvertisementsHoldNothing of a peer's, though it makes ten thousand of them:
+// as many as it may at a time, which it withdraws.
+func TestAdvertisementsHoldNothing(t *testing.T) {
+	t.Setenv(thresholdVariable, "1")
+	defer hostileLeavesNothing(t)()
+	const rounds = 10_000 / maxAdverts
+	for _, v := range []struct {
+		name   string
+		begin  func(v *victim)
+		advert func(v *victim) hostileMessage
+		cancel byte
+		answer byte
+	}{
+		{"SrcAvail", func(v *victim) { v.say(hostileMode(wire.ModePipelined)) }, func(*victim) hostileMessage { return hostileSrcAvail(1<<31, "") }, 8, 4},
+		{"SinkAvail", (*victim).pipelined, func(v *victim) hostileMessage { return hostileSinkAvail(1<<31, uint32(v.payloads)) }, 9, 10},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			ln, err := Listen("sdp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			p, c := hostilePair(t, ln)
+			defer c.Close()
+			defer p.qp.Close()
+			victim := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+			watchdog := time.AfterFunc(time.Minute, func() { p.qp.Abort() })
+			defer watchdog.Stop()
+			v.begin(victim)
+			check := holding(t, 256<<10)
+			ack := uint32(0)
+			for range rounds {
+				for range maxAdverts - 1 { // one may be answered at once, and need not
+					p.say(hostileAck(v.advert(victim), ack))
+				}
+				p.say(hostileAck(hostileMessage{mid: v.cancel}, ack))
+				ack = p.hears(v.answer)
+			}
+			check()
+		})
+	}
+}
+
+// TestHandshakesHoldLittle while their clients are silent in the private data that
+// they have announced.
+func TestHandshakesHoldLittle(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	check := holding(t, 2<<20)
+	for range 200 {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
+		require.NoError(t, err)
+	}
+	c, err := Dial("sdp", ln.Addr().String()) // behind them
+	require.NoError(t, err)
+	defer c.Close()
+	check()
+}
