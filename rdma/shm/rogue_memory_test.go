@@ -3,8 +3,11 @@
 package shm
 
 import (
+	"bytes"
+	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +68,29 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 		wc.Buffer.Release()
 	}
 	assert.LessOrEqual(t, b.rx.held.Load(), int64(bigChunk))
+}
+
+// leavesNothing returns a function that checks that there are as many goroutines,
+// descriptors and areas as there are now, and about as many bytes on the heap.
+func leavesNothing(t *testing.T) (check func()) {
+	t.Helper()
+	count := func() [3]int {
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return [3]int{runtime.NumGoroutine(), descriptors(t), bytes.Count(maps, []byte("memfd:sdp"))}
+	}
+	x, y := socketPair(t) // the runtime's own descriptors stay, once there
+	x.Close()
+	y.Close()
+	before, heap := count(), liveHeap()
+	return func() {
+		t.Helper()
+		assert.Eventually(t, func() bool {
+			now := count()
+			return now[0] <= before[0]+1 && now[1] <= before[1] && now[2] <= before[2] // Eventually has one of its own
+		}, 5*time.Second, time.Millisecond, "goroutines, descriptors, areas: %v before", before)
+		assert.Less(t, liveHeap(), heap+1<<20, "bytes on the heap")
+	}
 }
 
 // liveHeap is how many bytes are reachable on the heap. What a sync.Pool has
