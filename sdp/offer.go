@@ -176,14 +176,14 @@ func replyWithin(ctx context.Context, d time.Duration, c net.Conn, asked *iwarp.
 }
 
 // keptOpen reports that err is a rejection by one of ours, whose choice names no
-// device: the connection goes on as plain TCP.
+// device and stands alone: the connection goes on as plain TCP.
 func keptOpen(err error) bool {
 	var rejected *iwarp.RejectError
 	if !errors.As(err, &rejected) {
 		return false
 	}
-	choice, _, err := wire.ParseChoice(rejected.Private)
-	return err == nil && choice.Device == wire.DeviceNone
+	choice, rest, err := wire.ParseChoice(rejected.Private)
+	return err == nil && choice == wire.Choice{Device: wire.DeviceNone} && len(rest) == 0
 }
 
 // parseReply returns the choice and the HelloAck.
