@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test test-lab test-verbs mutants soak $(STAGES)
+.PHONY: test test-lab test-verbs mutants soak scale $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -79,6 +79,13 @@ platforms:
 SOAKTIME ?= 2m
 soak:
 	@go run ./test/soak -duration $(SOAKTIME)
+
+# Connections opened and closed, RATE each second, for SCALETIME on each device; see
+# test/scale.
+SCALETIME ?= 1m
+RATE      ?= 1000
+scale:
+	@go run ./test/scale -duration $(SCALETIME) -rate $(RATE)
 
 # Not part of make test: it changes only when the library or a patch does, and
 # takes some seconds a patch. MUTANTS chooses among them by a regular expression.
