@@ -145,10 +145,7 @@ func (w *wire) startLoad(t *testing.T) *load {
 	few := []string{mostVariable + "=300000"}
 	l := &load{server: start(t, "serve iwarp "+wireAddresses[0]+":0", few, w.through(0)...)}
 	l.client = start(t, fmt.Sprint("work iwarp ", l.server.first, " ", workers), few, w.through(1)...)
-	l.client.more(t, workers)
-	l.client.tell(t, "pause")
-	l.heldBefore, l.serverBefore = l.client.quiet(t).held, l.server.quiet(t).held
-	l.client.tell(t, "go")
+	l.begin(t)
 	return l
 }
 
