@@ -52,6 +52,7 @@ var house = []struct {
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
 	{"test/mutants", room{}},
+	{"test/repeat", room{}},
 	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 	{"test/sim", room{tests: []string{"wire", "credits", "bcopy", "zcopy"}}},
 	{"test/traffic", room{imports: []string{"sdp"}}},
