@@ -192,6 +192,8 @@ func TestKeepAlive(t *testing.T) {
 	begin := time.Now()
 	limit := keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	for _, k := range ends {
+		// One that never learns of it would keep the test, and its networks.
+		defer time.AfterFunc(limit+5*time.Second, k.kill).Stop()
 		line := k.line(t)
 		took := time.Since(begin)
 		t.Logf("%v: %s", took.Round(time.Millisecond), line)
