@@ -53,10 +53,12 @@ var house = []struct {
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
 	{"test/mutants", room{}},
+	{"test/repeat", room{}},
 	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 	{"test/sim", room{tests: []string{"wire", "credits", "bcopy", "zcopy"}}},
 	{"test/traffic", room{imports: []string{"sdp"}}},
 	{"test/soak", room{imports: []string{"sdp", "test/traffic"}}},
+	{"test/scale", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", room{tests: []string{"sdp", "test/traffic"}}},
 	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
