@@ -36,31 +36,29 @@ func TestHosts(t *testing.T) {
 			}
 			server := hosts[0].Start(t, fmt.Sprintf("VERBS_SERVE=%s ./inside.test -test.v -test.run '^TestServe$'", at(0)))
 			hosts[0].Listening(t, 7471)
-			ask := func(test, more string) {
+			ask := func(t *testing.T, test, more string) {
 				t.Helper()
 				result := hosts[1].Start(t, fmt.Sprintf("%s VERBS_SERVER=%s:7471 ./inside.test -test.v -test.run '^%s$'", more, at(0), test)).Wait()
 				require.Zero(t, result.Status, result.Output)
 				require.Contains(t, result.Output, "--- PASS: "+test)
-				t.Log(result.Output)
 			}
-			ask("TestOtherHost", "")
+			ask(t, "TestOtherHost", "")
 			if device.name == "rxe" {
 				hosts[1].Run(t, drop)
-				ask("TestFiltered", "")
+				ask(t, "TestFiltered", "")
 				hosts[1].Run(t, "tc qdisc delete dev eth1 root")
 			}
-			for _, how := range []string{"idle", "writing", "reading"} {
+			for _, how := range []string{"idle", "writing", "reading", "port down"} {
 				t.Run(how, func(t *testing.T) {
-					ask("TestHostGone", "VERBS_GONE="+how)
-					hosts[0].Run(t, "ip link set eth1 up")
+					ask(t, "TestHostGone", fmt.Sprintf("VERBS_GONE='%s'", how))
+					hosts[0].Run(t, "tc qdisc delete dev eth1 root; ip link set eth1 up")
 				})
 			}
 			// The last: the server's end has to find out too.
-			ask("TestGoodbye", "")
+			ask(t, "TestGoodbye", "")
 			result := server.Wait()
 			require.Zero(t, result.Status, result.Output)
-			assert.Equal(t, 3, strings.Count(result.Output, "the cable was cut"), result.Output)
-			t.Log(result.Output)
+			assert.Equal(t, 4, strings.Count(result.Output, "the cable was cut"), result.Output)
 		})
 	}
 }

@@ -65,14 +65,18 @@ func TestServe(t *testing.T) {
 				_, err := io.Copy(c, struct{ io.Reader }{c})
 				assert.NoError(t, err)
 			})
-		case 'c': // cut the cable, and see what becomes of this end
+		case 'c', 'd': // cut the cable, or the port goes down; and see what becomes of this end
 			require.NoError(t, c.(*sdp.Conn).SetKeepAliveConfig(impatient))
 			_, err = c.Write(what[:])
 			require.NoError(t, err)
 			serving.Go(func() {
 				defer c.Close()
 				time.Sleep(200 * time.Millisecond) // the answer is through
-				output, err := exec.Command("ip", "link", "set", "eth1", "down").CombinedOutput()
+				cutting := "tc qdisc add dev eth1 root netem loss 100%"
+				if what[0] == 'd' {
+					cutting = "ip link set eth1 down"
+				}
+				output, err := exec.Command("bash", "-c", cutting).CombinedOutput()
 				assert.NoError(t, err, "%s", output)
 				t.Log("the cable was cut")
 				cut := time.Now()
@@ -99,8 +103,8 @@ func assertGone(t *testing.T, err error) {
 	}, func(known error) bool { return errors.Is(err, known) }), "%v", err)
 }
 
-// asked dials the server and says what is wanted of it.
-func asked(t *testing.T, what byte) *sdp.Conn {
+// asked dials the server and says what is wanted of it, over that device.
+func asked(t *testing.T, device string, what byte) *sdp.Conn {
 	t.Helper()
 	at := os.Getenv(serverVariable)
 	if at == "" {
@@ -108,16 +112,19 @@ func asked(t *testing.T, what byte) *sdp.Conn {
 	}
 	c, err := (&sdp.Dialer{Config: either}).Dial("sdp", at)
 	require.NoError(t, err)
+	conn := c.(*sdp.Conn)
+	if device != "" {
+		require.Equal(t, device, conn.Device(), "%v", conn.Stats().Declined)
+	}
 	_, err = c.Write([]byte{what})
 	require.NoError(t, err)
-	return c.(*sdp.Conn)
+	return conn
 }
 
 // TestOtherHost: bytes go there and come back, many and few.
 func TestOtherHost(t *testing.T) {
-	c := asked(t, 'e')
+	c := asked(t, "verbs", 'e')
 	defer c.Close()
-	require.Equal(t, "verbs", c.Device(), "%v", c.Stats().Declined)
 	content := make([]byte, 4<<20)
 	rand.NewChaCha8([32]byte{4}).Read(content)
 	var writing sync.WaitGroup
@@ -135,9 +142,8 @@ func TestOtherHost(t *testing.T) {
 // TestFiltered: where RDMA's packets are dropped on the way and TCP's are not, the
 // connection is on iwarp, and network "sdp" with verbs alone says why it is not.
 func TestFiltered(t *testing.T) {
-	c := asked(t, 'e')
+	c := asked(t, "iwarp", 'e')
 	defer c.Close()
-	require.Equal(t, "iwarp", c.Device())
 	assert.Contains(t, c.Stats().Declined["verbs"], "connecting takes too long")
 	_, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
@@ -151,10 +157,12 @@ func TestFiltered(t *testing.T) {
 
 // TestHostGone: the other host goes without a word.
 func TestHostGone(t *testing.T) {
-	how := os.Getenv("VERBS_GONE")
-	c := asked(t, 'c')
+	how, what := os.Getenv("VERBS_GONE"), byte('c')
+	if how == "port down" {
+		what = 'd'
+	}
+	c := asked(t, "verbs", what)
 	defer c.Close()
-	require.Equal(t, "verbs", c.Device(), "%v", c.Stats().Declined)
 	require.NoError(t, c.SetKeepAliveConfig(impatient))
 	_, err := io.ReadFull(c, make([]byte, 1))
 	require.NoError(t, err)
@@ -168,7 +176,7 @@ func TestHostGone(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		_, err = c.Read(make([]byte, 1))
-	case "reading":
+	case "reading", "port down":
 		_, err = c.Read(make([]byte, 1))
 	case "writing":
 		time.Sleep(500 * time.Millisecond)
@@ -184,4 +192,4 @@ func TestHostGone(t *testing.T) {
 }
 
 // TestGoodbye ends the server.
-func TestGoodbye(t *testing.T) { asked(t, 'g').Close() }
+func TestGoodbye(t *testing.T) { asked(t, "", 'g').Close() }
