@@ -217,3 +217,24 @@ func BenchmarkTransfer(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkRegistration is what a transfer pays for its memory.
+func BenchmarkRegistration(b *testing.B) {
+	for _, limit := range []int{mostLocked, 0} {
+		name := "kept"
+		if limit == 0 {
+			name = "registered each time"
+		}
+		b.Run(name, func(b *testing.B) {
+			locked.limit = limit
+			defer func() { locked.limit = mostLocked }()
+			e := newEnds(b, 1)
+			from := make([]byte, 1<<20)
+			for b.Loop() {
+				r, err := e.a.kept.get(from, source)
+				must(b, err)
+				r.put()
+			}
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,62 +52,56 @@ func TestLibraries(t *testing.T) {
 	if err != nil {
 		t.Skip("no source of rdma/verbs, which names what it needs: ", err)
 	}
-	const none = `
-		#include <errno.h>
-		void *ibv_get_device_list(int *n) { static void *list[1]; *n = 0; return list; }`
+	const ibverbs, rdmacm = "libibverbs.so.1", "librdmacm.so.1"
+	noDevice, noModule := "*n = 0; return list;", "errno = ENOSYS; return 0;"
 	for _, l := range []struct {
-		name                   string
-		without, version, more string
-		breaks                 string
-		want                   string
+		name    string
+		broken  string // a file that is no library
+		without string // what the libraries do not have, as an expression
+		devices string // what ibv_get_device_list does
+		want    string
 	}{
-		{name: "none", breaks: "libibverbs.so.1", want: "libibverbs.so.1 cannot be opened...install rdma-core"},
-		{name: "no librdmacm", breaks: "librdmacm.so.1", want: "librdmacm.so.1 cannot be opened...install rdma-core"},
-		{name: "old", version: "IBVERBS_1.0", want: "libibverbs.so.1 is too old...of version IBVERBS_1.1; update rdma-core"},
-		{name: "old librdmacm", without: "rdma_resolve_route", want: "librdmacm.so.1 is too old...no rdma_resolve_route...update rdma-core"},
-		{name: "no device", want: "no RDMA device on this machine"},
-		{name: "no module", more: "\n#define NONE", want: "ib_uverbs is not loaded"},
+		{name: "none", broken: ibverbs, want: ibverbs + " cannot be opened...install rdma-core"},
+		{name: "no librdmacm", broken: rdmacm, want: rdmacm + " cannot be opened...install rdma-core"},
+		{name: "old", without: "IBVERBS_1.1", want: ibverbs + " is too old...of version IBVERBS_1.1; update rdma-core"},
+		{name: "old librdmacm", without: "rdma_resolve_route", want: rdmacm + " is too old...no rdma_resolve_route...update rdma-core"},
+		{name: "no device", want: "no RDMA device on this machine; rdma link shows"},
+		{name: "no module", devices: noModule, want: "ib_uverbs is not loaded...modprobe"},
 	} {
 		t.Run(l.name, func(t *testing.T) {
 			dir := t.TempDir()
-			for library, macro := range map[string]string{"libibverbs.so.1": "IBVERBS", "librdmacm.so.1": "RDMACM"} {
+			for _, library := range []string{ibverbs, rdmacm} {
 				path := filepath.Join(dir, library)
-				if library == l.breaks {
+				if library == l.broken {
 					require.NoError(t, os.WriteFile(path, []byte("no library"), 0o755))
 					continue
 				}
-				source, versions := "", map[string][]string{}
-				for _, f := range regexp.MustCompile(macro+`\((\w+)\),`).FindAllStringSubmatch(string(shim), -1) {
-					if f[1] == l.without {
-						continue
-					}
-					version := macro + "_1.0"
-					if macro == "IBVERBS" && l.version == "" {
-						version = "IBVERBS_1.1"
-					}
-					versions[version] = append(versions[version], f[1])
-					if f[1] != "ibv_get_device_list" {
-						source += fmt.Sprintf("int %s(void) { return -1; }\n", f[1])
-					}
+				devices := noDevice
+				if l.devices != "" {
+					devices = l.devices
 				}
-				if macro == "IBVERBS" {
-					for _, f := range regexp.MustCompile(`\{"(\w+)", 0, "IBVERBS_1.0"`).FindAllStringSubmatch(string(shim), -1) {
-						versions["IBVERBS_1.0"] = append(versions["IBVERBS_1.0"], f[1])
-						source += fmt.Sprintf("int %s(void) { return -1; }\n", f[1])
-					}
-					source += none
-					if l.name == "no module" {
-						source = strings.Replace(source, "*n = 0; return list;", "errno = ENOSYS; return 0;", 1)
-					}
-				}
+				source := "#include <errno.h>\n"
 				script := ""
-				for version, names := range versions {
-					script += fmt.Sprintf("%s { global: %s; };\n", version, strings.Join(names, "; "))
+				for version, names := range symbols(string(shim), library == rdmacm) {
+					kept := slices.DeleteFunc(names, func(name string) bool { return name == l.without })
+					if version != l.without {
+						script += fmt.Sprintf("%s { global: %s; };\n", version, strings.Join(kept, "; "))
+					}
+					for _, name := range kept {
+						body := "return 0;"
+						if name == "ibv_get_device_list" {
+							body = devices
+						}
+						source += fmt.Sprintf("void *%s(int *n) { static void *list[1]; (void)list; %s }\n", name, body)
+					}
 				}
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "source.c"), []byte(source), 0o644))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "versions"), []byte(script), 0o644))
+				write := func(name, content string) string {
+					path := filepath.Join(dir, name)
+					require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+					return path
+				}
 				output, err := exec.Command(gcc, "-shared", "-fPIC", "-o", path, "-Wl,-soname,"+library,
-					"-Wl,--version-script="+filepath.Join(dir, "versions"), filepath.Join(dir, "source.c")).CombinedOutput()
+					"-Wl,--version-script="+write("versions", script), write("source.c", source)).CombinedOutput()
 				require.NoError(t, err, "%s", output)
 			}
 			child := exec.Command(os.Args[0], "-test.run", "^TestLibraries$", "-test.v")
@@ -114,7 +109,24 @@ func TestLibraries(t *testing.T) {
 			output, err := child.CombinedOutput()
 			require.NoError(t, err, "%s", output)
 			assert.Contains(t, string(output), "--- PASS: TestLibraries")
-			t.Logf("%s", output)
 		})
 	}
+}
+
+// symbols returns what rdma/verbs takes from a library, by version.
+func symbols(shim string, rdmacm bool) map[string][]string {
+	found := make(map[string][]string)
+	for _, s := range regexp.MustCompile(`(?m)^\t(IBVERBS|RDMACM)\((\w+)\),$|^\t\{"(\w+)", 0, "(IBVERBS_1.0)"`).FindAllStringSubmatch(shim, -1) {
+		version, name := s[4], s[2]+s[3]
+		switch s[1] {
+		case "IBVERBS":
+			version = "IBVERBS_1.1"
+		case "RDMACM":
+			version = "RDMACM_1.0"
+		}
+		if rdmacm == strings.HasPrefix(version, "RDMACM") {
+			found[version] = append(found[version], name)
+		}
+	}
+	return found
 }
