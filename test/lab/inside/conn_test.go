@@ -106,7 +106,7 @@ func TestNetConn(t *testing.T) {
 
 // TestHTTP serves with net/http.
 func TestHTTP(t *testing.T) {
-	ln, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "tcp", address(t))
+	ln, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "sdp", address(t))
 	require.NoError(t, err)
 	body := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{3}).Read(body)
@@ -116,8 +116,8 @@ func TestHTTP(t *testing.T) {
 	defer serving.Wait()
 	defer server.Close()
 	over := ""
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&sdp.Dialer{Config: onVerbs}).DialContext(ctx, network, address)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		c, err := (&sdp.Dialer{Config: onVerbs}).DialContext(ctx, "sdp", address)
 		if sdpConn, ok := c.(*sdp.Conn); ok {
 			over = sdpConn.Stats().Device
 		}

@@ -45,9 +45,9 @@ func exchange(t *testing.T, from, to *sdp.Conn, rounds, size int) {
 // right bytes, when the memory of one is another's later.
 func TestReusedBuffers(t *testing.T) {
 	client, server := pair(t, onVerbs)
-	for range 12 {
-		exchange(t, client, server, 1, 2<<20)
-		exchange(t, server, client, 1, 2<<20)
+	for range 6 {
+		exchange(t, client, server, 1, 1<<20)
+		exchange(t, server, client, 1, 1<<20)
 		runtime.GC()
 		debug.FreeOSMemory()
 	}
@@ -83,9 +83,9 @@ func TestLittleLockedMemory(t *testing.T) {
 		const memlock = 8 // which package syscall does not name
 		require.NoError(t, syscall.Setrlimit(memlock, &limit))
 		client, server := pair(t, onVerbs)
-		exchange(t, client, server, 4, 16<<20)
-		exchange(t, server, client, 4, 3<<20)
-		exchange(t, client, server, 4, 1<<20)
+		exchange(t, client, server, 1, 16<<20)
+		exchange(t, server, client, 3, 3<<20)
+		exchange(t, client, server, 3, 1<<20)
 		return
 	}
 	address(t)
