@@ -99,7 +99,7 @@ func assertGone(t *testing.T, err error) {
 	var op *net.OpError
 	assert.ErrorAs(t, err, &op)
 	assert.True(t, slices.ContainsFunc([]error{
-		syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.ECONNRESET, syscall.EPIPE,
+		syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPIPE,
 	}, func(known error) bool { return errors.Is(err, known) }), "%v", err)
 }
 
