@@ -48,6 +48,9 @@ func TestPrompt(t *testing.T) {
 		{name: "part of a Request", first: func(t *testing.T, c net.Conn) string {
 			return offering(idleTicket)(t, c)[:60]
 		}, unread: true},
+		{name: "all of a Request but its last byte", first: func(t *testing.T, c net.Conn) string {
+			return strings.TrimSuffix(offering(idleTicket)(t, c), string(helloOf()[len(helloOf())-1:]))
+		}, unread: true},
 		{name: "a Request that offers nothing", first: says(frameOf([]byte("hello"))), unread: true},
 		{name: "a Request that is too long", first: says(frameOf(nil)[:18] + "\xff\xff" + "private"), unread: true},
 		{name: "part of a key", first: says("MPA"), unread: true},
