@@ -12,7 +12,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test test-lab test-verbs mutants soak $(STAGES)
+.PHONY: test test-lab test-verbs mutants soak scale repeat $(STAGES)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -80,17 +80,38 @@ SOAKTIME ?= 2m
 soak:
 	@go run ./test/soak -duration $(SOAKTIME)
 
+# Connections opened and closed, RATE each second, for SCALETIME on each device; see
+# test/scale.
+SCALETIME ?= 1m
+RATE      ?= 1000
+scale:
+	@go run ./test/scale -duration $(SCALETIME) -rate $(RATE)
+
+# The tests of the library TIMES times on each of DEVICES, RACE=1 with the race
+# detector, SHORT=1 without what takes long; and FEW times what kills, what is about
+# scale, and the soak. It takes hours, may be interrupted, and goes on where it was if
+# it is called again; REPEATDIR keeps what fails. See test/repeat.
+TIMES     ?= 100
+FEW       ?= 5
+DEVICES   ?= iwarp shm
+RACE      ?=
+SHORT     ?=
+REPEATDIR ?= /tmp/gosdp-repeat
+repeat:
+	@go run ./test/repeat -times $(TIMES) -few $(FEW) -devices '$(DEVICES)' -dir $(REPEATDIR) $(if $(RACE),-race) $(if $(SHORT),-short)
+
 # Not part of make test: it changes only when the library or a patch does, and
 # takes some seconds a patch. MUTANTS chooses among them by a regular expression.
 mutants:
 	@go run ./test/mutants -run '$(MUTANTS)'
 
 # Against Linux's software RDMA devices, in a virtual machine. Elsewhere these
-# tests are skipped; here the machine is set up first, and nothing is.
+# tests are skipped; here the machine is set up first, and nothing is. Of the
+# conformance suite on the verbs device it is a part.
 test-lab:
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -count=1 -timeout 15m -skip '^TestVerbs$$' ./test/lab/...
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
-# The verbs device on rxe and siw in that machine, which takes some minutes more
-# and is at the mercy of an emulated processor's clock.
+# All that there is for the verbs device on rxe and siw in that machine, which takes
+# some minutes more and is at the mercy of an emulated processor's clock.
 test-verbs:
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -count=1 -timeout 25m -run '^TestVerbs$$' ./test/lab/...
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -count=1 -timeout 25m -run '^(TestVerbs|TestHosts)$$' ./test/lab/...

@@ -141,6 +141,10 @@ func (s *Sink) Gather(release func(Owner)) {
 	s.count = min(s.count, kept)
 }
 
+// Resizing reports that a ChRcvBuf has been taken in and not been answered: there
+// may be no other (§10.6).
+func (s *Sink) Resizing() bool { return s.next != 0 }
+
 // Resize takes in a ChRcvBuf that is to be answered, and returns the size that
 // the private buffers shall have now. The request is granted as far as
 // MaxBuffer goes, and never against its direction (§10.6).

@@ -102,8 +102,17 @@ func (l *Listener) admit(c net.Conn) {
 	}
 }
 
-// start runs the handshake on c, which has a place.
+// start runs the handshake on c, which has a place: at once if it need not wait
+// for anything, else in a goroutine.
 func (l *Listener) start(c net.Conn) {
+	if in, err := (&handshake{l: l, conn: c}).prompt(); in != nil || err != nil {
+		l.failed(c, err)
+		<-l.slots
+		if in != nil {
+			l.deliver(in)
+		}
+		return
+	}
 	h, done := l.handshake(l.ctx, c)
 	l.mu.Lock()
 	l.underway = append(l.underway, h)
@@ -111,10 +120,7 @@ func (l *Listener) start(c net.Conn) {
 	l.workers.Go(func() {
 		in, err := h.run()
 		done()
-		if err != nil {
-			// It is the client's to find out, and the operator's to look for.
-			l.cfg.Logger.Debug("sdp: a connection did not come up", "client", c.RemoteAddr(), "error", err)
-		}
+		l.failed(c, err)
 		l.mu.Lock()
 		i := slices.Index(l.underway, h)
 		l.underway = slices.Delete(l.underway, i, i+1)
@@ -124,6 +130,14 @@ func (l *Listener) start(c net.Conn) {
 			l.deliver(in)
 		}
 	})
+}
+
+// failed logs why the connection did not come up, if err says so: that is the
+// client's to find out, and the operator's to look for.
+func (l *Listener) failed(c net.Conn, err error) {
+	if err != nil {
+		l.cfg.Logger.Debug("sdp: a connection did not come up", "client", c.RemoteAddr(), "error", err)
+	}
 }
 
 // giveWay ends a handshake for the sake of another: the oldest one whose client

@@ -3,6 +3,7 @@ package listener
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -72,6 +73,55 @@ func (h *handshake) lookUntil() context.Context {
 	return look
 }
 
+// prompt brings a connection up that need not wait for anything: of a client that
+// goes on over a channel that has been kept, or of plain TCP, which has sent
+// enough. It returns nil for all others, of which it has consumed nothing. With
+// an error it has closed the connection.
+func (h *handshake) prompt() (*Incoming, error) {
+	if _, ok := h.conn.(securing); ok {
+		return nil, nil
+	}
+	var b [iwarp.MaxRequest]byte
+	n, v := 0, undecided
+	look := func() bool {
+		n, v = first(h.conn, b[:])
+		return v != undecided
+	}
+	if h.l.places.kept() {
+		h.l.requests.For(look)
+	} else {
+		look()
+	}
+	if v == isPlain && !h.l.cfg.SDPOnly {
+		return &Incoming{Conn: h.conn}, nil
+	}
+	length := iwarp.RequestLen(b[:n])
+	if length == 0 || n < length {
+		return nil, nil
+	}
+	request, err := iwarp.ParseRequest(h.conn, b[:length])
+	if err != nil {
+		return nil, nil // who reads it says so
+	}
+	offers, peer, err := parsePrivate(request.Private)
+	if err != nil || !offers.HasChannel {
+		return nil, nil
+	}
+	if h.choose(&offers, &peer); h.resumed == nil {
+		h.withdraw()
+		return nil, nil
+	}
+	var in *Incoming
+	if _, err = io.ReadFull(h.conn, b[:length]); err == nil {
+		in, err = h.resume(request, &offers, peer)
+	}
+	if err != nil {
+		h.withdraw()
+		h.conn.Close()
+	}
+	return in, err
+}
+
 // run takes the connection through its stages. With an error it has closed it.
 func (h *handshake) run() (*Incoming, error) {
 	if s, ok := h.conn.(securing); ok {
@@ -80,7 +130,7 @@ func (h *handshake) run() (*Incoming, error) {
 			return nil, err
 		}
 	}
-	v := glance(h.conn)
+	_, v := first(h.conn, make([]byte, iwarp.KeyLen))
 	if v == undecided {
 		v = h.look()
 	}
@@ -97,14 +147,10 @@ func (h *handshake) run() (*Incoming, error) {
 		h.conn.Close()
 		return nil, err
 	}
-	if in.QP == nil {
+	if in.QP == nil || h.resumed != nil {
 		return in, nil
 	}
-	next := h.decide
-	if h.resumed != nil {
-		next = h.resume
-	}
-	if err := next(in); err != nil {
+	if err := h.decide(in); err != nil {
 		in.QP.Abort()
 		return nil, err
 	}
@@ -127,25 +173,35 @@ func (h *handshake) agree() (*Incoming, error) {
 	if err != nil {
 		return nil, err
 	}
-	offers, hello, err := wire.ParseOffers(request.Private)
-	var peer wire.Hello
-	if err == nil {
-		peer, err = wire.ParseHello(hello)
-	}
+	offers, peer, err := parsePrivate(request.Private)
 	if err != nil {
 		// Not of ours, or wrong; either way there is no going on.
 		request.Reject(nil)
 		return nil, err
 	}
 	h.choose(&offers, &peer)
-	if h.invitation == nil && h.resumed == nil && !h.stay {
+	var in *Incoming
+	switch {
+	case h.resumed != nil:
+		in, err = h.resume(request, &offers, peer)
+	case h.invitation != nil || h.stay:
+		in, err = h.accept(request, &offers, peer)
+	default:
 		return h.reject(request)
 	}
-	in, err := h.accept(request, &offers, peer)
 	if err != nil {
 		h.withdraw()
 	}
 	return in, err
+}
+
+// parsePrivate returns what a Request offers, and its Hello.
+func parsePrivate(private []byte) (offers wire.Offers, peer wire.Hello, err error) {
+	offers, hello, err := wire.ParseOffers(private)
+	if err == nil {
+		peer, err = wire.ParseHello(hello)
+	}
+	return offers, peer, err
 }
 
 // reject refuses SDP to a client of ours. By its choice, which names no device,
@@ -168,31 +224,48 @@ func (h *handshake) reject(request *iwarp.Request) (*Incoming, error) {
 // accept answers with the choice. The TCP connection becomes iwarp's channel,
 // whatever that is: the client's decision comes over it.
 func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
-	local := h.l.cfg.Hello
-	local.ORD = min(local.ORD, peer.IRD)
-	peer.ORD = min(peer.ORD, local.IRD)
-	private, err := h.choice().Append(nil)
+	in, cfg, private, err := h.reply(offers, peer)
 	if err != nil {
 		return nil, err
 	}
-	private = local.AppendHelloAck(private)
+	qp, err := request.Accept(cfg, private)
+	if err != nil {
+		return nil, err
+	}
+	qp.ProvideReceive(int(in.Local.Bufs), int(in.Local.LocalRcvSz))
+	in.QP, in.Device = qp, wire.DeviceIWARP.String()
+	return in, nil
+}
+
+// resume answers that the connection goes on over the channel that the client has
+// offered. There is nothing more to wait for: the client has decided when it
+// offered the channel, and Hello and HelloAck are the channel's.
+func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
+	in, cfg, private, err := h.reply(offers, peer)
+	if err != nil {
+		return nil, err
+	}
+	if err := request.Divert(cfg, private); err != nil {
+		return nil, err
+	}
+	in.QP, in.Device = h.resumed, h.device.String()
+	return in, nil
+}
+
+// reply returns what a Reply that accepts says, and the connection that it leads
+// to, which has no queue pair yet.
+func (h *handshake) reply(offers *wire.Offers, peer wire.Hello) (in *Incoming, cfg iwarp.Config, private []byte, err error) {
+	local := h.l.cfg.Hello
+	local.ORD = min(local.ORD, peer.IRD)
+	peer.ORD = min(peer.ORD, local.IRD)
+	private, err = h.choice().Append(nil)
 	sameHost := offers.HasHost && h.l.host.is(offers.Host)
-	qp, err := request.Accept(iwarp.Config{
+	cfg = iwarp.Config{
 		NoCRC:    sameHost && !h.l.cfg.CRC,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,
-	}, private)
-	if err != nil {
-		return nil, err
 	}
-	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
-	return &Incoming{
-		Conn:     h.conn,
-		QP:       qp,
-		Device:   wire.DeviceIWARP.String(),
-		Local:    local,
-		Peer:     peer,
-		Declined: h.declined,
-	}, nil
+	in = &Incoming{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined}
+	return in, cfg, local.AppendHelloAck(private), err
 }

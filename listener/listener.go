@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lookout"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -103,7 +104,8 @@ type Listener struct {
 	cfg  Config
 	host host
 
-	places places
+	places   places
+	requests lookout.Habit // of the accepting goroutine, for clients that go on over a channel
 
 	ctx     context.Context // done when the listener is closed
 	cancel  context.CancelFunc

@@ -45,14 +45,13 @@ func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
 	return look(ctx, c, rc) == isMPA, nil
 }
 
-// glance is what the bytes say that are there already: those of a client that
-// has waited for nothing mostly are. It consumes nothing.
-func glance(c net.Conn) verdict {
-	v := undecided
+// first copies the bytes to b that are there already, as many as fit, and says
+// what they mean. It consumes nothing.
+func first(c net.Conn, b []byte) (n int, v verdict) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
-			rc.Control(func(fd uintptr) { v = peek(fd) })
+			rc.Control(func(fd uintptr) { n, v = peek(fd, b) })
 		}
 	}
-	return v
+	return n, v
 }

@@ -17,35 +17,37 @@ import (
 // before it are still there.
 func look(ctx context.Context, c net.Conn, rc syscall.RawConn) verdict {
 	var v verdict
+	b := make([]byte, iwarp.KeyLen)
 	stop := interrupt.Conn(ctx, c)
 	err := rc.Read(func(fd uintptr) bool {
-		v = peek(fd)
+		_, v = peek(fd, b)
 		return v != undecided
 	})
 	stop()
 	if err != nil {
 		// On a busy machine the time may be over before there was any to look.
-		rc.Control(func(fd uintptr) { v = peek(fd) })
+		rc.Control(func(fd uintptr) { _, v = peek(fd, b) })
 	}
 	return v
 }
 
-func peek(socket uintptr) verdict {
+// peek copies what has come to b, which has room for a key, and says what it means.
+func peek(socket uintptr, b []byte) (int, verdict) {
 	fd := int(socket)
-	var b [iwarp.KeyLen]byte
 	for {
-		n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return undecided
+			return 0, undecided
 		case err != nil || n == 0:
-			return isPlain
+			return 0, isPlain
 		}
-		if v := judge(b[:n]); v != undecided || !hungUp(fd) {
-			return v
+		v := judge(b[:n])
+		if v == undecided && hungUp(fd) {
+			v = isPlain
 		}
-		return isPlain
+		return n, v
 	}
 }

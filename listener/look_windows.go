@@ -23,10 +23,11 @@ const (
 func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
+	b := make([]byte, iwarp.KeyLen)
 	for {
 		v := isPlain
 		over := ctx.Err() != nil
-		rc.Control(func(fd uintptr) { v = peek(fd) })
+		rc.Control(func(fd uintptr) { _, v = peek(fd, b) })
 		if v != undecided || over {
 			return v
 		}
@@ -37,23 +38,23 @@ func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	}
 }
 
-// peek asks for the number of bytes first, because the socket would block
+// peek copies what has come to b, which has room for a key, and says what it
+// means. It asks for the number of bytes first, because the socket would block
 // without any.
-func peek(socket uintptr) verdict {
+func peek(socket uintptr, b []byte) (int, verdict) {
 	s := windows.Handle(socket)
 	var there, n uint32
 	err := windows.WSAIoctl(s, fionread, nil, 0, (*byte)(unsafe.Pointer(&there)), 4, &n, nil, 0)
 	if err != nil {
-		return isPlain
+		return 0, isPlain
 	}
 	if there == 0 {
-		return undecided
+		return 0, undecided
 	}
-	var b [iwarp.KeyLen]byte
-	buf := windows.WSABuf{Len: uint32(len(b)), Buf: &b[0]}
+	buf := windows.WSABuf{Len: uint32(len(b)), Buf: unsafe.SliceData(b)}
 	flags := uint32(windows.MSG_PEEK)
 	if err := windows.WSARecv(s, &buf, 1, &n, &flags, nil, nil); err != nil {
-		return isPlain
+		return 0, isPlain
 	}
-	return judge(b[:n])
+	return int(n), judge(b[:n])
 }

@@ -196,20 +196,6 @@ func (h *handshake) move(in *Incoming) error {
 	return nil
 }
 
-// resume has in go on over the channel that the client has offered, for which it
-// waits for nothing: Hello and HelloAck were that channel's, and the client has
-// decided when it offered it.
-func (h *handshake) resume(in *Incoming) error {
-	conn, err := in.QP.(*iwarp.QueuePair).Detach()
-	if err != nil {
-		h.withdraw()
-		return err
-	}
-	in.Conn, in.QP, in.Device = conn, h.resumed, h.device.String()
-	h.resumed = nil
-	return nil
-}
-
 // withdraw ends an invitation that nobody has taken.
 func (h *handshake) withdraw() {
 	if h.resumed != nil {
@@ -253,6 +239,18 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 	}
 	p.open[name] = place
 	return place, nil
+}
+
+// kept reports that a client may come that goes on over a channel that is kept.
+func (p *places) kept() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, place := range p.open {
+		if keeping, ok := place.(rdma.KeepingPlace); ok && keeping.Kept() {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *places) close() {

@@ -74,6 +74,12 @@ func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, e
 	return p.s.idle, nil
 }
 
+func (p *stepPlace) Kept() bool {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	return p.s.idle != nil
+}
+
 func (p *stepPlace) Close() error {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -198,9 +204,9 @@ func TestStepUp(t *testing.T) {
 // TestResume takes the channel that the client offers, and waits for nothing more.
 func TestResume(t *testing.T) {
 	fakeShm.reset()
-	l := listen(t, stepConfig(), 8)
 	channel, _ := queuePairs(t)
 	fakeShm.idle = channel
+	l := listen(t, stepConfig(), 8)
 	_, choice := approach(t, l, func(o *wire.Offers) { o.Channel, o.HasChannel = idleTicket, true })
 	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Resume: true}, choice)
 	in := accept(t, l)
@@ -234,8 +240,8 @@ func TestNotResumed(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			fakeShm.reset()
-			l := listen(t, stepConfig(), 8)
 			fakeShm.idle, _ = queuePairs(t)
+			l := listen(t, stepConfig(), 8)
 			_, choice := approach(t, l, v.change)
 			assert.Equal(t, v.device, choice.Device)
 			assert.False(t, choice.Resume)

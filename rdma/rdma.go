@@ -121,6 +121,14 @@ type Idler interface{ Idle() }
 // reports that it has not, under Drain's conditions; it never blocks.
 type Drainer interface{ Drained() bool }
 
+// Distant is a QueuePair whose peer may be on another host, and which is told
+// nothing when that goes without a word while nothing is sent.
+type Distant interface {
+	// Lost ends the queue pair with err: the peer's host is gone. Safe for concurrent
+	// use.
+	Lost(err error)
+}
+
 // A QueuePair is one end of a channel.
 //
 // Concurrency: Poll and Wait belong to one goroutine at a time, which the caller

@@ -130,6 +130,8 @@ type KeepingPlace interface {
 	// ticket of, or an error if there is none, or it is not this peer's. ord is how
 	// many RDMA Reads of ours may be outstanding there. Safe for concurrent use.
 	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
+	// Kept reports that there are idle channels. Safe for concurrent use.
+	Kept() bool
 }
 
 var registry struct {

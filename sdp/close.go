@@ -168,6 +168,9 @@ func (c *Conn) Close() error {
 	c.uncount()
 	c.workers.Wait()
 	c.tcp.Close()
+	if c.under != nil {
+		<-c.under
+	}
 	// A connection that the peer has ended is closed without complaint, as TCP's
 	// is, and so is one that was to be reset; bytes of ours that were lost are
 	// worth an error.

@@ -95,7 +95,8 @@ type Conn struct {
 	flusher func() // flushSmall, bound once so that starting it allocates nothing
 
 	workers sync.WaitGroup     // the attendant and the flusher
-	wcs     [8]rdma.Completion // the poller's
+	under   chan struct{}      // closed when nobody watches tcp any more; nil: nobody has
+	wcs     [7]rdma.Completion // the poller's; with 8 it would be a size class more
 	behind  int                // completions of the batch that are not handled yet
 }
 
@@ -167,6 +168,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c.mu.Lock()
 	c.watchLocked()
 	c.mu.Unlock()
+	c.watchUnder()
 	return c, nil
 }
 

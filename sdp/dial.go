@@ -112,16 +112,17 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 
 // sdp connects to a peer that must speak SDP.
 func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
-	c, err := a.connect(ctx)
-	if err != nil {
+	key := peerKey{a.network.tcp, a.address}
+	c, up, err := a.reach(ctx, peers.known(key))
+	switch {
+	case err == nil:
+		peers.remember(key, speaksSDP, a.cfg.PlainTTL)
+		return up, nil
+	case c == nil:
 		return nil, err
 	}
-	up, err := a.offer(ctx, c)
-	if err != nil {
-		c.Close()
-		return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
-	}
-	return up, nil
+	c.Close()
+	return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
 }
 
 // either connects to a peer that may speak SDP or not. Which it is one call
@@ -137,14 +138,13 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 	case known == unknown:
 		defer peers.asked(key)
 	}
-	c, err := a.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	up, err := a.offer(ctx, c)
-	if err == nil {
+	c, up, err := a.reach(ctx, known)
+	switch {
+	case err == nil:
 		peers.remember(key, speaksSDP, a.cfg.PlainTTL)
 		return up, nil
+	case c == nil:
+		return nil, err
 	}
 	var plain *NotSDPError
 	if ctx.Err() != nil || !errors.As(err, &plain) {
@@ -160,4 +160,22 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 	peers.remember(key, speaksTCP, a.cfg.PlainTTL)
 	a.cfg.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", plain.reason())
 	return c, nil
+}
+
+// reach connects and offers SDP. A peer that is known to speak it and seems not to
+// was held up, most likely, for longer than it waits for a Request, or we were: it
+// is asked once more. c is nil if there is no connection at all; if err is not nil
+// otherwise, it is the caller's to go on with or to close.
+func (a *attempt) reach(ctx context.Context, known speech) (c net.Conn, up *Conn, err error) {
+	for again := known == speaksSDP; ; again = false {
+		if c, err = a.connect(ctx); err != nil {
+			return nil, nil, err
+		}
+		up, err = a.offer(ctx, c)
+		var plain *NotSDPError
+		if !again || ctx.Err() != nil || !errors.As(err, &plain) || plain.usable {
+			return c, up, err
+		}
+		c.Close()
+	}
 }

@@ -57,6 +57,9 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 	if c.sink.Ended() && len(m.Payload) > 0 {
 		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
 	}
+	if n := len(m.Payload); n > 0 && m.MID != wire.MIDSrcAvail && c.zsink.Bars(n) {
+		return false, fmt.Errorf("sdp: §11.2: %v with payload behind a SrcAvail", m.MID)
+	}
 	switch m.MID {
 	case wire.MIDData:
 	case wire.MIDDisConn:
@@ -72,6 +75,9 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 		}
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case wire.MIDChRcvBuf:
+		if c.sink.Resizing() {
+			return false, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
+		}
 		if c.source.Crossed(m.MSeqAck) {
 			old := c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size))
 			if old > 0 {

@@ -66,18 +66,21 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 		return nil, err
 	}
 	defer a.dropIdle()
-	qp, reply, err := a.request(ctx, c, local, private)
+	asked, reply, err := a.request(ctx, c, local, private)
 	if err != nil {
 		return nil, err
 	}
 	choice, peer, err := a.parseReply(reply)
 	if err != nil {
-		qp.Abort()
 		return nil, err
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	if choice.Resume {
-		return a.resume(qp, choice.Device, local, peer)
+		return a.resume(c, choice.Device, local, peer)
+	}
+	qp, err := asked.QueuePair()
+	if err != nil {
+		return nil, err
 	}
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	if choice.Device != wire.DeviceIWARP {
@@ -132,38 +135,55 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 }
 
 // request sends the Request, and waits for the Reply as long as it may.
-func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, offers []byte) (*iwarp.QueuePair, []byte, error) {
-	wait := a.cfg.ReplyTimeout
-	if end, ok := ctx.Deadline(); ok {
-		// The rest is for doing without SDP.
-		wait = min(wait, time.Until(end)/3)
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	defer interrupt.Conn(ctx, c)()
+func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
 	near := onThisHost(c)
-	qp, reply, err := iwarp.Connect(c, iwarp.Config{
+	asked, err := iwarp.Ask(c, iwarp.Config{
 		NoCRC:    !a.cfg.CRC && near,
-		Near:     near,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}, local.AppendHello(offers))
+	var reply []byte
+	wait := a.replyTime(ctx)
+	if err == nil {
+		if near && asked.Look() {
+			reply, err = asked.Reply()
+		} else {
+			reply, err = replyWithin(ctx, wait, c, asked)
+		}
+	}
 	if err != nil {
 		return nil, nil, &NotSDPError{Addr: c.RemoteAddr(), Err: err, waited: wait, usable: keptOpen(err)}
 	}
-	return qp, reply, nil
+	return asked, reply, nil
+}
+
+// replyTime is how long the Reply may take.
+func (a *attempt) replyTime(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		// The rest is for doing without SDP.
+		return min(a.cfg.ReplyTimeout, time.Until(end)/3)
+	}
+	return a.cfg.ReplyTimeout
+}
+
+// replyWithin reads the Reply to what was asked on c.
+func replyWithin(ctx context.Context, d time.Duration, c net.Conn, asked *iwarp.Asked) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer interrupt.Conn(ctx, c)()
+	return asked.Reply()
 }
 
 // keptOpen reports that err is a rejection by one of ours, whose choice names no
-// device: the connection goes on as plain TCP.
+// device and stands alone: the connection goes on as plain TCP.
 func keptOpen(err error) bool {
 	var rejected *iwarp.RejectError
 	if !errors.As(err, &rejected) {
 		return false
 	}
-	choice, _, err := wire.ParseChoice(rejected.Private)
-	return err == nil && choice.Device == wire.DeviceNone
+	choice, rest, err := wire.ParseChoice(rejected.Private)
+	return err == nil && choice == wire.Choice{Device: wire.DeviceNone} && len(rest) == 0
 }
 
 // parseReply returns the choice and the HelloAck.

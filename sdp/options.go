@@ -10,8 +10,7 @@ import (
 
 // The options are those of net.TCPConn. What concerns the TCP connection goes to
 // it: on iwarp it carries everything, and on any other device it stays, idle, to
-// hold the addresses. What befalls it there ends nothing: keepalive, too, is for
-// iwarp.
+// hold the addresses, and on verbs to ask for the peer's host.
 
 // SetLinger sets how long Close waits for what was written to be on its way: with
 // sec < 0, the default, a second; with sec > 0 as many seconds; with 0 not at
@@ -26,8 +25,8 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetKeepAlive switches TCP's keepalive on or off. On iwarp it ends a connection
-// whose peer is silently gone, as it does TCP's.
+// SetKeepAlive switches TCP's keepalive on or off. On iwarp and verbs it ends a
+// connection whose peer is silently gone, as it does TCP's; on shm the kernel tells.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }

@@ -26,9 +26,9 @@ type peerKey struct{ network, address string }
 // another's question to them. Its zero value is ready to use, and safe for
 // concurrent use.
 type peerTable struct {
-	mu     sync.Mutex
-	known  map[peerKey]answer
-	asking map[peerKey]chan struct{} // closed when the question has ended
+	mu      sync.Mutex
+	answers map[peerKey]answer
+	asking  map[peerKey]chan struct{} // closed when the question has ended
 }
 
 // answer is what is known until some time.
@@ -46,7 +46,7 @@ var peers peerTable
 func (t *peerTable) ask(ctx context.Context, key peerKey) (speech, error) {
 	for {
 		t.mu.Lock()
-		if a, ok := t.known[key]; ok && time.Now().Before(a.until) {
+		if a, ok := t.answers[key]; ok && time.Now().Before(a.until) {
 			t.mu.Unlock()
 			return a.speaks, nil
 		}
@@ -68,6 +68,16 @@ func (t *peerTable) ask(ctx context.Context, key peerKey) (speech, error) {
 	}
 }
 
+// known returns what is known of key, and waits for nobody.
+func (t *peerTable) known(key peerKey) speech {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, ok := t.answers[key]; ok && time.Now().Before(a.until) {
+		return a.speaks
+	}
+	return unknown
+}
+
 // asked ends the question that began when ask returned unknown.
 func (t *peerTable) asked(key peerKey) {
 	t.mu.Lock()
@@ -81,22 +91,22 @@ func (t *peerTable) asked(key peerKey) {
 func (t *peerTable) remember(key peerKey, s speech, ttl time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known == nil {
-		t.known = make(map[peerKey]answer)
+	if t.answers == nil {
+		t.answers = make(map[peerKey]answer)
 	}
-	if _, there := t.known[key]; !there && len(t.known) >= maxPeers {
+	if _, there := t.answers[key]; !there && len(t.answers) >= maxPeers {
 		t.dropFirst()
 	}
-	t.known[key] = answer{s, time.Now().Add(ttl)}
+	t.answers[key] = answer{s, time.Now().Add(ttl)}
 }
 
 func (t *peerTable) dropFirst() {
 	var first peerKey
 	var until time.Time
-	for key, a := range t.known {
+	for key, a := range t.answers {
 		if until.IsZero() || a.until.Before(until) {
 			first, until = key, a.until
 		}
 	}
-	delete(t.known, first)
+	delete(t.answers, first)
 }

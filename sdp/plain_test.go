@@ -104,11 +104,11 @@ func TestFullTableDropsWhatWouldHaveGoneFirst(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		peers.remember(peerKey{"tcp", "1"}, speaksTCP, time.Hour) // again, and there is room
-		assert.Len(t, peers.known, maxPeers)
+		assert.Len(t, peers.answers, maxPeers)
 		peers.remember(someone, speaksTCP, time.Hour)
-		assert.Len(t, peers.known, maxPeers)
-		assert.NotContains(t, peers.known, peerKey{"tcp", "0"})
-		assert.Contains(t, peers.known, peerKey{"tcp", "1"})
+		assert.Len(t, peers.answers, maxPeers)
+		assert.NotContains(t, peers.answers, peerKey{"tcp", "0"})
+		assert.Contains(t, peers.answers, peerKey{"tcp", "1"})
 	})
 }
 
@@ -117,5 +117,5 @@ func TestFullTableDropsWhatWouldHaveGoneFirst(t *testing.T) {
 func forget(address string) {
 	peers.mu.Lock()
 	defer peers.mu.Unlock()
-	maps.DeleteFunc(peers.known, func(key peerKey, _ answer) bool { return key.address == address })
+	maps.DeleteFunc(peers.answers, func(key peerKey, _ answer) bool { return key.address == address })
 }

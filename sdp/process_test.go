@@ -205,6 +205,15 @@ func (p *process) perform(t *testing.T, script string) *Conn {
 	return nc.(*Conn)
 }
 
+// held is perform for a peer that is never to go on. Close would wait for its kernel
+// to have everything.
+func (p *process) held(t *testing.T, script string) *Conn {
+	t.Helper()
+	c := p.perform(t, script)
+	require.NoError(t, c.SetLinger(0))
+	return c
+}
+
 // release lets the script that is at "wait" go on.
 func (p *process) release(t *testing.T) { p.perform(t, "release").Close() }
 
@@ -326,13 +335,13 @@ func TestDeadlines(t *testing.T) {
 				}
 			})
 			t.Run("moved to the past while blocked", func(t *testing.T) {
-				c := p.perform(t, held)
+				c := p.held(t, held)
 				done := call.start(t, c)
 				require.NoError(t, call.set(c, time.Unix(1, 0)))
 				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
 			})
 			t.Run("moved earlier while blocked", func(t *testing.T) {
-				c := p.perform(t, held)
+				c := p.held(t, held)
 				require.NoError(t, call.set(c, time.Now().Add(time.Hour)))
 				done := call.start(t, c)
 				at := time.Now().Add(100 * time.Millisecond)
@@ -341,7 +350,7 @@ func TestDeadlines(t *testing.T) {
 				assert.False(t, time.Now().Before(at))
 			})
 			t.Run("moved later while blocked", func(t *testing.T) {
-				c := p.perform(t, held)
+				c := p.held(t, held)
 				done := call.start(t, c)
 				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
 				at := time.Now().Add(300 * time.Millisecond)

@@ -124,24 +124,16 @@ func (a *attempt) dropIdle() {
 	}
 }
 
-// resume goes on over the channel that was offered and that the peer has resumed.
-// There is nothing more to decide: it was when the channel was offered.
-func (a *attempt) resume(tcp *iwarp.QueuePair, device wire.Device, local, peer wire.Hello) (*Conn, error) {
+// resume goes on from c over the channel that was offered and that the peer has
+// resumed. There is nothing more to decide: it was when the channel was offered.
+func (a *attempt) resume(c net.Conn, device wire.Device, local, peer wire.Hello) (*Conn, error) {
 	if a.idle == nil || device != a.idleOf {
-		tcp.Abort()
 		return nil, fmt.Errorf("the peer resumes a channel of %v, which we did not offer", device)
 	}
 	idle := a.idle
 	a.idle = nil
 	up, err := idle.Resume(int(local.ORD))
 	if err != nil {
-		tcp.Abort()
-		return nil, err
-	}
-	c, err := tcp.Detach()
-	if err != nil {
-		up.Abort()
-		tcp.Abort()
 		return nil, err
 	}
 	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})

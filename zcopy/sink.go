@@ -168,6 +168,12 @@ func (s *Sink) Payload(n int, asked bool) {
 	}
 }
 
+// Bars reports that n bytes of payload, which do not ride in a SrcAvail, must not
+// come now: behind a SrcAvail comes what a SendSm has asked for, and nothing else
+// (§11.2, §11.3). It would be read before bytes that are in front of it. What a
+// SrcAvailCancel may have crossed is not known.
+func (s *Sink) Bars(n int) bool { return len(s.held) > 0 && !s.cancel && n > s.asked }
+
 // Holding reports that the stream goes on in a SrcAvail: its bytes are behind
 // those in private buffers.
 func (s *Sink) Holding() bool { return len(s.held) > 0 }

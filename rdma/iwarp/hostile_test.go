@@ -201,6 +201,25 @@ func leavesNothing(t testing.TB) (check func()) {
 	}
 }
 
+// heapBack returns a function that checks that the heap holds no more than 1 MB
+// beside what it holds now: what the tests have left, and the pools. A queue pair
+// that was kept holds more than 4 KB, and a table has hundreds of them.
+func heapBack(t testing.TB) (check func()) {
+	t.Helper()
+	live := func() int {
+		runtime.GC()
+		runtime.GC() // what a sync.Pool has survives one
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := live()
+	return func() {
+		t.Helper()
+		assert.Less(t, live(), before+1<<20, "bytes on the heap")
+	}
+}
+
 // checkTerminate checks a Terminate's segment.
 func checkTerminate(t testing.TB, ulpdu []byte, term [3]byte, bad []byte, headers int) {
 	t.Helper()

@@ -1,84 +1,57 @@
 package iwarp
 
 import (
+	"encoding/binary"
 	"net"
-	"runtime"
-	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/lookout"
 )
 
-const (
-	lookTime = 300 * time.Microsecond // for a process to wake up and to answer
-	lookLong = 20 * time.Microsecond  // a yield of so long: the processor is wanted
-	lookRest = 256                    // dials that do not look, at most, after looking in vain
-)
+// replies is how dials look for their Reply before they park.
+var replies lookout.Habit
 
-// looking says whether dials look for their Reply before they park: while that
-// pays. Each time in vain doubles the number of dials until the next attempt.
-var looking struct {
-	mu         sync.Mutex
-	rest, vain int
-}
-
-func mayLook() bool {
-	l := &looking
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rest > 0 {
-		l.rest--
-		return false
-	}
-	return true
-}
-
-func looked(found bool) {
-	l := &looking
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if found {
-		l.vain = 0
-		return
-	}
-	l.vain = min(max(2*l.vain, 1), lookRest)
-	l.rest = l.vain
-}
-
-// lookForReply returns when there is something to read on c, or it is better to
-// park.
-func lookForReply(c net.Conn) {
+// lookForReply reports that a whole Reply is there to be read on c. If not, it is
+// better to park.
+func lookForReply(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
-	if !ok || !mayLook() {
-		return
+	if !ok {
+		return false
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {
-		return
+		return false
 	}
 	if spinners.Add(1) > 1 {
 		spinners.Add(-1)
-		return
+		return false
 	}
 	defer spinners.Add(-1)
-	found := false
-	var p [1]unix.PollFd
+	whole := false
 	rc.Control(func(fd uintptr) {
-		for begin, now := time.Now(), time.Now(); now.Sub(begin) < lookTime; {
+		var p [1]unix.PollFd
+		came := replies.For(func() bool {
 			// To read, if only to peek, would take an error that the reader is to see.
 			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-			if n, err := unix.Poll(p[:], 0); n > 0 && err == nil {
-				found = true
-				return
-			}
-			runtime.Gosched()
-			unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-			last := now
-			if now = time.Now(); now.Sub(last) > lookLong {
-				return
-			}
-		}
+			n, err := unix.Poll(p[:], 0)
+			return n > 0 && err == nil
+		})
+		whole = came && wholeFrame(int(fd))
 	})
-	looked(found)
+	return whole
+}
+
+// wholeFrame reports that what there is to read is an MPA frame and not a part of
+// one.
+func wholeFrame(fd int) bool {
+	there, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	if err != nil || there < frameHeaderLen {
+		return false
+	}
+	var header [frameHeaderLen]byte
+	n, _, err := unix.Recvfrom(fd, header[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == nil && n == len(header) &&
+		there >= frameHeaderLen+int(binary.BigEndian.Uint16(header[KeyLen+2:]))
 }

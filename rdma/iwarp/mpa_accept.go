@@ -1,6 +1,11 @@
 package iwarp
 
-import "net"
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+)
 
 // Request is an MPA Request that has been read and not answered. Answer it once,
 // with Accept or Reject, or close the connection. Unsafe for concurrent use.
@@ -22,7 +27,16 @@ type Request struct {
 // that the Request must not be answered, io.EOF that the peer closed without
 // sending anything; another error is the connection's. c remains the caller's.
 func ReadRequest(c net.Conn) (*Request, error) {
-	f, err := readFrame(c, RequestKey)
+	r, err := requestFrom(c)
+	if err != nil {
+		return nil, err
+	}
+	r.conn = c
+	return r, nil
+}
+
+func requestFrom(from io.Reader) (*Request, error) {
+	f, err := readFrame(from, RequestKey)
 	if err != nil {
 		return nil, err
 	}
@@ -34,16 +48,55 @@ func ReadRequest(c net.Conn) (*Request, error) {
 		Revision: f.revision,
 		CRC:      f.flags&flagCRC != 0,
 		Private:  private,
-		conn:     c,
 		enhanced: enhanced,
 		words:    w,
 	}, nil
+}
+
+// ParseRequest returns the Request in b, which has RequestLen bytes and was read
+// from c. Its errors are those of ReadRequest.
+func ParseRequest(c net.Conn, b []byte) (*Request, error) {
+	r, err := requestFrom(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	r.conn = c
+	return r, nil
+}
+
+// RequestLen returns the length of the Request that b begins with, up to
+// MaxRequest; 0 if b is too short to tell or begins with something else.
+func RequestLen(b []byte) int {
+	if len(b) < frameHeaderLen || string(b[:KeyLen]) != RequestKey {
+		return 0
+	}
+	n := frameHeaderLen + int(binary.BigEndian.Uint16(b[KeyLen+2:]))
+	if n > MaxRequest {
+		return 0
+	}
+	return n
 }
 
 // Accept sends a Reply with private, at most 255 bytes with revision 2's four,
 // and returns the queue pair, to which the connection belongs from then on.
 // With an error it is the caller's to close. cfg.Revision is not looked at.
 func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
+	p, err := r.accept(cfg, private)
+	if err != nil {
+		return nil, err
+	}
+	return newQueuePair(r.conn, p)
+}
+
+// Divert sends the Reply that Accept sends, and no more: the connection remains
+// the caller's, because both ends go on elsewhere.
+func (r *Request) Divert(cfg Config, private []byte) error {
+	_, err := r.accept(cfg, private)
+	return err
+}
+
+// accept sends a Reply that accepts, and returns what has been agreed.
+func (r *Request) accept(cfg Config, private []byte) (params, error) {
 	p := params{crc: r.CRC || !cfg.NoCRC, maxULPDU: cfg.maxULPDU(r.conn)}
 	p.ird, p.ord = cfg.reads()
 	var reply words
@@ -55,10 +108,7 @@ func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	if p.crc {
 		flags = flagCRC
 	}
-	if err := r.reply(flags, reply, private); err != nil {
-		return nil, err
-	}
-	return newQueuePair(r.conn, p)
+	return p, r.reply(flags, reply, private)
 }
 
 // Reject sends a Reply that refuses the connection, with private, at most 255

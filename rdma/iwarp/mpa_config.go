@@ -25,9 +25,6 @@ type Config struct {
 	// means what fits into one TCP segment, as RFC 5044 §4.5 wishes. Any length
 	// is received.
 	MaxULPDU int
-	// Near: the peer runs on this host, and an initiator looks for its Reply for a
-	// moment before it parks, as long as that lately was worth it.
-	Near bool
 }
 
 // SoftwareULPDU is the MaxULPDU for a peer that is a software RNIC too: there is

@@ -23,37 +23,66 @@ func (e *RejectError) Error() string { return "iwarp: the peer rejected the MPA 
 // that violates MPA, io.EOF when the peer closed instead of replying, or the
 // connection's own error.
 func Connect(c net.Conn, cfg Config, private []byte) (*QueuePair, []byte, error) {
-	request := frame{revision: cfg.revision(), private: private}
-	if !cfg.NoCRC {
-		request.flags |= flagCRC
+	asked, err := Ask(c, cfg, private)
+	if err != nil {
+		return nil, nil, err
 	}
-	var offered words
-	switch request.revision {
+	private, err = asked.Reply()
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := asked.QueuePair()
+	return q, private, err
+}
+
+// Asked is Connect step by step: a Request that has been sent. Unsafe for
+// concurrent use.
+type Asked struct {
+	conn    net.Conn
+	cfg     Config
+	request frame
+	offered words
+	agreed  params
+}
+
+// Ask sends the Request with private.
+func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
+	a := &Asked{conn: c, cfg: cfg, request: frame{revision: cfg.revision(), private: private}}
+	if !cfg.NoCRC {
+		a.request.flags |= flagCRC
+	}
+	switch a.request.revision {
 	case 1:
 	case 2:
-		request.flags |= flagEnhanced
-		offered = cfg.offer()
-		request.private = append(offered.appendTo(nil), private...)
+		a.request.flags |= flagEnhanced
+		a.offered = cfg.offer()
+		a.request.private = append(a.offered.appendTo(nil), private...)
 	default:
-		return nil, nil, fmt.Errorf("iwarp: MPA revision %d: 1 and 2 are known", cfg.Revision)
+		return nil, fmt.Errorf("iwarp: MPA revision %d: 1 and 2 are known", cfg.Revision)
 	}
-	if err := request.write(c, RequestKey); err != nil {
-		return nil, nil, err
-	}
-	if cfg.Near {
-		lookForReply(c)
-	}
-	reply, err := readFrame(c, replyKey)
+	return a, a.request.write(c, RequestKey)
+}
+
+// Look looks for the Reply of a peer on this host for a moment, as long as that
+// lately was worth it, and reports that it has come: then Reply waits for nothing.
+func (a *Asked) Look() bool { return lookForReply(a.conn) }
+
+// Reply reads the Reply, and returns its private data. With an error there will
+// be no queue pair.
+func (a *Asked) Reply() (private []byte, err error) {
+	reply, err := readFrame(a.conn, replyKey)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	p, private, err := request.settle(reply, cfg, offered)
-	if err != nil {
-		return nil, nil, err
-	}
-	p.maxULPDU = cfg.maxULPDU(c)
-	q, err := newQueuePair(c, p)
-	return q, private, err
+	a.agreed, private, err = a.request.settle(reply, a.cfg, a.offered)
+	return private, err
+}
+
+// QueuePair returns the queue pair, to which the connection belongs from now on.
+// It is not needed if both ends have agreed to go on elsewhere.
+func (a *Asked) QueuePair() (*QueuePair, error) {
+	a.agreed.maxULPDU = a.cfg.maxULPDU(a.conn)
+	return newQueuePair(a.conn, a.agreed)
 }
 
 // settle returns what the Reply to f comes to, and its private data.

@@ -52,8 +52,10 @@ type receiver struct {
 	told    bool  // it has been delivered: nothing comes after it
 	posted  atomic.Int64
 	size    atomic.Int64
-	waiting atomic.Bool // Wait is in the transport
-	count   int         // of ProvideReceive; guarded by countMu
+	held    atomic.Int64 // bytes in chunks, those with messages on loan included
+	hold    atomic.Int64 // with more, messages are lent by themselves
+	waiting atomic.Bool  // Wait is in the transport
+	count   int          // of ProvideReceive; guarded by countMu
 	countMu sync.Mutex
 }
 
@@ -74,6 +76,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	rx.count = count
 	rx.countMu.Unlock()
 	rx.size.Store(int64(size))
+	rx.hold.Store(holdable(count, size))
 	return 0
 }
 
@@ -363,8 +366,7 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	c := rx.completion()
 	switch {
 	case rx.asm == nil && s.last:
-		rx.cur.refs.Add(1)
-		c.Buffer = rdma.Buffer{Bytes: payload, Owner: rx.cur}
+		c.Buffer = rx.lend(rx.cur, payload)
 	default:
 		if rx.asm == nil {
 			rx.asm = q.newChunk(n)
@@ -379,7 +381,8 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		if !s.last {
 			return nil
 		}
-		c.Buffer = rdma.Buffer{Bytes: rx.asm.buf[:rx.asmLen], Owner: rx.asm}
+		c.Buffer = rx.lend(rx.asm, rx.asm.buf[:rx.asmLen])
+		rx.asm.drop()
 		rx.asm, rx.asmLen = nil, 0
 	}
 	c.Op = rdma.OpReceive

@@ -11,7 +11,8 @@ import (
 )
 
 // violations are what a hostile peer does with FPDUs. good comes before the
-// violation and is correct, bad is the ULPDU that is not.
+// violation and is correct, bad is the ULPDU that is not. The rules are those on
+// which docs/protocol.md stands; sdp has the tables of the page's own.
 var violations = []struct {
 	name       string
 	rule, what string  // of the *rdma.ProtocolError
@@ -91,6 +92,8 @@ var violations = []struct {
 		act: func(v *victim) ([][]byte, []byte) {
 			return [][]byte{untagged(4, true, v.both, 0, 2, 0, []byte("x"))}, untagged(4, true, v.both, 0, 3, 0, []byte("x"))
 		}},
+
+	{name: "Send with Invalidate of the STag of a Read", rule: "RFC 5040 §5.3", what: "STag 0x1 to invalidate is not registered here", term: [3]byte{0, 2, 9}, headers: 18, reads: true, act: only(untagged(4, true, 1, 0, 2, 0, []byte("x")))},
 
 	{name: "Write to an unknown STag", rule: "RFC 5041 §5.3", what: "STag 0x5 is not registered here", term: [3]byte{1, 1, 0}, headers: 14, act: only(tagged(0, true, 5, 0, []byte("x")))},
 	{name: "Write to STag 0", rule: "RFC 5041 §5.3", what: "STag 0x0 is not registered here", term: [3]byte{1, 1, 0}, headers: 14, act: only(tagged(0, true, 0, 0, []byte("x")))},
@@ -208,6 +211,7 @@ func set(b []byte, i int, x byte) []byte {
 // TestViolations has the victim end with the rule's name, tell its peer by a
 // Terminate, place nothing of what was wrong, and leave nothing behind.
 func TestViolations(t *testing.T) {
+	defer heapBack(t)()
 	for _, variant := range hostileVariants {
 		t.Run(variant.name, func(t *testing.T) {
 			for _, w := range violations {

@@ -35,10 +35,22 @@ func (rx *receiver) newChunk(n int) *chunk {
 	if n > smallChunk/2 {
 		pool = &bigChunks
 	}
-	c := pool.Get().(*chunk)
+	return rx.own(pool.Get().(*chunk))
+}
+
+// own makes c the queue pair's, with one reference.
+func (rx *receiver) own(c *chunk) *chunk {
 	c.rx = rx
 	c.refs.Store(1)
+	rx.held.Add(int64(len(c.buf)))
 	return c
+}
+
+// holdable is how many bytes of chunks a queue pair may hold with so many receive
+// buffers. Messages that lie side by side fill them, but for their ends.
+func holdable(count, size int) int64 {
+	promised := int64(count) * int64(size)
+	return promised + promised/8 + 2*bigChunk
 }
 
 // Release ends the loan of one message: its buffer is posted again.
@@ -52,16 +64,25 @@ func (c *chunk) drop() {
 	if c.refs.Add(-1) != 0 {
 		return
 	}
+	c.rx.held.Add(-int64(len(c.buf)))
 	c.rx = nil
-	if len(c.buf) == smallChunk {
+	switch len(c.buf) {
+	case smallChunk:
 		smallChunks.Put(c)
-	} else {
+	case bigChunk:
 		bigChunks.Put(c)
 	}
 }
 
-// room returns n bytes of the current chunk, or of a new one.
-func (rx *receiver) room(n int) []byte {
+// room returns n bytes for a message of the current chunk, or of a new one, and
+// that chunk with a reference more. A queue pair that holds much more than its
+// receive buffers would has each message lie by itself: a peer could fill the
+// chunks with what nobody keeps, so that each held one message.
+func (rx *receiver) room(n int) ([]byte, *chunk) {
+	if rx.held.Load() > rx.hold.Load() {
+		alone := rx.own(&chunk{buf: make([]byte, n)})
+		return alone.buf, alone
+	}
 	if rx.cur != nil && rx.cur.refs.Load() == 1 {
 		rx.filled = 0
 	}
@@ -73,7 +94,8 @@ func (rx *receiver) room(n int) []byte {
 	}
 	b := rx.cur.buf[rx.filled : rx.filled+n : rx.filled+n]
 	rx.filled += (n + 7) &^ 7
-	return b
+	rx.cur.refs.Add(1)
+	return b, rx.cur
 }
 
 // idle gives the chunk back while nothing comes. A small one that holds messages

@@ -188,6 +188,13 @@ func (p *pool) take(fits func(*link) bool) *link {
 	return nil
 }
 
+// some reports that there are links.
+func (p *pool) some() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links) > 0
+}
+
 // watch sets the alarm for the first link. Called with mu held.
 func (p *pool) watch() {
 	if p.alarm != nil || len(p.links) == 0 || p.closed {
@@ -298,6 +305,9 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 	l.mine().taken.Store(l.uses)
 	return q, nil
 }
+
+// Kept reports that links are kept; see rdma.KeepingPlace.
+func (p *place) Kept() bool { return p.links.some() }
 
 // renew makes the control as new. Nobody else uses it.
 func (a *area) renew() {

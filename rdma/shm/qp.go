@@ -23,10 +23,10 @@ import (
 // never held while parked. exposed.mu guards what the peer is reading. They are
 // taken in this order; bell.mu comes last.
 type QueuePair struct {
-	way  int // of the area, outwards
+	way  int32 // of the area, outwards
+	peer int32 // its pid, 0 if its memory is out of reach
 	area *area
 	link *link // that conn and area are of; nil: they end with the queue pair
-	peer int   // its pid, 0 if its memory is out of reach
 	cfg  Config
 
 	bell    bell
@@ -57,7 +57,7 @@ const (
 // to it. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*QueuePair, error) {
 	cfg.IRD, cfg.ORD = min(cfg.IRD, maxReads), min(cfg.ORD, maxReads)
-	q := &QueuePair{way: way, area: a, peer: peer, cfg: cfg}
+	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, cfg: cfg}
 	q.tx.ring = newProducer(a, way)
 	q.tx.cond.L = &q.tx.mu
 	q.rx.q = q

@@ -53,7 +53,9 @@ type receiver struct {
 
 	posted  atomic.Int64
 	size    atomic.Int64
-	count   int // of ProvideReceive; guarded by countMu
+	held    atomic.Int64 // bytes in chunks, those with messages on loan included
+	hold    atomic.Int64 // with more, messages lie by themselves
+	count   int          // of ProvideReceive; guarded by countMu
 	countMu sync.Mutex
 }
 
@@ -66,6 +68,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	rx.count = count
 	rx.countMu.Unlock()
 	rx.size.Store(int64(size))
+	rx.hold.Store(holdable(count, size))
 	return 0
 }
 
@@ -225,10 +228,9 @@ func (q *QueuePair) receiveSend(r record) error {
 			return violation("message", "STag %#x to invalidate is not registered here", c.Invalidated)
 		}
 	}
-	c.Buffer.Bytes = rx.room(n)
-	rx.in.body(c.Buffer.Bytes, from)
-	rx.cur.refs.Add(1)
-	c.Buffer.Owner = rx.cur
+	b, of := rx.room(n)
+	rx.in.body(b, from)
+	c.Buffer = rdma.Buffer{Bytes: b, Owner: of}
 	rx.used++
 	rx.bytes += n
 	return nil

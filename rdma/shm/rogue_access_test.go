@@ -15,6 +15,7 @@ import (
 // TestRogueAccess has a peer reach for more of a region than it was given: nothing
 // is moved.
 func TestRogueAccess(t *testing.T) {
+	defer leavesNothing(t)()
 	const size = 100
 	huge := ^uint64(0)
 	for _, v := range []struct {
@@ -57,6 +58,7 @@ func TestRogueAccess(t *testing.T) {
 
 // TestRogueEndsReads that it has not begun, or has ended.
 func TestRogueEndsReads(t *testing.T) {
+	defer leavesNothing(t)()
 	for name, ended := range map[string][]uint64{
 		"of another number": {2 << 32},
 		"in another slot":   {1<<32 | 1},

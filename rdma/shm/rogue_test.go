@@ -105,6 +105,7 @@ func ends(t testing.TB, q *QueuePair) error {
 // TestRogue is told what was wrong: the victim's error names it, and its state
 // says that it has ended.
 func TestRogue(t *testing.T) {
+	defer leavesNothing(t)()
 	for _, v := range []struct {
 		name  string
 		does  func(r *rogue)

@@ -442,7 +442,7 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 		local := [1]unix.Iovec{{Base: &b[0]}}
 		local[0].SetLen(len(b))
 		remote := [1]unix.RemoteIovec{{Base: uintptr(from), Len: len(b)}}
-		n, err := unix.ProcessVMReadv(q.peer, local[:], remote[:], 0)
+		n, err := unix.ProcessVMReadv(int(q.peer), local[:], remote[:], 0)
 		switch {
 		case err == unix.EINTR:
 			continue

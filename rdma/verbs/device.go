@@ -78,7 +78,7 @@ func probe() error {
 	}
 	switch n := C.v_devices(); {
 	case n == -C.int(syscall.ENOSYS): // the kernel has none of it
-		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded")
+		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded; modprobe ib_uverbs")
 	case n < 0:
 		return fmt.Errorf("the RDMA devices cannot be listed: %w", syscall.Errno(-n))
 	case n == 0:
@@ -111,7 +111,7 @@ func lockable() error {
 // whyRegister explains why memory could not be registered.
 func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.Errno(errno)) }
 
-func whyLocked(size int, err syscall.Errno) error {
+func whyLocked(size int, err error) error {
 	if err == syscall.ENOMEM || err == syscall.EAGAIN || err == syscall.EPERM {
 		return fmt.Errorf("verbs: %d KB of memory cannot be locked (%w); the limit is RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in a systemd unit", size>>10, err)
 	}

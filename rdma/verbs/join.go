@@ -148,7 +148,7 @@ func (ev cmEvent) why(stage string) error {
 	case C.V_CM_DISCONNECTED:
 		return errors.New("verbs: the peer has closed the channel before it was open")
 	case C.V_CM_DEVICE_REMOVAL:
-		return errors.New("verbs: the RDMA device was removed")
+		return errRemoved
 	}
 	return fmt.Errorf("verbs: %s failed with event %d of rdma_cm%s", stage, ev.kind, status)
 }

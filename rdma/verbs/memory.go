@@ -7,13 +7,114 @@ import "C"
 
 import (
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
 
+// mostLocked is how much memory a process keeps registered for transfers to come;
+// an idle connection keeps none, nor one that is closed.
+const mostLocked = 256 << 20
+
+var locked = budget{limit: mostLocked}
+
+// registerMemory registers memory of this process with a device. Where no more may
+// be locked, what is kept and not in use makes room.
+func registerMemory(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_mr, err error) {
+	err = locked.lock(func() error {
+		if errno := C.v_reg_mr(pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
+			return syscall.Errno(errno)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, whyLocked(len(b), err)
+	}
+	return mr, nil
+}
+
+// local registers for the cache. It holds the queue pair's end and not the queue
+// pair, from which memory in use can be reached: that would never be freed.
+type local struct{ end *C.struct_v_end }
+
+func (l local) register(b []byte, u use) (any, error) {
+	access := C.int(0)
+	switch u {
+	case sink:
+		access = C.V_ACCESS_LOCAL_WRITE
+	case exposed: // a Read Response is a tagged message, as a Write is
+		access = C.V_ACCESS_LOCAL_WRITE | C.V_ACCESS_REMOTE_WRITE
+	}
+	var mr *C.struct_v_mr
+	if errno := C.v_reg_mr(l.end.pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
+		return nil, syscall.Errno(errno)
+	}
+	return mr, nil
+}
+
+func (l local) deregister(mr any) { C.v_dereg_mr(mr.(*C.struct_v_mr)) }
+
+// lkey names the memory in work of this end's.
+func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
+
+// Idle ends the registrations that are kept.
+func (q *QueuePair) Idle() { q.kept.evict() }
+
+// copyThrough is an RDMA Write from memory that cannot be registered: it goes
+// through the ring, in pieces. The room that it waits for there is made by the
+// peer's hardware and not by its program. Called with tx.mu held.
+func (q *QueuePair) copyThrough(t transfer) error {
+	tx := &q.tx
+	for len(t.local) > 0 {
+		piece := t.local[:min(len(t.local), maxMessage)]
+		if err := q.ringRoom(len(piece)); err != nil {
+			return err
+		}
+		at := tx.take(len(piece))
+		copy(tx.mem[at:], piece)
+		w := C.struct_v_send{
+			addr:   C.uint64_t(addressOf(tx.mem[at:])),
+			len:    C.uint32_t(len(piece)),
+			lkey:   tx.mr.lkey,
+			remote: C.uint64_t(t.va),
+			rkey:   C.uint32_t(t.stag),
+			opcode: t.opcode,
+		}
+		t.local, t.va = t.local[len(piece):], t.va+uint64(len(piece))
+		r := record{}
+		if len(t.local) == 0 {
+			r = record{op: t.op, id: t.id}
+		}
+		if err := q.add(w, r, len(t.local) == 0); err != nil {
+			return err
+		}
+	}
+	return q.hand()
+}
+
+// ringRoom waits until that much fits the ring. Called with tx.mu held.
+func (q *QueuePair) ringRoom(size int) error {
+	if q.tx.roomFor(size, false) {
+		return nil
+	}
+	if err := q.hand(); err != nil {
+		return err
+	}
+	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		q.reap()
+		if err := q.sendError(); err != nil {
+			return err
+		}
+		if q.tx.roomFor(size, false) {
+			return nil
+		}
+		time.Sleep(pause)
+	}
+}
+
 // regions are what the peer may reach. A registration lives exactly as long as
-// the exposure: Go gives freed memory back to the kernel without telling, and a
-// registration that is kept would reach the pages that were there before.
+// the exposure: one that were kept could not be taken back at once.
 type regions struct {
 	mu     sync.Mutex
 	of     map[rdma.STag]region
@@ -40,12 +141,12 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 		return rdma.Region{}, q.failed()
 	}
 	raceRelease()
-	r := region{mem: b}
-	if errno := C.v_reg_mr(q.end.pd, addressOf(b), C.size_t(len(b)), flags, &r.mr); errno != 0 {
-		return rdma.Region{}, whyRegister(len(b), errno)
+	mr, err := registerMemory(q.end.pd, b, flags)
+	if err != nil {
+		return rdma.Region{}, err
 	}
-	stag := rdma.STag(r.mr.rkey)
-	q.regions.of[stag] = r
+	stag := rdma.STag(mr.rkey)
+	q.regions.of[stag] = region{mr: mr, mem: b}
 	return rdma.Region{STag: stag, VA: uint64(addressOf(b))}, nil
 }
 

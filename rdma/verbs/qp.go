@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,7 +31,7 @@ import (
 //
 // Locks, in this order: tx.mu guards what is posted to send; reapMu who takes
 // completions; rx.mu the receive buffers; regions.mu what the peer may reach;
-// hang the id's end. None is held while parked.
+// the cache's what is kept; hang the id's end. None is held while parked.
 type QueuePair struct {
 	id   *cmID
 	end  *C.struct_v_end
@@ -43,6 +42,7 @@ type QueuePair struct {
 	tx      sender
 	rx      receiver
 	regions regions
+	kept    *cache       // registrations of this end's memory
 	in      sleeper      // Wait
 	room    sleeper      // WaitRoom
 	using   sync.RWMutex // read-held by who is parked, and by who has something to do with end
@@ -65,7 +65,11 @@ type QueuePair struct {
 	hangOnce sync.Once
 }
 
-var _ rdma.QueuePair = (*QueuePair)(nil)
+var (
+	_ rdma.QueuePair = (*QueuePair)(nil)
+	_ rdma.Idler     = (*QueuePair)(nil)
+	_ rdma.Distant   = (*QueuePair)(nil)
+)
 
 type failure struct{ error }
 
@@ -108,6 +112,7 @@ func newQueuePair(id *cmID, cfg rdma.StepConfig) (*QueuePair, error) {
 	if _, err := acquire(); err != nil { // which runs, since the id has it
 		return nil, err
 	}
+	q.kept = newCache(local{q.end}, &locked)
 	if err := q.open(cfg); err != nil {
 		q.dismantle()
 		id.e.release()
@@ -172,6 +177,8 @@ func (q *QueuePair) hangUp() {
 	q.hangOnce.Do(func() { C.v_disconnect(q.id.c) })
 }
 
+var errRemoved = fmt.Errorf("verbs: the RDMA device was removed: %w", syscall.ENETDOWN)
+
 // left takes in that the peer has hung up, or that the device has gone. What had
 // come before is found first.
 func (q *QueuePair) left(device bool) {
@@ -188,12 +195,16 @@ func (q *QueuePair) left(device bool) {
 	q.hangUp()
 	q.reap()
 	if device {
-		q.fail(errors.New("verbs: the RDMA device was removed"))
+		q.fail(errRemoved)
 		return
 	}
 	q.in.kick()
 	q.room.kick()
 }
+
+// Lost ends the queue pair: a NIC notices that the peer's host is gone only when it
+// sends.
+func (q *QueuePair) Lost(err error) { q.fail(err) }
 
 // offended takes in what the device says of the peer.
 func (q *QueuePair) offended() {
@@ -316,6 +327,7 @@ func (q *QueuePair) dismantle() {
 	}
 	q.regions.close()
 	q.tx.close()
+	q.kept.close()
 	q.rx.close()
 	C.v_close_end(qp)
 	*qp = C.struct_v_end{}

@@ -127,11 +127,11 @@ func (q *QueuePair) sent(number uint64) {
 		if r.op == rdma.OpReceive {
 			continue
 		}
-		if r.mr != nil {
-			C.v_dereg_mr(r.mr)
+		if r.reg != nil {
+			r.reg.put()
 		}
 		q.ready.push(rdma.Completion{Op: r.op, ID: r.id})
-		r.mr, r.local = nil, nil
+		r.reg, r.local = nil, nil
 	}
 	tx.tail.Store(i)
 }
@@ -175,5 +175,5 @@ func whyFailed(status int, receiving bool) error {
 	case C.V_WC_RETRY_EXC_ERR:
 		return os.NewSyscallError("write", syscall.ETIMEDOUT)
 	}
-	return fmt.Errorf("verbs: the device has given up with status %d", status)
+	return fmt.Errorf("verbs: the device has given up with status %d: %w", status, syscall.ECONNABORTED)
 }

@@ -59,9 +59,9 @@ func newPool(q *QueuePair, count, size int) (*pool, error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	p := &pool{mem: mem, size: size, free: make([]*buffer, 0, count)}
-	if errno := C.v_reg_mr(q.end.pd, addressOf(mem), C.size_t(len(mem)), C.V_ACCESS_LOCAL_WRITE, &p.mr); errno != 0 {
+	if p.mr, err = registerMemory(q.end.pd, mem, C.V_ACCESS_LOCAL_WRITE); err != nil {
 		unix.Munmap(mem)
-		return nil, whyRegister(len(mem), errno)
+		return nil, err
 	}
 	for i := range count {
 		p.free = append(p.free, &buffer{q: q, pool: p, mem: mem[i*step:][:size:size]})

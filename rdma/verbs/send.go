@@ -52,8 +52,8 @@ type record struct {
 	id       uint64
 	payloads uint64
 	ringHead uint64
-	mr       *C.struct_v_mr // of the program's memory
-	done     bool           // its own completion has come
+	reg      *registration // of the program's memory
+	done     bool          // its own completion has come
 	local    []byte
 }
 
@@ -73,17 +73,15 @@ func (tx *sender) open(q *QueuePair) error {
 	if tx.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	if errno := C.v_reg_mr(q.end.pd, addressOf(tx.mem), C.size_t(size), 0, &tx.mr); errno != 0 {
-		return whyRegister(size, errno)
-	}
-	return nil
+	tx.mr, err = registerMemory(q.end.pd, tx.mem, 0)
+	return err
 }
 
 // close gives back what the device no longer uses. Called with mu held.
 func (tx *sender) close() {
 	for i := tx.tail.Load(); i < tx.posted.Load(); i++ {
-		if r := &tx.records[i%sendDepth]; r.mr != nil {
-			C.v_dereg_mr(r.mr)
+		if r := &tx.records[i%sendDepth]; r.reg != nil {
+			r.reg.put()
 		}
 	}
 	tx.records = [sendDepth]record{}
@@ -157,13 +155,7 @@ func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
 			return false, rdma.ErrNoRoom
 		}
 	}
-	at := ringSize + int(tx.posted.Load()%sendDepth)*slotSize
-	if size > slotSize {
-		skip := tx.skip(size)
-		at = int((tx.ringHead + uint64(skip)) % ringSize)
-		tx.ringHead += uint64(skip + rounded(size))
-		tx.quietLen += skip + rounded(size)
-	}
+	at := tx.take(size)
 	copy(tx.mem[at:], wr.Header)
 	copy(tx.mem[at+len(wr.Header):], wr.Payload)
 	if payload {
@@ -182,6 +174,19 @@ func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
 		w.flags |= C.V_SEND_SOLICITED
 	}
 	return true, q.add(w, record{}, false)
+}
+
+// take returns where in mem the next piece of work has its bytes, for which there is
+// room.
+func (tx *sender) take(size int) (at int) {
+	if size <= slotSize {
+		return ringSize + int(tx.posted.Load()%sendDepth)*slotSize
+	}
+	skip := tx.skip(size)
+	at = int((tx.ringHead + uint64(skip)) % ringSize)
+	tx.ringHead += uint64(skip + rounded(size))
+	tx.quietLen += skip + rounded(size)
+	return at
 }
 
 // roomFor reports that a message fits now. A busy device takes none with payload.
@@ -274,16 +279,16 @@ func (q *QueuePair) say() error {
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
 func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
-	access := C.int(C.V_ACCESS_LOCAL_WRITE)
-	if q.rnic { // a Read Response is a tagged message, as a Write is
-		access |= C.V_ACCESS_REMOTE_WRITE
+	u := sink
+	if q.rnic {
+		u = exposed
 	}
-	return q.transfer(transfer{C.V_WR_RDMA_READ, rdma.OpRead, wr.ID, wr.Local, wr.STag, wr.VA}, access, &q.tx.reads, q.ord)
+	return q.transfer(transfer{C.V_WR_RDMA_READ, rdma.OpRead, wr.ID, wr.Local, wr.STag, wr.VA}, u, &q.tx.reads, q.ord)
 }
 
 // PostWrite posts an RDMA Write; see rdma.QueuePair.
 func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
-	return q.transfer(transfer{C.V_WR_RDMA_WRITE, rdma.OpWrite, wr.ID, wr.Local, wr.STag, wr.VA}, 0, &q.tx.writes, mostWrites)
+	return q.transfer(transfer{C.V_WR_RDMA_WRITE, rdma.OpWrite, wr.ID, wr.Local, wr.STag, wr.VA}, source, &q.tx.writes, mostWrites)
 }
 
 // transfer is an RDMA Read or Write.
@@ -296,7 +301,7 @@ type transfer struct {
 	va     uint64
 }
 
-func (q *QueuePair) transfer(t transfer, access C.int, under *atomic.Int32, most int) error {
+func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) error {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -308,16 +313,23 @@ func (q *QueuePair) transfer(t transfer, access C.int, under *atomic.Int32, most
 	}
 	r := record{op: t.op, id: t.id, local: t.local}
 	var lkey C.uint32_t
-	if len(t.local) == 0 { // which is no memory to register
-	} else if errno := C.v_reg_mr(q.end.pd, addressOf(t.local), C.size_t(len(t.local)), access, &r.mr); errno == 0 {
-		lkey = r.mr.lkey
-	} else {
-		if t.op == rdma.OpRead && errno == C.int(syscall.ENOMEM) {
+	if len(t.local) > 0 { // else there is no memory to register
+		var err error
+		r.reg, err = q.kept.get(t.local, u)
+		switch {
+		case err == nil:
+			lkey = r.reg.lkey()
+		case t.op == rdma.OpWrite:
+			under.Add(1)
+			raceRelease()
+			return q.copyThrough(t)
+		case err == syscall.ENOMEM:
 			// What cannot be locked is sent through the receive buffers: SDP declines
 			// an advertisement for which there is no room.
 			return rdma.ErrNoRoom
+		default:
+			return whyLocked(len(t.local), err)
 		}
-		return whyRegister(len(t.local), errno)
 	}
 	under.Add(1)
 	raceRelease()

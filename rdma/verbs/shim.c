@@ -100,22 +100,25 @@ const char *v_load(void)
 {
 	static char why[512];
 	static const char *const names[] = {"libibverbs.so.1", "librdmacm.so.1"};
-	void *libraries[2];
 	for (int i = 0; i < 2; i++) {
-		libraries[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-		if (!libraries[i]) {
+		void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		if (!library) {
 			const char *text = dlerror();
 			snprintf(why, sizeof why, "%s cannot be opened (%s); install rdma-core",
 				names[i], text ? text : "no reason given");
 			return why;
 		}
-	}
-	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-		*symbols[i].where = dlvsym(libraries[symbols[i].library], symbols[i].name, symbols[i].version);
-		if (!*symbols[i].where) {
-			snprintf(why, sizeof why, "%s is too old: it has no %s of version %s; update rdma-core",
-				names[symbols[i].library], symbols[i].name, symbols[i].version);
-			return why;
+		// Before librdmacm is opened, which would complain of an old libibverbs in
+		// its own way.
+		for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++) {
+			if (symbols[k].library != i)
+				continue;
+			*symbols[k].where = dlvsym(library, symbols[k].name, symbols[k].version);
+			if (!*symbols[k].where) {
+				snprintf(why, sizeof why, "%s is too old: it has no %s of version %s; update rdma-core",
+					names[i], symbols[k].name, symbols[k].version);
+				return why;
+			}
 		}
 	}
 	return NULL;

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -78,10 +79,29 @@ func TestServerIsKilled(t *testing.T) {
 		}
 		var more string
 		within(10*time.Second, func() bool {
-			more = traffic.Holds().More(before, slack)
+			more = traffic.Holds().More(before, traffic.Slack)
 			return more == ""
 		})
 		assert.Empty(t, more)
+	})
+}
+
+// TestClientIsKilled at any moment under load. The server learns of it at once,
+// goes on serving, and holds nothing of it.
+func TestClientIsKilled(t *testing.T) {
+	onEachDevice(t, func(t *testing.T, device string) {
+		l := startLoad(t, device)
+		l.client.kill()
+		for range less(10, 3) {
+			client := start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), nil)
+			client.more(t, 1)
+			time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+			client.kill()
+			l.server.quiet(t)
+		}
+		leftNothing(t, "server", l.server, l.serverBefore)
+		l.client = start(t, "work "+device+" "+l.server.first+" 0", nil)
+		assert.Equal(t, device, l.client.session(t, device))
 	})
 }
 
@@ -144,49 +164,4 @@ func limit(t *testing.T, k *child, n uint64) uint64 {
 		require.NoError(t, unix.Prlimit(k.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: was.Max}, nil))
 	}
 	return was.Cur
-}
-
-// TestManyAndShort opens and closes connections, a thousand each second, if the
-// machine can: memory, descriptors and goroutines of both ends stay as they are.
-func TestManyAndShort(t *testing.T) {
-	const rate = 1000
-	d := time.Duration(less(5, 1)) * time.Second
-	onEachDevice(t, func(t *testing.T, device string) {
-		server := start(t, "serve "+device+" 127.0.0.1:0", nil)
-		churn := func(d time.Duration) (done int) {
-			var mu sync.Mutex
-			var working sync.WaitGroup
-			places := make(chan struct{}, 64)
-			begin := time.Now()
-			for i := uint64(0); time.Since(begin) < d; i++ {
-				time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / rate)))
-				places <- struct{}{}
-				working.Go(func() {
-					defer func() { <-places }()
-					_, err := shortSession(device, server.first, i)
-					if assert.NoError(t, err) {
-						mu.Lock()
-						done++
-						mu.Unlock()
-					}
-				})
-			}
-			working.Wait()
-			return done
-		}
-		churn(d / 5)
-		before, theirs := traffic.Holds(), server.quiet(t).held
-		begin := time.Now()
-		done := churn(d)
-		took := time.Since(begin)
-		var more string
-		within(10*time.Second, func() bool {
-			more = traffic.Holds().More(before, slack) + server.quiet(t).held.More(theirs, slack)
-			return more == ""
-		})
-		assert.Empty(t, more)
-		r := server.report(t)
-		assert.Zero(t, r.bad, r.last)
-		t.Logf("%d connections in %v, %.0f a second; here %+v before, there %+v", done, took, float64(done)/took.Seconds(), before, theirs)
-	})
 }

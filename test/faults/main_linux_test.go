@@ -72,7 +72,8 @@ func config(device string) *sdp.Config {
 //	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
 //
 // The first two answer the line "report" on their standard input with how many sessions
-// have ended well, how many did not, what was wrong, and what they hold.
+// have ended well, how many did not, what was wrong, and what they hold; and the
+// second one "session DEVICE" with what it had a session over, or why it had none.
 func beChild(role []string) {
 	if os.Getenv(collectVariable) != "" {
 		debug.SetGCPercent(1)
@@ -109,7 +110,10 @@ func beChild(role []string) {
 		}
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		switch lines.Text() {
+		command, argument, _ := strings.Cut(lines.Text(), " ")
+		switch command {
+		case "session":
+			fmt.Println(sessionOver(argument, role[2]))
 		case "pause":
 			w.paused.Store(true)
 		case "go":
@@ -135,7 +139,7 @@ func accepting(role []string, serve func(net.Conn)) {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
-				fmt.Println("accept:", err)
+				fmt.Fprintln(os.Stderr, "accept:", err)
 				os.Exit(1)
 			}
 			go serve(c)
@@ -211,15 +215,6 @@ func oneSession(device, address string, seed uint64) (traffic.Result, error) {
 	if text := os.Getenv(mostVariable); text != "" {
 		most, _ = strconv.Atoi(text)
 	}
-	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: uint32(most)})
-}
-
-// shortSession is one of a few bytes.
-func shortSession(device, address string, seed uint64) (traffic.Result, error) {
-	return sessionOf(device, address, traffic.Spec{Seed: seed, Most: 200})
-}
-
-func sessionOf(device, address string, spec traffic.Spec) (traffic.Result, error) {
 	c, err := dial(device, address)
 	if err != nil {
 		return traffic.Result{}, err
@@ -228,7 +223,20 @@ func sessionOf(device, address string, spec traffic.Spec) (traffic.Result, error
 		c.Close()
 		return traffic.Result{}, &traffic.WrongError{What: "it is over " + over}
 	}
-	return traffic.Client(c, spec)
+	return traffic.Client(c, traffic.Spec{Seed: seed, Most: uint32(most)})
+}
+
+// sessionOver has a session of few bytes, and says over what, or why not.
+func sessionOver(device, address string) string {
+	c, err := dial(device, address)
+	if err != nil {
+		return err.Error()
+	}
+	over := c.(*sdp.Conn).Device()
+	if _, err := traffic.Client(c, traffic.Spec{Most: 1000}); err != nil {
+		return err.Error()
+	}
+	return over
 }
 
 // work is what a child does.
@@ -280,16 +288,24 @@ type child struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
-	first  string // what it has said first
+	first  string       // what it has said first
+	wait   func() error // for its end
 }
 
 // start starts a child, perhaps through another program.
 func start(t *testing.T, role string, environment []string, through ...string) *child {
 	t.Helper()
+	return startSaying(t, os.Stderr, role, environment, through...)
+}
+
+// startSaying starts one whose errors go elsewhere.
+func startSaying(t *testing.T, stderr io.Writer, role string, environment []string, through ...string) *child {
+	t.Helper()
 	argv := append(through, os.Args[0])
 	k := &child{cmd: exec.Command(argv[0], argv[1:]...)}
+	k.wait = sync.OnceValue(k.cmd.Wait)
 	k.cmd.Env = append(append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0"), environment...)
-	k.cmd.Stderr = os.Stderr
+	k.cmd.Stderr = stderr
 	var err error
 	k.stdin, err = k.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -305,7 +321,7 @@ func start(t *testing.T, role string, environment []string, through ...string) *
 func (k *child) kill() {
 	k.cmd.Process.Kill()
 	k.stdin.Close()
-	k.cmd.Wait()
+	k.wait()
 }
 
 func (k *child) line(t *testing.T) string {
@@ -319,6 +335,13 @@ func (k *child) tell(t *testing.T, what string) {
 	t.Helper()
 	_, err := io.WriteString(k.stdin, what+"\n")
 	require.NoError(t, err)
+}
+
+// session has one over the devices.
+func (k *child) session(t *testing.T, devices string) string {
+	t.Helper()
+	k.tell(t, "session "+devices)
+	return k.line(t)
 }
 
 // within asks until it is so, or the time is over. Unlike testify's Eventually it
@@ -341,15 +364,26 @@ type report struct {
 	wrong, last       string
 }
 
-func (k *child) report(t *testing.T) (r report) {
+func (k *child) report(t *testing.T) report {
 	t.Helper()
-	k.tell(t, "report")
-	line := k.line(t)
-	_, err := fmt.Sscanf(line, "%d %d %d %d %d %d %d %q %q", &r.active, &r.good, &r.bad,
-		&r.held.Goroutines, &r.held.Descriptors, &r.held.Areas, &r.held.Memory, &r.wrong, &r.last)
-	require.NoError(t, err, line)
+	r, err := k.ask()
+	require.NoError(t, err)
 	require.Empty(t, r.wrong, "bytes that are wrong")
 	return r
+}
+
+// ask is report for one that may have ended.
+func (k *child) ask() (r report, err error) {
+	if _, err := io.WriteString(k.stdin, "report\n"); err != nil {
+		return r, err
+	}
+	line, err := k.stdout.ReadString('\n')
+	if err != nil {
+		return r, err
+	}
+	_, err = fmt.Sscanf(line, "%d %d %d %d %d %d %d %q %q", &r.active, &r.good, &r.bad,
+		&r.held.Goroutines, &r.held.Descriptors, &r.held.Areas, &r.held.Memory, &r.wrong, &r.last)
+	return r, err
 }
 
 // quiet waits until the child has no session under way, and returns its report.
@@ -387,11 +421,17 @@ func startLoad(t *testing.T, device string, environment ...string) *load {
 	t.Helper()
 	l := &load{server: start(t, "serve "+device+" 127.0.0.1:0", environment)}
 	l.client = start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), environment)
+	l.begin(t)
+	return l
+}
+
+// begin lets them work a while, and notes what they hold.
+func (l *load) begin(t *testing.T) {
+	t.Helper()
 	l.client.more(t, 2*workers)
 	l.client.tell(t, "pause")
 	l.heldBefore, l.serverBefore = l.client.quiet(t).held, l.server.quiet(t).held
 	l.client.tell(t, "go")
-	return l
 }
 
 // leavesNothing pauses the load, and checks that both processes hold what they
@@ -399,19 +439,20 @@ func startLoad(t *testing.T, device string, environment ...string) *load {
 func (l *load) leavesNothing(t *testing.T) {
 	t.Helper()
 	l.client.tell(t, "pause")
-	for _, v := range []struct {
-		name   string
-		k      *child
-		before traffic.Held
-	}{{"client", l.client, l.heldBefore}, {"server", l.server, l.serverBefore}} {
-		more := ""
-		within(10*time.Second, func() bool {
-			more = v.k.quiet(t).held.More(v.before, slack)
-			return more == ""
-		})
-		require.Empty(t, more, v.name)
-	}
+	leftNothing(t, "client", l.client, l.heldBefore)
+	leftNothing(t, "server", l.server, l.serverBefore)
 	l.client.tell(t, "go")
+}
+
+// leftNothing checks that a process comes to hold what it held.
+func leftNothing(t *testing.T, name string, k *child, before traffic.Held) {
+	t.Helper()
+	more := ""
+	within(10*time.Second, func() bool {
+		more = k.quiet(t).held.More(before, traffic.Slack)
+		return more == ""
+	})
+	require.Empty(t, more, name)
 }
 
 // good checks that no session has failed, and returns how many there were.

@@ -145,10 +145,7 @@ func (w *wire) startLoad(t *testing.T) *load {
 	few := []string{mostVariable + "=300000"}
 	l := &load{server: start(t, "serve iwarp "+wireAddresses[0]+":0", few, w.through(0)...)}
 	l.client = start(t, fmt.Sprint("work iwarp ", l.server.first, " ", workers), few, w.through(1)...)
-	l.client.more(t, workers)
-	l.client.tell(t, "pause")
-	l.heldBefore, l.serverBefore = l.client.quiet(t).held, l.server.quiet(t).held
-	l.client.tell(t, "go")
+	l.begin(t)
 	return l
 }
 
@@ -195,6 +192,8 @@ func TestKeepAlive(t *testing.T) {
 	begin := time.Now()
 	limit := keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	for _, k := range ends {
+		// One that never learns of it would keep the test, and its networks.
+		defer time.AfterFunc(limit+5*time.Second, k.kill).Stop()
 		line := k.line(t)
 		took := time.Since(begin)
 		t.Logf("%v: %s", took.Round(time.Millisecond), line)

@@ -50,6 +50,23 @@ type Config struct {
 	Ports  []int  // TCP ports of the machine that Address leads to
 	Memory string // as "4G"
 	CPUs   int
+	Link   *Link // a cable to another machine; nil: none
+}
+
+// Link is a cable between the two machines that are booted with it, one after the
+// other. It is eth1 in both, which is down.
+type Link struct{ port int }
+
+// end returns run.sh's LINK for the next machine.
+func (l *Link) end(t testing.TB) string {
+	if l.port != 0 {
+		return fmt.Sprintf("connect=127.0.0.1:%d", l.port)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer listener.Close() // QEMU takes it a moment later
+	l.port = listener.Addr().(*net.TCPAddr).Port
+	return fmt.Sprintf("listen=127.0.0.1:%d", l.port)
 }
 
 // Machine is a lab that is running. Its methods may be called by several
@@ -108,6 +125,9 @@ func Boot(t testing.TB, cfg Config) *Machine {
 	}
 	if cfg.CPUs != 0 {
 		qemu.Env = append(qemu.Env, "CPUS="+strconv.Itoa(cfg.CPUs))
+	}
+	if cfg.Link != nil {
+		qemu.Env = append(qemu.Env, "LINK="+cfg.Link.end(t))
 	}
 	qemu.Stdout, qemu.Stderr = &m.console, &m.console
 	inGroup(qemu)

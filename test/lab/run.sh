@@ -12,6 +12,8 @@
 #   SHARE=DIR            share this directory instead of a temporary one
 #   FORWARD="HOST:GUEST ..."   TCP ports of this machine's 127.0.0.1 that lead into
 #                        the machine; the other way, 10.0.2.2 is this machine's loopback
+#   LINK=listen=HOST:PORT, LINK=connect=HOST:PORT   the two ends of a cable between
+#                        two machines, which is eth1 in both; who listens comes first
 #   MEMORY=2G CPUS=2     the size of the machine
 #   TIMEOUT=300          seconds until it is killed
 #
@@ -40,6 +42,12 @@ network=user,id=n0
 for ports in ${FORWARD:-}; do
 	network+=,hostfwd=tcp:127.0.0.1:${ports%:*}-:${ports#*:}
 done
+link=()
+if [[ -n ${LINK:-} ]]; then
+	mac=52:54:00:00:01:01
+	[[ $LINK == listen=* ]] || mac=52:54:00:00:01:02
+	link=(-netdev "socket,id=n1,$LINK" -device "virtio-net-pci,netdev=n1,romfile=,mac=$mac")
+fi
 # The terminal's control sequences, which the firmware and the kernel write, are
 # taken out of the console.
 timeout --foreground "${TIMEOUT:-300}" qemu-system-x86_64 \
@@ -47,7 +55,7 @@ timeout --foreground "${TIMEOUT:-300}" qemu-system-x86_64 \
 	-nographic -nodefaults -serial stdio -monitor none -no-reboot \
 	-kernel "$lab/vmlinux" -initrd "$lab/initrd" \
 	-append "console=ttyS0 quiet loglevel=3 oops=panic panic=1 mitigations=off tsc=reliable" \
-	-netdev "$network" -device virtio-net-pci,netdev=n0,romfile= \
+	-netdev "$network" -device virtio-net-pci,netdev=n0,romfile= "${link[@]}" \
 	-virtfs "local,path=$share,mount_tag=host,security_model=none,id=host" </dev/null |
 	sed -u 's/\x1b[[?][0-9;?]*[a-zA-Z]//g; s/\x1bc//g; s/\r$//'
 

@@ -57,6 +57,9 @@ func (e *end) receive(c completion) {
 
 func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 	n := len(m.Payload)
+	if n > 0 && m.MID != wire.MIDSrcAvail && e.snk.Bars(n) {
+		e.w.failf("%s: %v with %d bytes behind a SrcAvail", e.name, m.MID, n)
+	}
 	switch m.MID {
 	case wire.MIDData:
 		if n > 0 {
@@ -107,6 +110,9 @@ func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
 		}
 		return e.snk.ModeChange(m.Mode)
 	case wire.MIDChRcvBuf:
+		if e.bk.Resizing() {
+			e.w.failf("%s: a ChRcvBuf before the last was answered", e.name)
+		}
 		if e.bs.Crossed(m.MSeqAck) {
 			e.bk.Resize(m.Size)
 			e.bk.Older(pick(e.w, 0, e.posted))

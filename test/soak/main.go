@@ -18,15 +18,17 @@ import (
 	"time"
 )
 
+// serveVariable makes the program the second process, on the device that it names.
+const serveVariable = "SOAK_SERVE"
+
 func main() {
 	duration := flag.Duration("duration", 2*time.Minute, "how long, for all devices together")
 	devices := flag.String("devices", "shm,iwarp", "the devices, one after the other")
 	conns := flag.Int("conns", 16, "connections beside each other")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first session; each of the others has the next one")
-	serve := flag.String("serve", "", "be the second process, on this device")
 	flag.Parse()
-	if *serve != "" {
-		fail(beServer(*serve))
+	if device := os.Getenv(serveVariable); device != "" {
+		fail(beServer(device))
 		return
 	}
 	list := strings.Split(*devices, ",")

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"os/exec"
 	"sync/atomic"
 	"time"
 
@@ -58,7 +54,6 @@ func beServer(device string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(ln.Addr())
 	var all tally
 	var active, failed atomic.Int64
 	var first atomic.Pointer[string]
@@ -73,7 +68,7 @@ func beServer(device string) error {
 			failed.Add(1)
 		}
 	})
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+	err = traffic.Answers(ln.Addr().String(), func() any {
 		a := answer{
 			Active: active.Load(), Sessions: all.Sessions.Load(), Failed: failed.Load(),
 			Sent: all.Sent.Load(), Got: all.Got.Load(), Resets: all.Resets.Load(), Passed: all.Passed.Load(),
@@ -82,11 +77,9 @@ func beServer(device string) error {
 			a.FirstFailure = *text
 		}
 		a.Held = traffic.Holds()
-		if err := json.NewEncoder(os.Stdout).Encode(a); err != nil {
-			return err
-		}
-	}
-	return ln.Close()
+		return a
+	})
+	return errors.Join(err, ln.Close())
 }
 
 // accept serves every connection in a goroutine of its own, until the listener is
@@ -101,62 +94,14 @@ func accept(ln net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// server is the second process, as the first one sees it.
-type server struct {
-	address string
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	stdout  *bufio.Reader
-}
-
-func startServer(device string) (*server, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s := &server{cmd: exec.Command(program, "-serve", device)}
-	s.cmd.Stderr = os.Stderr
-	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	s.stdout = bufio.NewReader(out)
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	line, err := s.stdout.ReadString('\n')
-	if err != nil {
-		s.stop()
-		return nil, fmt.Errorf("the second process does not listen: %w", err)
-	}
-	s.address = line[:len(line)-1]
-	return s, nil
-}
-
-// ask returns what it holds, once none of its sessions is under way.
-func (s *server) ask() (a answer, err error) {
+// ask returns what the second process holds, once none of its sessions is under way.
+func ask(server *traffic.Second) (a answer, err error) {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := io.WriteString(s.stdin, "\n"); err != nil {
-			return a, err
-		}
-		line, err := s.stdout.ReadBytes('\n')
-		if err != nil {
-			return a, err
-		}
-		if err := json.Unmarshal(line, &a); err != nil || a.Active == 0 {
+		if err := server.Ask(&a); err != nil || a.Active == 0 {
 			return a, err
 		}
 		if time.Now().After(until) {
 			return a, fmt.Errorf("%d sessions of the second process go on though all of the first have ended", a.Active)
 		}
 	}
-}
-
-// stop ends the process, and returns how it ended.
-func (s *server) stop() error {
-	s.stdin.Close()
-	return s.cmd.Wait()
 }

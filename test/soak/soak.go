@@ -28,23 +28,23 @@ const longest = 16 << 20
 
 // run works for d, and checks that nothing is left of it.
 func (s *soak) run(d time.Duration) error {
-	server, err := startServer(s.device)
+	server, err := traffic.StartSecond(serveVariable + "=" + s.device)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	s.sessions(server.address, time.Now().Add(d/10))
+	defer server.Stop()
+	s.sessions(server.First, time.Now().Add(d/10))
 	before, theirs, err := s.quiet(server)
 	if err != nil {
 		return err
 	}
-	s.sessions(server.address, time.Now().Add(d-d/10))
+	s.sessions(server.First, time.Now().Add(d-d/10))
 	after, theirsAfter, err := s.quiet(server)
 	if err != nil {
 		return err
 	}
 	for until := time.Now().Add(10 * time.Second); ; { // the last goroutines may be on their way out
-		more, theirMore := after.More(before, slack), theirsAfter.Held.More(theirs.Held, slack)
+		more, theirMore := after.More(before, traffic.Slack), theirsAfter.Held.More(theirs.Held, traffic.Slack)
 		if more == "" && theirMore == "" {
 			break
 		}
@@ -66,7 +66,7 @@ func (s *soak) run(d time.Duration) error {
 func gb(n int64) float64 { return float64(n) / 1e9 }
 
 // quiet returns what both processes hold when no session is under way.
-func (s *soak) quiet(server *server) (here traffic.Held, there answer, err error) {
+func (s *soak) quiet(server *traffic.Second) (here traffic.Held, there answer, err error) {
 	s.mu.Lock()
 	err = s.err
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *soak) quiet(server *server) (here traffic.Held, there answer, err error
 	if err != nil {
 		return here, there, err
 	}
-	there, err = server.ask()
+	there, err = ask(server)
 	if err == nil && there.Failed > 0 {
 		err = fmt.Errorf("%s: %d sessions have failed in the second process, the first with: %s", s.device, there.Failed, there.FirstFailure)
 	}

@@ -71,7 +71,10 @@ func (c Case) Name() string {
 }
 
 // many tells whether the kind is measured with several numbers of connections.
-func (k Kind) many() bool { return k == Conns || k == ConnsBusy || k == HTTP }
+func (k Kind) many() bool { return k.holds() || k == HTTP }
+
+// holds tells whether the kind measures what processes hold for connections.
+func (k Kind) holds() bool { return k == Conns || k == ConnsBusy }
 
 // SizeName is a number of bytes such as "64B" or "1MB".
 func SizeName(n int) string {

@@ -20,7 +20,7 @@ const (
 	ReqPerS     = "req_per_s"
 	CPUPerGB    = "cpu_s_per_gb"   // of both processes, user and system
 	CPUPerMReq  = "cpu_s_per_mreq" // the same, for a million requests or messages
-	CPUPerS     = "cpu_s_per_s"    // the same, for a second that nobody does anything in
+	CPUPerS     = "cpu_s_per_s"    // the same, for a second with many connections
 	Allocs      = "allocs"         // of both processes, for a request or message
 	RSS         = "rss"            // resident bytes for a connection, of the side that needs more
 	RSSShared   = "rss_shared"     // what of them is shared memory
@@ -64,10 +64,13 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 	}
 	add(CPUPerMReq, "s/1e6", t.CPU.Seconds()*1e6/n)
 	add(Allocs, "1", float64(t.Allocs)/n)
+	if c.Kind == ConnsBusy {
+		all = append(all, c.memoryMetrics(t)...)
+	}
 	return all
 }
 
-// memoryMetrics are those of connections that do nothing.
+// memoryMetrics are what it costs to have the connections.
 func (c Case) memoryMetrics(t Turn) []Metric {
 	all := []Metric{{CPUPerS, "s/s", t.CPU.Seconds() / t.Took.Seconds()}}
 	if t.Full[0].RSS == 0 {

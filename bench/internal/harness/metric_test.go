@@ -52,6 +52,10 @@ func TestMemoryIsThatOfTheSideThatNeedsMore(t *testing.T) {
 		CPUPerS: 0.001, FDs: 2, RSS: 6000, RSSShared: 1000, RSSPrivate: 3000, Stacks: 3000,
 	}, metricsOf(Case{Conns, 0, 100}, turn))
 	require.NotContains(t, metricsOf(Case{Conns, 0, 1}, turn), RSS, "one connection says nothing about memory")
+	busy := metricsOf(Case{ConnsBusy, 64, 100}, turn)
+	for name, value := range map[string]float64{CPUPerS: 0.001, FDs: 2, RSS: 6000, ReqPerS: 1000, CPUPerMReq: 1} {
+		require.Equal(t, value, busy[name], name)
+	}
 }
 
 func TestQuantilesNeedEnoughOperations(t *testing.T) {

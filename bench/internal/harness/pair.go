@@ -45,7 +45,7 @@ func (p *Pair) start(contender Contender) (err error) {
 	if err := p.server.call(controlTime, "Listen", at, &at.Address); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if p.load.Kind == Conns {
+	if p.load.Kind.holds() {
 		if p.empty, err = p.memory(); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ type Turn struct {
 	CPU    time.Duration // of both processes
 	Allocs uint64        // of both processes
 
-	Empty, Full [2]Memory // of client and server without and with the connections; only for Conns
+	Empty, Full [2]Memory // of client and server without and with the connections, for kinds that measure it
 }
 
 // Result is what the client has seen of a run.
@@ -94,6 +94,10 @@ func (p *Pair) Run(n int) (Turn, error) {
 	server := after.since(before)
 	t.CPU = t.Used.CPU + server.CPU
 	t.Allocs = t.Used.Allocs + server.Allocs
+	if err == nil && p.load.Kind.holds() {
+		t.Empty = p.empty
+		t.Full, err = p.memory()
+	}
 	return t, err
 }
 

@@ -106,7 +106,7 @@ func TestNetConn(t *testing.T) {
 
 // TestHTTP serves with net/http.
 func TestHTTP(t *testing.T) {
-	ln, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "tcp", address(t))
+	ln, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "sdp", address(t))
 	require.NoError(t, err)
 	body := make([]byte, 3<<20)
 	rand.NewChaCha8([32]byte{3}).Read(body)
@@ -116,8 +116,8 @@ func TestHTTP(t *testing.T) {
 	defer serving.Wait()
 	defer server.Close()
 	over := ""
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&sdp.Dialer{Config: onVerbs}).DialContext(ctx, network, address)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		c, err := (&sdp.Dialer{Config: onVerbs}).DialContext(ctx, "sdp", address)
 		if sdpConn, ok := c.(*sdp.Conn); ok {
 			over = sdpConn.Stats().Device
 		}
@@ -236,25 +236,31 @@ func TestUser(t *testing.T) {
 		return
 	}
 	address(t)
+	chmodDevices(t, 0o600)
+	asUser(t, "TestUser", userVariable+"=no permission")
+	chmodDevices(t, 0o666)
+	asUser(t, "TestUser", userVariable+"=RLIMIT_MEMLOCK")
+}
+
+// chmodDevices sets who may use RDMA.
+func chmodDevices(t *testing.T, mode os.FileMode) {
+	t.Helper()
 	files, err := filepath.Glob("/dev/infiniband/*")
 	require.NoError(t, err)
-	for _, u := range []struct {
-		want string
-		mode os.FileMode
-	}{
-		{"no permission", 0o600},
-		{"RLIMIT_MEMLOCK", 0o666},
-	} {
-		for _, file := range files {
-			require.NoError(t, os.Chmod(file, u.mode))
-		}
-		child := exec.Command(os.Args[0], "-test.run", "^TestUser$", "-test.v")
-		child.Env = append(os.Environ(), userVariable+"="+u.want)
-		child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-		output, err := child.CombinedOutput()
-		require.NoError(t, err, "%s", output)
-		require.Contains(t, string(output), "--- PASS")
+	for _, file := range files {
+		require.NoError(t, os.Chmod(file, mode))
 	}
+}
+
+// asUser runs a test as a user without privilege.
+func asUser(t *testing.T, test, env string) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run", "^"+test+"$", "-test.v")
+	child.Env = append(os.Environ(), env)
+	child.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	output, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "--- PASS")
 }
 
 // TestLinkDeleted: the device goes under load, and the calls return. It runs alone,
@@ -265,29 +271,43 @@ func TestLinkDeleted(t *testing.T) {
 		t.Skip("VERBS_DELETE has no command that takes the device away")
 	}
 	client, server := pair(t, onVerbs)
+	idle, _ := pair(t, onVerbs)
 	var both sync.WaitGroup
 	both.Go(func() {
 		buf := make([]byte, 64<<10)
 		for {
 			if _, err := client.Write(buf); err != nil {
 				t.Logf("Write: %v", err)
+				assertGone(t, err)
 				return
 			}
 		}
 	})
-	both.Go(func() {
-		buf := make([]byte, 64<<10)
-		for {
-			if _, err := server.Read(buf); err != nil {
-				t.Logf("Read: %v", err)
-				return
+	for _, c := range []*sdp.Conn{server, idle} {
+		both.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				if _, err := c.Read(buf); err != nil {
+					t.Logf("Read: %v", err)
+					assertGone(t, err)
+					return
+				}
 			}
-		}
-	})
+		})
+	}
 	deleting := exec.Command("bash", "-c", command)
 	require.NoError(t, deleting.Start())
 	both.Wait()
 	client.Close()
 	server.Close()
 	// The command ends when this process does, which has the device open.
+
+	_, err := (&sdp.Dialer{Config: onVerbs}).Dial("sdp", "127.0.0.1:1")
+	require.Error(t, err)
+	t.Logf("Dial: %v", err)
+	cfg := *onVerbs
+	cfg.Devices = []string{"verbs", "iwarp"}
+	c, _ := pair(t, &cfg)
+	assert.Equal(t, "iwarp", c.Device())
+	t.Logf("declined: %v", c.Stats().Declined)
 }

@@ -1,0 +1,118 @@
+package listener
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// TestPrompt is what the accepting goroutine does by itself, and what it leaves
+// for a handshake, of which it has consumed nothing then.
+func TestPrompt(t *testing.T) {
+	offering := func(ticket rdma.Ticket) func(*testing.T, net.Conn) string {
+		return func(t *testing.T, c net.Conn) string {
+			o := wire.Offers{
+				Devices: []wire.Device{wire.DeviceSHM},
+				Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
+				Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+				Channel: ticket, HasChannel: true,
+			}
+			o.Host, o.HasHost = HostID([16]byte{1})
+			return requestOf(t, o, helloOf())
+		}
+	}
+	says := func(s string) func(*testing.T, net.Conn) string {
+		return func(*testing.T, net.Conn) string { return s }
+	}
+	for _, v := range []struct {
+		name            string
+		first           func(*testing.T, net.Conn) string
+		sdpOnly         bool
+		resumed, plain  bool
+		invited, unread bool
+	}{
+		{name: "resumed", first: offering(idleTicket), resumed: true},
+		{name: "resumed, behind it something else", first: func(t *testing.T, c net.Conn) string {
+			return offering(idleTicket)(t, c) + "more"
+		}, resumed: true, unread: true},
+		{name: "another ticket", first: offering(rdma.Ticket{9}), invited: true, unread: true},
+		{name: "part of a Request", first: func(t *testing.T, c net.Conn) string {
+			return offering(idleTicket)(t, c)[:60]
+		}, unread: true},
+		{name: "all of a Request but its last byte", first: func(t *testing.T, c net.Conn) string {
+			whole := []byte(offering(idleTicket)(t, c))
+			binary.BigEndian.PutUint16(whole[len(whole)-2:], 256) // whose last byte is 0: all the same if it is not looked at
+			return string(whole[:len(whole)-1])
+		}, unread: true},
+		{name: "a Request that offers nothing", first: says(frameOf([]byte("hello"))), unread: true},
+		{name: "a Request that is too long", first: says(frameOf(nil)[:18] + "\xff\xff" + "private"), unread: true},
+		{name: "part of a key", first: says("MPA"), unread: true},
+		{name: "nothing", first: says("")},
+		{name: "plain", first: says("GET"), plain: true, unread: true},
+		{name: "plain, to SDP only", first: says("GET"), sdpOnly: true, unread: true},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			fakeShm.reset()
+			channel, _ := queuePairs(t)
+			fakeShm.idle = channel
+			cfg := stepConfig()
+			cfg.SDPOnly = v.sdpOnly
+			l := New(newFake(), cfg)
+			t.Cleanup(func() { l.Close() })
+			server, client := tcpPair(t)
+			said := v.first(t, client)
+			client.Write([]byte(said))
+			whole := make([]byte, len(said)+1)
+			require.Eventually(t, func() bool {
+				n, _ := first(server, whole)
+				return n == len(said)
+			}, 5*time.Second, time.Millisecond)
+
+			in, err := (&handshake{l: l, conn: server}).prompt()
+			require.NoError(t, err)
+			switch {
+			case v.resumed:
+				require.NotNil(t, in)
+				assert.Same(t, channel, in.QP)
+				assert.Equal(t, "shm", in.Device)
+				flags, private := readReply(t, client)
+				assert.Zero(t, flags&replyRejected)
+				choice, _, err := wire.ParseChoice(private)
+				require.NoError(t, err)
+				assert.True(t, choice.Resume)
+				_, said, _ = strings.Cut(said, string(helloOf()))
+			case v.plain:
+				require.NotNil(t, in)
+				assert.Nil(t, in.QP)
+				assert.Same(t, server, in.Conn)
+			default:
+				assert.Nil(t, in)
+			}
+			if fakeShm.invited != nil {
+				assert.True(t, fakeShm.invited.withdrawn)
+			}
+			assert.Equal(t, v.invited, fakeShm.invited != nil)
+			server.SetReadDeadline(time.Now().Add(time.Second))
+			if !v.unread {
+				server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+				_, err := server.Read(whole)
+				assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				return
+			}
+			got := make([]byte, len(said))
+			_, err = io.ReadFull(server, got)
+			require.NoError(t, err)
+			assert.Equal(t, said, string(got))
+		})
+	}
+}

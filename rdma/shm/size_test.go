@@ -1,0 +1,16 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestSize: Go's allocator rounds up, to 1,152 bytes or the next 128, and puts 8 in
+// front of what has pointers.
+func TestSize(t *testing.T) {
+	assert.LessOrEqual(t, unsafe.Sizeof(QueuePair{})+8, uintptr(1152))
+}

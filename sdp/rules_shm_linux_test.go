@@ -1,0 +1,297 @@
+package sdp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// What an end says on the Unix socket.
+const (
+	shmMagic   = "SDPshm1\n"
+	shmArea    = 1_114_112
+	shmSeals   = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	shmRefused = 2
+)
+
+// shmAnswer is what a server says there.
+func shmAnswer(flags byte, private []byte) []byte {
+	b := append([]byte(shmMagic), flags)
+	b = append(b, make([]byte, 8+16)...)
+	b = binary.NativeEndian.AppendUint16(b, uint16(len(private)))
+	return append(b, private...)
+}
+
+// shmAnswerRule is broken by a server that has a client come to a Unix socket:
+// the connection goes on over iwarp.
+type shmAnswerRule struct {
+	rule, name string
+	token      bool   // the choice has one,
+	socket     string // and this name; "": the one on which the server listens
+	answer     []byte
+	silent     bool // it does not close behind that
+	declined   string
+}
+
+const noSocket = "none"
+
+var shmAnswerRules = []shmAnswerRule{
+	{rule: "Choice: shm a token and a socket", name: "no token", declined: "the peer has sent no token"},
+	{rule: "Choice: shm a token and a socket", name: "no socket", token: true, socket: noSocket, declined: "the peer names no socket"},
+	{rule: "Choice: the name of an abstract Unix socket", name: "a name that nobody has", token: true, socket: "sdp-rules-nobody", declined: "connection refused"},
+	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "no answer", token: true, declined: "has closed the channel before it was open"},
+	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "silence", token: true, silent: true, declined: "timeout"},
+	{rule: "shm: 0 | 8 | SDPshm1", name: "another magic", token: true, answer: spoilt(shmAnswer(0, hostileHello(true)), 3, 'x'), declined: "the answer is not one"},
+	{rule: "shm: 0x02: refused", name: "a refusal", token: true, answer: shmAnswer(shmRefused, []byte("as you like")), declined: `the peer refuses: "as you like"`},
+	{rule: "shm: length of what follows, at most 255", name: "256 bytes", token: true, answer: shmAnswer(0, make([]byte, 256)), declined: "an answer of 256 bytes"},
+	{rule: "shm: length of what follows", name: "an answer cut short", token: true, answer: shmAnswer(0, hostileHello(true))[:50], declined: "has closed the channel before it was open"},
+	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "a HelloAck that is wrong", token: true, answer: shmAnswer(0, spoilt(hostileHello(true), 18, 0, 0)), declined: "HelloAck: MaxAdverts: is 0"},
+	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "no HelloAck", token: true, answer: shmAnswer(0, nil), declined: "HelloAck: Len: 0 bytes came of 28"},
+}
+
+// TestHostileAnswers has a Dial go on over iwarp, whatever is wrong with the
+// channel to which the server invites it.
+func TestHostileAnswers(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	for i, r := range shmAnswerRules {
+		t.Run(r.name, func(t *testing.T) {
+			name := fmt.Sprintf("sdp-rules-%d-%d", os.Getpid(), i)
+			invites, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + name, Net: "unix"})
+			require.NoError(t, err)
+			defer invites.Close()
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			forget(ln.Addr().String())
+			var items [][]byte
+			if r.token {
+				items = append(items, hostileItem(1, 16))
+			}
+			switch r.socket {
+			case noSocket:
+			case "":
+				items = append(items, append([]byte{2, byte(len(name))}, name...))
+			default:
+				items = append(items, append([]byte{2, byte(len(r.socket))}, r.socket...))
+			}
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				c, err := invites.AcceptUnix()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				b := make([]byte, 1024)
+				n, err := c.Read(b) // without room for it no descriptor comes
+				assert.NoError(t, err)
+				assert.Equal(t, 50+wire.HelloLen, n)
+				c.Write(r.answer)
+				if !r.silent {
+					c.CloseWrite()
+				}
+				io.Copy(io.Discard, c)
+			}()
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				if _, _, err := readFrame(c, iwarp.RequestKey); err != nil {
+					return
+				}
+				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(2, items...)...))
+				io.ReadFull(c, make([]byte, 40)) // the decision
+				c.Write(hostileSession(false))
+				io.Copy(io.Discard, c)
+			}()
+			config := &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second}
+			if r.silent {
+				config.StepUpTimeout = 50 * time.Millisecond
+			}
+			c, err := (&Dialer{Config: config}).Dial("sdp", ln.Addr().String())
+			invites.Close()
+			<-answered
+			require.NoError(t, err)
+			defer func() { <-served }()
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			got, err := io.ReadAll(c)
+			assert.NoError(t, err)
+			assert.Equal(t, "hello", string(got))
+			assert.Equal(t, "iwarp", c.(*Conn).Device())
+			assert.Contains(t, c.(*Conn).Stats().Declined["shm"], r.declined)
+		})
+	}
+}
+
+// shmOpening is what a client says on the Unix socket, with the token that it
+// was given.
+func shmOpening(token []byte, private []byte) []byte {
+	b := append([]byte(shmMagic), token...)
+	b = append(b, make([]byte, 8+16)...)
+	b = binary.NativeEndian.AppendUint16(b, uint16(len(private)))
+	return append(b, private...)
+}
+
+// shmOpeningRule is broken by a client that was invited to a Unix socket.
+type shmOpeningRule struct {
+	rule, name string
+	comes      func(t *testing.T, c *net.UnixConn, token []byte) // nil: it does not
+	stepsUp    bool                                              // and says so, or stays
+	error      string                                            // "": the connection goes on over iwarp
+}
+
+// shmFile is a memory file.
+func shmFile(t *testing.T, size int64, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("sdp-rules", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	require.NoError(t, unix.Ftruncate(fd, size))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	return fd
+}
+
+// opens says an opening with these descriptors, and ends.
+func opens(change func(opening []byte) []byte, private []byte, files ...func(t *testing.T) int) func(*testing.T, *net.UnixConn, []byte) {
+	return func(t *testing.T, c *net.UnixConn, token []byte) {
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, f(t))
+		}
+		b := shmOpening(token, private)
+		if change != nil {
+			b = change(b)
+		}
+		_, _, err := c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+		require.NoError(t, err)
+		c.CloseWrite()
+	}
+}
+
+func goodFile(t *testing.T) int { return shmFile(t, shmArea, shmSeals) }
+
+// fileOf is a memory file that is not as it should be.
+func fileOf(size int64, seals int) func(*testing.T) int {
+	return func(t *testing.T) int { return shmFile(t, size, seals) }
+}
+
+func pipeFile(t *testing.T) int {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return int(r.Fd())
+}
+
+var shmOpeningRules = []shmOpeningRule{
+	{rule: "Setting up a connection: The server closes the channel that was not taken", name: "it stays, and has not come", error: ""},
+	{rule: "Setting up a connection: The server closes the channel that was not taken", name: "it stays, and has come", comes: opens(nil, hostileHello(false), goodFile), error: ""},
+	{rule: `Setting up a connection: StepUp (MSeq 1) means "we go on over the new channel"`, name: "it steps up, and has not come", stepsUp: true, error: "the client steps up to shm, and is not there: context deadline exceeded"},
+	{rule: "shm: the token", name: "another token", comes: opens(func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }, hostileHello(false), goodFile), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: The server closes on anything else", name: "another magic", comes: opens(func(b []byte) []byte { return spoilt(b, 0, 'x') }, hostileHello(false), goodFile), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: length of what follows, at most 255", name: "256 bytes", comes: opens(nil, make([]byte, 256), goodFile), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: length of what follows", name: "an opening cut short", comes: opens(func(b []byte) []byte { return b[:60] }, hostileHello(false), goodFile), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: comes one descriptor", name: "no descriptor", comes: opens(nil, hostileHello(false)), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: comes one descriptor", name: "two descriptors", comes: opens(nil, hostileHello(false), goodFile, goodFile), stepsUp: true, error: "and is not there: context deadline exceeded"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", comes: opens(nil, hostileHello(false), pipeFile), stepsUp: true, error: "and is not there: shm: the peer's descriptor is no memory file"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", comes: opens(nil, hostileHello(false), fileOf(shmArea-1, shmSeals)), stepsUp: true, error: "and is not there: shm: the peer's memory file has 1114111 bytes, not 1114112"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", comes: opens(nil, hostileHello(false), fileOf(shmArea+1, shmSeals)), stepsUp: true, error: "and is not there: shm: the peer's memory file has 1114113 bytes, not 1114112"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", comes: opens(nil, hostileHello(false), fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)), stepsUp: true, error: "and is not there: shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", comes: opens(nil, hostileHello(false), fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)), stepsUp: true, error: "and is not there: shm: the peer's memory file is sealed against writing"},
+	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "a Hello that is wrong", comes: opens(nil, spoilt(hostileHello(false), 18, 0, 0), goodFile), stepsUp: true, error: "and is not there: wire: Hello: MaxAdverts: is 0"},
+	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "no Hello", comes: opens(nil, nil, goodFile), stepsUp: true, error: "and is not there: wire: Hello: Len: 0 bytes came of 32"},
+	{rule: "shm: The client ends this with one byte", name: "no last byte", comes: opens(nil, hostileHello(false), goodFile), stepsUp: true, error: "and is not there: shm: the peer has closed the channel before it was open"},
+}
+
+// TestHostileOpenings has a connection go on over iwarp when the client has not
+// come to the channel, and end when it says that it has.
+func TestHostileOpenings(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	for _, r := range shmOpeningRules {
+		t.Run(r.name, func(t *testing.T) {
+			client, served := hostileClient(t, &Config{
+				Devices: []string{"shm", "iwarp"}, LookTime: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond,
+			})
+			defer client.Close()
+			client.SetDeadline(time.Now().Add(10 * time.Second))
+			choice := invitation(t, client)
+			require.Equal(t, wire.DeviceSHM, choice.Device)
+			if r.comes != nil {
+				c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "@" + choice.Socket, Net: "unix"})
+				require.NoError(t, err)
+				r.comes(t, c, choice.Token[:])
+				io.Copy(io.Discard, c) // up to the server's end, which has read it all then
+				c.Close()
+			}
+			if r.stepsUp {
+				client.Write(hostileFPDU(1, wire.Message{Header: wire.Header{MID: wire.MIDStepUp, Bufs: 64, MSeq: 1}}))
+			} else {
+				client.Write(hostileSession(true))
+			}
+			up := <-served
+			if r.error != "" {
+				require.ErrorContains(t, up.err, r.error)
+				return
+			}
+			require.NoError(t, up.err)
+			defer up.Close()
+			require.NoError(t, up.SetDeadline(time.Now().Add(10*time.Second)))
+			got, err := io.ReadAll(up)
+			assert.NoError(t, err)
+			assert.Equal(t, "hello", string(got))
+			assert.Equal(t, "iwarp", up.Conn.(*Conn).Device())
+			assert.NotEmpty(t, up.Conn.(*Conn).Stats().Declined["shm"])
+		})
+	}
+	assert.Eventually(t, func() bool { return holds(t).areas == 0 }, 5*time.Second, time.Millisecond)
+}
+
+// invitation has the server invite a client that offers shm and a channel which
+// there is not, and returns its choice.
+func invitation(t *testing.T, client net.Conn) wire.Choice {
+	t.Helper()
+	o := wire.Offers{
+		Devices: []wire.Device{wire.DeviceSHM, wire.DeviceIWARP},
+		Client:  netip.MustParseAddrPort(client.LocalAddr().String()), Server: netip.MustParseAddrPort(client.RemoteAddr().String()),
+		Channel: [32]byte{1, 2, 3}, HasChannel: true,
+	}
+	o.Host, o.HasHost = listener.HostID([16]byte{1})
+	private, err := o.Append(nil)
+	require.NoError(t, err)
+	_, err = client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, append(private, hostileHello(false)...)...))
+	require.NoError(t, err)
+	_, reply := readReply(t, client)
+	choice, _, err := wire.ParseChoice(reply)
+	require.NoError(t, err)
+	assert.False(t, choice.Resume, "it is not the server's to resume")
+	return choice
+}
+
+// rulesOfSharedMemory are those of the tables here.
+func rulesOfSharedMemory() (all []string) {
+	for _, r := range shmAnswerRules {
+		all = append(all, r.rule)
+	}
+	for _, r := range shmOpeningRules {
+		all = append(all, r.rule)
+	}
+	return all
+}

@@ -1,0 +1,73 @@
+package lab_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/test/lab"
+)
+
+// TestHosts is SDP over rxe and siw between two hosts: what a connection does when
+// the other host is gone without a word, when a port is down, and when RDMA does not
+// get through where TCP does.
+func TestHosts(t *testing.T) {
+	var cable lab.Link
+	hosts := make([]*lab.Machine, 2)
+	program := ""
+	for i := range hosts {
+		hosts[i] = lab.Boot(t, lab.Config{Memory: "1G", CPUs: 1, Link: &cable})
+		if program == "" {
+			program = buildTest(t, "test/lab/inside")
+		}
+		hosts[i].Copy(t, program)
+		hosts[i].Run(t, fmt.Sprintf("ip link set eth1 up; ip addr add %s/24 dev eth1", at(i)))
+	}
+	for _, device := range []struct{ name, add string }{
+		{"rxe", "rdma link add rxe1 type rxe netdev eth1"},
+		{"siw", "rdma link delete rxe1; insmod /lib/modules/$(uname -r)/siw/siw; rdma link add siw1 type siw netdev eth1"},
+	} {
+		t.Run(device.name, func(t *testing.T) {
+			for _, host := range hosts {
+				host.Run(t, device.add)
+			}
+			server := hosts[0].Start(t, fmt.Sprintf("VERBS_SERVE=%s ./inside.test -test.v -test.run '^TestServe$'", at(0)))
+			hosts[0].Listening(t, 7471)
+			ask := func(t *testing.T, test, more string) {
+				t.Helper()
+				result := hosts[1].Start(t, fmt.Sprintf("%s VERBS_SERVER=%s:7471 ./inside.test -test.v -test.run '^%s$'", more, at(0), test)).Wait()
+				require.Zero(t, result.Status, result.Output)
+				require.Contains(t, result.Output, "--- PASS: "+test)
+			}
+			ask(t, "TestOtherHost", "")
+			if device.name == "rxe" {
+				hosts[1].Run(t, drop)
+				ask(t, "TestFiltered", "")
+				hosts[1].Run(t, "tc qdisc delete dev eth1 root")
+			}
+			for _, how := range []string{"idle", "writing", "reading", "port down"} {
+				t.Run(how, func(t *testing.T) {
+					ask(t, "TestHostGone", fmt.Sprintf("VERBS_GONE='%s'", how))
+					hosts[0].Run(t, "tc qdisc delete dev eth1 root; ip link set eth1 up")
+				})
+			}
+			// The last: the server's end has to find out too.
+			ask(t, "TestGoodbye", "")
+			result := server.Wait()
+			require.Zero(t, result.Status, result.Output)
+			assert.Equal(t, 4, strings.Count(result.Output, "the cable was cut"), result.Output)
+		})
+	}
+}
+
+// at is a host's address on the cable.
+func at(host int) string { return fmt.Sprintf("10.1.0.%d", host+1) }
+
+// drop has no packet of RoCE leave.
+const drop = `
+	tc qdisc add dev eth1 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+	tc qdisc add dev eth1 parent 1:2 netem loss 100%
+	tc filter add dev eth1 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:2`

@@ -1,0 +1,81 @@
+package traffic
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// Second is a second process of the same program, which is asked things over its
+// standard streams. One goroutine at a time may use it.
+type Second struct {
+	First  string // line that it has said: where it listens
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+}
+
+// StartSecond starts this program again, with that variable added to its
+// environment, and waits for its first line.
+func StartSecond(variable string) (*Second, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &Second{cmd: exec.Command(program)}
+	// With the race detector a process would sleep for a second before it exits.
+	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", variable)
+	s.cmd.Stderr = os.Stderr
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	s.stdout = bufio.NewReader(out)
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := s.stdout.ReadString('\n')
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("the second process does not listen: %w", err)
+	}
+	s.First = strings.TrimSuffix(line, "\n")
+	return s, nil
+}
+
+// Ask has it answer.
+func (s *Second) Ask(answer any) error {
+	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
+		return err
+	}
+	line, err := s.stdout.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, answer)
+}
+
+// Stop ends the process, and returns how it ended.
+func (s *Second) Stop() error {
+	s.stdin.Close()
+	return s.cmd.Wait()
+}
+
+// Answers is the second process's side: it says the first line, and answers each
+// time that it is asked, until the first process has gone or wants it to end.
+func Answers(first string, answer func() any) error {
+	fmt.Println(first)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := json.NewEncoder(os.Stdout).Encode(answer()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
