@@ -114,8 +114,13 @@ type Idleness struct {
 	Took, CPU time.Duration
 }
 
+// settling is what a process is given to come to rest: what it has just done, being
+// asked included, is not to count.
+const settling = 30 * time.Millisecond
+
 // Idle waits for so many milliseconds.
 func (c *child) Idle(n int, idle *Idleness) error {
+	time.Sleep(settling)
 	start := time.Now()
 	before, err := cpu()
 	if err != nil {

@@ -35,11 +35,15 @@ func (c Change) Factor() float64 {
 	return c.New.Median / c.Old.Median
 }
 
-// Within tells whether each median lies between the other's 10th and 90th
+// Within is how many of the two medians lie between the other's 10th and 90th
 // percentile.
-func (c Change) Within() bool {
-	return c.Old.Lo <= c.New.Median && c.New.Median <= c.Old.Hi &&
-		c.New.Lo <= c.Old.Median && c.Old.Median <= c.New.Hi
+func (c Change) Within() (n int) {
+	for _, of := range [2]struct{ median, other Row }{{c.Old, c.New}, {c.New, c.Old}} {
+		if of.other.Lo <= of.median.Median && of.median.Median <= of.other.Hi {
+			n++
+		}
+	}
+	return n
 }
 
 // Compare finds the rows that both reports have, in the order of the new one.
@@ -74,11 +78,10 @@ func sample(values []float64) *benchmath.Sample {
 func WriteChanges(out io.Writer, changes []Change) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\told\tnew\tunit\tto tcp, old\tnew\tfactor\tp\t")
-	significant, within := 0, 0
+	significant, within, both := 0, 0, 0
 	for _, c := range changes {
-		if c.Within() {
-			within++
-		}
+		within += c.Within()
+		both += c.Within() / 2
 		if !c.Significant() {
 			continue
 		}
@@ -92,8 +95,9 @@ func WriteChanges(out io.Writer, changes []Change) error {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\n%d of %d rows have changed (p < %g; by chance about %.0f would seem to).\n"+
-		"In %d of the rows each median lies between the other's lo and hi.\n",
-		significant, len(changes), SignificantP, math.Ceil(SignificantP*float64(len(changes))), within)
+		"%d of their %d medians lie between the other's lo and hi; in %d rows both do.\n",
+		significant, len(changes), SignificantP, math.Ceil(SignificantP*float64(len(changes))),
+		within, 2*len(changes), both)
 	return err
 }
 

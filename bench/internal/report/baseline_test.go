@@ -54,5 +54,5 @@ func TestChangesArePrintedWithWhatIsExpectedByChance(t *testing.T) {
 	require.Regexp(t, `(?m)^rtt/64B +sdp-iwarp +all +p50 +2.1 +1.1 +µs `, out.String())
 	require.NotRegexp(t, `(?m)^rtt/64B +tcp`, out.String())
 	require.Contains(t, out.String(), "1 of 2 rows have changed")
-	require.Contains(t, out.String(), "In 1 of the rows each median lies")
+	require.Contains(t, out.String(), "2 of their 4 medians lie between the other's lo and hi; in 1 rows both do")
 }
