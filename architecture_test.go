@@ -41,7 +41,7 @@ var house = []struct {
 	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
 	{"rdma/iwarp", room{imports: []string{"rdma", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/shm", room{imports: []string{"rdma", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", room{imports: []string{"wire", "credits"}}},
 	{"zcopy", room{imports: []string{"wire", "credits"}}},
 	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/lookout", "rdma/iwarp"}}},

@@ -76,27 +76,26 @@ func (h *handshake) lookUntil() context.Context {
 // prompt brings a connection up that need not wait for anything: of a client that
 // goes on over a channel that has been kept, or of plain TCP, which has sent
 // enough. It returns nil for all others, of which it has consumed nothing. With
-// an error it has closed the connection.
+// an error it has closed the connection. While channels are kept, it looks for the
+// Request of a client on this host for a moment.
 func (h *handshake) prompt() (*Incoming, error) {
-	if _, ok := h.conn.(securing); ok {
-		return nil, nil
+	if !isSocket(h.conn) {
+		return nil, nil // it might block although the kernel does not
 	}
 	var b [iwarp.MaxRequest]byte
-	n, v := 0, undecided
-	look := func() bool {
-		n, v = first(h.conn, b[:])
-		return v != undecided
-	}
-	if h.l.places.kept() {
-		h.l.requests.For(look)
-	} else {
-		look()
+	n, v := first(h.conn, b[:])
+	place := h.keeping()
+	if v == undecided && place != nil {
+		h.l.requests.For(func() (over, worth bool) {
+			n, v = first(h.conn, b[:])
+			return v != undecided, v == isMPA
+		})
 	}
 	if v == isPlain && !h.l.cfg.SDPOnly {
 		return &Incoming{Conn: h.conn}, nil
 	}
 	length := iwarp.RequestLen(b[:n])
-	if length == 0 || n < length {
+	if place == nil || length == 0 || n < length {
 		return nil, nil
 	}
 	request, err := iwarp.ParseRequest(h.conn, b[:length])
@@ -107,8 +106,7 @@ func (h *handshake) prompt() (*Incoming, error) {
 	if err != nil || !offers.HasChannel {
 		return nil, nil
 	}
-	if h.choose(&offers, &peer); h.resumed == nil {
-		h.withdraw()
+	if !h.chooseKept(place, &offers, &peer) {
 		return nil, nil
 	}
 	var in *Incoming

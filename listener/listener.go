@@ -15,7 +15,8 @@
 //     first SDP message. Only then does the connection go to Accept.
 //
 // All of that happens beside all the rest: a client that is slow, silent or
-// wrong holds up nobody, and ends by its own failure.
+// wrong holds up nobody, and ends by its own failure. Only what needs no waiting the
+// accepting goroutine does itself (handshake.prompt).
 package listener
 
 import (

@@ -241,16 +241,75 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 	return place, nil
 }
 
-// kept reports that a client may come that goes on over a channel that is kept.
-func (p *places) kept() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, place := range p.open {
-		if keeping, ok := place.(rdma.KeepingPlace); ok && keeping.Kept() {
-			return true
-		}
+// kept is the place of the best device, if it keeps channels.
+type kept struct {
+	rdma.KeepingPlace
+	stepper rdma.Stepper
+}
+
+// keeping returns the place at which the client may have a channel that is kept;
+// nil if there is none, or the client is on another host. It waits for nothing.
+func (h *handshake) keeping() *kept {
+	if len(h.l.cfg.Devices) == 0 || !onThisHost(h.conn) {
+		return nil
+	}
+	name := h.l.cfg.Devices[0]
+	place, ok := h.l.places.now(name).(rdma.KeepingPlace)
+	if !ok || !place.Kept() {
+		return nil
+	}
+	device, _ := rdma.LookupDevice(name)
+	stepper, ok := device.(rdma.Stepper)
+	if !ok {
+		return nil
+	}
+	return &kept{KeepingPlace: place, stepper: stepper}
+}
+
+// chooseKept resumes the channel that the client offers, if it is of that place, and
+// reports whether it has. Whatever else there may be to choose from, it leaves.
+func (h *handshake) chooseKept(k *kept, offers *wire.Offers, hello *wire.Hello) bool {
+	i := slices.IndexFunc(offers.Devices, func(d wire.Device) bool { return d.String() == h.l.cfg.Devices[0] })
+	if i < 0 {
+		return false
+	}
+	peer, err := h.peerOf(offers)
+	if err != nil || k.stepper.Reaches(peer) != nil {
+		return false
+	}
+	h.resumed, err = k.Resume(peer, offers.Channel, int(min(h.l.cfg.Hello.ORD, hello.IRD)))
+	if err != nil {
+		return false
+	}
+	h.device = offers.Devices[i]
+	return true
+}
+
+// onThisHost reports that c ends where it begins.
+func onThisHost(c net.Conn) bool {
+	if _, local := c.LocalAddr().(*net.UnixAddr); local {
+		return true
+	}
+	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
+	return remote.IsValid() && (remote.IsLoopback() || remote == local)
+}
+
+// isSocket reports that c is the kernel's own, and not something around it.
+func isSocket(c net.Conn) bool {
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		return true
 	}
 	return false
+}
+
+// now returns the device's place if it is open, and nobody is about to open one.
+func (p *places) now(name string) rdma.Place {
+	if !p.mu.TryLock() {
+		return nil
+	}
+	defer p.mu.Unlock()
+	return p.open[name]
 }
 
 func (p *places) close() {

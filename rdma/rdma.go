@@ -97,6 +97,7 @@ type Limits struct {
 	SendBatch  int // messages that are worth posting with one PostSend
 	IRD        int // the peer's RDMA Reads that may be outstanding here
 	ORD        int // our RDMA Reads that may be outstanding there; a further one gets ErrNoRoom
+	Buffers    int // receive buffers, at most; 0: any number
 	// Threshold is how many bytes a program writes at once from which RDMA Read and
 	// Write beat copying through the receive buffers, by measurement; 0: they never
 	// do on this device.
@@ -179,8 +180,10 @@ type QueuePair interface {
 	// ProvideReceive sets how many receive buffers there are, lent ones
 	// included, and how many bytes each has. It returns how many buffers of
 	// another size are still posted before the first of this one: 0 from an
-	// elastic device. A message for which no buffer is posted, or that is longer
-	// than a buffer, is the peer's violation. Safe for concurrent use.
+	// elastic device, and math.MaxInt32 if there is no memory for more of them, or
+	// for larger ones: then nothing has changed. A message for which no buffer is
+	// posted, or that is longer than a buffer, is the peer's violation. Safe for
+	// concurrent use.
 	ProvideReceive(count, size int) (old int)
 
 	// Poll fills wcs with completions and returns how many there were, 0 with

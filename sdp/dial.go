@@ -85,7 +85,7 @@ func (d *Dialer) bounded(ctx context.Context) (context.Context, context.CancelFu
 
 // attempt is one call of DialContext.
 type attempt struct {
-	d       *Dialer
+	d       *Dialer // nil: the connection is the program's
 	network network
 	address string
 	cfg     Config
@@ -121,6 +121,7 @@ func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
 	case c == nil:
 		return nil, err
 	}
+	peers.forget(key)
 	c.Close()
 	return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
 }
@@ -164,7 +165,7 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 
 // reach connects and offers SDP. A peer that is known to speak it and seems not to
 // was held up, most likely, for longer than it waits for a Request, or we were: it
-// is asked once more. c is nil if there is no connection at all; if err is not nil
+// is asked once more, and may take its time once more. c is nil if there is no connection at all; if err is not nil
 // otherwise, it is the caller's to go on with or to close.
 func (a *attempt) reach(ctx context.Context, known speech) (c net.Conn, up *Conn, err error) {
 	for again := known == speaksSDP; ; again = false {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"syscall"
 
 	"github.com/gosdp/gosdp/bcopy"
@@ -146,16 +147,26 @@ func (c *Conn) readAhead() {
 	if !c.starved || c.recvErr != nil || posted > stuckCredit || more <= 0 || c.ahead >= aheadMost {
 		return
 	}
+	if most := c.qp.Limits().Buffers; most > 0 {
+		more = min(more, most-recvBuffers-c.ahead)
+	}
+	if more <= 0 {
+		return
+	}
 	c.ahead += more
-	c.provide()
+	if !c.provide() {
+		c.ahead -= more
+		return
+	}
 	c.acct.Post(more)
 	c.due.Store(true)
 }
 
-// provide has the device post the private buffers that there are to be. Called
-// with mu held.
-func (c *Conn) provide() {
-	c.sink.Older(c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Size()))
+// provide has the device post the private buffers that there are to be, and reports
+// that it can. How many of another size are posted before them does not change.
+// Called with mu held.
+func (c *Conn) provide() bool {
+	return c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Size()) != math.MaxInt32
 }
 
 const (

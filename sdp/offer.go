@@ -134,23 +134,31 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	return private, err
 }
 
-// request sends the Request, and waits for the Reply as long as it may.
+// request sends the Request, and waits for the Reply as long as it may. A
+// connection of our own to this host needs no clock for the Request, for which the
+// kernel has room, nor for a Reply that is there already.
 func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
-	near := onThisHost(c)
+	near := onThisHost(c) && a.d != nil
+	wait := a.replyTime(ctx)
+	if !near {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+		defer interrupt.Conn(ctx, c)()
+	}
 	asked, err := iwarp.Ask(c, iwarp.Config{
-		NoCRC:    !a.cfg.CRC && near,
+		NoCRC:    !a.cfg.CRC && onThisHost(c),
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}, local.AppendHello(offers))
 	var reply []byte
-	wait := a.replyTime(ctx)
-	if err == nil {
-		if near && asked.Look() {
-			reply, err = asked.Reply()
-		} else {
-			reply, err = replyWithin(ctx, wait, c, asked)
-		}
+	switch {
+	case err != nil:
+	case near && !asked.Look():
+		reply, err = replyWithin(ctx, wait, c, asked)
+	default:
+		reply, err = asked.Reply()
 	}
 	if err != nil {
 		return nil, nil, &NotSDPError{Addr: c.RemoteAddr(), Err: err, waited: wait, usable: keptOpen(err)}

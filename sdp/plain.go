@@ -78,6 +78,13 @@ func (t *peerTable) known(key peerKey) speech {
 	return unknown
 }
 
+// forget has the next call ask anew.
+func (t *peerTable) forget(key peerKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.answers, key)
+}
+
 // asked ends the question that began when ask returned unknown.
 func (t *peerTable) asked(key peerKey) {
 	t.mu.Lock()

@@ -2,8 +2,10 @@ package sdp
 
 import (
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,4 +79,31 @@ func TestStalledPeerIsAskedAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestClientOfNobody: the peer does not even take the Request.
+func TestClientOfNobody(t *testing.T) {
+	conn, other := net.Pipe()
+	defer other.Close()
+	_, err := Client(conn, &Config{ReplyTimeout: 20 * time.Millisecond})
+	var plain *NotSDPError
+	require.ErrorAs(t, err, &plain)
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// TestFailureIsForgotten: network "sdp" learns nothing of a peer that lacks SDP, and
+// does not ask twice for ever.
+func TestFailureIsForgotten(t *testing.T) {
+	below, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	slow := &stalling{Listener: below}
+	ln, err := NewListener(slow, patient)
+	require.NoError(t, err)
+	defer ln.Close()
+	address := ln.Addr().String()
+	peers.remember(peerKey{"tcp", address}, speaksSDP, time.Minute)
+	slow.plain.Store(2)
+	_, err = Dial("sdp", address)
+	require.Error(t, err)
+	assert.Equal(t, unknown, peers.known(peerKey{"tcp", address}))
 }

@@ -1,6 +1,7 @@
 package lookout
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,27 +10,33 @@ import (
 const (
 	lookTime = 300 * time.Microsecond // for a process to wake up and to answer
 	lookLong = 100 * time.Microsecond // a yield of so long: the processor is wanted
+
+	lookGosched = 16 // every so manyth yield is to this process too
 )
 
-// For calls there until it says true, for 300 µs at most, and gives the processor
-// to others between two calls; only once while looking does not pay. It reports
-// what the last call said.
-func (h *Habit) For(there func() bool) bool {
-	if there() {
-		return true
+// For calls there until it is over, for 300 µs at most, and gives the processor to
+// others between two calls; only once while looking does not pay, or while another
+// goroutine of this process looks out. worth says whether what ended it is what it
+// was for.
+func (h *Habit) For(there func() (over, worth bool)) {
+	if over, _ := there(); over || !h.may() || !alone() {
+		return
 	}
-	if !h.may() {
-		return false
-	}
-	found := false
-	for begin, now := time.Now(), time.Now(); !found && now.Sub(begin) < lookTime; {
+	defer leave()
+	turns := 0
+	for begin, now := time.Now(), time.Now(); now.Sub(begin) < lookTime; {
+		if turns++; turns%lookGosched == 0 {
+			runtime.Gosched()
+		}
 		unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		found = there()
+		over, worth := there()
 		last := now
-		if now = time.Now(); now.Sub(last) > lookLong {
-			break
+		now = time.Now()
+		if long := now.Sub(last) > lookLong; over || long {
+			// What came in a long yield would have come without looking.
+			h.looked(worth && !long)
+			return
 		}
 	}
-	h.looked(found)
-	return found
+	h.looked(false)
 }

@@ -2,35 +2,66 @@ package lookout
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
 
+// on calls For until the n-th look, and returns how many there were.
+func on(h *Habit, n int, worth bool) (looks int) {
+	h.For(func() (bool, bool) { looks++; return looks == n, worth })
+	return looks
+}
+
 func TestFor(t *testing.T) {
 	var h Habit
-	calls := 0
-	assert.True(t, h.For(func() bool { calls++; return calls == 2 }))
-	assert.Equal(t, 2, calls)
+	assert.Equal(t, 1, on(&h, 1, true), "what is there at once is not looked for")
+	assert.Equal(t, 2, on(&h, 2, true))
+	assert.Greater(t, on(&h, 0, false), 1)
 }
 
 // TestForInVain: each time in vain it looks only once for twice as many calls as
-// before, until it finds something again.
+// before, until looking pays again.
 func TestForInVain(t *testing.T) {
 	var h Habit
-	never := func() (calls int) {
-		assert.False(t, h.For(func() bool { calls++; return false }))
-		return calls
-	}
 	for _, rests := range []int{1, 2, 4, 8} {
-		assert.Greater(t, never(), 1)
+		assert.Greater(t, on(&h, 0, false), 1)
 		for range rests {
-			assert.Equal(t, 1, never())
+			assert.Equal(t, 1, on(&h, 0, false))
 		}
 	}
-	assert.True(t, h.For(func() bool { return true }), "what is there at once is not looked for")
-	second := false
-	assert.True(t, h.For(func() bool { defer func() { second = true }(); return second }))
-	assert.Greater(t, never(), 1)
-	assert.Equal(t, 1, never())
-	assert.Greater(t, never(), 1)
+	h.looked(true)
+	assert.Greater(t, on(&h, 0, false), 1)
+	assert.Equal(t, 1, on(&h, 0, false))
+	assert.Greater(t, on(&h, 0, false), 1)
+}
+
+// TestForNotWorthIt: something else has come, or what was looked for while somebody
+// else had the processor.
+func TestForNotWorthIt(t *testing.T) {
+	var h Habit
+	assert.Equal(t, 2, on(&h, 2, false))
+	assert.Equal(t, 1, on(&h, 2, true), "the last time was in vain")
+
+	h = Habit{}
+	looks := 0
+	h.For(func() (bool, bool) {
+		if looks++; looks == 2 {
+			for begin := time.Now(); time.Since(begin) <= lookLong; {
+			}
+		}
+		return looks == 2, true
+	})
+	assert.Equal(t, 2, looks)
+	assert.Equal(t, 1, on(&h, 2, true), "the last time was in vain")
+}
+
+// TestOneLooksOut: one goroutine of a process at a time.
+func TestOneLooksOut(t *testing.T) {
+	var h Habit
+	var s Spinner
+	assert.True(t, s.Begin())
+	assert.Equal(t, 1, on(&h, 2, true))
+	s.End(true)
+	assert.Equal(t, 2, on(&h, 2, true))
 }

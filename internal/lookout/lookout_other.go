@@ -2,6 +2,6 @@
 
 package lookout
 
-// For reports what there says. There is no giving the processor to another process
-// here, which looking would keep it from.
-func (h *Habit) For(there func() bool) bool { return there() }
+// For calls there once. There is no giving the processor to another process here,
+// which looking would keep it from.
+func (h *Habit) For(there func() (over, worth bool)) { there() }

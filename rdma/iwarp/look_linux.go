@@ -24,19 +24,16 @@ func lookForReply(c net.Conn) bool {
 	if err != nil {
 		return false
 	}
-	if spinners.Add(1) > 1 {
-		spinners.Add(-1)
-		return false
-	}
-	defer spinners.Add(-1)
 	whole := false
 	rc.Control(func(fd uintptr) {
 		var p [1]unix.PollFd
-		came := replies.For(func() bool {
+		came := false
+		replies.For(func() (bool, bool) {
 			// To read, if only to peek, would take an error that the reader is to see.
 			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 			n, err := unix.Poll(p[:], 0)
-			return n > 0 && err == nil
+			came = n > 0 && err == nil
+			return came, came
 		})
 		whole = came && wholeFrame(int(fd))
 	})

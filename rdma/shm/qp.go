@@ -27,7 +27,8 @@ type QueuePair struct {
 	peer int32 // its pid, 0 if its memory is out of reach
 	area *area
 	link *link // that conn and area are of; nil: they end with the queue pair
-	cfg  Config
+	ird  int32 // the peer's RDMA Reads that may be outstanding here
+	ord  int32 // and ours there
 
 	bell    bell
 	tx      sender
@@ -56,8 +57,7 @@ const (
 // newQueuePair makes the end that writes the given way of the area. Both belong
 // to it. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*QueuePair, error) {
-	cfg.IRD, cfg.ORD = min(cfg.IRD, maxReads), min(cfg.ORD, maxReads)
-	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, cfg: cfg}
+	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: int32(min(cfg.IRD, maxReads)), ord: int32(min(cfg.ORD, maxReads))}
 	q.tx.ring = newProducer(a, way)
 	q.tx.cond.L = &q.tx.mu
 	q.rx.q = q
@@ -79,8 +79,8 @@ func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{
 		MaxMessage:   maxMessage,
 		SendBatch:    maxBatch,
-		IRD:          q.cfg.IRD,
-		ORD:          q.cfg.ORD,
+		IRD:          int(q.ird),
+		ORD:          int(q.ord),
 		Elastic:      true,
 		BufferedOnly: q.peer == 0,
 	}

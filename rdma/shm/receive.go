@@ -4,6 +4,7 @@ package shm
 
 import (
 	"encoding/binary"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -51,8 +52,8 @@ type receiver struct {
 	err  error // sticky, delivered when all before it has been
 	told bool  // it has been delivered: nothing comes after it
 
-	posted  atomic.Int64
-	size    atomic.Int64
+	posted  atomic.Int32
+	size    atomic.Int32
 	held    atomic.Int64 // bytes in chunks, those with messages on loan included
 	hold    atomic.Int64 // with more, messages lie by themselves
 	count   int          // of ProvideReceive; guarded by countMu
@@ -64,10 +65,10 @@ type receiver struct {
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	rx := &q.rx
 	rx.countMu.Lock()
-	rx.posted.Add(int64(count - rx.count))
+	rx.posted.Add(int32(count - rx.count))
 	rx.count = count
 	rx.countMu.Unlock()
-	rx.size.Store(int64(size))
+	rx.size.Store(int32(min(size, math.MaxInt32)))
 	rx.hold.Store(holdable(count, size))
 	return 0
 }
@@ -211,7 +212,7 @@ func (q *QueuePair) receiveSend(r record) error {
 			return violation("record", "a Send with Invalidate of %d bytes", r.length)
 		}
 	}
-	if size := rx.size.Load(); int64(n) > size || n > maxMessage {
+	if size := int(rx.size.Load()); n > size || n > maxMessage {
 		return violation("message", "one of %d bytes for a buffer of %d", n, size)
 	}
 	if rx.posted.Add(-1) < 0 {

@@ -132,7 +132,7 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	case len(tx.out) > maxQueued:
 		return rdma.ErrNoRoom
 	}
-	r := q.rx.reads.add(wr, q.cfg.ORD)
+	r := q.rx.reads.add(wr, int(q.ord))
 	if r == nil {
 		return rdma.ErrNoRoom
 	}
@@ -241,8 +241,8 @@ func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) 
 			busy++
 		}
 	}
-	if e.slots[slot].number != 0 || busy >= q.cfg.IRD {
-		return violation("read", "more than %d RDMA Reads outstanding", q.cfg.IRD)
+	if e.slots[slot].number != 0 || busy >= int(q.ird) {
+		return violation("read", "more than %d RDMA Reads outstanding", q.ird)
 	}
 	e.slots[slot] = exposure{number: number, tag: tag}
 	q.theirs().granted[slot].Store(number)

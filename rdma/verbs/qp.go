@@ -59,6 +59,7 @@ type QueuePair struct {
 
 	err      atomic.Pointer[failure]
 	gone     atomic.Bool // the peer has left, or the device
+	removed  atomic.Bool // the device has been taken away
 	offence  atomic.Bool // the device says that the peer has done something
 	closing  atomic.Bool
 	endOnce  sync.Once
@@ -147,7 +148,7 @@ func (q *QueuePair) open(cfg rdma.StepConfig) error {
 
 // Limits returns what was agreed.
 func (q *QueuePair) Limits() rdma.Limits {
-	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Threshold: threshold}
+	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: recvDepth - extra, Threshold: threshold}
 }
 
 // threshold is where RDMA Read overtakes copying, registration included.
@@ -190,6 +191,9 @@ func (q *QueuePair) left(device bool) {
 	if q.rnic {
 		q.id.e.lookAsync(q.id.c.verbs)
 	}
+	if device {
+		q.removed.Store(true)
+	}
 	q.reap()
 	q.gone.Store(true)
 	q.hangUp()
@@ -204,7 +208,12 @@ func (q *QueuePair) left(device bool) {
 
 // Lost ends the queue pair: a NIC notices that the peer's host is gone only when it
 // sends.
-func (q *QueuePair) Lost(err error) { q.fail(err) }
+func (q *QueuePair) Lost(err error) {
+	q.using.RLock()
+	defer q.using.RUnlock()
+	q.reap() // what has come before
+	q.fail(err)
+}
 
 // offended takes in what the device says of the peer.
 func (q *QueuePair) offended() {
@@ -221,6 +230,8 @@ func (q *QueuePair) reason() error {
 		return net.ErrClosed
 	case q.bare >= q.goodbye():
 		return io.EOF
+	case q.removed.Load():
+		return errRemoved
 	case q.cause != nil:
 		return q.cause
 	case q.offence.Load(), !q.rnic && !q.gone.Load():
@@ -329,6 +340,11 @@ func (q *QueuePair) dismantle() {
 	q.tx.close()
 	q.kept.close()
 	q.rx.close()
+	for _, c := range q.ready.items[q.ready.head:] { // which nobody will ask for
+		if c.Op == rdma.OpReceive {
+			q.rx.drop(c.Buffer.Owner.(*buffer))
+		}
+	}
 	C.v_close_end(qp)
 	*qp = C.struct_v_end{}
 	q.ready = fifo{}

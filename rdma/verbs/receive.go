@@ -8,6 +8,8 @@ import "C"
 import (
 	"math"
 	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -26,6 +28,7 @@ type receiver struct {
 	lent        int
 	turn        uint64    // of the last that was posted
 	pool        *pool     // from which buffers are posted
+	pools       []*pool   // that are registered, that one included
 	buffers     []*buffer // by number, which the device returns
 	spare       []uint32  // numbers
 	work        [64]C.struct_v_recv
@@ -35,12 +38,13 @@ type receiver struct {
 // pool is registered memory for buffers of one size. Its memory goes when none of
 // them is posted or lent.
 type pool struct {
-	mem    []byte
-	mr     *C.struct_v_mr
-	size   int
-	free   []*buffer
-	in     int  // use
-	former bool // another has taken its place
+	mem     []byte
+	mr      *C.struct_v_mr
+	size    int
+	free    []*buffer
+	in      int             // use
+	former  bool            // another has taken its place
+	cleanup runtime.Cleanup // when nobody will release what is lent
 }
 
 // buffer is one receive buffer; it is its loan's rdma.Lender.
@@ -63,6 +67,7 @@ func newPool(q *QueuePair, count, size int) (*pool, error) {
 		unix.Munmap(mem)
 		return nil, err
 	}
+	p.cleanup = runtime.AddCleanup(p, func(mem []byte) { unix.Munmap(mem) }, mem)
 	for i := range count {
 		p.free = append(p.free, &buffer{q: q, pool: p, mem: mem[i*step:][:size:size]})
 	}
@@ -81,13 +86,15 @@ func (p *pool) deregister() {
 func (p *pool) release() {
 	if p.in == 0 && p.former && p.mem != nil {
 		p.deregister()
+		p.cleanup.Stop()
 		unix.Munmap(p.mem)
 		p.mem, p.free = nil, nil
 	}
 }
 
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
-// There are at most 516.
+// There are at most Limits.Buffers. MaxInt32 says that there was no memory for more,
+// or for larger ones.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.lockReap()
 	defer q.reapMu.Unlock()
@@ -118,6 +125,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 			r.pool.release()
 		}
 		r.pool = p
+		r.pools = append(slices.DeleteFunc(r.pools, func(p *pool) bool { return p.mem == nil }), p)
 	}
 	if old = r.old(); old > 0 {
 		for _, c := range q.ready.items[q.ready.head:] { // which the caller does not know of yet
@@ -207,6 +215,14 @@ func (b *buffer) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	raceRelease()
+	r.drop(b)
+	if !r.closed && r.missing() >= slack {
+		r.post()
+	}
+}
+
+// drop takes back a buffer that was lent. Called with mu held.
+func (r *receiver) drop(b *buffer) {
 	r.lent--
 	p := b.pool
 	p.in--
@@ -214,9 +230,6 @@ func (b *buffer) Release() {
 		p.release()
 	} else {
 		p.free = append(p.free, b)
-	}
-	if !r.closed && r.missing() >= slack {
-		r.post()
 	}
 }
 
@@ -228,19 +241,15 @@ func (r *receiver) close() {
 		if b == nil {
 			continue
 		}
-		// Posted, and never to be filled.
-		b.pool.in--
-		if b.pool != r.pool {
-			b.pool.deregister()
-			b.pool.release()
-		}
+		b.pool.in-- // posted, and never to be filled
 	}
 	r.buffers = nil
-	if r.pool != nil {
-		r.pool.former = true
-		r.pool.deregister()
-		r.pool.release()
+	for _, p := range r.pools {
+		p.former = true
+		p.deregister()
+		p.release()
 	}
+	r.pools = nil
 }
 
 // addressOf is where b is, for the device.

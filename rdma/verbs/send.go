@@ -323,12 +323,10 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 			under.Add(1)
 			raceRelease()
 			return q.copyThrough(t)
-		case err == syscall.ENOMEM:
-			// What cannot be locked is sent through the receive buffers: SDP declines
-			// an advertisement for which there is no room.
-			return rdma.ErrNoRoom
 		default:
-			return whyLocked(len(t.local), err)
+			// What cannot be locked, or not by a device, is sent through the receive
+			// buffers: SDP declines an advertisement for which there is no room.
+			return rdma.ErrNoRoom
 		}
 	}
 	under.Add(1)

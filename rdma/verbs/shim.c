@@ -113,7 +113,11 @@ const char *v_load(void)
 		for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++) {
 			if (symbols[k].library != i)
 				continue;
+#ifdef __GLIBC__
 			*symbols[k].where = dlvsym(library, symbols[k].name, symbols[k].version);
+#else
+			*symbols[k].where = dlsym(library, symbols[k].name); // the newest
+#endif
 			if (!*symbols[k].where) {
 				snprintf(why, sizeof why, "%s is too old: it has no %s of version %s; update rdma-core",
 					names[i], symbols[k].name, symbols[k].version);

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/lookout"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -25,7 +26,7 @@ type sleeper struct {
 	parked atomic.Bool
 	woken  atomic.Bool // Wake, WakeRoom
 	events int         // that the last look has taken
-	spin   spinner
+	spin   lookout.Spinner
 }
 
 func (s *sleeper) open(q *QueuePair) (err error) {
@@ -71,6 +72,8 @@ func (s *sleeper) park(q *QueuePair, something func() bool) {
 	}
 	s.parked.Store(false)
 	if s.events > 0 {
+		// The other one may be about to park, without the event that is taken here.
+		q.reap()
 		q.in.kick()
 		q.room.kick()
 	}
@@ -116,8 +119,8 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	s := &q.in
 	for spun := false; ; spun = true {
-		if !spun && s.spin.begin() {
-			s.spin.end(q.spin(func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }, &s.woken))
+		if !spun && s.spin.Begin() {
+			s.spin.End(q.spin(func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }, &s.woken))
 		}
 		if n, err := q.Poll(wcs); n > 0 || err != nil {
 			return n, err
@@ -131,7 +134,7 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 		}
 		begin := time.Now()
 		s.park(q, q.something)
-		s.spin.slept(time.Since(begin))
+		s.spin.Parked(time.Since(begin))
 	}
 }
 
@@ -198,51 +201,6 @@ func (q *QueuePair) WakeRoom() {
 }
 
 const (
-	spinLooks = 256                    // in one call of C's, some 20 µs
-	spinTurns = 4                      // calls
-	spinShort = 300 * time.Microsecond // a wait as short as this would rather have spun,
-	spinHint  = 16                     // and brings the next attempt so many waits nearer
-	spinMost  = 1 << 10                // waits between two attempts, when they keep failing
+	spinLooks = 256 // in one call of C's, some 20 µs
+	spinTurns = 4   // calls
 )
-
-// spinners is how many goroutines of this process spin. One may: the others leave
-// the processors to whoever works.
-var spinners atomic.Int32
-
-// spinner decides whether the next wait spins: while it pays off, and now and then
-// to see whether it would. It belongs to the waiting goroutine.
-type spinner struct {
-	failed int // what the last failure has cost: so many waits do not spin
-	skip   int // how many of those are left
-}
-
-// begin reports whether to spin now; then end follows.
-func (s *spinner) begin() bool {
-	if s.skip > 0 {
-		s.skip--
-		return false
-	}
-	if spinners.Add(1) > 1 {
-		spinners.Add(-1)
-		return false
-	}
-	return true
-}
-
-// end tells whether it has found something.
-func (s *spinner) end(found bool) {
-	spinners.Add(-1)
-	if found {
-		s.failed /= 2
-		return
-	}
-	s.failed = min(max(2*s.failed, 1), spinMost)
-	s.skip = s.failed
-}
-
-// slept tells how long a wait was that has parked.
-func (s *spinner) slept(d time.Duration) {
-	if d <= spinShort {
-		s.skip = max(s.skip-spinHint, 0)
-	}
-}
