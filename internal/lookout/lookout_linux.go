@@ -9,7 +9,7 @@ import (
 
 const (
 	lookTime = 300 * time.Microsecond // for a process to wake up and to answer
-	lookLong = 100 * time.Microsecond // a yield of so long: the processor is wanted
+	lookLong = 600 * time.Microsecond // a yield of so long gave somebody else a turn of his own
 
 	lookGosched = 16 // every so manyth yield is to this process too
 )
