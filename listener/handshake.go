@@ -222,7 +222,8 @@ func (h *handshake) reject(request *iwarp.Request) (*Incoming, error) {
 // accept answers with the choice. The TCP connection becomes iwarp's channel,
 // whatever that is: the client's decision comes over it.
 func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
-	in, cfg, private, err := h.reply(offers, peer)
+	in, cfg := h.incoming(offers, &peer)
+	private, err := h.says(h.choice(), &peer)
 	if err != nil {
 		return nil, err
 	}
@@ -236,34 +237,33 @@ func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wir
 }
 
 // resume answers that the connection goes on over the channel that the client has
-// offered. There is nothing more to wait for: the client has decided when it
-// offered the channel, and Hello and HelloAck are the channel's.
+// offered, unless it knows. There is nothing more to wait for: the client has
+// decided when it offered the channel, and Hello and HelloAck are the channel's.
 func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
-	in, cfg, private, err := h.reply(offers, peer)
+	in, cfg := h.incoming(offers, &peer)
+	in.QP, in.Device = h.resumed, h.device.String()
+	if h.told {
+		return in, nil
+	}
+	private, err := h.says(h.choice(), &peer)
+	if err == nil {
+		err = request.Divert(cfg, private)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := request.Divert(cfg, private); err != nil {
-		return nil, err
-	}
-	in.QP, in.Device = h.resumed, h.device.String()
 	return in, nil
 }
 
-// reply returns what a Reply that accepts says, and the connection that it leads
-// to, which has no queue pair yet.
-func (h *handshake) reply(offers *wire.Offers, peer wire.Hello) (in *Incoming, cfg iwarp.Config, private []byte, err error) {
-	local := h.l.cfg.Hello
-	local.ORD = min(local.ORD, peer.IRD)
-	peer.ORD = min(peer.ORD, local.IRD)
-	private, err = h.choice().Append(nil)
+// incoming is the connection that a Reply that accepts leads to, which has no queue
+// pair yet, and what MPA is told of it.
+func (h *handshake) incoming(offers *wire.Offers, hello *wire.Hello) (*Incoming, iwarp.Config) {
+	local, peer := h.settled(hello)
 	sameHost := offers.HasHost && h.l.host.is(offers.Host)
-	cfg = iwarp.Config{
+	return &Incoming{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined}, iwarp.Config{
 		NoCRC:    sameHost && !h.l.cfg.CRC,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}
-	in = &Incoming{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined}
-	return in, cfg, local.AppendHelloAck(private), err
 }

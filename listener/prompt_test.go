@@ -37,7 +37,7 @@ func TestPrompt(t *testing.T) {
 	for _, v := range []struct {
 		name           string
 		first          func(*testing.T, net.Conn) string
-		sdpOnly        bool
+		sdpOnly, looks bool
 		resumed, plain bool
 		unread         bool
 	}{
@@ -45,6 +45,7 @@ func TestPrompt(t *testing.T) {
 		{name: "resumed, behind it something else", first: func(t *testing.T, c net.Conn) string {
 			return offering(idleTicket)(t, c) + "more"
 		}, resumed: true, unread: true},
+		{name: "resumed, and told there", first: offering(idleTicket), looks: true, resumed: true},
 		{name: "another ticket", first: offering(rdma.Ticket{9}), unread: true},
 		{name: "part of a Request", first: func(t *testing.T, c net.Conn) string {
 			return offering(idleTicket)(t, c)[:60]
@@ -64,7 +65,7 @@ func TestPrompt(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			fakeShm.reset()
 			channel, _ := queuePairs(t)
-			fakeShm.idle = channel
+			fakeShm.idle, fakeShm.looks = channel, v.looks
 			cfg := stepConfig()
 			cfg.SDPOnly = v.sdpOnly
 			l := New(newFake(), cfg)
@@ -87,11 +88,22 @@ func TestPrompt(t *testing.T) {
 				require.NotNil(t, in)
 				assert.Same(t, channel, in.QP)
 				assert.Equal(t, "shm", in.Device)
-				flags, private := readReply(t, client)
-				assert.Zero(t, flags&replyRejected)
-				choice, _, err := wire.ParseChoice(private)
+				private := fakeShm.answer
+				if !v.looks {
+					flags, reply := readReply(t, client)
+					assert.Zero(t, flags&replyRejected)
+					assert.Equal(t, private, reply[len(reply)-len(private):])
+				}
+				choice, ack, err := wire.ParseChoice(private)
 				require.NoError(t, err)
-				assert.True(t, choice.Resume)
+				assert.Equal(t, wire.Choice{Device: wire.DeviceSHM, Resume: true}, choice)
+				hello, err := wire.ParseHelloAck(ack)
+				require.NoError(t, err)
+				hello.MinV = in.Local.MinV // which Acks alone have
+				assert.Equal(t, in.Local, hello)
+				client.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+				_, err = client.Read(whole)
+				assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "there is no second answer")
 				_, said, _ = strings.Cut(said, string(helloOf()))
 			case v.plain:
 				require.NotNil(t, in)

@@ -20,6 +20,7 @@ type stepUp struct {
 	device     wire.Device       // that the client is invited to
 	invitation rdma.Invitation   // nil: none
 	resumed    rdma.QueuePair    // over the channel that the client has offered; nil: none
+	told       bool              // the client knows that from the channel, and needs no Reply
 	stay       bool              // both ends may use iwarp
 	declined   map[string]string // device: why it is not used
 
@@ -45,11 +46,11 @@ func (h *handshake) choose(offers *wire.Offers, peer *wire.Hello) {
 			h.decline(name, errors.New("the client does not offer it"))
 			continue
 		}
+		h.device = offers.Devices[i]
 		if err := h.invite(name, offers, peer); err != nil {
 			h.decline(name, err)
 			continue
 		}
-		h.device = offers.Devices[i]
 		return
 	}
 }
@@ -86,13 +87,39 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 	}
 	if keeping, ok := place.(rdma.KeepingPlace); ok && offers.HasChannel {
 		// If it is not kept any more, a new one is as good.
-		ord := min(h.l.cfg.Hello.ORD, hello.IRD)
-		if h.resumed, err = keeping.Resume(peer, offers.Channel, int(ord)); err == nil {
+		if h.goOn(keeping, peer, offers.Channel, hello) == nil {
 			return nil
 		}
 	}
 	h.invitation, err = place.Invite(peer, h.answer)
 	return err
+}
+
+// goOn resumes the channel of h.device that the ticket names, and has the client
+// find the answer there.
+func (h *handshake) goOn(place rdma.KeepingPlace, peer rdma.Peer, t rdma.Ticket, hello *wire.Hello) error {
+	answer, err := h.says(&wire.Choice{Device: h.device, Resume: true}, hello)
+	if err != nil {
+		return err
+	}
+	local, _ := h.settled(hello)
+	h.resumed, h.told, err = place.Resume(peer, t, int(local.ORD), answer)
+	return err
+}
+
+// settled returns both Hellos with what each end may have outstanding at the other.
+func (h *handshake) settled(hello *wire.Hello) (local, peer wire.Hello) {
+	local, peer = h.l.cfg.Hello, *hello
+	local.ORD = min(local.ORD, peer.IRD)
+	peer.ORD = min(peer.ORD, local.IRD)
+	return local, peer
+}
+
+// says returns what an answer to the client says.
+func (h *handshake) says(choice *wire.Choice, hello *wire.Hello) ([]byte, error) {
+	private, err := choice.Append(nil)
+	local, _ := h.settled(hello)
+	return local.AppendHelloAck(private), err
 }
 
 // errProxy is why a client is not invited that is not at the other end of the
@@ -277,12 +304,8 @@ func (h *handshake) chooseKept(k *kept, offers *wire.Offers, hello *wire.Hello) 
 	if err != nil || k.stepper.Reaches(peer) != nil {
 		return false
 	}
-	h.resumed, err = k.Resume(peer, offers.Channel, int(min(h.l.cfg.Hello.ORD, hello.IRD)))
-	if err != nil {
-		return false
-	}
 	h.device = offers.Devices[i]
-	return true
+	return h.goOn(k, peer, offers.Channel, hello) == nil
 }
 
 // onThisHost reports that c ends where it begins.

@@ -26,7 +26,9 @@ type stepper struct {
 	channel rdma.QueuePair
 	invited *invitation
 	places  int            // that are open
-	idle    rdma.QueuePair // of the channel with idleTicket
+	idle    rdma.QueuePair // of the channel with idleTicket,
+	looks   bool           // whose client looks for the answer there,
+	answer  []byte         // which it was
 }
 
 var idleTicket = rdma.Ticket{4, 5, 6}
@@ -65,13 +67,14 @@ func (p *stepPlace) Invite(_ rdma.Peer, answer func([]byte) ([]byte, int, error)
 	return i, nil
 }
 
-func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, error) {
+func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int, answer []byte) (rdma.QueuePair, bool, error) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	if p.s.idle == nil || t != idleTicket {
-		return nil, errors.New("there is none")
+		return nil, false, errors.New("there is none")
 	}
-	return p.s.idle, nil
+	p.s.answer = answer
+	return p.s.idle, p.s.looks, nil
 }
 
 func (p *stepPlace) Kept() bool {

@@ -153,12 +153,8 @@ func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, off
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}, local.AppendHello(offers))
 	var reply []byte
-	switch {
-	case err != nil:
-	case near && !asked.Look():
-		reply, err = replyWithin(ctx, wait, c, asked)
-	default:
-		reply, err = asked.Reply()
+	if err == nil {
+		reply, err = a.reply(ctx, wait, near, c, asked)
 	}
 	if err != nil {
 		return nil, nil, &NotSDPError{Addr: c.RemoteAddr(), Err: err, waited: wait, usable: keptOpen(err)}
@@ -173,6 +169,28 @@ func (a *attempt) replyTime(ctx context.Context) time.Duration {
 		return min(a.cfg.ReplyTimeout, time.Until(end)/3)
 	}
 	return a.cfg.ReplyTimeout
+}
+
+// reply returns what the peer replies to what was asked on c. If it has resumed the
+// channel that was offered, it says so there while we look.
+func (a *attempt) reply(ctx context.Context, d time.Duration, near bool, c net.Conn, asked *iwarp.Asked) (reply []byte, err error) {
+	resumed := func() bool {
+		if a.idle != nil {
+			reply = a.idle.Answer(false)
+		}
+		return reply != nil
+	}
+	there := near && asked.Look(resumed)
+	if a.idle != nil && reply == nil && !there {
+		reply = a.idle.Answer(true)
+	}
+	switch {
+	case reply != nil:
+		return reply, nil
+	case near && !there:
+		return replyWithin(ctx, d, c, asked)
+	}
+	return asked.Reply()
 }
 
 // replyWithin reads the Reply to what was asked on c.

@@ -72,6 +72,36 @@ func TestChannelsAreKept(t *testing.T) {
 	assert.Eventually(t, none, 5*time.Second, 10*time.Millisecond)
 }
 
+// TestClientResumes is Client, which waits for the Reply and does not look for the
+// answer in the channel.
+func TestClientResumes(t *testing.T) {
+	none := func() bool { return holds(t).areas == 0 }
+	require.Eventually(t, none, 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
+	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
+	lc := ListenConfig{Config: config}
+	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	for range 5 {
+		accepted := accept1(ln)
+		tcp, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		c, err := Client(tcp, config)
+		require.NoError(t, err)
+		s := <-accepted
+		require.NotNil(t, s)
+		assert.Equal(t, 2, holds(t).areas, "the first connection's")
+		_, err = s.Write([]byte("hello"))
+		require.NoError(t, err)
+		got := make([]byte, 5)
+		_, err = io.ReadFull(c, got)
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(got))
+		require.NoError(t, c.Close())
+		require.NoError(t, s.Close())
+	}
+}
+
 // TestResumeWithoutOffer is a server that resumes what nobody has offered, or that
 // has not: the dial fails.
 func TestResumeWithoutOffer(t *testing.T) {

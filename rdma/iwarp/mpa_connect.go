@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 )
@@ -43,6 +44,7 @@ type Asked struct {
 	request frame
 	offered words
 	agreed  params
+	replied bool
 }
 
 // Ask sends the Request with private.
@@ -65,7 +67,8 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 
 // Look looks for the Reply of a peer on this host for a moment, as long as that
 // lately was worth it, and reports that it has come: then Reply waits for nothing.
-func (a *Asked) Look() bool { return lookForReply(a.conn) }
+// It ends as well when instead, which may be nil, reports that none is needed.
+func (a *Asked) Look(instead func() bool) bool { return lookForReply(a.conn, instead) }
 
 // Reply reads the Reply, and returns its private data. With an error there will
 // be no queue pair.
@@ -75,12 +78,17 @@ func (a *Asked) Reply() (private []byte, err error) {
 		return nil, err
 	}
 	a.agreed, private, err = a.request.settle(reply, a.cfg, a.offered)
+	a.replied = err == nil
 	return private, err
 }
 
-// QueuePair returns the queue pair, to which the connection belongs from now on.
-// It is not needed if both ends have agreed to go on elsewhere.
+// QueuePair returns the queue pair, to which the connection belongs from now on,
+// and an error if Reply has not been called with success. It is not needed if both
+// ends have agreed to go on elsewhere.
 func (a *Asked) QueuePair() (*QueuePair, error) {
+	if !a.replied {
+		return nil, errors.New("iwarp: no Reply has agreed to the Request")
+	}
 	a.agreed.maxULPDU = a.cfg.maxULPDU(a.conn)
 	return newQueuePair(a.conn, a.agreed)
 }

@@ -186,6 +186,14 @@ func TestConnectRefusesWhatItCannotSend(t *testing.T) {
 	assert.Empty(t, none.each)
 }
 
+func TestNoQueuePairWithoutReply(t *testing.T) {
+	var none writes
+	asked, err := Ask(&none, Config{}, []byte("offers"))
+	require.NoError(t, err)
+	_, err = asked.QueuePair()
+	assert.ErrorContains(t, err, "no Reply")
+}
+
 func TestMaxULPDU(t *testing.T) {
 	var stranger writes // not a socket: 1,460
 	for _, v := range []struct{ asked, want int }{

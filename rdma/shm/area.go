@@ -72,7 +72,14 @@ const (
 type control struct {
 	ways   [2]direction
 	ticket [2]atomic.Uint64 // for the next use; written by the end that made the area
+	looks  atomic.Uint32    // likewise: it looks here for the answer to that
+
+	answered atomic.Uint32 // bytes of the other end's answer, 0 for none here
+	answer   [mostAnswer / 8]atomic.Uint64
 }
+
+// mostAnswer bounds an answer to a ticket in the area.
+const mostAnswer = 64
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
 

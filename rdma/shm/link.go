@@ -24,8 +24,10 @@ import (
 // is its alone: it makes it as new, with new keys, so that nothing of the old
 // connection is taken for a record of the new one; writes a ticket there, and
 // shows the same to the other end with its next Request. That one looks both up,
-// begins the next use (taken), and answers. So a ticket is good once, and only
-// from who can write this memory.
+// writes its answer there and begins the next use (taken). So a ticket is good
+// once, and only from who can write this memory. It needs no Reply on TCP while
+// the end that dials looks for the answer (looks). Of looks and taken each end
+// changes its own word before it reads the other's, so one of them sees both.
 type link struct {
 	conn     *net.UnixConn
 	area     *area
@@ -268,11 +270,25 @@ type idle struct {
 // Ticket returns what the peer is to be shown.
 func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 
+// taken reports that the peer has begun the next use.
+func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
+
+// Answer returns what the peer has written to the area before it took the link.
+func (i *idle) Answer(elsewhere bool) []byte {
+	if elsewhere {
+		i.link.area.ctl.looks.Store(0)
+	}
+	if !i.taken() {
+		return nil
+	}
+	return i.link.area.answer()
+}
+
 // Resume goes on over the link. That the peer has taken it stands in the memory:
 // who answers the Request may be another than who has the link.
 func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
 	l := i.link
-	if l.theirs().taken.Load() != l.uses+1 {
+	if !i.taken() {
 		l.end()
 		return nil, errors.New("shm: the peer has not resumed the channel")
 	}
@@ -287,23 +303,24 @@ func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
 func (i *idle) Drop() { i.link.end() }
 
 // Resume takes the link that the ticket names; see rdma.KeepingPlace.
-func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, error) {
+func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int, answer []byte) (rdma.QueuePair, bool, error) {
 	l := p.links.take(func(l *link) bool {
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)
 	})
 	if l == nil {
-		return nil, errors.New("shm: the channel is not kept any more")
+		return nil, false, errors.New("shm: the channel is not kept any more")
 	}
 	if !l.area.issued(t[len(l.id):]) {
 		l.end()
-		return nil, errors.New("shm: the ticket is not the channel's")
+		return nil, false, errors.New("shm: the ticket is not the channel's")
 	}
 	q, err := l.begin(p.cfg, ord)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	fits := l.area.setAnswer(answer)
 	l.mine().taken.Store(l.uses)
-	return q, nil
+	return q, fits && l.area.ctl.looks.Load() != 0, nil
 }
 
 // Kept reports that links are kept; see rdma.KeepingPlace.
@@ -329,7 +346,36 @@ func (a *area) renew() {
 			}
 		}
 	}
+	a.ctl.looks.Store(1)
+	a.ctl.answered.Store(0)
 	a.newKeys()
+}
+
+// setAnswer writes the answer to a ticket, if there is room for it.
+func (a *area) setAnswer(b []byte) bool {
+	if len(b) > mostAnswer {
+		return false
+	}
+	var words [mostAnswer]byte
+	copy(words[:], b)
+	for i := range a.ctl.answer {
+		a.ctl.answer[i].Store(binary.NativeEndian.Uint64(words[8*i:]))
+	}
+	a.ctl.answered.Store(uint32(len(b)))
+	return true
+}
+
+// answer returns a copy of the answer, nil if there is none.
+func (a *area) answer() []byte {
+	n := a.ctl.answered.Load()
+	if n == 0 || n > mostAnswer {
+		return nil
+	}
+	b := make([]byte, mostAnswer)
+	for i := range a.ctl.answer {
+		binary.NativeEndian.PutUint64(b[8*i:], a.ctl.answer[i].Load())
+	}
+	return b[:n]
 }
 
 // newKeys gives each way a key.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +45,11 @@ func resumed(t *testing.T, p *place, at string) (a, b *QueuePair) {
 	t.Helper()
 	idle := device{}.Idle(at, stepConfig)
 	require.NotNil(t, idle)
-	r, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3)
+	assert.Nil(t, idle.Answer(false))
+	r, told, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3, []byte("welcome"))
 	require.NoError(t, err)
+	assert.True(t, told)
+	assert.Equal(t, "welcome", string(idle.Answer(false)))
 	q, err := idle.Resume(2)
 	require.NoError(t, err)
 	return q.(*QueuePair), r.(*QueuePair)
@@ -153,12 +157,12 @@ func TestTicket(t *testing.T) {
 	}
 	refused := func(peer rdma.Peer, ticket rdma.Ticket) {
 		t.Helper()
-		_, err := p.Resume(peer, ticket, 1)
+		_, _, err := p.Resume(peer, ticket, 1, nil)
 		assert.Error(t, err)
 	}
 	t.Run("twice", func(t *testing.T) {
 		idle, ticket := offer()
-		q, err := p.Resume(rdma.Peer{PID: os.Getpid()}, ticket, 1)
+		q, _, err := p.Resume(rdma.Peer{PID: os.Getpid()}, ticket, 1, nil)
 		require.NoError(t, err)
 		refused(rdma.Peer{}, ticket)
 		idle.Drop()
@@ -190,6 +194,47 @@ func TestTicket(t *testing.T) {
 		idle.Drop()
 		refused(rdma.Peer{}, ticket)
 	})
+}
+
+// TestAnswer is where the peer's answer stands, and whether it has to be told
+// elsewhere too.
+func TestAnswer(t *testing.T) {
+	emptied(t)
+	p := newPlace(t)
+	most := strings.Repeat("x", mostAnswer)
+	for _, v := range []struct {
+		name   string
+		answer string
+		early  bool // the end that dials has stopped looking before
+		late   func(a *area)
+		told   bool
+		found  string
+	}{
+		{name: "looked for", answer: "yes", told: true, found: "yes"},
+		{name: "as long as may be", answer: most, told: true, found: most},
+		{name: "too long", answer: most + "x"},
+		{name: "not looked for any more", answer: "yes", early: true, found: "yes"},
+		{name: "longer than there is", answer: "yes", late: func(a *area) { a.ctl.answered.Store(mostAnswer + 1) }, told: true},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			a, b := dialledAt(t, p, "here")
+			closed(t, a, b)
+			idle := device{}.Idle("here", stepConfig)
+			require.NotNil(t, idle)
+			assert.Nil(t, idle.Answer(v.early))
+			r, told, err := p.Resume(rdma.Peer{}, idle.Ticket(), 1, []byte(v.answer))
+			require.NoError(t, err)
+			defer r.Abort()
+			assert.Equal(t, v.told, told)
+			if v.late != nil {
+				v.late(r.(*QueuePair).area)
+			}
+			assert.Equal(t, v.found, string(idle.Answer(true)))
+			q, err := idle.Resume(1)
+			require.NoError(t, err)
+			q.Abort()
+		})
+	}
 }
 
 // TestNotKept: only a channel that has come to a good end is, for a peer that may
