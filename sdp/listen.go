@@ -119,9 +119,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), err)
 		}
-		if c, err := l.accepting.conn(in); err == nil {
+		c, err := l.accepting.conn(in)
+		if err == nil {
 			return c, nil
 		}
+		l.accepting.Logger.Debug("sdp: a connection did not come up", "client", in.Conn.RemoteAddr(), "error", err)
 	}
 }
 
