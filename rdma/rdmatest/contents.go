@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// most is the largest transfer of the suite.
-const most = 8 << 20
-
 // noise is random, so that a byte in the wrong place shows. Checks compare with
 // slices of it instead of making contents anew, which -race would make slow.
 var noise = sync.OnceValue(func() []byte {

@@ -56,7 +56,7 @@ func (e *modelEnd) faultySend(p *parcel, wr rdma.SendWR) {
 	switch {
 	case e.m.fault == reorders && last > 0:
 		queued[last], queued[last-1] = queued[last-1], queued[last]
-	case e.m.fault == losesMessage && rand.IntN(100) == 0:
+	case e.m.fault == losesMessage && rand.IntN(50) == 0:
 		p.bytes = p.bytes[:0]
 	case e.m.fault == truncates && len(p.bytes) == 64768-18:
 		p.bytes = p.bytes[:len(p.bytes)-1]

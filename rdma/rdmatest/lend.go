@@ -55,7 +55,7 @@ func resize(e *end, count, size int) (old int) {
 // What is lent does not change, however much comes behind it.
 func checkIntact(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, 16<<20, b.size, window)
+	f := newFlow(a, b, newSeed(t), 4000, (16<<20)/lighter, b.size, window)
 	var held, copies [][]byte
 	f.dispose = func(lent rdma.Buffer) {
 		if len(held) < window/4 {
@@ -83,7 +83,7 @@ func checkSame(t *testing.T, held, copies [][]byte) {
 // Buffers come back in any order and from any goroutine.
 func checkOutOfOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, 8<<20, b.size, window)
+	f := newFlow(a, b, newSeed(t), 4000, (8<<20)/lighter, b.size, window)
 	lent := make(chan rdma.Buffer, window)
 	f.dispose = func(b rdma.Buffer) { lent <- b }
 	pumpFlow(f)

@@ -24,7 +24,7 @@ func checkSmallInOrder(t *testing.T, pair Pair) {
 // The same with messages as large as the device takes.
 func checkLargeInOrder(t *testing.T, pair Pair) {
 	a, b := connectSized(t, pair, largest)
-	bothWays(t, a, b, 2000, 24<<20, a.size)
+	bothWays(t, a, b, 2000, (24<<20)/lighter, a.size)
 }
 
 func bothWays(t *testing.T, a, b *end, count, bytes, max int) {

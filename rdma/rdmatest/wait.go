@@ -181,8 +181,8 @@ func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 func checkWakeStorm(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 2000, 8<<20, a.size, window)
-	ba := newFlow(b, a, seed+2, 2000, 8<<20, b.size, window)
+	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
+	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
 	pumpFlow(ab)
 	pumpFlow(ba)
 	calm := make(chan struct{})

@@ -73,7 +73,7 @@ func checkWriteBeforeSend(t *testing.T, pair Pair) {
 // Both ends write at once, more than a transport holds.
 func checkWriteBothWays(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	const size, times = 1<<20 + 1, 16
+	const size, times = 1<<20 + 1, 4 + 12/lighter
 	ends := []*end{a, b}
 	targets := []exposed{b.expose(size*times, rdma.RemoteWrite), a.expose(size*times, rdma.RemoteWrite)}
 	var writing []func() error
