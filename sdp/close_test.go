@@ -19,8 +19,9 @@ import (
 )
 
 func TestCloseEndsBlockedCalls(t *testing.T) {
+	t.Parallel() // it waits
 	p := startPeer(t)
-	for i := range 6 {
+	for i := range 4 {
 		call := blockedCalls[1+i%2]
 		c := p.perform(t, call.script)
 		reads := blockedRead.start(t, c)
@@ -234,7 +235,11 @@ func TestExitAfterCloseLosesNothing(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	for i := range 100 {
+	rounds := 100
+	if raceEnabled { // to start a process takes longest
+		rounds = 30
+	}
+	for i := range rounds {
 		cmd := peerCommand("write and exit " + ln.Addr().String())
 		stdin, err := cmd.StdinPipe()
 		require.NoError(t, err)

@@ -200,7 +200,10 @@ func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
 // and deadlines that pass in the middle of them: no byte is lost, doubled or
 // moved, and n is always how many went.
 func TestRandomTraffic(t *testing.T) {
-	const total = 6 << 20
+	total := 6 << 20
+	if raceEnabled {
+		total = 2 << 20
+	}
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			c, s := pair(t)
@@ -318,7 +321,11 @@ func TestBytesOfConcurrentWritesStayTogether(t *testing.T) {
 // TestConcurrentReadsShareTheStream has many goroutines read: each gets pieces
 // of the stream in one piece, and all of them together all of it.
 func TestConcurrentReadsShareTheStream(t *testing.T) {
-	const readers, total = 8, 8 << 20
+	const readers = 8
+	total := 8 << 20
+	if raceEnabled {
+		total = 2 << 20
+	}
 	c, s := pair(t)
 	var calls sync.WaitGroup
 	calls.Go(func() {

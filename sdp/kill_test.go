@@ -70,7 +70,10 @@ func floodBoth(c net.Conn) (writeErr, readErr error) {
 // and nothing of the connection is left.
 func TestPeerIsKilled(t *testing.T) {
 	rounds := 500
-	if raceEnabled || testing.Short() {
+	switch {
+	case raceEnabled: // each is a process and four connections, slow at both ends
+		rounds = 10
+	case testing.Short():
 		rounds = 25
 	}
 	k := killer{t: t}

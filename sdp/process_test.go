@@ -263,9 +263,12 @@ var (
 	blockedCalls = []*blockedCall{blockedRead, blockedWrite, blockedPost}
 )
 
-// writeMuch writes more than all buffers on the way hold together.
+// much is more than all buffers on the way hold together.
+const much = 32 << 20
+
+// writeMuch writes as many bytes.
 func writeMuch(c *Conn) error {
-	_, err := writeStream(c, 0, 64<<20, 1<<20)
+	_, err := writeStream(c, 0, much, 1<<20)
 	return err
 }
 
@@ -317,6 +320,7 @@ func await(t *testing.T, done <-chan error, within time.Duration) error {
 }
 
 func TestDeadlines(t *testing.T) {
+	t.Parallel() // it waits
 	p := startPeer(t)
 	for _, call := range blockedCalls {
 		held := "hold"
@@ -393,7 +397,7 @@ func TestDeadlines(t *testing.T) {
 // place.
 func TestDeadlineOfOneDirectionLeavesTheOther(t *testing.T) {
 	p := startPeer(t)
-	c := p.perform(t, "wait, read 67108864, write 1, hold")
+	c := p.perform(t, fmt.Sprint("wait, read ", much, ", write 1, hold"))
 	read := blockedRead.start(t, c)
 	write := blockedWrite.start(t, c)
 	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
@@ -494,7 +498,11 @@ func TestPeerKilled(t *testing.T) {
 		}
 	})
 	t.Run("after it has written, before we have looked", func(t *testing.T) {
-		for range 20 {
+		rounds := 20
+		if raceEnabled {
+			rounds = 5
+		}
+		for range rounds {
 			p := startPeer(t)
 			c := p.perform(t, "write 100000, report, hold")
 			require.Equal(t, "sent 100000 got 0", p.report(t))
@@ -507,7 +515,7 @@ func TestPeerKilled(t *testing.T) {
 	t.Run("while it writes", func(t *testing.T) {
 		p := startPeer(t)
 		c := p.perform(t, "write")
-		n, err := readStream(c, 0, 50<<20, 1<<20)
+		n, err := readStream(c, 0, 5<<20, 1<<20)
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
@@ -519,13 +527,13 @@ func TestPeerKilled(t *testing.T) {
 	})
 	t.Run("while it reads", func(t *testing.T) {
 		p := startPeer(t)
-		c := p.perform(t, "read 50000000, report, read")
+		c := p.perform(t, "read 5000000, report, read")
 		done := make(chan error, 1)
 		go func() {
 			_, err := writeStream(c, 0, forever, 100_000)
 			done <- err
 		}()
-		require.Equal(t, "sent 0 got 50000000", p.report(t))
+		require.Equal(t, "sent 0 got 5000000", p.report(t))
 		p.kill()
 		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
 		_, err := c.Read(make([]byte, 1))
@@ -562,6 +570,9 @@ func TestPeerKilled(t *testing.T) {
 // while both read.
 func TestFloodBothWays(t *testing.T) {
 	d := 2 * time.Second
+	if raceEnabled {
+		d /= 4
+	}
 	if s := os.Getenv("SDP_TEST_FLOOD"); s != "" {
 		var err error
 		d, err = time.ParseDuration(s)

@@ -66,7 +66,7 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 			check := holding(t, promise*5/2)
 			// RDMA Writes of nothing.
 			nothing := bytes.Repeat(hostileULPDU(append([]byte{0xC1, 0x40}, make([]byte, 12)...)), 256<<10/20)
-			const messages = recvBuffers - 6
+			const messages = 5 * promise >> 18 // which would hold five times what is promised
 			for i := range uint32(messages) {
 				m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 64, MSeq: i + 2}, Payload: make([]byte, v.size)}
 				_, err := client.Write(append(hostileFPDU(i+2, m), nothing...))

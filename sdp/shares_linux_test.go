@@ -21,6 +21,7 @@ func TestWhoSharesMemory(t *testing.T) {
 	if bestDevice() != "shm" {
 		t.Skip("shm is not the device under test")
 	}
+	t.Setenv(devicesVariable, "shm,iwarp") // which is for those whom shm declines
 	for _, v := range []struct {
 		name     string
 		flags    uintptr
@@ -91,6 +92,7 @@ func finish(cmd *exec.Cmd) {
 
 // TestPeerIsStopped: calls end by their deadlines, and Close does in its time.
 func TestPeerIsStopped(t *testing.T) {
+	t.Parallel() // it waits
 	p := startPeer(t)
 	c := p.perform(t, "echo")
 	b := make([]byte, 1)

@@ -19,13 +19,17 @@ import (
 
 // TestStepsUpEachTime dials again and again, with no device to fall back on.
 func TestStepsUpEachTime(t *testing.T) {
-	config := &Config{Devices: []string{"shm"}}
+	rounds := 500
+	if raceEnabled {
+		rounds = 100
+	}
+	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
 	lc := ListenConfig{Config: config}
 	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
 	require.NoError(t, err)
 	echo(t, ln)
 	d := Dialer{Config: config}
-	for range 500 {
+	for range rounds {
 		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		assert.Equal(t, "shm", c.(*Conn).Device())

@@ -163,7 +163,7 @@ func TestBothWriteLongInTwoProcesses(t *testing.T) {
 // TestBothWriteForever: what is read ahead for two programs that do not read is
 // bounded, and afterwards everything is as it was.
 func TestBothWriteForever(t *testing.T) {
-	const size = 64 << 20
+	const size = 32 << 20
 	big := random(size)
 	for _, threshold := range []int{1, -1} {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
