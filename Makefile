@@ -12,7 +12,9 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 # ./... stops at a module's border, so every stage goes from module to module.
 each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
-.PHONY: test test-lab test-verbs mutants soak scale repeat $(STAGES)
+WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
+
+.PHONY: test test-lab test-verbs mutants soak scale repeat $(STAGES) $(WAYS)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -33,21 +35,33 @@ vet:
 staticcheck:
 	@$(call each,go run $(STATICCHECK) ./...)
 
-# One package after the other: many of them measure what happens in time.
+# One package after the other where they measure what happens in time, and of the
+# others two beside each other.
+TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/lookout test/faults test/scale
 tests:
-	@$(call each,go test -race -p 1 -timeout 10m ./...)
+	@go test -race -p 1 -timeout 10m $(TIMED:%=./%)
+	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))
+	@cd examples && go test -race -p 2 -timeout 10m ./...
+	@cd bench && go test -race -p 1 -timeout 10m ./...
 
 # What the race detector makes too slow or too fat to measure: allocations, times.
 tests-plain:
 	@go test -timeout 10m ./...
 
 # Everything that a connection promises, on the device that is not the best one
-# here, with nearly every Write advertised, and with none.
+# here, with nearly every Write advertised, and with none. These mostly wait, and so
+# two run beside each other; what one prints is not mixed with what the other does.
+way-iwarp:       way := SDP_DEVICES=iwarp
+way-iwarp:       race := -race
+way-iwarp-zcopy: way := SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1
+way-zcopy:       way := SDP_ZCOPY_THRESHOLD=1
+way-bcopy:       way := SDP_ZCOPY_THRESHOLD=-1
+
 tests-ways:
-	@SDP_DEVICES=iwarp go test -race -short -timeout 10m ./sdp
-	@SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
-	@SDP_ZCOPY_THRESHOLD=1 go test -short -timeout 10m ./sdp
-	@SDP_ZCOPY_THRESHOLD=-1 go test -short -timeout 10m ./sdp
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
+
+$(WAYS):
+	@echo "$(way) go test $(race)"; $(way) go test $(race) -short -timeout 10m ./sdp
 
 # Alone, a module sees only its own requirements. Where those build the same
 # program, go test knows its result from the stage before.

@@ -46,7 +46,7 @@ func dial(t *testing.T, l *Listener, first string) *net.TCPConn {
 	t.Cleanup(func() { c.Close() })
 	_, err = c.Write([]byte(first))
 	require.NoError(t, err)
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	return c.(*net.TCPConn)
 }
 

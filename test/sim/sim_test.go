@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 1000, "how many seeds to run")
+	seeds = flag.Int("seeds", defaultSeeds, "how many seeds to run")
 	steps = flag.Int("steps", 1000, "steps of each")
 	seed  = flag.Uint64("seed", 0, "run this one alone, and with -v print all that happens")
 )
