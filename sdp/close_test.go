@@ -228,7 +228,7 @@ func writeAndExit(address string) {
 	os.Exit(0)
 }
 
-// TestExitAfterCloseLosesNothing has a process write, close and exit, a hundred
+// TestExitAfterCloseLosesNothing has a process write, close and exit, many
 // times. A third of the readers reads at once, a third slowly, and a third when
 // the process has gone.
 func TestExitAfterCloseLosesNothing(t *testing.T) {

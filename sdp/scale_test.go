@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThousandConnections echo what fills many messages, all at once, and leave nothing behind.
-// Both ends are in this process, so that both are measured.
+// TestThousandConnections echo what takes many messages, all at once, and leave
+// nothing behind. Both ends are in this process, so that both are measured.
 func TestThousandConnections(t *testing.T) {
 	const conns = 1000
 	size := 1 << 20
