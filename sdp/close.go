@@ -133,15 +133,15 @@ func (c *Conn) Close() error {
 	}
 	c.closed = true
 	c.refuseAdverts()
-	c.read.set(time.Time{})
-	c.write.set(time.Time{})
+	c.read.stop()
+	c.write.stop()
 	c.discarded = c.discarded || c.sink.Bytes() > 0
 	wait := closeTime
 	if c.linger >= 0 {
 		wait = time.Duration(c.linger) * time.Second
 		c.giveUp = wait == 0
 	}
-	c.closeUntil = time.Now().Add(wait)
+	c.closeUntil = clock() + wait
 	c.wakeAll()
 	c.mu.Unlock()
 
@@ -184,7 +184,7 @@ func (c *Conn) Close() error {
 // first waits: mostly it does not. Called with mu held.
 func (c *Conn) limitClose() {
 	if c.closeTimer == nil {
-		c.closeTimer = time.AfterFunc(time.Until(c.closeUntil), c.stopTrying)
+		c.closeTimer = time.AfterFunc(c.closeUntil-clock(), c.stopTrying)
 	}
 }
 
@@ -201,7 +201,7 @@ func (c *Conn) stopTrying() {
 func (c *Conn) finishAndDrain() error {
 	c.writeMu.Lock() // Writes have been told
 	c.mu.Lock()
-	for c.polling || c.moves.reading { // a Read or the attendant, that is leaving
+	for c.polling || c.moves.inRead() { // a Read or the attendant, that is leaving
 		c.limitClose()
 		c.sit()
 	}
@@ -246,7 +246,7 @@ func (c *Conn) drain() error {
 		c.attend()
 		c.mu.Unlock()
 	})
-	err := c.qp.Drain(time.Until(c.closeUntil))
+	err := c.qp.Drain(c.closeUntil - clock())
 	if err == nil {
 		c.qp.Drain(kernelTime) // nothing is in this process any more
 	}

@@ -20,12 +20,12 @@ const (
 
 // coalescer gathers small Writes. Guarded by Conn.mu.
 type coalescer struct {
-	run      int       // small Writes since since, with no Read between
-	since    time.Time // when the last run began
-	on       bool      // they come quickly
-	flushing bool      // the flusher exists; Writes go through it
-	buf      *[]byte   // what has gathered; nil: nothing
-	lost     bool      // the flusher had to leave something unsent
+	since    time.Duration // when the last run began, on the clock
+	buf      *[]byte       // what has gathered; nil: nothing
+	run      int32         // small Writes since since, with no Read between
+	on       bool          // they come quickly
+	flushing bool          // the flusher exists; Writes go through it
+	lost     bool          // the flusher had to leave something unsent
 }
 
 var smallPool = sync.Pool{New: func() any {
@@ -36,8 +36,8 @@ var smallPool = sync.Pool{New: func() any {
 // takes reports whether it has taken b for the flusher to send.
 func (s *coalescer) takes(c *Conn, b []byte) bool {
 	if s.run++; s.run >= smallRun {
-		now := time.Now()
-		s.on = now.Sub(s.since) < smallRun*smallGap
+		now := clock()
+		s.on = now-s.since < smallRun*smallGap
 		s.run, s.since = 0, now
 	}
 	if !s.on && !s.flushing || s.buf != nil && len(*s.buf)+len(b) > smallMax {
@@ -50,6 +50,9 @@ func (s *coalescer) takes(c *Conn, b []byte) bool {
 	if !s.flushing {
 		s.flushing = true
 		c.workers.Add(1)
+		if c.flusher == nil {
+			c.flusher = c.flushSmall
+		}
 		go c.flusher()
 	}
 	return true

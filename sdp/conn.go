@@ -40,64 +40,67 @@ type Conn struct {
 	tcp    net.Conn // the connection that everything began with
 	qp     rdma.QueuePair
 	device string
-	batch  int // messages worth posting at once
 
 	writeMu sync.Mutex
 	readMu  sync.Mutex
 	sendMu  sync.Mutex
 	due     atomic.Bool // messages of the protocol's own may be due
 
-	mu   sync.Mutex
-	news sync.Cond
+	mu    sync.Mutex
+	batch int32      // messages worth posting at once
+	news  *sync.Cond // nil while nobody waits for it
 
-	acct      credits.Account
-	source    bcopy.Source
-	sink      bcopy.Sink
-	zsource   zcopy.Source
-	zsink     zcopy.Sink
-	moves     moves
-	target    int  // private buffers that we want to have posted
-	held      int  // private buffers that the device has posted and the peer is not told of
-	ahead     int  // private buffers beyond recvBuffers; see readAhead
-	starved   bool // someone waits for the peer to have buffers
-	discarded bool // payload came that nobody will read
-	update    bool // an empty Data message is due, whatever the credit
-	fin       finState
-	abortDue  bool // an AbortConn is due
+	acct    credits.Account
+	source  bcopy.Source
+	sink    bcopy.Sink
+	zsource *zcopy.Source // these three are nil while zero copy has no part in
+	zsink   *zcopy.Sink   // this connection; see direct
+	moves   *moves
+	target  int   // private buffers that we want to have posted
+	held    int32 // private buffers that the device has posted and the peer is not told of
+	ahead   int32 // private buffers beyond recvBuffers; see readAhead
 
-	polling   bool // someone is the poller
-	parked    bool // the poller is in Wait, or about to be
-	attending bool // the attendant runs; it is the poller or waits to be
-	claims    int  // calls that want to poll instead of the attendant
-	waiters   int  // goroutines waiting for news
-	inRoom    bool // someone is in WaitRoom
-	linger    int  // SetLinger
-	window    int  // bytes that the private buffers shall hold together
-	traffic   Traffic
-	declined  reasons // device: why it was not used
-	polled    uint32  // grows each time that the device has been asked
-	activity  uint32  // grows with each batch of completions and each Write
-	watch     watch   // the janitor's
+	claims   int32  // calls that want to poll instead of the attendant
+	waiters  int32  // goroutines waiting for news
+	behind   int32  // completions of the batch that are not handled yet
+	linger   int32  // SetLinger, in seconds
+	window   int    // bytes that the private buffers shall hold together
+	polled   uint32 // grows each time that the device has been asked
+	activity uint32 // grows with each batch of completions and each Write
+	watch    watch  // the janitor's
+	traffic  tally
+	declined reasons // device: why it was not used
 
-	read, write deadline
-	readClosed  bool        // CloseRead
-	writeClosed bool        // CloseWrite
-	closed      bool        // Close
-	closeUntil  time.Time   // Close's time
-	closeTimer  *time.Timer // of it; nil: Close has waited for nothing
-	giveUp      bool        // it is over
-	draining    bool        // Close drains: there may be an attendant
-	recvErr     error       // nothing more will come: io.EOF or why
-	sendErr     error       // nothing more can go
-	failed      error       // the violation, or the abort, that ended the connection
+	adverts     uint16 // of the peer's that may be outstanding
+	fin         finState
+	starved     bool // someone waits for the peer to have buffers
+	discarded   bool // payload came that nobody will read
+	update      bool // an empty Data message is due, whatever the credit
+	abortDue    bool // an AbortConn is due
+	polling     bool // someone is the poller
+	parked      bool // the poller is in Wait, or about to be
+	attending   bool // the attendant runs; it is the poller or waits to be
+	inRoom      bool // someone is in WaitRoom
+	readClosed  bool // CloseRead
+	writeClosed bool // CloseWrite
+	closed      bool // Close
+	giveUp      bool // Close's time is over
+	draining    bool // Close drains: there may be an attendant
+	failed      bool // a violation, or an abort, has ended the connection
+
+	read, write *deadline     // nil: it was never set
+	closeUntil  time.Duration // Close's time, on the clock
+	closeTimer  *time.Timer   // of it; nil: Close has waited for nothing
+	recvErr     error         // nothing more will come: io.EOF or why
+	sendErr     error         // nothing more can go
 
 	small   coalescer
-	flusher func() // flushSmall, bound once so that starting it allocates nothing
+	flusher func() // flushSmall, bound once so that starting it allocates nothing; nil: it never was
 
-	workers sync.WaitGroup     // the attendant and the flusher
-	under   chan struct{}      // closed when nobody watches tcp any more; nil: nobody has
-	wcs     [7]rdma.Completion // the poller's; with 8 it would be a size class more
-	behind  int                // completions of the batch that are not handled yet
+	workers sync.WaitGroup // the attendant and the flusher
+	under   chan struct{}  // closed when nobody watches tcp any more; nil: nobody has
+
+	few [2]rdma.Completion // with which the poller waits
 }
 
 // finState is how far our DisConn is.
@@ -135,18 +138,14 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		qp:       qp,
 		device:   s.device,
 		declined: s.declined,
-		batch:    min(qp.Limits().SendBatch, maxBatch),
+		batch:    int32(min(qp.Limits().SendBatch, maxBatch)),
 		acct:     credits.New(s.peer.Bufs, s.local.Bufs),
 		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.dialled),
 		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
 		target:   int(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
-	c.initMoves(&s)
-	c.news.L = &c.mu
-	c.flusher = c.flushSmall
-	c.read.init(c)
-	c.write.init(c)
+	c.initDirect(&s)
 	switch {
 	case s.decided:
 	case s.first != nil:

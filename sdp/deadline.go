@@ -4,8 +4,16 @@ import (
 	"time"
 )
 
+// epoch is where the process's clock begins: a time on it takes a third of what a
+// time.Time does.
+var epoch = time.Now()
+
+// clock is the time since epoch.
+func clock() time.Duration { return time.Since(epoch) }
+
 // deadline is the time at which one direction's calls fail. Guarded by Conn.mu.
-// The calls themselves look only at expired, which costs no clock.
+// The calls themselves look only at expired, which costs no clock. A nil deadline
+// has never been set.
 type deadline struct {
 	at      time.Time // zero: none
 	expired bool
@@ -13,8 +21,15 @@ type deadline struct {
 	conn    *Conn
 }
 
-// init prepares d, a field of c.
-func (d *deadline) init(c *Conn) { d.conn = c }
+// passed reports that the deadline was set, and is over.
+func (d *deadline) passed() bool { return d != nil && d.expired }
+
+// stop takes the deadline away.
+func (d *deadline) stop() {
+	if d != nil {
+		d.set(time.Time{})
+	}
+}
 
 // fire is what the timer calls.
 func (d *deadline) fire() {
@@ -53,13 +68,18 @@ func (d *deadline) set(t time.Time) (passed bool) {
 	return d.expired
 }
 
-func (c *Conn) setDeadline(d *deadline, t time.Time) error {
+// setDeadline moves a deadline of c, which it makes when there is none: most
+// connections get along without.
+func (c *Conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return c.opError("set", errClosed)
 	}
-	if d.set(t) {
+	if *d == nil && !t.IsZero() {
+		*d = &deadline{conn: c}
+	}
+	if *d != nil && (*d).set(t) {
 		c.wakeAll()
 	}
 	return nil

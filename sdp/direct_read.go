@@ -15,7 +15,7 @@ func (c *Conn) fetch(b []byte) (n int) {
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
-	v := &c.moves
+	v := c.moves
 	v.reading, v.fetched = true, 0
 	defer func() {
 		v.reading = false
@@ -107,7 +107,7 @@ func (c *Conn) advertise(b []byte) (n int) {
 // has ended. It returns how many bytes the peer has filled. Called and returns
 // with readMu and mu held; lets go of mu meanwhile.
 func (c *Conn) waitFilled(region rdma.Region, size int) int {
-	v := &c.moves
+	v := c.moves
 	v.reading = true
 	defer v.giveUpR.set(time.Time{})
 	c.zsink.Offer(uint32(region.STag), region.VA, size)

@@ -26,10 +26,10 @@ var janitor struct {
 
 // watch is what the janitor knows of a connection. Guarded by Conn.mu.
 type watch struct {
-	listed   bool
 	polled   uint32 // Conn.polled at the last tick
 	activity uint32 // Conn.activity
-	idle     int    // ticks for which it has not changed
+	idle     int32  // ticks for which it has not changed
+	listed   bool
 }
 
 // watchLocked has the janitor look after the connection. Called with mu held.

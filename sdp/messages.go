@@ -18,7 +18,7 @@ func (c *Conn) take(wc *rdma.Completion) {
 		c.moved(wc)
 		return
 	}
-	if c.failed != nil {
+	if c.failed {
 		wc.Buffer.Release()
 		return
 	}
@@ -80,9 +80,9 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 			return false, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
 		}
 		if c.source.Crossed(m.MSeqAck) {
-			old := c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Resize(m.Size))
+			old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Resize(m.Size))
 			if old > 0 {
-				old += c.behind // in buffers that are not posted any more
+				old += int(c.behind) // in buffers that are not posted any more
 			}
 			c.sink.Older(old)
 			c.target = c.targetBuffers()
@@ -115,9 +115,9 @@ func (c *Conn) release(owner bcopy.Owner) {
 		return
 	}
 	c.held++
-	if n := c.held - (recvBuffers - c.target); n > 0 {
+	if n := int(c.held) - (recvBuffers - c.target); n > 0 {
 		c.acct.Post(n)
-		c.held -= n
+		c.held -= int32(n)
 	}
 }
 
@@ -148,14 +148,14 @@ func (c *Conn) readAhead() {
 		return
 	}
 	if most := c.qp.Limits().Buffers; most > 0 {
-		more = min(more, most-recvBuffers-c.ahead)
+		more = min(more, most-recvBuffers-int(c.ahead))
 	}
 	if more <= 0 {
 		return
 	}
-	c.ahead += more
+	c.ahead += int32(more)
 	if !c.provide() {
-		c.ahead -= more
+		c.ahead -= int32(more)
 		return
 	}
 	c.acct.Post(more)
@@ -166,7 +166,7 @@ func (c *Conn) readAhead() {
 // that it can. How many of another size are posted before them does not change.
 // Called with mu held.
 func (c *Conn) provide() bool {
-	return c.qp.ProvideReceive(recvBuffers+c.ahead, c.sink.Size()) != math.MaxInt32
+	return c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Size()) != math.MaxInt32
 }
 
 const (
@@ -196,7 +196,7 @@ func (c *Conn) recvEnded(err error) {
 	var terminated *rdma.TerminateError
 	switch {
 	case errors.As(err, &violation), errors.As(err, &terminated):
-		c.failed, c.sendErr = err, err
+		c.failed, c.sendErr = true, err
 	case c.sink.Ended():
 		// A channel that ends behind a DisConn ended well, however it did (§8.2.1).
 		// No credit comes any more, nor is there anybody to send to.
@@ -219,10 +219,10 @@ func (c *Conn) recvEnded(err error) {
 // violated ends the connection because the peer has broken a rule of SDP. What
 // has come before is still there to be read. Called with mu held.
 func (c *Conn) violated(err error) {
-	if c.failed != nil {
+	if c.failed {
 		return
 	}
-	c.failed = err
+	c.failed = true
 	c.recvErr, c.sendErr = err, err
 	if c.fin == finSent {
 		c.abortDue = true

@@ -36,6 +36,15 @@ const (
 // call that is over.
 var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer has not let go of a cancelled transfer for %v: %w", answerTime, syscall.ECONNABORTED)
 
+// direct is what a connection needs for zero copy. One whose end takes no part has
+// none until the peer says something about it, which is then judged, and refused,
+// like anybody's. Guarded by Conn.mu.
+type direct struct {
+	source zcopy.Source
+	sink   zcopy.Sink
+	moves  moves
+}
+
 // moves is what the connection moves without a copy, beside what zcopy knows of
 // it. Guarded by Conn.mu.
 //
@@ -57,36 +66,59 @@ type moves struct {
 	giveUpR deadline // of a Read's
 }
 
-// initMoves prepares what the setup has agreed on.
-func (c *Conn) initMoves(s *setup) {
+// initDirect prepares for zero copy, if the setup has agreed on it.
+func (c *Conn) initDirect(s *setup) {
 	limits := c.qp.Limits()
 	threshold := s.threshold
 	if threshold == 0 {
 		threshold = limits.Threshold
 	}
-	c.moves.most = min(limits.ORD, int(s.local.ORD))
-	c.moves.invalidate = limits.Invalidate
-	if threshold <= 0 || c.moves.most == 0 || limits.BufferedOnly {
-		threshold = zcopy.Never
+	c.adverts = s.local.MaxAdverts
+	most := min(limits.ORD, int(s.local.ORD))
+	if threshold <= 0 || most == 0 || limits.BufferedOnly {
+		return
 	}
-	c.zsource = zcopy.NewSource(zcopy.SourceConfig{
+	c.makeDirect(threshold, int(s.peer.MaxAdverts))
+	c.moves.most, c.moves.invalidate = most, limits.Invalidate
+}
+
+// makeDirect makes the state of zero copy, before anything of it has happened.
+func (c *Conn) makeDirect(threshold, peerAdverts int) {
+	d := new(direct)
+	d.source = zcopy.NewSource(zcopy.SourceConfig{
 		Threshold:  threshold,
-		PeerAdvert: int(s.peer.MaxAdverts),
-		OurAdverts: int(s.local.MaxAdverts),
+		PeerAdvert: peerAdverts,
+		OurAdverts: int(c.adverts),
 	})
-	c.zsink = zcopy.NewSink(zcopy.SinkConfig{
+	d.sink = zcopy.NewSink(zcopy.SinkConfig{
 		Refuse:     threshold == zcopy.Never,
-		OurAdverts: int(s.local.MaxAdverts),
-		PeerAdvert: int(s.peer.MaxAdverts),
+		OurAdverts: int(c.adverts),
+		PeerAdvert: peerAdverts,
 		Worth:      max(threshold, leastFetch),
 	})
-	c.moves.overdue.init(c)
-	c.moves.giveUpW.init(c)
-	c.moves.giveUpR.init(c)
+	d.moves.overdue.conn, d.moves.giveUpW.conn, d.moves.giveUpR.conn = c, c, c
+	c.zsource, c.zsink, c.moves = &d.source, &d.sink, &d.moves
 }
+
+// refuseDirect makes it at an end that takes no part, when the peer's first message
+// about it has come. Such an end advertises nothing, so the peer's limit is of no
+// account, nor is how many messages with payload have gone either way before.
+// Called with mu held.
+func (c *Conn) refuseDirect() {
+	c.makeDirect(zcopy.Never, 1)
+	if c.sink.Ended() {
+		c.zsink.End()
+	}
+}
+
+// inRead reports that a Read has given its memory away.
+func (v *moves) inRead() bool { return v != nil && v.reading }
 
 // advertised takes in a message about advertisements.
 func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
+	if c.zsink == nil {
+		c.refuseDirect()
+	}
 	switch m.MID {
 	case wire.MIDSrcAvail:
 		return c.zsink.SrcAvail(m.Advert, len(m.Payload))
@@ -124,7 +156,7 @@ func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
 // moved takes in the completion of an RDMA Read or Write; its ID is how many
 // bytes that was. Called with mu held.
 func (c *Conn) moved(wc *rdma.Completion) {
-	v := &c.moves
+	v := c.moves
 	switch {
 	case wc.Op == rdma.OpWrite:
 		v.writes = max(0, v.writes-1)
@@ -134,7 +166,7 @@ func (c *Conn) moved(wc *rdma.Completion) {
 	}
 	v.reads--
 	v.fetched += int(wc.ID)
-	if c.failed == nil {
+	if !c.failed {
 		c.zsink.Fetched(int(wc.ID))
 		c.due.Store(true)
 	}
@@ -214,8 +246,8 @@ func (c *Conn) patient(why error, d *deadline) bool {
 // memory, if it has not ended already. Called and returns with mu held; lets go
 // of it meanwhile.
 func (c *Conn) getBack() {
-	if c.failed == nil && c.recvErr == nil {
-		c.failed = errUnanswered
+	if !c.failed && c.recvErr == nil {
+		c.failed = true
 		c.recvErr = errUnanswered
 		if c.sendErr == nil {
 			c.sendErr = errUnanswered

@@ -3,6 +3,7 @@ package sdp
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"time"
@@ -21,7 +22,7 @@ func (c *Conn) SetLinger(sec int) error {
 	if c.closed {
 		return c.opError("set", errClosed)
 	}
-	c.linger = sec
+	c.linger = int32(max(-1, min(sec, math.MaxInt32)))
 	return nil
 }
 

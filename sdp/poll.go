@@ -1,6 +1,8 @@
 package sdp
 
 import (
+	"sync"
+
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -17,10 +19,22 @@ func (c *Conn) await() {
 // sit waits for what another goroutine of this connection will tell, and does
 // not poll: who polls is not told. Called and returns with mu held.
 func (c *Conn) sit() {
+	if c.waiters == 0 {
+		c.news = newsPool.Get().(*sync.Cond)
+		c.news.L = &c.mu
+	}
 	c.waiters++
 	c.news.Wait()
-	c.waiters--
+	if c.waiters--; c.waiters == 0 {
+		c.news.L = nil
+		newsPool.Put(c.news)
+		c.news = nil
+	}
 }
+
+// newsPool has conditions that nobody waits for: few connections have one at a
+// time, and it is 56 bytes.
+var newsPool = sync.Pool{New: func() any { return new(sync.Cond) }}
 
 // claim is await for a call that is slowed down by news from another goroutine:
 // the attendant makes way for it.
@@ -42,10 +56,18 @@ func (c *Conn) claim() {
 func (c *Conn) pollOnce() {
 	c.polling, c.parked = true, true
 	c.mu.Unlock()
-	n, err := c.qp.Wait(c.wcs[:])
+	n, err := c.qp.Wait(c.few[:])
 	c.mu.Lock()
 	c.parked = false
-	c.handle(c.wcs[:n], err)
+	c.handle(c.few[:n], err)
+	if n == len(c.few) { // when one comes at a time, as answers do, no more is to be had
+		wcs := completionsPool.Get().(*completions)
+		c.mu.Unlock()
+		n, err = c.qp.Poll(wcs[:])
+		c.mu.Lock()
+		c.handle(wcs[:n], err)
+		completionsPool.Put(wcs)
+	}
 	if c.due.Load() {
 		c.mu.Unlock()
 		c.control()
@@ -56,17 +78,25 @@ func (c *Conn) pollOnce() {
 	c.watchLocked()
 }
 
+// completions are what a poller takes that does not wait. They are in a pool: who
+// waits on an idle connection has but few.
+type completions [8]rdma.Completion
+
+var completionsPool = sync.Pool{New: func() any { return new(completions) }}
+
 // drainPolled is pollOnce without waiting: it takes what is there.
 func (c *Conn) drainPolled() {
 	c.polling = true
+	wcs := completionsPool.Get().(*completions)
+	defer completionsPool.Put(wcs)
 	for rounds := 0; ; rounds++ {
 		if rounds == patientRounds { // a peer could go on for ever
 			c.limitClose()
 		}
 		c.mu.Unlock()
-		n, err := c.qp.Poll(c.wcs[:])
+		n, err := c.qp.Poll(wcs[:])
 		c.mu.Lock()
-		c.handle(c.wcs[:n], err)
+		c.handle(wcs[:n], err)
 		if n == 0 || err != nil || c.giveUp {
 			break
 		}
@@ -85,7 +115,7 @@ func (c *Conn) handle(wcs []rdma.Completion, err error) {
 		c.activity++
 	}
 	for i := range wcs {
-		c.behind = len(wcs) - i - 1
+		c.behind = int32(len(wcs) - i - 1)
 		c.take(&wcs[i])
 		wcs[i] = rdma.Completion{}
 	}

@@ -77,7 +77,7 @@ func (c *Conn) cannotRead() error {
 		return errClosed
 	case c.readClosed:
 		return io.EOF
-	case c.read.expired:
+	case c.read.passed():
 		return os.ErrDeadlineExceeded
 	}
 	return nil

@@ -34,6 +34,12 @@ type Traffic struct {
 	ModeChanges   uint64 // of both directions, made or followed
 }
 
+// tally is what of it a connection counts itself.
+type tally struct {
+	BcopySent, BcopyReceived                   Counts
+	ControlSent, ControlReceived, CreditStalls uint64
+}
+
 func (t *Traffic) add(o Traffic) {
 	t.BcopySent.add(o.BcopySent)
 	t.BcopyReceived.add(o.BcopyReceived)
@@ -52,7 +58,17 @@ func (t *Traffic) add(o Traffic) {
 // carried returns the connection's traffic, with what zcopy has counted. Called
 // with mu held.
 func (c *Conn) carried() Traffic {
-	t, out, in := c.traffic, c.zsource.Counts(), c.zsink.Counts()
+	t := Traffic{
+		BcopySent:       c.traffic.BcopySent,
+		BcopyReceived:   c.traffic.BcopyReceived,
+		ControlSent:     c.traffic.ControlSent,
+		ControlReceived: c.traffic.ControlReceived,
+		CreditStalls:    c.traffic.CreditStalls,
+	}
+	if c.zsource == nil {
+		return t
+	}
+	out, in := c.zsource.Counts(), c.zsink.Counts()
 	t.ZcopySent, t.ZcopyReceived = out.Bytes, in.Bytes
 	t.Advertised = out.Adverts + in.Adverts
 	t.Cancels = out.Cancels + in.Cancels
@@ -141,7 +157,7 @@ func (c *Conn) uncount() {
 }
 
 // countSent counts messages that the device has taken. Called with mu held.
-func (t *Traffic) countSent(wrs []rdma.SendWR) (bytes int) {
+func (t *tally) countSent(wrs []rdma.SendWR) (bytes int) {
 	for i := range wrs {
 		bytes += len(wrs[i].Payload)
 	}

@@ -57,7 +57,7 @@ func (c *Conn) cannotWrite() error {
 	switch {
 	case c.closed:
 		return errClosed
-	case c.write.expired:
+	case c.write.passed():
 		return os.ErrDeadlineExceeded
 	case c.sendErr != nil:
 		return c.sendErr
@@ -122,7 +122,7 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	}
 	c.source.Wrote(len(b))
 	o.reset()
-	room := min(c.acct.Room(), c.batch)
+	room := min(c.acct.Room(), int(c.batch))
 	if c.zsource.Pending() {
 		room = 0
 	}

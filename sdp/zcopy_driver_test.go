@@ -130,11 +130,11 @@ func TestReadAheadIsBounded(t *testing.T) {
 					return c.acct.PeerCredit()+c.acct.Gain() <= stuckCredit
 				}, 10*time.Second, time.Millisecond)
 				c.mu.Lock()
-				before := c.ahead
+				before := int(c.ahead)
 				c.starved = true
 				c.readAhead()
 				c.starved = false
-				ahead, unread = c.ahead, c.sink.Bytes()
+				ahead, unread = int(c.ahead), c.sink.Bytes()
 				c.mu.Unlock()
 				more = ahead-before == aheadBuffers
 				require.LessOrEqual(t, ahead, v.most)

@@ -8,7 +8,9 @@ import (
 )
 
 // Sink is the receiving half of a connection's zero copy: the SrcAvails that it
-// was sent, and the SinkAvail that it has sent. Unsafe for concurrent use.
+// was sent, and the SinkAvail that it has sent. Unsafe for concurrent use. A nil
+// Sink is that of an end that takes no part, and that was sent none: no Read has
+// to do with it, and nothing about it is due.
 //
 // What is unread of the stream lies first in private buffers, and behind that in
 // the SrcAvails that are held, oldest first: a Source sends no payload behind a
@@ -87,6 +89,9 @@ func NewSink(c SinkConfig) Sink {
 
 // Refuse has every SrcAvail answered with SendSm from now on.
 func (s *Sink) Refuse() {
+	if s == nil {
+		return
+	}
 	s.refuse = true
 	s.refuseOldest()
 }
@@ -94,6 +99,9 @@ func (s *Sink) Refuse() {
 // Reading tells that a Read with room for n bytes, more than 0, is about to wait
 // while private buffers have buffer bytes each.
 func (s *Sink) Reading(n, buffer int) {
+	if s == nil {
+		return
+	}
 	s.reader, s.buffer = n, buffer
 	if s.mode != wire.ModeBuffered || s.refuse {
 		return
@@ -109,7 +117,11 @@ func (s *Sink) Reading(n, buffer int) {
 }
 
 // Read tells that no Read waits any more.
-func (s *Sink) Read() { s.reader = 0 }
+func (s *Sink) Read() {
+	if s != nil {
+		s.reader = 0
+	}
+}
 
 // SrcAvail takes in an advertisement with payload bytes that ride along, which
 // Payload is told of as well.
@@ -151,6 +163,9 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 // message or a SinkAvail (asked), or ride in a SrcAvail. It uses up the SinkAvail
 // that is open (§9.5.1).
 func (s *Sink) Payload(n int, asked bool) {
+	if s == nil {
+		return
+	}
 	if asked {
 		s.asked -= min(n, s.asked)
 	}
@@ -172,7 +187,9 @@ func (s *Sink) Payload(n int, asked bool) {
 // come now: behind a SrcAvail comes what a SendSm has asked for, and nothing else
 // (§11.2, §11.3). It would be read before bytes that are in front of it. What a
 // SrcAvailCancel may have crossed is not known.
-func (s *Sink) Bars(n int) bool { return len(s.held) > 0 && !s.cancel && n > s.asked }
+func (s *Sink) Bars(n int) bool {
+	return s != nil && len(s.held) > 0 && !s.cancel && n > s.asked
+}
 
 // Holding reports that the stream goes on in a SrcAvail: its bytes are behind
 // those in private buffers.
@@ -180,12 +197,15 @@ func (s *Sink) Holding() bool { return len(s.held) > 0 }
 
 // Announced reports that the peer has advertised bytes of the stream that were
 // not fetched and have not come as Data.
-func (s *Sink) Announced() bool { return s.next() != nil || s.asked > 0 }
+func (s *Sink) Announced() bool { return s != nil && (s.next() != nil || s.asked > 0) }
 
 // Suits reports whether a Read with room for n bytes should fetch from the oldest
 // SrcAvail. Not if it is much smaller: an RDMA Read for each of many small Reads
 // would be the slowest way of all (see Decline).
 func (s *Sink) Suits(n int) bool {
+	if s == nil {
+		return false
+	}
 	h := s.next()
 	return h != nil && s.mayFetch() && (n >= s.worth || n >= h.left)
 }
@@ -211,6 +231,9 @@ func (s *Sink) worthy(n, buffer int) bool { return n > buffer && n >= s.worth }
 // Decline answers the oldest SrcAvail with SendSm (§9.5.2), and reports whether
 // one is due that was not before.
 func (s *Sink) Decline() bool {
+	if s == nil {
+		return false
+	}
 	before := s.sendSm
 	s.refuseOldest()
 	return s.sendSm && !before
@@ -307,12 +330,17 @@ func (s *Sink) carryCancel() {
 
 // Held reports that messages must not acknowledge the peer's message seq, a
 // SrcAvailCancel, yet (§9.5.4).
-func (s *Sink) Held() (seq uint32, ok bool) { return s.holdSeq, s.cancel && !s.sendSm }
+func (s *Sink) Held() (seq uint32, ok bool) {
+	if s == nil {
+		return 0, false
+	}
+	return s.holdSeq, s.cancel && !s.sendSm
+}
 
 // MayOffer reports whether a Read with room for n bytes, which has found nothing
 // to read, should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
-	return s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
+	return s != nil && s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
 		len(s.held) == 0 && s.asked == 0 && s.worthy(n, buffer)
 }
 
@@ -326,7 +354,7 @@ func (s *Sink) Offer(stag uint32, va uint64, n int) {
 // Resized tells that a ChRcvBufAck goes: private buffers have buffer bytes each
 // from now on, and a SinkAvail that is behind it has to be larger (§10.6).
 func (s *Sink) Resized(buffer int) {
-	if s.state == sinkDue && int(s.advert.Len) <= buffer {
+	if s != nil && s.state == sinkDue && int(s.advert.Len) <= buffer {
 		s.end()
 	}
 }
@@ -402,6 +430,9 @@ func (s *Sink) CancelAck() error {
 
 // End takes in the peer's DisConn, which ends our SinkAvail (§8.2.1).
 func (s *Sink) End() error {
+	if s == nil {
+		return nil
+	}
 	if len(s.held) > 0 || s.asked > 0 {
 		return errors.New("zcopy: §8.2.1: DisConn before all that was advertised")
 	}
@@ -436,7 +467,7 @@ func (s *Sink) ModeChange(to wire.Mode) error {
 
 // Pending reports whether Due has a message.
 func (s *Sink) Pending() bool {
-	return len(s.held) > 0 && s.held[0].come > 0 || s.sendSm || s.cancelDue || s.change || s.state == sinkDue
+	return s != nil && (len(s.held) > 0 && s.held[0].come > 0 || s.sendSm || s.cancelDue || s.change || s.state == sinkDue)
 }
 
 // Due returns the message that is to go next and the peer's STag to invalidate
@@ -516,6 +547,9 @@ func (s *Sink) Took(m *wire.Message) {
 // that means: whether a SrcAvail has crossed a SinkAvail, and what payload has
 // used up.
 func (s *Sink) Carry() (a wire.Advert, ok bool) {
+	if s == nil {
+		return a, false
+	}
 	a = s.advert
 	a.NonDiscards = s.nonDiscards
 	return a, s.state == sinkDue

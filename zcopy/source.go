@@ -11,7 +11,9 @@ import (
 const Never = -1
 
 // Source is the sending half of a connection's zero copy: the SrcAvails that it
-// has sent, and the SinkAvails that it was sent. Unsafe for concurrent use.
+// has sent, and the SinkAvails that it was sent. Unsafe for concurrent use. A nil
+// Source is that of an end that takes no part, and that was sent none: it wants
+// nothing, and nothing about it is due.
 //
 // At most one call of the program's, a Write, is served at a time, from Begin to
 // End. Its bytes go out in order, and each is in one of four states:
@@ -135,7 +137,7 @@ type Plan struct {
 // Wants reports whether a Write of n bytes is this Source's to plan. If not, it
 // goes as Data.
 func (s *Source) Wants(n int) bool {
-	return s.threshold >= 0 && n > s.threshold && s.mode != wire.ModeBuffered && !s.stuck()
+	return s != nil && s.threshold >= 0 && n > s.threshold && s.mode != wire.ModeBuffered && !s.stuck()
 }
 
 // stuck reports that a SrcAvailCancel is not yet on its way that has to go before
@@ -224,6 +226,9 @@ func (s *Source) Unoffer(stag uint32) {
 // answer already; SinkAvails and their cancels that come wait for Sent, because
 // they are stale or not depending on how many messages go.
 func (s *Source) Sending(messages, n int, ride bool) {
+	if s == nil {
+		return
+	}
 	s.batch = messages
 	s.potential += uint32(messages)
 	s.lessAsked = 0
@@ -235,6 +240,9 @@ func (s *Source) Sending(messages, n int, ride bool) {
 
 // Sent tells how many of those messages have gone, with how many bytes.
 func (s *Source) Sent(messages, n int) {
+	if s == nil {
+		return
+	}
 	s.potential -= uint32(s.batch - messages)
 	s.asked += s.lessAsked - min(n, s.lessAsked)
 	s.batch = 0
@@ -292,7 +300,12 @@ func (s *Source) Abandon() {
 }
 
 // Outstanding returns how many SrcAvails have not ended.
-func (s *Source) Outstanding() int { return len(s.offers) }
+func (s *Source) Outstanding() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.offers)
+}
 
 // Moved returns how many bytes the peer has fetched since the last call.
 func (s *Source) Moved() (n int) {
@@ -463,7 +476,7 @@ func (s *Source) ModeChange(to wire.Mode) error {
 
 // Acked tells that the peer has acknowledged our messages up to ack.
 func (s *Source) Acked(ack uint32) {
-	if s.changing && int32(ack-s.changeSeq) >= 0 {
+	if s != nil && s.changing && int32(ack-s.changeSeq) >= 0 {
 		s.changing = false
 	}
 }
@@ -502,7 +515,7 @@ func (s *Source) mayChange() bool {
 
 // Pending reports whether Due has a message.
 func (s *Source) Pending() bool {
-	return s.wrCompl || s.cancel == cancelDue || s.cancelAck || s.mayChange()
+	return s != nil && (s.wrCompl || s.cancel == cancelDue || s.cancelAck || s.mayChange())
 }
 
 // Due returns the message that is to go next and the peer's STag to invalidate

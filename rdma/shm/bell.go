@@ -33,30 +33,61 @@ import (
 type bell struct {
 	conn *net.UnixConn
 	rc   syscall.RawConn
+	q    *QueuePair // whose bell it is
 
-	onRing    func(fd uintptr) // bound once, so that a call allocates nothing
-	onPark    func(fd uintptr) bool
-	listener  *sleeper // the argument of onPark
-	parked    bool     // it has been in the netpoller
-	idleRings int      // times that it was rung for nothing, in a row
-	rings     int      // that may be unread in the socket, about
+	onPark    func(fd uintptr) bool // bound once, so that a call allocates nothing
+	listener  *sleeper              // the argument of onPark
+	idleRings int32                 // times that it was rung for nothing, in a row
+	rings     int32                 // that may be unread in the socket, about
 
 	dead atomic.Bool // the peer has gone
 
 	mu      sync.Mutex
 	listens *sleeper // who is in the netpoller
-	late    bool     // a deadline in the past has been set, to get it out
 	in, out sleeper  // the one in Wait, and the one that wants to write
-	failed  error    // a peer that rings without end
+	late    bool     // a deadline in the past has been set, to get the listener out
+	noisy   bool     // the peer rings without end
+
+	parked bool // the listener has been in the netpoller; onPark's
 }
 
 // sleeper is one who may park.
 type sleeper struct {
-	word  *atomic.Uint32 // in the shared memory: "I sleep"
-	ready func() bool    // there is something to get up for
-	woken atomic.Bool    // somebody of this process wants it to get up
-	sits  bool           // on cond
-	cond  sync.Cond
+	woken atomic.Bool // somebody of this process wants it to get up
+	seat  seat        // where it sits while the other one listens; of bell.mu
+}
+
+// seat is a condition that takes no memory while nobody waits for it. One lock
+// guards it, which those who wait let go of meanwhile.
+type seat struct {
+	cond *sync.Cond
+	n    int32 // who sit
+}
+
+var conds = sync.Pool{New: func() any { return new(sync.Cond) }}
+
+// taken reports that somebody waits.
+func (s *seat) taken() bool { return s.n > 0 }
+
+func (s *seat) wait(l sync.Locker) {
+	if s.n == 0 {
+		s.cond = conds.Get().(*sync.Cond)
+		s.cond.L = l
+	}
+	s.n++
+	s.cond.Wait()
+	if s.n--; s.n == 0 {
+		s.cond.L = nil
+		conds.Put(s.cond)
+		s.cond = nil
+	}
+}
+
+// tell gets everyone up who sits.
+func (s *seat) tell() {
+	if s.n > 0 {
+		s.cond.Broadcast()
+	}
 }
 
 // mostIdleRings is how often a peer may ring in a row when nothing has changed. A
@@ -65,25 +96,40 @@ const mostIdleRings = 1000
 
 var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
 
-func (b *bell) init(conn *net.UnixConn) error {
+func (b *bell) init(q *QueuePair, conn *net.UnixConn) error {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
-	b.conn, b.rc = conn, rc
-	b.in.cond.L, b.out.cond.L = &b.mu, &b.mu
-	b.onRing, b.onPark = b.send, b.parkOn
+	b.conn, b.rc, b.q = conn, rc, q
+	b.onPark = b.parkOn
 	return nil
 }
 
-// ring wakes the peer.
-func (b *bell) ring() { b.rc.Control(b.onRing) }
+// word is the sleeper's in the shared memory: "I sleep".
+func (b *bell) word(s *sleeper) *atomic.Uint32 {
+	if s == &b.in {
+		return &b.q.theirs().idle
+	}
+	return &b.q.mine().full
+}
 
-// send writes a byte. A socket that is full of bytes wakes the peer as well.
+// ready reports that there is something to get up for.
+func (b *bell) ready(s *sleeper) bool {
+	if s == &b.in {
+		return b.q.some()
+	}
+	return b.q.roomy()
+}
+
+// ring wakes the peer.
+func (b *bell) ring() { b.rc.Control(sendByte) }
+
+// sendByte writes a byte. A socket that is full of bytes wakes the peer as well.
 //
 // The bell's system calls are raw ones. None of them waits, and the runtime, told
 // that one begins, may wake up a thread to watch over it.
-func (b *bell) send(fd uintptr) {
+func sendByte(fd uintptr) {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -106,8 +152,8 @@ func (b *bell) wake(s *sleeper) {
 // rouse has the sleeper look again. Called with mu held.
 func (b *bell) rouse(s *sleeper) {
 	switch {
-	case s.sits:
-		s.cond.Signal()
+	case s.seat.taken():
+		s.seat.tell()
 	case b.listens == s && !b.late:
 		b.late = true
 		b.conn.SetReadDeadline(past)
@@ -117,7 +163,7 @@ func (b *bell) rouse(s *sleeper) {
 var past = time.Unix(1, 0)
 
 // up reports that the sleeper need not sleep.
-func (b *bell) up(s *sleeper) bool { return s.woken.Load() || s.ready() || b.dead.Load() }
+func (b *bell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
 
 // park sleeps until the sleeper is up.
 func (b *bell) park(s *sleeper) {
@@ -128,14 +174,12 @@ func (b *bell) park(s *sleeper) {
 			b.listen(s)
 			continue
 		}
-		s.sits = true
-		s.word.Store(1)
+		b.word(s).Store(1)
 		if !b.up(s) {
-			s.cond.Wait()
+			s.seat.wait(&b.mu)
 		}
-		s.sits = false
 	}
-	s.word.Store(0)
+	b.word(s).Store(0)
 }
 
 // listen parks in the netpoller. Called and returns with mu held.
@@ -154,9 +198,7 @@ func (b *bell) listen(s *sleeper) {
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		b.dead.Store(true) // closed, by this end
 	}
-	if other := b.other(s); other.sits {
-		other.cond.Signal()
-	}
+	b.other(s).seat.tell()
 }
 
 func (b *bell) other(s *sleeper) *sleeper {
@@ -176,7 +218,7 @@ func (b *bell) parkOn(fd uintptr) bool {
 	s := b.listener
 	b.rings++
 	for {
-		s.word.Store(1)
+		b.word(s).Store(1)
 		if b.up(s) {
 			b.idleRings = 0
 			return true
@@ -186,7 +228,7 @@ func (b *bell) parkOn(fd uintptr) bool {
 		}
 		n := drain(fd)
 		if b.parked { // it was rung for nothing
-			b.idleRings += max(n, 1)
+			b.idleRings += int32(max(n, 1))
 		}
 		b.parked, b.rings = false, 0
 	}
@@ -197,12 +239,12 @@ func (b *bell) parkOn(fd uintptr) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if other := b.other(s); other.sits && other.word.Load() == 0 {
+	if other := b.other(s); other.seat.taken() && b.word(other).Load() == 0 {
 		b.idleRings = 0
-		other.cond.Signal()
+		other.seat.tell()
 	}
 	if b.idleRings > mostIdleRings {
-		b.failed = errIdleRings
+		b.noisy = true
 		b.dead.Store(true)
 		return true
 	}
@@ -267,8 +309,8 @@ func (b *bell) rouseAll() {
 func (b *bell) why() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failed != nil {
-		return b.failed
+	if b.noisy {
+		return errIdleRings
 	}
 	return os.NewSyscallError("read", syscall.ECONNRESET)
 }

@@ -86,14 +86,14 @@ func (rx *receiver) room(n int) ([]byte, *chunk) {
 	if rx.cur != nil && rx.cur.refs.Load() == 1 {
 		rx.filled = 0
 	}
-	if rx.cur == nil || len(rx.cur.buf)-rx.filled < n {
+	if rx.cur == nil || len(rx.cur.buf)-int(rx.filled) < n {
 		if rx.cur != nil {
 			rx.cur.drop()
 		}
 		rx.cur, rx.filled = rx.newChunk(n), 0
 	}
-	b := rx.cur.buf[rx.filled : rx.filled+n : rx.filled+n]
-	rx.filled += (n + 7) &^ 7
+	b := rx.cur.buf[rx.filled:][:n:n]
+	rx.filled += int32(n+7) &^ 7
 	rx.cur.refs.Add(1)
 	return b, rx.cur
 }
@@ -102,7 +102,7 @@ func (rx *receiver) room(n int) ([]byte, *chunk) {
 // on loan is kept for the next as long as it has room, or each message that comes
 // alone would hold a chunk of its own.
 func (rx *receiver) idle() {
-	if rx.cur != nil && (rx.cur.refs.Load() == 1 || len(rx.cur.buf)-rx.filled < smallChunk/8) {
+	if rx.cur != nil && (rx.cur.refs.Load() == 1 || len(rx.cur.buf)-int(rx.filled) < smallChunk/8) {
 		rx.cur.drop()
 		rx.cur = nil
 	}

@@ -27,19 +27,19 @@ type QueuePair struct {
 	peer int32 // its pid, 0 if its memory is out of reach
 	area *area
 	link *link // that conn and area are of; nil: they end with the queue pair
-	ird  int32 // the peer's RDMA Reads that may be outstanding here
-	ord  int32 // and ours there
+	ird  uint8 // the peer's RDMA Reads that may be outstanding here
+	ord  uint8 // and ours there
 
 	bell    bell
 	tx      sender
 	rx      receiver
 	regions regions
 	exposed exposures
+	asked   atomic.Pointer[requests] // RDMA Reads and Writes of ours; nil: there were none
 
-	fault    atomic.Pointer[rdma.ProtocolError] // the sending half has found this
-	closing  atomic.Bool
-	closed   sync.Once
-	closeErr error
+	fault   atomic.Pointer[rdma.ProtocolError] // the sending half has found this
+	closing atomic.Bool
+	closed  sync.Once
 }
 
 var _ rdma.QueuePair = (*QueuePair)(nil)
@@ -57,16 +57,10 @@ const (
 // newQueuePair makes the end that writes the given way of the area. Both belong
 // to it. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*QueuePair, error) {
-	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: int32(min(cfg.IRD, maxReads)), ord: int32(min(cfg.ORD, maxReads))}
+	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
 	q.tx.ring = newProducer(a, way)
-	q.tx.cond.L = &q.tx.mu
-	q.rx.q = q
 	q.rx.in = newConsumer(a, 1-way)
-	q.rx.some, q.rx.came = q.some, q.rx.in.some
-	in, out := &q.bell.in, &q.bell.out
-	in.word, in.ready = &a.ctl.ways[1-way].idle, q.rx.some
-	out.word, out.ready = &a.ctl.ways[way].full, q.roomy
-	return q, q.bell.init(conn)
+	return q, q.bell.init(q, conn)
 }
 
 // mine and theirs are the ways out and in.
@@ -211,7 +205,7 @@ func (q *QueuePair) end(state uint32) error {
 		q.rx.mu.Lock()
 		tx.mu.Lock()
 		for tx.carrying {
-			tx.cond.Wait()
+			tx.seat.wait(&tx.mu)
 		}
 		_, broken := q.rx.err.(*rdma.ProtocolError) // found while this end was closing
 		q.rx.fail(net.ErrClosed)
@@ -227,5 +221,5 @@ func (q *QueuePair) end(state uint32) error {
 		tx.mu.Unlock()
 		q.rx.mu.Unlock()
 	})
-	return q.closeErr
+	return nil
 }

@@ -31,43 +31,35 @@ const (
 // receiver is the receiving half of a queue pair. It belongs to the polling
 // goroutine, which holds mu, but for the atomic fields.
 type receiver struct {
-	q    *QueuePair
 	mu   sync.Mutex
 	in   consumer
 	spin spinner
-	some func() bool // q.some, bound once, and so is
-	came func() bool // in.some
 
-	cur    *chunk // nil: none
-	filled int    // bytes of it
+	cur *chunk // nil: none
 
-	out   []rdma.Completion // where take appends: the caller's wcs
-	used  int
-	bytes int // of messages in out
+	out    []rdma.Completion // where take appends: the caller's wcs
+	used   int
+	bytes  int32 // of messages in out
+	filled int32 // bytes of cur
 
-	write      pull     // an RDMA Write of the peer's that is being carried out
-	reads      readings // RDMA Reads of ours
-	writesDone uint32   // RDMA Writes of ours that have been completed
+	write      *pull  // an RDMA Write of the peer's that is being carried out; nil: none
+	writesDone uint32 // RDMA Writes of ours that have been completed
 
+	told bool  // err has been delivered: nothing comes after it
 	err  error // sticky, delivered when all before it has been
-	told bool  // it has been delivered: nothing comes after it
 
-	posted  atomic.Int32
-	size    atomic.Int32
-	held    atomic.Int64 // bytes in chunks, those with messages on loan included
-	hold    atomic.Int64 // with more, messages lie by themselves
-	count   int          // of ProvideReceive; guarded by countMu
-	countMu sync.Mutex
+	count  atomic.Int32 // of ProvideReceive
+	posted atomic.Int32
+	size   atomic.Int32
+	held   atomic.Int64 // bytes in chunks, those with messages on loan included
+	hold   atomic.Int64 // with more, messages lie by themselves
 }
 
 // ProvideReceive sets number and size of the receive buffers. They are promises:
 // the memory is found when a message comes.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	rx := &q.rx
-	rx.countMu.Lock()
-	rx.posted.Add(int32(count - rx.count))
-	rx.count = count
-	rx.countMu.Unlock()
+	rx.posted.Add(int32(count) - rx.count.Swap(int32(count)))
 	rx.size.Store(int32(min(size, math.MaxInt32)))
 	rx.hold.Store(holdable(count, size))
 	return 0
@@ -108,7 +100,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return rx.used, nil
 		}
-		if rx.err == nil && !rx.in.some() && !rx.write.active && !rx.reads.ready.Load() {
+		if rx.err == nil && !rx.in.some() && rx.write == nil && !q.granted() {
 			if err := q.ended(); err != nil && !rx.in.some() { // what it wrote before comes first
 				q.over(err)
 			}
@@ -126,7 +118,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return 0, nil
 		}
-		if !rx.write.active && !rx.reads.ready.Load() && !q.some() {
+		if rx.write == nil && !q.granted() && !q.some() {
 			q.sleep()
 		}
 	}
@@ -135,13 +127,13 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 // sleep returns when there is something to look at: it spins, then parks.
 func (q *QueuePair) sleep() {
 	rx := &q.rx
-	if rx.spin.spin(rx.some, rx.came) {
+	if rx.spin.spin(q.some, rx.in.some) {
 		return
 	}
 	rx.idle()
 	begin := clock()
 	q.bell.park(&q.bell.in)
-	if rx.came() {
+	if rx.in.some() {
 		rx.spin.parked(begin, time.Duration(q.theirs().rang.Load()), clock())
 	}
 }
@@ -170,7 +162,7 @@ func (q *QueuePair) take() error {
 func (q *QueuePair) takeRecords() error {
 	rx := &q.rx
 	for rx.used < len(rx.out) && rx.bytes < takeMost {
-		if rx.write.active {
+		if rx.write != nil {
 			if done, err := q.pullWrite(); !done || err != nil {
 				return err
 			}
@@ -233,7 +225,7 @@ func (q *QueuePair) receiveSend(r record) error {
 	rx.in.body(b, from)
 	c.Buffer = rdma.Buffer{Bytes: b, Owner: of}
 	rx.used++
-	rx.bytes += n
+	rx.bytes += int32(n)
 	return nil
 }
 
@@ -258,7 +250,7 @@ func (rx *receiver) fail(err error) {
 	if rx.err == nil {
 		rx.err = err
 	}
-	rx.write = pull{}
+	rx.write = nil
 	if rx.cur != nil {
 		rx.cur.drop()
 		rx.cur = nil

@@ -271,7 +271,7 @@ func TestRogueAddress(t *testing.T) {
 			require.Zero(t, n)
 		}
 		assert.Zero(t, granted.Load(), "the bytes have moved")
-		assert.False(t, q.rx.reads.ready.Load(), "and the Read does not go on")
+		assert.False(t, q.granted(), "and the Read does not go on")
 	})
 }
 

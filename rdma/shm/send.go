@@ -32,25 +32,23 @@ const (
 )
 
 // sender is the sending half of a queue pair. mu guards all of it but the atomic
-// fields. carrying is the right to park until there is room. cond tells of its
-// end, and of err.
+// fields. carrying is the right to park until there is room. Who sits is told of
+// its end, and of err.
 type sender struct {
 	mu       sync.Mutex
-	cond     sync.Cond
-	ring     producer
 	carrying bool
-	wanted   int  // calls in WaitRoom
 	woken    bool // WakeRoom was called
+	seat     seat
+	ring     producer
 	err      error
 
 	out  []byte // records that found no room, whole
 	want int    // bytes of a record that was refused; 0: none since there was room
 
-	busy  atomic.Bool   // out or want
 	needs atomic.Uint64 // the position of head at which to get up
+	busy  atomic.Bool   // out or want
 
-	writes       []rdma.WriteWR // outstanding; guarded by mu
-	writesPosted uint32
+	writesPosted uint32 // RDMA Writes
 
 	pump sync.WaitGroup
 }
@@ -237,11 +235,6 @@ func (q *QueuePair) WaitRoom() error {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.wanted++
-	defer func() {
-		tx.wanted--
-		tx.cond.Broadcast()
-	}()
 	for {
 		switch {
 		case tx.err != nil:
@@ -252,7 +245,7 @@ func (q *QueuePair) WaitRoom() error {
 		case !tx.busy.Load():
 			return nil
 		case tx.carrying:
-			tx.cond.Wait()
+			tx.seat.wait(&tx.mu)
 		default:
 			q.carry()
 			if len(tx.out) > 0 {
@@ -284,7 +277,7 @@ func (q *QueuePair) carry() {
 	if tx.err == nil {
 		q.flush()
 	}
-	tx.cond.Broadcast()
+	tx.seat.tell()
 }
 
 // roomSpins is how often WaitRoom looks before it parks: a peer that is reading
@@ -316,7 +309,7 @@ func (q *QueuePair) WakeRoom() {
 	tx.mu.Lock()
 	tx.woken = true
 	carrying := tx.carrying
-	tx.cond.Broadcast()
+	tx.seat.tell()
 	tx.mu.Unlock()
 	if carrying {
 		q.bell.wake(&q.bell.out)
@@ -353,7 +346,7 @@ func (q *QueuePair) startPump() {
 		for len(tx.out) > 0 && tx.err == nil && !tx.carrying {
 			q.carry()
 		}
-		tx.cond.Broadcast()
+		tx.seat.tell()
 	})
 }
 
@@ -364,9 +357,12 @@ func (q *QueuePair) sendFailed(err error) error {
 	if tx.err != nil {
 		return tx.err
 	}
-	tx.err, tx.out, tx.want, tx.writes = err, nil, 0, nil
+	tx.err, tx.out, tx.want = err, nil, 0
+	if r := q.asked.Load(); r != nil {
+		r.writes = nil
+	}
 	tx.busy.Store(false)
-	tx.cond.Broadcast()
+	tx.seat.tell()
 	if f, ok := err.(*rdma.ProtocolError); ok {
 		q.mine().state.CompareAndSwap(stateOpen, stateTerminated)
 		q.fault.CompareAndSwap(nil, f)

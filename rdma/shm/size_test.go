@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSize: Go's allocator rounds up, to 1,152 bytes or the next 128, and puts 8 in
+// TestSize: Go's allocator rounds up, to 768 bytes or the next 128, and puts 8 in
 // front of what has pointers.
 func TestSize(t *testing.T) {
-	assert.LessOrEqual(t, unsafe.Sizeof(QueuePair{})+8, uintptr(1152))
+	assert.LessOrEqual(t, unsafe.Sizeof(QueuePair{})+8, uintptr(768))
 }

@@ -46,11 +46,17 @@ var errBufferedOnly = errors.New("shm: the kernel does not let one end read the 
 
 // pull is an RDMA Write of the peer's on its way here.
 type pull struct {
-	active bool
-	reg    *region
-	to     uint64 // in it
-	from   uint64 // the peer's address
-	left   int
+	reg  *region
+	to   uint64 // in it
+	from uint64 // the peer's address
+	left int
+}
+
+// requests are the RDMA Reads and Writes of ours, made with the first: most
+// connections have none.
+type requests struct {
+	reads  readings
+	writes []rdma.WriteWR // outstanding; guarded by sender.mu
 }
 
 // reading is an RDMA Read of ours.
@@ -77,7 +83,7 @@ type readings struct {
 type exposures struct {
 	mu     sync.Mutex
 	closed bool
-	slots  []exposure // maxReads of them, from the first Read on
+	slots  *[maxReads]exposure // nil until the first Read
 }
 
 type exposure struct {
@@ -105,7 +111,9 @@ func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 		return tx.err
 	case q.peer == 0:
 		return errBufferedOnly
-	case len(tx.writes) >= maxWrites || len(tx.out) > maxQueued:
+	}
+	r := q.requests()
+	if len(r.writes) >= maxWrites || len(tx.out) > maxQueued {
 		return rdma.ErrNoRoom
 	}
 	var b [writeLen]byte
@@ -113,7 +121,7 @@ func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 	native.PutUint64(b[8:], wr.VA)
 	native.PutUint64(b[16:], uint64(len(wr.Local)))
 	native.PutUint64(b[24:], addressOf(wr.Local))
-	tx.writes = append(tx.writes, wr)
+	r.writes = append(r.writes, wr)
 	tx.writesPosted++
 	q.emit(recordWrite, b[:])
 	return tx.err
@@ -132,7 +140,7 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	case len(tx.out) > maxQueued:
 		return rdma.ErrNoRoom
 	}
-	r := q.rx.reads.add(wr, int(q.ord))
+	r := q.requests().reads.add(wr, int(q.ord))
 	if r == nil {
 		return rdma.ErrNoRoom
 	}
@@ -144,6 +152,22 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	native.PutUint64(b[24:], uint64(len(wr.Local)))
 	q.emit(recordRead, b[:])
 	return tx.err
+}
+
+// requests returns what there is of ours. Called with sender.mu held.
+func (q *QueuePair) requests() *requests {
+	r := q.asked.Load()
+	if r == nil {
+		r = new(requests)
+		q.asked.Store(r)
+	}
+	return r
+}
+
+// granted reports that the oldest Read of ours may go on.
+func (q *QueuePair) granted() bool {
+	r := q.asked.Load()
+	return r != nil && r.reads.ready.Load()
 }
 
 // add appends a Read; nil when there are as many as there may be.
@@ -233,7 +257,7 @@ func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) 
 		return net.ErrClosed
 	}
 	if e.slots == nil {
-		e.slots = make([]exposure, maxReads)
+		e.slots = new([maxReads]exposure)
 	}
 	busy := 0
 	for i := range e.slots {
@@ -261,7 +285,7 @@ func (q *QueuePair) receiveRefetched(r record) error {
 	e := &q.exposed
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if int(slot) >= len(e.slots) || number == 0 || e.slots[slot].number != number {
+	if e.slots == nil || slot >= maxReads || number == 0 || e.slots[slot].number != number {
 		return violation("read", "the end of a Read in slot %d with number %d, which has not begun", slot, number)
 	}
 	revoked := e.slots[slot].revoked
@@ -281,17 +305,24 @@ func (q *QueuePair) receiveGrant(r record) error {
 	var b [grantLen]byte
 	q.rx.in.body(b[:], 0)
 	slot, number, from := native.Uint32(b[0:]), native.Uint32(b[4:]), native.Uint64(b[8:])
-	t := &q.rx.reads
+	if asked := q.asked.Load(); asked != nil && asked.reads.grant(slot, number, from) {
+		return nil
+	}
+	return violation("read", "an answer to a Read in slot %d with number %d, which waits for none", slot, number)
+}
+
+// grant notes where the bytes of a Read are, and reports whether it waits for that.
+func (t *readings) grant(slot, number uint32, from uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.queue {
 		if r.slot == int(slot) && r.number == number && !r.granted {
 			r.granted, r.from = true, from
 			t.ready.Store(t.queue[0].granted)
-			return nil
+			return true
 		}
 	}
-	return violation("read", "an answer to a Read in slot %d with number %d, which waits for none", slot, number)
+	return false
 }
 
 // transfers carries on the Reads of ours, and takes in which Writes are done.
@@ -302,8 +333,9 @@ func (q *QueuePair) transfers() error {
 			return err
 		}
 	}
-	for moved := 0; rx.reads.ready.Load() && rx.used < len(rx.out) && moved < pullMost; {
-		r := rx.reads.oldest()
+	for moved := 0; q.granted() && rx.used < len(rx.out) && moved < pullMost; {
+		reads := &q.asked.Load().reads
+		r := reads.oldest()
 		n, err := q.pullRead(r)
 		if err != nil {
 			return err
@@ -312,7 +344,7 @@ func (q *QueuePair) transfers() error {
 			continue
 		}
 		q.refetched(r) // before its slot can be used again
-		rx.reads.pop()
+		reads.pop()
 		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id}
 		rx.used++
 	}
@@ -328,16 +360,17 @@ func (q *QueuePair) reapWrites(written uint32) error {
 	if tx.err != nil {
 		return nil // poll finds the end
 	}
-	if n := written - rx.writesDone; uint64(n) > uint64(len(tx.writes)) {
-		return violation("write", "it has carried out %d RDMA Writes of %d", n, len(tx.writes))
+	r := q.requests()
+	if n := written - rx.writesDone; uint64(n) > uint64(len(r.writes)) {
+		return violation("write", "it has carried out %d RDMA Writes of %d", n, len(r.writes))
 	}
 	for rx.writesDone != written && rx.used < len(rx.out) {
-		rx.out[rx.used] = rdma.Completion{Op: rdma.OpWrite, ID: tx.writes[0].ID}
+		rx.out[rx.used] = rdma.Completion{Op: rdma.OpWrite, ID: r.writes[0].ID}
 		rx.used++
 		rx.writesDone++
-		tx.writes[0] = rdma.WriteWR{}
-		if tx.writes = tx.writes[1:]; len(tx.writes) == 0 {
-			tx.writes = nil
+		r.writes[0] = rdma.WriteWR{}
+		if r.writes = r.writes[1:]; len(r.writes) == 0 {
+			r.writes = nil
 		}
 	}
 	return nil
@@ -373,7 +406,7 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	case !stands:
 		q.refetched(r) // and the peer will end this
 		r.granted = false
-		q.rx.reads.ready.Store(false)
+		q.asked.Load().reads.ready.Store(false)
 		return 0, nil
 	case err != nil:
 		return 0, err
@@ -390,7 +423,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	var b [writeLen]byte
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
-	w := pull{active: true, to: va, from: from, left: int(n)}
+	w := &pull{to: va, from: from, left: int(n)}
 	if n > 0 { // a Write of nothing names no region
 		reg, err := q.regions.find(tag, va, n, rdma.RemoteWrite)
 		if err != nil {
@@ -407,7 +440,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 
 // pullWrite moves the peer's Write on, and reports whether it is done.
 func (q *QueuePair) pullWrite() (done bool, err error) {
-	w := &q.rx.write
+	w := q.rx.write
 	for moved := 0; w.left > 0; {
 		if moved >= pullMost || q.closing.Load() {
 			return false, nil
@@ -425,7 +458,7 @@ func (q *QueuePair) pullWrite() (done bool, err error) {
 		}
 		w.to, w.from, w.left, moved = w.to+uint64(n), w.from+uint64(n), w.left-n, moved+n
 	}
-	*w = pull{}
+	q.rx.write = nil
 	d := q.theirs()
 	d.written.Add(1)
 	// Whom it wakes waits for what comes our way out.
@@ -470,12 +503,20 @@ func (q *QueuePair) revoke(s rdma.STag) bool {
 	e := &q.exposed
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.withdrawAll(q, func(x *exposure) bool { return x.tag == s })
+	return true
+}
+
+// withdrawAll takes back the grants of a kind. Called with mu held.
+func (e *exposures) withdrawAll(q *QueuePair, kind func(*exposure) bool) {
+	if e.slots == nil {
+		return
+	}
 	for i := range e.slots {
-		if x := &e.slots[i]; x.number != 0 && x.tag == s {
+		if x := &e.slots[i]; x.number != 0 && kind(x) {
 			e.withdraw(q, i)
 		}
 	}
-	return true
 }
 
 // withdraw takes back the grant in a slot. Called with mu held.
@@ -502,11 +543,7 @@ func (e *exposures) withdraw(q *QueuePair, slot int) {
 func (e *exposures) close(q *QueuePair) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.slots {
-		if e.slots[i].number != 0 {
-			e.withdraw(q, i)
-		}
-	}
+	e.withdrawAll(q, func(*exposure) bool { return true })
 	e.closed = true
 }
 
