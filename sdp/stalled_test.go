@@ -53,6 +53,7 @@ func TestStalledPeerIsAskedAgain(t *testing.T) {
 			require.NoError(t, err)
 			defer ln.Close()
 			address := ln.Addr().String()
+			forget(address) // of a listener that has had the port before
 			t.Cleanup(func() { forget(address) })
 			d := Dialer{Config: patient}
 			if v.known {

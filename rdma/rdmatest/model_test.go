@@ -11,10 +11,10 @@ import (
 const (
 	modelMessage  = 256 << 10
 	modelSegment  = 64 << 10
-	modelCapacity = 1 << 20 // bytes on the wire in one direction
-	modelDepth    = 8       // IRD and ORD
-	modelWrites   = 32      // that may be queued
-	modelBare     = 1 << 16 // messages that may be queued
+	modelCapacity = 1 << 20 / lighter // bytes on the wire in one direction
+	modelDepth    = 8                 // IRD and ORD
+	modelWrites   = 32                // that may be queued
+	modelBare     = 1 << 16           // messages that may be queued
 )
 
 // model is the plainest device that keeps rdma.QueuePair's contract: both ends
