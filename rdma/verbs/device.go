@@ -93,7 +93,13 @@ func probe() error {
 		return fmt.Errorf("rdma_cm is not there (%w); load the module rdma_ucm", err)
 	}
 	f.Close()
-	return lockable()
+	if err := lockable(); err != nil {
+		return err
+	}
+	// What takes long the first time is done here, before the TCP connection is there:
+	// a client that is silent on that while it opens its devices seems to be a plain one.
+	ports.get(portGIDs)
+	return nil
 }
 
 // leastLocked is how much memory a connection locks at the very least.
@@ -102,10 +108,19 @@ const leastLocked = 256 << 10
 // lockable returns nil if this process may lock memory enough for a connection.
 func lockable() error {
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || os.Geteuid() == 0 {
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || locksAnything() {
 		return nil
 	}
 	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
+}
+
+// locksAnything reports whether this process has the capability to which the limit
+// does not apply. Root may lack it, and another user may have it; that of a user
+// namespace is worth nothing to the kernel, which says so when it registers memory.
+func locksAnything() bool {
+	var has [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0])
+	return err == nil && has[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
 }
 
 // whyRegister explains why memory could not be registered.
@@ -150,7 +165,11 @@ func portGIDs() (gids [][16]byte) {
 	return gids
 }
 
-// Reaches returns nil if the TCP connection is at an address of an RDMA device.
+// Reaches returns nil if the TCP connection is at an address of an RDMA device. The
+// peer's GIDs say nothing more: those of RoCE are made of addresses, of which TCP has
+// tried one, and the subnet prefix of InfiniBand's is the same on every fabric whose
+// administrator has left it as it was. Two ends on different fabrics find out when
+// rdma_cm does not resolve the address or route, within Config.StepUpTimeout.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.Local.IsValid() || !p.Remote.IsValid() {
 		return errors.New("the connection has no IP addresses")

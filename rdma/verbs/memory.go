@@ -8,7 +8,6 @@ import "C"
 import (
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -58,67 +57,65 @@ func (l local) deregister(mr any) { C.v_dereg_mr(mr.(*C.struct_v_mr)) }
 // lkey names the memory in work of this end's.
 func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
 
-// Idle ends the registrations that are kept.
-func (q *QueuePair) Idle() { q.kept.evict() }
-
-// copyThrough is an RDMA Write from memory that cannot be registered: it goes
-// through the ring, in pieces. The room that it waits for there is made by the
-// peer's hardware and not by its program. Called with tx.mu held.
-func (q *QueuePair) copyThrough(t transfer) error {
-	tx := &q.tx
-	for len(t.local) > 0 {
-		piece := t.local[:min(len(t.local), maxMessage)]
-		if err := q.ringRoom(len(piece)); err != nil {
-			return err
-		}
-		at := tx.take(len(piece))
-		copy(tx.mem[at:], piece)
-		w := C.struct_v_send{
-			addr:   C.uint64_t(addressOf(tx.mem[at:])),
-			len:    C.uint32_t(len(piece)),
-			lkey:   tx.mr.lkey,
-			remote: C.uint64_t(t.va),
-			rkey:   C.uint32_t(t.stag),
-			opcode: t.opcode,
-		}
-		t.local, t.va = t.local[len(piece):], t.va+uint64(len(piece))
-		r := record{}
-		if len(t.local) == 0 {
-			r = record{op: t.op, id: t.id}
-		}
-		if err := q.add(w, r, len(t.local) == 0); err != nil {
-			return err
-		}
+// Idle ends the registrations that are kept, on a goroutine of the engine's: the
+// kernel takes its time. The queue pair keeps the engine for as long as it has an
+// end; one that is being closed gives them back itself.
+func (q *QueuePair) Idle() {
+	if !q.using.TryRLock() {
+		return
 	}
-	return q.hand()
+	defer q.using.RUnlock()
+	if q.end.cq != nil {
+		q.id.e.readers.Go(func() { q.kept.evict() })
+	}
 }
 
-// ringRoom waits until that much fits the ring. Called with tx.mu held.
-func (q *QueuePair) ringRoom(size int) error {
+// copyThrough is an RDMA Write from memory that cannot be registered: it goes
+// through the ring, in pieces. Called with tx.mu held.
+func (q *QueuePair) copyThrough(wr rdma.WriteWR) error {
+	tx := &q.tx
+	err := tx.through.carry(wr, q.ringRoom, func(piece rdma.WriteWR, last bool) error {
+		at := tx.take(len(piece.Local))
+		copy(tx.mem[at:], piece.Local)
+		w := C.struct_v_send{
+			addr:   C.uint64_t(addressOf(tx.mem[at:])),
+			len:    C.uint32_t(len(piece.Local)),
+			lkey:   tx.mr.lkey,
+			remote: C.uint64_t(piece.VA),
+			rkey:   C.uint32_t(piece.STag),
+			opcode: C.V_WR_RDMA_WRITE,
+		}
+		r := record{}
+		if last {
+			r = record{op: rdma.OpWrite, id: piece.ID}
+		}
+		return q.add(w, r, last)
+	})
+	if failed := q.hand(); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// ringRoom reports whether so much fits the ring; if not, the device is busy until
+// half of it is free. Called with tx.mu held.
+func (q *QueuePair) ringRoom(size int) bool {
 	if q.tx.roomFor(size, false) {
-		return nil
+		return true
 	}
-	if err := q.hand(); err != nil {
-		return err
+	if q.hand() != nil {
+		return false // who asks finds out
 	}
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		q.reap()
-		if err := q.sendError(); err != nil {
-			return err
-		}
-		if q.tx.roomFor(size, false) {
-			return nil
-		}
-		time.Sleep(pause)
-	}
+	q.tx.busy.Store(true)
+	q.reap() // the completions that make room may be here already
+	return q.tx.roomFor(size, false)
 }
 
 // regions are what the peer may reach. A registration lives exactly as long as
 // the exposure: one that were kept could not be taken back at once.
 type regions struct {
-	mu     sync.Mutex
-	of     map[rdma.STag]region
-	closed bool
+	mu sync.Mutex
+	of map[rdma.STag]region
 }
 
 type region struct {
@@ -135,9 +132,10 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 	if access&rdma.RemoteWrite != 0 {
 		flags |= C.V_ACCESS_REMOTE_WRITE | C.V_ACCESS_LOCAL_WRITE
 	}
-	q.regions.mu.Lock()
-	defer q.regions.mu.Unlock()
-	if q.regions.closed {
+	// It takes milliseconds, for which nobody waits but the end of the queue pair.
+	q.using.RLock()
+	defer q.using.RUnlock()
+	if q.end.pd == nil {
 		return rdma.Region{}, q.failed()
 	}
 	raceRelease()
@@ -146,6 +144,8 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 		return rdma.Region{}, err
 	}
 	stag := rdma.STag(mr.rkey)
+	q.regions.mu.Lock()
+	defer q.regions.mu.Unlock()
 	q.regions.of[stag] = region{mr: mr, mem: b}
 	return rdma.Region{STag: stag, VA: uint64(addressOf(b))}, nil
 }
@@ -163,7 +163,6 @@ func (q *QueuePair) Invalidate(s rdma.STag) {
 
 // close ends every exposure. Called with mu held.
 func (r *regions) close() {
-	r.closed = true
 	for s, region := range r.of {
 		delete(r.of, s)
 		C.v_dereg_mr(region.mr)

@@ -2,7 +2,11 @@
 
 package verbs
 
-import "testing"
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // Buffers that are posted beyond those that were asked for do not let a message
 // through that has come without credit, wherever the free ones are.
@@ -31,5 +35,47 @@ func TestReserved(t *testing.T) {
 		if _, reserved := r.filled(next); !reserved {
 			t.Fatalf("message %d has no credit, with %d buffers free", next, free)
 		}
+	}
+}
+
+// The memory of receive buffers goes when the queue pair ends, what was posted
+// included; where a message is lent, when that is released.
+func TestPoolsGivenBack(t *testing.T) {
+	const size = 4096
+	q := &QueuePair{}
+	r := &q.rx
+	r.q, r.size = q, size
+	newTestPool := func(posted, lent int) (*pool, []*buffer) {
+		mem, err := unix.Mmap(-1, 0, (posted+lent)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		must(t, err)
+		p := &pool{mem: mem, size: size, in: posted + lent}
+		var lentOnes []*buffer
+		for i := range posted + lent {
+			b := &buffer{q: q, pool: p, number: uint32(len(r.buffers)), mem: mem[i*size:][:size]}
+			r.buffers = append(r.buffers, b)
+			r.posted++
+			if i < lent {
+				r.filled(b.number)
+				lentOnes = append(lentOnes, b)
+			}
+		}
+		r.pools = append(r.pools, p)
+		return p, lentOnes
+	}
+	idle, _ := newTestPool(3, 0)
+	read, unread := newTestPool(2, 2)
+	r.close()
+	if idle.mem != nil {
+		t.Error("memory is kept of which nothing is lent")
+	}
+	for _, b := range unread {
+		if read.mem == nil {
+			t.Fatal("memory has gone of which something is lent")
+		}
+		b.mem[0] = 1
+		b.Release()
+	}
+	if read.mem != nil {
+		t.Error("memory is kept of which nothing is lent any more")
 	}
 }

@@ -34,6 +34,7 @@ type sender struct {
 	quietLen int    // and bytes of the ring in them
 	payloads uint64 // messages with payload, ever
 	ringHead uint64
+	through  through
 
 	posted   atomic.Uint64 // the number of the next piece of work
 	tail     atomic.Uint64 // and of the oldest that has not completed
@@ -319,10 +320,15 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 		switch {
 		case err == nil:
 			lkey = r.reg.lkey()
+			tx.through = through{} // it may have begun that way
 		case t.op == rdma.OpWrite:
 			under.Add(1)
 			raceRelease()
-			return q.copyThrough(t)
+			err := q.copyThrough(rdma.WriteWR{ID: t.id, Local: t.local, STag: t.stag, VA: t.va})
+			if err != nil {
+				under.Add(-1)
+			}
+			return err
 		default:
 			// What cannot be locked, or not by a device, is sent through the receive
 			// buffers: SDP declines an advertisement for which there is no room.

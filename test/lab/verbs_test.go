@@ -22,6 +22,7 @@ func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
 	m.Copy(t, buildTest(t, "test/lab/inside"))
+	m.Copy(t, buildHTTP(t))
 	for _, device := range []struct {
 		name, add string
 		unmet     []string
@@ -39,6 +40,7 @@ func TestVerbs(t *testing.T) {
 				runInside(t, m, "verbs", flags)
 			})
 			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", "-test.skip TestLinkDeleted") })
+			t.Run("http", func(t *testing.T) { testHTTP(t, m) })
 			t.Run("link deleted", func(t *testing.T) {
 				output := m.Run(t, fmt.Sprintf(
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
@@ -89,14 +91,36 @@ func TestNotLinked(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
 		t.Skip("not beside the RDMA lab: GOSDP_LAB is not set")
 	}
+	path := buildHTTP(t)
+	linked, err := exec.Command("ldd", path).CombinedOutput()
+	require.NoError(t, err, "%s", linked)
+	require.NotContains(t, string(linked), "ibverbs")
+}
+
+// buildHTTP builds examples/http, and returns the program's path.
+func buildHTTP(t testing.TB) string {
+	t.Helper()
 	path := filepath.Join(programs, "http")
 	build := exec.Command("go", "build", "-o", path, "./http")
 	build.Dir, build.Env = "../../examples", append(os.Environ(), "CGO_ENABLED=1")
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	linked, err := exec.Command("ldd", path).CombinedOutput()
-	require.NoError(t, err, "%s", linked)
-	require.NotContains(t, string(linked), "ibverbs")
+	return path
+}
+
+// testHTTP has examples/http serve files to itself, which compares every byte. Both
+// processes have the hardware and no other device, so that what either says of a
+// connection is true of both. One connection, and more than one attempt: a channel
+// that does not come up within half a second, of an emulated processor's, is plain
+// TCP's, and that is right.
+func testHTTP(t *testing.T, m *lab.Machine) {
+	output := m.Run(t, fmt.Sprintf(`
+		mkdir -p /tmp/tree/deep/er && cp /bin/bash /bin/busybox /tmp/tree && cp /init /tmp/tree/deep/er/ && touch /tmp/tree/empty
+		for i in {1..10}; do
+			SDP_DEVICES=verbs timeout 60 ./http -host %s -conns 1 -dir /tmp/tree && break
+		done`, lab.Guest))
+	assert.Regexp(t, `(?m)^ *sdp +verbs +1 +4 +[0-9]+ .* 0 *$`, output)
+	t.Log(output)
 }
 
 // runInside runs a test program, none of which may be skipped for want of hardware.
