@@ -100,7 +100,8 @@ type Conn struct {
 	workers sync.WaitGroup // the attendant and the flusher
 	under   chan struct{}  // closed when nobody watches tcp any more; nil: nobody has
 
-	few [2]rdma.Completion // with which the poller waits
+	few  [2]rdma.Completion // with which the poller waits,
+	many *completions       // if not with these, because more have come lately
 }
 
 // finState is how far our DisConn is.

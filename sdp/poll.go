@@ -56,17 +56,24 @@ func (c *Conn) claim() {
 func (c *Conn) pollOnce() {
 	c.polling, c.parked = true, true
 	c.mu.Unlock()
-	n, err := c.qp.Wait(c.few[:])
+	wcs := c.few[:]
+	if c.many != nil {
+		wcs = c.many[:]
+	}
+	n, err := c.qp.Wait(wcs)
 	c.mu.Lock()
 	c.parked = false
-	c.handle(c.few[:n], err)
-	if n == len(c.few) { // when one comes at a time, as answers do, no more is to be had
-		wcs := completionsPool.Get().(*completions)
+	c.handle(wcs[:n], err)
+	switch {
+	case c.many == nil && n == len(c.few): // when one comes at a time, as answers do, no more is to be had
+		c.many = completionsPool.Get().(*completions)
 		c.mu.Unlock()
-		n, err = c.qp.Poll(wcs[:])
+		n, err = c.qp.Poll(c.many[:])
 		c.mu.Lock()
-		c.handle(wcs[:n], err)
-		completionsPool.Put(wcs)
+		c.handle(c.many[:n], err)
+	case c.many != nil && n <= len(c.few):
+		completionsPool.Put(c.many)
+		c.many = nil
 	}
 	if c.due.Load() {
 		c.mu.Unlock()
@@ -78,8 +85,8 @@ func (c *Conn) pollOnce() {
 	c.watchLocked()
 }
 
-// completions are what a poller takes that does not wait. They are in a pool: who
-// waits on an idle connection has but few.
+// completions are what a poller takes of a connection on which much comes. They are
+// in a pool: who waits on an idle connection has but few.
 type completions [8]rdma.Completion
 
 var completionsPool = sync.Pool{New: func() any { return new(completions) }}
