@@ -42,7 +42,7 @@ type receiver struct {
 	bytes  int32 // of messages in out
 	filled int32 // bytes of cur
 
-	write      *pull  // an RDMA Write of the peer's that is being carried out; nil: none
+	write      *pull  // the peer's RDMA Write that is being carried out, or was last; nil: there was none
 	writesDone uint32 // RDMA Writes of ours that have been completed
 
 	told bool  // err has been delivered: nothing comes after it
@@ -54,6 +54,9 @@ type receiver struct {
 	held   atomic.Int64 // bytes in chunks, those with messages on loan included
 	hold   atomic.Int64 // with more, messages lie by themselves
 }
+
+// writing reports that an RDMA Write of the peer's is being carried out.
+func (rx *receiver) writing() bool { return rx.write != nil && rx.write.active }
 
 // ProvideReceive sets number and size of the receive buffers. They are promises:
 // the memory is found when a message comes.
@@ -100,7 +103,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return rx.used, nil
 		}
-		if rx.err == nil && !rx.in.some() && rx.write == nil && !q.granted() {
+		if rx.err == nil && !rx.in.some() && !rx.writing() && !q.granted() {
 			if err := q.ended(); err != nil && !rx.in.some() { // what it wrote before comes first
 				q.over(err)
 			}
@@ -118,7 +121,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return 0, nil
 		}
-		if rx.write == nil && !q.granted() && !q.some() {
+		if !rx.writing() && !q.granted() && !q.some() {
 			q.sleep()
 		}
 	}
@@ -162,7 +165,7 @@ func (q *QueuePair) take() error {
 func (q *QueuePair) takeRecords() error {
 	rx := &q.rx
 	for rx.used < len(rx.out) && rx.bytes < takeMost {
-		if rx.write != nil {
+		if rx.writing() {
 			if done, err := q.pullWrite(); !done || err != nil {
 				return err
 			}

@@ -46,10 +46,11 @@ var errBufferedOnly = errors.New("shm: the kernel does not let one end read the 
 
 // pull is an RDMA Write of the peer's on its way here.
 type pull struct {
-	reg  *region
-	to   uint64 // in it
-	from uint64 // the peer's address
-	left int
+	active bool
+	reg    *region
+	to     uint64 // in it
+	from   uint64 // the peer's address
+	left   int
 }
 
 // requests are the RDMA Reads and Writes of ours, made with the first: most
@@ -423,7 +424,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	var b [writeLen]byte
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
-	w := &pull{to: va, from: from, left: int(n)}
+	w := pull{active: true, to: va, from: from, left: int(n)}
 	if n > 0 { // a Write of nothing names no region
 		reg, err := q.regions.find(tag, va, n, rdma.RemoteWrite)
 		if err != nil {
@@ -434,7 +435,10 @@ func (q *QueuePair) receiveWrite(r record) error {
 	if q.peer == 0 {
 		return violation("write", "an RDMA Write where none are possible")
 	}
-	q.rx.write = w
+	if q.rx.write == nil {
+		q.rx.write = new(pull)
+	}
+	*q.rx.write = w
 	return nil
 }
 
@@ -458,7 +462,7 @@ func (q *QueuePair) pullWrite() (done bool, err error) {
 		}
 		w.to, w.from, w.left, moved = w.to+uint64(n), w.from+uint64(n), w.left-n, moved+n
 	}
-	q.rx.write = nil
+	*w = pull{}
 	d := q.theirs()
 	d.written.Add(1)
 	// Whom it wakes waits for what comes our way out.
