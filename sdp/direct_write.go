@@ -199,6 +199,8 @@ func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 // peer's. Called and returns with mu held; lets go of it meanwhile.
 func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 	c.zsource.Filling(plan)
+	c.moves.fills++
+	fill := c.moves.fills // tells the device that a part which it refuses, and is given again, is the same
 	for n < len(b) && (n == 0 || c.cannotWrite() == nil && !c.zsource.Unwanted()) {
 		if c.moves.writes >= fillAhead {
 			if !c.awaitWrites(fillAhead - 1) {
@@ -211,7 +213,7 @@ func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 		c.mu.Unlock()
 		c.sendMu.Lock()
 		err := c.qp.PostWrite(rdma.WriteWR{
-			ID: uint64(len(part)), Local: part, STag: rdma.STag(plan.Advert.STag), VA: plan.Advert.VA + uint64(n),
+			ID: fill, Local: part, STag: rdma.STag(plan.Advert.STag), VA: plan.Advert.VA + uint64(n),
 		})
 		c.unlockSend()
 		c.mu.Lock()

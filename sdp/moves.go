@@ -56,10 +56,11 @@ type moves struct {
 	most       int  // RDMA Reads outstanding at most
 	invalidate bool // messages may invalidate the peer's regions
 
-	reads   int  // RDMA Reads that were posted and have not completed
-	writes  int  // likewise RDMA Writes
-	fetched int  // bytes that RDMA Reads have brought since fetch began
-	reading bool // a Read has given its memory away
+	reads   int    // RDMA Reads that were posted and have not completed
+	writes  int    // likewise RDMA Writes
+	fetched int    // bytes that RDMA Reads have brought since fetch began
+	reading bool   // a Read has given its memory away
+	fills   uint64 // advertisements of the peer's that were written into
 
 	overdue deadline // of the SrcAvails outstanding to be taken up
 	giveUpW deadline // of the peer to let go of a Write's memory
@@ -153,7 +154,7 @@ func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
 	return fmt.Errorf("sdp: §9: %v has no place here", m.MID)
 }
 
-// moved takes in the completion of an RDMA Read or Write; its ID is how many
+// moved takes in the completion of an RDMA Read or Write; a Read's ID is how many
 // bytes that was. Called with mu held.
 func (c *Conn) moved(wc *rdma.Completion) {
 	v := c.moves

@@ -64,14 +64,14 @@ func (c *Conn) pollOnce() {
 	c.mu.Lock()
 	c.parked = false
 	c.handle(wcs[:n], err)
-	switch {
-	case c.many == nil && n == len(c.few): // when one comes at a time, as answers do, no more is to be had
+	if c.many == nil && n == len(c.few) { // when one comes at a time, as answers do, no more is to be had
 		c.many = completionsPool.Get().(*completions)
 		c.mu.Unlock()
 		n, err = c.qp.Poll(c.many[:])
 		c.mu.Lock()
 		c.handle(c.many[:n], err)
-	case c.many != nil && n <= len(c.few):
+	}
+	if c.many != nil && n <= len(c.few) {
 		completionsPool.Put(c.many)
 		c.many = nil
 	}

@@ -71,10 +71,11 @@ const (
 // control is how an area begins. Way 0 is from the end that made the area.
 type control struct {
 	ways   [2]direction
-	ticket [2]atomic.Uint64 // for the next use; written by the end that made the area
+	ticket [2]atomic.Uint64 // a hash of the one for the next use; written by the end that made the area
 	looks  atomic.Uint32    // likewise: it looks here for the answer to that
 
-	answered atomic.Uint32 // bytes of the other end's answer, 0 for none here
+	shown    [2]atomic.Uint64 // the ticket that was shown to the other end; written by that one
+	answered atomic.Uint32    // likewise: bytes of its answer, 0 for none here
 	answer   [mostAnswer / 8]atomic.Uint64
 }
 

@@ -4,11 +4,13 @@ package shm
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -22,10 +24,11 @@ import (
 // says so in the shared memory (left); from then on that end touches nothing of
 // it. The end that dials looks whether the other one has left too. Then the area
 // is its alone: it makes it as new, with new keys, so that nothing of the old
-// connection is taken for a record of the new one; writes a ticket there, and
-// shows the same to the other end with its next Request. That one looks both up,
-// writes its answer there and begins the next use (taken). So a ticket is good
-// once, and only from who can write this memory. It needs no Reply on TCP while
+// connection is taken for a record of the new one; writes the hash of a ticket
+// there, and shows the ticket to the other end with its next Request. That one
+// looks both up, writes ticket and answer there and begins the next use (taken). So
+// a ticket is good once, and only from who can write this memory; and an answer is
+// from who has been shown the ticket. There need be no Reply on TCP while
 // the end that dials looks for the answer (looks). Of looks and taken each end
 // changes its own word before it reads the other's, so one of them sees both.
 type link struct {
@@ -273,15 +276,17 @@ func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 // taken reports that the peer has begun the next use.
 func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
 
-// Answer returns what the peer has written to the area before it took the link.
+// Answer returns what the peer has written to the area before it took the link. The
+// other process alone can write there; that it has been shown the ticket says that
+// the connection is its to answer.
 func (i *idle) Answer(elsewhere bool) []byte {
 	if elsewhere {
 		i.link.area.ctl.looks.Store(0)
 	}
-	if !i.taken() {
-		return nil
+	if a := i.link.area; i.taken() && twoWords(i.ticket[len(i.link.id):]) == load(&a.ctl.shown) {
+		return a.answer()
 	}
-	return i.link.area.answer()
+	return nil
 }
 
 // Resume goes on over the link. That the peer has taken it stands in the memory:
@@ -318,7 +323,7 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int, answer []byte) (r
 	if err != nil {
 		return nil, false, err
 	}
-	fits := l.area.setAnswer(answer)
+	fits := l.area.setAnswer(t[len(l.id):], answer)
 	l.mine().taken.Store(l.uses)
 	return q, fits && l.area.ctl.looks.Load() != 0, nil
 }
@@ -351,16 +356,18 @@ func (a *area) renew() {
 	a.newKeys()
 }
 
-// setAnswer writes the answer to a ticket, if there is room for it.
-func (a *area) setAnswer(b []byte) bool {
+// setAnswer writes the answer to a ticket of which shown is the second half, if there
+// is room for it.
+func (a *area) setAnswer(shown, b []byte) bool {
 	if len(b) > mostAnswer {
 		return false
 	}
-	var words [mostAnswer]byte
-	copy(words[:], b)
+	var padded [mostAnswer]byte
+	copy(padded[:], b)
 	for i := range a.ctl.answer {
-		a.ctl.answer[i].Store(binary.NativeEndian.Uint64(words[8*i:]))
+		a.ctl.answer[i].Store(binary.NativeEndian.Uint64(padded[8*i:]))
 	}
+	store(&a.ctl.shown, twoWords(shown))
 	a.ctl.answered.Store(uint32(len(b)))
 	return true
 }
@@ -387,19 +394,28 @@ func (a *area) newKeys() {
 	}
 }
 
-// issue fills the second half of a ticket, and notes it in the area.
+// issue fills the second half of a ticket, and notes its hash in the area.
 func (a *area) issue(b []byte) {
 	rand.Read(b)
-	for i := range a.ctl.ticket {
-		a.ctl.ticket[i].Store(binary.NativeEndian.Uint64(b[8*i:]))
-	}
+	store(&a.ctl.ticket, hashed(b))
 }
 
 // issued reports that b is the second half of the ticket that the area notes.
-func (a *area) issued(b []byte) bool {
-	same := true
-	for i := range a.ctl.ticket {
-		same = a.ctl.ticket[i].Load() == binary.NativeEndian.Uint64(b[8*i:]) && same
-	}
-	return same
+func (a *area) issued(b []byte) bool { return load(&a.ctl.ticket) == hashed(b) }
+
+// hashed is half of the hash of b.
+func hashed(b []byte) [2]uint64 {
+	sum := sha256.Sum256(b)
+	return twoWords(sum[:])
+}
+
+func twoWords(b []byte) [2]uint64 {
+	return [2]uint64{binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])}
+}
+
+func load(w *[2]atomic.Uint64) [2]uint64 { return [2]uint64{w[0].Load(), w[1].Load()} }
+
+func store(w *[2]atomic.Uint64, to [2]uint64) {
+	w[0].Store(to[0])
+	w[1].Store(to[1])
 }

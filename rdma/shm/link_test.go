@@ -214,6 +214,7 @@ func TestAnswer(t *testing.T) {
 		{name: "as long as may be", answer: most, told: true, found: most},
 		{name: "too long", answer: most + "x"},
 		{name: "not looked for any more", answer: "yes", early: true, found: "yes"},
+		{name: "of one who was not shown the ticket", answer: "yes", late: func(a *area) { store(&a.ctl.shown, load(&a.ctl.ticket)) }, told: true},
 		{name: "longer than there is", answer: "yes", late: func(a *area) { a.ctl.answered.Store(mostAnswer + 1) }, told: true},
 	} {
 		t.Run(v.name, func(t *testing.T) {

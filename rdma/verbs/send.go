@@ -320,7 +320,9 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 		switch {
 		case err == nil:
 			lkey = r.reg.lkey()
-			tx.through = through{} // it may have begun that way
+			if t.op == rdma.OpWrite {
+				tx.through = through{} // it may have begun that way
+			}
 		case t.op == rdma.OpWrite:
 			under.Add(1)
 			raceRelease()
