@@ -11,6 +11,7 @@ package rdma
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -241,7 +242,10 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("rdma: peer violated %s: %s", e.Rule, e.What)
 }
 
-// TerminateError is a violation of ours that the peer has noticed.
+// TerminateError is a violation of ours that the peer has noticed. To errors.Is it is
+// syscall.ECONNRESET too, as every end that the peer makes without a good one: the
+// memory of a process that is killed is gone before its connections are, and then its
+// hardware may take what still comes for a violation.
 type TerminateError struct {
 	Layer, Type, Code uint8 // RFC 5040 §4.8
 }
@@ -249,3 +253,6 @@ type TerminateError struct {
 func (e *TerminateError) Error() string {
 	return fmt.Sprintf("rdma: peer terminated the stream: layer %d, type %d, code %#x", e.Layer, e.Type, e.Code)
 }
+
+// Is reports that target is syscall.ECONNRESET.
+func (e *TerminateError) Is(target error) bool { return target == syscall.ECONNRESET }
