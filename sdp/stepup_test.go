@@ -37,17 +37,27 @@ func TestStepsUpEachTime(t *testing.T) {
 	}
 }
 
-// TestChannelsAreKept dials again and again: the memory is that of the first
-// connections, and what each carries is its own. It goes when nobody dials.
-func TestChannelsAreKept(t *testing.T) {
-	const most = 4
-	none := func() bool { return holds(t).areas == 0 }
-	require.Eventually(t, none, 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
+// noAreas reports that the process has no shared memory.
+func noAreas(t *testing.T) func() bool { return func() bool { return holds(t).areas == 0 } }
+
+// keepingListener is one whose clients' channels are kept, when none of other tests
+// are any more, and what to dial it with.
+func keepingListener(t *testing.T) (net.Listener, *Config) {
+	t.Helper()
+	require.Eventually(t, noAreas(t), 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
 	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
 	lc := ListenConfig{Config: config}
 	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
 	require.NoError(t, err)
-	defer ln.Close()
+	t.Cleanup(func() { ln.Close() })
+	return ln, config
+}
+
+// TestChannelsAreKept dials again and again: the memory is that of the first
+// connections, and what each carries is its own. It goes when nobody dials.
+func TestChannelsAreKept(t *testing.T) {
+	const most = 4
+	ln, config := keepingListener(t)
 	d := Dialer{Config: config}
 	for i := range 100 {
 		accepted := accept1(ln)
@@ -73,19 +83,13 @@ func TestChannelsAreKept(t *testing.T) {
 		require.LessOrEqual(t, holds(t).areas, 2*most) // both ends are here
 	}
 	assert.NotZero(t, holds(t).areas)
-	assert.Eventually(t, none, 5*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, noAreas(t), 5*time.Second, 10*time.Millisecond)
 }
 
 // TestClientResumes is Client, which waits for the Reply and does not look for the
 // answer in the channel.
 func TestClientResumes(t *testing.T) {
-	none := func() bool { return holds(t).areas == 0 }
-	require.Eventually(t, none, 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
-	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
-	lc := ListenConfig{Config: config}
-	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
-	require.NoError(t, err)
-	defer ln.Close()
+	ln, config := keepingListener(t)
 	for range 5 {
 		accepted := accept1(ln)
 		tcp, err := net.Dial("tcp", ln.Addr().String())
