@@ -183,13 +183,13 @@ var errRemoved = fmt.Errorf("verbs: the RDMA device was removed: %w", syscall.EN
 // left takes in that the peer has hung up, or that the device has gone. What had
 // come before is found first.
 func (q *QueuePair) left(device bool) {
+	if q.rnic && !q.lookAsync() {
+		return
+	}
 	q.using.RLock()
 	defer q.using.RUnlock()
 	if q.end.qp == nil {
 		return
-	}
-	if q.rnic {
-		q.id.e.lookAsync(q.id.c.verbs)
 	}
 	if device {
 		q.removed.Store(true)
@@ -204,6 +204,22 @@ func (q *QueuePair) left(device bool) {
 	}
 	q.in.kick()
 	q.room.kick()
+}
+
+// lookAsync has in what the device says of the queue pairs on it, this one included,
+// so without its lock; false if it has ended.
+func (q *QueuePair) lookAsync() bool {
+	q.using.RLock()
+	open := q.end.qp != nil
+	var device *C.struct_v_context // which librdmacm keeps
+	if open {
+		device = q.id.c.verbs
+	}
+	q.using.RUnlock()
+	if open {
+		q.id.e.lookAsync(device)
+	}
+	return open
 }
 
 // Lost ends the queue pair: a NIC notices that the peer's host is gone only when it

@@ -4,7 +4,9 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,7 +234,16 @@ static struct v_conn_param param(void *private_data, int len, int ird, int ord)
 int v_connect(struct v_cm_id *id, void *private_data, int len, int ird, int ord)
 {
 	struct v_conn_param p = param(private_data, len, ird, ord);
-	return failed(f.rdma_connect(id, &p));
+	// siw connects its TCP socket in this call. A signal, and Go's runtime sends
+	// them, would end that when it has succeeded, and the kernel begin the call
+	// again: then the address is in use, and siw's listener, which the first one
+	// had reached, ends itself.
+	sigset_t all, mask;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	int errnum = failed(f.rdma_connect(id, &p));
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return errnum;
 }
 
 int v_accept(struct v_cm_id *id, void *private_data, int len, int ird, int ord)
