@@ -68,17 +68,16 @@ $(WAYS):
 tests-alone:
 	@export GOWORK=off; $(call each,go test -race -timeout 10m ./...)
 
-# Every fuzzer, each for FUZZTIME, and how often it ran. An input that fails one is
-# left in testdata/fuzz beside it, where the test of that name tries it from then on.
-# To make inputs shorter is bounded, or it would take all the time there is.
-FUZZTIME ?= 6s
+# Every fuzzer, each for FUZZTIME on one processor, two beside each other, and how
+# often it ran. An input that fails one is left in testdata/fuzz beside it, where the
+# test of that name tries it from then on. To make inputs shorter is bounded, or it
+# would take all the time there is.
+FUZZTIME ?= 10s
 fuzz:
-	@set -e; go test -list '^Fuzz' ./... | \
+	@go test -list '^Fuzz' ./... | \
 	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
-	while read -r package name; do \
-		said=$$(go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x -timeout 0 $$package </dev/null) || { echo "$$said"; exit 1; }; \
-		echo "$$package $$name: $$(echo "$$said" | grep '^fuzz: elapsed' | tail -1 | sed 's/^fuzz: //')"; \
-	done
+	xargs -L 1 -P 2 sh -c 'said=$$(go test -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 -fuzzminimizetime 100x -timeout 0 $$0 </dev/null 2>&1) || { echo "$$said"; exit 255; }; \
+		echo "$$0 $$1: $$(echo "$$said" | grep "^fuzz: elapsed" | tail -1 | sed "s/^fuzz: //")"'
 
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.

@@ -100,7 +100,7 @@ func TestPeerIsStopped(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Read(b)
 	require.NoError(t, err)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	p.stop(t)
 	defer p.cmd.Process.Signal(syscall.SIGCONT)
 	require.NoError(t, c.SetDeadline(time.Now().Add(200*time.Millisecond)))
 	_, err = c.Write(make([]byte, 16<<20))

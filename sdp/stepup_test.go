@@ -50,6 +50,7 @@ func keepingListener(t *testing.T) (net.Listener, *Config) {
 	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
+	forget(ln.Addr().String()) // of a plain server that has had the port before
 	return ln, config
 }
 
@@ -61,7 +62,7 @@ func TestChannelsAreKept(t *testing.T) {
 	d := Dialer{Config: config}
 	for i := range 100 {
 		accepted := accept1(ln)
-		c, err := d.Dial("tcp", ln.Addr().String())
+		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		s := <-accepted
 		require.NotNil(t, s)

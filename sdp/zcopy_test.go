@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -62,9 +63,8 @@ func TestZcopySizes(t *testing.T) {
 		sizes := zcopySizes(threshold)
 		r := rand.New(rand.NewPCG(uint64(threshold), 0))
 		total := 0
-		sizes = append(sizes, sizes...)
 		if !raceEnabled {
-			sizes = append(sizes, sizes...)
+			sizes = slices.Repeat(sizes, 4)
 		}
 		r.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
 		for _, size := range sizes {

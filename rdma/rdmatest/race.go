@@ -8,5 +8,5 @@ const (
 	raceEnabled = true
 
 	most    = 2 << 20
-	lighter = 4
+	lighter = 8
 )
