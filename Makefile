@@ -14,7 +14,7 @@ each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
 WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
 
-.PHONY: test test-lab test-verbs mutants soak scale repeat $(STAGES) $(WAYS)
+.PHONY: test test-lab test-verbs mutants soak scale repeat repeat-lab $(STAGES) $(WAYS)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -123,6 +123,10 @@ mutants:
 # conformance suite on the verbs device it is a part.
 test-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
+
+# What of that runs on rxe and siw twenty times, in four machines one after the other.
+repeat-lab:
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=5 go test -short -count=4 -timeout 4h -run '^TestVerbs$$' -v ./test/lab/...
 
 # All that there is for the verbs device on rxe and siw in that machine, which takes
 # some minutes more and is at the mercy of an emulated processor's clock.

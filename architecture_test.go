@@ -59,7 +59,7 @@ var house = []struct {
 	{"test/traffic", room{imports: []string{"sdp"}}},
 	{"test/soak", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/scale", room{imports: []string{"sdp", "test/traffic"}}},
-	{"test/faults", room{tests: []string{"sdp", "test/traffic"}}},
+	{"test/faults", room{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
 	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 

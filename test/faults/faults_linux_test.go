@@ -50,7 +50,7 @@ func TestServerIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		var before traffic.Held
 		for round := range less(10, 3) {
-			server := start(t, "serve "+device+" 127.0.0.1:0", nil)
+			server := start(t, fmt.Sprint("serve ", device, " ", here), nil)
 			var working sync.WaitGroup
 			for i := range workers {
 				working.Go(func() {

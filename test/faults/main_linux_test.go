@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	_ "github.com/gosdp/gosdp/rdma/verbs"
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/test/traffic"
 )
@@ -35,6 +37,10 @@ const (
 	collectVariable = "FAULTS_COLLECT"
 	// mostVariable says how many bytes a session has each way at most.
 	mostVariable = "FAULTS_MOST"
+	// devicesVariable and addressVariable have what is not about certain devices run
+	// on others, with commas between, at another address: in the lab, on its verbs.
+	devicesVariable = "FAULTS_DEVICES"
+	addressVariable = "FAULTS_ADDRESS"
 )
 
 func TestMain(m *testing.M) {
@@ -45,8 +51,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// deviceNames are what the tests run on.
-var deviceNames = []string{"iwarp", "shm"}
+// deviceNames are what the tests run on, and here is where servers listen.
+var (
+	deviceNames = strings.Split(cmp.Or(os.Getenv(devicesVariable), "iwarp,shm"), ",")
+	here        = net.JoinHostPort(cmp.Or(os.Getenv(addressVariable), "127.0.0.1"), "0")
+)
 
 // onEachDevice runs a test on each.
 func onEachDevice(t *testing.T, f func(t *testing.T, device string)) {
@@ -419,7 +428,7 @@ const workers = 4
 // startLoad starts both, has them work a while, and notes what they hold.
 func startLoad(t *testing.T, device string, environment ...string) *load {
 	t.Helper()
-	l := &load{server: start(t, "serve "+device+" 127.0.0.1:0", environment)}
+	l := &load{server: start(t, fmt.Sprint("serve ", device, " ", here), environment)}
 	l.client = start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), environment)
 	l.begin(t)
 	return l

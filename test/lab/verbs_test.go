@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,7 @@ func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
 	m.Copy(t, buildTest(t, "test/lab/inside"))
+	m.Copy(t, buildTest(t, "test/faults"))
 	m.Copy(t, buildHTTP(t))
 	for _, device := range []struct {
 		name, add string
@@ -33,14 +35,15 @@ func TestVerbs(t *testing.T) {
 		t.Run(device.name, func(t *testing.T) {
 			m.Run(t, device.add)
 			t.Run("device", func(t *testing.T) {
-				flags := fmt.Sprintf("-test.skip '%s'", strings.Join(device.unmet, "|"))
+				flags := fmt.Sprintf("%s -test.skip '%s'", times, strings.Join(device.unmet, "|"))
 				if testing.Short() {
 					flags += fmt.Sprintf(" -test.run '%s'", brief)
 				}
 				runInside(t, m, "verbs", flags)
 			})
-			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", "-test.skip TestLinkDeleted") })
+			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", times+" -test.skip TestLinkDeleted") })
 			t.Run("http", func(t *testing.T) { testHTTP(t, m) })
+			t.Run("faults", func(t *testing.T) { testFaults(t, m, device.name) })
 			t.Run("link deleted", func(t *testing.T) {
 				output := m.Run(t, fmt.Sprintf(
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
@@ -51,6 +54,9 @@ func TestVerbs(t *testing.T) {
 }
 
 const atGuest = "export VERBS_ADDRESS=" + lab.Guest + "; "
+
+// times is how often each test inside runs, for make repeat-lab.
+var times = "-test.count " + cmp.Or(os.Getenv("GOSDP_LAB_TIMES"), "1")
 
 // brief leaves out of the conformance suite what moves the most bytes.
 const brief = "Test(Probe|Reaches|Token|NobodyListens|DialTakesTooLong|Kept|ReusedMemory|ForeignMemory|Fork)$|TestConformance/(Send|Violation|Room|Drain|Teardown|Protection)"
@@ -121,6 +127,23 @@ func testHTTP(t *testing.T, m *lab.Machine) {
 		done`, lab.Guest))
 	assert.Regexp(t, `(?m)^ *sdp +verbs +1 +4 +[0-9]+ .* 0 *$`, output)
 	t.Log(output)
+}
+
+// testFaults is package faults, but for the faults that are of certain devices or of the
+// machine's memory: processes are stopped and killed under load, and have one processor
+// and a collector that never rests. With -short it is the least of that, on rxe.
+func testFaults(t *testing.T, m *lab.Machine, device string) {
+	run := "Test(Stopped|ServerIsKilled|ClientIsKilled|Environments)$"
+	if testing.Short() {
+		if device != "rxe" {
+			t.Skip("there is little time")
+		}
+		run = "Test(Stopped|Environments)$/^(verbs|one_processor,_and_the_collector)$"
+	}
+	output := m.Run(t, fmt.Sprintf(
+		"FAULTS_DEVICES=verbs FAULTS_ADDRESS=%s FAULTS_MOST=300000 ./faults.test -test.short -test.v -test.run '%s'", lab.Guest, run))
+	require.Contains(t, output, "--- PASS: TestEnvironments")
+	require.Contains(t, output, "\nPASS\n")
 }
 
 // runInside runs a test program, none of which may be skipped for want of hardware.
