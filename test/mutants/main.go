@@ -2,7 +2,7 @@
 // beside it is a fault; Mutants builds the tests with it and demands that those
 // which the patch names fail.
 //
-//	go run ./test/mutants [-run regexp] [-j 2]
+//	go run ./test/mutants [-run regexp] [-j 3]
 //
 // from the root of the module. A mutant is killed if every test that it names
 // passes without the fault and fails, alone, with it: by a failure, a panic, or
@@ -26,7 +26,8 @@ import (
 
 func main() {
 	pattern := flag.String("run", "", "only the patches whose name matches this `regexp`")
-	jobs := flag.Int("j", 2, "mutants beside each other")
+	// One more than CI has processors: many mutants hang until their time is over.
+	jobs := flag.Int("j", 3, "mutants beside each other")
 	dir := flag.String("patches", filepath.Join("test", "mutants"), "where the patches are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
