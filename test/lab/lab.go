@@ -119,7 +119,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 
 	ctx, ended := context.WithCancelCause(context.Background())
 	qemu := exec.Command(filepath.Join(m.share, "run.sh"), filepath.Join(m.share, "agent.sh"))
-	qemu.Env = append(os.Environ(), "SHARE="+m.share, "FORWARD="+forward, "TIMEOUT=1800")
+	qemu.Env = append(os.Environ(), "SHARE="+m.share, "FORWARD="+forward, "TIMEOUT=3600")
 	if cfg.Memory != "" {
 		qemu.Env = append(qemu.Env, "MEMORY="+cfg.Memory)
 	}
