@@ -126,7 +126,7 @@ test-lab:
 
 # What of that runs on rxe and siw twenty times, in four machines one after the other.
 repeat-lab:
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=5 go test -short -count=4 -timeout 4h -run '^TestVerbs$$' -v ./test/lab/...
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=5 go test -short -count=4 -timeout 4h -run '^TestVerbs$$' -v ./test/lab
 
 # All that there is for the verbs device on rxe and siw in that machine, which takes
 # some minutes more and is at the mercy of an emulated processor's clock.

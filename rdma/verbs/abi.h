@@ -32,6 +32,7 @@ enum {
 	V_EVENT_QP_ACCESS_ERR = 3,
 	V_EVENT_DEVICE_FATAL = 8,
 };
+enum { V_QP_STATE = 1, V_QPS_ERR = 6 };
 enum { V_QPT_RC = 2, V_NODE_RNIC = 4, V_PS_TCP = 0x0106 };
 enum {
 	V_CM_ADDR_RESOLVED = 0,
@@ -122,6 +123,11 @@ struct v_qp_cap {
 	uint32_t max_send_sge;
 	uint32_t max_recv_sge;
 	uint32_t max_inline_data;
+};
+
+struct v_qp_attr {
+	int qp_state;
+	char rest[140];
 };
 
 struct v_qp_init_attr {

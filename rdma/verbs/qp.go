@@ -195,6 +195,9 @@ func (q *QueuePair) left(device bool) {
 		q.removed.Store(true)
 	}
 	q.reap()
+	if !q.rnic && C.v_gave_up(q.end) != 0 {
+		q.offence.Store(true) // before the peer hung up, and has yet to tell of what was posted
+	}
 	q.gone.Store(true)
 	q.hangUp()
 	q.reap()

@@ -28,6 +28,7 @@ static struct {
 	int (*ibv_destroy_cq)(struct v_cq *);
 	int (*ibv_get_cq_event)(struct v_comp_channel *, struct v_cq **, void **);
 	void (*ibv_ack_cq_events)(struct v_cq *, unsigned int);
+	int (*ibv_query_qp)(struct v_qp *, struct v_qp_attr *, int, struct v_qp_init_attr *);
 	int (*ibv_get_async_event)(struct v_context *, struct v_async_event *);
 	void (*ibv_ack_async_event)(struct v_async_event *);
 	struct v_event_channel *(*rdma_create_event_channel)(void);
@@ -75,6 +76,7 @@ static const struct {
 	IBVERBS(ibv_destroy_cq),
 	IBVERBS(ibv_get_cq_event),
 	IBVERBS(ibv_ack_cq_events),
+	IBVERBS(ibv_query_qp),
 	IBVERBS(ibv_get_async_event),
 	IBVERBS(ibv_ack_async_event),
 	RDMACM(rdma_create_event_channel),
@@ -398,6 +400,13 @@ int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *s
 		else
 			sched_yield();
 	}
+}
+
+int v_gave_up(struct v_end *e)
+{
+	struct v_qp_attr attr = {0};
+	struct v_qp_init_attr init;
+	return !f.ibv_query_qp(e->qp, &attr, V_QP_STATE, &init) && attr.qp_state == V_QPS_ERR;
 }
 
 int v_arm(struct v_end *e) { return e->cq->context->ops.req_notify_cq(e->cq, 0); }

@@ -93,6 +93,7 @@ int v_poll(struct v_end *e, struct v_wc *wcs, int n); // how many, or negative
 // thread that has none.
 int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop);
 int v_arm(struct v_end *e);
+int v_gave_up(struct v_end *e);      // whether the queue pair is in the state of error
 int v_drain_events(struct v_end *e); // how many events there were
 
 // v_next_async takes an asynchronous event; *context is the queue pair's, 0 if it
