@@ -36,6 +36,28 @@ func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []by
 		return nil, err
 	}
 	defer e.release() // the queue pair has its own
+	said := append(a.Token[:len(a.Token):len(a.Token)], private...)
+	var q *QueuePair
+	err = withFreePort(func() error {
+		q, err = e.connect(ctx, a, cfg, said, settle)
+		return err
+	})
+	return q, err
+}
+
+// withFreePort tries again when a port is in use. rdma_cm chooses it, and siw needs
+// the same one of TCP, of which rdma_cm knows nothing.
+func withFreePort(try func() error) (err error) {
+	for range 5 {
+		if err = try(); !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return err
+}
+
+// connect makes a queue pair, and a channel of it.
+func (e *engine) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, said []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	id, err := e.newID()
 	if err != nil {
 		return nil, err
@@ -49,7 +71,6 @@ func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []by
 		id.destroy()
 		return nil, err
 	}
-	said := append(a.Token[:len(a.Token):len(a.Token)], private...)
 	if err := q.request(ctx, said, settle); err != nil {
 		q.Abort()
 		return nil, err

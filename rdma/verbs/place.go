@@ -84,9 +84,23 @@ func (p *place) listening(at netip.Addr) (port uint16, err error) {
 	if id, ok := p.listeners[at]; ok {
 		return uint16(C.v_port(id.c)), nil
 	}
-	id, err := p.e.newID()
+	var id *cmID
+	err = withFreePort(func() error {
+		id, err = p.listener(at)
+		return err
+	})
 	if err != nil {
 		return 0, err
+	}
+	p.listeners[at] = id
+	return uint16(C.v_port(id.c)), nil
+}
+
+// listener listens on an address.
+func (p *place) listener(at netip.Addr) (*cmID, error) {
+	id, err := p.e.newID()
+	if err != nil {
+		return nil, err
 	}
 	id.accept = p.request
 	if err = id.bind(netip.AddrPortFrom(at, 0)); err == nil {
@@ -96,10 +110,9 @@ func (p *place) listening(at netip.Addr) (port uint16, err error) {
 	}
 	if err != nil {
 		id.destroy()
-		return 0, err
+		return nil, err
 	}
-	p.listeners[at] = id
-	return uint16(C.v_port(id.c)), nil
+	return id, nil
 }
 
 // Address tells the peer where to come.
