@@ -43,7 +43,7 @@ func TestVerbs(t *testing.T) {
 			})
 			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", times+" -test.skip TestLinkDeleted") })
 			t.Run("http", func(t *testing.T) { testHTTP(t, m) })
-			t.Run("faults", func(t *testing.T) { testFaults(t, m, device.name) })
+			t.Run("faults", func(t *testing.T) { testFaults(t, m) })
 			t.Run("link deleted", func(t *testing.T) {
 				output := m.Run(t, fmt.Sprintf(
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
@@ -131,13 +131,10 @@ func testHTTP(t *testing.T, m *lab.Machine) {
 
 // testFaults is package faults, but for the faults that are of certain devices or of the
 // machine's memory: processes are stopped and killed under load, and have one processor
-// and a collector that never rests. With -short it is the least of that, on rxe.
-func testFaults(t *testing.T, m *lab.Machine, device string) {
+// and a collector that never rests. With -short it is the least of that.
+func testFaults(t *testing.T, m *lab.Machine) {
 	run := "Test(Stopped|ServerIsKilled|ClientIsKilled|Environments)$"
 	if testing.Short() {
-		if device != "rxe" {
-			t.Skip("there is little time")
-		}
 		run = "Test(Stopped|Environments)$/^(verbs|one_processor,_and_the_collector)$"
 	}
 	output := m.Run(t, fmt.Sprintf(
