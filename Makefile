@@ -124,7 +124,8 @@ mutants:
 test-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
-# What of that runs on rxe and siw twenty times, in four machines one after the other.
+# What of that runs on rxe and siw: the suite and SDP twenty times, in four machines one
+# after the other, and HTTP, the faults and a deleted device once in each.
 repeat-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=5 go test -short -count=4 -timeout 4h -run '^TestVerbs$$' -v ./test/lab
 

@@ -4,7 +4,7 @@
 //
 //	go run ./bench
 //
-// It takes a few minutes, prints a table, and leaves a report with pictures and
+// It takes 5 to 10 minutes, prints a table, and leaves a report with pictures and
 // the raw numbers in bench/report/. docs/performance.md says how it measures.
 package main
 

@@ -238,6 +238,7 @@ type ProtocolError struct {
 	What string // what the peer did
 }
 
+// Error names the rule and the act.
 func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("rdma: peer violated %s: %s", e.Rule, e.What)
 }
@@ -250,6 +251,7 @@ type TerminateError struct {
 	Layer, Type, Code uint8 // RFC 5040 §4.8
 }
 
+// Error says what the peer's Terminate message does.
 func (e *TerminateError) Error() string {
 	return fmt.Sprintf("rdma: peer terminated the stream: layer %d, type %d, code %#x", e.Layer, e.Type, e.Code)
 }

@@ -124,7 +124,8 @@ func (c *Conn) finish() error {
 // Close ends the connection: every call in progress returns net.ErrClosed. It
 // returns when all that was written is out of this process, after one second at
 // most, or what SetLinger says; what is not by then is lost, and the peer sees a
-// reset. It sees one too if something that it sent has not been read.
+// reset. It sees one too if something that it sent has not been read. On Linux it
+// also waits, up to ten seconds more, for the peer's kernel to have it all.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.closed {

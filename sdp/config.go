@@ -54,7 +54,7 @@ type Config struct {
 	ZCopyThreshold int
 
 	// Logger is told, at debug level, why a connection does not use SDP, or a
-	// device, and what ended one that a peer broke. Default: nobody is told.
+	// device, or why one did not come up. Default: nobody is told.
 	Logger *slog.Logger
 }
 

@@ -172,13 +172,13 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	return c, nil
 }
 
-// Device names the RDMA device that carries the connection: "shm", "iwarp".
+// Device names the RDMA device that carries the connection: "shm", "verbs", "iwarp".
 func (c *Conn) Device() string { return c.device }
 
-// LocalAddr returns the local TCP address.
+// LocalAddr returns the local address, a [*net.TCPAddr] or [*net.UnixAddr].
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
-// RemoteAddr returns the peer's TCP address.
+// RemoteAddr returns the peer's address, of the same type.
 func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
 // SetDeadline sets the deadlines of Read and Write; see [net.Conn].

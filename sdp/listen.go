@@ -110,7 +110,7 @@ type Listener struct {
 var _ net.Listener = (*Listener)(nil)
 
 // Accept waits for the next connection and returns it: a [*Conn] if the client
-// speaks SDP, and the [*net.TCPConn] that it is if not. A client that fails to
+// speaks SDP, and the [*net.TCPConn] or [*net.UnixConn] that it is if not. A client that fails to
 // come up is no error of the listener's. Errors are [*net.OpError]s, around
 // net.ErrClosed after Close.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -191,5 +191,5 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr returns the listener's address, a [*net.TCPAddr].
+// Addr returns the listener's address, a [*net.TCPAddr] or [*net.UnixAddr].
 func (l *Listener) Addr() net.Addr { return l.l.Addr() }

@@ -80,7 +80,8 @@ func (c *Conn) carried() Traffic {
 // ConnStats is the state of one connection at a moment.
 type ConnStats struct {
 	Device string
-	// Declined says of each other device, by name, why it was not used.
+	// Declined says of the devices that came before Device in this end's list, by
+	// name, why they are not used, and of others that this program or machine lacks.
 	Declined map[string]string
 	Traffic
 	Buffers        int // our private buffers
@@ -108,8 +109,8 @@ func (c *Conn) Stats() ConnStats {
 type Totals struct {
 	Open   int    // connections that are open now
 	Opened uint64 // connections that ever were
-	// Declined counts the devices that both ends might have used for a connection,
-	// and that were not, for the reasons in ConnStats.Declined.
+	// Declined counts the devices that were allowed for a connection and that it does
+	// not use, for the reasons in ConnStats.Declined.
 	Declined uint64
 	Traffic
 }

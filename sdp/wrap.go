@@ -10,7 +10,8 @@ import (
 // Client offers SDP to the peer on a connection that the program has made, and
 // returns when both ends have agreed, or the peer has shown that it lacks SDP: a
 // [*net.OpError] around a [*NotSDPError] then, and conn has carried what it
-// cannot take back. Config.ReplyTimeout bounds it. config may be nil. With an
+// cannot take back. Config.ReplyTimeout bounds that, and Config.StepUpTimeout what a
+// better device takes. config may be nil. With an
 // error conn is closed.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}

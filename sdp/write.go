@@ -12,8 +12,10 @@ import (
 // maxBatch is how many messages are posted at once at most.
 const maxBatch = 16
 
-// Write writes b to the stream, and returns when all of it is in the device, or
-// an error has come: n bytes are in the device then. Errors are *net.OpError
+// Write writes b to the stream, and returns when all of it is in the device, or an
+// error has come, and n bytes are in the device or the peer has them. Small Writes in
+// quick succession return when they are in this process's buffer, to be sent some
+// microseconds later; an error in sending them is a later call's. Errors are *net.OpError
 // around net.ErrClosed, os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite,
 // syscall.ECONNRESET, or what was wrong with the connection. It allocates
 // nothing.

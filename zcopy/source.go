@@ -15,8 +15,7 @@ const Never = -1
 // Source is that of an end that takes no part, and that was sent none: it wants
 // nothing, and nothing about it is due.
 //
-// At most one call of the program's, a Write, is served at a time, from Begin to
-// End. Its bytes go out in order, and each is in one of four states:
+// At most one call of the program's, a Write, is served at a time. Its bytes go out in order, and each is in one of four states:
 //
 //	through | asked for | offered (in this order of SrcAvails) | not begun
 //
@@ -33,7 +32,7 @@ type Source struct {
 	ended  []uint32 // STags whose exposure is over and that the peer has not invalidated
 	asked  int      // bytes that SendSm asked for and that have not gone
 	plain  bool     // the rest of this call goes as Data
-	moved  int      // bytes that RdmaRdCompl and crossing have taken off since Progress
+	moved  int      // bytes that RdmaRdCompl and crossing have taken off since Moved
 
 	cancel    cancelState
 	cancelSeq uint32 // MSeq of the SrcAvailCancel, once it has been sent

@@ -3,8 +3,8 @@
 // iWARP hardware and with Linux's siw.
 //
 // [Connect] and [ReadRequest] negotiate MPA on a connection that the caller has
-// made, and give a [QueuePair]. It needs no goroutine, no thread and no
-// privilege, and works on every operating system; on Linux it works the socket
-// itself, without blocking, and elsewhere, or over a net.Conn that is no
-// kernel's socket, it has a goroutine that writes.
+// made, and give a [QueuePair]. It needs no thread and no privilege, and works on
+// every operating system. On Linux it works the socket itself, without blocking, and
+// needs no goroutine; elsewhere, or over a net.Conn that is no kernel's socket, it has
+// one that writes.
 package iwarp

@@ -12,6 +12,7 @@ type RejectError struct {
 	Private []byte // of the Reply
 }
 
+// Error leaves the private data out.
 func (e *RejectError) Error() string { return "iwarp: the peer rejected the MPA Request" }
 
 // Connect is MPA's initiator: it sends the Request with private, reads the

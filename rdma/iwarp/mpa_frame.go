@@ -63,6 +63,7 @@ type NotMPAError struct {
 	Got []byte // its first bytes, 1 to KeyLen, as they came
 }
 
+// Error quotes what came.
 func (e *NotMPAError) Error() string {
 	return fmt.Sprintf("iwarp: not an MPA frame: %q", e.Got)
 }

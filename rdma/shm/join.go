@@ -186,8 +186,8 @@ type opening struct {
 func readOpening(conn *net.UnixConn) (o opening, err error) {
 	var files []int
 	defer func() {
-		if err == nil && len(files) != 1 {
-			err = fmt.Errorf("shm: %d descriptors came, one is needed", len(files))
+		if err == nil && len(files) == 0 {
+			err = errors.New("shm: no descriptor came")
 		}
 		if err != nil {
 			for _, f := range files {
@@ -216,11 +216,12 @@ func readOpening(conn *net.UnixConn) (o opening, err error) {
 	return o, readWithFiles(conn, o.private, &files)
 }
 
-// mostFiles is room for more descriptors than are good, so that they can be
-// counted and closed.
-const mostFiles = 8
+// mostFiles is room for one more descriptor than is good. The kernel drops those
+// for which there is none.
+const mostFiles = 2
 
-// readWithFiles fills b, and appends the descriptors that come with it.
+// readWithFiles fills b, and appends the descriptors that come with it. It goes on
+// only while they are one at most, since each byte may bring some.
 func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
 	oob := make([]byte, unix.CmsgSpace(4*mostFiles))
 	for len(b) > 0 {
@@ -240,8 +241,11 @@ func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
 				*files = append(*files, fds...)
 			}
 		}
-		if flags&unix.MSG_CTRUNC != 0 {
-			return errors.New("shm: too many descriptors came")
+		switch {
+		case len(*files) > 1:
+			return errors.New("shm: more than one descriptor came")
+		case flags&unix.MSG_CTRUNC != 0:
+			return errors.New("shm: a descriptor came, and found no room")
 		}
 		b = b[n:]
 	}

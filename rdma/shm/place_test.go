@@ -201,6 +201,39 @@ func TestPlaceTurnsAway(t *testing.T) {
 	}
 }
 
+// TestDescriptorWithEachByte: however an opening is cut, and whatever comes with its
+// pieces, nobody has us hold more descriptors than a few.
+func TestDescriptorWithEachByte(t *testing.T) {
+	p := newPlace(t)
+	i := invite(t, p, rdma.Peer{})
+	defer i.Withdraw()
+	f := goodFile(t)
+	c, err := net.Dial("unix", "@"+i.Address().Socket)
+	require.NoError(t, err)
+	defer c.Close()
+	before := descriptors(t)
+	for _, b := range opening1(i.Address(), "x")[:openingLen-1] {
+		if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{b}, unix.UnixRights(f), nil); err != nil {
+			break
+		}
+	}
+	// Until it has heard enough.
+	closed, most := make(chan struct{}), 0
+	go func() {
+		defer close(closed)
+		c.Read(make([]byte, 1))
+	}()
+	for done := false; !done; {
+		select {
+		case <-closed:
+			done = true
+		default:
+			most = max(most, descriptors(t))
+		}
+	}
+	assert.LessOrEqual(t, most-before, 8, "descriptors")
+}
+
 // opening1 is a good opening.
 func opening1(a rdma.Address, say string) []byte {
 	b := append([]byte(magic), a.Token[:]...)

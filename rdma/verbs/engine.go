@@ -27,6 +27,11 @@ type engine struct {
 	files   []*os.File
 	readers sync.WaitGroup
 
+	// asyncMu is held from taking an asynchronous event until its queue pair has it, so
+	// that whoever finds none (lookAsync) finds what it was about. It is above mu, and
+	// nothing that could wait is done under it.
+	asyncMu sync.Mutex
+
 	mu      sync.Mutex
 	last    uint64
 	ids     map[uint64]*cmID
@@ -130,29 +135,38 @@ func (e *engine) watch(c *C.struct_v_context) error {
 	return e.read(int(c.async_fd), func() error { return e.nextAsync(c) })
 }
 
-// lookAsync takes the asynchronous events that are there.
+// lookAsync takes the asynchronous events that are there; those that were before have
+// arrived when it returns.
 func (e *engine) lookAsync(c *C.struct_v_context) {
 	for e.nextAsync(c) == nil {
 	}
 }
 
 func (e *engine) nextAsync(c *C.struct_v_context) error {
-	var kind C.int
+	kind, err := e.takeAsync(c)
+	if err == nil && kind == C.V_EVENT_DEVICE_FATAL {
+		for _, id := range e.on(c) {
+			id.handle(cmEvent{kind: C.V_CM_DEVICE_REMOVAL})
+		}
+	}
+	return err
+}
+
+// takeAsync takes an event, and tells the queue pair that it is about, if it is about one.
+func (e *engine) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
+	e.asyncMu.Lock()
+	defer e.asyncMu.Unlock()
 	var number C.uint64_t
 	if errno := C.v_next_async(c, &kind, &number); errno != 0 {
-		return syscall.Errno(errno)
+		return 0, syscall.Errno(errno)
 	}
 	switch kind {
 	case C.V_EVENT_QP_ACCESS_ERR, C.V_EVENT_QP_REQ_ERR, C.V_EVENT_QP_FATAL:
 		if id := e.id(uint64(number)); id != nil {
 			id.offended()
 		}
-	case C.V_EVENT_DEVICE_FATAL:
-		for _, id := range e.on(c) {
-			id.handle(cmEvent{kind: C.V_CM_DEVICE_REMOVAL})
-		}
 	}
-	return nil
+	return kind, nil
 }
 
 // on returns the ids on a device.
