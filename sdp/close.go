@@ -170,7 +170,7 @@ func (c *Conn) Close() error {
 	c.workers.Wait()
 	c.tcp.Close()
 	if c.under != nil {
-		<-c.under
+		c.under.end()
 	}
 	// A connection that the peer has ended is closed without complaint, as TCP's
 	// is, and so is one that was to be reset; bytes of ours that were lost are
@@ -182,7 +182,7 @@ func (c *Conn) Close() error {
 }
 
 // limitClose sets the clock for Close's time, which is needed from when Close
-// first waits: mostly it does not. Called with mu held.
+// first waits: mostly it does not. Called with mu held, by Close.
 func (c *Conn) limitClose() {
 	if c.closeTimer == nil {
 		c.closeTimer = time.AfterFunc(c.closeUntil-clock(), c.stopTrying)

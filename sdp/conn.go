@@ -98,7 +98,7 @@ type Conn struct {
 	flusher func() // flushSmall, bound once so that starting it allocates nothing; nil: it never was
 
 	workers sync.WaitGroup // the attendant and the flusher
-	under   chan struct{}  // closed when nobody watches tcp any more; nil: nobody has
+	under   *under         // who watches tcp; nil: nobody has
 
 	few  [2]rdma.Completion // with which the poller waits,
 	many *completions       // if not with these, because more have come lately

@@ -91,13 +91,17 @@ type completions [8]rdma.Completion
 
 var completionsPool = sync.Pool{New: func() any { return new(completions) }}
 
-// drainPolled is pollOnce without waiting: it takes what is there.
+// drainPolled is pollOnce without waiting: it takes what is there, or much of it if
+// the connection is not being closed.
 func (c *Conn) drainPolled() {
 	c.polling = true
 	wcs := completionsPool.Get().(*completions)
 	defer completionsPool.Put(wcs)
 	for rounds := 0; ; rounds++ {
 		if rounds == patientRounds { // a peer could go on for ever
+			if !c.closed {
+				break
+			}
 			c.limitClose()
 		}
 		c.mu.Unlock()
@@ -112,7 +116,7 @@ func (c *Conn) drainPolled() {
 	c.tell()
 }
 
-// patientRounds is how often Close takes in what is there without a clock.
+// patientRounds is how often what is there is taken in without a clock.
 const patientRounds = 8
 
 // handle takes in what the device has delivered.

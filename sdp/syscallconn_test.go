@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/wire"
 )
 
 var errUnexpected = errors.New("unexpected read")
@@ -82,6 +84,29 @@ func TestLivenessCheck(t *testing.T) {
 	assert.Eventually(t, func() bool { return check(a) == io.EOF }, 5*time.Second, time.Millisecond)
 	require.NoError(t, a.Close())
 	assert.ErrorIs(t, check(a), net.ErrClosed)
+}
+
+// TestLivenessCheckIsNoClose: whatever has come, to look for it does not start the
+// clock that Close has.
+func TestLivenessCheckIsNoClose(t *testing.T) {
+	hello := ourHello()
+	qp := newMemPair(t, recvBuffers)
+	qp.ProvideReceive(recvBuffers, recvSize)
+	c, err := newConn(memSocket{}, qp, setup{device: "mem", decided: true, local: hello, peer: hello})
+	require.NoError(t, err)
+	defer c.Close()
+	const many = (patientRounds + 2) * len(completions{})
+	c.mu.Lock() // nobody else takes them in
+	for seq := range uint32(many) {
+		m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: recvBuffers, MSeq: seq + 1}}
+		qp.deliver(m.AppendHeader(nil), 0)
+	}
+	before := c.polled
+	c.drainPolled()
+	assert.NotEqual(t, before, c.polled)
+	assert.Nil(t, c.closeTimer)
+	c.mu.Unlock()
+	assert.NoError(t, check(c))
 }
 
 func TestRawControlReachesTheSocket(t *testing.T) {

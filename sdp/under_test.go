@@ -1,11 +1,13 @@
 package sdp
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,13 +21,16 @@ func (p distantPair) Lost(err error) { p.end(err) }
 // failingSocket is a TCP connection that ends as it is told.
 type failingSocket struct {
 	memSocket
-	ends   chan error
+	ends   chan error // nil: a byte comes
 	closed chan struct{}
 }
 
 func (s *failingSocket) Read([]byte) (int, error) {
 	select {
 	case err := <-s.ends:
+		if err == nil {
+			return 1, nil
+		}
 		return 0, err
 	case <-s.closed:
 		return 0, net.ErrClosed
@@ -34,48 +39,55 @@ func (s *failingSocket) Read([]byte) (int, error) {
 
 func (s *failingSocket) Close() error { close(s.closed); return nil }
 
-// TestKeepAliveUnderneath: when TCP's keepalive ends the connection underneath, the
-// one above ends; when that ends in good order, nothing does, since the device
-// tells.
-func TestKeepAliveUnderneath(t *testing.T) {
-	for _, end := range []struct {
-		err  error
-		lost bool
-	}{
-		{os.NewSyscallError("read", syscall.ETIMEDOUT), true},
-		{os.NewSyscallError("read", syscall.EHOSTUNREACH), true},
-		{os.NewSyscallError("read", syscall.ECONNRESET), true}, // the host has started again
-		{io.EOF, false},
-	} {
-		t.Run(end.err.Error(), func(t *testing.T) {
-			tcp := &failingSocket{ends: make(chan error), closed: make(chan struct{})}
-			hello := ourHello()
-			qp := newMemPair(t, recvBuffers)
-			qp.ProvideReceive(recvBuffers, recvSize)
-			c, err := newConn(tcp, distantPair{qp}, setup{device: "mem", decided: true, local: hello, peer: hello})
-			require.NoError(t, err)
-			tcp.ends <- &net.OpError{Op: "read", Err: end.err}
-			if end.lost {
-				_, err = c.Read(make([]byte, 1))
-				assert.ErrorIs(t, err, end.err)
-			} else {
-				<-c.under
-				_, err = c.Write([]byte("on"))
-				assert.NoError(t, err)
-			}
-			c.Close()
-		})
-	}
-}
-
-// TestKeepAliveUnderneathEndsWithClose: who watches leaves with the connection.
-func TestKeepAliveUnderneathEndsWithClose(t *testing.T) {
+// overDistant is a connection above a TCP connection that ends as it is told.
+func overDistant(t *testing.T) (*Conn, *failingSocket) {
 	tcp := &failingSocket{ends: make(chan error), closed: make(chan struct{})}
 	hello := ourHello()
 	qp := newMemPair(t, recvBuffers)
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(tcp, distantPair{qp}, setup{device: "mem", decided: true, local: hello, peer: hello})
 	require.NoError(t, err)
-	c.Close()
-	<-c.under
+	return c, tcp
+}
+
+// TestKeepAliveUnderneath: when TCP's keepalive ends the connection underneath, or
+// the peer says something there, the one above ends. When it ends in good order, that
+// goes on for a while, in which the device can tell of its own end.
+func TestKeepAliveUnderneath(t *testing.T) {
+	for _, end := range []struct{ comes, want error }{
+		{os.NewSyscallError("read", syscall.ETIMEDOUT), syscall.ETIMEDOUT},
+		{os.NewSyscallError("read", syscall.EHOSTUNREACH), syscall.EHOSTUNREACH},
+		{os.NewSyscallError("read", syscall.ECONNRESET), syscall.ECONNRESET}, // the host has started again
+		{nil, errUnderSpeaks},
+		{io.EOF, syscall.ECONNRESET},
+	} {
+		t.Run(fmt.Sprint(end.comes), func(t *testing.T) {
+			c, tcp := overDistant(t)
+			defer c.Close()
+			begin := time.Now()
+			tcp.ends <- end.comes
+			if end.comes == io.EOF {
+				_, err := c.Write([]byte("on"))
+				require.NoError(t, err)
+			}
+			_, err := c.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, end.want)
+			assert.Equal(t, end.comes == io.EOF, time.Since(begin) >= underTime, "%v", time.Since(begin))
+		})
+	}
+}
+
+// TestKeepAliveUnderneathEndsWithClose: who watches leaves with the connection, also
+// when the peer has left the one underneath.
+func TestKeepAliveUnderneathEndsWithClose(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		c, tcp := overDistant(t)
+		if end {
+			tcp.ends <- io.EOF
+		}
+		begin := time.Now()
+		c.Close()
+		assert.Less(t, time.Since(begin), underTime)
+		<-c.under.done
+	}
 }

@@ -11,6 +11,7 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // MID is the message identifier: what kind of message it is (§6.1.1).
@@ -102,8 +103,8 @@ const (
 	MinBuffer = MaxHeaderLen + 1
 	// MaxSize is the most, in bytes, that a size field may say: of an
 	// advertised buffer (§6.3.2.1), of a private buffer (§6.2.1.5), of what was
-	// moved.
-	MaxSize = 1 << 31
+	// moved. Where an int has 32 bits it is one less: nothing is larger there.
+	MaxSize = min(1<<31, math.MaxInt)
 )
 
 // Header is the BSDH, the Base Sockets Direct Header (§6.1).

@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/gosdp/gosdp/rdma/verbs" // RDMA hardware, where there is any
 	"github.com/gosdp/gosdp/sdp"
 )
 

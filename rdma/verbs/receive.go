@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime"
@@ -34,6 +35,11 @@ type receiver struct {
 	work        [64]C.struct_v_recv
 	closed      bool
 }
+
+// mostPooled is how many bytes the pools of a connection may have: there is a new one
+// with each change of size, and a former one stays as long as the program leaves a
+// message of it unread, as the peer would have it.
+const mostPooled = 64 << 20
 
 // pool is registered memory for buffers of one size. Its memory goes when none of
 // them is posted or lent.
@@ -94,7 +100,7 @@ func (p *pool) release() {
 
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
 // There are at most Limits.Buffers. MaxInt32 says that there was no memory for more,
-// or for larger ones.
+// or for larger ones; no more than mostPooled is used.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.lockReap()
 	defer q.reapMu.Unlock()
@@ -107,7 +113,10 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	r.count, r.size = min(count, recvDepth-extra), min(size, maxMessage)
 	need := r.count + extra
 	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
-		p, err := newPool(q, need, r.size)
+		if r.pool != nil && r.pool.size == r.size {
+			need = recvDepth // no third one of this size
+		}
+		p, err := r.newPool(need)
 		switch {
 		case err == nil:
 		case r.pool == nil:
@@ -125,7 +134,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 			r.pool.release()
 		}
 		r.pool = p
-		r.pools = append(slices.DeleteFunc(r.pools, func(p *pool) bool { return p.mem == nil }), p)
+		r.pools = append(r.pools, p)
 	}
 	if old = r.old(); old > 0 {
 		for _, c := range q.ready.items[q.ready.head:] { // which the caller does not know of yet
@@ -136,6 +145,20 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	}
 	r.post()
 	return old
+}
+
+// newPool returns a pool of so many buffers, if the connection may have them. Called
+// with mu held.
+func (r *receiver) newPool(count int) (*pool, error) {
+	r.pools = slices.DeleteFunc(r.pools, func(p *pool) bool { return p.mem == nil })
+	all := count * rounded(r.size)
+	for _, p := range r.pools {
+		all += len(p.mem)
+	}
+	if all > mostPooled {
+		return nil, fmt.Errorf("verbs: the receive buffers would have %d bytes", all)
+	}
+	return newPool(r.q, count, r.size)
 }
 
 // old returns how many buffers are posted up to the last one of another size.

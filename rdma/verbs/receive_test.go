@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"math"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -77,5 +78,32 @@ func TestPoolsGivenBack(t *testing.T) {
 	}
 	if read.mem != nil {
 		t.Error("memory is kept of which nothing is lent any more")
+	}
+}
+
+// A peer that has buffers change their size again and again, while the program leaves a
+// message of each unread, has no more memory locked than mostPooled; what there is, is
+// used on.
+func TestPoolsAreBounded(t *testing.T) {
+	const size = 4096
+	q := &QueuePair{}
+	r := &q.rx
+	r.q, r.count, r.size = q, 16, size
+	for _, n := range []int{mostPooled/size - recvDepth, recvDepth} { // the last is what is in use
+		mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		must(t, err)
+		defer unix.Munmap(mem)
+		r.pool = &pool{mem: mem, size: size, in: n, former: n != recvDepth}
+		r.pools = append(r.pools, r.pool)
+	}
+	used := r.pool
+	r.posted, r.lent = 16+extra, 0
+	for range 3 {
+		if old := q.ProvideReceive(16, 2*size); old != math.MaxInt32 {
+			t.Fatalf("%d buffers are still posted", old)
+		}
+	}
+	if r.pool != used || r.size != size || q.failed() != nil {
+		t.Fatalf("the pool in use has gone: %v", q.failed())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/gosdp/gosdp/rdma"
+	_ "github.com/gosdp/gosdp/rdma/verbs" // for whoever has a device at the loopback address
 	"github.com/gosdp/gosdp/sdp"
 )
 
