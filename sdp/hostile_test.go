@@ -20,7 +20,7 @@ import (
 // hostilePeer speaks SDP as the test wants it, over a queue pair that is right.
 type hostilePeer struct {
 	t    *testing.T
-	qp   *iwarp.QueuePair
+	qp   rdma.QueuePair
 	mseq uint32
 
 	payloads int // messages with payload that it has heard

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -200,7 +201,7 @@ func hostileMessages(t *testing.T) {
 	house := newHostileHouse(t)
 	defer house.close()
 	for _, r := range rules {
-		for _, side := range []string{"client", "server"} {
+		for _, side := range hostileSides() {
 			t.Run(r.name+"/"+side, func(t *testing.T) {
 				p, c := hostileAs(t, side, house.ln)
 				defer p.qp.Close()
@@ -247,16 +248,55 @@ func hostileMessages(t *testing.T) {
 	house.goesOn(t)
 }
 
-// hostileAs connects a hostile peer, as the client or as the server.
+// hostileSides are where a hostile peer may be: at either end over iwarp, and at the
+// other end of a channel of shm where there is that.
+func hostileSides() []string {
+	sides := []string{"client", "server"}
+	if _, ok := rdma.LookupDevice("shm"); ok {
+		sides = append(sides, "shm")
+	}
+	return sides
+}
+
+// hostileAs connects a hostile peer on one of these sides.
 func hostileAs(t *testing.T, side string, ln net.Listener) (*hostilePeer, net.Conn) {
 	t.Helper()
-	if side == "client" {
+	switch side {
+	case "client":
 		return hostilePair(t, ln)
+	case "shm":
+		return hostileOver(t, side)
 	}
 	p, c, err := hostileServer(t, hostileReply(t, hostileHello(true)))
 	require.NoError(t, err)
 	p.hears(0xFF)          // the decision; a responder may speak now
 	p.say(hostileData("")) // so that both sides number alike
+	return p, c
+}
+
+// hostileOver connects a hostile peer over another device than iwarp, on a channel that
+// is right.
+func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
+	t.Helper()
+	device, _ := rdma.LookupDevice(name)
+	stepper := device.(rdma.Stepper)
+	local, peer := ourHello(), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
+	place, err := stepper.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), Timeout: 10 * time.Second})
+	require.NoError(t, err)
+	defer place.Close()
+	invitation, err := place.Invite(rdma.Peer{}, func([]byte) ([]byte, int, error) { return nil, int(peer.IRD), nil })
+	require.NoError(t, err)
+	qp, err := stepper.Dial(t.Context(), invitation.Address(), rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), Timeout: 10 * time.Second}, nil,
+		func([]byte) (int, error) { return int(peer.ORD), nil })
+	require.NoError(t, err)
+	theirs, err := invitation.Take(t.Context())
+	require.NoError(t, err)
+	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
+	threshold, _ := strconv.Atoi(os.Getenv(thresholdVariable))
+	c, err := newConn(memSocket{}, theirs, setup{device: name, decided: true, local: local, peer: peer, threshold: threshold})
+	require.NoError(t, err)
+	p := &hostilePeer{t: t, qp: qp}
+	p.say(hostileData("")) // so that all sides number alike
 	return p, c
 }
 
