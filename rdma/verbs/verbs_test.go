@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/netip"
@@ -104,26 +105,72 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// A peer without a good token is sent away, and is told why.
+// A peer that breaks a rule of coming together is sent away, and is told why; the
+// place goes on.
 func TestToken(t *testing.T) {
 	at := hardware(t)
 	place, err := device{}.Listen(config)
 	must(t, err)
 	defer place.Close()
 	ends := netip.AddrPortFrom(at, 1)
-	invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func([]byte) ([]byte, int, error) {
-		t.Error("a stranger is answered")
-		return nil, 0, nil
-	})
-	must(t, err)
-	defer invitation.Withdraw()
-	to := invitation.Address()
-	to.Local, to.Remote = at, at
-	to.Token[0]++
 	ctx, cancel := context.WithTimeout(context.Background(), mostConnecting)
 	defer cancel()
-	_, err = device{}.Dial(ctx, to, config, []byte("hello"), func([]byte) (int, error) { return 1, nil })
-	if err == nil || !strings.Contains(err.Error(), "token") {
-		t.Errorf("Dial = %v", err)
+	yes := func([]byte) (int, error) { return 1, nil }
+	dial := func(a rdma.Address, say string, settle func([]byte) (int, error)) (*QueuePair, error) {
+		a.Local, a.Remote = at, at
+		return join(ctx, a, config, []byte(say), settle)
+	}
+	for _, row := range []struct {
+		name  string
+		dial  func(rdma.Address) (*QueuePair, error)
+		error string
+		taken bool // the invitation
+	}{
+		{"another token", func(a rdma.Address) (*QueuePair, error) {
+			a.Token[0]++
+			return dial(a, "hello", yes)
+		}, "the token is not good", false},
+		{"half a token", func(a rdma.Address) (*QueuePair, error) {
+			e, err := acquire()
+			must(t, err)
+			defer e.release()
+			a.Local, a.Remote = at, at
+			return e.connect(ctx, a, config, bytes.Clone(a.Token[:8]), yes)
+		}, "token", false}, // InfiniBand fills it up
+		{"a token twice", func(a rdma.Address) (*QueuePair, error) {
+			q, err := dial(a, "hello", yes)
+			must(t, err)
+			defer q.Abort()
+			return dial(a, "hello", yes)
+		}, "the token is not good", true},
+		{"what the place refuses", func(a rdma.Address) (*QueuePair, error) {
+			return dial(a, "refuse me", yes)
+		}, `the peer refuses: "as you like"`, true},
+		{"a reply that is not wanted", func(a rdma.Address) (*QueuePair, error) {
+			return dial(a, "hello", func(reply []byte) (int, error) { return 0, errors.New("not " + printable(reply)) })
+		}, "not answer", true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+				if printable(said) == "refuse me" {
+					return nil, 0, errors.New("as you like")
+				}
+				return []byte("answer"), 1, nil
+			})
+			must(t, err)
+			defer invitation.Withdraw()
+			q, err := row.dial(invitation.Address())
+			if err == nil {
+				q.Abort()
+			}
+			if err == nil || !strings.Contains(err.Error(), row.error) {
+				t.Errorf("Dial = %v", err)
+			}
+			if !row.taken { // the good one may still come
+				q, err := dial(invitation.Address(), "hello", yes)
+				must(t, err)
+				q.Abort()
+			}
+		})
 	}
 }
