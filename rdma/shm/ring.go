@@ -60,8 +60,6 @@ func word(ring []byte, at int) *atomic.Uint64 {
 // space is what a record of that body takes.
 func space(body int) int { return headerLen + (body+7)&^7 }
 
-const noTurn = ^uint64(0)
-
 // producer writes records. Its owner's lock guards it.
 type producer struct {
 	dir   *direction
@@ -70,11 +68,9 @@ type producer struct {
 	ring  []byte // the one in use
 	key   uint64
 	base  uint64 // the position at which it came into use
-	was   uint64 // the same of the big ring, behind shrink
 	pos   uint64 // behind what is written
 	told  uint64 // the position at which it was last seen whether the consumer sleeps
 	head  uint64 // the consumer's position, as it was last looked at
-	turn  bool   // the way has gone back to the small ring, and nothing has been written since
 }
 
 func newProducer(a *area, way int) producer {
@@ -124,11 +120,6 @@ func (p *producer) fits(n int) (bool, error) {
 
 // grow goes on in the big ring, of which nothing is in use.
 func (p *producer) grow() {
-	if p.turn { // nothing is in the small ring, and nobody knows that it was to be
-		p.dir.turn.Store(noTurn)
-		p.ring, p.base, p.turn = p.big, p.was, false
-		return
-	}
 	p.put(recordGrow)
 	p.ring, p.base = p.big, p.pos
 }
@@ -144,7 +135,7 @@ func (p *producer) shrink() error {
 	}
 	giveBack(p.big)
 	p.dir.turn.Store(p.pos)
-	p.ring, p.base, p.was, p.turn = p.small, p.pos, p.base, true
+	p.ring, p.base = p.small, p.pos
 	return nil
 }
 
@@ -161,7 +152,6 @@ func (p *producer) put(kind int, pieces ...[]byte) {
 		n += len(b)
 	}
 	p.pos = (p.pos + 7) &^ 7
-	p.turn = false
 	raceRelease()
 	word(p.ring, int(start-p.base)&(len(p.ring)-1)).Store(stampOf(p.key, start) | header(kind, n))
 }
