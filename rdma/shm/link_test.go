@@ -215,6 +215,7 @@ func TestAnswer(t *testing.T) {
 		{name: "too long", answer: most + "x"},
 		{name: "not looked for any more", answer: "yes", early: true, found: "yes"},
 		{name: "of one who was not shown the ticket", answer: "yes", late: func(a *area) { store(&a.ctl.shown, load(&a.ctl.ticket)) }, told: true},
+		{name: "none", answer: "yes", late: func(a *area) { a.ctl.answered.Store(0) }, told: true},
 		{name: "longer than there is", answer: "yes", late: func(a *area) { a.ctl.answered.Store(mostAnswer + 1) }, told: true},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -234,6 +235,28 @@ func TestAnswer(t *testing.T) {
 			q, err := idle.Resume(1)
 			require.NoError(t, err)
 			q.Abort()
+		})
+	}
+}
+
+// TestAnswerOfNobody: who has not taken the channel has not answered, whatever stands
+// in the area.
+func TestAnswerOfNobody(t *testing.T) {
+	for name, taken := range map[string]uint32{"the use that has ended": 1, "a use to come": 3} {
+		t.Run(name, func(t *testing.T) {
+			emptied(t)
+			p := newPlace(t)
+			a, b := dialledAt(t, p, "here")
+			closed(t, a, b)
+			idle := device{}.Idle("here", stepConfig)
+			require.NotNil(t, idle)
+			r, _, err := p.Resume(rdma.Peer{}, idle.Ticket(), 1, []byte("yes"))
+			require.NoError(t, err)
+			defer r.Abort()
+			r.(*QueuePair).mine().taken.Store(taken)
+			assert.Nil(t, idle.Answer(true))
+			_, err = idle.Resume(1)
+			assert.ErrorContains(t, err, "has not resumed")
 		})
 	}
 }

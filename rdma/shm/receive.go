@@ -26,6 +26,10 @@ const (
 	// takeMost is about how many bytes of messages one Poll takes: so many that
 	// they are still in the processor's cache when the program copies them.
 	takeMost = 64 << 10
+	// mostRecords is how many records one Poll takes before it looks around. Those
+	// of a good peer's RDMA Reads and Writes, which are no messages, are fewer: what
+	// lies behind them is found.
+	mostRecords = 4 << 10
 )
 
 // receiver is the receiving half of a queue pair. It belongs to the polling
@@ -164,9 +168,11 @@ func (q *QueuePair) take() error {
 
 func (q *QueuePair) takeRecords() error {
 	rx := &q.rx
-	for rx.used < len(rx.out) && rx.bytes < takeMost {
+	moved := 0 // of the peer's Writes
+	for records := 0; records < mostRecords && rx.used < len(rx.out) && rx.bytes < takeMost; records++ {
 		if rx.writing() {
-			if done, err := q.pullWrite(); !done || err != nil {
+			n, err := q.pullWrite(pullMost - moved)
+			if moved += n; rx.writing() || err != nil {
 				return err
 			}
 			continue
@@ -179,6 +185,7 @@ func (q *QueuePair) takeRecords() error {
 		case recordSend, recordInvalidate:
 			err = q.receiveSend(r)
 		case recordGrow:
+			err = rx.in.mayGrow(r)
 		case recordWrite:
 			err = q.receiveWrite(r)
 		case recordRead:

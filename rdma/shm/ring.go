@@ -235,6 +235,17 @@ func (c *consumer) body(b []byte, from int) {
 	}
 }
 
+// mayGrow returns nil if a recordGrow belongs here.
+func (c *consumer) mayGrow(r record) error {
+	switch {
+	case r.length != 0:
+		return violation("record", "%d bytes with the word that the big ring follows", r.length)
+	case c.atBig():
+		return violation("record", "the word that the big ring follows, in the big ring")
+	}
+	return nil
+}
+
 // done takes the record away; the producer is told by release.
 func (c *consumer) done(r record) {
 	c.pos += uint64(space(r.length))

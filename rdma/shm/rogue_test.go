@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -54,11 +55,27 @@ func meetRogue(t testing.TB) (*QueuePair, *rogue) {
 func (r *rogue) says(kind, length int, body []byte) {
 	start := r.out.pos
 	at := int(start-r.out.base) & (len(r.out.ring) - 1)
-	copy(r.out.ring[at+headerLen:], body)
+	if n := copy(r.out.ring[at+headerLen:], body); n < len(body) {
+		copy(r.out.ring, body[n:])
+	}
 	r.out.pos += uint64(space(len(body)))
 	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
 	if r.out.tell() {
 		r.rings()
+	}
+}
+
+// turns says that the small ring is in use again, and goes on in that one.
+func (r *rogue) turns(ring []byte) {
+	if r.out.tell() {
+		r.rings()
+	}
+	for r.out.dir.head.Load() != r.out.pos {
+		runtime.Gosched()
+	}
+	r.out.dir.turn.Store(r.out.pos)
+	if &ring[0] != &r.out.ring[0] {
+		r.out.ring, r.out.base = ring, r.out.pos
 	}
 }
 
@@ -117,6 +134,26 @@ func TestRogue(t *testing.T) {
 			r.out.grow()
 			r.says(recordSend, bigRing-7, nil)
 		}, "record"},
+		{"the big ring follows in the big ring", func(r *rogue) {
+			r.out.grow()
+			r.says(recordGrow, 0, nil)
+		}, "follows, in the big ring"},
+		{"the big ring follows, and more", func(r *rogue) { r.says(recordGrow, 8, words(1)) }, "8 bytes with"},
+		{"longer than the small ring, in which it goes on", func(r *rogue) {
+			r.out.grow()
+			r.turns(r.out.small)
+			r.says(recordSend, smallRing, nil)
+		}, "in a ring of 4096"},
+		{"goes on in the small ring, where it is", func(r *rogue) {
+			r.says(recordSend, 8, words(1))
+			r.turns(r.out.ring)
+			r.says(15, 0, nil)
+		}, "kind 15"},
+		{"goes on in the small ring behind what comes next", func(r *rogue) {
+			r.out.grow()
+			r.out.dir.turn.Store(r.out.pos + 8)
+			r.says(15, 0, nil)
+		}, "kind 15"},
 		{"kind 15", func(r *rogue) { r.says(15, 0, nil) }, "kind 15"},
 		{"longer than a buffer", func(r *rogue) {
 			r.out.grow()

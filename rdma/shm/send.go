@@ -42,8 +42,9 @@ type sender struct {
 	ring     producer
 	err      error
 
-	out  []byte // records that found no room, whole
-	want int    // bytes of a record that was refused; 0: none since there was room
+	out  []byte        // records that found no room, whole
+	owed atomic.Uint64 // the peer's Reads of which the answer is in out, a bit for each slot; written under mu
+	want int           // bytes of a record that was refused; 0: none since there was room
 
 	needs atomic.Uint64 // the position of head at which to get up
 	busy  atomic.Bool   // out or want
@@ -143,29 +144,31 @@ func padded(b []byte) []byte {
 	return b
 }
 
-// emit sends a record of the device's own, at once or through the queue. Called
-// with mu held; who may not go to WaitRoom calls startPump afterwards.
-func (q *QueuePair) emit(kind int, body []byte) {
+// emit sends a record of the device's own, at once or through the queue, and
+// reports whether it is queued. Called with mu held; who may not go to WaitRoom
+// calls startPump afterwards.
+func (q *QueuePair) emit(kind int, body []byte) (queued bool) {
 	tx := &q.tx
 	if tx.err != nil {
-		return
+		return false
 	}
 	room := len(tx.out) == 0
 	if room {
 		var err error
 		if room, err = tx.ring.fits(space(len(body))); err != nil {
 			q.sendFailed(err)
-			return
+			return false
 		}
 	}
 	if room {
 		tx.ring.put(kind, body)
 		q.tell()
-		return
+		return false
 	}
 	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, len(body)))
 	tx.out = padded(append(tx.out, body...))
 	q.update()
+	return true
 }
 
 // flush moves what is queued into the ring, as far as there is room, and sees
@@ -182,7 +185,11 @@ func (q *QueuePair) flush() error {
 		if !room {
 			break
 		}
-		tx.ring.put(kind, tx.out[headerLen:headerLen+length])
+		body := tx.out[headerLen : headerLen+length]
+		if kind == recordGrant { // before the peer can see it, and say that it has
+			tx.owed.And(^(1 << native.Uint32(body)))
+		}
+		tx.ring.put(kind, body)
 		if tx.out = tx.out[n:]; len(tx.out) == 0 {
 			tx.out = nil
 		}

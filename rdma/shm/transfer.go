@@ -5,6 +5,7 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"net"
 	"os"
 	"runtime"
@@ -37,8 +38,8 @@ const segment = 256 << 10
 // pullMost is how much one Poll moves before it looks around.
 const pullMost = 4 << 20
 
-// revokePatience is how long Invalidate waits for a peer that is fetching a
-// segment: one that has been stopped may hold it for ever, and will drop it.
+// revokePatience is how long Invalidate, or Close, waits for a peer that is fetching
+// segments: one that has been stopped may hold them for ever, and will drop them.
 const revokePatience = 200 * time.Millisecond
 
 // errBufferedOnly says that the memory of the other end is out of reach.
@@ -67,6 +68,7 @@ type reading struct {
 	slot    int
 	number  uint32
 	granted bool
+	ended   bool // it was granted, and the peer has taken that back
 	from    uint64
 	got     int
 }
@@ -221,7 +223,10 @@ func (q *QueuePair) receiveRead(r record) error {
 	q.rx.in.body(b[:], 0)
 	slot, number := native.Uint32(b[0:]), native.Uint32(b[4:])
 	tag, va, n := rdma.STag(native.Uint32(b[8:])), native.Uint64(b[16:]), native.Uint64(b[24:])
-	if slot >= maxReads || number == 0 {
+	switch {
+	case q.peer == 0:
+		return violation("read", "an RDMA Read where none are possible")
+	case slot >= maxReads || number == 0:
 		return violation("read", "a Read in slot %d with number %d", slot, number)
 	}
 	var address uint64
@@ -244,7 +249,9 @@ func (q *QueuePair) receiveRead(r record) error {
 	native.PutUint32(g[4:], number)
 	native.PutUint64(g[8:], address)
 	q.tx.mu.Lock()
-	q.emit(recordGrant, g[:])
+	if q.emit(recordGrant, g[:]) {
+		q.tx.owed.Or(1 << slot)
+	}
 	q.startPump()
 	q.tx.mu.Unlock()
 	return nil
@@ -275,7 +282,9 @@ func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) 
 }
 
 // receiveRefetched ends a grant. A peer that has found it withdrawn was reading
-// what is invalidated.
+// what is invalidated. One that has not been told of it yet cannot have used it:
+// so however slow the peer is, there is one answer in the queue for each slot, and
+// never more.
 func (q *QueuePair) receiveRefetched(r record) error {
 	if r.length != refetchLen {
 		return violation("record", "the end of a Read in %d bytes", r.length)
@@ -288,6 +297,9 @@ func (q *QueuePair) receiveRefetched(r record) error {
 	defer e.mu.Unlock()
 	if e.slots == nil || slot >= maxReads || number == 0 || e.slots[slot].number != number {
 		return violation("read", "the end of a Read in slot %d with number %d, which has not begun", slot, number)
+	}
+	if q.tx.owed.Load()&(1<<slot) != 0 {
+		return violation("read", "the end of a Read in slot %d with number %d, which has not been answered", slot, number)
 	}
 	revoked := e.slots[slot].revoked
 	q.theirs().granted[slot].Store(0)
@@ -317,7 +329,7 @@ func (t *readings) grant(slot, number uint32, from uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.queue {
-		if r.slot == int(slot) && r.number == number && !r.granted {
+		if r.slot == int(slot) && r.number == number && !r.granted && !r.ended {
 			r.granted, r.from = true, from
 			t.ready.Store(t.queue[0].granted)
 			return true
@@ -406,7 +418,7 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	switch {
 	case !stands:
 		q.refetched(r) // and the peer will end this
-		r.granted = false
+		r.granted, r.ended = false, true
 		q.asked.Load().reads.ready.Store(false)
 		return 0, nil
 	case err != nil:
@@ -424,6 +436,9 @@ func (q *QueuePair) receiveWrite(r record) error {
 	var b [writeLen]byte
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
+	if q.peer == 0 {
+		return violation("write", "an RDMA Write where none are possible")
+	}
 	w := pull{active: true, to: va, from: from, left: int(n)}
 	if n > 0 { // a Write of nothing names no region
 		reg, err := q.regions.find(tag, va, n, rdma.RemoteWrite)
@@ -432,9 +447,6 @@ func (q *QueuePair) receiveWrite(r record) error {
 		}
 		w.reg = reg
 	}
-	if q.peer == 0 {
-		return violation("write", "an RDMA Write where none are possible")
-	}
 	if q.rx.write == nil {
 		q.rx.write = new(pull)
 	}
@@ -442,12 +454,13 @@ func (q *QueuePair) receiveWrite(r record) error {
 	return nil
 }
 
-// pullWrite moves the peer's Write on, and reports whether it is done.
-func (q *QueuePair) pullWrite() (done bool, err error) {
+// pullWrite moves the peer's Write on, by about so many bytes at most, and returns
+// how many they were.
+func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	w := q.rx.write
-	for moved := 0; w.left > 0; {
-		if moved >= pullMost || q.closing.Load() {
-			return false, nil
+	for w.left > 0 {
+		if moved >= most || q.closing.Load() {
+			return moved, nil
 		}
 		n := min(segment, w.left)
 		w.reg.mu.RLock()
@@ -458,7 +471,7 @@ func (q *QueuePair) pullWrite() (done bool, err error) {
 		}
 		w.reg.mu.RUnlock()
 		if err != nil {
-			return false, err
+			return moved, err
 		}
 		w.to, w.from, w.left, moved = w.to+uint64(n), w.from+uint64(n), w.left-n, moved+n
 	}
@@ -469,7 +482,7 @@ func (q *QueuePair) pullWrite() (done bool, err error) {
 	if idle := &q.mine().idle; idle.Load() != 0 && idle.Swap(0) != 0 {
 		q.bell.ring()
 	}
-	return true, nil
+	return moved, nil
 }
 
 // fetch copies from the peer's memory, and sees that it still was the peer's
@@ -511,35 +524,33 @@ func (q *QueuePair) revoke(s rdma.STag) bool {
 	return true
 }
 
-// withdrawAll takes back the grants of a kind. Called with mu held.
+// withdrawAll takes back the grants of a kind: all of them first, so that the peer
+// has the whole time for each. Called with mu held.
 func (e *exposures) withdrawAll(q *QueuePair, kind func(*exposure) bool) {
-	if e.slots == nil {
+	if e.slots == nil || e.closed {
 		return
 	}
-	for i := range e.slots {
-		if x := &e.slots[i]; x.number != 0 && kind(x) {
-			e.withdraw(q, i)
-		}
-	}
-}
-
-// withdraw takes back the grant in a slot. Called with mu held.
-func (e *exposures) withdraw(q *QueuePair, slot int) {
-	x := &e.slots[slot]
-	if e.closed || x.revoked {
-		return
-	}
-	x.revoked = true
 	d := q.theirs()
-	d.granted[slot].Store(0)
-	if d.pulling[slot].Load() != x.number {
-		return
-	}
-	for until := time.Now().Add(revokePatience); d.pulling[slot].Load() == x.number && time.Now().Before(until); {
-		if !q.bell.alive() {
-			return
+	var withdrawn uint64 // a bit for each slot
+	for i := range e.slots {
+		if x := &e.slots[i]; x.number != 0 && !x.revoked && kind(x) {
+			x.revoked = true
+			d.granted[i].Store(0)
+			withdrawn |= 1 << i
 		}
-		runtime.Gosched()
+	}
+	var until time.Time
+	for ; withdrawn != 0; withdrawn &= withdrawn - 1 {
+		slot := bits.TrailingZeros64(withdrawn)
+		for d.pulling[slot].Load() == e.slots[slot].number {
+			if until.IsZero() {
+				until = time.Now().Add(revokePatience)
+			}
+			if !time.Now().Before(until) || !q.bell.alive() {
+				return
+			}
+			runtime.Gosched()
+		}
 	}
 }
 

@@ -1,0 +1,233 @@
+//go:build linux
+
+package shm
+
+import (
+	"math/bits"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// queued is how many bytes wait for room.
+func queued(q *QueuePair) int {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	return len(q.tx.out)
+}
+
+// TestRogueTakesNoAnswer: it begins Reads and ends them, and leaves our answers in
+// its ring. Of those that find no room there, we have one for each slot.
+func TestRogueTakesNoAnswer(t *testing.T) {
+	q, r := meetRogue(t)
+	r.out.grow()
+	var wcs [1]rdma.Completion
+	var err error
+	most := 0
+	for number := uint64(1); err == nil && number < 2*bigRing/uint64(space(grantLen)); number++ {
+		slot := number % 16
+		r.says(recordRead, readLen, words(number<<32|slot, 0, 0, 0))
+		r.says(recordRefetched, refetchLen, words(number<<32|slot))
+		_, err = q.Poll(wcs[:])
+		most = max(most, queued(q))
+	}
+	var violation *rdma.ProtocolError
+	require.ErrorAs(t, err, &violation)
+	assert.Equal(t, "shm, read", violation.Rule)
+	assert.ErrorContains(t, err, "which has not been answered")
+	assert.LessOrEqual(t, most, 16*space(grantLen))
+}
+
+// TestRogueAnswersAgain a Read that it has taken the first answer to back: we say
+// that we need it no more, once.
+func TestRogueAnswersAgain(t *testing.T) {
+	q, r := meetRogue(t)
+	require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
+	var wcs [1]rdma.Completion
+	answer := words(1<<32, addressOf(make([]byte, 100)))
+	r.says(recordGrant, grantLen, answer) // and the slot's word says that it is not
+	_, err := q.Poll(wcs[:])
+	require.NoError(t, err)
+	r.says(recordGrant, grantLen, answer)
+	assert.ErrorContains(t, ends(t, q), "waits for none")
+}
+
+// TestReadsOfASlowPeer go on, however long it leaves what we send where it is.
+func TestReadsOfASlowPeer(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Abort()
+	defer b.Abort()
+	b.ProvideReceive(1<<20, 64<<10)
+	source := []byte("what is read")
+	region, err := a.Register(source, rdma.RemoteRead)
+	require.NoError(t, err)
+	var wcs [8]rdma.Completion
+	for range 5 {
+		for !a.Busy() {
+			_, err := a.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}})
+			require.NoError(t, err)
+		}
+		for queued(a) == 0 { // until short ones find no room either
+			_, err := a.PostSend([]rdma.SendWR{{Header: make([]byte, 16)}})
+			require.NoError(t, err)
+		}
+		var local [16][12]byte
+		for i := range local {
+			require.NoError(t, b.PostRead(rdma.ReadWR{Local: local[i][:], STag: region.STag}))
+		}
+		n, err := a.Poll(wcs[:])
+		require.NoError(t, err)
+		require.Zero(t, n)
+		assert.Equal(t, 16, bits.OnesCount64(a.tx.owed.Load()))
+		for done := 0; done < 16; {
+			n, err := b.Wait(wcs[:])
+			require.NoError(t, err)
+			for _, wc := range wcs[:n] {
+				if wc.Op == rdma.OpRead {
+					done++
+				} else {
+					wc.Buffer.Release()
+				}
+			}
+		}
+		for i := range local {
+			assert.Equal(t, source, local[i][:])
+		}
+		assert.Zero(t, a.tx.owed.Load())
+		_, err = a.Poll(wcs[:])
+		require.NoError(t, err)
+	}
+}
+
+// TestRogueWithoutReach: where neither end can reach the other's memory there are
+// no RDMA Reads and Writes, not even of nothing.
+func TestRogueWithoutReach(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		kind  int
+		n     uint64
+		error string
+	}{
+		{"a Read", recordRead, 1, "shm, read: an RDMA Read where none are possible"},
+		{"a Read of nothing", recordRead, 0, "shm, read: an RDMA Read where none are possible"},
+		{"a Write", recordWrite, 1, "shm, write: an RDMA Write where none are possible"},
+		{"a Write of nothing", recordWrite, 0, "shm, write: an RDMA Write where none are possible"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			q.peer = 0
+			region, err := q.Register(make([]byte, 100), rdma.RemoteRead|rdma.RemoteWrite)
+			require.NoError(t, err)
+			if v.kind == recordRead {
+				r.says(v.kind, readLen, words(1<<32, uint64(region.STag), 0, v.n))
+			} else {
+				r.says(v.kind, writeLen, words(uint64(region.STag), 0, v.n, 8))
+			}
+			err = ends(t, q)
+			var violation *rdma.ProtocolError
+			require.ErrorAs(t, err, &violation)
+			assert.ErrorContains(t, err, v.error)
+			assert.Zero(t, r.a.ctl.ways[1].granted[0].Load(), "the Read is not granted")
+		})
+	}
+}
+
+// TestRogueWritesAhead so much that we could be taking it for long: whoever wants
+// the poller back has it soon.
+func TestRogueWritesAhead(t *testing.T) {
+	const large = 1 << 20
+	source := make([]byte, large)
+	for _, v := range []struct {
+		name string
+		n    int
+		says func(r *rogue, i uint64, tag rdma.STag)
+	}{
+		{"Reads of nothing", bigRing / 64, func(r *rogue, i uint64, _ rdma.STag) {
+			r.says(recordRead, readLen, words((i+1)<<32, 0, 0, 0))
+			r.says(recordRefetched, refetchLen, words((i+1)<<32))
+		}},
+		{"Writes of nothing", bigRing / 64, func(r *rogue, _ uint64, _ rdma.STag) {
+			r.says(recordWrite, writeLen, words(0, 0, 0, 0))
+		}},
+		{"Writes", 16, func(r *rogue, _ uint64, tag rdma.STag) {
+			r.says(recordWrite, writeLen, words(uint64(tag), 0, large, addressOf(source)))
+		}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			region, err := q.Register(make([]byte, large), rdma.RemoteWrite)
+			require.NoError(t, err)
+			r.out.grow()
+			for i := range uint64(v.n) {
+				v.says(r, i, region.STag)
+			}
+			var wcs [1]rdma.Completion
+			q.Wake()
+			n, err := q.Wait(wcs[:])
+			require.NoError(t, err)
+			assert.Zero(t, n)
+			assert.Less(t, r.out.dir.head.Load(), r.out.pos, "all of it was taken first")
+			for range 100 { // there is no end to this but that all is taken
+				_, err := q.Poll(wcs[:])
+				require.NoError(t, err)
+			}
+			assert.Equal(t, r.out.pos, r.out.dir.head.Load())
+		})
+	}
+}
+
+// TestPollFindsWhatIsBehindTransfers, as many as a good peer can have outstanding.
+func TestPollFindsWhatIsBehindTransfers(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Abort()
+	defer b.Abort()
+	b.ProvideReceive(1, 100)
+	for range maxWrites {
+		require.NoError(t, a.PostWrite(rdma.WriteWR{}))
+	}
+	for range testConfig.ORD {
+		require.NoError(t, a.PostRead(rdma.ReadWR{}))
+	}
+	_, err := a.PostSend([]rdma.SendWR{{Header: []byte("behind")}})
+	require.NoError(t, err)
+	var wcs [1]rdma.Completion
+	n, err := b.Poll(wcs[:])
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	assert.Equal(t, "behind", string(wcs[0].Buffer.Bytes))
+	wcs[0].Buffer.Release()
+}
+
+// TestRogueHoldsItsSegments: it says that it is in the middle of all of its Reads,
+// and stays there. Who gives the memory back waits for it once.
+func TestRogueHoldsItsSegments(t *testing.T) {
+	for name, call := range map[string]func(q *QueuePair, tag rdma.STag){
+		"Close":      func(q *QueuePair, _ rdma.STag) { q.Close() },
+		"Invalidate": func(q *QueuePair, tag rdma.STag) { q.Invalidate(tag) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			region, err := q.Register(make([]byte, 100), rdma.RemoteRead)
+			require.NoError(t, err)
+			for slot := range uint64(testConfig.IRD) {
+				r.says(recordRead, readLen, words(1<<32|slot, uint64(region.STag), 0, 100))
+				r.a.ctl.ways[1].pulling[slot].Store(1)
+			}
+			var wcs [1]rdma.Completion
+			_, err = q.Poll(wcs[:])
+			require.NoError(t, err)
+			begin := time.Now()
+			call(q, region.STag)
+			took := time.Since(begin)
+			assert.GreaterOrEqual(t, took, revokePatience)
+			assert.Less(t, took, 5*revokePatience)
+			for slot := range testConfig.IRD {
+				assert.Zero(t, r.a.ctl.ways[1].granted[slot].Load(), "the grant in slot %d stands", slot)
+			}
+		})
+	}
+}
