@@ -231,7 +231,9 @@ func TestAnswer(t *testing.T) {
 			if v.late != nil {
 				v.late(r.(*QueuePair).area)
 			}
-			assert.Equal(t, v.found, string(idle.Answer(true)))
+			found := idle.Answer(true)
+			assert.Equal(t, v.found, string(found))
+			assert.Equal(t, v.found == "", found == nil)
 			q, err := idle.Resume(1)
 			require.NoError(t, err)
 			q.Abort()

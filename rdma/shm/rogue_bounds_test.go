@@ -202,31 +202,38 @@ func TestPollFindsWhatIsBehindTransfers(t *testing.T) {
 	wcs[0].Buffer.Release()
 }
 
-// TestRogueHoldsItsSegments: it says that it is in the middle of all of its Reads,
-// and stays there. Who gives the memory back waits for it once.
+// TestRogueHoldsItsSegments: it says that it is in the middle of its Reads, and stays
+// there. Who gives the memory back waits for it, once.
 func TestRogueHoldsItsSegments(t *testing.T) {
-	for name, call := range map[string]func(q *QueuePair, tag rdma.STag){
-		"Close":      func(q *QueuePair, _ rdma.STag) { q.Close() },
-		"Invalidate": func(q *QueuePair, tag rdma.STag) { q.Invalidate(tag) },
+	for _, v := range []struct {
+		name  string
+		holds uint64 // slots, a bit each
+		call  func(q *QueuePair, tag rdma.STag)
+	}{
+		{"all, Close", 1<<16 - 1, func(q *QueuePair, _ rdma.STag) { q.Close() }},
+		{"all, Invalidate", 1<<16 - 1, (*QueuePair).Invalidate},
+		{"the first, Invalidate", 1, (*QueuePair).Invalidate},
+		{"the last, Invalidate", 1 << 15, (*QueuePair).Invalidate},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)
 			region, err := q.Register(make([]byte, 100), rdma.RemoteRead)
 			require.NoError(t, err)
+			way := &r.a.ctl.ways[1]
 			for slot := range uint64(testConfig.IRD) {
 				r.says(recordRead, readLen, words(1<<32|slot, uint64(region.STag), 0, 100))
-				r.a.ctl.ways[1].pulling[slot].Store(1)
+				way.pulling[slot].Store(uint32(v.holds >> slot & 1))
 			}
 			var wcs [1]rdma.Completion
 			_, err = q.Poll(wcs[:])
 			require.NoError(t, err)
 			begin := time.Now()
-			call(q, region.STag)
+			v.call(q, region.STag)
 			took := time.Since(begin)
 			assert.GreaterOrEqual(t, took, revokePatience)
 			assert.Less(t, took, 5*revokePatience)
 			for slot := range testConfig.IRD {
-				assert.Zero(t, r.a.ctl.ways[1].granted[slot].Load(), "the grant in slot %d stands", slot)
+				assert.Zero(t, way.granted[slot].Load(), "the grant in slot %d stands", slot)
 			}
 		})
 	}
