@@ -1,0 +1,109 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// The calls of linux/userfaultfd.h.
+const (
+	uffdAPI      = 0xc018aa3f
+	uffdRegister = 0xc020aa00
+	uffdMissing  = 1
+)
+
+// neverComes returns the address of a page that does not come until release is
+// called.
+func neverComes(t *testing.T) (address uint64, release func()) {
+	t.Helper()
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		t.Skipf("needs userfaultfd for the kernel's own accesses (root, or vm.unprivileged_userfaultfd): %v", errno)
+	}
+	release = sync.OnceFunc(func() { unix.Close(int(fd)) })
+	t.Cleanup(release)
+	call := func(what uintptr, arg unsafe.Pointer) {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, what, uintptr(arg)); errno != 0 {
+			t.Skipf("needs userfaultfd: %v", errno)
+		}
+	}
+	api := [3]uint64{0xAA}
+	call(uffdAPI, unsafe.Pointer(&api))
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Munmap(page) })
+	address = addressOf(page)
+	area := [4]uint64{address, uint64(len(page)), uffdMissing}
+	call(uffdRegister, unsafe.Pointer(&area))
+	return address, release
+}
+
+// triesEnd waits until nobody looks for a nonce any more.
+func triesEnd(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(tries) == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// TestNonceThatNeverComes holds nobody up: neither the end that looks for it, nor the
+// place, for others or at its end.
+func TestNonceThatNeverComes(t *testing.T) {
+	defer triesEnd(t)
+	address, release := neverComes(t)
+	defer release()
+	p := newPlace(t)
+	i := invite(t, p, rdma.Peer{})
+	c, err := net.Dial("unix", "@"+i.Address().Socket)
+	require.NoError(t, err)
+	conn := c.(*net.UnixConn)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	b := opening1(i.Address(), "x")
+	binary.NativeEndian.PutUint64(b[len(magic)+16:], address)
+	_, _, err = conn.WriteMsgUnix(b, unix.UnixRights(goodFile(t)), nil)
+	require.NoError(t, err)
+	h, err := readAnswer(conn)
+	require.NoError(t, err)
+	assert.Zero(t, h.flags&canRead)
+	_, err = conn.Write([]byte{canRead})
+	require.NoError(t, err)
+	q, err := i.Take(t.Context())
+	require.NoError(t, err)
+	assert.True(t, q.Limits().BufferedOnly)
+	q.Abort()
+	require.NoError(t, p.Close())
+}
+
+// TestManyNoncesThatNeverCome: each keeps a thread in the kernel, and there are but so
+// many.
+func TestManyNoncesThatNeverCome(t *testing.T) {
+	address, release := neverComes(t)
+	defer release()
+	good := newNonce()
+	here := addressOf(good[:])
+	var trying sync.WaitGroup
+	for range 2 * cap(tries) {
+		trying.Go(func() { assert.False(t, try(os.Getpid(), address, good[:])) })
+	}
+	trying.Wait()
+	assert.Len(t, tries, cap(tries))
+	begin := time.Now()
+	assert.False(t, try(os.Getpid(), here, good[:]), "nobody is left to look for it")
+	assert.Less(t, time.Since(begin), 5*tryTime)
+	release()
+	triesEnd(t)
+	assert.True(t, try(os.Getpid(), here, good[:]))
+	triesEnd(t)
+}
