@@ -70,6 +70,7 @@ func TestKeepAliveUnderneath(t *testing.T) {
 				_, err := c.Write([]byte("on"))
 				require.NoError(t, err)
 			}
+			require.NoError(t, c.SetReadDeadline(begin.Add(5*underTime)))
 			_, err := c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, end.want)
 			assert.Equal(t, end.comes == io.EOF, time.Since(begin) >= underTime, "%v", time.Since(begin))
