@@ -244,8 +244,9 @@ var transferRules = []rule{
 		v.say(hostileData("x")) // behind which it is there
 		_, err := v.c.Read(make([]byte, 1))
 		require.NoError(v.t, err)
-		v.poll()                                                       // its device answers
-		if _, err = v.c.Write(make([]byte, hostileSize)); err != nil { // it is told meanwhile
+		v.poll() // its device answers
+		if _, err = v.c.Write(make([]byte, hostileSize)); err != nil {
+			// It is told meanwhile.
 			require.ErrorContains(v.t, err, "peer terminated the stream")
 		}
 	}, "peer terminated the stream", ""},
