@@ -68,16 +68,14 @@ $(WAYS):
 tests-alone:
 	@export GOWORK=off; $(call each,go test -race -timeout 10m ./...)
 
-# Every fuzzer, each for FUZZTIME on one processor, two beside each other, and how
-# often it ran. An input that fails one is left in testdata/fuzz beside it, where the
-# test of that name tries it from then on. To make inputs shorter is bounded, or it
-# would take all the time there is.
+# Every fuzzer, each for FUZZTIME on one processor, two beside each other. An input that
+# fails one is left in testdata/fuzz beside it, where the test of that name tries it from
+# then on.
 FUZZTIME ?= 10s
 fuzz:
 	@go test -list '^Fuzz' ./... | \
 	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
-	xargs -L 1 -P 2 sh -c 'said=$$(go test -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 -fuzzminimizetime 100x -timeout 0 $$0 </dev/null 2>&1) || { echo "$$said"; exit 255; }; \
-		echo "$$0 $$1: $$(echo "$$said" | grep "^fuzz: elapsed" | tail -1 | sed "s/^fuzz: //")"'
+	xargs -L 1 -P 2 sh -c 'test/fuzz.sh $$0 $$1 $(FUZZTIME)'
 
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.
