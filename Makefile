@@ -75,7 +75,7 @@ FUZZTIME ?= 10s
 fuzz:
 	@go test -list '^Fuzz' ./... | \
 	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
-	xargs -L 1 -P 2 sh -c 'test/fuzz.sh $$0 $$1 $(FUZZTIME)'
+	xargs -L 1 -P 2 test/fuzz.sh $(FUZZTIME)
 
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.
