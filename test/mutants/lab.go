@@ -94,7 +94,7 @@ func (l *lab) kill(ctx context.Context, m *mutant) error {
 			}
 			built[t.pkg] = binary
 		}
-		passed, said, err := l.test(ctx, t, binary, m.timeout)
+		passed, said, err := l.test(ctx, t, binary, m.timeout, m.times)
 		switch {
 		case err != nil:
 			return err
@@ -170,12 +170,14 @@ func (l *lab) build(ctx context.Context, pkg string, race bool, overlay, binary 
 	return nil
 }
 
-// test runs one test alone, as go test would, and reports whether it passed.
-func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Duration) (passed bool, said []byte, err error) {
+// test runs one test alone, as go test would, so many times or until it fails, and
+// reports whether it passed.
+func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Duration, times int) (passed bool, said []byte, err error) {
 	const grace = 10 * time.Second // for a binary that does not even notice its timeout
 	bounded, cancel := context.WithTimeout(ctx, timeout+grace)
 	defer cancel()
-	run := exec.CommandContext(bounded, binary, "-test.run="+t.pattern(), "-test.timeout="+timeout.String(), "-test.v", "-test.paniconexit0")
+	run := exec.CommandContext(bounded, binary, "-test.run="+t.pattern(), "-test.timeout="+timeout.String(),
+		fmt.Sprint("-test.count=", times), "-test.failfast", "-test.v", "-test.paniconexit0")
 	run.Dir = filepath.Join(l.root, t.pkg)
 	// Over shm a connection ends and wakes up by other means, which would hide
 	// faults in those of every other device.
@@ -205,7 +207,7 @@ func (l *lab) passes(ctx context.Context, t test, m *mutant) error {
 		if err != nil {
 			return err
 		}
-		passed, said, err := l.test(ctx, t, binary, m.timeout)
+		passed, said, err := l.test(ctx, t, binary, m.timeout, 1)
 		switch {
 		case err != nil:
 			return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -19,6 +20,8 @@ import (
 //	         "./credits TestMustUpdate"; one line for each, and at least one
 //	Timeout: how long a test may take, if not 20 s
 //	Race:    yes, if it takes the race detector to notice
+//	Times:   how often a test may run until it fails, if not once: for what shows
+//	         only when two things meet
 type mutant struct {
 	name    string // of the file, without its suffix
 	patch   string // path of the file
@@ -26,6 +29,7 @@ type mutant struct {
 	tests   []test
 	timeout time.Duration
 	race    bool
+	times   int
 	files   []string // that it changes, by their paths in the tree
 }
 
@@ -74,7 +78,7 @@ func read(path string) (*mutant, error) {
 		return nil, err
 	}
 	defer f.Close()
-	m := &mutant{patch: absolute, timeout: defaultTimeout}
+	m := &mutant{patch: absolute, timeout: defaultTimeout, times: 1}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() && lines.Text() != "" {
 		if err := m.head(lines.Text()); err != nil {
@@ -115,6 +119,8 @@ func (m *mutant) head(line string) (err error) {
 		m.timeout, err = time.ParseDuration(value)
 	case "Race":
 		m.race = value == "yes"
+	case "Times":
+		m.times, err = strconv.Atoi(value)
 	default:
 		err = fmt.Errorf("%q is no line of a head", line)
 	}

@@ -151,6 +151,7 @@ func TestHeads(t *testing.T) {
 		"Fault: wrong\n":                                 "no Test",
 		"Fault: wrong\nTest: TestA\n":                    `"Test: TestA": a package and a test, as in ./credits TestMustUpdate`,
 		"Fault: wrong\nTest: ./a TestA\nTimeout: soon\n": `time: invalid duration "soon"`,
+		"Fault: wrong\nTest: ./a TestA\nTimes: often\n":  `strconv.Atoi: parsing "often": invalid syntax`,
 		"Fault: wrong\nTest: ./a TestA\nRase: yes\n":     `"Rase: yes" is no line of a head`,
 	} {
 		path := filepath.Join(t.TempDir(), "x.patch")
@@ -163,13 +164,14 @@ func TestHeads(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "x.patch")
-	write(t, path, "Fault: wrong\nTest: ./a TestA/b c\nTest: ./d TestD\nTimeout: 3s\nRace: yes\n"+change+change)
+	write(t, path, "Fault: wrong\nTest: ./a TestA/b c\nTest: ./d TestD\nTimeout: 3s\nRace: yes\nTimes: 7\n"+change+change)
 	m, err := read(path)
 	require.NoError(t, err)
 	assert.Equal(t, []test{{"./a", "TestA/b c"}, {"./d", "TestD"}}, m.tests)
 	assert.Equal(t, "^TestA$/^b c$", m.tests[0].pattern())
 	assert.Equal(t, 3*time.Second, m.timeout)
 	assert.True(t, m.race)
+	assert.Equal(t, 7, m.times)
 	assert.Equal(t, []string{"x.go", "x.go"}, m.files)
 	_, err = load(t.TempDir(), regexp.MustCompile("x"))
 	assert.ErrorContains(t, err, `matches "x"`)
