@@ -21,8 +21,8 @@ type lab struct {
 
 	mu     sync.Mutex // guards what follows
 	out    io.Writer
-	sound  map[soundKey]func() error // what is known of the unchanged tree
-	number int                       // of things in temp
+	sound  map[soundKey]func() (time.Duration, error) // what is known of the unchanged tree
+	number int                                        // of things in temp
 }
 
 // soundKey is a test of the unchanged tree, or its package's tests if it has no
@@ -33,7 +33,7 @@ type soundKey struct {
 }
 
 func newLab(root, temp string, out io.Writer) *lab {
-	return &lab{root: root, temp: temp, out: out, sound: make(map[soundKey]func() error)}
+	return &lab{root: root, temp: temp, out: out, sound: make(map[soundKey]func() (time.Duration, error))}
 }
 
 // try tries all mutants, jobs of them beside each other, and prints a line for
@@ -83,7 +83,8 @@ func (l *lab) kill(ctx context.Context, m *mutant) error {
 	}
 	built := make(map[string]string) // by package
 	for _, t := range m.tests {
-		if err := l.passes(ctx, t, m); err != nil {
+		took, err := l.passes(ctx, t, m)
+		if err != nil {
 			return err
 		}
 		binary, ok := built[t.pkg]
@@ -94,7 +95,9 @@ func (l *lab) kill(ctx context.Context, m *mutant) error {
 			}
 			built[t.pkg] = binary
 		}
-		passed, said, err := l.test(ctx, t, binary, m.timeout, m.times)
+		// Many a mutant only hangs.
+		timeout := min(m.timeout, patience+10*took*time.Duration(m.times))
+		passed, said, err := l.test(ctx, t, binary, timeout, m.times)
 		switch {
 		case err != nil:
 			return err
@@ -196,36 +199,42 @@ func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Dura
 	return false, said, fmt.Errorf("%v: %w", t, err)
 }
 
-// passes returns nil if the test passes on the unchanged tree. It is run once
-// for all mutants.
-func (l *lab) passes(ctx context.Context, t test, m *mutant) error {
-	return l.once(soundKey{t, m.race}, func() error {
+// patience is what a test may take longer, with a fault, than ten times as long as
+// without.
+const patience = 5 * time.Second
+
+// passes returns how long the test took on the unchanged tree, if it passes there. It
+// is run once for all mutants.
+func (l *lab) passes(ctx context.Context, t test, m *mutant) (took time.Duration, err error) {
+	return l.once(soundKey{t, m.race}, func() (time.Duration, error) {
 		binary := filepath.Join(l.temp, fmt.Sprintf("%s-%t.test", strings.ReplaceAll(t.pkg[2:], "/", "-"), m.race))
-		err := l.once(soundKey{test{pkg: t.pkg}, m.race}, func() error {
-			return l.build(ctx, t.pkg, m.race, "", binary)
+		_, err := l.once(soundKey{test{pkg: t.pkg}, m.race}, func() (time.Duration, error) {
+			return 0, l.build(ctx, t.pkg, m.race, "", binary)
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
+		start := time.Now()
 		passed, said, err := l.test(ctx, t, binary, m.timeout, 1)
+		took := time.Since(start)
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case !passed:
-			return fmt.Errorf("%v fails on the unchanged tree: %s", t, said)
+			return 0, fmt.Errorf("%v fails on the unchanged tree: %s", t, said)
 		case !bytes.Contains(said, []byte("--- PASS: "+t.name+" (")):
-			return fmt.Errorf("%v is not there, or skips: %s", t, said)
+			return 0, fmt.Errorf("%v is not there, or skips: %s", t, said)
 		}
-		return nil
+		return took, nil
 	})
 }
 
 // once returns what do returns, which is called once for each key.
-func (l *lab) once(key soundKey, do func() error) error {
+func (l *lab) once(key soundKey, do func() (time.Duration, error)) (time.Duration, error) {
 	l.mu.Lock()
 	known, ok := l.sound[key]
 	if !ok {
-		known = sync.OnceValue(do)
+		known = sync.OnceValues(do)
 		l.sound[key] = known
 	}
 	l.mu.Unlock()
