@@ -38,6 +38,7 @@ func TestNothingCarriesNoSinkAvail(t *testing.T) {
 // the sending half has ended and the receiving half goes on.
 func TestReadWhenNothingCanBeSent(t *testing.T) {
 	c, s, _, sq := counted(t, 1)
+	neverOverdue(c)
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Write(make([]byte, 1<<20))
