@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
+	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -106,4 +108,18 @@ func TestManyNoncesThatNeverCome(t *testing.T) {
 	triesEnd(t)
 	assert.True(t, try(os.Getpid(), here, good[:]))
 	triesEnd(t)
+}
+
+// TestPeerIsEnding: the memory of a process that is killed is gone before its sockets
+// are. Whoever fetches from it meanwhile sees a reset.
+func TestPeerIsEnding(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Abort()
+	defer b.Abort()
+	child := exec.Command("true")
+	require.NoError(t, child.Start())
+	defer child.Wait()
+	require.NoError(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)) // it remains as it is
+	a.peer = int32(child.Process.Pid)
+	assert.ErrorIs(t, a.fetch(make([]byte, 8), 1<<20), syscall.ECONNRESET)
 }

@@ -498,6 +498,8 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 			continue
 		case !q.bell.alive() || q.theirs().state.Load() != stateOpen:
 			return q.bell.why()
+		case err == unix.ESRCH: // it is ending: its memory goes before its sockets do
+			return os.NewSyscallError("process_vm_readv", unix.ECONNRESET)
 		case err == unix.EFAULT || err == nil && n == 0:
 			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
 		case err != nil:
