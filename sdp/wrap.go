@@ -11,8 +11,7 @@ import (
 // returns when both ends have agreed, or the peer has shown that it lacks SDP: a
 // [*net.OpError] around a [*NotSDPError] then, and conn has carried what it
 // cannot take back. Config.ReplyTimeout bounds that, and Config.StepUpTimeout what a
-// better device takes. config may be nil. With an
-// error conn is closed.
+// better device takes. config may be nil. With an error conn is closed.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
 	c, err := client(conn, config)

@@ -15,7 +15,8 @@ const Never = -1
 // Source is that of an end that takes no part, and that was sent none: it wants
 // nothing, and nothing about it is due.
 //
-// At most one call of the program's, a Write, is served at a time. Its bytes go out in order, and each is in one of four states:
+// At most one call of the program's, a Write, is served at a time. Its bytes go out
+// in order, and each is in one of four states:
 //
 //	through | asked for | offered (in this order of SrcAvails) | not begun
 //

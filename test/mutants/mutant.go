@@ -18,7 +18,7 @@ import (
 //	Fault:   what is wrong in the mutant
 //	Test:    a package and the test in it that must fail, as in
 //	         "./credits TestMustUpdate"; one line for each, and at least one
-//	Timeout: how long a test may take, if not 20 s
+//	Timeout: how long a test may take at most, if not 20 s
 //	Race:    yes, if it takes the race detector to notice
 //	Times:   how often a test may run until it fails, if not once: for what shows
 //	         only when two things meet
