@@ -3,10 +3,11 @@
 //
 // [Dial] and [Listen] stand for [net.Dial] and [net.Listen]. On network "tcp" a peer
 // that does not speak SDP gets the plain TCP connection that it expects; on "sdp" that
-// is an error. A [*Conn] is a net.Conn with the methods of net.TCPConn. Small Writes
-// are copied into messages (buffer copy); the bytes of long ones are fetched or placed
-// by RDMA, without a copy (zero copy); and no end sends what the other has no buffers
-// for (credits).
+// is an error. A [*Conn] is a net.Conn with the methods of net.TCPConn. Writes
+// are copied into messages (buffer copy), or, where the device gains by it or
+// [Config.ZCopyThreshold] says so, the bytes of long ones are fetched or placed by
+// RDMA, without a copy (zero copy); and no end sends what the other has no buffers for
+// (credits).
 //
 // What carries the bytes is a device, chosen for each connection among those that both
 // ends have: "shm", memory that two programs of one Linux host share; "verbs", RDMA

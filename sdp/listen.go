@@ -110,8 +110,8 @@ type Listener struct {
 var _ net.Listener = (*Listener)(nil)
 
 // Accept waits for the next connection and returns it: a [*Conn] if the client
-// speaks SDP, and the [*net.TCPConn] or [*net.UnixConn] that it is if not. A client that fails to
-// come up is no error of the listener's. Errors are [*net.OpError]s, around
+// speaks SDP, and the [*net.TCPConn] or [*net.UnixConn] that it is if not. A client that
+// fails to come up is no error of the listener's. Errors are [*net.OpError]s, around
 // net.ErrClosed after Close.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {

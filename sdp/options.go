@@ -13,8 +13,8 @@ import (
 // it: on iwarp it carries everything, and on any other device it stays, idle, to
 // hold the addresses, and on verbs to ask for the peer's host.
 
-// SetLinger sets how long Close waits for what was written to be out of this process: with
-// sec < 0, the default, a second; with sec > 0 as many seconds; with 0 not at
+// SetLinger sets how long Close waits for what was written to be out of this process:
+// with sec < 0, the default, a second; with sec > 0 as many seconds; with 0 not at
 // all: what can be dropped is, and the peer sees a reset.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
