@@ -180,9 +180,9 @@ func cancellation(ctx context.Context, client relay.RelayClient) (string, error)
 // deadline lets time run out on a call that the server would never end.
 func deadline(ctx context.Context, client relay.RelayClient) (string, error) {
 	const patience = 100 * time.Millisecond
+	start := time.Now()
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	start := time.Now()
 	stream, err := client.Wait(waiting, &relay.WaitRequest{})
 	for err == nil {
 		_, err = stream.Recv()
