@@ -52,15 +52,16 @@ var house = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"test/group", room{}},
 	{"test/mutants", room{}},
-	{"test/repeat", room{}},
+	{"test/repeat", room{imports: []string{"test/group"}}},
 	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 	{"test/sim", room{tests: []string{"wire", "credits", "bcopy", "zcopy"}}},
 	{"test/traffic", room{}},
 	{"test/soak", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/scale", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", room{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
-	{"test/lab", room{tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
+	{"test/lab", room{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that

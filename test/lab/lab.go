@@ -35,6 +35,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gosdp/gosdp/test/group"
 )
 
 const (
@@ -130,7 +132,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 		qemu.Env = append(qemu.Env, "LINK="+cfg.Link.end(t))
 	}
 	qemu.Stdout, qemu.Stderr = &m.console, &m.console
-	inGroup(qemu)
+	group.Own(qemu)
 	must(t, qemu.Start())
 	go func() {
 		ended(errors.Join(errors.New("the machine stopped"), qemu.Wait()))
@@ -138,14 +140,14 @@ func Boot(t testing.TB, cfg Config) *Machine {
 	}()
 	t.Cleanup(func() {
 		if m.agent == nil {
-			killGroup(qemu)
+			_ = group.Kill(qemu)
 		} else {
 			m.agent.Close() // the agent ends, and the machine with it
 			select {
 			case <-ctx.Done():
 			case <-time.After(haltTime):
 				t.Errorf("the lab did not halt within %v", haltTime)
-				killGroup(qemu)
+				_ = group.Kill(qemu)
 			}
 		}
 		<-ctx.Done()

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/test/group"
 )
 
 // repeat is what is to be repeated, and how.
@@ -138,6 +140,8 @@ func (r *repeat) once(ctx context.Context, j *job) error {
 	}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	group.Own(cmd)
+	cmd.Cancel = func() error { return group.Kill(cmd) }
 	cmd.WaitDelay = 10 * time.Second // for a child that has the pipe
 	begin := time.Now()
 	failure := cmd.Run()

@@ -13,7 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
+
+	"github.com/gosdp/gosdp/test/group"
 )
 
 func main() {
@@ -51,7 +52,7 @@ type Result struct {
 func (a *Agent) Start(text string, id *int) error {
 	s := &script{cmd: exec.Command("bash", "-c", text)}
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	group.Own(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (a *Agent) Kill(id int, _ *struct{}) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	return group.Kill(s.cmd)
 }
 
 func (a *Agent) script(id int) (*script, error) {

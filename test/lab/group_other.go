@@ -1,9 +1,0 @@
-//go:build !linux
-
-package lab
-
-import "os/exec"
-
-func inGroup(*exec.Cmd) {}
-
-func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

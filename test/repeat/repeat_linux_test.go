@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestInterruptedRunEndsWithWhatItStarted: otherwise the run would go on for as long
+// as somebody has its output.
+func TestInterruptedRunEndsWithWhatItStarted(t *testing.T) {
+	r, _ := newRepeat(t)
+	r.subjects = []subject{{name: "starts"}}
+	r.file(t, "starts/starts_test.go", `package starts
+import ("os"; "os/exec"; "testing")
+func TestStarts(t *testing.T) {
+	child := exec.Command("sleep", "60")
+	child.Stdout = os.Stdout
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("started", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	child.Wait()
+}
+`)
+	ctx, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx, "") }()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(r.root, "starts", "started"))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	interrupt()
+	select {
+	case err := <-ended:
+		assert.ErrorContains(t, err, "interrupted")
+	case <-time.After(5 * time.Second):
+		t.Error("a run that was interrupted goes on")
+		<-ended
+	}
+	assert.Zero(t, r.runs(t), "what was interrupted has not been")
+}
