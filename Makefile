@@ -122,10 +122,12 @@ mutants:
 test-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
-# What of that runs on rxe and siw: the suite and SDP twenty times, in four machines one
-# after the other, and HTTP, the faults and a deleted device once in each.
+# What of that runs on rxe and siw: the suite and SDP twenty times, in five machines one
+# after the other, and HTTP, the faults and a deleted device once in each. MACHINES has
+# fewer at a time.
+MACHINES ?= 5
 repeat-lab:
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=5 go test -short -count=4 -timeout 4h -run '^TestVerbs$$' -v ./test/lab
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=4 go test -short -count=$(MACHINES) -timeout 4h -run '^TestVerbs$$' -v ./test/lab
 
 # All that there is for the verbs device on rxe and siw in that machine, which takes
 # some minutes more and is at the mercy of an emulated processor's clock.
