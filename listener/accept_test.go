@@ -133,6 +133,7 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 			readReply(t, talking)
 			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
 			awaitUnderway(t, l, 3)
+			time.Sleep(2 * silentPatience) // or the one that has talked might be over its time, and it alone
 
 			good := dial(t, l, requestOf(t, offersOf(), helloOf()))
 			readReply(t, good)
@@ -171,16 +172,18 @@ func TestTalkerGivesWayInTheEnd(t *testing.T) {
 // silent, begin the key, close behind a part of it, or not decide.
 func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 	whole := requestOf(t, offersOf(), helloOf())
+	// Held up by those that do not give way it would wait a minute.
+	const most = max(slow*200*time.Millisecond, 2*time.Second)
 	for _, sdpOnly := range []bool{false, true} {
 		var took time.Duration
 		for range 3 { // a machine that has much else to do is late now and then
 			t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) { took = answerInAFlood(t, whole, sdpOnly) })
-			if took < slow*200*time.Millisecond {
+			if took < most {
 				break
 			}
 		}
 		t.Logf("sdpOnly %t: a good client was answered within %v", sdpOnly, took)
-		assert.Less(t, took, slow*200*time.Millisecond)
+		assert.Less(t, took, most)
 	}
 }
 

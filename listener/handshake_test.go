@@ -302,9 +302,9 @@ func TestSlowHandshakesRunBesideEachOther(t *testing.T) {
 
 func TestHandshakeEndsWithItsTime(t *testing.T) {
 	whole := requestOf(t, offersOf(), helloOf())
-	for _, n := range []int{30, len(whole)} {
+	for n, patience := range map[int]time.Duration{30: 50 * time.Millisecond, len(whole): 500 * time.Millisecond} {
 		cfg := testConfig()
-		cfg.HandshakeTime = 50 * time.Millisecond
+		cfg.HandshakeTime = patience
 		l := listen(t, cfg, 8)
 		c := dial(t, l, whole[:n])
 		got, err := io.ReadAll(c)

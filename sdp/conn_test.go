@@ -141,7 +141,7 @@ func TestNettest(t *testing.T) {
 
 // TestOneHTTPServerServesEveryKindOfClient on one port, over what each has.
 func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
-	ln, err := Listen("tcp", "127.0.0.1:0")
+	ln, err := patientListen("tcp")
 	require.NoError(t, err)
 	address := ln.Addr().String()
 	forget(address)

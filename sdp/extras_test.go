@@ -60,7 +60,7 @@ func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
 func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l, err := NewListener(bareListener{ln}, nil)
+	l, err := NewListener(bareListener{ln}, patient)
 	require.NoError(t, err)
 	defer l.Close()
 	for _, v := range []struct {
@@ -105,14 +105,14 @@ func TestNewListenerOverTLS(t *testing.T) {
 	stock.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	cfg := &Config{LookTime: 20 * time.Millisecond}
+	cfg := &Config{LookTime: 500 * time.Millisecond}
 	l, err := NewListener(tls.NewListener(ln, &tls.Config{Certificates: certificates}), cfg)
 	require.NoError(t, err)
 	defer l.Close()
 
 	below, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
-	time.Sleep(5 * cfg.LookTime)
+	time.Sleep(cfg.LookTime + 200*time.Millisecond)
 	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 	require.NoError(t, secured.Handshake())
 	client, err := Client(secured, nil)
@@ -134,7 +134,7 @@ func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {
 		}
 		served := make(chan net.Conn)
 		go func() {
-			c, err := Server(b, nil)
+			c, err := Server(b, patient)
 			assert.NoError(t, err)
 			served <- c
 		}()

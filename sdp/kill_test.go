@@ -24,11 +24,13 @@ import (
 const killConns = 4
 
 // patient is for tests that load the machine until it is slow.
-var patient = &Config{ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second}
+var patient = &Config{
+	LookTime: time.Minute, ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second,
+}
 
-func patientListen() (net.Listener, error) {
+func patientListen(network string) (net.Listener, error) {
 	lc := ListenConfig{Config: patient}
-	return lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
+	return lc.Listen(context.Background(), network, "127.0.0.1:0")
 }
 
 // beVictim dials some connections, and floods them until it is killed.
@@ -78,7 +80,7 @@ func TestPeerIsKilled(t *testing.T) {
 	}
 	k := killer{t: t}
 	var err error
-	k.ln, err = patientListen()
+	k.ln, err = patientListen("sdp")
 	require.NoError(t, err)
 	var serving sync.WaitGroup
 	defer serving.Wait()

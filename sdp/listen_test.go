@@ -36,7 +36,7 @@ func echo(t *testing.T, ln net.Listener) {
 }
 
 func TestBothKindsOfClientOnOnePort(t *testing.T) {
-	ln, err := Listen("tcp", "127.0.0.1:0")
+	ln, err := patientListen("tcp")
 	require.NoError(t, err)
 	echo(t, ln)
 	address := ln.Addr().String()
@@ -106,10 +106,7 @@ func TestCRCOnOneHost(t *testing.T) {
 }
 
 func TestManyDialAtOnce(t *testing.T) {
-	// A hundred on a busy machine are not all as quick as the defaults ask.
-	patient := &Config{LookTime: 10 * time.Second, ReplyTimeout: 10 * time.Second}
-	lc := ListenConfig{Config: patient}
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := patientListen("tcp")
 	require.NoError(t, err)
 	echo(t, ln)
 	var dials sync.WaitGroup

@@ -28,7 +28,7 @@ func TestThousandConnections(t *testing.T) {
 	require.NoError(t, err)
 	warm.Close()
 	warmPeer.Close()
-	ln, err := patientListen()
+	ln, err := patientListen("sdp")
 	require.NoError(t, err)
 	defer ln.Close()
 	first, err := Dial("sdp", ln.Addr().String()) // a listener may open a place for channels

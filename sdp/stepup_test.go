@@ -154,7 +154,7 @@ func TestUnix(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp"} {
 		t.Run(device, func(t *testing.T) {
 			address := filepath.Join(t.TempDir(), "socket")
-			config := &Config{Devices: []string{device}}
+			config := &Config{Devices: []string{device}, LookTime: time.Minute}
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
 				lc := ListenConfig{Config: config}
 				ln, err := lc.Listen(t.Context(), "unix", address)

@@ -282,6 +282,7 @@ func (k *talk) pipelined() {
 func TestReadZcopy(t *testing.T) {
 	const size, chunk = 12_000, recvSize
 	c, s, cq, sq := counted(t, 1)
+	neverOverdue(c)
 	k := newTalk(t, c, s)
 	_, before := modeOut(c)
 	k.until("Writes that were fetched whole", size, chunk, func() bool {

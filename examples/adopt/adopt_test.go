@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/gosdp/gosdp/examples/internal/certs"
 	"github.com/gosdp/gosdp/examples/internal/devices"
@@ -65,7 +66,8 @@ type silent struct {
 }
 
 func newSilent() silent {
-	listener, err := sdp.Listen("tcp", "localhost:0")
+	patient := sdp.ListenConfig{Config: &sdp.Config{LookTime: time.Minute}} // on a busy machine
+	listener, err := patient.Listen(context.Background(), "tcp", "localhost:0")
 	check(err)
 	s := silent{listener, make(chan string, 1)}
 	go func() {

@@ -101,9 +101,9 @@ func requireBroken(t *testing.T, c net.Conn) {
 
 func TestUnreachableServerIsAReset(t *testing.T) {
 	for name, address := range map[string]string{
-		"tcp": across(t, programs.FreeAddress(t)),
+		"tcp": across(t, programs.RefusedAddress(t)),
 		"sdp": func() string {
-			address, _ := start(t, "tcp://127.0.0.1:0", "sdp://"+programs.FreeAddress(t))
+			address, _ := start(t, "tcp://127.0.0.1:0", "sdp://"+programs.RefusedAddress(t))
 			return address
 		}(),
 	} {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
 // TestMain lets the test binary be the server process, as the program is.
@@ -25,15 +27,11 @@ func TestHTTP2WithClientCertificates(t *testing.T) {
 			want := "16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over " + device + "\n" +
 				"without a certificate over " + device + ": remote error: tls: certificate required\n"
 			var out bytes.Buffer
-			// On a busy machine a client may show too late that it speaks SDP, and is
-			// served over plain TCP (Config.LookTime).
-			for range 5 {
+			programs.Again(func() bool {
 				out.Reset()
 				require.NoError(t, both(&out))
-				if out.String() == want {
-					break
-				}
-			}
+				return out.String() == want
+			})
 			require.Equal(t, want, out.String())
 		})
 	}

@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -72,9 +73,12 @@ func (e *modelEnd) faultyReceive(p *parcel) {
 	case e.m.fault == keepsPayload:
 		copy(p.bytes[len(p.bytes)-len(p.alias):], p.alias)
 	case e.m.fault == reusesLent && e.first == nil:
-		e.first = p.bytes
+		if len(p.bytes) >= 8 {
+			e.first = p.bytes
+		}
 	case e.m.fault == reusesLent:
-		e.first[0]++
+		// A byte alone would now and then be what it was again.
+		binary.LittleEndian.PutUint64(e.first, binary.LittleEndian.Uint64(e.first)+1)
 	}
 }
 

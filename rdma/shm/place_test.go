@@ -4,6 +4,7 @@ package shm
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -322,7 +323,8 @@ func TestUsers(t *testing.T) {
 // TestMemoryOfOursOutOfReach: the end that listens cannot read ours, though we can
 // read its.
 func TestMemoryOfOursOutOfReach(t *testing.T) {
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@sdp-out-of-reach", Net: "unix"})
+	name := "sdp-out-of-reach-" + rand.Text()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + name, Net: "unix"})
 	require.NoError(t, err)
 	defer ln.Close()
 	var mine nonce
@@ -343,7 +345,7 @@ func TestMemoryOfOursOutOfReach(t *testing.T) {
 			last <- b[0]
 		}
 	}()
-	q, err := device{}.Dial(t.Context(), rdma.Address{Socket: "sdp-out-of-reach"}, stepConfig, nil, settle(""))
+	q, err := device{}.Dial(t.Context(), rdma.Address{Socket: name}, stepConfig, nil, settle(""))
 	require.NoError(t, err)
 	defer q.Abort()
 	assert.True(t, q.Limits().BufferedOnly)

@@ -231,7 +231,7 @@ func TestRogueHoldsItsSegments(t *testing.T) {
 			v.call(q, region.STag)
 			took := time.Since(begin)
 			assert.GreaterOrEqual(t, took, revokePatience)
-			assert.Less(t, took, 5*revokePatience)
+			assert.Less(t, took, 10*revokePatience)
 			for slot := range testConfig.IRD {
 				assert.Zero(t, way.granted[slot].Load(), "the grant in slot %d stands", slot)
 			}

@@ -199,7 +199,7 @@ func TestKeepAlive(t *testing.T) {
 		t.Logf("%v: %s", took.Round(time.Millisecond), line)
 		assert.Contains(t, line, syscall.ETIMEDOUT.Error())
 		assert.Contains(t, line, "timeout: true")
-		assert.Greater(t, took, limit-keepAlive.Idle)
+		assert.Greater(t, took, limit-keepAlive.Idle*3/2) // a probe may have been under way
 		assert.Less(t, took, limit+2*time.Second)
 	}
 }

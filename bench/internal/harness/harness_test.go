@@ -107,8 +107,15 @@ func TestRunnerTakesTurnsOfTheLengthAsked(t *testing.T) {
 	const length = 50 * time.Millisecond
 	runner, err := NewRunner(pair, length)
 	require.NoError(t, err)
-	turn, err := runner.Turn()
-	require.NoError(t, err)
+	var turn Turn
+	// On a busy machine the first aim may be far off; each turn aims anew.
+	for range 20 {
+		turn, err = runner.Turn()
+		require.NoError(t, err)
+		if turn.Messages > 100 && turn.Took > length/20 {
+			break
+		}
+	}
 	require.Greater(t, turn.Messages, 100)
 	require.Greater(t, turn.Took, length/20)
 	require.Less(t, turn.Took, 100*length) // the machine may be busy

@@ -90,9 +90,11 @@ func TestTimerTimesWhatLiesBetweenLaps(t *testing.T) {
 	timer := collected.shard(0)
 	timer.start()
 	time.Sleep(20 * time.Millisecond)
-	timer.lap()
-	timer.lap()
+	const quick = 10 // one of them at least is not interrupted
+	for range 1 + quick {
+		timer.lap()
+	}
 	require.Greater(t, float64(timer.histogram.Max()), 20e6)
 	require.Less(t, float64(timer.histogram.Min()), 20e6)
-	require.EqualValues(t, 2, timer.histogram.TotalCount())
+	require.EqualValues(t, 1+quick, timer.histogram.TotalCount())
 }

@@ -62,6 +62,19 @@ func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
 	return ""
 }
 
+// RefusedAddress returns an address at which nobody will listen while the test
+// runs: it is one end of a connection.
+func RefusedAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().String()
+}
+
 // FreeAddress returns an address at which nobody listens at the moment.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
