@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -59,9 +60,12 @@ func newNonce() *nonce {
 // of a file system that a process serves. Who reads it is in the kernel until the peer
 // lets go, and no signal but the last gets him out. So a goroutine reads the nonce, to
 // memory of its own, and is left behind when its time is over. tries holds one for each
-// of these goroutines: when all are left behind, no more are, and nobody's memory is
-// found to be in reach.
-var tries = make(chan struct{}, 16)
+// of these goroutines: when all are left behind, which leftBehind counts, no more are,
+// and nobody's memory is found to be in reach.
+var (
+	tries      = make(chan struct{}, 16)
+	leftBehind atomic.Int32
+)
 
 // tryTime is for how long a nonce is looked for. It takes microseconds.
 const tryTime = 250 * time.Millisecond
@@ -69,7 +73,7 @@ const tryTime = 250 * time.Millisecond
 // try reports that the nonce is where the peer says that it is: then its memory
 // can be read.
 func try(pid int, address uint64, want []byte) bool {
-	if pid == 0 {
+	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
 		return false
 	}
 	late := time.NewTimer(tryTime)
@@ -80,8 +84,14 @@ func try(pid int, address uint64, want []byte) bool {
 		return false
 	}
 	found := make(chan bool, 1)
+	var parted atomic.Bool // it has come to its end, or been left behind
 	go func() {
-		defer func() { <-tries }()
+		defer func() {
+			if !parted.CompareAndSwap(false, true) {
+				leftBehind.Add(-1)
+			}
+			<-tries
+		}()
 		var got [nonceLen]byte
 		local := [1]unix.Iovec{{Base: &got[0]}}
 		local[0].SetLen(nonceLen)
@@ -94,12 +104,12 @@ func try(pid int, address uint64, want []byte) bool {
 		return is
 	case <-late.C:
 	}
-	select { // a machine that has stood still has both
-	case is := <-found:
-		return is
-	default:
-		return false
+	leftBehind.Add(1)
+	if !parted.CompareAndSwap(false, true) { // a machine that has stood still has both
+		leftBehind.Add(-1)
+		return <-found
 	}
+	return false
 }
 
 // join is the side that dials.
@@ -304,12 +314,12 @@ func (p *place) admit(conn *net.UnixConn, o opening, pid, uid int, answer func([
 	var last [1]byte
 	if _, err = conn.Write(b); err == nil {
 		_, err = io.ReadFull(conn, last[:])
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && !p.over() {
-		// The peer is through with its byte. A machine that has stood still finds
-		// that its time is over before it finds what has come.
-		conn.SetReadDeadline(time.Now().Add(lastLook))
-		_, err = io.ReadFull(conn, last[:])
+		if errors.Is(err, os.ErrDeadlineExceeded) && !p.over() {
+			// The peer is through with its byte. A machine that has stood still finds
+			// that its time is over before it finds what has come.
+			conn.SetReadDeadline(time.Now().Add(lastLook))
+			_, err = io.ReadFull(conn, last[:])
+		}
 	}
 	runtime.KeepAlive(mine)
 	if err != nil {

@@ -89,6 +89,10 @@ func (r *region) end() {
 	r.mu.Unlock()
 }
 
+func unknown(tag rdma.STag) error {
+	return violation("access", "STag %#x is not registered here", tag)
+}
+
 // find returns the region for an access of n bytes at va, or why the peer may not
 // have it.
 func (t *regions) find(tag rdma.STag, va uint64, n uint64, need rdma.Access) (*region, error) {
@@ -97,7 +101,7 @@ func (t *regions) find(tag rdma.STag, va uint64, n uint64, need rdma.Access) (*r
 	t.mu.Unlock()
 	switch {
 	case r == nil:
-		return nil, violation("access", "STag %#x is not registered here", tag)
+		return nil, unknown(tag)
 	case r.access&need == 0:
 		return nil, violation("access", "STag %#x does not allow this access", tag)
 	case va+n < va:

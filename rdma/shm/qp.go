@@ -115,10 +115,15 @@ func (q *QueuePair) Idle() {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if tx.err == nil && len(tx.out) == 0 {
-		if err := tx.ring.shrink(); err != nil {
-			q.sendFailed(err)
-		}
+	if tx.busy.Load() {
+		q.flush() // room that was waited for, and came when nobody waited any more
+	}
+	// What still waits, with room or as a sender, does so for the ring that it knows.
+	if tx.err != nil || len(tx.out) > 0 || tx.want > 0 {
+		return
+	}
+	if err := tx.ring.shrink(); err != nil {
+		q.sendFailed(err)
 	}
 }
 

@@ -5,6 +5,7 @@ package shm
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,4 +93,44 @@ func TestRogueHeadInARecord(t *testing.T) {
 	}
 	require.ErrorAs(t, err, &violation)
 	assert.ErrorContains(t, err, "it has taken up to")
+}
+
+// TestRogueReadsWhatIsBeingInvalidated: Invalidate finds each Read that was let in, and
+// none is let in behind it.
+func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
+	q, r := meetRogue(t)
+	tag, err := q.Register(make([]byte, 100), rdma.RemoteRead)
+	require.NoError(t, err)
+	region, err := q.regions.find(tag.STag, 0, 100, rdma.RemoteRead)
+	require.NoError(t, err)
+	ask := func(number uint64) <-chan error {
+		r.says(recordRead, readLen, words(number<<32, uint64(tag.STag), 0, 100))
+		polled := make(chan error, 1)
+		go func() {
+			var wcs [1]rdma.Completion
+			_, err := q.Poll(wcs[:])
+			polled <- err
+		}()
+		return polled
+	}
+
+	q.exposed.mu.Lock()
+	polled := ask(1)
+	assert.Eventually(t, func() bool {
+		free := region.mu.TryLock()
+		if free {
+			region.mu.Unlock()
+		}
+		return !free
+	}, 5*time.Second, 100*time.Microsecond, "Invalidate waits for who lets a Read in")
+	q.exposed.mu.Unlock()
+	require.NoError(t, <-polled)
+	q.Invalidate(tag.STag)
+	assert.True(t, q.exposed.slots[0].revoked)
+
+	q.exposed.slots[0] = exposure{}
+	q.regions.byTag[tag.STag] = region // as Invalidate finds it
+	err = <-ask(2)
+	assert.ErrorContains(t, err, "is not registered here")
+	assert.Zero(t, q.exposed.slots[0].number)
 }

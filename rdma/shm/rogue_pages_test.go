@@ -102,8 +102,10 @@ func TestManyNoncesThatNeverCome(t *testing.T) {
 	trying.Wait()
 	assert.Len(t, tries, cap(tries))
 	begin := time.Now()
-	assert.False(t, try(os.Getpid(), here, good[:]), "nobody is left to look for it")
-	assert.Less(t, time.Since(begin), 5*tryTime)
+	for range 10 {
+		assert.False(t, try(os.Getpid(), here, good[:]), "nobody is left to look for it")
+	}
+	assert.Less(t, time.Since(begin), 5*tryTime, "and nobody waits for one")
 	release()
 	triesEnd(t)
 	assert.True(t, try(os.Getpid(), here, good[:]))

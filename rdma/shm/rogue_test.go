@@ -5,6 +5,7 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -457,6 +458,60 @@ func TestRoomOfADeadPeer(t *testing.T) {
 	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, 5*time.Second, time.Millisecond)
 	r.conn.Close()
 	assert.ErrorIs(t, <-done, syscall.EPIPE)
+}
+
+// TestIdleWhileSomebodyWaits: who was refused room in the big ring does not wait for it
+// in the small one, which is smaller than that.
+func TestIdleWhileSomebodyWaits(t *testing.T) {
+	for _, taken := range []bool{true, false} {
+		t.Run(fmt.Sprintf("taken %t", taken), func(t *testing.T) {
+			a, b := pairOf(t, testConfig)
+			defer a.Close()
+			defer b.Close()
+			b.ProvideReceive(64, 64<<10)
+			large := []rdma.SendWR{{Payload: make([]byte, 60_000)}}
+			for n := 1; n > 0; {
+				var err error
+				n, err = a.PostSend(large)
+				require.NoError(t, err)
+			}
+			require.True(t, a.Busy())
+			takeAll := func() {
+				var wcs [16]rdma.Completion
+				for n := 1; n > 0; {
+					var err error
+					n, err = b.Poll(wcs[:])
+					require.NoError(t, err)
+					for i := range wcs[:n] {
+						wcs[i].Buffer.Release()
+					}
+				}
+			}
+			if taken {
+				takeAll()
+			}
+			a.Idle()
+			if !taken {
+				takeAll()
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := a.PostSend([]rdma.SendWR{{Payload: make([]byte, 100)}})
+				if err == nil {
+					err = a.WaitRoom()
+				}
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				assert.NoError(t, err)
+			case <-time.After(5 * time.Second):
+				t.Error("a sender waits for room that there is")
+				a.Close()
+				<-done
+			}
+		})
+	}
 }
 
 // TestIdleGivesBackTheBigRing, and goes on in the small one, there and back.

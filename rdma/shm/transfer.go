@@ -229,19 +229,8 @@ func (q *QueuePair) receiveRead(r record) error {
 	case slot >= maxReads || number == 0:
 		return violation("read", "a Read in slot %d with number %d", slot, number)
 	}
-	var address uint64
-	if n > 0 { // a Read of nothing names no region
-		reg, err := q.regions.find(tag, va, n, rdma.RemoteRead)
-		if err != nil {
-			return err
-		}
-		reg.mu.RLock()
-		if reg.buf != nil {
-			address = addressOf(reg.buf) + va
-		}
-		reg.mu.RUnlock()
-	}
-	if err := q.exposed.grant(q, int(slot), number, tag); err != nil {
+	address, err := q.expose(slot, number, tag, va, n)
+	if err != nil {
 		return err
 	}
 	var g [grantLen]byte
@@ -255,6 +244,25 @@ func (q *QueuePair) receiveRead(r record) error {
 	q.startPump()
 	q.tx.mu.Unlock()
 	return nil
+}
+
+// expose grants the peer a Read of n bytes at va in a region, and returns where they
+// are in this process.
+func (q *QueuePair) expose(slot, number uint32, tag rdma.STag, va, n uint64) (address uint64, err error) {
+	if n == 0 { // it names no region
+		return 0, q.exposed.grant(q, int(slot), number, tag)
+	}
+	reg, err := q.regions.find(tag, va, n, rdma.RemoteRead)
+	if err != nil {
+		return 0, err
+	}
+	// Until Invalidate, which waits for this lock, finds the grant.
+	reg.mu.RLock()
+	defer reg.mu.RUnlock()
+	if reg.buf == nil {
+		return 0, unknown(tag)
+	}
+	return addressOf(reg.buf) + va, q.exposed.grant(q, int(slot), number, tag)
 }
 
 // grant lets the peer fetch for the Read in a slot.
