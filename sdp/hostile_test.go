@@ -287,6 +287,22 @@ func hostileSaysAtOnce(messages ...hostileMessage) func(v *victim) {
 	return func(v *victim) { v.sayAtOnce(messages...) }
 }
 
+// hostileSaysUnread is one that leaves the victim's program no time to Read either,
+// which might use up an advertisement before the message behind it is looked at.
+func hostileSaysUnread(messages ...hostileMessage) func(v *victim) {
+	return func(v *victim) {
+		v.sayAtOnce(messages...)
+		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			v.c.mu.Lock()
+			found := v.c.recvErr != nil
+			v.c.mu.Unlock()
+			if found {
+				return
+			}
+		}
+	}
+}
+
 // hostilePair connects a hostile peer, as the client of a real listener.
 func hostilePair(t *testing.T, ln net.Listener) (*hostilePeer, net.Conn) {
 	t.Helper()

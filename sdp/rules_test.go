@@ -93,8 +93,8 @@ var rules = append(malformedRules(), []rule{
 
 	{"Zero copy: A SrcAvail in Combined mode carries the first 64 bytes", "SrcAvail without payload", hostileSays(hostileSrcAvail(100, "")), "§11.2: SrcAvail without payload in Combined mode", ""},
 	{"Zero copy: §11.2, one at a time", "two SrcAvails in Combined mode", hostileSays(hostileSrcAvail(9, "one"), hostileSrcAvail(9, "two")), "§11.2: a second SrcAvail in Combined mode", "one"},
-	{"Zero copy: §11.2, no payload until it is complete", "Data behind a SrcAvail", hostileSaysAtOnce(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", "one"},
-	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", ""},
+	{"Zero copy: §11.2, no payload until it is complete", "Data behind a SrcAvail", hostileSaysUnread(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", "one"},
+	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", ""},
 	{"Zero copy: §11.1, no SrcAvail", "SrcAvail in Buffered mode", hostileSays(hostileMode(wire.ModeBuffered), hostileSrcAvail(9, "x")), "§11.1: SrcAvail in Buffered mode", ""},
 	{"Zero copy: §11.3, no payload in SrcAvail", "SrcAvail with payload in Pipelined mode", hostileSays(hostileMode(wire.ModePipelined), hostileSrcAvail(9, "x")), "§11.3: SrcAvail with payload in Pipelined mode", ""},
 	{"Zero copy: MaxAdverts is for both kinds together", "more SrcAvails than MaxAdverts", func(v *victim) {
@@ -103,8 +103,8 @@ var rules = append(malformedRules(), []rule{
 			v.say(hostileSrcAvail(9, ""))
 		}
 	}, "§6.2.1: more than 16 advertisements", ""},
-	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail behind a SrcAvailCancel in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail behind a SrcAvailCancel that was not answered", ""},
-	{"Zero copy: §9.5.4, one at a time", "SrcAvailCancel twice", hostileSaysAtOnce(hostileSrcAvail(9, "x"), hostileMessage{mid: 8}, hostileMessage{mid: 8}), "§9.5.4: a SrcAvailCancel behind one that was not answered", "x"},
+	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail behind a SrcAvailCancel in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail behind a SrcAvailCancel that was not answered", ""},
+	{"Zero copy: §9.5.4, one at a time", "SrcAvailCancel twice", hostileSaysUnread(hostileSrcAvail(9, "x"), hostileMessage{mid: 8}, hostileMessage{mid: 8}), "§9.5.4: a SrcAvailCancel behind one that was not answered", "x"},
 
 	{"Zero copy: §12, not the current mode", "ModeChange to the present mode", hostileSays(hostileMode(wire.ModeCombined)), "§12: the source cannot go from mode 1 to 1", ""},
 	{"Zero copy: §12, not the current mode", "ModeChange from Pipelined to Pipelined", hostileSays(hostileMode(wire.ModePipelined), hostileMode(wire.ModePipelined)), "§12: the source cannot go from mode 2 to 2", ""},
