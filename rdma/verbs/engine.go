@@ -131,8 +131,11 @@ func (e *engine) watch(c *C.struct_v_context) error {
 	if e.watched[c] {
 		return nil
 	}
+	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }); err != nil {
+		return err // and the next queue pair tries again
+	}
 	e.watched[c] = true
-	return e.read(int(c.async_fd), func() error { return e.nextAsync(c) })
+	return nil
 }
 
 // lookAsync takes the asynchronous events that are there; those that were before have
@@ -163,7 +166,7 @@ func (e *engine) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
 	switch kind {
 	case C.V_EVENT_QP_ACCESS_ERR, C.V_EVENT_QP_REQ_ERR, C.V_EVENT_QP_FATAL:
 		if id := e.id(uint64(number)); id != nil {
-			id.offended()
+			id.offended(kind)
 		}
 	}
 	return kind, nil
@@ -291,8 +294,10 @@ func (id *cmID) handle(ev cmEvent) {
 }
 
 // offended takes in that the device has found a violation by the peer.
-func (id *cmID) offended() {
-	if q := id.q.Load(); q != nil {
+func (id *cmID) offended(kind C.int) {
+	q := id.q.Load()
+	// siw has this one also when it cannot answer a Read because the peer has gone.
+	if q != nil && !(q.rnic && kind == C.V_EVENT_QP_REQ_ERR) {
 		q.offended()
 	}
 }

@@ -71,7 +71,10 @@ func (e *engine) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfi
 		id.destroy()
 		return nil, err
 	}
-	if err := q.request(ctx, said, settle); err != nil {
+	if err := q.request(ctx, said); err != nil {
+		return nil, err
+	}
+	if err := q.established(ctx, settle); err != nil {
 		q.Abort()
 		return nil, err
 	}
@@ -105,11 +108,45 @@ func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.Addr
 	return err
 }
 
-// request asks the peer for the channel.
-func (q *QueuePair) request(ctx context.Context, said []byte, settle func([]byte) (int, error)) error {
-	if errno := C.v_connect(q.id.c, bytesPointer(said), C.int(len(said)), C.int(q.ird), C.int(q.mostORD)); errno != 0 {
-		return fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
+// requests has one for each request that the kernel has not taken yet. siw connects
+// its TCP socket meanwhile, for minutes where packets are dropped, and no signal may
+// end that (v_connect). So a goroutine does it, and is left behind, with a thread, when
+// the time is over; there are but so many.
+var requests = make(chan struct{}, 16)
+
+// request asks the peer for the channel. If it fails the queue pair is given up: it
+// belongs to whoever is in the kernel with it.
+func (q *QueuePair) request(ctx context.Context, said []byte) error {
+	select {
+	case requests <- struct{}{}:
+	case <-ctx.Done():
+		q.Abort()
+		return tooLong(ctx, C.V_CM_ESTABLISHED)
 	}
+	taken := make(chan C.int)
+	go func() {
+		errno := C.v_connect(q.id.c, bytesPointer(said), C.int(len(said)), C.int(q.ird), C.int(q.mostORD))
+		<-requests
+		select {
+		case taken <- errno:
+		case <-ctx.Done():
+			q.Abort()
+		}
+	}()
+	select {
+	case errno := <-taken:
+		if errno == 0 {
+			return nil
+		}
+		q.Abort()
+		return fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
+	case <-ctx.Done():
+		return tooLong(ctx, C.V_CM_ESTABLISHED)
+	}
+}
+
+// established waits for the peer's answer.
+func (q *QueuePair) established(ctx context.Context, settle func([]byte) (int, error)) error {
 	ev, err := q.id.await(ctx, C.V_CM_ESTABLISHED)
 	if err != nil {
 		return err
@@ -132,13 +169,18 @@ func (q *QueuePair) request(ctx context.Context, said []byte, settle func([]byte
 func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
 	select {
 	case <-ctx.Done():
-		return cmEvent{}, fmt.Errorf("verbs: %s takes too long: %w", stages[want], ctx.Err())
+		return cmEvent{}, tooLong(ctx, want)
 	case ev := <-id.events:
 		if ev.kind == want {
 			return ev, nil
 		}
 		return ev, ev.why(stages[want])
 	}
+}
+
+// tooLong says that what was waited for has not come in its time.
+func tooLong(ctx context.Context, want C.int) error {
+	return fmt.Errorf("verbs: %s takes too long: %w", stages[want], ctx.Err())
 }
 
 // stages is what is waited for with an event.

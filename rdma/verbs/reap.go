@@ -83,7 +83,7 @@ func (q *QueuePair) completed(wc *C.struct_v_wc) {
 	if wc.status != C.V_WC_SUCCESS {
 		q.flushed = true
 		if wc.status != C.V_WC_WR_FLUSH_ERR && q.cause == nil {
-			q.cause = whyFailed(int(wc.status), number&received != 0)
+			q.cause = q.whyFailed(int(wc.status), number&received != 0)
 		}
 		return
 	}
@@ -157,11 +157,14 @@ func (q *QueuePair) relieve() {
 }
 
 // whyFailed is what a completion with an error says.
-func whyFailed(status int, receiving bool) error {
+func (q *QueuePair) whyFailed(status int, receiving bool) error {
 	switch status {
 	case C.V_WC_LOC_LEN_ERR, C.V_WC_LOC_QP_OP_ERR: // the second is rxe's
 		if receiving {
 			return violation("InfiniBand §9.7.7.1.2", "it sent a message that is longer than the receive buffer")
+		}
+		if q.rnic && status == C.V_WC_LOC_QP_OP_ERR { // siw's socket has been reset
+			return os.NewSyscallError("write", syscall.ECONNRESET)
 		}
 	case C.V_WC_LOC_ACCESS_ERR, C.V_WC_REM_INV_REQ_ERR, C.V_WC_REM_OP_ERR, C.V_WC_LOC_PROT_ERR:
 		if receiving {
