@@ -71,10 +71,11 @@ func (e *engine) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfi
 		id.destroy()
 		return nil, err
 	}
-	if err := q.request(ctx, said); err != nil {
+	answer, err := q.request(ctx, said)
+	if err != nil {
 		return nil, err
 	}
-	if err := q.established(ctx, settle); err != nil {
+	if err := q.established(ctx, answer, settle); err != nil {
 		q.Abort()
 		return nil, err
 	}
@@ -108,49 +109,58 @@ func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.Addr
 	return err
 }
 
-// requests has one for each request that the kernel has not taken yet. siw connects
-// its TCP socket meanwhile, for minutes where packets are dropped, and no signal may
-// end that (v_connect). So a goroutine does it, and is left behind, with a thread, when
-// the time is over; there are but so many.
+// requests has one for each request of this process that is not answered yet. On iWARP
+// the kernel holds whoever ends one until it is: siw, while it connects its TCP socket
+// (for minutes where packets are dropped, and no signal may end that, see v_connect),
+// and while it waits for the peer's MPA Reply. So a goroutine is left behind with it,
+// and a thread, when the time is over; there are but so many.
 var requests = make(chan struct{}, 16)
 
-// request asks the peer for the channel. If it fails the queue pair is given up: it
-// belongs to whoever is in the kernel with it.
-func (q *QueuePair) request(ctx context.Context, said []byte) error {
+// request asks the peer for the channel, and returns its answer. A queue pair that gets
+// none is given up.
+func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, err error) {
 	select {
 	case requests <- struct{}{}:
 	case <-ctx.Done():
 		q.Abort()
-		return tooLong(ctx, C.V_CM_ESTABLISHED)
+		return cmEvent{}, tooLong(ctx, C.V_CM_ESTABLISHED)
+	}
+	end := func() {
+		q.Abort()
+		<-requests
 	}
 	taken := make(chan C.int)
 	go func() {
 		errno := C.v_connect(q.id.c, bytesPointer(said), C.int(len(said)), C.int(q.ird), C.int(q.mostORD))
-		<-requests
 		select {
 		case taken <- errno:
 		case <-ctx.Done():
-			q.Abort()
+			end()
 		}
 	}()
 	select {
 	case errno := <-taken:
-		if errno == 0 {
-			return nil
+		if errno != 0 {
+			end()
+			return cmEvent{}, fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
 		}
-		q.Abort()
-		return fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
 	case <-ctx.Done():
-		return tooLong(ctx, C.V_CM_ESTABLISHED)
+		return cmEvent{}, tooLong(ctx, C.V_CM_ESTABLISHED)
 	}
+	answer, err = q.id.await(ctx, C.V_CM_ESTABLISHED)
+	switch {
+	case err == nil:
+		<-requests
+	case ctx.Err() != nil:
+		go end()
+	default:
+		end()
+	}
+	return answer, err
 }
 
-// established waits for the peer's answer.
-func (q *QueuePair) established(ctx context.Context, settle func([]byte) (int, error)) error {
-	ev, err := q.id.await(ctx, C.V_CM_ESTABLISHED)
-	if err != nil {
-		return err
-	}
+// established takes in what the peer has answered.
+func (q *QueuePair) established(ctx context.Context, ev cmEvent, settle func([]byte) (int, error)) error {
 	ord, err := settle(ev.private)
 	if err != nil {
 		return err

@@ -5,10 +5,13 @@ package verbs
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -56,8 +59,59 @@ func TestDialTakesTooLong(t *testing.T) {
 	to.Local, to.Remote = at, at
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
+	begin := time.Now()
 	_, err = device{}.Dial(ctx, to, config, []byte("hello"), func([]byte) (int, error) { return 1, nil })
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Dial = %v", err)
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > mostConnecting {
+		t.Errorf("Dial = %v, after %v", err, took)
+	}
+	requestsEnd(t)
+}
+
+// Where what comes is dropped one waits no longer than one wants to either: siw connects
+// a TCP socket of its own, in the kernel, which goes on trying.
+func TestNobodyAnswers(t *testing.T) {
+	at := hardware(t)
+	a, b := pair(t, at, config)
+	rnic := a.(*QueuePair).rnic
+	must(t, errors.Join(a.Abort(), b.Abort()))
+	if !rnic {
+		t.Skip("no iWARP device: another connects no TCP socket")
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: at.As4()}))
+	must(t, unix.Listen(fd, 0)) // and never accepts: there is room for one
+	name, err := unix.Getsockname(fd)
+	must(t, err)
+	to := nowhere(t)
+	to.Port = uint16(name.(*unix.SockaddrInet4).Port)
+	for full := false; !full; {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(at, to.Port).String(), 500*time.Millisecond)
+		if full = err != nil; !full {
+			defer c.Close()
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err = device{}.Dial(ctx, to, config, []byte("hello"), func([]byte) (int, error) { return 1, nil })
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took > mostConnecting {
+		t.Errorf("Dial = %v, after %v", err, took)
+	}
+	if len(requests) != 1 {
+		t.Errorf("%d requests are with the kernel, want one", len(requests))
+	}
+	must(t, unix.Close(fd)) // what is sent again is refused
+	requestsEnd(t)
+}
+
+// requestsEnd waits until no request is left with the kernel.
+func requestsEnd(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); len(requests) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a request that was left behind does not end")
+		}
 	}
 }
