@@ -12,8 +12,8 @@ import (
 )
 
 // TestHosts is SDP over rxe and siw between two hosts: what a connection does when
-// the other host is gone without a word, when a port is down, and when RDMA does not
-// get through where TCP does.
+// the other host is gone without a word, when a port is down, when RDMA does not get
+// through where TCP does, and when what was sent takes long.
 func TestHosts(t *testing.T) {
 	var cable lab.Link
 	hosts := make([]*lab.Machine, 2)
@@ -47,6 +47,9 @@ func TestHosts(t *testing.T) {
 				hosts[1].Run(t, drop)
 				ask(t, "TestFiltered", "")
 				hosts[1].Run(t, "tc qdisc delete dev eth1 root")
+			} else {
+				ask(t, "TestSlowCable", "")
+				hosts[0].Run(t, "tc qdisc delete dev eth1 root")
 			}
 			for _, how := range []string{"idle", "writing", "reading", "port down"} {
 				t.Run(how, func(t *testing.T) {

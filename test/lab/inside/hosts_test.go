@@ -86,6 +86,16 @@ func TestServe(t *testing.T) {
 				t.Logf("this end knows after %v: %v", time.Since(cut), err)
 				assertGone(t, err)
 			})
+		case 's': // leave while what was written is on its way
+			output, err := exec.Command("bash", "-c", "tc qdisc add dev eth1 root netem rate 256kbit").CombinedOutput()
+			assert.NoError(t, err, "%s", output)
+			begin := time.Now()
+			for range slowWrites {
+				_, err = c.Write(make([]byte, 16<<10))
+				assert.NoError(t, err)
+			}
+			assert.NoError(t, c.Close())
+			t.Logf("this end has left after %v", time.Since(begin))
 		case 'g':
 			over = true
 			c.Close()
@@ -189,6 +199,22 @@ func TestHostGone(t *testing.T) {
 	assert.Less(t, time.Since(begin), most)
 	_, err = c.Write([]byte("more"))
 	assertGone(t, err)
+}
+
+// slowWrites have 16 KB each: four seconds of the slow cable, of which siw has taken
+// all when it says that they are sent.
+const slowWrites = 8
+
+// TestSlowCable: what an end has sent, and left behind with the kernel, comes, though the
+// TCP connection beneath has ended long before.
+func TestSlowCable(t *testing.T) {
+	c := asked(t, "verbs", 's')
+	defer c.Close()
+	begin := time.Now()
+	n, err := io.Copy(io.Discard, c)
+	t.Logf("%d bytes after %v", n, time.Since(begin))
+	assert.NoError(t, err)
+	assert.EqualValues(t, slowWrites*16<<10, n)
 }
 
 // TestGoodbye ends the server.
