@@ -292,9 +292,26 @@ func (q *QueuePair) Drain(d time.Duration) error {
 // settle waits until nothing is in the send queue, or nothing will leave it any
 // more; false when that takes too long.
 func (q *QueuePair) settle(deadline time.Time) bool {
+	return q.until(deadline, func() bool {
+		return q.tx.tail.Load() == q.tx.posted.Load() || q.err.Load() != nil || q.gone.Load()
+	})
+}
+
+// part waits until the peer has hung up too, which it does when it has all. An iWARP
+// device that leaves while something comes, a word about credit for instance, resets
+// its TCP connection, and with it what is still on the way to the peer: that work is
+// complete says there only that the kernel has it.
+func (q *QueuePair) part(deadline time.Time) {
+	if q.rnic {
+		q.until(deadline, func() bool { return q.err.Load() != nil || q.gone.Load() })
+	}
+}
+
+// until reaps until that is so; false when it takes too long.
+func (q *QueuePair) until(deadline time.Time, so func() bool) bool {
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		q.reap()
-		if q.tx.tail.Load() == q.tx.posted.Load() || q.err.Load() != nil || q.gone.Load() {
+		if so() {
 			return true
 		}
 		if !time.Now().Before(deadline) {
@@ -322,7 +339,9 @@ func (q *QueuePair) Abort() error {
 func (q *QueuePair) finish(kindly bool) {
 	q.endOnce.Do(func() {
 		if kindly && q.farewell(farewells) == nil {
-			q.settle(time.Now().Add(closeTime))
+			deadline := time.Now().Add(closeTime)
+			q.settle(deadline)
+			q.part(deadline)
 		}
 		q.closing.Store(true)
 		q.fail(net.ErrClosed)
