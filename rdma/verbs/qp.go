@@ -277,14 +277,24 @@ func violation(rule, format string, args ...any) error {
 	return &rdma.ProtocolError{Rule: rule, What: fmt.Sprintf(format, args...)}
 }
 
-// Drain waits until the peer's device has everything; see rdma.QueuePair.
+// Drain waits until the peer's device has everything; see rdma.QueuePair. That is what
+// it means on InfiniBand that work is complete. On iWARP the kernel may only have taken
+// it, in siw's case, so there an RDMA Read of nothing follows, which the peer's device
+// answers behind all that it has got.
 func (q *QueuePair) Drain(d time.Duration) error {
 	deadline := time.Now().Add(d)
 	if err := q.farewell(1); err != nil {
 		return err
 	}
-	if !q.settle(deadline) {
+	if !q.settle(deadline) && !q.tx.fenced {
 		return os.ErrDeadlineExceeded
+	}
+	if q.rnic && q.ord > 0 && !q.tx.fenced {
+		q.tx.fenced = true
+		if err := q.fence(); err != nil {
+			return err
+		}
+		q.settle(deadline)
 	}
 	return q.sendError()
 }

@@ -30,6 +30,7 @@ type sender struct {
 	work     [32]C.struct_v_send // that is not handed to the device yet
 	n        int
 	said     int    // messages without a byte that end the channel
+	fenced   bool   // the Read of Drain is posted; only who drains looks
 	quiet    int    // pieces of work since the last that tells of its completion
 	quietLen int    // and bytes of the ring in them
 	payloads uint64 // messages with payload, ever
@@ -264,6 +265,17 @@ func (q *QueuePair) farewell(want int) error {
 		if err := q.add(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
 			return err
 		}
+	}
+	return q.hand()
+}
+
+// fence has the peer's device say that it has got everything: it answers an RDMA Read of
+// nothing, which needs no memory, in its turn.
+func (q *QueuePair) fence() error {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	if err := q.add(C.struct_v_send{opcode: C.V_WR_RDMA_READ}, record{}, true); err != nil {
+		return err
 	}
 	return q.hand()
 }
