@@ -491,6 +491,7 @@ func TestIdleWhileSomebodyWaits(t *testing.T) {
 				takeAll()
 			}
 			a.Idle()
+			assert.Equal(t, taken, inSmallRing(a))
 			if !taken {
 				takeAll()
 			}
@@ -513,6 +514,28 @@ func TestIdleWhileSomebodyWaits(t *testing.T) {
 		})
 	}
 }
+
+// TestIdleLeavesTheRingThatIsWaitedFor, also if room comes while it looks.
+func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Close()
+	defer b.Close()
+	b.ProvideReceive(64, 64<<10)
+	_, err := a.PostSend([]rdma.SendWR{{Payload: make([]byte, 60_000)}})
+	require.NoError(t, err)
+	var wcs [1]rdma.Completion
+	_, err = b.Wait(wcs[:])
+	require.NoError(t, err)
+	wcs[0].Buffer.Release()
+	a.tx.want = len(a.tx.ring.big) + 8 // which is never there
+	a.Idle()
+	assert.False(t, inSmallRing(a))
+	a.tx.want = 0
+	a.Idle()
+	assert.True(t, inSmallRing(a))
+}
+
+func inSmallRing(q *QueuePair) bool { return &q.tx.ring.ring[0] == &q.tx.ring.small[0] }
 
 // TestIdleGivesBackTheBigRing, and goes on in the small one, there and back.
 func TestIdleGivesBackTheBigRing(t *testing.T) {
