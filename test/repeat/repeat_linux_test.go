@@ -30,12 +30,13 @@ func TestStarts(t *testing.T) {
 	child.Wait()
 }
 `)
+	started := filepath.Join(r.root, "starts", "started")
 	ctx, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx, "") }()
 	require.Eventually(t, func() bool {
-		_, err := os.Stat(filepath.Join(r.root, "starts", "started"))
+		_, err := os.Stat(started)
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
 	interrupt()
