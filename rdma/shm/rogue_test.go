@@ -5,7 +5,6 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -458,131 +457,6 @@ func TestRoomOfADeadPeer(t *testing.T) {
 	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, 5*time.Second, time.Millisecond)
 	r.conn.Close()
 	assert.ErrorIs(t, <-done, syscall.EPIPE)
-}
-
-// TestIdleWhileSomebodyWaits: who was refused room in the big ring does not wait for it
-// in the small one, which is smaller than that.
-func TestIdleWhileSomebodyWaits(t *testing.T) {
-	for _, taken := range []bool{true, false} {
-		t.Run(fmt.Sprintf("taken %t", taken), func(t *testing.T) {
-			a, b := pairOf(t, testConfig)
-			defer a.Close()
-			defer b.Close()
-			b.ProvideReceive(64, 64<<10)
-			large := []rdma.SendWR{{Payload: make([]byte, 60_000)}}
-			for n := 1; n > 0; {
-				var err error
-				n, err = a.PostSend(large)
-				require.NoError(t, err)
-			}
-			require.True(t, a.Busy())
-			takeAll := func() {
-				var wcs [16]rdma.Completion
-				for n := 1; n > 0; {
-					var err error
-					n, err = b.Poll(wcs[:])
-					require.NoError(t, err)
-					for i := range wcs[:n] {
-						wcs[i].Buffer.Release()
-					}
-				}
-			}
-			if taken {
-				takeAll()
-			}
-			a.Idle()
-			assert.Equal(t, taken, inSmallRing(a))
-			if !taken {
-				takeAll()
-			}
-			done := make(chan error, 1)
-			go func() {
-				_, err := a.PostSend([]rdma.SendWR{{Payload: make([]byte, 100)}})
-				if err == nil {
-					err = a.WaitRoom()
-				}
-				done <- err
-			}()
-			select {
-			case err := <-done:
-				assert.NoError(t, err)
-			case <-time.After(5 * time.Second):
-				t.Error("a sender waits for room that there is")
-				a.Close()
-				<-done
-			}
-		})
-	}
-}
-
-// TestIdleLeavesTheRingThatIsWaitedFor, also if room comes while it looks.
-func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
-	a, b := pairOf(t, testConfig)
-	defer a.Close()
-	defer b.Close()
-	b.ProvideReceive(64, 64<<10)
-	_, err := a.PostSend([]rdma.SendWR{{Payload: make([]byte, 60_000)}})
-	require.NoError(t, err)
-	var wcs [1]rdma.Completion
-	_, err = b.Wait(wcs[:])
-	require.NoError(t, err)
-	wcs[0].Buffer.Release()
-	a.tx.want = len(a.tx.ring.big) + 8 // which is never there
-	a.Idle()
-	assert.False(t, inSmallRing(a))
-	a.tx.want = 0
-	a.Idle()
-	assert.True(t, inSmallRing(a))
-}
-
-func inSmallRing(q *QueuePair) bool { return &q.tx.ring.ring[0] == &q.tx.ring.small[0] }
-
-// TestIdleGivesBackTheBigRing, and goes on in the small one, there and back.
-func TestIdleGivesBackTheBigRing(t *testing.T) {
-	a, b := pairOf(t, testConfig)
-	defer a.Close()
-	defer b.Close()
-	b.ProvideReceive(64, 64<<10)
-	var wcs [1]rdma.Completion
-	exchange := func(n int, fill byte) {
-		t.Helper()
-		payload := make([]byte, n)
-		for i := range payload {
-			payload[i] = fill
-		}
-		k, err := a.PostSend([]rdma.SendWR{{Header: []byte{fill}, Payload: payload}})
-		require.NoError(t, err)
-		require.Equal(t, 1, k)
-		k, err = b.Wait(wcs[:])
-		require.NoError(t, err)
-		require.Equal(t, 1, k)
-		got := wcs[0].Buffer.Bytes
-		require.Len(t, got, n+1)
-		require.Equal(t, fill, got[0])
-		require.Equal(t, fill, got[n])
-		wcs[0].Buffer.Release()
-	}
-	for round := range byte(50) {
-		for i := range byte(5) {
-			exchange(100, i)
-			if round%2 == 0 {
-				exchange(50000, round)
-			}
-		}
-		a.Idle()
-		a.Idle()
-		if round%6 == 0 { // it looks before anything comes
-			k, err := b.Poll(wcs[:])
-			require.NoError(t, err)
-			require.Zero(t, k)
-		}
-		if round%2 == 0 {
-			assert.Zero(t, a.area.big(0)[100], "a page that was given back is empty")
-		}
-		if round%3 == 0 {
-			exchange(50000, 200) // at once behind it
-		}
-	}
 }
 
 // TestDeadPeerCompletesNothing: its pid may be another process's by now.
