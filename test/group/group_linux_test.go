@@ -12,9 +12,10 @@ import (
 )
 
 // TestKillReachesTheStopped: what a program has started dies with it, even if it
-// was stopped; who reads what it writes sees that.
+// was stopped; who reads what it writes sees that. To kill the program alone would have
+// the kernel continue the other, and hang it up.
 func TestKillReachesTheStopped(t *testing.T) {
-	cmd := exec.Command("sh", "-c", `sh -c 'echo before; kill -STOP $$; echo after' & wait`)
+	cmd := exec.Command("sh", "-c", `sh -c 'trap "" HUP; echo before; kill -STOP $$; echo after' & wait`)
 	Own(cmd)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
