@@ -27,6 +27,8 @@ const (
 	RSSPrivate  = "rss_private"    // what is neither shared nor goroutine stacks
 	Stacks      = "stacks"         // goroutine stacks
 	FDs         = "fds"            // descriptors for a connection, of the side that needs more
+	ofClient    = "_client"        // behind RSS and FDs: of that side alone
+	ofServer    = "_server"        // the same
 	memoryConns = 100              // fewer connections say nothing about memory
 )
 
@@ -76,24 +78,28 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 	if t.Full[0].RSS == 0 {
 		return all // the system does not tell
 	}
-	// The side that needs more counts.
-	connection := func(of func(Memory) uint64) (most float64) {
-		for side := range t.Full {
-			grown := float64(of(t.Full[side])) - float64(of(t.Empty[side]))
-			most = max(most, grown/float64(c.Conns))
+	// What a connection needs is what the process has grown by, its share of it.
+	var each [2]float64
+	connection := func(name, unit string, of func(Memory) uint64) {
+		for side := range each {
+			each[side] = (float64(of(t.Full[side])) - float64(of(t.Empty[side]))) / float64(c.Conns)
 		}
-		return most
+		all = append(all, Metric{name, unit, max(0, each[0], each[1])})
 	}
-	all = append(all, Metric{FDs, "1", connection(func(m Memory) uint64 { return m.FDs })})
+	sides := func(name, unit string) {
+		all = append(all, Metric{name + ofClient, unit, each[0]}, Metric{name + ofServer, unit, each[1]})
+	}
+	connection(FDs, "1", func(m Memory) uint64 { return m.FDs })
+	sides(FDs, "1")
 	if c.Conns < memoryConns {
 		return all
 	}
-	return append(all,
-		Metric{RSS, "B", connection(func(m Memory) uint64 { return m.RSS })},
-		Metric{RSSShared, "B", connection(func(m Memory) uint64 { return m.Shared })},
-		Metric{RSSPrivate, "B", connection(func(m Memory) uint64 { return m.RSS - min(m.RSS, m.Shared+m.Stacks) })},
-		Metric{Stacks, "B", connection(func(m Memory) uint64 { return m.Stacks })},
-	)
+	connection(RSS, "B", func(m Memory) uint64 { return m.RSS })
+	sides(RSS, "B")
+	connection(RSSShared, "B", func(m Memory) uint64 { return m.Shared })
+	connection(RSSPrivate, "B", func(m Memory) uint64 { return m.RSS - min(m.RSS, m.Shared+m.Stacks) })
+	connection(Stacks, "B", func(m Memory) uint64 { return m.Stacks })
+	return all
 }
 
 // idleTurn tells whether a turn's length is that of its silences, and how many

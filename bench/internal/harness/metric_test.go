@@ -49,7 +49,8 @@ func TestMemoryIsThatOfTheSideThatNeedsMore(t *testing.T) {
 		},
 	}
 	require.Equal(t, map[string]float64{
-		CPUPerS: 0.001, FDs: 2, RSS: 6000, RSSShared: 1000, RSSPrivate: 3000, Stacks: 3000,
+		CPUPerS: 0.001, FDs: 2, "fds_client": 1, "fds_server": 2,
+		RSS: 6000, "rss_client": 6000, "rss_server": 4000, RSSShared: 1000, RSSPrivate: 3000, Stacks: 3000,
 	}, metricsOf(Case{Conns, 0, 100}, turn))
 	require.NotContains(t, metricsOf(Case{Conns, 0, 1}, turn), RSS, "one connection says nothing about memory")
 	busy := metricsOf(Case{ConnsBusy, 64, 100}, turn)
