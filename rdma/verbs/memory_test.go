@@ -65,6 +65,13 @@ func (e *ends) write(b []byte) {
 	}
 }
 
+// arrived waits until what was written is where it was to go, which the completion of
+// an RDMA Write does not say: a Read is answered behind it.
+func (e *ends) arrived() {
+	e.t.Helper()
+	e.read(make([]byte, 64))
+}
+
 func (e *ends) read(b []byte) {
 	e.t.Helper()
 	e.done(e.a.PostRead(rdma.ReadWR{Local: b, STag: e.region.STag, VA: e.region.VA}))
@@ -82,6 +89,7 @@ func TestReusedMemory(t *testing.T) {
 			where[uintptr(unsafe.Pointer(&b[0]))]++
 			rand.NewChaCha8([32]byte{byte(i)}).Read(b)
 			e.write(b)
+			e.arrived()
 			if !bytes.Equal(b, e.target) {
 				t.Fatalf("round %d: an RDMA Write has sent other bytes than were in memory", i)
 			}
@@ -161,6 +169,7 @@ func TestForeignMemory(t *testing.T) {
 			defer unix.Munmap(mapped)
 			clear(e.target)
 			e.write(mapped)
+			e.arrived()
 			if !bytes.Equal(content, e.target) {
 				t.Error("other bytes than were in memory")
 			}
@@ -168,6 +177,7 @@ func TestForeignMemory(t *testing.T) {
 	}
 	clear(e.target)
 	e.write(unsafe.Slice(unsafe.StringData(constant), len(constant)))
+	e.arrived()
 	if string(e.target[:len(constant)]) != constant {
 		t.Error("of a constant there are other bytes")
 	}
@@ -190,6 +200,7 @@ func TestFork(t *testing.T) {
 		rand.NewChaCha8([32]byte{byte(i), 2}).Read(b) // the pages are the parent's still
 		clear(into)
 		e.write(b)
+		e.arrived()
 		if !bytes.Equal(b, e.target) {
 			t.Fatal("an RDMA Write has sent what was in memory before the fork")
 		}

@@ -67,6 +67,10 @@ const (
 	keptBack     = mostReads + mostWrites + 8 // of the send queue, from messages
 	quietMost    = 16
 	quietBytes   = ringSize / 8
+	// referenced is from which length on siw sends pages and no copy of them, unless
+	// the work tells of its completion: TCP still has them when the completion of
+	// later work says that they are free. A kernel's page, the smallest there is.
+	referenced = 4096
 )
 
 func (tx *sender) open(q *QueuePair) error {
@@ -221,7 +225,7 @@ func (q *QueuePair) add(w C.struct_v_send, r record, tell bool) error {
 	tx := &q.tx
 	number := tx.posted.Load()
 	tx.quiet++
-	if tell || tx.quiet >= quietMost || tx.quietLen >= quietBytes {
+	if tell || tx.quiet >= quietMost || tx.quietLen >= quietBytes || q.rnic && w.len >= referenced {
 		w.flags |= C.V_SEND_SIGNALED
 		tx.quiet, tx.quietLen = 0, 0
 	}

@@ -31,6 +31,7 @@ variants=(
 	"siw"             # as Linux has it: MPA revision 2, CRC if the peer asks
 	"siw-strict       s/^const bool (mpa_crc_required|peer_to_peer);/const bool \1 = true;/"
 	"siw-read-rtr     s/^const bool peer_to_peer;/const bool peer_to_peer = true;/; s/MPA_V2_RDMA_READ_RTR \| MPA_V2_RDMA_WRITE_RTR;/MPA_V2_RDMA_READ_RTR;/"
+	"siw-by-reference s/tcp_sendmsg_locked\(sk, &msg, bytes\)/do_tcp_sendpages(sk, page[i], offset, bytes, MSG_DONTWAIT)/; s/^(\t+)bytes -= rv;/\1offset += rv; bytes -= rv;/"
 	"siw-revision1    s/^u_char mpa_version = .*/u_char mpa_version = MPA_REVISION_1;/"
 )
 # What init loads, and what a script may load with modprobe.
@@ -84,9 +85,13 @@ original=$build/linux-source-6.1/drivers/infiniband/sw/siw
 cp -r "$original" "$build/source"
 for variant in "${variants[@]}"; do
 	read -r name change <<<"$variant"
-	for file in siw_main.c siw_cm.c; do sed -E "$change" "$original/$file" >"$build/source/$file"; done
-	if [[ -n $change ]] && diff -q "$original/siw_main.c" "$build/source/siw_main.c" >/dev/null; then
-		echo "lab: siw_main.c has nothing to change for $name" >&2
+	same=1
+	for file in siw_main.c siw_cm.c siw_qp_tx.c; do
+		sed -E "$change" "$original/$file" >"$build/source/$file"
+		cmp -s "$original/$file" "$build/source/$file" || same=
+	done
+	if [[ -n $change && -n $same ]]; then
+		echo "lab: siw has nothing to change for $name" >&2
 		exit 1
 	fi
 	make -j"$(nproc)" -C "$headers" M="$build/source" CONFIG_RDMA_SIW=m modules >"$build/log" 2>&1 || { cat "$build/log" >&2; exit 1; }
