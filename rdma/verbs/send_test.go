@@ -42,6 +42,8 @@ func TestReusedRing(t *testing.T) {
 			posted <- struct{}{}
 			if err := send(m); err != nil {
 				t.Error(err)
+				a.Close() // b is told
+				return
 			}
 		}
 	})
