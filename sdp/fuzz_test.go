@@ -296,11 +296,14 @@ func (e *sessionEnd) came(b []byte) {
 func (e *sessionEnd) write(n int) {
 	e.note([]byte{stepWrite, byte(n), byte(n >> 8), byte(n >> 16)})
 	e.Write(make([]byte, n))
+	e.qp.backFrom(rdma.RemoteRead, rdma.OpWrite)
 }
 
 func (e *sessionEnd) read(n int) (int, error) {
 	e.note([]byte{stepRead, byte(n), byte(n >> 8), byte(n >> 16)})
-	return e.Read(make([]byte, n))
+	k, err := e.Read(make([]byte, n))
+	e.qp.backFrom(rdma.RemoteWrite, rdma.OpRead)
+	return k, err
 }
 
 // recordedSessions runs a session for each threshold, over two queue pairs in
