@@ -122,12 +122,15 @@ mutants:
 test-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
-# What of that runs on rxe and siw: the suite and SDP twenty times, in five machines one
-# after the other, and HTTP, the faults and a deleted device once in each. MACHINES has
+# What of that runs on rxe and siw: SDP and the shorter half of the suite twenty times,
+# in five machines one after the other, and HTTP, the short faults and a deleted device
+# once in each; and then all of the suite twenty times, which takes longer. MACHINES has
 # fewer at a time.
 MACHINES ?= 5
 repeat-lab:
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab GOSDP_LAB_TIMES=4 go test -short -count=$(MACHINES) -timeout 4h -run '^TestVerbs$$' -v ./test/lab
+	@lab=$$(test/lab/setup.sh) && export GOSDP_LAB=$$lab GOSDP_LAB_TIMES=4 && \
+	again='go test -count=$(MACHINES) -timeout 4h -v ./test/lab' && \
+	$$again -short -run '^TestVerbs$$' && $$again -run '^TestVerbs$$/./^device$$'
 
 # All that there is for the verbs device on rxe and siw in that machine, which takes
 # some minutes more and is at the mercy of an emulated processor's clock.
