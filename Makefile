@@ -124,8 +124,7 @@ test-lab:
 
 # What of that runs on rxe and siw: SDP and the shorter half of the suite twenty times,
 # in five machines one after the other, and HTTP, the short faults and a deleted device
-# once in each; and then all of the suite twenty times, which takes longer. MACHINES has
-# fewer at a time.
+# once in each; and then all of the suite twenty times. MACHINES has fewer at a time.
 MACHINES ?= 5
 repeat-lab:
 	@lab=$$(test/lab/setup.sh) && export GOSDP_LAB=$$lab GOSDP_LAB_TIMES=4 && \
