@@ -14,7 +14,7 @@ each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
 WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
 
-.PHONY: test test-lab test-verbs mutants soak scale repeat repeat-lab $(STAGES) $(WAYS)
+.PHONY: test suites test-lab test-verbs mutants soak scale repeat repeat-lab $(STAGES) $(WAYS)
 
 test:
 	@set -e; for stage in $(STAGES); do \
@@ -37,7 +37,7 @@ staticcheck:
 
 # One package after the other where they measure what happens in time, and of the
 # others two beside each other.
-TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/lookout test/faults test/scale
+TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/lookout test/faults test/scale test/parity
 tests:
 	@go test -race -p 1 -timeout 10m $(TIMED:%=./%)
 	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))
@@ -84,6 +84,12 @@ platforms:
 		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		$(call each,go build -o /dev/null ./... && go vet ./...); \
 	done
+
+# The tests of other projects with SDP underneath, beside the same over TCP; see
+# test/swap. SUITES chooses among them: xnet, grpc.
+SUITES ?= 1
+suites:
+	@GOSDP_SUITES=$(SUITES) go test -count=1 -v -timeout 30m ./test/swap/suites
 
 # Two processes and everything that connections do, for as long as it is told; see
 # test/soak.

@@ -34,20 +34,21 @@ var house = []struct {
 }{
 	{"wire", room{}},
 	{"rdma", room{}},
+	{"internal/bubble", room{}},
 	{"internal/interrupt", room{}},
 	{"internal/lookout", room{}},
 	{"internal/handover", room{imports: []string{"rdma"}}},
 	{"credits", room{}},
 	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
 	{"rdma/iwarp", room{imports: []string{"rdma", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/shm", room{imports: []string{"rdma", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/shm", room{imports: []string{"rdma", "internal/bubble", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", room{imports: []string{"wire"}}},
 	{"zcopy", room{imports: []string{"wire"}}},
 	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/lookout", "rdma/iwarp"}}},
 	{"sdp", room{
 		imports: []string{
-			"wire", "rdma", "internal/interrupt", "credits",
+			"wire", "rdma", "internal/bubble", "internal/interrupt", "credits",
 			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
@@ -61,6 +62,8 @@ var house = []struct {
 	{"test/soak", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/scale", room{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", room{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
+	{"test/swap", room{imports: []string{"sdp"}}},
+	{"test/parity", room{tests: []string{"sdp"}}},
 	{"test/lab", room{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 

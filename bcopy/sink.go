@@ -82,6 +82,18 @@ func (s *Sink) Consume(n int) Owner {
 	return owner
 }
 
+// Return puts payload back that was the Head, and was consumed, in front of what is
+// unread now. owner is its buffer's; nil if that was not lent.
+func (s *Sink) Return(payload []byte, owner Owner) {
+	s.push(item{})
+	s.first = (s.first - 1) & (len(s.queue) - 1)
+	*s.at(0) = item{payload, owner}
+	s.bytes += len(payload)
+	if owner != nil {
+		s.lent++
+	}
+}
+
 // Bytes returns how many bytes are unread.
 func (s *Sink) Bytes() int { return s.bytes }
 

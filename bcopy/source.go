@@ -10,9 +10,15 @@ import (
 // give one: one message of it is one FPDU.
 const MaxBuffer = 64768 - 18
 
-// growAt is how many messages a Write may take before larger ones are worth
-// asking for.
-const growAt = 4
+const (
+	// growAt is how many messages a Write may take before larger ones are worth
+	// asking for.
+	growAt = 4
+	// growAfter is how many bytes have to go before that. A program that writes a
+	// megabyte and exits is not to be answered: over iwarp, what arrives for a socket
+	// that is gone makes the kernel reset the connection.
+	growAfter = 2 << 20
+)
 
 // Source is the sending half. Unsafe for concurrent use.
 type Source struct {
@@ -27,6 +33,7 @@ type Source struct {
 	noLess bool // likewise to shrink
 
 	askedIn uint32 // MSeq of the request
+	carried int    // bytes since the buffers have had this size, up to growAfter
 }
 
 // NewSource returns the sending half of a connection whose peer has private
@@ -41,10 +48,13 @@ func (s *Source) Payload() int { return s.size - wire.HeaderLen }
 // Size returns the size of the peer's private buffers, in bytes.
 func (s *Source) Size() int { return s.size }
 
+// Carried tells that n bytes have gone in messages.
+func (s *Source) Carried(n int) { s.carried = min(s.carried+n, growAfter) }
+
 // Wrote tells that the program has written n bytes at once. Writes that take
-// many messages make the Source ask for larger buffers.
+// many messages make the Source ask for larger buffers, once much has been written.
 func (s *Source) Wrote(n int) {
-	if n > growAt*s.Payload() && s.size < MaxBuffer && s.want == 0 && s.asked == 0 && !s.noMore {
+	if n > growAt*s.Payload() && s.carried >= growAfter && s.size < MaxBuffer && s.want == 0 && s.asked == 0 && !s.noMore {
 		s.want = MaxBuffer
 	}
 }
@@ -53,7 +63,7 @@ func (s *Source) Wrote(n int) {
 // ask for buffers as small as they were at the start.
 func (s *Source) Idle() {
 	if s.Grown() && s.want == 0 && s.asked == 0 && !s.noLess {
-		s.want = s.base
+		s.want, s.carried = s.base, 0
 	}
 }
 

@@ -16,6 +16,7 @@ const base = 1024 // bytes in the peer's buffers at the start
 func asked(t *testing.T, connector, grow bool) Source {
 	t.Helper()
 	s := NewSource(base, connector)
+	s.Carried(growAfter)
 	s.Wrote(1 << 20)
 	request(t, &s, MaxBuffer)
 	if grow {
@@ -24,6 +25,7 @@ func asked(t *testing.T, connector, grow bool) Source {
 	require.NoError(t, s.Acked(MaxBuffer))
 	s.Idle()
 	request(t, &s, base)
+	s.Carried(growAfter)
 	return s
 }
 
@@ -121,8 +123,13 @@ func TestCrossing(t *testing.T) {
 // again; and for those of the start when idle.
 func TestGrowth(t *testing.T) {
 	s := NewSource(base, true)
-	s.Wrote(growAt * s.Payload())
+	s.Carried(growAfter - 1)
+	s.Wrote(1 << 30)
 	_, due := s.Request()
+	assert.False(t, due, "the program may write this and exit")
+	s.Carried(1)
+	s.Wrote(growAt * s.Payload())
+	_, due = s.Request()
 	assert.False(t, due, "a Write of %d messages is well served", growAt)
 	s.Idle()
 	_, due = s.Request()
@@ -145,9 +152,14 @@ func TestGrowth(t *testing.T) {
 	assert.False(t, s.Grown(), "bound at once")
 	require.NoError(t, s.Acked(base))
 	s.Wrote(1 << 20)
+	_, due = s.Request()
+	assert.False(t, due, "it begins anew")
+	s.Carried(growAfter)
+	s.Wrote(1 << 20)
 	request(t, &s, MaxBuffer)
 
 	large := NewSource(MaxBuffer, true)
+	large.Carried(growAfter)
 	large.Wrote(1 << 30)
 	_, due = large.Request()
 	assert.False(t, due)

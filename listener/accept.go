@@ -3,16 +3,12 @@ package listener
 import (
 	"errors"
 	"net"
+	"os"
 	"slices"
 	"time"
 )
 
 const (
-	// The pause after a temporary failure to accept, doubled from one to the
-	// next: as long as the process has no descriptor free, say.
-	minPause = 5 * time.Millisecond
-	maxPause = time.Second
-
 	// How long a client keeps its place when others want it: as long as its
 	// first bytes may well be on their way, and, once it has shown that it speaks
 	// MPA, as long as the rest of the handshake may take across a continent.
@@ -24,52 +20,50 @@ const (
 
 // run is the accepting goroutine.
 func (l *Listener) run() {
-	var pause time.Duration
-	for l.awaitQueue() {
-		c, err := l.ln.Accept()
-		switch {
+	var err error
+	for err == nil && l.mayAccept() {
+		var c net.Conn
+		switch c, err = l.ln.Accept(); {
 		case err == nil:
-			pause = 0
 			l.admit(c)
-		case temporary(err):
-			pause = min(max(2*pause, minPause), maxPause)
-			l.sleep(pause)
-		default:
-			l.mu.Lock()
-			l.err = err
-			l.changed.Broadcast()
-			l.mu.Unlock()
-			return
+		case !errors.Is(err, net.ErrClosed):
+			l.report(err)
+			err = nil
 		}
 	}
+	l.mu.Lock()
+	l.err, l.stopped = err, true
+	l.changed.Broadcast()
+	l.mu.Unlock()
 }
 
-// temporary reports that accepting may work again. Nothing has replaced the
-// method, which is deprecated for being vague; net/http uses it too.
-func temporary(err error) bool {
-	var t interface{ Temporary() bool }
-	return errors.As(err, &t) && t.Temporary()
-}
-
-// sleep returns after d, or when the listener is closed.
-func (l *Listener) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.ctx.Done():
-	}
-}
-
-// awaitQueue waits until there is room in the queue to Accept. It returns false
-// when the listener is closed.
-func (l *Listener) awaitQueue() bool {
+// mayAccept waits until the next connection is to be accepted: there is room in the
+// queue to Accept, and Accept waits if it is to. It returns false when the listener is
+// closed.
+func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.ready) >= maxReady && !l.closed {
+	for (len(l.ready) >= maxReady || l.onDemand && l.waiting == 0) && !l.closed {
 		l.changed.Wait()
 	}
+	l.unhold()
 	return !l.closed
+}
+
+// report has one Accept return err, and waits until it has: what becomes of it is for
+// the program to say, as with package net. That hold has interrupted the listener below
+// is no error.
+func (l *Listener) report(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held && errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	l.failure = err
+	l.changed.Broadcast()
+	for l.failure != nil && !l.closed {
+		l.changed.Wait()
+	}
 }
 
 // admit starts the handshake on c when there is a place for it.
@@ -121,14 +115,18 @@ func (l *Listener) start(c net.Conn) {
 		in, err := h.run()
 		done()
 		l.failed(c, err)
+		if in != nil {
+			l.deliver(in)
+		}
 		l.mu.Lock()
 		i := slices.Index(l.underway, h)
 		l.underway = slices.Delete(l.underway, i, i+1)
 		<-l.slots // under mu, so that giveWay sees the place free or h leaving
-		l.mu.Unlock()
-		if in != nil {
-			l.deliver(in)
+		if l.closed {
+			l.drained()
+			l.changed.Broadcast()
 		}
+		l.mu.Unlock()
 	})
 }
 

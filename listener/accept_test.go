@@ -23,33 +23,8 @@ func plainPipe() (server, client net.Conn) {
 	return server, client
 }
 
-func TestAcceptingBacksOffWhenDescriptorsRunOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		l := New(f, testConfig())
-		defer l.Close()
-		full := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
-		start := time.Now()
-		for _, want := range []time.Duration{0, 5, 15, 35, 75, 155, 315, 635, 1275, 2275, 3275} {
-			f.next <- full
-			assert.Equal(t, want*time.Millisecond, time.Since(start))
-		}
-		server, client := plainPipe()
-		defer client.Close()
-		f.next <- server
-		in, err := l.Accept()
-		require.NoError(t, err)
-		assert.Same(t, server, in.Conn.(*replay).Conn)
-		in.discard()
-
-		start = time.Now()
-		f.next <- full
-		f.next <- full
-		assert.Equal(t, minPause, time.Since(start), "a success begins the count anew")
-	})
-}
-
-func TestAcceptReturnsTheFinalErrorAfterWhatCameBefore(t *testing.T) {
+// TestErrorsEndOneAccept each, whatever they are, and the next one goes on.
+func TestErrorsEndOneAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		l := New(f, testConfig())
@@ -58,8 +33,64 @@ func TestAcceptReturnsTheFinalErrorAfterWhatCameBefore(t *testing.T) {
 		defer client.Close()
 		f.next <- server
 		synctest.Wait()
-		final := errors.New("the interface is gone")
-		f.next <- final
+		full := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		f.next <- full
+		synctest.Wait()
+
+		in, err := l.Accept()
+		require.NoError(t, err, "what came before comes first")
+		assert.Same(t, server, in.Conn.(*replay).Conn)
+		in.discard()
+		_, err = l.Accept()
+		assert.Equal(t, full, err)
+		odd := errors.New("a filter says no")
+		for range 3 {
+			f.next <- odd
+			_, err = l.Accept()
+			assert.Equal(t, odd, err)
+		}
+		server, client = plainPipe()
+		defer client.Close()
+		f.next <- server
+		in, err = l.Accept()
+		require.NoError(t, err)
+		in.discard()
+	})
+}
+
+// TestAcceptingWaitsUntilAnErrorIsTaken, or a program that does not call Accept while no
+// descriptor is free would have a processor taken.
+func TestAcceptingWaitsUntilAnErrorIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		defer l.Close()
+		f.next <- syscall.EMFILE
+		synctest.Wait()
+		select {
+		case f.next <- syscall.EMFILE:
+			assert.Fail(t, "it accepts before the error is taken")
+		default:
+		}
+		_, err := l.Accept()
+		assert.Equal(t, syscall.EMFILE, err)
+		synctest.Wait()
+		f.next <- syscall.EMFILE
+	})
+}
+
+// TestListenerBelowIsClosed by the program: that ends the listener, after what came
+// before.
+func TestListenerBelowIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		defer l.Close()
+		server, client := plainPipe()
+		defer client.Close()
+		f.next <- server
+		synctest.Wait()
+		f.next <- net.ErrClosed
 		synctest.Wait()
 
 		in, err := l.Accept()
@@ -67,7 +98,7 @@ func TestAcceptReturnsTheFinalErrorAfterWhatCameBefore(t *testing.T) {
 		in.discard()
 		for range 2 {
 			_, err = l.Accept()
-			assert.Equal(t, final, err)
+			assert.Equal(t, net.ErrClosed, err)
 		}
 	})
 }

@@ -108,19 +108,28 @@ type Listener struct {
 	places   places
 	requests lookout.Habit // of the accepting goroutine, for clients that go on over a channel
 
-	ctx     context.Context // done when the listener is closed
-	cancel  context.CancelFunc
-	workers sync.WaitGroup // the accepting goroutine and the handshakes
-	slots   chan struct{}  // holds one for each handshake under way
+	ctx       context.Context // done when the listener has ended
+	cancel    context.CancelFunc
+	accepting sync.WaitGroup // the accepting goroutine
+	workers   sync.WaitGroup // the handshakes
+	slots     chan struct{}  // holds one for each handshake under way
+	end       sync.Once
 
 	mu       sync.Mutex
-	changed  sync.Cond    // ready, err or closed
+	changed  sync.Cond    // of what follows
 	underway []*handshake // oldest first
 	ready    []*Incoming  // oldest first
+	failure  error        // of the listener below, for one Accept
 	err      error        // why nothing more will come
-	closed   bool
-	deadline time.Time   // of Accept; zero: none
-	alarm    *time.Timer // wakes Accept at the deadline
+	closed   bool         // nothing more is accepted
+	ended    bool         // and nothing that was comes out any more
+	stopped  bool         // the accepting goroutine has ended
+	onDemand bool         // connections are accepted only while Accept waits
+	held     bool         // and so the listener below is held up now
+	waiting  int          // calls of Accept that wait
+	deadline time.Time    // of Accept; zero: none
+	alarm    *time.Timer  // wakes Accept at the deadline
+	grace    *time.Timer  // ends the closed listener; nil: it is not closed, or has ended
 }
 
 // New returns a Listener that accepts from ln, which it owns from now on. It
@@ -140,34 +149,84 @@ func newListener(ln net.Listener, cfg Config, underway int) *Listener {
 		slots:  make(chan struct{}, underway),
 	}
 	l.changed.L = &l.mu
-	l.workers.Go(l.run)
+	l.accepting.Go(l.run)
 	return l
 }
 
-// Accept waits for a connection that is up and returns it. It returns the
-// error that ended the listener below, when all that came before is accepted,
-// os.ErrDeadlineExceeded when the deadline has passed, and net.ErrClosed after
-// Close. What goes wrong on a single connection ends
-// that one, and is not returned.
+// Accept waits for a connection that is up and returns it. An error of the listener
+// below is returned by one Accept, and the next ones go on; os.ErrDeadlineExceeded when
+// the deadline has passed. After Close, and after the listener below was closed, it
+// returns what had been accepted by then, and then net.ErrClosed. What goes wrong on a
+// single connection ends that one, and is not returned.
 func (l *Listener) Accept() (*Incoming, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.ready) == 0 && l.err == nil && !l.closed && !l.late() {
+	l.waiting++
+	if l.onDemand {
+		l.changed.Broadcast()
+	}
+	for len(l.ready) == 0 && l.failure == nil && !l.exhausted() && !l.late() {
 		l.changed.Wait()
 	}
+	l.waiting--
+	if l.waiting == 0 && l.onDemand {
+		l.hold()
+	}
 	switch {
-	case l.closed:
+	case l.ended:
 		return nil, net.ErrClosed
 	case l.late():
 		return nil, os.ErrDeadlineExceeded
-	case len(l.ready) == 0:
-		return nil, l.err
+	case len(l.ready) > 0:
+		in := l.ready[0]
+		l.ready[0] = nil
+		l.ready = l.ready[1:]
+		l.drained()
+		l.changed.Broadcast()
+		return in, nil
+	case l.failure != nil:
+		err := l.failure
+		l.failure = nil
+		l.changed.Broadcast()
+		return nil, err
+	case l.closed:
+		return nil, net.ErrClosed
 	}
-	in := l.ready[0]
-	l.ready[0] = nil
-	l.ready = l.ready[1:]
-	l.changed.Broadcast()
-	return in, nil
+	return nil, l.err
+}
+
+// exhausted reports that nothing more can come out of Accept. Called with mu held.
+func (l *Listener) exhausted() bool {
+	return l.ended || l.stopped && len(l.ready)+len(l.underway) == 0
+}
+
+// OnDemand has connections accepted only while Accept waits: others, which share the
+// socket, get the rest. It takes effect at once, if the listener below has a
+// SetDeadline.
+func (l *Listener) OnDemand() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onDemand = true
+	if l.waiting == 0 {
+		l.hold()
+	}
+}
+
+// hold keeps the accepting goroutine from accepting until Accept waits. Called with mu
+// held.
+func (l *Listener) hold() {
+	if below, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok && !l.held && !l.closed {
+		l.held = true
+		below.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// unhold ends that. Called with mu held.
+func (l *Listener) unhold() {
+	if l.held {
+		l.held = false
+		l.ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Time{})
+	}
 }
 
 // late reports that Accept's deadline has passed. Called with mu held.
@@ -204,38 +263,92 @@ func (l *Listener) Below() net.Listener { return l.ln }
 // deliver queues in for Accept.
 func (l *Listener) deliver(in *Incoming) {
 	l.mu.Lock()
-	closed := l.closed
-	if !closed {
+	ended := l.ended
+	if !ended {
 		l.ready = append(l.ready, in)
 		l.changed.Broadcast()
 	}
 	l.mu.Unlock()
-	if closed {
+	if ended {
 		in.discard()
 	}
 }
 
-// Close closes the listener below, ends every handshake and every connection
-// that was not accepted, and returns when none of the listener's goroutines is
-// left. Its error is that of the listener below.
+const (
+	// closeGrace is how long handshakes may still take after Close.
+	closeGrace = time.Second
+	// acceptGrace is how long connections that are up wait for an Accept that does not
+	// come.
+	acceptGrace = 200 * time.Millisecond
+)
+
+// Close closes the listener below. Connections that the kernel has not given out stay
+// with it, for another process that has the socket. Those that were accepted, and are on
+// their way up or wait for Accept, still come out of Accept, for closeGrace and
+// acceptGrace at most; then they are ended. If there are none, Close returns when no goroutine of the listener is left.
+// Its error is that of the listener below.
 func (l *Listener) Close() error {
 	l.mu.Lock()
+	again := l.closed
 	l.closed = true
-	abandoned := l.ready
-	l.ready = nil
-	if l.alarm != nil {
-		l.alarm.Stop()
-	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	l.cancel()
 	err := l.ln.Close()
-	for _, in := range abandoned {
-		in.discard()
+	l.accepting.Wait()
+	l.mu.Lock()
+	if !again && !l.exhausted() {
+		l.grace = time.AfterFunc(acceptGrace, func() { l.finishIdle(closeGrace - acceptGrace) })
 	}
-	l.workers.Wait()
-	l.places.close()
+	idle := l.exhausted()
+	l.mu.Unlock()
+	if idle {
+		l.finish()
+	}
 	return err
+}
+
+// drained ends a closed listener when nothing more comes. Called with mu held.
+func (l *Listener) drained() {
+	if l.closed && l.grace != nil && l.exhausted() && l.grace.Stop() {
+		go l.finish()
+	}
+}
+
+// finishIdle is finish, after d if there are handshakes under way or Accept waits for
+// one.
+func (l *Listener) finishIdle(d time.Duration) {
+	l.mu.Lock()
+	if len(l.underway) > 0 && !l.ended {
+		l.grace = time.AfterFunc(d, l.finish)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	l.finish()
+}
+
+// finish ends every handshake and every connection that was not accepted.
+func (l *Listener) finish() {
+	l.end.Do(func() {
+		l.mu.Lock()
+		l.ended = true
+		abandoned := l.ready
+		l.ready = nil
+		if l.alarm != nil {
+			l.alarm.Stop()
+		}
+		if l.grace != nil {
+			l.grace.Stop()
+		}
+		l.changed.Broadcast()
+		l.mu.Unlock()
+		l.cancel()
+		for _, in := range abandoned {
+			in.discard()
+		}
+		l.workers.Wait()
+		l.places.close()
+	})
 }
 
 // Addr returns the address of the listener below.

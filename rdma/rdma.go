@@ -41,6 +41,9 @@ type SendWR struct {
 	Payload    []byte // nil in a message of the protocol's own
 	Solicited  bool   // Send with Solicited Event
 	Invalidate STag   // Send with Invalidate: the peer's STag to revoke; 0 for none
+	// Most is how many bytes the message may have in the end, if the QueuePair is an
+	// Appender: more may be appended to it. 0: it is complete.
+	Most int
 }
 
 // ReadWR is an RDMA Read of len(Local) bytes, from VA in the peer's region STag
@@ -106,6 +109,10 @@ type Limits struct {
 	// Invalidate: a message may invalidate a region of the peer's (Send with
 	// Invalidate).
 	Invalidate bool
+	// Outlives: what PostSend has taken reaches the peer even if this process ends
+	// now. A channel that ends in io.EOF has then delivered everything, whether or not
+	// the peer's process lived to close it.
+	Outlives bool
 	// Elastic: ProvideReceive takes effect at once, on buffers that are posted
 	// already too, because the device finds the memory when a message comes.
 	Elastic bool
@@ -119,9 +126,46 @@ type Limits struct {
 // safe for concurrent use.
 type Idler interface{ Idle() }
 
-// Drainer is a QueuePair that mostly has nothing to wait for in Drain. Drained
-// reports that it has not, under Drain's conditions; it never blocks.
-type Drainer interface{ Drained() bool }
+// Finisher is implemented by queue pairs that can be asked, instead of waited for in
+// Drain. Finish ends the sending half after what was posted, as far as that is out of
+// this process, and reports that closing the channel now cannot destroy any of it, or
+// that the channel has ended. It never blocks, and may be called again. Nobody may be
+// posting, nor come after.
+type Finisher interface{ Finish() bool }
+
+// Settler is implemented by queue pairs that may hold in this process what PostSend has
+// taken, though they are not Busy.
+type Settler interface {
+	// Settled reports that nothing of that is in this process. Safe for concurrent use.
+	Settled() bool
+	// Settle waits until it is, WakeRoom was called, or the sending half has ended. It
+	// belongs to the group of WaitRoom.
+	Settle() error
+}
+
+// Appender is implemented by queue pairs whose messages can grow after PostSend, for
+// as long as the peer's end has not taken them.
+type Appender interface {
+	// Append adds b to the end of the last message that was posted, and reports
+	// whether it did. It does not if that message was posted without SendWR.Most or
+	// would grow beyond it, if something was posted after it, if the peer's end has
+	// taken it, or if there is no room. The peer then finds the message longer by
+	// len(b). It never blocks. Safe for concurrent use with everything.
+	Append(b []byte) bool
+	// Sent returns how many bytes of payload have been posted and appended. Safe for
+	// concurrent use, also after Close.
+	Sent() uint64
+}
+
+// ReadReporter is implemented by queue pairs that tell the peer's end how much of
+// what was sent the program has read, so that the peer knows, when this process has
+// ended, whether anything was lost.
+type ReadReporter interface {
+	// ReportRead tells that the program has read n more bytes of payload, or, if n is
+	// negative, fewer than was told. One goroutine at a time calls it, and none after
+	// Close or Abort.
+	ReportRead(n int)
+}
 
 // Distant is a QueuePair whose peer may be on another host, and which is told
 // nothing when that goes without a word while nothing is sent.

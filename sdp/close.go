@@ -4,26 +4,24 @@ import (
 	"errors"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// closeTime is how long Close waits for what was written to leave this process.
-const closeTime = time.Second
+const (
+	// closeTime is how long Close waits for bytes that are still in this process.
+	closeTime = time.Second
+	// graceTime is how long Close waits for a peer on this host to have everything. A
+	// peer that is not busy has, and then nothing is left for the background: a program
+	// that counts its descriptors after Close finds none.
+	graceTime = 100 * time.Microsecond
+	// drainAlone is how long Drain runs before an attendant reads meanwhile.
+	drainAlone = 5 * time.Millisecond
+)
 
-// kernelTime is how much longer it waits for the peer's kernel to have what ours
-// still has: a message of the peer's that finds the socket gone would make ours
-// drop it.
-const kernelTime = 10 * time.Second
-
-// drainAlone is how long Close drains before it has somebody read meanwhile.
-const drainAlone = 5 * time.Millisecond
-
-// CloseRead ends the direction towards us: Reads return io.EOF, and what comes
-// is dropped.
-func (c *Conn) CloseRead() error {
+func (c *conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -32,16 +30,16 @@ func (c *Conn) CloseRead() error {
 	c.readClosed = true
 	c.refuseAdverts()
 	c.wakeAll()
-	if c.readMu.TryLock() { // else who reads gives back what it has
+	if c.readMu.TryLock() { // otherwise the Read in progress gives back what it has
 		defer c.readMu.Unlock()
 		c.giveBack()
 	}
 	return nil
 }
 
-// giveBack drops what is unread after CloseRead: nobody will read it, and the
-// peer is to have its buffers. Called with readMu and mu held.
-func (c *Conn) giveBack() {
+// giveBack drops what is unread after CloseRead: nobody will read it, and the peer
+// needs its buffers. Called with readMu and mu held.
+func (c *conn) giveBack() {
 	if !c.readClosed {
 		return
 	}
@@ -56,112 +54,240 @@ func (c *Conn) giveBack() {
 	}
 }
 
-// CloseWrite ends the direction towards the peer behind what was written: the
-// peer's Reads return io.EOF then. It does not wait for any of that. A Write in
-// progress fails with syscall.EPIPE.
-func (c *Conn) CloseWrite() error {
+func (c *conn) CloseWrite() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
 	c.writeClosed = true
+	c.noAppends()
 	c.wakeAll()
 	c.mu.Unlock()
 	c.writeMu.Lock() // a Write in progress has been told
 	defer c.writeMu.Unlock()
 	c.mu.Lock()
 	err := c.sendErr
+	if c.recvErr == io.EOF {
+		err = nil // the peer has closed, which is no reason not to
+	}
 	c.endWrites()
 	c.mu.Unlock()
 	c.control()
 	return c.opError("close", err)
 }
 
-// endWrites makes the DisConn due if all data before it is through; the flusher
-// does so later if not. Called with mu held.
-func (c *Conn) endWrites() {
-	if c.writeClosed && c.fin == finOpen && !c.small.flushing && !c.small.lost && c.sendErr == nil {
+// endWrites makes the DisConn due. Called with writeMu and mu held.
+func (c *conn) endWrites() {
+	if c.writeClosed && c.fin == finOpen && c.sendErr == nil {
 		c.fin = finDue
 		c.due.Store(true)
 	}
 }
 
-// finish sends the DisConn behind what the flusher has, unless it has been sent,
-// and waits for it to be in the device. Called with writeMu and mu held; returns
-// with them held.
-func (c *Conn) finish() error {
-	c.writeClosed = true
-	for c.small.flushing && c.cannotFlush() == nil {
-		c.limitClose()
-		c.sit()
-	}
-	switch {
-	case c.sendErr != nil || c.fin == finSent:
-		return c.sendErr
-	case c.small.flushing || c.small.lost:
-		return os.ErrDeadlineExceeded // no DisConn in front of what was written
-	}
-	c.endWrites()
-	for {
-		c.due.Store(true)
-		c.mu.Unlock()
-		c.control()
-		c.mu.Lock()
-		switch {
-		case c.fin == finSent:
-			return nil
-		case c.sendErr != nil:
-			return c.sendErr
-		case c.giveUp:
-			return os.ErrDeadlineExceeded
-		}
-		c.limitClose()
-		c.await()
-	}
-}
-
-// Close ends the connection: every call in progress returns net.ErrClosed. It
-// returns when all that was written is out of this process, after one second at
-// most, or what SetLinger says; what is not by then is lost, and the peer sees a
-// reset. It sees one too if something that it sent has not been read. On Linux it
-// also waits, up to ten seconds more, for the peer's kernel to have it all.
-func (c *Conn) Close() error {
+// Close ends the connection in these steps:
+//
+//  1. It marks the connection closed and wakes every call, each of which returns
+//     net.ErrClosed.
+//  2. It waits for the Write and the poller to leave, and takes in what has arrived.
+//     With unread payload the connection is reset, as TCP's is, and that is all.
+//  3. It sends the DisConn.
+//  4. When nothing that was sent can be lost any more it ends the channel (conclude).
+//     It looks for that for a moment. If that was not long enough, the connection is
+//     left to the background (linger.go).
+func (c *conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
+	c.noAppends()
 	c.refuseAdverts()
 	c.read.stop()
 	c.write.stop()
+	c.unwatch()
 	c.discarded = c.discarded || c.sink.Bytes() > 0
-	wait := closeTime
-	if c.linger >= 0 {
-		wait = time.Duration(c.linger) * time.Second
-		c.giveUp = wait == 0
-	}
-	c.closeUntil = clock() + wait
+	c.giveUp = c.linger == 0
 	c.wakeAll()
 	c.mu.Unlock()
 
-	err := c.finishAndDrain()
+	c.writeMu.Lock()
 	c.mu.Lock()
-	if c.closeTimer != nil {
-		c.closeTimer.Stop()
+	for c.polling || c.moves.inRead() {
+		c.sit()
 	}
-	// When the peer has ended the channel behind its DisConn there is nobody left
-	// to be told of a reset.
-	abort := (err != nil || c.discarded) && c.recvErr != io.EOF
-	if abort && c.fin == finSent {
+	c.stepping = true // nobody else does, before this call leaves it to the background
+	over, reset := c.closeStep()
+	wait := c.closeWait()
+	c.mu.Unlock()
+	c.writeMu.Unlock()
+
+	switch {
+	case over:
+	case wait == graceTime:
+		over, reset = c.grace()
+	case wait > 0:
+		over, reset = c.awaitClosed(wait)
+	}
+	if over {
+		c.conclude(reset)
+	} else {
+		c.lingerOn()
+	}
+	return nil
+}
+
+// closeWait returns how long Close waits itself. Called with mu held.
+func (c *conn) closeWait() time.Duration {
+	_, asks := c.qp.(rdma.Finisher)
+	switch {
+	case c.linger > 0:
+		return time.Duration(c.linger) * time.Second
+	case !asks, bubble.Inside():
+		// What this process still has goes with it; and in a bubble nothing may
+		// outlive the test.
+		return closeTime
+	case onThisHost(c.tcp):
+		return graceTime
+	}
+	return 0
+}
+
+// closeStep does what there is to do for a closed connection now, without waiting,
+// and reports whether the channel can be ended, and whether by a reset. Called with
+// mu held and stepping set; lets go of mu meanwhile.
+func (c *conn) closeStep() (over, reset bool) {
+	c.drainPolled() // credit for a DisConn, and whatever else the peer has to say
+	if !c.discarded && !c.giveUp && c.fin == finOpen {
+		c.writeClosed = true
+		c.endWrites()
+	}
+	if over, reset = c.ended(); over {
+		return over, reset
+	}
+	c.due.Store(true)
+	c.mu.Unlock()
+	c.control()
+	c.qp.Flush()
+	c.mu.Lock()
+	finisher, asks := c.qp.(rdma.Finisher)
+	if asks && c.fin == finSent && finisher.Finish() {
+		// What has arrived and is not taken in makes a kernel reset the connection
+		// when it is closed: right for payload, wrong for the protocol's messages.
+		c.drainPolled()
+		if over, reset = c.ended(); !over {
+			over = true
+		}
+	}
+	return over, reset
+}
+
+// ended reports that there is nothing left to wait for, and whether the peer is to
+// see a reset. Called with mu held.
+func (c *conn) ended() (over, reset bool) {
+	switch {
+	case c.recvErr == io.EOF:
+		return true, false // there is nobody left to be told of a reset
+	case c.giveUp, c.discarded, c.sendErr != nil:
+		return true, true
+	}
+	return c.recvErr != nil, c.recvErr != nil
+}
+
+// grace is closeStep once more after graceTime, if that is of use.
+func (c *conn) grace() (over, reset bool) {
+	sleepReally(graceTime)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fin == finSent && !c.qp.(rdma.Finisher).Finish() {
+		return false, false
+	}
+	return c.closeStep()
+}
+
+// awaitClosed repeats closeStep for d, by the real clock, or has the device wait.
+func (c *conn) awaitClosed(d time.Duration) (over, reset bool) {
+	if _, asks := c.qp.(rdma.Finisher); !asks {
+		return c.drain(d)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pause := 50 * time.Microsecond; d > 0 && !over; pause = min(3*pause, 10*time.Millisecond) {
+		pause = min(pause, d)
+		c.mu.Unlock()
+		sleepReally(pause)
+		c.mu.Lock()
+		d -= pause
+		over, reset = c.closeStep()
+	}
+	return over, reset
+}
+
+// drain is closeStep with a device that cannot be asked, but waits: for d at most.
+func (c *conn) drain(d time.Duration) (over, reset bool) {
+	until := clock() + d
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		c.late = true
+		c.wakeAll()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	c.late = false
+	for c.fin != finSent {
+		if over, reset = c.ended(); over || c.late {
+			return over, reset
+		}
+		c.due.Store(true)
+		c.mu.Unlock()
+		c.control()
+		c.mu.Lock()
+		if c.fin != finSent && !c.late {
+			c.await()
+		}
+	}
+	c.draining = true
+	c.mu.Unlock()
+	// The peer may be waiting for us to read, as we are for it.
+	attend := time.AfterFunc(drainAlone, func() {
+		c.mu.Lock()
+		c.attend()
+		c.mu.Unlock()
+	})
+	err := c.qp.Drain(until - clock())
+	attend.Stop()
+	c.mu.Lock()
+	c.draining = false
+	c.wakeAll()
+	for c.attending || c.polling {
+		c.sit()
+	}
+	c.drainPolled()
+	if over, reset = c.ended(); over {
+		return over, reset
+	}
+	switch {
+	case err == nil:
+		return true, false
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return false, false
+	}
+	return true, true
+}
+
+// conclude ends the channel. stepping is set, and stays so.
+func (c *conn) conclude(reset bool) {
+	c.mu.Lock()
+	if reset && c.fin == finSent {
 		c.abortDue = true
 		c.due.Store(true)
 	}
-	c.unwatch()
 	c.mu.Unlock()
 	c.control() // the AbortConn
-	if abort {
+	if reset {
 		c.qp.Abort()
 	} else {
 		c.qp.Close()
@@ -172,92 +298,4 @@ func (c *Conn) Close() error {
 	if c.under != nil {
 		c.under.end()
 	}
-	// A connection that the peer has ended is closed without complaint, as TCP's
-	// is, and so is one that was to be reset; bytes of ours that were lost are
-	// worth an error.
-	if errors.Is(err, os.ErrDeadlineExceeded) && wait > 0 {
-		return c.opError("close", syscall.ETIMEDOUT)
-	}
-	return nil
-}
-
-// limitClose sets the clock for Close's time, which is needed from when Close
-// first waits: mostly it does not. Called with mu held, by Close.
-func (c *Conn) limitClose() {
-	if c.closeTimer == nil {
-		c.closeTimer = time.AfterFunc(c.closeUntil-clock(), c.stopTrying)
-	}
-}
-
-// stopTrying ends Close's time.
-func (c *Conn) stopTrying() {
-	c.mu.Lock()
-	c.giveUp = true
-	c.wakeAll()
-	c.mu.Unlock()
-}
-
-// finishAndDrain ends our direction, and waits until what was sent cannot be
-// lost by closing the channel. Nobody polls or sends when it returns.
-func (c *Conn) finishAndDrain() error {
-	c.writeMu.Lock() // Writes have been told
-	c.mu.Lock()
-	for c.polling || c.moves.inRead() { // a Read or the attendant, that is leaving
-		c.limitClose()
-		c.sit()
-	}
-	c.drainPolled() // is there anything that was not read?
-	var err error
-	switch {
-	case c.linger == 0:
-		err = os.ErrDeadlineExceeded
-	case c.discarded && c.fin == finOpen:
-		err = syscall.ECONNRESET // a DisConn would look like a good end until the reset comes
-	default:
-		err = c.finish()
-	}
-	for c.polling {
-		c.limitClose()
-		c.sit()
-	}
-	d, ok := c.qp.(rdma.Drainer)
-	drained := err == nil && ok && d.Drained()
-	c.draining = err == nil && !drained
-	c.mu.Unlock()
-	c.writeMu.Unlock()
-	if err == nil && !drained {
-		err = c.drain()
-	}
-	if err != nil {
-		return err
-	}
-	// What has come and was not taken in makes the kernel reset the connection
-	// when it is closed: right for payload, wrong for the protocol's own messages.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.drainPolled()
-	return c.sendErr
-}
-
-// drain waits until closing the channel cannot destroy what was sent.
-func (c *Conn) drain() error {
-	// The peer may be waiting for us to read, as we are for it.
-	attend := time.AfterFunc(drainAlone, func() {
-		c.mu.Lock()
-		c.attend()
-		c.mu.Unlock()
-	})
-	err := c.qp.Drain(c.closeUntil - clock())
-	if err == nil {
-		c.qp.Drain(kernelTime) // nothing is in this process any more
-	}
-	attend.Stop()
-	c.mu.Lock()
-	c.draining = false
-	c.wakeAll()
-	for c.attending || c.polling {
-		c.sit()
-	}
-	c.mu.Unlock()
-	return err
 }

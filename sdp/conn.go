@@ -8,15 +8,13 @@ import (
 
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
 
-// Conn is a stream connection over RDMA. It is a [net.Conn], and all its methods
-// are safe for concurrent use.
-//
-// # Who owns what, and who waits for whom
+// conn is what a [Conn] stands for. Its methods are documented there.
 //
 // The locks, outermost first; each may be taken without those before it:
 //
@@ -30,13 +28,12 @@ import (
 //     across a call into the device that could block.
 //
 // One goroutine at a time polls the queue pair: polling says that there is one.
-// It may be a Read, a Write that lacks credit, the flusher, a Close, or the
-// attendant, a goroutine that exists while nobody else polls and nobody has for
+// It may be a Read, a Write that lacks credit, a Close, or the attendant, a goroutine that exists while nobody else polls and nobody has for
 // a while, or while a Write waits for the device. Everyone else who waits for
 // news waits on the condition news, which the poller tells after each batch of
 // completions and when it leaves; who then finds no poller becomes it. A Read
 // never waits behind the attendant, but sends it away.
-type Conn struct {
+type conn struct {
 	tcp    net.Conn // the connection that everything began with
 	qp     rdma.QueuePair
 	device string
@@ -84,20 +81,24 @@ type Conn struct {
 	readClosed  bool // CloseRead
 	writeClosed bool // CloseWrite
 	closed      bool // Close
-	giveUp      bool // Close's time is over
+	watched     bool // the janitor looks after the connection when it must
+	giveUp      bool // the closed connection is to be reset
 	draining    bool // Close drains: there may be an attendant
+	late        bool // drain's time is over
+	stepping    bool // someone is in closeStep or conclude
+	lingers     bool // the closed connection is left to the background
 	failed      bool // a violation, or an abort, has ended the connection
 
-	read, write *deadline     // nil: it was never set
-	closeUntil  time.Duration // Close's time, on the clock
-	closeTimer  *time.Timer   // of it; nil: Close has waited for nothing
-	recvErr     error         // nothing more will come: io.EOF or why
-	sendErr     error         // nothing more can go
+	read, write *deadline // nil: it was never set
+	recvErr     error     // nothing more will come: io.EOF or why
+	sendErr     error     // nothing more can go
 
-	small   coalescer
-	flusher func() // flushSmall, bound once so that starting it allocates nothing; nil: it never was
+	appender    rdma.Appender     // qp, if its messages can grow; nil: they cannot
+	reporter    rdma.ReadReporter // qp, if it tells the peer what was read; nil: it does not
+	smallWrites int32             // since the last Read or longer Write, at most appendAfter
+	appends     atomic.Bool       // small Writes may append to the last message; see mayGrow
 
-	workers sync.WaitGroup // the attendant and the flusher
+	workers sync.WaitGroup // the attendant
 	under   *under         // who watches tcp; nil: nobody has
 
 	few  [2]rdma.Completion // with which the poller waits,
@@ -113,8 +114,6 @@ const (
 	finGoing                 // it is being posted
 	finSent
 )
-
-var _ net.Conn = (*Conn)(nil)
 
 // setup is what two ends have agreed on.
 type setup struct {
@@ -134,7 +133,7 @@ type setup struct {
 // s.local announces. At the end that dialled it sends the client's decision, if
 // that is to be sent yet. With an error it has aborted qp.
 func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
-	c := &Conn{
+	c := &conn{
 		tcp:      tcp,
 		qp:       qp,
 		device:   s.device,
@@ -146,6 +145,8 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		target:   int(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
+	c.appender, _ = qp.(rdma.Appender)
+	c.reporter, _ = qp.(rdma.ReadReporter)
 	c.initDirect(&s)
 	switch {
 	case s.decided:
@@ -165,35 +166,29 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		}
 	}
 	c.count()
-	c.mu.Lock()
-	c.watchLocked()
-	c.mu.Unlock()
+	if !bubble.Inside() { // there the calls in progress alone work for a connection, as with TCP
+		c.mu.Lock()
+		c.watched = true
+		c.watchLocked()
+		c.mu.Unlock()
+	}
 	c.watchUnder()
-	return c, nil
+	return publish(c), nil
 }
 
-// Device names the RDMA device that carries the connection: "shm", "verbs", "iwarp".
-func (c *Conn) Device() string { return c.device }
+func (c *conn) Device() string { return c.device }
 
-// LocalAddr returns the local address, a [*net.TCPAddr] or [*net.UnixAddr].
-func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+func (c *conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
-// RemoteAddr returns the peer's address, of the same type.
-func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+func (c *conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
-// SetDeadline sets the deadlines of Read and Write; see [net.Conn].
-func (c *Conn) SetDeadline(t time.Time) error {
+func (c *conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
 	}
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets when Read calls, those in progress included, fail with
-// an error that wraps os.ErrDeadlineExceeded; see [net.Conn].
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
+func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
 
-// SetWriteDeadline sets when Write calls, those in progress included, fail with
-// an error that wraps os.ErrDeadlineExceeded; see [net.Conn]. Bytes of a message
-// that has been started are sent, and counted, all the same.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }

@@ -8,7 +8,7 @@ import (
 
 // controlDue reports that a message of the protocol's own should go. Called with
 // mu held.
-func (c *Conn) controlDue() bool {
+func (c *conn) controlDue() bool {
 	_, ack := c.sink.Ack()
 	_, request := c.source.Request()
 	return c.update || c.fin == finDue || c.abortDue || ack || request || c.zsource.Pending() || c.zsink.Pending() || c.creditDue()
@@ -17,14 +17,14 @@ func (c *Conn) controlDue() bool {
 // creditDue reports that the peer should be told of more buffers at once: it
 // needs them (§10.5), or so many are free that it will before long. Everything
 // less rides on what is sent anyway.
-func (c *Conn) creditDue() bool {
+func (c *conn) creditDue() bool {
 	return c.acct.MustUpdate() || c.acct.Gain() >= c.target/2
 }
 
 // control sends the messages of the protocol's own that are due, as far as
 // credit goes. If somebody is sending, it leaves them to it: who lets go of
 // sendMu calls control when due is set.
-func (c *Conn) control() {
+func (c *conn) control() {
 	for c.due.Load() && c.sendMu.TryLock() {
 		c.sendControl()
 		c.sendMu.Unlock()
@@ -32,7 +32,7 @@ func (c *Conn) control() {
 }
 
 // unlockSend lets go of sendMu.
-func (c *Conn) unlockSend() {
+func (c *conn) unlockSend() {
 	c.sendMu.Unlock()
 	if c.due.Load() {
 		c.control()
@@ -41,7 +41,7 @@ func (c *Conn) unlockSend() {
 
 // sendControl sends what is due, one message after the other. Called with
 // sendMu held.
-func (c *Conn) sendControl() {
+func (c *conn) sendControl() {
 	o := newOutgoing()
 	defer o.free()
 	for {
@@ -83,7 +83,7 @@ func (c *Conn) sendControl() {
 
 // nextControl returns the message that is to go next; not ok if none is due, or
 // credit forbids it. Called with mu held.
-func (c *Conn) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) {
+func (c *conn) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) {
 	bare := c.acct.May(credits.Bare)
 	size, ack := c.sink.Ack()
 	want, request := c.source.Request()
@@ -111,7 +111,7 @@ func (c *Conn) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) {
 
 // controlTaken accounts for a message of nextControl's that is about to go; its
 // answer may come before PostSend has returned. Called with mu held.
-func (c *Conn) controlTaken(m *wire.Message) {
+func (c *conn) controlTaken(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDChRcvBufAck:
 		c.sink.Acked()
@@ -136,7 +136,7 @@ func (c *Conn) controlTaken(m *wire.Message) {
 }
 
 // controlSent accounts for a message that has gone. Called with mu held.
-func (c *Conn) controlSent(m wire.MID) {
+func (c *conn) controlSent(m wire.MID) {
 	switch m {
 	case wire.MIDDisConn:
 		c.fin = finSent
@@ -148,7 +148,7 @@ func (c *Conn) controlSent(m wire.MID) {
 
 // dropAbort drops the channel if an AbortConn was due: it has gone, or cannot.
 // Called with mu held.
-func (c *Conn) dropAbort() {
+func (c *conn) dropAbort() {
 	if c.abortDue {
 		c.abortDue = false
 		c.abort()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/gosdp/gosdp/bcopy"
 )
 
 // copyBuffer is what ReadFrom reads from its source at a time, and WriteBuffers
@@ -26,9 +28,7 @@ var (
 	}}
 )
 
-// ReadFrom writes what r has until its end, and returns how many bytes that
-// were. It is what io.Copy uses.
-func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
 }
@@ -41,7 +41,7 @@ func cause(err error) error {
 	return err
 }
 
-func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
+func (c *conn) readFrom(r io.Reader) (n int64, err error) {
 	pool := &idlePool
 	buf := pool.Get().(*[]byte)
 	defer func() { pool.Put(buf) }()
@@ -75,56 +75,61 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// WriteTo hands what comes to w until the peer ends its direction, and returns
-// how many bytes that were. The bytes are handed over where they lie in the
-// private buffers, so w must not keep or change them; no io.Writer does. It is
-// what io.Copy uses.
-func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
-	c.readMu.Lock()
-	defer c.readMu.Unlock()
+func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
 	for {
-		head, err := c.nextPayload()
+		payload, owner, err := c.takePayload()
 		if err != nil {
 			if err == io.EOF {
 				return n, nil
 			}
 			return n, c.opError("writeto", err)
 		}
-		put, err := w.Write(head)
+		// No lock is held here: w may block for as long as it likes, and a Read beside
+		// this call still obeys its deadline and Close.
+		put, err := w.Write(payload)
 		switch {
-		case put < 0 || put > len(head):
+		case put < 0 || put > len(payload):
 			put, err = 0, errors.New("invalid count from Write")
-		case err == nil && put < len(head):
+		case err == nil && put < len(payload):
 			err = io.ErrShortWrite
 		}
 		n += int64(put)
-		c.consumed(put)
+		c.returnPayload(payload[put:], owner)
 		if err != nil {
 			return n, c.opError("writeto", err)
 		}
 	}
 }
 
-// nextPayload waits for unread payload and returns the oldest. Called with
-// readMu held.
-func (c *Conn) nextPayload() ([]byte, error) {
+// takePayload waits for unread payload, and takes the oldest out of the queue. It
+// counts as read. The owner of its memory goes to returnPayload when the bytes are
+// needed no more.
+func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.small.interrupted()
+	c.noAppends()
 	if err := c.awaitPayload(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return c.sink.Head(), nil
+	payload = c.sink.Head()
+	owner = c.sink.Consume(len(payload))
+	c.reportRead(len(payload))
+	c.giveBack()
+	return payload, owner, nil
 }
 
-// consumed takes n bytes from what nextPayload returned. Called with readMu
-// held.
-func (c *Conn) consumed(n int) {
+// returnPayload gives back what takePayload took, of which rest is still to be read.
+func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	c.mu.Lock()
-	if owner := c.sink.Consume(n); owner != nil {
+	switch {
+	case len(rest) > 0:
+		c.sink.Return(rest, owner)
+		c.reportRead(-len(rest))
+	case owner != nil:
 		c.release(owner)
 	}
-	c.giveBack()
 	if c.controlDue() {
 		c.due.Store(true)
 	}
@@ -134,10 +139,7 @@ func (c *Conn) consumed(n int) {
 	}
 }
 
-// WriteBuffers writes the slices one after the other, as if they were one, and
-// returns how many bytes went. It consumes *v as net.Buffers.WriteTo does, which
-// would make a Write of each of them.
-func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)

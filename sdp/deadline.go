@@ -18,7 +18,7 @@ type deadline struct {
 	at      time.Time // zero: none
 	expired bool
 	timer   *time.Timer
-	conn    *Conn
+	conn    *conn
 }
 
 // passed reports that the deadline was set, and is over.
@@ -44,6 +44,7 @@ func (d *deadline) fire() {
 		return
 	}
 	d.expired = true
+	d.conn.noAppends()
 	d.conn.wakeAll()
 }
 
@@ -70,7 +71,7 @@ func (d *deadline) set(t time.Time) (passed bool) {
 
 // setDeadline moves a deadline of c, which it makes when there is none: most
 // connections get along without.
-func (c *Conn) setDeadline(d **deadline, t time.Time) error {
+func (c *conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -80,6 +81,7 @@ func (c *Conn) setDeadline(d **deadline, t time.Time) error {
 		*d = &deadline{conn: c}
 	}
 	if *d != nil && (*d).set(t) {
+		c.noAppends()
 		c.wakeAll()
 	}
 	return nil

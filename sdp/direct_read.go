@@ -11,7 +11,7 @@ import (
 // bytes. It returns when no RDMA Read is under way any more. 0 bytes: the peer has
 // withdrawn it, or the call is to end. Called and returns with readMu and mu held;
 // lets go of mu meanwhile.
-func (c *Conn) fetch(b []byte) (n int) {
+func (c *conn) fetch(b []byte) (n int) {
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
@@ -49,7 +49,7 @@ func (c *Conn) fetch(b []byte) (n int) {
 // postRead posts an RDMA Read that the Sink has planned, and reports whether the
 // device had room for it. Called and returns with readMu and mu held; lets go of
 // mu meanwhile.
-func (c *Conn) postRead(wr rdma.ReadWR) bool {
+func (c *conn) postRead(wr rdma.ReadWR) bool {
 	c.moves.reads++
 	c.mu.Unlock()
 	c.sendMu.Lock()
@@ -77,7 +77,7 @@ func (c *Conn) postRead(wr rdma.ReadWR) bool {
 // or copied from the one message that came instead. 0 bytes: neither has
 // happened. It returns when b is no longer exposed. Called and returns with readMu
 // and mu held; lets go of mu meanwhile.
-func (c *Conn) advertise(b []byte) (n int) {
+func (c *conn) advertise(b []byte) (n int) {
 	b = b[:min(len(b), advertiseMost)]
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
@@ -106,7 +106,7 @@ func (c *Conn) advertise(b []byte) (n int) {
 // waitFilled sends the SinkAvail for region, of size bytes, and waits until it
 // has ended. It returns how many bytes the peer has filled. Called and returns
 // with readMu and mu held; lets go of mu meanwhile.
-func (c *Conn) waitFilled(region rdma.Region, size int) int {
+func (c *conn) waitFilled(region rdma.Region, size int) int {
 	v := c.moves
 	v.reading = true
 	defer v.giveUpR.set(time.Time{})
@@ -132,11 +132,12 @@ func (c *Conn) waitFilled(region rdma.Region, size int) int {
 }
 
 // copyMessage copies the payload of one message, at most, to b.
-func (c *Conn) copyMessage(b []byte) int {
+func (c *conn) copyMessage(b []byte) int {
 	n := copy(b, c.sink.Head())
 	if owner := c.sink.Consume(n); owner != nil {
 		c.release(owner)
 	}
+	c.reportRead(n)
 	c.giveBack()
 	if c.controlDue() {
 		c.due.Store(true)

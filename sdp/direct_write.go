@@ -12,9 +12,8 @@ import (
 
 // writeDirect writes b as the Source plans it: advertised for the peer to fetch,
 // into memory that the peer has advertised, or as Data. It returns when nothing
-// of b is exposed or in use any more. Called with writeMu held, and nothing in
-// the flusher.
-func (c *Conn) writeDirect(b []byte) (n int, err error) {
+// of b is exposed or in use any more. Called with writeMu held.
+func (c *conn) writeDirect(b []byte) (n int, err error) {
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
@@ -70,7 +69,7 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 			return n, err
 		case zcopy.Copy:
 			c.mu.Unlock()
-			k, _ := c.send(b[n:n+plan.N], (*Conn).cannotWrite) // whose error the next look finds
+			k, _ := c.send(b[n:n+plan.N], (*conn).cannotWrite) // whose error the next look finds
 			c.mu.Lock()
 			n += k
 		case zcopy.Offer:
@@ -90,7 +89,7 @@ func (c *Conn) writeDirect(b []byte) (n int, err error) {
 
 // expectTakeUp gives the peer time to fetch something of what is advertised.
 // Called with mu held.
-func (c *Conn) expectTakeUp() {
+func (c *conn) expectTakeUp() {
 	if c.zsource.Outstanding() > 0 {
 		c.moves.overdue.set(time.Now().Add(takeUpTime))
 	} else {
@@ -101,7 +100,7 @@ func (c *Conn) expectTakeUp() {
 // invalidateEnded ends the exposure of what is no longer advertised, and reports
 // whether there was anything. Called and returns with mu held; lets go of it
 // meanwhile if so.
-func (c *Conn) invalidateEnded() (any bool) {
+func (c *conn) invalidateEnded() (any bool) {
 	for {
 		stag, ok := c.zsource.Ended()
 		if !ok {
@@ -118,7 +117,7 @@ func (c *Conn) invalidateEnded() (any bool) {
 // not through, and returns how many of them rode along. If it cannot now, it
 // waits for what it lacks, and has done nothing. Called and returns with mu held;
 // lets go of it meanwhile.
-func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
+func (c *conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 	kind := credits.Bare
 	if plan.Ride > 0 {
 		kind = credits.Payload
@@ -163,7 +162,7 @@ func (c *Conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 // postOffer sends the SrcAvail for part, and returns how many of its bytes went
 // with it, and whether it went. Called with sendMu and mu held; lets go of mu
 // meanwhile.
-func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode int, gone bool) {
+func (c *conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode int, gone bool) {
 	o := newOutgoing()
 	defer o.free()
 	plan.Ride = min(plan.Ride, c.source.Payload()-(wire.SrcAvailLen-wire.HeaderLen))
@@ -197,7 +196,7 @@ func (c *Conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 // many bytes are through when none is in use any more: 0 if the connection had to
 // be ended for that. It writes no more of them when the call is to end, or the
 // peer's. Called and returns with mu held; lets go of it meanwhile.
-func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
+func (c *conn) fill(b []byte, plan zcopy.Plan) (n int) {
 	c.zsource.Filling(plan)
 	c.moves.fills++
 	fill := c.moves.fills // tells the device that a part which it refuses, and is given again, is the same
@@ -246,7 +245,7 @@ func (c *Conn) fill(b []byte, plan zcopy.Plan) (n int) {
 // awaitWrites waits until no more than most RDMA Writes are under way, and
 // reports whether the connection did not have to be ended for that. Called and
 // returns with mu held; lets go of it meanwhile.
-func (c *Conn) awaitWrites(most int) bool {
+func (c *conn) awaitWrites(most int) bool {
 	for c.moves.writes > most {
 		switch {
 		case c.recvErr != nil || !c.patient(c.cannotWrite(), &c.moves.giveUpW):

@@ -6,7 +6,7 @@ var errClosed = net.ErrClosed
 
 // opError returns err as package net returns it: a *net.OpError that names the
 // operation and both addresses. nil stays nil.
-func (c *Conn) opError(op string, err error) error {
+func (c *conn) opError(op string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -317,6 +317,7 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 		a.peer, b.peer = b, a
 		for i, e := range ends {
 			e.Conn = memConn(t, e.qp, i == 0, threshold, recvBuffers)
+			asksEarly(e.Conn)
 			require.NoError(t, e.SetDeadline(time.Now().Add(30*time.Second)))
 		}
 		const long = 70_000 // longer than any private buffer; and until both are Pipelined

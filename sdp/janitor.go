@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -16,11 +17,14 @@ import (
 const (
 	janitorTick = 20 * time.Millisecond
 	idleTicks   = 100 // until buffers shrink
+	restTicks   = 16  // until an idle connection is visited less often:
+	restPause   = 8   // once in so many ticks
 )
 
 var janitor struct {
-	mu      sync.Mutex // below every Conn.mu
-	conns   map[*Conn]struct{}
+	mu      sync.Mutex      // below every Conn.mu
+	conns   map[*conn]int64 // and the tick of the next visit
+	now     int64           // ticks
 	running bool
 }
 
@@ -28,30 +32,37 @@ var janitor struct {
 type watch struct {
 	polled   uint32 // Conn.polled at the last tick
 	activity uint32 // Conn.activity
-	idle     int32  // ticks for which it has not changed
+	idle     int32  // ticks for which it has not changed; since Close, for a closed one
 	listed   bool
 }
 
 // watchLocked has the janitor look after the connection. Called with mu held.
-func (c *Conn) watchLocked() {
-	if c.watch.listed || c.closed || c.recvErr != nil && !c.source.Grown() {
+func (c *conn) watchLocked() {
+	if !c.watched || c.watch.listed || c.closed || c.recvErr != nil && !c.source.Grown() {
 		return
 	}
-	c.watch = watch{listed: true, polled: c.polled, activity: c.activity}
+	c.watch = watch{polled: c.polled, activity: c.activity}
+	c.listLocked()
+}
+
+// listLocked adds the connection to those that the janitor visits. Called with mu
+// held.
+func (c *conn) listLocked() {
+	c.watch.listed = true
 	janitor.mu.Lock()
 	defer janitor.mu.Unlock()
 	if janitor.conns == nil {
-		janitor.conns = make(map[*Conn]struct{})
+		janitor.conns = make(map[*conn]int64)
 	}
-	janitor.conns[c] = struct{}{}
-	if !janitor.running {
+	janitor.conns[c] = 0
+	if !janitor.running && !bubble.Inside() { // a connection from outside may be used in one
 		janitor.running = true
 		go sweep()
 	}
 }
 
 // unwatch takes the connection from the janitor. Called with mu held.
-func (c *Conn) unwatch() {
+func (c *conn) unwatch() {
 	c.watch.listed = false
 	janitor.mu.Lock()
 	delete(janitor.conns, c)
@@ -62,30 +73,47 @@ func (c *Conn) unwatch() {
 func sweep() {
 	tick := newTicker(janitorTick)
 	defer tick.stop()
-	var conns []*Conn
+	var due []*conn
 	for {
 		tick.wait()
 		janitor.mu.Lock()
-		conns = conns[:0]
-		for c := range janitor.conns {
-			conns = append(conns, c)
-		}
-		if len(conns) == 0 {
+		if len(janitor.conns) == 0 {
 			janitor.running = false
 			janitor.mu.Unlock()
 			return
 		}
+		janitor.now++
+		due = due[:0]
+		for c, at := range janitor.conns {
+			if at <= janitor.now {
+				due = append(due, c)
+			}
+		}
 		janitor.mu.Unlock()
-		for _, c := range conns {
+		for _, c := range due {
 			c.tick()
 		}
-		clear(conns)
+		clear(due)
+	}
+}
+
+// rest has the janitor pass the connection over until so many ticks have gone by.
+// Called with mu held.
+func (c *conn) rest(ticks int32) {
+	janitor.mu.Lock()
+	defer janitor.mu.Unlock()
+	if _, listed := janitor.conns[c]; listed {
+		janitor.conns[c] = janitor.now + int64(ticks)
 	}
 }
 
 // tick looks at the connection once.
-func (c *Conn) tick() {
+func (c *conn) tick() {
 	c.mu.Lock()
+	if c.lingers {
+		c.lingerTick()
+		return
+	}
 	defer c.control()
 	defer c.mu.Unlock()
 	w := &c.watch
@@ -102,6 +130,10 @@ func (c *Conn) tick() {
 	c.readAhead()
 	if attended {
 		return
+	}
+	if w.idle >= restTicks && !c.starved {
+		w.idle += restPause - 1
+		c.rest(restPause)
 	}
 	idler, _ := c.qp.(rdma.Idler)
 	if w.idle >= idleTicks {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,7 +130,7 @@ func (k *killer) serve() {
 			defer k.active.Add(-1)
 			defer c.Close()
 			writeErr, readErr := floodBoth(c)
-			assert.NotErrorIs(k.t, readErr, io.EOF)
+			checkDeath(k.t, readErr, io.EOF, syscall.ECONNRESET)
 			var op *net.OpError
 			assert.ErrorAs(k.t, writeErr, &op)
 		})

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/listener"
 )
 
@@ -48,6 +50,24 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return newListener(n, ln, cfg), nil
 }
 
+// FileListener returns a listener on a copy of the listening socket f, as
+// net.FileListener does: one that was inherited from another process, say. Because that
+// may still accept from the socket too, the listener takes connections only while the
+// program waits in Accept. It uses the default [Config]; NewListener takes another.
+func FileListener(f *os.File) (net.Listener, error) {
+	below, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := NewListener(below, nil)
+	if err != nil {
+		below.Close()
+		return nil, err
+	}
+	ln.l.OnDemand()
+	return ln, nil
+}
+
 // NewListener serves SDP, and plain TCP, to the clients that ln accepts: a
 // socket that the program was given, or one with a limit on it. ln belongs to
 // the Listener from then on. config may be nil. It fails only if the devices
@@ -62,7 +82,11 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 }
 
 func newListener(n network, ln net.Listener, cfg accepting) *Listener {
-	return &Listener{network: n, accepting: cfg, l: listener.New(ln, cfg.Config)}
+	l := &Listener{network: n, accepting: cfg, l: listener.New(ln, cfg.Config)}
+	if !bubble.Inside() {
+		runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
+	}
+	return l
 }
 
 // accepting is the configuration of the passive side.
@@ -100,7 +124,9 @@ func (c *Config) listening(n network) (accepting, error) {
 }
 
 // Listener accepts connections of SDP, and of plain TCP if its network is one
-// of "tcp". Its methods are safe for concurrent use.
+// of "tcp". Its methods are safe for concurrent use. A Listener that becomes
+// unreachable without having been closed is closed by the garbage collector, as a
+// net.TCPListener is.
 type Listener struct {
 	network   network
 	accepting accepting
@@ -111,13 +137,16 @@ var _ net.Listener = (*Listener)(nil)
 
 // Accept waits for the next connection and returns it: a [*Conn] if the client
 // speaks SDP, and the [*net.TCPConn] or [*net.UnixConn] that it is if not. A client that
-// fails to come up is no error of the listener's. Errors are [*net.OpError]s, around
-// net.ErrClosed after Close.
+// fails to come up is no error of the listener's. Errors are [*net.OpError]s; an error
+// of the socket, as when the process has no descriptor left, is returned once, and the
+// next Accept goes on. After Close it returns what had been accepted by then, for a
+// second at most, and then an error that wraps net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
+	defer runtime.KeepAlive(l)
 	for {
 		in, err := l.l.Accept()
 		if err != nil {
-			return nil, l.network.opError("accept", nil, l.Addr(), err)
+			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
 		}
 		c, err := l.accepting.conn(in)
 		if err == nil {
@@ -155,20 +184,26 @@ func (l *Listener) AcceptTCP() (*net.TCPConn, error) {
 // SetDeadline sets when Accept calls, those in progress included, fail with an
 // error that wraps os.ErrDeadlineExceeded; the zero time means never.
 func (l *Listener) SetDeadline(t time.Time) error {
-	return l.l.SetDeadline(t)
+	err := l.l.SetDeadline(t)
+	runtime.KeepAlive(l)
+	return err
 }
 
 // File returns a duplicate of the listening socket, which lives on when the
-// Listener is closed: another program can listen on it.
+// Listener is closed: another program can listen on it. From then on this Listener
+// takes connections only while the program waits in Accept, since the others may be the
+// other program's.
 func (l *Listener) File() (*os.File, error) {
 	below, ok := l.l.Below().(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
 	}
 	f, err := below.File()
+	runtime.KeepAlive(l)
 	if err != nil {
 		return nil, l.network.opError("file", nil, l.Addr(), err)
 	}
+	l.l.OnDemand()
 	return f, nil
 }
 
@@ -181,11 +216,14 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	return below.SyscallConn()
 }
 
-// Close stops listening. Connections that have not been accepted are closed,
-// those that have been are not touched. It returns when no goroutine of the
-// listener is left.
+// Close stops listening. Connections that wait for Accept, or are on their way up, still
+// come out of Accept, for a second at most; then they are closed. Connections that the
+// kernel still has stay there if another process has the socket too. If none are on
+// their way, Close returns when no goroutine of the listener is left.
 func (l *Listener) Close() error {
-	if err := l.l.Close(); err != nil {
+	err := l.l.Close()
+	runtime.KeepAlive(l)
+	if err != nil {
 		return l.network.opError("close", nil, l.Addr(), err)
 	}
 	return nil

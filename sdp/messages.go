@@ -13,7 +13,7 @@ import (
 )
 
 // take handles one completion. Called with mu held.
-func (c *Conn) take(wc *rdma.Completion) {
+func (c *conn) take(wc *rdma.Completion) {
 	if wc.Op != rdma.OpReceive {
 		c.moved(wc)
 		return
@@ -23,7 +23,11 @@ func (c *Conn) take(wc *rdma.Completion) {
 		return
 	}
 	var m wire.Message
-	kept, err := false, m.Parse(wc.Buffer.Bytes)
+	parse := m.Parse
+	if c.appender != nil {
+		parse = m.ParseGrown
+	}
+	kept, err := false, parse(wc.Buffer.Bytes)
 	if err == nil {
 		err = c.acct.Received(m.MSeq, m.MSeqAck, m.Bufs)
 	}
@@ -54,7 +58,7 @@ func (c *Conn) take(wc *rdma.Completion) {
 }
 
 // dispatch carries one message out, and reports whether its buffer is kept.
-func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err error) {
+func (c *conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err error) {
 	if c.sink.Ended() && len(m.Payload) > 0 {
 		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
 	}
@@ -107,7 +111,7 @@ func (c *Conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 // and to the peer as credit, unless there are more buffers than there shall be.
 // The buffer of a message without payload is always posted again: the reserved
 // credits stand for it.
-func (c *Conn) release(owner bcopy.Owner) {
+func (c *conn) release(owner bcopy.Owner) {
 	owner.Release()
 	if c.ahead > 0 {
 		c.ahead--
@@ -123,7 +127,7 @@ func (c *Conn) release(owner bcopy.Owner) {
 
 // relieve frees private buffers that hold little each, when many are held
 // because the program does not read.
-func (c *Conn) relieve() {
+func (c *conn) relieve() {
 	if c.sink.Crowded(c.target/2) && c.sink.Bytes() < gatherLimit {
 		c.sink.Gather(c.release)
 		if c.controlDue() {
@@ -140,7 +144,7 @@ const gatherLimit = 1 << 20
 // while this program waits for it: two programs that write much before they read
 // would wait for each other for ever. It stops at twice the window. Called with mu
 // held, when nothing has moved for a tick.
-func (c *Conn) readAhead() {
+func (c *conn) readAhead() {
 	size := c.sink.Size()
 	more := min(aheadBuffers, (2*c.window-c.sink.Bytes())/size)
 	posted := c.acct.PeerCredit() + c.acct.Gain()
@@ -165,7 +169,7 @@ func (c *Conn) readAhead() {
 // provide has the device post the private buffers that there are to be, and reports
 // that it can. How many of another size are posted before them does not change.
 // Called with mu held.
-func (c *Conn) provide() bool {
+func (c *conn) provide() bool {
 	return c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Size()) != math.MaxInt32
 }
 
@@ -178,7 +182,7 @@ const (
 // targetBuffers is how many private buffers there shall be: enough to keep a
 // stream going, and no more than a TCP receive buffer would hold. Called with mu
 // held.
-func (c *Conn) targetBuffers() int {
+func (c *conn) targetBuffers() int {
 	return min(recvBuffers, max(minBuffers, c.window/c.sink.Size()))
 }
 
@@ -190,8 +194,9 @@ const (
 )
 
 // recvEnded takes in that the device delivers no more. Called with mu held.
-func (c *Conn) recvEnded(err error) {
+func (c *conn) recvEnded(err error) {
 	c.recvErr = err
+	c.noAppends()
 	var violation *rdma.ProtocolError
 	var terminated *rdma.TerminateError
 	switch {
@@ -204,11 +209,25 @@ func (c *Conn) recvEnded(err error) {
 		if c.sendErr == nil {
 			c.sendErr = syscall.EPIPE
 		}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		// One that ends without was reset (§8.2.2).
-		c.recvErr = syscall.ECONNRESET
-		fallthrough
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		if c.sendErr == nil {
+			c.sendErr = c.recvErr
+		}
+	case c.qp.Limits().Outlives:
+		// The peer's process has ended. What its Writes had accepted has arrived; a
+		// message that is not whole, or an advertisement that was not fetched, is of a
+		// Write that has not returned. TCP calls that an end.
+		// But a kernel reports a reset once, and an end from then on.
+		c.recvErr = io.EOF
+		if errors.Is(c.sendErr, syscall.ECONNRESET) {
+			c.recvErr = syscall.ECONNRESET
+		}
+		if c.sendErr == nil {
+			c.sendErr = syscall.EPIPE
+		}
 	default:
+		// Bytes may be missing, so it counts as reset (§8.2.2).
+		c.recvErr = syscall.ECONNRESET
 		if c.sendErr == nil {
 			c.sendErr = c.recvErr
 		}
@@ -218,11 +237,12 @@ func (c *Conn) recvEnded(err error) {
 
 // violated ends the connection because the peer has broken a rule of SDP. What
 // has come before is still there to be read. Called with mu held.
-func (c *Conn) violated(err error) {
+func (c *conn) violated(err error) {
 	if c.failed {
 		return
 	}
 	c.failed = true
+	c.noAppends()
 	c.recvErr, c.sendErr = err, err
 	if c.fin == finSent {
 		c.abortDue = true
@@ -235,7 +255,7 @@ func (c *Conn) violated(err error) {
 
 // abort drops the channel, behind an AbortConn if there was one to send. Called
 // with mu held; the device's goroutine is not waited for under it.
-func (c *Conn) abort() {
+func (c *conn) abort() {
 	if c.closed {
 		return // Close does, and waits for no more workers
 	}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
@@ -68,7 +69,7 @@ type moves struct {
 }
 
 // initDirect prepares for zero copy, if the setup has agreed on it.
-func (c *Conn) initDirect(s *setup) {
+func (c *conn) initDirect(s *setup) {
 	limits := c.qp.Limits()
 	threshold := s.threshold
 	if threshold == 0 {
@@ -76,15 +77,15 @@ func (c *Conn) initDirect(s *setup) {
 	}
 	c.adverts = s.local.MaxAdverts
 	most := min(limits.ORD, int(s.local.ORD))
-	if threshold <= 0 || most == 0 || limits.BufferedOnly {
-		return
+	if threshold <= 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
+		return // in a bubble no time passes after which an advertisement is withdrawn
 	}
 	c.makeDirect(threshold, int(s.peer.MaxAdverts))
 	c.moves.most, c.moves.invalidate = most, limits.Invalidate
 }
 
 // makeDirect makes the state of zero copy, before anything of it has happened.
-func (c *Conn) makeDirect(threshold, peerAdverts int) {
+func (c *conn) makeDirect(threshold, peerAdverts int) {
 	d := new(direct)
 	d.source = zcopy.NewSource(zcopy.SourceConfig{
 		Threshold:  threshold,
@@ -105,7 +106,8 @@ func (c *Conn) makeDirect(threshold, peerAdverts int) {
 // about it has come. Such an end advertises nothing, so the peer's limit is of no
 // account, nor is how many messages with payload have gone either way before.
 // Called with mu held.
-func (c *Conn) refuseDirect() {
+func (c *conn) refuseDirect() {
+	c.noAppends()
 	c.makeDirect(zcopy.Never, 1)
 	if c.sink.Ended() {
 		c.zsink.End()
@@ -116,7 +118,7 @@ func (c *Conn) refuseDirect() {
 func (v *moves) inRead() bool { return v != nil && v.reading }
 
 // advertised takes in a message about advertisements.
-func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
+func (c *conn) advertised(m *wire.Message, invalidated rdma.STag) error {
 	if c.zsink == nil {
 		c.refuseDirect()
 	}
@@ -156,7 +158,7 @@ func (c *Conn) advertised(m *wire.Message, invalidated rdma.STag) error {
 
 // moved takes in the completion of an RDMA Read or Write; a Read's ID is how many
 // bytes that was. Called with mu held.
-func (c *Conn) moved(wc *rdma.Completion) {
+func (c *conn) moved(wc *rdma.Completion) {
 	v := c.moves
 	switch {
 	case wc.Op == rdma.OpWrite:
@@ -175,7 +177,7 @@ func (c *Conn) moved(wc *rdma.Completion) {
 
 // nextAdvert returns the message about advertisements that is to go next, and
 // the peer's region to invalidate with it. Called with mu held, when one is due.
-func (c *Conn) nextAdvert() (m wire.Message, invalidate rdma.STag) {
+func (c *conn) nextAdvert() (m wire.Message, invalidate rdma.STag) {
 	m, stag, ok := c.zsource.Due()
 	if !ok {
 		m, stag, _ = c.zsink.Due()
@@ -190,7 +192,7 @@ func (c *Conn) nextAdvert() (m wire.Message, invalidate rdma.STag) {
 
 // ackHeld reports that a SrcAvailCancel is not acknowledged yet (§9.5.4), and
 // ends that when it is time. Called with mu held, before a message is stamped.
-func (c *Conn) ackHeld() bool {
+func (c *conn) ackHeld() bool {
 	_, held := c.zsink.Held()
 	if !held {
 		c.acct.Release()
@@ -200,7 +202,7 @@ func (c *Conn) ackHeld() bool {
 
 // payloadSent tells how many messages with payload, and bytes in them, have gone
 // of those that were stamped. Called with mu held.
-func (c *Conn) payloadSent(messages, n int) {
+func (c *conn) payloadSent(messages, n int) {
 	c.zsource.Sent(messages, n)
 	if c.zsource.Pending() || c.zsink.Pending() {
 		c.due.Store(true)
@@ -209,7 +211,7 @@ func (c *Conn) payloadSent(messages, n int) {
 
 // refuseAdverts has the peer send what it advertises as Data, which nobody will
 // read. Called with mu held.
-func (c *Conn) refuseAdverts() {
+func (c *conn) refuseAdverts() {
 	c.zsink.Refuse()
 	if c.zsink.Pending() {
 		c.due.Store(true)
@@ -218,7 +220,7 @@ func (c *Conn) refuseAdverts() {
 
 // say sends what is due, as far as credit goes, and waits for whoever is sending.
 // Called and returns with mu held; lets go of it meanwhile.
-func (c *Conn) say() {
+func (c *conn) say() {
 	c.mu.Unlock()
 	c.sendMu.Lock()
 	c.sendControl()
@@ -230,7 +232,7 @@ func (c *Conn) say() {
 // memory. When there is a reason why it is to end, that starts the clock; when
 // there is none any more, because its deadline was moved, that stops it. Called
 // with mu held.
-func (c *Conn) patient(why error, d *deadline) bool {
+func (c *conn) patient(why error, d *deadline) bool {
 	switch {
 	case why == nil && d.at.IsZero():
 	case why == nil:
@@ -246,9 +248,9 @@ func (c *Conn) patient(why error, d *deadline) bool {
 // getBack ends the connection, so that the device and the peer let go of all
 // memory, if it has not ended already. Called and returns with mu held; lets go
 // of it meanwhile.
-func (c *Conn) getBack() {
-	if !c.failed && c.recvErr == nil {
-		c.failed = true
+func (c *conn) getBack() {
+	c.failed = true // the device's memory is gone soon
+	if c.recvErr == nil {
 		c.recvErr = errUnanswered
 		if c.sendErr == nil {
 			c.sendErr = errUnanswered

@@ -13,10 +13,7 @@ import (
 // it: on iwarp it carries everything, and on any other device it stays, idle, to
 // hold the addresses, and on verbs to ask for the peer's host.
 
-// SetLinger sets how long Close waits for what was written to be out of this process:
-// with sec < 0, the default, a second; with sec > 0 as many seconds; with 0 not at
-// all: what can be dropped is, and the peer sees a reset.
-func (c *Conn) SetLinger(sec int) error {
+func (c *conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -26,20 +23,15 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetKeepAlive switches TCP's keepalive on or off. On iwarp and verbs it ends a
-// connection whose peer is silently gone, as it does TCP's; on shm the kernel tells.
-func (c *Conn) SetKeepAlive(keepalive bool) error {
+func (c *conn) SetKeepAlive(keepalive bool) error {
 	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }
 
-// SetKeepAlivePeriod sets how long the connection is idle before TCP's keepalive
-// asks for the peer, and how often it asks then.
-func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
+func (c *conn) SetKeepAlivePeriod(d time.Duration) error {
 	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
 }
 
-// SetKeepAliveConfig sets all of TCP's keepalive.
-func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+func (c *conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return option(c, func(t interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
 	}) error {
@@ -47,16 +39,11 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	})
 }
 
-// SetNoDelay(false) is Nagle's algorithm: what does not fill a segment waits
-// until the peer has acknowledged what was sent before. The default is true:
-// nothing waits.
-func (c *Conn) SetNoDelay(noDelay bool) error {
+func (c *conn) SetNoDelay(noDelay bool) error {
 	return option(c, func(t interface{ SetNoDelay(bool) error }) error { return t.SetNoDelay(noDelay) })
 }
 
-// SetReadBuffer bounds how many bytes may wait here for Read, about: in the
-// kernel, and in the private buffers that the peer may fill.
-func (c *Conn) SetReadBuffer(bytes int) error {
+func (c *conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.closed {
 		c.window = bytes
@@ -66,13 +53,11 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 	return option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) })
 }
 
-// SetWriteBuffer sets how many bytes the kernel holds for the peer.
-func (c *Conn) SetWriteBuffer(bytes int) error {
+func (c *conn) SetWriteBuffer(bytes int) error {
 	return option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) })
 }
 
-// MultipathTCP reports whether the TCP connection uses multipath TCP.
-func (c *Conn) MultipathTCP() (bool, error) {
+func (c *conn) MultipathTCP() (bool, error) {
 	if t, ok := c.tcp.(interface{ MultipathTCP() (bool, error) }); ok {
 		return t.MultipathTCP()
 	}
@@ -83,9 +68,7 @@ func (c *Conn) MultipathTCP() (bool, error) {
 // carries are RDMA messages, whose state is in this process.
 var errNoFile = errors.New("the socket carries RDMA messages and cannot be handed over")
 
-// File fails: what the socket carries are RDMA messages, and their state is in
-// this process.
-func (c *Conn) File() (*os.File, error) {
+func (c *conn) File() (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -96,7 +79,7 @@ func (c *Conn) File() (*os.File, error) {
 
 // option has set work on the TCP connection, if that has the methods of T: a
 // connection of a program's own making may lack them.
-func option[T any](c *Conn, set func(T) error) error {
+func option[T any](c *conn, set func(T) error) error {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 // await waits for news: as the poller if there is none, else from the poller.
 // Called and returns with mu held.
-func (c *Conn) await() {
+func (c *conn) await() {
 	if !c.polling {
 		c.pollOnce()
 		return
@@ -18,7 +18,7 @@ func (c *Conn) await() {
 
 // sit waits for what another goroutine of this connection will tell, and does
 // not poll: who polls is not told. Called and returns with mu held.
-func (c *Conn) sit() {
+func (c *conn) sit() {
 	if c.waiters == 0 {
 		c.news = newsPool.Get().(*sync.Cond)
 		c.news.L = &c.mu
@@ -38,7 +38,7 @@ var newsPool = sync.Pool{New: func() any { return new(sync.Cond) }}
 
 // claim is await for a call that is slowed down by news from another goroutine:
 // the attendant makes way for it.
-func (c *Conn) claim() {
+func (c *conn) claim() {
 	if !c.polling || !c.attending {
 		c.await()
 		return
@@ -53,7 +53,7 @@ func (c *Conn) claim() {
 
 // pollOnce is the poller until there are completions, it was woken, or nothing
 // more will come. Called and returns with mu held; releases it in between.
-func (c *Conn) pollOnce() {
+func (c *conn) pollOnce() {
 	c.polling, c.parked = true, true
 	c.mu.Unlock()
 	wcs := c.few[:]
@@ -91,24 +91,20 @@ type completions [8]rdma.Completion
 
 var completionsPool = sync.Pool{New: func() any { return new(completions) }}
 
-// drainPolled is pollOnce without waiting: it takes what is there, or much of it if
-// the connection is not being closed.
-func (c *Conn) drainPolled() {
+// drainPolled is pollOnce without waiting: it takes what is there, or much of it.
+func (c *conn) drainPolled() {
 	c.polling = true
 	wcs := completionsPool.Get().(*completions)
 	defer completionsPool.Put(wcs)
 	for rounds := 0; ; rounds++ {
 		if rounds == patientRounds { // a peer could go on for ever
-			if !c.closed {
-				break
-			}
-			c.limitClose()
+			break
 		}
 		c.mu.Unlock()
 		n, err := c.qp.Poll(wcs[:])
 		c.mu.Lock()
 		c.handle(wcs[:n], err)
-		if n == 0 || err != nil || c.giveUp {
+		if n == 0 || err != nil {
 			break
 		}
 	}
@@ -120,7 +116,7 @@ func (c *Conn) drainPolled() {
 const patientRounds = 8
 
 // handle takes in what the device has delivered.
-func (c *Conn) handle(wcs []rdma.Completion, err error) {
+func (c *conn) handle(wcs []rdma.Completion, err error) {
 	c.polled++
 	if len(wcs) > 0 {
 		c.activity++
@@ -137,7 +133,7 @@ func (c *Conn) handle(wcs []rdma.Completion, err error) {
 }
 
 // tell wakes those who wait for news.
-func (c *Conn) tell() {
+func (c *conn) tell() {
 	if c.waiters > 0 {
 		c.news.Broadcast()
 	}
@@ -145,7 +141,7 @@ func (c *Conn) tell() {
 
 // wakeAll makes every waiting call look at the state again: a deadline has
 // passed, or the connection is closed. Called with mu held.
-func (c *Conn) wakeAll() {
+func (c *conn) wakeAll() {
 	c.tell()
 	if c.parked {
 		c.qp.Wake()
@@ -156,7 +152,7 @@ func (c *Conn) wakeAll() {
 }
 
 // attend starts the attendant, if nobody polls. Called with mu held.
-func (c *Conn) attend() {
+func (c *conn) attend() {
 	if c.polling || c.attending || c.closed && !c.draining || c.recvErr != nil {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 // ackNow has the kernel acknowledge at once what has come: the peer closes, and
 // waits until it knows that nothing of it was lost. By itself an acknowledgement
 // may take 40 ms.
-func (c *Conn) ackNow() {
+func (c *conn) ackNow() {
 	sc, ok := c.tcp.(syscall.Conn)
 	if !ok {
 		return

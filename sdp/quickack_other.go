@@ -3,4 +3,4 @@
 package sdp
 
 // ackNow does nothing: there is no option for it here, nor is it waited for.
-func (c *Conn) ackNow() {}
+func (c *conn) ackNow() {}

@@ -9,16 +9,11 @@ import (
 // would keep a Write waiting.
 const lockedCopy = 4 << 10
 
-// Read reads what has come, at least one byte and at most len(b), waiting for it
-// if need be. io.EOF: the peer has ended its direction. Other errors are
-// *net.OpError around net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.ECONNRESET, or what was wrong with the connection; what had come
-// before is read first. It allocates nothing.
-func (c *Conn) Read(b []byte) (int, error) {
+func (c *conn) Read(b []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	c.small.interrupted()
+	c.noAppends()
 	n, err := c.readLocked(b)
 	c.zsink.Read()
 	c.mu.Unlock()
@@ -31,7 +26,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-func (c *Conn) readLocked(b []byte) (int, error) {
+func (c *conn) readLocked(b []byte) (int, error) {
 	if len(b) == 0 && !c.closed {
 		return 0, nil // as package net's, whatever else is the case
 	}
@@ -71,7 +66,7 @@ func (c *Conn) readLocked(b []byte) (int, error) {
 
 // cannotRead returns why a Read must not go on, whatever has come, or nil.
 // Called with mu held.
-func (c *Conn) cannotRead() error {
+func (c *conn) cannotRead() error {
 	switch {
 	case c.closed:
 		return errClosed
@@ -85,7 +80,7 @@ func (c *Conn) cannotRead() error {
 
 // awaitPayload waits until there is something to read, or returns why nothing
 // will be. Called with readMu and mu held; lets go of mu meanwhile.
-func (c *Conn) awaitPayload() error {
+func (c *conn) awaitPayload() error {
 	for {
 		if head, err := c.look(); head != nil || err != nil {
 			return err
@@ -100,7 +95,7 @@ func (c *Conn) awaitPayload() error {
 
 // look returns the oldest unread bytes, and otherwise why there are none, nil if
 // some may come. Called with readMu and mu held.
-func (c *Conn) look() ([]byte, error) {
+func (c *conn) look() ([]byte, error) {
 	if err := c.cannotRead(); err != nil {
 		return nil, err
 	}
@@ -116,8 +111,16 @@ func (c *Conn) look() ([]byte, error) {
 	return nil, nil
 }
 
+// reportRead tells the peer's end that the program has read n bytes more that came as
+// payload. Called with mu held.
+func (c *conn) reportRead(n int) {
+	if c.reporter != nil && !c.failed && !c.closed {
+		c.reporter.ReportRead(n)
+	}
+}
+
 // copyOut copies unread payload to b, and returns how many bytes.
-func (c *Conn) copyOut(b []byte) (n int) {
+func (c *conn) copyOut(b []byte) (n int) {
 	for n < len(b) {
 		head := c.sink.Head()
 		if head == nil {
@@ -136,6 +139,7 @@ func (c *Conn) copyOut(b []byte) (n int) {
 			c.release(owner)
 		}
 	}
+	c.reportRead(n)
 	c.giveBack()
 	if n > 0 && c.controlDue() {
 		c.due.Store(true)

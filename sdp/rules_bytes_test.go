@@ -271,7 +271,7 @@ func replyRules() []setUpRule {
 		{rule: "Choice: version | 1", name: "another version", says: reply(spoilt(good, 3, 2)), want: "choice: version: is 2, we speak 1"},
 		{rule: "Choice: of the choice from byte 0, 6 or more", name: "a length that is too long", says: reply(spoilt(good, 4, 255)), want: "choice: length: is 255 in 34 bytes"},
 		{rule: "Choice: of the choice from byte 0, 6 or more", name: "a length that is too short", says: reply(spoilt(good, 4, 5)), want: "choice: length: is 5 in 34 bytes"},
-		{rule: "Choice: one that was offered, or 0", name: "shm, which was not offered", says: reply(hostileChoice(2, hostileItem(1, 16), hostileItem(2, 8))), want: "the peer chose shm, which we did not offer"},
+		{rule: "Choice: one that was offered, or 0", name: "shm, which was not offered", says: reply(hostileChoice(byte(wire.DeviceSHM), hostileItem(1, 16), hostileItem(2, 8))), want: "the peer chose shm, which we did not offer"},
 		{rule: "Choice: one that was offered, or 0", name: "an unknown device", says: reply(hostileChoice(77)), want: "the peer chose device 77, which we did not offer"},
 		{rule: "Choice: one that was offered, or 0", name: "device 0 without a rejection", says: reply(hostileChoice(0)), want: "the peer chose none, which we did not offer"},
 		{rule: "Choice: token | 16 random bytes", name: "half a token", says: reply(hostileChoice(1, hostileItem(1, 8))), want: "choice: token: has 8 bytes, not 16"},

@@ -21,7 +21,7 @@ import (
 
 // What an end says on the Unix socket.
 const (
-	shmMagic   = "SDPshm1\n"
+	shmMagic   = "SDPshm2\n"
 	shmArea    = 1_114_112
 	shmSeals   = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	shmRefused = 2
@@ -54,7 +54,7 @@ var shmAnswerRules = []shmAnswerRule{
 	{rule: "Choice: the name of an abstract Unix socket", name: "a name that nobody has", token: true, socket: "sdp-rules-nobody", declined: "connection refused"},
 	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "no answer", token: true, declined: "has closed the channel before it was open"},
 	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "silence", token: true, silent: true, declined: "timeout"},
-	{rule: "shm: 0 | 8 | SDPshm1", name: "another magic", token: true, answer: spoilt(shmAnswer(0, hostileHello(true)), 3, 'x'), declined: "the answer is not one"},
+	{rule: "shm: 0 | 8 | SDPshm2", name: "another magic", token: true, answer: spoilt(shmAnswer(0, hostileHello(true)), 3, 'x'), declined: "the answer is not one"},
 	{rule: "shm: 0x02: refused", name: "a refusal", token: true, answer: shmAnswer(shmRefused, []byte("as you like")), declined: `the peer refuses: "as you like"`},
 	{rule: "shm: length of what follows, at most 255", name: "256 bytes", token: true, answer: shmAnswer(0, make([]byte, 256)), declined: "an answer of 256 bytes"},
 	{rule: "shm: length of what follows", name: "an answer cut short", token: true, answer: shmAnswer(0, hostileHello(true))[:50], declined: "has closed the channel before it was open"},
@@ -116,7 +116,7 @@ func TestHostileAnswers(t *testing.T) {
 				if _, _, err := readFrame(c, iwarp.RequestKey); err != nil {
 					return
 				}
-				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(2, items...)...))
+				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), items...)...))
 				io.ReadFull(c, make([]byte, 40)) // the decision
 				c.Write(hostileSession(false))
 				io.Copy(io.Discard, c)
@@ -165,6 +165,10 @@ func shmFile(t *testing.T, size int64, seals int) int {
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	require.NoError(t, unix.Ftruncate(fd, size))
+	if seals&unix.F_SEAL_WRITE == 0 {
+		_, err = unix.Pwrite(fd, []byte{2}, 0) // the version of the layout
+		require.NoError(t, err)
+	}
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	require.NoError(t, err)
 	return fd
@@ -194,6 +198,16 @@ func fileOf(size int64, seals int) func(*testing.T) int {
 	return func(t *testing.T) int { return shmFile(t, size, seals) }
 }
 
+// fileOfLayout is a memory file of another version of the layout.
+func fileOfLayout(version byte) func(*testing.T) int {
+	return func(t *testing.T) int {
+		fd := goodFile(t)
+		_, err := unix.Pwrite(fd, []byte{version}, 0)
+		require.NoError(t, err)
+		return fd
+	}
+}
+
 func pipeFile(t *testing.T) int {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -214,6 +228,7 @@ var shmOpeningRules = []shmOpeningRule{
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", comes: opens(nil, hostileHello(false), pipeFile), stepsUp: true, error: "and is not there: shm: the peer's descriptor is no memory file"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", comes: opens(nil, hostileHello(false), fileOf(shmArea-1, shmSeals)), stepsUp: true, error: "and is not there: shm: the peer's memory file has 1114111 bytes, not 1114112"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", comes: opens(nil, hostileHello(false), fileOf(shmArea+1, shmSeals)), stepsUp: true, error: "and is not there: shm: the peer's memory file has 1114113 bytes, not 1114112"},
+	{rule: "shm: the version of the layout, 2", name: "a file with another layout", comes: opens(nil, hostileHello(false), fileOfLayout(3)), stepsUp: true, error: "and is not there: shm: the peer's memory has the layout 3, ours is 2"},
 	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", comes: opens(nil, hostileHello(false), fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)), stepsUp: true, error: "and is not there: shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
 	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", comes: opens(nil, hostileHello(false), fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)), stepsUp: true, error: "and is not there: shm: the peer's memory file is sealed against writing"},
 	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "a Hello that is wrong", comes: opens(nil, spoilt(hostileHello(false), 18, 0, 0), goodFile), stepsUp: true, error: "and is not there: wire: Hello: MaxAdverts: is 0"},

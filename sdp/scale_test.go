@@ -154,7 +154,7 @@ func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	for i := range writes {
 		c.mu.Lock()
-		c.small.interrupted()
+		c.noAppends()
 		c.mu.Unlock()
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)

@@ -109,9 +109,5 @@ func TestPeerIsStopped(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	begin := time.Now()
 	c.Close()
-	most := 5 * time.Second
-	if bestDevice() == "iwarp" {
-		most += kernelTime // which waits for the peer's kernel, and that for its program
-	}
-	assert.Less(t, time.Since(begin), most)
+	assert.Less(t, time.Since(begin), time.Second)
 }

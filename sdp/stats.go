@@ -57,13 +57,16 @@ func (t *Traffic) add(o Traffic) {
 
 // carried returns the connection's traffic, with what zcopy has counted. Called
 // with mu held.
-func (c *Conn) carried() Traffic {
+func (c *conn) carried() Traffic {
 	t := Traffic{
 		BcopySent:       c.traffic.BcopySent,
 		BcopyReceived:   c.traffic.BcopyReceived,
 		ControlSent:     c.traffic.ControlSent,
 		ControlReceived: c.traffic.ControlReceived,
 		CreditStalls:    c.traffic.CreditStalls,
+	}
+	if c.appender != nil {
+		t.BcopySent.Bytes = c.appender.Sent() // with what was appended
 	}
 	if c.zsource == nil {
 		return t
@@ -90,8 +93,7 @@ type ConnStats struct {
 	Unread         int // bytes that have come and were not read
 }
 
-// Stats returns the connection's statistics, also after Close.
-func (c *Conn) Stats() ConnStats {
+func (c *conn) Stats() ConnStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return ConnStats{
@@ -109,6 +111,11 @@ func (c *Conn) Stats() ConnStats {
 type Totals struct {
 	Open   int    // connections that are open now
 	Opened uint64 // connections that ever were
+	// Closing is how many connections were closed and are still delivering what their
+	// Writes had accepted; see WaitClosed. CloseResets counts those that were reset
+	// because there were too many.
+	Closing     int
+	CloseResets uint64
 	// Declined counts the devices that were allowed for a connection and that it does
 	// not use, for the reasons in ConnStats.Declined.
 	Declined uint64
@@ -117,8 +124,8 @@ type Totals struct {
 
 // conns are the connections that are open, and the sum over those that were.
 var conns struct {
-	mu     sync.Mutex // above every Conn.mu
-	open   map[*Conn]struct{}
+	mu     sync.Mutex         // above every Conn.mu
+	open   map[*conn]struct{} // those that are closing included
 	opened uint64
 	closed Traffic
 }
@@ -127,28 +134,34 @@ var conns struct {
 func Stats() Totals {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
-	t := Totals{Open: len(conns.open), Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed}
+	t := Totals{Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed}
 	for c := range conns.open {
 		c.mu.Lock()
 		t.add(c.carried())
+		if !c.closed {
+			t.Open++
+		}
 		c.mu.Unlock()
 	}
+	lingering.mu.Lock()
+	t.Closing, t.CloseResets = len(lingering.conns), lingering.resets
+	lingering.mu.Unlock()
 	return t
 }
 
 // count has Stats include the connection.
-func (c *Conn) count() {
+func (c *conn) count() {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
 	if conns.open == nil {
-		conns.open = make(map[*Conn]struct{})
+		conns.open = make(map[*conn]struct{})
 	}
 	conns.open[c] = struct{}{}
 	conns.opened++
 }
 
 // uncount moves the connection from the open ones to the sum.
-func (c *Conn) uncount() {
+func (c *conn) uncount() {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
 	delete(conns.open, c)

@@ -6,19 +6,7 @@ import (
 	"syscall"
 )
 
-// SyscallConn returns the connection as a [syscall.RawConn], for what programs
-// use one for:
-//
-//   - Control is the TCP socket's, to set or get its options. Reading or writing
-//     it there breaks the connection.
-//   - Read calls its function with a descriptor that answers as the stream would
-//     to one who asks whether it is alive, as connection pools do: with EAGAIN
-//     while nothing is unread, with unread bytes if there are, with an end if the
-//     peer has ended its direction. What is read there the stream still has. It
-//     fails with the connection's error if that has one, and if the peer has
-//     advertised bytes of which none are here to be shown.
-//   - Write fails.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawConn{c: c}
 	if sc, ok := c.tcp.(syscall.Conn); ok {
 		rc, err := sc.SyscallConn()
@@ -31,7 +19,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 }
 
 type rawConn struct {
-	c   *Conn
+	c   *conn
 	tcp syscall.RawConn // nil: the connection below has none
 }
 

@@ -26,7 +26,7 @@ var errUnderSpeaks = errors.New("sdp: bytes came on the TCP connection behind th
 
 // watchUnder has the connection end when TCP's keepalive, on the connection
 // underneath, finds the peer's host gone, if the device would not notice.
-func (c *Conn) watchUnder() {
+func (c *conn) watchUnder() {
 	distant, ok := c.qp.(rdma.Distant)
 	if !ok {
 		return
@@ -35,7 +35,7 @@ func (c *Conn) watchUnder() {
 	go c.under.watch(c, distant)
 }
 
-func (u *under) watch(c *Conn, distant rdma.Distant) {
+func (u *under) watch(c *conn, distant rdma.Distant) {
 	defer close(u.done)
 	for {
 		var b [1]byte
@@ -61,7 +61,7 @@ func (u *under) watch(c *Conn, distant rdma.Distant) {
 // nothing moves, for the device to find it. A peer that closes leaves that connection
 // last, but what it has sent may be on its way for longer than TCP's FIN, so the
 // channel goes on.
-func (u *under) ask(c *Conn) {
+func (u *under) ask(c *conn) {
 	c.mu.Lock()
 	before := c.activity
 	c.mu.Unlock()

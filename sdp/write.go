@@ -12,14 +12,10 @@ import (
 // maxBatch is how many messages are posted at once at most.
 const maxBatch = 16
 
-// Write writes b to the stream, and returns when all of it is in the device, or an
-// error has come, and n bytes are in the device or the peer has them. Small Writes in
-// quick succession return when they are in this process's buffer, to be sent some
-// microseconds later; an error in sending them is a later call's. Errors are *net.OpError
-// around net.ErrClosed, os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite,
-// syscall.ECONNRESET, or what was wrong with the connection. It allocates
-// nothing.
-func (c *Conn) Write(b []byte) (n int, err error) {
+func (c *conn) Write(b []byte) (n int, err error) {
+	if len(b) <= smallWrite && c.appends.Load() && c.appender.Append(b) {
+		return len(b), nil
+	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	n, err = c.writeLocked(b)
@@ -27,7 +23,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 }
 
 // writeLocked is Write with writeMu held.
-func (c *Conn) writeLocked(b []byte) (n int, err error) {
+func (c *conn) writeLocked(b []byte) (n int, err error) {
 	c.mu.Lock()
 	c.activity++
 	if err := c.cannotWrite(); err != nil || len(b) == 0 {
@@ -35,27 +31,62 @@ func (c *Conn) writeLocked(b []byte) (n int, err error) {
 		return 0, err
 	}
 	direct := c.zsource.Wants(len(b))
-	if !direct && len(b) <= smallWrite && c.small.takes(c, b) {
-		c.mu.Unlock()
-		return len(b), nil
-	}
-	for c.small.flushing && err == nil { // what was written before goes first
-		c.sit()
-		err = c.cannotWrite()
-	}
+	c.countSmall(len(b))
 	c.mu.Unlock()
-	switch {
-	case err != nil:
-	case direct:
-		n, err = c.writeDirect(b)
-	default:
-		n, err = c.send(b, (*Conn).cannotWrite)
+	if direct {
+		return c.writeDirect(b)
 	}
-	return n, err
+	return c.send(b, (*conn).cannotWrite)
+}
+
+// Small Writes in quick succession share messages where the device can append to one
+// that the peer has not taken yet: then the peer takes many Writes at once, and needs
+// one buffer for all of them. A message that may grow costs the peer's end a little
+// more, so the first Writes after a Read, which may be requests, are complete.
+//
+// Such a Write takes no lock of the connection's. appends says that it may try. It is
+// cleared, under mu, by whatever forbids Writes (noAppends). A Write that has seen it
+// just before appends to a message that was posted earlier, or not at all: the device
+// appends only to the last message, and only the last one of a Write may grow, so the
+// bytes of two Writes do not mix, and nothing comes after a DisConn. Zero copy counts
+// messages and bytes in its order, so where it takes part nothing is appended.
+const (
+	smallWrite  = 8 << 10 // bytes; longer Writes are messages of their own
+	appendAfter = 4       // small Writes in succession
+)
+
+// countSmall counts small Writes in succession. Called with writeMu and mu held.
+func (c *conn) countSmall(n int) {
+	switch {
+	case n > smallWrite:
+		c.smallWrites = 0
+	case c.smallWrites < appendAfter:
+		c.smallWrites++
+	}
+}
+
+// mayGrow has Writes append to what is being posted, and returns how long it may
+// become; 0 if nothing is to be appended. Called with writeMu and mu held.
+func (c *conn) mayGrow() int {
+	if c.appender == nil || c.smallWrites < appendAfter || c.zsource != nil || c.cannotWrite() != nil {
+		return 0
+	}
+	if !c.appends.Load() {
+		c.appends.Store(true)
+	}
+	return c.source.Size()
+}
+
+// noAppends has the next Write look at the connection's state. Called with mu held.
+func (c *conn) noAppends() {
+	c.smallWrites = 0
+	if c.appends.Load() {
+		c.appends.Store(false)
+	}
 }
 
 // cannotWrite returns why a Write must not go on, or nil. Called with mu held.
-func (c *Conn) cannotWrite() error {
+func (c *conn) cannotWrite() error {
 	switch {
 	case c.closed:
 		return errClosed
@@ -70,9 +101,9 @@ func (c *Conn) cannotWrite() error {
 }
 
 // send sends b as Data messages, until all of it is out of this process or stop
-// returns an error, and returns how much of it the device has taken. One
-// goroutine at a time: a Write, or the flusher while Writes wait for it.
-func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
+// returns an error, and returns how much of it the device has taken. Called with
+// writeMu held.
+func (c *conn) send(b []byte, stop func(*conn) error) (n int, err error) {
 	o := newOutgoing()
 	defer o.free()
 	for {
@@ -82,6 +113,7 @@ func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
 		}
 		busy := c.qp.Busy()
 		if n == len(b) && !busy {
+			c.settle(stop)
 			return n, nil
 		}
 		c.mu.Lock()
@@ -111,9 +143,34 @@ func (c *Conn) send(b []byte, stop func(*Conn) error) (n int, err error) {
 	}
 }
 
+// settle waits until what was posted has left this process, or stop returns an error:
+// then nobody waits for the rest, but the device has it all.
+func (c *conn) settle(stop func(*conn) error) {
+	settler, ok := c.qp.(rdma.Settler)
+	for ok && !settler.Settled() {
+		c.mu.Lock()
+		err := stop(c)
+		if err == nil {
+			c.attend() // or two ends that wait for each other's room wait for ever
+			c.inRoom = true
+			c.mu.Unlock()
+			err = settler.Settle()
+			c.mu.Lock()
+			c.inRoom = false
+			if err != nil {
+				c.sendFailed(err)
+			}
+		}
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
 // post sends as much of b as credit, the device and a batch allow, and returns
 // how many bytes went.
-func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
+func (c *conn) post(o *outgoing, b []byte) (n int, err error) {
 	c.sendMu.Lock()
 	c.mu.Lock()
 	if c.zsource.Pending() {
@@ -137,6 +194,9 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 			o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[stamped:][:k]})
 			stamped += k
 		}
+		if stamped == len(b) && len(o.wrs) > 0 {
+			o.wrs[len(o.wrs)-1].Most = c.mayGrow()
+		}
 		c.zsource.Sending(len(o.wrs), stamped, false)
 		c.mu.Unlock()
 		if len(o.wrs) > 0 {
@@ -146,6 +206,7 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 	}
 	c.acct.Sent(taken)
 	n = c.traffic.countSent(o.wrs[:taken])
+	c.source.Carried(n)
 	c.payloadSent(taken, n)
 	if err != nil {
 		err = c.sendFailed(err)
@@ -162,7 +223,7 @@ func (c *Conn) post(o *outgoing, b []byte) (n int, err error) {
 // the Transaction mechanism (§9.4). What comes meanwhile means one thing if it
 // has gone and another if not, so mu is held until that is known. Called with
 // sendMu and mu held.
-func (c *Conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken int, err error) {
+func (c *conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken int, err error) {
 	n := min(c.source.Size()-wire.MaxHeaderLen, len(b))
 	o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b[:n]})
 	c.zsource.Sending(1, n, false)
@@ -175,7 +236,7 @@ func (c *Conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken in
 // waitRoom waits for the device to have room. Somebody has to read meanwhile, or
 // two ends that wait for each other's room wait for ever. Called and returns
 // with mu held.
-func (c *Conn) waitRoom() error {
+func (c *conn) waitRoom() error {
 	c.attend()
 	c.inRoom = true
 	c.mu.Unlock()
@@ -190,9 +251,10 @@ func (c *Conn) waitRoom() error {
 
 // sendFailed takes in that the device sends no more. What has come can still be
 // read. Called with mu held.
-func (c *Conn) sendFailed(err error) error {
+func (c *conn) sendFailed(err error) error {
 	if c.sendErr == nil {
 		c.sendErr = err
+		c.noAppends()
 		c.wakeAll() // one of those who wait for it may be polling
 	}
 	return c.sendErr
@@ -221,7 +283,7 @@ func (o *outgoing) reset() {
 }
 
 // add stamps a message as the next of the batch. Called with Conn.mu held.
-func (o *outgoing) add(c *Conn, m *wire.Message) {
+func (o *outgoing) add(c *conn, m *wire.Message) {
 	i := len(o.wrs)
 	if i == 0 {
 		c.ackHeld()

@@ -70,7 +70,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	var sent [2]int
 	for i, c := range []*Conn{c, s} {
 		require.Eventually(t, func() bool {
-			n, err := c.send(b[sent[i]:], func(c *Conn) error {
+			n, err := c.send(b[sent[i]:], func(c *conn) error {
 				if c.acct.Room() == 0 {
 					return full
 				}
@@ -117,7 +117,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 			var sent, ahead, unread int
 			for more := true; more; {
 				for n, err := 0, error(nil); err == nil; sent += n { // the peer uses up what it has
-					n, err = s.send(streamAt(sent, size), func(c *Conn) error {
+					n, err = s.send(streamAt(sent, size), func(c *conn) error {
 						if c.acct.Room() == 0 {
 							return full
 						}

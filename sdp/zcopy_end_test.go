@@ -407,6 +407,7 @@ func TestPeerHasAllBeforeItGoes(t *testing.T) {
 	p, nc := hostilePair(t, ln)
 	defer p.qp.Close()
 	v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1)}
+	asksEarly(v.c)
 	neverGivesUp(v.c)
 	v.writes()
 	v.c.mu.Lock()

@@ -288,6 +288,7 @@ func TestHostileTransfers(t *testing.T) {
 				defer p.qp.Close()
 				defer nc.Close()
 				v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1), read: make(chan error, 1)}
+				asksEarly(v.c)
 				watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
 				defer watchdog.Stop()
 				r.act(v)
@@ -320,6 +321,7 @@ func TestCancelsForNothingAreIgnored(t *testing.T) {
 	defer ln.Close()
 	p, c := hostilePair(t, ln)
 	v := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+	asksEarly(v.c)
 	v.writes()
 	p.say(hostileMessage{mid: 8}, hostileMessage{mid: 9}, hostileWord(6, v.src.Len-zcopy.Ride))
 	assert.NoError(t, <-v.write)

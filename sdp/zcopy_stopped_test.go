@@ -185,9 +185,13 @@ func TestPeerStopped(t *testing.T) {
 		t.Run(f.name+", and is killed", func(t *testing.T) {
 			p, c, done := f.start(t, 0)
 			p.kill()
-			checkError(t, await(t, done, soon), f.op, syscall.ECONNRESET, syscall.EPIPE)
+			if err := await(t, done, soon); f.op == "read" {
+				checkDeath(t, err, io.EOF, syscall.ECONNRESET)
+			} else {
+				checkError(t, err, f.op, syscall.ECONNRESET, syscall.EPIPE)
+			}
 			_, err := c.Read(make([]byte, 1))
-			checkError(t, err, "read", syscall.ECONNRESET)
+			checkDeath(t, err, io.EOF, syscall.ECONNRESET)
 		})
 		t.Run(f.name+", and we close", func(t *testing.T) {
 			_, c, done := f.start(t, 0)
@@ -218,7 +222,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 			done <- err
 		}()
 		p.kill()
-		checkError(t, await(t, done, soon), "read", syscall.ECONNRESET)
+		checkDeath(t, await(t, done, soon), io.EOF, syscall.ECONNRESET)
 	})
 	t.Run("while it reads", func(t *testing.T) {
 		p := startPeer(t)

@@ -8,8 +8,10 @@ type Device uint8
 const (
 	DeviceNone  Device = 0 // in a choice: none, the connection is refused
 	DeviceIWARP Device = 1 // the TCP connection itself is the channel
-	DeviceSHM   Device = 2 // shared memory, between two programs on one host
 	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
+	// DeviceSHM is shared memory, between two programs on one host. A layout of that
+	// memory that older programs do not know has a code of its own; 2 was the first.
+	DeviceSHM Device = 4
 )
 
 // String returns the device's name in the registry of package rdma, "none", or

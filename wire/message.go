@@ -79,13 +79,22 @@ func (a *Advert) append(b []byte) []byte {
 // m is then not to be used; reserved bits are ignored. Whether MSeq is in step
 // and the credits were kept is not looked at. It allocates nothing for a good
 // message.
-func (m *Message) Parse(b []byte) error {
+func (m *Message) Parse(b []byte) error { return m.parse(b, false) }
+
+// ParseGrown is Parse for a device whose messages can grow: a Data message with
+// payload may be longer than its Len, and all of it is payload. Ours.
+func (m *Message) ParseGrown(b []byte) error { return m.parse(b, true) }
+
+func (m *Message) parse(b []byte, grown bool) error {
 	if len(b) < HeaderLen {
 		return malformed("message", "BSDH", "has %d of %d bytes", len(b), HeaderLen)
 	}
 	*m = Message{}
 	m.Header.parse(b)
 	k := &kinds[m.MID]
+	if grown && m.MID == MIDData && m.Len > HeaderLen && uint64(m.Len) < uint64(len(b)) {
+		m.Len = uint32(len(b))
+	}
 	switch {
 	case k.name == "":
 		return malformed(m.MID.String(), "MID", "is unknown")

@@ -28,11 +28,16 @@ type QueuePair struct {
 	reads   readings
 
 	terminated atomic.Bool // a Terminate of ours is on its way
+	finished   bool        // Finish has ended this direction
 	closed     sync.Once
 	closeErr   error
 }
 
-var _ rdma.QueuePair = (*QueuePair)(nil)
+var (
+	_ rdma.QueuePair = (*QueuePair)(nil)
+	_ rdma.Finisher  = (*QueuePair)(nil)
+	_ rdma.Settler   = (*QueuePair)(nil)
+)
 
 // newQueuePair starts the stream on a connection whose MPA negotiation is done.
 func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
@@ -71,7 +76,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 	if q.p.crc {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Elastic: true}
+	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Outlives: true, Elastic: true}
 }
 
 // Wake makes Wait return.
@@ -110,6 +115,25 @@ func (q *QueuePair) Drain(d time.Duration) error {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// Finish sends TCP's FIN, and reports that the peer's kernel has all that was sent, or
+// that the stream has ended; see rdma.Finisher.
+func (q *QueuePair) Finish() bool {
+	tx := &q.tx
+	tx.mu.Lock()
+	failed, pending := tx.err != nil, tx.pending() || tx.pumping
+	tx.mu.Unlock()
+	switch {
+	case pending:
+		return false
+	case failed:
+		return true
+	case !q.finished:
+		q.finished = true
+		q.t.closeWrite()
+	}
+	return q.t.unacked() == 0
 }
 
 // sendError returns why the sending half has ended, or nil.

@@ -32,6 +32,37 @@ func (q *QueuePair) WaitRoom() error {
 	}
 }
 
+// Settled reports that the stream below has taken everything; see rdma.Settler. A
+// kernel's socket has when the queue pair is not Busy.
+func (q *QueuePair) Settled() bool { return q.t.settled() }
+
+// Settle waits for that.
+func (q *QueuePair) Settle() error {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	switch {
+	case tx.err != nil:
+		return tx.err
+	case tx.woken:
+		tx.woken = false
+		return nil
+	}
+	tx.inRoom = true
+	tx.mu.Unlock()
+	err := q.t.settle()
+	tx.mu.Lock()
+	tx.inRoom = false
+	switch err {
+	case nil:
+	case errWoken:
+		tx.woken = false
+	default:
+		return q.sendFailed(err)
+	}
+	return nil
+}
+
 // WakeRoom makes WaitRoom return; see rdma.QueuePair.
 func (q *QueuePair) WakeRoom() {
 	tx := &q.tx

@@ -29,6 +29,15 @@ type transport interface {
 	// be told, and how many of them are still in this process.
 	unsent() (total, inProcess int)
 
+	// settled reports that nothing that write has taken is in this process, and settle
+	// waits for that. errWoken: wakeWrite was called. They belong to waitWrite's
+	// goroutine.
+	settled() bool
+	settle() error
+
+	// unacked is the total of unsent, for a stream of which read has not found the end.
+	unacked() int
+
 	// closeWrite ends this direction behind what was written.
 	closeWrite() error
 	// close closes the stream, abort resets it; both end every call and wait for

@@ -218,19 +218,26 @@ func (t *rawTransport) wakeWrite() {
 }
 
 func (t *rawTransport) unsent() (total, inProcess int) {
-	t.rc.Control(func(fd uintptr) {
-		total, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		if total > 0 {
-			// The count stays where it was when the connection was reset.
+	if total = t.unacked(); total > 0 {
+		// The count stays where it was when the connection was reset.
+		t.rc.Control(func(fd uintptr) {
 			const tcpClose = 7
 			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 			if err == nil && info.State == tcpClose {
 				total = 0
 			}
-		}
-	})
+		})
+	}
 	return total, 0
 }
+
+func (t *rawTransport) unacked() (n int) {
+	t.rc.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return n
+}
+
+func (t *rawTransport) settled() bool { return true }
+func (t *rawTransport) settle() error { return nil }
 
 func (t *rawTransport) closeWrite() error {
 	if c, ok := t.conn.(interface{ CloseWrite() error }); ok {

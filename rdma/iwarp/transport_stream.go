@@ -133,6 +133,30 @@ func (t *streamTransport) waitWrite(step func() bool) error {
 	}
 }
 
+func (t *streamTransport) settled() bool {
+	_, n := t.unsent()
+	return n == 0
+}
+
+func (t *streamTransport) settle() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.buf)+t.writing > 0 && !t.woken && !t.ending && t.err == nil {
+		t.cond.Wait()
+	}
+	woken := t.woken
+	t.woken = false
+	switch {
+	case t.err != nil:
+		return t.err
+	case t.ending:
+		return net.ErrClosed
+	case woken:
+		return errWoken
+	}
+	return nil
+}
+
 func (t *streamTransport) wakeWrite() {
 	t.mu.Lock()
 	t.woken = true
@@ -187,6 +211,11 @@ func (t *streamTransport) unsent() (total, inProcess int) {
 	defer t.mu.Unlock()
 	n := len(t.buf) + t.writing
 	return n, n
+}
+
+func (t *streamTransport) unacked() int {
+	total, _ := t.unsent()
+	return total
 }
 
 // closeWrite ends this direction behind what was written, if there is nothing

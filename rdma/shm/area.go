@@ -15,13 +15,20 @@ import (
 
 // The area is the memory that two ends share, a sealed memory file:
 //
-//	0        control   indices, sleep words and states, a direction each way
+//	0        control   version, indices, sleep words and states, a direction each way
 //	4 KB     small     a ring of 4 KB each way, for a connection of little traffic
 //	64 KB    big       a ring of 512 KB each way, for one that streams
 //
 // Its size is fixed, so that no end can cut it short under the other. A page
 // costs memory from when it is first written until it is given back.
+//
+// layout is the version of all of that, of the records in the rings, and of what the
+// ends say when they open a channel. It changes with any of them. An end offers the
+// version that it has as a device of its own (wire.DeviceSHM), so two ends that have
+// no version in common do not try; the word in the area is there for a peer that
+// breaks the rules.
 const (
+	layout     = 2
 	controlLen = 4 << 10
 	smallRing  = 4 << 10
 	bigRing    = 512 << 10
@@ -36,7 +43,8 @@ const maxReads = 64
 // consumer's. Each word has one writer, but for the two that tell who sleeps:
 // who goes to sleep sets them, who wakes it clears them.
 //
-// What one end writes often lies in a cache line of its own.
+// What one end writes often lies in a cache line of its own, and in a pair of lines that
+// the other end does not look at often: processors fetch pairs.
 type direction struct {
 	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area
 	idle  atomic.Uint32 // the consumer's end sleeps until something comes
@@ -56,6 +64,11 @@ type direction struct {
 	left  atomic.Uint32 // and how many of them it has left; see link
 	_     [56]byte
 
+	// read is how many bytes of payload the consumer's program has read. The producer
+	// looks at it only when the consumer's process has ended.
+	read atomic.Uint64 // consumer
+	_    [120]byte
+
 	granted [maxReads]atomic.Uint32 // consumer: the RDMA Reads that the producer may carry out
 	pulling [maxReads]atomic.Uint32 // producer: those of which it is moving a segment
 }
@@ -70,9 +83,11 @@ const (
 
 // control is how an area begins. Way 0 is from the end that made the area.
 type control struct {
-	ways   [2]direction
-	ticket [2]atomic.Uint64 // a hash of the one for the next use; written by the end that made the area
-	looks  atomic.Uint32    // likewise: it looks here for the answer to that
+	version atomic.Uint64 // layout; written by the end that made the area
+	_       [120]byte
+	ways    [2]direction
+	ticket  [2]atomic.Uint64 // a hash of the one for the next use; written by the end that made the area
+	looks   atomic.Uint32    // likewise: it looks here for the answer to that
 
 	shown    [2]atomic.Uint64 // the ticket that was shown to the other end; written by that one
 	answered atomic.Uint32    // likewise: bytes of its answer, 0 for none here
@@ -120,6 +135,7 @@ func newArea() (*area, *os.File, error) {
 		f.Close()
 		return nil, nil, err
 	}
+	a.ctl.version.Store(layout)
 	a.newKeys()
 	return a, f, nil
 }
@@ -171,7 +187,15 @@ func openArea(fd int) (*area, error) {
 		// Huge pages may run out behind a mapping; and what else has seals?
 		return nil, fmt.Errorf("shm: the peer's memory file is of the file system type %#x, not tmpfs", fs.Type)
 	}
-	return mapArea(fd)
+	a, err := mapArea(fd)
+	if err != nil {
+		return nil, err
+	}
+	if v := a.ctl.version.Load(); v != layout {
+		a.unmap()
+		return nil, fmt.Errorf("shm: the peer's memory has the layout %d, ours is %d", v, layout)
+	}
+	return a, nil
 }
 
 func mapArea(fd int) (*area, error) {

@@ -19,6 +19,8 @@ func memoryFile(t *testing.T, size int64, seals int) *os.File {
 	require.NoError(t, err)
 	f := os.NewFile(uintptr(fd), "memory")
 	t.Cleanup(func() { f.Close() })
+	_, err = f.WriteAt([]byte{layout}, 0)
+	require.NoError(t, err)
 	require.NoError(t, f.Truncate(size))
 	_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
 	_, err = b.Wait(wcs[:])
 	require.NoError(t, err)
 	wcs[0].Buffer.Release()
-	a.tx.want = len(a.tx.ring.big) + 8 // which is never there
+	a.tx.want = int32(len(a.tx.ring.big) + 8) // which is never there
 	a.Idle()
 	assert.False(t, inSmallRing(a))
 	a.tx.want = 0

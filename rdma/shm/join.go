@@ -30,7 +30,7 @@ import (
 //
 // From then on the socket is the bell.
 const (
-	magic       = "SDPshm1\n"
+	magic       = "SDPshm2\n" // with the layout in it
 	nonceLen    = 16
 	openingLen  = len(magic) + 16 + 8 + nonceLen + 2
 	answerLen   = len(magic) + 1 + 8 + nonceLen + 2

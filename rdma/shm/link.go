@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -50,9 +51,9 @@ type link struct {
 }
 
 const (
-	linkTime  = time.Second // for which one is kept
-	mostLinks = 64          // in a pool,
-	mostAt    = 4           // and for one address
+	linkTime  = time.Second / 2 // for which one is kept
+	mostLinks = 64              // in a pool,
+	mostAt    = 4               // and for one address
 )
 
 // begin makes the queue pair of the next use, with which the link belongs to it.
@@ -138,6 +139,9 @@ var dialled pool
 // peer that this end has left it: under the lock, since whoever takes it may end
 // it at once.
 func (p *pool) put(l *link) bool {
+	if bubble.Inside() { // its timers are not for others, nor others' for it
+		return false
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -245,6 +249,9 @@ func CloseIdle() { dialled.empty() }
 
 // Idle takes a channel that has served a connection; see rdma.Keeper.
 func (device) Idle(at string, cfg rdma.StepConfig) rdma.Idle {
+	if bubble.Inside() {
+		return nil
+	}
 	l := dialled.take(func(l *link) bool {
 		return l.at == at && allowed(l.uid, cfg.UIDs) == nil && l.left()
 	})
@@ -342,6 +349,7 @@ func (a *area) renew() {
 		d.head.Store(0)
 		d.full.Store(0)
 		d.written.Store(0)
+		d.read.Store(0)
 		for slot := range maxReads { // few connections read, and to look costs less
 			if d.granted[slot].Load() != 0 {
 				d.granted[slot].Store(0)

@@ -63,7 +63,7 @@ func TestPlace(t *testing.T) {
 		b, err := i.Take(t.Context())
 		require.NoError(t, err)
 		i.Withdraw() // which is nothing any more
-		assert.Equal(t, rdma.Limits{MaxMessage: maxMessage, SendBatch: maxBatch, IRD: 16, ORD: 5, Elastic: true}, a.Limits())
+		assert.Equal(t, rdma.Limits{MaxMessage: maxMessage, SendBatch: maxBatch, IRD: 16, ORD: 5, Outlives: true, Elastic: true}, a.Limits())
 		assert.Equal(t, 7, b.Limits().ORD)
 		for _, way := range [][2]rdma.QueuePair{{a, b}, {b, a}} {
 			n, err := way[0].PostSend([]rdma.SendWR{{Header: []byte("message")}})

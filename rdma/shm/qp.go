@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -42,7 +43,12 @@ type QueuePair struct {
 	closed  sync.Once
 }
 
-var _ rdma.QueuePair = (*QueuePair)(nil)
+var (
+	_ rdma.QueuePair    = (*QueuePair)(nil)
+	_ rdma.Finisher     = (*QueuePair)(nil)
+	_ rdma.Appender     = (*QueuePair)(nil)
+	_ rdma.ReadReporter = (*QueuePair)(nil)
+)
 
 // Config is what a caller wants of a queue pair.
 type Config struct {
@@ -75,6 +81,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 		SendBatch:    maxBatch,
 		IRD:          int(q.ird),
 		ORD:          int(q.ord),
+		Outlives:     true,
 		Elastic:      true,
 		BufferedOnly: q.peer == 0,
 	}
@@ -108,6 +115,24 @@ func (q *QueuePair) ended() error {
 		return q.bell.why()
 	}
 	return nil
+}
+
+// meaning is what err, with which the channel has ended, means to the program. When
+// the peer's process has ended without closing the channel, that is an end if its
+// program had read everything, as with TCP, and a reset if not. Called with tx.mu
+// held.
+func (q *QueuePair) meaning(err error) error {
+	if errors.Is(err, syscall.ECONNRESET) && q.theirs().state.Load() == stateOpen && q.mine().read.Load() == q.tx.ring.sent {
+		return io.EOF
+	}
+	return err
+}
+
+// ReportRead tells the peer's end how much the program has read; see
+// rdma.ReadReporter. The counter has one writer.
+func (q *QueuePair) ReportRead(n int) {
+	read := &q.theirs().read
+	read.Store(read.Load() + uint64(n))
 }
 
 // Idle gives memory back that an idle connection has no use for; see rdma.Idler.
@@ -144,8 +169,8 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	}
 }
 
-// Drained reports that Drain has nothing to wait for; see rdma.Drainer.
-func (q *QueuePair) Drained() bool {
+// Finish reports that Drain has nothing to wait for; see rdma.Finisher.
+func (q *QueuePair) Finish() bool {
 	left, err := q.unsent()
 	return !left && err == nil
 }

@@ -4,6 +4,7 @@ package shm
 
 import (
 	"encoding/binary"
+	"io"
 	"math"
 	"net"
 	"sync"
@@ -182,7 +183,7 @@ func (q *QueuePair) takeRecords() error {
 			return err
 		}
 		switch r.kind {
-		case recordSend, recordInvalidate:
+		case recordSend, recordInvalidate, recordOpen:
 			err = q.receiveSend(r)
 		case recordGrow:
 			err = rx.in.mayGrow(r)
@@ -242,14 +243,19 @@ func (q *QueuePair) receiveSend(r record) error {
 // over ends the queue pair, because the peer has.
 func (q *QueuePair) over(err error) {
 	q.tx.mu.Lock()
+	err = q.meaning(err)
 	q.sendFailed(broken(err))
 	q.tx.mu.Unlock()
 	q.rx.fail(err)
 }
 
-// violated ends the queue pair, because the peer has broken a rule.
+// violated ends the queue pair, because the peer has broken a rule or has gone in the
+// middle of a transfer.
 func (q *QueuePair) violated(err error) {
 	q.tx.mu.Lock()
+	if err = q.meaning(err); err == io.EOF {
+		q.sendFailed(broken(err))
+	}
 	q.sendFailed(err)
 	q.tx.mu.Unlock()
 	q.rx.fail(err)

@@ -59,6 +59,7 @@ func (r *rogue) says(kind, length int, body []byte) {
 		copy(r.out.ring, body[n:])
 	}
 	r.out.pos += uint64(space(len(body)))
+	r.out.untold += int32(space(len(body)))
 	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
 	if r.out.tell() {
 		r.rings()
@@ -316,6 +317,7 @@ func TestRogueAddress(t *testing.T) {
 // messages go both ways. Each time the victim ends, or goes on; it does not crash,
 // and writes nothing outside of the rings.
 func TestScribbler(t *testing.T) {
+	const ways = int(unsafe.Offsetof(control{}.ways))
 	for _, v := range []struct {
 		name     string
 		from, to int
@@ -323,8 +325,8 @@ func TestScribbler(t *testing.T) {
 	}{
 		{"everything", 0, areaLen, false},
 		{"control", 0, int(controlLen), true},
-		{"the way in", int(unsafe.Sizeof(direction{})), int(unsafe.Sizeof(direction{})) + 64, true},
-		{"the way out", 0, 192, true},
+		{"the way in", ways + int(unsafe.Sizeof(direction{})), ways + int(unsafe.Sizeof(direction{})) + 64, true},
+		{"the way out", ways, ways + 192, true},
 		{"rings", controlLen, areaLen, false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -379,7 +381,10 @@ func scribbled(t *testing.T, seed uint64, from, to int) bool {
 			sizes := []int{16, 100, 3000, 40000}
 			local := make([]byte, 16<<10)
 			for i := 0; ; i++ {
-				_, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, sizes[i%4])}})
+				_, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, sizes[i%4]), Most: 60000}})
+				for range i % 16 {
+					q.Append(local[:sizes[i%3]])
+				}
 				if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
 					return
 				}
@@ -436,12 +441,44 @@ func TestDeath(t *testing.T) {
 		assert.Equal(t, words(uint64(i)), wc.Buffer.Bytes)
 		wc.Buffer.Release()
 	}
-	err = ends(t, q)
-	assert.ErrorIs(t, err, syscall.ECONNRESET)
-	assert.NotErrorIs(t, err, io.EOF)
+	assert.Equal(t, io.EOF, ends(t, q), "nothing was sent to it")
 	_, err = q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
 	assert.ErrorIs(t, err, syscall.EPIPE)
 	assert.Error(t, q.Drain(time.Second))
+}
+
+// TestDeathBeforeAllWasRead is a reset, and one after it an end.
+func TestDeathBeforeAllWasRead(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		read uint64 // what the dead process has read of 100 bytes
+		want error
+	}{
+		{"nothing", 0, syscall.ECONNRESET},
+		{"most", 99, syscall.ECONNRESET},
+		{"all", 100, io.EOF},
+		{"more than there is", 101, syscall.ECONNRESET},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			q, r := meetRogue(t)
+			_, err := q.PostSend([]rdma.SendWR{{Header: []byte("header"), Payload: make([]byte, 60), Most: 200}, {Header: []byte("no payload")}})
+			require.NoError(t, err)
+			_, err = q.PostSend([]rdma.SendWR{{Header: []byte("header"), Payload: make([]byte, 10), Most: 200}})
+			require.NoError(t, err)
+			require.True(t, q.Append(make([]byte, 30)))
+			r.a.ctl.ways[0].read.Store(v.read)
+			r.conn.Close()
+			assert.ErrorIs(t, ends(t, q), v.want)
+		})
+	}
+}
+
+// TestResetIsNoDeath, whatever was read.
+func TestResetIsNoDeath(t *testing.T) {
+	q, r := meetRogue(t)
+	r.a.ctl.ways[1].state.Store(stateAborted)
+	r.conn.Close()
+	assert.ErrorIs(t, ends(t, q), syscall.ECONNRESET)
 }
 
 // TestRoomOfADeadPeer does not come.
@@ -471,7 +508,7 @@ func TestDeadPeerCompletesNothing(t *testing.T) {
 		var wcs [1]rdma.Completion
 		n, err := q.Wait(wcs[:])
 		assert.Zero(t, n)
-		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.Equal(t, io.EOF, err)
 	})
 	t.Run("Write", func(t *testing.T) {
 		q, r := meetRogue(t)
@@ -483,7 +520,7 @@ func TestDeadPeerCompletesNothing(t *testing.T) {
 		var wcs [1]rdma.Completion
 		n, err := q.Wait(wcs[:])
 		assert.Zero(t, n)
-		assert.ErrorIs(t, err, syscall.ECONNRESET)
+		assert.Equal(t, io.EOF, err)
 		assert.Zero(t, r.a.ctl.ways[1].written.Load())
 	})
 }

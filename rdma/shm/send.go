@@ -44,7 +44,8 @@ type sender struct {
 
 	out  []byte        // records that found no room, whole
 	owed atomic.Uint64 // the peer's Reads of which the answer is in out, a bit for each slot; written under mu
-	want int           // bytes of a record that was refused; 0: none since there was room
+	want int32         // bytes of a record that was refused; 0: none since there was room
+	most int32         // bytes that the last message may have in the end, if it is open
 
 	needs atomic.Uint64 // the position of head at which to get up
 	busy  atomic.Bool   // out or want
@@ -88,7 +89,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 		}
 		if !room {
 			if len(wr.Payload) > 0 {
-				tx.want = space(n)
+				tx.want = int32(space(n))
 				break
 			}
 			if len(tx.out) > maxQueued {
@@ -98,14 +99,19 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 			q.queueSend(wr, kind, n)
 			continue
 		}
-		if wr.Invalidate != 0 {
+		switch {
+		case wr.Invalidate != 0:
 			var s [8]byte
 			binary.NativeEndian.PutUint32(s[:], uint32(wr.Invalidate))
 			p.put(kind, s[:], wr.Header, wr.Payload)
-		} else {
+		case wr.Most > n && taken == len(wrs)-1:
+			p.putOpen(wr.Header, wr.Payload)
+			tx.most = int32(min(wr.Most, maxMessage))
+		default:
 			p.put(kind, wr.Header, wr.Payload)
 		}
-		if p.pos-p.told >= tellEvery {
+		p.sent += uint64(len(wr.Payload))
+		if p.untold >= tellEvery {
 			q.tell()
 		}
 	}
@@ -116,12 +122,41 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 	return taken, err
 }
 
+// Append adds b to the last message; see rdma.Appender.
+func (q *QueuePair) Append(b []byte) bool {
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	p := &tx.ring
+	if p.open == 0 || tx.err != nil || len(tx.out) > 0 || int(p.open)+len(b) > int(tx.most) || !p.grown(b) {
+		return false
+	}
+	p.sent += uint64(len(b))
+	if p.asleep() {
+		q.wakePeer()
+	}
+	return true
+}
+
+// Sent returns how many bytes of payload have been posted and appended; see
+// rdma.Appender.
+func (q *QueuePair) Sent() uint64 {
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	return q.tx.ring.sent
+}
+
 // tell wakes the peer, if it sleeps, for what has been put. Called with mu held.
 func (q *QueuePair) tell() {
 	if q.tx.ring.tell() {
-		q.mine().rang.Store(int64(clock()))
-		q.bell.ring()
+		q.wakePeer()
 	}
+}
+
+// wakePeer wakes the peer's end, which sleeps until something comes.
+func (q *QueuePair) wakePeer() {
+	q.mine().rang.Store(int64(clock()))
+	q.bell.ring()
 }
 
 // queueSend appends a message to the queue.
@@ -200,7 +235,7 @@ func (q *QueuePair) flush() error {
 		if err := tx.ring.look(); err != nil {
 			return q.sendFailed(err)
 		}
-		if tx.ring.free() >= max(tx.want, len(tx.ring.ring)/2) {
+		if tx.ring.free() >= max(int(tx.want), len(tx.ring.ring)/2) {
 			tx.want = 0
 		}
 	}
@@ -218,7 +253,7 @@ func (tx *sender) queuedFirst() (kind, length int) {
 func (q *QueuePair) update() {
 	tx := &q.tx
 	p := &tx.ring
-	need := tx.want
+	need := int(tx.want)
 	if len(tx.out) > 0 {
 		_, length := tx.queuedFirst()
 		need = space(length)

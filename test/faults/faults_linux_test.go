@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -56,9 +57,11 @@ func TestServerIsKilled(t *testing.T) {
 				working.Go(func() {
 					for n := uint64(0); ; n++ {
 						if _, err := oneSession(device, server.first, uint64(i)<<32|n); err != nil {
-							isNetError(t, err)
 							var wrong *traffic.WrongError
 							assert.False(t, errors.As(err, &wrong), "%v", err)
+							if early := new(traffic.EarlyEndError); !errors.As(err, &early) && err != io.EOF {
+								isNetError(t, err)
+							}
 							return
 						}
 					}
@@ -91,6 +94,7 @@ func TestServerIsKilled(t *testing.T) {
 func TestClientIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		l := startLoad(t, device)
+		l.server.killed = true
 		l.client.kill()
 		for range less(10, 3) {
 			client := start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), nil)

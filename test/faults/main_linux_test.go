@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,6 +148,10 @@ func accepting(role []string, serve func(net.Conn)) {
 	go func() {
 		for {
 			c, err := ln.Accept()
+			if errors.Is(err, syscall.EMFILE) { // as a server of package net must, and net/http does
+				time.Sleep(5 * time.Millisecond)
+				continue
+			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "accept:", err)
 				os.Exit(1)
@@ -255,6 +260,7 @@ type work struct {
 
 	mu    sync.Mutex
 	wrong string // bytes that were wrong: there is no excuse for that
+	early int    // ends that came too early: for these there is one, see child.killed
 	last  string // error
 }
 
@@ -282,6 +288,9 @@ func (w *work) session(run func() (traffic.Result, error)) {
 	if errors.As(err, &wrong) {
 		w.wrong = err.Error()
 	}
+	if early := new(traffic.EarlyEndError); errors.As(err, &early) {
+		w.early++
+	}
 	w.mu.Unlock()
 	time.Sleep(time.Millisecond) // what fails at once would fail ten thousand times
 }
@@ -289,7 +298,7 @@ func (w *work) session(run func() (traffic.Result, error)) {
 func (w *work) said() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strconv.Quote(w.wrong) + " " + strconv.Quote(w.last)
+	return fmt.Sprint(w.early, " ", strconv.Quote(w.wrong), " ", strconv.Quote(w.last))
 }
 
 // child is such a process.
@@ -298,6 +307,7 @@ type child struct {
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	first  string       // what it has said first
+	killed bool         // its peers are: their ends may come too early
 	wait   func() error // for its end
 }
 
@@ -370,6 +380,7 @@ func within(d time.Duration, so func() bool) bool {
 type report struct {
 	active, good, bad int
 	held              traffic.Held
+	early             int
 	wrong, last       string
 }
 
@@ -378,6 +389,9 @@ func (k *child) report(t *testing.T) report {
 	r, err := k.ask()
 	require.NoError(t, err)
 	require.Empty(t, r.wrong, "bytes that are wrong")
+	if !k.killed {
+		require.Zero(t, r.early, "ends that came too early: %s", r.last)
+	}
 	return r
 }
 
@@ -390,8 +404,8 @@ func (k *child) ask() (r report, err error) {
 	if err != nil {
 		return r, err
 	}
-	_, err = fmt.Sscanf(line, "%d %d %d %d %d %d %d %q %q", &r.active, &r.good, &r.bad,
-		&r.held.Goroutines, &r.held.Descriptors, &r.held.Areas, &r.held.Memory, &r.wrong, &r.last)
+	_, err = fmt.Sscanf(line, "%d %d %d %d %d %d %d %d %q %q", &r.active, &r.good, &r.bad,
+		&r.held.Goroutines, &r.held.Descriptors, &r.held.Areas, &r.held.Memory, &r.early, &r.wrong, &r.last)
 	return r, err
 }
 

@@ -100,6 +100,7 @@ func TestNoMemory(t *testing.T) {
 				if side == "server" {
 					k, why, other, before = l.server, &said[0], l.client, l.heldBefore
 				}
+				other.killed = true // k may end
 				ended := make(chan struct{})
 				go func() { k.wait(); close(ended) }()
 				gone := false

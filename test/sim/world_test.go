@@ -121,6 +121,9 @@ func newWorld(seed uint64, s *stats) *world {
 			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i], PeerAdvert: adverts[1-i], Worth: w.worth}),
 		}
 	}
+	for _, e := range w.ends {
+		e.bs.Carried(1 << 30) // buffers grow from the start
+	}
 	a, b := w.ends[0], w.ends[1]
 	a.peer, b.peer, a.dev.peer, b.dev.peer = b, a, b.dev, a.dev
 	w.tracef("threshold %d, piece %d, buffers %v of %v bytes, adverts %v", w.threshold, w.piece, bufs, size, adverts)

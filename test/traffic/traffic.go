@@ -38,8 +38,14 @@ type Result struct {
 	Reset     bool // it was to be reset, and was
 }
 
-// WrongError says that bytes were delivered which had not been sent there, or
-// that an end came too early. Nothing that happens to a connection excuses it.
+// EarlyEndError says that an end came before all bytes had. That is how a connection
+// ends whose peer was killed, over TCP as well; nothing else excuses it.
+type EarlyEndError struct{ What string }
+
+func (e *EarlyEndError) Error() string { return "traffic: " + e.What }
+
+// WrongError says that bytes were delivered which had not been sent there. Nothing that
+// happens to a connection excuses it.
 type WrongError struct{ What string }
 
 func (e *WrongError) Error() string { return "traffic: " + e.What }
@@ -261,7 +267,9 @@ func (s *session) read(got *int, client bool) (passed int, err error) {
 		case err == nil, s.again(err, &passed, s.conn.SetReadDeadline):
 		case err != io.EOF:
 			return passed, err
-		case *got != s.in.total || !bytes.Equal(trailer, sum.Sum(nil)):
+		case *got < s.in.total || len(trailer) < sum.Size():
+			return passed, &EarlyEndError{fmt.Sprintf("seed %d: %d bytes of %d came, and a good end", s.Seed, *got, s.in.total)}
+		case !bytes.Equal(trailer, sum.Sum(nil)):
 			return passed, &WrongError{fmt.Sprintf("seed %d: %d bytes of %d came, a hash of %d bytes, and a good end", s.Seed, *got, s.in.total, len(trailer))}
 		default:
 			return passed, nil

@@ -95,8 +95,9 @@ func TestServe(t *testing.T) {
 				assert.NoError(t, err)
 			}
 			assert.NoError(t, c.Close())
+			assert.NoError(t, sdp.WaitClosed(t.Context()))
 			// siw has had it all for long.
-			assert.Greater(t, time.Since(begin), 2*time.Second, "Close waits for the peer's device to have it")
+			assert.Greater(t, time.Since(begin), 2*time.Second, "WaitClosed waits for the peer's device to have it")
 		case 'g':
 			over = true
 			c.Close()

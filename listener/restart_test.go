@@ -1,0 +1,111 @@
+package listener
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloseGivesOutWhatWasAccepted: what waits for Accept, and what is on its way up,
+// still comes out of Accept; then it says that the listener is closed.
+func TestCloseGivesOutWhatWasAccepted(t *testing.T) {
+	cfg := testConfig()
+	cfg.LookTime = 100 * time.Millisecond
+	l := listen(t, cfg, 8)
+	dial(t, l, "GET")
+	awaitReady(l, 1)
+	dial(t, l, "") // plain after LookTime
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.underway) == 1
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, l.Close())
+	accept(t, l)
+	accept(t, l)
+	start := time.Now()
+	for range 2 {
+		_, err := l.Accept()
+		assert.ErrorIs(t, err, net.ErrClosed)
+	}
+	assert.Less(t, time.Since(start), closeGrace/2, "nothing is waited for any more")
+	assert.Error(t, l.Close(), "the listener below is closed")
+}
+
+// TestCloseEndsAcceptThatWaitsForASilentClient after a bounded time.
+func TestCloseEndsAcceptThatWaitsForASilentClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := New(f, testConfig())
+		server, client := net.Pipe()
+		defer client.Close()
+		f.next <- server
+		synctest.Wait()
+		l.Close()
+		start := time.Now()
+		_, err := l.Accept()
+		assert.ErrorIs(t, err, net.ErrClosed)
+		assert.Equal(t, closeGrace, time.Since(start))
+		synctest.Wait()
+		_, err = client.Write([]byte("x"))
+		assert.Error(t, err, "it has been closed")
+	})
+}
+
+// shared are two listeners on one socket, the first of which accepts on demand.
+func shared(t *testing.T) (l *Listener, other net.Listener) {
+	t.Helper()
+	l = listen(t, testConfig(), 8)
+	f, err := l.Below().(*net.TCPListener).File()
+	require.NoError(t, err)
+	defer f.Close()
+	other, err = net.FileListener(f)
+	require.NoError(t, err)
+	t.Cleanup(func() { other.Close() })
+	l.OnDemand()
+	return l, other
+}
+
+// TestOnDemand accepts only while Accept waits: all other clients are the other
+// process's, also right after an Accept.
+func TestOnDemand(t *testing.T) {
+	l, other := shared(t)
+	for range 20 {
+		dial(t, l, "GET")
+		c, err := other.Accept()
+		require.NoError(t, err)
+		c.Close()
+
+		came := make(chan *Incoming)
+		go func() {
+			in, err := l.Accept()
+			assert.NoError(t, err)
+			came <- in
+		}()
+		require.Eventually(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.waiting == 1 && !l.held
+		}, 5*time.Second, time.Millisecond)
+		dial(t, l, "GET")
+		in := <-came
+		in.discard()
+	}
+}
+
+// TestOnDemandAcceptObeysItsDeadline, and accepts nothing afterwards.
+func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
+	l, other := shared(t)
+	require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Millisecond)))
+	_, err := l.Accept()
+	assert.True(t, timedOut(err), "%v", err)
+	require.NoError(t, l.SetDeadline(time.Time{}))
+	dial(t, l, "GET")
+	c, err := other.Accept()
+	require.NoError(t, err)
+	c.Close()
+}

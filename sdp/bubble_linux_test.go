@@ -1,0 +1,58 @@
+package sdp
+
+import (
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloseInABubbleLeavesNothing, although the peer's host has gone and does not have
+// what was written.
+func TestCloseInABubbleLeavesNothing(t *testing.T) {
+	t.Setenv(devicesVariable, "iwarp")
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		s, err := ln.Accept()
+		assert.NoError(t, err)
+		accepted <- s
+	}()
+	before := Stats().Closing
+	var s *Conn
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		s = (<-accepted).(*Conn)
+		vanish(t, s)
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		assert.Equal(t, before, Stats().Closing, "nothing is left to the background")
+	})
+	s.SetLinger(0)
+	s.Close()
+}
+
+// TestJanitorStaysOutOfBubbles, whose goroutines and timers are not its own.
+func TestJanitorStaysOutOfBubbles(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	synctest.Test(t, func(t *testing.T) {
+		nc, err := Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		c := nc.(*Conn)
+		janitor.mu.Lock()
+		assert.NotContains(t, janitor.conns, c.conn)
+		janitor.mu.Unlock()
+		require.NoError(t, c.Close())
+	})
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}

@@ -1,0 +1,107 @@
+package sdp
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+// TestCloseSaysDisConn behind what was written (§8.2.1), also where the end of the
+// channel would tell the peer as much.
+func TestCloseSaysDisConn(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1")
+	house := newHostileHouse(t)
+	defer house.close()
+	for _, side := range hostileSides() {
+		t.Run(side, func(t *testing.T) {
+			p, c := hostileAs(t, side, house.ln)
+			defer p.qp.Close()
+			_, err := c.Write([]byte("last"))
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			p.hears(byte(wire.MIDDisConn))
+			assert.Equal(t, 1, p.payloads)
+		})
+	}
+}
+
+// TestCloseWriteWaitsForTheWrite that has been let in, and will send: its bytes must not
+// come behind the DisConn.
+func TestCloseWriteWaitsForTheWrite(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1")
+	c, s := pair(t)
+	c.sendMu.Lock() // somebody sends
+	c.mu.Lock()
+	before := c.activity
+	c.mu.Unlock()
+	written, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := c.Write([]byte("hello"))
+		written <- err
+	}()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.activity != before
+	}, soon, time.Millisecond, "the Write is let in")
+	go func() { closed <- c.CloseWrite() }()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.writeClosed
+	}, soon, time.Millisecond)
+	time.Sleep(10 * time.Millisecond)
+	c.sendControl() // what is due by now
+	c.unlockSend()
+	require.NoError(t, await(t, written, soon))
+	require.NoError(t, await(t, closed, soon))
+	got, err := io.ReadAll(s)
+	assert.NoError(t, err)
+	assert.Equal(t, "hello", string(got))
+}
+
+// TestCloseReadBesideARead has CloseRead find a Read that copies: that one gives back
+// what it leaves.
+func TestCloseReadBesideARead(t *testing.T) {
+	c, s := pair(t)
+	_, err := s.Write(streamAt(0, 100_000))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return c.Stats().Unread == 100_000 }, soon, time.Millisecond)
+	c.readMu.Lock()
+	require.NoError(t, c.CloseRead())
+	assert.Equal(t, 100_000, c.Stats().Unread)
+	b := make([]byte, 10)
+	c.mu.Lock()
+	assert.Equal(t, len(b), c.copyOut(b))
+	assert.Zero(t, c.sink.Bytes())
+	c.mu.Unlock()
+	c.readMu.Unlock()
+}
+
+// TestClosedConnectionsAreForgotten, and what they carried counts once.
+func TestClosedConnectionsAreForgotten(t *testing.T) {
+	before := Stats().BcopySent.Bytes
+	c, s := pair(t)
+	_, err := c.Write(streamAt(0, 1000))
+	require.NoError(t, err)
+	_, err = readStream(s, 0, 1000, 1000)
+	require.NoError(t, err)
+	for _, end := range []*Conn{c, s} {
+		require.NoError(t, end.Close())
+	}
+	short, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, WaitClosed(short))
+	for _, end := range []*Conn{c, s} {
+		conns.mu.Lock()
+		assert.NotContains(t, conns.open, end.conn)
+		conns.mu.Unlock()
+	}
+	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)
+}

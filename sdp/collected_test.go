@@ -1,0 +1,118 @@
+package sdp
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDroppedConnectionsAreClosed by the garbage collector: the peer reads an end, and
+// nothing of them is left.
+func TestDroppedConnectionsAreClosed(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	before := Stats().Open
+	const many = 50
+	peers := make([]net.Conn, many)
+	for i := range peers {
+		c, err := Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		peers[i], err = ln.Accept()
+		require.NoError(t, err)
+		_, err = c.Write([]byte("last words"))
+		require.NoError(t, err)
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Hour)))
+	}
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return Stats().Open <= before+many
+	}, soon, 10*time.Millisecond)
+	for _, c := range peers {
+		require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
+		got, err := io.ReadAll(c)
+		assert.NoError(t, err)
+		assert.Equal(t, "last words", string(got))
+		assert.NoError(t, c.Close())
+	}
+	assert.Equal(t, before, Stats().Open)
+}
+
+// TestCallsKeepTheConnection, although its last use is the call itself.
+func TestCallsKeepTheConnection(t *testing.T) {
+	c, s := pair(t)
+	var got []byte
+	read := make(chan error, 1)
+	go func(c net.Conn) {
+		var err error
+		got, err = io.ReadAll(c)
+		read <- err
+	}(c)
+	c = nil
+	for range 5 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	_, err := s.Write([]byte("still there"))
+	require.NoError(t, err)
+	require.NoError(t, s.CloseWrite())
+	assert.NoError(t, await(t, read, soon))
+	assert.Equal(t, "still there", string(got))
+	s.Close()
+}
+
+// TestDroppedListenersAreClosed as well: nobody listens there any more.
+func TestDroppedListenersAreClosed(t *testing.T) {
+	var addresses []string
+	for range 10 {
+		ln, err := Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		addresses = append(addresses, ln.Addr().String())
+	}
+	for _, address := range addresses {
+		assert.Eventually(t, func() bool {
+			runtime.GC()
+			c, err := net.Dial("tcp", address)
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		}, soon, 10*time.Millisecond)
+	}
+}
+
+// TestEveryMethodKeepsTheConnection: Conn embeds what works for it, and a method of
+// that which Conn does not have itself would not keep the Conn reachable.
+func TestEveryMethodKeepsTheConnection(t *testing.T) {
+	source, err := os.ReadFile("public.go")
+	require.NoError(t, err)
+	file, err := parser.ParseFile(token.NewFileSet(), "public.go", source, 0)
+	require.NoError(t, err)
+	keeps := make(map[string]bool)
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+			body := string(source[f.Body.Pos()-1 : f.Body.End()-1])
+			keeps[f.Name.Name] = strings.Contains(body, "runtime.KeepAlive(c)") || strings.Contains(body, "keptRawConn")
+		}
+	}
+	of := reflect.TypeFor[*conn]()
+	for i := range of.NumMethod() {
+		name := of.Method(i).Name
+		keep, there := keeps[name]
+		assert.True(t, there, "Conn has no method %s of its own", name)
+		if name != "LocalAddr" && name != "RemoteAddr" && name != "Device" { // which do not wait, nor need the connection
+			assert.True(t, keep, "Conn.%s does not keep the Conn", name)
+		}
+	}
+}

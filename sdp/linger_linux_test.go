@@ -1,0 +1,206 @@
+package sdp
+
+import (
+	"context"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// vanish has the peer's host be gone, as far as a connection is concerned: a filter
+// drops every segment that comes to it. The function that is returned undoes that.
+func vanish(t *testing.T, c syscall.Conn) (appear func()) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	require.NoError(t, err)
+	drop := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &drop[0]})
+	}))
+	require.NoError(t, err)
+	return func() {
+		raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+		})
+		assert.NoError(t, err)
+	}
+}
+
+// iwarpPair is a pair whose peer's host can vanish.
+func iwarpPair(t *testing.T) (c, s *Conn) {
+	t.Helper()
+	t.Setenv(devicesVariable, "iwarp")
+	t.Setenv(thresholdVariable, "-1") // a Write that is advertised waits for the peer
+	return pair(t)
+}
+
+// TestCloseDoesNotWaitForAVanishedHost, and delivers when it is back.
+func TestCloseDoesNotWaitForAVanishedHost(t *testing.T) {
+	nothingCloses(t)
+	c, s := iwarpPair(t)
+	appear := vanish(t, s)
+	_, err := c.Write(streamAt(0, 100_000))
+	require.NoError(t, err)
+	start := time.Now()
+	require.NoError(t, c.Close())
+	assert.Less(t, time.Since(start), 100*time.Millisecond)
+	assert.Equal(t, 1, Stats().Closing)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	assert.ErrorIs(t, WaitClosed(short), context.DeadlineExceeded)
+
+	appear()
+	n, err := readStream(s, 0, forever, 10_000)
+	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, 100_000, n)
+	long, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	assert.NoError(t, WaitClosed(long))
+	assert.Zero(t, Stats().Closing)
+	require.NoError(t, s.Close())
+}
+
+// TestCloseBesideAPeerThatWrites resets in the background, as TCP does, when payload
+// comes that nobody will read.
+func TestCloseBesideAPeerThatWrites(t *testing.T) {
+	nothingCloses(t)
+	c, s := iwarpPair(t)
+	appear := vanish(t, s) // so that Close is not through at once
+	_, err := c.Write([]byte("on its way"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	_, err = s.Write([]byte("too late"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
+	appear()
+	_, err = s.Write([]byte("later still")) // has the kernel hear of the reset
+	for err == nil {
+		time.Sleep(10 * time.Millisecond)
+		_, err = s.Write([]byte("and again"))
+	}
+	checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
+	s.Close()
+}
+
+// TestLingerWaits for the acknowledgement as long as it says, and then goes on in the
+// background.
+func TestLingerWaits(t *testing.T) {
+	nothingCloses(t)
+	c, s := iwarpPair(t)
+	appear := vanish(t, s)
+	require.NoError(t, c.SetLinger(1))
+	_, err := c.Write([]byte("hello"))
+	require.NoError(t, err)
+	start := time.Now()
+	require.NoError(t, c.Close())
+	assert.GreaterOrEqual(t, time.Since(start), time.Second)
+	assert.Equal(t, 1, Stats().Closing)
+	appear()
+	got, err := io.ReadAll(s)
+	assert.NoError(t, err)
+	assert.Equal(t, "hello", string(got))
+	require.NoError(t, s.Close())
+	require.NoError(t, WaitClosed(t.Context()))
+
+	c, s = iwarpPair(t)
+	require.NoError(t, c.SetLinger(20))
+	_, err = c.Write([]byte("hello"))
+	require.NoError(t, err)
+	start = time.Now()
+	require.NoError(t, c.Close())
+	assert.Less(t, time.Since(start), 5*time.Second, "it waits no longer than it must")
+	assert.Zero(t, Stats().Closing)
+	require.NoError(t, s.Close())
+}
+
+// TestTooManyClosing resets the one that was closed first.
+func TestTooManyClosing(t *testing.T) {
+	nothingCloses(t)
+	most := mostLingering
+	mostLingering = 2
+	defer func() { mostLingering = most }()
+	before := Stats().CloseResets
+	for range 4 {
+		c, s := iwarpPair(t)
+		vanish(t, s)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		t.Cleanup(func() {
+			s.SetLinger(0)
+			s.Close()
+		})
+	}
+	assert.Equal(t, 2, Stats().Closing)
+	assert.Equal(t, before+2, Stats().CloseResets)
+	dropAllLingering(t)
+}
+
+// TestClosingCostsNoProcessor: the kernel is not asked all the time.
+func TestClosingCostsNoProcessor(t *testing.T) {
+	nothingCloses(t)
+	const many = 300
+	t.Setenv(devicesVariable, "iwarp")
+	t.Setenv(thresholdVariable, "-1")
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	var closed, peers []net.Conn
+	for range many {
+		c, err := Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		vanish(t, s.(*Conn))
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		closed, peers = append(closed, c), append(peers, s)
+	}
+	start := time.Now()
+	for _, c := range closed {
+		require.NoError(t, c.Close())
+	}
+	assert.Less(t, time.Since(start), time.Second)
+	assert.Equal(t, many, Stats().Closing)
+
+	var before, after unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
+	const span = 3 * time.Second
+	time.Sleep(span)
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
+	used := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	t.Logf("%.2f %% of a processor", 100*float64(used)/float64(span))
+	if !raceEnabled {
+		assert.Less(t, used, span*2/100)
+	}
+	dropAllLingering(t)
+	for _, s := range peers {
+		s.(*Conn).SetLinger(0)
+		s.Close()
+	}
+}
+
+// nothingCloses waits for the connections of other tests that are closed in the
+// background.
+func nothingCloses(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
+}
+
+// dropAllLingering ends what is left to the background.
+func dropAllLingering(t *testing.T) {
+	t.Helper()
+	lingering.mu.Lock()
+	left := append([]*conn(nil), lingering.conns...)
+	lingering.mu.Unlock()
+	for _, c := range left {
+		c.dropLingering()
+	}
+	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
+}

@@ -1,0 +1,21 @@
+package sdp
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+)
+
+// sleepReally waits by the machine's clock, also in a synctest bubble, where
+// time.Sleep ends only when every goroutine of the bubble sleeps. Short times it waits
+// in the kernel: the runtime's own clock may round them up to a millisecond.
+func sleepReally(d time.Duration) {
+	if d >= time.Millisecond && !bubble.Inside() {
+		time.Sleep(d)
+		return
+	}
+	t := unix.NsecToTimespec(int64(d))
+	unix.Nanosleep(&t, nil)
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package sdp
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+)
+
+// sleepReally waits by the machine's clock; in a synctest bubble, where time.Sleep
+// ends only when every goroutine of the bubble sleeps, it lets the others run.
+func sleepReally(d time.Duration) {
+	if !bubble.Inside() {
+		time.Sleep(d)
+		return
+	}
+	runtime.Gosched()
+}

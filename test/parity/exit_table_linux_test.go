@@ -1,0 +1,158 @@
+package parity
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	runsFlag  = flag.Int("runs", 0, "how often each cell of the exit table is run; 0: 4 times, with -short twice")
+	writeFlag = flag.Bool("write", false, "write the exit table to docs/exit.md")
+)
+
+// exitDocument is where the table is for people to read.
+const exitDocument = "../../docs/exit.md"
+
+// A cell of the exit table sums up the runs of one row, ending and stack.
+type cell struct {
+	runs, complete int
+	lost           int // the most bytes that a run lost
+	ends           map[string]int
+}
+
+func (c *cell) add(o outcome, total int) {
+	c.runs++
+	if o.got == total {
+		c.complete++
+	}
+	c.lost = max(c.lost, total-o.got)
+	if c.ends == nil {
+		c.ends = map[string]int{}
+	}
+	c.ends[o.end]++
+}
+
+// String describes the cell for the document.
+func (c *cell) String() string {
+	var ends []string
+	for _, end := range slices.Sorted(maps.Keys(c.ends)) {
+		n := ""
+		if c.ends[end] != c.runs {
+			n = fmt.Sprint(c.ends[end], " ")
+		}
+		ends = append(ends, n+strings.TrimPrefix(end, "read "))
+	}
+	s := fmt.Sprintf("%d of %d, %s", c.complete, c.runs, strings.Join(ends, " and "))
+	if c.lost > 0 {
+		s += fmt.Sprintf("; up to %d B lost", c.lost)
+	}
+	return s
+}
+
+// TestExitTable runs every row of the table with every ending over every stack.
+func TestExitTable(t *testing.T) {
+	runs := *runsFlag
+	if runs == 0 {
+		runs = 4
+		if testing.Short() {
+			runs = 2
+		}
+	}
+	cells := map[exitRun]*cell{}
+	failed := false
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	slots := newSlots()
+	for _, e := range allExitRuns() {
+		c := new(cell)
+		cells[e] = c
+		for range runs {
+			running.Go(func() {
+				o := e.do(slots)
+				mu.Lock()
+				defer mu.Unlock()
+				if o.err != nil {
+					failed = true
+					t.Errorf("%s: %v", e, o.err)
+					return
+				}
+				c.add(o, exitRows[e.row].total())
+			})
+		}
+	}
+	running.Wait()
+	for _, e := range allExitRuns() {
+		t.Logf("%s: %s", e, cells[e])
+	}
+	for _, w := range wrongExits(cells) {
+		t.Error(w)
+	}
+	if *writeFlag && !failed {
+		require.NoError(t, os.WriteFile(exitDocument, []byte(exitPage(cells)), 0o644))
+	}
+}
+
+// allExitRuns returns one run for each cell of the table. Those that wait longest
+// come first, so that the others run beside them.
+func allExitRuns() (all []exitRun) {
+	for _, pausing := range []bool{true, false} {
+		for i := range exitRows {
+			if (exitRows[i].pause > 0) != pausing {
+				continue
+			}
+			for ending := range endings {
+				for _, k := range stacks() {
+					all = append(all, exitRun{k.name, i, ending})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (e exitRun) String() string {
+	return fmt.Sprintf("%s, %s, %s", exitRows[e.row].name, endings[e.ending], exitStack(e.stack))
+}
+
+// exitStack is the name of a stack in the table.
+func exitStack(name string) string {
+	if name == "net" {
+		return "tcp"
+	}
+	return name
+}
+
+// wrongExits returns what the cells do not keep of what must be.
+func wrongExits(cells map[exitRun]*cell) (wrong []string) {
+	for i := range exitRows {
+		row := &exitRows[i]
+		for _, k := range stacks() {
+			all := cell{}
+			for ending := range endings {
+				e := exitRun{k.name, i, ending}
+				c := cells[e]
+				all.runs += c.runs
+				all.complete += c.complete
+				if least := row.required(k.name, c.runs); !row.pooled(k.name, c.runs) && c.complete < least {
+					wrong = append(wrong, fmt.Sprintf("%s: %s; it must be every byte in %d", e, c, least))
+				}
+				if k.name == "shm" && c.ends["EOF"] != c.runs {
+					wrong = append(wrong, fmt.Sprintf("%s: %s; it must end with EOF", e, c))
+				}
+			}
+			if least := row.required(k.name, all.runs); row.pooled(k.name, all.runs/len(endings)) && all.complete < least {
+				wrong = append(wrong, fmt.Sprintf("%s, %s: every byte in %d of %d runs; it must be in %d",
+					row.name, exitStack(k.name), all.complete, all.runs, least))
+			}
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,93 @@
+package parity
+
+import "time"
+
+// What a program sees of a peer whose process ends without Close.
+var exitScripts = []script{
+	{name: "the peer exits", run: func(r *run) {
+		p, c := r.peer()
+		r.note("the peer's Write", p.do("write 1000"))
+		_, err := readTo(c, 0, 1000)
+		check(err)
+		p.exit()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("a further Read", describeCall(c.Read))
+		r.log("first Write: %s", describeCall(c.Write))
+		r.note("a later Write", describe(writeUntilError(c)))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "the peer is killed", run: func(r *run) {
+		p, c := r.peer()
+		r.note("the peer's Write", p.do("write 1000"))
+		_, err := readTo(c, 0, 1000)
+		check(err)
+		p.kill()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "the peer is killed while we read", run: func(r *run) {
+		p, c := r.peer()
+		read := make(chan error, 1)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			read <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // in all likelihood it is blocked by then
+		p.kill()
+		r.note("Read", timed(func() error { return <-read }))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "the peer exits before we read", run: func(r *run) {
+		p, c := r.peer()
+		r.note("the peer's Write", p.do("write 100000"))
+		p.exit()
+		r.note("we read", readAll(c, 100_000))
+	}},
+	{name: "the peer is killed before we read", run: func(r *run) {
+		p, c := r.peer()
+		r.note("the peer's Write", p.do("write 100000"))
+		p.kill()
+		r.note("we read", readAll(c, 100_000))
+	}},
+	{name: "the peer has read everything and is killed", run: func(r *run) {
+		p, c := r.peer()
+		_, err := c.Write(bytesOf(100_000))
+		check(err)
+		r.note("the peer's Read", p.do("read 100000"))
+		p.kill()
+		r.note("Read", describeCall(c.Read))
+	}},
+	{name: "the peer is killed with unread bytes of ours", run: func(r *run) {
+		p, c := r.peer()
+		_, err := c.Write(bytesOf(1000))
+		check(err)
+		r.note("the peer's Read", p.do("read 1")) // so they have arrived
+		p.kill()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("a later Write", describe(writeUntilError(c)))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "the peer is killed on a full connection", run: func(r *run) {
+		p, c := r.peer()
+		_, err := fill(c)
+		check(err)
+		p.kill()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("a later Write", describe(writeUntilError(c)))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "the peer is killed while we write", run: func(r *run) {
+		p, c := r.peer()
+		_, err := fill(c)
+		check(err)
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write(make([]byte, 1<<20))
+			written <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		p.kill()
+		r.note("Write", timed(func() error { return <-written }))
+		r.note("Close", timed(c.Close))
+	}},
+}

@@ -1,0 +1,234 @@
+package parity
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Package net/http calls Close with its mutexes held, so a Close that takes time
+// stops more than its own connection.
+var httpScripts = []script{
+	{name: "http client and a vanished server", stacks: vanishing, run: func(r *run) {
+		server := r.startServer()
+		client := &http.Client{Transport: &http.Transport{DialContext: r.DialContext}}
+		r.note("first request", describe(get(context.Background(), client, server.url)))
+		server.vanish()
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		begin := time.Now()
+		err := bounded(5*time.Second, func() error { return get(ctx, client, server.url) })
+		r.log("it took %v: %v", time.Since(begin), err)
+		r.must("Do fails when its context ends", err != nil && ctx.Err() != nil)
+		r.must("Do returns within a second", time.Since(begin) < time.Second)
+	}},
+	{name: "http client, idle connections to a vanished host", stacks: vanishing, waits: true, run: func(r *run) {
+		worst := time.Duration(0)
+		for range 3 { // a busy machine alone may delay a request
+			if worst = r.besideVanished(); worst < 100*time.Millisecond || worst > 2*time.Second {
+				break
+			}
+		}
+		r.must("no request takes 100 ms", worst < 100*time.Millisecond)
+	}},
+	{name: "http server, Close with idle clients", run: func(r *run) {
+		r.endServer(false, (*http.Server).Close)
+	}},
+	{name: "http server, Close with vanished clients", stacks: vanishing, run: func(r *run) {
+		r.endServer(true, (*http.Server).Close)
+	}},
+	{name: "http server, Shutdown with vanished clients", stacks: vanishing, run: func(r *run) {
+		r.endServer(true, func(s *http.Server) error { return s.Shutdown(context.Background()) })
+	}},
+}
+
+// besideVanished makes requests to a healthy host while idle connections of the
+// same Transport to a vanished host are closed, and returns how long the slowest
+// one took.
+func (r *run) besideVanished() (worst time.Duration) {
+	const idle = 3
+	healthy, vanished := r.startServer(), r.startServer()
+	var closed atomic.Int64
+	client := &http.Client{Transport: &http.Transport{
+		IdleConnTimeout:     500 * time.Millisecond,
+		MaxIdleConnsPerHost: idle,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := r.DialContext(ctx, network, address)
+			if err == nil && address == vanished.address {
+				c = &countedConn{Conn: c, closed: &closed}
+			}
+			return c, err
+		},
+	}}
+	check(get(context.Background(), client, healthy.url))
+	var requests sync.WaitGroup
+	for range idle {
+		requests.Go(func() { check(get(context.Background(), client, fmt.Sprint(vanished.url, "?together=", idle))) })
+	}
+	requests.Wait()
+	vanished.vanish()
+	// They are closed by the Transport's timers. Afterwards it goes on a little.
+	until := time.Now().Add(10 * time.Second)
+	for allClosed := false; time.Now().Before(until); time.Sleep(time.Millisecond) {
+		begin := time.Now()
+		err := bounded(5*time.Second, func() error { return get(context.Background(), client, healthy.url) })
+		took := time.Since(begin)
+		worst = max(worst, took)
+		if err == errHangs {
+			r.log("a request takes more than %v", took)
+			return worst
+		}
+		check(err)
+		if closed.Load() == idle && !allClosed {
+			allClosed, until = true, time.Now().Add(200*time.Millisecond)
+		}
+	}
+	r.log("%d idle connections were closed; the slowest request took %v", closed.Load(), worst)
+	if closed.Load() != idle {
+		panic("the idle connections were not closed")
+	}
+	return worst
+}
+
+// endServer ends a server that has 1,000 idle clients, of which each third one
+// may have vanished.
+func (r *run) endServer(third bool, end func(*http.Server) error) {
+	clients := 1000
+	if r.short {
+		clients = 200
+	}
+	server := r.startServer()
+	var healthy, vanished []conn
+	for i := range clients {
+		c, err := r.Dial(server.address)
+		check(err)
+		check(c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+		check(err)
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		check(err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		check(err)
+		if third && i%3 == 0 {
+			vanish(c)
+			vanished = append(vanished, c)
+		} else {
+			healthy = append(healthy, c)
+		}
+	}
+	if !within(10*time.Second, func() bool { return server.count(http.StateIdle) == clients }) {
+		panic("the clients are not idle")
+	}
+	begin := time.Now()
+	err := bounded(5*time.Second, func() error { return end(server.Server) })
+	r.log("it took %v", time.Since(begin))
+	r.must("it returns within a second", time.Since(begin) < time.Second)
+	r.note("it returns", describe(err))
+	ends := map[string]int{}
+	for _, c := range healthy {
+		check(c.SetDeadline(time.Now().Add(2 * time.Second)))
+		saw := describe(readByte(c))
+		if ends[saw]++; saw != "EOF" {
+			break // the others would take as long
+		}
+	}
+	r.note("the clients that have not vanished read", fmt.Sprint(ends))
+	runtime.KeepAlive(vanished) // they would say goodbye when they are collected
+}
+
+// get makes a request and reads the answer.
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	check(err)
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err
+}
+
+// A countedConn counts when it is closed.
+type countedConn struct {
+	net.Conn
+	closed *atomic.Int64
+}
+
+func (c *countedConn) Close() error {
+	defer c.closed.Add(1)
+	return c.Conn.Close()
+}
+
+// A server whose connections it knows.
+type server struct {
+	*http.Server
+	address, url string
+
+	mu       sync.Mutex
+	together int // requests that wait for others
+	all      chan struct{}
+	conns    map[net.Conn]http.ConnState
+}
+
+// startServer starts one that answers every request, and one with ?together=N when
+// N of them have come.
+func (r *run) startServer() *server {
+	ln, err := r.Listen()
+	check(err)
+	address := ln.Addr().String()
+	s := &server{
+		address: address, url: "http://" + address + "/",
+		all: make(chan struct{}), conns: map[net.Conn]http.ConnState{},
+	}
+	s.Server = &http.Server{Handler: s, ConnState: s.changed}
+	go s.Serve(ln)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if n := request.FormValue("together"); n != "" {
+		s.mu.Lock()
+		if s.together++; fmt.Sprint(s.together) == n {
+			close(s.all)
+		}
+		s.mu.Unlock()
+		<-s.all
+	}
+	io.WriteString(w, "hello")
+}
+
+func (s *server) changed(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = state
+}
+
+// count returns how many connections are in the state.
+func (s *server) count(state http.ConnState) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, is := range s.conns {
+		if is == state {
+			n++
+		}
+	}
+	return n
+}
+
+// vanish has the server's host vanish.
+func (s *server) vanish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		vanish(c.(syscall.Conn))
+	}
+}

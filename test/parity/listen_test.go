@@ -1,0 +1,97 @@
+package parity
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+)
+
+// Listeners above others.
+var listenScripts = []script{
+	{name: "the listener below fails at first", run: func(r *run) {
+		ln, failing := r.failing(1)
+		close(failing.now)
+		r.note("first Accept", acceptError(ln))
+		r.note("echo", r.echo(ln))
+		r.note("another echo", r.echo(ln))
+	}},
+	{name: "the listener below fails between two clients", run: func(r *run) {
+		ln, failing := r.failing(2)
+		r.note("first echo", r.echo(ln))
+		close(failing.now)
+		r.note("second Accept", acceptError(ln))
+		r.note("another echo", r.echo(ln))
+	}},
+	{name: "close a listener with an accept in progress", run: func(r *run) {
+		ln, err := r.Listen()
+		check(err)
+		accepted := make(chan string, 1)
+		go func() { accepted <- acceptError(ln) }()
+		r.note("Close", timed(ln.Close))
+		r.note("Accept", <-accepted)
+		r.note("a further Accept", acceptError(ln))
+		r.note("second Close", timed(ln.Close))
+		_, err = r.Dial(ln.Addr().String())
+		r.note("Dial", describe(err))
+	}},
+}
+
+// acceptError describes the error of an Accept.
+func acceptError(ln net.Listener) string {
+	return timed(func() error {
+		_, err := ln.Accept()
+		if errors.Is(err, errFilter) { // whatever is around it
+			return errFilter
+		}
+		return err
+	})
+}
+
+var errFilter = errors.New("a filter does not like this client")
+
+// echo has a client's bytes echoed by the listener's next connection.
+func (r *run) echo(ln net.Listener) string {
+	return timed(func() error {
+		c, s := r.connect(ln)
+		defer c.Close()
+		defer s.Close()
+		if _, err := c.Write(bytesOf(100)); err != nil {
+			return err
+		}
+		if _, err := readTo(s, 0, 100); err != nil {
+			return err
+		}
+		if _, err := s.Write(bytesOf(100)); err != nil {
+			return err
+		}
+		_, err := readTo(c, 0, 100)
+		return err
+	})
+}
+
+// A failingListener fails in one Accept, when it is told to, with an error that
+// does not say whether the next one can succeed.
+type failingListener struct {
+	net.Listener
+	fails  int64 // which Accept
+	now    chan struct{}
+	called atomic.Int64
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	if l.called.Add(1) == l.fails {
+		<-l.now
+		return nil, errFilter
+	}
+	return l.Listener.Accept()
+}
+
+// failing returns a listener of the stack above one that fails in one Accept.
+func (r *run) failing(in int64) (net.Listener, *failingListener) {
+	below, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	l := &failingListener{Listener: below, fails: in, now: make(chan struct{})}
+	ln, err := r.NewListener(l)
+	check(err)
+	return ln, l
+}

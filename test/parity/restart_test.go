@@ -1,0 +1,234 @@
+package parity
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A graceful restart: a listener hands its socket on and is closed, and another
+// one serves the same socket. No client may notice.
+var restartScripts = []script{
+	{name: "restart on a listener's file", waits: true, run: func(r *run) {
+		restart(r, r.dialler(), func() net.Listener {
+			ln, err := r.Listen()
+			check(err)
+			return ln
+		})
+	}},
+	{name: "restart on an inherited file", waits: true, run: func(r *run) {
+		restart(r, r.dialler(), func() net.Listener { return inherited(r) })
+	}},
+	{name: "restart on a listener's file, plain clients", waits: true, run: func(r *run) {
+		r.plainClients()
+		restart(r, dialPlain, func() net.Listener {
+			ln, err := r.Listen()
+			check(err)
+			return ln
+		})
+	}},
+	{name: "restart on an inherited file, plain clients", waits: true, run: func(r *run) {
+		r.plainClients()
+		restart(r, dialPlain, func() net.Listener { return inherited(r) })
+	}},
+}
+
+// dialler returns what dials for clients of the stack. It is no loss if one of
+// them is served over plain TCP, as long as there are others.
+func (r *run) dialler() func(string) (net.Conn, error) {
+	return func(address string) (net.Conn, error) {
+		c, err := r.Dialer(0).Dial("tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.carries(c); err != nil {
+			r.others.Add(1)
+			r.log("%v", err)
+		}
+		return c, nil
+	}
+}
+
+func dialPlain(address string) (net.Conn, error) { return net.Dial("tcp", address) }
+
+// plainClients has the stack's listeners wait for plain clients no longer than
+// they do by default.
+func (r *run) plainClients() {
+	if r.config != nil {
+		r.config.LookTime = 0
+	}
+}
+
+// inherited returns a listener on a socket that the program was given.
+func inherited(r *run) net.Listener {
+	below, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	return r.handOn(below)
+}
+
+// handOn returns a listener of the stack on a duplicate of ln's socket, and
+// closes ln.
+func (r *run) handOn(ln net.Listener) net.Listener {
+	f, err := duplicate(ln)
+	check(err)
+	check(ln.Close())
+	below, err := net.FileListener(f)
+	check(err)
+	check(f.Close())
+	next, err := r.NewListener(below)
+	check(err)
+	return next
+}
+
+// The clients of a restart, each in the words of its server and of itself.
+var restartKinds = []struct {
+	name           string
+	server, client func(net.Conn) error
+}{
+	{"a client that speaks at once", echoOnce, func(c net.Conn) error { return ask(c) }},
+	{"a client that speaks after 20 ms", echoOnce, func(c net.Conn) error {
+		time.Sleep(20 * time.Millisecond)
+		return ask(c)
+	}},
+	{"a client that waits for a greeting", func(c net.Conn) error {
+		if _, err := io.WriteString(c, "welcome"); err != nil {
+			return err
+		}
+		return echoOnce(c)
+	}, func(c net.Conn) error {
+		if err := expect(c, "welcome"); err != nil {
+			return err
+		}
+		return ask(c)
+	}},
+}
+
+const request = "request"
+
+func ask(c net.Conn) error {
+	if _, err := io.WriteString(c, request); err != nil {
+		return err
+	}
+	return expect(c, request)
+}
+
+func expect(c net.Conn, text string) error {
+	b := make([]byte, len(text))
+	if n, err := io.ReadFull(c, b); err != nil {
+		return fmt.Errorf("after %d of %d bytes: %w", n, len(b), err)
+	}
+	if string(b) != text {
+		return fmt.Errorf("got %q", b)
+	}
+	return nil
+}
+
+func echoOnce(c net.Conn) error {
+	b := make([]byte, len(request))
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	_, err := c.Write(b)
+	return err
+}
+
+// restart restarts a listener for each kind of client twenty times.
+func restart(r *run, dial func(string) (net.Conn, error), listen func() net.Listener) {
+	rounds := 20
+	if r.short {
+		rounds = 8
+	}
+	var all atomic.Int64
+	results := make([]string, len(restartKinds))
+	var kinds sync.WaitGroup
+	for i, kind := range restartKinds {
+		kinds.Go(func() {
+			s := &restarting{run: r, serve: kind.server}
+			served, lost := s.clients(listen(), rounds, func(address string) error {
+				c, err := dial(address)
+				if err != nil {
+					return fmt.Errorf("dial: %w", err)
+				}
+				defer c.Close()
+				check(c.SetDeadline(time.Now().Add(20 * time.Second)))
+				return kind.client(c)
+			})
+			r.log("%s: %d served, %d lost", kind.name, served, len(lost))
+			all.Add(int64(served))
+			results[i] = "no connection is lost"
+			if len(lost) > 0 {
+				r.log("%s: the first loss: %v", kind.name, lost[0])
+				results[i] = "connections are lost"
+			}
+		})
+	}
+	kinds.Wait()
+	for i, kind := range restartKinds {
+		r.note(kind.name, results[i])
+	}
+	r.log("%d over something else", r.others.Load())
+	r.must("most use the stack", r.others.Load() <= all.Load()/2)
+}
+
+// A restarting server hands its socket on again and again.
+type restarting struct {
+	*run
+	serve    func(net.Conn) error
+	accepted atomic.Int64
+}
+
+// clients runs four clients in loops during that many restarts, and returns how
+// many connections were served and the errors of the others.
+func (s *restarting) clients(ln net.Listener, rounds int, client func(address string) error) (served int, lost []error) {
+	address := ln.Addr().String()
+	s.accepting(ln)
+	var mu sync.Mutex
+	var over atomic.Bool
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for !over.Load() {
+				err := client(address)
+				mu.Lock()
+				if err == nil {
+					served++
+				} else {
+					lost = append(lost, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for range rounds {
+		was := s.accepted.Load()
+		within(5*time.Second, func() bool { return s.accepted.Load() >= was+8 })
+		ln = s.handOn(ln)
+		s.accepting(ln)
+	}
+	over.Store(true)
+	running.Wait()
+	return served, lost
+}
+
+// accepting serves what the listener accepts until it is closed.
+func (s *restarting) accepting(ln net.Listener) {
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			s.accepted.Add(1)
+			go func() {
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(20 * time.Second))
+				if s.serve(c) == nil {
+					io.Copy(io.Discard, c) // the client closes first
+				}
+			}()
+		}
+	}()
+}

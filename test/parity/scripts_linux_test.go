@@ -1,0 +1,8 @@
+package parity
+
+import "slices"
+
+// linuxScripts are those that need a socket filter, a stopped process, /proc or getrusage.
+func linuxScripts() []script {
+	return slices.Concat(httpScripts, vanishScripts, stopScripts, dropScripts)
+}

@@ -1,0 +1,139 @@
+package parity
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// A client on a slow path: what was written before Close arrives long after it.
+var slowScripts = []script{
+	{name: "close on a slow path", stacks: []string{"net", "iwarp"}, waits: true, limit: 5 * time.Minute, run: func(r *run) {
+		ln, err := r.Listen()
+		check(err)
+		size, rate := r.slow()
+		relay := startRelay(ln.Addr().String(), rate)
+		accepted := make(chan conn, 1)
+		go func() { accepted <- r.accept(ln) }()
+		c, err := r.Dial(relay)
+		check(err)
+		r.slowClose(<-accepted, c, size)
+	}},
+	{name: "close before a slow reader", waits: true, limit: 5 * time.Minute, run: func(r *run) {
+		c, s := r.pair()
+		size, rate := r.slow()
+		r.slowClose(s, &slowReader{conn: c, pace: startPace(rate)}, size)
+	}},
+}
+
+// slow returns how many bytes a slow client is sent, and how many it gets in a
+// second.
+func (r *run) slow() (size, rate int) {
+	switch {
+	case r.long:
+		return 2 << 20, 30 << 10
+	case r.short:
+		return 2 << 20, 1 << 20
+	}
+	return 2 << 20, 400 << 10
+}
+
+// writePieces writes the first n bytes of the stream in pieces, which are not
+// large enough to be moved without a copy.
+func writePieces(c conn, n int) error {
+	b := make([]byte, 8<<10)
+	for i := 0; i < n; i += len(b) {
+		if _, err := c.Write(pattern(b, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slowClose has the server write and close while the client reads.
+func (r *run) slowClose(server conn, client io.Reader, size int) {
+	read := make(chan string, 1)
+	go func() { read <- r.readSlowly(client, size) }()
+	r.note("Write", describe(writePieces(server, size)))
+	r.note("Close", timed(server.Close))
+	r.note("the client reads", <-read)
+}
+
+// readSlowly is readAll without its limit, and logs how long it took.
+func (r *run) readSlowly(c io.Reader, want int) string {
+	begin := time.Now()
+	got, err := readTo(c, 0, endless)
+	r.log("%d of %d bytes in %v, then %v", got, want, time.Since(begin).Round(time.Millisecond), err)
+	return amount(got, want) + ", then " + describe(err)
+}
+
+// pace lets so many bytes pass in a second.
+type pace struct {
+	rate   int
+	begin  time.Time
+	passed int
+}
+
+func startPace(rate int) *pace { return &pace{rate: rate, begin: time.Now()} }
+
+func (p *pace) pass(n int) {
+	p.passed += n
+	time.Sleep(time.Until(p.begin.Add(time.Duration(p.passed) * time.Second / time.Duration(p.rate))))
+}
+
+// A slowReader reads at a pace.
+type slowReader struct {
+	conn
+	pace *pace
+}
+
+func (s *slowReader) Read(b []byte) (int, error) {
+	n, err := s.conn.Read(b[:min(len(b), 8<<10)])
+	s.pace.pass(n)
+	return n, err
+}
+
+// startRelay starts a relay of one TCP connection, which forwards to the client
+// at a rate, and returns its address. It passes on ends and resets.
+func startRelay(server string, rate int) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	check(err)
+	go func() {
+		c, err := ln.Accept()
+		check(err)
+		s, err := net.Dial("tcp", server)
+		check(err)
+		client, toServer := c.(*net.TCPConn), s.(*net.TCPConn)
+		check(toServer.SetReadBuffer(32 << 10)) // the rest stays in the server's kernel
+		var both sync.WaitGroup
+		both.Go(func() { forward(client, toServer, startPace(rate), 4<<10) })
+		both.Go(func() { forward(toServer, client, startPace(1<<30), 64<<10) })
+		both.Wait()
+		client.Close()
+		toServer.Close()
+	}()
+	return ln.Addr().String()
+}
+
+func forward(to, from *net.TCPConn, p *pace, piece int) {
+	b := make([]byte, piece)
+	for {
+		n, err := from.Read(b)
+		if n > 0 {
+			p.pass(n)
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+		switch {
+		case err == io.EOF:
+			to.CloseWrite()
+			return
+		case err != nil:
+			to.SetLinger(0)
+			to.Close()
+			return
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package parity
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// A stack is what a script runs over: package net, or SDP on one device.
+type stack struct {
+	name   string
+	config *sdp.Config // nil: package net
+}
+
+// stacks are all of them, package net first.
+func stacks() []stack {
+	all := []stack{{name: "net"}}
+	for _, device := range devices {
+		all = append(all, stack{device, config(device)})
+	}
+	return all
+}
+
+func stackNamed(name string) stack {
+	for _, s := range stacks() {
+		if s.name == name {
+			return s
+		}
+	}
+	panic("there is no stack " + name)
+}
+
+// config selects the device. Its time limits are longer than any delay of a busy
+// machine, so that no connection falls back to plain TCP because of one.
+func config(device string) *sdp.Config {
+	names := []string{device}
+	if device != "iwarp" {
+		names = append(names, "iwarp") // the handshake needs it
+	}
+	return &sdp.Config{
+		Devices:          names,
+		ReplyTimeout:     10 * time.Second,
+		LookTime:         2 * time.Second,
+		HandshakeTimeout: 10 * time.Second,
+		StepUpTimeout:    10 * time.Second,
+		PlainTTL:         time.Millisecond, // one failed handshake must not hide the next
+	}
+}
+
+// conn has the methods that *net.TCPConn and *sdp.Conn have in common.
+type conn interface {
+	net.Conn
+	syscall.Conn
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(seconds int) error
+}
+
+// dialer has the methods that net.Dialer and sdp.Dialer have in common.
+type dialer interface {
+	Dial(network, address string) (net.Conn, error)
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Listen listens on a free port of the loopback interface.
+func (s stack) Listen() (net.Listener, error) {
+	const address = "127.0.0.1:0"
+	if s.config == nil {
+		return net.Listen("tcp", address)
+	}
+	lc := sdp.ListenConfig{Config: s.config}
+	return lc.Listen(context.Background(), "tcp", address)
+}
+
+// NewListener serves the stack's clients from a listener that exists.
+func (s stack) NewListener(below net.Listener) (net.Listener, error) {
+	if s.config == nil {
+		return below, nil
+	}
+	ln, err := sdp.NewListener(below, s.config)
+	if err != nil {
+		return nil, err // not a nil *sdp.Listener in the interface
+	}
+	return ln, nil
+}
+
+// Dialer returns a dialer with a timeout; 0 means none.
+func (s stack) Dialer(timeout time.Duration) dialer {
+	d := &net.Dialer{Timeout: timeout}
+	if s.config == nil {
+		return d
+	}
+	return &sdp.Dialer{NetDialer: d, Config: s.config}
+}
+
+// Dial dials the address and checks that the connection uses the stack.
+func (s stack) Dial(address string) (conn, error) {
+	c, err := s.DialContext(context.Background(), "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(conn), nil
+}
+
+// DialContext is Dial for an http.Transport.
+func (s stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := s.Dialer(0).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.carries(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// carries returns an error if something other than the stack carries the
+// connection.
+func (s stack) carries(c net.Conn) error {
+	device := "net"
+	if sc, ok := c.(*sdp.Conn); ok {
+		device = sc.Device()
+	}
+	if device != s.name {
+		return fmt.Errorf("the connection is a %T over %s instead of %s", c, device, s.name)
+	}
+	return nil
+}
+
+// duplicate returns a duplicate of the listener's socket.
+func duplicate(ln net.Listener) (*os.File, error) {
+	return ln.(interface{ File() (*os.File, error) }).File()
+}

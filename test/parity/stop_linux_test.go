@@ -1,0 +1,52 @@
+package parity
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A peer whose process is stopped takes nothing out of what the kernel, or shared
+// memory, holds for it.
+var stopScripts = []script{
+	{name: "small writes to a stopped peer, then close", run: func(r *run) {
+		toStopped(r, 200) // over iwarp credit limits the number
+	}},
+	{name: "many small writes to a stopped peer, then close", stacks: []string{"net", "shm"}, run: func(r *run) {
+		toStopped(r, smallBytes/64)
+	}},
+	{name: "a stopped peer is killed with unread bytes of ours", run: func(r *run) {
+		p, c := r.stoppedPeer()
+		_, err := c.Write(bytesOf(1000))
+		r.note("Write", describe(err))
+		p.kill()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "a stopped peer is killed, and has read everything", run: func(r *run) {
+		p, c := r.stoppedPeer()
+		p.kill()
+		r.note("Read", timed(func() error { return readByte(c) }))
+		r.note("Close", timed(c.Close))
+	}},
+}
+
+// stoppedPeer returns a peer that is up and stopped, and the connection to it.
+func (r *run) stoppedPeer() (*peer, conn) {
+	p, c := r.peer()
+	r.note("the peer's Write", p.do("write 1"))
+	check(readByte(c))
+	check(p.cmd.Process.Signal(unix.SIGSTOP))
+	return p, c
+}
+
+// toStopped writes 64 bytes so many times and closes. The peer goes on after that.
+func toStopped(r *run, writes int) {
+	p, c := r.stoppedPeer()
+	r.note("Write", describe(bounded(5*time.Second, func() error { return writeSmall(c, writes) })))
+	r.note("Close", timed(c.Close))
+	check(p.cmd.Process.Signal(unix.SIGCONT))
+	r.note("the peer's Read", p.do(fmt.Sprint("read ", writes*64)))
+	r.note("the peer's further Read", p.do("read 1"))
+}

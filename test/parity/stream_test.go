@@ -1,0 +1,200 @@
+package parity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// pair returns the two ends of a connection: the one that dialled and the one
+// that accepted.
+func (r *run) pair() (c, s conn) {
+	ln, err := r.Listen()
+	check(err)
+	return r.connect(ln)
+}
+
+// connect returns the two ends of a connection through the listener.
+func (r *run) connect(ln net.Listener) (c, s conn) {
+	accepted := make(chan conn, 1)
+	go func() { accepted <- r.accept(ln) }()
+	c, err := r.Dial(ln.Addr().String())
+	check(err)
+	return c, <-accepted
+}
+
+// accept returns the listener's next connection.
+func (r *run) accept(ln net.Listener) conn {
+	s, err := ln.Accept()
+	check(err)
+	check(r.carries(s))
+	return s.(conn)
+}
+
+// describe returns an error in words that do not depend on addresses.
+func describe(err error) string {
+	kind := ""
+	switch {
+	case err == nil:
+		return "nil"
+	case err == io.EOF:
+		return "EOF"
+	case err == errHangs:
+		return err.Error()
+	case errors.Is(err, context.Canceled):
+		kind = "context.Canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		kind = "context.DeadlineExceeded"
+	case errors.Is(err, net.ErrClosed):
+		kind = "net.ErrClosed"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		kind = "os.ErrDeadlineExceeded"
+	case errors.Is(err, syscall.ECONNRESET):
+		kind = "ECONNRESET"
+	case errors.Is(err, syscall.EPIPE):
+		kind = "EPIPE"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		kind = "ECONNREFUSED"
+	case errors.Is(err, syscall.ETIMEDOUT):
+		kind = "ETIMEDOUT"
+	default:
+		kind = err.Error()
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		kind = op.Op + " " + kind
+	}
+	return kind
+}
+
+// timed calls f and describes its error and how soon it returned.
+func timed(f func() error) string { return timedFor(10*time.Second, f) }
+
+// timedFor is timed with a limit.
+func timedFor(limit time.Duration, f func() error) string {
+	begin := time.Now()
+	err := bounded(limit, f)
+	if err == errHangs {
+		return fmt.Sprintf("%v within %v", err, limit)
+	}
+	return describe(err) + " " + bucket(time.Since(begin))
+}
+
+// bucket is how long something took, in words that a busy machine does not
+// change.
+func bucket(d time.Duration) string {
+	switch {
+	case d < 500*time.Millisecond:
+		return "at once"
+	case d < 2500*time.Millisecond:
+		return "after about a second"
+	}
+	return "after many seconds"
+}
+
+// bounded calls f and returns its error, or errHangs if it does not return in
+// time.
+func bounded(limit time.Duration, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		return errHangs
+	}
+}
+
+// pattern fills b with the bytes of the stream from an offset on.
+func pattern(b []byte, offset int) []byte {
+	for i := range b {
+		n := offset + i
+		b[i] = byte(n ^ n>>8*7 ^ n>>16*31)
+	}
+	return b
+}
+
+// bytesOf returns the first n bytes of the stream.
+func bytesOf(n int) []byte { return pattern(make([]byte, n), 0) }
+
+var errWrongByte = errors.New("a wrong byte")
+
+// readTo reads the stream from offset got up to offset want, or to its end, and
+// checks every byte. It returns the offset that it reached.
+func readTo(c io.Reader, got, want int) (int, error) {
+	b, expected := make([]byte, 64<<10), make([]byte, 64<<10)
+	for got < want {
+		n, err := c.Read(b[:min(len(b), want-got)])
+		pattern(expected[:n], got)
+		for i := range n {
+			if b[i] != expected[i] {
+				return got + i, fmt.Errorf("%w at %d", errWrongByte, got+i)
+			}
+		}
+		got += n
+		if err != nil {
+			return got, err
+		}
+	}
+	return got, nil
+}
+
+// endless is an offset that no stream reaches.
+const endless = math.MaxInt
+
+// readAll reads the stream to its end, and describes what came.
+func readAll(c conn, want int) string {
+	var got int
+	err := bounded(20*time.Second, func() (err error) {
+		got, err = readTo(c, 0, endless)
+		return err
+	})
+	if err == errHangs {
+		return "no end"
+	}
+	return fmt.Sprintf("%s, then %s", amount(got, want), describe(err))
+}
+
+// amount describes how much arrived of what was sent.
+func amount(got, want int) string {
+	if got == want {
+		return "every byte"
+	}
+	if got > want {
+		return "too many bytes"
+	}
+	return "too few bytes"
+}
+
+// fill writes the stream until the connection takes no more, and returns how many
+// bytes it took.
+func fill(c conn) (taken int, err error) {
+	b := make([]byte, 4<<10)
+	for err == nil {
+		check(c.SetWriteDeadline(time.Now().Add(400 * time.Millisecond)))
+		var n int
+		n, err = c.Write(pattern(b, taken))
+		taken += n
+	}
+	check(c.SetWriteDeadline(time.Time{}))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return taken, err
+}
+
+// writeUntilError writes single bytes until one fails, for some seconds at most.
+func writeUntilError(c conn) error {
+	var err error
+	within(5*time.Second, func() bool {
+		_, err = c.Write([]byte{0})
+		return err != nil
+	})
+	return err
+}

@@ -1,0 +1,82 @@
+package parity
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// vanish has the host of this end vanish, as far as the other end can tell: a
+// socket filter drops every segment that arrives, so nothing is acknowledged. It
+// makes no sense over shm, where both ends are on one host.
+func vanish(c syscall.Conn) {
+	raw, err := c.SyscallConn()
+	check(err)
+	var failed error
+	check(raw.Control(func(fd uintptr) {
+		filter := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // accepts 0 bytes
+		failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+			&unix.SockFprog{Len: 1, Filter: &filter})
+	}))
+	check(failed)
+}
+
+var vanishing = []string{"net", "iwarp"} // stacks over which a host can vanish
+
+var vanishScripts = []script{
+	{name: "close towards a vanished host", stacks: vanishing, run: func(r *run) {
+		c, s := r.pair()
+		vanish(s)
+		r.note("Write", describeCall(c.Write))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "linger 1 towards a vanished host", stacks: vanishing, run: func(r *run) {
+		c, s := r.pair()
+		vanish(s)
+		r.note("Write", describeCall(c.Write))
+		check(c.SetLinger(1))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "processor time of 300 closes towards vanished hosts", stacks: vanishing, waits: true, run: func(r *run) {
+		const conns = 300
+		var closed [conns]conn
+		ln, err := r.Listen()
+		check(err)
+		for i := range closed {
+			c, s := r.connect(ln)
+			_, err := s.Write(bytesOf(1))
+			check(err)
+			check(readByte(c))
+			vanish(s)
+			_, err = c.Write(bytesOf(1000))
+			check(err)
+			closed[i] = c
+		}
+		const span = 5 * time.Second
+		begin, before := time.Now(), processorTime()
+		var returned atomic.Int64
+		var closing sync.WaitGroup
+		for _, c := range closed {
+			closing.Go(func() {
+				if c.Close() == nil && time.Since(begin) < time.Second {
+					returned.Add(1)
+				}
+			})
+		}
+		time.Sleep(time.Until(begin.Add(span)))
+		share := float64(processorTime()-before) / float64(time.Since(begin))
+		r.log("%.2f %% of a processor, %d of %d closes within a second", 100*share, returned.Load(), conns)
+		r.must("every Close returns nil within a second", returned.Load() == conns)
+		r.must("they take less than 2 % of a processor", share < 0.02*raceFactor)
+	}},
+}
+
+// processorTime is how much of it this process has used.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	check(unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
