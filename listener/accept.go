@@ -23,7 +23,9 @@ func (l *Listener) run() {
 	var err error
 	for err == nil && l.mayAccept() {
 		var c net.Conn
-		switch c, err = l.ln.Accept(); {
+		c, err = l.ln.Accept()
+		l.returned()
+		switch {
 		case err == nil:
 			l.admit(c)
 		case !errors.Is(err, net.ErrClosed):
@@ -43,11 +45,22 @@ func (l *Listener) run() {
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for (len(l.ready) >= maxReady || l.onDemand && l.waiting == 0) && !l.closed {
+	for (len(l.ready) >= maxReady || l.onDemand && len(l.ready) >= l.waiting) && !l.closed {
 		l.changed.Wait()
 	}
 	l.unhold()
+	l.below = true
 	return !l.closed
+}
+
+// returned notes that the listener below has returned from its Accept.
+func (l *Listener) returned() {
+	l.mu.Lock()
+	l.below = false
+	if l.held {
+		l.changed.Broadcast()
+	}
+	l.mu.Unlock()
 }
 
 // report has one Accept return err, and waits until it has: what becomes of it is for

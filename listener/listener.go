@@ -126,6 +126,7 @@ type Listener struct {
 	stopped  bool         // the accepting goroutine has ended
 	onDemand bool         // connections are accepted only while Accept waits
 	held     bool         // and so the listener below is held up now
+	below    bool         // the accepting goroutine is in the Accept of the listener below
 	waiting  int          // calls of Accept that wait
 	deadline time.Time    // of Accept; zero: none
 	alarm    *time.Timer  // wakes Accept at the deadline
@@ -172,6 +173,7 @@ func (l *Listener) Accept() (*Incoming, error) {
 	if l.waiting == 0 && l.onDemand {
 		l.hold()
 	}
+	l.letGo()
 	switch {
 	case l.ended:
 		return nil, net.ErrClosed
@@ -209,6 +211,7 @@ func (l *Listener) OnDemand() {
 	l.onDemand = true
 	if l.waiting == 0 {
 		l.hold()
+		l.letGo()
 	}
 }
 
@@ -218,6 +221,14 @@ func (l *Listener) hold() {
 	if below, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok && !l.held && !l.closed {
 		l.held = true
 		below.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// letGo waits until the listener below, if it is held up, has returned: until then it may
+// still take a connection that is for others. Called with mu held.
+func (l *Listener) letGo() {
+	for l.held && l.below && l.waiting == 0 && !l.closed {
+		l.changed.Wait()
 	}
 }
 

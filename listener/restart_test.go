@@ -59,13 +59,18 @@ func TestCloseEndsAcceptThatWaitsForASilentClient(t *testing.T) {
 // shared are two listeners on one socket, the first of which accepts on demand.
 func shared(t *testing.T) (l *Listener, other net.Listener) {
 	t.Helper()
-	l = listen(t, testConfig(), 8)
-	f, err := l.Below().(*net.TCPListener).File()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	// Duplicated before anybody accepts: FileListener has the socket block for a moment,
+	// and a call of accept that began then would ignore its deadline.
+	f, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer f.Close()
 	other, err = net.FileListener(f)
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
+	l = newListener(ln, testConfig(), 8)
+	t.Cleanup(func() { l.Close() })
 	l.OnDemand()
 	return l, other
 }
