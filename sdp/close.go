@@ -30,11 +30,17 @@ func (c *conn) CloseRead() error {
 	c.readClosed = true
 	c.refuseAdverts()
 	c.wakeAll()
-	if c.readMu.TryLock() { // otherwise the Read in progress gives back what it has
-		defer c.readMu.Unlock()
-		c.giveBack()
-	}
+	c.giveBackUnlessRead()
 	return nil
+}
+
+// giveBackUnlessRead is giveBack, unless a Read is in progress, which does it at its end.
+// Called with mu held.
+func (c *conn) giveBackUnlessRead() {
+	if c.readMu.TryLock() {
+		c.giveBack()
+		c.readMu.Unlock()
+	}
 }
 
 // giveBack drops what is unread after CloseRead: nobody will read it, and the peer

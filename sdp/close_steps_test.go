@@ -66,22 +66,28 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	assert.Equal(t, "hello", string(got))
 }
 
-// TestCloseReadBesideARead has CloseRead find a Read that copies: that one gives back
-// what it leaves.
+// TestCloseReadBesideARead has CloseRead find a call that reads: that one gives back what it
+// leaves.
 func TestCloseReadBesideARead(t *testing.T) {
-	c, s := pair(t)
-	_, err := s.Write(streamAt(0, 100_000))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return c.Stats().Unread == 100_000 }, soon, time.Millisecond)
-	c.readMu.Lock()
-	require.NoError(t, c.CloseRead())
-	assert.Equal(t, 100_000, c.Stats().Unread)
-	b := make([]byte, 10)
-	c.mu.Lock()
-	assert.Equal(t, len(b), c.copyOut(b))
-	assert.Zero(t, c.sink.Bytes())
-	c.mu.Unlock()
-	c.readMu.Unlock()
+	for name, read := range map[string]func(*Conn) error{
+		"Read":    func(c *Conn) error { _, err := c.Read(make([]byte, 10)); return err },
+		"WriteTo": func(c *Conn) error { _, err := c.WriteTo(io.Discard); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := pair(t)
+			_, err := s.Write(streamAt(0, 100_000))
+			require.NoError(t, err)
+			require.Eventually(t, func() bool { return c.Stats().Unread == 100_000 }, soon, time.Millisecond)
+			c.readMu.Lock() // as a Read in progress has it
+			require.NoError(t, c.CloseRead())
+			assert.Equal(t, 100_000, c.Stats().Unread)
+			c.readMu.Unlock()
+			if err := read(c); err != nil {
+				assert.ErrorIs(t, err, io.EOF)
+			}
+			assert.Zero(t, c.Stats().Unread)
+		})
+	}
 }
 
 // TestClosedConnectionsAreForgotten, and what they carried counts once.

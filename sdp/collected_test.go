@@ -49,29 +49,6 @@ func TestDroppedConnectionsAreClosed(t *testing.T) {
 	assert.Equal(t, before, Stats().Open)
 }
 
-// TestCallsKeepTheConnection, although its last use is the call itself.
-func TestCallsKeepTheConnection(t *testing.T) {
-	c, s := pair(t)
-	var got []byte
-	read := make(chan error, 1)
-	go func(c net.Conn) {
-		var err error
-		got, err = io.ReadAll(c)
-		read <- err
-	}(c)
-	c = nil
-	for range 5 {
-		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
-	_, err := s.Write([]byte("still there"))
-	require.NoError(t, err)
-	require.NoError(t, s.CloseWrite())
-	assert.NoError(t, await(t, read, soon))
-	assert.Equal(t, "still there", string(got))
-	s.Close()
-}
-
 // TestDroppedListenersAreClosed as well: nobody listens there any more.
 func TestDroppedListenersAreClosed(t *testing.T) {
 	var addresses []string

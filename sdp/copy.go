@@ -111,12 +111,12 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	defer c.mu.Unlock()
 	c.noAppends()
 	if err := c.awaitPayload(); err != nil {
+		c.giveBack()
 		return nil, nil, err
 	}
 	payload = c.sink.Head()
 	owner = c.sink.Consume(len(payload))
 	c.reportRead(len(payload))
-	c.giveBack()
 	return payload, owner, nil
 }
 
@@ -127,6 +127,7 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	case len(rest) > 0:
 		c.sink.Return(rest, owner)
 		c.reportRead(-len(rest))
+		c.giveBackUnlessRead()
 	case owner != nil:
 		c.release(owner)
 	}

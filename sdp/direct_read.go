@@ -138,7 +138,6 @@ func (c *conn) copyMessage(b []byte) int {
 		c.release(owner)
 	}
 	c.reportRead(n)
-	c.giveBack()
 	if c.controlDue() {
 		c.due.Store(true)
 	}

@@ -16,6 +16,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.noAppends()
 	n, err := c.readLocked(b)
 	c.zsink.Read()
+	c.giveBack()
 	c.mu.Unlock()
 	if c.due.Load() {
 		c.control()
@@ -140,7 +141,6 @@ func (c *conn) copyOut(b []byte) (n int) {
 		}
 	}
 	c.reportRead(n)
-	c.giveBack()
 	if n > 0 && c.controlDue() {
 		c.due.Store(true)
 	}
