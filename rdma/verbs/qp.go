@@ -286,7 +286,7 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	if err := q.farewell(1); err != nil {
 		return err
 	}
-	if !q.settle(deadline) && !q.tx.fenced {
+	if !q.settle(deadline) {
 		return os.ErrDeadlineExceeded
 	}
 	if q.rnic && q.ord > 0 && !q.tx.fenced {
@@ -294,7 +294,9 @@ func (q *QueuePair) Drain(d time.Duration) error {
 		if err := q.fence(); err != nil {
 			return err
 		}
-		q.settle(deadline)
+		if !q.settle(deadline) {
+			return os.ErrDeadlineExceeded
+		}
 	}
 	return q.sendError()
 }
