@@ -15,6 +15,7 @@ const (
 	choiceSocket = 2
 	choicePort   = 3
 	choiceResume = 4
+	choiceStay   = 5
 )
 
 var choiceItems = []string{
@@ -22,6 +23,7 @@ var choiceItems = []string{
 	choiceSocket: "socket",
 	choicePort:   "port",
 	choiceResume: "resume",
+	choiceStay:   "stay",
 }
 
 // Choice goes before the HelloAck in the private data of the server's MPA
@@ -42,6 +44,8 @@ type Choice struct {
 	Port uint16
 	// Resume: it is the channel that the client has offered, at once.
 	Resume bool
+	// Stay: a client that cannot open the new channel may stay on iwarp.
+	Stay bool
 }
 
 // Append appends the choice. A Socket that is too long is refused with an
@@ -52,7 +56,7 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 	}
 	start := len(b)
 	b = append(b, choiceMagic...)
-	b = append(b, version, 0, byte(c.Device))
+	b = append(b, Version, 0, byte(c.Device))
 	if c.HasToken {
 		b = appendItem(b, choiceToken, c.Token[:])
 	}
@@ -64,6 +68,9 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 	}
 	if c.Resume {
 		b = appendItem(b, choiceResume)
+	}
+	if c.Stay {
+		b = appendItem(b, choiceStay)
 	}
 	b[start+len(choiceMagic)+1] = byte(len(b) - start)
 	return b, nil
@@ -78,8 +85,8 @@ func ParseChoice(b []byte) (c Choice, rest []byte, err error) {
 	if len(b) < choiceHeaderLen || string(b[:len(choiceMagic)]) != choiceMagic {
 		return Choice{}, nil, malformed("choice", "magic", "is not there")
 	}
-	if v := b[len(choiceMagic)]; v != version {
-		return Choice{}, nil, malformed("choice", "version", "is %d, we speak %d", v, version)
+	if v := b[len(choiceMagic)]; v != Version {
+		return Choice{}, nil, malformed("choice", "version", "is %d, we speak %d", v, Version)
 	}
 	length := int(b[len(choiceMagic)+1])
 	if length < choiceHeaderLen || length > len(b) {
@@ -114,6 +121,23 @@ func (c *Choice) take(item byte, value []byte) error {
 			return malformed("choice", "resume", "has %d bytes, not 0", len(value))
 		}
 		c.Resume = true
+	case choiceStay:
+		if len(value) != 0 {
+			return malformed("choice", "stay", "has %d bytes, not 0", len(value))
+		}
+		c.Stay = true
 	}
 	return nil
+}
+
+// ParseRejection reports that b, the private data of an MPA Reply that rejects, is a
+// choice of no device that stands alone, and returns its version, which may be one that
+// we do not speak: the connection goes on as plain TCP.
+func ParseRejection(b []byte) (v int, ok bool) {
+	none := len(b) == choiceHeaderLen && string(b[:len(choiceMagic)]) == choiceMagic &&
+		int(b[len(choiceMagic)+1]) == choiceHeaderLen && Device(b[len(choiceMagic)+2]) == DeviceNone
+	if !none {
+		return 0, false
+	}
+	return int(b[len(choiceMagic)]), true
 }

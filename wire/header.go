@@ -34,6 +34,7 @@ const (
 	MIDSuspComm        MID = 0x0D // socket duplication; ours: refused
 	MIDSuspCommAck     MID = 0x0E // socket duplication; ours: refused
 	MIDStepUp          MID = 0x40 // ours: the connection goes on over the new channel
+	MIDPlain           MID = 0x41 // ours: the connection goes on as plain TCP
 	MIDSinkAvail       MID = 0xFD // a buffer to RDMA-Write into
 	MIDSrcAvail        MID = 0xFE // a buffer to RDMA-Read from
 	MIDData            MID = 0xFF // payload; without any, a credit update
@@ -65,6 +66,7 @@ var kinds = [256]kind{
 	MIDSuspComm:        {name: "SuspComm", refused: "socket duplication is not supported"},
 	MIDSuspCommAck:     {name: "SuspCommAck", refused: "socket duplication is not supported"},
 	MIDStepUp:          {name: "StepUp"},
+	MIDPlain:           {name: "Plain"},
 	MIDSinkAvail:       {name: "SinkAvail", extension: "SinkAH", extLen: 20, payload: true},
 	MIDSrcAvail:        {name: "SrcAvail", extension: "SrcAH", extLen: 16, payload: true},
 	MIDData:            {name: "Data", payload: true},

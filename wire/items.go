@@ -6,8 +6,8 @@ import "fmt"
 // a length (1 byte) and a value, in any order, each at most once. An item of an
 // unknown type is skipped, so that later versions can add some.
 
-// version of the offers and of the choice.
-const version = 1
+// Version is that of the offers and of the choice.
+const Version = 1
 
 // MaxPrivateData is the most, in bytes, that an MPA Request or Reply carries of
 // ours. RFC 5044 allows 512, but siw and c4iw stop at 256, and the kernel's

@@ -150,7 +150,7 @@ func TestParseRejects(t *testing.T) {
 		{"SuspComm", "0d 00 0040 00000018 00000001 00000000  00000000 00500001", "MID"},
 		{"SuspCommAck", "0e 00 0040 00000010 00000001 00000000", "MID"},
 		{"reserved MID", "0f 00 0040 00000010 00000001 00000000", "MID"},
-		{"experimental MID not ours", "41 00 0040 00000010 00000001 00000000", "MID"},
+		{"experimental MID not ours", "42 00 0040 00000010 00000001 00000000", "MID"},
 		{"last reserved MID", "fc 00 0040 00000010 00000001 00000000", "MID"},
 		{"no extension", "05 00 0040 00000010 00000001 00000000", "RWCH"},
 		{"half an extension", "06 00 0040 00000012 00000001 00000000  0000", "RRCH"},

@@ -84,7 +84,7 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 		return b, malformed("offers", "length", "%d bytes, at most %d fit", length, MaxPrivateData-HelloLen)
 	}
 	b = append(b, offersMagic...)
-	b = append(b, version, byte(length))
+	b = append(b, Version, byte(length))
 	devices := make([]byte, len(o.Devices))
 	for i, d := range o.Devices {
 		devices[i] = byte(d)
@@ -129,13 +129,13 @@ func (o *Offers) length() int {
 
 // ParseOffers reads the offers that b, the private data of an MPA Request,
 // begins with. rest is what follows them: the Hello. A malformed beginning, or
-// another version, is an *Error.
+// another version, is an *Error; see OtherVersion.
 func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
 		return Offers{}, nil, malformed("offers", "magic", "is not there")
 	}
-	if v := b[len(offersMagic)]; v != version {
-		return Offers{}, nil, malformed("offers", "version", "is %d, we speak %d", v, version)
+	if v := b[len(offersMagic)]; v != Version {
+		return Offers{}, nil, malformed("offers", "version", "is %d, we speak %d", v, Version)
 	}
 	length := int(b[len(offersMagic)+1])
 	if length < offersHeaderLen || length > len(b) {
@@ -148,6 +148,15 @@ func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 		return Offers{}, nil, malformed("offers", "devices", "are missing")
 	}
 	return o, b[length:], nil
+}
+
+// OtherVersion returns the version of the offers that b begins with, if it is not ours.
+func OtherVersion(b []byte) (v int, ok bool) {
+	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
+		return 0, false
+	}
+	v = int(b[len(offersMagic)])
+	return v, v != Version
 }
 
 func (o *Offers) take(item byte, value []byte) error {
