@@ -14,8 +14,8 @@ import (
 var replies lookout.Habit
 
 // lookForReply reports that a whole Reply is there to be read on c. If not, it is
-// better to park, unless instead is true.
-func lookForReply(c net.Conn, instead func() bool) bool {
+// better to park.
+func lookForReply(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
 		return false
@@ -29,9 +29,6 @@ func lookForReply(c net.Conn, instead func() bool) bool {
 		var p [1]unix.PollFd
 		came := false
 		replies.For(func() (bool, bool) {
-			if instead != nil && instead() {
-				return true, true
-			}
 			// To read, if only to peek, would take an error that the reader is to see.
 			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 			n, err := unix.Poll(p[:], 0)

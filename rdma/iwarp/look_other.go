@@ -4,4 +4,4 @@ package iwarp
 
 import "net"
 
-func lookForReply(net.Conn, func() bool) bool { return false }
+func lookForReply(net.Conn) bool { return false }

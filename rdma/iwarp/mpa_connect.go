@@ -68,8 +68,7 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 
 // Look looks for the Reply of a peer on this host for a moment, as long as that
 // lately was worth it, and reports that it has come: then Reply waits for nothing.
-// It ends as well when instead, which may be nil, reports that none is needed.
-func (a *Asked) Look(instead func() bool) bool { return lookForReply(a.conn, instead) }
+func (a *Asked) Look() bool { return lookForReply(a.conn) }
 
 // Reply reads the Reply, and returns its private data. With an error there will
 // be no queue pair.

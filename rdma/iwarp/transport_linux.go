@@ -13,10 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTransport works the descriptor itself where the connection has one.
+// newTransport works the descriptor itself where the connection is a socket. One that a
+// program has put something around has a descriptor too, perhaps, but its Read and Write
+// are to be called.
 func newTransport(c net.Conn) (transport, error) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
+	var sc syscall.Conn
+	switch c := c.(type) {
+	case *net.TCPConn:
+		sc = c
+	case *net.UnixConn:
+		sc = c
+	default:
 		return newStreamTransport(c), nil
 	}
 	rc, err := sc.SyscallConn()
