@@ -4,16 +4,15 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"time"
 )
 
 const (
 	// How long a client keeps its place when others want it: as long as its
 	// first bytes may well be on their way, and, once it has shown that it speaks
-	// MPA, as long as the rest of the handshake may take across a continent.
-	silentPatience = 10 * time.Millisecond
-	patience       = 100 * time.Millisecond
+	// MPA, as long as an honest one may take, on a busy machine that 3,000 others dial.
+	silentPatience = 100 * time.Millisecond
+	patience       = 2 * time.Second
 	// roomCheck is how often it is looked for one that has lost it.
 	roomCheck = time.Millisecond
 )
@@ -40,17 +39,41 @@ func (l *Listener) run() {
 }
 
 // mayAccept waits until the next connection is to be accepted: there is room in the
-// queue to Accept, and Accept waits if it is to. It returns false when the listener is
+// queue to Accept, for more than a few only while Accept waits, and for any only then if
+// the listener is one on demand. It returns false when the listener is
 // closed.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for (len(l.ready) >= maxReady || l.onDemand && len(l.ready) >= l.waiting) && !l.closed {
+	for l.full() && !l.closed {
 		l.changed.Wait()
 	}
 	l.unhold()
 	l.below = true
 	return !l.closed
+}
+
+// full reports that nothing more is to be accepted now. Called with mu held.
+func (l *Listener) full() bool {
+	switch {
+	case l.onDemand && l.ready >= l.waiting:
+		return true
+	case l.onDemand: // one for each Accept, unless that one is silent
+		young := 0
+		for _, h := range l.queue {
+			if h.in == nil && time.Since(h.accepted) < silentPatience {
+				young++
+			}
+		}
+		if l.ready+young < l.waiting {
+			return false
+		}
+		l.wakeIn(silentPatience)
+		return true
+	case l.cfg.SDPOnly || l.waiting > 0:
+		return l.ready >= maxReady
+	}
+	return len(l.queue) >= maxAhead
 }
 
 // returned notes that the listener below has returned from its Accept.
@@ -79,12 +102,42 @@ func (l *Listener) report(err error) {
 	}
 }
 
-// admit starts the handshake on c when there is a place for it.
+// admit starts the handshake on c when there is a place for it. What is plain TCP needs
+// none.
 func (l *Listener) admit(c net.Conn) {
+	h := &handshake{l: l, conn: c, accepted: time.Now(), expected: expects(c, &l.cfg)}
+	l.mu.Lock()
+	l.queue = append(l.queue, h)
+	l.mu.Unlock()
+	if h.expected == nothing {
+		if in := h.unexpected(); in != nil {
+			l.settle(h, in, nil)
+			return
+		}
+	}
+	h.placed = l.place()
+	if !h.placed {
+		l.settle(h, nil, net.ErrClosed)
+		c.Close()
+		return
+	}
+	if in, err := h.prompt(); in != nil || err != nil {
+		l.settle(h, in, err)
+		return
+	}
+	h.begin(l.ctx)
+	l.workers.Go(func() {
+		in, err := h.run()
+		h.cancel()
+		l.settle(h, in, err)
+	})
+}
+
+// place waits for a place; false: the listener is closed.
+func (l *Listener) place() bool {
 	select {
 	case l.slots <- struct{}{}: // the usual case, without a clock
-		l.start(c)
-		return
+		return true
 	default:
 	}
 	tick := time.NewTicker(roomCheck)
@@ -92,55 +145,42 @@ func (l *Listener) admit(c net.Conn) {
 	for {
 		select {
 		case l.slots <- struct{}{}:
-			l.start(c)
-			return
+			return true
 		default:
 			l.giveWay()
 		}
 		select {
 		case l.slots <- struct{}{}:
-			l.start(c)
-			return
+			return true
 		case <-tick.C:
 		case <-l.ctx.Done():
-			c.Close()
-			return
+			return false
 		}
 	}
 }
 
-// start runs the handshake on c, which has a place: at once if it need not wait
-// for anything, else in a goroutine.
-func (l *Listener) start(c net.Conn) {
-	if in, err := (&handshake{l: l, conn: c}).prompt(); in != nil || err != nil {
-		l.failed(c, err)
-		<-l.slots
-		if in != nil {
-			l.deliver(in)
-		}
-		return
-	}
-	h, done := l.handshake(l.ctx, c)
+// settle ends the handshake. in goes to Accept, if there is one.
+func (l *Listener) settle(h *handshake, in *Incoming, err error) {
+	l.failed(h.conn, err)
 	l.mu.Lock()
-	l.underway = append(l.underway, h)
-	l.mu.Unlock()
-	l.workers.Go(func() {
-		in, err := h.run()
-		done()
-		l.failed(c, err)
-		if in != nil {
-			l.deliver(in)
-		}
-		l.mu.Lock()
-		i := slices.Index(l.underway, h)
-		l.underway = slices.Delete(l.underway, i, i+1)
+	ended := l.ended
+	switch {
+	case ended:
+	case in == nil:
+		l.leave(h)
+	default:
+		h.in = in
+		l.ready++
+	}
+	if h.placed {
 		<-l.slots // under mu, so that giveWay sees the place free or h leaving
-		if l.closed {
-			l.drained()
-			l.changed.Broadcast()
-		}
-		l.mu.Unlock()
-	})
+	}
+	l.drained()
+	l.changed.Broadcast()
+	l.mu.Unlock()
+	if ended && in != nil {
+		in.discard()
+	}
 }
 
 // failed logs why the connection did not come up, if err says so: that is the
@@ -158,7 +198,10 @@ func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var victim *handshake
-	for _, h := range l.underway {
+	for _, h := range l.queue {
+		if h.in != nil || h.cancel == nil {
+			continue // has no place, or needs it for no time
+		}
 		if h.leaving {
 			return // its place is about to be free
 		}

@@ -3,6 +3,7 @@ package listener
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -120,15 +121,15 @@ func TestAcceptingStopsAtAFullQueue(t *testing.T) {
 				return false
 			}
 		}
-		for range maxReady {
+		for range maxAhead {
 			require.True(t, offer())
 		}
 		// One more had been asked for while the queue was not full.
 		for offer() {
 		}
 		l.mu.Lock()
-		assert.GreaterOrEqual(t, len(l.ready), maxReady)
-		assert.LessOrEqual(t, len(l.ready), maxReady+1)
+		assert.GreaterOrEqual(t, l.ready, maxAhead)
+		assert.LessOrEqual(t, l.ready, maxAhead+1)
 		l.mu.Unlock()
 
 		for range 2 {
@@ -152,13 +153,10 @@ func TestCloseEndsAPauseAndAFullQueue(t *testing.T) {
 }
 
 func TestOldestSilentClientGivesWay(t *testing.T) {
-	for _, v := range []struct {
-		name    string
-		sdpOnly bool
-	}{{"and is plain", false}, {"and is closed", true}} {
-		t.Run(v.name, func(t *testing.T) {
+	for _, sdpOnly := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
 			cfg := testConfig()
-			cfg.SDPOnly = v.sdpOnly
+			cfg.SDPOnly = sdpOnly
 			l := listen(t, cfg, 3)
 			talking := dial(t, l, requestOf(t, offersOf(), helloOf()))
 			readReply(t, talking)
@@ -168,25 +166,20 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 
 			good := dial(t, l, requestOf(t, offersOf(), helloOf()))
 			readReply(t, good)
-			if v.sdpOnly {
-				_, err := silent.Read(make([]byte, 1))
-				assert.Error(t, err)
-			} else {
-				in := accept(t, l)
-				assert.Nil(t, in.QP)
-				assert.Equal(t, silent.LocalAddr(), in.Conn.RemoteAddr())
-			}
+			_, err := silent.Read(make([]byte, 1))
+			assert.Error(t, err)
+			assert.False(t, timedOut(err))
 			l.mu.Lock()
-			assert.Len(t, l.underway, 3)
-			assert.Equal(t, dribbling.LocalAddr(), l.underway[1].conn.RemoteAddr())
+			assert.Len(t, underway(l), 3)
+			assert.Equal(t, dribbling.LocalAddr(), underway(l)[1].conn.RemoteAddr())
 			l.mu.Unlock()
 		})
 	}
 }
 
-// TestTalkerGivesWayInTheEnd fills all places with clients that have sent their
-// Request and then nothing.
-func TestTalkerGivesWayInTheEnd(t *testing.T) {
+// TestTalkersAreKept has clients that have sent their Request, and then nothing, in all
+// places: accepting stops. After a time that no honest client takes, one is closed.
+func TestTalkersAreKept(t *testing.T) {
 	l := listen(t, testConfig(), 2)
 	var talking []*net.TCPConn
 	for range 2 {
@@ -194,9 +187,40 @@ func TestTalkerGivesWayInTheEnd(t *testing.T) {
 		readReply(t, c)
 		talking = append(talking, c)
 	}
+	start := time.Now()
 	readReply(t, dial(t, l, requestOf(t, offersOf(), helloOf())))
+	assert.Greater(t, time.Since(start), time.Second)
 	_, err := talking[0].Read(make([]byte, 1))
 	assert.Error(t, err, "the oldest one is closed")
+}
+
+// TestFloodDoesNotDelayPlainClients for long: those who flood have to give way, and the order
+// is kept only as long as that is of use.
+func TestFloodDoesNotDelayPlainClients(t *testing.T) {
+	for name, first := range map[string]string{"silent": "", "a key and no more": "MPA ID Req Frame"} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t, testConfig(), 16)
+			go func() {
+				for {
+					in, err := l.Accept()
+					if err != nil {
+						return
+					}
+					in.discard()
+				}
+			}()
+			for range 64 {
+				dial(t, l, first)
+			}
+			start := time.Now()
+			for range 20 {
+				dial(t, l, first)
+				_, err := dialPlain(t, l, "").Read(make([]byte, 1))
+				assert.Equal(t, io.EOF, err)
+			}
+			assert.Less(t, time.Since(start), slow*time.Second)
+		})
+	}
 }
 
 // TestFloodDoesNotDelayAGoodClient has more clients than there are places be
@@ -223,7 +247,6 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
 	cfg := testConfig()
 	cfg.SDPOnly = sdpOnly
-	cfg.LookTime = 50 * time.Millisecond
 	l := listen(t, cfg, maxUnderway)
 	var program sync.WaitGroup
 	program.Go(func() {
@@ -255,6 +278,6 @@ func awaitUnderway(t *testing.T, l *Listener, n int) {
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.underway) == n
+		return len(underway(l)) == n
 	}, 10*time.Second, time.Millisecond)
 }

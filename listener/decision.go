@@ -11,8 +11,8 @@ import (
 
 // decision waits for the client's decision on qp, until ctx is done, and
 // returns its header. It is the client's first message: empty Data, which means
-// that the connection stays on iwarp, or StepUp, which means that it goes on over
-// the new channel. What comes behind it is left where it is.
+// that the connection stays on iwarp, StepUp, which means that it goes on over
+// the new channel, or Plain, which means that it goes on as plain TCP. What comes behind it is left where it is.
 func decision(ctx context.Context, qp rdma.QueuePair) (wire.Header, error) {
 	defer interrupt.On(ctx, qp.Wake)()
 	var wcs [1]rdma.Completion
@@ -44,7 +44,7 @@ func parseDecision(wc rdma.Completion) (wire.Header, error) {
 		return wire.Header{}, err
 	}
 	switch {
-	case m.MID != wire.MIDData && m.MID != wire.MIDStepUp:
+	case m.MID != wire.MIDData && m.MID != wire.MIDStepUp && m.MID != wire.MIDPlain:
 		return wire.Header{}, notDecision(&m, "MID", "%s", m.MID)
 	case len(m.Payload) > 0:
 		return wire.Header{}, notDecision(&m, "payload", "%d bytes", len(m.Payload))

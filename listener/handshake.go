@@ -15,28 +15,34 @@ import (
 // handshake is a connection on its way up. It belongs to its goroutine, but for
 // the last group.
 type handshake struct {
-	l      *Listener
-	conn   net.Conn
-	ctx    context.Context // done when its time is over
-	cancel context.CancelFunc
+	l    *Listener
+	conn net.Conn
+	ctx  context.Context // done when its time is over; nil before begin
 	stepUp
+	request  *iwarp.Request // that was accepted
+	accepted time.Time
+	expected expectation
+	placed   bool // has one of the listener's places
+	passed   bool // later ones have overtaken it; guarded by l.mu
 
 	// Guarded by l.mu.
-	heard   bool      // the client speaks MPA
-	since   time.Time // when it was heard; before, when it was accepted
-	giveWay func()    // ends the present stage: securing it or the look, then all of it
-	leaving bool      // giveWay was called
+	in      *Incoming          // it is up, and waits for Accept
+	cancel  context.CancelFunc // of ctx
+	heard   bool               // the client speaks MPA
+	since   time.Time          // when it was heard; before, when it was accepted
+	giveWay func()             // ends the present stage: securing it or the look, then all of it
+	leaving bool               // giveWay was called
 }
 
-// handshake begins the handshake on c: its times run from now on. done ends
-// them.
-func (l *Listener) handshake(ctx context.Context, c net.Conn) (h *handshake, done func()) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTime)
-	h = &handshake{l: l, conn: c, ctx: ctx, cancel: cancel, since: time.Now(), giveWay: func() {}}
-	if _, ok := c.(securing); ok {
+// begin begins the time that the handshake may take; cancel ends it.
+func (h *handshake) begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, h.l.cfg.HandshakeTime)
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.ctx, h.cancel, h.since, h.giveWay = ctx, cancel, time.Now(), func() {}
+	if _, ok := h.conn.(securing); ok {
 		h.giveWay = cancel
 	}
-	return h, cancel
 }
 
 // securing is a connection with a handshake of its own, such as TLS's: until that
@@ -45,47 +51,60 @@ type securing interface {
 	HandshakeContext(context.Context) error
 }
 
-// look waits until it is certain what the client speaks, or has had its time.
+// look waits until it is certain what the client speaks, or has had its time. Of a
+// client on this host it asks again and again whether it still means to send a Request:
+// it may have found that it cannot.
 func (h *handshake) look() verdict {
-	mpa, instead := speaksMPA(h.lookUntil(), h.conn)
-	if instead != nil {
-		h.conn = instead
-	}
-	if mpa {
-		return isMPA
-	}
-	return isPlain
-}
-
-// lookUntil returns the context of the look, whose time begins now.
-func (h *handshake) lookUntil() context.Context {
-	limit := h.l.cfg.LookTime
-	if h.l.cfg.SDPOnly {
-		limit = h.l.cfg.HandshakeTime
-	}
-	look, stop := context.WithTimeout(h.ctx, limit)
+	look, stop := context.WithCancel(h.ctx)
+	defer stop()
 	h.l.mu.Lock()
-	defer h.l.mu.Unlock()
 	h.giveWay = stop
 	if h.leaving {
 		stop()
 	}
-	return look
+	h.l.mu.Unlock()
+	for wait := recheckFirst; ; wait = min(4*wait, recheckMost) {
+		ctx, cancel := look, context.CancelFunc(func() {})
+		if h.expected == certain {
+			ctx, cancel = context.WithTimeout(look, wait)
+		}
+		v, instead := speaks(ctx, h.conn)
+		cancel()
+		if instead != nil {
+			h.conn = instead
+		}
+		switch {
+		case v != undecided || look.Err() != nil:
+			return v
+		case expects(h.conn, &h.l.cfg) == nothing:
+			return isPlain
+		}
+	}
 }
 
-// prompt brings a connection up that need not wait for anything: of a client that
-// goes on over a channel that has been kept, or of plain TCP, which has sent
-// enough. It returns nil for all others, of which it has consumed nothing. With
-// an error it has closed the connection. While channels are kept, it looks for the
-// Request of a client on this host for a moment.
+// unexpected returns the connection of a client of which no Request is expected, as plain
+// TCP. It returns nil if one is there all the same, of a client that has given up before it
+// was accepted: that must not get to the program.
+func (h *handshake) unexpected() *Incoming {
+	if isSocket(h.conn) {
+		if _, v := first(h.conn, make([]byte, iwarp.KeyLen)); v == isMPA {
+			return nil
+		}
+	}
+	return &Incoming{Conn: h.conn}
+}
+
+// prompt brings a connection up that need not wait for anything: one that is certainly
+// plain TCP, or goes on over a channel that has been kept. It returns nil for all others,
+// of which it has consumed nothing. With an error it has closed the connection. It looks
+// for a moment for a Request that is certain to come.
 func (h *handshake) prompt() (*Incoming, error) {
 	if !isSocket(h.conn) {
 		return nil, nil // it might block although the kernel does not
 	}
 	var b [iwarp.MaxRequest]byte
 	n, v := first(h.conn, b[:])
-	place := h.keeping()
-	if v == undecided && place != nil {
+	if v == undecided && (h.expected == certain || h.l.cfg.SDPOnly && onThisHost(h.conn)) {
 		h.l.requests.For(func() (over, worth bool) {
 			n, v = first(h.conn, b[:])
 			return v != undecided, v == isMPA
@@ -95,7 +114,7 @@ func (h *handshake) prompt() (*Incoming, error) {
 		return &Incoming{Conn: h.conn}, nil
 	}
 	length := iwarp.RequestLen(b[:n])
-	if place == nil || length == 0 || n < length {
+	if length == 0 || n < length {
 		return nil, nil
 	}
 	request, err := iwarp.ParseRequest(h.conn, b[:length])
@@ -103,10 +122,7 @@ func (h *handshake) prompt() (*Incoming, error) {
 		return nil, nil // who reads it says so
 	}
 	offers, peer, err := parsePrivate(request.Private)
-	if err != nil || !offers.HasChannel {
-		return nil, nil
-	}
-	if !h.chooseKept(place, &offers, &peer) {
+	if err != nil || !offers.HasChannel || !h.chooseKept(&offers, &peer) {
 		return nil, nil
 	}
 	var in *Incoming
@@ -132,14 +148,10 @@ func (h *handshake) run() (*Incoming, error) {
 	if v == undecided {
 		v = h.look()
 	}
-	if v == isPlain {
-		if h.l.cfg.SDPOnly {
-			h.conn.Close()
-			return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())
-		}
-		return &Incoming{Conn: h.conn}, nil
+	if v != isMPA {
+		return h.plain(v)
 	}
-	h.hear()
+	h.reads()
 	in, err := h.agree()
 	if err != nil {
 		h.conn.Close()
@@ -155,7 +167,40 @@ func (h *handshake) run() (*Incoming, error) {
 	return in, nil
 }
 
-// hear notes that the client speaks MPA. Had it been told to give way for its
+// plain is what becomes of a client that has not sent a Request. One that is silent, and
+// may still send one, is no plain client: its Request must not get to the program.
+func (h *handshake) plain(v verdict) (*Incoming, error) {
+	h.l.mu.Lock()
+	gaveWay := h.leaving
+	h.l.mu.Unlock()
+	switch {
+	case h.l.cfg.SDPOnly:
+		h.conn.Close()
+		return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())
+	case v == undecided && (gaveWay || h.expected == certain && expects(h.conn, &h.l.cfg) == certain):
+		abort(h.conn)
+		return nil, fmt.Errorf("listener: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
+	}
+	return &Incoming{Conn: h.conn}, nil
+}
+
+// abort closes c with a reset, if it can.
+func abort(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
+// reads notes that the client speaks MPA, and that its Request is being read: to give way
+// ends all of it from now on.
+func (h *handshake) reads() {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.since, h.giveWay, h.leaving = time.Now(), h.cancel, false
+}
+
+// hear notes that the client has sent its Request. Had it been told to give way for its
 // silence, that is void.
 func (h *handshake) hear() {
 	h.l.mu.Lock()
@@ -171,8 +216,12 @@ func (h *handshake) agree() (*Incoming, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.hear()
 	offers, peer, err := parsePrivate(request.Private)
 	if err != nil {
+		if _, other := wire.OtherVersion(request.Private); other {
+			return h.reject(request)
+		}
 		// Not of ours, or wrong; either way there is no going on.
 		request.Reject(nil)
 		return nil, err
@@ -209,14 +258,19 @@ func (h *handshake) reject(request *iwarp.Request) (*Incoming, error) {
 		request.Reject(nil)
 		return nil, fmt.Errorf("listener: no device in common with %v", h.conn.RemoteAddr())
 	}
-	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := request.Reject(none); err != nil {
+	if err := rejectAll(request); err != nil {
 		return nil, err
 	}
 	return &Incoming{Conn: h.conn}, nil
+}
+
+// rejectAll has a client of ours go on as plain TCP.
+func rejectAll(request *iwarp.Request) error {
+	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
+	if err != nil {
+		return err
+	}
+	return request.Reject(none)
 }
 
 // accept answers with the choice. The TCP connection becomes iwarp's channel,
@@ -232,19 +286,16 @@ func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wir
 		return nil, err
 	}
 	qp.ProvideReceive(int(in.Local.Bufs), int(in.Local.LocalRcvSz))
-	in.QP, in.Device = qp, wire.DeviceIWARP.String()
+	in.QP, in.Device, h.request = qp, wire.DeviceIWARP.String(), request
 	return in, nil
 }
 
 // resume answers that the connection goes on over the channel that the client has
-// offered, unless it knows. There is nothing more to wait for: the client has
+// offered. There is nothing more to wait for: the client has
 // decided when it offered the channel, and Hello and HelloAck are the channel's.
 func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
 	in, cfg := h.incoming(offers, &peer)
 	in.QP, in.Device = h.resumed, h.device.String()
-	if h.told {
-		return in, nil
-	}
 	private, err := h.says(h.choice(), &peer)
 	if err == nil {
 		err = request.Divert(cfg, private)

@@ -133,13 +133,10 @@ func TestClientOfTCP(t *testing.T) {
 	assert.Equal(t, "GET / HTTP/1.1", string(got))
 }
 
-// TestServerSpeaksFirst has a client that waits for the server, which therefore
-// is plain when the time to look is over.
+// TestServerSpeaksFirst has a client that waits for the server. It is plain at once.
 func TestServerSpeaksFirst(t *testing.T) {
-	cfg := testConfig()
-	cfg.LookTime = 20 * time.Millisecond
-	l := listen(t, cfg, 8)
-	c := dial(t, l, "")
+	l := listen(t, testConfig(), 8)
+	c := dialPlain(t, l, "")
 	in := accept(t, l)
 	require.Nil(t, in.QP)
 	in.Conn.Write([]byte("SSH-2.0"))
@@ -152,7 +149,6 @@ func TestClientMustSpeakSDP(t *testing.T) {
 	for _, first := range []string{"GET / HTTP/1.1", "MPA ID", ""} {
 		cfg := testConfig()
 		cfg.SDPOnly = true
-		cfg.LookTime = 0 // does not count
 		cfg.HandshakeTime = 50 * time.Millisecond
 		l := listen(t, cfg, 8)
 		c := dial(t, l, first)
@@ -202,7 +198,7 @@ func TestNoDeviceInCommon(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := testConfig()
-			cfg.Devices = v.devices
+			cfg.Devices = append([]string{"another"}, v.devices...)
 			l := listen(t, cfg, 8)
 			c := dial(t, l, requestOf(t, v.offers, helloOf()))
 			flags, private := readReply(t, c)

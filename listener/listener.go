@@ -5,8 +5,9 @@
 // A connection goes through these stages, each in a file of its own:
 //
 //  1. accept.go takes it from the listener below, and makes room for it.
-//  2. look.go looks at its first bytes without consuming them. What is not an
-//     MPA Request is plain TCP, and goes to Accept untouched.
+//  2. expect.go knows whether a Request may come, and look.go looks at the first bytes
+//     without consuming them. What is not an MPA Request is plain TCP, and goes to Accept
+//     untouched.
 //  3. handshake.go reads the Request with the client's offers and its Hello,
 //     and answers with the choice and the HelloAck.
 //  4. stepup.go invites the client to another device's channel, if there is a
@@ -21,12 +22,17 @@ package listener
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/lookout"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -50,11 +56,15 @@ type Config struct {
 	// UIDs are the users, beside our own, whose programs may share memory with
 	// this one.
 	UIDs []int
-	// LookTime is how long a client may take to show that it speaks SDP. It does
-	// not count if SDPOnly: then there is the HandshakeTime for that too.
-	LookTime time.Duration
+	// Probed reports that clients at a remote address may be clients of SDP. Of others
+	// on other hosts nothing is waited for, unless SDPOnly. Safe for concurrent use.
+	Probed func(local, remote netip.Addr) bool
+	// Worth returns nil if the device, of Devices, is worth using at a local address, nil
+	// itself if all are. Safe for concurrent use.
+	Worth func(device wire.Device, local netip.Addr) error
 	// HandshakeTime is how long all may take, from TCP's accept to the client's
-	// decision.
+	// decision; and so how long the first bytes are waited for of a client that may
+	// speak SDP.
 	HandshakeTime time.Duration
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool
@@ -93,9 +103,19 @@ func (in *Incoming) discard() {
 const (
 	// maxUnderway bounds the handshakes that run beside each other.
 	maxUnderway = 1024
-	// maxReady bounds the connections that wait for Accept: with that many there
-	// accepting stops, so that the rest waits in the kernel's backlog.
+	// maxAhead bounds the connections that wait for Accept, and those on their way up
+	// while nobody waits in Accept: with that many accepting stops, so that the rest
+	// waits in the kernel's backlog, and a program that wants no more has few more.
+	maxAhead = 8
+	// maxReady is how many may wait while Accept waits, for one that came before them; and
+	// how many at any time if SDPOnly: a client that were not answered could do nothing
+	// but fail.
 	maxReady = 128
+	// orderTime is how long a connection waits for one that came before it and is on
+	// its way up, so that Accept keeps the order of arrival.
+	orderTime = 2 * time.Millisecond
+	// vainTime is for how long none does after that was in vain.
+	vainTime = 100 * time.Millisecond
 )
 
 // Listener accepts connections, SDP and plain TCP. All its methods are safe for
@@ -105,11 +125,13 @@ type Listener struct {
 	cfg  Config
 	host host
 
-	places   places
-	requests lookout.Habit // of the accepting goroutine, for clients that go on over a channel
+	requests  lookout.Habit // of the accepting goroutine, for Requests that are about to come
+	places    places
+	announced io.Closer // that SDP is served on a Unix socket; nil: it is not announced
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
+	order     time.Duration  // orderTime, but for tests
 	accepting sync.WaitGroup // the accepting goroutine
 	workers   sync.WaitGroup // the handshakes
 	slots     chan struct{}  // holds one for each handshake under way
@@ -117,8 +139,8 @@ type Listener struct {
 
 	mu       sync.Mutex
 	changed  sync.Cond    // of what follows
-	underway []*handshake // oldest first
-	ready    []*Incoming  // oldest first
+	queue    []*handshake // in the order of arrival, those that are up among those that are not
+	ready    int          // of them are up
 	failure  error        // of the listener below, for one Accept
 	err      error        // why nothing more will come
 	closed   bool         // nothing more is accepted
@@ -130,6 +152,8 @@ type Listener struct {
 	waiting  int          // calls of Accept that wait
 	deadline time.Time    // of Accept; zero: none
 	alarm    *time.Timer  // wakes Accept at the deadline
+	overdue  *time.Timer  // wakes Accept when orderTime is over
+	inVain   time.Time    // when that last was
 	grace    *time.Timer  // ends the closed listener; nil: it is not closed, or has ended
 }
 
@@ -148,10 +172,38 @@ func newListener(ln net.Listener, cfg Config, underway int) *Listener {
 		ctx:    ctx,
 		cancel: cancel,
 		slots:  make(chan struct{}, underway),
+		order:  orderTime,
 	}
 	l.changed.L = &l.mu
+	l.announce()
 	l.accepting.Go(l.run)
 	return l
+}
+
+// announce shows diallers on this host that SDP is served here. Where it fails, or the
+// listener below is no socket, they do not see it, and use plain TCP.
+func (l *Listener) announce() {
+	if len(l.cfg.Devices) == 0 {
+		return
+	}
+	var err error
+	switch at := l.ln.Addr().(type) {
+	case *net.UnixAddr:
+		l.announced, err = localpeer.AnnounceUnix(at)
+	case *net.TCPAddr:
+		if sc, ok := l.ln.(syscall.Conn); ok {
+			var rc syscall.RawConn
+			if rc, err = sc.SyscallConn(); err == nil {
+				if err = localpeer.ErrBlind; localpeer.Sees(rc) { // else we would not see who means to send a Request
+					err = localpeer.Mark(rc, localpeer.Listener)
+				}
+			}
+		}
+	}
+	if err != nil {
+		l.announced = nil
+		l.cfg.Logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
+	}
 }
 
 // Accept waits for a connection that is up and returns it. An error of the listener
@@ -163,29 +215,35 @@ func (l *Listener) Accept() (*Incoming, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting++
-	if l.onDemand {
-		l.changed.Broadcast()
+	if l.waiting == 1 {
+		l.changed.Broadcast() // the accepting goroutine may have waited for it
 	}
-	for len(l.ready) == 0 && l.failure == nil && !l.exhausted() && !l.late() {
+	h := l.next()
+	for h == nil && l.failure == nil && !l.exhausted() && !l.late() {
 		l.changed.Wait()
+		h = l.next()
 	}
 	l.waiting--
+	if l.ended || l.late() {
+		h = nil
+	}
+	if h != nil { // before anybody else can
+		l.leave(h)
+		l.ready--
+		l.drained()
+	}
+	l.changed.Broadcast()
 	if l.waiting == 0 && l.onDemand {
 		l.hold()
 	}
 	l.letGo()
 	switch {
+	case h != nil:
+		return h.in, nil
 	case l.ended:
 		return nil, net.ErrClosed
 	case l.late():
 		return nil, os.ErrDeadlineExceeded
-	case len(l.ready) > 0:
-		in := l.ready[0]
-		l.ready[0] = nil
-		l.ready = l.ready[1:]
-		l.drained()
-		l.changed.Broadcast()
-		return in, nil
 	case l.failure != nil:
 		err := l.failure
 		l.failure = nil
@@ -197,9 +255,58 @@ func (l *Listener) Accept() (*Incoming, error) {
 	return nil, l.err
 }
 
+// next returns the connection that Accept is to return, nil if there is none yet: the
+// oldest one that is up, unless one that came before it may still come up in time. Called
+// with mu held.
+func (l *Listener) next() *handshake {
+	for _, h := range l.queue {
+		switch {
+		case l.ready == 0:
+			return nil
+		case h.in != nil:
+			return h
+		}
+		if time.Since(l.inVain) < vainTime {
+			continue
+		}
+		wait := l.order - time.Since(h.accepted)
+		if wait > 0 {
+			l.wakeIn(wait)
+			return nil
+		}
+		if !h.passed {
+			h.passed, l.inVain = true, time.Now()
+		}
+	}
+	return nil
+}
+
+// wakeIn has Accept look again. Called with mu held.
+func (l *Listener) wakeIn(d time.Duration) {
+	if l.overdue != nil {
+		l.overdue.Reset(d)
+		return
+	}
+	l.overdue = time.AfterFunc(d, func() {
+		l.mu.Lock()
+		l.changed.Broadcast()
+		l.mu.Unlock()
+	})
+}
+
+// leave takes h out of the queue, and reports whether it was there. Called with mu held.
+func (l *Listener) leave(h *handshake) bool {
+	i := slices.Index(l.queue, h)
+	if i < 0 {
+		return false
+	}
+	l.queue = slices.Delete(l.queue, i, i+1)
+	return true
+}
+
 // exhausted reports that nothing more can come out of Accept. Called with mu held.
 func (l *Listener) exhausted() bool {
-	return l.ended || l.stopped && len(l.ready)+len(l.underway) == 0
+	return l.ended || l.stopped && len(l.queue) == 0
 }
 
 // OnDemand has connections accepted only while Accept waits: others, which share the
@@ -271,20 +378,6 @@ func (l *Listener) SetDeadline(t time.Time) error {
 // Below returns the listener below.
 func (l *Listener) Below() net.Listener { return l.ln }
 
-// deliver queues in for Accept.
-func (l *Listener) deliver(in *Incoming) {
-	l.mu.Lock()
-	ended := l.ended
-	if !ended {
-		l.ready = append(l.ready, in)
-		l.changed.Broadcast()
-	}
-	l.mu.Unlock()
-	if ended {
-		in.discard()
-	}
-}
-
 const (
 	// closeGrace is how long handshakes may still take after Close.
 	closeGrace = time.Second
@@ -304,6 +397,9 @@ func (l *Listener) Close() error {
 	l.closed = true
 	l.changed.Broadcast()
 	l.mu.Unlock()
+	if l.announced != nil {
+		l.announced.Close()
+	}
 	err := l.ln.Close()
 	l.accepting.Wait()
 	l.mu.Lock()
@@ -329,7 +425,7 @@ func (l *Listener) drained() {
 // one.
 func (l *Listener) finishIdle(d time.Duration) {
 	l.mu.Lock()
-	if len(l.underway) > 0 && !l.ended {
+	if len(l.queue) > l.ready && !l.ended {
 		l.grace = time.AfterFunc(d, l.finish)
 		l.mu.Unlock()
 		return
@@ -343,19 +439,20 @@ func (l *Listener) finish() {
 	l.end.Do(func() {
 		l.mu.Lock()
 		l.ended = true
-		abandoned := l.ready
-		l.ready = nil
-		if l.alarm != nil {
-			l.alarm.Stop()
-		}
-		if l.grace != nil {
-			l.grace.Stop()
+		abandoned := l.queue
+		l.queue = nil
+		for _, timer := range []*time.Timer{l.alarm, l.overdue, l.grace} {
+			if timer != nil {
+				timer.Stop()
+			}
 		}
 		l.changed.Broadcast()
 		l.mu.Unlock()
 		l.cancel()
-		for _, in := range abandoned {
-			in.discard()
+		for _, h := range abandoned {
+			if h.in != nil {
+				h.in.discard()
+			}
 		}
 		l.workers.Wait()
 		l.places.close()

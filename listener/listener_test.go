@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -22,7 +24,6 @@ func testConfig() Config {
 	return Config{
 		Logger:        slog.New(slog.DiscardHandler),
 		Devices:       []string{"iwarp"},
-		LookTime:      time.Minute,
 		HandshakeTime: time.Minute,
 		Hello:         wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 16},
 	}
@@ -38,10 +39,23 @@ func listen(t *testing.T, cfg Config, places int) *Listener {
 	return l
 }
 
-// dial connects and sends.
+// dial connects as a client of SDP does, and sends.
 func dial(t *testing.T, l *Listener, first string) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", l.Addr().String())
+	return dialWith(t, net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return localpeer.Mark(c, localpeer.Dialler)
+	}}, l, first)
+}
+
+// dialPlain connects as a client of plain TCP does, and sends.
+func dialPlain(t *testing.T, l *Listener, first string) *net.TCPConn {
+	t.Helper()
+	return dialWith(t, net.Dialer{}, l, first)
+}
+
+func dialWith(t *testing.T, d net.Dialer, l *Listener, first string) *net.TCPConn {
+	t.Helper()
+	c, err := d.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	_, err = c.Write([]byte(first))
@@ -112,7 +126,17 @@ func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 func awaitReady(l *Listener, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.ready) < n {
+	for l.ready < n {
 		l.changed.Wait()
 	}
+}
+
+// underway returns the handshakes that are under way. Called with l.mu held.
+func underway(l *Listener) (hs []*handshake) {
+	for _, h := range l.queue {
+		if h.in == nil {
+			hs = append(hs, h)
+		}
+	}
+	return hs
 }

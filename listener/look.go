@@ -30,25 +30,25 @@ func judge(b []byte) verdict {
 	return isPlain
 }
 
-// speaksMPA waits until it is certain what the client on c speaks, or ctx is
+// speaks waits until it is certain what the client on c speaks, or ctx is
 // done, and consumes nothing; or, if it had to, returns what stands for c from now
 // on. An end or an error without a whole key is plain.
-func speaksMPA(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
+func speaks(ctx context.Context, c net.Conn) (v verdict, instead *replay) {
 	sc, ok := c.(syscall.Conn)
-	if !ok {
+	if !ok || !isSocket(c) {
 		return readKey(ctx, c)
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {
 		return readKey(ctx, c)
 	}
-	return look(ctx, c, rc) == isMPA, nil
+	return look(ctx, c, rc), nil
 }
 
 // first copies the bytes to b that are there already, as many as fit, and says
 // what they mean. It consumes nothing.
 func first(c net.Conn, b []byte) (n int, v verdict) {
-	if sc, ok := c.(syscall.Conn); ok {
+	if sc, ok := c.(syscall.Conn); ok && isSocket(c) {
 		if rc, err := sc.SyscallConn(); err == nil {
 			rc.Control(func(fd uintptr) { n, v = peek(fd, b) })
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 func isSDP(ctx context.Context, c net.Conn) bool {
-	mpa, _ := speaksMPA(ctx, c)
-	return mpa
+	v, _ := speaks(ctx, c)
+	return v == isMPA
 }
 
 func TestJudge(t *testing.T) {
@@ -131,8 +131,8 @@ func TestLookAtWhatIsNoSocket(t *testing.T) {
 				client.Write([]byte(v.sent))
 				client.Close()
 			}()
-			mpa, instead := speaksMPA(t.Context(), server)
-			assert.Equal(t, v.mpa, mpa)
+			says, instead := speaks(t.Context(), server)
+			assert.Equal(t, v.mpa, says == isMPA)
 			got, err := io.ReadAll(instead)
 			assert.NoError(t, err)
 			assert.Equal(t, v.sent, string(got))
@@ -157,7 +157,6 @@ func (s *secured) HandshakeContext(context.Context) error {
 func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 	server, client := tcpPair(t)
 	cfg := testConfig()
-	cfg.LookTime = 100 * time.Millisecond
 	s := &secured{Conn: server, shaking: make(chan struct{}), done: make(chan struct{})}
 	failed := make(chan error)
 	go func() {

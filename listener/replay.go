@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/rdma/iwarp"
@@ -44,16 +45,24 @@ func (r *replay) SetLinger(sec int) error {
 
 // readKey reads until it is certain what the client on c speaks, or ctx is done,
 // and returns the connection as it was before.
-func readKey(ctx context.Context, c net.Conn) (mpa bool, instead *replay) {
+func readKey(ctx context.Context, c net.Conn) (v verdict, instead *replay) {
 	defer interrupt.Conn(ctx, c)()
 	var b [iwarp.KeyLen]byte
-	n, v := 0, undecided
+	n := 0
 	for v == undecided {
 		k, err := c.Read(b[n:])
 		n += k
-		if v = judge(b[:n]); err != nil {
-			break
+		v = judge(b[:n])
+		switch {
+		case err == nil || v != undecided:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if n == 0 {
+				return undecided, nil
+			}
+			return undecided, &replay{Conn: c, rest: b[:n]}
+		default:
+			v = isPlain
 		}
 	}
-	return v == isMPA, &replay{Conn: c, rest: b[:n]}
+	return v, &replay{Conn: c, rest: b[:n]}
 }

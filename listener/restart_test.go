@@ -14,18 +14,19 @@ import (
 // still comes out of Accept; then it says that the listener is closed.
 func TestCloseGivesOutWhatWasAccepted(t *testing.T) {
 	cfg := testConfig()
-	cfg.LookTime = 100 * time.Millisecond
 	l := listen(t, cfg, 8)
 	dial(t, l, "GET")
 	awaitReady(l, 1)
-	dial(t, l, "") // plain after LookTime
+	coming := dial(t, l, "")
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.underway) == 1
+		return len(underway(l)) == 1
 	}, 5*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	accept(t, l)
+	_, err := coming.Write([]byte("GET")) // it is plain after all
+	require.NoError(t, err)
 	accept(t, l)
 	start := time.Now()
 	for range 2 {
@@ -80,7 +81,7 @@ func shared(t *testing.T) (l *Listener, other net.Listener) {
 func TestOnDemand(t *testing.T) {
 	l, other := shared(t)
 	for range 20 {
-		dial(t, l, "GET")
+		dialPlain(t, l, "GET")
 		c, err := other.Accept()
 		require.NoError(t, err)
 		c.Close()
@@ -110,7 +111,10 @@ func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
 	assert.True(t, timedOut(err), "%v", err)
 	require.NoError(t, l.SetDeadline(time.Time{}))
 	dial(t, l, "GET")
+	time.Sleep(20 * time.Millisecond) // in which it would be taken
 	c, err := other.Accept()
 	require.NoError(t, err)
 	c.Close()
+	go dialPlain(t, l, "")
+	accept(t, l) // and the interruption is no error
 }

@@ -11,7 +11,8 @@ import (
 func Serve(ctx context.Context, c net.Conn, cfg Config) (*Incoming, error) {
 	l := &Listener{cfg: cfg, host: thisHost()}
 	defer l.places.close()
-	h, done := l.handshake(ctx, c)
-	defer done()
+	h := &handshake{l: l, conn: c, expected: possible}
+	h.begin(ctx)
+	defer h.cancel()
 	return h.run()
 }

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 
+	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -20,7 +20,6 @@ type stepUp struct {
 	device     wire.Device       // that the client is invited to
 	invitation rdma.Invitation   // nil: none
 	resumed    rdma.QueuePair    // over the channel that the client has offered; nil: none
-	told       bool              // the client knows that from the channel, and needs no Reply
 	stay       bool              // both ends may use iwarp
 	declined   map[string]string // device: why it is not used
 
@@ -66,7 +65,7 @@ func (h *handshake) decline(name string, why error) {
 // invite has the client come to a channel of the device, or resumes the one that
 // it has offered.
 func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) error {
-	if _, ok := h.conn.(syscall.Conn); !ok {
+	if !isSocket(h.conn) {
 		return errors.New("the connection is no socket")
 	}
 	device, ok := rdma.LookupDevice(name)
@@ -78,6 +77,11 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 	if err != nil {
 		return err
 	}
+	if worth := h.l.cfg.Worth; worth != nil {
+		if err := worth(h.device, peer.Local.Addr()); err != nil {
+			return err
+		}
+	}
 	if err := stepper.Reaches(peer); err != nil {
 		return err
 	}
@@ -87,23 +91,12 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 	}
 	if keeping, ok := place.(rdma.KeepingPlace); ok && offers.HasChannel {
 		// If it is not kept any more, a new one is as good.
-		if h.goOn(keeping, peer, offers.Channel, hello) == nil {
+		local, _ := h.settled(hello)
+		if h.resumed, err = keeping.Resume(peer, offers.Channel, int(local.ORD)); err == nil {
 			return nil
 		}
 	}
 	h.invitation, err = place.Invite(peer, h.answer)
-	return err
-}
-
-// goOn resumes the channel of h.device that the ticket names, and has the client
-// find the answer there.
-func (h *handshake) goOn(place rdma.KeepingPlace, peer rdma.Peer, t rdma.Ticket, hello *wire.Hello) error {
-	answer, err := h.says(&wire.Choice{Device: h.device, Resume: true}, hello)
-	if err != nil {
-		return err
-	}
-	local, _ := h.settled(hello)
-	h.resumed, h.told, err = place.Resume(peer, t, int(local.ORD), answer)
 	return err
 }
 
@@ -179,7 +172,7 @@ func (h *handshake) choice() *wire.Choice {
 		return &wire.Choice{Device: wire.DeviceIWARP}
 	}
 	a := h.invitation.Address()
-	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Socket: a.Socket, Port: a.Port}
+	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Socket: a.Socket, Port: a.Port, Stay: h.stay}
 }
 
 // decide waits for the client's decision, and has in what it says.
@@ -191,6 +184,10 @@ func (h *handshake) decide(in *Incoming) error {
 		err = errors.New("listener: the client steps up, and was not invited")
 	case first.MID == wire.MIDStepUp:
 		err = h.move(in)
+	case first.MID == wire.MIDPlain && h.l.cfg.SDPOnly:
+		err = errors.New("listener: the client goes on as plain TCP, which is not served")
+	case first.MID == wire.MIDPlain:
+		err = h.fallBack(in)
 	case !h.stay:
 		err = fmt.Errorf("listener: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
 	default:
@@ -220,6 +217,23 @@ func (h *handshake) move(in *Incoming) error {
 		return err
 	}
 	in.Conn, in.QP, in.Device, in.Local, in.Peer = conn, qp, h.device.String(), h.local, h.peer
+	return nil
+}
+
+// fallBack has in go on as plain TCP, and tells the client, which waits for that: what
+// came before it was told would still be the queue pair's.
+func (h *handshake) fallBack(in *Incoming) error {
+	conn, err := in.QP.(*iwarp.QueuePair).Detach()
+	if err != nil {
+		return err
+	}
+	defer interrupt.Conn(h.ctx, conn)()
+	if err := rejectAll(h.request); err != nil {
+		conn.Close()
+		return err
+	}
+	h.l.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", conn.RemoteAddr(), "device", h.device)
+	*in = Incoming{Conn: conn}
 	return nil
 }
 
@@ -268,44 +282,29 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 	return place, nil
 }
 
-// kept is the place of the best device, if it keeps channels.
-type kept struct {
-	rdma.KeepingPlace
-	stepper rdma.Stepper
-}
-
-// keeping returns the place at which the client may have a channel that is kept;
-// nil if there is none, or the client is on another host. It waits for nothing.
-func (h *handshake) keeping() *kept {
-	if len(h.l.cfg.Devices) == 0 || !onThisHost(h.conn) {
-		return nil
+// chooseKept resumes the channel that the client offers, if it is one of our best device's
+// that is kept, and reports whether it has. It waits for nothing. Whatever else there may
+// be to choose from, it leaves.
+func (h *handshake) chooseKept(offers *wire.Offers, hello *wire.Hello) bool {
+	if len(h.l.cfg.Devices) == 0 {
+		return false
 	}
 	name := h.l.cfg.Devices[0]
-	place, ok := h.l.places.now(name).(rdma.KeepingPlace)
-	if !ok || !place.Kept() {
-		return nil
-	}
+	i := slices.IndexFunc(offers.Devices, func(d wire.Device) bool { return d.String() == name })
+	place, keeps := h.l.places.now(name).(rdma.KeepingPlace)
 	device, _ := rdma.LookupDevice(name)
-	stepper, ok := device.(rdma.Stepper)
-	if !ok {
-		return nil
-	}
-	return &kept{KeepingPlace: place, stepper: stepper}
-}
-
-// chooseKept resumes the channel that the client offers, if it is of that place, and
-// reports whether it has. Whatever else there may be to choose from, it leaves.
-func (h *handshake) chooseKept(k *kept, offers *wire.Offers, hello *wire.Hello) bool {
-	i := slices.IndexFunc(offers.Devices, func(d wire.Device) bool { return d.String() == h.l.cfg.Devices[0] })
-	if i < 0 {
+	stepper, steps := device.(rdma.Stepper)
+	if i < 0 || !keeps || !steps {
 		return false
 	}
 	peer, err := h.peerOf(offers)
-	if err != nil || k.stepper.Reaches(peer) != nil {
+	if err != nil || stepper.Reaches(peer) != nil {
 		return false
 	}
+	local, _ := h.settled(hello)
 	h.device = offers.Devices[i]
-	return h.goOn(k, peer, offers.Channel, hello) == nil
+	h.resumed, err = place.Resume(peer, offers.Channel, int(local.ORD))
+	return err == nil
 }
 
 // onThisHost reports that c ends where it begins.

@@ -27,8 +27,6 @@ type stepper struct {
 	invited *invitation
 	places  int            // that are open
 	idle    rdma.QueuePair // of the channel with idleTicket,
-	looks   bool           // whose client looks for the answer there,
-	answer  []byte         // which it was
 }
 
 var idleTicket = rdma.Ticket{4, 5, 6}
@@ -67,20 +65,13 @@ func (p *stepPlace) Invite(_ rdma.Peer, answer func([]byte) ([]byte, int, error)
 	return i, nil
 }
 
-func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int, answer []byte) (rdma.QueuePair, bool, error) {
+func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, error) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	if p.s.idle == nil || t != idleTicket {
-		return nil, false, errors.New("there is none")
+		return nil, errors.New("there is none")
 	}
-	p.s.answer = answer
-	return p.s.idle, p.s.looks, nil
-}
-
-func (p *stepPlace) Kept() bool {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	return p.s.idle != nil
+	return p.s.idle, nil
 }
 
 func (p *stepPlace) Close() error {
@@ -171,7 +162,7 @@ func TestStepUp(t *testing.T) {
 	channel, _ := queuePairs(t)
 	fakeShm.channel = channel
 	qp, choice := approach(t, l, nil)
-	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Token: stepAddress.Token, HasToken: true, Socket: "somewhere", Port: 7}, choice)
+	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Token: stepAddress.Token, HasToken: true, Socket: "somewhere", Port: 7, Stay: true}, choice)
 	require.Len(t, fakeShm.asked, 1)
 	assert.True(t, fakeShm.asked[0].SameHost)
 

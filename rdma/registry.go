@@ -115,11 +115,6 @@ type Ticket [32]byte
 type Idle interface {
 	// Ticket is to be shown to the peer.
 	Ticket() Ticket
-	// Answer returns what the peer has answered over the channel itself, when it has
-	// resumed its end there, and nil before. It waits for nothing. An end that does
-	// not look for it any more, and waits for an answer on the connection that it has
-	// shown the ticket on, looks for the last time with elsewhere.
-	Answer(elsewhere bool) []byte
 	// Resume returns the queue pair, when the peer says that it has resumed its
 	// end; an error if it has not. ord is how many RDMA Reads of ours may be
 	// outstanding there.
@@ -133,12 +128,8 @@ type KeepingPlace interface {
 	Place
 	// Resume returns the queue pair of the idle channel that the peer has shown the
 	// ticket of, or an error if there is none, or it is not this peer's. ord is how
-	// many RDMA Reads of ours may be outstanding there. answer is for the peer's
-	// Idle.Answer; told reports that the peer will find it there, and needs no other.
-	// Safe for concurrent use.
-	Resume(p Peer, t Ticket, ord int, answer []byte) (q QueuePair, told bool, err error)
-	// Kept reports that there are idle channels. Safe for concurrent use.
-	Kept() bool
+	// many RDMA Reads of ours may be outstanding there. Safe for concurrent use.
+	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
 }
 
 var registry struct {

@@ -2,31 +2,39 @@ package sdp
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Config changes how connections come up. nil, and the zero value of every
+// Config changes how connections come up. What it says goes before what the environment
+// says, and that before the defaults. Programs that run with another user's rights than
+// their caller's (set-user-ID, capabilities) ignore the environment. nil, and the zero value of every
 // field, mean the defaults, which are right for nearly everyone. A Config must
 // not be changed while it is in use; it may be shared.
 type Config struct {
 	// Devices are the RDMA devices that may be used, by name, the best one
 	// first: "shm", "verbs", "iwarp". Those that this program or this machine
 	// does not have are passed over. "tcp" alone switches SDP off. The default is
-	// what the environment variable SDP_DEVICES says, and without that every
-	// device.
+	// what the environment variable SDP_DEVICES says. Without that it is, on networks
+	// "tcp" and "unix", what is faster than TCP: "shm", and "verbs" on RDMA hardware;
+	// and every device on "sdp".
 	Devices []string
+	// Probe are the addresses of other hosts that may be asked whether they speak SDP,
+	// and whose programs a listener on "tcp" waits for to say so, if a device of Devices
+	// can get there. The default is what the environment variable SDP_PEERS says
+	// ("10.0.0.0/8,fd00::/8"), and without that the subnets of this machine's RDMA
+	// hardware. An empty list that is not nil means none. This host is never asked: it
+	// is known who speaks SDP there.
+	Probe []netip.Prefix
 
 	// ReplyTimeout is how long a peer may take to show that it speaks SDP, when
 	// it is dialled; never more than a third of what is left of the context.
 	// Default 1 s.
 	ReplyTimeout time.Duration
-	// LookTime is how long a client may take to show that it speaks SDP, when a
-	// listener on "tcp" has accepted it. Default 50 ms.
-	LookTime time.Duration
-	// HandshakeTimeout is how long a listener lets a connection come up. Default
-	// 5 s.
+	// HandshakeTimeout is how long a listener lets a connection come up, and how long it
+	// waits for the first bytes of a client that may speak SDP. Default 5 s.
 	HandshakeTimeout time.Duration
 	// StepUpTimeout is how long two ends may take to open a channel of a better
 	// device, beside the TCP connection; then they stay on iwarp. Default 500 ms.
@@ -38,8 +46,9 @@ type Config struct {
 	// PeerUIDs are the users, beside the program's own, with whose programs it may
 	// share memory. Both ends have to agree.
 	PeerUIDs []int
-	// PlainTTL is how long it is remembered what an address speaks: one of plain
-	// TCP need not be asked. Default 1 min.
+	// PlainTTL is how long it is remembered of an address on another host that it speaks
+	// plain TCP, once it has said something else or closed. Silence is remembered for 5 s
+	// at most. Default 1 min.
 	PlainTTL time.Duration
 
 	// CRC checks the data of iwarp end to end between two programs on one host
@@ -70,7 +79,6 @@ func (c *Config) filled() Config {
 		value time.Duration
 	}{
 		{&f.ReplyTimeout, time.Second},
-		{&f.LookTime, 50 * time.Millisecond},
 		{&f.HandshakeTimeout, 5 * time.Second},
 		{&f.StepUpTimeout, 500 * time.Millisecond},
 		{&f.PlainTTL, time.Minute},

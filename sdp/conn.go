@@ -9,6 +9,7 @@ import (
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/credits"
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
@@ -178,9 +179,18 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 
 func (c *conn) Device() string { return c.device }
 
-func (c *conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+func (c *conn) LocalAddr() net.Addr { return programs(c.tcp.LocalAddr()) }
 
-func (c *conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+func (c *conn) RemoteAddr() net.Addr { return programs(c.tcp.RemoteAddr()) }
+
+// programs returns the address as the program would see it without SDP: a dialler's Unix
+// socket has no name.
+func programs(a net.Addr) net.Addr {
+	if u, ok := a.(*net.UnixAddr); ok && localpeer.IsUnixDialler(u) {
+		return &net.UnixAddr{Net: u.Net, Name: "@"}
+	}
+	return a
+}
 
 func (c *conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {

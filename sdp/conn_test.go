@@ -144,7 +144,6 @@ func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
 	ln, err := patientListen("tcp")
 	require.NoError(t, err)
 	address := ln.Addr().String()
-	forget(address)
 	body := string(streamAt(0, 300<<10))
 	type connKey struct{}
 	server := http.Server{

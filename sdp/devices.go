@@ -3,11 +3,11 @@ package sdp
 import (
 	"errors"
 	"fmt"
-	"os"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 	_ "github.com/gosdp/gosdp/rdma/iwarp" // the device that everyone has
 	"github.com/gosdp/gosdp/wire"
@@ -17,12 +17,8 @@ import (
 // nothing is faster than memory.
 var knownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
 
-const (
-	devicesVariable   = "SDP_DEVICES"
-	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
-	// devicePlain alone in a list of devices switches SDP off.
-	devicePlain = "tcp"
-)
+// devicePlain alone in a list of devices switches SDP off.
+const devicePlain = "tcp"
 
 // devices are what a Dial or a Listen may use.
 type devices struct {
@@ -31,13 +27,20 @@ type devices struct {
 	// threshold is the Config's ZCopyThreshold or the environment's; 0: the
 	// device's own.
 	threshold int
+	// named: they were listed, or the network is one of SDP's: then whatever works is
+	// used. Otherwise what is faster than TCP.
+	named bool
+	// probe are the addresses that may be asked; nil: those of the subnets of RDMA
+	// hardware.
+	probe []netip.Prefix
 }
 
 // devices finds out which devices to use: those of the program's list, of the
-// environment's if it has none, or all. It fails if a list makes no sense, the
+// environment's if it has none, or the defaults, which are all if the program asks for
+// SDP. It fails if a list makes no sense, the
 // environment's even where it does not matter, so that whoever has set it learns
 // of it.
-func (c *Config) devices() (devices, error) {
+func (c *Config) devices(asked bool) (devices, error) {
 	var program []string
 	if c != nil {
 		program = c.Devices
@@ -46,13 +49,15 @@ func (c *Config) devices() (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	threshold, err := c.threshold()
-	if err != nil {
+	d := devices{named: asked || source != ""}
+	if d.threshold, err = c.threshold(); err != nil {
 		return devices{}, err
 	}
-	d := devices{threshold: threshold}
+	if d.probe, err = c.probe(); err != nil {
+		return devices{}, err
+	}
 	for _, device := range listed {
-		if err := probe(device); err != nil {
+		if err := d.usableHere(device); err != nil {
 			d.declined.set(device.String(), err.Error())
 			continue
 		}
@@ -66,20 +71,37 @@ func (c *Config) devices() (devices, error) {
 	return d, nil
 }
 
-// threshold returns from how many bytes a Write is not copied; 0: from what the
-// device says.
-func (c *Config) threshold() (int, error) {
-	environment := 0
-	if text := os.Getenv(thresholdVariable); text != "" {
-		var err error
-		if environment, err = strconv.Atoi(text); err != nil {
-			return 0, fmt.Errorf("%s=%s: not a number of bytes", thresholdVariable, text)
-		}
+// usableHere returns nil if this program has the device, can use it here, and gains by
+// that.
+func (d *devices) usableHere(device wire.Device) error {
+	switch {
+	case d.named:
+	case device == wire.DeviceIWARP:
+		return errors.New("slower than TCP, and so used only if it is named, or on network sdp")
+	case device == wire.DeviceVerbs && len(rnics.Networks()) == 0:
+		return errors.New("there is no RDMA hardware; software devices are used only if verbs is named, or on network sdp")
 	}
-	if c != nil && c.ZCopyThreshold != 0 {
-		return c.ZCopyThreshold, nil
+	return probe(device)
+}
+
+// worthAt returns nil if the device is worth using on a connection whose address at this
+// end is local.
+func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
+	if !d.named && device == wire.DeviceVerbs && !rnics.Owns(rnics.Networks(), local.Unmap()) {
+		return fmt.Errorf("%v is not the address of RDMA hardware", local)
 	}
-	return environment, nil
+	return nil
+}
+
+// mayAsk reports that the host at remote may be asked from local whether it speaks SDP:
+// it is allowed, and there is a device that gets there.
+func (d *devices) mayAsk(local, remote netip.Addr) bool {
+	networks := rnics.Networks()
+	if d.probe == nil {
+		return rnics.Owns(networks, local) && rnics.Contain(networks, remote)
+	}
+	return rnics.Contain(d.probe, remote) && (rnics.Owns(networks, local) ||
+		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
 }
 
 // why is the error that no device can be used, which names each and its reason.
@@ -127,7 +149,7 @@ func (r reasons) err() error {
 // listedDevices returns the devices that may be used, and what lists them.
 func listedDevices(program []string) (listed []wire.Device, source string, err error) {
 	listed = knownDevices // and no source is ever named
-	if text := os.Getenv(devicesVariable); text != "" {
+	if text := getenv(devicesVariable); text != "" {
 		source = devicesVariable + "=" + text
 		listed, err = parseDevices(strings.Split(text, ","))
 		if err != nil {

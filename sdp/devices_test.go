@@ -43,7 +43,7 @@ func TestDevices(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			t.Setenv(devicesVariable, v.environment)
 			cfg := &Config{Devices: v.program}
-			d, err := cfg.devices()
+			d, err := cfg.devices(true)
 			if v.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, v.usable, d.usable)
@@ -59,6 +59,16 @@ func TestDevices(t *testing.T) {
 			require.EqualError(t, err, "listen sdp: "+v.err)
 		})
 	}
+}
+
+// TestDefaultDevices are those that gain something.
+func TestDefaultDevices(t *testing.T) {
+	t.Setenv(devicesVariable, "")
+	d, err := (*Config)(nil).devices(false)
+	require.NoError(t, err)
+	assert.Equal(t, []wire.Device{wire.DeviceSHM}, d.usable)
+	assert.Contains(t, d.why().Error(), "iwarp: slower than TCP")
+	assert.Contains(t, d.why().Error(), "verbs: ")
 }
 
 func TestSDPSwitchedOff(t *testing.T) {

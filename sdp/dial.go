@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -47,7 +49,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	dev, err := d.Config.devices()
+	dev, err := d.Config.devices(n.only)
 	if err != nil {
 		return nil, n.opError("dial", nil, nil, err)
 	}
@@ -58,7 +60,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	case len(dev.usable) == 0 && n.only:
 		return nil, n.opError("dial", nil, nil, dev.why())
 	case len(dev.usable) == 0:
-		return a.connect(ctx)
+		return a.connect(ctx, false)
 	case n.only:
 		return a.sdp(ctx)
 	}
@@ -71,6 +73,7 @@ func (d *Dialer) bounded(ctx context.Context) (context.Context, context.CancelFu
 	if d.NetDialer == nil {
 		return ctx, func() {}
 	}
+	ctx, cancel := d.cancelled(ctx)
 	end := d.NetDialer.Deadline
 	if t := d.NetDialer.Timeout; t != 0 {
 		if after := time.Now().Add(t); end.IsZero() || after.Before(end) {
@@ -78,9 +81,28 @@ func (d *Dialer) bounded(ctx context.Context) (context.Context, context.CancelFu
 		}
 	}
 	if end.IsZero() {
+		return ctx, cancel
+	}
+	ctx, stop := context.WithDeadline(ctx, end)
+	return ctx, func() { stop(); cancel() }
+}
+
+// cancelled returns ctx, done also when NetDialer's deprecated Cancel says so.
+func (d *Dialer) cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	//lint:ignore SA1019 programs that set it expect it to be heard
+	told := d.NetDialer.Cancel
+	if told == nil {
 		return ctx, func() {}
 	}
-	return context.WithDeadline(ctx, end)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-told:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // attempt is one call of DialContext.
@@ -97,11 +119,15 @@ type attempt struct {
 	idleOf   wire.Device   // whose it is
 }
 
-// connect makes a TCP connection.
-func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
-	d := a.d.NetDialer
-	if d == nil {
-		d = new(net.Dialer)
+// connect makes a TCP connection. A marked one shows a listener on this host that a
+// Request will come.
+func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
+	var d net.Dialer
+	if a.d.NetDialer != nil {
+		d = *a.d.NetDialer
+	}
+	if marked {
+		mark(&d, a.network)
 	}
 	c, err := d.DialContext(ctx, a.network.tcp, a.address)
 	if err != nil {
@@ -110,73 +136,155 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// sdp connects to a peer that must speak SDP.
-func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
-	key := peerKey{a.network.tcp, a.address}
-	c, up, err := a.reach(ctx, peers.known(key))
-	switch {
-	case err == nil:
-		peers.remember(key, speaksSDP, a.cfg.PlainTTL)
-		return up, nil
-	case c == nil:
-		return nil, err
+// mark has the sockets of TCP that d makes be marked, before the program's own hook sees
+// them. That a socket cannot be marked, as one of multipath TCP, costs it SDP alone:
+// a listener on network tcp is not sent anything then.
+func mark(d *net.Dialer, n network) {
+	if n.tcp == "unix" || !localpeer.Sighted() {
+		return
 	}
-	peers.forget(key)
-	c.Close()
-	return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
+	control, before := d.ControlContext, d.Control
+	d.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		localpeer.Mark(c, localpeer.Dialler)
+		switch {
+		case control != nil:
+			return control(ctx, network, address, c)
+		case before != nil:
+			return before(network, address, c)
+		}
+		return nil
+	}
 }
 
-// either connects to a peer that may speak SDP or not. Which it is one call
-// finds out, and others to the same address wait for it to.
-func (a *attempt) either(ctx context.Context) (net.Conn, error) {
-	key := peerKey{a.network.tcp, a.address}
-	known, err := peers.ask(ctx, key)
-	switch {
-	case err != nil:
-		return nil, a.network.opError("dial", nil, nil, err)
-	case known == speaksTCP:
-		return a.connect(ctx)
-	case known == unknown:
-		defer peers.asked(key)
-	}
-	c, up, err := a.reach(ctx, known)
-	switch {
-	case err == nil:
-		peers.remember(key, speaksSDP, a.cfg.PlainTTL)
-		return up, nil
-	case c == nil:
-		return nil, err
-	}
-	var plain *NotSDPError
-	if ctx.Err() != nil || !errors.As(err, &plain) {
-		c.Close()
-		return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
-	}
-	if !plain.usable {
-		c.Close()
-		if c, err = a.connect(ctx); err != nil {
+// mostAsked is how many connections are offered SDP by a Dial that finds the peer silent,
+// or whose connection is reset, before it gives up SDP.
+const mostAsked = 3
+
+// sdp connects to a peer that must speak SDP. One that is silent, or resets the
+// connection, is most likely held up, and asked again.
+func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
+	for asked := 1; ; asked++ {
+		c, err := a.connect(ctx, true)
+		if err != nil {
+			if asked < mostAsked && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
+				continue
+			}
 			return nil, err
 		}
+		up, err := a.offer(ctx, c)
+		if err == nil {
+			return up, nil
+		}
+		abort(c)
+		if asked == mostAsked || ctx.Err() != nil || !heldUp(err) {
+			return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
+		}
 	}
-	peers.remember(key, speaksTCP, a.cfg.PlainTTL)
-	a.cfg.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", plain.reason())
-	return c, nil
 }
 
-// reach connects and offers SDP. A peer that is known to speak it and seems not to
-// was held up, most likely, for longer than it waits for a Request, or we were: it
-// is asked once more, and may take its time once more. c is nil if there is no connection at all; if err is not nil
-// otherwise, it is the caller's to go on with or to close.
-func (a *attempt) reach(ctx context.Context, known speech) (c net.Conn, up *Conn, err error) {
-	for again := known == speaksSDP; ; again = false {
-		if c, err = a.connect(ctx); err != nil {
-			return nil, nil, err
-		}
-		up, err = a.offer(ctx, c)
-		var plain *NotSDPError
-		if !again || ctx.Err() != nil || !errors.As(err, &plain) || plain.usable {
-			return c, up, err
-		}
-		c.Close()
+// either connects to a peer that may speak SDP or not. It fails only where net.Dial
+// does: a connection on which SDP does not come up is followed by a plain one.
+func (a *attempt) either(ctx context.Context) (net.Conn, error) {
+	if a.network.tcp == "unix" {
+		return a.eitherUnix(ctx)
 	}
+	for asked, ask := 0, true; ; {
+		c, err := a.connect(ctx, ask)
+		if err != nil {
+			// A listener of SDP that has no place left resets marked connections, perhaps
+			// before we are told that they are there.
+			if ask && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
+				asked++
+				ask = asked < 2
+				continue
+			}
+			return nil, err
+		}
+		how := plain
+		if ask {
+			how = a.approach(c)
+		}
+		if how == plain {
+			return c, nil
+		}
+		up, err := a.offer(ctx, c)
+		if err == nil {
+			return up, nil
+		}
+		asked++
+		var not *NotSDPError
+		if errors.As(err, &not) && not.usable {
+			a.logPlain(err)
+			return c, nil
+		}
+		abort(c)
+		if ctx.Err() != nil {
+			return a.connect(ctx, false) // which fails as net.Dial does
+		}
+		if how == probed {
+			a.remember(c, err)
+		}
+		if ask = how == recognised && asked < 2 && wasReset(err); !ask {
+			a.logPlain(err)
+		}
+	}
+}
+
+// eitherUnix is either for a Unix socket, whose listener is known before one connects: its
+// process says that it serves SDP.
+func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	if a.d.NetDialer != nil {
+		d = *a.d.NetDialer
+	}
+	announcer := 0
+	if d.LocalAddr == nil {
+		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
+	}
+	if announcer == 0 {
+		return a.connect(ctx, false)
+	}
+	d.LocalAddr = localpeer.UnixDialler()
+	c, err := d.DialContext(ctx, a.network.tcp, a.address)
+	if err != nil {
+		return a.connect(ctx, false)
+	}
+	if u, ok := c.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
+		c.Close() // it is another's to say what is served there
+		return a.connect(ctx, false)
+	}
+	up, err := a.offer(ctx, c)
+	if err == nil {
+		return up, nil
+	}
+	a.logPlain(err)
+	var not *NotSDPError
+	if errors.As(err, &not) && not.usable {
+		return c, nil
+	}
+	c.Close()
+	return a.connect(ctx, false)
+}
+
+// logPlain tells the logger why the connection is plain.
+func (a *attempt) logPlain(err error) {
+	a.cfg.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reasonOf(err))
+}
+
+// reasonOf returns what err says, without the peer's address if that is in it.
+func reasonOf(err error) string {
+	var not *NotSDPError
+	if errors.As(err, &not) {
+		return not.reason()
+	}
+	return err.Error()
+}
+
+// abort closes c with a reset: nothing that was written on it is worth delivering, and
+// its port is free at once.
+func abort(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	c.Close()
 }

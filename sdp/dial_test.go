@@ -24,7 +24,19 @@ import (
 // serve has handle serve each connection to a plain TCP port, and counts them.
 func serve(t *testing.T, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	return serveFrom(t, net.ListenConfig{}, handle)
+}
+
+// serveMarked is serve on a socket that looks like one of SDP's, as one may that another
+// program has handed on.
+func serveMarked(t *testing.T, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
+	t.Helper()
+	return serveFrom(t, net.ListenConfig{Control: Announce}, handle)
+}
+
+func serveFrom(t *testing.T, lc net.ListenConfig, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
+	t.Helper()
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var workers sync.WaitGroup
 	count = new(atomic.Int32)
@@ -45,7 +57,6 @@ func serve(t *testing.T, handle func(c *net.TCPConn)) (address string, count *at
 		ln.Close()
 		workers.Wait()
 	})
-	forget(ln.Addr().String())
 	return ln.Addr().String(), count
 }
 
@@ -110,12 +121,11 @@ var plainServers = []struct {
 func TestDialPlainServer(t *testing.T) {
 	for _, v := range plainServers {
 		t.Run(v.name, func(t *testing.T) {
-			address, count := serve(t, echoLines(v.does))
 			d := Dialer{Config: &Config{ReplyTimeout: 10 * time.Second}}
 			if v.name == "silence" {
 				d.Config.ReplyTimeout = 100 * time.Millisecond
 			}
-
+			address, count := serve(t, echoLines(v.does))
 			_, err := d.Dial("sdp", address)
 			var plain *NotSDPError
 			require.ErrorAs(t, err, &plain)
@@ -126,15 +136,31 @@ func TestDialPlainServer(t *testing.T) {
 			assert.Equal(t, "dial", op.Op)
 			assert.Equal(t, "sdp", op.Net)
 			assert.Equal(t, address, op.Addr.String())
-
+			asked := int32(1)
+			if v.name == "silence" || v.name == "a reset" {
+				asked = mostAsked
+			}
 			// It may have accepted later than Dial gave up.
-			require.Eventually(t, func() bool { return count.CompareAndSwap(1, 0) }, 10*time.Second, time.Millisecond)
-			for i, dials := range []int32{2, 3, 4} { // the first one is a probe and a dial
+			require.Eventually(t, func() bool { return count.CompareAndSwap(asked, 0) }, 10*time.Second, time.Millisecond)
+			for i := range int32(3) {
 				c, err := d.Dial("tcp", address)
 				require.NoError(t, err)
 				require.IsType(t, &net.TCPConn{}, c)
 				checkEcho(t, c)
-				assert.Equal(t, dials, count.Load(), "dial %d", i)
+				assert.Equal(t, i+1, count.Load(), "it is not asked")
+			}
+
+			address, count = serveMarked(t, echoLines(v.does))
+			asked = 1
+			if strings.HasPrefix(v.error, "it closed") || strings.HasPrefix(v.error, "it reset") {
+				asked = 2
+			}
+			for i := range int32(2) {
+				c, err := d.Dial("tcp", address)
+				require.NoError(t, err)
+				require.IsType(t, &net.TCPConn{}, c)
+				checkEcho(t, c)
+				assert.Equal(t, (i+1)*(asked+1), count.Load())
 			}
 		})
 	}
@@ -146,7 +172,6 @@ func TestDialHTTPServer(t *testing.T) {
 	}))
 	defer server.Close()
 	address := server.Listener.Addr().String()
-	forget(address)
 
 	_, err := Dial("sdp", address)
 	require.Error(t, err)
@@ -179,26 +204,75 @@ func TestDialGreeter(t *testing.T) {
 	assert.Equal(t, "SSH-2.0-x\r\n", line)
 }
 
-func TestConcurrentDialsProbeOnce(t *testing.T) {
-	var probes atomic.Int32
-	address, count := serve(t, echoLines(func(c *net.TCPConn) { probes.Add(1) }))
+// TestDialsWaitForNoOther has one find out what many do.
+func TestDialsWaitForNoOther(t *testing.T) {
+	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { io.Copy(io.Discard, c) }))
+	d := Dialer{Config: &Config{ReplyTimeout: 500 * time.Millisecond}}
+	start := time.Now()
 	var dials sync.WaitGroup
-	for range 32 {
+	for range 8 {
 		dials.Go(func() {
-			c, err := Dial("tcp", address)
+			c, err := d.Dial("tcp", address)
 			if assert.NoError(t, err) {
 				checkEcho(t, c)
 			}
 		})
 	}
 	dials.Wait()
-	assert.EqualValues(t, 1, probes.Load())
-	assert.EqualValues(t, 33, count.Load())
+	assert.Less(t, time.Since(start), 2*time.Second)
+}
+
+// TestDialFromAPort has the program choose both ends: a connection that SDP gives up
+// leaves nothing in the way of the next one.
+func TestDialFromAPort(t *testing.T) {
+	for name, serve := range map[string]func(*testing.T, func(*net.TCPConn)) (string, *atomic.Int32){"plain": serve, "marked": serveMarked} {
+		t.Run(name, func(t *testing.T) {
+			address, _ := serve(t, echoLines(func(c *net.TCPConn) { io.WriteString(c, "what?\n"); io.Copy(io.Discard, c) }))
+			free, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			local := free.Addr()
+			free.Close()
+			d := Dialer{NetDialer: &net.Dialer{LocalAddr: local}}
+			c, err := d.Dial("tcp", address)
+			require.NoError(t, err)
+			assert.Equal(t, local.String(), c.LocalAddr().String())
+			checkEcho(t, c)
+		})
+	}
+}
+
+// TestHooksOfTheDialer are called as package net calls them.
+func TestHooksOfTheDialer(t *testing.T) {
+	address, _ := serve(t, echoLines(func(*net.TCPConn) {}))
+	var called []string
+	control := func(network, at string, _ syscall.RawConn) error {
+		called = append(called, "Control "+network+" "+at)
+		return nil
+	}
+	withContext := func(_ context.Context, network, at string, _ syscall.RawConn) error {
+		called = append(called, "ControlContext "+network+" "+at)
+		return nil
+	}
+	for _, nd := range []*net.Dialer{{Control: control}, {Control: control, ControlContext: withContext}} {
+		for _, dial := range []func(string, string) (net.Conn, error){nd.Dial, (&Dialer{NetDialer: nd}).Dial} {
+			c, err := dial("tcp", address)
+			require.NoError(t, err)
+			c.Close()
+		}
+	}
+	assert.Equal(t, []string{
+		"Control tcp4 " + address, "Control tcp4 " + address,
+		"ControlContext tcp4 " + address, "ControlContext tcp4 " + address,
+	}, called)
+	refuse := errors.New("refused by the hook")
+	d := Dialer{NetDialer: &net.Dialer{Control: func(string, string, syscall.RawConn) error { return refuse }}}
+	_, err := d.Dial("tcp", address)
+	assert.ErrorIs(t, err, refuse)
 }
 
 // TestSilentServerIsReachedInTime gives the probe a third of the time.
 func TestSilentServerIsReachedInTime(t *testing.T) {
-	address, _ := serve(t, echoLines(func(c *net.TCPConn) { io.Copy(io.Discard, c) }))
+	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { io.Copy(io.Discard, c) }))
 	const patience = 3 * time.Second
 	d := Dialer{NetDialer: &net.Dialer{Timeout: patience}, Config: &Config{ReplyTimeout: time.Hour}}
 	start := time.Now()
@@ -210,7 +284,7 @@ func TestSilentServerIsReachedInTime(t *testing.T) {
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{}, 4)
-	address, _ := serve(t, echoLines(func(c *net.TCPConn) { asked <- struct{}{}; io.Copy(io.Discard, c) }))
+	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { asked <- struct{}{}; io.Copy(io.Discard, c) }))
 	d := Dialer{Config: &Config{ReplyTimeout: time.Hour}}
 	for _, network := range []string{"tcp", "sdp"} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -266,16 +340,17 @@ func TestDialStrangerThatSpeaksMPA(t *testing.T) {
 		{"no HelloAck", "\x00\x01\x00\x06SDP\x01\x06\x01", "HelloAck: Len"},
 		{"another device", "\x00\x01\x00\x06SDP\x01\x06\x03", "chose verbs"},
 	} {
-		for _, network := range []string{"tcp", "sdp"} {
-			address, _ := serve(t, func(c *net.TCPConn) {
-				io.WriteString(c, "MPA ID Rep Frame"+v.reply)
-				io.Copy(io.Discard, c)
-			})
-			_, err := Dial(network, address)
-			assert.ErrorContains(t, err, v.error, v.name)
-			var op *net.OpError
-			assert.ErrorAs(t, err, &op)
-		}
+		address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) {
+			io.WriteString(c, "MPA ID Rep Frame"+v.reply)
+			io.Copy(io.Discard, c)
+		}))
+		_, err := Dial("sdp", address)
+		assert.ErrorContains(t, err, v.error, v.name)
+		var op *net.OpError
+		assert.ErrorAs(t, err, &op)
+		c, err := Dial("tcp", address)
+		require.NoError(t, err, v.name)
+		checkEcho(t, c)
 	}
 }
 

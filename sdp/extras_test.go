@@ -59,9 +59,12 @@ func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
 }
 
 func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	lc := net.ListenConfig{Control: Announce}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l, err := NewListener(bareListener{ln}, patient)
+	config := *patient
+	config.Devices = []string{"iwarp"}
+	l, err := NewListener(bareListener{ln}, &config)
 	require.NoError(t, err)
 	defer l.Close()
 	for _, v := range []struct {
@@ -97,8 +100,7 @@ func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 	}
 }
 
-// TestNewListenerOverTLS has a client that takes longer with TLS's handshake than
-// a client of SDP may take to show itself.
+// TestNewListenerOverTLS has a client that takes its time with TLS's handshake.
 func TestNewListenerOverTLS(t *testing.T) {
 	stock := httptest.NewTLSServer(nil)
 	certificates, roots := stock.TLS.Certificates, x509.NewCertPool()
@@ -106,14 +108,14 @@ func TestNewListenerOverTLS(t *testing.T) {
 	stock.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	cfg := &Config{LookTime: 500 * time.Millisecond}
+	cfg := &Config{Devices: []string{"iwarp"}}
 	l, err := NewListener(tls.NewListener(ln, &tls.Config{Certificates: certificates}), cfg)
 	require.NoError(t, err)
 	defer l.Close()
 
 	below, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
-	time.Sleep(cfg.LookTime + 200*time.Millisecond)
+	time.Sleep(100 * time.Millisecond)
 	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 	require.NoError(t, secured.Handshake())
 	client, err := Client(secured, nil)
@@ -340,10 +342,10 @@ func (l *logged) Write(b []byte) (int, error) {
 }
 
 func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	lc := net.ListenConfig{Control: Announce}
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	forget(l.Addr().String())
 	go func() {
 		for {
 			c, err := l.Accept()

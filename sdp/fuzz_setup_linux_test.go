@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -25,7 +26,7 @@ var fuzzConfigs = []*Config{
 
 func fuzzConfig(devices ...string) *Config {
 	return &Config{
-		Devices: devices, ReplyTimeout: time.Second, LookTime: time.Second,
+		Devices: devices, ReplyTimeout: time.Second,
 		HandshakeTimeout: time.Second, StepUpTimeout: 2 * time.Millisecond, CRC: false,
 	}
 }
@@ -45,26 +46,23 @@ func unixSockets(t testing.TB) (a, b *net.UnixConn) {
 	return conn(fds[0]), conn(fds[1])
 }
 
-// notedConn notes what is written before the device works the socket itself.
-type notedConn struct {
-	*net.UnixConn
-	mu   sync.Mutex
-	sent bytes.Buffer
-}
-
-func (c *notedConn) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	c.sent.Write(b)
-	c.mu.Unlock()
-	return c.UnixConn.Write(b)
-}
-
 // recordedSetUp has two ends set up a connection, and returns the Request and the
 // Reply.
 func recordedSetUp(t testing.TB, config *Config) (request, reply []byte) {
 	t.Helper()
-	a, b := unixSockets(t)
-	x, y := &notedConn{UnixConn: a}, &notedConn{UnixConn: b}
+	x, a := unixSockets(t)
+	b, y := unixSockets(t)
+	var said, answered bytes.Buffer
+	var relaying sync.WaitGroup
+	for _, way := range []struct {
+		from, to *net.UnixConn
+		note     *bytes.Buffer
+	}{{a, b, &said}, {b, a, &answered}} {
+		relaying.Go(func() {
+			io.Copy(way.to, io.TeeReader(way.from, way.note))
+			way.to.CloseWrite()
+		})
+	}
 	patient := *config
 	patient.StepUpTimeout = 5 * time.Second
 	var serving sync.WaitGroup
@@ -82,7 +80,10 @@ func recordedSetUp(t testing.TB, config *Config) (request, reply []byte) {
 	require.Equal(t, config.Devices[0], c.Device())
 	c.Close()
 	serving.Wait()
-	return x.sent.Bytes(), y.sent.Bytes()
+	relaying.Wait()
+	a.Close()
+	b.Close()
+	return said.Bytes()[:iwarp.RequestLen(said.Bytes())], answered.Bytes()[:20+int(binary.BigEndian.Uint16(answered.Bytes()[18:]))]
 }
 
 // fuzzFPDU is a message in a Send, the n-th, without CRC.

@@ -321,7 +321,6 @@ func hostileServer(t *testing.T, private []byte) (*hostilePeer, net.Conn, error)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	forget(ln.Addr().String())
 	up := make(chan *hostilePeer, 1)
 	go func() {
 		defer close(up)

@@ -26,7 +26,7 @@ const killConns = 4
 
 // patient is for tests that load the machine until it is slow.
 var patient = &Config{
-	LookTime: time.Minute, ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second,
+	ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second,
 }
 
 func patientListen(network string) (net.Listener, error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/listener"
 )
 
@@ -39,11 +40,15 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	cfg, err := lc.Config.listening(n)
+	cfg, err := lc.Config.listening(n, n.only)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
-	ln, err := lc.Net.Listen(ctx, n.tcp, address)
+	tcp := lc.Net
+	if tcp.MultipathTCP() && len(cfg.Devices) > 0 && !localpeer.MarksMultipath() {
+		tcp.SetMultipathTCP(false)
+	}
+	ln, err := tcp.Listen(ctx, n.tcp, address)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
@@ -70,15 +75,31 @@ func FileListener(f *os.File) (net.Listener, error) {
 
 // NewListener serves SDP, and plain TCP, to the clients that ln accepts: a
 // socket that the program was given, or one with a limit on it. ln belongs to
-// the Listener from then on. config may be nil. It fails only if the devices
-// make no sense.
+// the Listener from then on. Programs on this host find that it serves SDP if ln is a
+// socket, or was one that Announce has marked before something was put around it. config
+// may be nil. It fails only if the devices make no sense.
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
-	cfg, err := config.listening(n)
+	cfg, err := config.listening(n, false)
 	if err != nil {
 		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
 	return newListener(n, ln, cfg), nil
+}
+
+// Announce marks a socket that will listen, so that programs on this host find that it
+// serves SDP. It is a Control for a net.ListenConfig, and needed only where NewListener
+// gets something that is put around the listener of that:
+//
+//	lc := net.ListenConfig{Control: sdp.Announce}
+//	ln, err := lc.Listen(ctx, "tcp", address)
+//	ln = netutil.LimitListener(ln, 100)
+//	sdp.NewListener(ln, nil)
+//
+// Whatever else serves the socket is sent a Request by this host's diallers. It fails
+// where the system does not know such marks.
+func Announce(_, _ string, c syscall.RawConn) error {
+	return localpeer.Mark(c, localpeer.Listener)
 }
 
 func newListener(n network, ln net.Listener, cfg accepting) *Listener {
@@ -95,9 +116,10 @@ type accepting struct {
 	devices devices
 }
 
-// listening returns how to treat those who connect on a network.
-func (c *Config) listening(n network) (accepting, error) {
-	dev, err := c.devices()
+// listening returns how to treat those who connect on a network; asked: the program asks
+// for SDP.
+func (c *Config) listening(n network, asked bool) (accepting, error) {
+	dev, err := c.devices(asked)
 	if err == nil && n.only && len(dev.usable) == 0 {
 		err = dev.why()
 	}
@@ -112,7 +134,8 @@ func (c *Config) listening(n network) (accepting, error) {
 	return accepting{listener.Config{
 		SDPOnly:        n.only,
 		Devices:        names,
-		LookTime:       cfg.LookTime,
+		Probed:         dev.mayAsk,
+		Worth:          dev.worthAt,
 		HandshakeTime:  cfg.HandshakeTimeout,
 		StepUpTime:     cfg.StepUpTimeout,
 		ThroughProxies: cfg.StepUpThroughProxies,

@@ -14,7 +14,6 @@ import (
 // echo serves what ln accepts until the test ends, which closes it.
 func echo(t *testing.T, ln net.Listener) {
 	t.Helper()
-	forget(ln.Addr().String())
 	var workers sync.WaitGroup
 	workers.Go(func() {
 		for {
@@ -71,8 +70,7 @@ func TestListenerOfSDPClosesTCP(t *testing.T) {
 	checkEcho(t, c)
 }
 
-// TestServerWithoutDevices has both ends go on as plain TCP on the connection
-// of the probe.
+// TestServerWithoutDevices is one of plain TCP.
 func TestServerWithoutDevices(t *testing.T) {
 	lc := ListenConfig{Config: &Config{Devices: []string{"tcp"}}}
 	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -80,11 +78,43 @@ func TestServerWithoutDevices(t *testing.T) {
 	echo(t, ln)
 	address := ln.Addr().String()
 	_, err = Dial("sdp", address)
-	assert.ErrorContains(t, err, "peer at "+address+" does not speak SDP: it has no device in common with us")
+	assert.ErrorContains(t, err, "peer at "+address+" does not speak SDP: ")
 	for range 2 {
 		c, err := Dial("tcp", address)
 		require.NoError(t, err)
 		require.IsType(t, &net.TCPConn{}, c)
+		checkEcho(t, c)
+	}
+}
+
+// TestForwardedPort is a relay between two programs with SDP that knows nothing of it: what
+// each of them sees at the other end is the relay.
+func TestForwardedPort(t *testing.T) {
+	ln, err := patientListen("tcp")
+	require.NoError(t, err)
+	echo(t, ln)
+	address, dials := relayCounting(t, ln.Addr().String())
+	for i := range int32(3) {
+		c, err := Dial("tcp", address)
+		require.NoError(t, err)
+		require.IsType(t, &net.TCPConn{}, c)
+		checkEcho(t, c)
+		assert.Equal(t, i+1, dials.Load())
+	}
+}
+
+// TestWhereverItListens: the listener is recognised at each of its addresses.
+func TestWhereverItListens(t *testing.T) {
+	for _, v := range [][2]string{{"0.0.0.0:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.9"}, {":0", "127.0.0.1"}, {":0", "::1"}, {"[::1]:0", "::1"}, {"[::]:0", "localhost"}} {
+		lc := ListenConfig{Config: patient}
+		ln, err := lc.Listen(t.Context(), "tcp", v[0])
+		require.NoError(t, err)
+		echo(t, ln)
+		_, port, err := net.SplitHostPort(ln.Addr().String())
+		require.NoError(t, err)
+		c, err := (&Dialer{Config: patient}).Dial("tcp", net.JoinHostPort(v[1], port))
+		require.NoError(t, err)
+		require.IsType(t, &Conn{}, c, "%v", v)
 		checkEcho(t, c)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) {
 		bePeer(role)
 		return
 	}
+	localpeer.Sighted() // the descriptor that it takes is the process's, and no test's
 	goleak.VerifyTestMain(m)
 }
 

@@ -40,7 +40,10 @@ func (e *NotSDPError) reason() string {
 	switch {
 	case errors.As(e.Err, &other):
 		return fmt.Sprintf("it answered %q", other.Got)
-	case e.usable:
+	case errors.As(e.Err, &rejected) && e.usable:
+		if v, _ := wire.ParseRejection(rejected.Private); v != wire.Version {
+			return fmt.Sprintf("it speaks version %d of the set-up, and we %d", v, wire.Version)
+		}
 		return "it has no device in common with us"
 	case errors.As(e.Err, &rejected):
 		return "it rejected the MPA Request"
@@ -84,7 +87,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	}
 	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
 	if choice.Device != wire.DeviceIWARP {
-		up, err := a.stepUp(ctx, c, qp, choice, local)
+		up, err := a.stepUp(ctx, c, asked, qp, choice, local)
 		if up != nil || err != nil {
 			return up, err
 		}
@@ -111,7 +114,11 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 		o.GIDs = append(o.GIDs, gids...)
 	}
 	if len(o.Devices) == 0 {
-		return nil, a.declined.err()
+		if a.network.only {
+			return nil, a.declined.err()
+		}
+		a.unmark(c)
+		return nil, &NotSDPError{Addr: c.RemoteAddr(), Err: a.declined.err(), usable: true}
 	}
 	a.offered = o.Devices
 	client, server := addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())
@@ -163,31 +170,21 @@ func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, off
 }
 
 // replyTime is how long the Reply may take.
-func (a *attempt) replyTime(ctx context.Context) time.Duration {
+func (a *attempt) replyTime(ctx context.Context) time.Duration { return share(ctx, a.cfg.ReplyTimeout) }
+
+// share is how much of the context's time something may take that is only worth trying: a
+// third of what is left, and d at most. The rest is for doing without SDP.
+func share(ctx context.Context, d time.Duration) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
-		// The rest is for doing without SDP.
-		return min(a.cfg.ReplyTimeout, time.Until(end)/3)
+		return min(d, time.Until(end)/3)
 	}
-	return a.cfg.ReplyTimeout
+	return d
 }
 
-// reply returns what the peer replies to what was asked on c. If it has resumed the
-// channel that was offered, it says so there while we look.
-func (a *attempt) reply(ctx context.Context, d time.Duration, near bool, c net.Conn, asked *iwarp.Asked) (reply []byte, err error) {
-	resumed := func() bool {
-		if a.idle != nil {
-			reply = a.idle.Answer(false)
-		}
-		return reply != nil
-	}
-	there := near && asked.Look(resumed)
-	if a.idle != nil && reply == nil && !there {
-		reply = a.idle.Answer(true)
-	}
-	switch {
-	case reply != nil:
-		return reply, nil
-	case near && !there:
+// reply returns what the peer replies to what was asked on c. For that of a peer on this
+// host it looks for a moment.
+func (a *attempt) reply(ctx context.Context, d time.Duration, near bool, c net.Conn, asked *iwarp.Asked) ([]byte, error) {
+	if near && !asked.Look() {
 		return replyWithin(ctx, d, c, asked)
 	}
 	return asked.Reply()
@@ -208,8 +205,8 @@ func keptOpen(err error) bool {
 	if !errors.As(err, &rejected) {
 		return false
 	}
-	choice, rest, err := wire.ParseChoice(rejected.Private)
-	return err == nil && choice == wire.Choice{Device: wire.DeviceNone} && len(rest) == 0
+	_, ok := wire.ParseRejection(rejected.Private)
+	return ok
 }
 
 // parseReply returns the choice and the HelloAck.

@@ -2,120 +2,170 @@ package sdp
 
 import (
 	"context"
-	"maps"
-	"strconv"
-	"sync/atomic"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/wire"
 )
 
-var someone = peerKey{"tcp", "192.0.2.1:80"}
+var someone = netip.MustParseAddrPort("192.0.2.1:80")
 
 func TestAnswerIsRememberedForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var peers peerTable
-		peers.remember(someone, speaksTCP, time.Minute)
+		assert.False(t, peers.plain(someone))
+		peers.remember(someone, time.Minute)
 		time.Sleep(time.Minute - 1)
-		s, err := peers.ask(t.Context(), someone)
-		require.NoError(t, err)
-		assert.Equal(t, speaksTCP, s)
+		assert.True(t, peers.plain(someone))
+		assert.False(t, peers.plain(netip.MustParseAddrPort("192.0.2.1:81")))
 		time.Sleep(time.Nanosecond)
-		s, err = peers.ask(t.Context(), someone)
-		require.NoError(t, err)
-		assert.Equal(t, unknown, s)
-		peers.asked(someone)
-	})
-}
-
-func TestOneAsksAndOthersWaitForTheAnswer(t *testing.T) {
-	for _, answer := range []speech{speaksTCP, speaksSDP} {
-		synctest.Test(t, func(t *testing.T) {
-			var peers peerTable
-			s, err := peers.ask(t.Context(), someone)
-			require.NoError(t, err)
-			require.Equal(t, unknown, s)
-			var told atomic.Int32
-			for range 100 {
-				go func() {
-					s, err := peers.ask(context.Background(), someone)
-					assert.NoError(t, err)
-					assert.Equal(t, answer, s)
-					told.Add(1)
-				}()
-			}
-			s, err = peers.ask(t.Context(), peerKey{"tcp", "192.0.2.2:80"})
-			require.NoError(t, err)
-			assert.Equal(t, unknown, s, "another address is another question")
-			synctest.Wait()
-			assert.Zero(t, told.Load())
-			peers.remember(someone, answer, time.Minute)
-			peers.asked(someone)
-			synctest.Wait()
-			assert.EqualValues(t, 100, told.Load())
-		})
-	}
-}
-
-// TestQuestionPassesOnWithoutAnAnswer has each of those who ask fail.
-func TestQuestionPassesOnWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var peers peerTable
-		var asking, most, all atomic.Int32
-		for range 10 {
-			go func() {
-				s, err := peers.ask(context.Background(), someone)
-				assert.NoError(t, err)
-				assert.Equal(t, unknown, s)
-				most.Store(max(most.Load(), asking.Add(1)))
-				time.Sleep(time.Second)
-				asking.Add(-1)
-				all.Add(1)
-				peers.asked(someone)
-			}()
-		}
-		time.Sleep(time.Minute)
-		assert.EqualValues(t, 1, most.Load())
-		assert.EqualValues(t, 10, all.Load())
-	})
-}
-
-func TestWaitingForAnAnswerEndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var peers peerTable
-		peers.ask(t.Context(), someone)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		_, err := peers.ask(ctx, someone)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, time.Second, time.Since(start))
+		assert.False(t, peers.plain(someone))
 	})
 }
 
 func TestFullTableDropsWhatWouldHaveGoneFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var peers peerTable
+		at := func(port int) netip.AddrPort {
+			return netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), uint16(port))
+		}
 		for i := range maxPeers {
-			peers.remember(peerKey{"tcp", strconv.Itoa(i)}, speaksTCP, time.Hour)
+			peers.remember(at(i), time.Hour)
 			time.Sleep(time.Millisecond)
 		}
-		peers.remember(peerKey{"tcp", "1"}, speaksTCP, time.Hour) // again, and there is room
-		assert.Len(t, peers.answers, maxPeers)
-		peers.remember(someone, speaksTCP, time.Hour)
-		assert.Len(t, peers.answers, maxPeers)
-		assert.NotContains(t, peers.answers, peerKey{"tcp", "0"})
-		assert.Contains(t, peers.answers, peerKey{"tcp", "1"})
+		peers.remember(at(1), time.Hour) // again, and there is room
+		assert.Len(t, peers.until, maxPeers)
+		peers.remember(someone, time.Hour)
+		assert.Len(t, peers.until, maxPeers)
+		assert.False(t, peers.plain(at(0)))
+		assert.True(t, peers.plain(at(1)))
 	})
 }
 
-// forget has the next Dial to the address ask anew. The kernel gives a port that
-// one test has closed to another.
-func forget(address string) {
-	peers.mu.Lock()
-	defer peers.mu.Unlock()
-	maps.DeleteFunc(peers.answers, func(key peerKey, _ answer) bool { return key.address == address })
+// from is a connection with a remote address.
+type from struct {
+	net.Conn
+	remote netip.AddrPort
+}
+
+func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(f.remote) }
+
+// TestEvidence is how long is remembered what an attempt has ended with.
+func TestEvidence(t *testing.T) {
+	cfg := (&Config{ReplyTimeout: time.Second, PlainTTL: time.Minute}).filled()
+	silent := func(waited time.Duration) error {
+		return &NotSDPError{Err: os.ErrDeadlineExceeded, waited: waited}
+	}
+	for _, v := range []struct {
+		name string
+		err  error
+		ttl  time.Duration
+	}{
+		{"another protocol", &NotSDPError{Err: errors.New("it answered")}, time.Minute},
+		{"a close", &NotSDPError{Err: io.EOF}, time.Minute},
+		{"a reset", &NotSDPError{Err: syscall.ECONNRESET}, time.Minute},
+		{"silence", silent(time.Second), silenceTTL},
+		{"silence in a wait that the context cut short", silent(time.Second - 1), 0},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				peers.until = nil
+				a := attempt{cfg: cfg}
+				a.remember(from{remote: someone}, v.err)
+				if v.ttl == 0 {
+					assert.False(t, peers.plain(someone))
+					return
+				}
+				time.Sleep(v.ttl - 1)
+				assert.True(t, peers.plain(someone))
+				time.Sleep(time.Nanosecond)
+				assert.False(t, peers.plain(someone))
+			})
+		})
+	}
+}
+
+// TestMayAsk is what may be asked whether it speaks SDP, on a machine without RDMA
+// hardware.
+func TestMayAsk(t *testing.T) {
+	near, far := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("198.51.100.1")
+	iwarp, shm := []wire.Device{wire.DeviceIWARP}, []wire.Device{wire.DeviceSHM}
+	allowed := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	for _, v := range []struct {
+		name string
+		d    devices
+		near bool
+	}{
+		{"nothing is allowed", devices{usable: iwarp, named: true}, false},
+		{"allowed", devices{usable: iwarp, named: true, probe: allowed}, true},
+		{"no device gets there", devices{usable: shm, named: true, probe: allowed}, false},
+		{"the default devices", devices{usable: shm, probe: allowed}, false},
+		{"an empty list", devices{usable: iwarp, named: true, probe: []netip.Prefix{}}, false},
+	} {
+		assert.Equal(t, v.near, v.d.mayAsk(far, near), v.name)
+		assert.False(t, v.d.mayAsk(near, far), v.name)
+	}
+}
+
+func TestProbeSetting(t *testing.T) {
+	for _, v := range []struct {
+		environment string
+		program     []netip.Prefix
+		want        []netip.Prefix
+		err         string
+	}{
+		{"", nil, nil, ""},
+		{"10.0.0.0/8, fd00::/8,192.0.2.1", nil, []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("192.0.2.1/32"),
+		}, ""},
+		{"10.0.0.0/8", []netip.Prefix{}, []netip.Prefix{}, ""},
+		{"ten", nil, nil, `SDP_PEERS=ten: "ten" is no address and no prefix`},
+		{"ten", []netip.Prefix{}, nil, `SDP_PEERS=ten: "ten" is no address and no prefix`},
+	} {
+		t.Setenv(peersVariable, v.environment)
+		got, err := (&Config{Probe: v.program}).probe()
+		if v.err != "" {
+			assert.EqualError(t, err, v.err)
+			_, err = Dial("tcp", "127.0.0.1:1")
+			assert.EqualError(t, err, "dial tcp: "+v.err)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, v.want, got)
+	}
+}
+
+// TestPrivilegedProgramsIgnoreTheEnvironment.
+func TestPrivilegedProgramsIgnoreTheEnvironment(t *testing.T) {
+	assert.False(t, privileged(), "the test is not")
+	was := secure
+	defer func() { secure = was }()
+	secure = func() bool { return true }
+	t.Setenv(devicesVariable, "nonsense")
+	t.Setenv(thresholdVariable, "nonsense")
+	t.Setenv(peersVariable, "nonsense")
+	_, err := new(Config).devices(false)
+	assert.NoError(t, err)
+}
+
+// TestCancelIsHeard while the Reply is waited for.
+func TestCancelIsHeard(t *testing.T) {
+	told := make(chan struct{})
+	//lint:ignore SA1019 programs use it
+	d := Dialer{NetDialer: &net.Dialer{Cancel: told}}
+	ctx, stop := d.bounded(context.Background())
+	defer stop()
+	assert.NoError(t, ctx.Err())
+	close(told)
+	<-ctx.Done()
 }

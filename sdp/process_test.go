@@ -40,6 +40,9 @@ func bePeer(role string) {
 		network, address, _ := strings.Cut(where, " ")
 		greet(network, address)
 	}
+	if name, ok := strings.CutPrefix(role, "announce "); ok {
+		beAnnouncer(name)
+	}
 	ln, err := patientListen("sdp")
 	if err != nil {
 		fmt.Println(err)
@@ -66,6 +69,10 @@ func greet(network, address string) {
 	b := []byte("hello")
 	c.Write(b)
 	io.ReadFull(c, b)
+	if _, sdp := c.(*Conn); !sdp {
+		fmt.Printf("%s over %T\n", b, c)
+		os.Exit(0)
+	}
 	fmt.Printf("%s over %s, declined: %v\n", b, c.(*Conn).Device(), c.(*Conn).Stats().Declined)
 	c.Close()
 	os.Exit(0)

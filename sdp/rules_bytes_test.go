@@ -174,8 +174,8 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: A byte that differs", name: "another last byte", says: spoilt(request(good), 15, 'E'), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end in the key", says: []byte("MPA ID R"), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end", want: goesPlain},
-		{rule: "Setting up a connection: or silence", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
-		{rule: "Setting up a connection: or silence", name: "silence", want: goesPlain, silent: true},
+		{rule: "Setting up a connection: So it is after silence", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
+		{rule: "Setting up a connection: So it is after silence", name: "silence", want: goesPlain, silent: true},
 		{rule: "Setting up a connection: and nothing else until the Reply is here", name: "FPDUs behind the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
 		{rule: "Setting up a connection: says so with its first message", name: "an end behind the Request", says: request(good), want: "before the client's decision"},
 		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainBehind},
@@ -195,7 +195,7 @@ func requestRules() []setUpRule {
 		{rule: "Offers: magic", name: "no private data", says: request(nil), want: "offers: magic: is not there"},
 		{rule: "Offers: magic", name: "another protocol's private data", says: request([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")), want: "offers: magic: is not there"},
 		{rule: "Offers: magic", name: "another magic", says: request(spoilt(good, 6, 'Q')), want: "offers: magic: is not there"},
-		{rule: "Offers: version | 1", name: "another version", says: request(spoilt(good, 7, 2)), want: "offers: version: is 2, we speak 1"},
+		{rule: "Offers: Offers of another version are answered with a rejection", name: "another version", says: request(spoilt(good, 7, 2)), want: plainBehind},
 		{rule: "Offers: of the offers from byte 0, 9 or more", name: "a length that is too long", says: request(spoilt(good, 8, 255)), want: "offers: length: is 255 in 44 bytes"},
 		{rule: "Offers: of the offers from byte 0, 9 or more", name: "a length that is too short", says: request(spoilt(good, 8, 8)), want: "offers: length: is 8 in 44 bytes"},
 		{rule: "Offers: a value past the end", name: "a value past the end", says: request(hostileOffers([]byte{1, 9, 1})), want: "offers: devices: runs past the end"},
@@ -251,6 +251,7 @@ func replyRules() []setUpRule {
 	all := []setUpRule{
 		{rule: "Setting up a connection: Since MPA forbids a responder to send the first FPDU", name: "FPDUs behind the Reply", says: append(reply(good), hostileSession(false)...), want: goesUp},
 		{rule: "Setting up a connection: a choice of device 0 alone as private data", name: "a rejection", says: rejection(none), want: plainBehind},
+		{rule: "Choice: A rejection counts as one whatever its version is", name: "a rejection of another version", says: rejection(spoilt(none, 3, 2)), want: plainBehind},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection without a choice", says: rejection(nil), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection that chooses iwarp", says: rejection(good[:6]), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "it rejected the MPA Request"},
@@ -302,10 +303,10 @@ func TestHostileRequests(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	for _, r := range requestRules() {
 		t.Run(r.name, func(t *testing.T) {
-			config := &Config{Devices: []string{"iwarp"}, LookTime: time.Minute, HandshakeTimeout: time.Minute}
+			config := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute}
 			switch {
 			case r.silent && r.want == goesPlain:
-				config.LookTime = 20 * time.Millisecond
+				config.HandshakeTimeout = 20 * time.Millisecond
 			case r.silent:
 				config.HandshakeTimeout = 500 * time.Millisecond
 			}
@@ -389,10 +390,10 @@ func TestHostileReplies(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	for _, r := range replyRules() {
 		t.Run(r.name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			lc := net.ListenConfig{Control: Announce}
+			ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer ln.Close()
-			forget(ln.Addr().String())
 			served := make(chan struct{})
 			go func() {
 				defer close(served)

@@ -35,7 +35,7 @@ func holding(t *testing.T, most int) func() {
 // the victim, whose program reads nothing.
 func hostileUp(t *testing.T) (net.Conn, *Conn) {
 	t.Helper()
-	client, served := hostileClient(t, &Config{Devices: []string{"iwarp"}, LookTime: time.Minute, HandshakeTimeout: time.Minute})
+	client, served := hostileClient(t, &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute})
 	client.SetDeadline(time.Now().Add(30 * time.Second))
 	_, err := client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...))
 	require.NoError(t, err)

@@ -75,7 +75,6 @@ func TestHostileAnswers(t *testing.T) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer ln.Close()
-			forget(ln.Addr().String())
 			var items [][]byte
 			if r.token {
 				items = append(items, hostileItem(1, 16))
@@ -116,8 +115,8 @@ func TestHostileAnswers(t *testing.T) {
 				if _, _, err := readFrame(c, iwarp.RequestKey); err != nil {
 					return
 				}
-				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), items...)...))
-				io.ReadFull(c, make([]byte, 40)) // the decision
+				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), append(items, []byte{5, 0})...)...)) // it may stay
+				io.ReadFull(c, make([]byte, 40))                                                                                        // the decision
 				c.Write(hostileSession(false))
 				io.Copy(io.Discard, c)
 			}()
@@ -243,7 +242,7 @@ func TestHostileOpenings(t *testing.T) {
 	for _, r := range shmOpeningRules {
 		t.Run(r.name, func(t *testing.T) {
 			client, served := hostileClient(t, &Config{
-				Devices: []string{"shm", "iwarp"}, LookTime: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond,
+				Devices: []string{"shm", "iwarp"}, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond,
 			})
 			defer client.Close()
 			client.SetDeadline(time.Now().Add(10 * time.Second))

@@ -49,6 +49,8 @@ var rules = append(malformedRules(), []rule{
 	{"Messages: SuspComm and SuspCommAck (socket duplication, §13) are refused", "SuspCommAck", hostileSays(hostileMessage{mid: 0x0E}), "SuspCommAck: MID: socket duplication is not supported", ""},
 	{"Messages: It is the last message on the TCP connection", "StepUp", hostileSays(hostileMessage{mid: 0x40}), "§9: StepUp has no place here", ""},
 
+	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "§9: Plain has no place here", ""},
+
 	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq again", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 2}), "MSeq: is 2 out of step, 3 is next", ""},
 	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq left out", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 4}), "MSeq: is 4 out of step, 3 is next", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck of what was not sent", hostileSays(hostileMessage{mid: 0xFF, ack: 1000}), "MSeqAck: is 1000, but only", ""},
@@ -310,7 +312,7 @@ var decisionRules = []struct {
 	{"Setting up a connection: says so with its first message", "DisConn", []hostileMessage{{mid: 2}}, "DisConn: MID: is DisConn in the client's decision"},
 	{"Setting up a connection: says so with its first message", "SrcAvail", []hostileMessage{hostileSrcAvail(100, "x")}, "SrcAvail: MID: is SrcAvail in the client's decision"},
 	{"Setting up a connection: says so with its first message", "Hello", []hostileMessage{{mid: 0, extension: make([]byte, 16)}}, "Hello: MID: belongs to connection set-up"},
-	{"Setting up a connection: says so with its first message", "unknown", []hostileMessage{{mid: 0x41}}, "MID 0x41: MID: is unknown"},
+	{"Setting up a connection: says so with its first message", "unknown", []hostileMessage{{mid: 0x42}}, "MID 0x42: MID: is unknown"},
 	{`Setting up a connection: StepUp (MSeq 1) means "we go on over the new channel"`, "StepUp", []hostileMessage{{mid: 0x40}}, "the client steps up, and was not invited"},
 	{`Setting up a connection: an empty Data (MSeq 1) means "we stay here"`, "MSeq 2³¹", []hostileMessage{{mid: 0xFF, mseq: 1 << 31}}, "Data: MSeq: is 2147483648 in the client's decision"},
 	{`Setting up a connection: an empty Data (MSeq 1) means "we stay here"`, "MSeq 2", []hostileMessage{{mid: 0xFF, mseq: 2}}, "Data: MSeq: is 2 in the client's decision"},
@@ -327,7 +329,7 @@ func TestHostileDecision(t *testing.T) {
 	defer house.close()
 	for _, r := range decisionRules {
 		t.Run(r.name, func(t *testing.T) {
-			config := &Config{Devices: []string{"iwarp"}, LookTime: time.Minute, HandshakeTimeout: time.Minute}
+			config := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute}
 			if r.says == nil {
 				config.HandshakeTimeout = 200 * time.Millisecond
 			}

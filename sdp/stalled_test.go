@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -11,59 +12,45 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stalling answers the next connections as a server does that has served them as
-// plain TCP, because the Request was held up.
+// stalling resets the next connections, as a server does that has no place for them.
 type stalling struct {
-	net.Listener
-	plain atomic.Int32
+	*net.TCPListener
+	resets atomic.Int32
 }
 
 func (l *stalling) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
-		if err != nil || l.plain.Add(-1) < 0 {
+		c, err := l.TCPListener.Accept()
+		if err != nil || l.resets.Add(-1) < 0 {
 			return c, err
 		}
-		c.Write([]byte("220 ready\r\n"))
-		c.Close()
+		c.Read(make([]byte, 1)) // the client is connected
+		abort(c)
 	}
 }
 
-// TestStalledPeerIsAskedAgain: what is known to speak SDP, and seems not to, is asked
-// once more, and no more than that.
-func TestStalledPeerIsAskedAgain(t *testing.T) {
+// TestResetPeerIsAskedAgain, and no more often than is useful.
+func TestResetPeerIsAskedAgain(t *testing.T) {
 	for _, v := range []struct {
-		name, network string
-		known         bool
-		stalls        int32
-		sdp           bool
+		network string
+		resets  int32
+		sdp     bool
 	}{
-		{"tcp", "tcp", true, 1, true},
-		{"sdp", "sdp", true, 1, true},
-		{"tcp, for longer", "tcp", true, 3, false},
-		{"sdp, for longer", "sdp", true, 2, false},
-		{"tcp, unknown", "tcp", false, 2, false},
-		{"sdp, unknown", "sdp", false, 1, false},
+		{"tcp", 1, true},
+		{"tcp", 2, false},
+		{"sdp", mostAsked - 1, true},
+		{"sdp", mostAsked, false},
 	} {
-		t.Run(v.name, func(t *testing.T) {
+		t.Run(fmt.Sprint(v.network, " ", v.resets), func(t *testing.T) {
 			below, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
-			slow := &stalling{Listener: below}
+			slow := &stalling{TCPListener: below.(*net.TCPListener)}
+			slow.resets.Store(v.resets)
 			ln, err := NewListener(slow, patient)
 			require.NoError(t, err)
 			defer ln.Close()
-			address := ln.Addr().String()
-			forget(address) // of a listener that has had the port before
-			t.Cleanup(func() { forget(address) })
 			d := Dialer{Config: patient}
-			if v.known {
-				c, err := d.Dial("tcp", address)
-				require.NoError(t, err)
-				require.IsType(t, (*Conn)(nil), c)
-				c.Close()
-			}
-			slow.plain.Store(v.stalls)
-			c, err := d.Dial(v.network, address)
+			c, err := d.Dial(v.network, ln.Addr().String())
 			if c != nil {
 				defer c.Close()
 			}
@@ -90,21 +77,4 @@ func TestClientOfNobody(t *testing.T) {
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-}
-
-// TestFailureIsForgotten: network "sdp" learns nothing of a peer that lacks SDP, and
-// does not ask twice for ever.
-func TestFailureIsForgotten(t *testing.T) {
-	below, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	slow := &stalling{Listener: below}
-	ln, err := NewListener(slow, patient)
-	require.NoError(t, err)
-	defer ln.Close()
-	address := ln.Addr().String()
-	peers.remember(peerKey{"tcp", address}, speaksSDP, time.Minute)
-	slow.plain.Store(2)
-	_, err = Dial("sdp", address)
-	require.Error(t, err)
-	assert.Equal(t, unknown, peers.known(peerKey{"tcp", address}))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
@@ -20,8 +19,13 @@ func (a *attempt) mayReach(device wire.Device, c net.Conn) (gids [][16]byte, err
 	if !ok {
 		return nil, nil // iwarp goes wherever the connection goes
 	}
-	if _, ok := c.(syscall.Conn); !ok {
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
 		return nil, errors.New("the connection is no socket")
+	}
+	if err := a.devices.worthAt(device, addrPort(c.LocalAddr()).Addr()); err != nil {
+		return nil, err
 	}
 	return stepper.GIDs(), stepper.Reaches(rdma.Peer{
 		SameHost: onThisHost(c),
@@ -38,20 +42,23 @@ func stepperOf(device wire.Device) (rdma.Stepper, bool) {
 
 // stepUp goes on from c over the channel that the peer has chosen, and tells it
 // so. Both results are nil if there is none to be had, and the connection stays
-// where it is; an error says that it cannot.
-func (a *attempt) stepUp(ctx context.Context, c net.Conn, tcp *iwarp.QueuePair, choice wire.Choice, local wire.Hello) (*Conn, error) {
+// on iwarp. If it cannot, it goes on as plain TCP, which is a *NotSDPError.
+func (a *attempt) stepUp(ctx context.Context, c net.Conn, asked *iwarp.Asked, tcp *iwarp.QueuePair, choice wire.Choice, local wire.Hello) (*Conn, error) {
 	name := choice.Device.String()
 	up, peer, err := a.join(ctx, c, choice, local)
 	if err != nil {
 		a.decline(name, err)
-		if a.offersIWARP() {
+		switch {
+		case choice.Stay && a.offersIWARP():
 			return nil, nil
+		case a.network.only:
+			tcp.Abort()
+			return nil, a.declined.err()
 		}
-		tcp.Abort()
-		return nil, a.declined.err()
+		return nil, a.fallBack(ctx, c, asked, tcp, local)
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
-	c, err = announce(tcp, local.Bufs)
+	c, err = announce(tcp, wire.MIDStepUp, local.Bufs)
 	if err != nil {
 		up.Abort()
 		tcp.Abort()
@@ -60,13 +67,26 @@ func (a *attempt) stepUp(ctx context.Context, c net.Conn, tcp *iwarp.QueuePair, 
 	return newConn(c, up, setup{device: name, dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
 }
 
+// fallBack tells the peer that the connection goes on as plain TCP, and waits until the
+// peer has left the queue pair, which it says by a rejection. The error that it returns
+// says whether c can be used.
+func (a *attempt) fallBack(ctx context.Context, c net.Conn, asked *iwarp.Asked, tcp *iwarp.QueuePair, local wire.Hello) error {
+	why := a.declined.err()
+	if _, err := announce(tcp, wire.MIDPlain, local.Bufs); err != nil {
+		tcp.Abort()
+		return &NotSDPError{Addr: c.RemoteAddr(), Err: why}
+	}
+	_, err := replyWithin(ctx, a.replyTime(ctx), c, asked)
+	return &NotSDPError{Addr: c.RemoteAddr(), Err: why, usable: keptOpen(err)}
+}
+
 // join opens the channel that the peer has chosen.
 func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, local wire.Hello) (rdma.QueuePair, wire.Hello, error) {
 	if !choice.HasToken {
 		return nil, wire.Hello{}, errors.New("the peer has sent no token")
 	}
 	stepper, _ := stepperOf(choice.Device)
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.StepUpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, share(ctx, a.cfg.StepUpTimeout))
 	defer cancel()
 	var peer wire.Hello
 	qp, err := stepper.Dial(ctx,
@@ -139,10 +159,10 @@ func (a *attempt) resume(c net.Conn, device wire.Device, local, peer wire.Hello)
 	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
 }
 
-// announce tells the peer that the connection goes on over the new channel, and
-// returns what it was on.
-func announce(tcp *iwarp.QueuePair, bufs uint16) (net.Conn, error) {
-	m := wire.Message{Header: wire.Header{MID: wire.MIDStepUp, Bufs: bufs, MSeq: 1}}
+// announce tells the peer our decision, after which the connection is no queue pair any
+// more, and returns what it was on.
+func announce(tcp *iwarp.QueuePair, decision wire.MID, bufs uint16) (net.Conn, error) {
+	m := wire.Message{Header: wire.Header{MID: decision, Bufs: bufs, MSeq: 1}}
 	var b [wire.MaxHeaderLen]byte
 	if _, err := tcp.PostSend([]rdma.SendWR{{Header: m.AppendHeader(b[:0])}}); err != nil {
 		return nil, err

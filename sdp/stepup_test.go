@@ -23,7 +23,7 @@ func TestStepsUpEachTime(t *testing.T) {
 	if raceEnabled {
 		rounds = 100
 	}
-	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
+	config := &Config{Devices: []string{"shm"}, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
 	lc := ListenConfig{Config: config}
 	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
 	require.NoError(t, err)
@@ -42,15 +42,14 @@ func noAreas(t *testing.T) func() bool { return func() bool { return holds(t).ar
 
 // keepingListener is one whose clients' channels are kept, when none of other tests
 // are any more, and what to dial it with.
-func keepingListener(t *testing.T) (net.Listener, *Config) {
+func keepingListener(t *testing.T, network string) (net.Listener, *Config) {
 	t.Helper()
 	require.Eventually(t, noAreas(t), 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
-	config := &Config{Devices: []string{"shm"}, LookTime: time.Minute, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
+	config := &Config{Devices: []string{"shm"}, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
 	lc := ListenConfig{Config: config}
-	ln, err := lc.Listen(t.Context(), "tcp", "localhost:0")
+	ln, err := lc.Listen(t.Context(), network, "localhost:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	forget(ln.Addr().String()) // of a plain server that has had the port before
 	return ln, config
 }
 
@@ -58,7 +57,7 @@ func keepingListener(t *testing.T) (net.Listener, *Config) {
 // connections, and what each carries is its own. It goes when nobody dials.
 func TestChannelsAreKept(t *testing.T) {
 	const most = 4
-	ln, config := keepingListener(t)
+	ln, config := keepingListener(t, "tcp")
 	d := Dialer{Config: config}
 	for i := range 100 {
 		accepted := accept1(ln)
@@ -90,7 +89,7 @@ func TestChannelsAreKept(t *testing.T) {
 // TestClientResumes is Client, which waits for the Reply and does not look for the
 // answer in the channel.
 func TestClientResumes(t *testing.T) {
-	ln, config := keepingListener(t)
+	ln, config := keepingListener(t, "sdp")
 	for range 5 {
 		accepted := accept1(ln)
 		tcp, err := net.Dial("tcp", ln.Addr().String())
@@ -154,7 +153,7 @@ func TestUnix(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp"} {
 		t.Run(device, func(t *testing.T) {
 			address := filepath.Join(t.TempDir(), "socket")
-			config := &Config{Devices: []string{device}, LookTime: time.Minute}
+			config := &Config{Devices: []string{device}}
 			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
 				lc := ListenConfig{Config: config}
 				ln, err := lc.Listen(t.Context(), "unix", address)
@@ -232,4 +231,52 @@ func TestUnixWithoutSDP(t *testing.T) {
 	_, err = s.Read(b)
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(b))
+}
+
+// TestFailedStepUpIsPlain: the client cannot open the channel, and there is no iwarp to
+// stay on.
+func TestFailedStepUpIsPlain(t *testing.T) {
+	if _, ok := rdma.LookupDevice("shm"); !ok {
+		t.Skip("there is no device shm")
+	}
+	lc := ListenConfig{Config: &Config{Devices: []string{"shm"}}}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	d := Dialer{Config: &Config{Devices: []string{"shm"}, StepUpTimeout: 1}}
+	for range 3 {
+		accepted := accept1(ln)
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		s := <-accepted
+		require.IsType(t, (*net.TCPConn)(nil), s)
+		assert.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String(), "it is the same connection")
+		go func() {
+			s.Write([]byte("the server speaks first"))
+			io.Copy(s, s)
+			s.Close()
+		}()
+		_, err = c.Write([]byte(", and the client"))
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		got, err := io.ReadAll(c)
+		assert.NoError(t, err)
+		assert.Equal(t, "the server speaks first, and the client", string(got))
+		c.Close()
+	}
+	_, err = d.Dial("sdp", ln.Addr().String())
+	assert.ErrorContains(t, err, "no RDMA device can be used: shm: ")
+	only, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer only.Close()
+	accepted := accept1(only)
+	c, err := d.Dial("tcp", only.Addr().String())
+	require.NoError(t, err, "net.Dial would connect as well")
+	_, err = c.Read(make([]byte, 1))
+	assert.Error(t, err, "but nobody serves it")
+	c.Close()
+	only.Close()
+	assert.Nil(t, <-accepted)
 }

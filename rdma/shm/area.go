@@ -87,15 +87,7 @@ type control struct {
 	_       [120]byte
 	ways    [2]direction
 	ticket  [2]atomic.Uint64 // a hash of the one for the next use; written by the end that made the area
-	looks   atomic.Uint32    // likewise: it looks here for the answer to that
-
-	shown    [2]atomic.Uint64 // the ticket that was shown to the other end; written by that one
-	answered atomic.Uint32    // likewise: bytes of its answer, 0 for none here
-	answer   [mostAnswer / 8]atomic.Uint64
 }
-
-// mostAnswer bounds an answer to a ticket in the area.
-const mostAnswer = 64
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
 

@@ -27,11 +27,8 @@ import (
 // is its alone: it makes it as new, with new keys, so that nothing of the old
 // connection is taken for a record of the new one; writes the hash of a ticket
 // there, and shows the ticket to the other end with its next Request. That one
-// looks both up, writes ticket and answer there and begins the next use (taken). So
-// a ticket is good once, and only from who can write this memory; and an answer is
-// from who has been shown the ticket. There need be no Reply on TCP while
-// the end that dials looks for the answer (looks). Of looks and taken each end
-// changes its own word before it reads the other's, so one of them sees both.
+// looks it up, begins the next use (taken), and answers. So a ticket is good once, and
+// only from who can write this memory.
 type link struct {
 	conn     *net.UnixConn
 	area     *area
@@ -197,13 +194,6 @@ func (p *pool) take(fits func(*link) bool) *link {
 	return nil
 }
 
-// some reports that there are links.
-func (p *pool) some() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.links) > 0
-}
-
 // watch sets the alarm for the first link. Called with mu held.
 func (p *pool) watch() {
 	if p.alarm != nil || len(p.links) == 0 || p.closed {
@@ -283,19 +273,6 @@ func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 // taken reports that the peer has begun the next use.
 func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
 
-// Answer returns what the peer has written to the area before it took the link. The
-// other process alone can write there; that it has been shown the ticket says that
-// the connection is its to answer.
-func (i *idle) Answer(elsewhere bool) []byte {
-	if elsewhere {
-		i.link.area.ctl.looks.Store(0)
-	}
-	if a := i.link.area; i.taken() && twoWords(i.ticket[len(i.link.id):]) == load(&a.ctl.shown) {
-		return a.answer()
-	}
-	return nil
-}
-
 // Resume goes on over the link. That the peer has taken it stands in the memory:
 // who answers the Request may be another than who has the link.
 func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
@@ -315,28 +292,24 @@ func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
 func (i *idle) Drop() { i.link.end() }
 
 // Resume takes the link that the ticket names; see rdma.KeepingPlace.
-func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int, answer []byte) (rdma.QueuePair, bool, error) {
+func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, error) {
 	l := p.links.take(func(l *link) bool {
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)
 	})
 	if l == nil {
-		return nil, false, errors.New("shm: the channel is not kept any more")
+		return nil, errors.New("shm: the channel is not kept any more")
 	}
 	if !l.area.issued(t[len(l.id):]) {
 		l.end()
-		return nil, false, errors.New("shm: the ticket is not the channel's")
+		return nil, errors.New("shm: the ticket is not the channel's")
 	}
 	q, err := l.begin(p.cfg, ord)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	fits := l.area.setAnswer(t[len(l.id):], answer)
 	l.mine().taken.Store(l.uses)
-	return q, fits && l.area.ctl.looks.Load() != 0, nil
+	return q, nil
 }
-
-// Kept reports that links are kept; see rdma.KeepingPlace.
-func (p *place) Kept() bool { return p.links.some() }
 
 // renew makes the control as new. Nobody else uses it.
 func (a *area) renew() {
@@ -359,38 +332,7 @@ func (a *area) renew() {
 			}
 		}
 	}
-	a.ctl.looks.Store(1)
-	a.ctl.answered.Store(0)
 	a.newKeys()
-}
-
-// setAnswer writes the answer to a ticket of which shown is the second half, if there
-// is room for it.
-func (a *area) setAnswer(shown, b []byte) bool {
-	if len(b) > mostAnswer {
-		return false
-	}
-	var padded [mostAnswer]byte
-	copy(padded[:], b)
-	for i := range a.ctl.answer {
-		a.ctl.answer[i].Store(binary.NativeEndian.Uint64(padded[8*i:]))
-	}
-	store(&a.ctl.shown, twoWords(shown))
-	a.ctl.answered.Store(uint32(len(b)))
-	return true
-}
-
-// answer returns a copy of the answer, nil if there is none.
-func (a *area) answer() []byte {
-	n := a.ctl.answered.Load()
-	if n == 0 || n > mostAnswer {
-		return nil
-	}
-	b := make([]byte, mostAnswer)
-	for i := range a.ctl.answer {
-		binary.NativeEndian.PutUint64(b[8*i:], a.ctl.answer[i].Load())
-	}
-	return b[:n]
 }
 
 // newKeys gives each way a key.

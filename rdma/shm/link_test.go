@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,11 +44,8 @@ func resumed(t *testing.T, p *place, at string) (a, b *QueuePair) {
 	t.Helper()
 	idle := device{}.Idle(at, stepConfig)
 	require.NotNil(t, idle)
-	assert.Nil(t, idle.Answer(false))
-	r, told, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3, []byte("welcome"))
+	r, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3)
 	require.NoError(t, err)
-	assert.True(t, told)
-	assert.Equal(t, "welcome", string(idle.Answer(false)))
 	q, err := idle.Resume(2)
 	require.NoError(t, err)
 	return q.(*QueuePair), r.(*QueuePair)
@@ -157,12 +153,12 @@ func TestTicket(t *testing.T) {
 	}
 	refused := func(peer rdma.Peer, ticket rdma.Ticket) {
 		t.Helper()
-		_, _, err := p.Resume(peer, ticket, 1, nil)
+		_, err := p.Resume(peer, ticket, 1)
 		assert.Error(t, err)
 	}
 	t.Run("twice", func(t *testing.T) {
 		idle, ticket := offer()
-		q, _, err := p.Resume(rdma.Peer{PID: os.Getpid()}, ticket, 1, nil)
+		q, err := p.Resume(rdma.Peer{PID: os.Getpid()}, ticket, 1)
 		require.NoError(t, err)
 		refused(rdma.Peer{}, ticket)
 		idle.Drop()
@@ -196,54 +192,9 @@ func TestTicket(t *testing.T) {
 	})
 }
 
-// TestAnswer is where the peer's answer stands, and whether it has to be told
-// elsewhere too.
-func TestAnswer(t *testing.T) {
-	emptied(t)
-	p := newPlace(t)
-	most := strings.Repeat("x", mostAnswer)
-	for _, v := range []struct {
-		name   string
-		answer string
-		early  bool // the end that dials has stopped looking before
-		late   func(a *area)
-		told   bool
-		found  string
-	}{
-		{name: "looked for", answer: "yes", told: true, found: "yes"},
-		{name: "as long as may be", answer: most, told: true, found: most},
-		{name: "too long", answer: most + "x"},
-		{name: "not looked for any more", answer: "yes", early: true, found: "yes"},
-		{name: "of one who was not shown the ticket", answer: "yes", late: func(a *area) { store(&a.ctl.shown, load(&a.ctl.ticket)) }, told: true},
-		{name: "none", answer: "yes", late: func(a *area) { a.ctl.answered.Store(0) }, told: true},
-		{name: "longer than there is", answer: "yes", late: func(a *area) { a.ctl.answered.Store(mostAnswer + 1) }, told: true},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			a, b := dialledAt(t, p, "here")
-			closed(t, a, b)
-			idle := device{}.Idle("here", stepConfig)
-			require.NotNil(t, idle)
-			assert.Nil(t, idle.Answer(v.early))
-			r, told, err := p.Resume(rdma.Peer{}, idle.Ticket(), 1, []byte(v.answer))
-			require.NoError(t, err)
-			defer r.Abort()
-			assert.Equal(t, v.told, told)
-			if v.late != nil {
-				v.late(r.(*QueuePair).area)
-			}
-			found := idle.Answer(true)
-			assert.Equal(t, v.found, string(found))
-			assert.Equal(t, v.found == "", found == nil)
-			q, err := idle.Resume(1)
-			require.NoError(t, err)
-			q.Abort()
-		})
-	}
-}
-
-// TestAnswerOfNobody: who has not taken the channel has not answered, whatever stands
-// in the area.
-func TestAnswerOfNobody(t *testing.T) {
+// TestResumedByNobody: a peer that has not taken the channel has not resumed it, whatever
+// it says elsewhere.
+func TestResumedByNobody(t *testing.T) {
 	for name, taken := range map[string]uint32{"the use that has ended": 1, "a use to come": 3} {
 		t.Run(name, func(t *testing.T) {
 			emptied(t)
@@ -252,11 +203,10 @@ func TestAnswerOfNobody(t *testing.T) {
 			closed(t, a, b)
 			idle := device{}.Idle("here", stepConfig)
 			require.NotNil(t, idle)
-			r, _, err := p.Resume(rdma.Peer{}, idle.Ticket(), 1, []byte("yes"))
+			r, err := p.Resume(rdma.Peer{}, idle.Ticket(), 1)
 			require.NoError(t, err)
 			defer r.Abort()
 			r.(*QueuePair).mine().taken.Store(taken)
-			assert.Nil(t, idle.Answer(true))
 			_, err = idle.Resume(1)
 			assert.ErrorContains(t, err, "has not resumed")
 		})

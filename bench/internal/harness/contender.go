@@ -53,6 +53,22 @@ var Contenders = []Contender{
 		sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
 	overSDP("sdp-shm", "SDP over shared memory", sdp.Config{Devices: []string{"shm"}}),
 	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
+	{
+		Name:      "dial-plain",
+		About:     "sdp.Dial on network tcp to a server of package net: what SDP costs where there is none",
+		OnRequest: true,
+		Listen:    func() (net.Listener, error) { return net.Listen("tcp", loopback) },
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return genuine(new(sdp.Dialer).DialContext(ctx, "tcp", address))
+		},
+	},
+	{
+		Name:      "listen-plain",
+		About:     "sdp.Listen on network tcp for a client of package net: the same for a server",
+		OnRequest: true,
+		Listen:    func() (net.Listener, error) { return sdp.Listen("tcp", loopback) },
+		Dial:      dial("tcp"),
+	},
 	overYamux(),
 	overQUIC(),
 	// What the devices' thresholds are set by.
@@ -95,6 +111,18 @@ func dial(network string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
+}
+
+// genuine fails unless c is what package net would have returned.
+func genuine(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := c.(*net.TCPConn); !ok {
+		c.Close()
+		return nil, fmt.Errorf("the connection is a %T", c)
+	}
+	return c, nil
 }
 
 // overSDP is SDP over the one device that config names.

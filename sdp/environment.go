@@ -1,0 +1,71 @@
+package sdp
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// The environment's variables.
+const (
+	devicesVariable   = "SDP_DEVICES"
+	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
+	peersVariable     = "SDP_PEERS"
+)
+
+// secure is privileged, once.
+var secure = sync.OnceValue(privileged)
+
+// getenv returns a variable of the environment, and nothing to a program that has more
+// rights than whoever has set it.
+func getenv(name string) string {
+	if secure() {
+		return ""
+	}
+	return os.Getenv(name)
+}
+
+// threshold returns from how many bytes a Write is not copied; 0: from what the
+// device says.
+func (c *Config) threshold() (int, error) {
+	environment := 0
+	if text := getenv(thresholdVariable); text != "" {
+		var err error
+		if environment, err = strconv.Atoi(text); err != nil {
+			return 0, fmt.Errorf("%s=%s: not a number of bytes", thresholdVariable, text)
+		}
+	}
+	if c != nil && c.ZCopyThreshold != 0 {
+		return c.ZCopyThreshold, nil
+	}
+	return environment, nil
+}
+
+// probe returns the addresses that may be asked; nil: nobody has said.
+func (c *Config) probe() ([]netip.Prefix, error) {
+	var environment []netip.Prefix
+	if text := getenv(peersVariable); text != "" {
+		for _, one := range strings.Split(text, ",") {
+			p, err := parsePrefix(strings.TrimSpace(one))
+			if err != nil {
+				return nil, fmt.Errorf("%s=%s: %q is no address and no prefix", peersVariable, text, one)
+			}
+			environment = append(environment, p)
+		}
+	}
+	if c != nil && c.Probe != nil {
+		return c.Probe, nil
+	}
+	return environment, nil
+}
+
+// parsePrefix reads a prefix, or an address, which is one of itself.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a.Prefix(a.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}
