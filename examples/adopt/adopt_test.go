@@ -66,7 +66,7 @@ type silent struct {
 }
 
 func newSilent() silent {
-	patient := sdp.ListenConfig{Config: &sdp.Config{LookTime: time.Minute}} // on a busy machine
+	patient := sdp.ListenConfig{Config: &sdp.Config{HandshakeTimeout: time.Minute}} // on a busy machine
 	listener, err := patient.Listen(context.Background(), "tcp", "localhost:0")
 	check(err)
 	s := silent{listener, make(chan string, 1)}

@@ -163,6 +163,27 @@ func (c *Capture) stop() {
 // that is to be in it has been sent.
 func (c *Capture) Frames() []Frame {
 	c.t.Helper()
+	frames, err := dissect(c.finish(), c.port)
+	if err != nil {
+		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
+	}
+	return frames
+}
+
+// Packets ends the capture and returns what tshark says of each packet of TCP in it.
+func (c *Capture) Packets() []Packet {
+	c.t.Helper()
+	packets, err := packets(c.finish(), c.port)
+	if err != nil {
+		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
+	}
+	return packets
+}
+
+// finish ends the capture and returns the file with what was captured. Everything that is
+// to be in it has been sent.
+func (c *Capture) finish() string {
+	c.t.Helper()
 	if !c.await(complete) {
 		c.stop()
 		c.t.Fatalf("the capture did not end: dumpcap says %q", c.said.String())
@@ -172,9 +193,5 @@ func (c *Capture) Frames() []Frame {
 	if err := os.WriteFile(file, c.captured, 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	frames, err := dissect(file, c.port)
-	if err != nil {
-		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
-	}
-	return frames
+	return file
 }

@@ -104,6 +104,38 @@ func dissect(file string, port int) ([]Frame, error) {
 	return parse(bytes.NewReader(out), port)
 }
 
+// Packet is a packet of TCP.
+type Packet struct {
+	ToServer bool
+	Len      int    // bytes of the programs
+	Marks    string // the fields of the IP header and TCP's options that a program can set
+}
+
+// packets has tshark read a file with connections to port.
+func packets(file string, port int) (all []Packet, err error) {
+	fields := []string{"tcp.dstport", "tcp.len", "ip.dsfield", "ip.flags", "ip.ttl", "ip.opt.type", "tcp.option_kind"}
+	arguments := []string{"-r", file, "-T", "fields", "-Y", "tcp"}
+	for _, f := range fields {
+		arguments = append(arguments, "-e", f)
+	}
+	out, err := exec.Command("tshark", arguments...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("tshark: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(strings.TrimRight(line, "\n"), "\t", 3)
+		if len(f) != 3 {
+			return nil, fmt.Errorf("tshark: %q", line)
+		}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			return nil, fmt.Errorf("tshark: %q", line)
+		}
+		all = append(all, Packet{ToServer: f[0] == strconv.Itoa(port), Len: n, Marks: f[2]})
+	}
+	return all, nil
+}
+
 // reader takes the elements of tshark's PDML one after the other. Every
 // protocol of a packet is a <proto>, and every field of it a <field>; the order
 // is that of the bytes.

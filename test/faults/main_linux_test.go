@@ -79,6 +79,8 @@ func config(device string) *sdp.Config {
 //	work DEVICE ADDRESS WORKERS  runs sessions there until its standard input ends
 //	greet DEVICE ADDRESS         accepts connections, "tcp" plain ones, and reads them
 //	keepalive DEVICE ADDRESS HOW prints how a connection ends whose peer is gone
+//	far-serve NETWORK ADDRESS    listens with what the environment says; see beFarServer
+//	far-dial NETWORK ADDRESS N   dials it N times; see beFarClient
 //	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
 //
 // The first two answer the line "report" on their standard input with how many sessions
@@ -101,6 +103,11 @@ func beChild(role []string) {
 		})
 	case "greet":
 		accepting(role, func(c net.Conn) { io.Copy(io.Discard, c) })
+	case "far-serve":
+		go beFarServer(role[1], role[2])
+	case "far-dial":
+		dials, _ := strconv.Atoi(role[3])
+		go beFarClient(role[1], role[2], dials)
 	case "keepalive":
 		go beKeptAlive(role[1], role[2], role[3])
 	case "cut":

@@ -18,6 +18,12 @@ var dropScripts = []script{
 	}},
 	{name: "10 listeners are dropped", run: func(r *run) {
 		addresses := make([]string, 10)
+		warm, err := r.Listen() // what a process has for all its listeners
+		check(err)
+		c, s := r.connect(warm)
+		check(c.Close())
+		check(s.Close())
+		check(warm.Close())
 		before := settled()
 		apart(func() {
 			for i := range addresses {

@@ -88,7 +88,7 @@ func (l *failingListener) Accept() (net.Conn, error) {
 
 // failing returns a listener of the stack above one that fails in one Accept.
 func (r *run) failing(in int64) (net.Listener, *failingListener) {
-	below, err := net.Listen("tcp", "127.0.0.1:0")
+	below, err := r.announced()
 	check(err)
 	l := &failingListener{Listener: below, fails: in, now: make(chan struct{})}
 	ln, err := r.NewListener(l)

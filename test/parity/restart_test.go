@@ -23,7 +23,6 @@ var restartScripts = []script{
 		restart(r, r.dialler(), func() net.Listener { return inherited(r) })
 	}},
 	{name: "restart on a listener's file, plain clients", waits: true, run: func(r *run) {
-		r.plainClients()
 		restart(r, dialPlain, func() net.Listener {
 			ln, err := r.Listen()
 			check(err)
@@ -31,7 +30,6 @@ var restartScripts = []script{
 		})
 	}},
 	{name: "restart on an inherited file, plain clients", waits: true, run: func(r *run) {
-		r.plainClients()
 		restart(r, dialPlain, func() net.Listener { return inherited(r) })
 	}},
 }
@@ -53,14 +51,6 @@ func (r *run) dialler() func(string) (net.Conn, error) {
 }
 
 func dialPlain(address string) (net.Conn, error) { return net.Dial("tcp", address) }
-
-// plainClients has the stack's listeners wait for plain clients no longer than
-// they do by default.
-func (r *run) plainClients() {
-	if r.config != nil {
-		r.config.LookTime = 0
-	}
-}
 
 // inherited returns a listener on a socket that the program was given.
 func inherited(r *run) net.Listener {

@@ -4,5 +4,5 @@ import "slices"
 
 // linuxScripts are those that need a socket filter, a stopped process, /proc or getrusage.
 func linuxScripts() []script {
-	return slices.Concat(httpScripts, vanishScripts, stopScripts, dropScripts)
+	return slices.Concat(plainScripts, httpScripts, vanishScripts, stopScripts, dropScripts)
 }

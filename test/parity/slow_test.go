@@ -10,10 +10,10 @@ import (
 // A client on a slow path: what was written before Close arrives long after it.
 var slowScripts = []script{
 	{name: "close on a slow path", stacks: []string{"net", "iwarp"}, waits: true, limit: 5 * time.Minute, run: func(r *run) {
-		ln, err := r.Listen()
+		ln, err := r.ListenOnly()
 		check(err)
 		size, rate := r.slow()
-		relay := startRelay(ln.Addr().String(), rate)
+		relay := r.startRelay(ln.Addr().String(), rate)
 		accepted := make(chan conn, 1)
 		go func() { accepted <- r.accept(ln) }()
 		c, err := r.Dial(relay)
@@ -96,8 +96,8 @@ func (s *slowReader) Read(b []byte) (int, error) {
 
 // startRelay starts a relay of one TCP connection, which forwards to the client
 // at a rate, and returns its address. It passes on ends and resets.
-func startRelay(server string, rate int) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func (r *run) startRelay(server string, rate int) string {
+	ln, err := r.announced()
 	check(err)
 	go func() {
 		c, err := ln.Accept()

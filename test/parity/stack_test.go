@@ -45,7 +45,6 @@ func config(device string) *sdp.Config {
 	return &sdp.Config{
 		Devices:          names,
 		ReplyTimeout:     10 * time.Second,
-		LookTime:         2 * time.Second,
 		HandshakeTimeout: 10 * time.Second,
 		StepUpTimeout:    10 * time.Second,
 		PlainTTL:         time.Millisecond, // one failed handshake must not hide the next
@@ -87,6 +86,25 @@ func (s stack) NewListener(below net.Listener) (net.Listener, error) {
 		return nil, err // not a nil *sdp.Listener in the interface
 	}
 	return ln, nil
+}
+
+// announced returns a listener of package net that the stack's diallers see, whatever is
+// put around it.
+func (s stack) announced() (net.Listener, error) {
+	var lc net.ListenConfig
+	if s.config != nil {
+		lc.Control = sdp.Announce
+	}
+	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+}
+
+// ListenOnly is Listen for clients of the stack alone, wherever they seem to be.
+func (s stack) ListenOnly() (net.Listener, error) {
+	if s.config == nil {
+		return s.Listen()
+	}
+	lc := sdp.ListenConfig{Config: s.config}
+	return lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
 }
 
 // Dialer returns a dialer with a timeout; 0 means none.

@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -15,6 +16,16 @@ var stopScripts = []script{
 	}},
 	{name: "many small writes to a stopped peer, then close", stacks: []string{"net", "shm"}, run: func(r *run) {
 		toStopped(r, smallBytes/64)
+	}},
+	{name: "dial a stopped server", run: func(r *run) {
+		p := startPeer("peer " + r.name)
+		address := p.line()
+		check(p.cmd.Process.Signal(unix.SIGSTOP))
+		if r.config != nil {
+			r.config.ReplyTimeout = time.Second
+		}
+		r.note("Dial", describe(bounded(5*time.Second, func() error { return r.dial(context.Background(), 0, address) })))
+		p.kill()
 	}},
 	{name: "a stopped peer is killed with unread bytes of ours", run: func(r *run) {
 		p, c := r.stoppedPeer()

@@ -18,6 +18,9 @@ import (
 // tcp is the device that is none: what package net's own connections cost.
 const tcp = "tcp"
 
+// anyDevice is what a program uses that says nothing.
+const anyDevice = "any"
+
 // config has times that a busy machine does not reach.
 func config(device string) *sdp.Config {
 	return &sdp.Config{
@@ -89,8 +92,11 @@ func beServer(device string) error {
 }
 
 func listen(device, address string) (net.Listener, error) {
-	if device == tcp {
+	switch device {
+	case tcp:
 		return net.Listen("tcp", address)
+	case anyDevice:
+		return sdp.Listen("tcp", address)
 	}
 	lc := sdp.ListenConfig{Config: config(device)}
 	return lc.Listen(context.Background(), "sdp", address)

@@ -1,0 +1,213 @@
+package strangers
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A server prints its log, line by line.
+type server struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	log  bytes.Buffer
+	done chan struct{}
+}
+
+func (s *server) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(b)
+}
+
+// start runs a server until the test ends.
+func start(t *testing.T, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{cmd: cmd, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = s, s
+	require.NoError(t, cmd.Start())
+	go func() {
+		defer close(s.done)
+		cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-s.done
+	})
+	return s
+}
+
+// said returns what the server has logged since the last call, without what differs from
+// one connection to the next.
+func (s *server) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.log.String()
+	s.log.Reset()
+	return changing.ReplaceAllString(text, "#")
+}
+
+var changing = regexp.MustCompile(`\d+`)
+
+// freePort returns a port of the loopback interface that nobody has.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// tool returns where a program is, or skips the test.
+func tool(t *testing.T, path, pkg string) string {
+	t.Helper()
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("%s is missing: package %s", path, pkg)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("a server like this needs root")
+	}
+	return path
+}
+
+// compare holds what both dials show, the session and the log, against each other.
+func compare(t *testing.T, s *server, address string, session func(t *testing.T, c net.Conn) string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			return false
+		}
+		session(t, c)
+		return true
+	}, 10*time.Second, 50*time.Millisecond)
+	require.NotEmpty(t, settled(s))
+	var sessions, logs []string
+	for _, dial := range []func(network, address string) (net.Conn, error){net.Dial, sdp.Dial} {
+		c, err := dial("tcp", address)
+		require.NoError(t, err)
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		sessions = append(sessions, session(t, c))
+		logs = append(logs, settled(s))
+	}
+	t.Logf("the server logs %q", logs[0])
+	assert.NotEmpty(t, logs[0])
+	assert.Equal(t, sessions[0], sessions[1])
+	assert.Equal(t, logs[0], logs[1])
+}
+
+// settled returns what the server logs until it is silent.
+func settled(s *server) string {
+	text := ""
+	for quiet := 0; quiet < 5; quiet++ {
+		time.Sleep(100 * time.Millisecond)
+		if more := s.said(); more != "" {
+			text += more
+			quiet = 0
+		}
+	}
+	return text
+}
+
+// TestSSH is a server that speaks first, and logs what a client says that is not SSH.
+func TestSSH(t *testing.T) {
+	sshd := tool(t, "/usr/sbin/sshd", "openssh-server")
+	dir, port := t.TempDir(), freePort(t)
+	key := filepath.Join(dir, "key")
+	out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.MkdirAll("/run/sshd", 0o755))
+	s := start(t, exec.Command(sshd, "-D", "-e", "-f", "/dev/null", "-h", key, "-p", port,
+		"-o", "ListenAddress=127.0.0.1", "-o", "LogLevel=VERBOSE", "-o", "PidFile=none", "-o", "UsePAM=no"))
+	compare(t, s, "127.0.0.1:"+port, func(t *testing.T, c net.Conn) string {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		banner, err := bufio.NewReader(c).ReadString('\n')
+		assert.True(t, strings.HasPrefix(banner, "SSH-2.0-"), "%q", banner)
+		fmt.Fprintf(c, "SSH-2.0-stranger\r\n")
+		return fmt.Sprint(banner, err)
+	})
+}
+
+// TestExim is a mail server that rejects clients which speak before its greeting.
+func TestExim(t *testing.T) {
+	exim := tool(t, "/usr/sbin/exim4", "exim4-daemon-light")
+	port := freePort(t)
+	dir, err := os.MkdirTemp("", "strangers") // in which the server's own user may go about
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	spool, file := filepath.Join(dir, "spool"), filepath.Join(dir, "exim.conf")
+	require.NoError(t, os.MkdirAll(spool, 0o777))
+	require.NoError(t, os.Chmod(spool, 0o777))
+	// The greeting is late, as that of a server is that waits for those who cannot.
+	require.NoError(t, os.WriteFile(file, []byte(`
+primary_hostname = localhost
+spool_directory = `+spool+`
+log_file_path = `+dir+`/%slog
+log_selector = +all
+smtp_enforce_sync = true
+acl_smtp_connect = greeting
+begin acl
+greeting:
+  accept delay = 1s
+`), 0o644))
+	s := start(t, exec.Command(exim, "-bdf", "-oX", "127.0.0.1."+port, "-oP", filepath.Join(dir, "pid"), "-C", file))
+	logged := func() string {
+		var all []byte
+		for _, name := range []string{"mainlog", "rejectlog", "paniclog"} {
+			b, _ := os.ReadFile(filepath.Join(dir, name))
+			all = append(all, b...)
+		}
+		return string(all)
+	}
+	seen := 0
+	tail := make(chan struct{})
+	defer func() { <-tail }()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // the log is a file
+		defer close(tail)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if all := logged(); len(all) > seen {
+				io.WriteString(s, all[seen:])
+				seen = len(all)
+			}
+		}
+	}()
+	compare(t, s, "127.0.0.1:"+port, func(t *testing.T, c net.Conn) string {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		r := bufio.NewReader(c)
+		greeting, err := r.ReadString('\n')
+		assert.True(t, strings.HasPrefix(greeting, "220 "), "%q", greeting)
+		fmt.Fprintf(c, "QUIT\r\n")
+		bye, _ := r.ReadString('\n')
+		return fmt.Sprint(changing.ReplaceAllString(greeting, "#"), err, bye)
+	})
+}
