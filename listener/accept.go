@@ -70,10 +70,14 @@ func (l *Listener) full() bool {
 		}
 		l.wakeIn(silentPatience)
 		return true
-	case l.cfg.SDPOnly || l.waiting > 0:
+	case l.cfg.SDPOnly:
 		return l.ready >= maxReady
+	case l.waiting == 0:
+		return len(l.queue) >= maxAhead
+	case l.ready >= maxAhead && l.next() != nil: // Accept is about to take one
+		return true
 	}
-	return len(l.queue) >= maxAhead
+	return l.ready >= maxReady
 }
 
 // returned notes that the listener below has returned from its Accept.

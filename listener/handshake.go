@@ -177,7 +177,7 @@ func (h *handshake) plain(v verdict) (*Incoming, error) {
 	case h.l.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())
-	case v == undecided && (gaveWay || h.expected == certain && expects(h.conn, &h.l.cfg) == certain):
+	case v == undecided && (gaveWay || h.expected == certain) && expects(h.conn, &h.l.cfg) != nothing:
 		abort(h.conn)
 		return nil, fmt.Errorf("listener: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	}

@@ -204,8 +204,8 @@ func (h *handshake) decide(in *Incoming) error {
 // move has in go on over the new channel.
 func (h *handshake) move(in *Incoming) error {
 	// The client has come, and takes the connection for up: nobody else's need of
-	// its place ends it now.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.l.cfg.StepUpTime)
+	// its place ends it now, and a machine that thousands dial may take its time.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), max(h.l.cfg.StepUpTime, patience))
 	defer cancel()
 	qp, err := h.invitation.Take(ctx)
 	if err != nil {

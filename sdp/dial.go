@@ -204,8 +204,14 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		if ask {
 			how = a.approach(c)
 		}
-		if how == plain {
+		switch how {
+		case plain:
 			return c, nil
+		case gone: // we were silent for too long
+			asked++
+			ask = asked < 2
+			abort(c)
+			continue
 		}
 		up, err := a.offer(ctx, c)
 		if err == nil {

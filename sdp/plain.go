@@ -21,6 +21,7 @@ const (
 	plain      approach = iota // nothing is sent
 	recognised                 // the other end is on this host, and a listener of SDP
 	probed                     // the other end is on another host, and may be asked
+	gone                       // a listener of SDP has closed it already
 )
 
 // approach finds out whether SDP is worth offering on c, which nobody has used yet. On
@@ -37,13 +38,20 @@ func (a *attempt) approach(c net.Conn) approach {
 func (a *attempt) approaching(c net.Conn) approach {
 	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
 	other, err := localpeer.Other(c)
+	if err == nil && other.Listener && a.mayMeet(other) {
+		if visible(c) {
+			return recognised
+		}
+		other, err = localpeer.Other(c) // it may have been closed meanwhile
+	}
 	switch {
-	case err == nil && other.Listener && a.mayMeet(other) && visible(c):
-		return recognised
 	case err == nil:
 		return plain
 	case errors.Is(err, localpeer.ErrElsewhere) && onThisHost(c):
-		return plain // it has gone already, or something is between us
+		if _, err := localpeer.Own(c); other.Listener && errors.Is(err, localpeer.ErrElsewhere) {
+			return gone
+		}
+		return plain // something is between us
 	case a.devices.mayAsk(local, remote) && !peers.plain(addrPort(c.RemoteAddr())):
 		return probed
 	}

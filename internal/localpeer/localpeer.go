@@ -66,7 +66,8 @@ func Unmark(c syscall.RawConn, r Role) error { return set(c, r, false) }
 func MarksMultipath() bool { return marksMultipath() }
 
 // Other returns what the kernel says of the other end of c, whose addresses are those of
-// TCP. It takes some 3 µs, and a millisecond at most. Errors are ErrElsewhere and
+// TCP. If that is gone, with ErrElsewhere, the marks are those of the listener that is
+// there. It takes some 3 µs, and a millisecond at most. Errors are ErrElsewhere and
 // ErrBlind. Safe for concurrent use.
 func Other(c net.Conn) (End, error) { return other(c) }
 

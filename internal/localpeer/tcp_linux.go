@@ -276,14 +276,24 @@ func parse(b []byte, here, there netip.AddrPort) (found, error) {
 		return found{}, ErrBlind
 	}
 	m := b[headerLen:]
+	var f found
+	other := binary.BigEndian.Uint16(m[4:]) != there.Port() || binary.BigEndian.Uint16(m[6:]) != here.Port()
 	switch state := m[1]; {
-	case binary.BigEndian.Uint16(m[4:]) != there.Port() || binary.BigEndian.Uint16(m[6:]) != here.Port():
-		return found{}, ErrElsewhere // a listener with the same port, which is nobody's other end
+	case other: // a listener with the same port, which is nobody's other end
+		f.End = marks(m)
+		return f, ErrElsewhere
 	case state == stateSynReceived || state == stateNewSyn:
 		return found{unborn: true}, nil
 	}
-	var f found
+	f.End = marks(m)
 	f.UID, f.Owned = native.Uint32(m[64:]), native.Uint32(m[68:]) != 0
+	return f, nil
+}
+
+// marks reads the marks of the socket that m, a struct inet_diag_msg with what follows it,
+// describes.
+func marks(m []byte) (e End) {
+	native := binary.NativeEndian
 	for a := m[replyLen:]; len(a) >= unix.SizeofRtAttr; {
 		length := int(native.Uint16(a))
 		if length < unix.SizeofRtAttr || length > len(a) {
@@ -291,10 +301,10 @@ func parse(b []byte, here, there netip.AddrPort) (found, error) {
 		}
 		if native.Uint16(a[2:]) == optionsAttribute && length >= unix.SizeofRtAttr+2 {
 			o := a[unix.SizeofRtAttr:]
-			f.Listener = o[0]&optionFreebind != 0 && o[1]&optionNoPort != 0
-			f.Dialler = o[0]&optionMulticastLoop == 0
+			e.Listener = o[0]&optionFreebind != 0 && o[1]&optionNoPort != 0
+			e.Dialler = o[0]&optionMulticastLoop == 0
 		}
 		a = a[min((length+3)&^3, len(a)):]
 	}
-	return f, nil
+	return e
 }

@@ -64,7 +64,7 @@ func storm(t *testing.T, n int) {
 			c.SetDeadline(time.Now().Add(time.Minute))
 			said, got := binary.BigEndian.AppendUint64(nil, uint64(i)), make([]byte, word)
 			_, err = c.Write(said)
-			assert.NoError(t, err)
+			assert.NoError(t, err, "%T %v", c, c.LocalAddr())
 			_, err = io.ReadFull(c, got)
 			assert.NoError(t, err)
 			assert.True(t, bytes.Equal(said, got))
