@@ -35,7 +35,7 @@ variants=(
 	"siw-revision1    s/^u_char mpa_version = .*/u_char mpa_version = MPA_REVISION_1;/"
 )
 # What init loads, and what a script may load with modprobe.
-loaded="crc32c_generic crc32c_intel libcrc32c crc32_generic crc32_pclmul virtio_pci virtio_net 9pnet_virtio 9p rdma_rxe rdma_ucm ib_uverbs"
+loaded="crc32c_generic crc32c_intel libcrc32c crc32_generic crc32_pclmul virtio_pci virtio_net 9pnet_virtio 9p inet_diag tcp_diag rdma_rxe rdma_ucm ib_uverbs"
 loadable="sch_netem sch_prio cls_u32 smc smc_diag"
 
 # Programs, which are put with every library that they link.
