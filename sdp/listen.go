@@ -96,8 +96,9 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 //	ln = netutil.LimitListener(ln, 100)
 //	sdp.NewListener(ln, nil)
 //
-// Whatever else serves the socket is sent a Request by this host's diallers. It fails
-// where the system does not know such marks.
+// Whatever else serves the socket is sent a Request by this host's diallers. Since the mark
+// is set before the socket is bound, an address that this host does not have is no error
+// then (IP_FREEBIND). It fails where the system does not know such marks.
 func Announce(_, _ string, c syscall.RawConn) error {
 	return localpeer.Mark(c, localpeer.Listener)
 }

@@ -109,7 +109,7 @@ func keep() *diag {
 	d, err := open()
 	switch err {
 	case nil:
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS: // for now
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS: // the next call may have more luck
 		return nil
 	default:
 		diags.denied = true
