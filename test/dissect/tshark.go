@@ -107,13 +107,14 @@ func dissect(file string, port int) ([]Frame, error) {
 // Packet is a packet of TCP.
 type Packet struct {
 	ToServer bool
+	Flags    string // TCP's, as tshark writes them: "0x0012" is SYN and ACK
 	Len      int    // bytes of the programs
 	Marks    string // the fields of the IP header and TCP's options that a program can set
 }
 
 // packets has tshark read a file with connections to port.
 func packets(file string, port int) (all []Packet, err error) {
-	fields := []string{"tcp.dstport", "tcp.len", "ip.dsfield", "ip.flags", "ip.ttl", "ip.opt.type", "tcp.option_kind"}
+	fields := []string{"tcp.dstport", "tcp.flags", "tcp.len", "ip.dsfield", "ip.flags", "ip.ttl", "ip.opt.type", "tcp.option_kind"}
 	arguments := []string{"-r", file, "-T", "fields", "-Y", "tcp"}
 	for _, f := range fields {
 		arguments = append(arguments, "-e", f)
@@ -123,15 +124,15 @@ func packets(file string, port int) (all []Packet, err error) {
 		return nil, fmt.Errorf("tshark: %w", err)
 	}
 	for line := range strings.Lines(string(out)) {
-		f := strings.SplitN(strings.TrimRight(line, "\n"), "\t", 3)
-		if len(f) != 3 {
+		f := strings.SplitN(strings.TrimRight(line, "\n"), "\t", 4)
+		if len(f) != 4 {
 			return nil, fmt.Errorf("tshark: %q", line)
 		}
-		n, err := strconv.Atoi(f[1])
+		n, err := strconv.Atoi(f[2])
 		if err != nil {
 			return nil, fmt.Errorf("tshark: %q", line)
 		}
-		all = append(all, Packet{ToServer: f[0] == strconv.Itoa(port), Len: n, Marks: f[2]})
+		all = append(all, Packet{ToServer: f[0] == strconv.Itoa(port), Flags: f[1], Len: n, Marks: f[3]})
 	}
 	return all, nil
 }
