@@ -37,7 +37,7 @@ staticcheck:
 
 # One package after the other where they measure what happens in time, and of the
 # others two beside each other.
-TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/lookout test/faults test/scale test/parity
+TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/spin test/cost test/faults test/scale test/parity
 tests:
 	@go test -race -p 1 -timeout 10m $(TIMED:%=./%)
 	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))

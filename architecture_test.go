@@ -38,16 +38,16 @@ var house = []struct {
 	{"internal/interrupt", room{}},
 	{"internal/localpeer", room{}},
 	{"internal/rnics", room{}},
-	{"internal/lookout", room{}},
+	{"internal/spin", room{}},
 	{"internal/handover", room{imports: []string{"rdma"}}},
 	{"credits", room{}},
 	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
-	{"rdma/iwarp", room{imports: []string{"rdma", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/shm", room{imports: []string{"rdma", "internal/bubble", "internal/handover"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover", "internal/lookout"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/iwarp", room{imports: []string{"rdma", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/shm", room{imports: []string{"rdma", "internal/bubble", "internal/handover", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", room{imports: []string{"wire"}}},
 	{"zcopy", room{imports: []string{"wire"}}},
-	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/lookout", "rdma/iwarp"}}},
+	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "rdma/iwarp"}}},
 	{"sdp", room{
 		imports: []string{
 			"wire", "rdma", "internal/bubble", "internal/interrupt", "internal/localpeer", "internal/rnics", "credits",
@@ -67,6 +67,7 @@ var house = []struct {
 	{"test/strangers", room{tests: []string{"sdp"}}},
 	{"test/swap", room{imports: []string{"sdp"}}},
 	{"test/parity", room{tests: []string{"sdp"}}},
+	{"test/cost", room{tests: []string{"sdp"}}},
 	{"test/lab", room{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 

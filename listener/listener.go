@@ -33,7 +33,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
-	"github.com/gosdp/gosdp/internal/lookout"
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -125,7 +125,7 @@ type Listener struct {
 	cfg  Config
 	host host
 
-	requests  lookout.Habit // of the accepting goroutine, for Requests that are about to come
+	requests  spin.Habit // of the accepting goroutine, for Requests that are about to come
 	places    places
 	announced io.Closer // that SDP is served on a Unix socket; nil: it is not announced
 

@@ -167,6 +167,14 @@ type ReadReporter interface {
 	ReportRead(n int)
 }
 
+// BusyPoller is a QueuePair whose Wait can look for completions before it parks.
+type BusyPoller interface {
+	// SetBusyPoll has Wait look for d before it parks, not at all if d is negative, and as
+	// long as it pays and the process can afford it if d is 0, which is the default. Before
+	// the first Wait.
+	SetBusyPoll(d time.Duration)
+}
+
 // Distant is a QueuePair whose peer may be on another host, and which is told
 // nothing when that goes without a word while nothing is sent.
 type Distant interface {

@@ -62,6 +62,13 @@ type Config struct {
 	// copied, in both directions.
 	ZCopyThreshold int
 
+	// BusyPoll is how long a call that waits looks for what it waits for before it parks,
+	// as SO_BUSY_POLL is for a socket: longer than 1 s is 1 s, and negative means not at
+	// all. 0 means what SDP_BUSY_POLL says, in microseconds, of which 0 means not at all;
+	// and without that for as long as it has lately paid off and the process can afford
+	// it: see docs/architecture.md. Linux only.
+	BusyPoll time.Duration
+
 	// Logger is told, at debug level, why a connection does not use SDP, or a
 	// device, or why one did not come up. Default: nobody is told.
 	Logger *slog.Logger

@@ -126,8 +126,7 @@ type setup struct {
 	// first is the header of the client's decision, at the end that accepted, if
 	// it is a message of qp's. Otherwise the end that dialled has yet to send it.
 	first *wire.Header
-	// threshold is what the program or the environment says; 0: the device's own.
-	threshold int
+	tuning
 }
 
 // newConn makes the connection: qp is connected, and has the receive buffers that
@@ -148,6 +147,9 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c.linger, c.window = -1, recvWindow
 	c.appender, _ = qp.(rdma.Appender)
 	c.reporter, _ = qp.(rdma.ReadReporter)
+	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
+		p.SetBusyPoll(s.busyPoll)
+	}
 	c.initDirect(&s)
 	switch {
 	case s.decided:

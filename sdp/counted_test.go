@@ -27,7 +27,8 @@ type countedPair struct {
 	posted     map[rdma.Op]int     // how many of both there were
 	revoked    int                 // regions that the peer has invalidated
 
-	readErr    error            // what PostRead says
+	readErr    error // what PostRead says
+	busyPoll   time.Duration
 	refused    int              // how often it has said so
 	keepWrites bool             // completions of RDMA Writes are kept from the owner
 	onWrite    func(posted int) // told how many RDMA Writes there were, before each
@@ -39,6 +40,8 @@ func newCounted(qp rdma.QueuePair) *countedPair {
 		registered: make(map[rdma.Access]int), posted: make(map[rdma.Op]int),
 	}
 }
+
+func (q *countedPair) SetBusyPoll(d time.Duration) { q.busyPoll = d }
 
 func (q *countedPair) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 	q.mu.Lock()
@@ -162,6 +165,11 @@ func (q *countedPair) counts() (reads, writes int) {
 // bytes are advertised, and their queue pairs.
 func counted(t testing.TB, threshold int) (c, s *Conn, cq, sq *countedPair) {
 	t.Helper()
+	return countedWith(t, tuning{threshold: threshold})
+}
+
+func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
+	t.Helper()
 	a, b := rawPair(t)
 	cfg := iwarp.Config{NoCRC: true, IRD: maxReads, ORD: maxReads, MaxULPDU: iwarp.SoftwareULPDU}
 	server := make(chan rdma.QueuePair, 1)
@@ -178,7 +186,7 @@ func counted(t testing.TB, threshold int) (c, s *Conn, cq, sq *countedPair) {
 	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*Conn, *countedPair) {
 		q, hello := newCounted(qp), ourHello()
 		c, err := newConn(tcp, q, setup{
-			device: "iwarp", threshold: threshold, local: hello, peer: hello, first: first,
+			device: "iwarp", tuning: tuned, local: hello, peer: hello, first: first,
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })

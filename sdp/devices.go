@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
@@ -24,15 +25,20 @@ const devicePlain = "tcp"
 type devices struct {
 	usable   []wire.Device // the best one first
 	declined reasons       // why each of the rest is not
-	// threshold is the Config's ZCopyThreshold or the environment's; 0: the
-	// device's own.
-	threshold int
+	tuning   tuning
 	// named: they were listed, or the network is one of SDP's: then whatever works is
 	// used. Otherwise what is faster than TCP.
 	named bool
 	// probe are the addresses that may be asked; nil: those of the subnets of RDMA
 	// hardware.
 	probe []netip.Prefix
+}
+
+// tuning is what the Config or the environment says of how a connection works; what is 0 is
+// for the device to say.
+type tuning struct {
+	threshold int           // ZCopyThreshold
+	busyPoll  time.Duration // BusyPoll
 }
 
 // devices finds out which devices to use: those of the program's list, of the
@@ -50,7 +56,10 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	d := devices{named: asked || source != ""}
-	if d.threshold, err = c.threshold(); err != nil {
+	if d.tuning.threshold, err = c.threshold(); err != nil {
+		return devices{}, err
+	}
+	if d.tuning.busyPoll, err = c.busyPoll(); err != nil {
 		return devices{}, err
 	}
 	if d.probe, err = c.probe(); err != nil {

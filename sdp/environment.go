@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // The environment's variables.
@@ -14,6 +15,7 @@ const (
 	devicesVariable   = "SDP_DEVICES"
 	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
 	peersVariable     = "SDP_PEERS"
+	busyPollVariable  = "SDP_BUSY_POLL"
 )
 
 // secure is privileged, once.
@@ -40,6 +42,26 @@ func (c *Config) threshold() (int, error) {
 	}
 	if c != nil && c.ZCopyThreshold != 0 {
 		return c.ZCopyThreshold, nil
+	}
+	return environment, nil
+}
+
+// busyPoll returns for how long a wait looks before it parks: not at all if it is negative,
+// and as long as it pays if it is 0.
+func (c *Config) busyPoll() (time.Duration, error) {
+	var environment time.Duration
+	if text := getenv(busyPollVariable); text != "" {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return 0, fmt.Errorf("%s=%s: not a number of microseconds", busyPollVariable, text)
+		}
+		environment = time.Duration(n) * time.Microsecond
+		if n == 0 {
+			environment = -1
+		}
+	}
+	if c != nil && c.BusyPoll != 0 {
+		return c.BusyPoll, nil
 	}
 	return environment, nil
 }

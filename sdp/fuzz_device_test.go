@@ -341,7 +341,7 @@ func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs 
 	peer.Bufs = bufs
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(memSocket{}, qp, setup{
-		device: "mem", dialled: dialled, decided: true, threshold: threshold, local: hello, peer: peer,
+		device: "mem", dialled: dialled, decided: true, tuning: tuning{threshold: threshold}, local: hello, peer: peer,
 	})
 	require.NoError(t, err)
 	return c

@@ -201,7 +201,7 @@ func TestOnlyTheEndOfAWriteGrows(t *testing.T) {
 	hello := ourHello()
 	peer := hello
 	peer.Bufs, peer.LocalRcvSz = bufs, 1024
-	c, err := newConn(memSocket{}, qp, setup{device: "mem", dialled: true, decided: true, threshold: -1, local: hello, peer: peer})
+	c, err := newConn(memSocket{}, qp, setup{device: "mem", dialled: true, decided: true, tuning: tuning{threshold: -1}, local: hello, peer: peer})
 	require.NoError(t, err)
 	defer c.Close()
 	for range appendAfter {

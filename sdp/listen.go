@@ -194,7 +194,7 @@ func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 		}
 	}
 	return newConn(in.Conn, in.QP, setup{
-		device: in.Device, decided: in.First == nil, declined: why, threshold: a.devices.threshold,
+		device: in.Device, decided: in.First == nil, declined: why, tuning: a.devices.tuning,
 		local: in.Local, peer: in.Peer, first: in.First,
 	})
 }

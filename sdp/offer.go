@@ -95,7 +95,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 		a.passedOver()
 	}
 	return newConn(c, qp, setup{
-		device: wire.DeviceIWARP.String(), dialled: true, declined: a.declined, threshold: a.devices.threshold,
+		device: wire.DeviceIWARP.String(), dialled: true, declined: a.declined, tuning: a.devices.tuning,
 		local: local, peer: peer,
 	})
 }

@@ -295,7 +295,7 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	require.NoError(t, err)
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	threshold, _ := strconv.Atoi(os.Getenv(thresholdVariable))
-	c, err := newConn(memSocket{}, theirs, setup{device: name, decided: true, local: local, peer: peer, threshold: threshold})
+	c, err := newConn(memSocket{}, theirs, setup{device: name, decided: true, local: local, peer: peer, tuning: tuning{threshold: threshold}})
 	require.NoError(t, err)
 	p := &hostilePeer{t: t, qp: qp}
 	p.say(hostileData("")) // so that all sides number alike

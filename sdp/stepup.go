@@ -64,7 +64,7 @@ func (a *attempt) stepUp(ctx context.Context, c net.Conn, asked *iwarp.Asked, tc
 		tcp.Abort()
 		return nil, fmt.Errorf("stepping up to %s: %w", name, err)
 	}
-	return newConn(c, up, setup{device: name, dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
+	return newConn(c, up, setup{device: name, dialled: true, decided: true, declined: a.declined, tuning: a.devices.tuning, local: local, peer: peer})
 }
 
 // fallBack tells the peer that the connection goes on as plain TCP, and waits until the
@@ -156,7 +156,7 @@ func (a *attempt) resume(c net.Conn, device wire.Device, local, peer wire.Hello)
 	if err != nil {
 		return nil, err
 	}
-	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, threshold: a.devices.threshold, local: local, peer: peer})
+	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, tuning: a.devices.tuning, local: local, peer: peer})
 }
 
 // announce tells the peer our decision, after which the connection is no queue pair any

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gosdp/gosdp/internal/lookout"
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // replies is how dials look for their Reply before they park.
-var replies lookout.Habit
+var replies spin.Habit
 
 // lookForReply reports that a whole Reply is there to be read on c. If not, it is
 // better to park.

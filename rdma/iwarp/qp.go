@@ -37,6 +37,8 @@ var (
 	_ rdma.QueuePair = (*QueuePair)(nil)
 	_ rdma.Finisher  = (*QueuePair)(nil)
 	_ rdma.Settler   = (*QueuePair)(nil)
+
+	_ rdma.BusyPoller = (*QueuePair)(nil)
 )
 
 // newQueuePair starts the stream on a connection whose MPA negotiation is done.
@@ -78,6 +80,10 @@ func (q *QueuePair) Limits() rdma.Limits {
 	}
 	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Outlives: true, Elastic: true}
 }
+
+// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller. A connection of
+// a program's own making is not looked at.
+func (q *QueuePair) SetBusyPoll(d time.Duration) { q.t.setBusyPoll(d) }
 
 // Wake makes Wait return.
 func (q *QueuePair) Wake() { q.t.wakeRead() }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,7 +50,9 @@ func (t *script) waitWrite(step func() bool) error {
 	}
 	return nil
 }
-func (t *script) wakeWrite()         {}
+func (t *script) wakeWrite()                {}
+func (t *script) setBusyPoll(time.Duration) {}
+
 func (t *script) wakeRead()          {}
 func (t *script) unsent() (_, _ int) { return 0, 0 }
 func (t *script) unacked() int       { return 0 }

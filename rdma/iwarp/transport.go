@@ -1,6 +1,9 @@
 package iwarp
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // transport is what a queue pair asks of the byte stream under it. There are
 // two: rawTransport works the descriptor of a kernel socket without blocking,
@@ -24,6 +27,9 @@ type transport interface {
 	// io.EOF is the end of the stream; errWoken: wakeRead was called.
 	read(sink sink, wait bool) (int, error)
 	wakeRead()
+	// setBusyPoll sets how long read looks before it parks, if it can look. Before the
+	// first read.
+	setBusyPoll(d time.Duration)
 
 	// unsent is how many bytes the peer's end does not have yet, as far as can
 	// be told, and how many of them are still in this process.

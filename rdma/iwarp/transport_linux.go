@@ -4,13 +4,14 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // newTransport works the descriptor itself where the connection is a socket. One that a
@@ -32,6 +33,7 @@ func newTransport(c net.Conn) (transport, error) {
 	}
 	t := &rawTransport{conn: c, rc: rc}
 	t.onRead, t.onWrite, t.onRoom = t.readable, t.writable, t.room
+	t.join()
 	return t, nil
 }
 
@@ -50,15 +52,16 @@ type rawTransport struct {
 	// Arguments and results of the callbacks, which are made once so that a call
 	// allocates nothing. The read group belongs to the reading goroutine, the
 	// write group to the one that writes.
-	onRead   func(fd uintptr) bool
-	spin     spinner
-	parkedAt time.Time // when this wait parked; zero: it has not
-	owed     bool      // a read without wait has taken a wake that was for one with
-	sink     sink
-	wait     bool
-	readN    int
-	readErr  error
-	readVec  [2]unix.Iovec
+	onRead  func(fd uintptr) bool
+	spin    spin.Waiter
+	toSelf  atomic.Bool // the other end is in this process
+	parked  bool        // this wait has parked
+	owed    bool        // a read without wait has taken a wake that was for one with
+	sink    sink
+	wait    bool
+	readN   int
+	readErr error
+	readVec [2]unix.Iovec
 
 	onWrite  func(fd uintptr) bool
 	pieces   [][]byte
@@ -77,12 +80,12 @@ func (t *rawTransport) read(s sink, wait bool) (int, error) {
 		return 0, errWoken
 	}
 	for {
-		t.sink, t.wait, t.parkedAt = s, wait, time.Time{}
+		t.sink, t.wait, t.parked = s, wait, false
 		err := t.rc.Read(t.onRead)
 		t.sink = nil
 		if err == nil {
-			if !t.parkedAt.IsZero() {
-				t.spin.parked(time.Since(t.parkedAt))
+			if t.parked {
+				t.spin.Woken()
 			}
 			return t.readN, t.readErr
 		}
@@ -115,15 +118,11 @@ func (t *rawTransport) readable(fd uintptr) bool {
 	case errno == unix.EAGAIN:
 		t.readN, t.readErr = 0, nil
 		t.sink.got(0)
-		if t.wait && t.parkedAt.IsZero() {
-			if t.spin.begin() {
-				found := t.look(fd)
-				t.spin.end(found)
-				if found {
-					return true
-				}
+		if t.wait && !t.parked {
+			if !t.toSelf.Load() && t.look(fd) {
+				return true
 			}
-			t.parkedAt = time.Now()
+			t.parked = true
 		}
 		if t.wait {
 			t.sink.idle()
@@ -140,18 +139,25 @@ func (t *rawTransport) readable(fd uintptr) bool {
 	return true
 }
 
-// look spins: it tries to read until something comes or it is woken, and reports
-// whether there is something to return.
+// look tries to read until something comes or it is woken, for as long as that is worth it,
+// and reports whether there is something to return.
 func (t *rawTransport) look(fd uintptr) (found bool) {
-	t.wait = false // readable is not to park, nor to spin
-	for i := 0; i < spinTries && !found && !t.readWoken.Load(); i++ {
-		runtime.Gosched()
+	t.wait = false // readable is not to park, nor to look
+	found = t.spin.Spin(0, func() bool {
+		if t.readWoken.Load() {
+			return true
+		}
 		t.readable(fd)
-		found = t.readN > 0 || t.readErr != nil
-	}
+		return t.came()
+	}, t.came) && t.came()
 	t.wait = true
 	return found
 }
+
+// came reports that there is something to return.
+func (t *rawTransport) came() bool { return t.readN > 0 || t.readErr != nil }
+
+func (t *rawTransport) setBusyPoll(d time.Duration) { t.spin.SetBusyPoll(d) }
 
 func (t *rawTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
@@ -253,15 +259,20 @@ func (t *rawTransport) closeWrite() error {
 	return nil
 }
 
-func (t *rawTransport) close() error { return t.conn.Close() }
+func (t *rawTransport) close() error {
+	t.leave()
+	return t.conn.Close()
+}
 
 // detach gives the connection up, without a wake's deadline.
 func (t *rawTransport) detach() net.Conn {
+	t.leave()
 	t.conn.SetDeadline(time.Time{})
 	return t.conn
 }
 
 func (t *rawTransport) abort() error {
+	t.leave()
 	lingerZero(t.conn)
 	return t.conn.Close()
 }

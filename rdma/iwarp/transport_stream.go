@@ -200,6 +200,8 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	return 0, errWoken
 }
 
+func (t *streamTransport) setBusyPoll(time.Duration) {}
+
 func (t *streamTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
 		t.conn.SetReadDeadline(past)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -28,7 +29,7 @@ func TestNoRingIsLost(t *testing.T) {
 	var moved atomic.Int64
 	for i, q := range []*QueuePair{a, b} {
 		q.ProvideReceive(64, 4096)
-		q.rx.spin = spinner{pure: pureLeast - spinMost, need: spinMost}
+		q.rx.spin.SetBusyPoll(spin.Off)
 		talking.Go(func() {
 			var wcs [4]rdma.Completion
 			message := []rdma.SendWR{{Header: []byte("message")}}
@@ -43,9 +44,8 @@ func TestNoRingIsLost(t *testing.T) {
 					}
 					wcs[0].Buffer.Release()
 				}
-				q.rx.spin.pure = pureLeast - spinMost
 				for range rand.IntN(200) {
-					pause(1)
+					spin.Pause(1)
 				}
 				if round%16 == 0 {
 					runtime.Gosched()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -42,8 +43,8 @@ type link struct {
 
 	// Of the end that uses it, or of the pool.
 	uses  uint32
-	spin  spinner // goes from one use to the next
-	big   bool    // the big rings may hold pages
+	spin  spin.Waiter // goes from one use to the next
+	big   bool        // the big rings may hold pages
 	since time.Time
 }
 
@@ -65,13 +66,11 @@ func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
 		l.end()
 		return nil, err
 	}
-	// Who dials is about to ask, and who is asked answers: each connection speaks
-	// for spinning, until that has been in vain.
-	if l.uses == 1 {
-		l.spin.score = spinLeast
-	}
-	l.spin.score++
+	// The end that dials is about to ask, and the other one to answer: each connection
+	// speaks for spinning, until that has been in vain.
+	l.spin.Hope()
 	q.link, q.rx.spin = l, l.spin
+	q.SetBusyPoll(0)
 	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
 	return q, nil
 }

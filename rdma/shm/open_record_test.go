@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -75,7 +76,7 @@ func TestAppendAtTheLastMoment(t *testing.T) {
 		posted(t, a, first, 64<<10)
 		round.Store(r + 1)
 		for range rand.IntN(100) {
-			pause(1)
+			spin.Pause(1)
 		}
 		var wcs [2]rdma.Completion
 		n, err := b.Poll(wcs[:])

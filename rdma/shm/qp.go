@@ -47,6 +47,7 @@ var (
 	_ rdma.QueuePair    = (*QueuePair)(nil)
 	_ rdma.Finisher     = (*QueuePair)(nil)
 	_ rdma.Appender     = (*QueuePair)(nil)
+	_ rdma.BusyPoller   = (*QueuePair)(nil)
 	_ rdma.ReadReporter = (*QueuePair)(nil)
 )
 

@@ -7,10 +7,12 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -38,7 +40,7 @@ const (
 type receiver struct {
 	mu   sync.Mutex
 	in   consumer
-	spin spinner
+	spin spin.Waiter
 
 	cur *chunk // nil: none
 
@@ -135,15 +137,24 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 // sleep returns when there is something to look at: it spins, then parks.
 func (q *QueuePair) sleep() {
 	rx := &q.rx
-	if rx.spin.spin(q.some, rx.in.some) {
+	if rx.spin.Spin(spin.Looks, q.some, rx.in.some) {
 		return
 	}
 	rx.idle()
-	begin := clock()
+	begin := spin.Clock()
 	q.bell.park(&q.bell.in)
 	if rx.in.some() {
-		rx.spin.parked(begin, time.Duration(q.theirs().rang.Load()), clock())
+		rx.spin.Parked(begin, time.Duration(q.theirs().rang.Load()), spin.Clock())
 	}
+}
+
+// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller. Two ends in one
+// process do not look at all: what one takes of the processors the other lacks.
+func (q *QueuePair) SetBusyPoll(d time.Duration) {
+	if q.link != nil && q.link.pid == os.Getpid() {
+		d = spin.Off
+	}
+	q.rx.spin.SetBusyPoll(d)
 }
 
 // some reports that there is something for Wait to look at. Any goroutine may

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -301,7 +302,7 @@ func (c *consumer) next() (r record, ok bool, err error) {
 			if h&(1<<lengthBits-1) >= openWorth {
 				break
 			}
-			pause(openPause << step)
+			spin.Pause(openPause << step)
 			if h = c.word.Load(); h == before {
 				break
 			}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -155,7 +156,7 @@ func (q *QueuePair) tell() {
 
 // wakePeer wakes the peer's end, which sleeps until something comes.
 func (q *QueuePair) wakePeer() {
-	q.mine().rang.Store(int64(clock()))
+	q.mine().rang.Store(int64(spin.Clock()))
 	q.bell.ring()
 }
 
@@ -332,7 +333,7 @@ func (tx *sender) spin(q *QueuePair) bool {
 		if q.roomy() || q.bell.out.woken.Load() {
 			return true
 		}
-		pause(2)
+		spin.Pause(2)
 	}
 	return false
 }

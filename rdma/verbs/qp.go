@@ -70,6 +70,8 @@ var (
 	_ rdma.QueuePair = (*QueuePair)(nil)
 	_ rdma.Idler     = (*QueuePair)(nil)
 	_ rdma.Distant   = (*QueuePair)(nil)
+
+	_ rdma.BusyPoller = (*QueuePair)(nil)
 )
 
 type failure struct{ error }

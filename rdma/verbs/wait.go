@@ -7,12 +7,11 @@ import "C"
 
 import (
 	"os"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/lookout"
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -26,7 +25,7 @@ type sleeper struct {
 	parked atomic.Bool
 	woken  atomic.Bool // Wake, WakeRoom
 	events int         // that the last look has taken
-	spin   lookout.Spinner
+	spin   spin.Waiter
 }
 
 func (s *sleeper) open(q *QueuePair) (err error) {
@@ -119,8 +118,8 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	s := &q.in
 	for spun := false; ; spun = true {
-		if !spun && s.spin.Begin() {
-			s.spin.End(q.spin(func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }, &s.woken))
+		if !spun && s.spin.Spin(0, q.look, q.something) {
+			spun = true
 		}
 		if n, err := q.Poll(wcs); n > 0 || err != nil {
 			return n, err
@@ -132,9 +131,8 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 		if q.something() {
 			continue
 		}
-		begin := time.Now()
 		s.park(q, q.something)
-		s.spin.Parked(time.Since(begin))
+		s.spin.Woken()
 	}
 }
 
@@ -148,26 +146,21 @@ func (q *QueuePair) something() bool {
 	return q.ready.len() > 0 || q.flushed && q.reason() != nil
 }
 
-// spin looks for completions for a while, until came, which is called with reapMu
-// held, or woken, and reports whether it was worth it. It looks in C, since every
-// Gosched wakes a thread up to run what it puts aside, and what is left of its
-// time the other goroutines, and who wants reapMu, have in between.
-func (q *QueuePair) spin(came func() bool, woken *atomic.Bool) bool {
-	for range spinTurns {
-		q.reapMu.Lock()
-		q.stop.Store(0) // what is behind it is seen here
-		found := woken.Load() || q.err.Load() != nil || came()
-		if !found && q.wanted.Load() == 0 {
-			q.reapFor(spinLooks)
-			found = came()
-		}
-		q.reapMu.Unlock()
-		if found {
-			return true
-		}
-		runtime.Gosched()
+// look looks for completions for a moment, and reports whether there is something for Wait
+// to return. It looks in C, where a look takes less, and makes way for whoever wants
+// reapMu.
+func (q *QueuePair) look() bool {
+	q.reapMu.Lock()
+	defer q.reapMu.Unlock()
+	q.stop.Store(0) // what is set from here on is seen
+	came := func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }
+	if q.in.woken.Load() || q.err.Load() != nil || came() {
+		return true
 	}
-	return false
+	if q.wanted.Load() == 0 {
+		q.reapFor(looks)
+	}
+	return came()
 }
 
 // Wake makes Wait return.
@@ -200,7 +193,8 @@ func (q *QueuePair) WakeRoom() {
 	q.room.kick()
 }
 
-const (
-	spinLooks = 256 // in one call of C's, some 20 µs
-	spinTurns = 4   // calls
-)
+// looks are how many look makes, in one call of C's: some 5 µs.
+const looks = 64
+
+// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller.
+func (q *QueuePair) SetBusyPoll(d time.Duration) { q.in.spin.SetBusyPoll(d) }

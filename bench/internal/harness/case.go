@@ -1,6 +1,9 @@
 package harness
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A Case is one load that contenders are compared under.
 type Case struct {
@@ -14,8 +17,12 @@ type Kind string
 
 // The kinds there are.
 const (
-	RTT        Kind = "rtt"         // a message and its echo, one after the other
-	RTTIdle    Kind = "rtt-idle"    // the same, each after 5 ms of silence
+	RTT        Kind = "rtt"        // a message and its echo, one after the other
+	RTTIdle    Kind = "rtt-idle"   // the same, each after 5 ms of silence
+	Cost100    Kind = "cost-100us" // the same, each after so long: what a connection of
+	Cost200    Kind = "cost-200us" // little traffic takes of the processors
+	Cost400    Kind = "cost-400us"
+	Cost1000   Kind = "cost-1000us"
 	Stream     Kind = "stream"      // messages one way, each a Write of its own
 	StreamBuf  Kind = "stream-buf"  // the same, read through a bufio.Reader of 4 KB
 	Duplex     Kind = "duplex"      // messages both ways at once
@@ -31,6 +38,10 @@ const (
 var Quick = cases(
 	sizes(RTT, 64, 64<<10, 1<<20),
 	sizes(RTTIdle, 64),
+	sizes(Cost100, 64),
+	sizes(Cost200, 64),
+	sizes(Cost400, 64),
+	sizes(Cost1000, 64),
 	sizes(Stream, 64, 4<<10, 64<<10, 1<<20),
 	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64<<10),
@@ -46,6 +57,10 @@ var Quick = cases(
 var Full = cases(
 	sizes(RTT, 1, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
 	sizes(RTTIdle, 64),
+	sizes(Cost100, 64),
+	sizes(Cost200, 64),
+	sizes(Cost400, 64),
+	sizes(Cost1000, 64),
 	sizes(Stream, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
 	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64, 4<<10, 64<<10, 1<<20, 4<<20),
@@ -56,6 +71,15 @@ var Full = cases(
 	sizes(GRPC, 1<<10),
 	sizes(GRPCStream, 1<<10),
 )
+
+// silences are how long a kind waits before each round trip.
+var silences = map[Kind]time.Duration{
+	RTTIdle:  5 * time.Millisecond,
+	Cost100:  100 * time.Microsecond,
+	Cost200:  200 * time.Microsecond,
+	Cost400:  400 * time.Microsecond,
+	Cost1000: time.Millisecond,
+}
 
 // Name is the case as flags and tables call it, such as "stream/1MB" or
 // "http/1KB/16".

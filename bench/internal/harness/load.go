@@ -27,6 +27,10 @@ var kinds = map[Kind]struct {
 }{
 	RTT:        {openRoundTrips, serveLinks},
 	RTTIdle:    {openRoundTrips, serveLinks},
+	Cost100:    {openRoundTrips, serveLinks},
+	Cost200:    {openRoundTrips, serveLinks},
+	Cost400:    {openRoundTrips, serveLinks},
+	Cost1000:   {openRoundTrips, serveLinks},
 	Stream:     {openStream, serveLinks},
 	StreamBuf:  {openStream, serveLinks},
 	Duplex:     {openStream, serveLinks},

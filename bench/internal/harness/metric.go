@@ -60,7 +60,7 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 		add(BytesPerS, "B/s", bytes/seconds)
 		add(MsgsPerS, "1/s", n/seconds)
 		add(CPUPerGB, "s/GB", t.CPU.Seconds()*1e9/bytes)
-	case RTTIdle: // its rate is that of its silences
+	case RTTIdle, Cost100, Cost200, Cost400, Cost1000: // the rate is that of the silences
 	default:
 		add(ReqPerS, "1/s", n/seconds)
 	}
@@ -105,11 +105,11 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 // idleTurn tells whether a turn's length is that of its silences, and how many
 // messages fill it then.
 func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
-	switch c.Kind {
-	case RTTIdle:
+	if silence := silences[c.Kind]; silence > 0 {
 		// A longer turn, so that there are enough of them for a p99.
 		return max(5, int(3*turn/silence)), true
-	case Conns:
+	}
+	if c.Kind == Conns {
 		return max(10, int(turn/time.Millisecond)), true
 	}
 	return 0, false

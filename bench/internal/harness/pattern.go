@@ -45,7 +45,7 @@ func ask(conn net.Conn, buf []byte, n int, silence time.Duration, timer *timer) 
 	timer.start()
 	for k := range n {
 		if silence > 0 {
-			time.Sleep(silence)
+			sleep(silence)
 			timer.start()
 		}
 		fill(buf, k)

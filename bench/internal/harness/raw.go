@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// silence is how long RTTIdle waits before each round trip.
-const silence = 5 * time.Millisecond
-
 // roundTrips are made on a hundredth of the links, and on one at least, at once.
 type roundTrips struct {
 	links   []*link
@@ -18,10 +15,7 @@ type roundTrips struct {
 }
 
 func openRoundTrips(ctx context.Context, to target, c Case) (load, error) {
-	r := &roundTrips{size: c.Size}
-	if c.Kind == RTTIdle {
-		r.silence = silence
-	}
+	r := &roundTrips{size: c.Size, silence: silences[c.Kind]}
 	var err error
 	r.links, err = dialLinks(ctx, to, c.Conns)
 	return r, err

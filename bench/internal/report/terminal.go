@@ -13,6 +13,10 @@ import (
 var headline = map[harness.Kind]string{
 	harness.RTT:        harness.P50,
 	harness.RTTIdle:    harness.P50,
+	harness.Cost100:    harness.CPUPerMReq,
+	harness.Cost200:    harness.CPUPerMReq,
+	harness.Cost400:    harness.CPUPerMReq,
+	harness.Cost1000:   harness.CPUPerMReq,
 	harness.Stream:     harness.BytesPerS,
 	harness.StreamBuf:  harness.BytesPerS,
 	harness.Duplex:     harness.BytesPerS,

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package lookout
+package spin
 
 // For calls there once. There is no giving the processor to another process here,
 // which looking would keep it from.

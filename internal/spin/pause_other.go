@@ -1,13 +1,13 @@
 //go:build linux && !amd64 && !arm64
 
-package shm
+package spin
 
 import "sync/atomic"
 
 var paused atomic.Uint32
 
-// pause spends a moment.
-func pause(n uint32) {
+// Pause spends a moment.
+func Pause(n uint32) {
 	for range n {
 		paused.Load()
 	}

@@ -1,10 +1,11 @@
-package lookout
+package spin
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // on calls For until the n-th look, and returns how many there were.
@@ -14,6 +15,7 @@ func on(h *Habit, n int, worth bool) (looks int) {
 }
 
 func TestFor(t *testing.T) {
+	rich(t)
 	var h Habit
 	assert.Equal(t, 1, on(&h, 1, true), "what is there at once is not looked for")
 	begin := time.Now()
@@ -26,6 +28,7 @@ func TestFor(t *testing.T) {
 // TestForInVain: each time in vain it looks only once for twice as many calls as
 // before, until looking pays again.
 func TestForInVain(t *testing.T) {
+	rich(t)
 	var h Habit
 	for _, rests := range []int{1, 2, 4, 8} {
 		assert.Greater(t, on(&h, 0, false), 1)
@@ -42,6 +45,7 @@ func TestForInVain(t *testing.T) {
 // TestForNotWorthIt: something else has come, or what was looked for while somebody
 // else had the processor.
 func TestForNotWorthIt(t *testing.T) {
+	rich(t)
 	var h Habit
 	assert.Equal(t, 2, on(&h, 2, false))
 	assert.Equal(t, 1, on(&h, 2, true), "the last time was in vain")
@@ -59,12 +63,15 @@ func TestForNotWorthIt(t *testing.T) {
 	assert.Equal(t, 1, on(&h, 2, true), "the last time was in vain")
 }
 
-// TestOneLooksOut: one goroutine of a process at a time.
-func TestOneLooksOut(t *testing.T) {
+// TestForHasABudget: without one nobody looks, and one goroutine of a process does at a time.
+func TestForHasABudget(t *testing.T) {
+	rich(t)
 	var h Habit
-	var s Spinner
-	assert.True(t, s.Begin())
+	_, ok := process.begin(longest)
+	require.True(t, ok)
 	assert.Equal(t, 1, on(&h, 2, true))
-	s.End(true)
+	process.end(time.Hour)
+	assert.Equal(t, 1, on(&h, 2, true))
+	process.left = saved
 	assert.Equal(t, 2, on(&h, 2, true))
 }

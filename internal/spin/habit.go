@@ -1,14 +1,13 @@
-// Package lookout waits for what another process of this host is about to do by
-// looking for it: to park, and to be woken, takes longer than it does.
-package lookout
+package spin
 
 import "sync"
 
 const mostRest = 256 // calls that do not look, at most, after looking in vain
 
-// Habit says whether to look: while that pays. Each time in vain doubles the number
-// of calls until the next attempt. Its zero value looks; it is safe for concurrent
-// use.
+// Habit decides whether to look for what another process of this host is about to do once,
+// such as to answer a dial, and not on a connection that has a Waiter: while looking pays.
+// Each time in vain doubles the number of calls until the next attempt. Its zero value
+// looks; it is safe for concurrent use.
 type Habit struct {
 	mu         sync.Mutex
 	rest, vain int

@@ -1,0 +1,218 @@
+//go:build linux
+
+package spin
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func never() bool { return false }
+
+// rich gives the process a full budget, as after a time without steps, and two Ps at least.
+func rich(t *testing.T) {
+	t.Helper()
+	old := runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
+	t.Cleanup(func() { runtime.GOMAXPROCS(old) })
+	process.left, process.filled = saved, Clock()
+}
+
+// attempted reports that a wait in vain took steps, which raises what the next one needs.
+func attempted(w *Waiter) bool {
+	w.pure = pureLeast
+	before := w.need
+	w.Spin(Looks, never, never)
+	return w.need != before
+}
+
+// TestJudgesTheWaitNotTheWaking: where processors take long to wake up, a wait that parked
+// is long whatever the peer did, and the peer's answer still came soon enough to have spun
+// for.
+func TestJudgesTheWaitNotTheWaking(t *testing.T) {
+	const begin, wake = time.Hour, 90 * time.Microsecond
+	for _, v := range []struct {
+		name   string
+		waited time.Duration
+		rang   func(waited time.Duration) time.Duration
+		spins  bool
+	}{
+		{"an answer at once", 10 * time.Microsecond, func(w time.Duration) time.Duration { return begin + w }, true},
+		{"an answer of a peer that was woken", 95 * time.Microsecond, func(w time.Duration) time.Duration { return begin + w }, true},
+		{"silence", 5 * time.Millisecond, func(w time.Duration) time.Duration { return begin + w }, false},
+		{"no word about when", 10 * time.Microsecond, func(time.Duration) time.Duration { return 0 }, false},
+		{"a time to come", 5 * time.Millisecond, func(time.Duration) time.Duration { return 1 << 62 }, false},
+		{"a time before", 5 * time.Millisecond, func(time.Duration) time.Duration { return -1 << 62 }, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			rich(t)
+			var w Waiter
+			for range 20 {
+				w.Parked(begin, v.rang(v.waited), begin+v.waited+wake)
+			}
+			assert.Equal(t, v.spins, attempted(&w))
+			assert.LessOrEqual(t, w.limit(), longest)
+			assert.GreaterOrEqual(t, w.limit(), shortest)
+		})
+	}
+}
+
+// TestGivesUp: what it never pays to do is done less and less often.
+func TestGivesUp(t *testing.T) {
+	for name, parked := range map[string]func(*Waiter){
+		"short waits":   func(w *Waiter) { w.Parked(time.Hour, time.Hour+time.Microsecond, time.Hour+2*time.Microsecond) },
+		"unknown waits": func(w *Waiter) { w.Woken() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rich(t)
+			var w Waiter
+			tried := 0
+			for range 1000 {
+				process.left = saved
+				if attempted(&w) {
+					tried++
+				}
+				parked(&w)
+			}
+			assert.Greater(t, tried, 2)
+			assert.Less(t, tried, 20)
+		})
+	}
+}
+
+// TestBudget: steps in vain use the budget up, and time fills it by its share; what has
+// shortened a wait costs nothing beyond a wake-up.
+func TestBudget(t *testing.T) {
+	rich(t)
+	var b budget
+	b.left, b.filled = saved, Clock()
+	for n := 0; ; n++ {
+		limit, ok := b.begin(longest)
+		if !ok {
+			break
+		}
+		require.LessOrEqual(t, n, int(saved/shortest)+2, "the budget does not end")
+		b.end(limit)
+	}
+	require.Negative(t, b.left)
+	b.filled = Clock() - 10*time.Millisecond
+	b.left = 0
+	_, ok := b.begin(longest)
+	require.True(t, ok)
+	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(time.Millisecond))
+	_, second := b.begin(longest)
+	assert.False(t, second, "one goroutine of a process at a time")
+	b.end(0)
+
+	b.filled = Clock() - time.Hour
+	limit, ok := b.begin(longest)
+	require.True(t, ok)
+	assert.Equal(t, longest, limit)
+	assert.Equal(t, saved, b.left)
+	b.end(0)
+}
+
+// TestOneProcessor: with one P, who takes steps keeps everyone else from running.
+func TestOneProcessor(t *testing.T) {
+	rich(t)
+	runtime.GOMAXPROCS(1)
+	var b budget
+	b.left = saved
+	_, ok := b.begin(longest)
+	assert.False(t, ok)
+}
+
+// TestChain: with every P busy, waits that are over at once end in a park after chainTime.
+func TestChain(t *testing.T) {
+	rich(t)
+	runtime.GOMAXPROCS(1)
+	var w Waiter
+	w.Parked(0, 0, Clock())
+	for begin := Clock(); ; {
+		looked := 0
+		if !w.Spin(Looks, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
+			assert.Greater(t, Clock()-begin, chainTime)
+			break
+		}
+		require.Less(t, Clock()-begin, time.Second, "nothing parks")
+	}
+	w.Parked(0, 0, Clock())
+	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }), "after a park the next chain begins")
+}
+
+// TestBusyPoll: a time that the program has set is kept, and Off parks at once.
+func TestBusyPoll(t *testing.T) {
+	rich(t)
+	var w Waiter
+	w.SetBusyPoll(Off)
+	assert.False(t, w.Spin(Looks, func() bool { t.Fatal("looked"); return true }, never))
+
+	const set = 3 * time.Millisecond
+	w.SetBusyPoll(set)
+	process.left = -time.Hour // does not count
+	fewest := time.Hour
+	for range 5 {
+		w.Parked(0, 0, Clock())
+		begin := Clock()
+		require.False(t, w.Spin(Looks, never, never))
+		fewest = min(fewest, Clock()-begin)
+	}
+	assert.InDelta(t, float64(set), float64(fewest), float64(2*time.Millisecond))
+	assert.True(t, w.Spin(Looks, func() bool { return true }, never))
+}
+
+func TestQuota(t *testing.T) {
+	for name, v := range map[string]struct {
+		files map[string]string
+		want  float64
+	}{
+		"no cgroups":    {nil, math.Inf(1)},
+		"2, none":       {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, math.Inf(1)},
+		"2":             {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "30000 100000\n"}, 0.3},
+		"2, of another": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/c/cpu.max": "30000 100000\n"}, math.Inf(1)},
+		"2, above": {map[string]string{
+			"proc/self/cgroup":            "0::/a/b\n",
+			"sys/fs/cgroup/a/b/cpu.max":   "200000 100000\n",
+			"sys/fs/cgroup/a/cpu.max":     "150000 100000\n",
+			"sys/fs/cgroup/other/cpu.max": "1000 100000\n",
+		}, 1.5},
+		"2, the host's path": {map[string]string{"proc/self/cgroup": "0::/kubepods/x\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5},
+		"2, not a number":    {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "a b\n"}, math.Inf(1)},
+		"2, zero":            {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "100 0\n"}, math.Inf(1)},
+		"1, none": {map[string]string{
+			"proc/self/cgroup": "4:memory:/m\n2:cpu,cpuacct:/a\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "-1\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+		}, math.Inf(1)},
+		"1": {map[string]string{
+			"proc/self/cgroup": "4:memory:/m\n2:cpu,cpuacct:/a\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "20000\n",
+			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+		}, 0.2},
+		"both": {map[string]string{
+			"proc/self/cgroup":                     "1:cpu:/a\n0::/b\n",
+			"sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
+			"sys/fs/cgroup/unified/b/cpu.max": "70000 100000\n",
+		}, 0.7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range v.files {
+				at := filepath.Join(root, file)
+				require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+				require.NoError(t, os.WriteFile(at, []byte(text), 0o644))
+			}
+			assert.InDelta(t, v.want, readQuota(root), 1e-9)
+		})
+	}
+	assert.Positive(t, quota(), "this machine's")
+}

@@ -1,0 +1,176 @@
+package cost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// seconds is how long one turn lasts.
+func seconds() float64 {
+	if testing.Short() {
+		return 0.5
+	}
+	return 1.5
+}
+
+// turns lets each device have n turns, one after the other, and returns for each the
+// figure of its turns in the middle.
+func turns(n int, turn func(device string) float64) map[string]float64 {
+	all := make(map[string][]float64)
+	for range n {
+		for _, device := range []string{"tcp", "shm"} {
+			all[device] = append(all[device], turn(device))
+		}
+	}
+	middle := make(map[string]float64)
+	for device, figures := range all {
+		slices.Sort(figures)
+		middle[device] = figures[len(figures)/2]
+	}
+	return middle
+}
+
+// TestNeighbour: in a process with one P, a connection on which a request comes every 200 µs
+// holds up the others no more if it is one of shared memory. One that spins from request to
+// request keeps the runtime from looking at the network, until sysmon does, every 10 ms.
+func TestNeighbour(t *testing.T) {
+	p99 := turns(5, func(device string) float64 {
+		server := start(t, []string{"GOMAXPROCS=1"}, "serve", device)
+		at := server.words(2)
+		duration := fmt.Sprint(seconds())
+		load := start(t, nil, "ask", device, at[1], "200", duration)
+		other := start(t, nil, "ask", "tcp", at[0], "1000", duration)
+		a := other.asked()
+		load.asked()
+		server.end()
+		return a.p99.Seconds() * 1e3
+	})
+	t.Logf("p99 of a plain connection beside one over TCP %.3f ms, over shm %.3f ms", p99["tcp"], p99["shm"])
+	assert.LessOrEqual(t, p99["shm"], max(1.5*p99["tcp"], 2), "in ms")
+}
+
+// TestProcessorTime: requests at a distance take no more of the processors than over TCP.
+func TestProcessorTime(t *testing.T) {
+	for _, v := range []struct{ pairs, every int }{{1, 100}, {1, 200}, {1, 400}, {1, 1000}, {4, 250}} {
+		t.Run(fmt.Sprintf("%d pairs, every %d µs", v.pairs, v.every), func(t *testing.T) {
+			each := turns(5, func(device string) float64 {
+				var servers, clients []*child
+				for range v.pairs {
+					server := start(t, nil, "serve", device)
+					servers = append(servers, server)
+					clients = append(clients, start(t, nil, "ask", device, server.words(2)[1], strconv.Itoa(v.every), fmt.Sprint(seconds())))
+				}
+				var sum time.Duration
+				requests := 0
+				for i, c := range clients {
+					a := c.asked()
+					sum += a.used + servers[i].end()
+					requests += a.requests
+				}
+				return float64(sum.Microseconds()) / float64(requests)
+			})
+			t.Logf("µs a request: TCP %.1f, shm %.1f, ratio %.2f", each["tcp"], each["shm"], each["shm"]/each["tcp"])
+			assert.LessOrEqual(t, each["shm"], 1.2*each["tcp"], "µs a request")
+		})
+	}
+}
+
+// TestThrottled: a server with a quota of 30 % of a processor, of which a request every
+// 150 µs takes most, is stopped no more often than over TCP.
+func TestThrottled(t *testing.T) {
+	throttled := turns(5, func(device string) float64 {
+		group := newGroup(t)
+		server := start(t, nil, "serve", device)
+		at := server.words(2)
+		group.add(server.cmd.Process.Pid)
+		// The server learns of its quota when it first waits.
+		before := group.throttled()
+		client := start(t, nil, "ask", device, at[1], "150", fmt.Sprint(2*seconds()))
+		a := client.asked()
+		stopped := group.throttled() - before
+		server.end()
+		server.cmd.Wait()
+		return float64(stopped) / float64(a.requests) * 1e4
+	})
+	t.Logf("periods stopped for 10,000 requests: TCP %.1f, shm %.1f", throttled["tcp"], throttled["shm"])
+	assert.LessOrEqual(t, throttled["shm"], throttled["tcp"]+2)
+}
+
+// group is a cgroup with a quota of 30 %.
+type group struct {
+	t   *testing.T
+	dir string
+}
+
+// newGroup makes one below the root of version 1's controller cpu, or of version 2's
+// hierarchy.
+func newGroup(t *testing.T) *group {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("missing: the right to make a cgroup (root)")
+	}
+	set := func(dir, file, text string) error { // where it is a cgroup's the file is there
+		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close())
+	}
+	var why []string
+	for root, files := range map[string][][2]string{
+		"/sys/fs/cgroup/cpu":         {{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", "30000"}},
+		"/sys/fs/cgroup/cpu,cpuacct": {{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", "30000"}},
+		"/sys/fs/cgroup":             {{"cpu.max", "30000 100000"}},
+	} {
+		dir, err := os.MkdirTemp(root, "sdp-cost-")
+		if err != nil {
+			why = append(why, err.Error())
+			continue
+		}
+		for _, f := range files {
+			if err = set(dir, f[0], f[1]); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			t.Cleanup(func() { os.Remove(dir) })
+			return &group{t, dir}
+		}
+		os.Remove(dir)
+		why = append(why, err.Error())
+	}
+	t.Skipf("missing: a cgroup with a quota of processor time: %s", strings.Join(why, "; "))
+	return nil
+}
+
+func (g *group) add(pid int) {
+	g.t.Helper()
+	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
+}
+
+// throttled is in how many periods the group was stopped.
+func (g *group) throttled() int {
+	g.t.Helper()
+	stat, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))
+	require.NoError(g.t, err)
+	for line := range strings.Lines(string(stat)) {
+		if text, ok := strings.CutPrefix(line, "nr_throttled "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(text))
+			require.NoError(g.t, err)
+			return n
+		}
+	}
+	g.t.Fatalf("no nr_throttled in %q", stat)
+	return 0
+}

@@ -1,0 +1,4 @@
+// Package cost tests what a connection of little traffic costs: the program that has it,
+// the other connections of that program, and its neighbours on the machine. Each test runs
+// the same load over package net and over shared memory, in turns, and compares.
+package cost
