@@ -16,10 +16,10 @@ const (
 	share = 0.05
 	// saved is how much unused time the budget holds at most.
 	saved = 2 * time.Millisecond
-	// wakeCost is what a wait that steps have shortened has them free: two system calls, two
-	// changes of threads, and what the runtime does in between. It is less than the time
-	// that being woken takes where a processor must come out of its sleep.
-	wakeCost = 25 * time.Microsecond
+	// wakeCost is what a wait that steps have shortened has of them free. Being woken takes
+	// some 10 µs of processor time at this end, and as much at the peer's, which answers
+	// the sooner the sooner it is asked; on virtual machines both are two to three times that.
+	wakeCost = 50 * time.Microsecond
 )
 
 // budget is what the steps of all Waiters of a process share.
