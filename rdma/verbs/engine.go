@@ -46,6 +46,8 @@ var current struct {
 	sync.Mutex
 	*engine
 	users int
+	// kept has the devices that stay open; see watch. So no other is at their address.
+	kept map[*C.struct_v_context]bool
 }
 
 // acquire returns the engine, for the caller to release.
@@ -128,12 +130,24 @@ func (e *engine) read(fd int, next func() error) error {
 	return nil
 }
 
-// watch reads the asynchronous events of a device.
+// watch reads the asynchronous events of a device, on which the caller has an id.
+// librdmacm closes a device that was removed with the last id on it. That would wake
+// the goroutine that reads, which would find the device's memory freed. So a device
+// that is watched is never closed: one stays open for each that was removed.
 func (e *engine) watch(c *C.struct_v_context) error {
 	current.Lock()
 	defer current.Unlock()
 	if e.watched[c] {
 		return nil
+	}
+	if !current.kept[c] {
+		if errno := C.v_keep(c); errno != 0 {
+			return fmt.Errorf("verbs: the device cannot be kept open: %w", syscall.Errno(errno))
+		}
+		if current.kept == nil {
+			current.kept = make(map[*C.struct_v_context]bool)
+		}
+		current.kept[c] = true
 	}
 	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }); err != nil {
 		return err // and the next queue pair tries again

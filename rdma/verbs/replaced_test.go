@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,22 @@ func TestDeviceReplaced(t *testing.T) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	a, b = meet(t, place, at, config)
+	if n := openContexts(t); n != 2 {
+		t.Errorf("%d devices are open, want both: the engine still reads from the first", n)
+	}
 	t.Logf("now over %T, iWARP: %v", a, a.(*QueuePair).rnic)
 	must(t, errors.Join(a.Abort(), b.Abort()))
+}
+
+// openContexts returns how many devices this process has open.
+func openContexts(t *testing.T) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/fd/*")
+	must(t, err)
+	for _, file := range files {
+		if to, _ := os.Readlink(file); strings.HasPrefix(to, "/dev/infiniband/uverbs") {
+			n++
+		}
+	}
+	return n
 }
