@@ -56,7 +56,10 @@ func TestVerbs(t *testing.T) {
 	for _, way := range [][2]string{{"rxe", "siw"}, {"siw", "rxe"}} {
 		t.Run(way[0]+" replaced", func(t *testing.T) {
 			m.Run(t, "[[ -e /sys/module/siw ]] || insmod /lib/modules/$(uname -r)/siw/siw")
-			m.Run(t, "until [[ -z $(rdma link) ]]; do sleep 0.1; done") // of the processes before
+			// A device that is being deleted goes when the process before has ended.
+			m.Run(t, `until [[ -z $(rdma link) ]]; do
+				rdma link delete "$(rdma link | sed 's/^link //; s,/.*,,; q')" || sleep 0.1
+			done`)
 			m.Run(t, fmt.Sprintf("rdma link add old type %s netdev eth0", way[0]))
 			output := m.Run(t, fmt.Sprintf(
 				"%sVERBS_TAKE='rdma link delete old' VERBS_GIVE='rdma link add new type %s netdev eth0' ./verbs.test -test.v -test.run TestDeviceReplaced", atGuest, way[1]))
