@@ -84,7 +84,7 @@ func (e *engine) release() {
 		f.Close()
 	}
 	e.readers.Wait()
-	e.work.wait() // for rejections; whoever needs the engine has no other events left
+	e.work.wait() // for rejections, and for events of queue pairs that have ended
 	C.v_destroy_event_channel(e.channel)
 	current.engine = nil
 }
