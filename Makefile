@@ -129,7 +129,7 @@ test-lab:
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
 # What of that runs on rxe and siw: SDP and the shorter half of the suite twenty times,
-# in five machines one after the other, and HTTP, the short faults and a deleted device
+# in five machines one after the other, and HTTP, the short faults and devices that go
 # once in each; and then all of the suite twenty times. MACHINES has fewer at a time.
 MACHINES ?= 5
 repeat-lab:

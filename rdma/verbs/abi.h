@@ -46,6 +46,7 @@ enum {
 	V_CM_ESTABLISHED = 9,
 	V_CM_DISCONNECTED = 10,
 	V_CM_DEVICE_REMOVAL = 11,
+	V_CM_ADDR_CHANGE = 14,
 };
 
 struct v_cq;

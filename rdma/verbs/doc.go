@@ -11,7 +11,8 @@
 //
 // The files follow a connection: device.go finds out whether there is any
 // hardware, place.go and join.go bring two ends together with rdma_cm, whose
-// events engine.go hands out; qp.go is the queue pair, send.go and receive.go its
-// two directions, reap.go takes completions apart, wait.go parks, and memory.go
-// registers. shim.c has the calls into the libraries.
+// events engine.go hands out, what is slow of that to dispatch.go; listeners.go
+// replaces listeners whose device is removed; qp.go is the queue pair, send.go and
+// receive.go its two directions, reap.go takes completions apart, wait.go parks, and
+// memory.go registers. shim.c has the calls into the libraries.
 package verbs

@@ -21,11 +21,14 @@ import (
 
 // engine reads what rdma_cm and the devices have to tell, for all connections of
 // this process. It has a goroutine for rdma_cm and one for each device, from when
-// the first connection or place needs it until the last has gone.
+// the first connection or place needs it until the last has gone. These goroutines
+// hand events out and do nothing slow; what events cause in the kernel, the
+// dispatcher does.
 type engine struct {
 	channel *C.struct_v_event_channel
 	files   []*os.File
 	readers sync.WaitGroup
+	work    dispatcher
 
 	// asyncMu is held from taking an asynchronous event until its queue pair has it, so
 	// that whoever finds none (lookAsync) finds what it was about. It is above mu, and
@@ -43,6 +46,8 @@ var current struct {
 	sync.Mutex
 	*engine
 	users int
+	// kept has the devices that stay open; see watch. So no other is at their address.
+	kept map[*C.struct_v_context]bool
 }
 
 // acquire returns the engine, for the caller to release.
@@ -79,6 +84,7 @@ func (e *engine) release() {
 		f.Close()
 	}
 	e.readers.Wait()
+	e.work.wait() // for rejections, and for events of queue pairs that have ended
 	C.v_destroy_event_channel(e.channel)
 	current.engine = nil
 }
@@ -124,12 +130,24 @@ func (e *engine) read(fd int, next func() error) error {
 	return nil
 }
 
-// watch reads the asynchronous events of a device.
+// watch reads the asynchronous events of a device, on which the caller has an id.
+// librdmacm closes a device that was removed with the last id on it. That would wake
+// the goroutine that reads, which would find the device's memory freed. So a device
+// that is watched is never closed: one stays open for each that was removed.
 func (e *engine) watch(c *C.struct_v_context) error {
 	current.Lock()
 	defer current.Unlock()
 	if e.watched[c] {
 		return nil
+	}
+	if !current.kept[c] {
+		if errno := C.v_keep(c); errno != 0 {
+			return fmt.Errorf("verbs: the device cannot be kept open: %w", syscall.Errno(errno))
+		}
+		if current.kept == nil {
+			current.kept = make(map[*C.struct_v_context]bool)
+		}
+		current.kept[c] = true
 	}
 	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }); err != nil {
 		return err // and the next queue pair tries again
@@ -214,12 +232,11 @@ func (e *engine) nextCM() error {
 	}
 	id := e.id(uint64(out.context))
 	if out.event == C.V_CM_CONNECT_REQUEST {
+		ev.id = e.adopt(out.id)
 		if id == nil {
-			C.v_reject(out.id, nil, 0)
-			C.v_destroy_id(out.id)
+			ev.id.rejectLater(errors.New("the listener is gone"))
 			return nil
 		}
-		ev.id = e.adopt(out.id)
 	}
 	if id != nil {
 		id.handle(ev)
@@ -234,10 +251,14 @@ type cmID struct {
 	c      *C.struct_v_cm_id
 	number uint64
 	events chan cmEvent              // while it comes up; has room for all there are
-	accept func(cmEvent)             // of one that listens
 	q      atomic.Pointer[QueuePair] // from when there is one
+	later  eventQueue                // events that the dispatcher handles
 
 	accepted bool // it came in a request
+
+	// The engine's goroutines call these on an id that listens. They do not block.
+	accept func(cmEvent) // takes a request
+	lost   func(error)   // takes in that the id gets no more requests
 }
 
 func (e *engine) id(number uint64) *cmID {
@@ -246,28 +267,46 @@ func (e *engine) id(number uint64) *cmID {
 	return e.ids[number]
 }
 
-func (e *engine) newID() (*cmID, error) {
-	id := &cmID{e: e, events: make(chan cmEvent, 8)}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.last++
-	id.number = e.last
+// newID makes an id that dials.
+func (e *engine) newID() (*cmID, error) { return e.create(&cmID{}) }
+
+// newListener makes an id that listens.
+func (e *engine) newListener(accept func(cmEvent), lost func(error)) (*cmID, error) {
+	return e.create(&cmID{accept: accept, lost: lost})
+}
+
+// create makes the rdma_cm_id of id. It calls the kernel without mu, which the
+// goroutine that hands events out needs.
+func (e *engine) create(id *cmID) (*cmID, error) {
+	id.e, id.number, id.events = e, e.number(), make(chan cmEvent, 8)
 	if errno := C.v_create_id(e.channel, C.uint64_t(id.number), &id.c); errno != 0 {
 		return nil, fmt.Errorf("verbs: rdma_cm has no id for us: %w", syscall.Errno(errno))
 	}
-	e.ids[id.number] = id
+	e.enter(id) // before it can have an event
 	return id, nil
 }
 
 // adopt takes the id of a request.
 func (e *engine) adopt(c *C.struct_v_cm_id) *cmID {
+	id := &cmID{e: e, c: c, number: e.number(), accepted: true, events: make(chan cmEvent, 8)}
+	C.v_set_context(c, C.uint64_t(id.number))
+	e.enter(id)
+	return id
+}
+
+// number returns one that no id of this engine has had.
+func (e *engine) number() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last++
-	id := &cmID{e: e, c: c, number: e.last, accepted: true, events: make(chan cmEvent, 8)}
-	C.v_set_context(c, C.uint64_t(id.number))
+	return e.last
+}
+
+// enter has events find the id.
+func (e *engine) enter(id *cmID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.ids[id.number] = id
-	return id
 }
 
 // destroy waits for who looks at the id's events.
@@ -278,18 +317,35 @@ func (id *cmID) destroy() {
 	C.v_destroy_id(id.c)
 }
 
-// handle takes an event in, on the engine's goroutine: it does not block.
+// handle takes an event in, on the engine's goroutines: it does not block.
 func (id *cmID) handle(ev cmEvent) {
-	if ev.kind == C.V_CM_CONNECT_REQUEST {
-		id.accept(ev)
+	if id.accept != nil {
+		id.heard(ev)
 		return
 	}
-	if q := id.q.Load(); q != nil && (ev.kind == C.V_CM_DISCONNECTED || ev.kind == C.V_CM_DEVICE_REMOVAL) {
-		q.left(ev.kind == C.V_CM_DEVICE_REMOVAL)
+	if q := id.q.Load(); q != nil {
+		switch ev.kind {
+		case C.V_CM_DISCONNECTED:
+			id.e.work.post(&id.later, func() { q.left(false) })
+		case C.V_CM_DEVICE_REMOVAL:
+			id.e.work.post(&id.later, func() { q.left(true) })
+		}
 	}
 	select {
 	case id.events <- ev:
 	default: // nobody waits for it any more
+	}
+}
+
+// heard takes in an event of an id that listens.
+func (id *cmID) heard(ev cmEvent) {
+	switch ev.kind {
+	case C.V_CM_CONNECT_REQUEST:
+		id.accept(ev)
+	case C.V_CM_DEVICE_REMOVAL:
+		id.lost(errRemoved)
+	case C.V_CM_ADDR_CHANGE: // a bond has failed over to another port
+		id.lost(errMoved)
 	}
 }
 

@@ -22,18 +22,21 @@ import (
 
 // place is one rdma_cm listener for each address at which peers have met us, so
 // that it is on the device which has that address.
+//
+// mu guards invited, joining and closed. The engine's goroutine takes it, so nothing
+// calls the kernel while holding it.
 type place struct {
-	cfg     rdma.StepConfig
-	e       *engine
-	workers sync.WaitGroup
-	ending  context.Context
-	end     context.CancelFunc
+	cfg       rdma.StepConfig
+	e         *engine
+	listeners listeners
+	workers   sync.WaitGroup
+	ending    context.Context
+	end       context.CancelFunc
 
-	mu        sync.Mutex
-	listeners map[netip.Addr]*cmID
-	invited   map[[16]byte]*invitation
-	joining   int // peers that are being heard
-	closed    bool
+	mu      sync.Mutex
+	invited map[[16]byte]*invitation
+	joining int // peers that are being heard
+	closed  bool
 }
 
 const (
@@ -47,7 +50,8 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{cfg: cfg, e: e, listeners: make(map[netip.Addr]*cmID), invited: make(map[[16]byte]*invitation)}
+	p := &place{cfg: cfg, e: e, invited: make(map[[16]byte]*invitation)}
+	p.listeners.open, p.listeners.device = p.listen, e.deviceAt
 	p.ending, p.end = context.WithCancel(context.Background())
 	return p, nil
 }
@@ -63,56 +67,71 @@ type invitation struct {
 
 // Invite lets one peer come.
 func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
-	i := &invitation{place: p, answer: answer, Slot: handover.New()}
+	port, err := p.listeners.port(peer.Local.Addr().Unmap())
+	if err != nil {
+		return nil, err
+	}
+	i := &invitation{place: p, answer: answer, port: port, Slot: handover.New()}
 	rand.Read(i.token[:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, net.ErrClosed
 	}
-	var err error
-	if i.port, err = p.listening(peer.Local.Addr().Unmap()); err != nil {
-		return nil, err
-	}
 	p.invited[i.token] = i
 	return i, nil
 }
 
-// listening returns the port at which we listen on an address. Called with mu
-// held.
-func (p *place) listening(at netip.Addr) (port uint16, err error) {
-	if id, ok := p.listeners[at]; ok {
-		return uint16(C.v_port(id.c)), nil
-	}
-	var id *cmID
+// listen listens on an address; see listeners.
+func (p *place) listen(at netip.Addr, lost func(error)) (o opened, err error) {
 	err = withFreePort(func() error {
-		id, err = p.listener(at)
-		return err
+		id, err := p.e.newListener(p.request, lost)
+		if err != nil {
+			return err
+		}
+		if err = id.listen(at); err != nil {
+			id.destroy()
+			return err
+		}
+		o = opened{port: uint16(C.v_port(id.c)), device: id.c.verbs, stop: id.destroy}
+		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	p.listeners[at] = id
-	return uint16(C.v_port(id.c)), nil
+	return o, err
 }
 
-// listener listens on an address.
-func (p *place) listener(at netip.Addr) (*cmID, error) {
-	id, err := p.e.newID()
+// listen binds an id to an address of a device and listens there.
+func (id *cmID) listen(at netip.Addr) error {
+	if err := id.bindDevice(at); err != nil {
+		return err
+	}
+	if errno := C.v_listen(id.c, backlog); errno != 0 {
+		return fmt.Errorf("verbs: rdma_cm cannot listen on %v: %w", at, syscall.Errno(errno))
+	}
+	return nil
+}
+
+// bindDevice binds an id to an address. It fails if no device has that.
+func (id *cmID) bindDevice(at netip.Addr) error {
+	if err := id.bind(netip.AddrPortFrom(at, 0)); err != nil {
+		return err
+	}
+	if id.c.verbs == nil {
+		return fmt.Errorf("%v is not the address of an RDMA device", at)
+	}
+	return nil
+}
+
+// deviceAt returns the device that has an address now.
+func (e *engine) deviceAt(at netip.Addr) (any, error) {
+	id, err := e.newID()
 	if err != nil {
 		return nil, err
 	}
-	id.accept = p.request
-	if err = id.bind(netip.AddrPortFrom(at, 0)); err == nil {
-		if errno := C.v_listen(id.c, backlog); errno != 0 {
-			err = fmt.Errorf("verbs: rdma_cm cannot listen on %v: %w", at, syscall.Errno(errno))
-		}
-	}
-	if err != nil {
-		id.destroy()
+	defer id.destroy()
+	if err := id.bindDevice(at); err != nil {
 		return nil, err
 	}
-	return id, nil
+	return id.c.verbs, nil
 }
 
 // Address tells the peer where to come.
@@ -135,27 +154,38 @@ func (p *place) forget(token [16]byte) *invitation {
 
 // request starts to hear a peer, on the engine's goroutine.
 func (p *place) request(ev cmEvent) {
+	if err := p.hear(ev); err != nil {
+		ev.id.rejectLater(err)
+	}
+}
+
+// hear starts a goroutine for a peer, or says why not.
+func (p *place) hear(ev cmEvent) error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.closed {
-		p.mu.Unlock()
-		ev.id.reject(net.ErrClosed)
-		return
+		return net.ErrClosed
 	}
-	crowded := p.joining >= maxJoining
-	if !crowded {
-		p.joining++
+	if p.joining >= maxJoining {
+		return errors.New("too many peers come at a time")
 	}
+	p.joining++
 	p.workers.Go(func() {
-		if crowded {
-			ev.id.reject(errors.New("too many peers come at a time"))
-			return
-		}
 		p.join(ev)
 		p.mu.Lock()
 		p.joining--
 		p.mu.Unlock()
 	})
-	p.mu.Unlock()
+	return nil
+}
+
+// rejectLater has the dispatcher reject the peer. When too many wait for that, the
+// caller's goroutine does it: then it reads no more requests, of which the kernel
+// refuses those beyond backlog.
+func (id *cmID) rejectLater(why error) {
+	if !id.e.work.offer(&id.later, func() { id.reject(why) }) {
+		id.reject(why)
+	}
 }
 
 // reject sends the peer away, and ends the id.
@@ -227,16 +257,14 @@ func (p *place) Close() error {
 		return nil
 	}
 	p.closed = true
-	left, listeners := p.invited, p.listeners
-	p.invited, p.listeners = nil, nil
+	left := p.invited
+	p.invited = nil
 	p.mu.Unlock()
 	for _, i := range left {
 		i.Deliver(nil, net.ErrClosed)
 	}
 	p.end()
-	for _, id := range listeners {
-		id.destroy()
-	}
+	p.listeners.close()
 	p.workers.Wait()
 	p.e.release()
 	return nil

@@ -183,15 +183,18 @@ func (q *QueuePair) hangUp() {
 var errRemoved = fmt.Errorf("verbs: the RDMA device was removed: %w", syscall.ENETDOWN)
 
 // left takes in that the peer has hung up, or that the device has gone. What had
-// come before is found first.
+// come before is found first. It calls the kernel, so the dispatcher calls it, and it
+// does not wait for finish, which needs nothing of it any more.
 func (q *QueuePair) left(device bool) {
-	if q.rnic && !q.lookAsync() {
-		return
+	if !q.using.TryRLock() {
+		return // finish gives everything back
 	}
-	q.using.RLock()
 	defer q.using.RUnlock()
 	if q.end.qp == nil {
 		return
+	}
+	if q.rnic { // what the device says of the queue pairs on it comes first
+		q.id.e.lookAsync(q.id.c.verbs)
 	}
 	if device {
 		q.removed.Store(true)
@@ -209,22 +212,6 @@ func (q *QueuePair) left(device bool) {
 	}
 	q.in.kick()
 	q.room.kick()
-}
-
-// lookAsync has in what the device says of the queue pairs on it, this one included,
-// so without its lock; false if it has ended.
-func (q *QueuePair) lookAsync() bool {
-	q.using.RLock()
-	open := q.end.qp != nil
-	var device *C.struct_v_context // which librdmacm keeps
-	if open {
-		device = q.id.c.verbs
-	}
-	q.using.RUnlock()
-	if open {
-		q.id.e.lookAsync(device)
-	}
-	return open
 }
 
 // Lost ends the queue pair: a NIC notices that the peer's host is gone only when it

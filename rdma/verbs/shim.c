@@ -164,6 +164,20 @@ int v_contexts(struct v_context **out, int most)
 	return n;
 }
 
+int v_keep(struct v_context *c)
+{
+	int n = 0;
+	errno = 0;
+	struct v_context **list = f.rdma_get_devices(&n);
+	if (!list)
+		return failed(-1);
+	for (int i = 0; i < n; i++)
+		if (list[i] == c)
+			return 0; // each entry is a reference, until the list is freed
+	f.rdma_free_devices(list);
+	return ENODEV; // it has been removed
+}
+
 int v_create_event_channel(struct v_event_channel **c)
 {
 	errno = 0;

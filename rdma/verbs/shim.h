@@ -12,9 +12,13 @@ const char *v_load(void);
 // v_devices returns how many RDMA devices there are, or minus an errno.
 int v_devices(void);
 
-// v_contexts returns how many devices librdmacm has opened, at most most of them;
-// they stay open.
+// v_contexts returns how many devices librdmacm has opened, at most most of them.
+// It closes one that has been removed when no id is on it and v_keep has not kept it.
 int v_contexts(struct v_context **out, int most);
+
+// v_keep has librdmacm keep a device open, on which there is an id, until the process
+// ends.
+int v_keep(struct v_context *c);
 
 // An event of rdma_cm, copied out; it has been acknowledged.
 struct v_cm_out {

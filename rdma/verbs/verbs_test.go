@@ -50,6 +50,12 @@ func pair(t testing.TB, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair
 	place, err := device{}.Listen(cfg)
 	must(t, err)
 	defer place.Close()
+	return meet(t, place, at, cfg)
+}
+
+// meet connects two ends, of which one comes to the place.
+func meet(t testing.TB, place rdma.Place, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair) {
+	t.Helper()
 	ends := netip.AddrPortFrom(at, 1)
 	invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 		if !strings.HasPrefix(string(said), "hello") {

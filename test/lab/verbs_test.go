@@ -18,7 +18,7 @@ import (
 
 // TestVerbs is rdma/verbs on Linux's RoCE, rxe, and iWARP, siw: the conformance
 // suite, or with -short what of it takes the least time; SDP over the device; and
-// what becomes of it when the device goes.
+// what becomes of it when the device goes, and when another one takes its place.
 func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
@@ -49,6 +49,22 @@ func TestVerbs(t *testing.T) {
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
 				assert.Contains(t, output, "--- PASS: TestLinkDeleted")
 			})
+		})
+	}
+	// A device of rxe or siw that is open goes only as far that another driver can have
+	// its address.
+	for _, way := range [][2]string{{"rxe", "siw"}, {"siw", "rxe"}} {
+		t.Run(way[0]+" replaced", func(t *testing.T) {
+			m.Run(t, "[[ -e /sys/module/siw ]] || insmod /lib/modules/$(uname -r)/siw/siw")
+			// A device that is being deleted goes when the process before has ended.
+			m.Run(t, `until [[ -z $(rdma link) ]]; do
+				rdma link delete "$(rdma link | sed 's/^link //; s,/.*,,; q')" || sleep 0.1
+			done`)
+			m.Run(t, fmt.Sprintf("rdma link add old type %s netdev eth0", way[0]))
+			output := m.Run(t, fmt.Sprintf(
+				"%sVERBS_TAKE='rdma link delete old' VERBS_GIVE='rdma link add new type %s netdev eth0' ./verbs.test -test.v -test.run TestDeviceReplaced", atGuest, way[1]))
+			assert.Contains(t, output, "--- PASS: TestDeviceReplaced")
+			m.Run(t, "rdma link delete new")
 		})
 	}
 }

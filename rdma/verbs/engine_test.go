@@ -1,0 +1,161 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// Events of rdma_cm, as in abi.h: a test cannot import C.
+const (
+	connectRequest = 4
+	disconnected   = 10
+	deviceRemoval  = 11
+	addrChange     = 14
+)
+
+// allocate points p to a new value, whose type may be C's.
+func allocate[T any](p **T) { *p = new(T) }
+
+// newTestID returns an id that is in no engine's table, with a queue pair that has
+// nothing on a device.
+func newTestID(e *engine) *cmID {
+	id := &cmID{e: e, events: make(chan cmEvent, 8)}
+	q := &QueuePair{id: id}
+	allocate(&q.end)
+	id.q.Store(q)
+	return id
+}
+
+// TestEngineHandsOut: the goroutine that hands events out leaves what a queue pair does
+// at its end to the dispatcher, in the order in which the events came; who waits for
+// one has it at once.
+func TestEngineHandsOut(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	e := new(engine)
+	id := newTestID(e)
+	free := occupy(&e.work, mostDispatching)
+	for _, ev := range []cmEvent{{kind: disconnected}, {kind: deviceRemoval}, {kind: addrChange}} {
+		id.handle(ev)
+		require.Equal(t, ev, <-id.events)
+	}
+	require.Equal(t, []*eventQueue{&id.later}, e.work.ready)
+	require.Len(t, id.later.events, 2)
+	free()
+	within(t, closed(e.work.wait), "events are left")
+}
+
+// TestLeftDoesNotWait: that its peer has left does not have to wait until a queue pair
+// has given everything back, which takes long.
+func TestLeftDoesNotWait(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	e := new(engine)
+	id := newTestID(e)
+	q := id.q.Load()
+	q.using.Lock() // as finish has it
+	id.handle(cmEvent{kind: disconnected})
+	within(t, closed(e.work.wait), "left waits for finish")
+	q.using.Unlock()
+}
+
+// TestListenerIsTold: an id that listens passes on what comes to it, and that nothing
+// will come any more, and not to the dispatcher.
+func TestListenerIsTold(t *testing.T) {
+	var requests int
+	var lost []error
+	id := &cmID{
+		e:      new(engine),
+		accept: func(cmEvent) { requests++ },
+		lost:   func(why error) { lost = append(lost, why) },
+	}
+	id.handle(cmEvent{kind: connectRequest})
+	assert.Equal(t, 1, requests)
+	assert.Empty(t, lost)
+	id.handle(cmEvent{kind: deviceRemoval})
+	id.handle(cmEvent{kind: addrChange})
+	assert.Equal(t, []error{errRemoved, errMoved}, lost)
+	id.handle(cmEvent{kind: disconnected}) // which no such id has
+	assert.Len(t, lost, 2)
+	assert.Equal(t, 1, requests)
+	assert.Zero(t, id.e.work.ready)
+}
+
+// newTestPlace returns a place on an engine that reads no events, and whose listeners
+// open opens, on the one device that there is.
+func newTestPlace(open func(at netip.Addr, lost func(error)) (opened, error)) *place {
+	p := &place{e: new(engine), invited: make(map[[16]byte]*invitation), end: func() {}}
+	p.listeners.open = open
+	p.listeners.device = func(netip.Addr) (any, error) { return nil, nil }
+	return p
+}
+
+var toHere = rdma.Peer{Local: netip.AddrPortFrom(here, 1), Remote: netip.AddrPortFrom(there, 1)}
+
+// TestInviteAfterRemoval: a peer is invited to the listener that there is, not to one
+// whose device has been removed.
+func TestInviteAfterRemoval(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var lost []func(error)
+	p := newTestPlace(func(_ netip.Addr, l func(error)) (opened, error) {
+		lost = append(lost, l)
+		return opened{port: uint16(len(lost)), stop: func() {}}, nil
+	})
+	for want := range uint16(3) {
+		for range 2 {
+			i, err := p.Invite(toHere, nil)
+			require.NoError(t, err)
+			assert.Equal(t, want+1, i.Address().Port)
+			i.Withdraw()
+		}
+		(&cmID{e: p.e, accept: p.request, lost: lost[want]}).handle(cmEvent{kind: deviceRemoval})
+	}
+	assert.Empty(t, p.invited)
+	p.listeners.close()
+}
+
+// TestRequestsDuringInvite: a peer that comes while the place begins to listen at an
+// address, in the kernel, does not hold up the goroutine that hands events out, and
+// neither does that it is sent away.
+func TestRequestsDuringInvite(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	opening, held := make(chan struct{}), make(chan struct{})
+	p := newTestPlace(func(netip.Addr, func(error)) (opened, error) {
+		close(opening)
+		<-held
+		return opened{port: 1, stop: func() {}}, nil
+	})
+	inviting := closed(func() {
+		_, err := p.Invite(toHere, nil)
+		assert.Equal(t, net.ErrClosed, err)
+	})
+	<-opening
+	free := occupy(&p.e.work, mostDispatching)
+	for _, crowd := range []struct {
+		joining int
+		closed  bool
+	}{{maxJoining, false}, {0, true}} {
+		within(t, closed(func() {
+			p.mu.Lock()
+			p.joining, p.closed = crowd.joining, crowd.closed
+			p.mu.Unlock()
+			p.request(cmEvent{id: &cmID{e: p.e}})
+		}), "a request waits for Invite")
+	}
+	p.e.work.mu.Lock()
+	assert.Len(t, p.e.work.ready, 2)
+	p.e.work.ready = nil // there is no rdma_cm to send them away
+	p.e.work.mu.Unlock()
+	free()
+	close(held)
+	within(t, inviting, "Invite does not return")
+	within(t, closed(p.e.work.wait), "events are left")
+	p.listeners.close()
+}
