@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -277,4 +278,20 @@ func TestPoolEmptiesItself(t *testing.T) {
 	p.Close() // ends what it has kept
 	assert.Nil(t, device{}.Idle("here", stepConfig))
 	assert.LessOrEqual(t, descriptors(t), before)
+}
+
+// TestOwnProcess: two ends in one process do not look for each other, whatever the program
+// says; what one takes of the processors the other lacks.
+func TestOwnProcess(t *testing.T) {
+	emptied(t)
+	p := newPlace(t)
+	a, b := dialledAt(t, p, "here")
+	for _, q := range []*QueuePair{a, b} {
+		q.SetBusyPoll(time.Millisecond)
+		looked := false
+		q.rx.spin.Spin(spin.Looks, func() bool { looked = true; return true }, func() bool { return true })
+		assert.False(t, looked)
+	}
+	require.NoError(t, a.Abort())
+	require.NoError(t, b.Abort())
 }
