@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -59,6 +60,12 @@ func churn(a, b *end) churned {
 			for i := g * each; i < (g+1)*each && err == nil; i++ {
 				c.kept[i], err = b.Register(c.mem[i*regionSize:(i+1)*regionSize], rdma.RemoteRead)
 				b.Invalidate(c.ended[i].STag)
+			}
+			// Where this takes microseconds, the goroutines would hardly meet.
+			for begin := time.Now(); err == nil && time.Since(begin) < moment/4; {
+				var r rdma.Region
+				r, err = b.Register(c.mem[:regionSize], rdma.RemoteRead)
+				b.Invalidate(r.STag)
 			}
 			return err
 		})

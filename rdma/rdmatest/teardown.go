@@ -184,6 +184,7 @@ func checkEndRegions(t *testing.T, pair Pair) {
 		_ = how.end(b)
 		snapshot := bytes.Clone(target.arena)
 		<-writing
+		b.expectClosed()
 		must(t, a.Close())
 		checkMemory(t, "memory behind "+how.name, target.arena, snapshot)
 		checkMargins(t, "memory behind "+how.name, target.arena)
