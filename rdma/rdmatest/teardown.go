@@ -218,7 +218,7 @@ func checkEndReads(t *testing.T, pair Pair) {
 			}
 			for _, local := range locals {
 				if n := len(local) - bytes.Count(local, []byte{blank}); n > 0 {
-					t.Errorf("%d bytes of a Read's memory have changed behind %s", n, how.name)
+					t.Errorf("%d bytes of a Read's memory have changed after %s", n, how.name)
 				}
 			}
 		}
