@@ -47,7 +47,8 @@ type SendWR struct {
 }
 
 // ReadWR is an RDMA Read of len(Local) bytes, from VA in the peer's region STag
-// into Local, which belongs to the device until the completion with this ID.
+// into Local, which belongs to the device until the completion with this ID, or
+// until Close or Abort has returned.
 type ReadWR struct {
 	ID    uint64
 	Local []byte
@@ -195,6 +196,10 @@ type Distant interface {
 // closed the channel between two messages, a *ProtocolError or *TerminateError
 // for a violation, the transport's error otherwise. The sending half may end
 // before the receiving half does: PostSend then fails while Poll still delivers.
+//
+// Memory: the Local of an RDMA Read is the caller's again when the Read has completed,
+// or when Close or Abort has returned: nothing is written to it from then on. The end
+// of the queue pair alone does not give it back.
 type QueuePair interface {
 	// PostSend posts messages in order and returns how many of them the device
 	// took; those are whole from the caller's point of view, whatever happens
@@ -271,9 +276,9 @@ type QueuePair interface {
 
 	// Close ends the channel so that the peer finds its end behind what was
 	// sent. Abort ends it at once and lets the peer see a reset. Either ends
-	// every call in progress and every later one with net.ErrClosed, unless there
-	// was an error before; invalidates every region; and returns when no goroutine
-	// of the device is left. What had not left this process is lost, and the peer
+	// every call in progress and every later one, Register too, with net.ErrClosed,
+	// unless there was an error before; invalidates every region; gives the memory of
+	// RDMA Reads back; and returns when no goroutine of the device is left. What had not left this process is lost, and the peer
 	// does not see io.EOF then: Drain comes first. Safe for concurrent use, and
 	// repeatedly.
 	Close() error

@@ -27,6 +27,7 @@ type QueuePair struct {
 	regions regions
 	reads   readings
 
+	closing    atomic.Bool // Close or Abort was called
 	terminated atomic.Bool // a Terminate of ours is on its way
 	finished   bool        // Finish has ended this direction
 	closed     sync.Once
@@ -163,6 +164,7 @@ func (q *QueuePair) Abort() error {
 
 func (q *QueuePair) end(how func() error) error {
 	q.closed.Do(func() {
+		q.closing.Store(true)
 		q.tx.mu.Lock()
 		q.sendFailed(net.ErrClosed)
 		q.tx.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -162,6 +163,9 @@ func (q *QueuePair) readFailed(err error) error {
 // broken a rule. It gives the current chunk back.
 func (q *QueuePair) fail(err error) {
 	rx := &q.rx
+	if q.closing.Load() { // what looks like a violation may be this end's own doing
+		err = net.ErrClosed
+	}
 	if f, ok := err.(*fault); ok {
 		q.tx.mu.Lock()
 		ulpdu, length := rx.offending()

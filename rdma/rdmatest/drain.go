@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,13 +79,19 @@ func checkDrainDeadline(t *testing.T, pair Pair) {
 	overfill(a, b).settle()
 	must(t, write(a, contents(0, most), target.STag, target.VA))
 	const d = 100 * time.Millisecond
-	begin := time.Now()
-	err := a.Drain(d)
-	took := time.Since(begin)
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Drain = %v, want os.ErrDeadlineExceeded", err)
+	var took []time.Duration
+	for len(took) < 5 {
+		begin := time.Now()
+		err := a.Drain(d)
+		took = append(took, time.Since(begin))
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Drain = %v, want os.ErrDeadlineExceeded", err)
+		}
+		if slices.Min(took) <= d*3/2 {
+			break // it can: what took longer was the machine
+		}
 	}
-	if took < d*9/10 || took > 10*d {
+	if best := slices.Min(took); best < d*9/10 || best > d*3/2 {
 		t.Errorf("Drain(%v) took %v", d, took)
 	}
 }

@@ -3,8 +3,12 @@ package rdmatest
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"runtime"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -48,6 +52,22 @@ const (
 	abortsKindly   fault = "Abort looks like Close"
 	leaks          fault = "Close leaves a goroutine behind"
 	allocates      fault = "every message is allocated"
+
+	readsOn         fault = "a Read's Local is filled after Close or Abort"
+	closesAsPeer    fault = "the end that closes gets io.EOF"
+	registersAlone  fault = "Register and Invalidate are not safe for concurrent use"
+	registersClosed fault = "Register succeeds after Close"
+	sendsLate       fault = "PostSend waits for a millisecond"
+	invalidatesLate fault = "Invalidate takes longer than a segment"
+	drainsTwice     fault = "Drain waits twice its time"
+	wakesItself     fault = "Wait returns nothing now and then"
+	releasesTwo     fault = "Release posts two buffers"
+	idlesTooMuch    fault = "Idle gives back what is in use"
+	losesLost       fault = "Lost does nothing"
+	lostAsPeer      fault = "Lost looks like a reset by the peer"
+	finishesEarly   fault = "Finish does not look at what is queued"
+	finishesNever   fault = "Finish does not notice that the channel has ended"
+	finishesLate    fault = "Finish waits for a millisecond"
 )
 
 // faultySend spoils a message that has just been queued.
@@ -135,6 +155,30 @@ func (e *modelEnd) outside(r modelRegion, at uint64, n int) ([]byte, error) {
 		return unsafe.Slice((*byte)(unsafe.Add(first, int(at))), n), nil
 	}
 	return nil, errors.New("it left the bounds of a region")
+}
+
+// alone has another goroutine replace the table of regions with one that is older.
+// Called with mu held, before a change of the table.
+func (e *modelEnd) alone() {
+	if e.m.fault != registersAlone {
+		return
+	}
+	regions := maps.Clone(e.regions)
+	e.changed()
+	runtime.Gosched()
+	e.m.mu.Lock()
+	e.regions = regions
+}
+
+// faultyReads fills the memory of outstanding Reads when a device has ended.
+func (e *modelEnd) faultyReads() {
+	if reads := slices.Clone(e.reads.rest()); e.m.fault == readsOn && len(reads) > 0 {
+		time.AfterFunc(moment/4, func() {
+			for _, r := range reads {
+				fill(r.Local, canary)
+			}
+		})
+	}
 }
 
 // faultyEnd leaves a goroutine in a device that ends.

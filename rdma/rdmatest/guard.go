@@ -2,6 +2,7 @@ package rdmatest
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -9,7 +10,17 @@ import (
 
 // patience is how long a subtest may take. None takes a tenth of it, on a machine
 // that has much else to do, unless a call hangs.
-var patience = 2 * time.Minute
+var patience = patienceFrom(os.Getenv(patienceVariable))
+
+// patienceVariable sets patience, for devices of which a check is to fail soon.
+const patienceVariable = "RDMATEST_PATIENCE"
+
+func patienceFrom(text string) time.Duration {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d
+	}
+	return 2 * time.Minute
+}
 
 // enough is how long a subtest waits for what must come, so that it can fail
 // and the next one run.

@@ -55,15 +55,21 @@ func connectSized(t *testing.T, pair Pair, size int) (a, b *end) {
 	size = min(size, x.Limits().MaxMessage, y.Limits().MaxMessage)
 	a, b = newEnd(t, "a", x, size), newEnd(t, "b", y, size)
 	for _, e := range []*end{a, b} {
-		e.ProvideReceive(window, size)
-		t.Cleanup(func() {
-			e.Close()
-			if e.pumping {
-				<-e.done
-			}
-		})
+		e.open()
 	}
 	return a, b
+}
+
+// open provides receive buffers, and sees to it that the end is closed when the
+// subtest is over.
+func (e *end) open() {
+	e.ProvideReceive(window, e.size)
+	e.t.Cleanup(func() {
+		e.Close()
+		if e.pumping {
+			<-e.done
+		}
+	})
 }
 
 func newEnd(t *testing.T, name string, q rdma.QueuePair, size int) *end {

@@ -10,6 +10,7 @@ import (
 var invalidateChecks = []check{
 	{"WhileWritten", checkInvalidateWhileWritten},
 	{"WhileRead", checkInvalidateWhileRead},
+	{"WhileRegistering", checkInvalidateWhileRegistering},
 	{"ByPeer", checkInvalidateByPeer},
 	{"ByPeerForeign", checkInvalidateForeign},
 	{"ByPeerTwice", checkInvalidateTwice},
@@ -21,6 +22,7 @@ const rounds = 4
 
 // No Write lands after Invalidate has returned, though the peer goes on.
 func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
+	s := stopwatch{}
 	for range rounds {
 		a, b := connect(t, pair)
 		a.collect()
@@ -28,13 +30,14 @@ func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
 		target := b.expose(most/16, rdma.RemoteWrite)
 		writing := background(func() { writeOn(a, target) })
 		b.expect([]byte("going")) // or fails, and then the pair is closed
-		b.Invalidate(target.STag)
+		s.time("Invalidate", func() { b.Invalidate(target.STag) })
 		snapshot := bytes.Clone(target.arena)
 		expectViolation(b, a)
 		<-writing
 		checkMemory(t, "invalidated memory", target.arena, snapshot)
 		checkMargins(t, "invalidated memory", target.arena)
 	}
+	expectBest(t, "Invalidate", s["Invalidate"], oneSegment)
 }
 
 // writeOn writes over the target until the queue pair ends, and says so once it
@@ -58,6 +61,7 @@ func writeOn(e *end, target exposed) {
 
 // No Read fetches what is written after Invalidate has returned.
 func checkInvalidateWhileRead(t *testing.T, pair Pair) {
+	s := stopwatch{}
 	for range rounds {
 		a, b := connect(t, pair)
 		a.collect()
@@ -71,7 +75,7 @@ func checkInvalidateWhileRead(t *testing.T, pair Pair) {
 		}
 		reading := background(func() { readOn(a, source, locals) })
 		b.expect([]byte("going"))
-		b.Invalidate(source.STag)
+		s.time("Invalidate", func() { b.Invalidate(source.STag) })
 		for i := range source.mem {
 			source.mem[i] = ^before[i]
 		}
@@ -84,6 +88,7 @@ func checkInvalidateWhileRead(t *testing.T, pair Pair) {
 			checkMemory(t, "a Read's target", local, before)
 		}
 	}
+	expectBest(t, "Invalidate", s["Invalidate"], oneSegment)
 }
 
 // readOn reads the source into each of locals in turn until the queue pair ends.

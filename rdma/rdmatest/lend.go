@@ -18,6 +18,7 @@ var lendChecks = []check{
 	{"Resize", checkResize},
 	{"ResizeInTraffic", checkResizeInTraffic},
 	{"CountsLent", checkCountsLent},
+	{"PostsReleased", checkPostsReleased},
 }
 
 // As many messages come as there are buffers with none released, and one more
@@ -220,4 +221,17 @@ func checkCountsLent(t *testing.T, pair Pair) {
 	expectViolation(b, a)
 	last.Release()
 	held[0].Release()
+}
+
+// Release posts one buffer: after any number of them there are as many as before.
+func checkPostsReleased(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	a.collect()
+	b.collect()
+	for k := range uint64(2 * window) {
+		a.send(contents(k, 100))
+		b.expect(contents(k, 100))
+	}
+	overrun(a)
+	expectOverrun(b, a)
 }

@@ -3,6 +3,7 @@ package rdmatest
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"syscall"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -35,6 +36,9 @@ func (e *modelEnd) Wait(wcs []rdma.Completion) (int, error) {
 	defer e.change()()
 	if e.m.fault == losesWake {
 		e.woken = false
+	}
+	if e.m.fault == wakesItself && rand.IntN(100) == 0 {
+		return 0, nil
 	}
 	for {
 		n, err := e.poll(wcs)
@@ -148,6 +152,9 @@ func (p *parcel) Release() {
 	defer e.change()()
 	e.lent--
 	if e.posted+e.lent < e.count {
+		e.posted++
+	}
+	if e.m.fault == releasesTwo {
 		e.posted++
 	}
 	e.m.recycle(p)

@@ -3,6 +3,8 @@ package rdmatest
 import (
 	"errors"
 	"math/rand/v2"
+	"net"
+	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -15,6 +17,9 @@ type modelRegion struct {
 
 func (e *modelEnd) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 	defer e.change()()
+	if e.closed && e.m.fault != registersClosed {
+		return rdma.Region{}, net.ErrClosed
+	}
 	s := rdma.STag(rand.Uint32())
 	for _, taken := e.regions[s]; taken || s == 0; _, taken = e.regions[s] {
 		s = rdma.STag(rand.Uint32())
@@ -23,13 +28,18 @@ func (e *modelEnd) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 		s = rdma.STag(len(e.regions) + 1)
 	}
 	r := modelRegion{b, rand.Uint64() >> 16, access}
+	e.alone()
 	e.regions[s] = r
 	e.faultyRegister(s, r)
 	return rdma.Region{STag: s, VA: r.va}, nil
 }
 
 func (e *modelEnd) Invalidate(s rdma.STag) {
+	if e.m.fault == invalidatesLate {
+		time.Sleep(3 * oneSegment)
+	}
 	defer e.change()()
+	e.alone()
 	if e.m.fault != staysExposed {
 		delete(e.regions, s)
 	}

@@ -10,6 +10,9 @@ import (
 )
 
 func (e *modelEnd) PostSend(wrs []rdma.SendWR) (int, error) {
+	if e.m.fault == sendsLate {
+		time.Sleep(time.Millisecond)
+	}
 	defer e.change()()
 	for i, wr := range wrs {
 		if err := e.sendError(); err != nil {
@@ -191,6 +194,9 @@ func (e *modelEnd) Drain(d time.Duration) error {
 	defer e.change()()
 	if e.m.fault == drainsNothing {
 		return nil
+	}
+	if e.m.fault == drainsTwice {
+		d *= 2
 	}
 	expired := false
 	timer := time.AfterFunc(d, func() {

@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -157,6 +158,10 @@ func (e *modelEnd) end(last kind) {
 	}
 	e.closed = true
 	e.faultyEnd()
+	e.faultyReads()
+	if e.err == nil && e.m.fault == closesAsPeer {
+		e.fail(io.EOF)
+	}
 	if e.err == nil {
 		e.fail(net.ErrClosed)
 	}

@@ -7,6 +7,8 @@
 //		rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) { … })
 //	}
 //
+// RunApart has the two ends in two processes, for what they could share by mistake.
+//
 // Sizes and contents are random. The seed is logged, and the environment
 // variable RDMATEST_SEED repeats it.
 package rdmatest
@@ -17,8 +19,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Pair makes two connected queue pairs in this process, either of which may send
-// first, or fails the test. The suite closes them.
+// Pair makes two connected queue pairs in this process, or fails the test. The suite
+// closes them. a may send first; what b sends may have to wait for that.
 type Pair func(t *testing.T) (a, b rdma.QueuePair)
 
 // check is one subtest.
@@ -38,11 +40,14 @@ var subjects = []struct {
 	{"Write", writeChecks},
 	{"Read", readChecks},
 	{"Protection", protectionChecks},
+	{"Register", registerChecks},
 	{"Invalidate", invalidateChecks},
 	{"Wait", waitChecks},
 	{"Room", roomChecks},
+	{"Prompt", promptChecks},
 	{"Drain", drainChecks},
 	{"Teardown", teardownChecks},
+	{"Optional", optionalChecks},
 	{"Flood", floodChecks},
 	{"Allocations", allocationChecks},
 }

@@ -25,7 +25,16 @@ type exposed struct {
 // expose registers n bytes that hold blank.
 func (e *end) expose(n int, access rdma.Access) exposed {
 	e.t.Helper()
+	return e.exposeContents(nil, n, access)
+}
+
+// exposeContents registers n bytes that begin with these. The device may rely on it that
+// they were there before: when the peer is another process, the race detector does not
+// know that it was told of the region only later.
+func (e *end) exposeContents(these []byte, n int, access rdma.Access) exposed {
+	e.t.Helper()
 	arena, mem := embed(n)
+	copy(mem, these)
 	region, err := e.Register(mem, access)
 	must(e.t, err)
 	if region.STag == 0 {

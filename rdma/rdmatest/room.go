@@ -43,23 +43,30 @@ func overfill(a, b *end) *backlog {
 
 // fill posts messages until the device refuses one.
 func (l *backlog) fill() {
+	l.from.t.Helper()
+	for l.fillOne() {
+	}
+	if l.taken == l.buffers {
+		l.from.t.Skipf("the transport took a message for each of %d buffers", l.buffers)
+	}
+}
+
+// fillOne posts a message, if the peer has a buffer for it, and reports whether the
+// device took it.
+func (l *backlog) fillOne() bool {
 	t := l.from.t
 	t.Helper()
-	for {
-		if l.taken == l.buffers {
-			t.Skipf("the transport took a message for each of %d buffers", l.buffers)
-		}
-		wr := []rdma.SendWR{message(l.message(l.taken), 16)}
-		n, err := l.from.PostSend(wr)
-		scribble(wr[:n])
-		l.taken += uint64(n)
-		if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
-			t.Fatal(err)
-		}
-		if n == 0 {
-			return
-		}
+	if l.taken == l.buffers {
+		return false
 	}
+	wr := []rdma.SendWR{message(l.message(l.taken), 16)}
+	n, err := l.from.PostSend(wr)
+	scribble(wr[:n])
+	l.taken += uint64(n)
+	if err != nil && !errors.Is(err, rdma.ErrNoRoom) {
+		t.Fatal(err)
+	}
+	return n > 0
 }
 
 // settle fills until the transport has stopped making room, so that the device

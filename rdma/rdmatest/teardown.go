@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ var teardownChecks = append(momentChecks(),
 	check{"Idle", checkEndIdle},
 	check{"Concurrent", checkEndConcurrent},
 	check{"Regions", checkEndRegions},
+	check{"Reads", checkEndReads},
 	check{"CallsAfterwards", checkCallsAfterwards},
 )
 
@@ -27,16 +29,24 @@ var endings = []struct {
 	{"Abort", func(e *end) error { return e.Abort() }},
 }
 
-// The peer of an idle pair sees io.EOF after Close, and a failure after Abort.
+// expectClosed checks that e, which was closed or aborted here, has ended with
+// net.ErrClosed.
+func (e *end) expectClosed() {
+	e.t.Helper()
+	if err := e.ended(); !errors.Is(err, net.ErrClosed) {
+		e.t.Errorf("%s was closed at this end, and ended with %v, want net.ErrClosed", e.name, err)
+	}
+}
+
+// The end that closes sees net.ErrClosed. The peer of an idle pair sees io.EOF after
+// Close, and a failure after Abort.
 func checkEndIdle(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
 		a.collect()
 		b.collect()
 		must(t, how.end(a))
-		if err := a.ended(); err == nil {
-			t.Errorf("%s does not end Wait", how.name)
-		}
+		a.expectClosed()
 		a.expectSticky()
 		if how.name == "Close" {
 			b.expectEnd(io.EOF)
@@ -70,11 +80,18 @@ func momentChecks() []check {
 				checks = append(checks, check{m.name + "/" + how.name + "/" + who, func(t *testing.T, pair Pair) {
 					a, b := connect(t, pair)
 					finish := m.start(a, b)
-					_ = how.end(map[string]*end{"a": a, "b": b}[who]) // its error may tell of what was cut off
+					closed, other := a, b
+					if who == "b" {
+						closed, other = b, a
+					}
+					_ = how.end(closed) // its error may tell of what was cut off
 					finish()
-					for _, e := range []*end{a, b} {
-						if e.pumping && e.ended() == nil {
-							t.Errorf("%s ended without a reason", e.name)
+					if closed.pumping {
+						closed.expectClosed()
+					}
+					if other.pumping {
+						if err := other.ended(); err == nil || errors.Is(err, net.ErrClosed) {
+							t.Errorf("%s, whose peer was closed, ended with %v", other.name, err)
 						}
 					}
 				}})
@@ -167,13 +184,49 @@ func checkEndRegions(t *testing.T, pair Pair) {
 		_ = how.end(b)
 		snapshot := bytes.Clone(target.arena)
 		<-writing
+		b.expectClosed()
 		must(t, a.Close())
 		checkMemory(t, "memory behind "+how.name, target.arena, snapshot)
 		checkMargins(t, "memory behind "+how.name, target.arena)
 	}
 }
 
-// Calls on a queue pair that is gone return, and those that post or wait fail.
+// Nothing lands in the memory of a Read after Close or Abort has returned: it is the
+// caller's again.
+func checkEndReads(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		for round := range rounds {
+			a, b := connect(t, pair)
+			startWaiting(a, b)
+			source := b.expose(most/16, rdma.RemoteRead)
+			copy(source.mem, contents(0, len(source.mem)))
+			locals := make([][]byte, min(a.Limits().ORD, 4))
+			for i := range locals {
+				locals[i] = make([]byte, len(source.mem))
+			}
+			reading := background(func() { readOn(a, source, locals) })
+			b.expect([]byte("going"))
+			_ = how.end(a)
+			for _, local := range locals {
+				fill(local, blank)
+			}
+			<-reading
+			_ = b.ended()
+			must(t, b.Close())
+			if round == rounds-1 {
+				time.Sleep(moment) // for what a wrong device has under way
+			}
+			for _, local := range locals {
+				if n := len(local) - bytes.Count(local, []byte{blank}); n > 0 {
+					t.Errorf("%d bytes of a Read's memory have changed after %s", n, how.name)
+				}
+			}
+		}
+	}
+}
+
+// Calls on a queue pair that is gone return, and those that post, wait or register
+// fail with net.ErrClosed.
 func checkCallsAfterwards(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
@@ -189,9 +242,10 @@ func checkCallsAfterwards(t *testing.T, pair Pair) {
 			"Poll":      func() error { _, err := a.Poll(wcs[:]); return err },
 			"Wait":      func() error { _, err := a.Wait(wcs[:]); return err },
 			"WaitRoom":  a.WaitRoom,
+			"Register":  func() error { _, err := a.Register(local, rdma.RemoteRead); return err },
 		} {
-			if err := call(); err == nil || errors.Is(err, rdma.ErrNoRoom) {
-				t.Errorf("%s after %s: %v", name, how.name, err)
+			if err := call(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s after %s: %v, want net.ErrClosed", name, how.name, err)
 			}
 		}
 		a.Wake()
@@ -200,9 +254,7 @@ func checkCallsAfterwards(t *testing.T, pair Pair) {
 		a.Busy()
 		a.ProvideReceive(window, 1000)
 		_ = a.Drain(time.Millisecond)
-		if _, err := a.Register(local, rdma.RemoteRead); err == nil {
-			a.Invalidate(source.STag)
-		}
+		a.Invalidate(source.STag)
 		if after := a.Limits(); after != before {
 			t.Errorf("Limits are %+v after %s, were %+v", after, how.name, before)
 		}

@@ -18,17 +18,23 @@ var violationChecks = []check{
 // offender did, the offender with any failure.
 func expectViolation(victim, offender *end) {
 	victim.t.Helper()
-	err := victim.ended()
-	if violation := (*rdma.ProtocolError)(nil); !errors.As(err, &violation) {
-		victim.t.Errorf("%s ended with %v, want a *rdma.ProtocolError", victim.name, err)
-	} else if violation.Rule == "" || violation.What == "" {
-		victim.t.Errorf("%s: %#v does not say what the peer did", victim.name, violation)
-	}
-	victim.expectSticky()
-	if _, err := victim.PostSend([]rdma.SendWR{message([]byte("x"), 1)}); err == nil {
-		victim.t.Errorf("%s: PostSend succeeds behind %v", victim.name, victim.err)
-	}
+	victim.expectViolated()
 	offender.expectFailure()
+}
+
+// expectViolated waits until the end has ended because of what the peer did.
+func (e *end) expectViolated() {
+	e.t.Helper()
+	err := e.ended()
+	if violation := (*rdma.ProtocolError)(nil); !errors.As(err, &violation) {
+		e.t.Errorf("%s ended with %v, want a *rdma.ProtocolError", e.name, err)
+	} else if violation.Rule == "" || violation.What == "" {
+		e.t.Errorf("%s: %#v does not say what the peer did", e.name, violation)
+	}
+	e.expectSticky()
+	if _, err := e.PostSend([]rdma.SendWR{message([]byte("x"), 1)}); err == nil {
+		e.t.Errorf("%s: PostSend succeeds behind %v", e.name, e.err)
+	}
 }
 
 // One message more than there are buffers ends the receiver, behind those that

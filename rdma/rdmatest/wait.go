@@ -10,6 +10,7 @@ import (
 var waitChecks = []check{
 	{"PollIdle", checkPollIdle},
 	{"Parks", checkWaitParks},
+	{"OnlyForReason", checkWaitOnlyForReason},
 	{"WakeBefore", checkWakeBefore},
 	{"WakeRepeated", checkWakeRepeated},
 	{"WakeDuring", checkWakeDuring},
@@ -89,6 +90,30 @@ func checkWaitParks(t *testing.T, pair Pair) {
 		w.expectParked(t)
 		a.send(contents(k, 100))
 		w.expectMessage(t, contents(k, 100))
+	}
+}
+
+// Wait returns nothing only after a Wake: not once in 1,500 messages, Reads and
+// Writes.
+func checkWaitOnlyForReason(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	a.collect()
+	region := a.expose(most/16, rdma.RemoteRead|rdma.RemoteWrite)
+	local := make([]byte, most/16)
+	var wcs [4]rdma.Completion
+	for k := range uint64(500) {
+		a.send(contents(k, 100))
+		waitOne(t, b, wcs[:1]).Buffer.Release()
+		n := len(local)
+		if k%16 > 0 {
+			n = 100
+		}
+		must(t, write(b, local[:n], region.STag, region.VA))
+		b.carry()
+		waitOne(t, b, wcs[:1])
+		must(t, read(b, local[:n], region.STag, region.VA))
+		b.carry()
+		waitOne(t, b, wcs[:1])
 	}
 }
 

@@ -170,10 +170,11 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	}
 }
 
-// Finish reports that Drain has nothing to wait for; see rdma.Finisher.
+// Finish reports that Drain has nothing to wait for, or that the channel has ended;
+// see rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	left, err := q.unsent()
-	return !left && err == nil
+	return !left || err != nil
 }
 
 // unsent reports that something has not left this process, and has the pump
@@ -238,7 +239,8 @@ func (q *QueuePair) end(state uint32) error {
 		for tx.carrying {
 			tx.seat.wait(&tx.mu)
 		}
-		_, broken := q.rx.err.(*rdma.ProtocolError) // found while this end was closing
+		_, broken := q.rx.err.(*rdma.ProtocolError)
+		broken = broken || q.fault.Load() != nil // found while this end was closing
 		q.rx.fail(net.ErrClosed)
 		q.exposed.mu.Lock()
 		if keep && broken {

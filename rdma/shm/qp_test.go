@@ -4,8 +4,10 @@ package shm
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -58,4 +60,11 @@ func TestConformance(t *testing.T) {
 
 func BenchmarkQueuePair(b *testing.B) {
 	rdmatest.Benchmark(b, func(b *testing.B) (x, y rdma.QueuePair) { return pairOf(b, testConfig) })
+}
+
+// TestApart has the two ends in two processes, each of which reads the other's memory.
+func TestApart(t *testing.T) {
+	cfg := rdma.StepConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
+	a, b := rdmatest.StepHalves(device{}, cfg, netip.Addr{})
+	rdmatest.RunApart(t, a, b)
 }

@@ -253,6 +253,10 @@ func (q *QueuePair) receiveSend(r record) error {
 
 // over ends the queue pair, because the peer has.
 func (q *QueuePair) over(err error) {
+	if q.closing.Load() {
+		q.rx.fail(net.ErrClosed)
+		return
+	}
 	q.tx.mu.Lock()
 	err = q.meaning(err)
 	q.sendFailed(broken(err))
@@ -261,8 +265,17 @@ func (q *QueuePair) over(err error) {
 }
 
 // violated ends the queue pair, because the peer has broken a rule or has gone in the
-// middle of a transfer.
+// middle of a transfer. While this end is closing its own doing may be the cause: its
+// regions and its socket go first. The fault is kept all the same, because the channel
+// must not serve another connection after one.
 func (q *QueuePair) violated(err error) {
+	if q.closing.Load() {
+		if f, ok := err.(*rdma.ProtocolError); ok {
+			q.fault.CompareAndSwap(nil, f)
+		}
+		q.rx.fail(net.ErrClosed)
+		return
+	}
 	q.tx.mu.Lock()
 	if err = q.meaning(err); err == io.EOF {
 		q.sendFailed(broken(err))

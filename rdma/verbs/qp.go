@@ -61,7 +61,8 @@ type QueuePair struct {
 	gone     atomic.Bool // the peer has left, or the device
 	removed  atomic.Bool // the device has been taken away
 	offence  atomic.Bool // the device says that the peer has done something
-	closing  atomic.Bool
+	leaving  atomic.Bool // Close or Abort was called
+	closing  atomic.Bool // and waits no more for the peer's device
 	endOnce  sync.Once
 	hangOnce sync.Once
 }
@@ -164,8 +165,12 @@ func (q *QueuePair) failed() error {
 	return nil
 }
 
-// fail ends the queue pair: the first reason stands.
+// fail ends the queue pair: the first reason stands. While this end leaves, that is
+// net.ErrClosed, though the peer may hang up first, when it has all.
 func (q *QueuePair) fail(err error) {
+	if q.leaving.Load() {
+		err = net.ErrClosed
+	}
 	if q.err.CompareAndSwap(nil, &failure{err}) {
 		q.hangUp()
 	}
@@ -339,6 +344,7 @@ func (q *QueuePair) Abort() error {
 
 func (q *QueuePair) finish(kindly bool) {
 	q.endOnce.Do(func() {
+		q.leaving.Store(true)
 		if kindly && q.farewell(farewells) == nil {
 			deadline := time.Now().Add(closeTime)
 			q.settle(deadline)

@@ -180,3 +180,10 @@ func TestToken(t *testing.T) {
 		})
 	}
 }
+
+// TestApart has the two ends in two processes.
+func TestApart(t *testing.T) {
+	at := hardware(t)
+	a, b := rdmatest.StepHalves(device{}, config, at)
+	rdmatest.RunApart(t, a, b)
+}

@@ -1,0 +1,44 @@
+package rdmatest
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+var (
+	_ rdma.Idler    = (*modelEnd)(nil)
+	_ rdma.Distant  = (*modelEnd)(nil)
+	_ rdma.Finisher = (*modelEnd)(nil)
+)
+
+// Idle gives back the parcels that are recycled.
+func (e *modelEnd) Idle() {
+	defer e.change()()
+	e.m.spare = nil
+	if e.m.fault == idlesTooMuch {
+		e.wire = fifo[*parcel]{}
+	}
+}
+
+func (e *modelEnd) Lost(err error) {
+	defer e.change()()
+	if e.m.fault == lostAsPeer {
+		err = syscall.ECONNRESET
+	}
+	if e.err == nil && e.m.fault != losesLost {
+		e.fail(err)
+	}
+}
+
+func (e *modelEnd) Finish() bool {
+	if e.m.fault == finishesLate {
+		time.Sleep(time.Millisecond)
+	}
+	defer e.change()()
+	if e.err != nil {
+		return e.m.fault != finishesNever
+	}
+	return !e.busy() && len(e.answers.rest()) == 0 || e.m.fault == finishesEarly
+}

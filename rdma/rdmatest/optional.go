@@ -1,0 +1,227 @@
+package rdmatest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// optionalChecks are about the interfaces that a queue pair may implement besides.
+// Where it does not, they are skipped.
+var optionalChecks = []check{
+	{"Idle", checkIdle},
+	{"Lost", checkLost},
+	{"LostConcurrent", checkLostConcurrent},
+	{"Finish", checkFinish},
+	{"FinishBacklog", checkFinishBacklog},
+	{"FinishEnded", checkFinishEnded},
+	{"Settle", checkSettle},
+}
+
+// optional returns e as I, or skips the test.
+func optional[I any](e *end) I {
+	e.t.Helper()
+	i, ok := e.QueuePair.(I)
+	if !ok {
+		e.t.Skipf("the device does not implement %T", (*I)(nil))
+	}
+	return i
+}
+
+// Idle takes nothing that is in use: all that both ends send arrives, and then more,
+// while both give back memory all the time.
+func checkIdle(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	x, y := optional[rdma.Idler](a), optional[rdma.Idler](b)
+	seed := newSeed(t)
+	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
+	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
+	pumpFlow(ab)
+	pumpFlow(ba)
+	calm := make(chan struct{})
+	idling := background(func() {
+		for {
+			select {
+			case <-calm:
+				return
+			default:
+				x.Idle()
+				y.Idle()
+				runtime.Gosched()
+			}
+		}
+	})
+	defer func() {
+		close(calm)
+		<-idling
+		must(t, a.Close())
+		x.Idle() // has nothing to give back
+	}()
+	together(t, ab.send, ba.send, ab.wait, ba.wait)
+}
+
+var errGone = errors.New("the peer's host is gone")
+
+// Lost ends every call with the reason that it is given, for good.
+func checkLost(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	distant := optional[rdma.Distant](a)
+	a.collect()
+	b.collect()
+	a.send([]byte("before"))
+	b.expect([]byte("before"))
+	distant.Lost(errGone)
+	if err := a.ended(); !errors.Is(err, errGone) {
+		t.Errorf("Lost(%v) ended the queue pair with %v", errGone, err)
+	}
+	if _, err := a.PostSend([]rdma.SendWR{message([]byte("x"), 1)}); !errors.Is(err, errGone) {
+		t.Errorf("PostSend after Lost(%v): %v", errGone, err)
+	}
+	if err := a.WaitRoom(); !errors.Is(err, errGone) {
+		t.Errorf("WaitRoom after Lost(%v): %v", errGone, err)
+	}
+	distant.Lost(errors.New("something else"))
+	a.expectSticky()
+	must(t, a.Close())
+	a.expectSticky()
+}
+
+// Lost may meet traffic, Close and itself; every call returns.
+func checkLostConcurrent(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		distant := optional[rdma.Distant](a)
+		finish := startStreaming(a, b)
+		var ending sync.WaitGroup
+		for range 4 {
+			ending.Go(func() { distant.Lost(errGone) })
+		}
+		ending.Go(func() { _ = how.end(a) })
+		ending.Wait()
+		_ = a.Close()
+		finish()
+		if err := a.ended(); !errors.Is(err, errGone) && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a ended with %v", err)
+		}
+		_ = b.ended()
+		distant.Lost(errGone)
+		a.expectSticky()
+	}
+}
+
+// finished repeats Finish until it reports that the channel can be closed.
+func (e *end) finished(f rdma.Finisher) {
+	e.t.Helper()
+	for deadline := enough(); !f.Finish(); time.Sleep(time.Millisecond) {
+		select {
+		case <-deadline:
+			e.t.Fatalf("%s: Finish never reports that it is done", e.name)
+		default:
+		}
+	}
+}
+
+// When Finish has reported it, Close destroys nothing, though the peer looks for
+// what was sent only afterwards.
+func checkFinish(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	finisher := optional[rdma.Finisher](a)
+	for k := range uint64(window) {
+		a.send(contents(k, 500))
+	}
+	a.finished(finisher)
+	if !finisher.Finish() {
+		t.Error("Finish reports that it is done, and then that it is not")
+	}
+	must(t, a.Close())
+	b.collect()
+	for k := range uint64(window) {
+		b.expect(contents(k, 500))
+	}
+	b.expectEnd(io.EOF)
+}
+
+// Finish reports nothing, and waits for nothing, while some of it is in this process.
+func checkFinishBacklog(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	finisher := optional[rdma.Finisher](a)
+	target := b.expose(most, rdma.RemoteWrite)
+	l := overfill(a, b)
+	l.settle()
+	must(t, write(a, contents(0, most), target.STag, target.VA))
+	s := stopwatch{}
+	var done bool
+	for range 40 {
+		s.time("Finish", func() { done = finisher.Finish() })
+		if done {
+			t.Fatal("Finish reports that it is done, and a Write has not been carried out")
+		}
+	}
+	s.expectInstant(t)
+	a.Flush()
+	b.collect()
+	a.finished(finisher)
+	must(t, a.Close())
+	l.expect()
+	b.expectEnd(io.EOF)
+	checkMemory(t, "the target", target.mem, contents(0, most))
+}
+
+// There is nothing to wait for on a channel that has ended.
+func checkFinishEnded(t *testing.T, pair Pair) {
+	for _, how := range endings {
+		a, b := connect(t, pair)
+		finisher := optional[rdma.Finisher](a)
+		l := overfill(a, b)
+		l.settle()
+		a.collect()
+		_ = how.end(b)
+		_ = a.ended()
+		a.finished(finisher)
+		must(t, a.Close())
+		a.finished(finisher)
+	}
+}
+
+// Settle returns when nothing is in this process any more, or after WakeRoom.
+func checkSettle(t *testing.T, pair Pair) {
+	a, b := connect(t, pair)
+	settler := optional[rdma.Settler](a)
+	must(t, settler.Settle()) // there is nothing to wait for
+	b.ProvideReceive(plenty, b.size)
+	l := &backlog{from: a, to: b, buffers: plenty}
+	for unsettled := false; !unsettled; unsettled = !settler.Settled() {
+		if !l.fillOne() || a.Busy() {
+			t.Skip("the device is Busy whenever it holds anything")
+		}
+		for begin := time.Now(); !settler.Settled() && time.Since(begin) < moment; {
+			time.Sleep(time.Millisecond / 4) // the transport may still take it
+		}
+	}
+	for _, end := range []func(){a.WakeRoom, b.collect} {
+		var err error
+		returned := background(func() { err = settler.Settle() })
+		if !parked(returned) {
+			t.Errorf("Settle = %v before anything has changed", err)
+		}
+		end()
+		select {
+		case <-returned:
+			must(t, err)
+		case <-enough():
+			t.Fatal("Settle does not return")
+		}
+	}
+	if !settler.Settled() {
+		t.Error("Settle has returned, and not all has left this process")
+	}
+	l.expect()
+	must(t, a.Close())
+	_ = settler.Settle() // returns
+}
