@@ -1,3 +1,5 @@
+//go:build !race
+
 package cost
 
 import (
@@ -16,12 +18,7 @@ import (
 )
 
 // seconds is how long one turn lasts.
-func seconds() float64 {
-	if testing.Short() {
-		return 0.5
-	}
-	return 1.5
-}
+const seconds = 0.5
 
 // turns lets each device have n turns, one after the other, and returns for each the
 // figure of its turns in the middle.
@@ -47,7 +44,7 @@ func TestNeighbour(t *testing.T) {
 	p99 := turns(5, func(device string) float64 {
 		server := start(t, []string{"GOMAXPROCS=1"}, "serve", device)
 		at := server.words(2)
-		duration := fmt.Sprint(seconds())
+		duration := fmt.Sprint(seconds)
 		load := start(t, nil, "ask", device, at[1], "200", duration)
 		other := start(t, nil, "ask", "tcp", at[0], "1000", duration)
 		a := other.asked()
@@ -68,7 +65,7 @@ func TestProcessorTime(t *testing.T) {
 				for range v.pairs {
 					server := start(t, nil, "serve", device)
 					servers = append(servers, server)
-					clients = append(clients, start(t, nil, "ask", device, server.words(2)[1], strconv.Itoa(v.every), fmt.Sprint(seconds())))
+					clients = append(clients, start(t, nil, "ask", device, server.words(2)[1], strconv.Itoa(v.every), fmt.Sprint(seconds)))
 				}
 				var sum time.Duration
 				requests := 0
@@ -95,7 +92,7 @@ func TestThrottled(t *testing.T) {
 		group.add(server.cmd.Process.Pid)
 		// The server learns of its quota when it first waits.
 		before := group.throttled()
-		client := start(t, nil, "ask", device, at[1], "150", fmt.Sprint(2*seconds()))
+		client := start(t, nil, "ask", device, at[1], "150", fmt.Sprint(2*seconds))
 		a := client.asked()
 		stopped := group.throttled() - before
 		server.end()
