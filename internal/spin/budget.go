@@ -16,10 +16,6 @@ const (
 	share = 0.05
 	// saved is how much unused time the budget holds at most.
 	saved = 2 * time.Millisecond
-	// wakeCost is what a wait that steps have shortened has of them free. Being woken takes
-	// some 10 µs of processor time at this end, and as much at the peer's, which answers
-	// the sooner the sooner it is asked; on virtual machines both are two to three times that.
-	wakeCost = 50 * time.Microsecond
 )
 
 // budget is what the steps of all Waiters of a process share.
@@ -30,6 +26,75 @@ type budget struct {
 }
 
 var process budget
+
+// wakeups knows what it costs to be woken, in processor time of this process: the system
+// calls, and what the runtime does before a thread sleeps and after it was woken. It
+// differs by the processor, by whether that is virtual, and by what the kernel does with
+// one that is idle.
+type wakeups struct {
+	cost  atomic.Int64 // ns
+	parks atomic.Uint32
+
+	// One wait is measured at a time. A connection that ends does not say so, and so a
+	// wait that takes long is forgotten. A sample that another one has overwritten is
+	// wrong, and no more than costMost.
+	of    atomic.Pointer[Waiter]
+	since atomic.Int64 // on the Clock
+	used  atomic.Int64 // processor time when it parked
+}
+
+const (
+	measured  = 16                    // one of so many waits that park is measured
+	forgotten = 10 * time.Millisecond // what takes longer
+	costMost  = 25 * time.Microsecond // more was work of other goroutines
+	costFirst = 5 * time.Microsecond  // before one was measured
+)
+
+var woken = func() *wakeups {
+	k := new(wakeups)
+	k.cost.Store(int64(costFirst))
+	return k
+}()
+
+// park measures one in so many of the waits that are about to park.
+func (k *wakeups) park(w *Waiter) {
+	if k.parks.Add(1)%measured != 0 {
+		return
+	}
+	now, of := Clock(), k.of.Load()
+	if of != nil && now-time.Duration(k.since.Load()) < forgotten || !k.of.CompareAndSwap(of, w) {
+		return
+	}
+	k.since.Store(int64(now))
+	k.used.Store(int64(processorTime()))
+}
+
+// parked takes in a wait that has parked, if it was measured. Other goroutines may have
+// worked meanwhile, so a sample that is less counts for more.
+func (k *wakeups) parked(w *Waiter) {
+	if k.of.Load() != w {
+		return
+	}
+	sample := min(int64(processorTime())-k.used.Load(), int64(costMost))
+	if k.of.CompareAndSwap(w, nil) {
+		c := k.cost.Load()
+		if sample < c {
+			c += (sample - c) / 4
+		} else {
+			c += (sample - c) / 16
+		}
+		k.cost.Store(c)
+	}
+}
+
+// both is what a wait costs that parks at each of two ends.
+func (k *wakeups) both() time.Duration { return 2 * time.Duration(k.cost.Load()) }
+
+func processorTime() time.Duration {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
+}
 
 // begin reports whether the caller may take steps now, and for how long: limit, or what is
 // left. Then end follows.
@@ -48,7 +113,7 @@ func (b *budget) begin(limit time.Duration) (time.Duration, bool) {
 		b.spinning.Store(false)
 		return 0, false
 	}
-	return min(limit, b.left+wakeCost), true
+	return min(limit, b.left+woken.both()), true
 }
 
 // end charges what the steps have cost.
@@ -96,9 +161,7 @@ func (o *occupied) busy(now time.Duration) bool {
 	}
 	if o.measuring.CompareAndSwap(false, true) {
 		if d := now - o.at; d >= chainTime/2 {
-			var t unix.Timespec
-			unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
-			used := time.Duration(t.Nano())
+			used := processorTime()
 			o.all.Store(4*(used-o.used) >= (4*time.Duration(n)-1)*d)
 			o.at, o.used = now, used
 		}

@@ -45,9 +45,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 		unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		over, worth := there()
 		now = Clock()
-		if now-last <= yieldShort {
-			spent += now - last
-		}
+		spent += min(now-last, yieldShort)
 		if long := now-last > lookLong; over || long {
 			found = worth && !long // what came in a long yield would have come without looking
 			return

@@ -84,6 +84,15 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	if w.busy != 0 {
 		return w.poll(first > 0, look)
 	}
+	if w.look(first, look, came) {
+		return true
+	}
+	woken.park(w)
+	return false
+}
+
+// look is Spin as the policy has it.
+func (w *Waiter) look(first int, look, came func() bool) bool {
 	if w.chain++; w.chain >= chainWaits && !w.mayGoOn(Clock()) {
 		return false
 	}
@@ -121,7 +130,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	mine := found && !s.wanted && came()
 	spent := s.now - begin - s.away
 	if mine {
-		spent = max(0, spent-wakeCost)
+		spent = max(0, spent-woken.both())
 	}
 	process.end(spent)
 	switch {
@@ -182,7 +191,7 @@ func (s *stepper) step() {
 		// woken ahead of whoever had the processor; one that spins waits its turn.
 		s.wanted = d > yieldLong
 		if s.shared = d > yieldShort; s.shared {
-			s.away += d
+			s.away += d - yieldShort // the change of threads is ours
 		}
 	case s.i%stepGosched == stepGosched-1:
 		runtime.Gosched()
@@ -193,8 +202,14 @@ func (s *stepper) step() {
 // Woken is Parked where nobody knows when the peer woke this end: whether spinning would
 // have paid off is found out by trying.
 func (w *Waiter) Woken() {
-	w.since, w.chain = Clock(), 0
+	w.parkedUntil(Clock())
 	w.score = min(w.score+1, most)
+}
+
+// parkedUntil takes in that the wait has parked.
+func (w *Waiter) parkedUntil(now time.Duration) {
+	w.since, w.chain = now, 0
+	woken.parked(w)
 }
 
 // limit is for how long steps go on.
@@ -206,7 +221,7 @@ func (w *Waiter) limit() time.Duration {
 // the peer says that it woke this end, 0 if it does not say; what cannot be is not
 // believed.
 func (w *Waiter) Parked(begin, rang, now time.Duration) {
-	w.since, w.chain = now, 0
+	w.parkedUntil(now)
 	if begin <= rang && rang <= now {
 		w.wake += (int32(min(now-rang, longest)) - w.wake) / 8
 	} else {
