@@ -72,6 +72,9 @@ type StepConfig struct {
 	IRD              int   // RDMA Reads of the peer's that may be outstanding here
 	Buffers, BufSize int   // receive buffers that are there when the channel comes up
 	UIDs             []int // users, beside our own, whose programs may be the peer
+	// ZeroCopy: the program wants RDMA Reads and Writes even where the device would
+	// copy. A device may leave them out if either end does not want them.
+	ZeroCopy bool
 	// Timeout is how long a peer may take that has come to a place.
 	Timeout time.Duration
 }

@@ -47,7 +47,10 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 	if a.Socket == "" {
 		return nil, errors.New("shm: the peer names no socket")
 	}
-	var d net.Dialer
+	if heldUp() {
+		return nil, errAside
+	}
+	d := net.Dialer{Control: refuseRights}
 	c, err := d.DialContext(ctx, "unix", "@"+a.Socket)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close()
+		closeAside(conn)
 		return nil, err
 	}
 	return q, nil

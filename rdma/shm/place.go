@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -10,17 +11,16 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gosdp/gosdp/internal/handover"
 	"github.com/gosdp/gosdp/rdma"
 )
 
 // place is an abstract Unix socket, which lives as long as its descriptor: there
 // is nothing on the file system, and nothing to be left behind. Everybody in the
-// network namespace can connect to it, so it asks who that is, and for a token.
+// network namespace can connect to it, so it asks who that is, and for a proof that it
+// has the token.
 type place struct {
-	name    string
+	socket  string
 	cfg     rdma.StepConfig
 	ln      *net.UnixListener
 	workers sync.WaitGroup
@@ -28,7 +28,7 @@ type place struct {
 	links   pool
 
 	mu      sync.Mutex
-	invited map[[16]byte]*invitation
+	invited map[name]*invitation
 	heard   map[*net.UnixConn]struct{}
 	closed  bool
 }
@@ -42,17 +42,18 @@ const (
 func listen(cfg rdma.StepConfig) (*place, error) {
 	var random [16]byte
 	rand.Read(random[:])
-	name := "sdp-" + hex.EncodeToString(random[:])
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + name, Net: "unix"})
+	socket := "sdp-" + hex.EncodeToString(random[:])
+	lc := net.ListenConfig{Control: refuseRights}
+	ln, err := lc.Listen(context.Background(), "unix", "@"+socket)
 	if err != nil {
 		return nil, err
 	}
 	p := &place{
-		name:    name,
+		socket:  socket,
 		cfg:     cfg,
-		ln:      ln,
+		ln:      ln.(*net.UnixListener),
 		joining: make(chan struct{}, maxJoining),
-		invited: make(map[[16]byte]*invitation),
+		invited: make(map[name]*invitation),
 		heard:   make(map[*net.UnixConn]struct{}),
 	}
 	p.workers.Go(p.run)
@@ -75,59 +76,67 @@ type invitation struct {
 func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
 	i := &invitation{place: p, peer: peer, answer: answer, Slot: handover.New()}
 	rand.Read(i.token[:])
+	if heldUp() {
+		return nil, errAside
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, net.ErrClosed
 	}
-	p.invited[i.token] = i
+	p.invited[nameOf(i.token)] = i
 	return i, nil
 }
 
 // Address tells the peer where to come.
 func (i *invitation) Address() rdma.Address {
-	return rdma.Address{Token: i.token, Socket: i.place.name}
+	return rdma.Address{Token: i.token, Socket: i.place.socket}
 }
 
 // Withdraw ends the invitation.
 func (i *invitation) Withdraw() {
-	i.place.forget(i.token)
+	i.place.forget(nameOf(i.token))
 	i.Slot.Withdraw()
 }
 
 // forget takes an invitation out: it is good for one peer.
-func (p *place) forget(token [16]byte) *invitation {
+func (p *place) forget(n name) *invitation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := p.invited[token]
-	delete(p.invited, token)
+	i := p.invited[n]
+	delete(p.invited, n)
 	return i
 }
 
-// run is the accepting goroutine.
+// run is the accepting goroutine. It turns strangers away before it reads a byte.
 func (p *place) run() {
 	for {
+		for heldUp() && !p.over() {
+			time.Sleep(10 * time.Millisecond)
+		}
 		p.joining <- struct{}{}
 		conn, err := p.ln.AcceptUnix()
 		if err != nil {
 			<-p.joining
-			if errors.Is(err, net.ErrClosed) {
+			if p.over() || errors.Is(err, net.ErrClosed) {
 				return
 			}
 			time.Sleep(time.Millisecond) // no descriptor is free, say
 			continue
 		}
-		if !p.hear(conn) {
+		pid, uid, err := credentials(conn, p.cfg.UIDs)
+		if err != nil || !p.hear(conn) {
 			<-p.joining
-			conn.Close()
-			return
+			closeAside(conn) // without a word
+			continue
 		}
 		p.workers.Go(func() {
-			if !p.join(conn) {
-				conn.Close()
-			}
+			up := p.join(conn, pid, uid)
 			p.unhear(conn)
 			<-p.joining
+			if !up {
+				closeAside(conn)
+			}
 		})
 	}
 }
@@ -156,31 +165,29 @@ func (p *place) unhear(conn *net.UnixConn) {
 }
 
 // join hears one peer, and reports whether it has come to a channel, which owns
-// conn.
-func (p *place) join(conn *net.UnixConn) bool {
+// conn. A place of joining is free before conn is closed, which may take long.
+func (p *place) join(conn *net.UnixConn, pid, uid int) bool {
 	conn.SetDeadline(time.Now().Add(p.cfg.Timeout))
-	pid, uid, err := credentials(conn, p.cfg.UIDs)
-	if err != nil {
-		return false // strangers get no answer
-	}
 	o, err := readOpening(conn)
 	if err != nil {
 		return false
 	}
-	i := p.forget(o.token)
+	i := p.forget(o.name)
 	if i == nil {
-		unix.Close(o.file)
-		refuse(conn, errors.New("the token is not good, or not any more"))
+		turnAway(conn, errors.New("the token is not good, or not any more"))
 		return false
 	}
 	if i.peer.PID != 0 && pid != i.peer.PID {
 		err = errors.New("shm: it is another process than the one that was invited")
-		unix.Close(o.file)
-		refuse(conn, err)
+		turnAway(conn, err)
 		i.Deliver(nil, err)
 		return false
 	}
-	q, err := p.admit(conn, o, pid, uid, i.answer)
+	var q *QueuePair
+	r, err := p.challenge(conn, i.token, &o, p.wantsReach(pid, uid))
+	if err == nil {
+		q, err = p.admit(conn, i.token, &r, pid, uid, i.answer)
+	}
 	if err != nil {
 		refuse(conn, err)
 		i.Deliver(nil, err)
@@ -207,8 +214,8 @@ func (p *place) Close() error {
 	for _, i := range left {
 		i.Deliver(nil, net.ErrClosed)
 	}
-	err := p.ln.Close()
+	p.ln.SetDeadline(past)
 	p.links.close()
 	p.workers.Wait()
-	return err
+	return closeAside(p.ln) // with what nobody has accepted
 }

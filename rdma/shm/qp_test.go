@@ -43,6 +43,8 @@ func pairOf(t testing.TB, cfg Config) (a, b *QueuePair) {
 	far, err := openArea(int(f.Fd()))
 	require.NoError(t, err)
 	x, y := socketPair(t)
+	require.NoError(t, openDoorbell(x, near, 0))
+	require.NoError(t, openDoorbell(y, far, 1))
 	a, err = newQueuePair(x, near, 0, os.Getpid(), cfg)
 	require.NoError(t, err)
 	b, err = newQueuePair(y, far, 1, os.Getpid(), cfg)
