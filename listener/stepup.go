@@ -266,11 +266,12 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 		return nil, net.ErrClosed
 	}
 	place, err := s.Listen(rdma.StepConfig{
-		IRD:     int(cfg.Hello.IRD),
-		Buffers: int(cfg.Hello.Bufs),
-		BufSize: int(cfg.Hello.LocalRcvSz),
-		UIDs:    cfg.UIDs,
-		Timeout: cfg.StepUpTime,
+		IRD:      int(cfg.Hello.IRD),
+		Buffers:  int(cfg.Hello.Bufs),
+		BufSize:  int(cfg.Hello.LocalRcvSz),
+		UIDs:     cfg.UIDs,
+		ZeroCopy: cfg.ZeroCopy,
+		Timeout:  cfg.StepUpTime,
 	})
 	if err != nil {
 		return nil, err

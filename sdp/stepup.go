@@ -109,10 +109,11 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 
 func (a *attempt) stepConfig(local wire.Hello) rdma.StepConfig {
 	return rdma.StepConfig{
-		IRD:     int(local.IRD),
-		Buffers: int(local.Bufs),
-		BufSize: int(local.LocalRcvSz),
-		UIDs:    a.cfg.PeerUIDs,
+		IRD:      int(local.IRD),
+		Buffers:  int(local.Bufs),
+		BufSize:  int(local.LocalRcvSz),
+		UIDs:     a.cfg.PeerUIDs,
+		ZeroCopy: a.devices.zeroCopy(),
 	}
 }
 
