@@ -123,7 +123,6 @@ var errProxy = errors.New("the client sees other ends of the connection: somethi
 func (h *handshake) peerOf(offers *wire.Offers) (rdma.Peer, error) {
 	peer := rdma.Peer{
 		SameHost: offers.HasHost && h.l.host.is(offers.Host),
-		GIDs:     offers.GIDs,
 		Local:    addrPort(h.conn.LocalAddr()),
 		Remote:   addrPort(h.conn.RemoteAddr()),
 	}

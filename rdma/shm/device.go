@@ -28,9 +28,6 @@ func (device) Name() string { return "shm" }
 // Probe returns nil if the kernel's memory files can be relied on.
 func (device) Probe() error { return overcommit() }
 
-// GIDs returns nil: shared memory has no ports.
-func (device) GIDs() [][16]byte { return nil }
-
 // Reaches returns nil for a peer on this host.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.SameHost {
