@@ -193,6 +193,9 @@ func openArea(fd int) (*area, error) {
 }
 
 func mapArea(fd int) (*area, error) {
+	if err := mapped.take(); err != nil {
+		return nil, err
+	}
 	mem, err := unix.Mmap(fd, 0, areaLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)

@@ -47,7 +47,10 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 	if heldUp() {
 		return nil, errAside
 	}
-	d := net.Dialer{Control: refuseRights}
+	if err := mapped.fits(); err != nil {
+		return nil, err
+	}
+	d := net.Dialer{Control: prepare}
 	c, err := d.DialContext(ctx, "unix", "@"+a.Socket)
 	if err != nil {
 		return nil, err

@@ -123,6 +123,9 @@ func (p *place) challenge(conn *net.UnixConn, token [16]byte, o *opening, reach 
 // admit makes the memory for a peer that has responded. says returns what to answer. With
 // an error conn remains the caller's.
 func (p *place) admit(conn *net.UnixConn, token [16]byte, r *response, pid, uid int, says func([]byte) ([]byte, int, error)) (*QueuePair, error) {
+	if err := socketFits(conn); err != nil {
+		return nil, err
+	}
 	reply, ord, err := says(r.private)
 	if err != nil {
 		return nil, err

@@ -79,6 +79,9 @@ func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error))
 	if heldUp() {
 		return nil, errAside
 	}
+	if err := mapped.fits(); err != nil {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {

@@ -49,7 +49,7 @@ func passRights(rc syscall.RawConn, pass bool) error {
 	return nil
 }
 
-// refuseRights is the Control of a net.ListenConfig and of a net.Dialer.
+// refuseRights is the Control of a net.ListenConfig.
 func refuseRights(_, _ string, rc syscall.RawConn) error { return passRights(rc, false) }
 
 // setRights is passRights on a connection.
