@@ -86,12 +86,15 @@ func credentials(conn *net.UnixConn, uids []int) (pid, uid int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	var cred *unix.Ucred
-	if e := rc.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil {
+	if e := rc.Control(func(fd uintptr) { pid, uid, err = credentialsOf(int(fd), uids) }); e != nil {
 		return 0, 0, e
 	}
+	return pid, uid, err
+}
+
+// credentialsOf is credentials of a descriptor.
+func credentialsOf(fd int, uids []int) (pid, uid int, err error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return 0, 0, os.NewSyscallError("SO_PEERCRED", err)
 	}

@@ -54,15 +54,15 @@ func socketFits(conn *net.UnixConn) error {
 }
 
 // prepare is the Control of a net.Dialer.
-func prepare(network, address string, rc syscall.RawConn) error {
+func prepare(_, _ string, rc syscall.RawConn) error {
 	var err error
-	if e := rc.Control(func(fd uintptr) { err = descriptorFits(fd) }); e != nil {
+	if e := rc.Control(func(fd uintptr) {
+		refuseRights(int(fd))
+		err = descriptorFits(fd)
+	}); e != nil {
 		return e
 	}
-	if err != nil {
-		return err
-	}
-	return refuseRights(network, address, rc)
+	return err
 }
 
 // mappings estimates how many mappings this process has. To count them takes tens of

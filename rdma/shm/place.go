@@ -3,13 +3,16 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/handover"
 	"github.com/gosdp/gosdp/rdma"
@@ -22,7 +25,8 @@ import (
 type place struct {
 	socket  string
 	cfg     rdma.StepConfig
-	ln      *net.UnixListener
+	ln      *os.File
+	rc      syscall.RawConn // of ln
 	workers sync.WaitGroup
 	joining chan struct{} // holds one for each peer that is being heard
 	links   pool
@@ -43,21 +47,48 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 	var random [16]byte
 	rand.Read(random[:])
 	socket := "sdp-" + hex.EncodeToString(random[:])
-	lc := net.ListenConfig{Control: refuseRights}
-	ln, err := lc.Listen(context.Background(), "unix", "@"+socket)
+	ln, err := listenUnix("@" + socket)
 	if err != nil {
+		return nil, err
+	}
+	rc, err := ln.SyscallConn()
+	if err != nil {
+		ln.Close()
 		return nil, err
 	}
 	p := &place{
 		socket:  socket,
 		cfg:     cfg,
-		ln:      ln.(*net.UnixListener),
+		ln:      ln,
+		rc:      rc,
 		joining: make(chan struct{}, maxJoining),
 		invited: make(map[name]*invitation),
 		heard:   make(map[*net.UnixConn]struct{}),
 	}
 	p.workers.Go(p.run)
 	return p, nil
+}
+
+// backlog is as net.Listen has it, whatever lower bound the kernel sets.
+const backlog = 4096
+
+// listenUnix returns a listening socket. It is no net.UnixListener, whose connections
+// only Accept has.
+func listenUnix(address string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), address)
+	refuseRights(fd)
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: address}); err == nil {
+		err = unix.Listen(fd, backlog)
+	}
+	if err != nil {
+		f.Close()
+		return nil, os.NewSyscallError("listen", err)
+	}
+	return f, nil
 }
 
 // lastLook is how long the byte that is last may still take when its time is over.
@@ -111,27 +142,28 @@ func (p *place) forget(n name) *invitation {
 	return i
 }
 
-// run is the accepting goroutine. It turns strangers away before it reads a byte.
+// run is the accepting goroutine.
 func (p *place) run() {
 	for {
 		for heldUp() && !p.over() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		p.joining <- struct{}{}
-		conn, err := p.ln.AcceptUnix()
-		if err != nil {
+		conn, pid, uid, err := p.accept()
+		if conn == nil {
 			<-p.joining
-			if p.over() || errors.Is(err, net.ErrClosed) {
+			if p.over() {
 				return
 			}
-			time.Sleep(time.Millisecond) // no descriptor is free, say
+			if err != nil {
+				time.Sleep(time.Millisecond) // no descriptor is free, say
+			}
 			continue
 		}
-		pid, uid, err := credentials(conn, p.cfg.UIDs)
-		if err != nil || !p.hear(conn) {
+		if !p.hear(conn) {
 			<-p.joining
-			closeAside(conn) // without a word
-			continue
+			closeAside(conn)
+			return
 		}
 		p.workers.Go(func() {
 			up := p.join(conn, pid, uid)
@@ -143,6 +175,56 @@ func (p *place) run() {
 		})
 	}
 }
+
+// accept returns the next connection of a user that may be the peer, the process at its
+// other end, and the user. It closes those of strangers without a word. After many of
+// them it returns nil.
+//
+// Another user may connect without end. So a stranger costs few system calls, and no
+// registration with the netpoller.
+func (p *place) accept() (conn *net.UnixConn, pid, uid int, err error) {
+	peer := -1
+	var failed error
+	err = p.rc.Read(func(fd uintptr) bool {
+		for range manyStrangers {
+			n, _, err := unix.Accept4(int(fd), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+			switch {
+			case err == unix.EAGAIN:
+				return false
+			case err == unix.EINTR || err == unix.ECONNABORTED:
+				continue
+			case err != nil:
+				failed = os.NewSyscallError("accept4", err)
+				return true
+			}
+			if pid, uid, err = credentialsOf(n, p.cfg.UIDs); err == nil {
+				peer = n
+				return true
+			}
+			closeAside(file(n))
+			if heldUp() {
+				return true
+			}
+		}
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	if peer < 0 || err != nil {
+		return nil, 0, 0, err
+	}
+	f := os.NewFile(uintptr(peer), "peer")
+	c, err := net.FileConn(f)
+	f.Close() // a copy, so there is nothing to wait for
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	return c.(*net.UnixConn), pid, uid, nil
+}
+
+// manyStrangers are turned away between two looks at whether the place is closed.
+const manyStrangers = 64
 
 // hear notes that conn is being heard; false when the place is closed.
 func (p *place) hear(conn *net.UnixConn) bool {

@@ -8,14 +8,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // socketPair returns two connected Unix sockets.
 func socketPair(t testing.TB) (a, b *net.UnixConn) {

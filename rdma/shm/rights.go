@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,25 +31,17 @@ func init() { rightsOption.Store(unix.SO_PASSRIGHTS) }
 
 // passRights tells the socket whether to accept descriptors, if the kernel can. An
 // accepted socket inherits what its listener was told.
-func passRights(rc syscall.RawConn, pass bool) error {
-	var err error
+func passRights(fd int, pass bool) {
 	value := 0
 	if pass {
 		value = 1
 	}
-	if e := rc.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, int(rightsOption.Load()), value)
-	}); e != nil {
-		return e
-	}
-	if err != nil {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, int(rightsOption.Load()), value) != nil {
 		takesRights.Store(true)
 	}
-	return nil
 }
 
-// refuseRights is the Control of a net.ListenConfig.
-func refuseRights(_, _ string, rc syscall.RawConn) error { return passRights(rc, false) }
+func refuseRights(fd int) { passRights(fd, false) }
 
 // setRights is passRights on a connection.
 func setRights(conn *net.UnixConn, pass bool) error {
@@ -58,7 +49,7 @@ func setRights(conn *net.UnixConn, pass bool) error {
 	if err != nil {
 		return err
 	}
-	return passRights(rc, pass)
+	return rc.Control(func(fd uintptr) { passRights(int(fd), pass) })
 }
 
 // errRights is why the peer is not heard any further.
