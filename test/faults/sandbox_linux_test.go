@@ -123,9 +123,16 @@ func requests(address string, times, size int) string {
 	return device(c)
 }
 
+// byDefault has the processes that the test starts know of no environment's choice.
+func byDefault(t *testing.T) {
+	t.Setenv("SDP_DEVICES", "")
+	t.Setenv("SDP_ZCOPY_THRESHOLD", "")
+}
+
 // TestSandbox: programs with the default configuration never read each other's memory,
 // for which a sandbox may end them.
 func TestSandbox(t *testing.T) {
+	byDefault(t)
 	peek := startSaying(t, io.Discard, "sandboxed peek -", nil)
 	if peek.first != "sandboxed" {
 		t.Skipf("no seccomp: %s", peek.first)
@@ -209,6 +216,7 @@ var (
 // descriptors. All its connections come up, and those that shm would bring too near are
 // plain TCP.
 func TestCrowded(t *testing.T) {
+	byDefault(t)
 	for _, v := range []struct {
 		name, role     string
 		least, most    int // over shm
