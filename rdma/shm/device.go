@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,12 +51,10 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 	if err := mapped.fits(); err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Control: prepare}
-	c, err := d.DialContext(ctx, "unix", "@"+a.Socket)
+	conn, err := connect(ctx, "@"+a.Socket)
 	if err != nil {
 		return nil, err
 	}
-	conn := c.(*net.UnixConn)
 	stop := limit(ctx, conn)
 	q, err := join(conn, a, cfg, private, settle)
 	if !stop() && err == nil {
@@ -67,6 +66,24 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 		return nil, err
 	}
 	return q, nil
+}
+
+// fullTime is for how long a Dial tries again when a place's backlog is full.
+const fullTime = 20 * time.Millisecond
+
+// connect connects to a place. The kernel does not tell when a backlog that is full, of
+// strangers perhaps, has room again.
+func connect(ctx context.Context, address string) (*net.UnixConn, error) {
+	d := net.Dialer{Control: prepare}
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		c, err := d.DialContext(ctx, "unix", address)
+		if err == nil {
+			return c.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, unix.EAGAIN) || time.Since(begin) > fullTime {
+			return nil, err
+		}
+	}
 }
 
 // limit has the calls on conn fail when ctx is done. stop ends that, and reports

@@ -69,8 +69,9 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 	return p, nil
 }
 
-// backlog is as net.Listen has it, whatever lower bound the kernel sets.
-const backlog = 4096
+// backlog is how many connections wait to be accepted: as many as a listener has
+// handshakes. A peer waits for those that strangers have filled it with.
+const backlog = 1024
 
 // listenUnix returns a listening socket. It is no net.UnixListener, whose connections
 // only Accept has.
@@ -216,21 +217,23 @@ func (p *place) accept() (conn *net.UnixConn, pid, uid int, err error) {
 	}
 	f := os.NewFile(uintptr(peer), "peer")
 	c, err := net.FileConn(f)
-	f.Close() // a copy, so there is nothing to wait for
 	if err != nil {
+		closeAside(f)
 		return nil, 0, 0, err
 	}
+	f.Close() // c has a copy, so this one does not block
 	return c.(*net.UnixConn), pid, uid, nil
 }
 
 // manyStrangers are turned away between two looks at whether the place is closed.
 const manyStrangers = 64
 
-// hear notes that conn is being heard; false when the place is closed.
+// hear notes that conn is being heard, and for how long; false when the place is closed.
 func (p *place) hear(conn *net.UnixConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
+		conn.SetDeadline(time.Now().Add(p.cfg.Timeout))
 		p.heard[conn] = struct{}{}
 	}
 	return !p.closed
@@ -252,7 +255,6 @@ func (p *place) unhear(conn *net.UnixConn) {
 // join hears one peer, and reports whether it has come to a channel, which owns
 // conn. A place of joining is free before conn is closed, which may take long.
 func (p *place) join(conn *net.UnixConn, pid, uid int) bool {
-	conn.SetDeadline(time.Now().Add(p.cfg.Timeout))
 	o, err := readOpening(conn)
 	if err != nil {
 		return false
