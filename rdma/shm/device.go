@@ -9,6 +9,9 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,9 +95,21 @@ func limit(ctx context.Context, conn *net.UnixConn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
 }
 
-// unmapped is the uid that stands for all those which have none in this user
-// namespace; it says nothing about who it is.
+// unmapped is the uid that by default stands for all those which have none in this user
+// namespace; it says nothing about who it is. overflow is the one that this host has.
 const unmapped = 65534
+
+var overflow = sync.OnceValue(func() int {
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		return unmapped
+	}
+	uid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return unmapped
+	}
+	return uid
+})
 
 // credentials returns the pid of the process at the other end, 0 if it is in
 // another pid namespace, and its user, if that may be the peer.
@@ -120,7 +135,7 @@ func credentialsOf(fd int, uids []int) (pid, uid int, err error) {
 
 // allowed returns nil if the user may be the peer.
 func allowed(uid int, uids []int) error {
-	if uid == unmapped || uid != os.Geteuid() && !slices.Contains(uids, uid) {
+	if uid == unmapped || uid == overflow() || uid != os.Geteuid() && !slices.Contains(uids, uid) {
 		return fmt.Errorf("shm: the peer's user has the uid %d, ours %d", uid, os.Geteuid())
 	}
 	return nil

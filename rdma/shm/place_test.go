@@ -411,6 +411,7 @@ func TestUsers(t *testing.T) {
 	assert.Error(t, allowed(me+1, nil))
 	assert.NoError(t, allowed(me+1, []int{me + 1}))
 	assert.Error(t, allowed(unmapped, []int{unmapped}))
+	assert.Error(t, allowed(overflow(), []int{overflow()}))
 	assert.NoError(t, device{}.Reaches(rdma.Peer{SameHost: true}))
 	assert.Error(t, device{}.Reaches(rdma.Peer{}))
 }
