@@ -569,7 +569,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		before := openFiles(t)
 		x, y := socketPair(t)
-		require.NoError(t, setRights(x, false))               // as Dial does
+		require.NoError(t, setRights(x, false))              // as Dial does
 		x.SetDeadline(time.Now().Add(20 * time.Millisecond)) // a challenge may be one cut short
 		var answering sync.WaitGroup
 		answering.Go(func() {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -276,10 +277,23 @@ func TestClosesThatBlock(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return aside.Load() == 0 }, 5*time.Second, time.Millisecond, "a socket that others have is closed at once")
 	dial()
+	// Nobody else has the socket when the place finds it: it accepts nobody until then.
+	held := 0
+	for len(p.joining) < cap(p.joining) {
+		select {
+		case p.joining <- struct{}{}:
+			held++
+		default:
+		}
+	}
+	comesBy(t, rdma.Address{Socket: p.socket}) // takes the place that was free for the next
 	g := comesBy(t, rdma.Address{Socket: p.socket})
 	_, _, err := g.WriteMsgUnix([]byte(magic), unix.UnixRights(int(socket.Fd())), nil)
 	require.NoError(t, err)
 	socket.Close()
+	for range held {
+		<-p.joining
+	}
 	io.ReadAll(g)
 	require.EqualValues(t, 1, aside.Load(), "it is blocked")
 	dial()
@@ -312,9 +326,18 @@ func TestDialAtAnImpostor(t *testing.T) {
 	conn, err := ln.AcceptUnix()
 	require.NoError(t, err)
 	defer conn.Close()
-	_, _, err = conn.WriteMsgUnix([]byte(magic), unix.UnixRights(int(socket.Fd())), nil)
-	require.NoError(t, err)
-	socket.Close()
+	// On one processor the dialler runs when this end has closed its own descriptor. If it
+	// is earlier all the same, it is this end's close that blocks, and nothing is shown.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	fd := int(socket.Fd())
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		conn.WriteMsgUnix([]byte(magic), unix.UnixRights(fd), nil)
+		socket.Close()
+	}()
+	defer func() { <-sent }()
+	defer release()
 	select {
 	case err := <-done:
 		assert.ErrorIs(t, err, errRights)
