@@ -56,6 +56,8 @@ type Config struct {
 	// UIDs are the users, beside our own, whose programs may share memory with
 	// this one.
 	UIDs []int
+	// ZeroCopy: the program asks for zero copy also on devices that copy by default.
+	ZeroCopy bool
 	// Probed reports that clients at a remote address may be clients of SDP. Of others
 	// on other hosts nothing is waited for, unless SDPOnly. Safe for concurrent use.
 	Probed func(local, remote netip.Addr) bool

@@ -123,7 +123,6 @@ var errProxy = errors.New("the client sees other ends of the connection: somethi
 func (h *handshake) peerOf(offers *wire.Offers) (rdma.Peer, error) {
 	peer := rdma.Peer{
 		SameHost: offers.HasHost && h.l.host.is(offers.Host),
-		GIDs:     offers.GIDs,
 		Local:    addrPort(h.conn.LocalAddr()),
 		Remote:   addrPort(h.conn.RemoteAddr()),
 	}
@@ -266,11 +265,12 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 		return nil, net.ErrClosed
 	}
 	place, err := s.Listen(rdma.StepConfig{
-		IRD:     int(cfg.Hello.IRD),
-		Buffers: int(cfg.Hello.Bufs),
-		BufSize: int(cfg.Hello.LocalRcvSz),
-		UIDs:    cfg.UIDs,
-		Timeout: cfg.StepUpTime,
+		IRD:      int(cfg.Hello.IRD),
+		Buffers:  int(cfg.Hello.Bufs),
+		BufSize:  int(cfg.Hello.LocalRcvSz),
+		UIDs:     cfg.UIDs,
+		ZeroCopy: cfg.ZeroCopy,
+		Timeout:  cfg.StepUpTime,
 	})
 	if err != nil {
 		return nil, err

@@ -26,8 +26,6 @@ type Device interface {
 // SDP's Hello and HelloAck. All methods are safe for concurrent use.
 type Stepper interface {
 	Device
-	// GIDs are the addresses of this end's ports, nil if the device has none.
-	GIDs() [][16]byte
 	// Reaches returns nil if the device can connect this end with the peer, as far
 	// as that can be told before it is tried, and otherwise why it cannot.
 	Reaches(p Peer) error
@@ -47,8 +45,6 @@ type Peer struct {
 	// Local and Remote are the ends of the TCP connection, as this end sees them;
 	// invalid if there is none.
 	Local, Remote netip.AddrPort
-	// GIDs are those of the peer's ports.
-	GIDs [][16]byte
 	// PID is the peer's process, if the connection underneath tells: the channel
 	// is to be with that one. 0 if not known.
 	PID int
@@ -72,6 +68,9 @@ type StepConfig struct {
 	IRD              int   // RDMA Reads of the peer's that may be outstanding here
 	Buffers, BufSize int   // receive buffers that are there when the channel comes up
 	UIDs             []int // users, beside our own, whose programs may be the peer
+	// ZeroCopy: the program wants RDMA Reads and Writes even where the device would
+	// copy. A device may leave them out if either end does not want them.
+	ZeroCopy bool
 	// Timeout is how long a peer may take that has come to a place.
 	Timeout time.Duration
 }

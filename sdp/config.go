@@ -59,7 +59,9 @@ type Config struct {
 	// one is advertised for the peer to fetch without a copy, or goes into memory
 	// that the peer has advertised. 0 means what SDP_ZCOPY_THRESHOLD says, and
 	// without that the device's own, found by measurement. Negative: everything is
-	// copied, in both directions.
+	// copied, in both directions. The device shm copies by itself, and does without only
+	// if the programs at both ends set a threshold and run as the same user; they then
+	// read each other's memory with process_vm_readv.
 	ZCopyThreshold int
 
 	// BusyPoll is how long a call that waits looks for what it waits for before it parks,

@@ -113,6 +113,10 @@ func (d *devices) mayAsk(local, remote netip.Addr) bool {
 		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
 }
 
+// zeroCopy reports that the program or the environment asks for zero copy: a device
+// that copies better by itself is to be ready for it.
+func (d *devices) zeroCopy() bool { return d.tuning.threshold > 0 }
+
 // why is the error that no device can be used, which names each and its reason.
 func (d *devices) why() error { return d.declined.err() }
 

@@ -141,6 +141,7 @@ func (c *Config) listening(n network, asked bool) (accepting, error) {
 		StepUpTime:     cfg.StepUpTimeout,
 		ThroughProxies: cfg.StepUpThroughProxies,
 		UIDs:           cfg.PeerUIDs,
+		ZeroCopy:       dev.zeroCopy(),
 		CRC:            cfg.CRC,
 		Logger:         cfg.Logger,
 		Hello:          ourHello(),

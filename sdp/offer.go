@@ -105,13 +105,11 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var o wire.Offers
 	a.declined = a.devices.declined // which is this call's own
 	for _, device := range a.devices.usable {
-		gids, err := a.mayReach(device, c)
-		if err != nil {
+		if err := a.mayReach(device, c); err != nil {
 			a.declined.set(device.String(), err.Error())
 			continue
 		}
 		o.Devices = append(o.Devices, device)
-		o.GIDs = append(o.GIDs, gids...)
 	}
 	if len(o.Devices) == 0 {
 		if a.network.only {
@@ -132,13 +130,7 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	if a.idle != nil {
 		o.Channel, o.HasChannel = a.idle.Ticket(), true
 	}
-	private, err := o.Append(nil)
-	if err != nil {
-		a.dropIdle()
-		o.HasChannel = false // there are too many GIDs beside it
-		private, err = o.Append(nil)
-	}
-	return private, err
+	return o.Append(nil)
 }
 
 // request sends the Request, and waits for the Reply as long as it may. A

@@ -283,12 +283,12 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	device, _ := rdma.LookupDevice(name)
 	stepper := device.(rdma.Stepper)
 	local, peer := ourHello(), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
-	place, err := stepper.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), Timeout: 10 * time.Second})
+	place, err := stepper.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	defer place.Close()
 	invitation, err := place.Invite(rdma.Peer{}, func([]byte) ([]byte, int, error) { return nil, int(peer.IRD), nil })
 	require.NoError(t, err)
-	qp, err := stepper.Dial(t.Context(), invitation.Address(), rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), Timeout: 10 * time.Second}, nil,
+	qp, err := stepper.Dial(t.Context(), invitation.Address(), rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second}, nil,
 		func([]byte) (int, error) { return int(peer.ORD), nil })
 	require.NoError(t, err)
 	theirs, err := invitation.Take(t.Context())

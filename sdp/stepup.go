@@ -13,21 +13,21 @@ import (
 )
 
 // mayReach returns nil if the device is worth offering to the peer at the other
-// end of c, with the addresses of its ports.
-func (a *attempt) mayReach(device wire.Device, c net.Conn) (gids [][16]byte, err error) {
+// end of c.
+func (a *attempt) mayReach(device wire.Device, c net.Conn) error {
 	stepper, ok := stepperOf(device)
 	if !ok {
-		return nil, nil // iwarp goes wherever the connection goes
+		return nil // iwarp goes wherever the connection goes
 	}
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
-		return nil, errors.New("the connection is no socket")
+		return errors.New("the connection is no socket")
 	}
 	if err := a.devices.worthAt(device, addrPort(c.LocalAddr()).Addr()); err != nil {
-		return nil, err
+		return err
 	}
-	return stepper.GIDs(), stepper.Reaches(rdma.Peer{
+	return stepper.Reaches(rdma.Peer{
 		SameHost: onThisHost(c),
 		Local:    addrPort(c.LocalAddr()),
 		Remote:   addrPort(c.RemoteAddr()),
@@ -109,10 +109,11 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 
 func (a *attempt) stepConfig(local wire.Hello) rdma.StepConfig {
 	return rdma.StepConfig{
-		IRD:     int(local.IRD),
-		Buffers: int(local.Bufs),
-		BufSize: int(local.LocalRcvSz),
-		UIDs:    a.cfg.PeerUIDs,
+		IRD:      int(local.IRD),
+		Buffers:  int(local.Bufs),
+		BufSize:  int(local.LocalRcvSz),
+		UIDs:     a.cfg.PeerUIDs,
+		ZeroCopy: a.devices.zeroCopy(),
 	}
 }
 

@@ -13,7 +13,7 @@ var choices = []struct {
 }{
 	{"rejection", "534450 01 06 00", Choice{}},
 	{"iwarp", "534450 01 06 01", Choice{Device: DeviceIWARP}},
-	{"shm", "534450 01 1d 04  01 10 000102030405060708090a0b0c0d0e0f  02 03 616263",
+	{"shm", "534450 01 1d 05  01 10 000102030405060708090a0b0c0d0e0f  02 03 616263",
 		Choice{Device: DeviceSHM, Token: offersVector.Host.Salt, HasToken: true, Socket: "abc"}},
 	{"verbs", "534450 01 1c 03  01 10 00000000000000000000000000000000  03 02 4e20",
 		Choice{Device: DeviceVerbs, HasToken: true, Port: 20000}},

@@ -13,7 +13,6 @@ const (
 	offersHeaderLen = len(offersMagic) + 2 // then version and length
 	tupleLen        = 2 * endpointLen
 	endpointLen     = 16 + 2
-	gidLen          = 16
 	channelLen      = 32
 )
 
@@ -22,7 +21,7 @@ const (
 	offersDevices = 1
 	offersHost    = 2
 	offersTuple   = 3
-	offersGIDs    = 4
+	_             = 4 // was for GIDs
 	offersChannel = 5
 )
 
@@ -30,7 +29,6 @@ var offersItems = []string{
 	offersDevices: "devices",
 	offersHost:    "host",
 	offersTuple:   "tuple",
-	offersGIDs:    "GIDs",
 	offersChannel: "channel",
 }
 
@@ -48,8 +46,6 @@ type Offers struct {
 	// as such, however they were given, and zones do not travel: they have a
 	// meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
-	// GIDs are the addresses of the client's InfiniBand and RoCE ports.
-	GIDs [][16]byte
 	// Channel, if HasChannel, is the ticket of an idle channel that the client
 	// would go on over.
 	Channel    [32]byte
@@ -69,9 +65,8 @@ func bare(a netip.AddrPort) netip.AddrPort {
 }
 
 // Append appends the offers. They are refused with an *Error if they name no
-// device, one end of the connection alone, or if a Hello behind them would not
-// fit into MaxPrivateData any more; with everything else there, five GIDs fit,
-// and seven without a channel.
+// device, one end of the connection alone, or if a Hello after them would not
+// fit into MaxPrivateData any more.
 func (o *Offers) Append(b []byte) ([]byte, error) {
 	switch {
 	case len(o.Devices) == 0:
@@ -96,13 +91,6 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 	if o.Client.IsValid() {
 		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
 	}
-	if len(o.GIDs) > 0 {
-		gids := make([]byte, 0, len(o.GIDs)*gidLen)
-		for _, gid := range o.GIDs {
-			gids = append(gids, gid[:]...)
-		}
-		b = appendItem(b, offersGIDs, gids)
-	}
 	if o.HasChannel {
 		b = appendItem(b, offersChannel, o.Channel[:])
 	}
@@ -117,9 +105,6 @@ func (o *Offers) length() int {
 	}
 	if o.Client.IsValid() {
 		n += 2 + tupleLen
-	}
-	if len(o.GIDs) > 0 {
-		n += 2 + len(o.GIDs)*gidLen
 	}
 	if o.HasChannel {
 		n += 2 + channelLen
@@ -181,13 +166,6 @@ func (o *Offers) take(item byte, value []byte) error {
 			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
 		}
 		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
-	case offersGIDs:
-		if len(value) == 0 || len(value)%gidLen != 0 {
-			return malformed("offers", "GIDs", "have %d bytes, not a multiple of %d", len(value), gidLen)
-		}
-		for ; len(value) > 0; value = value[gidLen:] {
-			o.GIDs = append(o.GIDs, [gidLen]byte(value))
-		}
 	case offersChannel:
 		if len(value) != channelLen {
 			return malformed("offers", "channel", "has %d bytes, not %d", len(value), channelLen)

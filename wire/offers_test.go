@@ -10,10 +10,10 @@ import (
 // offersHex is written by hand from docs/protocol.md: 9 bytes of header, then
 // items of 2+3, 2+48, 2+36 and 2+32 bytes, 0x88 in all.
 const offersHex = `0d0a0d0a 534450 01 88
-	01 03 040103
+	01 03 050103
 	02 30 000102030405060708090a0b0c0d0e0f 10101010101010101010101010101010 20202020202020202020202020202020
 	03 24 00000000000000000000ffffc0000201 c001 20010db8000000000000000000000001 0050
-	04 20 fe800000000000000000000000000001 fe800000000000000000000000000002`
+	05 20 fe800000000000000000000000000001fe800000000000000000000000000002`
 
 var offersVector = Offers{
 	Devices: []Device{DeviceSHM, DeviceIWARP, DeviceVerbs},
@@ -25,7 +25,7 @@ var offersVector = Offers{
 	HasHost: true,
 	Client:  netip.MustParseAddrPort("192.0.2.1:49153"),
 	Server:  netip.MustParseAddrPort("[2001:db8::1]:80"),
-	GIDs:    [][16]byte{{0: 0xfe, 1: 0x80, 15: 1}, {0: 0xfe, 1: 0x80, 15: 2}},
+	Channel: [32]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2}, HasChannel: true,
 }
 
 func TestOffersVector(t *testing.T) {
@@ -42,7 +42,7 @@ func TestOffersVector(t *testing.T) {
 
 func TestOffersFitWithHello(t *testing.T) {
 	o := offersVector
-	o.GIDs = make([][16]byte, 7)
+	o.Devices = make([]Device, 90)
 	b, err := o.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,6 @@ func TestOffersAppendRejects(t *testing.T) {
 		{"no device", "devices", func(o *Offers) { o.Devices = nil }},
 		{"no server", "tuple", func(o *Offers) { o.Server = netip.AddrPort{} }},
 		{"no client", "tuple", func(o *Offers) { o.Client = netip.AddrPort{} }},
-		{"too many GIDs", "length", func(o *Offers) { o.GIDs = make([][16]byte, 8) }},
 		{"too many devices", "length", func(o *Offers) { o.Devices = make([]Device, 300) }},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -73,7 +72,7 @@ func TestOffersAppendRejects(t *testing.T) {
 }
 
 func TestParseOffersSkipsUnknown(t *testing.T) {
-	o, rest, err := ParseOffers(unhex(t, "0d0a0d0a 534450 01 15  00 00  ff 02 abcd  01 02 0901  ff 00  77"))
+	o, rest, err := ParseOffers(unhex(t, "0d0a0d0a 534450 01 18  00 00  ff 02 abcd  01 02 0901  04 01 02  ff 00  77"))
 	if want := (Offers{Devices: []Device{9, DeviceIWARP}}); err != nil || !reflect.DeepEqual(o, want) || len(rest) != 1 {
 		t.Errorf("parsed %+v, %x, %v, want %+v", o, rest, err, want)
 	}
@@ -98,8 +97,7 @@ func TestParseOffersRejects(t *testing.T) {
 		{"an unknown item past the end", start + "0e  01 01 01 ff 01", "item 255"},
 		{"host too short", start + "0f  01 01 01  02 01 00", "host"},
 		{"tuple too short", start + "0f  01 01 01  03 01 00", "tuple"},
-		{"no GIDs", start + "0e  01 01 01  04 00", "GIDs"},
-		{"part of a GID", start + "0f  01 01 01  04 01 00", "GIDs"},
+		{"channel too short", start + "0f  01 01 01  05 01 00", "channel"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			_, _, err := ParseOffers(unhex(t, v.hex))

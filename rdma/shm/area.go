@@ -28,7 +28,7 @@ import (
 // no version in common do not try; the word in the area is there for a peer that
 // breaks the rules.
 const (
-	layout     = 2
+	layout     = 3
 	controlLen = 4 << 10
 	smallRing  = 4 << 10
 	bigRing    = 512 << 10
@@ -46,7 +46,7 @@ const maxReads = 64
 // What one end writes often lies in a cache line of its own, and in a pair of lines that
 // the other end does not look at often: processors fetch pairs.
 type direction struct {
-	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area
+	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area, or renews it
 	idle  atomic.Uint32 // the consumer's end sleeps until something comes
 	state atomic.Uint32 // producer: see the states below
 	turn  atomic.Uint64 // producer: the position from which on the small ring is in use again
@@ -62,7 +62,8 @@ type direction struct {
 
 	taken atomic.Uint32 // producer: uses of the channel that it has begun,
 	left  atomic.Uint32 // and how many of them it has left; see link
-	_     [56]byte
+	bytes atomic.Uint32 // producer: how many bytes of the doorbell its socket holds
+	_     [52]byte
 
 	// read is how many bytes of payload the consumer's program has read. The producer
 	// looks at it only when the consumer's process has ended.
@@ -81,12 +82,13 @@ const (
 	stateTerminated // it has ended because the other end has broken a rule
 )
 
-// control is how an area begins. Way 0 is from the end that made the area.
+// control is how an area begins. The end that listens makes the area. Way 0 is from the
+// end that dials, which makes it as new for another use; see link.
 type control struct {
 	version atomic.Uint64 // layout; written by the end that made the area
 	_       [120]byte
 	ways    [2]direction
-	ticket  [2]atomic.Uint64 // a hash of the one for the next use; written by the end that made the area
+	ticket  [2]atomic.Uint64 // a hash of the one for the next use; written by the end that dials
 }
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
@@ -191,10 +193,15 @@ func openArea(fd int) (*area, error) {
 }
 
 func mapArea(fd int) (*area, error) {
+	if err := mapped.take(); err != nil {
+		return nil, err
+	}
 	mem, err := unix.Mmap(fd, 0, areaLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	// Where shared memory gets huge pages, the first byte would cost 2 MB.
+	unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
 	return &area{mem: mem, ctl: (*control)(unsafe.Pointer(&mem[0]))}, nil
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // memoryFile makes a memory file, sealed or not.
-func memoryFile(t *testing.T, size int64, seals int) *os.File {
+func memoryFile(t testing.TB, size int64, seals int) *os.File {
 	t.Helper()
 	fd, err := memfd()
 	require.NoError(t, err)

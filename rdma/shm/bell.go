@@ -39,6 +39,7 @@ type bell struct {
 	listener  *sleeper              // the argument of onPark
 	idleRings int32                 // times that it was rung for nothing, in a row
 	rings     int32                 // that may be unread in the socket, about
+	most      int32                 // rings before it drains the socket
 
 	dead atomic.Bool // the peer has gone
 
@@ -102,6 +103,7 @@ func (b *bell) init(q *QueuePair, conn *net.UnixConn) error {
 		return err
 	}
 	b.conn, b.rc, b.q = conn, rc, q
+	b.most = max(1, min(drainEvery, int32(q.theirs().bytes.Load()/bytesForRing)))
 	b.onPark = b.parkOn
 	return nil
 }
@@ -125,10 +127,11 @@ func (b *bell) ready(s *sleeper) bool {
 // ring wakes the peer.
 func (b *bell) ring() { b.rc.Control(sendByte) }
 
-// sendByte writes a byte. A socket that is full of bytes wakes the peer as well.
+// sendByte writes a byte. The peer sees to it that there is room: a byte that finds none
+// wakes nobody.
 //
-// The bell's system calls are raw ones. None of them waits, and the runtime, told
-// that one begins, may wake up a thread to watch over it.
+// The bell's system calls are raw ones, except in drain. None of them waits, and the
+// runtime, told that one begins, may wake up a thread to watch over it.
 func sendByte(fd uintptr) {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
@@ -223,7 +226,7 @@ func (b *bell) parkOn(fd uintptr) bool {
 			b.idleRings = 0
 			return true
 		}
-		if b.rings < drainEvery && !b.parked {
+		if b.rings < b.most && !b.parked {
 			break
 		}
 		n := drain(fd)
@@ -251,15 +254,64 @@ func (b *bell) parkOn(fd uintptr) bool {
 	return false
 }
 
-// drainEvery is for how many parkings the bytes stay in the socket, which has room
-// for some 270.
-const drainEvery = 64
+const (
+	// drainEvery is for how many parkings the bytes stay in the socket, at most.
+	drainEvery = 64
+	// bytesForRing is how many bytes the peer's socket must have room for with each.
+	bytesForRing = 3
+	// byteCost is what a byte takes of a socket's send buffer, at most. Linux charges
+	// 768.
+	byteCost = 1 << 10
+	// enoughBuffer is a send buffer that has the peer drain no earlier than it likes.
+	enoughBuffer = drainEvery * bytesForRing * byteCost
+)
 
-// drain takes the bytes that have come.
+// openDoorbell prepares the socket of the end that writes the given way of the area.
+func openDoorbell(conn *net.UnixConn, a *area, way int) error {
+	if err := makeRoom(conn); err != nil {
+		return err
+	}
+	return tellRoom(conn, &a.ctl.ways[way])
+}
+
+// makeRoom enlarges a socket's send buffer if too few bytes of the doorbell fit, as far
+// as net.core.wmem_max allows.
+func makeRoom(conn *net.UnixConn) error {
+	size, err := sendBuffer(conn)
+	if err == nil && size < enoughBuffer {
+		err = conn.SetWriteBuffer(enoughBuffer / 2) // Linux doubles it
+	}
+	return err
+}
+
+// tellRoom tells the peer how many bytes the socket holds. Until then the peer
+// drains it each time that it parks.
+func tellRoom(conn *net.UnixConn, d *direction) error {
+	size, err := sendBuffer(conn)
+	d.bytes.Store(uint32(size / byteCost))
+	return err
+}
+
+// sendBuffer returns the size of a socket's send buffer.
+func sendBuffer(conn *net.UnixConn) (size int, err error) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if e := rc.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+	}); e != nil {
+		return 0, e
+	}
+	return size, os.NewSyscallError("SO_SNDBUF", err)
+}
+
+// drain takes the bytes that have come. Where the kernel accepts descriptors with them
+// it closes those, which may block: so the runtime is told.
 func drain(fd uintptr) (n int) {
 	var junk [512]byte
 	for {
-		k, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
+		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0 || k == 0:

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -80,4 +81,74 @@ func TestNoRingIsLost(t *testing.T) {
 		}
 		last = now
 	}
+}
+
+// TestSmallSendBuffer: however few bytes a socket takes, no wake-up is lost among them.
+func TestSmallSendBuffer(t *testing.T) {
+	for _, size := range []int{4608, 16384, 32768, enoughBuffer} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			a, b := pairOf(t, testConfig)
+			defer a.Abort()
+			defer b.Abort()
+			for i, q := range []*QueuePair{a, b} {
+				require.NoError(t, q.bell.conn.SetWriteBuffer(size/2))
+				require.NoError(t, tellRoom(q.bell.conn, &q.area.ctl.ways[i]))
+				got, err := sendBuffer(q.bell.conn)
+				require.NoError(t, err)
+				assert.Equal(t, size, got)
+			}
+			for _, q := range []*QueuePair{a, b} {
+				require.NoError(t, q.bell.init(q, q.bell.conn)) // as the socket is now
+				q.ProvideReceive(16, 4096)
+			}
+			parked := make(chan struct{})
+			done := make(chan error, 1)
+			const messages = 500
+			go func() {
+				var wcs [4]rdma.Completion
+				for range messages {
+					n, err := 0, error(nil)
+					parked <- struct{}{}
+					for n == 0 && err == nil {
+						n, err = b.Wait(wcs[:])
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+					for _, wc := range wcs[:n] {
+						wc.Buffer.Release()
+					}
+				}
+				done <- nil
+			}()
+			for i := range messages {
+				<-parked
+				for b.theirs().idle.Load() == 0 { // until it sleeps
+					runtime.Gosched()
+				}
+				n, err := a.PostSend([]rdma.SendWR{{Header: []byte("message")}})
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				require.Eventually(t, func() bool { return a.mine().head.Load() == a.tx.ring.pos }, 5*time.Second, 50*time.Microsecond,
+					"message %d wakes nobody", i)
+			}
+			assert.NoError(t, <-done)
+		})
+	}
+}
+
+// TestDoorbellHasRoom: a channel's sockets take as many bytes as its ends leave unread,
+// whatever the host's default is.
+func TestDoorbellHasRoom(t *testing.T) {
+	x, y := socketPair(t)
+	defer x.Close()
+	defer y.Close()
+	a, f, err := newArea()
+	require.NoError(t, err)
+	defer f.Close()
+	defer a.unmap()
+	require.NoError(t, x.SetWriteBuffer(2304))
+	require.NoError(t, openDoorbell(x, a, 0))
+	assert.GreaterOrEqual(t, a.ctl.ways[0].bytes.Load(), uint32(drainEvery*bytesForRing))
 }

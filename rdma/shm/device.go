@@ -9,6 +9,10 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,9 +32,6 @@ func (device) Name() string { return "shm" }
 // Probe returns nil if the kernel's memory files can be relied on.
 func (device) Probe() error { return overcommit() }
 
-// GIDs returns nil: shared memory has no ports.
-func (device) GIDs() [][16]byte { return nil }
-
 // Reaches returns nil for a peer on this host.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.SameHost {
@@ -47,12 +48,16 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 	if a.Socket == "" {
 		return nil, errors.New("shm: the peer names no socket")
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", "@"+a.Socket)
+	if heldUp() {
+		return nil, errAside
+	}
+	if err := mapped.fits(); err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, "@"+a.Socket)
 	if err != nil {
 		return nil, err
 	}
-	conn := c.(*net.UnixConn)
 	stop := limit(ctx, conn)
 	q, err := join(conn, a, cfg, private, settle)
 	if !stop() && err == nil {
@@ -60,10 +65,28 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 		err = ctx.Err()
 	}
 	if err != nil {
-		conn.Close()
+		closeAside(conn)
 		return nil, err
 	}
 	return q, nil
+}
+
+// fullTime is for how long a Dial tries again when a place's backlog is full.
+const fullTime = 20 * time.Millisecond
+
+// connect connects to a place. The kernel does not tell when a backlog that is full, of
+// strangers perhaps, has room again.
+func connect(ctx context.Context, address string) (*net.UnixConn, error) {
+	d := net.Dialer{Control: prepare}
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		c, err := d.DialContext(ctx, "unix", address)
+		if err == nil {
+			return c.(*net.UnixConn), nil
+		}
+		if !errors.Is(err, unix.EAGAIN) || time.Since(begin) > fullTime {
+			return nil, err
+		}
+	}
 }
 
 // limit has the calls on conn fail when ctx is done. stop ends that, and reports
@@ -72,9 +95,21 @@ func limit(ctx context.Context, conn *net.UnixConn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
 }
 
-// unmapped is the uid that stands for all those which have none in this user
-// namespace; it says nothing about who it is.
+// unmapped is the uid that by default stands for all those which have none in this user
+// namespace; it says nothing about who it is. overflow is the one that this host has.
 const unmapped = 65534
+
+var overflow = sync.OnceValue(func() int {
+	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil {
+		return unmapped
+	}
+	uid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return unmapped
+	}
+	return uid
+})
 
 // credentials returns the pid of the process at the other end, 0 if it is in
 // another pid namespace, and its user, if that may be the peer.
@@ -83,12 +118,15 @@ func credentials(conn *net.UnixConn, uids []int) (pid, uid int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	var cred *unix.Ucred
-	if e := rc.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); e != nil {
+	if e := rc.Control(func(fd uintptr) { pid, uid, err = credentialsOf(int(fd), uids) }); e != nil {
 		return 0, 0, e
 	}
+	return pid, uid, err
+}
+
+// credentialsOf is credentials of a descriptor.
+func credentialsOf(fd int, uids []int) (pid, uid int, err error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return 0, 0, os.NewSyscallError("SO_PEERCRED", err)
 	}
@@ -97,7 +135,7 @@ func credentials(conn *net.UnixConn, uids []int) (pid, uid int, err error) {
 
 // allowed returns nil if the user may be the peer.
 func allowed(uid int, uids []int) error {
-	if uid == unmapped || uid != os.Geteuid() && !slices.Contains(uids, uid) {
+	if uid == unmapped || uid == overflow() || uid != os.Geteuid() && !slices.Contains(uids, uid) {
 		return fmt.Errorf("shm: the peer's user has the uid %d, ours %d", uid, os.Geteuid())
 	}
 	return nil

@@ -3,116 +3,23 @@
 package shm
 
 import (
-	"bytes"
-	"crypto/rand"
-	"encoding/binary"
+	"crypto/hmac"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Two ends open a channel over a Unix socket with three messages:
-//
-//	dials    → opening: the token, a nonce and where it is in our memory, what we
-//	           have to say; and the memory file
-//	listens  → answer: its own nonce, whether it could read ours, what it says
-//	dials    → a byte: whether both can read each other's memory
-//
-// From then on the socket is the bell.
-const (
-	magic       = "SDPshm2\n" // with the layout in it
-	nonceLen    = 16
-	openingLen  = len(magic) + 16 + 8 + nonceLen + 2
-	answerLen   = len(magic) + 1 + 8 + nonceLen + 2
-	mostPrivate = 255
-)
+// errUnproved says that the peer is not the one that the token was for.
+var errUnproved = errors.New("shm: the peer does not have the token")
 
-// The bits of an answer, and of the last byte.
-const (
-	canRead = 1 << iota // the sender can read the other's memory
-	refused             // what the answer says is why
-)
-
-// nonce is bytes in our memory that only we know.
-type nonce [nonceLen]byte
-
-// newNonce returns a new one. It lies on the heap: inlined, it might lie on a stack,
-// which moves while the peer looks for it.
-//
-//go:noinline
-func newNonce() *nonce {
-	n := new(nonce)
-	rand.Read(n[:])
-	return n
-}
-
-// A page of the peer's may be one that never comes: behind userfaultfd, or in a file
-// of a file system that a process serves. Who reads it is in the kernel until the peer
-// lets go, and no signal but the last gets him out. So a goroutine reads the nonce, to
-// memory of its own, and is left behind when its time is over. tries holds one for each
-// of these goroutines: when all are left behind, which leftBehind counts, no more are,
-// and nobody's memory is found to be in reach.
-var (
-	tries      = make(chan struct{}, 16)
-	leftBehind atomic.Int32
-)
-
-// tryTime is for how long a nonce is looked for. It takes microseconds.
-const tryTime = 250 * time.Millisecond
-
-// try reports that the nonce is where the peer says that it is: then its memory
-// can be read.
-func try(pid int, address uint64, want []byte) bool {
-	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
-		return false
-	}
-	late := time.NewTimer(tryTime)
-	defer late.Stop()
-	select {
-	case tries <- struct{}{}:
-	case <-late.C:
-		return false
-	}
-	found := make(chan bool, 1)
-	var parted atomic.Bool // it has come to its end, or been left behind
-	go func() {
-		defer func() {
-			if !parted.CompareAndSwap(false, true) {
-				leftBehind.Add(-1)
-			}
-			<-tries
-		}()
-		var got [nonceLen]byte
-		local := [1]unix.Iovec{{Base: &got[0]}}
-		local[0].SetLen(nonceLen)
-		remote := [1]unix.RemoteIovec{{Base: uintptr(address), Len: nonceLen}}
-		n, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
-		found <- err == nil && n == nonceLen && bytes.Equal(got[:], want)
-	}()
-	select {
-	case is := <-found:
-		return is
-	case <-late.C:
-	}
-	leftBehind.Add(1)
-	if !parted.CompareAndSwap(false, true) { // a machine that has stood still has both
-		leftBehind.Add(-1)
-		return <-found
-	}
-	return false
-}
-
-// join is the side that dials.
+// join is the side that dials. With an error the caller closes conn.
 func join(conn *net.UnixConn, to rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(private) > mostPrivate {
 		return nil, fmt.Errorf("shm: %d bytes to say, at most %d fit", len(private), mostPrivate)
@@ -121,228 +28,174 @@ func join(conn *net.UnixConn, to rdma.Address, cfg rdma.StepConfig, private []by
 	if err != nil {
 		return nil, err
 	}
-	a, f, err := newArea()
+	o := opening{name: nameOf(to.Token), nonce: newNonce()}
+	c, err := ask(conn, to.Token, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	mine := newNonce()
-	defer runtime.KeepAlive(mine)
-	h, err := open(conn, f, to.Token, mine, private)
-	var ord int
+	r := response{proof: [proofLen]byte(proof(to.Token, dials, o.nonce, c.nonce)), private: private}
+	var mine *probe
+	if cfg.ZeroCopy && reachable(pid, uid) && c.flags&wantReach != 0 {
+		mine = newProbe()
+		r.flags, r.address, r.probe = wantReach, mine.address(), *mine
+	}
+	a, h, err := respond(conn, &r)
+	if err != nil {
+		return nil, err
+	}
+	ord, err := settle(h.private)
 	if err == nil {
-		ord, err = settle(h.private)
+		err = openDoorbell(conn, a, 0)
 	}
 	var both bool
 	if err == nil {
-		both = h.flags&canRead != 0 && try(pid, h.address, h.nonce)
-		_, err = conn.Write([]byte{flag(both)})
+		both = mine != nil && h.flags&canRead != 0 && try(pid, h.address, h.probe[:])
+		_, err = conn.Write([]byte{flag(both, canRead)})
 	}
+	runtime.KeepAlive(mine)
 	if err != nil {
 		a.unmap()
 		return nil, err
 	}
-	l := &link{conn: conn, area: a, pid: pid, uid: uid, reach: both, id: to.Token, at: to.At}
+	l := &link{
+		conn: conn, area: a, pid: pid, uid: uid, reach: both, zeroCopy: cfg.ZeroCopy,
+		id: to.Token, at: to.At,
+	}
 	if to.At != "" {
 		l.pool = &dialled
 	}
 	return l.begin(cfg, ord)
 }
 
-// open sends the opening, and reads the answer.
-func open(conn *net.UnixConn, f *os.File, token [16]byte, mine *nonce, private []byte) (answer, error) {
-	b := make([]byte, 0, openingLen+len(private))
-	b = append(b, magic...)
-	b = append(b, token[:]...)
-	b = binary.NativeEndian.AppendUint64(b, uint64(uintptr(unsafe.Pointer(mine))))
-	b = append(b, mine[:]...)
-	b = binary.NativeEndian.AppendUint16(b, uint16(len(private)))
-	b = append(b, private...)
-	n, _, err := conn.WriteMsgUnix(b, unix.UnixRights(int(f.Fd())), nil)
-	if err == nil && n < len(b) {
-		_, err = conn.Write(b[n:])
+// ask sends the opening and returns the challenge of an end that has the token.
+func ask(conn *net.UnixConn, token [16]byte, o *opening) (challenge, error) {
+	if _, err := conn.Write(o.append(nil)); err != nil {
+		return challenge{}, err
+	}
+	c, err := readChallenge(conn)
+	if err == nil && !hmac.Equal(c.proof[:], proof(token, listens, o.nonce, c.nonce)) {
+		err = errUnproved
+	}
+	return c, err
+}
+
+// respond sends the response and returns the area and the answer. The socket accepts
+// descriptors meanwhile: the peer sends the memory file only after it has the response.
+func respond(conn *net.UnixConn, r *response) (*area, answer, error) {
+	if err := setRights(conn, true); err != nil {
+		return nil, answer{}, err
+	}
+	if _, err := conn.Write(r.append(nil)); err != nil {
+		return nil, answer{}, err
+	}
+	h, fd, err := readAnswer(conn)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	err = setRights(conn, false)
+	var a *area
+	if err == nil {
+		a, err = openArea(fd)
 	}
 	if err != nil {
-		return answer{}, err
+		closeInBackground(file(fd))
+		return nil, answer{}, err
 	}
-	return readAnswer(conn)
+	unix.Close(fd)
+	return a, h, nil
 }
 
-// answer is what the end that dials reads.
-type answer struct {
-	flags   byte
-	address uint64 // of the nonce
-	nonce   []byte
-	private []byte
+// challenge is the side that listens, once the opening has come for an invitation with
+// this token. It returns the response of an end that has the token too.
+func (p *place) challenge(conn *net.UnixConn, token [16]byte, o *opening, reach bool) (response, error) {
+	c := challenge{flags: flag(reach, wantReach), nonce: newNonce()}
+	copy(c.proof[:], proof(token, listens, o.nonce, c.nonce))
+	if _, err := conn.Write(c.append(nil)); err != nil {
+		return response{}, err
+	}
+	r, err := readResponse(conn)
+	if err == nil && !hmac.Equal(r.proof[:], proof(token, dials, o.nonce, c.nonce)) {
+		err = errUnproved
+	}
+	return r, err
 }
 
-// readAnswer reads an answer; one that refuses is an error.
-func readAnswer(conn *net.UnixConn) (answer, error) {
-	var head [answerLen]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return answer{}, ended(err)
+// admit makes the memory for a peer that has responded. says returns what to answer. With
+// an error conn remains the caller's.
+func (p *place) admit(conn *net.UnixConn, token [16]byte, r *response, pid, uid int, says func([]byte) ([]byte, int, error)) (*QueuePair, error) {
+	if err := socketFits(conn); err != nil {
+		return nil, err
 	}
-	if string(head[:len(magic)]) != magic {
-		return answer{}, errors.New("shm: the answer is not one")
-	}
-	rest := head[len(magic):]
-	h := answer{flags: rest[0], address: binary.NativeEndian.Uint64(rest[1:]), nonce: rest[1+8 : 1+8+nonceLen]}
-	n := int(binary.NativeEndian.Uint16(rest[1+8+nonceLen:]))
-	if n > mostPrivate {
-		return answer{}, fmt.Errorf("shm: an answer of %d bytes", n)
-	}
-	h.private = make([]byte, n)
-	if _, err := io.ReadFull(conn, h.private); err != nil {
-		return answer{}, ended(err)
-	}
-	if h.flags&refused != 0 {
-		return answer{}, fmt.Errorf("shm: the peer refuses: %q", h.private)
-	}
-	return h, nil
-}
-
-func flag(can bool) byte {
-	if can {
-		return canRead
-	}
-	return 0
-}
-
-func ended(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("shm: the peer has closed the channel before it was open")
-	}
-	return err
-}
-
-// opening is what the end that listens reads first.
-type opening struct {
-	token   [16]byte
-	address uint64 // of the nonce
-	nonce   [nonceLen]byte
-	private []byte
-	file    int // -1: none
-}
-
-// readOpening reads an opening and the one descriptor that comes with it. With
-// an error it has closed what came.
-func readOpening(conn *net.UnixConn) (o opening, err error) {
-	var files []int
-	defer func() {
-		if err == nil && len(files) == 0 {
-			err = errors.New("shm: no descriptor came")
-		}
-		if err != nil {
-			for _, f := range files {
-				unix.Close(f)
-			}
-			return
-		}
-		o.file = files[0]
-	}()
-	var head [openingLen]byte
-	if err := readWithFiles(conn, head[:], &files); err != nil {
-		return o, err
-	}
-	if string(head[:len(magic)]) != magic {
-		return o, errors.New("shm: the opening is not one")
-	}
-	rest := head[len(magic):]
-	copy(o.token[:], rest)
-	o.address = binary.NativeEndian.Uint64(rest[16:])
-	copy(o.nonce[:], rest[16+8:])
-	n := int(binary.NativeEndian.Uint16(rest[16+8+nonceLen:]))
-	if n > mostPrivate {
-		return o, fmt.Errorf("shm: an opening that says %d bytes", n)
-	}
-	o.private = make([]byte, n)
-	return o, readWithFiles(conn, o.private, &files)
-}
-
-// mostFiles is room for one more descriptor than is good. The kernel drops those
-// for which there is none.
-const mostFiles = 2
-
-// readWithFiles fills b, and appends the descriptors that come with it. It goes on
-// only while they are one at most, since each byte may bring some.
-func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
-	oob := make([]byte, unix.CmsgSpace(4*mostFiles))
-	for len(b) > 0 {
-		n, k, flags, _, err := conn.ReadMsgUnix(b, oob)
-		if err == nil && n == 0 && k == 0 {
-			err = io.EOF
-		}
-		if err != nil {
-			return ended(err)
-		}
-		messages, err := unix.ParseSocketControlMessage(oob[:k])
-		if err != nil {
-			return err
-		}
-		for i := range messages {
-			if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
-				*files = append(*files, fds...)
-			}
-		}
-		switch {
-		case len(*files) > 1:
-			return errors.New("shm: more than one descriptor came")
-		case flags&unix.MSG_CTRUNC != 0:
-			return errors.New("shm: a descriptor came, and found no room")
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
-// admit is the side that listens, once the opening has come: answer says what to
-// answer. It owns the file, and conn if it succeeds.
-func (p *place) admit(conn *net.UnixConn, o opening, pid, uid int, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
-	a, err := openArea(o.file)
-	unix.Close(o.file)
+	reply, ord, err := says(r.private)
 	if err != nil {
 		return nil, err
 	}
-	reply, ord, err := answer(o.private)
+	if len(reply) > mostPrivate {
+		return nil, fmt.Errorf("shm: %d bytes to answer, at most %d fit", len(reply), mostPrivate)
+	}
+	a, f, err := newArea()
 	if err != nil {
-		a.unmap()
 		return nil, err
 	}
-	mine := newNonce()
-	can := try(pid, o.address, o.nonce[:])
-	b := appendAnswer(flag(can), mine, reply)
-	var last [1]byte
-	if _, err = conn.Write(b); err == nil {
-		_, err = io.ReadFull(conn, last[:])
-		if errors.Is(err, os.ErrDeadlineExceeded) && !p.over() {
-			// The peer is through with its byte. A machine that has stood still finds
-			// that its time is over before it finds what has come.
-			conn.SetReadDeadline(time.Now().Add(lastLook))
-			_, err = io.ReadFull(conn, last[:])
-		}
+	defer f.Close()
+	h := answer{private: reply}
+	var mine *probe
+	if r.flags&wantReach != 0 && p.wantsReach(pid, uid) {
+		mine = newProbe()
+		h.flags, h.address, h.probe = flag(try(pid, r.address, r.probe[:]), canRead), mine.address(), *mine
+	}
+	var last byte
+	if err = openDoorbell(conn, a, 1); err == nil {
+		err = sendFile(conn, h.append(nil), f)
+	}
+	if err == nil {
+		last, err = p.lastByte(conn)
 	}
 	runtime.KeepAlive(mine)
 	if err != nil {
 		a.unmap()
-		return nil, ended(err)
+		return nil, err
 	}
 	l := &link{
-		conn: conn, area: a, way: 1, pid: pid, uid: uid, reach: can && last[0]&canRead != 0,
-		id: o.token, pool: &p.links,
+		conn: conn, area: a, way: 1, pid: pid, uid: uid, reach: h.flags&last&canRead != 0, zeroCopy: p.cfg.ZeroCopy,
+		id: token, pool: &p.links,
 	}
 	return l.begin(p.cfg, ord)
 }
 
-func appendAnswer(flags byte, n *nonce, text []byte) []byte {
-	b := append([]byte(magic), flags)
-	b = binary.NativeEndian.AppendUint64(b, uint64(uintptr(unsafe.Pointer(n))))
-	b = append(b, n[:]...)
-	b = binary.NativeEndian.AppendUint16(b, uint16(len(text)))
-	return append(b, text...)
+// wantsReach reports that this end wants reach with the peer.
+func (p *place) wantsReach(pid, uid int) bool { return p.cfg.ZeroCopy && reachable(pid, uid) }
+
+// sendFile writes b, and the descriptor with its first byte.
+func sendFile(conn *net.UnixConn, b []byte, f *os.File) error {
+	n, _, err := conn.WriteMsgUnix(b, unix.UnixRights(int(f.Fd())), nil)
+	if err == nil && n < len(b) {
+		_, err = conn.Write(b[n:])
+	}
+	return err
 }
 
-// refuse tells the peer why there will be no channel.
+// lastByte returns the byte with which the peer ends the opening of the channel.
+func (p *place) lastByte(conn *net.UnixConn) (byte, error) {
+	var last [1]byte
+	err := readBytes(conn, last[:])
+	if errors.Is(err, os.ErrDeadlineExceeded) && !p.over() {
+		// The peer is through with its byte. A machine that has stood still finds
+		// that its time is over before it finds what has come.
+		conn.SetReadDeadline(time.Now().Add(lastLook))
+		err = readBytes(conn, last[:])
+	}
+	return last[0], err
+}
+
+// turnAway tells a peer whose invitation is not known why there will be no channel.
+func turnAway(conn *net.UnixConn, why error) {
+	c := challenge{flags: refused, text: reason(why)}
+	conn.Write(c.append(nil))
+}
+
+// refuse tells a peer that was challenged why there will be no channel.
 func refuse(conn *net.UnixConn, why error) {
-	text := why.Error()
-	conn.Write(appendAnswer(refused, new(nonce), []byte(text[:min(len(text), mostPrivate)])))
+	h := answer{flags: refused, private: reason(why)}
+	conn.Write(h.append(nil))
 }

@@ -33,9 +33,10 @@ import (
 type link struct {
 	conn     *net.UnixConn
 	area     *area
-	way      int // of the area, outwards: 0 at the end that dials
-	pid, uid int // of the peer; pid is 0 in another pid namespace
-	reach    bool
+	way      int      // of the area, outwards: 0 at the end that dials
+	pid, uid int      // of the peer; pid is 0 in another pid namespace
+	reach    bool     // each end can read the other's memory
+	zeroCopy bool     // this end's program asked for that
 	id       [16]byte // the token that it was opened with: only the two ends know it
 	at       string   // how the peer was found, at the end that dials
 	pool     *pool    // where it goes; nil: nowhere
@@ -242,7 +243,7 @@ func (device) Idle(at string, cfg rdma.StepConfig) rdma.Idle {
 		return nil
 	}
 	l := dialled.take(func(l *link) bool {
-		return l.at == at && allowed(l.uid, cfg.UIDs) == nil && l.left()
+		return l.at == at && l.zeroCopy == cfg.ZeroCopy && allowed(l.uid, cfg.UIDs) == nil && l.left()
 	})
 	if l == nil {
 		return nil

@@ -255,6 +255,18 @@ func TestNotKept(t *testing.T) {
 		require.NotNil(t, idle)
 		idle.Drop()
 	})
+	t.Run("another wish", func(t *testing.T) {
+		emptied(t)
+		p := newPlace(t)
+		a, b := dialledAt(t, p, "here")
+		closed(t, a, b)
+		copies := stepConfig
+		copies.ZeroCopy = false
+		assert.Nil(t, device{}.Idle("here", copies), "it has reach")
+		idle := device{}.Idle("here", stepConfig)
+		require.NotNil(t, idle)
+		idle.Drop()
+	})
 }
 
 // TestPoolEmptiesItself, and is never large.

@@ -3,10 +3,11 @@
 package shm
 
 import (
+	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -22,7 +23,7 @@ import (
 
 const joinTime = time.Second
 
-var stepConfig = rdma.StepConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime}
+var stepConfig = rdma.StepConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime, ZeroCopy: true}
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
@@ -139,111 +140,199 @@ func TestPlaceTurnsAway(t *testing.T) {
 		assert.Error(t, dial(rdma.Address{Socket: "sdp-nobody"}, "x"))
 		assert.Error(t, dial(rdma.Address{}, "x"))
 	})
+}
+
+// TestPlaceIsNotFooled: whatever a peer says instead of what it should, the place ends
+// that connection, holds no descriptor of it, and serves the next one.
+func TestPlaceIsNotFooled(t *testing.T) {
+	half := func(b []byte) []byte { return b[:len(b)-1] }
 	for _, v := range []struct {
-		name string
-		say  func(b []byte) []byte
-		fds  func(t *testing.T) []int
-		keep bool // the invitation: it was not heard of
+		name         string
+		opening      func(b []byte) []byte
+		response     func(b []byte) []byte
+		withOpening  []byte // descriptors of these kinds; see filesOf
+		withResponse []byte
+		withLast     []byte
+		keep         bool // the invitation: it was not heard of
+		error        string
 	}{
-		{"no descriptor", nil, func(*testing.T) []int { return nil }, true},
-		{"two descriptors", nil, func(t *testing.T) []int { f := goodFile(t); return []int{f, f} }, true},
-		{"more descriptors than there is room for", nil, func(t *testing.T) []int {
-			f := goodFile(t)
-			return []int{f, f, f, f, f, f, f, f, f, f, f, f}
-		}, true},
-		{"a pipe", nil, func(t *testing.T) []int {
-			r, w, err := os.Pipe()
-			require.NoError(t, err)
-			t.Cleanup(func() { r.Close(); w.Close() })
-			return []int{int(r.Fd())}
-		}, false},
-		{"a file that can be cut short", nil, func(t *testing.T) []int { return []int{int(memoryFile(t, areaLen, 0).Fd())} }, false},
-		{"no magic", func(b []byte) []byte { b[0]++; return b }, nil, true},
-		{"half of it", func(b []byte) []byte { return b[:openingLen-1] }, nil, true},
-		{"says too much", func(b []byte) []byte { binary.NativeEndian.PutUint16(b[openingLen-2:], 256); return b }, nil, true},
+		{name: "no magic", opening: func(b []byte) []byte { b[0]++; return b }, keep: true},
+		{name: "half an opening", opening: half, keep: true},
+		{name: "another name", opening: func(b []byte) []byte { b[len(magic)]++; return b }, keep: true},
+		{name: "a descriptor with the opening", withOpening: []byte{'m'}, keep: true},
+		{name: "many descriptors with the opening", withOpening: []byte("mmmmmmmmmmmmmmmm"), keep: true},
+		{name: "another proof", response: func(b []byte) []byte { b[0]++; return b }, error: "does not have the token"},
+		{name: "no proof", response: func(b []byte) []byte { return append(make([]byte, proofLen), b[proofLen:]...) }, error: "does not have the token"},
+		{name: "half a response", response: half, error: "has closed the channel"},
+		{name: "says too much", response: func(b []byte) []byte {
+			binary.NativeEndian.PutUint16(b[responseLen-2:], 256)
+			return b
+		}, error: "at most 255"},
+		{name: "a descriptor with the response", withResponse: []byte{'p'}, error: "none is wanted"},
+		{name: "a descriptor with the last byte", withLast: []byte{'m'}, error: "none is wanted"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			i := invite(t, p, rdma.Peer{})
-			defer i.Withdraw()
-			a := i.Address()
-			files := []int{goodFile(t)}
-			if v.fds != nil {
-				files = v.fds(t)
-			}
-			before := descriptors(t)
-			c, err := net.Dial("unix", "@"+a.Socket)
-			require.NoError(t, err)
-			conn := c.(*net.UnixConn)
-			b := opening1(a, "x")
-			if v.say != nil {
-				b = v.say(b)
-			}
-			_, _, err = conn.WriteMsgUnix(b, unix.UnixRights(files...), nil)
-			require.NoError(t, err)
-			conn.CloseWrite()
-			answer, _ := io.ReadAll(conn)
-			assert.False(t, len(answer) > 0 && answer[len(magic)]&refused == 0, "it was admitted")
-			conn.Close()
-			if v.keep { // the good one still may come
-				require.NoError(t, dial(a, "x"))
-				q, err := i.Take(t.Context())
-				require.NoError(t, err)
-				q.Abort()
-			} else {
-				_, err := i.Take(t.Context())
-				assert.Error(t, err)
-			}
-			left := before
-			if v.keep {
-				left++ // the good one's
-			}
-			assert.Eventually(t, func() bool { return descriptors(t) <= left }, 5*time.Second, time.Millisecond)
+			onEachKernel(t, func(t *testing.T) {
+				p := newPlace(t)
+				i := invite(t, p, rdma.Peer{})
+				defer i.Withdraw()
+				before := descriptors(t)
+				g := comesBy(t, i.Address())
+				ok := g.says(t, changed(g.opening.append(nil), v.opening), v.withOpening)
+				if ok && !v.keep {
+					g.challenged(t)
+					r := g.response("x")
+					ok = g.says(t, changed(r.append(nil), v.response), v.withResponse)
+				}
+				if ok && v.withLast != nil {
+					h, fd, err := readAnswer(g.UnixConn)
+					require.NoError(t, err)
+					assert.Equal(t, "re: x", string(h.private))
+					unix.Close(fd)
+					ok = g.says(t, []byte{0}, v.withLast)
+				}
+				g.CloseWrite()
+				io.Copy(io.Discard, g)
+				g.Close()
+				switch _, err := i.Take(soon(t)); {
+				case v.keep:
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				case ok:
+					assert.ErrorContains(t, err, v.error)
+				default: // the kernel has told the peer, and nothing came
+					assert.ErrorContains(t, err, "has closed the channel")
+				}
+				if v.keep { // the good one still may come
+					q, err := device{}.Dial(t.Context(), i.Address(), stepConfig, []byte("x"), settle("re: x"))
+					require.NoError(t, err)
+					q.Abort()
+					i.Withdraw()
+				}
+				assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, time.Millisecond)
+			})
 		})
 	}
 }
 
-// TestDescriptorWithEachByte: however an opening is cut, and whatever comes with its
-// pieces, nobody has us hold more descriptors than a few.
-func TestDescriptorWithEachByte(t *testing.T) {
-	p := newPlace(t)
-	i := invite(t, p, rdma.Peer{})
-	defer i.Withdraw()
-	f := goodFile(t)
-	c, err := net.Dial("unix", "@"+i.Address().Socket)
+// soon is a context that ends within moments.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func changed(b []byte, how func([]byte) []byte) []byte {
+	if how == nil {
+		return b
+	}
+	return how(b)
+}
+
+// guest is a peer that opens a channel step by step.
+type guest struct {
+	*net.UnixConn
+	token     [16]byte
+	opening   opening
+	challenge challenge
+}
+
+// comesBy connects to where an invitation says.
+func comesBy(t testing.TB, a rdma.Address) *guest {
+	t.Helper()
+	c, err := net.Dial("unix", "@"+a.Socket)
 	require.NoError(t, err)
-	defer c.Close()
-	before := descriptors(t)
-	for _, b := range opening1(i.Address(), "x")[:openingLen-1] {
-		if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{b}, unix.UnixRights(f), nil); err != nil {
-			break
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	return newGuest(c.(*net.UnixConn), a.Token)
+}
+
+func newGuest(c *net.UnixConn, token [16]byte) *guest {
+	return &guest{UnixConn: c, token: token, opening: opening{name: nameOf(token), nonce: newNonce()}}
+}
+
+// says writes b, with descriptors, and reports whether the kernel lets it.
+func (g *guest) says(t testing.TB, b, kinds []byte) bool {
+	t.Helper()
+	var rights []byte
+	files := filesOf(t, kinds)
+	if len(kinds) > 0 {
+		var fds []int
+		for _, f := range files {
+			fds = append(fds, int(f.Fd()))
 		}
+		rights = unix.UnixRights(fds...)
 	}
-	// Until it has heard enough.
-	closed, most := make(chan struct{}), 0
-	go func() {
-		defer close(closed)
-		c.Read(make([]byte, 1))
-	}()
-	for done := false; !done; {
-		select {
-		case <-closed:
-			done = true
+	_, _, err := g.WriteMsgUnix(b, rights, nil)
+	for _, f := range files {
+		f.Close()
+	}
+	if len(kinds) > 0 && !takesRights.Load() {
+		assert.ErrorIs(t, err, unix.EPERM)
+		return false
+	}
+	require.NoError(t, err)
+	return true
+}
+
+// challenged reads the challenge, which is that of the place.
+func (g *guest) challenged(t testing.TB) {
+	t.Helper()
+	var err error
+	g.challenge, err = readChallenge(g.UnixConn)
+	require.NoError(t, err)
+	assert.Equal(t, proof(g.token, listens, g.opening.nonce, g.challenge.nonce), g.challenge.proof[:])
+}
+
+// response is a good one, of an end that wants no reach.
+func (g *guest) response(say string) response {
+	return response{proof: [proofLen]byte(proof(g.token, dials, g.opening.nonce, g.challenge.nonce)), private: []byte(say)}
+}
+
+// filesOf makes memory files that are good (m), that may shrink (s), or that have
+// another layout (l), and pipes (p).
+func filesOf(t testing.TB, kinds []byte) (files []*os.File) {
+	t.Helper()
+	for _, k := range kinds {
+		switch k {
+		case 'm':
+			files = append(files, memoryFile(t, areaLen, areaSeals))
+		case 's':
+			files = append(files, memoryFile(t, areaLen, areaSeals&^unix.F_SEAL_SHRINK))
+		case 'l':
+			f := memoryFile(t, areaLen, areaSeals)
+			_, err := f.WriteAt([]byte{layout - 1}, 0)
+			require.NoError(t, err)
+			files = append(files, f)
 		default:
-			most = max(most, descriptors(t))
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			w.Close()
+			files = append(files, r)
 		}
 	}
-	assert.LessOrEqual(t, most-before, 8, "descriptors")
+	return files
 }
 
-// opening1 is a good opening.
-func opening1(a rdma.Address, say string) []byte {
-	b := append([]byte(magic), a.Token[:]...)
-	b = append(b, make([]byte, 8+nonceLen)...)
-	b = binary.NativeEndian.AppendUint16(b, uint16(len(say)))
-	return append(b, say...)
+// onEachKernel runs a test with this kernel, and as on one without SO_PASSRIGHTS.
+func onEachKernel(t *testing.T, f func(t *testing.T)) {
+	t.Run("this kernel", f)
+	t.Run("an old kernel", func(t *testing.T) {
+		oldKernel(t)
+		f(t)
+	})
 }
 
-func goodFile(t *testing.T) int { return int(memoryFile(t, areaLen, areaSeals).Fd()) }
+// oldKernel has this one refuse the option, as kernels before 6.16 do.
+func oldKernel(t *testing.T) {
+	was := takesRights.Load()
+	rightsOption.Store(0x7FFF)
+	takesRights.Store(true) // also for sockets that a test makes itself
+	t.Cleanup(func() {
+		rightsOption.Store(unix.SO_PASSRIGHTS)
+		assert.Eventually(t, func() bool { return aside.Load() == 0 }, 10*time.Second, time.Millisecond)
+		takesRights.Store(was)
+	})
+}
 
 // descriptors counts those of this process.
 func descriptors(t *testing.T) int {
@@ -287,24 +376,30 @@ func TestPlaceIsNotHeldUp(t *testing.T) {
 func TestMemoryOutOfReach(t *testing.T) {
 	p := newPlace(t)
 	i := invite(t, p, rdma.Peer{})
-	c, err := net.Dial("unix", "@"+i.Address().Socket)
+	g := comesBy(t, i.Address())
+	g.says(t, g.opening.append(nil), nil)
+	g.challenged(t)
+	assert.NotZero(t, g.challenge.flags&wantReach)
+	r := g.response("x")
+	r.flags = wantReach // and the probe is not where the response says
+	g.says(t, r.append(nil), nil)
+	h, fd, err := readAnswer(g.UnixConn)
 	require.NoError(t, err)
-	conn := c.(*net.UnixConn)
-	defer conn.Close()
-	// The nonce is not where the opening says.
-	_, _, err = conn.WriteMsgUnix(opening1(i.Address(), "x"), unix.UnixRights(goodFile(t)), nil)
-	require.NoError(t, err)
-	h, err := readAnswer(conn)
-	require.NoError(t, err)
+	unix.Close(fd)
 	assert.Zero(t, h.flags&canRead)
-	assert.True(t, try(os.Getpid(), h.address, h.nonce), "its own is")
-	assert.False(t, try(os.Getpid(), h.address+1, h.nonce))
-	assert.False(t, try(0, h.address, h.nonce))
-	_, err = conn.Write([]byte{canRead}) // a lie changes nothing
+	assert.True(t, try(os.Getpid(), h.address, h.probe[:]), "its own is")
+	assert.False(t, try(os.Getpid(), h.address+1, h.probe[:]))
+	assert.False(t, try(0, h.address, h.probe[:]))
+	_, err = g.Write([]byte{canRead}) // a lie changes nothing
 	require.NoError(t, err)
 	q, err := i.Take(t.Context())
 	require.NoError(t, err)
 	defer q.Abort()
+	bufferedOnly(t, q)
+}
+
+func bufferedOnly(t *testing.T, q rdma.QueuePair) {
+	t.Helper()
 	assert.True(t, q.Limits().BufferedOnly)
 	assert.Error(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 1)}))
 	assert.Error(t, q.PostWrite(rdma.WriteWR{Local: make([]byte, 1)}))
@@ -316,40 +411,50 @@ func TestUsers(t *testing.T) {
 	assert.Error(t, allowed(me+1, nil))
 	assert.NoError(t, allowed(me+1, []int{me + 1}))
 	assert.Error(t, allowed(unmapped, []int{unmapped}))
+	assert.Error(t, allowed(overflow(), []int{overflow()}))
 	assert.NoError(t, device{}.Reaches(rdma.Peer{SameHost: true}))
 	assert.Error(t, device{}.Reaches(rdma.Peer{}))
 }
 
-// TestMemoryOfOursOutOfReach: the end that listens cannot read ours, though we can
-// read its.
-func TestMemoryOfOursOutOfReach(t *testing.T) {
-	name := "sdp-out-of-reach-" + rand.Text()
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + name, Net: "unix"})
-	require.NoError(t, err)
-	defer ln.Close()
-	var mine nonce
-	last := make(chan byte, 1)
-	go func() {
-		conn, err := ln.AcceptUnix()
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer conn.Close()
-		o, err := readOpening(conn)
-		if assert.NoError(t, err) {
-			unix.Close(o.file)
-			assert.True(t, try(os.Getpid(), o.address, o.nonce[:]))
-			conn.Write(appendAnswer(0, &mine, nil))
-			var b [1]byte
-			io.ReadFull(conn, b[:])
-			last <- b[0]
-		}
-	}()
-	q, err := device{}.Dial(t.Context(), rdma.Address{Socket: name}, stepConfig, nil, settle(""))
-	require.NoError(t, err)
-	defer q.Abort()
-	assert.True(t, q.Limits().BufferedOnly)
-	assert.Zero(t, <-last&canRead)
+// TestReachIsAskedFor: neither end tells where anything lies in its memory, nor looks
+// into the other's, unless both programs want RDMA.
+func TestReachIsAskedFor(t *testing.T) {
+	for _, v := range []struct{ dials, listens bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		t.Run(fmt.Sprint(v.dials, v.listens), func(t *testing.T) {
+			here, there := stepConfig, stepConfig
+			here.ZeroCopy, there.ZeroCopy = v.dials, v.listens
+			p, err := listen(there)
+			require.NoError(t, err)
+			defer p.Close()
+			said := relayed(t, p, func(dials *net.UnixConn, token [16]byte) (*QueuePair, error) {
+				return join(dials, rdma.Address{Token: token}, here, []byte("hello"), settle("re: hello"))
+			})
+			both := v.dials && v.listens
+			for _, q := range said.ends {
+				assert.Equal(t, !both, q.Limits().BufferedOnly)
+				if !both {
+					bufferedOnly(t, q)
+				}
+				q.Abort()
+			}
+			nowhere := make([]byte, 8+probeLen)
+			response, answer := said.dials[openingLen+proofLen+1:], said.listens[challengeLen+1:]
+			assert.Equal(t, !both, bytes.Equal(nowhere, response[:len(nowhere)]), "the response says where")
+			assert.Equal(t, !both, bytes.Equal(nowhere, answer[:len(nowhere)]), "the answer says where")
+		})
+	}
+}
+
+// TestReachIsForOurOwnUser alone, whoever else may be the peer.
+func TestReachIsForOurOwnUser(t *testing.T) {
+	assert.True(t, reachable(os.Getpid(), os.Geteuid()))
+	assert.False(t, reachable(os.Getpid(), os.Geteuid()+1))
+	assert.False(t, reachable(0, os.Geteuid()))
+	p := newPlace(t)
+	assert.True(t, p.wantsReach(os.Getpid(), os.Geteuid()))
+	assert.False(t, p.wantsReach(os.Getpid(), os.Geteuid()+1))
+	p.cfg.ZeroCopy = false
+	assert.False(t, p.wantsReach(os.Getpid(), os.Geteuid()))
 }
 
 // TestByteBehindItsTime: a machine that has stood still finds that the time of a
@@ -359,9 +464,10 @@ func TestByteBehindItsTime(t *testing.T) {
 	require.NoError(t, err)
 	defer p.Close()
 	dials, listens := socketPair(t)
+	token := [16]byte{1}
 	joined := make(chan *QueuePair, 1)
 	go func() {
-		q, err := join(dials, rdma.Address{}, stepConfig, []byte("hello"), settle("re: hello"))
+		q, err := join(dials, rdma.Address{Token: token}, stepConfig, []byte("hello"), settle("re: hello"))
 		assert.NoError(t, err)
 		joined <- q
 	}()
@@ -369,8 +475,10 @@ func TestByteBehindItsTime(t *testing.T) {
 	require.NoError(t, err)
 	pid, uid, err := credentials(listens, nil)
 	require.NoError(t, err)
+	r, err := p.challenge(listens, token, &o, true)
+	require.NoError(t, err)
 	listens.SetReadDeadline(past)
-	q, err := p.admit(listens, o, pid, uid, func([]byte) ([]byte, int, error) { return []byte("re: hello"), 7, nil })
+	q, err := p.admit(listens, token, &r, pid, uid, func([]byte) ([]byte, int, error) { return []byte("re: hello"), 7, nil })
 	require.NoError(t, err)
 	defer q.Abort()
 	defer (<-joined).Abort()

@@ -10,14 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // socketPair returns two connected Unix sockets.
 func socketPair(t testing.TB) (a, b *net.UnixConn) {
@@ -45,6 +42,8 @@ func pairOf(t testing.TB, cfg Config) (a, b *QueuePair) {
 	far, err := openArea(int(f.Fd()))
 	require.NoError(t, err)
 	x, y := socketPair(t)
+	require.NoError(t, openDoorbell(x, near, 0))
+	require.NoError(t, openDoorbell(y, far, 1))
 	a, err = newQueuePair(x, near, 0, os.Getpid(), cfg)
 	require.NoError(t, err)
 	b, err = newQueuePair(y, far, 1, os.Getpid(), cfg)

@@ -3,8 +3,6 @@
 package shm
 
 import (
-	"encoding/binary"
-	"net"
 	"os"
 	"os/exec"
 	"sync"
@@ -67,19 +65,17 @@ func TestNonceThatNeverComes(t *testing.T) {
 	defer release()
 	p := newPlace(t)
 	i := invite(t, p, rdma.Peer{})
-	c, err := net.Dial("unix", "@"+i.Address().Socket)
+	g := comesBy(t, i.Address())
+	g.says(t, g.opening.append(nil), nil)
+	g.challenged(t)
+	answers := g.response("x")
+	answers.flags, answers.address = wantReach, address
+	g.says(t, answers.append(nil), nil)
+	h, fd, err := readAnswer(g.UnixConn)
 	require.NoError(t, err)
-	conn := c.(*net.UnixConn)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-	b := opening1(i.Address(), "x")
-	binary.NativeEndian.PutUint64(b[len(magic)+16:], address)
-	_, _, err = conn.WriteMsgUnix(b, unix.UnixRights(goodFile(t)), nil)
-	require.NoError(t, err)
-	h, err := readAnswer(conn)
-	require.NoError(t, err)
+	unix.Close(fd)
 	assert.Zero(t, h.flags&canRead)
-	_, err = conn.Write([]byte{canRead})
+	_, err = g.Write([]byte{canRead})
 	require.NoError(t, err)
 	q, err := i.Take(t.Context())
 	require.NoError(t, err)
@@ -93,7 +89,7 @@ func TestNonceThatNeverComes(t *testing.T) {
 func TestManyNoncesThatNeverCome(t *testing.T) {
 	address, release := neverComes(t)
 	defer release()
-	good := newNonce()
+	good := newProbe()
 	here := addressOf(good[:])
 	var trying sync.WaitGroup
 	for range 2 * cap(tries) {

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -32,11 +31,7 @@ func init() { rdma.RegisterDevice(device{}) }
 // Name is "verbs".
 func (device) Name() string { return "verbs" }
 
-const (
-	cmFile     = "/dev/infiniband/rdma_cm"
-	mostGIDs   = 4  // that are offered: they share 255 bytes with much else
-	gidsLooked = 16 // entries of a port's table
-)
+const cmFile = "/dev/infiniband/rdma_cm"
 
 // load opens the libraries, once.
 var load = sync.OnceValue(func() error {
@@ -46,31 +41,24 @@ var load = sync.OnceValue(func() error {
 	return nil
 })
 
-// remembered keeps what looking at the devices has found for a moment: every Dial
-// wants to know, and it takes many system calls.
-type remembered[T any] struct {
+// probed keeps what looking at the devices has found for a moment: every Dial wants to
+// know, and it takes many system calls.
+var probed struct {
 	mu    sync.Mutex
 	until time.Time
-	found T
+	found error
 }
-
-func (r *remembered[T]) get(look func() T) T {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.After(r.until) {
-		r.found, r.until = look(), now.Add(time.Second)
-	}
-	return r.found
-}
-
-var (
-	probed remembered[error]
-	ports  remembered[[][16]byte]
-)
 
 // Probe returns nil if there is an RDMA device that this process may use. What it
 // returns may be a second old.
-func (device) Probe() error { return probed.get(probe) }
+func (device) Probe() error {
+	probed.mu.Lock()
+	defer probed.mu.Unlock()
+	if now := time.Now(); now.After(probed.until) {
+		probed.found, probed.until = probe(), now.Add(time.Second)
+	}
+	return probed.found
+}
 
 func probe() error {
 	if err := load(); err != nil {
@@ -98,7 +86,7 @@ func probe() error {
 	}
 	// What takes long the first time is done here, before the TCP connection is there:
 	// a client that is silent on that while it opens its devices seems to be a plain one.
-	ports.get(portGIDs)
+	openDevices()
 	return nil
 }
 
@@ -133,42 +121,7 @@ func whyLocked(size int, err error) error {
 	return fmt.Errorf("verbs: %d KB of memory cannot be registered: %w", size>>10, err)
 }
 
-// GIDs returns those of this machine's InfiniBand and RoCE ports, a few at most.
-// They may be a second old.
-func (device) GIDs() [][16]byte {
-	if load() != nil {
-		return nil
-	}
-	return ports.get(portGIDs)
-}
-
-func portGIDs() (gids [][16]byte) {
-	for _, c := range openDevices() {
-		var attr C.struct_v_device_attr
-		if c.device.node_type == C.V_NODE_RNIC || C.v_query_device(c, &attr) != 0 {
-			continue
-		}
-		for port := C.int(1); port <= C.int(attr.phys_port_cnt); port++ {
-			seen := 0
-			for i := C.int(0); i < gidsLooked && len(gids) < mostGIDs; i++ {
-				var gid [16]byte
-				if C.v_query_gid(c, port, i, unsafe.Pointer(&gid)) != 0 {
-					break
-				}
-				if gid != ([16]byte{}) && seen == 0 {
-					gids = append(gids, gid)
-					seen++
-				}
-			}
-		}
-	}
-	return gids
-}
-
-// Reaches returns nil if the TCP connection is at an address of an RDMA device. The
-// peer's GIDs say nothing more: those of RoCE are made of addresses, of which TCP has
-// tried one, and the subnet prefix of InfiniBand's is the same on every fabric whose
-// administrator has left it as it was. Two ends on different fabrics find out when
+// Reaches returns nil if the TCP connection is at an address of an RDMA device. Two ends on different fabrics find out when
 // rdma_cm does not resolve the address or route, within Config.StepUpTimeout.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.Local.IsValid() || !p.Remote.IsValid() {

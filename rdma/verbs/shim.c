@@ -17,7 +17,6 @@ static struct {
 	struct v_device **(*ibv_get_device_list)(int *);
 	void (*ibv_free_device_list)(struct v_device **);
 	int (*ibv_query_device)(struct v_context *, struct v_device_attr *);
-	int (*ibv_query_gid)(struct v_context *, uint8_t, int, void *);
 	struct v_pd *(*ibv_alloc_pd)(struct v_context *);
 	int (*ibv_dealloc_pd)(struct v_pd *);
 	struct v_mr *(*ibv_reg_mr)(struct v_pd *, void *, size_t, int);
@@ -65,7 +64,6 @@ static const struct {
 	IBVERBS(ibv_get_device_list),
 	IBVERBS(ibv_free_device_list),
 	IBVERBS(ibv_query_device),
-	IBVERBS(ibv_query_gid),
 	IBVERBS(ibv_alloc_pd),
 	IBVERBS(ibv_dealloc_pd),
 	IBVERBS(ibv_reg_mr),
@@ -278,11 +276,6 @@ int v_disconnect(struct v_cm_id *id) { return failed(f.rdma_disconnect(id)); }
 int v_query_device(struct v_context *c, struct v_device_attr *attr)
 {
 	return f.ibv_query_device(c, attr);
-}
-
-int v_query_gid(struct v_context *c, int port, int index, void *gid)
-{
-	return failed(f.ibv_query_gid(c, port, index, gid));
 }
 
 int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline)

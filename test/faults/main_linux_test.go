@@ -81,6 +81,9 @@ func config(device string) *sdp.Config {
 //	keepalive DEVICE ADDRESS HOW prints how a connection ends whose peer is gone
 //	far-serve NETWORK ADDRESS    listens with what the environment says; see beFarServer
 //	far-dial NETWORK ADDRESS N   dials it N times; see beFarClient
+//	default ADDRESS              listens with the default configuration, and echoes
+//	sandboxed HOW ADDRESS        see beSandboxed
+//	crowded WHAT ADDRESS N       see beCrowded
 //	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
 //
 // The first two answer the line "report" on their standard input with how many sessions
@@ -108,6 +111,12 @@ func beChild(role []string) {
 	case "far-dial":
 		dials, _ := strconv.Atoi(role[3])
 		go beFarClient(role[1], role[2], dials)
+	case "default":
+		serveDefault(role[1])
+	case "sandboxed":
+		go beSandboxed(role[1], role[2])
+	case "crowded":
+		go beCrowded(role[1], role[2], role[3])
 	case "keepalive":
 		go beKeptAlive(role[1], role[2], role[3])
 	case "cut":

@@ -1,0 +1,50 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostAside bounds the closes that may be blocked before this process opens no further
+// channel. Those under way may exceed it by the peers that are being heard then.
+const mostAside = 64
+
+// aside counts the goroutines of closeInBackground.
+var aside atomic.Int32
+
+// errAside is why no channel is opened.
+var errAside = errors.New("shm: another process holds up the closing of its connections")
+
+// closeAside closes what may hold descriptors that another process has sent. Where the
+// kernel accepts those, the close may block for as long as that process likes. Then
+// a goroutine does it, and nothing waits for that goroutine.
+func closeAside(c io.Closer) error {
+	if !takesRights.Load() {
+		return c.Close()
+	}
+	closeInBackground(c)
+	return nil
+}
+
+// closeInBackground closes what may block on any kernel.
+func closeInBackground(c io.Closer) {
+	aside.Add(1)
+	go func() {
+		defer aside.Add(-1)
+		c.Close()
+	}()
+}
+
+// heldUp reports that too many closes are blocked.
+func heldUp() bool { return aside.Load() >= mostAside }
+
+// file is a descriptor that came over a socket.
+type file int
+
+// Close closes it.
+func (f file) Close() error { return unix.Close(int(f)) }

@@ -1,0 +1,6 @@
+//go:build linux && race
+
+package shm
+
+// raceEnabled: the race detector makes everything slower.
+const raceEnabled = true

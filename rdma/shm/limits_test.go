@@ -1,0 +1,133 @@
+//go:build linux
+
+package shm
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// TestMappingsAreCountedNowAndThen: a count is good for a while and for some areas, and
+// near the limit for few.
+func TestMappingsAreCountedNowAndThen(t *testing.T) {
+	n, counts := 1000, 0
+	m := mappings{count: func() (int, int) {
+		counts++
+		return n, 65_530
+	}}
+	takes := func(times int) (counted int) {
+		counts = 0
+		for range times {
+			require.NoError(t, m.take())
+			m.took = time.Hour // as if a count took that long: it is not old
+			n++
+		}
+		return counts
+	}
+	assert.Equal(t, 1, takes(1))
+	assert.Equal(t, 0, takes(7000))
+	n = 58_977 - 100
+	m.at = time.Time{}
+	assert.Equal(t, 6, takes(100))
+	n = 58_977
+	m.at = time.Time{}
+	assert.ErrorContains(t, m.take(), "58977 mappings, too near to the limit of 65530")
+	n = 10
+	m.took = time.Hour
+	assert.Error(t, m.fits(), "it is not counted for each")
+	m.at = time.Now().Add(-2 * countShare * time.Hour)
+	assert.NoError(t, m.fits())
+	counts = 0
+	m.took = 0
+	assert.NoError(t, m.fits())
+	assert.Equal(t, 1, counts, "a count that takes nothing is as good as new")
+}
+
+// TestMappingsBetweenCounts count too, before they are in a count.
+func TestMappingsBetweenCounts(t *testing.T) {
+	m := mappings{count: func() (int, int) { return 58_970, 65_530 }}
+	for range 7 {
+		require.NoError(t, m.take())
+		m.took = time.Hour
+	}
+	assert.Error(t, m.take())
+}
+
+// TestCountMappings finds those that there are.
+func TestCountMappings(t *testing.T) {
+	before, most := countMappings()
+	assert.Greater(t, before, 5)
+	assert.Greater(t, most, before)
+	const pages = 500
+	size := os.Getpagesize()
+	b, err := unix.Mmap(-1, 0, pages*size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer unix.Munmap(b)
+	for i := 0; i < pages; i += 2 {
+		require.NoError(t, unix.Mprotect(b[i*size:(i+1)*size], unix.PROT_NONE))
+	}
+	after, _ := countMappings()
+	assert.InDelta(t, before+pages, after, 20)
+}
+
+// TestNoChannelNearALimit: neither end makes one.
+func TestNoChannelNearALimit(t *testing.T) {
+	p := newPlace(t)
+	i := invite(t, p, rdma.Peer{})
+	defer i.Withdraw()
+	t.Run("mappings", func(t *testing.T) {
+		was := mapped.count
+		full := func(yes bool) {
+			mapped.mu.Lock()
+			defer mapped.mu.Unlock()
+			mapped.at = time.Time{}
+			mapped.count = was
+			if yes {
+				mapped.count = func() (int, int) { return 65_000, 65_530 }
+			}
+		}
+		full(true)
+		defer full(false)
+		_, err := p.Invite(rdma.Peer{}, nil)
+		assert.ErrorContains(t, err, "max_map_count")
+		_, err = device{}.Dial(t.Context(), i.Address(), stepConfig, []byte("x"), settle("re: x"))
+		assert.ErrorContains(t, err, "max_map_count")
+		_, _, err = newArea()
+		assert.ErrorContains(t, err, "max_map_count")
+	})
+	t.Run("descriptors", func(t *testing.T) {
+		var limit unix.Rlimit
+		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+		assert.NoError(t, descriptorFits(uintptr(limit.Cur/2)))
+		assert.ErrorContains(t, descriptorFits(uintptr(limit.Cur/10*9)), "RLIMIT_NOFILE")
+		low := limit
+		low.Cur = 128
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+		defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+		for {
+			f, err := os.Open(os.DevNull)
+			require.NoError(t, err)
+			defer f.Close()
+			if f.Fd() > 115 {
+				break
+			}
+		}
+		_, err := device{}.Dial(t.Context(), i.Address(), stepConfig, []byte("x"), settle("re: x"))
+		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
+		g := comesBy(t, i.Address())
+		g.says(t, g.opening.append(nil), nil)
+		g.challenged(t)
+		r := g.response("x")
+		g.says(t, r.append(nil), nil)
+		_, _, err = readAnswer(g.UnixConn)
+		assert.ErrorContains(t, err, "the peer refuses")
+		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
+	})
+}

@@ -1,0 +1,253 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// killedBy has the kernel end this process, all threads of it, when it makes a system
+// call.
+func killedBy(number uint32) error {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: number, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_KILL_PROCESS},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return os.NewSyscallError("seccomp", errno)
+	}
+	return nil
+}
+
+// beSandboxed serves, dials or peeks, each with the default configuration, in a process
+// that ends when it reads another's memory.
+func beSandboxed(what, address string) {
+	if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	switch what {
+	case "peek":
+		fmt.Println("sandboxed")
+		var b [1]byte
+		local := []unix.Iovec{{Base: &b[0], Len: 1}}
+		unix.ProcessVMReadv(os.Getpid(), local, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&b)), Len: 1}}, 0)
+		fmt.Println("it lives")
+	case "serve":
+		serveDefault(address)
+	case "dial":
+		fmt.Println("sandboxed")
+		fmt.Println(requests(address, 20, 1<<20))
+	}
+}
+
+// serveDefault listens with the default configuration, prints where, and echoes.
+func serveDefault(address string) {
+	ln, err := sdp.Listen("tcp", address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				continue
+			}
+			go func() {
+				defer c.Close()
+				io.Copy(c, c)
+			}()
+		}
+	}()
+}
+
+// device is what a connection goes over.
+func device(c net.Conn) string {
+	if c, ok := c.(*sdp.Conn); ok {
+		return c.Device()
+	}
+	return "tcp"
+}
+
+// requests are of so many bytes each, one after the other, answered by an echo. It
+// returns what they went over, or what went wrong.
+func requests(address string, times, size int) string {
+	c, err := sdp.Dial("tcp", address)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	b, got := bytes.Repeat([]byte{7}, size), make([]byte, size)
+	for range times {
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := c.Write(b)
+			wrote <- err
+		}()
+		if _, err := io.ReadFull(c, got); err != nil {
+			return err.Error()
+		}
+		if err := <-wrote; err != nil {
+			return err.Error()
+		}
+		if !bytes.Equal(b, got) {
+			return "other bytes"
+		}
+	}
+	return device(c)
+}
+
+// byDefault has the processes that the test starts know of no environment's choice.
+func byDefault(t *testing.T) {
+	t.Setenv("SDP_DEVICES", "")
+	t.Setenv("SDP_ZCOPY_THRESHOLD", "")
+}
+
+// TestSandbox: programs with the default configuration never read each other's memory,
+// for which a sandbox may end them.
+func TestSandbox(t *testing.T) {
+	byDefault(t)
+	peek := startSaying(t, io.Discard, "sandboxed peek -", nil)
+	if peek.first != "sandboxed" {
+		t.Skipf("no seccomp: %s", peek.first)
+	}
+	peek.wait()
+	status := peek.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, status.Signaled() && status.Signal() == syscall.SIGSYS, "the sandbox is tight: %v", peek.cmd.ProcessState)
+
+	server := start(t, "sandboxed serve 127.0.0.1:0", nil)
+	client := start(t, "sandboxed dial "+server.first, nil)
+	require.Equal(t, "sandboxed", client.first)
+	line, err := client.stdout.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "shm", strings.TrimSpace(line))
+	for _, k := range []*child{server, client} {
+		assert.NoError(t, k.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+	}
+}
+
+// beCrowded has many mappings, or few descriptors left, and dials. It keeps all
+// connections, sends a byte over each, and prints how many go over which device.
+func beCrowded(what, address, number string) {
+	n, _ := strconv.Atoi(number)
+	dials := 400
+	switch what {
+	case "mappings":
+		size := os.Getpagesize()
+		b, err := unix.Mmap(-1, 0, n*size, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+		for i := 0; err == nil && i < n; i += 2 {
+			err = unix.Mprotect(b[i*size:(i+1)*size], unix.PROT_NONE)
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	case "descriptors":
+		dials = 30
+		limit := unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		for {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			if f.Fd() > uintptr(n*3/4) {
+				break
+			}
+			open = append(open, f)
+		}
+	}
+	fmt.Println("crowded")
+	over := make(map[string]int)
+	for i := range dials {
+		c, err := sdp.Dial("tcp", address)
+		if err == nil {
+			_, err = c.Write([]byte{1})
+		}
+		if err == nil {
+			_, err = io.ReadFull(c, make([]byte, 1))
+		}
+		if err != nil {
+			fmt.Println("dial", i, err)
+			return
+		}
+		over[device(c)]++
+		conns = append(conns, c)
+	}
+	fmt.Println(over["shm"], over["tcp"])
+}
+
+var (
+	open  []*os.File
+	conns []net.Conn
+)
+
+// TestCrowded has a process dial, or serve, that is near a limit on mappings or
+// descriptors. All its connections come up, and those that shm would bring too near are
+// plain TCP.
+func TestCrowded(t *testing.T) {
+	byDefault(t)
+	for _, v := range []struct {
+		name, role     string
+		least, most    int // over shm
+		all            int
+		unlessDetector bool
+	}{
+		{"65,000 mappings", "crowded mappings %s 65000", 0, 0, 400, true},
+		{"58,800 mappings", "crowded mappings %s 58800", 20, 180, 400, true},
+		{"few descriptors", "crowded descriptors %s 200", 3, 20, 30, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			if v.unlessDetector && raceEnabled {
+				t.Skip("the race detector has many mappings of its own, and ends the process when it gets no more")
+			}
+			most, _ := os.ReadFile("/proc/sys/vm/max_map_count")
+			if v.unlessDetector && strings.TrimSpace(string(most)) != "65530" {
+				t.Skipf("vm.max_map_count is %s, not 65530", most)
+			}
+			server := start(t, "default 127.0.0.1:0", nil)
+			client := start(t, fmt.Sprintf(v.role, server.first), nil)
+			require.Equal(t, "crowded", client.first)
+			line, err := client.stdout.ReadString('\n')
+			require.NoError(t, err)
+			var shm, tcp int
+			_, err = fmt.Sscan(line, &shm, &tcp)
+			require.NoError(t, err, line)
+			t.Logf("%d over shm, %d plain", shm, tcp)
+			assert.Equal(t, v.all, shm+tcp)
+			assert.GreaterOrEqual(t, shm, v.least)
+			assert.LessOrEqual(t, shm, v.most)
+			assert.NoError(t, client.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+		})
+	}
+}
