@@ -76,7 +76,8 @@ func (k *wakeups) parked(w *Waiter) {
 		return
 	}
 	sample := min(int64(processorTime())-k.used.Load(), int64(costMost))
-	if k.of.CompareAndSwap(w, nil) {
+	late := Clock()-time.Duration(k.since.Load()) >= forgotten // perhaps it is another wait
+	if k.of.CompareAndSwap(w, nil) && !late {
 		c := k.cost.Load()
 		if sample < c {
 			c += (sample - c) / 4
@@ -103,44 +104,41 @@ func (b *budget) begin(limit time.Duration) (time.Duration, bool) {
 		return 0, false // the others leave the processors to whoever works
 	}
 	now, q := Clock(), quota()
-	if runtime.GOMAXPROCS(0) == 1 || q < 1 {
-		b.left = -1
-	} else {
-		b.left = min(b.left+time.Duration(float64(now-b.filled)*share*min(1, q/4)), saved)
-	}
+	passed := max(0, now-b.filled) // a process that was moved to another machine finds another clock
+	b.left = min(b.left+time.Duration(float64(passed)*share*min(1, q/4)), saved)
 	b.filled = now
-	if b.left < 0 {
+	// In a bubble of testing/synctest, where time begins long before the boot, it stands
+	// still while a goroutine runs.
+	if b.left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 || now < 0 {
 		b.spinning.Store(false)
 		return 0, false
 	}
 	return min(limit, b.left+woken.both()), true
 }
 
-// end charges what the steps have cost.
+// end charges what the steps have cost. A process that was stopped meanwhile has not used
+// the time.
 func (b *budget) end(cost time.Duration) {
-	b.left -= cost
+	b.left = max(b.left-cost, -saved)
 	b.spinning.Store(false)
 }
 
 // A goroutine that goes from one wait to the next without parking keeps its P from polling
 // the network. While another P is idle, a thread of that one waits for the network.
 const (
-	chainTime  = 50 * time.Microsecond // for how long a goroutine may do so unasked
+	chainTime  = 50 * time.Microsecond // for how long a goroutine may do so unasked,
+	chainMost  = time.Millisecond      // and at most: other processes may have had the processors
 	chainWaits = 4                     // waits between two looks at the clock
 )
 
 // mayGoOn reports whether the waits may go on without parking: the last one that did is
-// not chainTime ago, or a P is idle.
+// not chainTime ago, or a P is idle and it is not chainMost ago.
 func (w *Waiter) mayGoOn(now time.Duration) bool {
 	w.chain = 0
 	if now-w.since <= chainTime {
 		return true
 	}
-	if ps.busy(now) {
-		return false
-	}
-	w.since = now
-	return true
+	return now-w.since <= chainMost && !ps.busy(now)
 }
 
 // occupied knows whether every P has had work lately.
@@ -160,7 +158,7 @@ func (o *occupied) busy(now time.Duration) bool {
 		return true
 	}
 	if o.measuring.CompareAndSwap(false, true) {
-		if d := now - o.at; d >= chainTime/2 {
+		if d := now - o.at; d >= chainTime {
 			used := processorTime()
 			o.all.Store(4*(used-o.used) >= (4*time.Duration(n)-1)*d)
 			o.at, o.used = now, used

@@ -20,6 +20,7 @@ const (
 	stepYield   = 4                      // every so manyth yields to the machine,
 	stepGosched = 16                     // and to the process
 	yieldShort  = 1500 * time.Nanosecond // a yield of at most so long: no other thread has run
+	parkLeast   = 2 * time.Microsecond   // what takes less was no park
 	yieldLong   = 200 * time.Microsecond // a longer one than this: the processor is wanted
 	shortest    = 50 * time.Microsecond  // how long the steps go on at least,
 	longest     = 400 * time.Microsecond // and at most,
@@ -73,7 +74,7 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 
 // Hope lets the next wait take steps, because the caller knows that an answer is about to
 // come.
-func (w *Waiter) Hope() { w.score = max(w.score, least) + 1 }
+func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
 
 // Spin looks again and again, and reports whether look has returned true. came says
 // whether that is what the peer has sent: to be woken by a goroutine of this process
@@ -119,11 +120,12 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	}
 	s := stepper{memory: memory, now: Clock()}
 	begin := s.now
-	found := false
+	found, cut := false, limit < w.limit() // cut: what the wait would have come to is not known
 	for end := begin + limit; s.now < end && !found && !s.wanted; {
 		s.step()
 		found = look()
 		if !found && s.now-w.since > chainTime && !w.mayGoOn(s.now) {
+			cut = true
 			break
 		}
 	}
@@ -139,7 +141,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 		if !s.shared {
 			w.pure = min(w.pure+1, 0) // the pure looks are worth another try
 		}
-	case !found || s.wanted:
+	case !found && !cut || s.wanted:
 		w.score = 0
 		w.need = min(max(2*w.need, least), most)
 	}
@@ -152,12 +154,17 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 		return false
 	}
 	s := stepper{memory: memory, now: Clock()}
-	for end := s.now + time.Duration(w.busy)*time.Microsecond; s.now < end; {
+	if s.now < 0 { // see budget.begin
+		return false
+	}
+	// What the program has done since it last parked is its own time.
+	w.since = max(w.since, s.now)
+	for end := s.now + time.Duration(w.busy)*time.Microsecond; s.now < end && !s.wanted; {
 		if look() {
 			return true
 		}
 		s.step()
-		if s.now-w.since > chainTime && !w.mayGoOn(s.now) {
+		if s.now-w.since > chainTime && ps.busy(s.now) {
 			return false
 		}
 	}
@@ -176,28 +183,34 @@ type stepper struct {
 
 func (s *stepper) step() {
 	if !s.memory {
-		runtime.Gosched()
-		s.now = Clock()
+		s.yield(runtime.Gosched)
 		return
 	}
 	Pause(stepPauses)
 	switch {
 	case s.i%stepYield == 0:
-		before := Clock()
-		unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-		s.now = Clock()
-		d := s.now - before
-		// Away for longer than any peer that runs would take. A goroutine that parks is
-		// woken ahead of whoever had the processor; one that spins waits its turn.
-		s.wanted = d > yieldLong
-		if s.shared = d > yieldShort; s.shared {
-			s.away += d - yieldShort // the change of threads is ours
-		}
+		s.yield(schedYield)
 	case s.i%stepGosched == stepGosched-1:
-		runtime.Gosched()
+		s.yield(runtime.Gosched)
 	}
 	s.i++
 }
+
+// yield gives the processor away.
+func (s *stepper) yield(to func()) {
+	before := Clock()
+	to()
+	s.now = Clock()
+	d := s.now - before
+	// Away for longer than any peer that runs would take. A goroutine that parks is woken
+	// ahead of whoever had the processor; one that spins waits its turn.
+	s.wanted = d > yieldLong
+	if s.shared = d > yieldShort; s.shared {
+		s.away += d - yieldShort // the change of threads is ours
+	}
+}
+
+func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // Woken is Parked where nobody knows when the peer woke this end: whether spinning would
 // have paid off is found out by trying.
@@ -221,7 +234,9 @@ func (w *Waiter) limit() time.Duration {
 // the peer says that it woke this end, 0 if it does not say; what cannot be is not
 // believed.
 func (w *Waiter) Parked(begin, rang, now time.Duration) {
-	w.parkedUntil(now)
+	if now-begin >= parkLeast { // it has, and did not find something before
+		w.parkedUntil(now)
+	}
 	if begin <= rang && rang <= now {
 		w.wake += (int32(min(now-rang, longest)) - w.wake) / 8
 	} else {

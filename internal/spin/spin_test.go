@@ -29,7 +29,7 @@ func rich(t *testing.T) {
 
 // attempted reports that a wait in vain took steps, which raises what the next one needs.
 func attempted(w *Waiter) bool {
-	w.pure = pureLeast
+	w.pure, w.since = pureLeast, Clock()
 	before := w.need
 	w.Spin(Looks, never, never)
 	return w.need != before

@@ -1,9 +1,12 @@
 package iwarp
 
 import (
+	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,22 +22,50 @@ func TestOwnProcess(t *testing.T) {
 			ln, err := net.Listen(network, at)
 			require.NoError(t, err)
 			defer ln.Close()
-			c, err := net.Dial(network, ln.Addr().String())
-			require.NoError(t, err)
-			s, err := ln.Accept()
-			require.NoError(t, err)
 			before := len(ends.at)
-			var both []*rawTransport
-			for _, conn := range []net.Conn{c, s} {
-				x, err := newTransport(conn)
+			var clients, servers []*rawTransport
+			for range 5 { // all have one address at the listener's end
+				c, err := net.Dial(network, ln.Addr().String())
 				require.NoError(t, err)
-				both = append(both, x.(*rawTransport))
+				s, err := ln.Accept()
+				require.NoError(t, err)
+				x, err := newTransport(s)
+				require.NoError(t, err)
+				servers = append(servers, x.(*rawTransport))
+				x, err = newTransport(c)
+				require.NoError(t, err)
+				clients = append(clients, x.(*rawTransport))
 			}
-			for _, x := range both {
-				assert.True(t, x.toSelf.Load())
-				require.NoError(t, x.close())
+			for i := range clients {
+				assert.True(t, clients[i].toSelf.Load())
+				assert.True(t, servers[i].toSelf.Load())
+				require.NoError(t, clients[i].close())
+				require.NoError(t, servers[i].close())
 			}
 			assert.Len(t, ends.at, before)
 		})
 	}
+}
+
+// TestForgotten: that a transport is known does not keep it from the collector, which closes
+// its connection.
+func TestForgotten(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	func() {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		_, err = newTransport(c)
+		require.NoError(t, err)
+	}()
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	defer s.Close()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err := s.Read(make([]byte, 1))
+		return err == io.EOF
+	}, 10*time.Second, time.Millisecond)
 }

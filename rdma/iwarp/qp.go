@@ -168,6 +168,7 @@ func (q *QueuePair) end(how func() error) error {
 		q.tx.mu.Lock()
 		q.sendFailed(net.ErrClosed)
 		q.tx.mu.Unlock()
+		q.t.wakeRead() // a read that looks has the descriptor, which close waits for
 		q.closeErr = how()
 		q.regions.close()
 		q.tx.pump.Wait()

@@ -397,7 +397,7 @@ static inline void pause_briefly(void)
 
 int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop)
 {
-	enum { YIELD = 64 }; // looks between two yields
+	enum { YIELD = 32 }; // looks between two yields
 	for (int i = 1;; i++) {
 		int k = e->cq->context->ops.poll_cq(e->cq, n, wcs);
 		if (k || i >= looks || __atomic_load_n(stop, __ATOMIC_RELAXED))
