@@ -104,9 +104,13 @@ func TestBudget(t *testing.T) {
 		b.end(limit)
 	}
 	require.Negative(t, b.left)
+	_, ok := b.begin(longest)
+	require.False(t, ok)
+	b.end(time.Hour)
+	assert.Equal(t, -saved, b.left, "the process was stopped")
 	b.filled = Clock() - 10*time.Millisecond
 	b.left = 0
-	_, ok := b.begin(longest)
+	_, ok = b.begin(longest)
 	require.True(t, ok)
 	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(time.Millisecond))
 	_, second := b.begin(longest)
@@ -147,6 +151,22 @@ func TestChain(t *testing.T) {
 	}
 	w.Parked(0, 0, Clock())
 	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }), "after a park the next chain begins")
+}
+
+// TestChainIsBounded: a goroutine parks now and then though a P is idle, as far as the
+// processor time of the process says: neighbours may have had the processors.
+func TestChainIsBounded(t *testing.T) {
+	rich(t)
+	runtime.GOMAXPROCS(64)
+	w := Waiter{since: Clock()}
+	for begin := Clock(); ; {
+		looked := 0
+		if !w.Spin(Looks, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
+			assert.Greater(t, Clock()-begin, chainMost)
+			return
+		}
+		require.Less(t, Clock()-begin, time.Second, "nothing parks")
+	}
 }
 
 // TestBusyPoll: a time that the program has set is kept, and Off parks at once.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,8 +15,11 @@ import (
 // channel. Those under way may exceed it by the peers that are being heard then.
 const mostAside = 64
 
-// aside counts the goroutines of closeInBackground.
-var aside atomic.Int32
+// aside counts the goroutines of closeInBackground, and blocked those of them that have
+// taken longer than asideAfter: a close that does not block is over by then.
+var aside, blocked atomic.Int32
+
+const asideAfter = 5 * time.Millisecond
 
 // errAside is why no channel is opened.
 var errAside = errors.New("shm: another process holds up the closing of its connections")
@@ -34,17 +38,26 @@ func closeAside(c io.Closer) error {
 // closeInBackground closes what may block on any kernel.
 func closeInBackground(c io.Closer) {
 	aside.Add(1)
+	late := time.AfterFunc(asideAfter, func() { blocked.Add(1) })
 	go func() {
 		defer aside.Add(-1)
 		c.Close()
+		if !late.Stop() {
+			blocked.Add(-1)
+		}
 	}()
 }
 
 // heldUp reports that too many closes are blocked.
-func heldUp() bool { return aside.Load() >= mostAside }
+func heldUp() bool { return blocked.Load() >= mostAside }
 
-// file is a descriptor that came over a socket.
-type file int
+// files are descriptors that came over a socket.
+type files []int
 
-// Close closes it.
-func (f file) Close() error { return unix.Close(int(f)) }
+// Close closes them, one after the other: together they block one thread.
+func (f files) Close() error {
+	for _, fd := range f {
+		unix.Close(fd)
+	}
+	return nil
+}

@@ -65,7 +65,7 @@ func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, pri
 		err = ctx.Err()
 	}
 	if err != nil {
-		closeAside(conn)
+		closeInBackground(conn) // it may have accepted descriptors
 		return nil, err
 	}
 	return q, nil

@@ -92,13 +92,15 @@ func respond(conn *net.UnixConn, r *response) (*area, answer, error) {
 	if err != nil {
 		return nil, answer{}, err
 	}
-	err = setRights(conn, false)
+	if err = setRights(conn, false); err == nil {
+		err = nothingQueued(conn)
+	}
 	var a *area
 	if err == nil {
 		a, err = openArea(fd)
 	}
 	if err != nil {
-		closeInBackground(file(fd))
+		closeInBackground(files{fd})
 		return nil, answer{}, err
 	}
 	unix.Close(fd)

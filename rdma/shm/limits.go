@@ -58,7 +58,9 @@ func prepare(_, _ string, rc syscall.RawConn) error {
 	var err error
 	if e := rc.Control(func(fd uintptr) {
 		refuseRights(int(fd))
-		err = descriptorFits(fd)
+		if err = descriptorFits(fd); err == nil {
+			err = inline(int(fd))
+		}
 	}); e != nil {
 		return e
 	}
@@ -83,8 +85,10 @@ const (
 	// leastMade areas may be mapped between two counts, and an eighth of those that still
 	// fit if that is more.
 	leastMade = 16
-	// countShare is how many times as long as a count took it is good for.
+	// countShare is how many times as long as a count took it is good for, and countLong
+	// for how long at most: the process may have been stopped while it counted.
 	countShare = 100
+	countLong  = 5 * time.Second
 )
 
 // mapped is of this process.
@@ -112,7 +116,7 @@ func (m *mappings) take() error {
 func (m *mappings) look() error {
 	begin := time.Now()
 	room := m.most/shareAll*shareUsed - m.n
-	if m.at.IsZero() || m.made > max(leastMade, room/8) || begin.Sub(m.at) > countShare*m.took {
+	if m.at.IsZero() || m.made > max(leastMade, room/8) || begin.Sub(m.at) > min(countShare*m.took, countLong) {
 		m.n, m.most = m.count()
 		m.made, m.at = 0, time.Now()
 		m.took = m.at.Sub(begin)

@@ -194,21 +194,21 @@ func (a *answer) append(b []byte) []byte {
 // closes. One that refuses is an error. With an error the descriptors that came are
 // closed.
 func readAnswer(conn *net.UnixConn) (a answer, fd int, err error) {
-	var files []int
+	var came files
 	defer func() {
-		if err == nil && len(files) == 0 {
+		if err == nil && len(came) == 0 {
 			err = errors.New("shm: no descriptor came")
 		}
 		if err == nil {
-			fd = files[0]
+			fd = came[0]
 			return
 		}
-		for _, f := range files {
-			closeInBackground(file(f))
+		if len(came) > 0 {
+			closeInBackground(came)
 		}
 	}()
 	var b [answerLen]byte
-	if err := readWithFiles(conn, b[:], &files); err != nil {
+	if err := readWithFiles(conn, b[:], &came); err != nil {
 		return a, -1, err
 	}
 	a.flags, a.address = b[0], binary.NativeEndian.Uint64(b[1:])
@@ -216,7 +216,7 @@ func readAnswer(conn *net.UnixConn) (a answer, fd int, err error) {
 	if a.private, err = makeText(b[1+8+probeLen:]); err != nil {
 		return a, -1, err
 	}
-	if err := readWithFiles(conn, a.private, &files); err != nil {
+	if err := readWithFiles(conn, a.private, &came); err != nil {
 		return a, -1, err
 	}
 	return a, -1, refusal(a.flags, a.private)

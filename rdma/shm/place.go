@@ -147,7 +147,7 @@ func (p *place) forget(n name) *invitation {
 func (p *place) run() {
 	for {
 		for heldUp() && !p.over() {
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(time.Millisecond)
 		}
 		p.joining <- struct{}{}
 		conn, pid, uid, err := p.accept()
@@ -198,11 +198,11 @@ func (p *place) accept() (conn *net.UnixConn, pid, uid int, err error) {
 				failed = os.NewSyscallError("accept4", err)
 				return true
 			}
-			if pid, uid, err = credentialsOf(n, p.cfg.UIDs); err == nil {
+			if pid, uid, err = credentialsOf(n, p.cfg.UIDs); err == nil && inline(n) == nil {
 				peer = n
 				return true
 			}
-			closeAside(file(n))
+			closeAside(files{n})
 			if heldUp() {
 				return true
 			}

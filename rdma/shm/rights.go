@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -96,9 +97,34 @@ func readBytes(conn *net.UnixConn, b []byte) error {
 // With room for all of them it drops none, which could block.
 const mostFiles = 253
 
+// nothingQueued returns an error if the peer has sent more than it should have so far: it
+// may hold descriptors that came while the socket accepted them.
+func nothingQueued(conn *net.UnixConn) error {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if e := rc.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, _, _, _ := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if n > 0 {
+			err = errors.New("shm: more has come than the answer")
+		}
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// inline has urgent bytes come in their place. Otherwise a read passes over one without a
+// word, and drops the descriptors that come with it.
+func inline(fd int) error {
+	return os.NewSyscallError("SO_OOBINLINE", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1))
+}
+
 // readWithFiles fills b, and appends the descriptors that come with it. It goes on
 // only while they are one at most, since each byte may bring some.
-func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
+func readWithFiles(conn *net.UnixConn, b []byte, came *files) error {
 	oob := make([]byte, unix.CmsgSpace(4*mostFiles))
 	for len(b) > 0 {
 		n, k, flags, _, err := conn.ReadMsgUnix(b, oob)
@@ -114,11 +140,11 @@ func readWithFiles(conn *net.UnixConn, b []byte, files *[]int) error {
 		}
 		for i := range messages {
 			if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
-				*files = append(*files, fds...)
+				*came = append(*came, fds...)
 			}
 		}
 		switch {
-		case len(*files) > 1:
+		case len(*came) > 1:
 			return errors.New("shm: more than one descriptor came")
 		case flags&unix.MSG_CTRUNC != 0:
 			return errors.New("shm: a descriptor came, and this process has no room for it")
