@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// raceEnabled: everything takes longer.
+const raceEnabled = true
