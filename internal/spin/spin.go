@@ -20,7 +20,6 @@ const (
 	stepYield   = 4                      // every so manyth yields to the machine,
 	stepGosched = 16                     // and to the process
 	yieldShort  = 1500 * time.Nanosecond // a yield of at most so long: no other thread has run
-	parkLeast   = 2 * time.Microsecond   // what takes less was no park
 	yieldLong   = 200 * time.Microsecond // a longer one than this: the processor is wanted
 	shortest    = 50 * time.Microsecond  // how long the steps go on at least,
 	longest     = 400 * time.Microsecond // and at most,
@@ -234,9 +233,7 @@ func (w *Waiter) limit() time.Duration {
 // the peer says that it woke this end, 0 if it does not say; what cannot be is not
 // believed.
 func (w *Waiter) Parked(begin, rang, now time.Duration) {
-	if now-begin >= parkLeast { // it has, and did not find something before
-		w.parkedUntil(now)
-	}
+	w.parkedUntil(now)
 	if begin <= rang && rang <= now {
 		w.wake += (int32(min(now-rang, longest)) - w.wake) / 8
 	} else {
