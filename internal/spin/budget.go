@@ -4,6 +4,7 @@ package spin
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,17 +14,23 @@ import (
 const (
 	// share is the part of a processor's time that steps may take beyond what they save;
 	// less under a quota of fewer than four processors.
-	share = 0.05
+	share = 0.15
 	// saved is how much unused time the budget holds at most.
-	saved = 2 * time.Millisecond
+	saved = 4 * time.Millisecond
 )
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	spinning atomic.Bool // one goroutine takes steps; it owns the fields below
-	left     time.Duration
-	filled   time.Duration // when left last grew, on the Clock
+	waits, looks turn // of Waiters, and of Habits
+
+	mu     sync.Mutex
+	left   time.Duration
+	filled time.Duration // when left last grew, on the Clock
 }
+
+// turn is held by the goroutine that takes steps. The others leave the processors to those
+// that work.
+type turn struct{ taken atomic.Bool }
 
 var process budget
 
@@ -99,71 +106,36 @@ func processorTime() time.Duration {
 
 // begin reports whether the caller may take steps now, and for how long: limit, or what is
 // left. Then end follows.
-func (b *budget) begin(limit time.Duration) (time.Duration, bool) {
-	if !b.spinning.CompareAndSwap(false, true) {
-		return 0, false // the others leave the processors to whoever works
-	}
-	now, q := Clock(), quota()
-	passed := max(0, now-b.filled) // a process that was moved to another machine finds another clock
-	b.left = min(b.left+time.Duration(float64(passed)*share*min(1, q/4)), saved)
-	b.filled = now
-	// In a bubble of testing/synctest, where time begins long before the boot, it stands
-	// still while a goroutine runs.
-	if b.left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 || now < 0 {
-		b.spinning.Store(false)
+func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
+	if !t.taken.CompareAndSwap(false, true) {
 		return 0, false
 	}
-	return min(limit, b.left+woken.both()), true
+	now, q := Clock(), quota()
+	left := b.refill(now, share*min(1, q/4))
+	// In a bubble of testing/synctest, where time begins long before the boot, it stands
+	// still while a goroutine runs.
+	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 || now < 0 {
+		t.taken.Store(false)
+		return 0, false
+	}
+	return min(limit, left+woken.both()), true
+}
+
+// refill adds a part of the time since the last call, and returns what there is.
+func (b *budget) refill(now time.Duration, part float64) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	passed := max(0, now-b.filled) // a process that was moved to another machine finds another clock
+	b.left = min(b.left+time.Duration(float64(passed)*part), saved)
+	b.filled = now
+	return b.left
 }
 
 // end charges what the steps have cost. A process that was stopped meanwhile has not used
 // the time.
-func (b *budget) end(cost time.Duration) {
+func (b *budget) end(t *turn, cost time.Duration) {
+	b.mu.Lock()
 	b.left = max(b.left-cost, -saved)
-	b.spinning.Store(false)
-}
-
-// A goroutine that goes from one wait to the next without parking keeps its P from polling
-// the network. While another P is idle, a thread of that one waits for the network.
-const (
-	chainTime  = 50 * time.Microsecond // for how long a goroutine may do so unasked,
-	chainMost  = time.Millisecond      // and at most: other processes may have had the processors
-	chainWaits = 4                     // waits between two looks at the clock
-)
-
-// mayGoOn reports whether the waits may go on without parking: the last one that did is
-// not chainTime ago, or a P is idle and it is not chainMost ago.
-func (w *Waiter) mayGoOn(now time.Duration) bool {
-	w.chain = 0
-	if now-w.since <= chainTime {
-		return true
-	}
-	return now-w.since <= chainMost && !ps.busy(now)
-}
-
-// occupied knows whether every P has had work lately.
-type occupied struct {
-	measuring atomic.Bool // guards what follows
-	at, used  time.Duration
-	all       atomic.Bool // the result
-}
-
-var ps occupied
-
-// busy reports whether the process used the processors since it was last asked as much as
-// its Ps can, which means that none of them was idle.
-func (o *occupied) busy(now time.Duration) bool {
-	n := runtime.GOMAXPROCS(0)
-	if n == 1 {
-		return true
-	}
-	if o.measuring.CompareAndSwap(false, true) {
-		if d := now - o.at; d >= chainTime {
-			used := processorTime()
-			o.all.Store(4*(used-o.used) >= (4*time.Duration(n)-1)*d)
-			o.at, o.used = now, used
-		}
-		o.measuring.Store(false)
-	}
-	return o.all.Load()
+	b.mu.Unlock()
+	t.taken.Store(false)
 }

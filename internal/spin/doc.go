@@ -9,14 +9,13 @@
 //     system calls of a wake-up.
 //   - Steps of some 100 ns follow, with a sched_yield now and then, as the peer may be
 //     waiting for this very processor. One goroutine of the process does this at a time,
-//     and only where it has lately paid off (Waiter).
+//     and only where it has lately paid off (Waiter); beside it one that dials or accepts.
 //   - The process has a budget for these steps. A wait that the steps have shortened may
 //     have spun for as long as being woken takes. What lasts longer, or was in vain, is
 //     charged to a share of a processor's time. The share is nothing where GOMAXPROCS is
 //     1 or the cgroup has a CPU quota.
-//   - Where every P of the process is busy, a goroutine that never parks keeps the
-//     runtime from polling the network. Then a wait parks when 50 µs have passed since
-//     the last one did.
+//   - A goroutine that never parks keeps its P from polling the network. A wait that finds
+//     events there which nobody takes, twice within 50 µs, parks.
 //   - What is looked for once and not on a connection, such as the answer to a dial, has a
 //     Habit in place of a Waiter, and the same budget.
 //   - Two ends in one process do not spin for each other.

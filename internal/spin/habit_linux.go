@@ -23,7 +23,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 	if over, _ := there(); over || !h.may() {
 		return
 	}
-	limit, ok := process.begin(lookTime)
+	limit, ok := process.begin(&process.looks, lookTime)
 	if !ok {
 		return
 	}
@@ -34,7 +34,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 		if found {
 			spent = max(0, spent-lookCost)
 		}
-		process.end(spent)
+		process.end(&process.looks, spent)
 		h.looked(found)
 	}()
 	for turns, now := 1, begin; now-begin < limit; turns++ {

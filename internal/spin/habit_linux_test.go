@@ -67,10 +67,10 @@ func TestForNotWorthIt(t *testing.T) {
 func TestForHasABudget(t *testing.T) {
 	rich(t)
 	var h Habit
-	_, ok := process.begin(longest)
+	_, ok := process.begin(&process.looks, longest)
 	require.True(t, ok)
 	assert.Equal(t, 1, on(&h, 2, true))
-	process.end(time.Hour)
+	process.end(&process.looks, time.Hour)
 	assert.Equal(t, 1, on(&h, 2, true))
 	process.left = saved
 	assert.Equal(t, 2, on(&h, 2, true))

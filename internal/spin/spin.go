@@ -46,13 +46,15 @@ var (
 // Waiter decides how one way of a connection waits. It belongs to the waiting goroutine,
 // but for SetBusyPoll; the zero value is ready to use.
 type Waiter struct {
-	pure  int16         // pure looks that paid, less those that did not
-	score int16         // short waits, less twice the long ones
-	need  int16         // the score at which to take steps; 0: least
-	chain uint8         // waits since the clock was last read that have not parked
-	busy  busyPoll      // µs; 0: the policy decides
-	wake  int32         // ns that being woken has lately taken
-	since time.Duration // when a wait last parked, or a P was seen to be idle
+	score  int16         // short waits, less twice the long ones
+	need   int16         // the score at which to take steps; 0: least
+	pure   int8          // pure looks that paid, less those that did not
+	chain  uint8         // waits since the clock was last read that have not parked
+	looks  uint8         // at the network, modulo 256
+	behind bool          // the last of those has found events
+	busy   busyPoll      // µs; 0: the policy decides
+	wake   int32         // ns that being woken has lately taken
+	since  time.Duration // when a wait last parked, or looked at the network
 }
 
 // busyPoll is a time in µs that the program has set; 0: it has not.
@@ -113,7 +115,7 @@ func (w *Waiter) look(first int, look, came func() bool) bool {
 
 // steps is the second phase.
 func (w *Waiter) steps(memory bool, look, came func() bool) bool {
-	limit, ok := process.begin(w.limit())
+	limit, ok := process.begin(&process.waits, w.limit())
 	if !ok {
 		return false
 	}
@@ -123,7 +125,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	for end := begin + limit; s.now < end && !found && !s.wanted; {
 		s.step()
 		found = look()
-		if !found && s.now-w.since > chainTime && !w.mayGoOn(s.now) {
+		if !found && !w.mayGoOn(s.now) {
 			cut = true
 			break
 		}
@@ -133,7 +135,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	if mine {
 		spent = max(0, spent-woken.both())
 	}
-	process.end(spent)
+	process.end(&process.waits, spent)
 	switch {
 	case mine:
 		w.need /= 2
@@ -156,14 +158,12 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 	if s.now < 0 { // see budget.begin
 		return false
 	}
-	// What the program has done since it last parked is its own time.
-	w.since = max(w.since, s.now)
 	for end := s.now + time.Duration(w.busy)*time.Microsecond; s.now < end && !s.wanted; {
 		if look() {
 			return true
 		}
 		s.step()
-		if s.now-w.since > chainTime && ps.busy(s.now) {
+		if !w.mayGoOn(s.now) {
 			return false
 		}
 	}
@@ -220,7 +220,7 @@ func (w *Waiter) Woken() {
 
 // parkedUntil takes in that the wait has parked.
 func (w *Waiter) parkedUntil(now time.Duration) {
-	w.since, w.chain = now, 0
+	w.since, w.chain, w.behind = now, 0, false
 	woken.parked(w)
 }
 

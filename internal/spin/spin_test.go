@@ -96,33 +96,34 @@ func TestBudget(t *testing.T) {
 	var b budget
 	b.left, b.filled = saved, Clock()
 	for n := 0; ; n++ {
-		limit, ok := b.begin(longest)
+		limit, ok := b.begin(&b.waits, longest)
 		if !ok {
 			break
 		}
 		require.LessOrEqual(t, n, int(saved/shortest)+2, "the budget does not end")
-		b.end(limit)
+		b.end(&b.waits, limit)
 	}
 	require.Negative(t, b.left)
-	_, ok := b.begin(longest)
-	require.False(t, ok)
-	b.end(time.Hour)
+	b.end(&b.waits, time.Hour)
 	assert.Equal(t, -saved, b.left, "the process was stopped")
 	b.filled = Clock() - 10*time.Millisecond
 	b.left = 0
-	_, ok = b.begin(longest)
+	_, ok := b.begin(&b.waits, longest)
 	require.True(t, ok)
 	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(time.Millisecond))
-	_, second := b.begin(longest)
+	_, second := b.begin(&b.waits, longest)
 	assert.False(t, second, "one goroutine of a process at a time")
-	b.end(0)
+	_, look := b.begin(&b.looks, longest)
+	assert.True(t, look, "a dial beside it")
+	b.end(&b.looks, 0)
+	b.end(&b.waits, 0)
 
 	b.filled = Clock() - time.Hour
-	limit, ok := b.begin(longest)
+	limit, ok := b.begin(&b.waits, longest)
 	require.True(t, ok)
 	assert.Equal(t, longest, limit)
 	assert.Equal(t, saved, b.left)
-	b.end(0)
+	b.end(&b.waits, 0)
 }
 
 // TestOneProcessor: with one P, who takes steps keeps everyone else from running.
@@ -131,42 +132,8 @@ func TestOneProcessor(t *testing.T) {
 	runtime.GOMAXPROCS(1)
 	var b budget
 	b.left = saved
-	_, ok := b.begin(longest)
+	_, ok := b.begin(&b.waits, longest)
 	assert.False(t, ok)
-}
-
-// TestChain: with every P busy, waits that are over at once end in a park after chainTime.
-func TestChain(t *testing.T) {
-	rich(t)
-	runtime.GOMAXPROCS(1)
-	var w Waiter
-	w.Parked(0, 0, Clock())
-	for begin := Clock(); ; {
-		looked := 0
-		if !w.Spin(Looks, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
-			assert.Greater(t, Clock()-begin, chainTime)
-			break
-		}
-		require.Less(t, Clock()-begin, time.Second, "nothing parks")
-	}
-	w.Parked(0, 0, Clock())
-	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }), "after a park the next chain begins")
-}
-
-// TestChainIsBounded: a goroutine parks now and then though a P is idle, as far as the
-// processor time of the process says: neighbours may have had the processors.
-func TestChainIsBounded(t *testing.T) {
-	rich(t)
-	runtime.GOMAXPROCS(64)
-	w := Waiter{since: Clock()}
-	for begin := Clock(); ; {
-		looked := 0
-		if !w.Spin(Looks, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
-			assert.Greater(t, Clock()-begin, chainMost)
-			return
-		}
-		require.Less(t, Clock()-begin, time.Second, "nothing parks")
-	}
 }
 
 // TestBusyPoll: a time that the program has set is kept, and Off parks at once.

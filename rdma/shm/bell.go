@@ -38,7 +38,7 @@ type bell struct {
 	onPark    func(fd uintptr) bool // bound once, so that a call allocates nothing
 	listener  *sleeper              // the argument of onPark
 	idleRings int32                 // times that it was rung for nothing, in a row
-	rings     int32                 // that may be unread in the socket, about
+	rings     atomic.Int32          // that may be unread in the socket, about
 	most      int32                 // rings before it drains the socket
 
 	dead atomic.Bool // the peer has gone
@@ -177,12 +177,18 @@ func (b *bell) park(s *sleeper) {
 			b.listen(s)
 			continue
 		}
-		b.word(s).Store(1)
+		b.doze(s)
 		if !b.up(s) {
 			s.seat.wait(&b.mu)
 		}
 	}
 	b.word(s).Store(0)
+}
+
+// doze sets the sleeper's word. The peer rings once for each time at most.
+func (b *bell) doze(s *sleeper) {
+	b.rings.Add(1)
+	b.word(s).Store(1)
 }
 
 // listen parks in the netpoller. Called and returns with mu held.
@@ -218,40 +224,51 @@ func (b *bell) other(s *sleeper) *sleeper {
 // is room again, which wakes it for nothing. They must not fill the socket, or the
 // peer could not ring.
 func (b *bell) parkOn(fd uintptr) bool {
-	s := b.listener
-	b.rings++
+	s, told := b.listener, false
 	for {
-		b.word(s).Store(1)
+		b.doze(s)
 		if b.up(s) {
 			b.idleRings = 0
 			return true
 		}
-		if b.rings < b.most && !b.parked {
+		told = b.tellOther(s) || told
+		if b.rings.Load() <= b.most && (told || !b.parked) {
 			break
 		}
+		b.rings.Store(0)
 		n := drain(fd)
-		if b.parked { // it was rung for nothing
+		if b.parked && !told { // it was rung for nothing
 			b.idleRings += int32(max(n, 1))
 		}
-		b.parked, b.rings = false, 0
+		b.parked = false
 	}
 	b.parked = true
 	if hungUp(fd) {
 		b.dead.Store(true)
 		return true
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if other := b.other(s); other.seat.taken() && b.word(other).Load() == 0 {
-		b.idleRings = 0
-		other.seat.tell()
-	}
 	if b.idleRings > mostIdleRings {
+		b.mu.Lock()
 		b.noisy = true
+		b.mu.Unlock()
 		b.dead.Store(true)
 		return true
 	}
 	return false
+}
+
+// tellOther has the other sleeper look again if the peer has rung for it, and reports
+// whether it has.
+func (b *bell) tellOther(s *sleeper) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	other := b.other(s)
+	if !other.seat.taken() || b.word(other).Load() != 0 {
+		return false
+	}
+	b.idleRings = 0
+	other.seat.tell()
+	return true
 }
 
 const (
