@@ -211,6 +211,13 @@ func (s *stepper) yield(to func()) {
 
 func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
+// Needless tells that what the last Spin has found would have been as welcome later. The
+// next waits park, until as many have as after an attempt in vain.
+func (w *Waiter) Needless() {
+	w.score = 0
+	w.need = min(max(2*w.need, least), most)
+}
+
 // Woken is Parked where nobody knows when the peer woke this end: whether spinning would
 // have paid off is found out by trying.
 func (w *Waiter) Woken() {

@@ -89,6 +89,21 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// TestNeedless: what was found and need not have been looked for counts as in vain.
+func TestNeedless(t *testing.T) {
+	rich(t)
+	var w Waiter
+	w.Hope()
+	require.True(t, attempted(&w))
+	for range 2 * most {
+		w.Woken()
+	}
+	before := w.need
+	w.Needless()
+	assert.Greater(t, w.need, before)
+	assert.False(t, attempted(&w))
+}
+
 // TestBudget: steps in vain use the budget up, and time fills it by its share; what has
 // shortened a wait costs nothing beyond a wake-up.
 func TestBudget(t *testing.T) {

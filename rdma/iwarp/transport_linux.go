@@ -151,8 +151,15 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 		return t.came()
 	}, t.came) && t.came()
 	t.wait = true
+	if found && t.readN >= bulk {
+		t.spin.Needless()
+	}
 	return found
 }
+
+// bulk is how many bytes at once show that the peer streams. To look for those earlier
+// only makes reads smaller: 1 MB Writes run at 0.88 of their rate.
+const bulk = 48 << 10
 
 // came reports that there is something to return.
 func (t *rawTransport) came() bool { return t.readN > 0 || t.readErr != nil }
