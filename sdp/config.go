@@ -66,8 +66,8 @@ type Config struct {
 
 	// BusyPoll is how long a Read, or another call that waits for the peer, looks for bytes
 	// before it parks, as SO_BUSY_POLL is for a socket: longer than 1 s is 1 s, and negative
-	// means not at all. It ends early when the network has events for other goroutines which
-	// nobody takes, because every P of the process has work. It is not for Dial and Accept.
+	// means not at all. It ends early when events of the network have not been taken for
+	// 50 µs, because every P of the process has work. It is not for Dial and Accept.
 	// 0 means what SDP_BUSY_POLL says, in microseconds, of which 0 means not at all; and
 	// without that for as long as it has lately paid off and the process can afford it: see
 	// docs/architecture.md. Linux only.

@@ -95,6 +95,13 @@ func (k *wakeups) parked(w *Waiter) {
 	}
 }
 
+// forget drops a wait that has not parked.
+func (k *wakeups) forget(w *Waiter) {
+	if k.of.Load() == w {
+		k.of.CompareAndSwap(w, nil)
+	}
+}
+
 // both is what a wait costs that parks at each of two ends.
 func (k *wakeups) both() time.Duration { return 2 * time.Duration(k.cost.Load()) }
 
@@ -110,21 +117,25 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
 		return 0, false
 	}
-	now, q := Clock(), quota()
-	left := b.refill(now, share*min(1, q/4))
-	// In a bubble of testing/synctest, where time begins long before the boot, it stands
-	// still while a goroutine runs.
-	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 || now < 0 {
+	q := quota()
+	left := b.refill(share * min(1, q/4))
+	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {
 		t.taken.Store(false)
 		return 0, false
 	}
 	return min(limit, left+woken.both()), true
 }
 
-// refill adds a part of the time since the last call, and returns what there is.
-func (b *budget) refill(now time.Duration, part float64) time.Duration {
+// refill adds a part of the time since the last call, and returns what there is. In a bubble
+// of testing/synctest, where time begins long before the boot, it stands still while a
+// goroutine runs: there is nothing.
+func (b *budget) refill(part float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := Clock()
+	if now < 0 {
+		return -1
+	}
 	passed := max(0, now-b.filled) // a process that was moved to another machine finds another clock
 	b.left = min(b.left+time.Duration(float64(passed)*part), saved)
 	b.filled = now

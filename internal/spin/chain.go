@@ -5,7 +5,7 @@ package spin
 import (
 	"os"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -13,16 +13,32 @@ import (
 )
 
 // A goroutine that goes from one wait to the next without parking keeps its P from polling
-// the network. If another P is idle, a thread of that one sleeps in epoll_wait and takes
-// what comes. If none is, the events stay with the kernel, and every chainTime the
-// goroutine looks whether some do. One look that finds some proves little, because the
-// thread may be on its way; after a second one the wait parks.
+// the network. If another P is idle, a thread sleeps in epoll_wait and takes what comes. If
+// none is, the events stay with the kernel, and every chainTime the goroutine looks whether
+// some do. One look that finds some proves little, because the thread may be on its way;
+// after a second one the wait parks. It may do so in vain, where processors take longer to
+// wake up, or for events of its own connection.
 const (
 	chainTime  = 30 * time.Microsecond // between two looks at the network,
 	chainAgain = 20 * time.Microsecond // and after one that has found events
 	chainWaits = 4                     // waits between two looks at the clock
 	chainYield = 8                     // looks at the network between two yields to the process
 )
+
+// goOn reports whether the next wait may look for anything, or is to park.
+func (w *Waiter) goOn() bool {
+	w.chain++
+	if w.chain < chainWaits {
+		return true
+	}
+	looks := w.looks
+	ok := w.mayGoOn(Clock())
+	// Goroutines that are ready to run wait for a P too, but to yield wakes a thread up.
+	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1) {
+		runtime.Gosched()
+	}
+	return ok
+}
 
 // mayGoOn reports whether the waits may go on without parking.
 func (w *Waiter) mayGoOn(now time.Duration) bool {
@@ -35,19 +51,27 @@ func (w *Waiter) mayGoOn(now time.Duration) bool {
 		return true
 	}
 	w.since = now
-	// Goroutines that are ready to run wait for a P too, but to yield wakes a thread up.
-	if w.looks++; w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1 {
-		runtime.Gosched()
-	}
+	w.looks++
 	before := w.behind
 	w.behind = pending()
 	return !w.behind || !before
 }
 
+// Stayed tells of a wait that was about to park and has not, because something came. Whether
+// the network is polled is as unknown as before, so the next wait asks again.
+func (w *Waiter) Stayed() {
+	w.chain = chainWaits - 1
+	woken.forget(w)
+}
+
+// Pending reports whether the kernel has events for the runtime's poller, for waits that
+// have no Waiter.
+func Pending() bool { return pending() }
+
 // pending reports whether the kernel has events for the runtime's poller. Tests replace it.
 var pending = func() bool {
 	p := unix.PollFd{Fd: int32(netpoller()), Events: unix.POLLIN}
-	if p.Fd < 0 {
+	if p.Fd <= 0 {
 		return true // perhaps
 	}
 	var now unix.Timespec
@@ -57,13 +81,27 @@ var pending = func() bool {
 
 const mostPollers = 4096 // descriptors among which the runtime's is looked for
 
-// netpoller returns the descriptor of the runtime's epoll instance, -1 if it is not found.
-// It is the one that knows a descriptor which the runtime has just been given: only there
-// can what is waited for on that one be changed. To all other instances this does nothing.
-var netpoller = sync.OnceValue(func() int {
+// poller is the descriptor of the runtime's epoll instance; 0: not looked for, which is
+// the descriptor of something else in any case; -1: not found.
+var poller atomic.Int32
+
+// netpoller returns poller.
+func netpoller() int {
+	fd := poller.Load()
+	if fd == 0 {
+		fd = int32(findNetpoller())
+		poller.Store(fd)
+	}
+	return int(fd)
+}
+
+// findNetpoller finds the runtime's epoll instance: the one that knows a descriptor which
+// the runtime has just been given, because only there can what is waited for on that one be
+// changed. To all other instances this does nothing. It returns 0 if it could not look.
+func findNetpoller() int {
 	known, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return -1
+		return 0
 	}
 	f := os.NewFile(uintptr(known), "eventfd")
 	defer f.Close()
@@ -76,4 +114,4 @@ var netpoller = sync.OnceValue(func() int {
 		}
 	}
 	return -1
-})
+}

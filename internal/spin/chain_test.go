@@ -56,6 +56,35 @@ func TestChain(t *testing.T) {
 	assert.Equal(t, long, chain(&w, long))
 }
 
+// TestStayed: a wait that something has kept from parking does not begin a new chain.
+func TestStayed(t *testing.T) {
+	rich(t)
+	network(t, func() bool { return true })
+	var w Waiter
+	require.Less(t, chain(&w, time.Second), time.Second)
+	for range 3 {
+		since := w.since
+		w.Stayed()
+		for Clock()-since <= chainAgain {
+		}
+		assert.False(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
+	}
+	w.Parked(0, 0, Clock())
+	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
+}
+
+// TestBusyPollLooksAtTheNetwork though what a wait looks for is always there.
+func TestBusyPollLooksAtTheNetwork(t *testing.T) {
+	rich(t)
+	network(t, func() bool { return true })
+	var w Waiter
+	w.SetBusyPoll(time.Second)
+	begin := Clock()
+	for w.Spin(Looks, func() bool { return true }, func() bool { return true }) {
+		require.Less(t, Clock()-begin, time.Second, "nothing parks")
+	}
+}
+
 // TestStepsLookAtTheNetwork too, and a wait that they have left for it parks.
 func TestStepsLookAtTheNetwork(t *testing.T) {
 	rich(t)

@@ -15,7 +15,7 @@
 //     charged to a share of a processor's time. The share is nothing where GOMAXPROCS is
 //     1 or the cgroup has a CPU quota.
 //   - A goroutine that never parks keeps its P from polling the network. A wait that finds
-//     events there which nobody takes, twice within 50 µs, parks.
+//     events there twice within 50 µs parks.
 //   - What is looked for once and not on a connection, such as the answer to a dial, has a
 //     Habit in place of a Waiter, and the same budget.
 //   - Two ends in one process do not spin for each other.

@@ -95,7 +95,7 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 
 // look is Spin as the policy has it.
 func (w *Waiter) look(first int, look, came func() bool) bool {
-	if w.chain++; w.chain >= chainWaits && !w.mayGoOn(Clock()) {
+	if !w.goOn() {
 		return false
 	}
 	if first > 0 && w.pure > pureLeast {
@@ -151,7 +151,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 
 // poll looks for as long as the program has said.
 func (w *Waiter) poll(memory bool, look func() bool) bool {
-	if w.busy < 0 {
+	if w.busy < 0 || !w.goOn() {
 		return false
 	}
 	s := stepper{memory: memory, now: Clock()}

@@ -89,19 +89,27 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// TestNeedless: what was found and need not have been looked for counts as in vain.
+// TestNeedless: what was found and need not have been looked for is charged, and looked for
+// less and less often.
 func TestNeedless(t *testing.T) {
 	rich(t)
+	network(t, func() bool { return false })
 	var w Waiter
-	w.Hope()
-	require.True(t, attempted(&w))
-	for range 2 * most {
-		w.Woken()
+	tried := 0
+	for range 1000 {
+		process.left = saved
+		w.pure, w.since = pureLeast, Clock()
+		looks := 0
+		if w.Spin(Looks, func() bool { looks++; return looks == 20 }, never) {
+			assert.Less(t, process.left, saved)
+			tried++
+			w.Needless()
+		} else {
+			w.Woken()
+		}
 	}
-	before := w.need
-	w.Needless()
-	assert.Greater(t, w.need, before)
-	assert.False(t, attempted(&w))
+	assert.Greater(t, tried, 2)
+	assert.Less(t, tried, 20)
 }
 
 // TestBudget: steps in vain use the budget up, and time fills it by its share; what has

@@ -149,7 +149,7 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 		}
 		t.readable(fd)
 		return t.came()
-	}, t.came) && t.came()
+	}, t.hurried) && t.came()
 	t.wait = true
 	if found && t.readN >= bulk {
 		t.spin.Needless()
@@ -160,6 +160,9 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 // bulk is how many bytes at once show that the peer streams. To look for those earlier
 // only makes reads smaller: 1 MB Writes run at 0.88 of their rate.
 const bulk = 48 << 10
+
+// hurried reports that what came is worth having been looked for.
+func (t *rawTransport) hurried() bool { return t.came() && t.readN < bulk }
 
 // came reports that there is something to return.
 func (t *rawTransport) came() bool { return t.readN > 0 || t.readErr != nil }

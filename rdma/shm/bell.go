@@ -38,8 +38,8 @@ type bell struct {
 	onPark    func(fd uintptr) bool // bound once, so that a call allocates nothing
 	listener  *sleeper              // the argument of onPark
 	idleRings int32                 // times that it was rung for nothing, in a row
-	rings     atomic.Int32          // that may be unread in the socket, about
-	most      int32                 // rings before it drains the socket
+	rings     atomic.Int32          // that may be unread in the socket: how often a word was set since
+	most      int32                 // of them before it drains the socket
 
 	dead atomic.Bool // the peer has gone
 
@@ -49,7 +49,8 @@ type bell struct {
 	late    bool     // a deadline in the past has been set, to get the listener out
 	noisy   bool     // the peer rings without end
 
-	parked bool // the listener has been in the netpoller; onPark's
+	parked bool // the listener has been in the netpoller since the last drain; onPark's
+	slept  bool // and at all, in this call of listen
 }
 
 // sleeper is one who may park.
@@ -168,21 +169,23 @@ var past = time.Unix(1, 0)
 // up reports that the sleeper need not sleep.
 func (b *bell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
 
-// park sleeps until the sleeper is up.
-func (b *bell) park(s *sleeper) {
+// park sleeps until the sleeper is up, and reports whether it has slept.
+func (b *bell) park(s *sleeper) (slept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.up(s) {
 		if b.listens == nil {
-			b.listen(s)
+			slept = b.listen(s) || slept
 			continue
 		}
 		b.doze(s)
 		if !b.up(s) {
 			s.seat.wait(&b.mu)
+			slept = true
 		}
 	}
 	b.word(s).Store(0)
+	return slept
 }
 
 // doze sets the sleeper's word. The peer rings once for each time at most.
@@ -191,23 +194,25 @@ func (b *bell) doze(s *sleeper) {
 	b.word(s).Store(1)
 }
 
-// listen parks in the netpoller. Called and returns with mu held.
-func (b *bell) listen(s *sleeper) {
+// listen parks in the netpoller, and reports whether it had to. Called and returns with mu
+// held.
+func (b *bell) listen(s *sleeper) (slept bool) {
 	b.listens = s
 	if b.late {
 		b.late = false
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	b.mu.Unlock()
-	b.listener, b.parked = s, false
+	b.listener, b.parked, b.slept = s, false, false
 	err := b.rc.Read(b.onPark)
-	b.listener = nil
+	b.listener, slept = nil, b.slept
 	b.mu.Lock()
 	b.listens = nil
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		b.dead.Store(true) // closed, by this end
 	}
 	b.other(s).seat.tell()
+	return slept
 }
 
 func (b *bell) other(s *sleeper) *sleeper {
@@ -242,7 +247,7 @@ func (b *bell) parkOn(fd uintptr) bool {
 		}
 		b.parked = false
 	}
-	b.parked = true
+	b.parked, b.slept = true, true
 	if hungUp(fd) {
 		b.dead.Store(true)
 		return true
@@ -272,7 +277,7 @@ func (b *bell) tellOther(s *sleeper) bool {
 }
 
 const (
-	// drainEvery is for how many parkings the bytes stay in the socket, at most.
+	// drainEvery is how often the sleepers' words are set until the socket is drained, at most.
 	drainEvery = 64
 	// bytesForRing is how many bytes the peer's socket must have room for with each.
 	bytesForRing = 3
@@ -301,8 +306,8 @@ func makeRoom(conn *net.UnixConn) error {
 	return err
 }
 
-// tellRoom tells the peer how many bytes the socket holds. Until then the peer
-// drains it each time that it parks.
+// tellRoom tells the peer how many bytes the socket holds. Until then the peer drains it
+// every other time that it parks, at least.
 func tellRoom(conn *net.UnixConn, d *direction) error {
 	size, err := sendBuffer(conn)
 	d.bytes.Store(uint32(size / byteCost))

@@ -18,6 +18,45 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
+// TestParkTells whether it has slept.
+func TestParkTells(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	defer a.Close()
+	defer b.Close()
+	b.ProvideReceive(4, 4096)
+	message := []rdma.SendWR{{Header: []byte("message")}}
+	post := func() {
+		n, err := a.PostSend(message)
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+	}
+	take := func() {
+		var wcs [4]rdma.Completion
+		n, err := b.Poll(wcs[:])
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		wcs[0].Buffer.Release()
+	}
+	post()
+	assert.False(t, b.bell.park(&b.bell.in), "it is there")
+	take()
+	slept := false
+	for begin := time.Now(); !slept && time.Since(begin) < 10*time.Second; {
+		posted := make(chan struct{})
+		go func() {
+			defer close(posted)
+			for b.theirs().idle.Load() == 0 {
+				runtime.Gosched()
+			}
+			post()
+		}()
+		slept = b.bell.park(&b.bell.in) // unless it was faster than the last look
+		<-posted
+		take()
+	}
+	assert.True(t, slept)
+}
+
 // TestNoRingIsLost has both ends park before each message, and the messages come
 // at every moment of that.
 func TestNoRingIsLost(t *testing.T) {

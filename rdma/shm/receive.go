@@ -142,8 +142,9 @@ func (q *QueuePair) sleep() {
 	}
 	rx.idle()
 	begin := spin.Clock()
-	q.bell.park(&q.bell.in)
-	if rx.in.some() {
+	if !q.bell.park(&q.bell.in) {
+		rx.spin.Stayed()
+	} else if rx.in.some() {
 		rx.spin.Parked(begin, time.Duration(q.theirs().rang.Load()), spin.Clock())
 	}
 }

@@ -39,6 +39,8 @@ type sender struct {
 	mu       sync.Mutex
 	carrying bool
 	woken    bool // WakeRoom was called
+	behind   bool // the last look at the network has found events
+	waits    uint8
 	seat     seat
 	ring     producer
 	err      error
@@ -327,8 +329,18 @@ func (q *QueuePair) carry() {
 // empties half a ring in some 20 µs.
 const roomSpins = 256
 
+// roomAsk is how many waits for room follow each other until one asks whether anybody polls
+// the network, as spin.Waiter does.
+const roomAsk = 4
+
 // spin looks for room for a moment.
 func (tx *sender) spin(q *QueuePair) bool {
+	if tx.waits++; tx.waits%roomAsk == 0 {
+		before := tx.behind
+		if tx.behind = spin.Pending(); tx.behind && before {
+			return false
+		}
+	}
 	for range roomSpins {
 		if q.roomy() || q.bell.out.woken.Load() {
 			return true
