@@ -35,7 +35,7 @@ func (w *Waiter) goOn() bool {
 	ok := w.mayGoOn(Clock())
 	// Goroutines that are ready to run wait for a P too, but to yield wakes a thread up.
 	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1) {
-		runtime.Gosched()
+		yield()
 	}
 	return ok
 }
@@ -63,6 +63,9 @@ func (w *Waiter) Stayed() {
 	w.chain = chainWaits - 1
 	woken.forget(w)
 }
+
+// yield lets other goroutines run. Tests replace it.
+var yield = runtime.Gosched
 
 // Pending reports whether the kernel has events for the runtime's poller, for waits that
 // have no Waiter.

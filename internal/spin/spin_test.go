@@ -99,8 +99,7 @@ func TestNeedless(t *testing.T) {
 	for range 1000 {
 		process.left = saved
 		w.pure, w.since = pureLeast, Clock()
-		looks := 0
-		if w.Spin(Looks, func() bool { looks++; return looks == 20 }, never) {
+		if w.Spin(Looks, func() bool { return true }, never) {
 			assert.Less(t, process.left, saved)
 			tried++
 			w.Needless()
@@ -162,6 +161,7 @@ func TestOneProcessor(t *testing.T) {
 // TestBusyPoll: a time that the program has set is kept, and Off parks at once.
 func TestBusyPoll(t *testing.T) {
 	rich(t)
+	network(t, func() bool { return false })
 	var w Waiter
 	w.SetBusyPoll(Off)
 	assert.False(t, w.Spin(Looks, func() bool { t.Fatal("looked"); return true }, never))
@@ -170,13 +170,13 @@ func TestBusyPoll(t *testing.T) {
 	w.SetBusyPoll(set)
 	process.left = -time.Hour // does not count
 	looked := time.Duration(0)
-	for range 5 {
+	for start := Clock(); looked < set && Clock()-start < 10*time.Second; {
 		w.Parked(0, 0, Clock())
 		begin := Clock()
 		require.False(t, w.Spin(Looks, never, never))
 		looked = max(looked, Clock()-begin)
 	}
-	assert.GreaterOrEqual(t, looked, set) // a process whose Ps are busy gives up before
+	assert.GreaterOrEqual(t, looked, set) // less where the processor is wanted
 	assert.True(t, w.Spin(Looks, func() bool { return true }, never))
 }
 
