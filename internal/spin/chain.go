@@ -44,7 +44,7 @@ func (w *Waiter) goOn() bool {
 func (w *Waiter) mayGoOn(now time.Duration) bool {
 	w.chain = 0
 	due := chainTime
-	if w.behind {
+	if w.backlog {
 		due = chainAgain
 	}
 	if now-w.since <= due {
@@ -52,9 +52,7 @@ func (w *Waiter) mayGoOn(now time.Duration) bool {
 	}
 	w.since = now
 	w.looks++
-	before := w.behind
-	w.behind = pending()
-	return !w.behind || !before
+	return !w.backlog.Stays()
 }
 
 // Stayed tells of a wait that was about to park and has not, because something came. Whether
@@ -67,9 +65,17 @@ func (w *Waiter) Stayed() {
 // yield lets other goroutines run. Tests replace it.
 var yield = runtime.Gosched
 
-// Pending reports whether the kernel has events for the runtime's poller, for waits that
-// have no Waiter.
-func Pending() bool { return pending() }
+// Backlog is whether the last look at the network has found events. A wait that has no
+// Waiter has one of its own.
+type Backlog bool
+
+// Stays looks, and reports whether there are events as there were the last time: nobody
+// takes them.
+func (b *Backlog) Stays() bool {
+	before := *b
+	*b = Backlog(pending())
+	return bool(before && *b)
+}
 
 // pending reports whether the kernel has events for the runtime's poller. Tests replace it.
 var pending = func() bool {

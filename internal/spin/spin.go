@@ -46,15 +46,15 @@ var (
 // Waiter decides how one way of a connection waits. It belongs to the waiting goroutine,
 // but for SetBusyPoll; the zero value is ready to use.
 type Waiter struct {
-	score  int16         // short waits, less twice the long ones
-	need   int16         // the score at which to take steps; 0: least
-	pure   int8          // pure looks that paid, less those that did not
-	chain  uint8         // waits since the clock was last read that have not parked
-	looks  uint8         // at the network, modulo 256
-	behind bool          // the last of those has found events
-	busy   busyPoll      // µs; 0: the policy decides
-	wake   int32         // ns that being woken has lately taken
-	since  time.Duration // when a wait last parked, or looked at the network
+	score   int16         // short waits, less twice the long ones
+	need    int16         // the score at which to take steps; 0: least
+	pure    int8          // pure looks that paid, less those that did not
+	chain   uint8         // waits since the clock was last read that have not parked
+	looks   uint8         // at the network, modulo 256
+	backlog Backlog       // as the last of those has found
+	busy    busyPoll      // µs; 0: the policy decides
+	wake    int32         // ns that being woken has lately taken
+	since   time.Duration // when a wait last parked, or looked at the network
 }
 
 // busyPoll is a time in µs that the program has set; 0: it has not.
@@ -227,7 +227,7 @@ func (w *Waiter) Woken() {
 
 // parkedUntil takes in that the wait has parked.
 func (w *Waiter) parkedUntil(now time.Duration) {
-	w.since, w.chain, w.behind = now, 0, false
+	w.since, w.chain, w.backlog = now, 0, false
 	woken.parked(w)
 }
 

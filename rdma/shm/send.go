@@ -38,9 +38,9 @@ const (
 type sender struct {
 	mu       sync.Mutex
 	carrying bool
-	woken    bool // WakeRoom was called
-	behind   bool // the last look at the network has found events
-	waits    uint8
+	woken    bool         // WakeRoom was called
+	waits    uint8        // for room, modulo 256
+	backlog  spin.Backlog // of the network
 	seat     seat
 	ring     producer
 	err      error
@@ -335,11 +335,8 @@ const roomAsk = 4
 
 // spin looks for room for a moment.
 func (tx *sender) spin(q *QueuePair) bool {
-	if tx.waits++; tx.waits%roomAsk == 0 {
-		before := tx.behind
-		if tx.behind = spin.Pending(); tx.behind && before {
-			return false
-		}
+	if tx.waits++; tx.waits%roomAsk == 0 && tx.backlog.Stays() {
+		return false
 	}
 	for range roomSpins {
 		if q.roomy() || q.bell.out.woken.Load() {
