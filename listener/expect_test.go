@@ -70,20 +70,10 @@ func TestAcceptKeepsTheOrder(t *testing.T) {
 	awaitUnderway(t, l, 1)
 	second := dialPlain(t, l, "")
 	awaitReady(l, 1)
-	got := make(chan *Incoming, 1)
-	go func() {
-		in, err := l.Accept()
-		assert.NoError(t, err)
-		got <- in
-	}()
-	require.Eventually(t, func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.waiting == 1 || len(got) == 1
-	}, 10*time.Second, time.Millisecond)
+	came := accepting(t, l)
 	_, err := first.Write([]byte("GET")) // it is plain, as it turns out
 	require.NoError(t, err)
-	in := <-got
+	in := <-came
 	require.NotNil(t, in)
 	defer in.discard()
 	assert.Equal(t, first.LocalAddr(), in.Conn.RemoteAddr())

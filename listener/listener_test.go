@@ -73,6 +73,23 @@ func accept(t *testing.T, l *Listener) *Incoming {
 	return in
 }
 
+// accepting calls Accept, and returns when it waits, or has returned already.
+func accepting(t *testing.T, l *Listener) <-chan *Incoming {
+	t.Helper()
+	came := make(chan *Incoming, 1)
+	go func() {
+		in, err := l.Accept()
+		assert.NoError(t, err)
+		came <- in
+	}()
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.waiting == 1 && !l.held || len(came) == 1
+	}, 10*time.Second, time.Millisecond)
+	return came
+}
+
 // fake is a listener of pipes, which are plain, and of errors.
 type fake struct {
 	next   chan any // net.Conn or error

@@ -86,17 +86,7 @@ func TestOnDemand(t *testing.T) {
 		require.NoError(t, err)
 		c.Close()
 
-		came := make(chan *Incoming)
-		go func() {
-			in, err := l.Accept()
-			assert.NoError(t, err)
-			came <- in
-		}()
-		require.Eventually(t, func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.waiting == 1 && !l.held
-		}, 5*time.Second, time.Millisecond)
+		came := accepting(t, l)
 		dial(t, l, "GET")
 		in := <-came
 		in.discard()

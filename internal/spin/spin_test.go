@@ -90,25 +90,18 @@ func TestGivesUp(t *testing.T) {
 }
 
 // TestNeedless: what was found and need not have been looked for is charged, and looked for
-// less and less often.
+// half as often the next time.
 func TestNeedless(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return false })
-	var w Waiter
-	tried := 0
-	for range 1000 {
-		process.left = saved
-		w.pure, w.since = pureLeast, Clock()
-		if w.Spin(Looks, func() bool { return true }, never) {
-			assert.Less(t, process.left, saved)
-			tried++
-			w.Needless()
-		} else {
-			w.Woken()
-		}
-	}
-	assert.Greater(t, tried, 2)
-	assert.Less(t, tried, 20)
+	w := Waiter{pure: pureLeast, score: most, need: 8, since: Clock()}
+	require.True(t, w.Spin(Looks, func() bool { return true }, never))
+	assert.Less(t, process.left, saved)
+	need := w.need
+	assert.GreaterOrEqual(t, need, int16(8), "it does not count as paid")
+	w.Needless()
+	assert.Equal(t, 2*need, w.need)
+	assert.False(t, attempted(&w))
 }
 
 // TestBudget: steps in vain use the budget up, and time fills it by its share; what has
