@@ -74,13 +74,13 @@ func TestServerSpeaksFirst(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			below, err := v.listen()
 			if err != nil {
-				t.Skip(err)
+				t.Skip("this system has no such listener: ", err)
 			}
 			d := Dialer{NetDialer: v.dialer}
 			var c net.Conn
 			dial := func() {
 				if c, err = d.Dial("tcp", below.Addr().String()); err != nil {
-					t.Skip(err)
+					t.Skip("this system has no such socket: ", err)
 				}
 			}
 			if v.late {

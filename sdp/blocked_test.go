@@ -1,0 +1,367 @@
+package sdp
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A blockedCall is a Read or a Write of a connection whose peer does nothing until
+// it is released, and then what the call waits for.
+type blockedCall struct {
+	name   string
+	op     string
+	script string
+	set    func(*Conn, time.Time) error
+	call   func(*Conn) error
+}
+
+var (
+	blockedRead = &blockedCall{
+		"Read", "read", "wait, write 1, hold", (*Conn).SetReadDeadline,
+		func(c *Conn) error {
+			_, err := c.Read(make([]byte, 100))
+			return err
+		},
+	}
+	blockedWrite = &blockedCall{ // the peer's buffers are all full
+		"Write without credit", "write", "wait, read, hold", (*Conn).SetWriteDeadline, writeMuch,
+	}
+	blockedPost = &blockedCall{ // the socket is, since the peer's library does not read
+		"Write without room", "write", "freeze, wait, thaw, read, hold", (*Conn).SetWriteDeadline, writeMuch,
+	}
+	blockedCalls = []*blockedCall{blockedRead, blockedWrite, blockedPost}
+)
+
+// much is more than all buffers on the way hold together.
+const much = 32 << 20
+
+// writeMuch writes as many bytes.
+func writeMuch(c *Conn) error {
+	_, err := writeStream(c, 0, much, 1<<20)
+	return err
+}
+
+// start has the call block, and returns where its result will be.
+func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
+	t.Helper()
+	if b == blockedPost { // the kernel's buffers would hold more than there is credit for
+		require.NoError(t, c.SetWriteBuffer(256<<10))
+	}
+	done := make(chan error, 1)
+	go func() { done <- b.call(c) }()
+	still := 0
+	activity := uint32(0)
+	require.Eventually(t, func() bool { // it waits, and nothing moves any more
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		waits := c.waiters > 0 || c.parked
+		if b == blockedPost {
+			waits = c.inRoom || c.zsource.Outstanding() > 0
+		}
+		if still++; !waits || c.activity != activity {
+			still, activity = 0, c.activity
+		}
+		return still > 20
+	}, 10*time.Second, time.Millisecond)
+	return done
+}
+
+// soon is how long a busy machine may take for what should happen at once.
+const soon = 5 * time.Second
+
+// within is how long the call may take to end when it is to.
+func (b *blockedCall) within() time.Duration {
+	if b == blockedPost { // the frozen peer may have been told of the Write's memory
+		return soon + answerTime
+	}
+	return soon
+}
+
+func await(t *testing.T, done <-chan error, within time.Duration) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(within):
+		require.Fail(t, "the call does not return")
+		return nil
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	t.Parallel() // it waits
+	p := startPeer(t)
+	for _, call := range blockedCalls {
+		held := "hold"
+		if call == blockedPost {
+			held = "freeze, hold"
+		}
+		t.Run(call.name, func(t *testing.T) {
+			t.Run("in the past", func(t *testing.T) {
+				c := p.perform(t, "write 1, report, hold")
+				assert.Equal(t, "sent 1 got 0", p.report(t))
+				require.NoError(t, call.set(c, time.Now().Add(-time.Second)))
+				for range 2 { // though there is something to read, and room to write
+					start := time.Now()
+					checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
+					assert.Less(t, time.Since(start), call.within())
+				}
+			})
+			t.Run("moved to the past while blocked", func(t *testing.T) {
+				c := p.held(t, held)
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Unix(1, 0)))
+				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
+			})
+			t.Run("moved earlier while blocked", func(t *testing.T) {
+				c := p.held(t, held)
+				require.NoError(t, call.set(c, time.Now().Add(time.Hour)))
+				done := call.start(t, c)
+				at := time.Now().Add(100 * time.Millisecond)
+				require.NoError(t, call.set(c, at))
+				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
+				assert.False(t, time.Now().Before(at))
+			})
+			t.Run("moved later while blocked", func(t *testing.T) {
+				c := p.held(t, held)
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
+				at := time.Now().Add(300 * time.Millisecond)
+				require.NoError(t, call.set(c, at))
+				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
+				assert.False(t, time.Now().Before(at))
+			})
+			t.Run("cleared while blocked", func(t *testing.T) {
+				c := p.perform(t, call.script)
+				done := call.start(t, c)
+				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
+				require.NoError(t, call.set(c, time.Time{}))
+				select {
+				case err := <-done:
+					require.Fail(t, "the call did not wait", "%v", err)
+				case <-time.After(200 * time.Millisecond):
+				}
+				p.release(t)
+				assert.NoError(t, await(t, done, 20*time.Second))
+			})
+			t.Run("passed and moved on", func(t *testing.T) {
+				c := p.perform(t, "echo")
+				require.NoError(t, call.set(c, time.Now().Add(10*time.Millisecond)))
+				_, err := c.Read(nil) // nothing to wait for
+				assert.NoError(t, err)
+				require.Eventually(t, func() bool { // on a busy machine its timer may be late
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					return c.read.passed() || c.write.passed()
+				}, 10*time.Second, time.Millisecond)
+				checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
+				require.NoError(t, call.set(c, time.Now().Add(10*time.Second)))
+				checkEcho(t, c)
+			})
+		})
+	}
+}
+
+// TestDeadlineOfOneDirectionLeavesTheOther alone, though both wait in the same
+// place.
+func TestDeadlineOfOneDirectionLeavesTheOther(t *testing.T) {
+	p := startPeer(t)
+	c := p.perform(t, fmt.Sprint("wait, read ", much, ", write 1, hold"))
+	read := blockedRead.start(t, c)
+	write := blockedWrite.start(t, c)
+	require.NoError(t, c.SetReadDeadline(time.Unix(1, 0)))
+	checkError(t, await(t, read, soon), "read", os.ErrDeadlineExceeded)
+	require.NoError(t, c.SetReadDeadline(time.Time{}))
+	p.release(t)
+	require.NoError(t, await(t, write, 20*time.Second))
+	assert.NoError(t, blockedRead.call(c))
+}
+
+func TestHalfClose(t *testing.T) {
+	const size = 1 << 20
+	p := startPeer(t)
+	t.Run("ours, and we still read", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("read, report, write ", size, ", report"))
+		_, err := writeStream(c, 0, size, size)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprint("sent 0 got ", size), p.report(t))
+		n, err := readStream(c, 0, forever, 10_000)
+		assert.Equal(t, io.EOF, err)
+		assert.Equal(t, size, n)
+		assert.Equal(t, fmt.Sprintf("sent %d got %[1]d", size), p.report(t))
+		_, err = c.Write([]byte{1})
+		checkError(t, err, "write", syscall.EPIPE)
+		assert.NoError(t, c.Close())
+	})
+	t.Run("the peer's, and we still write", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("write ", size, ", closewrite, read, report"))
+		n, err := readStream(c, 0, forever, 10_000)
+		require.Equal(t, io.EOF, err)
+		require.Equal(t, size, n)
+		_, err = writeStream(c, 0, size, 1000)
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err, "the end stays")
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprintf("sent %d got %[1]d", size), p.report(t))
+		assert.NoError(t, c.Close())
+	})
+	t.Run("CloseRead, and we still write", func(t *testing.T) {
+		c := p.perform(t, fmt.Sprint("write ", 32*size, ", read, report"))
+		require.NoError(t, c.CloseRead())
+		_, err := c.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		_, err = writeStream(c, 0, size, size)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		assert.Equal(t, fmt.Sprint("sent ", 32*size, " got ", size), p.report(t))
+	})
+	t.Run("CloseRead ends a blocked Read", func(t *testing.T) {
+		c := p.perform(t, "hold")
+		done := blockedRead.start(t, c)
+		require.NoError(t, c.CloseRead())
+		assert.Equal(t, io.EOF, await(t, done, soon))
+	})
+	t.Run("CloseWrite ends a blocked Write", func(t *testing.T) {
+		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
+			c := p.perform(t, strings.Replace(call.script, "hold", "report", 1))
+			advertises := c.zsource.Wants(1 << 20)
+			done := call.start(t, c)
+			closed := make(chan error, 1)
+			go func() { closed <- c.CloseWrite() }()
+			if call == blockedPost && advertises {
+				// The peer's library has to let go of what was advertised, and is frozen.
+				checkError(t, await(t, done, call.within()), "write", syscall.EPIPE)
+				checkError(t, await(t, closed, soon), "close", syscall.ECONNABORTED)
+				p.release(t)
+				continue
+			}
+			checkError(t, await(t, done, soon), "write", syscall.EPIPE)
+			p.release(t)
+			require.NoError(t, await(t, closed, 10*time.Second))
+			assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
+		}
+	})
+}
+
+func TestPeerKilled(t *testing.T) {
+	t.Run("after it has written", func(t *testing.T) {
+		for _, size := range []int{1, 100 << 10, 3 << 20} {
+			p := startPeer(t)
+			c := p.perform(t, fmt.Sprint("write ", size, ", report, hold"))
+			require.Equal(t, fmt.Sprint("sent ", size, " got 0"), p.report(t))
+			require.Eventually(t, func() bool { // nobody reads, and yet it arrives
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.sink.Bytes() == size
+			}, 10*time.Second, time.Millisecond)
+			p.kill()
+			start := time.Now()
+			n, err := readStream(c, 0, forever, 10_000)
+			checkDeath(t, err, io.EOF)
+			assert.Equal(t, size, n)
+			_, err = c.Write([]byte{1})
+			checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
+			assert.Less(t, time.Since(start), soon)
+		}
+	})
+	t.Run("after it has written, before we have looked", func(t *testing.T) {
+		rounds := 20
+		if raceEnabled {
+			rounds = 5
+		}
+		for range rounds {
+			p := startPeer(t)
+			c := p.perform(t, "write 100000, report, hold")
+			require.Equal(t, "sent 100000 got 0", p.report(t))
+			p.kill()
+			n, err := readStream(c, 0, forever, 10_000)
+			checkDeath(t, err, io.EOF)
+			assert.Equal(t, 100000, n)
+		}
+	})
+	t.Run("while it writes", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "write")
+		n, err := readStream(c, 0, 5<<20, 1<<20)
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := readStream(c, n, forever, 100_000)
+			done <- err
+		}()
+		p.kill()
+		checkDeath(t, await(t, done, soon), io.EOF, syscall.ECONNRESET)
+	})
+	t.Run("while it reads", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "read 5000000, report, read")
+		done := make(chan error, 1)
+		go func() {
+			_, err := writeStream(c, 0, forever, 100_000)
+			done <- err
+		}()
+		require.Equal(t, "sent 0 got 5000000", p.report(t))
+		p.kill()
+		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+		_, err := c.Read(make([]byte, 1))
+		checkDeath(t, err, syscall.ECONNRESET)
+	})
+	t.Run("while we are blocked", func(t *testing.T) {
+		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
+			p := startPeer(t)
+			c := p.perform(t, call.script)
+			reads := blockedRead.start(t, c)
+			writes := call.start(t, c)
+			p.kill()
+			checkDeath(t, await(t, reads, soon), syscall.ECONNRESET)
+			checkError(t, await(t, writes, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
+		}
+	})
+	t.Run("while we are in no call", func(t *testing.T) {
+		p := startPeer(t)
+		c := p.perform(t, "hold")
+		p.kill()
+		require.Eventually(t, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.recvErr != nil
+		}, soon, time.Millisecond)
+		_, err := c.Write(make([]byte, 100))
+		checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
+		_, err = c.Read(make([]byte, 1))
+		checkDeath(t, err, io.EOF, syscall.ECONNRESET) // it may have been killed before it read its script
+	})
+}
+
+// TestFloodBothWays has two programs write as much as they can to each other
+// while both read.
+func TestFloodBothWays(t *testing.T) {
+	d := 2 * time.Second
+	if raceEnabled {
+		d /= 4
+	}
+	if s := os.Getenv("SDP_TEST_FLOOD"); s != "" {
+		var err error
+		d, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	p := startPeer(t)
+	c := p.perform(t, fmt.Sprint("flood ", d.Milliseconds(), ", report"))
+	require.NoError(t, c.SetDeadline(time.Now().Add(d+20*time.Second)))
+	sent, got, err := flood(c, d)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprint("sent ", got, " got ", sent), p.report(t))
+	assert.Greater(t, sent, 1<<20)
+	assert.Greater(t, got, 1<<20)
+	t.Logf("%v: %d MB there, %d MB back", d, sent>>20, got>>20)
+}
