@@ -171,8 +171,8 @@ type ReadReporter interface {
 // BusyPoller is a QueuePair whose Wait can look for completions before it parks.
 type BusyPoller interface {
 	// SetBusyPoll has Wait look for d before it parks, not at all if d is negative, and as
-	// long as it pays and the process can afford it if d is 0, which is the default. Before
-	// the first Wait.
+	// long as it pays and the process can afford it if d is 0, which is the default. If d
+	// is negative WaitRoom does not look either. Before the first Wait.
 	SetBusyPoll(d time.Duration)
 }
 

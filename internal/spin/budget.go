@@ -21,7 +21,7 @@ const (
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, looks turn // of Waiters, and of Habits
+	waits, looks, rooms turn // of Waiters, Habits and Rooms
 
 	mu     sync.Mutex
 	left   time.Duration

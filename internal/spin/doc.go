@@ -16,6 +16,8 @@
 //     1 or the cgroup has a CPU quota.
 //   - A goroutine that never parks keeps its P from polling the network. A wait that finds
 //     events there twice within 50 µs parks.
+//   - A sender that waits for room in a ring has a Room in place of a Waiter. It looks for
+//     200 µs at most, while that pays, and has the same budget.
 //   - What is looked for once and not on a connection, such as the answer to a dial, has a
 //     Habit in place of a Waiter, and the same budget.
 //   - Two ends in one process do not spin for each other.

@@ -156,6 +156,7 @@ func (q *QueuePair) SetBusyPoll(d time.Duration) {
 		d = spin.Off
 	}
 	q.rx.spin.SetBusyPoll(d)
+	q.tx.spin.SetBusyPoll(d)
 }
 
 // some reports that there is something for Wait to look at. Any goroutine may

@@ -38,9 +38,8 @@ const (
 type sender struct {
 	mu       sync.Mutex
 	carrying bool
-	woken    bool         // WakeRoom was called
-	waits    uint8        // for room, modulo 256
-	backlog  spin.Backlog // of the network
+	woken    bool // WakeRoom was called
+	spin     spin.Room
 	seat     seat
 	ring     producer
 	err      error
@@ -308,7 +307,7 @@ func (q *QueuePair) carry() {
 	}
 	tx.carrying = true
 	tx.mu.Unlock()
-	if !tx.spin(q) {
+	if !tx.spin.Spin(func() bool { return q.roomy() || q.bell.out.woken.Load() }) {
 		q.bell.park(&q.bell.out)
 	}
 	q.bell.out.woken.Store(false)
@@ -323,28 +322,6 @@ func (q *QueuePair) carry() {
 		q.flush()
 	}
 	tx.seat.tell()
-}
-
-// roomSpins is how often WaitRoom looks before it parks: a peer that is reading
-// empties half a ring in some 20 µs.
-const roomSpins = 256
-
-// roomAsk is how many waits for room follow each other until one asks whether anybody polls
-// the network, as spin.Waiter does.
-const roomAsk = 4
-
-// spin looks for room for a moment.
-func (tx *sender) spin(q *QueuePair) bool {
-	if tx.waits++; tx.waits%roomAsk == 0 && tx.backlog.Stays() {
-		return false
-	}
-	for range roomSpins {
-		if q.roomy() || q.bell.out.woken.Load() {
-			return true
-		}
-		spin.Pause(2)
-	}
-	return false
 }
 
 // broken is what the end of the peer means to who sends.
