@@ -9,14 +9,14 @@ const (
 	// program takes 30 µs while the ring is in its caches, and some 100 when it is not.
 	roomTime  = 200 * time.Microsecond
 	roomYield = 16 // every so manyth look comes after a yield to the machine
-	mostVain  = 64 // calls that do not look, at most, after looking in vain
+	mostVain  = 64 // calls without a look after one in vain, at most
 )
 
 // Room decides whether to look for the room that a peer makes by reading: while looking
 // pays. Each time in vain doubles the number of calls until the next attempt. It belongs to
 // the goroutine that waits; its zero value is ready to use.
 type Room struct {
-	rest, vain uint8 // calls that do not look
+	rest, vain uint8 // calls still to come without a look; and how many the last look in vain has led to
 	off        bool
 	backlog    Backlog
 }

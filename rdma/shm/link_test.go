@@ -302,6 +302,7 @@ func TestOwnProcess(t *testing.T) {
 		q.SetBusyPoll(time.Millisecond)
 		looked := false
 		q.rx.spin.Spin(spin.Looks, func() bool { looked = true; return true }, func() bool { return true })
+		q.tx.spin.Spin(func() bool { looked = true; return true })
 		assert.False(t, looked)
 	}
 	require.NoError(t, a.Abort())
