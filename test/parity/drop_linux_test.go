@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"time"
 )
@@ -122,8 +123,10 @@ func settled() (h holds) {
 }
 
 // collected says after which collection the process holds no more than before. It
-// gives each a second, and another one because the machine may be busy.
+// gives each a second, and another one because the machine may be busy. The goroutines
+// that have handed over a connection return first: a stack may hold one until then.
 func collected(before holds) string {
+	settled()
 	for _, which := range []string{"after a collection", "after a second collection"} {
 		runtime.GC()
 		begin := time.Now()
@@ -131,7 +134,8 @@ func collected(before holds) string {
 			fmt.Fprintln(os.Stderr, "it took", time.Since(begin))
 			return which
 		}
+		fmt.Fprintf(os.Stderr, "%s: %+v before, %+v now\n", which, before, held())
+		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	}
-	fmt.Fprintf(os.Stderr, "%+v before, %+v now\n", before, held())
 	return "no"
 }
