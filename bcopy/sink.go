@@ -11,31 +11,33 @@ type Sink struct {
 	queue []item // a ring
 	first int
 	count int
-	bytes int // unread
-	lent  int // private buffers in the queue
-	small int // of those, what has come since the last Gather and is worth gathering
+	bytes int   // unread
+	lent  int32 // private buffers in the queue
+	own   int   // bytes of memory of the Sink's own in the queue
+	small int32 // of those, what has come since the last Gather and is worth gathering
 	ended bool
 
-	size  int // of our private buffers, in bytes
-	next  int // the size that a ChRcvBuf has asked for and ours have now; 0: none to acknowledge
-	older int // buffers of the old size that are still posted
+	size  int32 // of our private buffers, in bytes
+	next  int32 // the size that a ChRcvBuf has asked for and ours have now; 0: none to acknowledge
+	older int32 // buffers of the old size that are still posted
 }
 
 type item struct {
 	data  []byte
-	owner Owner // nil: memory of the Sink's own
+	owner Owner // nil: memory of the Sink's own,
+	own   int   // of so many bytes
 }
 
 // NewSink returns the receiving half of a connection with private buffers of
 // size bytes.
-func NewSink(size int) Sink { return Sink{size: size} }
+func NewSink(size int) Sink { return Sink{size: int32(size)} }
 
 // Add appends payload that has come in a private buffer.
 func (s *Sink) Add(payload []byte, owner Owner) {
-	s.push(item{payload, owner})
+	s.push(item{data: payload, owner: owner})
 	s.bytes += len(payload)
 	s.lent++
-	if len(payload) <= gatherMax {
+	if len(payload) <= s.gatherMax() {
 		s.small++
 	}
 }
@@ -71,6 +73,7 @@ func (s *Sink) Consume(n int) Owner {
 		return nil
 	}
 	owner := it.owner
+	s.own -= it.own
 	*it = item{}
 	s.first = (s.first + 1) & (len(s.queue) - 1)
 	if s.count--; s.count == 0 && len(s.queue) > 64 {
@@ -87,18 +90,25 @@ func (s *Sink) Consume(n int) Owner {
 func (s *Sink) Return(payload []byte, owner Owner) {
 	s.push(item{})
 	s.first = (s.first - 1) & (len(s.queue) - 1)
-	*s.at(0) = item{payload, owner}
-	s.bytes += len(payload)
+	it := item{data: payload, owner: owner}
 	if owner != nil {
 		s.lent++
+	} else {
+		it.own = cap(payload)
 	}
+	*s.at(0) = it
+	s.own += it.own
+	s.bytes += len(payload)
 }
 
 // Bytes returns how many bytes are unread.
 func (s *Sink) Bytes() int { return s.bytes }
 
 // Lent returns how many private buffers hold unread payload.
-func (s *Sink) Lent() int { return s.lent }
+func (s *Sink) Lent() int { return int(s.lent) }
+
+// Own returns how many bytes of memory of the Sink's own hold unread payload.
+func (s *Sink) Own() int { return s.own }
 
 // End tells that a DisConn has come: no payload follows.
 func (s *Sink) End() { s.ended = true }
@@ -108,27 +118,31 @@ func (s *Sink) Ended() bool { return s.ended }
 
 // A program that does not read while its peer writes little at a time would
 // have all private buffers held by a few bytes each, where TCP would hold the
-// bytes alone. gatherBlock is how large the memory is that such payloads are
-// copied into, gatherMax what is small enough.
+// bytes alone. Such payloads are copied into blocks of gatherBlock bytes, or of a
+// private buffer's size if that is less: gathering never takes memory.
 const (
 	gatherBlock = 32 << 10
-	gatherMax   = gatherBlock / 16
-	gatherLeast = 16 // small payloads; for fewer it is not worth looking at all
+	gatherLeast = 4 // small payloads; for fewer it is not worth looking at all
 )
+
+// gatherMax returns how long a small payload is at most.
+func (s *Sink) gatherMax() int { return s.gatherBlock() / 4 }
+
+func (s *Sink) gatherBlock() int { return min(gatherBlock, int(s.size)) }
 
 // Crowded reports that more than limit private buffers are lent, and that Gather
 // would free some.
-func (s *Sink) Crowded(limit int) bool { return s.lent > limit && s.small >= gatherLeast }
+func (s *Sink) Crowded(limit int) bool { return int(s.lent) > limit && s.small >= gatherLeast }
 
 // Gather copies small payloads together and hands their buffers to release. The
 // oldest one stays: somebody may be reading it.
 func (s *Sink) Gather(release func(Owner)) {
 	s.small = 0
-	kept := 1
+	kept, largest := 1, s.gatherMax()
 	var block []byte // the last kept item's, while it may grow
 	for i := 1; i < s.count; i++ {
 		it := *s.at(i)
-		if it.owner == nil || len(it.data) > gatherMax {
+		if it.owner == nil || len(it.data) > largest {
 			block = nil
 			if it.owner == nil {
 				block = it.data // an earlier one's, with room behind it
@@ -138,8 +152,9 @@ func (s *Sink) Gather(release func(Owner)) {
 			continue
 		}
 		if cap(block)-len(block) < len(it.data) {
-			block = make([]byte, 0, gatherBlock)
-			*s.at(kept) = item{}
+			block = make([]byte, 0, s.gatherBlock())
+			s.own += cap(block)
+			*s.at(kept) = item{own: cap(block)}
 			kept++
 		}
 		block = append(block, it.data...)
@@ -161,14 +176,14 @@ func (s *Sink) Resizing() bool { return s.next != 0 }
 // the private buffers shall have now. The request is granted as far as
 // MaxBuffer goes, and never against its direction (§10.6).
 func (s *Sink) Resize(desired uint32) (size int) {
-	size = int(min(desired, uint32(max(s.size, MaxBuffer))))
-	s.size, s.next = size, size
-	return size
+	s.size = int32(min(desired, uint32(max(s.size, MaxBuffer))))
+	s.next = s.size
+	return int(s.size)
 }
 
 // Older tells how many posted buffers still have the old size after Resize. The
 // acknowledgement of larger ones waits until they are used up.
-func (s *Sink) Older(n int) { s.older = n }
+func (s *Sink) Older(n int) { s.older = int32(n) }
 
 // Used tells that a message has used up a posted buffer.
 func (s *Sink) Used() {
@@ -178,10 +193,10 @@ func (s *Sink) Used() {
 }
 
 // Ack returns the size to tell in a ChRcvBufAck, in bytes, if one is due.
-func (s *Sink) Ack() (size int, due bool) { return s.next, s.next != 0 && s.older == 0 }
+func (s *Sink) Ack() (size int, due bool) { return int(s.next), s.next != 0 && s.older == 0 }
 
 // Acked tells that the ChRcvBufAck has been sent.
 func (s *Sink) Acked() { s.next = 0 }
 
 // Size returns the size of our private buffers, in bytes.
-func (s *Sink) Size() int { return s.size }
+func (s *Sink) Size() int { return int(s.size) }

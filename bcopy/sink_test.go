@@ -85,6 +85,8 @@ func TestSinkQueue(t *testing.T) {
 // TestGather copies small payloads together, leaves large ones and the oldest
 // where they are, and changes no byte.
 func TestGather(t *testing.T) {
+	sized := NewSink(base)
+	most := sized.gatherMax()
 	for _, v := range []struct {
 		name  string
 		sizes []int
@@ -94,12 +96,12 @@ func TestGather(t *testing.T) {
 		{"only the oldest", []int{1}, 1},
 		{"two small", []int{1, 1}, 1},
 		{"small", []int{5, 6, 7, 8}, 1},
-		{"the largest small one", []int{1, gatherMax, gatherMax}, 1},
-		{"large", []int{1, gatherMax + 1, gatherMax + 1}, 3},
-		{"large between small", []int{1, 2, 3, gatherMax + 1, 4, 5}, 2},
-		{"large at the end", []int{1, 2, gatherMax + 1}, 2},
-		{"more than a block", []int{1, gatherMax, gatherMax - 1, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax,
-			gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, gatherMax, 1}, 1},
+		{"the largest small one", []int{1, most, most}, 1},
+		{"large", []int{1, most + 1, most + 1}, 3},
+		{"large between small", []int{1, 2, 3, most + 1, 4, 5}, 2},
+		{"large at the end", []int{1, 2, most + 1}, 2},
+		{"more than a block", []int{1, most, most - 1, most, most, most, most, most, most,
+			most, most, most, most, most, most, most, most, most, 1}, 1},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			s := NewSink(base)

@@ -165,6 +165,7 @@ func (l *Listener) place() bool {
 
 // settle ends the handshake. in goes to Accept, if there is one.
 func (l *Listener) settle(h *handshake, in *Incoming, err error) {
+	h.over(in)
 	l.failed(h.conn, err)
 	l.mu.Lock()
 	ended := l.ended

@@ -285,7 +285,7 @@ func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wir
 	if err != nil {
 		return nil, err
 	}
-	qp.ProvideReceive(int(in.Local.Bufs), int(in.Local.LocalRcvSz))
+	qp.ProvideReceive(int(h.l.cfg.Hello.Bufs), int(h.l.cfg.Hello.LocalRcvSz))
 	in.QP, in.Device, h.request = qp, wire.DeviceIWARP.String(), request
 	return in, nil
 }
@@ -311,7 +311,7 @@ func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wir
 func (h *handshake) incoming(offers *wire.Offers, hello *wire.Hello) (*Incoming, iwarp.Config) {
 	local, peer := h.settled(hello)
 	sameHost := offers.HasHost && h.l.host.is(offers.Host)
-	return &Incoming{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined}, iwarp.Config{
+	return &Incoming{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined, withdraw: h.l.cfg.Withdraw}, iwarp.Config{
 		NoCRC:    sameHost && !h.l.cfg.CRC,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),

@@ -72,8 +72,15 @@ type Config struct {
 	CRC bool
 	// Logger is told, at debug level, of connections that do not come up.
 	Logger *slog.Logger
-	// Hello is what we tell of ourselves: Bufs, LocalRcvSz, MaxAdverts, IRD, ORD.
+	// Hello is what we tell of ourselves: Bufs, LocalRcvSz, MaxAdverts, IRD, ORD; and what
+	// devices prepare for, if Promise says less.
 	Hello wire.Hello
+	// Promise returns the Hello of a connection that is about to come up, whose buffers
+	// are promised from then on; nil: it is always the same. Withdraw follows for one that
+	// does not come up, and is the caller's for one that comes out of Accept. Both are safe
+	// for concurrent use.
+	Promise  func() wire.Hello
+	Withdraw func(wire.Hello)
 }
 
 // Incoming is a connection that has come up.
@@ -92,12 +99,17 @@ type Incoming struct {
 	First *wire.Header
 	// Declined says of devices, by name, why they are not QP's.
 	Declined map[string]string
+
+	withdraw func(wire.Hello) // Config.Withdraw
 }
 
 // discard ends a connection that nobody has accepted.
 func (in *Incoming) discard() {
 	if in.QP != nil {
 		in.QP.Abort()
+		if in.withdraw != nil {
+			in.withdraw(in.Local)
+		}
 	}
 	in.Conn.Close()
 }

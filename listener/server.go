@@ -14,5 +14,7 @@ func Serve(ctx context.Context, c net.Conn, cfg Config) (*Incoming, error) {
 	h := &handshake{l: l, conn: c, expected: possible}
 	h.begin(ctx)
 	defer h.cancel()
-	return h.run()
+	in, err := h.run()
+	h.over(in)
+	return in, err
 }

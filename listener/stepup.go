@@ -23,6 +23,9 @@ type stepUp struct {
 	stay       bool              // both ends may use iwarp
 	declined   map[string]string // device: why it is not used
 
+	ours     wire.Hello // if promised
+	promised bool
+
 	// What has been said on the new channel. It belongs to the invitation until
 	// that has been taken.
 	local, peer wire.Hello
@@ -96,13 +99,34 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 			return nil
 		}
 	}
+	h.promise() // for answer, which another goroutine calls
 	h.invitation, err = place.Invite(peer, h.answer)
 	return err
 }
 
+// promise returns what we tell the client of ourselves, whose buffers are promised to it
+// from then on.
+func (h *handshake) promise() wire.Hello {
+	if !h.promised {
+		h.promised, h.ours = true, h.l.cfg.Hello
+		if h.l.cfg.Promise != nil {
+			h.ours = h.l.cfg.Promise()
+		}
+	}
+	return h.ours
+}
+
+// over ends the handshake, and takes the promise back if in, what it has come to, is no
+// connection over SDP.
+func (h *handshake) over(in *Incoming) {
+	if h.promised && (in == nil || in.QP == nil) && h.l.cfg.Withdraw != nil {
+		h.l.cfg.Withdraw(h.ours)
+	}
+}
+
 // settled returns both Hellos with what each end may have outstanding at the other.
 func (h *handshake) settled(hello *wire.Hello) (local, peer wire.Hello) {
-	local, peer = h.l.cfg.Hello, *hello
+	local, peer = h.promise(), *hello
 	local.ORD = min(local.ORD, peer.IRD)
 	peer.ORD = min(peer.ORD, local.IRD)
 	return local, peer
@@ -156,7 +180,7 @@ func (h *handshake) answer(private []byte) (reply []byte, ord int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	h.local = h.l.cfg.Hello
+	h.local = h.ours
 	h.local.ORD = min(h.local.ORD, h.peer.IRD)
 	h.peer.ORD = min(h.peer.ORD, h.local.IRD)
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil

@@ -158,6 +158,16 @@ type Appender interface {
 	Sent() uint64
 }
 
+// Narrow is implemented by queue pairs that need memory for long messages which they may
+// not have.
+type Narrow interface {
+	// Width returns how long the next message may be, in bytes, if the caller would
+	// like n: n, if there is memory for that or it can be had, and less if not. A
+	// message that is longer all the same is taken, at the expense of the budget.
+	// It never blocks. Safe for concurrent use.
+	Width(n int) int
+}
+
 // ReadReporter is implemented by queue pairs that tell the peer's end how much of
 // what was sent the program has read, so that the peer knows, when this process has
 // ended, whether anything was lost.

@@ -51,9 +51,7 @@ func (c *conn) giveBack() {
 	}
 	for head := c.sink.Head(); head != nil; head = c.sink.Head() {
 		c.discarded = true
-		if owner := c.sink.Consume(len(head)); owner != nil {
-			c.release(owner)
-		}
+		c.consume(len(head))
 	}
 	if c.controlDue() {
 		c.due.Store(true)

@@ -64,6 +64,18 @@ type Config struct {
 	// read each other's memory with process_vm_readv.
 	ZCopyThreshold int
 
+	// ReadBuffer bounds how many bytes a peer may have unread at this end, about, from the
+	// first byte on; see Conn.SetReadBuffer. 0 means the default, 8 MB.
+	ReadBuffer int
+	// Memory is how many bytes all SDP connections of this process together may promise to
+	// their peers: what these may have unread here, and shm's large rings. It belongs to
+	// the process: a Dial or Listen with a Config that says something sets it for all
+	// connections, and the last one counts. Each connection has 64 KB in any case, and an
+	// eighth of Memory at most. 0 means what was set before, or what SDP_MEMORY says
+	// ("512M", with K, M or G for powers of 1024), and without that a sixteenth of the
+	// machine's memory, or of what the control group may use, between 16 MB and 4 GB.
+	Memory int64
+
 	// BusyPoll is how long a Read, or another call that waits for the peer, looks for bytes
 	// before it parks, as SO_BUSY_POLL is for a socket: longer than 1 s is 1 s, and negative
 	// means not at all. It ends early when events of the network have not been taken for
@@ -105,18 +117,22 @@ func (c *Config) filled() Config {
 }
 
 const (
-	recvBuffers = 256      // private buffers posted at the start
-	recvSize    = 16 << 10 // bytes in each of them at the start
-	maxAdverts  = 16       // advertisements that the peer may have outstanding
-	maxReads    = 16       // RDMA Reads outstanding, each way
+	maxAdverts = 16 // advertisements that the peer may have outstanding
+	maxReads   = 16 // RDMA Reads outstanding, each way
 )
 
-// ourHello is what this end says of itself, whether it dials or listens.
-func ourHello() wire.Hello {
+// ourHello is what this end says of itself, whether it dials or listens, if a peer may
+// have so many bytes unread and the budget has them; 0: the default.
+func ourHello(readBuffer int) wire.Hello {
+	bufs, size := recvBuffers, recvSize
+	if readBuffer > 0 {
+		bufs = min(bufs, max(leastBuffers, readBuffer/recvSize))
+		size = min(size, max(smallestSize, readBuffer/bufs))
+	}
 	return wire.Hello{
-		Bufs:       recvBuffers,
+		Bufs:       uint16(bufs),
 		MaxAdverts: maxAdverts,
-		LocalRcvSz: recvSize,
+		LocalRcvSz: uint32(size),
 		IRD:        maxReads,
 		ORD:        maxReads,
 	}

@@ -62,7 +62,8 @@ type conn struct {
 	waiters  int32  // goroutines waiting for news
 	behind   int32  // completions of the batch that are not handled yet
 	linger   int32  // SetLinger, in seconds
-	window   int    // bytes that the private buffers shall hold together
+	window   int32  // bytes that the private buffers shall hold together
+	charged  int32  // bytes, to the budget; see account
 	polled   uint32 // grows each time that the device has been asked
 	activity uint32 // grows with each batch of completions and each Write
 	watch    watch  // the janitor's
@@ -143,12 +144,19 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.dialled),
 		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
 		target:   int(s.local.Bufs),
+		held:     recvBuffers - int32(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
+	if s.window > 0 {
+		c.window = int32(min(s.window, 1<<30))
+	}
 	c.appender, _ = qp.(rdma.Appender)
 	c.reporter, _ = qp.(rdma.ReadReporter)
 	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
 		p.SetBusyPoll(s.busyPoll)
+	}
+	if c.sink.Size() < recvSize {
+		c.provide() // the device was made ready for larger ones
 	}
 	c.initDirect(&s)
 	switch {
@@ -168,6 +176,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 			return nil, c.sendErr
 		}
 	}
+	c.account()
 	c.count()
 	if !bubble.Inside() { // there the calls in progress alone work for a connection, as with TCP
 		c.mu.Lock()

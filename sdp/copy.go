@@ -129,8 +129,12 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 		c.reportRead(-len(rest))
 		c.giveBackUnlessRead()
 	case owner != nil:
+		c.adapt()
 		c.release(owner)
+	default:
+		c.repost()
 	}
+	c.account()
 	if c.controlDue() {
 		c.due.Store(true)
 	}

@@ -184,7 +184,7 @@ func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
 		}
 	}()
 	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*Conn, *countedPair) {
-		q, hello := newCounted(qp), ourHello()
+		q, hello := newCounted(qp), ourHello(0)
 		c, err := newConn(tcp, q, setup{
 			device: "iwarp", tuning: tuned, local: hello, peer: hello, first: first,
 		})

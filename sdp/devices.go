@@ -39,6 +39,7 @@ type devices struct {
 type tuning struct {
 	threshold int           // ZCopyThreshold
 	busyPoll  time.Duration // BusyPoll
+	window    int           // ReadBuffer
 }
 
 // devices finds out which devices to use: those of the program's list, of the
@@ -62,7 +63,13 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if d.tuning.busyPoll, err = c.busyPoll(); err != nil {
 		return devices{}, err
 	}
+	if c != nil {
+		d.tuning.window = c.ReadBuffer
+	}
 	if d.probe, err = c.probe(); err != nil {
+		return devices{}, err
+	}
+	if err = c.setMemory(); err != nil {
 		return devices{}, err
 	}
 	for _, device := range listed {

@@ -134,9 +134,7 @@ func (c *conn) waitFilled(region rdma.Region, size int) int {
 // copyMessage copies the payload of one message, at most, to b.
 func (c *conn) copyMessage(b []byte) int {
 	n := copy(b, c.sink.Head())
-	if owner := c.sink.Consume(n); owner != nil {
-		c.release(owner)
-	}
+	c.consume(n)
 	c.reportRead(n)
 	if c.controlDue() {
 		c.due.Store(true)

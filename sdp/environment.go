@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/budget"
 )
 
 // The environment's variables.
@@ -16,6 +18,7 @@ const (
 	thresholdVariable = "SDP_ZCOPY_THRESHOLD"
 	peersVariable     = "SDP_PEERS"
 	busyPollVariable  = "SDP_BUSY_POLL"
+	memoryVariable    = "SDP_MEMORY"
 )
 
 // secure is privileged, once.
@@ -64,6 +67,34 @@ func (c *Config) busyPoll() (time.Duration, error) {
 		return c.BusyPoll, nil
 	}
 	return environment, nil
+}
+
+// configuredMemory is what Config.Memory has said last; 0: nothing yet.
+var configuredMemory struct {
+	sync.Mutex
+	bytes int64
+}
+
+// setMemory sets the budget of the process: to what this Config says, or another has
+// said before, or else to what the environment says; otherwise to the default.
+func (c *Config) setMemory() error {
+	limit := int64(0)
+	if text := getenv(memoryVariable); text != "" {
+		var ok bool
+		if limit, ok = budget.Parse(text); !ok {
+			return fmt.Errorf("%s=%s: not a number of bytes, as 512M", memoryVariable, text)
+		}
+	}
+	configuredMemory.Lock()
+	defer configuredMemory.Unlock()
+	if c != nil && c.Memory > 0 {
+		configuredMemory.bytes = c.Memory
+	}
+	if n := configuredMemory.bytes; n > 0 {
+		limit = n
+	}
+	budget.Process.SetLimit(limit)
+	return nil
 }
 
 // probe returns the addresses that may be asked; nil: nobody has said.

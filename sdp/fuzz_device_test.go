@@ -336,7 +336,7 @@ func (p *memPair) idle() bool {
 // private buffers.
 func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *Conn {
 	t.Helper()
-	hello := ourHello()
+	hello := ourHello(0)
 	peer := hello
 	peer.Bufs = bufs
 	qp.ProvideReceive(recvBuffers, recvSize)

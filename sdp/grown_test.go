@@ -198,7 +198,7 @@ func TestOnlyTheEndOfAWriteGrows(t *testing.T) {
 	const bufs = 12
 	qp := &growingPair{memPair: newMemPair(t, bufs), full: true}
 	qp.ProvideReceive(recvBuffers, recvSize)
-	hello := ourHello()
+	hello := ourHello(0)
 	peer := hello
 	peer.Bufs, peer.LocalRcvSz = bufs, 1024
 	c, err := newConn(memSocket{}, qp, setup{device: "mem", dialled: true, decided: true, tuning: tuning{threshold: -1}, local: hello, peer: peer})

@@ -14,6 +14,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // Listen listens on the local address. Networks "tcp", "tcp4" and "tcp6" serve
@@ -132,6 +133,8 @@ func (c *Config) listening(n network, asked bool) (accepting, error) {
 	for i, d := range dev.usable {
 		names[i] = d.String()
 	}
+	hello := ourHello(cfg.ReadBuffer)
+	hello.Bufs = recvBuffers // for the device
 	return accepting{listener.Config{
 		SDPOnly:        n.only,
 		Devices:        names,
@@ -144,7 +147,9 @@ func (c *Config) listening(n network, asked bool) (accepting, error) {
 		ZeroCopy:       dev.zeroCopy(),
 		CRC:            cfg.CRC,
 		Logger:         cfg.Logger,
-		Hello:          ourHello(),
+		Hello:          hello,
+		Promise:        func() wire.Hello { return reserve(cfg.ReadBuffer) },
+		Withdraw:       unreserve,
 	}, dev}, nil
 }
 
@@ -186,6 +191,7 @@ func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 	if in.QP == nil {
 		return in.Conn, nil
 	}
+	defer unreserve(in.Local) // the connection has charged its own
 	why := a.devices.declined
 	if len(in.Declined) > 0 {
 		declined.Add(uint64(len(in.Declined)))

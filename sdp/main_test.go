@@ -1,12 +1,16 @@
 package sdp
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -18,7 +22,26 @@ func TestMain(m *testing.M) {
 		return
 	}
 	localpeer.Sighted() // the descriptor that it takes is the process's, and no test's
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if code == 0 && !given() {
+			fmt.Println("bytes are still promised that no connection has:", budget.Process.Used())
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+// given waits until everything that connections had promised is given back. What tests
+// have dropped the collector closes.
+func given() bool {
+	for range 200 {
+		if budget.Process.Used() == 0 {
+			return true
+		}
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
 }
 
 // bestDevice is the one that two ends on this host use, unless SDP_DEVICES says

@@ -84,12 +84,12 @@ func (c *conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err er
 			return false, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
 		}
 		if c.source.Crossed(m.MSeqAck) {
-			old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Resize(m.Size))
+			old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Resize(c.granted(m.Size)))
 			if old > 0 {
 				old += int(c.behind) // in buffers that are not posted any more
 			}
 			c.sink.Older(old)
-			c.target = c.targetBuffers()
+			c.aim()
 		}
 	case wire.MIDChRcvBufAck:
 		err = c.source.Acked(m.Size)
@@ -116,13 +116,11 @@ func (c *conn) release(owner bcopy.Owner) {
 	if c.ahead > 0 {
 		c.ahead--
 		c.provide()
-		return
+	} else {
+		c.held++
+		c.repost()
 	}
-	c.held++
-	if n := int(c.held) - (recvBuffers - c.target); n > 0 {
-		c.acct.Post(n)
-		c.held -= int32(n)
-	}
+	c.account()
 }
 
 // relieve frees private buffers that hold little each, when many are held
@@ -130,6 +128,7 @@ func (c *conn) release(owner bcopy.Owner) {
 func (c *conn) relieve() {
 	if c.sink.Crowded(c.target/2) && c.sink.Bytes() < gatherLimit {
 		c.sink.Gather(c.release)
+		c.account()
 		if c.controlDue() {
 			c.due.Store(true)
 		}
@@ -146,14 +145,18 @@ const gatherLimit = 1 << 20
 // held, when nothing has moved for a tick.
 func (c *conn) readAhead() {
 	size := c.sink.Size()
-	more := min(aheadBuffers, (2*c.window-c.sink.Bytes())/size)
+	more := min(aheadBuffers, (2*int(c.window)-c.sink.Bytes())/size)
 	posted := c.acct.PeerCredit() + c.acct.Gain()
-	if !c.starved || c.recvErr != nil || posted > stuckCredit || more <= 0 || c.ahead >= aheadMost {
+	if !c.starved || c.recvErr != nil || posted > stuckCredit || c.ahead >= aheadMost {
 		return
+	}
+	for more > 0 && !c.affords(more*size) {
+		more /= 2
 	}
 	if most := c.qp.Limits().Buffers; most > 0 {
 		more = min(more, most-recvBuffers-int(c.ahead))
 	}
+	defer c.account()
 	if more <= 0 {
 		return
 	}
@@ -177,20 +180,6 @@ const (
 	aheadBuffers = 64   // posted at once by readAhead
 	aheadMost    = 1024 // and in all, whatever little each of them holds
 	stuckCredit  = 4    // with so much a peer may not send payload, or one message of it
-)
-
-// targetBuffers is how many private buffers there shall be: enough to keep a
-// stream going, and no more than a TCP receive buffer would hold. Called with mu
-// held.
-func (c *conn) targetBuffers() int {
-	return min(recvBuffers, max(minBuffers, c.window/c.sink.Size()))
-}
-
-const (
-	// recvWindow is how many bytes the private buffers hold together, about.
-	recvWindow = 8 << 20
-	// minBuffers keep a stream going, and leave the reserved credits.
-	minBuffers = 32
 )
 
 // recvEnded takes in that the device delivers no more. Called with mu held.

@@ -63,7 +63,8 @@ func (e *NotSDPError) Unwrap() error { return e.Err }
 // offer asks the peer for SDP on c. A *NotSDPError says that it lacks that;
 // another error ends the attempt. With an error c remains the caller's.
 func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
-	local := ourHello()
+	local := reserve(a.cfg.ReadBuffer)
+	defer unreserve(local)
 	private, err := a.offers(c)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	qp.ProvideReceive(int(local.Bufs), int(local.LocalRcvSz))
+	qp.ProvideReceive(recvBuffers, int(local.LocalRcvSz))
 	if choice.Device != wire.DeviceIWARP {
 		up, err := a.stepUp(ctx, c, asked, qp, choice, local)
 		if up != nil || err != nil {

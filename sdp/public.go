@@ -204,7 +204,8 @@ func (c *Conn) SetNoDelay(noDelay bool) error {
 }
 
 // SetReadBuffer bounds approximately how many bytes may wait here for Read: in the
-// kernel, and in the private buffers that the peer may fill.
+// kernel, and in the private buffers that the peer may fill. What the peer has been promised
+// before is not withdrawn, and ends as it is used; Config.ReadBuffer bounds that too.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	err := c.conn.SetReadBuffer(bytes)
 	runtime.KeepAlive(c)

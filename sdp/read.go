@@ -136,9 +136,7 @@ func (c *conn) copyOut(b []byte) (n int) {
 			c.mu.Lock()
 		}
 		n += k
-		if owner := c.sink.Consume(k); owner != nil {
-			c.release(owner)
-		}
+		c.consume(k)
 	}
 	c.reportRead(n)
 	if n > 0 && c.controlDue() {

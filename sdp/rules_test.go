@@ -282,7 +282,7 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	t.Helper()
 	device, _ := rdma.LookupDevice(name)
 	stepper := device.(rdma.Stepper)
-	local, peer := ourHello(), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
+	local, peer := ourHello(0), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
 	place, err := stepper.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	defer place.Close()

@@ -3,6 +3,7 @@ package sdp
 import (
 	"sync"
 
+	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -119,6 +120,10 @@ type Totals struct {
 	// Declined counts the devices that were allowed for a connection and that it does
 	// not use, for the reasons in ConnStats.Declined.
 	Declined uint64
+	// Memory is how many bytes all connections have promised to their peers, used or
+	// not, with shm's large rings; MemoryLimit is what they may promise, but for the least
+	// that each has.
+	Memory, MemoryLimit int64
 	Traffic
 }
 
@@ -134,7 +139,10 @@ var conns struct {
 func Stats() Totals {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
-	t := Totals{Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed}
+	t := Totals{
+		Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed,
+		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
+	}
 	for c := range conns.open {
 		c.mu.Lock()
 		t.add(c.carried())
@@ -166,6 +174,7 @@ func (c *conn) uncount() {
 	defer conns.mu.Unlock()
 	delete(conns.open, c)
 	c.mu.Lock()
+	c.closeAccount()
 	conns.closed.add(c.carried())
 	c.mu.Unlock()
 }

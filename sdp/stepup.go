@@ -98,7 +98,7 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 			Remote: addrPort(c.RemoteAddr()).Addr(),
 			At:     whereabouts(c),
 		},
-		a.stepConfig(local),
+		a.stepConfig(),
 		local.AppendHello(nil),
 		func(reply []byte) (ord int, err error) {
 			peer, err = wire.ParseHelloAck(reply)
@@ -107,11 +107,11 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 	return qp, peer, err
 }
 
-func (a *attempt) stepConfig(local wire.Hello) rdma.StepConfig {
+func (a *attempt) stepConfig() rdma.StepConfig {
 	return rdma.StepConfig{
-		IRD:      int(local.IRD),
-		Buffers:  int(local.Bufs),
-		BufSize:  int(local.LocalRcvSz),
+		IRD:      maxReads,
+		Buffers:  recvBuffers,
+		BufSize:  int(ourHello(a.cfg.ReadBuffer).LocalRcvSz),
 		UIDs:     a.cfg.PeerUIDs,
 		ZeroCopy: a.devices.zeroCopy(),
 	}
@@ -129,7 +129,7 @@ func (a *attempt) takeIdle(c net.Conn) {
 	for _, device := range a.offered {
 		stepper, _ := stepperOf(device)
 		if keeper, ok := stepper.(rdma.Keeper); ok {
-			if idle := keeper.Idle(whereabouts(c), a.stepConfig(ourHello())); idle != nil {
+			if idle := keeper.Idle(whereabouts(c), a.stepConfig()); idle != nil {
 				a.idle, a.idleOf = idle, device
 				return
 			}

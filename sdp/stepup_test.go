@@ -127,7 +127,7 @@ func TestResumeWithoutOffer(t *testing.T) {
 			return
 		}
 		private, _ := (&wire.Choice{Device: wire.DeviceSHM, Resume: true}).Append(nil)
-		hello := ourHello()
+		hello := ourHello(0)
 		qp, err := request.Accept(iwarp.Config{}, hello.AppendHelloAck(private))
 		if err == nil {
 			qp.Wait(make([]rdma.Completion, 1))

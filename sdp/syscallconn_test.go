@@ -88,7 +88,7 @@ func TestLivenessCheck(t *testing.T) {
 
 // TestLivenessCheckTakesALimitedAmount of what has arrived, however much that is.
 func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
-	hello := ourHello()
+	hello := ourHello(0)
 	qp := newMemPair(t, recvBuffers)
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(memSocket{}, qp, setup{device: "mem", decided: true, local: hello, peer: hello})

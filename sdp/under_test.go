@@ -42,7 +42,7 @@ func (s *failingSocket) Close() error { close(s.closed); return nil }
 // overDistant is a connection above a TCP connection that ends as it is told.
 func overDistant(t *testing.T) (*Conn, *failingSocket) {
 	tcp := &failingSocket{ends: make(chan error), closed: make(chan struct{})}
-	hello := ourHello()
+	hello := ourHello(0)
 	qp := newMemPair(t, recvBuffers)
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(tcp, distantPair{qp}, setup{device: "mem", decided: true, local: hello, peer: hello})

@@ -189,7 +189,11 @@ func (c *conn) post(o *outgoing, b []byte) (n int, err error) {
 	if advert, ok := c.zsink.Carry(); ok && room > 0 && len(b) > 0 {
 		taken, err = c.postCarrying(o, b, advert)
 	} else {
-		for size := c.source.Payload(); len(o.wrs) < room && stamped < len(b); {
+		size := 0
+		if room > 0 {
+			size = c.payload(len(b))
+		}
+		for len(o.wrs) < room && stamped < len(b) {
 			k := min(size, len(b)-stamped)
 			o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[stamped:][:k]})
 			stamped += k
@@ -219,12 +223,23 @@ func (c *conn) post(o *outgoing, b []byte) (n int, err error) {
 	return n, err
 }
 
+// payload returns how many bytes a Data message can carry, when n are to be sent: what
+// the peer's private buffers hold, unless the device has no memory for so much. Called
+// with mu held.
+func (c *conn) payload(n int) int {
+	most := c.source.Payload()
+	if narrow, ok := c.qp.(rdma.Narrow); ok {
+		return min(most, narrow.Width(min(most, n)+wire.HeaderLen)-wire.HeaderLen)
+	}
+	return most
+}
+
 // postCarrying sends a message of b in the SinkAvail that a Read waits to send:
 // the Transaction mechanism (§9.4). What comes meanwhile means one thing if it
 // has gone and another if not, so mu is held until that is known. Called with
 // sendMu and mu held.
 func (c *conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken int, err error) {
-	n := min(c.source.Size()-wire.MaxHeaderLen, len(b))
+	n := min(c.payload(len(b))-(wire.MaxHeaderLen-wire.HeaderLen), len(b))
 	o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b[:n]})
 	c.zsource.Sending(1, n, false)
 	if taken, err = c.qp.PostSend(o.wrs); taken > 0 {

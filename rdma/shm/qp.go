@@ -48,6 +48,7 @@ var (
 	_ rdma.Finisher     = (*QueuePair)(nil)
 	_ rdma.Appender     = (*QueuePair)(nil)
 	_ rdma.BusyPoller   = (*QueuePair)(nil)
+	_ rdma.Narrow       = (*QueuePair)(nil)
 	_ rdma.ReadReporter = (*QueuePair)(nil)
 )
 
@@ -239,6 +240,7 @@ func (q *QueuePair) end(state uint32) error {
 		for tx.carrying {
 			tx.seat.wait(&tx.mu)
 		}
+		tx.ring.giveUp()
 		_, broken := q.rx.err.(*rdma.ProtocolError)
 		broken = broken || q.fault.Load() != nil // found while this end was closing
 		q.rx.fail(net.ErrClosed)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -32,7 +33,8 @@ import (
 // record. A process may be killed between any two instructions: bytes that no header
 // counts are as if they had not been written.
 //
-// All begins in the small ring. recordGrow is the last record there, and what
+// All begins in the small ring. The big one is charged to the budget of the process that
+// writes it. recordGrow is the last record there, and what
 // follows it lies in the big one. Going back needs no record: the way is empty
 // then, and turn says so (shrink).
 const headerLen = 8
@@ -108,21 +110,31 @@ func (p *producer) free() int {
 	return len(p.ring) - int(p.pos-max(p.head, p.base))
 }
 
+// smallRecord is the longest record that goes through the small ring. When that has
+// room for half of it, such a record fits, with recordGrow behind it.
+const smallRecord = smallRing/2 - headerLen
+
 // fits reports whether a record of n bytes can be written, in the big ring if
 // need be.
 func (p *producer) fits(n int) (bool, error) {
 	if p.atSmall() {
 		// There is always room for recordGrow.
-		if n <= smallRing/2 && p.free() >= n+headerLen {
+		if n <= smallRecord && p.free() >= n+headerLen {
 			return true, nil
 		}
 		if err := p.look(); err != nil {
 			return false, err
 		}
-		if n <= smallRing/2 && p.free() >= n+headerLen {
+		if n <= smallRecord && p.free() >= n+headerLen {
 			return true, nil
 		}
-		p.grow()
+		if !p.widen() {
+			if n <= smallRecord {
+				return false, nil
+			}
+			budget.Process.Charge(bigRing) // nothing else would do
+			p.grow()
+		}
 	}
 	if p.free() >= n {
 		return true, nil
@@ -131,7 +143,23 @@ func (p *producer) fits(n int) (bool, error) {
 	return p.free() >= n, err
 }
 
-// grow goes on in the big ring, of which nothing is in use.
+// widen goes on in the big ring, if the budget allows it.
+func (p *producer) widen() bool {
+	if !budget.Process.Take(bigRing) {
+		return false
+	}
+	p.grow()
+	return true
+}
+
+// giveUp returns what is charged for the big ring. Nothing is written afterwards.
+func (p *producer) giveUp() {
+	if !p.atSmall() {
+		budget.Process.Give(bigRing)
+	}
+}
+
+// grow goes on in the big ring, of which nothing is in use, and which is charged.
 func (p *producer) grow() {
 	p.put(recordGrow)
 	p.ring, p.base = p.big, p.pos
@@ -150,6 +178,7 @@ func (p *producer) shrink() error {
 	giveBack(p.big)
 	p.dir.turn.Store(p.pos)
 	p.ring, p.base = p.small, p.pos
+	budget.Process.Give(bigRing)
 	return nil
 }
 

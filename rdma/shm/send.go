@@ -140,6 +140,27 @@ func (q *QueuePair) Append(b []byte) bool {
 	return true
 }
 
+// Width returns how long the next message may be; see rdma.Narrow. Long ones go through
+// the big ring, for which the budget may have no room.
+func (q *QueuePair) Width(n int) int {
+	if n <= narrow {
+		return n
+	}
+	tx := &q.tx
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if tx.err == nil && tx.ring.atSmall() {
+		if !tx.ring.widen() {
+			return narrow
+		}
+		q.tell()
+	}
+	return n
+}
+
+// narrow is the longest message that goes through the small ring, behind an STag.
+const narrow = smallRecord - headerLen - 8
+
 // Sent returns how many bytes of payload have been posted and appended; see
 // rdma.Appender.
 func (q *QueuePair) Sent() uint64 {

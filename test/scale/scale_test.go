@@ -12,9 +12,23 @@ import (
 	"go.uber.org/goleak"
 )
 
+// memoryVariable makes this program one of the two of TestMemory: "server", or "client"
+// and an address, and a device.
+const memoryVariable = "SDP_SCALE_MEMORY"
+
+// beMemory is what it does then; nil where there are no control groups.
+var beMemory func(role string) error
+
 func TestMain(m *testing.M) {
 	if device := os.Getenv(serveVariable); device != "" {
 		if err := beServer(device); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if role := os.Getenv(memoryVariable); role != "" {
+		if err := beMemory(role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -1,0 +1,143 @@
+package budget
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTakeStopsAtTheLimit(t *testing.T) {
+	var b Budget
+	b.SetLimit(100)
+	assert.Equal(t, 12, b.Share())
+	assert.True(t, b.TakeSpare(50))
+	assert.False(t, b.TakeSpare(1), "half is left to others")
+	assert.True(t, b.Take(50))
+	assert.False(t, b.Take(1))
+	b.Charge(30)
+	assert.EqualValues(t, 130, b.Used(), "the minimum is promised whatever the limit says")
+	b.Give(80)
+	assert.True(t, b.Take(50))
+	assert.False(t, b.Take(1))
+	b.Give(100)
+	assert.Zero(t, b.Used())
+	assert.Panics(t, func() { b.Give(1) })
+}
+
+func TestZeroValueHasTheDefault(t *testing.T) {
+	var b Budget
+	assert.Equal(t, Default(), b.Limit())
+	b.SetLimit(5)
+	b.SetLimit(0)
+	assert.Equal(t, Default(), b.Limit())
+	b.SetLimit(math.MaxInt64)
+	assert.Equal(t, math.MaxInt32, b.Share())
+}
+
+// TestManyTake at once: no more is taken than there is.
+func TestManyTake(t *testing.T) {
+	var b Budget
+	b.SetLimit(1000)
+	var takers sync.WaitGroup
+	for range 8 {
+		takers.Go(func() {
+			for range 10_000 {
+				if b.Take(300) {
+					if used := b.Used(); used > 1000 {
+						t.Errorf("%d are used", used)
+					}
+					b.Give(300)
+				}
+			}
+		})
+	}
+	takers.Wait()
+	assert.Zero(t, b.Used())
+}
+
+func TestShareOfTheMachine(t *testing.T) {
+	for _, v := range []struct{ machine, group, want int64 }{
+		{16 << 30, 0, 1 << 30},
+		{16 << 30, 1 << 30, 64 << 20},
+		{1 << 30, 16 << 30, 64 << 20}, // a group's limit may be more than there is
+		{64 << 20, 0, 16 << 20},
+		{1 << 40, 0, 4 << 30},
+		{0, 0, 64 << 20},
+		{0, 512 << 20, 32 << 20},
+	} {
+		assert.Equal(t, v.want, share(v.machine, v.group), "%+v", v)
+	}
+}
+
+func TestGroupMemory(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		files map[string]string
+		want  int64
+	}{
+		{"none", nil, 0},
+		{"v2", map[string]string{
+			"proc/self/cgroup":                                "0::/system.slice/a.service\n",
+			"sys/fs/cgroup/system.slice/memory.max":           "max\n",
+			"sys/fs/cgroup/system.slice/memory.high":          "max\n",
+			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
+		}, 1 << 30},
+		{"v2, the group above has less", map[string]string{
+			"proc/self/cgroup":                                "0::/system.slice/a.service\n",
+			"sys/fs/cgroup/system.slice/memory.max":           "536870912\n",
+			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
+		}, 512 << 20},
+		{"v2, reclaim begins earlier", map[string]string{
+			"proc/self/cgroup":           "0::/a\n",
+			"sys/fs/cgroup/a/memory.max": "1073741824\n", "sys/fs/cgroup/a/memory.high": "268435456\n",
+		}, 256 << 20},
+		{"v2, without a limit", map[string]string{
+			"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n",
+		}, 0},
+		{"v2, in a container", map[string]string{
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "268435456\n",
+		}, 256 << 20},
+		{"v1", map[string]string{
+			"proc/self/cgroup": "5:cpu,cpuacct:/a\n4:memory:/docker/b\n0::/c\n",
+			"sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes": "268435456\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":          "9223372036854771712\n",
+			"sys/fs/cgroup/a/memory.max":                          "1\n", // another's
+		}, 256 << 20},
+		{"v1, in a container that sees the host's path", map[string]string{
+			"proc/self/cgroup":                           "4:memory:/docker/b\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "134217728\n",
+		}, 128 << 20},
+		{"nonsense", map[string]string{
+			"proc/self/cgroup": "\nmemory\n0::/../../a\n4:memory\n", "sys/fs/cgroup/a/memory.max": "-5\n",
+		}, 0},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			root := fstest.MapFS{}
+			for name, text := range v.files {
+				root[name] = &fstest.MapFile{Data: []byte(text)}
+			}
+			got := groupMemory(root)
+			assert.Equal(t, v.want, got)
+		})
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1": 1, "4096": 4096, "8K": 8 << 10, "8k": 8 << 10, "8M": 8 << 20, "3m": 3 << 20, "2G": 2 << 30, "2g": 2 << 30,
+	} {
+		got, ok := Parse(text)
+		assert.True(t, ok, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "0", "M", "-1", "+1", "1.5G", "1T", "8 M", "8MB", "0x10", "9223372036854775807K", "99999999999999999999"} {
+		_, ok := Parse(text)
+		assert.False(t, ok, text)
+	}
+}

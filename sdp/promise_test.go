@@ -1,0 +1,364 @@
+package sdp
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/rdma"
+)
+
+const (
+	fullPromise  = recvBuffers * recvSize
+	leastPromise = leastBuffers * leastSize
+)
+
+// onDevices runs a test over each device that every machine like this one has.
+func onDevices(t *testing.T, test func(t *testing.T)) {
+	for _, device := range []string{"shm", "iwarp"} {
+		if _, ok := rdma.LookupDevice(device); !ok {
+			continue
+		}
+		t.Run(device, func(t *testing.T) {
+			t.Setenv(devicesVariable, device)
+			t.Setenv(thresholdVariable, "-1")
+			test(t)
+		})
+	}
+}
+
+// pairs returns n connections, as the end that dialled and the other.
+func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
+	t.Helper()
+	ln, err := (&ListenConfig{Config: server}).Listen(t.Context(), "sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	for range n {
+		c, err := Dial("sdp", ln.Addr().String())
+		require.NoError(t, err)
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			c.Close()
+			s.Close()
+		})
+		require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		require.NoError(t, s.SetDeadline(time.Now().Add(time.Minute)))
+		clients, servers = append(clients, c.(*Conn)), append(servers, s.(*Conn))
+	}
+	return clients, servers
+}
+
+// awaitStill waits until nothing more arrives at these ends, and returns how many bytes
+// their programs have yet to read.
+func awaitStill(t *testing.T, ends []*Conn) (bytes int) {
+	t.Helper()
+	for still := 0; still < 6; still++ {
+		time.Sleep(janitorTick)
+		now := 0
+		for _, c := range ends {
+			now += c.Stats().Unread
+		}
+		if now != bytes {
+			still, bytes = 0, now
+		}
+	}
+	return bytes
+}
+
+// nothingPromised waits until what earlier tests have left is given back.
+func nothingPromised(t *testing.T) {
+	t.Helper()
+	require.True(t, given(), "%d bytes are still promised", budget.Process.Used())
+}
+
+// promisedBy is what a connection has promised.
+func promisedBy(c *Conn) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.promised()
+}
+
+func TestPromiseIsChargedAndGivenBack(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		nothingPromised(t)
+		t.Setenv(memoryVariable, "1G")
+		clients, servers := pairs(t, 3, nil)
+		require.Eventually(t, func() bool { return Stats().Memory == 6*fullPromise }, soon, time.Millisecond)
+		c, s := clients[0], servers[0]
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, err := writeStream(c, 0, 32<<20, 1<<20)
+			assert.NoError(t, err)
+		})
+		_, err := readStream(s, 0, 32<<20, 1<<20)
+		require.NoError(t, err)
+		writing.Wait()
+		ring := 0
+		if s.Device() == "shm" {
+			ring = 512 << 10
+		}
+		require.Eventually(t, func() bool {
+			return Stats().Memory == int64(5*fullPromise+promisedBy(s)+ring)
+		}, soon, time.Millisecond)
+		assert.LessOrEqual(t, promisedBy(s), 2*recvWindow)
+		for i := range clients {
+			clients[i].Close()
+			servers[i].Close()
+		}
+		nothingPromised(t)
+	})
+}
+
+// TestBudgetBoundsWhatIsUnread by many programs together; and nothing of it is lost.
+func TestBudgetBoundsWhatIsUnread(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		const many, budgeted = 40, 8 << 20
+		t.Setenv(memoryVariable, "8M")
+		for _, size := range []int{1 << 20, 8 << 10, 1000} {
+			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+				nothingPromised(t)
+				clients, servers := pairs(t, many, nil)
+				var calls sync.WaitGroup
+				for _, c := range clients {
+					calls.Go(func() {
+						_, err := writeStream(c, 0, 2<<20, size)
+						assert.NoError(t, err)
+						assert.NoError(t, c.CloseWrite())
+					})
+				}
+				n := awaitStill(t, servers)
+				t.Logf("%d KB are unread, %d KB promised", n>>10, Stats().Memory>>10)
+				assert.LessOrEqual(t, n, budgeted+many*leastPromise)
+				assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+				for _, s := range servers {
+					assert.LessOrEqual(t, s.Stats().Unread, budgeted/8)
+					assert.Positive(t, s.Stats().Unread)
+					calls.Go(func() {
+						n, err := readStream(s, 0, forever, 100_000)
+						assert.Equal(t, io.EOF, err)
+						assert.Equal(t, 2<<20, n)
+					})
+				}
+				calls.Wait()
+				assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+			})
+		}
+	})
+}
+
+// TestBothWriteWithoutBudget get as far as the least that each has, and on when they read.
+func TestBothWriteWithoutBudget(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		t.Setenv(memoryVariable, "1")
+		for _, size := range []int{1 << 20, 3000, 100} {
+			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+				nothingPromised(t)
+				clients, servers := pairs(t, 2, nil)
+				ends := append(clients, servers...)
+				var calls sync.WaitGroup
+				for _, c := range ends {
+					calls.Go(func() {
+						_, err := writeStream(c, 0, 1<<20, size)
+						assert.NoError(t, err)
+					})
+				}
+				awaitStill(t, ends)
+				for _, c := range ends {
+					assert.Positive(t, c.Stats().Unread)
+					assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
+				}
+				assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+				for _, c := range ends {
+					calls.Go(func() {
+						_, err := readStream(c, 0, 1<<20, 10_000)
+						assert.NoError(t, err)
+					})
+				}
+				calls.Wait()
+				assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+			})
+		}
+	})
+}
+
+// TestPromiseFollowsTheBudget: a stream that began with the least has more when there is
+// more, and gives it up again, as it is used, when others need it and it does not.
+func TestPromiseFollowsTheBudget(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		nothingPromised(t)
+		t.Setenv(memoryVariable, "4M")
+		require.NoError(t, (*Config)(nil).setMemory())
+		others := int(budget.Process.Limit())
+		budget.Process.Charge(others)
+		clients, servers := pairs(t, 1, nil)
+		c, s := clients[0], servers[0]
+		off := 0
+		move := func(bytes, size int) {
+			t.Helper()
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				_, err := writeStream(c, off, off+bytes, size)
+				assert.NoError(t, err)
+			})
+			if bytes > leastPromise {
+				awaitStill(t, servers) // then the peer has used up what it has
+			}
+			_, err := readStream(s, off, off+bytes, size)
+			assert.NoError(t, err)
+			writing.Wait()
+			off += bytes
+		}
+		move(4<<20, 256<<10)
+		assert.LessOrEqual(t, promisedBy(s), leastPromise)
+		budget.Process.Give(others)
+		move(16<<20, 256<<10)
+		wide := promisedBy(s)
+		assert.Greater(t, wide, 2*leastPromise)
+		assert.LessOrEqual(t, wide, 4<<20/8, "an eighth")
+		budget.Process.Charge(others)
+		for range 400 {
+			move(1000, 1000)
+		}
+		assert.Less(t, promisedBy(s), wide/2)
+		budget.Process.Give(others)
+	})
+}
+
+// TestReadBufferBoundsWhatIsUnread, whether the program says it to the listener or to the
+// connection that it has accepted.
+func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		for _, v := range []struct{ config, most int }{
+			{256 << 10, 256 << 10},
+			{leastPromise, leastPromise},
+			{32 << 10, 32 << 10},
+			{100, leastBuffers * smallestSize},
+		} {
+			for _, size := range []int{1 << 20, 100} {
+				t.Run(fmt.Sprintf("%d bytes in Writes of %d", v.config, size), func(t *testing.T) {
+					clients, servers := pairs(t, 1, &Config{ReadBuffer: v.config})
+					c, s := clients[0], servers[0]
+					var calls sync.WaitGroup
+					const total, part = 1 << 20, 128 << 10
+					calls.Go(func() {
+						_, err := writeStream(c, 0, total, size)
+						assert.NoError(t, err)
+					})
+					for read := 0; read < 3*part; read += part { // it is the same when some of it has been read
+						assert.LessOrEqual(t, awaitStill(t, servers), v.most)
+						assert.LessOrEqual(t, promisedBy(s), v.most)
+						_, err := readStream(s, read, read+part, 10_000)
+						require.NoError(t, err)
+					}
+					_, err := readStream(s, 3*part, total, 10_000)
+					assert.NoError(t, err)
+					calls.Wait()
+				})
+			}
+		}
+	})
+}
+
+func TestMemoryVariable(t *testing.T) {
+	for _, text := range []string{"much", "0", "-1", "1.5G", "8T"} {
+		t.Setenv(memoryVariable, text)
+		_, err := Listen("tcp", "127.0.0.1:0")
+		assert.ErrorContains(t, err, "SDP_MEMORY="+text)
+		_, err = Dial("tcp", "127.0.0.1:1")
+		assert.ErrorContains(t, err, "SDP_MEMORY="+text)
+	}
+	limit := func(c *Config) int64 {
+		ln, err := (&ListenConfig{Config: c}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		ln.Close()
+		return Stats().MemoryLimit
+	}
+	t.Setenv(memoryVariable, "32m")
+	assert.EqualValues(t, 32<<20, limit(nil))
+	t.Setenv(memoryVariable, "")
+	assert.Equal(t, budget.Default(), limit(nil))
+	defer func() { configuredMemory.bytes = 0 }()
+	assert.EqualValues(t, 20<<20, limit(&Config{Memory: 20 << 20}))
+	t.Setenv(memoryVariable, "32m")
+	assert.EqualValues(t, 20<<20, limit(nil), "the program goes before the environment")
+	assert.EqualValues(t, 30<<20, limit(&Config{Memory: 30 << 20}), "the last one counts")
+}
+
+// TestSetReadBufferAndBack: what a program has given up it gets again, at once while the
+// budget has it.
+func TestSetReadBufferAndBack(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		t.Setenv(memoryVariable, "1G")
+		clients, servers := pairs(t, 1, nil)
+		c, s := clients[0], servers[0]
+		move := func(from, to int) {
+			t.Helper()
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				_, err := readStream(s, from, to, 10_000)
+				assert.NoError(t, err)
+			})
+			_, err := writeStream(c, from, to, 10_000)
+			assert.NoError(t, err)
+			reading.Wait()
+		}
+		require.NoError(t, s.SetReadBuffer(leastPromise))
+		move(0, 6<<20)
+		assert.Equal(t, minBuffers*recvSize, promisedBy(s))
+		require.NoError(t, s.SetReadBuffer(fullPromise))
+		assert.Equal(t, fullPromise, promisedBy(s))
+		move(6<<20, 7<<20)
+		assert.Equal(t, fullPromise, promisedBy(s))
+	})
+}
+
+// TestSmallMessagesWithoutBudget: two programs that each write some small messages before
+// they read go on, as over TCP, however little their connections have.
+func TestSmallMessagesWithoutBudget(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		for _, v := range []struct {
+			name   string
+			memory string
+			config *Config
+		}{
+			{"no budget", "1", nil},
+			{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
+		} {
+			t.Run(v.name, func(t *testing.T) {
+				t.Setenv(memoryVariable, v.memory)
+				clients, servers := pairs(t, 1, v.config)
+				var ends sync.WaitGroup
+				for _, c := range append(clients, servers...) {
+					ends.Go(func() {
+						_, err := writeStream(c, 0, 100, 10)
+						assert.NoError(t, err)
+						_, err = readStream(c, 0, 100, 10)
+						assert.NoError(t, err)
+					})
+				}
+				ends.Wait()
+			})
+		}
+	})
+}
+
+// TestShrunkBuffersStayCharged: what came in larger buffers is counted until it is read.
+func TestShrunkBuffersStayCharged(t *testing.T) {
+	c, s, _, _ := counted(t, -1)
+	_, err := writeStream(c, 0, 100_000, 10_000)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.Stats().Unread == 100_000 }, soon, time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink.Resize(100)
+	s.aim()
+	assert.GreaterOrEqual(t, s.promised(), 100_000)
+	assert.EqualValues(t, s.promised(), s.charged)
+}
