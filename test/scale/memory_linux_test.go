@@ -72,6 +72,9 @@ func writeUnread(role string) error {
 			for {
 				c, err := ln.Accept()
 				if err != nil {
+					for _, c := range held {
+						c.Close()
+					}
 					return
 				}
 				held = append(held, c)
