@@ -94,8 +94,7 @@ func lowest(root fs.FS, mount, group string, names ...string) int64 {
 	}
 }
 
-// Parse reads a number of bytes, with K, M or G for the powers of 1024 behind it or
-// nothing.
+// Parse reads a number of bytes, such as 512M: K, M and G are powers of 1024.
 func Parse(text string) (bytes int64, ok bool) {
 	shift := 0
 	if n := len(text); n > 0 {

@@ -111,7 +111,7 @@ func (p *producer) free() int {
 }
 
 // smallRecord is the longest record that goes through the small ring. When that has
-// room for half of it, such a record fits, with recordGrow behind it.
+// room for half of it, such a record fits, with recordGrow after it.
 const smallRecord = smallRing/2 - headerLen
 
 // fits reports whether a record of n bytes can be written, in the big ring if

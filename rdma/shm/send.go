@@ -158,7 +158,7 @@ func (q *QueuePair) Width(n int) int {
 	return n
 }
 
-// narrow is the longest message that goes through the small ring, behind an STag.
+// narrow is the longest message that goes through the small ring, after an STag.
 const narrow = smallRecord - headerLen - 8
 
 // Sent returns how many bytes of payload have been posted and appended; see
