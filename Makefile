@@ -14,31 +14,34 @@ each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
 WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
 
-.PHONY: test suites test-lab test-verbs mutants soak scale repeat repeat-lab $(STAGES) $(WAYS)
+.PHONY: help test suites test-lab test-verbs mutants soak scale repeat repeat-lab $(STAGES) $(WAYS)
 
-test:
+help: ## this list
+	@sed -n 's/^\([a-z-]*\): ## /  \1\t/p' Makefile | expand -t 16
+
+test: ## everything that a change must pass
 	@set -e; for stage in $(STAGES); do \
 		echo "== $$stage"; start=$$(date +%s); \
 		$(MAKE) --no-print-directory $$stage; \
 		echo "== $$stage: $$(($$(date +%s) - start)) s"; \
 	done
 
-format:
+format: ## gofmt
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt -w $$unformatted"; exit 1; }
 
-tidy:
+tidy: ## go.mod and go.sum
 	@$(call each,go mod tidy -diff)
 
-vet:
+vet: ## go vet
 	@$(call each,go vet ./...)
 
-staticcheck:
+staticcheck: ## staticcheck
 	@$(call each,go run $(STATICCHECK) ./...)
 
 # One package after the other where they measure what happens in time, and of the
 # others two beside each other.
 TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/spin test/faults test/scale test/parity
-tests:
+tests: ## all tests, with the race detector
 	@go test -race -p 1 -timeout 10m $(TIMED:%=./%)
 	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))
 	@cd examples && go test -race -p 2 -timeout 10m ./...
@@ -46,7 +49,7 @@ tests:
 
 # What the race detector makes too slow or too fat to measure: allocations, times. What
 # compares processor times has the machine to itself.
-tests-plain:
+tests-plain: ## all tests without it: allocations, times
 	@go test -timeout 10m $$(go list ./... | grep -vxF github.com/gosdp/gosdp/test/cost)
 	@go test -timeout 10m ./test/cost
 
@@ -59,7 +62,7 @@ way-iwarp-zcopy: way := SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1
 way-zcopy:       way := SDP_ZCOPY_THRESHOLD=1
 way-bcopy:       way := SDP_ZCOPY_THRESHOLD=-1
 
-tests-ways:
+tests-ways: ## the tests of sdp, each device and way of moving bytes
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
 
 $(WAYS):
@@ -67,21 +70,21 @@ $(WAYS):
 
 # Alone, a module sees only its own requirements. Where those build the same
 # program, go test knows its result from the stage before.
-tests-alone:
+tests-alone: ## each module without the workspace
 	@export GOWORK=off; $(call each,go test -race -timeout 10m ./...)
 
 # Every fuzzer, each for FUZZTIME on one processor, two beside each other. An input that
 # fails one is left in testdata/fuzz beside it, where the test of that name tries it from
 # then on.
 FUZZTIME ?= 10s
-fuzz:
+fuzz: ## every fuzzer for FUZZTIME (10s)
 	@go test -list '^Fuzz' ./... | \
 	awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
 	xargs -L 1 -P 2 test/fuzz.sh $(FUZZTIME)
 
 # go vet compiles the tests too, which go build leaves out. What is built is
 # thrown away, because the one program of a module would land in its directory.
-platforms:
+platforms: ## builds and vets for other systems
 	@set -e; for platform in $(PLATFORMS); do \
 		echo $$platform; export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0; \
 		$(call each,go build -o /dev/null ./... && go vet ./...); \
@@ -90,20 +93,20 @@ platforms:
 # The tests of other projects with SDP underneath, beside the same over TCP; see
 # test/swap. SUITES chooses among them: xnet, grpc.
 SUITES ?= 1
-suites:
+suites: ## tests of other projects over SDP; SUITES chooses
 	@GOSDP_SUITES=$(SUITES) go test -count=1 -v -timeout 30m ./test/swap/suites
 
 # Two processes and everything that connections do, for as long as it is told; see
 # test/soak.
 SOAKTIME ?= 2m
-soak:
+soak: ## everything at once for SOAKTIME (2m)
 	@go run ./test/soak -duration $(SOAKTIME)
 
 # Connections opened and closed, RATE each second, for SCALETIME on each device; see
 # test/scale.
 SCALETIME ?= 1m
 RATE      ?= 1000
-scale:
+scale: ## connections opened and closed for SCALETIME (1m)
 	@go run ./test/scale -duration $(SCALETIME) -rate $(RATE)
 
 # The tests of the library TIMES times on each of DEVICES, RACE=1 with the race
@@ -116,30 +119,30 @@ DEVICES   ?= iwarp shm
 RACE      ?=
 SHORT     ?=
 REPEATDIR ?= /tmp/gosdp-repeat
-repeat:
+repeat: ## the tests TIMES (100) times on DEVICES
 	@go run ./test/repeat -times $(TIMES) -few $(FEW) -devices '$(DEVICES)' -dir $(REPEATDIR) $(if $(RACE),-race) $(if $(SHORT),-short)
 
 # Not part of make test: it changes only when the library or a patch does, and
 # takes some seconds a patch. MUTANTS chooses among them by a regular expression.
-mutants:
+mutants: ## faults that tests must notice; MUTANTS chooses
 	@go run ./test/mutants -run '$(MUTANTS)'
 
 # Against Linux's software RDMA devices, in a virtual machine. Elsewhere these
 # tests are skipped; here the machine is set up first, and nothing is. Of the
 # conformance suite on the verbs device it is a part.
-test-lab:
+test-lab: ## software RDMA devices, in a virtual machine
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -race -short -count=1 -timeout 15m ./test/lab/...
 
 # What of that runs on rxe and siw: SDP and the shorter half of the suite twenty times,
 # in five machines one after the other, and HTTP, the short faults and devices that go
 # once in each; and then all of the suite twenty times. MACHINES has fewer at a time.
 MACHINES ?= 5
-repeat-lab:
+repeat-lab: ## the same twenty times
 	@lab=$$(test/lab/setup.sh) && export GOSDP_LAB=$$lab GOSDP_LAB_TIMES=4 && \
 	again='go test -count=$(MACHINES) -timeout 4h -v ./test/lab' && \
 	$$again -short -run '^TestVerbs$$' && $$again -run '^TestVerbs$$/./^device$$'
 
 # All that there is for the verbs device on rxe and siw in that machine, which takes
 # some minutes more and is at the mercy of an emulated processor's clock.
-test-verbs:
+test-verbs: ## all that there is for verbs, in that machine
 	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -count=1 -timeout 25m -run '^(TestVerbs|TestByReference|TestHosts)$$' ./test/lab/...

@@ -2,12 +2,14 @@ package listener
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -22,8 +24,9 @@ type handshake struct {
 	request  *iwarp.Request // that was accepted
 	accepted time.Time
 	expected expectation
-	placed   bool // has one of the listener's places
-	passed   bool // later ones have overtaken it; guarded by l.mu
+	met      *Incoming // over a channel that the client has offered and has still to take; nil: none
+	placed   bool      // has one of the listener's places
+	passed   bool      // later ones have overtaken it; guarded by l.mu
 
 	// Guarded by l.mu.
 	in      *Incoming          // it is up, and waits for Accept
@@ -122,12 +125,28 @@ func (h *handshake) prompt() (*Incoming, error) {
 		return nil, nil // who reads it says so
 	}
 	offers, peer, err := parsePrivate(request.Private)
-	if err != nil || !offers.HasChannel || !h.chooseKept(&offers, &peer) {
+	if err != nil || offers.Channel == wire.NoChannel || !h.chooseOffered(&offers, &peer) {
+		h.stale = false // it is tried again, and said
 		return nil, nil
 	}
 	var in *Incoming
 	if _, err = io.ReadFull(h.conn, b[:length]); err == nil {
-		in, err = h.resume(request, &offers, peer)
+		in, err = h.takeOffered(request, &offers, peer)
+	}
+	switch {
+	case err != nil:
+	case h.meeting == nil:
+		return in, nil
+	default:
+		h.met = in
+		h.l.decisions.For(func() (over, worth bool) {
+			over = h.meeting.Decided()
+			return over, over
+		})
+		if !h.meeting.Decided() {
+			return nil, nil
+		}
+		in, err = h.decided(context.Background())
 	}
 	if err != nil {
 		h.withdraw()
@@ -138,6 +157,15 @@ func (h *handshake) prompt() (*Incoming, error) {
 
 // run takes the connection through its stages. With an error it has closed it.
 func (h *handshake) run() (*Incoming, error) {
+	if h.met != nil {
+		h.hear()
+		in, err := h.waitDecided()
+		if err != nil {
+			h.withdraw()
+			h.conn.Close()
+		}
+		return in, err
+	}
 	if s, ok := h.conn.(securing); ok {
 		if err := s.HandshakeContext(h.ctx); err != nil {
 			h.conn.Close()
@@ -157,7 +185,7 @@ func (h *handshake) run() (*Incoming, error) {
 		h.conn.Close()
 		return nil, err
 	}
-	if in.QP == nil || h.resumed != nil {
+	if in.QP == nil || h.resumed != nil || h.meeting != nil {
 		return in, nil
 	}
 	if err := h.decide(in); err != nil {
@@ -230,7 +258,14 @@ func (h *handshake) agree() (*Incoming, error) {
 	var in *Incoming
 	switch {
 	case h.resumed != nil:
-		in, err = h.resume(request, &offers, peer)
+		in, err = h.takeOffered(request, &offers, peer)
+	case h.stale: // the client comes again, and offers another one
+		request.Reject(nil)
+		err = errors.New("listener: the channel that the client offers is not kept any more")
+	case h.meeting != nil:
+		if h.met, err = h.takeOffered(request, &offers, peer); err == nil {
+			in, err = h.waitDecided()
+		}
 	case h.invitation != nil || h.stay:
 		in, err = h.accept(request, &offers, peer)
 	default:
@@ -290,10 +325,10 @@ func (h *handshake) accept(request *iwarp.Request, offers *wire.Offers, peer wir
 	return in, nil
 }
 
-// resume answers that the connection goes on over the channel that the client has
-// offered. There is nothing more to wait for: the client has
-// decided when it offered the channel, and Hello and HelloAck are the channel's.
-func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
+// takeOffered answers that our end of the channel that the client has offered is open. Hello
+// and HelloAck are the channel's. A client that has offered an idle channel has decided by
+// that: there is nothing more to wait for.
+func (h *handshake) takeOffered(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Incoming, error) {
 	in, cfg := h.incoming(offers, &peer)
 	in.QP, in.Device = h.resumed, h.device.String()
 	private, err := h.says(h.choice(), &peer)
@@ -304,6 +339,34 @@ func (h *handshake) resume(request *iwarp.Request, offers *wire.Offers, peer wir
 		return nil, err
 	}
 	return in, nil
+}
+
+// waitDecided is decided within the time that the client has for that. It takes the
+// connection for up as soon as it has the Reply: nobody else's need of its place ends it
+// now, and a machine that thousands dial may take its time.
+func (h *handshake) waitDecided() (*Incoming, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), max(h.l.cfg.StepUpTime, patience))
+	defer cancel()
+	return h.decided(ctx)
+}
+
+// decided waits until the client has taken the new channel that it has offered. A client
+// that does without it goes on as plain TCP.
+func (h *handshake) decided(ctx context.Context) (*Incoming, error) {
+	var err error
+	h.met.QP, err = h.meeting.Take(ctx)
+	switch {
+	case err == nil:
+		return h.met, nil
+	case !errors.Is(err, rdma.ErrDeclined):
+		return nil, fmt.Errorf("listener: %v has taken the channel of %v, and is not there: %w", h.conn.RemoteAddr(), h.device, err)
+	}
+	n, v := first(h.conn, make([]byte, iwarp.KeyLen))
+	if closed := n == 0 && v == isPlain; closed || h.l.cfg.SDPOnly {
+		return nil, fmt.Errorf("listener: %v has not taken the channel of %v", h.conn.RemoteAddr(), h.device)
+	}
+	h.l.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
+	return &Incoming{Conn: h.conn}, nil
 }
 
 // incoming is the connection that a Reply that accepts leads to, which has no queue

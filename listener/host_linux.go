@@ -2,13 +2,14 @@ package listener
 
 import (
 	"os"
-	"strings"
+
+	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
 // readHost puts the network namespace beside the kernel's boot id, because two
 // containers on one kernel are two hosts to each other.
 func readHost() host {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := sysfile.Read("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return host{}
 	}
@@ -20,5 +21,5 @@ func readHost() host {
 	if err != nil {
 		return host{}
 	}
-	return host{id: strings.TrimSpace(string(boot)) + "\x00" + network, pid: pid}
+	return host{id: boot + "\x00" + network, pid: pid}
 }

@@ -139,7 +139,8 @@ type Listener struct {
 	cfg  Config
 	host host
 
-	requests  spin.Habit // of the accepting goroutine, for Requests that are about to come
+	requests  spin.Habit // of the accepting goroutine, for Requests that are about to come,
+	decisions spin.Habit // and for decisions on channels
 	places    places
 	announced io.Closer // that SDP is served on a Unix socket; nil: it is not announced
 

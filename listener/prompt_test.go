@@ -26,7 +26,7 @@ func TestPrompt(t *testing.T) {
 				Devices: []wire.Device{wire.DeviceSHM},
 				Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
 				Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
-				Channel: ticket, HasChannel: true,
+				Ticket:  ticket, Channel: wire.IdleChannel,
 			}
 			o.Host, o.HasHost = HostID([16]byte{1})
 			return requestOf(t, o, helloOf())
@@ -66,7 +66,7 @@ func TestPrompt(t *testing.T) {
 			fakeShm.reset()
 			channel, _ := queuePairs(t)
 			fakeShm.idle = channel
-			cfg := stepConfig()
+			cfg := offeredConfig()
 			cfg.SDPOnly = v.sdpOnly
 			l := New(newFake(), cfg)
 			t.Cleanup(func() { l.Close() })
@@ -95,7 +95,7 @@ func TestPrompt(t *testing.T) {
 				assert.Zero(t, flags&replyRejected)
 				choice, ack, err := wire.ParseChoice(private)
 				require.NoError(t, err)
-				assert.Equal(t, wire.Choice{Device: wire.DeviceSHM, Resume: true}, choice)
+				assert.Equal(t, wire.Choice{Device: wire.DeviceSHM, Taken: true}, choice)
 				hello, err := wire.ParseHelloAck(ack)
 				require.NoError(t, err)
 				hello.MinV = in.Local.MinV // which Acks alone have
@@ -111,7 +111,7 @@ func TestPrompt(t *testing.T) {
 			default:
 				assert.Nil(t, in)
 			}
-			assert.Nil(t, fakeShm.invited)
+			assert.Nil(t, fakeShm.met)
 			server.SetReadDeadline(time.Now().Add(time.Second))
 			if !v.unread {
 				server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))

@@ -19,7 +19,9 @@ import (
 type stepUp struct {
 	device     wire.Device       // that the client is invited to
 	invitation rdma.Invitation   // nil: none
-	resumed    rdma.QueuePair    // over the channel that the client has offered; nil: none
+	meeting    rdma.Meeting      // over the new channel that the client has offered; nil: none
+	resumed    rdma.QueuePair    // over the idle channel that the client has offered; nil: none
+	stale      bool              // the client has offered an idle channel that is not kept
 	stay       bool              // both ends may use iwarp
 	declined   map[string]string // device: why it is not used
 
@@ -49,11 +51,11 @@ func (h *handshake) choose(offers *wire.Offers, peer *wire.Hello) {
 			continue
 		}
 		h.device = offers.Devices[i]
-		if err := h.invite(name, offers, peer); err != nil {
-			h.decline(name, err)
-			continue
+		err := h.invite(name, offers, peer)
+		if err == nil || h.stale {
+			return
 		}
-		return
+		h.decline(name, err)
 	}
 }
 
@@ -92,15 +94,22 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 	if err != nil {
 		return err
 	}
-	if keeping, ok := place.(rdma.KeepingPlace); ok && offers.HasChannel {
-		// If it is not kept any more, a new one is as good.
+	switch place := place.(type) {
+	case rdma.OfferedPlace:
 		local, _ := h.settled(hello)
-		if h.resumed, err = keeping.Resume(peer, offers.Channel, int(local.ORD)); err == nil {
-			return nil
+		switch offers.Channel {
+		case wire.IdleChannel:
+			h.resumed, err = place.Resume(peer, offers.Ticket, int(local.ORD))
+			h.stale = err != nil
+		case wire.NewChannel:
+			h.meeting, err = place.Meet(peer, offers.Ticket, int(local.ORD))
+		default:
+			err = errors.New("the client offers no channel")
 		}
+	case rdma.InvitingPlace:
+		h.promise() // for answer, which another goroutine calls
+		h.invitation, err = place.Invite(peer, h.answer)
 	}
-	h.promise() // for answer, which another goroutine calls
-	h.invitation, err = place.Invite(peer, h.answer)
 	return err
 }
 
@@ -188,14 +197,14 @@ func (h *handshake) answer(private []byte) (reply []byte, ord int, err error) {
 
 // choice is what the Reply says.
 func (h *handshake) choice() *wire.Choice {
-	if h.resumed != nil {
-		return &wire.Choice{Device: h.device, Resume: true}
+	if h.resumed != nil || h.meeting != nil {
+		return &wire.Choice{Device: h.device, Taken: true}
 	}
 	if h.invitation == nil {
 		return &wire.Choice{Device: wire.DeviceIWARP}
 	}
 	a := h.invitation.Address()
-	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Socket: a.Socket, Port: a.Port, Stay: h.stay}
+	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Port: a.Port, Stay: h.stay}
 }
 
 // decide waits for the client's decision, and has in what it says.
@@ -265,6 +274,9 @@ func (h *handshake) withdraw() {
 	if h.resumed != nil {
 		h.resumed.Abort()
 	}
+	if h.meeting != nil {
+		h.meeting.Withdraw()
+	}
 	if h.invitation != nil {
 		h.invitation.Withdraw()
 	}
@@ -306,29 +318,21 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 	return place, nil
 }
 
-// chooseKept resumes the channel that the client offers, if it is one of our best device's
-// that is kept, and reports whether it has. It waits for nothing. Whatever else there may
-// be to choose from, it leaves.
-func (h *handshake) chooseKept(offers *wire.Offers, hello *wire.Hello) bool {
+// chooseOffered takes the channel that the client offers, if it is one of our best device's,
+// and the end of it that is to be ours can be had, and reports whether it has. It waits for
+// nothing. Whatever else there may be to choose from, it leaves.
+func (h *handshake) chooseOffered(offers *wire.Offers, hello *wire.Hello) bool {
 	if len(h.l.cfg.Devices) == 0 {
 		return false
 	}
 	name := h.l.cfg.Devices[0]
 	i := slices.IndexFunc(offers.Devices, func(d wire.Device) bool { return d.String() == name })
-	place, keeps := h.l.places.now(name).(rdma.KeepingPlace)
 	device, _ := rdma.LookupDevice(name)
-	stepper, steps := device.(rdma.Stepper)
-	if i < 0 || !keeps || !steps {
+	if _, ok := device.(rdma.Offerer); !ok || i < 0 {
 		return false
 	}
-	peer, err := h.peerOf(offers)
-	if err != nil || stepper.Reaches(peer) != nil {
-		return false
-	}
-	local, _ := h.settled(hello)
 	h.device = offers.Devices[i]
-	h.resumed, err = place.Resume(peer, offers.Channel, int(local.ORD))
-	return err == nil
+	return h.invite(name, offers, hello) == nil
 }
 
 // onThisHost reports that c ends where it begins.
@@ -347,15 +351,6 @@ func isSocket(c net.Conn) bool {
 		return true
 	}
 	return false
-}
-
-// now returns the device's place if it is open, and nobody is about to open one.
-func (p *places) now(name string) rdma.Place {
-	if !p.mu.TryLock() {
-		return nil
-	}
-	defer p.mu.Unlock()
-	return p.open[name]
 }
 
 func (p *places) close() {

@@ -3,6 +3,7 @@ package listener
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -25,13 +26,10 @@ type stepper struct {
 	none    error // of Listen
 	channel rdma.QueuePair
 	invited *invitation
-	places  int            // that are open
-	idle    rdma.QueuePair // of the channel with idleTicket,
+	places  int // that are open
 }
 
-var idleTicket = rdma.Ticket{4, 5, 6}
-
-func (s *stepper) Name() string { return "shm" }
+func (s *stepper) Name() string { return "verbs" }
 func (s *stepper) Probe() error { return nil }
 
 func (s *stepper) Reaches(p rdma.Peer) error {
@@ -64,15 +62,6 @@ func (p *stepPlace) Invite(_ rdma.Peer, answer func([]byte) ([]byte, int, error)
 	return i, nil
 }
 
-func (p *stepPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, error) {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	if p.s.idle == nil || t != idleTicket {
-		return nil, errors.New("there is none")
-	}
-	return p.s.idle, nil
-}
-
 func (p *stepPlace) Close() error {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -86,7 +75,7 @@ type invitation struct {
 	withdrawn bool
 }
 
-var stepAddress = rdma.Address{Token: [16]byte{1, 2, 3}, Socket: "somewhere", Port: 7}
+var stepAddress = rdma.Address{Token: [16]byte{1, 2, 3}, Port: 7}
 
 func (i *invitation) Address() rdma.Address { return stepAddress }
 
@@ -107,8 +96,8 @@ func (i *invitation) Withdraw() {
 	i.withdrawn = true
 }
 
-// fakeShm is registered once: a device is for the whole program.
-var fakeShm = func() *stepper {
+// fakeVerbs is registered once: a device is for the whole program.
+var fakeVerbs = func() *stepper {
 	s := new(stepper)
 	rdma.RegisterDevice(s)
 	return s
@@ -118,16 +107,16 @@ var fakeShm = func() *stepper {
 func (s *stepper) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked, s.refuses, s.none, s.channel, s.invited, s.places, s.idle = nil, nil, nil, nil, nil, 0, nil
+	s.asked, s.refuses, s.none, s.channel, s.invited, s.places = nil, nil, nil, nil, nil, 0
 }
 
-// approach is a client that offers shm, up to its decision, and what the server
+// approach is a client that offers verbs, up to its decision, and what the server
 // has chosen.
 func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.QueuePair, wire.Choice) {
 	t.Helper()
 	c := dial(t, l, "")
 	o := wire.Offers{
-		Devices: []wire.Device{wire.DeviceIWARP, wire.DeviceSHM},
+		Devices: []wire.Device{wire.DeviceIWARP, wire.DeviceVerbs},
 		Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 	}
@@ -146,7 +135,7 @@ func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.Qu
 
 func stepConfig() Config {
 	cfg := testConfig()
-	cfg.Devices = []string{"shm", "iwarp"}
+	cfg.Devices = []string{"verbs", "iwarp"}
 	cfg.StepUpTime = 100 * time.Millisecond
 	return cfg
 }
@@ -156,33 +145,33 @@ func stepsUp() wire.Message {
 }
 
 func TestStepUp(t *testing.T) {
-	fakeShm.reset()
+	fakeVerbs.reset()
 	l := listen(t, stepConfig(), 8)
 	channel, _ := queuePairs(t)
-	fakeShm.channel = channel
+	fakeVerbs.channel = channel
 	qp, choice := approach(t, l, nil)
-	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Token: stepAddress.Token, HasToken: true, Socket: "somewhere", Port: 7, Stay: true}, choice)
-	require.Len(t, fakeShm.asked, 1)
-	assert.True(t, fakeShm.asked[0].SameHost)
+	require.Equal(t, wire.Choice{Device: wire.DeviceVerbs, Token: stepAddress.Token, HasToken: true, Port: 7, Stay: true}, choice)
+	require.Len(t, fakeVerbs.asked, 1)
+	assert.True(t, fakeVerbs.asked[0].SameHost)
 
-	reply, ord, err := fakeShm.invited.answer(helloOf())
+	reply, ord, err := fakeVerbs.invited.answer(helloOf())
 	require.NoError(t, err)
 	ack, err := wire.ParseHelloAck(reply)
 	require.NoError(t, err)
 	assert.EqualValues(t, ack.ORD, ord)
-	_, _, err = fakeShm.invited.answer([]byte("no Hello"))
+	_, _, err = fakeVerbs.invited.answer([]byte("no Hello"))
 	assert.Error(t, err)
-	fakeShm.invited.answer(helloOf())
+	fakeVerbs.invited.answer(helloOf())
 
 	send(t, qp, stepsUp())
 	in := accept(t, l)
-	assert.Equal(t, "shm", in.Device)
+	assert.Equal(t, "verbs", in.Device)
 	assert.Same(t, channel, in.QP)
 	assert.Nil(t, in.First)
 	assert.EqualValues(t, 64, in.Local.Bufs)
 	assert.EqualValues(t, 32, in.Peer.Bufs)
 	assert.Empty(t, in.Declined)
-	assert.True(t, fakeShm.invited.withdrawn)
+	assert.True(t, fakeVerbs.invited.withdrawn)
 	// The connection is there, and carries nothing.
 	in.Conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	_, err = in.Conn.Read(make([]byte, 1))
@@ -191,68 +180,20 @@ func TestStepUp(t *testing.T) {
 	assert.True(t, timeout.Timeout())
 	in.Conn.Close()
 	l.Close()
-	assert.Zero(t, fakeShm.places)
-}
-
-// TestResume takes the channel that the client offers, and waits for nothing more.
-func TestResume(t *testing.T) {
-	fakeShm.reset()
-	channel, _ := queuePairs(t)
-	fakeShm.idle = channel
-	l := listen(t, stepConfig(), 8)
-	_, choice := approach(t, l, func(o *wire.Offers) { o.Channel, o.HasChannel = idleTicket, true })
-	require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Resume: true}, choice)
-	in := accept(t, l)
-	assert.Equal(t, "shm", in.Device)
-	assert.Same(t, channel, in.QP)
-	assert.Nil(t, in.First)
-	assert.EqualValues(t, 64, in.Local.Bufs)
-	assert.EqualValues(t, 32, in.Peer.Bufs)
-	assert.Nil(t, fakeShm.invited)
-	in.Conn.Close()
-}
-
-// TestNotResumed falls back to an invitation, or to nothing: a ticket replaces no
-// other check.
-func TestNotResumed(t *testing.T) {
-	for _, v := range []struct {
-		name   string
-		change func(o *wire.Offers)
-		device wire.Device
-	}{
-		{"no ticket", func(o *wire.Offers) {}, wire.DeviceSHM},
-		{"another ticket", func(o *wire.Offers) { o.Channel, o.HasChannel = rdma.Ticket{7}, true }, wire.DeviceSHM},
-		{"through a proxy", func(o *wire.Offers) {
-			o.Channel, o.HasChannel = idleTicket, true
-			o.Client = netip.MustParseAddrPort("192.0.2.1:1")
-		}, wire.DeviceIWARP},
-		{"of a device that it does not offer", func(o *wire.Offers) {
-			o.Channel, o.HasChannel = idleTicket, true
-			o.Devices = o.Devices[:1]
-		}, wire.DeviceIWARP},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			fakeShm.reset()
-			fakeShm.idle, _ = queuePairs(t)
-			l := listen(t, stepConfig(), 8)
-			_, choice := approach(t, l, v.change)
-			assert.Equal(t, v.device, choice.Device)
-			assert.False(t, choice.Resume)
-		})
-	}
+	assert.Zero(t, fakeVerbs.places)
 }
 
 func TestClientStaysThoughInvited(t *testing.T) {
-	fakeShm.reset()
+	fakeVerbs.reset()
 	l := listen(t, stepConfig(), 8)
 	qp, choice := approach(t, l, nil)
-	require.Equal(t, wire.DeviceSHM, choice.Device)
+	require.Equal(t, wire.DeviceVerbs, choice.Device)
 	send(t, qp, stay())
 	in := accept(t, l)
 	assert.Equal(t, "iwarp", in.Device)
 	assert.NotNil(t, in.First)
-	assert.Equal(t, map[string]string{"shm": "the client has not come"}, in.Declined)
-	assert.True(t, fakeShm.invited.withdrawn)
+	assert.Equal(t, map[string]string{"verbs": "the client has not come"}, in.Declined)
+	assert.True(t, fakeVerbs.invited.withdrawn)
 }
 
 func TestNotInvited(t *testing.T) {
@@ -267,12 +208,12 @@ func TestNotInvited(t *testing.T) {
 		{"another client address", nil, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, nil, "something is between us"},
 		{"another server port", nil, func(o *wire.Offers) { o.Server = netip.AddrPortFrom(o.Server.Addr(), 1) }, nil, "something is between us"},
 		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "something is between us"},
-		{"out of reach", nil, nil, func() { fakeShm.refuses = errors.New("too far") }, "too far"},
-		{"no place", nil, nil, func() { fakeShm.none = errors.New("no room") }, "no room"},
-		{"iwarp is better", func(c *Config) { c.Devices = []string{"iwarp", "shm"} }, nil, nil, ""},
+		{"out of reach", nil, nil, func() { fakeVerbs.refuses = errors.New("too far") }, "too far"},
+		{"no place", nil, nil, func() { fakeVerbs.none = errors.New("no room") }, "no room"},
+		{"iwarp is better", func(c *Config) { c.Devices = []string{"iwarp", "verbs"} }, nil, nil, ""},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fakeShm.reset()
+			fakeVerbs.reset()
 			if v.device != nil {
 				v.device()
 			}
@@ -286,24 +227,24 @@ func TestNotInvited(t *testing.T) {
 			send(t, qp, stay())
 			in := accept(t, l)
 			assert.Equal(t, "iwarp", in.Device)
-			assert.Contains(t, in.Declined["shm"], v.declined)
-			assert.Nil(t, fakeShm.invited)
+			assert.Contains(t, in.Declined["verbs"], v.declined)
+			assert.Nil(t, fakeVerbs.invited)
 		})
 	}
 	t.Run("through a proxy, if so configured", func(t *testing.T) {
-		fakeShm.reset()
+		fakeVerbs.reset()
 		cfg := stepConfig()
 		cfg.ThroughProxies = true
 		l := listen(t, cfg, 8)
 		_, choice := approach(t, l, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") })
-		assert.Equal(t, wire.DeviceSHM, choice.Device)
+		assert.Equal(t, wire.DeviceVerbs, choice.Device)
 	})
 	t.Run("another host is told", func(t *testing.T) {
-		fakeShm.reset()
+		fakeVerbs.reset()
 		l := listen(t, stepConfig(), 8)
 		approach(t, l, func(o *wire.Offers) { o.Host.Host[0]++ })
-		require.Len(t, fakeShm.asked, 1)
-		assert.False(t, fakeShm.asked[0].SameHost)
+		require.Len(t, fakeVerbs.asked, 1)
+		assert.False(t, fakeVerbs.asked[0].SameHost)
 	})
 }
 
@@ -316,12 +257,12 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 		decision wire.Message
 	}{
 		{"it steps up and was not invited", []string{"iwarp"}, nil, stepsUp()},
-		{"it steps up and has not come", []string{"shm", "iwarp"}, nil, stepsUp()},
-		{"it stays on what we may not use", []string{"shm"}, nil, stay()},
-		{"it stays on what it may not use", []string{"shm", "iwarp"}, []wire.Device{wire.DeviceSHM}, stay()},
+		{"it steps up and has not come", []string{"verbs", "iwarp"}, nil, stepsUp()},
+		{"it stays on what we may not use", []string{"verbs"}, nil, stay()},
+		{"it stays on what it may not use", []string{"verbs", "iwarp"}, []wire.Device{wire.DeviceVerbs}, stay()},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fakeShm.reset()
+			fakeVerbs.reset()
 			cfg := stepConfig()
 			cfg.Devices = v.devices
 			l := listen(t, cfg, 8)
@@ -338,16 +279,44 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 	}
 }
 
+// TestClientGoesOnAsPlain: a client that was invited and cannot come goes on as plain TCP, and
+// the server says so by a rejection that names no device. What follows is the program's.
+func TestClientGoesOnAsPlain(t *testing.T) {
+	fakeVerbs.reset()
+	cfg := stepConfig()
+	cfg.Devices = []string{"verbs"}
+	l := listen(t, cfg, 8)
+	qp, choice := approach(t, l, nil)
+	require.Equal(t, wire.DeviceVerbs, choice.Device)
+	require.False(t, choice.Stay)
+	send(t, qp, wire.Message{Header: wire.Header{MID: wire.MIDPlain, Bufs: 32, MSeq: 1}})
+	c, err := qp.Detach()
+	require.NoError(t, err)
+	defer c.Close()
+	in := accept(t, l)
+	require.Nil(t, in.QP)
+	_, err = in.Conn.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, in.Conn.Close())
+	all, err := io.ReadAll(c)
+	require.NoError(t, err)
+	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
+	require.NoError(t, err)
+	assert.Equal(t, "MPA ID Rep Frame", string(all[:min(len(all), iwarp.KeyLen)]))
+	assert.Equal(t, string(none)+"hello", string(all[max(0, len(all)-len(none)-5):]))
+	assert.True(t, fakeVerbs.invited.withdrawn)
+}
+
 // TestNothingInCommon is a rejection, though each end has a device.
 func TestNothingInCommon(t *testing.T) {
-	fakeShm.reset()
-	fakeShm.refuses = errors.New("too far")
+	fakeVerbs.reset()
+	fakeVerbs.refuses = errors.New("too far")
 	cfg := stepConfig()
-	cfg.Devices = []string{"shm"}
+	cfg.Devices = []string{"verbs"}
 	l := listen(t, cfg, 8)
 	c := dial(t, l, "")
 	o := offersOf()
-	o.Devices = []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
+	o.Devices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
 	_, _, err := iwarp.Connect(c, iwarp.Config{}, privateOf(t, o, helloOf()))
 	var rejected *iwarp.RejectError
 	require.ErrorAs(t, err, &rejected)

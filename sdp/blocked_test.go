@@ -64,7 +64,7 @@ func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 		defer c.mu.Unlock()
 		waits := c.waiters > 0 || c.parked
 		if b == blockedPost {
-			waits = c.inRoom || c.zsource.Outstanding() > 0
+			waits = c.inRoom || c.session.ZSource.Outstanding() > 0
 		}
 		if still++; !waits || c.activity != activity {
 			still, activity = 0, c.activity
@@ -234,7 +234,7 @@ func TestHalfClose(t *testing.T) {
 	t.Run("CloseWrite ends a blocked Write", func(t *testing.T) {
 		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
 			c := p.perform(t, strings.Replace(call.script, "hold", "report", 1))
-			advertises := c.zsource.Wants(1 << 20)
+			advertises := c.session.ZSource.Wants(1 << 20)
 			done := call.start(t, c)
 			closed := make(chan error, 1)
 			go func() { closed <- c.CloseWrite() }()
@@ -262,7 +262,7 @@ func TestPeerKilled(t *testing.T) {
 			require.Eventually(t, func() bool { // nobody reads, and yet it arrives
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.sink.Bytes() == size
+				return c.session.Sink.Bytes() == size
 			}, 10*time.Second, time.Millisecond)
 			p.kill()
 			start := time.Now()

@@ -49,13 +49,11 @@ func (c *conn) giveBack() {
 	if !c.readClosed {
 		return
 	}
-	for head := c.sink.Head(); head != nil; head = c.sink.Head() {
+	for head := c.session.Sink.Head(); head != nil; head = c.session.Sink.Head() {
 		c.discarded = true
 		c.consume(len(head))
 	}
-	if c.controlDue() {
-		c.due.Store(true)
-	}
+	c.lookDue()
 }
 
 func (c *conn) CloseWrite() error {
@@ -83,8 +81,7 @@ func (c *conn) CloseWrite() error {
 
 // endWrites makes the DisConn due. Called with writeMu and mu held.
 func (c *conn) endWrites() {
-	if c.writeClosed && c.fin == finOpen && c.sendErr == nil {
-		c.fin = finDue
+	if c.writeClosed && c.sendErr == nil && c.session.EndWrites() {
 		c.due.Store(true)
 	}
 }
@@ -111,7 +108,7 @@ func (c *conn) Close() error {
 	c.read.stop()
 	c.write.stop()
 	c.unwatch()
-	c.discarded = c.discarded || c.sink.Bytes() > 0
+	c.discarded = c.discarded || c.session.Sink.Bytes() > 0
 	c.giveUp = c.linger == 0
 	c.wakeAll()
 	c.mu.Unlock()
@@ -163,7 +160,7 @@ func (c *conn) closeWait() time.Duration {
 // mu held and stepping set; lets go of mu meanwhile.
 func (c *conn) closeStep() (over, reset bool) {
 	c.drainPolled() // credit for a DisConn, and whatever else the peer has to say
-	if !c.discarded && !c.giveUp && c.fin == finOpen {
+	if !c.discarded && !c.giveUp && !c.session.WritesEnded() {
 		c.writeClosed = true
 		c.endWrites()
 	}
@@ -176,7 +173,7 @@ func (c *conn) closeStep() (over, reset bool) {
 	c.qp.Flush()
 	c.mu.Lock()
 	finisher, asks := c.qp.(rdma.Finisher)
-	if asks && c.fin == finSent && finisher.Finish() {
+	if asks && c.session.SaidEnd() && finisher.Finish() {
 		// What has arrived and is not taken in makes a kernel reset the connection
 		// when it is closed: right for payload, wrong for the protocol's messages.
 		c.drainPolled()
@@ -204,7 +201,7 @@ func (c *conn) grace() (over, reset bool) {
 	sleepReally(graceTime)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fin == finSent && !c.qp.(rdma.Finisher).Finish() {
+	if c.session.SaidEnd() && !c.qp.(rdma.Finisher).Finish() {
 		return false, false
 	}
 	return c.closeStep()
@@ -241,7 +238,7 @@ func (c *conn) drain(d time.Duration) (over, reset bool) {
 	})
 	defer timer.Stop()
 	c.late = false
-	for c.fin != finSent {
+	for !c.session.SaidEnd() {
 		if over, reset = c.ended(); over || c.late {
 			return over, reset
 		}
@@ -249,7 +246,7 @@ func (c *conn) drain(d time.Duration) (over, reset bool) {
 		c.mu.Unlock()
 		c.control()
 		c.mu.Lock()
-		if c.fin != finSent && !c.late {
+		if !c.session.SaidEnd() && !c.late {
 			c.await()
 		}
 	}
@@ -285,8 +282,7 @@ func (c *conn) drain(d time.Duration) (over, reset bool) {
 // conclude ends the channel. stepping is set, and stays so.
 func (c *conn) conclude(reset bool) {
 	c.mu.Lock()
-	if reset && c.fin == finSent {
-		c.abortDue = true
+	if reset && c.session.Abort() {
 		c.due.Store(true)
 	}
 	c.mu.Unlock()

@@ -190,7 +190,7 @@ func TestDueIsSentByWhoLetsGo(t *testing.T) {
 	require.NoError(t, c.CloseWrite())
 	c.unlockSend()
 	c.mu.Lock()
-	assert.Equal(t, finSent, c.fin)
+	assert.True(t, c.session.SaidEnd())
 	c.mu.Unlock()
 	_, err := s.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)

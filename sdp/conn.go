@@ -6,13 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gosdp/gosdp/bcopy"
-	"github.com/gosdp/gosdp/credits"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
-	"github.com/gosdp/gosdp/zcopy"
 )
 
 // conn is what a [Conn] stands for. Its methods are documented there.
@@ -48,15 +46,10 @@ type conn struct {
 	batch int32      // messages worth posting at once
 	news  *sync.Cond // nil while nobody waits for it
 
-	acct    credits.Account
-	source  bcopy.Source
-	sink    bcopy.Sink
-	zsource *zcopy.Source // these three are nil while zero copy has no part in
-	zsink   *zcopy.Sink   // this connection; see direct
-	moves   *moves
-	target  int   // private buffers that we want to have posted
-	held    int32 // private buffers that the device has posted and the peer is not told of
-	ahead   int32 // private buffers beyond recvBuffers; see readAhead
+	session session.Session
+	moves   *moves // nil while zero copy has no part in this connection
+	held    int32  // private buffers that the device has posted and the peer is not told of
+	ahead   int32  // private buffers beyond recvBuffers; see readAhead
 
 	claims   int32  // calls that want to poll instead of the attendant
 	waiters  int32  // goroutines waiting for news
@@ -70,12 +63,8 @@ type conn struct {
 	traffic  tally
 	declined reasons // device: why it was not used
 
-	adverts     uint16 // of the peer's that may be outstanding
-	fin         finState
 	starved     bool // someone waits for the peer to have buffers
 	discarded   bool // payload came that nobody will read
-	update      bool // an empty Data message is due, whatever the credit
-	abortDue    bool // an AbortConn is due
 	polling     bool // someone is the poller
 	parked      bool // the poller is in Wait, or about to be
 	attending   bool // the attendant runs; it is the poller or waits to be
@@ -107,16 +96,6 @@ type conn struct {
 	many *completions       // if not with these, because more have come lately
 }
 
-// finState is how far our DisConn is.
-type finState uint8
-
-const (
-	finOpen  finState = iota // the program may still write
-	finDue                   // all data before it is through
-	finGoing                 // it is being posted
-	finSent
-)
-
 // setup is what two ends have agreed on.
 type setup struct {
 	device      string
@@ -139,11 +118,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		qp:       qp,
 		device:   s.device,
 		declined: s.declined,
-		batch:    int32(min(qp.Limits().SendBatch, maxBatch)),
-		acct:     credits.New(s.peer.Bufs, s.local.Bufs),
-		source:   bcopy.NewSource(int(min(s.peer.LocalRcvSz, bcopy.MaxBuffer)), s.dialled),
-		sink:     bcopy.NewSink(int(s.local.LocalRcvSz)),
-		target:   int(s.local.Bufs),
+		batch:    int32(min(qp.Limits().SendBatch, session.MaxBatch)),
 		held:     recvBuffers - int32(s.local.Bufs),
 	}
 	c.linger, c.window = -1, recvWindow
@@ -151,24 +126,31 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		c.window = int32(min(s.window, 1<<30))
 	}
 	c.appender, _ = qp.(rdma.Appender)
+	c.session = session.New(session.Config{
+		Dialled:     s.dialled,
+		Local:       s.local,
+		Peer:        s.peer,
+		Grows:       c.appender != nil,
+		Invalidates: qp.Limits().Invalidate,
+	})
 	c.reporter, _ = qp.(rdma.ReadReporter)
 	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
 		p.SetBusyPoll(s.busyPoll)
 	}
-	if c.sink.Size() < recvSize {
+	if c.session.Sink.Size() < recvSize {
 		c.provide() // the device was made ready for larger ones
 	}
 	c.initDirect(&s)
 	switch {
 	case s.decided:
 	case s.first != nil:
-		if err := c.acct.Received(s.first.MSeq, s.first.MSeqAck, s.first.Bufs); err != nil {
+		if err := c.session.Account.Received(s.first.MSeq, s.first.MSeqAck, s.first.Bufs); err != nil {
 			qp.Abort()
 			return nil, err
 		}
-		c.acct.Post(1)
+		c.session.Account.Post(1)
 	default:
-		c.update = true
+		c.session.Update()
 		c.due.Store(true)
 		c.control()
 		if c.sendErr != nil {

@@ -114,8 +114,8 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 		c.giveBack()
 		return nil, nil, err
 	}
-	payload = c.sink.Head()
-	owner = c.sink.Consume(len(payload))
+	payload = c.session.Sink.Head()
+	owner = c.session.Sink.Consume(len(payload))
 	c.reportRead(len(payload))
 	return payload, owner, nil
 }
@@ -125,7 +125,7 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	c.mu.Lock()
 	switch {
 	case len(rest) > 0:
-		c.sink.Return(rest, owner)
+		c.session.Sink.Return(rest, owner)
 		c.reportRead(-len(rest))
 		c.giveBackUnlessRead()
 	case owner != nil:
@@ -135,9 +135,7 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 		c.repost()
 	}
 	c.account()
-	if c.controlDue() {
-		c.due.Store(true)
-	}
+	c.lookDue()
 	c.mu.Unlock()
 	if c.due.Load() {
 		c.control()

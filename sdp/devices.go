@@ -144,6 +144,16 @@ func (r *reasons) set(device, why string) {
 	*r = append(*r, reason{device, why})
 }
 
+// of returns why a device is not used, "" if nothing is said of it.
+func (r reasons) of(device string) string {
+	for i := range r {
+		if r[i].device == device {
+			return r[i].why
+		}
+	}
+	return ""
+}
+
 // table is what Stats shows.
 func (r reasons) table() map[string]string {
 	t := make(map[string]string, len(r))

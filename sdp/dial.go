@@ -115,8 +115,22 @@ type attempt struct {
 
 	offered  []wire.Device // to the peer
 	declined reasons       // device: why it is not used
-	idle     rdma.Idle     // the channel that was offered; nil: none
-	idleOf   wire.Device   // whose it is
+	failed   reasons       // device: why its channel did not come up on an earlier connection
+
+	channel   rdma.Offer  // that was offered; nil: none
+	channelOf wire.Device // whose it is
+	idle      bool        // it has served an earlier connection
+	stale     bool        // such a one was offered that the peer has not kept
+	again     bool        // another connection is worth trying: see anew
+}
+
+// anew reports that SDP failed on a connection for a reason that another connection does not
+// have: that an idle channel was not kept, or, on network sdp, that one device's channel did not
+// come up where another device is left.
+func (a *attempt) anew() bool {
+	again := a.again
+	a.again = false
+	return again
 }
 
 // connect makes a TCP connection. A marked one shows a listener on this host that a
@@ -176,6 +190,10 @@ func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
 			return up, nil
 		}
 		abort(c)
+		if a.anew() {
+			asked--
+			continue
+		}
 		if asked == mostAsked || ctx.Err() != nil || !heldUp(err) {
 			return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
 		}
@@ -217,6 +235,10 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		if err == nil {
 			return up, nil
 		}
+		if a.anew() {
+			abort(c)
+			continue
+		}
 		asked++
 		var not *NotSDPError
 		if errors.As(err, &not) && not.usable {
@@ -251,25 +273,31 @@ func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 		return a.connect(ctx, false)
 	}
 	d.LocalAddr = localpeer.UnixDialler()
-	c, err := d.DialContext(ctx, a.network.tcp, a.address)
-	if err != nil {
+	for {
+		c, err := d.DialContext(ctx, a.network.tcp, a.address)
+		if err != nil {
+			return a.connect(ctx, false)
+		}
+		if u, ok := c.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
+			c.Close() // it is another's to say what is served there
+			return a.connect(ctx, false)
+		}
+		up, err := a.offer(ctx, c)
+		if err == nil {
+			return up, nil
+		}
+		if a.anew() {
+			c.Close()
+			continue
+		}
+		a.logPlain(err)
+		var not *NotSDPError
+		if errors.As(err, &not) && not.usable {
+			return c, nil
+		}
+		c.Close()
 		return a.connect(ctx, false)
 	}
-	if u, ok := c.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
-		c.Close() // it is another's to say what is served there
-		return a.connect(ctx, false)
-	}
-	up, err := a.offer(ctx, c)
-	if err == nil {
-		return up, nil
-	}
-	a.logPlain(err)
-	var not *NotSDPError
-	if errors.As(err, &not) && not.usable {
-		return c, nil
-	}
-	c.Close()
-	return a.connect(ctx, false)
 }
 
 // logPlain tells the logger why the connection is plain.

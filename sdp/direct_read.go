@@ -24,8 +24,8 @@ func (c *conn) fetch(b []byte) (n int) {
 	}()
 	for posted, room := 0, true; ; {
 		// Payload that came meanwhile is in front of what is advertised behind it.
-		for room && posted < len(b) && v.reads < v.most && c.sink.Head() == nil && c.cannotRead() == nil && c.recvErr == nil {
-			size, stag, va, ok := c.zsink.Fetch(min(len(b)-posted, fetchPart))
+		for room && posted < len(b) && v.reads < v.most && c.session.Sink.Head() == nil && c.cannotRead() == nil && c.recvErr == nil {
+			size, stag, va, ok := c.session.ZSink.Fetch(min(len(b)-posted, fetchPart))
 			if !ok {
 				break
 			}
@@ -63,11 +63,11 @@ func (c *conn) postRead(wr rdma.ReadWR) bool {
 		return true
 	}
 	c.moves.reads--
-	c.zsink.Unfetch(len(wr.Local))
+	c.session.ZSink.Unfetch(len(wr.Local))
 	if err != rdma.ErrNoRoom {
 		c.sendFailed(err)
 	} else if c.moves.reads == 0 {
-		c.zsink.Decline() // nothing would tell when to try again
+		c.session.ZSink.Decline() // nothing would tell when to try again
 		c.say()
 	}
 	return false
@@ -86,10 +86,10 @@ func (c *conn) advertise(b []byte) (n int) {
 	region, err := c.qp.Register(b, rdma.RemoteWrite)
 	c.mu.Lock()
 	if err != nil {
-		c.zsink.Refuse()
+		c.session.ZSink.Refuse()
 		return 0
 	}
-	if head, err := c.look(); head == nil && err == nil && c.zsink.MayOffer(len(b), c.sink.Size()) {
+	if head, err := c.look(); head == nil && err == nil && c.session.ZSink.MayOffer(len(b), c.session.Sink.Size()) {
 		n = c.waitFilled(region, len(b))
 	}
 	c.mu.Unlock()
@@ -97,7 +97,7 @@ func (c *conn) advertise(b []byte) (n int) {
 	c.mu.Lock()
 	c.moves.reading = false
 	c.tell() // Close may be waiting
-	if n == 0 && c.cannotRead() == nil && c.sink.Head() != nil {
+	if n == 0 && c.cannotRead() == nil && c.session.Sink.Head() != nil {
 		n = c.copyMessage(b) // one message's payload and no more (§9.5.1)
 	}
 	return n
@@ -110,20 +110,20 @@ func (c *conn) waitFilled(region rdma.Region, size int) int {
 	v := c.moves
 	v.reading = true
 	defer v.giveUpR.set(time.Time{})
-	c.zsink.Offer(uint32(region.STag), region.VA, size)
+	c.session.ZSink.Offer(uint32(region.STag), region.VA, size)
 	c.say()
 	for {
-		n, over := c.zsink.Outcome()
+		n, over := c.session.ZSink.Outcome()
 		switch {
 		case over:
 			return n
 		case c.recvErr != nil:
-			c.zsink.Abandon()
+			c.session.ZSink.Abandon()
 			continue
 		case !c.patient(c.cannotRead(), &v.giveUpR):
 			c.getBack()
 			continue
-		case c.cannotRead() != nil && c.zsink.Withdraw():
+		case c.cannotRead() != nil && c.session.ZSink.Withdraw():
 			c.say()
 			continue
 		}
@@ -133,11 +133,9 @@ func (c *conn) waitFilled(region rdma.Region, size int) int {
 
 // copyMessage copies the payload of one message, at most, to b.
 func (c *conn) copyMessage(b []byte) int {
-	n := copy(b, c.sink.Head())
+	n := copy(b, c.session.Sink.Head())
 	c.consume(n)
 	c.reportRead(n)
-	if c.controlDue() {
-		c.due.Store(true)
-	}
+	c.lookDue()
 	return n
 }

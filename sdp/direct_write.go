@@ -4,9 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/gosdp/gosdp/credits"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
 
@@ -23,10 +21,10 @@ func (c *conn) writeDirect(b []byte) (n int, err error) {
 		c.moves.overdue.set(time.Time{})
 		c.moves.giveUpW.set(time.Time{})
 	}()
-	c.zsource.Begin()
+	c.session.ZSource.Begin()
 	var why error // the call was to end when the peer did not let go
 	for {
-		if moved := c.zsource.Moved(); moved > 0 {
+		if moved := c.session.ZSource.Moved(); moved > 0 {
 			n += moved
 			c.expectTakeUp()
 		}
@@ -35,14 +33,14 @@ func (c *conn) writeDirect(b []byte) (n int, err error) {
 		}
 		err = c.cannotWrite()
 		if c.sendErr != nil {
-			if n == len(b) && c.zsource.Next(0, false).Step == zcopy.Done {
+			if n == len(b) && c.session.ZSource.Next(0, false).Step == zcopy.Done {
 				return n, nil // the peer had all of it before it went
 			}
-			if c.recvErr == nil && c.zsource.Outstanding() > 0 && c.patient(c.sendErr, &c.moves.giveUpW) {
+			if c.recvErr == nil && c.session.ZSource.Outstanding() > 0 && c.patient(c.sendErr, &c.moves.giveUpW) {
 				c.await() // what it said of our memory before that may still come
 				continue
 			}
-			c.zsource.Abandon()
+			c.session.ZSource.Abandon()
 			c.invalidateEnded()
 			if why != nil {
 				err = why
@@ -51,11 +49,11 @@ func (c *conn) writeDirect(b []byte) (n int, err error) {
 		}
 		if c.moves.overdue.expired {
 			c.moves.overdue.set(time.Time{})
-			c.zsource.Withdraw()
+			c.session.ZSource.Withdraw()
 		}
-		plan := c.zsource.Next(len(b)-n, err != nil)
-		if c.zsource.Pending() { // it goes before anything else
-			if c.acct.May(credits.Bare) {
+		plan := c.session.ZSource.Next(len(b)-n, err != nil)
+		if c.session.Preceded() { // it goes before anything else
+			if c.session.MayControl() {
 				c.say()
 				continue
 			}
@@ -90,7 +88,7 @@ func (c *conn) writeDirect(b []byte) (n int, err error) {
 // expectTakeUp gives the peer time to fetch something of what is advertised.
 // Called with mu held.
 func (c *conn) expectTakeUp() {
-	if c.zsource.Outstanding() > 0 {
+	if c.session.ZSource.Outstanding() > 0 {
 		c.moves.overdue.set(time.Now().Add(takeUpTime))
 	} else {
 		c.moves.overdue.set(time.Time{})
@@ -102,7 +100,7 @@ func (c *conn) expectTakeUp() {
 // meanwhile if so.
 func (c *conn) invalidateEnded() (any bool) {
 	for {
-		stag, ok := c.zsource.Ended()
+		stag, ok := c.session.ZSource.Ended()
 		if !ok {
 			return any
 		}
@@ -118,11 +116,7 @@ func (c *conn) invalidateEnded() (any bool) {
 // waits for what it lacks, and has done nothing. Called and returns with mu held;
 // lets go of it meanwhile.
 func (c *conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
-	kind := credits.Bare
-	if plan.Ride > 0 {
-		kind = credits.Payload
-	}
-	if !c.acct.May(kind) {
+	if !c.session.MayOffer(&plan) {
 		c.traffic.CreditStalls++
 		c.starved = true
 		c.watchLocked()
@@ -138,8 +132,8 @@ func (c *conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 	gone := false
 	switch {
 	case err != nil:
-		c.zsource.Plain()
-	case c.cannotWrite() == nil && c.acct.May(kind) && !c.zsource.Pending() && c.zsource.Next(len(rest), false) == plan:
+		c.session.ZSource.Plain()
+	case c.cannotWrite() == nil && c.session.MayOffer(&plan) && !c.session.Preceded() && c.session.ZSource.Next(len(rest), false) == plan:
 		rode, gone = c.postOffer(part, plan, region)
 	}
 	c.mu.Unlock()
@@ -163,33 +157,27 @@ func (c *conn) offer(rest []byte, plan zcopy.Plan) (rode int) {
 // with it, and whether it went. Called with sendMu and mu held; lets go of mu
 // meanwhile.
 func (c *conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode int, gone bool) {
-	o := newOutgoing()
-	defer o.free()
-	plan.Ride = min(plan.Ride, c.source.Payload()-(wire.SrcAvailLen-wire.HeaderLen))
-	m := wire.Message{Header: wire.Header{MID: wire.MIDSrcAvail}, Payload: part[:plan.Ride]}
-	m.Advert = wire.Advert{Len: uint32(plan.N), STag: uint32(region.STag), VA: region.VA}
-	o.add(c, &m)
-	carrying := min(plan.Ride, 1) // messages with payload
-	c.zsource.Offered(plan, m.Advert.STag)
-	c.zsource.Sending(carrying, plan.Ride, true)
+	b := newBatch()
+	defer freeBatch(b)
+	c.session.Offer(b, part, plan, uint32(region.STag), region.VA)
 	c.mu.Unlock()
-	taken, err := c.qp.PostSend(o.wrs)
+	taken, err := c.qp.PostSend(b.WRs)
 	c.mu.Lock()
-	c.acct.Sent(taken)
+	rode, due := c.session.Sent(b, taken)
+	if due {
+		c.due.Store(true)
+	}
 	if taken == 0 {
-		c.zsource.Unoffer(m.Advert.STag)
-		c.payloadSent(0, 0)
 		if err != nil {
 			c.sendFailed(err)
 		}
 		return 0, false
 	}
-	c.payloadSent(carrying, plan.Ride)
-	if carrying > 0 {
-		c.traffic.countSent(o.wrs)
+	if rode > 0 {
+		c.traffic.BcopySent.add(Counts{1, uint64(rode)})
 	}
 	c.expectTakeUp()
-	return plan.Ride, true
+	return rode, true
 }
 
 // fill writes b into the memory that the peer has advertised, and returns how
@@ -197,10 +185,10 @@ func (c *conn) postOffer(part []byte, plan zcopy.Plan, region rdma.Region) (rode
 // be ended for that. It writes no more of them when the call is to end, or the
 // peer's. Called and returns with mu held; lets go of it meanwhile.
 func (c *conn) fill(b []byte, plan zcopy.Plan) (n int) {
-	c.zsource.Filling(plan)
+	c.session.ZSource.Filling(plan)
 	c.moves.fills++
 	fill := c.moves.fills // tells the device that a part which it refuses, and is given again, is the same
-	for n < len(b) && (n == 0 || c.cannotWrite() == nil && !c.zsource.Unwanted()) {
+	for n < len(b) && (n == 0 || c.cannotWrite() == nil && !c.session.ZSource.Unwanted()) {
 		if c.moves.writes >= fillAhead {
 			if !c.awaitWrites(fillAhead - 1) {
 				return 0
@@ -234,7 +222,7 @@ func (c *conn) fill(b []byte, plan zcopy.Plan) (n int) {
 			return 0
 		}
 	}
-	c.zsource.Filled(n)
+	c.session.ZSource.Filled(n)
 	c.say()
 	if !c.awaitWrites(0) {
 		return 0

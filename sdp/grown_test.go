@@ -175,7 +175,7 @@ func TestAnswersDoNotGrow(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.zsink != nil
+				return c.session.ZSink != nil
 			}, soon, time.Millisecond)
 		}},
 	} {
@@ -212,7 +212,7 @@ func TestOnlyTheEndOfAWriteGrows(t *testing.T) {
 	const messages = 8
 	written := make(chan error, 1)
 	go func() {
-		_, err := c.Write(make([]byte, messages*c.source.Payload()-1))
+		_, err := c.Write(make([]byte, messages*c.session.Source.Payload()-1))
 		written <- err
 	}()
 	require.Eventually(t, func() bool {

@@ -38,7 +38,7 @@ type watch struct {
 
 // watchLocked has the janitor look after the connection. Called with mu held.
 func (c *conn) watchLocked() {
-	if !c.watched || c.watch.listed || c.closed || c.recvErr != nil && !c.source.Grown() {
+	if !c.watched || c.watch.listed || c.closed || c.recvErr != nil && !c.session.Source.Grown() {
 		return
 	}
 	c.watch = watch{polled: c.polled, activity: c.activity}
@@ -137,16 +137,14 @@ func (c *conn) tick() {
 	}
 	idler, _ := c.qp.(rdma.Idler)
 	if w.idle >= idleTicks {
-		c.source.Idle()
-		if c.controlDue() {
-			c.due.Store(true)
-		}
+		c.session.Source.Idle()
+		c.lookDue()
 		if idler != nil {
 			idler.Idle()
 			idler = nil
 		}
 	}
-	if !c.source.Grown() && idler == nil || c.sendErr != nil || w.idle >= 2*idleTicks {
+	if !c.session.Source.Grown() && idler == nil || c.sendErr != nil || w.idle >= 2*idleTicks {
 		c.unwatch()
 	}
 }

@@ -45,7 +45,7 @@ func (c *conn) lingerOn() {
 	if bubble.Inside() {
 		// Nothing may outlive the test. What the kernel has it goes on to send.
 		c.mu.Lock()
-		kept := asks && c.fin == finSent && !c.qp.Busy()
+		kept := asks && c.session.SaidEnd() && !c.qp.Busy()
 		c.mu.Unlock()
 		c.conclude(!kept)
 		return

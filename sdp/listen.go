@@ -3,7 +3,6 @@ package sdp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -204,12 +203,6 @@ func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
 		device: in.Device, decided: in.First == nil, declined: why, tuning: a.devices.tuning,
 		local: in.Local, peer: in.Peer, first: in.First,
 	})
-}
-
-// AcceptTCP fails: what a client has that speaks SDP is no net.TCPConn. Accept
-// returns the one or the other.
-func (l *Listener) AcceptTCP() (*net.TCPConn, error) {
-	return nil, l.network.opError("accept", nil, l.Addr(), fmt.Errorf("use Accept: a connection may be SDP's: %w", errors.ErrUnsupported))
 }
 
 // SetDeadline sets when Accept calls, those in progress included, fail with an

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/session"
 )
 
 // echo serves what ln accepts until the test ends, which closes it.
@@ -131,7 +133,7 @@ func TestCRCOnOneHost(t *testing.T) {
 		require.NoError(t, err)
 		batch := c.(*Conn).batch
 		checkEcho(t, c)
-		assert.Equal(t, v.server || v.client, batch < maxBatch, "%+v: batches are small with CRC", v)
+		assert.Equal(t, v.server || v.client, batch < session.MaxBatch, "%+v: batches are small with CRC", v)
 	}
 }
 

@@ -2,12 +2,12 @@ package sdp
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"syscall"
 
 	"github.com/gosdp/gosdp/bcopy"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -22,89 +22,45 @@ func (c *conn) take(wc *rdma.Completion) {
 		wc.Buffer.Release()
 		return
 	}
-	var m wire.Message
-	parse := m.Parse
-	if c.appender != nil {
-		parse = m.ParseGrown
-	}
-	kept, err := false, parse(wc.Buffer.Bytes)
-	if err == nil {
-		err = c.acct.Received(m.MSeq, m.MSeqAck, m.Bufs)
-	}
-	if err == nil && wc.Invalidated != 0 && m.MID != wire.MIDRdmaRdCompl && m.MID != wire.MIDRdmaWrCompl {
-		err = fmt.Errorf("sdp: §9.2: %v invalidates STag %#x, which was not advertised", m.MID, wc.Invalidated)
-	}
-	if err == nil {
-		if n := len(m.Payload); n > 0 {
-			c.traffic.BcopyReceived.add(Counts{1, uint64(n)})
+	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.readClosed || c.closed)
+	if m.Valid {
+		if m.Payload > 0 {
+			c.traffic.BcopyReceived.add(Counts{1, uint64(m.Payload)})
 		} else {
 			c.traffic.ControlReceived++
 		}
-		c.sink.Used()
-		c.zsource.Acked(m.MSeqAck)
-		kept, err = c.dispatch(&m, wc)
+		c.carryOut(&m)
 	}
-	if !kept {
+	if !m.Kept {
+		c.discarded = c.discarded || m.Payload > 0
 		wc.Buffer.Release()
-		c.acct.Post(1)
+		c.session.Account.Post(1)
 	}
 	if err != nil {
 		c.violated(err)
 		return
 	}
-	if c.controlDue() {
-		c.due.Store(true)
-	}
+	c.lookDue()
 }
 
-// dispatch carries one message out, and reports whether its buffer is kept.
-func (c *conn) dispatch(m *wire.Message, wc *rdma.Completion) (kept bool, err error) {
-	if c.sink.Ended() && len(m.Payload) > 0 {
-		return false, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
-	}
-	if n := len(m.Payload); n > 0 && m.MID != wire.MIDSrcAvail && c.zsink.Bars(n) {
-		return false, fmt.Errorf("sdp: §11.2: %v with payload behind a SrcAvail", m.MID)
-	}
-	switch m.MID {
-	case wire.MIDData:
-	case wire.MIDDisConn:
-		if c.sink.Ended() {
-			return false, errors.New("sdp: §8.2.1: a second DisConn")
-		}
-		err = c.zsink.End()
-		c.sink.End()
+// carryOut does what a message means beyond the Session.
+func (c *conn) carryOut(m *session.Event) {
+	switch {
+	case m.MID == wire.MIDDisConn:
 		c.ackNow()
-	case wire.MIDAbortConn:
-		if !c.sink.Ended() {
-			return false, errors.New("sdp: §8.2.2: AbortConn without DisConn")
-		}
+	case m.MID == wire.MIDAbortConn && c.session.Sink.Ended():
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
-	case wire.MIDChRcvBuf:
-		if c.sink.Resizing() {
-			return false, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
+	case m.Resize != 0:
+		old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.session.Sink.Resize(c.granted(m.Resize)))
+		if old > 0 {
+			old += int(c.behind) // in buffers that are not posted any more
 		}
-		if c.source.Crossed(m.MSeqAck) {
-			old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Resize(c.granted(m.Size)))
-			if old > 0 {
-				old += int(c.behind) // in buffers that are not posted any more
-			}
-			c.sink.Older(old)
-			c.aim()
-		}
-	case wire.MIDChRcvBufAck:
-		err = c.source.Acked(m.Size)
-	default:
-		err = c.advertised(m, wc.Invalidated)
+		c.session.Sink.Older(old)
+		c.aim()
+	case c.session.ZSource != nil && c.moves == nil: // the peer is the first to use zero copy
+		c.noAppends()
+		c.moves = newMoves(c)
 	}
-	if err == nil && len(m.Payload) > 0 {
-		c.zsink.Payload(len(m.Payload), m.MID != wire.MIDSrcAvail)
-	}
-	if err != nil || len(m.Payload) == 0 || c.readClosed || c.closed {
-		c.discarded = c.discarded || len(m.Payload) > 0
-		return false, err
-	}
-	c.sink.Add(m.Payload, wc.Buffer.Owner)
-	return true, nil
 }
 
 // release gives the private buffer of a payload that was read back to the device,
@@ -126,12 +82,10 @@ func (c *conn) release(owner bcopy.Owner) {
 // relieve frees private buffers that hold little each, when many are held
 // because the program does not read.
 func (c *conn) relieve() {
-	if c.sink.Crowded(c.target/2) && c.sink.Bytes() < gatherLimit {
-		c.sink.Gather(c.release)
+	if c.session.Sink.Crowded(c.session.Target/2) && c.session.Sink.Bytes() < gatherLimit {
+		c.session.Sink.Gather(c.release)
 		c.account()
-		if c.controlDue() {
-			c.due.Store(true)
-		}
+		c.lookDue()
 	}
 }
 
@@ -144,9 +98,9 @@ const gatherLimit = 1 << 20
 // would wait for each other for ever. It stops at twice the window. Called with mu
 // held, when nothing has moved for a tick.
 func (c *conn) readAhead() {
-	size := c.sink.Size()
-	more := min(aheadBuffers, (2*int(c.window)-c.sink.Bytes())/size)
-	posted := c.acct.PeerCredit() + c.acct.Gain()
+	size := c.session.Sink.Size()
+	more := min(aheadBuffers, (2*int(c.window)-c.session.Sink.Bytes())/size)
+	posted := c.session.Account.PeerCredit() + c.session.Account.Gain()
 	if !c.starved || c.recvErr != nil || posted > stuckCredit || c.ahead >= aheadMost {
 		return
 	}
@@ -165,7 +119,7 @@ func (c *conn) readAhead() {
 		c.ahead -= int32(more)
 		return
 	}
-	c.acct.Post(more)
+	c.session.Account.Post(more)
 	c.due.Store(true)
 }
 
@@ -173,7 +127,7 @@ func (c *conn) readAhead() {
 // that it can. How many of another size are posted before them does not change.
 // Called with mu held.
 func (c *conn) provide() bool {
-	return c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.sink.Size()) != math.MaxInt32
+	return c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.session.Sink.Size()) != math.MaxInt32
 }
 
 const (
@@ -191,7 +145,7 @@ func (c *conn) recvEnded(err error) {
 	switch {
 	case errors.As(err, &violation), errors.As(err, &terminated):
 		c.failed, c.sendErr = true, err
-	case c.sink.Ended():
+	case c.session.Sink.Ended():
 		// A channel that ends behind a DisConn ended well, however it did (§8.2.1).
 		// No credit comes any more, nor is there anybody to send to.
 		c.recvErr = io.EOF
@@ -233,8 +187,7 @@ func (c *conn) violated(err error) {
 	c.failed = true
 	c.noAppends()
 	c.recvErr, c.sendErr = err, err
-	if c.fin == finSent {
-		c.abortDue = true
+	if c.session.Abort() {
 		c.due.Store(true)
 	} else {
 		c.abort()

@@ -23,7 +23,6 @@ type promised interface {
 	syscall.Conn
 	CloseRead() error
 	CloseWrite() error
-	File() (*os.File, error)
 	MultipathTCP() (bool, error)
 	SetKeepAlive(bool) error
 	SetKeepAliveConfig(net.KeepAliveConfig) error
@@ -39,7 +38,14 @@ var (
 	_ promised = (*net.TCPConn)(nil)
 )
 
-// TestMethodSets shows that no method of package net's types is missing.
+// missing are methods of package net's types that could only fail here: a program finds that
+// when it is compiled, or when it asks for them.
+var missing = map[string]bool{
+	"Conn.File":          true, // what the socket carries are RDMA messages, whose state is in this process
+	"Listener.AcceptTCP": true, // a connection may be SDP's
+}
+
+// TestMethodSets shows that no other method of package net's types is missing.
 func TestMethodSets(t *testing.T) {
 	for _, v := range []struct{ theirs, ours any }{
 		{(*net.TCPConn)(nil), (*Conn)(nil)},
@@ -49,6 +55,10 @@ func TestMethodSets(t *testing.T) {
 		for i := range theirs.NumMethod() {
 			m := theirs.Method(i)
 			o, ok := ours.MethodByName(m.Name)
+			if missing[ours.Elem().Name()+"."+m.Name] {
+				assert.False(t, ok, "%v.%s", ours, m.Name)
+				continue
+			}
 			if assert.True(t, ok, "%v.%s", ours, m.Name) {
 				assert.Equal(t, signature(m.Type), signature(o.Type), "%v.%s", ours, m.Name)
 			}
@@ -129,13 +139,6 @@ var acts = []struct {
 	{"SetWriteBuffer", func(c promised) error { return c.SetWriteBuffer(1 << 16) }},
 	{"MultipathTCP", func(c promised) error { _, err := c.MultipathTCP(); return err }},
 	{"SyscallConn", func(c promised) error { _, err := c.SyscallConn(); return err }},
-	{"File", func(c promised) error {
-		f, err := c.File()
-		if err == nil {
-			f.Close()
-		}
-		return err
-	}},
 	{"CloseRead", promised.CloseRead},
 	{"CloseWrite", promised.CloseWrite},
 	{"Close", func(c promised) error { return c.Close() }},
@@ -173,11 +176,6 @@ func awaitEnd(t *testing.T, c promised, want error) {
 // TCP's, by state and method: TCP's end, ours. The README names them.
 var differences = map[string][2]string{
 	// What the socket carries are RDMA messages.
-	"open: File":                    {"ok", "file: unsupported"},
-	"half-closed by us: File":       {"ok", "file: unsupported"},
-	"half-closed by the peer: File": {"ok", "file: unsupported"},
-	"read half closed by us: File":  {"ok", "file: unsupported"},
-	"reset: File":                   {"ok", "file: unsupported"},
 	// A reset is reported by every call. TCP's socket reports it once, and then
 	// an end or a broken pipe.
 	"reset: Read":          {"EOF", "read: reset"},
@@ -239,12 +237,6 @@ var listenerActs = []struct {
 		l.SetDeadline(time.Time{})
 		return err
 	}},
-	{"AcceptTCP", func(l listening) error {
-		l.SetDeadline(time.Now().Add(-time.Second))
-		_, err := l.AcceptTCP()
-		l.SetDeadline(time.Time{})
-		return err
-	}},
 	{"SetDeadline", func(l listening) error { return l.SetDeadline(time.Time{}) }},
 	{"SyscallConn", func(l listening) error {
 		raw, err := l.SyscallConn()
@@ -267,16 +259,8 @@ var listenerActs = []struct {
 type listening interface {
 	net.Listener
 	syscall.Conn
-	AcceptTCP() (*net.TCPConn, error)
 	File() (*os.File, error)
 	SetDeadline(time.Time) error
-}
-
-// listenerDifferences are like differences.
-var listenerDifferences = map[string][2]string{
-	// A connection may be SDP's.
-	"open: AcceptTCP":   {"accept: timeout", "accept: unsupported"},
-	"closed: AcceptTCP": {"accept: closed", "accept: unsupported"},
 }
 
 func TestEveryMethodOfAListenerInEveryState(t *testing.T) {
@@ -292,12 +276,7 @@ func TestEveryMethodOfAListenerInEveryState(t *testing.T) {
 				got[i] = kind(act.do(l.(listening)))
 				l.Close()
 			}
-			key := state + ": " + act.name
-			if want, listed := listenerDifferences[key]; listed {
-				assert.Equal(t, want, got, key)
-			} else {
-				assert.Equal(t, got[0], got[1], key)
-			}
+			assert.Equal(t, got[0], got[1], "%s: %s", state, act.name)
 		}
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
-	"github.com/gosdp/gosdp/zcopy"
 )
 
 const (
@@ -37,25 +36,16 @@ const (
 // call that is over.
 var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer has not let go of a cancelled transfer for %v: %w", answerTime, syscall.ECONNABORTED)
 
-// direct is what a connection needs for zero copy. One whose end takes no part has
-// none until the peer says something about it, which is then judged, and refused,
-// like anybody's. Guarded by Conn.mu.
-type direct struct {
-	source zcopy.Source
-	sink   zcopy.Sink
-	moves  moves
-}
-
-// moves is what the connection moves without a copy, beside what zcopy knows of
-// it. Guarded by Conn.mu.
+// moves is what the connection moves without a copy, beside what its Session knows of
+// it. One whose end takes no part has none until the peer says something about it.
+// Guarded by Conn.mu.
 //
 // Memory of the program's that a peer or the device may touch is pinned, and is
 // given away by the call alone that has it: writeDirect, fetch and advertise
 // return when nothing of it is exposed or in use any more. Where the peer does
 // not help to get there, they end the connection, because Abort gets all back.
 type moves struct {
-	most       int  // RDMA Reads outstanding at most
-	invalidate bool // messages may invalidate the peer's regions
+	most int // RDMA Reads outstanding at most
 
 	reads   int    // RDMA Reads that were posted and have not completed
 	writes  int    // likewise RDMA Writes
@@ -75,86 +65,27 @@ func (c *conn) initDirect(s *setup) {
 	if threshold == 0 {
 		threshold = limits.Threshold
 	}
-	c.adverts = s.local.MaxAdverts
 	most := min(limits.ORD, int(s.local.ORD))
 	if threshold <= 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
 		return // in a bubble no time passes after which an advertisement is withdrawn
 	}
-	c.makeDirect(threshold, int(s.peer.MaxAdverts))
-	c.moves.most, c.moves.invalidate = most, limits.Invalidate
+	c.session.StartDirect(session.DirectConfig{
+		Threshold:   threshold,
+		PeerAdverts: int(s.peer.MaxAdverts),
+		Worth:       max(threshold, leastFetch),
+	})
+	c.moves = newMoves(c)
+	c.moves.most = most
 }
 
-// makeDirect makes the state of zero copy, before anything of it has happened.
-func (c *conn) makeDirect(threshold, peerAdverts int) {
-	d := new(direct)
-	d.source = zcopy.NewSource(zcopy.SourceConfig{
-		Threshold:  threshold,
-		PeerAdvert: peerAdverts,
-		OurAdverts: int(c.adverts),
-	})
-	d.sink = zcopy.NewSink(zcopy.SinkConfig{
-		Refuse:     threshold == zcopy.Never,
-		OurAdverts: int(c.adverts),
-		PeerAdvert: peerAdverts,
-		Worth:      max(threshold, leastFetch),
-	})
-	d.moves.overdue.conn, d.moves.giveUpW.conn, d.moves.giveUpR.conn = c, c, c
-	c.zsource, c.zsink, c.moves = &d.source, &d.sink, &d.moves
-}
-
-// refuseDirect makes it at an end that takes no part, when the peer's first message
-// about it has come. Such an end advertises nothing, so the peer's limit is of no
-// account, nor is how many messages with payload have gone either way before.
-// Called with mu held.
-func (c *conn) refuseDirect() {
-	c.noAppends()
-	c.makeDirect(zcopy.Never, 1)
-	if c.sink.Ended() {
-		c.zsink.End()
-	}
+func newMoves(c *conn) *moves {
+	v := new(moves)
+	v.overdue.conn, v.giveUpW.conn, v.giveUpR.conn = c, c, c
+	return v
 }
 
 // inRead reports that a Read has given its memory away.
 func (v *moves) inRead() bool { return v != nil && v.reading }
-
-// advertised takes in a message about advertisements.
-func (c *conn) advertised(m *wire.Message, invalidated rdma.STag) error {
-	if c.zsink == nil {
-		c.refuseDirect()
-	}
-	switch m.MID {
-	case wire.MIDSrcAvail:
-		return c.zsink.SrcAvail(m.Advert, len(m.Payload))
-	case wire.MIDSrcAvailCancel:
-		err := c.zsink.SrcAvailCancel(m.MSeq)
-		if seq, held := c.zsink.Held(); held {
-			c.acct.Hold(seq)
-		}
-		return err
-	case wire.MIDRdmaRdCompl:
-		return c.zsource.RdCompl(int(m.Size), uint32(invalidated), m.Flags&wire.FlagReqPipe != 0)
-	case wire.MIDSendSm:
-		return c.zsource.SendSm(m.MSeqAck)
-	case wire.MIDSinkAvail:
-		return c.zsource.SinkAvail(m.Advert, m.MSeqAck, c.source.Size())
-	case wire.MIDSinkAvailCancel:
-		c.zsource.SinkAvailCancel()
-		return nil
-	case wire.MIDSinkCancelAck:
-		return c.zsink.CancelAck()
-	case wire.MIDRdmaWrCompl:
-		if m.Flags&wire.FlagReqPipe != 0 {
-			c.zsource.Hint()
-		}
-		return c.zsink.WrCompl(int(m.Size), uint32(invalidated))
-	case wire.MIDModeChange:
-		if m.ModeOfSend {
-			return c.zsource.ModeChange(m.Mode)
-		}
-		return c.zsink.ModeChange(m.Mode)
-	}
-	return fmt.Errorf("sdp: §9: %v has no place here", m.MID)
-}
 
 // moved takes in the completion of an RDMA Read or Write; a Read's ID is how many
 // bytes that was. Called with mu held.
@@ -170,41 +101,7 @@ func (c *conn) moved(wc *rdma.Completion) {
 	v.reads--
 	v.fetched += int(wc.ID)
 	if !c.failed {
-		c.zsink.Fetched(int(wc.ID))
-		c.due.Store(true)
-	}
-}
-
-// nextAdvert returns the message about advertisements that is to go next, and
-// the peer's region to invalidate with it. Called with mu held, when one is due.
-func (c *conn) nextAdvert() (m wire.Message, invalidate rdma.STag) {
-	m, stag, ok := c.zsource.Due()
-	if !ok {
-		m, stag, _ = c.zsink.Due()
-	} else if m.MID == wire.MIDRdmaWrCompl && c.zsink.WantsPipelined() {
-		m.Flags = wire.FlagReqPipe
-	}
-	if !c.moves.invalidate {
-		stag = 0
-	}
-	return m, rdma.STag(stag)
-}
-
-// ackHeld reports that a SrcAvailCancel is not acknowledged yet (§9.5.4), and
-// ends that when it is time. Called with mu held, before a message is stamped.
-func (c *conn) ackHeld() bool {
-	_, held := c.zsink.Held()
-	if !held {
-		c.acct.Release()
-	}
-	return held
-}
-
-// payloadSent tells how many messages with payload, and bytes in them, have gone
-// of those that were stamped. Called with mu held.
-func (c *conn) payloadSent(messages, n int) {
-	c.zsource.Sent(messages, n)
-	if c.zsource.Pending() || c.zsink.Pending() {
+		c.session.ZSink.Fetched(int(wc.ID))
 		c.due.Store(true)
 	}
 }
@@ -212,8 +109,7 @@ func (c *conn) payloadSent(messages, n int) {
 // refuseAdverts has the peer send what it advertises as Data, which nobody will
 // read. Called with mu held.
 func (c *conn) refuseAdverts() {
-	c.zsink.Refuse()
-	if c.zsink.Pending() {
+	if c.session.RefuseAdverts() {
 		c.due.Store(true)
 	}
 }

@@ -65,11 +65,11 @@ func (e *NotSDPError) Unwrap() error { return e.Err }
 func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 	local := reserve(a.cfg.ReadBuffer)
 	defer unreserve(local)
+	defer a.dropChannel()
 	private, err := a.offers(c)
 	if err != nil {
 		return nil, err
 	}
-	defer a.dropIdle()
 	asked, reply, err := a.request(ctx, c, local, private)
 	if err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 		return nil, err
 	}
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
-	if choice.Resume {
-		return a.resume(c, choice.Device, local, peer)
+	if choice.Taken {
+		return a.take(ctx, c, choice.Device, local, peer)
 	}
 	qp, err := asked.QueuePair()
 	if err != nil {
@@ -106,12 +106,17 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var o wire.Offers
 	a.declined = a.devices.declined // which is this call's own
 	for _, device := range a.devices.usable {
+		why := a.failed.of(device.String())
 		if err := a.mayReach(device, c); err != nil {
-			a.declined.set(device.String(), err.Error())
+			why = err.Error()
+		}
+		if why != "" {
+			a.declined.set(device.String(), why)
 			continue
 		}
 		o.Devices = append(o.Devices, device)
 	}
+	a.offerChannel(c, &o)
 	if len(o.Devices) == 0 {
 		if a.network.only {
 			return nil, a.declined.err()
@@ -127,10 +132,6 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var salt [16]byte
 	rand.Read(salt[:])
 	o.Host, o.HasHost = listener.HostID(salt)
-	a.takeIdle(c)
-	if a.idle != nil {
-		o.Channel, o.HasChannel = a.idle.Ticket(), true
-	}
 	return o.Append(nil)
 }
 
@@ -153,13 +154,26 @@ func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, off
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}, local.AppendHello(offers))
 	var reply []byte
+	if err == nil && a.channel != nil {
+		a.channel.Prepare() // while the peer reads the Request
+	}
 	if err == nil {
 		reply, err = a.reply(ctx, wait, near, c, asked)
 	}
 	if err != nil {
+		a.noteStale(err)
 		return nil, nil, &NotSDPError{Addr: c.RemoteAddr(), Err: err, waited: wait, usable: keptOpen(err)}
 	}
 	return asked, reply, nil
+}
+
+// noteStale notes that the peer has rejected the Request because the channel that was
+// offered is not kept any more.
+func (a *attempt) noteStale(err error) {
+	var rejected *iwarp.RejectError
+	if a.channel != nil && a.idle && errors.As(err, &rejected) && !keptOpen(err) {
+		a.stale, a.again = true, true
+	}
 }
 
 // replyTime is how long the Reply may take.

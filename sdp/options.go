@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"os"
 	"time"
 )
 
@@ -61,19 +60,6 @@ func (c *conn) MultipathTCP() (bool, error) {
 		return t.MultipathTCP()
 	}
 	return false, nil
-}
-
-// errNoFile says why a connection has no file: what a duplicate of the socket
-// carries are RDMA messages, whose state is in this process.
-var errNoFile = errors.New("the socket carries RDMA messages and cannot be handed over")
-
-func (c *conn) File() (*os.File, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, c.opError("file", errClosed)
-	}
-	return nil, c.opError("file", fmt.Errorf("%w: %w", errNoFile, errors.ErrUnsupported))
 }
 
 // option has set work on the TCP connection, if that has the methods of T: a

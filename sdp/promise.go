@@ -49,14 +49,14 @@ func unreserve(h wire.Hello) { budget.Process.Give(int(h.Bufs) * int(h.LocalRcvS
 
 // promised returns how many bytes the peer may have unread. Called with mu held.
 func (c *conn) promised() int {
-	return (recvBuffers+int(c.ahead)-int(c.held))*c.sink.Size() + c.excess()
+	return (recvBuffers+int(c.ahead)-int(c.held))*c.session.Sink.Size() + c.excess()
 }
 
 // excess returns how many bytes are held beside the private buffers of the size that they
 // have now: what Gather has copied, and what came in larger ones. Called with mu held.
 func (c *conn) excess() int {
-	own := c.sink.Own()
-	return own + max(0, c.sink.Bytes()-own-c.sink.Lent()*c.sink.Size())
+	own := c.session.Sink.Own()
+	return own + max(0, c.session.Sink.Bytes()-own-c.session.Sink.Lent()*c.session.Sink.Size())
 }
 
 // account charges what is promised. Called with mu held.
@@ -99,7 +99,7 @@ func (c *conn) affords(n int) bool {
 // desired bytes, larger or smaller (§10.6): that, or what window and budget have room for.
 // Called with mu held.
 func (c *conn) granted(desired uint32) uint32 {
-	size, n := c.sink.Size(), recvBuffers+int(c.ahead)-int(c.held)
+	size, n := c.session.Sink.Size(), recvBuffers+int(c.ahead)-int(c.held)
 	more := min(int(min(desired, bcopy.MaxBuffer)), int(c.window)/leastBuffers) - size
 	for more > smallestSize && !c.affords(more*n) {
 		more /= 2
@@ -116,7 +116,7 @@ func (c *conn) granted(desired uint32) uint32 {
 // mostBuffers is how many private buffers there shall be at most: enough to keep a stream
 // going, and no more than the program wants to be unread. Called with mu held.
 func (c *conn) mostBuffers() int {
-	return min(recvBuffers, max(minBuffers, int(c.window)/c.sink.Size()))
+	return min(recvBuffers, max(minBuffers, int(c.window)/c.session.Sink.Size()))
 }
 
 // setWindow has the private buffers hold so many bytes together. Called with mu held.
@@ -131,8 +131,8 @@ func (c *conn) setWindow(bytes int) {
 func (c *conn) aim() {
 	c.account() // buffers may have become smaller
 	most := c.mostBuffers()
-	if more := most - c.target; more <= 0 || c.affords(more*c.sink.Size()) {
-		c.target = most
+	if more := most - c.session.Target; more <= 0 || c.affords(more*c.session.Sink.Size()) {
+		c.session.Target = most
 		c.repost()
 		c.account()
 	}
@@ -141,11 +141,11 @@ func (c *conn) aim() {
 // consume notes that n bytes of the oldest payload were read, and gives back what they were
 // in if that was all of it. Called with mu held.
 func (c *conn) consume(n int) {
-	own := c.sink.Own()
-	if owner := c.sink.Consume(n); owner != nil {
+	own := c.session.Sink.Own()
+	if owner := c.session.Sink.Consume(n); owner != nil {
 		c.adapt()
 		c.release(owner)
-	} else if c.sink.Own() != own {
+	} else if c.session.Sink.Own() != own {
 		c.repost()
 		c.account()
 	}
@@ -155,23 +155,23 @@ func (c *conn) consume(n int) {
 // budget allows it; and while half of the budget is taken one that leaves half unused get a
 // private buffer less. Called with mu held, when the program has read.
 func (c *conn) adapt() {
-	switch credit := c.acct.PeerCredit(); {
-	case credit <= max(c.target/4, stuckCredit):
-		more := min(c.target, c.mostBuffers()-c.target)
-		if more > 0 && c.affords(more*c.sink.Size()) {
-			c.target += more
+	switch credit := c.session.Account.PeerCredit(); {
+	case credit <= max(c.session.Target/4, stuckCredit):
+		more := min(c.session.Target, c.mostBuffers()-c.session.Target)
+		if more > 0 && c.affords(more*c.session.Sink.Size()) {
+			c.session.Target += more
 		}
-	case credit > c.target/2 && c.target > leastBuffers && budget.Process.Tight():
-		c.target--
+	case credit > c.session.Target/2 && c.session.Target > leastBuffers && budget.Process.Tight():
+		c.session.Target--
 	}
 }
 
 // repost gives the peer credit for the private buffers that there shall be, but for as many
 // as would hold the excess. Called with mu held.
 func (c *conn) repost() {
-	size := c.sink.Size()
-	if n := int(c.held) - (recvBuffers - c.target) - (c.excess()+size-1)/size; n > 0 {
-		c.acct.Post(n)
+	size := c.session.Sink.Size()
+	if n := int(c.held) - (recvBuffers - c.session.Target) - (c.excess()+size-1)/size; n > 0 {
+		c.session.Account.Post(n)
 		c.held -= int32(n)
 	}
 }

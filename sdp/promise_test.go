@@ -357,7 +357,7 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Stats().Unread == 100_000 }, soon, time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sink.Resize(100)
+	s.session.Sink.Resize(100)
 	s.aim()
 	assert.GreaterOrEqual(t, s.promised(), 100_000)
 	assert.EqualValues(t, s.promised(), s.charged)

@@ -3,7 +3,6 @@ package sdp
 import (
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -224,14 +223,6 @@ func (c *Conn) MultipathTCP() (bool, error) {
 	is, err := c.conn.MultipathTCP()
 	runtime.KeepAlive(c)
 	return is, err
-}
-
-// File fails: what the socket carries are RDMA messages, and their state is in this
-// process.
-func (c *Conn) File() (*os.File, error) {
-	f, err := c.conn.File()
-	runtime.KeepAlive(c)
-	return f, err
 }
 
 // SyscallConn returns the connection as a [syscall.RawConn], for what programs use

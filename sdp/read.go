@@ -3,6 +3,8 @@ package sdp
 import (
 	"io"
 	"os"
+
+	"github.com/gosdp/gosdp/internal/session"
 )
 
 // lockedCopy is how many bytes are copied to the program under the lock; more
@@ -15,7 +17,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	c.noAppends()
 	n, err := c.readLocked(b)
-	c.zsink.Read()
+	c.session.ReadDone()
 	c.giveBack()
 	c.mu.Unlock()
 	if c.due.Load() {
@@ -31,37 +33,30 @@ func (c *conn) readLocked(b []byte) (int, error) {
 	if len(b) == 0 && !c.closed {
 		return 0, nil // as package net's, whatever else is the case
 	}
-	for waited := false; ; {
-		head, err := c.look()
-		switch {
-		case head != nil:
+	for {
+		if head, err := c.look(); head == nil && err != nil {
+			return 0, err
+		}
+		switch c.session.PlanRead(len(b), c.sendErr != nil) {
+		case session.ReadCopy:
 			n := c.copyOut(b)
-			if n < len(b) && c.sink.Head() == nil && c.zsink.Suits(len(b)-n) {
+			if n < len(b) && c.session.Sink.Head() == nil && c.session.ZSink.Suits(len(b)-n) {
 				n += c.fetch(b[n:]) // what rode along with an advertisement is a small part of it
 			}
 			return n, nil
-		case err != nil:
-			return 0, err
-		case c.sendErr == nil && c.zsink.Suits(len(b)): // else what has come is all that will
+		case session.ReadFetch:
 			if n := c.fetch(b); n > 0 {
 				return n, nil
 			}
-			continue
-		case c.zsink.Decline(): // the Read is too small for what is advertised
+		case session.ReadDecline:
 			c.say()
-			continue
-		}
-		if !waited {
-			waited = true
-			c.zsink.Reading(len(b), c.sink.Size())
-		}
-		if c.zsink.MayOffer(len(b), c.sink.Size()) {
+		case session.ReadAdvertise:
 			if n := c.advertise(b); n > 0 {
 				return n, nil
 			}
-			continue
+		case session.ReadWait:
+			c.claim()
 		}
-		c.claim()
 	}
 }
 
@@ -86,7 +81,7 @@ func (c *conn) awaitPayload() error {
 		if head, err := c.look(); head != nil || err != nil {
 			return err
 		}
-		if c.zsink.Decline() { // there is no memory to fetch it into
+		if c.session.ZSink.Decline() { // there is no memory to fetch it into
 			c.say()
 			continue
 		}
@@ -100,13 +95,13 @@ func (c *conn) look() ([]byte, error) {
 	if err := c.cannotRead(); err != nil {
 		return nil, err
 	}
-	head := c.sink.Head()
+	head := c.session.Sink.Head()
 	switch {
 	case head != nil:
 		return head, nil
 	case c.recvErr != nil:
 		return nil, c.recvErr
-	case c.sink.Ended():
+	case c.session.Sink.Ended():
 		return nil, io.EOF
 	}
 	return nil, nil
@@ -123,7 +118,7 @@ func (c *conn) reportRead(n int) {
 // copyOut copies unread payload to b, and returns how many bytes.
 func (c *conn) copyOut(b []byte) (n int) {
 	for n < len(b) {
-		head := c.sink.Head()
+		head := c.session.Sink.Head()
 		if head == nil {
 			break
 		}
@@ -139,8 +134,8 @@ func (c *conn) copyOut(b []byte) (n int) {
 		c.consume(k)
 	}
 	c.reportRead(n)
-	if n > 0 && c.controlDue() {
-		c.due.Store(true)
+	if n > 0 {
+		c.lookDue()
 	}
 	return n
 }

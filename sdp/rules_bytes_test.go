@@ -176,7 +176,7 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: an end of file", name: "an end", want: goesPlain},
 		{rule: "Setting up a connection: So it is after silence", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
 		{rule: "Setting up a connection: So it is after silence", name: "silence", want: goesPlain, silent: true},
-		{rule: "Setting up a connection: and nothing else until the Reply is here", name: "FPDUs behind the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
+		{rule: "Setting up a connection: and sends nothing else until it has the Reply", name: "FPDUs behind the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
 		{rule: "Setting up a connection: says so with its first message", name: "an end behind the Request", says: request(good), want: "before the client's decision"},
 		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainBehind},
 		{rule: "Setting up a connection: The server chooses the first of its own devices that the client offers", name: "device 0", says: request(hostileOffers([]byte{1, 1, 0})), want: plainBehind},
@@ -201,14 +201,16 @@ func requestRules() []setUpRule {
 		{rule: "Offers: a value past the end", name: "a value past the end", says: request(hostileOffers([]byte{1, 9, 1})), want: "offers: devices: runs past the end"},
 		{rule: "Offers: a value past the end", name: "an item without a length", says: request(hostileOffers(iwarpOnly, []byte{2})), want: "offers: host: runs past the end"},
 		{rule: "Offers: a value past the end", name: "an unknown item past the end", says: request(hostileOffers(iwarpOnly, []byte{77, 1})), want: "offers: item 77: runs past the end"},
-		{rule: "Offers: and offers without devices", name: "no items", says: request(hostileOffers()), want: "offers: devices: are missing"},
-		{rule: "Offers: and offers without devices", name: "no devices among the items", says: request(hostileOffers(tuple)), want: "offers: devices: are missing"},
+		{rule: "Offers: offers without devices", name: "no items", says: request(hostileOffers()), want: "offers: devices: are missing"},
+		{rule: "Offers: offers without devices", name: "no devices among the items", says: request(hostileOffers(tuple)), want: "offers: devices: are missing"},
 		{rule: "Offers: one code each, the best first, at least one", name: "an empty list of devices", says: request(hostileOffers([]byte{1, 0})), want: "offers: devices: there are none"},
 		{rule: "Offers: Unknown codes are skipped", name: "unknown devices", says: request(hostileOffers([]byte{1, 4, 0, 77, 255, 1})), want: goesUp},
 		{rule: "Offers: Items come in any order", name: "devices last", says: request(hostileOffers(tuple, iwarpOnly)), want: goesUp},
 		{rule: "Offers: one of an unknown type is skipped", name: "unknown items, twice", says: request(hostileOffers(hostileItem(0, 0), iwarpOnly, hostileItem(77, 3), hostileItem(77, 3))), want: goesUp},
 		{rule: "Offers: Type 4 was the client's GIDs, and is skipped", name: "GIDs", says: request(hostileOffers(iwarpOnly, hostileItem(4, 31))), want: goesUp},
-		{rule: "Offers: channel | 32 bytes: the ticket of an idle shm channel", name: "a ticket for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32))), want: goesUp},
+		{rule: "Offers: idle | 32 bytes: the ticket of an idle shm channel", name: "a ticket for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32))), want: goesUp},
+		{rule: "Offers: new | 32 bytes: the ticket of a new shm channel", name: "a new channel for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(6, 32))), want: goesUp},
+		{rule: "Offers: and offers with items 5 and 6", name: "an idle channel and a new one", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32), hostileItem(6, 32))), want: "offers: new: comes with an idle one"},
 	}
 	for _, v := range []struct {
 		words, name string
@@ -217,7 +219,8 @@ func requestRules() []setUpRule {
 	}{
 		{"host | 48 bytes", "host", 2, 48},
 		{"tuple | 36 bytes", "tuple", 3, 36},
-		{"channel | 32 bytes", "channel", 5, 32},
+		{"idle | 32 bytes", "idle", 5, 32},
+		{"new | 32 bytes", "new", 6, 32},
 	} {
 		item := hostileItem(v.kind, v.n)
 		all = append(all, setUpRule{rule: "Offers: a known type that is there twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is there twice"})
@@ -271,14 +274,13 @@ func replyRules() []setUpRule {
 		{rule: "Choice: one that was offered, or 0", name: "an unknown device", says: reply(hostileChoice(77)), want: "the peer chose device 77, which we did not offer"},
 		{rule: "Choice: one that was offered, or 0", name: "device 0 without a rejection", says: reply(hostileChoice(0)), want: "the peer chose none, which we did not offer"},
 		{rule: "Choice: token | 16 random bytes", name: "half a token", says: reply(hostileChoice(1, hostileItem(1, 8))), want: "choice: token: has 8 bytes, not 16"},
-		{rule: "Choice: socket | 1 to 64 bytes", name: "no name", says: reply(hostileChoice(1, hostileItem(2, 0))), want: "choice: socket: has 0 bytes"},
-		{rule: "Choice: socket | 1 to 64 bytes", name: "a name that is too long", says: reply(hostileChoice(1, hostileItem(2, 65))), want: "choice: socket: has 65 bytes"},
+		{rule: "Choice: Type 2 was the name of a socket, and is skipped", name: "a name", says: reply(hostileChoice(1, hostileItem(2, 10))), want: goesUp},
 		{rule: "Choice: port | 2 bytes, not 0", name: "port 0", says: reply(hostileChoice(1, hostileItem(3, 2))), want: "choice: port: is not a port: 0000"},
 		{rule: "Choice: port | 2 bytes, not 0", name: "half a port", says: reply(hostileChoice(1, []byte{3, 1, 1})), want: "choice: port: is not a port: 01"},
-		{rule: "Choice: resume | nothing", name: "resume with a value", says: reply(hostileChoice(1, hostileItem(4, 1))), want: "choice: resume: has 1 bytes, not 0"},
-		{rule: "Choice: it is the channel that the client has offered", name: "resume of iwarp", says: reply(hostileChoice(1, hostileItem(4, 0))), want: "the peer resumes a channel of iwarp, which we did not offer"},
+		{rule: "Choice: taken | nothing", name: "taken with a value", says: reply(hostileChoice(1, hostileItem(4, 1))), want: "choice: taken: has 1 bytes, not 0"},
+		{rule: "Choice: the channel is the one that the client has offered", name: "iwarp is taken", says: reply(hostileChoice(1, hostileItem(4, 0))), want: "the peer takes a channel of iwarp, which we did not offer"},
 		{rule: "Choice: items | as in the offers", name: "a token twice", says: reply(hostileChoice(1, hostileItem(1, 16), hostileItem(1, 16))), want: "choice: token: is there twice"},
-		{rule: "Choice: items | as in the offers", name: "an item past the end", says: reply(hostileChoice(1, []byte{2, 9})), want: "choice: socket: runs past the end"},
+		{rule: "Choice: items | as in the offers", name: "an item past the end", says: reply(hostileChoice(1, []byte{3, 9})), want: "choice: port: runs past the end"},
 		{rule: "Choice: items | as in the offers", name: "unknown items", says: reply(hostileChoice(1, hostileItem(77, 3), hostileItem(0, 0))), want: goesUp},
 		{rule: "Choice: iwarp needs no item", name: "a token and a port that nobody needs", says: reply(hostileChoice(1, hostileItem(1, 16), []byte{3, 2, 0, 80})), want: goesUp},
 	}

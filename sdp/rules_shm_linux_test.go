@@ -1,16 +1,18 @@
 package sdp
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,202 +25,390 @@ import (
 
 // What an end says on the Unix socket.
 const (
-	shmMagic   = "SDPshm3\n"
-	shmArea    = 1_114_112
-	shmSeals   = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	shmRefused = 2
+	shmMagic = "SDPshm4\n"
+	shmArea  = 1_114_112
+	shmSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 )
 
-// shmMAC is the HMAC of parts under a token.
-func shmMAC(token []byte, parts ...[]byte) []byte {
-	h := hmac.New(sha256.New, token)
-	for _, p := range parts {
-		h.Write(p)
-	}
+// shmProof is the proof of an end that has the ticket.
+func shmProof(ticket [32]byte, end string) []byte {
+	h := hmac.New(sha256.New, ticket[:16])
+	h.Write([]byte(end))
 	return h.Sum(nil)
 }
 
-// shmText is the end of what they say: its length, and what follows.
-func shmText(b, text []byte) []byte {
-	b = binary.NativeEndian.AppendUint16(b, uint16(len(text)))
-	return append(b, text...)
+// shmSocket is the name of the socket of a ticket.
+func shmSocket(ticket [32]byte) string { return "@sdp-" + hex.EncodeToString(ticket[16:]) }
+
+// shmMeeting is what a server says, and shmDecision a client, that wants no reach.
+func shmMeeting(ticket [32]byte) []byte {
+	return append(append([]byte(shmMagic), shmProof(ticket, "serves")...), make([]byte, 1+8+16)...)
 }
 
-// shmChallenge is what a server says first, to an opening.
-func shmChallenge(token, opening []byte, flags byte, text []byte) []byte {
-	nonce := make([]byte, 16)
-	b := append([]byte(shmMagic), flags)
-	b = append(b, nonce...)
-	b = append(b, shmMAC(token, []byte("listens"), opening[16:32], nonce)...)
-	return shmText(b, text)
+func shmDecision(ticket [32]byte) []byte {
+	return append(shmProof(ticket, "decides"), make([]byte, 1+8+16)...)
 }
 
-// shmAnswer is what a server says with the memory file.
-func shmAnswer(flags byte, private []byte) []byte {
-	b := append([]byte{flags}, make([]byte, 8+16)...)
-	return shmText(b, private)
-}
-
-// shmAnswerRule is broken by a server that has a client come to a Unix socket:
-// the connection goes on over iwarp.
-type shmAnswerRule struct {
+// shmMeetingRule is broken by a server that takes the channel that a client has offered: the
+// connection goes on as plain TCP.
+type shmMeetingRule struct {
 	rule, name string
-	token      bool                     // the choice has one,
-	socket     string                   // and this name; "": the one on which the server listens
-	challenge  func(good []byte) []byte // in place of the challenge that is right; nil: that one
-	answer     []byte
-	files      []func(*testing.T) int // that come with the answer
-	silent     bool                   // it does not close behind that
+	stays      bool                     // it says nothing of the channel, and does not come
+	says       func(good []byte) []byte // in place of the meeting that is right; nil: that one
+	files      []func(*testing.T) int   // that come with it
 	declined   string
 }
 
-const noSocket = "none"
-
-// nothing is said.
-func nothing([]byte) []byte { return nil }
-
-var shmAnswerRules = []shmAnswerRule{
-	{rule: "Choice: shm a token and a socket", name: "no token", declined: "the peer has sent no token"},
-	{rule: "Choice: shm a token and a socket", name: "no socket", token: true, socket: noSocket, declined: "the peer names no socket"},
-	{rule: "Choice: the name of an abstract Unix socket", name: "a name that nobody has", token: true, socket: "sdp-rules-nobody", declined: "connection refused"},
-	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "no challenge", token: true, challenge: nothing, declined: "has closed the channel before it was open"},
-	{rule: "Setting up a connection: If this fails for any reason, the connection goes on over iwarp", name: "silence", token: true, challenge: nothing, silent: true, declined: "timeout"},
-	{rule: "shm: 0 | 8 | SDPshm3", name: "another magic", token: true, challenge: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "the challenge is not one"},
-	{rule: "shm: 0x04: the server wants reach; 0x02: refused", name: "a refusal", token: true, challenge: func(b []byte) []byte {
-		return shmText(spoilt(b, 8, shmRefused)[:57], []byte("as you like"))
-	}, declined: `the peer refuses: "as you like"`},
-	{rule: `shm: the server's proof: HMAC("listens", client's nonce, server's nonce)`, name: "another proof", token: true, challenge: func(b []byte) []byte { return spoilt(b, 25, b[25]+1) }, declined: "does not have the token"},
-	{rule: "shm: length of what follows, at most 255", name: "a reason of 256 bytes", token: true, challenge: func(b []byte) []byte {
-		return shmText(b[:57], make([]byte, 256))
-	}, declined: "the peer says 256 bytes"},
-	{rule: "shm: length of what follows", name: "a challenge cut short", token: true, challenge: func(b []byte) []byte { return b[:58] }, declined: "has closed the channel before it was open"},
-	{rule: "shm: if both want reach, the address of a probe in the server's memory", name: "no answer", token: true, declined: "has closed the channel before it was open"},
-	{rule: "shm: 0x01: the server has read the client's probe where it was said to be; 0x02: refused", name: "a later refusal", token: true, answer: shmAnswer(shmRefused, []byte("as you like")), declined: `the peer refuses: "as you like"`},
-	{rule: "shm: length of what follows, at most 255", name: "256 bytes", token: true, answer: shmAnswer(0, make([]byte, 256)), declined: "the peer says 256 bytes"},
-	{rule: "shm: length of what follows", name: "an answer cut short", token: true, answer: shmAnswer(0, hostileHello(true))[:50], files: []func(*testing.T) int{goodFile}, declined: "has closed the channel before it was open"},
-	{rule: "shm: comes one descriptor", name: "no descriptor", token: true, answer: shmAnswer(0, hostileHello(true)), declined: "no descriptor came"},
-	{rule: "shm: comes one descriptor", name: "two descriptors", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{goodFile, goodFile}, declined: "more than one descriptor came"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{pipeFile}, declined: "shm: the peer's descriptor is no memory file"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{fileOf(shmArea-1, shmSeals)}, declined: "shm: the peer's memory file has 1114111 bytes, not 1114112"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{fileOf(shmArea+1, shmSeals)}, declined: "shm: the peer's memory file has 1114113 bytes, not 1114112"},
-	{rule: "shm: the version of the layout, 3", name: "a file with another layout", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{fileOfLayout(4)}, declined: "shm: the peer's memory has the layout 4, ours is 3"},
-	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)}, declined: "shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
-	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", token: true, answer: shmAnswer(0, hostileHello(true)), files: []func(*testing.T) int{fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)}, declined: "shm: the peer's memory file is sealed against writing"},
-	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "a HelloAck that is wrong", token: true, answer: shmAnswer(0, spoilt(hostileHello(true), 18, 0, 0)), files: []func(*testing.T) int{goodFile}, declined: "HelloAck: MaxAdverts: is 0"},
-	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "no HelloAck", token: true, answer: shmAnswer(0, nil), files: []func(*testing.T) int{goodFile}, declined: "HelloAck: Len: 0 bytes came of 28"},
+var shmMeetingRules = []shmMeetingRule{
+	{rule: "Setting up a connection: A server that chooses shm opens its end before it replies", name: "it has not come", stays: true, declined: "the peer has not come"},
+	{rule: "shm: sends its meeting, and then sends its Reply", name: "silence", says: func([]byte) []byte { return nil }, declined: "resource temporarily unavailable"},
+	{rule: "shm: 0 | 8 | SDPshm4", name: "another magic", says: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "is no meeting"},
+	{rule: `shm: the server's proof: HMAC("serves")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }, declined: "does not have the token"},
+	{rule: "shm: Each of the two messages is sent by one call", name: "a meeting cut short", says: func(b []byte) []byte { return b[:64] }, declined: "less than it should"},
+	{rule: "shm: No other descriptor is ever sent", name: "a descriptor", files: []func(*testing.T) int{goodFile}, declined: ""},
 }
 
-// TestHostileAnswers has a Dial go on over iwarp, whatever is wrong with the
-// channel to which the server invites it.
-func TestHostileAnswers(t *testing.T) {
+// TestHostileMeetings has a Dial go on as plain TCP, whatever is wrong with the server's end
+// of the channel.
+func TestHostileMeetings(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1") // the client wants no reach
 	defer hostileLeavesNothing(t)()
-	for i, r := range shmAnswerRules {
+	for _, r := range shmMeetingRules {
 		t.Run(r.name, func(t *testing.T) {
-			name := fmt.Sprintf("sdp-rules-%d-%d", os.Getpid(), i)
-			invites, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@" + name, Net: "unix"})
-			require.NoError(t, err)
-			defer invites.Close()
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer ln.Close()
-			var items [][]byte
-			if r.token {
-				items = append(items, hostileItem(1, 16))
-			}
-			switch r.socket {
-			case noSocket:
-			case "":
-				items = append(items, append([]byte{2, byte(len(name))}, name...))
-			default:
-				items = append(items, append([]byte{2, byte(len(r.socket))}, r.socket...))
-			}
-			answered := make(chan struct{})
+			served := make(chan struct{})
 			go func() {
-				defer close(answered)
-				c, err := invites.AcceptUnix()
+				defer close(served)
+				tcp, err := ln.Accept()
 				if err != nil {
 					return
 				}
-				defer c.Close()
-				b := make([]byte, 1024)
-				n, err := c.Read(b)
-				assert.NoError(t, err)
-				assert.Equal(t, 32, n)
-				good := shmChallenge(make([]byte, 16), b[:n], 0, nil)
-				if r.challenge != nil {
-					c.Write(r.challenge(good))
-				} else {
-					c.Write(good)
-					n, err := c.Read(b)
-					assert.NoError(t, err)
-					assert.Equal(t, 59+wire.HelloLen, n)
+				defer tcp.Close()
+				o, err := readOffers(tcp)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, wire.NewChannel, o.Channel)
+				if !r.stays {
+					c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: shmSocket(o.Ticket), Net: "unix"})
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer c.Close()
+					b := shmMeeting(o.Ticket)
+					if r.says != nil {
+						b = r.says(b)
+					}
 					var fds []int
 					for _, f := range r.files {
 						fds = append(fds, f(t))
 					}
-					c.WriteMsgUnix(r.answer, unix.UnixRights(fds...), nil)
+					if len(b) > 0 {
+						if _, _, err := c.WriteMsgUnix(b, unix.UnixRights(fds...), nil); err != nil {
+							assert.ErrorIs(t, err, unix.EPERM) // the kernel has refused the descriptor
+						}
+					}
+					defer func() {
+						said, _ := io.ReadAll(c)
+						assert.Empty(t, said, "what it was told")
+					}()
 				}
-				if !r.silent {
-					c.CloseWrite()
-				}
-				io.Copy(io.Discard, c)
+				tcp.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), []byte{4, 0})...))
+				io.Copy(tcp, tcp)
 			}()
+			// The server is no listener of SDP that the kernel knows of, so the attempt is made by hand.
+			tcp, err := net.Dial("tcp", ln.Addr().String())
+			require.NoError(t, err)
+			defer func() { <-served }()
+			defer tcp.Close()
+			config := &Config{Devices: []string{"shm"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second}
+			dev, err := config.devices(false)
+			require.NoError(t, err)
+			n, err := parseNetwork("tcp")
+			require.NoError(t, err)
+			a := attempt{d: &Dialer{Config: config}, network: n, cfg: config.filled(), devices: dev}
+			_, err = a.offer(t.Context(), tcp)
+			var not *NotSDPError
+			require.ErrorAs(t, err, &not)
+			assert.True(t, not.usable)
+			assert.ErrorContains(t, err, r.declined)
+			_, err = tcp.Write([]byte("hello"))
+			require.NoError(t, err)
+			got := make([]byte, 5)
+			require.NoError(t, tcp.SetDeadline(time.Now().Add(10*time.Second)))
+			_, err = io.ReadFull(tcp, got)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(got))
+		})
+	}
+}
+
+// shmChoiceRules are broken by a server that chooses shm, and does not say, or not only, that
+// it has taken the channel: the connection goes on over iwarp if it may, and ends if not.
+var shmChoiceRules = []struct {
+	rule, name string
+	items      [][]byte
+	declined   string
+	error      string
+}{
+	{rule: "Choice: shm taken alone", name: "no item", items: [][]byte{{5, 0}}, declined: "the peer has sent no token"},
+	{rule: "Choice: shm taken alone", name: "a token and a port", items: [][]byte{hostileItem(1, 16), {3, 2, 0, 80}, {5, 0}}, declined: "a device that is not dialled"},
+	{rule: "Setting up a connection: the connection goes on over iwarp if the choice says that it may stay", name: "it may not stay", items: nil, error: "no RDMA device can be used: shm: the peer has sent no token"},
+	{rule: "Choice: the channel is the one that the client has offered", name: "taken, and nobody has come", items: [][]byte{{4, 0}, {5, 0}}, error: "shm: the peer has not come"},
+}
+
+// TestHostileChoices has Client, which makes no other connection.
+func TestHostileChoices(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	for _, r := range shmChoiceRules {
+		t.Run(r.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
 			served := make(chan struct{})
 			go func() {
 				defer close(served)
-				c, err := ln.Accept()
-				if err != nil {
+				tcp, err := ln.Accept()
+				if !assert.NoError(t, err) {
 					return
 				}
-				defer c.Close()
-				if _, _, err := readFrame(c, iwarp.RequestKey); err != nil {
-					return
+				defer tcp.Close()
+				_, err = readOffers(tcp)
+				assert.NoError(t, err)
+				tcp.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), r.items...)...))
+				if r.declined != "" {
+					io.ReadFull(tcp, make([]byte, 40)) // the decision
+					tcp.Write(hostileSession(false))
 				}
-				c.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), append(items, []byte{5, 0})...)...)) // it may stay
-				io.ReadFull(c, make([]byte, 40))                                                                                        // the decision
-				c.Write(hostileSession(false))
-				io.Copy(io.Discard, c)
+				io.Copy(io.Discard, tcp)
 			}()
-			config := &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second}
-			if r.silent {
-				config.StepUpTimeout = 50 * time.Millisecond
-			}
-			c, err := (&Dialer{Config: config}).Dial("sdp", ln.Addr().String())
-			invites.Close()
-			<-answered
+			tcp, err := net.Dial("tcp", ln.Addr().String())
 			require.NoError(t, err)
 			defer func() { <-served }()
+			defer tcp.Close()
+			c, err := Client(tcp, &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second})
+			if r.error != "" {
+				require.ErrorContains(t, err, r.error)
+				return
+			}
+			require.NoError(t, err)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 			got, err := io.ReadAll(c)
 			assert.NoError(t, err)
 			assert.Equal(t, "hello", string(got))
-			assert.Equal(t, "iwarp", c.(*Conn).Device())
-			assert.Contains(t, c.(*Conn).Stats().Declined["shm"], r.declined)
+			assert.Equal(t, "iwarp", c.Device())
+			assert.Contains(t, c.Stats().Declined["shm"], r.declined)
 		})
 	}
 }
 
-// shmOpening is what a client says on the Unix socket, with the token that it
-// was given.
-func shmOpening(token []byte) []byte {
-	b := append([]byte(shmMagic), shmMAC(token, []byte("name"))[:8]...)
-	return append(b, make([]byte, 16)...)
+// TestServerWithoutALastByte wants reach, hears that the channel is taken, and says nothing
+// more. It may take the channel for up, so a Dial does not go on as plain TCP on this
+// connection, but connects again; and it ends when its time is over.
+func TestServerWithoutALastByte(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	for _, v := range []struct {
+		name, network, device string
+		closes                bool
+	}{
+		{"silence", "tcp", "", false},
+		{"an end", "tcp", "", true},
+		{"silence, and there is iwarp", "sdp", "iwarp", false},
+		{"an end, and there is iwarp", "sdp", "iwarp", true},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Setenv(thresholdVariable, "1")
+			lc := net.ListenConfig{Control: Announce}
+			ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			iwarpOnly := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute}
+			decided := make(chan []byte, 1)
+			again := make(chan servedConn, 1)
+			go func() {
+				tcp, err := ln.Accept()
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer tcp.Close()
+				o, err := readOffers(tcp)
+				assert.NoError(t, err)
+				c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: shmSocket(o.Ticket), Net: "unix"})
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer c.Close()
+				probe := new([16]byte)
+				b := shmMeeting(o.Ticket)
+				b[40] = 1
+				binary.NativeEndian.PutUint64(b[41:], uint64(uintptr(unsafe.Pointer(probe))))
+				_, err = c.Write(b)
+				assert.NoError(t, err)
+				tcp.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), []byte{4, 0})...))
+				b = make([]byte, len(shmDecision(o.Ticket)))
+				_, err = io.ReadFull(c, b)
+				assert.NoError(t, err)
+				decided <- b
+				if v.closes {
+					c.Close()
+				}
+				next, err := ln.Accept()
+				if !assert.NoError(t, err) {
+					return
+				}
+				up, err := Server(next, iwarpOnly)
+				again <- servedConn{up, err}
+				rest, _ := io.ReadAll(tcp)
+				assert.Empty(t, rest, "nothing of the program's went there")
+			}()
+			d := Dialer{Config: &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: time.Minute, StepUpTimeout: time.Minute}}
+			if v.network == "tcp" {
+				d.Config.Devices = d.Config.Devices[:1]
+			}
+			if !v.closes {
+				d.Config.StepUpTimeout = 50 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			c, err := d.DialContext(ctx, v.network, ln.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			assert.Equal(t, byte(3), (<-decided)[32], "it wants reach too, and has found the probe")
+			_, err = c.Write([]byte("hello"))
+			require.NoError(t, err)
+			s := <-again
+			require.NoError(t, s.err)
+			defer s.Close()
+			got := make([]byte, 5)
+			require.NoError(t, s.SetDeadline(time.Now().Add(10*time.Second)))
+			_, err = io.ReadFull(s, got)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(got))
+			if v.device == "" {
+				assert.IsType(t, (*net.TCPConn)(nil), c)
+			} else {
+				assert.Equal(t, v.device, c.(*Conn).Device())
+			}
+		})
+	}
 }
 
-// shmResponse is what it says to a challenge.
-func shmResponse(token, challenge, private []byte) []byte {
-	b := shmMAC(token, []byte("dials"), make([]byte, 16), challenge[9:25])
-	b = append(b, make([]byte, 1+8+16)...)
-	return shmText(b, private)
+// Rules that have a test of their own: TestServerWithoutALastByte and
+// TestAnotherTakesAnIdleChannel.
+const (
+	shmLastByteRule = "shm: If both ends want reach, the server ends this with one byte"
+	shmTakenRule    = "shm: The client looks at taken before it goes on"
+)
+
+// readOffers reads a Request, and returns its offers.
+func readOffers(c net.Conn) (wire.Offers, error) {
+	_, private, err := readFrame(c, iwarp.RequestKey)
+	if err != nil {
+		return wire.Offers{}, err
+	}
+	o, _, err := wire.ParseOffers(private)
+	return o, err
 }
 
-// shmOpeningRule is broken by a client that was invited to a Unix socket.
-type shmOpeningRule struct {
+// shmDecisionRule is broken by a client that has offered a channel which the server has taken.
+type shmDecisionRule struct {
 	rule, name string
-	comes      func(t *testing.T, c *net.UnixConn, token []byte) // nil: it does not
-	stepsUp    bool                                              // and says so, or stays
-	error      string                                            // "": the connection goes on over iwarp
+	says       func(good []byte) []byte // in place of the decision that is right; nil: that one
+	more       string                   // after it
+	files      []func(*testing.T) int   // that come with it
+	stays      bool                     // it does not end the channel
+	error      string
+}
+
+var shmDecisionRules = []shmDecisionRule{
+	{rule: "Setting up a connection: and a server that serves no plain TCP closes it", name: "it closes the channel", says: func([]byte) []byte { return nil }, error: "has not taken the channel"},
+	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true, error: "and is not there: i/o timeout"},
+	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and is not there: shm: the peer does not have the token"},
+	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:56] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
+	{rule: "shm: and nothing else before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
+	{rule: "shm: One descriptor comes with the decision", name: "no descriptor", error: "no descriptor came"},
+	{rule: "shm: One descriptor comes with the decision", name: "two descriptors", files: []func(*testing.T) int{goodFile, goodFile}, error: "more than one descriptor came"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", files: []func(*testing.T) int{pipeFile}, error: "shm: the peer's descriptor is no memory file"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", files: []func(*testing.T) int{fileOf(shmArea-1, shmSeals)}, error: "shm: the peer's memory file has 1114111 bytes, not 1114112"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", files: []func(*testing.T) int{fileOf(shmArea+1, shmSeals)}, error: "shm: the peer's memory file has 1114113 bytes, not 1114112"},
+	{rule: "shm: the version of the layout, 4", name: "a file with another layout", files: []func(*testing.T) int{fileOfLayout(3)}, error: "shm: the peer's memory has the layout 3, ours is 4"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", files: []func(*testing.T) int{fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)}, error: "shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", files: []func(*testing.T) int{fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)}, error: "shm: the peer's memory file is sealed against writing"},
+}
+
+// TestHostileDecisions has a connection end when the client has not taken the channel as it
+// should.
+func TestHostileDecisions(t *testing.T) {
+	t.Setenv(thresholdVariable, "-1") // the server wants no reach
+	defer hostileLeavesNothing(t)()
+	for _, r := range shmDecisionRules {
+		t.Run(r.name, func(t *testing.T) {
+			config := &Config{Devices: []string{"shm"}, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond}
+			client, served := hostileClient(t, config)
+			defer client.Close()
+			client.SetDeadline(time.Now().Add(10 * time.Second))
+			ticket := [32]byte{1, 2, 3, 31: byte(os.Getpid()), 30: byte(os.Getpid() >> 8)}
+			ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: shmSocket(ticket), Net: "unix"})
+			require.NoError(t, err)
+			defer ln.Close()
+			choice := offersNew(t, client, ticket)
+			require.Equal(t, wire.Choice{Device: wire.DeviceSHM, Taken: true}, choice)
+			c, err := ln.AcceptUnix()
+			require.NoError(t, err)
+			defer c.Close()
+			got := make([]byte, len(shmMeeting(ticket)))
+			_, err = io.ReadFull(c, got)
+			require.NoError(t, err)
+			assert.Equal(t, shmMeeting(ticket), got)
+			b := shmDecision(ticket)
+			if r.says != nil {
+				b = r.says(b)
+			}
+			var fds []int
+			for _, f := range r.files {
+				fds = append(fds, f(t))
+			}
+			if b = append(b, r.more...); len(b) > 0 {
+				_, _, err = c.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+				require.NoError(t, err)
+			}
+			if !r.stays {
+				c.CloseWrite()
+			}
+			if len(b) == 0 && !r.stays { // one that goes on as plain TCP sends nothing of SDP there
+				up := <-served
+				require.NoError(t, up.err)
+				assert.IsType(t, client, up.Conn)
+				up.Close()
+				return
+			}
+			up := <-served
+			require.ErrorContains(t, up.err, r.error)
+		})
+	}
+	assert.Eventually(t, func() bool { return holds(t).areas == 0 }, 5*time.Second, time.Millisecond)
+}
+
+// offersNew has a client offer a new channel, and returns the server's choice.
+func offersNew(t *testing.T, client net.Conn, ticket [32]byte) wire.Choice {
+	t.Helper()
+	o := wire.Offers{
+		Devices: []wire.Device{wire.DeviceSHM, wire.DeviceIWARP},
+		Client:  netip.MustParseAddrPort(client.LocalAddr().String()), Server: netip.MustParseAddrPort(client.RemoteAddr().String()),
+		Ticket: ticket, Channel: wire.NewChannel,
+	}
+	o.Host, o.HasHost = listener.HostID([16]byte{1})
+	private, err := o.Append(nil)
+	require.NoError(t, err)
+	_, err = client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, append(private, hostileHello(false)...)...))
+	require.NoError(t, err)
+	_, reply := readReply(t, client)
+	choice, _, err := wire.ParseChoice(reply)
+	require.NoError(t, err)
+	return choice
 }
 
 // shmFile is a memory file.
@@ -229,50 +419,12 @@ func shmFile(t *testing.T, size int64, seals int) int {
 	t.Cleanup(func() { unix.Close(fd) })
 	require.NoError(t, unix.Ftruncate(fd, size))
 	if seals&unix.F_SEAL_WRITE == 0 {
-		_, err = unix.Pwrite(fd, []byte{3}, 0) // the version of the layout
+		_, err = unix.Pwrite(fd, []byte{4}, 0) // the version of the layout
 		require.NoError(t, err)
 	}
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 	require.NoError(t, err)
 	return fd
-}
-
-// opens says an opening, and ends.
-func opens(change func(opening []byte) []byte) func(*testing.T, *net.UnixConn, []byte) {
-	return func(t *testing.T, c *net.UnixConn, token []byte) {
-		_, err := c.Write(change(shmOpening(token)))
-		require.NoError(t, err)
-		c.CloseWrite()
-	}
-}
-
-// responds says a good opening, and a response, and ends.
-func responds(change func(response []byte) []byte, private []byte) func(*testing.T, *net.UnixConn, []byte) {
-	return func(t *testing.T, c *net.UnixConn, token []byte) {
-		opening := shmOpening(token)
-		_, err := c.Write(opening)
-		require.NoError(t, err)
-		challenge := make([]byte, 59)
-		_, err = io.ReadFull(c, challenge)
-		require.NoError(t, err)
-		assert.Equal(t, shmMAC(token, []byte("listens"), opening[16:32], challenge[9:25]), challenge[25:57])
-		b := shmResponse(token, challenge, private)
-		if change != nil {
-			b = change(b)
-		}
-		_, err = c.Write(b)
-		require.NoError(t, err)
-		c.CloseWrite()
-	}
-}
-
-// sendsFile sends a descriptor with its opening, which the kernel may refuse.
-func sendsFile(t *testing.T, c *net.UnixConn, token []byte) {
-	_, _, err := c.WriteMsgUnix(shmOpening(token), unix.UnixRights(goodFile(t)), nil)
-	if err != nil {
-		require.ErrorIs(t, err, unix.EPERM)
-	}
-	c.CloseWrite()
 }
 
 func goodFile(t *testing.T) int { return shmFile(t, shmArea, shmSeals) }
@@ -299,96 +451,16 @@ func pipeFile(t *testing.T) int {
 	return int(r.Fd())
 }
 
-// late is the error of a server that has not heard of the client's channel.
-const late = "and is not there: context deadline exceeded"
-
-var shmOpeningRules = []shmOpeningRule{
-	{rule: "Setting up a connection: The server closes the channel that was not taken", name: "it stays, and has not come", error: ""},
-	{rule: "Setting up a connection: The server closes the channel that was not taken", name: "it stays, and has come", comes: responds(nil, hostileHello(false)), error: ""},
-	{rule: `Setting up a connection: StepUp (MSeq 1) means "we go on over the new channel"`, name: "it steps up, and has not come", stepsUp: true, error: "the client steps up to shm, and is not there: context deadline exceeded"},
-	{rule: `shm: the name of the invitation: the first 8 bytes of HMAC("name")`, name: "another name", comes: opens(func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }), stepsUp: true, error: late},
-	{rule: "shm: An end closes on anything else", name: "another magic", comes: opens(func(b []byte) []byte { return spoilt(b, 0, 'x') }), stepsUp: true, error: late},
-	{rule: "shm: An end closes on anything else", name: "an opening cut short", comes: opens(func(b []byte) []byte { return b[:31] }), stepsUp: true, error: late},
-	{rule: "shm: No other descriptor is ever sent", name: "a descriptor", comes: sendsFile, stepsUp: true, error: late},
-	{rule: `shm: the client's proof: HMAC("dials", client's nonce, server's nonce)`, name: "another proof", comes: responds(func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, hostileHello(false)), stepsUp: true, error: "and is not there: shm: the peer does not have the token"},
-	{rule: "shm: length of what follows, at most 255", name: "256 bytes of a Hello", comes: responds(nil, make([]byte, 256)), stepsUp: true, error: "and is not there: shm: the peer says 256 bytes"},
-	{rule: "shm: length of what follows", name: "a response cut short", comes: responds(func(b []byte) []byte { return b[:60] }, hostileHello(false)), stepsUp: true, error: "and is not there: shm: the peer has closed the channel before it was open"},
-	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "a Hello that is wrong", comes: responds(nil, spoilt(hostileHello(false), 18, 0, 0)), stepsUp: true, error: "and is not there: wire: Hello: MaxAdverts: is 0"},
-	{rule: "Setting up a connection: There the ends exchange Hello and HelloAck again", name: "no Hello", comes: responds(nil, nil), stepsUp: true, error: "and is not there: wire: Hello: Len: 0 bytes came of 32"},
-	{rule: "shm: The client ends this with one byte", name: "no last byte", comes: responds(nil, hostileHello(false)), stepsUp: true, error: "and is not there: shm: the peer has closed the channel before it was open"},
-}
-
-// TestHostileOpenings has a connection go on over iwarp when the client has not
-// come to the channel, and end when it says that it has.
-func TestHostileOpenings(t *testing.T) {
-	defer hostileLeavesNothing(t)()
-	for _, r := range shmOpeningRules {
-		t.Run(r.name, func(t *testing.T) {
-			client, served := hostileClient(t, &Config{
-				Devices: []string{"shm", "iwarp"}, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond,
-			})
-			defer client.Close()
-			client.SetDeadline(time.Now().Add(10 * time.Second))
-			choice := invitation(t, client)
-			require.Equal(t, wire.DeviceSHM, choice.Device)
-			if r.comes != nil {
-				c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "@" + choice.Socket, Net: "unix"})
-				require.NoError(t, err)
-				r.comes(t, c, choice.Token[:])
-				io.Copy(io.Discard, c) // up to the server's end, which has read it all then
-				c.Close()
-			}
-			if r.stepsUp {
-				client.Write(hostileFPDU(1, wire.Message{Header: wire.Header{MID: wire.MIDStepUp, Bufs: 64, MSeq: 1}}))
-			} else {
-				client.Write(hostileSession(true))
-			}
-			up := <-served
-			if r.error != "" {
-				require.ErrorContains(t, up.err, r.error)
-				return
-			}
-			require.NoError(t, up.err)
-			defer up.Close()
-			require.NoError(t, up.SetDeadline(time.Now().Add(10*time.Second)))
-			got, err := io.ReadAll(up)
-			assert.NoError(t, err)
-			assert.Equal(t, "hello", string(got))
-			assert.Equal(t, "iwarp", up.Conn.(*Conn).Device())
-			assert.NotEmpty(t, up.Conn.(*Conn).Stats().Declined["shm"])
-		})
-	}
-	assert.Eventually(t, func() bool { return holds(t).areas == 0 }, 5*time.Second, time.Millisecond)
-}
-
-// invitation has the server invite a client that offers shm and a channel which
-// there is not, and returns its choice.
-func invitation(t *testing.T, client net.Conn) wire.Choice {
-	t.Helper()
-	o := wire.Offers{
-		Devices: []wire.Device{wire.DeviceSHM, wire.DeviceIWARP},
-		Client:  netip.MustParseAddrPort(client.LocalAddr().String()), Server: netip.MustParseAddrPort(client.RemoteAddr().String()),
-		Channel: [32]byte{1, 2, 3}, HasChannel: true,
-	}
-	o.Host, o.HasHost = listener.HostID([16]byte{1})
-	private, err := o.Append(nil)
-	require.NoError(t, err)
-	_, err = client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, append(private, hostileHello(false)...)...))
-	require.NoError(t, err)
-	_, reply := readReply(t, client)
-	choice, _, err := wire.ParseChoice(reply)
-	require.NoError(t, err)
-	assert.False(t, choice.Resume, "it is not the server's to resume")
-	return choice
-}
-
 // rulesOfSharedMemory are those of the tables here.
 func rulesOfSharedMemory() (all []string) {
-	for _, r := range shmAnswerRules {
+	for _, r := range shmMeetingRules {
 		all = append(all, r.rule)
 	}
-	for _, r := range shmOpeningRules {
+	for _, r := range shmDecisionRules {
 		all = append(all, r.rule)
 	}
-	return all
+	for _, r := range shmChoiceRules {
+		all = append(all, r.rule)
+	}
+	return append(all, shmLastByteRule, shmTakenRule)
 }

@@ -94,8 +94,8 @@ var rules = append(malformedRules(), []rule{
 
 	{"Zero copy: A SrcAvail in Combined mode carries the first 64 bytes", "SrcAvail without payload", hostileSays(hostileSrcAvail(100, "")), "§11.2: SrcAvail without payload in Combined mode", ""},
 	{"Zero copy: §11.2, one at a time", "two SrcAvails in Combined mode", hostileSays(hostileSrcAvail(9, "one"), hostileSrcAvail(9, "two")), "§11.2: a second SrcAvail in Combined mode", "one"},
-	{"Zero copy: §11.2, no payload until it is complete", "Data behind a SrcAvail", hostileSaysUnread(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", "one"},
-	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload behind a SrcAvail", ""},
+	{"Zero copy: §11.2, no payload until it is complete", "Data behind a SrcAvail", hostileSaysUnread(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload after a SrcAvail", "one"},
+	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload after a SrcAvail", ""},
 	{"Zero copy: §11.1, no SrcAvail", "SrcAvail in Buffered mode", hostileSays(hostileMode(wire.ModeBuffered), hostileSrcAvail(9, "x")), "§11.1: SrcAvail in Buffered mode", ""},
 	{"Zero copy: §11.3, no payload in SrcAvail", "SrcAvail with payload in Pipelined mode", hostileSays(hostileMode(wire.ModePipelined), hostileSrcAvail(9, "x")), "§11.3: SrcAvail with payload in Pipelined mode", ""},
 	{"Zero copy: MaxAdverts is for both kinds together", "more SrcAvails than MaxAdverts", func(v *victim) {
@@ -281,18 +281,25 @@ func hostileAs(t *testing.T, side string, ln net.Listener) (*hostilePeer, net.Co
 func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	t.Helper()
 	device, _ := rdma.LookupDevice(name)
-	stepper := device.(rdma.Stepper)
+	offerer := device.(rdma.Offerer)
 	local, peer := ourHello(0), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
-	place, err := stepper.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
+	place, err := offerer.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	defer place.Close()
-	invitation, err := place.Invite(rdma.Peer{}, func([]byte) ([]byte, int, error) { return nil, int(peer.IRD), nil })
+	offer, err := offerer.Offer("", rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
-	qp, err := stepper.Dial(t.Context(), invitation.Address(), rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second}, nil,
-		func([]byte) (int, error) { return int(peer.ORD), nil })
+	meeting, err := place.(rdma.OfferedPlace).Meet(rdma.Peer{}, offer.Ticket(), int(peer.IRD))
 	require.NoError(t, err)
-	theirs, err := invitation.Take(t.Context())
+	var theirs rdma.QueuePair
+	taken := make(chan error, 1)
+	go func() {
+		var err error
+		theirs, err = meeting.Take(t.Context())
+		taken <- err
+	}()
+	qp, err := offer.Take(t.Context(), int(peer.ORD))
 	require.NoError(t, err)
+	require.NoError(t, <-taken)
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
 	threshold, _ := strconv.Atoi(os.Getenv(thresholdVariable))
 	c, err := newConn(memSocket{}, theirs, setup{device: name, decided: true, local: local, peer: peer, tuning: tuning{threshold: threshold}})

@@ -184,11 +184,11 @@ func TestIdleBetweenWrites(t *testing.T) {
 // see it.
 func buffers(from, to *Conn) (grown bool, size, target int) {
 	from.mu.Lock()
-	grown = from.source.Grown()
+	grown = from.session.Source.Grown()
 	from.mu.Unlock()
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	return grown, to.sink.Size(), to.target
+	return grown, to.session.Sink.Size(), to.session.Target
 }
 
 func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {

@@ -38,6 +38,7 @@ func TestWhoSharesMemory(t *testing.T) {
 		{"another pid namespace", syscall.CLONE_NEWPID, "sdp", "shm", "", true, -1},
 		{"another network namespace", syscall.CLONE_NEWNET, "unix", "", "", false, -1},
 		{"another user", 0, "sdp", "iwarp", "the peer's user has the uid", false, 12345},
+		{"another user, whom only the server allows", 0, "sdp", "iwarp", "the client does not offer it", false, 12346},
 		{"the user for all that have none", 0, "sdp", "iwarp", "the peer's user has the uid", false, 65534},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -51,7 +52,9 @@ func TestWhoSharesMemory(t *testing.T) {
 			if v.network == "unix" {
 				address = filepath.Join(t.TempDir(), "socket")
 			}
-			lc := ListenConfig{Config: patient}
+			config := *patient
+			config.PeerUIDs = []int{12346}
+			lc := ListenConfig{Config: &config}
 			ln, err := lc.Listen(t.Context(), v.network, address)
 			require.NoError(t, err)
 			defer ln.Close()
@@ -91,9 +94,13 @@ func TestWhoSharesMemory(t *testing.T) {
 			go io.Copy(c, c)
 			said, _ := io.ReadAll(out)
 			assert.Contains(t, string(said), "hello over "+v.device)
-			assert.Contains(t, string(said), v.declined)
 			if v.declined != "" {
-				assert.NotEmpty(t, sdp.Stats().Declined["shm"])
+				assert.Contains(t, sdp.Stats().Declined["shm"], v.declined)
+				why := "shm:the peer has not chosen it"
+				if v.uid == 12346 {
+					why = "shm:shm: the peer's user has the uid 0, ours 12346"
+				}
+				assert.Contains(t, string(said), why)
 				assert.Equal(t, before+1, Stats().Declined)
 			} else {
 				assert.Equal(t, before, Stats().Declined)

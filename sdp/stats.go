@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 // Counts are messages and the bytes of the stream that they carried.
@@ -18,21 +17,30 @@ func (c *Counts) add(o Counts) {
 	c.Bytes += o.Bytes
 }
 
-// Traffic is what connections have carried.
+// Traffic is what connections have carried. The counters only grow.
+//
+// The bytes of the stream are the sum of BcopySent.Bytes and ZCopySent in one direction, and
+// of BcopyReceived.Bytes and ZCopyReceived in the other.
 type Traffic struct {
-	BcopySent       Counts // Data messages with payload
-	BcopyReceived   Counts // messages with payload
-	ControlSent     uint64 // messages of the protocol's own
-	ControlReceived uint64
-	CreditStalls    uint64 // times that a Write waited for the peer to have buffers
+	BcopySent     Counts // what was copied into messages. Few bytes a message: the program's Writes are small
+	BcopyReceived Counts // what came in messages
+	// ControlSent and ControlReceived are messages of the protocol's own: credit, and what
+	// zero copy needs. On a busy connection they are far fewer than those with bytes.
+	ControlSent, ControlReceived uint64
+	// CreditStalls is how often a Write waited for the peer to have room. If it grows, the
+	// peer's program reads more slowly than this one writes.
+	CreditStalls uint64
 
-	ZcopySent     uint64 // bytes of Writes that went without a copy
-	ZcopyReceived uint64 // bytes of Reads that came without a copy
-	Advertised    uint64 // Writes and Reads, or parts of them, that were advertised
-	Cancels       uint64 // how often advertisements were withdrawn
-	SendSmSent    uint64 // advertisements of the peer's that were asked for as Data
-	SendSmCame    uint64 // advertisements of ours that were
-	ModeChanges   uint64 // of both directions, made or followed
+	ZCopySent     uint64 // bytes of Writes that went without a copy
+	ZCopyReceived uint64 // bytes of Reads that came without a copy
+	Advertised    uint64 // Writes and Reads, or parts of them, that were offered for that
+	// Cancels is how often such an offer was withdrawn, because the peer did not use it in
+	// time or the call ended. If it is not much smaller than Advertised, zero copy does not
+	// suit the traffic: raise Config.ZCopyThreshold.
+	Cancels     uint64
+	SendSmSent  uint64 // the peer's offers that this end wanted as copied messages, because its Reads were small
+	SendSmCame  uint64 // this end's offers that the peer wanted so
+	ModeChanges uint64 // changes between the protocol's ways of zero copy, in both directions
 }
 
 // tally is what of it a connection counts itself.
@@ -47,8 +55,8 @@ func (t *Traffic) add(o Traffic) {
 	t.ControlSent += o.ControlSent
 	t.ControlReceived += o.ControlReceived
 	t.CreditStalls += o.CreditStalls
-	t.ZcopySent += o.ZcopySent
-	t.ZcopyReceived += o.ZcopyReceived
+	t.ZCopySent += o.ZCopySent
+	t.ZCopyReceived += o.ZCopyReceived
 	t.Advertised += o.Advertised
 	t.Cancels += o.Cancels
 	t.SendSmSent += o.SendSmSent
@@ -69,11 +77,11 @@ func (c *conn) carried() Traffic {
 	if c.appender != nil {
 		t.BcopySent.Bytes = c.appender.Sent() // with what was appended
 	}
-	if c.zsource == nil {
+	if c.session.ZSource == nil {
 		return t
 	}
-	out, in := c.zsource.Counts(), c.zsink.Counts()
-	t.ZcopySent, t.ZcopyReceived = out.Bytes, in.Bytes
+	out, in := c.session.ZSource.Counts(), c.session.ZSink.Counts()
+	t.ZCopySent, t.ZCopyReceived = out.Bytes, in.Bytes
 	t.Advertised = out.Adverts + in.Adverts
 	t.Cancels = out.Cancels + in.Cancels
 	t.SendSmSent, t.SendSmCame = in.SendSm, out.SendSm
@@ -101,10 +109,10 @@ func (c *conn) Stats() ConnStats {
 		Device:         c.device,
 		Declined:       c.declined.table(),
 		Traffic:        c.carried(),
-		Buffers:        c.target,
-		BufferSize:     c.sink.Size(),
-		PeerBufferSize: c.source.Size(),
-		Unread:         c.sink.Bytes(),
+		Buffers:        c.session.Target,
+		BufferSize:     c.session.Sink.Size(),
+		PeerBufferSize: c.session.Source.Size(),
+		Unread:         c.session.Sink.Bytes(),
 	}
 }
 
@@ -177,13 +185,4 @@ func (c *conn) uncount() {
 	c.closeAccount()
 	conns.closed.add(c.carried())
 	c.mu.Unlock()
-}
-
-// countSent counts messages that the device has taken. Called with mu held.
-func (t *tally) countSent(wrs []rdma.SendWR) (bytes int) {
-	for i := range wrs {
-		bytes += len(wrs[i].Payload)
-	}
-	t.BcopySent.add(Counts{uint64(len(wrs)), uint64(bytes)})
-	return bytes
 }

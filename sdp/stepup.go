@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -86,17 +87,19 @@ func (a *attempt) join(ctx context.Context, c net.Conn, choice wire.Choice, loca
 		return nil, wire.Hello{}, errors.New("the peer has sent no token")
 	}
 	stepper, _ := stepperOf(choice.Device)
+	dialler, ok := stepper.(rdma.Dialler)
+	if !ok {
+		return nil, wire.Hello{}, errors.New("the peer invites us to a device that is not dialled")
+	}
 	ctx, cancel := context.WithTimeout(ctx, share(ctx, a.cfg.StepUpTimeout))
 	defer cancel()
 	var peer wire.Hello
-	qp, err := stepper.Dial(ctx,
+	qp, err := dialler.Dial(ctx,
 		rdma.Address{
 			Token:  choice.Token,
-			Socket: choice.Socket,
 			Port:   choice.Port,
 			Local:  addrPort(c.LocalAddr()).Addr(),
 			Remote: addrPort(c.RemoteAddr()).Addr(),
-			At:     whereabouts(c),
 		},
 		a.stepConfig(),
 		local.AppendHello(nil),
@@ -123,41 +126,87 @@ func whereabouts(c net.Conn) string {
 	return to.Network() + " " + to.String()
 }
 
-// takeIdle takes a channel over which a connection to the same place has gone
-// before.
-func (a *attempt) takeIdle(c net.Conn) {
-	for _, device := range a.offered {
+// offerChannel has the Request offer a channel, if a device is offered whose channels the
+// client offers: an idle one, over which a connection to the same place has gone before, or a
+// new one. It returns a device that has neither to offer, which is declined.
+func (a *attempt) offerChannel(c net.Conn, o *wire.Offers) {
+	for _, device := range o.Devices {
 		stepper, _ := stepperOf(device)
-		if keeper, ok := stepper.(rdma.Keeper); ok {
-			if idle := keeper.Idle(whereabouts(c), a.stepConfig()); idle != nil {
-				a.idle, a.idleOf = idle, device
-				return
-			}
+		offerer, ok := stepper.(rdma.Offerer)
+		if !ok {
+			continue
 		}
+		var err error
+		o.Channel, a.channelOf = wire.IdleChannel, device
+		// Whether an idle one is still there is for the peer to say, and if not, it takes
+		// another connection to offer a new one.
+		if a.d != nil && !a.stale {
+			a.channel = offerer.Idle(whereabouts(c), a.stepConfig())
+		}
+		if a.channel == nil {
+			o.Channel = wire.NewChannel
+			a.channel, err = offerer.Offer(whereabouts(c), a.stepConfig())
+		}
+		if err != nil {
+			a.decline(device.String(), err)
+			o.Channel, a.channel = wire.NoChannel, nil
+			o.Devices = slices.DeleteFunc(o.Devices, func(d wire.Device) bool { return d == device })
+			return
+		}
+		a.idle = o.Channel == wire.IdleChannel
+		o.Ticket = a.channel.Ticket()
+		return
 	}
 }
 
-// dropIdle ends the channel that was offered, if the peer has not resumed it.
-func (a *attempt) dropIdle() {
-	if a.idle != nil {
-		a.idle.Drop()
-		a.idle = nil
+// dropChannel ends the channel that was offered, if the peer has not taken it.
+func (a *attempt) dropChannel() {
+	if a.channel != nil {
+		a.channel.Drop()
+		a.channel = nil
 	}
 }
 
-// resume goes on from c over the channel that was offered and that the peer has
-// resumed. There is nothing more to decide: it was when the channel was offered.
-func (a *attempt) resume(c net.Conn, device wire.Device, local, peer wire.Hello) (*Conn, error) {
-	if a.idle == nil || device != a.idleOf {
-		return nil, fmt.Errorf("the peer resumes a channel of %v, which we did not offer", device)
+// take goes on from c over the channel that was offered and that the peer has taken. If
+// it cannot, the error is that of notTaken.
+func (a *attempt) take(ctx context.Context, c net.Conn, device wire.Device, local, peer wire.Hello) (*Conn, error) {
+	if a.channel == nil || device != a.channelOf {
+		return nil, fmt.Errorf("the peer takes a channel of %v, which we did not offer", device)
 	}
-	idle := a.idle
-	a.idle = nil
-	up, err := idle.Resume(int(local.ORD))
+	if !a.idle && a.devices.zeroCopy() { // otherwise Take does not wait
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share(ctx, a.cfg.StepUpTimeout))
+		defer cancel()
+	}
+	up, err := a.channel.Take(ctx, int(local.ORD))
 	if err != nil {
-		return nil, err
+		a.decline(device.String(), err)
+		return nil, a.notTaken(c, err)
 	}
+	a.channel = nil
 	return newConn(c, up, setup{device: device.String(), dialled: true, decided: true, declined: a.declined, tuning: a.devices.tuning, local: local, peer: peer})
+}
+
+// notTaken is what a Dial ends with whose channel did not come up for this reason, and says
+// whether it is worth another connection. On network sdp the server is told that the channel
+// is not taken only after it has lost this connection, which it would take for plain TCP. So it
+// is with zero copy: Take may have failed after it told the server that the channel is taken.
+func (a *attempt) notTaken(c net.Conn, err error) error {
+	not := &NotSDPError{Addr: c.RemoteAddr(), Err: a.declined.err()}
+	switch {
+	case a.idle:
+		a.stale, a.again = true, true
+	case a.network.only:
+		abort(c)
+		a.failed.set(a.channelOf.String(), err.Error())
+		a.again = a.d != nil && len(a.offered) > 1
+		return a.declined.err()
+	case a.devices.zeroCopy():
+		abort(c)
+	default:
+		not.usable = true
+	}
+	return not
 }
 
 // announce tells the peer our decision, after which the connection is no queue pair any

@@ -12,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 
-	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -86,11 +84,11 @@ func TestChannelsAreKept(t *testing.T) {
 	assert.Eventually(t, noAreas(t), 5*time.Second, 10*time.Millisecond)
 }
 
-// TestClientResumes is Client, which waits for the Reply and does not look for the
-// answer in the channel.
-func TestClientResumes(t *testing.T) {
+// TestClientOpensAChannel is Client, which cannot dial again for an idle channel that the peer
+// has not kept, and so offers a new one each time.
+func TestClientOpensAChannel(t *testing.T) {
 	ln, config := keepingListener(t, "sdp")
-	for range 5 {
+	for k := range 5 {
 		accepted := accept1(ln)
 		tcp, err := net.Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)
@@ -98,7 +96,7 @@ func TestClientResumes(t *testing.T) {
 		require.NoError(t, err)
 		s := <-accepted
 		require.NotNil(t, s)
-		assert.Equal(t, 2, holds(t).areas, "the first connection's")
+		assert.Equal(t, 2*(k+1), holds(t).areas, "its own, and those that are kept")
 		_, err = s.Write([]byte("hello"))
 		require.NoError(t, err)
 		got := make([]byte, 5)
@@ -108,35 +106,6 @@ func TestClientResumes(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, s.Close())
 	}
-}
-
-// TestResumeWithoutOffer is a server that resumes what nobody has offered, or that
-// has not: the dial fails.
-func TestResumeWithoutOffer(t *testing.T) {
-	ln, err := net.Listen("tcp", "localhost:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	go func() {
-		c, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		request, err := iwarp.ReadRequest(c)
-		if err != nil {
-			return
-		}
-		private, _ := (&wire.Choice{Device: wire.DeviceSHM, Resume: true}).Append(nil)
-		hello := ourHello(0)
-		qp, err := request.Accept(iwarp.Config{}, hello.AppendHelloAck(private))
-		if err == nil {
-			qp.Wait(make([]rdma.Completion, 1))
-			qp.Abort()
-		}
-	}()
-	d := Dialer{Config: &Config{Devices: []string{"shm", "iwarp"}}}
-	_, err = d.Dial("sdp", ln.Addr().String())
-	assert.ErrorContains(t, err, "which we did not offer")
 }
 
 // accept1 accepts a connection beside the test.
@@ -233,50 +202,16 @@ func TestUnixWithoutSDP(t *testing.T) {
 	assert.Equal(t, "hello", string(b))
 }
 
-// TestFailedStepUpIsPlain: the client cannot open the channel, and there is no iwarp to
-// stay on.
-func TestFailedStepUpIsPlain(t *testing.T) {
-	if _, ok := rdma.LookupDevice("shm"); !ok {
-		t.Skip("there is no device shm")
+// TestStaysOnIWARP: a channel that does not come up leaves the connection where it is, if the
+// peer allows that and iwarp was offered.
+func TestStaysOnIWARP(t *testing.T) {
+	a := attempt{
+		network: network{name: "sdp", tcp: "tcp", only: true},
+		cfg:     (*Config)(nil).filled(),
+		offered: []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP},
 	}
-	lc := ListenConfig{Config: &Config{Devices: []string{"shm"}}}
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	d := Dialer{Config: &Config{Devices: []string{"shm"}, StepUpTimeout: 1}}
-	for range 3 {
-		accepted := accept1(ln)
-		c, err := d.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		require.IsType(t, (*net.TCPConn)(nil), c)
-		s := <-accepted
-		require.IsType(t, (*net.TCPConn)(nil), s)
-		assert.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String(), "it is the same connection")
-		go func() {
-			s.Write([]byte("the server speaks first"))
-			io.Copy(s, s)
-			s.Close()
-		}()
-		_, err = c.Write([]byte(", and the client"))
-		require.NoError(t, err)
-		require.NoError(t, c.(*net.TCPConn).CloseWrite())
-		c.SetDeadline(time.Now().Add(10 * time.Second))
-		got, err := io.ReadAll(c)
-		assert.NoError(t, err)
-		assert.Equal(t, "the server speaks first, and the client", string(got))
-		c.Close()
-	}
-	_, err = d.Dial("sdp", ln.Addr().String())
-	assert.ErrorContains(t, err, "no RDMA device can be used: shm: ")
-	only, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer only.Close()
-	accepted := accept1(only)
-	c, err := d.Dial("tcp", only.Addr().String())
-	require.NoError(t, err, "net.Dial would connect as well")
-	_, err = c.Read(make([]byte, 1))
-	assert.Error(t, err, "but nobody serves it")
-	c.Close()
-	only.Close()
-	assert.Nil(t, <-accepted)
+	c, err := a.stepUp(t.Context(), nil, nil, nil, wire.Choice{Device: wire.DeviceVerbs, Stay: true}, wire.Hello{})
+	assert.NoError(t, err)
+	assert.Nil(t, c)
+	assert.Equal(t, "the peer has sent no token", a.declined.table()["verbs"])
 }

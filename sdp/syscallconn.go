@@ -55,7 +55,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}
 	for {
 		head, err := c.look()
-		announced := c.zsink.Announced()
+		announced := c.session.ZSink.Announced()
 		c.mu.Unlock()
 		c.control()
 		if err != nil && err != io.EOF {

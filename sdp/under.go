@@ -72,7 +72,7 @@ func (u *under) ask(c *conn) {
 			return
 		}
 		if c.activity == before {
-			c.update = true
+			c.session.Update()
 			c.due.Store(true)
 		}
 		before = c.activity

@@ -7,23 +7,31 @@ import (
 	"github.com/gosdp/gosdp/listener"
 )
 
-// Client offers SDP to the peer on a connection that the program has made to a listener
-// on "sdp", or to one that calls Server, and
-// returns when both ends have agreed, or the peer has shown that it lacks SDP: a
-// [*net.OpError] around a [*NotSDPError] then, and conn has carried what it
-// cannot take back. Config.ReplyTimeout bounds that, and Config.StepUpTimeout what a
-// better device takes. config may be nil. With an error conn is closed.
+// Client performs the client's side of the SDP handshake on a connection that the program
+// has made, to a listener on network "sdp" or to a program that calls [Server]. It returns
+// when both ends have agreed. config may be nil.
+//
+// If the peer does not speak SDP the error is a [*net.OpError] around a [*NotSDPError]; conn
+// has then carried bytes that cannot be taken back. With every error conn is closed.
+// Config.ReplyTimeout bounds the wait for the peer, and Config.StepUpTimeout the wait for a
+// better device.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
+	return ClientContext(context.Background(), conn, config)
+}
+
+// ClientContext is Client, and gives up when ctx is done. Once it has returned, ctx does not
+// affect the connection.
+func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
-	c, err := client(conn, config)
+	c, err := client(ctx, conn, config)
 	if err != nil {
 		conn.Close()
-		return nil, n.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return nil, n.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, err))
 	}
 	return c, nil
 }
 
-func client(conn net.Conn, config *Config) (*Conn, error) {
+func client(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	dev, err := config.devices(true)
 	if err != nil {
 		return nil, err
@@ -32,29 +40,41 @@ func client(conn net.Conn, config *Config) (*Conn, error) {
 		return nil, dev.why()
 	}
 	a := attempt{network: network{name: "sdp", tcp: "tcp", only: true}, cfg: config.filled(), devices: dev}
-	return a.offer(context.Background(), conn)
+	return a.offer(ctx, conn)
 }
 
-// Server serves SDP to the client on a connection that the program has accepted,
-// and returns when it is up, which takes a client of plain TCP as long as the
-// client takes to show that, at most Config.HandshakeTimeout: it is a [*Conn] if the
-// client speaks SDP, and otherwise conn itself, or what stands for it if it is
-// no socket. config may be nil. With an error conn is closed. A program that
-// accepts many calls it in a goroutine for each. TLS belongs above what it
-// returns; a conn of TLS's own is taken too, but comes back wrapped.
+// Server performs the server's side of the SDP handshake on a connection that the program
+// has accepted. It returns a [*Conn] if the client speaks SDP. Otherwise it returns conn, or,
+// if conn is not a socket, a wrapper that replays the bytes that were read to find out. It
+// waits for a client of plain TCP to say something, for at most Config.HandshakeTimeout, so a
+// program that accepts many connections calls it in a goroutine for each. config may be nil.
+// With an error conn is closed.
+//
+// TLS belongs above what Server returns.
 func Server(conn net.Conn, config *Config) (net.Conn, error) {
+	return ServerContext(context.Background(), conn, config)
+}
+
+// ServerContext is Server, and gives up when ctx is done. Once it has returned, ctx does not
+// affect the connection.
+func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	cfg, err := config.listening(n, true)
 	if err != nil {
 		conn.Close()
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
-	in, err := listener.Serve(context.Background(), conn, cfg.Config)
+	var served net.Conn
+	in, err := listener.Serve(ctx, conn, cfg.Config)
 	if err == nil {
-		conn, err = cfg.conn(in)
+		served, err = cfg.conn(in)
+	}
+	if err == nil && ctx.Err() != nil { // it may have ended the wait for the client, which then counts as plain TCP
+		served.Close()
+		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
+		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, err))
 	}
-	return conn, nil
+	return served, nil
 }

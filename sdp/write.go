@@ -2,15 +2,12 @@ package sdp
 
 import (
 	"os"
-	"sync"
 	"syscall"
 
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
-
-// maxBatch is how many messages are posted at once at most.
-const maxBatch = 16
 
 func (c *conn) Write(b []byte) (n int, err error) {
 	if len(b) <= smallWrite && c.appends.Load() && c.appender.Append(b) {
@@ -30,7 +27,7 @@ func (c *conn) writeLocked(b []byte) (n int, err error) {
 		c.mu.Unlock()
 		return 0, err
 	}
-	direct := c.zsource.Wants(len(b))
+	direct := c.session.ZSource.Wants(len(b))
 	c.countSmall(len(b))
 	c.mu.Unlock()
 	if direct {
@@ -68,13 +65,13 @@ func (c *conn) countSmall(n int) {
 // mayGrow has Writes append to what is being posted, and returns how long it may
 // become; 0 if nothing is to be appended. Called with writeMu and mu held.
 func (c *conn) mayGrow() int {
-	if c.appender == nil || c.smallWrites < appendAfter || c.zsource != nil || c.cannotWrite() != nil {
+	if c.appender == nil || c.smallWrites < appendAfter || c.session.ZSource != nil || c.cannotWrite() != nil {
 		return 0
 	}
 	if !c.appends.Load() {
 		c.appends.Store(true)
 	}
-	return c.source.Size()
+	return c.session.Source.Size()
 }
 
 // noAppends has the next Write look at the connection's state. Called with mu held.
@@ -104,8 +101,8 @@ func (c *conn) cannotWrite() error {
 // returns an error, and returns how much of it the device has taken. Called with
 // writeMu held.
 func (c *conn) send(b []byte, stop func(*conn) error) (n int, err error) {
-	o := newOutgoing()
-	defer o.free()
+	o := newBatch()
+	defer freeBatch(o)
 	for {
 		k, err := c.post(o, b[n:])
 		if n += k; err != nil {
@@ -120,10 +117,10 @@ func (c *conn) send(b []byte, stop func(*conn) error) (n int, err error) {
 		if err = stop(c); err == nil && busy {
 			err = c.waitRoom()
 		}
-		if err == nil && !busy && c.acct.Room() == 0 {
+		if err == nil && !busy && c.session.Account.Room() == 0 {
 			c.traffic.CreditStalls++
 		}
-		for err == nil && !busy && c.acct.Room() == 0 {
+		for err == nil && !busy && c.session.Account.Room() == 0 {
 			c.starved = true
 			c.watchLocked()
 			c.await()
@@ -170,52 +167,38 @@ func (c *conn) settle(stop func(*conn) error) {
 
 // post sends as much of b as credit, the device and a batch allow, and returns
 // how many bytes went.
-func (c *conn) post(o *outgoing, b []byte) (n int, err error) {
+func (c *conn) post(o *session.Batch, b []byte) (n int, err error) {
 	c.sendMu.Lock()
 	c.mu.Lock()
-	if c.zsource.Pending() {
-		// It says what is to become of what has gone so far, and goes first.
+	if c.session.Preceded() {
 		c.mu.Unlock()
 		c.sendControl()
 		c.mu.Lock()
 	}
-	c.source.Wrote(len(b))
-	o.reset()
-	room := min(c.acct.Room(), int(c.batch))
-	if c.zsource.Pending() {
-		room = 0
+	room, size := min(c.session.Room(), int(c.batch)), 0
+	if room > 0 {
+		size = c.payload(len(b))
 	}
-	taken, stamped := 0, 0
-	if advert, ok := c.zsink.Carry(); ok && room > 0 && len(b) > 0 {
-		taken, err = c.postCarrying(o, b, advert)
+	c.session.Data(o, b, room, size)
+	taken := 0
+	if o.Carries() {
+		taken, err = c.qp.PostSend(o.WRs)
 	} else {
-		size := 0
-		if room > 0 {
-			size = c.payload(len(b))
+		if len(o.WRs) > 0 && o.Bytes() == len(b) {
+			o.WRs[len(o.WRs)-1].Most = c.mayGrow()
 		}
-		for len(o.wrs) < room && stamped < len(b) {
-			k := min(size, len(b)-stamped)
-			o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[stamped:][:k]})
-			stamped += k
-		}
-		if stamped == len(b) && len(o.wrs) > 0 {
-			o.wrs[len(o.wrs)-1].Most = c.mayGrow()
-		}
-		c.zsource.Sending(len(o.wrs), stamped, false)
 		c.mu.Unlock()
-		if len(o.wrs) > 0 {
-			taken, err = c.qp.PostSend(o.wrs)
+		if len(o.WRs) > 0 {
+			taken, err = c.qp.PostSend(o.WRs)
 		}
 		c.mu.Lock()
 	}
-	c.acct.Sent(taken)
-	n = c.traffic.countSent(o.wrs[:taken])
-	c.source.Carried(n)
-	c.payloadSent(taken, n)
+	n, due := c.session.Sent(o, taken)
+	c.traffic.BcopySent.add(Counts{uint64(taken), uint64(n)})
 	if err != nil {
 		err = c.sendFailed(err)
 	}
-	if _, request := c.source.Request(); request {
+	if due {
 		c.due.Store(true)
 	}
 	c.mu.Unlock()
@@ -223,29 +206,15 @@ func (c *conn) post(o *outgoing, b []byte) (n int, err error) {
 	return n, err
 }
 
-// payload returns how many bytes a Data message can carry, when n are to be sent: what
-// the peer's private buffers hold, unless the device has no memory for so much. Called
-// with mu held.
+// payload returns how many bytes may follow the BSDH of a message, when n of payload are to
+// be sent, which may have to share the message with an advertisement: what the peer's
+// private buffers hold, unless the device has no memory for so much. Called with mu held.
 func (c *conn) payload(n int) int {
-	most := c.source.Payload()
+	most := c.session.Source.Payload()
 	if narrow, ok := c.qp.(rdma.Narrow); ok {
-		return min(most, narrow.Width(min(most, n)+wire.HeaderLen)-wire.HeaderLen)
+		return narrow.Width(min(most, n+session.Extension)+wire.HeaderLen) - wire.HeaderLen
 	}
 	return most
-}
-
-// postCarrying sends a message of b in the SinkAvail that a Read waits to send:
-// the Transaction mechanism (§9.4). What comes meanwhile means one thing if it
-// has gone and another if not, so mu is held until that is known. Called with
-// sendMu and mu held.
-func (c *conn) postCarrying(o *outgoing, b []byte, advert wire.Advert) (taken int, err error) {
-	n := min(c.payload(len(b))-(wire.MaxHeaderLen-wire.HeaderLen), len(b))
-	o.add(c, &wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b[:n]})
-	c.zsource.Sending(1, n, false)
-	if taken, err = c.qp.PostSend(o.wrs); taken > 0 {
-		c.zsink.Carried()
-	}
-	return taken, err
 }
 
 // waitRoom waits for the device to have room. Somebody has to read meanwhile, or
@@ -273,40 +242,4 @@ func (c *conn) sendFailed(err error) error {
 		c.wakeAll() // one of those who wait for it may be polling
 	}
 	return c.sendErr
-}
-
-// outgoing is a batch of messages under way to the device, kept in a pool
-// because an idle connection needs none.
-type outgoing struct {
-	wrs     []rdma.SendWR
-	array   [maxBatch]rdma.SendWR
-	headers [maxBatch][wire.MaxHeaderLen]byte
-}
-
-var outgoingPool = sync.Pool{New: func() any { return new(outgoing) }}
-
-func newOutgoing() *outgoing { return outgoingPool.Get().(*outgoing) }
-
-func (o *outgoing) free() {
-	o.reset()
-	outgoingPool.Put(o)
-}
-
-func (o *outgoing) reset() {
-	clear(o.wrs)
-	o.wrs = o.array[:0]
-}
-
-// add stamps a message as the next of the batch. Called with Conn.mu held.
-func (o *outgoing) add(c *conn, m *wire.Message) {
-	i := len(o.wrs)
-	if i == 0 {
-		c.ackHeld()
-	}
-	m.MSeq, m.MSeqAck, m.Bufs = c.acct.Next(uint32(i))
-	o.wrs = append(o.wrs, rdma.SendWR{
-		Header:    m.AppendHeader(o.headers[i][:0]),
-		Payload:   m.Payload,
-		Solicited: solicited(m),
-	})
 }

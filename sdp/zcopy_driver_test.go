@@ -20,18 +20,42 @@ func TestNothingCarriesNoSinkAvail(t *testing.T) {
 	c, s, _, _ := counted(t, 1)
 	newTalk(t, c, s).pipelined()
 	s.mu.Lock()
-	require.True(t, s.zsink.MayOffer(1<<20, s.sink.Size()))
-	s.zsink.Offer(1, 0, 1<<20)
+	require.True(t, s.session.ZSink.MayOffer(1<<20, s.session.Sink.Size()))
+	s.session.ZSink.Offer(1, 0, 1<<20)
 	s.mu.Unlock()
 	before := s.Stats()
-	o := newOutgoing()
-	defer o.free()
+	o := newBatch()
+	defer freeBatch(o)
 	n, err := s.post(o, nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	after := s.Stats()
 	assert.Equal(t, before.BcopySent, after.BcopySent)
 	assert.Equal(t, before.ControlSent+1, after.ControlSent, "the SinkAvail has gone alone")
+}
+
+// TestOneByteCarriesASinkAvail: a Write that is shorter than the advertisement takes it
+// along. Over shm too, where a message may be as long as it has to be and no longer.
+func TestOneByteCarriesASinkAvail(t *testing.T) {
+	c, s := zcopyPair(t, 1)
+	newTalk(t, c, s).pipelined()
+	s.mu.Lock()
+	require.True(t, s.session.ZSink.MayOffer(1<<20, s.session.Sink.Size()))
+	s.session.ZSink.Offer(1, 0, 1<<20)
+	s.mu.Unlock()
+	before := s.Stats()
+	n, err := s.Write([]byte{42})
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	after := s.Stats()
+	assert.Equal(t, Counts{1, 1}, Counts{after.BcopySent.Messages - before.BcopySent.Messages, after.BcopySent.Bytes - before.BcopySent.Bytes})
+	s.mu.Lock()
+	assert.Equal(t, uint32(1), s.session.ZSink.Advertised(), "it went with the byte")
+	s.mu.Unlock()
+	b := make([]byte, 2)
+	n, err = c.Read(b)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{42}, b[:n])
 }
 
 // TestReadWhenNothingCanBeSent: a Read that could fetch waits for what comes, as
@@ -71,7 +95,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	for i, c := range []*Conn{c, s} {
 		require.Eventually(t, func() bool {
 			n, err := c.send(b[sent[i]:], func(c *conn) error {
-				if c.acct.Room() == 0 {
+				if c.session.Account.Room() == 0 {
 					return full
 				}
 				return nil
@@ -113,12 +137,12 @@ func TestReadAheadIsBounded(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c, s, _, _ := counted(t, -1)
-			size := s.source.Payload() / v.part
+			size := s.session.Source.Payload() / v.part
 			var sent, ahead, unread int
 			for more := true; more; {
 				for n, err := 0, error(nil); err == nil; sent += n { // the peer uses up what it has
 					n, err = s.send(streamAt(sent, size), func(c *conn) error {
-						if c.acct.Room() == 0 {
+						if c.session.Account.Room() == 0 {
 							return full
 						}
 						return nil
@@ -128,14 +152,14 @@ func TestReadAheadIsBounded(t *testing.T) {
 				require.Eventually(t, func() bool {
 					c.mu.Lock()
 					defer c.mu.Unlock()
-					return c.acct.PeerCredit()+c.acct.Gain() <= stuckCredit
+					return c.session.Account.PeerCredit()+c.session.Account.Gain() <= stuckCredit
 				}, 10*time.Second, time.Millisecond)
 				c.mu.Lock()
 				before := int(c.ahead)
 				c.starved = true
 				c.readAhead()
 				c.starved = false
-				ahead, unread = int(c.ahead), c.sink.Bytes()
+				ahead, unread = int(c.ahead), c.session.Sink.Bytes()
 				c.mu.Unlock()
 				more = ahead-before == aheadBuffers
 				require.LessOrEqual(t, ahead, v.most)
@@ -144,7 +168,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 				require.Eventually(t, func() bool {
 					s.mu.Lock()
 					defer s.mu.Unlock()
-					return !more || s.acct.Room() > 0
+					return !more || s.session.Account.Room() > 0
 				}, 10*time.Second, time.Millisecond)
 			}
 			assert.GreaterOrEqual(t, ahead, v.least)
@@ -171,7 +195,7 @@ func TestFillThatIsNotKnownToBeDone(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return sq.QueuePair != nil && c.zsource.Next(1<<20, false).Advert.Len > 0
+		return sq.QueuePair != nil && c.session.ZSource.Next(1<<20, false).Advert.Len > 0
 	}, 10*time.Second, time.Millisecond)
 	cq.mu.Lock()
 	cq.keepWrites = true

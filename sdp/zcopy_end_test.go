@@ -62,9 +62,9 @@ func TestZcopyDeadlines(t *testing.T) {
 				}
 			}
 			calls.Wait()
-			assert.NotZero(t, c.Stats().ZcopySent)
+			assert.NotZero(t, c.Stats().ZCopySent)
 			assert.NotZero(t, c.Stats().Cancels+s.Stats().Cancels)
-			assert.Equal(t, c.Stats().ZcopySent, s.Stats().ZcopyReceived)
+			assert.Equal(t, c.Stats().ZCopySent, s.Stats().ZCopyReceived)
 		})
 	}
 }
@@ -304,7 +304,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			s.SetReadDeadline(time.Now())
 			until(c, func() bool {
 				c.attend()
-				return c.zsource.Unwanted()
+				return c.session.ZSource.Unwanted()
 			})
 		}, nil},
 		{"both Close", func(c, s *Conn) {
@@ -332,7 +332,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			}()
 			until(c, func() bool { // the Write will find the Read's memory
 				c.attend()
-				return c.zsource.Next(size, false).Step == zcopy.Fill
+				return c.session.ZSource.Next(size, false).Step == zcopy.Fill
 			})
 			_, before := cq.counts()
 			cq.onWrite = func(posted int) {
@@ -392,7 +392,7 @@ func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 		exposed, _ := sq.given(rdma.RemoteWrite, rdma.OpRead)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return exposed == 1 && s.parked && s.zsink.Advertised() != 0
+		return exposed == 1 && s.parked && s.session.ZSink.Advertised() != 0
 	}, 10*time.Second, time.Millisecond)
 	return done
 }

@@ -41,7 +41,7 @@ var frozenCalls = []frozenCall{
 		},
 		(*Conn).SetWriteDeadline,
 		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
-		func(c *Conn) bool { return c.zsource.Outstanding() > 0 },
+		func(c *Conn) bool { return c.session.ZSource.Outstanding() > 0 },
 	},
 	{
 		"RDMA Read", "read", "write 262144, hold",
@@ -52,7 +52,7 @@ var frozenCalls = []frozenCall{
 			p.stop(t)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.zsink.Suits(256 << 10)
+			return c.session.ZSink.Suits(256 << 10)
 		},
 		(*Conn).SetReadDeadline,
 		func(c *Conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
@@ -71,11 +71,11 @@ var frozenCalls = []frozenCall{
 			p.stop(t)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.zsink.MayOffer(streamMax, c.sink.Size())
+			return c.session.ZSink.MayOffer(streamMax, c.session.Sink.Size())
 		},
 		(*Conn).SetReadDeadline,
 		func(c *Conn) (int, error) { return c.Read(make([]byte, streamMax)) },
-		func(c *Conn) bool { return c.zsink.Advertised() != 0 },
+		func(c *Conn) bool { return c.session.ZSink.Advertised() != 0 },
 	},
 }
 
@@ -210,12 +210,12 @@ func TestZcopyPeerKilled(t *testing.T) {
 		p := startPeer(t)
 		c := p.perform(t, "write")
 		n := 0
-		for end := time.Now().Add(20 * time.Second); c.Stats().ZcopyReceived == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(20 * time.Second); c.Stats().ZCopyReceived == 0 && time.Now().Before(end); {
 			var err error
 			n, err = readStream(c, n, n+50<<20, 1<<20)
 			require.NoError(t, err)
 		}
-		require.NotZero(t, c.Stats().ZcopyReceived)
+		require.NotZero(t, c.Stats().ZCopyReceived)
 		done := make(chan error, 1)
 		go func() {
 			_, err := readStream(c, n, forever, 1<<20)
@@ -233,7 +233,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 			done <- err
 		}()
 		require.Equal(t, "sent 0 got 50000000", p.report(t))
-		require.Eventually(t, func() bool { return c.Stats().ZcopySent > 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().ZCopySent > 0 }, 20*time.Second, time.Millisecond)
 		p.kill()
 		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
 	})

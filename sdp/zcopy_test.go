@@ -31,14 +31,14 @@ func zcopyPair(t testing.TB, threshold int) (c, s *Conn) {
 func modeOut(c *Conn) (wire.Mode, zcopy.Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.zsource.Mode(), c.zsource.Counts()
+	return c.session.ZSource.Mode(), c.session.ZSource.Counts()
 }
 
 // countsIn are the counts of the connection's Reads.
 func countsIn(c *Conn) zcopy.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.zsink.Counts()
+	return c.session.ZSink.Counts()
 }
 
 // zcopyThresholds are those that tests go through.
@@ -122,8 +122,8 @@ func TestZcopySizes(t *testing.T) {
 				for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
 					out, in := way[0].Stats(), way[1].Stats()
 					// What the peer has fetched both have counted, what was written into its memory too.
-					assert.Equal(t, out.ZcopySent, in.ZcopyReceived)
-					assert.EqualValues(t, total, out.ZcopySent+out.BcopySent.Bytes)
+					assert.Equal(t, out.ZCopySent, in.ZCopyReceived)
+					assert.EqualValues(t, total, out.ZCopySent+out.BcopySent.Bytes)
 					assert.Equal(t, out.BcopySent, in.BcopyReceived)
 					assert.NotZero(t, out.Advertised)
 				}
@@ -316,7 +316,7 @@ func TestModes(t *testing.T) {
 		_, writes := cq.counts()
 		return writes > 2
 	})
-	assert.Zero(t, s.Stats().ZcopySent, "the other direction is as it was")
+	assert.Zero(t, s.Stats().ZCopySent, "the other direction is as it was")
 	other, _ := modeOut(s)
 	assert.Equal(t, wire.ModeCombined, other)
 
@@ -328,7 +328,7 @@ func TestModes(t *testing.T) {
 			k.once(1<<20, 4<<10)
 		}
 		after := c.Stats()
-		assert.Equal(t, before.ZcopySent, after.ZcopySent, "everything is copied in Buffered mode")
+		assert.Equal(t, before.ZCopySent, after.ZCopySent, "everything is copied in Buffered mode")
 		assert.Equal(t, before.Advertised, after.Advertised)
 		assert.EqualValues(t, 5<<20, after.BcopySent.Bytes-before.BcopySent.Bytes)
 
@@ -390,7 +390,7 @@ func testNeverZcopy(t *testing.T, threshold int) {
 		assert.True(t, s.qp.Limits().BufferedOnly)
 		return
 	}
-	require.False(t, s.zsource.Wants(1<<30))
+	require.False(t, s.session.ZSource.Wants(1<<30))
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
 	k := newTalk(t, c, s)
@@ -403,8 +403,8 @@ func testNeverZcopy(t *testing.T, threshold int) {
 	}
 	assert.Zero(t, s.Stats().Advertised)
 	for _, c := range []*Conn{c, s} {
-		assert.Zero(t, c.Stats().ZcopySent)
-		assert.Zero(t, c.Stats().ZcopyReceived)
+		assert.Zero(t, c.Stats().ZCopySent)
+		assert.Zero(t, c.Stats().ZCopyReceived)
 	}
 	mode, _ := modeOut(c)
 	assert.Equal(t, wire.ModeBuffered, mode, "nothing makes it come back")

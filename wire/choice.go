@@ -6,24 +6,22 @@ const (
 	choiceMagic     = "SDP"
 	choiceHeaderLen = len(choiceMagic) + 3 // then version, length and device
 	tokenLen        = 16
-	maxSocketLen    = 64
 )
 
 // The items of the choice.
 const (
-	choiceToken  = 1
-	choiceSocket = 2
-	choicePort   = 3
-	choiceResume = 4
-	choiceStay   = 5
+	choiceToken = 1
+	_           = 2 // was for the name of a socket
+	choicePort  = 3
+	choiceTaken = 4
+	choiceStay  = 5
 )
 
 var choiceItems = []string{
-	choiceToken:  "token",
-	choiceSocket: "socket",
-	choicePort:   "port",
-	choiceResume: "resume",
-	choiceStay:   "stay",
+	choiceToken: "token",
+	choicePort:  "port",
+	choiceTaken: "taken",
+	choiceStay:  "stay",
 }
 
 // Choice goes before the HelloAck in the private data of the server's MPA
@@ -36,38 +34,28 @@ type Choice struct {
 	// Token, if HasToken, is what the client shows on the new channel, once.
 	Token    [16]byte
 	HasToken bool
-	// Socket is the name of an abstract Unix socket, 1 to 64 bytes without the
-	// zero byte that makes it abstract. Empty if there is none.
-	Socket string
 	// Port is the port of rdma_cm (RDMA_PS_TCP) on the server's address, 0 if
 	// there is none.
 	Port uint16
-	// Resume: it is the channel that the client has offered, at once.
-	Resume bool
+	// Taken: it is the channel that the client has offered, and the server's end is open.
+	Taken bool
 	// Stay: a client that cannot open the new channel may stay on iwarp.
 	Stay bool
 }
 
-// Append appends the choice. A Socket that is too long is refused with an
-// *Error.
+// Append appends the choice.
 func (c *Choice) Append(b []byte) ([]byte, error) {
-	if len(c.Socket) > maxSocketLen {
-		return b, malformed("choice", "socket", "has %d bytes, at most %d fit", len(c.Socket), maxSocketLen)
-	}
 	start := len(b)
 	b = append(b, choiceMagic...)
 	b = append(b, Version, 0, byte(c.Device))
 	if c.HasToken {
 		b = appendItem(b, choiceToken, c.Token[:])
 	}
-	if c.Socket != "" {
-		b = appendItem(b, choiceSocket, []byte(c.Socket))
-	}
 	if c.Port != 0 {
 		b = appendItem(b, choicePort, []byte{byte(c.Port >> 8), byte(c.Port)})
 	}
-	if c.Resume {
-		b = appendItem(b, choiceResume)
+	if c.Taken {
+		b = appendItem(b, choiceTaken)
 	}
 	if c.Stay {
 		b = appendItem(b, choiceStay)
@@ -106,21 +94,16 @@ func (c *Choice) take(item byte, value []byte) error {
 			return malformed("choice", "token", "has %d bytes, not %d", len(value), tokenLen)
 		}
 		c.Token, c.HasToken = [tokenLen]byte(value), true
-	case choiceSocket:
-		if len(value) == 0 || len(value) > maxSocketLen {
-			return malformed("choice", "socket", "has %d bytes, allowed are 1 to %d", len(value), maxSocketLen)
-		}
-		c.Socket = string(value)
 	case choicePort:
 		if len(value) != 2 || binary.BigEndian.Uint16(value) == 0 {
 			return malformed("choice", "port", "is not a port: %x", value)
 		}
 		c.Port = binary.BigEndian.Uint16(value)
-	case choiceResume:
+	case choiceTaken:
 		if len(value) != 0 {
-			return malformed("choice", "resume", "has %d bytes, not 0", len(value))
+			return malformed("choice", "taken", "has %d bytes, not 0", len(value))
 		}
-		c.Resume = true
+		c.Taken = true
 	case choiceStay:
 		if len(value) != 0 {
 			return malformed("choice", "stay", "has %d bytes, not 0", len(value))

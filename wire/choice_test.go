@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 )
 
@@ -13,8 +12,10 @@ var choices = []struct {
 }{
 	{"rejection", "534450 01 06 00", Choice{}},
 	{"iwarp", "534450 01 06 01", Choice{Device: DeviceIWARP}},
-	{"shm", "534450 01 1d 05  01 10 000102030405060708090a0b0c0d0e0f  02 03 616263",
-		Choice{Device: DeviceSHM, Token: offersVector.Host.Salt, HasToken: true, Socket: "abc"}},
+	{"shm", "534450 01 08 06  04 00", Choice{Device: DeviceSHM, Taken: true}},
+	{"shm, and stay", "534450 01 0a 06  04 00  05 00", Choice{Device: DeviceSHM, Taken: true, Stay: true}},
+	{"a token", "534450 01 18 03  01 10 000102030405060708090a0b0c0d0e0f",
+		Choice{Device: DeviceVerbs, Token: offersVector.Host.Salt, HasToken: true}},
 	{"verbs", "534450 01 1c 03  01 10 00000000000000000000000000000000  03 02 4e20",
 		Choice{Device: DeviceVerbs, HasToken: true, Port: 20000}},
 }
@@ -36,7 +37,7 @@ func TestChoiceVectors(t *testing.T) {
 }
 
 func TestChoiceFitsWithHelloAck(t *testing.T) {
-	c := Choice{Device: DeviceVerbs, HasToken: true, Socket: strings.Repeat("x", 64), Port: 1}
+	c := Choice{Device: DeviceVerbs, HasToken: true, Port: 1, Taken: true, Stay: true}
 	b, err := c.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -44,13 +45,10 @@ func TestChoiceFitsWithHelloAck(t *testing.T) {
 	if b = ackVector.AppendHelloAck(b); len(b) > MaxPrivateData {
 		t.Errorf("choice and HelloAck have %d bytes", len(b))
 	}
-	c.Socket += "x"
-	_, err = c.Append(nil)
-	wantField(t, err, "socket")
 }
 
 func TestParseChoiceSkipsUnknown(t *testing.T) {
-	c, rest, err := ParseChoice(unhex(t, "534450 01 0d 09  09 01 00  03 02 0001  77"))
+	c, rest, err := ParseChoice(unhex(t, "534450 01 12 09  09 01 00  02 03 616263  03 02 0001  77"))
 	if want := (Choice{Device: 9, Port: 1}); err != nil || c != want || len(rest) != 1 {
 		t.Errorf("parsed %+v, %x, %v, want %+v", c, rest, err, want)
 	}
@@ -66,11 +64,12 @@ func TestParseChoiceRejects(t *testing.T) {
 		{"length more than came", "534450 01 07 01", "length"},
 		{"token too short", "534450 01 0b 02  01 03 000000", "token"},
 		{"token past the end", "534450 01 0b 02  01 10 000000", "token"},
-		{"no name", "534450 01 08 02  02 00", "socket"},
-		{"name too long", "534450 01 49 02  02 41 " + strings.Repeat("61", 65), "socket"},
 		{"half a port", "534450 01 09 03  03 01 50", "port"},
 		{"port 0", "534450 01 0a 03  03 02 0000", "port"},
 		{"port twice", "534450 01 0e 03  03 02 0050  03 02 0050", "port"},
+		{"taken with a value", "534450 01 09 06  04 01 00", "taken"},
+		{"taken twice", "534450 01 0a 06  04 00  04 00", "taken"},
+		{"stay with a value", "534450 01 09 03  05 01 00", "stay"},
 		{"an item without length", "534450 01 07 03  03", "port"},
 		{"an unknown item past the end", "534450 01 08 03  00 01", "item 0"},
 	} {

@@ -10,8 +10,8 @@ const (
 	DeviceIWARP Device = 1 // the TCP connection itself is the channel
 	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
 	// DeviceSHM is shared memory, between two programs on one host. A layout of that
-	// memory that older programs do not know has a code of its own; 2 and 4 were the first.
-	DeviceSHM Device = 5
+	// memory that older programs do not know has a code of its own; 2, 4 and 5 were earlier ones.
+	DeviceSHM Device = 6
 )
 
 // String returns the device's name in the registry of package rdma, "none", or

@@ -13,7 +13,7 @@ const (
 	offersHeaderLen = len(offersMagic) + 2 // then version and length
 	tupleLen        = 2 * endpointLen
 	endpointLen     = 16 + 2
-	channelLen      = 32
+	ticketLen       = 32
 )
 
 // The items of the offers.
@@ -22,14 +22,16 @@ const (
 	offersHost    = 2
 	offersTuple   = 3
 	_             = 4 // was for GIDs
-	offersChannel = 5
+	offersIdle    = 5
+	offersNew     = 6
 )
 
 var offersItems = []string{
 	offersDevices: "devices",
 	offersHost:    "host",
 	offersTuple:   "tuple",
-	offersChannel: "channel",
+	offersIdle:    "idle",
+	offersNew:     "new",
 }
 
 // Offers go before the Hello in the private data of the client's MPA Request:
@@ -46,11 +48,19 @@ type Offers struct {
 	// as such, however they were given, and zones do not travel: they have a
 	// meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
-	// Channel, if HasChannel, is the ticket of an idle channel that the client
-	// would go on over.
-	Channel    [32]byte
-	HasChannel bool
+	// Ticket is that of the channel that the client offers, as Channel says.
+	Ticket  [32]byte
+	Channel Channel
 }
+
+// Channel is the kind of channel that a client offers with its Request.
+type Channel uint8
+
+const (
+	NoChannel   Channel = iota // none
+	IdleChannel                // one over which an earlier connection has gone
+	NewChannel                 // one that begins
+)
 
 // SameTuple reports that the client gave the ends of the TCP connection and
 // they are those that the server sees. They differ behind a proxy, NAT or port
@@ -91,8 +101,11 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 	if o.Client.IsValid() {
 		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
 	}
-	if o.HasChannel {
-		b = appendItem(b, offersChannel, o.Channel[:])
+	switch o.Channel {
+	case IdleChannel:
+		b = appendItem(b, offersIdle, o.Ticket[:])
+	case NewChannel:
+		b = appendItem(b, offersNew, o.Ticket[:])
 	}
 	return b, nil
 }
@@ -106,8 +119,8 @@ func (o *Offers) length() int {
 	if o.Client.IsValid() {
 		n += 2 + tupleLen
 	}
-	if o.HasChannel {
-		n += 2 + channelLen
+	if o.Channel != NoChannel {
+		n += 2 + ticketLen
 	}
 	return n
 }
@@ -166,12 +179,23 @@ func (o *Offers) take(item byte, value []byte) error {
 			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
 		}
 		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
-	case offersChannel:
-		if len(value) != channelLen {
-			return malformed("offers", "channel", "has %d bytes, not %d", len(value), channelLen)
-		}
-		o.Channel, o.HasChannel = [channelLen]byte(value), true
+	case offersIdle:
+		return o.offer(IdleChannel, value)
+	case offersNew:
+		return o.offer(NewChannel, value)
 	}
+	return nil
+}
+
+// offer takes in a ticket.
+func (o *Offers) offer(c Channel, ticket []byte) error {
+	switch {
+	case len(ticket) != ticketLen:
+		return malformed("offers", offersItems[offersIdle+c-IdleChannel], "has %d bytes, not %d", len(ticket), ticketLen)
+	case o.Channel != NoChannel:
+		return malformed("offers", offersItems[offersNew], "comes with an idle one")
+	}
+	o.Ticket, o.Channel = [ticketLen]byte(ticket), c
 	return nil
 }
 

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 )
 
 // offersHex is written by hand from docs/protocol.md: 9 bytes of header, then
 // items of 2+3, 2+48, 2+36 and 2+32 bytes, 0x88 in all.
 const offersHex = `0d0a0d0a 534450 01 88
-	01 03 050103
+	01 03 060103
 	02 30 000102030405060708090a0b0c0d0e0f 10101010101010101010101010101010 20202020202020202020202020202020
 	03 24 00000000000000000000ffffc0000201 c001 20010db8000000000000000000000001 0050
 	05 20 fe800000000000000000000000000001fe800000000000000000000000000002`
@@ -25,7 +26,8 @@ var offersVector = Offers{
 	HasHost: true,
 	Client:  netip.MustParseAddrPort("192.0.2.1:49153"),
 	Server:  netip.MustParseAddrPort("[2001:db8::1]:80"),
-	Channel: [32]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2}, HasChannel: true,
+	Ticket:  [32]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2},
+	Channel: IdleChannel,
 }
 
 func TestOffersVector(t *testing.T) {
@@ -37,6 +39,26 @@ func TestOffersVector(t *testing.T) {
 	o, rest, err := ParseOffers(append(want, "Hello"...))
 	if err != nil || string(rest) != "Hello" || !reflect.DeepEqual(o, offersVector) {
 		t.Errorf("parsed\n%+v, %q, %v, want\n%+v", o, rest, err, offersVector)
+	}
+}
+
+// newOffersHex, likewise written by hand, has items of 2+1 and 2+32 bytes, 0x2e in all.
+const newOffersHex = `0d0a0d0a 534450 01 2e
+	01 01 06
+	06 20 000102030405060708090a0b0c0d0e0f 101112131415161718191a1b1c1d1e1f`
+
+func TestOffersOfANewChannel(t *testing.T) {
+	o := Offers{Devices: []Device{DeviceSHM}, Channel: NewChannel}
+	for i := range o.Ticket {
+		o.Ticket[i] = byte(i)
+	}
+	want := unhex(t, newOffersHex)
+	got, err := o.Append(nil)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("offers are\n%x, %v, want\n%x", got, err, want)
+	}
+	if parsed, _, err := ParseOffers(want); err != nil || !reflect.DeepEqual(parsed, o) {
+		t.Errorf("parsed\n%+v, %v, want\n%+v", parsed, err, o)
 	}
 }
 
@@ -80,6 +102,7 @@ func TestParseOffersSkipsUnknown(t *testing.T) {
 
 func TestParseOffersRejects(t *testing.T) {
 	const start = "0d0a0d0a 534450 01 "
+	ticket := strings.Repeat("aa", ticketLen)
 	for _, v := range []struct{ name, hex, field string }{
 		{"nothing", "", "magic"},
 		{"half a header", "0d0a0d0a 534450 01", "magic"},
@@ -97,7 +120,13 @@ func TestParseOffersRejects(t *testing.T) {
 		{"an unknown item past the end", start + "0e  01 01 01 ff 01", "item 255"},
 		{"host too short", start + "0f  01 01 01  02 01 00", "host"},
 		{"tuple too short", start + "0f  01 01 01  03 01 00", "tuple"},
-		{"channel too short", start + "0f  01 01 01  05 01 00", "channel"},
+		{"a ticket too short", start + "0f  01 01 01  05 01 00", "idle"},
+		{"a ticket too long", start + "2f  01 01 01  05 21 00 " + ticket, "idle"},
+		{"a ticket of a new channel too short", start + "0f  01 01 01  06 01 00", "new"},
+		{"a ticket of a new channel too long", start + "2f  01 01 01  06 21 00 " + ticket, "new"},
+		{"a new channel twice", start + "50  01 01 01  06 20 " + ticket + "  06 20 " + ticket, "new"},
+		{"an idle channel and a new one", start + "50  01 01 01  05 20 " + ticket + "  06 20 " + ticket, "new"},
+		{"a new channel and an idle one", start + "50  01 01 01  06 20 " + ticket + "  05 20 " + ticket, "new"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			_, _, err := ParseOffers(unhex(t, v.hex))
@@ -162,6 +191,7 @@ func TestHostIDVector(t *testing.T) {
 
 func FuzzOffers(f *testing.F) {
 	f.Add(unhex(f, offersHex))
+	f.Add(unhex(f, newOffersHex))
 	f.Add(unhex(f, "0d0a0d0a 534450 01 15  00 00  ff 02 abcd  01 02 0901  ff 00  77"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		o, _, err := ParseOffers(b)

@@ -4,7 +4,6 @@ import (
 	"math"
 	"sync"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
@@ -72,59 +71,6 @@ func TestShareOfTheMachine(t *testing.T) {
 		{0, 512 << 20, 32 << 20},
 	} {
 		assert.Equal(t, v.want, share(v.machine, v.group), "%+v", v)
-	}
-}
-
-func TestGroupMemory(t *testing.T) {
-	for _, v := range []struct {
-		name  string
-		files map[string]string
-		want  int64
-	}{
-		{"none", nil, 0},
-		{"v2", map[string]string{
-			"proc/self/cgroup":                                "0::/system.slice/a.service\n",
-			"sys/fs/cgroup/system.slice/memory.max":           "max\n",
-			"sys/fs/cgroup/system.slice/memory.high":          "max\n",
-			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
-		}, 1 << 30},
-		{"v2, the group above has less", map[string]string{
-			"proc/self/cgroup":                                "0::/system.slice/a.service\n",
-			"sys/fs/cgroup/system.slice/memory.max":           "536870912\n",
-			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
-		}, 512 << 20},
-		{"v2, reclaim begins earlier", map[string]string{
-			"proc/self/cgroup":           "0::/a\n",
-			"sys/fs/cgroup/a/memory.max": "1073741824\n", "sys/fs/cgroup/a/memory.high": "268435456\n",
-		}, 256 << 20},
-		{"v2, without a limit", map[string]string{
-			"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n",
-		}, 0},
-		{"v2, in a container", map[string]string{
-			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "268435456\n",
-		}, 256 << 20},
-		{"v1", map[string]string{
-			"proc/self/cgroup": "5:cpu,cpuacct:/a\n4:memory:/docker/b\n0::/c\n",
-			"sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes": "268435456\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes":          "9223372036854771712\n",
-			"sys/fs/cgroup/a/memory.max":                          "1\n", // another's
-		}, 256 << 20},
-		{"v1, in a container that sees the host's path", map[string]string{
-			"proc/self/cgroup":                           "4:memory:/docker/b\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "134217728\n",
-		}, 128 << 20},
-		{"nonsense", map[string]string{
-			"proc/self/cgroup": "\nmemory\n0::/../../a\n4:memory\n", "sys/fs/cgroup/a/memory.max": "-5\n",
-		}, 0},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			root := fstest.MapFS{}
-			for name, text := range v.files {
-				root[name] = &fstest.MapFile{Data: []byte(text)}
-			}
-			got := groupMemory(root)
-			assert.Equal(t, v.want, got)
-		})
 	}
 }
 

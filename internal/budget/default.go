@@ -1,13 +1,11 @@
 package budget
 
 import (
-	"io/fs"
 	"math"
-	"os"
-	"path"
 	"strconv"
-	"strings"
 	"sync"
+
+	"github.com/gosdp/gosdp/internal/cgroup"
 )
 
 const (
@@ -21,7 +19,7 @@ const (
 // or of what the control group may use if that is less, between 16 MB and 4 GB. It is
 // found out once.
 var Default = sync.OnceValue(func() int64 {
-	return share(machineMemory(), groupMemory(os.DirFS("/")))
+	return share(machineMemory(), cgroup.Own().Memory)
 })
 
 // share returns the budget for that much memory of the machine and of the group; 0:
@@ -34,64 +32,6 @@ func share(machine, group int64) int64 {
 		machine = min(machine, group)
 	}
 	return min(max(machine/part, least), most)
-}
-
-// groupMemory returns what the control groups of this process allow it, in bytes; 0: no
-// limit. root is the file system, with proc and sys in their usual places.
-func groupMemory(root fs.FS) int64 {
-	text, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return 0
-	}
-	limit := int64(math.MaxInt64)
-	for line := range strings.Lines(string(text)) {
-		// hierarchy:controllers:path
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		switch {
-		case fields[0] == "0" && fields[1] == "":
-			limit = min(limit, lowest(root, "sys/fs/cgroup", fields[2], "memory.max", "memory.high"))
-		case hasField(fields[1], "memory"):
-			limit = min(limit, lowest(root, "sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes"))
-		}
-	}
-	if limit == math.MaxInt64 {
-		return 0
-	}
-	return limit
-}
-
-func hasField(list, name string) bool {
-	for field := range strings.SplitSeq(list, ",") {
-		if field == name {
-			return true
-		}
-	}
-	return false
-}
-
-// lowest returns the smallest limit of a group and of those that it is in. In a
-// container the group's path may be the host's, of which nothing is mounted but the
-// group itself, at the top.
-func lowest(root fs.FS, mount, group string, names ...string) int64 {
-	limit := int64(math.MaxInt64)
-	for at := path.Clean("/" + group); ; at = path.Dir(at) {
-		for _, name := range names {
-			text, err := fs.ReadFile(root, path.Join(mount, at, name))
-			if err != nil {
-				continue
-			}
-			// "max" is no number; without a limit v1 has a huge one.
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
-				limit = min(limit, n)
-			}
-		}
-		if at == "/" {
-			return limit
-		}
-	}
 }
 
 // Parse reads a number of bytes, such as 512M: K, M and G are powers of 1024.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/cgroup"
 )
 
 const (
@@ -117,7 +119,7 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
 		return 0, false
 	}
-	q := quota()
+	q := cgroup.Own().Processors
 	left := b.refill(share * min(1, q/4))
 	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {
 		t.taken.Store(false)

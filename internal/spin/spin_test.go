@@ -3,9 +3,6 @@
 package spin
 
 import (
-	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -171,53 +168,6 @@ func TestBusyPoll(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, looked, set) // less where the processor is wanted
 	assert.True(t, w.Spin(Looks, func() bool { return true }, never))
-}
-
-func TestQuota(t *testing.T) {
-	for name, v := range map[string]struct {
-		files map[string]string
-		want  float64
-	}{
-		"no cgroups":    {nil, math.Inf(1)},
-		"2, none":       {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, math.Inf(1)},
-		"2":             {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "30000 100000\n"}, 0.3},
-		"2, of another": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/c/cpu.max": "30000 100000\n"}, math.Inf(1)},
-		"2, above": {map[string]string{
-			"proc/self/cgroup":            "0::/a/b\n",
-			"sys/fs/cgroup/a/b/cpu.max":   "200000 100000\n",
-			"sys/fs/cgroup/a/cpu.max":     "150000 100000\n",
-			"sys/fs/cgroup/other/cpu.max": "1000 100000\n",
-		}, 1.5},
-		"2, the host's path": {map[string]string{"proc/self/cgroup": "0::/kubepods/x\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5},
-		"2, not a number":    {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "a b\n"}, math.Inf(1)},
-		"2, zero":            {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "100 0\n"}, math.Inf(1)},
-		"1, none": {map[string]string{
-			"proc/self/cgroup": "4:memory:/m\n2:cpu,cpuacct:/a\n",
-			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "-1\n",
-			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
-		}, math.Inf(1)},
-		"1": {map[string]string{
-			"proc/self/cgroup": "4:memory:/m\n2:cpu,cpuacct:/a\n",
-			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us":  "20000\n",
-			"sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
-		}, 0.2},
-		"both": {map[string]string{
-			"proc/self/cgroup":                     "1:cpu:/a\n0::/b\n",
-			"sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
-			"sys/fs/cgroup/unified/b/cpu.max": "70000 100000\n",
-		}, 0.7},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for file, text := range v.files {
-				at := filepath.Join(root, file)
-				require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
-				require.NoError(t, os.WriteFile(at, []byte(text), 0o644))
-			}
-			assert.InDelta(t, v.want, readQuota(root), 1e-9)
-		})
-	}
-	assert.Positive(t, quota(), "this machine's")
 }
 
 // TestWakeups: what a wait costs that parks is learned from some of them, soon where it is

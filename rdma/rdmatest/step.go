@@ -9,9 +9,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// StepHalves are the two halves of a channel of a device with places: one dials where
-// the other one was invited. host is the address of both, if the device needs one.
-func StepHalves(d rdma.Stepper, cfg rdma.StepConfig, host netip.Addr) (dials, listens Half) {
+// DialHalves are the two halves of a channel of a device that is dialled: one dials where
+// the other one has invited it. host is the address of both.
+func DialHalves(d rdma.Dialler, cfg rdma.StepConfig, host netip.Addr) (dials, listens Half) {
 	dials = func(t *testing.T, line *Line) rdma.QueuePair {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
 		defer cancel()
@@ -29,7 +29,7 @@ func StepHalves(d rdma.Stepper, cfg rdma.StepConfig, host netip.Addr) (dials, li
 		must(t, err)
 		defer place.Close()
 		ends := netip.AddrPortFrom(host, 1)
-		invitation, err := place.Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+		invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 			if string(said[:5]) != "hello" { // a device may append zeros
 				return nil, 0, errors.New("no hello")
 			}
@@ -43,4 +43,37 @@ func StepHalves(d rdma.Stepper, cfg rdma.StepConfig, host netip.Addr) (dials, li
 		return q
 	}
 	return dials, listens
+}
+
+// OfferHalves are the two halves of a channel that the client offers.
+func OfferHalves(d rdma.Offerer, cfg rdma.StepConfig) (offers, listens Half) {
+	offers = func(t *testing.T, line *Line) rdma.QueuePair {
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
+		defer cancel()
+		offer, err := d.Offer("", cfg)
+		must(t, err)
+		line.Say(offer.Ticket())
+		var met bool
+		line.Hear(&met)
+		q, err := offer.Take(ctx, cfg.IRD)
+		must(t, err)
+		return q
+	}
+	listens = func(t *testing.T, line *Line) rdma.QueuePair {
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
+		defer cancel()
+		place, err := d.Listen(cfg)
+		must(t, err)
+		defer place.Close()
+		var ticket rdma.Ticket
+		line.Hear(&ticket)
+		pending, err := place.(rdma.OfferedPlace).Meet(rdma.Peer{SameHost: true}, ticket, cfg.IRD)
+		must(t, err)
+		defer pending.Withdraw()
+		line.Say(true)
+		q, err := pending.Take(ctx)
+		must(t, err)
+		return q
+	}
+	return offers, listens
 }

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
 // The area is the memory that two ends share, a sealed memory file:
@@ -28,7 +30,7 @@ import (
 // no version in common do not try; the word in the area is there for a peer that
 // breaks the rules.
 const (
-	layout     = 3
+	layout     = 4
 	controlLen = 4 << 10
 	smallRing  = 4 << 10
 	bigRing    = 512 << 10
@@ -82,8 +84,8 @@ const (
 	stateTerminated // it has ended because the other end has broken a rule
 )
 
-// control is how an area begins. The end that listens makes the area. Way 0 is from the
-// end that dials, which makes it as new for another use; see link.
+// control is how an area begins. The end that dials makes the area, and makes it as new for
+// another use; see link. Way 0 is from that end.
 type control struct {
 	version atomic.Uint64 // layout; written by the end that made the area
 	_       [120]byte
@@ -101,37 +103,36 @@ type area struct {
 
 const areaSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newArea makes an area, and the file for the other end, which the caller closes.
-func newArea() (*area, *os.File, error) {
+// newArea makes an area, and the descriptor for the other end, which the caller closes.
+func newArea() (a *area, file int, err error) {
 	// A file longer than RLIMIT_FSIZE would be answered with a signal.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		return nil, nil, os.NewSyscallError("getrlimit", err)
+		return nil, -1, os.NewSyscallError("getrlimit", err)
 	}
 	if limit.Cur < areaLen {
-		return nil, nil, fmt.Errorf("shm: the limit on file sizes is %d bytes, %d are needed", limit.Cur, areaLen)
+		return nil, -1, fmt.Errorf("shm: the limit on file sizes is %d bytes, %d are needed", limit.Cur, areaLen)
 	}
 	fd, err := memfd()
 	if err != nil {
-		return nil, nil, os.NewSyscallError("memfd_create", err)
+		return nil, -1, os.NewSyscallError("memfd_create", err)
 	}
-	f := os.NewFile(uintptr(fd), "sdp")
 	err = unix.Ftruncate(fd, areaLen)
 	if err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, areaSeals)
 	}
 	if err != nil {
-		f.Close()
-		return nil, nil, os.NewSyscallError("memory file", err)
+		unix.Close(fd)
+		return nil, -1, os.NewSyscallError("memory file", err)
 	}
-	a, err := mapArea(fd)
+	a, err = mapArea(fd, nil)
 	if err != nil {
-		f.Close()
-		return nil, nil, err
+		unix.Close(fd)
+		return nil, -1, err
 	}
 	a.ctl.version.Store(layout)
 	a.newKeys()
-	return a, f, nil
+	return a, fd, nil
 }
 
 func (a *area) key(way int) uint64 { return a.ctl.ways[way].key.Load() }
@@ -154,8 +155,9 @@ func memfd() (int, error) {
 
 // openArea maps the area in a file that the other end has sent, if it is one
 // that nobody can cut short: a page that is missing in a mapping is a fatal
-// signal.
-func openArea(fd int) (*area, error) {
+// signal. It takes the address space at that place, if that is not nil, and only if it
+// succeeds.
+func openArea(fd int, at unsafe.Pointer) (*area, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("shm: the peer's descriptor is no memory file: %w", err)
@@ -181,33 +183,54 @@ func openArea(fd int) (*area, error) {
 		// Huge pages may run out behind a mapping; and what else has seals?
 		return nil, fmt.Errorf("shm: the peer's memory file is of the file system type %#x, not tmpfs", fs.Type)
 	}
-	a, err := mapArea(fd)
+	a, err := mapArea(fd, at)
 	if err != nil {
 		return nil, err
 	}
 	if v := a.ctl.version.Load(); v != layout {
-		a.unmap()
+		if at == nil {
+			a.unmap()
+		}
 		return nil, fmt.Errorf("shm: the peer's memory has the layout %d, ours is %d", v, layout)
 	}
 	return a, nil
 }
 
-func mapArea(fd int) (*area, error) {
+// reserve takes the address space of an area, which openArea then cannot lack.
+func reserve() (unsafe.Pointer, error) {
 	if err := mapped.take(); err != nil {
 		return nil, err
 	}
-	mem, err := unix.Mmap(fd, 0, areaLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	at, err := unix.MmapPtr(-1, 0, nil, areaLen, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	return at, os.NewSyscallError("mmap", err)
+}
+
+// release gives it back, if it has not become an area.
+func release(at unsafe.Pointer) { unix.MunmapPtr(at, areaLen) }
+
+// mapArea maps an area where address space was reserved for it, or anywhere if at is nil.
+func mapArea(fd int, at unsafe.Pointer) (*area, error) {
+	flags := unix.MAP_SHARED
+	if at != nil {
+		flags |= unix.MAP_FIXED
+	} else if err := mapped.take(); err != nil {
+		return nil, err
+	}
+	mem, err := unix.MmapPtr(fd, 0, at, areaLen, unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	a := &area{mem: unsafe.Slice((*byte)(mem), areaLen), ctl: (*control)(mem)}
 	// Where shared memory gets huge pages, the first byte would cost 2 MB.
-	unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
-	return &area{mem: mem, ctl: (*control)(unsafe.Pointer(&mem[0]))}, nil
+	unix.Madvise(a.mem, unix.MADV_NOHUGEPAGE)
+	return a, nil
 }
 
 // unmap ends the mapping. Nobody may use the area then.
 func (a *area) unmap() {
-	unix.Munmap(a.mem)
+	if a.mem != nil {
+		unix.MunmapPtr(unsafe.Pointer(&a.mem[0]), areaLen)
+	}
 	a.mem, a.ctl = nil, nil
 }
 
@@ -230,11 +253,11 @@ func giveBack(ring []byte) {
 // overcommit refuses strict accounting of memory: there the kernel may fail to
 // find a page for a mapping that it has granted, which is a fatal signal.
 var overcommit = sync.OnceValue(func() error {
-	text, err := os.ReadFile("/proc/sys/vm/overcommit_memory")
+	text, err := sysfile.Read("/proc/sys/vm/overcommit_memory")
 	if err != nil {
 		return fmt.Errorf("shm: %w", err)
 	}
-	if len(text) > 0 && text[0] == '2' {
+	if text == "2" {
 		return errors.New("shm: vm.overcommit_memory is 2, and a page that the kernel then refuses is a fatal signal")
 	}
 	return nil

@@ -44,7 +44,7 @@ func TestAreaOfAnotherEndIsLookedAtFirst(t *testing.T) {
 		{"a byte more", areaLen + 1, areaSeals, "bytes, not"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			_, err := openArea(int(memoryFile(t, v.size, v.seals).Fd()))
+			_, err := openArea(int(memoryFile(t, v.size, v.seals).Fd()), nil)
 			assert.ErrorContains(t, err, v.error)
 		})
 	}
@@ -53,14 +53,14 @@ func TestAreaOfAnotherEndIsLookedAtFirst(t *testing.T) {
 		require.NoError(t, err)
 		defer f.Close()
 		require.NoError(t, f.Truncate(areaLen))
-		_, err = openArea(int(f.Fd()))
+		_, err = openArea(int(f.Fd()), nil)
 		assert.Error(t, err)
 	})
 	t.Run("a device", func(t *testing.T) {
 		f, err := os.OpenFile("/dev/zero", os.O_RDWR, 0)
 		require.NoError(t, err)
 		defer f.Close()
-		_, err = openArea(int(f.Fd()))
+		_, err = openArea(int(f.Fd()), nil)
 		assert.Error(t, err)
 	})
 }
@@ -68,11 +68,11 @@ func TestAreaOfAnotherEndIsLookedAtFirst(t *testing.T) {
 func TestAreaCostsNothingUntilItIsWritten(t *testing.T) {
 	a, f, err := newArea()
 	require.NoError(t, err)
-	defer f.Close()
+	defer unix.Close(f)
 	defer a.unmap()
 	blocks := func() int64 {
 		var st unix.Stat_t
-		require.NoError(t, unix.Fstat(int(f.Fd()), &st))
+		require.NoError(t, unix.Fstat(f, &st))
 		return st.Blocks * 512
 	}
 	a.small(0)[0], a.small(1)[0] = 1, 1

@@ -4,7 +4,6 @@ package shm
 
 import (
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -31,7 +30,7 @@ import (
 // at inside RawConn.Read's callback, where a byte that comes afterwards ends the
 // parking, however soon it comes.
 type bell struct {
-	conn *net.UnixConn
+	conn *os.File
 	rc   syscall.RawConn
 	q    *QueuePair // whose bell it is
 
@@ -98,7 +97,7 @@ const mostIdleRings = 1000
 
 var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
 
-func (b *bell) init(q *QueuePair, conn *net.UnixConn) error {
+func (b *bell) init(q *QueuePair, conn *os.File) error {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -289,42 +288,21 @@ const (
 )
 
 // openDoorbell prepares the socket of the end that writes the given way of the area.
-func openDoorbell(conn *net.UnixConn, a *area, way int) error {
-	if err := makeRoom(conn); err != nil {
-		return err
+func openDoorbell(fd int, a *area, way int) error {
+	size, err := sendBuffer(fd)
+	if err == nil && size < enoughBuffer { // as far as net.core.wmem_max allows
+		err = os.NewSyscallError("SO_SNDBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, enoughBuffer/2)) // Linux doubles it
+		if err == nil {
+			size, err = sendBuffer(fd)
+		}
 	}
-	return tellRoom(conn, &a.ctl.ways[way])
-}
-
-// makeRoom enlarges a socket's send buffer if too few bytes of the doorbell fit, as far
-// as net.core.wmem_max allows.
-func makeRoom(conn *net.UnixConn) error {
-	size, err := sendBuffer(conn)
-	if err == nil && size < enoughBuffer {
-		err = conn.SetWriteBuffer(enoughBuffer / 2) // Linux doubles it
-	}
-	return err
-}
-
-// tellRoom tells the peer how many bytes the socket holds. Until then the peer drains it
-// every other time that it parks, at least.
-func tellRoom(conn *net.UnixConn, d *direction) error {
-	size, err := sendBuffer(conn)
-	d.bytes.Store(uint32(size / byteCost))
+	a.ctl.ways[way].bytes.Store(uint32(size / byteCost))
 	return err
 }
 
 // sendBuffer returns the size of a socket's send buffer.
-func sendBuffer(conn *net.UnixConn) (size int, err error) {
-	rc, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if e := rc.Control(func(fd uintptr) {
-		size, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-	}); e != nil {
-		return 0, e
-	}
+func sendBuffer(fd int) (size int, err error) {
+	size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	return size, os.NewSyscallError("SO_SNDBUF", err)
 }
 

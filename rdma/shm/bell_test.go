@@ -3,8 +3,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
@@ -130,9 +133,8 @@ func TestSmallSendBuffer(t *testing.T) {
 			defer a.Abort()
 			defer b.Abort()
 			for i, q := range []*QueuePair{a, b} {
-				require.NoError(t, q.bell.conn.SetWriteBuffer(size/2))
-				require.NoError(t, tellRoom(q.bell.conn, &q.area.ctl.ways[i]))
-				got, err := sendBuffer(q.bell.conn)
+				require.NoError(t, setSendBuffer(q.bell.conn, size/2))
+				got, err := tellRoom(q.bell.conn, &q.area.ctl.ways[i])
 				require.NoError(t, err)
 				assert.Equal(t, size, got)
 			}
@@ -185,9 +187,29 @@ func TestDoorbellHasRoom(t *testing.T) {
 	defer y.Close()
 	a, f, err := newArea()
 	require.NoError(t, err)
-	defer f.Close()
+	defer unix.Close(f)
 	defer a.unmap()
-	require.NoError(t, x.SetWriteBuffer(2304))
-	require.NoError(t, openDoorbell(x, a, 0))
+	require.NoError(t, setSendBuffer(x, 2304))
+	require.NoError(t, openDoorbell(int(x.Fd()), a, 0))
 	assert.GreaterOrEqual(t, a.ctl.ways[0].bytes.Load(), uint32(drainEvery*bytesForRing))
+}
+
+// setSendBuffer has the kernel give a socket twice so many bytes.
+func setSendBuffer(conn *os.File, bytes int) (err error) {
+	rc, e := conn.SyscallConn()
+	if e == nil {
+		e = rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, bytes) })
+	}
+	return errors.Join(e, err)
+}
+
+// tellRoom tells the peer how many bytes of the doorbell the socket takes, which it returns
+// the buffer of.
+func tellRoom(conn *os.File, d *direction) (size int, err error) {
+	rc, e := conn.SyscallConn()
+	if e == nil {
+		e = rc.Control(func(fd uintptr) { size, err = sendBuffer(int(fd)) })
+	}
+	d.bytes.Store(uint32(size / byteCost))
+	return size, errors.Join(e, err)
 }

@@ -18,21 +18,10 @@ func BenchmarkOpen(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			cfg := stepConfig
 			cfg.ZeroCopy = zeroCopy
-			p, err := listen(cfg)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer p.Close()
+			p := newPlace(b)
+			p.cfg = cfg
 			for b.Loop() {
-				i, err := p.Invite(rdma.Peer{}, func(b []byte) ([]byte, int, error) { return b, 7, nil })
-				if err != nil {
-					b.Fatal(err)
-				}
-				q, err := device{}.Dial(b.Context(), i.Address(), cfg, []byte("x"), settle("x"))
-				if err != nil {
-					b.Fatal(err)
-				}
-				r, err := i.Take(b.Context())
+				q, r, err := open(b.Context(), p, newOffer(b, "", cfg), rdma.Peer{})
 				if err != nil {
 					b.Fatal(err)
 				}

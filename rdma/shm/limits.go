@@ -3,17 +3,15 @@
 package shm
 
 import (
-	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
 // A process has so many mappings (vm.max_map_count) and descriptors (RLIMIT_NOFILE) and
@@ -30,7 +28,7 @@ func tooMany(n, most uint64) bool { return n >= most/shareAll*shareUsed }
 // descriptorFits returns an error if too many descriptors are open for another channel.
 // The kernel gives a new one the lowest number that is free, so a number tells how many
 // there are at least.
-func descriptorFits(fd uintptr) error {
+func descriptorFits(fd int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
@@ -39,32 +37,6 @@ func descriptorFits(fd uintptr) error {
 		return fmt.Errorf("shm: this process has %d descriptors, too near to its limit of %d (RLIMIT_NOFILE)", fd+1, limit.Cur)
 	}
 	return nil
-}
-
-// socketFits is descriptorFits of a connection's.
-func socketFits(conn *net.UnixConn) error {
-	rc, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if e := rc.Control(func(fd uintptr) { err = descriptorFits(fd) }); e != nil {
-		return e
-	}
-	return err
-}
-
-// prepare is the Control of a net.Dialer.
-func prepare(_, _ string, rc syscall.RawConn) error {
-	var err error
-	if e := rc.Control(func(fd uintptr) {
-		refuseRights(int(fd))
-		if err = descriptorFits(fd); err == nil {
-			err = inline(int(fd))
-		}
-	}); e != nil {
-		return e
-	}
-	return err
 }
 
 // mappings estimates how many mappings this process has. To count them takes tens of
@@ -129,22 +101,13 @@ func (m *mappings) look() error {
 
 // countMappings counts the lines of /proc/self/maps.
 func countMappings() (n, most int) {
-	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	text, err := sysfile.Read("/proc/sys/vm/max_map_count")
 	if err != nil {
 		return 0, 0
 	}
-	most, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-	f, err := os.Open("/proc/self/maps")
-	if err != nil {
+	most, _ = strconv.Atoi(text)
+	if n, err = sysfile.Lines("/proc/self/maps"); err != nil {
 		return 0, 0
 	}
-	defer f.Close()
-	b := make([]byte, 4<<10) // the kernel gives no more at a time
-	for {
-		k, err := f.Read(b)
-		n += bytes.Count(b[:k], []byte{'\n'})
-		if err != nil {
-			return n, most
-		}
-	}
+	return n, most
 }

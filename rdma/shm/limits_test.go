@@ -80,8 +80,7 @@ func TestCountMappings(t *testing.T) {
 // TestNoChannelNearALimit: neither end makes one.
 func TestNoChannelNearALimit(t *testing.T) {
 	p := newPlace(t)
-	i := invite(t, p, rdma.Peer{})
-	defer i.Withdraw()
+	ticket := newTicket() // nobody listens, which Meet does not come to
 	t.Run("mappings", func(t *testing.T) {
 		was := mapped.count
 		full := func(yes bool) {
@@ -95,9 +94,9 @@ func TestNoChannelNearALimit(t *testing.T) {
 		}
 		full(true)
 		defer full(false)
-		_, err := p.Invite(rdma.Peer{}, nil)
+		_, err := p.Meet(rdma.Peer{}, ticket, 1)
 		assert.ErrorContains(t, err, "max_map_count")
-		_, err = device{}.Dial(t.Context(), i.Address(), stepConfig, []byte("x"), settle("re: x"))
+		_, err = device{}.Offer("", stepConfig)
 		assert.ErrorContains(t, err, "max_map_count")
 		_, _, err = newArea()
 		assert.ErrorContains(t, err, "max_map_count")
@@ -105,8 +104,8 @@ func TestNoChannelNearALimit(t *testing.T) {
 	t.Run("descriptors", func(t *testing.T) {
 		var limit unix.Rlimit
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-		assert.NoError(t, descriptorFits(uintptr(limit.Cur/2)))
-		assert.ErrorContains(t, descriptorFits(uintptr(limit.Cur/10*9)), "RLIMIT_NOFILE")
+		assert.NoError(t, descriptorFits(int(limit.Cur/2)))
+		assert.ErrorContains(t, descriptorFits(int(limit.Cur/10*9)), "RLIMIT_NOFILE")
 		low := limit
 		low.Cur = 128
 		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
@@ -119,15 +118,9 @@ func TestNoChannelNearALimit(t *testing.T) {
 				break
 			}
 		}
-		_, err := device{}.Dial(t.Context(), i.Address(), stepConfig, []byte("x"), settle("re: x"))
+		_, err := device{}.Offer("", stepConfig)
 		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
-		g := comesBy(t, i.Address())
-		g.says(t, g.opening.append(nil), nil)
-		g.challenged(t)
-		r := g.response("x")
-		g.says(t, r.append(nil), nil)
-		_, _, err = readAnswer(g.UnixConn)
-		assert.ErrorContains(t, err, "the peer refuses")
+		_, err = p.Meet(rdma.Peer{}, ticket, 1)
 		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
 	})
 }

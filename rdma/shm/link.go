@@ -3,11 +3,12 @@
 package shm
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ import (
 // looks it up, begins the next use (taken), and answers. So a ticket is good once, and
 // only from who can write this memory.
 type link struct {
-	conn     *net.UnixConn
+	conn     *os.File
 	area     *area
 	way      int      // of the area, outwards: 0 at the end that dials
 	pid, uid int      // of the peer; pid is 0 in another pid namespace
@@ -237,8 +238,8 @@ func (p *pool) close() {
 // CloseIdle ends the channels that are kept, for a moment, for the next dial.
 func CloseIdle() { dialled.empty() }
 
-// Idle takes a channel that has served a connection; see rdma.Keeper.
-func (device) Idle(at string, cfg rdma.StepConfig) rdma.Idle {
+// Idle takes a channel that has served a connection; see rdma.Offerer.
+func (device) Idle(at string, cfg rdma.StepConfig) rdma.Offer {
 	if bubble.Inside() {
 		return nil
 	}
@@ -270,15 +271,17 @@ type idle struct {
 // Ticket returns what the peer is to be shown.
 func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 
+// Prepare has nothing to do.
+func (i *idle) Prepare() {}
+
 // taken reports that the peer has begun the next use.
 func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
 
-// Resume goes on over the link. That the peer has taken it stands in the memory:
-// who answers the Request may be another than who has the link.
-func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
+// Take goes on over the link. That the peer has taken it stands in the memory:
+// the process that answers the Request may be another than the one that has the link.
+func (i *idle) Take(_ context.Context, ord int) (rdma.QueuePair, error) {
 	l := i.link
 	if !i.taken() {
-		l.end()
 		return nil, errors.New("shm: the peer has not resumed the channel")
 	}
 	q, err := l.begin(l.cfg, ord)
@@ -291,7 +294,7 @@ func (i *idle) Resume(ord int) (rdma.QueuePair, error) {
 // Drop ends the link.
 func (i *idle) Drop() { i.link.end() }
 
-// Resume takes the link that the ticket names; see rdma.KeepingPlace.
+// Resume takes the link that the ticket names; see rdma.OfferedPlace.
 func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, error) {
 	l := p.links.take(func(l *link) bool {
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
@@ -27,19 +28,6 @@ func emptied(t *testing.T) {
 	})
 }
 
-// dialledAt opens a channel that is kept.
-func dialledAt(t *testing.T, p *place, at string) (a, b *QueuePair) {
-	t.Helper()
-	i := invite(t, p, rdma.Peer{})
-	address := i.Address()
-	address.At = at
-	q, err := device{}.Dial(t.Context(), address, stepConfig, []byte("x"), settle("re: x"))
-	require.NoError(t, err)
-	r, err := i.Take(t.Context())
-	require.NoError(t, err)
-	return q.(*QueuePair), r.(*QueuePair)
-}
-
 // resumed is the next use of the channel of the place.
 func resumed(t *testing.T, p *place, at string) (a, b *QueuePair) {
 	t.Helper()
@@ -47,7 +35,7 @@ func resumed(t *testing.T, p *place, at string) (a, b *QueuePair) {
 	require.NotNil(t, idle)
 	r, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3)
 	require.NoError(t, err)
-	q, err := idle.Resume(2)
+	q, err := idle.Take(t.Context(), 2)
 	require.NoError(t, err)
 	return q.(*QueuePair), r.(*QueuePair)
 }
@@ -70,7 +58,7 @@ func TestChannelServesManyConnections(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
 	before := descriptors(t)
-	a, b := dialledAt(t, p, "here")
+	a, b := opened(t, p, "here")
 	link := a.link
 	for i := range 20 {
 		if i > 0 {
@@ -109,7 +97,7 @@ func closed(t *testing.T, a, b *QueuePair) {
 func TestNothingOfTheOldConnection(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
-	a, b := dialledAt(t, p, "here")
+	a, b := opened(t, p, "here")
 	region, err := b.Register(make([]byte, 8), rdma.RemoteRead|rdma.RemoteWrite)
 	require.NoError(t, err)
 	for range 3 {
@@ -145,8 +133,8 @@ func TestNothingOfTheOldConnection(t *testing.T) {
 func TestTicket(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
-	offer := func() (rdma.Idle, rdma.Ticket) {
-		a, b := dialledAt(t, p, "here")
+	offer := func() (rdma.Offer, rdma.Ticket) {
+		a, b := opened(t, p, "here")
 		closed(t, a, b)
 		idle := device{}.Idle("here", stepConfig)
 		require.NotNil(t, idle)
@@ -172,8 +160,9 @@ func TestTicket(t *testing.T) {
 		refused(rdma.Peer{}, ticket)
 		ticket[31]--
 		refused(rdma.Peer{}, ticket) // it is none of ours: the channel is given up
-		_, err := idle.Resume(1)
+		_, err := idle.Take(t.Context(), 1)
 		assert.ErrorContains(t, err, "has not resumed")
+		idle.Drop()
 	})
 	t.Run("of another channel", func(t *testing.T) {
 		idle, ticket := offer()
@@ -200,7 +189,7 @@ func TestResumedByNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			emptied(t)
 			p := newPlace(t)
-			a, b := dialledAt(t, p, "here")
+			a, b := opened(t, p, "here")
 			closed(t, a, b)
 			idle := device{}.Idle("here", stepConfig)
 			require.NotNil(t, idle)
@@ -208,8 +197,9 @@ func TestResumedByNobody(t *testing.T) {
 			require.NoError(t, err)
 			defer r.Abort()
 			r.(*QueuePair).mine().taken.Store(taken)
-			_, err = idle.Resume(1)
+			_, err = idle.Take(t.Context(), 1)
 			assert.ErrorContains(t, err, "has not resumed")
+			idle.Drop()
 		})
 	}
 }
@@ -224,8 +214,8 @@ func TestNotKept(t *testing.T) {
 		{"aborted here", func(a, b *QueuePair) { a.Abort(); b.Close() }},
 		{"aborted there", func(a, b *QueuePair) { b.Abort(); a.Close() }},
 		{"closed here alone", func(a, b *QueuePair) { a.Close() }},
-		{"the peer has died", func(a, b *QueuePair) { b.bell.conn.CloseWrite(); a.Close() }},
-		{"the peer has died since", func(a, b *QueuePair) { a.Close(); b.Close(); b.link.conn.CloseWrite() }},
+		{"the peer has died", func(a, b *QueuePair) { hangUp(b.bell.conn); a.Close() }},
+		{"the peer has died since", func(a, b *QueuePair) { a.Close(); b.Close(); hangUp(b.link.conn) }},
 		{"a rule was broken", func(a, b *QueuePair) {
 			a.mine().state.Store(77)
 			b.Poll(make([]rdma.Completion, 1))
@@ -236,7 +226,7 @@ func TestNotKept(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			emptied(t)
 			p := newPlace(t)
-			a, b := dialledAt(t, p, "here")
+			a, b := opened(t, p, "here")
 			v.end(a, b)
 			assert.Nil(t, device{}.Idle("here", stepConfig))
 			b.Abort()
@@ -245,7 +235,7 @@ func TestNotKept(t *testing.T) {
 	t.Run("another user", func(t *testing.T) {
 		emptied(t)
 		p := newPlace(t)
-		a, b := dialledAt(t, p, "here")
+		a, b := opened(t, p, "here")
 		a.link.uid++ // as one that Config.PeerUIDs names
 		closed(t, a, b)
 		assert.Nil(t, device{}.Idle("here", stepConfig))
@@ -258,7 +248,7 @@ func TestNotKept(t *testing.T) {
 	t.Run("another wish", func(t *testing.T) {
 		emptied(t)
 		p := newPlace(t)
-		a, b := dialledAt(t, p, "here")
+		a, b := opened(t, p, "here")
 		closed(t, a, b)
 		copies := stepConfig
 		copies.ZeroCopy = false
@@ -269,6 +259,14 @@ func TestNotKept(t *testing.T) {
 	})
 }
 
+// hangUp is what becomes of a socket whose process dies.
+func hangUp(conn *os.File) {
+	rc, err := conn.SyscallConn()
+	if err == nil {
+		rc.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
+}
+
 // TestPoolEmptiesItself, and is never large.
 func TestPoolEmptiesItself(t *testing.T) {
 	emptied(t)
@@ -276,7 +274,7 @@ func TestPoolEmptiesItself(t *testing.T) {
 	before := descriptors(t)
 	var all [2 * mostAt][2]*QueuePair
 	for i := range all {
-		all[i][0], all[i][1] = dialledAt(t, p, "here")
+		all[i][0], all[i][1] = opened(t, p, "here")
 	}
 	for i := range all {
 		closed(t, all[i][0], all[i][1])
@@ -285,7 +283,7 @@ func TestPoolEmptiesItself(t *testing.T) {
 	assert.LessOrEqual(t, descriptors(t), before+mostAt+len(all))
 	assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*linkTime, linkTime/20)
 
-	a, b := dialledAt(t, p, "here")
+	a, b := opened(t, p, "here")
 	closed(t, a, b)
 	p.Close() // ends what it has kept
 	assert.Nil(t, device{}.Idle("here", stepConfig))
@@ -297,7 +295,7 @@ func TestPoolEmptiesItself(t *testing.T) {
 func TestOwnProcess(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
-	a, b := dialledAt(t, p, "here")
+	a, b := opened(t, p, "here")
 	for _, q := range []*QueuePair{a, b} {
 		q.SetBusyPoll(time.Millisecond)
 		looked := false

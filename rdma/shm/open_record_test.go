@@ -103,7 +103,7 @@ func TestAppendAtTheLastMoment(t *testing.T) {
 func TestDeathOnAChannelThatServesAgain(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
-	a, b := dialledAt(t, p, "here")
+	a, b := opened(t, p, "here")
 	says(t, a, b, "hello")
 	b.ReportRead(len("hello"))
 	closed(t, a, b)

@@ -64,7 +64,7 @@ const (
 
 // newQueuePair makes the end that writes the given way of the area. Both belong
 // to it. peer is the pid whose memory may be read, 0 if none may.
-func newQueuePair(conn *net.UnixConn, a *area, way, peer int, cfg Config) (*QueuePair, error) {
+func newQueuePair(conn *os.File, a *area, way, peer int, cfg Config) (*QueuePair, error) {
 	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
 	q.tx.ring = newProducer(a, way)
 	q.rx.in = newConsumer(a, 1-way)

@@ -3,8 +3,6 @@
 package shm
 
 import (
-	"net"
-	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -17,20 +15,11 @@ import (
 )
 
 // socketPair returns two connected Unix sockets.
-func socketPair(t testing.TB) (a, b *net.UnixConn) {
+func socketPair(t testing.TB) (a, b *os.File) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)
-	return unixConn(t, fds[0]), unixConn(t, fds[1])
-}
-
-func unixConn(t testing.TB, fd int) *net.UnixConn {
-	t.Helper()
-	f := os.NewFile(uintptr(fd), "socket")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	require.NoError(t, err)
-	return c.(*net.UnixConn)
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket")
 }
 
 // pairOf makes two ends that share an area.
@@ -38,12 +27,12 @@ func pairOf(t testing.TB, cfg Config) (a, b *QueuePair) {
 	t.Helper()
 	near, f, err := newArea()
 	require.NoError(t, err)
-	defer f.Close()
-	far, err := openArea(int(f.Fd()))
+	defer unix.Close(f)
+	far, err := openArea(f, nil)
 	require.NoError(t, err)
 	x, y := socketPair(t)
-	require.NoError(t, openDoorbell(x, near, 0))
-	require.NoError(t, openDoorbell(y, far, 1))
+	near.ctl.ways[0].bytes.Store(enoughBuffer / byteCost)
+	near.ctl.ways[1].bytes.Store(enoughBuffer / byteCost)
 	a, err = newQueuePair(x, near, 0, os.Getpid(), cfg)
 	require.NoError(t, err)
 	b, err = newQueuePair(y, far, 1, os.Getpid(), cfg)
@@ -64,6 +53,6 @@ func BenchmarkQueuePair(b *testing.B) {
 // TestApart has the two ends in two processes, each of which reads the other's memory.
 func TestApart(t *testing.T) {
 	cfg := rdma.StepConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
-	a, b := rdmatest.StepHalves(device{}, cfg, netip.Addr{})
+	a, b := rdmatest.OfferHalves(device{}, cfg)
 	rdmatest.RunApart(t, a, b)
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/gosdp/gosdp/rdma"
 )
 
 // The calls of linux/userfaultfd.h.
@@ -51,42 +49,43 @@ func neverComes(t *testing.T) (address uint64, release func()) {
 	return address, release
 }
 
-// triesEnd waits until nobody looks for a nonce any more.
+// triesEnd waits until nobody looks for a probe any more.
 func triesEnd(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(tries) == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestNonceThatNeverComes holds nobody up: neither the end that looks for it, nor the
-// place, for others or at its end.
-func TestNonceThatNeverComes(t *testing.T) {
+// TestProbeThatNeverComes holds nobody up who looks for it: neither end, nor the place at
+// its end.
+func TestProbeThatNeverComes(t *testing.T) {
 	defer triesEnd(t)
 	address, release := neverComes(t)
 	defer release()
 	p := newPlace(t)
-	i := invite(t, p, rdma.Peer{})
-	g := comesBy(t, i.Address())
-	g.says(t, g.opening.append(nil), nil)
-	g.challenged(t)
-	answers := g.response("x")
-	answers.flags, answers.address = wantReach, address
-	g.says(t, answers.append(nil), nil)
-	h, fd, err := readAnswer(g.UnixConn)
-	require.NoError(t, err)
-	unix.Close(fd)
-	assert.Zero(t, h.flags&canRead)
-	_, err = g.Write([]byte{canRead})
-	require.NoError(t, err)
-	q, err := i.Take(t.Context())
+	c := meets(t, p)
+	gives(t, c.UnixConn, c.token.decision(&sight{flags: wantReach | canRead, address: address}), "m")
+	q, err := c.w.Take(t.Context())
 	require.NoError(t, err)
 	assert.True(t, q.Limits().BufferedOnly)
 	q.Abort()
 	require.NoError(t, p.Close())
+
+	o := newOffer(t, "", stepConfig)
+	g := guestOf(t, o)
+	gives(t, g.UnixConn, g.token.meeting(&sight{flags: wantReach, address: address}), "")
+	go func() {
+		g.decision(t)
+		g.Write([]byte{canRead})
+	}()
+	q, err = o.Take(t.Context(), 1)
+	require.NoError(t, err)
+	assert.True(t, q.Limits().BufferedOnly)
+	q.Abort()
 }
 
-// TestManyNoncesThatNeverCome: each keeps a thread in the kernel, and there are but so
+// TestManyProbesThatNeverCome: each keeps a thread in the kernel, and there are but so
 // many.
-func TestManyNoncesThatNeverCome(t *testing.T) {
+func TestManyProbesThatNeverCome(t *testing.T) {
 	address, release := neverComes(t)
 	defer release()
 	good := newProbe()

@@ -25,7 +25,7 @@ import (
 
 // rogue is a peer that does as it likes.
 type rogue struct {
-	conn *net.UnixConn
+	conn *os.File
 	a    *area
 	out  producer
 }
@@ -35,8 +35,8 @@ func meetRogue(t testing.TB) (*QueuePair, *rogue) {
 	t.Helper()
 	near, f, err := newArea()
 	require.NoError(t, err)
-	defer f.Close()
-	far, err := openArea(int(f.Fd()))
+	defer unix.Close(f)
+	far, err := openArea(f, nil)
 	require.NoError(t, err)
 	x, y := socketPair(t)
 	q, err := newQueuePair(x, near, 0, os.Getpid(), testConfig)
@@ -346,10 +346,10 @@ func TestScribbler(t *testing.T) {
 func scribbled(t *testing.T, seed uint64, from, to int) bool {
 	near, f, err := newArea()
 	require.NoError(t, err)
-	defer f.Close()
-	far, err := openArea(int(f.Fd()))
+	defer unix.Close(f)
+	far, err := openArea(f, nil)
 	require.NoError(t, err)
-	third, err := openArea(int(f.Fd()))
+	third, err := openArea(f, nil)
 	require.NoError(t, err)
 	defer third.unmap()
 	x, y := socketPair(t)

@@ -24,7 +24,7 @@ import (
 // device is the registry's entry.
 type device struct{}
 
-var _ rdma.Stepper = device{}
+var _ rdma.Dialler = device{}
 
 func init() { rdma.RegisterDevice(device{}) }
 

@@ -57,7 +57,7 @@ func pair(t testing.TB, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair
 func meet(t testing.TB, place rdma.Place, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair) {
 	t.Helper()
 	ends := netip.AddrPortFrom(at, 1)
-	invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+	invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 		if !strings.HasPrefix(string(said), "hello") {
 			return nil, 0, errors.New("no hello")
 		}
@@ -157,7 +157,7 @@ func TestToken(t *testing.T) {
 		}, "not answer", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+			invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 				if printable(said) == "refuse me" {
 					return nil, 0, errors.New("as you like")
 				}
@@ -184,6 +184,6 @@ func TestToken(t *testing.T) {
 // TestApart has the two ends in two processes.
 func TestApart(t *testing.T) {
 	at := hardware(t)
-	a, b := rdmatest.StepHalves(device{}, config, at)
+	a, b := rdmatest.DialHalves(device{}, config, at)
 	rdmatest.RunApart(t, a, b)
 }

@@ -59,7 +59,7 @@ func TestZeroCopySession(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, <-done)
 		written = append(written, b...)
-		if after := server.Stats(); after.Advertised > before.Advertised && after.ZcopyReceived == before.ZcopyReceived+size {
+		if after := server.Stats(); after.Advertised > before.Advertised && after.ZCopyReceived == before.ZCopyReceived+size {
 			filled++
 		}
 	}

@@ -37,6 +37,29 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
+// TestTestsAreThere tells who renames a test at once which patches have to follow: a test that
+// is not there kills nothing.
+func TestTestsAreThere(t *testing.T) {
+	mutants, err := load(".", regexp.MustCompile(""))
+	require.NoError(t, err)
+	sources := map[string]string{} // of a package's tests
+	for _, m := range mutants {
+		for _, of := range m.tests {
+			if _, read := sources[of.pkg]; !read {
+				paths, err := filepath.Glob(filepath.Join("..", "..", of.pkg, "*_test.go"))
+				require.NoError(t, err)
+				for _, path := range paths {
+					source, err := os.ReadFile(path)
+					require.NoError(t, err)
+					sources[of.pkg] += string(source)
+				}
+			}
+			name, _, _ := strings.Cut(of.name, "/")
+			assert.True(t, strings.Contains(sources[of.pkg], "\nfunc "+name+"("), "%s: %v is not there", m.name, of)
+		}
+	}
+}
+
 // The module that mutants are tried on here.
 var files = map[string]string{
 	"go.mod": "module example.com/sum\n\ngo 1.25.0\n",

@@ -2,12 +2,12 @@ package sim
 
 import (
 	"github.com/gosdp/gosdp/bcopy"
-	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
 
-// end is one end of the connection: what sdp.Conn is, without its locks.
+// end is one end of the connection: a Session, and what sdp.Conn is to it.
 type end struct {
 	w    *world
 	name string
@@ -15,18 +15,18 @@ type end struct {
 	dev  *device
 	peer *end
 
-	acct credits.Account
-	bs   bcopy.Source
-	bk   bcopy.Sink
-	src  zcopy.Source
-	snk  zcopy.Sink
+	s   session.Session
+	bs  *bcopy.Source // these four are parts of it
+	bk  *bcopy.Sink
+	src *zcopy.Source
+	snk *zcopy.Sink
 
 	posted     int // private buffers
 	adverts    int // the peer's MaxAdverts
+	messages   session.Batch
 	batch      batch
 	writing    *write
 	reading    *read
-	fin        fin
 	readClosed bool // what comes is thrown away
 
 	cancelled   uint32 // the SrcAvailCancel that has come last
@@ -36,52 +36,47 @@ type end struct {
 	came  int // bytes that Reads have returned, or that were thrown away
 }
 
-type fin uint8
-
-const (
-	finNone fin = iota
-	finDue
-	finSent
-)
-
 // batch is what is between being stamped and the end of PostSend: no other
 // message goes meanwhile, but what the peer sends is taken in.
 type batch struct {
 	open    bool
 	gone    int // messages that the device has taken
-	payload int // messages stamped that have payload
-	bytes   int // of the call's, in those that have gone
 	offered uint32
 }
 
 // Release posts a private buffer again.
 func (e *end) Release() {
 	e.posted++
-	e.acct.Post(1)
+	e.s.Account.Post(1)
 }
 
-// stamp gives a message its place.
-func (e *end) stamp(i int, m *wire.Message) {
-	if i == 0 {
-		if _, held := e.snk.Held(); !held {
-			e.acct.Release()
+// post hands the first messages of the batch to the device.
+func (e *end) post(gone int) {
+	for i := range e.messages.WRs {
+		wr := &e.messages.WRs[i]
+		b := append(append([]byte(nil), wr.Header...), wr.Payload...)
+		var m wire.Message
+		if err := m.Parse(b); err != nil {
+			e.w.failf("%s: %v", e.name, err)
 		}
+		if e.dev.readsDone < e.cancelReads && m.MSeqAck >= e.cancelled {
+			e.w.failf("%s: acknowledges SrcAvailCancel %d while RDMA Reads are under way", e.name, e.cancelled)
+		}
+		if m.MID == wire.MIDChRcvBuf {
+			if seq, held := e.snk.Held(); held {
+				e.w.failf("%s: ChRcvBuf while the acknowledgement of %d is held back", e.name, seq)
+			}
+		}
+		if len(b) > e.bs.Size() {
+			e.w.failf("%s: %v of %d bytes, the peer's buffers have %d", e.name, m.MID, len(b), e.bs.Size())
+		}
+		if i >= gone {
+			continue
+		}
+		e.w.tracef("%s: sends %v %d ack %d bufs %d%s", e.name, m.MID, m.MSeq, m.MSeqAck, m.Bufs, describe(&m, uint32(wr.Invalidate)))
+		e.w.stats.sent(&m)
+		e.dev.send(b, uint32(wr.Invalidate))
 	}
-	m.MSeq, m.MSeqAck, m.Bufs = e.acct.Next(uint32(i))
-	if e.dev.readsDone < e.cancelReads && m.MSeqAck >= e.cancelled {
-		e.w.failf("%s: acknowledges SrcAvailCancel %d while RDMA Reads are under way", e.name, e.cancelled)
-	}
-}
-
-// post hands a stamped message to the device.
-func (e *end) post(m *wire.Message, invalidate uint32) {
-	b := append(m.AppendHeader(nil), m.Payload...)
-	if len(b) > e.bs.Size() {
-		e.w.failf("%s: %v of %d bytes, the peer's buffers have %d", e.name, m.MID, len(b), e.bs.Size())
-	}
-	e.w.tracef("%s: sends %v %d ack %d bufs %d%s", e.name, m.MID, m.MSeq, m.MSeqAck, m.Bufs, describe(m, invalidate))
-	e.w.stats.sent(m)
-	e.dev.send(b, invalidate)
 }
 
 // checkAdverts: both kinds together are no more than the peer takes (§11.3).
@@ -95,62 +90,12 @@ func (e *end) checkAdverts() {
 	}
 }
 
-// due returns the message of the protocol's own that is to go next, and what to
-// tell when it has its MSeq.
-func (e *end) due() (m wire.Message, invalidate uint32, took func(*wire.Message), ok bool) {
-	if e.acct.May(credits.Bare) {
-		sm, si, sok := e.src.Due()
-		km, ki, kok := e.snk.Due()
-		switch {
-		case sok && (!kok || e.w.chance(2)):
-			return sm, si, e.src.Took, true
-		case kok && km.MID == wire.MIDSinkAvail && e.brief():
-			// a Write is about to carry it
-		case kok:
-			return km, ki, e.snk.Took, true
-		}
-		size, ack := e.bk.Ack()
-		want, request := e.bs.Request()
-		switch {
-		case ack:
-			m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
-			return m, 0, func(*wire.Message) { e.bk.Acked(); e.snk.Resized(e.bk.Size()) }, true
-		case request:
-			m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
-			return m, 0, func(m *wire.Message) { e.bs.Requested(m.MSeq) }, true
-		case e.fin == finDue && !kok:
-			m.MID = wire.MIDDisConn
-			return m, 0, func(*wire.Message) { e.fin = finSent }, true
-		}
-	}
-	if e.acct.MustUpdate() && e.acct.May(credits.Update) {
-		m.MID = wire.MIDData
-		return m, 0, func(*wire.Message) {}, true
-	}
-	return m, 0, nil, false
-}
-
-// brief reports that a Write can go that is no longer than one message.
-func (e *end) brief() bool {
-	c := e.writing
-	return c != nil && !c.planned && !c.stop && e.acct.Room() > 0 && len(c.b)-c.done <= e.bs.Size()-wire.MaxHeaderLen
-}
-
 // control sends one message of the protocol's own.
 func (e *end) control() bool {
-	if e.batch.open {
+	if e.batch.open || !e.s.Control(&e.messages, false) {
 		return false
 	}
-	m, invalidate, took, ok := e.due()
-	if !ok {
-		return false
-	}
-	if m.MID == wire.MIDRdmaWrCompl && e.snk.WantsPipelined() {
-		m.Flags = wire.FlagReqPipe
-	}
-	e.stamp(0, &m)
-	took(&m)
-	e.post(&m, invalidate)
+	e.post(1)
 	e.checkAdverts()
 	e.begin(batch{gone: 1})
 	return true
@@ -172,14 +117,11 @@ func (e *end) sent() bool {
 		return false
 	}
 	e.batch = batch{}
-	e.acct.Sent(b.gone)
-	if b.payload > 0 {
-		e.src.Sent(min(b.gone, b.payload), b.bytes)
-		e.writing.done += b.bytes
+	if n, _ := e.s.Sent(&e.messages, b.gone); n > 0 {
+		e.writing.done += n
 	}
 	if b.offered != 0 && b.gone == 0 {
 		e.w.stats.unoffered++
-		e.src.Unoffer(b.offered)
 		e.dev.invalidate(b.offered)
 	}
 	return true

@@ -6,7 +6,7 @@ import "github.com/gosdp/gosdp/wire"
 
 // startWrite begins a Write, if none is under way and the stream has not ended.
 func (e *end) startWrite(n int) bool {
-	if e.writing != nil || e.fin != finNone || n == 0 {
+	if e.writing != nil || e.s.WritesEnded() || n == 0 {
 		return false
 	}
 	b := make([]byte, n)
@@ -53,9 +53,7 @@ func (e *end) startRead(n int) bool {
 // endRead has the Read return n bytes.
 func (e *end) endRead(c *read, n int) bool {
 	e.w.tracef("%s: Read returns %d of %d", e.name, n, len(c.b))
-	if c.waits {
-		e.snk.Read()
-	}
+	e.s.ReadDone()
 	if n := e.dev.exposed(false); n > 0 {
 		e.w.failf("%s: %d advertisements have outlived their Read", e.name, n)
 	}
@@ -128,11 +126,10 @@ func (e *end) idle() bool {
 
 // closeWrite ends the stream that this end sends.
 func (e *end) closeWrite() bool {
-	if e.writing != nil || e.fin != finNone {
+	if e.writing != nil || !e.s.EndWrites() {
 		return false
 	}
 	e.w.tracef("%s: CloseWrite", e.name)
-	e.fin = finDue
 	return true
 }
 
@@ -142,7 +139,7 @@ func (e *end) closeRead() bool {
 		return false
 	}
 	e.w.tracef("%s: CloseRead", e.name)
-	e.snk.Refuse()
+	e.s.RefuseAdverts()
 	if e.stopRead(); e.reading != nil {
 		return false
 	}

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/gosdp/gosdp/internal/session"
+
 // read is a call of Read.
 type read struct {
 	b       []byte
@@ -19,66 +21,59 @@ func (e *end) stepRead() bool {
 		return false
 	case c.offered:
 		return e.offered(c)
-	case c.got == 0 && e.bk.Bytes() > 0:
+	case c.got > 0: // it fetches
+		switch {
+		case !c.stop && e.bk.Bytes() == 0 && len(c.b) > c.got && e.fetch(c):
+			return true
+		case c.flying > 0:
+			return false
+		}
+		return e.endRead(c, c.got)
+	case e.bk.Bytes() == 0 && (c.stop || e.bk.Ended()):
+		return e.endRead(c, 0)
+	}
+	switch e.s.PlanRead(len(c.b), false) {
+	case session.ReadCopy:
 		n := 0
 		for n < len(c.b) && e.bk.Bytes() > 0 {
 			n += e.copyIn(c.b[n:])
 		}
 		return e.endRead(c, n)
-	}
-	rest := len(c.b) - c.got
-	if e.bk.Bytes() == 0 && e.snk.Holding() && rest > 0 && !c.stop {
-		if !e.snk.Suits(rest) && c.got == 0 {
-			_, _, before := e.snk.Due()
-			e.snk.Decline()
-			_, _, after := e.snk.Due()
-			if after && !before {
-				e.w.stats.declined++
-			}
-			e.wait(c)
-			return after && !before
-		}
-		if n, stag, va, ok := e.snk.Fetch(min(rest, e.w.part)); ok {
-			if seq, held := e.snk.Held(); held {
-				e.w.failf("%s: RDMA Read behind SrcAvailCancel %d", e.name, seq)
-			}
-			if e.dev.read(c.b[c.got:][:n], stag, va) {
-				e.w.stats.fetched++
-				e.w.tracef("%s: fetches %d bytes of STag %#x", e.name, n, stag)
-				c.got += n
-				c.flying++
-				return true
-			}
-			e.w.stats.unfetched++
-			e.snk.Unfetch(n)
-			return false
-		}
-	}
-	switch {
-	case c.flying > 0:
-		return false
-	case c.got > 0:
-		return e.endRead(c, c.got)
-	case c.stop, e.bk.Ended() && !e.snk.Holding():
-		return e.endRead(c, 0)
-	case !e.snk.Holding() && e.snk.MayOffer(len(c.b), e.bk.Size()):
+	case session.ReadFetch:
+		return e.fetch(c)
+	case session.ReadDecline:
+		e.w.stats.declined++
+		return true
+	case session.ReadAdvertise:
 		var va uint64
 		c.stag, va = e.dev.register(c.b, false)
-		c.offered = true
+		c.waits, c.offered = true, true
 		e.snk.Offer(c.stag, va, len(c.b))
-		e.wait(c)
 		return true
 	}
-	e.wait(c)
+	c.waits = true
 	return false
 }
 
-// wait tells that the Read is about to wait.
-func (e *end) wait(c *read) {
-	if !c.waits {
-		c.waits = true
-		e.snk.Reading(len(c.b), e.bk.Size())
+// fetch posts an RDMA Read.
+func (e *end) fetch(c *read) bool {
+	n, stag, va, ok := e.snk.Fetch(min(len(c.b)-c.got, e.w.part))
+	if !ok {
+		return false
 	}
+	if seq, held := e.snk.Held(); held {
+		e.w.failf("%s: RDMA Read after SrcAvailCancel %d", e.name, seq)
+	}
+	if !e.dev.read(c.b[c.got:][:n], stag, va) {
+		e.w.stats.unfetched++
+		e.snk.Unfetch(n)
+		return false
+	}
+	e.w.stats.fetched++
+	e.w.tracef("%s: fetches %d bytes of STag %#x", e.name, n, stag)
+	c.got += n
+	c.flying++
+	return true
 }
 
 // offered has a Read wait for its SinkAvail to end.

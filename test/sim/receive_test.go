@@ -24,106 +24,35 @@ func (e *end) poll() bool {
 // receive takes in a message.
 func (e *end) receive(c completion) {
 	var m wire.Message
-	err := m.Parse(c.bytes)
-	if err == nil {
-		err = e.acct.Received(m.MSeq, m.MSeqAck, m.Bufs)
+	if err := m.Parse(c.bytes); err != nil {
+		e.w.failf("%s: %v", e.name, err)
 	}
-	if err == nil {
-		e.w.tracef("%s: gets %v %d", e.name, m.MID, m.MSeq)
-		if e.posted--; e.posted < 0 {
-			e.w.failf("%s: no private buffer for %v", e.name, m.MID)
-		}
-		e.bk.Used()
-		e.src.Acked(m.MSeqAck)
-		err = e.dispatch(&m, c.invalidated)
+	e.w.tracef("%s: gets %v %d", e.name, m.MID, m.MSeq)
+	if e.posted--; e.posted < 0 {
+		e.w.failf("%s: no private buffer for %v", e.name, m.MID)
 	}
+	if m.MID == wire.MIDSrcAvailCancel {
+		e.cancelled, e.cancelReads = m.MSeq, e.dev.readsPosted
+	}
+	offered := e.src.Outstanding()
+	it, err := e.s.Receive(c.bytes, e, c.invalidated, e.readClosed)
 	if err != nil {
 		e.w.failf("%s: %v: %v", e.name, m.MID, err)
 	}
-	n := len(m.Payload)
-	switch {
-	case n == 0:
-		e.Release()
-	case e.readClosed:
+	if it.Resize != 0 {
+		e.bk.Resize(it.Resize)
+		e.bk.Older(pick(e.w, 0, e.posted))
+	}
+	if !it.Kept {
 		e.check(m.Payload)
 		e.Release()
-	default:
-		e.bk.Add(m.Payload, e)
 	}
-	if m.MID != wire.MIDRdmaRdCompl && m.MID != wire.MIDRdmaWrCompl && c.invalidated != 0 {
-		e.w.failf("%s: %v invalidates", e.name, m.MID)
+	if _, held := e.snk.Held(); held && m.MID == wire.MIDSrcAvailCancel {
+		e.w.stats.held++
 	}
-}
-
-func (e *end) dispatch(m *wire.Message, invalidated uint32) error {
-	n := len(m.Payload)
-	if n > 0 && m.MID != wire.MIDSrcAvail && e.snk.Bars(n) {
-		e.w.failf("%s: %v with %d bytes behind a SrcAvail", e.name, m.MID, n)
+	if m.MID == wire.MIDSinkAvail && offered > 0 && e.src.Outstanding() == 0 {
+		e.w.stats.crossed++
 	}
-	switch m.MID {
-	case wire.MIDData:
-		if n > 0 {
-			e.snk.Payload(n, true)
-		}
-	case wire.MIDSrcAvail:
-		if err := e.snk.SrcAvail(m.Advert, n); err != nil {
-			return err
-		}
-		if n > 0 {
-			e.snk.Payload(n, false)
-		}
-	case wire.MIDSinkAvail:
-		before := e.src.Outstanding()
-		if err := e.src.SinkAvail(m.Advert, m.MSeqAck, e.bs.Size()); err != nil {
-			return err
-		}
-		if before > 0 && e.src.Outstanding() == 0 {
-			e.w.stats.crossed++
-		}
-		if n > 0 {
-			e.snk.Payload(n, true)
-		}
-	case wire.MIDSrcAvailCancel:
-		e.cancelled, e.cancelReads = m.MSeq, e.dev.readsPosted
-		err := e.snk.SrcAvailCancel(m.MSeq)
-		if seq, held := e.snk.Held(); held {
-			e.w.stats.held++
-			e.acct.Hold(seq)
-		}
-		return err
-	case wire.MIDSendSm:
-		return e.src.SendSm(m.MSeqAck)
-	case wire.MIDRdmaRdCompl:
-		return e.src.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
-	case wire.MIDRdmaWrCompl:
-		if m.Flags&wire.FlagReqPipe != 0 {
-			e.src.Hint()
-		}
-		return e.snk.WrCompl(int(m.Size), invalidated)
-	case wire.MIDSinkAvailCancel:
-		e.src.SinkAvailCancel()
-	case wire.MIDSinkCancelAck:
-		return e.snk.CancelAck()
-	case wire.MIDModeChange:
-		if m.ModeOfSend {
-			return e.src.ModeChange(m.Mode)
-		}
-		return e.snk.ModeChange(m.Mode)
-	case wire.MIDChRcvBuf:
-		if e.bk.Resizing() {
-			e.w.failf("%s: a ChRcvBuf before the last was answered", e.name)
-		}
-		if e.bs.Crossed(m.MSeqAck) {
-			e.bk.Resize(m.Size)
-			e.bk.Older(pick(e.w, 0, e.posted))
-		}
-	case wire.MIDChRcvBufAck:
-		return e.bs.Acked(m.Size)
-	case wire.MIDDisConn:
-		e.bk.End()
-		return e.snk.End()
-	}
-	return nil
 }
 
 // check compares bytes that have come with those that are next in the stream.

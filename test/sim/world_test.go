@@ -5,8 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 
-	"github.com/gosdp/gosdp/bcopy"
-	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
@@ -98,31 +97,34 @@ func newWorld(seed uint64, s *stats) *world {
 	}
 	var bufs [2]uint16
 	var size, adverts [2]int
+	var hellos [2]wire.Hello
 	for i := range 2 {
 		bufs[i] = uint16(4 + w.r.IntN(12))
 		size[i] = pick(w, wire.MinBuffer, 60, 100, 200, 500, 500)
 		adverts[i] = pick(w, 1, 2, 2, 3, 3, 4, 9, 9)
+		hellos[i] = wire.Hello{Bufs: bufs[i], LocalRcvSz: uint32(size[i]), MaxAdverts: uint16(adverts[i])}
 	}
 	for i := range 2 {
 		threshold := w.threshold
 		if w.chance(20) {
 			threshold = zcopy.Never
 		}
-		w.ends[i] = &end{
+		e := &end{
 			w: w, name: string(rune('A' + i)), dir: i,
 			dev:    &device{w: w, name: string(rune('A' + i))},
 			posted: int(bufs[i]), adverts: adverts[1-i],
-			acct: credits.New(bufs[1-i], bufs[i]),
-			bs:   bcopy.NewSource(size[1-i], i == 0),
-			bk:   bcopy.NewSink(size[i]),
-			src: zcopy.NewSource(zcopy.SourceConfig{
-				Threshold: threshold, PeerAdvert: adverts[1-i], OurAdverts: adverts[i], MaxOffer: w.piece,
+			s: session.New(session.Config{
+				Dialled: i == 0, Local: hellos[i], Peer: hellos[1-i], Invalidates: true,
 			}),
-			snk: zcopy.NewSink(zcopy.SinkConfig{Refuse: w.chance(20), OurAdverts: adverts[i], PeerAdvert: adverts[1-i], Worth: w.worth}),
 		}
-	}
-	for _, e := range w.ends {
-		e.bs.Carried(1 << 30) // buffers grow from the start
+		e.s.StartDirect(session.DirectConfig{
+			Threshold: threshold, PeerAdverts: adverts[1-i], Refuse: w.chance(20), Worth: w.worth, MaxOffer: w.piece,
+		})
+		e.bs, e.bk, e.src, e.snk = &e.s.Source, &e.s.Sink, e.s.ZSource, e.s.ZSink
+		if w.resizes {
+			e.bs.Carried(1 << 30) // buffers grow from the start
+		}
+		w.ends[i] = e
 	}
 	a, b := w.ends[0], w.ends[1]
 	a.peer, b.peer, a.dev.peer, b.dev.peer = b, a, b.dev, a.dev
@@ -268,7 +270,7 @@ func (w *world) quiet() {
 	for _, e := range w.ends {
 		e.collect()
 		e.src.Next(0, false) // drops what is stale
-		potential, nonDiscards := number(&e.src, "potential"), number(&e.peer.snk, "nonDiscards")
+		potential, nonDiscards := number(e.src, "potential"), number(e.peer.snk, "nonDiscards")
 		switch {
 		case e.reading != nil:
 			w.failf("%s: Read hangs", e.name)
@@ -309,7 +311,7 @@ func (w *world) play(steps int) {
 	}
 	w.settle()
 	for _, e := range w.ends {
-		if e.fin != finSent || !e.bk.Ended() {
+		if !e.s.SaidEnd() || !e.bk.Ended() {
 			w.failf("%s: no end of the stream", e.name)
 		}
 		w.stats.count(e)

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"github.com/gosdp/gosdp/credits"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
@@ -39,8 +38,8 @@ func (e *end) stepWrite() bool {
 		return false
 	}
 	e.collect()
-	if _, _, ok := e.src.Due(); ok {
-		return e.control() // nothing with payload overtakes it
+	if e.s.Preceded() {
+		return e.control()
 	}
 	if len(c.fill) > 0 {
 		if c.filled > 0 && (c.stop || e.src.Unwanted()) {
@@ -77,80 +76,42 @@ func (e *end) stepWrite() bool {
 	return false
 }
 
-// copy sends some of the next n bytes as Data, the last of them in a SinkAvail if
-// one is due.
+// copy sends some of the next n bytes.
 func (e *end) copy(c *write, n int) bool {
-	room := min(e.acct.Room(), 4)
+	room := min(e.s.Room(), 4)
 	if room == 0 {
 		return false
 	}
-	if e.w.resizes {
-		e.bs.Wrote(n)
+	e.s.Data(&e.messages, c.b[c.done:][:n], room, e.bs.Payload())
+	gone := e.room(len(e.messages.WRs))
+	e.post(gone)
+	e.batch = batch{open: true, gone: gone}
+	if e.messages.Carries() {
+		e.sent()
+		e.checkAdverts()
+	} else {
+		e.begin(e.batch)
 	}
-	b := c.b[c.done:][:n]
-	if advert, ok := e.snk.Carry(); ok && n <= e.bs.Size()-wire.MaxHeaderLen {
-		m := wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: b}
-		e.stamp(0, &m)
-		e.src.Sending(1, n, false)
-		gone := e.room(1)
-		if gone == 1 {
-			e.post(&m, 0)
-			e.snk.Carried()
-			e.checkAdverts()
-		}
-		e.batch = batch{open: true, gone: gone, payload: 1, bytes: gone * n}
-		return e.sent()
-	}
-	var ms []wire.Message
-	for bytes := 0; len(ms) < room && bytes < n; {
-		k := min(e.bs.Payload(), n-bytes)
-		ms = append(ms, wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: b[bytes:][:k]})
-		e.stamp(len(ms)-1, &ms[len(ms)-1])
-		bytes += k
-	}
-	e.src.Sending(len(ms), length(ms), false)
-	gone := e.room(len(ms))
-	for i := range ms[:gone] {
-		e.post(&ms[i], 0)
-	}
-	e.begin(batch{gone: gone, payload: len(ms), bytes: length(ms[:gone])})
 	return true
-}
-
-func length(ms []wire.Message) (n int) {
-	for i := range ms {
-		n += len(ms[i].Payload)
-	}
-	return n
 }
 
 // offer sends a SrcAvail.
 func (e *end) offer(c *write, p zcopy.Plan) bool {
-	p.Ride = min(p.Ride, e.bs.Size()-srcAvailLen)
-	if p.Ride > 0 && e.acct.Room() == 0 || !e.acct.May(credits.Bare) {
+	if !e.s.MayOffer(&p) {
 		return false
 	}
 	b := c.b[c.done+p.Skip:][:p.N]
 	stag, va := e.dev.register(b, true)
-	m := wire.Message{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: wire.Advert{Len: uint32(p.N), STag: stag, VA: va}}
-	n := batch{gone: 1, offered: stag}
-	e.stamp(0, &m)
-	if p.Ride > 0 {
-		m.Payload = b[:p.Ride]
-		n.payload, n.gone = 1, e.room(1)
-		n.bytes = n.gone * p.Ride
-		e.src.Sending(1, p.Ride, true)
-	}
-	e.src.Offered(p, stag)
+	e.s.Offer(&e.messages, b, p, stag, va)
 	e.checkAdverts()
-	if n.gone == 1 {
-		e.post(&m, 0)
+	gone := 1
+	if e.messages.Bytes() > 0 {
+		gone = e.room(1)
 	}
-	e.begin(n)
+	e.post(gone)
+	e.begin(batch{gone: gone, offered: stag})
 	return true
 }
-
-const srcAvailLen = wire.HeaderLen + 16
 
 // fill posts an RDMA Write.
 func (e *end) fill(c *write) {

@@ -142,9 +142,12 @@ func TestSSH(t *testing.T) {
 	compare(t, s, "127.0.0.1:"+port, func(t *testing.T, c net.Conn) string {
 		defer c.Close()
 		c.SetDeadline(time.Now().Add(10 * time.Second))
-		banner, err := bufio.NewReader(c).ReadString('\n')
+		r := bufio.NewReader(c)
+		banner, err := r.ReadString('\n')
 		assert.True(t, strings.HasPrefix(banner, "SSH-2.0-"), "%q", banner)
 		fmt.Fprintf(c, "SSH-2.0-stranger\r\n")
+		assert.NoError(t, c.(*net.TCPConn).CloseWrite())
+		io.Copy(io.Discard, r) // a close with unread bytes would reset the connection, or not
 		return fmt.Sprint(banner, err)
 	})
 }

@@ -27,6 +27,12 @@ type Contender struct {
 	// what Listen returned.
 	Listen func() (net.Listener, error)
 	Dial   func(ctx context.Context, address string) (net.Conn, error)
+	// Far contenders have each process in a network namespace of its own, and a wire
+	// between the two, as two hosts have. The server is at farServer.
+	Far bool
+	// Before is called, in the process that dials, before each Dial of Setup, and its time
+	// is nobody's; nil: nothing.
+	Before func()
 }
 
 // Baseline is the contender that all ratios are taken against.
@@ -80,6 +86,35 @@ var Contenders = []Contender{
 		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: -1})),
 	onRequest(overSDP("sdp-shm-zcopy", "shm, Writes of more than 16 KB advertised",
 		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: 16 << 10})),
+	onRequest(first(overSDP("sdp-shm-first", "shm, each connection as the first one of two processes",
+		sdp.Config{Devices: []string{"shm"}}))),
+	far("far-tcp", "package net between two network namespaces", net.Listen, dial("tcp")),
+	far("far-tcp-again", "the same once more: how much two runs of the same differ", net.Listen, dial("tcp")),
+	far("far-sdp", "SDP with the default configuration, on network tcp, between two network namespaces", sdp.Listen,
+		func(ctx context.Context, address string) (net.Conn, error) {
+			return genuine(new(sdp.Dialer).DialContext(ctx, "tcp", address))
+		}),
+}
+
+// farServer is the server's address, and farClient the client's, in namespaces of their own.
+const (
+	farServer = "10.88.0.1"
+	farClient = "10.88.0.2"
+)
+
+func far(name, about string, listen func(network, address string) (net.Listener, error), dial func(context.Context, string) (net.Conn, error)) Contender {
+	return Contender{
+		Name: name, About: about, OnRequest: true, Far: true,
+		Probe:  mayWire,
+		Listen: func() (net.Listener, error) { return listen("tcp", farServer+":0") },
+		Dial:   dial,
+	}
+}
+
+// first has each connection of shm open a channel of its own.
+func first(c Contender) Contender {
+	c.Before = closeIdle
+	return c
 }
 
 func onRequest(c Contender) Contender {

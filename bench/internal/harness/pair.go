@@ -35,11 +35,16 @@ func StartPair(contender Contender, load Case) (*Pair, error) {
 const controlTime = 20 * time.Second
 
 func (p *Pair) start(contender Contender) (err error) {
-	if p.server, err = startProcess(); err != nil {
+	if p.server, err = startProcess(contender.Far); err != nil {
 		return err
 	}
-	if p.client, err = startProcess(); err != nil {
+	if p.client, err = startProcess(contender.Far); err != nil {
 		return err
+	}
+	if contender.Far {
+		if err := wire(p.server.cmd.Process.Pid, p.client.cmd.Process.Pid); err != nil {
+			return err
+		}
 	}
 	at := Place{Contender: contender.Name, Case: p.load}
 	if err := p.server.call(controlTime, "Listen", at, &at.Address); err != nil {

@@ -16,9 +16,9 @@ type process struct {
 	control *rpc.Client // over its standard input and output
 }
 
-// startProcess runs this program again as a child. The program calls
-// [ChildMain] first of all.
-func startProcess() (*process, error) {
+// startProcess runs this program again as a child, if far in a network namespace of its own.
+// The program calls [ChildMain] first of all.
+func startProcess(far bool) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -26,6 +26,9 @@ func startProcess() (*process, error) {
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), childRole+"=1")
 	cmd.Stderr = os.Stderr
+	if far {
+		unshare(cmd)
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

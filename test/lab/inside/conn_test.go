@@ -89,7 +89,7 @@ func TestZeroCopy(t *testing.T) {
 		require.True(t, bytes.Equal(content, got))
 		writing.Wait()
 	}
-	assert.NotZero(t, server.Stats().ZcopyReceived)
+	assert.NotZero(t, server.Stats().ZCopyReceived)
 }
 
 // TestNetConn is package nettest's idea of a net.Conn.

@@ -104,7 +104,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			assert.Less(t, told, inTime)
 			if l.threshold == zeroCopy {
 				stats := c.Stats()
-				assert.NotZero(t, stats.ZcopySent+stats.ZcopyReceived)
+				assert.NotZero(t, stats.ZCopySent+stats.ZCopyReceived)
 			}
 			closing := time.Now()
 			c.Close()

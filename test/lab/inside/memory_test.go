@@ -51,7 +51,7 @@ func TestReusedBuffers(t *testing.T) {
 		runtime.GC()
 		debug.FreeOSMemory()
 	}
-	assert.NotZero(t, server.Stats().ZcopyReceived)
+	assert.NotZero(t, server.Stats().ZCopyReceived)
 }
 
 // TestChildren: processes are started while bytes go both ways.

@@ -1,0 +1,246 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// place is the end that listens. It has no socket: it goes to that of the client.
+type place struct {
+	cfg   rdma.StepConfig
+	links pool
+}
+
+// Close ends the place.
+func (p *place) Close() error {
+	p.links.close()
+	return nil
+}
+
+// pending is a channel that the client has offered and not taken yet. One goroutine has it.
+type pending struct {
+	place    *place
+	token    token
+	fd       int      // of the socket, which accepts descriptors until the memory file has come
+	conn     *os.File // the same; nil: not made yet
+	pid, uid int
+	ord      int
+	mine     *probe         // nil: this end does not want reach
+	space    unsafe.Pointer // for the memory; nil: none
+	over     bool           // it is taken, or ended
+}
+
+// Meet goes to the client's socket, and says what is to be said there; see
+// rdma.OfferedPlace. The client finds it there when it has the Reply.
+func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, error) {
+	if heldUp() {
+		return nil, errAside
+	}
+	if err := mapped.fits(); err != nil {
+		return nil, err
+	}
+	w := &pending{place: p, ord: ord}
+	var socket string
+	w.token, socket = halves(t)
+	var err error
+	if w.fd, err = connect(socket); err == nil {
+		err = w.open(&peer)
+	}
+	if err != nil {
+		unix.Close(w.fd)
+		return nil, err
+	}
+	return w, nil
+}
+
+// connect connects to a client's socket, without waiting: with an error if strangers have
+// filled its backlog. The caller closes the descriptor in any case.
+func connect(socket string) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err = descriptorFits(fd); err == nil {
+		err = inline(fd)
+	}
+	if err == nil {
+		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
+	}
+	return fd, err
+}
+
+// open says what is to be said, if the socket is the client's.
+func (w *pending) open(peer *rdma.Peer) (err error) {
+	if w.pid, w.uid, err = credentials(w.fd, w.place.cfg.UIDs); err != nil {
+		return err
+	}
+	if peer.PID != 0 && w.pid != peer.PID {
+		return errors.New("shm: the socket is another process's than the one that asked")
+	}
+	if w.space, err = reserve(); err != nil { // later, the client takes the channel for up
+		return err
+	}
+	var ours sight
+	if w.place.cfg.ZeroCopy && reachable(w.pid, w.uid) {
+		w.mine = newProbe()
+		ours.where(w.mine)
+	}
+	if err = say(w.fd, w.token.meeting(&ours), nil); err != nil {
+		release(w.space)
+	}
+	return err
+}
+
+// say writes b, with descriptors if there are any: the other end takes all of it or nothing.
+func say(fd int, b, rights []byte) error {
+	n, err := unix.SendmsgN(fd, b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	if err == nil && n < len(b) {
+		return io.ErrShortWrite
+	}
+	return os.NewSyscallError("sendmsg", err)
+}
+
+// Decided reports that the client's decision is there, or that it has gone; see
+// rdma.Meeting.
+func (w *pending) Decided() bool {
+	var b [1]byte
+	_, _, _, _, err := unix.Recvmsg(w.fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err != unix.EAGAIN && err != unix.EINTR
+}
+
+// Take waits for the client's decision; see rdma.Pending.
+func (w *pending) Take(ctx context.Context) (rdma.QueuePair, error) {
+	if w.over {
+		return nil, net.ErrClosed
+	}
+	q, err := w.take(ctx)
+	if err != nil {
+		w.Withdraw()
+		return nil, err
+	}
+	w.over = true
+	return q, nil
+}
+
+func (w *pending) take(ctx context.Context) (*QueuePair, error) {
+	theirs, file, err := w.decision(ctx)
+	switch {
+	case errors.Is(err, errLeft), errors.Is(err, syscall.ECONNRESET):
+		return nil, rdma.ErrDeclined
+	case err != nil:
+		return nil, err
+	}
+	a, err := w.accept(file)
+	if err != nil {
+		closeInBackground(files{file})
+		return nil, err
+	}
+	unix.Close(file)
+	reach := false
+	if theirs.flags&wantReach != 0 && w.mine != nil {
+		last := flag(theirs.visible(w.pid), canRead)
+		reach = theirs.flags&last&canRead != 0
+		_, err = w.conn.Write([]byte{last})
+	}
+	runtime.KeepAlive(w.mine)
+	if err != nil {
+		return nil, err
+	}
+	w.space = nil // it is the link's
+	l := &link{
+		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: reach, zeroCopy: w.place.cfg.ZeroCopy,
+		id: w.token, pool: &w.place.links,
+	}
+	return l.begin(w.place.cfg, w.ord)
+}
+
+// accept maps the memory that has come. No more descriptors are taken from then on.
+func (w *pending) accept(file int) (a *area, err error) {
+	refuseRights(w.fd)
+	if err = nothingQueued(w.fd); err == nil {
+		a, err = openArea(file, w.space)
+	}
+	if err == nil {
+		err = openDoorbell(w.fd, a, 1)
+	}
+	return a, err
+}
+
+// decision reads the client's decision. It makes a connection of the socket only then: the
+// netpoller, which sees what comes, would wake up for a decision that is looked for.
+func (w *pending) decision(ctx context.Context) (theirs sight, file int, err error) {
+	theirs, file, err = w.token.readDecision(w.fd)
+	w.conn = os.NewFile(uintptr(w.fd), "peer")
+	if err != unix.EAGAIN {
+		return theirs, file, err
+	}
+	wait := func() error {
+		rc, failed := w.conn.SyscallConn()
+		if failed == nil {
+			failed = rc.Read(func(fd uintptr) bool {
+				theirs, file, err = w.token.readDecision(int(fd))
+				return err != unix.EAGAIN
+			})
+		}
+		return failed
+	}
+	stop := interrupted(ctx, w.conn)
+	late := wait()
+	stop()
+	if errors.Is(late, os.ErrDeadlineExceeded) {
+		// A machine that has stood still finds that the time is over before it finds what
+		// has come.
+		w.conn.SetReadDeadline(time.Now().Add(lastLook))
+		late = wait()
+		w.conn.SetReadDeadline(time.Time{})
+	}
+	if late != nil {
+		err = late
+	}
+	return theirs, file, err
+}
+
+// interrupted has the reads of conn fail when ctx is done; see interrupt.Conn.
+func interrupted(ctx context.Context, conn *os.File) (stop func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	end := interrupt.On(ctx, func() { conn.SetReadDeadline(past) })
+	return func() {
+		end()
+		conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// lastLook is how long the decision may still take when its time is over.
+const lastLook = 100 * time.Millisecond
+
+// Withdraw ends it, unless it was taken; see rdma.Pending.
+func (w *pending) Withdraw() {
+	if w.over {
+		return
+	}
+	w.over = true
+	var socket io.Closer = files{w.fd}
+	if w.conn != nil {
+		socket = w.conn
+	}
+	closeInBackground(socket) // the client may have sent descriptors
+	if w.space != nil {
+		release(w.space)
+	}
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// offer is a channel that begins, at the client's end: a socket that listens for the server
+// alone. Its name tells nobody anything before the Request is sent, and it is there for
+// one connection.
+type offer struct {
+	ticket rdma.Ticket
+	at     string
+	cfg    rdma.StepConfig
+	ln     int // the socket that listens, and refuses descriptors
+
+	area *area // for the channel; nil: not made yet
+	file int
+
+	came files // the connections that it is not taken over, until Drop
+}
+
+// backlog is how many may connect to an offer: the server, and strangers, who have seen the
+// name in /proc/net/unix and were faster. The kernel turns more of them away.
+const backlog = 128
+
+// Offer begins a channel; see rdma.Offerer.
+func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
+	if heldUp() {
+		return nil, errAside
+	}
+	if err := mapped.fits(); err != nil {
+		return nil, err
+	}
+	o := &offer{ticket: newTicket(), at: at, cfg: cfg}
+	_, socket := halves(o.ticket)
+	var err error
+	if o.ln, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	refuseRights(o.ln)
+	if err = descriptorFits(o.ln); err == nil {
+		err = inline(o.ln)
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(o.ln, &unix.SockaddrUnix{Name: socket}))
+	}
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(o.ln, backlog))
+	}
+	if err != nil {
+		unix.Close(o.ln)
+		return nil, err
+	}
+	return o, nil
+}
+
+// Ticket returns what the server is to be shown.
+func (o *offer) Ticket() rdma.Ticket { return o.ticket }
+
+// Prepare makes the memory; see rdma.Offer.
+func (o *offer) Prepare() {
+	if o.area == nil {
+		o.area, o.file, _ = newArea() // if it fails, Take says so
+	}
+}
+
+// Drop ends the offer. A server that has come finds that its connection is closed.
+func (o *offer) Drop() {
+	o.refuse()
+	o.end()
+}
+
+// refuse lets nobody connect any more.
+func (o *offer) refuse() { unix.Shutdown(o.ln, unix.SHUT_RDWR) }
+
+// end closes the socket, after the connections to it, and what the offer has of the channel.
+func (o *offer) end() {
+	if len(o.came) > 0 {
+		closeAside(o.came) // they may hold descriptors, whose closing may block
+	}
+	for {
+		fd, _, err := unix.Accept4(o.ln, unix.SOCK_CLOEXEC)
+		if err == unix.EINTR || err == unix.ECONNABORTED {
+			continue
+		}
+		if err != nil {
+			break
+		}
+		closeAside(files{fd})
+	}
+	unix.Close(o.ln)
+	if o.area != nil {
+		unix.Close(o.file)
+		o.area.unmap()
+	}
+}
+
+// errNobody is why there is no channel although the server has said so.
+var errNobody = errors.New("shm: the peer has not come")
+
+// Take takes the channel of the server, which has come; see rdma.Offer.
+func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
+	o.refuse()
+	why := errNobody
+	for {
+		fd, _, err := unix.Accept4(o.ln, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		switch {
+		case err == unix.EINTR || err == unix.ECONNABORTED:
+			continue
+		case err == unix.EAGAIN || err == unix.EINVAL: // there are no more
+			return nil, why
+		case err != nil:
+			return nil, os.NewSyscallError("accept4", err)
+		}
+		o.came = append(o.came, fd)
+		q, err := o.join(ctx, fd, ord)
+		if err == nil {
+			o.end()
+			return q, nil
+		}
+		why = err
+	}
+}
+
+// join opens the channel over the connection that came last, if it is the server's.
+func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
+	k, _ := halves(o.ticket)
+	pid, uid, err := credentials(fd, o.cfg.UIDs)
+	var theirs sight
+	if err == nil {
+		theirs, err = k.readMeeting(fd)
+	}
+	if err == nil && o.area == nil {
+		o.area, o.file, err = newArea()
+	}
+	if err == nil {
+		err = openDoorbell(fd, o.area, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	both, err := o.decide(ctx, fd, k, &theirs, pid, uid)
+	if err != nil {
+		return nil, err
+	}
+	conn := os.NewFile(uintptr(fd), "peer")
+	o.came = o.came[:len(o.came)-1] // it is the link's
+	l := &link{
+		conn: conn, area: o.area, pid: pid, uid: uid, reach: both, zeroCopy: o.cfg.ZeroCopy,
+		id: k, at: o.at,
+	}
+	if o.at != "" {
+		l.pool = &dialled
+	}
+	unix.Close(o.file)
+	o.area = nil // which is the link's too
+	return l.begin(o.cfg, ord)
+}
+
+// decide tells the server that the channel is taken, and returns whether both ends are in
+// reach. Only for that it waits.
+func (o *offer) decide(ctx context.Context, fd int, k token, theirs *sight, pid, uid int) (both bool, err error) {
+	var ours sight
+	var mine *probe
+	if o.cfg.ZeroCopy && theirs.flags&wantReach != 0 && reachable(pid, uid) {
+		mine = newProbe()
+		ours.where(mine)
+		ours.flags |= flag(theirs.visible(pid), canRead)
+	}
+	if err := say(fd, k.decision(&ours), unix.UnixRights(o.file)); err != nil || mine == nil {
+		return false, err
+	}
+	defer runtime.KeepAlive(mine)
+	copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false, os.NewSyscallError("fcntl", err)
+	}
+	conn := os.NewFile(uintptr(copied), "peer")
+	defer conn.Close()
+	defer interrupted(ctx, conn)()
+	var last [1]byte
+	err = readBytes(conn, last[:])
+	return ours.flags&last[0]&canRead != 0, err
+}

@@ -1,0 +1,377 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// guest stands for a server that has come to an offer.
+type guest struct {
+	*net.UnixConn
+	token token
+}
+
+func guestOf(t testing.TB, o *offer) *guest {
+	t.Helper()
+	k, socket := halves(o.Ticket())
+	c, err := net.Dial("unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	return &guest{c.(*net.UnixConn), k}
+}
+
+// gives says b, with descriptors that the other end accepts.
+func gives(t testing.TB, c *net.UnixConn, b []byte, kinds string) {
+	t.Helper()
+	fds := filesOf(t, kinds)
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err := c.WriteMsgUnix(b, rights, nil)
+	assert.NoError(t, err)
+	fds.Close()
+}
+
+// decision reads the client's, which is a good one, and closes what comes with it.
+func (g *guest) decision(t testing.TB) (s sight) {
+	t.Helper()
+	rc, err := g.SyscallConn()
+	require.NoError(t, err)
+	var failed error
+	require.NoError(t, rc.Read(func(fd uintptr) bool {
+		var file int
+		s, file, failed = g.token.readDecision(int(fd))
+		if failed == nil {
+			unix.Close(file)
+		}
+		return failed != unix.EAGAIN
+	}))
+	require.NoError(t, failed)
+	return s
+}
+
+// failing takes an offer, which is to fail, and drops it.
+func failing(ctx context.Context, o *offer) error {
+	q, err := o.Take(ctx, 1)
+	if err == nil {
+		q.Abort()
+		return nil
+	}
+	o.Drop()
+	return err
+}
+
+// send says b, with descriptors, and reports whether the kernel lets it.
+func send(t testing.TB, c *net.UnixConn, b []byte, kinds string) bool {
+	t.Helper()
+	fds := filesOf(t, kinds)
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	_, _, err := c.WriteMsgUnix(b, rights, nil)
+	fds.Close()
+	if len(kinds) > 0 && !takesRights.Load() {
+		assert.ErrorIs(t, err, unix.EPERM)
+		return false
+	}
+	require.NoError(t, err)
+	return true
+}
+
+// filesOf makes memory files that are good (m), that may shrink (s), or that have
+// another layout (l), and pipes (p).
+func filesOf(t testing.TB, kinds string) (all files) {
+	t.Helper()
+	for _, k := range kinds {
+		switch k {
+		case 'm', 'l':
+			a, fd, err := newArea()
+			require.NoError(t, err)
+			if k == 'l' {
+				a.ctl.version.Store(layout - 1)
+			}
+			a.unmap()
+			all = append(all, fd)
+		case 's':
+			f := memoryFile(t, areaLen, areaSeals&^unix.F_SEAL_SHRINK)
+			fd, err := unix.Dup(int(f.Fd()))
+			require.NoError(t, err)
+			f.Close()
+			all = append(all, fd)
+		default:
+			var ends [2]int
+			require.NoError(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
+			unix.Close(ends[1])
+			all = append(all, ends[0])
+		}
+	}
+	return all
+}
+
+// TestOfferIsNotFooled: whatever a process of our own user says in the server's stead, Take
+// fails, takes no descriptor of it, and has said nothing; and it waits for nothing.
+func TestOfferIsNotFooled(t *testing.T) {
+	for _, v := range []struct {
+		name  string
+		says  func(b []byte) []byte
+		kinds string // descriptors that come with it; see filesOf
+		error string
+	}{
+		{name: "silence", says: func([]byte) []byte { return nil }, error: "resource temporarily unavailable"},
+		{name: "no magic", says: func(b []byte) []byte { b[0]++; return b }, error: "is no meeting"},
+		{name: "half a meeting", says: func(b []byte) []byte { return b[:meetingLen-1] }, error: "less than it should"},
+		{name: "another proof", says: func(b []byte) []byte { b[len(magic)]++; return b }, error: "does not have the token"},
+		{name: "no proof", says: func(b []byte) []byte { clear(b[len(magic):]); return b }, error: "does not have the token"},
+		{name: "a descriptor", kinds: "m", error: "none is wanted"},
+		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "none is wanted"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			onEachKernel(t, func(t *testing.T) {
+				before := descriptors(t)
+				o := newOffer(t, "", stepConfig)
+				g := guestOf(t, o)
+				want := v.error
+				if b := changed(g.token.meeting(&sight{}), v.says); len(b) > 0 && !send(t, g.UnixConn, b, v.kinds) {
+					want = "resource temporarily unavailable" // the kernel has told the guest, and nothing came
+				}
+				begin := time.Now()
+				err := failing(t.Context(), o)
+				assert.Less(t, time.Since(begin), joinTime/2)
+				assert.ErrorContains(t, err, want)
+				said, _ := io.ReadAll(g)
+				assert.Empty(t, said)
+				g.Close()
+				assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, time.Millisecond)
+			})
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		err := failing(t.Context(), newOffer(t, "", stepConfig))
+		assert.ErrorIs(t, err, errNobody)
+	})
+	t.Run("its own proof", func(t *testing.T) {
+		o := newOffer(t, "", stepConfig)
+		g := guestOf(t, o)
+		b := g.token.meeting(&sight{})
+		copy(b[len(magic):], g.token.proof(decides))
+		gives(t, g.UnixConn, b, "")
+		err := failing(t.Context(), o)
+		assert.ErrorIs(t, err, errUnproved)
+	})
+}
+
+// TestOfferPassesOverStrangers who have come before the server.
+func TestOfferPassesOverStrangers(t *testing.T) {
+	onEachKernel(t, func(t *testing.T) {
+		before := descriptors(t)
+		p := newPlace(t)
+		o := newOffer(t, "", stepConfig)
+		for range 8 {
+			send(t, guestOf(t, o).UnixConn, []byte(magic), "pp")
+			guestOf(t, o).Close()
+		}
+		a, b, err := open(t.Context(), p, o, rdma.Peer{})
+		require.NoError(t, err)
+		says(t, a, b, "x")
+		a.Abort()
+		b.Abort()
+		closesEnd(t)
+		assert.LessOrEqual(t, descriptors(t), before+8, "the strangers' own ends")
+	})
+}
+
+// TestLastByteThatNeverComes: only for that Take waits, and no longer than its context.
+func TestLastByteThatNeverComes(t *testing.T) {
+	before := descriptors(t)
+	o := newOffer(t, "", stepConfig)
+	g := guestOf(t, o)
+	mine := newProbe()
+	var s sight
+	s.where(mine)
+	gives(t, g.UnixConn, g.token.meeting(&s), "")
+	err := failing(soon(t), o)
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	theirs := g.decision(t)
+	assert.EqualValues(t, wantReach|canRead, theirs.flags)
+	g.Close()
+	assert.Equal(t, before, descriptors(t))
+}
+
+// TestDrop: a server that has come finds that it is closed.
+func TestDrop(t *testing.T) {
+	before := descriptors(t)
+	p := newPlace(t)
+	o := newOffer(t, "", stepConfig)
+	w, err := p.Meet(rdma.Peer{}, o.Ticket(), 1)
+	require.NoError(t, err)
+	o.Drop()
+	_, err = w.Take(t.Context())
+	assert.ErrorIs(t, err, rdma.ErrDeclined)
+	closesEnd(t)
+	assert.Equal(t, before, descriptors(t))
+}
+
+// lingering returns a TCP socket whose last close blocks, until release is called.
+func lingering(t *testing.T) (socket int, release func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	far, err := ln.Accept()
+	require.NoError(t, err)
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+	for err == nil {
+		_, err = c.Write(make([]byte, 1<<20))
+	}
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, c.(*net.TCPConn).SetLinger(60))
+	f, err := c.(*net.TCPConn).File()
+	require.NoError(t, err)
+	defer f.Close()
+	socket, err = unix.Dup(int(f.Fd()))
+	require.NoError(t, err)
+	t.Cleanup(func() { far.Close() })
+	return socket, func() { far.(*net.TCPConn).SetLinger(0); far.Close() }
+}
+
+// TestClosesThatBlock: on a kernel without SO_PASSRIGHTS, who connects to an offer may send
+// descriptors whose closing blocks, and on any kernel a client may to the place. They hold up
+// nobody; and when they are many, no channels are opened, at once, until they are through.
+func TestClosesThatBlock(t *testing.T) {
+	oldKernel(t)
+	p := newPlace(t)
+	for _, how := range []string{"take", "drop", "meet", "withdraw"} {
+		socket, release := lingering(t)
+		defer release()
+		gives := func(c *net.UnixConn, b []byte) {
+			_, _, err := c.WriteMsgUnix(b, unix.UnixRights(socket, socket), nil)
+			require.NoError(t, err)
+			unix.Close(socket)
+		}
+		var act func()
+		switch how {
+		case "take", "drop":
+			o := newOffer(t, "", stepConfig)
+			gives(guestOf(t, o).UnixConn, []byte(magic))
+			act = o.Drop
+			if how == "take" {
+				act = func() {
+					a, b, err := open(t.Context(), p, o, rdma.Peer{})
+					require.NoError(t, err)
+					a.Abort()
+					b.Abort()
+				}
+			}
+		default:
+			c := meets(t, p)
+			gives(c.UnixConn, c.token.decision(&sight{}))
+			act = c.w.Withdraw
+			if how == "meet" {
+				act = func() {
+					_, err := c.w.Take(t.Context())
+					assert.ErrorContains(t, err, "more than one descriptor")
+				}
+			}
+		}
+		begin := time.Now()
+		act()
+		assert.Less(t, time.Since(begin), joinTime/2)
+		require.Eventually(t, func() bool { return blocked.Load() == 1 }, 5*time.Second, time.Millisecond, "%s: it is blocked", how)
+		release()
+		closesEnd(t)
+	}
+	blocked.Add(mostAside) // as if there were many
+	defer blocked.Add(-mostAside)
+	_, err := device{}.Offer("", stepConfig)
+	assert.ErrorIs(t, err, errAside)
+	_, err = p.Meet(rdma.Peer{}, newTicket(), 1)
+	assert.ErrorIs(t, err, errAside)
+}
+
+// TestUrgentDescriptor: a read passes over an urgent byte, and drops the descriptor that
+// comes with it, unless it was told to see it.
+func TestUrgentDescriptor(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer unix.Close(fds[1])
+	victim := os.NewFile(uintptr(fds[0]), "victim")
+	defer victim.Close()
+	require.NoError(t, victim.SetDeadline(time.Now().Add(10*time.Second)))
+	assert.NoError(t, inline(fds[0]))
+	err = unix.Sendmsg(fds[1], []byte("u"), unix.UnixRights(fds[1]), nil, unix.MSG_OOB)
+	if err == unix.EOPNOTSUPP || err == unix.EPERM {
+		t.Skipf("this kernel sends no descriptor with an urgent byte: %v", err)
+	}
+	require.NoError(t, err)
+	_, err = unix.Write(fds[1], []byte("x"))
+	require.NoError(t, err)
+	var b [2]byte
+	assert.ErrorIs(t, readBytes(victim, b[:]), errRights)
+}
+
+// soon is a context that ends within moments.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func changed(b []byte, how func([]byte) []byte) []byte {
+	if how == nil {
+		return b
+	}
+	return how(b)
+}
+
+// onEachKernel runs a test with this kernel, and as on one without SO_PASSRIGHTS.
+func onEachKernel(t *testing.T, f func(t *testing.T)) {
+	t.Run("this kernel", f)
+	t.Run("an old kernel", func(t *testing.T) {
+		oldKernel(t)
+		f(t)
+	})
+}
+
+// oldKernel has this one refuse the option, as kernels before 6.16 do.
+func oldKernel(t *testing.T) {
+	was := takesRights.Load()
+	rightsOption.Store(0x7FFF)
+	takesRights.Store(true) // also for sockets that a test makes itself
+	t.Cleanup(func() {
+		rightsOption.Store(unix.SO_PASSRIGHTS)
+		closesEnd(t)
+		takesRights.Store(was)
+	})
+}
+
+// closesEnd waits for what is closed in the background.
+func closesEnd(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool { return aside.Load() == 0 }, 10*time.Second, 100*time.Microsecond)
+}
+
+// descriptors counts those of this process.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(all)
+}
