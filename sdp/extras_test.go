@@ -385,6 +385,8 @@ func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
 			if err != nil {
 				return
 			}
+			// It is there until it is asked: one that has gone before has no end to look at.
+			c.Read(make([]byte, 1))
 			c.Close()
 		}
 	}()
