@@ -19,60 +19,60 @@ import (
 
 const module = "github.com/gosdp/gosdp"
 
-// A room is a package together with the packages inside it that are not rooms
-// of their own.
-type room struct {
-	imports []string // rooms that it stands above and uses
-	tests   []string // further rooms that its tests use
+// allowed lists what a package may import. It also holds for packages below it that are not
+// listed themselves.
+type allowed struct {
+	imports []string // of this module
+	tests   []string // further ones, in its tests
 }
 
-// house is every room there is. A room imports only what is listed before it,
-// which makes the imports run downward.
-var house = []struct {
+// layers lists every package. A package imports only packages that are listed before it, so
+// there are no cycles between layers.
+var layers = []struct {
 	name string
-	room
+	allowed
 }{
-	{"wire", room{}},
-	{"rdma", room{}},
-	{"internal/bubble", room{}},
-	{"internal/sysfile", room{}},
-	{"internal/cgroup", room{imports: []string{"internal/sysfile"}}},
-	{"internal/budget", room{imports: []string{"internal/cgroup"}}},
-	{"internal/interrupt", room{}},
-	{"internal/localpeer", room{}},
-	{"internal/rnics", room{}},
-	{"internal/spin", room{imports: []string{"internal/cgroup"}}},
-	{"internal/handover", room{imports: []string{"rdma"}}},
-	{"credits", room{}},
-	{"rdma/rdmatest", room{imports: []string{"rdma"}}},
-	{"rdma/iwarp", room{imports: []string{"rdma", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/shm", room{imports: []string{"rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/spin", "internal/sysfile"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/verbs", room{imports: []string{"rdma", "internal/handover", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
-	{"bcopy", room{imports: []string{"wire"}}},
-	{"zcopy", room{imports: []string{"wire"}}},
-	{"internal/session", room{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"listener", room{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
-	{"sdp", room{
+	{"wire", allowed{}},
+	{"rdma", allowed{}},
+	{"internal/bubble", allowed{}},
+	{"internal/sysfile", allowed{}},
+	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
+	{"internal/budget", allowed{imports: []string{"internal/cgroup"}}},
+	{"internal/interrupt", allowed{}},
+	{"internal/localpeer", allowed{}},
+	{"internal/rnics", allowed{}},
+	{"internal/spin", allowed{imports: []string{"internal/cgroup"}}},
+	{"internal/handover", allowed{imports: []string{"rdma"}}},
+	{"credits", allowed{}},
+	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
+	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/shm", allowed{imports: []string{"rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/spin", "internal/sysfile"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/handover", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
+	{"bcopy", allowed{imports: []string{"wire"}}},
+	{"zcopy", allowed{imports: []string{"wire"}}},
+	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
+	{"listener", allowed{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
+	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session",
 			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
-	{"test/group", room{}},
-	{"test/mutants", room{}},
-	{"test/repeat", room{imports: []string{"test/group"}}},
-	{"test/dissect", room{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
-	{"test/sim", room{tests: []string{"wire", "bcopy", "zcopy", "internal/session"}}},
-	{"test/traffic", room{}},
-	{"test/soak", room{imports: []string{"sdp", "test/traffic"}}},
-	{"test/scale", room{imports: []string{"sdp", "test/traffic"}}},
-	{"test/faults", room{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
-	{"test/strangers", room{tests: []string{"sdp"}}},
-	{"test/swap", room{imports: []string{"sdp"}}},
-	{"test/parity", room{tests: []string{"sdp"}}},
-	{"test/cost", room{tests: []string{"sdp"}}},
-	{"test/lab", room{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
+	{"test/group", allowed{}},
+	{"test/mutants", allowed{}},
+	{"test/repeat", allowed{imports: []string{"test/group"}}},
+	{"test/dissect", allowed{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
+	{"test/sim", allowed{tests: []string{"wire", "bcopy", "zcopy", "internal/session"}}},
+	{"test/traffic", allowed{}},
+	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
+	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
+	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
+	{"test/strangers", allowed{tests: []string{"sdp"}}},
+	{"test/swap", allowed{imports: []string{"sdp"}}},
+	{"test/parity", allowed{tests: []string{"sdp"}}},
+	{"test/cost", allowed{tests: []string{"sdp"}}},
+	{"test/lab", allowed{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 
 // needs are the modules that the library may import, and testNeeds those that
@@ -82,9 +82,9 @@ var (
 	testNeeds = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "golang.org/x/net/nettest"}
 )
 
-func TestHouseHasNoStairsUp(t *testing.T) {
+func TestLayersAreInOrder(t *testing.T) {
 	var below []string
-	for _, h := range house {
+	for _, h := range layers {
 		require.Subset(t, below, h.imports, "%s imports what is not listed before it", h.name)
 		below = append(below, h.name)
 	}
@@ -92,19 +92,19 @@ func TestHouseHasNoStairsUp(t *testing.T) {
 
 func TestImportsRunDownward(t *testing.T) {
 	eachFile(t, func(file string, imports []string) {
-		name, room := roomOf(path.Dir(file))
-		require.NotEmpty(t, name, "%s is in no room; add it to the house", file)
-		allowed := append([]string{name}, room.imports...)
+		name, may := packageOf(path.Dir(file))
+		require.NotEmpty(t, name, "%s is in a package that layers does not list", file)
+		targets := append([]string{name}, may.imports...)
 		if isTest(file) {
-			allowed = append(allowed, room.tests...)
+			targets = append(targets, may.tests...)
 		}
 		for _, imported := range imports {
 			inside, ours := strings.CutPrefix(imported, module+"/")
 			if !ours {
 				continue
 			}
-			if target, _ := roomOf(inside); !slices.Contains(allowed, target) {
-				t.Errorf("%s imports %s; %s may import %v", file, inside, name, room.imports)
+			if target, _ := packageOf(inside); !slices.Contains(targets, target) {
+				t.Errorf("%s imports %s; %s may import %v", file, inside, name, may.imports)
 			}
 		}
 	})
@@ -170,14 +170,14 @@ func isModule(dir string) bool {
 
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.go") }
 
-// roomOf finds the innermost room that dir is in.
-func roomOf(dir string) (name string, in room) {
-	for _, h := range house {
+// packageOf returns the longest listed name that dir is in, and what it may import.
+func packageOf(dir string) (name string, may allowed) {
+	for _, h := range layers {
 		if within(dir, h.name) && len(h.name) > len(name) {
-			name, in = h.name, h.room
+			name, may = h.name, h.allowed
 		}
 	}
-	return name, in
+	return name, may
 }
 
 // within tells whether a path is the parent or below it.

@@ -82,7 +82,7 @@ type Config struct {
 	// 50 µs, because every P of the process has work. It is not for Dial and Accept.
 	// 0 means what SDP_BUSY_POLL says, in microseconds, of which 0 means not at all; and
 	// without that for as long as it has lately paid off and the process can afford it: see
-	// docs/architecture.md. Linux only.
+	// docs/concurrency.md. Linux only.
 	BusyPoll time.Duration
 
 	// Logger is told, at debug level, why a connection does not use SDP, or a
