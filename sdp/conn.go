@@ -47,16 +47,13 @@ type conn struct {
 	news  *sync.Cond // nil while nobody waits for it
 
 	session session.Session
+	promise promise
 	moves   *moves // nil while zero copy has no part in this connection
-	held    int32  // private buffers that the device has posted and the peer is not told of
-	ahead   int32  // private buffers beyond recvBuffers; see readAhead
 
 	claims   int32  // calls that want to poll instead of the attendant
 	waiters  int32  // goroutines waiting for news
 	behind   int32  // completions of the batch that are not handled yet
 	linger   int32  // SetLinger, in seconds
-	window   int32  // bytes that the private buffers shall hold together
-	charged  int32  // bytes, to the budget; see account
 	polled   uint32 // grows each time that the device has been asked
 	activity uint32 // grows with each batch of completions and each Write
 	watch    watch  // the janitor's
@@ -119,11 +116,11 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		device:   s.device,
 		declined: s.declined,
 		batch:    int32(min(qp.Limits().SendBatch, session.MaxBatch)),
-		held:     recvBuffers - int32(s.local.Bufs),
 	}
-	c.linger, c.window = -1, recvWindow
+	c.linger = -1
+	c.promise = promise{session: &c.session, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
 	if s.window > 0 {
-		c.window = int32(min(s.window, 1<<30))
+		c.promise.window = int32(min(s.window, 1<<30))
 	}
 	c.appender, _ = qp.(rdma.Appender)
 	c.session = session.New(session.Config{
@@ -158,7 +155,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 			return nil, c.sendErr
 		}
 	}
-	c.account()
+	c.promise.account()
 	c.count()
 	if !bubble.Inside() { // there the calls in progress alone work for a connection, as with TCP
 		c.mu.Lock()

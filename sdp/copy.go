@@ -129,12 +129,12 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 		c.reportRead(-len(rest))
 		c.giveBackUnlessRead()
 	case owner != nil:
-		c.adapt()
+		c.promise.adapt()
 		c.release(owner)
 	default:
-		c.repost()
+		c.promise.repost()
 	}
-	c.account()
+	c.promise.account()
 	c.lookDue()
 	c.mu.Unlock()
 	if c.due.Load() {

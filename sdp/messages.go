@@ -51,12 +51,12 @@ func (c *conn) carryOut(m *session.Event) {
 	case m.MID == wire.MIDAbortConn && c.session.Sink.Ended():
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case m.Resize != 0:
-		old := c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.session.Sink.Resize(c.granted(m.Resize)))
+		old := c.qp.ProvideReceive(recvBuffers+int(c.promise.ahead), c.session.Sink.Resize(c.promise.granted(m.Resize)))
 		if old > 0 {
 			old += int(c.behind) // in buffers that are not posted any more
 		}
 		c.session.Sink.Older(old)
-		c.aim()
+		c.promise.aim()
 	case c.session.ZSource != nil && c.moves == nil: // the peer is the first to use zero copy
 		c.noAppends()
 		c.moves = newMoves(c)
@@ -69,14 +69,14 @@ func (c *conn) carryOut(m *session.Event) {
 // credits stand for it.
 func (c *conn) release(owner bcopy.Owner) {
 	owner.Release()
-	if c.ahead > 0 {
-		c.ahead--
+	if c.promise.ahead > 0 {
+		c.promise.ahead--
 		c.provide()
 	} else {
-		c.held++
-		c.repost()
+		c.promise.held++
+		c.promise.repost()
 	}
-	c.account()
+	c.promise.account()
 }
 
 // relieve frees private buffers that hold little each, when many are held
@@ -84,7 +84,7 @@ func (c *conn) release(owner bcopy.Owner) {
 func (c *conn) relieve() {
 	if c.session.Sink.Crowded(c.session.Target/2) && c.session.Sink.Bytes() < gatherLimit {
 		c.session.Sink.Gather(c.release)
-		c.account()
+		c.promise.account()
 		c.lookDue()
 	}
 }
@@ -99,24 +99,24 @@ const gatherLimit = 1 << 20
 // held, when nothing has moved for a tick.
 func (c *conn) readAhead() {
 	size := c.session.Sink.Size()
-	more := min(aheadBuffers, (2*int(c.window)-c.session.Sink.Bytes())/size)
+	more := min(aheadBuffers, (2*int(c.promise.window)-c.session.Sink.Bytes())/size)
 	posted := c.session.Account.PeerCredit() + c.session.Account.Gain()
-	if !c.starved || c.recvErr != nil || posted > stuckCredit || c.ahead >= aheadMost {
+	if !c.starved || c.recvErr != nil || posted > stuckCredit || c.promise.ahead >= aheadMost {
 		return
 	}
-	for more > 0 && !c.affords(more*size) {
+	for more > 0 && !c.promise.affords(more*size) {
 		more /= 2
 	}
 	if most := c.qp.Limits().Buffers; most > 0 {
-		more = min(more, most-recvBuffers-int(c.ahead))
+		more = min(more, most-recvBuffers-int(c.promise.ahead))
 	}
-	defer c.account()
+	defer c.promise.account()
 	if more <= 0 {
 		return
 	}
-	c.ahead += int32(more)
+	c.promise.ahead += int32(more)
 	if !c.provide() {
-		c.ahead -= int32(more)
+		c.promise.ahead -= int32(more)
 		return
 	}
 	c.session.Account.Post(more)
@@ -127,7 +127,7 @@ func (c *conn) readAhead() {
 // that it can. How many of another size are posted before them does not change.
 // Called with mu held.
 func (c *conn) provide() bool {
-	return c.qp.ProvideReceive(recvBuffers+int(c.ahead), c.session.Sink.Size()) != math.MaxInt32
+	return c.qp.ProvideReceive(recvBuffers+int(c.promise.ahead), c.session.Sink.Size()) != math.MaxInt32
 }
 
 const (

@@ -45,7 +45,7 @@ func (c *conn) SetNoDelay(noDelay bool) error {
 func (c *conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.closed {
-		c.setWindow(bytes)
+		c.promise.setWindow(bytes)
 	}
 	c.mu.Unlock()
 	return option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) })

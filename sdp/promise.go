@@ -3,6 +3,7 @@ package sdp
 import (
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -30,6 +31,16 @@ const (
 	recvWindow = 8 << 20
 )
 
+// promise is what a connection promises its peer. Guarded by conn.mu.
+type promise struct {
+	session *session.Session // the connection's: how much is unread, and the credit of the peer
+
+	held    int32 // private buffers that the device has posted and the peer is not told of
+	ahead   int32 // private buffers beyond recvBuffers; see readAhead
+	window  int32 // bytes that the private buffers shall hold together
+	charged int32 // bytes, to the budget; see account
+}
+
 // reserve promises the private buffers of a connection that is about to come up, of which a
 // peer may fill readBuffer bytes; 0: the default. The connection charges its own; unreserve
 // follows in any case.
@@ -47,24 +58,27 @@ func reserve(readBuffer int) wire.Hello {
 
 func unreserve(h wire.Hello) { budget.Process.Give(int(h.Bufs) * int(h.LocalRcvSz)) }
 
-// promised returns how many bytes the peer may have unread. Called with mu held.
-func (c *conn) promised() int {
-	return (recvBuffers+int(c.ahead)-int(c.held))*c.session.Sink.Size() + c.excess()
+// bytes returns how many bytes the peer may have unread.
+func (p *promise) bytes() int {
+	return p.buffers()*p.session.Sink.Size() + p.excess()
 }
+
+// buffers returns how many private buffers the peer has credit for or has filled.
+func (p *promise) buffers() int { return recvBuffers + int(p.ahead) - int(p.held) }
 
 // excess returns how many bytes are held beside the private buffers of the size that they
-// have now: what Gather has copied, and what came in larger ones. Called with mu held.
-func (c *conn) excess() int {
-	own := c.session.Sink.Own()
-	return own + max(0, c.session.Sink.Bytes()-own-c.session.Sink.Lent()*c.session.Sink.Size())
+// have now: what Gather has copied, and what came in larger ones.
+func (p *promise) excess() int {
+	own := p.session.Sink.Own()
+	return own + max(0, p.session.Sink.Bytes()-own-p.session.Sink.Lent()*p.session.Sink.Size())
 }
 
-// account charges what is promised. Called with mu held.
-func (c *conn) account() {
-	if c.charged == accountClosed {
+// account charges what is promised.
+func (p *promise) account() {
+	if p.charged == accountClosed {
 		return
 	}
-	switch d := c.promised() - int(c.charged); {
+	switch d := p.bytes() - int(p.charged); {
 	case d > 0:
 		budget.Process.Charge(d)
 	case d < 0:
@@ -72,36 +86,35 @@ func (c *conn) account() {
 	default:
 		return
 	}
-	c.charged = int32(c.promised())
+	p.charged = int32(p.bytes())
 }
 
 const accountClosed = -1
 
-// closeAccount returns what is charged. Called with mu held.
-func (c *conn) closeAccount() {
-	if c.charged != accountClosed {
-		budget.Process.Give(int(c.charged))
-		c.charged = accountClosed
+// end returns what is charged.
+func (p *promise) end() {
+	if p.charged != accountClosed {
+		budget.Process.Give(int(p.charged))
+		p.charged = accountClosed
 	}
 }
 
 // affords charges n bytes more, if the budget allows the connection so many, and reports
-// whether it does. Called with mu held.
-func (c *conn) affords(n int) bool {
-	if c.charged == accountClosed || int(c.charged)+n > budget.Process.Share() || !budget.Process.Take(n) {
+// whether it does.
+func (p *promise) affords(n int) bool {
+	if p.charged == accountClosed || int(p.charged)+n > budget.Process.Share() || !budget.Process.Take(n) {
 		return false
 	}
-	c.charged += int32(n)
+	p.charged += int32(n)
 	return true
 }
 
 // granted returns the size that the private buffers shall have when the peer asks for
 // desired bytes, larger or smaller (§10.6): that, or what window and budget have room for.
-// Called with mu held.
-func (c *conn) granted(desired uint32) uint32 {
-	size, n := c.session.Sink.Size(), recvBuffers+int(c.ahead)-int(c.held)
-	more := min(int(min(desired, bcopy.MaxBuffer)), int(c.window)/leastBuffers) - size
-	for more > smallestSize && !c.affords(more*n) {
+func (p *promise) granted(desired uint32) uint32 {
+	size, n := p.session.Sink.Size(), p.buffers()
+	more := min(int(min(desired, bcopy.MaxBuffer)), int(p.window)/leastBuffers) - size
+	for more > smallestSize && !p.affords(more*n) {
 		more /= 2
 	}
 	switch {
@@ -114,27 +127,26 @@ func (c *conn) granted(desired uint32) uint32 {
 }
 
 // mostBuffers is how many private buffers there shall be at most: enough to keep a stream
-// going, and no more than the program wants to be unread. Called with mu held.
-func (c *conn) mostBuffers() int {
-	return min(recvBuffers, max(minBuffers, int(c.window)/c.session.Sink.Size()))
+// going, and no more than the program wants to be unread.
+func (p *promise) mostBuffers() int {
+	return min(recvBuffers, max(minBuffers, int(p.window)/p.session.Sink.Size()))
 }
 
-// setWindow has the private buffers hold so many bytes together. Called with mu held.
-func (c *conn) setWindow(bytes int) {
-	c.window = int32(max(0, min(bytes, 1<<30)))
-	c.aim()
+// setWindow has the private buffers hold so many bytes together.
+func (p *promise) setWindow(bytes int) {
+	p.window = int32(max(0, min(bytes, 1<<30)))
+	p.aim()
 }
 
 // aim sets how many private buffers there shall be after their size or the window has
 // changed: all, if the budget has them. What is promised beyond that ends as it is used.
-// Called with mu held.
-func (c *conn) aim() {
-	c.account() // buffers may have become smaller
-	most := c.mostBuffers()
-	if more := most - c.session.Target; more <= 0 || c.affords(more*c.session.Sink.Size()) {
-		c.session.Target = most
-		c.repost()
-		c.account()
+func (p *promise) aim() {
+	p.account() // buffers may have become smaller
+	most := p.mostBuffers()
+	if more := most - p.session.Target; more <= 0 || p.affords(more*p.session.Sink.Size()) {
+		p.session.Target = most
+		p.repost()
+		p.account()
 	}
 }
 
@@ -143,35 +155,35 @@ func (c *conn) aim() {
 func (c *conn) consume(n int) {
 	own := c.session.Sink.Own()
 	if owner := c.session.Sink.Consume(n); owner != nil {
-		c.adapt()
+		c.promise.adapt()
 		c.release(owner)
 	} else if c.session.Sink.Own() != own {
-		c.repost()
-		c.account()
+		c.promise.repost()
+		c.promise.account()
 	}
 }
 
 // adapt has a peer that has used up nearly all of its credit get twice as much, if the
 // budget allows it; and while half of the budget is taken one that leaves half unused get a
 // private buffer less. Called with mu held, when the program has read.
-func (c *conn) adapt() {
-	switch credit := c.session.Account.PeerCredit(); {
-	case credit <= max(c.session.Target/4, stuckCredit):
-		more := min(c.session.Target, c.mostBuffers()-c.session.Target)
-		if more > 0 && c.affords(more*c.session.Sink.Size()) {
-			c.session.Target += more
+func (p *promise) adapt() {
+	switch credit := p.session.Account.PeerCredit(); {
+	case credit <= max(p.session.Target/4, stuckCredit):
+		more := min(p.session.Target, p.mostBuffers()-p.session.Target)
+		if more > 0 && p.affords(more*p.session.Sink.Size()) {
+			p.session.Target += more
 		}
-	case credit > c.session.Target/2 && c.session.Target > leastBuffers && budget.Process.Tight():
-		c.session.Target--
+	case credit > p.session.Target/2 && p.session.Target > leastBuffers && budget.Process.Tight():
+		p.session.Target--
 	}
 }
 
 // repost gives the peer credit for the private buffers that there shall be, but for as many
-// as would hold the excess. Called with mu held.
-func (c *conn) repost() {
-	size := c.session.Sink.Size()
-	if n := int(c.held) - (recvBuffers - c.session.Target) - (c.excess()+size-1)/size; n > 0 {
-		c.session.Account.Post(n)
-		c.held -= int32(n)
+// as would hold the excess.
+func (p *promise) repost() {
+	size := p.session.Sink.Size()
+	if n := int(p.held) - (recvBuffers - p.session.Target) - (p.excess()+size-1)/size; n > 0 {
+		p.session.Account.Post(n)
+		p.held -= int32(n)
 	}
 }

@@ -82,7 +82,7 @@ func nothingPromised(t *testing.T) {
 func promisedBy(c *Conn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.promised()
+	return c.promise.bytes()
 }
 
 func TestPromiseIsChargedAndGivenBack(t *testing.T) {
@@ -358,7 +358,7 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session.Sink.Resize(100)
-	s.aim()
-	assert.GreaterOrEqual(t, s.promised(), 100_000)
-	assert.EqualValues(t, s.promised(), s.charged)
+	s.promise.aim()
+	assert.GreaterOrEqual(t, s.promise.bytes(), 100_000)
+	assert.EqualValues(t, s.promise.bytes(), s.promise.charged)
 }

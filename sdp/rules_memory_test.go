@@ -14,9 +14,8 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// promise is how many bytes a connection has advertised in private buffers at
-// its start.
-const promise = recvBuffers * recvSize
+// promisedBytes is how many bytes a connection promises its peer at its start.
+const promisedBytes = recvBuffers * recvSize
 
 // holding returns a function that checks that the heap holds no more than most
 // bytes beside what it holds now.
@@ -63,10 +62,10 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 			defer c.Close()
 			// What lies in the chunks that one read has filled, and in as many bytes again
 			// the messages that are lent by themselves from then on.
-			check := holding(t, promise*5/2)
+			check := holding(t, promisedBytes*5/2)
 			// RDMA Writes of nothing.
 			nothing := bytes.Repeat(hostileULPDU(append([]byte{0xC1, 0x40}, make([]byte, 12)...)), 256<<10/20)
-			const messages = 5 * promise >> 18 // which would hold five times what is promised
+			const messages = 5 * promisedBytes >> 18 // which would hold five times what is promised
 			for i := range uint32(messages) {
 				m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 64, MSeq: i + 2}, Payload: make([]byte, v.size)}
 				_, err := client.Write(append(hostileFPDU(i+2, m), nothing...))

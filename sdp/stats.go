@@ -182,7 +182,7 @@ func (c *conn) uncount() {
 	defer conns.mu.Unlock()
 	delete(conns.open, c)
 	c.mu.Lock()
-	c.closeAccount()
+	c.promise.end()
 	conns.closed.add(c.carried())
 	c.mu.Unlock()
 }

@@ -131,11 +131,11 @@ func TestReadAheadIsBounded(t *testing.T) {
 					return c.session.Account.PeerCredit()+c.session.Account.Gain() <= stuckCredit
 				}, 10*time.Second, time.Millisecond)
 				c.mu.Lock()
-				before := int(c.ahead)
+				before := int(c.promise.ahead)
 				c.starved = true
 				c.readAhead()
 				c.starved = false
-				ahead, unread = int(c.ahead), c.session.Sink.Bytes()
+				ahead, unread = int(c.promise.ahead), c.session.Sink.Bytes()
 				c.mu.Unlock()
 				more = ahead-before == aheadBuffers
 				require.LessOrEqual(t, ahead, v.most)
@@ -153,7 +153,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 			require.NoError(t, err)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			assert.Zero(t, c.ahead, "given back")
+			assert.Zero(t, c.promise.ahead, "given back")
 		})
 	}
 }

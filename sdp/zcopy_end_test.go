@@ -203,7 +203,7 @@ func TestBothWriteForever(t *testing.T) {
 				assert.Equal(t, sent[1-i], len(got))
 				assert.Equal(t, sha256.Sum256(big[:sent[1-i]]), sha256.Sum256(got))
 				c.mu.Lock()
-				assert.Zero(t, c.ahead)
+				assert.Zero(t, c.promise.ahead)
 				c.mu.Unlock()
 			}
 		})
