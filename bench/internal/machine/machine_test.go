@@ -16,7 +16,7 @@ func TestLineIsMeasuredAgainAndAgain(t *testing.T) {
 	defer line.Close()
 	for range 3 {
 		trip := line.RoundTrip()
-		require.Greater(t, trip, 10*time.Nanosecond) // faster than light between two sockets
+		require.Greater(t, trip, 10*time.Nanosecond) // less is impossible between two sockets
 		require.Less(t, trip, 10*time.Millisecond)
 	}
 }

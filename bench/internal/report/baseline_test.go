@@ -35,7 +35,7 @@ func TestSlowerMachineIsNoChangeOfARatio(t *testing.T) {
 	slower.Ratios = fast
 	slower.finish()
 	require.False(t, Compare(reportOf(rowOf("sdp-iwarp", fast...)), reportOf(slower))[0].Significant())
-	// The baseline has nothing but its values, since its ratio is always 1.
+	// The baseline's ratio is always 1, so its values are compared.
 	changes := Compare(reportOf(rowOf(harness.Baseline, fast...)), reportOf(rowOf(harness.Baseline, slow...)))
 	require.False(t, changes[0].OfRatios)
 	require.True(t, changes[0].Significant())

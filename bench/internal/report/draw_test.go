@@ -34,12 +34,12 @@ func TestPicturesAreDrawnOfWhatThereIs(t *testing.T) {
 func TestAContenderLooksTheSameInEveryReport(t *testing.T) {
 	looks := map[any]string{}
 	for _, c := range harness.Contenders {
-		line, _ := look(c.Name)
+		line, _ := styleOf(c.Name)
 		require.NotContains(t, looks, line.Color, "%s looks like another one", c.Name)
 		looks[line.Color] = c.Name
 	}
-	once, _ := look("tcp")
-	again, _ := look("tcp#2")
+	once, _ := styleOf("tcp")
+	again, _ := styleOf("tcp#2")
 	require.Equal(t, once.Color, again.Color)
 	require.NotEqual(t, once.Dashes, again.Dashes)
 }

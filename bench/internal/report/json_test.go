@@ -13,7 +13,7 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/machine"
 )
 
-// rowOf is a row of the contender's rounds, beside a baseline of ones.
+// rowOf returns a row of the contender's rounds. The baseline is 1 in every round.
 func rowOf(contender string, values ...float64) Row {
 	r := Row{
 		Case: harness.RTT, Contender: contender, Size: 64, Conns: 1,
