@@ -13,7 +13,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
+// TestMain lets the test binary run as the server process, like the program itself.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "-serve") {
 		main()
@@ -28,7 +28,7 @@ func TestEveryKindOfCall(t *testing.T) {
 		{"shm", "TLS"},
 		{"iwarp", "plaintext"},
 		{"iwarp", "TLS"},
-		{"tcp", "plaintext"}, // which shows that the rest is not SDP's doing
+		{"tcp", "plaintext"}, // for comparison without SDP
 	} {
 		t.Run(test.device+"/"+test.security, func(t *testing.T) {
 			t.Setenv("SDP_DEVICES", test.device)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
+// TestMain lets the test binary run as the server process, like the program itself.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "-serve") {
 		main()
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeTree makes a small tree with the names and sizes that servers and URLs
-// are known to stumble over.
+// writeTree makes a small tree with names and sizes that are difficult for servers and
+// URLs.
 func writeTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 	r := fetch(overSDP, address, files, 2)
 	require.NoError(t, stop())
 	require.Len(t, r.mismatches, 2)
-	require.ErrorContains(t, verdict("sdp", r), "2 files came over wrong")
+	require.ErrorContains(t, verdict("sdp", r), "2 files differ")
 }
 
 func TestPlainConnectionIsNotSDP(t *testing.T) {

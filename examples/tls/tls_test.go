@@ -11,7 +11,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
+// TestMain lets the test binary run as the server process, like the program itself.
 func TestMain(m *testing.M) {
 	if slices.Contains(os.Args, "-serve") {
 		main()
