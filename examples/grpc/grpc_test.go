@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,14 +11,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary run as the server process, like the program itself.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-serve") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
 
 func TestEveryKindOfCall(t *testing.T) {
 	for _, test := range []struct{ device, security string }{

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,14 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary run as the server process, like the program itself.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-serve") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
 
 // writeTree makes a small tree with names and sizes that are difficult for servers and
 // URLs.
