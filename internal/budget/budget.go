@@ -4,7 +4,7 @@
 // A connection charges memory when it promises it, not when the memory is used,
 // because a promise cannot be withdrawn. Every connection gets a small promise in any
 // case (Charge), so that both ends can make progress when the budget is exhausted.
-// Larger promises need room in the budget (Take).
+// Larger promises must fit into the budget (Take).
 package budget
 
 import (

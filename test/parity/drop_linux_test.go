@@ -123,7 +123,7 @@ func settled() (h resources) {
 	return h
 }
 
-// collected returns after which garbage collection the process resources no more resources than
+// collected returns after which garbage collection the process holds no more resources than
 // before. After each collection it waits for two seconds, because the machine may be busy. It
 // first lets goroutines end that have passed on a connection, because a stack may hold a
 // reference.

@@ -39,7 +39,7 @@ type Contender struct {
 const Baseline = "tcp"
 
 // Contenders lists all contenders, the baseline first. They take turns in this
-// header.
+// order.
 var Contenders = []Contender{
 	{
 		Name:   Baseline,

@@ -73,10 +73,10 @@ type timer struct {
 // time.Now.
 var epoch = time.Now()
 
-// start marks the begin of an operation.
+// start marks the beginning of an operation.
 func (t *timer) start() { t.began = time.Since(epoch) }
 
-// lap marks the end of an operation and the begin of the next, with one reading
+// lap marks the end of an operation and the beginning of the next, with one reading
 // of the clock.
 func (t *timer) lap() {
 	now := time.Since(epoch)

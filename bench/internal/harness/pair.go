@@ -77,7 +77,7 @@ type Result struct {
 	Used    Usage // by the client itself
 }
 
-// turnLimit is the maxTime that a turn may take, whatever its intended length.
+// turnLimit is the longest time that a turn may take, whatever its intended length.
 const turnLimit = time.Minute
 
 // Run transfers n messages of the case and returns when all have arrived. For
@@ -153,7 +153,7 @@ func (p *Pair) Close() error {
 	})
 }
 
-// memory returns what the client and the server hold, in this header.
+// memory returns what the client and the server hold, in this order.
 func (p *Pair) memory() (held [2]Memory, err error) {
 	err = errors.Join(
 		p.client.call(controlTime, "Memory", struct{}{}, &held[0]),

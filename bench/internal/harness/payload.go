@@ -15,7 +15,7 @@ func fill(buf []byte, k int) {
 	}
 }
 
-// intact samples the first and the last byte of b, which lies at offset in a
+// intact samples the first and the last byte of b, which begins at offset in a
 // stream of messages of size bytes.
 func intact(b []byte, offset, size int) bool {
 	last := len(b) - 1

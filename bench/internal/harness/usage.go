@@ -11,7 +11,7 @@ type Usage struct {
 	Allocs uint64        // objects allocated on the heap
 }
 
-// since returns what has been used since then was taken.
+// since returns the difference between u and an earlier Usage.
 func (u Usage) since(then Usage) Usage {
 	return Usage{CPU: u.CPU - then.CPU, Allocs: u.Allocs - then.Allocs}
 }

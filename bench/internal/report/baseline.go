@@ -73,7 +73,7 @@ func sample(values []float64) *benchmath.Sample {
 }
 
 // WriteChanges prints the significant changes. It also prints how many rows were
-// compared, because about 1 % of unchanged rows styleOf significant by chance, and in
+// compared, because about 1 % of unchanged rows look significant by chance, and in
 // how many of them the medians agree.
 func WriteChanges(out io.Writer, changes []Change) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

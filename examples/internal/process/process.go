@@ -71,7 +71,7 @@ func Input(input any) error {
 	return json.NewDecoder(os.Stdin).Decode(input)
 }
 
-// Announce tells the parent process the address of this server. It calls end when the
+// Announce sends the address of this server to the parent process. It calls end when the
 // parent asks this process to end, or dies.
 func Announce(address net.Addr, end func()) {
 	go func() {
