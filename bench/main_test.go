@@ -36,7 +36,7 @@ func options1(dir string, contenders ...string) options {
 	}
 }
 
-func TestRunLeavesAReportThatALaterRunComparesWith(t *testing.T) {
+func TestRunComparesWithAnEarlierReport(t *testing.T) {
 	shorten(t)
 	dir := t.TempDir()
 	o := options1(filepath.Join(dir, "first"), "tcp", "tcp", "sdp-iwarp")
@@ -81,7 +81,7 @@ func shorten(t *testing.T) {
 	t.Cleanup(func() { fullTime, quickTime = full, quick })
 }
 
-func TestWhatCannotBeMeasuredIsTheCallersError(t *testing.T) {
+func TestInvalidOptionsAreErrors(t *testing.T) {
 	for _, c := range []struct {
 		change func(o *options)
 		err    string
@@ -111,7 +111,7 @@ func TestAbsentContendersAreNamed(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrPermission)
 }
 
-func TestOneContenderMayBeThereTwice(t *testing.T) {
+func TestContenderMayBeRepeated(t *testing.T) {
 	participants, _, err := choose([]string{"tcp", "unix", "tcp", "tcp"})
 	require.NoError(t, err)
 	var names []string
@@ -121,7 +121,7 @@ func TestOneContenderMayBeThereTwice(t *testing.T) {
 	require.Equal(t, []string{"tcp", "unix", "tcp#2", "tcp#3"}, names)
 }
 
-func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
+func TestDisturbedRoundsAreRepeatedWithinLimits(t *testing.T) {
 	quiet, noisy := report.Round{}, report.Round{Foreign: 1}
 	rounds := func(quietOnes, noisyOnes int) (all []report.Round) {
 		for range quietOnes {
@@ -169,13 +169,13 @@ func TestTimeIsDividedBetweenTurns(t *testing.T) {
 	}
 }
 
-func TestTargetsFileIsSound(t *testing.T) {
+func TestTargetsFileIsValid(t *testing.T) {
 	targets, err := report.ReadTargets(strings.NewReader(targetsFile))
 	require.NoError(t, err)
 	require.NotEmpty(t, targets)
 }
 
-func TestContenderThatFailsIsOutAndTheOthersGoOn(t *testing.T) {
+func TestFailedContenderIsDropped(t *testing.T) {
 	shorten(t)
 	tcp, err := harness.Find("tcp")
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func writeTree(t *testing.T) string {
 	return dir
 }
 
-func TestEveryFileComesOverBothStacks(t *testing.T) {
+func TestBothStacksFetchEveryFile(t *testing.T) {
 	dir := writeTree(t)
 	var rows []string
 	programs.Again(func() bool {

@@ -34,7 +34,7 @@ func TestKillReachesTheStopped(t *testing.T) {
 	assert.ErrorContains(t, cmd.Wait(), "killed")
 }
 
-func TestKillOfWhatHasEnded(t *testing.T) {
+func TestKillAfterEnd(t *testing.T) {
 	cmd := exec.Command("true")
 	Own(cmd)
 	require.NoError(t, cmd.Run())

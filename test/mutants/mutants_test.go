@@ -37,9 +37,9 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
-// TestTestsAreThere: after a test was renamed, it tells which patches must be adapted. A patch
+// TestNamedTestsExist: after a test was renamed, it tells which patches must be adapted. A patch
 // whose test does not exist kills nothing.
-func TestTestsAreThere(t *testing.T) {
+func TestNamedTestsExist(t *testing.T) {
 	mutants, err := load(".", regexp.MustCompile(""))
 	require.NoError(t, err)
 	sources := map[string]string{} // by package

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInterruptedRunEndsWithWhatItStarted: an interruption also ends processes that the tests
+// TestInterruptionEndsStartedProcesses: an interruption also ends processes that the tests
 // started. Otherwise the run would last until they closed its output.
-func TestInterruptedRunEndsWithWhatItStarted(t *testing.T) {
+func TestInterruptionEndsStartedProcesses(t *testing.T) {
 	r, _ := newRepeat(t)
 	r.subjects = []subject{{name: "starts"}}
 	r.file(t, "starts/starts_test.go", `package starts

@@ -84,7 +84,7 @@ func (r *repeat) runs(t *testing.T) int {
 	return strings.Count(string(all), `"ok":`)
 }
 
-func TestEverythingRunsAsOftenAsItShould(t *testing.T) {
+func TestNumbersOfRuns(t *testing.T) {
 	r, out := newRepeat(t)
 	require.NoError(t, r.run(context.Background(), ""))
 	assert.Equal(t, []row{
@@ -113,7 +113,7 @@ func TestFailuresAreKept(t *testing.T) {
 	assert.Contains(t, string(output), "as it was told")
 }
 
-func TestItGoesOnWhereItWas(t *testing.T) {
+func TestContinuesAfterInterruption(t *testing.T) {
 	r, out := newRepeat(t)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()

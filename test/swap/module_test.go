@@ -66,7 +66,7 @@ func TestDownloadedModule(t *testing.T) {
 	assert.Equal(t, []string{"accept " + device(), "dial " + device()}, b.connections(t))
 }
 
-func TestModuleThatIsNotThere(t *testing.T) {
+func TestMissingModule(t *testing.T) {
 	b := newFixture(t)
 	serve(t)
 	t.Setenv("GOPROXY", "off")

@@ -271,7 +271,7 @@ func TestSwitchedOffIsTCP(t *testing.T) {
 	assert.Contains(t, b.out.String(), "net.Dial tcp: *net.TCPConn")
 }
 
-func TestCachedResultIsOfTheSameDevices(t *testing.T) {
+func TestCachedResultsDependOnDevices(t *testing.T) {
 	b := newFixture(t)
 	for range 2 {
 		require.NoError(t, b.run(t, "go", "test", "."), &b.out)
@@ -309,13 +309,13 @@ func TestVet(t *testing.T) {
 	require.NoError(t, b.run(t, "go", "vet", "./..."), &b.out)
 }
 
-func TestStatusIsThatOfTheCommand(t *testing.T) {
+func TestStatusOfTheCommand(t *testing.T) {
 	b := newFixture(t)
 	assert.Equal(t, 1, status(b.run(t, "go", "test", "./fails"), false))
 	assert.Contains(t, b.out.String(), "as it should")
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrorsNameTheProblem(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*fixture)

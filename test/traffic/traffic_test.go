@@ -61,7 +61,7 @@ func (c *wrongConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestWhatIsWrongIsNoticed(t *testing.T) {
+func TestWrongBytesAreNoticed(t *testing.T) {
 	for _, at := range []int{0, 1, 1000} {
 		for _, early := range []bool{false, true} {
 			a, b := tcp(t)

@@ -138,7 +138,7 @@ func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 	}
 }
 
-func TestConnectionsThatNeedTooManyFilesAreForetold(t *testing.T) {
+func TestTooManyFilesAreDetectedEarly(t *testing.T) {
 	if openFiles() == 0 {
 		t.Skip("needs a system that reports the number of open files")
 	}

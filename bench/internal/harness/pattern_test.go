@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestIntactKnowsEachPlaceOfTheStream(t *testing.T) {
+func TestIntactChecksPositions(t *testing.T) {
 	const size = 1000
 	var stream []byte
 	buf := make([]byte, size)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLineIsMeasuredAgainAndAgain(t *testing.T) {
+func TestLineIsMeasuredRepeatedly(t *testing.T) {
 	line := NewLine()
 	if line == nil {
 		t.Skip("needs Linux and two processors")
@@ -21,7 +21,7 @@ func TestLineIsMeasuredAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestBusyCountsWhatThisProcessDoes(t *testing.T) {
+func TestBusyCountsThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
 	}

@@ -30,7 +30,7 @@ func TestChangeThatRoundsAgreeOnIsSignificant(t *testing.T) {
 	require.False(t, changes[0].Significant())
 }
 
-func TestSlowerMachineIsNoChangeOfARatio(t *testing.T) {
+func TestSlowerMachineDoesNotChangeRatios(t *testing.T) {
 	slower := rowOf("sdp-iwarp", slow...)
 	slower.Ratios = fast
 	slower.finish()
@@ -41,11 +41,11 @@ func TestSlowerMachineIsNoChangeOfARatio(t *testing.T) {
 	require.True(t, changes[0].Significant())
 }
 
-func TestRowsOfOneReportAloneAreNoChange(t *testing.T) {
+func TestRowsInOneReportOnlyAreNotCompared(t *testing.T) {
 	require.Empty(t, Compare(reportOf(rowOf("tcp", 1)), reportOf(rowOf("unix", 1))))
 }
 
-func TestChangesArePrintedWithWhatIsExpectedByChance(t *testing.T) {
+func TestWriteChanges(t *testing.T) {
 	var out bytes.Buffer
 	changes := Compare(
 		reportOf(rowOf("tcp", fast...), rowOf("sdp-iwarp", slow...)),

@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-func TestPicturesAreDrawnOfWhatThereIs(t *testing.T) {
+func TestDrawSkipsChartsWithoutData(t *testing.T) {
 	r := someReport()
 	for _, size := range []int{1 << 10, 1 << 20} {
 		row := rowOf("tcp", 5, 6, 7)
@@ -31,7 +31,7 @@ func TestPicturesAreDrawnOfWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestAContenderLooksTheSameInEveryReport(t *testing.T) {
+func TestContendersHaveDistinctStyles(t *testing.T) {
 	looks := map[any]string{}
 	for _, c := range harness.Contenders {
 		line, _ := styleOf(c.Name)
@@ -55,7 +55,7 @@ func TestDecadesAreMarked(t *testing.T) {
 	require.Len(t, (decades{}).Ticks(1, 10), 10)
 }
 
-func TestMarkdownSaysWhereAndWhat(t *testing.T) {
+func TestMarkdownReport(t *testing.T) {
 	var out bytes.Buffer
 	r := someReport()
 	targets := targetsOf(t, "sdp-iwarp rtt/64B p50 all <= 1.15 tcp")

@@ -81,7 +81,7 @@ func TestNearAndFarHaveRowsWhereBothOccurred(t *testing.T) {
 	}
 }
 
-func TestRatioAtADistanceTakesBothSidesThere(t *testing.T) {
+func TestRatioRequiresBothSidesAtTheDistance(t *testing.T) {
 	var rounds []Round
 	for i := range 2 * minRounds {
 		line := nearLine
@@ -130,7 +130,7 @@ func TestLeastDisturbedRoundsAreKept(t *testing.T) {
 	}
 }
 
-func TestLineRowsTellNearFromFar(t *testing.T) {
+func TestLineRowsSeparateNearAndFar(t *testing.T) {
 	lines := []time.Duration{0} // zero means not measured
 	for range minRounds {
 		lines = append(lines, nearLine)
