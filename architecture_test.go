@@ -1,5 +1,5 @@
-// Package gosdp_test holds the module to its architecture: which package may
-// import which, and what of other modules any of them may need.
+// Package gosdp_test checks the architecture of the module: which packages each package may
+// import, and which other modules the library may depend on.
 package gosdp_test
 
 import (
@@ -19,11 +19,11 @@ import (
 
 const module = "github.com/gosdp/gosdp"
 
-// allowed lists what a package may import. It also holds for packages below it that are not
+// allowed lists what a package may import. It also applies to packages below it that are not
 // listed themselves.
 type allowed struct {
 	imports []string // of this module
-	tests   []string // further ones, in its tests
+	tests   []string // of this module, additionally in its tests
 }
 
 // layers lists every package. A package imports only packages that are listed before it, so
@@ -75,8 +75,8 @@ var layers = []struct {
 	{"test/lab", allowed{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 
-// needs are the modules that the library may import, and testNeeds those that
-// its tests may besides.
+// needs are the modules that the library may import. testNeeds are those that its tests may
+// import in addition.
 var (
 	needs     = []string{"golang.org/x/sys"}
 	testNeeds = []string{"github.com/stretchr/testify", "go.uber.org/goleak", "golang.org/x/net/nettest"}
@@ -84,19 +84,19 @@ var (
 
 func TestLayersAreInOrder(t *testing.T) {
 	var below []string
-	for _, h := range layers {
-		require.Subset(t, below, h.imports, "%s imports what is not listed before it", h.name)
-		below = append(below, h.name)
+	for _, layer := range layers {
+		require.Subset(t, below, layer.imports, "%s imports a package that is not listed before it", layer.name)
+		below = append(below, layer.name)
 	}
 }
 
 func TestImportsRunDownward(t *testing.T) {
 	eachFile(t, func(file string, imports []string) {
-		name, may := packageOf(path.Dir(file))
+		name, rules := packageOf(path.Dir(file))
 		require.NotEmpty(t, name, "%s is in a package that layers does not list", file)
-		targets := append([]string{name}, may.imports...)
+		targets := append([]string{name}, rules.imports...)
 		if isTest(file) {
-			targets = append(targets, may.tests...)
+			targets = append(targets, rules.tests...)
 		}
 		for _, imported := range imports {
 			inside, ours := strings.CutPrefix(imported, module+"/")
@@ -104,7 +104,7 @@ func TestImportsRunDownward(t *testing.T) {
 				continue
 			}
 			if target, _ := packageOf(inside); !slices.Contains(targets, target) {
-				t.Errorf("%s imports %s; %s may import %v", file, inside, name, may.imports)
+				t.Errorf("%s imports %s; %s may import %v", file, inside, name, rules.imports)
 			}
 		}
 	})
@@ -128,8 +128,8 @@ func TestLibraryNeedsNothingButSys(t *testing.T) {
 	})
 }
 
-// eachFile calls check with every Go file of the module below its root, for
-// whatever system it is, and what it imports.
+// eachFile calls check with every Go file of the module below its root, for all systems, and
+// the packages that the file imports.
 func eachFile(t *testing.T, check func(file string, imports []string)) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
@@ -162,7 +162,7 @@ func eachFile(t *testing.T, check func(file string, imports []string)) {
 	require.NoError(t, err)
 }
 
-// isModule tells whether dir is the root of another module.
+// isModule reports whether dir is the root of another module.
 func isModule(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "go.mod"))
 	return err == nil
@@ -170,17 +170,17 @@ func isModule(dir string) bool {
 
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.go") }
 
-// packageOf returns the longest listed name that dir is in, and what it may import.
-func packageOf(dir string) (name string, may allowed) {
-	for _, h := range layers {
-		if within(dir, h.name) && len(h.name) > len(name) {
-			name, may = h.name, h.allowed
+// packageOf returns the longest listed name that contains dir, and what it may import.
+func packageOf(dir string) (name string, rules allowed) {
+	for _, layer := range layers {
+		if within(dir, layer.name) && len(layer.name) > len(name) {
+			name, rules = layer.name, layer.allowed
 		}
 	}
-	return name, may
+	return name, rules
 }
 
-// within tells whether a path is the parent or below it.
+// within reports whether p is parent or below it.
 func within(p, parent string) bool {
 	return p == parent || strings.HasPrefix(p, parent+"/")
 }

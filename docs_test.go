@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLinksInDocs: each relative link in a Markdown file leads to a file of this
-// repository, and to a heading in it.
+// TestLinksInDocs: the target of each relative link in a Markdown file must exist, both the
+// file and the heading.
 func TestLinksInDocs(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	checked := 0
@@ -22,7 +22,7 @@ func TestLinksInDocs(t *testing.T) {
 		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
 			target, heading, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, ":") {
-				continue // of another site
+				continue // an absolute URL
 			}
 			checked++
 			file := page
@@ -50,7 +50,7 @@ func markdown(t *testing.T) (files []string) {
 	return files
 }
 
-// headings returns the anchors that GitHub gives the headings of a page.
+// headings returns the anchors that GitHub generates for the headings of a page.
 func headings(t *testing.T, file string) (anchors []string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -71,7 +71,7 @@ func headings(t *testing.T, file string) (anchors []string) {
 	return anchors
 }
 
-// TestOverviewIsShort: docs/architecture.md can be read in one sitting.
+// TestOverviewIsShort: docs/architecture.md must have at most 2,500 words.
 func TestOverviewIsShort(t *testing.T) {
 	b, err := os.ReadFile("docs/architecture.md")
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ const (
 	jsonFile     = "report.json"
 )
 
-// leave writes the report's files into the directory.
-func leave(dir string, r *report.Report, targets []report.Target, changes []report.Change) error {
+// writeFiles writes the report's files into the directory.
+func writeFiles(dir string, r *report.Report, targets []report.Target, changes []report.Change) error {
 	pictures, err := r.Draw(dir)
 	if err != nil {
 		return err

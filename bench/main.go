@@ -1,11 +1,11 @@
-// Bench measures what SDP gains on the machine at hand, beside what would be
-// used instead. Two processes on one host carry each load over each contender,
-// in rounds:
+// Bench compares SDP with the transports that a program might use instead, on
+// the machine that it runs on. For each contender, two processes on this host run
+// each load in turns:
 //
 //	go run ./bench
 //
-// It takes 5 to 10 minutes, prints a table, and leaves a report with pictures and
-// the raw numbers in bench/report/. docs/performance.md says how it measures.
+// A run takes 5 to 10 minutes. It prints a table and writes a report with charts
+// and raw numbers to bench/report/. docs/performance.md explains the method.
 package main
 
 import (
@@ -24,13 +24,13 @@ func main() {
 		return
 	}
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "a minute's answer: fewer sizes, shorter turns")
+	flag.BoolVar(&o.quick, "quick", false, "finish in about a minute: fewer sizes, shorter turns")
 	run := flag.String("run", "", "measure only the cases whose name matches this `regexp`, such as ^rtt/64B$")
-	flag.BoolVar(&o.json, "json", false, "print the rows as JSON, one object a line, and not as a table")
-	flag.StringVar(&o.baseline, "baseline", "", "compare with the JSON of an earlier run in this `file`")
-	contenders := flag.String("contenders", "", "measure only these, a `list` such as tcp,sdp-iwarp; one may be there twice")
-	flag.StringVar(&o.dir, "report", defaultDir(), "leave the report in this `directory`")
-	flag.StringVar(&o.profiles, "profile", "", "leave CPU profiles of all processes in this `directory`")
+	flag.BoolVar(&o.json, "json", false, "print rows as JSON, one object per line, instead of a table")
+	flag.StringVar(&o.baseline, "baseline", "", "compare with an earlier run's JSON in this `file`")
+	contenders := flag.String("contenders", "", "measure only the contenders in this `list`, such as tcp,sdp-iwarp; a name may be repeated")
+	flag.StringVar(&o.dir, "report", defaultDir(), "write the report to this `directory`")
+	flag.StringVar(&o.profiles, "profile", "", "write CPU profiles of all processes to this `directory`")
 	flag.Parse()
 
 	err := func() (err error) {
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// defaultDir is bench/report, seen from the root of the project or from here.
+// defaultDir returns bench/report, relative to the root of the repository or to bench/.
 func defaultDir() string {
 	if _, err := os.Stat("bench/targets.txt"); err == nil {
 		return "bench/report"
@@ -59,10 +59,10 @@ func defaultDir() string {
 	return "report"
 }
 
-// Rounds are enough that a median stands, and that its tenths do. Many short ones
-// are better than few long ones, because what the kernel does with two processes
-// that talk, on one processor or on two, may stay so for a whole turn. In several
-// passes they show how the machine changes by the minute, too.
+// There are enough rounds for stable medians and 10th and 90th percentiles. Many
+// short rounds are better than few long ones: where the kernel places two
+// processes that talk, on one processor or on two, may stay the same for a whole
+// turn. Several passes also show how the machine changes over minutes.
 const (
 	fullPasses  = 3
 	fullRounds  = 5
@@ -70,8 +70,8 @@ const (
 	quickRounds = 9
 )
 
-// What all turns may take together; what is around them comes on top. Variables
-// so that tests can be short.
+// Time limits for all turns together. Setup and reporting come on top. They are
+// variables so that tests can shorten them.
 var (
 	fullTime  = 4 * time.Minute
 	quickTime = 34 * time.Second

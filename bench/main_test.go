@@ -16,17 +16,17 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/report"
 )
 
-// TestMain lets the test binary be a measured process, as the program is.
+// TestMain lets the test binary run as a measured process, like the program itself.
 func TestMain(m *testing.M) {
 	if harness.ChildMain() {
 		return
 	}
-	// The race detector would hold up the end of each of many processes by a second.
+	// By default the race detector sleeps for a second when a process exits.
 	os.Setenv("GORACE", "atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	os.Exit(m.Run())
 }
 
-// options1 asks for one small case over the contenders.
+// options1 selects one small case and the given contenders.
 func options1(dir string, contenders ...string) options {
 	return options{
 		quick:      true,
@@ -36,7 +36,7 @@ func options1(dir string, contenders ...string) options {
 	}
 }
 
-func TestRunLeavesAReportThatALaterRunComparesWith(t *testing.T) {
+func TestRunComparesWithAnEarlierReport(t *testing.T) {
 	shorten(t)
 	dir := t.TempDir()
 	o := options1(filepath.Join(dir, "first"), "tcp", "tcp", "sdp-iwarp")
@@ -74,14 +74,14 @@ func TestRunLeavesAReportThatALaterRunComparesWith(t *testing.T) {
 	require.Positive(t, profile.Size())
 }
 
-// shorten makes turns as short as they can be.
+// shorten makes turns as short as possible.
 func shorten(t *testing.T) {
 	full, quick := fullTime, quickTime
 	fullTime, quickTime = 0, 0
 	t.Cleanup(func() { fullTime, quickTime = full, quick })
 }
 
-func TestWhatCannotBeMeasuredIsTheCallersError(t *testing.T) {
+func TestInvalidOptionsAreErrors(t *testing.T) {
 	for _, c := range []struct {
 		change func(o *options)
 		err    string
@@ -103,25 +103,25 @@ func TestAbsentContendersAreNamed(t *testing.T) {
 		{Name: "here"},
 		{Name: "away", Probe: func() error { return os.ErrPermission }},
 	}
-	entrants, absent, err := choose(nil)
+	participants, absent, err := choose(nil)
 	require.NoError(t, err)
-	require.Len(t, entrants, 1)
+	require.Len(t, participants, 1)
 	require.Equal(t, []report.Absence{{Contender: "away", Why: os.ErrPermission.Error()}}, absent)
 	_, _, err = choose([]string{"away"})
 	require.ErrorIs(t, err, os.ErrPermission)
 }
 
-func TestOneContenderMayBeThereTwice(t *testing.T) {
-	entrants, _, err := choose([]string{"tcp", "unix", "tcp", "tcp"})
+func TestContenderMayBeRepeated(t *testing.T) {
+	participants, _, err := choose([]string{"tcp", "unix", "tcp", "tcp"})
 	require.NoError(t, err)
 	var names []string
-	for _, e := range entrants {
+	for _, e := range participants {
 		names = append(names, e.name)
 	}
 	require.Equal(t, []string{"tcp", "unix", "tcp#2", "tcp#3"}, names)
 }
 
-func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
+func TestDisturbedRoundsAreRepeatedWithinLimits(t *testing.T) {
 	quiet, noisy := report.Round{}, report.Round{Foreign: 1}
 	rounds := func(quietOnes, noisyOnes int) (all []report.Round) {
 		for range quietOnes {
@@ -152,7 +152,7 @@ func TestDisturbedRoundsAreMadeUpForWithinBounds(t *testing.T) {
 		{"too few, and no time", hurried, 2, 1, time.Hour, false},
 		{"nearly none, and no time", hurried, 1, 1, time.Hour, true},
 	} {
-		require.Equal(t, c.more, c.plan.more(rounds(c.quiet, c.noisy), c.spent), c.name)
+		require.Equal(t, c.more, c.plan.needsRound(rounds(c.quiet, c.noisy), c.spent), c.name)
 	}
 }
 
@@ -169,25 +169,25 @@ func TestTimeIsDividedBetweenTurns(t *testing.T) {
 	}
 }
 
-func TestTargetsFileIsSound(t *testing.T) {
+func TestTargetsFileIsValid(t *testing.T) {
 	targets, err := report.ReadTargets(strings.NewReader(targetsFile))
 	require.NoError(t, err)
 	require.NotEmpty(t, targets)
 }
 
-func TestContenderThatFailsIsOutAndTheOthersGoOn(t *testing.T) {
+func TestFailedContenderIsDropped(t *testing.T) {
 	shorten(t)
 	tcp, err := harness.Find("tcp")
 	require.NoError(t, err)
 	p := newPlan(true, 1, 3)
 	r := run{
 		load: harness.Case{Kind: harness.RTT, Size: 64, Conns: 1},
-		entrants: []entrant{
+		participants: []participant{
 			{"pigeons", harness.Contender{Name: "pigeons"}},
 			{"tcp", tcp},
 		},
 		rounds: []report.Round{{Samples: []report.Sample{
-			{Metrics: []harness.Metric{{Name: harness.P50, Value: 1e9}}}, // of a pass when pigeons still flew
+			{Metrics: []harness.Metric{{Name: harness.P50, Value: 1e9}}}, // from an earlier pass, in which pigeons worked
 			{Metrics: []harness.Metric{{Name: harness.P50, Value: 25}}},
 		}}},
 	}

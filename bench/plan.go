@@ -10,26 +10,26 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/report"
 )
 
-// A plan says how long to measure, and with what.
+// A plan holds the time limits and settings of a benchmark.
 type plan struct {
 	passes   int           // through all cases
 	rounds   int           // of a case in each pass
 	turn     time.Duration // of one contender in one round
-	patience time.Duration // with a case whose rounds are disturbed, in each pass
-	limit    time.Duration // for a case in a pass, then with fewer rounds; 0 for none
-	profiles string        // where processes leave their profiles, "" for none
+	patience time.Duration // time for repeating disturbed rounds of a case, in each pass
+	limit    time.Duration // for a case in a pass, even with too few rounds; 0 means no limit
+	profiles string        // directory for CPU profiles; "" means none
 	line     *machine.Line
 	lines    []time.Duration // all that were measured
 }
 
-// A turn has these lengths, however much or little there is to do.
+// Limits for the length of a turn, whatever time is available.
 const (
 	shortestTurn = 10 * time.Millisecond
 	longestTurn  = 200 * time.Millisecond
 )
 
-// newPlan divides the time between all turns, those that find out how much a
-// turn can hold among them.
+// newPlan divides the available time between all turns. It counts the calibration
+// of each contender as one more round.
 func newPlan(quick bool, cases, contenders int) *plan {
 	p := &plan{passes: fullPasses, rounds: fullRounds}
 	total := fullTime
@@ -45,12 +45,12 @@ func newPlan(quick bool, cases, contenders int) *plan {
 	return p
 }
 
-// A run is one case, from its first pass to its last one.
+// A run holds the results of one case over all passes.
 type run struct {
-	load     harness.Case
-	entrants []entrant // that have not failed
-	rounds   []report.Round
-	failed   []report.Failure
+	load         harness.Case
+	participants []participant // that have not failed
+	rounds       []report.Round
+	failed       []report.Failure
 }
 
 // A runner is one contender while a case is being measured.
@@ -59,9 +59,9 @@ type runner struct {
 	*harness.Runner
 }
 
-// pass lets the contenders take turns under the load, A B C A B C, so that a
-// machine that slows down slows all of them. A contender that fails is out. It
-// tells how many rounds have been done.
+// pass makes the contenders take turns under the load (A B C A B C), so that a
+// change in the machine's speed affects all of them. It drops a contender that
+// fails. It calls done with the number of completed rounds.
 func (p *plan) pass(r *run, done func(rounds int)) error {
 	began := time.Now()
 	var runners []*runner
@@ -70,17 +70,17 @@ func (p *plan) pass(r *run, done func(rounds int)) error {
 			r.Close()
 		}
 	}()
-	for i := 0; i < len(r.entrants); {
-		runner, err := p.start(r.load, r.entrants[i])
+	for i := 0; i < len(r.participants); {
+		runner, err := p.start(r.load, r.participants[i])
 		if err != nil {
-			r.out(i, err)
+			r.drop(i, err)
 			continue
 		}
 		runners = append(runners, runner)
 		i++
 	}
 	first := len(r.rounds)
-	for len(runners) > 0 && p.more(r.rounds[first:], time.Since(began)) {
+	for len(runners) > 0 && p.needsRound(r.rounds[first:], time.Since(began)) {
 		round, failed, err := p.round(r.load, runners)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (p *plan) pass(r *run, done func(rounds int)) error {
 		if failed != nil {
 			runners[failed.index].Close()
 			runners = slices.Delete(runners, failed.index, failed.index+1)
-			r.out(failed.index, failed.err)
+			r.drop(failed.index, failed.err)
 			continue
 		}
 		r.rounds = append(r.rounds, round)
@@ -97,21 +97,21 @@ func (p *plan) pass(r *run, done func(rounds int)) error {
 	return nil
 }
 
-// out takes the i-th contender out. Without it the rounds before are as good as
-// they were.
-func (r *run) out(i int, err error) {
-	r.failed = append(r.failed, report.Failure{Contender: r.entrants[i].name, Case: r.load.Name(), Why: err.Error()})
-	r.entrants = slices.Delete(r.entrants, i, i+1)
+// drop removes the i-th contender, and its samples from earlier rounds. The other
+// samples of those rounds stay valid.
+func (r *run) drop(i int, err error) {
+	r.failed = append(r.failed, report.Failure{Contender: r.participants[i].name, Case: r.load.Name(), Why: err.Error()})
+	r.participants = slices.Delete(r.participants, i, i+1)
 	for k := range r.rounds {
 		r.rounds[k].Samples = slices.Delete(r.rounds[k].Samples, i, i+1)
 	}
 }
 
-// rows are what all rounds have come to, of which no more than want count.
+// rows summarizes at most want of the rounds.
 func (r *run) rows(want int) ([]report.Row, report.CaseKept) {
 	kept, count := report.Keep(r.rounds, want)
 	var names []string
-	for _, e := range r.entrants {
+	for _, e := range r.participants {
 		names = append(names, e.name)
 	}
 	var rows []report.Row
@@ -121,10 +121,11 @@ func (r *run) rows(want int) ([]report.Row, report.CaseKept) {
 	return rows, report.CaseKept{Case: r.load.Name(), Kept: count}
 }
 
-// more tells whether another round is worth its time: there are too few in this
-// pass, or too few that were not disturbed and there is patience left. There are
-// never more than twice as many as wanted.
-func (p *plan) more(all []report.Round, spent time.Duration) bool {
+// needsRound reports whether to make another round in this pass. It does so while
+// there are too few undisturbed rounds and patience lasts, and after that while
+// there are too few rounds of any kind. It never makes more than twice as many as
+// wanted.
+func (p *plan) needsRound(all []report.Round, spent time.Duration) bool {
 	quiet := 0
 	for _, r := range all {
 		if !r.Disturbed() {
@@ -143,8 +144,8 @@ func (p *plan) more(all []report.Round, spent time.Duration) bool {
 	}
 }
 
-// start has a contender's processes ready for their first turn.
-func (p *plan) start(load harness.Case, e entrant) (*runner, error) {
+// start starts a contender's processes and calibrates its turns.
+func (p *plan) start(load harness.Case, e participant) (*runner, error) {
 	pair, err := harness.StartPair(e.Contender, load)
 	if err != nil {
 		return nil, err
@@ -159,14 +160,14 @@ func (p *plan) start(load harness.Case, e entrant) (*runner, error) {
 	return &runner{e.name, r}, nil
 }
 
-// failure is a contender that did not get through a round.
+// A failure is a contender that failed during a round.
 type failure struct {
 	index int
 	err   error
 }
 
-// round lets each contender take a turn, and measures the cache line between
-// any two.
+// round lets each contender take a turn, and measures the cache line before and
+// after each turn.
 func (p *plan) round(load harness.Case, runners []*runner) (round report.Round, failed *failure, err error) {
 	watch, err := startWatch(runners)
 	if err != nil {

@@ -19,26 +19,26 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/report"
 )
 
-// targetsFile is what contenders must reach.
+// targetsFile holds what contenders must reach.
 //
 //go:embed targets.txt
 var targetsFile string
 
-// options are what the command line asks for.
+// options are the command line's settings.
 type options struct {
 	quick, json             bool
 	run                     *regexp.Regexp
-	contenders              []string // nil: all that the machine has
+	contenders              []string // nil means all that this machine supports
 	baseline, dir, profiles string
 }
 
-// main measures, prints to out, and leaves the report.
+// main measures, prints to out, and writes the report.
 func (o options) main(out, progress io.Writer) error {
 	targets, err := report.ReadTargets(strings.NewReader(targetsFile))
 	if err != nil {
 		return fmt.Errorf("targets.txt: %w", err)
 	}
-	// What would make the end fail is found out at the beginning.
+	// Find errors in the arguments before the long measurement.
 	var earlier *report.Report
 	if o.baseline != "" {
 		if earlier, err = readReport(o.baseline); err != nil {
@@ -49,7 +49,7 @@ func (o options) main(out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	entrants, absent, err := choose(o.contenders)
+	participants, absent, err := choose(o.contenders)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (o options) main(out, progress io.Writer) error {
 			return err
 		}
 	}
-	r, err := o.measure(out, progress, cases, entrants, absent)
+	r, err := o.measure(out, progress, cases, participants, absent)
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (o options) main(out, progress io.Writer) error {
 	if earlier != nil {
 		changes = report.Compare(earlier, r)
 	}
-	if err := leave(o.dir, r, targets, changes); err != nil {
+	if err := writeFiles(o.dir, r, targets, changes); err != nil {
 		return err
 	}
 	if o.json {
-		return nil // it was written as it came
+		return nil // measure has already written it
 	}
 	err = r.WriteTables(out, targets)
 	if earlier != nil {
@@ -85,7 +85,7 @@ func (o options) main(out, progress io.Writer) error {
 	return err
 }
 
-// cases are those to measure.
+// cases returns the cases to measure.
 func (o options) cases() (chosen []harness.Case, err error) {
 	all := harness.Full
 	if o.quick {
@@ -102,15 +102,15 @@ func (o options) cases() (chosen []harness.Case, err error) {
 	return chosen, nil
 }
 
-// An entrant is a contender that takes part, under a name that no other one has.
-type entrant struct {
+// A participant is a contender in this run, under a unique name.
+type participant struct {
 	name string
 	harness.Contender
 }
 
-// choose finds the contenders that were asked for, or all. One that is asked for
-// by name must be there.
-func choose(names []string) (entrants []entrant, absent []report.Absence, err error) {
+// choose returns the named contenders, or all that are available if names is nil.
+// A named contender that is not available is an error.
+func choose(names []string) (participants []participant, absent []report.Absence, err error) {
 	if names == nil {
 		for _, c := range harness.Contenders {
 			if c.OnRequest {
@@ -120,9 +120,9 @@ func choose(names []string) (entrants []entrant, absent []report.Absence, err er
 				absent = append(absent, report.Absence{Contender: c.Name, Why: why.Error()})
 				continue
 			}
-			entrants = append(entrants, entrant{c.Name, c})
+			participants = append(participants, participant{c.Name, c})
 		}
-		return entrants, absent, nil
+		return participants, absent, nil
 	}
 	times := map[string]int{}
 	for _, name := range names {
@@ -136,13 +136,13 @@ func choose(names []string) (entrants []entrant, absent []report.Absence, err er
 		if times[name]++; times[name] > 1 {
 			name += fmt.Sprintf("#%d", times[name])
 		}
-		entrants = append(entrants, entrant{name, c})
+		participants = append(participants, participant{name, c})
 	}
-	return entrants, nil, nil
+	return participants, nil, nil
 }
 
-// measure takes one case after the other, as often as there are passes.
-func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants []entrant, absent []report.Absence) (*report.Report, error) {
+// measure runs all cases once in each pass.
+func (o options) measure(out, progress io.Writer, cases []harness.Case, participants []participant, absent []report.Absence) (*report.Report, error) {
 	r := &report.Report{Machine: machine.Describe(), Absent: absent}
 	if !o.json {
 		out = io.Discard
@@ -151,14 +151,14 @@ func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants
 	if err != nil {
 		return nil, err
 	}
-	p := newPlan(o.quick, len(cases), len(entrants))
+	p := newPlan(o.quick, len(cases), len(participants))
 	p.profiles = o.profiles
 	p.line = machine.NewLine()
 	defer p.line.Close()
 
 	runs := make([]run, len(cases))
 	for i, c := range cases {
-		runs[i] = run{load: c, entrants: slices.Clone(entrants)}
+		runs[i] = run{load: c, participants: slices.Clone(participants)}
 	}
 	bar := newBar(progress, p.passes*len(cases)*p.rounds)
 	for pass := range p.passes {
@@ -187,7 +187,7 @@ func (o options) measure(out, progress io.Writer, cases []harness.Case, entrants
 	return r, writer.Rows(lines)
 }
 
-// newBar is a progress bar, if somebody looks.
+// newBar returns a progress bar, which is visible only on a terminal.
 func newBar(out io.Writer, steps int) *progressbar.ProgressBar {
 	return progressbar.NewOptions(steps,
 		progressbar.OptionSetWriter(out),

@@ -9,31 +9,31 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/machine"
 )
 
-// A watch looks at who uses the processors meanwhile.
+// A watch measures how much processor time other programs use.
 type watch struct {
 	start time.Time
 	busy  time.Duration // all processors
-	ours  time.Duration // this process and all that it has started
+	ours  time.Duration // this process and the measured ones
 }
 
 func startWatch(runners []*runner) (w watch, err error) {
-	if w.ours, err = ours(runners); err != nil {
+	if w.ours, err = ownTime(runners); err != nil {
 		return w, err
 	}
 	w.start = time.Now()
-	w.busy, err = busy()
+	w.busy, err = busyTime()
 	return w, err
 }
 
-// foreign is the part of all processors' time since the start that went to
-// something else, from 0 to 1.
+// foreign returns the share of all processors' time since the start that other
+// programs used, from 0 to 1.
 func (w watch) foreign(runners []*runner) (float64, error) {
-	busy, err := busy()
+	busy, err := busyTime()
 	if err != nil {
 		return 0, err
 	}
 	capacity := time.Since(w.start).Seconds() * float64(runtime.NumCPU())
-	ours, err := ours(runners)
+	ours, err := ownTime(runners)
 	if err != nil {
 		return 0, err
 	}
@@ -41,8 +41,8 @@ func (w watch) foreign(runners []*runner) (float64, error) {
 	return min(max(used.Seconds()/capacity, 0), 1), nil
 }
 
-// busy is zero on systems that do not tell, where nothing looks foreign then.
-func busy() (time.Duration, error) {
+// busyTime returns zero on systems that do not report it. No time looks foreign there.
+func busyTime() (time.Duration, error) {
 	busy, err := machine.Busy()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return 0, nil
@@ -50,7 +50,7 @@ func busy() (time.Duration, error) {
 	return busy, err
 }
 
-func ours(runners []*runner) (sum time.Duration, err error) {
+func ownTime(runners []*runner) (sum time.Duration, err error) {
 	if sum, err = harness.OwnCPU(); err != nil {
 		return 0, err
 	}

@@ -1,23 +1,23 @@
 #!/bin/sh
-# Runs one fuzzer on one processor, and says how often it ran:
+# Runs one fuzzer on one processor, and prints how often it ran:
 #
 #	fuzz.sh TIME PACKAGE NAME
 #
-# When the time is over Go before 1.27 may call that a failure (golang/go#75804):
-# "context deadline exceeded", and no input that has failed. It is none.
-# To make an input shorter is bounded, or it would take all the time there is.
-said=$(go test -run '^$' -fuzz "^$3\$" -fuzztime "$1" -parallel 1 -fuzzminimizetime 100x -timeout 0 "$2" </dev/null 2>&1)
+# At the end of the time, Go before 1.27 may report "context deadline exceeded" without a
+# failing input (golang/go#75804). This script does not treat that as a failure.
+# It limits the minimization of inputs, which could otherwise use up the time.
+output=$(go test -run '^$' -fuzz "^$3\$" -fuzztime "$1" -parallel 1 -fuzzminimizetime 100x -timeout 0 "$2" </dev/null 2>&1)
 if [ $? -ne 0 ]; then
-	case $said in
-	*'Failing input'* | *panic:*) over= ;;
+	case $output in
+	*'Failing input'* | *panic:*) expired= ;;
 	*"
     context deadline exceeded
-FAIL"*) over=1 ;;
-	*) over= ;;
+FAIL"*) expired=1 ;;
+	*) expired= ;;
 	esac
-	if [ -z "$over" ]; then
-		echo "$said"
+	if [ -z "$expired" ]; then
+		echo "$output"
 		exit 255 # xargs ends
 	fi
 fi
-echo "$2 $3: $(echo "$said" | grep '^fuzz: elapsed' | tail -1 | sed 's/^fuzz: //')"
+echo "$2 $3: $(echo "$output" | grep '^fuzz: elapsed' | tail -1 | sed 's/^fuzz: //')"

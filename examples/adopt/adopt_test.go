@@ -14,13 +14,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestMain fixes the device, which is otherwise the best that this machine has.
+// TestMain selects the device. By default SDP would use the best one available.
 func TestMain(m *testing.M) {
 	os.Setenv("SDP_DEVICES", "iwarp")
 	os.Exit(m.Run())
 }
 
-// check ends an example that did not work out.
+// check panics if an example fails.
 func check(err error) {
 	if err != nil {
 		panic(err)
@@ -33,11 +33,11 @@ var server, client = func() (certs.Identity, certs.Identity) {
 	return server, client
 }()
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// tellDevice is an http.Server that says what its requests came over.
-func tellDevice() *http.Server {
+// deviceServer returns an HTTP server that replies with the device that carried the request.
+func deviceServer() *http.Server {
 	return &http.Server{
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
@@ -48,7 +48,7 @@ func tellDevice() *http.Server {
 	}
 }
 
-// get prints what a web server says.
+// get prints the response of an HTTP server.
 func get(client *http.Client, address net.Addr) {
 	response, err := client.Get("http://" + address.String())
 	check(err)
@@ -58,18 +58,18 @@ func get(client *http.Client, address net.Addr) {
 	fmt.Println(string(text[:n]))
 }
 
-// A silent is a server that notes what the first connection came over, and hangs
-// up on each: enough to see that a client's dialer is used.
-type silent struct {
+// A stub is a server that records the device of its first connection and closes every
+// connection at once. This is enough to show that a client uses its dialer.
+type stub struct {
 	net.Listener
 	device chan string
 }
 
-func newSilent() silent {
+func newStub() stub {
 	patient := sdp.ListenConfig{Config: &sdp.Config{HandshakeTimeout: time.Minute}} // on a busy machine
 	listener, err := patient.Listen(context.Background(), "tcp", "localhost:0")
 	check(err)
-	s := silent{listener, make(chan string, 1)}
+	s := stub{listener, make(chan string, 1)}
 	go func() {
 		for {
 			conn, err := listener.Accept()

@@ -8,16 +8,16 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// Length is a service of net/rpc's.
+// Length is a net/rpc service.
 type Length struct{}
 
-// Of says how long text is.
+// Of sets length to the length of text.
 func (Length) Of(text string, length *int) error {
 	*length = len(text)
 	return nil
 }
 
-// Anything that takes a net.Listener or a net.Conn, here net/rpc.
+// Programs that take a net.Listener or a net.Conn can use SDP. This one uses net/rpc.
 func Example_anything() {
 	server := rpc.NewServer()
 	check(server.Register(Length{}))

@@ -13,7 +13,7 @@ import (
 )
 
 func Example_pgx() {
-	database := newSilent()
+	database := newStub()
 	defer database.Close()
 
 	config, err := pgx.ParseConfig("postgres://user@" + database.Addr().String() + "/shop?sslmode=disable")
@@ -26,7 +26,7 @@ func Example_pgx() {
 }
 
 func Example_databaseSQL() {
-	database := newSilent()
+	database := newStub()
 	defer database.Close()
 
 	config, err := pgx.ParseConfig("postgres://user@" + database.Addr().String() + "/shop?sslmode=disable")
@@ -41,13 +41,13 @@ func Example_databaseSQL() {
 }
 
 func Example_mysql() {
-	database := newSilent()
+	database := newStub()
 	defer database.Close()
 
 	config, err := mysql.ParseDSN("user@tcp(" + database.Addr().String() + ")/shop")
 	check(err)
 	config.DialFunc = new(sdp.Dialer).DialContext // adopts SDP
-	config.Logger = &mysql.NopLogger{}            // it does not answer, as said
+	config.Logger = &mysql.NopLogger{}            // the stub does not answer
 	connector, err := mysql.NewConnector(config)
 	check(err)
 	db := sql.OpenDB(connector) // was sql.Open
@@ -59,7 +59,7 @@ func Example_mysql() {
 }
 
 func Example_redis() {
-	database := newSilent()
+	database := newStub()
 	defer database.Close()
 
 	client := redis.NewClient(&redis.Options{

@@ -1,5 +1,5 @@
-// Package adopt has an example for each kind of program that adopts SDP. The
-// lines that do it say "adopts SDP"; all others are there without it too. Every
-// example runs as a test, with both ends in one process, which SDP allows. The
-// databases are stand-ins that hang up; real ones are in package drivers.
+// Package adopt has an example for each kind of program that adopts SDP. The lines
+// that adopt it are marked "adopts SDP"; all others are the same without SDP. Every
+// example runs as a test with both ends in one process. The databases here are stubs;
+// package drivers has tests with real ones.
 package adopt

@@ -21,7 +21,7 @@ func Example_grpcServer() {
 	go server.Serve(listener)
 	defer server.Stop()
 
-	// A client without SDP is served on the same port.
+	// The same port also serves clients without SDP.
 	conn, err := grpc.NewClient(listener.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	check(err)

@@ -12,14 +12,14 @@ import (
 func Example_httpServer() {
 	listener, err := sdp.Listen("tcp", "localhost:0") // adopts SDP; was net.Listen
 	check(err)
-	server := tellDevice()
+	server := deviceServer()
 	go server.Serve(listener)
 	defer server.Close()
 
 	client := &http.Client{Transport: &http.Transport{DialContext: new(sdp.Dialer).DialContext}}
 	get(client, listener.Addr())
 
-	// A client without SDP is served on the same port.
+	// The same port also serves clients without SDP.
 	get(http.DefaultClient, listener.Addr())
 	// Output:
 	// asked over iwarp
@@ -29,7 +29,7 @@ func Example_httpServer() {
 func Example_httpTransport() {
 	listener, err := sdp.Listen("tcp", "localhost:0")
 	check(err)
-	server := tellDevice()
+	server := deviceServer()
 	go server.Serve(listener)
 	defer server.Close()
 

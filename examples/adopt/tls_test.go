@@ -24,7 +24,7 @@ func Example_tlsServer() {
 		check(conn.Close())
 	}()
 
-	// A client without SDP is served on the same port.
+	// The same port also serves clients without SDP.
 	config, err = client.Config()
 	check(err)
 	conn, err := tls.Dial("tcp", listener.Addr().String(), config)

@@ -1,6 +1,6 @@
-// Package drivers shows how database drivers and other libraries that have a
-// hook for their dialer come to use SDP, and that nothing else about them
-// changes: sdp.Dialer's DialContext goes where net.Dialer's was.
+// Package drivers shows that database drivers and other libraries with a configurable
+// dialer work over SDP. Only the dialer changes: sdp.Dialer.DialContext replaces
+// net.Dialer.DialContext.
 package drivers
 
 import (
@@ -17,20 +17,19 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// device is what must carry every connection here: shared memory, unless
-// SDP_DEVICES names another one.
+// device must carry every connection in these tests. It is shared memory unless
+// SDP_DEVICES names another device.
 var device = cmp.Or(os.Getenv("SDP_DEVICES"), "shm")
 
-// overSDP puts a relay before a server that speaks TCP, and returns the address
-// at which it speaks SDP and nothing else.
+// overSDP starts a relay in front of a TCP server, and returns its address. The relay
+// accepts only SDP.
 func overSDP(t *testing.T, server string) (address string) {
 	t.Helper()
 	address, _ = programs.Relay(t, programs.BuildRelay(t, "../proxy"), "sdp://127.0.0.1:0", "tcp://"+server)
 	return address
 }
 
-// A dialer is an sdp.Dialer that keeps what it has dialled, for the test to look
-// at.
+// A dialer is an sdp.Dialer that records its connections.
 type dialer struct {
 	sdp.Dialer
 
@@ -52,7 +51,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, err
 }
 
-// dialled returns all connections, and requires that they are RDMA.
+// dialled returns all connections and requires that they use device.
 func (d *dialer) dialled(t *testing.T) []*sdp.Conn {
 	t.Helper()
 	d.mu.Lock()

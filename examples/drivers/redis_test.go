@@ -27,9 +27,9 @@ func TestGoRedis(t *testing.T) {
 	d := newDialer()
 	client := redis.NewClient(&redis.Options{
 		Addr:                  overSDP(t, server),
-		Dialer:                d.DialContext, // all that it takes
+		Dialer:                d.DialContext, // the only change
 		PoolSize:              4,
-		MaxRetries:            -1, // what goes wrong is to be seen
+		MaxRetries:            -1, // do not hide errors
 		ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
@@ -40,7 +40,7 @@ func TestGoRedis(t *testing.T) {
 	for range 20 {
 		require.NoError(t, client.Incr(ctx, "counter").Err())
 	}
-	require.Len(t, d.dialled(t), 1, "the pool keeps a connection that is alive")
+	require.Len(t, d.dialled(t), 1, "the pool reuses a live connection")
 	require.Zero(t, client.PoolStats().StaleConns)
 
 	t.Run("concurrency", func(t *testing.T) {
@@ -105,12 +105,12 @@ func TestGoRedis(t *testing.T) {
 			return true
 		}, 10*time.Second, time.Millisecond)
 		before := client.PoolStats().StaleConns
-		require.NoError(t, client.Ping(ctx).Err(), "a dead connection came from the pool")
+		require.NoError(t, client.Ping(ctx).Err(), "the pool returned a dead connection")
 		require.Greater(t, client.PoolStats().StaleConns, before)
 	})
 }
 
-// killClients has the server end every connection but the one that asks it to.
+// killClients makes the server close every connection except the one used here.
 func killClients(ctx context.Context, t *testing.T, server string) {
 	t.Helper()
 	admin := redis.NewClient(&redis.Options{Addr: server})
@@ -118,9 +118,9 @@ func killClients(ctx context.Context, t *testing.T, server string) {
 	require.NoError(t, admin.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err())
 }
 
-// alive asks whether the peer has not ended the connection, as pools of
-// connections do before they hand one out: with a recv(2), as go-redis has it,
-// and with a read(2), as the driver of MySQL has it.
+// alive reports whether the peer has not closed the connection. It checks as connection
+// pools do before they reuse one: with recv(2), like go-redis, and with read(2), like
+// the MySQL driver.
 func alive(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()

@@ -19,7 +19,7 @@ import (
 
 const largestMessage = 4 << 20
 
-// echoMessages is a websocket server that sends every message back.
+// echoMessages is a websocket server that echoes every message.
 func echoMessages(w http.ResponseWriter, r *http.Request) {
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {
@@ -66,7 +66,7 @@ func TestWebsocket(t *testing.T) {
 				assert.Equal(t, websocket.MessageBinary, kind)
 				assert.True(t, bytes.Equal(message, back), "%d bytes", size)
 			}
-			reading := c.CloseRead(ctx) // a Ping's answer is for who reads
+			reading := c.CloseRead(ctx) // Ping needs a concurrent reader for its answer
 			assert.NoError(t, c.Ping(ctx))
 			assert.NoError(t, c.Close(websocket.StatusNormalClosure, "done"))
 			<-reading.Done()

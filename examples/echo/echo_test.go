@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,14 +10,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-listen") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-listen", main) }
 
 func TestEcho(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp", "tcp"} {

@@ -1,9 +1,9 @@
-// Echo is the shortest program over SDP: a server that sends back what comes,
-// and a client that sends, ends its direction, and compares what comes back.
+// Echo is a minimal program over SDP. A server echoes what it receives. A client sends
+// data, closes its sending direction, and compares what it receives.
 //
 //	go run ./examples/echo
 //
-// starts both, each in a process of its own. On two machines it is
+// starts both in separate processes. On two machines, run
 //
 //	go run ./examples/echo -listen :7007
 //	go run ./examples/echo -dial server:7007
@@ -25,9 +25,9 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "", "be only the server, at this `address`")
-	dial := flag.String("dial", "", "be only the client of the server at this `address`")
-	size := flag.Int("bytes", 1<<20, "how much the client sends")
+	listen := flag.String("listen", "", "run only the server, at this `address`")
+	dial := flag.String("dial", "", "run only the client, for the server at this `address`")
+	size := flag.Int("bytes", 1<<20, "number of bytes that the client sends")
 	flag.Parse()
 
 	var err error
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// both calls a server that runs in a process of its own.
+// both starts a server process and calls it.
 func both(size int, out io.Writer) error {
 	address, stop, err := process.Start(nil, "-listen", "localhost:0")
 	if err != nil {
@@ -54,7 +54,7 @@ func both(size int, out io.Writer) error {
 	return errors.Join(call(address, size, out), stop())
 }
 
-// serve sends back what comes on every connection, until its input ends.
+// serve echoes what it receives on every connection until its standard input ends.
 func serve(address string) error {
 	listener, err := sdp.Listen("tcp", address)
 	if err != nil {
@@ -85,7 +85,7 @@ func call(address string, size int, out io.Writer) error {
 	sent := make([]byte, size)
 	rand.Read(sent)
 	go func() {
-		conn.Write(sent) // if it fails, so does the comparison
+		conn.Write(sent) // if it fails, the comparison fails too
 		conn.(interface{ CloseWrite() error }).CloseWrite()
 	}()
 	got, err := io.ReadAll(conn)
@@ -93,7 +93,7 @@ func call(address string, size int, out io.Writer) error {
 		return err
 	}
 	if !bytes.Equal(got, sent) {
-		return fmt.Errorf("of %d bytes %d came back, and not the same", len(sent), len(got))
+		return fmt.Errorf("received %d bytes that differ from the %d sent", len(got), len(sent))
 	}
 	fmt.Fprintf(out, "%d bytes there and back over %s\n", len(got), devices.Of(conn))
 	return nil

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// calls are what the client does. Each says what it has done, and fails unless
-// that went as it should.
+// calls are the client's calls. Each returns a description of what it did, and an
+// error if the result is wrong.
 var calls = []struct {
 	name string
 	make func(context.Context, relay.RelayClient) (string, error)
@@ -32,12 +32,12 @@ var calls = []struct {
 
 const (
 	large  = 16 << 20 // bytes in a large message
-	pieces = 16       // a stream cuts one into so many
+	pieces = 16       // messages per stream
 )
 
-var errChanged = errors.New("what came back is not what was sent")
+var errChanged = errors.New("received data differs from sent data")
 
-// payload returns n bytes that nothing on the way could guess.
+// payload returns n random bytes.
 func payload(n int) []byte {
 	b := make([]byte, n)
 	rand.Read(b)
@@ -151,8 +151,8 @@ func bidirectional(ctx context.Context, client relay.RelayClient) (string, error
 	return fmt.Sprintf("%d turns on one stream", turns), nil
 }
 
-// cancellation gives up a call that the server has begun to answer, and asks the
-// server how that looked there.
+// cancellation cancels a call after the server has begun to answer, and asks the
+// server how the call ended there.
 func cancellation(ctx context.Context, client relay.RelayClient) (string, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,7 +177,7 @@ func cancellation(ctx context.Context, client relay.RelayClient) (string, error)
 	return fmt.Sprintf("the server saw %q", reply.Reason), nil
 }
 
-// deadline lets time run out on a call that the server would never end.
+// deadline makes a call with a deadline that the server would never end.
 func deadline(ctx context.Context, client relay.RelayClient) (string, error) {
 	const patience = 100 * time.Millisecond
 	start := time.Now()
@@ -188,7 +188,7 @@ func deadline(ctx context.Context, client relay.RelayClient) (string, error) {
 		_, err = stream.Recv()
 	}
 	if status.Code(err) != codes.DeadlineExceeded {
-		return "", fmt.Errorf("a call without time ended with %v", err)
+		return "", fmt.Errorf("a call past its deadline ended with %v", err)
 	}
 	if took := time.Since(start); took < patience || took > patience+5*time.Second {
 		return "", fmt.Errorf("a deadline of %v took %v", patience, took)

@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,14 +11,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-serve") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
 
 func TestEveryKindOfCall(t *testing.T) {
 	for _, test := range []struct{ device, security string }{
@@ -28,7 +19,7 @@ func TestEveryKindOfCall(t *testing.T) {
 		{"shm", "TLS"},
 		{"iwarp", "plaintext"},
 		{"iwarp", "TLS"},
-		{"tcp", "plaintext"}, // which shows that the rest is not SDP's doing
+		{"tcp", "plaintext"}, // for comparison without SDP
 	} {
 		t.Run(test.device+"/"+test.security, func(t *testing.T) {
 			t.Setenv("SDP_DEVICES", test.device)

@@ -1,10 +1,10 @@
-// Grpc is an unmodified grpc-go service and client that talk to each other over
-// RDMA, each in a process of its own: every kind of call, messages of 16 MB,
-// cancellation and deadlines, first in plaintext and then over TLS.
+// Grpc runs an unmodified grpc-go service and client over RDMA, in separate processes.
+// It makes every kind of call, sends messages of 16 MB, and tests cancellation and
+// deadlines, first in plaintext and then over TLS.
 //
 //	go run ./examples/grpc
 //
-// What it takes to adopt SDP is in serve and in connect, one line each.
+// The code that adopts SDP is one line in serve and one in connect.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 const maxMessage = 32 << 20
 
 func main() {
-	server := flag.Bool("serve", false, "be the server process; for the program's own use")
+	server := flag.Bool("serve", false, "run as the server process (used internally)")
 	flag.Parse()
 
 	var err error
@@ -49,10 +49,10 @@ func main() {
 	}
 }
 
-// identities are what a server needs for TLS, and nothing for plaintext.
+// identities is the server's input: an identity for TLS, nil for plaintext.
 type identities struct{ Server *certs.Identity }
 
-// both starts a server, with plaintext or TLS, and makes every call there is.
+// both starts a server, with plaintext or TLS, and makes every call.
 func both(security string, out io.Writer) error {
 	var ids identities
 	clientSide := insecure.NewCredentials()
@@ -81,10 +81,10 @@ func both(security string, out io.Writer) error {
 	return errors.Join(err, conn.Close(), stop())
 }
 
-// serve is the server process.
+// serve runs the server process.
 func serve() error {
 	var ids identities
-	if err := process.Gift(&ids); err != nil {
+	if err := process.Input(&ids); err != nil {
 		return err
 	}
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage)}
@@ -98,7 +98,7 @@ func serve() error {
 	server := grpc.NewServer(options...)
 	relay.RegisterRelayServer(server, newService())
 
-	listener, err := sdp.Listen("tcp", "localhost:0") // the line to change, from net.Listen
+	listener, err := sdp.Listen("tcp", "localhost:0") // the changed line; was net.Listen
 	if err != nil {
 		return err
 	}
@@ -106,12 +106,12 @@ func serve() error {
 	return server.Serve(listener)
 }
 
-// connect returns a client of the server at address, which dialer connects to.
+// connect returns a client of the server at address, which connects with dialer.
 func connect(address string, c credentials.TransportCredentials, dialer *devices.Recorder) (*grpc.ClientConn, error) {
 	return grpc.NewClient(address,
 		grpc.WithTransportCredentials(c),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // the line to add
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // the added line
 			return dialer.DialContext(ctx, "tcp", address)
 		}))
 }
@@ -124,7 +124,7 @@ func transportCredentials(id certs.Identity) (credentials.TransportCredentials, 
 	return credentials.NewTLS(config), nil
 }
 
-// callAll makes the calls one after another, and tells of each.
+// callAll makes the calls one after another and reports each.
 func callAll(client relay.RelayClient, security string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

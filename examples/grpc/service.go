@@ -12,7 +12,7 @@ import (
 // service implements relay.proto.
 type service struct {
 	relay.UnimplementedRelayServer
-	gaveUp chan error // how Waits ended
+	gaveUp chan error // errors with which Waits ended
 }
 
 func newService() *service {
@@ -69,7 +69,7 @@ func (s *service) Wait(_ *relay.WaitRequest, stream grpc.ServerStreamingServer[r
 	err := stream.Context().Err()
 	select {
 	case s.gaveUp <- err:
-	default: // nobody has asked for long
+	default: // too many results that no client has asked for
 	}
 	return err
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/devices"
 )
 
-// result is what one stack has done with the tree.
+// result is the result of fetching the tree over one stack.
 type result struct {
-	devices    []string // that carried it, devices.Plain where none did
+	devices    []string // that carried the connections; devices.Plain means none
 	conns      int
 	bytes      int64
 	elapsed    time.Duration
 	mismatches []error
 }
 
-// fetch gets every file from the server at address, over conns connections that
-// are kept alive, and compares it.
+// fetch gets every file from the server at address over conns persistent connections,
+// and compares it.
 func fetch(s stack, address string, files []file, conns int) result {
 	dialer := devices.Recorder{Dial: s.dial}
 	transport := &http.Transport{
@@ -63,8 +63,8 @@ func fetch(s stack, address string, files []file, conns int) result {
 	return r
 }
 
-// fetchOne gets one file, says how many bytes came, and reports any difference
-// from the disk.
+// fetchOne gets one file and returns the number of bytes received. It returns an error
+// if the content differs from that on the disk.
 func fetchOne(client *http.Client, address string, f file) (int64, error) {
 	u := url.URL{Scheme: "http", Host: address, Path: "/" + f.name}
 	response, err := client.Get(u.String())
@@ -78,7 +78,7 @@ func fetchOne(client *http.Client, address string, f file) (int64, error) {
 	case response.StatusCode != http.StatusOK:
 		err = fmt.Errorf("status %s", response.Status)
 	case !bytes.Equal(got, f.content):
-		err = fmt.Errorf("%d bytes that are not the disk's %d", len(got), len(f.content))
+		err = fmt.Errorf("received %d bytes that differ from the %d on disk", len(got), len(f.content))
 	}
 	return int64(len(got)), err
 }

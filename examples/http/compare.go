@@ -12,11 +12,11 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/process"
 )
 
-// shownMismatches is how many of a stack's mismatches are told in full.
+// shownMismatches is the number of mismatches per stack that are printed.
 const shownMismatches = 10
 
-// compare fetches dir over each stack and prints how they did. It returns an
-// error unless every byte was right and SDP ran over RDMA devices alone.
+// compare fetches dir over each stack and prints the results. It returns an error
+// if any byte differs, or if SDP used anything but RDMA devices.
 func compare(host, dir string, conns int, out io.Writer) error {
 	if conns < 1 {
 		return errors.New("-conns must be at least 1")
@@ -33,8 +33,8 @@ func compare(host, dir string, conns int, out io.Writer) error {
 		return err
 	}
 
-	// The first pass pays for the growth of this process's heap, whichever stack
-	// it is over, so its time is not shown.
+	// This process's heap grows during the first pass, whichever stack that uses, so
+	// the time of that pass is not shown.
 	if _, err := run("tcp", host, dir, files, conns); err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func compare(host, dir string, conns int, out io.Writer) error {
 	return errors.Join(append(wrong, table.Flush())...)
 }
 
-// run serves dir at host from a process of its own over the named stack and
-// fetches it.
+// run starts a process that serves dir at host over the named stack, and fetches
+// dir from it.
 func run(name, host, dir string, files []file, conns int) (result, error) {
 	address, stop, err := process.Start(nil, "-serve", name, "-host", host, "-dir", dir)
 	if err != nil {
@@ -67,14 +67,14 @@ func run(name, host, dir string, files []file, conns int) (result, error) {
 	return r, stop()
 }
 
-// verdict says what is wrong with a stack's result, if anything.
+// verdict returns what is wrong with a stack's result, or nil.
 func verdict(name string, r result) error {
 	var wrong []error
 	if name == "sdp" && slices.Contains(r.devices, devices.Plain) {
 		wrong = append(wrong, errors.New("sdp fell back to plain TCP; is SDP_DEVICES set?"))
 	}
 	if n := len(r.mismatches); n > 0 {
-		wrong = append(wrong, fmt.Errorf("%s: %d files came over wrong, among them", name, n))
+		wrong = append(wrong, fmt.Errorf("%s: %d files differ, among them", name, n))
 		wrong = append(wrong, r.mismatches[:min(n, shownMismatches)]...)
 	}
 	return errors.Join(wrong...)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,17 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-serve") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
 
-// writeTree makes a small tree with the names and sizes that servers and URLs
-// are known to stumble over.
+// writeTree makes a small tree with names and sizes that are difficult for servers and
+// URLs.
 func writeTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +36,7 @@ func writeTree(t *testing.T) string {
 	return dir
 }
 
-func TestEveryFileComesOverBothStacks(t *testing.T) {
+func TestBothStacksFetchEveryFile(t *testing.T) {
 	dir := writeTree(t)
 	var rows []string
 	programs.Again(func() bool {
@@ -75,7 +67,7 @@ func TestChangedFileIsAMismatch(t *testing.T) {
 	r := fetch(overSDP, address, files, 2)
 	require.NoError(t, stop())
 	require.Len(t, r.mismatches, 2)
-	require.ErrorContains(t, verdict("sdp", r), "2 files came over wrong")
+	require.ErrorContains(t, verdict("sdp", r), "2 files differ")
 }
 
 func TestPlainConnectionIsNotSDP(t *testing.T) {

@@ -1,12 +1,11 @@
-// Http is an unmodified net/http server and client that talk to each other over
-// RDMA. It serves a directory tree over SDP, fetches every file of it from
-// another process, compares every byte with the disk, and then does the same
-// over TCP:
+// Http runs an unmodified net/http server and client over RDMA. It serves a directory
+// tree over SDP, fetches every file from another process, compares every byte with the
+// disk, and then does the same over TCP:
 //
 //	go run ./examples/http [-dir DIR] [-conns N] [-host ADDRESS]
 //
-// Without -dir the tree is the Go installation's own source. The exit status is
-// 1 if a file came over wrong, or if what carried it was not an RDMA device.
+// The default tree is the source of the Go installation. The exit status is 1 if a
+// file differs, or if the connections did not use an RDMA device.
 package main
 
 import (
@@ -16,18 +15,18 @@ import (
 	"net"
 	"os"
 
-	_ "github.com/gosdp/gosdp/rdma/verbs" // RDMA hardware, where there is any
+	_ "github.com/gosdp/gosdp/rdma/verbs" // enables RDMA hardware
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// A stack is where a program's connections come from.
+// A stack provides a program's connections.
 type stack struct {
 	listen func(network, address string) (net.Listener, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// These two lines are all that a program changes to adopt SDP. Everything else
-// in this example is the same for both.
+// To adopt SDP, a program changes only these two lines. The rest of this example is
+// the same for both stacks.
 var (
 	overSDP = stack{listen: sdp.Listen, dial: new(sdp.Dialer).DialContext}
 	overTCP = stack{listen: net.Listen, dial: new(net.Dialer).DialContext}
@@ -37,9 +36,9 @@ var stacks = map[string]stack{"sdp": overSDP, "tcp": overTCP}
 
 func main() {
 	dir := flag.String("dir", "", "the tree to serve (default the Go installation's src)")
-	conns := flag.Int("conns", 8, "how many connections fetch it")
-	host := flag.String("host", "localhost", "the `address` to serve at; one of an RDMA device's has SDP use that")
-	role := flag.String("serve", "", "be the server process over this `stack`; for the program's own use")
+	conns := flag.Int("conns", 8, "number of connections")
+	host := flag.String("host", "localhost", "the `address` to serve at; with the address of an RDMA device, SDP uses that device")
+	role := flag.String("serve", "", "run as the server process over this `stack` (used internally)")
 	flag.Parse()
 
 	var err error

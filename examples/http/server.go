@@ -10,7 +10,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/process"
 )
 
-// serve is the server process. It serves dir at the host until the parent has it end.
+// serve runs the server process. It serves dir at host until the parent ends it.
 func serve(s stack, host, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -29,8 +29,8 @@ func serve(s stack, host, dir string) error {
 	return nil
 }
 
-// fileHandler serves the files below root under their own names. It is not
-// http.FileServer because that redirects index.html to its directory.
+// fileHandler serves the files below root under their own names. It does not use
+// http.FileServer, which redirects index.html to its directory.
 func fileHandler(root *os.Root) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		file, err := root.Open(strings.TrimPrefix(r.URL.Path, "/"))

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// A file is what the disk says that a fetch has to return.
+// A file is a file with the content that a fetch must return.
 type file struct {
-	name    string // below the tree's root, with slashes
+	name    string // relative to the tree's root, with slashes
 	content []byte
 }
 
@@ -19,17 +19,17 @@ type file struct {
 func goSource() (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return "", fmt.Errorf("cannot find the Go installation, give a tree with -dir: %w", err)
+		return "", fmt.Errorf("cannot find the Go installation; give a tree with -dir: %w", err)
 	}
 	return filepath.Join(strings.TrimSpace(string(out)), "src"), nil
 }
 
-// readTree reads every regular file below dir into memory, so that the disk's
-// speed is in neither stack's time.
+// readTree reads every regular file below dir into memory, so that the measured times
+// do not depend on the disk.
 func readTree(dir string) ([]file, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("no tree to serve, give one with -dir: %w", err)
+		return nil, fmt.Errorf("cannot open the tree to serve; give one with -dir: %w", err)
 	}
 	defer root.Close()
 	var files []file

@@ -8,8 +8,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// advert is the only message of rping's: it tells the peer where a buffer is. The
-// server's are empty, and mean that the client may go on.
+// advert is rping's only message. It tells the peer where a buffer is. The server's
+// adverts are empty and tell the client to continue.
 type advert struct {
 	va   uint64
 	stag rdma.STag
@@ -18,21 +18,21 @@ type advert struct {
 
 const advertLen = 16
 
-// channel is one end of a connected queue pair, on which one thing happens at a
-// time. Everything is posted and then waited for.
+// channel is one end of a connected queue pair. It has one work request at a time, and
+// waits until that has completed.
 type channel struct {
 	qp   rdma.QueuePair
 	done [1]rdma.Completion
 }
 
-// newChannel posts buffers for adverts. The peer sends one at a time, and may send
-// the next before ours is released.
+// newChannel posts receive buffers for adverts. The peer sends one advert at a time, but
+// may send the next before the last one's buffer is released.
 func newChannel(qp rdma.QueuePair) *channel {
 	qp.ProvideReceive(2, advertLen)
 	return &channel{qp: qp}
 }
 
-// send posts an advert. A message without payload is always taken.
+// send sends an advert. The device never refuses a message without payload.
 func (c *channel) send(a advert) error {
 	var b [advertLen]byte
 	binary.BigEndian.PutUint64(b[0:], a.va)
@@ -43,7 +43,7 @@ func (c *channel) send(a advert) error {
 	return err
 }
 
-// receive waits for an advert. io.EOF is the end of the channel.
+// receive waits for an advert. It returns io.EOF when the peer has closed the channel.
 func (c *channel) receive() (advert, error) {
 	message, err := c.wait(rdma.OpReceive)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *channel) receive() (advert, error) {
 	defer message.Buffer.Release()
 	b := message.Buffer.Bytes
 	if len(b) != advertLen {
-		return advert{}, fmt.Errorf("a message of %d bytes, not %d", len(b), advertLen)
+		return advert{}, fmt.Errorf("a message of %d bytes instead of %d", len(b), advertLen)
 	}
 	return advert{
 		va:   binary.BigEndian.Uint64(b[0:]),
@@ -61,7 +61,7 @@ func (c *channel) receive() (advert, error) {
 	}, nil
 }
 
-// read fills local from the peer's buffer.
+// read fills local from the peer's buffer by RDMA Read.
 func (c *channel) read(local []byte, from advert) error {
 	if err := c.qp.PostRead(rdma.ReadWR{Local: local, STag: from.stag, VA: from.va}); err != nil {
 		return err
@@ -71,8 +71,8 @@ func (c *channel) read(local []byte, from advert) error {
 	return err
 }
 
-// write copies local into the peer's buffer. It returns when local is out; a
-// message that is sent afterwards arrives afterwards.
+// write copies local into the peer's buffer by RDMA Write. When it returns, local may be
+// reused. A message sent afterwards arrives after the data.
 func (c *channel) write(local []byte, to advert) error {
 	if err := c.qp.PostWrite(rdma.WriteWR{Local: local, STag: to.stag, VA: to.va}); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *channel) write(local []byte, to advert) error {
 	return err
 }
 
-// wait parks until the work that is under way has completed.
+// wait waits until the work request of kind op has completed.
 func (c *channel) wait(op rdma.Op) (rdma.Completion, error) {
 	for {
 		n, err := c.qp.Wait(c.done[:])
@@ -97,7 +97,7 @@ func (c *channel) wait(op rdma.Op) (rdma.Completion, error) {
 	}
 }
 
-// close lets what was sent leave, and ends the channel.
+// close waits until everything has been sent, and closes the channel.
 func (c *channel) close() error {
 	err := c.qp.Drain(time.Second)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// call is the client.
+// call runs the client.
 func (o *options) call(out io.Writer) error {
 	qp, err := o.connect()
 	if err != nil {
@@ -30,11 +30,11 @@ func (o *options) call(out io.Writer) error {
 	return c.close()
 }
 
-// handshakeTime is how long MPA may take.
+// handshakeTime limits the time of the MPA handshake.
 const handshakeTime = 10 * time.Second
 
-// connect makes a queue pair with the server. A server that knows only MPA's
-// revision 1 closes when it is asked for revision 2; then revision 1 is tried.
+// connect makes a queue pair with the server. A server that supports only MPA revision 1
+// closes the connection on a request of revision 2; then connect tries revision 1.
 func (o *options) connect() (rdma.QueuePair, error) {
 	revisions := []int{2, 1}
 	if o.revision != 0 {
@@ -64,18 +64,18 @@ func (o *options) connectWith(revision int) (rdma.QueuePair, error) {
 	qp, _, err := iwarp.Connect(conn, cfg, nil)
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("no connection with MPA revision %d: %w", revision, err)
+		return nil, fmt.Errorf("cannot connect with MPA revision %d: %w", revision, err)
 	}
 	conn.SetDeadline(time.Time{})
 	return qp, nil
 }
 
-// ping goes the client's way, again and again:
+// ping runs the client's side, once per ping:
 //
-//  1. advertise the ping, which the server fetches by RDMA Read;
-//  2. advertise the buffer for its echo, which the server fills by RDMA Write.
+//  1. It advertises the ping, which the server fetches by RDMA Read.
+//  2. It advertises the buffer for the echo, which the server fills by RDMA Write.
 //
-// After each the server says when it is done.
+// After each, the server says that it has finished.
 func (c *channel) ping(o *options, out io.Writer) error {
 	ping, echo := make([]byte, o.size), make([]byte, o.size)
 	source, err := c.register(ping, rdma.RemoteRead)
@@ -90,7 +90,7 @@ func (c *channel) ping(o *options, out io.Writer) error {
 	for i := 0; o.count == 0 || i < o.count; i++ {
 		fill(ping, i)
 		for j := range echo {
-			echo[j] = 0xFF // like nothing in a ping
+			echo[j] = 0xFF // not used in pings
 		}
 		for _, buffer := range []advert{source, sink} {
 			if err := c.send(buffer); err != nil {
@@ -101,7 +101,7 @@ func (c *channel) ping(o *options, out io.Writer) error {
 			}
 		}
 		if o.validate && !bytes.Equal(ping, echo) {
-			return fmt.Errorf("ping %d: what came back differs", i)
+			return fmt.Errorf("ping %d: the echo differs", i)
 		}
 		if o.verbose {
 			fmt.Fprintf(out, "ping data: %s\n", text(echo))
@@ -112,14 +112,14 @@ func (c *channel) ping(o *options, out io.Writer) error {
 	return nil
 }
 
-// register exposes b, and returns what the server must know to reach it.
+// register registers b and returns its advert.
 func (c *channel) register(b []byte, access rdma.Access) (advert, error) {
 	region, err := c.qp.Register(b, access)
 	return advert{va: region.VA, stag: region.STag, size: uint32(len(b))}, err
 }
 
-// fill writes rping's text for the i-th ping: a title, letters that begin one
-// further with each ping, and a zero byte.
+// fill writes rping's text for the i-th ping: a title, letters that start one further
+// with each ping, and a zero byte.
 func fill(b []byte, i int) {
 	const first, letters = 'A', 'z' - 'A' + 1
 	n := copy(b, fmt.Sprintf("rdma-ping-%d: ", i))
@@ -129,7 +129,7 @@ func fill(b []byte, i int) {
 	b[len(b)-1] = 0
 }
 
-// text is what stands before the zero byte.
+// text returns the bytes before the first zero byte.
 func text(b []byte) []byte {
 	if i := slices.Index(b, 0); i >= 0 {
 		return b[:i]
@@ -137,7 +137,7 @@ func text(b []byte) []byte {
 	return b
 }
 
-// unexpected tells of an end that comes too early.
+// unexpected returns io.ErrUnexpectedEOF for io.EOF.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

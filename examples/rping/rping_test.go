@@ -15,7 +15,7 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// pair runs a server and a client of it, and returns what each printed.
+// pair runs a server and a client, and returns what each printed.
 func pair(t *testing.T, server, client []string) (served, called string, serverErr, clientErr error) {
 	t.Helper()
 	var out, in bytes.Buffer
@@ -37,16 +37,16 @@ func pair(t *testing.T, server, client []string) (served, called string, serverE
 
 func TestPings(t *testing.T) {
 	for _, size := range []int{1, 2, 15, 16, 64, 4095, 4096, maxPing} {
-		for _, way := range []string{"", "-nocrc", "-rtr", "-mpa=1", "-mpa=2"} {
-			t.Run(strings.TrimLeft(strconv.Itoa(size)+way, "-"), func(t *testing.T) {
+		for _, option := range []string{"", "-nocrc", "-rtr", "-mpa=1", "-mpa=2"} {
+			t.Run(strings.TrimLeft(strconv.Itoa(size)+option, "-"), func(t *testing.T) {
 				var server []string
 				client := []string{"-V", "-C", "20", "-S", strconv.Itoa(size)}
-				switch way {
+				switch option {
 				case "-nocrc":
-					server = append(server, way)
-					client = append(client, way)
+					server = append(server, option)
+					client = append(client, option)
 				case "-rtr", "-mpa=1", "-mpa=2":
-					client = append(client, way)
+					client = append(client, option)
 				}
 				_, called, serverErr, clientErr := pair(t, server, client)
 				require.NoError(t, clientErr)
@@ -57,7 +57,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// The text is rping's, so that the two can be told apart by nobody.
+// TestText: pings have the same text as rdma-core's rping.
 func TestText(t *testing.T) {
 	served, called, serverErr, clientErr := pair(t, []string{"-v"}, []string{"-v", "-C", "2", "-S", "32"})
 	require.NoError(t, clientErr)
@@ -70,8 +70,8 @@ func TestText(t *testing.T) {
 	require.Equal(t, "rdma-ping-57: z"+"ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz"+"ABCDEFGHIJKLMNOP\x00", string(b))
 }
 
-// stranger serves connections one after the other with what the test wants.
-func stranger(t *testing.T, serve ...func(net.Conn)) (host, port string) {
+// fakePeer accepts connections and handles each with the next function.
+func fakePeer(t *testing.T, serve ...func(net.Conn)) (host, port string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestRevision1IsTriedWhenThePeerCloses(t *testing.T) {
 		}
 		return r
 	}
-	host, port := stranger(t,
+	host, port := fakePeer(t,
 		func(conn net.Conn) { request(conn) },
 		func(conn net.Conn) {
 			if qp, err := request(conn).Accept(iwarp.Config{}, nil); err == nil {
@@ -114,13 +114,13 @@ func TestRevision1IsTriedWhenThePeerCloses(t *testing.T) {
 	require.Equal(t, 2, <-revisions)
 	require.Equal(t, 1, <-revisions)
 
-	host, port = stranger(t, func(conn net.Conn) { request(conn) })
+	host, port = fakePeer(t, func(conn net.Conn) { request(conn) })
 	require.ErrorIs(t, run([]string{"-c", "-a", host, "-p", port, "-mpa", "2"}, io.Discard, io.Discard), io.EOF)
 	require.Equal(t, 2, <-revisions)
 	require.Empty(t, revisions)
 }
 
-// A server whose echoes have a wrong byte each, or are not written at all.
+// TestValidation: the server's echoes have a wrong byte, or are not written at all.
 func TestValidation(t *testing.T) {
 	wrong := func(write bool) func(net.Conn) {
 		return func(conn net.Conn) {
@@ -148,15 +148,15 @@ func TestValidation(t *testing.T) {
 		}
 	}
 	for _, write := range []bool{true, false} {
-		host, port := stranger(t, wrong(write))
+		host, port := fakePeer(t, wrong(write))
 		err := run([]string{"-c", "-a", host, "-p", port, "-C", "1", "-V"}, io.Discard, io.Discard)
-		require.ErrorContains(t, err, "ping 0: what came back differs")
+		require.ErrorContains(t, err, "ping 0: the echo differs")
 	}
 }
 
-// A client that advertises more than a server has memory for, and one whose second
-// buffer is too small for the echo.
-func TestServerTakesNoLiesAboutSize(t *testing.T) {
+// TestServerChecksSizes: a client advertises a ping that is too large, or a buffer that
+// is too small for the echo.
+func TestServerChecksSizes(t *testing.T) {
 	for name, lie := range map[string]func(c *channel, source advert) error{
 		"ping": func(c *channel, source advert) error {
 			source.size = maxPing + 1
@@ -175,7 +175,7 @@ func TestServerTakesNoLiesAboutSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan error, 1)
-			host, port := stranger(t, func(conn net.Conn) {
+			host, port := fakePeer(t, func(conn net.Conn) {
 				request, err := iwarp.ReadRequest(conn)
 				if err != nil {
 					served <- err

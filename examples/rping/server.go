@@ -10,10 +10,10 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// maxPing is the longest ping that a server takes.
+// maxPing is the longest ping that a server accepts.
 const maxPing = 64 << 10
 
-// serve is the server, for one client.
+// serve runs the server for one client.
 func (o *options) serve(out, notes io.Writer) error {
 	qp, err := o.accept(notes)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o *options) accept(notes io.Writer) (rdma.QueuePair, error) {
 	return nil, err
 }
 
-// pong goes the server's way, until the client closes the channel.
+// pong runs the server's side until the client closes the channel.
 func (c *channel) pong(out io.Writer) error {
 	buffer := make([]byte, maxPing)
 	for {
@@ -67,7 +67,7 @@ func (c *channel) pong(out io.Writer) error {
 		case err != nil:
 			return err
 		case source.size > maxPing:
-			return fmt.Errorf("a ping of %d bytes, at most %d are taken", source.size, maxPing)
+			return fmt.Errorf("a ping of %d bytes is longer than %d", source.size, maxPing)
 		}
 		ping := buffer[:source.size]
 		if err := c.read(ping, source); err != nil {
@@ -82,9 +82,9 @@ func (c *channel) pong(out io.Writer) error {
 		if err != nil {
 			return unexpected(err)
 		}
-		echo := ping[:min(len(text(ping))+1, len(ping))] // the zero byte too
+		echo := ping[:min(len(text(ping))+1, len(ping))] // with the zero byte
 		if len(echo) > int(sink.size) {
-			return fmt.Errorf("room for %d bytes, the ping has %d", sink.size, len(echo))
+			return fmt.Errorf("the client's buffer has %d bytes, the ping %d", sink.size, len(echo))
 		}
 		if err := c.write(echo, sink); err != nil {
 			return unexpected(err)

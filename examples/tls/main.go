@@ -1,10 +1,10 @@
-// Tls is crypto/tls over RDMA: an HTTP/2 server that knows its clients by their
-// certificates, and a client, each in a process of its own.
+// Tls runs crypto/tls over RDMA: an HTTP/2 server that authenticates clients by
+// certificates, and a client, in separate processes.
 //
 //	go run ./examples/tls
 //
-// The exit status is 1 if what was agreed on is not HTTP/2, if the server saw
-// another client than there was, or if it served one without a certificate.
+// The exit status is 1 if HTTP/2 was not negotiated, if the server saw the wrong client
+// name, or if it served a client without a certificate.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 )
 
 func main() {
-	server := flag.Bool("serve", false, "be the server process; for the program's own use")
+	server := flag.Bool("serve", false, "run as the server process (used internally)")
 	flag.Parse()
 
 	var err error
@@ -46,13 +46,13 @@ func main() {
 	}
 }
 
-// clientName is in the client's certificate.
+// clientName is the name in the client's certificate.
 const clientName = "a client with a certificate"
 
-// serve sends back what it gets, over HTTP/2 and TLS, and whom it got it from.
+// serve echoes requests over HTTP/2 and TLS. A response header names the client.
 func serve() error {
 	var id certs.Identity
-	if err := process.Gift(&id); err != nil {
+	if err := process.Input(&id); err != nil {
 		return err
 	}
 	config, err := id.Config()
@@ -65,9 +65,9 @@ func serve() error {
 			w.Header().Set("Client", r.TLS.PeerCertificates[0].Subject.CommonName)
 			io.Copy(w, r.Body)
 		}),
-		ErrorLog: log.New(io.Discard, "", 0), // one client is meant to be turned away
+		ErrorLog: log.New(io.Discard, "", 0), // one client is rejected on purpose
 	}
-	listener, err := sdp.Listen("tcp", "localhost:0") // the line to change, from net.Listen
+	listener, err := sdp.Listen("tcp", "localhost:0") // the changed line; was net.Listen
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func serve() error {
 	return nil
 }
 
-// both calls a server that runs in a process of its own.
+// both starts a server process and calls it.
 func both(out io.Writer) error {
 	server, client, err := certs.New(clientName)
 	if err != nil {
@@ -92,16 +92,16 @@ func both(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(callHTTP2(address, config, out), callWithout(address, config, out), stop())
+	return errors.Join(callHTTP2(address, config, out), callWithoutCertificate(address, config, out), stop())
 }
 
-// callHTTP2 makes many requests at once, all of them on one connection.
+// callHTTP2 makes many concurrent requests on one connection.
 func callHTTP2(address string, config *tls.Config, out io.Writer) error {
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
 	transport := &http.Transport{
-		DialContext:       dialer.DialContext, // the line to add
+		DialContext:       dialer.DialContext, // the added line
 		TLSClientConfig:   config.Clone(),
-		ForceAttemptHTTP2: true, // net/http does not by itself where there is a dialer
+		ForceAttemptHTTP2: true, // off by default with a custom dialer
 		MaxConnsPerHost:   1,
 	}
 	defer transport.CloseIdleConnections()
@@ -120,7 +120,7 @@ func callHTTP2(address string, config *tls.Config, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// post sends size bytes, and checks what comes back and how it was agreed on.
+// post sends size bytes, and checks the response and the negotiated protocol.
 func post(client *http.Client, url string, size int) error {
 	sent := make([]byte, size)
 	rand.Read(sent)
@@ -138,14 +138,14 @@ func post(client *http.Client, url string, size int) error {
 	case response.Header.Get("Client") != clientName:
 		return fmt.Errorf("the server saw the client as %q", response.Header.Get("Client"))
 	case !bytes.Equal(got, sent):
-		return fmt.Errorf("of %d bytes %d came back, and not the same", len(sent), len(got))
+		return fmt.Errorf("received %d bytes that differ from the %d sent", len(got), len(sent))
 	}
 	return nil
 }
 
-// callWithout shows that a client without a certificate is turned away. It does
-// by hand what an http.Transport does.
-func callWithout(address string, config *tls.Config, out io.Writer) error {
+// callWithoutCertificate shows that the server rejects a client without a certificate.
+// It makes the TLS handshake itself instead of using http.Transport.
+func callWithoutCertificate(address string, config *tls.Config, out io.Writer) error {
 	config = config.Clone()
 	config.Certificates = nil
 	config.ServerName = "localhost"
@@ -157,7 +157,7 @@ func callWithout(address string, config *tls.Config, out io.Writer) error {
 	}
 	conn := tls.Client(below, config)
 	defer conn.Close()
-	if err = conn.HandshakeContext(ctx); err == nil { // TLS 1.3 tells of it only after that
+	if err = conn.HandshakeContext(ctx); err == nil { // with TLS 1.3 the alert arrives after the handshake
 		_, err = conn.Read(make([]byte, 1))
 	}
 	var alert *net.OpError

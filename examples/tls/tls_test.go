@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,14 +9,7 @@ import (
 	"github.com/gosdp/gosdp/examples/internal/programs"
 )
 
-// TestMain lets the test binary be the server process, as the program is.
-func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-serve") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
 
 func TestHTTP2WithClientCertificates(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp", "tcp"} {

@@ -1,19 +1,19 @@
-// Package bubble knows whether the calling goroutine is in a bubble of
+// Package bubble detects whether the calling goroutine is in a bubble of
 // testing/synctest.
 //
-// The goroutines of a bubble must all end before its test does, and what was made in
-// one must not be touched from outside. So nothing that lives longer than a connection,
-// and nothing that serves several of them, is started or used in a bubble.
+// All goroutines of a bubble must end before its test does, and objects made in a
+// bubble must not be used outside it. So the library starts and uses nothing in a
+// bubble that outlives a connection or serves several connections.
 package bubble
 
 import "time"
 
 var start = time.Now().Unix()
 
-// Inside reports that the caller is in a bubble. The clock tells: in a bubble it begins
-// on the first day of the year 2000, long before this process did. A test that lets more
-// years pass than have since then goes unnoticed.
+// Inside reports whether the caller is in a bubble. It compares clocks: in a bubble
+// the clock starts at the beginning of the year 2000, long before this process
+// started. It fails if a test lets more years pass than have passed since then.
 func Inside() bool { return time.Now().Unix() < start-age }
 
-// age is longer than a machine's clock is ever set back, in seconds.
+// age, in seconds, is longer than any step by which a machine's clock is set back.
 const age = 365 * 24 * 60 * 60

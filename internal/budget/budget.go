@@ -1,10 +1,10 @@
 // Package budget accounts for the memory that the connections of a process have
-// promised to their peers, as tcp_mem does for a kernel.
+// promised to their peers, like the kernel's tcp_mem.
 //
-// A connection charges memory when it promises it, not when the memory is used: a
-// promise cannot be withdrawn. Every connection gets a small promise in any case
-// (Charge), so that both ends can make progress when the budget is used up. What goes
-// beyond that has to fit (Take).
+// A connection charges memory when it promises it, not when the memory is used,
+// because a promise cannot be withdrawn. Every connection gets a small promise in any
+// case (Charge), so that both ends can make progress when the budget is exhausted.
+// Larger promises must fit into the budget (Take).
 package budget
 
 import (
@@ -12,20 +12,20 @@ import (
 	"sync/atomic"
 )
 
-// Process is the budget of this process. Its limit is Default until SetLimit.
+// Process is the budget of this process. Its limit is Default until SetLimit is called.
 var Process Budget
 
 // Budget is a number of bytes that connections share. The zero value has the default
-// limit. Safe for concurrent use; it takes no lock.
+// limit. It is safe for concurrent use and takes no lock.
 type Budget struct {
-	limit atomic.Int64 // 0: Default
+	limit atomic.Int64 // 0 means Default
 	used  atomic.Int64
 }
 
-// shares is how many parts the budget has, of which one connection gets one at most.
+// shares divides the budget: a connection may promise at most 1/shares of it.
 const shares = 8
 
-// Limit returns how many bytes may be promised in all.
+// Limit returns how many bytes may be promised in total.
 func (b *Budget) Limit() int64 {
 	if n := b.limit.Load(); n != 0 {
 		return n
@@ -33,9 +33,8 @@ func (b *Budget) Limit() int64 {
 	return Default()
 }
 
-// SetLimit sets the limit, in bytes; 0 means Default. What has been promised stays
-// promised: if it is more than the limit, nothing grows until enough has been given
-// back.
+// SetLimit sets the limit in bytes; 0 means Default. It does not withdraw promises. If
+// they exceed the limit, Take fails until enough has been given back.
 func (b *Budget) SetLimit(bytes int64) { b.limit.Store(max(0, bytes)) }
 
 // Share returns the most that one connection may promise, in bytes.
@@ -44,16 +43,16 @@ func (b *Budget) Share() int { return int(min(b.Limit()/shares, math.MaxInt32)) 
 // Used returns how many bytes are promised.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Charge accounts for bytes that are promised whatever the limit says.
+// Charge accounts for promised bytes, whatever the limit is.
 func (b *Budget) Charge(bytes int) { b.used.Add(int64(bytes)) }
 
-// Take accounts for bytes if the limit allows them, and reports whether it does.
+// Take accounts for bytes if the limit allows it, and reports whether it did.
 func (b *Budget) Take(bytes int) bool { return b.take(bytes, b.Limit()) }
 
-// TakeSpare is Take for what is less urgent: it leaves half of the budget to others.
+// TakeSpare acts like Take but leaves half of the budget free. It is for less urgent promises.
 func (b *Budget) TakeSpare(bytes int) bool { return b.take(bytes, b.Limit()/2) }
 
-// Tight reports that half of the budget is taken.
+// Tight reports whether more than half of the budget is in use.
 func (b *Budget) Tight() bool { return b.used.Load() > b.Limit()/2 }
 
 func (b *Budget) take(bytes int, limit int64) bool {
@@ -68,10 +67,10 @@ func (b *Budget) take(bytes int, limit int64) bool {
 	}
 }
 
-// Give returns bytes that were charged or taken. It panics if more is returned than
-// there was: the accounts are wrong then, and would never be right again.
+// Give returns bytes that were charged or taken. It panics if the total becomes
+// negative, because the account is then wrong and would stay wrong.
 func (b *Budget) Give(bytes int) {
 	if left := b.used.Add(-int64(bytes)); left < 0 {
-		panic("budget: more was given back than was taken")
+		panic("budget: more bytes given back than taken")
 	}
 }

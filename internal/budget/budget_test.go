@@ -16,11 +16,11 @@ func TestTakeStopsAtTheLimit(t *testing.T) {
 	b.SetLimit(100)
 	assert.Equal(t, 12, b.Share())
 	assert.True(t, b.TakeSpare(50))
-	assert.False(t, b.TakeSpare(1), "half is left to others")
+	assert.False(t, b.TakeSpare(1), "TakeSpare leaves half of the budget free")
 	assert.True(t, b.Take(50))
 	assert.False(t, b.Take(1))
 	b.Charge(30)
-	assert.EqualValues(t, 130, b.Used(), "the minimum is promised whatever the limit says")
+	assert.EqualValues(t, 130, b.Used(), "Charge ignores the limit")
 	b.Give(80)
 	assert.True(t, b.Take(50))
 	assert.False(t, b.Take(1))
@@ -39,7 +39,7 @@ func TestZeroValueHasTheDefault(t *testing.T) {
 	assert.Equal(t, math.MaxInt32, b.Share())
 }
 
-// TestManyTake at once: no more is taken than there is.
+// TestManyTake takes from many goroutines concurrently; the limit must hold.
 func TestManyTake(t *testing.T) {
 	var b Budget
 	b.SetLimit(1000)
@@ -49,7 +49,7 @@ func TestManyTake(t *testing.T) {
 			for range 10_000 {
 				if b.Take(300) {
 					if used := b.Used(); used > 1000 {
-						t.Errorf("%d are used", used)
+						t.Errorf("%d bytes are in use", used)
 					}
 					b.Give(300)
 				}
@@ -64,7 +64,7 @@ func TestShareOfTheMachine(t *testing.T) {
 	for _, v := range []struct{ machine, group, want int64 }{
 		{16 << 30, 0, 1 << 30},
 		{16 << 30, 1 << 30, 64 << 20},
-		{1 << 30, 16 << 30, 64 << 20}, // a group's limit may be more than there is
+		{1 << 30, 16 << 30, 64 << 20}, // a group's limit may exceed the machine's memory
 		{64 << 20, 0, 16 << 20},
 		{1 << 40, 0, 4 << 30},
 		{0, 0, 64 << 20},

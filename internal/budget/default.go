@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	part    = 16       // of the memory that there is, as of a kernel's for TCP
-	least   = 16 << 20 // bytes: two connections in full swing
-	most    = 4 << 30
-	unknown = 1 << 30 // the memory of a machine that does not say
+	fraction      = 16       // of the memory, as in the kernel's limit for TCP
+	minLimit      = 16 << 20 // bytes; enough for two busy connections
+	maxLimit      = 4 << 30
+	unknownMemory = 1 << 30 // assumed if the system does not report its memory
 )
 
-// Default returns the limit that follows from the machine: a sixteenth of its memory,
-// or of what the control group may use if that is less, between 16 MB and 4 GB. It is
-// found out once.
+// Default returns the default limit: a sixteenth of the machine's memory, or of the
+// control group's limit if that is less. It is at least 16 MB and at most 4 GB. It is
+// computed once.
 var Default = sync.OnceValue(func() int64 {
 	return share(machineMemory(), cgroup.Own().Memory)
 })
 
-// share returns the budget for that much memory of the machine and of the group; 0:
-// not known, or without a limit.
+// share returns the limit for the given memory of the machine and limit of the group.
+// Zero means unknown or unlimited.
 func share(machine, group int64) int64 {
 	if machine <= 0 {
-		machine = unknown
+		machine = unknownMemory
 	}
 	if group > 0 {
 		machine = min(machine, group)
 	}
-	return min(max(machine/part, least), most)
+	return min(max(machine/fraction, minLimit), maxLimit)
 }
 
-// Parse reads a number of bytes, such as 512M: K, M and G are powers of 1024.
+// Parse parses a number of bytes, such as 512M. K, M and G are powers of 1024.
 func Parse(text string) (bytes int64, ok bool) {
 	shift := 0
 	if n := len(text); n > 0 {

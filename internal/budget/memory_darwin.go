@@ -2,7 +2,7 @@ package budget
 
 import "golang.org/x/sys/unix"
 
-// machineMemory returns the machine's memory in bytes; 0: not known.
+// machineMemory returns the machine's memory in bytes, or 0 if it is not known.
 func machineMemory() int64 {
 	n, err := unix.SysctlUint64("hw.memsize")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package budget
 
-// machineMemory returns the machine's memory in bytes; 0: not known.
+// machineMemory returns 0, because the machine's memory is not known.
 func machineMemory() int64 { return 0 }

@@ -1,5 +1,5 @@
-// Package cgroup tells what the control groups of this process allow it, of version 1 and
-// of version 2. On systems other than Linux, and without control groups, that is everything.
+// Package cgroup returns the limits that control groups, version 1 or 2, set for this
+// process. There are none on systems other than Linux.
 package cgroup
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
-// Limits are what the processes of a group may use together.
+// Limits are limits that the processes of a group share.
 type Limits struct {
-	Memory     int64   // bytes; 0: no limit
-	Processors float64 // how many processors' time; +Inf: no limit
+	Memory     int64   // bytes; 0 means no limit
+	Processors float64 // processor time per time; +Inf means no limit
 }
 
-// Own returns those of this process, as they were when it was first called. Safe for
-// concurrent use.
+// Own returns the limits of this process. They are read at the first call. It is safe
+// for concurrent use.
 var Own = sync.OnceValue(func() Limits { return limits(sysfile.Read) })
 
-// limits finds them in files that read returns, without white space around the text. The
-// smallest limit counts, of a group and of those that it is in.
+// limits computes the limits from files. read returns a file's text without surrounding
+// white space. The smallest limit of the group and its ancestors counts.
 func limits(read func(name string) (string, error)) Limits {
 	of := Limits{Memory: math.MaxInt64, Processors: math.Inf(1)}
 	groups, _ := read("/proc/self/cgroup")
@@ -37,26 +37,26 @@ func limits(read func(name string) (string, error)) Limits {
 		controllers := strings.Split(fields[1], ",")
 		if fields[1] == "" {
 			for _, mount := range []string{"", "unified"} {
-				upwards(mount, fields[2], func(dir string) {
-					of.memory(read(dir + "/memory.max"))
-					of.memory(read(dir + "/memory.high"))
+				forEachAncestor(mount, fields[2], func(dir string) {
+					of.limitMemory(read(dir + "/memory.max"))
+					of.limitMemory(read(dir + "/memory.high"))
 					max, err := read(dir + "/cpu.max")
 					if words := strings.Fields(max); len(words) == 2 { // quota and period in µs
-						of.processors(words[0], words[1], err)
+						of.limitProcessors(words[0], words[1], err)
 					}
 				})
 			}
 			continue
 		}
 		if slices.Contains(controllers, "memory") {
-			upwards("memory", fields[2], func(dir string) { of.memory(read(dir + "/memory.limit_in_bytes")) })
+			forEachAncestor("memory", fields[2], func(dir string) { of.limitMemory(read(dir + "/memory.limit_in_bytes")) })
 		}
 		if slices.Contains(controllers, "cpu") {
 			for _, mount := range slices.Compact([]string{fields[1], "cpu"}) {
-				upwards(mount, fields[2], func(dir string) {
+				forEachAncestor(mount, fields[2], func(dir string) {
 					if quota, err := read(dir + "/cpu.cfs_quota_us"); err == nil && quota != "-1" {
 						period, err := read(dir + "/cpu.cfs_period_us")
-						of.processors(quota, period, err)
+						of.limitProcessors(quota, period, err)
 					}
 				})
 			}
@@ -68,10 +68,10 @@ func limits(read func(name string) (string, error)) Limits {
 	return of
 }
 
-// upwards calls look with the directory of a group, and with those of all groups that it is
-// in. In a container the group's path may be the host's, of which nothing is mounted but the
-// group itself, at the top.
-func upwards(mount, group string, look func(dir string)) {
+// forEachAncestor calls look with the directory of a group and with those of its
+// ancestors. In a container, the group's path may be that on the host, while only the
+// group itself is mounted, at the top.
+func forEachAncestor(mount, group string, look func(dir string)) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		look(path.Join("/sys/fs/cgroup", mount, at))
 		if at == "/" {
@@ -80,8 +80,9 @@ func upwards(mount, group string, look func(dir string)) {
 	}
 }
 
-// memory takes in a limit. "max" is no number; version 1 has a huge one where there is none.
-func (l *Limits) memory(bytes string, err error) {
+// limitMemory applies a limit. It ignores "max", which is not a number. Version 1 has a
+// huge number if there is no limit.
+func (l *Limits) limitMemory(bytes string, err error) {
 	if err != nil {
 		return
 	}
@@ -90,8 +91,8 @@ func (l *Limits) memory(bytes string, err error) {
 	}
 }
 
-// processors takes in a quota and its period.
-func (l *Limits) processors(quota, period string, err error) {
+// limitProcessors applies a quota and its period.
+func (l *Limits) limitProcessors(quota, period string, err error) {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
 	if err == nil && err1 == nil && err2 == nil && q > 0 && p > 0 {

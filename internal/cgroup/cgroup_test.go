@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// files stand for the file system; their names lack the first slash.
+// files replaces the file system. Names lack the leading slash.
 type files map[string]string
 
 func (f files) read(name string) (string, error) {
@@ -36,7 +36,7 @@ func TestMemory(t *testing.T) {
 			"sys/fs/cgroup/system.slice/memory.high":          "max\n",
 			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
 		}, 1 << 30},
-		{"v2, the group above has less", map[string]string{
+		{"v2, the parent has a lower limit", map[string]string{
 			"proc/self/cgroup":                                "0::/system.slice/a.service\n",
 			"sys/fs/cgroup/system.slice/memory.max":           "536870912\n",
 			"sys/fs/cgroup/system.slice/a.service/memory.max": "1073741824\n",
@@ -55,7 +55,7 @@ func TestMemory(t *testing.T) {
 			"proc/self/cgroup": "5:cpu,cpuacct:/a\n4:memory:/docker/b\n0::/c\n",
 			"sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes": "268435456\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":          "9223372036854771712\n",
-			"sys/fs/cgroup/a/memory.max":                          "1\n", // another's
+			"sys/fs/cgroup/a/memory.max":                          "1\n", // of an unrelated group
 		}, 256 << 20},
 		{"v1, in a container that sees the host's path", map[string]string{
 			"proc/self/cgroup":                           "4:memory:/docker/b\n",
@@ -109,5 +109,5 @@ func TestProcessors(t *testing.T) {
 			assert.InDelta(t, v.want, limits(v.files.read).Processors, 1e-9)
 		})
 	}
-	assert.Positive(t, Own().Processors, "this machine's")
+	assert.Positive(t, Own().Processors, "on this machine")
 }

@@ -12,8 +12,8 @@ func read(name string) ([]byte, error) {
 	return text, err
 }
 
-// pages calls take with one part of a file after the other. The kernel makes the text when
-// it is read, and gives no more than a page at a time.
+// pages calls take with one part of a file after the other. The kernel generates the text
+// on reading, at most one page at a time.
 func pages(name string, take func([]byte)) error {
 	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {

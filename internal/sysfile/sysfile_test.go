@@ -31,5 +31,5 @@ func TestRead(t *testing.T) {
 	assert.ErrorIs(t, err, fs.ErrNotExist)
 	assert.ErrorContains(t, err, "none")
 	_, err = Read(dir)
-	assert.Error(t, err, "a directory")
+	assert.Error(t, err, "a directory cannot be read")
 }

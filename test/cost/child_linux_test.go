@@ -24,13 +24,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// role is the environment variable that makes the test's program a child: what it is to
-// do, as words.
+// role is the environment variable that makes the test binary a child process. Its
+// value is the child's command and arguments.
 const role = "SDP_COST_ROLE"
 
 func TestMain(m *testing.M) {
 	if words := strings.Fields(os.Getenv(role)); len(words) > 0 {
-		if err := be(words[0], words[1:]); err != nil {
+		if err := runChild(words[0], words[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -39,10 +39,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// be is a child: "serve DEVICE" echoes on two ports, of which one is plain TCP, and says
-// where; "ask DEVICE ADDRESS MICROSECONDS SECONDS" asks once in so long, and says what its
-// round trips took. At the end of its input, or of its time, each says what it has used.
-func be(what string, words []string) error {
+// runChild runs a child process. "serve DEVICE" echoes on two ports, the first of which is
+// plain TCP, and prints their addresses. "ask DEVICE ADDRESS MICROSECONDS SECONDS" makes a
+// round trip per period, and prints their number, median and 99th percentile. Finally each
+// prints the processor time that it used.
+func runChild(what string, words []string) error {
 	before := used()
 	switch what {
 	case "serve":
@@ -129,8 +130,8 @@ func echo(ln net.Listener) {
 	}
 }
 
-// ask makes round trips of 64 bytes, one in each period of every. A thread waits for the
-// next: Go's timers are too coarse for that.
+// ask makes a round trip of 64 bytes in each period. It blocks a thread between them,
+// because Go's timers are not precise enough.
 func ask(c net.Conn, every, long time.Duration) (took []time.Duration, err error) {
 	b := make([]byte, 64)
 	begin := time.Now()
@@ -148,7 +149,7 @@ func ask(c net.Conn, every, long time.Duration) (took []time.Duration, err error
 		now := time.Since(begin)
 		took = append(took, now-asked)
 		if next < now {
-			next = now // what was missed is not made up for
+			next = now // skip the periods that were missed
 		}
 		left := unix.NsecToTimespec((next - now).Nanoseconds())
 		for unix.Nanosleep(&left, &left) == unix.EINTR {
@@ -162,7 +163,7 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// child is a process that the test has started.
+// child is a child process.
 type child struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -209,14 +210,14 @@ func (c *child) durations(n int) (all []time.Duration) {
 	return all
 }
 
-// asked is what one that asks has seen: how often, and how long its round trips took.
-type asked struct {
+// result is what an "ask" child reports.
+type result struct {
 	requests int
 	p50, p99 time.Duration
 	used     time.Duration
 }
 
-func (c *child) asked() (a asked) {
+func (c *child) result() (a result) {
 	c.t.Helper()
 	d := c.durations(3)
 	a.requests, a.p50, a.p99 = int(d[0]), d[1], d[2]
@@ -224,7 +225,7 @@ func (c *child) asked() (a asked) {
 	return a
 }
 
-// end has a server end, and says what processor time it has used.
+// end makes a "serve" child end and returns the processor time that it used.
 func (c *child) end() time.Duration {
 	c.t.Helper()
 	c.in.Close()

@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seconds is how long one turn lasts.
+// seconds is the length of a turn.
 const seconds = 0.5
 
-// turns lets each device have n turns, one after the other, and returns for each the
-// figure of its turns in the middle.
+// turns gives each device n turns, alternately, and returns the median of each device's
+// figures.
 func turns(n int, turn func(device string) float64) map[string]float64 {
 	all := make(map[string][]float64)
 	for range n {
@@ -29,17 +29,18 @@ func turns(n int, turn func(device string) float64) map[string]float64 {
 			all[device] = append(all[device], turn(device))
 		}
 	}
-	middle := make(map[string]float64)
+	medians := make(map[string]float64)
 	for device, figures := range all {
 		slices.Sort(figures)
-		middle[device] = figures[len(figures)/2]
+		medians[device] = figures[len(figures)/2]
 	}
-	return middle
+	return medians
 }
 
-// TestNeighbour: in a process with one P, a connection on which a request comes every 200 µs
-// holds up the others no more if it is one of shared memory. One that spins from request to
-// request keeps the runtime from looking at the network, until sysmon does, every 10 ms.
+// TestNeighbour: in a process with one P, a shared-memory connection with a request every
+// 200 µs must not delay other connections more than a TCP connection does. If it spun from
+// one request to the next, the runtime would look at the network only when sysmon does,
+// every 10 ms.
 func TestNeighbour(t *testing.T) {
 	p99 := turns(5, func(device string) float64 {
 		server := start(t, []string{"GOMAXPROCS=1"}, "serve", device)
@@ -47,16 +48,16 @@ func TestNeighbour(t *testing.T) {
 		duration := fmt.Sprint(seconds)
 		load := start(t, nil, "ask", device, at[1], "200", duration)
 		other := start(t, nil, "ask", "tcp", at[0], "1000", duration)
-		a := other.asked()
-		load.asked()
+		a := other.result()
+		load.result()
 		server.end()
 		return a.p99.Seconds() * 1e3
 	})
-	t.Logf("p99 of a plain connection beside one over TCP %.3f ms, over shm %.3f ms", p99["tcp"], p99["shm"])
+	t.Logf("p99 of a plain connection next to one over TCP: %.3f ms, next to one over shm: %.3f ms", p99["tcp"], p99["shm"])
 	assert.LessOrEqual(t, p99["shm"], max(1.5*p99["tcp"], 2), "in ms")
 }
 
-// TestProcessorTime: requests at a distance take no more of the processors than over TCP.
+// TestProcessorTime: periodic requests must not use much more processor time than over TCP.
 func TestProcessorTime(t *testing.T) {
 	for _, v := range []struct{ pairs, every int }{{1, 100}, {1, 200}, {1, 400}, {1, 1000}, {4, 250}} {
 		t.Run(fmt.Sprintf("%d pairs, every %d µs", v.pairs, v.every), func(t *testing.T) {
@@ -70,53 +71,53 @@ func TestProcessorTime(t *testing.T) {
 				var sum time.Duration
 				requests := 0
 				for i, c := range clients {
-					a := c.asked()
+					a := c.result()
 					sum += a.used + servers[i].end()
 					requests += a.requests
 				}
 				return float64(sum.Microseconds()) / float64(requests)
 			})
-			t.Logf("µs a request: TCP %.1f, shm %.1f, ratio %.2f", each["tcp"], each["shm"], each["shm"]/each["tcp"])
-			assert.LessOrEqual(t, each["shm"], 1.2*each["tcp"], "µs a request")
+			t.Logf("µs per request: TCP %.1f, shm %.1f, ratio %.2f", each["tcp"], each["shm"], each["shm"]/each["tcp"])
+			assert.LessOrEqual(t, each["shm"], 1.2*each["tcp"], "µs per request")
 		})
 	}
 }
 
-// TestThrottled: a server with a quota of 30 % of a processor, of which a request every
-// 150 µs takes most, is stopped no more often than over TCP.
+// TestThrottled: a server has a quota of 30 % of a processor, and a request every 150 µs
+// uses most of it. The kernel must not stop the server more often than over TCP.
 func TestThrottled(t *testing.T) {
 	throttled := turns(5, func(device string) float64 {
 		group := newGroup(t)
 		server := start(t, nil, "serve", device)
 		at := server.words(2)
 		group.add(server.cmd.Process.Pid)
-		// The server learns of its quota when it first waits.
+		// The server reads its quota when it first waits.
 		before := group.throttled()
 		client := start(t, nil, "ask", device, at[1], "150", fmt.Sprint(2*seconds))
-		a := client.asked()
+		a := client.result()
 		stopped := group.throttled() - before
 		server.end()
 		server.cmd.Wait()
 		return float64(stopped) / float64(a.requests) * 1e4
 	})
-	t.Logf("periods stopped for 10,000 requests: TCP %.1f, shm %.1f", throttled["tcp"], throttled["shm"])
+	t.Logf("throttled periods per 10,000 requests: TCP %.1f, shm %.1f", throttled["tcp"], throttled["shm"])
 	assert.LessOrEqual(t, throttled["shm"], throttled["tcp"]+2)
 }
 
-// group is a cgroup with a quota of 30 %.
+// group is a control group with a quota of 30 % of a processor.
 type group struct {
 	t   *testing.T
 	dir string
 }
 
-// newGroup makes one below the root of version 1's controller cpu, or of version 2's
-// hierarchy.
+// newGroup makes a control group below the root of version 1's cpu controller, or of
+// version 2's hierarchy.
 func newGroup(t *testing.T) *group {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("missing: the right to make a cgroup (root)")
+		t.Skip("missing: permission to make a control group (root)")
 	}
-	set := func(dir, file, text string) error { // where it is a cgroup's the file is there
+	set := func(dir, file, text string) error { // the file exists if dir is a control group
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 		if err != nil {
 			return err
@@ -147,7 +148,7 @@ func newGroup(t *testing.T) *group {
 		os.Remove(dir)
 		why = append(why, err.Error())
 	}
-	t.Skipf("missing: a cgroup with a quota of processor time: %s", strings.Join(why, "; "))
+	t.Skipf("missing: a control group with a processor quota: %s", strings.Join(why, "; "))
 	return nil
 }
 
@@ -156,7 +157,7 @@ func (g *group) add(pid int) {
 	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
 }
 
-// throttled is in how many periods the group was stopped.
+// throttled returns in how many periods the kernel stopped the group.
 func (g *group) throttled() int {
 	g.t.Helper()
 	stat, err := os.ReadFile(filepath.Join(g.dir, "cpu.stat"))

@@ -1,5 +1,5 @@
-// Package cost tests what a connection of little traffic costs: the program that has it,
-// the other connections of that program, and its neighbours on the machine. Each test runs
-// the same load over package net and over shared memory, in turns, and compares. With the
-// race detector there are none: what it adds is not the same for both.
+// Package cost tests what a connection with little traffic costs its program, the other
+// connections of that program, and other programs on the machine. Each test runs the same
+// load over package net and over shared memory, alternately, and compares. It has no tests
+// with the race detector, whose overhead differs between the two.
 package cost

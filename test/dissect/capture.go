@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// Capture records what passes a TCP port of the loopback interface.
+// Capture records the packets of a TCP port on the loopback interface.
 //
-// dumpcap says neither when it has begun nor when it has written the last packet
-// that there was. So datagrams are captured too, to a socket of the Capture's
-// own: it is ready when one has come through, and complete when one has that was
-// sent behind the traffic.
+// dumpcap does not report when it has begun to capture, or when it has written the last
+// packet. So the Capture also captures datagrams that it sends to itself: dumpcap is ready
+// when the first has been captured, and has written all packets when it has written a
+// datagram that was sent after them.
 type Capture struct {
 	t        testing.TB
 	port     int
 	dumpcap  *exec.Cmd
-	said     bytes.Buffer // by dumpcap on its standard error; complete when ended is closed
+	stderr   bytes.Buffer // dumpcap's standard error; complete when ended is closed
 	marker   *net.UDPConn // sends to itself
-	token    []byte       // with which each marker begins
+	token    []byte       // the start of each marker
 	seen     chan byte    // the last byte of each marker that was captured
 	ended    chan struct{}
 	captured []byte // a pcap file without the markers; complete when ended is closed
@@ -36,13 +36,13 @@ type Capture struct {
 const (
 	ready    = 0
 	complete = 1
-	// patience is for dumpcap on a busy machine.
+	// patience is long because the machine may be busy.
 	patience = 20 * time.Second
 )
 
-// Start captures until Frames, or the end of the test. It skips the test, or
-// fails it if REQUIRE_DISSECT is set, when a program or the right to capture is
-// missing.
+// Start captures until Frames or Packets is called, or the test ends. If a program or the
+// permission to capture is missing, it skips the test, or fails it if REQUIRE_DISSECT is
+// set.
 func Start(t testing.TB, port int) *Capture {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -69,7 +69,7 @@ func Start(t testing.TB, port int) *Capture {
 	rand.Read(c.token)
 	filter := fmt.Sprintf("tcp port %d or udp port %d", port, marker.LocalAddr().(*net.UDPAddr).Port)
 	c.dumpcap = exec.Command("dumpcap", "-q", "-i", "lo", "-B", "64", "-P", "-w", "-", "-f", filter)
-	c.dumpcap.Stderr = &c.said
+	c.dumpcap.Stderr = &c.stderr
 	out, err := c.dumpcap.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -81,12 +81,12 @@ func Start(t testing.TB, port int) *Capture {
 	t.Cleanup(c.stop)
 	if !c.await(ready) {
 		c.stop()
-		missing(t, fmt.Sprintf("the right to capture on lo: dumpcap says %q", c.said.String()))
+		missing(t, fmt.Sprintf("permission to capture on lo: dumpcap printed %q", c.stderr.String()))
 	}
 	return c
 }
 
-// missing skips the test for the lack of what, or fails it.
+// missing skips the test because what is missing, or fails it if REQUIRE_DISSECT is set.
 func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_DISSECT") != "" {
@@ -95,7 +95,7 @@ func missing(t testing.TB, what string) {
 	t.Skipf("missing: %s", what)
 }
 
-// record reads dumpcap's pcap file as it grows, until its end.
+// record reads dumpcap's pcap stream until it ends.
 func (c *Capture) record(out io.Reader) {
 	const fileHeader, packetHeader, lengthAt = 24, 16, 8
 	defer close(c.ended)
@@ -117,7 +117,7 @@ func (c *Capture) record(out io.Reader) {
 		if i := bytes.Index(packet, c.token); i >= 0 {
 			select {
 			case c.seen <- packet[i+len(c.token)]:
-			default: // nobody waits for a further one
+			default: // await needs only one
 			}
 			continue
 		}
@@ -126,8 +126,8 @@ func (c *Capture) record(out io.Reader) {
 	c.captured = file
 }
 
-// await sends markers until one is captured. It reports false if dumpcap ends
-// before, or takes too long.
+// await sends markers until one of this kind is captured. It returns false if dumpcap ends
+// first, or if that takes too long.
 func (c *Capture) await(kind byte) bool {
 	late := time.After(patience)
 	again := time.NewTicker(50 * time.Millisecond)
@@ -153,40 +153,40 @@ func (c *Capture) await(kind byte) bool {
 	}
 }
 
-// stop ends dumpcap and waits for what it has written.
+// stop ends dumpcap and waits until its output has been read.
 func (c *Capture) stop() {
 	c.dumpcap.Process.Signal(os.Interrupt)
 	<-c.ended
 }
 
-// Frames ends the capture and returns what tshark has found in it. Everything
-// that is to be in it has been sent.
+// Frames ends the capture and returns the MPA frames that tshark found in it. Call it after
+// everything has been sent.
 func (c *Capture) Frames() []Frame {
 	c.t.Helper()
 	frames, err := dissect(c.finish(), c.port)
 	if err != nil {
-		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
+		c.t.Fatalf("%v; dumpcap printed %q", err, c.stderr.String())
 	}
 	return frames
 }
 
-// Packets ends the capture and returns what tshark says of each packet of TCP in it.
+// Packets ends the capture and returns its TCP packets, as tshark describes them.
 func (c *Capture) Packets() []Packet {
 	c.t.Helper()
 	packets, err := packets(c.finish(), c.port)
 	if err != nil {
-		c.t.Fatalf("%v; dumpcap says %q", err, c.said.String())
+		c.t.Fatalf("%v; dumpcap printed %q", err, c.stderr.String())
 	}
 	return packets
 }
 
-// finish ends the capture and returns the file with what was captured. Everything that is
-// to be in it has been sent.
+// finish ends the capture and returns the name of a pcap file. Call it after everything has
+// been sent.
 func (c *Capture) finish() string {
 	c.t.Helper()
 	if !c.await(complete) {
 		c.stop()
-		c.t.Fatalf("the capture did not end: dumpcap says %q", c.said.String())
+		c.t.Fatalf("the capture did not end: dumpcap printed %q", c.stderr.String())
 	}
 	c.stop()
 	file := filepath.Join(c.t.TempDir(), "captured.pcap")

@@ -12,8 +12,8 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestNothingIsSent to a server without SDP on this host: on the wire a Dial and a Close
-// are those of package net, to the last field that a program can set.
+// TestNothingIsSent: a Dial to a server without SDP on this host, and a Close, send the same
+// packets as with package net, including every field that a program can set.
 func TestNothingIsSent(t *testing.T) {
 	var captured [][]Packet
 	for _, dial := range []func(network, address string) (net.Conn, error){net.Dial, sdp.Dial} {
@@ -25,7 +25,7 @@ func TestNothingIsSent(t *testing.T) {
 		require.NoError(t, err)
 		s, err := ln.Accept()
 		require.NoError(t, err)
-		time.Sleep(100 * time.Millisecond) // what would be sent is sent at once
+		time.Sleep(100 * time.Millisecond) // time for unexpected data, which would be sent at once
 		require.NoError(t, c.(*net.TCPConn).CloseWrite())
 		_, err = io.ReadAll(s)
 		require.NoError(t, err)
@@ -47,8 +47,8 @@ func TestNothingIsSent(t *testing.T) {
 	}
 }
 
-// withoutAcks sets apart what is only an acknowledgement: whether a kernel sends one before
-// the server's FIN, or with it, depends on which is ready first.
+// withoutAcks separates pure acknowledgements from other packets. Whether the kernel sends
+// one before the server's FIN or with it depends on timing.
 func withoutAcks(packets []Packet) (others, acks []Packet) {
 	for _, p := range packets {
 		if p.Flags == "0x0010" && p.Len == 0 {

@@ -39,22 +39,22 @@ const (
 	untaggedLen = 18
 )
 
-// end is one end of a captured pair of queue pairs. What it sends it also says
-// in its own words, from the work requests alone.
+// end is one end of a captured pair of queue pairs. For each work request it adds to
+// expected the frames that it should send.
 type end struct {
 	*iwarp.QueuePair
-	t      *testing.T
-	client bool
-	cfg    iwarp.Config
-	crc    CRC
-	says   *[]Frame
+	t        *testing.T
+	client   bool
+	cfg      iwarp.Config
+	crc      CRC
+	expected *[]Frame
 
 	sendMSN, readMSN uint32
 }
 
-// connect captures a pair of queue pairs from the start. says gets what each of
-// them sends, in the order in which it is sent.
-func connect(t *testing.T, cfg iwarp.Config) (capture *Capture, client, server *end, says *[]Frame) {
+// connect connects a pair of queue pairs and captures them from the start. expected gets the
+// frames that both should send, in order.
+func connect(t *testing.T, cfg iwarp.Config) (capture *Capture, client, server *end, expected *[]Frame) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -71,9 +71,9 @@ func connect(t *testing.T, cfg iwarp.Config) (capture *Capture, client, server *
 	if cfg.NoCRC {
 		crc = Unused
 	}
-	says = new([]Frame)
-	client = &end{t: t, client: true, cfg: cfg, crc: crc, says: says}
-	server = &end{t: t, cfg: cfg, crc: crc, says: says}
+	expected = new([]Frame)
+	client = &end{t: t, client: true, cfg: cfg, crc: crc, expected: expected}
+	server = &end{t: t, cfg: cfg, crc: crc, expected: expected}
 	answered := make(chan error, 1)
 	go func() {
 		request, err := iwarp.ReadRequest(accepted)
@@ -94,28 +94,28 @@ func connect(t *testing.T, cfg iwarp.Config) (capture *Capture, client, server *
 		request = append([]byte{0x80, 16, 0xC0, 16}, request...)
 		reply = append([]byte{0x80, 16, 0x80, 16}, reply...)
 	}
-	client.say(Frame{Kind: Request, WantCRC: !cfg.NoCRC, Revision: max(cfg.Revision, 1), Private: request})
-	server.say(Frame{Kind: Reply, WantCRC: !cfg.NoCRC, Revision: max(cfg.Revision, 1), Private: reply})
+	client.expect(Frame{Kind: Request, WantCRC: !cfg.NoCRC, Revision: max(cfg.Revision, 1), Private: request})
+	server.expect(Frame{Kind: Reply, WantCRC: !cfg.NoCRC, Revision: max(cfg.Revision, 1), Private: reply})
 	if cfg.Revision == 2 {
 		client.tagged(opWrite, 1, 0, nil) // the RTR message
 	}
 	for _, e := range []*end{client, server} {
 		e.ProvideReceive(64, 1<<16)
 	}
-	return capture, client, server, says
+	return capture, client, server, expected
 }
 
-func (e *end) say(f Frame) {
+func (e *end) expect(f Frame) {
 	f.Client = e.client
-	*e.says = append(*e.says, f)
+	*e.expected = append(*e.expected, f)
 }
 
-// segment says that an FPDU with one segment goes out.
+// segment expects an FPDU with one segment.
 func (e *end) segment(s Segment, headers, payload int) {
-	e.say(Frame{Kind: FPDU, ULPDU: headers + payload, CRC: e.crc, Segment: s})
+	e.expect(Frame{Kind: FPDU, ULPDU: headers + payload, CRC: e.crc, Segment: s})
 }
 
-// tagged says how bytes of a Write or a Read Response go out.
+// tagged expects the segments of an RDMA Write or a Read Response.
 func (e *end) tagged(opcode uint8, stag rdma.STag, to uint64, b []byte) {
 	for first := true; first || len(b) > 0; first = false {
 		n := min(len(b), e.cfg.MaxULPDU-taggedLen)
@@ -126,13 +126,13 @@ func (e *end) tagged(opcode uint8, stag rdma.STag, to uint64, b []byte) {
 	}
 }
 
-// send posts a message, says how it goes out, and has the peer receive it.
+// send posts a message, expects ends frames, and lets the peer receive it.
 func (e *end) send(peer *end, wr rdma.SendWR) {
 	e.t.Helper()
 	n, err := e.PostSend([]rdma.SendWR{wr})
 	require.NoError(e.t, err)
 	require.Equal(e.t, 1, n)
-	e.saySend(wr)
+	e.expectSend(wr)
 
 	c := peer.wait()
 	require.Equal(e.t, rdma.OpReceive, c.Op)
@@ -141,7 +141,7 @@ func (e *end) send(peer *end, wr rdma.SendWR) {
 	c.Buffer.Release()
 }
 
-func (e *end) saySend(wr rdma.SendWR) {
+func (e *end) expectSend(wr rdma.SendWR) {
 	opcode := uint8(opSend)
 	if wr.Invalidate != 0 {
 		opcode = opSendInvalidate
@@ -161,15 +161,15 @@ func (e *end) saySend(wr rdma.SendWR) {
 	}
 }
 
-// write posts an RDMA Write and says how it goes out.
+// write posts an RDMA Write and expects ends frames.
 func (e *end) write(stag rdma.STag, to uint64, b []byte) {
 	e.t.Helper()
 	require.NoError(e.t, e.PostWrite(rdma.WriteWR{ID: 1, Local: b, STag: stag, VA: to}))
 	e.tagged(opWrite, stag, to, b)
 }
 
-// read posts an RDMA Read into local and says how the Request goes out. sink is
-// the STag that the Response is to carry.
+// read posts an RDMA Read into local and expects the Read Request. It returns the STag that
+// the Response must carry.
 func (e *end) read(stag rdma.STag, to uint64, local []byte) (sink rdma.STag) {
 	e.t.Helper()
 	require.NoError(e.t, e.PostRead(rdma.ReadWR{ID: 2, Local: local, STag: stag, VA: to}))
@@ -214,17 +214,16 @@ var variants = map[string]iwarp.Config{
 	"revision 2":  {MaxULPDU: 1447, Revision: 2, PeerToPeer: true},
 }
 
-// TestEveryOpcode has both ends send each kind of message, one after the other:
-// Sends of every pad and of several segments, Writes and Reads of nothing, of a
-// byte, and of several segments.
+// TestEveryOpcode makes both ends send each kind of message: Sends of every padding and of
+// several segments, Writes and Reads of no bytes, of one byte, and of several segments.
 func TestEveryOpcode(t *testing.T) {
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			capture, client, server, says := connect(t, cfg)
-			client.send(server, rdma.SendWR{Header: []byte("the client speaks first")})
-			for _, way := range [][2]*end{{client, server}, {server, client}} {
-				from, to := way[0], way[1]
+			capture, client, server, expected := connect(t, cfg)
+			client.send(server, rdma.SendWR{Header: []byte("the client sends first")})
+			for _, direction := range [][2]*end{{client, server}, {server, client}} {
+				from, to := direction[0], direction[1]
 				for n := range 5 {
 					from.send(to, rdma.SendWR{Header: []byte("header"), Payload: pattern(n)})
 				}
@@ -238,13 +237,13 @@ func TestEveryOpcode(t *testing.T) {
 					from.write(region.STag, region.VA+11, pattern(n))
 					require.Equal(t, rdma.OpWrite, from.wait().Op)
 				}
-				from.send(to, rdma.SendWR{Header: []byte("behind the Writes")})
+				from.send(to, rdma.SendWR{Header: []byte("after the Writes")})
 				assert.Equal(t, pattern(70_001), memory[11:11+70_001])
 
 				for _, n := range []int{0, 1, 70_001} {
 					local := make([]byte, n)
 					sink := from.read(region.STag, region.VA+11, local)
-					// The other end answers while somebody polls there.
+					// The other end responds only while a goroutine polls it.
 					answering := make(chan error, 1)
 					go func() {
 						_, err := to.Wait(make([]rdma.Completion, 1))
@@ -264,13 +263,13 @@ func TestEveryOpcode(t *testing.T) {
 			}
 			require.NoError(t, client.Close())
 			require.NoError(t, server.Close())
-			requireFrames(t, *says, capture.Frames())
+			requireFrames(t, *expected, capture.Frames())
 		})
 	}
 }
 
-// requireFrames compares each end's frames: between the two ends the capture has
-// no order that a test could know.
+// requireFrames compares the frames of each end separately. The order between the two ends
+// depends on timing.
 func requireFrames(t *testing.T, want, got []Frame) {
 	t.Helper()
 	for _, client := range []bool{true, false} {
@@ -284,16 +283,16 @@ func requireFrames(t *testing.T, want, got []Frame) {
 
 // only returns the frames of one end.
 func only(frames []Frame, client bool) []Frame {
-	var its []Frame
+	var found []Frame
 	for _, f := range frames {
 		if f.Client == client {
-			its = append(its, f)
+			found = append(found, f)
 		}
 	}
-	return its
+	return found
 }
 
-// TestTerminates has the client break a rule, and the server say which.
+// TestTerminates: the client breaks a rule, and the server reports it by a Terminate.
 func TestTerminates(t *testing.T) {
 	const foreign = 0xABCDEF01
 	for _, v := range []struct {
@@ -332,14 +331,14 @@ func TestTerminates(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			capture, client, server, says := connect(t, iwarp.Config{MaxULPDU: 2000})
+			capture, client, server, expected := connect(t, iwarp.Config{MaxULPDU: 2000})
 			readable, err := server.Register(make([]byte, 100), rdma.RemoteRead)
 			require.NoError(t, err)
 			writable, err := server.Register(make([]byte, 100), rdma.RemoteWrite)
 			require.NoError(t, err)
 			server.ProvideReceive(64, 1000)
 			v.do(client, readable, writable)
-			offending := (*says)[len(*says)-1]
+			offending := (*expected)[len(*expected)-1]
 
 			_, err = server.Wait(make([]rdma.Completion, 1))
 			var violation *rdma.ProtocolError
@@ -361,22 +360,22 @@ func TestTerminates(t *testing.T) {
 			}, untaggedLen, control+length+len(headers))
 			require.NoError(t, client.Close())
 			require.NoError(t, server.Close())
-			requireFrames(t, *says, capture.Frames())
+			requireFrames(t, *expected, capture.Frames())
 		})
 	}
 }
 
-// violate posts a message that the peer will not take.
+// violate posts a message that the peer must reject.
 func (e *end) violate(wr rdma.SendWR) {
 	e.t.Helper()
 	n, err := e.PostSend([]rdma.SendWR{wr})
 	require.NoError(e.t, err)
 	require.Equal(e.t, 1, n)
-	e.saySend(wr)
+	e.expectSend(wr)
 }
 
-// header is how the segment begins on the wire, as RFC 5041 §4 and RFC 5040 §4
-// draw it; a Read Request is all header.
+// header returns the segment's headers as in RFC 5041 §4 and RFC 5040 §4. A Read Request
+// consists of headers only.
 func (s *Segment) header() []byte {
 	control := byte(0x01)
 	if s.Tagged {
@@ -403,15 +402,15 @@ func (s *Segment) header() []byte {
 	return b
 }
 
-// TestDamageIsNoticed damages one byte of a capture, in each way that the other
-// tests are to notice. With CRC that alone would notice most of them.
+// TestDamageIsNoticed damages one byte of a capture at a time, everywhere that the other
+// tests check. With CRC, the CRC check alone would notice most of them.
 func TestDamageIsNoticed(t *testing.T) {
 	for _, cfg := range []iwarp.Config{{MaxULPDU: 2000}, {MaxULPDU: 2000, NoCRC: true}} {
-		capture, client, server, says := connect(t, cfg)
+		capture, client, server, expected := connect(t, cfg)
 		client.send(server, rdma.SendWR{Header: []byte("the message"), Payload: pattern(10)})
 		require.NoError(t, client.Close())
 		require.NoError(t, server.Close())
-		require.Equal(t, *says, capture.Frames())
+		require.Equal(t, *expected, capture.Frames())
 
 		message := bytes.Index(capture.captured, []byte("the message"))
 		require.Positive(t, message)
@@ -439,7 +438,7 @@ func TestDamageIsNoticed(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "damaged.pcap")
 				require.NoError(t, os.WriteFile(file, damaged, 0o600))
 				frames, err := dissect(file, capture.port)
-				assert.True(t, err != nil || !assert.ObjectsAreEqual(*says, frames))
+				assert.True(t, err != nil || !assert.ObjectsAreEqual(*expected, frames))
 			})
 		}
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// sent is an SDP message in a Send, and who sent it.
+// sent is an SDP message in a Send, and its sender.
 type sent struct {
 	client      bool
 	solicited   bool
-	invalidates uint32 // the receiver's STag, 0 for none
+	invalidates uint32 // the receiver's STag; 0 means none
 	wire.Message
 }
 
-// messages returns what the Sends carry, in the order in which they were
-// complete.
+// messages returns the messages that the Sends carry, in the order in which they were
+// completed.
 func messages(t *testing.T, frames []Frame) []sent {
 	t.Helper()
 	var all []sent
@@ -44,7 +44,7 @@ func messages(t *testing.T, frames []Frame) []sent {
 			m.invalidates = f.STag
 		}
 		require.NoError(t, m.Parse(b))
-		// Not as wire has parsed it, which both ends have in common.
+		// Check the raw bytes, because both ends share package wire's parser.
 		assert.Equal(t, f.MSN, binary.BigEndian.Uint32(b[8:]), "MSeq: every message is a Send, and the first is 1")
 		assert.Equal(t, len(b), int(binary.BigEndian.Uint32(b[4:])), "Len")
 		all = append(all, m)
@@ -53,22 +53,22 @@ func messages(t *testing.T, frames []Frame) []sent {
 	return all
 }
 
-// requireCredit checks §10 from the outside: no message is sent that the peer
-// had no buffer for, and none is acknowledged before it was sent.
+// requireCredit checks §10 for observers: each end sends only messages for which the peer
+// had a buffer, and acknowledges only messages that were sent.
 func requireCredit(t *testing.T, all []sent, hello, helloAck wire.Hello) {
 	t.Helper()
 	limit := map[bool]uint32{true: uint32(helloAck.Bufs), false: uint32(hello.Bufs)}
 	last := make(map[bool]uint32)
 	for _, m := range all {
 		require.Equal(t, last[m.client]+1, m.MSeq)
-		require.LessOrEqual(t, m.MSeq, limit[m.client], "%v of client=%t has no credit", m.MID, m.client)
-		require.LessOrEqual(t, m.MSeqAck, last[!m.client], "%v of client=%t acknowledges what was not sent", m.MID, m.client)
+		require.LessOrEqual(t, m.MSeq, limit[m.client], "%v of client=%t was sent without credit", m.MID, m.client)
+		require.LessOrEqual(t, m.MSeqAck, last[!m.client], "%v of client=%t acknowledges a message that was not sent", m.MID, m.client)
 		last[m.client] = m.MSeq
 		limit[!m.client] = max(limit[!m.client], m.MSeqAck+uint32(m.Bufs))
 	}
 }
 
-// TestSession has two programs talk, each end speaking and closing in its turn.
+// TestSession captures a client that sends a request and a server that answers it.
 func TestSession(t *testing.T) {
 	for name, cfg := range map[string]*sdp.Config{
 		"no CRC on one host": {Devices: []string{"iwarp"}},
@@ -114,7 +114,7 @@ func TestSession(t *testing.T) {
 			requireCredit(t, all, hello, helloAck)
 			assert.Equal(t, sent{client: true, Message: wire.Message{Header: wire.Header{
 				MID: wire.MIDData, Bufs: hello.Bufs, Len: wire.HeaderLen, MSeq: 1,
-			}}}, all[0], "the client's decision comes first")
+			}}}, all[0], "the client's confirmation comes first")
 			for _, client := range []bool{true, false} {
 				want, got, ended := reply, []byte{}, false
 				if client {
@@ -124,7 +124,7 @@ func TestSession(t *testing.T) {
 					if m.client != client {
 						continue
 					}
-					require.False(t, ended && (len(m.Payload) > 0 || m.MID == wire.MIDDisConn), "%v behind DisConn", m.MID)
+					require.False(t, ended && (len(m.Payload) > 0 || m.MID == wire.MIDDisConn), "%v after DisConn", m.MID)
 					got = append(got, m.Payload...)
 					ended = ended || m.MID == wire.MIDDisConn
 					assert.False(t, m.solicited, "%v", m.MID)
@@ -136,7 +136,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// talk has a client send a request, in pieces, and end its direction, and the
+// talk makes a client send a request in pieces and close its sending direction, and the
 // server answer and close.
 func talk(t *testing.T, ln net.Listener, d *sdp.Dialer, request, reply []byte) {
 	t.Helper()
@@ -169,7 +169,7 @@ func talk(t *testing.T, ln net.Listener, d *sdp.Dialer, request, reply []byte) {
 	server.Wait()
 }
 
-// writePieces writes b in pieces of all lengths.
+// writePieces writes b in pieces of various lengths.
 func writePieces(w io.Writer, b []byte) error {
 	for n := 1; len(b) > 0; n = 2*n%20_011 + 1 {
 		n = min(n, len(b))

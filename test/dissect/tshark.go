@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Kind is what a Frame is to MPA.
+// Kind is the type of an MPA frame.
 type Kind uint8
 
 const (
@@ -21,26 +21,26 @@ const (
 	FPDU
 )
 
-// CRC is what tshark says of an FPDU's last field.
+// CRC is tshark's verdict on an FPDU's CRC.
 type CRC uint8
 
 const (
-	Unused CRC = iota // neither end had asked for it
+	Unused CRC = iota // neither end asked for CRCs
 	Good
 	Bad
 )
 
-// Frame is an MPA frame as tshark has read it.
+// Frame is an MPA frame as decoded by tshark.
 type Frame struct {
-	Client bool // its sender has made the connection
+	Client bool // sent by the end that dialled
 	Kind   Kind
 
-	// Of a Request and a Reply.
+	// In a Request or Reply.
 	Markers, WantCRC, Rejected bool
 	Revision                   int
 	Private                    []byte
 
-	// Of an FPDU.
+	// In an FPDU.
 	ULPDU int // its length in bytes
 	CRC   CRC
 	Segment
@@ -50,7 +50,7 @@ type Frame struct {
 type Segment struct {
 	Tagged, Last bool
 	Opcode       uint8
-	STag         uint32 // tagged: of the buffer; untagged: to be invalidated
+	STag         uint32 // tagged: of the buffer; untagged: to invalidate
 	TO           uint64 // tagged: offset in the buffer
 	QN, MSN, MO  uint32 // untagged: queue, message, offset in it
 	Payload      []byte // of Sends, Writes and Read Responses
@@ -72,14 +72,14 @@ type Terminate struct {
 	Layer, Type, Code uint8
 	M, D, R           bool
 	Length            int // of the offending segment, if D
-	// Headers is how the offending segment begins. tshark 4.0 shows the first 14
-	// bytes of it, and with R 28 more, whatever its headers' lengths are.
+	// Headers is the start of the offending segment. tshark 4.0 shows its first 14
+	// bytes, and with R 28 more, whatever the length of the headers is.
 	Headers []byte
 }
 
-// arguments of tshark. The dissector of MPA finds its connections by their first
-// bytes. Those of what is carried in Sends elsewhere would have a look at ours,
-// and Sends of several segments would be shown put together.
+// arguments are tshark's arguments. The MPA dissector recognises connections by their first
+// bytes. The dissectors of protocols that others carry in Sends are disabled, and so is the
+// reassembly of Sends.
 var arguments = []string{
 	"-n",
 	"-o", "tcp.try_heuristic_first:TRUE",
@@ -89,30 +89,29 @@ var arguments = []string{
 	"-T", "pdml",
 }
 
-// dissect has tshark read a file with one connection to port, and returns every
-// MPA frame of it, in the order in which their last bytes were captured. It fails
-// if tshark finds anything malformed, or bytes on the connection that are in no
-// frame.
+// dissect decodes a file with one connection to port and returns its MPA frames, in the
+// order in which their last bytes were captured. It fails if tshark finds anything
+// malformed, or if bytes of the connection are not part of a frame.
 func dissect(file string, port int) ([]Frame, error) {
 	tshark := exec.Command("tshark", append([]string{"-r", file}, arguments...)...)
-	var said bytes.Buffer
-	tshark.Stderr = &said
+	var stderr bytes.Buffer
+	tshark.Stderr = &stderr
 	out, err := tshark.Output()
 	if err != nil {
-		return nil, fmt.Errorf("tshark: %w: %s", err, said.Bytes())
+		return nil, fmt.Errorf("tshark: %w: %s", err, stderr.Bytes())
 	}
 	return parse(bytes.NewReader(out), port)
 }
 
-// Packet is a packet of TCP.
+// Packet is a TCP packet.
 type Packet struct {
 	ToServer bool
-	Flags    string // TCP's, as tshark writes them: "0x0012" is SYN and ACK
-	Len      int    // bytes of the programs
-	Marks    string // the fields of the IP header and TCP's options that a program can set
+	Flags    string // TCP flags in tshark's notation: "0x0012" is SYN and ACK
+	Len      int    // bytes of payload
+	Marks    string // the IP header fields and TCP options that a program can set
 }
 
-// packets has tshark read a file with connections to port.
+// packets decodes a file with connections to port.
 func packets(file string, port int) (all []Packet, err error) {
 	fields := []string{"tcp.dstport", "tcp.flags", "tcp.len", "ip.dsfield", "ip.flags", "ip.ttl", "ip.opt.type", "tcp.option_kind"}
 	arguments := []string{"-r", file, "-T", "fields", "-Y", "tcp"}
@@ -137,18 +136,17 @@ func packets(file string, port int) (all []Packet, err error) {
 	return all, nil
 }
 
-// reader takes the elements of tshark's PDML one after the other. Every
-// protocol of a packet is a <proto>, and every field of it a <field>; the order
-// is that of the bytes.
+// reader consumes the elements of tshark's PDML in order. Each protocol of a packet is a
+// <proto>, and each of its fields a <field>, in the order of the bytes.
 type reader struct {
 	port   int
 	frames []Frame
-	err    error // the first thing that is wrong with an element
+	err    error // the first error in an element
 
 	packet   string // its number
-	client   bool   // it comes from who made the connection
+	client   bool   // it was sent by the end that dialled
 	seq, len int    // its bytes on the connection
-	expert   string // the last remark
+	expert   string // the last expert info
 	streams  map[string]bool
 	sent     [2]int // bytes on the connection, from the server and the client
 	framed   [2]int // of those, in frames
@@ -188,9 +186,9 @@ func parse(pdml io.Reader, port int) ([]Frame, error) {
 	}
 	switch {
 	case len(r.streams) != 1:
-		return nil, fmt.Errorf("%d connections, not one", len(r.streams))
+		return nil, fmt.Errorf("%d connections instead of one", len(r.streams))
 	case r.sent != r.framed:
-		return nil, fmt.Errorf("the server sent %d bytes, of which %d are in MPA frames, the client %d, of which %d",
+		return nil, fmt.Errorf("the server sent %d bytes, %d of them in MPA frames; the client sent %d, %d of them in MPA frames",
 			r.sent[0], r.framed[0], r.sent[1], r.framed[1])
 	}
 	return r.frames, nil
@@ -203,7 +201,7 @@ func index(client bool) int {
 	return 0
 }
 
-// proto takes the start of a protocol's part of a packet.
+// proto handles the start of a protocol's part of a packet.
 func (r *reader) proto(a map[string]string) {
 	switch name := a["name"]; {
 	case name == "iwarp_mpa":
@@ -214,7 +212,7 @@ func (r *reader) proto(a map[string]string) {
 	}
 }
 
-// field takes one field, of any protocol.
+// field handles a field of any protocol.
 func (r *reader) field(a map[string]string) {
 	switch a["name"] {
 	case "num":
@@ -236,13 +234,13 @@ func (r *reader) field(a map[string]string) {
 		}
 	default:
 		if len(r.frames) > 0 {
-			r.of(&r.frames[len(r.frames)-1], a)
+			r.iwarpField(&r.frames[len(r.frames)-1], a)
 		}
 	}
 }
 
-// of takes a field of MPA, DDP or RDMAP, or of the data that they carry.
-func (r *reader) of(f *Frame, a map[string]string) {
+// iwarpField handles a field of MPA, DDP or RDMAP, or of their payload.
+func (r *reader) iwarpField(f *Frame, a map[string]string) {
 	show := a["show"]
 	switch a["name"] {
 	case "iwarp_mpa.req":
@@ -289,7 +287,7 @@ func (r *reader) of(f *Frame, a map[string]string) {
 		}
 	case "iwarp_ddp.stag", "iwarp_rdma.inval_stag":
 		f.STag = uint32(r.number(show, 32))
-	case "iwarp_rdma.reserved": // where others have the STag to invalidate
+	case "iwarp_rdma.reserved": // in messages that invalidate no STag
 		r.zero(a)
 	case "iwarp_ddp.tagged_offset":
 		f.TO = r.wide(show)
@@ -339,7 +337,7 @@ func (r *reader) of(f *Frame, a map[string]string) {
 	}
 }
 
-// number reads a field that has at most so many bits; 0: any.
+// number parses a field of at most the given number of bits; 0 means 63.
 func (r *reader) number(show string, bits int) int {
 	if bits == 0 {
 		bits = 63
@@ -369,7 +367,7 @@ func (r *reader) bytes(a map[string]string) []byte {
 	return b
 }
 
-// zero demands that a field is all zeros.
+// zero requires that a field is all zeros.
 func (r *reader) zero(a map[string]string) {
 	if strings.Trim(a["value"], "0") != "" {
 		r.err = fmt.Errorf("%s is not zero", a["showname"])

@@ -14,18 +14,18 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// advert is memory that the capture has seen advertised.
+// advert is an advertisement seen in the capture.
 type advert struct {
 	wire.Advert
-	source bool   // it is the client's SrcAvail
-	done   uint32 // bytes that rode along, or that completions have told
-	moving uint32 // bytes that were asked for or written since the last completion
+	source bool   // a SrcAvail of the client
+	done   uint32 // bytes in the SrcAvail itself or confirmed by completions
+	moving uint32 // bytes requested or written since the last completion
 	ended  bool
 }
 
-// TestZeroCopySession has a client write to a server that always waits in large
-// Reads: its Writes are fetched first, until it knows that, and then go into
-// what the Reads have advertised.
+// TestZeroCopySession captures a client that writes to a server that always waits in large
+// Reads. The server fetches the first Writes. Once the client knows about the Reads, it
+// writes into the memory that they advertise.
 func TestZeroCopySession(t *testing.T) {
 	const size = 150_000 // more than a private buffer
 	t.Setenv("SDP_DEVICES", "iwarp")
@@ -47,7 +47,7 @@ func TestZeroCopySession(t *testing.T) {
 	require.NoError(t, server.SetDeadline(until))
 
 	written, b := []byte{}, pattern(size)
-	for filled := 0; filled < 3; { // Reads that were advertised, and filled
+	for filled := 0; filled < 3; { // Reads that were advertised and filled
 		before := server.Stats()
 		done := make(chan error, 1)
 		go func() {
@@ -76,13 +76,13 @@ func TestZeroCopySession(t *testing.T) {
 	checkAdverts(t, frames, written)
 }
 
-// checkAdverts follows the client's stream through the frames: what is advertised,
-// and that nothing but that is fetched, filled and told.
+// checkAdverts follows the client's stream through the frames. Only advertised memory may be
+// read, written and completed.
 func checkAdverts(t *testing.T, frames []Frame, written []byte) {
 	t.Helper()
 	all := messages(t, frames)
 	var stream []byte
-	var reads []*ReadRequest // that were not answered
+	var reads []*ReadRequest // not answered yet
 	adverts := make(map[uint32]*advert)
 	seen := make(map[wire.MID]int)
 	var requests, responses, writes, next int
@@ -92,7 +92,7 @@ func checkAdverts(t *testing.T, frames []Frame, written []byte) {
 				return a
 			}
 		}
-		require.Fail(t, "nothing is advertised", "%v", mid)
+		require.Fail(t, "no open advertisement", "%v", mid)
 		return nil
 	}
 	for _, f := range frames {
@@ -100,11 +100,11 @@ func checkAdverts(t *testing.T, frames []Frame, written []byte) {
 		case f.Kind != FPDU:
 		case f.Opcode == opReadRequest:
 			requests++
-			require.False(t, f.Client, "the server fetches")
+			require.False(t, f.Client, "only the server reads")
 			a := adverts[f.Read.SrcSTag]
-			require.NotNil(t, a, "an RDMA Read of what was not advertised")
+			require.NotNil(t, a, "an RDMA Read of memory that was not advertised")
 			require.False(t, a.ended)
-			assert.Equal(t, a.VA+uint64(a.done+a.moving), f.Read.SrcTO, "in order, and without what rode along")
+			assert.Equal(t, a.VA+uint64(a.done+a.moving), f.Read.SrcTO, "in order, and without the bytes in the SrcAvail")
 			a.moving += f.Read.Size
 			assert.LessOrEqual(t, a.done+a.moving, a.Len)
 			reads = append(reads, f.Read)
@@ -119,9 +119,9 @@ func checkAdverts(t *testing.T, frames []Frame, written []byte) {
 			}
 		case f.Opcode == opWrite:
 			writes++
-			require.True(t, f.Client, "the client fills")
+			require.True(t, f.Client, "only the client writes")
 			a := adverts[f.STag]
-			require.NotNil(t, a, "an RDMA Write to what was not advertised")
+			require.NotNil(t, a, "an RDMA Write to memory that was not advertised")
 			require.False(t, a.ended)
 			assert.Equal(t, a.VA+uint64(a.moving), f.TO)
 			a.moving += uint32(len(f.Payload))
@@ -146,37 +146,37 @@ func checkAdverts(t *testing.T, frames []Frame, written []byte) {
 					mid = wire.MIDSinkAvail
 				}
 				a := lastOpen(mid)
-				assert.LessOrEqual(t, m.Size, a.moving, "%v tells what was moved", m.MID)
+				assert.LessOrEqual(t, m.Size, a.moving, "%v reports more than was transferred", m.MID)
 				a.done, a.moving = a.done+m.Size, a.moving-m.Size
 				a.ended = a.done == a.Len
-				if m.client { // of one that has crossed SrcAvails, which are forgotten
-					assert.Zero(t, a.moving, "it tells of all that was written")
+				if m.client { // the SinkAvail has crossed SrcAvails, which it ends
+					assert.Zero(t, a.moving, "it must report all that was written")
 					a.ended = true
 					endSources(adverts)
 				}
 				if a.ended {
-					assert.Equal(t, a.STag, m.invalidates, "the last %v takes the memory back", m.MID)
+					assert.Equal(t, a.STag, m.invalidates, "the last %v invalidates the STag", m.MID)
 				} else {
 					assert.Zero(t, m.invalidates)
 				}
 			case wire.MIDSendSm:
 				wakes = true
-				endSources(adverts) // there is one Write at a time
+				endSources(adverts) // the client has one Write at a time
 			case wire.MIDSrcAvailCancel, wire.MIDSinkAvailCancel, wire.MIDSinkCancelAck:
 				wakes = true
 			case wire.MIDModeChange:
-				// Behind one that was withdrawn it may be to Buffered mode.
+				// After a cancelled advertisement it may be a change to Buffered mode.
 				if seen[m.MID] == 1 && seen[wire.MIDSrcAvailCancel] == 0 {
 					assert.True(t, m.client)
 					assert.False(t, m.ModeOfSend)
 					assert.Equal(t, wire.ModePipelined, m.Mode)
-					assert.Zero(t, seen[wire.MIDSinkAvail], "no SinkAvail in Combined mode")
+					assert.Zero(t, seen[wire.MIDSinkAvail], "a SinkAvail was sent in Combined mode")
 				}
 			}
 			assert.Equal(t, wakes, m.solicited, "%v", m.MID)
 		}
 	}
-	assert.True(t, bytes.Equal(written, stream), "%d bytes of the stream are on the wire, in order, of %d", len(stream), len(written))
+	assert.True(t, bytes.Equal(written, stream), "%d bytes on the wire differ from the %d written", len(stream), len(written))
 	assert.Empty(t, reads)
 	for _, mid := range []wire.MID{
 		wire.MIDSrcAvail, wire.MIDRdmaRdCompl, wire.MIDModeChange, wire.MIDSinkAvail, wire.MIDRdmaWrCompl,

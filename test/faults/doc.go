@@ -1,6 +1,4 @@
-// Package faults has what happens to programs and networks happen to two
-// processes under load: they are stopped, killed, short of descriptors, memory or
-// processors, their network loses packets or is cut. Whatever it is, every byte
-// that is delivered is the right one, every call returns, and nothing is left
-// behind.
+// Package faults subjects two processes under load to faults: they are stopped or killed,
+// run short of descriptors, memory or processors, or their network loses packets or fails.
+// In every case, delivered bytes must be right, calls must return, and nothing may leak.
 package faults

@@ -13,12 +13,12 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// plainNetwork is package net's own, in the roles below.
+// plainNetwork selects package net in the roles below.
 const plainNetwork = "net"
 
-// beFarServer listens on the network, with what the environment says, and prints of each
-// connection what it is and what came first. It sends everything back.
-func beFarServer(network, address string) {
+// runFarServer listens with the configuration of the environment. For each connection it
+// prints the type and the first bytes. It echoes everything.
+func runFarServer(network, address string) {
 	listen := sdp.Listen
 	if network == plainNetwork {
 		network, listen = "tcp", net.Listen
@@ -45,8 +45,8 @@ func beFarServer(network, address string) {
 	}
 }
 
-// beFarClient dials, and prints what the connection is and what came back.
-func beFarClient(network, address string, dials int) {
+// runFarClient dials, and prints the type of the connection and the echo.
+func runFarClient(network, address string, dials int) {
 	fmt.Println("dialling")
 	dial := sdp.Dial
 	if network == plainNetwork {
@@ -67,7 +67,7 @@ func beFarClient(network, address string, dials int) {
 	}
 }
 
-// carrier is what carries a connection.
+// carrier returns what carries a connection: a device or a type.
 func carrier(c net.Conn) string {
 	if sc, ok := c.(*sdp.Conn); ok {
 		return sc.Device()
@@ -75,24 +75,23 @@ func carrier(c net.Conn) string {
 	return fmt.Sprintf("%T", c)
 }
 
-// TestOtherHost has two programs on two hosts without RDMA hardware: SDP is used where
-// the program or the operator says so, and everything else is plain TCP, without a byte of
-// SDP.
+// TestOtherHost: between two hosts without RDMA hardware, SDP is used only if the program or
+// the operator configured it. All other connections are plain TCP, without a byte of SDP.
 func TestOtherHost(t *testing.T) {
 	const plain = "*net.TCPConn"
 	peers := "SDP_PEERS=" + wireAddresses[0] + "/30"
 	for _, v := range []struct {
 		name           string
-		environment    []string // of both
+		environment    []string // of both processes
 		server, client string   // networks
 		delay          time.Duration
 		carrier        string
 		probe          bool
 	}{
 		{name: "the defaults", server: "tcp", client: "tcp", carrier: plain},
-		{name: "shm alone", environment: []string{"SDP_DEVICES=shm"}, server: "tcp", client: "tcp", carrier: plain},
-		{name: "iwarp, and nobody may be asked", environment: []string{"SDP_DEVICES=iwarp"}, server: "tcp", client: "tcp", carrier: plain},
-		{name: "iwarp, for these hosts", environment: []string{"SDP_DEVICES=iwarp", peers}, server: "tcp", client: "tcp", carrier: "iwarp"},
+		{name: "only shm", environment: []string{"SDP_DEVICES=shm"}, server: "tcp", client: "tcp", carrier: plain},
+		{name: "iwarp, without SDP_PEERS", environment: []string{"SDP_DEVICES=iwarp"}, server: "tcp", client: "tcp", carrier: plain},
+		{name: "iwarp, with SDP_PEERS", environment: []string{"SDP_DEVICES=iwarp", peers}, server: "tcp", client: "tcp", carrier: "iwarp"},
 		{name: "iwarp, over a slow network", environment: []string{"SDP_DEVICES=iwarp", peers}, server: "tcp", client: "tcp", delay: 150 * time.Millisecond, carrier: "iwarp"},
 		{name: "a plain server", environment: []string{"SDP_DEVICES=iwarp", peers}, server: plainNetwork, client: "tcp", carrier: plain, probe: true},
 		{name: "a plain client", environment: []string{"SDP_DEVICES=iwarp", peers}, server: "tcp", client: plainNetwork, carrier: plain},
@@ -108,7 +107,7 @@ func TestOtherHost(t *testing.T) {
 				if v.probe && i == 0 {
 					assert.Contains(t, server.line(t), "MPA ID Req Frame")
 				}
-				assert.Equal(t, v.carrier+` "hello"`, server.line(t), "and nothing else")
+				assert.Equal(t, v.carrier+` "hello"`, server.line(t), "nothing but the data")
 			}
 		})
 	}

@@ -18,40 +18,40 @@ import (
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
-// less is full, or short if there is little time.
-func less(full, short int) int {
+// shorten returns short in short tests and with the race detector, otherwise full.
+func shorten(full, short int) int {
 	if testing.Short() || raceEnabled {
 		return short
 	}
 	return full
 }
 
-// TestStopped has either process stopped for moments, as a debugger or a
-// hypervisor does: all goes on afterwards, as if nothing had been.
+// TestStopped stops one of the processes for short times, as a debugger or a hypervisor
+// does. Afterwards everything must continue.
 func TestStopped(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		l := startLoad(t, device)
 		r := rand.New(rand.NewPCG(1, 2))
-		for i := range less(20, 8) {
+		for i := range shorten(20, 8) {
 			k := []*child{l.server, l.client}[i%2]
 			require.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
 			time.Sleep(time.Duration(10+r.IntN(150)) * time.Millisecond)
 			require.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
 			time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
 		}
-		l.client.more(t, workers)
-		l.leavesNothing(t)
-		t.Logf("%d sessions", l.good(t))
+		l.client.waitSessions(t, workers)
+		l.checkNoLeaks(t)
+		t.Logf("%d sessions", l.requireNoFailures(t))
 	})
 }
 
-// TestServerIsKilled at any moment under load. Each call of the client's returns,
-// with bytes that were right until then, and nothing is left in it.
+// TestServerIsKilled kills the server at a random moment under load. Every call of the
+// client must return, bytes received before must be right, and the client must leak nothing.
 func TestServerIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		var before traffic.Held
-		for round := range less(10, 3) {
-			server := start(t, fmt.Sprint("serve ", device, " ", here), nil)
+		for round := range shorten(10, 3) {
+			server := start(t, fmt.Sprint("serve ", device, " ", serverAddress), nil)
 			var working sync.WaitGroup
 			for i := range workers {
 				working.Go(func() {
@@ -74,64 +74,64 @@ func TestServerIsKilled(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(10 * time.Second):
-				require.Fail(t, "a call does not return")
+				require.Fail(t, "a call did not return")
 			}
 			if round == 0 {
-				before = traffic.Holds()
+				before = traffic.HeldNow()
 			}
 		}
 		var more string
-		within(10*time.Second, func() bool {
-			more = traffic.Holds().More(before, traffic.Slack)
+		eventually(10*time.Second, func() bool {
+			more = traffic.HeldNow().Excess(before, traffic.Slack)
 			return more == ""
 		})
 		assert.Empty(t, more)
 	})
 }
 
-// TestClientIsKilled at any moment under load. The server learns of it at once,
-// goes on serving, and holds nothing of it.
+// TestClientIsKilled kills the client at a random moment under load. The server must notice
+// it, continue to serve, and leak nothing.
 func TestClientIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		l := startLoad(t, device)
 		l.server.killed = true
 		l.client.kill()
-		for range less(10, 3) {
+		for range shorten(10, 3) {
 			client := start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), nil)
-			client.more(t, 1)
+			client.waitSessions(t, 1)
 			time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
 			client.kill()
-			l.server.quiet(t)
+			l.server.waitIdle(t)
 		}
-		leftNothing(t, "server", l.server, l.serverBefore)
+		requireNoLeaks(t, "server", l.server, l.serverBefore)
 		l.client = start(t, "work "+device+" "+l.server.first+" 0", nil)
 		assert.Equal(t, device, l.client.session(t, device))
 	})
 }
 
-// TestEnvironments are hard ones, for both processes: one processor, a collector
-// that never rests, little memory.
+// TestEnvironments runs both processes in difficult environments: one processor, constant
+// garbage collection, little memory.
 func TestEnvironments(t *testing.T) {
 	for name, environment := range map[string][]string{
-		"one processor":                    {"GOMAXPROCS=1"},
-		"the collector":                    {collectVariable + "=1"},
-		"one processor, and the collector": {"GOMAXPROCS=1", collectVariable + "=1"},
-		"little memory":                    {"GOMEMLIMIT=16MiB"},
+		"one processor":                              {"GOMAXPROCS=1"},
+		"constant garbage collection":                {collectVariable + "=1"},
+		"one processor, constant garbage collection": {"GOMAXPROCS=1", collectVariable + "=1"},
+		"little memory":                              {"GOMEMLIMIT=16MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEachDevice(t, func(t *testing.T, device string) {
 				l := startLoad(t, device, environment...)
-				l.client.more(t, less(4, 1)*workers)
-				l.leavesNothing(t)
-				t.Logf("%d sessions", l.good(t))
+				l.client.waitSessions(t, shorten(4, 1)*workers)
+				l.checkNoLeaks(t)
+				t.Logf("%d sessions", l.requireNoFailures(t))
 			})
 		})
 	}
 }
 
-// TestNoDescriptors has one process, or the other, run out of descriptors: what
-// needs one fails, or waits, or stays on iwarp; what is up goes on; and when there
-// are some again, all is as before.
+// TestNoDescriptors makes one of the processes run out of descriptors. Operations that need
+// one fail, wait, or stay on iwarp. Established connections continue. When descriptors are
+// available again, everything works as before.
 func TestNoDescriptors(t *testing.T) {
 	for _, devices := range append(slices.Clone(deviceNames), "shm,iwarp") {
 		for _, side := range []string{"client", "server"} {
@@ -142,24 +142,24 @@ func TestNoDescriptors(t *testing.T) {
 					k, held = l.server, l.serverBefore.Descriptors
 				}
 				was := limit(t, k, 0)
-				for few := range 8 { // each leaves another step without one
+				for few := range 8 { // each makes another step fail
 					limit(t, k, uint64(held+few))
 					time.Sleep(100 * time.Millisecond)
-					l.client.report(t) // it answers, and no byte was wrong
+					l.client.report(t) // it still answers, and no byte was wrong
 					l.server.report(t)
 				}
 				limit(t, k, was)
-				l.client.more(t, 2*workers)
-				l.leavesNothing(t)
+				l.client.waitSessions(t, 2*workers)
+				l.checkNoLeaks(t)
 				r := l.client.report(t)
-				t.Logf("%d sessions, %d have failed, the last with %s", r.good, r.bad, r.last)
+				t.Logf("%d sessions succeeded, %d failed, the last with %s", r.good, r.bad, r.last)
 			})
 		}
 	}
 }
 
-// limit sets how many descriptors the process may have, and returns how many it
-// might. 0 changes nothing.
+// limit sets the process's limit of descriptors if n is not 0. It returns the previous
+// limit.
 func limit(t *testing.T, k *child, n uint64) uint64 {
 	t.Helper()
 	var was unix.Rlimit

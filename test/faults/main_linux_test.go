@@ -31,42 +31,42 @@ import (
 )
 
 const (
-	// roleVariable makes the test binary one of the processes that things happen
-	// to.
+	// roleVariable makes the test binary a child process.
 	roleVariable = "FAULTS_ROLE"
-	// collectVariable has it collect garbage all the time.
+	// collectVariable makes a child collect garbage all the time.
 	collectVariable = "FAULTS_COLLECT"
-	// mostVariable says how many bytes a session has each way at most.
+	// mostVariable limits the bytes of a session in each direction.
 	mostVariable = "FAULTS_MOST"
-	// devicesVariable and addressVariable have what is not about certain devices run
-	// on others, with commas between, at another address: in the lab, on its verbs.
+	// devicesVariable and addressVariable choose other devices, separated by commas, and
+	// another address for tests that do not require certain devices. The lab sets them to
+	// its verbs devices.
 	devicesVariable = "FAULTS_DEVICES"
 	addressVariable = "FAULTS_ADDRESS"
 )
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
-		beChild(strings.Fields(role))
+		runChild(strings.Fields(role))
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// deviceNames are what the tests run on, and here is where servers listen.
+// deviceNames are the devices under test, and serverAddress is where servers listen.
 var (
-	deviceNames = strings.Split(cmp.Or(os.Getenv(devicesVariable), "iwarp,shm"), ",")
-	here        = net.JoinHostPort(cmp.Or(os.Getenv(addressVariable), "127.0.0.1"), "0")
+	deviceNames   = strings.Split(cmp.Or(os.Getenv(devicesVariable), "iwarp,shm"), ",")
+	serverAddress = net.JoinHostPort(cmp.Or(os.Getenv(addressVariable), "127.0.0.1"), "0")
 )
 
-// onEachDevice runs a test on each.
+// onEachDevice runs a test on each device.
 func onEachDevice(t *testing.T, f func(t *testing.T, device string)) {
 	for _, device := range deviceNames {
 		t.Run(device, func(t *testing.T) { f(t, device) })
 	}
 }
 
-// config is for a list of devices. It has times that a machine under load does not
-// reach.
+// config returns a configuration for a list of devices. Its timeouts are so long that a
+// machine under load does not reach them.
 func config(device string) *sdp.Config {
 	return &sdp.Config{
 		Devices: strings.Split(device, ","), ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: time.Minute,
@@ -75,21 +75,21 @@ func config(device string) *sdp.Config {
 
 // The roles:
 //
-//	serve DEVICE ADDRESS         listens, prints where, and serves sessions
-//	work DEVICE ADDRESS WORKERS  runs sessions there until its standard input ends
-//	greet DEVICE ADDRESS         accepts connections, "tcp" plain ones, and reads them
-//	keepalive DEVICE ADDRESS HOW prints how a connection ends whose peer is gone
-//	far-serve NETWORK ADDRESS    listens with what the environment says; see beFarServer
-//	far-dial NETWORK ADDRESS N   dials it N times; see beFarClient
+//	serve DEVICE ADDRESS         listens, prints the address, and serves sessions
+//	work DEVICE ADDRESS WORKERS  runs sessions until its standard input ends
+//	greet DEVICE ADDRESS         accepts connections and reads; "tcp" means plain ones
+//	keepalive DEVICE ADDRESS HOW prints how a connection ends after its peer has vanished
+//	far-serve NETWORK ADDRESS    see runFarServer
+//	far-dial NETWORK ADDRESS N   dials N times; see runFarClient
 //	default ADDRESS              listens with the default configuration, and echoes
-//	sandboxed HOW ADDRESS        see beSandboxed
-//	crowded WHAT ADDRESS N       see beCrowded
-//	cut DEVICE ADDRESS           prints how a Write ends whose peer is gone, and Close
+//	sandboxed HOW ADDRESS        see runSandboxed
+//	crowded WHAT ADDRESS N       see runCrowded
+//	cut DEVICE ADDRESS           prints how Write and Close end after the peer has vanished
 //
-// The first two answer the line "report" on their standard input with how many sessions
-// have ended well, how many did not, what was wrong, and what they hold; and the
-// second one "session DEVICE" with what it had a session over, or why it had none.
-func beChild(role []string) {
+// The first two answer the line "report" on their standard input with the numbers of active,
+// successful and failed sessions, the resources that they hold, and errors. "work" also
+// answers "session DEVICE" with the device that a new session used, or an error.
+func runChild(role []string) {
 	if os.Getenv(collectVariable) != "" {
 		debug.SetGCPercent(1)
 		go func() {
@@ -107,20 +107,20 @@ func beChild(role []string) {
 	case "greet":
 		accepting(role, func(c net.Conn) { io.Copy(io.Discard, c) })
 	case "far-serve":
-		go beFarServer(role[1], role[2])
+		go runFarServer(role[1], role[2])
 	case "far-dial":
 		dials, _ := strconv.Atoi(role[3])
-		go beFarClient(role[1], role[2], dials)
+		go runFarClient(role[1], role[2], dials)
 	case "default":
 		serveDefault(role[1])
 	case "sandboxed":
-		go beSandboxed(role[1], role[2])
+		go runSandboxed(role[1], role[2])
 	case "crowded":
-		go beCrowded(role[1], role[2], role[3])
+		go runCrowded(role[1], role[2], role[3])
 	case "keepalive":
-		go beKeptAlive(role[1], role[2], role[3])
+		go runKeepAlive(role[1], role[2], role[3])
 	case "cut":
-		go beCut(role[1], role[2])
+		go runCut(role[1], role[2])
 	case "work":
 		workers, _ := strconv.Atoi(role[3])
 		fmt.Println("working")
@@ -145,15 +145,15 @@ func beChild(role []string) {
 		case "go":
 			w.paused.Store(false)
 		case "report":
-			h := traffic.Holds()
-			fmt.Println(w.active.Load(), w.good.Load(), w.bad.Load(), h.Goroutines, h.Descriptors, h.Areas, h.Memory, w.said())
+			h := traffic.HeldNow()
+			fmt.Println(w.active.Load(), w.good.Load(), w.bad.Load(), h.Goroutines, h.Descriptors, h.Areas, h.Memory, w.summary())
 		}
 	}
 	os.Exit(0)
 }
 
-// accepting listens where the role says, prints that, and has each connection
-// served until the process ends.
+// accepting listens as the role says, prints the address, and serves connections until the
+// process ends.
 func accepting(role []string, serve func(net.Conn)) {
 	ln, err := listen(role[1], role[2])
 	if err != nil {
@@ -164,7 +164,7 @@ func accepting(role []string, serve func(net.Conn)) {
 	go func() {
 		for {
 			c, err := ln.Accept()
-			if errors.Is(err, syscall.EMFILE) { // as a server of package net must, and net/http does
+			if errors.Is(err, syscall.EMFILE) { // as net/http does
 				time.Sleep(5 * time.Millisecond)
 				continue
 			}
@@ -177,7 +177,7 @@ func accepting(role []string, serve func(net.Conn)) {
 	}()
 }
 
-// listen and dial are package net's on the device "tcp".
+// listen and dial use package net for the device "tcp".
 func listen(device, address string) (net.Listener, error) {
 	if device == "tcp" {
 		return net.Listen("tcp", address)
@@ -193,9 +193,9 @@ func dial(device, address string) (net.Conn, error) {
 	return (&sdp.Dialer{Config: config(device)}).Dial("sdp", address)
 }
 
-// beCut writes, and prints how long that goes on after a time without headway,
-// whether it ended by its deadline, and how long Close takes.
-func beCut(device, address string) {
+// runCut writes until a Write fails. It prints how long that Write took, whether it ended
+// by its deadline, how long Close took, and the error.
+func runCut(device, address string) {
 	c, err := dial(device, address)
 	if err != nil {
 		fmt.Println(err)
@@ -216,9 +216,8 @@ func beCut(device, address string) {
 	fmt.Println(wrote, errors.Is(err, os.ErrDeadlineExceeded), time.Since(begin), err)
 }
 
-// beKeptAlive has a connection on which nothing moves, in a Read or in no call,
-// and prints how it ends.
-func beKeptAlive(device, address, how string) {
+// runKeepAlive has an idle connection, in a Read or in no call, and prints how it ends.
+func runKeepAlive(device, address, how string) {
 	c, err := dial(device, address)
 	if err == nil {
 		err = c.(interface {
@@ -230,7 +229,7 @@ func beKeptAlive(device, address, how string) {
 		os.Exit(1)
 	}
 	fmt.Println("up")
-	if how == "idle" { // the library is to find it, so that it is known at once
+	if how == "idle" { // the library must notice without a call, so that Read then fails at once
 		time.Sleep(keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval + time.Second)
 		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	}
@@ -251,36 +250,36 @@ func oneSession(device, address string, seed uint64) (traffic.Result, error) {
 	}
 	if over := c.(*sdp.Conn).Device(); !slices.Contains(strings.Split(device, ","), over) {
 		c.Close()
-		return traffic.Result{}, &traffic.WrongError{What: "it is over " + over}
+		return traffic.Result{}, &traffic.WrongError{What: "the connection uses " + over}
 	}
-	return traffic.Client(c, traffic.Spec{Seed: seed, Most: uint32(most)})
+	return traffic.Client(c, traffic.Spec{Seed: seed, MaxBytes: uint32(most)})
 }
 
-// sessionOver has a session of few bytes, and says over what, or why not.
+// sessionOver runs a short session and returns its device, or an error's text.
 func sessionOver(device, address string) string {
 	c, err := dial(device, address)
 	if err != nil {
 		return err.Error()
 	}
 	over := c.(*sdp.Conn).Device()
-	if _, err := traffic.Client(c, traffic.Spec{Most: 1000}); err != nil {
+	if _, err := traffic.Client(c, traffic.Spec{MaxBytes: 1000}); err != nil {
 		return err.Error()
 	}
 	return over
 }
 
-// work is what a child does.
+// work is the state of a child.
 type work struct {
 	active, good, bad atomic.Int64
 	paused            atomic.Bool
 
 	mu    sync.Mutex
-	wrong string // bytes that were wrong: there is no excuse for that
-	early int    // ends that came too early: for these there is one, see child.killed
-	last  string // error
+	wrong string // the last error about wrong bytes, which is always a failure
+	early int    // connections that ended too early, which is allowed if child.killed
+	last  string // the last error
 }
 
-// wait reports that a session may begin, at once or after a moment.
+// wait returns true unless the work is paused. If so, it waits a moment first.
 func (w *work) wait() bool {
 	if w.paused.Load() {
 		time.Sleep(time.Millisecond)
@@ -308,32 +307,32 @@ func (w *work) session(run func() (traffic.Result, error)) {
 		w.early++
 	}
 	w.mu.Unlock()
-	time.Sleep(time.Millisecond) // what fails at once would fail ten thousand times
+	time.Sleep(time.Millisecond) // a session that fails at once must not fail ten thousand times
 }
 
-func (w *work) said() string {
+func (w *work) summary() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprint(w.early, " ", strconv.Quote(w.wrong), " ", strconv.Quote(w.last))
 }
 
-// child is such a process.
+// child is a child process.
 type child struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
-	first  string       // what it has said first
-	killed bool         // its peers are: their ends may come too early
-	wait   func() error // for its end
+	first  string       // its first line of output
+	killed bool         // its peers are killed, so connections may end too early
+	wait   func() error // waits until it has ended
 }
 
-// start starts a child, perhaps through another program.
+// start starts a child, optionally through another program.
 func start(t *testing.T, role string, environment []string, through ...string) *child {
 	t.Helper()
 	return startSaying(t, os.Stderr, role, environment, through...)
 }
 
-// startSaying starts one whose errors go elsewhere.
+// startSaying starts a child with another standard error.
 func startSaying(t *testing.T, stderr io.Writer, role string, environment []string, through ...string) *child {
 	t.Helper()
 	argv := append(through, os.Args[0])
@@ -362,28 +361,28 @@ func (k *child) kill() {
 func (k *child) line(t *testing.T) string {
 	t.Helper()
 	line, err := k.stdout.ReadString('\n')
-	require.NoError(t, err, "the process has ended: %q", line)
+	require.NoError(t, err, "the process ended: %q", line)
 	return strings.TrimSuffix(line, "\n")
 }
 
-func (k *child) tell(t *testing.T, what string) {
+func (k *child) command(t *testing.T, what string) {
 	t.Helper()
 	_, err := io.WriteString(k.stdin, what+"\n")
 	require.NoError(t, err)
 }
 
-// session has one over the devices.
+// session makes the child run a session, and returns its device or its error.
 func (k *child) session(t *testing.T, devices string) string {
 	t.Helper()
-	k.tell(t, "session "+devices)
+	k.command(t, "session "+devices)
 	return k.line(t)
 }
 
-// within asks until it is so, or the time is over. Unlike testify's Eventually it
-// asks in the test's own goroutine, one question after the other.
-func within(d time.Duration, so func() bool) bool {
+// eventually polls condition until it is true, or d has passed. Unlike testify's Eventually
+// it calls condition on the test's own goroutine.
+func eventually(d time.Duration, condition func() bool) bool {
 	for until := time.Now().Add(d); ; time.Sleep(50 * time.Millisecond) {
-		if so() {
+		if condition() {
 			return true
 		}
 		if time.Now().After(until) {
@@ -392,7 +391,7 @@ func within(d time.Duration, so func() bool) bool {
 	}
 }
 
-// report is what a child answers.
+// report is a child's answer to "report".
 type report struct {
 	active, good, bad int
 	held              traffic.Held
@@ -402,17 +401,17 @@ type report struct {
 
 func (k *child) report(t *testing.T) report {
 	t.Helper()
-	r, err := k.ask()
+	r, err := k.tryReport()
 	require.NoError(t, err)
-	require.Empty(t, r.wrong, "bytes that are wrong")
+	require.Empty(t, r.wrong, "wrong bytes")
 	if !k.killed {
-		require.Zero(t, r.early, "ends that came too early: %s", r.last)
+		require.Zero(t, r.early, "connections ended too early: %s", r.last)
 	}
 	return r
 }
 
-// ask is report for one that may have ended.
-func (k *child) ask() (r report, err error) {
+// tryReport is report for a child that may have ended.
+func (k *child) tryReport() (r report, err error) {
 	if _, err := io.WriteString(k.stdin, "report\n"); err != nil {
 		return r, err
 	}
@@ -425,21 +424,21 @@ func (k *child) ask() (r report, err error) {
 	return r, err
 }
 
-// quiet waits until the child has no session under way, and returns its report.
-func (k *child) quiet(t *testing.T) (r report) {
+// waitIdle waits until the child has no active session, and returns its report.
+func (k *child) waitIdle(t *testing.T) (r report) {
 	t.Helper()
-	require.True(t, within(20*time.Second, func() bool {
+	require.True(t, eventually(20*time.Second, func() bool {
 		r = k.report(t)
 		return r.active == 0
-	}), "a session does not end")
+	}), "a session did not end")
 	return r
 }
 
-// more waits until so many more sessions have ended well.
-func (k *child) more(t *testing.T, sessions int) (r report) {
+// waitSessions waits until the given number of further sessions have succeeded.
+func (k *child) waitSessions(t *testing.T, sessions int) (r report) {
 	t.Helper()
 	was := k.report(t)
-	ok := within(time.Minute, func() bool {
+	ok := eventually(time.Minute, func() bool {
 		r = k.report(t)
 		return r.good >= was.good+sessions
 	})
@@ -447,7 +446,7 @@ func (k *child) more(t *testing.T, sessions int) (r report) {
 	return r
 }
 
-// load is a server and a client at work.
+// load is a server and a client that run sessions.
 type load struct {
 	server, client           *child
 	serverBefore, heldBefore traffic.Held
@@ -455,47 +454,47 @@ type load struct {
 
 const workers = 4
 
-// startLoad starts both, has them work a while, and notes what they hold.
+// startLoad starts both and calls begin.
 func startLoad(t *testing.T, device string, environment ...string) *load {
 	t.Helper()
-	l := &load{server: start(t, fmt.Sprint("serve ", device, " ", here), environment)}
+	l := &load{server: start(t, fmt.Sprint("serve ", device, " ", serverAddress), environment)}
 	l.client = start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), environment)
 	l.begin(t)
 	return l
 }
 
-// begin lets them work a while, and notes what they hold.
+// begin waits for some sessions, and records the resources that both processes hold.
 func (l *load) begin(t *testing.T) {
 	t.Helper()
-	l.client.more(t, 2*workers)
-	l.client.tell(t, "pause")
-	l.heldBefore, l.serverBefore = l.client.quiet(t).held, l.server.quiet(t).held
-	l.client.tell(t, "go")
+	l.client.waitSessions(t, 2*workers)
+	l.client.command(t, "pause")
+	l.heldBefore, l.serverBefore = l.client.waitIdle(t).held, l.server.waitIdle(t).held
+	l.client.command(t, "go")
 }
 
-// leavesNothing pauses the load, and checks that both processes hold what they
-// held at first.
-func (l *load) leavesNothing(t *testing.T) {
+// checkNoLeaks pauses the load, and checks that both processes hold no more than at the
+// start.
+func (l *load) checkNoLeaks(t *testing.T) {
 	t.Helper()
-	l.client.tell(t, "pause")
-	leftNothing(t, "client", l.client, l.heldBefore)
-	leftNothing(t, "server", l.server, l.serverBefore)
-	l.client.tell(t, "go")
+	l.client.command(t, "pause")
+	requireNoLeaks(t, "client", l.client, l.heldBefore)
+	requireNoLeaks(t, "server", l.server, l.serverBefore)
+	l.client.command(t, "go")
 }
 
-// leftNothing checks that a process comes to hold what it held.
-func leftNothing(t *testing.T, name string, k *child, before traffic.Held) {
+// requireNoLeaks waits until a process holds no more than before.
+func requireNoLeaks(t *testing.T, name string, k *child, before traffic.Held) {
 	t.Helper()
 	more := ""
-	within(10*time.Second, func() bool {
-		more = k.quiet(t).held.More(before, traffic.Slack)
+	eventually(10*time.Second, func() bool {
+		more = k.waitIdle(t).held.Excess(before, traffic.Slack)
 		return more == ""
 	})
 	require.Empty(t, more, name)
 }
 
-// good checks that no session has failed, and returns how many there were.
-func (l *load) good(t *testing.T) int {
+// requireNoFailures checks that no session failed, and returns the client's number.
+func (l *load) requireNoFailures(t *testing.T) int {
 	t.Helper()
 	client, server := l.client.report(t), l.server.report(t)
 	require.Zero(t, client.bad, client.last)
@@ -503,7 +502,7 @@ func (l *load) good(t *testing.T) int {
 	return client.good
 }
 
-// isNetError checks that an error is one of package net's.
+// isNetError checks that err is a *net.OpError.
 func isNetError(t *testing.T, err error) {
 	t.Helper()
 	var op *net.OpError

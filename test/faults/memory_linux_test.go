@@ -16,14 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noMore leaves the process that many bytes of address space beyond what it has.
-// What it maps, and what its runtime takes for its heap, fails beyond that with
-// ENOMEM.
-func noMore(t *testing.T, k *child, bytes uint64) {
+// limitAddressSpace limits the process to the given number of bytes of address space more
+// than it has now. Beyond that, mappings and growing the runtime's heap fail with ENOMEM.
+func limitAddressSpace(t *testing.T, k *child, bytes uint64) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.cmd.Process.Pid))
 	if os.IsNotExist(err) {
-		return // it has ended
+		return // the process has ended
 	}
 	require.NoError(t, err)
 	var size uint64
@@ -34,43 +33,43 @@ func noMore(t *testing.T, k *child, bytes uint64) {
 			size = kb << 10
 		}
 	}
-	limitMemory(k, size+bytes)
+	setAddressSpace(k, size+bytes)
 }
 
-// enough takes the limit away.
-func enough(k *child) { limitMemory(k, unix.RLIM_INFINITY) }
+// unlimitAddressSpace removes the limit.
+func unlimitAddressSpace(k *child) { setAddressSpace(k, unix.RLIM_INFINITY) }
 
-// limitMemory leaves one that is gone alone.
-func limitMemory(k *child, bytes uint64) {
+// setAddressSpace sets the limit, unless the process has ended.
+func setAddressSpace(k *child, bytes uint64) {
 	unix.Prlimit(k.cmd.Process.Pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil)
 }
 
-// TestNoMappings has one process, or the other, be refused the memory that a channel
-// of shm takes: the connection stays on iwarp, or fails saying why if it must not;
-// and once there is memory again, all is as before.
+// TestNoMappings: one process cannot map the memory of a shm channel. The connection stays
+// on iwarp, or fails with the reason if iwarp is not allowed. When memory is available
+// again, shm works as before.
 func TestNoMappings(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector maps memory of its own, and ends the process when it is refused")
+		t.Skip("the race detector maps memory itself, and ends the process if that fails")
 	}
 	for _, side := range []string{"client", "server"} {
 		for _, devices := range []string{"shm", "shm,iwarp"} {
 			t.Run(side+"/"+devices, func(t *testing.T) {
-				// A thread that the runtime wants takes less than the 900 KB below.
-				few, thin := []string{"GOMAXPROCS=1"}, []string{"sh", "-c", `ulimit -s 256; exec "$0"`}
-				server := start(t, "serve shm,iwarp 127.0.0.1:0", few, thin...)
-				client := start(t, "work shm "+server.first+" 0", few, thin...)
+				// The stack of a new thread of the runtime must need less than the 900 KB below.
+				environment, smallStacks := []string{"GOMAXPROCS=1"}, []string{"sh", "-c", `ulimit -s 256; exec "$0"`}
+				server := start(t, "serve shm,iwarp 127.0.0.1:0", environment, smallStacks...)
+				client := start(t, "work shm "+server.first+" 0", environment, smallStacks...)
 				k := client
 				if side == "server" {
 					k = server
 				}
-				for range 4 { // both have all else that they need
+				for range 4 { // both allocate everything else that they need
 					require.Equal(t, "iwarp", client.session(t, "iwarp"))
 				}
-				noMore(t, k, 900<<10) // an area takes more
+				limitAddressSpace(t, k, 900<<10) // a channel needs more
 				said := client.session(t, devices)
-				enough(k)
+				unlimitAddressSpace(k)
 				switch {
-				case devices == "shm" && side == "server": // which refuses, and knows why
+				case devices == "shm" && side == "server": // the server knows the reason
 					assert.Contains(t, said, "it rejected the MPA Request")
 				case devices == "shm":
 					assert.Contains(t, said, "mmap: cannot allocate memory")
@@ -83,19 +82,19 @@ func TestNoMappings(t *testing.T) {
 	}
 }
 
-// outOfMemory is what a process that had to end for want of memory may have said:
-// the runtime, of its heap or of a thread, and the race detector. Go 1.26's collector
-// does not look whether it got memory for a queue.
+// outOfMemory matches the errors of a process that ended because memory was exhausted:
+// those of the runtime, about its heap or a thread, and those of the race detector. Go
+// 1.26's garbage collector does not check whether it got memory for a queue.
 var outOfMemory = regexp.MustCompile(`addr=0x0\s+goroutine 0 .*\s+runtime\.\(\*spanQueue\)|out of memory|cannot allocate memory|failed to create new OS thread|pthread_create failed|failed to (allocate|mmap)|ThreadSanitizer`)
 
-// TestNoMemory has one process, or the other, be refused more memory under load. It
-// goes on with what it has, or ends because its runtime has to; whichever it is, no
-// byte was wrong, every call of the other one returns, and nothing is left.
+// TestNoMemory: one process gets no more memory while under load. It continues with what it
+// has, or its runtime ends it. In either case no byte is wrong, every call of the other
+// process returns, and nothing leaks.
 func TestNoMemory(t *testing.T) {
 	for _, device := range append([]string{"shm,iwarp"}, deviceNames...) {
 		for _, side := range []string{"client", "server"} {
 			t.Run(device+"/"+side, func(t *testing.T) {
-				var said [2]lockedBuffer // by the two
+				var said [2]lockedBuffer // standard error of both
 				l := &load{server: startSaying(t, &said[0], "serve "+device+" 127.0.0.1:0", nil)}
 				l.client = startSaying(t, &said[1], fmt.Sprint("work ", device, " ", l.server.first, " ", workers), nil)
 				l.begin(t)
@@ -107,49 +106,49 @@ func TestNoMemory(t *testing.T) {
 				ended := make(chan struct{})
 				go func() { k.wait(); close(ended) }()
 				gone := false
-				for i := 0; i < less(8, 4) && !gone; i++ {
-					noMore(t, k, uint64(i)<<19)
+				for i := 0; i < shorten(8, 4) && !gone; i++ {
+					limitAddressSpace(t, k, uint64(i)<<19)
 					select {
 					case <-ended:
 						gone = true
 					case <-time.After(100 * time.Millisecond):
 					}
-					other.report(t) // it answers, and no byte was wrong
+					other.report(t) // it still answers, and no byte was wrong
 				}
-				enough(k)
-				want := 0 // sessions, when all is to be well
-				require.True(t, within(time.Minute, func() bool {
+				unlimitAddressSpace(k)
+				want := 0 // the number of sessions that shows recovery
+				require.True(t, eventually(time.Minute, func() bool {
 					select {
 					case <-ended:
 						gone = true
 						return true
 					default:
 					}
-					r, err := l.client.ask() // which may be about to end
+					r, err := l.client.tryReport() // the process may be about to end
 					if err == nil && want == 0 {
 						want = r.good + 2*workers
 					}
 					return err == nil && r.good >= want
-				}), "neither does it go on nor end")
+				}), "the process neither continues nor ends")
 				if !gone {
-					l.leavesNothing(t)
+					l.checkNoLeaks(t)
 					r := l.client.report(t)
-					t.Logf("it went on; %d sessions, %d have failed, the last with %s", r.good, r.bad, r.last)
+					t.Logf("the process continued; %d sessions succeeded, %d failed, the last with %s", r.good, r.bad, r.last)
 					return
 				}
 				assert.Regexp(t, outOfMemory, why.String())
 				if side == "server" {
-					other.tell(t, "pause")
+					other.command(t, "pause")
 				}
-				leftNothing(t, side+"'s peer", other, before)
+				requireNoLeaks(t, side+"'s peer", other, before)
 				r := other.report(t)
-				t.Logf("it has ended; %d sessions of the other, %d have failed, the last with %s", r.good, r.bad, r.last)
+				t.Logf("the process ended; %d sessions of the other succeeded, %d failed, the last with %s", r.good, r.bad, r.last)
 			})
 		}
 	}
 }
 
-// lockedBuffer is what a process has said so far.
+// lockedBuffer is a bytes.Buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -2,5 +2,5 @@
 
 package faults
 
-// raceEnabled: everything takes longer, and less of it is done.
+// raceEnabled shortens tests, because everything takes longer.
 const raceEnabled = true

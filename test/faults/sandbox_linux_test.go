@@ -20,8 +20,8 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// killedBy has the kernel end this process, all threads of it, when it makes a system
-// call.
+// killedBy makes the kernel end this process, with all its threads, when it makes the given
+// system call.
 func killedBy(number uint32) error {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the call's number
@@ -43,9 +43,9 @@ func killedBy(number uint32) error {
 	return nil
 }
 
-// beSandboxed serves, dials or peeks, each with the default configuration, in a process
-// that ends when it reads another's memory.
-func beSandboxed(what, address string) {
+// runSandboxed serves, dials or reads memory, with the default configuration, in a process
+// that the kernel ends if it calls process_vm_readv.
+func runSandboxed(what, address string) {
 	if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -56,7 +56,7 @@ func beSandboxed(what, address string) {
 		var b [1]byte
 		local := []unix.Iovec{{Base: &b[0], Len: 1}}
 		unix.ProcessVMReadv(os.Getpid(), local, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&b)), Len: 1}}, 0)
-		fmt.Println("it lives")
+		fmt.Println("still alive")
 	case "serve":
 		serveDefault(address)
 	case "dial":
@@ -65,7 +65,7 @@ func beSandboxed(what, address string) {
 	}
 }
 
-// serveDefault listens with the default configuration, prints where, and echoes.
+// serveDefault listens with the default configuration, prints its address, and echoes.
 func serveDefault(address string) {
 	ln, err := sdp.Listen("tcp", address)
 	if err != nil {
@@ -87,7 +87,7 @@ func serveDefault(address string) {
 	}()
 }
 
-// device is what a connection goes over.
+// device returns the device of a connection.
 func device(c net.Conn) string {
 	if c, ok := c.(*sdp.Conn); ok {
 		return c.Device()
@@ -95,8 +95,8 @@ func device(c net.Conn) string {
 	return "tcp"
 }
 
-// requests are of so many bytes each, one after the other, answered by an echo. It
-// returns what they went over, or what went wrong.
+// requests sends buffers of the given size one after another and compares the echoes. It
+// returns the connection's device, or an error's text.
 func requests(address string, times, size int) string {
 	c, err := sdp.Dial("tcp", address)
 	if err != nil {
@@ -117,29 +117,29 @@ func requests(address string, times, size int) string {
 			return err.Error()
 		}
 		if !bytes.Equal(b, got) {
-			return "other bytes"
+			return "wrong bytes"
 		}
 	}
 	return device(c)
 }
 
-// byDefault has the processes that the test starts know of no environment's choice.
-func byDefault(t *testing.T) {
+// useDefaults clears the environment variables that configure child processes.
+func useDefaults(t *testing.T) {
 	t.Setenv("SDP_DEVICES", "")
 	t.Setenv("SDP_ZCOPY_THRESHOLD", "")
 }
 
-// TestSandbox: programs with the default configuration never read each other's memory,
-// for which a sandbox may end them.
+// TestSandbox: programs with the default configuration never read each other's memory. A
+// sandbox may end programs that do.
 func TestSandbox(t *testing.T) {
-	byDefault(t)
+	useDefaults(t)
 	peek := startSaying(t, io.Discard, "sandboxed peek -", nil)
 	if peek.first != "sandboxed" {
 		t.Skipf("no seccomp: %s", peek.first)
 	}
 	peek.wait()
 	status := peek.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	require.True(t, status.Signaled() && status.Signal() == syscall.SIGSYS, "the sandbox is tight: %v", peek.cmd.ProcessState)
+	require.True(t, status.Signaled() && status.Signal() == syscall.SIGSYS, "the sandbox must end the process: %v", peek.cmd.ProcessState)
 
 	server := start(t, "sandboxed serve 127.0.0.1:0", nil)
 	client := start(t, "sandboxed dial "+server.first, nil)
@@ -148,13 +148,13 @@ func TestSandbox(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "shm", strings.TrimSpace(line))
 	for _, k := range []*child{server, client} {
-		assert.NoError(t, k.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+		assert.NoError(t, k.cmd.Process.Signal(syscall.Signal(0)), "the process must be alive")
 	}
 }
 
-// beCrowded has many mappings, or few descriptors left, and dials. It keeps all
-// connections, sends a byte over each, and prints how many go over which device.
-func beCrowded(what, address, number string) {
+// runCrowded makes many mappings, or uses most descriptors, and dials many times. It keeps
+// all connections, makes a round trip on each, and prints their number by device.
+func runCrowded(what, address, number string) {
 	n, _ := strconv.Atoi(number)
 	dials := 400
 	switch what {
@@ -212,14 +212,13 @@ var (
 	conns []net.Conn
 )
 
-// TestCrowded has a process dial, or serve, that is near a limit on mappings or
-// descriptors. All its connections come up, and those that shm would bring too near are
-// plain TCP.
+// TestCrowded: a process near its limit of mappings or descriptors dials. All connections
+// must work. Those for which shm would come too near to the limit must be plain TCP.
 func TestCrowded(t *testing.T) {
-	byDefault(t)
+	useDefaults(t)
 	for _, v := range []struct {
 		name, role     string
-		least, most    int // over shm
+		least, most    int // number of connections over shm
 		all            int
 		unlessDetector bool
 	}{
@@ -229,11 +228,11 @@ func TestCrowded(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			if v.unlessDetector && raceEnabled {
-				t.Skip("the race detector has many mappings of its own, and ends the process when it gets no more")
+				t.Skip("the race detector has many mappings itself, and ends the process if it cannot make more")
 			}
 			most, _ := os.ReadFile("/proc/sys/vm/max_map_count")
 			if v.unlessDetector && strings.TrimSpace(string(most)) != "65530" {
-				t.Skipf("vm.max_map_count is %s, not 65530", most)
+				t.Skipf("vm.max_map_count is %s instead of 65530", most)
 			}
 			server := start(t, "default 127.0.0.1:0", nil)
 			client := start(t, fmt.Sprintf(v.role, server.first), nil)
@@ -247,7 +246,7 @@ func TestCrowded(t *testing.T) {
 			assert.Equal(t, v.all, shm+tcp)
 			assert.GreaterOrEqual(t, shm, v.least)
 			assert.LessOrEqual(t, shm, v.most)
-			assert.NoError(t, client.cmd.Process.Signal(syscall.Signal(0)), "it lives")
+			assert.NoError(t, client.cmd.Process.Signal(syscall.Signal(0)), "the process must be alive")
 		})
 	}
 }

@@ -19,36 +19,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a network of two hosts: two network namespaces, each with a TUN device,
-// and this process between them, which takes the packets from one to the other.
-// It loses, delays and reorders them as it is told, or is cut. Not every kernel
-// has tc's netem, which would do the same.
+// wire is a network of two hosts: two network namespaces with a TUN device each. This
+// process forwards packets between them. It can lose, delay and reorder packets, or drop
+// all. tc's netem could do the same, but not every kernel has it.
 type wire struct {
 	namespaces [2]string
 	tuns       [2]*os.File
 
-	loss  atomic.Int64 // packets of a thousand that are lost
-	delay atomic.Int64 // nanoseconds that a packet takes at most; each its own, which reorders them
+	loss  atomic.Int64 // lost packets per thousand
+	delay atomic.Int64 // maximum delay in nanoseconds; it is random for each packet, which reorders them
 	cut   atomic.Bool
 
 	taken, lost atomic.Int64
 	working     sync.WaitGroup
 }
 
-// The addresses of the two hosts.
+// wireAddresses are the addresses of the two hosts.
 var wireAddresses = [2]string{"10.99.0.1", "10.99.0.2"}
 
-// newWire makes one, which ends with the test.
+// newWire makes a wire, which ends with the test.
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to make network namespaces")
+		t.Skip("missing: root, to make network namespaces")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("ip of iproute2 is missing")
+		t.Skip("missing: ip (iproute2)")
 	}
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
-		t.Skip("the kernel's TUN devices are missing: ", err)
+		t.Skip("missing: TUN devices: ", err)
 	}
 	w := new(wire)
 	for i := range w.namespaces {
@@ -103,7 +102,7 @@ func tun(t *testing.T, namespace string) *os.File {
 	return os.NewFile(uintptr(fd), tunName)
 }
 
-// carry takes the packets of one direction over.
+// carry forwards the packets of one direction.
 func (w *wire) carry(from, to *os.File) {
 	var flying sync.WaitGroup
 	defer flying.Wait()
@@ -134,12 +133,12 @@ func (w *wire) carry(from, to *os.File) {
 	}
 }
 
-// through is how a program is run on one of the hosts.
+// through returns the command prefix that runs a program on one of the hosts.
 func (w *wire) through(host int) []string {
 	return []string{"ip", "netns", "exec", w.namespaces[host]}
 }
 
-// startLoad starts a server on the one host and a client on the other.
+// startLoad starts a server on one host and a client on the other.
 func (w *wire) startLoad(t *testing.T) *load {
 	t.Helper()
 	few := []string{mostVariable + "=300000"}
@@ -149,15 +148,15 @@ func (w *wire) startLoad(t *testing.T) *load {
 	return l
 }
 
-// TestBadNetwork loses, delays and reorders packets, and is cut for a moment: no
-// connection fails.
+// TestBadNetwork: packets are lost, delayed and reordered, and all are dropped for a second.
+// No connection may fail.
 func TestBadNetwork(t *testing.T) {
 	w := newWire(t)
 	l := w.startLoad(t)
 	t.Run("loss and reordering", func(t *testing.T) {
 		w.loss.Store(10)
 		w.delay.Store(int64(4 * time.Millisecond))
-		l.client.more(t, 16*workers)
+		l.client.waitSessions(t, 16*workers)
 		w.loss.Store(0)
 		w.delay.Store(0)
 		assert.Positive(t, w.lost.Load())
@@ -167,15 +166,15 @@ func TestBadNetwork(t *testing.T) {
 		w.cut.Store(true)
 		time.Sleep(time.Second)
 		w.cut.Store(false)
-		l.client.more(t, 2*workers)
+		l.client.waitSessions(t, 2*workers)
 	})
-	l.leavesNothing(t)
-	t.Logf("%d sessions", l.good(t))
+	l.checkNoLeaks(t)
+	t.Logf("%d sessions", l.requireNoFailures(t))
 }
 
-// TestKeepAlive has the wire be cut for good under a connection on which nothing
-// moves. What SetKeepAliveConfig says is what it takes for the program to learn
-// of it, on iwarp as with package net's TCP, in a Read and in no call.
+// TestKeepAlive: the network fails for good while a connection is idle, in a Read or in no
+// call. The program must notice within the time that SetKeepAliveConfig says, on iwarp as
+// over TCP.
 func TestKeepAlive(t *testing.T) {
 	w := newWire(t)
 	server := start(t, "serve iwarp "+wireAddresses[0]+":0", nil, w.through(0)...)
@@ -187,26 +186,26 @@ func TestKeepAlive(t *testing.T) {
 	for _, k := range ends {
 		require.Equal(t, "up", k.first)
 	}
-	time.Sleep(200 * time.Millisecond) // what the connection has had to say is acknowledged
+	time.Sleep(200 * time.Millisecond) // time for acknowledgements of set-up messages
 	w.cut.Store(true)
 	begin := time.Now()
 	limit := keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	for _, k := range ends {
-		// One that never learns of it would keep the test, and its networks.
+		// If the program never noticed, it would block the test.
 		defer time.AfterFunc(limit+5*time.Second, k.kill).Stop()
 		line := k.line(t)
 		took := time.Since(begin)
 		t.Logf("%v: %s", took.Round(time.Millisecond), line)
 		assert.Contains(t, line, syscall.ETIMEDOUT.Error())
 		assert.Contains(t, line, "timeout: true")
-		assert.Greater(t, took, limit-keepAlive.Idle*3/2) // a probe may have been under way
+		assert.Greater(t, took, limit-keepAlive.Idle*3/2) // a probe may have been in flight
 		assert.Less(t, took, limit+2*time.Second)
 	}
 }
 
-// TestCutUnderLoad has the wire be cut for good while a program writes, where no
-// keepalive helps, since TCP is busy with sending again: a deadline ends the Write,
-// and Close ends the rest, at once if it is not to linger.
+// TestCutUnderLoad: the network fails for good while a program writes. Keepalive does not
+// help, because TCP is retransmitting. A deadline must end the Write. Close must return at
+// once if linger is 0.
 func TestCutUnderLoad(t *testing.T) {
 	w := newWire(t)
 	server := start(t, "greet iwarp "+wireAddresses[0]+":0", nil, w.through(0)...)
@@ -225,13 +224,13 @@ func TestCutUnderLoad(t *testing.T) {
 	require.NoError(t, err)
 	closing, err = time.ParseDuration(closed)
 	require.NoError(t, err)
-	assert.True(t, deadline, "the Write ends because its deadline has passed")
+	assert.True(t, deadline, "the Write must fail by its deadline")
 	assert.Less(t, write, cutDeadline+2*time.Second)
 	assert.Less(t, closing, time.Second)
 }
 
-// cutDeadline is when TestCutUnderLoad's program wants its Write to end.
+// cutDeadline is the deadline of the Write in TestCutUnderLoad.
 const cutDeadline = 2 * time.Second
 
-// keepAlive is what the test configures.
+// keepAlive is the configuration in TestKeepAlive.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}

@@ -1,7 +1,7 @@
-// Package group ends programs with everything that they started, which the tests
-// would otherwise leave behind when they are interrupted themselves: peers that
-// are stopped, a virtual machine. Only Linux has it; elsewhere the program alone is
-// ended. Its functions are safe for concurrent use with different commands.
+// Package group ends programs together with all processes that they started, such as
+// stopped peers or a virtual machine. Otherwise an interrupted test would leave them
+// running. This works on Linux; on other systems only the program itself is ended. The
+// functions are safe for concurrent use with different commands.
 package group
 
 import (
@@ -10,12 +10,11 @@ import (
 	"syscall"
 )
 
-// Own has the command, which was not started yet, and what it will start be a
-// process group of their own.
+// Own makes cmd start in its own process group. Call it before cmd is started.
 func Own(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// Kill kills the group of a command that Own was called with. It returns
-// [os.ErrProcessDone] if all have ended.
+// Kill kills the process group of a command that was passed to Own. It returns
+// [os.ErrProcessDone] if all its processes have ended.
 func Kill(cmd *exec.Cmd) error {
 	err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	if err == syscall.ESRCH {

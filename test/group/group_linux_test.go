@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKillReachesTheStopped: what a program has started dies with it, even if it
-// was stopped; who reads what it writes sees that. To kill the program alone would have
-// the kernel continue the other, and hang it up.
+// TestKillReachesTheStopped: Kill also ends stopped processes that the program started, so a
+// reader of their output sees its end. If only the program were killed, the kernel would send
+// SIGHUP and SIGCONT to the stopped process, which would continue.
 func TestKillReachesTheStopped(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `sh -c 'trap "" HUP; echo before; kill -STOP $$; echo after' & wait`)
 	Own(cmd)
@@ -34,7 +34,7 @@ func TestKillReachesTheStopped(t *testing.T) {
 	assert.ErrorContains(t, cmd.Wait(), "killed")
 }
 
-func TestKillOfWhatHasEnded(t *testing.T) {
+func TestKillAfterEnd(t *testing.T) {
 	cmd := exec.Command("true")
 	Own(cmd)
 	require.NoError(t, cmd.Run())

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// abi pairs rdma/verbs' own declarations with the headers': a structure, the
-// header's, and fields, which have two names where the two differ. A structure
-// whose end this project does not use is shorter than the header's.
+// abi maps structures and fields of rdma/verbs to those of the headers. A field has two
+// names if they differ. A structure is shorter than the header's if this project does not
+// use its last fields.
 var abi = []struct {
 	ours, theirs string
 	shorter      bool
@@ -42,7 +42,7 @@ var abi = []struct {
 	{"v_cm_event", "rdma_cm_event", true, "id listen_id event status conn=param.conn"},
 }
 
-// constants are named as the header's, but for the prefix.
+// constants maps the prefixes of constants in rdma/verbs to those in the headers.
 var constants = map[string]string{
 	"V_ACCESS_": "IBV_ACCESS_: LOCAL_WRITE REMOTE_WRITE REMOTE_READ",
 	"V_WR_":     "IBV_WR_: RDMA_WRITE SEND RDMA_READ",
@@ -57,18 +57,18 @@ var constants = map[string]string{
 	"V_CM_":     "RDMA_CM_EVENT_: ADDR_RESOLVED ADDR_ERROR ROUTE_RESOLVED ROUTE_ERROR CONNECT_REQUEST CONNECT_ERROR UNREACHABLE REJECTED ESTABLISHED DISCONNECTED DEVICE_REMOVAL ADDR_CHANGE",
 }
 
-// TestABI compares the declarations with the headers that are installed beside
-// the lab. The compiler does; nothing is run.
+// TestABI compares the declarations with the installed headers. It only compiles and runs
+// nothing.
 func TestABI(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
-		t.Skip("not beside the RDMA lab, whose setup.sh installs the headers: GOSDP_LAB is not set")
+		t.Skip("missing: GOSDP_LAB, the directory of the RDMA lab, whose setup.sh installs the headers")
 	}
 	require.NoError(t, compile(abiProgram("")))
 	err := compile(abiProgram("_Static_assert(sizeof(struct v_wc) == sizeof(struct ibv_send_wr), \"wrong\");\n"))
-	assert.ErrorContains(t, err, "wrong", "the comparison would not notice")
+	assert.ErrorContains(t, err, "wrong", "the comparison does not notice a difference")
 }
 
-// compile has the compiler look at a program.
+// compile checks a program with the compiler.
 func compile(program string) error {
 	compiler := exec.Command("gcc", "-fsyntax-only", "-Wno-pointer-to-int-cast", "-I", "../../rdma/verbs", "-x", "c", "-")
 	compiler.Stdin = strings.NewReader(program)

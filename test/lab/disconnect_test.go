@@ -17,19 +17,19 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// testDisconnects ends connections in the middle of a ping, from either side.
+// testDisconnects ends connections in the middle of a ping, from either end.
 func testDisconnects(t *testing.T, m *lab.Machine) {
 	ended := func(t *testing.T, err error) {
 		t.Helper()
 		assert.True(t, err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, syscall.ECONNRESET), "%v", err)
 	}
 	t.Run("siw is killed as the client", func(t *testing.T) {
-		e, _, client := pinged(t, m, iwarp.Config{}, 64)
+		e, _, client := rpingClient(t, m, iwarp.Config{}, 64)
 		client.Kill()
 		ended(t, e.failure())
 	})
 	t.Run("siw is killed as the server", func(t *testing.T) {
-		e, server := ponged(t, m, iwarp.Config{Revision: 2})
+		e, server := rpingServer(t, m, iwarp.Config{Revision: 2})
 		e.send(advert(mustRegister(t, e), 64))
 		e.receive()
 		server.Kill()
@@ -39,7 +39,7 @@ func testDisconnects(t *testing.T, m *lab.Machine) {
 		at, accept := listen(t, iwarp.Config{})
 		client := m.Start(t, fmt.Sprintf("timeout 60 ucmatose -s %s -p %d -C 0", lab.Host, at))
 		e := accept()
-		require.NoError(t, e.Close()) // ucmatose answers a disconnect with one
+		require.NoError(t, e.Close()) // ucmatose answers with a disconnect
 		require.Zero(t, client.Wait().Status)
 	})
 	for _, how := range []struct {
@@ -50,12 +50,12 @@ func testDisconnects(t *testing.T, m *lab.Machine) {
 		{"abort", func(e *end) error { return e.Abort() }},
 	} {
 		t.Run("our server/"+how.name, func(t *testing.T) {
-			e, _, client := pinged(t, m, iwarp.Config{}, 64)
+			e, _, client := rpingClient(t, m, iwarp.Config{}, 64)
 			require.NoError(t, how.end(e))
 			require.Contains(t, client.Wait().Output, "DISCONNECT EVENT")
 		})
 		t.Run("our client/"+how.name, func(t *testing.T) {
-			e, server := ponged(t, m, iwarp.Config{Revision: 2})
+			e, server := rpingServer(t, m, iwarp.Config{Revision: 2})
 			e.send(advert(mustRegister(t, e), 64))
 			e.receive()
 			require.NoError(t, how.end(e))
@@ -63,7 +63,7 @@ func testDisconnects(t *testing.T, m *lab.Machine) {
 		})
 	}
 	t.Run("our client is killed", func(t *testing.T) {
-		server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
+		server := m.Start(t, rpingScript(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
 		m.Listening(t, port)
 		_, at, err := net.SplitHostPort(m.Address(port))
 		require.NoError(t, err)
@@ -73,7 +73,7 @@ func testDisconnects(t *testing.T, m *lab.Machine) {
 		require.Contains(t, server.Wait().Output, "DISCONNECT EVENT")
 	})
 	t.Run("nothing is left in siw", func(t *testing.T) {
-		m.Siw(t, "siw") // unloading waits for every queue pair and connection
+		m.Siw(t, "siw") // waits until all queue pairs and connections are gone
 		assert.NotContains(t, m.Run(t, "rdma resource show qp; rdma resource show cm_id"), "siw0")
 		assert.NotRegexp(t, "BUG|WARNING|Oops", m.Run(t, "dmesg"))
 	})

@@ -13,17 +13,16 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// patience is how long a test waits for the machine, whose processor is emulated
-// and shares this one with others.
+// patience limits how long a test waits for the machine, whose processor is emulated.
 const patience = time.Minute
 
-// end is our end of a connection with siw, for what rping does not do.
+// end is this library's end of a connection with siw.
 type end struct {
 	t testing.TB
 	*iwarp.QueuePair
 }
 
-// listen waits for siw, which connects to the port.
+// listen listens for a connection from siw.
 func listen(t testing.TB, cfg iwarp.Config) (port int, accept func() *end) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +43,7 @@ func listen(t testing.TB, cfg iwarp.Config) (port int, accept func() *end) {
 	}
 }
 
-// dial connects to a server inside.
+// dial connects to a server in the machine.
 func dial(t testing.TB, address string, cfg iwarp.Config) *end {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -74,7 +73,7 @@ func (e *end) next() (rdma.Completion, error) {
 	}
 }
 
-// done waits for a completion of this kind.
+// done waits for a completion of the given kind.
 func (e *end) done(op rdma.Op) rdma.Completion {
 	e.t.Helper()
 	wc, err := e.next()
@@ -83,7 +82,7 @@ func (e *end) done(op rdma.Op) rdma.Completion {
 	return wc
 }
 
-// failure waits for the end of the queue pair, whatever comes before it.
+// failure waits for the end of the queue pair, and ignores completions before it.
 func (e *end) failure() error {
 	for {
 		wc, err := e.next()
@@ -104,7 +103,7 @@ func (e *end) receive() []byte {
 	return append([]byte(nil), buffer.Bytes...)
 }
 
-// receiving receives beside the caller, until the queue pair ends.
+// receiving receives on another goroutine until the queue pair ends.
 func (e *end) receiving() <-chan []byte {
 	messages := make(chan []byte, 16)
 	go func() {
@@ -121,7 +120,7 @@ func (e *end) receiving() <-chan []byte {
 	return messages
 }
 
-// send posts one message, whose first byte is its header.
+// send sends one message, whose first byte is its header.
 func (e *end) send(message []byte) {
 	e.t.Helper()
 	for {
@@ -135,12 +134,13 @@ func (e *end) send(message []byte) {
 	}
 }
 
-// read and write move bytes from and to siw's memory.
+// read reads from siw's memory by RDMA Read.
 func (e *end) read(local []byte, from rdma.Region) {
 	e.t.Helper()
 	require.NoError(e.t, e.PostRead(rdma.ReadWR{Local: local, STag: from.STag, VA: from.VA}))
 	e.Flush()
 	e.done(rdma.OpRead)
+	// write writes to siw's memory by RDMA Write.
 }
 
 func (e *end) write(local []byte, to rdma.Region) {
@@ -150,31 +150,30 @@ func (e *end) write(local []byte, to rdma.Region) {
 	e.done(rdma.OpWrite)
 }
 
-// pinged has siw's rping advertise its ping of size bytes, which may be read and
-// written, and returns where it is.
-func pinged(t testing.TB, m *lab.Machine, cfg iwarp.Config, size int) (*end, rdma.Region, *lab.Command) {
+// rpingClient makes siw's rping connect as a client and advertise a ping of size bytes. It
+// returns the region of the ping, which may be read and written.
+func rpingClient(t testing.TB, m *lab.Machine, cfg iwarp.Config, size int) (*end, rdma.Region, *lab.Command) {
 	t.Helper()
 	port, accept := listen(t, cfg)
-	client := m.Start(t, upToTheEnd(fmt.Sprintf("rping -c -a %s -p %d -V -C 1 -S %d", lab.Host, port, size)))
+	client := m.Start(t, rpingScript(fmt.Sprintf("rping -c -a %s -p %d -V -C 1 -S %d", lab.Host, port, size)))
 	e := accept()
 	return e, region(e.receive()), client
 }
 
-// ponged is a client of siw's rping that has not advertised anything.
-func ponged(t testing.TB, m *lab.Machine, cfg iwarp.Config) (*end, *lab.Command) {
+// rpingServer connects to siw's rping as a client. It has not advertised anything.
+func rpingServer(t testing.TB, m *lab.Machine, cfg iwarp.Config) (*end, *lab.Command) {
 	t.Helper()
-	server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d -S 65535", lab.Guest, port)))
+	server := m.Start(t, rpingScript(fmt.Sprintf("rping -s -q -a %s -p %d -S 65535", lab.Guest, port)))
 	m.Listening(t, port)
 	return dial(t, m.Address(port), cfg), server
 }
 
-// upToTheEnd is a script that runs an rping and returns what it said. It kills it a
-// second after the end of the connection: where in a ping that comes decides whether
-// rping finds its way out.
-func upToTheEnd(rping string) string {
-	return rping + ` 2>/tmp/said.$$ &
+// rpingScript returns a script that runs an rping and prints its output. It kills the rping
+// one second after the end of the connection, because rping does not always exit then.
+func rpingScript(rping string) string {
+	return rping + ` 2>/tmp/rping.$$ &
 		for i in {1..1200}; do
-			kill -0 $! 2>/dev/null && ! grep -q DISCONNECT /tmp/said.$$ || break
+			kill -0 $! 2>/dev/null && ! grep -q DISCONNECT /tmp/rping.$$ || break
 			sleep 0.05
 		done
 		for i in {1..20}; do
@@ -182,5 +181,5 @@ func upToTheEnd(rping string) string {
 			sleep 0.05
 		done
 		kill -KILL $! 2>/dev/null
-		cat /tmp/said.$$`
+		cat /tmp/rping.$$`
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// TestHosts is SDP over rxe and siw between two hosts: what a connection does when
-// the other host is gone without a word, when a port is down, when RDMA does not get
-// through where TCP does, and when what was sent takes long.
+// TestHosts tests SDP over rxe and siw between two hosts: a host or a port fails, RDMA's
+// packets are dropped while TCP's are not, and sent data is slow to arrive.
 func TestHosts(t *testing.T) {
 	var cable lab.Link
 	hosts := make([]*lab.Machine, 2)
@@ -57,8 +56,8 @@ func TestHosts(t *testing.T) {
 					hosts[0].Run(t, "tc qdisc delete dev eth1 root; ip link set eth1 up")
 				})
 			}
-			// The last: the server's end has to find out too.
-			ask(t, "TestGoodbye", "")
+			// Last, because the server's end must also notice the failures before.
+			ask(t, "TestEndServer", "")
 			result := server.Wait()
 			require.Zero(t, result.Status, result.Output)
 			assert.Equal(t, 4, strings.Count(result.Output, "the cable was cut"), result.Output)
@@ -66,10 +65,10 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// at is a host's address on the cable.
+// at returns a host's address on the link between the hosts.
 func at(host int) string { return fmt.Sprintf("10.1.0.%d", host+1) }
 
-// drop has no packet of RoCE leave.
+// drop drops all RoCE packets.
 const drop = `
 	tc qdisc add dev eth1 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 	tc qdisc add dev eth1 parent 1:2 netem loss 100%

@@ -1,9 +1,9 @@
-// Package lab runs tests in the RDMA lab: a virtual machine whose kernel has the
-// two software RDMA devices of Linux, siw (iWARP) and rxe (RoCE). No hardware, no
-// KVM and, once it is set up, no privilege is needed. It boots in a few seconds.
+// Package lab runs tests in the RDMA lab: a virtual machine whose Linux kernel has the
+// two software RDMA devices, siw (iWARP) and rxe (RoCE). It needs no hardware and no KVM,
+// and no privileges after set-up. It boots in a few seconds.
 //
-// setup.sh sets the lab up, run.sh boots it for one script. [Boot] is for a test
-// that runs many scripts in one machine:
+// setup.sh sets the lab up, and run.sh boots it for one script. [Boot] is for a test that
+// runs many scripts in one machine:
 //
 //	machine := lab.Boot(t, lab.Config{Ports: []int{7174}})
 //	machine.Siw(t, "siw")
@@ -12,8 +12,8 @@
 //	... connect to machine.Address(7174) ...
 //	result := server.Wait()
 //
-// Tests are skipped unless the environment has GOSDP_LAB, which names the lab's
-// directory; then they must work. make test-lab sets it.
+// Tests are skipped unless the environment variable GOSDP_LAB contains the lab's directory,
+// as set by make test-lab. If it is set, the lab must work.
 package lab
 
 import (
@@ -40,23 +40,23 @@ import (
 )
 
 const (
-	// Host is the loopback of the machine that runs the test, seen from inside.
+	// Host is the test machine's loopback, as seen inside the lab.
 	Host = "10.0.2.2"
-	// Guest is the address of the RDMA devices, seen from inside.
+	// Guest is the address of the RDMA devices, as seen inside the lab.
 	Guest = "10.0.2.15"
 )
 
-// Config is what a test wants of the machine. The zero value is 2 GB of memory,
-// two processors, and nothing that leads in.
+// Config configures the machine. The zero value means 2 GB of memory, two processors, and no
+// forwarded ports.
 type Config struct {
-	Ports  []int  // TCP ports of the machine that Address leads to
-	Memory string // as "4G"
+	Ports  []int  // TCP ports of the machine to forward; see Address
+	Memory string // for example "4G"
 	CPUs   int
-	Link   *Link // a cable to another machine; nil: none
+	Link   *Link // a network link to another machine; nil means none
 }
 
-// Link is a cable between the two machines that are booted with it, one after the
-// other. It is eth1 in both, which is down.
+// Link is a network link between the two machines that are booted with it, one after the
+// other. It is interface eth1 in both, which is down at first.
 type Link struct{ port int }
 
 // end returns run.sh's LINK for the next machine.
@@ -66,15 +66,14 @@ func (l *Link) end(t testing.TB) string {
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defer listener.Close() // QEMU takes it a moment later
+	defer listener.Close() // QEMU uses the port a moment later
 	l.port = listener.Addr().(*net.TCPAddr).Port
 	return fmt.Sprintf("listen=127.0.0.1:%d", l.port)
 }
 
-// Machine is a lab that is running. Its methods may be called by several
-// goroutines.
+// Machine is a running lab. Its methods are safe for concurrent use.
 type Machine struct {
-	share   string // the directory that is /mnt/host inside
+	share   string // the directory that is mounted at /mnt/host
 	ports   map[int]int
 	console console
 	agent   *rpc.Client
@@ -86,23 +85,23 @@ var setup []byte
 //go:embed run.sh
 var run []byte
 
-// How long the machine may take until it does what it is told, and until it ends.
+// Limits for the time until the machine runs commands, and until it has stopped.
 const (
 	bootTime = 2 * time.Minute
 	haltTime = time.Minute
 )
 
-// Boot boots the lab, until the test ends. What its console says is logged if the
-// test fails.
+// Boot boots the lab. It runs until the test ends. If the test fails, the console's output is
+// logged.
 func Boot(t testing.TB, cfg Config) *Machine {
 	t.Helper()
 	dir := os.Getenv("GOSDP_LAB")
 	if dir == "" {
-		t.Skip("not in the RDMA lab: GOSDP_LAB is not set; make test-lab sets the lab up (on Debian, by root or sudo) and runs this")
+		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make test-lab sets the lab up (on Debian, as root or with sudo) and runs this test")
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "key"))
 	if sum := sha256.Sum256(setup); err != nil || strings.TrimSpace(string(key)) != hex.EncodeToString(sum[:]) {
-		t.Fatalf("the lab in %s is missing or not of this setup.sh: make test-lab", dir)
+		t.Fatalf("the lab in %s is missing or was made by another setup.sh; run make test-lab", dir)
 	}
 	m := &Machine{share: t.TempDir(), ports: make(map[int]int)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -142,7 +141,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 		if m.agent == nil {
 			_ = group.Kill(qemu)
 		} else {
-			m.agent.Close() // the agent ends, and the machine with it
+			m.agent.Close() // ends the agent, and with it the machine
 			select {
 			case <-ctx.Done():
 			case <-time.After(haltTime):
@@ -164,27 +163,26 @@ func Boot(t testing.TB, cfg Config) *Machine {
 	return m
 }
 
-// forward finds a port on this machine for each that leads in, and returns run.sh's
-// FORWARD.
+// forward chooses a local port for each forwarded port, and returns run.sh's FORWARD.
 func (m *Machine) forward(t testing.TB, ports []int) string {
 	t.Helper()
 	var pairs []string
 	for _, port := range ports {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
-		defer listener.Close() // QEMU takes it a moment later
+		defer listener.Close() // QEMU uses the port a moment later
 		m.ports[port] = listener.Addr().(*net.TCPAddr).Port
 		pairs = append(pairs, fmt.Sprintf("%d:%d", m.ports[port], port))
 	}
 	return strings.Join(pairs, " ")
 }
 
-// Address is where this machine reaches a port of Config.Ports inside.
+// Address returns the local address that leads to one of Config.Ports in the machine.
 func (m *Machine) Address(port int) string {
 	return fmt.Sprintf("127.0.0.1:%d", m.ports[port])
 }
 
-// Command is a script that was started.
+// Command is a started script.
 type Command struct {
 	t  testing.TB
 	m  *Machine
@@ -193,12 +191,12 @@ type Command struct {
 
 // Result is how a script ended.
 type Result struct {
-	Output string // standard output and standard error as they came
-	Status int    // -1: a signal ended it
+	Output string // standard output and standard error interleaved
+	Status int    // -1 means that a signal ended it
 }
 
-// Start starts a bash script inside, in /mnt/host, where Copy puts files. It is
-// killed when the test ends.
+// Start starts a bash script in the machine, in /mnt/host, where Copy puts files. The script
+// is killed when the test ends.
 func (m *Machine) Start(t testing.TB, script string) *Command {
 	t.Helper()
 	c := &Command{t: t, m: m}
@@ -207,7 +205,7 @@ func (m *Machine) Start(t testing.TB, script string) *Command {
 	return c
 }
 
-// Wait waits until the script, and what it has started, has ended.
+// Wait waits until the script, and the processes that it started, have ended.
 func (c *Command) Wait() Result {
 	c.t.Helper()
 	var result Result
@@ -215,13 +213,13 @@ func (c *Command) Wait() Result {
 	return result
 }
 
-// Kill kills the script and what it has started, if it has not ended.
+// Kill kills the script and the processes that it started, unless it has ended.
 func (c *Command) Kill() {
-	_ = c.m.agent.Call("Agent.Kill", c.id, nil) // it may have ended meanwhile
+	_ = c.m.agent.Call("Agent.Kill", c.id, nil) // fails if the script has ended
 }
 
-// Run runs a bash script inside and returns its output. The test fails if the
-// script does.
+// Run runs a bash script in the machine and returns its output. The test fails if the script
+// fails.
 func (m *Machine) Run(t testing.TB, script string) string {
 	t.Helper()
 	result := m.Start(t, script).Wait()
@@ -231,14 +229,14 @@ func (m *Machine) Run(t testing.TB, script string) string {
 	return result.Output
 }
 
-// Siw loads a variant of siw, as setup.sh names them, instead of the one that is
-// loaded, and makes the device siw0 on Guest.
+// Siw replaces the loaded variant of siw by another (see setup.sh), and makes the device siw0
+// at Guest.
 func (m *Machine) Siw(t testing.TB, variant string) {
 	t.Helper()
 	m.Run(t, "siw "+variant)
 }
 
-// Listening waits until something inside listens on a TCP port.
+// Listening waits until a program in the machine listens at a TCP port.
 func (m *Machine) Listening(t testing.TB, port int) {
 	t.Helper()
 	m.Run(t, fmt.Sprintf(`
@@ -246,20 +244,20 @@ func (m *Machine) Listening(t testing.TB, port int) {
 			grep -qsE '^ *[0-9]+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit
 			sleep 0.01
 		done
-		echo nobody listens; exit 1`, port))
+		echo no listener; exit 1`, port))
 }
 
 var library = regexp.MustCompile(`/\S+`)
 
-// Copy puts a program inside, at /mnt/host and the base of its path, with the
-// shared libraries that it links and the lab lacks. What it opens with dlopen, but
-// for libibverbs and librdmacm, which are there, is the caller's to copy.
+// Copy copies a program to /mnt/host, with the shared libraries that it links and the lab
+// lacks. It does not copy libraries that the program opens with dlopen. Of these the lab has
+// libibverbs and librdmacm.
 func (m *Machine) Copy(t testing.TB, program string) {
 	t.Helper()
 	m.copy(t, program, ".")
 	links, err := exec.Command("ldd", program).CombinedOutput()
 	if err != nil {
-		return // it is linked statically, or a script
+		return // a statically linked program, or a script
 	}
 	for _, path := range library.FindAllString(string(links), -1) {
 		m.copy(t, path, "lib")
@@ -275,7 +273,7 @@ func (m *Machine) copy(t testing.TB, path, dir string) {
 	must(t, os.WriteFile(filepath.Join(m.share, dir, filepath.Base(path)), content, 0o755))
 }
 
-// console keeps what the machine says.
+// console keeps the output of the machine's console.
 type console struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

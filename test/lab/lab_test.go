@@ -12,10 +12,10 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// TestRunScript is run.sh as it is called by hand.
+// TestRunScript runs run.sh as from a shell.
 func TestRunScript(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
-		t.Skip("not in the RDMA lab: GOSDP_LAB is not set; make test-lab sets it")
+		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make test-lab sets it")
 	}
 	dir := t.TempDir()
 	write := func(name, content string) string {
@@ -38,11 +38,10 @@ func TestRunScript(t *testing.T) {
 	require.Equal(t, "a\nb\n", string(sorted))
 }
 
-// testLab is what else the machine is for: programs that are linked with shared
-// libraries, and rxe.
+// testLab tests other features of the lab: programs with shared libraries, and rxe.
 func testLab(t *testing.T, m *lab.Machine) {
 	t.Run("a program from outside", func(t *testing.T) {
-		program, err := exec.LookPath("xz") // whose library the machine does not have
+		program, err := exec.LookPath("xz") // uses a library that the machine lacks
 		require.NoError(t, err)
 		m.Copy(t, program)
 		require.Equal(t, "packed", m.Run(t, "echo -n packed | ./xz | ./xz -d"))

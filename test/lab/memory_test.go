@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// region and advert are rping's message: VA, STag, and how many bytes there are.
+// region and advert decode and encode rping's message: VA, STag and size.
 func region(message []byte) rdma.Region {
 	return rdma.Region{
 		VA:   binary.BigEndian.Uint64(message),
@@ -26,8 +26,8 @@ func advert(r rdma.Region, size int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(size))
 }
 
-// sizes are all the short ones, those around what one FPDU of siw's carries (an
-// Ethernet segment), powers of two, and the longest.
+// sizes returns all short lengths, those around the payload of one FPDU of siw (an Ethernet
+// segment), those around powers of two, and the longest.
 func sizes(longest int) []int {
 	var all []int
 	for n := 1; n <= 70; n++ {
@@ -42,7 +42,7 @@ func sizes(longest int) []int {
 	return append(all, longest)
 }
 
-// stripes is a pattern that tells where a byte belongs and which round it is of.
+// stripes returns a pattern that depends on the position of each byte and on the round.
 func stripes(round, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -51,29 +51,29 @@ func stripes(round, n int) []byte {
 	return b
 }
 
-// testMemory writes bytes into siw's memory, reads them back, and compares; and has
-// siw read and write ours.
+// testMemory writes to siw's memory, reads it back, and compares. It also makes siw read and
+// write memory of this library.
 func testMemory(t *testing.T, m *lab.Machine) {
 	const longest = 65535 // rping's longest ping
 	for _, cfg := range []iwarp.Config{{}, {NoCRC: true}, {MaxULPDU: iwarp.SoftwareULPDU}} {
 		t.Run(fmt.Sprintf("ours,crc=%t,ulpdu=%d", !cfg.NoCRC, cfg.MaxULPDU), func(t *testing.T) {
-			e, theirs, client := pinged(t, m, cfg, longest)
+			e, theirs, client := rpingClient(t, m, cfg, longest)
 			defer client.Kill()
 			back := make([]byte, longest)
 			for round, n := range sizes(longest) {
 				bytes := stripes(round, n)
 				at := theirs
-				at.VA += uint64(longest - n) // to the last byte that there is
+				at.VA += uint64(longest - n) // up to the last byte of the region
 				e.write(bytes, at)
 				e.read(back[:n], at)
 				require.Equal(t, bytes, back[:n], "%d bytes", n)
 			}
 		})
 	}
-	// siw's server reads what a client advertises, and writes as much of it into the
-	// second buffer as comes before a zero byte, and that.
+	// siw's server reads the memory that a client advertises. It writes the data, up to and
+	// including the first zero byte, into the second buffer.
 	t.Run("siw", func(t *testing.T) {
-		e, server := ponged(t, m, iwarp.Config{Revision: 2})
+		e, server := rpingServer(t, m, iwarp.Config{Revision: 2})
 		ping, echo := make([]byte, longest), make([]byte, longest)
 		source, err := e.Register(ping, rdma.RemoteRead)
 		require.NoError(t, err)
@@ -100,8 +100,8 @@ func testMemory(t *testing.T, m *lab.Machine) {
 	})
 }
 
-// testSends exchanges messages with rdma-core's ucmatose, whose server is the first
-// to send: with peer-to-peer it may.
+// testSends exchanges messages with rdma-core's ucmatose. Its server sends first, which
+// requires the peer-to-peer mode.
 func testSends(t *testing.T, m *lab.Machine) {
 	m.Siw(t, "siw-strict")
 	const count = 3
@@ -111,12 +111,12 @@ func testSends(t *testing.T, m *lab.Machine) {
 			at, accept := listen(t, iwarp.Config{})
 			client := m.Start(t, fmt.Sprintf("timeout 60 ucmatose -s %s -p %d -S %d -C %d", lab.Host, at, size, count))
 			e := accept()
-			received := e.receiving() // or nobody finds siw's RTR message, before which we may not send
+			received := e.receiving() // receives siw's RTR message, before which this end must not send
 			for range count {
 				e.send(message)
 			}
 			for range count {
-				require.Equal(t, message, <-received) // it sends what it has received
+				require.Equal(t, message, <-received) // ucmatose echoes
 			}
 			require.NoError(t, e.Close())
 			result := client.Wait()
@@ -132,7 +132,7 @@ func testSends(t *testing.T, m *lab.Machine) {
 			for range count {
 				e.send(message)
 			}
-			require.Error(t, e.failure()) // it disconnects
+			require.Error(t, e.failure()) // ucmatose disconnects
 			require.NoError(t, e.Close())
 			result := server.Wait()
 			require.Zero(t, result.Status, result.Output)

@@ -18,7 +18,7 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// TestMain has a directory for the programs that tests build.
+// TestMain makes a directory for programs that tests build.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 var programs string
 
-// buildRping builds examples/rping, and returns its path.
+// buildRping builds examples/rping and returns its path.
 var buildRping = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programs, "rping")
 	build := exec.Command("go", "build", "-o", path, "./rping")
@@ -43,27 +43,27 @@ var buildRping = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// ours is our rping while it runs.
-type ours struct {
+// ourRping is a process that runs examples/rping.
+type ourRping struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	output output
 }
 
-// startRping starts our rping. It is killed when the test ends.
-func startRping(t testing.TB, args ...string) *ours {
+// startRping starts examples/rping. It is killed when the test ends.
+func startRping(t testing.TB, args ...string) *ourRping {
 	t.Helper()
 	path, err := buildRping()
 	require.NoError(t, err)
-	p := &ours{t: t, cmd: exec.Command(path, args...), output: output{line: make(chan string, 1)}}
+	p := &ourRping{t: t, cmd: exec.Command(path, args...), output: output{line: make(chan string, 1)}}
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { p.cmd.Process.Kill(); p.cmd.Wait() })
 	return p
 }
 
-// startServer starts our rping as the server, and returns the port that it is on.
-func startServer(t testing.TB, args ...string) (p *ours, port string) {
+// startServer starts examples/rping as a server and returns its port.
+func startServer(t testing.TB, args ...string) (p *ourRping, port string) {
 	t.Helper()
 	p = startRping(t, append([]string{"-s", "-a", "127.0.0.1", "-p", "0"}, args...)...)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(<-p.output.line, "listening on "))
@@ -71,8 +71,8 @@ func startServer(t testing.TB, args ...string) (p *ours, port string) {
 	return p, port
 }
 
-// wait waits until it ends, and returns what it printed.
-func (p *ours) wait() (string, error) {
+// wait waits until the process has ended, and returns its output.
+func (p *ourRping) wait() (string, error) {
 	p.t.Helper()
 	watch := time.AfterFunc(2*time.Minute, func() { p.cmd.Process.Kill() })
 	defer watch.Stop()
@@ -80,7 +80,7 @@ func (p *ours) wait() (string, error) {
 	return p.output.buf.String(), err
 }
 
-// output keeps what is written, and gives out the first line.
+// output keeps what is written, and sends the first line to a channel.
 type output struct {
 	buf  bytes.Buffer
 	line chan string
@@ -95,7 +95,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// variants are the modules of siw, and what siw asks for as the client with each.
+// variants are the modules of siw, and what siw requests as a client with each.
 var variants = []struct {
 	name string
 	asks agreement
@@ -106,10 +106,10 @@ var variants = []struct {
 	{"siw-revision1", agreement{revision: 1, first: "Send"}},
 }
 
-// port is where programs inside listen.
+// port is where programs in the machine listen.
 const port = 7174
 
-// TestSiw is Linux's siw against rdma/iwarp, in one machine.
+// TestSiw tests Linux's siw against rdma/iwarp, in one machine.
 func TestSiw(t *testing.T) {
 	m := lab.Boot(t, lab.Config{Ports: []int{port}})
 	m.Siw(t, "siw")
@@ -122,7 +122,7 @@ func TestSiw(t *testing.T) {
 	t.Run("lab", func(t *testing.T) { testLab(t, m) })
 }
 
-// testRping runs rping between siw and this module, every byte compared.
+// testRping runs rping between siw and examples/rping, and compares every byte.
 func testRping(t *testing.T, m *lab.Machine) {
 	for _, variant := range variants {
 		t.Run(variant.name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func testRping(t *testing.T, m *lab.Machine) {
 		})
 	}
 	loaded := ""
-	for _, way := range []struct {
+	for _, v := range []struct {
 		variant, name string
 		args          []string
 		want          agreement
@@ -156,36 +156,36 @@ func testRping(t *testing.T, m *lab.Machine) {
 		{"siw-strict", "revision2", nil, agreement{revision: 2, requestCRC: true, replyCRC: true, first: "Send"}},
 		{"siw-strict", "revision2,nocrc,rtr", []string{"-nocrc", "-rtr"}, agreement{revision: 2, first: "Write"}},
 	} {
-		t.Run(way.variant+"/server,"+way.name, func(t *testing.T) {
-			if way.variant != loaded {
-				m.Siw(t, way.variant)
-				loaded = way.variant
+		t.Run(v.variant+"/server,"+v.name, func(t *testing.T) {
+			if v.variant != loaded {
+				m.Siw(t, v.variant)
+				loaded = v.variant
 			}
 			pings := []ping{{1, 20}, {65535, 20}}
-			if way.variant == "siw" && way.name == "revision2" {
+			if v.variant == "siw" && v.name == "revision2" {
 				pings = append(pings, ping{64, 1000}, ping{4097, 100})
 			}
 			for _, ping := range pings {
-				t.Run(ping.String(), func(t *testing.T) { siwIsServer(t, m, ping, way.args, way.want) })
+				t.Run(ping.String(), func(t *testing.T) { siwIsServer(t, m, ping, v.args, v.want) })
 			}
 		})
 	}
 }
 
-// ping is how rping is run.
+// ping is the size and number of rping's pings.
 type ping struct{ size, rounds int }
 
 func (p ping) String() string { return fmt.Sprintf("%dx%d", p.rounds, p.size) }
 
-// rpingMin is the shortest ping that rdma-core's client sends. Our client, whose
-// pings siw reads and writes, goes down to one byte.
+// rpingMin is the shortest ping that rdma-core's client sends. examples/rping can send one
+// byte.
 const rpingMin = 26
 
-// apart keeps what rping says to standard error out of the middle of the lines that
-// it prints.
-const apart = " 2>/tmp/said; status=$?; cat /tmp/said; exit $status"
+// separateStderr keeps rping's standard error from interrupting the lines on its standard
+// output.
+const separateStderr = " 2>/tmp/stderr; status=$?; cat /tmp/stderr; exit $status"
 
-// siwIsClient has siw ping our server.
+// siwIsClient makes siw's rping ping a server of examples/rping.
 func siwIsClient(t *testing.T, m *lab.Machine, ping ping, crc bool, want agreement) {
 	var args []string
 	if !crc {
@@ -195,31 +195,31 @@ func siwIsClient(t *testing.T, m *lab.Machine, ping ping, crc bool, want agreeme
 	tap := newTap(t, "127.0.0.1:"+at, nil)
 	_, through, err := net.SplitHostPort(tap.address)
 	require.NoError(t, err)
-	client := m.Start(t, fmt.Sprintf("timeout 120 rping -c -a %s -p %s -V -v -C %d -S %d"+apart, lab.Host, through, ping.rounds, ping.size)).Wait()
-	said, err := server.wait()
-	require.NoError(t, err, "our server: %s", said)
+	client := m.Start(t, fmt.Sprintf("timeout 120 rping -c -a %s -p %s -V -v -C %d -S %d"+separateStderr, lab.Host, through, ping.rounds, ping.size)).Wait()
+	output, err := server.wait()
+	require.NoError(t, err, "our server: %s", output)
 	require.Zero(t, client.Status, client.Output)
 	assert.Equal(t, ping.rounds, strings.Count(client.Output, "ping data: rdma-ping-"))
 	assert.Equal(t, want, tap.agreement(t))
 }
 
-// siwIsServer pings siw's server. rping's -q has it name the RDMA Reads that it
-// wants, without which it gets none by revision 1, which has no field for them.
+// siwIsServer pings siw's server with examples/rping. With -q, rping's server requests RDMA
+// Read resources. Otherwise it gets none with MPA revision 1, which cannot negotiate them.
 func siwIsServer(t *testing.T, m *lab.Machine, ping ping, args []string, want agreement) {
-	server := m.Start(t, fmt.Sprintf("timeout 120 rping -s -q -a %s -p %d -v -S 65535"+apart, lab.Guest, port))
+	server := m.Start(t, fmt.Sprintf("timeout 120 rping -s -q -a %s -p %d -v -S 65535"+separateStderr, lab.Guest, port))
 	m.Listening(t, port)
 	tap := newTap(t, m.Address(port), nil)
 	_, through, err := net.SplitHostPort(tap.address)
 	require.NoError(t, err)
 	client := startRping(t, append([]string{"-c", "-a", "127.0.0.1", "-p", through, "-V",
 		"-C", fmt.Sprint(ping.rounds), "-S", fmt.Sprint(ping.size)}, args...)...)
-	said, err := client.wait()
+	output, err := client.wait()
 	if err != nil {
 		server.Kill()
 	}
 	result := server.Wait()
-	require.NoError(t, err, "our client: %s\nsiw: %s", said, result.Output)
-	require.Contains(t, said, fmt.Sprintf("%d pings of %d bytes, ", ping.rounds, ping.size))
+	require.NoError(t, err, "our client: %s\nsiw: %s", output, result.Output)
+	require.Contains(t, output, fmt.Sprintf("%d pings of %d bytes, ", ping.rounds, ping.size))
 	assert.Equal(t, ping.rounds, strings.Count(result.Output, "server ping data: "))
 	assert.Zero(t, result.Status, result.Output)
 	assert.Equal(t, want, tap.agreement(t))

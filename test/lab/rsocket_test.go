@@ -14,16 +14,15 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// rateRounds is how often everything is measured, in turns.
+// rateRounds is the number of rounds of measurements.
 const rateRounds = 5
 
-// TestRates is SDP over rxe beside rsocket, and beside what the device does for
-// perftest: each in two processes, in one machine, in turns, since an emulated
-// processor has no times but those that it is compared with. It prints how they
-// compare.
+// TestRates compares SDP over rxe with rsocket, and with the device's own rates in perftest.
+// Each runs two processes in one machine, and all take turns, because absolute times mean
+// nothing on an emulated processor. It prints the ratios.
 func TestRates(t *testing.T) {
 	if os.Getenv("GOSDP_RATES") == "" {
-		t.Skip("not asked for, since it takes minutes and a machine with nothing else to do: GOSDP_RATES is not set")
+		t.Skip("missing: GOSDP_RATES, because this takes minutes on an otherwise idle machine")
 	}
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "test/lab/inside"))
@@ -32,7 +31,7 @@ func TestRates(t *testing.T) {
 	port := 7500
 	for range rateRounds {
 		for _, r := range rates {
-			port++ // rsocket leaves its port in use for a while
+			port++ // rsocket leaves its port in use for some time
 			got := r.measure(t, m, port)
 			found[r.name] = append(found[r.name], got)
 		}
@@ -43,7 +42,7 @@ func TestRates(t *testing.T) {
 		slices.Sort(of)
 		fmt.Fprintf(&table, "%-28s %10.2f %-5s (%.2f to %.2f)", r.name, median(of), r.unit, of[0], of[len(of)-1])
 		for _, other := range r.against {
-			// How many times as good: more bytes, or less time.
+			// The ratio of rates, or the inverse ratio of times.
 			ratio := median(of) / median(found[other])
 			if r.unit == "µs" {
 				ratio = 1 / ratio
@@ -57,12 +56,12 @@ func TestRates(t *testing.T) {
 
 func median(sorted []float64) float64 { return sorted[len(sorted)/2] }
 
-// rate is something that is measured.
+// rate is a measurement.
 type rate struct {
 	name, unit string
 	script     string // %[1]d: a port
 	value      *regexp.Regexp
-	convert    func(float64) float64 // from what the program says
+	convert    func(float64) float64 // from the program's output to the unit
 	against    []string
 }
 
@@ -80,11 +79,11 @@ var rates = []rate{
 	perftest("ib_read_bw", 1<<20, 20),
 }
 
-// rstream is rdma-core's, with its defaults, by which it looks for bytes all the
-// time. It says how long a transfer takes, which is half a round trip.
+// rstream is rdma-core's rstream, with its default of continuous polling. It prints the time
+// of a transfer, which is half a round trip.
 func rstream(size, count, iterations int) rate {
 	r := rate{name: fmt.Sprintf("rstream %d", size), value: regexp.MustCompile(`(?m)^custom .*?([0-9.]+)$`)}
-	r.script = twice(fmt.Sprintf("rstream -p %%[1]d -S %d -C %d -I %d", size, count, iterations), "-b "+lab.Guest, "-s "+lab.Guest)
+	r.script = serverAndClient(fmt.Sprintf("rstream -p %%[1]d -S %d -C %d -I %d", size, count, iterations), "-b "+lab.Guest, "-s "+lab.Guest)
 	if count == 1 {
 		r.unit, r.convert = "µs", func(us float64) float64 { return 2 * us }
 	} else {
@@ -93,9 +92,9 @@ func rstream(size, count, iterations int) rate {
 	return r
 }
 
-// twice runs a program as the server and as the client, with what each is told
-// besides.
-func twice(program, server, client string) string {
+// serverAndClient returns a script that runs a program as a server and as a client, with
+// further arguments for each.
+func serverAndClient(program, server, client string) string {
 	return fmt.Sprintf(`
 		timeout 60 %[1]s %[2]s >/dev/null 2>&1 &
 		for i in {1..50}; do
@@ -105,20 +104,20 @@ func twice(program, server, client string) string {
 		wait`, program, server, client)
 }
 
-// perftest is the device without a stream on it.
+// perftest measures the device without a stream protocol.
 func perftest(program string, size, count int) rate {
 	r := rate{name: fmt.Sprintf("%s %d", program, size)}
-	r.script = twice(fmt.Sprintf("%s -d rxe0 -R -F -s %d -n %d -p %%[1]d", program, size, count), "", lab.Guest)
+	r.script = serverAndClient(fmt.Sprintf("%s -d rxe0 -R -F -s %d -n %d -p %%[1]d", program, size, count), "", lab.Guest)
 	columns := regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d\s+%d\s+[0-9.]+\s+([0-9.]+)`, size, count))
 	r.unit, r.value, r.convert = "MB/s", columns, func(mib float64) float64 { return mib * 1.048576 }
-	if strings.HasSuffix(program, "lat") { // of half a round trip: min, max, typical, average
+	if strings.HasSuffix(program, "lat") { // half a round trip: min, max, typical, average
 		columns = regexp.MustCompile(fmt.Sprintf(`(?m)^ *%d\s+%d(?:\s+[0-9.]+){3}\s+([0-9.]+)`, size, count))
 		r.unit, r.value, r.convert = "µs", columns, func(us float64) float64 { return 2 * us }
 	}
 	return r
 }
 
-// inside is a benchmark of ours.
+// inside is a benchmark of test/lab/inside.
 func inside(name string, count int, against ...string) rate {
 	r := rate{name: "sdp " + name, against: against}
 	r.script = fmt.Sprintf("%s./inside.test -test.run '^$' -test.bench '^Benchmark%s$' -test.benchtime %dx # %%[1]d", atGuest, name, count)

@@ -1,26 +1,26 @@
 #!/bin/bash
-# Boots the RDMA lab (see setup.sh), runs one script in it as root, and exits with
-# the script's status; 125 if the machine stopped before the script had ended.
+# Boots the RDMA lab (see setup.sh), runs one script in it as root, and exits with the
+# script's status, or with 125 if the machine stopped before the script had ended.
 #
 #   run.sh SCRIPT [FILE ...]
 #
-# SCRIPT and each FILE, or directory, are in /mnt/host inside, which is the working
-# directory and is shared while the machine runs. What the script leaves in
-# /mnt/host/out is copied to $OUT.
+# SCRIPT and each FILE (or directory) are copied to /mnt/host, which is the script's working
+# directory and is shared with this machine. Files that the script leaves in /mnt/host/out
+# are copied to $OUT.
 #
-#   OUT=DIR              where the script's files go
+#   OUT=DIR              the directory for the script's output files
 #   SHARE=DIR            share this directory instead of a temporary one
-#   FORWARD="HOST:GUEST ..."   TCP ports of this machine's 127.0.0.1 that lead into
-#                        the machine; the other way, 10.0.2.2 is this machine's loopback
-#   LINK=listen=HOST:PORT, LINK=connect=HOST:PORT   the two ends of a cable between
-#                        two machines, which is eth1 in both; who listens comes first
+#   FORWARD="HOST:GUEST ..."   forward TCP ports of this machine's 127.0.0.1 to ports of
+#                        the lab; in the lab, 10.0.2.2 is this machine's loopback
+#   LINK=listen=HOST:PORT, LINK=connect=HOST:PORT   the two ends of a network link between
+#                        two machines, interface eth1 in both; start the listener first
 #   MEMORY=2G CPUS=2     the size of the machine
-#   TIMEOUT=300          seconds until it is killed
+#   TIMEOUT=300          seconds after which the machine is killed
 #
-# Inside: siw [VARIANT] makes the iWARP device siw0, rdma link add rxe0 type rxe
-# netdev eth0 the RoCE device rxe0, each on 10.0.2.15. The processor is emulated
-# and slow: times compare only with times of the same machine. Busybox's sh takes
-# its own ip and tc before those of iproute2; bash does not.
+# In the lab, siw [VARIANT] makes the iWARP device siw0, and rdma link add rxe0 type rxe
+# netdev eth0 makes the RoCE device rxe0, each at 10.0.2.15. The processor is emulated and
+# slow: compare times only with times of the same machine. In Busybox's sh, ip and tc are
+# Busybox's own; in bash they are those of iproute2.
 set -euo pipefail
 lab=${GOSDP_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
 [[ -s $lab/key ]] || { echo "lab: not set up in $lab: run $(dirname "$0")/setup.sh" >&2; exit 125; }
@@ -48,9 +48,10 @@ if [[ -n ${LINK:-} ]]; then
 	[[ $LINK == listen=* ]] || mac=52:54:00:00:01:02
 	link=(-netdev "socket,id=n1,$LINK" -device "virtio-net-pci,netdev=n1,romfile=,mac=$mac")
 fi
-# The clock inside is this processor's TSC. How fast that is a kernel that boots on a
-# busy machine gets wrong several times over, so it is told: in kHz, from the two
-# clocks that lie closest together of many, at both ends of a tenth of a second.
+# The clock in the lab is this processor's TSC. On a busy machine, a booting kernel measures
+# its frequency wrong by a large factor. So the frequency, in kHz, is passed to the kernel.
+# It is measured over 100 ms. At both ends, many pairs of clock readings are made, and the
+# two that are closest together are used.
 khz=()
 if command -v gcc >/dev/null && gcc -O1 -x c -o "$share/tsc" - 2>/dev/null <<'C' && rate=$("$share/tsc"); then
 #include <stdio.h>
@@ -86,8 +87,7 @@ int main(void)
 C
 	khz=("tsc_early_khz=$rate")
 fi
-# The terminal's control sequences, which the firmware and the kernel write, are
-# taken out of the console.
+# sed removes the terminal control sequences of the firmware and the kernel.
 timeout --foreground "${TIMEOUT:-300}" qemu-system-x86_64 \
 	-machine q35 -accel tcg,thread=multi -cpu max -smp "${CPUS:-2}" -m "${MEMORY:-2G}" \
 	-nographic -nodefaults -serial stdio -monitor none -no-reboot \

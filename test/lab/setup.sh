@@ -1,17 +1,17 @@
 #!/bin/bash
-# Sets the RDMA lab up: a small virtual machine whose kernel has the two software
-# RDMA devices of Linux, siw (iWARP) and rxe (RoCE), with the programs of rdma-core
-# and perftest in it. run.sh boots it. No hardware and no KVM is needed.
+# Sets up the RDMA lab: a small virtual machine with the two software RDMA devices of
+# Linux, siw (iWARP) and rxe (RoCE), and the programs of rdma-core and perftest. run.sh
+# boots it. It needs no hardware and no KVM.
 #
-#   setup.sh        prints the directory in which the lab is
+#   setup.sh        prints the lab's directory
 #
-# The lab is kept in $GOSDP_LAB, by default ~/.cache/gosdp-lab. It takes
-# about two minutes on a bare Debian 12, where it installs packages, and is made
-# anew only when this file has changed.
+# The lab is kept in $GOSDP_LAB, by default ~/.cache/gosdp-lab. Set-up takes about two
+# minutes on a bare Debian 12, where it installs packages. It is repeated only if this file
+# has changed.
 #
-# siw is not in Debian's kernel image. It is compiled from Debian's linux-source
-# package against the headers of the same kernel. Its switches are constants in its
-# source, so each setting is a module of its own; see variants below.
+# Debian's kernel image lacks siw. This script compiles it from Debian's linux-source
+# package against the headers of the same kernel. siw's settings are constants in its
+# source, so each combination is a module of its own; see variants below.
 set -euo pipefail
 self=$(realpath "$0")
 lab=${GOSDP_LAB:-${XDG_CACHE_HOME:-$HOME/.cache}/gosdp-lab}
@@ -26,23 +26,23 @@ if [[ $(cat "$lab/key" 2>/dev/null) == "$key" ]] && command -v qemu-system-x86_6
 fi
 rm -f "$lab/key"
 
-# The name of the module, and what is changed in the source for it.
+# The name of each module, and the change to the source for it.
 variants=(
-	"siw"             # as Linux has it: MPA revision 2, CRC if the peer asks
+	"siw"             # unchanged: MPA revision 2, CRC if the peer requests it
 	"siw-strict       s/^const bool (mpa_crc_required|peer_to_peer);/const bool \1 = true;/"
 	"siw-read-rtr     s/^const bool peer_to_peer;/const bool peer_to_peer = true;/; s/MPA_V2_RDMA_READ_RTR \| MPA_V2_RDMA_WRITE_RTR;/MPA_V2_RDMA_READ_RTR;/"
 	"siw-by-reference s/tcp_sendmsg_locked\(sk, &msg, bytes\)/do_tcp_sendpages(sk, page[i], offset, bytes, MSG_DONTWAIT)/; s/^(\t+)bytes -= rv;/\1offset += rv; bytes -= rv;/"
 	"siw-revision1    s/^u_char mpa_version = .*/u_char mpa_version = MPA_REVISION_1;/"
 )
-# What init loads, and what a script may load with modprobe.
+# The modules that init loads, and those that a script may load with modprobe.
 loaded="crc32c_generic crc32c_intel libcrc32c crc32_generic crc32_pclmul virtio_pci virtio_net 9pnet_virtio 9p inet_diag tcp_diag rdma_rxe rdma_ucm ib_uverbs"
 loadable="sch_netem sch_prio cls_u32 smc smc_diag"
 
-# Programs, which are put with every library that they link.
+# The programs. Every library that they link is copied too.
 programs="bash ip tc rdma ibv_devices ibv_devinfo
 	rping ucmatose rdma_client rdma_server rstream rcopy riostream
 	ib_send_lat ib_send_bw ib_read_lat ib_read_bw ib_write_lat ib_write_bw"
-# Libraries that are opened by name at run time.
+# Libraries that programs open by name at run time.
 libraries="libibverbs.so.1 librdmacm.so.1 libnl-3.so.200 libnl-route-3.so.200 libgcc_s.so.1 libdl.so.2 libpthread.so.0"
 
 step() { echo "== lab: $* (${SECONDS} s)" >&2; }
@@ -112,7 +112,7 @@ for module in $loaded $loadable; do
 	done
 done
 depmod -b "$root" "$version"
-for variant in "${variants[@]}"; do # they have one name, so depmod is not to see them
+for variant in "${variants[@]}"; do # all have the same module name, so depmod must not see them
 	read -r name _ <<<"$variant"
 	cp "$build/$name" "$root/$modules/siw/$name"
 done
@@ -133,19 +133,19 @@ echo '127.0.0.1 localhost' >"$root/etc/hosts"
 
 cat >"$root/bin/siw" <<'SIW'
 #!/bin/bash
-# siw [VARIANT]: loads that module of siw, by default siw, instead of the one that
-# is loaded, and makes the device siw0 on eth0.
+# siw [VARIANT]: replaces the loaded module of siw by the given one, by default siw, and
+# makes the device siw0 on eth0.
 set -e
 rdma link delete siw0 2>/dev/null || true
 if [[ -e /sys/module/siw ]]; then rmmod siw; fi
 insmod "/lib/modules/$(uname -r)/siw/${1:-siw}"
 rdma link add siw0 type siw netdev eth0
 
-# A responder siw begins to look at its socket after it has sent the MPA Reply, and
-# does not see what has come until then: a peer that answers at once and waits is
-# never heard. A network gives it time. Here the Reply alone, which begins with
-# "MPA ID R", takes 100 ms; behind an IP header without options, and a TCP header
-# without or with time stamps.
+# As a responder, siw watches its socket only after it has sent the MPA Reply. It does not
+# notice data that arrived before: if the peer answers at once and then waits, siw never
+# receives it. A real network is slow enough. Here the Reply, which begins with "MPA ID R",
+# is delayed by 100 ms. The filters match it after an IP header without options and a TCP
+# header with or without time stamps.
 if ! tc qdisc show dev eth0 | grep -q prio; then
 	tc qdisc add dev eth0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 	tc qdisc add dev eth0 parent 1:2 netem delay 100ms
@@ -171,8 +171,8 @@ poweroff -f
 INIT
 chmod +x "$root/init" "$root/bin/siw"
 (cd "$root" && find . | LC_ALL=C sort | cpio -o -H newc --quiet -R 0:0 >"$lab/initrd")
-# An emulated processor takes longer to unpack a kernel than to boot it, so it gets
-# both unpacked. xz stops at the end of the kernel; what follows is not its own.
+# An emulated processor takes longer to unpack a kernel than to boot it, so kernel and
+# initrd are stored unpacked. xz stops at the end of the kernel and ignores what follows.
 packed=$kernel/boot/vmlinuz-$version
 offset=$(LC_ALL=C grep -abo -m1 $'\xfd7zXZ' "$packed" | head -1 | cut -d: -f1)
 tail -c "+$((offset + 1))" "$packed" | xz -dc --single-stream >"$lab/vmlinux" 2>/dev/null || true

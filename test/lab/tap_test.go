@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tap relays one TCP connection and keeps how it begins, so that a test sees what
-// the two ends have agreed on without asking either.
+// tap relays one TCP connection and records how it begins, so that a test sees what the two
+// ends have negotiated.
 type tap struct {
 	address  string // where the client connects to
 	listener net.Listener
@@ -22,11 +22,11 @@ type tap struct {
 	conns    []*net.TCPConn
 }
 
-// tapLen is how much is kept of each direction.
+// tapLen is the number of bytes recorded in each direction.
 const tapLen = 256
 
-// newTap relays to a server. alter, unless nil, may change what the client (up) or
-// the server sends, each time with where in that direction it begins.
+// newTap relays to a server. If alter is not nil, it may change the data of the client (up)
+// or the server; offset is the position of the data in its direction.
 func newTap(t testing.TB, server string, alter func(up bool, offset int, b []byte)) *tap {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +81,7 @@ func (p *tap) relay(to, from net.Conn, up bool, alter func(bool, int, []byte)) {
 	}
 }
 
-// reset resets both connections, and waits until nothing is relayed any more.
+// reset resets both connections and waits until the relay has stopped.
 func (p *tap) reset() {
 	p.listener.Close()
 	p.mu.Lock()
@@ -93,16 +93,15 @@ func (p *tap) reset() {
 	p.ends.Wait()
 }
 
-// agreement is what the two MPA frames of a connection say, and the client's first
-// FPDU.
+// agreement is what the two MPA frames of a connection and the client's first FPDU contain.
 type agreement struct {
 	revision             int
 	requestCRC, replyCRC bool
-	first                string // what the client sent first
+	first                string // the client's first message
 }
 
-// agreement reads what was kept. It is right on the wire by RFC 5044 §7.1.1 and
-// RFC 6581 §9, which is written out here a second time on purpose.
+// agreement decodes the recorded bytes by RFC 5044 §7.1.1 and RFC 6581 §9. It does so
+// without package iwarp's parser, on purpose.
 func (p *tap) agreement(t testing.TB) agreement {
 	t.Helper()
 	p.mu.Lock()

@@ -16,9 +16,9 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// TestVerbs is rdma/verbs on Linux's RoCE, rxe, and iWARP, siw: the conformance
-// suite, or with -short what of it takes the least time; SDP over the device; and
-// what becomes of it when the device goes, and when another one takes its place.
+// TestVerbs tests rdma/verbs on Linux's rxe (RoCE) and siw (iWARP). It runs the conformance
+// suite (with -short only its fast parts) and SDP over the device. It also deletes the device,
+// and replaces it by another one.
 func TestVerbs(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
@@ -26,18 +26,18 @@ func TestVerbs(t *testing.T) {
 	m.Copy(t, buildTest(t, "test/faults"))
 	m.Copy(t, buildHTTP(t))
 	for _, device := range []struct {
-		name, add string
-		unmet     []string
+		name, add   string
+		unsupported []string
 	}{
-		{"rxe", "rdma link add rxe0 type rxe netdev eth0", unmet},
-		{"siw", "siw siw", slices.Concat(unmet, unmetBySiw)},
+		{"rxe", "rdma link add rxe0 type rxe netdev eth0", unsupported},
+		{"siw", "siw siw", slices.Concat(unsupported, unsupportedBySiw)},
 	} {
 		t.Run(device.name, func(t *testing.T) {
 			m.Run(t, device.add)
 			t.Run("device", func(t *testing.T) {
-				flags := fmt.Sprintf("%s -test.skip '%s'", times, strings.Join(device.unmet, "|"))
+				flags := fmt.Sprintf("%s -test.skip '%s'", times, strings.Join(device.unsupported, "|"))
 				if testing.Short() {
-					flags += fmt.Sprintf(" -test.run '%s'", brief)
+					flags += fmt.Sprintf(" -test.run '%s'", shortTests)
 				}
 				runInside(t, m, "verbs", flags)
 			})
@@ -51,26 +51,26 @@ func TestVerbs(t *testing.T) {
 			})
 		})
 	}
-	// A device of rxe or siw that is open goes only as far that another driver can have
-	// its address.
-	for _, way := range [][2]string{{"rxe", "siw"}, {"siw", "rxe"}} {
-		t.Run(way[0]+" replaced", func(t *testing.T) {
+	// A device of rxe or siw that is in use can be deleted far enough that a device of another
+	// driver can take its address.
+	for _, v := range [][2]string{{"rxe", "siw"}, {"siw", "rxe"}} {
+		t.Run(v[0]+" replaced", func(t *testing.T) {
 			m.Run(t, "[[ -e /sys/module/siw ]] || insmod /lib/modules/$(uname -r)/siw/siw")
-			// A device that is being deleted goes when the process before has ended.
+			// A device that is being deleted disappears when the process that used it has ended.
 			m.Run(t, `until [[ -z $(rdma link) ]]; do
 				rdma link delete "$(rdma link | sed 's/^link //; s,/.*,,; q')" || sleep 0.1
 			done`)
-			m.Run(t, fmt.Sprintf("rdma link add old type %s netdev eth0", way[0]))
+			m.Run(t, fmt.Sprintf("rdma link add old type %s netdev eth0", v[0]))
 			output := m.Run(t, fmt.Sprintf(
-				"%sVERBS_TAKE='rdma link delete old' VERBS_GIVE='rdma link add new type %s netdev eth0' ./verbs.test -test.v -test.run TestDeviceReplaced", atGuest, way[1]))
+				"%sVERBS_TAKE='rdma link delete old' VERBS_GIVE='rdma link add new type %s netdev eth0' ./verbs.test -test.v -test.run TestDeviceReplaced", atGuest, v[1]))
 			assert.Contains(t, output, "--- PASS: TestDeviceReplaced")
 			m.Run(t, "rdma link delete new")
 		})
 	}
 }
 
-// TestByReference: what siw has said to be sent, TCP may still have to send, and not
-// have copied (see rdma/verbs). Here it has not, and takes its time.
+// TestByReference: when siw reports data as sent, TCP may still have to send them, from memory
+// that it has not copied (see rdma/verbs). The lab makes this happen, with a delay.
 func TestByReference(t *testing.T) {
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "rdma/verbs"))
@@ -82,25 +82,24 @@ func TestByReference(t *testing.T) {
 
 const atGuest = "export VERBS_ADDRESS=" + lab.Guest + "; "
 
-// times is how often each test inside runs, for make repeat-lab.
+// times is how often each test in the machine runs. make repeat-lab sets it.
 var times = "-test.count " + cmp.Or(os.Getenv("GOSDP_LAB_TIMES"), "1")
 
-// brief leaves out of the conformance suite what moves the most bytes.
-const brief = "Test(Probe|Reaches|Token|NobodyListens|NobodyAnswers|DialTakesTooLong|Kept|ReusedRing|ReusedMemory|ForeignMemory|Fork)$|TestConformance/(Send|Violation|Room|Drain|Teardown|Protection)"
+// shortTests selects the tests of the conformance suite that transfer few bytes.
+const shortTests = "Test(Probe|Reaches|Token|NobodyListens|NobodyAnswers|DialTakesTooLong|Kept|ReusedRing|ReusedMemory|ForeignMemory|Fork)$|TestConformance/(Send|Violation|Room|Drain|Teardown|Protection)"
 
-// unmet is what the conformance suite asks for and a NIC does not have: its driver
-// counts STags up, and InfiniBand and RoCE invalidate nothing remotely. Each
-// connection has a protection domain of its own, so that the STags of one mean
-// nothing on another, which the suite checks too.
-// The cache's own tests need no device, and have run outside.
-var unmet = []string{"TestConformance/Protection/STags", "TestConformance/Invalidate/ByPeer", "TestCache"}
+// unsupported are tests of the conformance suite that no NIC passes: drivers assign STags
+// sequentially, and InfiniBand and RoCE have no remote invalidation. Each connection has its
+// own protection domain, so STags are not valid on another connection, which the suite also
+// checks. The cache's own tests need no device and run outside the lab.
+var unsupported = []string{"TestConformance/Protection/STags", "TestConformance/Invalidate/ByPeer", "TestCache"}
 
-// unmetBySiw is what siw does not do besides. It ends a connection on which the
-// peer names an unknown STag, or reads what it may not, and does not always say that this
-// was the reason; after a Read without the right it ends only the peer's end, and
-// ours when that closes. And it takes a region back while it is still moving a
-// segment, or answering a Read, which a device may not.
-var unmetBySiw = []string{
+// unsupportedBySiw are tests that siw fails as well. If the peer names an unknown STag or
+// reads memory that it may not read, siw ends the connection but does not always report the
+// reason. After a Read without permission it ends only the peer's end, and ours when that
+// closes. It also deregisters a region while it is still transferring a segment or answering
+// a Read, which a device must not.
+var unsupportedBySiw = []string{
 	"TestConformance/Protection/Write/(UnknownSTag|NextSTag|NoSTag|Wraps|EndsAtTheTop|Invalidated)",
 	"TestConformance/Protection/Read/",
 	"TestConformance/Protection/OtherConnection",
@@ -109,7 +108,7 @@ var unmetBySiw = []string{
 	"TestApart/Invalidate",
 }
 
-// buildTest compiles the tests of a package, and returns the program's path.
+// buildTest compiles the tests of a package and returns the program's path.
 func buildTest(t testing.TB, pkg string) string {
 	t.Helper()
 	path := filepath.Join(programs, filepath.Base(pkg)+".test")
@@ -120,10 +119,10 @@ func buildTest(t testing.TB, pkg string) string {
 	return path
 }
 
-// TestNotLinked: examples/http has rdma/verbs in it, and does not link the libraries.
+// TestNotLinked: examples/http imports rdma/verbs but does not link the RDMA libraries.
 func TestNotLinked(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
-		t.Skip("not beside the RDMA lab: GOSDP_LAB is not set")
+		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set")
 	}
 	path := buildHTTP(t)
 	linked, err := exec.Command("ldd", path).CombinedOutput()
@@ -131,7 +130,7 @@ func TestNotLinked(t *testing.T) {
 	require.NotContains(t, string(linked), "ibverbs")
 }
 
-// buildHTTP builds examples/http, and returns the program's path.
+// buildHTTP builds examples/http and returns the program's path.
 func buildHTTP(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(programs, "http")
@@ -142,11 +141,10 @@ func buildHTTP(t testing.TB) string {
 	return path
 }
 
-// testHTTP has examples/http serve files to itself, which compares every byte. Both
-// processes have the hardware and no other device, so that what either says of a
-// connection is true of both. One connection, and more than one attempt: a channel
-// that does not come up within half a second, of an emulated processor's, is plain
-// TCP's, and that is right.
+// testHTTP makes examples/http serve files to itself and compare every byte. Both processes
+// may use only the hardware, so what one reports about a connection is true of both. It uses
+// one connection and up to ten attempts: on an emulated processor, setting up a channel may
+// take more than half a second, and then the connection is correctly plain TCP.
 func testHTTP(t *testing.T, m *lab.Machine) {
 	output := m.Run(t, fmt.Sprintf(`
 		mkdir -p /tmp/tree/deep/er && cp /bin/bash /bin/busybox /tmp/tree && cp /init /tmp/tree/deep/er/ && touch /tmp/tree/empty
@@ -157,13 +155,13 @@ func testHTTP(t *testing.T, m *lab.Machine) {
 	t.Log(output)
 }
 
-// testFaults is package faults, but for the faults that are of certain devices or of the
-// machine's memory: processes are stopped and killed under load, and have one processor
-// and a collector that never rests. With -short it is the least of that.
+// testFaults runs package faults, except faults of certain devices or of the machine's
+// memory: processes are stopped and killed under load, and run with one processor and constant
+// garbage collection. With -short it runs only a few of these.
 func testFaults(t *testing.T, m *lab.Machine) {
 	run := "Test(Stopped|ServerIsKilled|ClientIsKilled|Environments)$"
 	if testing.Short() {
-		run = "Test(Stopped|Environments)$/^(verbs|one_processor,_and_the_collector)$"
+		run = "Test(Stopped|Environments)$/^(verbs|one_processor,_constant_garbage_collection)$"
 	}
 	output := m.Run(t, fmt.Sprintf(
 		"FAULTS_DEVICES=verbs FAULTS_ADDRESS=%s FAULTS_MOST=300000 ./faults.test -test.short -test.v -test.run '%s'", lab.Guest, run))
@@ -171,10 +169,10 @@ func testFaults(t *testing.T, m *lab.Machine) {
 	require.Contains(t, output, "\nPASS\n")
 }
 
-// runInside runs a test program, none of which may be skipped for want of hardware.
+// runInside runs a test program. No test may be skipped because hardware is missing.
 func runInside(t *testing.T, m *lab.Machine, program, flags string) {
 	t.Helper()
 	output := m.Run(t, fmt.Sprintf(atGuest+"./%s.test -test.v %s", program, flags))
-	require.NotContains(t, output, "no RDMA device is named")
+	require.NotContains(t, output, "missing: VERBS_ADDRESS")
 	require.Contains(t, output, "\nPASS\n")
 }

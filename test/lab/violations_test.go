@@ -16,11 +16,11 @@ import (
 	"github.com/gosdp/gosdp/test/lab"
 )
 
-// testViolations breaks rules of siw's, and has siw break ours.
+// testViolations breaks rules towards siw, and makes siw break rules.
 //
-// siw has layer and error type of a Terminate the wrong way round, because the
-// bit-fields of its struct begin at the lowest bit. So they are swapped in what it
-// sends, and in what it logs of ours.
+// siw swaps the layer and the error type of a Terminate, because the bit-fields of its struct
+// begin at the lowest bit. So the tests expect them swapped in what siw sends, and in what siw
+// logs of received ones.
 func testViolations(t *testing.T, m *lab.Machine) {
 	for _, v := range []struct {
 		name string
@@ -57,11 +57,11 @@ func testViolations(t *testing.T, m *lab.Machine) {
 		},
 	} {
 		t.Run("ours/"+v.name, func(t *testing.T) {
-			// siw sends no Terminate while it is still busy with its own last message,
-			// which our answer may find it at: then it only closes.
+			// siw sends no Terminate while it is still sending its own last message. If the
+			// violation arrives then, it only closes the connection. So this is repeated.
 			var err error
 			for range 10 {
-				e, theirs, client := pinged(t, m, iwarp.Config{}, 64)
+				e, theirs, client := rpingClient(t, m, iwarp.Config{}, 64)
 				require.NoError(t, v.post(e, theirs))
 				e.Flush()
 				err = e.failure()
@@ -77,8 +77,8 @@ func testViolations(t *testing.T, m *lab.Machine) {
 	}
 	for _, v := range []struct {
 		name   string
-		ping   func(r rdma.Region) (rdma.Region, int) // what is advertised as the ping
-		echo   func(r rdma.Region) rdma.Region        // and as the place for its echo
+		ping   func(r rdma.Region) (rdma.Region, int) // the advertised ping
+		echo   func(r rdma.Region) rdma.Region        // the advertised buffer for the echo
 		rule   string
 		logged string
 	}{
@@ -109,7 +109,7 @@ func testViolations(t *testing.T, m *lab.Machine) {
 	} {
 		t.Run("siw/"+v.name, func(t *testing.T) {
 			m.Run(t, "dmesg -c >/dev/null")
-			e, server := ponged(t, m, iwarp.Config{Revision: 2})
+			e, server := rpingServer(t, m, iwarp.Config{Revision: 2})
 			defer server.Kill()
 			b := make([]byte, 64)
 			copy(b, "a ping of some bytes")
@@ -127,17 +127,17 @@ func testViolations(t *testing.T, m *lab.Machine) {
 			var violation *rdma.ProtocolError
 			require.ErrorAs(t, e.failure(), &violation)
 			require.Equal(t, v.rule, violation.Rule)
-			require.NoError(t, e.Abort()) // behind the Terminate
+			require.NoError(t, e.Abort()) // after the Terminate
 			server.Wait()
 			require.Contains(t, m.Run(t, "dmesg"), "siw: got TERMINATE. "+v.logged)
 		})
 	}
 }
 
-// testCorruption has a byte of a message changed on its way.
+// testCorruption changes one byte of a message in transit.
 func testCorruption(t *testing.T, m *lab.Machine) {
-	// What the client sends: an MPA frame of 20 bytes, its first message in an FPDU
-	// of 40, and then what the server reads, behind headers of 16.
+	// The client sends an MPA frame of 20 bytes and its first message in an FPDU of 40 bytes.
+	// Then it sends the data that the server reads, after headers of 16 bytes.
 	const inMessage, inPing = 20 + 30, 20 + 40 + 16 + 30
 	change := func(which int) func(bool, int, []byte) {
 		return func(up bool, offset int, b []byte) {
@@ -147,7 +147,7 @@ func testCorruption(t *testing.T, m *lab.Machine) {
 		}
 	}
 	t.Run("noticed by siw", func(t *testing.T) {
-		server := m.Start(t, upToTheEnd(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
+		server := m.Start(t, rpingScript(fmt.Sprintf("rping -s -q -a %s -p %d", lab.Guest, port)))
 		defer server.Kill()
 		m.Listening(t, port)
 		e := dial(t, newTap(t, m.Address(port), change(inMessage)).address, iwarp.Config{Revision: 1})
@@ -164,7 +164,7 @@ func testCorruption(t *testing.T, m *lab.Machine) {
 		tap := newTap(t, fmt.Sprintf("127.0.0.1:%d", at), change(inPing))
 		_, through, err := net.SplitHostPort(tap.address)
 		require.NoError(t, err)
-		client := m.Start(t, upToTheEnd(fmt.Sprintf("rping -c -a %s -p %s -C 1", lab.Host, through)))
+		client := m.Start(t, rpingScript(fmt.Sprintf("rping -c -a %s -p %s -C 1", lab.Host, through)))
 		e := accept()
 		ping := region(e.receive())
 		require.NoError(t, e.PostRead(rdma.ReadWR{Local: make([]byte, 64), STag: ping.STag, VA: ping.VA}))
@@ -177,8 +177,8 @@ func testCorruption(t *testing.T, m *lab.Machine) {
 	})
 }
 
-// TestHandWrittenPeer has no siw and needs no lab: a peer that is bytes alone gives
-// a bad STag, and finds our Terminate right in every byte.
+// TestHandWrittenPeer needs no lab. A peer that is written in bytes uses a wrong STag and
+// checks every byte of this library's Terminate.
 func TestHandWrittenPeer(t *testing.T) {
 	for _, v := range []struct{ name, fpdu, terminate string }{
 		{
@@ -217,7 +217,7 @@ func TestHandWrittenPeer(t *testing.T) {
 	}
 }
 
-// unhex reads hexadecimal with spaces.
+// unhex decodes hexadecimal with spaces.
 func unhex(s string) []byte {
 	var b []byte
 	if _, err := fmt.Sscanf(strings.ReplaceAll(s, " ", ""), "%x", &b); err != nil {
@@ -226,7 +226,7 @@ func unhex(s string) []byte {
 	return b
 }
 
-// sealed appends the CRC of RFC 5044 §4.4 to an FPDU that needs no pad.
+// sealed appends the CRC of RFC 5044 §4.4 to an FPDU that needs no padding.
 func sealed(fpdu []byte) []byte {
 	return binary.LittleEndian.AppendUint32(fpdu, crc32.Checksum(fpdu, crc32.MakeTable(crc32.Castagnoli)))
 }

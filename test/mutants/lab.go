@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// lab tries mutants of the tree in root. What it builds is in temp.
+// lab tests mutants of the tree in root. Files that it builds are in temp.
 type lab struct {
 	root, temp string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	out    io.Writer
-	sound  map[soundKey]func() (time.Duration, error) // what is known of the unchanged tree
-	number int                                        // of things in temp
+	sound  map[soundKey]func() (time.Duration, error) // results for the unchanged tree
+	number int                                        // of directories in temp
 }
 
-// soundKey is a test of the unchanged tree, or its package's tests if it has no
-// name.
+// soundKey identifies a test of the unchanged tree, or the build of a package's tests if the
+// test has no name.
 type soundKey struct {
 	test
 	race bool
@@ -36,11 +36,11 @@ func newLab(root, temp string, out io.Writer) *lab {
 	return &lab{root: root, temp: temp, out: out, sound: make(map[soundKey]func() (time.Duration, error))}
 }
 
-// try tries all mutants, jobs of them beside each other, and prints a line for
-// each and a last one for all. The error says how many were not killed.
+// try tests all mutants, jobs of them concurrently. It prints a line for each and a summary.
+// The error names the mutants that were not killed.
 func (l *lab) try(ctx context.Context, mutants []*mutant, jobs int) error {
 	start := time.Now()
-	var spared []string
+	var survivors []string
 	var workers sync.WaitGroup
 	queue := make(chan *mutant)
 	for range max(jobs, 1) {
@@ -52,7 +52,7 @@ func (l *lab) try(ctx context.Context, mutants []*mutant, jobs int) error {
 				verdict := "killed"
 				if err != nil {
 					verdict = "NOT KILLED: " + err.Error()
-					spared = append(spared, m.name)
+					survivors = append(survivors, m.name)
 				}
 				fmt.Fprintf(l.out, "%5.1f s  %s: %s: %s\n", time.Since(start).Seconds(), m.name, m.fault, verdict)
 				l.mu.Unlock()
@@ -64,14 +64,14 @@ func (l *lab) try(ctx context.Context, mutants []*mutant, jobs int) error {
 	}
 	close(queue)
 	workers.Wait()
-	fmt.Fprintf(l.out, "%d of %d mutants killed in %.0f s\n", len(mutants)-len(spared), len(mutants), time.Since(start).Seconds())
-	if len(spared) > 0 {
-		return fmt.Errorf("not killed: %s", strings.Join(spared, ", "))
+	fmt.Fprintf(l.out, "%d of %d mutants killed in %.0f s\n", len(mutants)-len(survivors), len(mutants), time.Since(start).Seconds())
+	if len(survivors) > 0 {
+		return fmt.Errorf("not killed: %s", strings.Join(survivors, ", "))
 	}
 	return ctx.Err()
 }
 
-// kill returns nil if every test that the mutant names fails because of it.
+// kill returns nil if every test that the mutant names fails because of the fault.
 func (l *lab) kill(ctx context.Context, m *mutant) error {
 	dir, err := l.dir()
 	if err != nil {
@@ -95,22 +95,22 @@ func (l *lab) kill(ctx context.Context, m *mutant) error {
 			}
 			built[t.pkg] = binary
 		}
-		// Many a mutant only hangs.
+		// Many mutants make the test hang.
 		timeout := min(m.timeout, patience+10*took*time.Duration(m.times))
-		passed, said, err := l.test(ctx, t, binary, timeout, m.times)
+		passed, output, err := l.test(ctx, t, binary, timeout, m.times)
 		switch {
 		case err != nil:
 			return err
 		case passed:
 			return fmt.Errorf("it SURVIVES %v", t)
-		case !bytes.Contains(said, []byte("=== RUN   "+t.name)):
-			return fmt.Errorf("%v did not run: %s", t, said)
+		case !bytes.Contains(output, []byte("=== RUN   "+t.name)):
+			return fmt.Errorf("%v did not run: %s", t, output)
 		}
 	}
 	return os.RemoveAll(dir)
 }
 
-// dir makes a directory in temp.
+// dir makes a new directory in temp.
 func (l *lab) dir() (string, error) {
 	l.mu.Lock()
 	l.number++
@@ -119,8 +119,8 @@ func (l *lab) dir() (string, error) {
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// apply patches copies of the files, below dir, and returns the overlay that
-// puts them in place of the originals.
+// apply patches copies of the files in dir, and returns an overlay that replaces the originals
+// by the copies.
 func (l *lab) apply(ctx context.Context, m *mutant, dir string) (overlay string, err error) {
 	root, err := filepath.Abs(l.root)
 	if err != nil {
@@ -143,9 +143,9 @@ func (l *lab) apply(ctx context.Context, m *mutant, dir string) (overlay string,
 	}
 	git := exec.CommandContext(ctx, "git", "apply", m.patch)
 	git.Dir = filepath.Join(dir, "tree")
-	git.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+dir) // no repository around it
-	if said, err := git.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("no longer applies: %w: %s", err, bytes.TrimSpace(said))
+	git.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+dir) // ignore enclosing repositories
+	if output, err := git.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("no longer applies: %w: %s", err, bytes.TrimSpace(output))
 	}
 	b, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -157,7 +157,7 @@ func (l *lab) apply(ctx context.Context, m *mutant, dir string) (overlay string,
 
 // build compiles a package's tests.
 func (l *lab) build(ctx context.Context, pkg string, race bool, overlay, binary string) error {
-	// What a debugger wants takes the linker a third of its time.
+	// Debug information would take a third of the linker's time.
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
@@ -167,44 +167,44 @@ func (l *lab) build(ctx context.Context, pkg string, race bool, overlay, binary 
 	}
 	build := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	build.Dir = l.root
-	if said, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(output))
 	}
 	return nil
 }
 
-// test runs one test alone, as go test would, so many times or until it fails, and
-// reports whether it passed.
-func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Duration, times int) (passed bool, said []byte, err error) {
-	const grace = 10 * time.Second // for a binary that does not even notice its timeout
+// test runs one test like go test, up to the given number of times until it fails, and reports
+// whether it passed.
+func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Duration, times int) (passed bool, output []byte, err error) {
+	const grace = 10 * time.Second // in case the binary does not notice its timeout
 	bounded, cancel := context.WithTimeout(ctx, timeout+grace)
 	defer cancel()
 	run := exec.CommandContext(bounded, binary, "-test.run="+t.pattern(), "-test.timeout="+timeout.String(),
 		fmt.Sprint("-test.count=", times), "-test.failfast", "-test.v", "-test.paniconexit0")
 	run.Dir = filepath.Join(l.root, t.pkg)
-	// Over shm a connection ends and wakes up by other means, which would hide
-	// faults in those of every other device.
+	// Connections over shm end and wake waiters in other ways, which would hide faults that
+	// affect every other device.
 	run.Env = append(os.Environ(), "SDP_DEVICES=iwarp")
-	run.WaitDelay = time.Second // for processes of the test's own that outlive it
-	said, err = run.CombinedOutput()
+	run.WaitDelay = time.Second // in case processes that the test started outlive it
+	output, err = run.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return false, said, ctx.Err()
+		return false, output, ctx.Err()
 	case err == nil:
-		return true, said, nil
+		return true, output, nil
 	case errors.As(err, &exit):
-		return false, said, nil
+		return false, output, nil
 	}
-	return false, said, fmt.Errorf("%v: %w", t, err)
+	return false, output, fmt.Errorf("%v: %w", t, err)
 }
 
-// patience is what a test may take longer, with a fault, than ten times as long as
-// without.
+// patience is added to ten times the duration of a test on the unchanged tree. The sum is the
+// test's timeout with a fault.
 const patience = 5 * time.Second
 
-// passes returns how long the test took on the unchanged tree, if it passes there. It
-// is run once for all mutants.
+// passes checks that the test passes on the unchanged tree, and returns its duration there.
+// Each test is run once for all mutants.
 func (l *lab) passes(ctx context.Context, t test, m *mutant) (took time.Duration, err error) {
 	return l.once(soundKey{t, m.race}, func() (time.Duration, error) {
 		binary := filepath.Join(l.temp, fmt.Sprintf("%s-%t.test", strings.ReplaceAll(t.pkg[2:], "/", "-"), m.race))
@@ -215,21 +215,21 @@ func (l *lab) passes(ctx context.Context, t test, m *mutant) (took time.Duration
 			return 0, err
 		}
 		start := time.Now()
-		passed, said, err := l.test(ctx, t, binary, m.timeout, 1)
+		passed, output, err := l.test(ctx, t, binary, m.timeout, 1)
 		took := time.Since(start)
 		switch {
 		case err != nil:
 			return 0, err
 		case !passed:
-			return 0, fmt.Errorf("%v fails on the unchanged tree: %s", t, said)
-		case !bytes.Contains(said, []byte("--- PASS: "+t.name+" (")):
-			return 0, fmt.Errorf("%v is not there, or skips: %s", t, said)
+			return 0, fmt.Errorf("%v fails on the unchanged tree: %s", t, output)
+		case !bytes.Contains(output, []byte("--- PASS: "+t.name+" (")):
+			return 0, fmt.Errorf("%v does not exist or was skipped: %s", t, output)
 		}
 		return took, nil
 	})
 }
 
-// once returns what do returns, which is called once for each key.
+// once returns the result of do, which is called once for each key.
 func (l *lab) once(key soundKey, do func() (time.Duration, error)) (time.Duration, error) {
 	l.mu.Lock()
 	known, ok := l.sound[key]

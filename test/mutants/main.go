@@ -1,17 +1,16 @@
-// Mutants shows that the tests notice what they are there to notice. Each patch
-// beside it is a fault; Mutants builds the tests with it and demands that those
-// which the patch names fail.
+// Mutants checks that the tests notice faults. Each patch in this directory introduces a
+// fault. Mutants builds the tests with the fault and requires that the tests which the patch
+// names fail.
 //
 //	go run ./test/mutants [-run regexp] [-j 3]
 //
-// from the root of the module. A mutant is killed if every test that it names
-// passes without the fault and fails, alone, with it: by a failure, a panic, or
-// its timeout. Mutants exits with 1 if one survives, does not compile, or no
-// longer applies, and says which.
+// from the root of the module. A mutant is killed if every test that it names passes without
+// the fault and fails with it, by a failure, a panic or a timeout. Each test is run alone.
+// Mutants exits with status 1 and names the mutants if any of them survives, does not compile
+// or no longer applies.
 //
-// Nothing in the tree is changed: patched copies of files are put in their place
-// by the go command's -overlay, so that only what depends on them is compiled
-// anew.
+// Mutants does not change the tree. The go command's -overlay replaces files by patched
+// copies, so that only packages that depend on them are compiled again.
 package main
 
 import (
@@ -25,10 +24,10 @@ import (
 )
 
 func main() {
-	pattern := flag.String("run", "", "only the patches whose name matches this `regexp`")
-	// One more than CI has processors: many mutants hang until their time is over.
-	jobs := flag.Int("j", 3, "mutants beside each other")
-	dir := flag.String("patches", filepath.Join("test", "mutants"), "where the patches are")
+	pattern := flag.String("run", "", "test only the patches whose name matches this `regexp`")
+	// One more than CI has processors, because many mutants hang until their timeout.
+	jobs := flag.Int("j", 3, "number of mutants to test concurrently")
+	dir := flag.String("patches", filepath.Join("test", "mutants"), "`directory` with the patches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// mutant is a patch: a head of "Key: value" lines, an empty line, and what git
-// diff prints. The keys are
+// mutant is a patch. It has a header of "Key: value" lines, an empty line, and the output of
+// git diff. The keys are
 //
 //	Fault:   what is wrong in the mutant
-//	Test:    a package and the test in it that must fail, as in
-//	         "./credits TestMustUpdate"; one line for each, and at least one
-//	Timeout: how long a test may take at most, if not 20 s
-//	Race:    yes, if it takes the race detector to notice
-//	Times:   how often a test may run until it fails, if not once: for what shows
-//	         only when two things meet
+//	Test:    a package and a test in it that must fail, such as
+//	         "./credits TestMustUpdate"; at least one such line
+//	Timeout: how long a test may take; the default is 20 s
+//	Race:    yes, if only the race detector notices the fault
+//	Times:   how often a test may run until it fails; the default is once. For faults
+//	         that depend on timing
 type mutant struct {
 	name    string // of the file, without its suffix
 	patch   string // path of the file
@@ -30,20 +30,20 @@ type mutant struct {
 	timeout time.Duration
 	race    bool
 	times   int
-	files   []string // that it changes, by their paths in the tree
+	files   []string // that it changes, relative to the root
 }
 
-// test is a test, or a subtest with its name as -test.run has it.
+// test is a test, or a subtest in the notation of -test.run.
 type test struct {
-	pkg  string // as "./credits"
-	name string // as "TestMustUpdate" or "TestConformance/crc"
+	pkg  string // such as "./credits"
+	name string // such as "TestMustUpdate" or "TestConformance/crc"
 }
 
 func (t test) String() string { return t.pkg + " " + t.name }
 
 const defaultTimeout = 20 * time.Second
 
-// load reads the patches in dir whose names match, in the order of their names.
+// load reads the patches in dir whose names match chosen, sorted by name.
 func load(dir string, chosen *regexp.Regexp) ([]*mutant, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil {
@@ -81,7 +81,7 @@ func read(path string) (*mutant, error) {
 	m := &mutant{patch: absolute, timeout: defaultTimeout, times: 1}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() && lines.Text() != "" {
-		if err := m.head(lines.Text()); err != nil {
+		if err := m.header(lines.Text()); err != nil {
 			return nil, err
 		}
 	}
@@ -103,8 +103,8 @@ func read(path string) (*mutant, error) {
 	return m, nil
 }
 
-// head takes a line of the head.
-func (m *mutant) head(line string) (err error) {
+// header parses a line of the header.
+func (m *mutant) header(line string) (err error) {
 	key, value, _ := strings.Cut(line, ": ")
 	switch key {
 	case "Fault":
@@ -112,7 +112,7 @@ func (m *mutant) head(line string) (err error) {
 	case "Test":
 		pkg, name, ok := strings.Cut(value, " ")
 		if !ok || !strings.HasPrefix(pkg, "./") {
-			return fmt.Errorf("%q: a package and a test, as in ./credits TestMustUpdate", line)
+			return fmt.Errorf("%q: want a package and a test, as in ./credits TestMustUpdate", line)
 		}
 		m.tests = append(m.tests, test{pkg, name})
 	case "Timeout":
@@ -122,12 +122,12 @@ func (m *mutant) head(line string) (err error) {
 	case "Times":
 		m.times, err = strconv.Atoi(value)
 	default:
-		err = fmt.Errorf("%q is no line of a head", line)
+		err = fmt.Errorf("%q: unknown key in the header", line)
 	}
 	return err
 }
 
-// pattern is the argument of -test.run that this test alone matches.
+// pattern returns an argument for -test.run that matches only this test.
 func (t test) pattern() string {
 	parts := strings.Split(t.name, "/")
 	for i, p := range parts {

@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// needGit skips a test that applies patches.
+// needGit skips a test that applies patches if git is missing.
 func needGit(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed")
+		t.Skip("missing: git")
 	}
 }
 
-// TestPatchesApply tells who changes a file at once which patches have to follow.
+// TestPatchesApply: after a change to a file, it tells which patches must be adapted.
 func TestPatchesApply(t *testing.T) {
 	needGit(t)
 	mutants, err := load(".", regexp.MustCompile(""))
@@ -37,12 +37,12 @@ func TestPatchesApply(t *testing.T) {
 	}
 }
 
-// TestTestsAreThere tells who renames a test at once which patches have to follow: a test that
-// is not there kills nothing.
-func TestTestsAreThere(t *testing.T) {
+// TestNamedTestsExist: after a test was renamed, it tells which patches must be adapted. A patch
+// whose test does not exist kills nothing.
+func TestNamedTestsExist(t *testing.T) {
 	mutants, err := load(".", regexp.MustCompile(""))
 	require.NoError(t, err)
-	sources := map[string]string{} // of a package's tests
+	sources := map[string]string{} // by package
 	for _, m := range mutants {
 		for _, of := range m.tests {
 			if _, read := sources[of.pkg]; !read {
@@ -55,12 +55,12 @@ func TestTestsAreThere(t *testing.T) {
 				}
 			}
 			name, _, _ := strings.Cut(of.name, "/")
-			assert.True(t, strings.Contains(sources[of.pkg], "\nfunc "+name+"("), "%s: %v is not there", m.name, of)
+			assert.True(t, strings.Contains(sources[of.pkg], "\nfunc "+name+"("), "%s: %v does not exist", m.name, of)
 		}
 	}
 }
 
-// The module that mutants are tried on here.
+// files is the module whose mutants these tests use.
 var files = map[string]string{
 	"go.mod": "module example.com/sum\n\ngo 1.25.0\n",
 	"sum/sum.go": `package sum
@@ -96,7 +96,7 @@ func TestFails(t *testing.T) { t.Error("always") }
 `,
 }
 
-// sumPatch replaces one line of sum.go.
+// sumPatch returns a patch that replaces one line of sum.go.
 func sumPatch(head, old, changed string) string {
 	return head + fmt.Sprintf(`
 diff --git a/sum/sum.go b/sum/sum.go
@@ -110,13 +110,13 @@ diff --git a/sum/sum.go b/sum/sum.go
 `, old, changed)
 }
 
-// TestVerdicts tries a mutant of each fate.
+// TestVerdicts has a mutant for each verdict.
 func TestVerdicts(t *testing.T) {
 	needGit(t)
 	const head = "Fault: wrong\nTest: ./sum TestSum\n"
 	for _, v := range []struct {
 		name, patch string
-		want        string // in the line printed; "" is killed
+		want        string // in the printed line; "" means killed
 	}{
 		{"failure", sumPatch(head, "sum += n", "sum = n"), ""},
 		{"subtest", sumPatch("Fault: wrong\nTest: ./sum TestSum/of_three\n", "sum += n", "sum -= n"), ""},
@@ -126,8 +126,8 @@ func TestVerdicts(t *testing.T) {
 		{"one of two", sumPatch(head+"Test: ./sum TestNothing\n", "sum += n", "sum = n"), "it SURVIVES ./sum TestNothing"},
 		{"other", sumPatch(head, "sum *= n", "sum -= n"), "no longer applies"},
 		{"broken", sumPatch(head, "sum += n", "sum += m"), "does not compile"},
-		{"skips", sumPatch("Fault: wrong\nTest: ./sum TestSkipped\n", "sum += n", "sum = n"), "TestSkipped is not there, or skips"},
-		{"no test", sumPatch("Fault: wrong\nTest: ./sum TestSu\n", "sum += n", "sum = n"), "TestSu is not there, or skips"},
+		{"skips", sumPatch("Fault: wrong\nTest: ./sum TestSkipped\n", "sum += n", "sum = n"), "TestSkipped does not exist or was skipped"},
+		{"no test", sumPatch("Fault: wrong\nTest: ./sum TestSu\n", "sum += n", "sum = n"), "TestSu does not exist or was skipped"},
 		{"fails anyway", sumPatch("Fault: wrong\nTest: ./sum TestFails\n", "sum += n", "sum = n"), "fails on the unchanged tree"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -165,17 +165,17 @@ func write(t *testing.T, path, contents string) {
 	require.NoError(t, os.WriteFile(path, []byte(contents), 0o600))
 }
 
-// TestHeads has what a head may and may not be.
+// TestHeads tests valid and invalid headers.
 func TestHeads(t *testing.T) {
 	const change = "\n--- a/x.go\n+++ b/x.go\n"
 	for head, want := range map[string]string{
 		"Fault: wrong\nTest: ./a TestA\n":                "",
 		"Test: ./a TestA\n":                              "no Fault",
 		"Fault: wrong\n":                                 "no Test",
-		"Fault: wrong\nTest: TestA\n":                    `"Test: TestA": a package and a test, as in ./credits TestMustUpdate`,
+		"Fault: wrong\nTest: TestA\n":                    `"Test: TestA": want a package and a test, as in ./credits TestMustUpdate`,
 		"Fault: wrong\nTest: ./a TestA\nTimeout: soon\n": `time: invalid duration "soon"`,
 		"Fault: wrong\nTest: ./a TestA\nTimes: often\n":  `strconv.Atoi: parsing "often": invalid syntax`,
-		"Fault: wrong\nTest: ./a TestA\nRase: yes\n":     `"Rase: yes" is no line of a head`,
+		"Fault: wrong\nTest: ./a TestA\nRase: yes\n":     `"Rase: yes": unknown key in the header`,
 	} {
 		path := filepath.Join(t.TempDir(), "x.patch")
 		write(t, path, head+change)

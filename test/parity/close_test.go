@@ -57,7 +57,7 @@ var closeScripts = []script{
 			check(err)
 		}
 		r.note("Close", timed(c.Close))
-		time.Sleep(3 * time.Second) // as long as nobody should have given up by then
+		time.Sleep(3 * time.Second) // no stack should give up within this time
 		r.note("the peer reads", readAll(s, 100*4096))
 	}},
 	{name: "the peer begins to read after close of a full connection", waits: true, run: func(r *run) {
@@ -75,7 +75,7 @@ var closeScripts = []script{
 		r.note("Close", timed(c.Close))
 		r.note("the peer reads", readAll(s, smallBytes))
 	}},
-	{name: "close beside a blocked write", run: func(r *run) {
+	{name: "close during a blocked write", run: func(r *run) {
 		c, s := r.pair()
 		taken, err := fill(c)
 		check(err)
@@ -86,12 +86,12 @@ var closeScripts = []script{
 			more, err = c.Write(pattern(make([]byte, 1<<20), taken))
 			written <- err
 		}()
-		time.Sleep(100 * time.Millisecond) // in all likelihood it is blocked by then
+		time.Sleep(100 * time.Millisecond) // by now the Write is very likely blocked
 		r.note("Close", timed(c.Close))
 		r.note("Write", timed(func() error { return <-written }))
 		r.note("the peer reads", readAll(s, taken+more))
 	}},
-	{name: "close beside a blocked read", run: func(r *run) {
+	{name: "close during a blocked read", run: func(r *run) {
 		c, s := r.pair()
 		read := make(chan error, 1)
 		go func() {
@@ -109,8 +109,8 @@ var closeScripts = []script{
 		check(s.Close())
 		_, err := c.Read(make([]byte, 1))
 		r.note("Read", describe(err))
-		// Whether the first Write fails already is a matter of time over SDP, which is
-		// told more than TCP.
+		// Over SDP the first Write may already fail, depending on timing, because SDP
+		// learns more about the peer than TCP.
 		r.log("first Write: %s", describeCall(c.Write))
 		r.note("a later Write", describe(writeUntilError(c)))
 		r.note("Close", timed(c.Close))
@@ -130,10 +130,10 @@ var closeScripts = []script{
 	}},
 }
 
-// smallBytes is what at least a connection takes, whatever the size of the Writes.
+// smallBytes is what every connection buffers at least, whatever the size of the Writes.
 const smallBytes = 256 << 10
 
-// writeSmall writes 64 bytes so many times.
+// writeSmall makes the given number of Writes of 64 bytes.
 func writeSmall(c conn, writes int) error {
 	b := make([]byte, 64)
 	for i := range writes {
@@ -150,7 +150,7 @@ func describeCall(call func([]byte) (int, error)) string {
 	return describe(err)
 }
 
-// closeAndExit has a process write, close and exit at once, five times.
+// closeAndExit makes a process write, close and exit at once, five times.
 func closeAndExit(r *run, writes, size int) {
 	ln, err := r.Listen()
 	check(err)

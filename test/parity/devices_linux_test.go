@@ -1,4 +1,4 @@
 package parity
 
-// devices are those that the scripts run over, beside package net.
+// devices are the devices that the scripts run over, in addition to package net.
 var devices = []string{"shm", "iwarp"}

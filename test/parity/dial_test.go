@@ -16,16 +16,16 @@ var dialScripts = []script{
 		go func() { accepted <- r.accept(ln) }()
 		c, err := r.Dialer(20*time.Second).Dial("tcp", address)
 		r.note("Dial with a timeout", describe(err))
-		r.must("the client's addresses are the server's", mirrored(c, <-accepted))
+		r.must("the addresses of both ends match", mirrored(c, <-accepted))
 
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		r.note("Dial with a context that is done", timed(func() error { return r.dial(ctx, 0, address) }))
+		r.note("Dial with a cancelled context", timed(func() error { return r.dial(ctx, 0, address) }))
 		r.note("Dial with a timeout that has passed", timed(func() error {
 			return r.dial(context.Background(), time.Nanosecond, address)
 		}))
 		check(ln.Close())
-		r.note("Dial where nobody listens", timed(func() error { return r.dial(context.Background(), 0, address) }))
+		r.note("Dial to a port without a listener", timed(func() error { return r.dial(context.Background(), 0, address) }))
 		r.note("Dial of an unknown network", timed(func() error {
 			_, err := r.Dialer(0).Dial("nothing", address)
 			var unknown net.UnknownNetworkError
@@ -45,7 +45,7 @@ func (r *run) dial(ctx context.Context, timeout time.Duration, address string) e
 	return err
 }
 
-// mirrored reports whether the addresses of two ends are each other's.
+// mirrored reports whether the local address of each end is the remote address of the other.
 func mirrored(c, s net.Conn) bool {
 	return c.LocalAddr().String() == s.RemoteAddr().String() && c.RemoteAddr().String() == s.LocalAddr().String()
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// What a program drops without Close is closed when it is collected.
+// dropScripts: a connection or listener that is dropped without Close is closed when it is
+// garbage collected.
 var dropScripts = []script{
 	{name: "50 connections that dialled are dropped", run: func(r *run) {
 		dropConns(r, func(c, s conn) (dropped, kept conn) { return c, s })
@@ -19,14 +20,14 @@ var dropScripts = []script{
 	}},
 	{name: "10 listeners are dropped", run: func(r *run) {
 		addresses := make([]string, 10)
-		warm, err := r.Listen() // what a process has for all its listeners
+		warm, err := r.Listen() // allocates what all listeners of the process share
 		check(err)
 		c, s := r.connect(warm)
 		check(c.Close())
 		check(s.Close())
 		check(warm.Close())
 		before := settled()
-		apart(func() {
+		onGoroutine(func() {
 			for i := range addresses {
 				ln, err := r.Listen()
 				check(err)
@@ -44,18 +45,18 @@ var dropScripts = []script{
 	}},
 }
 
-// dropConns drops one end of 50 connections and keeps the other.
+// dropConns drops one end of each of 50 connections and keeps the other.
 func dropConns(r *run, which func(c, s conn) (dropped, kept conn)) {
 	const conns = 50
 	ln, err := r.Listen()
 	check(err)
-	warm, warmPeer := r.connect(ln) // what a process has for all its connections
+	warm, warmPeer := r.connect(ln) // allocates what all connections of the process share
 	check(warm.Close())
 	check(warmPeer.Close())
 	before := settled()
 	ends := make(chan string, conns)
 	var reading sync.WaitGroup
-	apart(func() {
+	onGoroutine(func() {
 		for range conns {
 			dropped, kept := which(r.connect(ln))
 			_, err := dropped.Write(bytesOf(100))
@@ -73,7 +74,7 @@ func dropConns(r *run, which func(c, s conn) (dropped, kept conn)) {
 	})
 	r.note("descriptors and goroutines are back", collected(before))
 	count := map[string]int{}
-	within(time.Second, func() bool {
+	eventually(time.Second, func() bool {
 		for {
 			select {
 			case end := <-ends:
@@ -87,9 +88,9 @@ func dropConns(r *run, which func(c, s conn) (dropped, kept conn)) {
 	runtime.KeepAlive(ln)
 }
 
-// apart calls f in a goroutine that is gone when it returns, and its stack with
-// it.
-func apart(f func()) {
+// onGoroutine calls f on a new goroutine and waits for it, so that no reference remains on
+// the caller's stack.
+func onGoroutine(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -98,22 +99,22 @@ func apart(f func()) {
 	<-done
 }
 
-// holds is what a process holds that a connection may leave behind.
-type holds struct{ descriptors, goroutines int }
+// resources are the resources of a process that a connection may leak.
+type resources struct{ descriptors, goroutines int }
 
-func (h holds) atMost(other holds) bool {
+func (h resources) atMost(other resources) bool {
 	return h.descriptors <= other.descriptors && h.goroutines <= other.goroutines
 }
 
-func held() holds {
+func held() resources {
 	files, err := os.ReadDir("/proc/self/fd")
 	check(err)
-	return holds{len(files), runtime.NumGoroutine()}
+	return resources{len(files), runtime.NumGoroutine()}
 }
 
-// settled returns what the process holds when that no longer changes.
-func settled() (h holds) {
-	within(5*time.Second, func() bool {
+// settled waits until the resources no longer change, and returns them.
+func settled() (h resources) {
+	eventually(5*time.Second, func() bool {
 		was := h
 		time.Sleep(50 * time.Millisecond)
 		h = held()
@@ -122,16 +123,17 @@ func settled() (h holds) {
 	return h
 }
 
-// collected says after which collection the process holds no more than before. It
-// gives each a second, and another one because the machine may be busy. The goroutines
-// that have handed over a connection return first: a stack may hold one until then.
-func collected(before holds) string {
+// collected returns after which garbage collection the process holds no more resources than
+// before. After each collection it waits for two seconds, because the machine may be busy. It
+// first lets goroutines end that have passed on a connection, because a stack may hold a
+// reference.
+func collected(before resources) string {
 	settled()
 	for _, which := range []string{"after a collection", "after a second collection"} {
 		runtime.GC()
 		begin := time.Now()
-		if within(2*time.Second, func() bool { return held().atMost(before) }) {
-			fmt.Fprintln(os.Stderr, "it took", time.Since(begin))
+		if eventually(2*time.Second, func() bool { return held().atMost(before) }) {
+			fmt.Fprintln(os.Stderr, "this took", time.Since(begin))
 			return which
 		}
 		fmt.Fprintf(os.Stderr, "%s: %+v before, %+v now\n", which, before, held())

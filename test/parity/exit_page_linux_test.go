@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// exitPage returns the document with the table.
+// exitPage returns the text of docs/exit.md.
 func exitPage(cells map[exitRun]*cell) string {
 	var b strings.Builder
 	b.WriteString(exitIntroduction)

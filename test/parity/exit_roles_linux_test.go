@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// exitRoles are the two processes of a run of the exit table.
+// exitRoles returns the main functions of the two processes of a run.
 func exitRoles() map[string]func([]string) {
 	return map[string]func([]string){"exit-writer": exitWriter, "exit-reader": exitReader}
 }
 
-// exitWriter dials, writes, and ends without Close. Its arguments are the stack,
-// the numbers of the row and of the ending, and the reader's address.
+// exitWriter dials, writes, and ends without Close. Its arguments are the stack, the indexes
+// of the row and of the ending, and the reader's address.
 func exitWriter(arguments []string) {
 	row, ending := exitRows[number(arguments[1])], endings[number(arguments[2])]
 	lines := stdinLines()
@@ -37,7 +37,7 @@ func exitWriter(arguments []string) {
 	switch ending {
 	case "os.Exit(0)":
 		os.Exit(0)
-	case "return from main": // TestMain returns, and then the binary's main function
+	case "return from main": // TestMain returns, then the binary's main function
 		return
 	case "panic":
 		panic(exitPanic)
@@ -46,11 +46,11 @@ func exitWriter(arguments []string) {
 	}
 }
 
-// exitPanic tells this panic from others.
-const exitPanic = "the writer panics, as it is to"
+// exitPanic identifies the panic of the writer.
+const exitPanic = "the writer's intended panic"
 
-// exitReader listens, prints its address, accepts one connection, reads to its
-// end and prints what came. Its arguments are the stack and the number of the row.
+// exitReader listens, prints its address, accepts one connection, reads until its end, and
+// prints the result. Its arguments are the stack and the index of the row.
 func exitReader(arguments []string) {
 	row := exitRows[number(arguments[1])]
 	lines := stdinLines()
@@ -59,7 +59,7 @@ func exitReader(arguments []string) {
 	check(err)
 	fmt.Println(ln.Addr())
 	if row.acceptLate > 0 {
-		<-lines // until the writer has ended, and some time after
+		<-lines // until some time after the writer has ended
 	}
 	nc, err := ln.Accept()
 	if err == nil {
@@ -75,8 +75,7 @@ func exitReader(arguments []string) {
 	fmt.Println(got, describe(err))
 }
 
-// stdinLines returns the lines of the standard input, with whose end the process
-// ends.
+// stdinLines returns the lines of the standard input. The process ends when the input ends.
 func stdinLines() <-chan string {
 	lines := make(chan string)
 	go func() {

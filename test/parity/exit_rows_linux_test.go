@@ -2,7 +2,7 @@ package parity
 
 import "time"
 
-// A row of the exit table is a way to write and to read.
+// row is a row of the exit table: how the writer writes and the reader reads.
 type row struct {
 	name         string
 	writes, size int
@@ -10,8 +10,8 @@ type row struct {
 	readLate     time.Duration // between Accept and the first Read
 	acceptLate   time.Duration // between the writer's end and Accept
 
-	// iwarp is the share of runs over iwarp in which every byte must arrive. Over
-	// shm and TCP it is all of them.
+	// iwarp is the share of runs over iwarp in which every byte must arrive. Over shm and
+	// TCP, every byte must arrive in all runs.
 	iwarp float64
 }
 
@@ -31,7 +31,7 @@ var exitRows = []row{
 	{name: "100 Writes of 64 B, Accept 1 s after the writer's end", writes: 100, size: 64, acceptLate: acceptLate, iwarp: 1},
 }
 
-// total is how many bytes the writer writes.
+// total returns how many bytes the writer writes.
 func (r *row) total() int {
 	if r.pause > 0 {
 		return (r.writes + 1) * r.size
@@ -39,10 +39,10 @@ func (r *row) total() int {
 	return r.writes * r.size
 }
 
-// endings are the ways in which the writer ends, right behind its last Write.
+// endings are the ways in which the writer ends, directly after its last Write.
 var endings = []string{"os.Exit(0)", "return from main", "panic", "SIGKILL"}
 
-// required returns in how many of so many runs every byte must arrive.
+// required returns in how many of the runs every byte must arrive.
 func (r *row) required(stack string, runs int) int {
 	if stack != "iwarp" {
 		return runs
@@ -50,8 +50,8 @@ func (r *row) required(stack string, runs int) int {
 	return int(r.iwarp * float64(runs))
 }
 
-// pooled reports whether a cell of so many runs says too little about a share, so
-// that it is taken of all endings together.
+// pooled reports whether a cell has too few runs for a share, so that the share is taken over
+// all endings together.
 func (r *row) pooled(stack string, runs int) bool {
 	return stack == "iwarp" && r.iwarp < 1 && runs < 20
 }

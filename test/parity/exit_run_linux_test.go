@@ -12,22 +12,20 @@ import (
 	"time"
 )
 
-// An exitRun is one run of the exit table: a writer that ends without Close, and
-// a reader.
+// exitRun is one run of the exit table, with a writer that ends without Close, and a reader.
 type exitRun struct {
 	stack       string
 	row, ending int
 }
 
-// An outcome is how an exitRun went.
+// outcome is the result of an exitRun.
 type outcome struct {
-	got int    // bytes, each checked
-	end string // of the stream
-	err error  // the run itself failed
+	got int    // number of bytes, each of them right
+	end string // how the stream ended
+	err error  // failure of the run itself
 }
 
-// slots bound how many runs there are at a time. A run that only waits gives up
-// its place among the busy ones.
+// slots bound the number of concurrent runs. A run that only waits does not count as busy.
 type slots struct{ open, busy chan struct{} }
 
 func newSlots() slots {
@@ -63,18 +61,18 @@ func (e exitRun) do(s slots) (o outcome) {
 		s.wait(row.acceptLate)
 		reader.tell("accept")
 	}
-	said, err := reader.line()
+	line, err := reader.line()
 	if err != nil {
 		return outcome{err: reader.failed("reader", err)}
 	}
-	if _, err := fmt.Sscan(said, &o.got); err != nil {
+	if _, err := fmt.Sscan(line, &o.got); err != nil {
 		return outcome{err: reader.failed("reader", err)}
 	}
-	_, o.end, _ = strings.Cut(said, " ")
+	_, o.end, _ = strings.Cut(line, " ")
 	return o
 }
 
-// write runs the writer, and checks that it ends as it is to.
+// write runs the writer, and checks that it ended as intended.
 func (e exitRun) write(row *row, address string, s slots) error {
 	writer, err := startExit(fmt.Sprint("exit-writer ", e.stack, " ", e.row, " ", e.ending, " ", address))
 	if err != nil {
@@ -106,7 +104,7 @@ func (e exitRun) write(row *row, address string, s slots) error {
 	return nil
 }
 
-// An exitProcess is a writer or a reader. It is killed when it takes too long.
+// exitProcess is a writer or a reader. It is killed after a minute.
 type exitProcess struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -143,7 +141,7 @@ func (p *exitProcess) line() (string, error) {
 
 func (p *exitProcess) tell(text string) { fmt.Fprintln(p.stdin, text) }
 
-// wait waits for the process's own end.
+// wait waits until the process has ended by itself.
 func (p *exitProcess) wait() error {
 	err := p.cmd.Wait()
 	p.ended, p.late = true, !p.alarm.Stop()
@@ -158,8 +156,8 @@ func (p *exitProcess) kill() {
 	p.wait()
 }
 
-// failed ends the process and says what is known of its failure.
+// failed ends the process and returns an error with what is known about the failure.
 func (p *exitProcess) failed(name string, err error) error {
 	p.kill()
-	return fmt.Errorf("the %s fails: %w, %v\n%s", name, err, p.cmd.ProcessState, p.stderr.String())
+	return fmt.Errorf("the %s failed: %w, %v\n%s", name, err, p.cmd.ProcessState, p.stderr.String())
 }

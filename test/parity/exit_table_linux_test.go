@@ -14,17 +14,17 @@ import (
 )
 
 var (
-	runsFlag  = flag.Int("runs", 0, "how often each cell of the exit table is run; 0: 4 times, with -short twice")
+	runsFlag  = flag.Int("runs", 0, "number of runs per cell of the exit table; 0 means 4, or 2 with -short")
 	writeFlag = flag.Bool("write", false, "write the exit table to docs/exit.md")
 )
 
-// exitDocument is where the table is for people to read.
+// exitDocument is the page with the table.
 const exitDocument = "../../docs/exit.md"
 
-// A cell of the exit table sums up the runs of one row, ending and stack.
+// cell of the exit table sums up the runs of one row, ending and stack.
 type cell struct {
 	runs, complete int
-	lost           int // the most bytes that a run lost
+	lost           int // the largest number of bytes that a run lost
 	ends           map[string]int
 }
 
@@ -40,7 +40,7 @@ func (c *cell) add(o outcome, total int) {
 	c.ends[o.end]++
 }
 
-// String describes the cell for the document.
+// String formats the cell for the page.
 func (c *cell) String() string {
 	var ends []string
 	for _, end := range slices.Sorted(maps.Keys(c.ends)) {
@@ -57,7 +57,7 @@ func (c *cell) String() string {
 	return s
 }
 
-// TestExitTable runs every row of the table with every ending over every stack.
+// TestExitTable runs every row of the table, with every ending, over every stack.
 func TestExitTable(t *testing.T) {
 	runs := *runsFlag
 	if runs == 0 {
@@ -100,8 +100,8 @@ func TestExitTable(t *testing.T) {
 	}
 }
 
-// allExitRuns returns one run for each cell of the table. Those that wait longest
-// come first, so that the others run beside them.
+// allExitRuns returns one run for each cell of the table. Runs with pauses come first, so that
+// others run during their pauses.
 func allExitRuns() (all []exitRun) {
 	for _, pausing := range []bool{true, false} {
 		for i := range exitRows {
@@ -122,7 +122,7 @@ func (e exitRun) String() string {
 	return fmt.Sprintf("%s, %s, %s", exitRows[e.row].name, endings[e.ending], exitStack(e.stack))
 }
 
-// exitStack is the name of a stack in the table.
+// exitStack returns the name of a stack in the table.
 func exitStack(name string) string {
 	if name == "net" {
 		return "tcp"
@@ -130,7 +130,7 @@ func exitStack(name string) string {
 	return name
 }
 
-// wrongExits returns what the cells do not keep of what must be.
+// wrongExits returns which requirements the cells do not meet.
 func wrongExits(cells map[exitRun]*cell) (wrong []string) {
 	for i := range exitRows {
 		row := &exitRows[i]
@@ -142,14 +142,14 @@ func wrongExits(cells map[exitRun]*cell) (wrong []string) {
 				all.runs += c.runs
 				all.complete += c.complete
 				if least := row.required(k.name, c.runs); !row.pooled(k.name, c.runs) && c.complete < least {
-					wrong = append(wrong, fmt.Sprintf("%s: %s; it must be every byte in %d", e, c, least))
+					wrong = append(wrong, fmt.Sprintf("%s: %s; want every byte in %d", e, c, least))
 				}
 				if k.name == "shm" && c.ends["EOF"] != c.runs {
-					wrong = append(wrong, fmt.Sprintf("%s: %s; it must end with EOF", e, c))
+					wrong = append(wrong, fmt.Sprintf("%s: %s; want EOF at the end", e, c))
 				}
 			}
 			if least := row.required(k.name, all.runs); row.pooled(k.name, all.runs/len(endings)) && all.complete < least {
-				wrong = append(wrong, fmt.Sprintf("%s, %s: every byte in %d of %d runs; it must be in %d",
+				wrong = append(wrong, fmt.Sprintf("%s, %s: every byte in %d of %d runs; want %d",
 					row.name, exitStack(k.name), all.complete, all.runs, least))
 			}
 		}

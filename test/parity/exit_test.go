@@ -2,7 +2,7 @@ package parity
 
 import "time"
 
-// What a program sees of a peer whose process ends without Close.
+// exitScripts show what a program sees when its peer's process ends without Close.
 var exitScripts = []script{
 	{name: "the peer exits", run: func(r *run) {
 		p, c := r.peer()
@@ -32,7 +32,7 @@ var exitScripts = []script{
 			_, err := c.Read(make([]byte, 1))
 			read <- err
 		}()
-		time.Sleep(100 * time.Millisecond) // in all likelihood it is blocked by then
+		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
 		p.kill()
 		r.note("Read", timed(func() error { return <-read }))
 		r.note("Close", timed(c.Close))

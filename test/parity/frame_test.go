@@ -17,18 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script does something with connections and notes what it observes. It runs
-// in a process of its own for each stack, so it may count what the process holds
-// and leave behind what it likes.
+// script uses connections and notes what it observes. It runs in its own process for each
+// stack, so it may count what the process holds, and need not clean up.
 type script struct {
 	name   string
-	stacks []string      // that it makes sense for; nil: all
-	waits  bool          // it mostly waits, so others can run beside it
-	limit  time.Duration // after which it is killed; 0: a minute
+	stacks []string      // that it applies to; nil means all
+	waits  bool          // it mostly waits, so other scripts can run concurrently
+	limit  time.Duration // after which it is killed; 0 means a minute
 	run    func(*run)
 }
 
-// scripts are all scripts.
+// scripts returns all scripts.
 func scripts() []script {
 	return slices.Concat(
 		dialScripts, closeScripts, lingerScripts, halfScripts, exitScripts, readScripts, deadlineScripts,
@@ -50,30 +49,29 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// compare runs the script over every stack and compares the observations with
-// package net's.
+// compare runs the script over every stack and compares the observations with package net's.
 func (s *script) compare(t *testing.T) {
-	over := slices.DeleteFunc(stacks(), func(k stack) bool {
+	chosen := slices.DeleteFunc(stacks(), func(k stack) bool {
 		return s.stacks != nil && !slices.Contains(s.stacks, k.name)
 	})
-	require.Equal(t, "net", over[0].name, "there must be something to compare with")
-	results := make([]result, len(over))
+	require.Equal(t, "net", chosen[0].name, "package net is needed for comparison")
+	results := make([]result, len(chosen))
 	var running sync.WaitGroup
-	for i, k := range over {
+	for i, k := range chosen {
 		running.Go(func() { results[i] = s.start(k) })
 		if !s.waits {
 			running.Wait()
 		}
 	}
 	running.Wait()
-	for i, k := range over {
+	for i, k := range chosen {
 		t.Run(k.name, func(t *testing.T) {
 			r := &results[i]
 			t.Log(r)
 			require.NoError(t, r.err)
 			if i == 0 {
 				for _, l := range unmet(r.lines) {
-					t.Errorf("package net itself does not do what must be: %s", l)
+					t.Errorf("package net itself does not meet a requirement: %s", l)
 				}
 				return
 			}
@@ -84,10 +82,10 @@ func (s *script) compare(t *testing.T) {
 	}
 }
 
-// A result is what the process of a script printed, and how it ended.
+// result is what the process of a script printed, and how it ended.
 type result struct {
 	lines []line
-	other string // what it printed besides: its logs
+	other string // its log
 	took  time.Duration
 	err   error
 }
@@ -101,7 +99,7 @@ func (r *result) String() string {
 	return b.String() + r.other
 }
 
-// start runs the script over one stack and waits for its end.
+// start runs the script over one stack and waits until it has ended.
 func (s *script) start(k stack) (r result) {
 	limit := s.limit
 	if limit == 0 {
@@ -111,7 +109,7 @@ func (s *script) start(k stack) (r result) {
 	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t", shortVariable, testing.Short()))
 	var out, logs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &logs
-	cmd.WaitDelay = 5 * time.Second // its own processes may hold the pipes a little longer
+	cmd.WaitDelay = 5 * time.Second // processes that it started may keep the pipes open a little longer
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return result{err: err}
@@ -124,16 +122,16 @@ func (s *script) start(k stack) (r result) {
 	kill := time.AfterFunc(limit, func() { cmd.Process.Kill() })
 	err = cmd.Wait()
 	if !kill.Stop() {
-		err = fmt.Errorf("it does not end within %v: %w", limit, err)
+		err = fmt.Errorf("it did not end within %v: %w", limit, err)
 	}
 	r = result{lines: parseLines(out.String()), other: logs.String(), took: time.Since(begin), err: err}
 	if err != nil {
-		r.err = fmt.Errorf("the script breaks off: %w", err)
+		r.err = fmt.Errorf("the script failed: %w", err)
 	}
 	return r
 }
 
-// shortVariable tells the process of a script whether the test is a short one.
+// shortVariable tells the process of a script whether the tests are short.
 const shortVariable = "PARITY_SHORT"
 
 // scriptMain is the main function of a script's process.
@@ -149,22 +147,21 @@ func scriptMain(arguments []string) {
 			return
 		}
 	}
-	panic("there is no such script")
+	panic("no such script")
 }
 
-// A run is one execution of a script. A script that cannot go on panics.
+// run is one execution of a script. A script panics if it cannot continue.
 type run struct {
 	stack
 	short, long bool
-	others      atomic.Int64 // connections that do not use the stack although they may
+	others      atomic.Int64 // connections that could have used the stack but did not
 }
 
-// note writes down an observation, which must be the same in every execution.
-// Each has a name of its own.
+// note prints an observation, which must be the same in every execution. Each has its own
+// name.
 func (r *run) note(what, saw string) { printLine(line{what: what, saw: saw}) }
 
-// must writes down a requirement and whether it is met. Package net has to meet
-// it too.
+// must prints a requirement and whether it is met. Package net has to meet it too.
 func (r *run) must(what string, met bool) {
 	saw := "no"
 	if met {
@@ -173,12 +170,12 @@ func (r *run) must(what string, met bool) {
 	printLine(line{what, saw, true})
 }
 
-// log prints what is not compared.
+// log prints information that is not compared.
 func (r *run) log(format string, arguments ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", arguments...)
 }
 
-// check ends the script if something failed that it does not ask about.
+// check ends the script if a call failed whose result the script does not observe.
 func check(err error) {
 	if err != nil {
 		panic(err)
@@ -188,13 +185,13 @@ func check(err error) {
 // command returns a command that runs this binary in a role.
 func command(role string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	// With the race detector a process would sleep for a second before it exits.
+	// By default the race detector sleeps for a second when a process exits.
 	cmd.Env = append(os.Environ(), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
-// endWithStdin has this process end when its standard input does: when its parent
-// has ended, however it ended.
+// endWithStdin makes this process end when its standard input does, which happens when its
+// parent ends for any reason.
 func endWithStdin() {
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -202,9 +199,9 @@ func endWithStdin() {
 	}()
 }
 
-// within waits until something is so, for a time at most.
-func within(limit time.Duration, so func() bool) bool {
-	for until := time.Now().Add(limit); !so(); time.Sleep(5 * time.Millisecond) {
+// eventually polls condition until it is true, or the time limit has passed.
+func eventually(limit time.Duration, condition func() bool) bool {
+	for until := time.Now().Add(limit); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			return false
 		}

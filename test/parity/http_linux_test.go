@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Package net/http calls Close with its mutexes held, so a Close that takes time
-// stops more than its own connection.
+// httpScripts: package net/http calls Close with its mutexes held, so a slow Close blocks
+// more than its own connection.
 var httpScripts = []script{
 	{name: "http client and a vanished server", stacks: vanishing, run: func(r *run) {
 		server := r.startServer()
@@ -32,7 +32,7 @@ var httpScripts = []script{
 	}},
 	{name: "http client, idle connections to a vanished host", stacks: vanishing, waits: true, run: func(r *run) {
 		worst := time.Duration(0)
-		for range 3 { // a busy machine alone may delay a request
+		for range 3 { // repeated, because a busy machine alone may delay a request
 			if worst = r.besideVanished(); worst < 100*time.Millisecond || worst > 2*time.Second {
 				break
 			}
@@ -50,9 +50,8 @@ var httpScripts = []script{
 	}},
 }
 
-// besideVanished makes requests to a healthy host while idle connections of the
-// same Transport to a vanished host are closed, and returns how long the slowest
-// one took.
+// besideVanished makes requests to a healthy host while the same Transport closes idle
+// connections to a vanished host. It returns how long the slowest request took.
 func (r *run) besideVanished() (worst time.Duration) {
 	const idle = 3
 	healthy, vanished := r.startServer(), r.startServer()
@@ -75,7 +74,7 @@ func (r *run) besideVanished() (worst time.Duration) {
 	}
 	requests.Wait()
 	vanished.vanish()
-	// They are closed by the Transport's timers. Afterwards it goes on a little.
+	// The Transport's timers close them. The loop continues for 200 ms after that.
 	until := time.Now().Add(10 * time.Second)
 	for allClosed := false; time.Now().Before(until); time.Sleep(time.Millisecond) {
 		begin := time.Now()
@@ -83,7 +82,7 @@ func (r *run) besideVanished() (worst time.Duration) {
 		took := time.Since(begin)
 		worst = max(worst, took)
 		if err == errHangs {
-			r.log("a request takes more than %v", took)
+			r.log("a request did not return within %v", took)
 			return worst
 		}
 		check(err)
@@ -98,8 +97,8 @@ func (r *run) besideVanished() (worst time.Duration) {
 	return worst
 }
 
-// endServer ends a server that has 1,000 idle clients, of which each third one
-// may have vanished.
+// endServer ends a server that has 1,000 idle clients. If third is set, each third client has
+// vanished.
 func (r *run) endServer(third bool, end func(*http.Server) error) {
 	clients := 1000
 	if r.short {
@@ -124,14 +123,14 @@ func (r *run) endServer(third bool, end func(*http.Server) error) {
 			healthy = append(healthy, c)
 		}
 	}
-	if !within(10*time.Second, func() bool { return server.count(http.StateIdle) == clients }) {
+	if !eventually(10*time.Second, func() bool { return server.count(http.StateIdle) == clients }) {
 		panic("the clients are not idle")
 	}
 	begin := time.Now()
 	err := bounded(5*time.Second, func() error { return end(server.Server) })
 	r.log("it took %v", time.Since(begin))
-	r.must("it returns within a second", time.Since(begin) < time.Second)
-	r.note("it returns", describe(err))
+	r.must("the call returns within a second", time.Since(begin) < time.Second)
+	r.note("the call returns", describe(err))
 	ends := map[string]int{}
 	for _, c := range healthy {
 		check(c.SetDeadline(time.Now().Add(2 * time.Second)))
@@ -141,10 +140,10 @@ func (r *run) endServer(third bool, end func(*http.Server) error) {
 		}
 	}
 	r.note("the clients that have not vanished read", fmt.Sprint(ends))
-	runtime.KeepAlive(vanished) // they would say goodbye when they are collected
+	runtime.KeepAlive(vanished) // garbage collection would close them
 }
 
-// get makes a request and reads the answer.
+// get makes a request and reads the response.
 func get(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	check(err)
@@ -157,7 +156,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// A countedConn counts when it is closed.
+// countedConn counts calls of Close.
 type countedConn struct {
 	net.Conn
 	closed *atomic.Int64
@@ -168,19 +167,19 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A server whose connections it knows.
+// server is an HTTP server that records its connections.
 type server struct {
 	*http.Server
 	address, url string
 
 	mu       sync.Mutex
-	together int // requests that wait for others
+	together int // requests waiting for others
 	all      chan struct{}
 	conns    map[net.Conn]http.ConnState
 }
 
-// startServer starts one that answers every request, and one with ?together=N when
-// N of them have come.
+// startServer starts a server. It answers a request with ?together=N only when N of them have
+// arrived, and others at once.
 func (r *run) startServer() *server {
 	ln, err := r.Listen()
 	check(err)
@@ -212,7 +211,7 @@ func (s *server) changed(c net.Conn, state http.ConnState) {
 	s.conns[c] = state
 }
 
-// count returns how many connections are in the state.
+// count returns how many connections are in the given state.
 func (s *server) count(state http.ConnState) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +223,7 @@ func (s *server) count(state http.ConnState) (n int) {
 	return n
 }
 
-// vanish has the server's host vanish.
+// vanish makes the server's host vanish.
 func (s *server) vanish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

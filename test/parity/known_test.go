@@ -1,7 +1,7 @@
 package parity
 
-// known are the differences from package net that have a reason. A difference
-// that no longer occurs fails the test, as one does that is not listed.
+// known lists the known differences from package net, with reasons. A difference that no
+// longer occurs fails the test, and so does one that is not listed.
 var known = []difference{
 	{"every call after a reset", "shm", "second Read: read ECONNRESET", resetStays},
 	{"every call after a reset", "shm", "Write: write ECONNRESET", resetStays},
@@ -16,7 +16,7 @@ var known = []difference{
 }
 
 const (
-	resetStays = "A reset is reported by every later call. TCP reports it once, and then an end or a broken pipe."
-	takenOut   = "The peer's library had taken the bytes out of the kernel, so its kernel ends the connection without a reset. " +
-		"\"a stopped peer is killed with unread bytes of ours\" is the case in which it had not."
+	resetStays = "SDP reports a reset from every later call. TCP reports it once, and then EOF or a broken pipe."
+	takenOut   = "The peer's library had already read the bytes from the kernel, so its kernel ends the connection without a reset. " +
+		"In \"a stopped peer is killed with unread bytes of ours\" it had not read them."
 )

@@ -41,8 +41,8 @@ var lingerScripts = []script{
 		taken, err := fill(c)
 		check(err)
 		check(c.SetLinger(1))
-		// How much of it the peer's kernel has acknowledged, and so whether there is
-		// something to wait for, depends on who keeps what is unread.
+		// Whether the peer's kernel has acknowledged everything, so that Close has nothing
+		// to wait for, depends on where unread data is kept.
 		begin := time.Now()
 		r.note("Close", describe(c.Close()))
 		r.must("Close returns within seconds", time.Since(begin) < 2500*time.Millisecond)

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// Listeners above others.
+// listenScripts have listeners that wrap other listeners.
 var listenScripts = []script{
-	{name: "the listener below fails at first", run: func(r *run) {
+	{name: "the inner listener fails at first", run: func(r *run) {
 		ln, failing := r.failing(1)
 		close(failing.now)
 		r.note("first Accept", acceptError(ln))
 		r.note("echo", r.echo(ln))
 		r.note("another echo", r.echo(ln))
 	}},
-	{name: "the listener below fails between two clients", run: func(r *run) {
+	{name: "the inner listener fails between two clients", run: func(r *run) {
 		ln, failing := r.failing(2)
 		r.note("first echo", r.echo(ln))
 		close(failing.now)
@@ -36,20 +36,20 @@ var listenScripts = []script{
 	}},
 }
 
-// acceptError describes the error of an Accept.
+// acceptError describes the error of Accept.
 func acceptError(ln net.Listener) string {
 	return timed(func() error {
 		_, err := ln.Accept()
-		if errors.Is(err, errFilter) { // whatever is around it
+		if errors.Is(err, errFilter) { // possibly wrapped
 			return errFilter
 		}
 		return err
 	})
 }
 
-var errFilter = errors.New("a filter does not like this client")
+var errFilter = errors.New("a filter rejects this client")
 
-// echo has a client's bytes echoed by the listener's next connection.
+// echo connects a client to ln and exchanges data both ways.
 func (r *run) echo(ln net.Listener) string {
 	return timed(func() error {
 		c, s := r.connect(ln)
@@ -69,11 +69,11 @@ func (r *run) echo(ln net.Listener) string {
 	})
 }
 
-// A failingListener fails in one Accept, when it is told to, with an error that
-// does not say whether the next one can succeed.
+// failingListener fails in one Accept, when now is closed. Its error does not say whether the
+// next Accept can succeed.
 type failingListener struct {
 	net.Listener
-	fails  int64 // which Accept
+	fails  int64 // number of the Accept that fails
 	now    chan struct{}
 	called atomic.Int64
 }
@@ -86,7 +86,7 @@ func (l *failingListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// failing returns a listener of the stack above one that fails in one Accept.
+// failing returns a listener of the stack that wraps one that fails in the given Accept.
 func (r *run) failing(in int64) (net.Listener, *failingListener) {
 	below, err := r.announced()
 	check(err)

@@ -8,12 +8,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleVariable makes the test binary one of the processes of a test. Its value is
-// the name of a role and the role's arguments, separated by spaces.
+// roleVariable makes the test binary a child process. Its value is the name of a role and
+// its arguments, separated by spaces.
 const roleVariable = "PARITY_ROLE"
 
-// roles are the main functions of these processes. A process ends when its role
-// returns, and in any case when its standard input ends.
+// roles returns the main functions of the child processes. A process ends when its role
+// returns, or when its standard input ends.
 func roles() map[string]func(arguments []string) {
 	all := map[string]func([]string){
 		"script": scriptMain,

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A peer is another process that has the other end of a connection.
+// peer is another process that has the other end of a connection.
 type peer struct {
 	address string
 	cmd     *exec.Cmd
@@ -49,32 +49,31 @@ func (p *peer) line() string {
 	return strings.TrimSpace(text)
 }
 
-// do has the peer carry out a command, and returns its answer.
+// do sends the peer a command and returns its answer.
 func (p *peer) do(command string) string {
 	p.tell(command)
 	return p.line()
 }
 
-// tell is do for a command that has no answer.
+// tell sends the peer a command that has no answer.
 func (p *peer) tell(command string) {
 	_, err := fmt.Fprintln(p.stdin, command)
 	check(err)
 }
 
-// exit has the peer exit without Close, and waits for its end.
+// exit makes the peer exit without Close and waits until it has ended.
 func (p *peer) exit() {
 	p.tell("exit")
 	p.cmd.Wait()
 }
 
-// kill kills the peer, and waits for its end.
+// kill kills the peer and waits until it has ended.
 func (p *peer) kill() {
 	check(p.cmd.Process.Kill())
 	p.cmd.Wait()
 }
 
-// peerMain accepts one connection and carries out the commands that come on
-// standard input:
+// peerMain accepts one connection and executes commands from its standard input:
 //
 //	write N  writes the first N bytes of the stream
 //	read N   reads N bytes
@@ -107,7 +106,7 @@ func peerMain(arguments []string) {
 	}
 }
 
-// closerMain dials, writes so many bytes in so many Writes, closes, and exits at
+// closerMain dials, makes the given number of Writes of the given size, closes, and exits at
 // once.
 func closerMain(arguments []string) {
 	endWithStdin()

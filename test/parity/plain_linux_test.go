@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// Dials to servers, and of clients, that have never heard of SDP.
+// plainScripts dial servers, or serve clients, that do not use SDP.
 var plainScripts = []script{
 	{name: "dial a plain server", run: func(r *run) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ var plainScripts = []script{
 			dials.Go(func() {
 				begin := time.Now()
 				err := r.dial(context.Background(), 1500*time.Millisecond, address)
-				timeout, ok := err.(net.Error) // net's own cause is one or the other of two
+				timeout, ok := err.(net.Error) // package net's error may be one of two, so only its kind is compared
 				r.note(fmt.Sprint("dial ", i), fmt.Sprint(ok && timeout.Timeout(), " ", bucket(time.Since(begin))))
 			})
 		}
@@ -105,7 +105,7 @@ var plainScripts = []script{
 		check(err)
 		r.must("the next dial is the stack's", r.carries(c) == nil)
 	}},
-	{name: "a server that speaks first to a plain client", run: func(r *run) {
+	{name: "a server that sends first to a plain client", run: func(r *run) {
 		ln, err := r.Listen()
 		check(err)
 		go func() {
@@ -127,14 +127,14 @@ var plainScripts = []script{
 			r.note("the client reads", fmt.Sprintf("%q, then %s", got, describe(err)))
 			best = min(best, time.Since(begin))
 		}
-		r.log("the greeting is there after %v at best", best)
-		r.must("the greeting is there within a millisecond", best < time.Millisecond)
+		r.log("the greeting arrived after %v at best", best)
+		r.must("the greeting arrives within a millisecond", best < time.Millisecond)
 	}},
 	{name: "Accept in the order of arrival", run: func(r *run) {
 		ln, err := r.Listen()
 		check(err)
 		var dialled []string
-		for range 3 { // silent, and so is the program until all are there
+		for range 3 { // they send nothing, and the program accepts only after all have dialled
 			plain, err := net.Dial("tcp", ln.Addr().String())
 			check(err)
 			dialled = append(dialled, plain.LocalAddr().String())
@@ -145,9 +145,9 @@ var plainScripts = []script{
 			check(err)
 			accepted = append(accepted, s.RemoteAddr().String())
 		}
-		r.must("it is that of the dials", fmt.Sprint(accepted) == fmt.Sprint(dialled))
+		r.must("it is the order of the dials", fmt.Sprint(accepted) == fmt.Sprint(dialled))
 	}},
-	{name: "a limit above the listener", run: func(r *run) {
+	{name: "a limit on accepted connections", run: func(r *run) {
 		ln, err := r.Listen()
 		check(err)
 		const limit, clients = 10, 40
@@ -164,14 +164,14 @@ var plainScripts = []script{
 			_, err := ln.Accept()
 			check(err)
 		}
-		time.Sleep(200 * time.Millisecond) // in which more would be accepted
+		time.Sleep(200 * time.Millisecond) // time in which the stack could accept more
 		held := settled().descriptors - before
-		r.log("%d descriptors more for %d connections", held, limit)
-		r.must("few more are held than the program wants", held <= limit+9)
+		r.log("%d more descriptors for %d connections", held, limit)
+		r.must("few more connections are accepted than the program wants", held <= limit+9)
 	}},
 }
 
-// plainEcho dials a server of echoes and describes what comes of it.
+// plainEcho dials an echo server and describes the result.
 func (r *run) plainEcho(address string, local net.Addr) string {
 	nd := &net.Dialer{LocalAddr: local}
 	var d dialer = nd
@@ -206,8 +206,8 @@ func echoPlain(ln net.Listener) {
 	}()
 }
 
-// fullBacklog returns the address of a listener whose queue is full: the kernel drops
-// what else comes.
+// fullBacklog returns the address of a listener whose queue is full, so that the kernel drops
+// further SYNs.
 func fullBacklog() string {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	check(err)

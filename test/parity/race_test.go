@@ -2,5 +2,5 @@
 
 package parity
 
-// raceFactor is how much more processor time the race detector may take.
+// raceFactor is how many times more processor time the race detector may need.
 const raceFactor = 5

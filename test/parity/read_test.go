@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Read beside a copy whose writer blocks.
+// readScripts read during a copy whose writer blocks.
 var readScripts = []script{
 	{name: "read beside a blocked copy", waits: true, run: func(r *run) {
 		c, s := r.pair()
@@ -24,10 +24,10 @@ var readScripts = []script{
 		check(c.SetReadDeadline(time.Time{}))
 		_, err = io.WriteString(s, "s")
 		check(err)
-		r.note("Read of what comes then", timedFor(3*time.Second, func() error { return readByte(c) }))
+		r.note("Read of later data", timedFor(3*time.Second, func() error { return readByte(c) }))
 		read := make(chan error, 1)
 		go func() { read <- readByte(c) }()
-		time.Sleep(100 * time.Millisecond) // in all likelihood it is blocked by then
+		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
 		r.note("Close", timed(c.Close))
 		r.note("Read", timedFor(3*time.Second, func() error { return <-read }))
 		close(w.release)
@@ -41,7 +41,7 @@ func readByte(c conn) error {
 	return err
 }
 
-// A blockedWriter blocks in its first Write.
+// blockedWriter blocks in its first Write.
 type blockedWriter struct{ called, release chan struct{} }
 
 func (w *blockedWriter) Write(b []byte) (int, error) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A graceful restart: a listener hands its socket on and is closed, and another
-// one serves the same socket. No client may notice.
+// restartScripts make graceful restarts: a listener passes its socket on and is closed, and
+// another listener serves the same socket. No client may notice.
 var restartScripts = []script{
 	{name: "restart on a listener's file", waits: true, run: func(r *run) {
 		restart(r, r.dialler(), func() net.Listener {
@@ -34,8 +34,8 @@ var restartScripts = []script{
 	}},
 }
 
-// dialler returns what dials for clients of the stack. It is no loss if one of
-// them is served over plain TCP, as long as there are others.
+// dialler returns a dial function for clients of the stack. Some connections may fall back to
+// plain TCP, but not most.
 func (r *run) dialler() func(string) (net.Conn, error) {
 	return func(address string) (net.Conn, error) {
 		c, err := r.Dialer(0).Dial("tcp", address)
@@ -52,16 +52,15 @@ func (r *run) dialler() func(string) (net.Conn, error) {
 
 func dialPlain(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 
-// inherited returns a listener on a socket that the program was given.
+// inherited returns a listener on a socket that was created by package net.
 func inherited(r *run) net.Listener {
 	below, err := net.Listen("tcp", "127.0.0.1:0")
 	check(err)
-	return r.handOn(below)
+	return r.handOver(below)
 }
 
-// handOn returns a listener of the stack on a duplicate of ln's socket, and
-// closes ln.
-func (r *run) handOn(ln net.Listener) net.Listener {
+// handOver returns a listener of the stack on a duplicate of ln's socket, and closes ln.
+func (r *run) handOver(ln net.Listener) net.Listener {
 	f, err := duplicate(ln)
 	check(err)
 	check(ln.Close())
@@ -73,13 +72,13 @@ func (r *run) handOn(ln net.Listener) net.Listener {
 	return next
 }
 
-// The clients of a restart, each in the words of its server and of itself.
+// restartKinds are the kinds of clients, with the server's and the client's side.
 var restartKinds = []struct {
 	name           string
 	server, client func(net.Conn) error
 }{
-	{"a client that speaks at once", echoOnce, func(c net.Conn) error { return ask(c) }},
-	{"a client that speaks after 20 ms", echoOnce, func(c net.Conn) error {
+	{"a client that sends at once", echoOnce, func(c net.Conn) error { return ask(c) }},
+	{"a client that sends after 20 ms", echoOnce, func(c net.Conn) error {
 		time.Sleep(20 * time.Millisecond)
 		return ask(c)
 	}},
@@ -125,7 +124,7 @@ func echoOnce(c net.Conn) error {
 	return err
 }
 
-// restart restarts a listener for each kind of client twenty times.
+// restart restarts a listener 20 times for each kind of client, or 8 times in short tests.
 func restart(r *run, dial func(string) (net.Conn, error), listen func() net.Listener) {
 	rounds := 20
 	if r.short {
@@ -148,10 +147,10 @@ func restart(r *run, dial func(string) (net.Conn, error), listen func() net.List
 			})
 			r.log("%s: %d served, %d lost", kind.name, served, len(lost))
 			all.Add(int64(served))
-			results[i] = "no connection is lost"
+			results[i] = "no connection was lost"
 			if len(lost) > 0 {
 				r.log("%s: the first loss: %v", kind.name, lost[0])
-				results[i] = "connections are lost"
+				results[i] = "connections were lost"
 			}
 		})
 	}
@@ -159,19 +158,19 @@ func restart(r *run, dial func(string) (net.Conn, error), listen func() net.List
 	for i, kind := range restartKinds {
 		r.note(kind.name, results[i])
 	}
-	r.log("%d over something else", r.others.Load())
-	r.must("most use the stack", r.others.Load() <= all.Load()/2)
+	r.log("%d connections did not use the stack", r.others.Load())
+	r.must("at least half use the stack", r.others.Load() <= all.Load()/2)
 }
 
-// A restarting server hands its socket on again and again.
+// restarting is a server that passes its socket on repeatedly.
 type restarting struct {
 	*run
 	serve    func(net.Conn) error
 	accepted atomic.Int64
 }
 
-// clients runs four clients in loops during that many restarts, and returns how
-// many connections were served and the errors of the others.
+// clients runs four clients in loops during the given number of restarts. It returns how many
+// connections were served, and the errors of the others.
 func (s *restarting) clients(ln net.Listener, rounds int, client func(address string) error) (served int, lost []error) {
 	address := ln.Addr().String()
 	s.accepting(ln)
@@ -194,8 +193,8 @@ func (s *restarting) clients(ln net.Listener, rounds int, client func(address st
 	}
 	for range rounds {
 		was := s.accepted.Load()
-		within(5*time.Second, func() bool { return s.accepted.Load() >= was+8 })
-		ln = s.handOn(ln)
+		eventually(5*time.Second, func() bool { return s.accepted.Load() >= was+8 })
+		ln = s.handOver(ln)
 		s.accepting(ln)
 	}
 	over.Store(true)
@@ -203,7 +202,7 @@ func (s *restarting) clients(ln net.Listener, rounds int, client func(address st
 	return served, lost
 }
 
-// accepting serves what the listener accepts until it is closed.
+// accepting serves the connections of ln until ln is closed.
 func (s *restarting) accepting(ln net.Listener) {
 	go func() {
 		for {

@@ -2,7 +2,7 @@ package parity
 
 import "slices"
 
-// linuxScripts are those that need a socket filter, a stopped process, /proc or getrusage.
+// linuxScripts are scripts that need a socket filter, stopped processes, /proc or getrusage.
 func linuxScripts() []script {
 	return slices.Concat(plainScripts, httpScripts, vanishScripts, stopScripts, dropScripts)
 }

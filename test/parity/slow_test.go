@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A client on a slow path: what was written before Close arrives long after it.
+// slowScripts have a client on a slow path, which receives data long after Close.
 var slowScripts = []script{
 	{name: "close on a slow path", stacks: []string{"net", "iwarp"}, waits: true, limit: 5 * time.Minute, run: func(r *run) {
 		ln, err := r.ListenOnly()
@@ -27,8 +27,7 @@ var slowScripts = []script{
 	}},
 }
 
-// slow returns how many bytes a slow client is sent, and how many it gets in a
-// second.
+// slow returns how many bytes a slow client gets in total, and per second.
 func (r *run) slow() (size, rate int) {
 	switch {
 	case r.long:
@@ -39,8 +38,8 @@ func (r *run) slow() (size, rate int) {
 	return 2 << 20, 400 << 10
 }
 
-// writePieces writes the first n bytes of the stream in pieces, which are not
-// large enough to be moved without a copy.
+// writePieces writes the first n bytes of the stream in pieces that are too small for zero
+// copy.
 func writePieces(c conn, n int) error {
 	b := make([]byte, 8<<10)
 	for i := 0; i < n; i += len(b) {
@@ -51,7 +50,7 @@ func writePieces(c conn, n int) error {
 	return nil
 }
 
-// slowClose has the server write and close while the client reads.
+// slowClose makes the server write and close while the client reads.
 func (r *run) slowClose(server conn, client io.Reader, size int) {
 	read := make(chan string, 1)
 	go func() { read <- r.readSlowly(client, size) }()
@@ -60,7 +59,7 @@ func (r *run) slowClose(server conn, client io.Reader, size int) {
 	r.note("the client reads", <-read)
 }
 
-// readSlowly is readAll without its limit, and logs how long it took.
+// readSlowly acts like readAll without its time limit, and logs how long it took.
 func (r *run) readSlowly(c io.Reader, want int) string {
 	begin := time.Now()
 	got, err := readTo(c, 0, endless)
@@ -68,7 +67,7 @@ func (r *run) readSlowly(c io.Reader, want int) string {
 	return amount(got, want) + ", then " + describe(err)
 }
 
-// pace lets so many bytes pass in a second.
+// pace limits a transfer to rate bytes per second.
 type pace struct {
 	rate   int
 	begin  time.Time
@@ -82,7 +81,7 @@ func (p *pace) pass(n int) {
 	time.Sleep(time.Until(p.begin.Add(time.Duration(p.passed) * time.Second / time.Duration(p.rate))))
 }
 
-// A slowReader reads at a pace.
+// slowReader reads at a limited rate.
 type slowReader struct {
 	conn
 	pace *pace
@@ -94,8 +93,8 @@ func (s *slowReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// startRelay starts a relay of one TCP connection, which forwards to the client
-// at a rate, and returns its address. It passes on ends and resets.
+// startRelay starts a relay for one TCP connection and returns its address. It forwards to the
+// client at the given rate. It also passes on the end of a stream, and resets.
 func (r *run) startRelay(server string, rate int) string {
 	ln, err := r.announced()
 	check(err)

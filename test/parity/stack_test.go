@@ -11,13 +11,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// A stack is what a script runs over: package net, or SDP on one device.
+// stack is what a script runs over: package net, or SDP on one device.
 type stack struct {
 	name   string
-	config *sdp.Config // nil: package net
+	config *sdp.Config // nil means package net
 }
 
-// stacks are all of them, package net first.
+// stacks returns all stacks, package net first.
 func stacks() []stack {
 	all := []stack{{name: "net"}}
 	for _, device := range devices {
@@ -32,11 +32,11 @@ func stackNamed(name string) stack {
 			return s
 		}
 	}
-	panic("there is no stack " + name)
+	panic("no stack " + name)
 }
 
-// config selects the device. Its time limits are longer than any delay of a busy
-// machine, so that no connection falls back to plain TCP because of one.
+// config selects the device. Its timeouts are longer than any delay on a busy machine, so that
+// no connection falls back to plain TCP because of one.
 func config(device string) *sdp.Config {
 	names := []string{device}
 	if device != "iwarp" {
@@ -47,7 +47,7 @@ func config(device string) *sdp.Config {
 		ReplyTimeout:     10 * time.Second,
 		HandshakeTimeout: 10 * time.Second,
 		StepUpTimeout:    10 * time.Second,
-		PlainTTL:         time.Millisecond, // one failed handshake must not hide the next
+		PlainTTL:         time.Millisecond, // a failed handshake must not affect later dials
 	}
 }
 
@@ -76,7 +76,7 @@ func (s stack) Listen() (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", address)
 }
 
-// NewListener serves the stack's clients from a listener that exists.
+// NewListener returns a listener of the stack that wraps an existing one.
 func (s stack) NewListener(below net.Listener) (net.Listener, error) {
 	if s.config == nil {
 		return below, nil
@@ -88,8 +88,8 @@ func (s stack) NewListener(below net.Listener) (net.Listener, error) {
 	return ln, nil
 }
 
-// announced returns a listener of package net that the stack's diallers see, whatever is
-// put around it.
+// announced returns a listener of package net on a socket that the stack's dialers recognize
+// as one of SDP, whatever wraps it.
 func (s stack) announced() (net.Listener, error) {
 	var lc net.ListenConfig
 	if s.config != nil {
@@ -98,7 +98,7 @@ func (s stack) announced() (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 }
 
-// ListenOnly is Listen for clients of the stack alone, wherever they seem to be.
+// ListenOnly returns a listener that accepts only clients of the stack, from any address.
 func (s stack) ListenOnly() (net.Listener, error) {
 	if s.config == nil {
 		return s.Listen()
@@ -125,7 +125,7 @@ func (s stack) Dial(address string) (conn, error) {
 	return c.(conn), nil
 }
 
-// DialContext is Dial for an http.Transport.
+// DialContext acts like Dial and has the signature of http.Transport.DialContext.
 func (s stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := s.Dialer(0).DialContext(ctx, network, address)
 	if err != nil {
@@ -138,8 +138,7 @@ func (s stack) DialContext(ctx context.Context, network, address string) (net.Co
 	return c, nil
 }
 
-// carries returns an error if something other than the stack carries the
-// connection.
+// carries returns an error if the connection does not use the stack.
 func (s stack) carries(c net.Conn) error {
 	device := "net"
 	if sc, ok := c.(*sdp.Conn); ok {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A peer whose process is stopped takes nothing out of what the kernel, or shared
-// memory, holds for it.
+// stopScripts: a peer whose process is stopped does not read the data that the kernel, or
+// shared memory, holds for it.
 var stopScripts = []script{
 	{name: "small writes to a stopped peer, then close", run: func(r *run) {
-		toStopped(r, 200) // over iwarp credit limits the number
+		toStopped(r, 200) // over iwarp, credit limits the number
 	}},
 	{name: "many small writes to a stopped peer, then close", stacks: []string{"net", "shm"}, run: func(r *run) {
 		toStopped(r, smallBytes/64)
@@ -43,7 +43,7 @@ var stopScripts = []script{
 	}},
 }
 
-// stoppedPeer returns a peer that is up and stopped, and the connection to it.
+// stoppedPeer returns a peer whose process is stopped, and the connection to it.
 func (r *run) stoppedPeer() (*peer, conn) {
 	p, c := r.peer()
 	r.note("the peer's Write", p.do("write 1"))
@@ -52,7 +52,8 @@ func (r *run) stoppedPeer() (*peer, conn) {
 	return p, c
 }
 
-// toStopped writes 64 bytes so many times and closes. The peer goes on after that.
+// toStopped makes the given number of Writes of 64 bytes to a stopped peer, and closes. Then
+// the peer continues.
 func toStopped(r *run, writes int) {
 	p, c := r.stoppedPeer()
 	r.note("Write", describe(bounded(5*time.Second, func() error { return writeSmall(c, writes) })))

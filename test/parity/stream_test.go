@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// pair returns the two ends of a connection: the one that dialled and the one
-// that accepted.
+// pair returns both ends of a connection: the one that dialled and the one that accepted.
 func (r *run) pair() (c, s conn) {
 	ln, err := r.Listen()
 	check(err)
 	return r.connect(ln)
 }
 
-// connect returns the two ends of a connection through the listener.
+// connect returns both ends of a connection through ln.
 func (r *run) connect(ln net.Listener) (c, s conn) {
 	accepted := make(chan conn, 1)
 	go func() { accepted <- r.accept(ln) }()
@@ -37,7 +36,7 @@ func (r *run) accept(ln net.Listener) conn {
 	return s.(conn)
 }
 
-// describe returns an error in words that do not depend on addresses.
+// describe describes an error without addresses.
 func describe(err error) string {
 	kind := ""
 	switch {
@@ -73,10 +72,10 @@ func describe(err error) string {
 	return kind
 }
 
-// timed calls f and describes its error and how soon it returned.
+// timed calls f and describes its error and roughly how long it took.
 func timed(f func() error) string { return timedFor(10*time.Second, f) }
 
-// timedFor is timed with a limit.
+// timedFor acts like timed with another time limit.
 func timedFor(limit time.Duration, f func() error) string {
 	begin := time.Now()
 	err := bounded(limit, f)
@@ -86,8 +85,7 @@ func timedFor(limit time.Duration, f func() error) string {
 	return describe(err) + " " + bucket(time.Since(begin))
 }
 
-// bucket is how long something took, in words that a busy machine does not
-// change.
+// bucket describes a duration so roughly that a busy machine does not change the result.
 func bucket(d time.Duration) string {
 	switch {
 	case d < 500*time.Millisecond:
@@ -98,8 +96,7 @@ func bucket(d time.Duration) string {
 	return "after many seconds"
 }
 
-// bounded calls f and returns its error, or errHangs if it does not return in
-// time.
+// bounded calls f and returns its error, or errHangs if f does not return in time.
 func bounded(limit time.Duration, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -111,7 +108,7 @@ func bounded(limit time.Duration, f func() error) error {
 	}
 }
 
-// pattern fills b with the bytes of the stream from an offset on.
+// pattern fills b with the bytes of the stream that begin at offset.
 func pattern(b []byte, offset int) []byte {
 	for i := range b {
 		n := offset + i
@@ -125,8 +122,8 @@ func bytesOf(n int) []byte { return pattern(make([]byte, n), 0) }
 
 var errWrongByte = errors.New("a wrong byte")
 
-// readTo reads the stream from offset got up to offset want, or to its end, and
-// checks every byte. It returns the offset that it reached.
+// readTo reads the stream from offset got to offset want, or to its end, and checks every
+// byte. It returns the offset reached.
 func readTo(c io.Reader, got, want int) (int, error) {
 	b, expected := make([]byte, 64<<10), make([]byte, 64<<10)
 	for got < want {
@@ -145,10 +142,10 @@ func readTo(c io.Reader, got, want int) (int, error) {
 	return got, nil
 }
 
-// endless is an offset that no stream reaches.
+// endless is a larger offset than that of any stream.
 const endless = math.MaxInt
 
-// readAll reads the stream to its end, and describes what came.
+// readAll reads the stream to its end and describes the result.
 func readAll(c conn, want int) string {
 	var got int
 	err := bounded(20*time.Second, func() (err error) {
@@ -161,7 +158,7 @@ func readAll(c conn, want int) string {
 	return fmt.Sprintf("%s, then %s", amount(got, want), describe(err))
 }
 
-// amount describes how much arrived of what was sent.
+// amount describes how many of the sent bytes arrived.
 func amount(got, want int) string {
 	if got == want {
 		return "every byte"
@@ -172,8 +169,7 @@ func amount(got, want int) string {
 	return "too few bytes"
 }
 
-// fill writes the stream until the connection takes no more, and returns how many
-// bytes it took.
+// fill writes the stream until the connection accepts no more, and returns the number of bytes.
 func fill(c conn) (taken int, err error) {
 	b := make([]byte, 4<<10)
 	for err == nil {
@@ -189,10 +185,10 @@ func fill(c conn) (taken int, err error) {
 	return taken, err
 }
 
-// writeUntilError writes single bytes until one fails, for some seconds at most.
+// writeUntilError writes single bytes until a Write fails, for up to five seconds.
 func writeUntilError(c conn) error {
 	var err error
-	within(5*time.Second, func() bool {
+	eventually(5*time.Second, func() bool {
 		_, err = c.Write([]byte{0})
 		return err != nil
 	})

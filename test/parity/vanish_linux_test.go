@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vanish has the host of this end vanish, as far as the other end can tell: a
-// socket filter drops every segment that arrives, so nothing is acknowledged. It
-// makes no sense over shm, where both ends are on one host.
+// vanish makes this end's host vanish for the other end: a socket filter drops every arriving
+// segment, so nothing is acknowledged. This does not apply to shm, where both ends are on one
+// host.
 func vanish(c syscall.Conn) {
 	raw, err := c.SyscallConn()
 	check(err)
@@ -74,7 +74,7 @@ var vanishScripts = []script{
 	}},
 }
 
-// processorTime is how much of it this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	check(unix.Getrusage(unix.RUSAGE_SELF, &u))

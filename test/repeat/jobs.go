@@ -15,13 +15,13 @@ import (
 
 // subject is a package whose tests are repeated, or a program.
 type subject struct {
-	name    string // of its directory
-	devices bool   // SDP_DEVICES makes a difference
-	seldom  string // the tests that have fewer runs, a regular expression; "" none, "." all
+	name    string // of its directory, relative to the root
+	devices bool   // the result depends on SDP_DEVICES
+	seldom  string // a regular expression for tests with fewer runs; "" means none, "." all
 	program bool
 }
 
-// all is what is repeated, that first which takes longest.
+// all lists the subjects, the slowest first.
 var all = []subject{
 	{name: "sdp", devices: true, seldom: "^(TestPeerIsKilled|TestThousandConnections|TestThousandsOfIdleConnections)$"},
 	{name: "rdma/shm"},
@@ -39,8 +39,8 @@ var all = []subject{
 	{name: "test/soak", devices: true, seldom: ".", program: true},
 }
 
-// listed is what SDP_DEVICES says to have all on a device. iwarp is what everything
-// begins with, and what many tests are about whatever the device is.
+// listed returns the value of SDP_DEVICES that selects a device. It includes iwarp, with
+// which every connection begins, and which many tests use on any device.
 func listed(device string) string {
 	if device == "iwarp" {
 		return device
@@ -48,22 +48,22 @@ func listed(device string) string {
 	return device + ",iwarp"
 }
 
-// job is a program with its arguments, to be run so many times.
+// job is a program with arguments that is run a number of times.
 type job struct {
 	What   string `json:"what"`
 	Device string `json:"device,omitempty"`
 	Build  string `json:"build"` // a hash of the program and its arguments
 
 	times     int
-	beside    bool // others may run meanwhile
+	parallel  bool // may run at the same time as other jobs
 	directory string
 	argv      []string
 }
 
-// String is the job's name in what is printed.
+// String returns the job's name in the output.
 func (j *job) String() string { return strings.TrimSuffix(j.What+" "+j.Device, " ") }
 
-// jobs compiles the subjects, and returns what is to be done with them.
+// jobs compiles the chosen subjects and returns their jobs.
 func (r *repeat) jobs(ctx context.Context, chosen *regexp.Regexp) (list []*job, err error) {
 	for _, s := range r.subjects {
 		if !chosen.MatchString(s.name) {
@@ -105,18 +105,18 @@ func (r *repeat) jobsOf(s subject, program, device string) []*job {
 	with := func(more string) []string { return append(argv[:len(argv):len(argv)], more) }
 	switch s.seldom {
 	case "":
-		return []*job{{What: s.name, times: r.times, beside: true, argv: argv}}
+		return []*job{{What: s.name, times: r.times, parallel: true, argv: argv}}
 	case ".":
 		return []*job{{What: s.name, times: r.few, argv: argv}}
 	}
 	return []*job{
-		{What: s.name, times: r.times, beside: true, argv: with("-test.skip=" + s.seldom)},
+		{What: s.name, times: r.times, parallel: true, argv: with("-test.skip=" + s.seldom)},
 		{What: s.name + ", kill and scale", times: r.few, argv: with("-test.run=" + s.seldom)},
 	}
 }
 
-// compile makes the subject's program, and returns where it is and a hash of it; ""
-// if it has no tests.
+// compile compiles the subject's program and returns its path and a hash. The path is empty
+// if the subject has no tests.
 func (r *repeat) compile(ctx context.Context, s subject) (program, build string, err error) {
 	program = filepath.Join(r.dir, "programs", strings.ReplaceAll(s.name, "/", "-"))
 	argv := []string{"go", "test", "-c"}
@@ -129,9 +129,9 @@ func (r *repeat) compile(ctx context.Context, s subject) (program, build string,
 	}
 	cmd := exec.CommandContext(ctx, argv[0], append(argv[1:], "-o", program, "./"+s.name)...)
 	cmd.Dir = r.root
-	os.Remove(program) // nothing takes its place if there are no tests any more
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said)
+	os.Remove(program) // go test -c writes none if there are no tests
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output)
 	}
 	f, err := os.Open(program)
 	if os.IsNotExist(err) {

@@ -15,28 +15,26 @@ type entry struct {
 	Race    bool    `json:"race,omitempty"`
 	OK      bool    `json:"ok"`
 	Seconds float64 `json:"seconds"`
-	CPU     float64 `json:"cpu"`              // seconds of processor time, with its children's
-	Output  string  `json:"output,omitempty"` // of one that has failed: the file that has what it printed
+	CPU     float64 `json:"cpu"`              // seconds of processor time, including children
+	Output  string  `json:"output,omitempty"` // after a failure: the file with the output
 }
 
-// count is what a job's runs come to.
+// count sums up the runs of a job.
 type count struct {
 	runs, failed int
 	seconds, cpu float64
 }
 
-// key tells jobs apart, and one program from what it was before it was compiled
-// anew.
+// key identifies a job and the compiled version of its program.
 type key struct{ what, device, build string }
 
-// record is the file of all runs. Whoever uses it from several goroutines takes
-// care that they take turns.
+// record is the file of all runs. It is not safe for concurrent use.
 type record struct {
 	file   *os.File
 	counts map[key]count
 }
 
-// openRecord reads what there is, and goes on behind it.
+// openRecord reads the existing record, and opens it for appending.
 func openRecord(name string) (*record, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -51,7 +49,8 @@ func openRecord(name string) (*record, error) {
 		}
 	}
 	if err == nil && len(all) > 0 && all[len(all)-1] != '\n' {
-		// Who was killed while it wrote has left half a line: that run is done again.
+		// A process that was killed while it wrote left an incomplete line. That run is
+		// repeated.
 		_, err = f.WriteString("\n")
 	}
 	if err != nil {
@@ -63,8 +62,8 @@ func openRecord(name string) (*record, error) {
 
 func (j *job) key() key { return key{j.What, j.Device, j.Build} }
 
-// of returns what the job's runs have come to so far.
-func (c *record) of(j *job) count { return c.counts[j.key()] }
+// get returns the count of the job's runs so far.
+func (c *record) get(j *job) count { return c.counts[j.key()] }
 
 func (c *record) count(e entry) {
 	n := c.counts[e.key()]
@@ -77,7 +76,7 @@ func (c *record) count(e entry) {
 	c.counts[e.key()] = n
 }
 
-// add writes a run down, at once.
+// add appends a run to the file.
 func (c *record) add(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -98,18 +97,18 @@ type row struct {
 	Runs     int     `json:"runs"`
 	Failures int     `json:"failures"`
 	Seconds  float64 `json:"seconds"` // of all runs
-	CPU      float64 `json:"cpu"`     // the same, of processor time
+	CPU      float64 `json:"cpu"`     // processor time of all runs, in seconds
 }
 
-// summary prints what all has come to, as a table and as a line of JSON. Its
-// error says that there were failures, or that it was interrupted.
+// summary prints the results as a table and as a line of JSON. It returns an error if there
+// were failures, or if the run was interrupted.
 func (c *record) summary(out io.Writer, jobs []*job, interrupted bool) error {
-	rows := []row{} // none is [] in JSON, not null
+	rows := []row{} // not nil, so that no rows are [] in JSON
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "package\tdevice\truns\tfailures\tseconds\teach\tcpu each\t")
 	failed := 0
 	for _, j := range jobs {
-		n := c.of(j)
+		n := c.get(j)
 		failed += n.failed
 		rows = append(rows, row{j.What, j.Device, j.times, n.runs, n.failed, n.seconds, n.cpu})
 		each := float64(max(1, n.runs))
@@ -124,7 +123,7 @@ func (c *record) summary(out io.Writer, jobs []*job, interrupted bool) error {
 	}
 	switch {
 	case interrupted:
-		return fmt.Errorf("interrupted, and %d runs have failed; the same command goes on", failed)
+		return fmt.Errorf("interrupted after %d failures; the same command continues", failed)
 	case failed > 0:
 		return errFailures
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/gosdp/gosdp/test/group"
 )
 
-// repeat is what is to be repeated, and how.
+// repeat is the configuration and the state of the program.
 type repeat struct {
 	times, few  int
 	race, short bool
@@ -35,14 +35,14 @@ type repeat struct {
 	left int // runs
 }
 
-// run does it all. Its error is the first thing that kept it from going on, or
-// says that there were failures.
+// run runs all jobs. It returns the first error that prevents it from continuing, or
+// errFailures.
 func (r *repeat) run(ctx context.Context, only string) (err error) {
 	chosen, err := regexp.Compile(only)
 	if err != nil {
 		return err
 	}
-	for _, dir := range []*string{&r.dir, &r.root} { // programs run elsewhere
+	for _, dir := range []*string{&r.dir, &r.root} { // programs run in other directories
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return err
 		}
@@ -60,38 +60,37 @@ func (r *repeat) run(ctx context.Context, only string) (err error) {
 		return err
 	}
 	defer r.log.close()
-	for _, beside := range []bool{true, false} {
-		if err := r.all(ctx, r.rounds(jobs, beside), beside); err != nil {
+	for _, parallel := range []bool{true, false} {
+		if err := r.all(ctx, r.rounds(jobs, parallel), parallel); err != nil {
 			return err
 		}
 	}
 	return r.log.summary(r.out, jobs, ctx.Err() != nil)
 }
 
-// rounds returns the runs that are still to be done of jobs that have others
-// beside them, or of those that do not: one of each job, and the next one of each,
-// so that every job has had its share whenever one looks.
-func (r *repeat) rounds(jobs []*job, beside bool) (todo []*job) {
+// rounds returns the remaining runs of parallel jobs, or of the others. The runs of different
+// jobs alternate, so that all jobs progress at the same rate.
+func (r *repeat) rounds(jobs []*job, parallel bool) (todo []*job) {
 	for round := 0; ; round++ {
-		some := false
+		remaining := false
 		for _, j := range jobs {
-			if j.beside == beside && round < j.times {
-				some = true
-				if round >= r.log.of(j).runs {
+			if j.parallel == parallel && round < j.times {
+				remaining = true
+				if round >= r.log.get(j).runs {
 					todo = append(todo, j)
 				}
 			}
 		}
-		if !some {
+		if !remaining {
 			return todo
 		}
 	}
 }
 
-// all does the runs, several at a time if they may be, until it is interrupted.
-func (r *repeat) all(ctx context.Context, todo []*job, beside bool) error {
+// all executes the runs, several at a time if they are parallel, until ctx is done.
+func (r *repeat) all(ctx context.Context, todo []*job, parallel bool) error {
 	n := 1
-	if beside {
+	if parallel {
 		n = r.beside
 	}
 	r.left = len(todo)
@@ -123,49 +122,49 @@ func (r *repeat) all(ctx context.Context, todo []*job, beside bool) error {
 	return <-errs
 }
 
-// once is one run. What is interrupted has not been.
+// once executes one run. An interrupted run is not recorded.
 func (r *repeat) once(ctx context.Context, j *job) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	// Go's own timeout prints what hangs; this one is for what hangs nonetheless.
+	// The test's own timeout prints stacks. This one is for programs that do not react to it.
 	limited, cancel := context.WithTimeout(ctx, r.timeout+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(limited, j.argv[0], j.argv[1:]...)
 	cmd.Dir = j.directory
-	// With the race detector a process would sleep for a second before it exits.
+	// By default the race detector sleeps for a second when a process exits.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	if j.Device != "" {
 		cmd.Env = append(cmd.Env, "SDP_DEVICES="+listed(j.Device))
 	}
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	group.Own(cmd)
 	cmd.Cancel = func() error { return group.Kill(cmd) }
-	cmd.WaitDelay = 10 * time.Second // for a child that has the pipe
+	cmd.WaitDelay = 10 * time.Second // in case a child keeps the pipe open
 	begin := time.Now()
 	failure := cmd.Run()
 	took := time.Since(begin)
 	if ctx.Err() != nil {
 		return nil
 	}
-	return r.note(j, cmd.ProcessState, took, failure, said.Bytes())
+	return r.note(j, cmd.ProcessState, took, failure, output.Bytes())
 }
 
-// note records a run, and prints what has come of it.
-func (r *repeat) note(j *job, state *os.ProcessState, took time.Duration, failure error, said []byte) error {
+// note records a run and prints its result.
+func (r *repeat) note(j *job, state *os.ProcessState, took time.Duration, failure error, output []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := entry{job: *j, Race: r.race, Seconds: took.Seconds(), OK: failure == nil}
 	if state != nil { // it was started
 		e.CPU = (state.UserTime() + state.SystemTime()).Seconds()
 	}
-	n := r.log.of(j).runs + 1
+	n := r.log.get(j).runs + 1
 	if failure != nil {
 		name := strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(fmt.Sprintf("%v %s %d.txt", j, j.Build, n))
 		e.Output = filepath.Join(r.dir, "failures", name)
-		said = append(said, "\n"+failure.Error()+"\n"...)
-		if err := os.WriteFile(e.Output, said, 0o644); err != nil {
+		output = append(output, "\n"+failure.Error()+"\n"...)
+		if err := os.WriteFile(e.Output, output, 0o644); err != nil {
 			return err
 		}
 	}
@@ -173,14 +172,14 @@ func (r *repeat) note(j *job, state *os.ProcessState, took time.Duration, failur
 		return err
 	}
 	r.left--
-	all := r.log.of(j)
-	fmt.Fprintf(r.out, "%-24v %3d of %d: %5.1f s; %d passed, %d failed; %d runs are left\n",
+	all := r.log.get(j)
+	fmt.Fprintf(r.out, "%-24v %3d of %d: %5.1f s; %d passed, %d failed; %d runs left\n",
 		j, n, j.times, e.Seconds, all.runs-all.failed, all.failed, r.left)
 	if failure != nil {
-		fmt.Fprintf(r.out, "%v has failed: %s\n", j, e.Output)
+		fmt.Fprintf(r.out, "%v failed: %s\n", j, e.Output)
 	}
 	return nil
 }
 
-// errFailures says that not everything has passed.
+// errFailures says that at least one run failed.
 var errFailures = errors.New("there were failures")

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInterruptedRunEndsWithWhatItStarted: otherwise the run would go on for as long
-// as somebody has its output.
-func TestInterruptedRunEndsWithWhatItStarted(t *testing.T) {
+// TestInterruptionEndsStartedProcesses: an interruption also ends processes that the tests
+// started. Otherwise the run would last until they closed its output.
+func TestInterruptionEndsStartedProcesses(t *testing.T) {
 	r, _ := newRepeat(t)
 	r.subjects = []subject{{name: "starts"}}
 	r.file(t, "starts/starts_test.go", `package starts
@@ -44,8 +44,8 @@ func TestStarts(t *testing.T) {
 	case err := <-ended:
 		assert.ErrorContains(t, err, "interrupted")
 	case <-time.After(5 * time.Second):
-		t.Error("a run that was interrupted goes on")
+		t.Error("an interrupted run did not end")
 		<-ended
 	}
-	assert.Zero(t, r.runs(t), "what was interrupted has not been")
+	assert.Zero(t, r.runs(t), "an interrupted run is not recorded")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// files are a module that has something to repeat.
+// files is a module with tests to repeat.
 var files = map[string]string{
 	"go.mod": "module m\n",
 	"plain/plain_test.go": `package plain
@@ -34,10 +34,10 @@ func TestSeldom(t *testing.T) {}
 	"program/main.go": "package main\nfunc main() {}\n",
 }
 
-// newRepeat returns one for that module, which prints to the buffer.
+// newRepeat returns a repeat for that module that prints to the buffer.
 func newRepeat(t *testing.T) (*repeat, *bytes.Buffer) {
 	t.Helper()
-	// The directory of a workspace is not to be found from here.
+	// Ignore a workspace that contains the temporary directory.
 	t.Setenv("GOWORK", "off")
 	r := &repeat{
 		times: 3, few: 2, beside: 2, timeout: time.Minute, soak: time.Second,
@@ -64,7 +64,7 @@ func (r *repeat) file(t *testing.T, name, text string) {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
-// rows takes the summary out of what was printed, without its times.
+// rows parses the summary from the output, without times.
 func rows(t *testing.T, out *bytes.Buffer) (all []row) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -76,7 +76,7 @@ func rows(t *testing.T, out *bytes.Buffer) (all []row) {
 	return all
 }
 
-// runs is how many runs the record has.
+// runs returns the number of runs in the record.
 func (r *repeat) runs(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadFile(filepath.Join(r.dir, "runs.jsonl"))
@@ -84,7 +84,7 @@ func (r *repeat) runs(t *testing.T) int {
 	return strings.Count(string(all), `"ok":`)
 }
 
-func TestEverythingRunsAsOftenAsItShould(t *testing.T) {
+func TestNumbersOfRuns(t *testing.T) {
 	r, out := newRepeat(t)
 	require.NoError(t, r.run(context.Background(), ""))
 	assert.Equal(t, []row{
@@ -108,26 +108,26 @@ func TestFailuresAreKept(t *testing.T) {
 	kept, err := filepath.Glob(filepath.Join(r.dir, "failures", "both-shm-*"))
 	require.NoError(t, err)
 	require.Len(t, kept, 3)
-	said, err := os.ReadFile(kept[0])
+	output, err := os.ReadFile(kept[0])
 	require.NoError(t, err)
-	assert.Contains(t, string(said), "as it was told")
+	assert.Contains(t, string(output), "as it was told")
 }
 
-func TestItGoesOnWhereItWas(t *testing.T) {
+func TestContinuesAfterInterruption(t *testing.T) {
 	r, out := newRepeat(t)
-	over, cancel := context.WithCancel(context.Background())
+	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	require.Error(t, r.run(over, "plain"))
-	assert.NoFileExists(t, filepath.Join(r.dir, "runs.jsonl"), "nothing was compiled")
+	require.Error(t, r.run(cancelled, "plain"))
+	assert.NoFileExists(t, filepath.Join(r.dir, "runs.jsonl"), "nothing must be compiled")
 
 	require.NoError(t, r.run(context.Background(), "plain"))
 	require.Equal(t, 3, r.runs(t))
 	require.NoError(t, r.run(context.Background(), "plain"))
-	assert.Equal(t, 3, r.runs(t), "there was nothing to do")
+	assert.Equal(t, 3, r.runs(t), "all runs were already done")
 
 	f, err := os.OpenFile(filepath.Join(r.dir, "runs.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.WriteString(`{"what":"plain","bui`) // it was killed
+	_, err = f.WriteString(`{"what":"plain","bui`) // an incomplete line, as after a kill
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	r.times = 5
@@ -139,5 +139,5 @@ func TestItGoesOnWhereItWas(t *testing.T) {
 	r.file(t, "plain/plain_test.go", files["plain/plain_test.go"]+"func TestMore(t *testing.T) {}\n")
 	require.NoError(t, r.run(context.Background(), "plain"))
 	assert.Equal(t, []row{{What: "plain", Wanted: 5, Runs: 5}}, rows(t, out))
-	assert.Equal(t, 10, r.runs(t), "what another program has done does not count")
+	assert.Equal(t, 10, r.runs(t), "runs of the old program do not count")
 }

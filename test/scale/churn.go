@@ -28,11 +28,11 @@ type churn struct {
 	addresses []string
 
 	mu    sync.Mutex
-	err   error           // the first that a connection has ended with
-	times []time.Duration // of connections, from the dial to behind Close
+	err   error           // the first error of a connection
+	times []time.Duration // of connections, from the dial until Close has returned
 }
 
-// result is what has come of it.
+// result is the result of a churn.
 type result struct {
 	device        string
 	took          time.Duration
@@ -40,7 +40,7 @@ type result struct {
 	times         []time.Duration // in order
 	here, there   [2]traffic.Held // before and after
 	cpu, cpuThere time.Duration
-	waiting       int // sockets of closed connections
+	waiting       int // sockets in TIME_WAIT
 }
 
 func (r result) String() string {
@@ -48,8 +48,8 @@ func (r result) String() string {
 	at := func(part float64) time.Duration {
 		return r.times[int(part*float64(len(r.times)-1))].Round(time.Microsecond)
 	}
-	return fmt.Sprintf(`%s: %d connections in %v, %.0f a second; p50 %v, p99 %v, the longest %v
-%[1]s: %[8]v of processor time a connection, %[9]v here and %[10]v there; %[11]d sockets in TIME_WAIT at the end
+	return fmt.Sprintf(`%s: %d connections in %v, %.0f a second; p50 %v, p99 %v, maximum %v
+%[1]s: %[8]v of processor time per connection, %[9]v here and %[10]v there; %[11]d sockets in TIME_WAIT at the end
 %[1]s: here  %+[12]v, then %+[13]v
 %[1]s: there %+[14]v, then %+[15]v`,
 		r.device, r.done, r.took.Round(time.Millisecond), float64(r.done)/r.took.Seconds(), at(0.5), at(0.99), at(1),
@@ -57,8 +57,8 @@ func (r result) String() string {
 		r.here[0], r.here[1], r.there[0], r.there[1])
 }
 
-// run works for d, behind a tenth of that in which everything finds its size, and
-// checks that nothing is left of it.
+// run opens and closes connections for d, after a warm-up of d/10, and checks that nothing
+// leaks.
 func (c *churn) run(d time.Duration) (r result, err error) {
 	if c.profile != "" {
 		os.Setenv(profileVariable, filepath.Join(c.profile, c.device+"-server.prof"))
@@ -80,7 +80,7 @@ func (c *churn) run(d time.Duration) (r result, err error) {
 	c.connections(d / 10)
 	var before, after answer
 	r.device = c.device
-	if r.here[0], before, err = c.quiet(server); err != nil {
+	if r.here[0], before, err = c.waitIdle(server); err != nil {
 		return r, err
 	}
 	used, begin := processorTime(), time.Now()
@@ -91,25 +91,25 @@ func (c *churn) run(d time.Duration) (r result, err error) {
 	r.waiting = timeWait(c.addresses)
 	slices.Sort(r.times)
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if r.here[1], after, err = c.quiet(server); err != nil {
+		if r.here[1], after, err = c.waitIdle(server); err != nil {
 			return r, err
 		}
-		if r.cpuThere == 0 { // what is asked later is work too
+		if r.cpuThere == 0 { // later requests also take processor time
 			r.cpuThere = after.CPU - before.CPU
 		}
-		more, theirMore := r.here[1].More(r.here[0], traffic.Slack), after.Held.More(before.Held, traffic.Slack)
+		more, theirMore := r.here[1].Excess(r.here[0], traffic.Slack), after.Held.Excess(before.Held, traffic.Slack)
 		if more == "" && theirMore == "" {
 			r.there = [2]traffic.Held{before.Held, after.Held}
 			return r, nil
 		}
 		if time.Now().After(until) {
-			return r, fmt.Errorf("%s: something is left: here %q, there %q", c.device, more, theirMore)
+			return r, fmt.Errorf("%s: leak: here %q, there %q", c.device, more, theirMore)
 		}
 	}
 }
 
-// quiet returns what both processes hold when no connection is there any more.
-func (c *churn) quiet(server *traffic.Second) (here traffic.Held, there answer, err error) {
+// waitIdle waits until no connection is open, and returns what both processes hold.
+func (c *churn) waitIdle(server *traffic.Second) (here traffic.Held, there answer, err error) {
 	if c.err != nil {
 		return here, there, fmt.Errorf("%s: %w", c.device, c.err)
 	}
@@ -118,19 +118,19 @@ func (c *churn) quiet(server *traffic.Second) (here traffic.Held, there answer, 
 			return here, there, err
 		}
 		if there.Failed > 0 {
-			return here, there, fmt.Errorf("%s: %d connections have failed in the second process, the first with: %s", c.device, there.Failed, there.First)
+			return here, there, fmt.Errorf("%s: %d connections failed in the second process, the first with: %s", c.device, there.Failed, there.First)
 		}
 		if there.Active == 0 {
-			return traffic.Holds(), there, nil
+			return traffic.HeldNow(), there, nil
 		}
 		if time.Now().After(until) {
-			return here, there, fmt.Errorf("%s: %d connections of the second process go on though all of the first are closed", c.device, there.Active)
+			return here, there, fmt.Errorf("%s: %d connections are open in the second process although the first has closed all", c.device, there.Active)
 		}
 	}
 }
 
-// connections opens and closes them for d, each when its time has come, or as soon
-// as there is a place.
+// connections opens and closes connections for d at the given rate, with a limited number at a
+// time.
 func (c *churn) connections(d time.Duration) {
 	dialer := sdp.Dialer{Config: config(c.device)}
 	dial := func(address string) (net.Conn, error) { return dialer.Dial("sdp", address) }
@@ -138,13 +138,13 @@ func (c *churn) connections(d time.Duration) {
 		dial = func(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 	}
 	var working sync.WaitGroup
-	places := make(chan struct{}, c.beside)
+	slots := make(chan struct{}, c.beside)
 	begin := time.Now()
 	for i := 0; time.Since(begin) < d && !c.failed(); i++ {
 		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(c.rate))))
-		places <- struct{}{}
+		slots <- struct{}{}
 		working.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			since := time.Now()
 			err := c.connection(dial, c.addresses[i%len(c.addresses)], uint64(i))
 			c.mu.Lock()
@@ -164,7 +164,7 @@ func (c *churn) failed() bool {
 	return c.err != nil
 }
 
-// connection is one.
+// connection opens, uses and closes one connection.
 func (c *churn) connection(dial func(string) (net.Conn, error), address string, n uint64) error {
 	conn, err := dial(address)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *churn) connection(dial func(string) (net.Conn, error), address string, 
 	}
 	err = func() error {
 		if up, ok := conn.(*sdp.Conn); ok && up.Device() != c.device {
-			return errors.New("it is over " + up.Device())
+			return errors.New("the connection uses " + up.Device())
 		}
 		b := binary.BigEndian.AppendUint64(nil, n)
 		if _, err := conn.Write(b); err != nil {
@@ -189,8 +189,8 @@ func (c *churn) connection(dial func(string) (net.Conn, error), address string, 
 	return errors.Join(err, conn.Close())
 }
 
-// timeWait counts the sockets of closed connections from or to the addresses; 0
-// where no /proc tells.
+// timeWait counts the sockets in TIME_WAIT from or to the addresses. It returns 0 without
+// /proc.
 func timeWait(addresses []string) (n int) {
 	const state = "06"
 	ours := make(map[string]bool)

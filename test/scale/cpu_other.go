@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// processorTime is 0: not known.
+// processorTime returns 0, because it is not known on this system.
 func processorTime() time.Duration { return 0 }

@@ -1,12 +1,12 @@
-// Scale has two processes open and close connections, a thousand each second if
-// the machine can, for as long as it is told, on one device after the other.
+// Scale makes two processes open and close connections, up to a thousand per second, for a
+// given time on each device.
 //
 //	go run ./test/scale -duration 1m
 //
-// On each connection a few bytes go there and back, which shows that the peer has
-// accepted it. Behind each device Scale prints the rate that it has reached, what
-// a connection costs, how long one takes, and what both processes hold before and
-// after. It exits with 1 if a connection has failed, or if something is left.
+// Each connection exchanges a few bytes, which shows that the peer has accepted it. For each
+// device Scale prints the rate, the cost and the duration of a connection, and what both
+// processes hold before and after. The exit status is 1 if a connection failed, or if
+// something leaked.
 package main
 
 import (
@@ -17,22 +17,21 @@ import (
 	"time"
 )
 
-// serveVariable makes the program the second process, on the device that it names.
+// serveVariable makes the program the second process. Its value is the device.
 const serveVariable = "SCALE_SERVE"
 
-// profileVariable has the second process leave a CPU profile in the file that it
-// names.
+// profileVariable makes the second process write a CPU profile to the named file.
 const profileVariable = "SCALE_PROFILE"
 
 func main() {
-	duration := flag.Duration("duration", time.Minute, "how long, for each device")
-	devices := flag.String("devices", "shm,iwarp", "the devices, one after the other")
-	rate := flag.Int("rate", 1000, "connections in a second")
-	beside := flag.Int("beside", 64, "connections beside each other, at most")
-	profile := flag.String("profile", "", "leave CPU profiles of both processes in this `directory`")
+	duration := flag.Duration("duration", time.Minute, "how long to run on each device")
+	devices := flag.String("devices", "shm,iwarp", "`list` of devices, used one after the other")
+	rate := flag.Int("rate", 1000, "connections per second")
+	beside := flag.Int("beside", 64, "maximum number of open connections")
+	profile := flag.String("profile", "", "write CPU profiles of both processes to this `directory`")
 	flag.Parse()
 	if device := os.Getenv(serveVariable); device != "" {
-		fail(beServer(device))
+		fail(runServer(device))
 		return
 	}
 	for device := range strings.SplitSeq(*devices, ",") {

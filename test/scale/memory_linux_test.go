@@ -24,15 +24,15 @@ import (
 const (
 	memoryClients = 1000
 	memoryBudget  = 64 << 20 // of each process
-	memoryEach    = 64 << 10 // for a connection
+	memoryEach    = 64 << 10 // per connection
 )
 
-// TestMemory has a thousand clients write to a program that reads nothing: what both
-// processes use together, by their control group's account, stays within their budgets and
-// a little for each connection.
+// TestMemory: a thousand clients write to a program that does not read. The memory of both
+// processes, as their control group accounts for it, must stay within both budgets plus a
+// small amount per connection.
 func TestMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector takes several times the memory")
+		t.Skip("the race detector needs several times the memory")
 	}
 	for _, device := range []string{"shm", "iwarp"} {
 		t.Run(device, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestMemory(t *testing.T) {
 			client := group.start(t, "client "+device+" "+address)
 			require.Equal(t, "ready", client.line(t))
 			before := group.usage(t)
-			client.say(t)
+			client.proceed(t)
 			wrote, err := strconv.Atoi(client.line(t))
 			require.NoError(t, err)
 			used := group.usage(t) - before
@@ -53,9 +53,9 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func init() { beMemory = writeUnread }
+func init() { memoryMain = writeUnread }
 
-// writeUnread is one of the two processes.
+// writeUnread is the main function of both processes.
 func writeUnread(role string) error {
 	words := strings.Fields(role)
 	c := config(words[1])
@@ -150,11 +150,11 @@ func newGroup(t *testing.T) *group {
 			return g
 		}
 	}
-	t.Skipf("no control group for memory can be made: %v", why)
+	t.Skipf("missing: a control group for memory: %v", why)
 	return nil
 }
 
-// usage is how many bytes the group uses.
+// usage returns how many bytes the group uses.
 func (g *group) usage(t *testing.T) int {
 	text, err := os.ReadFile(filepath.Join(g.dir, g.file))
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ type member struct {
 	out *bufio.Reader
 }
 
-// start starts this program in a role, in the group from its beginning.
+// start starts this program in a role. The process is in the group from its beginning.
 func (g *group) start(t *testing.T, role string) *member {
 	cmd := exec.Command("/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$1"`, g.dir, os.Args[0])
 	cmd.Env = append(os.Environ(), memoryVariable+"="+role)
@@ -186,15 +186,15 @@ func (g *group) start(t *testing.T, role string) *member {
 	return &member{in, bufio.NewReader(out)}
 }
 
-// line is the next line that the process says.
+// line returns the next line that the process prints.
 func (m *member) line(t *testing.T) string {
 	text, err := m.out.ReadString('\n')
 	require.NoError(t, err)
 	return strings.TrimSpace(text)
 }
 
-// say has the process go on.
-func (m *member) say(t *testing.T) {
+// proceed tells the process to continue.
+func (m *member) proceed(t *testing.T) {
 	_, err := io.WriteString(m.in, "\n")
 	require.NoError(t, err)
 }

@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled: everything takes longer.
+// raceEnabled relaxes limits, because everything takes longer.
 const raceEnabled = true

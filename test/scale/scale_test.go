@@ -12,23 +12,23 @@ import (
 	"go.uber.org/goleak"
 )
 
-// memoryVariable makes this program one of the two of TestMemory: "server", or "client"
-// and an address, and a device.
+// memoryVariable makes this program one of the two processes of TestMemory. Its value is
+// "server" and a device, or "client", a device and an address.
 const memoryVariable = "SDP_SCALE_MEMORY"
 
-// beMemory is what it does then; nil where there are no control groups.
-var beMemory func(role string) error
+// memoryMain is the main function of these processes, or nil if there are no control groups.
+var memoryMain func(role string) error
 
 func TestMain(m *testing.M) {
 	if device := os.Getenv(serveVariable); device != "" {
-		if err := beServer(device); err != nil {
+		if err := runServer(device); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
 	if role := os.Getenv(memoryVariable); role != "" {
-		if err := beMemory(role); err != nil {
+		if err := memoryMain(role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestManyAndShort opens and closes connections, a thousand each second, if the
-// machine can: memory, descriptors and goroutines of both ends stay as they are.
+// TestManyAndShort opens and closes up to a thousand connections per second. Memory,
+// descriptors and goroutines of both ends must not grow.
 func TestManyAndShort(t *testing.T) {
 	d := 5 * time.Second
 	if testing.Short() {

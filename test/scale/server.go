@@ -15,35 +15,35 @@ import (
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
-// tcp is the device that is none: what package net's own connections cost.
+// tcp stands for package net's connections, for comparison.
 const tcp = "tcp"
 
-// anyDevice is what a program uses that says nothing.
+// anyDevice stands for the default configuration.
 const anyDevice = "any"
 
-// config has times that a busy machine does not reach.
+// config returns a configuration with timeouts that a busy machine does not reach.
 func config(device string) *sdp.Config {
 	return &sdp.Config{
 		Devices: []string{device}, ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: time.Minute,
 	}
 }
 
-// answer is what the second process says each time that it is asked.
+// answer is the second process's answer to a request.
 type answer struct {
 	Held   traffic.Held
-	Active int64 // connections
+	Active int64 // open connections
 	Failed int64
-	First  string // failure
+	First  string // the first failure
 	CPU    time.Duration
 }
 
-// addresses are where it listens. A closed connection keeps its client's port for
-// a minute, and an address has 28,000 of them.
+// addresses are the addresses where the server listens. A closed connection occupies its
+// client's port for a minute, and there are only 28,000 ports for each address.
 var addresses = []string{"127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0", "127.0.0.4:0"}
 
-// beServer is the second process: it answers what comes over connections, until
-// its standard input ends.
-func beServer(device string) error {
+// runServer is the second process. It echoes one word per connection, until its standard input
+// ends.
+func runServer(device string) error {
 	if name := os.Getenv(profileVariable); name != "" {
 		stop, err := profileTo(name)
 		if err != nil {
@@ -57,7 +57,7 @@ func beServer(device string) error {
 	for _, address := range addresses {
 		ln, err := listen(device, address)
 		if err != nil && len(listening) > 0 {
-			break // not every system has all of 127.0.0.0/8
+			break // some systems lack parts of 127.0.0.0/8
 		}
 		if err != nil {
 			return err
@@ -82,8 +82,8 @@ func beServer(device string) error {
 			}
 		}()
 	}
-	return traffic.Answers(strings.Join(listening, " "), func() any {
-		a := answer{Held: traffic.Holds(), Active: active.Load(), Failed: failed.Load(), CPU: processorTime()}
+	return traffic.Answer(strings.Join(listening, " "), func() any {
+		a := answer{Held: traffic.HeldNow(), Active: active.Load(), Failed: failed.Load(), CPU: processorTime()}
 		if text := first.Load(); text != nil {
 			a.First = *text
 		}
@@ -102,10 +102,10 @@ func listen(device, address string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "sdp", address)
 }
 
-// word is what goes over a connection, in each direction.
+// word is the number of bytes sent in each direction of a connection.
 const word = 8
 
-// reply sends back what has come, until the end.
+// reply echoes a word and waits for the end of the stream.
 func reply(c net.Conn) error {
 	defer c.Close()
 	b := make([]byte, word)
@@ -116,12 +116,12 @@ func reply(c net.Conn) error {
 		return err
 	}
 	if n, err := c.Read(b); err != io.EOF {
-		return fmt.Errorf("%d bytes and %v behind a word, not the end", n, err)
+		return fmt.Errorf("%d bytes and %v after a word instead of the end", n, err)
 	}
 	return nil
 }
 
-// profileTo begins a CPU profile.
+// profileTo starts a CPU profile.
 func profileTo(name string) (stop func(), err error) {
 	f, err := os.Create(name)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
-// TestStorm has thousands dial at once, with the defaults, and keep their connections
-// until all have theirs: none fails, whether it comes up over SDP or as plain TCP. The
-// variable SDP_STORM says how often each storm is repeated.
+// TestStorm dials thousands of connections at once with the default configuration, and keeps
+// them all open. None may fail, over SDP or plain TCP. The environment variable SDP_STORM is
+// the number of repetitions.
 func TestStorm(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("SDP_STORM"))
 	if err != nil {
@@ -62,19 +62,19 @@ func storm(t *testing.T, n int) {
 			}
 			dials.Wait()
 			c.SetDeadline(time.Now().Add(time.Minute))
-			said, got := binary.BigEndian.AppendUint64(nil, uint64(i)), make([]byte, word)
-			_, err = c.Write(said)
+			sent, got := binary.BigEndian.AppendUint64(nil, uint64(i)), make([]byte, word)
+			_, err = c.Write(sent)
 			assert.NoError(t, err, "%T %v", c, c.LocalAddr())
 			_, err = io.ReadFull(c, got)
 			assert.NoError(t, err)
-			assert.True(t, bytes.Equal(said, got))
+			assert.True(t, bytes.Equal(sent, got))
 		})
 	}
 	dials.Wait()
 	took := time.Since(begin)
 	all.Wait()
 	t.Logf("%d dials in %v, %d of them over SDP, %d failed", n, took.Round(time.Millisecond), overSDP.Load(), failed.Load())
-	if !raceEnabled { // with it, what 3,000 do at once takes longer than a peer may take
+	if !raceEnabled { // with it, 3,000 concurrent dials take longer than the timeouts
 		assert.Greater(t, int(overSDP.Load()), n/2)
 	}
 	assert.Positive(t, overSDP.Load())

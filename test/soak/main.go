@@ -1,13 +1,12 @@
-// Soak has two processes do everything that connections do, for as long as it is
-// told, on one device after the other: sessions of all sizes beside each other,
-// deadlines that pass in the middle of calls, half-closes, resets, and a new
-// connection for each. Every byte is checked, and hashed at both ends. When a
-// device's time is over nothing may be left: memory, descriptors, goroutines and
-// areas of shared memory are what they were behind its first tenth.
+// Soak makes two processes do everything that connections can do, for a given time on each
+// device: concurrent sessions of all sizes, deadlines that expire during calls, half-closes
+// and resets, each on a new connection. Both ends check and hash every byte. At the end,
+// nothing may have leaked: memory, descriptors, goroutines and shared memory areas must be
+// the same as after the first tenth of the time.
 //
 //	go run ./test/soak -duration 2m
 //
-// It prints what it did, and exits with 1 if anything was wrong.
+// It prints what it did. The exit status is 1 if anything was wrong.
 package main
 
 import (
@@ -18,17 +17,17 @@ import (
 	"time"
 )
 
-// serveVariable makes the program the second process, on the device that it names.
+// serveVariable makes the program the second process. Its value is the device.
 const serveVariable = "SOAK_SERVE"
 
 func main() {
-	duration := flag.Duration("duration", 2*time.Minute, "how long, for all devices together")
-	devices := flag.String("devices", "shm,iwarp", "the devices, one after the other")
-	conns := flag.Int("conns", 16, "connections beside each other")
-	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the first session; each of the others has the next one")
+	duration := flag.Duration("duration", 2*time.Minute, "how long to run, for all devices together")
+	devices := flag.String("devices", "shm,iwarp", "`list` of devices, used one after the other")
+	conns := flag.Int("conns", 16, "number of concurrent connections")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the first session; it increases by one for each session")
 	flag.Parse()
 	if device := os.Getenv(serveVariable); device != "" {
-		fail(beServer(device))
+		fail(runServer(device))
 		return
 	}
 	list := strings.Split(*devices, ",")

@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
-// tally is what an end has to tell of its sessions.
+// tally sums up an end's sessions.
 type tally struct {
 	Sessions, Resets, Passed atomic.Int64
 	Sent, Got                atomic.Int64
@@ -28,10 +28,10 @@ func (t *tally) add(r traffic.Result) {
 	}
 }
 
-// answer is what the second process says each time that it is asked.
+// answer is the second process's answer to a request.
 type answer struct {
 	Held           traffic.Held
-	Active         int64 // sessions under way
+	Active         int64 // active sessions
 	Sessions       int64
 	Sent, Got      int64
 	Failed         int64
@@ -39,16 +39,16 @@ type answer struct {
 	Resets, Passed int64
 }
 
-// config has times that a busy machine does not reach.
+// config returns a configuration with timeouts that a busy machine does not reach.
 func config(device string) *sdp.Config {
 	return &sdp.Config{
 		Devices: []string{device}, ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: time.Minute,
 	}
 }
 
-// beServer is the second process: it serves sessions until its standard input
-// ends, and answers each line of that.
-func beServer(device string) error {
+// runServer is the second process. It serves sessions until its standard input ends, and
+// answers each line of the input.
+func runServer(device string) error {
 	lc := sdp.ListenConfig{Config: config(device)}
 	ln, err := lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
 	if err != nil {
@@ -68,7 +68,7 @@ func beServer(device string) error {
 			failed.Add(1)
 		}
 	})
-	err = traffic.Answers(ln.Addr().String(), func() any {
+	err = traffic.Answer(ln.Addr().String(), func() any {
 		a := answer{
 			Active: active.Load(), Sessions: all.Sessions.Load(), Failed: failed.Load(),
 			Sent: all.Sent.Load(), Got: all.Got.Load(), Resets: all.Resets.Load(), Passed: all.Passed.Load(),
@@ -76,14 +76,13 @@ func beServer(device string) error {
 		if text := first.Load(); text != nil {
 			a.FirstFailure = *text
 		}
-		a.Held = traffic.Holds()
+		a.Held = traffic.HeldNow()
 		return a
 	})
 	return errors.Join(err, ln.Close())
 }
 
-// accept serves every connection in a goroutine of its own, until the listener is
-// closed.
+// accept serves every connection on its own goroutine until the listener is closed.
 func accept(ln net.Listener, serve func(net.Conn)) {
 	for {
 		c, err := ln.Accept()
@@ -94,14 +93,14 @@ func accept(ln net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// ask returns what the second process holds, once none of its sessions is under way.
+// ask waits until the second process has no active session, and returns its answer.
 func ask(server *traffic.Second) (a answer, err error) {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if err := server.Ask(&a); err != nil || a.Active == 0 {
 			return a, err
 		}
 		if time.Now().After(until) {
-			return a, fmt.Errorf("%d sessions of the second process go on though all of the first have ended", a.Active)
+			return a, fmt.Errorf("%d sessions are active in the second process although all have ended in the first", a.Active)
 		}
 	}
 }

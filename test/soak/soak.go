@@ -19,14 +19,14 @@ type soak struct {
 	tally
 
 	mu    sync.Mutex
-	err   error // the first that a session has ended with
+	err   error // the first error of a session
 	where string
 }
 
-// longest is how many bytes a session moves each way at most.
+// longest is the maximum number of bytes that a session moves in each direction.
 const longest = 16 << 20
 
-// run works for d, and checks that nothing is left of it.
+// run runs sessions for d, and checks that nothing leaks.
 func (s *soak) run(d time.Duration) error {
 	server, err := traffic.StartSecond(serveVariable + "=" + s.device)
 	if err != nil {
@@ -34,29 +34,29 @@ func (s *soak) run(d time.Duration) error {
 	}
 	defer server.Stop()
 	s.sessions(server.First, time.Now().Add(d/10))
-	before, theirs, err := s.quiet(server)
+	before, theirs, err := s.waitIdle(server)
 	if err != nil {
 		return err
 	}
 	s.sessions(server.First, time.Now().Add(d-d/10))
-	after, theirsAfter, err := s.quiet(server)
+	after, theirsAfter, err := s.waitIdle(server)
 	if err != nil {
 		return err
 	}
-	for until := time.Now().Add(10 * time.Second); ; { // the last goroutines may be on their way out
-		more, theirMore := after.More(before, traffic.Slack), theirsAfter.Held.More(theirs.Held, traffic.Slack)
+	for until := time.Now().Add(10 * time.Second); ; { // the last goroutines may still be ending
+		more, theirMore := after.Excess(before, traffic.Slack), theirsAfter.Held.Excess(theirs.Held, traffic.Slack)
 		if more == "" && theirMore == "" {
 			break
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("%s: something is left: here %q, there %q", s.device, more, theirMore)
+			return fmt.Errorf("%s: leak: here %q, there %q", s.device, more, theirMore)
 		}
 		time.Sleep(100 * time.Millisecond)
-		if after, theirsAfter, err = s.quiet(server); err != nil {
+		if after, theirsAfter, err = s.waitIdle(server); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%s: %v, %d sessions (%d reset), %.1f GB there, %.1f GB back, all of it right; %d+%d deadlines passed in a call\n",
+	fmt.Printf("%s: %v, %d sessions (%d reset), %.1f GB there, %.1f GB back, all of it right; %d+%d deadlines expired during calls\n",
 		s.device, d, s.Sessions.Load(), s.Resets.Load(), gb(s.Sent.Load()), gb(s.Got.Load()), s.Passed.Load(), theirsAfter.Passed)
 	fmt.Printf("%s: here  %+v, then %+v\n", s.device, before, after)
 	fmt.Printf("%s: there %+v, then %+v\n", s.device, theirs.Held, theirsAfter.Held)
@@ -65,8 +65,8 @@ func (s *soak) run(d time.Duration) error {
 
 func gb(n int64) float64 { return float64(n) / 1e9 }
 
-// quiet returns what both processes hold when no session is under way.
-func (s *soak) quiet(server *traffic.Second) (here traffic.Held, there answer, err error) {
+// waitIdle waits until no session is active, and returns what both processes hold.
+func (s *soak) waitIdle(server *traffic.Second) (here traffic.Held, there answer, err error) {
 	s.mu.Lock()
 	err = s.err
 	if err != nil {
@@ -78,13 +78,12 @@ func (s *soak) quiet(server *traffic.Second) (here traffic.Held, there answer, e
 	}
 	there, err = ask(server)
 	if err == nil && there.Failed > 0 {
-		err = fmt.Errorf("%s: %d sessions have failed in the second process, the first with: %s", s.device, there.Failed, there.FirstFailure)
+		err = fmt.Errorf("%s: %d sessions failed in the second process, the first with: %s", s.device, there.Failed, there.FirstFailure)
 	}
-	return traffic.Holds(), there, err
+	return traffic.HeldNow(), there, err
 }
 
-// sessions runs them, one after the other on each of so many workers, until the
-// time has come or one has failed.
+// sessions runs sessions on s.conns workers until the given time, or until one fails.
 func (s *soak) sessions(address string, until time.Time) {
 	var working sync.WaitGroup
 	for range s.conns {
@@ -109,9 +108,9 @@ func (s *soak) session(d *sdp.Dialer, address string, seed uint64) error {
 	}
 	if device := c.(*sdp.Conn).Device(); device != s.device {
 		c.Close()
-		return errors.New("it is over " + device)
+		return errors.New("the connection uses " + device)
 	}
-	r, err := traffic.Client(c, traffic.Spec{Seed: seed, Most: longest, Deadlines: seed%2 == 0, Resets: true})
+	r, err := traffic.Client(c, traffic.Spec{Seed: seed, MaxBytes: longest, Deadlines: seed%2 == 0, Resets: true})
 	s.add(r)
 	return err
 }

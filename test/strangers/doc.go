@@ -1,3 +1,3 @@
-// Package strangers dials servers from Debian's packages that have never heard of SDP and
-// watch what comes first, and holds their logs to what they are with package net.
+// Package strangers dials servers from Debian's packages that know nothing of SDP and that
+// check what a client sends first. It compares their logs with those for package net.
 package strangers

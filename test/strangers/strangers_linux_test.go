@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A server prints its log, line by line.
+// server is a server that prints its log.
 type server struct {
 	cmd  *exec.Cmd
 	mu   sync.Mutex
@@ -55,9 +55,9 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 	return s
 }
 
-// said returns what the server has logged since the last call, without what differs from
-// one connection to the next.
-func (s *server) said() string {
+// takeLog returns what the server has logged since the last call, with all numbers replaced,
+// because they differ between connections.
+func (s *server) takeLog() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := s.log.String()
@@ -67,7 +67,7 @@ func (s *server) said() string {
 
 var changing = regexp.MustCompile(`\d+`)
 
-// freePort returns a port of the loopback interface that nobody has.
+// freePort returns an unused port of the loopback interface.
 func freePort(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -78,19 +78,19 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// tool returns where a program is, or skips the test.
+// tool returns the path of a program, or skips the test.
 func tool(t *testing.T, path, pkg string) string {
 	t.Helper()
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("%s is missing: package %s", path, pkg)
+		t.Skipf("missing: %s (package %s)", path, pkg)
 	}
 	if os.Getuid() != 0 {
-		t.Skip("a server like this needs root")
+		t.Skip("missing: root, which this server needs")
 	}
 	return path
 }
 
-// compare holds what both dials show, the session and the log, against each other.
+// compare compares the sessions and the logs of a dial by package net and one by SDP.
 func compare(t *testing.T, s *server, address string, session func(t *testing.T, c net.Conn) string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -116,12 +116,12 @@ func compare(t *testing.T, s *server, address string, session func(t *testing.T,
 	assert.Equal(t, logs[0], logs[1])
 }
 
-// settled returns what the server logs until it is silent.
+// settled returns what the server logs until it logs no more.
 func settled(s *server) string {
 	text := ""
 	for quiet := 0; quiet < 5; quiet++ {
 		time.Sleep(100 * time.Millisecond)
-		if more := s.said(); more != "" {
+		if more := s.takeLog(); more != "" {
 			text += more
 			quiet = 0
 		}
@@ -129,7 +129,7 @@ func settled(s *server) string {
 	return text
 }
 
-// TestSSH is a server that speaks first, and logs what a client says that is not SSH.
+// TestSSH tests a server that sends first, and logs it if the client's first line is not SSH.
 func TestSSH(t *testing.T) {
 	sshd := tool(t, "/usr/sbin/sshd", "openssh-server")
 	dir, port := t.TempDir(), freePort(t)
@@ -147,23 +147,23 @@ func TestSSH(t *testing.T) {
 		assert.True(t, strings.HasPrefix(banner, "SSH-2.0-"), "%q", banner)
 		fmt.Fprintf(c, "SSH-2.0-stranger\r\n")
 		assert.NoError(t, c.(*net.TCPConn).CloseWrite())
-		io.Copy(io.Discard, r) // a close with unread bytes would reset the connection, or not
+		io.Copy(io.Discard, r) // a close with unread bytes might reset the connection
 		return fmt.Sprint(banner, err)
 	})
 }
 
-// TestExim is a mail server that rejects clients which speak before its greeting.
+// TestExim tests a mail server that rejects clients that send before its greeting.
 func TestExim(t *testing.T) {
 	exim := tool(t, "/usr/sbin/exim4", "exim4-daemon-light")
 	port := freePort(t)
-	dir, err := os.MkdirTemp("", "strangers") // in which the server's own user may go about
+	dir, err := os.MkdirTemp("", "strangers") // accessible to the server's user
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	spool, file := filepath.Join(dir, "spool"), filepath.Join(dir, "exim.conf")
 	require.NoError(t, os.MkdirAll(spool, 0o777))
 	require.NoError(t, os.Chmod(spool, 0o777))
-	// The greeting is late, as that of a server is that waits for those who cannot.
+	// The greeting is delayed, as servers do to detect clients that do not wait.
 	require.NoError(t, os.WriteFile(file, []byte(`
 primary_hostname = localhost
 spool_directory = `+spool+`
@@ -189,7 +189,7 @@ greeting:
 	defer func() { <-tail }()
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // the log is a file
+	go func() { // exim logs to files, so copy them
 		defer close(tail)
 		for {
 			select {

@@ -14,16 +14,16 @@ const usage = "the arguments must be a go command, such as go test -race ./sdp"
 type command struct {
 	tool     string   // the go command
 	name     string   // test, build, run or vet
-	args     []string // behind the name
+	args     []string // after the name
 	packages []string // those of args that name packages; "." if there are none
 }
 
-// booleans are the flags of the go command that are complete without a value. A
-// flag that is not listed takes the next argument.
+// booleans are the go command's flags that take no separate value. Any other flag takes the
+// next argument.
 var booleans = strings.Fields(`a asan artifacts benchmem buildvcs c cover diff failfast fix fullpath i
 	json linkshared modcacherw msan n race short trimpath v work x`)
 
-// refused are the flags that swap itself sets, or that it cannot pass on.
+// refused are flags that swap sets itself or cannot pass on.
 var refused = map[string]string{
 	"C":       "use swap's own -C",
 	"mod":     "swap sets it",
@@ -37,7 +37,7 @@ func parseCommand(args []string) (*command, error) {
 	}
 	c := &command{tool: args[0], name: args[1], args: slices.Clone(args[2:])}
 	if !slices.Contains([]string{"test", "build", "run", "vet"}, c.name) {
-		return nil, fmt.Errorf("go %s is none of go test, build, run and vet", c.name)
+		return nil, fmt.Errorf("go %s is not supported; use go test, build, run or vet", c.name)
 	}
 	for i := 0; i < len(c.args) && c.args[i] != "-args" && c.args[i] != "--args" && c.args[i] != "--"; i++ {
 		name, value, isFlag := parseFlag(c.args[i])
@@ -64,8 +64,7 @@ func parseCommand(args []string) (*command, error) {
 	return c, nil
 }
 
-// parseFlag splits -name=value. value is "" if there is none behind an equals
-// sign.
+// parseFlag splits -name=value. The value is empty if there is no equals sign.
 func parseFlag(arg string) (name, value string, ok bool) {
 	if !strings.HasPrefix(arg, "-") {
 		return "", "", false
@@ -74,7 +73,7 @@ func parseFlag(arg string) (name, value string, ok bool) {
 	return name, value, true
 }
 
-// patterns returns the arguments that name packages. The first one does.
+// patterns returns the leading arguments that name packages. args[0] does.
 func (c *command) patterns(args []string) []string {
 	if c.name == "run" {
 		return args[:1]
@@ -86,8 +85,8 @@ func (c *command) patterns(args []string) []string {
 	return args[:end]
 }
 
-// flag finds a flag and returns the index of its value in args and the value, or
-// -1 if the command does not have it.
+// flag finds a flag, and returns the index in args at which its value is, and the value. The
+// index is -1 if the command does not have the flag.
 func (c *command) flag(want string) (index int, value string) {
 	for i, arg := range c.args {
 		name, value, isFlag := parseFlag(arg)
@@ -104,7 +103,7 @@ func (c *command) flag(want string) (index int, value string) {
 	return -1, ""
 }
 
-// tags returns the flag that chooses files, for other go commands.
+// tags returns the -tags flag for other go commands.
 func (c *command) tags() []string {
 	if i, value := c.flag("tags"); i >= 0 {
 		return []string{"-tags=" + value}
@@ -112,14 +111,14 @@ func (c *command) tags() []string {
 	return nil
 }
 
-// keepOutput has the command write what it builds to where the user called swap,
-// and not to the copy of the module, which is removed.
+// keepOutput makes the command write its output relative to the directory where swap was
+// called. The copy of the module would be removed with the output.
 func (c *command) keepOutput(packages []pkg) error {
 	i, file := c.flag("o")
 	if i < 0 {
 		only, _ := c.flag("c")
 		if c.name == "test" && only >= 0 || c.name == "build" && len(packages) == 1 && packages[0].Name == "main" {
-			return fmt.Errorf("with -module, go %s needs -o: the copy of the module is removed", c.name)
+			return fmt.Errorf("with -module, go %s needs -o, because the copy of the module is removed", c.name)
 		}
 		return nil
 	}

@@ -26,7 +26,7 @@ func TestParseCommand(t *testing.T) {
 		{args: "go vet -v ./...", packages: "./..."},
 		{args: "go", err: "must be a go command"},
 		{args: "test ./...", err: "must be a go command"},
-		{args: "go install ./...", err: "go install is none of"},
+		{args: "go install ./...", err: "go install is not supported"},
 		{args: "go run -race main.go", err: "go run main.go: name the package"},
 		{args: "go test -C dir ./...", err: "use swap's own -C"},
 		{args: "go test -overlay=x ./...", err: "swap sets it"},

@@ -11,25 +11,24 @@ import (
 	"time"
 )
 
-// goTool is the go command, in a directory and with an environment.
+// goTool is the go command, with a directory and an environment.
 type goTool struct {
-	path string   // "go", or the path of another one
+	path string   // "go", or a path
 	dir  string   // where it runs
-	env  []string // added to that of this process
+	env  []string // added to the environment of this process
 }
 
-// command returns the go command with arguments. When ctx ends, the command and
-// the programs that it has started are interrupted.
+// command returns a go command. When ctx is done, the command and the programs that it started
+// are interrupted.
 func (g goTool) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, g.path, args...)
 	cmd.Dir = g.dir
-	cmd.Env = append(cmd.Environ(), g.env...) // with PWD, by which go names files
+	cmd.Env = append(cmd.Environ(), g.env...) // sets PWD, which determines file names in the output
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// output returns what a go command prints. The error has what it printed to
-// standard error.
+// output returns the standard output of a go command. The error contains its standard error.
 func (g goTool) output(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := g.command(ctx, args...)
 	var stderr bytes.Buffer
@@ -42,13 +41,13 @@ func (g goTool) output(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// line returns the only line that a go command prints.
+// line returns the output of a go command that prints one line.
 func (g goTool) line(ctx context.Context, args ...string) (string, error) {
 	out, err := g.output(ctx, args...)
 	return strings.TrimSpace(string(out)), err
 }
 
-// variables returns settings of the go command.
+// variables returns variables of go env.
 func (g goTool) variables(ctx context.Context, names ...string) (map[string]string, error) {
 	out, err := g.output(ctx, append([]string{"env", "-json"}, names...)...)
 	if err != nil {
@@ -58,8 +57,7 @@ func (g goTool) variables(ctx context.Context, names ...string) (map[string]stri
 	return values, json.Unmarshal(out, &values)
 }
 
-// copyDir copies a directory and makes the files writable, which those of the
-// module cache are not.
+// copyDir copies a directory and makes the files writable. Files in the module cache are not.
 func copyDir(to, from string) error {
 	return os.CopyFS(to, os.DirFS(from))
 }

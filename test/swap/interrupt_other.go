@@ -4,8 +4,8 @@ package main
 
 import "os/exec"
 
-// own does nothing here: the end of the context kills the command alone.
-func own(*exec.Cmd) {}
+// ownGroup does nothing on this system: when ctx is done, only the command itself is killed.
+func ownGroup(*exec.Cmd) {}
 
 // kill kills the command.
 func kill(cmd *exec.Cmd) { cmd.Process.Kill() }

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// own has the command, which was not started yet, and the programs that it will
-// start be a process group of their own, and be interrupted together.
-func own(cmd *exec.Cmd) {
+// ownGroup makes cmd start in its own process group, so that the command and the programs that
+// it starts are interrupted together.
+func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 }
 
-// kill kills what is left of the group of a command that own was called with.
+// kill kills the remaining processes in the group of a command passed to ownGroup.
 func kill(cmd *exec.Cmd) { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

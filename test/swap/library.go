@@ -9,24 +9,24 @@ import (
 	"path/filepath"
 )
 
-// hook is package hook's source. A library of another version may lack it.
+// hook is the source of package hook. Other versions of the library may lack it.
 //
 //go:embed hook/*.go
 var hook embed.FS
 
-// constraint keeps package hook's files out of ordinary builds, where package net
-// does not have the variables that they set.
+// constraint excludes package hook from ordinary builds, where package net lacks the variables
+// that it sets.
 const constraint = "//go:build sdpswap\n"
 
-// findLibrary finds gosdp. If it is in the module cache, where the go command
-// allows no overlay, the library is a copy.
+// findLibrary finds the gosdp module. If it is in the module cache, where the go command
+// permits no overlay, findLibrary copies it.
 func (s *swap) findLibrary(ctx context.Context) error {
 	if s.library == "" {
 		tool := s.tool
-		tool.dir = "" // of this process: the program's module need not know gosdp
+		tool.dir = "" // this process's directory, because the program's module need not require gosdp
 		dir, err := tool.line(ctx, "list", "-m", "-f", "{{.Dir}}", libraryPath)
 		if err == nil && dir == "" {
-			err = errors.New("go list does not know its directory")
+			err = errors.New("go list reports no directory")
 		}
 		if err != nil {
 			return fmt.Errorf("cannot find %s; use -library: %w", libraryPath, err)
@@ -43,7 +43,7 @@ func (s *swap) findLibrary(ctx context.Context) error {
 	return err
 }
 
-// overlayHook has the library contain package hook, without the constraint.
+// overlayHook adds package hook, without the constraint, to the library by an overlay.
 func (s *swap) overlayHook() error {
 	files, err := hook.ReadDir("hook")
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve has the go command find the module as example.com/echo@v1.0.0, in a
-// module cache of its own, and all others in the real cache or where they would
-// be found.
+// serve makes the go command find the test module as example.com/echo@v1.0.0, in a new module
+// cache. It finds all other modules in the real cache or through the real proxy.
 func serve(t *testing.T) {
 	t.Helper()
 	env, err := goTool{path: "go"}.variables(t.Context(), "GOMODCACHE", "GOPROXY", "GOFLAGS")
@@ -41,39 +40,39 @@ func serve(t *testing.T) {
 	require.NoError(t, z.Close())
 	t.Setenv("GOPROXY", fileURL(proxy)+","+fileURL(filepath.Join(env["GOMODCACHE"], "cache", "download"))+","+env["GOPROXY"])
 	t.Setenv("GOMODCACHE", t.TempDir())
-	t.Setenv("GOFLAGS", env["GOFLAGS"]+" -modcacherw") // so that it can be removed
+	t.Setenv("GOFLAGS", env["GOFLAGS"]+" -modcacherw") // so that the cache can be removed
 	t.Setenv("GOSUMDB", "off")
 }
 
 func fileURL(dir string) string {
 	path := filepath.ToSlash(dir)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // of Windows
+		path = "/" + path // on Windows
 	}
 	return "file://" + path
 }
 
 func TestDownloadedModule(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.dir, b.module = "", "example.com/echo@v1.0.0"
 	serve(t)
 	program := filepath.Join(t.TempDir(), "prog.exe")
 	for _, args := range []string{"go build -o " + program + " ./cmd", "go test -count=1 ./external"} {
 		s := b.swap
 		require.NoError(t, s.run(t.Context(), strings.Fields(args)), &b.out)
-		b.left(t)
+		b.requireClean(t)
 	}
 	assert.FileExists(t, program)
 	assert.Equal(t, []string{"accept " + device(), "dial " + device()}, b.connections(t))
 }
 
-func TestModuleThatIsNotThere(t *testing.T) {
-	b := newBench(t)
+func TestMissingModule(t *testing.T) {
+	b := newFixture(t)
 	serve(t)
 	t.Setenv("GOPROXY", "off")
 	b.dir, b.module = "", "example.com/echo@v1.0.1"
 	assert.ErrorContains(t, b.swap.run(t.Context(), []string{"go", "test", "./..."}), "example.com/echo@v1.0.1")
-	b.left(t)
+	b.requireClean(t)
 }
 
 func TestOlderModuleKeepsItsBehaviour(t *testing.T) {

@@ -12,14 +12,13 @@ import (
 	"strings"
 )
 
-// overlay is what the go command's -overlay has in place of files, or in
-// addition to them.
+// overlay is the content of the go command's -overlay: files that it replaces or adds.
 type overlay struct {
-	temp    string            // where the contents are
-	replace map[string]string // the file: what has its content
+	temp    string            // directory of the contents
+	replace map[string]string // from file to content
 }
 
-// add has the go command see a file with this content.
+// add makes the go command see a file with the given text.
 func (o *overlay) add(name string, text []byte) error {
 	content := filepath.Join(o.temp, strconv.Itoa(len(o.replace))+"_"+filepath.Base(name))
 	o.replace[name] = content
@@ -35,16 +34,16 @@ func (o *overlay) write(name string) error {
 	return os.WriteFile(name, text, 0o644)
 }
 
-// pkg is what go list says of a package.
+// pkg is the output of go list for a package.
 type pkg struct {
 	Dir, ImportPath, Name string
 	TestGoFiles           []string // in the package
-	XTestGoFiles          []string // in the package with _test behind its name
+	XTestGoFiles          []string // in the external test package
 	Module                *struct{ Main bool }
 }
 
-// packages returns the packages that the command names, and an error if one of
-// them cannot be hooked. Errors in the packages are left to the command.
+// packages returns the packages that the command names. It fails if one of them cannot be
+// hooked. It leaves errors in the packages to the command.
 func (s *swap) packages(ctx context.Context, c *command) ([]pkg, error) {
 	args := append([]string{"list", "-e", "-json=Dir,ImportPath,Name,TestGoFiles,XTestGoFiles,Module"}, s.flags()...)
 	args = append(append(args, c.tags()...), c.packages...)
@@ -59,15 +58,15 @@ func (s *swap) packages(ctx context.Context, c *command) ([]pkg, error) {
 			return nil, err
 		}
 		if p.Dir != "" && (p.Module == nil || !p.Module.Main) {
-			return nil, fmt.Errorf("%s is not in the module %s; use -module for another one", p.ImportPath, s.mod.Path)
+			return nil, fmt.Errorf("%s is not in the module %s; use -module for other modules", p.ImportPath, s.mod.Path)
 		}
 		packages = append(packages, p)
 	}
 	return packages, nil
 }
 
-// overlayPackages has the packages import package hook: in a test file if they
-// are tested, and else in a file of package main.
+// overlayPackages makes the packages import package hook: in a test file if they are tested,
+// otherwise in a file of package main.
 func (s *swap) overlayPackages(ctx context.Context, c *command, packages []pkg) error {
 	args := append([]string{"list", "-deps"}, s.flags()...)
 	out, err := s.tool.output(ctx, append(args, hookPath)...)
@@ -91,9 +90,9 @@ func (s *swap) overlayPackages(ctx context.Context, c *command, packages []pkg) 
 	return nil
 }
 
-// tests returns the name of the package of p's tests, or "" if there are none. A
-// package that package hook itself needs cannot import it, so there it is the
-// external one.
+// tests returns the package name for an additional test file of p, or "" if p has no tests. A
+// package that package hook depends on cannot import hook, so the file is in its external test
+// package.
 func (p pkg) tests(below []string) string {
 	switch {
 	case len(p.TestGoFiles) > 0 && !slices.Contains(below, p.ImportPath):

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// hooks is the file that package net gets in addition.
+// hooks is the file that is added to package net.
 const hooks = `package net
 
 import "context"
 
-// SwapDial and SwapListen, unless they are nil, replace Dialer.DialContext and
+// SwapDial and SwapListen, if not nil, replace Dialer.DialContext and
 // ListenConfig.Listen on the networks tcp, tcp4 and tcp6.
 var (
 	SwapDial   func(context.Context, *Dialer, string, string) (Conn, error)
@@ -26,7 +26,7 @@ var (
 
 type swapPlain struct{}
 
-// SwapPlain returns a context for calls that are not to be replaced.
+// SwapPlain returns a context for calls that must not be replaced.
 func SwapPlain(ctx context.Context) context.Context {
 	return context.WithValue(ctx, swapPlain{}, true)
 }
@@ -37,11 +37,11 @@ func swaps(ctx context.Context, network string) bool {
 }
 `
 
-// method is a method of package net that gets a prologue. All of them have the
-// parameters (context.Context, string, string).
+// method is a method of package net that gets a prologue. Its parameters must be
+// (context.Context, string, string).
 type method struct {
 	receiver, name string
-	result         string // of two; the other is an error
+	result         string // the first result; the second is an error
 	hook           string // the variable that replaces it
 }
 
@@ -50,14 +50,14 @@ var methods = []method{
 	{"ListenConfig", "Listen", "Listener", "SwapListen"},
 }
 
-// overlayNet replaces the files of package net of the Go installation.
+// overlayNet overlays the files of package net in the Go installation.
 func (s *swap) overlayNet(ctx context.Context) error {
 	env, err := s.tool.variables(ctx, "GOROOT", "GOVERSION", "GOMODCACHE")
 	if err != nil {
 		return err
 	}
 	if inside(env["GOROOT"], env["GOMODCACHE"]) {
-		return fmt.Errorf("%s is in the module cache, where the go command allows no overlay; install %[1]s itself", env["GOVERSION"])
+		return fmt.Errorf("%s is in the module cache, where the go command permits no overlay; install %[1]s outside it", env["GOVERSION"])
 	}
 	dir := filepath.Join(env["GOROOT"], "src", "net")
 	name := filepath.Join(dir, "dial.go")
@@ -74,14 +74,14 @@ func (s *swap) overlayNet(ctx context.Context) error {
 	return s.files.add(filepath.Join(dir, "zz_sdpswap.go"), []byte(hooks))
 }
 
-// patch returns package net's dial.go with a prologue in each of the methods. No
-// line changes its number.
+// patch returns package net's dial.go with a prologue in each method. Line numbers do not
+// change.
 func patch(text []byte, goVersion string) ([]byte, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "dial.go", text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, fmt.Errorf("%s: net/dial.go: %w", goVersion, err)
 	}
-	for _, m := range slices.Backward(methods) { // so that positions stay right
+	for _, m := range slices.Backward(methods) { // backward, so that positions remain valid
 		f := m.find(file)
 		if f == nil {
 			return nil, fmt.Errorf("%s: net/dial.go has no (*%s).%s", goVersion, m.receiver, m.name)
@@ -98,7 +98,7 @@ func patch(text []byte, goVersion string) ([]byte, error) {
 	return text, nil
 }
 
-// find returns the declaration, or nil.
+// find returns the method's declaration, or nil.
 func (m method) find(file *ast.File) *ast.FuncDecl {
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -112,8 +112,8 @@ func (m method) find(file *ast.File) *ast.FuncDecl {
 	return nil
 }
 
-// names returns the names of the receiver and the parameters, and whether the
-// method has the types that it should.
+// names returns the names of the receiver and the parameters. It returns false if the method
+// does not have the expected types.
 func (m method) names(f *ast.FuncDecl) ([]string, bool) {
 	names, types := flatten(f.Recv)
 	for _, list := range []*ast.FieldList{f.Type.Params, f.Type.Results} {
@@ -127,7 +127,7 @@ func (m method) names(f *ast.FuncDecl) ([]string, bool) {
 	return names[:4], true
 }
 
-// flatten returns a name, "" if there is none, and a type for each field.
+// flatten returns a name and a type for each field. The name is "" if the field has none.
 func flatten(list *ast.FieldList) (names, types []string) {
 	if list == nil {
 		return nil, nil
@@ -143,7 +143,7 @@ func flatten(list *ast.FieldList) (names, types []string) {
 	return names, types
 }
 
-// typeName returns the text of a simple type, and "" of any other.
+// typeName returns the text of a simple type, and "" for other types.
 func typeName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

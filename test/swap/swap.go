@@ -16,10 +16,10 @@ const (
 
 // swap is one call of the tool.
 type swap struct {
-	devices string // for SDP_DEVICES; "" leaves it as it is
-	library string // directory of gosdp; "" means that go list finds it
-	module  string // path@version to download; "" means the one in dir
-	dir     string // where the go command runs
+	devices string // for SDP_DEVICES; "" leaves it unchanged
+	library string // directory of gosdp; "" means the one that go list finds
+	module  string // path@version to download; "" means the module in dir
+	dir     string // working directory of the go command
 	in      io.Reader
 	out     io.Writer
 	err     io.Writer
@@ -30,8 +30,7 @@ type swap struct {
 	files overlay
 }
 
-// run executes a go command. If the command fails, the error is an
-// [*exec.ExitError].
+// run executes a go command. If the go command fails, the error is an [*exec.ExitError].
 func (s *swap) run(ctx context.Context, args []string) (err error) {
 	cmd, err := parseCommand(args)
 	if err != nil {
@@ -42,8 +41,8 @@ func (s *swap) run(ctx context.Context, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.temp)) }()
 
-	// From here on every go command sees this module alone, and the Go
-	// installation whose package net is patched.
+	// From here on, every go command uses only this module, and the Go installation whose
+	// package net is patched.
 	s.tool = goTool{path: cmd.tool, dir: s.dir, env: []string{"GOTOOLCHAIN=local"}}
 	if err := s.findLibrary(ctx); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (s *swap) run(ctx context.Context, args []string) (err error) {
 	return s.execute(ctx, cmd)
 }
 
-// directories makes the temporary directory, and the others absolute.
+// directories makes the temporary directory, and the other paths absolute.
 func (s *swap) directories() (err error) {
 	if s.module != "" && s.dir != "" {
 		return errors.New("-module and -C exclude each other")
@@ -100,7 +99,7 @@ func (s *swap) directories() (err error) {
 	if err != nil {
 		return err
 	}
-	// An overlay names files as the go command does, which resolves links.
+	// File names in an overlay must match those of the go command, which resolves links.
 	if s.temp, err = filepath.EvalSymlinks(temp); err != nil {
 		return errors.Join(err, os.RemoveAll(temp))
 	}
@@ -110,23 +109,23 @@ func (s *swap) directories() (err error) {
 
 func (s *swap) overlayFile() string { return filepath.Join(s.temp, "overlay.json") }
 
-// flags are what has the go command use the overlay and the changed go.mod.
+// flags returns the go command's flags for the overlay and the changed go.mod.
 func (s *swap) flags() []string {
 	return []string{"-overlay=" + s.overlayFile(), "-modfile=" + filepath.Join(s.temp, "go.mod"), "-mod=mod"}
 }
 
-// execute runs the command itself.
+// execute runs the go command.
 func (s *swap) execute(ctx context.Context, c *command) error {
 	args := append([]string{c.name}, s.flags()...)
 	if c.name == "test" {
-		args = append(args, "-vet=off") // what it would say is not about SDP
+		args = append(args, "-vet=off") // vet's findings have nothing to do with SDP
 	}
 	tool := s.tool
 	if s.devices != "" {
 		tool.env = append(tool.env, "SDP_DEVICES="+s.devices)
 	}
 	if report := os.Getenv("SDP_SWAP_REPORT"); report != "" {
-		// The programs may run in other directories.
+		// Programs may run in other directories.
 		report, err := filepath.Abs(report)
 		if err != nil {
 			return err
@@ -135,7 +134,7 @@ func (s *swap) execute(ctx context.Context, c *command) error {
 	}
 	cmd := tool.command(ctx, append(args, c.args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.err
-	own(cmd)
+	ownGroup(cmd)
 	err := cmd.Run()
 	if ctx.Err() != nil && cmd.Process != nil {
 		kill(cmd)
@@ -143,7 +142,7 @@ func (s *swap) execute(ctx context.Context, c *command) error {
 	return err
 }
 
-// inside reports whether a file is in a directory or below it.
+// inside reports whether a file is below dir, or is dir.
 func inside(file, dir string) bool {
 	rel, err := filepath.Rel(dir, file)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// files are a module that dials and listens.
+// files is a module that dials and listens.
 var files = map[string]string{
 	"go.mod": "module example.com/echo\n\ngo 1.20\n",
-	"echo.go": `// Package echo answers with what it hears.
+	"echo.go": `// Package echo is an echo server.
 package echo
 
 import (
@@ -36,7 +36,7 @@ func Serve(ln net.Listener) {
 	}
 }
 
-// Ask returns what the server answers.
+// Ask returns the server's answer.
 func Ask(c net.Conn, text string) (string, error) {
 	defer c.Close()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -161,7 +161,7 @@ func main() {
 	"fails/fails_test.go": "package fails\n\nimport \"testing\"\n\nfunc TestFails(t *testing.T) { t.Fatal(\"as it should\") }\n",
 }
 
-// device is one that two programs of this host have.
+// device returns the device that two programs on this host should use.
 func device() string {
 	if runtime.GOOS == "linux" {
 		return "shm"
@@ -169,18 +169,18 @@ func device() string {
 	return "iwarp"
 }
 
-// bench is where a test calls swap.
-type bench struct {
+// fixture is a module and directories for calls of swap.
+type fixture struct {
 	swap
-	report string // what SDP_SWAP_REPORT names
-	temp   string // where swap makes its temporary directory
+	report string // the value of SDP_SWAP_REPORT
+	temp   string // the parent of swap's temporary directory
 	out    bytes.Buffer
 }
 
-// newBench returns one for a copy of the module.
-func newBench(t *testing.T) *bench {
+// newFixture returns a fixture with a copy of the module.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	b := &bench{report: filepath.Join(t.TempDir(), "report"), temp: t.TempDir()}
+	b := &fixture{report: filepath.Join(t.TempDir(), "report"), temp: t.TempDir()}
 	b.dir = t.TempDir()
 	for name, text := range files {
 		name = filepath.Join(b.dir, name)
@@ -189,7 +189,7 @@ func newBench(t *testing.T) *bench {
 	}
 	t.Setenv("SDP_SWAP_REPORT", b.report)
 	t.Setenv("TMPDIR", b.temp)
-	t.Setenv("TMP", b.temp) // the same on Windows
+	t.Setenv("TMP", b.temp) // for Windows
 	b.devices = device() + ",iwarp"
 	if device() == "iwarp" {
 		b.devices = "iwarp"
@@ -198,23 +198,23 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// run calls swap and demands that it leaves nothing behind.
-func (b *bench) run(t *testing.T, args ...string) error {
+// run calls swap and requires that it leaves no files.
+func (b *fixture) run(t *testing.T, args ...string) error {
 	t.Helper()
 	before := tree(t, b.dir)
 	err := b.swap.run(t.Context(), args)
-	b.left(t)
-	assert.Equal(t, before, tree(t, b.dir), "files of the module")
+	b.requireClean(t)
+	assert.Equal(t, before, tree(t, b.dir), "the module's files changed")
 	return err
 }
 
-// left demands that swap has left nothing behind.
-func (b *bench) left(t *testing.T) {
+// requireClean requires that swap has left no temporary files.
+func (b *fixture) requireClean(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(b.temp)
 	require.NoError(t, err)
 	for _, e := range entries {
-		assert.Failf(t, "a temporary file is left", "%s", e.Name())
+		assert.Failf(t, "a temporary file remains", "%s", e.Name())
 	}
 }
 
@@ -232,9 +232,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// connections returns what the programs have reported: each role and device,
-// sorted.
-func (b *bench) connections(t *testing.T) []string {
+// connections returns the role and the device of each reported connection, sorted.
+func (b *fixture) connections(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(b.report)
 	if os.IsNotExist(err) {
@@ -252,28 +251,28 @@ func (b *bench) connections(t *testing.T) []string {
 }
 
 func TestTestsRunOverSDP(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	require.NoError(t, b.run(t, "go", "test", "-v", "-count=1", ".", "./external"), &b.out)
 	d := device()
 	assert.Equal(t, []string{
 		"accept " + d, "accept " + d, "accept " + d, "accept " + d,
 		"dial " + d, "dial " + d, "dial " + d, "dial " + d,
-	}, b.connections(t), "two of TestEcho, and one each of TestHTTP and TestExternal")
+	}, b.connections(t), "two connections of TestEcho, and one each of TestHTTP and TestExternal")
 	for _, line := range []string{"net.Dial tcp: *sdp.Conn", "net.Dial tcp4: *sdp.Conn", "net.Dial unix: *net.UnixConn"} {
 		assert.Contains(t, b.out.String(), line)
 	}
 }
 
 func TestSwitchedOffIsTCP(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.devices = "tcp"
 	require.NoError(t, b.run(t, "go", "test", "-v", "-count=1", "-run", "Echo"), &b.out)
 	assert.Empty(t, b.connections(t))
 	assert.Contains(t, b.out.String(), "net.Dial tcp: *net.TCPConn")
 }
 
-func TestCachedResultIsOfTheSameDevices(t *testing.T) {
-	b := newBench(t)
+func TestCachedResultsDependOnDevices(t *testing.T) {
+	b := newFixture(t)
 	for range 2 {
 		require.NoError(t, b.run(t, "go", "test", "."), &b.out)
 	}
@@ -285,7 +284,7 @@ func TestCachedResultIsOfTheSameDevices(t *testing.T) {
 }
 
 func TestProgramRunsOverSDP(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	err := b.run(t, "go", "run", "./cmd", "one", "-two")
 	assert.Equal(t, 1, status(err, false), "go run's own status")
 	assert.Contains(t, b.out.String(), "hello <nil> [one -two]\n")
@@ -293,7 +292,7 @@ func TestProgramRunsOverSDP(t *testing.T) {
 }
 
 func TestProgramIsBuilt(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	program := filepath.Join(t.TempDir(), "prog.exe")
 	require.NoError(t, b.run(t, "go", "build", "-o", program, "./cmd"), &b.out)
 	assert.Empty(t, b.connections(t))
@@ -306,31 +305,31 @@ func TestProgramIsBuilt(t *testing.T) {
 }
 
 func TestVet(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	require.NoError(t, b.run(t, "go", "vet", "./..."), &b.out)
 }
 
-func TestStatusIsThatOfTheCommand(t *testing.T) {
-	b := newBench(t)
+func TestStatusOfTheCommand(t *testing.T) {
+	b := newFixture(t)
 	assert.Equal(t, 1, status(b.run(t, "go", "test", "./fails"), false))
 	assert.Contains(t, b.out.String(), "as it should")
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrorsNameTheProblem(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*bench)
+		change func(*fixture)
 		args   string
 		err    string
 	}{
 		{"another module", nil, "go test fmt", "fmt is not in the module example.com/echo"},
-		{"no library", func(b *bench) { b.library = filepath.Join(b.dir, "none") }, "go test", "none"},
-		{"no module", func(b *bench) { b.dir = b.temp }, "go test", "is in no module"},
-		{"both", func(b *bench) { b.module = "example.com/m@v1.0.0" }, "go test", "-module and -C"},
+		{"no library", func(b *fixture) { b.library = filepath.Join(b.dir, "none") }, "go test", "none"},
+		{"no module", func(b *fixture) { b.dir = b.temp }, "go test", "is not in a module"},
+		{"both", func(b *fixture) { b.module = "example.com/m@v1.0.0" }, "go test", "-module and -C"},
 		{"no command", nil, "test", "must be a go command"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			if tt.change != nil {
 				tt.change(b)
 			}
@@ -341,10 +340,10 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestInterruptedCommandEnds: a test that hangs must end with swap, and leave
-// nothing of it.
+// TestInterruptedCommandEnds: if swap is interrupted, a test that hangs must end too, and no
+// files may remain.
 func TestInterruptedCommandEnds(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	started := filepath.Join(b.dir, "fails", "started")
 	text := `package fails
 
@@ -374,7 +373,7 @@ func TestHangs(t *testing.T) {
 		assert.Error(t, err)
 		assert.NotZero(t, status(err, true))
 	case <-time.After(time.Minute):
-		t.Fatal("an interrupted command goes on")
+		t.Fatal("an interrupted command did not end")
 	}
 	_, err := os.Stat(b.swap.temp)
 	assert.ErrorIs(t, err, os.ErrNotExist)

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Held is what a process holds that connections may leave behind. What only /proc
-// tells is 0 where there is none.
+// Held is what a process holds that connections may leak. Values that come from /proc are 0
+// on systems without it.
 type Held struct {
 	Goroutines  int
 	Descriptors int
-	Areas       int // of shared memory that are mapped
-	Memory      int // resident bytes of its own
+	Areas       int // mapped areas of shared memory
+	Memory      int // resident anonymous bytes
 }
 
-// Holds counts, behind a collection of all garbage.
-func Holds() Held {
-	for range 3 { // pools give back what they have in two
+// HeldNow returns what this process holds, after collecting garbage.
+func HeldNow() Held {
+	for range 3 { // sync.Pools are empty after two collections
 		runtime.GC()
 	}
 	debug.FreeOSMemory()
@@ -39,9 +39,9 @@ func Holds() Held {
 	return h
 }
 
-// More says what h holds more than before, beyond slack bytes of memory; "" if
-// nothing.
-func (h Held) More(before Held, slack int) string {
+// Excess describes what h holds more than before, allowing slack more bytes of memory. It
+// returns "" if there is nothing.
+func (h Held) Excess(before Held, slack int) string {
 	var more []string
 	for _, v := range []struct {
 		name     string
@@ -53,7 +53,7 @@ func (h Held) More(before Held, slack int) string {
 		{"bytes of memory", h.Memory, before.Memory + slack},
 	} {
 		if v.now > v.was {
-			more = append(more, strconv.Itoa(v.now)+" "+v.name+", at most "+strconv.Itoa(v.was)+" were to be left")
+			more = append(more, strconv.Itoa(v.now)+" "+v.name+", want at most "+strconv.Itoa(v.was))
 		}
 	}
 	return strings.Join(more, "; ")

@@ -2,6 +2,6 @@
 
 package traffic
 
-// Slack is how many bytes of memory may come and go: the runtime's own, and what
-// the pools of a process have found a use for since.
+// Slack is how many bytes of memory may come and go, in the runtime and in the pools of the
+// process.
 const Slack = 16 << 20

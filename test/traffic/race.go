@@ -2,6 +2,6 @@
 
 package traffic
 
-// Slack: the race detector keeps memory of its own for all that a program has
-// ever touched.
+// Slack is large because the race detector keeps memory for everything that a program has
+// touched.
 const Slack = 512 << 20

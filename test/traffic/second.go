@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// Second is a second process of the same program, which is asked things over its
-// standard streams. One goroutine at a time may use it.
+// Second is a second process of the same program, which answers requests over its standard
+// streams. It is not safe for concurrent use.
 type Second struct {
-	First  string // line that it has said: where it listens
+	First  string // line that it printed: its addresses
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 }
 
-// StartSecond starts this program again, with that variable added to its
-// environment, and waits for its first line.
+// StartSecond starts this program again with a further environment variable, and waits for its
+// first line.
 func StartSecond(variable string) (*Second, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	s := &Second{cmd: exec.Command(program)}
-	// With the race detector a process would sleep for a second before it exits.
+	// By default the race detector sleeps for a second when a process exits.
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", variable)
 	s.cmd.Stderr = os.Stderr
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
@@ -44,13 +44,13 @@ func StartSecond(variable string) (*Second, error) {
 	line, err := s.stdout.ReadString('\n')
 	if err != nil {
 		s.Stop()
-		return nil, fmt.Errorf("the second process does not listen: %w", err)
+		return nil, fmt.Errorf("no address from the second process: %w", err)
 	}
 	s.First = strings.TrimSuffix(line, "\n")
 	return s, nil
 }
 
-// Ask has it answer.
+// Ask requests an answer.
 func (s *Second) Ask(answer any) error {
 	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
 		return err
@@ -62,15 +62,15 @@ func (s *Second) Ask(answer any) error {
 	return json.Unmarshal(line, answer)
 }
 
-// Stop ends the process, and returns how it ended.
+// Stop ends the process and returns its exit error.
 func (s *Second) Stop() error {
 	s.stdin.Close()
 	return s.cmd.Wait()
 }
 
-// Answers is the second process's side: it says the first line, and answers each
-// time that it is asked, until the first process has gone or wants it to end.
-func Answers(first string, answer func() any) error {
+// Answer is the second process's side. It prints the first line and answers each request, until
+// its standard input ends.
+func Answer(first string, answer func() any) error {
 	fmt.Println(first)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		if err := json.NewEncoder(os.Stdout).Encode(answer()); err != nil {

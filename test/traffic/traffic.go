@@ -1,11 +1,11 @@
-// Package traffic is what the programs of the soak and of the fault tests do over
-// a connection: sessions, in which every byte of either direction is known
-// beforehand, so that each end can tell whether what it reads is right.
+// Package traffic provides what the programs of the soak, scale and fault tests do over a
+// connection: sessions in which both ends know every byte of both directions in advance, so
+// that each end can check what it reads.
 //
-// A session is all in its seed: how many bytes go each way, in Writes of what
-// sizes, which deadlines pass in the middle of calls, who ends its direction
-// first, and whether the connection is reset instead. Each direction ends with
-// the SHA-256 of all before it.
+// The seed determines everything in a session: how many bytes go each way, the sizes of the
+// Writes, which deadlines expire during calls, which end closes its direction first, and
+// whether the connection is reset instead. Each direction ends with the SHA-256 of all bytes
+// before it.
 package traffic
 
 import (
@@ -23,29 +23,29 @@ import (
 	"time"
 )
 
-// Spec says what a session is like.
+// Spec specifies a session.
 type Spec struct {
 	Seed      uint64
-	Most      uint32 // bytes each way, at most; half of the sessions have far fewer
-	Deadlines bool   // some pass in the middle of calls, which go on then
-	Resets    bool   // one session in eight is ended with a reset by its client
+	MaxBytes  uint32 // maximum number of bytes each way; half of the sessions have far fewer
+	Deadlines bool   // some deadlines expire during calls, which are then repeated
+	Resets    bool   // the client resets one session in eight
 }
 
-// Result is what one end has seen of a session.
+// Result is what one end observed in a session.
 type Result struct {
-	Sent, Got int  // bytes, without the hashes
-	Passed    int  // deadlines that have passed in a call
-	Reset     bool // it was to be reset, and was
+	Sent, Got int  // bytes without the hashes
+	Passed    int  // deadlines that expired during a call
+	Reset     bool // the connection was reset, as planned
 }
 
-// EarlyEndError says that an end came before all bytes had. That is how a connection
-// ends whose peer was killed, over TCP as well; nothing else excuses it.
+// EarlyEndError says that the stream ended before all bytes had arrived. This is only permitted
+// if the peer was killed, as over TCP.
 type EarlyEndError struct{ What string }
 
 func (e *EarlyEndError) Error() string { return "traffic: " + e.What }
 
-// WrongError says that bytes were delivered which had not been sent there. Nothing that
-// happens to a connection excuses it.
+// WrongError says that a byte arrived that was not sent at that position. This is never
+// permitted.
 type WrongError struct{ What string }
 
 func (e *WrongError) Error() string { return "traffic: " + e.What }
@@ -53,13 +53,13 @@ func (e *WrongError) Error() string { return "traffic: " + e.What }
 const (
 	magic     = "SDP traffic\n"
 	headerLen = len(magic) + 8 + 4 + 1
-	most      = 1 << 20 // bytes in one Read or Write
+	maxCall   = 1 << 20 // maximum number of bytes in one Read or Write
 	period    = 65521   // a prime, so that no message size divides it
 )
 
-// table is what the streams are pieces of.
+// table has the bytes of which all streams are parts.
 var table = func() []byte {
-	b := make([]byte, period, period+most)
+	b := make([]byte, period, period+maxCall)
 	rand.NewChaCha8([32]byte{1}).Read(b)
 	for len(b) < cap(b) {
 		b = append(b, b[:min(period, cap(b)-len(b))]...)
@@ -67,7 +67,7 @@ var table = func() []byte {
 	return b
 }()
 
-// direction is one way of a session, the same at both ends.
+// direction is one direction of a session. It is the same at both ends.
 type direction struct {
 	total int
 	begin int // in the table
@@ -80,14 +80,14 @@ type session struct {
 	Spec
 	conn     net.Conn
 	out, in  direction
-	cut      int // bytes sent behind which the client resets; -1: it does not
-	toldLast bool
+	cut      int // number of bytes after which the client resets; -1 means no reset
+	endsLast bool
 }
 
-// plan makes the session that the spec says.
+// plan derives a session from its spec.
 func plan(c net.Conn, s Spec, client bool) *session {
 	r := rand.New(rand.NewPCG(s.Seed, 0))
-	size := func() int { return r.IntN(1 + int(s.Most)>>(r.IntN(2)*r.IntN(12))) }
+	size := func() int { return r.IntN(1 + int(s.MaxBytes)>>(r.IntN(2)*r.IntN(12))) }
 	x := &session{Spec: s, conn: c, cut: -1}
 	x.out, x.in = direction{size(), r.IntN(period)}, direction{size(), r.IntN(period)}
 	if s.Resets && r.IntN(8) == 0 {
@@ -96,15 +96,15 @@ func plan(c net.Conn, s Spec, client bool) *session {
 	if !client {
 		x.out, x.in = x.in, x.out
 	}
-	x.toldLast = r.IntN(2) == 0 == client // who ends its direction behind the other
+	x.endsLast = r.IntN(2) == 0 == client // this end closes its direction last
 	return x
 }
 
-// Client runs a session on a connection that it has dialled, and closes it.
+// Client runs a session on a connection that it dialled, and closes it.
 func Client(c net.Conn, s Spec) (Result, error) {
 	b := append([]byte(magic), 0)
 	b = binary.BigEndian.AppendUint64(b, s.Seed)
-	b = binary.BigEndian.AppendUint32(b, s.Most)
+	b = binary.BigEndian.AppendUint32(b, s.MaxBytes)
 	if s.Deadlines {
 		b[len(magic)] |= 1
 	}
@@ -118,7 +118,7 @@ func Client(c net.Conn, s Spec) (Result, error) {
 	return plan(c, s, true).run(true)
 }
 
-// Serve runs the session that the client on c has chosen, and closes c.
+// Serve runs the session that the client on c chose, and closes c.
 func Serve(c net.Conn) (Result, error) {
 	b := make([]byte, headerLen)
 	if _, err := io.ReadFull(c, b); err != nil {
@@ -131,13 +131,13 @@ func Serve(c net.Conn) (Result, error) {
 	}
 	flags, rest := b[len(magic)], b[len(magic)+1:]
 	s := Spec{
-		Seed: binary.BigEndian.Uint64(rest), Most: binary.BigEndian.Uint32(rest[8:]),
+		Seed: binary.BigEndian.Uint64(rest), MaxBytes: binary.BigEndian.Uint32(rest[8:]),
 		Deadlines: flags&1 != 0, Resets: flags&2 != 0,
 	}
 	return plan(c, s, false).run(false)
 }
 
-// run moves all bytes both ways.
+// run transfers all bytes in both directions.
 func (s *session) run(client bool) (r Result, err error) {
 	var reading sync.WaitGroup
 	var readErr error
@@ -154,12 +154,12 @@ func (s *session) run(client bool) (r Result, err error) {
 		reading.Wait()
 		var wrong *WrongError
 		if !errors.As(readErr, &wrong) {
-			readErr = nil // it was ended by us
+			readErr = nil // this end reset the connection
 		}
 		return r, readErr
 	}
 	if err != nil {
-		s.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // what has come is looked at
+		s.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // check what has arrived
 	}
 	reading.Wait()
 	r.Passed = passed + writePassed
@@ -170,7 +170,7 @@ func (s *session) run(client bool) (r Result, err error) {
 			return r, readErr
 		}
 		if readErr == nil {
-			return r, &WrongError{"a connection that was reset ended well"}
+			return r, &WrongError{"a connection that was reset ended without an error"}
 		}
 		r.Reset = true
 		return r, nil
@@ -178,12 +178,12 @@ func (s *session) run(client bool) (r Result, err error) {
 	return r, errors.Join(err, readErr, closeErr)
 }
 
-// size is how many bytes a call has: each power of two as likely as the next.
+// size returns the number of bytes for a call. Each power of two is equally likely.
 func size(r *rand.Rand) int { return 1 + r.IntN(1<<r.IntN(21)) }
 
-// timed has a call of one direction have a deadline, now and then one that has
-// passed or is about to.
-func (s *session) timed(r *rand.Rand, set func(time.Time) error) {
+// maybeSetDeadline sometimes sets a deadline for a call. A few of them have passed already, or
+// expire at once.
+func (s *session) maybeSetDeadline(r *rand.Rand, set func(time.Time) error) {
 	if !s.Deadlines {
 		return
 	}
@@ -195,9 +195,8 @@ func (s *session) timed(r *rand.Rand, set func(time.Time) error) {
 	}
 }
 
-// again reports that a call has failed because its deadline has passed, and
-// clears that.
-func (s *session) again(err error, passed *int, set func(time.Time) error) bool {
+// retry reports whether a call failed because its deadline expired, and clears the deadline.
+func (s *session) retry(err error, passed *int, set func(time.Time) error) bool {
 	if !s.Deadlines || !errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
@@ -205,8 +204,8 @@ func (s *session) again(err error, passed *int, set func(time.Time) error) bool 
 	return set(time.Time{}) == nil
 }
 
-// write sends our direction, its hash and its end; that behind the other's if it
-// is to be last.
+// write sends this end's direction, its hash, and the end of the stream. If this end closes last,
+// it first waits for the end of the other direction.
 func (s *session) write(sent *int, client bool, read <-chan struct{}) (passed int, err error) {
 	r := rand.New(rand.NewPCG(s.Seed, 1+uint64(btoi(client))))
 	end := s.out.total
@@ -215,12 +214,12 @@ func (s *session) write(sent *int, client bool, read <-chan struct{}) (passed in
 	}
 	sum := sha256.New()
 	for *sent < end {
-		s.timed(r, s.conn.SetWriteDeadline)
+		s.maybeSetDeadline(r, s.conn.SetWriteDeadline)
 		b := s.out.at(*sent, min(size(r), end-*sent))
 		n, err := s.conn.Write(b)
 		sum.Write(b[:n])
 		*sent += n
-		if err != nil && !s.again(err, &passed, s.conn.SetWriteDeadline) {
+		if err != nil && !s.retry(err, &passed, s.conn.SetWriteDeadline) {
 			return passed, err
 		}
 	}
@@ -233,7 +232,7 @@ func (s *session) write(sent *int, client bool, read <-chan struct{}) (passed in
 	if _, err := s.conn.Write(sum.Sum(nil)); err != nil {
 		return passed, err
 	}
-	if s.toldLast {
+	if s.endsLast {
 		<-read
 	}
 	return passed, s.conn.(interface{ CloseWrite() error }).CloseWrite()
@@ -246,15 +245,14 @@ func btoi(b bool) int {
 	return 0
 }
 
-// read takes in the other direction, and checks it byte by byte, its hash, and
-// where it ends.
+// read reads the other direction. It checks every byte, the hash, and where the stream ends.
 func (s *session) read(got *int, client bool) (passed int, err error) {
 	r := rand.New(rand.NewPCG(s.Seed, 3+uint64(btoi(client))))
 	sum := sha256.New()
-	buf := make([]byte, most)
+	buf := make([]byte, maxCall)
 	var trailer []byte
 	for {
-		s.timed(r, s.conn.SetReadDeadline)
+		s.maybeSetDeadline(r, s.conn.SetReadDeadline)
 		b := buf[:size(r)]
 		n, err := s.conn.Read(b)
 		payload := b[:min(n, s.in.total-*got)]
@@ -264,20 +262,20 @@ func (s *session) read(got *int, client bool) (passed int, err error) {
 		*got += len(payload)
 		trailer = append(trailer, b[len(payload):n]...)
 		switch {
-		case err == nil, s.again(err, &passed, s.conn.SetReadDeadline):
+		case err == nil, s.retry(err, &passed, s.conn.SetReadDeadline):
 		case err != io.EOF:
 			return passed, err
 		case *got < s.in.total || len(trailer) < sum.Size():
-			return passed, &EarlyEndError{fmt.Sprintf("seed %d: %d bytes of %d came, and a good end", s.Seed, *got, s.in.total)}
+			return passed, &EarlyEndError{fmt.Sprintf("seed %d: %d of %d bytes arrived, then EOF", s.Seed, *got, s.in.total)}
 		case !bytes.Equal(trailer, sum.Sum(nil)):
-			return passed, &WrongError{fmt.Sprintf("seed %d: %d bytes of %d came, a hash of %d bytes, and a good end", s.Seed, *got, s.in.total, len(trailer))}
+			return passed, &WrongError{fmt.Sprintf("seed %d: %d of %d bytes arrived, then %d bytes that are not their hash, then EOF", s.Seed, *got, s.in.total, len(trailer))}
 		default:
 			return passed, nil
 		}
 	}
 }
 
-// check compares what has come at off with what was sent.
+// check compares the bytes received at off with those sent.
 func (s *session) check(off int, b []byte, sum hash.Hash) error {
 	sum.Write(b)
 	want := s.in.at(off, len(b))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tcp returns two ends of a connection of TCP, on which all must work too.
+// tcp returns both ends of a TCP connection, over which the sessions must also work.
 func tcp(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -23,7 +23,7 @@ func tcp(t *testing.T) (a, b net.Conn) {
 	return a, b
 }
 
-// TestSessionsAgree has none that is reset: TCP may tell the writer alone.
+// TestSessionsAgree uses no resets, because over TCP only the writer may notice one.
 func TestSessionsAgree(t *testing.T) {
 	for seed := range uint64(40) {
 		a, b := tcp(t)
@@ -34,7 +34,7 @@ func TestSessionsAgree(t *testing.T) {
 			served, err = Serve(b)
 			assert.NoError(t, err)
 		})
-		got, err := Client(a, Spec{Seed: seed, Most: 1 << 20, Deadlines: true})
+		got, err := Client(a, Spec{Seed: seed, MaxBytes: 1 << 20, Deadlines: true})
 		assert.NoError(t, err)
 		serving.Wait()
 		assert.Equal(t, got.Sent, served.Got)
@@ -42,7 +42,7 @@ func TestSessionsAgree(t *testing.T) {
 	}
 }
 
-// wrongConn has one byte wrong, or the end come early.
+// wrongConn makes one byte wrong, or ends the stream early.
 type wrongConn struct {
 	*net.TCPConn
 	at, off int
@@ -61,12 +61,12 @@ func (c *wrongConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestWhatIsWrongIsNoticed(t *testing.T) {
+func TestWrongBytesAreNoticed(t *testing.T) {
 	for _, at := range []int{0, 1, 1000} {
 		for _, early := range []bool{false, true} {
 			a, b := tcp(t)
 			go Serve(b)
-			_, err := Client(&wrongConn{TCPConn: a.(*net.TCPConn), at: at, early: early}, Spec{Seed: 3, Most: 100_000})
+			_, err := Client(&wrongConn{TCPConn: a.(*net.TCPConn), at: at, early: early}, Spec{Seed: 3, MaxBytes: 100_000})
 			if early {
 				var end *EarlyEndError
 				assert.ErrorAs(t, err, &end, "byte %d", at)
@@ -78,9 +78,9 @@ func TestWhatIsWrongIsNoticed(t *testing.T) {
 	}
 }
 
-func TestMore(t *testing.T) {
+func TestExcess(t *testing.T) {
 	before := Held{Goroutines: 3, Descriptors: 5, Memory: 100}
-	assert.Empty(t, Held{Goroutines: 2, Descriptors: 5, Memory: 110}.More(before, 10))
-	assert.Contains(t, Held{Goroutines: 4, Descriptors: 5}.More(before, 10), "4 goroutines")
-	assert.Contains(t, Held{Memory: 111}.More(before, 10), "111 bytes of memory")
+	assert.Empty(t, Held{Goroutines: 2, Descriptors: 5, Memory: 110}.Excess(before, 10))
+	assert.Contains(t, Held{Goroutines: 4, Descriptors: 5}.Excess(before, 10), "4 goroutines")
+	assert.Contains(t, Held{Memory: 111}.Excess(before, 10), "111 bytes of memory")
 }

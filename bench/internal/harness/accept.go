@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A sessionListener is the net.Listener of a library whose connections come out
-// of sessions: a goroutine for each session hands them over.
+// A sessionListener implements net.Listener for a library that accepts connections
+// from sessions. One goroutine per session delivers them.
 type sessionListener struct {
 	address net.Addr
 	conns   chan net.Conn
@@ -24,8 +24,7 @@ func newSessionListener(address net.Addr, close func() error) *sessionListener {
 	}
 }
 
-// deliver hands a connection to Accept; it says false if there is no listener
-// any more.
+// deliver passes a connection to Accept. It returns false if the listener is closed.
 func (l *sessionListener) deliver(conn net.Conn) bool {
 	select {
 	case l.conns <- conn:

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A Case is one load that contenders are compared under.
+// A Case is a load under which contenders are compared.
 type Case struct {
 	Kind  Kind
-	Size  int // bytes in a message, or in an answer
-	Conns int // connections that are open
+	Size  int // bytes in a message or a response
+	Conns int // open connections
 }
 
-// Kind says what is done.
+// Kind is the type of a load.
 type Kind string
 
-// The kinds there are.
+// The kinds of loads.
 const (
 	RTT        Kind = "rtt"        // a message and its echo, one after the other
-	RTTIdle    Kind = "rtt-idle"   // the same, each after 5 ms of silence
-	Cost100    Kind = "cost-100us" // the same, each after so long: what a connection of
-	Cost200    Kind = "cost-200us" // little traffic takes of the processors
+	RTTIdle    Kind = "rtt-idle"   // the same, each after a pause of 5 ms
+	Cost100    Kind = "cost-100us" // the same, each after a pause of 100 µs, for the processor
+	Cost200    Kind = "cost-200us" // time that a connection with little traffic uses
 	Cost400    Kind = "cost-400us"
 	Cost1000   Kind = "cost-1000us"
 	Stream     Kind = "stream"      // messages one way, each a Write of its own
@@ -28,13 +28,13 @@ const (
 	Duplex     Kind = "duplex"      // messages both ways at once
 	Conns      Kind = "conns"       // open connections that do nothing
 	ConnsBusy  Kind = "conns-busy"  // the same, with round trips on 1 % of them
-	Setup      Kind = "setup"       // dial, a byte each way that shows the Accept, close
+	Setup      Kind = "setup"       // dial, confirm that the server has accepted, close
 	HTTP       Kind = "http"        // net/http GET with keep-alive
 	GRPC       Kind = "grpc"        // unary calls
 	GRPCStream Kind = "grpc-stream" // messages on one client stream
 )
 
-// Quick are the cases of a minute's answer: every kind, few sizes.
+// Quick lists the cases of a quick run: every kind, few sizes.
 var Quick = cases(
 	sizes(RTT, 64, 64<<10, 1<<20),
 	sizes(RTTIdle, 64),
@@ -53,7 +53,7 @@ var Quick = cases(
 	sizes(GRPCStream, 1<<10),
 )
 
-// Full are all cases, those of Quick among them.
+// Full lists all cases, including those of Quick.
 var Full = cases(
 	sizes(RTT, 1, 64, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20),
 	sizes(RTTIdle, 64),
@@ -72,8 +72,8 @@ var Full = cases(
 	sizes(GRPCStream, 1<<10),
 )
 
-// silences are how long a kind waits before each round trip.
-var silences = map[Kind]time.Duration{
+// pauses are the times that a kind waits before each round trip.
+var pauses = map[Kind]time.Duration{
 	RTTIdle:  5 * time.Millisecond,
 	Cost100:  100 * time.Microsecond,
 	Cost200:  200 * time.Microsecond,
@@ -81,26 +81,26 @@ var silences = map[Kind]time.Duration{
 	Cost1000: time.Millisecond,
 }
 
-// Name is the case as flags and tables call it, such as "stream/1MB" or
+// Name returns the case's name in flags and tables, such as "stream/1MB" or
 // "http/1KB/16".
 func (c Case) Name() string {
 	name := string(c.Kind)
 	if c.Size > 0 {
 		name += "/" + SizeName(c.Size)
 	}
-	if c.Conns != 1 || c.Kind.many() {
+	if c.Conns != 1 || c.Kind.variesConns() {
 		name += fmt.Sprintf("/%d", c.Conns)
 	}
 	return name
 }
 
-// many tells whether the kind is measured with several numbers of connections.
-func (k Kind) many() bool { return k.holds() || k == HTTP }
+// variesConns reports whether the kind is measured with several numbers of connections.
+func (k Kind) variesConns() bool { return k.measuresMemory() || k == HTTP }
 
-// holds tells whether the kind measures what processes hold for connections.
-func (k Kind) holds() bool { return k == Conns || k == ConnsBusy }
+// measuresMemory reports whether the kind measures the memory and descriptors of connections.
+func (k Kind) measuresMemory() bool { return k == Conns || k == ConnsBusy }
 
-// SizeName is a number of bytes such as "64B" or "1MB".
+// SizeName formats a number of bytes, such as "64B" or "1MB".
 func SizeName(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// childRole is the environment variable that makes a program a child.
+// childRole is the environment variable that turns a process into a child.
 const childRole = "GOSDP_BENCH_CHILD"
 
-// childService is what the measuring process calls a child's methods by.
+// childService is the name under which a child registers its methods with net/rpc.
 const childService = "Child"
 
-// ChildMain does a child's work if that is what this process was started for,
-// and then says true.
+// ChildMain does a child's work and returns true if this process was started as
+// a child. Otherwise it returns false at once.
 func ChildMain() bool {
 	if os.Getenv(childRole) == "" {
 		return false
@@ -28,16 +28,15 @@ func ChildMain() bool {
 	c := new(child)
 	server := rpc.NewServer()
 	if err := server.RegisterName(childService, c); err != nil {
-		panic(err) // its methods are not what net/rpc can call
+		panic(err) // net/rpc cannot call its methods
 	}
 	server.ServeConn(pipes{os.Stdin, os.Stdout})
 	c.close()
 	return true
 }
 
-// A child is what the measuring process asks of the two processes that it
-// measures, by net/rpc. It makes one call at a time. One process is asked to
-// Listen, the other one to Open.
+// A child is one of the two measured processes. The measuring process calls its
+// methods by net/rpc, one at a time: Listen in one process, Open in the other.
 type child struct {
 	listener net.Listener
 	load     load
@@ -45,19 +44,18 @@ type child struct {
 	profile  *os.File
 }
 
-// Place is where a load runs: a contender's name, a case, and the address where
-// the other process listens.
+// Place says where a load runs: the contender's name, the case, and the address on
+// which the other process listens.
 type Place struct {
 	Contender string
 	Case      Case
 	Address   string
 }
 
-// openTime is how long all connections of a load may take to come up.
+// openTime limits the time for opening all connections of a load.
 const openTime = 2 * time.Minute
 
-// Listen listens over the contender, serves what the case asks for, and says
-// where.
+// Listen listens with the contender, serves the case's clients, and sets address.
 func (c *child) Listen(at Place, address *string) error {
 	contender, err := Find(at.Contender)
 	if err != nil {
@@ -70,7 +68,7 @@ func (c *child) Listen(at Place, address *string) error {
 	go func() {
 		err := kinds[at.Case.Kind].serve(c.listener)
 		if err != nil && !errors.Is(err, net.ErrClosed) {
-			// The client must not wait for what nobody serves.
+			// Exit, so that the client does not wait for a server that has stopped.
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", at.Contender, err)
 			os.Exit(1)
 		}
@@ -78,7 +76,7 @@ func (c *child) Listen(at Place, address *string) error {
 	return nil
 }
 
-// Open dials what the case needs.
+// Open opens the connections of the case.
 func (c *child) Open(at Place, _ *struct{}) error {
 	contender, err := Find(at.Contender)
 	if err != nil {
@@ -90,7 +88,7 @@ func (c *child) Open(at Place, _ *struct{}) error {
 	return err
 }
 
-// Run has n messages cross.
+// Run transfers n messages.
 func (c *child) Run(n int, result *Result) error {
 	c.times.reset()
 	before, err := usage()
@@ -104,21 +102,21 @@ func (c *child) Run(n int, result *Result) error {
 	result.Took = time.Since(start)
 	after, err := usage()
 	result.Used = after.since(before)
-	// What histograms cost to read is no part of it.
+	// Read the histograms last, so that this is not measured.
 	result.Latency = c.times.latency()
 	return err
 }
 
-// Idleness is what a process has used while it had nothing to do.
+// Idleness is what a process used while it had nothing to do.
 type Idleness struct {
 	Took, CPU time.Duration
 }
 
-// settling is what a process is given to come to rest: what it has just done, being
-// asked included, is not to count.
+// settling is the time that a process gets to become idle, so that the work before
+// Idle, including the call itself, is not counted.
 const settling = 30 * time.Millisecond
 
-// Idle waits for so many milliseconds.
+// Idle waits for n milliseconds and measures the processor time used meanwhile.
 func (c *child) Idle(n int, idle *Idleness) error {
 	time.Sleep(settling)
 	start := time.Now()
@@ -132,20 +130,20 @@ func (c *child) Idle(n int, idle *Idleness) error {
 	return err
 }
 
-// Usage says what this process has used so far.
+// Usage reports what this process has used so far.
 func (c *child) Usage(_ struct{}, used *Usage) (err error) {
 	*used, err = usage()
 	return err
 }
 
-// Memory says what this process holds, after a garbage collection.
+// Memory reports what this process holds after a garbage collection.
 func (c *child) Memory(_ struct{}, held *Memory) (err error) {
 	debug.FreeOSMemory()
 	*held, err = memory()
 	return err
 }
 
-// Profile begins a CPU profile, that ends with the process.
+// Profile begins a CPU profile, which ends when the process exits.
 func (c *child) Profile(file string, _ *struct{}) (err error) {
 	if c.profile, err = os.Create(file); err != nil {
 		return err
@@ -153,7 +151,7 @@ func (c *child) Profile(file string, _ *struct{}) (err error) {
 	return pprof.StartCPUProfile(c.profile)
 }
 
-// close ends what would outlive the process, which ends next.
+// close writes the profile and closes the listener before the process exits.
 func (c *child) close() {
 	if c.profile != nil {
 		pprof.StopCPUProfile()

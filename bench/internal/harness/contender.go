@@ -9,37 +9,37 @@ import (
 	"path/filepath"
 
 	"github.com/gosdp/gosdp/rdma"
-	_ "github.com/gosdp/gosdp/rdma/verbs" // for whoever has a device at the loopback address
+	_ "github.com/gosdp/gosdp/rdma/verbs" // for machines with an RDMA device at the loopback address
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// A Contender is a way to connect two programs. Another one is added to
-// [Contenders] by its functions that listen and dial.
+// A Contender is a way to connect two programs. To add one, append its listen and
+// dial functions to [Contenders].
 type Contender struct {
 	Name  string
 	About string // one line for the report
-	// Probe says why this machine or this program does not have the contender,
-	// nil if it does. A nil Probe says that every machine has it.
+	// Probe returns why the contender is not available here, or nil if it is. A nil
+	// Probe means that the contender is always available.
 	Probe func() error
-	// OnRequest contenders are measured only where they are asked for by name.
+	// OnRequest contenders are measured only if the command line names them.
 	OnRequest bool
-	// Listen is called in one process, Dial in another one with the address of
-	// what Listen returned.
+	// Listen is called in one process. Dial is called in the other, with the
+	// address of the listener.
 	Listen func() (net.Listener, error)
 	Dial   func(ctx context.Context, address string) (net.Conn, error)
-	// Far contenders have each process in a network namespace of its own, and a wire
-	// between the two, as two hosts have. The server is at farServer.
+	// Far contenders run each process in its own network namespace, like two hosts
+	// that are connected by a cable. The server is at farServer.
 	Far bool
-	// Before is called, in the process that dials, before each Dial of Setup, and its time
-	// is nobody's; nil: nothing.
+	// Before, if not nil, is called in the dialling process before each Dial of
+	// Setup. Its time is not counted.
 	Before func()
 }
 
-// Baseline is the contender that all ratios are taken against.
+// Baseline is the contender to which all ratios refer.
 const Baseline = "tcp"
 
-// Contenders are all that there are, the baseline first. They take their turns
-// in this order.
+// Contenders lists all contenders, the baseline first. They take turns in this
+// order.
 var Contenders = []Contender{
 	{
 		Name:   Baseline,
@@ -61,11 +61,11 @@ var Contenders = []Contender{
 	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
 	{
 		Name:      "dial-plain",
-		About:     "sdp.Dial on network tcp to a server of package net: what SDP costs where there is none",
+		About:     "sdp.Dial on network tcp to a server of package net: what SDP costs a connection that does not use it",
 		OnRequest: true,
 		Listen:    func() (net.Listener, error) { return net.Listen("tcp", loopback) },
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return genuine(new(sdp.Dialer).DialContext(ctx, "tcp", address))
+			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
 		},
 	},
 	{
@@ -77,7 +77,7 @@ var Contenders = []Contender{
 	},
 	overYamux(),
 	overQUIC(),
-	// What the devices' thresholds are set by.
+	// These serve to choose the devices' thresholds.
 	onRequest(overSDP("sdp-iwarp-copy", "iwarp, every byte copied",
 		sdp.Config{Devices: []string{"iwarp"}, ZCopyThreshold: -1})),
 	onRequest(overSDP("sdp-iwarp-zcopy", "iwarp, Writes of more than 16 KB advertised",
@@ -86,17 +86,17 @@ var Contenders = []Contender{
 		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: -1})),
 	onRequest(overSDP("sdp-shm-zcopy", "shm, Writes of more than 16 KB advertised",
 		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: 16 << 10})),
-	onRequest(first(overSDP("sdp-shm-first", "shm, each connection as the first one of two processes",
+	onRequest(withoutKeptChannels(overSDP("sdp-shm-first", "shm, each connection set up like the first between two processes",
 		sdp.Config{Devices: []string{"shm"}}))),
 	far("far-tcp", "package net between two network namespaces", net.Listen, dial("tcp")),
-	far("far-tcp-again", "the same once more: how much two runs of the same differ", net.Listen, dial("tcp")),
+	far("far-tcp-again", "the same again, to show how much two equal contenders differ", net.Listen, dial("tcp")),
 	far("far-sdp", "SDP with the default configuration, on network tcp, between two network namespaces", sdp.Listen,
 		func(ctx context.Context, address string) (net.Conn, error) {
-			return genuine(new(sdp.Dialer).DialContext(ctx, "tcp", address))
+			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
 		}),
 }
 
-// farServer is the server's address, and farClient the client's, in namespaces of their own.
+// farServer and farClient are the addresses of the two processes.
 const (
 	farServer = "10.88.0.1"
 	farClient = "10.88.0.2"
@@ -105,14 +105,14 @@ const (
 func far(name, about string, listen func(network, address string) (net.Listener, error), dial func(context.Context, string) (net.Conn, error)) Contender {
 	return Contender{
 		Name: name, About: about, OnRequest: true, Far: true,
-		Probe:  mayWire,
+		Probe:  canLinkNamespaces,
 		Listen: func() (net.Listener, error) { return listen("tcp", farServer+":0") },
 		Dial:   dial,
 	}
 }
 
-// first has each connection of shm open a channel of its own.
-func first(c Contender) Contender {
+// withoutKeptChannels makes each connection of shm set up a new channel.
+func withoutKeptChannels(c Contender) Contender {
 	c.Before = closeIdle
 	return c
 }
@@ -122,7 +122,7 @@ func onRequest(c Contender) Contender {
 	return c
 }
 
-// Find returns the contender of that name.
+// Find returns the contender with the given name.
 func Find(name string) (Contender, error) {
 	for _, c := range Contenders {
 		if c.Name == name {
@@ -132,7 +132,7 @@ func Find(name string) (Contender, error) {
 	return Contender{}, fmt.Errorf("no contender %q", name)
 }
 
-// Absent returns why the contender cannot be measured here, nil if it can.
+// Absent returns why the contender cannot be measured here, or nil if it can.
 func (c Contender) Absent() error {
 	if c.Probe == nil {
 		return nil
@@ -148,8 +148,8 @@ func dial(network string) func(context.Context, string) (net.Conn, error) {
 	}
 }
 
-// genuine fails unless c is what package net would have returned.
-func genuine(c net.Conn, err error) (net.Conn, error) {
+// requireTCP fails unless c is a *net.TCPConn, as package net would return.
+func requireTCP(c net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -160,10 +160,10 @@ func genuine(c net.Conn, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// overSDP is SDP over the one device that config names.
+// overSDP returns SDP over the one device that config names.
 func overSDP(name, about string, config sdp.Config) Contender {
 	device := config.Devices[0]
-	// Thousands that dial beside each other have a busy machine wait.
+	// A busy machine needs long to set up thousands of connections at once.
 	config.ReplyTimeout, config.HandshakeTimeout, config.StepUpTimeout = openTime, openTime, openTime
 	return Contender{
 		Name:  name,
@@ -171,7 +171,7 @@ func overSDP(name, about string, config sdp.Config) Contender {
 		Probe: func() error {
 			d, ok := rdma.LookupDevice(device)
 			if !ok {
-				return fmt.Errorf("this program has no device %s", device)
+				return fmt.Errorf("device %s is not registered in this program", device)
 			}
 			return d.Probe()
 		},
@@ -185,18 +185,18 @@ func overSDP(name, about string, config sdp.Config) Contender {
 			if err != nil {
 				return nil, err
 			}
-			// A connection that stayed on another device would be measured
-			// under a false name.
+			// If the connection fell back to another device, the result would
+			// appear under the wrong name.
 			if got := conn.(*sdp.Conn).Device(); got != device {
 				conn.Close()
-				return nil, fmt.Errorf("the connection is on device %s", got)
+				return nil, fmt.Errorf("the connection uses device %s", got)
 			}
 			return conn, nil
 		},
 	}
 }
 
-// listenUnix listens on a socket in a directory of its own, which Close removes.
+// listenUnix listens on a socket in a new directory, which Close removes.
 func listenUnix() (net.Listener, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {

@@ -18,7 +18,7 @@ func cpu() (time.Duration, error) {
 	return duration(kernel) + duration(user), nil
 }
 
-// duration reads a Filetime as an amount of time, in units of 100 ns.
+// duration converts a Filetime, which counts units of 100 ns.
 func duration(t syscall.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }

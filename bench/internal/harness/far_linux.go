@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// mayWire returns nil if this process can make network namespaces and wires.
-func mayWire() error {
+// canLinkNamespaces returns nil if this process can create and connect network namespaces.
+func canLinkNamespaces() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, for network namespaces")
 	}
@@ -22,13 +22,13 @@ func mayWire() error {
 	return nil
 }
 
-// unshare has a process be in a network namespace of its own, which ends with it.
+// unshare makes cmd start in its own network namespace, which ends with the process.
 func unshare(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 }
 
-// wire puts a wire between the namespaces of two processes.
-func wire(server, client int) error {
+// linkNamespaces connects the network namespaces of two processes by a veth pair.
+func linkNamespaces(server, client int) error {
 	err := run("ip", "link", "add", "bench", "netns", strconv.Itoa(server), "type", "veth", "peer", "bench", "netns", strconv.Itoa(client))
 	for pid, address := range map[int]string{server: farServer, client: farClient} {
 		in := func(arguments ...string) error {

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-func mayWire() error { return errors.New("needs Linux, for network namespaces") }
+func canLinkNamespaces() error { return errors.New("needs Linux, for network namespaces") }
 
 func unshare(*exec.Cmd) {}
 
-func wire(int, int) error { return mayWire() }
+func linkNamespaces(int, int) error { return canLinkNamespaces() }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The service has two methods, whose messages are those that protobuf has ready:
-// Echo returns what it was sent, Sink counts the messages of a stream.
+// The service has two methods, which use message types of protobuf itself: Echo
+// returns its request, Sink counts the messages of a stream.
 const (
 	grpcService = "gosdp.bench.Messages"
 	echoMethod  = "/" + grpcService + "/Echo"
@@ -33,7 +33,7 @@ var grpcMethods = grpc.ServiceDesc{
 	Streams: []grpc.StreamDesc{sinkStream},
 }
 
-// sink reads a stream to its end and answers with the number of its messages.
+// sink reads a stream to its end and replies with the number of messages.
 func sink(_ any, stream grpc.ServerStream) error {
 	message := new(wrapperspb.BytesValue)
 	for n := 0; ; n++ {
@@ -56,7 +56,7 @@ func serveGRPC(listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// dialGRPC makes a client with one connection.
+// dialGRPC returns a client with one connection.
 func dialGRPC(to target) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///bench",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -65,7 +65,7 @@ func dialGRPC(to target) (*grpc.ClientConn, error) {
 		}))
 }
 
-// unaryCalls are made one after the other.
+// unaryCalls makes one call after the other.
 type unaryCalls struct {
 	conn *grpc.ClientConn
 	size int
@@ -94,7 +94,7 @@ func (u *unaryCalls) run(n int, times *times) error {
 	return nil
 }
 
-// streamedMessages go one way on one stream for each run.
+// streamedMessages sends messages on one stream per run.
 type streamedMessages struct {
 	conn *grpc.ClientConn
 	size int
@@ -113,11 +113,11 @@ func (s *streamedMessages) run(n int, _ *times) error {
 		return err
 	}
 	for k := range n {
-		// gRPC keeps a message until it has gone, so each needs memory of its own.
+		// gRPC keeps a message until it has been sent, so each needs its own memory.
 		message := wrapperspb.Bytes(make([]byte, s.size))
 		fill(message.Value, k)
 		if err := stream.SendMsg(message); err == io.EOF {
-			break // RecvMsg says why
+			break // RecvMsg returns the reason
 		} else if err != nil {
 			return err
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be a measured process.
+// TestMain lets the test binary run as a measured process.
 func TestMain(m *testing.M) {
 	if ChildMain() {
 		return
 	}
-	// The race detector would hold up the end of each of many processes by a second.
+	// By default the race detector sleeps for a second when a process exits.
 	os.Setenv("GORACE", "atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 	os.Exit(m.Run())
 }
 
-// Sizes and numbers of connections that show the same as those of the cases.
+// small returns c with fewer connections and smaller messages.
 func small(c Case) Case {
 	c.Conns = min(c.Conns, 3)
 	c.Size = min(c.Size, 100_000)
@@ -79,7 +79,7 @@ func TestProcessThatDoesNotAnswerIsKilled(t *testing.T) {
 	var idle Idleness
 	err = pair.client.call(50*time.Millisecond, "Idle", int(time.Minute/time.Millisecond), &idle)
 	require.ErrorIs(t, err, errStalled)
-	require.Error(t, pair.Close(), "it was killed")
+	require.Error(t, pair.Close(), "the process was killed")
 }
 
 func TestEveryKindIsInQuickAndInFull(t *testing.T) {
@@ -108,7 +108,7 @@ func TestRunnerTakesTurnsOfTheLengthAsked(t *testing.T) {
 	runner, err := NewRunner(pair, length)
 	require.NoError(t, err)
 	var turn Turn
-	// On a busy machine the first aim may be far off; each turn aims anew.
+	// On a busy machine the first calibration may be far off; each turn adjusts it.
 	for range 20 {
 		turn, err = runner.Turn()
 		require.NoError(t, err)
@@ -138,26 +138,26 @@ func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 	}
 }
 
-func TestConnectionsThatNeedTooManyFilesAreForetold(t *testing.T) {
+func TestTooManyFilesAreDetectedEarly(t *testing.T) {
 	if openFiles() == 0 {
-		t.Skip("needs a system that tells how many files are open")
+		t.Skip("needs a system that reports the number of open files")
 	}
-	for range foretold {
+	for range probeConns {
 		file, err := os.Open(os.DevNull)
 		require.NoError(t, err)
 		defer file.Close()
 	}
-	before := openFiles() - foretold
+	before := openFiles() - probeConns
 	require.NoError(t, enoughFiles(before, 1))
 	require.ErrorContains(t, enoughFiles(before, 1<<40), "the limit is")
-	require.NoError(t, enoughFiles(openFiles(), 1<<40), "these need none")
+	require.NoError(t, enoughFiles(openFiles(), 1<<40), "no file was opened since")
 }
 
 func TestServerThatDoesNotAnswerTheGreetingIsAnError(t *testing.T) {
 	for name, serve := range map[string]func(net.Conn){
 		"closes":    func(conn net.Conn) { conn.Close() },
 		"is silent": func(net.Conn) {},
-		"is another one": func(conn net.Conn) {
+		"speaks another protocol": func(conn net.Conn) {
 			conn.Write([]byte("HTTP/1.1 400 Bad Request"))
 		},
 	} {
@@ -167,7 +167,7 @@ func TestServerThatDoesNotAnswerTheGreetingIsAnError(t *testing.T) {
 			near, far := net.Pipe()
 			defer far.Close()
 			go func() {
-				io.ReadFull(far, make([]byte, orderSize))
+				io.ReadFull(far, make([]byte, headerSize))
 				serve(far)
 			}()
 			_, err := dialLink(ctx, target{Contender: Contender{

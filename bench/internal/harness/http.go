@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// sizeHeader asks the server for that many bytes, and countHeader says which
-// message it is to be.
+// sizeHeader is the size of the response that the client wants, countHeader the
+// number of the message in it.
 const (
 	sizeHeader  = "X-Size"
 	countHeader = "X-Count"
@@ -32,7 +32,7 @@ func serveHTTP(listener net.Listener) error {
 	}))
 }
 
-// requests are GETs on connections that stay open.
+// requests makes GET requests on kept-alive connections.
 type requests struct {
 	client *http.Client
 	size   int
@@ -68,7 +68,7 @@ func (r *requests) run(n int, times *times) error {
 	})
 }
 
-// get makes one request, and checks its answer, which it reads into body.
+// get makes one request, reads the response into body, and checks it.
 func (r *requests) get(k int, body []byte) error {
 	request, err := http.NewRequest(http.MethodGet, "http://bench/", nil)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *requests) get(k int, body []byte) error {
 	if !intact(body, k*r.size, r.size) {
 		return errWrongData
 	}
-	// Only at the end of its body does the connection serve the next request.
+	// The connection can be reused only after the body has been read to its end.
 	_, err = io.Copy(io.Discard, response.Body)
 	return err
 }

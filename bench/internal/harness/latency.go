@@ -6,24 +6,23 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latency is how long single operations took, in microseconds. A quantile that
-// too few operations stand behind is zero.
+// Latency is the distribution of the times of single operations, in microseconds.
+// A quantile is zero if there were too few operations for it.
 type Latency struct {
 	P50, P99, P999 float64
 }
 
-// times collects how long operations take, in a histogram for each goroutine
-// that does some.
+// times collects the times of operations, in one histogram per goroutine.
 type times struct{ shards []*hdrhistogram.Histogram }
 
-// longest is what counts as such an operation's time at most, in nanoseconds.
-const longest = int64(10 * time.Second)
+// maxTime is the largest recorded time, in nanoseconds. Longer ones count as this.
+const maxTime = int64(10 * time.Second)
 
-// shard returns the i-th goroutine's histogram. Called before those goroutines
-// begin.
+// shard returns a timer for the i-th goroutine. It must not be called
+// concurrently.
 func (t *times) shard(i int) *timer {
 	for len(t.shards) <= i {
-		t.shards = append(t.shards, hdrhistogram.New(1, longest, 3))
+		t.shards = append(t.shards, hdrhistogram.New(1, maxTime, 3))
 	}
 	return &timer{histogram: t.shards[i]}
 }
@@ -34,10 +33,10 @@ func (t *times) reset() {
 	}
 }
 
-// Fewer operations than these have no such quantile.
+// The least numbers of operations for which these quantiles are reported.
 const (
-	leastP99  = 50
-	leastP999 = 500
+	minP99  = 50
+	minP999 = 500
 )
 
 func (t *times) latency() (l Latency) {
@@ -50,12 +49,12 @@ func (t *times) latency() (l Latency) {
 	}
 	for _, q := range []struct {
 		quantile float64
-		least    int64 // operations that it takes
+		least    int64 // required operations
 		value    *float64
 	}{
 		{50, 1, &l.P50},
-		{99, leastP99, &l.P99},
-		{99.9, leastP999, &l.P999},
+		{99, minP99, &l.P99},
+		{99.9, minP999, &l.P999},
 	} {
 		if all.TotalCount() >= q.least {
 			*q.value = float64(all.ValueAtQuantile(q.quantile)) / 1e3
@@ -64,23 +63,23 @@ func (t *times) latency() (l Latency) {
 	return l
 }
 
-// A timer times operations that follow each other in one goroutine.
+// A timer times consecutive operations of one goroutine.
 type timer struct {
 	histogram *hdrhistogram.Histogram
 	began     time.Duration
 }
 
-// epoch lets a reading of the clock be of the monotonic one alone, which costs
-// half.
+// epoch makes it possible to read only the monotonic clock, at half the cost of
+// time.Now.
 var epoch = time.Now()
 
-// start says that an operation begins now.
+// start marks the beginning of an operation.
 func (t *timer) start() { t.began = time.Since(epoch) }
 
-// lap says that an operation has ended and the next one begins: the clock is
-// read once for each.
+// lap marks the end of an operation and the beginning of the next, with one reading
+// of the clock.
 func (t *timer) lap() {
 	now := time.Since(epoch)
-	t.histogram.RecordValue(min(int64(now-t.began), longest))
+	t.histogram.RecordValue(min(int64(now-t.began), maxTime))
 	t.began = now
 }

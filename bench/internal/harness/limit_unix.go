@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// manyFiles is what two descriptors for each of 9,000 connections need, and
-// room for the rest.
+// manyFiles is enough for two descriptors for each of 9,000 connections, and for
+// everything else.
 const manyFiles = 32 << 10
 
-// raiseFileLimit lets this process open many descriptors. The Go runtime has
-// raised its limit as far as everyone may; whoever may raises it further. A
-// limit that stays too low shows when connections are opened.
+// raiseFileLimit raises the limit of open descriptors if this process may. The
+// runtime has already raised the soft limit to the hard one. If the limit stays
+// too low, opening connections fails.
 func raiseFileLimit() {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= manyFiles {
@@ -24,7 +24,7 @@ func raiseFileLimit() {
 	syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
-// fileLimit is how many files this process may open.
+// fileLimit returns how many files this process may open.
 func fileLimit() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

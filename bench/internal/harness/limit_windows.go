@@ -5,5 +5,5 @@ import "math"
 // raiseFileLimit does nothing: Windows has no limit to raise.
 func raiseFileLimit() {}
 
-// fileLimit is how many files this process may open.
+// fileLimit returns how many files this process may open.
 func fileLimit() uint64 { return math.MaxUint64 }

@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A link is a connection that carries patterns, one after the other. One
-// goroutine at a time may use it.
+// A link is a connection on which patterns run one after the other. It is not safe
+// for concurrent use.
 type link struct {
-	conn  net.Conn
-	order [orderSize]byte
-	buf   []byte
+	conn   net.Conn
+	header [headerSize]byte
+	buf    []byte
 }
 
-// orderSize is the length of what precedes each run and tells the server its
-// part: the pattern (1 byte), the size (4) and the number (8) of the messages.
-const orderSize = 13
+// headerSize is the length of the header before each run: the pattern (1 byte),
+// the size (4) and the number (8) of the messages.
+const headerSize = 13
 
-// announce tells the server what comes next.
+// announce sends the header of the next run.
 func (l *link) announce(p pattern, size, n int) error {
-	l.order[0] = byte(p)
-	binary.BigEndian.PutUint32(l.order[1:], uint32(size))
-	binary.BigEndian.PutUint64(l.order[5:], uint64(n))
-	_, err := l.conn.Write(l.order[:])
+	l.header[0] = byte(p)
+	binary.BigEndian.PutUint32(l.header[1:], uint32(size))
+	binary.BigEndian.PutUint64(l.header[5:], uint64(n))
+	_, err := l.conn.Write(l.header[:])
 	return err
 }
 
-// transfer has n messages cross.
+// transfer transfers n messages.
 func (l *link) transfer(p pattern, size, n int) error {
 	if err := l.announce(p, size, n); err != nil {
 		return err
@@ -43,19 +43,19 @@ func (l *link) transfer(p pattern, size, n int) error {
 	return patterns[p].client(l.conn, l.buf, n)
 }
 
-// ask makes n round trips, each after a silence.
-func (l *link) ask(size, n int, silence time.Duration, timer *timer) error {
+// roundTrips makes n round trips, each after a pause.
+func (l *link) roundTrips(size, n int, pause time.Duration, timer *timer) error {
 	if err := l.announce(roundTrip, size, n); err != nil {
 		return err
 	}
-	// A link that is asked little does not need a large buffer.
+	// A link for small messages does not need a buffer of readWindow bytes.
 	if cap(l.buf) < size {
 		l.buf = make([]byte, size)
 	}
-	return ask(l.conn, l.buf[:size], n, silence, timer)
+	return timeRoundTrips(l.conn, l.buf[:size], n, pause, timer)
 }
 
-// dialLink connects, and makes sure that the server has accepted.
+// dialLink connects and waits until the server has accepted.
 func dialLink(ctx context.Context, to target) (*link, error) {
 	conn, err := to.dial(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func dialLink(ctx context.Context, to target) (*link, error) {
 	return l, nil
 }
 
-// greet waits until the server has answered, or the context's time is over.
+// greet waits until the server has answered or ctx expires.
 func (l *link) greet(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := l.conn.SetDeadline(deadline); err != nil {
@@ -79,13 +79,13 @@ func (l *link) greet(ctx context.Context) error {
 	if err := l.announce(oneWay, 1, 0); err != nil {
 		return err
 	}
-	return confirmed(l.conn)
+	return awaitConfirmation(l.conn)
 }
 
-// dialLinks connects n times.
+// dialLinks opens n links.
 func dialLinks(ctx context.Context, to target, n int) ([]*link, error) {
 	links := make([]*link, n)
-	first := min(n, foretold)
+	first := min(n, probeConns)
 	files := openFiles()
 	if err := dialAll(ctx, to, links[:first]); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func dialLinks(ctx context.Context, to target, n int) ([]*link, error) {
 	return links, dialAll(ctx, to, links[first:])
 }
 
-// dialAll fills links, several at a time.
+// dialAll fills links, up to 16 at a time.
 func dialAll(ctx context.Context, to target, links []*link) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
@@ -111,21 +111,23 @@ func dialAll(ctx context.Context, to target, links []*link) error {
 	return group.Wait()
 }
 
-// foretold is how many connections foretell what more of them need.
-const foretold = 50
+// probeConns is the number of connections from which dialLinks estimates how many
+// files all of them need.
+const probeConns = 50
 
 // enoughFiles returns an error if this process may not open as many files as n
-// connections need. There were so many before the first foretold ones.
+// connections need. before is the number of open files before the first
+// probeConns connections.
 func enoughFiles(before uint64, n int) error {
-	each := (openFiles() - before + foretold/2) / foretold // but for what comes once
-	need := before + each*uint64(n) + foretold             // and some for the rest
+	each := (openFiles() - before + probeConns/2) / probeConns // rounded, which ignores files opened once
+	need := before + each*uint64(n) + probeConns               // with a reserve
 	if limit := fileLimit(); need > limit {
 		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
 	}
 	return nil
 }
 
-// openFiles is how many files this process has open, 0 where nobody knows.
+// openFiles returns the number of open files of this process, or 0 if it is not known.
 func openFiles() uint64 {
 	held, err := systemMemory()
 	if err != nil {
@@ -134,7 +136,7 @@ func openFiles() uint64 {
 	return held.FDs
 }
 
-// serveLinks answers every link for as long as the listener lives.
+// serveLinks serves links until the listener is closed.
 func serveLinks(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
@@ -142,7 +144,7 @@ func serveLinks(listener net.Listener) error {
 			return err
 		}
 		go func() {
-			// Not an error: processes end in the order that they like.
+			// Other errors are normal: either process may end first.
 			if err := answer(conn); errors.Is(err, errWrongData) {
 				fmt.Fprintln(os.Stderr, "bench: server:", err)
 				os.Exit(1)
@@ -151,36 +153,36 @@ func serveLinks(listener net.Listener) error {
 	}
 }
 
-// answer is the server's end of a link: it does its part of one run after the
-// other until the client closes the connection.
+// answer is the server's end of a link. It takes part in one run after the other
+// until the client closes the connection.
 func answer(conn net.Conn) error {
 	defer conn.Close()
-	// The stack of a goroutine that holds a large array stays large.
-	order := make([]byte, orderSize)
+	// An array on the stack would make the goroutine's stack grow, and it would stay large.
+	header := make([]byte, headerSize)
 	var buf []byte
 	for {
-		if _, err := io.ReadFull(conn, order); errors.Is(err, io.EOF) {
+		if _, err := io.ReadFull(conn, header); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		if int(order[0]) >= len(patterns) {
-			return fmt.Errorf("no pattern %d", order[0])
+		if int(header[0]) >= len(patterns) {
+			return fmt.Errorf("no pattern %d", header[0])
 		}
-		size := int(binary.BigEndian.Uint32(order[1:]))
-		n := int(binary.BigEndian.Uint64(order[5:]))
+		size := int(binary.BigEndian.Uint32(header[1:]))
+		n := int(binary.BigEndian.Uint64(header[5:]))
 		if n == 0 { // a greeting
 			if err := confirm(conn); err != nil {
 				return err
 			}
 			continue
 		}
-		if pattern(order[0]) != roundTrip {
+		if pattern(header[0]) != roundTrip {
 			buf = sized(buf, size)
 		} else if cap(buf) < size {
 			buf = make([]byte, size)
 		}
-		if err := patterns[order[0]].server(conn, buf[:size], n); err != nil {
+		if err := patterns[header[0]].server(conn, buf[:size], n); err != nil {
 			return err
 		}
 	}

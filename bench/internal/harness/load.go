@@ -5,14 +5,14 @@ import (
 	"net"
 )
 
-// A load is a case's work in the client, on connections that are open until the
-// process ends. One goroutine at a time uses it.
+// A load is the client's part of a case, on connections that stay open until the
+// process ends. It is not safe for concurrent use.
 type load interface {
-	// run has n messages cross and returns when all have arrived.
+	// run transfers n messages and returns when all have arrived.
 	run(n int, times *times) error
 }
 
-// target is what a load dials.
+// target is the contender and the address that a load dials.
 type target struct {
 	Contender
 	address string
@@ -20,7 +20,7 @@ type target struct {
 
 func (t target) dial(ctx context.Context) (net.Conn, error) { return t.Dial(ctx, t.address) }
 
-// kinds are what the client and the server do under each kind of case.
+// kinds maps each kind of case to the client's and the server's part.
 var kinds = map[Kind]struct {
 	open  func(context.Context, target, Case) (load, error)
 	serve func(net.Listener) error

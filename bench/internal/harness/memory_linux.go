@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// systemMemory is what the kernel says of this process.
+// systemMemory returns the kernel's figures about this process.
 func systemMemory() (held Memory, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -2,6 +2,5 @@
 
 package harness
 
-// systemMemory knows nothing: only Linux tells a process by a file what it
-// holds.
+// systemMemory returns zeros: only Linux has these figures in a file.
 func systemMemory() (Memory, error) { return Memory{}, nil }

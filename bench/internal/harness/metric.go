@@ -2,15 +2,15 @@ package harness
 
 import "time"
 
-// A Metric is one of the numbers that a turn comes to.
+// A Metric is one result of a turn.
 type Metric struct {
 	Name  string
 	Unit  string
 	Value float64
 }
 
-// The names of metrics. Latencies and memory are better low, rates are better
-// high.
+// The names of metrics. Low latencies, memory and CPU times are better; high rates
+// are better.
 const (
 	P50         = "p50"  // of single operations
 	P99         = "p99"  // the same
@@ -19,20 +19,20 @@ const (
 	MsgsPerS    = "msgs_per_s"
 	ReqPerS     = "req_per_s"
 	CPUPerGB    = "cpu_s_per_gb"   // of both processes, user and system
-	CPUPerMReq  = "cpu_s_per_mreq" // the same, for a million requests or messages
-	CPUPerS     = "cpu_s_per_s"    // the same, for a second with many connections
-	Allocs      = "allocs"         // of both processes, for a request or message
-	RSS         = "rss"            // resident bytes for a connection, of the side that needs more
-	RSSShared   = "rss_shared"     // what of them is shared memory
-	RSSPrivate  = "rss_private"    // what is neither shared nor goroutine stacks
+	CPUPerMReq  = "cpu_s_per_mreq" // the same, per million requests or messages
+	CPUPerS     = "cpu_s_per_s"    // the same, per second with many connections
+	Allocs      = "allocs"         // of both processes, per request or message
+	RSS         = "rss"            // resident bytes per connection, of the process that needs more
+	RSSShared   = "rss_shared"     // the part of RSS that is shared memory
+	RSSPrivate  = "rss_private"    // the part of RSS that is neither shared nor goroutine stacks
 	Stacks      = "stacks"         // goroutine stacks
-	FDs         = "fds"            // descriptors for a connection, of the side that needs more
-	ofClient    = "_client"        // behind RSS and FDs: of that side alone
-	ofServer    = "_server"        // the same
-	memoryConns = 100              // fewer connections say nothing about memory
+	FDs         = "fds"            // descriptors per connection, of the process that needs more
+	ofClient    = "_client"        // appended to RSS and FDs: the figure of the client alone
+	ofServer    = "_server"        // the same for the server
+	memoryConns = 100              // memory is not reported for fewer connections
 )
 
-// Metrics are what the turn says about the case.
+// Metrics returns the results of a turn of the case.
 func (c Case) Metrics(t Turn) (all []Metric) {
 	add := func(name, unit string, value float64) {
 		all = append(all, Metric{name, unit, value})
@@ -60,7 +60,7 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 		add(BytesPerS, "B/s", bytes/seconds)
 		add(MsgsPerS, "1/s", n/seconds)
 		add(CPUPerGB, "s/GB", t.CPU.Seconds()*1e9/bytes)
-	case RTTIdle, Cost100, Cost200, Cost400, Cost1000: // the rate is that of the silences
+	case RTTIdle, Cost100, Cost200, Cost400, Cost1000: // the rate follows from the pauses
 	default:
 		add(ReqPerS, "1/s", n/seconds)
 	}
@@ -72,13 +72,13 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 	return all
 }
 
-// memoryMetrics are what it costs to have the connections.
+// memoryMetrics returns what holding the connections costs.
 func (c Case) memoryMetrics(t Turn) []Metric {
 	all := []Metric{{CPUPerS, "s/s", t.CPU.Seconds() / t.Took.Seconds()}}
 	if t.Full[0].RSS == 0 {
-		return all // the system does not tell
+		return all // not known on this system
 	}
-	// What a connection needs is what the process has grown by, its share of it.
+	// A connection's part is the growth of the process divided by the number of connections.
 	var each [2]float64
 	connection := func(name, unit string, of func(Memory) uint64) {
 		for side := range each {
@@ -102,12 +102,12 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 	return all
 }
 
-// idleTurn tells whether a turn's length is that of its silences, and how many
-// messages fill it then.
+// idleTurn reports whether the length of a turn is determined by its pauses, and if
+// so how many messages it has.
 func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
-	if silence := silences[c.Kind]; silence > 0 {
-		// A longer turn, so that there are enough of them for a p99.
-		return max(5, int(3*turn/silence)), true
+	if pause := pauses[c.Kind]; pause > 0 {
+		// Such a turn is longer, so that it has enough messages for a p99.
+		return max(5, int(3*turn/pause)), true
 	}
 	if c.Kind == Conns {
 		return max(10, int(turn/time.Millisecond)), true

@@ -37,7 +37,7 @@ func TestMetricsOfRoundTrips(t *testing.T) {
 	require.NotContains(t, metricsOf(Case{RTTIdle, 64, 1}, turn), ReqPerS)
 }
 
-func TestMemoryIsThatOfTheSideThatNeedsMore(t *testing.T) {
+func TestMemoryIsOfTheLargerSide(t *testing.T) {
 	turn := Turn{
 		Messages: 1000,
 		Result:   Result{Took: time.Second},
@@ -86,7 +86,7 @@ func TestQuantilesNeedEnoughOperations(t *testing.T) {
 	require.Zero(t, new(times).latency())
 }
 
-func TestTimerTimesWhatLiesBetweenLaps(t *testing.T) {
+func TestTimerMeasuresTimeBetweenLaps(t *testing.T) {
 	var collected times
 	timer := collected.shard(0)
 	timer.start()

@@ -1,7 +1,6 @@
-// Package harness has two processes talk over contenders, under loads. The
-// process that measures starts both, as further runs of the same program, and
-// tells them what to do over their standard streams, so that it takes no part in
-// what it measures.
+// Package harness runs loads between two processes over contenders. The measuring
+// process starts both as copies of its own program and controls them over their
+// standard streams, so that it does not disturb the measurement.
 package harness
 
 import (
@@ -12,16 +11,16 @@ import (
 	"time"
 )
 
-// A Pair is the two processes of one contender under one case. One goroutine at
-// a time may use it.
+// A Pair is the two processes of one contender under one case. It is not safe for
+// concurrent use.
 type Pair struct {
 	load           Case
 	client, server *process
-	empty          [2]Memory // what both held before the first connection
+	empty          [2]Memory // of client and server, before the first connection
 }
 
 // StartPair starts the processes and opens the case's connections between them.
-// A nil error means that Close must be called.
+// Call Close on the Pair to end them.
 func StartPair(contender Contender, load Case) (*Pair, error) {
 	p := &Pair{load: load}
 	if err := p.start(contender); err != nil {
@@ -31,7 +30,7 @@ func StartPair(contender Contender, load Case) (*Pair, error) {
 	return p, nil
 }
 
-// controlTime is how long a child may take for what is no load.
+// controlTime limits the time for calls other than loads.
 const controlTime = 20 * time.Second
 
 func (p *Pair) start(contender Contender) (err error) {
@@ -42,7 +41,7 @@ func (p *Pair) start(contender Contender) (err error) {
 		return err
 	}
 	if contender.Far {
-		if err := wire(p.server.cmd.Process.Pid, p.client.cmd.Process.Pid); err != nil {
+		if err := linkNamespaces(p.server.cmd.Process.Pid, p.client.cmd.Process.Pid); err != nil {
 			return err
 		}
 	}
@@ -50,7 +49,7 @@ func (p *Pair) start(contender Contender) (err error) {
 	if err := p.server.call(controlTime, "Listen", at, &at.Address); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if p.load.Kind.holds() {
+	if p.load.Kind.measuresMemory() {
 		if p.empty, err = p.memory(); err != nil {
 			return err
 		}
@@ -61,7 +60,7 @@ func (p *Pair) start(contender Contender) (err error) {
 	return nil
 }
 
-// A Turn is what one run of a load has shown.
+// A Turn is the result of one run of a load.
 type Turn struct {
 	Messages int
 	Result
@@ -71,18 +70,18 @@ type Turn struct {
 	Empty, Full [2]Memory // of client and server without and with the connections, for kinds that measure it
 }
 
-// Result is what the client has seen of a run.
+// Result is what the client measured in a run.
 type Result struct {
 	Took    time.Duration
 	Latency Latency
 	Used    Usage // by the client itself
 }
 
-// turnLimit is how long a turn may take, however long it was meant to.
+// turnLimit is the longest time that a turn may take, whatever its intended length.
 const turnLimit = time.Minute
 
-// Run has n messages of the case cross, and returns when all of them have
-// arrived. For Conns n is a number of milliseconds.
+// Run transfers n messages of the case and returns when all have arrived. For
+// Conns, n is a number of milliseconds.
 func (p *Pair) Run(n int) (Turn, error) {
 	if p.load.Kind == Conns {
 		return p.idle(n)
@@ -99,15 +98,15 @@ func (p *Pair) Run(n int) (Turn, error) {
 	server := after.since(before)
 	t.CPU = t.Used.CPU + server.CPU
 	t.Allocs = t.Used.Allocs + server.Allocs
-	if err == nil && p.load.Kind.holds() {
+	if err == nil && p.load.Kind.measuresMemory() {
 		t.Empty = p.empty
 		t.Full, err = p.memory()
 	}
 	return t, err
 }
 
-// idle looks at connections that do nothing for n milliseconds. Each process
-// takes its own time, because asking for it is work too.
+// idle measures connections that do nothing for n milliseconds. Each process
+// takes the time itself, because a request for it would also be work.
 func (p *Pair) idle(n int) (Turn, error) {
 	t := Turn{Messages: n, Empty: p.empty}
 	var used [2]Idleness
@@ -123,7 +122,7 @@ func (p *Pair) idle(n int) (Turn, error) {
 	return t, err
 }
 
-// CPU is the processor time that both processes have used.
+// CPU returns the processor time that both processes have used.
 func (p *Pair) CPU() (sum time.Duration, err error) {
 	err = p.each(func(process *process, _ string) error {
 		used, err := process.usage()
@@ -133,8 +132,7 @@ func (p *Pair) CPU() (sum time.Duration, err error) {
 	return sum, err
 }
 
-// Profile has each process write a CPU profile, from now to its end, in the
-// directory.
+// Profile makes each process write a CPU profile to dir, from now until it exits.
 func (p *Pair) Profile(dir, name string) error {
 	name = strings.ReplaceAll(name, "/", "-")
 	return p.each(func(process *process, role string) error {
@@ -155,7 +153,7 @@ func (p *Pair) Close() error {
 	})
 }
 
-// memory is what the client holds, and the server.
+// memory returns what the client and the server hold, in this order.
 func (p *Pair) memory() (held [2]Memory, err error) {
 	err = errors.Join(
 		p.client.call(controlTime, "Memory", struct{}{}, &held[0]),
@@ -163,7 +161,7 @@ func (p *Pair) memory() (held [2]Memory, err error) {
 	return held, err
 }
 
-// each calls f with both processes, the client first, so that the server sees
+// each calls f with both processes, the client first, so that the server sees the
 // connections end.
 func (p *Pair) each(f func(process *process, role string) error) error {
 	return errors.Join(f(p.client, "client"), f(p.server, "server"))

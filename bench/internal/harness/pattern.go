@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A pattern is who sends what to whom on a connection. Each has two halves, one
-// for the client and one for the server; both end when every message has
-// arrived.
+// A pattern says what client and server send each other on a connection. It has
+// two halves, one for each side. Both end when every message has arrived.
 type pattern uint8
 
 const (
@@ -20,32 +19,32 @@ const (
 	oneWayBuffered                // the client writes, the server reads through a small buffer
 )
 
-// half is one side of a pattern: n messages of len(buf) bytes over conn. buf's
-// capacity is at least readWindow.
+// half is one side of a pattern. It transfers n messages of len(buf) bytes over
+// conn. buf's capacity is at least readWindow.
 type half func(conn net.Conn, buf []byte, n int) error
 
-// readWindow is the least that a stream is read with, however small its
-// messages are.
+// readWindow is the least capacity of a buffer that reads a stream, however small
+// the messages are.
 const readWindow = 64 << 10
 
 var patterns = [...]struct{ client, server half }{
-	roundTrip: {nil, echo}, // the client asks, and is timed
+	roundTrip: {nil, echo}, // the client calls timeRoundTrips
 	oneWay:    {writeConfirmed, drainAndConfirm},
 	bothWays:  {exchangeConfirmed, exchangeAndConfirm},
 
-	oneWayBuffered: {writeConfirmed, sipAndConfirm},
+	oneWayBuffered: {writeConfirmed, drainBufferedAndConfirm},
 }
 
-// errWrongData says that a sampled byte was not the one sent.
-var errWrongData = errors.New("data came over wrong")
+// errWrongData says that a sampled byte differed from the one sent.
+var errWrongData = errors.New("received wrong data")
 
-// ask writes each message and reads it back, after a silence if there is to be
-// one, which is not timed.
-func ask(conn net.Conn, buf []byte, n int, silence time.Duration, timer *timer) error {
+// timeRoundTrips writes each message and reads it back. If pause is not zero, it
+// waits before each message; the pause is not timed.
+func timeRoundTrips(conn net.Conn, buf []byte, n int, pause time.Duration, timer *timer) error {
 	timer.start()
 	for k := range n {
-		if silence > 0 {
-			sleep(silence)
+		if pause > 0 {
+			sleep(pause)
 			timer.start()
 		}
 		fill(buf, k)
@@ -76,9 +75,9 @@ func echo(conn net.Conn, buf []byte, n int) error {
 	return nil
 }
 
-// write sends messages, each with a Write of its own, from memory that it has
-// just written, as a program's would be: a buffer that nobody touches between
-// two writes flatters whoever copies least.
+// write sends messages with one Write each, from memory that it has just written,
+// as a program would. A buffer that does not change between Writes would flatter
+// transports that copy less.
 func write(conn net.Conn, buf []byte, n int) error {
 	for k := range n {
 		fill(buf, k)
@@ -89,12 +88,12 @@ func write(conn net.Conn, buf []byte, n int) error {
 	return nil
 }
 
-// drain reads n messages as a byte stream, as much at a time as there is.
+// drain reads n messages as a byte stream, as much at a time as is available.
 func drain(conn net.Conn, buf []byte, n int) error {
 	return drainInto(buf[:cap(buf)], conn, len(buf), n)
 }
 
-// drainInto reads n messages of size bytes, at most a window at a time.
+// drainInto reads n messages of size bytes, at most len(window) bytes at a time.
 func drainInto(window []byte, from io.Reader, size, n int) error {
 	for offset, end := 0, n*size; offset < end; {
 		got, err := from.Read(window[:min(len(window), end-offset)])
@@ -109,24 +108,24 @@ func drainInto(window []byte, from io.Reader, size, n int) error {
 	return nil
 }
 
-// sip reads n messages through a bufio.Reader, half of what that holds at a time:
-// it reads the connection itself if it is asked for more.
-func sip(conn net.Conn, buf []byte, n int) error {
+// drainBuffered reads n messages through a bufio.Reader, half of its buffer at a
+// time, because it bypasses the buffer for larger reads.
+func drainBuffered(conn net.Conn, buf []byte, n int) error {
 	const buffer = 4 << 10
 	from := bufio.NewReaderSize(io.LimitReader(conn, int64(n)*int64(len(buf))), buffer)
 	return drainInto(make([]byte, buffer/2), from, len(buf), n)
 }
 
-// writeConfirmed writes and waits until the server has everything, so that the
-// time covers delivery.
+// writeConfirmed writes and waits until the server has read everything, so that
+// the time covers delivery.
 func writeConfirmed(conn net.Conn, buf []byte, n int) error {
 	if err := write(conn, buf, n); err != nil {
 		return err
 	}
-	return confirmed(conn)
+	return awaitConfirmation(conn)
 }
 
-// drainAndConfirm reads and tells the client that everything is there.
+// drainAndConfirm reads everything and then confirms.
 func drainAndConfirm(conn net.Conn, buf []byte, n int) error {
 	if err := drain(conn, buf, n); err != nil {
 		return err
@@ -140,7 +139,7 @@ func exchange(conn net.Conn, buf []byte, n int) error {
 	go func() { read <- drain(conn, sized(nil, len(buf)), n) }()
 	err := write(conn, buf, n)
 	if err != nil {
-		conn.Close() // so that the reader ends
+		conn.Close() // ends the reader
 	}
 	return errors.Join(err, <-read)
 }
@@ -149,7 +148,7 @@ func exchangeConfirmed(conn net.Conn, buf []byte, n int) error {
 	if err := exchange(conn, buf, n); err != nil {
 		return err
 	}
-	return confirmed(conn)
+	return awaitConfirmation(conn)
 }
 
 func exchangeAndConfirm(conn net.Conn, buf []byte, n int) error {
@@ -159,15 +158,15 @@ func exchangeAndConfirm(conn net.Conn, buf []byte, n int) error {
 	return confirm(conn)
 }
 
-// sipAndConfirm is drainAndConfirm through a small buffer.
-func sipAndConfirm(conn net.Conn, buf []byte, n int) error {
-	if err := sip(conn, buf, n); err != nil {
+// drainBufferedAndConfirm is drainAndConfirm through a small buffer.
+func drainBufferedAndConfirm(conn net.Conn, buf []byte, n int) error {
+	if err := drainBuffered(conn, buf, n); err != nil {
 		return err
 	}
 	return confirm(conn)
 }
 
-// confirmation is the byte that tells the client that everything is there.
+// confirmation is the byte by which the server says that it has read everything.
 const confirmation = 0x2a
 
 func confirm(conn net.Conn) error {
@@ -175,7 +174,7 @@ func confirm(conn net.Conn) error {
 	return err
 }
 
-func confirmed(conn net.Conn) error {
+func awaitConfirmation(conn net.Conn) error {
 	var b [1]byte
 	_, err := io.ReadFull(conn, b[:])
 	if err == nil && b[0] != confirmation {
@@ -184,7 +183,7 @@ func confirmed(conn net.Conn) error {
 	return err
 }
 
-// sized returns buf with that length, or a new one, for a half.
+// sized returns buf resliced to size, or a new buffer that is large enough for a half.
 func sized(buf []byte, size int) []byte {
 	if cap(buf) < max(size, readWindow) {
 		return make([]byte, size, max(size, readWindow))

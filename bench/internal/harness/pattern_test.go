@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestIntactKnowsEachPlaceOfTheStream(t *testing.T) {
+func TestIntactChecksPositions(t *testing.T) {
 	const size = 1000
 	var stream []byte
 	buf := make([]byte, size)
@@ -27,7 +27,7 @@ func TestReaderNoticesWrongData(t *testing.T) {
 	for name, read := range map[string]half{
 		"drain": drain,
 		"ask": func(conn net.Conn, buf []byte, n int) error {
-			return ask(conn, buf, n, 0, new(times).shard(0))
+			return timeRoundTrips(conn, buf, n, 0, new(times).shard(0))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

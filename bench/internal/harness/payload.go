@@ -1,11 +1,11 @@
 package harness
 
-// Every byte of a stream's message k is byte(k), so that either end knows from
-// a byte's place in the stream what it must be.
+// Every byte of a stream's message k is byte(k), so either side can check any byte
+// by its position in the stream.
 
 // fill rewrites buf with message k.
 func fill(buf []byte, k int) {
-	const line = 512 // stays in the first-level cache while it is copied
+	const line = 512 // small enough for the first-level cache
 	head := buf[:min(len(buf), line)]
 	for i := range head {
 		head[i] = byte(k)
@@ -15,7 +15,7 @@ func fill(buf []byte, k int) {
 	}
 }
 
-// intact samples the first and the last byte of b, which lies at offset in a
+// intact samples the first and the last byte of b, which begins at offset in a
 // stream of messages of size bytes.
 func intact(b []byte, offset, size int) bool {
 	last := len(b) - 1

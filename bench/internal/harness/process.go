@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A process is another run of this program that serves a [child].
+// A process is a measured process, which runs this program as a [child].
 type process struct {
 	cmd     *exec.Cmd
-	control *rpc.Client // over its standard input and output
+	control *rpc.Client // on its standard input and output
 }
 
-// startProcess runs this program again as a child, if far in a network namespace of its own.
-// The program calls [ChildMain] first of all.
+// startProcess starts this program again as a child. If far is set, the child gets its
+// own network namespace. The program must call [ChildMain] first.
 func startProcess(far bool) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -46,8 +46,8 @@ func startProcess(far bool) (*process, error) {
 // errStalled says that a process did not answer in time.
 var errStalled = errors.New("no answer from the process")
 
-// call calls a method of the child. A process that takes longer than limit is
-// killed, since what it does cannot be called off.
+// call calls a method of the child. It kills a process that takes longer than
+// limit, because the call cannot be cancelled.
 func (p *process) call(limit time.Duration, method string, args, reply any) error {
 	call := p.control.Go(childService+"."+method, args, reply, make(chan *rpc.Call, 1))
 	timer := time.NewTimer(limit)
@@ -57,22 +57,22 @@ func (p *process) call(limit time.Duration, method string, args, reply any) erro
 		return call.Error
 	case <-timer.C:
 		p.cmd.Process.Kill()
-		<-call.Done // its pipes have ended
+		<-call.Done // ends because the pipes are closed
 		return fmt.Errorf("%s: %w within %v", method, errStalled, limit)
 	}
 }
 
-// usage is what the process has used.
+// usage returns what the process has used.
 func (p *process) usage() (used Usage, err error) {
 	err = p.call(controlTime, "Usage", struct{}{}, &used)
 	return used, err
 }
 
-// exitTime is how long a child may take to end after its input has.
+// exitTime is how long a child may take to exit after its input was closed.
 const exitTime = 5 * time.Second
 
-// close ends the process: the end of its input does, and what kills it if that
-// does not is an error.
+// close ends the process by closing its input, and kills it after exitTime. It
+// returns an error if the process did not exit by itself.
 func (p *process) close() error {
 	p.control.Close()
 	kill := time.AfterFunc(exitTime, func() { p.cmd.Process.Kill() })
@@ -80,7 +80,7 @@ func (p *process) close() error {
 	return p.cmd.Wait()
 }
 
-// pipes are a process's standard streams as one connection.
+// pipes combines a process's standard streams into one connection.
 type pipes struct {
 	io.ReadCloser
 	in io.WriteCloser

@@ -18,8 +18,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// overQUIC is QUIC: every connection is one of its own, with one stream, from
-// one UDP socket. It encrypts, which none of the others does.
+// overQUIC returns QUIC with one stream per connection. All connections share the
+// client's UDP socket. Of all contenders only this one encrypts.
 func overQUIC() Contender {
 	transport := sync.OnceValues(udpTransport)
 	return Contender{
@@ -36,7 +36,7 @@ func overQUIC() Contender {
 				return nil, err
 			}
 			conn, err := transport.Dial(ctx, server, &tls.Config{
-				InsecureSkipVerify: true, // the server's certificate is made for one run
+				InsecureSkipVerify: true, // the server makes a new certificate for each run
 				NextProtos:         []string{quicProtocol},
 			}, quicConfig())
 			if err != nil {
@@ -53,11 +53,11 @@ func overQUIC() Contender {
 
 const quicProtocol = "gosdp-bench"
 
-// quicConfig keeps idle connections for as long as a run may take.
+// quicConfig keeps idle connections open for longer than any run takes.
 func quicConfig() *quic.Config { return &quic.Config{MaxIdleTimeout: time.Hour} }
 
 func udpTransport() (*quic.Transport, error) {
-	// Each of many processes would print the same advice.
+	// Without this, every process would print the same warning.
 	os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true")
 	socket, err := net.ListenPacket("udp", loopback)
 	if err != nil {
@@ -121,8 +121,8 @@ func (c quicConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection at once. The loads have had everything confirmed
-// by then.
+// Close closes the connection at once. Every load has had its data confirmed
+// before it closes a connection.
 func (c quicConn) Close() error { return c.conn.CloseWithError(0, "") }
 
 func selfSigned() (tls.Certificate, error) {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// roundTrips are made on a hundredth of the links, and on one at least, at once.
+// roundTrips makes round trips on 1 % of the links concurrently, but on at least one.
 type roundTrips struct {
-	links   []*link
-	size    int
-	silence time.Duration
+	links []*link
+	size  int
+	pause time.Duration
 }
 
 func openRoundTrips(ctx context.Context, to target, c Case) (load, error) {
-	r := &roundTrips{size: c.Size, silence: silences[c.Kind]}
+	r := &roundTrips{size: c.Size, pause: pauses[c.Kind]}
 	var err error
 	r.links, err = dialLinks(ctx, to, c.Conns)
 	return r, err
@@ -24,12 +24,12 @@ func openRoundTrips(ctx context.Context, to target, c Case) (load, error) {
 func (r *roundTrips) run(n int, times *times) error {
 	busy := (len(r.links) + 99) / 100
 	return split(n, busy, times, func(i, n int, timer *timer) error {
-		// Busy links lie evenly between the others.
-		return r.links[i*len(r.links)/busy].ask(r.size, n, r.silence, timer)
+		// Spread the busy links evenly.
+		return r.links[i*len(r.links)/busy].roundTrips(r.size, n, r.pause, timer)
 	})
 }
 
-// split divides n operations between goroutines and waits for them.
+// split divides n operations between goroutines and waits until all are done.
 func split(n, goroutines int, times *times, do func(i, n int, timer *timer) error) error {
 	failed := make([]error, goroutines)
 	var group sync.WaitGroup
@@ -48,7 +48,7 @@ func split(n, goroutines int, times *times, do func(i, n int, timer *timer) erro
 	return errors.Join(failed...)
 }
 
-// streaming is messages one way or both ways on one link.
+// streaming sends messages one way or both ways on one link.
 type streaming struct {
 	link    *link
 	pattern pattern
@@ -70,8 +70,8 @@ func openStream(ctx context.Context, to target, c Case) (load, error) {
 
 func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.pattern, s.size, n) }
 
-// idle is links that do nothing, and so it is never run. It keeps them from the
-// garbage collector, which would close them.
+// idle holds links that do nothing. It is never run. It keeps the links from being
+// closed by the garbage collector.
 type idle []*link
 
 func openIdle(ctx context.Context, to target, c Case) (load, error) {
@@ -81,7 +81,7 @@ func openIdle(ctx context.Context, to target, c Case) (load, error) {
 
 func (idle) run(int, *times) error { return errors.ErrUnsupported }
 
-// setup is links that are opened and closed.
+// setup opens and closes one link per operation.
 type setup struct{ to target }
 
 func openSetup(_ context.Context, to target, _ Case) (load, error) { return &setup{to}, nil }

@@ -6,11 +6,11 @@ import "time"
 type Runner struct {
 	*Pair
 	turn     time.Duration
-	messages int // that fill a turn
+	messages int // in a turn
 	fixed    bool
 }
 
-// NewRunner finds how many messages fill a turn, which warms the connection up.
+// NewRunner finds out how many messages fill a turn. This also warms the connection up.
 func NewRunner(pair *Pair, turn time.Duration) (*Runner, error) {
 	r := &Runner{Pair: pair, turn: turn, messages: 1}
 	if n, ok := pair.load.idleTurn(turn); ok {
@@ -23,8 +23,8 @@ func NewRunner(pair *Pair, turn time.Duration) (*Runner, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A quarter of a turn is long enough to foretell the rest, twice in a row:
-		// once may have been something else's doing.
+		// A quarter of a turn is long enough to extrapolate from. Two in a row are
+		// required, because something else may have slowed one of them down.
 		if long++; t.Took < turn/4 {
 			long = 0
 		}
@@ -39,13 +39,13 @@ func NewRunner(pair *Pair, turn time.Duration) (*Runner, error) {
 func (r *Runner) Turn() (Turn, error) {
 	t, err := r.Run(r.messages)
 	if err == nil && !r.fixed {
-		r.aim(t, 0.5) // one slow turn does not make the next one a short one
+		r.aim(t, 0.5) // one slow turn must not make the next one much too short
 	}
 	return t, err
 }
 
-// aim lets the next turn last as long as it should, by what the last one took,
-// with at least that part of its messages.
+// aim sets the number of messages of the next turn so that it takes the wanted
+// time at the speed of t. The number is at least that of t times least.
 func (r *Runner) aim(t Turn, least float64) {
 	factor := max(r.turn.Seconds()/t.Took.Seconds(), least)
 	r.messages = max(1, int(float64(t.Messages)*factor))

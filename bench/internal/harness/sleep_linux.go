@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleep waits for d. A thread waits, because Go's own timers round what is shorter than
-// a millisecond up to one.
+// sleep waits for d. It blocks a thread, because Go's timers round times below a
+// millisecond up to one.
 func sleep(d time.Duration) {
 	left := unix.NsecToTimespec(d.Nanoseconds())
 	for unix.Nanosleep(&left, &left) == unix.EINTR {

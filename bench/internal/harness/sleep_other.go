@@ -4,5 +4,5 @@ package harness
 
 import "time"
 
-// sleep waits for d, or longer.
+// sleep waits for at least d.
 func sleep(d time.Duration) { time.Sleep(d) }

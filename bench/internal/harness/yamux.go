@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// overYamux is yamux: every connection is a stream of one TCP connection, which
-// is what programs use that find connections too dear.
+// overYamux returns yamux, which multiplexes streams over one TCP connection. This
+// is the usual answer when connections are expensive.
 func overYamux() Contender {
 	var client struct {
 		sync.Mutex
@@ -18,7 +18,7 @@ func overYamux() Contender {
 	}
 	return Contender{
 		Name:   "yamux",
-		About:  "hashicorp/yamux: streams of one TCP connection, for programs that find connections too dear",
+		About:  "hashicorp/yamux: streams over one TCP connection, the usual answer when connections are expensive",
 		Listen: listenYamux,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			client.Lock()

@@ -1,5 +1,5 @@
-// Package machine tells what a benchmark must know of the machine that it runs
-// on: what it is, how far apart its processors are, and who else is busy.
+// Package machine describes the machine on which a benchmark runs, the distance
+// between its processors, and the load from other programs.
 package machine
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Description says where and of what a report is.
+// A Description says on which machine and of which commit a report was made.
 type Description struct {
 	Processor  string    `json:"processor"`
 	Processors int       `json:"processors"`
@@ -20,28 +20,28 @@ type Description struct {
 	Time       time.Time `json:"time"`
 }
 
-// Describe looks. What cannot be found out is "unknown".
+// Describe describes this machine. What it cannot find out is "unknown".
 func Describe() Description {
 	return Description{
-		Processor:  known(processor()),
+		Processor:  orUnknown(processor()),
 		Processors: runtime.NumCPU(),
 		System:     runtime.GOOS + "/" + runtime.GOARCH,
-		Kernel:     known(kernel()),
+		Kernel:     orUnknown(kernel()),
 		Go:         runtime.Version(),
-		Commit:     known(commit()),
+		Commit:     orUnknown(commit()),
 		Time:       time.Now().UTC().Truncate(time.Second),
 	}
 }
 
-func known(text string) string {
+func orUnknown(text string) string {
 	if text = strings.TrimSpace(text); text == "" {
 		return "unknown"
 	}
 	return text
 }
 
-// commit is that of the working directory, with a mark if its tracked files have
-// been changed since.
+// commit returns the commit of the working directory, with a note if tracked files
+// have changed since.
 func commit() string {
 	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {

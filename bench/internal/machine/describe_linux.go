@@ -13,7 +13,7 @@ func kernel() string {
 	return "Linux " + string(release)
 }
 
-// processor is what /proc/cpuinfo calls the first one; arm64 has no such line.
+// processor returns the model of the first processor in /proc/cpuinfo. arm64 has no such line.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Line measures how long a cache line takes from one processor to another one
-// and back. Two threads, each bound to a processor of its own, write it in turn.
+// A Line measures how long a cache line takes from one processor to another and
+// back. Two threads, each bound to one processor, write the line in turn.
 type Line struct {
 	word    *word
 	measure chan chan time.Duration
 	join    chan struct{}
 }
 
-// word has its cache line for itself.
+// word occupies a cache line of its own.
 type word struct {
 	_ [64]byte
 	atomic.Uint32
@@ -26,13 +26,13 @@ type word struct {
 
 const (
 	lineBatches = 25
-	lineTrips   = 20 // in a batch
-	// lineOver in the word ends a measurement; the other side answers zero.
-	lineOver = ^uint32(0)
+	lineTrips   = 20 // per batch
+	// lineStop in the word ends a measurement. The other thread answers with zero.
+	lineStop = ^uint32(0)
 )
 
 // NewLine prepares to measure between the first two processors that this process
-// may use. It returns nil where that cannot be done. Close ends its threads.
+// may use. It returns nil if this is not possible. Close ends its threads.
 func NewLine() *Line {
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) != nil || allowed.Count() < 2 {
@@ -61,8 +61,8 @@ func (l *Line) Close() {
 	}
 }
 
-// RoundTrip measures once, which takes about a millisecond, and returns the
-// median. It returns zero where the line cannot be measured.
+// RoundTrip takes about a millisecond and returns the median of several
+// measurements. It returns zero if l is nil.
 func (l *Line) RoundTrip() time.Duration {
 	if l == nil {
 		return 0
@@ -72,8 +72,8 @@ func (l *Line) RoundTrip() time.Duration {
 	return <-result
 }
 
-// bind keeps the calling goroutine's thread on one processor. The thread ends
-// with the goroutine, since it is never unlocked.
+// bind binds the calling goroutine's thread to one processor. The goroutine never
+// unlocks the thread, so the thread ends with it.
 func bind(processor int) {
 	runtime.LockOSThread()
 	var only unix.CPUSet
@@ -81,7 +81,7 @@ func bind(processor int) {
 	unix.SchedSetaffinity(0, &only)
 }
 
-// ask measures whenever it is told to.
+// ask runs a measurement for each request.
 func (l *Line) ask(processor int) {
 	bind(processor)
 	defer close(l.join)
@@ -99,7 +99,7 @@ func (l *Line) ask(processor int) {
 			}
 			batches = append(batches, time.Since(start)/lineTrips)
 		}
-		l.word.Store(lineOver)
+		l.word.Store(lineStop)
 		for l.word.Load() != 0 {
 		}
 		slices.Sort(batches)
@@ -107,13 +107,13 @@ func (l *Line) ask(processor int) {
 	}
 }
 
-// answer makes each odd number even, by adding one.
+// answer adds one to each odd number.
 func (l *Line) answer(processor int) {
 	bind(processor)
 	for range l.join {
 		for {
 			seen := l.word.Load()
-			if seen == lineOver {
+			if seen == lineStop {
 				l.word.Store(0)
 				break
 			}

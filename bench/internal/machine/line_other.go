@@ -4,15 +4,15 @@ package machine
 
 import "time"
 
-// A Line would measure how long a cache line takes from one processor to another
-// one and back. Only Linux lets a thread be bound to a processor here.
+// A Line measures the round trip of a cache line between processors. Only the Linux
+// implementation can bind threads to processors.
 type Line struct{}
 
-// NewLine returns nil: the line cannot be measured.
+// NewLine returns nil, because the line cannot be measured on this system.
 func NewLine() *Line { return nil }
 
 // Close does nothing.
 func (*Line) Close() {}
 
-// RoundTrip returns zero: the line cannot be measured.
+// RoundTrip returns zero, because the line cannot be measured on this system.
 func (*Line) RoundTrip() time.Duration { return 0 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLineIsMeasuredAgainAndAgain(t *testing.T) {
+func TestLineIsMeasuredRepeatedly(t *testing.T) {
 	line := NewLine()
 	if line == nil {
 		t.Skip("needs Linux and two processors")
@@ -16,12 +16,12 @@ func TestLineIsMeasuredAgainAndAgain(t *testing.T) {
 	defer line.Close()
 	for range 3 {
 		trip := line.RoundTrip()
-		require.Greater(t, trip, 10*time.Nanosecond) // faster than light between two sockets
+		require.Greater(t, trip, 10*time.Nanosecond) // less is impossible between two sockets
 		require.Less(t, trip, 10*time.Millisecond)
 	}
 }
 
-func TestBusyCountsWhatThisProcessDoes(t *testing.T) {
+func TestBusyCountsThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux")
 	}

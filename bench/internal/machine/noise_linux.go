@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// userHZ is how many of its ticks the kernel shows for a second: 100 on every
-// architecture that Go has.
+// userHZ is the kernel's number of ticks per second in /proc: 100 on every
+// architecture that Go supports.
 const userHZ = 100
 
-// Busy returns how long all processors together have worked for programs, or
-// were taken away by the hypervisor, since the machine began. Interrupts are left
-// out, because they serve what is measured too. The clock has ticks of 10 ms.
+// Busy returns the processor time that all programs have used since the machine
+// started, plus the time that the hypervisor took away. It excludes interrupts,
+// because they also serve the measured programs. The resolution is 10 ms.
 func Busy() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// Busy is known on Linux only.
+// Busy is implemented on Linux only.
 func Busy() (time.Duration, error) { return 0, errors.ErrUnsupported }

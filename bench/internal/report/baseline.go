@@ -10,24 +10,24 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// A Change is a row that two reports have.
+// A Change compares a row that two reports have in common.
 type Change struct {
 	Old, New Row
-	// P is the probability that the rounds of both came from the same
-	// distribution, by a Mann-Whitney U-test.
+	// P is the probability, by a Mann-Whitney U-test, that the rounds of both came
+	// from the same distribution.
 	P float64
-	// OfRatios says that the ratios to the baseline were compared, and not the
+	// OfRatios says that the ratios to the baseline were compared instead of the
 	// values, because both reports have them.
 	OfRatios bool
 }
 
-// SignificantP is the P below which a change counts as one.
+// SignificantP is the P below which a change is significant.
 const SignificantP = 0.01
 
-// Significant tells whether it does.
+// Significant reports whether the change is significant.
 func (c Change) Significant() bool { return c.P < SignificantP }
 
-// Factor is by how much the median has changed: 1 is not at all.
+// Factor returns the new median divided by the old one.
 func (c Change) Factor() float64 {
 	if c.OfRatios {
 		return *c.New.Ratio / *c.Old.Ratio
@@ -35,8 +35,8 @@ func (c Change) Factor() float64 {
 	return c.New.Median / c.Old.Median
 }
 
-// Within is how many of the two medians lie between the other's 10th and 90th
-// percentile.
+// Within returns how many of the two medians lie between the other row's 10th and
+// 90th percentile.
 func (c Change) Within() (n int) {
 	for _, of := range [2]struct{ median, other Row }{{c.Old, c.New}, {c.New, c.Old}} {
 		if of.other.Lo <= of.median.Median && of.median.Median <= of.other.Hi {
@@ -46,9 +46,9 @@ func (c Change) Within() (n int) {
 	return n
 }
 
-// Compare finds the rows that both reports have, in the order of the new one.
-// Ratios are compared where there are any, because the machine's own speed drops
-// out of them.
+// Compare finds the rows that both reports have, in the order of the new one. It
+// compares ratios if there are any, because the machine's speed cancels out in
+// them.
 func Compare(old, new *Report) (changes []Change) {
 	for _, row := range new.Rows {
 		before, ok := old.Find(row.Load(), row.Contender, row.Distance, row.Metric)
@@ -67,14 +67,14 @@ func Compare(old, new *Report) (changes []Change) {
 	return changes
 }
 
-// sample is values as benchmath takes them, which sorts what it is given.
+// sample copies values for benchmath, which sorts its input.
 func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(append([]float64(nil), values...), &benchmath.DefaultThresholds)
 }
 
-// WriteChanges prints the changes that are significant, how many rows were
-// compared, since of a thousand rows that did not change ten would seem to have,
-// and in how many the medians agree.
+// WriteChanges prints the significant changes. It also prints how many rows were
+// compared, because about 1 % of unchanged rows look significant by chance, and in
+// how many of them the medians agree.
 func WriteChanges(out io.Writer, changes []Change) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\told\tnew\tunit\tto tcp, old\tnew\tfactor\tp\t")
@@ -101,7 +101,7 @@ func WriteChanges(out io.Writer, changes []Change) error {
 	return err
 }
 
-// ratio prints a row's ratio to the baseline.
+// ratio formats a row's ratio to the baseline.
 func ratio(r Row) string {
 	if r.Ratio == nil {
 		return "–"

@@ -30,22 +30,22 @@ func TestChangeThatRoundsAgreeOnIsSignificant(t *testing.T) {
 	require.False(t, changes[0].Significant())
 }
 
-func TestSlowerMachineIsNoChangeOfARatio(t *testing.T) {
+func TestSlowerMachineDoesNotChangeRatios(t *testing.T) {
 	slower := rowOf("sdp-iwarp", slow...)
 	slower.Ratios = fast
 	slower.finish()
 	require.False(t, Compare(reportOf(rowOf("sdp-iwarp", fast...)), reportOf(slower))[0].Significant())
-	// The baseline has nothing but its values, since its ratio is always 1.
+	// The baseline's ratio is always 1, so its values are compared.
 	changes := Compare(reportOf(rowOf(harness.Baseline, fast...)), reportOf(rowOf(harness.Baseline, slow...)))
 	require.False(t, changes[0].OfRatios)
 	require.True(t, changes[0].Significant())
 }
 
-func TestRowsOfOneReportAloneAreNoChange(t *testing.T) {
+func TestRowsInOneReportOnlyAreNotCompared(t *testing.T) {
 	require.Empty(t, Compare(reportOf(rowOf("tcp", 1)), reportOf(rowOf("unix", 1))))
 }
 
-func TestChangesArePrintedWithWhatIsExpectedByChance(t *testing.T) {
+func TestWriteChanges(t *testing.T) {
 	var out bytes.Buffer
 	changes := Compare(
 		reportOf(rowOf("tcp", fast...), rowOf("sdp-iwarp", slow...)),

@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// A curve is a metric over the size of messages or the number of connections.
+// A curve plots a metric against the size of messages or the number of connections.
 type curve struct {
 	title, y string
 	kind     harness.Kind
@@ -23,14 +23,14 @@ type curve struct {
 var (
 	rttMedian    = curve{"Round trip, median", "µs", harness.RTT, harness.P50, false}
 	rttTail      = curve{"Round trip, 99th percentile", "µs", harness.RTT, harness.P99, false}
-	streamRate   = curve{"One stream, one Write a message", "bytes/s", harness.Stream, harness.BytesPerS, false}
+	streamRate   = curve{"One stream, one Write per message", "bytes/s", harness.Stream, harness.BytesPerS, false}
 	streamCost   = curve{"One stream, processor time of both processes", "s/GB", harness.Stream, harness.CPUPerGB, false}
 	duplexRate   = curve{"Both ways at once, both directions together", "bytes/s", harness.Duplex, harness.BytesPerS, false}
-	connsMemory  = curve{"Idle connections, resident memory for each and side", "bytes", harness.Conns, harness.RSS, true}
+	connsMemory  = curve{"Idle connections, resident memory per connection and side", "bytes", harness.Conns, harness.RSS, true}
 	connsLatency = curve{"Round trips of 64 bytes on 1 % of the connections, 99th percentile", "µs", harness.ConnsBusy, harness.P99, true}
 )
 
-// drawCurve returns nil if there are not two places on the x axis.
+// drawCurve returns nil if there are fewer than two points on the x axis.
 func (r *Report) drawCurve(c curve) (*picture, error) {
 	x, label := "bytes in a message", func(v int) string { return harness.SizeName(v) }
 	if c.overConn {
@@ -62,7 +62,7 @@ func (r *Report) drawCurve(c curve) (*picture, error) {
 		if err != nil {
 			return nil, err
 		}
-		line.LineStyle, dots.GlyphStyle = look(contender)
+		line.LineStyle, dots.GlyphStyle = styleOf(contender)
 		bars.LineStyle = line.LineStyle
 		bars.LineStyle.Width = vg.Points(0.7)
 		bars.LineStyle.Dashes = nil
@@ -83,20 +83,20 @@ func (r *Report) drawCurve(c curve) (*picture, error) {
 	return p, nil
 }
 
-// spreads are points with what lies around them.
+// spreads are points with error bars.
 type spreads struct {
 	plotter.XYs
 	plotter.YErrors
 	plotter.XErrors
 }
 
-// add adds a point that is spread along y.
+// add adds a point with an error bar along y.
 func (s *spreads) add(x, y, lo, hi float64) {
 	s.XYs = append(s.XYs, plotter.XY{X: x, Y: y})
 	s.YErrors = append(s.YErrors, struct{ Low, High float64 }{y - lo, hi - y})
 }
 
-// addAcross adds a point that is spread along x.
+// addAcross adds a point with an error bar along x.
 func (s *spreads) addAcross(x, y, lo, hi float64) {
 	s.XYs = append(s.XYs, plotter.XY{X: x, Y: y})
 	s.XErrors = append(s.XErrors, struct{ Low, High float64 }{x - lo, hi - x})

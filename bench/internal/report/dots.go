@@ -11,12 +11,12 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// dots are one number of several cases: a line for each case, a dot for each
+// dots compares one number in several cases: one line per case, one dot per
 // contender.
 type dots struct {
 	title, x string
 	rows     []dotRow
-	gains    bool // the number is the ratio to the baseline, turned so that more is better
+	gains    bool // plot the ratio to the baseline, inverted if necessary so that more is better
 }
 
 type dotRow struct {
@@ -26,8 +26,8 @@ type dotRow struct {
 	metric string
 }
 
-// smaller tells whether less of a metric is better.
-func smaller(metric string) bool {
+// smallerIsBetter reports whether smaller values of a metric are better.
+func smallerIsBetter(metric string) bool {
 	switch metric {
 	case harness.BytesPerS, harness.MsgsPerS, harness.ReqPerS:
 		return false
@@ -36,7 +36,7 @@ func smaller(metric string) bool {
 }
 
 var overview = dots{
-	title: "How many times as fast as TCP: by rate, or by TCP's time over its own",
+	title: "Speed relative to TCP: ratio of rates, or TCP's time divided by the contender's",
 	x:     "times",
 	gains: true,
 	rows: []dotRow{
@@ -58,7 +58,7 @@ var overview = dots{
 }
 
 var latencies = dots{
-	title: "How long one operation takes",
+	title: "Time of one operation",
 	x:     "µs",
 	rows: []dotRow{
 		{harness.RTT, 64, 1, harness.P50},
@@ -76,7 +76,7 @@ var latencies = dots{
 
 var costs = dots{
 	title: "Processor time of both processes",
-	x:     "µs an operation",
+	x:     "µs per operation",
 	rows: []dotRow{
 		{harness.RTT, 64, 1, harness.CPUPerMReq},
 		{harness.RTTIdle, 64, 1, harness.CPUPerMReq},
@@ -89,7 +89,7 @@ var costs = dots{
 	},
 }
 
-// drawDots returns nil if no row of it was measured.
+// drawDots returns nil if none of its rows was measured.
 func (r *Report) drawDots(d dots) (*picture, error) {
 	contenders := r.contenders()
 	var rows []dotRow
@@ -113,7 +113,7 @@ func (r *Report) drawDots(d dots) (*picture, error) {
 			if !ok {
 				continue
 			}
-			// The first case is on top, and in it the first contender.
+			// The first case is at the top, and the first contender is at the top of it.
 			lane := (float64(i)+0.5)/float64(len(contenders)) - 0.5
 			points.addAcross(median, float64(len(rows)-1-k)-0.8*lane, lo, hi)
 		}
@@ -128,7 +128,7 @@ func (r *Report) drawDots(d dots) (*picture, error) {
 		if err != nil {
 			return nil, err
 		}
-		bars.LineStyle, scatter.GlyphStyle = look(contender)
+		bars.LineStyle, scatter.GlyphStyle = styleOf(contender)
 		bars.LineStyle.Dashes = nil
 		p.plot.Add(bars, scatter)
 		p.legend.Add(contender, scatter)
@@ -144,7 +144,7 @@ func (r *Report) drawDots(d dots) (*picture, error) {
 	grid := plotter.NewGrid()
 	grid.Horizontal.Width = 0
 	p.plot.Add(grid)
-	for k := range len(rows) - 1 { // a line between any two cases
+	for k := range len(rows) - 1 { // a line between cases
 		between, err := plotter.NewLine(plotter.XYs{{X: p.plot.X.Min, Y: float64(k) + 0.5}, {X: p.plot.X.Max, Y: float64(k) + 0.5}})
 		if err != nil {
 			return nil, err
@@ -155,7 +155,7 @@ func (r *Report) drawDots(d dots) (*picture, error) {
 	return p, nil
 }
 
-// name is the case and the metric, as a label.
+// name returns the case and the metric as a label.
 func (d dotRow) name() string {
 	c := harness.Case{Kind: d.kind, Size: d.size, Conns: d.conns}
 	metric := strings.TrimSuffix(d.metric, "_per_s")
@@ -165,7 +165,7 @@ func (d dotRow) name() string {
 	return c.Name() + " " + metric
 }
 
-// dot is where a contender's dot lies.
+// dot returns the position and the error bar of a contender's dot.
 func (r *Report) dot(d dots, of dotRow, contender string) (median, lo, hi float64, ok bool) {
 	row, ok := r.Find(harness.Case{Kind: of.kind, Size: of.size, Conns: of.conns}, contender, All, of.metric)
 	if !ok {
@@ -177,7 +177,7 @@ func (r *Report) dot(d dots, of dotRow, contender string) (median, lo, hi float6
 			return 0, 0, 0, false
 		}
 		median, lo, hi = *row.Ratio, quantile(row.Ratios, 0.1), quantile(row.Ratios, 0.9)
-		if smaller(of.metric) {
+		if smallerIsBetter(of.metric) {
 			median, lo, hi = 1/median, 1/hi, 1/lo
 		}
 	}

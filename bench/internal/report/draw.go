@@ -16,8 +16,8 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// Draw leaves the report's pictures in the directory and returns their names.
-// Those that there is too little for are left out.
+// Draw writes the report's charts to dir and returns their names. It leaves out
+// charts for which there is too little data.
 func (r *Report) Draw(dir string) (files []string, err error) {
 	for _, f := range []struct {
 		name string
@@ -50,7 +50,7 @@ func (r *Report) Draw(dir string) (files []string, err error) {
 	return files, nil
 }
 
-// A picture is a plot with its legend beside it, where it hides nothing.
+// A picture is a plot with its legend next to it, where it covers nothing.
 type picture struct {
 	plot   *plot.Plot
 	legend plot.Legend
@@ -92,7 +92,8 @@ func (p *picture) save(file string) error {
 	return errors.Join(err, out.Close())
 }
 
-// palette are colours that most eyes tell apart (after Okabe and Ito).
+// palette has colours that are easy to distinguish, also with most kinds of colour
+// blindness (after Okabe and Ito).
 var palette = []color.Color{
 	color.RGBA{0x00, 0x00, 0x00, 0xff}, // black
 	color.RGBA{0x80, 0x80, 0x80, 0xff}, // grey
@@ -114,29 +115,29 @@ var palette = []color.Color{
 	color.RGBA{0x33, 0x33, 0x66, 0xff}, // slate
 }
 
-// shapes tell contenders apart where colours do not.
+// shapes distinguish contenders if their colours do not.
 var shapes = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.TriangleGlyph{},
 	draw.CrossGlyph{}, draw.PlusGlyph{}, draw.RingGlyph{}, draw.SquareGlyph{},
 }
 
-// look is how a contender is drawn in every picture, by its place among all that
-// there are, and not among those that were measured.
-func look(contender string) (line draw.LineStyle, glyph draw.GlyphStyle) {
+// styleOf returns the style of a contender in every chart. It depends on the
+// contender's position in harness.Contenders, not on which ones were measured.
+func styleOf(contender string) (line draw.LineStyle, glyph draw.GlyphStyle) {
 	place := slices.IndexFunc(harness.Contenders, func(c harness.Contender) bool {
 		return c.Name == BaseName(contender)
 	})
 	colour := palette[max(place, 0)%len(palette)]
 	line = draw.LineStyle{Color: colour, Width: vg.Points(1.5)}
-	if strings.Contains(contender, "#") { // the same once more
+	if strings.Contains(contender, "#") { // a repeated contender
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 	}
 	glyph = draw.GlyphStyle{Color: colour, Radius: vg.Points(3), Shape: shapes[max(place, 0)%len(shapes)]}
 	return line, glyph
 }
 
-// decades marks the powers of ten of a logarithmic axis, and what lies between
-// where there are few of them.
+// decades labels the powers of ten on a logarithmic axis. If the axis spans few of
+// them, it also labels their multiples by 2 and 5.
 type decades struct{ unit string }
 
 func (d decades) Ticks(low, high float64) (ticks []plot.Tick) {

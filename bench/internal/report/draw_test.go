@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-func TestPicturesAreDrawnOfWhatThereIs(t *testing.T) {
+func TestDrawSkipsChartsWithoutData(t *testing.T) {
 	r := someReport()
 	for _, size := range []int{1 << 10, 1 << 20} {
 		row := rowOf("tcp", 5, 6, 7)
@@ -31,15 +31,15 @@ func TestPicturesAreDrawnOfWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestAContenderLooksTheSameInEveryReport(t *testing.T) {
+func TestContendersHaveDistinctStyles(t *testing.T) {
 	looks := map[any]string{}
 	for _, c := range harness.Contenders {
-		line, _ := look(c.Name)
+		line, _ := styleOf(c.Name)
 		require.NotContains(t, looks, line.Color, "%s looks like another one", c.Name)
 		looks[line.Color] = c.Name
 	}
-	once, _ := look("tcp")
-	again, _ := look("tcp#2")
+	once, _ := styleOf("tcp")
+	again, _ := styleOf("tcp#2")
 	require.Equal(t, once.Color, again.Color)
 	require.NotEqual(t, once.Dashes, again.Dashes)
 }
@@ -55,7 +55,7 @@ func TestDecadesAreMarked(t *testing.T) {
 	require.Len(t, (decades{}).Ticks(1, 10), 10)
 }
 
-func TestMarkdownSaysWhereAndWhat(t *testing.T) {
+func TestMarkdownReport(t *testing.T) {
 	var out bytes.Buffer
 	r := someReport()
 	targets := targetsOf(t, "sdp-iwarp rtt/64B p50 all <= 1.15 tcp")

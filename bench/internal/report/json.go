@@ -11,8 +11,8 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/machine"
 )
 
-// A Report is all that a run has to say. As JSON it has one object a line: a
-// [Row], or one of the others, which has no field "metric".
+// A Report is the complete result of a run. As JSON it has one object per line: a
+// [Row] or one of the other types, which have no field "metric".
 type Report struct {
 	Machine machine.Description
 	Absent  []Absence
@@ -27,28 +27,28 @@ type Absence struct {
 	Why       string `json:"why"`
 }
 
-// A Failure is a contender that did not get through a case.
+// A Failure is a contender that failed in a case.
 type Failure struct {
 	Contender string `json:"failed"`
 	Case      string `json:"in"`
 	Why       string `json:"why"`
 }
 
-// CaseKept says how many rounds of a case count.
+// CaseKept says which rounds of a case were kept.
 type CaseKept struct {
 	Case string `json:"rounds_of"`
 	Kept
 }
 
-// header is the first line.
+// header is the first line of a JSON report.
 type header struct {
 	Machine machine.Description `json:"machine"`
 }
 
-// A Writer writes a report as JSON while it comes to be.
+// A Writer writes a report as JSON during the run.
 type Writer struct{ encoder *json.Encoder }
 
-// NewWriter begins a report with the machine and what it lacks.
+// NewWriter begins a report with the machine and the contenders it does not support.
 func NewWriter(out io.Writer, m machine.Description, absent []Absence) (*Writer, error) {
 	w := &Writer{json.NewEncoder(out)}
 	err := w.encoder.Encode(header{m})
@@ -58,7 +58,7 @@ func NewWriter(out io.Writer, m machine.Description, absent []Absence) (*Writer,
 	return w, err
 }
 
-// Case writes what a case has come to.
+// Case writes the results of a case.
 func (w *Writer) Case(rows []Row, kept CaseKept, failed []Failure) error {
 	err := w.Rows(rows)
 	for _, f := range failed {
@@ -75,7 +75,7 @@ func (w *Writer) Rows(rows []Row) (err error) {
 	return err
 }
 
-// Read reads what a Writer has written.
+// Read reads the output of a Writer.
 func Read(in io.Reader) (*Report, error) {
 	var r Report
 	lines := bufio.NewScanner(in)
@@ -94,7 +94,7 @@ func Read(in io.Reader) (*Report, error) {
 	return &r, nil
 }
 
-// readLine finds out by its fields which object a line has.
+// readLine decides by a line's fields which object it holds.
 func (r *Report) readLine(line []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
@@ -128,7 +128,7 @@ func readInto[T any](all *[]T, line []byte) error {
 	return nil
 }
 
-// Find returns the row of that metric, if there is one.
+// Find returns the row with the given case, contender, distance and metric.
 func (r *Report) Find(load harness.Case, contender string, distance Distance, metric string) (Row, bool) {
 	for _, row := range r.Rows {
 		if row.Load() == load && row.Contender == contender && row.Distance == distance && row.Metric == metric {

@@ -13,7 +13,7 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/machine"
 )
 
-// rowOf is a row of the contender's rounds, beside a baseline of ones.
+// rowOf returns a row of the contender's rounds. The baseline is 1 in every round.
 func rowOf(contender string, values ...float64) Row {
 	r := Row{
 		Case: harness.RTT, Contender: contender, Size: 64, Conns: 1,
@@ -41,7 +41,7 @@ func TestReportSurvivesJSON(t *testing.T) {
 	require.Equal(t, someReport(), read)
 }
 
-func TestRowHasTheFieldsThatWerePromised(t *testing.T) {
+func TestRowHasDocumentedFields(t *testing.T) {
 	text, err := json.Marshal(rowOf("tcp", 1, 2, 3))
 	require.NoError(t, err)
 	var fields map[string]any
@@ -52,7 +52,7 @@ func TestRowHasTheFieldsThatWerePromised(t *testing.T) {
 	require.Equal(t, 2.0, fields["median"])
 }
 
-func TestReadNamesTheLineThatIsNone(t *testing.T) {
+func TestReadNamesInvalidLine(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, someReport().WriteJSON(&text))
 	lines := text.String()

@@ -8,8 +8,8 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// WriteMarkdown writes the report for people. Pictures are the names of files
-// that lie beside it.
+// WriteMarkdown writes the report as Markdown. Pictures are names of files in the
+// same directory.
 func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []string, changes []Change) error {
 	var b strings.Builder
 	m := r.Machine
@@ -27,14 +27,14 @@ func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []strin
 	r.writeContenders(&b)
 	r.writeTargets(&b, targets)
 	if changes != nil {
-		b.WriteString("\n## Against the earlier report\n\n```\n")
+		b.WriteString("\n## Changes since the earlier report\n\n```\n")
 		if err := WriteChanges(&b, changes); err != nil {
 			return err
 		}
 		b.WriteString("```\n")
 	}
 	if len(pictures) > 0 {
-		b.WriteString("\n## Pictures\n")
+		b.WriteString("\n## Charts\n")
 		for _, file := range pictures {
 			fmt.Fprintf(&b, "\n![%s](%s)\n", strings.TrimSuffix(file, ".png"), file)
 		}
@@ -46,9 +46,9 @@ func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []strin
 	return err
 }
 
-const explanation = "Each number is the median over the rounds, in brackets the 10th and the 90th percentile. " +
+const explanation = "Each number is the median over the rounds, with the 10th and 90th percentiles in brackets. " +
 	"× tcp is the median of the rounds' ratios to `tcp`: below 1 is better for times, costs and memory, above 1 for rates. " +
-	"Processor time is that of both processes."
+	"Processor time is the sum of both processes."
 
 func (r *Report) writeContenders(b *strings.Builder) {
 	b.WriteString("\n## Contenders\n\n| | |\n|---|---|\n")
@@ -61,18 +61,17 @@ func (r *Report) writeContenders(b *strings.Builder) {
 		fmt.Fprintf(b, "| `%s` | not measured: %s |\n", a.Contender, a.Why)
 	}
 	for _, f := range r.Failed {
-		fmt.Fprintf(b, "\n`%s` did not get through %s: %s\n", f.Contender, f.Case, f.Why)
+		fmt.Fprintf(b, "\n`%s` failed in %s: %s\n", f.Contender, f.Case, f.Why)
 	}
 }
 
-// BaseName is a contender's own name, without what tells it from another one
-// that is the same.
+// BaseName returns a contender's name without the suffix that numbers repetitions.
 func BaseName(name string) string {
 	name, _, _ = strings.Cut(name, "#")
 	return name
 }
 
-// contenders are the names of those that have rows, in their order.
+// contenders returns the names of the contenders that have rows, in order.
 func (r *Report) contenders() (names []string) {
 	seen := map[string]bool{LineContender: true}
 	for _, row := range r.Rows {
@@ -100,7 +99,7 @@ func (r *Report) writeTargets(b *strings.Builder, targets []Target) {
 	}
 }
 
-// writeRows makes a table for each kind of case, with a column for each metric.
+// writeRows writes a table for each kind of case, with a column for each metric.
 func (r *Report) writeRows(b *strings.Builder) {
 	var kind harness.Kind
 	var metrics []string
@@ -118,7 +117,7 @@ func (r *Report) writeRows(b *strings.Builder) {
 			}
 			b.WriteString("\n|---|---|---|" + strings.Repeat("---:|", len(metrics)) + "\n")
 		}
-		// Of each line of the table the rows hold one metric each.
+		// Rows are per metric. Write a line of the table at the first of its metrics.
 		line := fmt.Sprintf("| %s | `%s` | %s |", row.Load().Name(), row.Contender, row.Distance)
 		if row.Metric != r.firstMetric(row) || line == last {
 			continue
@@ -141,7 +140,7 @@ func (r *Report) writeRows(b *strings.Builder) {
 	}
 }
 
-// metricsOf are the names and units of the metrics of a kind of case.
+// metricsOf returns the names of the metrics of a kind of case.
 func (r *Report) metricsOf(kind harness.Kind) (names []string) {
 	seen := map[string]bool{}
 	for _, row := range r.Rows {
@@ -153,7 +152,7 @@ func (r *Report) metricsOf(kind harness.Kind) (names []string) {
 	return names
 }
 
-// firstMetric is that of the first row of the same case, contender and distance.
+// firstMetric returns the metric of the first row with the same case, contender and distance.
 func (r *Report) firstMetric(like Row) string {
 	for _, row := range r.Rows {
 		if row.Load() == like.Load() && row.Contender == like.Contender && row.Distance == like.Distance {
@@ -164,9 +163,9 @@ func (r *Report) firstMetric(like Row) string {
 }
 
 func (r *Report) writeRounds(b *strings.Builder) {
-	b.WriteString("\n## Rounds\n\nA round is disturbed if something else took more than ")
-	fmt.Fprintf(b, "%.0f %% of the processors' time. Disturbed rounds are dropped and made up for, ", 100*ForeignLimit)
-	b.WriteString("as long as there is time; then the least disturbed of them count.\n\n| case | that count | of them disturbed | dropped | foreign, median |\n|---|---:|---:|---:|---:|\n")
+	b.WriteString("\n## Rounds\n\nA round is disturbed if other programs used more than ")
+	fmt.Fprintf(b, "%.0f %% of the processors' time. Disturbed rounds are dropped and repeated ", 100*ForeignLimit)
+	b.WriteString("while there is time; after that, the least disturbed ones are kept.\n\n| case | kept | of them disturbed | dropped | foreign, median |\n|---|---:|---:|---:|---:|\n")
 	for _, k := range r.Kept {
 		fmt.Fprintf(b, "| %s | %d | %d | %d | %.0f %% |\n", k.Case, k.Rounds, k.Disturbed, k.Dropped, 100*k.Foreign)
 	}

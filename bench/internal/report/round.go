@@ -1,5 +1,5 @@
-// Package report turns what turns have shown into rows, and rows into JSON,
-// Markdown, pictures, and verdicts.
+// Package report summarizes turns as rows, and writes rows as JSON, Markdown and
+// charts. It also judges whether targets are met.
 package report
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// A Round is one turn of each contender, in their order.
+// A Round is one turn of each contender, in order.
 type Round struct {
 	Samples []Sample
-	// Foreign is the part of all processors' time, from 0 to 1, that went to
-	// something else than the benchmark.
+	// Foreign is the share of all processors' time, from 0 to 1, that other programs
+	// used.
 	Foreign float64
 }
 
-// A Sample is what one turn has come to.
+// A Sample is the result of one turn.
 type Sample struct {
 	Metrics []harness.Metric
-	// LineBefore and LineAfter are the cache line's round trips beside the turn,
-	// zero where they are not known.
+	// LineBefore and LineAfter are round trips of the cache line before and after
+	// the turn, or zero if they are not known.
 	LineBefore, LineAfter time.Duration
 }
 
@@ -30,17 +30,17 @@ type Sample struct {
 type Distance string
 
 const (
-	All  Distance = "all" // any
+	All  Distance = "all" // of any distance
 	Near Distance = "near"
 	Far  Distance = "far"
 )
 
-// FarLine is the round trip of a cache line from which on processors count as
-// far from each other. Through a cache that both share it takes 0.05 to 0.15 µs,
-// otherwise 0.3 to 1 µs.
+// FarLine is the round trip of a cache line from which processors count as far
+// apart. It takes 0.05 to 0.15 µs through a cache that both share, otherwise 0.3
+// to 1 µs.
 const FarLine = 250 * time.Nanosecond
 
-// DistanceOf is the distance that a round trip shows.
+// DistanceOf returns the distance that corresponds to a round trip.
 func DistanceOf(line time.Duration) Distance {
 	switch {
 	case line == 0:
@@ -52,7 +52,7 @@ func DistanceOf(line time.Duration) Distance {
 	}
 }
 
-// distance is that of the whole turn, All if it has changed meanwhile.
+// distance returns the distance during the turn, or All if it changed.
 func (s Sample) distance() Distance {
 	if before := DistanceOf(s.LineBefore); before == DistanceOf(s.LineAfter) {
 		return before
@@ -60,7 +60,7 @@ func (s Sample) distance() Distance {
 	return All
 }
 
-// value returns the metric of that name.
+// value returns the metric with the given name.
 func (s Sample) value(name string) (float64, bool) {
 	for _, m := range s.Metrics {
 		if m.Name == name {
@@ -70,24 +70,24 @@ func (s Sample) value(name string) (float64, bool) {
 	return 0, false
 }
 
-// ForeignLimit is the part of the processors' time above which a round counts as
-// disturbed. The kernel's clock of 10 ms alone moves a short round by a few
-// hundredths.
+// ForeignLimit is the share of the processors' time above which a round counts as
+// disturbed. The kernel's 10 ms ticks alone can change the result for a short
+// round by a few hundredths.
 const ForeignLimit = 0.10
 
-// Disturbed tells whether something else used the machine.
+// Disturbed reports whether other programs used more than ForeignLimit.
 func (r Round) Disturbed() bool { return r.Foreign > ForeignLimit }
 
-// Kept says what became of a case's rounds.
+// Kept says how many rounds of a case were kept or dropped.
 type Kept struct {
-	Rounds    int     `json:"rounds"`    // that count
-	Disturbed int     `json:"disturbed"` // of those, because there were too few quiet ones
-	Dropped   int     `json:"dropped"`   // that do not count, because they were disturbed
-	Foreign   float64 `json:"foreign"`   // the median over those that count
+	Rounds    int     `json:"rounds"`    // that were kept
+	Disturbed int     `json:"disturbed"` // of those; they were kept because there were too few others
+	Dropped   int     `json:"dropped"`   // because they were disturbed
+	Foreign   float64 `json:"foreign"`   // the median over the kept rounds
 }
 
-// Keep chooses want rounds, the least disturbed ones, in the order in which they
-// were. Undisturbed rounds are all kept.
+// Keep returns the want least disturbed rounds, in their original order. It keeps all
+// undisturbed rounds, even if there are more.
 func Keep(rounds []Round, want int) ([]Round, Kept) {
 	order := make([]int, len(rounds))
 	for i := range order {

@@ -9,8 +9,8 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// A Row is what all rounds together say about one metric of one contender in one
-// case, at one distance.
+// A Row summarizes all rounds of one contender in one case, for one metric and one
+// distance.
 type Row struct {
 	Case      harness.Kind `json:"case"`
 	Contender string       `json:"contender"`
@@ -22,24 +22,23 @@ type Row struct {
 	Median    float64      `json:"median"`
 	Lo        float64      `json:"lo"` // the 10th percentile of the rounds
 	Hi        float64      `json:"hi"` // the 90th
-	// Ratio is the median of the rounds' ratios to the baseline, nil where there
-	// is none.
+	// Ratio is the median of the rounds' ratios to the baseline, or nil if there is
+	// none.
 	Ratio  *float64  `json:"ratio_tcp"`
 	Values []float64 `json:"values"` // of the rounds
 	Ratios []float64 `json:"ratios"` // of the rounds
 }
 
-// Load is the case that the row is about.
+// Load returns the row's case.
 func (r Row) Load() harness.Case { return harness.Case{Kind: r.Case, Size: r.Size, Conns: r.Conns} }
 
-// leastRounds is how many rounds of a distance make a row of their own: from
-// fewer no spread can be told.
-const leastRounds = 5
+// minRounds is the least number of rounds of a distance for a row of its own.
+// Fewer do not show a spread.
+const minRounds = 5
 
-// Summarize makes a case's rows from its rounds. The contenders are those of the
-// samples; ratios are taken to the one that is named as the baseline is, round by
-// round, because what slows the machine in one round slows both sides of that
-// round's ratio.
+// Summarize makes a case's rows from its rounds. contenders are the names of the
+// samples in each round. Ratios refer to the sample of the baseline in the same
+// round, because whatever slows the machine in a round slows both down.
 func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []Row) {
 	baseline := slices.Index(contenders, harness.Baseline)
 	for i, contender := range contenders {
@@ -56,8 +55,8 @@ func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []R
 			}
 			rows = append(rows, distances[All])
 			near, far := distances[Near], distances[Far]
-			// What idle connections hold has nothing to do with a distance.
-			both := len(near.Values) >= leastRounds && len(far.Values) >= leastRounds
+			// The distance does not affect what idle connections hold.
+			both := len(near.Values) >= minRounds && len(far.Values) >= minRounds
 			if both && load.Kind != harness.Conns {
 				rows = append(rows, near, far)
 			}
@@ -66,13 +65,13 @@ func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []R
 	return rows
 }
 
-// metricsOf are the metrics of one contender that every round has.
+// metricsOf returns the metrics of one contender that every round has.
 func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
 	for _, m := range rounds[0].Samples[contender].Metrics {
 		everywhere := true
 		for _, r := range rounds {
-			_, has := r.Samples[contender].value(m.Name)
-			everywhere = everywhere && has
+			_, ok := r.Samples[contender].value(m.Name)
+			everywhere = everywhere && ok
 		}
 		if everywhere {
 			all = append(all, m)
@@ -81,8 +80,8 @@ func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
 	return all
 }
 
-// collect fills the row with the rounds that were at its distance. For a ratio
-// both sides must have been.
+// collect fills the row with the rounds at its distance. A ratio requires that
+// the baseline was at that distance too.
 func (r *Row) collect(rounds []Round, contender, baseline int) {
 	at := func(s Sample) bool { return r.Distance == All || s.distance() == r.Distance }
 	for _, round := range rounds {
@@ -102,7 +101,7 @@ func (r *Row) collect(rounds []Round, contender, baseline int) {
 	r.finish()
 }
 
-// finish computes what follows from the rounds.
+// finish computes the quantiles from the rounds.
 func (r *Row) finish() {
 	if len(r.Values) == 0 {
 		return
@@ -114,14 +113,14 @@ func (r *Row) finish() {
 	}
 }
 
-// LineCase is the case, and LineContender the contender, of the row that has the
+// LineCase and LineContender are the case and the contender of the rows for the
 // cache line's round trip.
 const (
 	LineCase      = harness.Kind("line")
 	LineContender = "processors"
 )
 
-// LineRows are how far apart the processors were.
+// LineRows summarizes the round trips of the cache line.
 func LineRows(lines []time.Duration) (rows []Row) {
 	byDistance := map[Distance][]float64{}
 	for _, line := range lines {
@@ -134,7 +133,7 @@ func LineRows(lines []time.Duration) (rows []Row) {
 		}
 	}
 	for _, distance := range []Distance{All, Near, Far} {
-		if values := byDistance[distance]; len(values) >= leastRounds {
+		if values := byDistance[distance]; len(values) >= minRounds {
 			row := Row{
 				Case: LineCase, Contender: LineContender, Distance: distance,
 				Metric: harness.P50, Unit: "µs", Values: values,
@@ -146,7 +145,7 @@ func LineRows(lines []time.Duration) (rows []Row) {
 	return rows
 }
 
-// quantile interpolates between the two values that lie around q.
+// quantile interpolates linearly between the two values next to q.
 func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	place := q * float64(len(sorted)-1)
@@ -155,7 +154,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[below] + (place-float64(below))*(sorted[above]-sorted[below])
 }
 
-// number prints a value with three digits that count.
+// number formats a value with three significant digits.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:

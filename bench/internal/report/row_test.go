@@ -18,7 +18,7 @@ const (
 	farLine  = 450 * time.Nanosecond
 )
 
-// sampleOf is a turn with a median, beside the lines given.
+// sampleOf returns a turn with the given median and round trips of the cache line.
 func sampleOf(p50 float64, before, after time.Duration) Sample {
 	return Sample{
 		Metrics:    []harness.Metric{{Name: harness.P50, Unit: "µs", Value: p50}},
@@ -34,7 +34,7 @@ func find(t *testing.T, rows []Row, contender string, distance Distance) Row {
 }
 
 func TestRatiosAreTakenRoundByRound(t *testing.T) {
-	// Each round slows both down alike; the ratio is 2 in every one of them.
+	// Each round slows both contenders equally, so the ratio is always 2.
 	var rounds []Round
 	for _, slow := range []float64{1, 10, 3} {
 		rounds = append(rounds, Round{Samples: []Sample{sampleOf(slow, 0, 0), sampleOf(2*slow, 0, 0)}})
@@ -60,11 +60,11 @@ func TestNearAndFarHaveRowsWhereBothOccurred(t *testing.T) {
 	add := func(line time.Duration, tcp, other float64) {
 		rounds = append(rounds, Round{Samples: []Sample{sampleOf(tcp, line, line), sampleOf(other, line, line)}})
 	}
-	for range leastRounds {
+	for range minRounds {
 		add(nearLine, 10, 1)
 		add(farLine, 30, 15)
 	}
-	// The distance has changed while the other contender had its turn.
+	// The distance changed during the other contender's turn.
 	rounds = append(rounds, Round{Samples: []Sample{sampleOf(10, nearLine, nearLine), sampleOf(99, nearLine, farLine)}})
 	names := []string{harness.Baseline, "other"}
 	rows := Summarize(rtt64, names, rounds)
@@ -72,18 +72,18 @@ func TestNearAndFarHaveRowsWhereBothOccurred(t *testing.T) {
 	require.Equal(t, []float64{1, 1, 1, 1, 1}, near.Values)
 	require.InDelta(t, 0.1, *near.Ratio, 1e-9)
 	require.InDelta(t, 0.5, *far.Ratio, 1e-9)
-	require.Len(t, find(t, rows, "other", All).Values, 2*leastRounds+1)
+	require.Len(t, find(t, rows, "other", All).Values, 2*minRounds+1)
 
-	// Without the last far round there are too few of those.
-	rows = Summarize(rtt64, names, slices.Delete(rounds, 2*leastRounds-1, 2*leastRounds))
+	// Without the last far round there are too few far ones.
+	rows = Summarize(rtt64, names, slices.Delete(rounds, 2*minRounds-1, 2*minRounds))
 	for _, row := range rows {
 		require.Equal(t, All, row.Distance)
 	}
 }
 
-func TestRatioAtADistanceTakesBothSidesThere(t *testing.T) {
+func TestRatioRequiresBothSidesAtTheDistance(t *testing.T) {
 	var rounds []Round
-	for i := range 2 * leastRounds {
+	for i := range 2 * minRounds {
 		line := nearLine
 		if i%2 == 1 {
 			line = farLine
@@ -116,9 +116,9 @@ func TestLeastDisturbedRoundsAreKept(t *testing.T) {
 	}{
 		{[]float64{0, 0.01}, []float64{0, 0.01}, Kept{Rounds: 2}},
 		{[]float64{0.9, 0, 0.5, 0.01}, []float64{0, 0.01}, Kept{Rounds: 2, Dropped: 2}},
-		{[]float64{0.01, 0.9, 0}, []float64{0.01, 0}, Kept{Rounds: 2, Dropped: 1}}, // in their order
+		{[]float64{0.01, 0.9, 0}, []float64{0.01, 0}, Kept{Rounds: 2, Dropped: 1}}, // in the original order
 		{[]float64{0.9, 0, 0.5, 0.4}, []float64{0, 0.4}, Kept{Rounds: 2, Disturbed: 1, Dropped: 2}},
-		{[]float64{0.9}, []float64{0.9}, Kept{Rounds: 1, Disturbed: 1}}, // there was no time for more
+		{[]float64{0.9}, []float64{0.9}, Kept{Rounds: 1, Disturbed: 1}}, // no time was left for more
 		{nil, nil, Kept{}},
 	} {
 		t.Run(fmt.Sprint(c.all), func(t *testing.T) {
@@ -130,15 +130,15 @@ func TestLeastDisturbedRoundsAreKept(t *testing.T) {
 	}
 }
 
-func TestLineRowsTellNearFromFar(t *testing.T) {
-	lines := []time.Duration{0} // one that was not measured
-	for range leastRounds {
+func TestLineRowsSeparateNearAndFar(t *testing.T) {
+	lines := []time.Duration{0} // zero means not measured
+	for range minRounds {
 		lines = append(lines, nearLine)
 	}
 	rows := LineRows(append(lines, farLine, farLine)) // too few far ones
 	require.Len(t, rows, 2)
 	require.Equal(t, All, rows[0].Distance)
-	require.Len(t, rows[0].Values, leastRounds+2)
+	require.Len(t, rows[0].Values, minRounds+2)
 	require.Equal(t, Near, rows[1].Distance)
 	require.InDelta(t, 0.1, rows[1].Median, 1e-9)
 }

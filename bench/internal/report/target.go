@@ -11,18 +11,19 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// A Target is what a contender must reach in a case, and may aim for.
+// A Target is a value that a contender must reach in a case, and optionally a
+// better one that it aims for.
 type Target struct {
 	Contender string
 	Load      harness.Case
 	Metric    string
 	Distance  Distance
-	AtLeast   bool // or at most
+	AtLeast   bool // otherwise at most
 	Must      Bound
-	Aim       *Bound // nil if it is not more than that
+	Aim       *Bound // nil if there is none
 }
 
-// A Bound is a number, and what it is a multiple of.
+// A Bound is a multiple of a reference.
 type Bound struct {
 	Value float64
 	Of    string // "tcp": the baseline; "line": the cache line's round trip; "abs": the metric's unit
@@ -41,10 +42,10 @@ const (
 	absolute   = "abs"
 )
 
-// ReadTargets reads a file of targets: one a line, its fields apart by blanks,
-// and lines that begin with #. The fields are the contender, the case, the
-// metric, the distance, <= or >=, a number and what it is a multiple of, and, if
-// there is an aim, the same two of that.
+// ReadTargets reads a file of targets. Each line has fields separated by blanks:
+// contender, case, metric, distance, <= or >=, the required multiple and its
+// reference, and optionally the multiple and the reference of the aim. It ignores
+// empty lines and lines that begin with #.
 func ReadTargets(in io.Reader) (targets []Target, err error) {
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
@@ -63,7 +64,7 @@ func ReadTargets(in io.Reader) (targets []Target, err error) {
 
 func parseTarget(fields []string) (t Target, err error) {
 	if len(fields) != 7 && len(fields) != 9 {
-		return t, fmt.Errorf("%d fields", len(fields))
+		return t, fmt.Errorf("%d fields instead of 7 or 9", len(fields))
 	}
 	t = Target{Contender: fields[0], Metric: fields[2], Distance: Distance(fields[3]), AtLeast: fields[4] == ">="}
 	if _, err := harness.Find(t.Contender); err != nil {
@@ -92,23 +93,23 @@ func parseTarget(fields []string) (t Target, err error) {
 func parseBound(fields []string) (b Bound, err error) {
 	b.Of = fields[1]
 	if !slices.Contains([]string{ofBaseline, ofLine, absolute}, b.Of) {
-		return b, fmt.Errorf("no multiple of %q", b.Of)
+		return b, fmt.Errorf("no reference %q", b.Of)
 	}
 	b.Value, err = strconv.ParseFloat(fields[0], 64)
 	return b, err
 }
 
-// An Outcome is what came of a target.
+// An Outcome is the result for a target.
 type Outcome struct {
 	Target
 	Row      Row
-	Measured Bound // as a multiple of what Must is one of
+	Measured Bound // relative to the same reference as Must
 	Met      bool
 	AimMet   bool // false without an aim
 }
 
-// Judge says which targets are met. It leaves out those whose rows the report
-// does not have.
+// Judge returns which targets are met. It leaves out targets for which the report
+// has no row.
 func (r *Report) Judge(targets []Target) (outcomes []Outcome) {
 	for _, t := range targets {
 		row, ok := r.Find(t.Load, t.Contender, t.Distance, t.Metric)
@@ -136,7 +137,7 @@ func (t Target) meets(value float64, bound Bound) bool {
 	return value <= bound.Value
 }
 
-// measured is the row as a multiple of that.
+// measured returns the row's value relative to the reference.
 func (r *Report) measured(row Row, of string) (float64, bool) {
 	switch of {
 	case ofBaseline:
@@ -151,7 +152,7 @@ func (r *Report) measured(row Row, of string) (float64, bool) {
 	return row.Median, true
 }
 
-// Direction is how the bound is written.
+// Direction returns the comparison sign of the target.
 func (t Target) Direction() string {
 	if t.AtLeast {
 		return "≥"
@@ -159,7 +160,7 @@ func (t Target) Direction() string {
 	return "≤"
 }
 
-// Verdict is the outcome in words.
+// Verdict describes the outcome.
 func (o Outcome) Verdict() string {
 	switch {
 	case !o.Met:

@@ -60,7 +60,7 @@ func TestTargetWithoutARowIsNotJudged(t *testing.T) {
 	require.Empty(t, reportOf(rowOf("sdp-iwarp", 1, 1, 1)).Judge(targets))
 }
 
-func TestTargetsThatMakeNoSenseAreNamed(t *testing.T) {
+func TestInvalidTargetsAreErrors(t *testing.T) {
 	for _, text := range []string{
 		"sdp-iwarp rtt/64B p50 all <= 1",
 		"pigeons rtt/64B p50 all <= 1 tcp",

@@ -8,8 +8,8 @@ import (
 	"github.com/gosdp/gosdp/bench/internal/harness"
 )
 
-// headline are the metrics that a terminal has room for, by kind of case: what
-// the case is about.
+// headline is the main metric of each kind of case, which is the one that the
+// terminal shows.
 var headline = map[harness.Kind]string{
 	harness.RTT:        harness.P50,
 	harness.RTTIdle:    harness.P50,
@@ -28,7 +28,7 @@ var headline = map[harness.Kind]string{
 	harness.GRPCStream: harness.MsgsPerS,
 }
 
-// WriteTables prints what each case is about, and the targets.
+// WriteTables prints the main metric of each case, and the targets.
 func (r *Report) WriteTables(out io.Writer, targets []Target) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\tmedian\tlo\thi\tunit\tto tcp\t")
@@ -56,7 +56,7 @@ func (r *Report) WriteTables(out io.Writer, targets []Target) error {
 		fmt.Fprintf(out, "%s was not measured: %s\n", a.Contender, a.Why)
 	}
 	for _, f := range r.Failed {
-		fmt.Fprintf(out, "%s did not get through %s: %s\n", f.Contender, f.Case, f.Why)
+		fmt.Fprintf(out, "%s failed in %s: %s\n", f.Contender, f.Case, f.Why)
 	}
 	return nil
 }

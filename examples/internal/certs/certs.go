@@ -1,4 +1,4 @@
-// Package certs makes an example's certificates, in memory.
+// Package certs makes certificates for examples, in memory.
 package certs
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// An Identity is what a program needs to show who it is, and to know its peer.
-// Everything in it is DER.
+// An Identity is what a program needs to authenticate itself and to verify its peer.
+// All fields are DER.
 type Identity struct {
-	Authority   []byte // who vouches for both ends
+	Authority   []byte // the certificate authority of both ends
 	Certificate []byte
 	Key         []byte
 }
 
-// New makes an authority and two who are vouched for by it: a server on this
-// host, and a client with a name. The authority's key is forgotten.
+// New makes a certificate authority and two identities that it signs: a server on this
+// host and a client with the given name. It discards the authority's key.
 func New(clientName string) (server, client Identity, err error) {
 	template := func(serial int64, name string) *x509.Certificate {
 		return &x509.Certificate{
@@ -44,7 +44,7 @@ func New(clientName string) (server, client Identity, err error) {
 		return server, client, err
 	}
 
-	vouch := func(certificate *x509.Certificate) (Identity, error) {
+	sign := func(certificate *x509.Certificate) (Identity, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			return Identity{}, err
@@ -60,17 +60,17 @@ func New(clientName string) (server, client Identity, err error) {
 	serverCertificate.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	serverCertificate.DNSNames = []string{"localhost"}
 	serverCertificate.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	if server, err = vouch(serverCertificate); err != nil {
+	if server, err = sign(serverCertificate); err != nil {
 		return server, client, err
 	}
 	clientCertificate := template(3, clientName)
 	clientCertificate.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	client, err = vouch(clientCertificate)
+	client, err = sign(clientCertificate)
 	return server, client, err
 }
 
-// Config is the identity's use on either end, where the other one must have a
-// certificate of the same authority too.
+// Config returns a configuration for either end. The peer must have a certificate of
+// the same authority.
 func (i Identity) Config() (*tls.Config, error) {
 	authority, err := x509.ParseCertificate(i.Authority)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package devices tells what carried an example's connections.
+// Package devices reports which devices carry an example's connections.
 package devices
 
 import (
@@ -8,10 +8,11 @@ import (
 	"sync"
 )
 
-// Plain is the device of a connection that has none.
+// Plain is the device name of a plain TCP connection.
 const Plain = "tcp"
 
-// Of names the RDMA device that carries conn, or what conn wraps.
+// Of returns the name of the RDMA device that carries conn, or the connection that
+// conn wraps.
 func Of(conn net.Conn) string {
 	for {
 		switch c := conn.(type) {
@@ -25,8 +26,8 @@ func Of(conn net.Conn) string {
 	}
 }
 
-// A Recorder dials for a client that keeps its connections to itself, and notes
-// the device of each.
+// A Recorder dials for a client that does not expose its connections, and records the
+// device of each.
 type Recorder struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -34,7 +35,7 @@ type Recorder struct {
 	devices []string
 }
 
-// DialContext is what an http.Transport wants of its DialContext.
+// DialContext has the signature of http.Transport.DialContext.
 func (r *Recorder) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := r.Dial(ctx, network, address)
 	if err != nil {
@@ -46,7 +47,8 @@ func (r *Recorder) DialContext(ctx context.Context, network, address string) (ne
 	return conn, nil
 }
 
-// Used tells which devices there were, each once, and how many connections.
+// Used returns the names of the devices used, without duplicates, and the number of
+// connections.
 func (r *Recorder) Used() (devices []string, conns int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

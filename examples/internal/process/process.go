@@ -1,5 +1,5 @@
-// Package process lets an example be two processes: the one that was started is
-// the client, and it starts its own program again as the server.
+// Package process lets an example run as two processes. The first is the client. It
+// starts its own program again as the server.
 package process
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Start runs this program again with args, as a server, gives it the gift if
-// that is not nil, and waits until it serves. It returns the server's address,
-// and a function that ends the server and says whether all was well with it.
-func Start(gift any, args ...string) (address string, stop func() error, err error) {
+// Start starts this program again as a server with args, sends it input as JSON if
+// that is not nil, and waits until it serves. It returns the server's address and a
+// function that stops the server and returns an error if the server failed.
+func Start(input any, args ...string) (address string, stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return "", nil, err
@@ -37,8 +37,8 @@ func Start(gift any, args ...string) (address string, stop func() error, err err
 		cancel()
 		return "", nil, err
 	}
-	// The end of its input is how the server is asked to end; it is killed only
-	// if it does not.
+	// Closing the server's standard input asks it to end. It is killed only if it
+	// does not end in time.
 	child.Cancel = stdin.Close
 	child.WaitDelay = 5 * time.Second
 	if err := child.Start(); err != nil {
@@ -47,14 +47,14 @@ func Start(gift any, args ...string) (address string, stop func() error, err err
 	}
 	stop = func() error {
 		cancel()
-		child.Wait() // tells of the cancel; the state tells how the server took it
+		child.Wait() // always returns an error after cancel; the process state does not
 		if !child.ProcessState.Success() {
 			return fmt.Errorf("the server: %s", child.ProcessState)
 		}
 		return nil
 	}
-	if gift != nil {
-		if err := json.NewEncoder(stdin).Encode(gift); err != nil {
+	if input != nil {
+		if err := json.NewEncoder(stdin).Encode(input); err != nil {
 			return "", nil, errors.Join(err, stop())
 		}
 	}
@@ -65,14 +65,14 @@ func Start(gift any, args ...string) (address string, stop func() error, err err
 	return strings.TrimSpace(line), stop, nil
 }
 
-// Gift is what the server got from the process that started it. What is secret
-// comes this way, since arguments and environments are there for others to read.
-func Gift(gift any) error {
-	return json.NewDecoder(os.Stdin).Decode(gift)
+// Input decodes what the parent process passed to Start. Secrets must be passed this way,
+// because other users may be able to read arguments and the environment.
+func Input(input any) error {
+	return json.NewDecoder(os.Stdin).Decode(input)
 }
 
-// Announce tells the process that started this one which address it serves, and
-// calls end when that process asks it to end, or dies.
+// Announce sends the address of this server to the parent process. It calls end when the
+// parent asks this process to end, or dies.
 func Announce(address net.Addr, end func()) {
 	go func() {
 		io.Copy(io.Discard, os.Stdin)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// dieWithTest has the kernel end the process if the test dies before it can.
+// dieWithTest makes the kernel end the process if the test process dies first.
 func dieWithTest(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -16,8 +16,8 @@ func dieWithTest(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
 }
 
-// unprivileged has the command run as another user than root, and gives that
-// user the directory: PostgreSQL refuses to run as root.
+// unprivileged makes cmd run as a user other than root, and gives dir to that user,
+// because PostgreSQL refuses to run as root.
 func unprivileged(cmd *exec.Cmd, dir string) error {
 	if os.Geteuid() != 0 {
 		return nil

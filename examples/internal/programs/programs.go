@@ -1,6 +1,6 @@
-// Package programs runs other programs beside a test: servers and clients that
-// were not written for SDP, and this project's own relay. A test that needs a
-// program which is not installed is skipped, and says which one.
+// Package programs runs other programs during a test: servers and clients that were not
+// written for SDP, and this project's relay. A test that needs a program that is not
+// installed is skipped, and the message names the program.
 package programs
 
 import (
@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// startTime and stopTime are how long a program may take to become ready, and
-	// to end when it is told to. Both are long, for machines that are busy.
+	// startTime and stopTime limit how long a program may take to become ready, and to
+	// end. They are long because machines may be busy.
 	startTime = 30 * time.Second
 	stopTime  = 10 * time.Second
 )
 
-// Need returns the path of a program, or skips the test. Debian keeps the
-// programs of its PostgreSQL outside of PATH.
+// Need returns the path of a program, or skips the test. It also looks where Debian
+// installs PostgreSQL's programs, which is not in PATH.
 func Need(t testing.TB, name string) string {
 	t.Helper()
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
@@ -39,8 +39,8 @@ func Need(t testing.TB, name string) string {
 	return found
 }
 
-// Run runs a program to its end, and returns its output. It fails the test if
-// the program does.
+// Run runs a program until it exits and returns its output. The test fails if the
+// program fails.
 func Run(t testing.TB, limit time.Duration, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -53,19 +53,19 @@ func Run(t testing.TB, limit time.Duration, name string, args ...string) string 
 	return string(stdout)
 }
 
-// A Process is a program that runs beside the test.
+// A Process is a program that runs during the test.
 type Process struct {
-	// Ready is the line of output with which it said that it was.
+	// Ready is the line of output that said that the program is ready.
 	Ready string
 
 	cmd    *exec.Cmd
 	output output
-	ended  chan struct{} // closed when it has been waited for
+	ended  chan struct{} // closed after cmd.Wait has returned
 }
 
-// Start starts a program and returns when it has written a line that contains
-// ready. An error says what it wrote instead. Stop, or the end of the test, ends
-// it.
+// Start starts a program and returns when the program has written a line that contains
+// ready. If it does not, the error contains what it wrote. Stop, or the end of the test,
+// ends the program.
 func Start(t testing.TB, cmd *exec.Cmd, ready string) (*Process, error) {
 	p := &Process{
 		cmd:    cmd,
@@ -79,7 +79,7 @@ func Start(t testing.TB, cmd *exec.Cmd, ready string) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		cmd.Wait() // the state of the process says how it ended
+		cmd.Wait() // the result is in cmd.ProcessState
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -105,8 +105,8 @@ func Start(t testing.TB, cmd *exec.Cmd, ready string) (*Process, error) {
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Wait waits for the end of the process, which has been told to end, and returns
-// how it did. One that takes no notice is killed.
+// Wait waits until the process, which was told to end, has ended, and returns its state.
+// It kills a process that does not end in time.
 func (p *Process) Wait() *os.ProcessState {
 	late := time.AfterFunc(stopTime, func() { p.cmd.Process.Kill() })
 	defer late.Stop()
@@ -114,22 +114,22 @@ func (p *Process) Wait() *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// Stop interrupts the process and waits for its end.
+// Stop interrupts the process and waits until it has ended.
 func (p *Process) Stop() *os.ProcessState {
-	if p.Signal(os.Interrupt) != nil { // it has ended, or the system has no such signal
+	if p.Signal(os.Interrupt) != nil { // already ended, or not supported by the system
 		p.cmd.Process.Kill()
 	}
 	return p.Wait()
 }
 
-// output keeps what a process writes, and finds one line in it.
+// output keeps what a process writes, and finds the first line that contains wanted.
 type output struct {
 	wanted string
-	found  chan string // has the line, once
+	found  chan string // receives the line, once
 
 	mu      sync.Mutex
 	text    bytes.Buffer
-	scanned int // bytes of text that were looked at, whole lines
+	scanned int // bytes of text searched so far, in whole lines
 	done    bool
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BuildRelay builds the relay from its directory, with the race detector if the
-// test has it, and returns its path.
+// BuildRelay builds the relay from its directory and returns its path. It uses the race
+// detector if the test does.
 func BuildRelay(t testing.TB, dir string) (path string) {
 	t.Helper()
 	gocmd := Need(t, "go")
-	// go test must know what its result depends on, before it reuses one.
+	// Reading the sources tells go test that its cached result depends on them.
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -32,19 +32,18 @@ func BuildRelay(t testing.TB, dir string) (path string) {
 	return path
 }
 
-// Relay starts this project's relay, which is the program at path, and returns
-// the address at which it listens. The endpoints are those of its flags. The
-// test fails if it does not end well, as it does not when it was built with the
-// race detector and that has found something.
+// Relay starts this project's relay, the program at path, and returns its address. listen
+// and dial are the relay's flags. The test fails if the relay fails. A relay built with
+// the race detector fails if that found a race.
 func Relay(t testing.TB, path, listen, dial string, args ...string) (address string, p *Process) {
 	t.Helper()
 	cmd := exec.Command(path, append(args, "-listen", listen, "-dial", dial)...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // else each takes a second to end
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // by default, exiting takes a second
 	p, err := Start(t, cmd, "relaying from")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		state := p.Stop()
-		interrupted := runtime.GOOS != "windows" // where there is only killing
+		interrupted := runtime.GOOS != "windows" // where processes can only be killed
 		assert.True(t, state.Success() || !interrupted, "the relay: %s", state)
 	})
 	_, rest, _ := strings.Cut(p.Ready, "://")

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// portTries is how many ports a server is started at. A port that was free may
-// be taken when the server comes to it.
+// portTries is the number of ports at which a server is tried. Another program may take
+// a free port before the server listens at it.
 const portTries = 5
 
-// Postgres starts a PostgreSQL with an empty cluster, and returns its address.
-// Its superuser is postgres and needs no password.
+// Postgres starts a PostgreSQL server with an empty cluster and returns its address.
+// The superuser is postgres, without a password.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	initdb, postgres := Need(t, "initdb"), Need(t, "postgres")
-	dir, err := os.MkdirTemp("", "postgres") // not below t.TempDir, which other users may not enter
+	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is not accessible to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	command := func(name string, args ...string) *exec.Cmd {
@@ -36,8 +36,7 @@ func Postgres(t testing.TB) string {
 	})
 }
 
-// Redis starts an empty Redis that keeps nothing on disk, and returns its
-// address.
+// Redis starts an empty Redis server without persistence and returns its address.
 func Redis(t testing.TB) string {
 	t.Helper()
 	redis := Need(t, "redis-server")
@@ -46,8 +45,8 @@ func Redis(t testing.TB) string {
 	})
 }
 
-// server starts a server at a free port of the loopback, and returns its address
-// when it is ready: this one phrase they all have in common.
+// server starts a server at a free loopback port and returns its address when the server
+// is ready. Every server used here says so with the same phrase.
 func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
 	t.Helper()
 	var err error
@@ -62,8 +61,8 @@ func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
 	return ""
 }
 
-// RefusedAddress returns an address at which nobody will listen while the test
-// runs: it is one end of a connection.
+// RefusedAddress returns an address that refuses connections while the test runs. It is
+// in use as the local address of a connection.
 func RefusedAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,7 +74,7 @@ func RefusedAddress(t testing.TB) string {
 	return c.LocalAddr().String()
 }
 
-// FreeAddress returns an address at which nobody listens at the moment.
+// FreeAddress returns an address at which nothing listens at present.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Agent runs inside the lab. It connects to the test, whose address is its
-// argument, and runs the scripts that the test gives it, until the test hangs up.
+// Agent runs inside the lab. It connects to the test at the address in its argument, and runs
+// scripts for it until the test closes the connection.
 package main
 
 import (
@@ -29,14 +29,14 @@ func main() {
 	rpc.ServeConn(conn)
 }
 
-// Agent has the calls of the test, which run beside each other.
+// Agent has the methods that the test calls. They are safe for concurrent use.
 type Agent struct {
 	mu      sync.Mutex
 	last    int
 	scripts map[int]*script
 }
 
-// script is one that was started and not waited for.
+// script is a script that was started and not waited for.
 type script struct {
 	cmd    *exec.Cmd
 	output bytes.Buffer
@@ -44,11 +44,11 @@ type script struct {
 
 // Result is how a script ended.
 type Result struct {
-	Output string // standard output and standard error as they came
-	Status int    // -1: a signal ended it
+	Output string // standard output and standard error interleaved
+	Status int    // -1 means that a signal ended it
 }
 
-// Start starts a script with bash, and returns a number for it.
+// Start starts a script with bash and returns its number.
 func (a *Agent) Start(text string, id *int) error {
 	s := &script{cmd: exec.Command("bash", "-c", text)}
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
@@ -67,7 +67,7 @@ func (a *Agent) Start(text string, id *int) error {
 	return nil
 }
 
-// Wait returns when a script has ended, and everything that writes to its output.
+// Wait waits until a script, and every process that writes to its output, has ended.
 func (a *Agent) Wait(id int, result *Result) error {
 	s, err := a.script(id)
 	if err != nil {
@@ -84,8 +84,8 @@ func (a *Agent) Wait(id int, result *Result) error {
 	return nil
 }
 
-// Kill sends SIGKILL to a script that nobody has seen the end of, and to what it
-// has started.
+// Kill sends SIGKILL to a script that was not waited for, and to the processes that it
+// started.
 func (a *Agent) Kill(id int, _ *struct{}) error {
 	s, err := a.script(id)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// benchPeer has the test's program be the other end of a benchmark's connection:
-// the size of its buffer, the threshold, and the address to dial.
+// benchPeer makes the test binary the peer of a benchmark. Its value is the size of the
+// buffer, the threshold, and the address to dial.
 const benchPeer = "VERBS_BENCH_PEER"
 
 func TestMain(m *testing.M) {
 	if what := os.Getenv(benchPeer); what != "" {
-		if err := bePeer(what); err != nil {
+		if err := runPeer(what); err != nil {
 			fmt.Fprintln(os.Stderr, "peer:", err)
 			os.Exit(1)
 		}
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bePeer answers short messages with as many bytes, and a stream, when it has
-// ended, with one.
-func bePeer(what string) error {
+// runPeer echoes messages of up to pingSize bytes. Of longer messages it reads all, and
+// sends one byte at the end.
+func runPeer(what string) error {
 	var size, threshold int
 	var at string
 	if _, err := fmt.Sscan(what, &size, &threshold, &at); err != nil {
@@ -65,13 +65,13 @@ func benchConfig(threshold int) *sdp.Config {
 	return &cfg
 }
 
-// Thresholds that have everything copied, and nothing that is worth it.
+// Thresholds that copy everything, or nothing of at least 32 KB.
 const (
 	copying  = -1
 	zeroCopy = 32 << 10
 )
 
-// twoProcesses returns this process's end of a connection with another one.
+// twoProcesses returns this process's end of a connection with another process.
 func twoProcesses(b *testing.B, size, threshold int) *sdp.Conn {
 	b.Helper()
 	ln, err := (&sdp.ListenConfig{Config: benchConfig(threshold)}).Listen(context.Background(), "sdp", address(b))
@@ -93,7 +93,7 @@ func twoProcesses(b *testing.B, size, threshold int) *sdp.Conn {
 
 const pingSize = 64
 
-// BenchmarkPingPong is a 64-byte round trip.
+// BenchmarkPingPong measures a 64-byte round trip.
 func BenchmarkPingPong(b *testing.B) {
 	conn := twoProcesses(b, pingSize, copying)
 	buf := make([]byte, pingSize)
@@ -115,7 +115,7 @@ func BenchmarkStream64KBZeroCopy(b *testing.B) { benchmarkStream(b, 64<<10, zero
 func BenchmarkStream1MB(b *testing.B)          { benchmarkStream(b, 1<<20, copying) }
 func BenchmarkStream1MBZeroCopy(b *testing.B)  { benchmarkStream(b, 1<<20, zeroCopy) }
 
-// benchmarkStream writes until the peer has read all of it.
+// benchmarkStream writes until the peer has read everything.
 func benchmarkStream(b *testing.B, size, threshold int) {
 	conn := twoProcesses(b, size, threshold)
 	buf := make([]byte, size)
@@ -129,7 +129,7 @@ func benchmarkStream(b *testing.B, size, threshold int) {
 	endStream(b, conn)
 }
 
-// endStream ends this direction and waits until the peer has seen that.
+// endStream closes the sending direction and waits until the peer has seen the end.
 func endStream(b *testing.B, conn *sdp.Conn) {
 	require.NoError(b, conn.CloseWrite())
 	var last [1]byte

@@ -17,12 +17,12 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestCloseGivesMemoryBack: a connection that ends with messages unread leaves none
-// of its receive buffers behind, neither locked nor mapped. One has some 4 MB.
+// TestCloseGivesMemoryBack: closing a connection with unread messages frees its receive
+// buffers, about 4 MB per connection, so that they are neither locked nor mapped.
 func TestCloseGivesMemoryBack(t *testing.T) {
 	const conns = 8
 	closing := func() {
-		client, server, err := dialled(t, onVerbs) // and nobody keeps them
+		client, server, err := dialled(t, onVerbs) // no reference to them remains
 		require.NoError(t, err)
 		_, err = server.Write(make([]byte, 30<<10)) // two messages
 		require.NoError(t, err)
@@ -44,15 +44,15 @@ func TestCloseGivesMemoryBack(t *testing.T) {
 	}
 	nowLocked, _ := memoryOf(t)
 	assert.Less(t, nowLocked-locked, 4<<20, "locked")
-	assert.Eventually(t, func() bool { // what was unread goes with the collector
+	assert.Eventually(t, func() bool { // the garbage collector frees unread messages
 		runtime.GC()
 		_, now := memoryOf(t)
 		return now-mapped < 4<<20
 	}, 20*time.Second, 100*time.Millisecond, "mapped")
 }
 
-// memoryOf is how many bytes this process has pinned for devices, and of memory of
-// its own in RAM.
+// memoryOf returns how many bytes this process has pinned for devices, and how many bytes
+// of anonymous memory are resident.
 func memoryOf(t *testing.T) (pinned, resident int) {
 	t.Helper()
 	f, err := os.Open("/proc/self/status")

@@ -26,8 +26,8 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestStepsUp: the defaults go over the hardware when the address is its own. Both
-// ends are on one host here, where shm comes first, and is left out.
+// TestStepsUp: verbs is used if the address belongs to the hardware. Devices are set without
+// shm, which would be preferred because both ends are on one host.
 func TestStepsUp(t *testing.T) {
 	cfg := *onVerbs
 	cfg.Devices = []string{"verbs", "iwarp"}
@@ -38,8 +38,7 @@ func TestStepsUp(t *testing.T) {
 	}
 }
 
-// TestStream: every byte arrives, in order, both ways at once, in Writes of every
-// size.
+// TestStream: every byte arrives in order, both ways at once, with Writes of all sizes.
 func TestStream(t *testing.T) {
 	client, server := pair(t, onVerbs)
 	content := make([]byte, 24<<20)
@@ -70,8 +69,7 @@ func TestStream(t *testing.T) {
 	t.Logf("%+v", client.Stats().Traffic)
 }
 
-// TestZeroCopy: a long Write goes by RDMA Read into the slice of the Read that
-// waits for it.
+// TestZeroCopy: a long Write is transferred by RDMA Read into the slice of a waiting Read.
 func TestZeroCopy(t *testing.T) {
 	client, server := pair(t, onVerbs)
 	const size = 4 << 20
@@ -92,7 +90,7 @@ func TestZeroCopy(t *testing.T) {
 	assert.NotZero(t, server.Stats().ZCopyReceived)
 }
 
-// TestNetConn is package nettest's idea of a net.Conn.
+// TestNetConn runs package nettest's tests.
 func TestNetConn(t *testing.T) {
 	address(t)
 	nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
@@ -136,7 +134,7 @@ func TestHTTP(t *testing.T) {
 	assert.Equal(t, "verbs", over)
 }
 
-// TestManyConnections come and go, and leave nothing behind.
+// TestManyConnections opens and closes connections concurrently, several times.
 func TestManyConnections(t *testing.T) {
 	for range 5 {
 		var group sync.WaitGroup
@@ -160,8 +158,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestLoopback: an address that is no RDMA device's stays on iwarp, and network
-// "sdp" with verbs alone says why it does not come up.
+// TestLoopback: at an address that does not belong to an RDMA device, the connection uses
+// iwarp. If only verbs is allowed, network "sdp" fails and the error says why.
 func TestLoopback(t *testing.T) {
 	address(t)
 	ln, err := sdp.Listen("sdp", "127.0.0.1:0")
@@ -179,11 +177,10 @@ func TestLoopback(t *testing.T) {
 	assert.Contains(t, stats.Declined["verbs"], "not the address of an RDMA device")
 }
 
-// childVariable has the test's program be a peer that is killed.
+// childVariable makes the test binary a peer that is killed.
 const childVariable = "VERBS_PEER"
 
-// TestPeerKilled: the survivor reads what had come, and then that the connection
-// was reset.
+// TestPeerKilled: the survivor reads the data that had arrived, and then gets ECONNRESET.
 func TestPeerKilled(t *testing.T) {
 	if at := os.Getenv(childVariable); at != "" {
 		c, err := (&sdp.Dialer{Config: onVerbs}).Dial("sdp", at)
@@ -208,22 +205,22 @@ func TestPeerKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "last words", string(got))
 	require.NoError(t, child.Process.Kill())
-	_ = child.Wait() // it was killed
+	_ = child.Wait() // ignore "signal: killed"
 	s.SetReadDeadline(time.Now().Add(20 * time.Second))
 	_, err = s.Read(got)
 	assert.True(t, errors.Is(err, syscall.ECONNRESET), "%v", err)
 }
 
-// userVariable has the test's program be that of a user without privilege.
+// userVariable makes the test binary run as an unprivileged user.
 const userVariable = "VERBS_USER"
 
-// TestUser: without permission, and without memory that may be locked, network
-// "sdp" says so, and with iwarp allowed it is iwarp.
+// TestUser: without permission, or without enough lockable memory, verbs fails and the error
+// says why. If iwarp is allowed, the connection uses it.
 func TestUser(t *testing.T) {
 	if want := os.Getenv(userVariable); want != "" {
 		if want == "RLIMIT_MEMLOCK" {
 			limit := syscall.Rlimit{Cur: 64 << 10, Max: 64 << 10}
-			const memlock = 8 // which package syscall does not name
+			const memlock = 8 // not defined in package syscall
 			require.NoError(t, syscall.Setrlimit(memlock, &limit))
 		}
 		_, err := (&sdp.ListenConfig{Config: onVerbs}).Listen(context.Background(), "sdp", address(t))
@@ -242,7 +239,7 @@ func TestUser(t *testing.T) {
 	asUser(t, "TestUser", userVariable+"=RLIMIT_MEMLOCK")
 }
 
-// chmodDevices sets who may use RDMA.
+// chmodDevices sets the permissions of the RDMA devices.
 func chmodDevices(t *testing.T, mode os.FileMode) {
 	t.Helper()
 	files, err := filepath.Glob("/dev/infiniband/*")
@@ -252,7 +249,7 @@ func chmodDevices(t *testing.T, mode os.FileMode) {
 	}
 }
 
-// asUser runs a test as a user without privilege.
+// asUser runs a test as an unprivileged user.
 func asUser(t *testing.T, test, env string) {
 	t.Helper()
 	child := exec.Command(os.Args[0], "-test.run", "^"+test+"$", "-test.v")
@@ -263,12 +260,12 @@ func asUser(t *testing.T, test, env string) {
 	require.Contains(t, string(output), "--- PASS")
 }
 
-// TestLinkDeleted: the device goes under load, and the calls return. It runs alone,
-// where it may.
+// TestLinkDeleted: the device is deleted under load, and all calls return. It runs only if
+// VERBS_DELETE is set, and alone.
 func TestLinkDeleted(t *testing.T) {
 	command := os.Getenv("VERBS_DELETE")
 	if command == "" {
-		t.Skip("VERBS_DELETE has no command that takes the device away")
+		t.Skip("missing: VERBS_DELETE, a command that deletes the device")
 	}
 	client, server := pair(t, onVerbs)
 	idle, _ := pair(t, onVerbs)
@@ -300,7 +297,7 @@ func TestLinkDeleted(t *testing.T) {
 	both.Wait()
 	client.Close()
 	server.Close()
-	// The command ends when this process does, which has the device open.
+	// The command ends only with this process, which has the device open.
 
 	_, err := (&sdp.Dialer{Config: onVerbs}).Dial("sdp", "127.0.0.1:1")
 	require.Error(t, err)

@@ -1,3 +1,3 @@
-// Package inside has the tests that run inside the lab, as a program that test/lab
-// puts there: SDP over the RDMA device whose address VERBS_ADDRESS names.
+// Package inside has the tests that run inside the lab. test/lab builds and runs them. They
+// test SDP over the RDMA device whose address is in VERBS_ADDRESS.
 package inside

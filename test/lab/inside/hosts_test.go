@@ -23,31 +23,30 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// serveVariable has the program be the server of tests between two hosts, at that
-// address; serverVariable is where its clients find it.
+// serveVariable makes the test binary the server for tests between two hosts; its value is
+// the address. serverVariable is the server's address for the clients.
 const (
 	serveVariable  = "VERBS_SERVE"
 	serverVariable = "VERBS_SERVER"
 )
 
-// impatient finds a host that is gone within some seconds.
-var impatient = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
+// fastKeepAlive detects a vanished host within seconds.
+var fastKeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3}
 
-// most is how long an idle end may take to notice: keepalive's time, and what an
-// emulated processor needs.
-const most = 4*time.Second + 6*time.Second
+// maxDetection is how long an idle end may take to notice that its peer has vanished:
+// keepalive's time, plus what an emulated processor needs.
+const maxDetection = 4*time.Second + 6*time.Second
 
-// either has SDP use the hardware if it can.
-var either = &sdp.Config{Devices: []string{"verbs", "iwarp"}, StepUpTimeout: 3 * time.Second, HandshakeTimeout: 20 * time.Second}
+// verbsOrIWARP uses the hardware if possible.
+var verbsOrIWARP = &sdp.Config{Devices: []string{"verbs", "iwarp"}, StepUpTimeout: 3 * time.Second, HandshakeTimeout: 20 * time.Second}
 
-// TestServe serves until a client says that it is the last: the first byte of a
-// connection says what is wanted.
+// TestServe serves until a client ends it. The first byte of each connection is a command.
 func TestServe(t *testing.T) {
 	at := os.Getenv(serveVariable)
 	if at == "" {
-		t.Skip("the server of the tests between two hosts: " + serveVariable + " has its address; test/lab sets it")
+		t.Skip("missing: " + serveVariable + ", the address for the server of the tests between two hosts; test/lab sets it")
 	}
-	ln, err := (&sdp.ListenConfig{Config: either}).Listen(context.Background(), "sdp", net.JoinHostPort(at, "7471"))
+	ln, err := (&sdp.ListenConfig{Config: verbsOrIWARP}).Listen(context.Background(), "sdp", net.JoinHostPort(at, "7471"))
 	require.NoError(t, err)
 	defer ln.Close()
 	var serving sync.WaitGroup
@@ -65,13 +64,13 @@ func TestServe(t *testing.T) {
 				_, err := io.Copy(c, struct{ io.Reader }{c})
 				assert.NoError(t, err)
 			})
-		case 'c', 'd': // cut the cable, or the port goes down; and see what becomes of this end
-			require.NoError(t, c.(*sdp.Conn).SetKeepAliveConfig(impatient))
+		case 'c', 'd': // drop all packets, or take the port down, and see how this end fails
+			require.NoError(t, c.(*sdp.Conn).SetKeepAliveConfig(fastKeepAlive))
 			_, err = c.Write(what[:])
 			require.NoError(t, err)
 			serving.Go(func() {
 				defer c.Close()
-				time.Sleep(200 * time.Millisecond) // the answer is through
+				time.Sleep(200 * time.Millisecond) // the answer has arrived by now
 				cutting := "tc qdisc add dev eth1 root netem loss 100%"
 				if what[0] == 'd' {
 					cutting = "ip link set eth1 down"
@@ -83,10 +82,10 @@ func TestServe(t *testing.T) {
 				for err == nil {
 					_, err = c.Read(make([]byte, 4096))
 				}
-				t.Logf("this end knows after %v: %v", time.Since(cut), err)
+				t.Logf("this end noticed after %v: %v", time.Since(cut), err)
 				assertGone(t, err)
 			})
-		case 's': // leave while what was written is on its way
+		case 's': // close while written data is still in flight
 			output, err := exec.Command("bash", "-c", "tc qdisc add dev eth1 root netem rate 256kbit").CombinedOutput()
 			assert.NoError(t, err, "%s", output)
 			begin := time.Now()
@@ -96,8 +95,8 @@ func TestServe(t *testing.T) {
 			}
 			assert.NoError(t, c.Close())
 			assert.NoError(t, sdp.WaitClosed(t.Context()))
-			// siw has had it all for long.
-			assert.Greater(t, time.Since(begin), 2*time.Second, "WaitClosed waits for the peer's device to have it")
+			// siw accepted all data long ago.
+			assert.Greater(t, time.Since(begin), 2*time.Second, "WaitClosed must wait until the peer's device has the data")
 		case 'g':
 			over = true
 			c.Close()
@@ -105,7 +104,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// assertGone: the error is one that a program knows from TCP.
+// assertGone checks that err is an error that programs know from TCP.
 func assertGone(t *testing.T, err error) {
 	t.Helper()
 	var op *net.OpError
@@ -115,14 +114,15 @@ func assertGone(t *testing.T, err error) {
 	}, func(known error) bool { return errors.Is(err, known) }), "%v", err)
 }
 
-// asked dials the server and says what is wanted of it, over that device.
-func asked(t *testing.T, device string, what byte) *sdp.Conn {
+// dialServer dials the server, checks that the connection uses device if that is not empty,
+// and sends a command.
+func dialServer(t *testing.T, device string, what byte) *sdp.Conn {
 	t.Helper()
 	at := os.Getenv(serverVariable)
 	if at == "" {
-		t.Skip("no other host: " + serverVariable + " has its address; test/lab sets it")
+		t.Skip("missing: " + serverVariable + ", the address of the other host; test/lab sets it")
 	}
-	c, err := (&sdp.Dialer{Config: either}).Dial("sdp", at)
+	c, err := (&sdp.Dialer{Config: verbsOrIWARP}).Dial("sdp", at)
 	require.NoError(t, err)
 	conn := c.(*sdp.Conn)
 	if device != "" {
@@ -133,9 +133,9 @@ func asked(t *testing.T, device string, what byte) *sdp.Conn {
 	return conn
 }
 
-// TestOtherHost: bytes go there and come back, many and few.
+// TestOtherHost: the server echoes 4 MB.
 func TestOtherHost(t *testing.T) {
-	c := asked(t, "verbs", 'e')
+	c := dialServer(t, "verbs", 'e')
 	defer c.Close()
 	content := make([]byte, 4<<20)
 	rand.NewChaCha8([32]byte{4}).Read(content)
@@ -151,37 +151,37 @@ func TestOtherHost(t *testing.T) {
 	writing.Wait()
 }
 
-// TestFiltered: where RDMA's packets are dropped on the way and TCP's are not, the
-// connection is on iwarp, and network "sdp" with verbs alone says why it is not.
+// TestFiltered: the network drops RDMA's packets but not TCP's. The connection uses iwarp.
+// If only verbs is allowed, network "sdp" fails and the error says why.
 func TestFiltered(t *testing.T) {
-	c := asked(t, "iwarp", 'e')
+	c := dialServer(t, "iwarp", 'e')
 	defer c.Close()
 	assert.Contains(t, c.Stats().Declined["verbs"], "connecting takes too long")
 	_, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(c, make([]byte, 5))
 	require.NoError(t, err)
-	cfg := *either
+	cfg := *verbsOrIWARP
 	cfg.Devices = []string{"verbs"}
 	_, err = (&sdp.Dialer{Config: &cfg}).Dial("sdp", os.Getenv(serverVariable))
 	assert.ErrorContains(t, err, "connecting takes too long")
 }
 
-// TestHostGone: the other host goes without a word.
+// TestHostGone: the other host vanishes without closing the connection.
 func TestHostGone(t *testing.T) {
 	how, what := os.Getenv("VERBS_GONE"), byte('c')
 	if how == "port down" {
 		what = 'd'
 	}
-	c := asked(t, "verbs", what)
+	c := dialServer(t, "verbs", what)
 	defer c.Close()
-	require.NoError(t, c.SetKeepAliveConfig(impatient))
+	require.NoError(t, c.SetKeepAliveConfig(fastKeepAlive))
 	_, err := io.ReadFull(c, make([]byte, 1))
 	require.NoError(t, err)
 	begin := time.Now()
 	switch how {
-	case "idle": // and no call in progress
-		for time.Since(begin) < most {
+	case "idle": // without a call in progress
+		for time.Since(begin) < maxDetection {
 			if _, err = c.Write(nil); err != nil {
 				break
 			}
@@ -198,22 +198,21 @@ func TestHostGone(t *testing.T) {
 	}
 	t.Logf("%s: after %v: %v", how, time.Since(begin), err)
 	assertGone(t, err)
-	assert.Less(t, time.Since(begin), most)
+	assert.Less(t, time.Since(begin), maxDetection)
 	_, err = c.Write([]byte("more"))
 	assertGone(t, err)
 }
 
-// These are some three seconds of the slow cable. siw has taken it all when it says that
-// it is sent.
+// This takes about three seconds on the slow link. siw reports the data as sent as soon as
+// it has accepted them.
 const (
 	slowWrites = 40
 	slowSize   = 2 << 10
 )
 
-// TestSlowCable: what an end has sent comes, though it leaves at once and the cable is
-// slow.
+// TestSlowCable: data arrives although the sender closes at once and the link is slow.
 func TestSlowCable(t *testing.T) {
-	c := asked(t, "verbs", 's')
+	c := dialServer(t, "verbs", 's')
 	defer c.Close()
 	begin := time.Now()
 	n, err := io.Copy(io.Discard, c)
@@ -222,5 +221,5 @@ func TestSlowCable(t *testing.T) {
 	assert.EqualValues(t, slowWrites*slowSize, n)
 }
 
-// TestGoodbye ends the server.
-func TestGoodbye(t *testing.T) { asked(t, "", 'g').Close() }
+// TestEndServer ends the server.
+func TestEndServer(t *testing.T) { dialServer(t, "", 'g').Close() }

@@ -17,16 +17,16 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// killedVariable has the test's program be the peer that is killed under load: which
-// of the cases it is, and the address to dial.
+// killedVariable makes the test binary the peer that is killed under load. Its value is the
+// index of the load and the address to dial.
 const killedVariable = "VERBS_KILLED"
 
-// load is what goes over a connection when its peer is killed.
+// load is the traffic on a connection while its peer is killed.
 type load struct {
 	name      string
 	threshold int
 	size      int
-	writes    bool // the survivor, else the peer
+	writes    bool // the survivor writes; otherwise the peer does
 }
 
 var loads = []load{
@@ -36,7 +36,7 @@ var loads = []load{
 	{"receiving", copying, 16 << 10, false},
 }
 
-// move writes or reads without end, and calls moved with how many bytes it was.
+// move writes or reads until an error, and calls moved with the number of bytes of each call.
 func (l load) move(c *sdp.Conn, writes bool, moved func(int)) error {
 	buf := make([]byte, l.size)
 	for {
@@ -53,9 +53,8 @@ func (l load) move(c *sdp.Conn, writes bool, moved func(int)) error {
 	}
 }
 
-// TestKilledUnderLoad: the peer is killed in the middle of zero-copy transfers, and of
-// messages. The survivor is told in time, and keeps nothing of the connection; the
-// next one works.
+// TestKilledUnderLoad: the peer is killed in the middle of zero-copy transfers or messages.
+// The survivor's call fails in time, Close frees everything, and a new connection works.
 func TestKilledUnderLoad(t *testing.T) {
 	if what := os.Getenv(killedVariable); what != "" {
 		var i int
@@ -67,7 +66,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		t.Fatal(loads[i].move(c.(*sdp.Conn), !loads[i].writes, func(int) {}))
 	}
 	const (
-		enough = 16 << 20 // moved before the peer is killed: both ends are at full speed
+		enough = 16 << 20 // moved before the peer is killed, so that both ends are at full speed
 		inTime = 20 * time.Second
 	)
 	for i, l := range loads {
@@ -79,7 +78,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			child := exec.Command(os.Args[0], "-test.run", "^TestKilledUnderLoad$")
 			child.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", killedVariable, i, ln.Addr()))
 			require.NoError(t, child.Start())
-			defer child.Process.Kill() // if it does not come to it
+			defer child.Process.Kill() // in case the test fails earlier
 			accepted, err := ln.Accept()
 			require.NoError(t, err)
 			c := accepted.(*sdp.Conn)
@@ -90,16 +89,16 @@ func TestKilledUnderLoad(t *testing.T) {
 			defer killing.Wait()
 			err = l.move(c, l.writes, func(n int) {
 				if moved += n; moved >= enough && killed.IsZero() {
-					killing.Go(func() { // in the middle of the next
+					killing.Go(func() { // during the next call
 						assert.NoError(t, child.Process.Kill())
-						_ = child.Wait() // it was killed
+						_ = child.Wait() // ignore "signal: killed"
 					})
 					killed = time.Now()
 				}
 			})
 			told := time.Since(killed)
-			require.False(t, killed.IsZero(), "before it was killed: %v", err)
-			t.Logf("after %d MB, told after %v: %v", moved>>20, told, err)
+			require.False(t, killed.IsZero(), "failed before the peer was killed: %v", err)
+			t.Logf("killed after %d MB, noticed after %v: %v", moved>>20, told, err)
 			assertGone(t, err)
 			assert.Less(t, told, inTime)
 			if l.threshold == zeroCopy {
@@ -110,7 +109,7 @@ func TestKilledUnderLoad(t *testing.T) {
 			c.Close()
 			assert.Less(t, time.Since(closing), inTime, "Close")
 			after, _ := memoryOf(t)
-			assert.LessOrEqual(t, after, before, "memory that is pinned")
+			assert.LessOrEqual(t, after, before, "pinned memory")
 			client, server := pair(t, onVerbs)
 			exchange(t, client, server, 1, 1<<20)
 		})

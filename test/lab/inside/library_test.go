@@ -19,13 +19,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// libraryVariable has the test's program be one that finds other libraries, and
-// says what is to be told of them.
+// libraryVariable makes the test binary run with replaced libraries. Its value is the
+// expected error.
 const libraryVariable = "VERBS_LIBRARY"
 
-// TestLibraries: without the two libraries, with old ones, and without a device,
-// connections go over iwarp, and network "sdp" with verbs alone says what is wrong
-// and what to do.
+// TestLibraries: the two libraries are missing or too old, or there is no device. Connections
+// use iwarp. If only verbs is allowed, network "sdp" fails; the error says what is wrong and
+// what to do.
 func TestLibraries(t *testing.T) {
 	if want := os.Getenv(libraryVariable); want != "" {
 		t.Setenv("VERBS_ADDRESS", "127.0.0.1")
@@ -46,19 +46,19 @@ func TestLibraries(t *testing.T) {
 	}
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("no gcc, which makes the libraries")
+		t.Skip("missing: gcc, to build the libraries")
 	}
 	shim, err := os.ReadFile("../../../rdma/verbs/shim.c")
 	if err != nil {
-		t.Skip("no source of rdma/verbs, which names what it needs: ", err)
+		t.Skip("missing: the source of rdma/verbs, which lists the required symbols: ", err)
 	}
 	const ibverbs, rdmacm = "libibverbs.so.1", "librdmacm.so.1"
 	noDevice, noModule := "*n = 0; return list;", "errno = ENOSYS; return 0;"
 	for _, l := range []struct {
 		name    string
-		broken  string // a file that is no library
-		without string // what the libraries do not have, as an expression
-		devices string // what ibv_get_device_list does
+		broken  string // a file that is not a library
+		without string // a symbol or version that the libraries lack
+		devices string // the body of ibv_get_device_list
 		want    string
 	}{
 		{name: "none", broken: ibverbs, want: ibverbs + " cannot be opened...install rdma-core"},
@@ -113,7 +113,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// symbols returns what rdma/verbs takes from a library, by version.
+// symbols returns the symbols that rdma/verbs requires of a library, by version.
 func symbols(shim string, rdmacm bool) map[string][]string {
 	found := make(map[string][]string)
 	for _, s := range regexp.MustCompile(`(?m)^\t(IBVERBS|RDMACM)\((\w+)\),$|^\t\{"(\w+)", 0, "(IBVERBS_1.0)"`).FindAllStringSubmatch(shim, -1) {

@@ -15,15 +15,15 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// onVerbs has SDP use the hardware or nothing.
+// onVerbs allows only the hardware.
 var onVerbs = &sdp.Config{Devices: []string{"verbs"}, StepUpTimeout: 5 * time.Second, HandshakeTimeout: 20 * time.Second}
 
-// address is the device's, with a port that the kernel chooses.
+// address returns the device's address, with port 0.
 func address(t testing.TB) string {
 	t.Helper()
 	at := os.Getenv("VERBS_ADDRESS")
 	if at == "" {
-		t.Skip("no RDMA device is named: VERBS_ADDRESS has its IP address; test/lab sets it")
+		t.Skip("missing: VERBS_ADDRESS, the IP address of an RDMA device; test/lab sets it")
 	}
 	return net.JoinHostPort(at, "0")
 }
@@ -47,7 +47,7 @@ func dialled(t testing.TB, cfg *sdp.Config) (client, server *sdp.Conn, err error
 	return c.(*sdp.Conn), s.(*sdp.Conn), nil
 }
 
-// pair is dialled for a test that closes both when it ends.
+// pair acts like dialled, and closes both ends when the test ends.
 func pair(t testing.TB, cfg *sdp.Config) (client, server *sdp.Conn) {
 	t.Helper()
 	client, server, err := dialled(t, cfg)

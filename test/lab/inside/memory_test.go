@@ -21,8 +21,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// exchange sends rounds buffers of that size from one end to the other, each in
-// memory of its own, and compares.
+// exchange sends the given number of buffers, each newly allocated, and compares.
 func exchange(t *testing.T, from, to *sdp.Conn, rounds, size int) {
 	t.Helper()
 	for i := range rounds {
@@ -41,8 +40,8 @@ func exchange(t *testing.T, from, to *sdp.Conn, rounds, size int) {
 	}
 }
 
-// TestReusedBuffers: a program that makes a buffer for each Write and Read gets the
-// right bytes, when the memory of one is another's later.
+// TestReusedBuffers: a program that allocates a buffer for each Write and Read gets the right
+// bytes, even if memory is reused for another buffer.
 func TestReusedBuffers(t *testing.T) {
 	client, server := pair(t, onVerbs)
 	for range 6 {
@@ -54,7 +53,7 @@ func TestReusedBuffers(t *testing.T) {
 	assert.NotZero(t, server.Stats().ZCopyReceived)
 }
 
-// TestChildren: processes are started while bytes go both ways.
+// TestChildren starts processes during transfers in both directions.
 func TestChildren(t *testing.T) {
 	client, server := pair(t, onVerbs)
 	var over atomic.Bool
@@ -71,16 +70,16 @@ func TestChildren(t *testing.T) {
 	starting.Wait()
 }
 
-// lockedVariable has the test's program be that of a user who may lock so little
-// memory that the program's does not fit.
+// lockedVariable makes the test binary run as a user who may lock less memory than its
+// buffers need.
 const lockedVariable = "VERBS_LOCKED"
 
-// TestLittleLockedMemory: what cannot be locked goes through the private buffers.
+// TestLittleLockedMemory: data that cannot be locked is copied through private buffers.
 func TestLittleLockedMemory(t *testing.T) {
 	if os.Getenv(lockedVariable) != "" {
-		// Two ends with their buffers, and some megabytes.
+		// Enough for the private buffers of two ends and a few megabytes more.
 		limit := syscall.Rlimit{Cur: 16 << 20, Max: 16 << 20}
-		const memlock = 8 // which package syscall does not name
+		const memlock = 8 // not defined in package syscall
 		require.NoError(t, syscall.Setrlimit(memlock, &limit))
 		client, server := pair(t, onVerbs)
 		exchange(t, client, server, 1, 16<<20)

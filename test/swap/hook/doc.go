@@ -1,7 +1,7 @@
-// Package hook has the functions of package net that dial and listen use SDP
-// instead of TCP. A program imports it for that effect alone.
+// Package hook makes the dial and listen functions of package net use SDP instead of TCP. A
+// program imports it for this side effect.
 //
-// It needs a package net that test/swap has patched. The tool removes the build
-// constraint sdpswap from the files that it compiles; without it the package is
-// empty.
+// It requires a package net that test/swap has patched. In ordinary builds, the constraint
+// sdpswap makes this package empty. test/swap removes the constraint from the files that it
+// compiles.
 package hook

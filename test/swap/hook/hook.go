@@ -15,12 +15,12 @@ func init() {
 	net.SwapListen = listen
 }
 
-// off reports whether SDP is switched off. It asks at every call, and not once in
-// init, so that go test sees that its result depends on the variable.
+// off reports whether SDP is switched off. It reads the variable at every call instead of in
+// init, so that go test knows that its cached result depends on it.
 func off() bool { return os.Getenv("SDP_DEVICES") == "tcp" }
 
 func dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
-	ctx = net.SwapPlain(ctx) // the library dials with the same method
+	ctx = net.SwapPlain(ctx) // the library calls the same method
 	if off() {
 		return d.DialContext(ctx, network, address)
 	}

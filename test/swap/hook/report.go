@@ -24,9 +24,8 @@ func (l reporting) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// report appends a line about a new connection to the file that SDP_SWAP_REPORT
-// names, if it names one. A line is one write, so those of several processes do
-// not mix.
+// report appends a line about a new connection to the file named by SDP_SWAP_REPORT, if any.
+// Each line is a single write, so lines of several processes do not mix.
 func report(role string, c net.Conn) {
 	name := os.Getenv(reportVariable)
 	if name == "" {

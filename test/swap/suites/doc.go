@@ -1,14 +1,12 @@
-// Package suites runs test suites that others have written over TCP, shm and
-// iwarp, and compares the results of their tests by name. Test/swap puts SDP
-// under them.
+// Package suites runs test suites of other projects over TCP, shm and iwarp, and compares the
+// results of each test. test/swap makes them use SDP.
 //
-// Its test is skipped unless GOSDP_SUITES asks for it: 1 for all suites, or a
-// list of names, such as xnet,grpc. The suites are downloaded as modules.
+// The test is skipped unless GOSDP_SUITES is set: 1 means all suites, otherwise it is a list
+// of names, such as xnet,grpc. The suites are downloaded as modules.
 //
 //	GOSDP_SUITES=1 go test -v -timeout 2h ./test/swap/suites
 //
-// A test that passes over TCP, and fails or does not end on a device, is a
-// difference. The differences that are known stand in known.json, each with its
-// reason. The test fails if there is a difference that is not in that file, or if
-// one in the file has not occurred although its test has passed.
+// A difference is a test that passes over TCP but fails or hangs on a device. known.json lists
+// known differences with reasons. The test fails if a difference is not listed, or if a listed
+// test passes on the device.
 package suites

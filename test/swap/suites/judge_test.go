@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// judge returns the differences of got from base that are not known, and the
-// known ones that are gone.
+// judge returns the differences of got from base that are not known, and the known ones that
+// no longer occur.
 func judge(base, got *results, known []difference) (unknown []id, gone []difference) {
 	found := differences(base, got)
 	for _, i := range found {
@@ -26,9 +26,9 @@ func judge(base, got *results, known []difference) (unknown []id, gone []differe
 	return unknown, gone
 }
 
-// differences returns the tests that pass in base and fail or hang in got. A test
-// whose subtest is one is none itself. A test function that does not run is one;
-// a subtest that does not run is none, since some have names that change.
+// differences returns the tests that pass in base but fail or hang in got. It leaves out a test
+// if one of its subtests differs. A test function that does not run is a difference. A subtest
+// that does not run is not, because some have names that change.
 func differences(base, got *results) []id {
 	var found []id
 	for _, i := range base.sorted() {
@@ -43,7 +43,7 @@ func differences(base, got *results) []id {
 	})
 }
 
-// events has a line for each event: the action, and the test if there is one.
+// events returns the results of one event per line: an action, and a test if there is one.
 func events(lines ...string) *results {
 	var text strings.Builder
 	for _, line := range lines {

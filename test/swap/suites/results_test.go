@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// id names a test.
+// id identifies a test.
 type id struct{ Package, Test string }
 
 func (i id) String() string { return i.Package + " " + i.Test }
@@ -30,7 +30,7 @@ func (i id) within(o id) bool {
 	return i.Package == o.Package && strings.HasPrefix(i.Test, o.Test+"/")
 }
 
-// outcome is how a test has ended.
+// outcome is how a test ended.
 type outcome string
 
 const (
@@ -50,7 +50,7 @@ type test struct {
 	output  []string
 }
 
-// tail returns the last lines of what the test has printed.
+// tail returns the last lines of the test's output.
 func (t *test) tail() string {
 	if t == nil {
 		return ""
@@ -58,14 +58,14 @@ func (t *test) tail() string {
 	return strings.Join(t.output[max(0, len(t.output)-maxLines):], "")
 }
 
-// results are those of a run of go test.
+// results are the results of a run of go test.
 type results struct {
 	tests   map[id]*test
-	seconds map[string]float64 // of the packages that have run to an end
-	other   bytes.Buffer       // what is about no test
+	seconds map[string]float64 // of packages that ran to their end
+	other   bytes.Buffer       // output that belongs to no test
 }
 
-// parse reads what go test -json prints.
+// parse parses the output of go test -json.
 func parse(r io.Reader) *results {
 	got := &results{tests: make(map[id]*test), seconds: make(map[string]float64)}
 	for d := json.NewDecoder(r); ; {
@@ -74,7 +74,7 @@ func parse(r io.Reader) *results {
 			Elapsed                       float64
 		}
 		if d.Decode(&e) != nil {
-			return got // the end, or a line that an interrupted run has cut short
+			return got // the end, or an incomplete line of an interrupted run
 		}
 		if e.Test == "" {
 			got.other.WriteString(e.Output)
@@ -92,7 +92,7 @@ func parse(r io.Reader) *results {
 		one.seconds = max(one.seconds, e.Elapsed)
 		switch e.Action {
 		case "run", "cont":
-			one.outcome = hung // unless more is said
+			one.outcome = hung // unless a later event says otherwise
 		case "pause":
 			one.outcome = paused
 		case "pass":
@@ -107,7 +107,7 @@ func parse(r io.Reader) *results {
 	}
 }
 
-// outcome returns how a test has ended.
+// outcome returns how a test ended.
 func (r *results) outcome(i id) outcome {
 	if t := r.tests[i]; t != nil && t.outcome != paused {
 		return t.outcome
@@ -115,7 +115,7 @@ func (r *results) outcome(i id) outcome {
 	return absent
 }
 
-// count returns the number of tests with an outcome.
+// count returns the number of tests with the given outcome.
 func (r *results) count(o outcome) (n int) {
 	for _, t := range r.tests {
 		if t.outcome == o {
@@ -125,7 +125,7 @@ func (r *results) count(o outcome) (n int) {
 	return n
 }
 
-// sorted returns the tests.
+// sorted returns all tests, sorted.
 func (r *results) sorted() []id {
 	return slices.SortedFunc(maps.Keys(r.tests), id.compare)
 }

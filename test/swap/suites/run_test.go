@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	firstTimeout = 15 * time.Minute // of a package over TCP
-	leastTimeout = 30 * time.Second // of one on a device
-	rounds       = 8                // that tests are run again in
-	cleanup      = 20 * time.Second // before the test's own deadline, for swap to end
+	firstTimeout = 15 * time.Minute // for a package over TCP
+	leastTimeout = 30 * time.Second // minimum for a package on a device
+	rounds       = 8                // maximum number of repetitions of failed tests
+	cleanup      = 20 * time.Second // time for swap to end before this test's deadline
 )
 
-// build compiles the tool and returns its path.
+// build compiles swap and returns its path.
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "swap.exe")
@@ -36,8 +36,8 @@ func build(t *testing.T) string {
 // runner runs a suite.
 type runner struct {
 	suite suite
-	swap  string // the tool
-	dir   string // a copy of the module, so that all runs share what is compiled
+	swap  string // path of the tool
+	dir   string // a copy of the module; all runs share its build cache entries
 }
 
 func newRunner(t *testing.T, swap string, s suite) *runner {
@@ -55,11 +55,10 @@ func newRunner(t *testing.T, swap string, s suite) *runner {
 	return r
 }
 
-// report is where the programs note their connections over a stack.
+// report returns the file to which the programs report their connections over a stack.
 func (r *runner) report(on stack) string { return filepath.Join(r.dir, "..", "report."+on.name) }
 
-// connections returns how many connections the programs have dialled on the
-// device of a stack.
+// connections returns how many connections the programs dialled over the device of a stack.
 func (r *runner) connections(t *testing.T, on stack) (n int) {
 	t.Helper()
 	text, err := os.ReadFile(r.report(on))
@@ -72,7 +71,7 @@ func (r *runner) connections(t *testing.T, on stack) (n int) {
 	return n
 }
 
-// test runs go test on packages. Each of them is stopped after the timeout.
+// test runs go test on packages, each with the given timeout.
 func (r *runner) test(t *testing.T, on stack, timeout time.Duration, args ...string) *results {
 	t.Helper()
 	ctx := t.Context()
@@ -84,14 +83,14 @@ func (r *runner) test(t *testing.T, on stack, timeout time.Duration, args ...str
 	args = append([]string{"-C", r.dir, "-devices", on.devices, "go", "test", "-json", "-p", "1", "-count=1", "-timeout", timeout.String()}, args...)
 	cmd := exec.CommandContext(ctx, r.swap, args...)
 	cmd.Env = append(cmd.Environ(), "SDP_SWAP_REPORT="+r.report(on))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it removes its files
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets swap remove its files
 	cmd.WaitDelay = cleanup
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run() // an error if a test fails
 	got := parse(&stdout)
 	require.NoError(t, ctx.Err(), "go test -timeout is too short for the suite")
-	require.NotEmpty(t, got.tests, "no test has run: %v\n%s%s", err, &got.other, &stderr)
+	require.NotEmpty(t, got.tests, "no test ran: %v\n%s%s", err, &got.other, &stderr)
 	return got
 }
 
@@ -106,18 +105,17 @@ func (r *runner) baseline(t *testing.T) *results {
 	return base
 }
 
-// over runs the suite on a device. A test that fails, unless that is known, is run
-// once more without the others, because a busy machine fails some tests. One that
-// hangs ends its package; the tests that have not run because of it are run
-// without it, until too many have hung.
-func (r *runner) over(t *testing.T, on stack, base *results, known []difference) *results {
+// runOn runs the suite on a device. Because a busy machine makes some tests fail, a failed test
+// that is not known is run once more without the others. A test that hangs ends its package.
+// The tests that did not run because of it are run without it, until too many have hung.
+func (r *runner) runOn(t *testing.T, on stack, base *results, known []difference) *results {
 	t.Helper()
 	var longest float64
 	for _, s := range base.seconds {
 		longest = max(longest, s)
 	}
 	got := r.test(t, on, leastTimeout+seconds(3*longest), r.suite.packages...)
-	tried := make(map[id]int) // how often a test has failed
+	tried := make(map[id]int) // number of failures of a test
 	for _, d := range known {
 		tried[d.id()] = 1
 	}
@@ -137,7 +135,7 @@ func (r *runner) over(t *testing.T, on stack, base *results, known []difference)
 				progress = true
 				got.merge(later, i)
 				if before != absent && now == passed {
-					t.Logf("%s %s over %s, and %s when it is run again", i, before, on.name, now)
+					t.Logf("%s %s over %s, and %s in a second run", i, before, on.name, now)
 				}
 			}
 		}
@@ -145,7 +143,7 @@ func (r *runner) over(t *testing.T, on stack, base *results, known []difference)
 	return got
 }
 
-// pattern returns the argument of -run for tests of one package.
+// pattern returns an argument for -run that matches tests of one package.
 func pattern(tests []id) string {
 	var alternatives []string
 	for _, i := range tests {
@@ -158,7 +156,7 @@ func pattern(tests []id) string {
 	return strings.Join(alternatives, "|")
 }
 
-// log prints a line about a run.
+// log logs a line about a run.
 func (r *runner) log(t *testing.T, on stack, got *results, took time.Duration) {
 	t.Helper()
 	line := fmt.Sprintf("%s over %s: %d pass, %d fail, %d hang, %d skip, %.0f s",

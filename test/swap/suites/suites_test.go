@@ -14,7 +14,7 @@ import (
 
 const variable = "GOSDP_SUITES"
 
-// suite is what is run of a module.
+// suite is a set of packages of a module.
 type suite struct {
 	name     string
 	module   string
@@ -26,7 +26,7 @@ var suites = []suite{
 	{"grpc", "google.golang.org/grpc@v1.85.0", []string{"./test", "./internal/transport"}},
 }
 
-// stack is what carries the connections.
+// stack is what connections run over.
 type stack struct {
 	name    string // of the device
 	devices string // for SDP_DEVICES
@@ -43,7 +43,7 @@ var (
 //go:embed known.json
 var knownText []byte
 
-// chosen reports whether the variable asks for a suite.
+// chosen reports whether the environment variable selects a suite.
 func chosen(name string) bool {
 	value := os.Getenv(variable)
 	return value == "1" || slices.Contains(strings.Split(value, ","), name)
@@ -51,11 +51,11 @@ func chosen(name string) bool {
 
 func TestSuites(t *testing.T) {
 	if os.Getenv(variable) == "" {
-		t.Skipf("takes many minutes and downloads modules; %s=1 runs all suites, %[1]s=xnet that one", variable)
+		t.Skipf("takes many minutes and downloads modules; %s=1 runs all suites, %[1]s=xnet only that one", variable)
 	}
 	for _, name := range strings.Split(os.Getenv(variable), ",") {
 		known := slices.ContainsFunc(suites, func(s suite) bool { return s.name == name })
-		require.True(t, known || name == "1", "%s: there is no suite %s", variable, name)
+		require.True(t, known || name == "1", "%s: no suite %s", variable, name)
 	}
 	known, err := readKnown(knownText)
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestSuites(t *testing.T) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
 			if !chosen(s.name) {
-				t.Skipf("%s=%s does not name it", variable, os.Getenv(variable))
+				t.Skipf("%s=%s does not select it", variable, os.Getenv(variable))
 			}
 			r := newRunner(t, swap, s)
 			base := r.baseline(t)
@@ -74,12 +74,12 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// compare runs a suite on a device and fails t for each difference from base that
-// is not known, and for each known one that is gone.
+// compare runs a suite on a device. It fails t for each difference from base that is not known,
+// and for each known one that no longer occurs.
 func compare(t *testing.T, r *runner, base *results, on stack, known []difference) {
 	start := time.Now()
-	known = of(known, r.suite.name, on.name)
-	got := r.over(t, on, base, known)
+	known = knownFor(known, r.suite.name, on.name)
+	got := r.runOn(t, on, base, known)
 	r.log(t, on, got, time.Since(start))
 	unknown, gone := judge(base, got, known)
 	missing := make(map[string]int)
@@ -99,7 +99,7 @@ func compare(t *testing.T, r *runner, base *results, on stack, known []differenc
 	require.NotZero(t, r.connections(t, on), "connections over %s", on.name)
 }
 
-// difference is a known one.
+// difference is a known difference.
 type difference struct {
 	Suite   string
 	Stacks  []string
@@ -116,8 +116,8 @@ func readKnown(text []byte) ([]difference, error) {
 	return known, err
 }
 
-// of returns the known differences of a suite on a stack.
-func of(known []difference, suite, stack string) []difference {
+// knownFor returns the known differences of a suite on a stack.
+func knownFor(known []difference, suite, stack string) []difference {
 	return slices.DeleteFunc(slices.Clone(known), func(d difference) bool {
 		return d.Suite != suite || !slices.Contains(d.Stacks, stack)
 	})

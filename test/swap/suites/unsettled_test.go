@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// unsettled returns the tests that are to run again, by package: those that have
-// not run, and those that have failed once. They are test functions and their
-// subtests, but not what these contain. It counts failures in tried.
+// unsettled returns the tests to run again, by package: those that have not run, and those that
+// have failed once. They are test functions and their direct subtests. It counts failures in
+// tried.
 func (r *results) unsettled(base *results, tried map[id]int) map[string][]id {
 	candidates := slices.DeleteFunc(r.worse(base), func(i id) bool { return tried[i] >= 2 })
 	hanging := make(map[string]int)
@@ -27,7 +27,7 @@ func (r *results) unsettled(base *results, tried map[id]int) map[string][]id {
 			tried[i]++
 		}
 		if o == hung && hanging[i.Package] == 1 {
-			tried[i] = 2 // nothing else can have kept the package from ending
+			tried[i] = 2 // only this test can have made the package hang
 		}
 		if tried[i] < 2 {
 			again[i.Package] = append(again[i.Package], i)
@@ -36,8 +36,8 @@ func (r *results) unsettled(base *results, tried map[id]int) map[string][]id {
 	return again
 }
 
-// worse returns the test functions and their subtests that pass in base and do
-// not in r. A test that has such a subtest is left out.
+// worse returns the test functions and their direct subtests that pass in base but not in r. It
+// leaves out a test if one of its subtests is in the result.
 func (r *results) worse(base *results) []id {
 	var found []id
 	for _, i := range base.sorted() {
@@ -48,7 +48,7 @@ func (r *results) worse(base *results) []id {
 		case failed, hung:
 			found = append(found, i)
 		case absent:
-			// In a function that passes, a subtest has another name in each run.
+			// In a function that passes, such a subtest has a name that changes between runs.
 			if i == i.top() || r.outcome(i.top()) != passed {
 				found = append(found, i)
 			}
@@ -60,8 +60,8 @@ func (r *results) worse(base *results) []id {
 	})
 }
 
-// merge takes what a later run says of a test and its subtests. A test function
-// passes if no subtest fails any more.
+// merge replaces the results of a test and its subtests by those of a later run. A test function
+// passes if none of its subtests fails any more.
 func (r *results) merge(later *results, one id) {
 	maps.DeleteFunc(r.tests, func(i id, _ *test) bool { return i == one || i.within(one) })
 	for i, t := range later.tests {
@@ -109,6 +109,6 @@ func TestUnsettled(t *testing.T) {
 	assert.Equal(t, []string{"A", "B/one", "B/two", "F/one"}, of(), "D hangs")
 	got.merge(events("pass A"), id{"p", "A"})
 	got.merge(events("pass F", "pass F/one"), id{"p", "F/one"})
-	assert.Equal(t, []string{"B/two"}, of(), "B/one has failed twice")
+	assert.Equal(t, []string{"B/two"}, of(), "B/one failed twice")
 	assert.Equal(t, "^B$/^two$|^A$", pattern([]id{{"p", "B/two"}, {"p", "A"}}))
 }
