@@ -9,11 +9,11 @@ type Owner interface{ Release() }
 // Consume.
 type Sink struct {
 	queue []item // a ring
-	first int
-	count int
+	first int32
+	count int32
 	bytes int   // unread
-	lent  int32 // private buffers in the queue
 	own   int   // bytes of memory of the Sink's own in the queue
+	lent  int32 // private buffers in the queue
 	small int32 // of those, what has come since the last Gather and is worth gathering
 	ended bool
 
@@ -43,7 +43,7 @@ func (s *Sink) Add(payload []byte, owner Owner) {
 }
 
 func (s *Sink) push(it item) {
-	if s.count == len(s.queue) {
+	if int(s.count) == len(s.queue) {
 		bigger := make([]item, max(1, 2*len(s.queue)))
 		for i := range s.count {
 			bigger[i] = *s.at(i)
@@ -54,7 +54,7 @@ func (s *Sink) push(it item) {
 	s.count++
 }
 
-func (s *Sink) at(i int) *item { return &s.queue[(s.first+i)&(len(s.queue)-1)] }
+func (s *Sink) at(i int32) *item { return &s.queue[int(s.first+i)&(len(s.queue)-1)] }
 
 // Head returns what is unread of the oldest payload, nil if nothing is unread.
 func (s *Sink) Head() []byte {
@@ -75,7 +75,7 @@ func (s *Sink) Consume(n int) Owner {
 	owner := it.owner
 	s.own -= it.own
 	*it = item{}
-	s.first = (s.first + 1) & (len(s.queue) - 1)
+	s.first = (s.first + 1) & int32(len(s.queue)-1)
 	if s.count--; s.count == 0 && len(s.queue) > 64 {
 		s.queue, s.first = nil, 0 // a burst's queue is not kept
 	}
@@ -89,7 +89,7 @@ func (s *Sink) Consume(n int) Owner {
 // unread now. owner is its buffer's; nil if that was not lent.
 func (s *Sink) Return(payload []byte, owner Owner) {
 	s.push(item{})
-	s.first = (s.first - 1) & (len(s.queue) - 1)
+	s.first = (s.first - 1) & int32(len(s.queue)-1)
 	it := item{data: payload, owner: owner}
 	if owner != nil {
 		s.lent++
@@ -138,9 +138,9 @@ func (s *Sink) Crowded(limit int) bool { return int(s.lent) > limit && s.small >
 // oldest one stays: somebody may be reading it.
 func (s *Sink) Gather(release func(Owner)) {
 	s.small = 0
-	kept, largest := 1, s.gatherMax()
+	kept, largest := int32(1), s.gatherMax()
 	var block []byte // the last kept item's, while it may grow
-	for i := 1; i < s.count; i++ {
+	for i := int32(1); i < s.count; i++ {
 		it := *s.at(i)
 		if it.owner == nil || len(it.data) > largest {
 			block = nil

@@ -20,36 +20,36 @@ const (
 	growAfter = 2 << 20
 )
 
-// Source is the sending half. Unsafe for concurrent use.
+// Source is the sending half. It is not safe for concurrent use.
 type Source struct {
-	size      int // the peer's private buffers, in bytes
-	base      int // what they were at the start, and are again when idle
-	connector bool
-
-	want   int  // the size to ask for; 0: none
-	asked  int  // the size of the request that has not been answered; 0: none
-	was    int  // the peer's size when it was sent,
-	noMore bool // a request to grow was refused: there may be no other (§10.6)
-	noLess bool // likewise to shrink
+	size  int32 // of the peer's private buffers, in bytes
+	base  int32 // their size at the start, to which they return when idle
+	want  int32 // the size to ask for; 0: none
+	asked int32 // the size of the request that has not been answered; 0: none
+	was   int32 // the peer's size when that was sent
 
 	askedIn uint32 // MSeq of the request
-	carried int    // bytes since the buffers have had this size, up to growAfter
+	carried int32  // bytes since the buffers have had this size, up to growAfter
+
+	connector bool
+	noMore    bool // a request to grow was refused, so there may be no other (§10.6)
+	noLess    bool // a request to shrink was
 }
 
 // NewSource returns the sending half of a connection whose peer has private
 // buffers of size bytes. connector is true at the end that dialled.
 func NewSource(size int, connector bool) Source {
-	return Source{size: size, base: size, connector: connector}
+	return Source{size: int32(size), base: int32(size), connector: connector}
 }
 
 // Payload returns how many bytes of the stream one Data message can carry.
-func (s *Source) Payload() int { return s.size - wire.HeaderLen }
+func (s *Source) Payload() int { return int(s.size) - wire.HeaderLen }
 
 // Size returns the size of the peer's private buffers, in bytes.
-func (s *Source) Size() int { return s.size }
+func (s *Source) Size() int { return int(s.size) }
 
 // Carried tells that n bytes have gone in messages.
-func (s *Source) Carried(n int) { s.carried = min(s.carried+n, growAfter) }
+func (s *Source) Carried(n int) { s.carried = int32(min(int(s.carried)+n, growAfter)) }
 
 // Wrote tells that the program has written n bytes at once. Writes that take
 // many messages make the Source ask for larger buffers, once much has been written.
@@ -71,7 +71,7 @@ func (s *Source) Idle() {
 func (s *Source) Grown() bool { return s.size > s.base }
 
 // Request returns the size to ask for in a ChRcvBuf, in bytes, if one is due.
-func (s *Source) Request() (size int, due bool) { return s.want, s.want != 0 && s.asked == 0 }
+func (s *Source) Request() (size int, due bool) { return int(s.want), s.want != 0 && s.asked == 0 }
 
 // Requested tells that the ChRcvBuf goes out as message mseq. A request to shrink
 // binds us at once (§10.6).
@@ -86,7 +86,7 @@ func (s *Source) Acked(size uint32) error {
 	if s.asked == 0 {
 		return fmt.Errorf("bcopy: §10.6: ChRcvBufAck without a ChRcvBuf")
 	}
-	asked, n := s.asked, int(min(size, 1<<30))
+	asked, n := s.asked, int32(min(size, 1<<30))
 	s.asked = 0
 	grow := asked > s.was
 	switch {

@@ -54,9 +54,9 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	}
 	time.Sleep(5 * time.Second) // until the janitor has left them alone
 	require.Eventually(t, func() bool {
-		janitor.mu.Lock()
-		defer janitor.mu.Unlock()
-		return len(janitor.conns) == 0
+		idleMonitor.mu.Lock()
+		defer idleMonitor.mu.Unlock()
+		return len(idleMonitor.conns) == 0
 	}, time.Minute, 10*time.Millisecond)
 	after := holds(t)
 	assert.LessOrEqual(t, after.descriptors-before.descriptors, 2*conns+8)

@@ -74,7 +74,7 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.session.Sink.Bytes() == messages*v.size
+				return c.session.Unread() == messages*v.size
 			}, 20*time.Second, time.Millisecond)
 			check()
 			_, err := readZeros(c, messages*v.size)

@@ -44,7 +44,8 @@ type Source struct {
 	lessAsked int           // what they took off asked
 	later     []wire.Advert // SinkAvails that came meanwhile; Len 0 is a SinkAvailCancel
 	filling   bool          // RDMA Writes into an advertisement are under way
-	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
+	filled    wire.Advert   // the advertisement that they go into; Len is how much of it they fill
+	wrote     int           // bytes of it for which RDMA Writes were posted
 	unwanted  bool          // the peer has withdrawn it meanwhile
 	wrCompl   bool          // RdmaWrCompl is due for it
 	cancelAck bool          // SinkCancelAck is due
@@ -157,7 +158,14 @@ func (s *Source) Next(rest int, stop bool) Plan {
 	}
 	left := rest - s.asked - offered
 	switch {
-	case s.filling || s.wrCompl:
+	case s.filling && s.wrote > 0 && (stop || s.unwanted):
+		s.endFill() // the less is written the better
+		return Plan{Step: Wait}
+	case s.filling:
+		a := s.filled
+		a.VA += uint64(s.wrote)
+		return Plan{Step: Fill, N: int(a.Len) - s.wrote, Advert: a}
+	case s.wrCompl:
 		return Plan{Step: Wait} // no payload between the RDMA Writes and their RdmaWrCompl
 	case stop:
 		if len(s.offers) > 0 {
@@ -256,24 +264,34 @@ func (s *Source) Sent(messages, n int) {
 	s.later = s.later[:0]
 }
 
-// Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
-// The advertisement is in process from now on (§9.5.5).
+// Filling notes that RDMA Writes for the Plan, a Fill, are about to be posted. The
+// advertisement is in process from the first of them on (§9.5.5).
 func (s *Source) Filling(p Plan) {
-	s.filling, s.filled, s.unwanted = true, s.sinks[0], false
+	if s.filling {
+		return
+	}
+	s.filling, s.filled, s.wrote, s.unwanted = true, p.Advert, 0, false
+	s.filled.Len = uint32(p.N)
 	s.sinks = append(s.sinks[:0], s.sinks[1:]...)
 }
 
-// Unwanted reports that the peer has withdrawn the advertisement that is being
-// filled. It waits for the RdmaWrCompl all the same; the less is written until
-// then, the better.
+// Unwanted reports whether the peer has withdrawn the advertisement that is being
+// filled. It waits for the RdmaWrCompl nevertheless.
 func (s *Source) Unwanted() bool { return s.unwanted }
 
-// Filled tells that RDMA Writes of the first n bytes of the Fill have been posted,
-// and no more will be: RdmaWrCompl is due behind them (§9.3).
+// Filled notes that RDMA Writes of the next n bytes of the Fill have been posted. After
+// the last one an RdmaWrCompl is due (§9.3).
 func (s *Source) Filled(n int) {
+	if s.wrote += n; s.wrote == int(s.filled.Len) {
+		s.endFill()
+	}
+}
+
+// endFill makes the RdmaWrCompl due for what was written.
+func (s *Source) endFill() {
 	s.filling, s.wrCompl = false, true
-	s.filled.Len = uint32(n)
-	s.counts.Bytes += uint64(s.filled.Len)
+	s.filled.Len = uint32(s.wrote)
+	s.counts.Bytes += uint64(s.wrote)
 }
 
 // Withdraw has the SrcAvails that are outstanding withdrawn (§9.5.4). The rest of
@@ -286,6 +304,14 @@ func (s *Source) Withdraw() {
 	s.counts.Cancels++
 	if !s.offers[0].got {
 		s.inVain()
+	}
+}
+
+// Overdue withdraws the SrcAvails that are outstanding, unless the peer has fetched
+// bytes since Moved was last called.
+func (s *Source) Overdue() {
+	if s.moved == 0 {
+		s.Withdraw()
 	}
 }
 

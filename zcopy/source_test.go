@@ -544,7 +544,10 @@ func TestFillThatIsNotWanted(t *testing.T) {
 	assert.False(t, s.Unwanted())
 	s.SinkAvailCancel()
 	assert.True(t, s.Unwanted())
+	assert.Equal(t, p, s.Next(500, false), "some of it has to be written")
 	s.Filled(30)
+	assert.False(t, s.Pending())
+	assert.Equal(t, Plan{Step: Wait}, s.Next(470, false))
 	m, _, ok := s.Due()
 	assert.True(t, ok)
 	assert.Equal(t, wire.MIDRdmaWrCompl, m.MID)
@@ -555,6 +558,27 @@ func TestFillThatIsNotWanted(t *testing.T) {
 	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 2)))
 	s.Filling(s.Next(470, false))
 	assert.False(t, s.Unwanted(), "the next one is")
+}
+
+// TestFillInParts: each part begins where the last one ended, and a call that must end
+// writes no further part.
+func TestFillInParts(t *testing.T) {
+	s := pipelined(t)
+	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 1)))
+	p := s.Next(500, false)
+	s.Filling(p)
+	s.Filled(50)
+	part := s.Next(450, false)
+	assert.Equal(t, Fill, part.Step)
+	assert.Equal(t, 150, part.N)
+	assert.Equal(t, p.Advert.VA+50, part.Advert.VA)
+	s.Filling(part)
+	s.Filled(100)
+	assert.False(t, s.Pending())
+	assert.Equal(t, Plan{Step: Wait}, s.Next(350, true))
+	m, _, ok := s.Due()
+	assert.True(t, ok)
+	assert.EqualValues(t, 150, m.Size)
 }
 
 // TestSourceIsBounded: whatever a peer advertises.

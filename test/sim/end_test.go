@@ -16,7 +16,7 @@ type end struct {
 	peer *end
 
 	s   session.Session
-	bs  *bcopy.Source // these four are parts of it
+	bs  *bcopy.Source // these four are parts of it, to check and to provoke
 	bk  *bcopy.Sink
 	src *zcopy.Source
 	snk *zcopy.Sink
@@ -47,7 +47,7 @@ type batch struct {
 // Release posts a private buffer again.
 func (e *end) Release() {
 	e.posted++
-	e.s.Account.Post(1)
+	e.s.Post(1)
 }
 
 // post hands the first messages of the batch to the device.

@@ -13,7 +13,7 @@ func (e *end) poll() bool {
 	case itemWrite:
 		e.writing.flying--
 	case itemReadResponse:
-		e.snk.Fetched(len(c.bytes))
+		e.s.Fetched(len(c.bytes))
 		e.reading.flying--
 	case itemSend:
 		e.receive(c)
@@ -40,12 +40,12 @@ func (e *end) receive(c completion) {
 		e.w.failf("%s: %v: %v", e.name, m.MID, err)
 	}
 	if it.Resize != 0 {
-		e.bk.Resize(it.Resize)
-		e.bk.Older(pick(e.w, 0, e.posted))
+		e.s.Resize(it.Resize)
+		e.s.Older(pick(e.w, 0, e.posted))
 	}
 	if !it.Kept {
 		e.check(m.Payload)
-		e.Release()
+		e.posted++
 	}
 	if _, held := e.snk.Held(); held && m.MID == wire.MIDSrcAvailCancel {
 		e.w.stats.held++
