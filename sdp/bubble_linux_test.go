@@ -38,8 +38,8 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 	s.Close()
 }
 
-// TestJanitorStaysOutOfBubbles, whose goroutines and timers are not its own.
-func TestJanitorStaysOutOfBubbles(t *testing.T) {
+// TestIdleMonitorStaysOutOfBubbles, whose goroutines and timers are not its own.
+func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()

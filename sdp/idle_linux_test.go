@@ -52,7 +52,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	time.Sleep(5 * time.Second) // until the janitor has left them alone
+	time.Sleep(5 * time.Second) // until the idle monitor visits them no more
 	require.Eventually(t, func() bool {
 		idleMonitor.mu.Lock()
 		defer idleMonitor.mu.Unlock()

@@ -146,7 +146,7 @@ func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 }
 
 // TestSmallMessagesHoldNoBuffers has many more messages come than there are
-// buffers, to a program that calls nothing: the attendant gathers them. Each
+// buffers, to a program that calls nothing: the background poller gathers them. Each
 // Write is a message, since none follows another quickly.
 func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 	const writes, size = 4 * recvBuffers, 10
@@ -174,7 +174,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 		var err error
 		off, err = writeStream(c, off, off+20<<10, 64)
 		require.NoError(t, err, "burst %d", i)
-		time.Sleep(3 * idleTick) // for the janitor to find nobody in a call
+		time.Sleep(3 * idleTick) // until the idle monitor has found that no call polls
 	}
 	_, err := readStream(s, 0, off, 10_000)
 	assert.NoError(t, err)
