@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
@@ -21,7 +22,10 @@ const (
 	drainAlone = 5 * time.Millisecond
 )
 
-func (c *conn) CloseRead() error {
+// CloseRead closes the direction from the peer: Reads return io.EOF, and what arrives is
+// discarded.
+func (c *Conn) CloseRead() error {
+	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -63,7 +67,11 @@ func (c *conn) discardUnreadLocked() {
 	c.out.checkDueLocked()
 }
 
-func (c *conn) CloseWrite() error {
+// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
+// that was written. CloseWrite does not wait for that. A Write in progress fails with
+// syscall.EPIPE.
+func (c *Conn) CloseWrite() error {
+	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 
 	"github.com/gosdp/gosdp/bcopy"
@@ -28,12 +29,15 @@ var (
 	}}
 )
 
-func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
+// ReadFrom writes what it reads from r until io.EOF, and returns the number of bytes.
+// io.Copy uses it.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
 }
 
-func (c *conn) readFrom(r io.Reader) (n int64, err error) {
+func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	pool := &idlePool
 	buf := pool.Get().(*[]byte)
 	defer func() { pool.Put(buf) }()
@@ -67,7 +71,11 @@ func (c *conn) readFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
+// WriteTo writes what arrives to w until the peer closes its direction, and returns the
+// number of bytes. io.Copy uses it. The bytes are not copied first, so w must not retain or
+// change them, like any io.Writer. Bytes that w does not accept can still be read.
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	for {
 		payload, owner, err := c.takePayload()
 		if err != nil {
@@ -133,7 +141,10 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	}
 }
 
-func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+// WriteBuffers writes the slices of v as if they were one, and consumes v as
+// [net.Buffers.WriteTo] does. It is faster than WriteTo, which makes a Write of each slice.
+func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)

@@ -3,7 +3,6 @@ package sdp
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"runtime"
@@ -65,31 +64,6 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom writes what it reads from r until io.EOF, and returns the number of bytes.
-// io.Copy uses it.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.conn.ReadFrom(r)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// WriteTo writes what arrives to w until the peer closes its direction, and returns the
-// number of bytes. io.Copy uses it. The bytes are not copied first, so w must not retain or
-// change them, like any io.Writer. Bytes that w does not accept can still be read.
-func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	n, err := c.conn.WriteTo(w)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// WriteBuffers writes the slices of v as if they were one, and consumes v as
-// [net.Buffers.WriteTo] does. It is faster than WriteTo, which makes a Write of each slice.
-func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
-	n, err := c.conn.WriteBuffers(v)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
 // Close closes the connection. All calls in progress return net.ErrClosed. Bytes that Writes
 // have accepted are still delivered: if that takes time, the library continues in the
 // background, as the kernel does for TCP, and [WaitClosed] waits for it. Close itself waits
@@ -98,23 +72,6 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 // of an end.
 func (c *Conn) Close() error {
 	err := c.conn.Close()
-	runtime.KeepAlive(c)
-	return err
-}
-
-// CloseRead closes the direction from the peer: Reads return io.EOF, and what arrives is
-// discarded.
-func (c *Conn) CloseRead() error {
-	err := c.conn.CloseRead()
-	runtime.KeepAlive(c)
-	return err
-}
-
-// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
-// that was written. CloseWrite does not wait for that. A Write in progress fails with
-// syscall.EPIPE.
-func (c *Conn) CloseWrite() error {
-	err := c.conn.CloseWrite()
 	runtime.KeepAlive(c)
 	return err
 }
