@@ -18,30 +18,32 @@ func (c *Counts) add(o Counts) {
 	c.Bytes += o.Bytes
 }
 
-// Traffic is what connections have carried. The counters only grow.
+// Traffic counts what connections have carried. The counters only grow.
 //
-// The bytes of the stream are the sum of BcopySent.Bytes and ZCopySent in one direction, and
-// of BcopyReceived.Bytes and ZCopyReceived in the other.
+// The stream's bytes are the sum of BcopySent.Bytes and ZCopySent in one direction, and of
+// BcopyReceived.Bytes and ZCopyReceived in the other.
 type Traffic struct {
-	BcopySent     Counts // what was copied into messages. Few bytes a message: the program's Writes are small
-	BcopyReceived Counts // what came in messages
-	// ControlSent and ControlReceived are messages of the protocol's own: credit, and what
-	// zero copy needs. On a busy connection they are far fewer than those with bytes.
+	// BcopySent and BcopyReceived count the messages with payload. Few bytes per message mean
+	// that the program's Writes are small.
+	BcopySent, BcopyReceived Counts
+	// ControlSent and ControlReceived count the messages without payload: credit, and what
+	// zero copy needs. On a busy connection there are far fewer of them than messages with
+	// payload.
 	ControlSent, ControlReceived uint64
-	// CreditStalls is how often a Write waited for the peer to have room. If it grows, the
+	// CreditStalls counts how often a Write waited for room at the peer. If it grows, the
 	// peer's program reads more slowly than this one writes.
 	CreditStalls uint64
 
-	ZCopySent     uint64 // bytes of Writes that went without a copy
-	ZCopyReceived uint64 // bytes of Reads that came without a copy
+	ZCopySent     uint64 // bytes of Writes that were sent without a copy
+	ZCopyReceived uint64 // bytes of Reads that were received without a copy
 	Advertised    uint64 // Writes and Reads, or parts of them, that were offered for that
-	// Cancels is how often such an offer was withdrawn, because the peer did not use it in
+	// Cancels counts how often such an offer was withdrawn, because the peer did not use it in
 	// time or the call ended. If it is not much smaller than Advertised, zero copy does not
 	// suit the traffic: raise Config.ZCopyThreshold.
 	Cancels     uint64
-	SendSmSent  uint64 // the peer's offers that this end wanted as copied messages, because its Reads were small
-	SendSmCame  uint64 // this end's offers that the peer wanted so
-	ModeChanges uint64 // changes between the protocol's ways of zero copy, in both directions
+	SendSmSent  uint64 // offers of the peer that this end received as messages, because its Reads were small
+	SendSmCame  uint64 // offers of this end that the peer received as messages
+	ModeChanges uint64 // changes between the protocol's modes of zero copy, in both directions
 }
 
 // tally is the part of Traffic that a connection counts itself. Guarded by conn.mu.
@@ -115,21 +117,21 @@ func (c *Conn) Stats() ConnStats {
 	}
 }
 
-// Totals are the statistics of all SDP connections of this process.
+// Totals is the statistics of all SDP connections of this process.
 type Totals struct {
 	Open   int    // connections that are open now
-	Opened uint64 // connections that ever were
-	// Closing is how many connections were closed and are still delivering what their
-	// Writes had accepted; see WaitClosed. CloseResets counts those that were reset
-	// because there were too many.
+	Opened uint64 // connections that were ever opened
+	// Closing is the number of connections that were closed and are still delivering what
+	// their Writes had accepted; see WaitClosed. CloseResets counts those that were reset
+	// because there were too many of them.
 	Closing     int
 	CloseResets uint64
-	// Declined counts the devices that were allowed for a connection and that it does
-	// not use, for the reasons in ConnStats.Declined.
+	// Declined counts the devices that connections were allowed to use and do not, for the
+	// reasons in ConnStats.Declined.
 	Declined uint64
-	// Memory is how many bytes all connections have promised to their peers, used or
-	// not, with shm's large rings; MemoryLimit is what they may promise, but for the least
-	// that each has.
+	// Memory is how many bytes all connections have promised to their peers, used or not,
+	// including shm's large rings. MemoryLimit is how many they may promise, not counting the
+	// minimum that each connection gets.
 	Memory, MemoryLimit int64
 	Traffic
 }
