@@ -259,7 +259,7 @@ func TestPeerKilled(t *testing.T) {
 			p := startPeer(t)
 			c := p.perform(t, fmt.Sprint("write ", size, ", report, hold"))
 			require.Equal(t, fmt.Sprint("sent ", size, " got 0"), p.report(t))
-			require.Eventually(t, func() bool { // nobody reads, and yet it arrives
+			require.Eventually(t, func() bool { // it arrives although the program does not read
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				return c.session.Unread() == size

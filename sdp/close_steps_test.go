@@ -36,7 +36,7 @@ func TestCloseSaysDisConn(t *testing.T) {
 func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)
-	c.out.mu.Lock() // somebody sends
+	c.out.mu.Lock() // another goroutine sends
 	c.mu.Lock()
 	before := c.poll.activity
 	c.mu.Unlock()

@@ -110,7 +110,7 @@ func TestCloseWithUnreadDataResets(t *testing.T) {
 		c, s := pair(t)
 		_, err := s.Write(make([]byte, size))
 		require.NoError(t, err)
-		_, err = c.Read(make([]byte, 1)) // it has come
+		_, err = c.Read(make([]byte, 1)) // it has arrived
 		require.NoError(t, err)
 		_, err = s.Write(make([]byte, 1))
 		require.NoError(t, err)

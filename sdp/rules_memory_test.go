@@ -154,7 +154,7 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
-	c, err := Dial("sdp", ln.Addr().String()) // behind them
+	c, err := Dial("sdp", ln.Addr().String()) // after them
 	require.NoError(t, err)
 	defer c.Close()
 	check()

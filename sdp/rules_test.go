@@ -66,7 +66,7 @@ var rules = append(malformedRules(), []rule{
 	{"Messages: §8.2.2, a reset", "AbortConn after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 3}), syscall.ECONNRESET.Error(), ""},
 
 	{"Credits: one whose MSeq is beyond every MSeqAck + Bufs", "more messages than buffers", func(v *victim) {
-		// Of nobody's reading, and too long to be gathered.
+		// Unread, and too long to be gathered.
 		for range 2 * recvBuffers {
 			v.say(hostileData(strings.Repeat("x", 4000)))
 		}

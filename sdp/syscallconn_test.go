@@ -95,7 +95,7 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	const many = (pollRounds + 2) * len(completions{})
-	c.mu.Lock() // nobody else takes them in
+	c.mu.Lock() // no other goroutine receives them
 	for seq := range uint32(many) {
 		m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: recvBuffers, MSeq: seq + 1}}
 		qp.deliver(m.AppendHeader(nil), 0)

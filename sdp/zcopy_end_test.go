@@ -234,7 +234,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 				if v.error == net.ErrClosed {
 					return
 				}
-				n, err := c.Write(streamAt(0, streamMax)) // which nobody has memory for
+				n, err := c.Write(streamAt(0, streamMax)) // for which the peer has no memory
 				if v.error == io.EOF {
 					assert.NoError(t, err)
 					assert.Equal(t, streamMax, n)

@@ -393,8 +393,8 @@ func (s *Sink) Withdraw() bool {
 // Abandon ends the SinkAvail, because the connection has ended.
 func (s *Sink) Abandon() { s.dropOffer() }
 
-// WrCompl takes in an RdmaWrCompl for n bytes, with which the peer has
-// invalidated the region stag, or none (§9.3).
+// WrCompl handles an RdmaWrCompl for n bytes. It has invalidated the region stag, or none if
+// stag is 0 (§9.3).
 func (s *Sink) WrCompl(n int, stag uint32) error {
 	switch {
 	case s.state != sinkOpen:

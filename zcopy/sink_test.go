@@ -517,7 +517,7 @@ func TestSinkIsBounded(t *testing.T) {
 	assert.Len(t, s.held, 3)
 }
 
-// TestAnnounced: bytes are until they have come.
+// TestAnnounced: advertised bytes are announced until they have arrived.
 func TestAnnounced(t *testing.T) {
 	for _, v := range []struct {
 		name string

@@ -209,7 +209,7 @@ func TestSourceRejects(t *testing.T) {
 	}
 }
 
-// TestNextCombined: one SrcAvail at a time, with payload, and nothing behind it.
+// TestNextCombined: one SrcAvail at a time, with payload, and no payload after it.
 func TestNextCombined(t *testing.T) {
 	s := newSource()
 	assert.False(t, s.Wants(threshold))
@@ -276,7 +276,7 @@ func TestNextPipelined(t *testing.T) {
 		next(t, 2400, false, Plan{Step: Offer, N: 1000, Skip: 400}),
 		srcGoes(2400, 4),
 		next(t, 2400, false, Plan{Step: Offer, N: 1000, Skip: 1400}),
-		next(t, 1450, false, Plan{Step: Wait}), // the rest goes as Data, behind them
+		next(t, 1450, false, Plan{Step: Wait}), // the rest goes as Data, after them
 		gotRdCompl(400, 3), gotRdCompl(1000, 4),
 		next(t, 50, false, Plan{Step: Copy, N: 50}),
 	))

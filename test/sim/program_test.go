@@ -2,7 +2,7 @@ package sim
 
 import "github.com/gosdp/gosdp/wire"
 
-// The programs: what they call at each end, drawn by lot.
+// The programs: what they call at each end is random.
 
 // startWrite begins a Write, if none is under way and the stream has not ended.
 func (e *end) startWrite(n int) bool {
@@ -79,7 +79,7 @@ func (e *end) stopRead() bool {
 	return true
 }
 
-// overdue is an advertisement that nobody takes up.
+// overdue has the time pass in which the peer must fetch some of an advertisement.
 func (e *end) overdue() bool {
 	if e.writing == nil || !e.s.Offering() {
 		return false

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/gosdp/gosdp/wire"
 
-// poll takes one completion in.
+// poll handles one completion.
 func (e *end) poll() bool {
 	if len(e.dev.cq) == 0 {
 		return false
@@ -21,7 +21,7 @@ func (e *end) poll() bool {
 	return true
 }
 
-// receive takes in a message.
+// receive handles a message.
 func (e *end) receive(c completion) {
 	var m wire.Message
 	if err := m.Parse(c.bytes); err != nil {
@@ -55,7 +55,7 @@ func (e *end) receive(c completion) {
 	}
 }
 
-// check compares bytes that have come with those that are next in the stream.
+// check compares bytes that have arrived with the next ones of the stream.
 func (e *end) check(b []byte) {
 	for i, got := range b {
 		if want := content(e.peer.dir, e.came+i); got != want {

@@ -17,7 +17,7 @@ type world struct {
 	r     *rand.Rand
 	ends  [2]*end
 	stats *stats
-	trace func(string) // nil: nobody reads it
+	trace func(string) // nil: nothing is traced
 	step  int
 
 	threshold int
@@ -203,7 +203,7 @@ func (w *world) do(e *end, a action) bool {
 	}
 }
 
-// run takes so many steps, drawn by lot.
+// run takes so many random steps.
 func (w *world) run(steps int) {
 	for end := w.step + steps; w.step < end; w.step++ {
 		for range 50 {
@@ -293,7 +293,7 @@ func (w *world) quiet() {
 	}
 }
 
-// number reads a field that nobody but this check needs.
+// number reads a field that only this check needs.
 func number(of any, field string) uint64 {
 	return reflect.ValueOf(of).Elem().FieldByName(field).Uint()
 }
