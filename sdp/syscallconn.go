@@ -13,7 +13,7 @@ type rawConn struct {
 }
 
 var (
-	errRawUnread = errors.New("there are unread bytes, which only Read takes")
+	errRawUnread = errors.New("there are unread bytes, which only Read can return")
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
 

@@ -133,7 +133,7 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	case s.mode == wire.ModePipelined && payload > 0:
 		return errors.New("zcopy: §11.3: SrcAvail with payload in Pipelined mode")
 	case s.cancel:
-		return errors.New("zcopy: §9.5.4: SrcAvail behind a SrcAvailCancel that was not answered")
+		return errors.New("zcopy: §9.5.4: SrcAvail after an unanswered SrcAvailCancel")
 	case s.ended:
 		return errors.New("zcopy: §8.2.1: SrcAvail after DisConn")
 	case s.state == sinkOpen:
@@ -293,7 +293,7 @@ func (s *Sink) Fetched(size int) {
 // it while Held says so.
 func (s *Sink) SrcAvailCancel(seq uint32) error {
 	if s.cancel {
-		return errors.New("zcopy: §9.5.4: a SrcAvailCancel behind one that was not answered")
+		return errors.New("zcopy: §9.5.4: a SrcAvailCancel after an unanswered one")
 	}
 	s.asked = 0 // ours: what a SendSm has asked for may never arrive
 	if len(s.held) == 0 {

@@ -135,5 +135,5 @@ func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 		}
 		return s.zsink.ModeChange(m.Mode)
 	}
-	return fmt.Errorf("sdp: §9: %v has no place here", m.MID)
+	return fmt.Errorf("sdp: §9: %v is not allowed here", m.MID)
 }
