@@ -55,9 +55,9 @@ var layers = []struct {
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session",
-			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
+			"rdma/iwarp", "rdma/shm", "bcopy", "listener",
 		},
-		tests: []string{"rdma/rdmatest", "rdma/verbs"},
+		tests: []string{"rdma/rdmatest", "rdma/verbs", "zcopy"},
 	}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},

@@ -1,38 +1,36 @@
 package bcopy
 
-// Owner gets a private buffer back when its payload has been read.
+// Owner owns private buffers. Release returns one whose payload was read.
 type Owner interface{ Release() }
 
-// Sink is the receiving half: payload that has come and was not read, in the
-// private buffers that it came in. Unsafe for concurrent use, with one exception:
-// the slice that Head returned may be read without the owner's lock until
-// Consume.
+// Sink is the receiving half: unread payload, in the private buffers in which it arrived. It
+// is not safe for concurrent use, with one exception: the slice that Head returned may be read
+// without the owner's lock until Consume.
 type Sink struct {
 	queue []item // a ring
-	first int
-	count int
+	first int32
+	count int32
 	bytes int   // unread
-	lent  int32 // private buffers in the queue
 	own   int   // bytes of memory of the Sink's own in the queue
-	small int32 // of those, what has come since the last Gather and is worth gathering
-	ended bool
+	lent  int32 // private buffers in the queue
+	small int32 // of those, how many have arrived since the last Gather and are worth gathering
+	ended bool  // the peer's DisConn was received
 
 	size  int32 // of our private buffers, in bytes
-	next  int32 // the size that a ChRcvBuf has asked for and ours have now; 0: none to acknowledge
+	next  int32 // the size to acknowledge in a ChRcvBufAck; 0: none
 	older int32 // buffers of the old size that are still posted
 }
 
 type item struct {
 	data  []byte
-	owner Owner // nil: memory of the Sink's own,
-	own   int   // of so many bytes
+	owner Owner // nil: the data is in memory of the Sink's own,
+	own   int   // of this many bytes
 }
 
-// NewSink returns the receiving half of a connection with private buffers of
-// size bytes.
+// NewSink returns the receiving half of a connection with private buffers of size bytes.
 func NewSink(size int) Sink { return Sink{size: int32(size)} }
 
-// Add appends payload that has come in a private buffer.
+// Add appends payload that has arrived in a private buffer.
 func (s *Sink) Add(payload []byte, owner Owner) {
 	s.push(item{data: payload, owner: owner})
 	s.bytes += len(payload)
@@ -43,7 +41,7 @@ func (s *Sink) Add(payload []byte, owner Owner) {
 }
 
 func (s *Sink) push(it item) {
-	if s.count == len(s.queue) {
+	if int(s.count) == len(s.queue) {
 		bigger := make([]item, max(1, 2*len(s.queue)))
 		for i := range s.count {
 			bigger[i] = *s.at(i)
@@ -54,9 +52,9 @@ func (s *Sink) push(it item) {
 	s.count++
 }
 
-func (s *Sink) at(i int) *item { return &s.queue[(s.first+i)&(len(s.queue)-1)] }
+func (s *Sink) at(i int32) *item { return &s.queue[int(s.first+i)&(len(s.queue)-1)] }
 
-// Head returns what is unread of the oldest payload, nil if nothing is unread.
+// Head returns the unread bytes of the oldest payload, nil if nothing is unread.
 func (s *Sink) Head() []byte {
 	if s.count == 0 {
 		return nil
@@ -64,8 +62,8 @@ func (s *Sink) Head() []byte {
 	return s.at(0).data
 }
 
-// Consume tells that n bytes of Head were read. It returns the buffer's owner,
-// to whom it goes back now, if that was all of it and the buffer was lent.
+// Consume notes that n bytes of Head were read. If that was all of it and it is in a private
+// buffer, Consume returns the owner, to be released.
 func (s *Sink) Consume(n int) Owner {
 	it := s.at(0)
 	s.bytes -= n
@@ -75,9 +73,9 @@ func (s *Sink) Consume(n int) Owner {
 	owner := it.owner
 	s.own -= it.own
 	*it = item{}
-	s.first = (s.first + 1) & (len(s.queue) - 1)
+	s.first = (s.first + 1) & int32(len(s.queue)-1)
 	if s.count--; s.count == 0 && len(s.queue) > 64 {
-		s.queue, s.first = nil, 0 // a burst's queue is not kept
+		s.queue, s.first = nil, 0 // a long queue is not kept after a burst
 	}
 	if owner != nil {
 		s.lent--
@@ -85,11 +83,11 @@ func (s *Sink) Consume(n int) Owner {
 	return owner
 }
 
-// Return puts payload back that was the Head, and was consumed, in front of what is
-// unread now. owner is its buffer's; nil if that was not lent.
+// Return puts payload that was the Head and was consumed back in front of what is unread.
+// owner is what Consume returned.
 func (s *Sink) Return(payload []byte, owner Owner) {
 	s.push(item{})
-	s.first = (s.first - 1) & (len(s.queue) - 1)
+	s.first = (s.first - 1) & int32(len(s.queue)-1)
 	it := item{data: payload, owner: owner}
 	if owner != nil {
 		s.lent++
@@ -110,42 +108,41 @@ func (s *Sink) Lent() int { return int(s.lent) }
 // Own returns how many bytes of memory of the Sink's own hold unread payload.
 func (s *Sink) Own() int { return s.own }
 
-// End tells that a DisConn has come: no payload follows.
+// End notes that a DisConn was received: no payload follows.
 func (s *Sink) End() { s.ended = true }
 
-// Ended reports that a DisConn has come.
+// Ended reports whether a DisConn was received.
 func (s *Sink) Ended() bool { return s.ended }
 
-// A program that does not read while its peer writes little at a time would
-// have all private buffers held by a few bytes each, where TCP would hold the
-// bytes alone. Such payloads are copied into blocks of gatherBlock bytes, or of a
-// private buffer's size if that is less: gathering never takes memory.
+// If a program does not read while its peer writes little at a time, each private buffer would
+// hold a few bytes. Such payloads are copied together, into blocks of gatherBlock bytes, or of
+// a private buffer's size if that is less, so that gathering never needs additional memory.
 const (
 	gatherBlock = 32 << 10
-	gatherLeast = 4 // small payloads; for fewer it is not worth looking at all
+	gatherLeast = 4 // small payloads; fewer are not worth gathering
 )
 
-// gatherMax returns how long a small payload is at most.
+// gatherMax returns the maximum length of a small payload.
 func (s *Sink) gatherMax() int { return s.gatherBlock() / 4 }
 
 func (s *Sink) gatherBlock() int { return min(gatherBlock, int(s.size)) }
 
-// Crowded reports that more than limit private buffers are lent, and that Gather
+// Crowded reports whether more than limit private buffers hold unread payload, and Gather
 // would free some.
 func (s *Sink) Crowded(limit int) bool { return int(s.lent) > limit && s.small >= gatherLeast }
 
-// Gather copies small payloads together and hands their buffers to release. The
-// oldest one stays: somebody may be reading it.
+// Gather copies small payloads together and passes their buffers to release. The oldest one
+// stays, because the program may be reading it.
 func (s *Sink) Gather(release func(Owner)) {
 	s.small = 0
-	kept, largest := 1, s.gatherMax()
-	var block []byte // the last kept item's, while it may grow
-	for i := 1; i < s.count; i++ {
+	kept, largest := int32(1), s.gatherMax()
+	var block []byte // the data of the last kept item, while it may grow
+	for i := int32(1); i < s.count; i++ {
 		it := *s.at(i)
 		if it.owner == nil || len(it.data) > largest {
 			block = nil
 			if it.owner == nil {
-				block = it.data // an earlier one's, with room behind it
+				block = it.data // from an earlier Gather, possibly with room after it
 			}
 			*s.at(kept) = it
 			kept++
@@ -168,35 +165,34 @@ func (s *Sink) Gather(release func(Owner)) {
 	s.count = min(s.count, kept)
 }
 
-// Resizing reports that a ChRcvBuf has been taken in and not been answered: there
-// may be no other (§10.6).
+// Resizing reports whether a ChRcvBuf was received and not answered yet. There may be no other
+// meanwhile (§10.6).
 func (s *Sink) Resizing() bool { return s.next != 0 }
 
-// Resize takes in a ChRcvBuf that is to be answered, and returns the size that
-// the private buffers shall have now. The request is granted as far as
-// MaxBuffer goes, and never against its direction (§10.6).
+// Resize handles a ChRcvBuf that must be answered, and returns the new size of the private
+// buffers. The request is granted up to MaxBuffer, and never against its direction (§10.6).
 func (s *Sink) Resize(desired uint32) (size int) {
 	s.size = int32(min(desired, uint32(max(s.size, MaxBuffer))))
 	s.next = s.size
 	return int(s.size)
 }
 
-// Older tells how many posted buffers still have the old size after Resize. The
-// acknowledgement of larger ones waits until they are used up.
+// Older sets how many posted buffers still have the size from before Resize. The
+// acknowledgement of larger ones waits until these are used up.
 func (s *Sink) Older(n int) { s.older = int32(n) }
 
-// Used tells that a message has used up a posted buffer.
+// Used notes that a message has used up a posted buffer.
 func (s *Sink) Used() {
 	if s.older > 0 {
 		s.older--
 	}
 }
 
-// Ack returns the size to tell in a ChRcvBufAck, in bytes, if one is due.
+// Ack returns the size for a ChRcvBufAck, in bytes, if one is due.
 func (s *Sink) Ack() (size int, due bool) { return int(s.next), s.next != 0 && s.older == 0 }
 
-// Acked tells that the ChRcvBufAck has been sent.
+// Acked notes that the ChRcvBufAck was sent.
 func (s *Sink) Acked() { s.next = 0 }
 
-// Size returns the size of our private buffers, in bytes.
+// Size returns the size of this end's private buffers, in bytes.
 func (s *Sink) Size() int { return int(s.size) }

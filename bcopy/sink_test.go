@@ -146,7 +146,7 @@ func TestGatherWhileTheHeadIsRead(t *testing.T) {
 	assert.Nil(t, s.Head())
 }
 
-// TestSinkAgainstBytes drives a Sink through random calls beside a plain slice.
+// TestSinkAgainstBytes compares a Sink with a plain slice over random calls.
 func TestSinkAgainstBytes(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -14,7 +14,7 @@ func send(a *Account, n int) {
 	a.Sent(n)
 }
 
-// receive takes in n messages that give us bufs credits behind our last one.
+// receive receives n messages that grant bufs credits after our last message.
 func receive(t *testing.T, a *Account, n int, bufs uint16) {
 	t.Helper()
 	for range n {
@@ -365,7 +365,7 @@ func TestHold(t *testing.T) {
 	for _, v := range []struct {
 		name   string
 		before int // messages received and acknowledged
-		behind int // messages received behind the one that is held back
+		behind int // messages received after the one that is held back
 		post   int // of their buffers and its own, posted again
 		ack    uint32
 		bufs   uint16

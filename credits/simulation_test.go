@@ -96,7 +96,7 @@ func (e *end) arrive(t *testing.T, peer *end) {
 		e.got++
 		e.held++
 	} else {
-		e.post(1) // nobody has to read it
+		e.post(1) // it needs no reading
 	}
 }
 
@@ -111,7 +111,7 @@ func (e *end) read(n int) {
 	e.post(n)
 }
 
-// step does one thing, drawn by lot, at one end.
+// step does one random thing at one end.
 func step(t *testing.T, r *rand.Rand, e, peer *end) {
 	switch r.IntN(5) {
 	case 0:

@@ -62,12 +62,12 @@ func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 	require.Eventually(t, func() bool { // it waits, and nothing moves any more
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		waits := c.waiters > 0 || c.parked
+		waits := c.poll.followers > 0 || c.poll.parked
 		if b == blockedPost {
-			waits = c.inRoom || c.session.ZSource.Outstanding() > 0
+			waits = c.poll.inRoom || c.session.Parts().ZSource.Outstanding() > 0
 		}
-		if still++; !waits || c.activity != activity {
-			still, activity = 0, c.activity
+		if still++; !waits || c.poll.activity != activity {
+			still, activity = 0, c.poll.activity
 		}
 		return still > 20
 	}, 10*time.Second, time.Millisecond)
@@ -234,7 +234,7 @@ func TestHalfClose(t *testing.T) {
 	t.Run("CloseWrite ends a blocked Write", func(t *testing.T) {
 		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
 			c := p.perform(t, strings.Replace(call.script, "hold", "report", 1))
-			advertises := c.session.ZSource.Wants(1 << 20)
+			advertises := c.session.Parts().ZSource.Wants(1 << 20)
 			done := call.start(t, c)
 			closed := make(chan error, 1)
 			go func() { closed <- c.CloseWrite() }()
@@ -259,10 +259,10 @@ func TestPeerKilled(t *testing.T) {
 			p := startPeer(t)
 			c := p.perform(t, fmt.Sprint("write ", size, ", report, hold"))
 			require.Equal(t, fmt.Sprint("sent ", size, " got 0"), p.report(t))
-			require.Eventually(t, func() bool { // nobody reads, and yet it arrives
+			require.Eventually(t, func() bool { // it arrives although the program does not read
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.session.Sink.Bytes() == size
+				return c.session.Unread() == size
 			}, 10*time.Second, time.Millisecond)
 			p.kill()
 			start := time.Now()

@@ -38,8 +38,8 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 	s.Close()
 }
 
-// TestJanitorStaysOutOfBubbles, whose goroutines and timers are not its own.
-func TestJanitorStaysOutOfBubbles(t *testing.T) {
+// TestIdleMonitorStaysOutOfBubbles, whose goroutines and timers are not its own.
+func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -47,9 +47,9 @@ func TestJanitorStaysOutOfBubbles(t *testing.T) {
 		nc, err := Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		c := nc.(*Conn)
-		janitor.mu.Lock()
-		assert.NotContains(t, janitor.conns, c.conn)
-		janitor.mu.Unlock()
+		idleMonitor.mu.Lock()
+		assert.NotContains(t, idleMonitor.conns, c.conn)
+		idleMonitor.mu.Unlock()
 		require.NoError(t, c.Close())
 	})
 	s, err := ln.Accept()

@@ -46,7 +46,7 @@ func TestTwoBubblesBesideOrdinaryConnections(t *testing.T) {
 	outside, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer outside.Close()
-	idle, err := Dial("sdp", outside.Addr().String()) // the janitor looks after it
+	idle, err := Dial("sdp", outside.Addr().String()) // the idle monitor looks after it
 	require.NoError(t, err)
 	defer idle.Close()
 	served, err := outside.Accept()

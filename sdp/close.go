@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
@@ -13,89 +14,103 @@ import (
 const (
 	// closeTime is how long Close waits for bytes that are still in this process.
 	closeTime = time.Second
-	// graceTime is how long Close waits for a peer on this host to have everything. A
-	// peer that is not busy has, and then nothing is left for the background: a program
-	// that counts its descriptors after Close finds none.
+	// graceTime is how long Close waits for a peer on this host to receive everything. A
+	// peer that is not busy has received it by then, and nothing is left for the background:
+	// a program that counts its descriptors after Close finds none.
 	graceTime = 100 * time.Microsecond
-	// drainAlone is how long Drain runs before an attendant reads meanwhile.
+	// drainAlone is how long the device drains before the background poller is started.
 	drainAlone = 5 * time.Millisecond
 )
 
-func (c *conn) CloseRead() error {
+// CloseRead closes the direction from the peer: Reads return io.EOF, and what arrives is
+// discarded.
+func (c *Conn) CloseRead() error {
+	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return c.opError("close", errClosed)
 	}
 	c.readClosed = true
-	c.refuseAdverts()
-	c.wakeAll()
-	c.giveBackUnlessRead()
+	c.refuseAdvertsLocked()
+	c.poll.wakeAllLocked()
+	c.discardUnreadUnlessReadingLocked()
 	return nil
 }
 
-// giveBackUnlessRead is giveBack, unless a Read is in progress, which does it at its end.
-// Called with mu held.
-func (c *conn) giveBackUnlessRead() {
+// refuseAdvertsLocked has the peer send everything that it advertises as Data.
+func (c *conn) refuseAdvertsLocked() {
+	if c.session.RefuseAdverts() {
+		c.out.due.Store(true)
+	}
+}
+
+// discardUnreadUnlessReadingLocked is discardUnreadLocked, unless a Read is in progress,
+// which calls that when it ends.
+func (c *conn) discardUnreadUnlessReadingLocked() {
 	if c.readMu.TryLock() {
-		c.giveBack()
+		c.discardUnreadLocked()
 		c.readMu.Unlock()
 	}
 }
 
-// giveBack drops what is unread after CloseRead: nobody will read it, and the peer
-// needs its buffers. Called with readMu and mu held.
-func (c *conn) giveBack() {
+// discardUnreadLocked discards unread payload after CloseRead, because the peer needs its
+// buffers. The caller must hold readMu too.
+func (c *conn) discardUnreadLocked() {
 	if !c.readClosed {
 		return
 	}
-	for head := c.session.Sink.Head(); head != nil; head = c.session.Sink.Head() {
+	for head := c.session.Head(); head != nil; head = c.session.Head() {
 		c.discarded = true
-		c.consume(len(head))
+		c.promise.consume(len(head))
 	}
-	c.lookDue()
+	c.out.checkDueLocked()
 }
 
-func (c *conn) CloseWrite() error {
+// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
+// that was written. CloseWrite does not wait for that. A Write in progress fails with
+// syscall.EPIPE.
+func (c *Conn) CloseWrite() error {
+	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
 	c.writeClosed = true
-	c.noAppends()
-	c.wakeAll()
+	c.appends.stop()
+	c.poll.wakeAllLocked()
 	c.mu.Unlock()
-	c.writeMu.Lock() // a Write in progress has been told
+	c.writeMu.Lock() // a Write in progress returns soon
 	defer c.writeMu.Unlock()
 	c.mu.Lock()
 	err := c.sendErr
 	if c.recvErr == io.EOF {
-		err = nil // the peer has closed, which is no reason not to
+		err = nil // that the peer has closed does not prevent it
 	}
-	c.endWrites()
+	c.endWritesLocked()
 	c.mu.Unlock()
-	c.control()
+	c.out.sendDue()
 	return c.opError("close", err)
 }
 
-// endWrites makes the DisConn due. Called with writeMu and mu held.
-func (c *conn) endWrites() {
+// endWritesLocked makes the DisConn due. The caller must hold writeMu too.
+func (c *conn) endWritesLocked() {
 	if c.writeClosed && c.sendErr == nil && c.session.EndWrites() {
-		c.due.Store(true)
+		c.out.due.Store(true)
 	}
 }
 
 // Close ends the connection in these steps:
 //
-//  1. It marks the connection closed and wakes every call, each of which returns
-//     net.ErrClosed.
-//  2. It waits for the Write and the poller to leave, and takes in what has arrived.
-//     With unread payload the connection is reset, as TCP's is, and that is all.
+//  1. It marks the connection closed and wakes all calls, which return net.ErrClosed.
+//  2. It waits for the Write and the leading goroutine to return, and receives what has
+//     arrived. If there is unread payload, it resets the connection, as TCP does, and
+//     returns.
 //  3. It sends the DisConn.
-//  4. When nothing that was sent can be lost any more it ends the channel (conclude).
-//     It looks for that for a moment. If that was not long enough, the connection is
-//     left to the background (linger.go).
+//  4. It ends the channel (closer.conclude) when nothing that was sent can be lost any
+//     more. If that takes longer than a moment, the connection is left to the background
+//     (linger.go).
 func (c *conn) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -103,114 +118,131 @@ func (c *conn) Close() error {
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
-	c.noAppends()
-	c.refuseAdverts()
+	c.appends.stop()
+	c.refuseAdvertsLocked()
 	c.read.stop()
 	c.write.stop()
-	c.unwatch()
-	c.discarded = c.discarded || c.session.Sink.Bytes() > 0
-	c.giveUp = c.linger == 0
-	c.wakeAll()
+	idleMonitor.removeLocked(c)
+	c.discarded = c.discarded || c.session.Unread() > 0
+	k := &c.closer
+	k.reset = k.linger == 0
+	c.poll.wakeAllLocked()
 	c.mu.Unlock()
 
 	c.writeMu.Lock()
 	c.mu.Lock()
-	for c.polling || c.moves.inRead() {
-		c.sit()
+	for c.poll.leading || c.zcopy.inRead() {
+		c.poll.followLocked()
 	}
-	c.stepping = true // nobody else does, before this call leaves it to the background
-	over, reset := c.closeStep()
-	wait := c.closeWait()
+	k.stepping = true // no other goroutine steps before this one leaves it to the background
+	over, reset := k.stepLocked()
+	wait := k.waitTimeLocked()
 	c.mu.Unlock()
 	c.writeMu.Unlock()
 
 	switch {
 	case over:
 	case wait == graceTime:
-		over, reset = c.grace()
+		over, reset = k.tryAgain()
 	case wait > 0:
-		over, reset = c.awaitClosed(wait)
+		over, reset = k.await(wait)
 	}
 	if over {
-		c.conclude(reset)
+		k.conclude(reset)
 	} else {
-		c.lingerOn()
+		k.lingerOn()
 	}
 	return nil
 }
 
-// closeWait returns how long Close waits itself. Called with mu held.
-func (c *conn) closeWait() time.Duration {
-	_, asks := c.qp.(rdma.Finisher)
+// closer finishes a connection for which Close was called. Guarded by conn.mu.
+type closer struct {
+	conn *conn
+
+	linger    int32 // SetLinger, in seconds
+	reset     bool  // the connection is to be reset
+	draining  bool  // the device drains: the background poller may run
+	late      bool  // the time of drain is over
+	stepping  bool  // a goroutine is in stepLocked or conclude
+	lingering bool  // the idle monitor visits the connection
+}
+
+// waitTimeLocked returns how long Close itself waits.
+func (k *closer) waitTimeLocked() time.Duration {
+	_, asks := k.conn.qp.(rdma.Finisher)
 	switch {
-	case c.linger > 0:
-		return time.Duration(c.linger) * time.Second
+	case k.linger > 0:
+		return time.Duration(k.linger) * time.Second
 	case !asks, bubble.Inside():
-		// What this process still has goes with it; and in a bubble nothing may
-		// outlive the test.
+		// What is still in this process ends with it; and nothing may outlive the test of
+		// a bubble.
 		return closeTime
-	case onThisHost(c.tcp):
+	case onThisHost(k.conn.tcp):
 		return graceTime
 	}
 	return 0
 }
 
-// closeStep does what there is to do for a closed connection now, without waiting,
-// and reports whether the channel can be ended, and whether by a reset. Called with
-// mu held and stepping set; lets go of mu meanwhile.
-func (c *conn) closeStep() (over, reset bool) {
-	c.drainPolled() // credit for a DisConn, and whatever else the peer has to say
-	if !c.discarded && !c.giveUp && !c.session.WritesEnded() {
+// stepLocked does what can be done for a closed connection now, without waiting. It reports
+// whether the channel can be ended, and whether by a reset. stepping must be set. It
+// releases mu in between.
+func (k *closer) stepLocked() (over, reset bool) {
+	c := k.conn
+	c.poll.receiveReadyLocked() // credit for the DisConn, among other things
+	if !c.discarded && !k.reset && !c.session.WritesEnded() {
 		c.writeClosed = true
-		c.endWrites()
+		c.endWritesLocked()
 	}
-	if over, reset = c.ended(); over {
+	if over, reset = k.overLocked(); over {
 		return over, reset
 	}
-	c.due.Store(true)
+	c.out.due.Store(true)
 	c.mu.Unlock()
-	c.control()
+	c.out.sendDue()
 	c.qp.Flush()
 	c.mu.Lock()
 	finisher, asks := c.qp.(rdma.Finisher)
-	if asks && c.session.SaidEnd() && finisher.Finish() {
-		// What has arrived and is not taken in makes a kernel reset the connection
-		// when it is closed: right for payload, wrong for the protocol's messages.
-		c.drainPolled()
-		if over, reset = c.ended(); !over {
+	if asks && c.session.EndSent() && finisher.Finish() {
+		// A kernel resets a connection that is closed before everything was received from
+		// it. That is right for payload, and wrong for control messages.
+		c.poll.receiveReadyLocked()
+		if over, reset = k.overLocked(); !over {
 			over = true
 		}
 	}
 	return over, reset
 }
 
-// ended reports that there is nothing left to wait for, and whether the peer is to
-// see a reset. Called with mu held.
-func (c *conn) ended() (over, reset bool) {
+// overLocked reports whether there is nothing left to wait for, and whether the peer must
+// see a reset. It does not release mu.
+func (k *closer) overLocked() (over, reset bool) {
+	c := k.conn
 	switch {
 	case c.recvErr == io.EOF:
-		return true, false // there is nobody left to be told of a reset
-	case c.giveUp, c.discarded, c.sendErr != nil:
+		return true, false // there is no peer to see a reset
+	case k.reset, c.discarded, c.sendErr != nil:
 		return true, true
 	}
 	return c.recvErr != nil, c.recvErr != nil
 }
 
-// grace is closeStep once more after graceTime, if that is of use.
-func (c *conn) grace() (over, reset bool) {
+// tryAgain repeats stepLocked once after graceTime, if that may help.
+func (k *closer) tryAgain() (over, reset bool) {
 	sleepReally(graceTime)
+	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.session.SaidEnd() && !c.qp.(rdma.Finisher).Finish() {
+	if c.session.EndSent() && !c.qp.(rdma.Finisher).Finish() {
 		return false, false
 	}
-	return c.closeStep()
+	return k.stepLocked()
 }
 
-// awaitClosed repeats closeStep for d, by the real clock, or has the device wait.
-func (c *conn) awaitClosed(d time.Duration) (over, reset bool) {
+// await repeats stepLocked for up to d of the real clock, or lets the device wait.
+func (k *closer) await(d time.Duration) (over, reset bool) {
+	c := k.conn
 	if _, asks := c.qp.(rdma.Finisher); !asks {
-		return c.drain(d)
+		return k.drain(d)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,54 +252,55 @@ func (c *conn) awaitClosed(d time.Duration) (over, reset bool) {
 		sleepReally(pause)
 		c.mu.Lock()
 		d -= pause
-		over, reset = c.closeStep()
+		over, reset = k.stepLocked()
 	}
 	return over, reset
 }
 
-// drain is closeStep with a device that cannot be asked, but waits: for d at most.
-func (c *conn) drain(d time.Duration) (over, reset bool) {
+// drain is await for a device that cannot be asked whether it has finished, but can wait.
+func (k *closer) drain(d time.Duration) (over, reset bool) {
+	c := k.conn
 	until := clock() + d
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	timer := time.AfterFunc(d, func() {
 		c.mu.Lock()
-		c.late = true
-		c.wakeAll()
+		k.late = true
+		c.poll.wakeAllLocked()
 		c.mu.Unlock()
 	})
 	defer timer.Stop()
-	c.late = false
-	for !c.session.SaidEnd() {
-		if over, reset = c.ended(); over || c.late {
+	k.late = false
+	for !c.session.EndSent() {
+		if over, reset = k.overLocked(); over || k.late {
 			return over, reset
 		}
-		c.due.Store(true)
+		c.out.due.Store(true)
 		c.mu.Unlock()
-		c.control()
+		c.out.sendDue()
 		c.mu.Lock()
-		if !c.session.SaidEnd() && !c.late {
-			c.await()
+		if !c.session.EndSent() && !k.late {
+			c.poll.waitLocked()
 		}
 	}
-	c.draining = true
+	k.draining = true
 	c.mu.Unlock()
-	// The peer may be waiting for us to read, as we are for it.
-	attend := time.AfterFunc(drainAlone, func() {
+	// The peer may be waiting for this end to read, as this end waits for the peer.
+	background := time.AfterFunc(drainAlone, func() {
 		c.mu.Lock()
-		c.attend()
+		c.poll.startBackgroundLocked()
 		c.mu.Unlock()
 	})
 	err := c.qp.Drain(until - clock())
-	attend.Stop()
+	background.Stop()
 	c.mu.Lock()
-	c.draining = false
-	c.wakeAll()
-	for c.attending || c.polling {
-		c.sit()
+	k.draining = false
+	c.poll.wakeAllLocked()
+	for c.poll.background || c.poll.leading {
+		c.poll.followLocked()
 	}
-	c.drainPolled()
-	if over, reset = c.ended(); over {
+	c.poll.receiveReadyLocked()
+	if over, reset = k.overLocked(); over {
 		return over, reset
 	}
 	switch {
@@ -279,23 +312,24 @@ func (c *conn) drain(d time.Duration) (over, reset bool) {
 	return true, true
 }
 
-// conclude ends the channel. stepping is set, and stays so.
-func (c *conn) conclude(reset bool) {
+// conclude ends the channel. stepping must be set, and stays set.
+func (k *closer) conclude(reset bool) {
+	c := k.conn
 	c.mu.Lock()
 	if reset && c.session.Abort() {
-		c.due.Store(true)
+		c.out.due.Store(true)
 	}
 	c.mu.Unlock()
-	c.control() // the AbortConn
+	c.out.sendDue() // the AbortConn
 	if reset {
 		c.qp.Abort()
 	} else {
 		c.qp.Close()
 	}
-	c.uncount()
+	openConns.remove(c)
 	c.workers.Wait()
 	c.tcp.Close()
-	if c.under != nil {
-		c.under.end()
+	if c.monitor != nil {
+		c.monitor.end()
 	}
 }

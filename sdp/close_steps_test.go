@@ -36,9 +36,9 @@ func TestCloseSaysDisConn(t *testing.T) {
 func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)
-	c.sendMu.Lock() // somebody sends
+	c.out.mu.Lock() // another goroutine sends
 	c.mu.Lock()
-	before := c.activity
+	before := c.poll.activity
 	c.mu.Unlock()
 	written, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -48,7 +48,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.activity != before
+		return c.poll.activity != before
 	}, soon, time.Millisecond, "the Write is let in")
 	go func() { closed <- c.CloseWrite() }()
 	require.Eventually(t, func() bool {
@@ -57,8 +57,8 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		return c.writeClosed
 	}, soon, time.Millisecond)
 	time.Sleep(10 * time.Millisecond)
-	c.sendControl() // what is due by now
-	c.unlockSend()
+	c.out.sendControl() // what is due by now
+	c.out.unlock()
 	require.NoError(t, await(t, written, soon))
 	require.NoError(t, await(t, closed, soon))
 	got, err := io.ReadAll(s)
@@ -105,9 +105,9 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	defer cancel()
 	require.NoError(t, WaitClosed(short))
 	for _, end := range []*Conn{c, s} {
-		conns.mu.Lock()
-		assert.NotContains(t, conns.open, end.conn)
-		conns.mu.Unlock()
+		openConns.mu.Lock()
+		assert.NotContains(t, openConns.open, end.conn)
+		openConns.mu.Unlock()
 	}
 	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)
 }

@@ -110,7 +110,7 @@ func TestCloseWithUnreadDataResets(t *testing.T) {
 		c, s := pair(t)
 		_, err := s.Write(make([]byte, size))
 		require.NoError(t, err)
-		_, err = c.Read(make([]byte, 1)) // it has come
+		_, err = c.Read(make([]byte, 1)) // it has arrived
 		require.NoError(t, err)
 		_, err = s.Write(make([]byte, 1))
 		require.NoError(t, err)
@@ -186,11 +186,11 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 // who has to send it, and at once.
 func TestDueIsSentByWhoLetsGo(t *testing.T) {
 	c, s := pair(t)
-	c.sendMu.Lock()
+	c.out.mu.Lock()
 	require.NoError(t, c.CloseWrite())
-	c.unlockSend()
+	c.out.unlock()
 	c.mu.Lock()
-	assert.True(t, c.session.SaidEnd())
+	assert.True(t, c.session.EndSent())
 	c.mu.Unlock()
 	_, err := s.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)

@@ -49,7 +49,7 @@ func TestDroppedConnectionsAreClosed(t *testing.T) {
 	assert.Equal(t, before, Stats().Open)
 }
 
-// TestDroppedListenersAreClosed as well: nobody listens there any more.
+// TestDroppedListenersAreClosed: a listener that becomes unreachable stops listening.
 func TestDroppedListenersAreClosed(t *testing.T) {
 	var addresses []string
 	for range 10 {

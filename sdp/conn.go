@@ -3,8 +3,6 @@ package sdp
 import (
 	"net"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
@@ -13,182 +11,153 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// conn is what a [Conn] stands for. Its methods are documented there.
+// conn is the connection that a [Conn] refers to. The Session decides what to send and what
+// a received message means; the conn drives it with locks, polling, deadlines and Close.
 //
-// The locks, outermost first; each may be taken without those before it:
+// The locks, from the outermost to the innermost. Each may be taken without the ones before
+// it:
 //
-//   - writeMu and readMu let one Write and one Read in at a time, for as long as
-//     the call takes, so that the bytes of two calls do not mix.
-//   - sendMu is the order of messages: it is held from stamping a message with
-//     its MSeq until it is in the device, and never while waiting. The protocol's
-//     own messages are sent by whoever has made them due, if sendMu is free;
-//     else by its holder, who looks again (due) after letting go.
-//   - mu guards the protocol's state, below it in the struct, and is never held
-//     across a call into the device that could block.
+//   - writeMu and readMu serialise Writes and Reads, each for the whole call, so that the
+//     bytes of two calls do not mix.
+//   - out.mu guards the order of messages; see sender.
+//   - mu guards everything that follows it. It is never held across a call into the device
+//     that could block.
 //
-// One goroutine at a time polls the queue pair: polling says that there is one.
-// It may be a Read, a Write that lacks credit, a Close, or the attendant, a goroutine that exists while nobody else polls and nobody has for
-// a while, or while a Write waits for the device. Everyone else who waits for
-// news waits on the condition news, which the poller tells after each batch of
-// completions and when it leaves; who then finds no poller becomes it. A Read
-// never waits behind the attendant, but sends it away.
+// A function whose name ends in Locked must be called with mu held, and returns with mu
+// held. If it releases mu in between, its comment says so. The methods of promise, appends
+// and deadline, which never release it, do without the suffix.
 type conn struct {
-	tcp    net.Conn // the connection that everything began with
+	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
 	device string
 
 	writeMu sync.Mutex
 	readMu  sync.Mutex
-	sendMu  sync.Mutex
-	due     atomic.Bool // messages of the protocol's own may be due
+	out     sender
 
-	mu    sync.Mutex
-	batch int32      // messages worth posting at once
-	news  *sync.Cond // nil while nobody waits for it
-
-	session session.Session
-	promise promise
-	moves   *moves // nil while zero copy has no part in this connection
-
-	claims   int32  // calls that want to poll instead of the attendant
-	waiters  int32  // goroutines waiting for news
-	behind   int32  // completions of the batch that are not handled yet
-	linger   int32  // SetLinger, in seconds
-	polled   uint32 // grows each time that the device has been asked
-	activity uint32 // grows with each batch of completions and each Write
-	watch    watch  // the janitor's
+	mu       sync.Mutex
+	session  session.Session
+	promise  promise
+	poll     poller
+	appends  appends
+	idle     idleState
+	closer   closer
+	zcopy    *zeroCopy         // nil: this end does not use zero copy
+	reporter rdma.ReadReporter // nil: the device does not tell the peer what was read
 	traffic  tally
-	declined reasons // device: why it was not used
+	declined reasons // why devices that were preferred are not used
 
-	starved     bool // someone waits for the peer to have buffers
-	discarded   bool // payload came that nobody will read
-	polling     bool // someone is the poller
-	parked      bool // the poller is in Wait, or about to be
-	attending   bool // the attendant runs; it is the poller or waits to be
-	inRoom      bool // someone is in WaitRoom
-	readClosed  bool // CloseRead
-	writeClosed bool // CloseWrite
-	closed      bool // Close
-	watched     bool // the janitor looks after the connection when it must
-	giveUp      bool // the closed connection is to be reset
-	draining    bool // Close drains: there may be an attendant
-	late        bool // drain's time is over
-	stepping    bool // someone is in closeStep or conclude
-	lingers     bool // the closed connection is left to the background
-	failed      bool // a violation, or an abort, has ended the connection
+	readClosed  bool // CloseRead was called
+	writeClosed bool // CloseWrite was called
+	closed      bool // Close was called
+	discarded   bool // payload arrived that will not be read
+	failed      bool // a violation or an abort has ended the connection
 
 	read, write *deadline // nil: it was never set
-	recvErr     error     // nothing more will come: io.EOF or why
-	sendErr     error     // nothing more can go
+	recvErr     error     // nothing more will arrive: io.EOF, or why
+	sendErr     error     // nothing more can be sent
 
-	appender    rdma.Appender     // qp, if its messages can grow; nil: they cannot
-	reporter    rdma.ReadReporter // qp, if it tells the peer what was read; nil: it does not
-	smallWrites int32             // since the last Read or longer Write, at most appendAfter
-	appends     atomic.Bool       // small Writes may append to the last message; see mayGrow
-
-	workers sync.WaitGroup // the attendant
-	under   *under         // who watches tcp; nil: nobody has
-
-	few  [2]rdma.Completion // with which the poller waits,
-	many *completions       // if not with these, because more have come lately
+	workers sync.WaitGroup // the background poller, and an Abort
+	monitor *tcpMonitor    // nil: none is needed
 }
 
-// setup is what two ends have agreed on.
+// setup is the result of the handshake.
 type setup struct {
 	device      string
 	dialled     bool    // by this end
-	decided     bool    // the client's decision has gone over the TCP connection: StepUp
-	declined    reasons // device: why it was not used
+	decided     bool    // the client's decision was sent over the TCP connection: StepUp
+	declined    reasons // why devices that were preferred are not used
 	local, peer wire.Hello
-	// first is the header of the client's decision, at the end that accepted, if
-	// it is a message of qp's. Otherwise the end that dialled has yet to send it.
+	// first is the header of the client's decision, at the end that accepted, if the
+	// decision is a message of qp. Otherwise the end that dialled has yet to send it.
 	first *wire.Header
 	tuning
 }
 
-// newConn makes the connection: qp is connected, and has the receive buffers that
-// s.local announces. At the end that dialled it sends the client's decision, if
-// that is to be sent yet. With an error it has aborted qp.
+// newConn returns the connection over qp, which is connected and has the receive buffers
+// that s.local announces. The end that dialled sends the client's decision unless it was
+// sent before. If newConn returns an error, it has aborted qp.
 func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
-	c := &conn{
-		tcp:      tcp,
-		qp:       qp,
-		device:   s.device,
-		declined: s.declined,
-		batch:    int32(min(qp.Limits().SendBatch, session.MaxBatch)),
-	}
-	c.linger = -1
-	c.promise = promise{session: &c.session, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
+	c := &conn{tcp: tcp, qp: qp, device: s.device, declined: s.declined}
+	c.out.conn, c.poll.conn = c, c
+	c.out.batch = int32(min(qp.Limits().SendBatch, session.MaxBatch))
+	c.closer = closer{conn: c, linger: -1}
+	c.promise = promise{conn: c, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
 	if s.window > 0 {
 		c.promise.window = int32(min(s.window, 1<<30))
 	}
-	c.appender, _ = qp.(rdma.Appender)
+	c.appends.device, _ = qp.(rdma.Appender)
 	c.session = session.New(session.Config{
 		Dialled:     s.dialled,
 		Local:       s.local,
 		Peer:        s.peer,
-		Grows:       c.appender != nil,
+		Grows:       c.appends.device != nil,
 		Invalidates: qp.Limits().Invalidate,
 	})
 	c.reporter, _ = qp.(rdma.ReadReporter)
 	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
 		p.SetBusyPoll(s.busyPoll)
 	}
-	if c.session.Sink.Size() < recvSize {
-		c.provide() // the device was made ready for larger ones
+	if c.session.BufferSize() < recvSize {
+		c.promise.provide() // the device was prepared for larger ones
 	}
-	c.initDirect(&s)
+	c.startZeroCopy(&s)
 	switch {
 	case s.decided:
 	case s.first != nil:
-		if err := c.session.Account.Received(s.first.MSeq, s.first.MSeqAck, s.first.Bufs); err != nil {
+		if err := c.session.Begin(s.first); err != nil {
 			qp.Abort()
 			return nil, err
 		}
-		c.session.Account.Post(1)
 	default:
 		c.session.Update()
-		c.due.Store(true)
-		c.control()
+		c.out.due.Store(true)
+		c.out.sendDue()
 		if c.sendErr != nil {
 			qp.Abort()
 			return nil, c.sendErr
 		}
 	}
 	c.promise.account()
-	c.count()
-	if !bubble.Inside() { // there the calls in progress alone work for a connection, as with TCP
+	openConns.add(c)
+	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
 		c.mu.Lock()
-		c.watched = true
-		c.watchLocked()
+		c.idle.enabled = true
+		idleMonitor.watchLocked(c)
 		c.mu.Unlock()
 	}
-	c.watchUnder()
+	c.monitorTCP()
 	return publish(c), nil
 }
 
-func (c *conn) Device() string { return c.device }
+// startZeroCopy prepares for zero copy if both ends take part.
+func (c *conn) startZeroCopy(s *setup) {
+	limits := c.qp.Limits()
+	threshold := s.threshold
+	if threshold == 0 {
+		threshold = limits.Threshold
+	}
+	most := min(limits.ORD, int(s.local.ORD))
+	if threshold <= 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
+		return // in a bubble the time after which an advertisement is withdrawn does not pass
+	}
+	c.session.StartDirect(session.DirectConfig{
+		Threshold:   threshold,
+		PeerAdverts: int(s.peer.MaxAdverts),
+		Worth:       max(threshold, leastFetch),
+	})
+	c.zcopy = newZeroCopy(c, most)
+}
 
-func (c *conn) LocalAddr() net.Addr { return programs(c.tcp.LocalAddr()) }
+func (c *conn) localAddr() net.Addr { return programAddr(c.tcp.LocalAddr()) }
 
-func (c *conn) RemoteAddr() net.Addr { return programs(c.tcp.RemoteAddr()) }
+func (c *conn) remoteAddr() net.Addr { return programAddr(c.tcp.RemoteAddr()) }
 
-// programs returns the address as the program would see it without SDP: a dialler's Unix
-// socket has no name.
-func programs(a net.Addr) net.Addr {
+// programAddr returns the address that the program would see without SDP: the Unix socket
+// of a dialler has no name.
+func programAddr(a net.Addr) net.Addr {
 	if u, ok := a.(*net.UnixAddr); ok && localpeer.IsUnixDialler(u) {
 		return &net.UnixAddr{Net: u.Net, Name: "@"}
 	}
 	return a
 }
-
-func (c *conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
-}
-
-func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.read, t) }
-
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }

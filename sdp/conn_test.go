@@ -382,7 +382,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.parked && !c.attending
+		return c.poll.parked && !c.poll.background
 	}, 10*time.Second, time.Millisecond, "the Read polls")
 	calls.Go(func() {
 		n, err := c.Write(make([]byte, total))
@@ -392,7 +392,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.waiters == 1
+		return c.poll.followers == 1
 	}, 10*time.Second, time.Millisecond, "the Write waits for the Read")
 	_, err := s.Write([]byte("x"))
 	require.NoError(t, err)

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 
 	"github.com/gosdp/gosdp/bcopy"
 )
 
-// copyBuffer is what ReadFrom reads from its source at a time, and WriteBuffers
-// gathers small slices into: enough messages to fill a batch half. A source that
-// gives little at a time, or nothing, holds no more than idleBuffer.
+// copyBuffer is the size of the buffer into which ReadFrom reads and WriteBuffers gathers
+// small slices: enough to fill half of a Batch. While a source returns little at a time, or
+// nothing, ReadFrom holds only a buffer of idleBuffer.
 const (
 	copyBuffer = 256 << 10
 	idleBuffer = 16 << 10
@@ -28,20 +29,15 @@ var (
 	}}
 )
 
-func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
+// ReadFrom writes what it reads from r until io.EOF, and returns the number of bytes.
+// io.Copy uses it.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
 }
 
-// cause returns what is inside an error of package net's kind.
-func cause(err error) error {
-	if op, ok := err.(*net.OpError); ok {
-		return op.Err
-	}
-	return err
-}
-
-func (c *conn) readFrom(r io.Reader) (n int64, err error) {
+func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	pool := &idlePool
 	buf := pool.Get().(*[]byte)
 	defer func() { pool.Put(buf) }()
@@ -75,7 +71,11 @@ func (c *conn) readFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
+// WriteTo writes what arrives to w until the peer closes its direction, and returns the
+// number of bytes. io.Copy uses it. The bytes are not copied first, so w must not retain or
+// change them, like any io.Writer. Bytes that w does not accept can still be read.
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	for {
 		payload, owner, err := c.takePayload()
 		if err != nil {
@@ -84,8 +84,8 @@ func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
 			}
 			return n, c.opError("writeto", err)
 		}
-		// No lock is held here: w may block for as long as it likes, and a Read beside
-		// this call still obeys its deadline and Close.
+		// No lock is held here, because w may block for any time. A concurrent Read still
+		// obeys its deadline and Close.
 		put, err := w.Write(payload)
 		switch {
 		case put < 0 || put > len(payload):
@@ -101,48 +101,50 @@ func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// takePayload waits for unread payload, and takes the oldest out of the queue. It
-// counts as read. The owner of its memory goes to returnPayload when the bytes are
-// needed no more.
+// takePayload waits for unread payload, and takes the oldest out of the queue. The payload
+// counts as read. The caller must pass the owner of its memory to returnPayload.
 func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noAppends()
-	if err := c.awaitPayload(); err != nil {
-		c.giveBack()
+	c.appends.stop()
+	if err := c.awaitPayloadLocked(); err != nil {
+		c.discardUnreadLocked()
 		return nil, nil, err
 	}
-	payload = c.session.Sink.Head()
-	owner = c.session.Sink.Consume(len(payload))
-	c.reportRead(len(payload))
+	payload = c.session.Head()
+	owner = c.session.Consume(len(payload))
+	c.reportReadLocked(len(payload))
 	return payload, owner, nil
 }
 
-// returnPayload gives back what takePayload took, of which rest is still to be read.
+// returnPayload returns what takePayload took, of which rest was not read.
 func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	c.mu.Lock()
 	switch {
 	case len(rest) > 0:
-		c.session.Sink.Return(rest, owner)
-		c.reportRead(-len(rest))
-		c.giveBackUnlessRead()
+		c.session.Return(rest, owner)
+		c.reportReadLocked(-len(rest))
+		c.discardUnreadUnlessReadingLocked()
 	case owner != nil:
 		c.promise.adapt()
-		c.release(owner)
+		c.promise.release(owner)
 	default:
 		c.promise.repost()
 	}
 	c.promise.account()
-	c.lookDue()
+	c.out.checkDueLocked()
 	c.mu.Unlock()
-	if c.due.Load() {
-		c.control()
+	if c.out.due.Load() {
+		c.out.sendDue()
 	}
 }
 
-func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+// WriteBuffers writes the slices of v as if they were one, and consumes v as
+// [net.Buffers.WriteTo] does. It is faster than WriteTo, which makes a Write of each slice.
+func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	defer runtime.KeepAlive(c)
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)
@@ -152,7 +154,7 @@ func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if len(*v) > 1 && len(b) < copyBuffer/4 {
 			b = (*buf)[:gather(*buf, *v)]
 		}
-		put, err := c.writeLocked(b)
+		put, err := c.writeAll(b)
 		n += int64(put)
 		consume(v, put)
 		if err != nil {
@@ -162,8 +164,8 @@ func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	return n, nil
 }
 
-// gather copies slices into buf, as many as are small and fit, and returns how
-// many bytes that were.
+// gather copies the first slices of v into buf, as many as are small and fit, and returns
+// how many bytes it copied.
 func gather(buf []byte, v net.Buffers) (n int) {
 	for _, b := range v {
 		if len(b) > len(buf)-n || len(b) >= copyBuffer/4 {
@@ -174,7 +176,7 @@ func gather(buf []byte, v net.Buffers) (n int) {
 	return n
 }
 
-// consume removes the first n bytes, and the empty slices before the rest.
+// consume removes the first n bytes of v, and empty slices in front of the rest.
 func consume(v *net.Buffers, n int) {
 	for len(*v) > 0 && n >= len((*v)[0]) {
 		n -= len((*v)[0])

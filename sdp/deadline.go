@@ -1,19 +1,15 @@
 package sdp
 
-import (
-	"time"
-)
+import "time"
 
-// epoch is where the process's clock begins: a time on it takes a third of what a
-// time.Time does.
+// epoch is the zero of clock.
 var epoch = time.Now()
 
-// clock is the time since epoch.
+// clock returns the time since epoch. A time.Duration is a third of the size of a time.Time.
 func clock() time.Duration { return time.Since(epoch) }
 
-// deadline is the time at which one direction's calls fail. Guarded by Conn.mu.
-// The calls themselves look only at expired, which costs no clock. A nil deadline
-// has never been set.
+// deadline is the time at which the calls of one direction fail. Guarded by conn.mu. The
+// calls check only expired, which does not read the clock. A nil deadline was never set.
 type deadline struct {
 	at      time.Time // zero: none
 	expired bool
@@ -21,17 +17,17 @@ type deadline struct {
 	conn    *conn
 }
 
-// passed reports that the deadline was set, and is over.
+// passed reports whether the deadline was set and has passed.
 func (d *deadline) passed() bool { return d != nil && d.expired }
 
-// stop takes the deadline away.
+// stop clears the deadline.
 func (d *deadline) stop() {
 	if d != nil {
 		d.set(time.Time{})
 	}
 }
 
-// fire is what the timer calls.
+// fire is called by the timer.
 func (d *deadline) fire() {
 	d.conn.mu.Lock()
 	defer d.conn.mu.Unlock()
@@ -40,12 +36,12 @@ func (d *deadline) fire() {
 		return
 	}
 	if left := time.Until(d.at); left > 0 {
-		d.timer.Reset(left) // of the present one, or the clock was set back
+		d.timer.Reset(left) // the timer was an earlier deadline's, or the clock was set back
 		return
 	}
 	d.expired = true
-	d.conn.noAppends()
-	d.conn.wakeAll()
+	d.conn.appends.stop()
+	d.conn.poll.wakeAllLocked()
 }
 
 // set moves the deadline, and reports whether it has passed.
@@ -69,8 +65,8 @@ func (d *deadline) set(t time.Time) (passed bool) {
 	return d.expired
 }
 
-// setDeadline moves a deadline of c, which it makes when there is none: most
-// connections get along without.
+// setDeadline moves one of the deadlines of c. It is allocated when it is first set, because
+// most connections have none.
 func (c *conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +77,8 @@ func (c *conn) setDeadline(d **deadline, t time.Time) error {
 		*d = &deadline{conn: c}
 	}
 	if *d != nil && (*d).set(t) {
-		c.noAppends()
-		c.wakeAll()
+		c.appends.stop()
+		c.poll.wakeAllLocked()
 	}
 	return nil
 }

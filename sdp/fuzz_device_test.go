@@ -28,7 +28,7 @@ type memPair struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	queue   []rdma.Completion
-	asleep  bool // somebody is in Wait, and has looked
+	asleep  bool // a goroutine is in Wait, and has looked
 	woken   bool
 	err     error
 	regions map[rdma.STag]memRegion
@@ -308,7 +308,7 @@ func (p *memPair) end(err error) {
 
 func (p *memPair) Close() error {
 	p.mu.Lock()
-	p.queue, p.held = nil, nil // what is in it belongs to nobody any more
+	p.queue, p.held = nil, nil // no completion of it is delivered
 	clear(p.regions)
 	p.mu.Unlock()
 	p.end(net.ErrClosed)

@@ -190,7 +190,7 @@ func (v *messagesVictim) settle() {
 			return
 		}
 		v.mu.Lock()
-		v.attend()
+		v.poll.startBackgroundLocked()
 		v.mu.Unlock()
 		runtime.Gosched()
 	}

@@ -175,7 +175,7 @@ func TestAnswersDoNotGrow(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.session.ZSink != nil
+				return c.session.Parts().ZSink != nil
 			}, soon, time.Millisecond)
 		}},
 	} {
@@ -212,13 +212,13 @@ func TestOnlyTheEndOfAWriteGrows(t *testing.T) {
 	const messages = 8
 	written := make(chan error, 1)
 	go func() {
-		_, err := c.Write(make([]byte, messages*c.session.Source.Payload()-1))
+		_, err := c.Write(make([]byte, messages*c.session.Payload()-1))
 		written <- err
 	}()
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.starved
+		return c.out.starved
 	}, soon, time.Millisecond)
 	some, _ := qp.messages()
 	require.Greater(t, some, before+1)

@@ -52,11 +52,11 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	time.Sleep(5 * time.Second) // until the janitor has left them alone
+	time.Sleep(5 * time.Second) // until the idle monitor visits them no more
 	require.Eventually(t, func() bool {
-		janitor.mu.Lock()
-		defer janitor.mu.Unlock()
-		return len(janitor.conns) == 0
+		idleMonitor.mu.Lock()
+		defer idleMonitor.mu.Unlock()
+		return len(idleMonitor.conns) == 0
 	}, time.Minute, 10*time.Millisecond)
 	after := holds(t)
 	assert.LessOrEqual(t, after.descriptors-before.descriptors, 2*conns+8)

@@ -10,148 +10,164 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// A connection that was closed while the peer did not have everything yet is
-// finished in the background, as a kernel does for TCP. The janitor visits it, and
-// what it waits for is the kernel: that the peer has acknowledged everything, or that
-// the kernel has given up. So it takes as long as TCP would. Where the device cannot
-// be asked (verbs), a goroutine of the connection waits.
-//
-// Nobody waits for these connections, and each keeps its descriptors, so their number
-// is bounded. One more than the bound resets the oldest.
-
 const (
-	// drainTime is how long a device that cannot be asked may take in the background.
-	// The hardware gives a peer up before that.
+	// drainTime is how long a device that cannot be asked may drain in the background. The
+	// hardware gives up on a peer before that.
 	drainTime = time.Minute
-	// lingerMost is how many of its ticks the janitor lets pass at most between two
-	// visits to a closed connection; otherwise as many as have passed since Close.
+	// lingerMost is how many ticks the idle monitor lets pass at most between two visits to a
+	// closed connection. Otherwise it lets as many pass as have passed since Close.
 	lingerMost = 128
 )
 
-// mostLingering bounds the connections that are closed in the background. A test
-// changes it.
+// mostLingering is the maximum number of connections that are closed in the background.
+// Tests change it.
 var mostLingering = 16 << 10
 
-var lingering struct {
+// lingering are the connections that were closed before the peer had received everything.
+// They are finished in the background, as a kernel does for TCP: the idle monitor visits
+// them until the kernel reports that the peer has acknowledged everything, or has given up.
+// That takes as long as it would with TCP. If the device cannot be asked (verbs), a
+// goroutine of the connection waits.
+//
+// Each of them keeps its descriptors, so their number is limited. One more than that resets
+// the oldest.
+var lingering lingerList
+
+type lingerList struct {
 	mu     sync.Mutex
-	conns  []*conn       // the longest closed first
-	gone   chan struct{} // closed when there are none; nil: nobody waits for that
+	conns  []*conn       // the one that was closed first comes first
+	gone   chan struct{} // closed when there are none; nil if no call waits for that
 	resets uint64
 }
 
-// lingerOn leaves the closed connection to the background. stepping is set.
-func (c *conn) lingerOn() {
+// add adds c. It returns the oldest connection if there are too many, which must be reset.
+func (l *lingerList) add(c *conn) (oldest *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns = append(l.conns, c)
+	if len(l.conns) > mostLingering {
+		oldest = l.conns[0]
+		l.resets++
+	}
+	return oldest
+}
+
+// remove removes c, which has been concluded.
+func (l *lingerList) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.conns, c); i >= 0 {
+		l.conns = slices.Delete(l.conns, i, i+1)
+	}
+	if len(l.conns) == 0 && l.gone != nil {
+		close(l.gone)
+		l.gone = nil
+	}
+}
+
+// empty returns a channel that is closed when the list is empty, or nil if it is.
+func (l *lingerList) empty() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) == 0 {
+		return nil
+	}
+	if l.gone == nil {
+		l.gone = make(chan struct{})
+	}
+	return l.gone
+}
+
+// lingerOn leaves the closed connection to the background. stepping must be set.
+func (k *closer) lingerOn() {
+	c := k.conn
 	_, asks := c.qp.(rdma.Finisher)
 	if bubble.Inside() {
-		// Nothing may outlive the test. What the kernel has it goes on to send.
+		// Nothing may outlive the test. The kernel goes on sending what it has.
 		c.mu.Lock()
-		kept := asks && c.session.SaidEnd() && !c.qp.Busy()
+		kept := asks && c.session.EndSent() && !c.qp.Busy()
 		c.mu.Unlock()
-		c.conclude(!kept)
+		k.conclude(!kept)
 		return
 	}
-	var oldest *conn
-	lingering.mu.Lock()
-	lingering.conns = append(lingering.conns, c)
-	if len(lingering.conns) > mostLingering {
-		oldest = lingering.conns[0]
-		lingering.resets++
-	}
-	lingering.mu.Unlock()
-	if oldest != nil {
-		oldest.dropLingering()
+	if oldest := lingering.add(c); oldest != nil {
+		oldest.closer.drop()
 	}
 	if !asks {
 		go func() {
-			_, reset := c.drain(drainTime)
-			c.conclude(reset)
-			c.lingered()
+			_, reset := k.drain(drainTime)
+			k.finish(reset)
 		}()
 		return
 	}
 	c.mu.Lock()
-	c.stepping = false
-	c.lingers = true
-	c.watch = watch{}
-	c.listLocked()
+	k.stepping, k.lingering = false, true
+	idleMonitor.addLocked(c)
 	c.mu.Unlock()
 }
 
-// lingerTick looks after the closed connection, when its time has come. Called with
-// mu held; returns without.
-func (c *conn) lingerTick() {
-	if c.stepping {
-		c.mu.Unlock()
-		return
-	}
-	w := &c.watch
-	pause := max(1, min(w.idle, lingerMost))
-	w.idle += pause
-	c.rest(pause)
-	c.stepping = true
-	over, reset := c.closeStep()
-	if !over {
-		c.stepping = false
-		c.mu.Unlock()
-		return
-	}
-	c.unwatch()
-	c.mu.Unlock()
-	c.conclude(reset)
-	c.lingered()
-}
-
-// dropLingering resets a connection that is left to the background.
-func (c *conn) dropLingering() {
+// visit takes a step for a connection in the background. The idle monitor calls it.
+func (k *closer) visit() {
+	c := k.conn
 	c.mu.Lock()
-	c.giveUp = true
-	if c.stepping { // whoever steps finds giveUp, or is about to be through
-		c.late = true
-		c.wakeAll()
+	if k.stepping {
 		c.mu.Unlock()
 		return
 	}
-	c.stepping = true
-	c.unwatch()
+	idle := &c.idle
+	pause := max(1, min(idle.ticks, lingerMost))
+	idle.ticks += pause
+	idleMonitor.restLocked(c, pause)
+	k.stepping = true
+	over, reset := k.stepLocked()
+	if !over {
+		k.stepping = false
+		c.mu.Unlock()
+		return
+	}
+	idleMonitor.removeLocked(c)
 	c.mu.Unlock()
-	c.conclude(true)
-	c.lingered()
+	k.finish(reset)
 }
 
-// lingered takes the connection, which has been concluded, out of the background.
-func (c *conn) lingered() {
-	lingering.mu.Lock()
-	defer lingering.mu.Unlock()
-	if i := slices.Index(lingering.conns, c); i >= 0 {
-		lingering.conns = slices.Delete(lingering.conns, i, i+1)
+// drop resets a connection in the background.
+func (k *closer) drop() {
+	c := k.conn
+	c.mu.Lock()
+	k.reset = true
+	if k.stepping { // that goroutine finds reset set, or has nearly finished
+		k.late = true
+		c.poll.wakeAllLocked()
+		c.mu.Unlock()
+		return
 	}
-	if len(lingering.conns) == 0 && lingering.gone != nil {
-		close(lingering.gone)
-		lingering.gone = nil
-	}
+	k.stepping = true
+	idleMonitor.removeLocked(c)
+	c.mu.Unlock()
+	k.finish(true)
 }
 
-// WaitClosed waits until every connection of this process that was closed has
-// delivered what its Writes had accepted, or has failed to. A program that exits
-// sooner may lose some of that, except over shm. It returns ctx's error if ctx is
-// done first. In a synctest bubble it returns at once, because there Close has
-// waited. Safe for concurrent use.
+// finish ends the channel of a connection in the background.
+func (k *closer) finish(reset bool) {
+	k.conclude(reset)
+	lingering.remove(k.conn)
+}
+
+// WaitClosed waits until every connection of this process that was closed has delivered
+// what its Writes had accepted, or has failed to. A program that exits earlier may lose some
+// of that, except over shm. If ctx is done first, WaitClosed returns ctx's error. In a
+// synctest bubble it returns immediately, because there Close itself waits. It is safe for
+// concurrent use.
 func WaitClosed(ctx context.Context) error {
 	if bubble.Inside() {
 		return nil
 	}
-	lingering.mu.Lock()
-	if len(lingering.conns) == 0 {
-		lingering.mu.Unlock()
+	empty := lingering.empty()
+	if empty == nil {
 		return nil
 	}
-	if lingering.gone == nil {
-		lingering.gone = make(chan struct{})
-	}
-	gone := lingering.gone
-	lingering.mu.Unlock()
 	select {
-	case <-gone:
+	case <-empty:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -200,7 +200,7 @@ func dropAllLingering(t *testing.T) {
 	left := append([]*conn(nil), lingering.conns...)
 	lingering.mu.Unlock()
 	for _, c := range left {
-		c.dropLingering()
+		c.closer.drop()
 	}
 	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
 }

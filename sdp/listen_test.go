@@ -131,7 +131,7 @@ func TestCRCOnOneHost(t *testing.T) {
 		d := Dialer{Config: &Config{CRC: v.client}}
 		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
-		batch := c.(*Conn).batch
+		batch := c.(*Conn).out.batch
 		checkEcho(t, c)
 		assert.Equal(t, v.server || v.client, batch < session.MaxBatch, "%+v: batches are small with CRC", v)
 	}

@@ -164,7 +164,7 @@ var states = []struct {
 	}},
 }
 
-// awaitEnd waits until the peer's end has come.
+// awaitEnd waits until the peer's end has arrived.
 func awaitEnd(t *testing.T, c promised, want error) {
 	c.SetReadDeadline(time.Now().Add(5 * time.Second))
 	_, err := c.Read(make([]byte, 1))

@@ -8,9 +8,9 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 )
 
-// sleepReally waits by the machine's clock, also in a synctest bubble, where
-// time.Sleep ends only when every goroutine of the bubble sleeps. Short times it waits
-// in the kernel: the runtime's own clock may round them up to a millisecond.
+// sleepReally waits by the machine's clock, even in a synctest bubble, where time.Sleep ends
+// only when every goroutine of the bubble is blocked. Short times are waited for in the
+// kernel, because the runtime's timers may round them up to a millisecond.
 func sleepReally(d time.Duration) {
 	if d >= time.Millisecond && !bubble.Inside() {
 		time.Sleep(d)

@@ -6,164 +6,200 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// await waits for news: as the poller if there is none, else from the poller.
-// Called and returns with mu held.
-func (c *conn) await() {
-	if !c.polling {
-		c.pollOnce()
-		return
-	}
-	c.sit()
+// poller receives a connection's completions by the leader/followers pattern.
+//
+// At most one goroutine at a time, the leader, is in QueuePair.Wait. It may be a Read, a
+// Write without credit, a Close, or the background poller. The other goroutines that wait
+// for news, the followers, wait on cond. The leader signals it after each batch of
+// completions and when it stops leading. A follower that then finds no leader takes over.
+//
+// The background poller is a goroutine that leads while no call does, so that the library
+// answers the peer even if the program does nothing. It starts when nobody has polled for a
+// tick of the idle monitor, or when a Write waits for the device. A Read would be delayed by
+// a second wake-up if it followed the background poller, so it makes it stop (claims).
+//
+// Guarded by conn.mu. All methods that lead or wait release it in between.
+type poller struct {
+	conn *conn
+	cond *sync.Cond // nil while there are no followers
+
+	claims    int32  // calls that want to lead instead of the background poller
+	followers int32  // goroutines that wait on cond
+	unhandled int32  // completions of the current batch that were not handled yet
+	polled    uint32 // grows each time that the device has been polled
+	activity  uint32 // grows with each batch of completions and each Write
+
+	leading    bool // there is a leader
+	parked     bool // the leader is in Wait, or about to be
+	background bool // the background poller runs; it leads or waits to lead
+	inRoom     bool // a call waits for the device to have room
+
+	few  [2]rdma.Completion // the leader waits with these,
+	many *completions       // or with these if more have arrived lately
 }
 
-// sit waits for what another goroutine of this connection will tell, and does
-// not poll: who polls is not told. Called and returns with mu held.
-func (c *conn) sit() {
-	if c.waiters == 0 {
-		c.news = newsPool.Get().(*sync.Cond)
-		c.news.L = &c.mu
-	}
-	c.waiters++
-	c.news.Wait()
-	if c.waiters--; c.waiters == 0 {
-		c.news.L = nil
-		newsPool.Put(c.news)
-		c.news = nil
-	}
-}
-
-// newsPool has conditions that nobody waits for: few connections have one at a
-// time, and it is 56 bytes.
-var newsPool = sync.Pool{New: func() any { return new(sync.Cond) }}
-
-// claim is await for a call that is slowed down by news from another goroutine:
-// the attendant makes way for it.
-func (c *conn) claim() {
-	if !c.polling || !c.attending {
-		c.await()
-		return
-	}
-	c.claims++
-	if c.parked {
-		c.qp.Wake()
-	}
-	c.await()
-	c.claims--
-}
-
-// pollOnce is the poller until there are completions, it was woken, or nothing
-// more will come. Called and returns with mu held; releases it in between.
-func (c *conn) pollOnce() {
-	c.polling, c.parked = true, true
-	c.mu.Unlock()
-	wcs := c.few[:]
-	if c.many != nil {
-		wcs = c.many[:]
-	}
-	n, err := c.qp.Wait(wcs)
-	c.mu.Lock()
-	c.parked = false
-	c.handle(wcs[:n], err)
-	if c.many == nil && n == len(c.few) { // when one comes at a time, as answers do, no more is to be had
-		c.many = completionsPool.Get().(*completions)
-		c.mu.Unlock()
-		n, err = c.qp.Poll(c.many[:])
-		c.mu.Lock()
-		c.handle(c.many[:n], err)
-	}
-	if c.many != nil && n <= len(c.few) {
-		completionsPool.Put(c.many)
-		c.many = nil
-	}
-	if c.due.Load() {
-		c.mu.Unlock()
-		c.control()
-		c.mu.Lock()
-	}
-	c.polling = false
-	c.tell()
-	c.watchLocked()
-}
-
-// completions are what a poller takes of a connection on which much comes. They are
-// in a pool: who waits on an idle connection has but few.
+// completions are what a leader receives at a time on a busy connection. They come from a
+// pool, so that an idle connection has only two.
 type completions [8]rdma.Completion
 
 var completionsPool = sync.Pool{New: func() any { return new(completions) }}
 
-// drainPolled is pollOnce without waiting: it takes what is there, or much of it.
-func (c *conn) drainPolled() {
-	c.polling = true
+// condPool recycles the conditions, which few connections need at a time.
+var condPool = sync.Pool{New: func() any { return new(sync.Cond) }}
+
+// pollRounds is how many batches are received without waiting before the caller gets on: a
+// peer could keep sending.
+const pollRounds = 8
+
+// waitLocked waits for news: as the leader if there is none, otherwise as a follower.
+func (p *poller) waitLocked() {
+	if p.leading {
+		p.followLocked()
+	} else {
+		p.leadLocked()
+	}
+}
+
+// waitAsLeaderLocked is waitLocked for a call that must not be delayed by following the
+// background poller, which it makes stop.
+func (p *poller) waitAsLeaderLocked() {
+	if !p.leading || !p.background {
+		p.waitLocked()
+		return
+	}
+	p.claims++
+	if p.parked {
+		p.conn.qp.Wake()
+	}
+	p.waitLocked()
+	p.claims--
+}
+
+// followLocked waits until another goroutine of this connection calls broadcastLocked. It
+// never leads.
+func (p *poller) followLocked() {
+	if p.followers == 0 {
+		p.cond = condPool.Get().(*sync.Cond)
+		p.cond.L = &p.conn.mu
+	}
+	p.followers++
+	p.cond.Wait()
+	if p.followers--; p.followers == 0 {
+		p.cond.L = nil
+		condPool.Put(p.cond)
+		p.cond = nil
+	}
+}
+
+// leadLocked leads until there are completions, it is woken, or nothing more will arrive.
+func (p *poller) leadLocked() {
+	c := p.conn
+	p.leading, p.parked = true, true
+	c.mu.Unlock()
+	wcs := p.few[:]
+	if p.many != nil {
+		wcs = p.many[:]
+	}
+	n, err := c.qp.Wait(wcs)
+	c.mu.Lock()
+	p.parked = false
+	p.handleLocked(wcs[:n], err)
+	if p.many == nil && n == len(p.few) { // there may be more; answers come one at a time
+		p.many = completionsPool.Get().(*completions)
+		c.mu.Unlock()
+		n, err = c.qp.Poll(p.many[:])
+		c.mu.Lock()
+		p.handleLocked(p.many[:n], err)
+	}
+	if p.many != nil && n <= len(p.few) {
+		completionsPool.Put(p.many)
+		p.many = nil
+	}
+	if c.out.due.Load() {
+		c.mu.Unlock()
+		c.out.sendDue()
+		c.mu.Lock()
+	}
+	p.leading = false
+	p.broadcastLocked()
+	idleMonitor.watchLocked(c)
+}
+
+// receiveReadyLocked leads without waiting: it receives what is there, up to pollRounds
+// batches. There must be no leader.
+func (p *poller) receiveReadyLocked() {
+	c := p.conn
+	p.leading = true
 	wcs := completionsPool.Get().(*completions)
 	defer completionsPool.Put(wcs)
-	for rounds := 0; ; rounds++ {
-		if rounds == patientRounds { // a peer could go on for ever
-			break
-		}
+	for range pollRounds {
 		c.mu.Unlock()
 		n, err := c.qp.Poll(wcs[:])
 		c.mu.Lock()
-		c.handle(wcs[:n], err)
+		p.handleLocked(wcs[:n], err)
 		if n == 0 || err != nil {
 			break
 		}
 	}
-	c.polling = false
-	c.tell()
+	p.leading = false
+	p.broadcastLocked()
 }
 
-// patientRounds is how often what is there is taken in without a clock.
-const patientRounds = 8
-
-// handle takes in what the device has delivered.
-func (c *conn) handle(wcs []rdma.Completion, err error) {
-	c.polled++
+// handleLocked handles what the device has delivered. It does not release mu.
+func (p *poller) handleLocked(wcs []rdma.Completion, err error) {
+	c := p.conn
+	p.polled++
 	if len(wcs) > 0 {
-		c.activity++
+		p.activity++
 	}
 	for i := range wcs {
-		c.behind = int32(len(wcs) - i - 1)
-		c.take(&wcs[i])
+		p.unhandled = int32(len(wcs) - i - 1)
+		c.completedLocked(&wcs[i])
 		wcs[i] = rdma.Completion{}
 	}
 	if err != nil && c.recvErr == nil {
-		c.recvEnded(err)
+		c.receiveEndedLocked(err)
 	}
-	c.relieve()
+	c.promise.gather()
 }
 
-// tell wakes those who wait for news.
-func (c *conn) tell() {
-	if c.waiters > 0 {
-		c.news.Broadcast()
-	}
-}
-
-// wakeAll makes every waiting call look at the state again: a deadline has
-// passed, or the connection is closed. Called with mu held.
-func (c *conn) wakeAll() {
-	c.tell()
-	if c.parked {
-		c.qp.Wake()
-	}
-	if c.inRoom {
-		c.qp.WakeRoom()
+// broadcastLocked wakes the followers.
+func (p *poller) broadcastLocked() {
+	if p.followers > 0 {
+		p.cond.Broadcast()
 	}
 }
 
-// attend starts the attendant, if nobody polls. Called with mu held.
-func (c *conn) attend() {
-	if c.polling || c.attending || c.closed && !c.draining || c.recvErr != nil {
+// wakeAllLocked makes every waiting call check the connection's state again, because a
+// deadline has passed or the connection was closed.
+func (p *poller) wakeAllLocked() {
+	p.broadcastLocked()
+	if p.parked {
+		p.conn.qp.Wake()
+	}
+	if p.inRoom {
+		p.conn.qp.WakeRoom()
+	}
+}
+
+// startBackgroundLocked starts the background poller if there is no leader.
+func (p *poller) startBackgroundLocked() {
+	if p.leading || p.background || !p.mayPollInBackgroundLocked() {
 		return
 	}
-	c.attending = true
+	p.background = true
+	c := p.conn
 	c.workers.Go(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for c.claims == 0 && (!c.closed || c.draining) && c.recvErr == nil && !c.polling {
-			c.pollOnce()
+		for p.claims == 0 && p.mayPollInBackgroundLocked() && !p.leading {
+			p.leadLocked()
 		}
-		c.attending = false
-		c.tell()
+		p.background = false
+		p.broadcastLocked()
 	})
+}
+
+func (p *poller) mayPollInBackgroundLocked() bool {
+	return (!p.conn.closed || p.conn.closer.draining) && p.conn.recvErr == nil
 }

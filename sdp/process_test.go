@@ -274,5 +274,5 @@ func checkDeath(t *testing.T, err error, targets ...error) {
 func asksEarly(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session.Source.Carried(1 << 30)
+	c.session.Parts().Source.Carried(1 << 30)
 }

@@ -1,49 +1,57 @@
 package sdp
 
 import (
+	"math"
+
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/wire"
 )
 
-// What a connection promises is how many bytes its peer may have unread here: the private
-// buffers that the peer has credit for or has filled, times their size, and what Gather has
-// copied out of such. A promise cannot be withdrawn. So it is charged to the budget of the
-// process, before the peer is told of it.
-//
-// While half of the budget is free, a connection begins with all that it could use, and
-// with leastBuffers after that. Those are charged whatever the budget says. A peer that uses
-// up what it has gets twice as much, as the program reads, and while half of the budget is
-// taken one that does not gets less (adapt).
-//
-// The device posts recvBuffers in any case. They take memory as messages come, except on
-// verbs.
 const (
-	recvBuffers  = 256      // private buffers that a connection promises at most, at first
+	recvBuffers  = 256      // private buffers that a connection promises at first, at most
 	leastBuffers = 16       // and at least
-	minBuffers   = 8        // to which SetReadBuffer may go: enough small messages for Gather
+	minBuffers   = 8        // the least that SetReadBuffer can ask for: enough small messages to gather
 	recvSize     = 16 << 10 // bytes in each of them at the start,
 	leastSize    = 4 << 10  // with leastBuffers,
-	smallestSize = 512      // and as Config.ReadBuffer has it, at least
-	// recvWindow is how many bytes the private buffers hold together, about, unless the
-	// program says otherwise.
+	smallestSize = 512      // and with a small Config.ReadBuffer, at least
+	// recvWindow is how many bytes the private buffers hold together, approximately, unless
+	// the program says otherwise.
 	recvWindow = 8 << 20
 )
 
-// promise is what a connection promises its peer. Guarded by conn.mu.
+const (
+	aheadBuffers = 64   // buffers that readAhead posts at a time,
+	aheadMost    = 1024 // and in all, however small each of them is
+	stuckCredit  = 4    // with this much credit a peer may send one message with payload, or none
+)
+
+// promise is what a connection promises its peer: how many bytes it may have unread here.
+// These are the private buffers that the peer has credit for or has filled, times their
+// size, and the memory into which small messages were gathered. A promise cannot be
+// withdrawn, so it is charged to the budget of the process before the peer is told.
+//
+// While half of the budget is free, a connection begins with all that it could use, and
+// otherwise with leastBuffers, which are charged whatever the budget says. A peer that uses
+// up its credit gets twice as much as the program reads. While half of the budget is taken,
+// a peer that leaves credit unused gets less (adapt).
+//
+// The device posts recvBuffers in any case. They take memory as messages arrive, except on
+// verbs.
+//
+// Guarded by conn.mu.
 type promise struct {
-	session *session.Session // the connection's: how much is unread, and the credit of the peer
+	conn *conn
 
 	held    int32 // private buffers that the device has posted and the peer is not told of
 	ahead   int32 // private buffers beyond recvBuffers; see readAhead
 	window  int32 // bytes that the private buffers shall hold together
-	charged int32 // bytes, to the budget; see account
+	charged int32 // bytes charged to the budget; see account
 }
 
-// reserve promises the private buffers of a connection that is about to come up, of which a
-// peer may fill readBuffer bytes; 0: the default. The connection charges its own; unreserve
-// follows in any case.
+// reserve charges the private buffers of a connection before its handshake, and returns the
+// Hello that announces them. The peer may fill readBuffer bytes; 0 means the default. The
+// connection charges its own, so unreserve must follow in any case.
 func reserve(readBuffer int) wire.Hello {
 	h := ourHello(readBuffer)
 	most, size := int(h.Bufs), int(h.LocalRcvSz)
@@ -59,18 +67,17 @@ func reserve(readBuffer int) wire.Hello {
 func unreserve(h wire.Hello) { budget.Process.Give(int(h.Bufs) * int(h.LocalRcvSz)) }
 
 // bytes returns how many bytes the peer may have unread.
-func (p *promise) bytes() int {
-	return p.buffers()*p.session.Sink.Size() + p.excess()
-}
+func (p *promise) bytes() int { return p.buffers()*p.conn.session.BufferSize() + p.excess() }
 
 // buffers returns how many private buffers the peer has credit for or has filled.
 func (p *promise) buffers() int { return recvBuffers + int(p.ahead) - int(p.held) }
 
-// excess returns how many bytes are held beside the private buffers of the size that they
-// have now: what Gather has copied, and what came in larger ones.
+// excess returns how many bytes are held beyond private buffers of the present size: those
+// that were gathered, and those that arrived in larger buffers.
 func (p *promise) excess() int {
-	own := p.session.Sink.Own()
-	return own + max(0, p.session.Sink.Bytes()-own-p.session.Sink.Lent()*p.session.Sink.Size())
+	s := &p.conn.session
+	lent, own := s.Held()
+	return own + max(0, s.Unread()-own-lent*s.BufferSize())
 }
 
 // account charges what is promised.
@@ -99,7 +106,7 @@ func (p *promise) end() {
 	}
 }
 
-// affords charges n bytes more, if the budget allows the connection so many, and reports
+// affords charges n more bytes if the budget allows this connection so many, and reports
 // whether it does.
 func (p *promise) affords(n int) bool {
 	if p.charged == accountClosed || int(p.charged)+n > budget.Process.Share() || !budget.Process.Take(n) {
@@ -109,10 +116,22 @@ func (p *promise) affords(n int) bool {
 	return true
 }
 
-// granted returns the size that the private buffers shall have when the peer asks for
-// desired bytes, larger or smaller (§10.6): that, or what window and budget have room for.
+// resize changes the size of the private buffers as the peer asks (§10.6), as far as the
+// window and the budget allow.
+func (p *promise) resize(desired uint32) {
+	c := p.conn
+	size := c.session.Resize(p.granted(desired))
+	old := c.qp.ProvideReceive(recvBuffers+int(p.ahead), size)
+	if old > 0 {
+		old += int(c.poll.unhandled) // in buffers that are not posted any more
+	}
+	c.session.Older(old)
+	p.aim()
+}
+
+// granted returns the new size of the private buffers if the peer asks for desired bytes.
 func (p *promise) granted(desired uint32) uint32 {
-	size, n := p.session.Sink.Size(), p.buffers()
+	size, n := p.conn.session.BufferSize(), p.buffers()
 	more := min(int(min(desired, bcopy.MaxBuffer)), int(p.window)/leastBuffers) - size
 	for more > smallestSize && !p.affords(more*n) {
 		more /= 2
@@ -126,64 +145,129 @@ func (p *promise) granted(desired uint32) uint32 {
 	return desired
 }
 
-// mostBuffers is how many private buffers there shall be at most: enough to keep a stream
-// going, and no more than the program wants to be unread.
-func (p *promise) mostBuffers() int {
-	return min(recvBuffers, max(minBuffers, int(p.window)/p.session.Sink.Size()))
+// provide has the device post as many private buffers as there shall be, and reports whether
+// it can.
+func (p *promise) provide() bool {
+	c := p.conn
+	return c.qp.ProvideReceive(recvBuffers+int(p.ahead), c.session.BufferSize()) != math.MaxInt32
 }
 
-// setWindow has the private buffers hold so many bytes together.
+// mostBuffers returns how many private buffers there shall be at most: enough to keep a
+// stream going, and no more than the program wants to have unread.
+func (p *promise) mostBuffers() int {
+	return min(recvBuffers, max(minBuffers, int(p.window)/p.conn.session.BufferSize()))
+}
+
+// setWindow sets how many bytes the private buffers shall hold together.
 func (p *promise) setWindow(bytes int) {
 	p.window = int32(max(0, min(bytes, 1<<30)))
 	p.aim()
 }
 
 // aim sets how many private buffers there shall be after their size or the window has
-// changed: all, if the budget has them. What is promised beyond that ends as it is used.
+// changed: as many as are useful, if the budget has them. Buffers that are promised beyond
+// that are not promised again after they were used.
 func (p *promise) aim() {
 	p.account() // buffers may have become smaller
-	most := p.mostBuffers()
-	if more := most - p.session.Target; more <= 0 || p.affords(more*p.session.Sink.Size()) {
-		p.session.Target = most
+	s, most := &p.conn.session, p.mostBuffers()
+	if more := most - s.Target(); more <= 0 || p.affords(more*s.BufferSize()) {
+		s.SetTarget(most)
 		p.repost()
 		p.account()
 	}
 }
 
-// consume notes that n bytes of the oldest payload were read, and gives back what they were
-// in if that was all of it. Called with mu held.
-func (c *conn) consume(n int) {
-	own := c.session.Sink.Own()
-	if owner := c.session.Sink.Consume(n); owner != nil {
-		c.promise.adapt()
-		c.release(owner)
-	} else if c.session.Sink.Own() != own {
-		c.promise.repost()
-		c.promise.account()
+// consume notes that the program has read n bytes of the oldest payload, and returns the
+// memory of a message that was read completely.
+func (p *promise) consume(n int) {
+	s := &p.conn.session
+	_, own := s.Held()
+	if owner := s.Consume(n); owner != nil {
+		p.adapt()
+		p.release(owner)
+	} else if _, now := s.Held(); now != own {
+		p.repost()
+		p.account()
 	}
 }
 
-// adapt has a peer that has used up nearly all of its credit get twice as much, if the
-// budget allows it; and while half of the budget is taken one that leaves half unused get a
-// private buffer less. Called with mu held, when the program has read.
+// release returns the private buffer of payload that was read or gathered to the device, and
+// to the peer as credit unless there are more buffers than there shall be. The buffer of a
+// message without payload is always posted again: the reserved credits stand for it.
+func (p *promise) release(owner bcopy.Owner) {
+	owner.Release()
+	if p.ahead > 0 {
+		p.ahead--
+		p.provide()
+	} else {
+		p.held++
+		p.repost()
+	}
+	p.account()
+}
+
+// gather frees private buffers that hold little each, if the program does not read.
+func (p *promise) gather() {
+	if p.conn.session.Gather(p.release) {
+		p.account()
+		p.conn.out.checkDueLocked()
+	}
+}
+
+// adapt changes how many private buffers there shall be when the program has read: twice as
+// many for a peer that has used nearly all of its credit, if the budget allows it, and one
+// less for a peer that leaves half unused while half of the budget is taken.
 func (p *promise) adapt() {
-	switch credit := p.session.Account.PeerCredit(); {
-	case credit <= max(p.session.Target/4, stuckCredit):
-		more := min(p.session.Target, p.mostBuffers()-p.session.Target)
-		if more > 0 && p.affords(more*p.session.Sink.Size()) {
-			p.session.Target += more
+	s := &p.conn.session
+	target := s.Target()
+	switch credit := s.PeerCredit(); {
+	case credit <= max(target/4, stuckCredit):
+		more := min(target, p.mostBuffers()-target)
+		if more > 0 && p.affords(more*s.BufferSize()) {
+			s.SetTarget(target + more)
 		}
-	case credit > p.session.Target/2 && p.session.Target > leastBuffers && budget.Process.Tight():
-		p.session.Target--
+	case credit > target/2 && target > leastBuffers && budget.Process.Tight():
+		s.SetTarget(target - 1)
 	}
 }
 
-// repost gives the peer credit for the private buffers that there shall be, but for as many
-// as would hold the excess.
+// repost gives the peer credit for the private buffers that there shall be, except for as
+// many as would hold the excess.
 func (p *promise) repost() {
-	size := p.session.Sink.Size()
-	if n := int(p.held) - (recvBuffers - p.session.Target) - (p.excess()+size-1)/size; n > 0 {
-		p.session.Account.Post(n)
+	s := &p.conn.session
+	size := s.BufferSize()
+	if n := int(p.held) - (recvBuffers - s.Target()) - (p.excess()+size-1)/size; n > 0 {
+		s.Post(n)
 		p.held -= int32(n)
 	}
+}
+
+// readAhead gives the peer more buffers while it waits for this program to read and this
+// program waits for it: two programs that write much before they read would otherwise wait
+// for each other forever. It stops at twice the window. It is called when nothing has moved
+// for a tick.
+func (p *promise) readAhead() {
+	c := p.conn
+	if !c.out.starved || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
+		return
+	}
+	size := c.session.BufferSize()
+	more := min(aheadBuffers, (2*int(p.window)-c.session.Unread())/size)
+	for more > 0 && !p.affords(more*size) {
+		more /= 2
+	}
+	if most := c.qp.Limits().Buffers; most > 0 {
+		more = min(more, most-recvBuffers-int(p.ahead))
+	}
+	defer p.account()
+	if more <= 0 {
+		return
+	}
+	p.ahead += int32(more)
+	if !p.provide() {
+		p.ahead -= int32(more)
+		return
+	}
+	c.session.Post(more)
+	c.out.due.Store(true)
 }

@@ -60,7 +60,7 @@ func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 func awaitStill(t *testing.T, ends []*Conn) (bytes int) {
 	t.Helper()
 	for still := 0; still < 6; still++ {
-		time.Sleep(janitorTick)
+		time.Sleep(idleTick)
 		now := 0
 		for _, c := range ends {
 			now += c.Stats().Unread
@@ -357,7 +357,7 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Stats().Unread == 100_000 }, soon, time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.session.Sink.Resize(100)
+	s.session.Resize(100)
 	s.promise.aim()
 	assert.GreaterOrEqual(t, s.promise.bytes(), 100_000)
 	assert.EqualValues(t, s.promise.bytes(), s.promise.charged)

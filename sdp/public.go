@@ -1,7 +1,9 @@
 package sdp
 
 import (
-	"io"
+	"errors"
+	"fmt"
+	"math"
 	"net"
 	"runtime"
 	"syscall"
@@ -11,242 +13,211 @@ import (
 )
 
 // Conn is a stream connection over RDMA. It is a [net.Conn] with the methods of
-// [net.TCPConn], and all its methods are safe for concurrent use. Addresses and
-// errors are those of package net: io.EOF is bare, and every other error is a
-// [*net.OpError].
+// [net.TCPConn]. All methods are safe for concurrent use. Addresses and errors are those of
+// package net: io.EOF is returned as it is, and every other error is a [*net.OpError].
 //
-// A Conn that becomes unreachable without having been closed is closed by the
-// garbage collector, as a net.TCPConn is.
+// A Conn that becomes unreachable before it was closed is closed by the garbage collector,
+// like a net.TCPConn.
 type Conn struct {
-	*conn // what works for the connection; it never refers to the Conn
+	*conn // does the work, and never refers to the Conn
 }
 
 var _ net.Conn = (*Conn)(nil)
 
-// Every method below keeps the Conn reachable until the call has returned. Without
-// that, a Read could find its connection collected, because the last use of the
-// Conn was the call itself.
+// Every method keeps the Conn reachable until it returns (runtime.KeepAlive). Otherwise a
+// Read that is the program's last use of the Conn could have its connection closed by the
+// cleanup while it waits.
 
 // publish returns the Conn that the program gets for c.
 func publish(c *conn) *Conn {
 	outer := &Conn{c}
-	if !bubble.Inside() { // no goroutine outside a synctest bubble may touch what is inside
+	if !bubble.Inside() { // a cleanup runs outside the bubble, and may not use what is inside
 		runtime.AddCleanup(outer, (*conn).dropped, c)
 	}
 	return outer
 }
 
-// dropped closes a connection that the program has lost. It is a cleanup and must
-// not block.
+// dropped closes a connection that has become unreachable. It is a cleanup, which must not
+// block.
 func (c *conn) dropped() {
 	go c.Close()
 }
 
-// Read reads what has arrived, at least one byte and at most len(b), and waits if
-// nothing has. It returns io.EOF when the peer has ended its direction, or when the
-// peer's process has ended and everything that its Writes had accepted was read.
-// Other errors wrap net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or
-// what was wrong with the connection; bytes that arrived before are read first. It
-// allocates nothing.
+// Read reads up to len(b) bytes of what has arrived. If nothing has, it waits for at least
+// one byte. It returns io.EOF after the peer has closed its direction, or after the peer's
+// process has ended and everything that its Writes had accepted was read. Other errors wrap
+// net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
+// connection. Bytes that arrived before such an error are read first.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.conn.Read(b)
 	runtime.KeepAlive(c)
 	return n, err
 }
 
-// Write writes b to the stream and returns when all of it has left this process:
-// in the memory that both ends share (shm), in the kernel's socket (iwarp) or with
-// the NIC (verbs). n is how many bytes have. Errors wrap net.ErrClosed,
-// os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite, syscall.ECONNRESET, or
-// what was wrong with the connection. It allocates nothing.
+// Write writes b to the stream. It returns when all of b has left this process: to the
+// memory that both ends share (shm), to the kernel's socket (iwarp) or to the NIC (verbs).
+// It returns how many bytes have. Errors wrap net.ErrClosed, os.ErrDeadlineExceeded,
+// syscall.EPIPE after CloseWrite, syscall.ECONNRESET, or the error that ended the connection.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.conn.Write(b)
 	runtime.KeepAlive(c)
 	return n, err
 }
 
-// ReadFrom writes everything that r returns until its end. io.Copy uses it.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.conn.ReadFrom(r)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// WriteTo writes to w what arrives, until the peer ends its direction. io.Copy uses
-// it. The bytes are handed over where they lie in the library's buffers, so w must
-// not keep or change them, as no io.Writer may. What w does not take is still there to be read.
-func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	n, err := c.conn.WriteTo(w)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// WriteBuffers writes the slices one after the other as if they were one, and
-// consumes *v as net.Buffers.WriteTo does, which would make a Write of each slice.
-func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
-	n, err := c.conn.WriteBuffers(v)
-	runtime.KeepAlive(c)
-	return n, err
-}
-
-// Close closes the connection. Every call in progress returns net.ErrClosed. What
-// Writes have accepted is still delivered: if that takes time, the library finishes
-// in the background, as the kernel does for TCP, and [WaitClosed] waits for it.
-// Close itself waits only as long as accepted bytes are still in this process, at
-// most one second; see [Conn.SetLinger] for other times. The peer sees a reset
-// instead of an end if bytes that it sent have not been read.
+// Close closes the connection. All calls in progress return net.ErrClosed. Bytes that Writes
+// have accepted are still delivered: if that takes time, the library continues in the
+// background, as the kernel does for TCP, and [WaitClosed] waits for it. Close itself waits
+// only while such bytes are still in this process, and at most one second; see
+// [Conn.SetLinger]. If bytes from the peer have not been read, the peer sees a reset instead
+// of an end.
 func (c *Conn) Close() error {
 	err := c.conn.Close()
 	runtime.KeepAlive(c)
 	return err
 }
 
-// CloseRead ends the direction towards this end: Reads return io.EOF, and what
-// arrives is dropped.
-func (c *Conn) CloseRead() error {
-	err := c.conn.CloseRead()
-	runtime.KeepAlive(c)
-	return err
-}
-
-// CloseWrite ends the direction towards the peer, whose Reads return io.EOF after
-// everything that was written. It does not wait for that. A Write in progress fails
-// with syscall.EPIPE.
-func (c *Conn) CloseWrite() error {
-	err := c.conn.CloseWrite()
-	runtime.KeepAlive(c)
-	return err
-}
-
 // LocalAddr returns the local address, a [*net.TCPAddr] or [*net.UnixAddr].
-func (c *Conn) LocalAddr() net.Addr { return c.conn.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.localAddr() }
 
 // RemoteAddr returns the peer's address, of the same type.
-func (c *Conn) RemoteAddr() net.Addr { return c.conn.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.remoteAddr() }
 
-// Device returns the name of the RDMA device that carries the connection: "shm",
-// "verbs" or "iwarp".
-func (c *Conn) Device() string { return c.conn.Device() }
-
-// Stats returns the connection's statistics, also after Close.
-func (c *Conn) Stats() ConnStats {
-	s := c.conn.Stats()
-	runtime.KeepAlive(c)
-	return s
-}
+// Device returns the name of the device that carries the connection: "shm", "verbs" or
+// "iwarp".
+func (c *Conn) Device() string { return c.device }
 
 // SetDeadline sets the deadlines of Read and Write; see [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error {
-	err := c.conn.SetDeadline(t)
-	runtime.KeepAlive(c)
-	return err
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the time after which Reads, those in progress included, fail
-// with an error that wraps os.ErrDeadlineExceeded; see [net.Conn].
+// SetReadDeadline sets the time after which Reads fail with an error that wraps
+// os.ErrDeadlineExceeded, including those in progress; see [net.Conn].
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	err := c.conn.SetReadDeadline(t)
-	runtime.KeepAlive(c)
-	return err
+	defer runtime.KeepAlive(c)
+	return c.setDeadline(&c.read, t)
 }
 
-// SetWriteDeadline sets the time after which Writes, those in progress included,
-// fail with an error that wraps os.ErrDeadlineExceeded; see [net.Conn]. A message
-// that has been started is sent and counted nevertheless.
+// SetWriteDeadline sets the time after which Writes fail with an error that wraps
+// os.ErrDeadlineExceeded, including those in progress; see [net.Conn]. A message that a
+// Write has begun is sent and counted nevertheless.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	err := c.conn.SetWriteDeadline(t)
-	runtime.KeepAlive(c)
-	return err
+	defer runtime.KeepAlive(c)
+	return c.setDeadline(&c.write, t)
 }
 
-// SetLinger sets what Close does about bytes that the peer does not have yet, as
-// [net.TCPConn.SetLinger] does. With sec < 0, the default, Close returns and the
-// library finishes in the background. With sec > 0 Close waits until the peer's
-// host has acknowledged everything, at most sec seconds, and then goes on in the
-// background. With sec == 0 what has not been sent is dropped, and the peer sees a
-// reset.
+// SetLinger sets what Close does about bytes that the peer has not received yet, like
+// [net.TCPConn.SetLinger]. If sec < 0, the default, Close returns and the library finishes
+// in the background. If sec > 0, Close waits until the peer's host has acknowledged
+// everything, but at most sec seconds, and then finishes in the background. If sec == 0,
+// Close discards what has not been sent, and the peer sees a reset.
 func (c *Conn) SetLinger(sec int) error {
-	err := c.conn.SetLinger(sec)
-	runtime.KeepAlive(c)
-	return err
+	defer runtime.KeepAlive(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("set", errClosed)
+	}
+	c.closer.linger = int32(max(-1, min(sec, math.MaxInt32)))
+	return nil
 }
 
-// SetKeepAlive switches TCP's keepalive on or off. On iwarp and verbs it ends a
-// connection whose peer has disappeared, as it does TCP's; on shm the kernel tells.
+// SetKeepAlive turns TCP's keepalive on or off. On iwarp and verbs, as with TCP, keepalive
+// ends a connection whose peer has disappeared. On shm the kernel does so without it.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
-	err := c.conn.SetKeepAlive(keepalive)
-	runtime.KeepAlive(c)
-	return err
+	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }
 
-// SetKeepAlivePeriod sets how long the connection is idle before TCP's keepalive
-// probes the peer, and the time between probes.
+// SetKeepAlivePeriod sets how long the connection is idle before TCP's keepalive probes the
+// peer, and the time between probes.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	err := c.conn.SetKeepAlivePeriod(d)
-	runtime.KeepAlive(c)
-	return err
+	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
 }
 
-// SetKeepAliveConfig sets everything about TCP's keepalive.
+// SetKeepAliveConfig sets all parameters of TCP's keepalive.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	err := c.conn.SetKeepAliveConfig(config)
-	runtime.KeepAlive(c)
-	return err
+	return option(c, func(t interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}) error {
+		return t.SetKeepAliveConfig(config)
+	})
 }
 
-// SetNoDelay sets the TCP socket's option and nothing else: this library never
-// delays a Write.
+// SetNoDelay sets the option of the TCP socket. It changes nothing else, because this library
+// never delays a Write.
 func (c *Conn) SetNoDelay(noDelay bool) error {
-	err := c.conn.SetNoDelay(noDelay)
-	runtime.KeepAlive(c)
-	return err
+	return option(c, func(t interface{ SetNoDelay(bool) error }) error { return t.SetNoDelay(noDelay) })
 }
 
-// SetReadBuffer bounds approximately how many bytes may wait here for Read: in the
-// kernel, and in the private buffers that the peer may fill. What the peer has been promised
-// before is not withdrawn, and ends as it is used; Config.ReadBuffer bounds that too.
+// SetReadBuffer sets approximately how many bytes may be unread at this end: in the kernel,
+// and in the private buffers that the peer may fill. The peer may still use buffers that it
+// was promised before. Config.ReadBuffer limits those as well.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	err := c.conn.SetReadBuffer(bytes)
-	runtime.KeepAlive(c)
-	return err
+	c.mu.Lock()
+	if !c.closed {
+		c.promise.setWindow(bytes)
+	}
+	c.mu.Unlock()
+	return option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) })
 }
 
 // SetWriteBuffer sets how many bytes the kernel holds for the peer.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	err := c.conn.SetWriteBuffer(bytes)
-	runtime.KeepAlive(c)
-	return err
+	return option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) })
 }
 
 // MultipathTCP reports whether the TCP connection uses multipath TCP.
 func (c *Conn) MultipathTCP() (bool, error) {
-	is, err := c.conn.MultipathTCP()
-	runtime.KeepAlive(c)
-	return is, err
-}
-
-// SyscallConn returns the connection as a [syscall.RawConn], for what programs use
-// one for:
-//
-//   - Control is the TCP socket's, to set or get its options. Reading or writing it
-//     there breaks the connection.
-//   - Read calls its function with a descriptor that answers as the stream would to
-//     a program that asks whether it is alive, as connection pools do: with EAGAIN
-//     while nothing is unread, with unread bytes if there are any, with an end if
-//     the peer has ended its direction. What is read there the stream still has. It
-//     fails with the connection's error if that has one, and if the peer has
-//     advertised bytes of which none are here to be shown.
-//   - Write fails.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	raw, err := c.conn.SyscallConn()
-	if err != nil {
-		return nil, err
+	defer runtime.KeepAlive(c)
+	if t, ok := c.tcp.(interface{ MultipathTCP() (bool, error) }); ok {
+		return t.MultipathTCP()
 	}
-	return &keptRawConn{raw, c}, nil
+	return false, nil
 }
 
-// keptRawConn keeps the connection reachable for as long as it is itself.
-type keptRawConn struct {
-	syscall.RawConn
-	of *Conn
+// option calls set with the TCP connection, if that has the methods of T: a connection of
+// another type, which the program has made, may lack them. On iwarp the TCP connection
+// carries everything. On other devices it stays open without traffic, because it holds the
+// addresses, and on verbs because its keepalive finds that the peer's host has disappeared.
+func option[T any](c *Conn, set func(T) error) error {
+	defer runtime.KeepAlive(c)
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return c.opError("set", errClosed)
+	}
+	t, ok := c.tcp.(T)
+	if !ok {
+		return c.opError("set", fmt.Errorf("%T has no such option: %w", c.tcp, errors.ErrUnsupported))
+	}
+	if err := set(t); err != nil {
+		return c.opError("set", cause(err))
+	}
+	return nil
+}
+
+// SyscallConn returns a [syscall.RawConn] for the purposes that programs have for one:
+//
+//   - Control passes the descriptor of the TCP socket, to get or set its options. Reading
+//     from it or writing to it breaks the connection.
+//   - Read passes a decoy descriptor, for programs such as connection pools that check
+//     whether the connection is alive by reading. Reading from it returns EAGAIN if nothing
+//     is unread, unread bytes if there are any, and an end if the peer has closed its
+//     direction. The stream keeps the bytes. Read fails if the connection has failed, or if
+//     the peer has advertised bytes that have not arrived yet.
+//   - Write always fails.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	raw := &rawConn{c: c}
+	if sc, ok := c.tcp.(syscall.Conn); ok {
+		rc, err := sc.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		raw.tcp = rc
+	}
+	return raw, nil
 }

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ackNow has the kernel acknowledge at once what has come: the peer closes, and
-// waits until it knows that nothing of it was lost. By itself an acknowledgement
-// may take 40 ms.
+// ackNow makes the kernel acknowledge what has arrived immediately. The peer is closing, and
+// waits until it knows that nothing was lost; a delayed acknowledgement may take 40 ms.
 func (c *conn) ackNow() {
 	sc, ok := c.tcp.(syscall.Conn)
 	if !ok {

@@ -2,5 +2,5 @@
 
 package sdp
 
-// ackNow does nothing: there is no option for it here, nor is it waited for.
+// ackNow does nothing: this system has no option for it, and no Close waits for it.
 func (c *conn) ackNow() {}

@@ -7,21 +7,21 @@ import (
 	"github.com/gosdp/gosdp/internal/session"
 )
 
-// lockedCopy is how many bytes are copied to the program under the lock; more
-// would keep a Write waiting.
+// lockedCopy is how many bytes are copied to the program with mu held. A longer copy would
+// delay Writes.
 const lockedCopy = 4 << 10
 
 func (c *conn) Read(b []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	c.noAppends()
+	c.appends.stop()
 	n, err := c.readLocked(b)
 	c.session.ReadDone()
-	c.giveBack()
+	c.discardUnreadLocked()
 	c.mu.Unlock()
-	if c.due.Load() {
-		c.control()
+	if c.out.due.Load() {
+		c.out.sendDue()
 	}
 	if err == io.EOF {
 		return n, err
@@ -29,40 +29,47 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-func (c *conn) readLocked(b []byte) (int, error) {
+// readLocked is Read with readMu held too. It releases mu while it waits or copies.
+func (c *conn) readLocked(b []byte) (n int, err error) {
 	if len(b) == 0 && !c.closed {
-		return 0, nil // as package net's, whatever else is the case
+		return 0, nil // as in package net, whatever the state
 	}
 	for {
-		if head, err := c.look(); head == nil && err != nil {
-			return 0, err
-		}
-		switch c.session.PlanRead(len(b), c.sendErr != nil) {
-		case session.ReadCopy:
-			n := c.copyOut(b)
-			if n < len(b) && c.session.Sink.Head() == nil && c.session.ZSink.Suits(len(b)-n) {
-				n += c.fetch(b[n:]) // what rode along with an advertisement is a small part of it
+		if n == 0 {
+			if head, err := c.lookLocked(); head == nil && err != nil {
+				return 0, err
 			}
-			return n, nil
-		case session.ReadFetch:
-			if n := c.fetch(b); n > 0 {
+		}
+		switch c.session.PlanRead(len(b)-n, n > 0, c.sendErr != nil) {
+		case session.ReadCopy:
+			if n += c.copyOutLocked(b[n:]); n == len(b) {
 				return n, nil
 			}
-		case session.ReadDecline:
-			c.say()
+		case session.ReadMessage:
+			n = copy(b, c.session.Head())
+			c.promise.consume(n)
+			c.readBytesLocked(n)
+			return n, nil
+		case session.ReadFetch:
+			if n += c.zcopy.fetchLocked(b[n:]); n > 0 {
+				return n, nil
+			}
+		case session.ReadControl:
+			c.out.flushControlLocked()
 		case session.ReadAdvertise:
-			if n := c.advertise(b); n > 0 {
+			if n = c.zcopy.advertiseLocked(b); n > 0 {
 				return n, nil
 			}
 		case session.ReadWait:
-			c.claim()
+			c.poll.waitAsLeaderLocked()
+		case session.ReadDone:
+			return n, nil
 		}
 	}
 }
 
-// cannotRead returns why a Read must not go on, whatever has come, or nil.
-// Called with mu held.
-func (c *conn) cannotRead() error {
+// cannotReadLocked returns why a Read must not go on, whatever has arrived, or nil.
+func (c *conn) cannotReadLocked() error {
 	switch {
 	case c.closed:
 		return errClosed
@@ -74,51 +81,44 @@ func (c *conn) cannotRead() error {
 	return nil
 }
 
-// awaitPayload waits until there is something to read, or returns why nothing
-// will be. Called with readMu and mu held; lets go of mu meanwhile.
-func (c *conn) awaitPayload() error {
-	for {
-		if head, err := c.look(); head != nil || err != nil {
-			return err
-		}
-		if c.session.ZSink.Decline() { // there is no memory to fetch it into
-			c.say()
-			continue
-		}
-		c.claim()
-	}
-}
-
-// look returns the oldest unread bytes, and otherwise why there are none, nil if
-// some may come. Called with readMu and mu held.
-func (c *conn) look() ([]byte, error) {
-	if err := c.cannotRead(); err != nil {
+// lookLocked returns the oldest unread bytes. If there are none, it returns why none will
+// arrive, or nil if some may.
+func (c *conn) lookLocked() ([]byte, error) {
+	if err := c.cannotReadLocked(); err != nil {
 		return nil, err
 	}
-	head := c.session.Sink.Head()
+	head := c.session.Head()
 	switch {
 	case head != nil:
 		return head, nil
 	case c.recvErr != nil:
 		return nil, c.recvErr
-	case c.session.Sink.Ended():
+	case c.session.PeerEnded():
 		return nil, io.EOF
 	}
 	return nil, nil
 }
 
-// reportRead tells the peer's end that the program has read n bytes more that came as
-// payload. Called with mu held.
-func (c *conn) reportRead(n int) {
-	if c.reporter != nil && !c.failed && !c.closed {
-		c.reporter.ReportRead(n)
+// awaitPayloadLocked waits until there are unread bytes, or returns why there will be none.
+// The caller must hold readMu too. It releases mu in between.
+func (c *conn) awaitPayloadLocked() error {
+	for {
+		if head, err := c.lookLocked(); head != nil || err != nil {
+			return err
+		}
+		if c.session.PlanRead(0, false, c.sendErr != nil) == session.ReadControl {
+			c.out.flushControlLocked()
+			continue
+		}
+		c.poll.waitAsLeaderLocked()
 	}
 }
 
-// copyOut copies unread payload to b, and returns how many bytes.
-func (c *conn) copyOut(b []byte) (n int) {
+// copyOutLocked copies unread payload to b, and returns how many bytes. It releases mu
+// during long copies.
+func (c *conn) copyOutLocked(b []byte) (n int) {
 	for n < len(b) {
-		head := c.session.Sink.Head()
+		head := c.session.Head()
 		if head == nil {
 			break
 		}
@@ -131,11 +131,23 @@ func (c *conn) copyOut(b []byte) (n int) {
 			c.mu.Lock()
 		}
 		n += k
-		c.consume(k)
+		c.promise.consume(k)
 	}
-	c.reportRead(n)
-	if n > 0 {
-		c.lookDue()
-	}
+	c.readBytesLocked(n)
 	return n
+}
+
+// readBytesLocked tells the peer's device that the program has read n more bytes that
+// arrived as payload, and sees to the credit that this gives the peer.
+func (c *conn) readBytesLocked(n int) {
+	c.reportReadLocked(n)
+	if n > 0 {
+		c.out.checkDueLocked()
+	}
+}
+
+func (c *conn) reportReadLocked(n int) {
+	if c.reporter != nil && !c.failed && !c.closed {
+		c.reporter.ReportRead(n)
+	}
 }

@@ -26,7 +26,7 @@ type setUpRule struct {
 	name   string
 	says   []byte // up to where the other end is to speak
 	want   string // one of the outcomes below, or the error
-	silent bool   // the peer does not close behind it
+	silent bool   // the peer does not close afterwards
 }
 
 // The ways on from what is no violation, or one that costs the peer SDP alone.

@@ -74,7 +74,7 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				return c.session.Sink.Bytes() == messages*v.size
+				return c.session.Unread() == messages*v.size
 			}, 20*time.Second, time.Millisecond)
 			check()
 			_, err := readZeros(c, messages*v.size)
@@ -154,7 +154,7 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
-	c, err := Dial("sdp", ln.Addr().String()) // behind them
+	c, err := Dial("sdp", ln.Addr().String()) // after them
 	require.NoError(t, err)
 	defer c.Close()
 	check()

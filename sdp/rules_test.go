@@ -47,9 +47,9 @@ var rules = append(malformedRules(), []rule{
 	{"Hello and HelloAck: the first message after them is 1", "HelloAck", hostileSays(hostileMessage{mid: 1, extension: make([]byte, 12)}), "HelloAck: MID: belongs to connection set-up", ""},
 	{"Messages: SuspComm and SuspCommAck (socket duplication, §13) are refused", "SuspComm", hostileSays(hostileMessage{mid: 0x0D, extension: make([]byte, 8)}), "SuspComm: MID: socket duplication is not supported", ""},
 	{"Messages: SuspComm and SuspCommAck (socket duplication, §13) are refused", "SuspCommAck", hostileSays(hostileMessage{mid: 0x0E}), "SuspCommAck: MID: socket duplication is not supported", ""},
-	{"Messages: It is the last message on the TCP connection", "StepUp", hostileSays(hostileMessage{mid: 0x40}), "§9: StepUp has no place here", ""},
+	{"Messages: It is the last message on the TCP connection", "StepUp", hostileSays(hostileMessage{mid: 0x40}), "§9: StepUp is not allowed here", ""},
 
-	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "§9: Plain has no place here", ""},
+	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "§9: Plain is not allowed here", ""},
 
 	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq again", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 2}), "MSeq: is 2 out of step, 3 is next", ""},
 	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq left out", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 4}), "MSeq: is 4 out of step, 3 is next", ""},
@@ -66,7 +66,7 @@ var rules = append(malformedRules(), []rule{
 	{"Messages: §8.2.2, a reset", "AbortConn after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 3}), syscall.ECONNRESET.Error(), ""},
 
 	{"Credits: one whose MSeq is beyond every MSeqAck + Bufs", "more messages than buffers", func(v *victim) {
-		// Of nobody's reading, and too long to be gathered.
+		// Unread, and too long to be gathered.
 		for range 2 * recvBuffers {
 			v.say(hostileData(strings.Repeat("x", 4000)))
 		}
@@ -104,8 +104,8 @@ var rules = append(malformedRules(), []rule{
 			v.say(hostileSrcAvail(9, ""))
 		}
 	}, "§6.2.1: more than 16 advertisements", ""},
-	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail behind a SrcAvailCancel in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail behind a SrcAvailCancel that was not answered", ""},
-	{"Zero copy: §9.5.4, one at a time", "SrcAvailCancel twice", hostileSaysUnread(hostileSrcAvail(9, "x"), hostileMessage{mid: 8}, hostileMessage{mid: 8}), "§9.5.4: a SrcAvailCancel behind one that was not answered", "x"},
+	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail behind a SrcAvailCancel in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail after an unanswered SrcAvailCancel", ""},
+	{"Zero copy: §9.5.4, one at a time", "SrcAvailCancel twice", hostileSaysUnread(hostileSrcAvail(9, "x"), hostileMessage{mid: 8}, hostileMessage{mid: 8}), "§9.5.4: a SrcAvailCancel after an unanswered one", "x"},
 
 	{"Zero copy: §12, not the current mode", "ModeChange to the present mode", hostileSays(hostileMode(wire.ModeCombined)), "§12: the source cannot go from mode 1 to 1", ""},
 	{"Zero copy: §12, not the current mode", "ModeChange from Pipelined to Pipelined", hostileSays(hostileMode(wire.ModePipelined), hostileMode(wire.ModePipelined)), "§12: the source cannot go from mode 2 to 2", ""},

@@ -146,7 +146,7 @@ func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 }
 
 // TestSmallMessagesHoldNoBuffers has many more messages come than there are
-// buffers, to a program that calls nothing: the attendant gathers them. Each
+// buffers, to a program that calls nothing: the background poller gathers them. Each
 // Write is a message, since none follows another quickly.
 func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 	const writes, size = 4 * recvBuffers, 10
@@ -154,7 +154,7 @@ func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	for i := range writes {
 		c.mu.Lock()
-		c.noAppends()
+		c.appends.stop()
 		c.mu.Unlock()
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)
@@ -174,7 +174,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 		var err error
 		off, err = writeStream(c, off, off+20<<10, 64)
 		require.NoError(t, err, "burst %d", i)
-		time.Sleep(3 * janitorTick) // for the janitor to find nobody in a call
+		time.Sleep(3 * idleTick) // until the idle monitor has found that no call polls
 	}
 	_, err := readStream(s, 0, off, 10_000)
 	assert.NoError(t, err)
@@ -184,11 +184,11 @@ func TestIdleBetweenWrites(t *testing.T) {
 // see it.
 func buffers(from, to *Conn) (grown bool, size, target int) {
 	from.mu.Lock()
-	grown = from.session.Source.Grown()
+	grown = from.session.Grown()
 	from.mu.Unlock()
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	return grown, to.session.Sink.Size(), to.session.Target
+	return grown, to.session.BufferSize(), to.session.Target()
 }
 
 func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {

@@ -1,12 +1,13 @@
 package sdp
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/budget"
 )
 
-// Counts are messages and the bytes of the stream that they carried.
+// Counts counts messages and the bytes of the stream that they carried.
 type Counts struct {
 	Messages uint64
 	Bytes    uint64
@@ -17,33 +18,35 @@ func (c *Counts) add(o Counts) {
 	c.Bytes += o.Bytes
 }
 
-// Traffic is what connections have carried. The counters only grow.
+// Traffic counts what connections have carried. The counters only grow.
 //
-// The bytes of the stream are the sum of BcopySent.Bytes and ZCopySent in one direction, and
-// of BcopyReceived.Bytes and ZCopyReceived in the other.
+// The stream's bytes are the sum of BcopySent.Bytes and ZCopySent in one direction, and of
+// BcopyReceived.Bytes and ZCopyReceived in the other.
 type Traffic struct {
-	BcopySent     Counts // what was copied into messages. Few bytes a message: the program's Writes are small
-	BcopyReceived Counts // what came in messages
-	// ControlSent and ControlReceived are messages of the protocol's own: credit, and what
-	// zero copy needs. On a busy connection they are far fewer than those with bytes.
+	// BcopySent and BcopyReceived count the messages with payload. Few bytes per message mean
+	// that the program's Writes are small.
+	BcopySent, BcopyReceived Counts
+	// ControlSent and ControlReceived count the messages without payload: credit, and what
+	// zero copy needs. On a busy connection there are far fewer of them than messages with
+	// payload.
 	ControlSent, ControlReceived uint64
-	// CreditStalls is how often a Write waited for the peer to have room. If it grows, the
+	// CreditStalls counts how often a Write waited for room at the peer. If it grows, the
 	// peer's program reads more slowly than this one writes.
 	CreditStalls uint64
 
-	ZCopySent     uint64 // bytes of Writes that went without a copy
-	ZCopyReceived uint64 // bytes of Reads that came without a copy
+	ZCopySent     uint64 // bytes of Writes that were sent without a copy
+	ZCopyReceived uint64 // bytes of Reads that were received without a copy
 	Advertised    uint64 // Writes and Reads, or parts of them, that were offered for that
-	// Cancels is how often such an offer was withdrawn, because the peer did not use it in
+	// Cancels counts how often such an offer was withdrawn, because the peer did not use it in
 	// time or the call ended. If it is not much smaller than Advertised, zero copy does not
 	// suit the traffic: raise Config.ZCopyThreshold.
 	Cancels     uint64
-	SendSmSent  uint64 // the peer's offers that this end wanted as copied messages, because its Reads were small
-	SendSmCame  uint64 // this end's offers that the peer wanted so
-	ModeChanges uint64 // changes between the protocol's ways of zero copy, in both directions
+	SendSmSent  uint64 // offers of the peer that this end received as messages, because its Reads were small
+	SendSmCame  uint64 // offers of this end that the peer received as messages
+	ModeChanges uint64 // changes between the protocol's modes of zero copy, in both directions
 }
 
-// tally is what of it a connection counts itself.
+// tally is the part of Traffic that a connection counts itself. Guarded by conn.mu.
 type tally struct {
 	BcopySent, BcopyReceived                   Counts
 	ControlSent, ControlReceived, CreditStalls uint64
@@ -64,9 +67,8 @@ func (t *Traffic) add(o Traffic) {
 	t.ModeChanges += o.ModeChanges
 }
 
-// carried returns the connection's traffic, with what zcopy has counted. Called
-// with mu held.
-func (c *conn) carried() Traffic {
+// carriedLocked returns the connection's traffic.
+func (c *conn) carriedLocked() Traffic {
 	t := Traffic{
 		BcopySent:       c.traffic.BcopySent,
 		BcopyReceived:   c.traffic.BcopyReceived,
@@ -74,13 +76,10 @@ func (c *conn) carried() Traffic {
 		ControlReceived: c.traffic.ControlReceived,
 		CreditStalls:    c.traffic.CreditStalls,
 	}
-	if c.appender != nil {
-		t.BcopySent.Bytes = c.appender.Sent() // with what was appended
+	if c.appends.device != nil {
+		t.BcopySent.Bytes = c.appends.device.Sent() // includes what was appended
 	}
-	if c.session.ZSource == nil {
-		return t
-	}
-	out, in := c.session.ZSource.Counts(), c.session.ZSink.Counts()
+	out, in := c.session.DirectCounts()
 	t.ZCopySent, t.ZCopyReceived = out.Bytes, in.Bytes
 	t.Advertised = out.Adverts + in.Adverts
 	t.Cancels = out.Cancels + in.Cancels
@@ -89,100 +88,109 @@ func (c *conn) carried() Traffic {
 	return t
 }
 
-// ConnStats is the state of one connection at a moment.
+// ConnStats is a snapshot of one connection's state.
 type ConnStats struct {
 	Device string
-	// Declined says of the devices that came before Device in this end's list, by
-	// name, why they are not used, and of others that this program or machine lacks.
+	// Declined says why devices are not used, by name: those that come before Device in this
+	// end's list, and those that this program or machine lacks.
 	Declined map[string]string
 	Traffic
 	Buffers        int // our private buffers
 	BufferSize     int // bytes in each of them
 	PeerBufferSize int // bytes in each of the peer's
-	Unread         int // bytes that have come and were not read
+	Unread         int // bytes that have arrived and were not read
 }
 
-func (c *conn) Stats() ConnStats {
+// Stats returns the connection's statistics. It may be called after Close.
+func (c *Conn) Stats() ConnStats {
+	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return ConnStats{
 		Device:         c.device,
 		Declined:       c.declined.table(),
-		Traffic:        c.carried(),
-		Buffers:        c.session.Target,
-		BufferSize:     c.session.Sink.Size(),
-		PeerBufferSize: c.session.Source.Size(),
-		Unread:         c.session.Sink.Bytes(),
+		Traffic:        c.carriedLocked(),
+		Buffers:        c.session.Target(),
+		BufferSize:     c.session.BufferSize(),
+		PeerBufferSize: c.session.PeerBufferSize(),
+		Unread:         c.session.Unread(),
 	}
 }
 
-// Totals are the statistics of all SDP connections of this process.
+// Totals is the statistics of all SDP connections of this process.
 type Totals struct {
 	Open   int    // connections that are open now
-	Opened uint64 // connections that ever were
-	// Closing is how many connections were closed and are still delivering what their
-	// Writes had accepted; see WaitClosed. CloseResets counts those that were reset
-	// because there were too many.
+	Opened uint64 // connections that were ever opened
+	// Closing is the number of connections that were closed and are still delivering what
+	// their Writes had accepted; see WaitClosed. CloseResets counts those that were reset
+	// because there were too many of them.
 	Closing     int
 	CloseResets uint64
-	// Declined counts the devices that were allowed for a connection and that it does
-	// not use, for the reasons in ConnStats.Declined.
+	// Declined counts the devices that connections were allowed to use and do not, for the
+	// reasons in ConnStats.Declined.
 	Declined uint64
-	// Memory is how many bytes all connections have promised to their peers, used or
-	// not, with shm's large rings; MemoryLimit is what they may promise, but for the least
-	// that each has.
+	// Memory is how many bytes all connections have promised to their peers, used or not,
+	// including shm's large rings. MemoryLimit is how many they may promise, not counting the
+	// minimum that each connection gets.
 	Memory, MemoryLimit int64
 	Traffic
 }
 
-// conns are the connections that are open, and the sum over those that were.
-var conns struct {
-	mu     sync.Mutex         // above every Conn.mu
-	open   map[*conn]struct{} // those that are closing included
+// openConns are the connections of this process, for Stats.
+var openConns connTable
+
+type connTable struct {
+	mu     sync.Mutex         // taken before any conn.mu
+	open   map[*conn]struct{} // includes those that are closing
 	opened uint64
-	closed Traffic
+	closed Traffic // the sum over those that were closed
 }
 
-// Stats returns the totals of this process. Safe for concurrent use.
+// Stats returns the totals of this process. It is safe for concurrent use.
 func Stats() Totals {
-	conns.mu.Lock()
-	defer conns.mu.Unlock()
+	t := openConns.totals()
+	lingering.mu.Lock()
+	defer lingering.mu.Unlock()
+	t.Closing, t.CloseResets = len(lingering.conns), lingering.resets
+	return t
+}
+
+func (o *connTable) totals() Totals {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	t := Totals{
-		Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed,
+		Opened: o.opened, Declined: declined.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
-	for c := range conns.open {
+	for c := range o.open {
 		c.mu.Lock()
-		t.add(c.carried())
+		t.add(c.carriedLocked())
 		if !c.closed {
 			t.Open++
 		}
 		c.mu.Unlock()
 	}
-	lingering.mu.Lock()
-	t.Closing, t.CloseResets = len(lingering.conns), lingering.resets
-	lingering.mu.Unlock()
 	return t
 }
 
-// count has Stats include the connection.
-func (c *conn) count() {
-	conns.mu.Lock()
-	defer conns.mu.Unlock()
-	if conns.open == nil {
-		conns.open = make(map[*conn]struct{})
+// add adds a connection that is open.
+func (o *connTable) add(c *conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = make(map[*conn]struct{})
 	}
-	conns.open[c] = struct{}{}
-	conns.opened++
+	o.open[c] = struct{}{}
+	o.opened++
 }
 
-// uncount moves the connection from the open ones to the sum.
-func (c *conn) uncount() {
-	conns.mu.Lock()
-	defer conns.mu.Unlock()
-	delete(conns.open, c)
+// remove moves a connection from the open ones to the sum, and ends its promise.
+func (o *connTable) remove(c *conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.open, c)
 	c.mu.Lock()
 	c.promise.end()
-	conns.closed.add(c.carried())
+	o.closed.add(c.carriedLocked())
 	c.mu.Unlock()
 }

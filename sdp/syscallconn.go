@@ -6,30 +6,19 @@ import (
 	"syscall"
 )
 
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	raw := &rawConn{c: c}
-	if sc, ok := c.tcp.(syscall.Conn); ok {
-		rc, err := sc.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
-		raw.tcp = rc
-	}
-	return raw, nil
-}
-
+// rawConn is what SyscallConn returns. It keeps the Conn reachable.
 type rawConn struct {
-	c   *conn
-	tcp syscall.RawConn // nil: the connection below has none
+	c   *Conn
+	tcp syscall.RawConn // nil: the TCP connection has none
 }
 
 var (
-	errRawUnread = errors.New("there are unread bytes, which only Read takes")
+	errRawUnread = errors.New("there are unread bytes, which only Read can return")
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
 
-// doubled is how many unread bytes the descriptor of Read shows at most.
-const doubled = 4 << 10
+// decoyBytes is how many unread bytes the decoy descriptor of Read shows at most.
+const decoyBytes = 4 << 10
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	if r.tcp == nil {
@@ -45,23 +34,23 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.mu.Lock()
 	defer func() {
 		c.mu.Lock()
-		c.giveBack()
+		c.discardUnreadLocked()
 		c.mu.Unlock()
-		c.control()
+		c.out.sendDue()
 	}()
-	if !c.polling && !c.closed {
-		c.drainPolled() // what has come and nobody has taken in
-		c.watchLocked()
+	if !c.poll.leading && !c.closed {
+		c.poll.receiveReadyLocked()
+		idleMonitor.watchLocked(c.conn)
 	}
 	for {
-		head, err := c.look()
-		announced := c.session.ZSink.Announced()
+		head, err := c.lookLocked()
+		announced := c.session.Announced()
 		c.mu.Unlock()
-		c.control()
+		c.out.sendDue()
 		if err != nil && err != io.EOF {
 			return c.opError("raw-read", err)
 		}
-		done, ferr := double(head[:min(len(head), doubled)], err == io.EOF, f)
+		done, ferr := withDecoy(head[:min(len(head), decoyBytes)], err == io.EOF, f)
 		if ferr == nil && done && len(head) == 0 && announced {
 			ferr = errRawUnread // the descriptor could not show them
 		}
@@ -70,7 +59,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		}
 		c.mu.Lock()
 		if len(head) == 0 {
-			c.awaitPayload() // whose error look finds again
+			c.awaitPayloadLocked() // lookLocked finds its error again
 			continue
 		}
 		c.mu.Unlock()

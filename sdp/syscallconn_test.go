@@ -94,16 +94,16 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	c, err := newConn(memSocket{}, qp, setup{device: "mem", decided: true, local: hello, peer: hello})
 	require.NoError(t, err)
 	defer c.Close()
-	const many = (patientRounds + 2) * len(completions{})
-	c.mu.Lock() // nobody else takes them in
+	const many = (pollRounds + 2) * len(completions{})
+	c.mu.Lock() // no other goroutine receives them
 	for seq := range uint32(many) {
 		m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: recvBuffers, MSeq: seq + 1}}
 		qp.deliver(m.AppendHeader(nil), 0)
 	}
-	before := c.polled
-	c.drainPolled()
-	assert.NotEqual(t, before, c.polled)
-	assert.Equal(t, uint32(patientRounds), c.polled-before)
+	before := c.poll.polled
+	c.poll.receiveReadyLocked()
+	assert.NotEqual(t, before, c.poll.polled)
+	assert.Equal(t, uint32(pollRounds), c.poll.polled-before)
 	c.mu.Unlock()
 	assert.NoError(t, check(c))
 }

@@ -20,13 +20,13 @@ func TestNothingCarriesNoSinkAvail(t *testing.T) {
 	c, s, _, _ := counted(t, 1)
 	newTalk(t, c, s).pipelined()
 	s.mu.Lock()
-	require.True(t, s.session.ZSink.MayOffer(1<<20, s.session.Sink.Size()))
-	s.session.ZSink.Offer(1, 0, 1<<20)
+	require.True(t, s.session.Parts().ZSink.MayOffer(1<<20, s.session.BufferSize()))
+	s.session.Parts().ZSink.Offer(1, 0, 1<<20)
 	s.mu.Unlock()
 	before := s.Stats()
 	o := newBatch()
 	defer freeBatch(o)
-	n, err := s.post(o, nil)
+	n, err := s.out.post(o, nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	after := s.Stats()
@@ -70,8 +70,8 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	var sent [2]int
 	for i, c := range []*Conn{c, s} {
 		require.Eventually(t, func() bool {
-			n, err := c.send(b[sent[i]:], func(c *conn) error {
-				if c.session.Account.Room() == 0 {
+			n, err := c.out.send(b[sent[i]:], func(c *conn) error {
+				if c.session.Stalled() {
 					return full
 				}
 				return nil
@@ -79,7 +79,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 			require.Equal(t, full, err)
 			sent[i] += n
 			return n == 0
-		}, 10*time.Second, 3*janitorTick)
+		}, 10*time.Second, 3*idleTick)
 	}
 	const more = 1 << 20
 	var calls sync.WaitGroup
@@ -113,12 +113,12 @@ func TestReadAheadIsBounded(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c, s, _, _ := counted(t, -1)
-			size := s.session.Source.Payload() / v.part
+			size := s.session.Payload() / v.part
 			var sent, ahead, unread int
 			for more := true; more; {
 				for n, err := 0, error(nil); err == nil; sent += n { // the peer uses up what it has
-					n, err = s.send(streamAt(sent, size), func(c *conn) error {
-						if c.session.Account.Room() == 0 {
+					n, err = s.out.send(streamAt(sent, size), func(c *conn) error {
+						if c.session.Stalled() {
 							return full
 						}
 						return nil
@@ -128,23 +128,23 @@ func TestReadAheadIsBounded(t *testing.T) {
 				require.Eventually(t, func() bool {
 					c.mu.Lock()
 					defer c.mu.Unlock()
-					return c.session.Account.PeerCredit()+c.session.Account.Gain() <= stuckCredit
+					return c.session.Posted() <= stuckCredit
 				}, 10*time.Second, time.Millisecond)
 				c.mu.Lock()
 				before := int(c.promise.ahead)
-				c.starved = true
-				c.readAhead()
-				c.starved = false
-				ahead, unread = int(c.promise.ahead), c.session.Sink.Bytes()
+				c.out.starved = true
+				c.promise.readAhead()
+				c.out.starved = false
+				ahead, unread = int(c.promise.ahead), c.session.Unread()
 				c.mu.Unlock()
 				more = ahead-before == aheadBuffers
 				require.LessOrEqual(t, ahead, v.most)
 				require.LessOrEqual(t, unread, v.mostB)
-				c.control()
+				c.out.sendDue()
 				require.Eventually(t, func() bool {
 					s.mu.Lock()
 					defer s.mu.Unlock()
-					return !more || s.session.Account.Room() > 0
+					return !more || s.session.Room() > 0
 				}, 10*time.Second, time.Millisecond)
 			}
 			assert.GreaterOrEqual(t, ahead, v.least)
@@ -171,7 +171,7 @@ func TestFillThatIsNotKnownToBeDone(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return sq.QueuePair != nil && c.session.ZSource.Next(1<<20, false).Advert.Len > 0
+		return sq.QueuePair != nil && c.session.Parts().ZSource.Next(1<<20, false).Advert.Len > 0
 	}, 10*time.Second, time.Millisecond)
 	cq.mu.Lock()
 	cq.keepWrites = true
@@ -190,9 +190,9 @@ func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
 	armed := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return !c.moves.giveUpW.at.IsZero()
+		return !c.zcopy.writeAnswer.at.IsZero()
 	}
-	s.sendMu.Lock() // it answers nothing
+	s.out.mu.Lock() // it answers nothing
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Write(streamAt(0, 1<<20))
@@ -205,7 +205,7 @@ func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
 	assert.Eventually(t, func() bool { return !armed() }, 4*answerTime, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now()))
-	s.unlockSend()
+	s.out.unlock()
 	assert.ErrorIs(t, await(t, done, soon), os.ErrDeadlineExceeded)
 	c.mu.Lock()
 	defer c.mu.Unlock()

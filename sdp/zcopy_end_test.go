@@ -187,7 +187,7 @@ func TestBothWriteForever(t *testing.T) {
 					still, last = 0, now
 				}
 				return still > 20
-			}, 10*time.Second, janitorTick)
+			}, 10*time.Second, idleTick)
 			for _, c := range ends {
 				require.NoError(t, c.SetWriteDeadline(time.Now()))
 			}
@@ -234,7 +234,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 				if v.error == net.ErrClosed {
 					return
 				}
-				n, err := c.Write(streamAt(0, streamMax)) // which nobody has memory for
+				n, err := c.Write(streamAt(0, streamMax)) // for which the peer has no memory
 				if v.error == io.EOF {
 					assert.NoError(t, err)
 					assert.Equal(t, streamMax, n)
@@ -303,8 +303,8 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 		{"the Read's deadline", func(c, s *Conn) {
 			s.SetReadDeadline(time.Now())
 			until(c, func() bool {
-				c.attend()
-				return c.session.ZSource.Unwanted()
+				c.poll.startBackgroundLocked()
+				return c.session.Parts().ZSource.Unwanted()
 			})
 		}, nil},
 		{"both Close", func(c, s *Conn) {
@@ -331,8 +331,8 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 				assert.Equal(t, (after+1)*fillPart, filled)
 			}()
 			until(c, func() bool { // the Write will find the Read's memory
-				c.attend()
-				return c.session.ZSource.Next(size, false).Step == zcopy.Fill
+				c.poll.startBackgroundLocked()
+				return c.session.Parts().ZSource.Next(size, false).Step == zcopy.Fill
 			})
 			_, before := cq.counts()
 			cq.onWrite = func(posted int) {
@@ -392,7 +392,7 @@ func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 		exposed, _ := sq.given(rdma.RemoteWrite, rdma.OpRead)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return exposed == 1 && s.parked && s.session.ZSink.Advertised() != 0
+		return exposed == 1 && s.poll.parked && s.session.Parts().ZSink.Advertised() != 0
 	}, 10*time.Second, time.Millisecond)
 	return done
 }
@@ -411,7 +411,7 @@ func TestPeerHasAllBeforeItGoes(t *testing.T) {
 	neverGivesUp(v.c)
 	v.writes()
 	v.c.mu.Lock()
-	v.c.sendFailed(syscall.EPIPE)
+	v.c.sendFailedLocked(syscall.EPIPE)
 	v.c.mu.Unlock()
 	p.say(hostileWord(6, v.src.Len-zcopy.Ride))
 	assert.NoError(t, <-v.write)

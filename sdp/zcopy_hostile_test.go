@@ -25,7 +25,7 @@ type victim struct {
 	c     *Conn
 	write chan error // the result of its Write
 	read  chan error // of its Read
-	over  chan error // how the channel ended, once it polls beside
+	over  chan error // how the channel ended, once it polls in a goroutine
 	src   wire.Advert
 	sink  wire.Advert
 }
@@ -65,7 +65,7 @@ func (v *victim) pipelined() {
 	require.NoError(v.t, <-v.write)
 }
 
-// poll has the peer's device go on beside the test.
+// poll keeps the peer's device going in a goroutine.
 func (v *victim) poll() {
 	v.over = make(chan error, 1)
 	go func(over chan error) { over <- v.ended() }(v.over)
@@ -241,7 +241,7 @@ var transferRules = []rule{
 	{"Zero copy: §9.3, memory that there is", "SinkAvail of memory that there is not", func(v *victim) {
 		v.pipelined()
 		v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)))
-		v.say(hostileData("x")) // behind which it is there
+		v.say(hostileData("x")) // after which it has arrived
 		_, err := v.c.Read(make([]byte, 1))
 		require.NoError(v.t, err)
 		v.poll() // its device answers
@@ -253,7 +253,7 @@ var transferRules = []rule{
 	{"Zero copy: §9.2, memory that there is", "SrcAvail of memory that there is not", func(v *victim) {
 		v.say(hostileSrcAvail(hostileSize, "before"))
 		v.poll()
-		_, err := v.c.Read(make([]byte, hostileSize)) // which fetches behind that
+		_, err := v.c.Read(make([]byte, hostileSize)) // which fetches what follows
 		require.NoError(v.t, err)
 	}, "peer terminated the stream", ""},
 }

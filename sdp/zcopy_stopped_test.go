@@ -41,7 +41,7 @@ var frozenCalls = []frozenCall{
 		},
 		(*Conn).SetWriteDeadline,
 		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
-		func(c *Conn) bool { return c.session.ZSource.Outstanding() > 0 },
+		func(c *Conn) bool { return c.session.Parts().ZSource.Outstanding() > 0 },
 	},
 	{
 		"RDMA Read", "read", "write 262144, hold",
@@ -52,11 +52,11 @@ var frozenCalls = []frozenCall{
 			p.stop(t)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.session.ZSink.Suits(256 << 10)
+			return c.session.Parts().ZSink.Suits(256 << 10)
 		},
 		(*Conn).SetReadDeadline,
 		func(c *Conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
-		func(c *Conn) bool { return c.moves.reads > 0 },
+		func(c *Conn) bool { return c.zcopy.reads > 0 },
 	},
 	{
 		"SinkAvail", "read", "write 8388608, report, hold",
@@ -71,11 +71,11 @@ var frozenCalls = []frozenCall{
 			p.stop(t)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.session.ZSink.MayOffer(streamMax, c.session.Sink.Size())
+			return c.session.Parts().ZSink.MayOffer(streamMax, c.session.BufferSize())
 		},
 		(*Conn).SetReadDeadline,
 		func(c *Conn) (int, error) { return c.Read(make([]byte, streamMax)) },
-		func(c *Conn) bool { return c.session.ZSink.Advertised() != 0 },
+		func(c *Conn) bool { return c.session.Parts().ZSink.Advertised() != 0 },
 	},
 }
 

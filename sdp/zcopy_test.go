@@ -31,14 +31,14 @@ func zcopyPair(t testing.TB, threshold int) (c, s *Conn) {
 func modeOut(c *Conn) (wire.Mode, zcopy.Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.session.ZSource.Mode(), c.session.ZSource.Counts()
+	return c.session.Parts().ZSource.Mode(), c.session.Parts().ZSource.Counts()
 }
 
 // countsIn are the counts of the connection's Reads.
 func countsIn(c *Conn) zcopy.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.session.ZSink.Counts()
+	return c.session.Parts().ZSink.Counts()
 }
 
 // zcopyThresholds are those that tests go through.
@@ -224,7 +224,7 @@ func (k *talk) once(size, chunk int) {
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
 func readWaits(c *Conn) {
-	until(c, func() bool { return c.parked && !c.attending || c.recvErr != nil })
+	until(c, func() bool { return c.poll.parked && !c.poll.background || c.recvErr != nil })
 }
 
 // until returns when the connection's state is as is says, which is called with mu
@@ -243,7 +243,7 @@ func until(c *Conn, is func() bool) {
 func neverOverdue(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moves.overdue.timer = time.AfterFunc(0, func() {})
+	c.zcopy.takeUp.timer = time.AfterFunc(0, func() {})
 }
 
 // neverGivesUp has calls of c that are to end wait for the peer as long as it takes
@@ -251,8 +251,8 @@ func neverOverdue(c *Conn) {
 func neverGivesUp(c *Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moves.giveUpW.timer = time.AfterFunc(0, func() {})
-	c.moves.giveUpR.timer = time.AfterFunc(0, func() {})
+	c.zcopy.writeAnswer.timer = time.AfterFunc(0, func() {})
+	c.zcopy.readAnswer.timer = time.AfterFunc(0, func() {})
 }
 
 func newTalk(t *testing.T, c, s *Conn) *talk {
@@ -390,7 +390,7 @@ func testNeverZcopy(t *testing.T, threshold int) {
 		assert.True(t, s.qp.Limits().BufferedOnly)
 		return
 	}
-	require.False(t, s.session.ZSource.Wants(1<<30))
+	require.False(t, s.session.Parts().ZSource.Wants(1<<30))
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
 	k := newTalk(t, c, s)

@@ -1,34 +1,33 @@
-// Package zcopy is zero copy: SDP's advertisements of memory, and what becomes
-// of them (§9.2 to §9.5, §11, §12 of draft-pinkerton-iwarp-sdp-01), as protocol
-// state without goroutine, lock, clock or I/O.
+// Package zcopy is the protocol state of SDP's zero copy (§9.2 to §9.5, §11 and §12 of
+// draft-pinkerton-iwarp-sdp-01): advertisements of memory, and what happens to them. It has
+// no goroutine, lock, clock or I/O.
 //
-// Each end of a connection has a [Source] for the direction in which it sends,
-// and a [Sink] for the one in which it receives. Their owner tells them what has
-// come, what its program wants and what time has run out, and asks what is to be
-// done: a message to send (Due), an RDMA Read or an RDMA Write to post. It
-// registers memory, and ends the exposure of what is no longer advertised.
+// Each end of a connection has a [Source] for the direction in which it sends, and a [Sink]
+// for the one in which it receives. Their owner tells them what was received, what the
+// program wants and which time limits have passed. It asks what to do next: a message to send
+// (Due), an RDMA Read or an RDMA Write to post. The owner registers memory, and invalidates
+// what is no longer advertised.
 //
-// Read zcopy, the way of a Write that the peer fetches:
+// Read zcopy: the peer fetches the bytes of a Write.
 //
 //	Source.Next            Offer: register the bytes, send the SrcAvail
-//	Sink.SrcAvail          the peer has it; its program reads
+//	Sink.SrcAvail          it arrives at the peer, whose program reads
 //	Sink.Fetch, Fetched    RDMA Reads into the program's slice
-//	Sink.Due               RdmaRdCompl for what has come
+//	Sink.Due               RdmaRdCompl for what was fetched
 //	Source.RdCompl         those bytes are through
 //
-// Write zcopy, the way of a Read that the peer fills:
+// Write zcopy: the peer fills the slice of a Read.
 //
 //	Sink.Offer, Due        the program's slice is advertised by a SinkAvail
-//	Source.SinkAvail       the peer has it; its program writes
-//	Source.Next            Fill: RDMA Writes, and behind them
-//	Source.Filled, Due     RdmaWrCompl
+//	Source.SinkAvail       it arrives at the peer, whose program writes
+//	Source.Next            Fill: RDMA Writes, part by part
+//	Source.Filled, Due     RdmaWrCompl after the last of them
 //	Sink.WrCompl           the slice is filled
 //
-// Whatever goes neither way goes as Data.
+// Everything else is sent as Data.
 //
-// What the peer sends may be taken in at any time, and while a message of ours is
-// on its way to the device too: all that is told of a message is told before it
-// goes (Took, Sending, Offered), because the peer may be faster than the end of
-// PostSend. What the device has not taken is taken back (Sent, Unoffer). Carry
-// is the exception.
+// Messages from the peer may be received at any time, also while a message of this end is on
+// its way to the device. So whatever must be told about a message is told before it is posted
+// (Took, Sending, Offered): the peer may answer before PostSend returns. What the device did
+// not take is taken back (Sent, Unoffer). Carry is the exception.
 package zcopy

@@ -7,46 +7,44 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Sink is the receiving half of a connection's zero copy: the SrcAvails that it
-// was sent, and the SinkAvail that it has sent. Unsafe for concurrent use. A nil
-// Sink is that of an end that takes no part, and that was sent none: no Read has
-// to do with it, and nothing about it is due.
+// Sink is the receiving half of a connection's zero copy: the SrcAvails that it has received,
+// and the SinkAvail that it has sent. It is not safe for concurrent use. A nil Sink is valid,
+// for a connection without zero copy: it suits no Read and has no message due.
 //
-// What is unread of the stream lies first in private buffers, and behind that in
-// the SrcAvails that are held, oldest first: a Source sends no payload behind a
-// SrcAvail, but for what a SendSm has asked for, and until that has come nothing
-// is fetched.
+// The unread part of the stream is first in private buffers, and then in the SrcAvails that
+// are held, oldest first. A Source sends no payload after a SrcAvail, except for what a SendSm
+// has asked for, and nothing is fetched until that has arrived.
 //
-// A Read waits with one SinkAvail at most. It sends none while a SrcAvail is held.
+// A Read waits with at most one SinkAvail. It sends none while a SrcAvail is held.
 type Sink struct {
 	mode   wire.Mode
-	most   int  // SrcAvails held: our MaxAdverts
-	alone  bool // the peer takes no SinkAvail beside a SrcAvail
+	most   int  // SrcAvails that may be held: our MaxAdverts
+	alone  bool // the peer accepts no SinkAvail in addition to a SrcAvail
 	refuse bool // each SrcAvail is answered with SendSm
-	worth  int  // bytes that are worth moving without a copy, whatever else there is
+	worth  int  // bytes that are worth a transfer without a copy
 
 	held    []held // SrcAvails that have not ended, oldest first
-	asked   int    // bytes that are to come as Data, because of SendSm
+	asked   int    // bytes that will arrive as Data, because of SendSm
 	sendSm  bool   // one is due, for the oldest SrcAvail or for a cancel
 	cancel  bool   // a SrcAvailCancel is being carried out
 	holdSeq uint32 // its MSeq
 
 	state       sinkState
 	advert      wire.Advert // what we advertise
-	filled      int         // bytes that came by RDMA Write
+	filled      int         // bytes that the peer has written
 	cancelling  bool        // a SinkAvailCancel has been sent and is not done
 	cancelDue   bool
 	nonDiscards uint32
-	ended       bool // the peer's DisConn has come
-	crossed     bool // and has crossed a SinkAvailCancel, which may be answered
+	ended       bool // the peer's DisConn was received
+	crossed     bool // it crossed a SinkAvailCancel, which may be answered
 
 	change bool // a ModeChange to Combined is due
 
 	reader int // bytes of the Read that waits, 0 if none does
 	eager  int // SrcAvails in succession that found a Read waiting
-	suited int // Reads that could have done without a copy, less those that could not, in Buffered mode
-	after  int // of those, how many make us leave Buffered mode
-	buffer int // bytes in a private buffer, when Reading was last told
+	suited int // in Buffered mode: suitable Reads minus other Reads
+	after  int // the value of suited at which the Sink leaves Buffered mode
+	buffer int // size of a private buffer at the last Reading
 	counts Counts
 }
 
@@ -56,25 +54,24 @@ type held struct {
 	va     uint64 // of the next byte to fetch
 	left   int    // bytes not fetched
 	flying int    // bytes being fetched
-	come   int    // bytes fetched that no RdmaRdCompl has told
+	come   int    // bytes fetched that no RdmaRdCompl has reported
 }
 
 type sinkState uint8
 
 const (
 	sinkNone sinkState = iota
-	sinkDue            // the SinkAvail is to be sent
+	sinkDue            // the SinkAvail must be sent
 	sinkOpen           // it has been sent
 	sinkDone           // it has ended: see Outcome
 )
 
-// SinkConfig is what a Sink has to know.
+// SinkConfig is the configuration of a Sink.
 type SinkConfig struct {
-	Refuse     bool // take nothing without a copy: each SrcAvail is answered with SendSm
+	Refuse     bool // answer each SrcAvail with SendSm
 	OurAdverts int  // our MaxAdverts
 	PeerAdvert int  // the peer's
-	// Worth is how many bytes are worth an RDMA Read of their own, or a SinkAvail,
-	// whatever else there is to read.
+	// Worth is how many bytes are worth an RDMA Read of their own, or a SinkAvail.
 	Worth int
 }
 
@@ -82,12 +79,12 @@ type SinkConfig struct {
 func NewSink(c SinkConfig) Sink {
 	return Sink{
 		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, worth: c.Worth,
-		alone: c.PeerAdvert < 2, // the Source has it
+		alone: c.PeerAdvert < 2, // the Source uses the only one
 		after: returnAfter,
 	}
 }
 
-// Refuse has every SrcAvail answered with SendSm from now on.
+// Refuse answers every SrcAvail with SendSm from now on.
 func (s *Sink) Refuse() {
 	if s == nil {
 		return
@@ -96,8 +93,8 @@ func (s *Sink) Refuse() {
 	s.refuseOldest()
 }
 
-// Reading tells that a Read with room for n bytes, more than 0, is about to wait
-// while private buffers have buffer bytes each.
+// Reading notes that a Read with room for n bytes, more than 0, is about to wait. Private
+// buffers have buffer bytes each.
 func (s *Sink) Reading(n, buffer int) {
 	if s == nil {
 		return
@@ -116,15 +113,15 @@ func (s *Sink) Reading(n, buffer int) {
 	}
 }
 
-// Read tells that no Read waits any more.
+// Read notes that no Read waits any more.
 func (s *Sink) Read() {
 	if s != nil {
 		s.reader = 0
 	}
 }
 
-// SrcAvail takes in an advertisement with payload bytes that ride along, which
-// Payload is told of as well.
+// SrcAvail handles a SrcAvail that carries payload bytes, for which Payload must be called
+// too.
 func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	switch {
 	case s.mode == wire.ModeBuffered:
@@ -136,11 +133,11 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	case s.mode == wire.ModePipelined && payload > 0:
 		return errors.New("zcopy: §11.3: SrcAvail with payload in Pipelined mode")
 	case s.cancel:
-		return errors.New("zcopy: §9.5.4: SrcAvail behind a SrcAvailCancel that was not answered")
+		return errors.New("zcopy: §9.5.4: SrcAvail after an unanswered SrcAvailCancel")
 	case s.ended:
 		return errors.New("zcopy: §8.2.1: SrcAvail after DisConn")
 	case s.state == sinkOpen:
-		return nil // ours wins (§11.3)
+		return nil // our SinkAvail overrides it (§11.3)
 	case len(s.held) >= s.most:
 		return fmt.Errorf("zcopy: §6.2.1: more than %d advertisements", s.most)
 	}
@@ -159,9 +156,8 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	return nil
 }
 
-// Payload takes in a message with n bytes of payload, which may be of a Data
-// message or a SinkAvail (asked), or ride in a SrcAvail. It uses up the SinkAvail
-// that is open (§9.5.1).
+// Payload handles n bytes of payload, which arrived in a Data message or a SinkAvail (asked),
+// or in a SrcAvail. They use up the SinkAvail that is open (§9.5.1).
 func (s *Sink) Payload(n int, asked bool) {
 	if s == nil {
 		return
@@ -179,29 +175,29 @@ func (s *Sink) Payload(n int, asked bool) {
 		s.nonDiscards++
 	}
 	if s.refuse {
-		s.refuseOldest() // the next one, now that the data of the one before is here
+		s.refuseOldest() // the next one, after the data of the one before has arrived
 	}
 }
 
-// Bars reports that n bytes of payload, which do not ride in a SrcAvail, must not
-// come now: behind a SrcAvail comes what a SendSm has asked for, and nothing else
-// (§11.2, §11.3). It would be read before bytes that are in front of it. What a
-// SrcAvailCancel may have crossed is not known.
+// Bars reports whether n bytes of payload that are not in a SrcAvail are a violation: after a
+// SrcAvail only what a SendSm has asked for may follow (§11.2, §11.3). Otherwise it would be
+// read before bytes that precede it. While a SrcAvailCancel is handled, nothing is barred,
+// because it is not known what it has crossed.
 func (s *Sink) Bars(n int) bool {
 	return s != nil && len(s.held) > 0 && !s.cancel && n > s.asked
 }
 
-// Holding reports that the stream goes on in a SrcAvail: its bytes are behind
-// those in private buffers.
+// Holding reports whether a SrcAvail is held: the stream continues there after the bytes in
+// private buffers.
 func (s *Sink) Holding() bool { return len(s.held) > 0 }
 
-// Announced reports that the peer has advertised bytes of the stream that were
-// not fetched and have not come as Data.
+// Announced reports whether the peer has advertised bytes that have neither been fetched nor
+// arrived as Data.
 func (s *Sink) Announced() bool { return s != nil && (s.next() != nil || s.asked > 0) }
 
-// Suits reports whether a Read with room for n bytes should fetch from the oldest
-// SrcAvail. Not if it is much smaller: an RDMA Read for each of many small Reads
-// would be the slowest way of all (see Decline).
+// Suits reports whether a Read with room for n bytes should fetch from the oldest SrcAvail.
+// A Read that is much smaller should not: an RDMA Read for each of many small Reads would be
+// slower than any copy (see Decline).
 func (s *Sink) Suits(n int) bool {
 	if s == nil {
 		return false
@@ -210,11 +206,10 @@ func (s *Sink) Suits(n int) bool {
 	return h != nil && s.mayFetch() && (n >= s.worth || n >= h.left)
 }
 
-// mayFetch reports that nothing has to come or to go first.
+// mayFetch reports whether no message must arrive or be sent first.
 func (s *Sink) mayFetch() bool { return !s.refuse && s.asked == 0 && !s.sendSm && !s.cancel }
 
-// next returns the SrcAvail that the next byte to fetch is in, nil if there is
-// none.
+// next returns the SrcAvail with the next byte to fetch, nil if there is none.
 func (s *Sink) next() *held {
 	for i := range s.held {
 		if s.held[i].left > 0 {
@@ -224,12 +219,12 @@ func (s *Sink) next() *held {
 	return nil
 }
 
-// worthy reports whether a Read with room for n bytes should be advertised, when
-// private buffers have buffer bytes each.
+// worthy reports whether a Read with room for n bytes should be advertised. Private buffers
+// have buffer bytes each.
 func (s *Sink) worthy(n, buffer int) bool { return n > buffer && n >= s.worth }
 
-// Decline answers the oldest SrcAvail with SendSm (§9.5.2), and reports whether
-// one is due that was not before.
+// Decline answers the oldest SrcAvail with SendSm (§9.5.2), and reports whether that has
+// made a SendSm due.
 func (s *Sink) Decline() bool {
 	if s == nil {
 		return false
@@ -239,8 +234,8 @@ func (s *Sink) Decline() bool {
 	return s.sendSm && !before
 }
 
-// refuseOldest makes a SendSm due for the oldest SrcAvail of which there is
-// anything to fetch. The RdmaRdCompl of what was fetched goes first (see Due).
+// refuseOldest makes a SendSm due for the oldest SrcAvail of which anything is left to fetch.
+// The RdmaRdCompl for what was fetched is sent first (see Due).
 func (s *Sink) refuseOldest() {
 	left := 0
 	for i := range s.held {
@@ -254,8 +249,8 @@ func (s *Sink) refuseOldest() {
 	}
 }
 
-// Fetch returns an RDMA Read to post next for a Read with room for n bytes: how
-// many bytes, and from where. Not ok if there is nothing to fetch, or not yet.
+// Fetch returns the next RDMA Read for a Read with room for n bytes: its size, and the
+// address at the peer. It is not ok if there is nothing to fetch, or not yet.
 func (s *Sink) Fetch(n int) (size int, stag uint32, va uint64, ok bool) {
 	h := s.next()
 	if h == nil || !s.mayFetch() {
@@ -268,7 +263,7 @@ func (s *Sink) Fetch(n int) (size int, stag uint32, va uint64, ok bool) {
 	return size, stag, va, true
 }
 
-// Unfetch takes the last Fetch back: the RDMA Read could not be posted.
+// Unfetch takes the last Fetch back, because the RDMA Read could not be posted.
 func (s *Sink) Unfetch(size int) {
 	for i := len(s.held) - 1; i >= 0; i-- {
 		if h := &s.held[i]; h.flying > 0 {
@@ -281,7 +276,7 @@ func (s *Sink) Unfetch(size int) {
 	s.carryCancel()
 }
 
-// Fetched tells that the oldest RDMA Read, of size bytes, has completed.
+// Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Sink) Fetched(size int) {
 	s.counts.Bytes += uint64(size)
 	for i := range s.held {
@@ -294,13 +289,13 @@ func (s *Sink) Fetched(size int) {
 	s.carryCancel()
 }
 
-// SrcAvailCancel takes in a SrcAvailCancel with the number seq (§9.5.4). Until
-// Held says otherwise, no message may acknowledge it.
+// SrcAvailCancel handles a SrcAvailCancel with MSeq seq (§9.5.4). No message may acknowledge
+// it while Held says so.
 func (s *Sink) SrcAvailCancel(seq uint32) error {
 	if s.cancel {
-		return errors.New("zcopy: §9.5.4: a SrcAvailCancel behind one that was not answered")
+		return errors.New("zcopy: §9.5.4: a SrcAvailCancel after an unanswered one")
 	}
-	s.asked = 0 // ours: what a SendSm has asked for and has not come may not come at all
+	s.asked = 0 // ours: what a SendSm has asked for may never arrive
 	if len(s.held) == 0 {
 		return nil
 	}
@@ -310,8 +305,8 @@ func (s *Sink) SrcAvailCancel(seq uint32) error {
 	return nil
 }
 
-// carryCancel answers a SrcAvailCancel when nothing is being fetched any more and
-// the RdmaRdCompl of what was has gone.
+// carryCancel answers a SrcAvailCancel when no RDMA Read is under way and the RdmaRdCompl for
+// what was fetched has been sent.
 func (s *Sink) carryCancel() {
 	if !s.cancel {
 		return
@@ -328,8 +323,8 @@ func (s *Sink) carryCancel() {
 	s.sendSm = true
 }
 
-// Held reports that messages must not acknowledge the peer's message seq, a
-// SrcAvailCancel, yet (§9.5.4).
+// Held reports whether messages must not acknowledge the peer's message seq, a SrcAvailCancel,
+// yet (§9.5.4).
 func (s *Sink) Held() (seq uint32, ok bool) {
 	if s == nil {
 		return 0, false
@@ -337,31 +332,31 @@ func (s *Sink) Held() (seq uint32, ok bool) {
 	return s.holdSeq, s.cancel && !s.sendSm
 }
 
-// MayOffer reports whether a Read with room for n bytes, which has found nothing
-// to read, should be advertised. Private buffers have buffer bytes each.
+// MayOffer reports whether a Read with room for n bytes, which has found nothing to read,
+// should be advertised. Private buffers have buffer bytes each.
 func (s *Sink) MayOffer(n, buffer int) bool {
 	return s != nil && s.mode == wire.ModePipelined && !s.alone && !s.refuse && s.state == sinkNone && !s.ended &&
 		len(s.held) == 0 && s.asked == 0 && s.worthy(n, buffer)
 }
 
-// Offer advertises the Read's memory: a SinkAvail is due. The caller has asked
-// MayOffer, and takes Outcome until it is over.
+// Offer makes a SinkAvail due for the Read's memory. MayOffer must have allowed it. Outcome
+// must be called until it is over.
 func (s *Sink) Offer(stag uint32, va uint64, n int) {
 	s.state, s.filled = sinkDue, 0
 	s.advert = wire.Advert{Len: uint32(n), STag: stag, VA: va}
 }
 
-// Resized tells that a ChRcvBufAck goes: private buffers have buffer bytes each
-// from now on, and a SinkAvail that is behind it has to be larger (§10.6).
+// Resized notes that a ChRcvBufAck is about to be sent: private buffers have buffer bytes each
+// from now on, and a later SinkAvail must be larger (§10.6).
 func (s *Sink) Resized(buffer int) {
 	if s != nil && s.state == sinkDue && int(s.advert.Len) <= buffer {
 		s.end()
 	}
 }
 
-// Outcome returns whether the SinkAvail has ended, so that its memory is the
-// Read's again, and how many bytes of it were filled: 0 if the payload of a
-// message has come instead, or nothing has. Once it has ended it is forgotten.
+// Outcome reports whether the SinkAvail has ended, so that the peer does not write to the
+// memory any more, and how many bytes were filled: 0 if payload arrived instead, or nothing.
+// A SinkAvail whose end was reported is forgotten.
 func (s *Sink) Outcome() (n int, over bool) {
 	if s.state != sinkDone {
 		return 0, false
@@ -370,7 +365,7 @@ func (s *Sink) Outcome() (n int, over bool) {
 	return s.filled, true
 }
 
-// Advertised returns the STag that a peer may invalidate; 0: none.
+// Advertised returns the STag that the peer may invalidate, or 0.
 func (s *Sink) Advertised() uint32 {
 	if s.state != sinkOpen {
 		return 0
@@ -378,11 +373,11 @@ func (s *Sink) Advertised() uint32 {
 	return s.advert.STag
 }
 
-// end ends the SinkAvail, and with it its cancel.
+// end ends the SinkAvail and its cancel.
 func (s *Sink) end() { s.state, s.cancelling, s.cancelDue = sinkDone, false, false }
 
-// Withdraw has the SinkAvail withdrawn (§9.5.5), if there is one, and reports
-// whether a SinkAvailCancel is due that was not before.
+// Withdraw withdraws the SinkAvail (§9.5.5), if there is one, and reports whether that has
+// made a SinkAvailCancel due.
 func (s *Sink) Withdraw() bool {
 	switch {
 	case s.state == sinkDue:
@@ -398,8 +393,8 @@ func (s *Sink) Withdraw() bool {
 // Abandon ends the SinkAvail, because the connection has ended.
 func (s *Sink) Abandon() { s.dropOffer() }
 
-// WrCompl takes in an RdmaWrCompl for n bytes, with which the peer has
-// invalidated the region stag, or none (§9.3).
+// WrCompl handles an RdmaWrCompl for n bytes. It has invalidated the region stag, or none if
+// stag is 0 (§9.3).
 func (s *Sink) WrCompl(n int, stag uint32) error {
 	switch {
 	case s.state != sinkOpen:
@@ -415,7 +410,7 @@ func (s *Sink) WrCompl(n int, stag uint32) error {
 	return nil
 }
 
-// CancelAck takes in a SinkCancelAck (§9.5.5).
+// CancelAck handles a SinkCancelAck (§9.5.5).
 func (s *Sink) CancelAck() error {
 	switch {
 	case s.state == sinkOpen && s.cancelling:
@@ -428,7 +423,7 @@ func (s *Sink) CancelAck() error {
 	return nil
 }
 
-// End takes in the peer's DisConn, which ends our SinkAvail (§8.2.1).
+// End handles the peer's DisConn, which ends our SinkAvail (§8.2.1).
 func (s *Sink) End() error {
 	if s == nil {
 		return nil
@@ -448,7 +443,7 @@ func (s *Sink) dropOffer() {
 	}
 }
 
-// ModeChange takes in the source's change of mode (S = 0, §12).
+// ModeChange handles the source's change of mode (S = 0, §12).
 func (s *Sink) ModeChange(to wire.Mode) error {
 	if err := transition(s.mode, to, true); err != nil {
 		return err
@@ -470,9 +465,9 @@ func (s *Sink) Pending() bool {
 	return s != nil && (len(s.held) > 0 && s.held[0].come > 0 || s.sendSm || s.cancelDue || s.change || s.state == sinkDue)
 }
 
-// Due returns the message that is to go next and the peer's STag to invalidate
-// with it, 0 for none; not ok if none is due. The owner fills in the rest of the
-// header, sends it, and tells Took.
+// Due returns the message to send next, and the peer's STag to invalidate with it, or 0. It
+// is not ok if none is due. The owner fills in the rest of the header, calls Took and sends
+// it.
 func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 	if len(s.held) > 0 && s.held[0].come > 0 {
 		h := &s.held[0]
@@ -501,12 +496,12 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 	return m, 0, true
 }
 
-// WantsPipelined reports that completions should say so (REQ_PIPE).
+// WantsPipelined reports whether completions should ask for Pipelined mode (REQ_PIPE).
 func (s *Sink) WantsPipelined() bool {
 	return s.mode == wire.ModeCombined && s.eager >= waitsMatter && !s.refuse
 }
 
-// Took tells that the message Due has returned has its MSeq and goes.
+// Took notes that the message that Due returned has its MSeq and is about to be sent.
 func (s *Sink) Took(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDRdmaRdCompl:
@@ -539,13 +534,12 @@ func (s *Sink) Took(m *wire.Message) {
 	}
 }
 
-// Carry returns the SinkAvail that is due, for a message that has payload to
-// carry anyway: the Transaction mechanism (§9.4).
+// Carry returns the SinkAvail that is due, for a message that also carries payload: the
+// Transaction mechanism (§9.4).
 //
-// A message with payload may be refused by the device. Nothing that the peer
-// has sent may be taken in before that is known, because it depends on it what
-// that means: whether a SrcAvail has crossed a SinkAvail, and what payload has
-// used up.
+// The device may refuse a message with payload. Until that is known, no message of the peer
+// may be handled, because its meaning depends on it: whether a SrcAvail has crossed the
+// SinkAvail, and what payload has used up.
 func (s *Sink) Carry() (a wire.Advert, ok bool) {
 	if s == nil {
 		return a, false
@@ -555,7 +549,7 @@ func (s *Sink) Carry() (a wire.Advert, ok bool) {
 	return a, s.state == sinkDue
 }
 
-// Carried tells that the message of Carry has gone.
+// Carried notes that the message of Carry was sent.
 func (s *Sink) Carried() {
 	s.state = sinkOpen
 	s.counts.Adverts++
@@ -564,5 +558,5 @@ func (s *Sink) Carried() {
 // Mode returns the direction's mode.
 func (s *Sink) Mode() wire.Mode { return s.mode }
 
-// Counts returns what was done so far. SendSm counts those that went.
+// Counts returns what was done so far. SendSm counts those that were sent.
 func (s *Sink) Counts() Counts { return s.counts }

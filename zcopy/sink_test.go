@@ -169,8 +169,8 @@ func TestSink(t *testing.T) {
 		{"cancel in process", []act{srcAvail(200, 10), fetch(90), srcCancel(5), nothingDue}, ""},
 		{"cancel in process, partly fetched", []act{srcAvail(200, 10), fetch(90), srcCancel(5), fetched(90), rdCompl, sendSm, nothingDue}, ""},
 		{"cancel in process, all fetched", []act{srcAvail(200, 10), fetch(190), srcCancel(5), fetched(190), rdCompl, nothingDue}, ""},
-		{"SrcAvail behind a cancel", []act{toPipelined, srcAvail(200, 0), srcCancel(5), srcAvail(200, 0)}, "§9.5.4: SrcAvail behind a SrcAvailCancel that was not answered"},
-		{"cancel behind a cancel", []act{srcAvail(200, 10), srcCancel(5), srcCancel(6)}, "§9.5.4: a SrcAvailCancel behind one that was not answered"},
+		{"SrcAvail behind a cancel", []act{toPipelined, srcAvail(200, 0), srcCancel(5), srcAvail(200, 0)}, "§9.5.4: SrcAvail after an unanswered SrcAvailCancel"},
+		{"cancel behind a cancel", []act{srcAvail(200, 10), srcCancel(5), srcCancel(6)}, "§9.5.4: a SrcAvailCancel after an unanswered one"},
 
 		{"fetched before SendSm: RdmaRdCompl goes first", []act{srcAvail(200, 10), fetch(90), fetched(90), decline, rdCompl, sendSm, data(100), srcAvail(2, 1)}, ""},
 		{"fetched to its end: nothing to decline", []act{srcAvail(200, 10), fetch(190), fetched(190), decline, rdCompl, nothingDue}, ""},
@@ -517,7 +517,7 @@ func TestSinkIsBounded(t *testing.T) {
 	assert.Len(t, s.held, 3)
 }
 
-// TestAnnounced: bytes are until they have come.
+// TestAnnounced: advertised bytes are announced until they have arrived.
 func TestAnnounced(t *testing.T) {
 	for _, v := range []struct {
 		name string

@@ -7,63 +7,63 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Never is the threshold of an end that does not take part in zero copy.
+// Never is the threshold of an end that does not use zero copy.
 const Never = -1
 
-// Source is the sending half of a connection's zero copy: the SrcAvails that it
-// has sent, and the SinkAvails that it was sent. Unsafe for concurrent use. A nil
-// Source is that of an end that takes no part, and that was sent none: it wants
-// nothing, and nothing about it is due.
+// Source is the sending half of a connection's zero copy: the SrcAvails that it has sent, and
+// the SinkAvails that it has received. It is not safe for concurrent use. A nil Source is
+// valid, for a connection without zero copy: it plans no Write and has no message due.
 //
-// At most one call of the program's, a Write, is served at a time. Its bytes go out
-// in order, and each is in one of four states:
+// A Source serves one Write of the program at a time. The bytes of the Write are sent in
+// order, and each is in one of four states:
 //
-//	through | asked for | offered (in this order of SrcAvails) | not begun
+//	through | asked for | offered (in the order of the SrcAvails) | not begun
 //
-// Through is what the peer has: copied, fetched or filled. What is asked for
-// goes as Data, because a SendSm has answered its SrcAvail.
+// The peer has the bytes that are through: copied, fetched or filled. The bytes that are
+// asked for are sent as Data, because a SendSm has answered their SrcAvail.
 type Source struct {
 	mode      wire.Mode
-	threshold int // bytes; a longer Write is advertised. Negative: none is
-	most      int // SrcAvails outstanding
-	fill      int // SinkAvails outstanding: our MaxAdverts
-	piece     int // bytes in one SrcAvail at most
+	threshold int // bytes; longer Writes are advertised. Negative: none are
+	most      int // SrcAvails that may be outstanding
+	fill      int // SinkAvails that may be outstanding: our MaxAdverts
+	piece     int // maximum bytes in one SrcAvail
 
 	offers []offer  // SrcAvails that have not ended, oldest first
-	ended  []uint32 // STags whose exposure is over and that the peer has not invalidated
-	asked  int      // bytes that SendSm asked for and that have not gone
-	plain  bool     // the rest of this call goes as Data
-	moved  int      // bytes that RdmaRdCompl and crossing have taken off since Moved
+	ended  []uint32 // STags that are no longer advertised and must be invalidated
+	asked  int      // bytes that SendSm has asked for and that were not sent
+	plain  bool     // the rest of this Write is sent as Data
+	moved  int      // bytes that the peer has fetched since Moved
 
 	cancel    cancelState
 	cancelSeq uint32 // MSeq of the SrcAvailCancel, once it has been sent
 
 	sinks     []wire.Advert // SinkAvails that are not used, oldest first
 	potential uint32        // PotentialNonDiscards
-	batch     int           // messages with payload that are going; see Sending
-	lessAsked int           // what they took off asked
-	later     []wire.Advert // SinkAvails that came meanwhile; Len 0 is a SinkAvailCancel
+	batch     int           // messages with payload that are being posted; see Sending
+	lessAsked int           // how much they have reduced asked
+	later     []wire.Advert // SinkAvails that arrived meanwhile; Len 0 is a SinkAvailCancel
 	filling   bool          // RDMA Writes into an advertisement are under way
-	filled    wire.Advert   // the advertisement that they go into; Len is what they fill
-	unwanted  bool          // the peer has withdrawn it meanwhile
+	filled    wire.Advert   // the advertisement that they go into; Len is how much of it they fill
+	wrote     int           // bytes of it for which RDMA Writes were posted
+	unwanted  bool          // the peer has withdrawn it
 	wrCompl   bool          // RdmaWrCompl is due for it
 	cancelAck bool          // SinkCancelAck is due
 
 	change    bool // a ModeChange to next is due
 	next      wire.Mode
-	changing  bool   // Pipelined to Combined is not acknowledged
+	changing  bool   // the change from Pipelined to Combined mode is not acknowledged
 	changeSeq uint32 // MSeq of that ModeChange
-	atChange  uint32 // potential then
+	atChange  uint32 // potential at that time
 
 	hints, fails int // see mode.go
 	counts       Counts
 }
 
-// Counts are what one half of a connection's zero copy has done.
+// Counts counts what one half of a connection's zero copy has done.
 type Counts struct {
-	Bytes       uint64 // moved without a copy
+	Bytes       uint64 // bytes transferred without a copy
 	Adverts     uint64 // advertisements sent
-	Cancels     uint64 // of those, how often they were withdrawn
+	Cancels     uint64 // withdrawals of those
 	SendSm      uint64 // advertisements answered by SendSm
 	ModeChanges uint64 // made or followed
 }
@@ -71,8 +71,8 @@ type Counts struct {
 // offer is a SrcAvail that has not ended.
 type offer struct {
 	stag uint32
-	left int // bytes that have not come through
-	got  bool
+	left int  // bytes that are not through
+	got  bool // some are
 }
 
 type cancelState uint8
@@ -83,72 +83,68 @@ const (
 	cancelSent
 )
 
-// SourceConfig is what a Source has to know.
+// SourceConfig is the configuration of a Source.
 type SourceConfig struct {
-	Threshold  int // bytes; a longer Write is advertised. Negative: none is
+	Threshold  int // bytes; longer Writes are advertised. Negative: none are
 	PeerAdvert int // the peer's MaxAdverts
 	OurAdverts int // our own MaxAdverts
-	MaxOffer   int // bytes in one SrcAvail; 0: as many as the protocol has room for
+	MaxOffer   int // maximum bytes in one SrcAvail; 0: the protocol's limit
 }
 
-// NewSource returns the Source of a connection in Combined mode, which every
-// direction starts in (§12).
+// NewSource returns a Source in Combined mode, in which every direction starts (§12).
 func NewSource(c SourceConfig) Source {
 	if c.MaxOffer == 0 {
 		c.MaxOffer = maxOffer
 	}
 	return Source{
 		mode: wire.ModeCombined, threshold: c.Threshold,
-		// The peer's MaxAdverts is for advertisements of both kinds (§11.3), and one
-		// is the Sink's.
+		// The peer's MaxAdverts counts advertisements of both kinds (§11.3). One of them is
+		// reserved for the Sink.
 		most: max(1, c.PeerAdvert-1), fill: c.OurAdverts, piece: c.MaxOffer,
 	}
 }
 
-// maxOffer is less than the protocol's 2³¹, so that an int has room for it
-// everywhere.
+// maxOffer is less than the protocol's 2³¹, so that it fits into an int of 32 bits.
 const maxOffer = 1 << 30
 
-// Ride is how many bytes of its buffer a SrcAvail carries in Combined mode,
-// where it has to carry some (§11.2): those up to the next cache line of an
-// aligned buffer.
+// Ride is how many bytes of its buffer a SrcAvail carries in Combined mode, where it must
+// carry some (§11.2): up to the next cache line of an aligned buffer.
 const Ride = 64
 
 // Step is what a Write does next.
 type Step uint8
 
 const (
-	Wait  Step = iota // for the peer
+	Wait  Step = iota // wait for the peer
 	Copy              // send N bytes as Data
-	Offer             // register N bytes, send a SrcAvail that carries the first Ride of them, and tell Offered
-	Fill              // post RDMA Writes of N bytes to Advert, and tell Filled
-	Done              // all bytes are through, or nothing of them is exposed any more
+	Offer             // register N bytes, call Offered, and send a SrcAvail that carries the first Ride of them
+	Fill              // call Filling, post RDMA Writes of up to N bytes to Advert, and call Filled
+	Done              // all bytes are through, or none of them is exposed any more
 )
 
-// Plan is a Step with what belongs to it.
+// Plan is a Step with its arguments.
 type Plan struct {
 	Step   Step
 	N      int
-	Skip   int // Offer: bytes of the rest that lie before these and are offered already
+	Skip   int // Offer: bytes before these that are offered already
 	Ride   int
 	Advert wire.Advert
 }
 
-// Wants reports whether a Write of n bytes is this Source's to plan. If not, it
-// goes as Data.
+// Wants reports whether this Source plans a Write of n bytes. If not, the Write is sent as
+// Data.
 func (s *Source) Wants(n int) bool {
 	return s != nil && s.threshold >= 0 && n > s.threshold && s.mode != wire.ModeBuffered && !s.stuck()
 }
 
-// stuck reports that a SrcAvailCancel is not yet on its way that has to go before
-// another SrcAvail.
+// stuck reports whether a SrcAvailCancel was not sent yet that must precede another SrcAvail.
 func (s *Source) stuck() bool { return s.cancel == cancelDue && len(s.offers) == 0 }
 
 // Begin starts a Write.
 func (s *Source) Begin() { s.plain = false }
 
-// Next says what is to be done for a Write of which rest bytes are not through.
-// stop: the call is to end.
+// Next returns what a Write does next of which rest bytes are not through. stop: the call
+// must end.
 func (s *Source) Next(rest int, stop bool) Plan {
 	s.dropStale()
 	offered := 0
@@ -157,7 +153,14 @@ func (s *Source) Next(rest int, stop bool) Plan {
 	}
 	left := rest - s.asked - offered
 	switch {
-	case s.filling || s.wrCompl:
+	case s.filling && s.wrote > 0 && (stop || s.unwanted):
+		s.endFill() // no more is written than was begun
+		return Plan{Step: Wait}
+	case s.filling:
+		a := s.filled
+		a.VA += uint64(s.wrote)
+		return Plan{Step: Fill, N: int(a.Len) - s.wrote, Advert: a}
+	case s.wrCompl:
 		return Plan{Step: Wait} // no payload between the RDMA Writes and their RdmaWrCompl
 	case stop:
 		if len(s.offers) > 0 {
@@ -165,8 +168,8 @@ func (s *Source) Next(rest int, stop bool) Plan {
 			return Plan{Step: Wait}
 		}
 		if s.asked > 0 {
-			// Ours: the peer counts on bytes that will not come, and a cancel, for
-			// which nothing is left to answer, tells it so.
+			// Ours: the peer expects bytes that will not be sent. A cancel tells it, although
+			// nothing is left that it could answer.
 			s.asked, s.cancel = 0, cancelDue
 		}
 		return Plan{Step: Done}
@@ -197,19 +200,19 @@ func (s *Source) Next(rest int, stop bool) Plan {
 		return p
 	}
 	if len(s.offers) > 0 {
-		return Plan{Step: Wait} // no payload behind a SrcAvail
+		return Plan{Step: Wait} // no payload may follow a SrcAvail
 	}
 	return Plan{Step: Copy, N: left}
 }
 
-// Offered tells that the SrcAvail of a Plan is about to go, for the region stag.
-// The bytes that ride along count as through; see Sent.
+// Offered notes that the SrcAvail of a Plan is about to be posted, for the region stag. The
+// bytes that it carries count as through; see Sent.
 func (s *Source) Offered(p Plan, stag uint32) {
 	s.offers = append(s.offers, offer{stag: stag, left: p.N - p.Ride})
 	s.counts.Adverts++
 }
 
-// Unoffer takes Offered back: the SrcAvail could not go.
+// Unoffer takes Offered back, because the SrcAvail could not be posted.
 func (s *Source) Unoffer(stag uint32) {
 	s.counts.Adverts--
 	if n := len(s.offers); n > 0 && s.offers[n-1].stag == stag {
@@ -220,11 +223,10 @@ func (s *Source) Unoffer(stag uint32) {
 	}
 }
 
-// Sending tells that messages with payload are about to go, which carry n bytes
-// of the call's in Data messages, or as the riding bytes of a SrcAvail (ride).
-// Sent must follow, before Next, Took and another Sending. In between the peer may
-// answer already; SinkAvails and their cancels that come wait for Sent, because
-// they are stale or not depending on how many messages go.
+// Sending notes that messages with payload are about to be posted. They carry n bytes of the
+// Write, in Data messages or, if ride is set, in a SrcAvail. Sent must follow, before Next,
+// Took or another Sending. The peer may answer in between. SinkAvails and their cancels that
+// arrive wait for Sent, because whether they are stale depends on how many messages are sent.
 func (s *Source) Sending(messages, n int, ride bool) {
 	if s == nil {
 		return
@@ -238,7 +240,7 @@ func (s *Source) Sending(messages, n int, ride bool) {
 	}
 }
 
-// Sent tells how many of those messages have gone, with how many bytes.
+// Sent notes how many of those messages were posted, with how many bytes.
 func (s *Source) Sent(messages, n int) {
 	if s == nil {
 		return
@@ -256,28 +258,38 @@ func (s *Source) Sent(messages, n int) {
 	s.later = s.later[:0]
 }
 
-// Filling tells that RDMA Writes for the Plan, a Fill, are about to be posted.
-// The advertisement is in process from now on (§9.5.5).
+// Filling notes that RDMA Writes for the Plan, a Fill, are about to be posted. The
+// advertisement is in process from the first of them on (§9.5.5).
 func (s *Source) Filling(p Plan) {
-	s.filling, s.filled, s.unwanted = true, s.sinks[0], false
+	if s.filling {
+		return
+	}
+	s.filling, s.filled, s.wrote, s.unwanted = true, p.Advert, 0, false
+	s.filled.Len = uint32(p.N)
 	s.sinks = append(s.sinks[:0], s.sinks[1:]...)
 }
 
-// Unwanted reports that the peer has withdrawn the advertisement that is being
-// filled. It waits for the RdmaWrCompl all the same; the less is written until
-// then, the better.
+// Unwanted reports whether the peer has withdrawn the advertisement that is being
+// filled. It waits for the RdmaWrCompl nevertheless.
 func (s *Source) Unwanted() bool { return s.unwanted }
 
-// Filled tells that RDMA Writes of the first n bytes of the Fill have been posted,
-// and no more will be: RdmaWrCompl is due behind them (§9.3).
+// Filled notes that RDMA Writes of the next n bytes of the Fill have been posted. After
+// the last one an RdmaWrCompl is due (§9.3).
 func (s *Source) Filled(n int) {
-	s.filling, s.wrCompl = false, true
-	s.filled.Len = uint32(n)
-	s.counts.Bytes += uint64(s.filled.Len)
+	if s.wrote += n; s.wrote == int(s.filled.Len) {
+		s.endFill()
+	}
 }
 
-// Withdraw has the SrcAvails that are outstanding withdrawn (§9.5.4). The rest of
-// the call goes as Data.
+// endFill makes the RdmaWrCompl due for what was written.
+func (s *Source) endFill() {
+	s.filling, s.wrCompl = false, true
+	s.filled.Len = uint32(s.wrote)
+	s.counts.Bytes += uint64(s.wrote)
+}
+
+// Withdraw withdraws the SrcAvails that are outstanding (§9.5.4). The rest of the Write is
+// sent as Data.
 func (s *Source) Withdraw() {
 	if len(s.offers) == 0 || s.cancel != cancelNone {
 		return
@@ -289,7 +301,15 @@ func (s *Source) Withdraw() {
 	}
 }
 
-// Plain has the rest of the call go as Data: its memory cannot be advertised.
+// Overdue withdraws the SrcAvails that are outstanding, unless the peer has fetched
+// bytes since Moved was last called.
+func (s *Source) Overdue() {
+	if s.moved == 0 {
+		s.Withdraw()
+	}
+}
+
+// Plain has the rest of the Write sent as Data, because its memory cannot be advertised.
 func (s *Source) Plain() { s.plain = true }
 
 // Abandon ends every SrcAvail, because the connection has ended.
@@ -313,8 +333,8 @@ func (s *Source) Moved() (n int) {
 	return n
 }
 
-// Ended returns the STag of a region that is no longer advertised, and that the
-// owner invalidates; not ok when there is no more.
+// Ended returns the STag of a region that is no longer advertised, which the owner must
+// invalidate. It is not ok if there is none.
 func (s *Source) Ended() (stag uint32, ok bool) {
 	if len(s.ended) == 0 {
 		return 0, false
@@ -324,8 +344,8 @@ func (s *Source) Ended() (stag uint32, ok bool) {
 	return stag, true
 }
 
-// RdCompl takes in an RdmaRdCompl for n bytes of the oldest SrcAvail, with which
-// the peer has invalidated the region stag, or none (§9.2).
+// RdCompl handles an RdmaRdCompl for n bytes of the oldest SrcAvail. It has invalidated the
+// region stag, or none if stag is 0 (§9.2).
 func (s *Source) RdCompl(n int, stag uint32, reqPipe bool) error {
 	switch {
 	case s.asked > 0:
@@ -358,7 +378,7 @@ func (s *Source) RdCompl(n int, stag uint32, reqPipe bool) error {
 	return nil
 }
 
-// endOldest takes the oldest SrcAvail off.
+// endOldest removes the oldest SrcAvail.
 func (s *Source) endOldest(invalidated bool) {
 	if !invalidated {
 		s.ended = append(s.ended, s.offers[0].stag)
@@ -369,12 +389,12 @@ func (s *Source) endOldest(invalidated bool) {
 	}
 }
 
-// cancelled ends a cancel: nothing that it was for is outstanding. One that was
-// not sent yet has nothing to say any more.
+// cancelled ends a cancel, because no SrcAvail is outstanding. If it was not sent, it need
+// not be.
 func (s *Source) cancelled() { s.cancel = cancelNone }
 
-// SendSm takes in a SendSm in a message that acknowledges ours up to ack. It
-// answers the oldest SrcAvail (§9.5.2), or a SrcAvailCancel (§9.5.4).
+// SendSm handles a SendSm in a message that acknowledges ours up to ack. It answers the
+// oldest SrcAvail (§9.5.2), or a SrcAvailCancel (§9.5.4).
 func (s *Source) SendSm(ack uint32) error {
 	if len(s.offers) == 0 {
 		return errors.New("zcopy: §9.5.2: SendSm without a SrcAvail")
@@ -394,14 +414,13 @@ func (s *Source) SendSm(ack uint32) error {
 	return nil
 }
 
-// SinkAvail takes in a SinkAvail in a message that acknowledges ours up to ack.
-// Its receiver's private buffers have buffer bytes each.
+// SinkAvail handles a SinkAvail in a message that acknowledges ours up to ack. The peer's
+// private buffers have buffer bytes each.
 func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	switch {
 	case s.mode != wire.ModePipelined && s.changing && int32(ack-s.changeSeq) < 0:
-		// The sink had not seen the ModeChange, at which it has dropped this one.
-		// Ours: if a message with payload from before has used it up first, the
-		// counts still have to learn of that.
+		// The sink drops this one when the ModeChange arrives. Ours: if an earlier message
+		// with payload has used it up before that, the counts must include that.
 		if a.NonDiscards != s.atChange {
 			s.atChange--
 			s.potential--
@@ -415,7 +434,7 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
 	}
 	if s.batch > 0 {
-		s.later = append(s.later, a) // as many as the peer has credit for at most
+		s.later = append(s.later, a) // the peer's credit limits how many
 	} else {
 		s.admit(a)
 	}
@@ -425,22 +444,21 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	return nil
 }
 
-// admit takes in a SinkAvail while no payload is going.
+// admit handles a SinkAvail while no payload is being posted.
 func (s *Source) admit(a wire.Advert) {
 	s.sinks = append(s.sinks, a)
 	s.dropStale()
 	if len(s.sinks) == 0 {
 		return
 	}
-	// It wins over the SrcAvails outstanding, which the sink does not know or has
-	// forgotten (§11.3).
+	// It overrides the SrcAvails that are outstanding, which the sink does not know or has
+	// dropped (§11.3).
 	for len(s.offers) > 0 {
 		s.endOldest(false)
 	}
 }
 
-// dropStale drops SinkAvails that messages with payload have used up at the sink
-// (§9.5.1).
+// dropStale drops SinkAvails that messages with payload have used up at the sink (§9.5.1).
 func (s *Source) dropStale() {
 	for len(s.sinks) > 0 && s.sinks[0].NonDiscards != s.potential {
 		s.sinks = append(s.sinks[:0], s.sinks[1:]...)
@@ -448,7 +466,7 @@ func (s *Source) dropStale() {
 	}
 }
 
-// SinkAvailCancel takes in a SinkAvailCancel (§9.5.5).
+// SinkAvailCancel handles a SinkAvailCancel (§9.5.5).
 func (s *Source) SinkAvailCancel() {
 	if s.batch > 0 {
 		if n := len(s.later); n == 0 || s.later[n-1].Len > 0 {
@@ -463,7 +481,7 @@ func (s *Source) SinkAvailCancel() {
 	}
 }
 
-// ModeChange takes in the sink's change of our mode (S = 1, §12.2).
+// ModeChange handles the sink's change of this Source's mode (S = 1, §12.2).
 func (s *Source) ModeChange(to wire.Mode) error {
 	if err := transition(s.mode, to, false); err != nil {
 		return err
@@ -474,14 +492,14 @@ func (s *Source) ModeChange(to wire.Mode) error {
 	return nil
 }
 
-// Acked tells that the peer has acknowledged our messages up to ack.
+// Acked notes that the peer has acknowledged our messages up to ack.
 func (s *Source) Acked(ack uint32) {
 	if s != nil && s.changing && int32(ack-s.changeSeq) >= 0 {
 		s.changing = false
 	}
 }
 
-// Hint takes in the peer's wish for Pipelined mode (REQ_PIPE).
+// Hint handles the peer's request for Pipelined mode (REQ_PIPE).
 func (s *Source) Hint() {
 	if s.threshold < 0 {
 		return
@@ -491,7 +509,7 @@ func (s *Source) Hint() {
 	}
 }
 
-// inVain takes in that a SrcAvail brought nothing.
+// inVain counts a SrcAvail of which nothing was fetched.
 func (s *Source) inVain() {
 	s.hints = 0
 	if s.fails++; s.fails < failsMatter {
@@ -506,8 +524,8 @@ func (s *Source) inVain() {
 	}
 }
 
-// mayChange reports that the ModeChange that is due may go: to Pipelined at any
-// time, else when nothing is outstanding (§12.1, §12.4).
+// mayChange reports whether a ModeChange is due and may be sent: to Pipelined mode at any
+// time, to another only when nothing is outstanding (§12.1, §12.4).
 func (s *Source) mayChange() bool {
 	return s.change && !s.changing &&
 		(s.next == wire.ModePipelined || len(s.offers) == 0 && s.asked == 0 && !s.filling && !s.wrCompl)
@@ -518,10 +536,10 @@ func (s *Source) Pending() bool {
 	return s != nil && (s.wrCompl || s.cancel == cancelDue || s.cancelAck || s.mayChange())
 }
 
-// Due returns the message that is to go next and the peer's STag to invalidate
-// with it, 0 for none; not ok if none is due. The owner fills in the rest of the
-// header, sends it, and tells Took. Nothing with payload goes before it, nor does
-// a SrcAvail or DisConn: it says what is to become of what has gone so far.
+// Due returns the message to send next, and the peer's STag to invalidate with it, or 0. It
+// is not ok if none is due. The owner fills in the rest of the header, calls Took and sends
+// it. No payload, SrcAvail or DisConn may be sent before it, because it says what happens to
+// what was sent so far.
 func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
 	switch {
 	case s.wrCompl:
@@ -539,14 +557,14 @@ func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
 	return m, 0, true
 }
 
-// Took tells that the message Due has returned has its MSeq and goes.
+// Took notes that the message that Due returned has its MSeq and is about to be sent.
 func (s *Source) Took(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDRdmaWrCompl:
 		s.wrCompl = false
 	case wire.MIDSrcAvailCancel:
 		if len(s.offers) == 0 {
-			s.cancel = cancelNone // nothing is left that could be answered
+			s.cancel = cancelNone // nothing is left for the peer to answer
 			return
 		}
 		s.cancel, s.cancelSeq = cancelSent, m.MSeq
@@ -567,5 +585,5 @@ func (s *Source) Took(m *wire.Message) {
 // Mode returns the direction's mode.
 func (s *Source) Mode() wire.Mode { return s.mode }
 
-// Counts returns what was done so far. SendSm counts those that came.
+// Counts returns what was done so far. SendSm counts those that were received.
 func (s *Source) Counts() Counts { return s.counts }

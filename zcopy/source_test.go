@@ -209,7 +209,7 @@ func TestSourceRejects(t *testing.T) {
 	}
 }
 
-// TestNextCombined: one SrcAvail at a time, with payload, and nothing behind it.
+// TestNextCombined: one SrcAvail at a time, with payload, and no payload after it.
 func TestNextCombined(t *testing.T) {
 	s := newSource()
 	assert.False(t, s.Wants(threshold))
@@ -276,7 +276,7 @@ func TestNextPipelined(t *testing.T) {
 		next(t, 2400, false, Plan{Step: Offer, N: 1000, Skip: 400}),
 		srcGoes(2400, 4),
 		next(t, 2400, false, Plan{Step: Offer, N: 1000, Skip: 1400}),
-		next(t, 1450, false, Plan{Step: Wait}), // the rest goes as Data, behind them
+		next(t, 1450, false, Plan{Step: Wait}), // the rest goes as Data, after them
 		gotRdCompl(400, 3), gotRdCompl(1000, 4),
 		next(t, 50, false, Plan{Step: Copy, N: 50}),
 	))
@@ -544,7 +544,10 @@ func TestFillThatIsNotWanted(t *testing.T) {
 	assert.False(t, s.Unwanted())
 	s.SinkAvailCancel()
 	assert.True(t, s.Unwanted())
+	assert.Equal(t, p, s.Next(500, false), "some of it has to be written")
 	s.Filled(30)
+	assert.False(t, s.Pending())
+	assert.Equal(t, Plan{Step: Wait}, s.Next(470, false))
 	m, _, ok := s.Due()
 	assert.True(t, ok)
 	assert.Equal(t, wire.MIDRdmaWrCompl, m.MID)
@@ -555,6 +558,27 @@ func TestFillThatIsNotWanted(t *testing.T) {
 	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 2)))
 	s.Filling(s.Next(470, false))
 	assert.False(t, s.Unwanted(), "the next one is")
+}
+
+// TestFillInParts: each part begins where the last one ended, and a call that must end
+// writes no further part.
+func TestFillInParts(t *testing.T) {
+	s := pipelined(t)
+	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 1)))
+	p := s.Next(500, false)
+	s.Filling(p)
+	s.Filled(50)
+	part := s.Next(450, false)
+	assert.Equal(t, Fill, part.Step)
+	assert.Equal(t, 150, part.N)
+	assert.Equal(t, p.Advert.VA+50, part.Advert.VA)
+	s.Filling(part)
+	s.Filled(100)
+	assert.False(t, s.Pending())
+	assert.Equal(t, Plan{Step: Wait}, s.Next(350, true))
+	m, _, ok := s.Due()
+	assert.True(t, ok)
+	assert.EqualValues(t, 150, m.Size)
 }
 
 // TestSourceIsBounded: whatever a peer advertises.

@@ -8,21 +8,22 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Event is what a message that came means to the driver.
+// Event says what a received message means to the driver.
 type Event struct {
 	MID     wire.MID
-	Valid   bool   // the message was counted; otherwise none of the rest is set
+	Valid   bool   // the message was counted; otherwise no other field is set
 	Payload int    // bytes
-	Kept    bool   // the payload is in the Sink, which has the buffer until it is read
-	Resize  uint32 // not 0: the peer asks for private buffers of so many bytes; call Sink.Resize
+	Kept    bool   // the payload is unread; Consume returns the owner of its buffer
+	Reset   bool   // the peer has aborted the connection
+	Direct  bool   // the peer is the first to use zero copy: see Growth
+	Resize  uint32 // not 0: the size of private buffers that the peer asks for; call Resize
 }
 
-// Receive takes in a message. owner gets the message's buffer back when its payload has been
-// read, if the Event says that it was kept; otherwise the driver posts the buffer again, and
-// tells the Account. drop: the program does not read any more.
+// Receive handles a received message b in a private buffer of owner. If the Event does not
+// say Kept, the driver must post the buffer again, which Receive has counted. invalidated is
+// the region that the message has invalidated, or 0. drop: the program does not read any more.
 //
-// An error is a violation of the protocol by the peer, and names the section of the draft
-// that it breaks. invalidated is the region that came invalidated with it, or 0.
+// An error is a violation of the protocol by the peer, and names the section of the draft.
 func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop bool) (e Event, err error) {
 	var m wire.Message
 	if s.grows {
@@ -31,7 +32,7 @@ func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop 
 		err = m.Parse(b)
 	}
 	if err == nil {
-		err = s.Account.Received(m.MSeq, m.MSeqAck, m.Bufs)
+		err = s.account.Received(m.MSeq, m.MSeqAck, m.Bufs)
 	}
 	if err == nil && invalidated != 0 && m.MID != wire.MIDRdmaRdCompl && m.MID != wire.MIDRdmaWrCompl {
 		err = fmt.Errorf("sdp: §9.2: %v invalidates STag %#x, which was not advertised", m.MID, invalidated)
@@ -40,92 +41,99 @@ func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop 
 		return e, err
 	}
 	e.Valid, e.MID, e.Payload = true, m.MID, len(m.Payload)
-	s.Sink.Used()
-	s.ZSource.Acked(m.MSeqAck)
-	if e.Resize, err = s.dispatch(&m, invalidated); err != nil || e.Payload == 0 {
+	s.sink.Used()
+	s.zsource.Acked(m.MSeqAck)
+	direct := s.zsource != nil
+	if e.Resize, err = s.dispatch(&m, invalidated); err != nil {
 		return e, err
 	}
-	s.ZSink.Payload(e.Payload, m.MID != wire.MIDSrcAvail)
-	if !drop {
-		s.Sink.Add(m.Payload, owner)
-		e.Kept = true
+	e.Direct = !direct && s.zsource != nil
+	e.Reset = m.MID == wire.MIDAbortConn
+	if e.Payload > 0 {
+		s.zsink.Payload(e.Payload, m.MID != wire.MIDSrcAvail)
+		e.Kept = !drop
+	}
+	if e.Kept {
+		s.sink.Add(m.Payload, owner)
+	} else {
+		s.account.Post(1)
 	}
 	return e, nil
 }
 
-// dispatch carries out what the message says, but for its payload.
+// dispatch handles the message except for its payload.
 func (s *Session) dispatch(m *wire.Message, invalidated uint32) (resize uint32, err error) {
 	n := len(m.Payload)
 	switch {
-	case n > 0 && s.Sink.Ended():
+	case n > 0 && s.sink.Ended():
 		return 0, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
-	case n > 0 && m.MID != wire.MIDSrcAvail && s.ZSink.Bars(n):
+	case n > 0 && m.MID != wire.MIDSrcAvail && s.zsink.Bars(n):
 		return 0, fmt.Errorf("sdp: §11.2: %v with payload after a SrcAvail", m.MID)
 	}
 	switch m.MID {
 	case wire.MIDData:
 		return 0, nil
 	case wire.MIDDisConn:
-		if s.Sink.Ended() {
+		if s.sink.Ended() {
 			return 0, errors.New("sdp: §8.2.1: a second DisConn")
 		}
-		err = s.ZSink.End()
-		s.Sink.End()
+		err = s.zsink.End()
+		s.sink.End()
 		return 0, err
 	case wire.MIDAbortConn:
-		if !s.Sink.Ended() {
+		if !s.sink.Ended() {
 			return 0, errors.New("sdp: §8.2.2: AbortConn without DisConn")
 		}
 		return 0, nil
 	case wire.MIDChRcvBuf:
-		if s.Sink.Resizing() {
+		if s.sink.Resizing() {
 			return 0, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
 		}
-		if s.Source.Crossed(m.MSeqAck) {
+		if s.source.Crossed(m.MSeqAck) {
 			resize = m.Size
 		}
 		return resize, nil
 	case wire.MIDChRcvBufAck:
-		return 0, s.Source.Acked(m.Size)
+		return 0, s.source.Acked(m.Size)
 	}
 	return 0, s.advertised(m, invalidated)
 }
 
-// advertised takes in a message about advertisements.
+// advertised handles a message about advertisements.
 func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
-	if s.ZSink == nil {
+	if s.zsink == nil {
 		s.refuseDirect()
 	}
 	switch m.MID {
 	case wire.MIDSrcAvail:
-		return s.ZSink.SrcAvail(m.Advert, len(m.Payload))
+		return s.zsink.SrcAvail(m.Advert, len(m.Payload))
 	case wire.MIDSrcAvailCancel:
-		err := s.ZSink.SrcAvailCancel(m.MSeq)
-		if seq, held := s.ZSink.Held(); held {
-			s.Account.Hold(seq)
+		err := s.zsink.SrcAvailCancel(m.MSeq)
+		if seq, held := s.zsink.Held(); held {
+			s.account.Hold(seq)
 		}
 		return err
 	case wire.MIDRdmaRdCompl:
-		return s.ZSource.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
+		return s.zsource.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
 	case wire.MIDSendSm:
-		return s.ZSource.SendSm(m.MSeqAck)
+		return s.zsource.SendSm(m.MSeqAck)
 	case wire.MIDSinkAvail:
-		return s.ZSource.SinkAvail(m.Advert, m.MSeqAck, s.Source.Size())
+		return s.zsource.SinkAvail(m.Advert, m.MSeqAck, s.source.Size())
 	case wire.MIDSinkAvailCancel:
-		s.ZSource.SinkAvailCancel()
+		s.zsource.SinkAvailCancel()
 		return nil
 	case wire.MIDSinkCancelAck:
-		return s.ZSink.CancelAck()
+		return s.zsink.CancelAck()
 	case wire.MIDRdmaWrCompl:
 		if m.Flags&wire.FlagReqPipe != 0 {
-			s.ZSource.Hint()
+			s.zsource.Hint()
 		}
-		return s.ZSink.WrCompl(int(m.Size), invalidated)
+		return s.zsink.WrCompl(int(m.Size), invalidated)
 	case wire.MIDModeChange:
 		if m.ModeOfSend {
-			return s.ZSource.ModeChange(m.Mode)
+			return s.zsource.ModeChange(m.Mode)
 		}
-		return s.ZSink.ModeChange(m.Mode)
+		return s.zsink.ModeChange(m.Mode)
 	}
-	return fmt.Errorf("sdp: §9: %v has no place here", m.MID)
+	return fmt.Errorf("sdp: §9: %v is not allowed here", m.MID)
 }

@@ -4,22 +4,21 @@ import (
 	"github.com/gosdp/gosdp/credits"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
-	"github.com/gosdp/gosdp/zcopy"
 )
 
-// MaxBatch is how many messages a Batch has room for.
+// MaxBatch is the maximum number of messages in a Batch.
 const MaxBatch = 16
 
-// Batch is messages that are about to be posted together, in their order. A Session has at
-// most one that is open: from Control, Data or Offer to Sent. The peer's answers may come in
-// between.
+// Batch is a sequence of messages to be posted together. It is open from Control, Data or
+// Offer until Sent, and a Session has at most one open Batch. Messages from the peer may be
+// received in between.
 type Batch struct {
 	WRs []rdma.SendWR // to post
 
 	kind    batchKind
 	mid     wire.MID // of the first message
 	bytes   int      // of payload
-	stag    uint32   // of an Offer
+	stag    uint32   // of a SrcAvail
 	array   [MaxBatch]rdma.SendWR
 	headers [MaxBatch][wire.MaxHeaderLen]byte
 }
@@ -27,37 +26,37 @@ type Batch struct {
 type batchKind uint8
 
 const (
-	batchControl  batchKind = iota // one message of the protocol's own
+	batchControl  batchKind = iota // one control message
 	batchData                      // Data messages, or none
 	batchCarrying                  // a SinkAvail with payload
 	batchOffer                     // a SrcAvail
 )
 
-// MID returns what the first message is.
+// MID returns the type of the first message.
 func (b *Batch) MID() wire.MID { return b.mid }
 
-// Carries reports that the Batch is a SinkAvail with payload. What the peer says next means
-// one thing if it went and another if it did not, so nothing may be received before Sent.
+// Carries reports whether the Batch is a SinkAvail with payload. The meaning of the peer's
+// next message depends on whether it was sent, so nothing may be received before Sent.
 func (b *Batch) Carries() bool { return b.kind == batchCarrying }
 
-// Bytes returns how many bytes of payload there are.
+// Bytes returns the number of bytes of payload.
 func (b *Batch) Bytes() int { return b.bytes }
 
-// Reset empties the Batch, and keeps no reference to what was in it.
+// Reset empties the Batch and drops all references to its messages.
 func (b *Batch) Reset() {
 	clear(b.WRs)
 	b.WRs = b.array[:0]
 	b.bytes = 0
 }
 
-// add stamps a message as the next of the Batch.
+// add appends a message to the Batch and fills in its sequence number and credit.
 func (s *Session) add(b *Batch, m *wire.Message) {
 	i := len(b.WRs)
 	if i == 0 {
 		s.ackHeld()
 		b.mid = m.MID
 	}
-	m.MSeq, m.MSeqAck, m.Bufs = s.Account.Next(uint32(i))
+	m.MSeq, m.MSeqAck, m.Bufs = s.account.Next(uint32(i))
 	b.WRs = append(b.WRs, rdma.SendWR{
 		Header:    m.AppendHeader(b.headers[i][:0]),
 		Payload:   m.Payload,
@@ -76,33 +75,33 @@ func solicited(m *wire.Message) bool {
 	return m.MID == wire.MIDData && m.Flags&(wire.FlagOOBPresent|wire.FlagOOBPending) != 0
 }
 
-// ackHeld reports that a SrcAvailCancel is not acknowledged yet (§9.5.4), and ends that when
-// it is time.
+// ackHeld reports whether a SrcAvailCancel must not be acknowledged yet (§9.5.4). If not, it
+// lets messages acknowledge it.
 func (s *Session) ackHeld() bool {
-	_, held := s.ZSink.Held()
+	_, held := s.zsink.Held()
 	if !held {
-		s.Account.Release()
+		s.account.Release()
 	}
 	return held
 }
 
-// Due reports that a message of the protocol's own should go.
+// Due reports whether a control message should be sent.
 func (s *Session) Due() bool {
-	_, ack := s.Sink.Ack()
-	_, request := s.Source.Request()
-	return s.update || s.fin == finDue || s.abort || ack || request || s.ZSource.Pending() || s.ZSink.Pending() || s.creditDue()
+	_, ack := s.sink.Ack()
+	_, request := s.source.Request()
+	return s.update || s.fin == finDue || s.abort || ack || request || s.zsource.Pending() || s.zsink.Pending() || s.creditDue()
 }
 
-// creditDue reports that the peer should be told of more buffers at once: it needs them
-// (§10.5), or so many are free that it will before long. Everything less is told in the next
-// message.
+// creditDue reports whether the peer should be told of free buffers immediately: because it
+// needs them (§10.5), or because so many are free that it soon will. Otherwise the next
+// message tells it.
 func (s *Session) creditDue() bool {
-	return s.Account.MustUpdate() || s.Account.Gain() >= s.Target/2
+	return s.account.MustUpdate() || s.account.Gain() >= int(s.target)/2
 }
 
-// Control makes the Batch the message of the protocol's own that goes next, and reports
-// whether there is one: one is due, and credit allows it. failed: the device sends nothing
-// any more, but may still be given an AbortConn.
+// Control makes the Batch the next control message, and reports whether there is one: it
+// must be due, and credit must allow it. failed: the device sends nothing more, except that
+// an AbortConn may be tried.
 func (s *Session) Control(b *Batch, failed bool) bool {
 	b.Reset()
 	m, invalidate, ok := s.nextControl()
@@ -117,24 +116,24 @@ func (s *Session) Control(b *Batch, failed bool) bool {
 }
 
 func (s *Session) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) {
-	bare := s.Account.May(credits.Bare)
-	size, ack := s.Sink.Ack()
-	want, request := s.Source.Request()
+	bare := s.account.May(credits.Bare)
+	size, ack := s.sink.Ack()
+	want, request := s.source.Request()
 	held := s.ackHeld()
 	switch {
 	case bare && s.abort:
 		m.MID = wire.MIDAbortConn
-	case bare && (s.ZSource.Pending() || s.ZSink.Pending()):
+	case bare && (s.zsource.Pending() || s.zsink.Pending()):
 		m, invalidate = s.nextAdvert()
 	case bare && ack:
 		m.MID, m.Size = wire.MIDChRcvBufAck, uint32(size)
 	case bare && request && !held:
-		// What crosses a ChRcvBuf is told by MSeqAck, which says too little while it is
-		// held back.
+		// MSeqAck tells the peer whether its ChRcvBuf crossed ours. While the
+		// acknowledgement is held back, MSeqAck is too old for that.
 		m.MID, m.Size = wire.MIDChRcvBuf, uint32(want)
 	case bare && s.fin == finDue:
 		m.MID = wire.MIDDisConn
-	case bare && s.update, s.creditDue() && s.Account.May(credits.Update):
+	case bare && s.update, s.creditDue() && s.account.May(credits.Update):
 		m.MID = wire.MIDData
 	default:
 		return m, 0, false
@@ -142,13 +141,13 @@ func (s *Session) nextControl() (m wire.Message, invalidate rdma.STag, ok bool) 
 	return m, invalidate, true
 }
 
-// nextAdvert returns the message about advertisements that goes next, and the peer's region
-// to invalidate with it. One must be due.
+// nextAdvert returns the next message about advertisements, which must be due, and the
+// peer's region to invalidate with it.
 func (s *Session) nextAdvert() (m wire.Message, invalidate rdma.STag) {
-	m, stag, ok := s.ZSource.Due()
+	m, stag, ok := s.zsource.Due()
 	if !ok {
-		m, stag, _ = s.ZSink.Due()
-	} else if m.MID == wire.MIDRdmaWrCompl && s.ZSink.WantsPipelined() {
+		m, stag, _ = s.zsink.Due()
+	} else if m.MID == wire.MIDRdmaWrCompl && s.zsink.WantsPipelined() {
 		m.Flags = wire.FlagReqPipe
 	}
 	if !s.invalidates {
@@ -157,54 +156,51 @@ func (s *Session) nextAdvert() (m wire.Message, invalidate rdma.STag) {
 	return m, rdma.STag(stag)
 }
 
-// controlTaken accounts for a message that is about to go: its answer may come before Sent.
+// controlTaken accounts for a message that is about to be sent. It must be called before,
+// because the answer may arrive before Sent.
 func (s *Session) controlTaken(m *wire.Message) {
 	switch m.MID {
 	case wire.MIDChRcvBufAck:
-		s.Sink.Acked()
-		s.ZSink.Resized(int(m.Size))
+		s.sink.Acked()
+		s.zsink.Resized(int(m.Size))
 	case wire.MIDChRcvBuf:
-		s.Source.Requested(m.MSeq)
+		s.source.Requested(m.MSeq)
 	case wire.MIDDisConn:
 		s.fin = finGoing
 	case wire.MIDData:
 		s.update = false
 	case wire.MIDRdmaWrCompl, wire.MIDSrcAvailCancel, wire.MIDSinkCancelAck:
-		s.ZSource.Took(m)
+		s.zsource.Took(m)
 	case wire.MIDRdmaRdCompl, wire.MIDSendSm, wire.MIDSinkAvailCancel, wire.MIDSinkAvail:
-		s.ZSink.Took(m)
+		s.zsink.Took(m)
 	case wire.MIDModeChange:
-		if m.ModeOfSend { // it is the mode in which the peer sends
-			s.ZSink.Took(m)
+		if m.ModeOfSend { // the mode in which the peer sends
+			s.zsink.Took(m)
 		} else {
-			s.ZSource.Took(m)
+			s.zsource.Took(m)
 		}
 	}
 }
 
-// Preceded reports that a message of Control's has to go before payload: it says what is to
-// become of what has gone so far.
-func (s *Session) Preceded() bool { return s.ZSource.Pending() }
+// Preceded reports whether a control message must be sent before any payload, because it
+// says what happens to what was sent before.
+func (s *Session) Preceded() bool { return s.zsource.Pending() }
 
-// MayControl reports that credit allows a message of Control's.
-func (s *Session) MayControl() bool { return s.Account.May(credits.Bare) }
-
-// Room returns how many messages with payload may go.
+// Room returns how many messages with payload may be sent.
 func (s *Session) Room() int {
 	if s.Preceded() {
 		return 0
 	}
-	return s.Account.Room()
+	return s.account.Room()
 }
 
-// Data fills the Batch with the first bytes of p, in at most room messages of at most size
-// bytes each, after their BSDH: less payload than they are given credit for. One message may
-// carry an advertisement that a Read is waiting to send (the Transaction mechanism, §9.4), if
-// size has room for its header and a byte.
+// Data fills the Batch with the first bytes of p, in at most room messages with at most size
+// bytes of payload each. If a Read has an advertisement due, and size has room for its header
+// and a byte, the Batch is one message that carries both (the Transaction mechanism, §9.4).
 func (s *Session) Data(b *Batch, p []byte, room, size int) {
 	b.Reset()
-	s.Source.Wrote(len(p))
-	advert, due := s.ZSink.Carry()
+	s.source.Wrote(len(p))
+	advert, due := s.zsink.Carry()
 	if n := min(size-Extension, len(p)); due && room > 0 && n > 0 {
 		b.kind = batchCarrying
 		s.add(b, &wire.Message{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert, Payload: p[:n]})
@@ -215,38 +211,16 @@ func (s *Session) Data(b *Batch, p []byte, room, size int) {
 			s.add(b, &wire.Message{Header: wire.Header{MID: wire.MIDData}, Payload: p[b.bytes:][:k]})
 		}
 	}
-	s.ZSource.Sending(len(b.WRs), b.bytes, false)
+	s.zsource.Sending(len(b.WRs), b.bytes, false)
 }
 
-// Extension is how many bytes an advertisement takes up in a message that carries it.
+// Extension is the number of bytes that an advertisement occupies in a message with payload.
 const Extension = wire.MaxHeaderLen - wire.HeaderLen
 
-// MayOffer reports that credit allows the SrcAvail of the plan.
-func (s *Session) MayOffer(plan *zcopy.Plan) bool {
-	if plan.Ride > 0 {
-		return s.Account.May(credits.Payload)
-	}
-	return s.Account.May(credits.Bare)
-}
-
-// Offer makes the Batch the SrcAvail of the plan, for part, which is exposed as stag at va.
-func (s *Session) Offer(b *Batch, part []byte, plan zcopy.Plan, stag uint32, va uint64) {
-	b.Reset()
-	b.kind, b.stag = batchOffer, stag
-	plan.Ride = min(plan.Ride, s.Source.Payload()-(wire.SrcAvailLen-wire.HeaderLen))
-	s.add(b, &wire.Message{
-		Header:  wire.Header{MID: wire.MIDSrcAvail},
-		Advert:  wire.Advert{Len: uint32(plan.N), STag: stag, VA: va},
-		Payload: part[:plan.Ride],
-	})
-	s.ZSource.Offered(plan, stag)
-	s.ZSource.Sending(min(plan.Ride, 1), plan.Ride, true)
-}
-
-// Sent closes the Batch: its first n messages have gone, and no more will. It returns how
-// many bytes of payload that were, and whether messages are due because of it.
+// Sent closes the Batch: its first n messages were posted, and the others will not be. It
+// returns how many bytes of payload were posted, and whether control messages are due now.
 func (s *Session) Sent(b *Batch, n int) (bytes int, due bool) {
-	s.Account.Sent(n)
+	s.account.Sent(n)
 	for i := range b.WRs[:n] {
 		bytes += len(b.WRs[i].Payload)
 	}
@@ -258,16 +232,16 @@ func (s *Session) Sent(b *Batch, n int) (bytes int, due bool) {
 		return 0, false
 	case batchOffer:
 		if n == 0 {
-			s.ZSource.Unoffer(b.stag)
+			s.zsource.Unoffer(b.stag)
 		}
-		s.ZSource.Sent(min(bytes, 1), bytes)
+		s.zsource.Sent(min(bytes, 1), bytes)
 	default:
 		if n > 0 && b.kind == batchCarrying {
-			s.ZSink.Carried()
+			s.zsink.Carried()
 		}
-		s.Source.Carried(bytes)
-		s.ZSource.Sent(n, bytes)
+		s.source.Carried(bytes)
+		s.zsource.Sent(n, bytes)
 	}
-	_, request := s.Source.Request()
-	return bytes, request || s.ZSource.Pending() || s.ZSink.Pending()
+	_, request := s.source.Request()
+	return bytes, request || s.zsource.Pending() || s.zsink.Pending()
 }

@@ -1,48 +1,52 @@
-// Package session has the decisions of the protocol of one connection: which message goes
-// next, what a message that came means, and what a Read or a Write may do.
+// Package session makes the protocol decisions of one connection: which message is sent
+// next, what a received message means, and what a Read or a Write does next.
 //
-// A Session has no goroutine, no lock, no clock and no I/O. It fills a [Batch] with messages
-// for the driver to post, and is told how many of them went (Sent). The driver gives it each
-// message that came (Receive), and does what the answer says. The drivers are package sdp,
-// whose Conn holds its lock for each call, and the simulator in test/sim.
+// A Session has no goroutine, lock, clock or I/O. Its driver posts the messages that the
+// Session puts into a [Batch] and reports how many were sent (Sent). It passes every
+// received message to Receive and acts on the result. A Write repeats PlanWrite, and a Read
+// repeats PlanRead, until the plan is to return. The drivers are package sdp, which holds a
+// connection's lock during each call, and the simulator in test/sim.
 //
-// What the parts decide is theirs: credits, bcopy and zcopy. The Session decides what
-// concerns more than one of them.
+// Packages credits, bcopy and zcopy each decide about one mechanism. The Session combines
+// them.
 package session
 
 import (
+	"errors"
+	"io"
+	"syscall"
+
 	"github.com/gosdp/gosdp/bcopy"
 	"github.com/gosdp/gosdp/credits"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 	"github.com/gosdp/gosdp/zcopy"
 )
 
-// Session is the protocol state of one end of a connection. Unsafe for concurrent use.
-//
-// A driver uses the parts for what concerns its own calls: how much is unread, what a Write
-// has advertised. What messages do to them is the Session's alone.
+// Session is the protocol state of one end of a connection. It is not safe for concurrent
+// use.
 type Session struct {
-	Account credits.Account
-	Source  bcopy.Source
-	Sink    bcopy.Sink
-	ZSource *zcopy.Source // these two are nil while neither end has used zero copy
-	ZSink   *zcopy.Sink
+	account credits.Account
+	source  bcopy.Source
+	sink    bcopy.Sink
+	zsource *zcopy.Source // these two are nil until either end uses zero copy
+	zsink   *zcopy.Sink
 
-	// Target is how many private buffers there are to be. Half of them free is worth a
-	// message of its own to tell the peer.
-	Target int
+	target int32 // see SetTarget
 
-	adverts     uint16 // how many of the peer's advertisements may be outstanding
+	adverts     uint16 // how many advertisements the peer may have outstanding
 	grows       bool
 	invalidates bool
 
-	fin     fin
-	update  bool // an empty Data message is due, whatever the credit
-	abort   bool // an AbortConn is due
-	reading bool // the Read in progress has announced that it waits
+	fin        fin
+	update     bool // an empty Data message is due, whatever the credit
+	abort      bool // an AbortConn is due
+	planned    bool // zsource plans the Write in progress
+	reading    bool // the Read in progress has announced that it waits
+	oneMessage bool // the Read in progress may return the payload of one message
 }
 
-// fin is how far our DisConn is.
+// fin is the state of this end's DisConn.
 type fin uint8
 
 const (
@@ -52,37 +56,37 @@ const (
 	finSent
 )
 
-// Config is what a Session has to know.
+// Config is the configuration of a Session.
 type Config struct {
-	Dialled     bool // by this end
+	Dialled     bool // this end dialled
 	Local, Peer wire.Hello
-	Grows       bool // messages may have become longer in the device: rdma.Appender
+	Grows       bool // the device may append to messages: rdma.Appender
 	Invalidates bool // messages may invalidate the peer's regions
 }
 
-// New returns the Session of a connection without zero copy; see [Session.StartDirect].
+// New returns a Session that does not use zero copy; see [Session.StartDirect].
 func New(c Config) Session {
 	return Session{
-		Account:     credits.New(c.Peer.Bufs, c.Local.Bufs),
-		Source:      bcopy.NewSource(int(min(c.Peer.LocalRcvSz, bcopy.MaxBuffer)), c.Dialled),
-		Sink:        bcopy.NewSink(int(c.Local.LocalRcvSz)),
-		Target:      int(c.Local.Bufs),
+		account:     credits.New(c.Peer.Bufs, c.Local.Bufs),
+		source:      bcopy.NewSource(int(min(c.Peer.LocalRcvSz, bcopy.MaxBuffer)), c.Dialled),
+		sink:        bcopy.NewSink(int(c.Local.LocalRcvSz)),
+		target:      int32(c.Local.Bufs),
 		adverts:     c.Local.MaxAdverts,
 		grows:       c.Grows,
 		invalidates: c.Invalidates,
 	}
 }
 
-// DirectConfig is what zero copy has to know.
+// DirectConfig is the configuration of zero copy.
 type DirectConfig struct {
-	Threshold   int  // bytes; a longer Write is advertised. zcopy.Never: none is
-	PeerAdverts int  // how many advertisements the peer takes
-	Refuse      bool // what the peer advertises is to come as Data
+	Threshold   int  // bytes; longer Writes are advertised. zcopy.Never: none are
+	PeerAdverts int  // how many advertisements the peer accepts
+	Refuse      bool // the peer must send everything that it advertises as Data
 	Worth       int  // bytes that are worth an RDMA Read of their own
-	MaxOffer    int  // bytes in one SrcAvail; 0: as many as the protocol has room for
+	MaxOffer    int  // maximum bytes in one SrcAvail; 0: the protocol's limit
 }
 
-// StartDirect has the connection use zero copy. It is called before the first message.
+// StartDirect starts zero copy. It must be called before the first message.
 func (s *Session) StartDirect(c DirectConfig) {
 	d := new(struct {
 		source zcopy.Source
@@ -100,25 +104,41 @@ func (s *Session) StartDirect(c DirectConfig) {
 		PeerAdvert: c.PeerAdverts,
 		Worth:      c.Worth,
 	})
-	s.ZSource, s.ZSink = &d.source, &d.sink
+	s.zsource, s.zsink = &d.source, &d.sink
 }
 
-// refuseDirect makes the state of zero copy at an end that takes no part, when the peer's
-// first message about it has come, which is then judged like any other. Such an end
-// advertises nothing, so the peer's limit does not matter, nor how many messages with
-// payload have gone either way before.
+// refuseDirect creates the zero-copy state of an end that does not take part, so that the
+// peer's first message about zero copy is checked like any other. This end advertises
+// nothing, so neither the peer's limit nor the number of messages sent so far matters.
 func (s *Session) refuseDirect() {
 	s.StartDirect(DirectConfig{Threshold: zcopy.Never, PeerAdverts: 1, Refuse: true, Worth: 1})
-	if s.Sink.Ended() {
-		s.ZSink.End()
+	if s.sink.Ended() {
+		s.zsink.End()
 	}
+}
+
+// Begin accounts for the client's first message, of which the end that accepted the
+// connection has only the header h.
+func (s *Session) Begin(h *wire.Header) error {
+	if err := s.account.Received(h.MSeq, h.MSeqAck, h.Bufs); err != nil {
+		return err
+	}
+	s.account.Post(1)
+	return nil
 }
 
 // Update makes an empty Data message due.
 func (s *Session) Update() { s.update = true }
 
-// EndWrites makes the DisConn due, unless it was due before, and reports that it did. All
-// data must have been sent.
+// Idle notes that the connection has been idle for a while. The peer may then be asked to
+// shrink its private buffers.
+func (s *Session) Idle() { s.source.Idle() }
+
+// Grown reports whether the peer's private buffers are larger than at the start.
+func (s *Session) Grown() bool { return s.source.Grown() }
+
+// EndWrites makes the DisConn due, and reports whether it was not due before. All data must
+// have been sent.
 func (s *Session) EndWrites() bool {
 	if s.fin != finOpen {
 		return false
@@ -127,66 +147,73 @@ func (s *Session) EndWrites() bool {
 	return true
 }
 
-// WritesEnded reports that EndWrites was called.
+// WritesEnded reports whether EndWrites was called.
 func (s *Session) WritesEnded() bool { return s.fin != finOpen }
 
-// SaidEnd reports that the DisConn has been sent.
-func (s *Session) SaidEnd() bool { return s.fin == finSent }
+// EndSent reports whether the DisConn has been sent.
+func (s *Session) EndSent() bool { return s.fin == finSent }
 
-// Abort makes an AbortConn due, if there has been a DisConn for it to follow (§8.2.2), and
-// reports that it did.
+// PeerEnded reports whether the peer's DisConn has been received.
+func (s *Session) PeerEnded() bool { return s.sink.Ended() }
+
+// Abort makes an AbortConn due if this end's DisConn was sent, which it must follow
+// (§8.2.2), and reports whether it is due.
 func (s *Session) Abort() bool {
 	s.abort = s.abort || s.fin == finSent
 	return s.abort
 }
 
-// DropAbort has no AbortConn be due any more, and reports that one was.
+// DropAbort cancels an AbortConn that is due, and reports whether one was.
 func (s *Session) DropAbort() bool {
 	was := s.abort
 	s.abort = false
 	return was
 }
 
-// RefuseAdverts has the peer send what it advertises as Data, which nobody will read. It
-// reports that a message is due for that.
-func (s *Session) RefuseAdverts() bool {
-	s.ZSink.Refuse()
-	return s.ZSink.Pending()
-}
-
-// ReadStep is what a Read does next.
-type ReadStep uint8
-
-const (
-	ReadWait      ReadStep = iota // for the peer
-	ReadCopy                      // copy what is unread
-	ReadFetch                     // fetch what the peer advertises
-	ReadDecline                   // send what is due, which has the peer send it as Data
-	ReadAdvertise                 // advertise the Read's memory
-)
-
-// PlanRead says what a Read of n bytes does next. last: all that will come has come.
-func (s *Session) PlanRead(n int, last bool) ReadStep {
+// ChannelEnded says what it means that the device delivers nothing more because of err:
+// with which errors Reads and Writes fail from now on, and whether a violation ended the
+// channel. sendErr is the error with which Writes fail already, or nil. outlives: what the
+// peer's Writes had accepted arrives even if its process ends.
+func (s *Session) ChannelEnded(err, sendErr error, outlives bool) (recv, send error, violation bool) {
+	var violated *rdma.ProtocolError
+	var terminated *rdma.TerminateError
+	gone := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	switch {
-	case s.Sink.Head() != nil:
-		return ReadCopy
-	case !last && s.ZSink.Suits(n):
-		return ReadFetch
-	case s.ZSink.Decline(): // the Read is too small for what is advertised
-		return ReadDecline
+	case errors.As(err, &violated), errors.As(err, &terminated):
+		return err, err, true
+	case s.sink.Ended():
+		// A channel that ends after a DisConn ended well, however it ended (§8.2.1). No
+		// more credit arrives, and nothing can be sent.
+		recv, send = io.EOF, syscall.EPIPE
+	case !gone:
+		recv, send = err, err
+	case outlives && errors.Is(sendErr, syscall.ECONNRESET):
+		recv = syscall.ECONNRESET // a kernel reports a reset once, and then an end
+	case outlives:
+		// The peer's process has ended. An incomplete message, or an advertisement that
+		// was not fetched, belongs to a Write that has not returned. TCP calls this an end.
+		recv, send = io.EOF, syscall.EPIPE
+	default:
+		// Bytes may be missing, so this is a reset (§8.2.2).
+		recv, send = syscall.ECONNRESET, syscall.ECONNRESET
 	}
-	if !s.reading {
-		s.reading = true
-		s.ZSink.Reading(n, s.Sink.Size())
+	if sendErr != nil {
+		send = sendErr
 	}
-	if s.ZSink.MayOffer(n, s.Sink.Size()) {
-		return ReadAdvertise
-	}
-	return ReadWait
+	return recv, send, false
 }
 
-// ReadDone tells that the Read has returned.
-func (s *Session) ReadDone() {
-	s.reading = false
-	s.ZSink.Read()
+// Parts are the parts of a Session, for tests that look at them or put them into a certain
+// state. A driver does not need them.
+type Parts struct {
+	Account *credits.Account
+	Source  *bcopy.Source
+	Sink    *bcopy.Sink
+	ZSource *zcopy.Source
+	ZSink   *zcopy.Sink
+}
+
+// Parts returns the parts of the Session, for tests.
+func (s *Session) Parts() Parts {
+	return Parts{&s.account, &s.source, &s.sink, s.zsource, s.zsink}
 }

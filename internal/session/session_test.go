@@ -30,9 +30,6 @@ func post(t testing.TB, from, to *Session, b *Batch) (events []Event) {
 		raw := append(append([]byte(nil), b.WRs[i].Header...), b.WRs[i].Payload...)
 		e, err := to.Receive(raw, nil, uint32(b.WRs[i].Invalidate), false)
 		require.NoError(t, err)
-		if !e.Kept {
-			to.Account.Post(1)
-		}
 		events = append(events, e)
 	}
 	from.Sent(b, len(b.WRs))
@@ -58,18 +55,18 @@ func TestControlOrder(t *testing.T) {
 	a, b := pair(false)
 	assert.False(t, a.Due())
 	assert.Equal(t, none, next(t, a, b))
-	a.Source.Carried(1 << 30)
-	a.Source.Wrote(1 << 30)
+	a.source.Carried(1 << 30)
+	a.source.Wrote(1 << 30)
 	require.True(t, a.EndWrites())
 	require.False(t, a.EndWrites(), "it is due already")
 	a.Update()
 	assert.True(t, a.Due())
 	assert.False(t, a.Abort(), "before the DisConn")
-	assert.False(t, a.SaidEnd())
+	assert.False(t, a.EndSent())
 	assert.Equal(t, wire.MIDChRcvBuf, next(t, a, b))
 	assert.Equal(t, wire.MIDDisConn, next(t, a, b))
-	assert.True(t, a.SaidEnd())
-	assert.True(t, b.Sink.Ended())
+	assert.True(t, a.EndSent())
+	assert.True(t, b.sink.Ended())
 	assert.True(t, a.Abort())
 	var failed Batch
 	require.True(t, a.Control(&failed, true))
@@ -87,34 +84,34 @@ func TestControlOrder(t *testing.T) {
 // buffers are.
 func TestResize(t *testing.T) {
 	a, b := pair(false)
-	a.Source.Carried(1 << 30)
-	a.Source.Wrote(1 << 30)
+	a.source.Carried(1 << 30)
+	a.source.Wrote(1 << 30)
 	var batch Batch
 	require.True(t, a.Control(&batch, false))
 	events := post(t, a, b, &batch)
 	require.EqualValues(t, 64750, events[0].Resize)
 	assert.False(t, b.Due())
-	b.Sink.Resize(8192)
+	b.sink.Resize(8192)
 	assert.True(t, b.Due())
 	assert.Equal(t, wire.MIDChRcvBufAck, next(t, b, a))
-	assert.Equal(t, 8192, a.Source.Size())
+	assert.Equal(t, 8192, a.source.Size())
 }
 
 // TestDataThatDoesNotGo: what the device did not take is sent anew, and counted once.
 func TestDataThatDoesNotGo(t *testing.T) {
 	a, b := pair(false)
 	var batch Batch
-	a.Data(&batch, make([]byte, 10_000), 16, a.Source.Payload())
+	a.Data(&batch, make([]byte, 10_000), 16, a.source.Payload())
 	require.Len(t, batch.WRs, 3)
 	assert.Equal(t, 10_000, batch.Bytes())
 	batch.WRs = batch.WRs[:1]
 	events := post(t, a, b, &batch)
 	assert.True(t, events[0].Kept)
-	assert.Equal(t, a.Source.Payload(), events[0].Payload)
-	a.Data(&batch, make([]byte, 10_000-events[0].Payload), 16, a.Source.Payload())
+	assert.Equal(t, a.source.Payload(), events[0].Payload)
+	a.Data(&batch, make([]byte, 10_000-events[0].Payload), 16, a.source.Payload())
 	post(t, a, b, &batch)
-	assert.Equal(t, 10_000, b.Sink.Bytes())
-	a.Data(&batch, nil, 16, a.Source.Payload())
+	assert.Equal(t, 10_000, b.sink.Bytes())
+	a.Data(&batch, nil, 16, a.source.Payload())
 	assert.Empty(t, batch.WRs)
 	n, due := a.Sent(&batch, 0)
 	assert.Zero(t, n)
@@ -127,43 +124,49 @@ func TestDropped(t *testing.T) {
 	var batch Batch
 	a.Data(&batch, []byte("one"), 1, 100)
 	raw := append(append([]byte(nil), batch.WRs[0].Header...), batch.WRs[0].Payload...)
+	posted := b.Posted()
 	e, err := b.Receive(raw, nil, 0, true)
 	require.NoError(t, err)
 	assert.Equal(t, Event{MID: wire.MIDData, Valid: true, Payload: 3}, e)
-	assert.Zero(t, b.Sink.Bytes())
+	assert.Zero(t, b.sink.Bytes())
+	assert.Equal(t, posted, b.Posted(), "its buffer is posted again")
 }
 
 // TestZeroCopyIsThePeers: an end that takes no part in zero copy learns of it from the peer,
 // and has what is advertised come as Data.
 func TestZeroCopyIsThePeers(t *testing.T) {
 	a, b := pair(true)
-	b.ZSource, b.ZSink = nil, nil
+	b.zsource, b.zsink = nil, nil
 	var batch Batch
-	plan := a.ZSource.Next(1000, false)
-	require.Equal(t, zcopy.Offer, plan.Step)
-	require.True(t, a.MayOffer(&plan))
-	a.Offer(&batch, make([]byte, 1000), plan, 7, 8)
+	require.True(t, a.BeginWrite(1000))
+	plan := a.PlanWrite(1000, WriteGoesOn)
+	require.Equal(t, WriteOffer, plan.Step)
+	require.True(t, a.Offer(&batch, make([]byte, 1000), plan, 7, 8))
 	post(t, a, b, &batch)
-	require.NotNil(t, b.ZSink)
-	assert.Equal(t, zcopy.Ride, b.Sink.Bytes())
-	assert.Equal(t, ReadCopy, b.PlanRead(2000, false))
-	b.Sink.Consume(zcopy.Ride)
+	require.NotNil(t, b.zsink)
+	assert.Equal(t, zcopy.Ride, b.sink.Bytes())
+	assert.Equal(t, ReadCopy, b.PlanRead(2000, false, false))
+	b.sink.Consume(zcopy.Ride)
 	assert.Equal(t, wire.MIDSendSm, next(t, b, a))
-	plan = a.ZSource.Next(1000-zcopy.Ride, false)
-	assert.Equal(t, zcopy.Plan{Step: zcopy.Copy, N: 1000 - zcopy.Ride}, plan)
+	plan = a.PlanWrite(1000-zcopy.Ride, WriteGoesOn)
+	assert.Equal(t, WriteInvalidate, plan.Step)
+	assert.EqualValues(t, 7, plan.STag)
+	plan = a.PlanWrite(1000-zcopy.Ride, WriteGoesOn)
+	assert.Equal(t, WriteCopy, plan.Step)
+	assert.Equal(t, 1000-zcopy.Ride, plan.N)
 }
 
 // TestPlanRead: a Read copies, fetches, declines, advertises and waits.
 func TestPlanRead(t *testing.T) {
 	a, b := pair(true)
-	assert.Equal(t, ReadWait, b.PlanRead(8192, false))
+	assert.Equal(t, ReadWait, b.PlanRead(8192, false, false))
 	var batch Batch
-	plan := a.ZSource.Next(1000, false)
-	a.Offer(&batch, make([]byte, 1000), plan, 7, 8)
+	require.True(t, a.BeginWrite(1000))
+	require.True(t, a.Offer(&batch, make([]byte, 1000), a.PlanWrite(1000, WriteGoesOn), 7, 8))
 	post(t, a, b, &batch)
-	b.Sink.Consume(b.Sink.Bytes())
-	assert.Equal(t, ReadFetch, b.PlanRead(8192, false))
-	assert.NotEqual(t, ReadFetch, b.PlanRead(8192, true), "nothing can be asked for any more")
+	b.sink.Consume(b.sink.Bytes())
+	assert.Equal(t, ReadFetch, b.PlanRead(8192, false, false))
+	assert.NotEqual(t, ReadFetch, b.PlanRead(8192, false, true), "nothing can be asked for any more")
 }
 
 // TestHotPath: neither end of a small message allocates.
@@ -174,7 +177,7 @@ func TestHotPath(t *testing.T) {
 		var raw [200]byte
 		p := make([]byte, 64)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			a.Data(&batch, p, a.Room(), a.Source.Payload())
+			a.Data(&batch, p, a.Room(), a.source.Payload())
 			wr := &batch.WRs[0]
 			n := copy(raw[:], wr.Header)
 			n += copy(raw[n:], wr.Payload)
@@ -182,14 +185,13 @@ func TestHotPath(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Sent(&batch, 1)
-			b.Sink.Consume(64)
-			b.Account.Post(1)
+			b.sink.Consume(64)
+			b.account.Post(1)
 			if b.Due() && b.Control(&batch, false) {
 				wr := &batch.WRs[0]
 				if _, err := a.Receive(append(raw[:0], wr.Header...), nil, 0, false); err != nil {
 					t.Fatal(err)
 				}
-				a.Account.Post(1)
 				b.Sent(&batch, 1)
 			}
 		}), "zero copy %v", direct)
@@ -211,9 +213,9 @@ func TestCarry(t *testing.T) {
 		{1, 1, 1, wire.MIDData},
 	} {
 		a, _ := pair(true)
-		require.NoError(t, a.ZSink.ModeChange(wire.ModePipelined))
-		require.Equal(t, ReadAdvertise, a.PlanRead(1<<20, false))
-		a.ZSink.Offer(7, 1, 1<<20)
+		require.NoError(t, a.zsink.ModeChange(wire.ModePipelined))
+		require.Equal(t, ReadAdvertise, a.PlanRead(1<<20, false, false))
+		a.zsink.Offer(7, 1, 1<<20)
 		var batch Batch
 		a.Data(&batch, make([]byte, v.payload), 16, v.size)
 		require.NotEmpty(t, batch.WRs)

@@ -1,12 +1,11 @@
-// Package sim runs the protocol of two connected ends without goroutine, clock
-// or socket: two Sessions, which decide what is sent and what it means as they do in
-// sdp.Conn, with real messages between them. Everything that could happen in one order or another is
-// drawn from one seed, so a seed that fails fails again:
+// Package sim simulates two connected ends without goroutines, clock or sockets. Two Sessions
+// exchange real messages; they plan what each call does, as they do in package sdp. Everything
+// that can happen in different orders is drawn from one seed, so a failing seed fails again:
 //
 //	go test ./test/sim -run Seed -seed 17 -v
 //
-// What sdp.Conn does under one hold of its lock is one action here, and between two of them
-// anything may happen (end_test.go). The device delivers in order, but as late as it likes
-// (device_test.go). Programs write, read, lose patience and close
-// (program_test.go). What must be true in the end is in world_test.go.
+// What sdp.Conn does during one hold of its lock is one action here, and anything may happen
+// between two actions (end_test.go). The device delivers in order, but as late as it likes
+// (device_test.go). Programs write, read, give up and close (program_test.go). world_test.go
+// checks what must be true in the end.
 package sim

@@ -16,7 +16,7 @@ type end struct {
 	peer *end
 
 	s   session.Session
-	bs  *bcopy.Source // these four are parts of it
+	bs  *bcopy.Source // these four are parts of it, to check and to provoke
 	bk  *bcopy.Sink
 	src *zcopy.Source
 	snk *zcopy.Sink
@@ -29,15 +29,15 @@ type end struct {
 	reading    *read
 	readClosed bool // what comes is thrown away
 
-	cancelled   uint32 // the SrcAvailCancel that has come last
+	cancelled   uint32 // the last SrcAvailCancel that was received
 	cancelReads int    // RDMA Reads that had been posted then
 
 	wrote int // bytes that Writes have said are through
 	came  int // bytes that Reads have returned, or that were thrown away
 }
 
-// batch is what is between being stamped and the end of PostSend: no other
-// message goes meanwhile, but what the peer sends is taken in.
+// batch is a Batch from its stamping to the end of PostSend. No other message is sent
+// meanwhile, but messages of the peer are received.
 type batch struct {
 	open    bool
 	gone    int // messages that the device has taken
@@ -47,7 +47,7 @@ type batch struct {
 // Release posts a private buffer again.
 func (e *end) Release() {
 	e.posted++
-	e.s.Account.Post(1)
+	e.s.Post(1)
 }
 
 // post hands the first messages of the batch to the device.

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/gosdp/gosdp/wire"
 
-// The programs: what they call at each end, drawn by lot.
+// The programs: what they call at each end is random.
 
 // startWrite begins a Write, if none is under way and the stream has not ended.
 func (e *end) startWrite(n int) bool {
@@ -13,17 +13,14 @@ func (e *end) startWrite(n int) bool {
 	for i := range b {
 		b[i] = content(e.dir, e.wrote+i)
 	}
-	e.writing = &write{b: b, planned: e.src.Wants(n)}
-	if e.writing.planned {
-		e.src.Begin()
-	}
-	e.w.tracef("%s: Write of %d bytes, planned %v", e.name, n, e.writing.planned)
+	e.writing = &write{b: b}
+	planned := e.s.BeginWrite(n)
+	e.w.tracef("%s: Write of %d bytes, planned %v", e.name, n, planned)
 	return true
 }
 
 // endWrite has the Write return.
 func (e *end) endWrite(c *write) bool {
-	e.collect()
 	e.w.tracef("%s: Write returns %d of %d", e.name, c.done, len(c.b))
 	if n := e.dev.exposed(true); n > 0 {
 		e.w.failf("%s: %d advertisements have outlived their Write", e.name, n)
@@ -42,7 +39,7 @@ func (e *end) endWrite(c *write) bool {
 
 // startRead begins a Read, if none is under way and there is more to come.
 func (e *end) startRead(n int) bool {
-	if e.reading != nil || e.readClosed || n == 0 || e.bk.Ended() && e.bk.Bytes() == 0 && !e.snk.Holding() {
+	if e.reading != nil || e.readClosed || n == 0 || e.s.PeerEnded() && e.s.Unread() == 0 && !e.snk.Holding() {
 		return false
 	}
 	e.reading = &read{b: make([]byte, n)}
@@ -82,13 +79,13 @@ func (e *end) stopRead() bool {
 	return true
 }
 
-// overdue is an advertisement that nobody takes up.
+// overdue has the time pass in which the peer must fetch some of an advertisement.
 func (e *end) overdue() bool {
-	if e.writing == nil || e.src.Outstanding() == 0 {
+	if e.writing == nil || !e.s.Offering() {
 		return false
 	}
 	e.w.tracef("%s: %d SrcAvails are overdue", e.name, e.src.Outstanding())
-	e.src.Withdraw()
+	e.s.Overdue()
 	return true
 }
 
@@ -117,10 +114,10 @@ func (e *end) hint() bool {
 
 // idle has the peer's private buffers shrink again.
 func (e *end) idle() bool {
-	if !e.bs.Grown() {
+	if !e.s.Grown() {
 		return false
 	}
-	e.bs.Idle()
+	e.s.Idle()
 	return true
 }
 
@@ -144,9 +141,9 @@ func (e *end) closeRead() bool {
 		return false
 	}
 	e.readClosed = true
-	for e.bk.Bytes() > 0 {
-		e.check(e.bk.Head())
-		if owner := e.bk.Consume(len(e.bk.Head())); owner != nil {
+	for e.s.Unread() > 0 {
+		e.check(e.s.Head())
+		if owner := e.s.Consume(len(e.s.Head())); owner != nil {
 			owner.Release()
 		}
 	}

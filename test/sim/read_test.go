@@ -13,42 +13,48 @@ type read struct {
 	stop    bool
 }
 
-// stepRead has the Read do the next thing that it can do.
+// stepRead carries out the next step of the Read.
 func (e *end) stepRead() bool {
 	c := e.reading
 	switch {
-	case c == nil || c.flying > 0 && e.bk.Bytes() > 0:
+	case c == nil:
 		return false
 	case c.offered:
 		return e.offered(c)
-	case c.got > 0: // it fetches
-		switch {
-		case !c.stop && e.bk.Bytes() == 0 && len(c.b) > c.got && e.fetch(c):
-			return true
-		case c.flying > 0:
-			return false
-		}
-		return e.endRead(c, c.got)
-	case e.bk.Bytes() == 0 && (c.stop || e.bk.Ended()):
+	case c.flying > 0:
+		return !c.stop && e.fetch(c) // as many RDMA Reads as the device takes
+	case c.got > 0:
+		return !c.stop && e.fetch(c) || e.endRead(c, c.got)
+	case e.s.Unread() == 0 && (c.stop || e.s.PeerEnded()):
 		return e.endRead(c, 0)
 	}
-	switch e.s.PlanRead(len(c.b), false) {
+	switch e.s.PlanRead(len(c.b), false, false) {
 	case session.ReadCopy:
 		n := 0
-		for n < len(c.b) && e.bk.Bytes() > 0 {
+		for n < len(c.b) && e.s.Unread() > 0 {
 			n += e.copyIn(c.b[n:])
 		}
+		if e.s.PlanRead(len(c.b)-n, true, false) == session.ReadFetch {
+			e.check(c.b[:n]) // a Read of what was copied, and another of the rest
+			c.b = c.b[n:]
+			return e.fetch(c)
+		}
 		return e.endRead(c, n)
+	case session.ReadMessage:
+		e.w.stats.usedUp++
+		return e.endRead(c, e.copyIn(c.b))
 	case session.ReadFetch:
 		return e.fetch(c)
-	case session.ReadDecline:
+	case session.ReadControl:
 		e.w.stats.declined++
 		return true
 	case session.ReadAdvertise:
 		var va uint64
 		c.stag, va = e.dev.register(c.b, false)
 		c.waits, c.offered = true, true
-		e.snk.Offer(c.stag, va, len(c.b))
+		if !e.s.Advertise(c.stag, va, len(c.b)) {
+			e.w.failf("%s: a Read must not do what its plan says", e.name)
+		}
 		return true
 	}
 	c.waits = true
@@ -57,8 +63,8 @@ func (e *end) stepRead() bool {
 
 // fetch posts an RDMA Read.
 func (e *end) fetch(c *read) bool {
-	n, stag, va, ok := e.snk.Fetch(min(len(c.b)-c.got, e.w.part))
-	if !ok {
+	n, stag, va, ok := e.s.Fetch(min(len(c.b)-c.got, e.w.part))
+	if !ok || n == 0 {
 		return false
 	}
 	if seq, held := e.snk.Held(); held {
@@ -66,7 +72,7 @@ func (e *end) fetch(c *read) bool {
 	}
 	if !e.dev.read(c.b[c.got:][:n], stag, va) {
 		e.w.stats.unfetched++
-		e.snk.Unfetch(n)
+		e.s.Unfetch(n)
 		return false
 	}
 	e.w.stats.fetched++
@@ -78,30 +84,23 @@ func (e *end) fetch(c *read) bool {
 
 // offered has a Read wait for its SinkAvail to end.
 func (e *end) offered(c *read) bool {
-	n, over := e.snk.Outcome()
+	n, over := e.s.AdvertEnded()
 	if !over {
-		if c.stop {
-			e.snk.Withdraw()
-		}
-		return false
+		return c.stop && e.s.WithdrawAdvert()
 	}
 	e.dev.invalidate(c.stag)
 	c.offered = false
-	switch {
-	case n > 0:
+	if n > 0 {
 		e.w.stats.filled++
 		return e.endRead(c, n)
-	case e.bk.Bytes() > 0:
-		e.w.stats.usedUp++
-		return e.endRead(c, e.copyIn(c.b))
 	}
 	return true
 }
 
 // copyIn copies the payload of one message.
 func (e *end) copyIn(b []byte) int {
-	n := copy(b, e.bk.Head())
-	if owner := e.bk.Consume(n); owner != nil {
+	n := copy(b, e.s.Head())
+	if owner := e.s.Consume(n); owner != nil {
 		owner.Release()
 	}
 	return n

@@ -2,7 +2,7 @@ package sim
 
 import "github.com/gosdp/gosdp/wire"
 
-// poll takes one completion in.
+// poll handles one completion.
 func (e *end) poll() bool {
 	if len(e.dev.cq) == 0 {
 		return false
@@ -13,7 +13,7 @@ func (e *end) poll() bool {
 	case itemWrite:
 		e.writing.flying--
 	case itemReadResponse:
-		e.snk.Fetched(len(c.bytes))
+		e.s.Fetched(len(c.bytes))
 		e.reading.flying--
 	case itemSend:
 		e.receive(c)
@@ -21,7 +21,7 @@ func (e *end) poll() bool {
 	return true
 }
 
-// receive takes in a message.
+// receive handles a message.
 func (e *end) receive(c completion) {
 	var m wire.Message
 	if err := m.Parse(c.bytes); err != nil {
@@ -40,12 +40,12 @@ func (e *end) receive(c completion) {
 		e.w.failf("%s: %v: %v", e.name, m.MID, err)
 	}
 	if it.Resize != 0 {
-		e.bk.Resize(it.Resize)
-		e.bk.Older(pick(e.w, 0, e.posted))
+		e.s.Resize(it.Resize)
+		e.s.Older(pick(e.w, 0, e.posted))
 	}
 	if !it.Kept {
 		e.check(m.Payload)
-		e.Release()
+		e.posted++
 	}
 	if _, held := e.snk.Held(); held && m.MID == wire.MIDSrcAvailCancel {
 		e.w.stats.held++
@@ -55,7 +55,7 @@ func (e *end) receive(c completion) {
 	}
 }
 
-// check compares bytes that have come with those that are next in the stream.
+// check compares bytes that have arrived with the next ones of the stream.
 func (e *end) check(b []byte) {
 	for i, got := range b {
 		if want := content(e.peer.dir, e.came+i); got != want {

@@ -17,7 +17,7 @@ type world struct {
 	r     *rand.Rand
 	ends  [2]*end
 	stats *stats
-	trace func(string) // nil: nobody reads it
+	trace func(string) // nil: nothing is traced
 	step  int
 
 	threshold int
@@ -120,7 +120,8 @@ func newWorld(seed uint64, s *stats) *world {
 		e.s.StartDirect(session.DirectConfig{
 			Threshold: threshold, PeerAdverts: adverts[1-i], Refuse: w.chance(20), Worth: w.worth, MaxOffer: w.piece,
 		})
-		e.bs, e.bk, e.src, e.snk = &e.s.Source, &e.s.Sink, e.s.ZSource, e.s.ZSink
+		parts := e.s.Parts()
+		e.bs, e.bk, e.src, e.snk = parts.Source, parts.Sink, parts.ZSource, parts.ZSink
 		if w.resizes {
 			e.bs.Carried(1 << 30) // buffers grow from the start
 		}
@@ -202,7 +203,7 @@ func (w *world) do(e *end, a action) bool {
 	}
 }
 
-// run takes so many steps, drawn by lot.
+// run takes so many random steps.
 func (w *world) run(steps int) {
 	for end := w.step + steps; w.step < end; w.step++ {
 		for range 50 {
@@ -268,10 +269,12 @@ func (w *world) drain(reads bool) {
 // quiet checks what has to be true when nothing is under way.
 func (w *world) quiet() {
 	for _, e := range w.ends {
-		e.collect()
 		e.src.Next(0, false) // drops what is stale
+		_, ended := e.src.Ended()
 		potential, nonDiscards := number(e.src, "potential"), number(e.peer.snk, "nonDiscards")
 		switch {
+		case e.src.Moved() > 0 || ended:
+			w.failf("%s: advertisements of no Write", e.name)
 		case e.reading != nil:
 			w.failf("%s: Read hangs", e.name)
 		case !e.dev.quiet() || e.batch.open:
@@ -284,13 +287,13 @@ func (w *world) quiet() {
 			w.failf("%s: PotentialNonDiscards is %d, the peer's NonDiscards %d", e.name, potential, nonDiscards)
 		case e.src.Outstanding() > 0 || e.snk.Holding():
 			w.failf("%s: a SrcAvail is left over", e.name)
-		case e.bk.Bytes() > 0:
-			w.failf("%s: %d bytes are left over", e.name, e.bk.Bytes())
+		case e.s.Unread() > 0:
+			w.failf("%s: %d bytes are left over", e.name, e.s.Unread())
 		}
 	}
 }
 
-// number reads a field that nobody but this check needs.
+// number reads a field that only this check needs.
 func number(of any, field string) uint64 {
 	return reflect.ValueOf(of).Elem().FieldByName(field).Uint()
 }
@@ -311,7 +314,7 @@ func (w *world) play(steps int) {
 	}
 	w.settle()
 	for _, e := range w.ends {
-		if !e.s.SaidEnd() || !e.bk.Ended() {
+		if !e.s.EndSent() || !e.s.PeerEnded() {
 			w.failf("%s: no end of the stream", e.name)
 		}
 		w.stats.count(e)

@@ -1,79 +1,44 @@
 package sim
 
-import (
-	"github.com/gosdp/gosdp/wire"
-	"github.com/gosdp/gosdp/zcopy"
-)
+import "github.com/gosdp/gosdp/internal/session"
 
 // write is a call of Write.
 type write struct {
-	b       []byte
-	done    int  // bytes that are through
-	planned bool // by zcopy
-	stop    bool // the call is to end
-	fill    []byte
-	into    wire.Advert // for fill
-	filled  int         // bytes of it that were posted
-	flying  int         // RDMA Writes that have not completed
+	b      []byte
+	done   int  // bytes that are through
+	stop   bool // the call is to end
+	flying int  // RDMA Writes that have not completed
 }
 
-// collect takes in what has become of a Write's advertisements.
-func (e *end) collect() {
-	n := e.src.Moved()
-	if n > 0 {
-		if e.writing == nil {
-			e.w.failf("%s: %d bytes were fetched of no Write", e.name, n)
-		}
-		e.writing.done += n
-	}
-	for stag, ok := e.src.Ended(); ok; stag, ok = e.src.Ended() {
-		e.dev.invalidate(stag)
-	}
-}
-
-// stepWrite has the Write do the next thing that it can do.
+// stepWrite carries out the next step of the Write.
 func (e *end) stepWrite() bool {
 	c := e.writing
 	if c == nil || e.batch.open {
 		return false
 	}
-	e.collect()
-	if e.s.Preceded() {
-		return e.control()
+	state := session.WriteGoesOn
+	if c.stop {
+		state = session.WriteStops
 	}
-	if len(c.fill) > 0 {
-		if c.filled > 0 && (c.stop || e.src.Unwanted()) {
-			c.fill = nil
-			e.src.Filled(c.filled)
-			return true
-		}
-		e.fill(c)
-		return true
-	}
-	if !c.planned {
-		if c.stop || c.done == len(c.b) {
-			return e.endWrite(c)
-		}
-		return e.copy(c, len(c.b)-c.done)
-	}
-	p := e.src.Next(len(c.b)-c.done, c.stop)
+	p := e.s.PlanWrite(len(c.b)-c.done, state)
+	c.done += p.Moved
 	switch p.Step {
-	case zcopy.Done:
-		if c.flying == 0 {
-			return e.endWrite(c)
-		}
-	case zcopy.Copy:
-		return e.copy(c, p.N)
-	case zcopy.Offer:
+	case session.WriteDone:
+		return c.flying == 0 && e.endWrite(c)
+	case session.WriteControl:
+		return e.control()
+	case session.WriteInvalidate:
+		e.dev.invalidate(p.STag)
+		return true
+	case session.WriteCopy:
+		return e.copy(c, p.N) || p.Moved > 0
+	case session.WriteOffer:
 		return e.offer(c, p)
-	case zcopy.Fill:
-		e.w.tracef("%s: fills %d bytes of STag %#x", e.name, p.N, p.Advert.STag)
-		e.src.Filling(p)
-		c.fill, c.into, c.filled = c.b[c.done:][:p.N], p.Advert, 0
-		e.fill(c)
+	case session.WriteFill:
+		e.fill(c, p)
 		return true
 	}
-	return false
+	return p.Moved > 0
 }
 
 // copy sends some of the next n bytes.
@@ -82,7 +47,7 @@ func (e *end) copy(c *write, n int) bool {
 	if room == 0 {
 		return false
 	}
-	e.s.Data(&e.messages, c.b[c.done:][:n], room, e.bs.Payload())
+	e.s.Data(&e.messages, c.b[c.done:][:n], room, e.s.Payload())
 	gone := e.room(len(e.messages.WRs))
 	e.post(gone)
 	e.batch = batch{open: true, gone: gone}
@@ -96,13 +61,12 @@ func (e *end) copy(c *write, n int) bool {
 }
 
 // offer sends a SrcAvail.
-func (e *end) offer(c *write, p zcopy.Plan) bool {
-	if !e.s.MayOffer(&p) {
-		return false
-	}
+func (e *end) offer(c *write, p session.WritePlan) bool {
 	b := c.b[c.done+p.Skip:][:p.N]
 	stag, va := e.dev.register(b, true)
-	e.s.Offer(&e.messages, b, p, stag, va)
+	if !e.s.Offer(&e.messages, b, p, stag, va) {
+		e.w.failf("%s: a Write must not do what its plan says", e.name)
+	}
 	e.checkAdverts()
 	gone := 1
 	if e.messages.Bytes() > 0 {
@@ -114,18 +78,15 @@ func (e *end) offer(c *write, p zcopy.Plan) bool {
 }
 
 // fill posts an RDMA Write.
-func (e *end) fill(c *write) {
-	n := len(c.fill)
+func (e *end) fill(c *write, p session.WritePlan) {
+	n := p.N
 	if e.w.chance(3) {
 		n = 1 + e.w.r.IntN(n)
 	}
-	e.dev.write(c.fill[:n], c.into.STag, c.into.VA)
+	e.w.tracef("%s: fills %d bytes of STag %#x", e.name, n, p.STag)
+	e.s.Fill(p)
+	e.dev.write(c.b[c.done:][:n], p.STag, p.VA)
 	c.flying++
 	c.done += n
-	c.filled += n
-	c.fill = c.fill[n:]
-	c.into.VA += uint64(n)
-	if len(c.fill) == 0 {
-		e.src.Filled(c.filled)
-	}
+	e.s.Filled(n)
 }

@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker is the janitor's clock: a descriptor that the kernel makes readable.
-// While a timer of the runtime's own is pending, every parking of a thread sets
-// an alarm in the kernel, which on a virtual machine costs a round trip over a
-// socket a quarter of its time.
+// ticker is the idle monitor's clock: a descriptor that the kernel makes readable. A timer of
+// the runtime would set an alarm in the kernel whenever a thread parks, which on a virtual
+// machine costs a round trip over a socket a quarter of its time.
 type ticker struct {
 	file     *os.File
-	fallback *time.Ticker // when there is no descriptor to be had
+	fallback *time.Ticker // used if there is no descriptor
 }
 
 func newTicker(d time.Duration) *ticker {

@@ -2,9 +2,9 @@ package sdp
 
 import "golang.org/x/sys/unix"
 
-// double calls f with a socket that has head to read, and nothing behind it: an
-// end if ended.
-func double(head []byte, ended bool, f func(fd uintptr) bool) (done bool, err error) {
+// withDecoy calls f with the descriptor of a socket from which head can be read, and then
+// nothing, or an end if ended is set.
+func withDecoy(head []byte, ended bool, f func(fd uintptr) bool) (done bool, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false, err

@@ -4,9 +4,9 @@ package sdp
 
 import "os"
 
-// double calls f with the end of a pipe that has head to read, and nothing behind
-// it: an end if ended.
-func double(head []byte, ended bool, f func(fd uintptr) bool) (done bool, err error) {
+// withDecoy calls f with the descriptor of a pipe from which head can be read, and then
+// nothing, or an end if ended is set.
+func withDecoy(head []byte, ended bool, f func(fd uintptr) bool) (done bool, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false, err

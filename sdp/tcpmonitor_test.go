@@ -58,7 +58,7 @@ func TestKeepAliveUnderneath(t *testing.T) {
 		{os.NewSyscallError("read", syscall.EHOSTUNREACH), syscall.EHOSTUNREACH},
 		{os.NewSyscallError("read", syscall.ECONNRESET), syscall.ECONNRESET},     // the host has started again
 		{os.NewSyscallError("read", syscall.ECONNREFUSED), syscall.ECONNREFUSED}, // a filter's word
-		{nil, errUnderSpeaks},
+		{nil, errMonitorData},
 	} {
 		t.Run(fmt.Sprint(end.comes), func(t *testing.T) {
 			c, tcp := overDistant(t)
@@ -83,7 +83,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 		defer qp.mu.Unlock()
 		return qp.said
 	}
-	c.under.quiet = time.Millisecond
+	c.monitor.quiet = time.Millisecond
 	before := said()
 	tcp.ends <- io.EOF
 	require.Eventually(t, func() bool { return said() > before+2 }, soon, time.Millisecond)
@@ -97,7 +97,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 	qp.end(syscall.ETIMEDOUT) // which it has
 	_, err = c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-	<-c.under.done
+	<-c.monitor.done
 }
 
 // TestDeadlineUnderneath: one that the program's own connection sets says nothing of
@@ -105,7 +105,7 @@ func TestGoesOnWithoutTCP(t *testing.T) {
 func TestDeadlineUnderneath(t *testing.T) {
 	c, tcp := overDistant(t)
 	defer c.Close()
-	c.under.quiet = time.Millisecond
+	c.monitor.quiet = time.Millisecond
 	for range 3 {
 		tcp.ends <- os.ErrDeadlineExceeded
 	}
@@ -125,7 +125,7 @@ func TestKeepAliveUnderneathEndsWithClose(t *testing.T) {
 		}
 		begin := time.Now()
 		c.Close()
-		assert.Less(t, time.Since(begin), askTime)
-		<-c.under.done
+		assert.Less(t, time.Since(begin), probeTime)
+		<-c.monitor.done
 	}
 }

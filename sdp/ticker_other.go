@@ -4,7 +4,7 @@ package sdp
 
 import "time"
 
-// ticker is the janitor's clock.
+// ticker is the idle monitor's clock.
 type ticker struct{ *time.Ticker }
 
 func newTicker(d time.Duration) *ticker { return &ticker{time.NewTicker(d)} }

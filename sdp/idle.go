@@ -1,0 +1,151 @@
+package sdp
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/rdma"
+)
+
+const (
+	idleTick  = 20 * time.Millisecond
+	idleTicks = 100 // ticks until buffers shrink
+	restTicks = 16  // ticks until an idle connection is visited less often:
+	restPause = 8   // once in so many ticks
+)
+
+// idleMonitor looks after connections on which no call is in progress. It is one goroutine
+// for all connections, which runs only while it has any to visit. It starts the background
+// poller of a connection that nobody has polled for a tick, and helps two ends that wait for
+// each other to read. After a while without activity, it has the peer shrink buffers that
+// have grown and the device return memory. It also finishes connections that were closed
+// (linger.go).
+var idleMonitor monitor
+
+type monitor struct {
+	mu      sync.Mutex      // taken after any conn.mu
+	conns   map[*conn]int64 // and the tick of the next visit
+	now     int64           // ticks
+	running bool
+}
+
+// idleState is what the monitor knows of a connection. Guarded by conn.mu.
+type idleState struct {
+	polled   uint32 // poller.polled at the last tick
+	activity uint32 // poller.activity, likewise
+	ticks    int32  // for how many it has not changed; for a closed connection, ticks since Close
+	listed   bool   // the monitor visits the connection
+	enabled  bool   // false in a synctest bubble
+}
+
+// watchLocked makes the monitor visit c, unless there is nothing to do for it.
+func (m *monitor) watchLocked(c *conn) {
+	if !c.idle.enabled || c.idle.listed || c.closed || c.recvErr != nil && !c.session.Grown() {
+		return
+	}
+	m.addLocked(c)
+}
+
+// addLocked makes the monitor visit c at the next tick.
+func (m *monitor) addLocked(c *conn) {
+	c.idle = idleState{polled: c.poll.polled, activity: c.poll.activity, enabled: c.idle.enabled, listed: true}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conns == nil {
+		m.conns = make(map[*conn]int64)
+	}
+	m.conns[c] = 0
+	if !m.running && !bubble.Inside() { // a connection from outside may be used in a bubble
+		m.running = true
+		go m.run()
+	}
+}
+
+// removeLocked ends the visits to c.
+func (m *monitor) removeLocked(c *conn) {
+	c.idle.listed = false
+	m.mu.Lock()
+	delete(m.conns, c)
+	m.mu.Unlock()
+}
+
+// restLocked lets so many ticks pass until the next visit to c.
+func (m *monitor) restLocked(c *conn, ticks int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, listed := m.conns[c]; listed {
+		m.conns[c] = m.now + int64(ticks)
+	}
+}
+
+// run visits connections until there are none.
+func (m *monitor) run() {
+	tick := newTicker(idleTick)
+	defer tick.stop()
+	var due []*conn
+	for {
+		tick.wait()
+		m.mu.Lock()
+		if len(m.conns) == 0 {
+			m.running = false
+			m.mu.Unlock()
+			return
+		}
+		m.now++
+		due = due[:0]
+		for c, at := range m.conns {
+			if at <= m.now {
+				due = append(due, c)
+			}
+		}
+		m.mu.Unlock()
+		for _, c := range due {
+			m.visit(c)
+		}
+		clear(due)
+	}
+}
+
+// visit looks at c once.
+func (m *monitor) visit(c *conn) {
+	c.mu.Lock()
+	if c.closer.lingering {
+		c.mu.Unlock()
+		c.closer.visit()
+		return
+	}
+	defer c.out.sendDue()
+	defer c.mu.Unlock()
+	idle := &c.idle
+	polled := c.poll.polled != idle.polled
+	idle.polled = c.poll.polled
+	if !polled {
+		c.poll.startBackgroundLocked()
+	}
+	if c.poll.activity != idle.activity {
+		idle.activity, idle.ticks = c.poll.activity, 0
+		return
+	}
+	idle.ticks++
+	c.promise.readAhead()
+	if polled {
+		return
+	}
+	if idle.ticks >= restTicks && !c.out.starved {
+		idle.ticks += restPause - 1
+		m.restLocked(c, restPause)
+	}
+	idler, _ := c.qp.(rdma.Idler)
+	if idle.ticks >= idleTicks {
+		c.session.Idle()
+		c.out.checkDueLocked()
+		if idler != nil {
+			idler.Idle()
+			idler = nil
+		}
+	}
+	if !c.session.Grown() && idler == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
+		m.removeLocked(c)
+	}
+}
