@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -149,7 +150,7 @@ func (c *conn) closeWait() time.Duration {
 		// What this process still has goes with it; and in a bubble nothing may
 		// outlive the test.
 		return closeTime
-	case onThisHost(c.tcp):
+	case handshake.OnThisHost(c.tcp):
 		return graceTime
 	}
 	return 0

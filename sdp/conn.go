@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
@@ -58,7 +59,7 @@ type conn struct {
 	activity uint32 // grows with each batch of completions and each Write
 	watch    watch  // the janitor's
 	traffic  tally
-	declined reasons // device: why it was not used
+	declined handshake.Reasons // device: why it was not used
 
 	starved     bool // someone waits for the peer to have buffers
 	discarded   bool // payload came that nobody will read
@@ -96,9 +97,9 @@ type conn struct {
 // setup is what two ends have agreed on.
 type setup struct {
 	device      string
-	dialled     bool    // by this end
-	decided     bool    // the client's decision has gone over the TCP connection: StepUp
-	declined    reasons // device: why it was not used
+	dialled     bool              // by this end
+	decided     bool              // the client's decision has gone over the TCP connection: StepUp
+	declined    handshake.Reasons // device: why it was not used
 	local, peer wire.Hello
 	// first is the header of the client's decision, at the end that accepted, if
 	// it is a message of qp's. Otherwise the end that dialled has yet to send it.

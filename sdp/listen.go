@@ -6,14 +6,12 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/listener"
-	"github.com/gosdp/gosdp/wire"
 )
 
 // Listen listens on the local address. Networks "tcp", "tcp4" and "tcp6" serve
@@ -40,19 +38,19 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
-	cfg, err := lc.Config.listening(n, n.only)
+	set, err := lc.Config.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
 	tcp := lc.Net
-	if tcp.MultipathTCP() && len(cfg.Devices) > 0 && !localpeer.MarksMultipath() {
+	if tcp.MultipathTCP() && len(set.Devices) > 0 && !localpeer.MarksMultipath() {
 		tcp.SetMultipathTCP(false)
 	}
 	ln, err := tcp.Listen(ctx, n.tcp, address)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
-	return newListener(n, ln, cfg), nil
+	return newListener(n, ln, set), nil
 }
 
 // FileListener returns a listener on a copy of the listening socket f, as
@@ -60,17 +58,17 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 // may still accept from the socket too, the listener takes connections only while the
 // program waits in Accept. It uses the default [Config]; NewListener takes another.
 func FileListener(f *os.File) (net.Listener, error) {
-	below, err := net.FileListener(f)
+	ln, err := net.FileListener(f)
 	if err != nil {
 		return nil, err
 	}
-	ln, err := NewListener(below, nil)
+	l, err := NewListener(ln, nil)
 	if err != nil {
-		below.Close()
+		ln.Close()
 		return nil, err
 	}
-	ln.l.OnDemand()
-	return ln, nil
+	l.l.OnDemand()
+	return l, nil
 }
 
 // NewListener serves SDP, and plain TCP, to the clients that ln accepts: a
@@ -80,11 +78,11 @@ func FileListener(f *os.File) (net.Listener, error) {
 // may be nil. It fails only if the devices make no sense.
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
-	cfg, err := config.listening(n, false)
+	set, err := config.settings(n, false)
 	if err != nil {
 		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
-	return newListener(n, ln, cfg), nil
+	return newListener(n, ln, set), nil
 }
 
 // Announce marks a socket that will listen, so that programs on this host find that it
@@ -103,53 +101,12 @@ func Announce(_, _ string, c syscall.RawConn) error {
 	return localpeer.Mark(c, localpeer.Listener)
 }
 
-func newListener(n network, ln net.Listener, cfg accepting) *Listener {
-	l := &Listener{network: n, accepting: cfg, l: listener.New(ln, cfg.Config)}
+func newListener(n network, ln net.Listener, set settings) *Listener {
+	l := &Listener{network: n, set: set, l: listener.New(ln, set.Config)}
 	if !bubble.Inside() {
 		runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
 	}
 	return l
-}
-
-// accepting is the configuration of the passive side.
-type accepting struct {
-	listener.Config
-	devices devices
-}
-
-// listening returns how to treat those who connect on a network; asked: the program asks
-// for SDP.
-func (c *Config) listening(n network, asked bool) (accepting, error) {
-	dev, err := c.devices(asked)
-	if err == nil && n.only && len(dev.usable) == 0 {
-		err = dev.why()
-	}
-	if err != nil {
-		return accepting{}, err
-	}
-	cfg := c.filled()
-	names := make([]string, len(dev.usable))
-	for i, d := range dev.usable {
-		names[i] = d.String()
-	}
-	hello := ourHello(cfg.ReadBuffer)
-	hello.Bufs = recvBuffers // for the device
-	return accepting{listener.Config{
-		SDPOnly:        n.only,
-		Devices:        names,
-		Probed:         dev.mayAsk,
-		Worth:          dev.worthAt,
-		HandshakeTime:  cfg.HandshakeTimeout,
-		StepUpTime:     cfg.StepUpTimeout,
-		ThroughProxies: cfg.StepUpThroughProxies,
-		UIDs:           cfg.PeerUIDs,
-		ZeroCopy:       dev.zeroCopy(),
-		CRC:            cfg.CRC,
-		Logger:         cfg.Logger,
-		Hello:          hello,
-		Promise:        func() wire.Hello { return reserve(cfg.ReadBuffer) },
-		Withdraw:       unreserve,
-	}, dev}, nil
 }
 
 // Listener accepts connections of SDP, and of plain TCP if its network is one
@@ -157,9 +114,9 @@ func (c *Config) listening(n network, asked bool) (accepting, error) {
 // unreachable without having been closed is closed by the garbage collector, as a
 // net.TCPListener is.
 type Listener struct {
-	network   network
-	accepting accepting
-	l         *listener.Listener
+	network network
+	set     settings
+	l       *listener.Listener
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -173,36 +130,16 @@ var _ net.Listener = (*Listener)(nil)
 func (l *Listener) Accept() (net.Conn, error) {
 	defer runtime.KeepAlive(l)
 	for {
-		in, err := l.l.Accept()
+		up, err := l.l.Accept()
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
 		}
-		c, err := l.accepting.conn(in)
+		c, err := l.set.conn(up)
 		if err == nil {
 			return c, nil
 		}
-		l.accepting.Logger.Debug("sdp: a connection did not come up", "client", in.Conn.RemoteAddr(), "error", err)
+		l.set.Logger.Debug("sdp: a connection did not come up", "client", up.Conn.RemoteAddr(), "error", err)
 	}
-}
-
-// conn returns the connection that has come up.
-func (a *accepting) conn(in *listener.Incoming) (net.Conn, error) {
-	if in.QP == nil {
-		return in.Conn, nil
-	}
-	defer unreserve(in.Local) // the connection has charged its own
-	why := a.devices.declined
-	if len(in.Declined) > 0 {
-		declined.Add(uint64(len(in.Declined)))
-		why = slices.Clone(why)
-		for device, of := range in.Declined {
-			why.set(device, of)
-		}
-	}
-	return newConn(in.Conn, in.QP, setup{
-		device: in.Device, decided: in.First == nil, declined: why, tuning: a.devices.tuning,
-		local: in.Local, peer: in.Peer, first: in.First,
-	})
 }
 
 // SetDeadline sets when Accept calls, those in progress included, fail with an
@@ -218,11 +155,11 @@ func (l *Listener) SetDeadline(t time.Time) error {
 // takes connections only while the program waits in Accept, since the others may be the
 // other program's.
 func (l *Listener) File() (*os.File, error) {
-	below, ok := l.l.Below().(interface{ File() (*os.File, error) })
+	ln, ok := l.l.Underlying().(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
 	}
-	f, err := below.File()
+	f, err := ln.File()
 	runtime.KeepAlive(l)
 	if err != nil {
 		return nil, l.network.opError("file", nil, l.Addr(), err)
@@ -233,11 +170,11 @@ func (l *Listener) File() (*os.File, error) {
 
 // SyscallConn returns the listening socket, whose Control sets and gets options.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
-	below, ok := l.l.Below().(syscall.Conn)
+	ln, ok := l.l.Underlying().(syscall.Conn)
 	if !ok {
 		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
-	return below.SyscallConn()
+	return ln.SyscallConn()
 }
 
 // Close stops listening. Connections that wait for Accept, or are on their way up, still

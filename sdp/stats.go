@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 // Counts are messages and the bytes of the stream that they carried.
@@ -107,7 +108,7 @@ func (c *conn) Stats() ConnStats {
 	defer c.mu.Unlock()
 	return ConnStats{
 		Device:         c.device,
-		Declined:       c.declined.table(),
+		Declined:       c.declined.Table(),
 		Traffic:        c.carried(),
 		Buffers:        c.session.Target,
 		BufferSize:     c.session.Sink.Size(),
@@ -148,7 +149,7 @@ func Stats() Totals {
 	conns.mu.Lock()
 	defer conns.mu.Unlock()
 	t := Totals{
-		Opened: conns.opened, Declined: declined.Load(), Traffic: conns.closed,
+		Opened: conns.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: conns.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
 	for c := range conns.open {
