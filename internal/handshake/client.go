@@ -213,8 +213,11 @@ func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, o
 	}
 	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
 	var reply []byte
-	if err == nil && c.channel != nil {
-		c.channel.Prepare() // while the server reads the Request
+	if err == nil { // while the server reads the Request
+		if c.channel != nil {
+			c.channel.Prepare()
+		}
+		prepareHostID()
 	}
 	switch {
 	case err != nil:

@@ -40,7 +40,7 @@ func (c *Client) Expect(conn net.Conn) Prospect {
 func (c *Client) expect(conn net.Conn) Prospect {
 	server, err := localpeer.Other(conn)
 	if err == nil && server.Listener && c.mayShare(server) {
-		if sees(conn, localpeer.Dialler) {
+		if localpeer.Shows(conn, localpeer.Dialler) {
 			return Recognised
 		}
 		server, err = localpeer.Other(conn) // it may have been closed meanwhile
@@ -66,12 +66,6 @@ func (c *Client) mayShare(server localpeer.End) bool {
 		return true
 	}
 	return int(server.UID) == os.Geteuid() || slices.Contains(c.UIDs, int(server.UID))
-}
-
-// sees reports whether the other end of conn sees that this end has the role.
-func sees(conn net.Conn, role localpeer.Role) bool {
-	own, err := localpeer.Own(conn)
-	return err == nil && (role == localpeer.Dialler && own.Dialler || role == localpeer.Listener && own.Listener)
 }
 
 func unmark(conn net.Conn) {
@@ -115,7 +109,7 @@ func (cfg *Config) expects(conn net.Conn) expectation {
 	case *net.TCPAddr:
 		client, err := localpeer.Other(conn)
 		switch {
-		case err == nil && client.Dialler && sees(conn, localpeer.Listener):
+		case err == nil && client.Dialler && localpeer.Shows(conn, localpeer.Listener):
 			return certain
 		case err == nil, errors.Is(err, localpeer.ErrElsewhere) && OnThisHost(conn):
 			return nothing

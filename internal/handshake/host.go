@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gosdp/gosdp/wire"
 )
@@ -18,12 +19,27 @@ var thisHost = sync.OnceValue(readHost)
 // made reports whether a peer made its HostID on this host.
 func (h host) made(peer wire.HostID) bool { return h.id != "" && peer.SameHost(h.id) }
 
+// spareHostID is a HostID that no peer has seen.
+var spareHostID atomic.Pointer[wire.HostID]
+
 // newHostID returns what tells a peer whether it is on this host, under a new random salt;
 // false if this host is not known.
 func newHostID() (wire.HostID, bool) {
+	if spare := spareHostID.Swap(nil); spare != nil {
+		return *spare, true
+	}
 	var salt [16]byte
 	rand.Read(salt[:])
 	return HostID(salt)
+}
+
+// prepareHostID computes the HostID of the next connection, while this one has to wait.
+func prepareHostID() {
+	if spareHostID.Load() == nil {
+		if id, ok := newHostID(); ok {
+			spareHostID.Store(&id)
+		}
+	}
 }
 
 // HostID is what newHostID returns, under a given salt. Safe for concurrent use.

@@ -84,7 +84,9 @@ func TestPrompt(t *testing.T) {
 				return n == len(said)
 			}, 5*time.Second, time.Millisecond)
 
-			in, err := (&Incoming{Server: s, conn: server, expected: certain}).Prompt()
+			h := &Incoming{Server: s, conn: server, expected: certain}
+			h.peek()
+			in, err := h.Prompt()
 			require.NoError(t, err)
 			switch {
 			case v.resumed:

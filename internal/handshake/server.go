@@ -45,7 +45,11 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 // then calls Plain, Prompt, and Start and Run, in that order, until one of them has a
 // result.
 func (s *Server) Accepted(conn net.Conn) *Incoming {
-	return &Incoming{Server: s, conn: conn, expected: s.cfg.expects(conn)}
+	h := &Incoming{Server: s, conn: conn, expected: possible}
+	if h.peek(); h.spoke == undecided {
+		h.expected = s.cfg.expects(conn)
+	}
+	return h
 }
 
 // Incoming is the server's half of one handshake. One goroutine at a time uses it, except
@@ -55,9 +59,13 @@ type Incoming struct {
 	conn     net.Conn
 	ctx      context.Context // done when the time of the handshake is over; nil before Start
 	expected expectation
+	early    []byte // its first earlyLen bytes have arrived and are not consumed
+	earlyLen int
+	spoke    verdict // what they say
 	channel
-	request *iwarp.Request // that was accepted
-	opened  *Connection    // over a channel that the client offered and has yet to take; nil: none
+	request  *iwarp.Request // that was accepted
+	sameHost bool           // the client says that it is on this host, and can prove it
+	opened   *Connection    // over a channel that the client offered and has yet to take; nil: none
 
 	mu       sync.Mutex
 	progress Progress
@@ -89,18 +97,28 @@ func (h *Incoming) GiveWay() {
 	h.giveWay()
 }
 
-// Plain returns the connection as plain TCP if no Request is expected on it. It returns nil
-// if a Request may come. A Request that is there although none is expected is that of a
-// client that gave up before it was accepted; the program must not get it as data.
+// peek looks at the bytes that the client has sent so far.
+func (h *Incoming) peek() {
+	if h.early == nil {
+		h.early = make([]byte, iwarp.MaxRequest)
+	}
+	h.earlyLen, h.spoke = first(h.conn, h.early)
+}
+
+// Plain returns the connection as plain TCP if the client speaks that, or if no Request is
+// expected. It returns nil if a Request may come. A Request that is there although none is
+// expected is that of a client that gave up before it was accepted; the program must not get
+// it as data.
 func (h *Incoming) Plain() *Connection {
-	if h.expected != nothing {
+	if h.expected == nothing {
+		h.peek() // it may have arrived since
+	} else if h.spoke != isPlain {
 		return nil
 	}
-	if isSocket(h.conn) {
-		if _, v := first(h.conn, make([]byte, iwarp.KeyLen)); v == isMPA {
-			return nil
-		}
+	if h.spoke == isMPA || h.cfg.SDPOnly {
+		return nil
 	}
+	h.early = nil
 	return &Connection{Conn: h.conn}
 }
 
@@ -121,33 +139,32 @@ func (h *Incoming) prompt() (*Connection, error) {
 	if !isSocket(h.conn) {
 		return nil, nil // it might block although the kernel does not
 	}
-	var b [iwarp.MaxRequest]byte
-	n, v := first(h.conn, b[:])
-	if v == undecided && (h.expected == certain || h.cfg.SDPOnly && OnThisHost(h.conn)) {
+	defer func() { h.early = nil }()
+	if h.spoke == undecided && (h.expected == certain || h.cfg.SDPOnly && OnThisHost(h.conn)) {
 		h.requests.For(func() (over, worth bool) {
-			n, v = first(h.conn, b[:])
-			return v != undecided, v == isMPA
+			h.peek()
+			return h.spoke != undecided, h.spoke == isMPA
 		})
 	}
-	if v == isPlain && !h.cfg.SDPOnly {
+	if h.spoke == isPlain && !h.cfg.SDPOnly {
 		return &Connection{Conn: h.conn}, nil
 	}
-	length := iwarp.RequestLen(b[:n])
-	if length == 0 || n < length {
+	length := iwarp.RequestLen(h.early[:h.earlyLen])
+	if length == 0 || h.earlyLen < length {
 		return nil, nil
 	}
-	request, err := iwarp.ParseRequest(h.conn, b[:length])
+	request, err := iwarp.ParseRequest(h.conn, h.early[:length])
 	if err != nil {
 		return nil, nil // Run reports it
 	}
-	offers, peer, err := parsePrivate(request.Private)
+	offers, peer, err := h.parsePrivate(request.Private)
 	if err != nil || offers.Channel == wire.NoChannel || !h.openOffered(&offers, &peer) {
 		h.stale = false // Run tries it again, and replies
 		return nil, nil
 	}
 	var up *Connection
-	if _, err = io.ReadFull(h.conn, b[:length]); err == nil {
-		up, err = h.replyTaken(request, &offers, peer)
+	if _, err = io.ReadFull(h.conn, h.early[:length]); err == nil {
+		up, err = h.replyTaken(request, peer)
 	}
 	switch {
 	case err != nil:
@@ -297,7 +314,7 @@ func (h *Incoming) agree() (*Connection, error) {
 		return nil, err
 	}
 	h.reads(true)
-	offers, peer, err := parsePrivate(request.Private)
+	offers, peer, err := h.parsePrivate(request.Private)
 	if err != nil {
 		if _, other := wire.OtherVersion(request.Private); other {
 			return h.reject(request)
@@ -310,16 +327,16 @@ func (h *Incoming) agree() (*Connection, error) {
 	var up *Connection
 	switch {
 	case h.resumed != nil:
-		up, err = h.replyTaken(request, &offers, peer)
+		up, err = h.replyTaken(request, peer)
 	case h.stale: // the client connects again, and offers another channel
 		request.Reject(nil)
 		err = errors.New("handshake: the channel that the client offers is not kept any more")
 	case h.pending != nil:
-		if h.opened, err = h.replyTaken(request, &offers, peer); err == nil {
+		if h.opened, err = h.replyTaken(request, peer); err == nil {
 			up, err = h.waitDecided()
 		}
 	case h.invitation != nil || h.stay:
-		up, err = h.accept(request, &offers, peer)
+		up, err = h.accept(request, peer)
 	default:
 		return h.reject(request)
 	}
@@ -329,10 +346,12 @@ func (h *Incoming) agree() (*Connection, error) {
 	return up, err
 }
 
-// parsePrivate returns what a Request offers, and its Hello.
-func parsePrivate(private []byte) (offers wire.Offers, peer wire.Hello, err error) {
+// parsePrivate returns what a Request offers, and its Hello. It notes whether the client is
+// on this host.
+func (h *Incoming) parsePrivate(private []byte) (offers wire.Offers, peer wire.Hello, err error) {
 	offers, hello, err := wire.ParseOffers(private)
 	if err == nil {
+		h.sameHost = offers.HasHost && h.host.made(offers.Host)
 		peer, err = wire.ParseHello(hello)
 	}
 	return offers, peer, err
@@ -353,8 +372,8 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the
 // choice is, because the client's decision comes over it.
-func (h *Incoming) accept(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Connection, error) {
-	up, cfg, private, err := h.reply(offers, peer)
+func (h *Incoming) accept(request *iwarp.Request, peer wire.Hello) (*Connection, error) {
+	up, cfg, private, err := h.reply(peer)
 	if err != nil {
 		return nil, err
 	}
@@ -371,8 +390,8 @@ func (h *Incoming) accept(request *iwarp.Request, offers *wire.Offers, peer wire
 // replyTaken replies that this end of the channel that the client offered is open. The Hello
 // and the HelloAck are the channel's. If the channel is an idle one, the client has decided
 // by offering it.
-func (h *Incoming) replyTaken(request *iwarp.Request, offers *wire.Offers, peer wire.Hello) (*Connection, error) {
-	up, cfg, private, err := h.reply(offers, peer)
+func (h *Incoming) replyTaken(request *iwarp.Request, peer wire.Hello) (*Connection, error) {
+	up, cfg, private, err := h.reply(peer)
 	if err == nil {
 		err = request.Divert(cfg, private)
 	}
@@ -385,10 +404,9 @@ func (h *Incoming) replyTaken(request *iwarp.Request, offers *wire.Offers, peer 
 
 // reply returns the connection that a Reply leads to, without its queue pair, and what the
 // Reply says.
-func (h *Incoming) reply(offers *wire.Offers, hello wire.Hello) (*Connection, iwarp.Config, []byte, error) {
+func (h *Incoming) reply(hello wire.Hello) (*Connection, iwarp.Config, []byte, error) {
 	local, peer := settle(h.promise(), hello)
 	private, err := h.choice().Append(nil)
-	sameHost := offers.HasHost && h.host.made(offers.Host)
 	return &Connection{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined, cfg: &h.cfg},
-		h.cfg.mpaConfig(local, sameHost), local.AppendHelloAck(private), err
+		h.cfg.mpaConfig(local, h.sameHost), local.AppendHelloAck(private), err
 }

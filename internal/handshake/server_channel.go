@@ -121,7 +121,7 @@ var errProxy = errors.New("the client sees other ends of the connection: somethi
 // client returns what is known of the client.
 func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 	client := rdma.Peer{
-		SameHost: offers.HasHost && h.host.made(offers.Host),
+		SameHost: h.sameHost,
 		Local:    addrPort(h.conn.LocalAddr()),
 		Remote:   addrPort(h.conn.RemoteAddr()),
 	}

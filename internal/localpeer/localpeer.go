@@ -75,6 +75,10 @@ func Other(c net.Conn) (End, error) { return other(c) }
 // took, and ErrElsewhere if the other end does not find c. The rest is as with Other.
 func Own(c net.Conn) (End, error) { return own(c) }
 
+// Shows reports whether the other end of c, if it asks, sees that c has the role. It is what
+// Own reports, but does not need to ask the kernel's diagnostics. Safe for concurrent use.
+func Shows(c net.Conn, r Role) bool { return shows(c, r) }
+
 // Sees reports that the other ends of the connections that are accepted from a listener can
 // be asked for: this process can ask, in the listener's network namespace. Safe for
 // concurrent use.

@@ -155,6 +155,34 @@ func other(c net.Conn) (End, error) { return look(c, false) }
 
 func own(c net.Conn) (End, error) { return look(c, true) }
 
+// shows reads the options that inet_diag would report. A socket that is bound to a device is
+// not found by those who do not name the device.
+func shows(c net.Conn, r Role) (is bool) {
+	sc, ok := c.(syscall.Conn)
+	if !ok { // the program has wrapped it
+		e, err := own(c)
+		return err == nil && (r == Listener && e.Listener || r == Dialler && e.Dialler)
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	rc.Control(func(fd uintptr) {
+		has := func(level, option, value int) bool {
+			v, err := unix.GetsockoptInt(int(fd), level, option)
+			return err == nil && v == value
+		}
+		is = has(unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, 0)
+		switch r {
+		case Listener:
+			is = is && has(unix.IPPROTO_IP, unix.IP_FREEBIND, 1) && has(unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		case Dialler:
+			is = is && has(unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0)
+		}
+	})
+	return is
+}
+
 // look asks for the other end of c, or for c as the other end sees it.
 func look(c net.Conn, own bool) (End, error) {
 	local, ok := c.LocalAddr().(*net.TCPAddr)
