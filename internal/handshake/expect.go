@@ -53,10 +53,13 @@ func (c *Client) expect(conn net.Conn) Prospect {
 			return Gone
 		}
 		return Plain // a relay is between the ends
-	case c.mayAsk(conn) && !peers.plain(addrPort(conn.RemoteAddr())):
-		return Unknown
+	case !c.mayAsk(conn):
+		return Plain
+	case peers.plain(addrPort(conn.RemoteAddr())):
+		peers.watch(conn)
+		return Plain
 	}
-	return Plain
+	return Unknown
 }
 
 // mayShare reports whether a device can connect this end with the server: shm alone cannot
