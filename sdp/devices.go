@@ -23,27 +23,25 @@ type devices struct {
 	usable   []wire.Device     // the best one first
 	declined handshake.Reasons // why each of the rest is not
 	tuning   tuning
-	// named: they were listed, or the network is one of SDP's: then whatever works is
-	// used. Otherwise what is faster than TCP.
+	// named says that the devices were listed, or that the network is one of SDP's: then every
+	// device that works is used, and otherwise those that are faster than TCP.
 	named bool
-	// probe are the addresses that may be asked; nil: those of the subnets of RDMA
-	// hardware.
+	// probe are the addresses that may be asked; nil: the subnets of RDMA hardware.
 	probe []netip.Prefix
 }
 
-// tuning is what the Config or the environment says of how a connection works; what is 0 is
-// for the device to say.
+// tuning is what the Config or the environment says of how a connection works. Zero values
+// leave it to the device.
 type tuning struct {
 	threshold int           // ZCopyThreshold
 	busyPoll  time.Duration // BusyPoll
 	window    int           // ReadBuffer
 }
 
-// devices finds out which devices to use: those of the program's list, of the
-// environment's if it has none, or the defaults, which are all if the program asks for
-// SDP. It fails if a list makes no sense, the
-// environment's even where it does not matter, so that whoever has set it learns
-// of it.
+// devices finds out which devices to use: those that the program lists, or else those that
+// the environment lists, or else the defaults, which are all if the program asked for SDP. It
+// fails if a list is malformed, even if the other one would be used, so that the mistake is
+// found.
 func (c *Config) devices(asked bool) (devices, error) {
 	var program []string
 	if c != nil {
@@ -84,8 +82,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 	return d, nil
 }
 
-// usableHere returns nil if this program has the device, can use it here, and gains by
-// that.
+// usableHere returns nil if this program has the device, can use it here, and gains by it.
 func (d *devices) usableHere(device wire.Device) error {
 	switch {
 	case d.named:
@@ -106,8 +103,8 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 	return nil
 }
 
-// mayAsk reports that the host at remote may be asked from local whether it speaks SDP:
-// it is allowed, and there is a device that gets there.
+// mayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is
+// allowed, and a device reaches it.
 func (d *devices) mayAsk(local, remote netip.Addr) bool {
 	networks := rnics.Networks()
 	if d.probe == nil {
@@ -117,11 +114,11 @@ func (d *devices) mayAsk(local, remote netip.Addr) bool {
 		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
 }
 
-// zeroCopy reports that the program or the environment asks for zero copy: a device
-// that copies better by itself is to be ready for it.
+// zeroCopy reports whether the program or the environment asks for zero copy, also on a
+// device that copies by default.
 func (d *devices) zeroCopy() bool { return d.tuning.threshold > 0 }
 
-// listedDevices returns the devices that may be used, and what lists them.
+// listedDevices returns the devices that may be used, and where they are listed.
 func listedDevices(program []string) (listed []wire.Device, source string, err error) {
 	listed = handshake.KnownDevices // and no source is ever named
 	if text := getenv(devicesVariable); text != "" {

@@ -11,28 +11,28 @@ import (
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
-// Dial connects to the address. On the networks "tcp", "tcp4", "tcp6" and "unix"
-// the connection is a [*Conn] if the peer speaks SDP, and the [*net.TCPConn] or
-// [*net.UnixConn] that net.Dial would have returned if not; on "sdp", "sdp4" and
-// "sdp6" it is a [*Conn] or an error. Addresses are those of net.Dial, and so are errors:
-// always a [*net.OpError], around a [*NotSDPError] if SDP was a must and the
-// peer lacks it. It uses the default [Config].
+// Dial connects to the address. On networks "tcp", "tcp4", "tcp6" and "unix" it returns a
+// [*Conn] if the peer speaks SDP, and otherwise the [*net.TCPConn] or [*net.UnixConn] that
+// net.Dial would have returned. On "sdp", "sdp4" and "sdp6" it returns a [*Conn] or an error.
+// Addresses are those of net.Dial. Every error is a [*net.OpError]; if the network is one of
+// SDP's and the peer does not speak it, it wraps a [*NotSDPError]. Dial uses the default
+// [Config].
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial that takes at most so long, everything included.
+// DialTimeout is Dial with a timeout for the whole call.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	return (&Dialer{NetDialer: &net.Dialer{Timeout: timeout}}).Dial(network, address)
 }
 
-// Dialer dials with a configuration, as tls.Dialer does. Its methods are safe
-// for concurrent use while nobody changes its fields.
+// Dialer dials with a configuration, as tls.Dialer does. Its methods are safe for concurrent
+// use as long as its fields do not change.
 type Dialer struct {
 	// NetDialer makes the TCP connections. Its Timeout and Deadline bound the
 	// whole call. nil means the zero Dialer.
 	NetDialer *net.Dialer
-	// Config is for what comes after; nil means the defaults.
+	// Config is for SDP; nil means the defaults.
 	Config *Config
 }
 
@@ -41,8 +41,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to the address, as Dial does. ctx bounds the call and
-// not the connection.
+// DialContext connects to the address, as Dial does. Once it has returned, ctx does not affect
+// the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	n, err := parseNetwork(network)
 	if err != nil {
