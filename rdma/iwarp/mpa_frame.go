@@ -92,7 +92,7 @@ func (f *frame) write(c net.Conn, key string) error {
 // io.EOF.
 func readFrame(r io.Reader, key string) (*frame, error) {
 	var header [frameHeaderLen]byte
-	n, err := readHeader(r, header[:], key)
+	n, err := readKey(r, header[:], key) // the whole header, which takes one Read
 	if err != nil {
 		return nil, cutShort(n, frameHeaderLen, err)
 	}
@@ -113,9 +113,9 @@ func readFrame(r io.Reader, key string) (*frame, error) {
 	return f, nil
 }
 
-// readHeader fills b with the key and what follows it in the header. It checks the key after
-// every Read, because a peer that does not know MPA may send less than the key and then wait.
-func readHeader(r io.Reader, b []byte, key string) (n int, err error) {
+// readKey fills b with the key and what follows it. It looks at whatever a Read brings, because a
+// peer that does not know MPA may send less than the key and then wait.
+func readKey(r io.Reader, b []byte, key string) (n int, err error) {
 	for n < len(b) {
 		more, err := r.Read(b[n:])
 		n += more
