@@ -5,28 +5,43 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 const (
-	// How long a client keeps its place when others want it: as long as its
-	// first bytes may well be on their way, and, once it has shown that it speaks
-	// MPA, as long as an honest one may take, on a busy machine that 3,000 others dial.
+	// A handshake keeps its place, although others need it, for silentPatience until the
+	// client has sent a Request, and for patience after that. The first is enough for bytes
+	// that are on their way, and the second for an honest client on a machine that 3,000
+	// others dial.
 	silentPatience = 100 * time.Millisecond
 	patience       = 2 * time.Second
-	// roomCheck is how often it is looked for one that has lost it.
-	roomCheck = time.Millisecond
+	// placeCheck is how often a new connection looks for a handshake that must give way.
+	placeCheck = time.Millisecond
 )
+
+// arrival is an accepted connection until Accept returns it.
+type arrival struct {
+	*handshake.Incoming
+	conn     net.Conn
+	accepted time.Time
+	placed   bool // the handshake has one of the listener's places
+
+	// Guarded by Listener.mu.
+	up     *handshake.Connection // nil: the handshake has not ended
+	passed bool                  // later connections no longer wait for this one
+}
 
 // run is the accepting goroutine.
 func (l *Listener) run() {
 	var err error
 	for err == nil && l.mayAccept() {
-		var c net.Conn
-		c, err = l.ln.Accept()
+		var conn net.Conn
+		conn, err = l.ln.Accept()
 		l.returned()
 		switch {
 		case err == nil:
-			l.admit(c)
+			l.admit(conn)
 		case !errors.Is(err, net.ErrClosed):
 			l.report(err)
 			err = nil
@@ -38,61 +53,58 @@ func (l *Listener) run() {
 	l.mu.Unlock()
 }
 
-// mayAccept waits until the next connection is to be accepted: there is room in the
-// queue to Accept, for more than a few only while Accept waits, and for any only then if
-// the listener is one on demand. It returns false when the listener is
-// closed.
+// mayAccept waits until the next connection may be accepted. It returns false when the
+// listener is closed.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.full() && !l.closed {
+	for l.fullLocked() && !l.closed {
 		l.changed.Wait()
 	}
-	l.unhold()
-	l.below = true
+	l.resumeLocked()
+	l.inAccept = true
 	return !l.closed
 }
 
-// full reports that nothing more is to be accepted now. Called with mu held.
-func (l *Listener) full() bool {
+// fullLocked reports whether no further connection may be accepted now.
+func (l *Listener) fullLocked() bool {
 	switch {
 	case l.onDemand && l.ready >= l.waiting:
 		return true
-	case l.onDemand: // one for each Accept, unless that one is silent
+	case l.onDemand: // one for each Accept, and another if that one is silent
 		young := 0
-		for _, h := range l.queue {
-			if h.in == nil && time.Since(h.accepted) < silentPatience {
+		for _, a := range l.queue {
+			if a.up == nil && time.Since(a.accepted) < silentPatience {
 				young++
 			}
 		}
 		if l.ready+young < l.waiting {
 			return false
 		}
-		l.wakeIn(silentPatience)
+		l.wakeLocked(silentPatience)
 		return true
-	case l.cfg.SDPOnly:
+	case l.sdpOnly:
 		return l.ready >= maxReady
 	case l.waiting == 0:
 		return len(l.queue) >= maxAhead
-	case l.ready >= maxAhead && l.next() != nil: // Accept is about to take one
+	case l.ready >= maxAhead && l.nextLocked() != nil: // Accept is about to take one
 		return true
 	}
 	return l.ready >= maxReady
 }
 
-// returned notes that the listener below has returned from its Accept.
+// returned notes that Accept of the underlying listener has returned.
 func (l *Listener) returned() {
 	l.mu.Lock()
-	l.below = false
+	l.inAccept = false
 	if l.held {
 		l.changed.Broadcast()
 	}
 	l.mu.Unlock()
 }
 
-// report has one Accept return err, and waits until it has: what becomes of it is for
-// the program to say, as with package net. That hold has interrupted the listener below
-// is no error.
+// report hands err to one Accept, and waits until that has returned it: as with package net,
+// the program decides what to do about it. An error that holdLocked has caused is ignored.
 func (l *Listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,55 +118,51 @@ func (l *Listener) report(err error) {
 	}
 }
 
-// admit starts the handshake on c when there is a place for it. What is plain TCP needs
-// none.
-func (l *Listener) admit(c net.Conn) {
-	h := &handshake{l: l, conn: c, accepted: time.Now(), expected: expects(c, &l.cfg)}
+// admit performs or starts the handshake on conn. Only a handshake that may wait for its
+// client needs a place and a goroutine.
+func (l *Listener) admit(conn net.Conn) {
+	a := &arrival{Incoming: l.server.Accepted(conn), conn: conn, accepted: time.Now()}
 	l.mu.Lock()
-	l.queue = append(l.queue, h)
+	l.queue = append(l.queue, a)
 	l.mu.Unlock()
-	if h.expected == nothing {
-		if in := h.unexpected(); in != nil {
-			l.settle(h, in, nil)
-			return
-		}
-	}
-	h.placed = l.place()
-	if !h.placed {
-		l.settle(h, nil, net.ErrClosed)
-		c.Close()
+	if up := a.Plain(); up != nil {
+		l.settle(a, up, nil)
 		return
 	}
-	if in, err := h.prompt(); in != nil || err != nil {
-		l.settle(h, in, err)
+	if a.placed = l.place(); !a.placed {
+		l.settle(a, nil, net.ErrClosed)
+		conn.Close()
 		return
 	}
-	h.begin(l.ctx)
+	if up, err := a.Prompt(); up != nil || err != nil {
+		l.settle(a, up, err)
+		return
+	}
+	a.Start(l.ctx)
 	l.workers.Go(func() {
-		in, err := h.run()
-		h.cancel()
-		l.settle(h, in, err)
+		up, err := a.Run()
+		l.settle(a, up, err)
 	})
 }
 
-// place waits for a place; false: the listener is closed.
+// place waits for a place. It returns false when the listener is closed.
 func (l *Listener) place() bool {
 	select {
-	case l.slots <- struct{}{}: // the usual case, without a clock
+	case l.places <- struct{}{}: // the usual case needs no timer
 		return true
 	default:
 	}
-	tick := time.NewTicker(roomCheck)
+	tick := time.NewTicker(placeCheck)
 	defer tick.Stop()
 	for {
 		select {
-		case l.slots <- struct{}{}:
+		case l.places <- struct{}{}:
 			return true
 		default:
 			l.giveWay()
 		}
 		select {
-		case l.slots <- struct{}{}:
+		case l.places <- struct{}{}:
 			return true
 		case <-tick.C:
 		case <-l.ctx.Done():
@@ -163,70 +171,59 @@ func (l *Listener) place() bool {
 	}
 }
 
-// settle ends the handshake. in goes to Accept, if there is one.
-func (l *Listener) settle(h *handshake, in *Incoming, err error) {
-	h.over(in)
-	l.failed(h.conn, err)
+// settle notes how the handshake has ended. If up is not nil, Accept will return it.
+func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
+	if err != nil {
+		l.logger.Debug("sdp: a connection did not come up", "client", a.conn.RemoteAddr(), "error", err)
+	}
 	l.mu.Lock()
 	ended := l.ended
 	switch {
 	case ended:
-	case in == nil:
-		l.leave(h)
+	case up == nil:
+		l.leaveLocked(a)
 	default:
-		h.in = in
+		a.up = up
 		l.ready++
 	}
-	if h.placed {
-		<-l.slots // under mu, so that giveWay sees the place free or h leaving
+	if a.placed {
+		<-l.places // with mu held: giveWay sees either the free place or the leaving handshake
 	}
-	l.drained()
+	l.drainedLocked()
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	if ended && in != nil {
-		in.discard()
+	if ended && up != nil {
+		up.Discard()
 	}
 }
 
-// failed logs why the connection did not come up, if err says so: that is the
-// client's to find out, and the operator's to look for.
-func (l *Listener) failed(c net.Conn, err error) {
-	if err != nil {
-		l.cfg.Logger.Debug("sdp: a connection did not come up", "client", c.RemoteAddr(), "error", err)
-	}
-}
-
-// giveWay ends a handshake for the sake of another: the oldest one whose client
-// is silent; if there is none, the oldest of all. Neither may be so young that it
-// is perhaps about to go on.
+// giveWay ends the oldest handshake whose client is silent, or else the oldest of all, so
+// that another one gets its place. It spares those that may be about to go on.
 func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var victim *handshake
-	for _, h := range l.queue {
-		if h.in != nil || h.cancel == nil {
-			continue // has no place, or needs it for no time
+	var victim *arrival
+	heard := true
+	for _, a := range l.queue {
+		p := a.Progress()
+		if a.up != nil || !p.Started {
+			continue // has no place, or is about to leave it
 		}
-		if h.leaving {
+		if p.Leaving {
 			return // its place is about to be free
 		}
-		if time.Since(h.since) < h.patience() {
+		keep := silentPatience
+		if p.Heard {
+			keep = patience
+		}
+		if time.Since(p.Since) < keep {
 			continue
 		}
-		if victim == nil || victim.heard && !h.heard {
-			victim = h
+		if victim == nil || heard && !p.Heard {
+			victim, heard = a, p.Heard
 		}
 	}
 	if victim != nil {
-		victim.leaving = true
-		victim.giveWay()
+		victim.GiveWay()
 	}
-}
-
-// patience is how long h keeps its place. Called with l.mu held.
-func (h *handshake) patience() time.Duration {
-	if h.heard {
-		return patience
-	}
-	return silentPatience
 }

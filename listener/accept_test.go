@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 )
 
 // plainPipe is a connection that is no socket, whose client shows at once that it
@@ -40,8 +42,11 @@ func TestErrorsEndOneAccept(t *testing.T) {
 
 		in, err := l.Accept()
 		require.NoError(t, err, "what came before comes first")
-		assert.Same(t, server, in.Conn.(*replay).Conn)
-		in.discard()
+		b := make([]byte, 1)
+		_, err = in.Conn.Read(b)
+		require.NoError(t, err)
+		assert.Equal(t, "X", string(b))
+		in.Discard()
 		_, err = l.Accept()
 		assert.Equal(t, full, err)
 		odd := errors.New("a filter says no")
@@ -55,7 +60,7 @@ func TestErrorsEndOneAccept(t *testing.T) {
 		f.next <- server
 		in, err = l.Accept()
 		require.NoError(t, err)
-		in.discard()
+		in.Discard()
 	})
 }
 
@@ -96,7 +101,7 @@ func TestListenerBelowIsClosed(t *testing.T) {
 
 		in, err := l.Accept()
 		require.NoError(t, err)
-		in.discard()
+		in.Discard()
 		for range 2 {
 			_, err = l.Accept()
 			assert.Equal(t, net.ErrClosed, err)
@@ -135,7 +140,7 @@ func TestAcceptingStopsAtAFullQueue(t *testing.T) {
 		for range 2 {
 			in, err := l.Accept()
 			require.NoError(t, err)
-			in.discard()
+			in.Discard()
 		}
 		assert.True(t, offer())
 	})
@@ -158,14 +163,14 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 			cfg := testConfig()
 			cfg.SDPOnly = sdpOnly
 			l := listen(t, cfg, 3)
-			talking := dial(t, l, requestOf(t, offersOf(), helloOf()))
-			readReply(t, talking)
+			talking := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
+			handshaketest.ReadReply(t, talking)
 			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
 			awaitUnderway(t, l, 3)
 			time.Sleep(2 * silentPatience) // or the one that has talked might be over its time, and it alone
 
-			good := dial(t, l, requestOf(t, offersOf(), helloOf()))
-			readReply(t, good)
+			good := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
+			handshaketest.ReadReply(t, good)
 			_, err := silent.Read(make([]byte, 1))
 			assert.Error(t, err)
 			assert.False(t, timedOut(err))
@@ -183,12 +188,12 @@ func TestTalkersAreKept(t *testing.T) {
 	l := listen(t, testConfig(), 2)
 	var talking []*net.TCPConn
 	for range 2 {
-		c := dial(t, l, requestOf(t, offersOf(), helloOf()))
-		readReply(t, c)
+		c := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
+		handshaketest.ReadReply(t, c)
 		talking = append(talking, c)
 	}
 	start := time.Now()
-	readReply(t, dial(t, l, requestOf(t, offersOf(), helloOf())))
+	handshaketest.ReadReply(t, dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())))
 	assert.Greater(t, time.Since(start), time.Second)
 	_, err := talking[0].Read(make([]byte, 1))
 	assert.Error(t, err, "the oldest one is closed")
@@ -206,7 +211,7 @@ func TestFloodDoesNotDelayPlainClients(t *testing.T) {
 					if err != nil {
 						return
 					}
-					in.discard()
+					in.Discard()
 				}
 			}()
 			for range 64 {
@@ -226,7 +231,7 @@ func TestFloodDoesNotDelayPlainClients(t *testing.T) {
 // TestFloodDoesNotDelayAGoodClient has more clients than there are places be
 // silent, begin the key, close behind a part of it, or not decide.
 func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
-	whole := requestOf(t, offersOf(), helloOf())
+	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	// Held up by those that do not give way it would wait a minute.
 	const most = max(slow*200*time.Millisecond, 2*time.Second)
 	for _, sdpOnly := range []bool{false, true} {
@@ -247,7 +252,7 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
 	cfg := testConfig()
 	cfg.SDPOnly = sdpOnly
-	l := listen(t, cfg, maxUnderway)
+	l := listen(t, cfg, maxPlaces)
 	var program sync.WaitGroup
 	program.Go(func() {
 		for {
@@ -255,7 +260,7 @@ func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
 			if err != nil {
 				return
 			}
-			in.discard()
+			in.Discard()
 		}
 	})
 	for i := range 2000 {
@@ -265,7 +270,7 @@ func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
 		}
 	}
 	start := time.Now()
-	readReply(t, dial(t, l, whole))
+	handshaketest.ReadReply(t, dial(t, l, whole))
 	took := time.Since(start)
 	l.Close()
 	program.Wait()

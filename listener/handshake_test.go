@@ -1,76 +1,25 @@
 package listener
 
 import (
-	"encoding/binary"
 	"io"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
-func offersOf() wire.Offers {
-	return wire.Offers{
-		Devices: []wire.Device{wire.DeviceIWARP},
-		Client:  netip.MustParseAddrPort("192.0.2.1:1"),
-		Server:  netip.MustParseAddrPort("192.0.2.2:2"),
-	}
-}
-
-func helloOf() []byte {
-	h := wire.Hello{Bufs: 32, MaxAdverts: 2, LocalRcvSz: 8192, IRD: 4, ORD: 12}
-	return h.AppendHello(nil)
-}
-
-// privateOf is a client's private data.
-func privateOf(t *testing.T, o wire.Offers, hello []byte) []byte {
-	t.Helper()
-	b, err := o.Append(nil)
-	require.NoError(t, err)
-	return append(b, hello...)
-}
-
-// requestOf is the whole MPA Request of a client that asks for no CRC.
-func requestOf(t *testing.T, o wire.Offers, hello []byte) string {
-	t.Helper()
-	return frameOf(privateOf(t, o, hello))
-}
-
-func frameOf(private []byte) string {
-	b := append([]byte(iwarp.RequestKey), 0, 1)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(private)))
-	return string(append(b, private...))
-}
-
-// readReply reads an MPA Reply: its flags and its private data.
-func readReply(t *testing.T, c net.Conn) (flags byte, private []byte) {
-	t.Helper()
-	header := make([]byte, iwarp.KeyLen+4)
-	_, err := io.ReadFull(c, header)
-	require.NoError(t, err)
-	require.Equal(t, "MPA ID Rep Frame", string(header[:iwarp.KeyLen]))
-	private = make([]byte, binary.BigEndian.Uint16(header[iwarp.KeyLen+2:]))
-	_, err = io.ReadFull(c, private)
-	require.NoError(t, err)
-	return header[iwarp.KeyLen], private
-}
-
-const (
-	replyCRC      = 0x40
-	replyRejected = 0x20
-)
-
 // connect is a client up to its decision.
 func connect(t *testing.T, l *Listener, cfg iwarp.Config) *iwarp.QueuePair {
 	t.Helper()
-	qp, private, err := iwarp.Connect(dial(t, l, ""), cfg, privateOf(t, offersOf(), helloOf()))
+	qp, private, err := iwarp.Connect(dial(t, l, ""), cfg, handshaketest.Private(t, handshaketest.Offers(), handshaketest.Hello()))
 	require.NoError(t, err)
 	t.Cleanup(func() { qp.Abort() })
 	choice, ack, err := wire.ParseChoice(private)
@@ -82,26 +31,12 @@ func connect(t *testing.T, l *Listener, cfg iwarp.Config) *iwarp.QueuePair {
 	return qp
 }
 
-// send posts a message.
-func send(t *testing.T, qp rdma.QueuePair, m wire.Message) {
-	t.Helper()
-	header := m.AppendHeader(nil)
-	n, err := qp.PostSend([]rdma.SendWR{{Header: header, Payload: m.Payload}})
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	qp.Flush()
-}
-
-func stay() wire.Message {
-	return wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 1}}
-}
-
 func TestClientOfSDP(t *testing.T) {
 	l := listen(t, testConfig(), 8)
 	qp := connect(t, l, iwarp.Config{})
-	send(t, qp, stay())
+	handshaketest.Send(t, qp, handshaketest.Stay())
 	hello := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 2}, Payload: []byte("hello")}
-	send(t, qp, hello)
+	handshaketest.Send(t, qp, hello)
 
 	in := accept(t, l)
 	require.NotNil(t, in.QP)
@@ -149,7 +84,7 @@ func TestClientMustSpeakSDP(t *testing.T) {
 	for _, first := range []string{"GET / HTTP/1.1", "MPA ID", ""} {
 		cfg := testConfig()
 		cfg.SDPOnly = true
-		cfg.HandshakeTime = 50 * time.Millisecond
+		cfg.HandshakeTimeout = 50 * time.Millisecond
 		l := listen(t, cfg, 8)
 		c := dial(t, l, first)
 		_, err := c.Read(make([]byte, 1))
@@ -158,8 +93,8 @@ func TestClientMustSpeakSDP(t *testing.T) {
 }
 
 func TestCRC(t *testing.T) {
-	here := offersOf()
-	here.Host, here.HasHost = HostID([16]byte{1})
+	here := handshaketest.Offers()
+	here.Host, here.HasHost = handshake.HostID([16]byte{1})
 	require.True(t, here.HasHost)
 	elsewhere := here
 	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host", "")
@@ -170,15 +105,15 @@ func TestCRC(t *testing.T) {
 		want   byte
 	}{
 		{"on one host", here, false, 0},
-		{"on one host, asked for", here, true, replyCRC},
-		{"on another host", elsewhere, false, replyCRC},
-		{"on an unknown host", offersOf(), false, replyCRC},
+		{"on one host, asked for", here, true, handshaketest.ReplyCRC},
+		{"on another host", elsewhere, false, handshaketest.ReplyCRC},
+		{"on an unknown host", handshaketest.Offers(), false, handshaketest.ReplyCRC},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := testConfig()
 			cfg.CRC = v.always
 			l := listen(t, cfg, 8)
-			flags, _ := readReply(t, dial(t, l, requestOf(t, v.offers, helloOf())))
+			flags, _ := handshaketest.ReadReply(t, dial(t, l, handshaketest.Request(t, v.offers, handshaketest.Hello())))
 			assert.Equal(t, v.want, flags)
 		})
 	}
@@ -186,23 +121,23 @@ func TestCRC(t *testing.T) {
 
 // TestNoDeviceInCommon has both ends go on as plain TCP on the connection.
 func TestNoDeviceInCommon(t *testing.T) {
-	verbs := offersOf()
+	verbs := handshaketest.Offers()
 	verbs.Devices = []wire.Device{wire.DeviceVerbs}
 	for _, v := range []struct {
 		name    string
-		devices []string
+		devices []wire.Device
 		offers  wire.Offers
 	}{
-		{"server has none", nil, offersOf()},
-		{"client has another", []string{"iwarp"}, verbs},
+		{"server has none", nil, handshaketest.Offers()},
+		{"client has another", []wire.Device{wire.DeviceIWARP}, verbs},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := testConfig()
-			cfg.Devices = append([]string{"another"}, v.devices...)
+			cfg.Devices = append([]wire.Device{wire.Device(9)}, v.devices...)
 			l := listen(t, cfg, 8)
-			c := dial(t, l, requestOf(t, v.offers, helloOf()))
-			flags, private := readReply(t, c)
-			assert.Equal(t, byte(replyRejected), flags)
+			c := dial(t, l, handshaketest.Request(t, v.offers, handshaketest.Hello()))
+			flags, private := handshaketest.ReadReply(t, c)
+			assert.Equal(t, byte(handshaketest.ReplyRejected), flags)
 			choice, rest, err := wire.ParseChoice(private)
 			require.NoError(t, err)
 			assert.Equal(t, wire.DeviceNone, choice.Device)
@@ -220,9 +155,9 @@ func TestNoDeviceInCommon(t *testing.T) {
 			cfg := testConfig()
 			cfg.Devices, cfg.SDPOnly = v.devices, true
 			l := listen(t, cfg, 8)
-			c := dial(t, l, requestOf(t, v.offers, helloOf()))
-			flags, private := readReply(t, c)
-			assert.Equal(t, byte(replyRejected), flags)
+			c := dial(t, l, handshaketest.Request(t, v.offers, handshaketest.Hello()))
+			flags, private := handshaketest.ReadReply(t, c)
+			assert.Equal(t, byte(handshaketest.ReplyRejected), flags)
 			assert.Empty(t, private)
 			_, err := c.Read(make([]byte, 1))
 			assert.Equal(t, io.EOF, err)
@@ -232,9 +167,9 @@ func TestNoDeviceInCommon(t *testing.T) {
 
 // TestBadRequests end their own connection, and the next client is served.
 func TestBadRequests(t *testing.T) {
-	good := privateOf(t, offersOf(), helloOf())
+	good := handshaketest.Private(t, handshaketest.Offers(), handshaketest.Hello())
 	hello := func(change func(b []byte)) []byte {
-		b := helloOf()
+		b := handshaketest.Hello()
 		change(b)
 		return b
 	}
@@ -244,38 +179,37 @@ func TestBadRequests(t *testing.T) {
 		err      string
 		rejected bool
 	}{
-		{"cut short", frameOf(good)[:40], "ended after 40 of", false},
+		{"cut short", handshaketest.Frame(good)[:40], "ended after 40 of", false},
 		{"oversized", iwarp.RequestKey + "\x00\x01\x02\x01", "513 bytes", false},
 		{"markers", iwarp.RequestKey + "\x80\x01\x00\x00", "markers", false},
 		{"revision 9", iwarp.RequestKey + "\x00\x09\x00\x00", "revision 9", false},
-		{"no private data", frameOf(nil), "offers: magic", true},
-		{"another program's", frameOf([]byte("rping")), "offers: magic", true},
-		{"no Hello", frameOf(good[:len(good)-wire.HelloLen]), "Hello: Len", true},
-		{"half a Hello", frameOf(good[:len(good)-1]), "Hello: Len", true},
-		{"another major version", requestOf(t, offersOf(), hello(func(b []byte) { b[16] = 0x22 })), "MajV", true},
-		{"two buffers", requestOf(t, offersOf(), hello(func(b []byte) { b[3] = 2 })), "Bufs", true},
-		{"absurd size", requestOf(t, offersOf(), hello(func(b []byte) { b[24] = 0xFF })), "LocalRcvSz", true},
+		{"no private data", handshaketest.Frame(nil), "offers: magic", true},
+		{"another program's", handshaketest.Frame([]byte("rping")), "offers: magic", true},
+		{"no Hello", handshaketest.Frame(good[:len(good)-wire.HelloLen]), "Hello: Len", true},
+		{"half a Hello", handshaketest.Frame(good[:len(good)-1]), "Hello: Len", true},
+		{"another major version", handshaketest.Request(t, handshaketest.Offers(), hello(func(b []byte) { b[16] = 0x22 })), "MajV", true},
+		{"two buffers", handshaketest.Request(t, handshaketest.Offers(), hello(func(b []byte) { b[3] = 2 })), "Bufs", true},
+		{"absurd size", handshaketest.Request(t, handshaketest.Offers(), hello(func(b []byte) { b[24] = 0xFF })), "LocalRcvSz", true},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := testConfig()
 			l := listen(t, cfg, 8)
-			server, client := tcpPair(t)
+			server, client := handshaketest.TCPPair(t)
 			client.Write([]byte(v.request))
 			client.CloseWrite()
-			h := &handshake{l: l, conn: server, ctx: t.Context(), cancel: func() {}}
-			_, err := h.run()
+			_, err := handshake.Serve(t.Context(), server, cfg)
 			require.ErrorContains(t, err, v.err)
 			client.SetDeadline(time.Now().Add(10 * time.Second))
 			if v.rejected {
-				flags, private := readReply(t, client)
-				assert.Equal(t, byte(replyRejected), flags)
+				flags, private := handshaketest.ReadReply(t, client)
+				assert.Equal(t, byte(handshaketest.ReplyRejected), flags)
 				assert.Empty(t, private)
 			}
 			_, err = client.Read(make([]byte, 1))
 			assert.Error(t, err)
 
 			dial(t, l, v.request).Close()
-			send(t, connect(t, l, iwarp.Config{}), stay())
+			handshaketest.Send(t, connect(t, l, iwarp.Config{}), handshaketest.Stay())
 			assert.NotNil(t, accept(t, l).QP)
 		})
 	}
@@ -284,23 +218,23 @@ func TestBadRequests(t *testing.T) {
 // TestSlowHandshakesRunBesideEachOther has one client wait in each stage.
 func TestSlowHandshakesRunBesideEachOther(t *testing.T) {
 	l := listen(t, testConfig(), 8)
-	whole := requestOf(t, offersOf(), helloOf())
+	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	dial(t, l, "")
 	dial(t, l, whole[:3])
 	dial(t, l, whole[:30])
 	undecided := connect(t, l, iwarp.Config{})
-	send(t, connect(t, l, iwarp.Config{}), stay())
+	handshaketest.Send(t, connect(t, l, iwarp.Config{}), handshaketest.Stay())
 	first := accept(t, l)
 	assert.NotNil(t, first.QP)
-	send(t, undecided, stay())
+	handshaketest.Send(t, undecided, handshaketest.Stay())
 	assert.NotNil(t, accept(t, l).QP)
 }
 
 func TestHandshakeEndsWithItsTime(t *testing.T) {
-	whole := requestOf(t, offersOf(), helloOf())
+	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	for n, patience := range map[int]time.Duration{30: 50 * time.Millisecond, len(whole): 500 * time.Millisecond} {
 		cfg := testConfig()
-		cfg.HandshakeTime = patience
+		cfg.HandshakeTimeout = patience
 		l := listen(t, cfg, 8)
 		c := dial(t, l, whole[:n])
 		got, err := io.ReadAll(c)

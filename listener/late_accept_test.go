@@ -37,7 +37,7 @@ func TestCloseGivesOutWhatIsBeingAccepted(t *testing.T) {
 		go func() {
 			in, err := l.Accept()
 			if err == nil {
-				in.discard()
+				in.Discard()
 			}
 			accepted <- err
 		}()

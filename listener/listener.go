@@ -1,23 +1,7 @@
-// Package listener is the passive side of SDP up to a connected queue pair: it
-// accepts TCP connections, tells clients that speak SDP from those that do not,
-// and agrees with the former on a device.
-//
-// A connection goes through these stages, each in a file of its own:
-//
-//  1. accept.go takes it from the listener below, and makes room for it.
-//  2. expect.go knows whether a Request may come, and look.go looks at the first bytes
-//     without consuming them. What is not an MPA Request is plain TCP, and goes to Accept
-//     untouched.
-//  3. handshake.go reads the Request with the client's offers and its Hello,
-//     and answers with the choice and the HelloAck.
-//  4. stepup.go invites the client to another device's channel, if there is a
-//     better one than the TCP connection itself.
-//  5. decision.go waits for the client's decision between the two, which is the
-//     first SDP message. Only then does the connection go to Accept.
-//
-// All of that happens beside all the rest: a client that is slow, silent or
-// wrong holds up nobody, and ends by its own failure. Only what needs no waiting the
-// accepting goroutine does itself (handshake.prompt).
+// Package listener accepts connections for package sdp. It runs the handshakes (package
+// internal/handshake) side by side, so that a slow, silent or faulty client delays no other
+// one, and bounds how many there are. accept.go takes connections from the underlying
+// listener, and this file hands out, in order of arrival, those that are set up.
 package listener
 
 import (
@@ -25,182 +9,98 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
-	"github.com/gosdp/gosdp/internal/spin"
-	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 )
-
-// Config is how a Listener treats those who connect. All of it is needed, there
-// are no defaults.
-type Config struct {
-	// SDPOnly closes what does not speak SDP, or has no device in common with
-	// us. Otherwise that is plain TCP.
-	SDPOnly bool
-	// Devices are the names of those that may be used and can be, the best one
-	// first.
-	Devices []string
-	// StepUpTime is how long a client may take that is invited to another
-	// device's channel, from its decision on.
-	StepUpTime time.Duration
-	// ThroughProxies invites also clients that see other ends of the TCP
-	// connection than we do.
-	ThroughProxies bool
-	// UIDs are the users, beside our own, whose programs may share memory with
-	// this one.
-	UIDs []int
-	// ZeroCopy: the program asks for zero copy also on devices that copy by default.
-	ZeroCopy bool
-	// Probed reports that clients at a remote address may be clients of SDP. Of others
-	// on other hosts nothing is waited for, unless SDPOnly. Safe for concurrent use.
-	Probed func(local, remote netip.Addr) bool
-	// Worth returns nil if the device, of Devices, is worth using at a local address, nil
-	// itself if all are. Safe for concurrent use.
-	Worth func(device wire.Device, local netip.Addr) error
-	// HandshakeTime is how long all may take, from TCP's accept to the client's
-	// decision; and so how long the first bytes are waited for of a client that may
-	// speak SDP.
-	HandshakeTime time.Duration
-	// CRC asks for CRC between two ends on one host too.
-	CRC bool
-	// Logger is told, at debug level, of connections that do not come up.
-	Logger *slog.Logger
-	// Hello is what we tell of ourselves: Bufs, LocalRcvSz, MaxAdverts, IRD, ORD; and what
-	// devices prepare for, if Promise says less.
-	Hello wire.Hello
-	// Promise returns the Hello of a connection that is about to come up, whose buffers
-	// are promised from then on; nil: it is always the same. Withdraw follows for one that
-	// does not come up, and is the caller's for one that comes out of Accept. Both are safe
-	// for concurrent use.
-	Promise  func() wire.Hello
-	Withdraw func(wire.Hello)
-}
-
-// Incoming is a connection that has come up.
-type Incoming struct {
-	// Conn is the TCP connection. If it is plain, nothing of it was consumed,
-	// but for an MPA Request that has been rejected.
-	Conn net.Conn
-	// QP is the connected queue pair, with the receive buffers that Local
-	// announces. It is nil if the connection is plain, and so is all below it.
-	QP     rdma.QueuePair
-	Device string     // the name of the device that QP is of
-	Local  wire.Hello // our HelloAck
-	Peer   wire.Hello // the client's Hello
-	// First is the header of the client's decision, which has been released; nil
-	// if that was StepUp, and so no message of QP's.
-	First *wire.Header
-	// Declined says of devices, by name, why they are not QP's.
-	Declined map[string]string
-
-	withdraw func(wire.Hello) // Config.Withdraw
-}
-
-// discard ends a connection that nobody has accepted.
-func (in *Incoming) discard() {
-	if in.QP != nil {
-		in.QP.Abort()
-		if in.withdraw != nil {
-			in.withdraw(in.Local)
-		}
-	}
-	in.Conn.Close()
-}
 
 const (
-	// maxUnderway bounds the handshakes that run beside each other.
-	maxUnderway = 1024
-	// maxAhead bounds the connections that wait for Accept, and those on their way up
-	// while nobody waits in Accept: with that many accepting stops, so that the rest
-	// waits in the kernel's backlog, and a program that wants no more has few more.
+	// maxPlaces bounds the handshakes that run at the same time.
+	maxPlaces = 1024
+	// maxAhead bounds the connections that wait for Accept or are in their handshake while no
+	// Accept waits. The rest stays in the kernel's backlog, so that a program that accepts
+	// only so many connections holds few more.
 	maxAhead = 8
-	// maxReady is how many may wait while Accept waits, for one that came before them; and
-	// how many at any time if SDPOnly: a client that were not answered could do nothing
-	// but fail.
+	// maxReady bounds the connections that wait for Accept while one waits for an earlier
+	// connection. On network sdp it always applies, because a client that gets no answer can
+	// only fail.
 	maxReady = 128
-	// orderTime is how long a connection waits for one that came before it and is on
-	// its way up, so that Accept keeps the order of arrival.
+	// orderTime is how long a connection waits for an earlier one that is in its handshake,
+	// so that Accept keeps the order of arrival.
 	orderTime = 2 * time.Millisecond
-	// vainTime is for how long none does after that was in vain.
-	vainTime = 100 * time.Millisecond
+	// orderPause is how long no connection waits after such a wait was in vain.
+	orderPause = 100 * time.Millisecond
 )
 
-// Listener accepts connections, SDP and plain TCP. All its methods are safe for
-// concurrent use.
+// Listener accepts connections of SDP and of plain TCP. Its methods are safe for concurrent
+// use.
 type Listener struct {
-	ln   net.Listener
-	cfg  Config
-	host host
-
-	requests  spin.Habit // of the accepting goroutine, for Requests that are about to come,
-	decisions spin.Habit // and for decisions on channels
-	places    places
-	announced io.Closer // that SDP is served on a Unix socket; nil: it is not announced
+	ln        net.Listener // the underlying listener
+	server    *handshake.Server
+	sdpOnly   bool
+	logger    *slog.Logger
+	announced io.Closer // the announcement of a Unix socket; nil: none
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
-	order     time.Duration  // orderTime, but for tests
+	order     time.Duration  // orderTime, except in tests
 	accepting sync.WaitGroup // the accepting goroutine
 	workers   sync.WaitGroup // the handshakes
-	slots     chan struct{}  // holds one for each handshake under way
+	places    chan struct{}  // holds one element for each handshake that has a place
 	end       sync.Once
 
 	mu       sync.Mutex
-	changed  sync.Cond    // of what follows
-	queue    []*handshake // in the order of arrival, those that are up among those that are not
-	ready    int          // of them are up
-	failure  error        // of the listener below, for one Accept
-	err      error        // why nothing more will come
-	closed   bool         // nothing more is accepted
-	ended    bool         // and nothing that was comes out any more
-	stopped  bool         // the accepting goroutine has ended
-	onDemand bool         // connections are accepted only while Accept waits
-	held     bool         // and so the listener below is held up now
-	below    bool         // the accepting goroutine is in the Accept of the listener below
-	waiting  int          // calls of Accept that wait
-	deadline time.Time    // of Accept; zero: none
-	alarm    *time.Timer  // wakes Accept at the deadline
-	overdue  *time.Timer  // wakes Accept when orderTime is over
-	inVain   time.Time    // when that last was
-	grace    *time.Timer  // ends the closed listener; nil: it is not closed, or has ended
+	changed  sync.Cond   // of what follows
+	queue    []*arrival  // in order of arrival
+	ready    int         // those of them that are set up
+	failure  error       // of the underlying listener, for one Accept
+	err      error       // why no more connections will come
+	closed   bool        // no more are accepted
+	ended    bool        // and Accept returns none of those that were
+	stopped  bool        // the accepting goroutine has ended
+	onDemand bool        // connections are accepted only while Accept waits
+	held     bool        // because of that, none is accepted now
+	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
+	waiting  int         // calls of Accept that wait
+	deadline time.Time   // of Accept; zero: none
+	alarm    *time.Timer // wakes Accept at the deadline
+	overdue  *time.Timer // wakes Accept when orderTime is over
+	vain     time.Time   // when a wait of orderTime was last in vain
+	grace    *time.Timer // ends the closed listener; nil: it is open, or has ended
 }
 
-// New returns a Listener that accepts from ln, which it owns from now on. It
-// runs until Close.
-func New(ln net.Listener, cfg Config) *Listener {
-	return newListener(ln, cfg, maxUnderway)
-}
+// New returns a Listener that accepts from ln, which it owns from now on. It runs until
+// Close.
+func New(ln net.Listener, cfg handshake.Config) *Listener { return newListener(ln, cfg, maxPlaces) }
 
-func newListener(ln net.Listener, cfg Config, underway int) *Listener {
+func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		ln:     ln,
-		cfg:    cfg,
-		host:   thisHost(),
-		ctx:    ctx,
-		cancel: cancel,
-		slots:  make(chan struct{}, underway),
-		order:  orderTime,
+		ln:      ln,
+		server:  handshake.NewServer(cfg),
+		sdpOnly: cfg.SDPOnly,
+		logger:  cfg.Logger,
+		ctx:     ctx,
+		cancel:  cancel,
+		places:  make(chan struct{}, places),
+		order:   orderTime,
 	}
 	l.changed.L = &l.mu
-	l.announce()
+	if len(cfg.Devices) > 0 {
+		l.announce()
+	}
 	l.accepting.Go(l.run)
 	return l
 }
 
-// announce shows diallers on this host that SDP is served here. Where it fails, or the
-// listener below is no socket, they do not see it, and use plain TCP.
+// announce shows diallers on this host that SDP is served here. If that fails, or the
+// underlying listener is not a socket, they use plain TCP.
 func (l *Listener) announce() {
-	if len(l.cfg.Devices) == 0 {
-		return
-	}
 	var err error
 	switch at := l.ln.Addr().(type) {
 	case *net.UnixAddr:
@@ -209,7 +109,7 @@ func (l *Listener) announce() {
 		if sc, ok := l.ln.(syscall.Conn); ok {
 			var rc syscall.RawConn
 			if rc, err = sc.SyscallConn(); err == nil {
-				if err = localpeer.ErrBlind; localpeer.Sees(rc) { // else we would not see who means to send a Request
+				if err = localpeer.ErrBlind; localpeer.Sees(rc) { // else this end would not see which clients will send a Request
 					err = localpeer.Mark(rc, localpeer.Listener)
 				}
 			}
@@ -217,47 +117,47 @@ func (l *Listener) announce() {
 	}
 	if err != nil {
 		l.announced = nil
-		l.cfg.Logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
+		l.logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
 	}
 }
 
-// Accept waits for a connection that is up and returns it. An error of the listener
-// below is returned by one Accept, and the next ones go on; os.ErrDeadlineExceeded when
-// the deadline has passed. After Close, and after the listener below was closed, it
-// returns what had been accepted by then, and then net.ErrClosed. What goes wrong on a
-// single connection ends that one, and is not returned.
-func (l *Listener) Accept() (*Incoming, error) {
+// Accept waits for a connection that is set up, and returns it. An error of the underlying
+// listener is returned by one Accept, and the next ones go on. After the deadline it returns
+// os.ErrDeadlineExceeded. After Close, or after the underlying listener was closed, it returns
+// what had been accepted by then, and then net.ErrClosed. An error on a single connection ends
+// that connection and is not returned.
+func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting++
 	if l.waiting == 1 {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it
 	}
-	h := l.next()
-	for h == nil && l.failure == nil && !l.exhausted() && !l.late() {
+	next := l.nextLocked()
+	for next == nil && l.failure == nil && !l.exhaustedLocked() && !l.lateLocked() {
 		l.changed.Wait()
-		h = l.next()
+		next = l.nextLocked()
 	}
 	l.waiting--
-	if l.ended || l.late() {
-		h = nil
+	if l.ended || l.lateLocked() {
+		next = nil
 	}
-	if h != nil { // before anybody else can
-		l.leave(h)
+	if next != nil { // another Accept must not take it
+		l.leaveLocked(next)
 		l.ready--
-		l.drained()
+		l.drainedLocked()
 	}
 	l.changed.Broadcast()
 	if l.waiting == 0 && l.onDemand {
-		l.hold()
+		l.holdLocked()
 	}
-	l.letGo()
+	l.awaitHeldLocked()
 	switch {
-	case h != nil:
-		return h.in, nil
+	case next != nil:
+		return next.up, nil
 	case l.ended:
 		return nil, net.ErrClosed
-	case l.late():
+	case l.lateLocked():
 		return nil, os.ErrDeadlineExceeded
 	case l.failure != nil:
 		err := l.failure
@@ -270,34 +170,32 @@ func (l *Listener) Accept() (*Incoming, error) {
 	return nil, l.err
 }
 
-// next returns the connection that Accept is to return, nil if there is none yet: the
-// oldest one that is up, unless one that came before it may still come up in time. Called
-// with mu held.
-func (l *Listener) next() *handshake {
-	for _, h := range l.queue {
+// nextLocked returns the connection that Accept is to return, and nil if there is none yet:
+// the oldest one that is set up, unless an earlier one may still be set up in time.
+func (l *Listener) nextLocked() *arrival {
+	for _, a := range l.queue {
 		switch {
 		case l.ready == 0:
 			return nil
-		case h.in != nil:
-			return h
+		case a.up != nil:
+			return a
 		}
-		if time.Since(l.inVain) < vainTime {
+		if time.Since(l.vain) < orderPause {
 			continue
 		}
-		wait := l.order - time.Since(h.accepted)
-		if wait > 0 {
-			l.wakeIn(wait)
+		if wait := l.order - time.Since(a.accepted); wait > 0 {
+			l.wakeLocked(wait)
 			return nil
 		}
-		if !h.passed {
-			h.passed, l.inVain = true, time.Now()
+		if !a.passed {
+			a.passed, l.vain = true, time.Now()
 		}
 	}
 	return nil
 }
 
-// wakeIn has Accept look again. Called with mu held.
-func (l *Listener) wakeIn(d time.Duration) {
+// wakeLocked has Accept and the accepting goroutine look again after d.
+func (l *Listener) wakeLocked(d time.Duration) {
 	if l.overdue != nil {
 		l.overdue.Reset(d)
 		return
@@ -309,66 +207,62 @@ func (l *Listener) wakeIn(d time.Duration) {
 	})
 }
 
-// leave takes h out of the queue, and reports whether it was there. Called with mu held.
-func (l *Listener) leave(h *handshake) bool {
-	i := slices.Index(l.queue, h)
-	if i < 0 {
-		return false
+// leaveLocked takes a out of the queue, if it is there.
+func (l *Listener) leaveLocked(a *arrival) {
+	if i := slices.Index(l.queue, a); i >= 0 {
+		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	l.queue = slices.Delete(l.queue, i, i+1)
-	return true
 }
 
-// exhausted reports that nothing more can come out of Accept. Called with mu held.
-func (l *Listener) exhausted() bool {
+// exhaustedLocked reports whether Accept can return no more connections.
+func (l *Listener) exhaustedLocked() bool {
 	return l.ended || l.stopped && len(l.queue) == 0
 }
 
-// OnDemand has connections accepted only while Accept waits: others, which share the
-// socket, get the rest. It takes effect at once, if the listener below has a
-// SetDeadline.
+// OnDemand has connections accepted only while Accept waits, because the rest belongs to
+// other processes that share the socket. It takes effect at once, if the underlying listener
+// has a SetDeadline.
 func (l *Listener) OnDemand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.onDemand = true
 	if l.waiting == 0 {
-		l.hold()
-		l.letGo()
+		l.holdLocked()
+		l.awaitHeldLocked()
 	}
 }
 
-// hold keeps the accepting goroutine from accepting until Accept waits. Called with mu
-// held.
-func (l *Listener) hold() {
-	if below, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok && !l.held && !l.closed {
+// holdLocked keeps the accepting goroutine from accepting until Accept waits.
+func (l *Listener) holdLocked() {
+	if ln, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok && !l.held && !l.closed {
 		l.held = true
-		below.SetDeadline(time.Unix(1, 0))
+		ln.SetDeadline(time.Unix(1, 0))
 	}
 }
 
-// letGo waits until the listener below, if it is held up, has returned: until then it may
-// still take a connection that is for others. Called with mu held.
-func (l *Listener) letGo() {
-	for l.held && l.below && l.waiting == 0 && !l.closed {
+// awaitHeldLocked waits, after holdLocked, until Accept of the underlying listener has
+// returned: until then it may still take a connection that is for others.
+func (l *Listener) awaitHeldLocked() {
+	for l.held && l.inAccept && l.waiting == 0 && !l.closed {
 		l.changed.Wait()
 	}
 }
 
-// unhold ends that. Called with mu held.
-func (l *Listener) unhold() {
+// resumeLocked ends what holdLocked began.
+func (l *Listener) resumeLocked() {
 	if l.held {
 		l.held = false
 		l.ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Time{})
 	}
 }
 
-// late reports that Accept's deadline has passed. Called with mu held.
-func (l *Listener) late() bool {
+// lateLocked reports whether Accept's deadline has passed.
+func (l *Listener) lateLocked() bool {
 	return !l.deadline.IsZero() && !time.Now().Before(l.deadline)
 }
 
-// SetDeadline sets when Accept calls, those in progress included, fail with
-// os.ErrDeadlineExceeded; the zero time means never.
+// SetDeadline sets when Accept calls, including those in progress, fail with
+// os.ErrDeadlineExceeded. The zero time means never.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,22 +284,21 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Below returns the listener below.
-func (l *Listener) Below() net.Listener { return l.ln }
+// Underlying returns the listener that connections are accepted from.
+func (l *Listener) Underlying() net.Listener { return l.ln }
 
 const (
 	// closeGrace is how long handshakes may still take after Close.
 	closeGrace = time.Second
-	// acceptGrace is how long connections that are up wait for an Accept that does not
-	// come.
+	// acceptGrace is how long connections that are set up wait for an Accept after Close.
 	acceptGrace = 200 * time.Millisecond
 )
 
-// Close closes the listener below. Connections that the kernel has not given out stay
-// with it, for another process that has the socket. Those that were accepted, and are on
-// their way up or wait for Accept, still come out of Accept, for closeGrace and
-// acceptGrace at most; then they are ended. If there are none, Close returns when no goroutine of the listener is left.
-// Its error is that of the listener below.
+// Close closes the underlying listener and returns its error. Connections in the kernel's
+// backlog stay there for other processes that have the socket. Accept still returns those
+// that were accepted: connections in their handshake for closeGrace, and those that are set
+// up for acceptGrace; then they are closed. If there are none, no goroutine of the listener
+// is left when Close returns.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed
@@ -418,10 +311,10 @@ func (l *Listener) Close() error {
 	err := l.ln.Close()
 	l.accepting.Wait()
 	l.mu.Lock()
-	if !again && !l.exhausted() {
+	if !again && !l.exhaustedLocked() {
 		l.grace = time.AfterFunc(acceptGrace, func() { l.finishIdle(closeGrace - acceptGrace) })
 	}
-	idle := l.exhausted()
+	idle := l.exhaustedLocked()
 	l.mu.Unlock()
 	if idle {
 		l.finish()
@@ -429,15 +322,14 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// drained ends a closed listener when nothing more comes. Called with mu held.
-func (l *Listener) drained() {
-	if l.closed && l.grace != nil && l.exhausted() && l.grace.Stop() {
+// drainedLocked ends a closed listener from which Accept can return nothing more.
+func (l *Listener) drainedLocked() {
+	if l.closed && l.grace != nil && l.exhaustedLocked() && l.grace.Stop() {
 		go l.finish()
 	}
 }
 
-// finishIdle is finish, after d if there are handshakes under way or Accept waits for
-// one.
+// finishIdle calls finish, after d if there are handshakes that have not ended.
 func (l *Listener) finishIdle(d time.Duration) {
 	l.mu.Lock()
 	if len(l.queue) > l.ready && !l.ended {
@@ -449,7 +341,7 @@ func (l *Listener) finishIdle(d time.Duration) {
 	l.finish()
 }
 
-// finish ends every handshake and every connection that was not accepted.
+// finish ends all handshakes, and all connections that Accept has not returned.
 func (l *Listener) finish() {
 	l.end.Do(func() {
 		l.mu.Lock()
@@ -464,15 +356,15 @@ func (l *Listener) finish() {
 		l.changed.Broadcast()
 		l.mu.Unlock()
 		l.cancel()
-		for _, h := range abandoned {
-			if h.in != nil {
-				h.in.discard()
+		for _, a := range abandoned {
+			if a.up != nil {
+				a.up.Discard()
 			}
 		}
 		l.workers.Wait()
-		l.places.close()
+		l.server.Close()
 	})
 }
 
-// Addr returns the address of the listener below.
+// Addr returns the address of the underlying listener.
 func (l *Listener) Addr() net.Addr { return l.ln.Addr() }

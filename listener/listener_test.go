@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -20,17 +21,17 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testConfig has times that no test reaches unless it means to.
-func testConfig() Config {
-	return Config{
-		Logger:        slog.New(slog.DiscardHandler),
-		Devices:       []string{"iwarp"},
-		HandshakeTime: time.Minute,
-		Hello:         wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 16},
+func testConfig() handshake.Config {
+	return handshake.Config{
+		Logger:           slog.New(slog.DiscardHandler),
+		Devices:          []wire.Device{wire.DeviceIWARP},
+		HandshakeTimeout: time.Minute,
+		Hello:            wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 16},
 	}
 }
 
 // listen starts a Listener on loopback with so many places.
-func listen(t *testing.T, cfg Config, places int) *Listener {
+func listen(t *testing.T, cfg handshake.Config, places int) *Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -65,18 +66,18 @@ func dialWith(t *testing.T, d net.Dialer, l *Listener, first string) *net.TCPCon
 }
 
 // accept returns the next connection, which the test's end discards.
-func accept(t *testing.T, l *Listener) *Incoming {
+func accept(t *testing.T, l *Listener) *handshake.Connection {
 	t.Helper()
 	in, err := l.Accept()
 	require.NoError(t, err)
-	t.Cleanup(in.discard)
+	t.Cleanup(in.Discard)
 	return in
 }
 
 // accepting calls Accept, and returns when it waits, or has returned already.
-func accepting(t *testing.T, l *Listener) <-chan *Incoming {
+func accepting(t *testing.T, l *Listener) <-chan *handshake.Connection {
 	t.Helper()
-	came := make(chan *Incoming, 1)
+	came := make(chan *handshake.Connection, 1)
 	go func() {
 		in, err := l.Accept()
 		assert.NoError(t, err)
@@ -149,11 +150,11 @@ func awaitReady(l *Listener, n int) {
 }
 
 // underway returns the handshakes that are under way. Called with l.mu held.
-func underway(l *Listener) (hs []*handshake) {
-	for _, h := range l.queue {
-		if h.in == nil {
-			hs = append(hs, h)
+func underway(l *Listener) (all []*arrival) {
+	for _, a := range l.queue {
+		if a.up == nil {
+			all = append(all, a)
 		}
 	}
-	return hs
+	return all
 }

@@ -1,115 +1,27 @@
 package listener
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
-// offerer is a device whose channels clients offer, and that the tests make.
-type offerer struct {
-	mu      sync.Mutex
-	refuses error // of Meet
-	idle    rdma.QueuePair
-	channel rdma.QueuePair // of newTicket, when the client has
-	decided chan error     // to take it or not
-	met     *meeting
-}
-
-var (
-	idleTicket = rdma.Ticket{4, 5, 6}
-	newTicket  = rdma.Ticket{7, 8, 9}
-)
-
-func (d *offerer) Name() string                               { return "shm" }
-func (d *offerer) Probe() error                               { return nil }
-func (d *offerer) Reaches(rdma.Peer) error                    { return nil }
-func (d *offerer) Listen(rdma.StepConfig) (rdma.Place, error) { return offeredPlace{d}, nil }
-func (d *offerer) Idle(string, rdma.StepConfig) rdma.Offer    { return nil }
-func (d *offerer) Offer(string, rdma.StepConfig) (rdma.Offer, error) {
-	return nil, errors.New("nobody dials here")
-}
-
-type offeredPlace struct{ d *offerer }
-
-func (p offeredPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair, error) {
-	if p.d.idle == nil || t != idleTicket {
-		return nil, errors.New("there is none")
-	}
-	return p.d.idle, nil
-}
-
-func (p offeredPlace) Meet(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.Meeting, error) {
-	p.d.mu.Lock()
-	defer p.d.mu.Unlock()
-	if t != newTicket || p.d.refuses != nil {
-		return nil, errors.Join(errors.New("nobody is there"), p.d.refuses)
-	}
-	p.d.met = &meeting{d: p.d}
-	return p.d.met, nil
-}
-
-func (offeredPlace) Close() error { return nil }
-
-// meeting is the end of a channel that the listener has opened.
-type meeting struct {
-	d         *offerer
-	withdrawn bool
-}
-
-func (m *meeting) Decided() bool { return len(m.d.decided) > 0 }
-
-func (m *meeting) Take(ctx context.Context) (rdma.QueuePair, error) {
-	select {
-	case err := <-m.d.decided:
-		return m.d.channel, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (m *meeting) Withdraw() {
-	m.d.mu.Lock()
-	defer m.d.mu.Unlock()
-	m.withdrawn = true
-}
-
-// fakeShm is registered once: a device is for the whole program.
-var fakeShm = func() *offerer {
-	d := new(offerer)
-	rdma.RegisterDevice(d)
-	return d
-}()
-
-func (d *offerer) reset() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refuses, d.idle, d.channel, d.met = nil, nil, nil, nil
-	d.decided = make(chan error, 1)
-}
-
-func (d *offerer) wasWithdrawn() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.met != nil && d.met.withdrawn
-}
-
-func offeredConfig() Config {
+func offeredConfig() handshake.Config {
 	cfg := testConfig()
-	cfg.Devices = []string{"shm", "iwarp"}
-	cfg.StepUpTime = 100 * time.Millisecond
+	cfg.Devices = []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
+	cfg.StepUpTimeout = 100 * time.Millisecond
 	return cfg
 }
 
@@ -130,11 +42,11 @@ func asks(t *testing.T, l *Listener, channel wire.Channel, ticket rdma.Ticket, c
 		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 		Ticket:  ticket, Channel: channel,
 	}
-	o.Host, o.HasHost = HostID([16]byte{1})
+	o.Host, o.HasHost = handshake.HostID([16]byte{1})
 	if change != nil {
 		change(&o)
 	}
-	asked, err := iwarp.Ask(c, iwarp.Config{}, privateOf(t, o, helloOf()))
+	asked, err := iwarp.Ask(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
 	require.NoError(t, err)
 	private, err := asked.Reply()
 	if err != nil {
@@ -159,15 +71,15 @@ func idleConn(t *testing.T, c net.Conn) {
 
 // TestIdleChannel takes the channel that the client offers, and waits for nothing more.
 func TestIdleChannel(t *testing.T) {
-	fakeShm.reset()
-	fakeShm.idle, _ = queuePairs(t)
+	handshaketest.SHM.Reset()
+	handshaketest.SHM.Kept, _ = handshaketest.QueuePairs(t)
 	l := listen(t, offeredConfig(), 8)
-	_, choice, err := offers(t, l, wire.IdleChannel, idleTicket, nil)
+	_, choice, err := offers(t, l, wire.IdleChannel, handshaketest.IdleTicket, nil)
 	require.NoError(t, err)
 	require.Equal(t, taken, choice)
 	in := accept(t, l)
 	assert.Equal(t, "shm", in.Device)
-	assert.Same(t, fakeShm.idle, in.QP)
+	assert.Same(t, handshaketest.SHM.Kept, in.QP)
 	assert.Nil(t, in.First)
 	assert.EqualValues(t, 64, in.Local.Bufs)
 	assert.EqualValues(t, 32, in.Peer.Bufs)
@@ -178,9 +90,9 @@ func TestIdleChannel(t *testing.T) {
 // TestIdleChannelIsNotKept: the Request is rejected, and the program hears nothing of it; the
 // client comes again.
 func TestIdleChannelIsNotKept(t *testing.T) {
-	fakeShm.reset()
+	handshaketest.SHM.Reset()
 	l := listen(t, offeredConfig(), 8)
-	c, _, err := offers(t, l, wire.IdleChannel, idleTicket, nil)
+	c, _, err := offers(t, l, wire.IdleChannel, handshaketest.IdleTicket, nil)
 	var rejected *iwarp.RejectError
 	require.ErrorAs(t, err, &rejected)
 	assert.Empty(t, rejected.Private)
@@ -200,22 +112,22 @@ func TestIdleChannelIsNotKept(t *testing.T) {
 // goroutine has looked for that.
 func TestNewChannel(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		fakeShm.reset()
-		fakeShm.channel, _ = queuePairs(t)
+		handshaketest.SHM.Reset()
+		handshaketest.SHM.Channel, _ = handshaketest.QueuePairs(t)
 		if early {
-			fakeShm.decided <- nil
+			handshaketest.SHM.Decisions <- nil
 		}
 		l := listen(t, offeredConfig(), 8)
-		_, choice, err := offers(t, l, wire.NewChannel, newTicket, nil)
+		_, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 		require.NoError(t, err)
 		require.Equal(t, taken, choice)
 		if !early {
-			l.decisions.For(func() (over, worth bool) { return true, true })
-			fakeShm.decided <- nil
+			awaitUnderway(t, l, 1)
+			handshaketest.SHM.Decisions <- nil
 		}
 		in := accept(t, l)
 		assert.Equal(t, "shm", in.Device)
-		assert.Same(t, fakeShm.channel, in.QP)
+		assert.Same(t, handshaketest.SHM.Channel, in.QP)
 		assert.Nil(t, in.First)
 		assert.EqualValues(t, 64, in.Local.Bufs)
 		assert.EqualValues(t, 32, in.Peer.Bufs)
@@ -229,11 +141,11 @@ func TestNewChannel(t *testing.T) {
 // gone altogether, or plain TCP is not served.
 func TestDeclined(t *testing.T) {
 	l := listen(t, offeredConfig(), 8)
-	fakeShm.reset()
-	c, choice, err := offers(t, l, wire.NewChannel, newTicket, nil)
+	handshaketest.SHM.Reset()
+	c, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 	require.NoError(t, err)
 	require.Equal(t, taken, choice)
-	fakeShm.decided <- rdma.ErrDeclined
+	handshaketest.SHM.Decisions <- rdma.ErrDeclined
 	in := accept(t, l)
 	assert.Nil(t, in.QP)
 	_, err = c.Write([]byte("plain"))
@@ -246,14 +158,14 @@ func TestDeclined(t *testing.T) {
 
 	ended := func(l *Listener, gone bool) {
 		t.Helper()
-		fakeShm.reset()
-		c, _, err := offers(t, l, wire.NewChannel, newTicket, nil)
+		handshaketest.SHM.Reset()
+		c, _, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 		require.NoError(t, err)
 		if gone {
-			abort(c)
+			handshake.Abort(c)
 		}
-		fakeShm.decided <- rdma.ErrDeclined
-		require.Eventually(t, fakeShm.wasWithdrawn, 5*time.Second, time.Millisecond)
+		handshaketest.SHM.Decisions <- rdma.ErrDeclined
+		require.Eventually(t, handshaketest.SHM.Withdrawn, 5*time.Second, time.Millisecond)
 		if !gone {
 			_, err = c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.EOF)
@@ -276,18 +188,18 @@ func TestDeclined(t *testing.T) {
 func TestNobodyTakesTheChannel(t *testing.T) {
 	for name, why := range map[string]error{"silence": nil, "it breaks a rule": errors.New("no proof")} {
 		t.Run(name, func(t *testing.T) {
-			fakeShm.reset()
+			handshaketest.SHM.Reset()
 			if why != nil {
-				fakeShm.decided <- why
+				handshaketest.SHM.Decisions <- why
 			}
 			l := listen(t, offeredConfig(), 8)
-			c, choice, err := offers(t, l, wire.NewChannel, newTicket, nil)
+			c, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 			require.NoError(t, err)
 			require.Equal(t, taken, choice)
 			c.SetReadDeadline(time.Now().Add(2*patience + 5*time.Second))
 			_, err = c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.EOF)
-			assert.True(t, fakeShm.wasWithdrawn())
+			assert.True(t, handshaketest.SHM.Withdrawn())
 		})
 	}
 }
@@ -302,14 +214,14 @@ func TestNoChannel(t *testing.T) {
 		declined string
 	}{
 		{"none is offered", wire.NoChannel, rdma.Ticket{}, nil, "the client offers no channel"},
-		{"nobody is there", wire.NewChannel, idleTicket, nil, "nobody is there"},
-		{"through a proxy", wire.NewChannel, newTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
-		{"an idle one through a proxy", wire.IdleChannel, idleTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
-		{"of a device that it does not offer", wire.NewChannel, newTicket, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, "does not offer it"},
+		{"nobody is there", wire.NewChannel, handshaketest.IdleTicket, nil, "nobody is there"},
+		{"through a proxy", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
+		{"an idle one through a proxy", wire.IdleChannel, handshaketest.IdleTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
+		{"of a device that it does not offer", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, "does not offer it"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fakeShm.reset()
-			fakeShm.idle, _ = queuePairs(t)
+			handshaketest.SHM.Reset()
+			handshaketest.SHM.Kept, _ = handshaketest.QueuePairs(t)
 			l := listen(t, offeredConfig(), 8)
 			_, asked, choice, err := asks(t, l, v.channel, v.ticket, v.change)
 			require.NoError(t, err)
@@ -317,13 +229,11 @@ func TestNoChannel(t *testing.T) {
 			qp, err := asked.QueuePair()
 			require.NoError(t, err)
 			defer qp.Abort()
-			send(t, qp, stay())
+			handshaketest.Send(t, qp, handshaketest.Stay())
 			in := accept(t, l)
 			assert.Equal(t, "iwarp", in.Device)
-			assert.Contains(t, in.Declined["shm"], v.declined)
-			fakeShm.mu.Lock()
-			assert.Nil(t, fakeShm.met)
-			fakeShm.mu.Unlock()
+			assert.Contains(t, in.Declined.Of(wire.DeviceSHM), v.declined)
+			assert.False(t, handshaketest.SHM.Met())
 		})
 	}
 }

@@ -89,7 +89,7 @@ func TestOnDemand(t *testing.T) {
 		came := accepting(t, l)
 		dial(t, l, "GET")
 		in := <-came
-		in.discard()
+		in.Discard()
 	}
 }
 

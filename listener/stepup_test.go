@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -120,11 +122,11 @@ func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.Qu
 		Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 	}
-	o.Host, o.HasHost = HostID([16]byte{1})
+	o.Host, o.HasHost = handshake.HostID([16]byte{1})
 	if change != nil {
 		change(&o)
 	}
-	qp, private, err := iwarp.Connect(c, iwarp.Config{}, privateOf(t, o, helloOf()))
+	qp, private, err := iwarp.Connect(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
 	require.NoError(t, err)
 	t.Cleanup(func() { qp.Abort() })
 	qp.ProvideReceive(32, 8192)
@@ -133,10 +135,10 @@ func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.Qu
 	return qp, choice
 }
 
-func stepConfig() Config {
+func stepConfig() handshake.Config {
 	cfg := testConfig()
-	cfg.Devices = []string{"verbs", "iwarp"}
-	cfg.StepUpTime = 100 * time.Millisecond
+	cfg.Devices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
+	cfg.StepUpTimeout = 100 * time.Millisecond
 	return cfg
 }
 
@@ -147,23 +149,23 @@ func stepsUp() wire.Message {
 func TestStepUp(t *testing.T) {
 	fakeVerbs.reset()
 	l := listen(t, stepConfig(), 8)
-	channel, _ := queuePairs(t)
+	channel, _ := handshaketest.QueuePairs(t)
 	fakeVerbs.channel = channel
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.Choice{Device: wire.DeviceVerbs, Token: stepAddress.Token, HasToken: true, Port: 7, Stay: true}, choice)
 	require.Len(t, fakeVerbs.asked, 1)
 	assert.True(t, fakeVerbs.asked[0].SameHost)
 
-	reply, ord, err := fakeVerbs.invited.answer(helloOf())
+	reply, ord, err := fakeVerbs.invited.answer(handshaketest.Hello())
 	require.NoError(t, err)
 	ack, err := wire.ParseHelloAck(reply)
 	require.NoError(t, err)
 	assert.EqualValues(t, ack.ORD, ord)
 	_, _, err = fakeVerbs.invited.answer([]byte("no Hello"))
 	assert.Error(t, err)
-	fakeVerbs.invited.answer(helloOf())
+	fakeVerbs.invited.answer(handshaketest.Hello())
 
-	send(t, qp, stepsUp())
+	handshaketest.Send(t, qp, stepsUp())
 	in := accept(t, l)
 	assert.Equal(t, "verbs", in.Device)
 	assert.Same(t, channel, in.QP)
@@ -188,18 +190,18 @@ func TestClientStaysThoughInvited(t *testing.T) {
 	l := listen(t, stepConfig(), 8)
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.DeviceVerbs, choice.Device)
-	send(t, qp, stay())
+	handshaketest.Send(t, qp, handshaketest.Stay())
 	in := accept(t, l)
 	assert.Equal(t, "iwarp", in.Device)
 	assert.NotNil(t, in.First)
-	assert.Equal(t, map[string]string{"verbs": "the client has not come"}, in.Declined)
+	assert.Equal(t, map[string]string{"verbs": "the client has not come"}, in.Declined.Table())
 	assert.True(t, fakeVerbs.invited.withdrawn)
 }
 
 func TestNotInvited(t *testing.T) {
 	for _, v := range []struct {
 		name     string
-		server   func(c *Config)
+		server   func(c *handshake.Config)
 		client   func(o *wire.Offers)
 		device   func()
 		declined string
@@ -210,7 +212,7 @@ func TestNotInvited(t *testing.T) {
 		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "something is between us"},
 		{"out of reach", nil, nil, func() { fakeVerbs.refuses = errors.New("too far") }, "too far"},
 		{"no place", nil, nil, func() { fakeVerbs.none = errors.New("no room") }, "no room"},
-		{"iwarp is better", func(c *Config) { c.Devices = []string{"iwarp", "verbs"} }, nil, nil, ""},
+		{"iwarp is better", func(c *handshake.Config) { c.Devices = []wire.Device{wire.DeviceIWARP, wire.DeviceVerbs} }, nil, nil, ""},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			fakeVerbs.reset()
@@ -224,10 +226,10 @@ func TestNotInvited(t *testing.T) {
 			l := listen(t, cfg, 8)
 			qp, choice := approach(t, l, v.client)
 			assert.Equal(t, wire.Choice{Device: wire.DeviceIWARP}, choice)
-			send(t, qp, stay())
+			handshaketest.Send(t, qp, handshaketest.Stay())
 			in := accept(t, l)
 			assert.Equal(t, "iwarp", in.Device)
-			assert.Contains(t, in.Declined["verbs"], v.declined)
+			assert.Contains(t, in.Declined.Of(wire.DeviceVerbs), v.declined)
 			assert.Nil(t, fakeVerbs.invited)
 		})
 	}
@@ -252,14 +254,14 @@ func TestNotInvited(t *testing.T) {
 func TestDecisionAgainstTheChoice(t *testing.T) {
 	for _, v := range []struct {
 		name     string
-		devices  []string
+		devices  []wire.Device
 		offered  []wire.Device
 		decision wire.Message
 	}{
-		{"it steps up and was not invited", []string{"iwarp"}, nil, stepsUp()},
-		{"it steps up and has not come", []string{"verbs", "iwarp"}, nil, stepsUp()},
-		{"it stays on what we may not use", []string{"verbs"}, nil, stay()},
-		{"it stays on what it may not use", []string{"verbs", "iwarp"}, []wire.Device{wire.DeviceVerbs}, stay()},
+		{"it steps up and was not invited", []wire.Device{wire.DeviceIWARP}, nil, stepsUp()},
+		{"it steps up and has not come", []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}, nil, stepsUp()},
+		{"it stays on what we may not use", []wire.Device{wire.DeviceVerbs}, nil, handshaketest.Stay()},
+		{"it stays on what it may not use", []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}, []wire.Device{wire.DeviceVerbs}, handshaketest.Stay()},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			fakeVerbs.reset()
@@ -271,7 +273,7 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 					o.Devices = v.offered
 				}
 			})
-			send(t, qp, v.decision)
+			handshaketest.Send(t, qp, v.decision)
 			var wcs [1]rdma.Completion
 			_, err := qp.Wait(wcs[:])
 			assert.Error(t, err, "the server has closed")
@@ -284,12 +286,12 @@ func TestDecisionAgainstTheChoice(t *testing.T) {
 func TestClientGoesOnAsPlain(t *testing.T) {
 	fakeVerbs.reset()
 	cfg := stepConfig()
-	cfg.Devices = []string{"verbs"}
+	cfg.Devices = []wire.Device{wire.DeviceVerbs}
 	l := listen(t, cfg, 8)
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.DeviceVerbs, choice.Device)
 	require.False(t, choice.Stay)
-	send(t, qp, wire.Message{Header: wire.Header{MID: wire.MIDPlain, Bufs: 32, MSeq: 1}})
+	handshaketest.Send(t, qp, wire.Message{Header: wire.Header{MID: wire.MIDPlain, Bufs: 32, MSeq: 1}})
 	c, err := qp.Detach()
 	require.NoError(t, err)
 	defer c.Close()
@@ -312,12 +314,12 @@ func TestNothingInCommon(t *testing.T) {
 	fakeVerbs.reset()
 	fakeVerbs.refuses = errors.New("too far")
 	cfg := stepConfig()
-	cfg.Devices = []string{"verbs"}
+	cfg.Devices = []wire.Device{wire.DeviceVerbs}
 	l := listen(t, cfg, 8)
 	c := dial(t, l, "")
-	o := offersOf()
+	o := handshaketest.Offers()
 	o.Devices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
-	_, _, err := iwarp.Connect(c, iwarp.Config{}, privateOf(t, o, helloOf()))
+	_, _, err := iwarp.Connect(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
 	var rejected *iwarp.RejectError
 	require.ErrorAs(t, err, &rejected)
 	in := accept(t, l)

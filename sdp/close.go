@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -177,7 +178,7 @@ func (k *closer) waitTimeLocked() time.Duration {
 		// What is still in this process ends with it; and nothing may outlive the test of
 		// a bubble.
 		return closeTime
-	case onThisHost(k.conn.tcp):
+	case handshake.OnThisHost(k.conn.tcp):
 		return graceTime
 	}
 	return 0

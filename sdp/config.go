@@ -8,90 +8,88 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Config changes how connections come up. What it says goes before what the environment
-// says, and that before the defaults. Programs that run with another user's rights than
-// their caller's (set-user-ID, capabilities) ignore the environment. nil, and the zero value of every
-// field, mean the defaults, which are right for nearly everyone. A Config must
-// not be changed while it is in use; it may be shared.
+// Config changes how connections are set up. A nil Config and the zero value of every field
+// mean the defaults, which suit nearly every program. A field that is set takes precedence
+// over the environment, and the environment over the defaults. Programs that run with rights
+// that their caller lacks (set-user-ID, capabilities) ignore the environment. A Config may be
+// shared, and must not be changed while it is in use.
 type Config struct {
-	// Devices are the RDMA devices that may be used, by name, the best one
-	// first: "shm", "verbs", "iwarp". Those that this program or this machine
-	// does not have are passed over. "tcp" alone switches SDP off. The default is
-	// what the environment variable SDP_DEVICES says. Without that it is, on networks
-	// "tcp" and "unix", what is faster than TCP: "shm", and "verbs" on RDMA hardware;
-	// and every device on "sdp".
+	// Devices names the RDMA devices that may be used, the best one first: "shm", "verbs",
+	// "iwarp". Devices that this program or this machine lacks are skipped. "tcp" alone
+	// switches SDP off. The default is the environment variable SDP_DEVICES. If that is not
+	// set, networks "tcp" and "unix" use what is faster than TCP, which is "shm", and "verbs"
+	// on RDMA hardware; network "sdp" uses every device.
 	Devices []string
-	// Probe are the addresses of other hosts that may be asked whether they speak SDP,
-	// and whose programs a listener on "tcp" waits for to say so, if a device of Devices
-	// can get there. The default is what the environment variable SDP_PEERS says
-	// ("10.0.0.0/8,fd00::/8"), and without that the subnets of this machine's RDMA
-	// hardware. An empty list that is not nil means none. This host is never asked: it
-	// is known who speaks SDP there.
+	// Probe lists the addresses of other hosts that may be asked whether they speak SDP, if a
+	// device of Devices reaches them. A listener on "tcp" waits for clients from there to say
+	// so. The default is the environment variable SDP_PEERS ("10.0.0.0/8,fd00::/8"), and if
+	// that is not set the subnets of this machine's RDMA hardware. An empty list that is not
+	// nil allows none. Programs on this host are never asked, because the kernel tells which
+	// of them speak SDP.
 	Probe []netip.Prefix
 
-	// ReplyTimeout is how long a peer may take to show that it speaks SDP, when
-	// it is dialled; never more than a third of what is left of the context.
-	// Default 1 s.
+	// ReplyTimeout is how long Dial waits for a server to show that it speaks SDP. It is
+	// never more than a third of what is left of the context. Default 1 s.
 	ReplyTimeout time.Duration
-	// HandshakeTimeout is how long a listener lets a connection come up, and how long it
-	// waits for the first bytes of a client that may speak SDP. Default 5 s.
+	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
+	// speak SDP, and how long the whole set-up of a connection may take. Default 5 s.
 	HandshakeTimeout time.Duration
-	// StepUpTimeout is how long two ends may take to open a channel of a better
-	// device, beside the TCP connection; then they stay on iwarp. Default 500 ms.
+	// StepUpTimeout is how long two ends may take to open the channel of a better device. After
+	// that they do without it. Default 500 ms.
 	StepUpTimeout time.Duration
-	// StepUpThroughProxies opens such a channel also to a client that sees other
-	// ends of the TCP connection than the listener does: what is between them is
-	// bypassed then.
+	// StepUpThroughProxies makes a listener open such a channel also to a client that sees
+	// other ends of the TCP connection than the listener does. It bypasses the proxy between
+	// them.
 	StepUpThroughProxies bool
-	// PeerUIDs are the users, beside the program's own, with whose programs it may
-	// share memory. Both ends have to agree.
+	// PeerUIDs are the users, beside the program's own, with whose programs it may share
+	// memory. Both ends must allow it.
 	PeerUIDs []int
-	// PlainTTL is how long it is remembered of an address on another host that it speaks
-	// plain TCP, once it has said something else or closed. Silence is remembered for 5 s
-	// at most. Default 1 min.
+	// PlainTTL is how long Dial remembers that an address on another host speaks plain TCP,
+	// after it has answered in another protocol or closed the connection. Silence is
+	// remembered for 5 s at most. While an address is remembered, Dial does not ask it.
+	// Default 1 min.
 	PlainTTL time.Duration
 
-	// CRC checks the data of iwarp end to end between two programs on one host
-	// too. Between hosts that is always done.
+	// CRC makes iwarp check the data end to end between two programs on one host too. Between
+	// hosts it always does.
 	CRC bool
 
-	// ZCopyThreshold is how many bytes a Write has at most that is copied; a longer
-	// one is advertised for the peer to fetch without a copy, or goes into memory
-	// that the peer has advertised. 0 means what SDP_ZCOPY_THRESHOLD says, and
-	// without that the device's own, found by measurement. Negative: everything is
-	// copied, in both directions. The device shm copies by itself, and does without only
-	// if the programs at both ends set a threshold and run as the same user; they then
-	// read each other's memory with process_vm_readv.
+	// ZCopyThreshold is the length in bytes up to which a Write is copied. A longer one is
+	// advertised for the peer to fetch by RDMA, or written into memory that the peer has
+	// advertised. 0 means SDP_ZCOPY_THRESHOLD, and if that is not set the device's own
+	// threshold. If it is negative everything is copied, in both directions. On shm, Writes
+	// are always copied unless the programs at both ends set a threshold and run as the same
+	// user; they then read each other's memory with process_vm_readv.
 	ZCopyThreshold int
 
-	// ReadBuffer bounds how many bytes a peer may have unread at this end, about, from the
-	// first byte on; see Conn.SetReadBuffer. 0 means the default, 8 MB.
+	// ReadBuffer bounds, approximately, how many bytes that the peer has sent may be unread at
+	// this end; see Conn.SetReadBuffer. 0 means the default, 8 MB.
 	ReadBuffer int
-	// Memory is how many bytes all SDP connections of this process together may promise to
-	// their peers: what these may have unread here, and shm's large rings. It belongs to
-	// the process: a Dial or Listen with a Config that says something sets it for all
-	// connections, and the last one counts. Each connection has 64 KB in any case, and an
-	// eighth of Memory at most. 0 means what was set before, or what SDP_MEMORY says
-	// ("512M", with K, M or G for powers of 1024), and without that a sixteenth of the
-	// machine's memory, or of what the control group may use, between 16 MB and 4 GB.
+	// Memory bounds how many bytes all SDP connections of this process together may promise to
+	// their peers: for data that is unread here, and for shm's large rings. It belongs to the
+	// process: every Dial or Listen whose Config sets it changes it for all connections. Each
+	// connection has at least 64 KB, and at most an eighth of Memory. 0 means what was set
+	// before, or SDP_MEMORY ("512M", with K, M or G for powers of 1024). If that is not set it
+	// is a sixteenth of the machine's memory, or of the control group's limit, between 16 MB
+	// and 4 GB.
 	Memory int64
 
-	// BusyPoll is how long a Read, or another call that waits for the peer, looks for bytes
-	// before it parks, as SO_BUSY_POLL is for a socket: longer than 1 s is 1 s, and negative
-	// means not at all. It ends early when events of the network have not been taken for
-	// 50 µs, because every P of the process has work. It is not for Dial and Accept.
-	// 0 means what SDP_BUSY_POLL says, in microseconds, of which 0 means not at all; and
-	// without that for as long as it has lately paid off and the process can afford it: see
-	// docs/concurrency.md. Linux only.
+	// BusyPoll is how long a Read, or another call that waits for the peer, polls before it
+	// parks, like SO_BUSY_POLL of a socket. At most 1 s is used, and a negative value switches
+	// polling off. Polling ends early if the netpoller has not run for 50 µs because every P
+	// of the process has work. Dial and Accept ignore it. 0 means SDP_BUSY_POLL, which is in
+	// microseconds; there 0 switches polling off. If that is not set, calls poll for as long
+	// as it has paid off lately and the process can afford it: see docs/concurrency.md. Linux
+	// only.
 	BusyPoll time.Duration
 
-	// Logger is told, at debug level, why a connection does not use SDP, or a
-	// device, or why one did not come up. Default: nobody is told.
+	// Logger receives, at debug level, why a connection does not use SDP or a device, and why
+	// one was not set up. By default nothing is logged.
 	Logger *slog.Logger
 }
 
-// filled returns c with the defaults in place of what is zero, but for Devices;
-// those are for the method devices.
+// filled returns c with defaults in place of zero values, except for Devices; see the method
+// devices.
 func (c *Config) filled() Config {
 	var f Config
 	if c != nil {
@@ -121,8 +119,8 @@ const (
 	maxReads   = 16 // RDMA Reads outstanding, each way
 )
 
-// ourHello is what this end says of itself, whether it dials or listens, if a peer may
-// have so many bytes unread and the budget has them; 0: the default.
+// ourHello is what this end says of itself, whether it dials or listens, if the peer may have
+// readBuffer bytes unread and the budget allows them. 0 means the default.
 func ourHello(readBuffer int) wire.Hello {
 	bufs, size := recvBuffers, recvSize
 	if readBuffer > 0 {

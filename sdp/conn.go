@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
@@ -45,7 +46,7 @@ type conn struct {
 	zcopy    *zeroCopy         // nil: this end does not use zero copy
 	reporter rdma.ReadReporter // nil: the device does not tell the peer what was read
 	traffic  tally
-	declined reasons // why devices that were preferred are not used
+	declined handshake.Reasons // why devices that were preferred are not used
 
 	readClosed  bool // CloseRead was called
 	writeClosed bool // CloseWrite was called
@@ -64,9 +65,9 @@ type conn struct {
 // setup is the result of the handshake.
 type setup struct {
 	device      string
-	dialled     bool    // by this end
-	decided     bool    // the client's decision was sent over the TCP connection: StepUp
-	declined    reasons // why devices that were preferred are not used
+	dialled     bool              // by this end
+	decided     bool              // the client's decision was sent over the TCP connection: StepUp
+	declined    handshake.Reasons // why devices that were preferred are not used
 	local, peer wire.Hello
 	// first is the header of the client's decision, at the end that accepted, if the
 	// decision is a message of qp. Otherwise the end that dialled has yet to send it.

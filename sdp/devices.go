@@ -8,45 +8,40 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 	_ "github.com/gosdp/gosdp/rdma/iwarp" // the device that everyone has
 	"github.com/gosdp/gosdp/wire"
 )
 
-// knownDevices are those that offers can name, the best one first: on one host
-// nothing is faster than memory.
-var knownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
-
 // devicePlain alone in a list of devices switches SDP off.
 const devicePlain = "tcp"
 
 // devices are what a Dial or a Listen may use.
 type devices struct {
-	usable   []wire.Device // the best one first
-	declined reasons       // why each of the rest is not
+	usable   []wire.Device     // the best one first
+	declined handshake.Reasons // why each of the rest is not
 	tuning   tuning
-	// named: they were listed, or the network is one of SDP's: then whatever works is
-	// used. Otherwise what is faster than TCP.
+	// named says that the devices were listed, or that the network is one of SDP's: then every
+	// device that works is used, and otherwise those that are faster than TCP.
 	named bool
-	// probe are the addresses that may be asked; nil: those of the subnets of RDMA
-	// hardware.
+	// probe are the addresses that may be asked; nil: the subnets of RDMA hardware.
 	probe []netip.Prefix
 }
 
-// tuning is what the Config or the environment says of how a connection works; what is 0 is
-// for the device to say.
+// tuning is what the Config or the environment says of how a connection works. Zero values
+// leave it to the device.
 type tuning struct {
 	threshold int           // ZCopyThreshold
 	busyPoll  time.Duration // BusyPoll
 	window    int           // ReadBuffer
 }
 
-// devices finds out which devices to use: those of the program's list, of the
-// environment's if it has none, or the defaults, which are all if the program asks for
-// SDP. It fails if a list makes no sense, the
-// environment's even where it does not matter, so that whoever has set it learns
-// of it.
+// devices finds out which devices to use: those that the program lists, or else those that
+// the environment lists, or else the defaults, which are all if the program asked for SDP. It
+// fails if a list is malformed, even if the other one would be used, so that the mistake is
+// found.
 func (c *Config) devices(asked bool) (devices, error) {
 	var program []string
 	if c != nil {
@@ -74,21 +69,20 @@ func (c *Config) devices(asked bool) (devices, error) {
 	}
 	for _, device := range listed {
 		if err := d.usableHere(device); err != nil {
-			d.declined.set(device.String(), err.Error())
+			d.declined.Set(device, err.Error())
 			continue
 		}
 		d.usable = append(d.usable, device)
 	}
-	for _, device := range knownDevices {
+	for _, device := range handshake.KnownDevices {
 		if !slices.Contains(listed, device) {
-			d.declined.set(device.String(), "not in "+source)
+			d.declined.Set(device, "not in "+source)
 		}
 	}
 	return d, nil
 }
 
-// usableHere returns nil if this program has the device, can use it here, and gains by
-// that.
+// usableHere returns nil if this program has the device, can use it here, and gains by it.
 func (d *devices) usableHere(device wire.Device) error {
 	switch {
 	case d.named:
@@ -109,8 +103,8 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 	return nil
 }
 
-// mayAsk reports that the host at remote may be asked from local whether it speaks SDP:
-// it is allowed, and there is a device that gets there.
+// mayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is
+// allowed, and a device reaches it.
 func (d *devices) mayAsk(local, remote netip.Addr) bool {
 	networks := rnics.Networks()
 	if d.probe == nil {
@@ -120,65 +114,13 @@ func (d *devices) mayAsk(local, remote netip.Addr) bool {
 		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
 }
 
-// zeroCopy reports that the program or the environment asks for zero copy: a device
-// that copies better by itself is to be ready for it.
+// zeroCopy reports whether the program or the environment asks for zero copy, also on a
+// device that copies by default.
 func (d *devices) zeroCopy() bool { return d.tuning.threshold > 0 }
 
-// why is the error that no device can be used, which names each and its reason.
-func (d *devices) why() error { return d.declined.err() }
-
-// reasons say of devices why they are not used. Every connection keeps some: two
-// or three in a slice are a tenth of what a map takes.
-type reasons []reason
-
-type reason struct{ device, why string }
-
-// set says why a device is not used, in place of what was said before.
-func (r *reasons) set(device, why string) {
-	for i := range *r {
-		if (*r)[i].device == device {
-			(*r)[i].why = why
-			return
-		}
-	}
-	*r = append(*r, reason{device, why})
-}
-
-// of returns why a device is not used, "" if nothing is said of it.
-func (r reasons) of(device string) string {
-	for i := range r {
-		if r[i].device == device {
-			return r[i].why
-		}
-	}
-	return ""
-}
-
-// table is what Stats shows.
-func (r reasons) table() map[string]string {
-	t := make(map[string]string, len(r))
-	for _, of := range r {
-		t[of.device] = of.why
-	}
-	return t
-}
-
-// err is the error that no device can be used.
-func (r reasons) err() error {
-	declined := r.table()
-	text, between := "no RDMA device can be used", ": "
-	for _, device := range knownDevices {
-		if reason, ok := declined[device.String()]; ok {
-			text += between + device.String() + ": " + reason
-			between = "; "
-		}
-	}
-	return errors.New(text)
-}
-
-// listedDevices returns the devices that may be used, and what lists them.
+// listedDevices returns the devices that may be used, and where they are listed.
 func listedDevices(program []string) (listed []wire.Device, source string, err error) {
-	listed = knownDevices // and no source is ever named
+	listed = handshake.KnownDevices // and no source is ever named
 	if text := getenv(devicesVariable); text != "" {
 		source = devicesVariable + "=" + text
 		listed, err = parseDevices(strings.Split(text, ","))
@@ -206,14 +148,14 @@ func parseDevices(names []string) ([]wire.Device, error) {
 			}
 			return nil, nil
 		}
-		i := slices.IndexFunc(knownDevices, func(d wire.Device) bool { return d.String() == name })
+		i := slices.IndexFunc(handshake.KnownDevices, func(d wire.Device) bool { return d.String() == name })
 		if i < 0 {
 			return nil, fmt.Errorf("unknown device %q", name)
 		}
-		if slices.Contains(listed, knownDevices[i]) {
+		if slices.Contains(listed, handshake.KnownDevices[i]) {
 			return nil, fmt.Errorf("device %q is there twice", name)
 		}
-		listed = append(listed, knownDevices[i])
+		listed = append(listed, handshake.KnownDevices[i])
 	}
 	return listed, nil
 }

@@ -47,7 +47,7 @@ func TestDevices(t *testing.T) {
 			if v.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, v.usable, d.usable)
-				assert.EqualError(t, d.why(), "no RDMA device can be used: "+v.why)
+				assert.EqualError(t, d.declined.Err(), "no RDMA device can be used: "+v.why)
 				return
 			}
 			require.EqualError(t, err, v.err)
@@ -67,8 +67,8 @@ func TestDefaultDevices(t *testing.T) {
 	d, err := (*Config)(nil).devices(false)
 	require.NoError(t, err)
 	assert.Equal(t, []wire.Device{wire.DeviceSHM}, d.usable)
-	assert.Contains(t, d.why().Error(), "iwarp: slower than TCP")
-	assert.Contains(t, d.why().Error(), "verbs: ")
+	assert.Contains(t, d.declined.Err().Error(), "iwarp: slower than TCP")
+	assert.Contains(t, d.declined.Err().Error(), "verbs: ")
 }
 
 func TestSDPSwitchedOff(t *testing.T) {

@@ -3,37 +3,37 @@ package sdp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
-	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 )
 
-// Dial connects to the address. On the networks "tcp", "tcp4", "tcp6" and "unix"
-// the connection is a [*Conn] if the peer speaks SDP, and the [*net.TCPConn] or
-// [*net.UnixConn] that net.Dial would have returned if not; on "sdp", "sdp4" and
-// "sdp6" it is a [*Conn] or an error. Addresses are those of net.Dial, and so are errors:
-// always a [*net.OpError], around a [*NotSDPError] if SDP was a must and the
-// peer lacks it. It uses the default [Config].
+// Dial connects to the address. On networks "tcp", "tcp4", "tcp6" and "unix" it returns a
+// [*Conn] if the peer speaks SDP, and otherwise the [*net.TCPConn] or [*net.UnixConn] that
+// net.Dial would have returned. On "sdp", "sdp4" and "sdp6" it returns a [*Conn] or an error.
+// Addresses are those of net.Dial. Every error is a [*net.OpError]; if the network is one of
+// SDP's and the peer does not speak it, it wraps a [*NotSDPError]. Dial uses the default
+// [Config].
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial that takes at most so long, everything included.
+// DialTimeout is Dial with a timeout for the whole call.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	return (&Dialer{NetDialer: &net.Dialer{Timeout: timeout}}).Dial(network, address)
 }
 
-// Dialer dials with a configuration, as tls.Dialer does. Its methods are safe
-// for concurrent use while nobody changes its fields.
+// Dialer dials with a configuration, as tls.Dialer does. Its methods are safe for concurrent
+// use as long as its fields do not change.
 type Dialer struct {
 	// NetDialer makes the TCP connections. Its Timeout and Deadline bound the
 	// whole call. nil means the zero Dialer.
 	NetDialer *net.Dialer
-	// Config is for what comes after; nil means the defaults.
+	// Config is for SDP; nil means the defaults.
 	Config *Config
 }
 
@@ -42,33 +42,33 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to the address, as Dial does. ctx bounds the call and
-// not the connection.
+// DialContext connects to the address, as Dial does. Once it has returned, ctx does not affect
+// the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	n, err := parseNetwork(network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	dev, err := d.Config.devices(n.only)
+	set, err := d.Config.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("dial", nil, nil, err)
 	}
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
-	a := attempt{d: d, network: n, address: address, cfg: d.Config.filled(), devices: dev}
+	a := attempt{d: d, network: n, address: address, set: &set, client: handshake.Client{Config: &set.Config, Redials: true}}
 	switch {
-	case len(dev.usable) == 0 && n.only:
-		return nil, n.opError("dial", nil, nil, dev.why())
-	case len(dev.usable) == 0:
+	case len(set.Devices) == 0:
 		return a.connect(ctx, false)
 	case n.only:
 		return a.sdp(ctx)
+	case n.tcp == "unix":
+		return a.eitherUnix(ctx)
 	}
 	return a.either(ctx)
 }
 
-// bounded returns ctx within the time of NetDialer, which would grant it to
-// each of the TCP connections anew.
+// bounded returns ctx limited to the time of NetDialer. Otherwise NetDialer would allow each
+// of the TCP connections that long.
 func (d *Dialer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if d.NetDialer == nil {
 		return ctx, func() {}
@@ -87,7 +87,7 @@ func (d *Dialer) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-// cancelled returns ctx, done also when NetDialer's deprecated Cancel says so.
+// cancelled returns ctx, which is also done when NetDialer's deprecated Cancel is closed.
 func (d *Dialer) cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	//lint:ignore SA1019 programs that set it expect it to be heard
 	told := d.NetDialer.Cancel
@@ -107,52 +107,37 @@ func (d *Dialer) cancelled(ctx context.Context) (context.Context, context.Cancel
 
 // attempt is one call of DialContext.
 type attempt struct {
-	d       *Dialer // nil: the connection is the program's
+	d       *Dialer
 	network network
 	address string
-	cfg     Config
-	devices devices
-
-	offered  []wire.Device // to the peer
-	declined reasons       // device: why it is not used
-	failed   reasons       // device: why its channel did not come up on an earlier connection
-
-	channel   rdma.Offer  // that was offered; nil: none
-	channelOf wire.Device // whose it is
-	idle      bool        // it has served an earlier connection
-	stale     bool        // such a one was offered that the peer has not kept
-	again     bool        // another connection is worth trying: see anew
+	set     *settings
+	client  handshake.Client
 }
 
-// anew reports that SDP failed on a connection for a reason that another connection does not
-// have: that an idle channel was not kept, or, on network sdp, that one device's channel did not
-// come up where another device is left.
-func (a *attempt) anew() bool {
-	again := a.again
-	a.again = false
-	return again
-}
-
-// connect makes a TCP connection. A marked one shows a listener on this host that a
-// Request will come.
+// connect makes a TCP connection. A mark shows a listener on this host that a Request will
+// come.
 func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
-	var d net.Dialer
-	if a.d.NetDialer != nil {
-		d = *a.d.NetDialer
-	}
+	d := a.netDialer()
 	if marked {
 		mark(&d, a.network)
 	}
-	c, err := d.DialContext(ctx, a.network.tcp, a.address)
+	conn, err := d.DialContext(ctx, a.network.tcp, a.address)
 	if err != nil {
 		return nil, a.network.opError("dial", nil, nil, err)
 	}
-	return c, nil
+	return conn, nil
 }
 
-// mark has the sockets of TCP that d makes be marked, before the program's own hook sees
-// them. That a socket cannot be marked, as one of multipath TCP, costs it SDP alone:
-// a listener on network tcp is not sent anything then.
+func (a *attempt) netDialer() net.Dialer {
+	if a.d.NetDialer == nil {
+		return net.Dialer{}
+	}
+	return *a.d.NetDialer
+}
+
+// mark makes d mark its TCP sockets, before the program's own hook sees them. If a socket
+// cannot be marked, such as one of multipath TCP, the connection is plain TCP: nothing is
+// then sent to a listener on network tcp.
 func mark(d *net.Dialer, n network) {
 	if n.tcp == "unix" || !localpeer.Sighted() {
 		return
@@ -170,47 +155,50 @@ func mark(d *net.Dialer, n network) {
 	}
 }
 
-// mostAsked is how many connections are offered SDP by a Dial that finds the peer silent,
-// or whose connection is reset, before it gives up SDP.
-const mostAsked = 3
+// offer offers SDP to the server at the other end of conn, which remains the caller's if
+// there is an error.
+func (a *attempt) offer(ctx context.Context, conn net.Conn) (*Conn, error) {
+	return a.set.offer(ctx, &a.client, conn)
+}
 
-// sdp connects to a peer that must speak SDP. One that is silent, or resets the
-// connection, is most likely held up, and asked again.
+// maxRequests is how many connections are offered SDP by a Dial whose server is silent or
+// resets the connection.
+const maxRequests = 3
+
+// sdp connects to a server that must speak SDP. One that is silent or resets the connection
+// is probably busy, and is asked again.
 func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
 	for asked := 1; ; asked++ {
-		c, err := a.connect(ctx, true)
+		conn, err := a.connect(ctx, true)
 		if err != nil {
-			if asked < mostAsked && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
+			if asked < maxRequests && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
 				continue
 			}
 			return nil, err
 		}
-		up, err := a.offer(ctx, c)
+		up, err := a.offer(ctx, conn)
 		if err == nil {
 			return up, nil
 		}
-		abort(c)
-		if a.anew() {
+		handshake.Abort(conn)
+		if a.client.Retry() {
 			asked--
 			continue
 		}
-		if asked == mostAsked || ctx.Err() != nil || !heldUp(err) {
-			return nil, a.network.opError("dial", c.LocalAddr(), c.RemoteAddr(), contextError(ctx, err))
+		if asked == maxRequests || ctx.Err() != nil || !handshake.MaySucceedLater(err) {
+			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, publicError(err)))
 		}
 	}
 }
 
-// either connects to a peer that may speak SDP or not. It fails only where net.Dial
-// does: a connection on which SDP does not come up is followed by a plain one.
+// either connects to a server that may speak SDP or not. It fails only where net.Dial does:
+// if SDP does not come up on a connection, it makes another one for plain TCP.
 func (a *attempt) either(ctx context.Context) (net.Conn, error) {
-	if a.network.tcp == "unix" {
-		return a.eitherUnix(ctx)
-	}
 	for asked, ask := 0, true; ; {
-		c, err := a.connect(ctx, ask)
+		conn, err := a.connect(ctx, ask)
 		if err != nil {
-			// A listener of SDP that has no place left resets marked connections, perhaps
-			// before we are told that they are there.
+			// A listener of SDP that is full resets marked connections, perhaps before
+			// connect has returned.
 			if ask && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
 				asked++
 				ask = asked < 2
@@ -218,53 +206,49 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 			}
 			return nil, err
 		}
-		how := plain
+		prospect := handshake.Plain
 		if ask {
-			how = a.approach(c)
+			prospect = a.client.Expect(conn)
 		}
-		switch how {
-		case plain:
-			return c, nil
-		case gone: // we were silent for too long
+		switch prospect {
+		case handshake.Plain:
+			return conn, nil
+		case handshake.Gone: // this end was silent for too long
 			asked++
 			ask = asked < 2
-			abort(c)
+			handshake.Abort(conn)
 			continue
 		}
-		up, err := a.offer(ctx, c)
+		up, err := a.offer(ctx, conn)
 		if err == nil {
 			return up, nil
 		}
-		if a.anew() {
-			abort(c)
+		if a.client.Retry() {
+			handshake.Abort(conn)
 			continue
 		}
 		asked++
-		var not *NotSDPError
-		if errors.As(err, &not) && not.usable {
+		if usable(err) {
 			a.logPlain(err)
-			return c, nil
+			return conn, nil
 		}
-		abort(c)
+		handshake.Abort(conn)
 		if ctx.Err() != nil {
 			return a.connect(ctx, false) // which fails as net.Dial does
 		}
-		if how == probed {
-			a.remember(c, err)
+		if prospect == handshake.Unknown {
+			a.client.Remember(conn, err)
 		}
-		if ask = how == recognised && asked < 2 && wasReset(err); !ask {
+		if ask = prospect == handshake.Recognised && asked < 2 && handshake.WasReset(err); !ask {
 			a.logPlain(err)
 		}
 	}
 }
 
-// eitherUnix is either for a Unix socket, whose listener is known before one connects: its
-// process says that it serves SDP.
+// eitherUnix is either for a Unix socket. Whether its listener speaks SDP is known before
+// connecting: its process announces that.
 func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	if a.d.NetDialer != nil {
-		d = *a.d.NetDialer
-	}
+	d := a.netDialer()
 	announcer := 0
 	if d.LocalAddr == nil {
 		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
@@ -274,51 +258,73 @@ func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 	}
 	d.LocalAddr = localpeer.UnixDialler()
 	for {
-		c, err := d.DialContext(ctx, a.network.tcp, a.address)
+		conn, err := d.DialContext(ctx, a.network.tcp, a.address)
 		if err != nil {
 			return a.connect(ctx, false)
 		}
-		if u, ok := c.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
-			c.Close() // it is another's to say what is served there
+		if u, ok := conn.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
+			conn.Close() // another process may not announce what this server speaks
 			return a.connect(ctx, false)
 		}
-		up, err := a.offer(ctx, c)
+		up, err := a.offer(ctx, conn)
 		if err == nil {
 			return up, nil
 		}
-		if a.anew() {
-			c.Close()
+		if a.client.Retry() {
+			conn.Close()
 			continue
 		}
 		a.logPlain(err)
-		var not *NotSDPError
-		if errors.As(err, &not) && not.usable {
-			return c, nil
+		if usable(err) {
+			return conn, nil
 		}
-		c.Close()
+		conn.Close()
 		return a.connect(ctx, false)
 	}
 }
 
+// usable reports whether the connection on which SDP failed goes on as plain TCP.
+func usable(err error) bool {
+	var not *handshake.NotSDPError
+	return errors.As(err, &not) && not.Usable
+}
+
 // logPlain tells the logger why the connection is plain.
 func (a *attempt) logPlain(err error) {
-	a.cfg.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reasonOf(err))
-}
-
-// reasonOf returns what err says, without the peer's address if that is in it.
-func reasonOf(err error) string {
-	var not *NotSDPError
+	reason := err.Error()
+	var not *handshake.NotSDPError
 	if errors.As(err, &not) {
-		return not.reason()
+		reason = not.Reason()
 	}
-	return err.Error()
+	a.set.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reason)
 }
 
-// abort closes c with a reset: nothing that was written on it is worth delivering, and
-// its port is free at once.
-func abort(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+// NotSDPError says that the peer speaks plain TCP.
+type NotSDPError struct {
+	Addr net.Addr // the peer's
+	Err  error    // what came instead of an MPA Reply
+
+	reason string
+}
+
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1
+// 400 Bad"`.
+func (e *NotSDPError) Error() string {
+	reason := e.reason
+	if reason == "" {
+		reason = e.Err.Error()
 	}
-	c.Close()
+	return fmt.Sprintf("peer at %v does not speak SDP: %s", e.Addr, reason)
+}
+
+// Unwrap returns e.Err.
+func (e *NotSDPError) Unwrap() error { return e.Err }
+
+// publicError returns a *NotSDPError in place of the handshake's.
+func publicError(err error) error {
+	var not *handshake.NotSDPError
+	if errors.As(err, &not) {
+		return &NotSDPError{Addr: not.Addr, Err: not.Err, reason: not.Reason()}
+	}
+	return err
 }

@@ -138,7 +138,7 @@ func TestDialPlainServer(t *testing.T) {
 			assert.Equal(t, address, op.Addr.String())
 			asked := int32(1)
 			if v.name == "silence" || v.name == "a reset" {
-				asked = mostAsked
+				asked = maxRequests
 			}
 			// It may have accepted later than Dial gave up.
 			require.Eventually(t, func() bool { return count.CompareAndSwap(asked, 0) }, 10*time.Second, time.Millisecond)

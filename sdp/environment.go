@@ -24,8 +24,8 @@ const (
 // secure is privileged, once.
 var secure = sync.OnceValue(privileged)
 
-// getenv returns a variable of the environment, and nothing to a program that has more
-// rights than whoever has set it.
+// getenv returns a variable of the environment, and "" in a program that has more rights than
+// its caller, who set the environment.
 func getenv(name string) string {
 	if secure() {
 		return ""
@@ -33,8 +33,7 @@ func getenv(name string) string {
 	return os.Getenv(name)
 }
 
-// threshold returns from how many bytes a Write is not copied; 0: from what the
-// device says.
+// threshold returns the length up to which a Write is copied. 0 leaves it to the device.
 func (c *Config) threshold() (int, error) {
 	environment := 0
 	if text := getenv(thresholdVariable); text != "" {
@@ -49,7 +48,7 @@ func (c *Config) threshold() (int, error) {
 	return environment, nil
 }
 
-// busyPoll returns for how long a wait looks before it parks: not at all if it is negative,
+// busyPoll returns for how long a wait polls before it parks: not at all if it is negative,
 // and as long as it pays if it is 0.
 func (c *Config) busyPoll() (time.Duration, error) {
 	var environment time.Duration
@@ -69,14 +68,14 @@ func (c *Config) busyPoll() (time.Duration, error) {
 	return environment, nil
 }
 
-// configuredMemory is what Config.Memory has said last; 0: nothing yet.
+// configuredMemory is the last Config.Memory; 0: none was set.
 var configuredMemory struct {
 	sync.Mutex
 	bytes int64
 }
 
-// setMemory sets the budget of the process: to what this Config says, or another has
-// said before, or else to what the environment says; otherwise to the default.
+// setMemory sets the budget of the process to what this Config or an earlier one says, or
+// else to what the environment says, or else to the default.
 func (c *Config) setMemory() error {
 	limit := int64(0)
 	if text := getenv(memoryVariable); text != "" {
@@ -97,7 +96,8 @@ func (c *Config) setMemory() error {
 	return nil
 }
 
-// probe returns the addresses that may be asked; nil: nobody has said.
+// probe returns the addresses that may be asked; nil: neither the program nor the environment
+// lists any.
 func (c *Config) probe() ([]netip.Prefix, error) {
 	var environment []netip.Prefix
 	if text := getenv(peersVariable); text != "" {

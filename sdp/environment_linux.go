@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 const atSecure = 23 // AT_SECURE, <linux/auxvec.h>
 
-// privileged reports what the kernel says of this program: that it was started with
-// rights that its caller lacks.
+// privileged reports whether the kernel started this program with rights that its caller
+// lacks.
 func privileged() bool {
 	values, err := unix.Auxv()
 	if err != nil {

@@ -4,7 +4,7 @@ package sdp
 
 import "os"
 
-// privileged reports that this program has another user's rights than its caller's.
+// privileged reports whether this program has the rights of another user than its caller.
 func privileged() bool {
 	return os.Geteuid() != os.Getuid() || os.Getegid() != os.Getgid()
 }

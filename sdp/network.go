@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// network is what a program calls a network, taken apart.
+// network is a parsed network name.
 type network struct {
 	name string // as it was given: "sdp4"
-	tcp  string // of the connection that everything begins with: "tcp4", "unix"
-	only bool   // SDP or nothing
+	tcp  string // that of the underlying connection: "tcp4", "unix"
+	only bool   // a peer that does not speak SDP is an error
 }
 
 func parseNetwork(name string) (network, error) {
@@ -23,8 +23,8 @@ func parseNetwork(name string) (network, error) {
 	return network{}, net.UnknownNetworkError(name)
 }
 
-// opError returns err as package net does, a *net.OpError, under the network's
-// own name. The addresses are those known where it happened, nil if none is.
+// opError returns err as package net does, as a *net.OpError, with the name that the program
+// gave the network. Addresses that are not known are nil.
 func (n network) opError(op string, source, addr net.Addr, err error) error {
 	if inner, ok := err.(*net.OpError); ok {
 		e := *inner

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -124,15 +124,12 @@ func TestHostileMeetings(t *testing.T) {
 			defer func() { <-served }()
 			defer tcp.Close()
 			config := &Config{Devices: []string{"shm"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second}
-			dev, err := config.devices(false)
-			require.NoError(t, err)
 			n, err := parseNetwork("tcp")
 			require.NoError(t, err)
-			a := attempt{d: &Dialer{Config: config}, network: n, cfg: config.filled(), devices: dev}
-			_, err = a.offer(t.Context(), tcp)
-			var not *NotSDPError
-			require.ErrorAs(t, err, &not)
-			assert.True(t, not.usable)
+			set, err := config.settings(n, false)
+			require.NoError(t, err)
+			_, err = set.offer(t.Context(), &handshake.Client{Config: &set.Config, Redials: true}, tcp)
+			require.True(t, usable(err))
 			assert.ErrorContains(t, err, r.declined)
 			_, err = tcp.Write([]byte("hello"))
 			require.NoError(t, err)
@@ -400,7 +397,7 @@ func offersNew(t *testing.T, client net.Conn, ticket [32]byte) wire.Choice {
 		Client:  netip.MustParseAddrPort(client.LocalAddr().String()), Server: netip.MustParseAddrPort(client.RemoteAddr().String()),
 		Ticket: ticket, Channel: wire.NewChannel,
 	}
-	o.Host, o.HasHost = listener.HostID([16]byte{1})
+	o.Host, o.HasHost = handshake.HostID([16]byte{1})
 	private, err := o.Append(nil)
 	require.NoError(t, err)
 	_, err = client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, append(private, hostileHello(false)...)...))

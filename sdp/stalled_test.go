@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 // stalling resets the next connections, as a server does that has no place for them.
@@ -25,7 +27,7 @@ func (l *stalling) Accept() (net.Conn, error) {
 			return c, err
 		}
 		c.Read(make([]byte, 1)) // the client is connected
-		abort(c)
+		handshake.Abort(c)
 	}
 }
 
@@ -38,8 +40,8 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 	}{
 		{"tcp", 1, true},
 		{"tcp", 2, false},
-		{"sdp", mostAsked - 1, true},
-		{"sdp", mostAsked, false},
+		{"sdp", maxRequests - 1, true},
+		{"sdp", maxRequests, false},
 	} {
 		t.Run(fmt.Sprint(v.network, " ", v.resets), func(t *testing.T) {
 			below, err := net.Listen("tcp", "127.0.0.1:0")

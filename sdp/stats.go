@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 // Counts counts messages and the bytes of the stream that they carried.
@@ -108,7 +109,7 @@ func (c *Conn) Stats() ConnStats {
 	defer c.mu.Unlock()
 	return ConnStats{
 		Device:         c.device,
-		Declined:       c.declined.table(),
+		Declined:       c.declined.Table(),
 		Traffic:        c.carriedLocked(),
 		Buffers:        c.session.Target(),
 		BufferSize:     c.session.BufferSize(),
@@ -159,7 +160,7 @@ func (o *connTable) totals() Totals {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := Totals{
-		Opened: o.opened, Declined: declined.Load(), Traffic: o.closed,
+		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
 	for c := range o.open {

@@ -11,8 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
-
-	"github.com/gosdp/gosdp/wire"
 )
 
 // TestStepsUpEachTime dials again and again, with no device to fall back on.
@@ -200,18 +198,4 @@ func TestUnixWithoutSDP(t *testing.T) {
 	_, err = s.Read(b)
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(b))
-}
-
-// TestStaysOnIWARP: a channel that does not come up leaves the connection where it is, if the
-// peer allows that and iwarp was offered.
-func TestStaysOnIWARP(t *testing.T) {
-	a := attempt{
-		network: network{name: "sdp", tcp: "tcp", only: true},
-		cfg:     (*Config)(nil).filled(),
-		offered: []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP},
-	}
-	c, err := a.stepUp(t.Context(), nil, nil, nil, wire.Choice{Device: wire.DeviceVerbs, Stay: true}, wire.Hello{})
-	assert.NoError(t, err)
-	assert.Nil(t, c)
-	assert.Equal(t, "the peer has sent no token", a.declined.table()["verbs"])
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 
-	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 // Client performs the client's side of the SDP handshake on a connection that the program
@@ -23,24 +23,15 @@ func Client(conn net.Conn, config *Config) (*Conn, error) {
 // affect the connection.
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
-	c, err := client(ctx, conn, config)
-	if err != nil {
-		conn.Close()
-		return nil, n.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, err))
+	set, err := config.settings(n, true)
+	if err == nil {
+		var c *Conn
+		if c, err = set.offer(ctx, &handshake.Client{Config: &set.Config}, conn); err == nil {
+			return c, nil
+		}
 	}
-	return c, nil
-}
-
-func client(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
-	dev, err := config.devices(true)
-	if err != nil {
-		return nil, err
-	}
-	if len(dev.usable) == 0 {
-		return nil, dev.why()
-	}
-	a := attempt{network: network{name: "sdp", tcp: "tcp", only: true}, cfg: config.filled(), devices: dev}
-	return a.offer(ctx, conn)
+	conn.Close()
+	return nil, n.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, publicError(err)))
 }
 
 // Server performs the server's side of the SDP handshake on a connection that the program
@@ -59,17 +50,17 @@ func Server(conn net.Conn, config *Config) (net.Conn, error) {
 // affect the connection.
 func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
 	n := network{name: "tcp", tcp: "tcp"}
-	cfg, err := config.listening(n, true)
+	set, err := config.settings(n, true)
 	if err != nil {
 		conn.Close()
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
 	var served net.Conn
-	in, err := listener.Serve(ctx, conn, cfg.Config)
+	up, err := handshake.Serve(ctx, conn, set.Config)
 	if err == nil {
-		served, err = cfg.conn(in)
+		served, err = set.conn(up)
 	}
-	if err == nil && ctx.Err() != nil { // it may have ended the wait for the client, which then counts as plain TCP
+	if err == nil && ctx.Err() != nil { // it may have ended the wait for the client, which was then taken for plain TCP
 		served.Close()
 		err = ctx.Err()
 	}

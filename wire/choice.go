@@ -24,22 +24,23 @@ var choiceItems = []string{
 	choiceStay:  "stay",
 }
 
-// Choice goes before the HelloAck in the private data of the server's MPA
-// Reply: the device that it has chosen, and where the client finds the new
-// channel. In a rejection it stands alone. Ours.
+// Choice precedes the HelloAck in the private data of the server's MPA Reply. It names the
+// device that the server has chosen, and where the client finds the channel. In a rejection it
+// stands alone. It is this project's own.
 type Choice struct {
-	// Device is the one to step up to; DeviceIWARP stays on the TCP connection,
-	// DeviceNone is a rejection.
+	// Device is the chosen device. DeviceIWARP stays on the TCP connection, and DeviceNone is a
+	// rejection.
 	Device Device
-	// Token, if HasToken, is what the client shows on the new channel, once.
+	// Token, if HasToken, is what the client presents on the new channel, once.
 	Token    [16]byte
 	HasToken bool
 	// Port is the port of rdma_cm (RDMA_PS_TCP) on the server's address, 0 if
 	// there is none.
 	Port uint16
-	// Taken: it is the channel that the client has offered, and the server's end is open.
+	// Taken says that the channel is the one that the client offered, and that the server's end
+	// is open.
 	Taken bool
-	// Stay: a client that cannot open the new channel may stay on iwarp.
+	// Stay says that a client which cannot open the new channel may stay on iwarp.
 	Stay bool
 }
 
@@ -64,11 +65,10 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// ParseChoice reads the choice that b, the private data of an MPA Reply, begins
-// with. rest is what follows it: the HelloAck, or nothing in a rejection. A
-// malformed choice, or another version, is an *Error. Whether the device is one
-// that was offered, and whether it came with what it needs, is for the caller
-// to see.
+// ParseChoice reads the choice at the start of b, the private data of an MPA Reply. rest is
+// what follows it: the HelloAck, or nothing in a rejection. A malformed choice, and one of
+// another version, is an *Error. The caller checks that the device was offered, and that the
+// choice has the items that it needs.
 func ParseChoice(b []byte) (c Choice, rest []byte, err error) {
 	if len(b) < choiceHeaderLen || string(b[:len(choiceMagic)]) != choiceMagic {
 		return Choice{}, nil, malformed("choice", "magic", "is not there")
@@ -113,9 +113,9 @@ func (c *Choice) take(item byte, value []byte) error {
 	return nil
 }
 
-// ParseRejection reports that b, the private data of an MPA Reply that rejects, is a
-// choice of no device that stands alone, and returns its version, which may be one that
-// we do not speak: the connection goes on as plain TCP.
+// ParseRejection reports whether b, the private data of an MPA Reply that rejects, is a choice
+// of no device and nothing else: then the connection goes on as plain TCP. It returns the
+// version of the choice, which need not be ours.
 func ParseRejection(b []byte) (v int, ok bool) {
 	none := len(b) == choiceHeaderLen && string(b[:len(choiceMagic)]) == choiceMagic &&
 		int(b[len(choiceMagic)+1]) == choiceHeaderLen && Device(b[len(choiceMagic)+2]) == DeviceNone

@@ -2,8 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// The version of the protocol that we speak (§6.2.1.1, §6.2.1.2). Another MajV
-// ends the attempt to connect, another MinV does not.
+// The version of the protocol that we speak (§6.2.1.1, §6.2.1.2). A different MajV ends the
+// attempt to connect, and a different MinV does not.
 const (
 	MajV = 1
 	MinV = 1
@@ -34,16 +34,16 @@ type Hello struct {
 	MinV       uint8  // the peer's minor version; what we send is always MajV and MinV
 }
 
-// AppendHello appends h as a Hello message of HelloLen bytes. h is taken to be
-// right. It allocates nothing when b has room.
+// AppendHello appends h, which must be valid, as a Hello message of HelloLen bytes. It does
+// not allocate if b has room.
 func (h *Hello) AppendHello(b []byte) []byte {
 	b = h.appendStart(b, MIDHello, HelloLen)
 	b = binary.BigEndian.AppendUint32(b, h.DesRemRcvSz)
 	return h.appendEnd(b)
 }
 
-// AppendHelloAck appends h as a HelloAck message of HelloAckLen bytes. h is
-// taken to be right. It allocates nothing when b has room.
+// AppendHelloAck appends h, which must be valid, as a HelloAck message of HelloAckLen bytes. It
+// does not allocate if b has room.
 func (h *Hello) AppendHelloAck(b []byte) []byte {
 	return h.appendEnd(h.appendStart(b, MIDHelloAck, HelloAckLen))
 }
@@ -61,10 +61,9 @@ func (h *Hello) appendEnd(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, h.ORD)
 }
 
-// ParseHello reads the Hello message that b begins with. What follows its
-// HelloLen bytes is ignored, because InfiniBand's connection manager pads
-// private data, with zeros or with junk. A malformed one is an *Error. It
-// allocates nothing for a good one.
+// ParseHello reads the Hello message at the start of b. Bytes after its HelloLen bytes are
+// ignored, because InfiniBand's connection manager pads private data with arbitrary bytes. A
+// malformed message is an *Error. A valid one takes no allocation.
 func ParseHello(b []byte) (Hello, error) {
 	if err := checkStart(b, MIDHello, HelloLen); err != nil {
 		return Hello{}, err
@@ -79,8 +78,7 @@ func ParseHello(b []byte) (Hello, error) {
 	return h, h.check(MIDHello, "LocalRcvSz")
 }
 
-// ParseHelloAck reads the HelloAck message that b begins with, as ParseHello
-// does a Hello.
+// ParseHelloAck reads the HelloAck message at the start of b, as ParseHello does a Hello.
 func ParseHelloAck(b []byte) (Hello, error) {
 	if err := checkStart(b, MIDHelloAck, HelloAckLen); err != nil {
 		return Hello{}, err
@@ -89,8 +87,7 @@ func ParseHelloAck(b []byte) (Hello, error) {
 	return h, h.check(MIDHelloAck, "ActRcvSz")
 }
 
-// checkStart checks what has to be right before the rest can be read: the
-// length, the BSDH and the major version.
+// checkStart checks what the rest depends on: the length, the BSDH and the major version.
 func checkStart(b []byte, mid MID, length int) error {
 	name := mid.String()
 	if len(b) < length {

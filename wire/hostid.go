@@ -11,9 +11,9 @@ const (
 	hostIDLen = saltLen + 2*proofLen
 )
 
-// HostID lets two ends find out whether they are on one host, and in one pid
-// namespace, without telling a stranger which host it is: hashes under a salt
-// that is drawn anew for every connection. Ours.
+// HostID lets two ends find out whether they are on one host, and in one pid namespace,
+// without revealing the host to others: it consists of hashes under a salt that is new for
+// every connection. It is this project's own.
 type HostID struct {
 	Salt [saltLen]byte  // random
 	Host [proofLen]byte // HMAC-SHA256(Salt, host), its first half
@@ -27,13 +27,13 @@ func NewHostID(salt [16]byte, host, pidNamespace string) HostID {
 	return HostID{Salt: salt, Host: prove(salt, host), PID: prove(salt, pidNamespace)}
 }
 
-// SameHost reports that h was made from this host.
+// SameHost reports whether h was made on this host.
 func (h HostID) SameHost(host string) bool {
 	want := prove(h.Salt, host)
 	return hmac.Equal(h.Host[:], want[:])
 }
 
-// SamePID reports that h was made from this pid namespace.
+// SamePID reports whether h was made in this pid namespace.
 func (h HostID) SamePID(pidNamespace string) bool {
 	want := prove(h.Salt, pidNamespace)
 	return hmac.Equal(h.PID[:], want[:])

@@ -2,19 +2,18 @@ package wire
 
 import "fmt"
 
-// Offers and choice are ours: a fixed beginning, then items of a type (1 byte),
-// a length (1 byte) and a value, in any order, each at most once. An item of an
-// unknown type is skipped, so that later versions can add some.
+// Offers and choice are this project's own: a fixed header, and then items of a type (1 byte),
+// a length (1 byte) and a value, in any order, each at most once. Items of unknown types are
+// skipped, so that later versions can add some.
 
 // Version is that of the offers and of the choice.
 const Version = 1
 
-// MaxPrivateData is the most, in bytes, that an MPA Request or Reply carries of
-// ours. RFC 5044 allows 512, but siw and c4iw stop at 256, and the kernel's
-// field has 8 bits.
+// MaxPrivateData bounds the private data of our MPA Requests and Replies, in bytes. RFC 5044
+// allows 512, but siw and c4iw stop at 256, and the kernel's field has 8 bits.
 const MaxPrivateData = 255
 
-// walkItems calls take for every item in b of a type that names has, an index.
+// walkItems calls take for every item in b whose type is an index of names.
 func walkItems(message string, b []byte, names []string, take func(item byte, value []byte) error) error {
 	var seen [256]bool
 	for len(b) > 0 {

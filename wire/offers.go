@@ -34,21 +34,20 @@ var offersItems = []string{
 	offersNew:     "new",
 }
 
-// Offers go before the Hello in the private data of the client's MPA Request:
-// the devices that it has, and what the server needs to judge them. Ours.
+// Offers precede the Hello in the private data of the client's MPA Request. They list the
+// client's devices and what the server needs to choose one. They are this project's own.
 type Offers struct {
-	// Devices are those that the client has, the one it would like best first.
-	// At least one. A server skips codes that it does not know.
+	// Devices are the client's, at least one, the preferred one first. A server skips codes that
+	// it does not know.
 	Devices []Device
 	// Host tells whether both ends are on one host, if HasHost.
 	Host    HostID
 	HasHost bool
-	// Client and Server are the two ends of the TCP connection as the client
-	// sees them; both are invalid if it does not say. IPv4 addresses are found
-	// as such, however they were given, and zones do not travel: they have a
-	// meaning on one host only. See SameTuple.
+	// Client and Server are the ends of the TCP connection as the client sees them. Both are
+	// invalid if it does not say. IPv4 addresses are parsed as IPv4, however they were given.
+	// Zones are left out, because they have a meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
-	// Ticket is that of the channel that the client offers, as Channel says.
+	// Ticket belongs to the channel that the client offers, if Channel is not NoChannel.
 	Ticket  [32]byte
 	Channel Channel
 }
@@ -62,21 +61,19 @@ const (
 	NewChannel                 // one that begins
 )
 
-// SameTuple reports that the client gave the ends of the TCP connection and
-// they are those that the server sees. They differ behind a proxy, NAT or port
-// forward.
+// SameTuple reports whether the client named the ends of the TCP connection, and they are
+// those that the server sees. Through a proxy, NAT or port forward they differ.
 func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
 	return o.Client.IsValid() && bare(o.Client) == bare(client) && bare(o.Server) == bare(server)
 }
 
-// bare returns a in the form that travels.
+// bare returns a in the form that is sent.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// Append appends the offers. They are refused with an *Error if they name no
-// device, one end of the connection alone, or if a Hello after them would not
-// fit into MaxPrivateData any more.
+// Append appends the offers. It returns an *Error if they name no device or only one end of
+// the connection, or if a Hello after them would not fit into MaxPrivateData.
 func (o *Offers) Append(b []byte) ([]byte, error) {
 	switch {
 	case len(o.Devices) == 0:
@@ -125,9 +122,9 @@ func (o *Offers) length() int {
 	return n
 }
 
-// ParseOffers reads the offers that b, the private data of an MPA Request,
-// begins with. rest is what follows them: the Hello. A malformed beginning, or
-// another version, is an *Error; see OtherVersion.
+// ParseOffers reads the offers at the start of b, the private data of an MPA Request. rest is
+// what follows them: the Hello. Malformed offers, and those of another version, are an
+// *Error; see OtherVersion.
 func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
 		return Offers{}, nil, malformed("offers", "magic", "is not there")
@@ -148,7 +145,7 @@ func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 	return o, b[length:], nil
 }
 
-// OtherVersion returns the version of the offers that b begins with, if it is not ours.
+// OtherVersion returns the version of the offers at the start of b, if it is not ours.
 func OtherVersion(b []byte) (v int, ok bool) {
 	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
 		return 0, false

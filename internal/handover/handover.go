@@ -1,5 +1,5 @@
-// Package handover passes a queue pair from the goroutine that brings its channel
-// up to the one that waits for it, or to nobody, and loses none.
+// Package handover passes a queue pair from the goroutine that opens its channel to the one
+// that waits for it. If that no longer waits, the queue pair is aborted.
 package handover
 
 import (
@@ -9,13 +9,12 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// A Slot is for one queue pair, or for the error that there is none instead. It is
-// safe for concurrent use.
+// A Slot takes one queue pair, or the error that there is none. It is safe for concurrent use.
 type Slot struct {
-	came chan result // has room for one
+	delivered chan result // has room for one
 
-	mu   sync.Mutex
-	over bool // nobody will take it
+	mu        sync.Mutex
+	withdrawn bool
 }
 
 type result struct {
@@ -24,49 +23,49 @@ type result struct {
 }
 
 // New returns an empty Slot.
-func New() *Slot { return &Slot{came: make(chan result, 1)} }
+func New() *Slot { return &Slot{delivered: make(chan result, 1)} }
 
-// Deliver gives the queue pair, or the error if that is not nil, to who waits in
-// Take, or will. Behind Withdraw it aborts the queue pair. It is called once.
+// Deliver gives the queue pair, or the error if that is not nil, to the call of Take. After
+// Withdraw it aborts the queue pair. It is called once.
 func (s *Slot) Deliver(qp rdma.QueuePair, err error) {
 	if err != nil {
 		qp = nil // which a nil pointer in an interface is not
 	}
 	s.mu.Lock()
-	over := s.over
-	if !over {
-		s.came <- result{qp, err}
+	withdrawn := s.withdrawn
+	if !withdrawn {
+		s.delivered <- result{qp, err}
 	}
 	s.mu.Unlock()
-	if over && err == nil {
+	if withdrawn && err == nil {
 		qp.Abort()
 	}
 }
 
-// Take waits until ctx is done. What has come at the same time is had: after a
-// standstill of the machine both are found at once, and who has come takes the
-// channel for up.
+// Take waits for the queue pair until ctx is done. If a queue pair arrives just as ctx expires,
+// Take returns it: after a pause of the machine both become visible together, and the peer
+// already considers the channel established.
 func (s *Slot) Take(ctx context.Context) (rdma.QueuePair, error) {
 	select {
-	case r := <-s.came:
+	case r := <-s.delivered:
 		return r.qp, r.err
 	case <-ctx.Done():
 	}
 	select {
-	case r := <-s.came:
+	case r := <-s.delivered:
 		return r.qp, r.err
 	default:
 		return nil, ctx.Err()
 	}
 }
 
-// Withdraw says that nobody will take what comes, and aborts what has.
+// Withdraw aborts the queue pair, whether it has been delivered already or will be.
 func (s *Slot) Withdraw() {
 	s.mu.Lock()
-	s.over = true
+	s.withdrawn = true
 	s.mu.Unlock()
 	select {
-	case r := <-s.came:
+	case r := <-s.delivered:
 		if r.err == nil {
 			r.qp.Abort()
 		}

@@ -1,5 +1,4 @@
-// Package interrupt ends calls that know nothing of contexts when a context
-// does.
+// Package interrupt ends calls that take no context when a context is done.
 package interrupt
 
 import (
@@ -11,8 +10,8 @@ import (
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// On runs f in a goroutine of its own when ctx is done. stop, called once, ends
-// the arrangement, and waits for f if that has begun.
+// On runs f in its own goroutine when ctx is done. stop, which must be called once, prevents
+// that, or waits for f to return if it has started.
 func On(ctx context.Context, f func()) (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -26,13 +25,13 @@ func On(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
-// Conn makes the calls on c fail with os.ErrDeadlineExceeded when ctx is done.
-// stop, called once, ends the arrangement and clears both deadlines of c, which
-// nobody else may set meanwhile.
-func Conn(ctx context.Context, c net.Conn) (stop func()) {
-	end := On(ctx, func() { c.SetDeadline(past) })
+// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done. stop, which must
+// be called once, ends that and clears both deadlines of conn. Until then no other code may
+// set them.
+func Conn(ctx context.Context, conn net.Conn) (stop func()) {
+	end := On(ctx, func() { conn.SetDeadline(past) })
 	return func() {
 		end()
-		c.SetDeadline(time.Time{})
+		conn.SetDeadline(time.Time{})
 	}
 }

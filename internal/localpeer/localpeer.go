@@ -1,20 +1,18 @@
 // Package localpeer lets the two ends of a connection on one host recognise each other
 // before a byte is written.
 //
-// TCP: a listener and a dialler of SDP mark their sockets, with IP options that mean nothing
-// to a TCP connection and that never reach the wire. The kernel passes a listener's
-// options on to the connections that it accepts, and tells any process about the other
-// end of a connection of its network namespace (sock_diag(7), by the four-tuple). So
-// each end knows from the first moment on whether the other one speaks SDP, also if
-// ports are shared, used again or forwarded.
+// TCP: a listener and a dialler of SDP mark their sockets with IP options that mean nothing to
+// a TCP connection and never reach the wire. The kernel copies a listener's options to the
+// connections that it accepts, and tells any process about the other end of a connection of
+// its network namespace (sock_diag(7), by the four-tuple). So each end knows at once whether
+// the other one speaks SDP, even if ports are shared, reused or forwarded.
 //
-// Unix sockets: a listener of SDP holds an abstract socket whose name is made of the
-// listening socket's, and a dialler that finds it there binds its own end to a name that
-// the listener sees.
+// Unix sockets: a listener of SDP holds an abstract socket whose name is derived from that of
+// the listening socket. A dialler that finds it binds its own end to a name that the listener
+// recognises.
 //
-// All of that is a hint and no proof: any program may set the same options or take such
-// names, and a socket that is handed to another program keeps its mark. What it leads to
-// is a negotiation that fails.
+// A mark is a hint and no proof: any program can set the same options or use such names, and
+// a socket that is passed to another program keeps its mark. Then a negotiation fails.
 package localpeer
 
 import (
@@ -37,12 +35,12 @@ const (
 	Dialler
 )
 
-// End is what the kernel says of the other end of a connection.
+// End is what the kernel reports about the other end of a connection.
 type End struct {
 	// Listener and Dialler report the marks.
 	Listener, Dialler bool
-	// UID is the user whose process created the socket, if Owned. The end of a
-	// connection that was not accepted yet is nobody's.
+	// UID is the user whose process created the socket, if Owned. A connection that has not
+	// been accepted yet has no owner.
 	UID   uint32
 	Owned bool
 }
@@ -50,58 +48,61 @@ type End struct {
 var (
 	// ErrElsewhere: the other end is not in this network namespace.
 	ErrElsewhere = errors.New("the other end is not on this host")
-	// ErrBlind: this process may not ask the kernel, or this system has no such call.
+	// ErrBlind: this process may not ask the kernel, or the system has no such call.
 	ErrBlind = errors.New("the kernel does not tell about the other end")
 )
 
-// Mark marks the socket. It fails where the kernel does not know the options for this
-// kind of socket.
+// Mark marks the socket. It fails if the kernel does not support the options on this kind of
+// socket.
 func Mark(c syscall.RawConn, r Role) error { return set(c, r, true) }
 
 // Unmark removes the mark.
 func Unmark(c syscall.RawConn, r Role) error { return set(c, r, false) }
 
-// MarksMultipath reports that listeners of multipath TCP can be marked. Safe for
-// concurrent use.
+// MarksMultipath reports whether listeners of multipath TCP can be marked. Safe for concurrent
+// use.
 func MarksMultipath() bool { return marksMultipath() }
 
-// Other returns what the kernel says of the other end of c, whose addresses are those of
-// TCP. If that is gone, with ErrElsewhere, the marks are those of the listener that is
-// there. It takes some 3 µs, and a millisecond at most. Errors are ErrElsewhere and
-// ErrBlind. Safe for concurrent use.
+// Other returns what the kernel reports about the other end of c, a TCP connection. If that is
+// gone, the error is ErrElsewhere, and the marks are those of the listener at its address.
+// Other takes about 3 µs, and a millisecond at most. Errors are ErrElsewhere and ErrBlind.
+// Safe for concurrent use.
 func Other(c net.Conn) (End, error) { return other(c) }
 
-// Own returns what the other end of c sees if it asks: the mark that c itself has, if it
-// took, and ErrElsewhere if the other end does not find c. The rest is as with Other.
+// Own returns what the other end of c would see: the mark of c itself, or ErrElsewhere if the
+// other end does not find c. Otherwise it is like Other.
 func Own(c net.Conn) (End, error) { return own(c) }
 
-// Sees reports that the other ends of the connections that are accepted from a listener can
-// be asked for: this process can ask, in the listener's network namespace. Safe for
-// concurrent use.
+// Shows reports whether the other end of c, if it asks, sees that c has the role. It is what
+// Own reports, but does not need to ask the kernel's diagnostics. Safe for concurrent use.
+func Shows(c net.Conn, r Role) bool { return shows(c, r) }
+
+// Sees reports whether Other works for connections that are accepted from a listener: this
+// process may ask the kernel, in the network namespace of the listener. Safe for concurrent
+// use.
 func Sees(listener syscall.RawConn) bool { return sees(listener) }
 
-// Sighted reports that Other can be asked at all. Safe for concurrent use.
+// Sighted reports whether this process may ask the kernel. Safe for concurrent use.
 func Sighted() bool { return sighted() }
 
-// unixDialler is what the names begin with that diallers bind their Unix sockets to.
+// unixDialler is the prefix of the names that diallers bind their Unix sockets to.
 const unixDialler = "@gosdp-dialler-"
 
-// UnixDialler returns the address for a dialler's end of a Unix socket that marks it.
+// UnixDialler returns an address for a dialler's end of a Unix socket that marks it.
 func UnixDialler() *net.UnixAddr {
 	return &net.UnixAddr{Net: "unix", Name: unixDialler + rand.Text()}
 }
 
-// IsUnixDialler reports that a is such an address.
+// IsUnixDialler reports whether a is such an address.
 func IsUnixDialler(a *net.UnixAddr) bool { return strings.HasPrefix(a.Name, unixDialler) }
 
-// AnnounceUnix tells diallers that SDP is served on the Unix socket with that address,
-// until the Closer is closed.
+// AnnounceUnix announces that SDP is served on the Unix socket with that address, until the
+// Closer is closed.
 func AnnounceUnix(a *net.UnixAddr) (io.Closer, error) { return announceUnix(a) }
 
-// UnixAnnouncer returns the process that says that it serves SDP on the Unix socket with
-// that address; 0: none does. It is for the caller to see that it is the process which
-// serves that socket.
+// UnixAnnouncer returns the process that announces that it serves SDP on the Unix socket with
+// that address; 0: none does. The caller must check that this process serves the socket.
 func UnixAnnouncer(a *net.UnixAddr) (pid int) { return unixAnnouncer(a) }
 
-// UnixServer returns the process that listens at the other end of c; 0: it is not known.
+// UnixServer returns the process that listens at the other end of c; 0: unknown.
 func UnixServer(c *net.UnixConn) (pid int) { return unixServer(c) }

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener's mark is IP_FREEBIND with IP_BIND_ADDRESS_NO_PORT: both act when a socket
-// is bound, and so do nothing to one that is; no other program sets both; and listeners
-// of multipath TCP, which are the default of package net, take them too. (They take no
-// IP_MULTICAST_ALL, which on IPv6 sockets is off anyway.) A dialler is not bound yet when
-// it is marked. Its mark is the absence of IP_MULTICAST_LOOP, which is for datagrams.
+// A listener's mark is IP_FREEBIND together with IP_BIND_ADDRESS_NO_PORT. Both take effect when
+// a socket is bound, and not afterwards; other programs do not set both; and listeners of
+// multipath TCP, which package net makes by default, support them. (They do not support
+// IP_MULTICAST_ALL, which is off on IPv6 sockets anyway.) A dialler is not bound yet when it
+// is marked. Its mark is that IP_MULTICAST_LOOP, an option for datagrams, is off.
 func set(c syscall.RawConn, r Role, on bool) (err error) {
 	failed := c.Control(func(fd uintptr) {
 		value := 0
@@ -77,7 +77,7 @@ type diag struct {
 	b      [1024]byte
 }
 
-// diags keeps one for all of the process, which lives as long as that does.
+// diags keeps one for the lifetime of the process.
 var diags struct {
 	sync.Mutex
 	kept   *diag
@@ -101,7 +101,8 @@ func namespaceOf(fd int) uint64 {
 	return cookie
 }
 
-// keep opens the one that is kept. Called with the lock held.
+// keep returns the socket that is kept, and opens it first if necessary. The caller must hold
+// the lock.
 func keep() *diag {
 	if diags.kept != nil || diags.denied {
 		return diags.kept
@@ -109,13 +110,13 @@ func keep() *diag {
 	d, err := open()
 	switch err {
 	case nil:
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS: // the next call may have more luck
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS: // the next call may succeed
 		return nil
 	default:
 		diags.denied = true
 		return nil
 	}
-	// A socket can be had also where requests are filtered.
+	// The socket may open although requests on it are filtered.
 	nobody := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	if _, err := d.ask(unix.AF_INET, nobody, nobody); err != nil && err != ErrElsewhere {
 		unix.Close(d.fd)
@@ -143,17 +144,45 @@ func sighted() bool {
 	return keep() != nil
 }
 
-// settleTime is how long the other end of a connection may take to become a socket:
-// connect returns a moment before the acknowledgment has been worked on that makes it
-// one. Where the queue of the listener is full it takes longer than anybody should wait.
+// settleTime is how long the other end of a connection may take to become a socket: connect
+// returns shortly before the kernel has processed the acknowledgment that makes it one. If
+// the queue of the listener is full that takes too long to wait for.
 const (
 	settleTime  = time.Millisecond
-	settleTurns = 10000 // where the clock stands still meanwhile
+	settleTurns = 10000 // if the clock stands still
 )
 
 func other(c net.Conn) (End, error) { return look(c, false) }
 
 func own(c net.Conn) (End, error) { return look(c, true) }
+
+// shows reads the options that inet_diag would report. A socket that is bound to a device is
+// not found by those who do not name the device.
+func shows(c net.Conn, r Role) (is bool) {
+	sc, ok := c.(syscall.Conn)
+	if !ok { // the program has wrapped it
+		e, err := own(c)
+		return err == nil && (r == Listener && e.Listener || r == Dialler && e.Dialler)
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	rc.Control(func(fd uintptr) {
+		has := func(level, option, value int) bool {
+			v, err := unix.GetsockoptInt(int(fd), level, option)
+			return err == nil && v == value
+		}
+		is = has(unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, 0)
+		switch r {
+		case Listener:
+			is = is && has(unix.IPPROTO_IP, unix.IP_FREEBIND, 1) && has(unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		case Dialler:
+			is = is && has(unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0)
+		}
+	})
+	return is
+}
 
 // look asks for the other end of c, or for c as the other end sees it.
 func look(c net.Conn, own bool) (End, error) {
@@ -162,7 +191,7 @@ func look(c net.Conn, own bool) (End, error) {
 	if !ok || !ok2 {
 		return End{}, ErrElsewhere
 	}
-	var cookie uint64 // 0: a connection that the program has wrapped is taken to be here
+	var cookie uint64 // 0: a connection that the program has wrapped is assumed to be here
 	if sc, ok := c.(syscall.Conn); ok {
 		rc, err := sc.SyscallConn()
 		if err != nil {
@@ -186,7 +215,7 @@ func look(c net.Conn, own bool) (End, error) {
 	if d == nil {
 		return End{}, ErrBlind
 	}
-	if d.cookie != cookie && cookie != 0 { // the program goes from namespace to namespace
+	if d.cookie != cookie && cookie != 0 { // the program uses several namespaces
 		var err error
 		if d, err = open(); err != nil {
 			return End{}, ErrBlind
@@ -220,7 +249,7 @@ func bare(a *net.TCPAddr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// found is an End, or unborn: what will be one soon.
+// found is an End. unborn says that the kernel has not made the socket yet.
 type found struct {
 	End
 	unborn bool
@@ -279,7 +308,7 @@ func parse(b []byte, here, there netip.AddrPort) (found, error) {
 	var f found
 	other := binary.BigEndian.Uint16(m[4:]) != there.Port() || binary.BigEndian.Uint16(m[6:]) != here.Port()
 	switch state := m[1]; {
-	case other: // a listener with the same port, which is nobody's other end
+	case other: // a listener with the same port, and not the other end
 		f.End = marks(m)
 		return f, ErrElsewhere
 	case state == stateSynReceived || state == stateNewSyn:
@@ -290,8 +319,7 @@ func parse(b []byte, here, there netip.AddrPort) (found, error) {
 	return f, nil
 }
 
-// marks reads the marks of the socket that m, a struct inet_diag_msg with what follows it,
-// describes.
+// marks reads the marks from m, a struct inet_diag_msg with the attributes that follow it.
 func marks(m []byte) (e End) {
 	native := binary.NativeEndian
 	for a := m[replyLen:]; len(a) >= unix.SizeofRtAttr; {

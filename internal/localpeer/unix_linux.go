@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// announcement returns the name of the abstract socket that announces the Unix socket
-// with that address: made of its own name if that is abstract, and of its file if not.
+// announcement returns the name of the abstract socket that announces the Unix socket with
+// that address. It is derived from the socket's name if that is abstract, or from its file.
 func announcement(a *net.UnixAddr) (string, error) {
 	if strings.HasPrefix(a.Name, "@") || strings.HasPrefix(a.Name, "\x00") {
 		const most = 107 - len("@gosdp-listener-") // of a socket's name
@@ -29,8 +29,8 @@ func announcement(a *net.UnixAddr) (string, error) {
 	return fmt.Sprintf("@gosdp-listener/%x/%x", st.Dev, st.Ino), nil
 }
 
-// announceUnix listens, and closes what comes: all that a dialler wants is to see whose
-// socket it is (SO_PEERCRED), which nobody can forge.
+// announceUnix listens, and closes every connection: a dialler only wants to see which process
+// the socket belongs to (SO_PEERCRED), which cannot be forged.
 func announceUnix(a *net.UnixAddr) (io.Closer, error) {
 	name, err := announcement(a)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *announcer) run() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(time.Millisecond) // no descriptor is free, say
+			time.Sleep(time.Millisecond) // for example, no descriptor is free
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package rnics knows the network interfaces of this machine that belong to RDMA
-// hardware. Software devices (rxe, siw) on ordinary interfaces do not count.
+// Package rnics finds the network interfaces of this machine that belong to RDMA hardware.
+// Software devices (rxe, siw) on ordinary interfaces do not count.
 package rnics
 
 import (
@@ -15,8 +15,7 @@ import (
 
 const (
 	system = "/sys"
-	// freshTime is how long what was found is used: every Dial asks, and interfaces
-	// come and go.
+	// freshTime is how long a result is used. Every Dial asks, and interfaces change.
 	freshTime = time.Second
 )
 
@@ -26,9 +25,8 @@ var found struct {
 	networks []netip.Prefix
 }
 
-// Networks returns the addresses of those interfaces, each with the length of its
-// subnet's prefix. It may be a second old, and is not to be changed. Safe for concurrent
-// use.
+// Networks returns the addresses of those interfaces, each with the prefix length of its
+// subnet. The result may be a second old, and must not be changed. Safe for concurrent use.
 func Networks() []netip.Prefix {
 	found.Lock()
 	defer found.Unlock()
@@ -38,12 +36,12 @@ func Networks() []netip.Prefix {
 	return found.networks
 }
 
-// Owns reports that one of the interfaces has the address a.
+// Owns reports whether one of the interfaces has the address a.
 func Owns(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// Contain reports that a is in one of the subnets.
+// Contain reports whether a is in one of the subnets.
 func Contain(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }

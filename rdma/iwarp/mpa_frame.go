@@ -92,12 +92,7 @@ func (f *frame) write(c net.Conn, key string) error {
 // io.EOF.
 func readFrame(r io.Reader, key string) (*frame, error) {
 	var header [frameHeaderLen]byte
-	n, err := readKey(r, header[:KeyLen], key)
-	if err == nil {
-		var more int
-		more, err = io.ReadFull(r, header[KeyLen:])
-		n += more
-	}
+	n, err := readKey(r, header[:], key) // the whole header, which takes one Read
 	if err != nil {
 		return nil, cutShort(n, frameHeaderLen, err)
 	}
@@ -118,14 +113,14 @@ func readFrame(r io.Reader, key string) (*frame, error) {
 	return f, nil
 }
 
-// readKey fills b with the key. It looks at whatever a Read brings, because a
+// readKey fills b with the key and what follows it. It looks at whatever a Read brings, because a
 // peer that does not know MPA may send less than the key and then wait.
 func readKey(r io.Reader, b []byte, key string) (n int, err error) {
 	for n < len(b) {
 		more, err := r.Read(b[n:])
 		n += more
-		if string(b[:n]) != key[:n] {
-			return n, &NotMPAError{Got: b[:n]}
+		if got := min(n, len(key)); string(b[:got]) != key[:got] {
+			return n, &NotMPAError{Got: b[:got]}
 		}
 		if err != nil && n < len(b) {
 			return n, err

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -29,7 +30,7 @@ func TestPrompt(t *testing.T) {
 				Ticket:  ticket, Channel: wire.IdleChannel,
 			}
 			o.Host, o.HasHost = HostID([16]byte{1})
-			return requestOf(t, o, helloOf())
+			return handshaketest.Request(t, o, handshaketest.Hello())
 		}
 	}
 	says := func(s string) func(*testing.T, net.Conn) string {
@@ -42,37 +43,36 @@ func TestPrompt(t *testing.T) {
 		resumed, plain bool
 		unread         bool
 	}{
-		{name: "resumed", first: offering(idleTicket), resumed: true},
+		{name: "resumed", first: offering(handshaketest.IdleTicket), resumed: true},
 		{name: "resumed, behind it something else", first: func(t *testing.T, c net.Conn) string {
-			return offering(idleTicket)(t, c) + "more"
+			return offering(handshaketest.IdleTicket)(t, c) + "more"
 		}, resumed: true, unread: true},
 		{name: "another ticket", first: offering(rdma.Ticket{9}), unread: true},
 		{name: "part of a Request", first: func(t *testing.T, c net.Conn) string {
-			return offering(idleTicket)(t, c)[:60]
+			return offering(handshaketest.IdleTicket)(t, c)[:60]
 		}, unread: true},
 		{name: "all of a Request but its last byte", first: func(t *testing.T, c net.Conn) string {
-			whole := []byte(offering(idleTicket)(t, c))
+			whole := []byte(offering(handshaketest.IdleTicket)(t, c))
 			binary.BigEndian.PutUint16(whole[len(whole)-2:], 256) // whose last byte is 0: all the same if it is not looked at
 			return string(whole[:len(whole)-1])
 		}, unread: true},
-		{name: "a Request that offers nothing", first: says(frameOf([]byte("hello"))), unread: true},
-		{name: "a Request that is too long", first: says(frameOf(nil)[:18] + "\xff\xff" + "private"), unread: true},
+		{name: "a Request that offers nothing", first: says(handshaketest.Frame([]byte("hello"))), unread: true},
+		{name: "a Request that is too long", first: says(handshaketest.Frame(nil)[:18] + "\xff\xff" + "private"), unread: true},
 		{name: "part of a key", first: says("MPA"), unread: true},
 		{name: "nothing", first: says("")},
 		{name: "plain", first: says("GET"), plain: true, unread: true},
 		{name: "plain, to SDP only", first: says("GET"), sdpOnly: true, unread: true},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			fakeShm.reset()
-			channel, _ := queuePairs(t)
-			fakeShm.idle = channel
-			cfg := offeredConfig()
+			handshaketest.SHM.Reset()
+			channel, _ := handshaketest.QueuePairs(t)
+			handshaketest.SHM.Kept = channel
+			cfg := testConfig()
+			cfg.Devices = []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
 			cfg.SDPOnly = v.sdpOnly
-			l := New(newFake(), cfg)
-			t.Cleanup(func() { l.Close() })
-			_, err := l.places.of("shm", fakeShm, &l.cfg) // a connection has come this way before
-			require.NoError(t, err)
-			server, client := tcpPair(t)
+			s := NewServer(cfg)
+			t.Cleanup(s.Close)
+			server, client := handshaketest.TCPPair(t)
 			rc, err := client.SyscallConn()
 			require.NoError(t, err)
 			require.NoError(t, localpeer.Mark(rc, localpeer.Dialler))
@@ -84,15 +84,17 @@ func TestPrompt(t *testing.T) {
 				return n == len(said)
 			}, 5*time.Second, time.Millisecond)
 
-			in, err := (&handshake{l: l, conn: server, expected: certain}).prompt()
+			h := &Incoming{Server: s, conn: server, expected: certain}
+			h.peek()
+			in, err := h.Prompt()
 			require.NoError(t, err)
 			switch {
 			case v.resumed:
 				require.NotNil(t, in)
 				assert.Same(t, channel, in.QP)
 				assert.Equal(t, "shm", in.Device)
-				flags, private := readReply(t, client)
-				assert.Zero(t, flags&replyRejected)
+				flags, private := handshaketest.ReadReply(t, client)
+				assert.Zero(t, flags&handshaketest.ReplyRejected)
 				choice, ack, err := wire.ParseChoice(private)
 				require.NoError(t, err)
 				assert.Equal(t, wire.Choice{Device: wire.DeviceSHM, Taken: true}, choice)
@@ -103,7 +105,7 @@ func TestPrompt(t *testing.T) {
 				client.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 				_, err = client.Read(whole)
 				assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "there is no second answer")
-				_, said, _ = strings.Cut(said, string(helloOf()))
+				_, said, _ = strings.Cut(said, string(handshaketest.Hello()))
 			case v.plain:
 				require.NotNil(t, in)
 				assert.Nil(t, in.QP)
@@ -111,7 +113,7 @@ func TestPrompt(t *testing.T) {
 			default:
 				assert.Nil(t, in)
 			}
-			assert.Nil(t, fakeShm.met)
+			assert.False(t, handshaketest.SHM.Met())
 			server.SetReadDeadline(time.Now().Add(time.Second))
 			if !v.unread {
 				server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"context"
@@ -8,37 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
-// queuePairs returns a connected pair, the accepting end first.
-func queuePairs(t *testing.T) (server, client *iwarp.QueuePair) {
-	t.Helper()
-	s, c := tcpPair(t)
-	accepted := make(chan *iwarp.QueuePair, 1)
-	go func() {
-		defer close(accepted)
-		r, err := iwarp.ReadRequest(s)
-		if assert.NoError(t, err) {
-			q, err := r.Accept(iwarp.Config{}, nil)
-			assert.NoError(t, err)
-			accepted <- q
-		}
-	}()
-	client, _, err := iwarp.Connect(c, iwarp.Config{}, nil)
-	require.NoError(t, err)
-	server = <-accepted
-	require.NotNil(t, server)
-	server.ProvideReceive(4, 4096)
-	t.Cleanup(func() { server.Abort(); client.Abort() })
-	return server, client
-}
-
 func TestDecisionMustBeTheFirstEmptyData(t *testing.T) {
 	message := func(change func(*wire.Message)) []byte {
-		m := stay()
+		m := handshaketest.Stay()
 		change(&m)
 		return append(m.AppendHeader(nil), m.Payload...)
 	}
@@ -55,7 +32,7 @@ func TestDecisionMustBeTheFirstEmptyData(t *testing.T) {
 		{"no message", []byte("x"), "BSDH"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			server, client := queuePairs(t)
+			server, client := handshaketest.QueuePairs(t)
 			n, err := client.PostSend([]rdma.SendWR{{Header: v.bytes}})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
@@ -69,14 +46,14 @@ func TestDecisionMustBeTheFirstEmptyData(t *testing.T) {
 }
 
 func TestDecisionOfAClientThatLeaves(t *testing.T) {
-	server, client := queuePairs(t)
+	server, client := handshaketest.QueuePairs(t)
 	client.Close()
 	_, err := decision(t.Context(), server)
 	assert.ErrorIs(t, err, io.EOF)
 }
 
 func TestDecisionEndsWithItsTime(t *testing.T) {
-	server, _ := queuePairs(t)
+	server, _ := handshaketest.QueuePairs(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
@@ -90,8 +67,8 @@ func TestDecisionEndsWithItsTime(t *testing.T) {
 // TestDecisionThatCameInTime has a machine so busy that the time is over before
 // the decision was read.
 func TestDecisionThatCameInTime(t *testing.T) {
-	server, client := queuePairs(t)
-	send(t, client, stay())
+	server, client := handshaketest.QueuePairs(t)
+	handshaketest.Send(t, client, handshaketest.Stay())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Eventually(t, func() bool {

@@ -1,9 +1,8 @@
-package listener
+package handshake
 
 import "golang.org/x/sys/unix"
 
-// hungUp reports that nothing will come behind what is there. Peeking does not
-// show that.
+// hungUp reports whether the peer has closed its direction. Peeking does not show that.
 func hungUp(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(p, 0)

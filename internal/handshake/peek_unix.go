@@ -1,6 +1,6 @@
 //go:build unix
 
-package listener
+package handshake
 
 import (
 	"context"
@@ -13,25 +13,25 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// look parks in the netpoller, which reports each arrival although the bytes
-// before it are still there.
-func look(ctx context.Context, c net.Conn, rc syscall.RawConn) verdict {
+// waitFirst parks in the netpoller, which reports each arrival although earlier bytes are
+// still unread.
+func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 	var v verdict
 	b := make([]byte, iwarp.KeyLen)
-	stop := interrupt.Conn(ctx, c)
+	stop := interrupt.Conn(ctx, conn)
 	err := rc.Read(func(fd uintptr) bool {
 		_, v = peek(fd, b)
 		return v != undecided
 	})
 	stop()
 	if err != nil {
-		// On a busy machine the time may be over before there was any to look.
+		// On a busy machine ctx may be done before the first peek.
 		rc.Control(func(fd uintptr) { _, v = peek(fd, b) })
 	}
 	return v
 }
 
-// peek copies what has come to b, which has room for a key, and says what it means.
+// peek copies what has arrived to b, which has room for a key, and says what it means.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	fd := int(socket)
 	for {

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// A connection that is no socket cannot be looked at without consuming what is
-// there: one that a limiter or another protocol has wrapped. replay gives what
-// was read back to whoever reads next.
+// replay is a connection that returns bytes which were read from it before. A connection that
+// is not a socket, such as one wrapped by a limiter or another protocol, can only be examined
+// by reading from it.
 type replay struct {
 	net.Conn
-	rest []byte // belongs to the reader
+	rest []byte // used by Read alone
 }
 
 func (r *replay) Read(b []byte) (int, error) {
@@ -27,7 +27,7 @@ func (r *replay) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite ends the direction towards the peer, if the connection below can.
+// CloseWrite calls CloseWrite of the underlying connection, if it has that method.
 func (r *replay) CloseWrite() error {
 	if c, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
@@ -35,7 +35,7 @@ func (r *replay) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// SetLinger is the connection's below, if it has that.
+// SetLinger calls SetLinger of the underlying connection, if it has that method.
 func (r *replay) SetLinger(sec int) error {
 	if c, ok := r.Conn.(interface{ SetLinger(int) error }); ok {
 		return c.SetLinger(sec)
@@ -43,14 +43,14 @@ func (r *replay) SetLinger(sec int) error {
 	return errors.ErrUnsupported
 }
 
-// readKey reads until it is certain what the client on c speaks, or ctx is done,
-// and returns the connection as it was before.
-func readKey(ctx context.Context, c net.Conn) (v verdict, instead *replay) {
-	defer interrupt.Conn(ctx, c)()
+// readKey reads until it is certain what the client on conn speaks, or ctx is done. It
+// returns a connection from which the same bytes can be read again.
+func readKey(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
+	defer interrupt.Conn(ctx, conn)()
 	var b [iwarp.KeyLen]byte
 	n := 0
 	for v == undecided {
-		k, err := c.Read(b[n:])
+		k, err := conn.Read(b[n:])
 		n += k
 		v = judge(b[:n])
 		switch {
@@ -59,10 +59,10 @@ func readKey(ctx context.Context, c net.Conn) (v verdict, instead *replay) {
 			if n == 0 {
 				return undecided, nil
 			}
-			return undecided, &replay{Conn: c, rest: b[:n]}
+			return undecided, &replay{Conn: conn, rest: b[:n]}
 		default:
 			v = isPlain
 		}
 	}
-	return v, &replay{Conn: c, rest: b[:n]}
+	return v, &replay{Conn: conn, rest: b[:n]}
 }

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
@@ -30,23 +31,9 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, isPlain, judge([]byte("GET / HTTP/1.1\r\n")))
 }
 
-func tcpPair(t *testing.T) (server, client *net.TCPConn) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	s, err := ln.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
-	return s.(*net.TCPConn), c.(*net.TCPConn)
-}
-
 // TestLookConsumesNothing sends the key in pieces, each of which wakes the look.
 func TestLookConsumesNothing(t *testing.T) {
-	server, client := tcpPair(t)
+	server, client := handshaketest.TCPPair(t)
 	sent := iwarp.RequestKey + "and more"
 	done := make(chan bool)
 	go func() { done <- isSDP(t.Context(), server) }()
@@ -81,7 +68,7 @@ func TestLookDecidesAtOnce(t *testing.T) {
 		}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			server, client := tcpPair(t)
+			server, client := handshaketest.TCPPair(t)
 			go v.do(client)
 			assert.False(t, isSDP(context.Background(), server))
 		})
@@ -89,7 +76,7 @@ func TestLookDecidesAtOnce(t *testing.T) {
 }
 
 func TestLookEndsWithItsTime(t *testing.T) {
-	server, client := tcpPair(t)
+	server, client := handshaketest.TCPPair(t)
 	client.Write([]byte("MPA ID"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -105,7 +92,7 @@ func TestLookEndsWithItsTime(t *testing.T) {
 // TestLookFindsWhatCameInTime has a machine so busy that the time is over before
 // the first look.
 func TestLookFindsWhatCameInTime(t *testing.T) {
-	server, client := tcpPair(t)
+	server, client := handshaketest.TCPPair(t)
 	client.Write([]byte(iwarp.RequestKey))
 	require.True(t, isSDP(t.Context(), server), "it is here")
 	late, cancel := context.WithCancel(t.Context())
@@ -155,7 +142,7 @@ func (s *secured) HandshakeContext(context.Context) error {
 
 // TestLookWaitsForAHandshakeBelow: the time to look begins behind it.
 func TestLookWaitsForAHandshakeBelow(t *testing.T) {
-	server, client := tcpPair(t)
+	server, client := handshaketest.TCPPair(t)
 	cfg := testConfig()
 	s := &secured{Conn: server, shaking: make(chan struct{}), done: make(chan struct{})}
 	failed := make(chan error)
@@ -165,8 +152,8 @@ func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 	}()
 	<-s.shaking
 	time.AfterFunc(300*time.Millisecond, func() { close(s.done) })
-	client.Write([]byte(requestOf(t, offersOf(), helloOf())))
-	readReply(t, client)
+	client.Write([]byte(handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())))
+	handshaketest.ReadReply(t, client)
 	client.Close() // without a decision
 	assert.ErrorContains(t, <-failed, "before the client's decision")
 }

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// fionread asks how many bytes have come (winsock2.h).
+	// fionread asks how many bytes have arrived (winsock2.h).
 	fionread = 0x4004667F
-	// lookAgain is the pause between two looks: Windows reports an arrival only
-	// when the bytes before it are gone.
-	lookAgain = time.Millisecond
+	// peekInterval is the time between two peeks: Windows reports an arrival only after
+	// earlier bytes have been read.
+	peekInterval = time.Millisecond
 )
 
-func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
-	tick := time.NewTicker(lookAgain)
+func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
+	tick := time.NewTicker(peekInterval)
 	defer tick.Stop()
 	b := make([]byte, iwarp.KeyLen)
 	for {
@@ -38,9 +38,8 @@ func look(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	}
 }
 
-// peek copies what has come to b, which has room for a key, and says what it
-// means. It asks for the number of bytes first, because the socket would block
-// without any.
+// peek copies what has arrived to b, which has room for a key, and says what it means. It
+// asks for the number of bytes first, because the socket would block if there were none.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	s := windows.Handle(socket)
 	var there, n uint32

@@ -1,4 +1,4 @@
-package listener
+package handshake
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// decision waits for the client's decision on qp, until ctx is done, and
-// returns its header. It is the client's first message: empty Data, which means
-// that the connection stays on iwarp, StepUp, which means that it goes on over
-// the new channel, or Plain, which means that it goes on as plain TCP. What comes behind it is left where it is.
+// decision waits for the client's decision on qp, until ctx is done, and returns its header.
+// The decision is the client's first message: an empty Data keeps the connection on iwarp,
+// StepUp moves it to the new channel, and Plain makes it plain TCP. Messages after it stay in
+// the queue pair.
 func decision(ctx context.Context, qp rdma.QueuePair) (wire.Header, error) {
 	defer interrupt.On(ctx, qp.Wake)()
 	var wcs [1]rdma.Completion
@@ -25,18 +25,18 @@ func decision(ctx context.Context, qp rdma.QueuePair) (wire.Header, error) {
 		n, err := take(wcs[:])
 		switch {
 		case err != nil:
-			return wire.Header{}, fmt.Errorf("listener: before the client's decision: %w", err)
+			return wire.Header{}, fmt.Errorf("handshake: before the client's decision: %w", err)
 		case n == 1:
 			return parseDecision(wcs[0])
 		case over:
-			return wire.Header{}, fmt.Errorf("listener: the client did not decide: %w", ctx.Err())
+			return wire.Header{}, fmt.Errorf("handshake: the client did not decide: %w", ctx.Err())
 		}
 	}
 }
 
 func parseDecision(wc rdma.Completion) (wire.Header, error) {
 	if wc.Op != rdma.OpReceive {
-		return wire.Header{}, fmt.Errorf("listener: completion %d before the client's decision", wc.Op)
+		return wire.Header{}, fmt.Errorf("handshake: completion %d before the client's decision", wc.Op)
 	}
 	defer wc.Buffer.Release()
 	var m wire.Message

@@ -1,0 +1,282 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Client is the client's half, for one Dial. It may try several connections, one after the
+// other, and remembers from one to the next what did not work. It is not safe for
+// concurrent use.
+type Client struct {
+	*Config
+	// Redials says that the caller can make another connection. It is false for a
+	// connection that a program made itself.
+	Redials bool
+
+	offered  []wire.Device // on this connection
+	declined Reasons       // on this connection
+	failed   Reasons       // devices whose channel did not come up on an earlier connection
+
+	channel       rdma.Offer  // that this connection's Request offers; nil: none
+	channelDevice wire.Device // whose it is
+	resumes       bool        // it has served an earlier connection
+	stale         bool        // the server no longer had a channel of that kind
+	retry         bool
+}
+
+// Retry reports whether the last Connect failed for a reason that another connection does
+// not have: the server no longer had the idle channel, or, with SDPOnly, the channel of one
+// device did not come up and there is another device.
+func (c *Client) Retry() bool {
+	retry := c.retry
+	c.retry = false
+	return retry
+}
+
+// NotSDPError says that the peer does not speak SDP on this connection.
+type NotSDPError struct {
+	Addr   net.Addr
+	Err    error         // what came instead of an MPA Reply
+	Usable bool          // both ends go on as plain TCP on the same connection
+	waited time.Duration // for the Reply
+}
+
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`.
+func (e *NotSDPError) Error() string {
+	return fmt.Sprintf("peer at %v does not speak SDP: %s", e.Addr, e.Reason())
+}
+
+// Reason is Error without the address.
+func (e *NotSDPError) Reason() string {
+	var other *iwarp.NotMPAError
+	var rejected *iwarp.RejectError
+	switch {
+	case errors.As(e.Err, &other):
+		return fmt.Sprintf("it answered %q", other.Got)
+	case errors.As(e.Err, &rejected) && e.Usable:
+		if v, _ := wire.ParseRejection(rejected.Private); v != wire.Version {
+			return fmt.Sprintf("it speaks version %d of the set-up, and we %d", v, wire.Version)
+		}
+		return "it has no device in common with us"
+	case errors.As(e.Err, &rejected):
+		return "it rejected the MPA Request"
+	case errors.Is(e.Err, os.ErrDeadlineExceeded):
+		return fmt.Sprintf("it did not answer within %v", e.waited)
+	case errors.Is(e.Err, syscall.ECONNRESET), errors.Is(e.Err, syscall.EPIPE):
+		return "it reset the connection"
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return "it closed the connection"
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns e.Err.
+func (e *NotSDPError) Unwrap() error { return e.Err }
+
+// WasReset reports whether err says that the peer reset or closed the connection before it
+// answered.
+func WasReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// MaySucceedLater reports whether err says that the peer was too slow, or reset the
+// connection: it may answer if it is asked again.
+func MaySucceedLater(err error) bool {
+	var not *NotSDPError
+	return errors.As(err, &not) && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET))
+}
+
+// Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the
+// server does not speak it. With any error conn remains the caller's.
+func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error) {
+	local := c.promise()
+	up, err := c.connect(ctx, conn, local)
+	c.dropChannel()
+	if err != nil {
+		c.withdraw(local)
+		return nil, err
+	}
+	up.Declined, up.cfg = c.declined, c.Config
+	return up, nil
+}
+
+func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (*Connection, error) {
+	offers, err := c.offers(conn)
+	if err != nil {
+		return nil, err
+	}
+	asked, reply, err := c.request(ctx, conn, local, offers)
+	if err != nil {
+		return nil, err
+	}
+	choice, peer, err := c.parseReply(reply)
+	if err != nil {
+		return nil, err
+	}
+	local, peer = settle(local, peer)
+	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer}
+	if choice.Taken {
+		return up, c.take(ctx, up, choice.Device)
+	}
+	qp, err := asked.QueuePair()
+	if err != nil {
+		return nil, err
+	}
+	qp.ProvideReceive(int(c.Hello.Bufs), int(local.LocalRcvSz))
+	if choice.Device != wire.DeviceIWARP {
+		stays, err := c.stepUp(ctx, up, asked, qp, choice)
+		if !stays {
+			return up, err
+		}
+	} else {
+		c.notChosen(conn)
+	}
+	up.QP, up.Device, up.MustDecide = qp, wire.DeviceIWARP.String(), true
+	return up, nil
+}
+
+// offers returns the private data of the Request, except for the Hello.
+func (c *Client) offers(conn net.Conn) ([]byte, error) {
+	var o wire.Offers
+	c.declined = slices.Clip(c.Config.Declined)
+	for _, device := range c.Devices {
+		why := c.failed.Of(device)
+		if err := c.reaches(device, conn); err != nil {
+			why = err.Error()
+		}
+		if why != "" {
+			c.declined.Set(device, why)
+			continue
+		}
+		o.Devices = append(o.Devices, device)
+	}
+	c.offerChannel(conn, &o)
+	if len(o.Devices) == 0 {
+		if c.SDPOnly {
+			return nil, c.declined.Err()
+		}
+		unmark(conn)
+		return nil, &NotSDPError{Addr: conn.RemoteAddr(), Err: c.declined.Err(), Usable: true}
+	}
+	c.offered = o.Devices
+	client, server := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	if client.IsValid() && server.IsValid() {
+		o.Client, o.Server = client, server
+	}
+	o.Host, o.HasHost = newHostID()
+	return o.Append(nil)
+}
+
+// reaches returns nil if the device is worth offering to the server at the other end of
+// conn.
+func (c *Client) reaches(device wire.Device, conn net.Conn) error {
+	t, ok := transport(device)
+	if !ok {
+		return nil // iwarp goes wherever the connection goes
+	}
+	if err := c.worth(device, conn); err != nil {
+		return err
+	}
+	return t.Reaches(rdma.Peer{
+		SameHost: OnThisHost(conn),
+		Local:    addrPort(conn.LocalAddr()),
+		Remote:   addrPort(conn.RemoteAddr()),
+	})
+}
+
+// request sends the Request and waits for the Reply. On a connection that the caller dialled
+// to this host neither needs a clock at first: the kernel has room for the Request, and the
+// Reply of a server that is not busy is there after a short poll.
+func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
+	near := OnThisHost(conn)
+	wait := share(ctx, c.ReplyTimeout)
+	polls := near && c.Redials
+	if !polls {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+		defer interrupt.Conn(ctx, conn)()
+	}
+	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
+	var reply []byte
+	if err == nil { // while the server reads the Request
+		if c.channel != nil {
+			c.channel.Prepare()
+		}
+		prepareHostID()
+	}
+	switch {
+	case err != nil:
+	case polls && !asked.Look():
+		reply, err = replyWithin(ctx, wait, conn, asked)
+	default:
+		reply, err = asked.Reply()
+	}
+	if err != nil {
+		c.noteStale(err)
+		return nil, nil, &NotSDPError{Addr: conn.RemoteAddr(), Err: err, waited: wait, Usable: keepsOpen(err)}
+	}
+	return asked, reply, nil
+}
+
+// noteStale notes that the server rejected the Request because it no longer has the idle
+// channel.
+func (c *Client) noteStale(err error) {
+	var rejected *iwarp.RejectError
+	if c.channel != nil && c.resumes && errors.As(err, &rejected) && !keepsOpen(err) {
+		c.stale, c.retry = true, true
+	}
+}
+
+// share is how much of the context's time may go into something that is only worth trying:
+// a third of what is left, and d at most. The rest is for doing without SDP.
+func share(ctx context.Context, d time.Duration) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(d, time.Until(end)/3)
+	}
+	return d
+}
+
+// replyWithin reads the Reply to what was asked on conn, which takes at most d.
+func replyWithin(ctx context.Context, d time.Duration, conn net.Conn, asked *iwarp.Asked) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer interrupt.Conn(ctx, conn)()
+	return asked.Reply()
+}
+
+// parseReply returns the choice and the HelloAck.
+func (c *Client) parseReply(private []byte) (wire.Choice, wire.Hello, error) {
+	choice, ack, err := wire.ParseChoice(private)
+	if err != nil {
+		return wire.Choice{}, wire.Hello{}, err
+	}
+	if !slices.Contains(c.offered, choice.Device) {
+		return wire.Choice{}, wire.Hello{}, fmt.Errorf("the peer chose %v, which we did not offer", choice.Device)
+	}
+	hello, err := wire.ParseHelloAck(ack)
+	return choice, hello, err
+}
+
+// notChosen declines the devices that the server has passed over.
+func (c *Client) notChosen(conn net.Conn) {
+	for _, device := range c.offered {
+		if device != wire.DeviceIWARP {
+			c.decline(&c.declined, device, conn, errors.New("the peer has not chosen it"))
+		}
+	}
+}

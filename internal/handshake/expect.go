@@ -1,0 +1,125 @@
+package handshake
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Before a byte is sent, each end finds out whether the other one speaks SDP. On this host
+// the kernel shows the marks of both sockets (package localpeer). Each end also checks that
+// the other one sees its own mark, so that both come to the same answer. On other hosts
+// Config.MayAsk decides.
+
+// Prospect is what a client may expect of the server on a connection that is as new.
+type Prospect uint8
+
+const (
+	Plain      Prospect = iota // it does not speak SDP: nothing is sent
+	Recognised                 // it is on this host, and speaks SDP
+	Unknown                    // it is on another host, and may be asked
+	Gone                       // it speaks SDP, and has closed the connection already
+)
+
+// Expect returns what c may expect of the server on conn. If that is plain TCP, it removes
+// the mark of conn, because a listener might wait for a Request.
+func (c *Client) Expect(conn net.Conn) Prospect {
+	p := c.expect(conn)
+	if p == Plain {
+		unmark(conn)
+	}
+	return p
+}
+
+func (c *Client) expect(conn net.Conn) Prospect {
+	server, err := localpeer.Other(conn)
+	if err == nil && server.Listener && c.mayShare(server) {
+		if localpeer.Shows(conn, localpeer.Dialler) {
+			return Recognised
+		}
+		server, err = localpeer.Other(conn) // it may have been closed meanwhile
+	}
+	switch {
+	case err == nil:
+		return Plain
+	case errors.Is(err, localpeer.ErrElsewhere) && OnThisHost(conn):
+		if _, err := localpeer.Own(conn); server.Listener && errors.Is(err, localpeer.ErrElsewhere) {
+			return Gone
+		}
+		return Plain // a relay is between the ends
+	case !c.mayAsk(conn):
+		return Plain
+	case peers.plain(addrPort(conn.RemoteAddr())):
+		peers.watch(conn)
+		return Plain
+	}
+	return Unknown
+}
+
+// mayShare reports whether a device can connect this end with the server: shm alone cannot
+// if the server is of a user that it may not share memory with.
+func (c *Client) mayShare(server localpeer.End) bool {
+	if len(c.Devices) > 1 || !c.has(wire.DeviceSHM) || !server.Owned {
+		return true
+	}
+	return int(server.UID) == os.Geteuid() || slices.Contains(c.UIDs, int(server.UID))
+}
+
+func unmark(conn net.Conn) {
+	if sc, ok := conn.(syscall.Conn); ok {
+		if rc, err := sc.SyscallConn(); err == nil {
+			localpeer.Unmark(rc, localpeer.Dialler)
+		}
+	}
+}
+
+// expectation is what a server knows of a client before the client has sent a byte.
+type expectation uint8
+
+const (
+	nothing  expectation = iota // no Request will come, or one came and its client is gone
+	possible                    // a Request may come
+	certain                     // a Request will come, or the client is about to decide against it
+)
+
+// Until the Request of a client on this host is there, the server asks again whether the
+// client still means to send it: after recheckFirst, and then at growing intervals.
+const (
+	recheckFirst = 2 * time.Millisecond
+	recheckMost  = 256 * time.Millisecond
+)
+
+// expects returns what is to be expected of the client on conn. It does not block.
+func (cfg *Config) expects(conn net.Conn) expectation {
+	if _, ok := conn.(securing); ok || cfg.SDPOnly {
+		return possible
+	}
+	if len(cfg.Devices) == 0 {
+		return nothing
+	}
+	switch remote := conn.RemoteAddr().(type) {
+	case *net.UnixAddr:
+		if localpeer.IsUnixDialler(remote) {
+			return certain
+		}
+		return nothing
+	case *net.TCPAddr:
+		client, err := localpeer.Other(conn)
+		switch {
+		case err == nil && client.Dialler && localpeer.Shows(conn, localpeer.Listener):
+			return certain
+		case err == nil, errors.Is(err, localpeer.ErrElsewhere) && OnThisHost(conn):
+			return nothing
+		case cfg.mayAsk(conn):
+			return possible
+		}
+		return nothing
+	}
+	return possible // its address does not tell
+}

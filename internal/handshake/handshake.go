@@ -1,0 +1,262 @@
+// Package handshake sets up SDP on a TCP connection or a Unix socket, at both ends. The
+// two halves stand side by side, because each must understand what the other one sends:
+//
+//	client                            server
+//	expect.go: does the other end speak SDP?   (both)
+//	client.go: Request with offers    server.go: reads it, chooses, replies
+//	client_channel.go                 server_channel.go: the channel of another device
+//	client.go, client_channel.go      decision.go: the client's decision
+//
+// What both share is here and in host.go. peek.go tells a client of SDP from one of plain
+// TCP, and peers.go remembers which other hosts speak plain TCP. docs/setup.md describes
+// the steps, and docs/protocol.md the bytes.
+package handshake
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Config says how connections are set up. There are no defaults: a half needs every field
+// that is not marked as the other one's.
+type Config struct {
+	// SDPOnly fails on a peer that does not speak SDP, or has no device in common with this
+	// end. Otherwise the connection is plain TCP.
+	SDPOnly bool
+	// Devices may be used, and can be used here, the best one first. Declined says of the
+	// others why they are not.
+	Devices  []wire.Device
+	Declined Reasons
+	// Worth returns nil if the device, of Devices, is worth using at a local address. A nil
+	// Worth accepts all. It must be safe for concurrent use.
+	Worth func(device wire.Device, local netip.Addr) error
+	// MayAsk reports whether programs on two hosts may find out about each other by asking:
+	// a client sends a Request, and a server waits for one. A nil MayAsk allows none. It must
+	// be safe for concurrent use.
+	MayAsk func(local, remote netip.Addr) bool
+
+	ReplyTimeout     time.Duration // client: until the server has replied
+	PlainTTL         time.Duration // client: how long an address is remembered as plain TCP
+	HandshakeTimeout time.Duration // server: from accept to the client's decision
+	StepUpTimeout    time.Duration // to open the channel of another device
+
+	// ThroughProxies lets a server open a channel to a client that sees other ends of the
+	// TCP connection than the server does.
+	ThroughProxies bool
+	// UIDs are the users, beside our own, whose programs may share memory with this one.
+	UIDs []int
+	// ZeroCopy asks for zero copy also on devices that copy by default.
+	ZeroCopy bool
+	// CRC asks for CRC between two ends on one host too.
+	CRC bool
+	// Logger receives, at debug level, why a connection or a device is not used.
+	Logger *slog.Logger
+
+	// Hello is what this end says of itself, and what devices prepare for: Bufs,
+	// LocalRcvSz, MaxAdverts, IRD, ORD.
+	Hello wire.Hello
+	// Promise returns the Hello of one connection, whose buffers are promised from then on.
+	// A nil Promise promises Hello. Withdraw takes the promise back. The handshake calls it
+	// if SDP does not come up; after that it is up to the owner of the Connection. Both must
+	// be safe for concurrent use.
+	Promise  func() wire.Hello
+	Withdraw func(wire.Hello)
+}
+
+func (cfg *Config) promise() wire.Hello {
+	if cfg.Promise == nil {
+		return cfg.Hello
+	}
+	return cfg.Promise()
+}
+
+func (cfg *Config) withdraw(promised wire.Hello) {
+	if cfg.Withdraw != nil {
+		cfg.Withdraw(promised)
+	}
+}
+
+// has reports whether the device may be used.
+func (cfg *Config) has(device wire.Device) bool { return slices.Contains(cfg.Devices, device) }
+
+// worth returns nil if the device is worth using on conn, which must then be a socket.
+func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
+	if !isSocket(conn) {
+		return errors.New("the connection is no socket")
+	}
+	if cfg.Worth == nil {
+		return nil
+	}
+	return cfg.Worth(device, addrPort(conn.LocalAddr()).Addr())
+}
+
+// mayAsk reports whether the peer of conn, on another host, may be asked.
+func (cfg *Config) mayAsk(conn net.Conn) bool {
+	local, remote := addrPort(conn.LocalAddr()).Addr(), addrPort(conn.RemoteAddr()).Addr()
+	return cfg.MayAsk != nil && cfg.MayAsk(local.Unmap(), remote.Unmap())
+}
+
+// channelConfig is what a device needs to know to make a channel.
+func (cfg *Config) channelConfig() rdma.StepConfig {
+	return rdma.StepConfig{
+		IRD:      int(cfg.Hello.IRD),
+		Buffers:  int(cfg.Hello.Bufs),
+		BufSize:  int(cfg.Hello.LocalRcvSz),
+		UIDs:     cfg.UIDs,
+		ZeroCopy: cfg.ZeroCopy,
+		Timeout:  cfg.StepUpTimeout,
+	}
+}
+
+// mpaConfig is what MPA needs to know of a connection whose ends are, or are not, on one
+// host.
+func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
+	return iwarp.Config{
+		NoCRC:    sameHost && !cfg.CRC,
+		IRD:      int(local.IRD),
+		ORD:      int(local.ORD),
+		MaxULPDU: iwarp.SoftwareULPDU,
+	}
+}
+
+// settle limits what each end may have outstanding to what the other one accepts.
+func settle(local, peer wire.Hello) (wire.Hello, wire.Hello) {
+	local.ORD = min(local.ORD, peer.IRD)
+	peer.ORD = min(peer.ORD, local.IRD)
+	return local, peer
+}
+
+// Connection is what a handshake led to.
+type Connection struct {
+	// Conn is the connection that everything began with. If it is plain TCP, the program
+	// has it as it was before, except for a handshake that ended in plain TCP.
+	Conn net.Conn
+	// QP is the connected queue pair, with the receive buffers that Local announces. It is
+	// nil if the connection is plain TCP, and then nothing below is set.
+	QP     rdma.QueuePair
+	Device string
+	// Local and Peer are what the ends say of themselves, as settled.
+	Local, Peer wire.Hello
+	// MustDecide asks the client to send its decision as the first message on QP: an empty
+	// Data. First is the header of that message at the server, which has consumed it. On
+	// the channel of another device both are unset.
+	MustDecide bool
+	First      *wire.Header
+	// Declined says of other devices why they are not used.
+	Declined Reasons
+
+	cfg *Config
+}
+
+// Discard ends a connection that the program does not get.
+func (c *Connection) Discard() {
+	if c.QP != nil {
+		c.QP.Abort()
+		c.cfg.withdraw(c.Local)
+	}
+	c.Conn.Close()
+}
+
+// DeclinedTotal counts the devices that were allowed for a connection which does not use
+// them.
+var DeclinedTotal atomic.Uint64
+
+// decline notes in reasons why a device of Devices is not used on the connection with peer.
+func (cfg *Config) decline(reasons *Reasons, device wire.Device, peer net.Conn, why error) {
+	DeclinedTotal.Add(1)
+	reasons.Set(device, why.Error())
+	cfg.Logger.Debug("sdp: a device is not used", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
+}
+
+// Reasons say of devices why they are not used. Every connection keeps some: two or three
+// in a slice take a tenth of the memory of a map.
+type Reasons []Reason
+
+// Reason is why one device is not used.
+type Reason struct {
+	Device wire.Device
+	Why    string
+}
+
+// Set says why the device is not used, in place of what r said before.
+func (r *Reasons) Set(device wire.Device, why string) {
+	for i := range *r {
+		if (*r)[i].Device == device {
+			(*r)[i].Why = why
+			return
+		}
+	}
+	*r = append(*r, Reason{device, why})
+}
+
+// Of returns why the device is not used, "" if r says nothing of it.
+func (r Reasons) Of(device wire.Device) string {
+	for _, of := range r {
+		if of.Device == device {
+			return of.Why
+		}
+	}
+	return ""
+}
+
+// Table returns r by the names of the devices.
+func (r Reasons) Table() map[string]string {
+	table := make(map[string]string, len(r))
+	for _, of := range r {
+		table[of.Device.String()] = of.Why
+	}
+	return table
+}
+
+// Err returns the error that no device can be used. It names the devices in the order of
+// KnownDevices.
+func (r Reasons) Err() error {
+	text, between := "no RDMA device can be used", ": "
+	for _, device := range KnownDevices {
+		if why := r.Of(device); why != "" {
+			text += between + device.String() + ": " + why
+			between = "; "
+		}
+	}
+	return errors.New(text)
+}
+
+// KnownDevices are those that offers can name, the best one first: on one host nothing is
+// faster than memory.
+var KnownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
+
+// transport returns the device if it makes channels of its own beside the TCP connection.
+func transport(device wire.Device) (rdma.Stepper, bool) {
+	d, _ := rdma.LookupDevice(device.String())
+	t, ok := d.(rdma.Stepper)
+	return t, ok
+}
+
+// keepsOpen reports whether err is a rejection after which both ends go on as plain TCP on
+// the same connection: its private data is a choice of no device, and nothing else.
+func keepsOpen(err error) bool {
+	var rejected *iwarp.RejectError
+	if !errors.As(err, &rejected) {
+		return false
+	}
+	_, ok := wire.ParseRejection(rejected.Private)
+	return ok
+}
+
+// rejectToPlain sends that rejection.
+func rejectToPlain(request *iwarp.Request) error {
+	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
+	if err != nil {
+		return err
+	}
+	return request.Reject(none)
+}

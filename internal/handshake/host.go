@@ -1,0 +1,89 @@
+package handshake
+
+import (
+	"crypto/rand"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gosdp/gosdp/wire"
+)
+
+// host identifies this host. id is the same string in all programs that can share memory,
+// and pid in those that see each other's processes. Both are empty if this is not known.
+type host struct{ id, pid string }
+
+var thisHost = sync.OnceValue(readHost)
+
+// made reports whether a peer made its HostID on this host.
+func (h host) made(peer wire.HostID) bool { return h.id != "" && peer.SameHost(h.id) }
+
+// spareHostID is a HostID that no peer has seen.
+var spareHostID atomic.Pointer[wire.HostID]
+
+// newHostID returns what tells a peer whether it is on this host, under a new random salt;
+// false if this host is not known.
+func newHostID() (wire.HostID, bool) {
+	if spare := spareHostID.Swap(nil); spare != nil {
+		return *spare, true
+	}
+	var salt [16]byte
+	rand.Read(salt[:])
+	return HostID(salt)
+}
+
+// prepareHostID computes the HostID of the next connection, while this one has to wait.
+func prepareHostID() {
+	if spareHostID.Load() == nil {
+		if id, ok := newHostID(); ok {
+			spareHostID.Store(&id)
+		}
+	}
+}
+
+// HostID is what newHostID returns, under a given salt. Safe for concurrent use.
+func HostID(salt [16]byte) (wire.HostID, bool) {
+	h := thisHost()
+	if h.id == "" {
+		return wire.HostID{}, false
+	}
+	return wire.NewHostID(salt, h.id, h.pid), true
+}
+
+// OnThisHost reports whether conn ends on the host where it begins, as far as its addresses
+// show: it is a Unix socket, or both ends have one address, or a loopback address.
+func OnThisHost(conn net.Conn) bool {
+	if _, unix := conn.RemoteAddr().(*net.UnixAddr); unix {
+		return true
+	}
+	local, remote := addrPort(conn.LocalAddr()).Addr().Unmap(), addrPort(conn.RemoteAddr()).Addr().Unmap()
+	return remote.IsValid() && (remote.IsLoopback() || remote == local)
+}
+
+// addrPort returns a TCP address, and the invalid one for any other.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return tcp.AddrPort()
+}
+
+// isSocket reports whether conn is the kernel's socket, and not a wrapper around one.
+func isSocket(conn net.Conn) bool {
+	switch conn.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		return true
+	}
+	return false
+}
+
+// Abort closes conn with a reset, if it can: nothing that was written on it is worth
+// delivering, and its port is free at once.
+func Abort(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
+}

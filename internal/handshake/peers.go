@@ -1,0 +1,113 @@
+package handshake
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// silenceTTL is how long silence is remembered.
+	silenceTTL = 5 * time.Second
+	// maxPeers bounds how many addresses are remembered.
+	maxPeers = 4096
+)
+
+// Remember notes that the server at the other end of conn, which the client has asked, speaks
+// plain TCP, as far as err is evidence of that: another protocol's answer or a close counts
+// for PlainTTL, silence for seconds, and silence within a shortened wait not at all.
+func (c *Client) Remember(conn net.Conn, err error) {
+	ttl := c.PlainTTL
+	var not *NotSDPError
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.As(err, &not) && not.waited < c.ReplyTimeout {
+			return
+		}
+		ttl = min(ttl, silenceTTL)
+	}
+	peers.remember(addrPort(conn.RemoteAddr()), ttl)
+}
+
+// peerTable remembers which addresses of other hosts speak plain TCP, so that they are not
+// asked again. The zero value is ready to use. It is safe for concurrent use.
+type peerTable struct {
+	mu      sync.Mutex
+	until   map[netip.AddrPort]time.Time
+	watched map[netip.AddrPort]bool // those with a connection that watch looks after
+}
+
+// peers is shared by all clients of the process.
+var peers peerTable
+
+// plain reports whether the address is known to speak plain TCP.
+func (t *peerTable) plain(a netip.AddrPort) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until, ok := t.until[a]
+	return ok && time.Now().Before(until)
+}
+
+// remember has plain return true until ttl is over. In a full table the entry that would
+// expire first is dropped.
+func (t *peerTable) remember(a netip.AddrPort, ttl time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.until == nil {
+		t.until = make(map[netip.AddrPort]time.Time)
+	}
+	if _, there := t.until[a]; !there && len(t.until) >= maxPeers {
+		t.dropFirstLocked()
+	}
+	t.until[a] = time.Now().Add(ttl)
+}
+
+func (t *peerTable) dropFirstLocked() {
+	var first netip.AddrPort
+	for a, until := range t.until {
+		if !first.IsValid() || until.Before(t.until[first]) {
+			first = a
+		}
+	}
+	delete(t.until, first)
+}
+
+const (
+	// watchTime is how long watch looks after a connection: a server that speaks only SDP
+	// closes a silent client after its HandshakeTimeout, which is 5 s by default.
+	watchTime = 6 * time.Second
+	// maxWatched bounds how many connections watch looks after. Each takes a descriptor.
+	maxWatched = 64
+)
+
+// watch looks after a connection that is plain TCP only because its address is remembered. If
+// the server closes it before it has sent a byte, the server may have become one that speaks
+// only SDP, so the address is forgotten. The program may close the connection at any time.
+// There is one such connection for an address at a time.
+func (t *peerTable) watch(conn net.Conn) {
+	a := addrPort(conn.RemoteAddr())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.watched[a] || len(t.watched) >= maxWatched {
+		return
+	}
+	closedEarly, err := awaitFirst(conn, watchTime)
+	if err != nil {
+		return
+	}
+	if t.watched == nil {
+		t.watched = make(map[netip.AddrPort]bool)
+	}
+	t.watched[a] = true
+	go func() {
+		early := closedEarly()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.watched, a)
+		if early {
+			delete(t.until, a)
+		}
+	}()
+}

@@ -1,0 +1,321 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// patience is the least that a client may take, after the server's Reply, to take the channel
+// on which it has decided. The client believes that the connection is set up, and a machine
+// that thousands dial may be slow.
+const patience = 2 * time.Second
+
+// channel is the part of an Incoming that deals with a device other than the TCP connection.
+type channel struct {
+	device     wire.Device     // whose channel it is
+	resumed    rdma.QueuePair  // over the idle channel that the client offered; nil: none
+	stale      bool            // the client offered an idle channel that is not kept any more
+	pending    rdma.Meeting    // the new channel that the client offered; nil: none
+	invitation rdma.Invitation // of the client to a channel; nil: none
+	stay       bool            // both ends may use iwarp
+	declined   Reasons
+
+	ours     wire.Hello // if promised
+	promised bool
+
+	// What the ends said of themselves on the channel that the client was invited to. They
+	// belong to the invitation until it has been taken.
+	local, peer wire.Hello
+}
+
+// choose finds the best device that both ends have and that can connect them, and opens or
+// prepares this end of its channel.
+func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
+	h.declined = slices.Clip(h.cfg.Declined)
+	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) && h.cfg.has(wire.DeviceIWARP)
+	for _, device := range h.cfg.Devices {
+		if device == wire.DeviceIWARP {
+			if h.stay {
+				return
+			}
+			continue
+		}
+		err := errors.New("the client does not offer it")
+		if slices.Contains(offers.Devices, device) {
+			if err = h.open(device, offers, hello); err == nil || h.stale {
+				return
+			}
+		}
+		h.cfg.decline(&h.declined, device, h.conn, err)
+	}
+}
+
+// openOffered opens this end of the channel that the client offered, if that is one of the
+// best device, and reports whether it did. It does not block, and chooses nothing else.
+func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
+	if len(h.cfg.Devices) == 0 || !slices.Contains(offers.Devices, h.cfg.Devices[0]) {
+		return false
+	}
+	t, _ := transport(h.cfg.Devices[0])
+	if _, ok := t.(rdma.Offerer); !ok {
+		return false
+	}
+	h.declined = h.cfg.Declined
+	return h.open(h.cfg.Devices[0], offers, hello) == nil
+}
+
+// open opens this end of the channel of the device that the client offered, or invites the
+// client to one.
+func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello) error {
+	t, ok := transport(device)
+	if !ok {
+		return errors.New("not in this program")
+	}
+	if err := h.cfg.worth(device, h.conn); err != nil {
+		return err
+	}
+	client, err := h.client(offers)
+	if err != nil {
+		return err
+	}
+	if err := t.Reaches(client); err != nil {
+		return err
+	}
+	listener, err := h.listeners.of(device, t, &h.cfg)
+	if err != nil {
+		return err
+	}
+	h.device = device
+	switch listener := listener.(type) {
+	case rdma.OfferedPlace:
+		local, _ := settle(h.promise(), *hello)
+		switch offers.Channel {
+		case wire.IdleChannel:
+			h.resumed, err = listener.Resume(client, offers.Ticket, int(local.ORD))
+			h.stale = err != nil
+		case wire.NewChannel:
+			h.pending, err = listener.Meet(client, offers.Ticket, int(local.ORD))
+		default:
+			err = errors.New("the client offers no channel")
+		}
+	case rdma.InvitingPlace:
+		h.promise() // for answer, which another goroutine calls
+		h.invitation, err = listener.Invite(client, h.answer)
+	}
+	return err
+}
+
+// errProxy is why a client that is not at the other end of the connection is not invited.
+var errProxy = errors.New("the client sees other ends of the connection: something is between us")
+
+// client returns what is known of the client.
+func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
+	client := rdma.Peer{
+		SameHost: h.sameHost,
+		Local:    addrPort(h.conn.LocalAddr()),
+		Remote:   addrPort(h.conn.RemoteAddr()),
+	}
+	switch {
+	case h.cfg.ThroughProxies:
+	case client.Local.IsValid():
+		if !offers.SameTuple(client.Remote, client.Local) {
+			return client, errProxy
+		}
+	default: // the kernel knows whose a Unix socket is
+		if client.PID = peerPID(h.conn); client.PID == 0 {
+			return client, errors.New("the connection does not tell whose it is")
+		}
+	}
+	return client, nil
+}
+
+// promise returns what this end says of itself. Its buffers are promised from then on.
+func (h *Incoming) promise() wire.Hello {
+	if !h.promised {
+		h.promised, h.ours = true, h.cfg.promise()
+	}
+	return h.ours
+}
+
+// takeBack takes the promise back, unless the handshake has led to a connection over SDP.
+func (h *Incoming) takeBack(up *Connection) {
+	if h.promised && (up == nil || up.QP == nil) {
+		h.cfg.withdraw(h.ours)
+	}
+}
+
+// answer takes the Hello that the client says on the channel that it was invited to, and
+// returns the HelloAck.
+func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
+	hello, err := wire.ParseHello(private)
+	if err != nil {
+		return nil, 0, err
+	}
+	h.local, h.peer = settle(h.ours, hello)
+	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
+}
+
+// choice returns what the Reply says.
+func (h *Incoming) choice() *wire.Choice {
+	switch {
+	case h.resumed != nil || h.pending != nil:
+		return &wire.Choice{Device: h.device, Taken: true}
+	case h.invitation == nil:
+		return &wire.Choice{Device: wire.DeviceIWARP}
+	}
+	a := h.invitation.Address()
+	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Port: a.Port, Stay: h.stay}
+}
+
+// waitDecided is decided within the time that the client has for its decision. That others
+// need the place of this handshake does not end it any more.
+func (h *Incoming) waitDecided() (*Connection, error) {
+	ctx, cancel := h.afterReply()
+	defer cancel()
+	return h.decided(ctx)
+}
+
+func (h *Incoming) afterReply() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(h.ctx), max(h.cfg.StepUpTimeout, patience))
+}
+
+// decided waits until the client has taken the new channel that it offered. A client that
+// does without it goes on as plain TCP.
+func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
+	var err error
+	h.opened.QP, err = h.pending.Take(ctx)
+	switch {
+	case err == nil:
+		return h.opened, nil
+	case !errors.Is(err, rdma.ErrDeclined):
+		return nil, fmt.Errorf("handshake: %v has taken the channel of %v, and is not there: %w", h.conn.RemoteAddr(), h.device, err)
+	}
+	n, v := first(h.conn, make([]byte, iwarp.KeyLen))
+	if closed := n == 0 && v == isPlain; closed || h.cfg.SDPOnly {
+		return nil, fmt.Errorf("handshake: %v has not taken the channel of %v", h.conn.RemoteAddr(), h.device)
+	}
+	h.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
+	return &Connection{Conn: h.conn}, nil
+}
+
+// decide waits for the client's decision on the queue pair of up, and carries it out.
+func (h *Incoming) decide(up *Connection) error {
+	first, err := decision(h.ctx, up.QP)
+	up.MustDecide = false
+	switch {
+	case err != nil:
+	case first.MID == wire.MIDStepUp && h.invitation == nil:
+		err = errors.New("handshake: the client steps up, and was not invited")
+	case first.MID == wire.MIDStepUp:
+		err = h.move(up)
+	case first.MID == wire.MIDPlain && h.cfg.SDPOnly:
+		err = errors.New("handshake: the client goes on as plain TCP, which is not served")
+	case first.MID == wire.MIDPlain:
+		err = h.fallBack(up)
+	case !h.stay:
+		err = fmt.Errorf("handshake: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
+	default:
+		up.First = &first
+		if h.invitation != nil {
+			h.cfg.decline(&h.declined, h.device, h.conn, errors.New("the client has not come"))
+			up.Declined = h.declined
+		}
+	}
+	h.withdrawChannel()
+	return err
+}
+
+// move has up use the channel that the client was invited to.
+func (h *Incoming) move(up *Connection) error {
+	ctx, cancel := h.afterReply()
+	defer cancel()
+	qp, err := h.invitation.Take(ctx)
+	if err != nil {
+		return fmt.Errorf("handshake: the client steps up to %v, and is not there: %w", h.device, err)
+	}
+	conn, err := up.QP.(*iwarp.QueuePair).Detach()
+	if err != nil {
+		qp.Abort()
+		return err
+	}
+	up.Conn, up.QP, up.Device, up.Local, up.Peer = conn, qp, h.device.String(), h.local, h.peer
+	return nil
+}
+
+// fallBack has up go on as plain TCP, and tells the client. The client waits for that,
+// because what it sent before would still belong to the queue pair.
+func (h *Incoming) fallBack(up *Connection) error {
+	conn, err := up.QP.(*iwarp.QueuePair).Detach()
+	if err != nil {
+		return err
+	}
+	defer interrupt.Conn(h.ctx, conn)()
+	if err := rejectToPlain(h.request); err != nil {
+		conn.Close()
+		return err
+	}
+	h.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", conn.RemoteAddr(), "device", h.device)
+	*up = Connection{Conn: conn}
+	return nil
+}
+
+// withdrawChannel ends a channel, or an invitation to one, that the connection does not use.
+func (h *Incoming) withdrawChannel() {
+	if h.resumed != nil {
+		h.resumed.Abort()
+	}
+	if h.pending != nil {
+		h.pending.Withdraw()
+	}
+	if h.invitation != nil {
+		h.invitation.Withdraw()
+	}
+}
+
+// channelListeners are the devices' listeners. Each is opened when it is first needed.
+type channelListeners struct {
+	mu     sync.Mutex
+	open   map[wire.Device]rdma.Place
+	closed bool
+}
+
+// of returns the listener of the device.
+func (l *channelListeners) of(device wire.Device, t rdma.Stepper, cfg *Config) (rdma.Place, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if listener, ok := l.open[device]; ok {
+		return listener, nil
+	}
+	if l.closed {
+		return nil, net.ErrClosed
+	}
+	listener, err := t.Listen(cfg.channelConfig())
+	if err != nil {
+		return nil, err
+	}
+	if l.open == nil {
+		l.open = make(map[wire.Device]rdma.Place)
+	}
+	l.open[device] = listener
+	return listener, nil
+}
+
+func (l *channelListeners) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, listener := range l.open {
+		listener.Close()
+	}
+	l.open = nil
+}

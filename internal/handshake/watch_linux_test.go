@@ -1,0 +1,70 @@
+package handshake
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
+)
+
+// TestPlainConnectionIsClosed has the server of a remembered address close a connection. If it
+// has not sent a byte before, the address is forgotten.
+func TestPlainConnectionIsClosed(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		server func(t *testing.T, server, client *net.TCPConn)
+		forget bool
+	}{
+		{"at once", func(_ *testing.T, server, _ *net.TCPConn) { server.Close() }, true},
+		{"with a reset", func(_ *testing.T, server, _ *net.TCPConn) { Abort(server) }, true},
+		{"after a byte that is still unread", func(t *testing.T, server, _ *net.TCPConn) {
+			_, err := server.Write([]byte("2"))
+			require.NoError(t, err)
+			server.Close()
+		}, false},
+		{"after a byte that was read", func(t *testing.T, server, client *net.TCPConn) {
+			_, err := server.Write([]byte("2"))
+			require.NoError(t, err)
+			_, err = client.Read(make([]byte, 1))
+			require.NoError(t, err)
+			server.Close()
+		}, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			server, client := handshaketest.TCPPair(t)
+			a := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+			var table peerTable
+			table.remember(a, time.Hour)
+			table.watch(client)
+			table.watch(client) // there is one already
+			v.server(t, server, client)
+			require.Eventually(t, func() bool {
+				table.mu.Lock()
+				defer table.mu.Unlock()
+				return len(table.watched) == 0
+			}, 10*time.Second, time.Millisecond)
+			assert.Equal(t, !v.forget, table.plain(a))
+		})
+	}
+}
+
+// TestWatchLeavesTheConnectionAlone: the program's deadline holds, and its Close is seen by
+// the server at once.
+func TestWatchLeavesTheConnectionAlone(t *testing.T) {
+	server, client := handshaketest.TCPPair(t)
+	closedEarly, err := awaitFirst(client, 100*time.Millisecond)
+	require.NoError(t, err)
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Millisecond)))
+	_, err = client.Read(make([]byte, 1))
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	client.Close()
+	server.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, err = server.Read(make([]byte, 1))
+	assert.EqualError(t, err, "EOF")
+	assert.False(t, closedEarly())
+}

@@ -1,0 +1,157 @@
+package rdma
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// A Stepper is a Device that makes channels of its own. Two ends that are connected by TCP
+// step up to such a channel, and the TCP connection stays open beside it. Any other device
+// uses the TCP connection itself.
+//
+// A Stepper is either an [Offerer], whose channel the client offers with its Request, or a
+// [Dialler], whose channel the client dials after the server has invited it. All methods are
+// safe for concurrent use.
+type Stepper interface {
+	Device
+	// Reaches returns nil if the device can connect this end with the peer, as far as that is
+	// known before it tries, and otherwise why it cannot.
+	Reaches(p Peer) error
+	// Listen prepares the server's end. It returns an [OfferedPlace] for an Offerer, and an
+	// [InvitingPlace] for a Dialler.
+	Listen(cfg StepConfig) (Place, error)
+}
+
+// Peer is what an end knows about the other one before they step up.
+type Peer struct {
+	// SameHost says that both run on one kernel, in one network namespace. The client assumes
+	// it from the addresses.
+	SameHost bool
+	// Local and Remote are the ends of the TCP connection as this end sees them. They are
+	// invalid if there is none.
+	Local, Remote netip.AddrPort
+	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
+	PID int
+}
+
+// StepConfig says how to make a channel.
+type StepConfig struct {
+	IRD              int   // RDMA Reads of the peer's that may be outstanding here
+	Buffers, BufSize int   // receive buffers that a new channel has
+	UIDs             []int // users, beside our own, whose programs may be the peer
+	// ZeroCopy says that the program wants RDMA Reads and Writes even if the device copies by
+	// default. A device may leave them out if either end does not want them.
+	ZeroCopy bool
+	// Timeout is how long a peer may take to open a channel after it has connected.
+	Timeout time.Duration
+}
+
+// Place is a listener for a Stepper's channels.
+type Place interface {
+	// Close ends the listener and all its invitations. It returns when their goroutines have
+	// ended.
+	Close() error
+}
+
+// Pending is a channel that is being opened, at the server's end. It is not safe for
+// concurrent use.
+type Pending interface {
+	// Take waits for the client and returns the channel, or [ErrDeclined] if the client goes
+	// on without it. It is called once.
+	Take(ctx context.Context) (QueuePair, error)
+	// Withdraw ends the channel. After a successful Take it does nothing.
+	Withdraw()
+}
+
+// ErrDeclined means that the client goes on without the channel that it offered.
+var ErrDeclined = errors.New("rdma: the client does without the channel")
+
+// An Offerer is a Stepper whose channels the client offers with its Request, so that the
+// server can open its end at once.
+//
+// A channel can outlive its connection: after both ends have closed it properly, it is kept
+// for a short time, for the next connection of the same two processes. What was checked when
+// it was opened is not checked again.
+type Offerer interface {
+	Stepper
+	// Idle returns a kept channel to the server at the address at, whose user cfg allows, or
+	// nil if there is none.
+	Idle(at string, cfg StepConfig) Offer
+	// Offer makes a new channel. It is kept after use for the next connection to the same
+	// address, unless at is empty.
+	Offer(at string, cfg StepConfig) (Offer, error)
+}
+
+// Ticket identifies an offered channel to the server. It is valid once.
+type Ticket [32]byte
+
+// Offer is a channel that the client offers. Its owner calls Take, and Drop unless Take
+// succeeds. It is not safe for concurrent use.
+type Offer interface {
+	// Ticket is for the Request.
+	Ticket() Ticket
+	// Prepare does work for Take in advance, while the client has to wait anyway.
+	Prepare()
+	// Take returns the queue pair after the server has said that its end is open, or an error
+	// if that is not so or the server may not have it. It blocks, until ctx is done, only if
+	// the program wants zero copy. ord is how many of our RDMA Reads may be outstanding at
+	// the server.
+	Take(ctx context.Context, ord int) (QueuePair, error)
+	// Drop ends the channel, which the server notices.
+	Drop()
+}
+
+// OfferedPlace is the Place of an Offerer. Its methods do not block and are safe for concurrent
+// use. ord is how many of our RDMA Reads may be outstanding at the client.
+type OfferedPlace interface {
+	Place
+	// Resume returns the queue pair of the kept channel with this ticket, or an error if
+	// there is none or it belongs to another peer.
+	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
+	// Meet opens the server's end of a new channel.
+	Meet(p Peer, t Ticket, ord int) (Meeting, error)
+}
+
+// Meeting is a new channel whose server's end is open.
+type Meeting interface {
+	Pending
+	// Decided reports whether Take would return at once. It does not block.
+	Decided() bool
+}
+
+// A Dialler is a Stepper whose channels the client dials. The server invites the client with
+// an address and a token, over the TCP connection. On the new channel both exchange private
+// data, which is SDP's Hello and HelloAck.
+type Dialler interface {
+	Stepper
+	// Dial opens a channel to the address of the invitation. settle gets the server's answer
+	// to private, and returns how many of our RDMA Reads may be outstanding there, or an
+	// error to give up.
+	Dial(ctx context.Context, a Address, cfg StepConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
+}
+
+// Address is where an invited client dials.
+type Address struct {
+	Token [16]byte // valid for one channel
+	Port  uint16   // rdma_cm's
+	// Local and Remote are the hosts at the ends of the TCP connection as the client sees
+	// them. They are invalid if there is none.
+	Local, Remote netip.Addr
+}
+
+// InvitingPlace is the Place of a Dialler.
+type InvitingPlace interface {
+	Place
+	// Invite allows one client to connect. answer gets its private data, and returns what to
+	// reply and how many of our RDMA Reads may be outstanding there, or an error to refuse it.
+	Invite(p Peer, answer func(private []byte) (reply []byte, ord int, err error)) (Invitation, error)
+}
+
+// Invitation is for one client.
+type Invitation interface {
+	Pending
+	// Address is what the client is told.
+	Address() Address
+}
