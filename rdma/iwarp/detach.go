@@ -15,25 +15,25 @@ func (q *QueuePair) Detach() (net.Conn, error) {
 	if !ok {
 		return nil, errors.New("iwarp: the connection is no socket")
 	}
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
+	q.tx.Lock()
+	defer q.tx.Unlock()
 	switch {
-	case q.tx.err != nil:
-		return nil, q.tx.err
-	case q.tx.pending() || q.tx.pumping:
+	case q.tx.Err != nil:
+		return nil, q.tx.Err
+	case q.tx.pendingLocked() || q.tx.Carrying:
 		return nil, errors.New("iwarp: messages are unsent")
 	case q.rx.tail > q.rx.head:
 		return nil, errors.New("iwarp: messages are unread")
 	}
 	var c net.Conn
 	q.closed.Do(func() {
-		q.sendFailed(net.ErrClosed)
+		q.sendFailedLocked(net.ErrClosed)
 		if q.rx.cur != nil {
-			q.rx.cur.drop()
+			q.rx.cur.Drop()
 			q.rx.cur = nil
 		}
 		q.rx.err = net.ErrClosed
-		q.regions.close()
+		q.regions.Close()
 		c = t.detach()
 	})
 	if c == nil {

@@ -86,8 +86,7 @@ func recorded(t testing.TB, cfg Config) (fromInitiator, fromResponder []byte) {
 // name gives the victim's regions STags that are the same each time.
 func (v *victim) name() {
 	for i, stag := range []*uint32{&v.both, &v.reads, &v.writes} {
-		v.q.regions.byTag[scriptBoth+uint32(i)] = v.q.regions.byTag[*stag]
-		delete(v.q.regions.byTag, *stag)
+		v.q.regions.Rename(rdma.STag(*stag), rdma.STag(scriptBoth+uint32(i)))
 		*stag = scriptBoth + uint32(i)
 	}
 }
@@ -346,8 +345,8 @@ func FuzzSegments(f *testing.F) {
 		}
 		v.q.Close()
 		checkCanaries(t, v)
-		v.q.tx.mu.Lock()
-		defer v.q.tx.mu.Unlock()
+		v.q.tx.Lock()
+		defer v.q.tx.Unlock()
 		for out := s.out; len(out) > 0; {
 			_, out = takeFPDU(t, crc, out)
 		}

@@ -400,11 +400,11 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 				room <- err
 			}()
 			for waits := 0; waits < 1000; runtime.Gosched() {
-				v.q.tx.mu.Lock()
-				if waits++; !v.q.tx.inRoom {
+				v.q.tx.Lock()
+				if waits++; !v.q.tx.Parked {
 					waits = 0
 				}
-				v.q.tx.mu.Unlock()
+				v.q.tx.Unlock()
 			}
 			bad := untagged(3, true, 0, 0, 7, 0, nil)
 			peer.Write(fpdu(variant.crc, bad))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // QueuePair is one end of an RDMAP stream over a connection of TCP's kind. It
@@ -19,14 +20,13 @@ import (
 // guards the way out. The tables of regions and of outstanding Reads have locks of their
 // own, below tx.mu.
 type QueuePair struct {
-	p       params
-	t       transport
-	tx      sender
-	rx      receiver
-	cq      completions
-	regions regions
-	reads   readings
-
+	p          params
+	t          transport
+	tx         sender
+	rx         receiver
+	cq         completions
+	regions    rnic.Regions
+	reads      rnic.Reads[reading]
 	closing    atomic.Bool // Close or Abort was called
 	terminated atomic.Bool // a Terminate of ours is on its way
 	finished   bool        // Finish has ended this direction
@@ -49,19 +49,18 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 		return nil, err
 	}
 	q := &QueuePair{p: p, t: t}
-	q.tx.cond.L = &q.tx.mu
+
 	q.tx.silent = !p.initiator
-	q.tx.update()
+	q.tx.updateLocked()
 	q.rx.q = q
-	q.reads.limit = max(p.ord, 1)
+
 	switch {
 	case !p.initiator:
 	case p.rtr == rtrWrite:
 		err = q.postWrite(rdma.WriteWR{STag: rtrSTag}, true)
 	case p.rtr == rtrRead:
-		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, true)
+		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, max(p.ord, 1), true)
 	}
-	q.reads.limit = p.ord
 	if err != nil {
 		q.Abort()
 		return nil, err
@@ -109,28 +108,25 @@ func (q *QueuePair) Drain(d time.Duration) error {
 			return os.ErrDeadlineExceeded
 		}
 	}
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		total, inProcess := q.t.unsent()
-		if total == 0 {
-			return nil
-		}
-		if !time.Now().Before(deadline) {
-			if inProcess > 0 {
-				return os.ErrDeadlineExceeded
-			}
-			return nil
-		}
-		time.Sleep(pause)
+	inProcess := 0
+	sent := rnic.Until(deadline, func() bool {
+		var total int
+		total, inProcess = q.t.unsent()
+		return total == 0
+	})
+	if !sent && inProcess > 0 {
+		return os.ErrDeadlineExceeded
 	}
+	return nil
 }
 
 // Finish sends TCP's FIN, and reports that the peer's kernel has all that was sent, or
 // that the stream has ended; see rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	tx := &q.tx
-	tx.mu.Lock()
-	failed, pending := tx.err != nil, tx.pending() || tx.pumping
-	tx.mu.Unlock()
+	tx.Lock()
+	failed, pending := tx.Err != nil, tx.pendingLocked() || tx.Carrying
+	tx.Unlock()
 	switch {
 	case pending:
 		return false
@@ -145,9 +141,9 @@ func (q *QueuePair) Finish() bool {
 
 // sendError returns why the sending half has ended, or nil.
 func (q *QueuePair) sendError() error {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
-	return q.tx.err
+	q.tx.Lock()
+	defer q.tx.Unlock()
+	return q.tx.Err
 }
 
 // Close ends the channel behind what was sent; see rdma.QueuePair.
@@ -165,13 +161,13 @@ func (q *QueuePair) Abort() error {
 func (q *QueuePair) end(how func() error) error {
 	q.closed.Do(func() {
 		q.closing.Store(true)
-		q.tx.mu.Lock()
-		q.sendFailed(net.ErrClosed)
-		q.tx.mu.Unlock()
+		q.tx.Lock()
+		q.sendFailedLocked(net.ErrClosed)
+		q.tx.Unlock()
 		q.t.wakeRead() // a read that looks has the descriptor, which close waits for
 		q.closeErr = how()
-		q.regions.close()
-		q.tx.pump.Wait()
+		q.regions.Close()
+		q.tx.WaitPump()
 		// The memory of RDMA Reads is the caller's again. Who polls leaves, since
 		// the stream has ended, and who polls next places nothing.
 		q.rx.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // The way in.
@@ -33,14 +34,14 @@ const pollReads = 64
 // goroutine, which holds mu, but for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	mu         sync.Mutex // held by Poll and Wait for as long as they take
-	cur        *chunk     // nil: none
-	head, tail int        // of what is not parsed yet in cur
-	big        bool       // the next chunk should be a big one
-	small      int        // reads in a row that would have fitted a small chunk
+	mu         sync.Mutex  // held by Poll and Wait for as long as they take
+	cur        *rnic.Chunk // nil: none
+	head, tail int         // of what is not parsed yet in cur
+	big        bool        // the next chunk should be a big one
+	small      int         // reads in a row that would have fitted a small chunk
 
 	place   placement
-	asm     *chunk // a Send of several segments, so far
+	asm     *rnic.Chunk // a Send of several segments, so far
 	asmLen  int
 	sendMSN uint32 // of the last Send, Read Request
 	readMSN uint32
@@ -51,13 +52,8 @@ type receiver struct {
 
 	err     error // sticky, delivered when all before it has been
 	told    bool  // it has been delivered: nothing comes after it
-	posted  atomic.Int64
-	size    atomic.Int64
-	held    atomic.Int64 // bytes in chunks, those with messages on loan included
-	hold    atomic.Int64 // with more, messages are lent by themselves
-	waiting atomic.Bool  // Wait is in the transport
-	count   int          // of ProvideReceive; guarded by countMu
-	countMu sync.Mutex
+	buffers rnic.Buffers
+	waiting atomic.Bool // Wait is in the transport
 }
 
 // completions are those that other goroutines than the polling one produce.
@@ -71,13 +67,7 @@ type completions struct {
 // ProvideReceive sets number and size of the receive buffers. They are promises:
 // the memory is found when a message comes.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
-	rx := &q.rx
-	rx.countMu.Lock()
-	rx.posted.Add(int64(count - rx.count))
-	rx.count = count
-	rx.countMu.Unlock()
-	rx.size.Store(int64(size))
-	rx.hold.Store(holdable(count, size))
+	q.rx.buffers.Provide(count, size)
 	return 0
 }
 
@@ -167,24 +157,24 @@ func (q *QueuePair) fail(err error) {
 		err = net.ErrClosed
 	}
 	if f, ok := err.(*fault); ok {
-		q.tx.mu.Lock()
+		q.tx.Lock()
 		ulpdu, length := rx.offending()
-		q.terminate(f, ulpdu, length, !q.tx.pumping)
-		q.tx.mu.Unlock()
+		q.terminateLocked(f, ulpdu, length, !q.tx.Carrying)
+		q.tx.Unlock()
 		err = &f.ProtocolError
 	}
 	if !rx.heard { // a responder that was still waiting to be spoken to
-		q.tx.mu.Lock()
+		q.tx.Lock()
 		if q.tx.silent {
-			q.sendFailed(err)
+			q.sendFailedLocked(err)
 		}
-		q.tx.mu.Unlock()
+		q.tx.Unlock()
 	}
 	rx.err = err
 	rx.place = placement{}
-	for _, c := range []*chunk{rx.cur, rx.asm} {
+	for _, c := range []*rnic.Chunk{rx.cur, rx.asm} {
 		if c != nil {
-			c.drop()
+			c.Drop()
 		}
 	}
 	rx.cur, rx.asm, rx.head, rx.tail = nil, nil, 0, 0
@@ -199,8 +189,8 @@ func (rx *receiver) offending() (ulpdu []byte, length int) {
 	if rx.tail-rx.head < lengthLen {
 		return nil, 0
 	}
-	n := int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))
-	return rx.cur.buf[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
+	n := int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))
+	return rx.cur.Bytes[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
 }
 
 // space is where the next bytes go: first what is missing of a segment that is
@@ -209,36 +199,36 @@ func (rx *receiver) space() (first, second []byte) {
 	if rx.place.active && rx.place.missing > 0 {
 		first = rx.place.lock()
 	}
-	return first, rx.makeRoom()
+	return first, rx.freeSpace()
 }
 
-// makeRoom returns the free part of a chunk in which the FPDU at the head can be
+// freeSpace returns the free part of a chunk in which the FPDU at the head can be
 // completed.
-func (rx *receiver) makeRoom() []byte {
-	if rx.cur != nil && rx.head == rx.tail && rx.cur.refs.Load() == 1 {
+func (rx *receiver) freeSpace() []byte {
+	if rx.cur != nil && rx.head == rx.tail && rx.cur.Sole() {
 		rx.head, rx.tail = 0, 0
 	}
 	need := smallChunk / 8 // less is not worth a system call
 	if have := rx.tail - rx.head; have >= lengthLen && !rx.place.active {
-		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))) - have
+		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))) - have
 	} else if have > 0 {
 		need = taggedLen
 	}
-	if rx.cur != nil && len(rx.cur.buf)-rx.tail >= need {
-		return rx.cur.buf[rx.tail:]
+	if rx.cur != nil && len(rx.cur.Bytes)-rx.tail >= need {
+		return rx.cur.Bytes[rx.tail:]
 	}
 	size := smallChunk
 	if rx.big || rx.tail-rx.head+need > smallChunk {
 		size = bigChunk
 	}
-	next := rx.q.newChunk(size)
+	next := rx.newChunk(size)
 	n := 0
 	if rx.cur != nil {
-		n = copy(next.buf, rx.cur.buf[rx.head:rx.tail])
-		rx.cur.drop()
+		n = copy(next.Bytes, rx.cur.Bytes[rx.head:rx.tail])
+		rx.cur.Drop()
 	}
 	rx.cur, rx.head, rx.tail = next, 0, n
-	return next.buf[n:]
+	return next.Bytes[n:]
 }
 
 // got accounts for n bytes that have been read into space.
@@ -250,7 +240,7 @@ func (rx *receiver) got(n int) {
 	rx.tail += n
 	switch {
 	case n == 0:
-	case rx.tail == len(rx.cur.buf):
+	case rx.tail == len(rx.cur.Bytes):
 		rx.big, rx.small = true, 0
 	case rx.big && n < smallChunk/2:
 		if rx.small++; rx.small > 64 {
@@ -264,8 +254,8 @@ func (rx *receiver) got(n int) {
 // alone would hold a chunk of its own.
 func (rx *receiver) idle() {
 	if rx.cur != nil && rx.head == rx.tail &&
-		(rx.cur.refs.Load() == 1 || len(rx.cur.buf)-rx.tail < smallChunk/8) {
-		rx.cur.drop()
+		(rx.cur.Sole() || len(rx.cur.Bytes)-rx.tail < smallChunk/8) {
+		rx.cur.Drop()
 		rx.cur, rx.head, rx.tail = nil, 0, 0
 	}
 }
@@ -285,7 +275,7 @@ func (q *QueuePair) parse() error {
 		if have < lengthLen {
 			return nil
 		}
-		b := rx.cur.buf[rx.head:rx.tail]
+		b := rx.cur.Bytes[rx.head:rx.tail]
 		n := int(binary.BigEndian.Uint16(b))
 		if n < taggedLen {
 			return violation(termMPA, 3, "RFC 5044 §4.1", "FPDU of %d bytes is shorter than any header", n)
@@ -325,7 +315,7 @@ func (q *QueuePair) segment(ulpdu []byte) error {
 	}
 	if !q.rx.heard {
 		q.rx.heard = true
-		q.heard()
+		q.unsilence()
 	}
 	payload := ulpdu[headerLen(ulpdu[0]):]
 	switch {
@@ -340,9 +330,9 @@ func (q *QueuePair) segment(ulpdu []byte) error {
 			return violation(termUntagged, 1, "RFC 5041 §5.1", "Terminate on queue %d", s.qn)
 		}
 		err := parseTerminate(payload)
-		q.tx.mu.Lock()
-		q.sendFailed(err)
-		q.tx.mu.Unlock()
+		q.tx.Lock()
+		q.sendFailedLocked(err)
+		q.tx.Unlock()
 		return err
 	}
 }
@@ -361,10 +351,10 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		return violation(termUntagged, 4, "RFC 5041 §5.2", "segment at offset %d, expected %d", s.mo, rx.asmLen)
 	}
 	n := rx.asmLen + len(payload)
-	if size := rx.size.Load(); int64(n) > size {
+	if size := rx.buffers.Size(); n > size {
 		return violation(termUntagged, 5, "RFC 5041 §7.1", "message of %d bytes or more for a buffer of %d", n, size)
 	}
-	if rx.asm == nil && rx.posted.Add(-1) < 0 {
+	if rx.asm == nil && !rx.buffers.Take() {
 		return violation(termUntagged, 2, "RFC 5041 §7.1", "message %d has no buffer posted for it", s.msn)
 	}
 	c := rx.completion()
@@ -373,25 +363,25 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		c.Buffer = rx.lend(rx.cur, payload)
 	default:
 		if rx.asm == nil {
-			rx.asm = q.newChunk(n)
+			rx.asm = rx.newChunk(n)
 		}
-		if n > len(rx.asm.buf) {
-			bigger := q.newChunk(2 * n)
-			copy(bigger.buf, rx.asm.buf[:rx.asmLen])
-			rx.asm.drop()
+		if n > len(rx.asm.Bytes) {
+			bigger := rx.newChunk(2 * n)
+			copy(bigger.Bytes, rx.asm.Bytes[:rx.asmLen])
+			rx.asm.Drop()
 			rx.asm = bigger
 		}
-		rx.asmLen += copy(rx.asm.buf[rx.asmLen:], payload)
+		rx.asmLen += copy(rx.asm.Bytes[rx.asmLen:], payload)
 		if !s.last {
 			return nil
 		}
-		c.Buffer = rx.lend(rx.asm, rx.asm.buf[:rx.asmLen])
-		rx.asm.drop()
+		c.Buffer = rx.lend(rx.asm, rx.asm.Bytes[:rx.asmLen])
+		rx.asm.Drop()
 		rx.asm, rx.asmLen = nil, 0
 	}
 	c.Op = rdma.OpReceive
 	if s.op == opSendInvalidate || s.op == opSendSolicitedInvalidate {
-		if !q.regions.remove(s.stag) {
+		if !q.regions.Remove(rdma.STag(s.stag)) {
 			c.Buffer.Release()
 			return violation(termRDMAPOperation, 9, "RFC 5040 §5.3", "STag %#x to invalidate is not registered here", s.stag)
 		}
@@ -427,7 +417,7 @@ func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
 	req.parse(payload)
 	w := &transfer{op: opReadResponse, stag: req.sinkSTag, to: req.sinkTO, size: int(req.size)}
 	if req.size > 0 { // a Read of nothing names no region (RFC 5040 §5.2)
-		r, err := q.regions.find(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
+		r, err := q.findRegion(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
 		if err != nil {
 			return err
 		}

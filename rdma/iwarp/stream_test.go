@@ -73,9 +73,9 @@ const (
 func scripted(t testing.TB, crc bool, in []byte, step func() int) (*victim, *script) {
 	s := &script{in: in, step: step}
 	q := &QueuePair{p: params{crc: crc, ird: 4, ord: 2, maxULPDU: SoftwareULPDU}, t: s}
-	q.tx.cond.L = &q.tx.mu
+
 	q.rx.q = q
-	q.reads.limit = 2
+
 	v := newVictim(t, q)
 	v.name()
 	v.read(t)
@@ -276,8 +276,8 @@ func FuzzStream(f *testing.F) {
 		}
 		v.q.Close() // ends the pump, which writes the Terminate
 		checkCanaries(t, v)
-		v.q.tx.mu.Lock()
-		defer v.q.tx.mu.Unlock()
+		v.q.tx.Lock()
+		defer v.q.tx.Unlock()
 		for out := s.out; len(out) > 0; {
 			_, out = takeFPDU(t, crc, out)
 		}

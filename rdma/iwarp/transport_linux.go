@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // newTransport works the descriptor itself where the connection is a socket. One that a
@@ -36,6 +37,9 @@ func newTransport(c net.Conn) (transport, error) {
 	t.join()
 	return t, nil
 }
+
+// wire connects the ends for the race detector.
+var wire rnic.Wire
 
 // rawTransport is a kernel socket without a goroutine of its own: whoever waits
 // is parked in the netpoller on the descriptor.
@@ -171,7 +175,7 @@ func (t *rawTransport) setBusyPoll(d time.Duration) { t.spin.SetBusyPoll(d) }
 
 func (t *rawTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
-		t.conn.SetReadDeadline(past)
+		t.conn.SetReadDeadline(rnic.Past)
 	}
 }
 
@@ -236,7 +240,7 @@ func (t *rawTransport) room(fd uintptr) bool {
 
 func (t *rawTransport) wakeWrite() {
 	if !t.writeWoken.Swap(true) {
-		t.conn.SetWriteDeadline(past)
+		t.conn.SetWriteDeadline(rnic.Past)
 	}
 }
 
@@ -308,7 +312,7 @@ func readv(fd uintptr, a, b []byte, vec *[2]unix.Iovec) (int, syscall.Errno) {
 		}
 		switch errno {
 		case 0:
-			raceAcquire()
+			wire.Acquire()
 			return int(n), 0
 		case unix.EINTR:
 		default:
@@ -332,7 +336,7 @@ func writev(fd uintptr, pieces [][]byte, vec *[2*maxBatch + 2]unix.Iovec) (int, 
 	if k == 0 {
 		return 0, 0
 	}
-	raceRelease()
+	wire.Release()
 	for {
 		var n uintptr
 		var errno syscall.Errno

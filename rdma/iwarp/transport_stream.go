@@ -7,10 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// past is a deadline that has passed.
-var past = time.Unix(1, 0)
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
+)
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
@@ -170,7 +169,7 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 		defer func() {
 			t.conn.SetReadDeadline(time.Time{})
 			if t.readWoken.Load() {
-				t.conn.SetReadDeadline(past)
+				t.conn.SetReadDeadline(rnic.Past)
 			}
 		}()
 		t.conn.SetReadDeadline(time.Now().Add(glance))
@@ -204,7 +203,7 @@ func (t *streamTransport) setBusyPoll(time.Duration) {}
 
 func (t *streamTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
-		t.conn.SetReadDeadline(past)
+		t.conn.SetReadDeadline(rnic.Past)
 	}
 }
 

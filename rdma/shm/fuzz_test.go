@@ -114,8 +114,7 @@ func expose(t testing.TB, q *QueuePair, tag rdma.STag, b []byte, access rdma.Acc
 	t.Helper()
 	region, err := q.Register(b, access)
 	require.NoError(t, err)
-	q.regions.byTag[tag] = q.regions.byTag[region.STag]
-	delete(q.regions.byTag, region.STag)
+	q.regions.Rename(region.STag, tag)
 }
 
 // poll takes in what has come.

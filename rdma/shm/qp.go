@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // QueuePair is one end of a channel through shared memory. It has no goroutine,
@@ -24,17 +25,17 @@ import (
 // never held while parked. exposed.mu guards what the peer is reading. They are
 // taken in this order; bell.mu comes last.
 type QueuePair struct {
-	way  int32 // of the area, outwards
-	peer int32 // its pid, 0 if its memory is out of reach
-	area *area
-	link *link // that conn and area are of; nil: they end with the queue pair
-	ird  uint8 // the peer's RDMA Reads that may be outstanding here
-	ord  uint8 // and ours there
+	way     int32 // of the area, outwards
+	peerPID int32 // 0 if the peer's memory is out of reach
+	area    *area
+	link    *link // that conn and area are of; nil: they end with the queue pair
+	ird     uint8 // the peer's RDMA Reads that may be outstanding here
+	ord     uint8 // and ours there
 
-	bell    bell
+	bell    doorbell
 	tx      sender
 	rx      receiver
-	regions regions
+	regions rnic.Regions
 	exposed exposures
 	asked   atomic.Pointer[requests] // RDMA Reads and Writes of ours; nil: there were none
 
@@ -42,6 +43,9 @@ type QueuePair struct {
 	closing atomic.Bool
 	closed  sync.Once
 }
+
+// wire connects the ends for the race detector.
+var wire rnic.Wire
 
 var (
 	_ rdma.QueuePair    = (*QueuePair)(nil)
@@ -65,7 +69,7 @@ const (
 // newQueuePair makes the end that writes the given way of the area. Both belong
 // to it. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *os.File, a *area, way, peer int, cfg Config) (*QueuePair, error) {
-	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
+	q := &QueuePair{way: int32(way), peerPID: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
 	q.tx.ring = newProducer(a, way)
 	q.rx.in = newConsumer(a, 1-way)
 	return q, q.bell.init(q, conn)
@@ -85,7 +89,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 		ORD:          int(q.ord),
 		Outlives:     true,
 		Elastic:      true,
-		BufferedOnly: q.peer == 0,
+		BufferedOnly: q.peerPID == 0,
 	}
 }
 
@@ -119,11 +123,10 @@ func (q *QueuePair) ended() error {
 	return nil
 }
 
-// meaning is what err, with which the channel has ended, means to the program. When
-// the peer's process has ended without closing the channel, that is an end if its
-// program had read everything, as with TCP, and a reset if not. Called with tx.mu
-// held.
-func (q *QueuePair) meaning(err error) error {
+// meaningLocked returns what the end of the channel with err means to the program. If the
+// peer's process ended without closing the channel, it is an end of file if its program had
+// read everything, and a reset otherwise, as with TCP.
+func (q *QueuePair) meaningLocked(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) && q.theirs().state.Load() == stateOpen && q.mine().read.Load() == q.tx.ring.sent {
 		return io.EOF
 	}
@@ -140,17 +143,17 @@ func (q *QueuePair) ReportRead(n int) {
 // Idle gives memory back that an idle connection has no use for; see rdma.Idler.
 func (q *QueuePair) Idle() {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.busy.Load() {
-		q.flush() // room that was waited for, and came when nobody waited any more
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Busy() {
+		q.flushLocked() // there may be room by now, although no goroutine waits for it any more
 	}
-	// What still waits, with room or as a sender, does so for the ring that it knows.
-	if tx.err != nil || len(tx.out) > 0 || tx.want > 0 {
+	// Records and senders that still wait do so for room in the present ring.
+	if tx.Err != nil || len(tx.out) > 0 || tx.want > 0 {
 		return
 	}
 	if err := tx.ring.shrink(); err != nil {
-		q.sendFailed(err)
+		q.sendFailedLocked(err)
 	}
 }
 
@@ -158,17 +161,16 @@ func (q *QueuePair) Idle() {
 // this process, and the peer has carried out our RDMA Writes, whose bytes do
 // not; see rdma.QueuePair.
 func (q *QueuePair) Drain(d time.Duration) error {
-	deadline := time.Now().Add(d)
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		left, err := q.unsent()
-		if err != nil || !left {
-			return err
-		}
-		if !time.Now().Before(deadline) {
-			return os.ErrDeadlineExceeded
-		}
-		time.Sleep(pause)
+	var err error
+	sent := rnic.Until(time.Now().Add(d), func() bool {
+		var left bool
+		left, err = q.unsent()
+		return err != nil || !left
+	})
+	if !sent {
+		return os.ErrDeadlineExceeded
 	}
+	return err
 }
 
 // Finish reports that Drain has nothing to wait for, or that the channel has ended;
@@ -182,17 +184,17 @@ func (q *QueuePair) Finish() bool {
 // carry it.
 func (q *QueuePair) unsent() (bool, error) {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
-		return false, tx.err
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
+		return false, tx.Err
 	}
-	q.startPump()
+	tx.StartPumpLocked((*carrier)(q))
 	left := len(tx.out) > 0 || q.mine().written.Load() != tx.writesPosted
 	if left && (!q.bell.alive() || q.theirs().state.Load() != stateOpen) {
-		q.sendFailed(q.bell.why())
+		q.sendFailedLocked(q.bell.why())
 	}
-	return left, tx.err
+	return left, tx.Err
 }
 
 // Close ends the channel behind what was sent; see rdma.QueuePair.
@@ -214,14 +216,14 @@ func (q *QueuePair) end(state uint32) error {
 	q.closed.Do(func() {
 		q.closing.Store(true)
 		tx := &q.tx
-		tx.mu.Lock()
+		tx.Lock()
 		if len(tx.out) > 0 {
 			state = stateAborted // some of it is lost
 		}
 		opened := q.mine().state.CompareAndSwap(stateOpen, state)
-		q.sendFailed(net.ErrClosed)
-		tx.mu.Unlock()
-		q.regions.close()
+		q.sendFailedLocked(net.ErrClosed)
+		tx.Unlock()
+		q.regions.Close()
 		q.exposed.close(q)
 		if q.mine().idle.Swap(0)|q.theirs().full.Swap(0) != 0 { // the peer sleeps, and is to see the state
 			q.bell.ring()
@@ -234,11 +236,11 @@ func (q *QueuePair) end(state uint32) error {
 		}
 
 		// Nobody is in the memory any more when these have been had.
-		tx.pump.Wait()
+		tx.WaitPump()
 		q.rx.mu.Lock()
-		tx.mu.Lock()
-		for tx.carrying {
-			tx.seat.wait(&tx.mu)
+		tx.Lock()
+		for tx.Carrying {
+			tx.WaitLocked()
 		}
 		tx.ring.giveUp()
 		_, broken := q.rx.err.(*rdma.ProtocolError)
@@ -253,7 +255,7 @@ func (q *QueuePair) end(state uint32) error {
 			q.area.unmap()
 		}
 		q.exposed.mu.Unlock()
-		tx.mu.Unlock()
+		tx.Unlock()
 		q.rx.mu.Unlock()
 	})
 	return nil

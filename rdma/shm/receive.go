@@ -5,15 +5,14 @@ package shm
 import (
 	"encoding/binary"
 	"io"
-	"math"
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // The way in.
@@ -42,7 +41,7 @@ type receiver struct {
 	in   consumer
 	spin spin.Waiter
 
-	cur *chunk // nil: none
+	cur *rnic.Chunk // nil: none
 
 	out    []rdma.Completion // where take appends: the caller's wcs
 	used   int
@@ -55,11 +54,7 @@ type receiver struct {
 	told bool  // err has been delivered: nothing comes after it
 	err  error // sticky, delivered when all before it has been
 
-	count  atomic.Int32 // of ProvideReceive
-	posted atomic.Int32
-	size   atomic.Int32
-	held   atomic.Int64 // bytes in chunks, those with messages on loan included
-	hold   atomic.Int64 // with more, messages lie by themselves
+	buffers rnic.Buffers
 }
 
 // writing reports that an RDMA Write of the peer's is being carried out.
@@ -68,10 +63,7 @@ func (rx *receiver) writing() bool { return rx.write != nil && rx.write.active }
 // ProvideReceive sets number and size of the receive buffers. They are promises:
 // the memory is found when a message comes.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
-	rx := &q.rx
-	rx.posted.Add(int32(count) - rx.count.Swap(int32(count)))
-	rx.size.Store(int32(min(size, math.MaxInt32)))
-	rx.hold.Store(holdable(count, size))
+	q.rx.buffers.Provide(count, size)
 	return 0
 }
 
@@ -140,7 +132,7 @@ func (q *QueuePair) sleep() {
 	if rx.spin.Spin(spin.Looks, q.some, rx.in.some) {
 		return
 	}
-	rx.idle()
+	rx.trim()
 	begin := spin.Clock()
 	if !q.bell.park(&q.bell.in) {
 		rx.spin.Stayed()
@@ -228,10 +220,10 @@ func (q *QueuePair) receiveSend(r record) error {
 			return violation("record", "a Send with Invalidate of %d bytes", r.length)
 		}
 	}
-	if size := int(rx.size.Load()); n > size || n > maxMessage {
+	if size := rx.buffers.Size(); n > size || n > maxMessage {
 		return violation("message", "one of %d bytes for a buffer of %d", n, size)
 	}
-	if rx.posted.Add(-1) < 0 {
+	if !rx.buffers.Take() {
 		return violation("message", "one of %d bytes has no buffer posted for it", n)
 	}
 	c := &rx.out[rx.used]
@@ -241,11 +233,10 @@ func (q *QueuePair) receiveSend(r record) error {
 		rx.in.body(b[:], 0)
 		c.Invalidated = rdma.STag(binary.NativeEndian.Uint32(b[:]))
 		if !q.revoke(c.Invalidated) {
-			rx.posted.Add(1)
 			return violation("message", "STag %#x to invalidate is not registered here", c.Invalidated)
 		}
 	}
-	b, of := rx.room(n)
+	b, of := rx.alloc(n)
 	rx.in.body(b, from)
 	c.Buffer = rdma.Buffer{Bytes: b, Owner: of}
 	rx.used++
@@ -259,10 +250,10 @@ func (q *QueuePair) over(err error) {
 		q.rx.fail(net.ErrClosed)
 		return
 	}
-	q.tx.mu.Lock()
-	err = q.meaning(err)
-	q.sendFailed(broken(err))
-	q.tx.mu.Unlock()
+	q.tx.Lock()
+	err = q.meaningLocked(err)
+	q.sendFailedLocked(broken(err))
+	q.tx.Unlock()
 	q.rx.fail(err)
 }
 
@@ -278,12 +269,12 @@ func (q *QueuePair) violated(err error) {
 		q.rx.fail(net.ErrClosed)
 		return
 	}
-	q.tx.mu.Lock()
-	if err = q.meaning(err); err == io.EOF {
-		q.sendFailed(broken(err))
+	q.tx.Lock()
+	if err = q.meaningLocked(err); err == io.EOF {
+		q.sendFailedLocked(broken(err))
 	}
-	q.sendFailed(err)
-	q.tx.mu.Unlock()
+	q.sendFailedLocked(err)
+	q.tx.Unlock()
 	q.rx.fail(err)
 }
 
@@ -294,7 +285,7 @@ func (rx *receiver) fail(err error) {
 	}
 	rx.write = nil
 	if rx.cur != nil {
-		rx.cur.drop()
+		rx.cur.Drop()
 		rx.cur = nil
 	}
 }

@@ -82,8 +82,8 @@ type producer struct {
 	head  uint64 // the consumer's position, as it was last looked at
 	sent  uint64 // bytes of payload in messages
 
-	untold int32 // bytes written since it was last seen whether the consumer sleeps
-	open   int32 // bytes in the body of the last record, if that may grow; 0 otherwise
+	unannounced int32 // bytes written since it was last seen whether the consumer sleeps
+	open        int32 // bytes in the body of the last record, if that may grow; 0 otherwise
 }
 
 func newProducer(a *area, way int) producer {
@@ -192,9 +192,9 @@ func (p *producer) put(kind int, pieces ...[]byte) {
 		n += len(b)
 	}
 	p.pos = (p.pos + 7) &^ 7
-	p.untold += int32(p.pos - start)
+	p.unannounced += int32(p.pos - start)
 	p.open = 0
-	raceRelease()
+	wire.Release()
 	p.word(start).Store(stampOf(p.key, start) | header(kind, n))
 }
 
@@ -229,7 +229,7 @@ func (p *producer) grown(b []byte) bool {
 	word, stamp := p.word(start), stampOf(p.key, start)
 	from := stamp | header(recordOpen, was)
 	p.copyIn(start+headerLen+uint64(was), b)
-	raceRelease()
+	wire.Release()
 	if !word.CompareAndSwap(from, stamp|header(recordOpen, length)) {
 		p.open = 0 // the consumer has taken it; what was copied lies in free space
 		return false
@@ -249,10 +249,10 @@ func (p *producer) roomFor(n int) bool {
 // tell reports that the consumer sleeps and is to be woken, for what has been put
 // since it was last asked.
 func (p *producer) tell() (wake bool) {
-	if p.untold == 0 {
+	if p.unannounced == 0 {
 		return false
 	}
-	p.untold = 0
+	p.unannounced = 0
 	return p.asleep()
 }
 
@@ -340,7 +340,7 @@ func (c *consumer) next() (r record, ok bool, err error) {
 			return r, false, violation("record", "an open one that became %#x", h)
 		}
 	}
-	raceAcquire()
+	wire.Acquire()
 	r = record{kind: int(h & lowBits >> lengthBits), length: int(h & (1<<lengthBits - 1))}
 	if space(r.length) > len(c.ring) {
 		return r, false, violation("record", "one of %d bytes in a ring of %d", r.length, len(c.ring))

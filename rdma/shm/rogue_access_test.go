@@ -101,7 +101,7 @@ func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
 	q, r := meetRogue(t)
 	tag, err := q.Register(make([]byte, 100), rdma.RemoteRead)
 	require.NoError(t, err)
-	region, err := q.regions.find(tag.STag, 0, 100, rdma.RemoteRead)
+	region, err := q.findRegion(tag.STag, 0, 100, rdma.RemoteRead)
 	require.NoError(t, err)
 	ask := func(number uint64) <-chan error {
 		r.says(recordRead, readLen, words(number<<32, uint64(tag.STag), 0, 100))
@@ -116,20 +116,14 @@ func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
 
 	q.exposed.mu.Lock()
 	polled := ask(1)
-	assert.Eventually(t, func() bool {
-		free := region.mu.TryLock()
-		if free {
-			region.mu.Unlock()
-		}
-		return !free
-	}, 5*time.Second, 100*time.Microsecond, "Invalidate waits for who lets a Read in")
+	assert.Eventually(t, region.Held, 5*time.Second, 100*time.Microsecond, "Invalidate waits for the goroutine that grants a Read")
 	q.exposed.mu.Unlock()
 	require.NoError(t, <-polled)
 	q.Invalidate(tag.STag)
 	assert.True(t, q.exposed.slots[0].revoked)
 
 	q.exposed.slots[0] = exposure{}
-	q.regions.byTag[tag.STag] = region // as Invalidate finds it
+	q.regions.Insert(tag.STag, region) // as a Read finds it that came a moment earlier
 	err = <-ask(2)
 	assert.ErrorContains(t, err, "is not registered here")
 	assert.Zero(t, q.exposed.slots[0].number)

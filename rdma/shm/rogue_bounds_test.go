@@ -15,8 +15,8 @@ import (
 
 // queued is how many bytes wait for room.
 func queued(q *QueuePair) int {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
+	q.tx.Lock()
+	defer q.tx.Unlock()
 	return len(q.tx.out)
 }
 
@@ -121,7 +121,7 @@ func TestRogueWithoutReach(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)
-			q.peer = 0
+			q.peerPID = 0
 			region, err := q.Register(make([]byte, 100), rdma.RemoteRead|rdma.RemoteWrite)
 			require.NoError(t, err)
 			if v.kind == recordRead {

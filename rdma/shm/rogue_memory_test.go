@@ -67,7 +67,7 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 		assert.EqualValues(t, i+1, wc.Buffer.Bytes[0])
 		wc.Buffer.Release()
 	}
-	assert.LessOrEqual(t, b.rx.held.Load(), int64(bigChunk))
+	assert.LessOrEqual(t, b.rx.buffers.Held(), int64(bigChunk))
 }
 
 // leavesNothing returns a function that checks that there are as many goroutines,

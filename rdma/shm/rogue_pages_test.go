@@ -117,6 +117,6 @@ func TestPeerIsEnding(t *testing.T) {
 	require.NoError(t, child.Start())
 	defer child.Wait()
 	require.NoError(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)) // it remains as it is
-	a.peer = int32(child.Process.Pid)
+	a.peerPID = int32(child.Process.Pid)
 	assert.ErrorIs(t, a.fetch(make([]byte, 8), 1<<20), syscall.ECONNRESET)
 }

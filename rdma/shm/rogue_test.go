@@ -59,7 +59,7 @@ func (r *rogue) says(kind, length int, body []byte) {
 		copy(r.out.ring, body[n:])
 	}
 	r.out.pos += uint64(space(len(body)))
-	r.out.untold += int32(space(len(body)))
+	r.out.unannounced += int32(space(len(body)))
 	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
 	if r.out.tell() {
 		r.rings()

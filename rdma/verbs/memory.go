@@ -138,7 +138,7 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 	if q.end.pd == nil {
 		return rdma.Region{}, q.failed()
 	}
-	raceRelease()
+	wire.Release()
 	mr, err := registerMemory(q.end.pd, b, flags)
 	if err != nil {
 		return rdma.Region{}, err
@@ -157,7 +157,7 @@ func (q *QueuePair) Invalidate(s rdma.STag) {
 	if r, ok := q.regions.of[s]; ok {
 		delete(q.regions.of, s)
 		C.v_dereg_mr(r.mr)
-		raceAcquire()
+		wire.Acquire()
 	}
 }
 

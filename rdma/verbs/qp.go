@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // QueuePair is one end of a channel of the hardware's. It has no goroutine.
@@ -76,6 +77,9 @@ var (
 )
 
 type failure struct{ error }
+
+// wire connects the ends for the race detector.
+var wire rnic.Wire
 
 const (
 	sendDepth = 1024 // pieces of work in the send queue
@@ -313,18 +317,12 @@ func (q *QueuePair) part(deadline time.Time) {
 	}
 }
 
-// until reaps until that is so; false when it takes too long.
-func (q *QueuePair) until(deadline time.Time, so func() bool) bool {
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+// until reaps until done returns true. It returns false at the deadline.
+func (q *QueuePair) until(deadline time.Time, done func() bool) bool {
+	return rnic.Until(deadline, func() bool {
 		q.reap()
-		if so() {
-			return true
-		}
-		if !time.Now().Before(deadline) {
-			return false
-		}
-		time.Sleep(pause)
-	}
+		return done()
+	})
 }
 
 // closeTime is how long Close waits for the peer's device.

@@ -45,14 +45,14 @@ func (q *QueuePair) reapFor(looks int) {
 	if q.end.cq == nil {
 		return
 	}
-	raceAcquire()
+	wire.Acquire()
 	had := q.ready.len()
 	for {
 		var n int
 		if looks > 0 {
 			n = int(C.v_spin(q.end, &q.wcs[0], C.int(len(q.wcs)), C.int(looks), (*C.int32_t)(unsafe.Pointer(&q.stop))))
 			looks = 0
-			raceAcquire()
+			wire.Acquire()
 		} else {
 			n = int(C.v_poll(q.end, &q.wcs[0], C.int(len(q.wcs))))
 		}

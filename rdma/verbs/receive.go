@@ -237,7 +237,7 @@ func (b *buffer) Release() {
 	r := &b.q.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	raceRelease()
+	wire.Release()
 	r.drop(b)
 	if !r.closed && r.missing() >= slack {
 		r.post()

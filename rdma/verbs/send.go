@@ -121,7 +121,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (n int, err error) {
 	if err := q.sendError(); err != nil {
 		return 0, err
 	}
-	raceRelease()
+	wire.Release()
 	for n < len(wrs) && err == nil {
 		var took bool
 		if took, err = q.place(&wrs[n]); !took {
@@ -341,7 +341,7 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 			}
 		case t.op == rdma.OpWrite:
 			under.Add(1)
-			raceRelease()
+			wire.Release()
 			err := q.copyThrough(rdma.WriteWR{ID: t.id, Local: t.local, STag: t.stag, VA: t.va})
 			if err != nil {
 				under.Add(-1)
@@ -354,7 +354,7 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 		}
 	}
 	under.Add(1)
-	raceRelease()
+	wire.Release()
 	w := C.struct_v_send{
 		addr:   C.uint64_t(addressOf(t.local)),
 		len:    C.uint32_t(len(t.local)),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // sleeper parks one goroutine on the completion channel. A queue pair has two,
@@ -45,12 +46,10 @@ func (s *sleeper) close() {
 	}
 }
 
-var past = time.Unix(1, 0)
-
 // kick ends a park.
 func (s *sleeper) kick() {
 	if s.parked.Load() {
-		s.f.SetReadDeadline(past)
+		s.f.SetReadDeadline(rnic.Past)
 	}
 }
 
@@ -102,7 +101,7 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	raceAcquire()
+	wire.Acquire()
 	for i := range wcs[:n] { // an RDMA Read is outstanding until its poster knows better
 		switch wcs[i].Op {
 		case rdma.OpRead:

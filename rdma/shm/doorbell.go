@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // bell is the doorbell of one end, over the Unix socket that the two ends met
@@ -29,7 +31,7 @@ import (
 // the word. One of the two sees the other. The word is set and the ring looked
 // at inside RawConn.Read's callback, where a byte that comes afterwards ends the
 // parking, however soon it comes.
-type bell struct {
+type doorbell struct {
 	conn *os.File
 	rc   syscall.RawConn
 	q    *QueuePair // whose bell it is
@@ -54,41 +56,8 @@ type bell struct {
 
 // sleeper is one who may park.
 type sleeper struct {
-	woken atomic.Bool // somebody of this process wants it to get up
-	seat  seat        // where it sits while the other one listens; of bell.mu
-}
-
-// seat is a condition that takes no memory while nobody waits for it. One lock
-// guards it, which those who wait let go of meanwhile.
-type seat struct {
-	cond *sync.Cond
-	n    int32 // who sit
-}
-
-var conds = sync.Pool{New: func() any { return new(sync.Cond) }}
-
-// taken reports that somebody waits.
-func (s *seat) taken() bool { return s.n > 0 }
-
-func (s *seat) wait(l sync.Locker) {
-	if s.n == 0 {
-		s.cond = conds.Get().(*sync.Cond)
-		s.cond.L = l
-	}
-	s.n++
-	s.cond.Wait()
-	if s.n--; s.n == 0 {
-		s.cond.L = nil
-		conds.Put(s.cond)
-		s.cond = nil
-	}
-}
-
-// tell gets everyone up who sits.
-func (s *seat) tell() {
-	if s.n > 0 {
-		s.cond.Broadcast()
-	}
+	woken atomic.Bool // a goroutine of this process wants it to wake up
+	cond  rnic.Cond   // it waits here while the other one listens; guarded by doorbell.mu
 }
 
 // mostIdleRings is how often a peer may ring in a row when nothing has changed. A
@@ -97,7 +66,7 @@ const mostIdleRings = 1000
 
 var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
 
-func (b *bell) init(q *QueuePair, conn *os.File) error {
+func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -109,7 +78,7 @@ func (b *bell) init(q *QueuePair, conn *os.File) error {
 }
 
 // word is the sleeper's in the shared memory: "I sleep".
-func (b *bell) word(s *sleeper) *atomic.Uint32 {
+func (b *doorbell) word(s *sleeper) *atomic.Uint32 {
 	if s == &b.in {
 		return &b.q.theirs().idle
 	}
@@ -117,15 +86,15 @@ func (b *bell) word(s *sleeper) *atomic.Uint32 {
 }
 
 // ready reports that there is something to get up for.
-func (b *bell) ready(s *sleeper) bool {
+func (b *doorbell) ready(s *sleeper) bool {
 	if s == &b.in {
 		return b.q.some()
 	}
-	return b.q.roomy()
+	return b.q.hasRoom()
 }
 
 // ring wakes the peer.
-func (b *bell) ring() { b.rc.Control(sendByte) }
+func (b *doorbell) ring() { b.rc.Control(sendByte) }
 
 // sendByte writes a byte. The peer sees to it that there is room: a byte that finds none
 // wakes nobody.
@@ -145,41 +114,39 @@ func sendByte(fd uintptr) {
 var bellByte byte
 
 // wake gets the sleeper up, now or when it next parks.
-func (b *bell) wake(s *sleeper) {
+func (b *doorbell) wake(s *sleeper) {
 	s.woken.Store(true)
 	b.mu.Lock()
-	b.rouse(s)
+	b.rouseLocked(s)
 	b.mu.Unlock()
 }
 
-// rouse has the sleeper look again. Called with mu held.
-func (b *bell) rouse(s *sleeper) {
+// rouseLocked makes the sleeper look again.
+func (b *doorbell) rouseLocked(s *sleeper) {
 	switch {
-	case s.seat.taken():
-		s.seat.tell()
+	case s.cond.Waited():
+		s.cond.Broadcast()
 	case b.listens == s && !b.late:
 		b.late = true
-		b.conn.SetReadDeadline(past)
+		b.conn.SetReadDeadline(rnic.Past)
 	}
 }
 
-var past = time.Unix(1, 0)
-
 // up reports that the sleeper need not sleep.
-func (b *bell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
+func (b *doorbell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
 
 // park sleeps until the sleeper is up, and reports whether it has slept.
-func (b *bell) park(s *sleeper) (slept bool) {
+func (b *doorbell) park(s *sleeper) (slept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.up(s) {
 		if b.listens == nil {
-			slept = b.listen(s) || slept
+			slept = b.listenLocked(s) || slept
 			continue
 		}
 		b.doze(s)
 		if !b.up(s) {
-			s.seat.wait(&b.mu)
+			s.cond.Wait(&b.mu)
 			slept = true
 		}
 	}
@@ -188,14 +155,13 @@ func (b *bell) park(s *sleeper) (slept bool) {
 }
 
 // doze sets the sleeper's word. The peer rings once for each time at most.
-func (b *bell) doze(s *sleeper) {
+func (b *doorbell) doze(s *sleeper) {
 	b.rings.Add(1)
 	b.word(s).Store(1)
 }
 
-// listen parks in the netpoller, and reports whether it had to. Called and returns with mu
-// held.
-func (b *bell) listen(s *sleeper) (slept bool) {
+// listenLocked parks in the netpoller, without the lock, and reports whether it had to.
+func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
 	b.listens = s
 	if b.late {
 		b.late = false
@@ -210,11 +176,11 @@ func (b *bell) listen(s *sleeper) (slept bool) {
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		b.dead.Store(true) // closed, by this end
 	}
-	b.other(s).seat.tell()
+	b.other(s).cond.Broadcast()
 	return slept
 }
 
-func (b *bell) other(s *sleeper) *sleeper {
+func (b *doorbell) other(s *sleeper) *sleeper {
 	if s == &b.in {
 		return &b.out
 	}
@@ -227,7 +193,7 @@ func (b *bell) other(s *sleeper) *sleeper {
 // or not something is unread, and to read has the kernel tell the peer that there
 // is room again, which wakes it for nothing. They must not fill the socket, or the
 // peer could not ring.
-func (b *bell) parkOn(fd uintptr) bool {
+func (b *doorbell) parkOn(fd uintptr) bool {
 	s, told := b.listener, false
 	for {
 		b.doze(s)
@@ -263,15 +229,15 @@ func (b *bell) parkOn(fd uintptr) bool {
 
 // tellOther has the other sleeper look again if the peer has rung for it, and reports
 // whether it has.
-func (b *bell) tellOther(s *sleeper) bool {
+func (b *doorbell) tellOther(s *sleeper) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	other := b.other(s)
-	if !other.seat.taken() || b.word(other).Load() != 0 {
+	if !other.cond.Waited() || b.word(other).Load() != 0 {
 		return false
 	}
 	b.idleRings = 0
-	other.seat.tell()
+	other.cond.Broadcast()
 	return true
 }
 
@@ -333,7 +299,7 @@ func hungUp(fd uintptr) bool {
 }
 
 // alive reports that the peer's end of the socket is open.
-func (b *bell) alive() bool {
+func (b *doorbell) alive() bool {
 	if b.dead.Load() {
 		return false
 	}
@@ -343,22 +309,22 @@ func (b *bell) alive() bool {
 }
 
 // close ends the socket; who is parked gets up.
-func (b *bell) close() {
+func (b *doorbell) close() {
 	b.dead.Store(true)
 	b.rouseAll()
 	b.conn.Close()
 }
 
 // rouseAll has both sleepers look again.
-func (b *bell) rouseAll() {
+func (b *doorbell) rouseAll() {
 	b.mu.Lock()
-	b.rouse(&b.in)
-	b.rouse(&b.out)
+	b.rouseLocked(&b.in)
+	b.rouseLocked(&b.out)
 	b.mu.Unlock()
 }
 
 // why is what it means that the peer has gone without a word.
-func (b *bell) why() error {
+func (b *doorbell) why() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.noisy {
