@@ -5,11 +5,10 @@ import (
 	"net"
 )
 
-// Detach ends the queue pair and returns the connection, open, on which the
-// peer is told nothing: both ends have agreed to go on elsewhere. Everything
-// that was posted must have been taken by the kernel, and nobody be in a call.
-// It fails, and the queue pair goes on, if something is unread or unsent, or if
-// the connection is not worked as a socket.
+// Detach ends the queue pair and returns the open connection. It tells the peer nothing: both
+// ends have agreed to continue on another channel. The kernel must have accepted everything that
+// was posted, and no other call may be in progress. Detach fails, and the queue pair stays
+// usable, if something is unread or unsent, or if the transport does not work on a socket.
 func (q *QueuePair) Detach() (net.Conn, error) {
 	t, ok := q.t.(interface{ detach() net.Conn })
 	if !ok {

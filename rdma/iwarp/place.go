@@ -8,25 +8,24 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// placement is a tagged segment on its way into memory while the rest of its
-// FPDU has not come. The bytes land before their CRC is known, as they do in
-// every RNIC that places directly; what the CRC protects is the completion,
-// which never comes when it is wrong.
+// placement is a tagged segment that is being placed while the rest of its FPDU has not arrived.
+// Its bytes are in memory before their CRC is known, as in every RNIC that places directly. The
+// CRC protects the completion, which is never delivered if the CRC is wrong.
 type placement struct {
 	active  bool
 	seg     segment
 	reg     *rnic.Region // of a Write
 	read    *reading     // of a Read Response
 	size    int          // of the payload
-	off     int          // in the memory, of the next byte
-	missing int          // payload bytes that have not come
-	tail    int          // pad and CRC behind them
+	off     int          // of the next byte, in the memory
+	missing int          // payload bytes that have not arrived
+	tail    int          // length of the pad and CRC that follow
 	sum     uint32
 	crc     bool
-	locked  []byte // the memory, between space and got
+	locked  []byte // the memory, between calls of space and got
 }
 
-// reading is an RDMA Read of ours that is outstanding.
+// reading is an outstanding RDMA Read of this end.
 type reading struct {
 	id    uint64
 	local []byte
@@ -58,7 +57,7 @@ func (q *QueuePair) target(s *segment, n int) (reg *rnic.Region, read *reading, 
 	return nil, read, nil
 }
 
-// placeWhole places a segment that is in the chunk as a whole, and checked.
+// placeWhole places a segment that is complete in the chunk, and checked.
 func (q *QueuePair) placeWhole(s *segment, payload []byte) error {
 	reg, read, err := q.target(s, len(payload))
 	if err != nil {
@@ -83,7 +82,7 @@ func errInvalidated(s *segment) error {
 	return violation(termTagged, 0, "RFC 5041 §5.3", "STag %#x was invalidated", s.stag)
 }
 
-// readDone accounts for n bytes of a Read, and completes it behind the last.
+// readDone counts n bytes of a Read, and completes the Read after the last.
 func (q *QueuePair) readDone(s *segment, read *reading, n int) {
 	read.got += n
 	if !s.last {
@@ -98,8 +97,8 @@ func (q *QueuePair) readDone(s *segment, read *reading, n int) {
 	q.rx.used++
 }
 
-// beginPlacement starts on an FPDU that is not in the chunk as a whole: b is
-// what is there, of an ULPDU of n bytes.
+// beginPlacement starts to place an FPDU that is not complete in the chunk: b is what is there, of
+// an ULPDU of n bytes.
 func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	rx := &q.rx
 	p := &rx.place
@@ -129,8 +128,8 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	return nil
 }
 
-// lock returns the memory of what is missing, and holds it; nil if the region
-// has been ended. Every lock is followed by unlock.
+// lock returns the memory for the missing bytes, and holds it until unlock. It returns nil if the
+// region has ended; then unlock must not be called.
 func (p *placement) lock() []byte {
 	if p.reg != nil {
 		p.locked = p.reg.Hold(uint64(p.off), p.missing)
@@ -147,7 +146,7 @@ func (p *placement) unlock() {
 	}
 }
 
-// placed accounts for the part of n bytes that has landed in the memory.
+// placed counts those of n received bytes that are in the memory, and returns their number.
 func (p *placement) placed(n int) int {
 	n = min(n, p.missing)
 	if p.crc {
@@ -157,8 +156,7 @@ func (p *placement) placed(n int) int {
 	return n
 }
 
-// continuePlacement goes on with what the chunk has, and reports whether the
-// FPDU is done.
+// continuePlacement places what is in the chunk, and reports whether the FPDU is complete.
 func (q *QueuePair) continuePlacement() (done bool, err error) {
 	rx := &q.rx
 	p := &rx.place

@@ -12,36 +12,36 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way in.
+// The receiving path:
 //
 //  1. The transport reads into the free part of the current chunk.
-//  2. parse takes one FPDU after the other from it: CRC, DDP, RDMAP.
-//  3. A Send is lent to the caller where it lies. Segments of a longer one are
-//     put together in a chunk of their own.
-//  4. A Write or Read Response is placed: what of it is in the chunk already is
-//     copied, and the rest is read from the socket into the memory itself.
-//  5. A Read Request becomes a transfer of the sender's.
+//  2. parse takes FPDUs from it, one after the other: CRC, DDP, RDMAP.
+//  3. A Send is lent to the caller where it lies. A Send of several segments is assembled in a
+//     chunk of its own.
+//  4. A Write or Read Response is placed: its bytes in the chunk are copied, and the rest is
+//     read from the socket directly into the memory.
+//  5. A Read Request becomes a transfer of the sender.
 
-// directMin is how much of a tagged FPDU must be missing to read it straight
-// into its place; with less, another system call costs more than the copy.
+// directMin is how much of a tagged FPDU must be missing for it to be read directly into place.
+// For less, another system call costs more than the copy.
 const directMin = 8 << 10
 
-// pollReads is how often one Poll reads at most: a peer could go on for ever with
-// what completes nothing here.
+// pollReads is how often one Poll reads at most: a peer could send without end what completes
+// nothing here.
 const pollReads = 64
 
-// receiver is the receiving half of a queue pair. It belongs to the polling
-// goroutine, which holds mu, but for the atomic fields.
+// receiver is the receiving half of a queue pair. It belongs to the polling goroutine, which holds
+// mu, except for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	mu         sync.Mutex  // held by Poll and Wait for as long as they take
+	mu         sync.Mutex  // held by Poll and Wait until they return
 	cur        *rnic.Chunk // nil: none
-	head, tail int         // of what is not parsed yet in cur
+	head, tail int         // of the bytes in cur that are not parsed yet
 	big        bool        // the next chunk should be a big one
 	small      int         // reads in a row that would have fitted a small chunk
 
 	place   placement
-	asm     *rnic.Chunk // a Send of several segments, so far
+	asm     *rnic.Chunk // a Send of several segments, as far as it has arrived
 	asmLen  int
 	sendMSN uint32 // of the last Send, Read Request
 	readMSN uint32
@@ -50,28 +50,28 @@ type receiver struct {
 	out  []rdma.Completion // where parse appends: the caller's wcs
 	used int
 
-	err     error // sticky, delivered when all before it has been
-	told    bool  // it has been delivered: nothing comes after it
+	err     error // sticky, delivered after everything before it
+	told    bool  // err was delivered: nothing comes after it
 	buffers rnic.Buffers
 	waiting atomic.Bool // Wait is in the transport
 }
 
-// completions are those that other goroutines than the polling one produce.
+// completions are those that the sending half produces.
 type completions struct {
 	mu   sync.Mutex
 	done []rdma.Completion
 	err  error       // a violation that the sending half has found
-	some atomic.Bool // there is one or the other
+	some atomic.Bool // there is a completion or an error
 }
 
-// ProvideReceive sets number and size of the receive buffers. They are promises:
-// the memory is found when a message comes.
+// ProvideReceive sets the number and size of the receive buffers. They are promises: the memory is
+// found when a message arrives.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.rx.buffers.Provide(count, size)
 	return 0
 }
 
-// Poll fills wcs with what is there; see rdma.QueuePair.
+// Poll fills wcs with the completions that are there; see rdma.QueuePair.
 func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) { return q.poll(wcs, false) }
 
 // Wait is Poll that parks; see rdma.QueuePair.
@@ -102,8 +102,8 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.told = true
 			return 0, rx.err
 		}
-		// waiting is set before cq is looked at for the last time, and complete
-		// looks at it after it has filled cq: one of the two sees the other.
+		// poll sets waiting before it looks at cq for the last time; complete looks at waiting
+		// after it has filled cq. So one of them sees the other.
 		rx.waiting.Store(wait)
 		n, err := 0, error(nil)
 		if !q.cq.some.Load() {
@@ -124,7 +124,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	}
 }
 
-// takeCompletions moves completions of other goroutines to the caller.
+// takeCompletions moves the completions of the sending half to the caller.
 func (q *QueuePair) takeCompletions() {
 	q.cq.mu.Lock()
 	n := copy(q.rx.out[q.rx.used:], q.cq.done)
@@ -132,7 +132,7 @@ func (q *QueuePair) takeCompletions() {
 	q.cq.done = append(q.cq.done[:0], q.cq.done[n:]...)
 	err := q.cq.err
 	if len(q.cq.done) > 0 {
-		err = nil // behind what is done
+		err = nil // it comes after the completions
 	}
 	q.cq.some.Store(len(q.cq.done) > 0)
 	q.cq.mu.Unlock()
@@ -141,7 +141,7 @@ func (q *QueuePair) takeCompletions() {
 	}
 }
 
-// readFailed is what the end of the stream means here.
+// readFailed returns what the end of the stream means at this point.
 func (q *QueuePair) readFailed(err error) error {
 	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil) {
 		return io.ErrUnexpectedEOF
@@ -149,11 +149,11 @@ func (q *QueuePair) readFailed(err error) error {
 	return err
 }
 
-// fail ends the receiving half, and the sending half with it when the peer has
-// broken a rule. It gives the current chunk back.
+// fail ends the receiving half, and the sending half too if the peer has violated a rule. It drops
+// the current chunk.
 func (q *QueuePair) fail(err error) {
 	rx := &q.rx
-	if q.closing.Load() { // what looks like a violation may be this end's own doing
+	if q.closing.Load() { // what looks like a violation may have been caused by this end
 		err = net.ErrClosed
 	}
 	if f, ok := err.(*fault); ok {
@@ -163,7 +163,7 @@ func (q *QueuePair) fail(err error) {
 		q.tx.Unlock()
 		err = &f.ProtocolError
 	}
-	if !rx.heard { // a responder that was still waiting to be spoken to
+	if !rx.heard { // a responder that still waits for the initiator's first FPDU
 		q.tx.Lock()
 		if q.tx.silent {
 			q.sendFailedLocked(err)
@@ -180,8 +180,8 @@ func (q *QueuePair) fail(err error) {
 	rx.cur, rx.asm, rx.head, rx.tail = nil, nil, 0, 0
 }
 
-// offending is the ULPDU that is being looked at, as far as it is there or its
-// headers are known, and its length.
+// offending returns the ULPDU that is being parsed, as far as it has arrived or its headers are
+// known, and its full length.
 func (rx *receiver) offending() (ulpdu []byte, length int) {
 	if p := &rx.place; p.active {
 		return p.seg.appendTo(nil, p.size)[lengthLen:], taggedLen + p.size
@@ -193,8 +193,8 @@ func (rx *receiver) offending() (ulpdu []byte, length int) {
 	return rx.cur.Bytes[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
 }
 
-// space is where the next bytes go: first what is missing of a segment that is
-// being placed, then the chunk.
+// space returns where the next bytes go: first to the missing part of a segment that is being
+// placed, then to the chunk.
 func (rx *receiver) space() (first, second []byte) {
 	if rx.place.active && rx.place.missing > 0 {
 		first = rx.place.lock()
@@ -202,8 +202,7 @@ func (rx *receiver) space() (first, second []byte) {
 	return first, rx.freeSpace()
 }
 
-// freeSpace returns the free part of a chunk in which the FPDU at the head can be
-// completed.
+// freeSpace returns the free part of a chunk that has room for the rest of the FPDU at head.
 func (rx *receiver) freeSpace() []byte {
 	if rx.cur != nil && rx.head == rx.tail && rx.cur.Sole() {
 		rx.head, rx.tail = 0, 0
@@ -231,7 +230,7 @@ func (rx *receiver) freeSpace() []byte {
 	return next.Bytes[n:]
 }
 
-// got accounts for n bytes that have been read into space.
+// got accounts for n bytes that were read into space.
 func (rx *receiver) got(n int) {
 	if rx.place.locked != nil {
 		n -= rx.place.placed(n)
@@ -249,10 +248,9 @@ func (rx *receiver) got(n int) {
 	}
 }
 
-// idle gives the chunk back while nothing comes. One that holds a message on
-// loan is kept for the next as long as it has room, or each message that comes
-// alone would hold a chunk of its own.
-func (rx *receiver) idle() {
+// parking drops the chunk before the connection parks. It keeps one that still has room and
+// messages on loan; otherwise each message that arrives alone would hold a chunk of its own.
+func (rx *receiver) parking() {
 	if rx.cur != nil && rx.head == rx.tail &&
 		(rx.cur.Sole() || len(rx.cur.Bytes)-rx.tail < smallChunk/8) {
 		rx.cur.Drop()
@@ -260,8 +258,7 @@ func (rx *receiver) idle() {
 	}
 }
 
-// parse takes FPDUs from the chunk until it has none whole or there is no room
-// for completions.
+// parse takes FPDUs from the chunk until no whole one is left or there is no room for completions.
 func (q *QueuePair) parse() error {
 	rx := &q.rx
 	for rx.used < len(rx.out) {
@@ -337,8 +334,7 @@ func (q *QueuePair) segment(ulpdu []byte) error {
 	}
 }
 
-// receiveSend lends a message of one segment where it lies, and gathers those of
-// several.
+// receiveSend lends a message of one segment where it lies, and assembles one of several.
 func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	rx := &q.rx
 	if s.qn != queueSend {
@@ -392,14 +388,14 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	return nil
 }
 
-// completion returns the next one to fill; used counts it.
+// completion returns the next completion to fill; used counts it.
 func (rx *receiver) completion() *rdma.Completion {
 	c := &rx.out[rx.used]
 	*c = rdma.Completion{}
 	return c
 }
 
-// receiveReadRequest checks an RDMA Read of the peer's and queues the answer.
+// receiveReadRequest checks an RDMA Read of the peer and queues the response.
 func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
 	rx := &q.rx
 	switch {
@@ -416,7 +412,7 @@ func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
 	var req readRequest
 	req.parse(payload)
 	w := &transfer{op: opReadResponse, stag: req.sinkSTag, to: req.sinkTO, size: int(req.size)}
-	if req.size > 0 { // a Read of nothing names no region (RFC 5040 §5.2)
+	if req.size > 0 { // a Read of zero bytes names no region (RFC 5040 §5.2)
 		r, err := q.findRegion(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
 		if err != nil {
 			return err

@@ -9,16 +9,15 @@ import (
 
 // The sending path:
 //
-//  1. PostSend frames messages into a batch and writes it at once, if nothing
-//     waits before them. What the stream does not take of a message that was
-//     started is copied to out; messages that were not started are refused.
-//  2. RDMA Writes and Read Responses are transfers (transfer.go): they are
-//     framed batch by batch from the memory itself, for as long as the stream
-//     takes them.
+//  1. PostSend frames messages into a batch and writes it at once, if nothing is queued. If the
+//     stream accepts only part of a message, the rest is copied to out; messages that were not
+//     started are refused.
+//  2. RDMA Writes and Read Responses are transfers (transfer.go). They are framed batch by batch,
+//     directly from the memory, as long as the stream accepts them.
 //  3. The rest waits until the stream has room, in WaitRoom or in the pump (carry.go).
 
-// maxQueued bounds the bytes of messages without payload that wait in out. A
-// peer's credit cannot ask for more.
+// maxQueued bounds the bytes of messages without payload that wait in out. A peer's credit cannot
+// ask for more.
 const maxQueued = 256 << 10
 
 // sender is the sending half of a queue pair. The mutex of its SendQueue guards all of it.
@@ -31,21 +30,20 @@ type sender struct {
 	// terminating: a Terminate is still to be written, although Err is set.
 	terminating bool
 
-	out       []byte  // FPDUs, or the rest of one; before everything else
-	outHome   *[]byte // where out's memory came from in the pool
+	out       []byte  // FPDUs, the first perhaps in part; sent before everything else
+	outHome   *[]byte // what outPool gave for out
 	outHead   int
 	writes    []*transfer
 	responses []*transfer
-	respond   bool // a response is next, so that neither kind starves the other
+	respond   bool // the next transfer is a response, so that neither kind starves the other
 
 	sendMSN, readMSN, termMSN uint32
-	sinkSTag                  uint32 // of the last RDMA Read: only the peer's answer names it, so it need not be secret
+	sinkSTag                  uint32 // of the last RDMA Read; only the peer's response names it, so it need not be secret
 
 	one [1][]byte // argument of the transport's write
 }
 
-// outLen is the memory for the rest of one FPDU, with room for messages without
-// payload behind it.
+// outLen is enough for the rest of one FPDU, followed by messages without payload.
 const outLen = 72 << 10
 
 var outPool = sync.Pool{New: func() any {
@@ -113,7 +111,7 @@ func (q *QueuePair) sendBatchLocked(wrs []rdma.SendWR) (int, error) {
 	if written < b.total {
 		n, tx.out = b.split(written, tx.spareLocked())
 	}
-	if n == 0 { // a full stream still takes one message, so that there is always something to wait for
+	if n == 0 { // even a full stream accepts one message, so that there is always something to wait for
 		n, tx.out = 1, b.appendRange(tx.out, 0, b.ends[0])
 	}
 	tx.sendMSN += uint32(n)
@@ -134,8 +132,7 @@ func sendSegment(wr *rdma.SendWR, msn uint32, mo int, last bool) segment {
 	return segment{op: op, last: last, stag: uint32(wr.Invalidate), qn: queueSend, msn: msn, mo: uint32(mo)}
 }
 
-// queueSendLocked appends a message's FPDUs to the queue, in as many segments as it
-// needs.
+// queueSendLocked appends a message's FPDUs to the queue, in as many segments as it needs.
 func (q *QueuePair) queueSendLocked(wr *rdma.SendWR) {
 	q.tx.sendMSN++
 	header, payload, mo := wr.Header, wr.Payload, 0
@@ -242,7 +239,7 @@ func (q *QueuePair) complete(c rdma.Completion) {
 	q.wakePoller()
 }
 
-// wakePoller has the polling goroutine look at cq.
+// wakePoller makes the polling goroutine look at cq.
 func (q *QueuePair) wakePoller() {
 	q.cq.some.Store(true)
 	if q.rx.waiting.Load() {

@@ -5,8 +5,8 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// transfer is an RDMA Write of ours, or a Read Response that the peer has asked
-// for, of which off bytes have been framed.
+// transfer is an RDMA Write of this end, or a response to a Read of the peer, of which off bytes
+// have been framed.
 type transfer struct {
 	op   opcode
 	stag uint32 // the peer's buffer
@@ -18,7 +18,7 @@ type transfer struct {
 	id     uint64       // Write: of the work request
 	quiet  bool         // Write: it has no completion, because it is the connection's RTR
 	next   []byte       // Write: FPDUs posted after it
-	src    *rnic.Region // Read Response: our registered memory
+	src    *rnic.Region // Read Response: this end's registered memory
 	srcOff uint64
 }
 
@@ -72,7 +72,7 @@ func (q *QueuePair) postWrite(wr rdma.WriteWR, quiet bool) error {
 	return q.startLocked()
 }
 
-// maxWrites is how many RDMA Writes wait for the stream at most.
+// maxWrites is how many RDMA Writes may wait for the stream.
 const maxWrites = 1024
 
 // startLocked writes what was just queued, as far as the stream accepts it.
@@ -85,7 +85,7 @@ func (q *QueuePair) startLocked() error {
 	return err
 }
 
-// flushMost is how many bytes flush writes before it lets others have mu.
+// flushMost is how many bytes flushLocked writes before it lets other goroutines have the mutex.
 const flushMost = 1 << 20
 
 // flushLocked writes what is queued until nothing is left, which it reports, or the stream is
@@ -145,8 +145,8 @@ func (q *QueuePair) flushLocked() (done bool, err error) {
 	}
 }
 
-// framed reports that the last segment has been framed; one of zero bytes needs
-// a segment too, after which off is past size.
+// framed reports that the last segment has been framed. A transfer of zero bytes needs a segment
+// too; after that, off exceeds size.
 func (w *transfer) framed() bool { return w.off > w.size || w.size > 0 }
 
 // recycleLocked returns the memory of out to its pool if out is empty.
@@ -222,7 +222,7 @@ func (q *QueuePair) respond(w *transfer) error {
 	if tx.Err != nil {
 		return nil // the receiving half will find out for itself
 	}
-	if len(tx.responses) >= max(q.p.ird, 1) { // one may be the RTR, which counts nowhere
+	if len(tx.responses) >= max(q.p.ird, 1) { // the RTR may be one, and it does not count against IRD
 		return violation(termUntagged, 2, "RFC 5040 §5.2", "more than %d RDMA Reads outstanding", q.p.ird)
 	}
 	tx.responses = append(tx.responses, w)
