@@ -135,12 +135,12 @@ func (c *conn) tick() {
 		w.idle += restPause - 1
 		c.rest(restPause)
 	}
-	idler, _ := c.qp.(rdma.Idler)
+	idler, _ := c.qp.(rdma.Shrinker)
 	if w.idle >= idleTicks {
 		c.session.Source.Idle()
 		c.lookDue()
 		if idler != nil {
-			idler.Idle()
+			idler.Shrink()
 			idler = nil
 		}
 	}

@@ -27,7 +27,7 @@ var errUnderSpeaks = errors.New("sdp: bytes came on the TCP connection behind th
 // watchUnder has the connection end when TCP's keepalive, on the connection
 // underneath, finds the peer's host gone, if the device would not notice.
 func (c *conn) watchUnder() {
-	distant, ok := c.qp.(rdma.Distant)
+	distant, ok := c.qp.(rdma.PeerLossNotifier)
 	if !ok {
 		return
 	}
@@ -35,7 +35,7 @@ func (c *conn) watchUnder() {
 	go c.under.watch(c, distant)
 }
 
-func (u *under) watch(c *conn, distant rdma.Distant) {
+func (u *under) watch(c *conn, distant rdma.PeerLossNotifier) {
 	defer close(u.done)
 	for {
 		var b [1]byte

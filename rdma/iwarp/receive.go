@@ -58,10 +58,10 @@ type receiver struct {
 
 // completions are those that the sending half produces.
 type completions struct {
-	mu   sync.Mutex
-	done []rdma.Completion
-	err  error       // a violation that the sending half has found
-	some atomic.Bool // there is a completion or an error
+	mu      sync.Mutex
+	done    []rdma.Completion
+	err     error       // a violation that the sending half has found
+	pending atomic.Bool // there is a completion or an error
 }
 
 // ProvideReceive sets the number and size of the receive buffers. They are promises: the memory is
@@ -87,7 +87,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	rx.out, rx.used = wcs, 0
 	defer func() { rx.out = nil }()
 	for reads := 0; ; reads++ {
-		if q.cq.some.Load() {
+		if q.cq.pending.Load() {
 			q.takeCompletions()
 		}
 		if rx.err == nil && rx.used < len(wcs) {
@@ -106,19 +106,19 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 		// after it has filled cq. So one of them sees the other.
 		rx.waiting.Store(wait)
 		n, err := 0, error(nil)
-		if !q.cq.some.Load() {
+		if !q.cq.pending.Load() {
 			n, err = q.t.read(rx, wait)
 		}
 		rx.waiting.Store(false)
 		switch {
 		case err == errWoken:
-			if q.cq.some.Load() {
+			if q.cq.pending.Load() {
 				continue
 			}
 			return 0, nil
 		case err != nil:
 			q.fail(q.readFailed(err))
-		case !wait && (n == 0 || reads > pollReads) && !q.cq.some.Load():
+		case !wait && (n == 0 || reads > pollReads) && !q.cq.pending.Load():
 			return 0, nil
 		}
 	}
@@ -134,7 +134,7 @@ func (q *QueuePair) takeCompletions() {
 	if len(q.cq.done) > 0 {
 		err = nil // it comes after the completions
 	}
-	q.cq.some.Store(len(q.cq.done) > 0)
+	q.cq.pending.Store(len(q.cq.done) > 0)
 	q.cq.mu.Unlock()
 	if err != nil && q.rx.err == nil {
 		q.fail(err)

@@ -241,7 +241,7 @@ func (q *QueuePair) complete(c rdma.Completion) {
 
 // wakePoller makes the polling goroutine look at cq.
 func (q *QueuePair) wakePoller() {
-	q.cq.some.Store(true)
+	q.cq.pending.Store(true)
 	if q.rx.waiting.Load() {
 		q.t.wakeRead()
 	}

@@ -38,7 +38,7 @@ func optional[I any](e *end) I {
 // while both give back memory all the time.
 func checkIdle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	x, y := optional[rdma.Idler](a), optional[rdma.Idler](b)
+	x, y := optional[rdma.Shrinker](a), optional[rdma.Shrinker](b)
 	seed := newSeed(t)
 	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
 	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
@@ -51,8 +51,8 @@ func checkIdle(t *testing.T, pair Pair) {
 			case <-calm:
 				return
 			default:
-				x.Idle()
-				y.Idle()
+				x.Shrink()
+				y.Shrink()
 				runtime.Gosched()
 			}
 		}
@@ -61,7 +61,7 @@ func checkIdle(t *testing.T, pair Pair) {
 		close(calm)
 		<-idling
 		must(t, a.Close())
-		x.Idle() // has nothing to give back
+		x.Shrink() // has nothing to give back
 	}()
 	together(t, ab.send, ba.send, ab.wait, ba.wait)
 }
@@ -71,7 +71,7 @@ var errGone = errors.New("the peer's host is gone")
 // Lost ends every call with the reason that it is given, for good.
 func checkLost(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	distant := optional[rdma.Distant](a)
+	distant := optional[rdma.PeerLossNotifier](a)
 	a.collect()
 	b.collect()
 	a.send([]byte("before"))
@@ -96,7 +96,7 @@ func checkLost(t *testing.T, pair Pair) {
 func checkLostConcurrent(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
-		distant := optional[rdma.Distant](a)
+		distant := optional[rdma.PeerLossNotifier](a)
 		finish := startStreaming(a, b)
 		var ending sync.WaitGroup
 		for range 4 {

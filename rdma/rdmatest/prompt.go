@@ -84,8 +84,8 @@ func checkNeverBlocks(t *testing.T, pair Pair) {
 		if n != 0 || err != nil {
 			t.Fatalf("Poll = %d, %v with nothing outstanding", n, err)
 		}
-		if idler, ok := a.QueuePair.(rdma.Idler); ok {
-			s.time("Idle", idler.Idle)
+		if shrinker, ok := a.QueuePair.(rdma.Shrinker); ok {
+			s.time("Shrink", shrinker.Shrink)
 		}
 	}
 	s.expectInstant(t)

@@ -131,7 +131,7 @@ func TestAppendFillsTheRing(t *testing.T) {
 			}
 		}
 		require.True(t, bytes.Equal(want, got))
-		a.Idle() // back to the small ring
+		a.Shrink() // back to the small ring
 		assert.True(t, a.tx.ring.atSmall())
 	}
 }

@@ -16,52 +16,50 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// bell is the doorbell of one end, over the Unix socket that the two ends met
-// on. A byte that comes means "look again", the end of the stream that the peer
-// is gone: the kernel sees to that whatever became of it.
+// doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look
+// again". The end of the stream means that the peer is gone, which the kernel reports however the
+// peer's process ended.
 //
-// Two goroutines may park here: the one in Wait until something comes, and one
-// that wants to write until there is room. One of them listens, parked in the
-// netpoller; the other sits on a condition, and the listener tells it when the
-// peer has cleared its sleep word. When the listener leaves, the other takes its
-// place.
+// Two goroutines may park here: the one in Wait until a record arrives, and one that sends until
+// there is room. One of them listens, parked in the netpoller. The other waits on a condition; the
+// listener signals it when the peer has cleared its sleep word, and also when it stops listening,
+// so that the other can take over.
 //
-// No wake-up is lost: who goes to sleep sets its word in the shared memory, then
-// looks at the ring for the last time; the peer moves its index, then looks at
-// the word. One of the two sees the other. The word is set and the ring looked
-// at inside RawConn.Read's callback, where a byte that comes afterwards ends the
-// parking, however soon it comes.
+// No wake-up is lost: a goroutine that is about to sleep sets its word in the shared memory, then
+// looks at the ring for the last time; the peer moves its index, then looks at the word. So one of
+// them sees the other. This happens in the callback of RawConn.Read, where any byte that arrives
+// afterwards ends the parking.
 type doorbell struct {
 	conn *os.File
 	rc   syscall.RawConn
-	q    *QueuePair // whose bell it is
+	q    *QueuePair // whose doorbell it is
 
-	onPark    func(fd uintptr) bool // bound once, so that a call allocates nothing
+	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
 	listener  *sleeper              // the argument of onPark
-	idleRings int32                 // times that it was rung for nothing, in a row
-	rings     atomic.Int32          // that may be unread in the socket: how often a word was set since
-	most      int32                 // of them before it drains the socket
+	idleRings int32                 // rings in a row for which nothing had changed
+	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
+	most      int32                 // how many of them there may be before the socket is drained
 
 	dead atomic.Bool // the peer has gone
 
 	mu      sync.Mutex
-	listens *sleeper // who is in the netpoller
-	in, out sleeper  // the one in Wait, and the one that wants to write
-	late    bool     // a deadline in the past has been set, to get the listener out
+	listens *sleeper // the one in the netpoller
+	in, out sleeper  // the one in Wait, and the one that sends
+	late    bool     // a deadline in the past was set, to wake the listener
 	noisy   bool     // the peer rings without end
 
 	parked bool // the listener has been in the netpoller since the last drain; onPark's
-	slept  bool // and at all, in this call of listen
+	slept  bool // it has been there in this call of listenLocked
 }
 
-// sleeper is one who may park.
+// sleeper is a goroutine that may park.
 type sleeper struct {
 	woken atomic.Bool // a goroutine of this process wants it to wake up
 	cond  rnic.Cond   // it waits here while the other one listens; guarded by doorbell.mu
 }
 
-// mostIdleRings is how often a peer may ring in a row when nothing has changed. A
-// good one does so once or twice, when two things happen at once.
+// mostIdleRings is how often a peer may ring in a row although nothing has changed. A correct peer
+// does so once or twice, when two things happen at once.
 const mostIdleRings = 1000
 
 var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
@@ -77,7 +75,7 @@ func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 	return nil
 }
 
-// word is the sleeper's in the shared memory: "I sleep".
+// word returns the sleeper's word in the shared memory, which says that it sleeps.
 func (b *doorbell) word(s *sleeper) *atomic.Uint32 {
 	if s == &b.in {
 		return &b.q.theirs().idle
@@ -85,10 +83,10 @@ func (b *doorbell) word(s *sleeper) *atomic.Uint32 {
 	return &b.q.mine().full
 }
 
-// ready reports that there is something to get up for.
+// ready reports that there is something to wake up for.
 func (b *doorbell) ready(s *sleeper) bool {
 	if s == &b.in {
-		return b.q.some()
+		return b.q.hasWork()
 	}
 	return b.q.hasRoom()
 }
@@ -96,11 +94,11 @@ func (b *doorbell) ready(s *sleeper) bool {
 // ring wakes the peer.
 func (b *doorbell) ring() { b.rc.Control(sendByte) }
 
-// sendByte writes a byte. The peer sees to it that there is room: a byte that finds none
-// wakes nobody.
+// sendByte writes a byte. The peer makes sure that there is room: a byte that does not fit wakes
+// nobody.
 //
-// The bell's system calls are raw ones, except in drain. None of them waits, and the
-// runtime, told that one begins, may wake up a thread to watch over it.
+// The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
+// knew that one begins, it might wake a thread to watch it.
 func sendByte(fd uintptr) {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
@@ -113,7 +111,7 @@ func sendByte(fd uintptr) {
 
 var bellByte byte
 
-// wake gets the sleeper up, now or when it next parks.
+// wake wakes the sleeper, now or when it next parks.
 func (b *doorbell) wake(s *sleeper) {
 	s.woken.Store(true)
 	b.mu.Lock()
@@ -132,10 +130,10 @@ func (b *doorbell) rouseLocked(s *sleeper) {
 	}
 }
 
-// up reports that the sleeper need not sleep.
+// up reports that the sleeper must not sleep.
 func (b *doorbell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
 
-// park sleeps until the sleeper is up, and reports whether it has slept.
+// park sleeps until the sleeper is up, and reports whether it slept.
 func (b *doorbell) park(s *sleeper) (slept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,13 +152,13 @@ func (b *doorbell) park(s *sleeper) (slept bool) {
 	return slept
 }
 
-// doze sets the sleeper's word. The peer rings once for each time at most.
+// doze sets the sleeper's word. The peer rings at most once for each time.
 func (b *doorbell) doze(s *sleeper) {
 	b.rings.Add(1)
 	b.word(s).Store(1)
 }
 
-// listenLocked parks in the netpoller, without the lock, and reports whether it had to.
+// listenLocked parks in the netpoller, without the lock, and reports whether it slept.
 func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
 	b.listens = s
 	if b.late {
@@ -174,7 +172,7 @@ func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
 	b.mu.Lock()
 	b.listens = nil
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		b.dead.Store(true) // closed, by this end
+		b.dead.Store(true) // this end has closed the socket
 	}
 	b.other(s).cond.Broadcast()
 	return slept
@@ -187,12 +185,11 @@ func (b *doorbell) other(s *sleeper) *sleeper {
 	return &b.in
 }
 
-// parkOn is RawConn.Read's callback: it reports that the listener is to get up.
+// parkOn is the callback of RawConn.Read. It returns true if the listener must wake up.
 //
-// The bytes stay in the socket for a while: each arrival ends the parking, whether
-// or not something is unread, and to read has the kernel tell the peer that there
-// is room again, which wakes it for nothing. They must not fill the socket, or the
-// peer could not ring.
+// Bytes stay in the socket for a while: an arrival ends the parking whether or not older bytes are
+// unread, and reading would make the kernel wake the peer because there is room again. But they
+// must not fill the socket, or the peer could not ring.
 func (b *doorbell) parkOn(fd uintptr) bool {
 	s, told := b.listener, false
 	for {
@@ -207,7 +204,7 @@ func (b *doorbell) parkOn(fd uintptr) bool {
 		}
 		b.rings.Store(0)
 		n := drain(fd)
-		if b.parked && !told { // it was rung for nothing
+		if b.parked && !told { // nothing has changed since the ring
 			b.idleRings += int32(max(n, 1))
 		}
 		b.parked = false
@@ -227,8 +224,8 @@ func (b *doorbell) parkOn(fd uintptr) bool {
 	return false
 }
 
-// tellOther has the other sleeper look again if the peer has rung for it, and reports
-// whether it has.
+// tellOther makes the other sleeper look again if the peer has rung for it, and reports whether it
+// did.
 func (b *doorbell) tellOther(s *sleeper) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,18 +239,17 @@ func (b *doorbell) tellOther(s *sleeper) bool {
 }
 
 const (
-	// drainEvery is how often the sleepers' words are set until the socket is drained, at most.
+	// drainEvery is how often the words may be set before the socket is drained.
 	drainEvery = 64
-	// bytesForRing is how many bytes the peer's socket must have room for with each.
+	// bytesForRing is how many bytes of room the peer's socket needs for each of these.
 	bytesForRing = 3
-	// byteCost is what a byte takes of a socket's send buffer, at most. Linux charges
-	// 768.
+	// byteCost is the most that a byte takes of a socket's send buffer. Linux charges 768.
 	byteCost = 1 << 10
-	// enoughBuffer is a send buffer that has the peer drain no earlier than it likes.
+	// enoughBuffer is a send buffer that does not make the peer drain earlier than drainEvery.
 	enoughBuffer = drainEvery * bytesForRing * byteCost
 )
 
-// openDoorbell prepares the socket of the end that writes the given way of the area.
+// openDoorbell prepares the socket of the end that writes the given direction of the area.
 func openDoorbell(fd int, a *area, way int) error {
 	size, err := sendBuffer(fd)
 	if err == nil && size < enoughBuffer { // as far as net.core.wmem_max allows
@@ -272,8 +268,8 @@ func sendBuffer(fd int) (size int, err error) {
 	return size, os.NewSyscallError("SO_SNDBUF", err)
 }
 
-// drain takes the bytes that have come. Where the kernel accepts descriptors with them
-// it closes those, which may block: so the runtime is told.
+// drain reads the bytes that have arrived. If the kernel accepts descriptors, it closes those that
+// came with them, which may block; so the runtime is told about this system call.
 func drain(fd uintptr) (n int) {
 	var junk [512]byte
 	for {
@@ -298,7 +294,7 @@ func hungUp(fd uintptr) bool {
 	return errno == 0 && n > 0
 }
 
-// alive reports that the peer's end of the socket is open.
+// alive reports that the peer's end of the socket is still open.
 func (b *doorbell) alive() bool {
 	if b.dead.Load() {
 		return false
@@ -308,14 +304,14 @@ func (b *doorbell) alive() bool {
 	return !gone
 }
 
-// close ends the socket; who is parked gets up.
+// close closes the socket and wakes both sleepers.
 func (b *doorbell) close() {
 	b.dead.Store(true)
 	b.rouseAll()
 	b.conn.Close()
 }
 
-// rouseAll has both sleepers look again.
+// rouseAll makes both sleepers look again.
 func (b *doorbell) rouseAll() {
 	b.mu.Lock()
 	b.rouseLocked(&b.in)
@@ -323,7 +319,7 @@ func (b *doorbell) rouseAll() {
 	b.mu.Unlock()
 }
 
-// why is what it means that the peer has gone without a word.
+// why returns the error for a peer that is gone without having said so.
 func (b *doorbell) why() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

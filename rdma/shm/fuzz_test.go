@@ -192,7 +192,7 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 	case stepRevoke:
 		v.Invalidate(fuzzTagRead)
 	case stepIdle:
-		v.Idle()
+		v.Shrink()
 	case stepRing:
 		v.r.rings()
 	case stepHole:

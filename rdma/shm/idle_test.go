@@ -43,7 +43,7 @@ func TestIdleWhileSomebodyWaits(t *testing.T) {
 			if taken {
 				takeAll()
 			}
-			a.Idle()
+			a.Shrink()
 			assert.Equal(t, taken, inSmallRing(a))
 			if !taken {
 				takeAll()
@@ -81,10 +81,10 @@ func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	wcs[0].Buffer.Release()
 	a.tx.want = int32(len(a.tx.ring.big) + 8) // which is never there
-	a.Idle()
+	a.Shrink()
 	assert.False(t, inSmallRing(a))
 	a.tx.want = 0
-	a.Idle()
+	a.Shrink()
 	assert.True(t, inSmallRing(a))
 }
 
@@ -122,8 +122,8 @@ func TestIdleGivesBackTheBigRing(t *testing.T) {
 				exchange(50000, round)
 			}
 		}
-		a.Idle()
-		a.Idle()
+		a.Shrink()
+		a.Shrink()
 		if round%6 == 0 { // it looks before anything comes
 			k, err := b.Poll(wcs[:])
 			require.NoError(t, err)

@@ -59,7 +59,7 @@ func TestBigRingIsCharged(t *testing.T) {
 	send(60_000)
 	assert.False(t, inSmallRing(a))
 	assert.Equal(t, before+bigRing, budget.Process.Used())
-	a.Idle()
+	a.Shrink()
 	assert.True(t, inSmallRing(a))
 	assert.Equal(t, before, budget.Process.Used())
 

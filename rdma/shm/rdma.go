@@ -20,33 +20,32 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// RDMA. Whoever receives the bytes fetches them with process_vm_readv, so that
-// only a process itself ever writes its memory.
+// RDMA Reads and Writes. The receiver of the bytes fetches them with process_vm_readv, so only a
+// process itself writes its memory.
 //
-// A Read of ours: a Read Request goes to the peer, which looks the STag up in its
-// own table, sets the slot's word to the Read's number, and answers with the
-// address (recordGrant). Our polling goroutine fetches, segment by segment: it
-// says so in the slot's other word, looks that the grant still stands, copies,
-// and looks again. When the peer invalidates the region it withdraws the grant,
-// and waits for the segment under way.
+// A Read of this end: a Read Request goes to the peer, which looks up the STag in its own table,
+// sets the slot's word granted to the Read's number, and answers with the address (recordGrant).
+// The polling goroutine here fetches segment by segment: it sets the slot's word pulling, checks
+// that the grant stands, copies, and checks again. When the peer invalidates the region it
+// withdraws the grant, and waits for the current segment.
 //
-// A Write of ours: a request goes to the peer, which looks into its table and
-// fetches from our memory; it counts what it has done in written.
+// A Write of this end: a request goes to the peer, which looks into its table and fetches from
+// this end's memory. It counts completed Writes in the word written.
 
-// segment is how much is moved at a time.
+// segment is how much is moved at once.
 const segment = 256 << 10
 
-// pullMost is how much one Poll moves before it looks around.
+// pullMost is how much one Poll moves before it handles other things.
 const pullMost = 4 << 20
 
-// revokePatience is how long Invalidate, or Close, waits for a peer that is fetching
-// segments: one that has been stopped may hold them for ever, and will drop them.
+// revokePatience is how long Invalidate and Close wait for a peer that is fetching a segment. A
+// process that was stopped may take forever, and will discard what it fetched.
 const revokePatience = 200 * time.Millisecond
 
-// errBufferedOnly says that the memory of the other end is out of reach.
+// errBufferedOnly means that the other end's memory is out of reach.
 var errBufferedOnly = errors.New("shm: the kernel does not let one end read the other's memory")
 
-// pull is an RDMA Write of the peer's on its way here.
+// pull is an RDMA Write of the peer that this end is carrying out.
 type pull struct {
 	active bool
 	reg    *rnic.Region
@@ -55,29 +54,29 @@ type pull struct {
 	left   int
 }
 
-// requests are the RDMA Reads and Writes of ours, made with the first: most
-// connections have none.
+// requests are the RDMA Reads and Writes of this end. They are made with the first one, because
+// most connections have none.
 type requests struct {
 	reads  rnic.Reads[reading]
-	slots  atomic.Uint64  // that are in use, a bit each
+	slots  atomic.Uint64  // slots in use, a bit each
 	number uint32         // of the last Read; guarded by the sender's mutex
 	ready  bool           // the oldest Read is granted; the polling goroutine's
 	writes []rdma.WriteWR // outstanding; guarded by the sender's mutex
 }
 
-// reading is an RDMA Read of ours.
+// reading is an RDMA Read of this end.
 type reading struct {
 	id      uint64
 	local   []byte
 	slot    int
 	number  uint32
 	granted bool
-	ended   bool // it was granted, and the peer has taken that back
+	ended   bool // it was granted, and the peer has withdrawn the grant
 	from    uint64
 	got     int
 }
 
-// exposures are the Reads of the peer's that have been granted.
+// exposures are the granted Reads of the peer.
 type exposures struct {
 	mu     sync.Mutex
 	closed bool
@@ -152,7 +151,7 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	return tx.Err
 }
 
-// requestsLocked returns the requests of this end, which it makes for the first.
+// requestsLocked returns the requests of this end.
 func (q *QueuePair) requestsLocked() *requests {
 	r := q.asked.Load()
 	if r == nil {
@@ -162,8 +161,7 @@ func (q *QueuePair) requestsLocked() *requests {
 	return r
 }
 
-// granted reports that the oldest Read of this end may proceed. The polling goroutine calls
-// it.
+// granted reports that the oldest Read of this end may proceed. The polling goroutine calls it.
 func (q *QueuePair) granted() bool {
 	r := q.asked.Load()
 	return r != nil && r.ready
@@ -194,7 +192,7 @@ func (t *requests) popRead() {
 	t.ready = next != nil && next.granted
 }
 
-// receiveRead checks an RDMA Read of the peer's and lets it fetch.
+// receiveRead checks an RDMA Read of the peer and grants it.
 func (q *QueuePair) receiveRead(r record) error {
 	if r.length != readLen {
 		return violation("record", "a Read Request of %d bytes", r.length)
@@ -226,8 +224,8 @@ func (q *QueuePair) receiveRead(r record) error {
 	return nil
 }
 
-// expose grants the peer a Read of n bytes at va in a region, and returns where they
-// are in this process.
+// expose grants the peer a Read of n bytes at va in a region, and returns their address in this
+// process.
 func (q *QueuePair) expose(slot, number uint32, tag rdma.STag, va, n uint64) (address uint64, err error) {
 	if n == 0 { // it names no region
 		return 0, q.exposed.grant(q, int(slot), number, tag)
@@ -245,7 +243,7 @@ func (q *QueuePair) expose(slot, number uint32, tag rdma.STag, va, n uint64) (ad
 	return addressOf(mem), q.exposed.grant(q, int(slot), number, tag)
 }
 
-// grant lets the peer fetch for the Read in a slot.
+// grant allows the peer to fetch for the Read in a slot.
 func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -269,10 +267,9 @@ func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) 
 	return nil
 }
 
-// receiveRefetched ends a grant. A peer that has found it withdrawn was reading
-// what is invalidated. One that has not been told of it yet cannot have used it:
-// so however slow the peer is, there is one answer in the queue for each slot, and
-// never more.
+// receiveRefetched ends a grant. If the grant was withdrawn, the peer has read from an invalidated
+// region. If the peer has not received the answer yet, it cannot have used the grant; so at most
+// one answer for each slot is queued, however slow the peer is.
 func (q *QueuePair) receiveRefetched(r record) error {
 	if r.length != refetchLen {
 		return violation("record", "the end of a Read in %d bytes", r.length)
@@ -298,7 +295,7 @@ func (q *QueuePair) receiveRefetched(r record) error {
 	return nil
 }
 
-// receiveGrant takes in where the bytes of a Read of ours are.
+// receiveGrant records where the bytes of a Read of this end are.
 func (q *QueuePair) receiveGrant(r record) error {
 	if r.length != grantLen {
 		return violation("record", "the answer to a Read in %d bytes", r.length)
@@ -325,8 +322,8 @@ func (t *requests) grant(slot, number uint32, from uint64) bool {
 	return true
 }
 
-// transfers carries on the Reads of ours, and takes in which Writes are done.
-func (q *QueuePair) transfers() error {
+// progress moves the Reads of this end on, and completes its Writes.
+func (q *QueuePair) progress() error {
 	rx := &q.rx
 	if written := q.mine().written.Load(); written != rx.writesDone {
 		if err := q.reapWrites(written); err != nil {
@@ -343,7 +340,7 @@ func (q *QueuePair) transfers() error {
 		if moved += n; r.got < len(r.local) {
 			continue
 		}
-		q.refetched(r) // before its slot can be used again
+		q.refetched(r) // before the slot can be used again
 		asked.popRead()
 		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id}
 		rx.used++
@@ -351,8 +348,8 @@ func (q *QueuePair) transfers() error {
 	return nil
 }
 
-// reapWrites completes Writes of ours, of which the peer says to have carried
-// out so many.
+// reapWrites completes Writes of this end, after the peer said that it has carried out written of
+// them.
 func (q *QueuePair) reapWrites(written uint32) error {
 	rx, tx := &q.rx, &q.tx
 	tx.Lock()
@@ -376,7 +373,7 @@ func (q *QueuePair) reapWrites(written uint32) error {
 	return nil
 }
 
-// refetched tells the peer that a Read needs its memory no more.
+// refetched tells the peer that a Read no longer needs its memory.
 func (q *QueuePair) refetched(r *reading) {
 	var b [refetchLen]byte
 	native.PutUint32(b[0:], uint32(r.slot))
@@ -387,7 +384,7 @@ func (q *QueuePair) refetched(r *reading) {
 	q.tx.Unlock()
 }
 
-// pullRead moves a segment of a Read of ours, and returns its length.
+// pullRead moves a segment of a Read of this end, and returns its length.
 func (q *QueuePair) pullRead(r *reading) (int, error) {
 	d := q.mine()
 	n := min(segment, len(r.local)-r.got)
@@ -404,7 +401,7 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	pulling.Store(0)
 	switch {
 	case !stands:
-		q.refetched(r) // and the peer will end this
+		q.refetched(r) // the peer will end the queue pair for this
 		r.granted, r.ended = false, true
 		q.asked.Load().ready = false
 		return 0, nil
@@ -415,7 +412,7 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	return n, nil
 }
 
-// receiveWrite begins an RDMA Write of the peer's.
+// receiveWrite begins to carry out an RDMA Write of the peer.
 func (q *QueuePair) receiveWrite(r record) error {
 	if r.length != writeLen {
 		return violation("record", "an RDMA Write of %d bytes", r.length)
@@ -427,7 +424,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 		return violation("write", "an RDMA Write where none are possible")
 	}
 	w := pull{active: true, to: va, from: from, left: int(n)}
-	if n > 0 { // a Write of nothing names no region
+	if n > 0 { // a Write of zero bytes names no region
 		reg, err := q.findRegion(tag, va, n, rdma.RemoteWrite)
 		if err != nil {
 			return err
@@ -441,8 +438,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	return nil
 }
 
-// pullWrite moves the peer's Write on, by about so many bytes at most, and returns
-// how many they were.
+// pullWrite moves about most bytes of the peer's Write, and returns how many they were.
 func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	w := q.rx.write
 	for w.left > 0 {
@@ -464,15 +460,15 @@ func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	*w = pull{}
 	d := q.theirs()
 	d.written.Add(1)
-	// Whom it wakes waits for what comes our way out.
+	// The peer's poller may sleep, waiting for records of this end.
 	if idle := &q.mine().idle; idle.Load() != 0 && idle.Swap(0) != 0 {
 		q.bell.ring()
 	}
 	return moved, nil
 }
 
-// fetch copies from the peer's memory, and sees that it still was the peer's
-// afterwards: a pid is used again.
+// fetch copies from the peer's memory. It checks afterwards that the peer still lives, because its
+// pid may have been used again.
 func (q *QueuePair) fetch(b []byte, from uint64) error {
 	for len(b) > 0 {
 		local := [1]unix.Iovec{{Base: &b[0]}}
@@ -484,7 +480,7 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 			continue
 		case !q.bell.alive() || q.theirs().state.Load() != stateOpen:
 			return q.bell.why()
-		case err == unix.ESRCH: // it is ending: its memory goes before its sockets do
+		case err == unix.ESRCH: // the peer is exiting, which frees the memory before it closes the sockets
 			return os.NewSyscallError("process_vm_readv", unix.ECONNRESET)
 		case err == unix.EFAULT || err == nil && n == 0:
 			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
@@ -497,8 +493,8 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 	return nil
 }
 
-// revoke ends the exposure of a region, and reports whether there was one. It
-// waits for the segment that is being moved.
+// revoke ends the exposure of a region, and reports whether there was one. It waits for the segment
+// that is being moved.
 func (q *QueuePair) revoke(s rdma.STag) bool {
 	if !q.regions.Remove(s) {
 		return false
@@ -510,8 +506,8 @@ func (q *QueuePair) revoke(s rdma.STag) bool {
 	return true
 }
 
-// withdrawLocked withdraws the grants that match. It withdraws all before it waits for any,
-// so that the peer has the whole time for each.
+// withdrawLocked withdraws the grants that match. It withdraws all before it waits for any, so that
+// the peer has the whole time for each.
 func (e *exposures) withdrawLocked(q *QueuePair, kind func(*exposure) bool) {
 	if e.slots == nil || e.closed {
 		return
@@ -540,7 +536,7 @@ func (e *exposures) withdrawLocked(q *QueuePair, kind func(*exposure) bool) {
 	}
 }
 
-// close withdraws every grant, for good.
+// close withdraws every grant, and prevents new ones.
 func (e *exposures) close(q *QueuePair) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -548,5 +544,5 @@ func (e *exposures) close(q *QueuePair) {
 	e.closed = true
 }
 
-// addressOf is where b begins, for the other end.
+// addressOf returns the address of b, for the other end.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -13,31 +13,29 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way out.
+// The sending path:
 //
-//  1. PostSend copies messages into the ring, and wakes the peer if it sleeps, at
-//     the end and every 32 KB, so that the peer copies while we do.
-//  2. A message with payload for which there is no room is refused: the device
-//     is Busy until there is. One without payload, and what RDMA Reads and
-//     Writes ask for, goes to a queue, out, then.
-//  3. The queue waits for room in WaitRoom, or in the pump, a goroutine that
-//     exists only while there is something in it and nobody is in WaitRoom.
+//  1. PostSend copies messages into the ring. It wakes the peer if that sleeps, at the end and
+//     every 32 KB, so that the peer copies at the same time.
+//  2. A message with payload for which there is no room is refused: the device is Busy until there
+//     is room. A message without payload, and the records of RDMA Reads and Writes, are queued in
+//     out.
+//  3. The queue waits for room in WaitRoom or in the pump; see rnic.SendQueue.
 
 const (
 	tellEvery = 32 << 10
-	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for
-	// more.
+	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for more.
 	maxQueued = 256 << 10
 	// maxWrites is how many RDMA Writes may be outstanding.
 	maxWrites = 1024
 )
 
-// sender is the sending half of a queue pair. The mutex of its SendQueue guards all of it,
-// except the atomic fields.
+// sender is the sending half of a queue pair. The mutex of its SendQueue guards all of it, except
+// the atomic fields.
 type sender struct {
 	rnic.SendQueue
 	ring producer
-	out  []byte        // records that found no room, whole
+	out  []byte        // whole records for which there was no room
 	owed atomic.Uint64 // slots of the peer's Reads whose answers are in out, a bit each; written under the mutex
 
 	needs        atomic.Uint64 // the position of head at which the carrier wakes up
@@ -127,8 +125,8 @@ func (q *QueuePair) Append(b []byte) bool {
 	return true
 }
 
-// Width returns how long the next message may be; see rdma.Narrow. Long ones go through
-// the big ring, for which the budget may have no room.
+// Width returns how long the next message may be; see rdma.Narrow. Long messages need the big ring,
+// for which the budget may not be enough.
 func (q *QueuePair) Width(n int) int {
 	if n <= narrow {
 		return n
@@ -145,7 +143,7 @@ func (q *QueuePair) Width(n int) int {
 	return n
 }
 
-// narrow is the longest message that goes through the small ring, after an STag.
+// narrow is the longest message that goes through the small ring after an STag.
 const narrow = smallRecord - headerLen - 8
 
 // Sent returns how many bytes of payload have been posted and appended; see
@@ -163,7 +161,7 @@ func (q *QueuePair) tellLocked() {
 	}
 }
 
-// wakePeer wakes the peer's end, which sleeps until something comes.
+// wakePeer wakes the peer's end, which sleeps until records arrive.
 func (q *QueuePair) wakePeer() {
 	q.mine().rang.Store(int64(spin.Clock()))
 	q.bell.ring()
@@ -230,7 +228,7 @@ func (q *QueuePair) flushLocked() error {
 			break
 		}
 		body := tx.out[headerLen : headerLen+length]
-		if kind == recordGrant { // before the peer can see it, and say that it has
+		if kind == recordGrant { // before the peer can see it and answer
 			tx.owed.And(^(1 << native.Uint32(body)))
 		}
 		tx.ring.put(kind, body)

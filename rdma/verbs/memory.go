@@ -60,7 +60,7 @@ func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
 // Idle ends the registrations that are kept, on a goroutine of the engine's: the
 // kernel takes its time. The queue pair keeps the engine for as long as it has an
 // end; one that is being closed gives them back itself.
-func (q *QueuePair) Idle() {
+func (q *QueuePair) Shrink() {
 	if !q.using.TryRLock() {
 		return
 	}

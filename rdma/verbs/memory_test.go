@@ -125,7 +125,7 @@ func TestKept(t *testing.T) {
 	if n := len(e.a.kept.kept); n != 1 {
 		t.Errorf("%d registrations are kept, of one buffer", n)
 	}
-	e.a.Idle()
+	e.a.Shrink()
 	kept := func() int {
 		e.a.kept.mu.Lock()
 		defer e.a.kept.mu.Unlock()

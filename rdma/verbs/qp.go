@@ -70,8 +70,8 @@ type QueuePair struct {
 
 var (
 	_ rdma.QueuePair = (*QueuePair)(nil)
-	_ rdma.Idler     = (*QueuePair)(nil)
-	_ rdma.Distant   = (*QueuePair)(nil)
+	_ rdma.Shrinker     = (*QueuePair)(nil)
+	_ rdma.PeerLossNotifier   = (*QueuePair)(nil)
 
 	_ rdma.BusyPoller = (*QueuePair)(nil)
 )
