@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	_ rdma.Shrinker    = (*modelEnd)(nil)
-	_ rdma.PeerLossNotifier  = (*modelEnd)(nil)
-	_ rdma.Finisher = (*modelEnd)(nil)
+	_ rdma.Shrinker         = (*modelEnd)(nil)
+	_ rdma.PeerLossNotifier = (*modelEnd)(nil)
+	_ rdma.Finisher         = (*modelEnd)(nil)
 )
 
 // Shrink frees the parcels that are recycled.
