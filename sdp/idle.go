@@ -136,16 +136,16 @@ func (m *monitor) visit(c *conn) {
 		idle.ticks += restPause - 1
 		m.restLocked(c, restPause)
 	}
-	idler, _ := c.qp.(rdma.Idler)
+	shrinker, _ := c.qp.(rdma.Shrinker)
 	if idle.ticks >= idleTicks {
 		c.session.Idle()
 		c.out.checkDueLocked()
-		if idler != nil {
-			idler.Idle()
-			idler = nil
+		if shrinker != nil {
+			shrinker.Shrink()
+			shrinker = nil
 		}
 	}
-	if !c.session.Grown() && idler == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
+	if !c.session.Grown() && shrinker == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
 		m.removeLocked(c)
 	}
 }

@@ -27,22 +27,22 @@ var errMonitorData = errors.New("sdp: the peer sent bytes on the TCP connection 
 // monitorTCP ends the connection when TCP's keepalive finds that the peer's host is gone, if
 // the device does not notice that itself.
 func (c *conn) monitorTCP() {
-	distant, ok := c.qp.(rdma.Distant)
+	notifier, ok := c.qp.(rdma.PeerLossNotifier)
 	if !ok {
 		return
 	}
 	c.monitor = &tcpMonitor{quiet: probeTime, stop: make(chan struct{}), done: make(chan struct{})}
-	go c.monitor.run(c, distant)
+	go c.monitor.run(c, notifier)
 }
 
-func (m *tcpMonitor) run(c *conn, distant rdma.Distant) {
+func (m *tcpMonitor) run(c *conn, notifier rdma.PeerLossNotifier) {
 	defer close(m.done)
 	for {
 		var b [1]byte
 		n, err := c.tcp.Read(b[:])
 		switch {
 		case n > 0:
-			distant.Lost(errMonitorData)
+			notifier.Lost(errMonitorData)
 		case err == io.EOF:
 			m.probe(c)
 		case errors.Is(err, os.ErrDeadlineExceeded) && m.wait(): // the program may set deadlines on its own connection
@@ -50,7 +50,7 @@ func (m *tcpMonitor) run(c *conn, distant rdma.Distant) {
 		case !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded):
 			// Keepalive got no answer, or a router or the host itself reported that the
 			// peer is gone.
-			distant.Lost(cause(err))
+			notifier.Lost(cause(err))
 		}
 		return
 	}

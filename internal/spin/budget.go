@@ -14,49 +14,47 @@ import (
 )
 
 const (
-	// share is the part of a processor's time that steps may take beyond what they save;
+	// share is the part of a processor's time that steps may take beyond what they save. It is
 	// less under a quota of fewer than four processors.
 	share = 0.15
-	// saved is how much unused time the budget holds at most.
+	// saved is the most unused time that the budget holds.
 	saved = 4 * time.Millisecond
 )
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, looks, rooms turn // of Waiters, Habits and Rooms
+	waits, looks, rooms turn // for Waiters, Habits and Rooms
 
 	mu     sync.Mutex
 	left   time.Duration
 	filled time.Duration // when left last grew, on the Clock
 }
 
-// turn is held by the goroutine that takes steps. The others leave the processors to those
-// that work.
+// turn is held by the goroutine that takes steps. Others park, and leave the processors to goroutines
+// that have work.
 type turn struct{ taken atomic.Bool }
 
 var process budget
 
-// wakeups knows what it costs to be woken, in processor time of this process: the system
-// calls, and what the runtime does before a thread sleeps and after it was woken. It
-// differs by the processor, by whether that is virtual, and by what the kernel does with
-// one that is idle.
+// wakeups estimates what a wake-up costs, in processor time of this process: the system calls, and
+// what the runtime does before a thread sleeps and after it was woken. The cost depends on the
+// processor, on whether that is virtual, and on what the kernel does with an idle one.
 type wakeups struct {
 	cost  atomic.Int64 // ns
 	parks atomic.Uint32
 
-	// One wait is measured at a time. A connection that ends does not say so, and so a
-	// wait that takes long is forgotten. A sample that another one has overwritten is
-	// wrong, and no more than costMost.
+	// One wait is measured at a time. A connection that ends does not say so, so a wait that takes
+	// long is forgotten. A sample that another one has overwritten is wrong, but at most costMost.
 	of    atomic.Pointer[Waiter]
 	since atomic.Int64 // on the Clock
 	used  atomic.Int64 // processor time when it parked
 }
 
 const (
-	measured  = 16                    // one of so many waits that park is measured
-	forgotten = 10 * time.Millisecond // what takes longer
-	costMost  = 25 * time.Microsecond // more was work of other goroutines
-	costFirst = 5 * time.Microsecond  // before one was measured
+	measured  = 16                    // one in so many waits that park is measured
+	forgotten = 10 * time.Millisecond // a wait that takes longer is ignored
+	costMost  = 25 * time.Microsecond // the rest is work of other goroutines
+	costFirst = 5 * time.Microsecond  // until one was measured
 )
 
 var woken = func() *wakeups {
@@ -65,7 +63,7 @@ var woken = func() *wakeups {
 	return k
 }()
 
-// park measures one in so many of the waits that are about to park.
+// park measures one in every measured waits that are about to park.
 func (k *wakeups) park(w *Waiter) {
 	if k.parks.Add(1)%measured != 0 {
 		return
@@ -78,14 +76,14 @@ func (k *wakeups) park(w *Waiter) {
 	k.used.Store(int64(processorTime()))
 }
 
-// parked takes in a wait that has parked, if it was measured. Other goroutines may have
-// worked meanwhile, so a sample that is less counts for more.
+// parked evaluates a wait that has parked, if it was measured. Other goroutines may have worked
+// meanwhile, so a lower sample counts for more.
 func (k *wakeups) parked(w *Waiter) {
 	if k.of.Load() != w {
 		return
 	}
 	sample := min(int64(processorTime())-k.used.Load(), int64(costMost))
-	late := Clock()-time.Duration(k.since.Load()) >= forgotten // perhaps it is another wait
+	late := Clock()-time.Duration(k.since.Load()) >= forgotten // it may be another wait
 	if k.of.CompareAndSwap(w, nil) && !late {
 		c := k.cost.Load()
 		if sample < c {
@@ -104,7 +102,7 @@ func (k *wakeups) forget(w *Waiter) {
 	}
 }
 
-// both is what a wait costs that parks at each of two ends.
+// both returns the cost of a wait for which each of two ends parks.
 func (k *wakeups) both() time.Duration { return 2 * time.Duration(k.cost.Load()) }
 
 func processorTime() time.Duration {
@@ -113,8 +111,8 @@ func processorTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// begin reports whether the caller may take steps now, and for how long: limit, or what is
-// left. Then end follows.
+// begin reports whether the caller may take steps now, and for how long: at most limit, and at most
+// what the budget has left. If it returns true, the caller must call end.
 func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
 		return 0, false
@@ -128,9 +126,9 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	return min(limit, left+woken.both()), true
 }
 
-// refill adds a part of the time since the last call, and returns what there is. In a bubble
-// of testing/synctest, where time begins long before the boot, it stands still while a
-// goroutine runs: there is nothing.
+// refill adds a part of the time since the last call, and returns what the budget has. It returns -1
+// in a bubble of testing/synctest, whose time begins long before the boot and stands still while a
+// goroutine runs.
 func (b *budget) refill(part float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,14 +136,13 @@ func (b *budget) refill(part float64) time.Duration {
 	if now < 0 {
 		return -1
 	}
-	passed := max(0, now-b.filled) // a process that was moved to another machine finds another clock
+	passed := max(0, now-b.filled) // the clock goes back if the process was moved to another machine
 	b.left = min(b.left+time.Duration(float64(passed)*part), saved)
 	b.filled = now
 	return b.left
 }
 
-// end charges what the steps have cost. A process that was stopped meanwhile has not used
-// the time.
+// end charges the cost of the steps. If the process was stopped meanwhile, it has not used that time.
 func (b *budget) end(t *turn, cost time.Duration) {
 	b.mu.Lock()
 	b.left = max(b.left-cost, -saved)

@@ -12,20 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A goroutine that goes from one wait to the next without parking keeps its P from polling
-// the network. If another P is idle, a thread sleeps in epoll_wait and takes what comes. If
-// none is, the events stay with the kernel, and every chainTime the goroutine looks whether
-// some do. One look that finds some proves little, because the thread may be on its way;
-// after a second one the wait parks. It may do so in vain, where processors take longer to
-// wake up, or for events of its own connection.
+// A goroutine that goes from one wait to the next without parking prevents its P from polling the
+// network. If another P is idle, a thread sleeps in epoll_wait and takes the events. If none is, the
+// events stay in the kernel, so the goroutine looks for them every chainTime. Finding some once
+// proves little, because that thread may be about to take them. After the second time in a row, the
+// wait parks. That may be unnecessary, if processors take longer to wake up or the events are those
+// of its own connection.
 const (
-	chainTime  = 30 * time.Microsecond // between two looks at the network,
-	chainAgain = 20 * time.Microsecond // and after one that has found events
+	chainTime  = 30 * time.Microsecond // between two looks at the network
+	chainAgain = 20 * time.Microsecond // the same, after a look that found events
 	chainWaits = 4                     // waits between two looks at the clock
 	chainYield = 8                     // looks at the network between two yields to the process
 )
 
-// goOn reports whether the next wait may look for anything, or is to park.
+// goOn reports whether the next wait may poll. If not, it must park.
 func (w *Waiter) goOn() bool {
 	w.chain++
 	if w.chain < chainWaits {
@@ -33,14 +33,14 @@ func (w *Waiter) goOn() bool {
 	}
 	looks := w.looks
 	ok := w.mayGoOn(Clock())
-	// Goroutines that are ready to run wait for a P too, but to yield wakes a thread up.
+	// Goroutines that are ready to run also wait for a P. But yielding to them wakes a thread.
 	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1) {
 		yield()
 	}
 	return ok
 }
 
-// mayGoOn reports whether the waits may go on without parking.
+// mayGoOn reports whether the waits may continue without parking.
 func (w *Waiter) mayGoOn(now time.Duration) bool {
 	w.chain = 0
 	due := chainTime
@@ -55,8 +55,8 @@ func (w *Waiter) mayGoOn(now time.Duration) bool {
 	return !w.backlog.Stays()
 }
 
-// Stayed tells of a wait that was about to park and has not, because something came. Whether
-// the network is polled is as unknown as before, so the next wait asks again.
+// Stayed is called for a wait that was about to park and did not, because something arrived. The
+// network may not have been polled, so the next wait looks at it.
 func (w *Waiter) Stayed() {
 	w.chain = chainWaits - 1
 	woken.forget(w)
@@ -65,12 +65,12 @@ func (w *Waiter) Stayed() {
 // yield lets other goroutines run. Tests replace it.
 var yield = runtime.Gosched
 
-// Backlog is whether the last look at the network has found events. A wait that has no
-// Waiter has one of its own.
+// Backlog is whether the last look at the network found events. A wait without a Waiter has its own
+// Backlog.
 type Backlog bool
 
-// Stays looks, and reports whether there are events as there were the last time: nobody
-// takes them.
+// Stays looks, and reports whether there are events as there were the last time: no thread takes
+// them.
 func (b *Backlog) Stays() bool {
 	before := *b
 	*b = Backlog(pending())
@@ -81,17 +81,17 @@ func (b *Backlog) Stays() bool {
 var pending = func() bool {
 	p := unix.PollFd{Fd: int32(netpoller()), Events: unix.POLLIN}
 	if p.Fd <= 0 {
-		return true // perhaps
+		return true // unknown
 	}
 	var now unix.Timespec
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 	return errno == 0 && n > 0
 }
 
-const mostPollers = 4096 // descriptors among which the runtime's is looked for
+const mostPollers = 4096 // descriptors among which to look for that of the runtime
 
-// poller is the descriptor of the runtime's epoll instance; 0: not looked for, which is
-// the descriptor of something else in any case; -1: not found.
+// poller is the descriptor of the runtime's epoll instance. 0 means that it was not looked for (0 is
+// always the descriptor of something else), -1 that it was not found.
 var poller atomic.Int32
 
 // netpoller returns poller.
@@ -104,9 +104,9 @@ func netpoller() int {
 	return int(fd)
 }
 
-// findNetpoller finds the runtime's epoll instance: the one that knows a descriptor which
-// the runtime has just been given, because only there can what is waited for on that one be
-// changed. To all other instances this does nothing. It returns 0 if it could not look.
+// findNetpoller finds the runtime's epoll instance: it is the only one that knows a descriptor which
+// was just given to the runtime, so only there EPOLL_CTL_MOD succeeds for that descriptor. It has no
+// effect on others. findNetpoller returns 0 if it could not look.
 func findNetpoller() int {
 	known, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

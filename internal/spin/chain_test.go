@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network replaces what pending finds.
+// network replaces the result of pending.
 func network(t *testing.T, events func() bool) {
 	t.Helper()
 	old := pending
@@ -21,8 +21,8 @@ func network(t *testing.T, events func() bool) {
 	pending = events
 }
 
-// chain lets waits follow each other that are over at the second look, and returns how
-// long it took until one parked, or most.
+// chain makes waits that end at the second look, one after the other, and returns how long it took
+// until one parked, at most the given time.
 func chain(w *Waiter, most time.Duration) time.Duration {
 	begin := Clock()
 	w.Parked(0, 0, begin)
@@ -35,8 +35,8 @@ func chain(w *Waiter, most time.Duration) time.Duration {
 	return most
 }
 
-// TestChain: waits that are over at once end in a park if events stay with the kernel, not
-// at the first look that finds some, and not if there are none.
+// TestChain: waits that end at once park eventually if events stay in the kernel, but not at the
+// first look that finds some, and not if there are none.
 func TestChain(t *testing.T) {
 	rich(t)
 	const long = 20 * time.Millisecond
@@ -55,7 +55,7 @@ func TestChain(t *testing.T) {
 	assert.Equal(t, long, chain(&w, long))
 }
 
-// TestStayed: a wait that something has kept from parking does not begin a new chain.
+// TestStayed: a wait that something kept from parking does not start a new chain.
 func TestStayed(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return true })
@@ -72,7 +72,7 @@ func TestStayed(t *testing.T) {
 	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
 }
 
-// TestBusyPollLooksAtTheNetwork though what a wait looks for is always there.
+// TestBusyPollLooksAtTheNetwork: a fixed busy-poll time does not prevent looks at the network.
 func TestBusyPollLooksAtTheNetwork(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return true })
@@ -84,12 +84,12 @@ func TestBusyPollLooksAtTheNetwork(t *testing.T) {
 	}
 }
 
-// TestStepsLookAtTheNetwork too, and a wait that they have left for it parks.
+// TestStepsLookAtTheNetwork: steps include looks at the network, and a wait that ends for that parks.
 func TestStepsLookAtTheNetwork(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return true })
 	var w Waiter
-	left := func() bool { // neither in vain, nor because the processor was wanted
+	left := func() bool { // neither in vain, nor because another thread wants the processor
 		process.left = saved
 		w = Waiter{pure: pureLeast, score: most, wake: int32(longest)}
 		w.Parked(0, 0, Clock())
@@ -107,8 +107,7 @@ func TestStepsLookAtTheNetwork(t *testing.T) {
 	assert.Less(t, Clock()-begin, time.Second)
 }
 
-// TestChainYields: goroutines that are ready to run get their turn beside a chain, though
-// there is one P.
+// TestChainYields: goroutines that are ready to run get their turn during a chain, even with one P.
 func TestChainYields(t *testing.T) {
 	rich(t)
 	runtime.GOMAXPROCS(1)
@@ -125,8 +124,7 @@ func TestChainYields(t *testing.T) {
 	assert.Equal(t, looks, yields)
 }
 
-// TestPending: what has come for a descriptor that the runtime polls shows until somebody
-// takes it.
+// TestPending: an event for a descriptor that the runtime polls is pending until a thread takes it.
 func TestPending(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)
@@ -138,7 +136,7 @@ func TestPending(t *testing.T) {
 	for begin := time.Now(); !seen && time.Since(begin) < 10*time.Second; {
 		_, err := unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		require.NoError(t, err)
-		seen = pending() // unless a thread has been faster
+		seen = pending() // unless a thread was faster
 	}
 	assert.True(t, seen)
 	assert.Eventually(t, func() bool { return !pending() }, 10*time.Second, time.Millisecond)

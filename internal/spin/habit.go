@@ -2,18 +2,18 @@ package spin
 
 import "sync"
 
-const mostRest = 256 // calls that do not look, at most, after looking in vain
+const mostRest = 256 // calls without looking after looking in vain, at most
 
-// Habit decides whether to look for what another process of this host is about to do once,
-// such as to answer a dial, and not on a connection that has a Waiter: while looking pays.
-// Each time in vain doubles the number of calls until the next attempt. Its zero value
-// looks; it is safe for concurrent use.
+// Habit decides whether to poll for something that another process of this host is about to do once,
+// such as answering a dial, when there is no connection with a Waiter. It does as long as that pays:
+// each time in vain doubles the number of calls until the next attempt. The zero value polls. It is
+// safe for concurrent use.
 type Habit struct {
 	mu         sync.Mutex
 	rest, vain int
 }
 
-// may reports whether to look this time.
+// may reports whether to poll this time.
 func (h *Habit) may() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -24,7 +24,7 @@ func (h *Habit) may() bool {
 	return true
 }
 
-// looked tells whether there was something.
+// looked records whether polling found something.
 func (h *Habit) looked(found bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	lookTime = 300 * time.Microsecond // for a process to wake up and to answer
-	lookLong = 600 * time.Microsecond // a yield of so long gave somebody else a turn of his own
+	lookTime = 300 * time.Microsecond // enough for a process to wake up and answer
+	lookLong = 600 * time.Microsecond // a yield of this length gave another thread a turn of its own
 
-	lookCost = 150 * time.Microsecond // what a look that has found something has free: a dial wakes both processes twice
+	lookCost = 150 * time.Microsecond // not charged if it found something: a dial wakes both processes twice
 
-	lookGosched = 16 // every so manyth yield is to this process too
+	lookGosched = 16 // every so many yields, one is to this process too
 )
 
-// For calls there until it is over, for 300 µs at most, and gives the processor to others
-// between two calls; only once while looking does not pay, or the budget of the process is
-// used up. worth says whether what ended it is what it was for.
+// For calls there until it reports over, for at most 300 µs, and yields the processor between calls.
+// It calls there only once if polling does not pay at present, or if the budget of the process is
+// used up. worth reports whether the end was the one that was waited for.
 func (h *Habit) For(there func() (over, worth bool)) {
 	if over, _ := there(); over || !h.may() {
 		return
@@ -28,7 +28,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 		return
 	}
 	begin := Clock()
-	var spent time.Duration // without what others had of the processor
+	var spent time.Duration // without the time of other threads
 	found := false
 	defer func() {
 		if found {
@@ -47,7 +47,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 		now = Clock()
 		spent += min(now-last, yieldShort)
 		if long := now-last > lookLong; over || long {
-			found = worth && !long // what came in a long yield would have come without looking
+			found = worth && !long // after a long yield, it would have arrived without polling
 			return
 		}
 	}

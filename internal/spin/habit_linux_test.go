@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// on calls For until the n-th look, and returns how many there were.
+// on calls For, whose n-th look finds something, and returns how many looks there were.
 func on(h *Habit, n int, worth bool) (looks int) {
 	h.For(func() (bool, bool) { looks++; return looks == n, worth })
 	return looks
@@ -20,13 +20,13 @@ func TestFor(t *testing.T) {
 	assert.Equal(t, 1, on(&h, 1, true), "what is there at once is not looked for")
 	begin := time.Now()
 	assert.Equal(t, 2, on(&h, 2, true))
-	if time.Since(begin) <= lookLong { // or the processor was somebody else's meanwhile, and that was in vain
+	if time.Since(begin) <= lookLong { // otherwise another thread had the processor, and it was in vain
 		assert.Greater(t, on(&h, 0, false), 1)
 	}
 }
 
-// TestForInVain: each time in vain it looks only once for twice as many calls as
-// before, until looking pays again.
+// TestForInVain: after each time in vain, twice as many calls as before look only once, until
+// polling pays again.
 func TestForInVain(t *testing.T) {
 	rich(t)
 	var h Habit
@@ -42,8 +42,7 @@ func TestForInVain(t *testing.T) {
 	assert.Greater(t, on(&h, 0, false), 1)
 }
 
-// TestForNotWorthIt: something else has come, or what was looked for while somebody
-// else had the processor.
+// TestForNotWorthIt: something else arrived, or it arrived while another thread had the processor.
 func TestForNotWorthIt(t *testing.T) {
 	rich(t)
 	var h Habit
@@ -63,7 +62,7 @@ func TestForNotWorthIt(t *testing.T) {
 	assert.Equal(t, 1, on(&h, 2, true), "the last time was in vain")
 }
 
-// TestForHasABudget: without one nobody looks, and one goroutine of a process does at a time.
+// TestForHasABudget: For does not poll without a budget, and one goroutine of a process does at a time.
 func TestForHasABudget(t *testing.T) {
 	rich(t)
 	var h Habit

@@ -2,6 +2,5 @@
 
 package spin
 
-// For calls there once. There is no giving the processor to another process here,
-// which looking would keep it from.
+// For calls there once. On this system it could not yield the processor to another process.
 func (h *Habit) For(there func() (over, worth bool)) { there() }

@@ -2,7 +2,7 @@
 
 package spin
 
-// Pause tells the processor n times, one after the other, that it is waiting for
+// Pause executes n PAUSE instructions, which tell the processor that this thread is waiting for
 // another one.
 //
 //go:noescape

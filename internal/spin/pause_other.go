@@ -6,7 +6,7 @@ import "sync/atomic"
 
 var paused atomic.Uint32
 
-// Pause spends a moment.
+// Pause takes a moment.
 func Pause(n uint32) {
 	for range n {
 		paused.Load()

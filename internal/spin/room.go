@@ -5,28 +5,28 @@ package spin
 import "time"
 
 const (
-	// roomTime is for how long to look for room. A peer that copies half a ring to its
-	// program takes 30 µs while the ring is in its caches, and some 100 when it is not.
+	// roomTime is for how long to poll for room. A peer takes 30 µs to copy half a ring to its
+	// program if the ring is in its caches, and some 100 µs otherwise.
 	roomTime  = 200 * time.Microsecond
-	roomYield = 16 // every so manyth look comes after a yield to the machine
+	roomYield = 16 // every so many looks, one comes after a yield to the machine
 	mostVain  = 64 // calls without a look after one in vain, at most
 )
 
-// Room decides whether to look for the room that a peer makes by reading: while looking
-// pays. Each time in vain doubles the number of calls until the next attempt. It belongs to
-// the goroutine that waits; its zero value is ready to use.
+// Room decides whether to poll for the room that a peer makes by reading. It does as long as that
+// pays: each time in vain doubles the number of calls until the next attempt. It belongs to the
+// goroutine that waits. The zero value is ready to use.
 type Room struct {
-	rest, vain uint8 // calls still to come without a look; and how many the last look in vain has led to
+	rest, vain uint8 // calls to come without a look; how many the last attempt in vain has led to
 	off        bool
 	backlog    Backlog
 }
 
-// SetBusyPoll has no call look if d is negative. Before the first Spin.
+// SetBusyPoll disables polling if d is negative. It must be called before the first Spin.
 func (r *Room) SetBusyPoll(d time.Duration) { r.off = d < 0 }
 
-// Spin looks again and again, and reports whether look has returned true. To yield as often
-// as a Waiter does would slow a stream down; not to yield would slow down one that goes both
-// ways, where the peer's reading goroutine needs this very processor.
+// Spin polls, and reports whether look has returned true. Yielding as often as a Waiter would slow a
+// stream down. Not yielding would slow down a stream in both directions, where the peer's reading
+// goroutine needs this very processor.
 func (r *Room) Spin(look func() bool) bool {
 	if r.off {
 		return false

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fill calls Spin until the n-th look, and returns how many there were.
+// fill calls Spin, whose n-th look finds room, and returns how many looks there were.
 func (r *Room) fill(n int) (looks int) {
 	r.Spin(func() bool { looks++; return looks == n })
 	return looks
 }
 
-// TestRoomGivesUp: each time in vain it rests for twice as many calls, until looking pays.
+// TestRoomGivesUp: each time in vain, twice as many calls do not poll, until polling pays.
 func TestRoomGivesUp(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return false })
@@ -35,7 +35,7 @@ func TestRoomGivesUp(t *testing.T) {
 	assert.Positive(t, r.fill(0), "but the first after one that paid")
 }
 
-// TestRoomIsCharged: what was in vain, and what lasted longer than being woken would have.
+// TestRoomIsCharged: polling in vain is charged, and so is the time beyond that of a wake-up.
 func TestRoomIsCharged(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return false })
@@ -55,8 +55,7 @@ func TestRoomIsCharged(t *testing.T) {
 	assert.Equal(t, saved, process.left, "two looks are free")
 }
 
-// TestRoomLeavesTheNetwork: it does not go on while events stay with the kernel, and that
-// says nothing about whether looking pays.
+// TestRoomLeavesTheNetwork: polling ends if events stay in the kernel, which does not count as in vain.
 func TestRoomLeavesTheNetwork(t *testing.T) {
 	rich(t)
 	asked := 0
@@ -68,7 +67,7 @@ func TestRoomLeavesTheNetwork(t *testing.T) {
 	assert.Zero(t, r.fill(0), "still")
 }
 
-// TestRoomOff: no look where the program wants none.
+// TestRoomOff: Room does not poll if the program does not want it.
 func TestRoomOff(t *testing.T) {
 	rich(t)
 	var r Room

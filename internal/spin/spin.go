@@ -11,21 +11,21 @@ import (
 
 // The phases of a wait.
 const (
-	// Looks is how many a wait begins with where a look is at memory.
+	// Looks is the number of looks that a wait begins with if a look reads only memory.
 	Looks     = 64
-	pureLeast = -4 // the score below which the pure looks are left out
+	pureLeast = -4 // the score below which these looks are left out
 	pureMost  = 16
 
 	stepPauses  = 2                      // PAUSEs in each step
-	stepYield   = 4                      // every so manyth yields to the machine,
-	stepGosched = 16                     // and to the process
-	yieldShort  = 1500 * time.Nanosecond // a yield of at most so long: no other thread has run
-	yieldLong   = 200 * time.Microsecond // a longer one than this: the processor is wanted
-	shortest    = 50 * time.Microsecond  // how long the steps go on at least,
-	longest     = 400 * time.Microsecond // and at most,
-	wakes       = 8                      // and otherwise for how many times what being woken takes
+	stepYield   = 4                      // every so many steps, one yields to the machine,
+	stepGosched = 16                     // and one to the process
+	yieldShort  = 1500 * time.Nanosecond // after a yield of at most this, no other thread has run
+	yieldLong   = 200 * time.Microsecond // after a longer one, another thread wants the processor
+	shortest    = 50 * time.Microsecond  // the least time for steps,
+	longest     = 400 * time.Microsecond // the most,
+	wakes       = 8                      // and in between, so many times what a wake-up takes
 	least       = 3                      // the score at which a wait takes steps at first,
-	most        = 256                    // and at most, when attempts keep failing
+	most        = 256                    // and at most, if attempts keep failing
 )
 
 // Off is the busy-poll time of a wait that parks at once.
@@ -43,25 +43,25 @@ var (
 	}()
 )
 
-// Waiter decides how one way of a connection waits. It belongs to the waiting goroutine,
-// but for SetBusyPoll; the zero value is ready to use.
+// Waiter decides how the waits in one direction of a connection poll. It belongs to the waiting
+// goroutine, except SetBusyPoll. The zero value is ready to use.
 type Waiter struct {
 	score   int16         // short waits, less twice the long ones
 	need    int16         // the score at which to take steps; 0: least
-	pure    int8          // pure looks that paid, less those that did not
-	chain   uint8         // waits since the clock was last read that have not parked
+	pure    int8          // first looks that paid, less those that did not
+	chain   uint8         // waits without parking since the clock was last read
 	looks   uint8         // at the network, modulo 256
-	backlog Backlog       // as the last of those has found
+	backlog Backlog       // of the last of those
 	busy    busyPoll      // µs; 0: the policy decides
-	wake    int32         // ns that being woken has lately taken
+	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
 }
 
-// busyPoll is a time in µs that the program has set; 0: it has not.
+// busyPoll is a time in µs that the program has set. 0: it has set none.
 type busyPoll int32
 
-// SetBusyPoll has every wait of the Waiter look for d before it parks: not at all if d is
-// negative, and as long as the policy has it if d is 0. Before the first Wait.
+// SetBusyPoll makes every wait of the Waiter poll for d before it parks. If d is negative, waits do
+// not poll; if it is 0, the policy decides. It must be called before the first wait.
 func (w *Waiter) SetBusyPoll(d time.Duration) {
 	switch {
 	case d < 0:
@@ -73,15 +73,13 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	}
 }
 
-// Hope lets the next wait take steps, because the caller knows that an answer is about to
-// come.
+// Hope lets the next wait take steps, because the caller expects an answer.
 func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
 
-// Spin looks again and again, and reports whether look has returned true. came says
-// whether that is what the peer has sent: to be woken by a goroutine of this process
-// neither speaks for spinning nor against it. The first looks follow each other without a
-// step between. first is how many those are: 0 where a look takes system calls. If Spin returns false the
-// caller parks, and then calls Parked or Woken.
+// Spin polls, and reports whether look has returned true. came reports whether that is something
+// that the peer has sent: a wake-up by a goroutine of this process is no evidence for or against
+// polling. first is the number of looks to begin with, without steps between them: 0 if a look makes
+// system calls. If Spin returns false, the caller parks, and then calls Parked or Woken.
 func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	if w.busy != 0 {
 		return w.poll(first > 0, look)
@@ -93,7 +91,7 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	return false
 }
 
-// look is Spin as the policy has it.
+// look is Spin by the policy.
 func (w *Waiter) look(first int, look, came func() bool) bool {
 	if !w.goOn() {
 		return false
@@ -113,7 +111,7 @@ func (w *Waiter) look(first int, look, came func() bool) bool {
 	return w.score >= max(w.need, least) && w.steps(first > 0, look, came)
 }
 
-// steps is the second phase.
+// steps takes the steps of a wait.
 func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	limit, ok := process.begin(&process.waits, w.limit())
 	if !ok {
@@ -121,7 +119,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	}
 	s := stepper{memory: memory, now: Clock()}
 	begin := s.now
-	found, cut := false, limit < w.limit() // cut: what the wait would have come to is not known
+	found, cut := false, limit < w.limit() // cut: how long the wait would have taken is unknown
 	for end := begin + limit; s.now < end && !found && !s.wanted; {
 		s.step()
 		found = look()
@@ -140,7 +138,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	case mine:
 		w.need /= 2
 		if !s.shared {
-			w.pure = min(w.pure+1, 0) // the pure looks are worth another try
+			w.pure = min(w.pure+1, 0) // the first looks are worth another try
 		}
 	case !found && !cut || s.wanted:
 		w.score = 0
@@ -149,7 +147,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	return found
 }
 
-// poll looks for as long as the program has said.
+// poll polls for the time that the program has set.
 func (w *Waiter) poll(memory bool, look func() bool) bool {
 	if w.busy < 0 || !w.goOn() {
 		return false
@@ -172,12 +170,12 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 
 // stepper takes steps.
 type stepper struct {
-	memory bool // looks are at memory, and take no system call
+	memory bool // looks read only memory
 	i      int
 	now    time.Duration // when the clock was last read
-	away   time.Duration // for how long others had the processor
-	shared bool          // another thread has run on it lately,
-	wanted bool          // for so long that it is wanted
+	away   time.Duration // how long other threads had the processor
+	shared bool          // another thread ran on it during the last yield,
+	wanted bool          // for so long that it needs the processor
 }
 
 func (s *stepper) step() {
@@ -195,50 +193,49 @@ func (s *stepper) step() {
 	s.i++
 }
 
-// yield gives the processor away.
+// yield yields the processor.
 func (s *stepper) yield(to func()) {
 	before := Clock()
 	to()
 	s.now = Clock()
 	d := s.now - before
-	// Away for longer than any peer that runs would take. A goroutine that parks is woken
-	// ahead of whoever had the processor; one that spins waits its turn.
+	// It was away for longer than any running peer would take. A goroutine that parks runs
+	// before the thread that had the processor, once it is woken; one that polls waits its turn.
 	s.wanted = d > yieldLong
 	if s.shared = d > yieldShort; s.shared {
-		s.away += d - yieldShort // the change of threads is ours
+		s.away += d - yieldShort // switching threads counts as this goroutine's time
 	}
 }
 
 func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// Needless tells that what the last Spin has found would have been as welcome later. The
-// next waits park, until as many have as after an attempt in vain.
+// Needless is called if what the last Spin found was not worth polling for. The next waits park, as
+// many as after an attempt in vain.
 func (w *Waiter) Needless() {
 	w.score = 0
 	w.need = min(max(2*w.need, least), most)
 }
 
-// Woken is Parked where nobody knows when the peer woke this end: whether spinning would
-// have paid off is found out by trying.
+// Woken is like Parked, if it is unknown when the peer woke this end. Whether polling would have
+// paid off is then found out by trying.
 func (w *Waiter) Woken() {
 	w.parkedUntil(Clock())
 	w.score = min(w.score+1, most)
 }
 
-// parkedUntil takes in that the wait has parked.
+// parkedUntil records that the wait has parked.
 func (w *Waiter) parkedUntil(now time.Duration) {
 	w.since, w.chain, w.backlog = now, 0, false
 	woken.parked(w)
 }
 
-// limit is for how long steps go on.
+// limit returns for how long to take steps.
 func (w *Waiter) limit() time.Duration {
 	return min(max(wakes*time.Duration(w.wake), shortest), longest)
 }
 
-// Parked tells of a wait that has parked, from begin to now, on the Clock. rang is when
-// the peer says that it woke this end, 0 if it does not say; what cannot be is not
-// believed.
+// Parked is called for a wait that has parked, from begin to now, on the Clock. rang is when the peer
+// woke this end, by its own account; 0 if it does not say. Parked ignores an impossible time.
 func (w *Waiter) Parked(begin, rang, now time.Duration) {
 	w.parkedUntil(now)
 	if begin <= rang && rang <= now {
@@ -246,7 +243,7 @@ func (w *Waiter) Parked(begin, rang, now time.Duration) {
 	} else {
 		rang = now
 	}
-	// A wait as short as this would rather have spun.
+	// A wait as short as this should have polled.
 	if rang-begin <= w.limit() {
 		w.score = min(w.score+1, most)
 	} else {

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func never() bool { return false }
 
-// rich gives the process a full budget, as after a time without steps, and two Ps at least.
+// rich gives the process a full budget, as after a time without steps, and at least two Ps.
 func rich(t *testing.T) {
 	t.Helper()
 	old := runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
@@ -24,7 +24,7 @@ func rich(t *testing.T) {
 	process.left, process.filled = saved, Clock()
 }
 
-// attempted reports that a wait in vain took steps, which raises what the next one needs.
+// attempted reports that a wait took steps in vain, which raises the score that the next one needs.
 func attempted(w *Waiter) bool {
 	w.pure, w.since = pureLeast, Clock()
 	before := w.need
@@ -32,9 +32,8 @@ func attempted(w *Waiter) bool {
 	return w.need != before
 }
 
-// TestJudgesTheWaitNotTheWaking: where processors take long to wake up, a wait that parked
-// is long whatever the peer did, and the peer's answer still came soon enough to have spun
-// for.
+// TestJudgesTheWaitNotTheWaking: if processors take long to wake up, every wait that parked was long;
+// but if the peer answered early enough, polling would have paid off.
 func TestJudgesTheWaitNotTheWaking(t *testing.T) {
 	const begin, wake = time.Hour, 90 * time.Microsecond
 	for _, v := range []struct {
@@ -63,7 +62,7 @@ func TestJudgesTheWaitNotTheWaking(t *testing.T) {
 	}
 }
 
-// TestGivesUp: what it never pays to do is done less and less often.
+// TestGivesUp: what never pays is tried less and less often.
 func TestGivesUp(t *testing.T) {
 	for name, parked := range map[string]func(*Waiter){
 		"short waits":   func(w *Waiter) { w.Parked(time.Hour, time.Hour+time.Microsecond, time.Hour+2*time.Microsecond) },
@@ -86,8 +85,8 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// TestNeedless: what was found and need not have been looked for is charged, and looked for
-// half as often the next time.
+// TestNeedless: time for something that was not worth polling for is charged, and the next attempts
+// are half as frequent.
 func TestNeedless(t *testing.T) {
 	rich(t)
 	network(t, func() bool { return false })
@@ -101,8 +100,8 @@ func TestNeedless(t *testing.T) {
 	assert.False(t, attempted(&w))
 }
 
-// TestBudget: steps in vain use the budget up, and time fills it by its share; what has
-// shortened a wait costs nothing beyond a wake-up.
+// TestBudget: steps in vain use up the budget, and time refills it at its share. Steps that shortened
+// a wait cost only what exceeds a wake-up.
 func TestBudget(t *testing.T) {
 	rich(t)
 	var b budget
@@ -138,7 +137,7 @@ func TestBudget(t *testing.T) {
 	b.end(&b.waits, 0)
 }
 
-// TestOneProcessor: with one P, who takes steps keeps everyone else from running.
+// TestOneProcessor: with one P, no goroutine takes steps, because it would keep all others from running.
 func TestOneProcessor(t *testing.T) {
 	rich(t)
 	runtime.GOMAXPROCS(1)
@@ -166,12 +165,12 @@ func TestBusyPoll(t *testing.T) {
 		require.False(t, w.Spin(Looks, never, never))
 		looked = max(looked, Clock()-begin)
 	}
-	assert.GreaterOrEqual(t, looked, set) // less where the processor is wanted
+	assert.GreaterOrEqual(t, looked, set) // less if another thread wants the processor
 	assert.True(t, w.Spin(Looks, func() bool { return true }, never))
 }
 
-// TestWakeups: what a wait costs that parks is learned from some of them, soon where it is
-// less, and slowly where it is more, because that may have been another goroutine's work.
+// TestWakeups: the cost of a wait that parks is learned from samples: quickly if it is less, slowly if
+// it is more, because that may have been the work of another goroutine.
 func TestWakeups(t *testing.T) {
 	var k wakeups
 	k.cost.Store(int64(10 * time.Microsecond))
@@ -197,7 +196,7 @@ func TestWakeups(t *testing.T) {
 
 	var gone, w Waiter
 	for range measured {
-		k.park(&gone) // and does not come back
+		k.park(&gone) // and never returns
 	}
 	require.Same(t, &gone, k.of.Load())
 	for range measured {

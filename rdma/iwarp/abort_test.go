@@ -12,8 +12,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestNothingLandsAfterAbort: the memory of an RDMA Read is the caller's again
-// when Abort has returned, though its bytes have come already.
+// TestNothingLandsAfterAbort: after Abort has returned, nothing is written to the memory of an
+// RDMA Read, although its bytes have arrived.
 func TestNothingLandsAfterAbort(t *testing.T) {
 	client, server := tcpPair(t)
 	a, b := connect(t, client, server, Config{NoCRC: true, IRD: 4, ORD: 4, MaxULPDU: SoftwareULPDU})

@@ -8,8 +8,8 @@ import (
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
-// TestApart has the two ends in two processes, over each kind of transport. What makes
-// the other variants differ is no matter of processes.
+// TestApart runs the suite with the two ends in two processes, over each kind of transport. The
+// other variants behave no differently in two processes.
 func TestApart(t *testing.T) {
 	for _, v := range variants {
 		if v.name != "nocrc" && v.name != "stream" {

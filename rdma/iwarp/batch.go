@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	// maxBatch is how many FPDUs leave with one write: enough to pay for the
-	// system call; more only makes the socket's buffer overflow.
+	// maxBatch is how many FPDUs one write sends: enough to pay for the system call. More would
+	// only overflow the socket's buffer.
 	maxBatch = 16
-	// crcBatch is the same where each FPDU costs a CRC: with fewer, the peer
-	// starts on the first while the last is still being summed.
+	// crcBatch is maxBatch for a connection with CRCs. With smaller batches, the peer starts on
+	// the first FPDU while the last is still being summed.
 	crcBatch = 4
-	// inlineMax is the longest payload that is copied beside its header. A piece
-	// of its own costs the kernel more than the copy.
+	// inlineMax is the longest payload that is copied next to its header. A separate piece costs
+	// the kernel more than the copy.
 	inlineMax = 4 << 10
 	// scratchLen holds a batch's headers, CRCs and short payloads.
 	scratchLen = 24 << 10
 )
 
-// batch is a number of FPDUs as pieces to write: headers and CRCs in scratch,
-// payload where the caller has it.
+// batch is a list of FPDUs as pieces to write. Headers, CRCs and short payloads are in scratch,
+// long payloads in the caller's memory.
 type batch struct {
 	pieces  [][]byte
-	ends    [maxBatch]int // stream offset behind each FPDU
+	ends    [maxBatch]int // stream offset of the end of each FPDU
 	n       int           // FPDUs
 	total   int           // bytes
 	crc     bool
-	run     int // where the piece of scratch begins that is still growing
+	run     int // where in scratch the unfinished piece begins
 	scratch []byte
 	array   [2*maxBatch + 2][]byte
 }
@@ -37,7 +37,7 @@ var batchPool = sync.Pool{New: func() any {
 	return &batch{scratch: make([]byte, 0, scratchLen)}
 }}
 
-// newBatch returns an empty batch from the pool; free puts it back.
+// newBatch returns an empty batch from the pool; free returns it there.
 func newBatch(crc bool) *batch {
 	b := batchPool.Get().(*batch)
 	b.pieces, b.n, b.total, b.crc, b.run, b.scratch = b.array[:0], 0, 0, crc, 0, b.scratch[:0]
@@ -49,7 +49,7 @@ func (b *batch) free() {
 	batchPool.Put(b)
 }
 
-// limit is how many FPDUs a batch should have.
+// limit is the number of FPDUs that a batch should have.
 func (b *batch) limit() int {
 	if b.crc {
 		return crcBatch
@@ -66,8 +66,8 @@ func (b *batch) fits(header, payload int) bool {
 	return b.n < maxBatch && cap(b.scratch)-len(b.scratch) >= need
 }
 
-// add appends an FPDU: the segment's headers, header, payload. The caller has
-// asked fits.
+// add appends an FPDU made of the segment's headers, header and payload. The caller has checked
+// with fits.
 func (b *batch) add(s *segment, header, payload []byte) {
 	start := len(b.scratch)
 	b.scratch = s.appendTo(b.scratch, len(header)+len(payload))
@@ -97,7 +97,7 @@ func (b *batch) add(s *segment, header, payload []byte) {
 	b.n++
 }
 
-// close ends the last piece; the batch can be written then.
+// close ends the last piece. The batch can be written then.
 func (b *batch) close() [][]byte {
 	if b.run < len(b.scratch) {
 		b.pieces = append(b.pieces, b.scratch[b.run:])
@@ -106,9 +106,9 @@ func (b *batch) close() [][]byte {
 	return b.pieces
 }
 
-// split says what follows when only the first written bytes went: n FPDUs are
-// the stream's, and what is missing of the last of them is appended to rest.
-// One that has been started must be finished; the others have not been sent.
+// split is called when only the first written bytes were sent. It returns how many FPDUs the
+// stream has accepted, at least in part, and appends the missing bytes of the last of them to
+// rest: an FPDU that was started must be finished. The others have not been sent.
 func (b *batch) split(written int, rest []byte) (n int, _ []byte) {
 	for n < b.n && b.ends[n] <= written {
 		n++

@@ -5,35 +5,34 @@ import (
 	"net"
 )
 
-// Detach ends the queue pair and returns the connection, open, on which the
-// peer is told nothing: both ends have agreed to go on elsewhere. Everything
-// that was posted must have been taken by the kernel, and nobody be in a call.
-// It fails, and the queue pair goes on, if something is unread or unsent, or if
-// the connection is not worked as a socket.
+// Detach ends the queue pair and returns the open connection. It tells the peer nothing: both
+// ends have agreed to continue on another channel. The kernel must have accepted everything that
+// was posted, and no other call may be in progress. Detach fails, and the queue pair stays
+// usable, if something is unread or unsent, or if the transport does not work on a socket.
 func (q *QueuePair) Detach() (net.Conn, error) {
 	t, ok := q.t.(interface{ detach() net.Conn })
 	if !ok {
 		return nil, errors.New("iwarp: the connection is no socket")
 	}
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
+	q.tx.Lock()
+	defer q.tx.Unlock()
 	switch {
-	case q.tx.err != nil:
-		return nil, q.tx.err
-	case q.tx.pending() || q.tx.pumping:
+	case q.tx.Err != nil:
+		return nil, q.tx.Err
+	case q.tx.pendingLocked() || q.tx.Carrying:
 		return nil, errors.New("iwarp: messages are unsent")
 	case q.rx.tail > q.rx.head:
 		return nil, errors.New("iwarp: messages are unread")
 	}
 	var c net.Conn
 	q.closed.Do(func() {
-		q.sendFailed(net.ErrClosed)
+		q.sendFailedLocked(net.ErrClosed)
 		if q.rx.cur != nil {
-			q.rx.cur.drop()
+			q.rx.cur.Drop()
 			q.rx.cur = nil
 		}
 		q.rx.err = net.ErrClosed
-		q.regions.close()
+		q.regions.Close()
 		c = t.detach()
 	})
 	if c == nil {

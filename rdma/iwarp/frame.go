@@ -8,10 +8,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// An FPDU is the unit on the TCP stream (RFC 5044 §4): the ULPDU's length, the
-// ULPDU, zeros to a multiple of 4, and the CRC of all before it. The ULPDU is
-// one DDP segment: the DDP and RDMAP headers (RFC 5041 §4, RFC 5040 §4), then
-// payload.
+// An FPDU is the unit on the TCP stream (RFC 5044 §4): the length of the ULPDU, the ULPDU, zeros
+// up to a multiple of 4, and the CRC of all of these. The ULPDU is one DDP segment: the DDP and
+// RDMAP headers (RFC 5041 §4, RFC 5040 §4), then payload.
 const (
 	lengthLen   = 2
 	crcLen      = 4
@@ -33,7 +32,7 @@ const (
 	opcodeMask   = 0x0F
 )
 
-// opcode is RDMAP's, RFC 5040 §4.3.
+// opcode is an RDMAP opcode, RFC 5040 §4.3.
 type opcode uint8
 
 const (
@@ -71,7 +70,7 @@ func padLen(n int) int { return -(lengthLen + n) & 3 }
 // fpduLen is the length on the stream of an FPDU whose ULPDU has n bytes.
 func fpduLen(n int) int { return lengthLen + n + padLen(n) + crcLen }
 
-// headerLen is the length of the DDP and RDMAP headers behind a control byte.
+// headerLen is the length of the DDP and RDMAP headers that begin with this control byte.
 func headerLen(control byte) int {
 	if control&ddpTagged != 0 {
 		return taggedLen
@@ -79,7 +78,7 @@ func headerLen(control byte) int {
 	return untaggedLen
 }
 
-// appendTo appends the ULPDU length for a payload of n bytes and the headers.
+// appendTo appends the headers, and before them the length of the ULPDU with n bytes of payload.
 func (s *segment) appendTo(b []byte, n int) []byte {
 	control := byte(ddpVersion)
 	if s.last {
@@ -100,8 +99,7 @@ func (s *segment) appendTo(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, s.mo)
 }
 
-// parse reads the headers at the start of an ULPDU, of which at least
-// headerLen bytes are there.
+// parse reads the headers at the start of an ULPDU, which has at least headerLen bytes.
 func (s *segment) parse(b []byte) error {
 	control, rdmap := b[0], b[1]
 	if v := control & ddpVerMask; v != ddpVersion {
@@ -169,8 +167,8 @@ const (
 	termMPA             terminateKind = 0x20
 )
 
-// codeDDPVersion is the code of "invalid DDP version", which is numbered apart
-// for the two buffer models (RFC 5041 §7.2).
+// codeDDPVersion is the code of "invalid DDP version", which has a different number in each of
+// the two buffer models (RFC 5041 §7.2).
 func codeDDPVersion(k terminateKind) uint8 {
 	if k == termTagged {
 		return 4
@@ -178,7 +176,7 @@ func codeDDPVersion(k terminateKind) uint8 {
 	return 6
 }
 
-// fault is a violation by the peer and the Terminate that tells it so.
+// fault is a violation by the peer, with what the Terminate says about it.
 type fault struct {
 	rdma.ProtocolError
 	kind terminateKind
@@ -189,9 +187,9 @@ func violation(kind terminateKind, code uint8, rule, format string, args ...any)
 	return &fault{rdma.ProtocolError{Rule: rule, What: fmt.Sprintf(format, args...)}, kind, code}
 }
 
-// appendTerminate appends the payload of a Terminate for f. ulpdu is what there
-// is of the offending segment, which has length bytes, from its DDP header on;
-// nil if the stream itself is damaged.
+// appendTerminate appends the payload of a Terminate for f. ulpdu is the offending segment, from
+// its DDP header on and as far as it is known, and length is its full length. ulpdu is nil if
+// the stream itself is damaged.
 func appendTerminate(b []byte, f *fault, ulpdu []byte, length int) []byte {
 	const (
 		hasLength = 0x80 // M

@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The peer of the tests in this package is written here once more, from the
-// RFCs and with nothing of the package's own, so that a mistake cannot be on
-// both sides.
+// The tests of this package have a peer that is written from the RFCs and uses nothing of the
+// package, so that no mistake can be on both sides.
 
 // crc32c is RFC 3720 §12.1's CRC32C, a bit at a time.
 func crc32c(b []byte) uint32 {
@@ -46,7 +45,7 @@ func fpdu(crc bool, ulpdu []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, sum)
 }
 
-// tagged is a tagged DDP segment; last is the L flag.
+// tagged returns a tagged DDP segment; last is the L flag.
 func tagged(op byte, last bool, stag uint32, to uint64, payload []byte) []byte {
 	b := []byte{0x81, 0x40 | op}
 	if last {
@@ -57,7 +56,7 @@ func tagged(op byte, last bool, stag uint32, to uint64, payload []byte) []byte {
 	return append(b, payload...)
 }
 
-// untagged is an untagged DDP segment.
+// untagged returns an untagged DDP segment.
 func untagged(op byte, last bool, stag, qn, msn, mo uint32, payload []byte) []byte {
 	b := []byte{0x01, 0x40 | op}
 	if last {
@@ -69,7 +68,7 @@ func untagged(op byte, last bool, stag, qn, msn, mo uint32, payload []byte) []by
 	return append(b, payload...)
 }
 
-// readRequestOf is a Read Request's payload.
+// readRequestOf returns the payload of a Read Request.
 func readRequestOf(sinkSTag uint32, sinkTO uint64, size, srcSTag uint32, srcTO uint64) []byte {
 	b := binary.BigEndian.AppendUint32(nil, sinkSTag)
 	b = binary.BigEndian.AppendUint64(b, sinkTO)
@@ -78,7 +77,7 @@ func readRequestOf(sinkSTag uint32, sinkTO uint64, size, srcSTag uint32, srcTO u
 	return binary.BigEndian.AppendUint64(b, srcTO)
 }
 
-// takeFPDU cuts the first FPDU from a stream and returns its ULPDU, checked.
+// takeFPDU cuts the first FPDU from a stream, checks it and returns its ULPDU.
 func takeFPDU(t testing.TB, crc bool, stream []byte) (ulpdu, rest []byte) {
 	t.Helper()
 	require.GreaterOrEqual(t, len(stream), 2, "an FPDU is cut short")
@@ -103,7 +102,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// TestCRC32C has the values of RFC 3720 §B.4.
+// TestCRC32C checks the values of RFC 3720 §B.4.
 func TestCRC32C(t *testing.T) {
 	for _, v := range []struct {
 		of   []byte
@@ -117,8 +116,8 @@ func TestCRC32C(t *testing.T) {
 	}
 }
 
-// TestFPDU has one FPDU of each kind, written by hand from RFC 5040 §4 and
-// RFC 5041 §4, as bytes before the CRC.
+// TestFPDU checks one FPDU of each kind, written by hand from RFC 5040 §4 and RFC 5041 §4, without
+// its CRC.
 func TestFPDU(t *testing.T) {
 	request := readRequest{sinkSTag: 0x01020304, sinkTO: 0x1112131415161718, size: 0x21222324,
 		srcSTag: 0x31323334, srcTO: 0x4142434445464748}
@@ -179,7 +178,7 @@ func TestFPDU(t *testing.T) {
 	assert.Equal(t, request, got)
 }
 
-// TestLongPayload is written from the caller's slice, its CRC and pad beside it.
+// TestLongPayload: a long payload is written from the caller's slice, with CRC and pad separate.
 func TestLongPayload(t *testing.T) {
 	for _, n := range []int{inlineMax - 1, inlineMax, inlineMax + 1, inlineMax + 2, inlineMax + 3, SoftwareULPDU - untaggedLen} {
 		payload := pattern(byte(n), n)
@@ -203,7 +202,7 @@ func TestLongPayload(t *testing.T) {
 	}
 }
 
-// TestTerminateLayout is RFC 5040 §4.8's: control, length of the segment,
+// TestTerminateLayout: a Terminate has the layout of RFC 5040 §4.8: control, length of the segment,
 // headers of DDP and of the Read Request.
 func TestTerminateLayout(t *testing.T) {
 	send := unhex(t, "41 43 00000000 00000000 00000009 00000000")
@@ -237,7 +236,7 @@ func TestTerminateLayout(t *testing.T) {
 	}
 }
 
-// pattern is n bytes that tell where they belong.
+// pattern returns n bytes that show their position.
 func pattern(seed byte, n int) []byte {
 	b := make([]byte, n)
 	x := uint32(seed)*2654435761 + 1
@@ -248,7 +247,7 @@ func pattern(seed byte, n int) []byte {
 	return b
 }
 
-// TestPadding keeps every FPDU a multiple of 4.
+// TestPadding: the length of every FPDU is a multiple of 4.
 func TestPadding(t *testing.T) {
 	for n := range 64 {
 		assert.Zero(t, fpduLen(n)%4, fmt.Sprint(n))

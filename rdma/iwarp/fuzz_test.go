@@ -15,27 +15,27 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// What a stranger can send to a queue pair, from the first byte of the
-// connection: FuzzResponder is the end that accepts, FuzzInitiator the one that
-// connects. FuzzSegments leaves MPA out, and has headers that are nearly right.
-// Seeds are what the ends of a session send that the test runs.
+// These fuzzers feed a queue pair what a stranger can send, from the first byte of the connection:
+// FuzzResponder to the end that accepts, FuzzInitiator to the one that connects. FuzzSegments
+// leaves MPA out and makes headers that are nearly right. The seeds are what the ends of a session
+// send that the test runs.
 
-// fuzzConfigs are what the sessions agree on.
+// fuzzConfigs are the parameters of the sessions.
 var fuzzConfigs = []Config{
 	{NoCRC: true, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU},
 	{IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU},
 	{IRD: victimIRD, ORD: 2, MaxULPDU: 1444, Revision: 2, PeerToPeer: true},
 }
 
-// How many bytes the sessions' RDMA Writes and Reads move: few, since a fuzzer
-// gets further with short inputs. FuzzStream has long ones.
+// How many bytes the sessions' RDMA Writes and Reads move. Few, because a fuzzer makes faster
+// progress with short inputs; FuzzStream has long ones.
 const (
 	fuzzWrite = 300
 	fuzzRead1 = 500
 	fuzzRead2 = 60
 )
 
-// teed is a connection that notes what is written.
+// teed is a connection that records what is written.
 type teed struct {
 	streamOnly
 	sent bytes.Buffer
@@ -46,8 +46,7 @@ func (c *teed) Write(b []byte) (int, error) {
 	return c.streamOnly.Write(b)
 }
 
-// recorded runs a session with every kind of message, and returns what each end
-// has sent.
+// recorded runs a session with every kind of message, and returns what each end sent.
 func recorded(t testing.TB, cfg Config) (fromInitiator, fromResponder []byte) {
 	t.Helper()
 	client, server := tcpPair(t)
@@ -65,7 +64,7 @@ func recorded(t testing.TB, cfg Config) (fromInitiator, fromResponder []byte) {
 			v.q.Flush()
 		}
 		send(rdma.SendWR{Header: []byte("header"), Payload: pattern(7, 200)})
-		ends[1-i].delivered(t, 1, 0) // the responder may speak now
+		ends[1-i].delivered(t, 1, 0) // the responder may send now
 		require.NoError(t, v.q.PostWrite(rdma.WriteWR{Local: v.arena[writeAt:][:fuzzWrite], STag: scriptWrites, VA: 7}))
 		require.NoError(t, v.q.PostWrite(rdma.WriteWR{STag: scriptWrites}))
 		require.NoError(t, v.q.PostRead(rdma.ReadWR{ID: 1, Local: v.arena[local1At:][:fuzzRead1], STag: scriptBoth}))
@@ -83,16 +82,15 @@ func recorded(t testing.TB, cfg Config) (fromInitiator, fromResponder []byte) {
 	return x.sent.Bytes(), y.sent.Bytes()
 }
 
-// name gives the victim's regions STags that are the same each time.
+// name gives the victim's regions the same STags in every run.
 func (v *victim) name() {
 	for i, stag := range []*uint32{&v.both, &v.reads, &v.writes} {
-		v.q.regions.byTag[scriptBoth+uint32(i)] = v.q.regions.byTag[*stag]
-		delete(v.q.regions.byTag, *stag)
+		v.q.regions.Rename(rdma.STag(*stag), rdma.STag(scriptBoth+uint32(i)))
 		*stag = scriptBoth + uint32(i)
 	}
 }
 
-// delivered waits for so many messages and Reads.
+// delivered waits for a number of messages and Reads.
 func (v *victim) delivered(t testing.TB, messages, reads int) {
 	t.Helper()
 	var wcs [1]rdma.Completion
@@ -111,8 +109,8 @@ func (v *victim) delivered(t testing.TB, messages, reads int) {
 	}
 }
 
-// scriptConn is a connection on which all that comes is known beforehand, and
-// comes in pieces of the lengths that the steps say.
+// scriptConn is a connection whose incoming bytes are fixed and arrive in pieces of the lengths
+// that the steps say.
 type scriptConn struct {
 	in   []byte
 	step func() int
@@ -136,7 +134,7 @@ func (*scriptConn) SetDeadline(time.Time) error      { return nil }
 func (*scriptConn) SetReadDeadline(time.Time) error  { return nil }
 func (*scriptConn) SetWriteDeadline(time.Time) error { return nil }
 
-// pieces are the lengths that how says, from 1 byte on, again and again.
+// pieces returns the lengths that how says, from 1 byte on, in a cycle.
 func pieces(how []byte) func() int {
 	i := 0
 	return func() int {
@@ -231,8 +229,8 @@ func splitFrame(in []byte) (frame, rest []byte) {
 	return in[:n:n], in[n:]
 }
 
-// repairedBehindFrame has whole FPDUs follow the frame, if how says so, and
-// reports whether this end asks for CRC. A fuzzer seldom finds a right CRC.
+// repairedBehindFrame makes whole FPDUs of what follows the frame, if how says so, and reports
+// whether this end asks for CRC. A fuzzer seldom finds a correct CRC.
 func repairedBehindFrame(how, in []byte) (b []byte, crc bool) {
 	crc = how[0]&howCRC != 0
 	if how[0]&howRepair == 0 {
@@ -243,8 +241,7 @@ func repairedBehindFrame(how, in []byte) (b []byte, crc bool) {
 	return append(frame, repaired(rest, used)...), crc
 }
 
-// checkSetUpError checks that a negotiation has failed with an error of the kinds
-// there are.
+// checkSetUpError checks that a negotiation has failed with one of the expected kinds of error.
 func checkSetUpError(t *testing.T, err error) {
 	t.Helper()
 	var other *NotMPAError
@@ -258,8 +255,8 @@ func checkSetUpError(t *testing.T, err error) {
 	}
 }
 
-// checkSurvival has the queue pair take all that comes, and checks how it ends,
-// what it has written, and that memory which the peer may not write is as it was.
+// checkSurvival lets the queue pair process everything, and checks how it ends, what it has
+// written, and that memory which the peer may not write is unchanged.
 func checkSurvival(t *testing.T, q *QueuePair, c *scriptConn, came int) {
 	t.Helper()
 	v := newVictim(t, q)
@@ -301,12 +298,12 @@ func checkSurvival(t *testing.T, q *QueuePair, c *scriptConn, came int) {
 //	3      how far its message offset is off, signed
 //	4..8   offset in the region
 //	8..10  bytes of payload, or that a Read Request asks for
-//	10     the queue, as far as it is off
-//	11     versions, as far as they are off
+//	10     how far the queue is off
+//	11     how far the versions are off
 const segmentOp = 12
 
-// FuzzSegments takes any bytes as a list of segments, which are numbered as they
-// should be unless they say otherwise, so that most of them reach the last check.
+// FuzzSegments takes any bytes as a list of segments. They are numbered correctly unless they say
+// otherwise, so most of them reach the last check.
 func FuzzSegments(f *testing.F) {
 	op := func(opcode byte, stag byte, at uint32, n uint16) []byte {
 		b := []byte{opcode, stag, 0, 0}
@@ -346,16 +343,16 @@ func FuzzSegments(f *testing.F) {
 		}
 		v.q.Close()
 		checkCanaries(t, v)
-		v.q.tx.mu.Lock()
-		defer v.q.tx.mu.Unlock()
+		v.q.tx.Lock()
+		defer v.q.tx.Unlock()
 		for out := s.out; len(out) > 0; {
 			_, out = takeFPDU(t, crc, out)
 		}
 	})
 }
 
-// segmentOf is the ULPDU of an op. msn counts the messages of each queue, and
-// offset the bytes of the Send that is not complete.
+// segmentOf returns the ULPDU of an op. msn counts the messages of each queue, and offset the bytes
+// of the Send that is not complete.
 func segmentOf(op []byte, msn *[4]uint32, offset *uint32) (b []byte) {
 	code, last, wrong := op[0]&0x0F, op[0]&0x10 != 0, op[0]&0x20 != 0
 	stags := []uint32{scriptBoth, scriptReads, scriptWrites, 0, 1, 2, 77, 1 << 31}

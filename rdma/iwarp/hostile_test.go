@@ -19,8 +19,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// The victim's memory: regions and the targets of its Reads, with canaries
-// before, between and behind them.
+// The victim's memory: regions and the targets of its Reads, with canaries before, between and
+// after them.
 const (
 	arenaLen   = 128 << 10
 	bothAt     = 4 << 10 // may be read and written by the peer
@@ -38,15 +38,14 @@ const (
 	victimSize = 1000 // bytes in a receive buffer
 )
 
-// victim is a queue pair with memory that a peer may reach and memory that it
-// may not.
+// victim is a queue pair with memory that its peer may access and memory that it may not.
 type victim struct {
 	q                   *QueuePair
 	arena, was          []byte
 	both, reads, writes uint32 // STags
 }
 
-// arena is what the victim's memory holds at first.
+// arena returns the initial contents of the victim's memory.
 var arena = pattern(1, arenaLen)
 
 func newVictim(t testing.TB, q *QueuePair) *victim {
@@ -76,7 +75,7 @@ func (v *victim) read(t testing.TB) {
 	require.NoError(t, v.q.PostRead(rdma.ReadWR{ID: 2, Local: v.arena[local2At:][:local2Len], STag: 78}))
 }
 
-// untouched checks that nothing has changed but, perhaps, arena[from:to].
+// untouched checks that nothing has changed except, perhaps, arena[from:to].
 func (v *victim) untouched(t testing.TB, from, to int) {
 	t.Helper()
 	copy(v.was[from:to], v.arena[from:to])
@@ -118,7 +117,7 @@ func (v *victim) outcome() (o outcome) {
 	}
 }
 
-// hostileVariants are what the tests with a hostile peer run over.
+// hostileVariants are the variants that the tests with a hostile peer run over.
 var hostileVariants = []struct {
 	name        string
 	crc, stream bool
@@ -135,7 +134,7 @@ func hostileTo(t testing.TB, crc, stream bool) (*victim, *net.TCPConn) {
 	client, server := tcpPair(t)
 	peer := client.(*net.TCPConn)
 	peer.SetDeadline(time.Now().Add(10 * time.Second))
-	peer.SetReadBuffer(64 << 10) // so that a peer that does not read is felt soon
+	peer.SetReadBuffer(64 << 10) // so that the victim soon notices a peer that does not read
 	server.(*net.TCPConn).SetWriteBuffer(64 << 10)
 	flags := byte(0)
 	if crc {
@@ -157,7 +156,7 @@ func hostileTo(t testing.TB, crc, stream bool) (*victim, *net.TCPConn) {
 	return newVictim(t, q), peer
 }
 
-// readFPDUs returns the ULPDUs that come, up to a Terminate or the end.
+// readFPDUs returns the ULPDUs that arrive, up to a Terminate or the end.
 func readFPDUs(t testing.TB, crc bool, c net.Conn) (ulpdus [][]byte, err error) {
 	t.Helper()
 	for {
@@ -177,8 +176,8 @@ func readFPDUs(t testing.TB, crc bool, c net.Conn) (ulpdus [][]byte, err error) 
 	}
 }
 
-// leavesNothing returns a function that checks that as many goroutines and
-// descriptors are left as there are now.
+// leavesNothing returns a function that checks that there are as many goroutines and descriptors
+// as now.
 func leavesNothing(t testing.TB) (check func()) {
 	t.Helper()
 	count := func() (goroutines, descriptors int) {
@@ -186,7 +185,7 @@ func leavesNothing(t testing.TB) (check func()) {
 		return runtime.NumGoroutine(), len(open)
 	}
 	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		ln.Close() // the runtime has descriptors of its own from the first one on
+		ln.Close() // with the first socket the runtime opens descriptors of its own
 	}
 	goroutines, descriptors := count()
 	return func() {
@@ -204,14 +203,14 @@ func leavesNothing(t testing.TB) (check func()) {
 	}
 }
 
-// heapBack returns a function that checks that the heap holds no more than 1 MB
-// beside what it holds now: what the tests have left, and the pools. A queue pair
-// that was kept holds more than 4 KB, and a table has hundreds of them.
+// heapBack returns a function that checks that the heap has grown by at most 1 MB, which covers the
+// pools and what the tests leave. A queue pair that was not freed holds more than 4 KB, and a
+// table has hundreds of them.
 func heapBack(t testing.TB) (check func()) {
 	t.Helper()
 	live := func() int {
 		runtime.GC()
-		runtime.GC() // what a sync.Pool has survives one
+		runtime.GC() // the contents of a sync.Pool survive one collection
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
@@ -223,7 +222,7 @@ func heapBack(t testing.TB) (check func()) {
 	}
 }
 
-// checkTerminate checks a Terminate's segment.
+// checkTerminate checks the segment of a Terminate.
 func checkTerminate(t testing.TB, ulpdu []byte, term [3]byte, bad []byte, headers int) {
 	t.Helper()
 	want := untagged(7, true, 0, 2, 1, 0, []byte{term[0]<<4 | term[1], term[2], 0, 0})
@@ -238,8 +237,8 @@ func checkTerminate(t testing.TB, ulpdu []byte, term [3]byte, bad []byte, header
 	assert.Equal(t, want, ulpdu, "Terminate")
 }
 
-// checkEnd checks that nothing more comes. What the victim had not read may have
-// made the kernel reset the connection.
+// checkEnd checks that nothing more arrives. If the victim had unread bytes, the kernel may have
+// reset the connection.
 func checkEnd(t testing.TB, peer net.Conn) {
 	t.Helper()
 	rest, err := io.ReadAll(peer)
@@ -249,8 +248,8 @@ func checkEnd(t testing.TB, peer net.Conn) {
 	}
 }
 
-// TestFirstFPDUIsWrong ends a responder that has not been spoken to, and must
-// not speak.
+// TestFirstFPDUIsWrong: a violation in the first FPDU ends a responder, which may not have sent
+// anything before.
 func TestFirstFPDUIsWrong(t *testing.T) {
 	for _, variant := range hostileVariants {
 		defer leavesNothing(t)()
@@ -269,8 +268,7 @@ func TestFirstFPDUIsWrong(t *testing.T) {
 	}
 }
 
-// TestTerminateReceived ends both halves with what the peer said, and is not
-// answered.
+// TestTerminateReceived: a Terminate ends both halves with what the peer said, and is not answered.
 func TestTerminateReceived(t *testing.T) {
 	for _, variant := range hostileVariants {
 		for _, payload := range []string{"", "\x02", "\x12\x05\x00\x00", "\x12\x05\xC0\x00\x00\x12"} {
@@ -296,7 +294,7 @@ func TestTerminateReceived(t *testing.T) {
 	}
 }
 
-// TestCutShort tells an end between two messages from one inside of a message.
+// TestCutShort: an end of the stream between two messages differs from one inside a message.
 func TestCutShort(t *testing.T) {
 	send := untagged(3, true, 0, 0, 2, 0, []byte("whole"))
 	for _, w := range []struct {
@@ -334,9 +332,9 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestInvalidatedWhileItIsPlaced ends the queue pair at the next byte for it,
-// and lets none land. The Terminate has the headers of that Write, whatever its
-// payload looks like.
+// TestInvalidatedWhileItIsPlaced: if a region is invalidated while a Write to it arrives, the next
+// byte ends the queue pair and is not stored. The Terminate has the headers of that Write,
+// whatever its payload looks like.
 func TestInvalidatedWhileItIsPlaced(t *testing.T) {
 	for _, variant := range hostileVariants {
 		if variant.stream {
@@ -371,8 +369,8 @@ func TestInvalidatedWhileItIsPlaced(t *testing.T) {
 	}
 }
 
-// TestTerminateBehindAFullStream comes when the peer reads at last, although the
-// sender was waiting for room when the violation was found.
+// TestTerminateBehindAFullStream: the Terminate arrives once the peer reads, although the sender
+// was waiting for room when the violation was found.
 func TestTerminateBehindAFullStream(t *testing.T) {
 	for _, variant := range hostileVariants {
 		t.Run(variant.name, func(t *testing.T) {
@@ -391,7 +389,7 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 				var err error
 				for ; err == nil; _, err = v.q.PostSend(wr) {
 					if v.q.Busy() {
-						wr[0].Payload = nil // to queue more than the stream takes at a time
+						wr[0].Payload = nil // to queue more than the stream accepts at a time
 					}
 				}
 				for err == rdma.ErrNoRoom || err == nil {
@@ -400,11 +398,11 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 				room <- err
 			}()
 			for waits := 0; waits < 1000; runtime.Gosched() {
-				v.q.tx.mu.Lock()
-				if waits++; !v.q.tx.inRoom {
+				v.q.tx.Lock()
+				if waits++; !v.q.tx.Parked {
 					waits = 0
 				}
-				v.q.tx.mu.Unlock()
+				v.q.tx.Unlock()
 			}
 			bad := untagged(3, true, 0, 0, 7, 0, nil)
 			peer.Write(fpdu(variant.crc, bad))
@@ -418,7 +416,7 @@ func TestTerminateBehindAFullStream(t *testing.T) {
 	}
 }
 
-// TestSilentPeer does not read, and is closed all the same.
+// TestSilentPeer: a peer that does not read does not keep the queue pair from closing.
 func TestSilentPeer(t *testing.T) {
 	for _, variant := range hostileVariants {
 		for _, end := range []func(q *QueuePair) error{(*QueuePair).Close, (*QueuePair).Abort} {

@@ -10,11 +10,11 @@ import (
 	"github.com/gosdp/gosdp/internal/spin"
 )
 
-// replies is how dials look for their Reply before they park.
+// replies decides how long dials look for their Reply before they park.
 var replies spin.Habit
 
-// lookForReply reports that a whole Reply is there to be read on c. If not, it is
-// better to park.
+// lookForReply reports that a whole Reply can be read from c. If it returns false, the caller
+// should park.
 func lookForReply(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
@@ -29,7 +29,7 @@ func lookForReply(c net.Conn) bool {
 		var p [1]unix.PollFd
 		came := false
 		replies.For(func() (bool, bool) {
-			// To read, if only to peek, would take an error that the reader is to see.
+			// A read, even one that peeks, would take an error that belongs to the reader.
 			p[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 			n, err := unix.Poll(p[:], 0)
 			came = n > 0 && err == nil
@@ -40,8 +40,7 @@ func lookForReply(c net.Conn) bool {
 	return whole
 }
 
-// wholeFrame reports that what there is to read is an MPA frame and not a part of
-// one.
+// wholeFrame reports that the bytes that can be read are a whole MPA frame.
 func wholeFrame(fd int) bool {
 	there, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 	if err != nil || there < frameHeaderLen {

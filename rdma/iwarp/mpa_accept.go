@@ -7,25 +7,24 @@ import (
 	"net"
 )
 
-// Request is an MPA Request that has been read and not answered. Answer it once,
-// with Accept or Reject, or close the connection. Unsafe for concurrent use.
+// Request is an MPA Request that has been read and not answered. The caller answers it once, with
+// Accept or Reject, or closes the connection. It is not safe for concurrent use.
 type Request struct {
 	Revision int    // of MPA, 1 or 2
 	CRC      bool   // the initiator asks for CRC
-	Private  []byte // up to 512 bytes, without revision 2's words
+	Private  []byte // up to 512 bytes, without the words of revision 2
 
 	conn     net.Conn
-	enhanced bool // there are words
+	enhanced bool // it has words
 	words    words
 }
 
-// ReadRequest is MPA's responder: it reads a Request and not a byte more. How
-// long that takes is limited by the deadlines of c, which the caller sets and
-// clears.
+// ReadRequest is the responder of MPA: it reads a Request and not a byte more. The deadlines of c,
+// which the caller sets and clears, limit how long that takes.
 //
-// A *NotMPAError says that the peer sends something else, a *rdma.ProtocolError
-// that the Request must not be answered, io.EOF that the peer closed without
-// sending anything; another error is the connection's. c remains the caller's.
+// It returns a *NotMPAError if the peer sends something else, a *rdma.ProtocolError if the Request
+// must not be answered, io.EOF if the peer closed without sending anything, and the connection's
+// error otherwise. c remains the caller's.
 func ReadRequest(c net.Conn) (*Request, error) {
 	r, err := requestFrom(c)
 	if err != nil {
@@ -64,8 +63,8 @@ func ParseRequest(c net.Conn, b []byte) (*Request, error) {
 	return r, nil
 }
 
-// RequestLen returns the length of the Request that b begins with, up to
-// MaxRequest; 0 if b is too short to tell or begins with something else.
+// RequestLen returns the length of the Request that b begins with, at most MaxRequest. It returns
+// 0 if b is too short to tell or begins with something else.
 func RequestLen(b []byte) int {
 	if len(b) < frameHeaderLen || string(b[:KeyLen]) != RequestKey {
 		return 0
@@ -77,9 +76,9 @@ func RequestLen(b []byte) int {
 	return n
 }
 
-// Accept sends a Reply with private, at most 255 bytes with revision 2's four,
-// and returns the queue pair, to which the connection belongs from then on.
-// With an error it is the caller's to close. cfg.Revision is not looked at.
+// Accept sends a Reply with private, which is at most 255 bytes long including the four of
+// revision 2, and returns the queue pair, which then owns the connection. After an error the
+// caller still owns it. cfg.Revision is ignored.
 func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	p, err := r.accept(cfg, private)
 	if err != nil {
@@ -88,14 +87,14 @@ func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	return newQueuePair(r.conn, p)
 }
 
-// Divert sends the Reply that Accept sends, and no more: the connection remains
-// the caller's, because both ends go on elsewhere.
+// Divert sends the same Reply as Accept, and nothing else: the connection remains the caller's,
+// because both ends continue on another channel.
 func (r *Request) Divert(cfg Config, private []byte) error {
 	_, err := r.accept(cfg, private)
 	return err
 }
 
-// accept sends a Reply that accepts, and returns what has been agreed.
+// accept sends a Reply that accepts, and returns what was agreed.
 func (r *Request) accept(cfg Config, private []byte) (params, error) {
 	p := params{crc: r.CRC || !cfg.NoCRC, maxULPDU: cfg.maxULPDU(r.conn)}
 	p.ird, p.ord = cfg.reads()
@@ -111,8 +110,8 @@ func (r *Request) accept(cfg Config, private []byte) (params, error) {
 	return p, r.reply(flags, reply, private)
 }
 
-// Reject sends a Reply that refuses the connection, with private, at most 255
-// bytes with revision 2's four. By MPA the TCP connection stays open and is the
+// Reject sends a Reply that refuses the connection, with private, which is at most 255 bytes long
+// including the four of revision 2. MPA leaves the TCP connection open, and it remains the
 // caller's; siw and hardware close theirs.
 func (r *Request) Reject(private []byte) error {
 	return r.reply(flagRejected, words{}, private)

@@ -6,24 +6,23 @@ import (
 	"net"
 )
 
-// RejectError says that the peer speaks MPA and does not want this connection.
-// MPA leaves the TCP connection open then (RFC 5044 §7.1.2).
+// RejectError means that the peer speaks MPA and refuses this connection. MPA leaves the TCP
+// connection open (RFC 5044 §7.1.2).
 type RejectError struct {
 	Private []byte // of the Reply
 }
 
-// Error leaves the private data out.
+// Error does not include the private data.
 func (e *RejectError) Error() string { return "iwarp: the peer rejected the MPA Request" }
 
-// Connect is MPA's initiator: it sends the Request with private, reads the
-// Reply, and returns the queue pair and the Reply's private data. At most 255
-// bytes of private data are sent, the four of revision 2 included.
+// Connect is the initiator of MPA: it sends the Request with private, reads the Reply, and returns
+// the queue pair and the Reply's private data. private is at most 255 bytes long including the
+// four of revision 2.
 //
-// How long it takes is limited by the deadlines of c, which the caller sets and
-// clears. Without an error c belongs to the queue pair; with one it is still the
-// caller's: a *RejectError, a *NotMPAError, a *rdma.ProtocolError for a Reply
-// that violates MPA, io.EOF when the peer closed instead of replying, or the
-// connection's own error.
+// The deadlines of c, which the caller sets and clears, limit how long it takes. If it succeeds,
+// the queue pair owns c. After an error the caller still owns it. The error is a *RejectError, a
+// *NotMPAError, a *rdma.ProtocolError for a Reply that violates MPA, io.EOF if the peer closed
+// instead of replying, or the connection's own error.
 func Connect(c net.Conn, cfg Config, private []byte) (*QueuePair, []byte, error) {
 	asked, err := Ask(c, cfg, private)
 	if err != nil {
@@ -37,8 +36,7 @@ func Connect(c net.Conn, cfg Config, private []byte) (*QueuePair, []byte, error)
 	return q, private, err
 }
 
-// Asked is Connect step by step: a Request that has been sent. Unsafe for
-// concurrent use.
+// Asked is Connect in steps: a Request that has been sent. It is not safe for concurrent use.
 type Asked struct {
 	conn    net.Conn
 	cfg     Config
@@ -66,12 +64,11 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 	return a, a.request.write(c, RequestKey)
 }
 
-// Look looks for the Reply of a peer on this host for a moment, as long as that
-// lately was worth it, and reports that it has come: then Reply waits for nothing.
+// Look looks briefly for the Reply of a peer on this host, as long as that has recently paid off.
+// It reports that the Reply has arrived; then Reply does not wait.
 func (a *Asked) Look() bool { return lookForReply(a.conn) }
 
-// Reply reads the Reply, and returns its private data. With an error there will
-// be no queue pair.
+// Reply reads the Reply and returns its private data. After an error there is no queue pair.
 func (a *Asked) Reply() (private []byte, err error) {
 	reply, err := readFrame(a.conn, replyKey)
 	if err != nil {
@@ -82,9 +79,8 @@ func (a *Asked) Reply() (private []byte, err error) {
 	return private, err
 }
 
-// QueuePair returns the queue pair, to which the connection belongs from now on,
-// and an error if Reply has not been called with success. It is not needed if both
-// ends have agreed to go on elsewhere.
+// QueuePair returns the queue pair, which then owns the connection. It fails if Reply has not
+// succeeded. A caller that continues on another channel does not call it.
 func (a *Asked) QueuePair() (*QueuePair, error) {
 	if !a.replied {
 		return nil, errors.New("iwarp: no Reply has agreed to the Request")
@@ -93,7 +89,7 @@ func (a *Asked) QueuePair() (*QueuePair, error) {
 	return newQueuePair(a.conn, a.agreed)
 }
 
-// settle returns what the Reply to f comes to, and its private data.
+// settle returns what the Reply to f means for this end, and its private data.
 func (f *frame) settle(reply *frame, cfg Config, offered words) (params, []byte, error) {
 	if reply.revision != f.revision {
 		return params{}, nil, badFrame(ruleFrame, "Reply has MPA revision %d, our Request %d", reply.revision, f.revision)

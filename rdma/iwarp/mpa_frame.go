@@ -10,26 +10,24 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// KeyLen is the length in bytes of the key that an MPA Request or Reply begins
-// with.
+// KeyLen is the length in bytes of the key at the start of an MPA Request or Reply.
 const KeyLen = 16
 
-// RequestKey is how an MPA Request Frame begins (RFC 5044 §7.1.1); it has KeyLen
-// bytes. Whoever shares a port between MPA and something else compares with it.
+// RequestKey is the start of an MPA Request Frame (RFC 5044 §7.1.1), KeyLen bytes long. Servers
+// that share a port between MPA and other protocols compare with it.
 const RequestKey = "MPA ID Req Frame"
 
-// MaxRequest is the length in bytes of the longest MPA Request Frame that is
-// accepted.
+// MaxRequest is the length in bytes of the longest MPA Request Frame that is accepted.
 const MaxRequest = frameHeaderLen + maxPrivate
 
 const replyKey = "MPA ID Rep Frame"
 
-// A frame is an MPA Request or Reply (RFC 5044 §7.1.1): the key, the flags, the
-// revision, and the private data behind its length.
+// A frame is an MPA Request or Reply (RFC 5044 §7.1.1): the key, the flags, the revision, and the
+// private data preceded by its length.
 type frame struct {
 	flags    byte
 	revision int
-	private  []byte // revision 2's words included
+	private  []byte // including the words of revision 2
 }
 
 const (
@@ -41,10 +39,10 @@ const (
 
 const (
 	frameHeaderLen = KeyLen + 4
-	// maxPrivate bounds what we receive, RFC 5044 §7.1.1.
+	// maxPrivate bounds what this end receives, RFC 5044 §7.1.1.
 	maxPrivate = 512
-	// maxOwnPrivate bounds what we send: siw and c4iw stop at 256, and the
-	// kernel's field has 8 bits.
+	// maxOwnPrivate bounds what this end sends: siw and c4iw stop at 256, and the kernel's field
+	// has 8 bits.
 	maxOwnPrivate = 255
 )
 
@@ -57,19 +55,19 @@ func badFrame(rule, format string, args ...any) error {
 	return &rdma.ProtocolError{Rule: rule, What: fmt.Sprintf(format, args...)}
 }
 
-// NotMPAError says that the peer does not speak MPA: it has sent something else
-// where an MPA frame should begin.
+// NotMPAError means that the peer does not speak MPA: it sent something else where an MPA frame
+// should begin.
 type NotMPAError struct {
-	Got []byte // its first bytes, 1 to KeyLen, as they came
+	Got []byte // its first bytes, 1 to KeyLen
 }
 
-// Error quotes what came.
+// Error quotes the bytes.
 func (e *NotMPAError) Error() string {
 	return fmt.Sprintf("iwarp: not an MPA frame: %q", e.Got)
 }
 
-// write sends the frame with one Write, since siw drops a connection on which a
-// frame comes in pieces.
+// write sends the frame with a single Write, because siw drops a connection if a frame arrives in
+// pieces.
 func (f *frame) write(c net.Conn, key string) error {
 	if len(f.private) > maxOwnPrivate {
 		return fmt.Errorf("iwarp: %d bytes of private data: at most %d are sent", len(f.private), maxOwnPrivate)
@@ -85,11 +83,10 @@ func (f *frame) write(c net.Conn, key string) error {
 	return nil
 }
 
-// readFrame reads one frame and not a byte more: FPDUs may follow it. It
-// returns a *NotMPAError at the first byte that differs from key, and a
-// *rdma.ProtocolError for a frame that cannot be accepted. A frame that is cut
-// short is the reader's error, or io.ErrUnexpectedEOF; at its very beginning,
-// io.EOF.
+// readFrame reads one frame and not a byte more: FPDUs may follow it. It returns a *NotMPAError at
+// the first byte that differs from key, and a *rdma.ProtocolError for a frame that cannot be
+// accepted. If the frame is cut short, it returns the reader's error or io.ErrUnexpectedEOF;
+// io.EOF if there was no byte at all.
 func readFrame(r io.Reader, key string) (*frame, error) {
 	var header [frameHeaderLen]byte
 	n, err := readKey(r, header[:], key) // the whole header, which takes one Read
@@ -113,8 +110,8 @@ func readFrame(r io.Reader, key string) (*frame, error) {
 	return f, nil
 }
 
-// readKey fills b with the key and what follows it. It looks at whatever a Read brings, because a
-// peer that does not know MPA may send less than the key and then wait.
+// readKey fills b with the key and what follows it. It checks after every Read, because a peer that
+// does not know MPA may send less than the key and then wait.
 func readKey(r io.Reader, b []byte, key string) (n int, err error) {
 	for n < len(b) {
 		more, err := r.Read(b[n:])
@@ -129,8 +126,7 @@ func readKey(r io.Reader, b []byte, key string) (n int, err error) {
 	return n, nil
 }
 
-// cutShort explains why only n bytes of want came. Before the first one, err
-// alone says everything.
+// cutShort explains why only n of want bytes arrived. If there was none, err says everything.
 func cutShort(n, want int, err error) error {
 	var other *NotMPAError
 	if n == 0 || errors.As(err, &other) {

@@ -23,7 +23,7 @@ var frameVectors = []struct {
 	bytes string
 	frame frame
 }{
-	// RFC 5044 §7.1.1: the least there can be.
+	// The smallest frame of RFC 5044 §7.1.1.
 	{"bare Request", RequestKey, "MPA ID Req Frame\x00\x01\x00\x00", frame{revision: 1}},
 	{"Request with CRC", RequestKey, "MPA ID Req Frame\x40\x01\x00\x03abc", frame{flagCRC, 1, []byte("abc")}},
 	{"rejection", replyKey, "MPA ID Rep Frame\x20\x01\x00\x01x", frame{flagRejected, 1, []byte("x")}},
@@ -116,7 +116,7 @@ func TestFrameOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// TestFrameDecidesAtTheFirstWrongByte has a peer that greets and waits.
+// TestFrameDecidesAtTheFirstWrongByte: a peer that sends a greeting and waits is recognised at once.
 func TestFrameDecidesAtTheFirstWrongByte(t *testing.T) {
 	c, peer := net.Pipe()
 	defer c.Close()

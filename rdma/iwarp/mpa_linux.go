@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segmentSize returns how many bytes a TCP segment of c carries, and Ethernet's
-// 1,460 if c does not tell.
+// segmentSize returns how many bytes a TCP segment of c carries, or Ethernet's 1,460 if that is
+// unknown.
 func segmentSize(c net.Conn) int {
 	const ethernet = 1460
 	sc, ok := c.(syscall.Conn)

@@ -2,14 +2,14 @@ package iwarp
 
 import "encoding/binary"
 
-// words are what revision 2 puts before the private data (RFC 6581 §9): how
-// many RDMA Reads may be outstanding each way, and the initiator's RTR message.
+// words are what revision 2 puts before the private data (RFC 6581 §9): how many RDMA Reads may be
+// outstanding in each direction, and the initiator's RTR message.
 type words struct {
 	peerToPeer bool // A
 	rtrEmpty   bool // B: an empty FPDU
 	rtrWrite   bool // C
 	rtrRead    bool // D
-	ird, ord   int  // of the sender; notNegotiated leaves it open
+	ird, ord   int  // of the sender; notNegotiated means unspecified
 }
 
 const (
@@ -40,8 +40,7 @@ func (w *words) appendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, ord)
 }
 
-// takeWords splits the frame's private data. ok is false in a frame without
-// words.
+// takeWords splits the frame's private data. ok is false if the frame has no words.
 func (f *frame) takeWords() (w words, private []byte, ok bool, err error) {
 	if f.revision == 1 || f.flags&flagEnhanced == 0 {
 		return words{}, f.private, false, nil
@@ -60,8 +59,7 @@ func (f *frame) takeWords() (w words, private []byte, ok bool, err error) {
 	}, f.private[wordsLen:], true, nil
 }
 
-// offer returns the initiator's words. An empty FPDU is not offered, because
-// siw cannot parse one.
+// offer returns the initiator's words. It does not offer an empty FPDU, which siw cannot parse.
 func (cfg *Config) offer() words {
 	ird, ord := cfg.reads()
 	p := cfg.PeerToPeer
@@ -71,8 +69,8 @@ func (cfg *Config) offer() words {
 	}
 }
 
-// answer returns the responder's words to the initiator's, and the RTR message
-// that they name. It lowers IRD and ORD to what the other side has a use for.
+// answer returns the responder's answer to the initiator's words, and the RTR message that it
+// chooses. It lowers IRD and ORD to what the other end can use.
 func (cfg *Config) answer(w words) (reply words, rtr rtrKind) {
 	if w.peerToPeer {
 		switch {
@@ -87,8 +85,8 @@ func (cfg *Config) answer(w words) (reply words, rtr rtrKind) {
 	return reply, rtr
 }
 
-// agree checks the responder's words against the offer w, and returns what they
-// come to for the initiator.
+// agree checks the responder's words against the offer w, and returns what they mean for the
+// initiator.
 func (w words) agree(reply words) (ord int, rtr rtrKind, err error) {
 	if reply.ord != notNegotiated && reply.ord > w.ird {
 		return 0, rtrNone, badFrame(ruleEnhanced, "Reply's ORD is %d, our IRD %d", reply.ord, w.ird)
@@ -108,7 +106,7 @@ func (w words) agree(reply words) (ord int, rtr rtrKind, err error) {
 	return ord, rtrRead, nil
 }
 
-// lower returns ours, or what the other side says if that is less.
+// lower returns ours, or what the other end says if that is less.
 func lower(ours, theirs int) int {
 	if theirs == notNegotiated {
 		return ours

@@ -11,7 +11,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// negotiation runs Connect against answer, over a connection of TCP.
+// negotiation runs Connect against answer over a TCP connection.
 func negotiation(t *testing.T, cfg Config, private string, answer func(c net.Conn)) (*QueuePair, string, error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func TestNegotiation(t *testing.T) {
 	for _, v := range []struct {
 		name                 string
 		initiator, responder Config
-		wantI, wantR         params // but for initiator and maxULPDU
+		wantI, wantR         params // except initiator and maxULPDU
 	}{
 		{"defaults", Config{}, Config{},
 			params{crc: true, ird: 16, ord: 16}, params{crc: true, ird: 16, ord: 16}},
@@ -96,8 +96,8 @@ func TestRejection(t *testing.T) {
 	}
 }
 
-// TestInitiatorFrames pins what goes over the wire, and what each Reply of
-// another implementation comes to.
+// TestInitiatorFrames checks the bytes on the wire, and the result of each Reply of another
+// implementation.
 func TestInitiatorFrames(t *testing.T) {
 	peerToPeer := Config{NoCRC: true, Revision: 2, PeerToPeer: true}
 	for _, v := range []struct {
@@ -142,7 +142,7 @@ func TestInitiatorFrames(t *testing.T) {
 	}
 }
 
-// TestResponderFrames pins the Replies to Requests of other implementations.
+// TestResponderFrames checks the Replies to Requests of other implementations.
 func TestResponderFrames(t *testing.T) {
 	cfg := Config{NoCRC: true}
 	for _, v := range []struct{ name, request, reply string }{
@@ -207,7 +207,7 @@ func TestMaxULPDU(t *testing.T) {
 	}
 }
 
-// TestSegmentsFitIntoTCPs has FPDUs end with the segment of a real connection.
+// TestSegmentsFitIntoTCPs: FPDUs end with the TCP segment of a real connection.
 func TestSegmentsFitIntoTCPs(t *testing.T) {
 	q, _, err := negotiation(t, Config{}, "", func(c net.Conn) {
 		c.Write([]byte(replyKey + "\x00\x01\x00\x00"))

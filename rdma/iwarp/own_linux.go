@@ -10,19 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pair is a TCP connection as one of its ends names it.
+// pair identifies a TCP connection as one of its ends sees it.
 type pair struct{ local, remote netip.AddrPort }
 
-// ends are the TCP transports of this process. Two that are each other's ends do not look
-// for bytes before they park: what one takes of the processors the other lacks. One that is
-// dropped is collected all the same.
+// ends has the TCP transports of this process. Two that are the ends of one connection do not poll
+// before they park, because they would only take the processor from each other. The weak pointers
+// let a transport be collected that was not closed.
 var ends = struct {
 	mu sync.Mutex
 	at map[pair]weak.Pointer[rawTransport]
 }{at: make(map[pair]weak.Pointer[rawTransport])}
 
-// join adds the transport to those of this process, and finds out whether the other end is
-// one of them.
+// join adds the transport to ends, and finds out whether the other end is there too.
 func (t *rawTransport) join() {
 	switch c := t.conn.(type) {
 	case *net.UnixConn:
@@ -43,7 +42,7 @@ func (t *rawTransport) join() {
 	}
 }
 
-// leave takes the transport out again.
+// leave removes the transport from ends.
 func (t *rawTransport) leave() {
 	if c, ok := t.conn.(*net.TCPConn); ok {
 		ends.mu.Lock()
@@ -54,7 +53,7 @@ func (t *rawTransport) leave() {
 	}
 }
 
-// forget takes out what was collected.
+// forget removes a transport that was collected.
 func forget(at pair) {
 	ends.mu.Lock()
 	defer ends.mu.Unlock()
@@ -65,8 +64,7 @@ func forget(at pair) {
 
 func pairOf(c *net.TCPConn) pair { return pair{addrPort(c.LocalAddr()), addrPort(c.RemoteAddr())} }
 
-// addrPort is the address of an end of a TCP connection, without the form that IPv4 has in
-// IPv6.
+// addrPort returns the address of an end of a TCP connection, IPv4 always in its short form.
 func addrPort(a net.Addr) netip.AddrPort {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOwnProcess: two ends in one process know it, and leave nothing when they are gone.
+// TestOwnProcess: two ends in one process notice it, and leave nothing behind when they are gone.
 func TestOwnProcess(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "unix"} {
 		t.Run(network, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestOwnProcess(t *testing.T) {
 			defer ln.Close()
 			before := len(ends.at)
 			var clients, servers []*rawTransport
-			for range 5 { // all have one address at the listener's end
+			for range 5 { // all have the same address at the listener's end
 				c, err := net.Dial(network, ln.Addr().String())
 				require.NoError(t, err)
 				s, err := ln.Accept()
@@ -47,8 +47,7 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// TestForgotten: that a transport is known does not keep it from the collector, which closes
-// its connection.
+// TestForgotten: a transport in the table is collected nevertheless, and its connection closed.
 func TestForgotten(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

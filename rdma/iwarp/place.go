@@ -3,83 +3,47 @@ package iwarp
 import (
 	"encoding/binary"
 	"hash/crc32"
-	"sync"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// placement is a tagged segment on its way into memory while the rest of its
-// FPDU has not come. The bytes land before their CRC is known, as they do in
-// every RNIC that places directly; what the CRC protects is the completion,
-// which never comes when it is wrong.
+// placement is a tagged segment that is being placed while the rest of its FPDU has not arrived.
+// Its bytes are in memory before their CRC is known, as in every RNIC that places directly. The
+// CRC protects the completion, which is never delivered if the CRC is wrong.
 type placement struct {
 	active  bool
 	seg     segment
-	reg     *region  // of a Write
-	read    *reading // of a Read Response
-	size    int      // of the payload
-	off     int      // in the memory, of the next byte
-	missing int      // payload bytes that have not come
-	tail    int      // pad and CRC behind them
+	reg     *rnic.Region // of a Write
+	read    *reading     // of a Read Response
+	size    int          // of the payload
+	off     int          // of the next byte, in the memory
+	missing int          // payload bytes that have not arrived
+	tail    int          // length of the pad and CRC that follow
 	sum     uint32
 	crc     bool
-	locked  []byte // the memory, between space and got
+	locked  []byte // the memory, between calls of space and got
 }
 
-// reading is an RDMA Read of ours that is outstanding.
+// reading is an outstanding RDMA Read of this end.
 type reading struct {
 	id    uint64
 	local []byte
 	stag  uint32
 	got   int
-	quiet bool // no completion: it is the connection's RTR
-}
-
-// readings are outstanding, oldest first.
-type readings struct {
-	mu    sync.Mutex
-	queue []*reading
-	limit int
-	next  uint32 // sink STags: only the peer's answers carry them, so they need not be secret
-}
-
-// add appends a Read and returns the STag that its Response shall carry.
-func (r *readings) add(wr rdma.ReadWR, quiet bool) (stag uint32, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.queue) >= r.limit {
-		return 0, false
-	}
-	r.next++
-	r.queue = append(r.queue, &reading{id: wr.ID, local: wr.Local, stag: r.next, quiet: quiet})
-	return r.next, true
-}
-
-func (r *readings) oldest() *reading {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.queue) == 0 {
-		return nil
-	}
-	return r.queue[0]
-}
-
-func (r *readings) pop() {
-	r.mu.Lock()
-	r.queue = append(r.queue[:0], r.queue[1:]...)
-	r.mu.Unlock()
+	quiet bool // it has no completion: it is the connection's RTR
 }
 
 // target finds the memory for a tagged segment with n bytes of payload.
-func (q *QueuePair) target(s *segment, n int) (reg *region, read *reading, err error) {
+func (q *QueuePair) target(s *segment, n int) (reg *rnic.Region, read *reading, err error) {
 	if s.op == opWrite {
 		if n == 0 {
 			return nil, nil, nil // RFC 5040 §5.1: nothing is placed, nothing is checked
 		}
-		reg, err = q.regions.find(s.stag, s.to, n, rdma.RemoteWrite, termTagged)
+		reg, err = q.findRegion(s.stag, s.to, n, rdma.RemoteWrite, termTagged)
 		return reg, nil, err
 	}
-	read = q.reads.oldest()
+	read = q.reads.Oldest()
 	switch {
 	case read == nil:
 		return nil, nil, violation(termTagged, 0, "RFC 5040 §5.2", "Read Response without a Read")
@@ -93,7 +57,7 @@ func (q *QueuePair) target(s *segment, n int) (reg *region, read *reading, err e
 	return nil, read, nil
 }
 
-// placeWhole places a segment that is in the chunk as a whole, and checked.
+// placeWhole places a segment that is complete in the chunk, and checked.
 func (q *QueuePair) placeWhole(s *segment, payload []byte) error {
 	reg, read, err := q.target(s, len(payload))
 	if err != nil {
@@ -101,9 +65,12 @@ func (q *QueuePair) placeWhole(s *segment, payload []byte) error {
 	}
 	switch {
 	case reg != nil:
-		if !reg.store(int(s.to), payload) {
+		mem := reg.Hold(s.to, len(payload))
+		if mem == nil {
 			return errInvalidated(s)
 		}
+		copy(mem, payload)
+		reg.Release()
 	case read != nil:
 		copy(read.local[read.got:], payload)
 		q.readDone(s, read, len(payload))
@@ -111,28 +78,17 @@ func (q *QueuePair) placeWhole(s *segment, payload []byte) error {
 	return nil
 }
 
-// store copies into the region unless it has been ended.
-func (r *region) store(off int, b []byte) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if !r.live {
-		return false
-	}
-	copy(r.buf[off:], b)
-	return true
-}
-
 func errInvalidated(s *segment) error {
 	return violation(termTagged, 0, "RFC 5041 §5.3", "STag %#x was invalidated", s.stag)
 }
 
-// readDone accounts for n bytes of a Read, and completes it behind the last.
+// readDone counts n bytes of a Read, and completes the Read after the last.
 func (q *QueuePair) readDone(s *segment, read *reading, n int) {
 	read.got += n
 	if !s.last {
 		return
 	}
-	q.reads.pop()
+	q.reads.Pop()
 	if read.quiet {
 		return
 	}
@@ -141,8 +97,8 @@ func (q *QueuePair) readDone(s *segment, read *reading, n int) {
 	q.rx.used++
 }
 
-// beginPlacement starts on an FPDU that is not in the chunk as a whole: b is
-// what is there, of an ULPDU of n bytes.
+// beginPlacement starts to place an FPDU that is not complete in the chunk: b is what is there, of
+// an ULPDU of n bytes.
 func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	rx := &q.rx
 	p := &rx.place
@@ -152,7 +108,7 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	}
 	if !rx.heard {
 		rx.heard = true
-		q.heard()
+		q.unsilence()
 	}
 	reg, read, err := q.target(&s, n-taggedLen)
 	if err != nil {
@@ -172,32 +128,25 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	return nil
 }
 
-// lock returns the memory of what is missing, and holds it; nil if the region
-// has been ended. Every lock is followed by unlock.
+// lock returns the memory for the missing bytes, and holds it until unlock. It returns nil if the
+// region has ended; then unlock must not be called.
 func (p *placement) lock() []byte {
-	mem := []byte(nil)
-	if p.reg == nil {
-		mem = p.read.local
+	if p.reg != nil {
+		p.locked = p.reg.Hold(uint64(p.off), p.missing)
 	} else {
-		p.reg.mu.RLock()
-		if !p.reg.live {
-			p.reg.mu.RUnlock()
-			return nil
-		}
-		mem = p.reg.buf
+		p.locked = p.read.local[p.off : p.off+p.missing]
 	}
-	p.locked = mem[p.off : p.off+p.missing]
 	return p.locked
 }
 
 func (p *placement) unlock() {
 	p.locked = nil
 	if p.reg != nil {
-		p.reg.mu.RUnlock()
+		p.reg.Release()
 	}
 }
 
-// placed accounts for the part of n bytes that has landed in the memory.
+// placed counts those of n received bytes that are in the memory, and returns their number.
 func (p *placement) placed(n int) int {
 	n = min(n, p.missing)
 	if p.crc {
@@ -207,8 +156,7 @@ func (p *placement) placed(n int) int {
 	return n
 }
 
-// continuePlacement goes on with what the chunk has, and reports whether the
-// FPDU is done.
+// continuePlacement places what is in the chunk, and reports whether the FPDU is complete.
 func (q *QueuePair) continuePlacement() (done bool, err error) {
 	rx := &q.rx
 	p := &rx.place
@@ -217,13 +165,13 @@ func (q *QueuePair) continuePlacement() (done bool, err error) {
 		if mem == nil {
 			return false, errInvalidated(&p.seg)
 		}
-		n := copy(mem, rx.cur.buf[rx.head:rx.tail])
+		n := copy(mem, rx.cur.Bytes[rx.head:rx.tail])
 		p.placed(n)
 		p.unlock()
 		rx.head += n
 	}
 	if p.missing > 0 {
-		if p.reg != nil && !p.reg.isLive() {
+		if p.reg != nil && p.reg.Ended() {
 			return false, errInvalidated(&p.seg)
 		}
 		return false, nil
@@ -231,7 +179,7 @@ func (q *QueuePair) continuePlacement() (done bool, err error) {
 	if rx.tail-rx.head < p.tail {
 		return false, nil
 	}
-	trailer := rx.cur.buf[rx.head : rx.head+p.tail]
+	trailer := rx.cur.Bytes[rx.head : rx.head+p.tail]
 	if p.crc {
 		pad := len(trailer) - crcLen
 		if crc32.Update(p.sum, castagnoli, trailer[:pad]) != binary.LittleEndian.Uint32(trailer[pad:]) {
@@ -245,10 +193,4 @@ func (q *QueuePair) continuePlacement() (done bool, err error) {
 		q.readDone(&seg, read, got-read.got)
 	}
 	return true, nil
-}
-
-func (r *region) isLive() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.live
 }

@@ -8,27 +8,27 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// QueuePair is one end of an RDMAP stream over a connection of TCP's kind. It
-// has no goroutine, but for a pump while something that was posted waits for
-// the stream and nobody is in WaitRoom.
+// QueuePair is one end of an RDMAP stream over a TCP connection or something like it. It has no
+// goroutine, except for the pump while something that was posted waits for the stream and no
+// call of WaitRoom carries it.
 //
-// Locks: rx.mu is held by Poll and Wait for as long as they take, parked or not,
-// so that Close and Abort know when nothing lands any more. tx.mu, below it,
-// guards the way out. The tables of regions and of outstanding Reads have locks of their
-// own, below tx.mu.
+// Locks: Poll and Wait hold rx.mu until they return, even while parked, so Close and Abort know
+// when nothing is written to the program's memory any more. The mutex of tx, which comes after
+// it, guards the sending half. The tables of regions and of outstanding Reads have their own
+// locks, which come last.
 type QueuePair struct {
-	p       params
-	t       transport
-	tx      sender
-	rx      receiver
-	cq      completions
-	regions regions
-	reads   readings
-
+	p          params
+	t          transport
+	tx         sender
+	rx         receiver
+	cq         completions
+	regions    rnic.Regions
+	reads      rnic.Reads[reading]
 	closing    atomic.Bool // Close or Abort was called
-	terminated atomic.Bool // a Terminate of ours is on its way
+	terminated atomic.Bool // a Terminate was sent, or is about to be
 	finished   bool        // Finish has ended this direction
 	closed     sync.Once
 	closeErr   error
@@ -49,19 +49,18 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 		return nil, err
 	}
 	q := &QueuePair{p: p, t: t}
-	q.tx.cond.L = &q.tx.mu
+
 	q.tx.silent = !p.initiator
-	q.tx.update()
+	q.tx.updateLocked()
 	q.rx.q = q
-	q.reads.limit = max(p.ord, 1)
+
 	switch {
 	case !p.initiator:
 	case p.rtr == rtrWrite:
 		err = q.postWrite(rdma.WriteWR{STag: rtrSTag}, true)
 	case p.rtr == rtrRead:
-		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, true)
+		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, max(p.ord, 1), true)
 	}
-	q.reads.limit = p.ord
 	if err != nil {
 		q.Abort()
 		return nil, err
@@ -69,8 +68,8 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 	return q, nil
 }
 
-// rtrSTag is named by the zero-length RTR message, where it is not looked at;
-// it is siw's.
+// rtrSTag is the STag of the zero-length RTR message, which the responder ignores; siw uses the
+// same.
 const rtrSTag = 1
 
 // Limits returns what was agreed.
@@ -82,22 +81,22 @@ func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Outlives: true, Elastic: true}
 }
 
-// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller. A connection of
-// a program's own making is not looked at.
+// SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller. It has no effect on
+// a program's own kind of connection.
 func (q *QueuePair) SetBusyPoll(d time.Duration) { q.t.setBusyPoll(d) }
 
 // Wake makes Wait return.
 func (q *QueuePair) Wake() { q.t.wakeRead() }
 
-// Drain waits until closing cannot destroy what was sent; see rdma.QueuePair. A
-// kernel that has accepted bytes sends them even when this process ends, unless
-// something comes for a socket that is gone; so it waits for the peer's kernel
-// to have them, but does not count it as a failure if that takes longer than d.
+// Drain waits until closing cannot destroy what was sent; see rdma.QueuePair. A kernel that has
+// accepted bytes sends them even if this process ends, unless something arrives for the closed
+// socket. Drain therefore waits until the peer's kernel has them, but if that takes longer than
+// d, this is not a failure.
 func (q *QueuePair) Drain(d time.Duration) error {
 	deadline := time.Now().Add(d)
 	timer := time.AfterFunc(d, q.WakeRoom)
 	defer timer.Stop()
-	q.Flush() // responses, that nobody may be carrying
+	q.Flush() // there may be responses that no goroutine carries
 	if err := q.sendError(); err != nil {
 		return err
 	}
@@ -109,28 +108,25 @@ func (q *QueuePair) Drain(d time.Duration) error {
 			return os.ErrDeadlineExceeded
 		}
 	}
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		total, inProcess := q.t.unsent()
-		if total == 0 {
-			return nil
-		}
-		if !time.Now().Before(deadline) {
-			if inProcess > 0 {
-				return os.ErrDeadlineExceeded
-			}
-			return nil
-		}
-		time.Sleep(pause)
+	inProcess := 0
+	sent := rnic.Until(deadline, func() bool {
+		var total int
+		total, inProcess = q.t.unsent()
+		return total == 0
+	})
+	if !sent && inProcess > 0 {
+		return os.ErrDeadlineExceeded
 	}
+	return nil
 }
 
-// Finish sends TCP's FIN, and reports that the peer's kernel has all that was sent, or
-// that the stream has ended; see rdma.Finisher.
+// Finish sends TCP's FIN. It reports that the peer's kernel has everything that was sent, or that
+// the stream has ended; see rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	tx := &q.tx
-	tx.mu.Lock()
-	failed, pending := tx.err != nil, tx.pending() || tx.pumping
-	tx.mu.Unlock()
+	tx.Lock()
+	failed, pending := tx.Err != nil, tx.pendingLocked() || tx.Carrying
+	tx.Unlock()
 	switch {
 	case pending:
 		return false
@@ -145,16 +141,16 @@ func (q *QueuePair) Finish() bool {
 
 // sendError returns why the sending half has ended, or nil.
 func (q *QueuePair) sendError() error {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
-	return q.tx.err
+	q.tx.Lock()
+	defer q.tx.Unlock()
+	return q.tx.Err
 }
 
-// Close ends the channel behind what was sent; see rdma.QueuePair.
+// Close ends the channel after what was sent; see rdma.QueuePair.
 func (q *QueuePair) Close() error { return q.end(q.t.close) }
 
-// Abort resets the channel. Behind a Terminate it closes it instead, since a
-// reset would overtake that.
+// Abort resets the channel. After a Terminate it closes the channel, because a reset would
+// overtake the Terminate.
 func (q *QueuePair) Abort() error {
 	if q.terminated.Load() {
 		return q.Close()
@@ -165,15 +161,15 @@ func (q *QueuePair) Abort() error {
 func (q *QueuePair) end(how func() error) error {
 	q.closed.Do(func() {
 		q.closing.Store(true)
-		q.tx.mu.Lock()
-		q.sendFailed(net.ErrClosed)
-		q.tx.mu.Unlock()
-		q.t.wakeRead() // a read that looks has the descriptor, which close waits for
+		q.tx.Lock()
+		q.sendFailedLocked(net.ErrClosed)
+		q.tx.Unlock()
+		q.t.wakeRead() // a read that polls holds the descriptor, and close waits for it
 		q.closeErr = how()
-		q.regions.close()
-		q.tx.pump.Wait()
-		// The memory of RDMA Reads is the caller's again. Who polls leaves, since
-		// the stream has ended, and who polls next places nothing.
+		q.regions.Close()
+		q.tx.WaitPump()
+		// The memory of RDMA Reads belongs to the caller again: a goroutine that polls leaves,
+		// because the stream has ended, and one that polls later places nothing.
 		q.rx.mu.Lock()
 		if q.rx.err == nil {
 			q.fail(net.ErrClosed)

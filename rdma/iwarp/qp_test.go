@@ -111,8 +111,8 @@ func BenchmarkQueuePair(b *testing.B) {
 	}
 }
 
-// TestReadsAndSendsDoNotStarveEachOther has one end send without pause, and the
-// other read from it without pause.
+// TestReadsAndSendsDoNotStarveEachOther: one end sends without pause, and the other reads from it
+// without pause.
 func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -193,9 +193,8 @@ func TestReadsAndSendsDoNotStarveEachOther(t *testing.T) {
 	}
 }
 
-// TestResponderWaitsToBeSpokenTo has a responder post what it can before the
-// initiator has sent anything. None of it may go out until then (RFC 5044
-// §7.1.2), and all of it must afterwards.
+// TestResponderWaitsToBeSpokenTo: nothing that a responder posts is sent before it has received
+// something (RFC 5044 §7.1.2), and everything afterwards.
 func TestResponderWaitsToBeSpokenTo(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		client, server := tcpPair(t)

@@ -9,38 +9,39 @@ import (
 	"sync/atomic"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way in.
+// The receiving path:
 //
 //  1. The transport reads into the free part of the current chunk.
-//  2. parse takes one FPDU after the other from it: CRC, DDP, RDMAP.
-//  3. A Send is lent to the caller where it lies. Segments of a longer one are
-//     put together in a chunk of their own.
-//  4. A Write or Read Response is placed: what of it is in the chunk already is
-//     copied, and the rest is read from the socket into the memory itself.
-//  5. A Read Request becomes a transfer of the sender's.
+//  2. parse takes FPDUs from it, one after the other: CRC, DDP, RDMAP.
+//  3. A Send is lent to the caller where it lies. A Send of several segments is assembled in a
+//     chunk of its own.
+//  4. A Write or Read Response is placed: its bytes in the chunk are copied, and the rest is
+//     read from the socket directly into the memory.
+//  5. A Read Request becomes a transfer of the sender.
 
-// directMin is how much of a tagged FPDU must be missing to read it straight
-// into its place; with less, another system call costs more than the copy.
+// directMin is how much of a tagged FPDU must be missing for it to be read directly into place.
+// For less, another system call costs more than the copy.
 const directMin = 8 << 10
 
-// pollReads is how often one Poll reads at most: a peer could go on for ever with
-// what completes nothing here.
+// pollReads is how often one Poll reads at most: a peer could send without end what completes
+// nothing here.
 const pollReads = 64
 
-// receiver is the receiving half of a queue pair. It belongs to the polling
-// goroutine, which holds mu, but for the atomic fields.
+// receiver is the receiving half of a queue pair. It belongs to the polling goroutine, which holds
+// mu, except for the atomic fields.
 type receiver struct {
 	q          *QueuePair
-	mu         sync.Mutex // held by Poll and Wait for as long as they take
-	cur        *chunk     // nil: none
-	head, tail int        // of what is not parsed yet in cur
-	big        bool       // the next chunk should be a big one
-	small      int        // reads in a row that would have fitted a small chunk
+	mu         sync.Mutex  // held by Poll and Wait until they return
+	cur        *rnic.Chunk // nil: none
+	head, tail int         // of the bytes in cur that are not parsed yet
+	big        bool        // the next chunk should be a big one
+	small      int         // reads in a row that would have fitted a small chunk
 
 	place   placement
-	asm     *chunk // a Send of several segments, so far
+	asm     *rnic.Chunk // a Send of several segments, as far as it has arrived
 	asmLen  int
 	sendMSN uint32 // of the last Send, Read Request
 	readMSN uint32
@@ -49,39 +50,28 @@ type receiver struct {
 	out  []rdma.Completion // where parse appends: the caller's wcs
 	used int
 
-	err     error // sticky, delivered when all before it has been
-	told    bool  // it has been delivered: nothing comes after it
-	posted  atomic.Int64
-	size    atomic.Int64
-	held    atomic.Int64 // bytes in chunks, those with messages on loan included
-	hold    atomic.Int64 // with more, messages are lent by themselves
-	waiting atomic.Bool  // Wait is in the transport
-	count   int          // of ProvideReceive; guarded by countMu
-	countMu sync.Mutex
+	err     error // sticky, delivered after everything before it
+	told    bool  // err was delivered: nothing comes after it
+	buffers rnic.Buffers
+	waiting atomic.Bool // Wait is in the transport
 }
 
-// completions are those that other goroutines than the polling one produce.
+// completions are those that the sending half produces.
 type completions struct {
-	mu   sync.Mutex
-	done []rdma.Completion
-	err  error       // a violation that the sending half has found
-	some atomic.Bool // there is one or the other
+	mu      sync.Mutex
+	done    []rdma.Completion
+	err     error       // a violation that the sending half has found
+	pending atomic.Bool // there is a completion or an error
 }
 
-// ProvideReceive sets number and size of the receive buffers. They are promises:
-// the memory is found when a message comes.
+// ProvideReceive sets the number and size of the receive buffers. They are promises: the memory is
+// found when a message arrives.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
-	rx := &q.rx
-	rx.countMu.Lock()
-	rx.posted.Add(int64(count - rx.count))
-	rx.count = count
-	rx.countMu.Unlock()
-	rx.size.Store(int64(size))
-	rx.hold.Store(holdable(count, size))
+	q.rx.buffers.Provide(count, size)
 	return 0
 }
 
-// Poll fills wcs with what is there; see rdma.QueuePair.
+// Poll fills wcs with the completions that are there; see rdma.QueuePair.
 func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) { return q.poll(wcs, false) }
 
 // Wait is Poll that parks; see rdma.QueuePair.
@@ -97,7 +87,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	rx.out, rx.used = wcs, 0
 	defer func() { rx.out = nil }()
 	for reads := 0; ; reads++ {
-		if q.cq.some.Load() {
+		if q.cq.pending.Load() {
 			q.takeCompletions()
 		}
 		if rx.err == nil && rx.used < len(wcs) {
@@ -112,29 +102,29 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.told = true
 			return 0, rx.err
 		}
-		// waiting is set before cq is looked at for the last time, and complete
-		// looks at it after it has filled cq: one of the two sees the other.
+		// poll sets waiting before it looks at cq for the last time; complete looks at waiting
+		// after it has filled cq. So one of them sees the other.
 		rx.waiting.Store(wait)
 		n, err := 0, error(nil)
-		if !q.cq.some.Load() {
+		if !q.cq.pending.Load() {
 			n, err = q.t.read(rx, wait)
 		}
 		rx.waiting.Store(false)
 		switch {
 		case err == errWoken:
-			if q.cq.some.Load() {
+			if q.cq.pending.Load() {
 				continue
 			}
 			return 0, nil
 		case err != nil:
 			q.fail(q.readFailed(err))
-		case !wait && (n == 0 || reads > pollReads) && !q.cq.some.Load():
+		case !wait && (n == 0 || reads > pollReads) && !q.cq.pending.Load():
 			return 0, nil
 		}
 	}
 }
 
-// takeCompletions moves completions of other goroutines to the caller.
+// takeCompletions moves the completions of the sending half to the caller.
 func (q *QueuePair) takeCompletions() {
 	q.cq.mu.Lock()
 	n := copy(q.rx.out[q.rx.used:], q.cq.done)
@@ -142,16 +132,16 @@ func (q *QueuePair) takeCompletions() {
 	q.cq.done = append(q.cq.done[:0], q.cq.done[n:]...)
 	err := q.cq.err
 	if len(q.cq.done) > 0 {
-		err = nil // behind what is done
+		err = nil // it comes after the completions
 	}
-	q.cq.some.Store(len(q.cq.done) > 0)
+	q.cq.pending.Store(len(q.cq.done) > 0)
 	q.cq.mu.Unlock()
 	if err != nil && q.rx.err == nil {
 		q.fail(err)
 	}
 }
 
-// readFailed is what the end of the stream means here.
+// readFailed returns what the end of the stream means at this point.
 func (q *QueuePair) readFailed(err error) error {
 	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil) {
 		return io.ErrUnexpectedEOF
@@ -159,39 +149,39 @@ func (q *QueuePair) readFailed(err error) error {
 	return err
 }
 
-// fail ends the receiving half, and the sending half with it when the peer has
-// broken a rule. It gives the current chunk back.
+// fail ends the receiving half, and the sending half too if the peer has violated a rule. It drops
+// the current chunk.
 func (q *QueuePair) fail(err error) {
 	rx := &q.rx
-	if q.closing.Load() { // what looks like a violation may be this end's own doing
+	if q.closing.Load() { // what looks like a violation may have been caused by this end
 		err = net.ErrClosed
 	}
 	if f, ok := err.(*fault); ok {
-		q.tx.mu.Lock()
+		q.tx.Lock()
 		ulpdu, length := rx.offending()
-		q.terminate(f, ulpdu, length, !q.tx.pumping)
-		q.tx.mu.Unlock()
+		q.terminateLocked(f, ulpdu, length, !q.tx.Carrying)
+		q.tx.Unlock()
 		err = &f.ProtocolError
 	}
-	if !rx.heard { // a responder that was still waiting to be spoken to
-		q.tx.mu.Lock()
+	if !rx.heard { // a responder that still waits for the initiator's first FPDU
+		q.tx.Lock()
 		if q.tx.silent {
-			q.sendFailed(err)
+			q.sendFailedLocked(err)
 		}
-		q.tx.mu.Unlock()
+		q.tx.Unlock()
 	}
 	rx.err = err
 	rx.place = placement{}
-	for _, c := range []*chunk{rx.cur, rx.asm} {
+	for _, c := range []*rnic.Chunk{rx.cur, rx.asm} {
 		if c != nil {
-			c.drop()
+			c.Drop()
 		}
 	}
 	rx.cur, rx.asm, rx.head, rx.tail = nil, nil, 0, 0
 }
 
-// offending is the ULPDU that is being looked at, as far as it is there or its
-// headers are known, and its length.
+// offending returns the ULPDU that is being parsed, as far as it has arrived or its headers are
+// known, and its full length.
 func (rx *receiver) offending() (ulpdu []byte, length int) {
 	if p := &rx.place; p.active {
 		return p.seg.appendTo(nil, p.size)[lengthLen:], taggedLen + p.size
@@ -199,49 +189,48 @@ func (rx *receiver) offending() (ulpdu []byte, length int) {
 	if rx.tail-rx.head < lengthLen {
 		return nil, 0
 	}
-	n := int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))
-	return rx.cur.buf[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
+	n := int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))
+	return rx.cur.Bytes[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
 }
 
-// space is where the next bytes go: first what is missing of a segment that is
-// being placed, then the chunk.
+// space returns where the next bytes go: first to the missing part of a segment that is being
+// placed, then to the chunk.
 func (rx *receiver) space() (first, second []byte) {
 	if rx.place.active && rx.place.missing > 0 {
 		first = rx.place.lock()
 	}
-	return first, rx.makeRoom()
+	return first, rx.freeSpace()
 }
 
-// makeRoom returns the free part of a chunk in which the FPDU at the head can be
-// completed.
-func (rx *receiver) makeRoom() []byte {
-	if rx.cur != nil && rx.head == rx.tail && rx.cur.refs.Load() == 1 {
+// freeSpace returns the free part of a chunk that has room for the rest of the FPDU at head.
+func (rx *receiver) freeSpace() []byte {
+	if rx.cur != nil && rx.head == rx.tail && rx.cur.Sole() {
 		rx.head, rx.tail = 0, 0
 	}
 	need := smallChunk / 8 // less is not worth a system call
 	if have := rx.tail - rx.head; have >= lengthLen && !rx.place.active {
-		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.buf[rx.head:]))) - have
+		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))) - have
 	} else if have > 0 {
 		need = taggedLen
 	}
-	if rx.cur != nil && len(rx.cur.buf)-rx.tail >= need {
-		return rx.cur.buf[rx.tail:]
+	if rx.cur != nil && len(rx.cur.Bytes)-rx.tail >= need {
+		return rx.cur.Bytes[rx.tail:]
 	}
 	size := smallChunk
 	if rx.big || rx.tail-rx.head+need > smallChunk {
 		size = bigChunk
 	}
-	next := rx.q.newChunk(size)
+	next := rx.newChunk(size)
 	n := 0
 	if rx.cur != nil {
-		n = copy(next.buf, rx.cur.buf[rx.head:rx.tail])
-		rx.cur.drop()
+		n = copy(next.Bytes, rx.cur.Bytes[rx.head:rx.tail])
+		rx.cur.Drop()
 	}
 	rx.cur, rx.head, rx.tail = next, 0, n
-	return next.buf[n:]
+	return next.Bytes[n:]
 }
 
-// got accounts for n bytes that have been read into space.
+// got accounts for n bytes that were read into space.
 func (rx *receiver) got(n int) {
 	if rx.place.locked != nil {
 		n -= rx.place.placed(n)
@@ -250,7 +239,7 @@ func (rx *receiver) got(n int) {
 	rx.tail += n
 	switch {
 	case n == 0:
-	case rx.tail == len(rx.cur.buf):
+	case rx.tail == len(rx.cur.Bytes):
 		rx.big, rx.small = true, 0
 	case rx.big && n < smallChunk/2:
 		if rx.small++; rx.small > 64 {
@@ -259,19 +248,17 @@ func (rx *receiver) got(n int) {
 	}
 }
 
-// idle gives the chunk back while nothing comes. One that holds a message on
-// loan is kept for the next as long as it has room, or each message that comes
-// alone would hold a chunk of its own.
-func (rx *receiver) idle() {
+// parking drops the chunk before the connection parks. It keeps one that still has room and
+// messages on loan; otherwise each message that arrives alone would hold a chunk of its own.
+func (rx *receiver) parking() {
 	if rx.cur != nil && rx.head == rx.tail &&
-		(rx.cur.refs.Load() == 1 || len(rx.cur.buf)-rx.tail < smallChunk/8) {
-		rx.cur.drop()
+		(rx.cur.Sole() || len(rx.cur.Bytes)-rx.tail < smallChunk/8) {
+		rx.cur.Drop()
 		rx.cur, rx.head, rx.tail = nil, 0, 0
 	}
 }
 
-// parse takes FPDUs from the chunk until it has none whole or there is no room
-// for completions.
+// parse takes FPDUs from the chunk until no whole one is left or there is no room for completions.
 func (q *QueuePair) parse() error {
 	rx := &q.rx
 	for rx.used < len(rx.out) {
@@ -285,7 +272,7 @@ func (q *QueuePair) parse() error {
 		if have < lengthLen {
 			return nil
 		}
-		b := rx.cur.buf[rx.head:rx.tail]
+		b := rx.cur.Bytes[rx.head:rx.tail]
 		n := int(binary.BigEndian.Uint16(b))
 		if n < taggedLen {
 			return violation(termMPA, 3, "RFC 5044 §4.1", "FPDU of %d bytes is shorter than any header", n)
@@ -325,7 +312,7 @@ func (q *QueuePair) segment(ulpdu []byte) error {
 	}
 	if !q.rx.heard {
 		q.rx.heard = true
-		q.heard()
+		q.unsilence()
 	}
 	payload := ulpdu[headerLen(ulpdu[0]):]
 	switch {
@@ -340,15 +327,14 @@ func (q *QueuePair) segment(ulpdu []byte) error {
 			return violation(termUntagged, 1, "RFC 5041 §5.1", "Terminate on queue %d", s.qn)
 		}
 		err := parseTerminate(payload)
-		q.tx.mu.Lock()
-		q.sendFailed(err)
-		q.tx.mu.Unlock()
+		q.tx.Lock()
+		q.sendFailedLocked(err)
+		q.tx.Unlock()
 		return err
 	}
 }
 
-// receiveSend lends a message of one segment where it lies, and gathers those of
-// several.
+// receiveSend lends a message of one segment where it lies, and assembles one of several.
 func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	rx := &q.rx
 	if s.qn != queueSend {
@@ -361,10 +347,10 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		return violation(termUntagged, 4, "RFC 5041 §5.2", "segment at offset %d, expected %d", s.mo, rx.asmLen)
 	}
 	n := rx.asmLen + len(payload)
-	if size := rx.size.Load(); int64(n) > size {
+	if size := rx.buffers.Size(); n > size {
 		return violation(termUntagged, 5, "RFC 5041 §7.1", "message of %d bytes or more for a buffer of %d", n, size)
 	}
-	if rx.asm == nil && rx.posted.Add(-1) < 0 {
+	if rx.asm == nil && !rx.buffers.Take() {
 		return violation(termUntagged, 2, "RFC 5041 §7.1", "message %d has no buffer posted for it", s.msn)
 	}
 	c := rx.completion()
@@ -373,25 +359,25 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 		c.Buffer = rx.lend(rx.cur, payload)
 	default:
 		if rx.asm == nil {
-			rx.asm = q.newChunk(n)
+			rx.asm = rx.newChunk(n)
 		}
-		if n > len(rx.asm.buf) {
-			bigger := q.newChunk(2 * n)
-			copy(bigger.buf, rx.asm.buf[:rx.asmLen])
-			rx.asm.drop()
+		if n > len(rx.asm.Bytes) {
+			bigger := rx.newChunk(2 * n)
+			copy(bigger.Bytes, rx.asm.Bytes[:rx.asmLen])
+			rx.asm.Drop()
 			rx.asm = bigger
 		}
-		rx.asmLen += copy(rx.asm.buf[rx.asmLen:], payload)
+		rx.asmLen += copy(rx.asm.Bytes[rx.asmLen:], payload)
 		if !s.last {
 			return nil
 		}
-		c.Buffer = rx.lend(rx.asm, rx.asm.buf[:rx.asmLen])
-		rx.asm.drop()
+		c.Buffer = rx.lend(rx.asm, rx.asm.Bytes[:rx.asmLen])
+		rx.asm.Drop()
 		rx.asm, rx.asmLen = nil, 0
 	}
 	c.Op = rdma.OpReceive
 	if s.op == opSendInvalidate || s.op == opSendSolicitedInvalidate {
-		if !q.regions.remove(s.stag) {
+		if !q.regions.Remove(rdma.STag(s.stag)) {
 			c.Buffer.Release()
 			return violation(termRDMAPOperation, 9, "RFC 5040 §5.3", "STag %#x to invalidate is not registered here", s.stag)
 		}
@@ -402,14 +388,14 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	return nil
 }
 
-// completion returns the next one to fill; used counts it.
+// completion returns the next completion to fill; used counts it.
 func (rx *receiver) completion() *rdma.Completion {
 	c := &rx.out[rx.used]
 	*c = rdma.Completion{}
 	return c
 }
 
-// receiveReadRequest checks an RDMA Read of the peer's and queues the answer.
+// receiveReadRequest checks an RDMA Read of the peer and queues the response.
 func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
 	rx := &q.rx
 	switch {
@@ -426,8 +412,8 @@ func (q *QueuePair) receiveReadRequest(s *segment, payload []byte) error {
 	var req readRequest
 	req.parse(payload)
 	w := &transfer{op: opReadResponse, stag: req.sinkSTag, to: req.sinkTO, size: int(req.size)}
-	if req.size > 0 { // a Read of nothing names no region (RFC 5040 §5.2)
-		r, err := q.regions.find(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
+	if req.size > 0 { // a Read of zero bytes names no region (RFC 5040 §5.2)
+		r, err := q.findRegion(req.srcSTag, req.srcTO, int(req.size), rdma.RemoteRead, termRDMAPProtection)
 		if err != nil {
 			return err
 		}

@@ -2,61 +2,48 @@ package iwarp
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way out.
+// The sending path:
 //
-//  1. PostSend frames messages into a batch and writes it at once, if nothing
-//     waits before them. What the stream does not take of a message that was
-//     started is copied to out; messages that were not started are refused.
-//  2. RDMA Writes and Read Responses are transfers (transfer.go): they are
-//     framed batch by batch from the memory itself, for as long as the stream
-//     takes them.
-//  3. What is left waits for the stream to have room (room.go): in WaitRoom, or
-//     in the pump, a goroutine that exists only while there is something left
-//     and nobody is in WaitRoom.
+//  1. PostSend frames messages into a batch and writes it at once, if nothing is queued. If the
+//     stream accepts only part of a message, the rest is copied to out; messages that were not
+//     started are refused.
+//  2. RDMA Writes and Read Responses are transfers (transfer.go). They are framed batch by batch,
+//     directly from the memory, as long as the stream accepts them.
+//  3. The rest waits until the stream has room, in WaitRoom or in the pump (carry.go).
 
-// maxQueued bounds the bytes of messages without payload that wait in out. A
-// peer's credit cannot ask for more.
+// maxQueued bounds the bytes of messages without payload that wait in out. A peer's credit cannot
+// ask for more.
 const maxQueued = 256 << 10
 
-// sender is the sending half of a queue pair.
-//
-// mu guards all of it. pumping is the right to be in the transport's waitWrite:
-// who has it set may drop mu meanwhile, and nobody else writes to the transport
-// then, but adds to the queue. cond tells of the end of pumping, of the first
-// FPDU from the peer, and of err.
+// sender is the sending half of a queue pair. The mutex of its SendQueue guards all of it.
+// While a goroutine carries, it is in the transport's waitWrite, and the others only add to
+// the queue.
 type sender struct {
-	mu      sync.Mutex
-	cond    sync.Cond
-	pumping bool
-	woken   bool // WakeRoom was called
-	inRoom  bool // WaitRoom is in the transport
-	wanted  int  // calls in WaitRoom: Read Responses make way for them
-	yielded bool // flush left off though the stream was not full
-	silent  bool // a responder that has heard nothing may not speak (RFC 5044 §7.1.2)
-	err     error
-	// lastWords: a Terminate is still to be written, though err is set.
-	lastWords bool
+	rnic.SendQueue
+	yielded bool // flushLocked stopped although the stream was not full
+	silent  bool // a responder must not send before it has received something (RFC 5044 §7.1.2)
+	// terminating: a Terminate is still to be written, although Err is set.
+	terminating bool
 
-	out       []byte  // FPDUs, or the rest of one; before everything else
-	outHome   *[]byte // where out's memory came from in the pool
+	out       []byte  // FPDUs, the first perhaps in part; sent before everything else
+	outHome   *[]byte // what outPool gave for out
 	outHead   int
 	writes    []*transfer
 	responses []*transfer
-	respond   bool // a response is next, so that neither kind starves the other
+	respond   bool // the next transfer is a response, so that neither kind starves the other
 
 	sendMSN, readMSN, termMSN uint32
-	busy                      atomic.Bool
-	pump                      sync.WaitGroup
-	one                       [1][]byte // argument of the transport's write
+	sinkSTag                  uint32 // of the last RDMA Read; only the peer's response names it, so it need not be secret
+
+	one [1][]byte // argument of the transport's write
 }
 
-// outLen is the memory for the rest of one FPDU, with room for messages without
-// payload behind it.
+// outLen is enough for the rest of one FPDU, followed by messages without payload.
 const outLen = 72 << 10
 
 var outPool = sync.Pool{New: func() any {
@@ -64,38 +51,35 @@ var outPool = sync.Pool{New: func() any {
 	return &b
 }}
 
-// Busy reports that a message with payload would be refused now.
-func (q *QueuePair) Busy() bool { return q.tx.busy.Load() }
-
 // PostSend posts messages in order; see rdma.QueuePair.
 func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.Lock()
+	defer tx.Unlock()
 	taken := 0
 	for taken < len(wrs) {
-		if tx.err != nil {
-			return taken, tx.err
+		if tx.Err != nil {
+			return taken, tx.Err
 		}
 		wr := &wrs[taken]
 		switch {
-		case tx.busy.Load() || tx.pumping:
-			if len(wr.Payload) > 0 && tx.busy.Load() {
+		case tx.Busy() || tx.Carrying:
+			if len(wr.Payload) > 0 && tx.Busy() {
 				return taken, nil
 			}
-			if len(wr.Payload) == 0 && tx.queued() > maxQueued {
+			if len(wr.Payload) == 0 && tx.queuedLocked() > maxQueued {
 				return taken, rdma.ErrNoRoom
 			}
-			q.queueSend(wr)
+			q.queueSendLocked(wr)
 			taken++
 		case untaggedLen+len(wr.Header)+len(wr.Payload) > q.p.maxULPDU:
-			q.queueSend(wr)
+			q.queueSendLocked(wr)
 			taken++
-			if _, err := q.flush(); err != nil {
+			if _, err := q.flushLocked(); err != nil {
 				return taken, err
 			}
 		default:
-			n, err := q.sendBatch(wrs[taken:])
+			n, err := q.sendBatchLocked(wrs[taken:])
 			taken += n
 			if err != nil {
 				return taken, err
@@ -105,8 +89,8 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 	return taken, nil
 }
 
-// sendBatch frames messages that fit in one FPDU each and writes them.
-func (q *QueuePair) sendBatch(wrs []rdma.SendWR) (int, error) {
+// sendBatchLocked frames messages that fit in one FPDU each and writes them.
+func (q *QueuePair) sendBatchLocked(wrs []rdma.SendWR) (int, error) {
 	tx := &q.tx
 	b := newBatch(q.p.crc)
 	defer b.free()
@@ -121,17 +105,17 @@ func (q *QueuePair) sendBatch(wrs []rdma.SendWR) (int, error) {
 	}
 	written, err := q.t.write(b.close())
 	if err != nil {
-		return 0, q.sendFailed(err)
+		return 0, q.sendFailedLocked(err)
 	}
 	n := b.n
 	if written < b.total {
-		n, tx.out = b.split(written, tx.room())
+		n, tx.out = b.split(written, tx.spareLocked())
 	}
-	if n == 0 { // a full stream still takes one message, so that there is always something to wait for
+	if n == 0 { // even a full stream accepts one message, so that there is always something to wait for
 		n, tx.out = 1, b.appendRange(tx.out, 0, b.ends[0])
 	}
 	tx.sendMSN += uint32(n)
-	tx.update()
+	tx.updateLocked()
 	return n, nil
 }
 
@@ -148,38 +132,37 @@ func sendSegment(wr *rdma.SendWR, msn uint32, mo int, last bool) segment {
 	return segment{op: op, last: last, stag: uint32(wr.Invalidate), qn: queueSend, msn: msn, mo: uint32(mo)}
 }
 
-// queueSend appends a message's FPDUs to the queue, in as many segments as it
-// needs.
-func (q *QueuePair) queueSend(wr *rdma.SendWR) {
+// queueSendLocked appends a message's FPDUs to the queue, in as many segments as it needs.
+func (q *QueuePair) queueSendLocked(wr *rdma.SendWR) {
 	q.tx.sendMSN++
 	header, payload, mo := wr.Header, wr.Payload, 0
 	for first := true; first || len(payload) > 0; first = false {
 		n := min(len(payload), q.p.maxULPDU-untaggedLen-len(header))
 		s := sendSegment(wr, q.tx.sendMSN, mo, n == len(payload))
-		q.queue(&s, header, payload[:n])
+		q.queueLocked(&s, header, payload[:n])
 		mo += len(header) + n
 		header, payload = nil, payload[n:]
 	}
-	q.tx.update()
+	q.tx.updateLocked()
 }
 
-// queue appends one FPDU behind all that was posted before.
-func (q *QueuePair) queue(s *segment, header, payload []byte) {
+// queueLocked appends one FPDU to what was posted before.
+func (q *QueuePair) queueLocked(s *segment, header, payload []byte) {
 	tx := &q.tx
 	b := newBatch(q.p.crc)
 	b.add(s, header, payload)
 	b.close()
 	if k := len(tx.writes); k > 0 {
 		w := tx.writes[k-1]
-		w.behind = b.appendRange(w.behind, 0, b.total)
+		w.next = b.appendRange(w.next, 0, b.total)
 	} else {
-		tx.out = b.appendRange(tx.room(), 0, b.total)
+		tx.out = b.appendRange(tx.spareLocked(), 0, b.total)
 	}
 	b.free()
 }
 
-// room returns out, with memory behind it.
-func (tx *sender) room() []byte {
+// spareLocked returns out, with spare capacity.
+func (tx *sender) spareLocked() []byte {
 	if tx.out == nil {
 		tx.outHome = outPool.Get().(*[]byte)
 		return (*tx.outHome)[:0]
@@ -187,69 +170,61 @@ func (tx *sender) room() []byte {
 	return tx.out
 }
 
-// queued is how many bytes of FPDUs wait.
-func (tx *sender) queued() int {
+// queuedLocked is how many bytes of FPDUs wait.
+func (tx *sender) queuedLocked() int {
 	n := len(tx.out) - tx.outHead
 	for _, w := range tx.writes {
-		n += len(w.behind)
+		n += len(w.next)
 	}
 	return n
 }
 
-// update sets busy after a change of the queue.
-func (tx *sender) update() {
-	if busy := tx.err == nil && (tx.silent || len(tx.out) > 0 || len(tx.writes) > 0); busy != tx.busy.Load() {
-		tx.busy.Store(busy)
-	}
+// updateLocked sets busy after a change of the queue.
+func (tx *sender) updateLocked() {
+	tx.SetBusyLocked(tx.Err == nil && (tx.silent || len(tx.out) > 0 || len(tx.writes) > 0))
 }
 
-// sendFailed ends the sending half. The receiving half goes on until it finds
-// its own end, so that what has arrived is delivered.
-func (q *QueuePair) sendFailed(err error) error {
-	tx := &q.tx
-	tx.lastWords = false
-	if tx.err == nil {
-		tx.err = err
-		tx.busy.Store(false)
-		tx.cond.Broadcast()
-	}
-	return tx.err
+// sendFailedLocked ends the sending half. The receiving half continues until it finds its own
+// end, so that everything that arrived is delivered.
+func (q *QueuePair) sendFailedLocked(err error) error {
+	q.tx.terminating = false
+	q.tx.FailLocked(err)
+	return q.tx.Err
 }
 
-// heard lets a responder speak: the initiator's first FPDU has come.
-func (q *QueuePair) heard() {
+// unsilence lets a responder send: the initiator's first FPDU has arrived.
+func (q *QueuePair) unsilence() {
 	tx := &q.tx
-	tx.mu.Lock()
+	tx.Lock()
 	if tx.silent {
 		tx.silent = false
-		tx.update()
-		q.startPump()
-		tx.cond.Broadcast()
+		tx.updateLocked()
+		tx.StartPumpLocked((*carrier)(q))
+		tx.BroadcastLocked()
 	}
-	tx.mu.Unlock()
+	tx.Unlock()
 }
 
-// terminate queues a Terminate for a violation and ends the sending half behind
-// it. Called with mu held, and from within flush or by whom nobody is pumping
-// beside only if mayWrite.
-func (q *QueuePair) terminate(err error, ulpdu []byte, length int, mayWrite bool) {
+// terminateLocked queues a Terminate and then fails the sending half. mayWrite must be false
+// when another goroutine may be carrying.
+func (q *QueuePair) terminateLocked(err error, ulpdu []byte, length int, mayWrite bool) {
 	tx := &q.tx
 	f, ok := err.(*fault)
-	if !ok || tx.err != nil {
+	if !ok || tx.Err != nil {
 		return
 	}
 	tx.termMSN++
 	var raw [64]byte
 	s := segment{op: opTerminate, last: true, qn: queueTerminate, msn: tx.termMSN}
-	tx.writes, tx.responses = nil, nil // nothing that was not started follows a violation
-	q.queue(&s, appendTerminate(raw[:0], f, ulpdu, length), nil)
-	q.sendFailed(&f.ProtocolError)
-	tx.lastWords = true
+	tx.writes, tx.responses = nil, nil // only what was started is finished after a violation
+	q.queueLocked(&s, appendTerminate(raw[:0], f, ulpdu, length), nil)
+	q.sendFailedLocked(&f.ProtocolError)
+	tx.terminating = true
 	q.terminated.Store(true)
 	if mayWrite {
-		q.flush()
+		q.flushLocked()
 	}
-	q.startPump()
+	tx.StartPumpLocked((*carrier)(q))
 	q.cq.mu.Lock()
 	q.cq.err = &f.ProtocolError
 	q.cq.mu.Unlock()
@@ -264,9 +239,9 @@ func (q *QueuePair) complete(c rdma.Completion) {
 	q.wakePoller()
 }
 
-// wakePoller has the polling goroutine look at cq.
+// wakePoller makes the polling goroutine look at cq.
 func (q *QueuePair) wakePoller() {
-	q.cq.some.Store(true)
+	q.cq.pending.Store(true)
 	if q.rx.waiting.Load() {
 		q.t.wakeRead()
 	}

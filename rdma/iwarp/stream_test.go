@@ -15,7 +15,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// script is a transport whose stream is known beforehand.
+// script is a transport whose incoming stream is fixed.
 type script struct {
 	in   []byte
 	step func() int // how many bytes the next read brings, at least 1
@@ -26,7 +26,7 @@ func (t *script) read(s sink, _ bool) (int, error) {
 	first, second := s.space()
 	if len(t.in) == 0 {
 		s.got(0)
-		s.idle()
+		s.parking()
 		return 0, io.EOF
 	}
 	piece := t.in[:min(t.step(), len(t.in))]
@@ -62,20 +62,20 @@ func (t *script) closeWrite() error  { return nil }
 func (t *script) close() error       { return nil }
 func (t *script) abort() error       { return nil }
 
-// The STags of a scripted victim, which are the same each time.
+// The STags of a scripted victim, the same in every run.
 const (
 	scriptBoth = 0x1000 + iota
 	scriptReads
 	scriptWrites
 )
 
-// scripted returns a victim, with two Reads outstanding, for a known stream.
+// scripted returns a victim with two outstanding Reads, whose peer sends a fixed stream.
 func scripted(t testing.TB, crc bool, in []byte, step func() int) (*victim, *script) {
 	s := &script{in: in, step: step}
 	q := &QueuePair{p: params{crc: crc, ird: 4, ord: 2, maxULPDU: SoftwareULPDU}, t: s}
-	q.tx.cond.L = &q.tx.mu
+
 	q.rx.q = q
-	q.reads.limit = 2
+
 	v := newVictim(t, q)
 	v.name()
 	v.read(t)
@@ -85,16 +85,15 @@ func scripted(t testing.TB, crc bool, in []byte, step func() int) (*victim, *scr
 // step returns a function that always returns n.
 func step(n int) func() int { return func() int { return n } }
 
-// part is a ULPDU of a session and what it has the victim deliver.
+// part is a ULPDU of a session and what the victim delivers for it.
 type part struct {
 	ulpdu   []byte
 	message string // of the Send that it ends
 	done    uint64 // the Read that it ends
-	open    bool   // a Send is not complete behind it
+	open    bool   // a Send is incomplete after it
 }
 
-// session has each kind of segment, one of them long enough to be placed as it
-// comes.
+// session has each kind of segment, one of them long enough to be placed while it arrives.
 func session() []part {
 	return []part{
 		{ulpdu: tagged(0, true, 1, 0, nil)},
@@ -115,7 +114,7 @@ func session() []part {
 	}
 }
 
-// stream is the session on the wire, and where each part of it ends.
+// stream returns the session as bytes on the wire, and where each part of it ends.
 func stream(crc bool, parts []part) (b []byte, ends []int) {
 	for _, p := range parts {
 		b = append(b, fpdu(crc, p.ulpdu)...)
@@ -124,7 +123,7 @@ func stream(crc bool, parts []part) (b []byte, ends []int) {
 	return b, ends
 }
 
-// expected is what the session delivers when n bytes of it come, and how it ends.
+// expected returns what the session delivers when n bytes of it arrive, and how it ends.
 func expected(parts []part, ends []int, n int) (o outcome) {
 	o.err = io.EOF
 	if n > 0 && !slices.Contains(ends, n) {
@@ -147,7 +146,7 @@ func expected(parts []part, ends []int, n int) (o outcome) {
 	return o
 }
 
-// placed is the victim's memory after the whole session.
+// placed returns the victim's memory after the whole session.
 func placed(v *victim) []byte {
 	b := slices.Clone(v.was)
 	copy(b[bothAt+5:], pattern(2, 99))
@@ -158,7 +157,7 @@ func placed(v *victim) []byte {
 	return b
 }
 
-// TestAnyPieces delivers the same however the stream is cut.
+// TestAnyPieces: however the stream is cut, the same is delivered.
 func TestAnyPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, crc := range []bool{false, true} {
@@ -182,8 +181,8 @@ func TestAnyPieces(t *testing.T) {
 	}
 }
 
-// checkAnswers checks what a scripted victim sends in a session: its two Read
-// Requests, then the answers to its peer's.
+// checkAnswers checks what a scripted victim sends in a session: its two Read Requests, then the
+// responses to its peer's.
 func checkAnswers(t *testing.T, v *victim, crc bool, out []byte) {
 	t.Helper()
 	for _, want := range [][]byte{
@@ -199,9 +198,8 @@ func checkAnswers(t *testing.T, v *victim, crc bool, out []byte) {
 	require.Empty(t, out)
 }
 
-// TestCutAnywhere has the stream end at every byte of the session, but for most
-// of the long payloads: what was whole is delivered, and io.EOF comes only
-// between two messages.
+// TestCutAnywhere: wherever the stream ends, what was complete is delivered, and io.EOF comes only
+// between two messages. The test tries every byte except most of the long payloads.
 func TestCutAnywhere(t *testing.T) {
 	parts := session()
 	in, ends := stream(true, parts)
@@ -218,8 +216,8 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzStream takes any bytes as a stream of FPDUs: it ends, in an error that is
-// one of the kinds there are, and changes no memory but what the peer may write.
+// FuzzStream takes any bytes as a stream of FPDUs. The stream ends with one of the expected kinds
+// of error, and changes only memory that the peer may write.
 func FuzzStream(f *testing.F) {
 	in, ends := stream(false, session())
 	f.Add([]byte{0}, in)
@@ -276,8 +274,8 @@ func FuzzStream(f *testing.F) {
 		}
 		v.q.Close() // ends the pump, which writes the Terminate
 		checkCanaries(t, v)
-		v.q.tx.mu.Lock()
-		defer v.q.tx.mu.Unlock()
+		v.q.tx.Lock()
+		defer v.q.tx.Unlock()
 		for out := s.out; len(out) > 0; {
 			_, out = takeFPDU(t, crc, out)
 		}
@@ -292,7 +290,7 @@ func checkCanaries(t *testing.T, v *victim) {
 	v.untouched(t, 0, 0)
 }
 
-// repaired cuts any bytes into FPDUs that are whole, which a fuzzer seldom finds.
+// repaired cuts any bytes into whole FPDUs, which a fuzzer seldom finds.
 func repaired(in []byte, crc bool) (b []byte) {
 	for len(in) > 2 {
 		n := min(int(binary.BigEndian.Uint16(in)), len(in)-2)
@@ -302,13 +300,13 @@ func repaired(in []byte, crc bool) (b []byte) {
 	return append(b, in...)
 }
 
-// TestScriptMatchesSessions keeps the seeds good: the session ends well.
+// TestScriptMatchesSessions: the session, and so the seeds, contain no violation.
 func TestScriptMatchesSessions(t *testing.T) {
 	in, _ := stream(true, session())
 	assert.Equal(t, in, repaired(joined(session()), true))
 }
 
-// joined is the session as lengths and ULPDUs, without pads and CRCs.
+// joined returns the session as lengths and ULPDUs, without pads and CRCs.
 func joined(parts []part) (b []byte) {
 	for _, p := range parts {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(p.ulpdu)))

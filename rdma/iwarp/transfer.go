@@ -1,9 +1,12 @@
 package iwarp
 
-import "github.com/gosdp/gosdp/rdma"
+import (
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
+)
 
-// transfer is an RDMA Write of ours, or a Read Response that the peer has asked
-// for, of which off bytes have been framed.
+// transfer is an RDMA Write of this end, or a response to a Read of the peer, of which off bytes
+// have been framed.
 type transfer struct {
 	op   opcode
 	stag uint32 // the peer's buffer
@@ -11,39 +14,40 @@ type transfer struct {
 	size int
 	off  int
 
-	local  []byte  // Write: the caller's memory
-	id     uint64  // Write: of the work request
-	quiet  bool    // Write: no completion, it is the connection's RTR
-	behind []byte  // Write: FPDUs posted after it
-	src    *region // Read Response: our registered memory
+	local  []byte       // Write: the caller's memory
+	id     uint64       // Write: of the work request
+	quiet  bool         // Write: it has no completion, because it is the connection's RTR
+	next   []byte       // Write: FPDUs posted after it
+	src    *rnic.Region // Read Response: this end's registered memory
 	srcOff uint64
 }
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
 func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
-	return q.postRead(wr, false)
+	return q.postRead(wr, q.p.ord, false)
 }
 
-func (q *QueuePair) postRead(wr rdma.ReadWR, quiet bool) error {
+func (q *QueuePair) postRead(wr rdma.ReadWR, limit int, quiet bool) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
-		return tx.err
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
+		return tx.Err
 	}
-	if tx.queued() > maxQueued {
+	if tx.queuedLocked() > maxQueued {
 		return rdma.ErrNoRoom
 	}
-	sink, ok := q.reads.add(wr, quiet)
-	if !ok {
+	read := &reading{id: wr.ID, local: wr.Local, stag: tx.sinkSTag + 1, quiet: quiet}
+	if !q.reads.Add(read, limit) {
 		return rdma.ErrNoRoom
 	}
+	tx.sinkSTag++
 	tx.readMSN++
-	req := readRequest{sinkSTag: sink, size: uint32(len(wr.Local)), srcSTag: uint32(wr.STag), srcTO: wr.VA}
+	req := readRequest{sinkSTag: read.stag, size: uint32(len(wr.Local)), srcSTag: uint32(wr.STag), srcTO: wr.VA}
 	var raw [readRequestLen]byte
 	s := segment{op: opReadRequest, last: true, qn: queueRead, msn: tx.readMSN}
-	q.queue(&s, req.appendTo(raw[:0]), nil)
-	return q.start()
+	q.queueLocked(&s, req.appendTo(raw[:0]), nil)
+	return q.startLocked()
 }
 
 // PostWrite posts an RDMA Write; see rdma.QueuePair.
@@ -53,10 +57,10 @@ func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 
 func (q *QueuePair) postWrite(wr rdma.WriteWR, quiet bool) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
-		return tx.err
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
+		return tx.Err
 	}
 	if len(tx.writes) >= maxWrites {
 		return rdma.ErrNoRoom
@@ -65,31 +69,30 @@ func (q *QueuePair) postWrite(wr rdma.WriteWR, quiet bool) error {
 		op: opWrite, stag: uint32(wr.STag), to: wr.VA, size: len(wr.Local),
 		local: wr.Local, id: wr.ID, quiet: quiet,
 	})
-	return q.start()
+	return q.startLocked()
 }
 
-// maxWrites is how many RDMA Writes wait for the stream at most.
+// maxWrites is how many RDMA Writes may wait for the stream.
 const maxWrites = 1024
 
-// start writes what was just queued, as far as the stream takes it.
-func (q *QueuePair) start() error {
-	q.tx.update()
-	if q.tx.pumping {
+// startLocked writes what was just queued, as far as the stream accepts it.
+func (q *QueuePair) startLocked() error {
+	q.tx.updateLocked()
+	if q.tx.Carrying {
 		return nil
 	}
-	_, err := q.flush()
+	_, err := q.flushLocked()
 	return err
 }
 
-// flushMost is how many bytes flush writes before it lets others have mu.
+// flushMost is how many bytes flushLocked writes before it lets other goroutines have the mutex.
 const flushMost = 1 << 20
 
-// flush writes what is queued until nothing is left, which it reports, or the
-// stream is full, or it has yielded. Called with mu held, by whom nobody else is
-// pumping beside.
-func (q *QueuePair) flush() (done bool, err error) {
+// flushLocked writes what is queued until nothing is left, which it reports, or the stream is
+// full, or it has yielded. No other goroutine may be carrying.
+func (q *QueuePair) flushLocked() (done bool, err error) {
 	tx := &q.tx
-	defer tx.update()
+	defer tx.updateLocked()
 	tx.yielded = false
 	if tx.silent {
 		return false, nil
@@ -100,30 +103,30 @@ func (q *QueuePair) flush() (done bool, err error) {
 			n, err := q.t.write(tx.one[:])
 			tx.one[0] = nil
 			if err != nil {
-				return false, q.sendFailed(err)
+				return false, q.sendFailedLocked(err)
 			}
 			if tx.outHead += n; tx.outHead < len(tx.out) {
 				return false, nil
 			}
 		}
-		tx.recycle()
-		next := tx.next()
+		tx.recycleLocked()
+		next := tx.nextLocked()
 		if next == nil {
-			if tx.lastWords {
-				tx.lastWords = false
+			if tx.terminating {
+				tx.terminating = false
 				q.t.closeWrite()
 			}
 			return true, nil
 		}
-		// Who waits for room comes after one batch of a Response, and that after one
-		// message: neither starves the other.
-		if moved > flushMost || answered && next.op == opReadResponse && len(tx.writes) == 0 && tx.wanted > 0 {
+		// WaitRoom's caller sends one message after each batch of a Response, so neither
+		// starves the other.
+		if moved > flushMost || answered && next.op == opReadResponse && len(tx.writes) == 0 && tx.Waiting > 0 {
 			tx.yielded = true
 			return false, nil
 		}
 		answered = answered || next.op == opReadResponse
 		before := next.off
-		if err := q.sendSegments(next); err != nil {
+		if err := q.sendSegmentsLocked(next); err != nil {
 			return false, err
 		}
 		moved += next.off - before
@@ -135,19 +138,19 @@ func (q *QueuePair) flush() (done bool, err error) {
 			continue
 		}
 		tx.writes = tx.writes[1:]
-		tx.out = append(tx.room(), next.behind...)
+		tx.out = append(tx.spareLocked(), next.next...)
 		if !next.quiet {
 			q.complete(rdma.Completion{Op: rdma.OpWrite, ID: next.id})
 		}
 	}
 }
 
-// framed reports that the last segment has been framed; one of zero bytes needs
-// a segment too, after which off is past size.
+// framed reports that the last segment has been framed. A transfer of zero bytes needs a segment
+// too; after that, off exceeds size.
 func (w *transfer) framed() bool { return w.off > w.size || w.size > 0 }
 
-// recycle gives the memory of an empty out back.
-func (tx *sender) recycle() {
+// recycleLocked returns the memory of out to its pool if out is empty.
+func (tx *sender) recycleLocked() {
 	if tx.out == nil || tx.outHead < len(tx.out) {
 		return
 	}
@@ -157,8 +160,8 @@ func (tx *sender) recycle() {
 	tx.out, tx.outHome, tx.outHead = nil, nil, 0
 }
 
-// next chooses between a Write and a Read Response, in turn.
-func (tx *sender) next() *transfer {
+// nextLocked chooses between a Write and a Read Response, in turn.
+func (tx *sender) nextLocked() *transfer {
 	tx.respond = !tx.respond
 	switch {
 	case len(tx.responses) > 0 && (tx.respond || len(tx.writes) == 0):
@@ -169,19 +172,17 @@ func (tx *sender) next() *transfer {
 	return nil
 }
 
-// sendSegments frames and writes one batch of a transfer.
-func (q *QueuePair) sendSegments(w *transfer) error {
+// sendSegmentsLocked frames and writes one batch of a transfer.
+func (q *QueuePair) sendSegmentsLocked(w *transfer) error {
 	tx := &q.tx
 	mem := w.local
 	if w.src != nil {
-		w.src.mu.RLock()
-		defer w.src.mu.RUnlock()
-		if !w.src.live {
+		if mem = w.src.Hold(w.srcOff, w.size); mem == nil {
 			err := violation(termRDMAPProtection, 0, "RFC 5040 §5.2", "Read of a region that has been invalidated")
-			q.terminate(err, nil, 0, true)
+			q.terminateLocked(err, nil, 0, true)
 			return err
 		}
-		mem = w.src.buf[w.srcOff : w.srcOff+uint64(w.size)]
+		defer w.src.Release()
 	}
 	b := newBatch(q.p.crc)
 	defer b.free()
@@ -196,11 +197,11 @@ func (q *QueuePair) sendSegments(w *transfer) error {
 	}
 	written, err := q.t.write(b.close())
 	if err != nil {
-		return q.sendFailed(err)
+		return q.sendFailedLocked(err)
 	}
 	n := b.n
 	if written < b.total {
-		n, tx.out = b.split(written, tx.room())
+		n, tx.out = b.split(written, tx.spareLocked())
 		if n == 0 {
 			n, tx.out = 1, b.appendRange(tx.out, 0, b.ends[0])
 		}
@@ -213,21 +214,21 @@ func (q *QueuePair) sendSegments(w *transfer) error {
 	return nil
 }
 
-// respond queues a Read Response and writes what the stream takes of it.
+// respond queues a Read Response and writes as much of it as the stream accepts.
 func (q *QueuePair) respond(w *transfer) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
 		return nil // the receiving half will find out for itself
 	}
-	if len(tx.responses) >= max(q.p.ird, 1) { // one may be the RTR, which counts nowhere
+	if len(tx.responses) >= max(q.p.ird, 1) { // the RTR may be one, and it does not count against IRD
 		return violation(termUntagged, 2, "RFC 5040 §5.2", "more than %d RDMA Reads outstanding", q.p.ird)
 	}
 	tx.responses = append(tx.responses, w)
-	if !tx.pumping {
-		q.flush()
-		q.startPump()
+	if !tx.Carrying {
+		q.flushLocked()
+		tx.StartPumpLocked((*carrier)(q))
 	}
 	return nil
 }

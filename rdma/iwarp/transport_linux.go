@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// newTransport works the descriptor itself where the connection is a socket. One that a
-// program has put something around has a descriptor too, perhaps, but its Read and Write
-// are to be called.
+// newTransport uses the descriptor itself if the connection is a socket. A connection that a
+// program has wrapped may have a descriptor too, but its own Read and Write must be called.
 func newTransport(c net.Conn) (transport, error) {
 	var sc syscall.Conn
 	switch c := c.(type) {
@@ -32,31 +32,32 @@ func newTransport(c net.Conn) (transport, error) {
 		return nil, err
 	}
 	t := &rawTransport{conn: c, rc: rc}
-	t.onRead, t.onWrite, t.onRoom = t.readable, t.writable, t.room
+	t.onRead, t.onWrite, t.onStep = t.readable, t.writable, t.runStep
 	t.join()
 	return t, nil
 }
 
-// rawTransport is a kernel socket without a goroutine of its own: whoever waits
-// is parked in the netpoller on the descriptor.
+// wire connects the ends for the race detector.
+var wire rnic.Wire
+
+// rawTransport is a kernel socket without a goroutine of its own: a goroutine that waits is parked
+// in the netpoller on the descriptor.
 //
-// Being woken is a deadline in the past, which the woken side takes back before
-// it lowers its flag; so a wake is never lost, though one may be found later
-// than it was needed.
+// A wake-up is a deadline in the past. The goroutine that is woken clears the deadline before it
+// clears its flag, so no wake-up is lost, although one may be found late.
 type rawTransport struct {
 	conn net.Conn
 	rc   syscall.RawConn
 
 	readWoken, writeWoken atomic.Bool
 
-	// Arguments and results of the callbacks, which are made once so that a call
-	// allocates nothing. The read group belongs to the reading goroutine, the
-	// write group to the one that writes.
+	// Arguments and results of the callbacks, which are made once so that a call allocates
+	// nothing. The first group belongs to the reading goroutine, the second to the writing one.
 	onRead  func(fd uintptr) bool
 	spin    spin.Waiter
 	toSelf  atomic.Bool // the other end is in this process
-	parked  bool        // this wait has parked
-	owed    bool        // a read without wait has taken a wake that was for one with
+	parked  bool        // this read has parked
+	owed    bool        // a read without wait took the wake-up of one with wait
 	sink    sink
 	wait    bool
 	readN   int
@@ -69,9 +70,9 @@ type rawTransport struct {
 	writeErr error
 	writeVec [2*maxBatch + 2]unix.Iovec
 
-	onRoom func(fd uintptr) bool
+	onStep func(fd uintptr) bool
 	step   func() bool
-	roomFD uintptr // the descriptor, while waitWrite's step may write
+	stepFD uintptr // the descriptor, while waitWrite's step may write
 }
 
 func (t *rawTransport) read(s sink, wait bool) (int, error) {
@@ -99,7 +100,7 @@ func (t *rawTransport) read(s sink, wait bool) (int, error) {
 	}
 }
 
-// readBack takes a wake's deadline back; any other error it returns.
+// readBack clears the deadline of a wake-up. It returns any other error.
 func (t *rawTransport) readBack(err error) error {
 	if !isTimeout(err) {
 		return err
@@ -125,7 +126,7 @@ func (t *rawTransport) readable(fd uintptr) bool {
 			t.parked = true
 		}
 		if t.wait {
-			t.sink.idle()
+			t.sink.parking()
 		}
 		return !t.wait
 	case errno != 0:
@@ -139,10 +140,10 @@ func (t *rawTransport) readable(fd uintptr) bool {
 	return true
 }
 
-// look tries to read until something comes or it is woken, for as long as that is worth it,
-// and reports whether there is something to return.
+// look tries to read until something arrives or it is woken, for as long as polling pays, and
+// reports whether there is something to return.
 func (t *rawTransport) look(fd uintptr) (found bool) {
-	t.wait = false // readable is not to park, nor to look
+	t.wait = false // readable must neither park nor poll
 	found = t.spin.Spin(0, func() bool {
 		if t.readWoken.Load() {
 			return true
@@ -157,11 +158,11 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 	return found
 }
 
-// bulk is how many bytes at once show that the peer streams. To look for those earlier
-// only makes reads smaller: 1 MB Writes run at 0.88 of their rate.
+// bulk is how many bytes at once show that the peer streams. Polling for those only makes reads
+// smaller: 1 MB Writes run at 0.88 of their rate.
 const bulk = 48 << 10
 
-// hurried reports that what came is worth having been looked for.
+// hurried reports that polling paid off.
 func (t *rawTransport) hurried() bool { return t.came() && t.readN < bulk }
 
 // came reports that there is something to return.
@@ -171,13 +172,13 @@ func (t *rawTransport) setBusyPoll(d time.Duration) { t.spin.SetBusyPoll(d) }
 
 func (t *rawTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
-		t.conn.SetReadDeadline(past)
+		t.conn.SetReadDeadline(rnic.Past)
 	}
 }
 
 func (t *rawTransport) write(pieces [][]byte) (int, error) {
 	t.pieces = pieces
-	if fd := t.roomFD; fd != 0 { // called from step: the descriptor is ours already
+	if fd := t.stepFD; fd != 0 { // called from step, which already has the descriptor
 		t.writable(fd)
 		return t.writeN, t.writeErr
 	}
@@ -214,7 +215,7 @@ func (t *rawTransport) writable(fd uintptr) bool {
 
 func (t *rawTransport) waitWrite(step func() bool) error {
 	t.step = step
-	err := t.rc.Write(t.onRoom)
+	err := t.rc.Write(t.onStep)
 	t.step = nil
 	if err == nil {
 		return nil
@@ -225,24 +226,24 @@ func (t *rawTransport) waitWrite(step func() bool) error {
 	return errWoken
 }
 
-// room runs step with the descriptor at hand: RawConn.Write holds the
-// descriptor's write lock, so step must not go through it again.
-func (t *rawTransport) room(fd uintptr) bool {
-	t.roomFD = fd
+// runStep runs step with the descriptor at hand: RawConn.Write holds the descriptor's write lock,
+// so step must not call it again.
+func (t *rawTransport) runStep(fd uintptr) bool {
+	t.stepFD = fd
 	done := t.step()
-	t.roomFD = 0
+	t.stepFD = 0
 	return done
 }
 
 func (t *rawTransport) wakeWrite() {
 	if !t.writeWoken.Swap(true) {
-		t.conn.SetWriteDeadline(past)
+		t.conn.SetWriteDeadline(rnic.Past)
 	}
 }
 
 func (t *rawTransport) unsent() (total, inProcess int) {
 	if total = t.unacked(); total > 0 {
-		// The count stays where it was when the connection was reset.
+		// The count does not change any more when the connection is reset.
 		t.rc.Control(func(fd uintptr) {
 			const tcpClose = 7
 			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -274,7 +275,7 @@ func (t *rawTransport) close() error {
 	return t.conn.Close()
 }
 
-// detach gives the connection up, without a wake's deadline.
+// detach returns the connection, without the deadline of a wake-up.
 func (t *rawTransport) detach() net.Conn {
 	t.leave()
 	t.conn.SetDeadline(time.Time{})
@@ -308,7 +309,7 @@ func readv(fd uintptr, a, b []byte, vec *[2]unix.Iovec) (int, syscall.Errno) {
 		}
 		switch errno {
 		case 0:
-			raceAcquire()
+			wire.Acquire()
 			return int(n), 0
 		case unix.EINTR:
 		default:
@@ -317,8 +318,7 @@ func readv(fd uintptr, a, b []byte, vec *[2]unix.Iovec) (int, syscall.Errno) {
 	}
 }
 
-// writev writes what the socket takes of the pieces, of which there are at most
-// len(vec).
+// writev writes as much of the pieces as the socket accepts. There are at most len(vec).
 func writev(fd uintptr, pieces [][]byte, vec *[2*maxBatch + 2]unix.Iovec) (int, syscall.Errno) {
 	k, only := 0, []byte(nil)
 	for _, p := range pieces {
@@ -332,7 +332,7 @@ func writev(fd uintptr, pieces [][]byte, vec *[2*maxBatch + 2]unix.Iovec) (int, 
 	if k == 0 {
 		return 0, 0
 	}
-	raceRelease()
+	wire.Release()
 	for {
 		var n uintptr
 		var errno syscall.Errno

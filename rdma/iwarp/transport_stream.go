@@ -7,28 +7,26 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// past is a deadline that has passed.
-var past = time.Unix(1, 0)
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
+)
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// lingerZero makes Close a reset where the connection can do that.
+// lingerZero makes Close send a reset, if the connection supports that.
 func lingerZero(c net.Conn) {
 	if c, ok := c.(interface{ SetLinger(int) error }); ok {
 		c.SetLinger(0)
 	}
 }
 
-// streamTransport is any net.Conn: of an operating system without a descriptor
-// that can be worked directly, or of a program's own making. A net.Conn cannot
-// be written without blocking, so a goroutine writes from a buffer, from the
-// first write to the end; it cannot be read without blocking either, so a read
-// that shall not wait waits for a glance.
+// streamTransport is any net.Conn: on an operating system where descriptors cannot be used
+// directly, or of a program's own making. A net.Conn cannot be written without blocking, so a
+// goroutine writes from a buffer, from the first write until close. Nor can it be read without
+// blocking, so a read without wait waits for glance.
 //
-// mu guards what stands below it. cond tells the writer of bytes and of the end,
-// and everyone else of room.
+// mu guards the fields below it. cond is signalled when there are bytes to write, when there is
+// room in buf, and at the end.
 type streamTransport struct {
 	conn      net.Conn
 	readWoken atomic.Bool
@@ -40,15 +38,15 @@ type streamTransport struct {
 	spare   []byte
 	writing int // bytes that the goroutine is writing now
 	started bool
-	ending  bool // no more will come
+	ending  bool // no more will be written
 	woken   bool
 	err     error
 }
 
-// glance is long enough to find what has come, and no wait to speak of.
+// glance is long enough to find bytes that have arrived, and too short to matter.
 const glance = 20 * time.Microsecond
 
-// streamBuffer is how many bytes wait for the writing goroutine at most.
+// streamBuffer is how many bytes may wait for the writing goroutine.
 const streamBuffer = 256 << 10
 
 func newStreamTransport(c net.Conn) *streamTransport {
@@ -166,18 +164,18 @@ func (t *streamTransport) wakeWrite() {
 
 func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	if !wait {
-		// Whoever waits later finds the wake that is under way now.
+		// A wake-up during this read is for the next read that waits.
 		defer func() {
 			t.conn.SetReadDeadline(time.Time{})
 			if t.readWoken.Load() {
-				t.conn.SetReadDeadline(past)
+				t.conn.SetReadDeadline(rnic.Past)
 			}
 		}()
 		t.conn.SetReadDeadline(time.Now().Add(glance))
 	}
 	first, second := s.space()
 	if wait && len(first) > 0 {
-		s.got(0) // a region must not be held while parked; what comes is copied
+		s.got(0) // a region must not be held while parked, so these bytes are copied
 		first = nil
 	}
 	if len(first) == 0 {
@@ -187,7 +185,7 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	s.got(n)
 	switch {
 	case n > 0:
-		return n, nil // a lasting error comes again
+		return n, nil // a lasting error will be returned again
 	case !isTimeout(err):
 		return 0, err
 	case !wait:
@@ -204,7 +202,7 @@ func (t *streamTransport) setBusyPoll(time.Duration) {}
 
 func (t *streamTransport) wakeRead() {
 	if !t.readWoken.Swap(true) {
-		t.conn.SetReadDeadline(past)
+		t.conn.SetReadDeadline(rnic.Past)
 	}
 }
 
@@ -220,8 +218,8 @@ func (t *streamTransport) unacked() int {
 	return total
 }
 
-// closeWrite ends this direction behind what was written, if there is nothing
-// left to write; else it does nothing, since the end must not overtake bytes.
+// closeWrite ends this direction, if all that was written has left the buffer. Otherwise it does
+// nothing, because the end must not overtake bytes.
 func (t *streamTransport) closeWrite() error {
 	if n, _ := t.unsent(); n > 0 {
 		return nil

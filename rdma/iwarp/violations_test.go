@@ -10,9 +10,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// violations are what a hostile peer does with FPDUs. good comes before the
-// violation and is correct, bad is the ULPDU that is not. The rules are those on
-// which docs/protocol.md stands; sdp has the tables of the page's own.
+// violations are what a hostile peer does with FPDUs. good precedes the violation and is correct;
+// bad is the ULPDU that violates a rule. The rules are those that docs/protocol.md builds on;
+// package sdp has the tables for the rules of that page.
 var violations = []struct {
 	name       string
 	rule, what string  // of the *rdma.ProtocolError
@@ -25,7 +25,7 @@ var violations = []struct {
 	reads    bool   // the victim has Reads outstanding
 	messages int    // of good that are delivered
 	done     int    // Reads that good completes
-	changed  [2]int // what may have changed in the arena, besides nothing
+	changed  [2]int // the part of the arena that may have changed
 }{
 	{name: "bad CRC of a Send", rule: "RFC 5044 §4.4", what: "CRC of an FPDU of 23 bytes is wrong", term: [3]byte{2, 0, 2}, crc: true,
 		act: only(untagged(3, true, 0, 0, 2, 0, []byte("wrong")))},
@@ -174,12 +174,12 @@ var violations = []struct {
 		}},
 }
 
-// only is a violation that nothing goes before.
+// only returns a violation that nothing precedes.
 func only(bad []byte) func(*victim) ([][]byte, []byte) {
 	return func(*victim) ([][]byte, []byte) { return nil, bad }
 }
 
-// writing is only, with the victim's STags.
+// writing is like only, with the victim's STags.
 func writing(bad func(v *victim) []byte) func(*victim) ([][]byte, []byte) {
 	return func(v *victim) ([][]byte, []byte) { return nil, bad(v) }
 }
@@ -192,7 +192,7 @@ func after(act func(*victim) ([][]byte, []byte), good ...[]byte) func(*victim) (
 	}
 }
 
-// sends is Sends of these numbers, of which the last is the violation.
+// sends returns Sends with these numbers, the last of which is the violation.
 func sends(msns ...uint32) func(*victim) ([][]byte, []byte) {
 	return func(*victim) (good [][]byte, bad []byte) {
 		for _, msn := range msns {
@@ -208,8 +208,8 @@ func set(b []byte, i int, x byte) []byte {
 	return b
 }
 
-// TestViolations has the victim end with the rule's name, tell its peer by a
-// Terminate, place nothing of what was wrong, and leave nothing behind.
+// TestViolations: the victim's error names the rule, a Terminate tells the peer, nothing of the
+// violation is placed, and nothing is left behind.
 func TestViolations(t *testing.T) {
 	defer heapBack(t)()
 	for _, variant := range hostileVariants {
@@ -227,7 +227,7 @@ func TestViolations(t *testing.T) {
 						v.read(t)
 					}
 					good, bad := w.act(v)
-					stream := fpdu(variant.crc, tagged(0, true, 1, 0, nil)) // a responder may speak then
+					stream := fpdu(variant.crc, tagged(0, true, 1, 0, nil)) // a responder may send after it
 					stream = append(stream, fpdu(variant.crc, untagged(3, true, 0, 0, 1, 0, []byte("before")))...)
 					for _, ulpdu := range good {
 						stream = append(stream, fpdu(variant.crc, ulpdu)...)
@@ -245,9 +245,9 @@ func TestViolations(t *testing.T) {
 					var writer sync.WaitGroup
 					writer.Go(func() {
 						peer.Write(stream)
-						peer.CloseWrite() // whoever finds nothing wrong finds the end
+						peer.CloseWrite() // a victim that finds nothing wrong finds the end
 					})
-					var held []rdma.Completion // no buffer is posted again before the end
+					var held []rdma.Completion // so that no buffer is posted again before the end
 					var err error
 					for err == nil {
 						var wcs [1]rdma.Completion

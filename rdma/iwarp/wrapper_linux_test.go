@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// metered is a connection of a program's that counts what it carries.
+// metered is a program's own connection, which counts what it carries.
 type metered struct {
 	*net.TCPConn
 	wrote atomic.Int64
@@ -24,7 +24,8 @@ func (m *metered) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestWrapperIsNotBypassed though it has the methods of a socket.
+// TestWrapperIsNotBypassed: a wrapped connection is read and written by its own methods, although
+// it has those of a socket.
 func TestWrapperIsNotBypassed(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

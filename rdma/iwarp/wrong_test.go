@@ -13,7 +13,7 @@ import (
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
-// wrongVariable has TestWrongApart run against a device with this fault.
+// wrongVariable is the environment variable that names the fault of TestWrongApart's device.
 const wrongVariable = "IWARP_WRONG"
 
 // The faults that a suite cannot find with both ends in one process.
@@ -32,8 +32,8 @@ func TestWrongApart(t *testing.T) {
 	rdmatest.RunApart(t, wrongHalf(a, fault), wrongHalf(b, fault))
 }
 
-// TestApartNotices shows that these faults fail the scenes that are there for them, and
-// only with the ends in two processes.
+// TestApartNotices shows that these faults fail the scenes that are meant for them, and only with
+// the ends in two processes.
 func TestApartNotices(t *testing.T) {
 	for _, c := range []struct{ fault, scene string }{
 		{passesPointers, "Messages"},
@@ -61,7 +61,7 @@ type wrong struct {
 	once  sync.Once
 }
 
-// What the wrong queue pairs of a process share.
+// What the faulty queue pairs of a process share.
 var (
 	messages sync.Map // that were sent, by number
 	numbers  atomic.Uint64
@@ -75,7 +75,7 @@ func wrongHalf(h rdmatest.Half, fault string) rdmatest.Half {
 	}
 }
 
-// PostSend sends the number of a message in place of it.
+// PostSend sends the number of a message instead of the message.
 func (w *wrong) PostSend(wrs []rdma.SendWR) (int, error) {
 	if w.fault != passesPointers {
 		return w.QueuePair.PostSend(wrs)
@@ -91,8 +91,8 @@ func (w *wrong) PostSend(wrs []rdma.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// Wait finds the message of that number. What the kernel says of the other end it
-// believes only if an end of this process has said so too.
+// Wait finds the message with that number. It believes what the kernel says about the other end
+// only if an end of this process has said the same.
 func (w *wrong) Wait(wcs []rdma.Completion) (int, error) {
 	n, err := w.QueuePair.Wait(wcs)
 	for i := range wcs[:n] {

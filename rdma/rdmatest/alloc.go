@@ -11,7 +11,7 @@ var allocationChecks = []check{
 	{"Send", checkSendAllocations},
 }
 
-// A message costs no allocation, from PostSend to Release.
+// A message causes no allocation, from PostSend to Release.
 func checkSendAllocations(t *testing.T, pair Pair) {
 	skipUnderRace(t)
 	for _, size := range []int{16, 64, 4096, 32 << 10} {
@@ -39,7 +39,7 @@ func waitOne(t *testing.T, e *end, wcs []rdma.Completion) rdma.Completion {
 func expectNoAllocations(t *testing.T, what string, f func()) {
 	t.Helper()
 	for range 200 {
-		f() // buffers and queues grow to what they need
+		f() // buffers and queues grow to the size that they need
 	}
 	if n := testing.AllocsPerRun(500, f); n != 0 {
 		t.Errorf("%s: %v allocations", what, n)

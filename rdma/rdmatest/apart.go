@@ -10,16 +10,16 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Half makes one end of a channel whose other end the other role makes at the same time,
-// perhaps in another process; the line is for what they have to tell each other. Or it
-// fails the test. The suite closes the queue pair.
+// Half makes one end of a channel while the other role makes the other end, perhaps in another
+// process. The two use the line to tell each other what they need. It fails the test if it cannot.
+// The suite closes the queue pair.
 type Half func(t *testing.T, line *Line) rdma.QueuePair
 
-// RunApart checks a device with the two ends in two processes. Each scene runs twice:
-// with both roles in this process, unless one of them is killed, and with role b in a
-// process of its own. That is this test binary again, told to run the same subtest:
-// so the path to RunApart must be the same there. Half a may not rely on what half b
-// has done, and the other way round. As Run, RunApart must not run beside other tests.
+// RunApart checks a device with the two ends in two processes. Each scene runs twice: with both
+// roles in this process, unless one of them is killed, and with role b in a process of its own. That
+// process is this test binary, run with the same subtest, so the path to RunApart must be the same
+// there. Neither half may rely on what the other has done in its process. Like Run, RunApart must not
+// run concurrently with other tests.
 func RunApart(t *testing.T, a, b Half) {
 	for _, s := range scenes {
 		t.Run(s.name, func(t *testing.T) {
@@ -31,22 +31,22 @@ func RunApart(t *testing.T, a, b Half) {
 	}
 }
 
-// scene is a check whose two roles share nothing but a channel and a line.
+// scene is a check whose two roles share only a channel and a line.
 type scene struct {
 	name  string
 	a, b  func(r *role)
-	kills bool // a kills the process of b, which does not end otherwise
+	kills bool // a kills the process of b, which would not end otherwise
 }
 
 // role is one of the two in a scene.
 type role struct {
 	*end
 	line *Line
-	kill func() // kills the other role's process; nil in one that has no such process
+	kill func() // kills the other role's process; nil if there is none
 }
 
-// play runs one role as a subtest of its own, so that each can fail. The other one then
-// finds the line closed.
+// play runs one role as a subtest of its own, so that each can fail. The other one then finds the
+// line closed.
 func (s scene) play(t *testing.T, name string, half Half, line *Line, kill func()) {
 	t.Run(name, func(t *testing.T) {
 		line.t = t
@@ -66,7 +66,7 @@ func (s scene) play(t *testing.T, name string, half Half, line *Line, kill func(
 	})
 }
 
-// together has both roles in this process.
+// together runs both roles in this process.
 func (s scene) together(t *testing.T, a, b Half) {
 	guard(t)
 	l := listenLine(t)
@@ -78,8 +78,8 @@ func (s scene) together(t *testing.T, a, b Half) {
 	<-played
 }
 
-// apart has role a in this process, and starts another one for role b; there, it has
-// role b.
+// apart runs role a in this process and starts another one for role b. In that process, it runs role
+// b.
 func (s scene) apart(t *testing.T, a, b Half) {
 	if address := os.Getenv(lineVariable); address != "" {
 		guard(t)
@@ -107,7 +107,7 @@ func (s scene) apart(t *testing.T, a, b Half) {
 	s.play(t, "a", a, acceptLine(t, l), kill)
 }
 
-// listenLine is where role b is expected.
+// listenLine listens for role b.
 func listenLine(t *testing.T) *net.TCPListener {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -127,7 +127,7 @@ func acceptLine(t *testing.T, l *net.TCPListener) *Line {
 	return newLine(t, conn)
 }
 
-// dialLine is role b's side.
+// dialLine connects role b.
 func dialLine(t *testing.T, address string) *Line {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)

@@ -7,8 +7,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Benchmark measures a device: latency, the rate of a stream, and RDMA Read.
-// pair is as Pair is for Run.
+// Benchmark measures a device: latency, the rate of a stream, and RDMA Read. pair is like that of
+// Run.
 func Benchmark(b *testing.B, pair func(b *testing.B) (x, y rdma.QueuePair)) {
 	for _, m := range []struct {
 		name string
@@ -37,7 +37,7 @@ func Benchmark(b *testing.B, pair func(b *testing.B) (x, y rdma.QueuePair)) {
 // benchmarkWindow is the number of receive buffers at each end.
 const benchmarkWindow = 256
 
-// serve Waits on y and has answer deal with each message, until stop is called.
+// serve calls Wait on y and passes each message to answer, until stop is called.
 func serve(b *testing.B, y rdma.QueuePair, answer func(rdma.Completion)) (stop func()) {
 	stopping := make(chan struct{})
 	served := background(func() {
@@ -65,7 +65,7 @@ func serve(b *testing.B, y rdma.QueuePair, answer func(rdma.Completion)) (stop f
 	}
 }
 
-// postAll posts until everything is taken, and has the device carry it.
+// postAll posts until everything is accepted, and makes the device carry it.
 func postAll(b *testing.B, q rdma.QueuePair, wrs []rdma.SendWR) {
 	for len(wrs) > 0 {
 		n, err := q.PostSend(wrs)
@@ -86,7 +86,7 @@ func postAll(b *testing.B, q rdma.QueuePair, wrs []rdma.SendWR) {
 	}
 }
 
-// awaitOne Waits until something has completed.
+// awaitOne calls Wait until something has completed.
 func awaitOne(b *testing.B, q rdma.QueuePair, wcs []rdma.Completion) rdma.Completion {
 	for {
 		n, err := q.Wait(wcs[:1])
@@ -114,8 +114,7 @@ func benchmarkPingPong(b *testing.B, x, y rdma.QueuePair) {
 	}
 }
 
-// benchmarkStream keeps x within y's buffers by a credit for each quarter of
-// them.
+// benchmarkStream keeps x within y's buffers by a credit for each quarter of them.
 func benchmarkStream(b *testing.B, x, y rdma.QueuePair) {
 	const quarter = benchmarkWindow / 4
 	credit := make(chan struct{}, 4)

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// noise is random, so that a byte in the wrong place shows. Checks compare with
-// slices of it instead of making contents anew, which -race would make slow.
+// noise is random, so that a byte in the wrong place is noticed. Checks compare with slices of it and
+// do not generate contents anew, which would be slow with -race.
 var noise = sync.OnceValue(func() []byte {
 	b := make([]byte, most+1<<16)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // never fails
 	return b
 })
 
-// contents returns what the message or memory with this number holds: n bytes,
-// at most most, which must not be written.
+// contents returns the contents of the message or memory with this number: n bytes, at most most,
+// which the caller must not change.
 func contents(number uint64, n int) []byte {
 	at := number * 40503 % (1 << 16) // odd, so 65,536 numbers in a row differ
 	return noise()[at : at+uint64(n) : at+uint64(n)]
@@ -50,8 +50,7 @@ type script struct {
 	max   int // bytes in a message
 }
 
-// next returns the next message, which must not be written, and nil behind the
-// last.
+// next returns the next message, which the caller must not change, and nil after the last.
 func (s *script) next() []byte {
 	if s.count <= 0 || s.bytes <= 0 {
 		return nil
@@ -63,7 +62,7 @@ func (s *script) next() []byte {
 	return msg
 }
 
-// size draws as many small messages as large ones, and the extremes often.
+// size returns as many small sizes as large ones, and often the extremes.
 func (s *script) size() int {
 	switch s.rng.IntN(16) {
 	case 0:

@@ -19,10 +19,10 @@ var drainChecks = []check{
 	{"Deadline", checkDrainDeadline},
 }
 
-// soon is a Drain's time where it must not be used up.
+// soon is a time for Drain that a check expects not to be used up.
 const soon = time.Minute
 
-// Where nothing was sent there is nothing to wait for.
+// If nothing was sent, Drain does not wait.
 func checkDrainIdle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	must(t, a.Drain(soon))
@@ -32,8 +32,7 @@ func checkDrainIdle(t *testing.T, pair Pair) {
 	b.expectSticky()
 }
 
-// What was drained arrives, though the peer looks for it only when the sender
-// has gone.
+// What was drained arrives, even if the peer looks for it only after the sender is gone.
 func checkDrainReadAfterwards(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	for k := range uint64(window) {
@@ -48,7 +47,7 @@ func checkDrainReadAfterwards(t *testing.T, pair Pair) {
 	b.expectEnd(io.EOF)
 }
 
-// Drain carries what the transport did not take at once.
+// Drain carries what the transport did not accept at once.
 func checkDrainBacklog(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
@@ -59,7 +58,7 @@ func checkDrainBacklog(t *testing.T, pair Pair) {
 	b.expectEnd(io.EOF)
 }
 
-// A Write is drained as a message is.
+// A Write is drained like a message.
 func checkDrainWrite(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
@@ -71,8 +70,8 @@ func checkDrainWrite(t *testing.T, pair Pair) {
 	checkMemory(t, "the target", target.mem, contents(0, most))
 }
 
-// Drain gives up in time on a peer that fetches nothing. The bytes of a Write
-// are in this process until then, though the messages may have left it.
+// Drain returns in time if a peer fetches nothing. The bytes of a Write are in this process until
+// then, although the messages may have left it.
 func checkDrainDeadline(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	target := b.expose(most, rdma.RemoteWrite)
@@ -88,7 +87,7 @@ func checkDrainDeadline(t *testing.T, pair Pair) {
 			t.Errorf("Drain = %v, want os.ErrDeadlineExceeded", err)
 		}
 		if slices.Min(took) <= d*3/2 {
-			break // it can: what took longer was the machine
+			break // Drain works; the machine was slow
 		}
 	}
 	if best := slices.Min(took); best < d*9/10 || best > d*3/2 {

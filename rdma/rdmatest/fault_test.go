@@ -14,8 +14,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// fault is a way in which a model device breaks the contract. Those that take
-// one line stand in the model; the rest are here.
+// fault is a way in which a model device breaks the contract. Faults of one line are in the model;
+// the rest are here.
 type fault string
 
 const (
@@ -97,7 +97,7 @@ func (e *modelEnd) faultyReceive(p *parcel) {
 			e.first = p.bytes
 		}
 	case e.m.fault == reusesLent:
-		// A byte alone would now and then be what it was again.
+		// A single byte would sometimes get its former value.
 		binary.LittleEndian.PutUint64(e.first, binary.LittleEndian.Uint64(e.first)+1)
 	}
 }
@@ -119,7 +119,7 @@ func (e *modelEnd) placeLate() {
 	e.late, e.releasing = nil, false
 }
 
-// allRegions are what the fault sharesSTags confuses.
+// allRegions are the regions that the fault sharesSTags confuses.
 var allRegions = struct {
 	sync.Mutex
 	of map[rdma.STag]modelRegion
@@ -133,7 +133,7 @@ func (e *modelEnd) faultyRegister(s rdma.STag, r modelRegion) {
 	}
 }
 
-// region is what the peer names with s.
+// region returns the region that the peer names with s.
 func (e *modelEnd) region(s rdma.STag) (modelRegion, bool) {
 	if e.m.fault == sharesSTags {
 		allRegions.Lock()
@@ -145,7 +145,7 @@ func (e *modelEnd) region(s rdma.STag) (modelRegion, bool) {
 	return r, known
 }
 
-// outside is an access that leaves the region. A broken device grants it.
+// outside is an access that leaves the region. A faulty device grants it.
 func (e *modelEnd) outside(r modelRegion, at uint64, n int) ([]byte, error) {
 	end := at + uint64(n)
 	if e.m.fault == oneTooMany && end == uint64(len(r.mem))+1 ||
@@ -157,9 +157,9 @@ func (e *modelEnd) outside(r modelRegion, at uint64, n int) ([]byte, error) {
 	return nil, errors.New("it left the bounds of a region")
 }
 
-// alone has another goroutine replace the table of regions with one that is older.
-// Called with mu held, before a change of the table.
-func (e *modelEnd) alone() {
+// aloneLocked lets another goroutine replace the table of regions with an older one, before a change
+// of the table.
+func (e *modelEnd) aloneLocked() {
 	if e.m.fault != registersAlone {
 		return
 	}

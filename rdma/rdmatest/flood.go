@@ -16,8 +16,8 @@ var floodChecks = []check{
 	{"OneGoroutineEach", checkFloodSingle},
 }
 
-// Both ends send as fast as they can, and read and write each other's memory on
-// the way. Nothing is lost and nobody waits for ever.
+// Both ends send as fast as they can, and also read and write each other's memory. Nothing is lost
+// and no call waits forever.
 func checkFloodBoth(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
@@ -124,8 +124,8 @@ func (m *mixture) completed(c rdma.Completion) {
 	m.idle <- s
 }
 
-// The same with one goroutine at each end, which never parks: it posts what it
-// may, then Polls.
+// The same with one goroutine at each end, which never parks: it posts as much as it may, then calls
+// Poll.
 func checkFloodSingle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)

@@ -8,17 +8,17 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// flow is a scripted stream of messages in one direction, within the receiver's
-// buffers. One goroutine is in send; the receiving end's pump calls receive.
+// flow is a scripted stream of messages in one direction, within the receiver's buffers. One
+// goroutine is in send; the pump of the receiving end calls receive.
 type flow struct {
 	from, to *end
 	script   script
 	splits   *rand.Rand // how the sender cuts messages, which the receiver cannot see
 
-	credit chan struct{} // has one in it for each buffer of the receiver in use
+	credit chan struct{} // has an element for each buffer of the receiver that is in use
 
-	// dispose is what receive does with a message: f.release unless a check
-	// wants to keep it for a while.
+	// dispose is what receive does with a message: f.release, unless a check wants to keep it for
+	// a while.
 	dispose func(rdma.Buffer)
 	// aside, if not nil, runs before each post in the sender's goroutine.
 	aside func() error
@@ -26,11 +26,11 @@ type flow struct {
 	arriving script
 	want     []byte
 	failed   bool
-	received chan struct{} // closed when all has come
+	received chan struct{} // closed when everything has arrived
 }
 
-// newFlow makes a flow of count messages, or of as many as bytes allow, with up
-// to max bytes each, over an end with buffers receive buffers.
+// newFlow makes a flow of count messages, or of as many as bytes allow, with up to max bytes each, to
+// an end with this number of receive buffers.
 func newFlow(from, to *end, seed uint64, count, bytes, max, buffers int) *flow {
 	plan := func() script {
 		return script{rng: newRand(seed), count: count, bytes: bytes, max: max}
@@ -89,7 +89,7 @@ func (f *flow) acquire() error {
 // receive checks one message.
 func (f *flow) receive(c rdma.Completion) {
 	switch got := c.Buffer.Bytes; {
-	case f.failed: // what follows the first difference says nothing new
+	case f.failed: // after the first difference, others say nothing new
 	case f.want == nil:
 		f.fail("received %s behind the last message", brief(got))
 	case !bytes.Equal(got, f.want):
@@ -110,13 +110,13 @@ func (f *flow) fail(format string, args ...any) {
 	f.to.t.Errorf(f.to.name+": "+format, args...)
 }
 
-// release gives a buffer back, and the sender its credit.
+// release releases a buffer, and returns its credit to the sender.
 func (f *flow) release(b rdma.Buffer) {
 	b.Release()
 	<-f.credit
 }
 
-// wait waits until everything has come.
+// wait waits until everything has arrived.
 func (f *flow) wait() error {
 	select {
 	case <-f.received:

@@ -16,16 +16,14 @@ import (
 const (
 	window  = 64       // receive buffers that connect provides at each end
 	segment = 64 << 10 // bytes in each, or MaxMessage if that is less
-	largest = 1 << 20  // bytes in each where a check wants them large
+	largest = 1 << 20  // bytes in each, for checks that want large ones
 
-	// moment is long enough for a call that should be parked to betray that it
-	// is not. Nothing passes because of it: a check that looks too early only
-	// fails to notice.
+	// moment is long enough to notice that a call which should be parked is not. Nothing passes
+	// because of it: a check that looks too early only fails to notice.
 	moment = 20 * time.Millisecond
 )
 
-// end is one end of the pair under test. A test either Waits on it by itself or
-// has a pump do so.
+// end is one end of the pair under test. A test either calls Wait itself or lets a pump do so.
 type end struct {
 	rdma.QueuePair
 	t    *testing.T
@@ -41,14 +39,13 @@ type end struct {
 	err      error         // why it left; nil after stop. Valid once done is closed
 }
 
-// connect makes a pair with receive buffers at both ends, and sees to it that
-// the pair is closed when the subtest is over.
+// connect makes a pair with receive buffers at both ends. The pair is closed when the subtest is over.
 func connect(t *testing.T, pair Pair) (a, b *end) {
 	t.Helper()
 	return connectSized(t, pair, segment)
 }
 
-// connectSized is connect with receive buffers of another size.
+// connectSized is like connect, with receive buffers of another size.
 func connectSized(t *testing.T, pair Pair, size int) (a, b *end) {
 	t.Helper()
 	x, y := pair(t)
@@ -60,8 +57,7 @@ func connectSized(t *testing.T, pair Pair, size int) (a, b *end) {
 	return a, b
 }
 
-// open provides receive buffers, and sees to it that the end is closed when the
-// subtest is over.
+// open provides receive buffers. The end is closed when the subtest is over.
 func (e *end) open() {
 	e.ProvideReceive(window, e.size)
 	e.t.Cleanup(func() {
@@ -84,8 +80,8 @@ func newEnd(t *testing.T, name string, q rdma.QueuePair, size int) *end {
 	}
 }
 
-// pump starts the goroutine that Waits, and hands it each completion, until the
-// queue pair ends or stop is called.
+// pump starts a goroutine that calls Wait and handles each completion, until the queue pair ends or
+// stop is called.
 func (e *end) pump(handle func(rdma.Completion)) {
 	e.pumping = true
 	go func() {
@@ -118,7 +114,7 @@ func (e *end) collect() {
 	})
 }
 
-// stop has the pump leave a queue pair that goes on.
+// stop makes the pump leave a queue pair that continues.
 func (e *end) stop() {
 	e.stopping.Store(true)
 	e.Wake()
@@ -136,7 +132,7 @@ func (e *end) ended() error {
 	return e.err
 }
 
-// take waits for what a collecting pump brings.
+// take returns the next completion that a collecting pump receives.
 func (e *end) take(from chan rdma.Completion) (rdma.Completion, error) {
 	select {
 	case c := <-from:
@@ -153,7 +149,7 @@ func (e *end) take(from chan rdma.Completion) (rdma.Completion, error) {
 	}
 }
 
-// expect takes the next message, which must read want, and releases it.
+// expect takes the next message, which must be want, and releases it.
 func (e *end) expect(want []byte) rdma.Completion {
 	e.t.Helper()
 	c := e.hold(want)
@@ -161,7 +157,7 @@ func (e *end) expect(want []byte) rdma.Completion {
 	return c
 }
 
-// hold takes the next message, which must read want, and keeps it.
+// hold takes the next message, which must be want, and keeps it.
 func (e *end) hold(want []byte) rdma.Completion {
 	e.t.Helper()
 	c, err := e.take(e.messages)
@@ -184,8 +180,7 @@ func (e *end) expectEnd(want error) {
 	}
 }
 
-// expectFailure waits for the end of e, which must not look like an orderly
-// close by the peer.
+// expectFailure waits for the end of e, which must not look as if the peer had closed in good order.
 func (e *end) expectFailure() {
 	e.t.Helper()
 	if err := e.ended(); err == nil || errors.Is(err, io.EOF) {
@@ -194,8 +189,7 @@ func (e *end) expectFailure() {
 	e.expectSticky()
 }
 
-// expectSticky checks that Poll and Wait go on returning the reason that ended
-// the pump.
+// expectSticky checks that Poll and Wait keep returning the reason that ended the pump.
 func (e *end) expectSticky() {
 	e.t.Helper()
 	var wcs [4]rdma.Completion
@@ -208,8 +202,8 @@ func (e *end) expectSticky() {
 	}
 }
 
-// post posts every message, waits for room as often as that takes, and scribbles
-// over what was taken, for which the device has no more use.
+// post posts every message, waits for room as often as necessary, and overwrites what was accepted,
+// which the device must not use any more.
 func (e *end) post(wrs ...rdma.SendWR) error {
 	for {
 		n, err := e.PostSend(wrs)
@@ -232,7 +226,7 @@ func (e *end) post(wrs ...rdma.SendWR) error {
 	return nil
 }
 
-// carry is what whoever posts and does not go to WaitRoom owes the device.
+// carry does what a caller that posts, and does not go to WaitRoom, owes the device.
 func (e *end) carry() {
 	if e.Busy() {
 		e.Flush()
@@ -264,7 +258,7 @@ func scribble(wrs []rdma.SendWR) {
 	}
 }
 
-// wipe leaves nothing in b of what was there.
+// wipe overwrites b.
 func wipe(b []byte) {
 	for len(b) > 0 {
 		b = b[copy(b, scribbles):]
@@ -273,7 +267,7 @@ func wipe(b []byte) {
 
 var scribbles = bytes.Repeat([]byte{0xDB}, 4096)
 
-// together runs the functions beside each other and waits for them all.
+// together runs the functions concurrently and waits for all of them.
 func together(t *testing.T, fns ...func() error) {
 	t.Helper()
 	var wg sync.WaitGroup

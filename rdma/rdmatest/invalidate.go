@@ -17,10 +17,10 @@ var invalidateChecks = []check{
 	{"Again", checkInvalidateAgain},
 }
 
-// rounds is how often a check tries for the moment between two segments.
+// rounds is how often a check tries to hit the moment between two segments.
 const rounds = 4
 
-// No Write lands after Invalidate has returned, though the peer goes on.
+// No Write has an effect after Invalidate has returned, although the peer continues.
 func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
 	s := stopwatch{}
 	for range rounds {
@@ -40,8 +40,7 @@ func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
 	expectBest(t, "Invalidate", s["Invalidate"], oneSegment)
 }
 
-// writeOn writes over the target until the queue pair ends, and says so once it
-// is well under way.
+// writeOn writes to the target until the queue pair ends, and signals when it is well under way.
 func writeOn(e *end, target exposed) {
 	x := transfers{e: e}
 	for k := uint64(0); ; k++ {
@@ -109,8 +108,8 @@ func readOn(e *end, source exposed, locals [][]byte) {
 	}
 }
 
-// Send with Invalidate revokes a region in order with what the peer did before,
-// and the completion names it.
+// Send with Invalidate revokes a region in order with what the peer did before, and the completion
+// names it.
 func checkInvalidateByPeer(t *testing.T, pair Pair) {
 	for _, solicited := range []bool{false, true} {
 		a, b := connect(t, pair)
@@ -135,21 +134,21 @@ func checkInvalidateByPeer(t *testing.T, pair Pair) {
 		}
 		checkMemory(t, "another region", kept.mem, contents(1, 100))
 
-		b.Invalidate(target.STag) // which is harmless now
+		b.Invalidate(target.STag) // harmless now
 		must(t, x.write(contents(1, 100), target.STag, target.VA, nil))
 		expectViolation(b, a)
 		checkMemory(t, "revoked memory", target.mem, contents(0, 100_000))
 	}
 }
 
-// A peer may not revoke what was never exposed to it.
+// A peer may not revoke what was never exposed to it,
 func checkInvalidateForeign(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	_, other := connect(t, pair)
 	checkForeign(a, b, other.expose(100, rdma.RemoteWrite).STag)
 }
 
-// Nor what is revoked already.
+// nor what was revoked before.
 func checkInvalidateTwice(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	target := b.expose(100, rdma.RemoteWrite)
@@ -169,8 +168,8 @@ func checkForeign(a, b *end, s rdma.STag) {
 	expectViolation(b, a)
 }
 
-// Invalidate has nothing to do for what it has ended, or never knew, or when
-// the queue pair is gone.
+// Invalidate does nothing for a region that has ended or never existed, and when the queue pair is
+// gone.
 func checkInvalidateAgain(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()

@@ -21,8 +21,7 @@ var lendChecks = []check{
 	{"PostsReleased", checkPostsReleased},
 }
 
-// As many messages come as there are buffers with none released, and one more
-// for each that is.
+// As many messages arrive as there are buffers if none is released, and one more for each that is.
 func checkCount(t *testing.T, pair Pair) {
 	for _, count := range []int{1, 3, window} {
 		a, b := connect(t, pair)
@@ -53,7 +52,7 @@ func resize(e *end, count, size int) (old int) {
 	return old
 }
 
-// What is lent does not change, however much comes behind it.
+// A lent message does not change, however much arrives after it.
 func checkIntact(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	f := newFlow(a, b, newSeed(t), 4000, (16<<20)/lighter, b.size, window)
@@ -81,7 +80,7 @@ func checkSame(t *testing.T, held, copies [][]byte) {
 	}
 }
 
-// Buffers come back in any order and from any goroutine.
+// Buffers may be released in any order and by any goroutine.
 func checkOutOfOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	f := newFlow(a, b, newSeed(t), 4000, (8<<20)/lighter, b.size, window)
@@ -125,7 +124,7 @@ func checkLentAfterClose(t *testing.T, pair Pair) {
 	}
 }
 
-// The same when the peer's violation ends it.
+// The same if a violation by the peer ends it.
 func checkLentAfterFailure(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	held, copies := lendAll(a, b)
@@ -135,7 +134,7 @@ func checkLentAfterFailure(t *testing.T, pair Pair) {
 	checkLoans(t, held, copies)
 }
 
-// lendAll has every buffer of b lent.
+// lendAll lets every buffer of b be lent.
 func lendAll(a, b *end) (held []rdma.Buffer, copies [][]byte) {
 	b.collect()
 	for i := range uint64(window) {
@@ -158,8 +157,8 @@ func checkLoans(t *testing.T, held []rdma.Buffer, copies [][]byte) {
 	}
 }
 
-// ProvideReceive makes buffers larger and smaller between two messages; those
-// that it says are still of the old size come first.
+// ProvideReceive makes buffers larger and smaller between two messages. Those that it reports as
+// being of the old size are filled first.
 func checkResize(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
@@ -203,7 +202,7 @@ func checkResizeInTraffic(t *testing.T, pair Pair) {
 	together(t, f.send, f.wait, resizing)
 }
 
-// The count includes what is lent, and may fall below it.
+// The count includes lent buffers, and may fall below their number.
 func checkCountsLent(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if !b.Limits().Elastic {
@@ -223,7 +222,7 @@ func checkCountsLent(t *testing.T, pair Pair) {
 	held[0].Release()
 }
 
-// Release posts one buffer: after any number of them there are as many as before.
+// Release posts one buffer: after any number of Releases there are as many as before.
 func checkPostsReleased(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Line is what the two roles of a scene tell each other beside the channel under test:
-// where a channel can be opened, what is registered, how far they are. It belongs to
-// one goroutine at each end.
+// Line is what the two roles of a scene use to communicate beside the channel under test: where a
+// channel can be opened, what is registered, how far they are. It belongs to one goroutine at each
+// end.
 type Line struct {
 	t    *testing.T
 	conn net.Conn
@@ -29,8 +29,8 @@ func (l *Line) Say(v any) {
 	}
 }
 
-// Hear waits for what the other role says, and stores it in v, a pointer. It fails the
-// test if the other role has failed or ended.
+// Hear waits for what the other role says, and stores it in v, a pointer. It fails the test if the
+// other role has failed or ended.
 func (l *Line) Hear(v any) {
 	l.t.Helper()
 	must(l.t, l.conn.SetReadDeadline(time.Now().Add(patience/4)))

@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	_ rdma.Idler    = (*modelEnd)(nil)
-	_ rdma.Distant  = (*modelEnd)(nil)
-	_ rdma.Finisher = (*modelEnd)(nil)
+	_ rdma.Shrinker         = (*modelEnd)(nil)
+	_ rdma.PeerLossNotifier = (*modelEnd)(nil)
+	_ rdma.Finisher         = (*modelEnd)(nil)
 )
 
-// Idle gives back the parcels that are recycled.
-func (e *modelEnd) Idle() {
+// Shrink frees the parcels that are recycled.
+func (e *modelEnd) Shrink() {
 	defer e.change()()
 	e.m.spare = nil
 	if e.m.fault == idlesTooMuch {

@@ -62,7 +62,7 @@ func (e *modelEnd) poll(wcs []rdma.Completion) (int, error) {
 		e.handle(p)
 		e.carry(false)
 		e.peer.carry(false)
-		e.m.changed.Broadcast() // now: Wait may be about to park
+		e.m.changed.Broadcast() // this early, although Wait may be about to park
 	}
 	n := 0
 	for n < len(wcs) && len(e.ready.rest()) > 0 {
@@ -78,12 +78,12 @@ func (e *modelEnd) poll(wcs []rdma.Completion) (int, error) {
 	return 0, e.err
 }
 
-// handle takes a parcel off the wire.
+// handle takes a parcel from the wire.
 func (e *modelEnd) handle(p *parcel) {
 	switch p.kind {
 	case kindSend:
 		e.receive(p)
-		return // which keeps it
+		return // the wire keeps it
 	case kindWrite:
 		if e.postpone(p) {
 			return
@@ -117,7 +117,7 @@ func (e *modelEnd) handle(p *parcel) {
 	e.m.recycle(p)
 }
 
-// receive has a message fill a receive buffer.
+// receive fills a receive buffer with a message.
 func (e *modelEnd) receive(p *parcel) {
 	size := e.size
 	if e.old > 0 {

@@ -28,7 +28,7 @@ func (e *modelEnd) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 		s = rdma.STag(len(e.regions) + 1)
 	}
 	r := modelRegion{b, rand.Uint64() >> 16, access}
-	e.alone()
+	e.aloneLocked()
 	e.regions[s] = r
 	e.faultyRegister(s, r)
 	return rdma.Region{STag: s, VA: r.va}, nil
@@ -39,13 +39,13 @@ func (e *modelEnd) Invalidate(s rdma.STag) {
 		time.Sleep(3 * oneSegment)
 	}
 	defer e.change()()
-	e.alone()
+	e.aloneLocked()
 	if e.m.fault != staysExposed {
 		delete(e.regions, s)
 	}
 }
 
-// access checks what the peer wants to reach.
+// access checks an access by the peer.
 func (e *modelEnd) access(s rdma.STag, va uint64, n int, want rdma.Access) ([]byte, error) {
 	if n == 0 {
 		return nil, nil

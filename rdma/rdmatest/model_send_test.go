@@ -115,8 +115,8 @@ func (e *modelEnd) Flush() {
 	e.carry(false)
 }
 
-// carry moves what is queued onto the wire while that has room: answers always,
-// the rest if somebody carries it or it has just been posted.
+// carry moves what is queued to the wire while that has room: answers always, the rest if a call
+// carries it or it has just been posted.
 func (e *modelEnd) carry(posted bool) {
 	to := e.peer
 	for to.err == nil && to.wireSize < modelCapacity {
@@ -130,7 +130,7 @@ func (e *modelEnd) carry(posted bool) {
 			return
 		}
 	}
-	if to.err != nil { // nobody is there to receive it
+	if to.err != nil { // it cannot receive any more
 		e.queue, e.answers, e.writes = fifo[*parcel]{}, fifo[*parcel]{}, 0
 	}
 }
@@ -179,7 +179,7 @@ func (e *modelEnd) carryAnswer() {
 	e.peer.arrive(p)
 }
 
-// arrive puts a parcel on the wire towards e.
+// arrive puts a parcel on the wire to e.
 func (e *modelEnd) arrive(p *parcel) {
 	if e.err != nil {
 		e.m.recycle(p)
@@ -187,7 +187,7 @@ func (e *modelEnd) arrive(p *parcel) {
 	}
 	e.wire.push(p)
 	e.wireSize += len(p.bytes)
-	e.m.changed.Broadcast() // now: the call that carries it may be about to park
+	e.m.changed.Broadcast() // this early, although the call that carries it may be about to park
 }
 
 func (e *modelEnd) Drain(d time.Duration) error {

@@ -14,25 +14,24 @@ const (
 	modelSegment  = 64 << 10
 	modelCapacity = 1 << 20 / lighter // bytes on the wire in one direction
 	modelDepth    = 8                 // IRD and ORD
-	modelWrites   = 32                // that may be queued
-	modelBare     = 1 << 16           // messages that may be queued
+	modelWrites   = 32                // Writes that may be queued
+	modelBare     = 1 << 16           // messages without payload that may be queued
 )
 
-// model is the plainest device that keeps rdma.QueuePair's contract: both ends
-// in one process, under one lock, with no goroutine at all. What is posted goes
-// through the queue of the sender, the wire (which holds modelCapacity bytes and
-// is carried only when the contract has somebody carry it) and the receiver's
-// Poll, so that all of the contract's states occur.
+// model is the simplest device that keeps the contract of rdma.QueuePair: both ends are in one
+// process, under one lock, without goroutines. What is posted goes through the queue of the sender,
+// the wire, and the receiver's Poll, so all states of the contract occur. The wire holds
+// modelCapacity bytes, and is carried only when the contract says that a call carries.
 type model struct {
 	mu      sync.Mutex
-	changed sync.Cond // wakes everyone who waits for anything
+	changed sync.Cond // wakes every call that waits for anything
 	ends    [2]modelEnd
 	elastic bool
 	fault   fault
 	spare   []*parcel // recycled, so that the steady state allocates nothing
 }
 
-// modelEnd is one end. All of it is under model.mu.
+// modelEnd is one end. model.mu guards all of it.
 type modelEnd struct {
 	m    *model
 	peer *modelEnd
@@ -47,7 +46,7 @@ type modelEnd struct {
 
 	count, size      int // of receive buffers
 	posted, lent     int
-	old, oldSize     int // those still posted with another size, which come first
+	old, oldSize     int // receive buffers of the former size that are still posted, which are filled first
 	ready            fifo[rdma.Completion]
 	reads            fifo[modelRead]
 	regions          map[rdma.STag]modelRegion
@@ -65,7 +64,7 @@ type modelRead struct {
 	got int
 }
 
-// kind is what a parcel is.
+// kind is the kind of a parcel.
 type kind uint8
 
 const (
@@ -78,8 +77,8 @@ const (
 	kindReset
 )
 
-// parcel is one job in a queue, and one segment on the wire. A receive buffer is
-// the parcel that came.
+// parcel is one job in a queue, and one segment on the wire. A receive buffer is the parcel that has
+// arrived.
 type parcel struct {
 	kind  kind
 	bytes []byte // Send: its own copy. On the wire all are copies
@@ -103,8 +102,8 @@ func newModel(elastic bool, f fault) (a, b *modelEnd) {
 	return &m.ends[0], &m.ends[1]
 }
 
-// change takes the lock for a call that changes something, and returns what ends
-// the call.
+// change takes the lock for a call that changes something, and returns the function that ends the
+// call.
 func (e *modelEnd) change() func() {
 	e.m.mu.Lock()
 	return e.changed
@@ -151,7 +150,7 @@ func (e *modelEnd) Abort() error {
 	return nil
 }
 
-// end ends the queue pair, once, and tells the peer behind what is on the wire.
+// end ends the queue pair, once, and tells the peer after what is on the wire.
 func (e *modelEnd) end(last kind) {
 	if e.closed {
 		return
@@ -169,7 +168,7 @@ func (e *modelEnd) end(last kind) {
 	e.peer.sendErr = syscall.EPIPE
 }
 
-// violated ends the queue pair because of what the peer did, and tells it.
+// violated ends the queue pair because of something that the peer did, and tells the peer.
 func (e *modelEnd) violated(what string) {
 	e.fail(&rdma.ProtocolError{Rule: "the model's", What: what})
 	e.peer.arrive(e.m.parcel(kindTerminate))
@@ -184,7 +183,7 @@ func (e *modelEnd) fail(err error) {
 	e.peer.carry(false)
 }
 
-// parcel returns an empty one.
+// parcel returns an empty parcel.
 func (m *model) parcel(k kind) *parcel {
 	if len(m.spare) == 0 || m.fault == allocates {
 		return &parcel{kind: k}
@@ -197,7 +196,7 @@ func (m *model) parcel(k kind) *parcel {
 
 func (m *model) recycle(p *parcel) { m.spare = append(m.spare, p) }
 
-// fifo is a queue that keeps its memory when it runs empty.
+// fifo is a queue that keeps its memory when it is empty.
 type fifo[T any] struct {
 	items []T
 	head  int

@@ -12,8 +12,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// optionalChecks are about the interfaces that a queue pair may implement besides.
-// Where it does not, they are skipped.
+// optionalChecks are about the interfaces that a queue pair may implement in addition. They are
+// skipped if it does not.
 var optionalChecks = []check{
 	{"Idle", checkIdle},
 	{"Lost", checkLost},
@@ -34,11 +34,11 @@ func optional[I any](e *end) I {
 	return i
 }
 
-// Idle takes nothing that is in use: all that both ends send arrives, and then more,
-// while both give back memory all the time.
+// Shrink takes nothing that is in use: everything that both ends send arrives, although both call
+// Shrink all the time.
 func checkIdle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	x, y := optional[rdma.Idler](a), optional[rdma.Idler](b)
+	x, y := optional[rdma.Shrinker](a), optional[rdma.Shrinker](b)
 	seed := newSeed(t)
 	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
 	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
@@ -51,8 +51,8 @@ func checkIdle(t *testing.T, pair Pair) {
 			case <-calm:
 				return
 			default:
-				x.Idle()
-				y.Idle()
+				x.Shrink()
+				y.Shrink()
 				runtime.Gosched()
 			}
 		}
@@ -61,17 +61,17 @@ func checkIdle(t *testing.T, pair Pair) {
 		close(calm)
 		<-idling
 		must(t, a.Close())
-		x.Idle() // has nothing to give back
+		x.Shrink() // there is nothing to free
 	}()
 	together(t, ab.send, ba.send, ab.wait, ba.wait)
 }
 
 var errGone = errors.New("the peer's host is gone")
 
-// Lost ends every call with the reason that it is given, for good.
+// Lost ends every call, now and later, with the reason that it is given.
 func checkLost(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	distant := optional[rdma.Distant](a)
+	distant := optional[rdma.PeerLossNotifier](a)
 	a.collect()
 	b.collect()
 	a.send([]byte("before"))
@@ -92,11 +92,11 @@ func checkLost(t *testing.T, pair Pair) {
 	a.expectSticky()
 }
 
-// Lost may meet traffic, Close and itself; every call returns.
+// Lost may run concurrently with traffic, Close and itself; every call returns.
 func checkLostConcurrent(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
-		distant := optional[rdma.Distant](a)
+		distant := optional[rdma.PeerLossNotifier](a)
 		finish := startStreaming(a, b)
 		var ending sync.WaitGroup
 		for range 4 {
@@ -127,8 +127,8 @@ func (e *end) finished(f rdma.Finisher) {
 	}
 }
 
-// When Finish has reported it, Close destroys nothing, though the peer looks for
-// what was sent only afterwards.
+// After Finish has reported true, Close destroys nothing, even if the peer looks for what was sent
+// only afterwards.
 func checkFinish(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	finisher := optional[rdma.Finisher](a)
@@ -147,7 +147,7 @@ func checkFinish(t *testing.T, pair Pair) {
 	b.expectEnd(io.EOF)
 }
 
-// Finish reports nothing, and waits for nothing, while some of it is in this process.
+// Finish returns false, without waiting, while some of it is in this process.
 func checkFinishBacklog(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	finisher := optional[rdma.Finisher](a)
@@ -173,7 +173,7 @@ func checkFinishBacklog(t *testing.T, pair Pair) {
 	checkMemory(t, "the target", target.mem, contents(0, most))
 }
 
-// There is nothing to wait for on a channel that has ended.
+// If the channel has ended, there is nothing to wait for.
 func checkFinishEnded(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
@@ -189,7 +189,7 @@ func checkFinishEnded(t *testing.T, pair Pair) {
 	}
 }
 
-// Settle returns when nothing is in this process any more, or after WakeRoom.
+// Settle returns when this process holds nothing any more, or after WakeRoom.
 func checkSettle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	settler := optional[rdma.Settler](a)

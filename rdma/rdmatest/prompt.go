@@ -14,13 +14,13 @@ var promptChecks = []check{
 }
 
 const (
-	// instant is more than a call that never blocks takes on a slow machine, and less
-	// than a call that waits for something.
+	// instant is longer than a call that never blocks takes on a slow machine, and shorter than a
+	// call that waits for something.
 	instant = 500 * time.Microsecond
-	// oneLook is more than Poll takes. Over a stream that can only be read with a
-	// deadline, it waits for one, which the runtime may hold back for a millisecond.
+	// oneLook is longer than Poll takes. Over a stream that can only be read with a deadline, it
+	// waits for one, which the runtime may delay by a millisecond.
 	oneLook = 5 * time.Millisecond
-	// oneSegment is more than the device takes to move one segment.
+	// oneSegment is longer than the device takes to move one segment.
 	oneSegment = 100 * time.Millisecond
 )
 
@@ -33,8 +33,8 @@ func (s stopwatch) time(name string, call func()) {
 	s[name] = append(s[name], time.Since(begin))
 }
 
-// expectInstant checks that the fastest quarter of the calls of each name did not
-// wait. A busy machine holds up some of the calls, but not that many.
+// expectInstant checks that the fastest quarter of the calls of each name did not wait. A busy machine
+// delays some of the calls, but not that many.
 func (s stopwatch) expectInstant(t *testing.T) {
 	t.Helper()
 	for name, took := range s {
@@ -45,7 +45,7 @@ func (s stopwatch) expectInstant(t *testing.T) {
 	}
 }
 
-// expectBest checks that the fastest of some calls took no longer than most.
+// expectBest checks that the fastest of some calls took at most most.
 func expectBest(t *testing.T, name string, took []time.Duration, most time.Duration) {
 	t.Helper()
 	if best := slices.Min(took); best > most {
@@ -53,7 +53,7 @@ func expectBest(t *testing.T, name string, took []time.Duration, most time.Durat
 	}
 }
 
-// The calls that never block do not wait for anything, not even for a moment.
+// The calls that never block do not wait for anything, even briefly.
 func checkNeverBlocks(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
@@ -84,15 +84,15 @@ func checkNeverBlocks(t *testing.T, pair Pair) {
 		if n != 0 || err != nil {
 			t.Fatalf("Poll = %d, %v with nothing outstanding", n, err)
 		}
-		if idler, ok := a.QueuePair.(rdma.Idler); ok {
-			s.time("Idle", idler.Idle)
+		if shrinker, ok := a.QueuePair.(rdma.Shrinker); ok {
+			s.time("Shrink", shrinker.Shrink)
 		}
 	}
 	s.expectInstant(t)
 	expectBest(t, "Poll", polls["Poll"], oneLook)
 }
 
-// Invalidate has nothing to wait for when nothing is moved.
+// Invalidate does not wait if nothing is being moved.
 func checkInvalidateIsPrompt(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()

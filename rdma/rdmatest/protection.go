@@ -28,17 +28,17 @@ func read(e *end, local []byte, s rdma.STag, va uint64) error {
 	return e.PostRead(rdma.ReadWR{ID: 1, Local: local, STag: s, VA: va})
 }
 
-// exposedSize is what the victim exposes: more than two FPDUs, so that an
-// access of more may do part of its work before it offends.
+// exposedSize is what the victim exposes: more than two FPDUs, so that a longer access may do part of
+// its work before it violates the bounds.
 const exposedSize = 150_000
 
 // offence is an access that the victim has not allowed.
 type offence struct {
 	name string
 	size int
-	// aim says where, given what is exposed.
+	// aim returns the access, given what is exposed.
 	aim func(r rdma.Region) (rdma.STag, uint64)
-	// partly: the access may have filled some of what is exposed.
+	// partly: the access may have changed some of what is exposed.
 	partly bool
 }
 
@@ -58,8 +58,8 @@ var offences = []offence{
 	{"WrapsInto", 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA - 50 }, false},
 }
 
-// offenceChecks are that each access which the victim has not allowed ends the
-// pair, and touches nothing outside of what it has allowed.
+// offenceChecks are that each access which the victim has not allowed ends the pair, and has no effect
+// outside of what was allowed.
 func offenceChecks(operation string, try attempt, right, wrong rdma.Access) []check {
 	var checks []check
 	add := func(o offence, target func(t *testing.T, b *end) exposed) {
@@ -73,7 +73,7 @@ func offenceChecks(operation string, try attempt, right, wrong rdma.Access) []ch
 	}
 	add(inside("NoRight"), func(t *testing.T, b *end) exposed {
 		target := b.expose(exposedSize, wrong)
-		// The same memory with the right, under another name, changes nothing.
+		// The same memory, exposed with that right under another STag, changes nothing.
 		_, err := b.Register(target.mem, right)
 		must(t, err)
 		return target
@@ -96,7 +96,7 @@ func inside(name string) offence {
 	return offence{name, 100, func(r rdma.Region) (rdma.STag, uint64) { return r.STag, r.VA + 10 }, false}
 }
 
-// checkOffence has a commit an offence against b's memory.
+// checkOffence lets a commit an offence against b's memory.
 func checkOffence(a, b *end, o offence, try attempt, target exposed) {
 	t := a.t
 	t.Helper()
@@ -131,8 +131,7 @@ func checkOtherConnection(t *testing.T, pair Pair) {
 	}
 }
 
-// STags cannot be guessed from others. This finds counters, not weak
-// generators.
+// STags cannot be guessed from others. This check finds counters, not weak generators.
 func checkSTags(t *testing.T, pair Pair) {
 	a, _ := connect(t, pair)
 	const count = 512

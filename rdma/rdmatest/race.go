@@ -2,8 +2,8 @@
 
 package rdmatest
 
-// The race detector looks at every byte that moves, at a hundred times what the
-// move costs. It finds what it is there for in as many calls that move less.
+// The race detector looks at every byte that moves, which takes a hundred times as long as moving it.
+// It finds the same races in calls that move less.
 const (
 	raceEnabled = true
 

@@ -1,16 +1,16 @@
-// Package rdmatest is the conformance suite that every RDMA device passes: what
-// the comments of package rdma promise, as subtests.
+// Package rdmatest is the conformance suite for RDMA devices: what the comments of package rdma
+// promise, as subtests.
 //
-// A device's own test makes connected pairs and hands them over:
+// A device's own test makes connected pairs and passes them to the suite:
 //
 //	func TestConformance(t *testing.T) {
 //		rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) { … })
 //	}
 //
-// RunApart has the two ends in two processes, for what they could share by mistake.
+// RunApart runs the two ends in two processes, to find what they share by mistake.
 //
-// Sizes and contents are random. The seed is logged, and the environment
-// variable RDMATEST_SEED repeats it.
+// Sizes and contents are random. The seed is logged, and the environment variable RDMATEST_SEED
+// repeats it.
 package rdmatest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Pair makes two connected queue pairs in this process, or fails the test. The suite
-// closes them. a may send first; what b sends may have to wait for that.
+// Pair makes two connected queue pairs in this process, or fails the test. The suite closes them. a
+// may send first; what b sends may have to wait for that.
 type Pair func(t *testing.T) (a, b rdma.QueuePair)
 
 // check is one subtest.
@@ -29,7 +29,7 @@ type check struct {
 	run  func(t *testing.T, pair Pair)
 }
 
-// subjects are the suite, in the order in which a new device comes to pass it.
+// subjects are the suite, in the order in which a new device will pass it.
 var subjects = []struct {
 	name   string
 	checks []check
@@ -52,7 +52,7 @@ var subjects = []struct {
 	{"Allocations", allocationChecks},
 }
 
-// Run checks a device. It must not run beside other tests of the process, as it
+// Run checks a device. It must not run concurrently with other tests of the process, because it
 // counts goroutines and allocations.
 func Run(t *testing.T, pair Pair) {
 	for _, s := range subjects {

@@ -8,11 +8,11 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// faultVariable has TestModel run against a model with this fault.
+// faultVariable is the environment variable that names the fault of TestModel's device.
 const faultVariable = "RDMATEST_FAULT"
 
 func TestMain(m *testing.M) {
-	// TestSuiteNotices is parallel alone, and its processes mostly wait.
+	// No other test runs concurrently with TestSuiteNotices, and its processes mostly wait.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -34,11 +34,11 @@ func runModel(t *testing.T, elastic bool) {
 	Run(t, modelPair(elastic, fault(os.Getenv(faultVariable))))
 }
 
-// And one whose receive buffers cannot change under a message.
+// So does one whose receive buffers cannot change size under a message.
 func TestRigidModel(t *testing.T) { runModel(t, false) }
 
-// A suite that cannot fail proves nothing: each of these faults fails the check
-// that is there for it, in a process of its own.
+// A suite that cannot fail proves nothing: each of these faults fails the check that is meant for it,
+// in a process of its own.
 func TestSuiteNotices(t *testing.T) {
 	for _, c := range []struct {
 		fault fault

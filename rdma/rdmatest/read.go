@@ -16,12 +16,12 @@ var readChecks = []check{
 	{"Unfetched", checkUnfetched},
 }
 
-// Reads of every size and alignment fetch what is there when they are posted,
-// and change nothing beside Local.
+// Reads of every size and alignment fetch what is there when they are posted, and change nothing
+// except Local.
 func checkReadSizes(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
-	b.collect() // which is all that it takes to be read from
+	b.collect() // this is all that an end has to do to be read from
 	x := transfers{e: a}
 	source := b.expose(most+64, rdma.RemoteRead)
 	for i, n := range seams {
@@ -34,14 +34,13 @@ func checkReadSizes(t *testing.T, pair Pair) {
 			checkMemory(t, what, local, source.mem[at:at+n])
 			checkMargins(t, what, arena)
 			if n == most {
-				break // the other offsets add time and nothing else
+				break // the other offsets only add time
 			}
 		}
 	}
 }
 
-// ORD Reads may be outstanding. One more gets ErrNoRoom, until one of them has
-// completed.
+// ORD Reads may be outstanding. A further one gets ErrNoRoom until one of them has completed.
 func checkORD(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	const size = 10_000
@@ -119,12 +118,11 @@ func checkReadBothWays(t *testing.T, pair Pair) {
 	together(t, reading...)
 }
 
-// An end whose answers the peer does not fetch goes on receiving, and its Poll
-// goes on returning.
+// An end whose responses the peer does not fetch keeps receiving, and its Poll keeps returning.
 func checkUnfetched(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	const each = most / 2
-	count := min(a.Limits().ORD, 8) // more than a TCP connection holds of what nobody fetches
+	count := min(a.Limits().ORD, 8) // more than a TCP connection holds if nothing is fetched
 	source := b.expose(each, rdma.RemoteRead)
 	copy(source.mem, contents(0, each))
 	locals := make([][]byte, count)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	margin = 4096 // bytes on either side of exposed memory that nobody may touch
-	canary = 0xC5 // what they hold
-	blank  = 0x11 // what exposed memory holds at first
+	margin = 4096 // bytes on either side of exposed memory that must not change
+	canary = 0xC5 // their contents
+	blank  = 0x11 // the initial contents of exposed memory
 )
 
 // exposed is registered memory in the middle of a larger array.
@@ -28,9 +28,9 @@ func (e *end) expose(n int, access rdma.Access) exposed {
 	return e.exposeContents(nil, n, access)
 }
 
-// exposeContents registers n bytes that begin with these. The device may rely on it that
-// they were there before: when the peer is another process, the race detector does not
-// know that it was told of the region only later.
+// exposeContents registers n bytes that begin with these. The contents are there before the device
+// registers them: if the peer is another process, the race detector does not know that the peer was
+// told about the region only afterwards.
 func (e *end) exposeContents(these []byte, n int, access rdma.Access) exposed {
 	e.t.Helper()
 	arena, mem := embed(n)
@@ -53,7 +53,7 @@ func embed(n int) (arena, mem []byte) {
 	return arena, mem
 }
 
-// fill makes b hold nothing but v. A byte at a time takes the race detector long.
+// fill sets every byte of b to v. Byte by byte this would take long with the race detector.
 func fill(b []byte, v byte) {
 	page := bytes.Repeat([]byte{v}, 4096)
 	for len(b) > 0 {
@@ -89,12 +89,11 @@ func checkMemory(t *testing.T, what string, got, want []byte) {
 	t.Errorf("%s: %d of %d bytes differ, the first at %d", what, differ, len(got), first)
 }
 
-// transfers are the Reads and Writes that one goroutine has outstanding at an
-// end whose pump collects.
+// transfers are the Reads and Writes that one goroutine has outstanding at an end whose pump collects.
 type transfers struct {
 	e             *end
 	id            uint64
-	reads, writes []transfer // in the order in which they were posted, and complete
+	reads, writes []transfer // in the order in which they were posted, which is that of completion
 }
 
 // transfer is one of them, and what to do when it has completed.
@@ -103,7 +102,7 @@ type transfer struct {
 	then func() error
 }
 
-// read fetches len(local) bytes from va in the peer's region s.
+// read posts a Read of len(local) bytes from va in the peer's region s.
 func (x *transfers) read(local []byte, s rdma.STag, va uint64, then func() error) error {
 	x.id++
 	wr := rdma.ReadWR{ID: x.id, Local: local, STag: s, VA: va}
@@ -114,7 +113,7 @@ func (x *transfers) read(local []byte, s rdma.STag, va uint64, then func() error
 	return err
 }
 
-// write carries local to va in the peer's region s.
+// write posts a Write of local to va in the peer's region s.
 func (x *transfers) write(local []byte, s rdma.STag, va uint64, then func() error) error {
 	x.id++
 	wr := rdma.WriteWR{ID: x.id, Local: local, STag: s, VA: va}
@@ -125,7 +124,7 @@ func (x *transfers) write(local []byte, s rdma.STag, va uint64, then func() erro
 	return err
 }
 
-// begin posts, and as long as there is no room reaps what is outstanding.
+// begin posts a transfer. As long as there is no room, it reaps outstanding ones.
 func (x *transfers) begin(post func() error) error {
 	for {
 		err := post()

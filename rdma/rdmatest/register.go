@@ -15,19 +15,19 @@ var registerChecks = []check{
 }
 
 const (
-	registrars = 4  // goroutines that register beside each other
+	registrars = 4  // goroutines that register concurrently
 	regionSize = 64 // bytes of each region
 )
 
-// churned are the regions of b that a churn has registered and invalidated. The
-// regions that it has kept are one after the other in mem.
+// churned are the regions of b that a churn has registered and invalidated. Those that it has kept are
+// next to each other in mem.
 type churned struct {
 	mem         []byte
 	kept, ended []rdma.Region
 }
 
-// churn has goroutines register regions of b and invalidate others, all at the same
-// time, while a reads from one that stays.
+// churn makes goroutines register regions of b and invalidate others concurrently, while a reads from
+// one that stays.
 func churn(a, b *end) churned {
 	t := a.t
 	t.Helper()
@@ -61,7 +61,7 @@ func churn(a, b *end) churned {
 				c.kept[i], err = b.Register(c.mem[i*regionSize:(i+1)*regionSize], rdma.RemoteRead)
 				b.Invalidate(c.ended[i].STag)
 			}
-			// Where this takes microseconds, the goroutines would hardly meet.
+			// If this took microseconds, the goroutines would hardly run concurrently.
 			for begin := time.Now(); err == nil && time.Since(begin) < moment/4; {
 				var r rdma.Region
 				r, err = b.Register(c.mem[:regionSize], rdma.RemoteRead)
@@ -74,7 +74,7 @@ func churn(a, b *end) churned {
 	return c
 }
 
-// Regions that were registered at the same time are all there.
+// Regions that were registered concurrently all exist.
 func checkRegisterConcurrent(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
@@ -89,7 +89,7 @@ func checkRegisterConcurrent(t *testing.T, pair Pair) {
 	}
 }
 
-// One that was invalidated at the same time is not.
+// A region that was invalidated concurrently does not.
 func checkInvalidateWhileRegistering(t *testing.T, pair Pair) {
 	for g := range registrars {
 		a, b := connect(t, pair)

@@ -18,18 +18,18 @@ var roomChecks = []check{
 	{"BareIsBounded", checkBareIsBounded},
 }
 
-// plenty is more receive buffers than a transport holds messages.
+// plenty is more receive buffers than a transport can hold messages.
 const plenty = 4096
 
-// backlog is what one end has sent to another that did not Poll.
+// backlog is what one end has sent to another that did not call Poll.
 type backlog struct {
 	from, to *end
 	taken    uint64 // messages
 	buffers  uint64 // that the receiver provides
 }
 
-// overfill sends until the device is Busy. It skips the test if every buffer of
-// the peer is filled before: hardware does not need the peer's program.
+// overfill sends until the device is Busy. It skips the test if every buffer of the peer is filled
+// before: hardware does not need the peer's program.
 func overfill(a, b *end) *backlog {
 	a.t.Helper()
 	l := &backlog{from: a, to: b, buffers: window}
@@ -51,8 +51,7 @@ func (l *backlog) fill() {
 	}
 }
 
-// fillOne posts a message, if the peer has a buffer for it, and reports whether the
-// device took it.
+// fillOne posts a message if the peer has a buffer for it, and reports whether the device accepted it.
 func (l *backlog) fillOne() bool {
 	t := l.from.t
 	t.Helper()
@@ -69,8 +68,8 @@ func (l *backlog) fillOne() bool {
 	return n > 0
 }
 
-// settle fills until the transport has stopped making room, so that the device
-// stays Busy until the peer Polls.
+// settle fills until the transport makes no more room, so that the device stays Busy until the peer
+// calls Poll.
 func (l *backlog) settle() {
 	l.from.t.Helper()
 	for settled := time.Now(); time.Since(settled) < 2*moment; time.Sleep(time.Millisecond) {
@@ -84,7 +83,7 @@ func (l *backlog) settle() {
 
 func (l *backlog) message(k uint64) []byte { return contents(k, l.from.size) }
 
-// expect has the peer receive everything, in order and once.
+// expect makes the peer receive everything, in order and once.
 func (l *backlog) expect() {
 	l.to.t.Helper()
 	for k := range l.taken {
@@ -92,7 +91,7 @@ func (l *backlog) expect() {
 	}
 }
 
-// WaitRoom does not wait where there is room, and Flush has nothing to do.
+// WaitRoom does not wait if there is room, and Flush does nothing.
 func checkRoomIdle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if a.Busy() {
@@ -105,13 +104,13 @@ func checkRoomIdle(t *testing.T, pair Pair) {
 	b.expect(contents(1, 100))
 }
 
-// A peer that does not Poll makes the device Busy: it takes a prefix of what is
-// posted, and loses none of that.
+// A peer that does not call Poll makes the device Busy: it accepts a prefix of what is posted, and
+// loses none of that.
 func checkBackpressure(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
 	l.settle()
-	// Message by message: what cannot be taken stops what comes behind it.
+	// One at a time: a message that cannot be accepted stops those after it.
 	wrs := []rdma.SendWR{
 		message(l.message(l.taken)[:16], 16),
 		message(l.message(l.taken+1), 16),
@@ -138,7 +137,7 @@ func checkBackpressure(t *testing.T, pair Pair) {
 	}
 }
 
-// WaitRoom carries what was taken, and returns when there is room again.
+// WaitRoom carries what was accepted, and returns when there is room again.
 func checkRoomCarries(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
@@ -150,7 +149,7 @@ func checkRoomCarries(t *testing.T, pair Pair) {
 	l.expect()
 }
 
-// Flush carries what was taken, with nobody in a call at that end.
+// Flush carries what was accepted, while no call is in progress at that end.
 func checkFlushCarries(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
@@ -159,7 +158,7 @@ func checkFlushCarries(t *testing.T, pair Pair) {
 	l.expect()
 }
 
-// WakeRoom ends a WaitRoom that is parked, and if there is none the next.
+// WakeRoom ends a WaitRoom that is parked, or otherwise the next one.
 func checkWakeRoom(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
@@ -181,7 +180,7 @@ func checkWakeRoom(t *testing.T, pair Pair) {
 	l.expect()
 }
 
-// A Busy device still takes messages without payload, and keeps their order.
+// A Busy device still accepts messages without payload, and keeps their order.
 func checkBareWhenBusy(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	l := overfill(a, b)
@@ -200,7 +199,7 @@ func checkBareWhenBusy(t *testing.T, pair Pair) {
 	}
 }
 
-// A peer that never Polls cannot make the device take bare messages for ever.
+// A peer that never calls Poll cannot make the device accept messages without payload without end.
 func checkBareIsBounded(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if !b.Limits().Elastic {

@@ -25,8 +25,7 @@ var scenes = []scene{
 	{name: "KilledUnread", a: killUnread, b: dieUnread, kills: true},
 }
 
-// exchange sends random messages in batches while the other role does so, and receives
-// the other's.
+// exchange sends random messages in batches while the other role does so, and receives the other's.
 func exchange(r *role) {
 	r.collect()
 	seed := uint64(0)
@@ -43,14 +42,14 @@ func exchange(r *role) {
 	if r.name == "b" {
 		out, in = in, out
 	}
-	for more := true; more; r.line.Meet() { // then every buffer is released
+	for more := true; more; r.line.Meet() { // at which every buffer has been released
 		more = batchOf(out, r.send)
 		more = batchOf(in, func(want []byte) { r.expect(want) }) || more
 	}
 }
 
-// batchOf does something with the next messages of a script, one for each receive
-// buffer at most, and reports whether there are more.
+// batchOf does something with the next messages of a script, at most one for each receive buffer, and
+// reports whether there are more.
 func batchOf(s *script, do func(msg []byte)) bool {
 	for range window {
 		msg := s.next()
@@ -62,15 +61,14 @@ func batchOf(s *script, do func(msg []byte)) bool {
 	return true
 }
 
-// trade tells the other role of a region, and returns the one of which that tells.
+// trade tells the other role about a region, and returns the other role's.
 func (r *role) trade(mine rdma.Region) (theirs rdma.Region) {
 	r.line.Say(mine)
 	r.line.Hear(&theirs)
 	return theirs
 }
 
-// number is 0 for role a and 1 for role b, and other the opposite: their contents
-// differ.
+// number is 0 for role a and 1 for role b, and other the opposite, so their contents differ.
 func (r *role) number() uint64 {
 	if r.name == "a" {
 		return 0
@@ -80,19 +78,19 @@ func (r *role) number() uint64 {
 
 func (r *role) other() uint64 { return 1 - r.number() }
 
-// reaches skips the scene at both ends if neither can reach the other's memory.
+// reaches skips the scene at both ends if neither can access the other's memory.
 func (r *role) reaches() {
 	if r.Limits().BufferedOnly {
 		r.t.Skip("neither process can reach the other's memory here")
 	}
 }
 
-// there are sizes to read and to write, the last that of the regions.
+// there are sizes to read and to write; the last is that of the regions.
 var there = []int{1, 100, 4097, 65_537, 1_000_001}
 
 const thereSize = 1_000_001
 
-// readThere reads from the other role's memory, which does the same.
+// readThere reads from the memory of the other role, which does the same.
 func readThere(r *role) {
 	r.reaches()
 	r.collect()
@@ -109,7 +107,7 @@ func readThere(r *role) {
 	}
 }
 
-// writeThere writes to the other role's memory, which does the same.
+// writeThere writes to the memory of the other role, which does the same.
 func writeThere(r *role) {
 	r.reaches()
 	r.collect()
@@ -129,7 +127,7 @@ func writeThere(r *role) {
 	}
 }
 
-// writeWhileInvalidated writes on until the other role ends that.
+// writeWhileInvalidated keeps writing until the other role ends that.
 func writeWhileInvalidated(r *role) {
 	r.reaches()
 	r.collect()
@@ -163,8 +161,8 @@ func (r *role) manyBuffers() (count uint64) {
 	return plenty
 }
 
-// overfillThere sends to an end that does not Poll until the device is Busy, or, if
-// that is hardware, until all of its buffers are full.
+// overfillThere sends to an end that does not call Poll until the device is Busy or, with hardware,
+// until all of its buffers are full.
 func overfillThere(r *role) {
 	l := &backlog{from: r.end, buffers: r.manyBuffers()} // the other role has as many
 	r.line.Meet()
@@ -172,7 +170,7 @@ func overfillThere(r *role) {
 	}
 	r.line.Say(l.taken)
 	must(r.t, r.WaitRoom())
-	r.line.Meet() // all of it was taken in
+	r.line.Meet() // everything was received
 	r.send([]byte("behind"))
 }
 
@@ -186,11 +184,11 @@ func drainHere(r *role) {
 	r.expect([]byte("behind"))
 }
 
-// released is how many buffers the holder gives back.
+// released is how many buffers the holder releases.
 const released = 10
 
-// sendToHolder sends as much as there are buffers for, as often as the other role
-// releases some, and then one message more.
+// sendToHolder sends as much as there are buffers for, each time the other role has released some, and
+// then one message more.
 func sendToHolder(r *role) {
 	r.collect()
 	for k := range uint64(window) {
@@ -262,8 +260,8 @@ func findReset(r *role) {
 	r.expectFailure()
 }
 
-// expectDeath waits until the end has noticed that the peer's process is gone, and
-// checks that every call says so from then on.
+// expectDeath waits until the end has noticed that the peer's process is gone, and checks that every
+// later call says so.
 func (r *role) expectDeath() {
 	r.t.Helper()
 	if err := r.ended(); err == nil || errors.Is(err, net.ErrClosed) {
@@ -285,7 +283,7 @@ func (r *role) expectDeath() {
 	}
 }
 
-// killIdle kills the other role when it has sent, and looks for that afterwards.
+// killIdle kills the other role after it has sent, and looks for that afterwards.
 func killIdle(r *role) {
 	r.send([]byte("begin"))
 	r.line.Meet()
@@ -312,8 +310,8 @@ func sendAndDie(r *role) {
 	r.line.untilKilled()
 }
 
-// killWhileRead kills the other role between, or in the middle of, Reads from its
-// memory. What completes is right.
+// killWhileRead kills the other role between, or in the middle of, Reads from its memory. Reads that
+// complete are correct.
 func killWhileRead(r *role) {
 	r.reaches()
 	r.collect()
@@ -340,14 +338,14 @@ func exposeAndDie(r *role) {
 	r.line.untilKilled()
 }
 
-// killUnread kills the other role while this one waits for it to take something.
+// killUnread kills the other role while this one waits for it to receive something.
 func killUnread(r *role) {
 	l := &backlog{from: r.end, buffers: r.manyBuffers()}
 	r.line.Meet()
 	l.fill()
 	l.settle()
 	returned := background(func() {
-		for r.WaitRoom() == nil { // room that is there since the other end has gone
+		for r.WaitRoom() == nil { // there is room because the other end is gone
 			if _, err := r.PostSend([]rdma.SendWR{message(l.message(0), 16)}); err != nil {
 				return
 			}

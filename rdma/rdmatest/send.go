@@ -15,13 +15,13 @@ var sendChecks = []check{
 	{"Nothing", checkSendNothing},
 }
 
-// Thousands of small messages both ways at once arrive in order, each whole.
+// Thousands of small messages in both directions at once arrive in order and complete.
 func checkSmallInOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	bothWays(t, a, b, 4000, 1<<30, 2000)
 }
 
-// The same with messages as large as the device takes.
+// The same with messages as large as the device allows.
 func checkLargeInOrder(t *testing.T, pair Pair) {
 	a, b := connectSized(t, pair, largest)
 	bothWays(t, a, b, 2000, (24<<20)/lighter, a.size)
@@ -37,7 +37,7 @@ func bothWays(t *testing.T, a, b *end, count, bytes, max int) {
 	together(t, ab.send, ba.send, ab.wait, ba.wait)
 }
 
-// Messages of the sizes where a device has its seams.
+// Messages of the sizes at which devices change their behaviour.
 func checkBoundaries(t *testing.T, pair Pair) {
 	a, b := connectSized(t, pair, largest)
 	b.collect()
@@ -50,15 +50,15 @@ func checkBoundaries(t *testing.T, pair Pair) {
 	}
 }
 
-// seams are sizes around a page, around what fits a full FPDU of 64,768 bytes
-// behind a tagged and an untagged header, and around several of them.
+// seams are sizes around a page, around the payload of a full FPDU of 64,768 bytes with a tagged and an
+// untagged header, and around several of these.
 var seams = []int{
 	0, 1, 3, 63, 64, 65, 4095, 4096, 4097,
 	64768 - 19, 64768 - 18, 64768 - 17, 64768 - 15, 64768 - 14, 64768 - 13,
 	64767, 64768, 64769, 65535, 65536, 2*(64768-14) + 1, 1 << 20, most,
 }
 
-// PostSend takes a batch of every size as it would take its messages one by one.
+// PostSend accepts a batch of any size as it would accept its messages one by one.
 func checkBatches(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
@@ -74,7 +74,7 @@ func checkBatches(t *testing.T, pair Pair) {
 	}
 }
 
-// Where the header ends makes no difference to the peer.
+// The peer cannot tell where the header ends.
 func checkSplits(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()

@@ -9,8 +9,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// DialHalves are the two halves of a channel of a device that is dialled: one dials where
-// the other one has invited it. host is the address of both.
+// DialHalves are the two halves of a channel of a device that is dialled: one dials where the other has
+// invited it. host is the address of both.
 func DialHalves(d rdma.Dialler, cfg rdma.StepConfig, host netip.Addr) (dials, listens Half) {
 	dials = func(t *testing.T, line *Line) rdma.QueuePair {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)

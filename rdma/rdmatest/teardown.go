@@ -38,8 +38,8 @@ func (e *end) expectClosed() {
 	}
 }
 
-// The end that closes sees net.ErrClosed. The peer of an idle pair sees io.EOF after
-// Close, and a failure after Abort.
+// The end that closes sees net.ErrClosed. The peer of an idle pair sees io.EOF after Close, and a
+// failure after Abort.
 func checkEndIdle(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
@@ -57,8 +57,8 @@ func checkEndIdle(t *testing.T, pair Pair) {
 	}
 }
 
-// moments start something on a pair, and return what waits until all of its
-// calls have returned.
+// moments start something on a pair, and return a function that waits until all of its calls have
+// returned.
 var moments = []struct {
 	name  string
 	start func(a, b *end) (finish func())
@@ -70,8 +70,8 @@ var moments = []struct {
 	{"Streaming", startStreaming},
 }
 
-// momentChecks are that at every moment either end may end the pair in either
-// way, and every call returns.
+// momentChecks are that either end may end the pair in either way at every moment, and every call
+// returns.
 func momentChecks() []check {
 	var checks []check
 	for _, m := range moments {
@@ -84,7 +84,7 @@ func momentChecks() []check {
 					if who == "b" {
 						closed, other = b, a
 					}
-					_ = how.end(closed) // its error may tell of what was cut off
+					_ = how.end(closed) // the error may report what was cut off
 					finish()
 					if closed.pumping {
 						closed.expectClosed()
@@ -111,7 +111,7 @@ func startWaitRoom(a, b *end) func() {
 	overfill(a, b).settle()
 	returned := background(func() {
 		for a.WaitRoom() == nil {
-			// There was room, since b's end of the transport has gone.
+			// There was room, because b's end of the transport is gone.
 			if _, err := a.PostSend([]rdma.SendWR{message(contents(0, a.size), 16)}); err != nil &&
 				!errors.Is(err, rdma.ErrNoRoom) {
 				return
@@ -151,7 +151,7 @@ func startStreaming(a, b *end) func() {
 	return func() { <-x; <-y }
 }
 
-// Close and Abort come from several goroutines at once, and again.
+// Close and Abort may be called by several goroutines at once, and again.
 func checkEndConcurrent(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	finish := startStreaming(a, b)
@@ -173,7 +173,7 @@ func checkEndConcurrent(t *testing.T, pair Pair) {
 	}
 }
 
-// No access lands after Close or Abort has returned.
+// No access has an effect after Close or Abort has returned.
 func checkEndRegions(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
@@ -191,8 +191,8 @@ func checkEndRegions(t *testing.T, pair Pair) {
 	}
 }
 
-// Nothing lands in the memory of a Read after Close or Abort has returned: it is the
-// caller's again.
+// Nothing is written to the memory of a Read after Close or Abort has returned: it belongs to the
+// caller again.
 func checkEndReads(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		for round := range rounds {
@@ -214,7 +214,7 @@ func checkEndReads(t *testing.T, pair Pair) {
 			_ = b.ended()
 			must(t, b.Close())
 			if round == rounds-1 {
-				time.Sleep(moment) // for what a wrong device has under way
+				time.Sleep(moment) // for what a faulty device has under way
 			}
 			for _, local := range locals {
 				if n := len(local) - bytes.Count(local, []byte{blank}); n > 0 {
@@ -225,8 +225,7 @@ func checkEndReads(t *testing.T, pair Pair) {
 	}
 }
 
-// Calls on a queue pair that is gone return, and those that post, wait or register
-// fail with net.ErrClosed.
+// Calls on a queue pair that is gone return. Those that post, wait or register fail with net.ErrClosed.
 func checkCallsAfterwards(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)

@@ -14,8 +14,8 @@ var violationChecks = []check{
 	{"OthersGoOn", checkOthersGoOn},
 }
 
-// expectViolation waits until both ends have ended: the victim with what the
-// offender did, the offender with any failure.
+// expectViolation waits until both ends have ended: the victim with what the offender did, the offender
+// with any failure.
 func expectViolation(victim, offender *end) {
 	victim.t.Helper()
 	victim.expectViolated()
@@ -37,8 +37,7 @@ func (e *end) expectViolated() {
 	}
 }
 
-// One message more than there are buffers ends the receiver, behind those that
-// had one.
+// One message more than there are buffers ends the receiver, after those that had one.
 func checkTooMany(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
@@ -47,7 +46,7 @@ func checkTooMany(t *testing.T, pair Pair) {
 	expectOverrun(b, a)
 }
 
-// The same when all of it is there before the receiver looks.
+// The same if everything is there before the receiver looks.
 func checkTooManyUnread(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	overrun(a)
@@ -72,7 +71,7 @@ func expectOverrun(victim, offender *end) {
 	expectViolation(victim, offender)
 }
 
-// A message of a buffer's length fits, and one of a byte more ends the receiver.
+// A message of a buffer's length fits, and one that is a byte longer ends the receiver.
 func checkTooLong(t *testing.T, pair Pair) {
 	for _, size := range []int{37, 4096, segment - 1} {
 		a, b := connect(t, pair)
@@ -81,7 +80,7 @@ func checkTooLong(t *testing.T, pair Pair) {
 		}
 		a.collect()
 		b.collect()
-		for range resize(b, window, size) { // buffers of another size come first
+		for range resize(b, window, size) { // buffers of another size are filled first
 			a.send(contents(0, 1))
 			b.expect(contents(0, 1))
 		}
@@ -92,7 +91,7 @@ func checkTooLong(t *testing.T, pair Pair) {
 	}
 }
 
-// A violation on one pair is nothing to another.
+// A violation on one pair does not affect another.
 func checkOthersGoOn(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	c, d := connect(t, pair)

@@ -93,8 +93,7 @@ func checkWaitParks(t *testing.T, pair Pair) {
 	}
 }
 
-// Wait returns nothing only after a Wake: not once in 1,500 messages, Reads and
-// Writes.
+// Wait returns nothing only after a Wake: not once in 1,500 messages, Reads and Writes.
 func checkWaitOnlyForReason(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
@@ -117,7 +116,7 @@ func checkWaitOnlyForReason(t *testing.T, pair Pair) {
 	}
 }
 
-// A Wake that finds nobody waiting is for the next Wait, once.
+// A Wake while no call waits is for the next Wait, once.
 func checkWakeBefore(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	for k := range uint64(3) {
@@ -130,7 +129,7 @@ func checkWakeBefore(t *testing.T, pair Pair) {
 	}
 }
 
-// Several Wakes with no Wait between end one Wait or each one, and no more.
+// Several Wakes without a Wait in between end one Wait or each one, and no more.
 func checkWakeRepeated(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	const times = 3
@@ -151,7 +150,7 @@ func checkWakeRepeated(t *testing.T, pair Pair) {
 	w.expectMessage(t, contents(1, 100))
 }
 
-// Wake ends a Wait that is parked; none is lost, however soon it comes.
+// Wake ends a Wait that is parked. None is lost, however soon it comes.
 func checkWakeDuring(t *testing.T, pair Pair) {
 	_, b := connect(t, pair)
 	for range 3 {
@@ -170,7 +169,7 @@ func checkWakeDuring(t *testing.T, pair Pair) {
 	}
 }
 
-// Wake is for Wait: a Poll between the two does not use it up.
+// Wake is for Wait: a Poll in between does not use it up.
 func checkWakeSurvivesPoll(t *testing.T, pair Pair) {
 	_, b := connect(t, pair)
 	var wcs [4]rdma.Completion
@@ -181,7 +180,7 @@ func checkWakeSurvivesPoll(t *testing.T, pair Pair) {
 	wait(b).expectNothing(t)
 }
 
-// A Wake and a message that meet take nothing from each other.
+// A Wake and a message at the same time do not affect each other.
 func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	var wcs [4]rdma.Completion
@@ -202,7 +201,7 @@ func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 	}
 }
 
-// Any number of Wakes beside the traffic loses none of it.
+// Any number of Wakes during traffic loses none of it.
 func checkWakeStorm(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)

@@ -14,8 +14,8 @@ var writeChecks = []check{
 	{"BothWays", checkWriteBothWays},
 }
 
-// Writes of every size and alignment put their bytes where they belong and
-// nowhere else. Local is the writer's again with the completion.
+// Writes of every size and alignment put their bytes where they belong and nowhere else. Local is the
+// writer's again with the completion.
 func checkWriteSizes(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
@@ -37,13 +37,13 @@ func checkWriteSizes(t *testing.T, pair Pair) {
 			b.expect([]byte("written"))
 			checkMemory(t, fmt.Sprintf("%d bytes at %d", n, at), target.arena, want)
 			if n == most {
-				break // the other offsets add time and nothing else
+				break // the other offsets only add time
 			}
 		}
 	}
 }
 
-// A Send finds done what was written before it, whatever else is under way.
+// When a Send arrives, everything that was written before it is there, whatever else is under way.
 func checkWriteBeforeSend(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	const slots, size = 300, 60_001 // more than a transport holds
@@ -63,7 +63,7 @@ func checkWriteBeforeSend(t *testing.T, pair Pair) {
 		must(t, x.write(contents(uint64(written), size), target.STag, target.VA+uint64(written*size), nil))
 		written++
 		must(t, f.acquire())
-		must(t, a.post(message(msg, 64))) // often bare, which a Busy device takes too
+		must(t, a.post(message(msg, 64))) // often without payload, which a Busy device accepts too
 	}
 	must(t, f.wait())
 	must(t, x.finish())

@@ -24,7 +24,7 @@ func posted(t *testing.T, q *QueuePair, text string, most int) {
 	require.Equal(t, 1, n)
 }
 
-// comes requires that exactly these messages have come.
+// comes requires that exactly these messages have arrived.
 func comes(t *testing.T, q *QueuePair, texts ...string) {
 	t.Helper()
 	var wcs [16]rdma.Completion
@@ -48,7 +48,7 @@ func appendPair(t *testing.T) (a, b *QueuePair) {
 	return a, b
 }
 
-// TestAppend is what the comment of rdma.Appender says.
+// TestAppend checks what the comment of rdma.Appender says.
 func TestAppend(t *testing.T) {
 	a, b := appendPair(t)
 	assert.False(t, a.Append([]byte("x")), "nothing was posted")
@@ -78,26 +78,26 @@ func TestAppend(t *testing.T) {
 	comes(t, b, "five")
 }
 
-// TestAppendedBytesOutliveTheSender, who is gone before anybody has looked.
+// TestAppendedBytesOutliveTheSender: appended bytes arrive even if the peer looks only after the sender is gone.
 func TestAppendedBytesOutliveTheSender(t *testing.T) {
 	q, r := meetRogue(t)
 	r.out.putOpen([]byte("h"), []byte("12"))
 	require.True(t, r.out.grown([]byte("3456789")))
-	r.out.copyIn(r.out.pos-6, []byte("not counted")) // as one that was killed while it appended
+	r.out.copyIn(r.out.pos-6, []byte("not counted")) // as if it was killed while it appended
 	r.conn.Close()
 	comes(t, q, "h123456789")
 	assert.Equal(t, io.EOF, ends(t, q))
 }
 
-// TestOpenRecordThatIsTooLong ends the channel.
+// TestOpenRecordThatIsTooLong: such a record ends the channel.
 func TestOpenRecordThatIsTooLong(t *testing.T) {
 	q, r := meetRogue(t)
 	r.says(recordOpen, smallRing, words(1))
 	assert.ErrorContains(t, ends(t, q), "in a ring of 4096")
 }
 
-// TestAppendFillsTheRing and no more, in the small ring and in the big one, and says
-// so before it overwrites what was not taken.
+// TestAppendFillsTheRing: Append fills the ring and no more, in the small ring and in the big one, and
+// refuses before it would overwrite what was not taken.
 func TestAppendFillsTheRing(t *testing.T) {
 	a, b := appendPair(t)
 	var want []byte
@@ -131,13 +131,13 @@ func TestAppendFillsTheRing(t *testing.T) {
 			}
 		}
 		require.True(t, bytes.Equal(want, got))
-		a.Idle() // back to the small ring
+		a.Shrink() // back to the small ring
 		assert.True(t, a.tx.ring.atSmall())
 	}
 }
 
-// TestAppendBesideTheConsumer has every byte come once, in order, while the consumer
-// takes messages as they grow.
+// TestAppendBesideTheConsumer: every byte arrives once and in order while the consumer takes messages
+// that grow.
 func TestAppendBesideTheConsumer(t *testing.T) {
 	a, b := appendPair(t)
 	const total = 5 << 20

@@ -17,80 +17,79 @@ import (
 
 // The area is the memory that two ends share, a sealed memory file:
 //
-//	0        control   version, indices, sleep words and states, a direction each way
-//	4 KB     small     a ring of 4 KB each way, for a connection of little traffic
-//	64 KB    big       a ring of 512 KB each way, for one that streams
+//	0        control   version, indices, sleep words and states; a struct for each direction
+//	4 KB     small     a ring of 4 KB for each direction, for connections with little traffic
+//	64 KB    big       a ring of 512 KB for each direction, for connections that stream
 //
-// Its size is fixed, so that no end can cut it short under the other. A page
-// costs memory from when it is first written until it is given back.
+// Its size is fixed, so that no end can cut it short while the other uses it. A page costs memory
+// from its first write until it is returned to the kernel.
 //
-// layout is the version of all of that, of the records in the rings, and of what the
-// ends say when they open a channel. It changes with any of them. An end offers the
-// version that it has as a device of its own (wire.DeviceSHM), so two ends that have
-// no version in common do not try; the word in the area is there for a peer that
-// breaks the rules.
+// layout is the version of all of this, of the records in the rings, and of what the ends say when
+// they open a channel. It changes with any of them. Each version is offered as a device of its own
+// (wire.DeviceSHM), so two ends without a common version do not try. The version in the area
+// detects a peer that breaks the rules.
 const (
 	layout     = 4
 	controlLen = 4 << 10
 	smallRing  = 4 << 10
 	bigRing    = 512 << 10
-	bigStart   = 64 << 10 // a multiple of every system's page
+	bigStart   = 64 << 10 // a multiple of the page size of every system
 	areaLen    = bigStart + 2*bigRing
 )
 
 // maxReads bounds the RDMA Reads that one end may have outstanding at the other.
 const maxReads = 64
 
-// direction is the control of one way, from the producer's end to the
-// consumer's. Each word has one writer, but for the two that tell who sleeps:
-// who goes to sleep sets them, who wakes it clears them.
+// direction is the control of one direction, from the producer's end to the consumer's. Each word
+// has one writer, except the two that tell who sleeps: the sleeper sets its word, and the other
+// end clears it to wake the sleeper.
 //
-// What one end writes often lies in a cache line of its own, and in a pair of lines that
-// the other end does not look at often: processors fetch pairs.
+// Words that one end writes often are in a cache line of their own, and in a pair of lines that
+// the other end seldom reads, because processors fetch pairs.
 type direction struct {
-	key   atomic.Uint64 // of the headers' stamps; written by the end that makes the area, or renews it
-	idle  atomic.Uint32 // the consumer's end sleeps until something comes
+	key   atomic.Uint64 // of the headers' stamps; written by the end that makes or renews the area
+	idle  atomic.Uint32 // the consumer's end sleeps until a record arrives
 	state atomic.Uint32 // producer: see the states below
-	turn  atomic.Uint64 // producer: the position from which on the small ring is in use again
-	rang  atomic.Int64  // producer: when it last woke the consumer's end, on the clock
+	turn  atomic.Uint64 // producer: the position at which the small ring is in use again
+	rang  atomic.Int64  // producer: when it last woke the consumer's end, on the machine's clock
 	_     [96]byte
 
-	head atomic.Uint64 // consumer: position of what it has not taken
+	head atomic.Uint64 // consumer: position of the first record that it has not taken
 	full atomic.Uint32 // the producer sleeps until head moves
 	_    [116]byte
 
-	written atomic.Uint32 // consumer: RDMA Writes of the producer's that it has carried out
+	written atomic.Uint32 // consumer: how many RDMA Writes of the producer it has carried out
 	_       [60]byte
 
-	taken atomic.Uint32 // producer: uses of the channel that it has begun,
+	taken atomic.Uint32 // producer: how many uses of the channel it has begun,
 	left  atomic.Uint32 // and how many of them it has left; see link
-	bytes atomic.Uint32 // producer: how many bytes of the doorbell its socket holds
+	bytes atomic.Uint32 // producer: how many bytes of the doorbell its socket can hold
 	_     [52]byte
 
-	// read is how many bytes of payload the consumer's program has read. The producer
-	// looks at it only when the consumer's process has ended.
+	// read is how many bytes of payload the consumer's program has read. The producer needs it
+	// only after the consumer's process has ended.
 	read atomic.Uint64 // consumer
 	_    [120]byte
 
-	granted [maxReads]atomic.Uint32 // consumer: the RDMA Reads that the producer may carry out
-	pulling [maxReads]atomic.Uint32 // producer: those of which it is moving a segment
+	granted [maxReads]atomic.Uint32 // consumer: numbers of the RDMA Reads that the producer may carry out
+	pulling [maxReads]atomic.Uint32 // producer: numbers of those of which it is moving a segment
 }
 
 // The states of an end.
 const (
 	stateOpen       = iota
-	stateClosed     // it has ended behind what it has written
+	stateClosed     // it has ended after everything it wrote
 	stateAborted    // it has ended at once
-	stateTerminated // it has ended because the other end has broken a rule
+	stateTerminated // it has ended because the other end violated a rule
 )
 
-// control is how an area begins. The end that dials makes the area, and makes it as new for
-// another use; see link. Way 0 is from that end.
+// control is the start of an area. The end that dials makes the area, and renews it for another
+// use; see link. Direction 0 is from that end to the other.
 type control struct {
 	version atomic.Uint64 // layout; written by the end that made the area
 	_       [120]byte
 	ways    [2]direction
-	ticket  [2]atomic.Uint64 // a hash of the one for the next use; written by the end that dials
+	ticket  [2]atomic.Uint64 // a hash of the ticket for the next use; written by the end that dials
 }
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
@@ -103,9 +102,9 @@ type area struct {
 
 const areaSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newArea makes an area, and the descriptor for the other end, which the caller closes.
+// newArea makes an area and a descriptor for the other end, which the caller closes.
 func newArea() (a *area, file int, err error) {
-	// A file longer than RLIMIT_FSIZE would be answered with a signal.
+	// The kernel answers a file longer than RLIMIT_FSIZE with a signal.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 		return nil, -1, os.NewSyscallError("getrlimit", err)
@@ -153,10 +152,9 @@ func memfd() (int, error) {
 	}
 }
 
-// openArea maps the area in a file that the other end has sent, if it is one
-// that nobody can cut short: a page that is missing in a mapping is a fatal
-// signal. It takes the address space at that place, if that is not nil, and only if it
-// succeeds.
+// openArea maps the area in a file that the other end has sent, after checking that no process can
+// cut the file short: a missing page in a mapping is a fatal signal. If at is not nil, the mapping
+// takes the place of the address space there, but only if openArea succeeds.
 func openArea(fd int, at unsafe.Pointer) (*area, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -180,7 +178,7 @@ func openArea(fd int, at unsafe.Pointer) (*area, error) {
 		return nil, os.NewSyscallError("fstatfs", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
-		// Huge pages may run out behind a mapping; and what else has seals?
+		// Huge pages may run out even after they were mapped, and nothing else is known to have seals.
 		return nil, fmt.Errorf("shm: the peer's memory file is of the file system type %#x, not tmpfs", fs.Type)
 	}
 	a, err := mapArea(fd, at)
@@ -196,7 +194,7 @@ func openArea(fd int, at unsafe.Pointer) (*area, error) {
 	return a, nil
 }
 
-// reserve takes the address space of an area, which openArea then cannot lack.
+// reserve allocates the address space of an area, so that openArea cannot fail for lack of it.
 func reserve() (unsafe.Pointer, error) {
 	if err := mapped.take(); err != nil {
 		return nil, err
@@ -205,10 +203,10 @@ func reserve() (unsafe.Pointer, error) {
 	return at, os.NewSyscallError("mmap", err)
 }
 
-// release gives it back, if it has not become an area.
+// release frees address space that has not become an area.
 func release(at unsafe.Pointer) { unix.MunmapPtr(at, areaLen) }
 
-// mapArea maps an area where address space was reserved for it, or anywhere if at is nil.
+// mapArea maps an area in reserved address space, or anywhere if at is nil.
 func mapArea(fd int, at unsafe.Pointer) (*area, error) {
 	flags := unix.MAP_SHARED
 	if at != nil {
@@ -221,12 +219,12 @@ func mapArea(fd int, at unsafe.Pointer) (*area, error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	a := &area{mem: unsafe.Slice((*byte)(mem), areaLen), ctl: (*control)(mem)}
-	// Where shared memory gets huge pages, the first byte would cost 2 MB.
+	// If shared memory had huge pages, the first byte would cost 2 MB.
 	unix.Madvise(a.mem, unix.MADV_NOHUGEPAGE)
 	return a, nil
 }
 
-// unmap ends the mapping. Nobody may use the area then.
+// unmap ends the mapping. No goroutine may be using the area.
 func (a *area) unmap() {
 	if a.mem != nil {
 		unix.MunmapPtr(unsafe.Pointer(&a.mem[0]), areaLen)
@@ -234,7 +232,7 @@ func (a *area) unmap() {
 	a.mem, a.ctl = nil, nil
 }
 
-// small and big return the rings of one way.
+// small and big return the rings of one direction.
 func (a *area) small(way int) []byte {
 	start := controlLen + way*smallRing
 	return a.mem[start : start+smallRing : start+smallRing]
@@ -245,13 +243,13 @@ func (a *area) big(way int) []byte {
 	return a.mem[start : start+bigRing : start+bigRing]
 }
 
-// giveBack returns the pages of a big ring that nothing is in to the kernel.
+// giveBack returns the pages of an empty big ring to the kernel.
 func giveBack(ring []byte) {
 	unix.Madvise(ring, unix.MADV_REMOVE)
 }
 
-// overcommit refuses strict accounting of memory: there the kernel may fail to
-// find a page for a mapping that it has granted, which is a fatal signal.
+// overcommit returns an error if the kernel accounts strictly for memory: it may then fail to
+// provide a page of a mapping that it has granted, which is a fatal signal.
 var overcommit = sync.OnceValue(func() error {
 	text, err := sysfile.Read("/proc/sys/vm/overcommit_memory")
 	if err != nil {

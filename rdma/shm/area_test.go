@@ -87,7 +87,7 @@ func TestAreaCostsNothingUntilItIsWritten(t *testing.T) {
 	assert.Zero(t, a.big(0)[0])
 }
 
-// TestAreaIsNotMadePastTheLimit would end the process with SIGXFSZ.
+// TestAreaIsNotMadePastTheLimit: making the area would end the process with SIGXFSZ.
 func TestAreaIsNotMadePastTheLimit(t *testing.T) {
 	var was unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &was))

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostAside bounds the closes that may be blocked before this process opens no further
-// channel. Those under way may exceed it by the peers that are being heard then.
+// mostAside is how many closes may be blocked before this process opens no further channel. The
+// number can exceed it by the peers that are being checked at that moment.
 const mostAside = 64
 
-// aside counts the goroutines of closeInBackground, and blocked those of them that have
-// taken longer than asideAfter: a close that does not block is over by then.
+// aside counts the goroutines of closeInBackground. blocked counts those that have taken longer
+// than asideAfter; a close that does not block is done by then.
 var aside, blocked atomic.Int32
 
 const asideAfter = 5 * time.Millisecond
@@ -24,9 +24,9 @@ const asideAfter = 5 * time.Millisecond
 // errAside is why no channel is opened.
 var errAside = errors.New("shm: another process holds up the closing of its connections")
 
-// closeAside closes what may hold descriptors that another process has sent. Where the
-// kernel accepts those, the close may block for as long as that process likes. Then
-// a goroutine does it, and nothing waits for that goroutine.
+// closeAside closes what may hold descriptors that another process has sent. If the kernel accepts
+// those, the close may block for as long as that process likes, so a goroutine does it, for which
+// nothing waits.
 func closeAside(c io.Closer) error {
 	if !takesRights.Load() {
 		return c.Close()
@@ -35,7 +35,7 @@ func closeAside(c io.Closer) error {
 	return nil
 }
 
-// closeInBackground closes what may block on any kernel.
+// closeInBackground closes what may block with any kernel.
 func closeInBackground(c io.Closer) {
 	aside.Add(1)
 	late := time.AfterFunc(asideAfter, func() { blocked.Add(1) })
@@ -51,10 +51,10 @@ func closeInBackground(c io.Closer) {
 // heldUp reports that too many closes are blocked.
 func heldUp() bool { return blocked.Load() >= mostAside }
 
-// files are descriptors that came over a socket.
+// files are descriptors that were received over a socket.
 type files []int
 
-// Close closes them, one after the other: together they block one thread.
+// Close closes them one after the other, so that together they block one thread.
 func (f files) Close() error {
 	for _, fd := range f {
 		unix.Close(fd)

@@ -37,11 +37,11 @@ func (device) Reaches(p rdma.Peer) error {
 	return nil
 }
 
-// Listen makes the end that listens ready.
+// Listen prepares the end that listens.
 func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return &place{cfg: cfg}, nil }
 
-// unmapped is the uid that by default stands for all those which have none in this user
-// namespace; it says nothing about who it is. overflow is the one that this host has.
+// unmapped is the default uid that stands for all users who have none in this user namespace; it
+// does not identify anybody. overflow is the one of this host.
 const unmapped = 65534
 
 var overflow = sync.OnceValue(func() int {
@@ -56,8 +56,8 @@ var overflow = sync.OnceValue(func() int {
 	return uid
 })
 
-// credentials returns the pid of the process at the other end of a socket, 0 if it is in
-// another pid namespace, and its user, if that may be the peer.
+// credentials returns the pid of the process at the other end of a socket, 0 if that is in another
+// pid namespace, and its user. It fails if this user may not be the peer.
 func credentials(fd int, uids []int) (pid, uid int, err error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -1,12 +1,10 @@
-// Package shm is the RDMA device of two programs on one Linux host. Shared
-// memory is its wire: messages go through a byte ring each way. The kernel's
-// cross-memory attach is its RDMA engine: the process that receives the bytes
-// of an RDMA Read or Write fetches them with process_vm_readv.
+// Package shm is the RDMA device for two programs on one Linux host. Messages go through shared
+// memory, a byte ring for each direction. RDMA Reads and Writes use the kernel's cross-memory
+// attach: the process that receives the bytes fetches them with process_vm_readv.
 //
-// It is written in Go, needs no privilege, and leaves nothing on the file system
-// or anywhere else when a process is killed. Everything in the shared memory is
-// a stranger's input to the other end: it is read once, and checked, before it
-// is used.
+// The device is written in Go, needs no privilege, and leaves nothing behind, on the file system or
+// elsewhere, when a process is killed. Each end treats everything in the shared memory as input
+// from a stranger: it reads it once, and checks it before use.
 //
 // On other systems the package is empty.
 package shm

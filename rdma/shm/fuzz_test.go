@@ -21,21 +21,21 @@ import (
 // The victim's memory in FuzzArea: regions with canaries around them.
 const (
 	fuzzArena = 24 << 10
-	fuzzBoth  = 4 << 10 // where what may be read and written begins
+	fuzzBoth  = 4 << 10 // start of the region that may be read and written
 	fuzzRead  = 10 << 10
-	fuzzLocal = 16 << 10 // where its own Reads go
+	fuzzLocal = 16 << 10 // target of its own Reads
 	fuzzLen   = 4 << 10  // of each
 
 	fuzzTagBoth = 0x1000
 	fuzzTagRead = 0x1001
 )
 
-// What FuzzArea's input says, step by step: a byte, and what belongs to it.
+// FuzzArea's input is a list of steps: a byte, and its arguments.
 const (
 	stepRecord = iota // kind (1), length (2), bytes of body (2), body: a record where the next one belongs; see placed
 	stepWord          // which (1), value (8): a word of the control page
 	stepByte          // where (3), what (1): anywhere in the area
-	stepTaken         // the peer has taken all that the victim has written
+	stepTaken         // the peer has taken everything that the victim has written
 	stepPoll          // the rest is what the victim does
 	stepSend          // bytes (2)
 	stepRead
@@ -43,7 +43,7 @@ const (
 	stepRevoke
 	stepIdle
 	stepRing
-	stepHole // the pages of the big rings are given back
+	stepHole // the pages of the big rings are freed
 	stepKinds
 )
 
@@ -109,16 +109,15 @@ func newFuzzVictim(t testing.TB) *fuzzVictim {
 	return v
 }
 
-// expose registers b under an STag that is the same each time.
+// expose registers b under the same STag in every run.
 func expose(t testing.TB, q *QueuePair, tag rdma.STag, b []byte, access rdma.Access) {
 	t.Helper()
 	region, err := q.Register(b, access)
 	require.NoError(t, err)
-	q.regions.byTag[tag] = q.regions.byTag[region.STag]
-	delete(q.regions.byTag, region.STag)
+	q.regions.Rename(region.STag, tag)
 }
 
-// poll takes in what has come.
+// poll takes what has arrived.
 func (v *fuzzVictim) poll(t *testing.T) {
 	var wcs [4]rdma.Completion
 	n, err := v.Poll(wcs[:])
@@ -154,7 +153,7 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 		kind, length, n := int(take(1)), int(take(2)), int(take(2))
 		n = min(n, len(b), 5000)
 		if kind&0x40 != 0 {
-			length += n // as it should be
+			length += n // the correct length
 		}
 		if fits, err := v.r.out.fits(space(n)); fits && err == nil {
 			body := slices.Clone(b[:n])
@@ -193,7 +192,7 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 	case stepRevoke:
 		v.Invalidate(fuzzTagRead)
 	case stepIdle:
-		v.Idle()
+		v.Shrink()
 	case stepRing:
 		v.r.rings()
 	case stepHole:
@@ -202,8 +201,8 @@ func (v *fuzzVictim) step(t *testing.T, b []byte) []byte {
 	return b
 }
 
-// placed has the addresses in a record be those of bytes that can be read, and what
-// is granted be granted: no recorded address is one in this process.
+// placed replaces the addresses in a record by those of bytes that can be read, and makes granted what
+// the record grants: no recorded address is one of this process.
 func (v *fuzzVictim) placed(kind int, body []byte) {
 	switch {
 	case kind == recordWrite && len(body) == writeLen:
@@ -214,10 +213,9 @@ func (v *fuzzVictim) placed(kind int, body []byte) {
 	}
 }
 
-// FuzzArea has a peer that writes what it likes into the shared memory between
-// any two steps of the victim's. The victim goes on, or ends with an error of the
-// kinds there are; it changes no memory but what the peer may write, and
-// completes nothing that was not posted.
+// FuzzArea lets a peer write anything into the shared memory between any two steps of the victim. The
+// victim continues, or ends with one of the expected kinds of error. It changes only memory that the
+// peer may write, and completes only what was posted.
 func FuzzArea(f *testing.F) {
 	for _, s := range recordedArea(f) {
 		f.Add(s)
@@ -242,7 +240,7 @@ func FuzzArea(f *testing.F) {
 		for n := 0; len(steps) > 0 && n < 200; n++ {
 			steps = v.step(t, steps)
 		}
-		for range 40 { // what is left in the ring
+		for range 40 { // for what is left in the ring
 			if v.poll(t); v.over != nil {
 				break
 			}
@@ -265,8 +263,7 @@ func FuzzArea(f *testing.F) {
 	})
 }
 
-// checkEndOfFuzz checks that a queue pair has ended with an error of the kinds
-// there are.
+// checkEndOfFuzz checks that a queue pair has ended with one of the expected kinds of error.
 func checkEndOfFuzz(t *testing.T, err error) {
 	t.Helper()
 	var violation *rdma.ProtocolError
@@ -279,9 +276,8 @@ func checkEndOfFuzz(t *testing.T, err error) {
 	}
 }
 
-// recordedArea runs a session with every kind of record, and returns what its
-// first end would have to write into the area for the other to see the same: all
-// at once, and record by record.
+// recordedArea runs a session with every kind of record, and returns what its first end would have to
+// write into the area for the other to see the same: all at once, and record by record.
 func recordedArea(t testing.TB) [][]byte {
 	t.Helper()
 	near, far := pairOf(t, testConfig)
@@ -322,13 +318,13 @@ func recordedArea(t testing.TB) [][]byte {
 		turns(4)
 		send(rdma.SendWR{Header: []byte("revokes"), Invalidate: fuzzTagRead})
 		for range 3 {
-			send(rdma.SendWR{Header: make([]byte, 16), Payload: make([]byte, 3000)}) // into the big ring
+			send(rdma.SendWR{Header: make([]byte, 16), Payload: make([]byte, 3000)}) // goes to the big ring
 		}
 		turns(2)
 	}
 	var all []byte
 	var each [][]byte
-	c := newConsumer(near.area, 0) // from the beginning: nothing has been written over
+	c := newConsumer(near.area, 0) // from the beginning: nothing was overwritten
 	for {
 		r, ok, err := c.next()
 		require.NoError(t, err)
@@ -352,6 +348,6 @@ func recordedArea(t testing.TB) [][]byte {
 	for kind := byte(recordSend); kind <= recordRefetched; kind++ {
 		require.True(t, kinds[kind], "a session has records of kind %d", kind)
 	}
-	// With the victim's own Reads the grants of the session have something to meet.
+	// The victim's own Reads give the grants of the session something to match.
 	return append(each, all, append([]byte{stepRead, stepRead, stepPoll}, all...))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestIdleWhileSomebodyWaits: who was refused room in the big ring does not wait for it
-// in the small one, which is smaller than that.
+// TestIdleWhileSomebodyWaits: a sender that was refused room in the big ring does not wait for it in the
+// small one, which is smaller than that.
 func TestIdleWhileSomebodyWaits(t *testing.T) {
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken %t", taken), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestIdleWhileSomebodyWaits(t *testing.T) {
 			if taken {
 				takeAll()
 			}
-			a.Idle()
+			a.Shrink()
 			assert.Equal(t, taken, inSmallRing(a))
 			if !taken {
 				takeAll()
@@ -68,7 +68,7 @@ func TestIdleWhileSomebodyWaits(t *testing.T) {
 	}
 }
 
-// TestIdleLeavesTheRingThatIsWaitedFor, also if room comes while it looks.
+// TestIdleLeavesTheRingThatIsWaitedFor: so it does if room comes while Shrink looks.
 func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Close()
@@ -80,17 +80,17 @@ func TestIdleLeavesTheRingThatIsWaitedFor(t *testing.T) {
 	_, err = b.Wait(wcs[:])
 	require.NoError(t, err)
 	wcs[0].Buffer.Release()
-	a.tx.want = int32(len(a.tx.ring.big) + 8) // which is never there
-	a.Idle()
+	a.tx.want = int32(len(a.tx.ring.big) + 8) // there will never be so much room
+	a.Shrink()
 	assert.False(t, inSmallRing(a))
 	a.tx.want = 0
-	a.Idle()
+	a.Shrink()
 	assert.True(t, inSmallRing(a))
 }
 
 func inSmallRing(q *QueuePair) bool { return &q.tx.ring.ring[0] == &q.tx.ring.small[0] }
 
-// TestIdleGivesBackTheBigRing, and goes on in the small one, there and back.
+// TestIdleGivesBackTheBigRing: Shrink frees it, and the channel continues in the small one, repeatedly.
 func TestIdleGivesBackTheBigRing(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Close()
@@ -122,9 +122,9 @@ func TestIdleGivesBackTheBigRing(t *testing.T) {
 				exchange(50000, round)
 			}
 		}
-		a.Idle()
-		a.Idle()
-		if round%6 == 0 { // it looks before anything comes
+		a.Shrink()
+		a.Shrink()
+		if round%6 == 0 { // it looks before anything arrives
 			k, err := b.Poll(wcs[:])
 			require.NoError(t, err)
 			require.Zero(t, k)
@@ -133,7 +133,7 @@ func TestIdleGivesBackTheBigRing(t *testing.T) {
 			assert.Zero(t, a.area.big(0)[100], "a page that was given back is empty")
 		}
 		if round%3 == 0 {
-			exchange(50000, 200) // at once behind it
+			exchange(50000, 200) // immediately after it
 		}
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
-// A process has so many mappings (vm.max_map_count) and descriptors (RLIMIT_NOFILE) and
-// no more, and a Go program that cannot map its next piece of heap is ended by the
-// runtime. So no channel is made above this share of either; the connection is plain TCP
-// then.
+// A process has a limited number of mappings (vm.max_map_count) and descriptors (RLIMIT_NOFILE),
+// and the runtime aborts a Go program that cannot map more heap. So no channel is made above this
+// share of either limit; the connection is plain TCP then.
 const (
 	shareUsed = 9
 	shareAll  = 10
@@ -25,9 +24,8 @@ const (
 
 func tooMany(n, most uint64) bool { return n >= most/shareAll*shareUsed }
 
-// descriptorFits returns an error if too many descriptors are open for another channel.
-// The kernel gives a new one the lowest number that is free, so a number tells how many
-// there are at least.
+// descriptorFits returns an error if too many descriptors are open for another channel. The kernel
+// gives a new descriptor the lowest free number, so at least fd others are open.
 func descriptorFits(fd int) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -39,11 +37,10 @@ func descriptorFits(fd int) error {
 	return nil
 }
 
-// mappings estimates how many mappings this process has. To count them takes tens of
-// milliseconds where they are many, so it counts only when many areas were mapped since
-// the last time, or when that is long ago.
+// mappings estimates how many mappings this process has. Counting many takes tens of milliseconds,
+// so it counts only if many areas were mapped since the last time, or if that is long ago.
 type mappings struct {
-	count func() (n, most int) // most is 0 if it is not known
+	count func() (n, most int) // most is 0 if the limit is unknown
 
 	mu   sync.Mutex
 	n    int // at the last count
@@ -54,38 +51,38 @@ type mappings struct {
 }
 
 const (
-	// leastMade areas may be mapped between two counts, and an eighth of those that still
-	// fit if that is more.
+	// leastMade areas may be mapped between two counts, or an eighth of those that still fit if
+	// that is more.
 	leastMade = 16
-	// countShare is how many times as long as a count took it is good for, and countLong
-	// for how long at most: the process may have been stopped while it counted.
+	// A count is good for countShare times as long as it took, and at most for countLong, because
+	// the process may have been stopped while it counted.
 	countShare = 100
 	countLong  = 5 * time.Second
 )
 
-// mapped is of this process.
+// mapped is the estimate of this process.
 var mapped = mappings{count: countMappings}
 
 // fits returns an error if there are too many mappings for another area.
 func (m *mappings) fits() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.look()
+	return m.lookLocked()
 }
 
-// take is fits, and notes that an area is being mapped.
+// take is like fits, and also records that an area is being mapped.
 func (m *mappings) take() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.look()
+	err := m.lookLocked()
 	if err == nil {
 		m.made++
 	}
 	return err
 }
 
-// look counts if that is necessary. Called with mu held.
-func (m *mappings) look() error {
+// lookLocked counts if that is necessary.
+func (m *mappings) lookLocked() error {
 	begin := time.Now()
 	room := m.most/shareAll*shareUsed - m.n
 	if m.at.IsZero() || m.made > max(leastMade, room/8) || begin.Sub(m.at) > min(countShare*m.took, countLong) {

@@ -14,8 +14,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestMappingsAreCountedNowAndThen: a count is good for a while and for some areas, and
-// near the limit for few.
+// TestMappingsAreCountedNowAndThen: a count is good for a while and for some areas; near the limit, for
+// few.
 func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	n, counts := 1000, 0
 	m := mappings{count: func() (int, int) {
@@ -26,7 +26,7 @@ func TestMappingsAreCountedNowAndThen(t *testing.T) {
 		counts = 0
 		for range times {
 			require.NoError(t, m.take())
-			m.took = time.Hour // as if a count took that long: it is not old
+			m.took = time.Hour // so that the count does not expire
 			n++
 		}
 		return counts
@@ -50,7 +50,7 @@ func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	assert.Equal(t, 1, counts, "a count that takes nothing is as good as new")
 }
 
-// TestMappingsBetweenCounts count too, before they are in a count.
+// TestMappingsBetweenCounts: areas count before they are in a count.
 func TestMappingsBetweenCounts(t *testing.T) {
 	m := mappings{count: func() (int, int) { return 58_970, 65_530 }}
 	for range 7 {
@@ -60,7 +60,7 @@ func TestMappingsBetweenCounts(t *testing.T) {
 	assert.Error(t, m.take())
 }
 
-// TestCountMappings finds those that there are.
+// TestCountMappings: the count includes the mappings of this process.
 func TestCountMappings(t *testing.T) {
 	before, most := countMappings()
 	assert.Greater(t, before, 5)
@@ -77,10 +77,10 @@ func TestCountMappings(t *testing.T) {
 	assert.InDelta(t, before+pages, after, 20)
 }
 
-// TestNoChannelNearALimit: neither end makes one.
+// TestNoChannelNearALimit: neither end makes a channel near a limit.
 func TestNoChannelNearALimit(t *testing.T) {
 	p := newPlace(t)
-	ticket := newTicket() // nobody listens, which Meet does not come to
+	ticket := newTicket() // no socket has this name, but Meet does not get that far
 	t.Run("mappings", func(t *testing.T) {
 		was := mapped.count
 		full := func(yes bool) {

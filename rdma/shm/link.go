@@ -88,7 +88,7 @@ func (l *link) leave(q *QueuePair) {
 }
 
 // quit has everyone leave who is parked, without closing the socket.
-func (b *bell) quit() {
+func (b *doorbell) quit() {
 	b.dead.Store(true)
 	b.rouseAll()
 }

@@ -111,7 +111,7 @@ func TestNothingOfTheOldConnection(t *testing.T) {
 	assert.Error(t, err)
 	a.Wake()
 	b.WakeRoom()
-	a.Idle()
+	a.Shrink()
 
 	a, b = resumed(t, p, "here")
 	assert.NotEqual(t, old, a.area.key(0))

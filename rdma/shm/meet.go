@@ -17,6 +17,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 // place is the end that listens. It has no socket: it goes to that of the client.
@@ -219,7 +220,7 @@ func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
-	end := interrupt.On(ctx, func() { conn.SetReadDeadline(past) })
+	end := interrupt.On(ctx, func() { conn.SetReadDeadline(rnic.Past) })
 	return func() {
 		end()
 		conn.SetReadDeadline(time.Time{})

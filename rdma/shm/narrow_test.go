@@ -12,8 +12,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestBigRingIsCharged to the budget of the end that writes it: without room there the
-// way stays small, and goes on.
+// TestBigRingIsCharged: the big ring is charged to the budget of the end that writes it. Without room
+// there, the direction stays in the small ring and continues.
 func TestBigRingIsCharged(t *testing.T) {
 	defer budget.Process.SetLimit(0)
 	before := budget.Process.Used()
@@ -59,12 +59,12 @@ func TestBigRingIsCharged(t *testing.T) {
 	send(60_000)
 	assert.False(t, inSmallRing(a))
 	assert.Equal(t, before+bigRing, budget.Process.Used())
-	a.Idle()
+	a.Shrink()
 	assert.True(t, inSmallRing(a))
 	assert.Equal(t, before, budget.Process.Used())
 
 	budget.Process.SetLimit(1)
-	send(60_000) // of a caller that has not asked
+	send(60_000) // from a caller that has not asked Width
 	assert.Equal(t, before+bigRing, budget.Process.Used())
 	a.Close()
 	assert.Equal(t, before, budget.Process.Used())

@@ -19,7 +19,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestAppendIsTooLate when the message has been taken, though it might still grow.
+// TestAppendIsTooLate: Append refuses when the message was taken, even if it could still grow.
 func TestAppendIsTooLate(t *testing.T) {
 	a, b := appendPair(t)
 	posted(t, a, "open", 100)
@@ -28,21 +28,21 @@ func TestAppendIsTooLate(t *testing.T) {
 	comes(t, b)
 }
 
-// TestPayloadIsNoHeader: a message that was posted behind an open one may have payload
-// where the header of an open one would lie if it were the last.
+// TestPayloadIsNoHeader: a message that was posted after an open one may have payload where the header
+// of an open one would be if it were the last.
 func TestPayloadIsNoHeader(t *testing.T) {
 	a, b := appendPair(t)
 	posted(t, a, "open", 100)
 	p := &a.tx.ring
-	at := p.pos + headerLen // of the payload to come, and one space("open") before its end
+	at := p.pos + headerLen // where the payload will be, and one space("open") before its end
 	text := string(words(stampOf(p.key, at)|header(recordOpen, len("open")), 0))
 	posted(t, a, text, 0)
 	assert.False(t, a.Append([]byte("x")))
 	comes(t, b, "open", text)
 }
 
-// TestAppendAtTheLastMoment has the consumer take a message while it grows, at any
-// moment of that: what was appended has come, or was refused.
+// TestAppendAtTheLastMoment: while the consumer takes a message that grows, at any moment of that, what
+// is appended either arrives or is refused.
 func TestAppendAtTheLastMoment(t *testing.T) {
 	rounds := 4000
 	if testing.Short() {
@@ -98,8 +98,8 @@ func TestAppendAtTheLastMoment(t *testing.T) {
 	t.Logf("%d of %d appended", times, rounds)
 }
 
-// TestDeathOnAChannelThatServesAgain: what the program has read of an earlier connection
-// says nothing of this one.
+// TestDeathOnAChannelThatServesAgain: what the program has read of an earlier connection does not count
+// for this one.
 func TestDeathOnAChannelThatServesAgain(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)
@@ -108,7 +108,7 @@ func TestDeathOnAChannelThatServesAgain(t *testing.T) {
 	b.ReportRead(len("hello"))
 	closed(t, a, b)
 	a, b = resumed(t, p, "here")
-	says(t, a, b, "HELLO") // which nobody reads
+	says(t, a, b, "HELLO") // the program does not read it
 	b.bell.conn.Close()    // as if its process had been killed
 	assert.ErrorIs(t, ends(t, a), syscall.ECONNRESET)
 	a.Abort()

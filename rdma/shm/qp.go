@@ -13,35 +13,37 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// QueuePair is one end of a channel through shared memory. It has no goroutine,
-// but for a pump while messages wait for room in the ring and nobody is in
-// WaitRoom.
+// QueuePair is one end of a channel through shared memory. It has no goroutine, except for the
+// pump while messages wait for room in the ring and no call of WaitRoom carries them.
 //
-// Locks: rx.mu is held by Poll and Wait for as long as they take, parked or not;
-// it keeps Close from taking the memory away. tx.mu guards the way out, and is
-// never held while parked. exposed.mu guards what the peer is reading. They are
-// taken in this order; bell.mu comes last.
+// Locks: Poll and Wait hold rx.mu until they return, even while parked; it keeps Close from
+// unmapping the memory. The mutex of tx guards the sending half, and is never held while parked.
+// exposed.mu guards what the peer is reading. They are taken in this order; bell.mu comes last.
 type QueuePair struct {
-	way  int32 // of the area, outwards
-	peer int32 // its pid, 0 if its memory is out of reach
-	area *area
-	link *link // that conn and area are of; nil: they end with the queue pair
-	ird  uint8 // the peer's RDMA Reads that may be outstanding here
-	ord  uint8 // and ours there
+	way     int32 // the direction of the area that this end writes
+	peerPID int32 // 0 if the peer's memory is out of reach
+	area    *area
+	link    *link // owns the socket and the area; nil: the queue pair owns them
+	ird     uint8 // how many RDMA Reads of the peer may be outstanding
+	ord     uint8 // and how many of this end
 
-	bell    bell
+	bell    doorbell
 	tx      sender
 	rx      receiver
-	regions regions
+	regions rnic.Regions
 	exposed exposures
-	asked   atomic.Pointer[requests] // RDMA Reads and Writes of ours; nil: there were none
+	asked   atomic.Pointer[requests] // RDMA Reads and Writes of this end; nil: there were none
 
-	fault   atomic.Pointer[rdma.ProtocolError] // the sending half has found this
+	fault   atomic.Pointer[rdma.ProtocolError] // a violation that the sending half has found
 	closing atomic.Bool
 	closed  sync.Once
 }
+
+// wire connects the ends for the race detector.
+var wire rnic.Wire
 
 var (
 	_ rdma.QueuePair    = (*QueuePair)(nil)
@@ -54,7 +56,7 @@ var (
 
 // Config is what a caller wants of a queue pair.
 type Config struct {
-	IRD, ORD int // RDMA Reads outstanding, of the peer's here and ours there; at most 64
+	IRD, ORD int // RDMA Reads that may be outstanding, of the peer and of this end; at most 64
 }
 
 const (
@@ -62,21 +64,21 @@ const (
 	maxBatch   = 16
 )
 
-// newQueuePair makes the end that writes the given way of the area. Both belong
-// to it. peer is the pid whose memory may be read, 0 if none may.
+// newQueuePair makes the end that writes the given direction of the area. It owns conn and the
+// area. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *os.File, a *area, way, peer int, cfg Config) (*QueuePair, error) {
-	q := &QueuePair{way: int32(way), peer: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
+	q := &QueuePair{way: int32(way), peerPID: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
 	q.tx.ring = newProducer(a, way)
 	q.rx.in = newConsumer(a, 1-way)
 	return q, q.bell.init(q, conn)
 }
 
-// mine and theirs are the ways out and in.
+// mine and theirs are the directions that this end and the peer write.
 func (q *QueuePair) mine() *direction   { return &q.area.ctl.ways[q.way] }
 func (q *QueuePair) theirs() *direction { return &q.area.ctl.ways[1-q.way] }
 
-// Limits returns what was agreed. There is no threshold: copying a stream through
-// the ring beats process_vm_readv at every size (docs/performance.md).
+// Limits returns what was agreed. There is no threshold: copying a stream through the ring is
+// faster than process_vm_readv at every size (docs/performance.md).
 func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{
 		MaxMessage:   maxMessage,
@@ -85,20 +87,19 @@ func (q *QueuePair) Limits() rdma.Limits {
 		ORD:          int(q.ord),
 		Outlives:     true,
 		Elastic:      true,
-		BufferedOnly: q.peer == 0,
+		BufferedOnly: q.peerPID == 0,
 	}
 }
 
 // Wake makes Wait return.
 func (q *QueuePair) Wake() { q.bell.wake(&q.bell.in) }
 
-// ended returns why the peer's end is no more, or nil. What it had written
-// before is in the ring.
+// ended returns why the peer's end has ended, or nil. What it wrote before is in the ring.
 func (q *QueuePair) ended() error {
 	if f := q.fault.Load(); f != nil {
 		return f
 	}
-	gone := q.bell.dead.Load() // before the state, which a peer that leaves sets first
+	gone := q.bell.dead.Load() // read before the state, which a peer sets before it leaves
 	if q.closing.Load() {
 		return net.ErrClosed
 	}
@@ -119,11 +120,10 @@ func (q *QueuePair) ended() error {
 	return nil
 }
 
-// meaning is what err, with which the channel has ended, means to the program. When
-// the peer's process has ended without closing the channel, that is an end if its
-// program had read everything, as with TCP, and a reset if not. Called with tx.mu
-// held.
-func (q *QueuePair) meaning(err error) error {
+// meaningLocked returns what the end of the channel with err means to the program. If the
+// peer's process ended without closing the channel, it is an end of file if its program had
+// read everything, and a reset otherwise, as with TCP.
+func (q *QueuePair) meaningLocked(err error) error {
 	if errors.Is(err, syscall.ECONNRESET) && q.theirs().state.Load() == stateOpen && q.mine().read.Load() == q.tx.ring.sent {
 		return io.EOF
 	}
@@ -137,71 +137,69 @@ func (q *QueuePair) ReportRead(n int) {
 	read.Store(read.Load() + uint64(n))
 }
 
-// Idle gives memory back that an idle connection has no use for; see rdma.Idler.
-func (q *QueuePair) Idle() {
+// Shrink returns memory that an idle connection does not need; see rdma.Shrinker.
+func (q *QueuePair) Shrink() {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.busy.Load() {
-		q.flush() // room that was waited for, and came when nobody waited any more
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Busy() {
+		q.flushLocked() // there may be room by now, although no goroutine waits for it any more
 	}
-	// What still waits, with room or as a sender, does so for the ring that it knows.
-	if tx.err != nil || len(tx.out) > 0 || tx.want > 0 {
+	// Records and senders that still wait do so for room in the present ring.
+	if tx.Err != nil || len(tx.out) > 0 || tx.want > 0 {
 		return
 	}
 	if err := tx.ring.shrink(); err != nil {
-		q.sendFailed(err)
+		q.sendFailedLocked(err)
 	}
 }
 
-// Drain waits until all that was posted is in the shared memory, which outlives
-// this process, and the peer has carried out our RDMA Writes, whose bytes do
-// not; see rdma.QueuePair.
+// Drain waits until everything that was posted is in the shared memory, which outlives this
+// process, and until the peer has carried out this end's RDMA Writes, whose bytes do not outlive
+// it; see rdma.QueuePair.
 func (q *QueuePair) Drain(d time.Duration) error {
-	deadline := time.Now().Add(d)
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		left, err := q.unsent()
-		if err != nil || !left {
-			return err
-		}
-		if !time.Now().Before(deadline) {
-			return os.ErrDeadlineExceeded
-		}
-		time.Sleep(pause)
+	var err error
+	sent := rnic.Until(time.Now().Add(d), func() bool {
+		var left bool
+		left, err = q.unsent()
+		return err != nil || !left
+	})
+	if !sent {
+		return os.ErrDeadlineExceeded
 	}
+	return err
 }
 
-// Finish reports that Drain has nothing to wait for, or that the channel has ended;
-// see rdma.Finisher.
+// Finish reports that Drain has nothing to wait for, or that the channel has ended; see
+// rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	left, err := q.unsent()
 	return !left || err != nil
 }
 
-// unsent reports that something has not left this process, and has the pump
-// carry it.
+// unsent reports that something has not left this process, and makes the pump carry it.
 func (q *QueuePair) unsent() (bool, error) {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
-		return false, tx.err
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
+		return false, tx.Err
 	}
-	q.startPump()
+	tx.StartPumpLocked((*carrier)(q))
 	left := len(tx.out) > 0 || q.mine().written.Load() != tx.writesPosted
 	if left && (!q.bell.alive() || q.theirs().state.Load() != stateOpen) {
-		q.sendFailed(q.bell.why())
+		q.sendFailedLocked(q.bell.why())
 	}
-	return left, tx.err
+	return left, tx.Err
 }
 
-// Close ends the channel behind what was sent; see rdma.QueuePair.
+// Close ends the channel after what was sent; see rdma.QueuePair.
 func (q *QueuePair) Close() error { return q.end(stateClosed) }
 
 // Abort resets the channel.
 func (q *QueuePair) Abort() error { return q.end(stateAborted) }
 
-// keeps reports that the channel may serve another connection.
+// keeps reports that the link may serve another connection.
 func (q *QueuePair) keeps() bool {
 	if q.link == nil || q.link.pool == nil || q.fault.Load() != nil || !q.bell.alive() {
 		return false
@@ -214,16 +212,16 @@ func (q *QueuePair) end(state uint32) error {
 	q.closed.Do(func() {
 		q.closing.Store(true)
 		tx := &q.tx
-		tx.mu.Lock()
+		tx.Lock()
 		if len(tx.out) > 0 {
 			state = stateAborted // some of it is lost
 		}
 		opened := q.mine().state.CompareAndSwap(stateOpen, state)
-		q.sendFailed(net.ErrClosed)
-		tx.mu.Unlock()
-		q.regions.close()
+		q.sendFailedLocked(net.ErrClosed)
+		tx.Unlock()
+		q.regions.Close()
 		q.exposed.close(q)
-		if q.mine().idle.Swap(0)|q.theirs().full.Swap(0) != 0 { // the peer sleeps, and is to see the state
+		if q.mine().idle.Swap(0)|q.theirs().full.Swap(0) != 0 { // the peer sleeps, and must see the state
 			q.bell.ring()
 		}
 		keep := opened && state == stateClosed && q.keeps()
@@ -233,12 +231,12 @@ func (q *QueuePair) end(state uint32) error {
 			q.bell.close()
 		}
 
-		// Nobody is in the memory any more when these have been had.
-		tx.pump.Wait()
+		// When this goroutine has waited for these, no other uses the memory.
+		tx.WaitPump()
 		q.rx.mu.Lock()
-		tx.mu.Lock()
-		for tx.carrying {
-			tx.seat.wait(&tx.mu)
+		tx.Lock()
+		for tx.Carrying {
+			tx.WaitLocked()
 		}
 		tx.ring.giveUp()
 		_, broken := q.rx.err.(*rdma.ProtocolError)
@@ -253,7 +251,7 @@ func (q *QueuePair) end(state uint32) error {
 			q.area.unmap()
 		}
 		q.exposed.mu.Unlock()
-		tx.mu.Unlock()
+		tx.Unlock()
 		q.rx.mu.Unlock()
 	})
 	return nil

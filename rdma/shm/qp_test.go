@@ -50,7 +50,7 @@ func BenchmarkQueuePair(b *testing.B) {
 	rdmatest.Benchmark(b, func(b *testing.B) (x, y rdma.QueuePair) { return pairOf(b, testConfig) })
 }
 
-// TestApart has the two ends in two processes, each of which reads the other's memory.
+// TestApart runs the suite with the two ends in two processes, each of which reads the other's memory.
 func TestApart(t *testing.T) {
 	cfg := rdma.StepConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
 	a, b := rdmatest.OfferHalves(device{}, cfg)

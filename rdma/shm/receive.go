@@ -5,77 +5,68 @@ package shm
 import (
 	"encoding/binary"
 	"io"
-	"math"
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way in.
+// The receiving path:
 //
 //  1. take reads the records that the peer has published, one after the other.
-//  2. A message is copied into a chunk and lent from there; what it says is not
-//     the peer's to change any more.
-//  3. What concerns RDMA Reads and Writes is for transfer.go.
-//  4. The place in the ring goes back to the peer behind each batch.
-//  5. If there is nothing, Wait spins, and then parks at the bell.
+//  2. A message is copied to a chunk and lent from there, so the peer cannot change it any more.
+//  3. Records about RDMA Reads and Writes are handled in rdma.go.
+//  4. After each batch, the peer learns how much of the ring is free again.
+//  5. If there is no record, Wait polls, and then parks at the doorbell.
 
 const (
-	// takeMost is about how many bytes of messages one Poll takes: so many that
-	// they are still in the processor's cache when the program copies them.
+	// takeMost is about how many bytes of messages one Poll takes. They are still in the
+	// processor's cache when the program copies them.
 	takeMost = 64 << 10
-	// mostRecords is how many records one Poll takes before it looks around. Those
-	// of a good peer's RDMA Reads and Writes, which are no messages, are fewer: what
-	// lies behind them is found.
+	// mostRecords is how many records one Poll takes before it handles other things. A correct
+	// peer has fewer records of RDMA Reads and Writes outstanding, so the messages after those
+	// are found.
 	mostRecords = 4 << 10
 )
 
-// receiver is the receiving half of a queue pair. It belongs to the polling
-// goroutine, which holds mu, but for the atomic fields.
+// receiver is the receiving half of a queue pair. It belongs to the polling goroutine, which holds
+// mu, except for the atomic fields.
 type receiver struct {
 	mu   sync.Mutex
 	in   consumer
 	spin spin.Waiter
 
-	cur *chunk // nil: none
+	cur *rnic.Chunk // nil: none
 
 	out    []rdma.Completion // where take appends: the caller's wcs
 	used   int
 	bytes  int32 // of messages in out
-	filled int32 // bytes of cur
+	filled int32 // bytes of cur in use
 
-	write      *pull  // the peer's RDMA Write that is being carried out, or was last; nil: there was none
-	writesDone uint32 // RDMA Writes of ours that have been completed
+	write      *pull  // the RDMA Write of the peer that is being carried out, or was last; nil: there was none
+	writesDone uint32 // completed RDMA Writes of this end
 
-	told bool  // err has been delivered: nothing comes after it
-	err  error // sticky, delivered when all before it has been
+	told bool  // err was delivered: nothing comes after it
+	err  error // sticky, delivered after everything before it
 
-	count  atomic.Int32 // of ProvideReceive
-	posted atomic.Int32
-	size   atomic.Int32
-	held   atomic.Int64 // bytes in chunks, those with messages on loan included
-	hold   atomic.Int64 // with more, messages lie by themselves
+	buffers rnic.Buffers
 }
 
-// writing reports that an RDMA Write of the peer's is being carried out.
+// writing reports that an RDMA Write of the peer is being carried out.
 func (rx *receiver) writing() bool { return rx.write != nil && rx.write.active }
 
-// ProvideReceive sets number and size of the receive buffers. They are promises:
-// the memory is found when a message comes.
+// ProvideReceive sets the number and size of the receive buffers. They are promises: the memory is
+// found when a message arrives.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
-	rx := &q.rx
-	rx.posted.Add(int32(count) - rx.count.Swap(int32(count)))
-	rx.size.Store(int32(min(size, math.MaxInt32)))
-	rx.hold.Store(holdable(count, size))
+	q.rx.buffers.Provide(count, size)
 	return 0
 }
 
-// Poll fills wcs with what is there; see rdma.QueuePair.
+// Poll fills wcs with the completions that are there; see rdma.QueuePair.
 func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	q.rx.mu.Lock()
 	n, err := q.poll(wcs, false)
@@ -110,9 +101,9 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return rx.used, nil
 		}
-		if rx.err == nil && !rx.in.some() && !rx.writing() && !q.granted() {
-			if err := q.ended(); err != nil && !rx.in.some() { // what it wrote before comes first
-				q.over(err)
+		if rx.err == nil && !rx.in.hasRecord() && !rx.writing() && !q.granted() {
+			if err := q.ended(); err != nil && !rx.in.hasRecord() { // what it wrote before comes first
+				q.peerEnded(err)
 			}
 		}
 		if rx.err != nil {
@@ -128,29 +119,29 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.out = nil
 			return 0, nil
 		}
-		if !rx.writing() && !q.granted() && !q.some() {
+		if !rx.writing() && !q.granted() && !q.hasWork() {
 			q.sleep()
 		}
 	}
 }
 
-// sleep returns when there is something to look at: it spins, then parks.
+// sleep returns when there may be something to do: it polls, then parks.
 func (q *QueuePair) sleep() {
 	rx := &q.rx
-	if rx.spin.Spin(spin.Looks, q.some, rx.in.some) {
+	if rx.spin.Spin(spin.Looks, q.hasWork, rx.in.hasRecord) {
 		return
 	}
-	rx.idle()
+	rx.trim()
 	begin := spin.Clock()
 	if !q.bell.park(&q.bell.in) {
 		rx.spin.Stayed()
-	} else if rx.in.some() {
+	} else if rx.in.hasRecord() {
 		rx.spin.Parked(begin, time.Duration(q.theirs().rang.Load()), spin.Clock())
 	}
 }
 
-// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller. Two ends in one
-// process do not look at all: what one takes of the processors the other lacks.
+// SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller. Two ends in one process
+// never poll, because they would only take the processor from each other.
 func (q *QueuePair) SetBusyPoll(d time.Duration) {
 	if q.link != nil && q.link.pid == os.Getpid() {
 		d = spin.Off
@@ -159,20 +150,20 @@ func (q *QueuePair) SetBusyPoll(d time.Duration) {
 	q.tx.spin.SetBusyPoll(d)
 }
 
-// some reports that there is something for Wait to look at. Any goroutine may
-// call it that keeps the memory from going away.
-func (q *QueuePair) some() bool {
-	return q.rx.in.some() || q.bell.in.woken.Load() || q.rx.in.dir.state.Load() != stateOpen ||
+// hasWork reports that there is something for Wait to look at. The caller must keep the memory
+// mapped.
+func (q *QueuePair) hasWork() bool {
+	return q.rx.in.hasRecord() || q.bell.in.woken.Load() || q.rx.in.dir.state.Load() != stateOpen ||
 		q.bell.dead.Load() || q.tx.ring.dir.written.Load() != q.rx.writesDone || q.fault.Load() != nil
 }
 
-// take moves what the ring has into out, as far as out has room.
+// take moves records from the ring to out, as far as out has room.
 func (q *QueuePair) take() error {
 	rx := &q.rx
 	before := rx.in.pos
 	err := q.takeRecords()
 	if err == nil {
-		err = q.transfers()
+		err = q.progress()
 	}
 	if rx.in.pos != before && rx.in.release() {
 		q.bell.ring()
@@ -182,7 +173,7 @@ func (q *QueuePair) take() error {
 
 func (q *QueuePair) takeRecords() error {
 	rx := &q.rx
-	moved := 0 // of the peer's Writes
+	moved := 0 // bytes of the peer's Writes
 	for records := 0; records < mostRecords && rx.used < len(rx.out) && rx.bytes < takeMost; records++ {
 		if rx.writing() {
 			n, err := q.pullWrite(pullMost - moved)
@@ -219,7 +210,7 @@ func (q *QueuePair) takeRecords() error {
 	return nil
 }
 
-// receiveSend copies a message out of the ring and lends it.
+// receiveSend copies a message from the ring and lends it.
 func (q *QueuePair) receiveSend(r record) error {
 	rx := &q.rx
 	from, n := 0, r.length
@@ -228,10 +219,10 @@ func (q *QueuePair) receiveSend(r record) error {
 			return violation("record", "a Send with Invalidate of %d bytes", r.length)
 		}
 	}
-	if size := int(rx.size.Load()); n > size || n > maxMessage {
+	if size := rx.buffers.Size(); n > size || n > maxMessage {
 		return violation("message", "one of %d bytes for a buffer of %d", n, size)
 	}
-	if rx.posted.Add(-1) < 0 {
+	if !rx.buffers.Take() {
 		return violation("message", "one of %d bytes has no buffer posted for it", n)
 	}
 	c := &rx.out[rx.used]
@@ -241,11 +232,10 @@ func (q *QueuePair) receiveSend(r record) error {
 		rx.in.body(b[:], 0)
 		c.Invalidated = rdma.STag(binary.NativeEndian.Uint32(b[:]))
 		if !q.revoke(c.Invalidated) {
-			rx.posted.Add(1)
 			return violation("message", "STag %#x to invalidate is not registered here", c.Invalidated)
 		}
 	}
-	b, of := rx.room(n)
+	b, of := rx.alloc(n)
 	rx.in.body(b, from)
 	c.Buffer = rdma.Buffer{Bytes: b, Owner: of}
 	rx.used++
@@ -253,23 +243,23 @@ func (q *QueuePair) receiveSend(r record) error {
 	return nil
 }
 
-// over ends the queue pair, because the peer has.
-func (q *QueuePair) over(err error) {
+// peerEnded ends the queue pair because the peer has ended.
+func (q *QueuePair) peerEnded(err error) {
 	if q.closing.Load() {
 		q.rx.fail(net.ErrClosed)
 		return
 	}
-	q.tx.mu.Lock()
-	err = q.meaning(err)
-	q.sendFailed(broken(err))
-	q.tx.mu.Unlock()
+	q.tx.Lock()
+	err = q.meaningLocked(err)
+	q.sendFailedLocked(broken(err))
+	q.tx.Unlock()
 	q.rx.fail(err)
 }
 
-// violated ends the queue pair, because the peer has broken a rule or has gone in the
-// middle of a transfer. While this end is closing its own doing may be the cause: its
-// regions and its socket go first. The fault is kept all the same, because the channel
-// must not serve another connection after one.
+// violated ends the queue pair because the peer has violated a rule, or is gone in the middle of a
+// transfer. While this end is closing, it may have caused this itself: its regions and its socket
+// go first. The fault is kept nevertheless, because the channel must not serve another connection
+// after one.
 func (q *QueuePair) violated(err error) {
 	if q.closing.Load() {
 		if f, ok := err.(*rdma.ProtocolError); ok {
@@ -278,23 +268,23 @@ func (q *QueuePair) violated(err error) {
 		q.rx.fail(net.ErrClosed)
 		return
 	}
-	q.tx.mu.Lock()
-	if err = q.meaning(err); err == io.EOF {
-		q.sendFailed(broken(err))
+	q.tx.Lock()
+	if err = q.meaningLocked(err); err == io.EOF {
+		q.sendFailedLocked(broken(err))
 	}
-	q.sendFailed(err)
-	q.tx.mu.Unlock()
+	q.sendFailedLocked(err)
+	q.tx.Unlock()
 	q.rx.fail(err)
 }
 
-// fail ends the receiving half, and gives its chunk back.
+// fail ends the receiving half, and drops its chunk.
 func (rx *receiver) fail(err error) {
 	if rx.err == nil {
 		rx.err = err
 	}
 	rx.write = nil
 	if rx.cur != nil {
-		rx.cur.drop()
+		rx.cur.Drop()
 		rx.cur = nil
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestRogueAccess has a peer reach for more of a region than it was given: nothing
-// is moved.
+// TestRogueAccess: nothing is moved if a peer accesses more of a region than it was granted.
 func TestRogueAccess(t *testing.T) {
 	defer leavesNothing(t)()
 	const size = 100
@@ -57,7 +56,7 @@ func TestRogueAccess(t *testing.T) {
 	}
 }
 
-// TestRogueEndsReads that it has not begun, or has ended.
+// TestRogueEndsReads: a peer that ends Reads which it has not begun, or has ended, violates a rule.
 func TestRogueEndsReads(t *testing.T) {
 	defer leavesNothing(t)()
 	for name, ended := range map[string][]uint64{
@@ -78,7 +77,7 @@ func TestRogueEndsReads(t *testing.T) {
 	}
 }
 
-// TestRogueHeadInARecord has a peer say that it has taken a part of one.
+// TestRogueHeadInARecord: so does a peer that says it has taken a part of a record.
 func TestRogueHeadInARecord(t *testing.T) {
 	q, r := meetRogue(t)
 	n, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 64)}})
@@ -86,7 +85,7 @@ func TestRogueHeadInARecord(t *testing.T) {
 	require.Equal(t, 1, n)
 	r.a.ctl.ways[0].head.Store(q.tx.ring.pos - 4)
 	var violation *rdma.ProtocolError
-	for range 20 { // until it has to look
+	for range 20 { // until this end looks at the word
 		if _, err = q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60_000)}}); err != nil {
 			break
 		}
@@ -95,13 +94,13 @@ func TestRogueHeadInARecord(t *testing.T) {
 	assert.ErrorContains(t, err, "it has taken up to")
 }
 
-// TestRogueReadsWhatIsBeingInvalidated: Invalidate finds each Read that was let in, and
-// none is let in behind it.
+// TestRogueReadsWhatIsBeingInvalidated: Invalidate finds each Read that was granted, and none is granted
+// after it.
 func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
 	q, r := meetRogue(t)
 	tag, err := q.Register(make([]byte, 100), rdma.RemoteRead)
 	require.NoError(t, err)
-	region, err := q.regions.find(tag.STag, 0, 100, rdma.RemoteRead)
+	region, err := q.findRegion(tag.STag, 0, 100, rdma.RemoteRead)
 	require.NoError(t, err)
 	ask := func(number uint64) <-chan error {
 		r.says(recordRead, readLen, words(number<<32, uint64(tag.STag), 0, 100))
@@ -116,20 +115,14 @@ func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
 
 	q.exposed.mu.Lock()
 	polled := ask(1)
-	assert.Eventually(t, func() bool {
-		free := region.mu.TryLock()
-		if free {
-			region.mu.Unlock()
-		}
-		return !free
-	}, 5*time.Second, 100*time.Microsecond, "Invalidate waits for who lets a Read in")
+	assert.Eventually(t, region.Held, 5*time.Second, 100*time.Microsecond, "Invalidate waits for the goroutine that grants a Read")
 	q.exposed.mu.Unlock()
 	require.NoError(t, <-polled)
 	q.Invalidate(tag.STag)
 	assert.True(t, q.exposed.slots[0].revoked)
 
 	q.exposed.slots[0] = exposure{}
-	q.regions.byTag[tag.STag] = region // as Invalidate finds it
+	q.regions.Insert(tag.STag, region) // as a Read finds it that came a moment earlier
 	err = <-ask(2)
 	assert.ErrorContains(t, err, "is not registered here")
 	assert.Zero(t, q.exposed.slots[0].number)

@@ -13,15 +13,15 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// queued is how many bytes wait for room.
+// queued returns how many bytes wait for room.
 func queued(q *QueuePair) int {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
+	q.tx.Lock()
+	defer q.tx.Unlock()
 	return len(q.tx.out)
 }
 
-// TestRogueTakesNoAnswer: it begins Reads and ends them, and leaves our answers in
-// its ring. Of those that find no room there, we have one for each slot.
+// TestRogueTakesNoAnswer: a peer begins Reads and ends them, but does not take the answers from the ring.
+// At most one answer for each slot waits for room.
 func TestRogueTakesNoAnswer(t *testing.T) {
 	q, r := meetRogue(t)
 	r.out.grow()
@@ -42,21 +42,21 @@ func TestRogueTakesNoAnswer(t *testing.T) {
 	assert.LessOrEqual(t, most, 16*space(grantLen))
 }
 
-// TestRogueAnswersAgain a Read that it has taken the first answer to back: we say
-// that we need it no more, once.
+// TestRogueAnswersAgain: a peer answers a Read once more after it has withdrawn the first answer. This
+// end says once that it no longer needs the Read.
 func TestRogueAnswersAgain(t *testing.T) {
 	q, r := meetRogue(t)
 	require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100)}))
 	var wcs [1]rdma.Completion
 	answer := words(1<<32, addressOf(make([]byte, 100)))
-	r.says(recordGrant, grantLen, answer) // and the slot's word says that it is not
+	r.says(recordGrant, grantLen, answer) // but the slot's word says that there is no grant
 	_, err := q.Poll(wcs[:])
 	require.NoError(t, err)
 	r.says(recordGrant, grantLen, answer)
 	assert.ErrorContains(t, ends(t, q), "waits for none")
 }
 
-// TestReadsOfASlowPeer go on, however long it leaves what we send where it is.
+// TestReadsOfASlowPeer: Reads continue, however long the peer leaves records in the ring.
 func TestReadsOfASlowPeer(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Abort()
@@ -65,15 +65,15 @@ func TestReadsOfASlowPeer(t *testing.T) {
 	source := []byte("what is read")
 	region, err := a.Register(source, rdma.RemoteRead)
 	require.NoError(t, err)
-	// Each batch that is taken tells the sender of room. A thousand small ones in a row, for
-	// which SDP's credit is not enough, would be taken for noise.
+	// Each batch that is taken tells the sender that there is room. A thousand small ones in a row,
+	// for which SDP's credit does not suffice, would count as ringing without reason.
 	var wcs [64]rdma.Completion
 	for range 5 {
 		for !a.Busy() {
 			_, err := a.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}})
 			require.NoError(t, err)
 		}
-		for queued(a) == 0 { // until short ones find no room either
+		for queued(a) == 0 { // until even short messages find no room
 			_, err := a.PostSend([]rdma.SendWR{{Header: make([]byte, 16)}})
 			require.NoError(t, err)
 		}
@@ -105,8 +105,8 @@ func TestReadsOfASlowPeer(t *testing.T) {
 	}
 }
 
-// TestRogueWithoutReach: where neither end can reach the other's memory there are
-// no RDMA Reads and Writes, not even of nothing.
+// TestRogueWithoutReach: if neither end can access the other's memory, there are no RDMA Reads and
+// Writes, not even of zero bytes.
 func TestRogueWithoutReach(t *testing.T) {
 	for _, v := range []struct {
 		name  string
@@ -121,7 +121,7 @@ func TestRogueWithoutReach(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)
-			q.peer = 0
+			q.peerPID = 0
 			region, err := q.Register(make([]byte, 100), rdma.RemoteRead|rdma.RemoteWrite)
 			require.NoError(t, err)
 			if v.kind == recordRead {
@@ -138,8 +138,8 @@ func TestRogueWithoutReach(t *testing.T) {
 	}
 }
 
-// TestRogueWritesAhead so much that we could be taking it for long: whoever wants
-// the poller back has it soon.
+// TestRogueWritesAhead: a peer writes so many records that taking them would last long. The poller
+// nevertheless returns soon.
 func TestRogueWritesAhead(t *testing.T) {
 	const large = 1 << 20
 	source := make([]byte, large)
@@ -173,7 +173,7 @@ func TestRogueWritesAhead(t *testing.T) {
 			require.NoError(t, err)
 			assert.Zero(t, n)
 			assert.Less(t, r.out.dir.head.Load(), r.out.pos, "all of it was taken first")
-			for range 100 { // there is no end to this but that all is taken
+			for range 100 { // it ends only when everything was taken
 				_, err := q.Poll(wcs[:])
 				require.NoError(t, err)
 			}
@@ -182,7 +182,7 @@ func TestRogueWritesAhead(t *testing.T) {
 	}
 }
 
-// TestPollFindsWhatIsBehindTransfers, as many as a good peer can have outstanding.
+// TestPollFindsWhatIsBehindTransfers: Poll finds a message after as many RDMA requests as a correct peer can have outstanding.
 func TestPollFindsWhatIsBehindTransfers(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Abort()
@@ -204,8 +204,8 @@ func TestPollFindsWhatIsBehindTransfers(t *testing.T) {
 	wcs[0].Buffer.Release()
 }
 
-// TestRogueHoldsItsSegments: it says that it is in the middle of its Reads, and stays
-// there. Who gives the memory back waits for it, once.
+// TestRogueHoldsItsSegments: a peer says that it is fetching segments, and never stops. Invalidate and
+// Close wait for it once.
 func TestRogueHoldsItsSegments(t *testing.T) {
 	for _, v := range []struct {
 		name  string

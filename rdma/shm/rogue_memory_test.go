@@ -15,8 +15,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestUnreadMessagesHoldNoMoreThanPromised: between two messages that nobody
-// reads the peer sends what is given back at once.
+// TestUnreadMessagesHoldNoMoreThanPromised: between two messages that the program does not read, the peer
+// sends others that are released at once.
 func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 	const (
 		buffers, size = 64, 16 << 10
@@ -60,18 +60,18 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 	}
 	held := liveHeap() - before
 	t.Logf("%d KB", held>>10)
-	// As much as is promised in chunks and as much in messages by themselves, and
-	// two chunks.
+	// As much as is promised in chunks, as much in messages with memory of their own, and two
+	// chunks.
 	assert.Less(t, held, buffers*size*5/2+3*bigChunk)
 	for i, wc := range kept {
 		assert.EqualValues(t, i+1, wc.Buffer.Bytes[0])
 		wc.Buffer.Release()
 	}
-	assert.LessOrEqual(t, b.rx.held.Load(), int64(bigChunk))
+	assert.LessOrEqual(t, b.rx.buffers.Held(), int64(bigChunk))
 }
 
-// leavesNothing returns a function that checks that there are as many goroutines,
-// descriptors and areas as there are now, and about as many bytes on the heap.
+// leavesNothing returns a function that checks that there are as many goroutines, descriptors and areas
+// as now, and about as many bytes on the heap.
 func leavesNothing(t *testing.T) (check func()) {
 	t.Helper()
 	count := func() [3]int {
@@ -79,7 +79,7 @@ func leavesNothing(t *testing.T) (check func()) {
 		require.NoError(t, err)
 		return [3]int{runtime.NumGoroutine(), descriptors(t), bytes.Count(maps, []byte("memfd:sdp"))}
 	}
-	x, y := socketPair(t) // the runtime's own descriptors stay, once there
+	x, y := socketPair(t) // with them, the runtime opens descriptors of its own, which stay
 	x.Close()
 	y.Close()
 	before, heap := count(), liveHeap()
@@ -93,8 +93,8 @@ func leavesNothing(t *testing.T) (check func()) {
 	}
 }
 
-// liveHeap is how many bytes are reachable on the heap. What a sync.Pool has
-// survives one collection.
+// liveHeap returns how many bytes are reachable on the heap. The contents of a sync.Pool survive one
+// collection.
 func liveHeap() int {
 	runtime.GC()
 	runtime.GC()

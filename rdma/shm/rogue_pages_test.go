@@ -23,8 +23,7 @@ const (
 	uffdMissing  = 1
 )
 
-// neverComes returns the address of a page that does not come until release is
-// called.
+// neverComes returns the address of a page that the kernel does not provide until release is called.
 func neverComes(t *testing.T) (address uint64, release func()) {
 	t.Helper()
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
@@ -49,14 +48,14 @@ func neverComes(t *testing.T) (address uint64, release func()) {
 	return address, release
 }
 
-// triesEnd waits until nobody looks for a probe any more.
+// triesEnd waits until no goroutine looks for a probe any more.
 func triesEnd(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(tries) == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// TestProbeThatNeverComes holds nobody up who looks for it: neither end, nor the place at
-// its end.
+// TestProbeThatNeverComes: it delays nothing that looks for it, neither the two ends nor the place when it
+// is closed.
 func TestProbeThatNeverComes(t *testing.T) {
 	defer triesEnd(t)
 	address, release := neverComes(t)
@@ -83,8 +82,7 @@ func TestProbeThatNeverComes(t *testing.T) {
 	q.Abort()
 }
 
-// TestManyProbesThatNeverCome: each keeps a thread in the kernel, and there are but so
-// many.
+// TestManyProbesThatNeverCome: each occupies a thread in the kernel, and their number is limited.
 func TestManyProbesThatNeverCome(t *testing.T) {
 	address, release := neverComes(t)
 	defer release()
@@ -107,8 +105,8 @@ func TestManyProbesThatNeverCome(t *testing.T) {
 	triesEnd(t)
 }
 
-// TestPeerIsEnding: the memory of a process that is killed is gone before its sockets
-// are. Whoever fetches from it meanwhile sees a reset.
+// TestPeerIsEnding: the memory of a process that is killed is freed before its sockets are closed. A fetch
+// in between reports a reset.
 func TestPeerIsEnding(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Abort()
@@ -116,7 +114,7 @@ func TestPeerIsEnding(t *testing.T) {
 	child := exec.Command("true")
 	require.NoError(t, child.Start())
 	defer child.Wait()
-	require.NoError(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)) // it remains as it is
-	a.peer = int32(child.Process.Pid)
+	require.NoError(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)) // it stays a zombie
+	a.peerPID = int32(child.Process.Pid)
 	assert.ErrorIs(t, a.fetch(make([]byte, 8), 1<<20), syscall.ECONNRESET)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// rogue is a peer that does as it likes.
+// rogue is a peer that breaks rules.
 type rogue struct {
 	conn *os.File
 	a    *area
@@ -51,7 +51,7 @@ func meetRogue(t testing.TB) (*QueuePair, *rogue) {
 	return q, r
 }
 
-// says puts a record of which the header says these.
+// says puts a record with this header.
 func (r *rogue) says(kind, length int, body []byte) {
 	start := r.out.pos
 	at := int(start-r.out.base) & (len(r.out.ring) - 1)
@@ -59,14 +59,14 @@ func (r *rogue) says(kind, length int, body []byte) {
 		copy(r.out.ring, body[n:])
 	}
 	r.out.pos += uint64(space(len(body)))
-	r.out.untold += int32(space(len(body)))
+	r.out.unannounced += int32(space(len(body)))
 	word(r.out.ring, at).Store(stampOf(r.out.key, start) | header(kind, length))
 	if r.out.tell() {
 		r.rings()
 	}
 }
 
-// turns says that the small ring is in use again, and goes on in that one.
+// turns says that the small ring is in use again, and continues in that one.
 func (r *rogue) turns(ring []byte) {
 	if r.out.tell() {
 		r.rings()
@@ -82,7 +82,7 @@ func (r *rogue) turns(ring []byte) {
 
 func (r *rogue) rings() { r.conn.Write([]byte{0}) }
 
-// words makes the body of a record.
+// words returns the body of a record.
 func words(w ...uint64) []byte {
 	var b []byte
 	for _, w := range w {
@@ -120,8 +120,7 @@ func ends(t testing.TB, q *QueuePair) error {
 	}
 }
 
-// TestRogue is told what was wrong: the victim's error names it, and its state
-// says that it has ended.
+// TestRogue: the victim's error names the violation, and its state says that it has ended.
 func TestRogue(t *testing.T) {
 	defer leavesNothing(t)()
 	for _, v := range []struct {
@@ -219,7 +218,7 @@ func TestRogue(t *testing.T) {
 	}
 }
 
-// TestRogueHead has the sending half find what is wrong.
+// TestRogueHead: the sending half finds the violation.
 func TestRogueHead(t *testing.T) {
 	for name, head := range map[string]uint64{"beyond what is written": 1 << 40, "back": 0, "between records": 12} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +230,7 @@ func TestRogueHead(t *testing.T) {
 				require.Equal(t, 1, n)
 			}
 			r.a.ctl.ways[0].head.Store(q.tx.ring.pos)
-			for range 30 { // which makes it look
+			for range 30 { // so that it looks at head
 				q.PostSend(wr)
 				r.a.ctl.ways[0].head.Store(q.tx.ring.pos)
 			}
@@ -249,8 +248,7 @@ func TestRogueHead(t *testing.T) {
 	}
 }
 
-// TestRogueThatDoesNotRing is one that is silent: nothing comes, and everything
-// else goes on.
+// TestRogueThatDoesNotRing: such a peer looks silent: nothing arrives, and everything else continues.
 func TestRogueThatDoesNotRing(t *testing.T) {
 	q, r := meetRogue(t)
 	done := make(chan error, 1)
@@ -264,7 +262,7 @@ func TestRogueThatDoesNotRing(t *testing.T) {
 	assert.ErrorIs(t, <-done, net.ErrClosed)
 }
 
-// TestRogueAddress has the bytes of a Write, or of a Read, be where nothing is.
+// TestRogueAddress: there is no memory at the address of the bytes of a Write or a Read.
 func TestRogueAddress(t *testing.T) {
 	t.Run("Write", func(t *testing.T) {
 		q, r := meetRogue(t)
@@ -286,7 +284,7 @@ func TestRogueAddress(t *testing.T) {
 		require.NoError(t, q.PostRead(rdma.ReadWR{Local: local}))
 		r.says(recordGrant, 16, words(1<<32, addressOf(source)))
 		var wcs [1]rdma.Completion
-		for range 100 { // the word of the slot has never been set
+		for range 100 { // the word of the slot was never set
 			n, err := q.Poll(wcs[:])
 			require.NoError(t, err)
 			require.Zero(t, n)
@@ -296,8 +294,8 @@ func TestRogueAddress(t *testing.T) {
 	t.Run("withdrawn in the middle", func(t *testing.T) {
 		q, r := meetRogue(t)
 		granted := &r.a.ctl.ways[0].granted[0]
-		// What the Read brings goes into the slot's word itself: it is withdrawn while
-		// the bytes move.
+		// The target of the Read is the slot's word itself: the grant is withdrawn while the bytes
+		// move.
 		local, source := unsafe.Slice((*byte)(unsafe.Pointer(granted)), 4), make([]byte, 4)
 		require.NoError(t, q.PostRead(rdma.ReadWR{Local: local}))
 		granted.Store(1)
@@ -313,15 +311,14 @@ func TestRogueAddress(t *testing.T) {
 	})
 }
 
-// TestScribbler has a peer that writes at random all over the shared memory while
-// messages go both ways. Each time the victim ends, or goes on; it does not crash,
-// and writes nothing outside of the rings.
+// TestScribbler: a peer writes at random all over the shared memory while messages go in both directions.
+// The victim ends or continues each time. It does not crash, and writes nothing outside of the rings.
 func TestScribbler(t *testing.T) {
 	const ways = int(unsafe.Offsetof(control{}.ways))
 	for _, v := range []struct {
 		name     string
 		from, to int
-		ends     bool // some of the time; where records were, nothing may be found any more
+		ends     bool // some of the time; what was overwritten need not be found
 	}{
 		{"everything", 0, areaLen, false},
 		{"control", 0, int(controlLen), true},
@@ -426,7 +423,7 @@ func scribbled(t *testing.T, seed uint64, from, to int) bool {
 	return ended
 }
 
-// TestDeath of the peer is seen behind what it had sent.
+// TestDeath: the end of the peer is seen after what it had sent.
 func TestDeath(t *testing.T) {
 	q, r := meetRogue(t)
 	for i := range uint64(3) {
@@ -447,7 +444,7 @@ func TestDeath(t *testing.T) {
 	assert.Error(t, q.Drain(time.Second))
 }
 
-// TestDeathBeforeAllWasRead is a reset, and one after it an end.
+// TestDeathBeforeAllWasRead: it is a reset before everything was read, and an end of file after.
 func TestDeathBeforeAllWasRead(t *testing.T) {
 	for _, v := range []struct {
 		name string
@@ -473,7 +470,7 @@ func TestDeathBeforeAllWasRead(t *testing.T) {
 	}
 }
 
-// TestResetIsNoDeath, whatever was read.
+// TestResetIsNoDeath: a reset remains one, whatever was read.
 func TestResetIsNoDeath(t *testing.T) {
 	q, r := meetRogue(t)
 	r.a.ctl.ways[1].state.Store(stateAborted)
@@ -481,7 +478,7 @@ func TestResetIsNoDeath(t *testing.T) {
 	assert.ErrorIs(t, ends(t, q), syscall.ECONNRESET)
 }
 
-// TestRoomOfADeadPeer does not come.
+// TestRoomOfADeadPeer: WaitRoom does not wait for room that a dead peer would make.
 func TestRoomOfADeadPeer(t *testing.T) {
 	q, r := meetRogue(t)
 	wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}}
@@ -496,7 +493,7 @@ func TestRoomOfADeadPeer(t *testing.T) {
 	assert.ErrorIs(t, <-done, syscall.EPIPE)
 }
 
-// TestDeadPeerCompletesNothing: its pid may be another process's by now.
+// TestDeadPeerCompletesNothing: its pid may belong to another process by now.
 func TestDeadPeerCompletesNothing(t *testing.T) {
 	source := make([]byte, 100)
 	t.Run("Read", func(t *testing.T) {
@@ -525,7 +522,7 @@ func TestDeadPeerCompletesNothing(t *testing.T) {
 	})
 }
 
-// TestCloseLosesWhatWasQueued, and does not let it look like a good end.
+// TestCloseLosesWhatWasQueued: and the peer must not see an end in good order.
 func TestCloseLosesWhatWasQueued(t *testing.T) {
 	q, r := meetRogue(t)
 	wr := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 60000)}}
@@ -533,7 +530,7 @@ func TestCloseLosesWhatWasQueued(t *testing.T) {
 		_, err := q.PostSend(wr)
 		require.NoError(t, err)
 	}
-	for range 2000 { // until they find no room either
+	for range 2000 { // until the messages find no room either
 		n, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 64)}})
 		require.NoError(t, err)
 		require.Equal(t, 1, n)

@@ -5,71 +5,56 @@ package shm
 import (
 	"encoding/binary"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// The way out.
+// The sending path:
 //
-//  1. PostSend copies messages into the ring, and wakes the peer if it sleeps, at
-//     the end and every 32 KB, so that the peer copies while we do.
-//  2. A message with payload for which there is no room is refused: the device
-//     is Busy until there is. One without payload, and what RDMA Reads and
-//     Writes ask for, goes to a queue, out, then.
-//  3. The queue waits for room in WaitRoom, or in the pump, a goroutine that
-//     exists only while there is something in it and nobody is in WaitRoom.
+//  1. PostSend copies messages into the ring. It wakes the peer if that sleeps, at the end and
+//     every 32 KB, so that the peer copies at the same time.
+//  2. A message with payload for which there is no room is refused: the device is Busy until there
+//     is room. A message without payload, and the records of RDMA Reads and Writes, are queued in
+//     out.
+//  3. The queue waits for room in WaitRoom or in the pump; see rnic.SendQueue.
 
 const (
 	tellEvery = 32 << 10
-	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for
-	// more.
+	// maxQueued bounds the bytes in the queue. A peer's credit cannot ask for more.
 	maxQueued = 256 << 10
 	// maxWrites is how many RDMA Writes may be outstanding.
 	maxWrites = 1024
 )
 
-// sender is the sending half of a queue pair. mu guards all of it but the atomic
-// fields. carrying is the right to park until there is room. Who sits is told of
-// its end, and of err.
+// sender is the sending half of a queue pair. The mutex of its SendQueue guards all of it, except
+// the atomic fields.
 type sender struct {
-	mu       sync.Mutex
-	carrying bool
-	woken    bool // WakeRoom was called
-	spin     spin.Room
-	seat     seat
-	ring     producer
-	err      error
+	rnic.SendQueue
+	ring producer
+	out  []byte        // whole records for which there was no room
+	owed atomic.Uint64 // slots of the peer's Reads whose answers are in out, a bit each; written under the mutex
 
-	out  []byte        // records that found no room, whole
-	owed atomic.Uint64 // the peer's Reads of which the answer is in out, a bit for each slot; written under mu
-	want int32         // bytes of a record that was refused; 0: none since there was room
-	most int32         // bytes that the last message may have in the end, if it is open
-
-	needs atomic.Uint64 // the position of head at which to get up
-	busy  atomic.Bool   // out or want
-
-	writesPosted uint32 // RDMA Writes
-
-	pump sync.WaitGroup
+	needs        atomic.Uint64 // the position of head at which the carrier wakes up
+	want         int32         // bytes of a record that was refused; 0: none since there was room
+	most         int32         // bytes to which the last message may grow, if it is open
+	writesPosted uint32        // RDMA Writes
+	spin         spin.Room     // of the carrier
 }
-
-// Busy reports that a message with payload would be refused now.
-func (q *QueuePair) Busy() bool { return q.tx.busy.Load() }
 
 // PostSend posts messages in order; see rdma.QueuePair.
 func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
-		return 0, tx.err
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
+		return 0, tx.Err
 	}
-	if tx.busy.Load() {
-		if err := q.flush(); err != nil {
+	if tx.Busy() {
+		if err := q.flushLocked(); err != nil {
 			return 0, err
 		}
 	}
@@ -85,7 +70,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 		room := len(tx.out) == 0
 		if room {
 			if room, err = p.fits(space(n)); err != nil {
-				q.sendFailed(err)
+				q.sendFailedLocked(err)
 				break
 			}
 		}
@@ -98,7 +83,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 				err = rdma.ErrNoRoom
 				break
 			}
-			q.queueSend(wr, kind, n)
+			q.queueSendLocked(wr, kind, n)
 			continue
 		}
 		switch {
@@ -113,13 +98,13 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 			p.put(kind, wr.Header, wr.Payload)
 		}
 		p.sent += uint64(len(wr.Payload))
-		if p.untold >= tellEvery {
-			q.tell()
+		if p.unannounced >= tellEvery {
+			q.tellLocked()
 		}
 	}
-	q.tell()
+	q.tellLocked()
 	if len(tx.out) > 0 || tx.want > 0 {
-		q.update()
+		q.updateLocked()
 	}
 	return taken, err
 }
@@ -127,10 +112,10 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 // Append adds b to the last message; see rdma.Appender.
 func (q *QueuePair) Append(b []byte) bool {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.Lock()
+	defer tx.Unlock()
 	p := &tx.ring
-	if p.open == 0 || tx.err != nil || len(tx.out) > 0 || int(p.open)+len(b) > int(tx.most) || !p.grown(b) {
+	if p.open == 0 || tx.Err != nil || len(tx.out) > 0 || int(p.open)+len(b) > int(tx.most) || !p.grown(b) {
 		return false
 	}
 	p.sent += uint64(len(b))
@@ -140,50 +125,50 @@ func (q *QueuePair) Append(b []byte) bool {
 	return true
 }
 
-// Width returns how long the next message may be; see rdma.Narrow. Long ones go through
-// the big ring, for which the budget may have no room.
+// Width returns how long the next message may be; see rdma.Narrow. Long messages need the big ring,
+// for which the budget may not be enough.
 func (q *QueuePair) Width(n int) int {
 	if n <= narrow {
 		return n
 	}
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err == nil && tx.ring.atSmall() {
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err == nil && tx.ring.atSmall() {
 		if !tx.ring.widen() {
 			return narrow
 		}
-		q.tell()
+		q.tellLocked()
 	}
 	return n
 }
 
-// narrow is the longest message that goes through the small ring, after an STag.
+// narrow is the longest message that goes through the small ring after an STag.
 const narrow = smallRecord - headerLen - 8
 
 // Sent returns how many bytes of payload have been posted and appended; see
 // rdma.Appender.
 func (q *QueuePair) Sent() uint64 {
-	q.tx.mu.Lock()
-	defer q.tx.mu.Unlock()
+	q.tx.Lock()
+	defer q.tx.Unlock()
 	return q.tx.ring.sent
 }
 
-// tell wakes the peer, if it sleeps, for what has been put. Called with mu held.
-func (q *QueuePair) tell() {
+// tellLocked wakes the peer, if it sleeps, for the records that have been put.
+func (q *QueuePair) tellLocked() {
 	if q.tx.ring.tell() {
 		q.wakePeer()
 	}
 }
 
-// wakePeer wakes the peer's end, which sleeps until something comes.
+// wakePeer wakes the peer's end, which sleeps until records arrive.
 func (q *QueuePair) wakePeer() {
 	q.mine().rang.Store(int64(spin.Clock()))
 	q.bell.ring()
 }
 
-// queueSend appends a message to the queue.
-func (q *QueuePair) queueSend(wr *rdma.SendWR, kind, n int) {
+// queueSendLocked appends a message to the queue.
+func (q *QueuePair) queueSendLocked(wr *rdma.SendWR, kind, n int) {
 	tx := &q.tx
 	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, n))
 	if wr.Invalidate != 0 {
@@ -202,49 +187,48 @@ func padded(b []byte) []byte {
 	return b
 }
 
-// emit sends a record of the device's own, at once or through the queue, and
-// reports whether it is queued. Called with mu held; who may not go to WaitRoom
-// calls startPump afterwards.
-func (q *QueuePair) emit(kind int, body []byte) (queued bool) {
+// emitLocked sends a record of the device's own, at once or through the queue, and reports
+// whether it is queued. A caller that will not go to WaitRoom starts the pump afterwards.
+func (q *QueuePair) emitLocked(kind int, body []byte) (queued bool) {
 	tx := &q.tx
-	if tx.err != nil {
+	if tx.Err != nil {
 		return false
 	}
 	room := len(tx.out) == 0
 	if room {
 		var err error
 		if room, err = tx.ring.fits(space(len(body))); err != nil {
-			q.sendFailed(err)
+			q.sendFailedLocked(err)
 			return false
 		}
 	}
 	if room {
 		tx.ring.put(kind, body)
-		q.tell()
+		q.tellLocked()
 		return false
 	}
 	tx.out = binary.NativeEndian.AppendUint64(tx.out, header(kind, len(body)))
 	tx.out = padded(append(tx.out, body...))
-	q.update()
+	q.updateLocked()
 	return true
 }
 
-// flush moves what is queued into the ring, as far as there is room, and sees
-// whether the device is Busy. Called with mu held.
-func (q *QueuePair) flush() error {
+// flushLocked moves queued records into the ring, as far as there is room, and updates
+// whether the device is Busy.
+func (q *QueuePair) flushLocked() error {
 	tx := &q.tx
 	for len(tx.out) > 0 {
-		kind, length := tx.queuedFirst()
+		kind, length := tx.firstQueuedLocked()
 		n := space(length)
 		room, err := tx.ring.fits(n)
 		if err != nil {
-			return q.sendFailed(err)
+			return q.sendFailedLocked(err)
 		}
 		if !room {
 			break
 		}
 		body := tx.out[headerLen : headerLen+length]
-		if kind == recordGrant { // before the peer can see it, and say that it has
+		if kind == recordGrant { // before the peer can see it and answer
 			tx.owed.And(^(1 << native.Uint32(body)))
 		}
 		tx.ring.put(kind, body)
@@ -252,100 +236,100 @@ func (q *QueuePair) flush() error {
 			tx.out = nil
 		}
 	}
-	q.tell()
+	q.tellLocked()
 	if len(tx.out) == 0 && tx.want > 0 {
-		// Refused once, the sender comes back when it is worth it.
+		// A sender that was refused returns only for a useful amount of room.
 		if err := tx.ring.look(); err != nil {
-			return q.sendFailed(err)
+			return q.sendFailedLocked(err)
 		}
 		if tx.ring.free() >= max(int(tx.want), len(tx.ring.ring)/2) {
 			tx.want = 0
 		}
 	}
-	q.update()
+	q.updateLocked()
 	return nil
 }
 
-// queuedFirst is what the first record of the queue is.
-func (tx *sender) queuedFirst() (kind, length int) {
+// firstQueuedLocked returns what the first record of the queue is.
+func (tx *sender) firstQueuedLocked() (kind, length int) {
 	h := binary.NativeEndian.Uint64(tx.out)
 	return int(h >> lengthBits), int(h & (1<<lengthBits - 1))
 }
 
-// update tells the atomic fields of a change of out or want. Called with mu held.
-func (q *QueuePair) update() {
+// updateLocked sets needs and busy after a change of out or want.
+func (q *QueuePair) updateLocked() {
 	tx := &q.tx
 	p := &tx.ring
 	need := int(tx.want)
 	if len(tx.out) > 0 {
-		_, length := tx.queuedFirst()
+		_, length := tx.firstQueuedLocked()
 		need = space(length)
 	}
-	// With head at pos + need - len(ring), so many bytes are free; half a ring is
-	// worth getting up for.
+	// When head is at pos + need - len(ring), need bytes are free. Less than half a ring is
+	// not worth a wake-up.
 	need = max(need, len(p.ring)/2)
 	tx.needs.Store(max(p.pos+uint64(need), uint64(len(p.ring))) - uint64(len(p.ring)))
-	tx.busy.Store(tx.err == nil && (len(tx.out) > 0 || tx.want > 0))
+	tx.SetBusyLocked(tx.Err == nil && (len(tx.out) > 0 || tx.want > 0))
 }
 
-// roomy reports that there is room for what waits, or nothing to wait for. Any
-// goroutine may call it that keeps the memory from going away.
-func (q *QueuePair) roomy() bool {
-	return !q.tx.busy.Load() || q.mine().head.Load() >= q.tx.needs.Load() ||
+// hasRoom reports that there is room for the first queued record, or nothing to wait for. The
+// caller must keep the memory mapped.
+func (q *QueuePair) hasRoom() bool {
+	return !q.tx.Busy() || q.mine().head.Load() >= q.tx.needs.Load() ||
 		q.theirs().state.Load() != stateOpen || q.closing.Load()
 }
 
-// WaitRoom parks until the device is not Busy; see rdma.QueuePair.
-func (q *QueuePair) WaitRoom() error {
-	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	for {
-		switch {
-		case tx.err != nil:
-			return tx.err
-		case tx.woken:
-			tx.woken = false
-			return nil
-		case !tx.busy.Load():
-			return nil
-		case tx.carrying:
-			tx.seat.wait(&tx.mu)
-		default:
-			q.carry()
-			if len(tx.out) > 0 {
-				q.startPump()
-			}
-		}
-	}
-}
+// carrier is the queue pair as its SendQueue sees it.
+type carrier QueuePair
 
-// carry parks until there is room, and uses it. Called and returns with mu held.
-func (q *QueuePair) carry() {
+var _ rnic.Carrier = (*carrier)(nil)
+
+// Busy, WaitRoom, WakeRoom and Flush are those of rdma.QueuePair.
+func (q *QueuePair) Busy() bool      { return q.tx.Busy() }
+func (q *QueuePair) WaitRoom() error { return q.tx.WaitRoom((*carrier)(q)) }
+func (q *QueuePair) WakeRoom()       { q.tx.WakeRoom((*carrier)(q)) }
+func (q *QueuePair) Flush()          { q.tx.Flush((*carrier)(q)) }
+
+// CarryLocked parks until there is room in the ring, and uses it.
+func (c *carrier) CarryLocked(forRoom bool) {
+	q := (*QueuePair)(c)
 	tx := &q.tx
-	if q.flush() != nil || !tx.busy.Load() {
+	if q.flushLocked() != nil || !tx.Busy() {
 		return
 	}
-	tx.carrying = true
-	tx.mu.Unlock()
-	if !tx.spin.Spin(func() bool { return q.roomy() || q.bell.out.woken.Load() }) {
+	tx.BeginCarryLocked()
+	if !tx.spin.Spin(func() bool { return q.hasRoom() || q.bell.out.woken.Load() }) {
 		q.bell.park(&q.bell.out)
 	}
 	q.bell.out.woken.Store(false)
-	tx.mu.Lock()
-	tx.carrying = false
-	if tx.err == nil {
+	tx.EndCarry()
+	if tx.Err == nil {
 		if err := q.ended(); err != nil {
-			q.sendFailed(broken(err))
+			q.sendFailedLocked(broken(err))
 		}
 	}
-	if tx.err == nil {
-		q.flush()
+	if tx.Err == nil {
+		q.flushLocked()
 	}
-	tx.seat.tell()
+	if forRoom {
+		tx.StartPumpLocked(c) // WaitRoom may return before the queue is empty
+	}
 }
 
-// broken is what the end of the peer means to who sends.
+// PendingLocked moves queued records into the ring, and reports that some are left.
+func (c *carrier) PendingLocked() bool {
+	q := (*QueuePair)(c)
+	tx := &q.tx
+	if tx.Err != nil || tx.Busy() && q.flushLocked() != nil {
+		return false
+	}
+	return len(tx.out) > 0
+}
+
+// WakeCarryLocked ends the parking at the doorbell.
+func (c *carrier) WakeCarryLocked() { c.bell.wake(&c.bell.out) }
+
+// broken returns the error of the sending half after the peer has ended with err.
 func broken(err error) error {
 	if _, ok := err.(*rdma.ProtocolError); ok {
 		return err
@@ -353,71 +337,22 @@ func broken(err error) error {
 	return os.NewSyscallError("write", syscall.EPIPE)
 }
 
-// WakeRoom makes WaitRoom return; see rdma.QueuePair.
-func (q *QueuePair) WakeRoom() {
+// sendFailedLocked ends the sending half, and the whole queue pair if the peer has violated a
+// rule.
+func (q *QueuePair) sendFailedLocked(err error) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	tx.woken = true
-	carrying := tx.carrying
-	tx.seat.tell()
-	tx.mu.Unlock()
-	if carrying {
-		q.bell.wake(&q.bell.out)
+	if !tx.FailLocked(err) {
+		return tx.Err
 	}
-}
-
-// Flush has the pump carry what is queued.
-func (q *QueuePair) Flush() {
-	q.tx.mu.Lock()
-	q.startPump()
-	q.tx.mu.Unlock()
-}
-
-// startPump starts the pump if something is queued and nobody carries it. Called
-// with mu held.
-func (q *QueuePair) startPump() {
-	tx := &q.tx
-	if tx.err != nil || tx.carrying {
-		return
-	}
-	if tx.want > 0 || len(tx.out) > 0 {
-		if q.flush() != nil {
-			return
-		}
-	}
-	if len(tx.out) == 0 {
-		return
-	}
-	tx.carrying = true // before the goroutine runs, so that there is one only
-	tx.pump.Go(func() {
-		tx.mu.Lock()
-		defer tx.mu.Unlock()
-		tx.carrying = false
-		for len(tx.out) > 0 && tx.err == nil && !tx.carrying {
-			q.carry()
-		}
-		tx.seat.tell()
-	})
-}
-
-// sendFailed ends the sending half, and all of it if the peer has broken a rule.
-// Called with mu held.
-func (q *QueuePair) sendFailed(err error) error {
-	tx := &q.tx
-	if tx.err != nil {
-		return tx.err
-	}
-	tx.err, tx.out, tx.want = err, nil, 0
+	tx.out, tx.want = nil, 0
 	if r := q.asked.Load(); r != nil {
 		r.writes = nil
 	}
-	tx.busy.Store(false)
-	tx.seat.tell()
 	if f, ok := err.(*rdma.ProtocolError); ok {
 		q.mine().state.CompareAndSwap(stateOpen, stateTerminated)
 		q.fault.CompareAndSwap(nil, f)
 		q.bell.ring()
 		q.bell.rouseAll()
 	}
-	return tx.err
+	return tx.Err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSize: Go's allocator rounds up, to 768 bytes or the next 128, and puts 8 in
-// front of what has pointers.
+// TestSize: Go's allocator rounds up, to 768 bytes or to the next multiple of 128, and adds 8 bytes to
+// objects with pointers.
 func TestSize(t *testing.T) {
 	assert.LessOrEqual(t, unsafe.Sizeof(QueuePair{})+8, uintptr(768))
 }

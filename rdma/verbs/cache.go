@@ -11,19 +11,17 @@ import (
 	"weak"
 )
 
-// cache keeps registrations of this end's own memory, the sources of its RDMA
-// Writes and the sinks of its RDMA Reads, for the next transfer from or to there.
-// What the peer may reach is never in it.
+// cache keeps registrations of this end's own memory, the sources of its RDMA Writes and the sinks
+// of its RDMA Reads, for the next transfer from or to there. Memory that the peer may access is
+// never in it.
 //
-// Go gives freed memory back to the kernel without telling, and a registration
-// reaches the pages that were there when it was made. So one is used only while
-// its weak pointer yields the allocation in which it lies; that an address is the
-// same says nothing. Cleanups come late, and only free. Memory that is not of Go's
-// heap has neither, and is registered for one transfer.
+// Go returns freed memory to the kernel without notice, and a registration refers to the pages that
+// were there when it was made. So a registration is used only while its weak pointer yields the
+// allocation that it is in; an equal address proves nothing. Cleanups run late, and only free.
+// Memory outside of Go's heap has neither, and is registered for one transfer.
 //
-// A cache is a connection's, as the protection domain is; what all of them keep
-// together is bounded by a budget. mu guards everything but what is atomic; the
-// budget's lock is below it.
+// A cache belongs to one connection, like the protection domain; a budget bounds what all of them
+// keep together. mu guards everything that is not atomic. The budget's lock comes after it.
 type cache struct {
 	device registrar
 	budget *budget
@@ -34,15 +32,15 @@ type cache struct {
 	closed bool
 }
 
-// registrar is what the cache asks of a device.
+// registrar is what the cache needs of a device.
 type registrar interface {
-	// register returns what to deregister, and syscall.ENOMEM if no more memory may
-	// be locked.
+	// register returns the argument of deregister. It fails with syscall.ENOMEM if no more
+	// memory may be locked.
 	register(b []byte, u use) (mr any, err error)
 	deregister(mr any)
 }
 
-// use is what memory is registered for.
+// use is the purpose for which memory is registered.
 type use int
 
 const (
@@ -52,20 +50,20 @@ const (
 )
 
 const (
-	// leastKept is how large memory has to be for its registration to be kept.
+	// leastKept is the smallest memory whose registration is kept.
 	leastKept = 16 << 10
 	// mostKept is how many registrations a connection keeps.
 	mostKept = 256
 )
 
-// registration is of memory that this end's device may reach.
+// registration is of memory that this end's device may access.
 type registration struct {
 	cache *cache
 	mr    any
-	users atomic.Int32 // transfers that are under way
-	once  bool         // for one transfer
+	users atomic.Int32 // transfers in progress
+	once  bool         // it is for one transfer
 
-	// Of one that is kept:
+	// If it is kept:
 	base    uintptr
 	size    int
 	memory  weak.Pointer[byte]
@@ -79,9 +77,9 @@ func newCache(device registrar, b *budget) *cache {
 	return c
 }
 
-// get returns a registration of b for one transfer, which calls put at its end.
-// Until then the caller keeps b alive. The error is syscall.ENOMEM when no more
-// memory may be locked, although nothing is kept that is not in use.
+// get returns a registration of b for one transfer, which calls put at its end. Until then the
+// caller keeps b alive. The error is syscall.ENOMEM if no more memory may be locked although
+// everything that is kept is in use.
 func (c *cache) get(b []byte, u use) (*registration, error) {
 	if u == exposed || len(b) < leastKept {
 		return c.getOnce(b, u)
@@ -97,7 +95,7 @@ func (c *cache) get(b []byte, u use) (*registration, error) {
 		r.cleanup.Stop()
 		return c.getOnce(b, u)
 	}
-	// As a sink, which Go's memory can always be, it serves both.
+	// Registered as a sink, which Go's memory can always be, it serves as a source too.
 	var err error
 	if r.mr, err = c.register(b, sink); err != nil {
 		r.cleanup.Stop()
@@ -117,7 +115,7 @@ func (c *cache) getOnce(b []byte, u use) (*registration, error) {
 	return &registration{cache: c, mr: mr, once: true}, nil
 }
 
-// register makes room once, if no more memory may be locked.
+// register makes room once if no more memory may be locked.
 func (c *cache) register(b []byte, u use) (mr any, err error) {
 	err = c.budget.lock(func() error {
 		mr, err = c.device.register(b, u)
@@ -126,8 +124,8 @@ func (c *cache) register(b []byte, u use) (mr any, err error) {
 	return mr, err
 }
 
-// put ends a transfer's use of the registration. It takes no lock: completions are
-// not to wait for memory that is being registered.
+// put ends the use of the registration by a transfer. It takes no lock, because completions must
+// not wait while memory is being registered.
 func (r *registration) put() {
 	if r.once {
 		r.cache.device.deregister(r.mr)
@@ -136,9 +134,9 @@ func (r *registration) put() {
 	r.users.Add(-1)
 }
 
-// watch attaches a cleanup and a weak pointer to b's allocation, and reports whether
-// there is one. AddCleanup comes first: of memory that is not Go's it panics, where
-// weak.Make ends the program.
+// watch attaches a cleanup and a weak pointer to the allocation of b. It returns false if there is
+// none. AddCleanup comes first: for memory that is not Go's it panics, whereas weak.Make ends the
+// program.
 func (r *registration) watch(b []byte) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -154,9 +152,9 @@ func (r *registration) watch(b []byte) (ok bool) {
 	return true
 }
 
-// anchor is the byte of b whose address is a multiple of the largest power of two.
-// The runtime keeps a record of each byte of an allocation to which there was a weak
-// pointer, for as long as that lives; so there are to be few.
+// anchor returns the byte of b whose address is a multiple of the largest power of two. The runtime
+// keeps a record for each byte of an allocation to which there was a weak pointer, as long as the
+// allocation lives, so there should be few.
 func anchor(b []byte) *byte {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	last := first + uintptr(len(b)) - 1
@@ -164,7 +162,7 @@ func anchor(b []byte) *byte {
 	return &b[at-first]
 }
 
-// find returns a registration that is kept and has all of b in it.
+// find returns a registration that is kept and contains all of b.
 func (c *cache) find(b []byte) *registration {
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	c.mu.Lock()
@@ -173,7 +171,7 @@ func (c *cache) find(b []byte) *registration {
 		if base < r.base || base+uintptr(len(b)) > r.base+uintptr(r.size) || r.memory.Value() == nil {
 			continue
 		}
-		// Where r lies its allocation lives, so b is a part of that.
+		// The allocation at r's address is alive, so b is a part of it.
 		c.turn++
 		r.used = c.turn
 		r.users.Add(1)
@@ -182,13 +180,12 @@ func (c *cache) find(b []byte) *registration {
 	return nil
 }
 
-// keep takes in a registration that is in use from now, for which there is room in
-// the budget.
+// keep adds a registration that is in use from now on, for which the budget has room.
 func (c *cache) keep(r *registration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.users.Add(1)
-	if c.closed || len(c.kept) >= mostKept && !c.evictOne() {
+	if c.closed || len(c.kept) >= mostKept && !c.evictOneLocked() {
 		r.once = true
 		r.cleanup.Stop()
 		c.budget.giveBack(r.size)
@@ -199,14 +196,14 @@ func (c *cache) keep(r *registration) {
 	c.kept = append(c.kept, r)
 }
 
-// reserve makes room for size bytes in the budget, and reports whether there is.
+// reserve makes room for size bytes in the budget. It returns false if it cannot.
 func (c *cache) reserve(size int) bool {
 	if size > c.budget.limit {
 		return false
 	}
 	for !c.budget.take(size) {
 		c.mu.Lock()
-		evicted := c.evictOne()
+		evicted := c.evictOneLocked()
 		c.mu.Unlock()
 		if !evicted && !c.budget.evictOne(c) {
 			return false
@@ -215,9 +212,9 @@ func (c *cache) reserve(size int) bool {
 	return true
 }
 
-// evictOne drops the registration whose last use is the longest ago, of those that
-// are not in use; one whose memory is gone goes first. Called with mu held.
-func (c *cache) evictOne() bool {
+// evictOneLocked drops a registration that is not in use: one whose memory was freed, or else the
+// one whose last use is longest ago.
+func (c *cache) evictOneLocked() bool {
 	var oldest *registration
 	for _, r := range c.kept {
 		if r.users.Load() > 0 {
@@ -234,29 +231,29 @@ func (c *cache) evictOne() bool {
 	if oldest == nil {
 		return false
 	}
-	c.drop(oldest)
+	c.dropLocked(oldest)
 	return true
 }
 
-// evict drops all that is not in use, and reports whether there was anything.
+// evict drops everything that is not in use, and reports whether there was anything.
 func (c *cache) evict() (any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.evictOne() {
+	for c.evictOneLocked() {
 		any = true
 	}
 	return any
 }
 
-// freed is the cleanup: nobody has the memory any more, so nothing is in use.
+// freed is the cleanup: the memory was freed, so the registration is not in use.
 func (r *registration) freed() {
 	r.cache.mu.Lock()
 	defer r.cache.mu.Unlock()
-	r.cache.drop(r)
+	r.cache.dropLocked(r)
 }
 
-// drop ends a registration, if it is still kept. Called with mu held.
-func (c *cache) drop(r *registration) {
+// dropLocked ends a registration, unless it was dropped already.
+func (c *cache) dropLocked(r *registration) {
 	for i, k := range c.kept {
 		if k == r {
 			last := len(c.kept) - 1
@@ -270,18 +267,18 @@ func (c *cache) drop(r *registration) {
 	}
 }
 
-// close drops everything: no transfer is under way any more, nor begins.
+// close drops everything. No transfer may be in progress or begin.
 func (c *cache) close() {
 	c.budget.leave(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 	for len(c.kept) > 0 {
-		c.drop(c.kept[0])
+		c.dropLocked(c.kept[0])
 	}
 }
 
-// budget bounds what a process keeps registered without need, in bytes.
+// budget bounds, in bytes, what a process keeps registered without need.
 type budget struct {
 	limit int
 
@@ -305,7 +302,7 @@ func (b *budget) leave(c *cache) {
 	delete(b.caches, c)
 }
 
-// take reports whether size bytes more may be kept, and counts them.
+// take counts size more bytes, and returns false if they may not be kept.
 func (b *budget) take(size int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -322,7 +319,7 @@ func (b *budget) giveBack(size int) {
 	b.kept -= size
 }
 
-// others returns the caches but c.
+// others returns the caches other than c.
 func (b *budget) others(c *cache) []*cache {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -335,12 +332,12 @@ func (b *budget) others(c *cache) []*cache {
 	return all
 }
 
-// evictOne drops one registration of another cache than c. Called without the lock
-// of any.
+// evictOne drops one registration of a cache other than c. The caller must hold no lock of any
+// cache.
 func (b *budget) evictOne(c *cache) bool {
 	for _, other := range b.others(c) {
 		other.mu.Lock()
-		evicted := other.evictOne()
+		evicted := other.evictOneLocked()
 		other.mu.Unlock()
 		if evicted {
 			return true
@@ -349,7 +346,7 @@ func (b *budget) evictOne(c *cache) bool {
 	return false
 }
 
-// evict drops all that is not in use, and reports whether there was anything.
+// evict drops everything that is not in use, and reports whether there was anything.
 func (b *budget) evict() (any bool) {
 	for _, c := range b.others(nil) {
 		any = c.evict() || any
@@ -357,9 +354,8 @@ func (b *budget) evict() (any bool) {
 	return any
 }
 
-// lock calls register, which locks memory, and once more if that failed for want of
-// memory that may be locked, and some could be had back. Called without the lock of
-// any cache.
+// lock calls register, which locks memory. If that fails because no more memory may be locked, and
+// lock can evict something, it calls register again. The caller must hold no lock of any cache.
 func (b *budget) lock(register func() error) error {
 	err := register()
 	if (errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)) && b.evict() {

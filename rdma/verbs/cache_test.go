@@ -16,22 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// registry is a device that only remembers.
+// registry is a device that only records registrations.
 type registry struct {
 	mu         sync.Mutex
 	registered map[*registered]bool
-	made       int // ever
+	made       int // in total
 	most       int // bytes that may be registered; 0: any
 	bytes      int
 }
 
-// registered is what it remembers of one registration. It does not keep the memory
-// alive, as a device does not.
+// registered is the record of one registration. Like a device, it does not keep the memory alive.
 type registered struct {
 	base  uintptr
 	size  int
 	use   use
-	bytes []byte // what was in the memory
+	bytes []byte // the contents of the memory
 }
 
 func newRegistry() *registry { return &registry{registered: make(map[*registered]bool)} }
@@ -60,7 +59,7 @@ func (d *registry) deregister(mr any) {
 	d.bytes -= r.size
 }
 
-// now returns how many registrations there are, and how many there were ever.
+// now returns how many registrations there are, and how many there have been.
 func (d *registry) now() (n, made int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +68,7 @@ func (d *registry) now() (n, made int) {
 
 func baseOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// newTestCache returns a cache that closes with the test, and then has nothing.
+// newTestCache returns a cache that is closed at the end of the test, and must be empty then.
 func newTestCache(t testing.TB, b *budget) (*cache, *registry) {
 	d := newRegistry()
 	c := newCache(d, b)
@@ -85,7 +84,7 @@ func newTestCache(t testing.TB, b *budget) (*cache, *registry) {
 	return c, d
 }
 
-// used gets and puts.
+// used calls get and put.
 func used(t testing.TB, c *cache, b []byte, u use) *registered {
 	t.Helper()
 	r, err := c.get(b, u)
@@ -101,7 +100,7 @@ const (
 	mega = 1 << 20
 )
 
-// What lies within memory that is registered is; what reaches beyond is not.
+// A slice within registered memory is registered; one that reaches beyond it is not.
 func TestCacheSubslices(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 64 * mega})
 	b := make([]byte, 4*mega)
@@ -118,8 +117,7 @@ func TestCacheSubslices(t *testing.T) {
 	assert.Equal(t, sink, whole.use, "what is kept serves both")
 }
 
-// Memory that is not of Go's heap is registered for one transfer, with the rights
-// of that and no more.
+// Memory outside of Go's heap is registered for one transfer, with the rights that this needs.
 func TestCacheForeign(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 64 * mega})
 	mapped, err := unix.Mmap(-1, 0, mega, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -155,7 +153,7 @@ const (
 
 var global [leastKept]byte
 
-// reused allocates until an allocation lies where another was before.
+// reused allocates until an allocation has the address of a former one.
 func reused(t *testing.T, base uintptr, size int) []byte {
 	t.Helper()
 	for range 100 {
@@ -174,15 +172,15 @@ func reused(t *testing.T, base uintptr, size int) []byte {
 	return nil
 }
 
-// Memory that was freed and is used again is not read through the registration of
-// what was there, however late the cleanup comes.
+// Memory that was freed and allocated again is not accessed through its former registration, however
+// late the cleanup runs.
 func TestCacheReusedMemory(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 64 * mega})
 	before, base := func() (*registered, uintptr) {
 		b := make([]byte, 2*mega)
 		copy(b, "before")
 		mr := used(t, c, b, source)
-		c.kept[0].cleanup.Stop() // it comes never
+		c.kept[0].cleanup.Stop() // it will never run
 		return mr, baseOf(b)
 	}()
 	b := reused(t, base, 2*mega)
@@ -195,7 +193,7 @@ func TestCacheReusedMemory(t *testing.T) {
 	assert.Same(t, now, used(t, c, b[leastKept:], source))
 }
 
-// A cleanup frees, when the memory is gone.
+// A cleanup ends the registration after the memory was freed.
 func TestCacheCleanup(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 64 * mega})
 	for range 4 {
@@ -212,8 +210,7 @@ func TestCacheCleanup(t *testing.T) {
 	assert.Empty(t, c.kept)
 }
 
-// A registration that is in use keeps nothing alive by itself; whose memory is gone
-// makes room before any other.
+// A registration does not keep memory alive. One whose memory was freed is evicted before others.
 func TestCacheEvictsWhatIsGone(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 3 * mega})
 	a, b := make([]byte, mega), make([]byte, mega)
@@ -224,7 +221,7 @@ func TestCacheEvictsWhatIsGone(t *testing.T) {
 	}()
 	used(t, c, b, source)
 	runtime.GC()
-	runtime.GC() // the sweep of the first
+	runtime.GC() // sweeps what the first has marked
 	used(t, c, make([]byte, mega), source)
 	_, made := d.now()
 	used(t, c, a, source)
@@ -233,7 +230,7 @@ func TestCacheEvictsWhatIsGone(t *testing.T) {
 	assert.Equal(t, made, after, "a and b are still there")
 }
 
-// At the limit what was used the longest ago goes.
+// At the limit the least recently used registration is evicted.
 func TestCacheEvictsOldest(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 3 * mega})
 	bufs := [4][]byte{}
@@ -244,7 +241,7 @@ func TestCacheEvictsOldest(t *testing.T) {
 		used(t, c, b, source)
 	}
 	used(t, c, bufs[0], source)
-	used(t, c, bufs[3], source) // in the place of 1
+	used(t, c, bufs[3], source) // replaces 1
 	n, made := d.now()
 	assert.Equal(t, 3, n)
 	for _, i := range []int{0, 2, 3} {
@@ -256,14 +253,14 @@ func TestCacheEvictsOldest(t *testing.T) {
 	_, after = d.now()
 	assert.Equal(t, made+1, after)
 
-	// What is larger than the limit is not kept, and moves nothing out.
+	// Memory larger than the limit is not kept, and evicts nothing.
 	used(t, c, make([]byte, 4*mega), source)
 	n, _ = d.now()
 	assert.Equal(t, 3, n)
 	runtime.KeepAlive(bufs)
 }
 
-// What is in use is not evicted: what is new is registered for one transfer.
+// Registrations in use are not evicted; new memory is registered for one transfer.
 func TestCacheKeepsWhatIsInUse(t *testing.T) {
 	limit := &budget{limit: 2 * mega}
 	c, d := newTestCache(t, limit)
@@ -275,7 +272,7 @@ func TestCacheKeepsWhatIsInUse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, inUse, again)
 	used(t, other, b, source)
-	used(t, c, b, source) // the other connection's makes room
+	used(t, c, b, source) // evicts the other connection's
 	assert.Empty(t, other.kept)
 	second, err := c.get(b, source)
 	require.NoError(t, err)
@@ -294,8 +291,8 @@ func TestCacheKeepsWhatIsInUse(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// Where no more memory may be locked, what is not in use makes room, on every
-// connection; when there is nothing left it is an error that says so.
+// If no more memory may be locked, registrations that are not in use are evicted, on every
+// connection. If there are none, get fails with an error that says so.
 func TestCacheMemoryLimit(t *testing.T) {
 	limit := &budget{limit: 64 * mega}
 	c, d := newTestCache(t, limit)
@@ -319,7 +316,7 @@ func TestCacheMemoryLimit(t *testing.T) {
 	runtime.KeepAlive(bufs)
 }
 
-// A connection keeps so many registrations and no more.
+// A connection keeps at most mostKept registrations.
 func TestCacheManySmall(t *testing.T) {
 	c, d := newTestCache(t, &budget{limit: 64 * mega})
 	b := make([]byte, 2*mostKept*leastKept)
@@ -334,7 +331,7 @@ func TestCacheManySmall(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-// Transfers, evictions, the collector and other connections at once.
+// Transfers, evictions, the collector and other connections run concurrently.
 func TestCacheConcurrently(t *testing.T) {
 	limit := &budget{limit: 4 * mega}
 	c, d := newTestCache(t, limit)
@@ -384,8 +381,8 @@ func TestCacheConcurrently(t *testing.T) {
 	stirring.Wait()
 }
 
-// The runtime keeps a record of each byte that a weak pointer was made to: they are
-// few, whatever slices of an allocation there are.
+// The runtime keeps a record for each byte to which a weak pointer was made. There are few,
+// whatever slices of an allocation are used.
 func TestAnchor(t *testing.T) {
 	b := make([]byte, mega)
 	anchors := make(map[*byte]bool)

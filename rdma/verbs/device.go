@@ -41,16 +41,16 @@ var load = sync.OnceValue(func() error {
 	return nil
 })
 
-// probed keeps what looking at the devices has found for a moment: every Dial wants to
-// know, and it takes many system calls.
+// probed remembers for a moment what probe has found: every Dial needs it, and it takes many system
+// calls.
 var probed struct {
 	mu    sync.Mutex
 	until time.Time
 	found error
 }
 
-// Probe returns nil if there is an RDMA device that this process may use. What it
-// returns may be a second old.
+// Probe returns nil if there is an RDMA device that this process may use. The result may be a second
+// old.
 func (device) Probe() error {
 	probed.mu.Lock()
 	defer probed.mu.Unlock()
@@ -65,14 +65,14 @@ func probe() error {
 		return err
 	}
 	switch n := C.v_devices(); {
-	case n == -C.int(syscall.ENOSYS): // the kernel has none of it
+	case n == -C.int(syscall.ENOSYS): // the kernel has no RDMA
 		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded; modprobe ib_uverbs")
 	case n < 0:
 		return fmt.Errorf("the RDMA devices cannot be listed: %w", syscall.Errno(-n))
 	case n == 0:
 		return errors.New("no RDMA device on this machine; rdma link shows those that the kernel knows")
 	}
-	// librdmacm opens it at its first use, and says no more than that it failed.
+	// librdmacm opens it when it is first used, and its error says only that this failed.
 	f, err := os.OpenFile(cmFile, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -84,16 +84,16 @@ func probe() error {
 	if err := lockable(); err != nil {
 		return err
 	}
-	// What takes long the first time is done here, before the TCP connection is there:
-	// a client that is silent on that while it opens its devices seems to be a plain one.
+	// Whatever takes long the first time is done here, before there is a TCP connection: a client
+	// that sends nothing while it opens its devices looks like a plain one.
 	openDevices()
 	return nil
 }
 
-// leastLocked is how much memory a connection locks at the very least.
+// leastLocked is the least memory that a connection locks.
 const leastLocked = 256 << 10
 
-// lockable returns nil if this process may lock memory enough for a connection.
+// lockable returns nil if this process may lock enough memory for a connection.
 func lockable() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || locksAnything() {
@@ -102,9 +102,9 @@ func lockable() error {
 	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
 }
 
-// locksAnything reports whether this process has the capability to which the limit
-// does not apply. Root may lack it, and another user may have it; that of a user
-// namespace is worth nothing to the kernel, which says so when it registers memory.
+// locksAnything reports whether this process has the capability that exempts it from the limit.
+// Root may lack it, and another user may have it. The capability of a user namespace has no effect:
+// the kernel then fails to register memory.
 func locksAnything() bool {
 	var has [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0])
@@ -121,8 +121,9 @@ func whyLocked(size int, err error) error {
 	return fmt.Errorf("verbs: %d KB of memory cannot be registered: %w", size>>10, err)
 }
 
-// Reaches returns nil if the TCP connection is at an address of an RDMA device. Two ends on different fabrics find out when
-// rdma_cm does not resolve the address or route, within Config.StepUpTimeout.
+// Reaches returns nil if the TCP connection is at an address of an RDMA device. Two ends on
+// different fabrics notice it within Config.StepUpTimeout, when rdma_cm cannot resolve the address
+// or the route.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.Local.IsValid() || !p.Remote.IsValid() {
 		return errors.New("the connection has no IP addresses")
@@ -146,10 +147,10 @@ func (device) Reaches(p rdma.Peer) error {
 	return nil
 }
 
-// Listen opens a place.
+// Listen returns an end that accepts channels.
 func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return listen(cfg) }
 
-// Dial opens a channel to an end that has invited us.
+// Dial opens a channel to an end that has invited this one.
 func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {
 	q, err := join(ctx, a, cfg, private, settle)
 	if err != nil {

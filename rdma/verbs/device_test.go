@@ -10,8 +10,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Without hardware there is an error that says what is missing, and nothing else
-// happens.
+// Without hardware the error says what is missing, and nothing else happens.
 func TestProbe(t *testing.T) {
 	err := device{}.Probe()
 	if err == nil {
@@ -19,7 +18,7 @@ func TestProbe(t *testing.T) {
 			t.Errorf("Probe = nil, and then %v", err)
 			return
 		}
-		current.engine.release()
+		current.eventLoop.release()
 		return
 	}
 	t.Log(err)
@@ -28,7 +27,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Memory that cannot be locked is told with what to do.
+// The error for memory that cannot be locked says what to do.
 func TestWhyRegister(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM} {
 		if err := whyLocked(1<<20, errno); !strings.Contains(err.Error(), "RLIMIT_MEMLOCK") || !strings.Contains(err.Error(), "1024 KB") {

@@ -3,10 +3,10 @@ package verbs
 import "sync"
 
 const (
-	// mostDispatching bounds the goroutines that handle events. One that is in the
-	// kernel has a thread to itself.
+	// mostDispatching bounds the goroutines that handle events. Each one that is in the kernel
+	// occupies a thread.
 	mostDispatching = 8
-	// mostOffered is how much may wait before offer refuses.
+	// mostOffered is how many queues may wait before offer refuses.
 	mostOffered = 256
 )
 
@@ -35,23 +35,23 @@ type eventQueue struct {
 func (d *dispatcher) post(q *eventQueue, handle func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.add(q, handle)
+	d.addLocked(q, handle)
 }
 
-// offer is post for events that strangers can cause at any rate. It returns false,
-// and adds nothing, when mostOffered queues wait already.
+// offer is post for events that strangers can cause at any rate. If mostOffered queues wait already,
+// it returns false and adds nothing.
 func (d *dispatcher) offer(q *eventQueue, handle func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.ready) >= mostOffered {
 		return false
 	}
-	d.add(q, handle)
+	d.addLocked(q, handle)
 	return true
 }
 
-// add adds an event. The caller must hold mu.
-func (d *dispatcher) add(q *eventQueue, handle func()) {
+// addLocked adds an event.
+func (d *dispatcher) addLocked(q *eventQueue, handle func()) {
 	q.events = append(q.events, handle)
 	if q.active {
 		return

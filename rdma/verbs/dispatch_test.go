@@ -51,8 +51,8 @@ func occupy(d *dispatcher, n int) (free func()) {
 	return func() { close(held) }
 }
 
-// TestDispatcherOrder: the events of each queue are handled one at a time and in the
-// order in which they were posted, also those that events post.
+// TestDispatcherOrder: the events of each queue are handled one at a time and in the order in which
+// they were posted, including events that events post.
 func TestDispatcherOrder(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	const queues, events = 50, 40
@@ -90,8 +90,8 @@ func TestDispatcherOrder(t *testing.T) {
 	assert.Zero(t, d.running)
 }
 
-// TestDispatcherIsBounded: so many events are handled at the same time, however many
-// queues there are, and post returns meanwhile.
+// TestDispatcherIsBounded: at most mostDispatching events are handled at the same time, however many
+// queues there are, and post does not block.
 func TestDispatcherIsBounded(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var d dispatcher
@@ -110,7 +110,7 @@ func TestDispatcherIsBounded(t *testing.T) {
 	assert.EqualValues(t, 1000, handled.Load())
 }
 
-// TestDispatcherTakesTurns: a queue with many events does not hold up another.
+// TestDispatcherTakesTurns: a queue with many events does not delay another.
 func TestDispatcherTakesTurns(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	d := dispatcher{running: mostDispatching} // the test's goroutine alone handles them
@@ -124,8 +124,7 @@ func TestDispatcherTakesTurns(t *testing.T) {
 	assert.Equal(t, []string{"busy", "other", "busy", "busy"}, order)
 }
 
-// TestDispatcherRefusesStrangers: what strangers cause is refused when too much waits,
-// and only then.
+// TestDispatcherRefusesStrangers: offer refuses events when too many wait, and only then.
 func TestDispatcherRefusesStrangers(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var d dispatcher

@@ -17,13 +17,13 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// mostPrivate is what rdma_cm carries in a request on every transport.
+// mostPrivate is how much private data a request can carry on every transport.
 const mostPrivate = 56
 
-// join is the side that dials:
+// join is the end that dials:
 //
-//	addresses → device → route → queue pair → request: token, what we say
-//	                                        ← reply: what the peer says
+//	addresses → device → route → queue pair → request: token, private data
+//	                                        ← reply: the peer's private data
 func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(a.Token)+len(private) > mostPrivate {
 		return nil, fmt.Errorf("verbs: %d bytes to say, at most %d fit", len(private), mostPrivate-len(a.Token))
@@ -45,8 +45,8 @@ func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []by
 	return q, err
 }
 
-// withFreePort tries again when a port is in use. rdma_cm chooses it, and siw needs
-// the same one of TCP, of which rdma_cm knows nothing.
+// withFreePort tries again if a port is in use. rdma_cm chooses the port, and siw needs the same
+// port of TCP, which rdma_cm does not check.
 func withFreePort(try func() error) (err error) {
 	for range 5 {
 		if err = try(); !errors.Is(err, syscall.EADDRINUSE) {
@@ -56,8 +56,8 @@ func withFreePort(try func() error) (err error) {
 	return err
 }
 
-// connect makes a queue pair, and a channel of it.
-func (e *engine) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, said []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
+// connect makes a queue pair and connects it.
+func (e *eventLoop) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, said []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	id, err := e.newID()
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (e *engine) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfi
 	return q, nil
 }
 
-// resolve finds the device, and the way from it.
+// resolve finds the device and the route.
 func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.AddrPort) error {
 	from, err := address(netip.AddrPortFrom(local, 0))
 	if err != nil {
@@ -109,15 +109,14 @@ func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.Addr
 	return err
 }
 
-// requests has one for each request of this process that is not answered yet. On iWARP
-// the kernel holds whoever ends one until it is: siw, while it connects its TCP socket
-// (for minutes where packets are dropped, and no signal may end that, see v_connect),
-// and while it waits for the peer's MPA Reply. So a goroutine is left behind with it,
-// and a thread, when the time is over; there are but so many.
+// requests limits the requests of this process that have not been answered. On iWARP the kernel
+// blocks the thread that ends a request until then: siw does while it connects its TCP socket (for
+// minutes if packets are dropped, and no signal ends that; see v_connect), and while it waits for
+// the peer's MPA Reply. So a request that takes too long is abandoned with its goroutine and thread.
 var requests = make(chan struct{}, 16)
 
-// request asks the peer for the channel, and returns its answer. A queue pair that gets
-// none is given up.
+// request asks the peer for the channel, and returns its answer. It gives up the queue pair if there
+// is none.
 func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, err error) {
 	select {
 	case requests <- struct{}{}:
@@ -159,7 +158,7 @@ func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, e
 	return answer, err
 }
 
-// established takes in what the peer has answered.
+// established evaluates the peer's answer.
 func (q *QueuePair) established(ctx context.Context, ev cmEvent, settle func([]byte) (int, error)) error {
 	ord, err := settle(ev.private)
 	if err != nil {
@@ -170,12 +169,12 @@ func (q *QueuePair) established(ctx context.Context, ev cmEvent, settle func([]b
 		q.ord = min(q.ord, ev.ord)
 	}
 	if q.rnic {
-		return q.greet(ctx)
+		return q.exchangeRTR(ctx)
 	}
 	return nil
 }
 
-// await waits for an event of an id that comes up.
+// await waits for an event of an id that is being connected.
 func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
 	select {
 	case <-ctx.Done():
@@ -188,19 +187,19 @@ func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
 	}
 }
 
-// tooLong says that what was waited for has not come in its time.
+// tooLong returns the error for an event that did not arrive in time.
 func tooLong(ctx context.Context, want C.int) error {
 	return fmt.Errorf("verbs: %s takes too long: %w", stages[want], ctx.Err())
 }
 
-// stages is what is waited for with an event.
+// stages says what is in progress until an event.
 var stages = map[C.int]string{
 	C.V_CM_ADDR_RESOLVED:  "resolving the address",
 	C.V_CM_ROUTE_RESOLVED: "finding a route",
 	C.V_CM_ESTABLISHED:    "connecting",
 }
 
-// why explains an event that is not the one that was waited for.
+// why explains an event that was not expected.
 func (ev cmEvent) why(stage string) error {
 	status := ""
 	if ev.status < 0 {
@@ -226,7 +225,7 @@ func (ev cmEvent) why(stage string) error {
 	return fmt.Errorf("verbs: %s failed with event %d of rdma_cm%s", stage, ev.kind, status)
 }
 
-// printable is the text in private data, which rdma_cm pads.
+// printable returns the text in private data, which rdma_cm pads.
 func printable(b []byte) string {
 	for i, c := range b {
 		if c == 0 {
@@ -236,5 +235,5 @@ func printable(b []byte) string {
 	return string(b)
 }
 
-// bytesPointer is for C to read b during one call.
+// bytesPointer lets C read b during one call.
 func bytesPointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestWithFreePort: what is tried again is a port in use, and that not for ever.
+// TestWithFreePort: a port in use is tried again, a limited number of times; other errors are not.
 func TestWithFreePort(t *testing.T) {
 	inUse := fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.EADDRINUSE)
 	other := errors.New("refused")

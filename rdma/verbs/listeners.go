@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// listeners has one listener for each local address at which a peer has met us. A
-// listener belongs to the device that had the address when it was opened. When that
-// device is removed, or another one has the address, the listener hears nothing any
-// more: it is dropped, and the next call of port opens another.
+// listeners has one listener for each local address at which a peer has connected. A listener
+// belongs to the device that had the address when it was opened. If that device is removed, or
+// another one has the address, the listener gets no more requests. It is then dropped, and the next
+// call of port opens another.
 //
 // mu guards byAddress, closed, and the fields of each listener. It is not held during
 // open, device and stop, which call into the kernel, so drop never waits for those.
 type listeners struct {
-	// open listens on an address. It calls lost, from any goroutine and perhaps
-	// before it returns, when the listener hears nothing any more.
+	// open listens on an address. It calls lost, from any goroutine and perhaps before it
+	// returns, when the listener gets no more requests.
 	open func(at netip.Addr, lost func(error)) (opened, error)
-	// device returns what has the address now.
+	// device returns the device that has the address now.
 	device func(at netip.Addr) (any, error)
 
 	mu        sync.Mutex
@@ -32,7 +32,7 @@ type listeners struct {
 type opened struct {
 	port   uint16
 	device any    // comparable
-	stop   func() // gives the listener up; it may block
+	stop   func() // ends the listener; it may block
 }
 
 // listener is an entry of listeners.
@@ -41,14 +41,14 @@ type listener struct {
 	ready chan struct{} // closed when open has returned; guards opened and err
 	opened
 	err  error
-	up   bool  // stop is still to be called
+	up   bool  // stop must still be called
 	lost error // why it was dropped
 }
 
 var errMoved = errors.New("verbs: another RDMA device has the address now")
 
-// port returns the port of the listener on an address, which it opens if there is
-// none on the device that has the address now.
+// port returns the port of the listener on an address. It opens one if there is none on the device
+// that has the address now.
 func (t *listeners) port(at netip.Addr) (uint16, error) {
 	t.mu.Lock()
 	if t.closed {
@@ -66,8 +66,7 @@ func (t *listeners) port(at netip.Addr) (uint16, error) {
 		if fresh {
 			return l.port, nil
 		}
-		// The kernel does not tell of an address that is moved from one device to
-		// another.
+		// The kernel does not report that an address was moved from one device to another.
 		device, err := t.device(at)
 		if err != nil {
 			return 0, err
@@ -80,8 +79,7 @@ func (t *listeners) port(at netip.Addr) (uint16, error) {
 	return 0, errMoved
 }
 
-// find returns the listener on an address once it is open. fresh reports that this
-// call has opened it.
+// find returns the listener on an address once it is open. fresh reports that this call opened it.
 func (t *listeners) find(at netip.Addr) (l *listener, fresh bool, err error) {
 	t.mu.Lock()
 	if t.closed {
@@ -113,14 +111,14 @@ func (t *listeners) bringUp(l *listener) {
 	case err != nil:
 	case t.closed:
 		err = net.ErrClosed
-	case l.lost != nil: // while it was opened
+	case l.lost != nil: // while it was being opened
 		err = fmt.Errorf("verbs: the listener on %v was lost: %w", l.at, l.lost)
 	default:
 		l.up, stop = true, false
 	}
 	l.opened, l.err = o, err
 	if err != nil {
-		t.remove(l)
+		t.removeLocked(l)
 	}
 	t.mu.Unlock()
 	close(l.ready)
@@ -129,31 +127,30 @@ func (t *listeners) bringUp(l *listener) {
 	}
 }
 
-// drop takes out a listener that hears nothing any more. It does not block: another
-// goroutine stops the listener.
+// drop removes a listener that gets no more requests. It does not block: another goroutine stops the
+// listener.
 func (t *listeners) drop(l *listener, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l.lost == nil {
 		l.lost = why
 	}
-	t.remove(l)
+	t.removeLocked(l)
 	if l.up {
 		l.up = false
 		t.workers.Go(l.stop)
 	}
 }
 
-// remove takes a listener out of byAddress, where another may have its place. The
-// caller must hold mu.
-func (t *listeners) remove(l *listener) {
+// removeLocked removes a listener from byAddress, unless another has replaced it there.
+func (t *listeners) removeLocked(l *listener) {
 	if t.byAddress[l.at] == l {
 		delete(t.byAddress, l.at)
 	}
 }
 
-// close stops every listener, and waits until all are stopped, those included that
-// were dropped. The next call of port returns net.ErrClosed.
+// close stops every listener, and waits until all are stopped, including dropped ones. The next call
+// of port returns net.ErrClosed.
 func (t *listeners) close() {
 	t.mu.Lock()
 	var left []*listener

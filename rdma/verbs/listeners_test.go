@@ -21,8 +21,8 @@ var (
 	there = netip.MustParseAddr("192.0.2.2")
 )
 
-// fabric is the devices of a machine, as listeners sees them. Its listeners count the
-// ports up.
+// fabric is the devices of a machine, as listeners sees them. Its listeners have ports in ascending
+// order.
 type fabric struct {
 	t *testing.T
 	listeners
@@ -80,14 +80,14 @@ func (f *fabric) stop(port uint16) {
 	delete(f.open, port)
 }
 
-// give puts the address on another device; none if that is empty.
+// give moves the address to another device, or to none if that is empty.
 func (f *fabric) give(at netip.Addr, device string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.devices[at] = device
 }
 
-// want demands that port returns this for an address.
+// want checks what port returns for an address.
 func (f *fabric) want(at netip.Addr, want uint16) {
 	f.t.Helper()
 	port, err := f.port(at)
@@ -95,7 +95,7 @@ func (f *fabric) want(at netip.Addr, want uint16) {
 	assert.Equal(f.t, want, port)
 }
 
-// finish closes the listeners, none of which may be left.
+// finish closes the listeners, and checks that none is left.
 func (f *fabric) finish() {
 	f.t.Helper()
 	within(f.t, closed(f.listeners.close), "close does not return")
@@ -104,8 +104,8 @@ func (f *fabric) finish() {
 	assert.Equal(f.t, net.ErrClosed, err)
 }
 
-// TestListenersDeviceReturns: a listener whose device is removed is replaced when the
-// address is on a device again, and refused until then. Others stay.
+// TestListenersDeviceReturns: a listener whose device was removed is replaced when a device has the
+// address again; until then, port fails. Other listeners stay.
 func TestListenersDeviceReturns(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)
@@ -123,12 +123,12 @@ func TestListenersDeviceReturns(t *testing.T) {
 
 	f.give(here, "first") // under the name that it had
 	f.want(here, 3)
-	f.lost[0](errGone) // once more, which is not about the new one
+	f.lost[0](errGone) // again; this is not about the new one
 	f.want(here, 3)
 	f.finish()
 }
 
-// TestListenersAddressMoves: of an address that is on another device nothing tells.
+// TestListenersAddressMoves: nothing reports that another device has the address now.
 func TestListenersAddressMoves(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)
@@ -139,13 +139,13 @@ func TestListenersAddressMoves(t *testing.T) {
 	f.give(here, "")
 	_, err := f.port(here)
 	assert.Equal(t, errNoDevice, err)
-	f.give(here, "second") // whose listener has been there all the time
+	f.give(here, "second") // its listener is still there
 	f.want(here, 2)
 	f.finish()
 }
 
-// TestListenersLostWhileOpened: a listener that is lost before it is known is not
-// kept, and the next one is.
+// TestListenersLostWhileOpened: a listener that is lost while it is being opened is not kept, and the
+// next one is.
 func TestListenersLostWhileOpened(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)
@@ -158,8 +158,8 @@ func TestListenersLostWhileOpened(t *testing.T) {
 	f.finish()
 }
 
-// TestListenersLossDoesNotBlock: who tells of a loss does not wait for the listener's
-// end, and neither does the next listener; close does.
+// TestListenersLossDoesNotBlock: neither the report of a loss nor the next listener waits until the
+// lost listener has ended; close does.
 func TestListenersLossDoesNotBlock(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)
@@ -189,8 +189,8 @@ func (f *fabric) awaitClose() {
 	}
 }
 
-// TestListenersCloseWhileOpened: a listener that is being opened when all are closed
-// is given up, and close waits for that.
+// TestListenersCloseWhileOpened: a listener that is being opened during close is ended, and close
+// waits for that.
 func TestListenersCloseWhileOpened(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)
@@ -205,8 +205,7 @@ func TestListenersCloseWhileOpened(t *testing.T) {
 	f.finish()
 }
 
-// TestListenersShared: calls that come at the same time have one listener, and all
-// have the error of one that fails.
+// TestListenersShared: concurrent calls share one listener, and also the error if it fails.
 func TestListenersShared(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f := newFabric(t)

@@ -12,14 +12,14 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// mostLocked is how much memory a process keeps registered for transfers to come;
-// an idle connection keeps none, nor one that is closed.
+// mostLocked is how much memory a process keeps registered for later transfers. Connections that are
+// idle or closed keep none.
 const mostLocked = 256 << 20
 
 var locked = budget{limit: mostLocked}
 
-// registerMemory registers memory of this process with a device. Where no more may
-// be locked, what is kept and not in use makes room.
+// registerMemory registers memory of this process with a device. If no more may be locked, kept
+// registrations that are not in use make room.
 func registerMemory(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_mr, err error) {
 	err = locked.lock(func() error {
 		if errno := C.v_reg_mr(pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
@@ -33,8 +33,8 @@ func registerMemory(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_m
 	return mr, nil
 }
 
-// local registers for the cache. It holds the queue pair's end and not the queue
-// pair, from which memory in use can be reached: that would never be freed.
+// local registers memory for the cache. It refers to the queue pair's end and not to the queue pair,
+// through which memory in use would be reachable and never be freed.
 type local struct{ end *C.struct_v_end }
 
 func (l local) register(b []byte, u use) (any, error) {
@@ -42,7 +42,7 @@ func (l local) register(b []byte, u use) (any, error) {
 	switch u {
 	case sink:
 		access = C.V_ACCESS_LOCAL_WRITE
-	case exposed: // a Read Response is a tagged message, as a Write is
+	case exposed: // a Read Response is a tagged message, like a Write
 		access = C.V_ACCESS_LOCAL_WRITE | C.V_ACCESS_REMOTE_WRITE
 	}
 	var mr *C.struct_v_mr
@@ -54,13 +54,13 @@ func (l local) register(b []byte, u use) (any, error) {
 
 func (l local) deregister(mr any) { C.v_dereg_mr(mr.(*C.struct_v_mr)) }
 
-// lkey names the memory in work of this end's.
+// lkey identifies the memory in work requests of this end.
 func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
 
-// Idle ends the registrations that are kept, on a goroutine of the engine's: the
-// kernel takes its time. The queue pair keeps the engine for as long as it has an
-// end; one that is being closed gives them back itself.
-func (q *QueuePair) Idle() {
+// Shrink ends the kept registrations, on a goroutine of the event loop, because the kernel takes
+// its time. The queue pair keeps the event loop as long as it has an end; one that is being closed
+// ends its registrations itself.
+func (q *QueuePair) Shrink() {
 	if !q.using.TryRLock() {
 		return
 	}
@@ -70,11 +70,11 @@ func (q *QueuePair) Idle() {
 	}
 }
 
-// copyThrough is an RDMA Write from memory that cannot be registered: it goes
-// through the ring, in pieces. Called with tx.mu held.
-func (q *QueuePair) copyThrough(wr rdma.WriteWR) error {
+// copyViaRingLocked makes an RDMA Write from memory that cannot be registered: it copies it to the
+// ring, in pieces.
+func (q *QueuePair) copyViaRingLocked(wr rdma.WriteWR) error {
 	tx := &q.tx
-	err := tx.through.carry(wr, q.ringRoom, func(piece rdma.WriteWR, last bool) error {
+	err := tx.bounce.carry(wr, q.ringRoomLocked, func(piece rdma.WriteWR, last bool) error {
 		at := tx.take(len(piece.Local))
 		copy(tx.mem[at:], piece.Local)
 		w := C.struct_v_send{
@@ -89,30 +89,30 @@ func (q *QueuePair) copyThrough(wr rdma.WriteWR) error {
 		if last {
 			r = record{op: rdma.OpWrite, id: piece.ID}
 		}
-		return q.add(w, r, last)
+		return q.addLocked(w, r, last)
 	})
-	if failed := q.hand(); failed != nil {
+	if failed := q.handLocked(); failed != nil {
 		return failed
 	}
 	return err
 }
 
-// ringRoom reports whether so much fits the ring; if not, the device is busy until
-// half of it is free. Called with tx.mu held.
-func (q *QueuePair) ringRoom(size int) bool {
+// ringRoomLocked reports whether size bytes fit into the ring. If not, the device is busy until half
+// of the ring is free.
+func (q *QueuePair) ringRoomLocked(size int) bool {
 	if q.tx.roomFor(size, false) {
 		return true
 	}
-	if q.hand() != nil {
-		return false // who asks finds out
+	if q.handLocked() != nil {
+		return false // the caller finds the error
 	}
 	q.tx.busy.Store(true)
-	q.reap() // the completions that make room may be here already
+	q.reap() // the completions that make room may have arrived
 	return q.tx.roomFor(size, false)
 }
 
-// regions are what the peer may reach. A registration lives exactly as long as
-// the exposure: one that were kept could not be taken back at once.
+// regions is the memory that the peer may access. A registration lives exactly as long as the
+// exposure: one that was kept could not be revoked at once.
 type regions struct {
 	mu sync.Mutex
 	of map[rdma.STag]region
@@ -120,7 +120,7 @@ type regions struct {
 
 type region struct {
 	mr  *C.struct_v_mr
-	mem []byte // kept alive
+	mem []byte // keeps the memory alive
 }
 
 // Register exposes b to the peer; see rdma.QueuePair.
@@ -132,13 +132,13 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 	if access&rdma.RemoteWrite != 0 {
 		flags |= C.V_ACCESS_REMOTE_WRITE | C.V_ACCESS_LOCAL_WRITE
 	}
-	// It takes milliseconds, for which nobody waits but the end of the queue pair.
+	// This takes milliseconds, during which only the end of the queue pair has to wait.
 	q.using.RLock()
 	defer q.using.RUnlock()
 	if q.end.pd == nil {
 		return rdma.Region{}, q.failed()
 	}
-	raceRelease()
+	wire.Release()
 	mr, err := registerMemory(q.end.pd, b, flags)
 	if err != nil {
 		return rdma.Region{}, err
@@ -157,12 +157,12 @@ func (q *QueuePair) Invalidate(s rdma.STag) {
 	if r, ok := q.regions.of[s]; ok {
 		delete(q.regions.of, s)
 		C.v_dereg_mr(r.mr)
-		raceAcquire()
+		wire.Acquire()
 	}
 }
 
-// close ends every exposure. Called with mu held.
-func (r *regions) close() {
+// closeLocked ends every exposure.
+func (r *regions) closeLocked() {
 	for s, region := range r.of {
 		delete(r.of, s)
 		C.v_dereg_mr(region.mr)

@@ -41,7 +41,7 @@ func newEnds(t testing.TB, size int) *ends {
 	return e
 }
 
-// done waits until what was posted has completed.
+// done waits until the posted work has completed.
 func (e *ends) done(posted error) {
 	e.t.Helper()
 	must(e.t, posted)
@@ -65,8 +65,8 @@ func (e *ends) write(b []byte) {
 	}
 }
 
-// arrived waits until what was written is where it was to go, which the completion of
-// an RDMA Write does not say: a Read is answered behind it.
+// arrived waits until written bytes are in place, which the completion of an RDMA Write does not
+// say: a Read is answered after the Write.
 func (e *ends) arrived() {
 	e.t.Helper()
 	e.read(make([]byte, 64))
@@ -77,8 +77,8 @@ func (e *ends) read(b []byte) {
 	e.done(e.a.PostRead(rdma.ReadWR{Local: b, STag: e.region.STag, VA: e.region.VA}))
 }
 
-// Memory that was freed and is used again has its own bytes in it, whichever pages
-// it has now, and however late the cleanups come.
+// Memory that was freed and allocated again is sent with its own contents, whichever pages it has
+// now, and however late the cleanups run.
 func TestReusedMemory(t *testing.T) {
 	const size = 512 << 10
 	e := newEnds(t, size)
@@ -106,15 +106,15 @@ func TestReusedMemory(t *testing.T) {
 		}
 		e.a.kept.mu.Unlock()
 		runtime.GC()
-		debug.FreeOSMemory() // the next has other pages
+		debug.FreeOSMemory() // so that the next allocation has other pages
 	}
 	if len(where) == 32 {
 		t.Error("no memory was used again")
 	}
 }
 
-// Memory that is used again, and lives, is registered once; when the connection is
-// idle it is not registered any more, and with it goes what counts against the limit.
+// Memory that is used again and stays alive is registered once. When the connection is idle, it is no
+// longer registered, and no longer counts against the limit.
 func TestKept(t *testing.T) {
 	e := newEnds(t, 1<<20)
 	b := make([]byte, 1<<20)
@@ -125,13 +125,13 @@ func TestKept(t *testing.T) {
 	if n := len(e.a.kept.kept); n != 1 {
 		t.Errorf("%d registrations are kept, of one buffer", n)
 	}
-	e.a.Idle()
+	e.a.Shrink()
 	kept := func() int {
 		e.a.kept.mu.Lock()
 		defer e.a.kept.mu.Unlock()
 		return len(e.a.kept.kept)
 	}
-	for begin := time.Now(); kept() > 0; runtime.Gosched() { // the engine gives them back
+	for begin := time.Now(); kept() > 0; runtime.Gosched() { // the event loop deregisters them
 		if time.Since(begin) > 20*time.Second {
 			t.Fatalf("%d registrations are kept when idle", kept())
 		}
@@ -145,8 +145,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// Memory that is not Go's, and memory that cannot be registered at all, is written
-// from all the same.
+// Memory that is not Go's, and memory that cannot be registered at all, can be the source of a Write
+// nevertheless.
 func TestForeignMemory(t *testing.T) {
 	const size = 3<<20 + 17
 	e := newEnds(t, size)
@@ -186,8 +186,8 @@ func TestForeignMemory(t *testing.T) {
 	}
 }
 
-// A child process is started, and one is forked that has a copy of everything,
-// while memory that is registered changes: what the device reads is this process'.
+// While registered memory changes, a child process is started, and another is forked that has a copy
+// of everything. The device reads the memory of this process.
 func TestFork(t *testing.T) {
 	const size = 256 << 10
 	e := newEnds(t, size)
@@ -197,7 +197,7 @@ func TestFork(t *testing.T) {
 		e.write(b)
 		e.read(into)
 		child := forked()
-		rand.NewChaCha8([32]byte{byte(i), 2}).Read(b) // the pages are the parent's still
+		rand.NewChaCha8([32]byte{byte(i), 2}).Read(b) // the parent keeps the pages
 		clear(into)
 		e.write(b)
 		e.arrived()
@@ -226,8 +226,8 @@ func forked() (pid int) {
 	return int(r)
 }
 
-// BenchmarkTransfer is RDMA Writes and Reads of a buffer that is used again and
-// again, with its registration kept and without.
+// BenchmarkTransfer measures RDMA Writes and Reads of one buffer, with its registration kept and
+// without.
 func BenchmarkTransfer(b *testing.B) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		for _, limit := range []int{mostLocked, 0} {
@@ -249,7 +249,7 @@ func BenchmarkTransfer(b *testing.B) {
 	}
 }
 
-// BenchmarkRegistration is what a transfer pays for its memory.
+// BenchmarkRegistration measures what a transfer pays for its memory.
 func BenchmarkRegistration(b *testing.B) {
 	for _, limit := range []int{mostLocked, 0} {
 		name := "kept"

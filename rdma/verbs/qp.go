@@ -17,21 +17,21 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// QueuePair is one end of a channel of the hardware's. It has no goroutine.
+// QueuePair is one end of a channel of the hardware. It has no goroutine.
 //
-// What the interface promises and the hardware does not tell goes in messages
-// without a byte, which SDP never sends: two of them end the channel in good
-// order, of which Drain sends the first, since its completion says that
-// everything before it has arrived. On iWARP, whose responder may not send first,
-// the ends greet each other as well; see greet. They find receive buffers
-// that are posted beyond what was asked for; so a message that needs one of
-// those has come without credit.
+// Some things that the interface promises are not reported by the hardware. Messages without
+// payload, which SDP never sends, report them. Two of them end the channel in good order; Drain
+// sends the first, because its completion says that everything before it has arrived. On iWARP,
+// where the responder may not send first, the ends also exchange such messages to begin with; see
+// exchangeRTR. More receive buffers are posted than were asked for, so that these messages find one;
+// a message with payload that needs one of these was sent without credit.
 //
-// Locks, in this order: tx.mu guards what is posted to send; reapMu who takes
-// completions; rx.mu the receive buffers; regions.mu what the peer may reach;
-// the cache's what is kept; hang the id's end. None is held while parked.
+// Locks, in this order: tx.mu guards what is posted to send; reapMu the handling of completions;
+// rx.mu the receive buffers; regions.mu what the peer may access; the cache's lock what is kept.
+// hangOnce guards the end of the id. None is held while parked.
 type QueuePair struct {
 	id   *cmID
 	end  *C.struct_v_end
@@ -45,57 +45,60 @@ type QueuePair struct {
 	kept    *cache       // registrations of this end's memory
 	in      sleeper      // Wait
 	room    sleeper      // WaitRoom
-	using   sync.RWMutex // read-held by who is parked, and by who has something to do with end
+	using   sync.RWMutex // read-held by goroutines that park or use end
 
-	stop   atomic.Int32 // not 0: who spins is to look at everything again
+	stop   atomic.Int32 // not 0: a goroutine that polls must look at everything again
 	wanted atomic.Int32 // goroutines that want reapMu
 
 	reapMu  sync.Mutex
 	ready   fifo
 	wcs     [32]C.struct_v_wc
-	bare    int   // messages without a byte that came
-	cause   error // what ended the queue pair, as a completion says
-	flushed bool  // it is in the state of error
+	empties int   // empty messages that have arrived
+	cause   error // why the queue pair has ended, by a completion
+	flushed bool  // it is in the error state
 
 	err      atomic.Pointer[failure]
-	gone     atomic.Bool // the peer has left, or the device
-	removed  atomic.Bool // the device has been taken away
-	offence  atomic.Bool // the device says that the peer has done something
+	gone     atomic.Bool // the peer, or the device, is gone
+	removed  atomic.Bool // the device was removed
+	offence  atomic.Bool // the device has reported a violation by the peer
 	leaving  atomic.Bool // Close or Abort was called
-	closing  atomic.Bool // and waits no more for the peer's device
+	closing  atomic.Bool // and no longer waits for the peer's device
 	endOnce  sync.Once
 	hangOnce sync.Once
 }
 
 var (
-	_ rdma.QueuePair = (*QueuePair)(nil)
-	_ rdma.Idler     = (*QueuePair)(nil)
-	_ rdma.Distant   = (*QueuePair)(nil)
+	_ rdma.QueuePair        = (*QueuePair)(nil)
+	_ rdma.Shrinker         = (*QueuePair)(nil)
+	_ rdma.PeerLossNotifier = (*QueuePair)(nil)
 
 	_ rdma.BusyPoller = (*QueuePair)(nil)
 )
 
 type failure struct{ error }
 
+// wire connects the ends for the race detector.
+var wire rnic.Wire
+
 const (
-	sendDepth = 1024 // pieces of work in the send queue
-	recvDepth = 528  // receive buffers, posted
-	// reserve is how many receive buffers there are for messages without a byte,
-	// and slack how many may be free before they are posted, all at once.
+	sendDepth = 1024 // work requests in the send queue
+	recvDepth = 528  // posted receive buffers
+	// reserve is how many receive buffers there are for empty messages, and slack how many may be
+	// free before they are posted, all at once.
 	reserve = 4
 	slack   = 8
 	extra   = reserve + slack
-	// farewells end a channel.
-	farewells = 2
-	// greetings are what the end that has dialled sends first on iWARP.
-	greetings  = 2
-	maxMessage = 64 << 10
-	mostInline = 128
-	mostReads  = 64 // IRD and ORD
+	// endMessages is how many empty messages end a channel.
+	endMessages = 2
+	// rtrMessages is how many the end that dialled sends first on iWARP.
+	rtrMessages = 2
+	maxMessage  = 64 << 10
+	mostInline  = 128
+	mostReads   = 64 // IRD and ORD
 )
 
-// newQueuePair makes the verbs side of an id that has a device, with receive
-// buffers posted. With an error the id remains the caller's.
+// newQueuePair makes a queue pair, with receive buffers posted, for an id that has a device. After
+// an error the id remains the caller's.
 func newQueuePair(id *cmID, cfg rdma.StepConfig) (*QueuePair, error) {
 	var attr C.struct_v_device_attr
 	if errno := C.v_query_device(id.c.verbs, &attr); errno != 0 {
@@ -113,7 +116,7 @@ func newQueuePair(id *cmID, cfg rdma.StepConfig) (*QueuePair, error) {
 	}
 	q.rx.q = q
 	q.regions.of = make(map[rdma.STag]region)
-	if _, err := acquire(); err != nil { // which runs, since the id has it
+	if _, err := acquire(); err != nil { // it runs, because the id has it
 		return nil, err
 	}
 	q.kept = newCache(local{q.end}, &locked)
@@ -154,7 +157,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: recvDepth - extra, Threshold: threshold}
 }
 
-// threshold is where RDMA Read overtakes copying, registration included.
+// threshold is the size from which RDMA Read is faster than copying, including registration.
 const threshold = 256 << 10
 
 // failed returns why the queue pair has ended, or nil.
@@ -165,8 +168,8 @@ func (q *QueuePair) failed() error {
 	return nil
 }
 
-// fail ends the queue pair: the first reason stands. While this end leaves, that is
-// net.ErrClosed, though the peer may hang up first, when it has all.
+// fail ends the queue pair; the first reason stands. While this end is leaving, the reason is
+// net.ErrClosed, although the peer may disconnect first, when it has everything.
 func (q *QueuePair) fail(err error) {
 	if q.leaving.Load() {
 		err = net.ErrClosed
@@ -179,26 +182,25 @@ func (q *QueuePair) fail(err error) {
 	q.room.kick()
 }
 
-// hangUp tells the peer's rdma_cm, and has the device give up all that is
-// posted.
+// hangUp disconnects from the peer, and makes the device flush everything that is posted.
 func (q *QueuePair) hangUp() {
 	q.hangOnce.Do(func() { C.v_disconnect(q.id.c) })
 }
 
 var errRemoved = fmt.Errorf("verbs: the RDMA device was removed: %w", syscall.ENETDOWN)
 
-// left takes in that the peer has hung up, or that the device has gone. What had
-// come before is found first. It calls the kernel, so the dispatcher calls it, and it
-// does not wait for finish, which needs nothing of it any more.
+// left handles a disconnection by the peer or the loss of the device. It first takes what had
+// arrived before. It calls the kernel, so it runs on the dispatcher. It does not wait for finish,
+// after which nothing is left to do.
 func (q *QueuePair) left(device bool) {
 	if !q.using.TryRLock() {
-		return // finish gives everything back
+		return // finish frees everything
 	}
 	defer q.using.RUnlock()
 	if q.end.qp == nil {
 		return
 	}
-	if q.rnic { // what the device says of the queue pairs on it comes first
+	if q.rnic { // first take what the device has reported about its queue pairs
 		q.id.e.lookAsync(q.id.c.verbs)
 	}
 	if device {
@@ -206,7 +208,7 @@ func (q *QueuePair) left(device bool) {
 	}
 	q.reap()
 	if !q.rnic && C.v_gave_up(q.end) != 0 {
-		q.offence.Store(true) // before the peer hung up, and has yet to tell of what was posted
+		q.offence.Store(true) // it happened before the peer disconnected, and its completions are to come
 	}
 	q.gone.Store(true)
 	q.hangUp()
@@ -219,73 +221,72 @@ func (q *QueuePair) left(device bool) {
 	q.room.kick()
 }
 
-// Lost ends the queue pair: a NIC notices that the peer's host is gone only when it
-// sends.
+// Lost ends the queue pair: a NIC notices that the peer's host is gone only when it sends.
 func (q *QueuePair) Lost(err error) {
 	q.using.RLock()
 	defer q.using.RUnlock()
-	q.reap() // what has come before
+	q.reap() // what had arrived before
 	q.fail(err)
 }
 
-// offended takes in what the device says of the peer.
+// offended records that the device has reported a violation by the peer.
 func (q *QueuePair) offended() {
 	q.offence.Store(true)
 	q.stop.Store(1)
 	q.in.kick()
 }
 
-// reason is why the device has given up what was posted; nil if that is not to be
-// told yet. Called with reapMu held.
-func (q *QueuePair) reason() error {
+// reasonLocked returns why the device has flushed what was posted. It returns nil if that cannot be
+// told yet. The caller must hold reapMu.
+func (q *QueuePair) reasonLocked() error {
 	switch {
 	case q.closing.Load():
 		return net.ErrClosed
-	case q.bare >= q.goodbye():
+	case q.empties >= q.emptiesAtEnd():
 		return io.EOF
 	case q.removed.Load():
 		return errRemoved
 	case q.cause != nil:
 		return q.cause
 	case q.offence.Load(), !q.rnic && !q.gone.Load():
-		// An InfiniBand device gives up by itself for what the peer does only.
+		// An InfiniBand device flushes by itself only after a violation by the peer.
 		return violation("InfiniBand §9.7.5", "it reached for memory that is not exposed to it")
 	case q.gone.Load():
 		return os.NewSyscallError("read", syscall.ECONNRESET)
 	}
-	return nil // rdma_cm is about to tell
+	return nil // an event of rdma_cm will follow
 }
 
-// goodbye is how many messages without a byte end the channel.
-func (q *QueuePair) goodbye() int {
+// emptiesAtEnd is how many empty messages have arrived when the channel has ended.
+func (q *QueuePair) emptiesAtEnd() int {
 	switch {
 	case !q.rnic:
-		return farewells
+		return endMessages
 	case q.id.accepted:
-		return farewells + greetings
+		return endMessages + rtrMessages
 	}
-	return farewells + 1
+	return endMessages + 1
 }
 
 func violation(rule, format string, args ...any) error {
 	return &rdma.ProtocolError{Rule: rule, What: fmt.Sprintf(format, args...)}
 }
 
-// Drain waits until the peer's device has everything; see rdma.QueuePair. That is what
-// it means on InfiniBand that work is complete. On iWARP the kernel may only have taken
-// it, in siw's case, so there an RDMA Read of nothing follows, which the peer's device
-// answers behind all that it has got.
+// Drain waits until the peer's device has everything; see rdma.QueuePair. On InfiniBand this is what
+// the completion of work means. On iWARP it may only mean that the kernel has accepted it, as with
+// siw. There an RDMA Read of zero bytes follows, which the peer's device answers after everything
+// that it has received.
 func (q *QueuePair) Drain(d time.Duration) error {
 	deadline := time.Now().Add(d)
-	if err := q.farewell(1); err != nil {
+	if err := q.sendEnd(1); err != nil {
 		return err
 	}
 	if !q.settle(deadline) {
 		return os.ErrDeadlineExceeded
 	}
-	if q.rnic && q.ord > 0 && !q.tx.fenced {
-		q.tx.fenced = true
-		if err := q.fence(); err != nil {
+	if q.rnic && q.ord > 0 && !q.tx.confirming {
+		q.tx.confirming = true
+		if err := q.confirm(); err != nil {
 			return err
 		}
 		if !q.settle(deadline) {
@@ -295,42 +296,36 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	return q.sendError()
 }
 
-// settle waits until nothing is in the send queue, or nothing will leave it any
-// more; false when that takes too long.
+// settle waits until the send queue is empty, or nothing will leave it any more. It returns false at
+// the deadline.
 func (q *QueuePair) settle(deadline time.Time) bool {
 	return q.until(deadline, func() bool {
 		return q.tx.tail.Load() == q.tx.posted.Load() || q.err.Load() != nil || q.gone.Load()
 	})
 }
 
-// part waits until the peer has hung up too, which it does when it has all. An iWARP
-// device that leaves while something comes, a word about credit for instance, resets
-// its TCP connection, and with it what is still on the way to the peer: that work is
-// complete says there only that the kernel has it.
-func (q *QueuePair) part(deadline time.Time) {
+// awaitDisconnect waits until the peer has disconnected too, which it does when it has everything.
+// If an iWARP device disconnects while something arrives, such as a credit update, it resets its TCP
+// connection, and what is still on the way to the peer is lost: there, the completion of work says
+// only that the kernel has it.
+func (q *QueuePair) awaitDisconnect(deadline time.Time) {
 	if q.rnic {
 		q.until(deadline, func() bool { return q.err.Load() != nil || q.gone.Load() })
 	}
 }
 
-// until reaps until that is so; false when it takes too long.
-func (q *QueuePair) until(deadline time.Time, so func() bool) bool {
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+// until reaps until done returns true. It returns false at the deadline.
+func (q *QueuePair) until(deadline time.Time, done func() bool) bool {
+	return rnic.Until(deadline, func() bool {
 		q.reap()
-		if so() {
-			return true
-		}
-		if !time.Now().Before(deadline) {
-			return false
-		}
-		time.Sleep(pause)
-	}
+		return done()
+	})
 }
 
 // closeTime is how long Close waits for the peer's device.
 const closeTime = 250 * time.Millisecond
 
-// Close ends the channel behind what was sent; see rdma.QueuePair.
+// Close ends the channel after what was sent; see rdma.QueuePair.
 func (q *QueuePair) Close() error {
 	q.finish(true)
 	return nil
@@ -345,10 +340,10 @@ func (q *QueuePair) Abort() error {
 func (q *QueuePair) finish(kindly bool) {
 	q.endOnce.Do(func() {
 		q.leaving.Store(true)
-		if kindly && q.farewell(farewells) == nil {
+		if kindly && q.sendEnd(endMessages) == nil {
 			deadline := time.Now().Add(closeTime)
 			q.settle(deadline)
-			q.part(deadline)
+			q.awaitDisconnect(deadline)
 		}
 		q.closing.Store(true)
 		q.fail(net.ErrClosed)
@@ -362,7 +357,7 @@ func (q *QueuePair) finish(kindly bool) {
 	})
 }
 
-// dismantle gives everything back. Nobody is parked any more.
+// dismantle frees everything. No goroutine may be parked.
 func (q *QueuePair) dismantle() {
 	q.tx.mu.Lock()
 	q.reapMu.Lock()
@@ -378,16 +373,16 @@ func (q *QueuePair) dismantle() {
 	if qp.qp != nil {
 		C.v_drain_events(qp)
 	}
-	if qp.qp != nil { // the device touches nothing behind this
+	if qp.qp != nil { // afterwards the device touches nothing
 		C.v_destroy_qp(qp)
 	}
-	q.regions.close()
-	q.tx.close()
+	q.regions.closeLocked()
+	q.tx.closeLocked()
 	q.kept.close()
-	q.rx.close()
-	for _, c := range q.ready.items[q.ready.head:] { // which nobody will ask for
+	q.rx.closeLocked()
+	for _, c := range q.ready.items[q.ready.head:] { // no Poll will return these
 		if c.Op == rdma.OpReceive {
-			q.rx.drop(c.Buffer.Owner.(*buffer))
+			q.rx.dropLocked(c.Buffer.Owner.(*buffer))
 		}
 	}
 	C.v_close_end(qp)
@@ -395,39 +390,39 @@ func (q *QueuePair) dismantle() {
 	q.ready = fifo{}
 }
 
-// greet brings a channel up on iWARP, whose responder may not send before it has
-// heard from the other end. That says something, and the responder answers. It
-// says something again then, or if there is no answer for greetTime: what siw gets
-// while it comes up, as the responder, it notices with the next that it gets.
-func (q *QueuePair) greet(ctx context.Context) error {
+// exchangeRTR brings up a channel on iWARP, where the responder must not send before it has received
+// something. The initiator sends an empty message, and the responder answers with one. Then, or if
+// no answer arrives within rtrTime, the initiator sends another: as the responder, siw notices what
+// it receives while it comes up only when it receives more.
+func (q *QueuePair) exchangeRTR(ctx context.Context) error {
 	if q.id.accepted {
-		if err := q.awaitBare(ctx); err != nil {
+		if err := q.awaitEmpty(ctx); err != nil {
 			return err
 		}
-		return q.say()
+		return q.sendEmpty()
 	}
-	if err := q.say(); err != nil {
+	if err := q.sendEmpty(); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, greetTime)
+	soon, cancel := context.WithTimeout(ctx, rtrTime)
 	defer cancel()
-	_ = q.awaitBare(soon)
-	if err := q.say(); err != nil {
+	_ = q.awaitEmpty(soon)
+	if err := q.sendEmpty(); err != nil {
 		return err
 	}
-	return q.awaitBare(ctx)
+	return q.awaitEmpty(ctx)
 }
 
-const greetTime = 20 * time.Millisecond
+const rtrTime = 20 * time.Millisecond
 
-// awaitBare waits for the first message without a byte.
-func (q *QueuePair) awaitBare(ctx context.Context) error {
+// awaitEmpty waits for the first empty message.
+func (q *QueuePair) awaitEmpty(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, q.in.kick)
 	defer stop()
 	came := func() bool {
 		q.reapMu.Lock()
 		defer q.reapMu.Unlock()
-		return q.bare > 0 || ctx.Err() != nil || q.err.Load() != nil
+		return q.empties > 0 || ctx.Err() != nil || q.err.Load() != nil
 	}
 	for !came() {
 		q.arm()
@@ -439,7 +434,7 @@ func (q *QueuePair) awaitBare(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fifo is a queue that keeps its memory when it runs empty.
+// fifo is a queue that keeps its memory when it is empty.
 type fifo struct {
 	items []rdma.Completion
 	head  int

@@ -15,18 +15,18 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// received marks the number of a receive buffer among those of work.
+// received marks the number of a receive buffer among the numbers of work requests.
 const received = 1 << 63
 
-// reap takes what has completed. Whoever needs something of it may call it; what
-// is for another is kept, and he is woken.
+// reap takes the completions that are there. Any goroutine that needs one of them may call it; those
+// for other goroutines are kept, and these are woken.
 func (q *QueuePair) reap() {
 	q.lockReap()
 	q.reapLocked()
 	q.reapMu.Unlock()
 }
 
-// lockReap locks reapMu, which whoever spins leaves for it.
+// lockReap locks reapMu, which a goroutine that polls gives up for it.
 func (q *QueuePair) lockReap() {
 	if q.reapMu.TryLock() {
 		return
@@ -37,27 +37,27 @@ func (q *QueuePair) lockReap() {
 	q.wanted.Add(-1)
 }
 
-func (q *QueuePair) reapLocked() { q.reapFor(0) }
+func (q *QueuePair) reapLocked() { q.reapForLocked(0) }
 
-// reapFor takes what has completed, for which it looks so many times if there is
-// nothing. Called with reapMu held.
-func (q *QueuePair) reapFor(looks int) {
+// reapForLocked takes the completions that are there; if there are none, it looks this many times.
+// The caller must hold reapMu.
+func (q *QueuePair) reapForLocked(looks int) {
 	if q.end.cq == nil {
 		return
 	}
-	raceAcquire()
+	wire.Acquire()
 	had := q.ready.len()
 	for {
 		var n int
 		if looks > 0 {
 			n = int(C.v_spin(q.end, &q.wcs[0], C.int(len(q.wcs)), C.int(looks), (*C.int32_t)(unsafe.Pointer(&q.stop))))
 			looks = 0
-			raceAcquire()
+			wire.Acquire()
 		} else {
 			n = int(C.v_poll(q.end, &q.wcs[0], C.int(len(q.wcs))))
 		}
 		for i := range max(n, 0) {
-			q.completed(&q.wcs[i])
+			q.completedLocked(&q.wcs[i])
 		}
 		if n < 0 {
 			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
@@ -70,15 +70,15 @@ func (q *QueuePair) reapFor(looks int) {
 		q.in.kick()
 	}
 	if q.flushed && q.err.Load() == nil {
-		if why := q.reason(); why != nil {
+		if why := q.reasonLocked(); why != nil {
 			q.fail(why)
 		}
 	}
 	q.relieve()
 }
 
-// completed takes one completion in. Called with reapMu held.
-func (q *QueuePair) completed(wc *C.struct_v_wc) {
+// completedLocked handles one completion. The caller must hold reapMu.
+func (q *QueuePair) completedLocked(wc *C.struct_v_wc) {
 	number := uint64(wc.wr_id)
 	if wc.status != C.V_WC_SUCCESS {
 		q.flushed = true
@@ -88,14 +88,14 @@ func (q *QueuePair) completed(wc *C.struct_v_wc) {
 		return
 	}
 	if number&received == 0 {
-		q.sent(number)
+		q.sentLocked(number)
 		return
 	}
 	b, reserved := q.rx.filled(uint32(number))
 	switch {
 	case wc.byte_len == 0:
 		b.Release()
-		if q.bare++; q.bare >= q.goodbye() {
+		if q.empties++; q.empties >= q.emptiesAtEnd() {
 			q.fail(io.EOF)
 		}
 	case reserved:
@@ -108,12 +108,12 @@ func (q *QueuePair) completed(wc *C.struct_v_wc) {
 	}
 }
 
-// sent takes in that work has completed: that of the number, and what was posted
-// before it. But an RDMA Read tells of itself, since siw does not keep it in order
-// with what follows. Called with reapMu held.
-func (q *QueuePair) sent(number uint64) {
+// sentLocked handles the completion of the work with this number and of the work before it. An RDMA
+// Read needs a completion of its own, because siw does not keep it in order with what follows. The
+// caller must hold reapMu.
+func (q *QueuePair) sentLocked(number uint64) {
 	tx := &q.tx
-	_ = tx.posted.Load() // which the sender stored behind the records
+	_ = tx.posted.Load() // which the sender stored after the records
 	tx.records[number%sendDepth].done = true
 	tx.upTo = max(tx.upTo, number+1)
 	i := tx.tail.Load()
@@ -136,7 +136,7 @@ func (q *QueuePair) sent(number uint64) {
 	tx.tail.Store(i)
 }
 
-// relieve ends that the device is busy, when half of everything is free.
+// relieve ends the busy state when half of everything is free.
 func (q *QueuePair) relieve() {
 	tx := &q.tx
 	if !tx.busy.Load() {
@@ -156,7 +156,7 @@ func (q *QueuePair) relieve() {
 	q.room.kick()
 }
 
-// whyFailed is what a completion with an error says.
+// whyFailed returns what a completion with an error means.
 func (q *QueuePair) whyFailed(status int, receiving bool) error {
 	switch status {
 	case C.V_WC_LOC_LEN_ERR, C.V_WC_LOC_QP_OP_ERR: // the second is rxe's

@@ -19,41 +19,40 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// receiver has the receive buffers. The device fills them in the order in which
-// they were posted, so that those of another size are used up first.
+// receiver has the receive buffers. The device fills them in the order in which they were posted, so
+// those of a former size are used up first.
 type receiver struct {
 	q           *QueuePair
 	mu          sync.Mutex
 	count, size int // that were asked for
 	posted      int
 	lent        int
-	turn        uint64    // of the last that was posted
+	turn        uint64    // of the last posted buffer
 	pool        *pool     // from which buffers are posted
-	pools       []*pool   // that are registered, that one included
+	pools       []*pool   // all registered pools, including that one
 	buffers     []*buffer // by number, which the device returns
-	spare       []uint32  // numbers
+	spare       []uint32  // unused numbers
 	work        [64]C.struct_v_recv
 	closed      bool
 }
 
-// mostPooled is how many bytes the pools of a connection may have: there is a new one
-// with each change of size, and a former one stays as long as the program leaves a
-// message of it unread, as the peer would have it.
+// mostPooled is how many bytes the pools of a connection may have. Each change of size makes a new
+// one, and a former one remains as long as a message in it is unread, which the peer can cause.
 const mostPooled = 64 << 20
 
-// pool is registered memory for buffers of one size. Its memory goes when none of
-// them is posted or lent.
+// pool is registered memory for buffers of one size. Its memory is freed when none of them is posted
+// or lent.
 type pool struct {
 	mem     []byte
 	mr      *C.struct_v_mr
 	size    int
 	free    []*buffer
-	in      int             // use
-	former  bool            // another has taken its place
-	cleanup runtime.Cleanup // when nobody will release what is lent
+	in      int             // buffers in use
+	former  bool            // another pool has replaced it
+	cleanup runtime.Cleanup // in case a loan is never released
 }
 
-// buffer is one receive buffer; it is its loan's rdma.Lender.
+// buffer is one receive buffer, and the rdma.Lender of its loan.
 type buffer struct {
 	q      *QueuePair
 	pool   *pool
@@ -80,8 +79,7 @@ func newPool(q *QueuePair, count, size int) (*pool, error) {
 	return p, nil
 }
 
-// deregister takes the memory from the device, and release from the process once
-// nobody has a part of it.
+// deregister takes the memory from the device. release frees it when no buffer is in use.
 func (p *pool) deregister() {
 	if p.mr != nil {
 		C.v_dereg_mr(p.mr)
@@ -98,9 +96,9 @@ func (p *pool) release() {
 	}
 }
 
-// ProvideReceive sets how many receive buffers there are; see rdma.QueuePair.
-// There are at most Limits.Buffers. MaxInt32 says that there was no memory for more,
-// or for larger ones; no more than mostPooled is used.
+// ProvideReceive sets how many receive buffers there are; see rdma.QueuePair. There are at most
+// Limits.Buffers. It returns MaxInt32 if there is no memory for more, or for larger ones, within
+// mostPooled.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.lockReap()
 	defer q.reapMu.Unlock()
@@ -114,17 +112,17 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	need := r.count + extra
 	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
 		if r.pool != nil && r.pool.size == r.size {
-			need = recvDepth // no third one of this size
+			need = recvDepth // so that there will be no third pool of this size
 		}
-		p, err := r.newPool(need)
+		p, err := r.newPoolLocked(need)
 		switch {
 		case err == nil:
 		case r.pool == nil:
 			q.fail(err)
 			return 0
 		default:
-			// There is no memory to be locked for larger ones. Those that are posted are
-			// used on, and never used up.
+			// No memory can be locked for larger buffers. The posted ones stay in use, and
+			// are never used up.
 			r.size = r.pool.size
 			r.count = min(r.count, len(r.pool.free)+r.pool.in-extra)
 			return math.MaxInt32
@@ -136,20 +134,19 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 		r.pool = p
 		r.pools = append(r.pools, p)
 	}
-	if old = r.old(); old > 0 {
-		for _, c := range q.ready.items[q.ready.head:] { // which the caller does not know of yet
+	if old = r.oldLocked(); old > 0 {
+		for _, c := range q.ready.items[q.ready.head:] { // the caller has not seen these yet
 			if c.Op == rdma.OpReceive {
 				old++
 			}
 		}
 	}
-	r.post()
+	r.postLocked()
 	return old
 }
 
-// newPool returns a pool of so many buffers, if the connection may have them. Called
-// with mu held.
-func (r *receiver) newPool(count int) (*pool, error) {
+// newPoolLocked returns a pool of count buffers, if the connection may have them.
+func (r *receiver) newPoolLocked(count int) (*pool, error) {
 	r.pools = slices.DeleteFunc(r.pools, func(p *pool) bool { return p.mem == nil })
 	all := count * rounded(r.size)
 	for _, p := range r.pools {
@@ -161,9 +158,8 @@ func (r *receiver) newPool(count int) (*pool, error) {
 	return newPool(r.q, count, r.size)
 }
 
-// old returns how many buffers are posted up to the last one of another size.
-// Called with mu held.
-func (r *receiver) old() (n int) {
+// oldLocked returns how many buffers are posted up to the last one of another size.
+func (r *receiver) oldLocked() (n int) {
 	var last uint64
 	for _, b := range r.buffers {
 		if b != nil && b.pool.size != r.size {
@@ -178,13 +174,13 @@ func (r *receiver) old() (n int) {
 	return n
 }
 
-// missing is how many buffers are to be posted. Called with mu held.
-func (r *receiver) missing() int { return max(0, r.count+extra-r.posted-r.lent) }
+// missingLocked returns how many buffers should be posted.
+func (r *receiver) missingLocked() int { return max(0, r.count+extra-r.posted-r.lent) }
 
-// post posts buffers until there are enough. Called with mu held.
-func (r *receiver) post() {
+// postLocked posts buffers until there are enough.
+func (r *receiver) postLocked() {
 	for n := 0; ; {
-		more := r.missing() > 0 && len(r.pool.free) > 0
+		more := r.missingLocked() > 0 && len(r.pool.free) > 0
 		if n > 0 && (!more || n == len(r.work)) {
 			if errno := C.v_post_recv(r.q.end, &r.work[0], C.int(n)); errno != 0 {
 				r.q.fail(whyRegister(n*r.size, errno))
@@ -219,8 +215,7 @@ func (r *receiver) post() {
 	}
 }
 
-// filled takes a buffer that the device has filled, and reports whether it was one
-// of the reserve.
+// filled takes a buffer that the device has filled, and reports whether it belongs to the reserve.
 func (r *receiver) filled(number uint32) (b *buffer, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,23 +224,23 @@ func (r *receiver) filled(number uint32) (b *buffer, reserved bool) {
 	r.spare = append(r.spare, number)
 	r.posted--
 	r.lent++
-	return b, r.posted+r.missing() < extra
+	return b, r.posted+r.missingLocked() < extra
 }
 
-// Release gives a buffer back.
+// Release returns a buffer.
 func (b *buffer) Release() {
 	r := &b.q.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	raceRelease()
-	r.drop(b)
-	if !r.closed && r.missing() >= slack {
-		r.post()
+	wire.Release()
+	r.dropLocked(b)
+	if !r.closed && r.missingLocked() >= slack {
+		r.postLocked()
 	}
 }
 
-// drop takes back a buffer that was lent. Called with mu held.
-func (r *receiver) drop(b *buffer) {
+// dropLocked takes back a buffer that was lent.
+func (r *receiver) dropLocked(b *buffer) {
 	r.lent--
 	p := b.pool
 	p.in--
@@ -256,15 +251,15 @@ func (r *receiver) drop(b *buffer) {
 	}
 }
 
-// close takes the memory from the device; what is lent remains until it is
-// released. Called with mu held, behind the queue pair's end.
-func (r *receiver) close() {
+// closeLocked takes the memory from the device, which must have ended the queue pair. Lent buffers
+// remain until they are released.
+func (r *receiver) closeLocked() {
 	r.closed = true
 	for _, b := range r.buffers {
 		if b == nil {
 			continue
 		}
-		b.pool.in-- // posted, and never to be filled
+		b.pool.in-- // it was posted and will never be filled
 	}
 	r.buffers = nil
 	for _, p := range r.pools {
@@ -275,7 +270,7 @@ func (r *receiver) close() {
 	r.pools = nil
 }
 
-// addressOf is where b is, for the device.
+// addressOf returns the address of b, for the device.
 func addressOf(b []byte) C.uintptr_t {
 	return C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Buffers that are posted beyond those that were asked for do not let a message
-// through that has come without credit, wherever the free ones are.
+// Buffers that are posted beyond those that were asked for do not let a message pass that was sent
+// without credit, whichever buffers are free.
 func TestReserved(t *testing.T) {
 	for free := range slack {
 		r := receiver{count: 16}
@@ -20,7 +20,7 @@ func TestReserved(t *testing.T) {
 		}
 		r.posted = r.count + extra
 		next := uint32(0)
-		for range free { // which come, and are released, and are not posted again yet
+		for range free { // they arrive and are released, but are not posted again yet
 			if _, reserved := r.filled(next); reserved {
 				t.Fatalf("message %d has credit", next)
 			}
@@ -39,8 +39,8 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// The memory of receive buffers goes when the queue pair ends, what was posted
-// included; where a message is lent, when that is released.
+// The memory of receive buffers is freed when the queue pair ends, including that of posted ones; the
+// memory of a lent message when it is released.
 func TestPoolsGivenBack(t *testing.T) {
 	const size = 4096
 	q := &QueuePair{}
@@ -65,7 +65,7 @@ func TestPoolsGivenBack(t *testing.T) {
 	}
 	idle, _ := newTestPool(3, 0)
 	read, unread := newTestPool(2, 2)
-	r.close()
+	r.closeLocked()
 	if idle.mem != nil {
 		t.Error("memory is kept of which nothing is lent")
 	}
@@ -81,15 +81,14 @@ func TestPoolsGivenBack(t *testing.T) {
 	}
 }
 
-// A peer that has buffers change their size again and again, while the program leaves a
-// message of each unread, has no more memory locked than mostPooled; what there is, is
-// used on.
+// A peer that makes buffers change their size again and again, while the program leaves a message of
+// each size unread, locks no more memory than mostPooled. The existing buffers stay in use.
 func TestPoolsAreBounded(t *testing.T) {
 	const size = 4096
 	q := &QueuePair{}
 	r := &q.rx
 	r.q, r.count, r.size = q, 16, size
-	for _, n := range []int{mostPooled/size - recvDepth, recvDepth} { // the last is what is in use
+	for _, n := range []int{mostPooled/size - recvDepth, recvDepth} { // the last is the one in use
 		mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		must(t, err)
 		defer unix.Munmap(mem)

@@ -16,7 +16,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// nowhere is where a place was that is closed.
+// nowhere returns the address of an acceptor that was closed.
 func nowhere(t *testing.T) rdma.Address {
 	t.Helper()
 	at := hardware(t)
@@ -30,7 +30,7 @@ func nowhere(t *testing.T) rdma.Address {
 	return to
 }
 
-// Where nobody listens any more one learns so, and not by waiting.
+// Dialling an address where no process listens any more fails at once.
 func TestNobodyListens(t *testing.T) {
 	to := nowhere(t)
 	ctx, cancel := context.WithTimeout(context.Background(), mostConnecting)
@@ -41,7 +41,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A peer that takes too long is not waited for.
+// Dial does not wait for a peer that takes too long.
 func TestDialTakesTooLong(t *testing.T) {
 	at := hardware(t)
 	place, err := device{}.Listen(config)
@@ -61,8 +61,8 @@ func TestDialTakesTooLong(t *testing.T) {
 	requestsEnd(t)
 }
 
-// Where what comes is dropped one waits no longer than one wants to either: siw connects
-// a TCP socket of its own, in the kernel, which goes on trying.
+// If packets are dropped, Dial does not wait longer than it was told to either: siw connects a TCP
+// socket of its own, in the kernel, which keeps trying.
 func TestNobodyAnswers(t *testing.T) {
 	at := hardware(t)
 	a, b := pair(t, at, config)
@@ -74,7 +74,7 @@ func TestNobodyAnswers(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	must(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: at.As4()}))
-	must(t, unix.Listen(fd, 0)) // and never accepts: there is room for one
+	must(t, unix.Listen(fd, 0)) // it never accepts, and has room for one connection
 	name, err := unix.Getsockname(fd)
 	must(t, err)
 	to := nowhere(t)
@@ -90,7 +90,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if len(requests) != 1 {
 		t.Errorf("%d requests are with the kernel, want one", len(requests))
 	}
-	must(t, unix.Close(fd)) // what is sent again is refused
+	must(t, unix.Close(fd)) // a retransmission is refused
 	requestsEnd(t)
 }
 
@@ -106,7 +106,7 @@ func dialInVain(t *testing.T, to rdma.Address) {
 	}
 }
 
-// requestsEnd waits until no request is left with the kernel.
+// requestsEnd waits until the kernel holds no request.
 func requestsEnd(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); len(requests) > 0; time.Sleep(10 * time.Millisecond) {

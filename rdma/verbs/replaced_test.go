@@ -15,10 +15,10 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestDeviceReplaced: a place outlives its device. While no device has the address
-// Invite says so, and peers come over the next device that has it. It runs alone, where
-// it may take devices away: VERBS_TAKE has a command that does, which may end with this
-// process, and VERBS_GIVE one that puts the address on another device.
+// TestDeviceReplaced: an acceptor outlives its device. While no device has the address, Invite says
+// so; afterwards peers connect over the next device that has it. The test runs only where it may
+// remove devices: VERBS_TAKE is a command that does, which may end together with this process, and
+// VERBS_GIVE one that gives the address to another device.
 func TestDeviceReplaced(t *testing.T) {
 	take, give := os.Getenv("VERBS_TAKE"), os.Getenv("VERBS_GIVE")
 	if take == "" || give == "" {
@@ -60,7 +60,7 @@ func TestDeviceReplaced(t *testing.T) {
 	}
 	a, b = meet(t, place, at, config)
 	if n := openContexts(t); n != 2 {
-		t.Errorf("%d devices are open, want both: the engine still reads from the first", n)
+		t.Errorf("%d devices are open, want both: the eventLoop still reads from the first", n)
 	}
 	t.Logf("now over %T, iWARP: %v", a, a.(*QueuePair).rnic)
 	must(t, errors.Join(a.Abort(), b.Abort()))

@@ -19,43 +19,42 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// sender is the send queue. Work in it is numbered; it completes in order, and a
-// completion that is asked for tells of all before it. Long messages are copied
-// to a ring of registered memory, short ones to a slot of their number, from
-// which the device takes them inline if it can.
+// sender is the send queue. Work requests in it are numbered and complete in order; a completion
+// stands for all work before it. Long messages are copied to a ring of registered memory. Short ones
+// are copied to a slot, from which the device takes them inline if it can.
 type sender struct {
-	mu       sync.Mutex
-	mem      []byte // the ring, then the slots
-	mr       *C.struct_v_mr
-	work     [32]C.struct_v_send // that is not handed to the device yet
-	n        int
-	said     int    // messages without a byte that end the channel
-	fenced   bool   // the Read of Drain is posted; only who drains looks
-	quiet    int    // pieces of work since the last that tells of its completion
-	quietLen int    // and bytes of the ring in them
-	payloads uint64 // messages with payload, ever
-	ringHead uint64
-	through  through
+	mu         sync.Mutex
+	mem        []byte // the ring, then the slots
+	mr         *C.struct_v_mr
+	work       [32]C.struct_v_send // work that was not handed to the device yet
+	n          int
+	ends       int    // empty messages sent to end the channel
+	confirming bool   // the Read of Drain is posted; only the caller of Drain looks
+	quiet      int    // work requests since the last that asked for a completion
+	quietLen   int    // and bytes of the ring in them
+	payloads   uint64 // messages with payload so far
+	ringHead   uint64
+	bounce     bounce
 
-	posted   atomic.Uint64 // the number of the next piece of work
+	posted   atomic.Uint64 // the number of the next work request
 	tail     atomic.Uint64 // and of the oldest that has not completed
-	paid     atomic.Uint64 // of payloads, how many have completed
+	paid     atomic.Uint64 // how many of payloads have completed
 	ringTail atomic.Uint64
 	reads    atomic.Int32 // that Poll has not returned
 	writes   atomic.Int32
 	busy     atomic.Bool
 	records  [sendDepth]record
-	upTo     uint64 // what is before this number has completed, but for Reads; reapMu guards it
+	upTo     uint64 // work before this number has completed, except Reads; reapMu guards it
 }
 
-// record is what is to be done when a piece of work has completed.
+// record is what to do when a work request has completed.
 type record struct {
 	op       rdma.Op // OpReceive: a message
 	id       uint64
 	payloads uint64
 	ringHead uint64
 	reg      *registration // of the program's memory
-	done     bool          // its own completion has come
+	done     bool          // its own completion has arrived
 	local    []byte
 }
 
@@ -64,12 +63,12 @@ const (
 	slotSize     = 128
 	mostPayloads = 256
 	mostWrites   = 32
-	keptBack     = mostReads + mostWrites + 8 // of the send queue, from messages
+	keptBack     = mostReads + mostWrites + 8 // of the send queue; messages may not use it
 	quietMost    = 16
 	quietBytes   = ringSize / 8
-	// referenced is from which length on siw sends pages and no copy of them, unless
-	// the work tells of its completion: TCP still has them when the completion of
-	// later work says that they are free. A kernel's page, the smallest there is.
+	// referenced is the length from which siw sends pages by reference and not a copy, unless the
+	// work asks for a completion: TCP still uses the pages when the completion of later work says
+	// that they are free. It is the smallest page size of a kernel.
 	referenced = 4096
 )
 
@@ -83,8 +82,8 @@ func (tx *sender) open(q *QueuePair) error {
 	return err
 }
 
-// close gives back what the device no longer uses. Called with mu held.
-func (tx *sender) close() {
+// closeLocked frees what the device no longer uses.
+func (tx *sender) closeLocked() {
 	for i := tx.tail.Load(); i < tx.posted.Load(); i++ {
 		if r := &tx.records[i%sendDepth]; r.reg != nil {
 			r.reg.put()
@@ -121,23 +120,23 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (n int, err error) {
 	if err := q.sendError(); err != nil {
 		return 0, err
 	}
-	raceRelease()
+	wire.Release()
 	for n < len(wrs) && err == nil {
 		var took bool
-		if took, err = q.place(&wrs[n]); !took {
+		if took, err = q.copyMessageLocked(&wrs[n]); !took {
 			break
 		}
 		n++
 	}
-	if failed := q.hand(); failed != nil {
+	if failed := q.handLocked(); failed != nil {
 		return n, failed
 	}
 	return n, err
 }
 
-// place copies a message to where the device takes it from, and reports whether
-// there was room. Called with tx.mu held.
-func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
+// copyMessageLocked copies a message to where the device takes it from, and posts it. It returns false
+// if there is no room.
+func (q *QueuePair) copyMessageLocked(wr *rdma.SendWR) (bool, error) {
 	tx := &q.tx
 	size := len(wr.Header) + len(wr.Payload)
 	switch {
@@ -148,8 +147,8 @@ func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
 	}
 	payload := len(wr.Payload) > 0
 	if !tx.roomFor(size, payload) {
-		// The completions that make room may be here already.
-		if err := q.hand(); err != nil {
+		// The completions that make room may have arrived.
+		if err := q.handLocked(); err != nil {
 			return false, err
 		}
 		tx.busy.Store(true)
@@ -179,11 +178,10 @@ func (q *QueuePair) place(wr *rdma.SendWR) (bool, error) {
 	if wr.Solicited {
 		w.flags |= C.V_SEND_SOLICITED
 	}
-	return true, q.add(w, record{}, false)
+	return true, q.addLocked(w, record{}, false)
 }
 
-// take returns where in mem the next piece of work has its bytes, for which there is
-// room.
+// take returns where in mem the next work request has its bytes. There must be room.
 func (tx *sender) take(size int) (at int) {
 	if size <= slotSize {
 		return ringSize + int(tx.posted.Load()%sendDepth)*slotSize
@@ -195,7 +193,7 @@ func (tx *sender) take(size int) (at int) {
 	return at
 }
 
-// roomFor reports that a message fits now. A busy device takes none with payload.
+// roomFor reports that a message fits now. A busy device accepts none with payload.
 func (tx *sender) roomFor(size int, payload bool) bool {
 	used := tx.posted.Load() - tx.tail.Load()
 	switch {
@@ -209,7 +207,7 @@ func (tx *sender) roomFor(size int, payload bool) bool {
 	return true
 }
 
-// skip is how much of the ring's end a message of that size does not fit.
+// skip returns how many bytes to skip at the ring's end, if a message of that size does not fit there.
 func (tx *sender) skip(size int) int {
 	if at := int(tx.ringHead % ringSize); at+rounded(size) > ringSize {
 		return ringSize - at
@@ -219,9 +217,8 @@ func (tx *sender) skip(size int) int {
 
 func rounded(size int) int { return (size + 63) &^ 63 }
 
-// add numbers a piece of work, which is handed to the device with the next hand.
-// Called with tx.mu held.
-func (q *QueuePair) add(w C.struct_v_send, r record, tell bool) error {
+// addLocked numbers a work request, which the next handLocked hands to the device.
+func (q *QueuePair) addLocked(w C.struct_v_send, r record, tell bool) error {
 	tx := &q.tx
 	number := tx.posted.Load()
 	tx.quiet++
@@ -236,13 +233,13 @@ func (q *QueuePair) add(w C.struct_v_send, r record, tell bool) error {
 	tx.n++
 	tx.posted.Store(number + 1)
 	if tx.n == len(tx.work) {
-		return q.hand()
+		return q.handLocked()
 	}
 	return nil
 }
 
-// hand hands what is placed to the device. Called with tx.mu held.
-func (q *QueuePair) hand() error {
+// handLocked hands the work requests to the device.
+func (q *QueuePair) handLocked() error {
 	tx := &q.tx
 	if tx.n == 0 {
 		return nil
@@ -257,41 +254,41 @@ func (q *QueuePair) hand() error {
 	return nil
 }
 
-// farewell sends messages without a byte until there were so many.
-func (q *QueuePair) farewell(want int) error {
+// sendEnd sends empty messages until want of them have been sent to end the channel.
+func (q *QueuePair) sendEnd(want int) error {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if err := q.sendError(); err != nil {
 		return err
 	}
-	for ; tx.said < want; tx.said++ {
-		if err := q.add(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
+	for ; tx.ends < want; tx.ends++ {
+		if err := q.addLocked(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
 			return err
 		}
 	}
-	return q.hand()
+	return q.handLocked()
 }
 
-// fence has the peer's device say that it has got everything: it answers an RDMA Read of
-// nothing, which needs no memory, in its turn.
-func (q *QueuePair) fence() error {
+// confirm makes the peer's device say that it has everything: the device answers an RDMA Read of zero
+// bytes, which needs no memory, in its turn.
+func (q *QueuePair) confirm() error {
 	q.tx.mu.Lock()
 	defer q.tx.mu.Unlock()
-	if err := q.add(C.struct_v_send{opcode: C.V_WR_RDMA_READ}, record{}, true); err != nil {
+	if err := q.addLocked(C.struct_v_send{opcode: C.V_WR_RDMA_READ}, record{}, true); err != nil {
 		return err
 	}
-	return q.hand()
+	return q.handLocked()
 }
 
-// say sends a message without a byte.
-func (q *QueuePair) say() error {
+// sendEmpty sends an empty message.
+func (q *QueuePair) sendEmpty() error {
 	q.tx.mu.Lock()
 	defer q.tx.mu.Unlock()
-	if err := q.add(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
+	if err := q.addLocked(C.struct_v_send{opcode: C.V_WR_SEND, flags: C.V_SEND_SOLICITED}, record{}, true); err != nil {
 		return err
 	}
-	return q.hand()
+	return q.handLocked()
 }
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
@@ -300,16 +297,16 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	if q.rnic {
 		u = exposed
 	}
-	return q.transfer(transfer{C.V_WR_RDMA_READ, rdma.OpRead, wr.ID, wr.Local, wr.STag, wr.VA}, u, &q.tx.reads, q.ord)
+	return q.postRDMA(rdmaWork{C.V_WR_RDMA_READ, rdma.OpRead, wr.ID, wr.Local, wr.STag, wr.VA}, u, &q.tx.reads, q.ord)
 }
 
 // PostWrite posts an RDMA Write; see rdma.QueuePair.
 func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
-	return q.transfer(transfer{C.V_WR_RDMA_WRITE, rdma.OpWrite, wr.ID, wr.Local, wr.STag, wr.VA}, source, &q.tx.writes, mostWrites)
+	return q.postRDMA(rdmaWork{C.V_WR_RDMA_WRITE, rdma.OpWrite, wr.ID, wr.Local, wr.STag, wr.VA}, source, &q.tx.writes, mostWrites)
 }
 
-// transfer is an RDMA Read or Write.
-type transfer struct {
+// rdmaWork is an RDMA Read or Write.
+type rdmaWork struct {
 	opcode C.uint16_t
 	op     rdma.Op
 	id     uint64
@@ -318,7 +315,7 @@ type transfer struct {
 	va     uint64
 }
 
-func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) error {
+func (q *QueuePair) postRDMA(t rdmaWork, u use, under *atomic.Int32, most int) error {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -330,31 +327,31 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 	}
 	r := record{op: t.op, id: t.id, local: t.local}
 	var lkey C.uint32_t
-	if len(t.local) > 0 { // else there is no memory to register
+	if len(t.local) > 0 { // otherwise there is no memory to register
 		var err error
 		r.reg, err = q.kept.get(t.local, u)
 		switch {
 		case err == nil:
 			lkey = r.reg.lkey()
 			if t.op == rdma.OpWrite {
-				tx.through = through{} // it may have begun that way
+				tx.bounce = bounce{} // the Write may have begun that way
 			}
 		case t.op == rdma.OpWrite:
 			under.Add(1)
-			raceRelease()
-			err := q.copyThrough(rdma.WriteWR{ID: t.id, Local: t.local, STag: t.stag, VA: t.va})
+			wire.Release()
+			err := q.copyViaRingLocked(rdma.WriteWR{ID: t.id, Local: t.local, STag: t.stag, VA: t.va})
 			if err != nil {
 				under.Add(-1)
 			}
 			return err
 		default:
-			// What cannot be locked, or not by a device, is sent through the receive
-			// buffers: SDP declines an advertisement for which there is no room.
+			// Memory that cannot be locked, or not by a device, is sent through the receive
+			// buffers: SDP declines an advertisement if there is no room.
 			return rdma.ErrNoRoom
 		}
 	}
 	under.Add(1)
-	raceRelease()
+	wire.Release()
 	w := C.struct_v_send{
 		addr:   C.uint64_t(addressOf(t.local)),
 		len:    C.uint32_t(len(t.local)),
@@ -363,10 +360,10 @@ func (q *QueuePair) transfer(t transfer, u use, under *atomic.Int32, most int) e
 		rkey:   C.uint32_t(t.stag),
 		opcode: t.opcode,
 	}
-	if err := q.add(w, r, true); err != nil {
+	if err := q.addLocked(w, r, true); err != nil {
 		return err
 	}
-	return q.hand()
+	return q.handLocked()
 }
 
 // Busy reports that a message with payload would be refused.
@@ -378,5 +375,5 @@ func (q *QueuePair) Busy() bool {
 	return q.tx.busy.Load()
 }
 
-// Flush has nothing to do: the device carries what it has taken.
+// Flush has nothing to do: the device sends by itself what it has accepted.
 func (q *QueuePair) Flush() {}

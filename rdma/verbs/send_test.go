@@ -11,8 +11,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// The ring is used again while what was in it is still on its way, and messages come
-// as they were when they were taken.
+// The ring is used again while its former contents are still being sent, and messages arrive as they
+// were when they were posted.
 func TestReusedRing(t *testing.T) {
 	cfg := config
 	cfg.Buffers = 4 * ringSize / maxMessage
@@ -24,7 +24,7 @@ func TestReusedRing(t *testing.T) {
 		messages[i] = make([]byte, maxMessage)
 		rand.NewChaCha8([32]byte{byte(i)}).Read(messages[i])
 	}
-	posted := make(chan struct{}, cfg.Buffers) // receive buffers that are spoken for
+	posted := make(chan struct{}, cfg.Buffers) // receive buffers that messages will need
 	send := func(m []byte) error {
 		for {
 			n, err := a.PostSend([]rdma.SendWR{{Payload: m}})
@@ -42,7 +42,7 @@ func TestReusedRing(t *testing.T) {
 			posted <- struct{}{}
 			if err := send(m); err != nil {
 				t.Error(err)
-				a.Close() // b is told
+				a.Close() // so that b ends
 				return
 			}
 		}

@@ -51,8 +51,8 @@ static struct {
 	void (*rdma_free_devices)(struct v_context **);
 } f;
 
-// The symbols, by library and version. libibverbs kept the layouts of its first
-// ABI under IBVERBS_1.0, which dlsym could find.
+// The symbols, by library and version. libibverbs also has functions with the layouts of its first ABI,
+// as IBVERBS_1.0, and dlsym could find those.
 #define IBVERBS(name) {#name, 0, "IBVERBS_1.1", (void **)&f.name}
 #define RDMACM(name) {#name, 1, "RDMACM_1.0", (void **)&f.name}
 static const struct {
@@ -110,7 +110,7 @@ const char *v_load(void)
 				names[i], text ? text : "no reason given");
 			return why;
 		}
-		// Before librdmacm is opened, which would complain of an old libibverbs in
+		// This comes before librdmacm is opened, which would report an old libibverbs in
 		// its own way.
 		for (size_t k = 0; k < sizeof symbols / sizeof symbols[0]; k++) {
 			if (symbols[k].library != i)
@@ -130,7 +130,7 @@ const char *v_load(void)
 	return NULL;
 }
 
-// failed turns the -1 of most functions into the errno behind it.
+// failed turns the -1 of most functions into errno.
 static int failed(int result)
 {
 	if (result == 0)
@@ -173,7 +173,7 @@ int v_keep(struct v_context *c)
 		if (list[i] == c)
 			return 0; // each entry is a reference, until the list is freed
 	f.rdma_free_devices(list);
-	return ENODEV; // it has been removed
+	return ENODEV; // it was removed
 }
 
 int v_create_event_channel(struct v_event_channel **c)
@@ -198,7 +198,7 @@ int v_next_cm_event(struct v_event_channel *c, struct v_cm_out *out)
 	out->private_len = 0;
 	out->responder_resources = ev->conn.responder_resources;
 	out->initiator_depth = ev->conn.initiator_depth;
-	switch (ev->event) { // the others have no such data
+	switch (ev->event) { // other events have no such data
 	case V_CM_CONNECT_REQUEST:
 		out->context = (uint64_t)(uintptr_t)ev->listen_id->context;
 		// fall through
@@ -232,8 +232,7 @@ int v_resolve_route(struct v_cm_id *id, int ms) { return failed(f.rdma_resolve_r
 
 static struct v_conn_param param(void *private_data, int len, int ird, int ord)
 {
-	// A message for which there is no receive buffer is a violation: it is not
-	// tried again.
+	// A message for which there is no receive buffer is a violation, so it is not sent again.
 	return (struct v_conn_param){
 		.private_data = private_data,
 		.private_data_len = len,
@@ -248,10 +247,10 @@ static struct v_conn_param param(void *private_data, int len, int ird, int ord)
 int v_connect(struct v_cm_id *id, void *private_data, int len, int ird, int ord)
 {
 	struct v_conn_param p = param(private_data, len, ird, ord);
-	// siw connects its TCP socket in this call. A signal, and Go's runtime sends
-	// them, would end that when it has succeeded, and the kernel begin the call
-	// again: then the address is in use, and siw's listener, which the first one
-	// had reached, ends itself.
+	// siw connects its TCP socket in this call. A signal, as Go's runtime sends them, would
+	// interrupt the call when the socket is connected, and the kernel would restart the call.
+	// Then the address is in use, and siw's listener, which the first attempt had reached,
+	// ends itself.
 	sigset_t all, mask;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -300,7 +299,7 @@ int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends,
 			e->max_inline = attr.cap.max_inline_data;
 			return 0;
 		}
-		if (error != EINVAL || !max_inline) // it may be more than the device takes inline
+		if (error != EINVAL || !max_inline) // perhaps the device takes less inline
 			return error;
 	}
 }

@@ -1,29 +1,28 @@
-// What package verbs calls: the functions of the two libraries, which are opened
-// at run time, and a few loops that would cost a call from Go for each turn. A
-// result that is an int is 0 or an errno unless it says otherwise.
+// What package verbs calls: the functions of the two libraries, which are opened at run time, and a few
+// loops that would otherwise take a call from Go for each iteration. A result of type int is 0 or an
+// errno unless stated otherwise.
 #ifndef GOSDP_VERBS_SHIM_H
 #define GOSDP_VERBS_SHIM_H
 
 #include "abi.h"
 
-// v_load opens the libraries, and returns NULL or what is missing. Once.
+// v_load opens the libraries, and returns NULL or what is missing. It is called once.
 const char *v_load(void);
 
 // v_devices returns how many RDMA devices there are, or minus an errno.
 int v_devices(void);
 
-// v_contexts returns how many devices librdmacm has opened, at most most of them.
-// It closes one that has been removed when no id is on it and v_keep has not kept it.
+// v_contexts returns how many devices librdmacm has opened, at most most of them. It closes a removed
+// device on which there is no id, unless v_keep has kept it.
 int v_contexts(struct v_context **out, int most);
 
-// v_keep has librdmacm keep a device open, on which there is an id, until the process
-// ends.
+// v_keep makes librdmacm keep a device open until the process ends. There must be an id on it.
 int v_keep(struct v_context *c);
 
-// An event of rdma_cm, copied out; it has been acknowledged.
+// An event of rdma_cm, copied and acknowledged.
 struct v_cm_out {
 	struct v_cm_id *id;
-	uint64_t context; // of the id, or of the one that listens
+	uint64_t context; // of the id, or of the listening id
 	int event;
 	int status;
 	int private_len;
@@ -41,7 +40,7 @@ void v_set_context(struct v_cm_id *id, uint64_t context);
 void v_destroy_id(struct v_cm_id *id);
 int v_bind(struct v_cm_id *id, void *addr);
 int v_listen(struct v_cm_id *id, int backlog);
-uint16_t v_port(struct v_cm_id *id); // in the order of the machine
+uint16_t v_port(struct v_cm_id *id); // in the machine's byte order
 int v_resolve_addr(struct v_cm_id *id, void *from, void *to, int ms);
 int v_resolve_route(struct v_cm_id *id, int ms);
 int v_connect(struct v_cm_id *id, void *private_data, int len, int ird, int ord);
@@ -67,7 +66,7 @@ void v_close_end(struct v_end *e);
 int v_reg_mr(struct v_pd *pd, uintptr_t addr, size_t len, int access, struct v_mr **mr);
 int v_dereg_mr(struct v_mr *mr);
 
-// One piece of work for the send queue.
+// One work request for the send queue.
 struct v_send {
 	uint64_t wr_id;
 	uint64_t addr;
@@ -91,16 +90,15 @@ int v_post_send(struct v_end *e, struct v_send *work, int n);
 int v_post_recv(struct v_end *e, struct v_recv *work, int n);
 int v_poll(struct v_end *e, struct v_wc *wcs, int n); // how many, or negative
 
-// v_spin is v_poll so many times, until something has completed or *stop is not 0.
-// It gives the processor away now and then: what is waited for may be done by a
-// thread that has none.
+// v_spin repeats v_poll until something has completed or *stop is not 0. It yields the processor now and
+// then: what it waits for may need a thread that has none.
 int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop);
 int v_arm(struct v_end *e);
-int v_gave_up(struct v_end *e);      // whether the queue pair is in the state of error
+int v_gave_up(struct v_end *e);      // whether the queue pair is in the error state
 int v_drain_events(struct v_end *e); // how many events there were
 
-// v_next_async takes an asynchronous event; *context is the queue pair's, 0 if it
-// is not about one.
+// v_next_async takes an asynchronous event. *context is that of the queue pair, or 0 if the event is not
+// about one.
 int v_next_async(struct v_context *c, int *type, uint64_t *context);
 
 #endif

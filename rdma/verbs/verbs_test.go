@@ -16,8 +16,8 @@ import (
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
-// addressVariable names the address of an RDMA device on this machine, between
-// two ends of which the tests run.
+// addressVariable names the address of an RDMA device on this machine. The tests run between two ends
+// at this address.
 const addressVariable = "VERBS_ADDRESS"
 
 // hardware returns the address, or skips the test and says what is missing.
@@ -53,7 +53,7 @@ func pair(t testing.TB, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair
 	return meet(t, place, at, cfg)
 }
 
-// meet connects two ends, of which one comes to the place.
+// meet connects two ends, one of which the acceptor accepts.
 func meet(t testing.TB, place rdma.Place, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair) {
 	t.Helper()
 	ends := netip.AddrPortFrom(at, 1)
@@ -96,7 +96,7 @@ func Benchmark(b *testing.B) {
 	rdmatest.Benchmark(b, func(b *testing.B) (x, y rdma.QueuePair) { return pair(b, at, cfg) })
 }
 
-// What is not the address of an RDMA device is told from what is.
+// An address that is not that of an RDMA device is recognised.
 func TestReaches(t *testing.T) {
 	at := hardware(t)
 	peer := func(a netip.Addr) rdma.Peer {
@@ -111,8 +111,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// A peer that breaks a rule of coming together is sent away, and is told why; the
-// place goes on.
+// A peer that violates a rule while connecting is rejected and told why; the acceptor continues.
 func TestToken(t *testing.T) {
 	at := hardware(t)
 	place, err := device{}.Listen(config)
@@ -130,7 +129,7 @@ func TestToken(t *testing.T) {
 		name  string
 		dial  func(rdma.Address) (*QueuePair, error)
 		error string
-		taken bool // the invitation
+		taken bool // the invitation was used up
 	}{
 		{"another token", func(a rdma.Address) (*QueuePair, error) {
 			a.Token[0]++
@@ -142,7 +141,7 @@ func TestToken(t *testing.T) {
 			defer e.release()
 			a.Local, a.Remote = at, at
 			return e.connect(ctx, a, config, bytes.Clone(a.Token[:8]), yes)
-		}, "token", false}, // InfiniBand fills it up
+		}, "token", false}, // InfiniBand pads it
 		{"a token twice", func(a rdma.Address) (*QueuePair, error) {
 			q, err := dial(a, "hello", yes)
 			must(t, err)
@@ -172,7 +171,7 @@ func TestToken(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.error) {
 				t.Errorf("Dial = %v", err)
 			}
-			if !row.taken { // the good one may still come
+			if !row.taken { // the right peer may still come
 				q, err := dial(invitation.Address(), "hello", yes)
 				must(t, err)
 				q.Abort()
@@ -181,7 +180,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestApart has the two ends in two processes.
+// TestApart runs the suite with the two ends in two processes.
 func TestApart(t *testing.T) {
 	at := hardware(t)
 	a, b := rdmatest.DialHalves(device{}, config, at)

@@ -13,18 +13,19 @@ import (
 
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// sleeper parks one goroutine on the completion channel. A queue pair has two,
-// each with a descriptor of its own: an event wakes both, and who takes events
-// out of the channel wakes the other, which may not have seen them.
+// sleeper parks one goroutine on the completion channel. A queue pair has two, with a descriptor
+// each: an event wakes both, and the one that takes the events from the channel wakes the other,
+// which may not have seen them.
 type sleeper struct {
 	f      *os.File
 	rc     syscall.RawConn
 	look   func(uintptr) bool
 	parked atomic.Bool
-	woken  atomic.Bool // Wake, WakeRoom
-	events int         // that the last look has taken
+	woken  atomic.Bool // Wake or WakeRoom was called
+	events int         // how many the last look took
 	spin   spin.Waiter
 }
 
@@ -45,17 +46,15 @@ func (s *sleeper) close() {
 	}
 }
 
-var past = time.Unix(1, 0)
-
 // kick ends a park.
 func (s *sleeper) kick() {
 	if s.parked.Load() {
-		s.f.SetReadDeadline(past)
+		s.f.SetReadDeadline(rnic.Past)
 	}
 }
 
-// park waits for an event or a kick, unless there is something already. Who makes
-// that be so kicks afterwards.
+// park waits for an event or a kick, unless there is something already. A goroutine that changes
+// that kicks afterwards.
 func (s *sleeper) park(q *QueuePair, something func() bool) {
 	q.using.RLock()
 	defer q.using.RUnlock()
@@ -66,20 +65,19 @@ func (s *sleeper) park(q *QueuePair, something func() bool) {
 	if !something() {
 		s.events = 0
 		if s.rc.Read(s.look) != nil {
-			s.f.SetReadDeadline(time.Time{}) // the kick's is used up
+			s.f.SetReadDeadline(time.Time{}) // this was the kick's
 		}
 	}
 	s.parked.Store(false)
 	if s.events > 0 {
-		// The other one may be about to park, without the event that is taken here.
+		// The other sleeper may be about to park, and needs the event that was taken here.
 		q.reap()
 		q.in.kick()
 		q.room.kick()
 	}
 }
 
-// arm asks for an event with the next completion, and takes those that came
-// before.
+// arm requests an event for the next completion, and takes earlier completions.
 func (q *QueuePair) arm() {
 	q.lockReap()
 	defer q.reapMu.Unlock()
@@ -90,9 +88,9 @@ func (q *QueuePair) arm() {
 	q.reapLocked()
 }
 
-// Poll fills wcs with what has completed; see rdma.QueuePair.
+// Poll fills wcs with completions; see rdma.QueuePair.
 func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
-	err := q.failed() // behind which nothing comes
+	err := q.failed() // nothing comes after it
 	q.lockReap()
 	if q.ready.len() == 0 {
 		q.reapLocked()
@@ -102,8 +100,8 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	if n == 0 {
 		return 0, err
 	}
-	raceAcquire()
-	for i := range wcs[:n] { // an RDMA Read is outstanding until its poster knows better
+	wire.Acquire()
+	for i := range wcs[:n] { // an RDMA Read counts as outstanding until the caller knows that it is done
 		switch wcs[i].Op {
 		case rdma.OpRead:
 			q.tx.reads.Add(-1)
@@ -118,7 +116,7 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	s := &q.in
 	for spun := false; ; spun = true {
-		if !spun && s.spin.Spin(0, q.look, q.something) {
+		if !spun && s.spin.Spin(0, q.look, q.hasWork) {
 			spun = true
 		}
 		if n, err := q.Poll(wcs); n > 0 || err != nil {
@@ -128,37 +126,36 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 			return 0, nil
 		}
 		q.arm()
-		if q.something() {
+		if q.hasWork() {
 			continue
 		}
-		s.park(q, q.something)
+		s.park(q, q.hasWork)
 		s.spin.Woken()
 	}
 }
 
-// something reports that Wait has something to return.
-func (q *QueuePair) something() bool {
+// hasWork reports that Wait has something to return.
+func (q *QueuePair) hasWork() bool {
 	if q.in.woken.Load() || q.err.Load() != nil {
 		return true
 	}
 	q.reapMu.Lock()
 	defer q.reapMu.Unlock()
-	return q.ready.len() > 0 || q.flushed && q.reason() != nil
+	return q.ready.len() > 0 || q.flushed && q.reasonLocked() != nil
 }
 
-// look looks for completions for a moment, and reports whether there is something for Wait
-// to return. It looks in C, where a look takes less, and makes way for whoever wants
-// reapMu.
+// look polls for completions for a moment, and reports whether there is something for Wait to
+// return. It polls in C, where a look is cheaper, and gives way to goroutines that want reapMu.
 func (q *QueuePair) look() bool {
 	q.reapMu.Lock()
 	defer q.reapMu.Unlock()
-	q.stop.Store(0) // what is set from here on is seen
-	came := func() bool { return q.ready.len() > 0 || q.flushed && q.reason() != nil }
+	q.stop.Store(0) // what is set from here on will be seen
+	came := func() bool { return q.ready.len() > 0 || q.flushed && q.reasonLocked() != nil }
 	if q.in.woken.Load() || q.err.Load() != nil || came() {
 		return true
 	}
 	if q.wanted.Load() == 0 {
-		q.reapFor(looks)
+		q.reapForLocked(looks)
 	}
 	return came()
 }
@@ -193,8 +190,8 @@ func (q *QueuePair) WakeRoom() {
 	q.room.kick()
 }
 
-// looks are how many look makes, in one call of C's: some 5 µs.
+// looks is how many times look polls in one call of C, which takes some 5 µs.
 const looks = 64
 
-// SetBusyPoll sets how long Wait looks before it parks; see rdma.BusyPoller.
+// SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller.
 func (q *QueuePair) SetBusyPoll(d time.Duration) { q.in.spin.SetBusyPoll(d) }

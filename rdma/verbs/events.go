@@ -19,20 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine reads what rdma_cm and the devices have to tell, for all connections of
-// this process. It has a goroutine for rdma_cm and one for each device, from when
-// the first connection or place needs it until the last has gone. These goroutines
-// hand events out and do nothing slow; what events cause in the kernel, the
-// dispatcher does.
-type engine struct {
+// eventLoop reads the events of rdma_cm and of the devices, for all connections of this process. It
+// has a goroutine for rdma_cm and one for each device, as long as a connection or an acceptor needs
+// them. These goroutines distribute events and do nothing slow; the dispatcher makes the system
+// calls that events lead to.
+type eventLoop struct {
 	channel *C.struct_v_event_channel
 	files   []*os.File
 	readers sync.WaitGroup
 	work    dispatcher
 
-	// asyncMu is held from taking an asynchronous event until its queue pair has it, so
-	// that whoever finds none (lookAsync) finds what it was about. It is above mu, and
-	// nothing that could wait is done under it.
+	// asyncMu is held from taking an asynchronous event until its queue pair has it, so that a
+	// goroutine that finds no event (lookAsync) knows that the earlier ones have arrived. It
+	// comes before mu, and nothing blocks while it is held.
 	asyncMu sync.Mutex
 
 	mu      sync.Mutex
@@ -41,24 +40,24 @@ type engine struct {
 	watched map[*C.struct_v_context]bool
 }
 
-// current is the engine that runs, and who needs it.
+// current is the event loop that runs, and the number of its users.
 var current struct {
 	sync.Mutex
-	*engine
+	*eventLoop
 	users int
-	// kept has the devices that stay open; see watch. So no other is at their address.
+	// kept has the devices that stay open; see watch. So no other device has their address.
 	kept map[*C.struct_v_context]bool
 }
 
-// acquire returns the engine, for the caller to release.
-func acquire() (*engine, error) {
+// acquire returns the event loop, which the caller must release.
+func acquire() (*eventLoop, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
 	current.Lock()
 	defer current.Unlock()
 	if current.users == 0 {
-		e := &engine{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool)}
+		e := &eventLoop{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool)}
 		if errno := C.v_create_event_channel(&e.channel); errno != 0 {
 			return nil, fmt.Errorf("verbs: rdma_cm cannot be used: %w", syscall.Errno(errno))
 		}
@@ -66,14 +65,14 @@ func acquire() (*engine, error) {
 			C.v_destroy_event_channel(e.channel)
 			return nil, err
 		}
-		current.engine = e
+		current.eventLoop = e
 	}
 	current.users++
-	return current.engine, nil
+	return current.eventLoop, nil
 }
 
-// release ends the engine with its last user.
-func (e *engine) release() {
+// release ends the event loop with its last user.
+func (e *eventLoop) release() {
 	current.Lock()
 	defer current.Unlock()
 	current.users--
@@ -86,10 +85,10 @@ func (e *engine) release() {
 	e.readers.Wait()
 	e.work.wait() // for rejections, and for events of queue pairs that have ended
 	C.v_destroy_event_channel(e.channel)
-	current.engine = nil
+	current.eventLoop = nil
 }
 
-// pollable makes a descriptor of a library's own one for the netpoller.
+// pollable duplicates a descriptor of a library for the netpoller.
 func pollable(fd int) (*os.File, syscall.RawConn, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
@@ -107,9 +106,8 @@ func pollable(fd int) (*os.File, syscall.RawConn, error) {
 	return f, rc, nil
 }
 
-// read starts a goroutine that calls next whenever there is something to read,
-// until that returns false.
-func (e *engine) read(fd int, next func() error) error {
+// read starts a goroutine that calls next whenever there is something to read, until next fails.
+func (e *eventLoop) read(fd int, next func() error) error {
 	f, rc, err := pollable(fd)
 	if err != nil {
 		return err
@@ -130,11 +128,11 @@ func (e *engine) read(fd int, next func() error) error {
 	return nil
 }
 
-// watch reads the asynchronous events of a device, on which the caller has an id.
-// librdmacm closes a device that was removed with the last id on it. That would wake
-// the goroutine that reads, which would find the device's memory freed. So a device
-// that is watched is never closed: one stays open for each that was removed.
-func (e *engine) watch(c *C.struct_v_context) error {
+// watch reads the asynchronous events of a device on which the caller has an id. librdmacm closes a
+// removed device together with its last id. The reading goroutine would then wake up and find the
+// device's memory freed. So a device that is watched is never closed: one stays open for each that
+// was removed.
+func (e *eventLoop) watch(c *C.struct_v_context) error {
 	current.Lock()
 	defer current.Unlock()
 	if e.watched[c] {
@@ -150,20 +148,19 @@ func (e *engine) watch(c *C.struct_v_context) error {
 		current.kept[c] = true
 	}
 	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }); err != nil {
-		return err // and the next queue pair tries again
+		return err // the next queue pair tries again
 	}
 	e.watched[c] = true
 	return nil
 }
 
-// lookAsync takes the asynchronous events that are there; those that were before have
-// arrived when it returns.
-func (e *engine) lookAsync(c *C.struct_v_context) {
+// lookAsync takes the pending asynchronous events. When it returns, all earlier ones have arrived.
+func (e *eventLoop) lookAsync(c *C.struct_v_context) {
 	for e.nextAsync(c) == nil {
 	}
 }
 
-func (e *engine) nextAsync(c *C.struct_v_context) error {
+func (e *eventLoop) nextAsync(c *C.struct_v_context) error {
 	kind, err := e.takeAsync(c)
 	if err == nil && kind == C.V_EVENT_DEVICE_FATAL {
 		for _, id := range e.on(c) {
@@ -173,8 +170,8 @@ func (e *engine) nextAsync(c *C.struct_v_context) error {
 	return err
 }
 
-// takeAsync takes an event, and tells the queue pair that it is about, if it is about one.
-func (e *engine) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
+// takeAsync takes an event, and tells the queue pair that it concerns, if any.
+func (e *eventLoop) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
 	e.asyncMu.Lock()
 	defer e.asyncMu.Unlock()
 	var number C.uint64_t
@@ -191,7 +188,7 @@ func (e *engine) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
 }
 
 // on returns the ids on a device.
-func (e *engine) on(c *C.struct_v_context) (all []*cmID) {
+func (e *eventLoop) on(c *C.struct_v_context) (all []*cmID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range e.ids {
@@ -209,7 +206,7 @@ func openDevices() []*C.struct_v_context {
 	return list[:n]
 }
 
-// cmEvent is what rdma_cm tells of an id.
+// cmEvent is an event of rdma_cm.
 type cmEvent struct {
 	kind     C.int
 	status   int
@@ -218,7 +215,7 @@ type cmEvent struct {
 	id       *cmID // of a request
 }
 
-func (e *engine) nextCM() error {
+func (e *eventLoop) nextCM() error {
 	var out C.struct_v_cm_out
 	if errno := C.v_next_cm_event(e.channel, &out); errno != 0 {
 		return syscall.Errno(errno)
@@ -244,72 +241,71 @@ func (e *engine) nextCM() error {
 	return nil
 }
 
-// cmID is an rdma_cm_id. Events find it by a number, since its address may be
-// used again.
+// cmID is an rdma_cm_id. Events find it by a number, because its address may be used again.
 type cmID struct {
-	e      *engine
+	e      *eventLoop
 	c      *C.struct_v_cm_id
 	number uint64
-	events chan cmEvent              // while it comes up; has room for all there are
-	q      atomic.Pointer[QueuePair] // from when there is one
+	events chan cmEvent              // while it is being connected; has room for all events
+	q      atomic.Pointer[QueuePair] // nil until there is one
 	later  eventQueue                // events that the dispatcher handles
 
-	accepted bool // it came in a request
+	accepted bool // it came with a request
 
-	// The engine's goroutines call these on an id that listens. They do not block.
-	accept func(cmEvent) // takes a request
-	lost   func(error)   // takes in that the id gets no more requests
+	// The event loop calls these for an id that listens. They do not block.
+	accept func(cmEvent) // handles a request
+	lost   func(error)   // the id gets no more requests
 }
 
-func (e *engine) id(number uint64) *cmID {
+func (e *eventLoop) id(number uint64) *cmID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ids[number]
 }
 
-// newID makes an id that dials.
-func (e *engine) newID() (*cmID, error) { return e.create(&cmID{}) }
+// newID makes an id for dialling.
+func (e *eventLoop) newID() (*cmID, error) { return e.create(&cmID{}) }
 
-// newListener makes an id that listens.
-func (e *engine) newListener(accept func(cmEvent), lost func(error)) (*cmID, error) {
+// newListener makes an id for listening.
+func (e *eventLoop) newListener(accept func(cmEvent), lost func(error)) (*cmID, error) {
 	return e.create(&cmID{accept: accept, lost: lost})
 }
 
-// create makes the rdma_cm_id of id. It calls the kernel without mu, which the
-// goroutine that hands events out needs.
-func (e *engine) create(id *cmID) (*cmID, error) {
+// create makes the rdma_cm_id of id. It calls the kernel without mu, which the goroutine that
+// distributes events needs.
+func (e *eventLoop) create(id *cmID) (*cmID, error) {
 	id.e, id.number, id.events = e, e.number(), make(chan cmEvent, 8)
 	if errno := C.v_create_id(e.channel, C.uint64_t(id.number), &id.c); errno != 0 {
 		return nil, fmt.Errorf("verbs: rdma_cm has no id for us: %w", syscall.Errno(errno))
 	}
-	e.enter(id) // before it can have an event
+	e.enter(id) // before there can be an event
 	return id, nil
 }
 
-// adopt takes the id of a request.
-func (e *engine) adopt(c *C.struct_v_cm_id) *cmID {
+// adopt makes a cmID of the id that comes with a request.
+func (e *eventLoop) adopt(c *C.struct_v_cm_id) *cmID {
 	id := &cmID{e: e, c: c, number: e.number(), accepted: true, events: make(chan cmEvent, 8)}
 	C.v_set_context(c, C.uint64_t(id.number))
 	e.enter(id)
 	return id
 }
 
-// number returns one that no id of this engine has had.
-func (e *engine) number() uint64 {
+// number returns a number that no other id of this event loop has had.
+func (e *eventLoop) number() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last++
 	return e.last
 }
 
-// enter has events find the id.
-func (e *engine) enter(id *cmID) {
+// enter makes the id known to events.
+func (e *eventLoop) enter(id *cmID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ids[id.number] = id
 }
 
-// destroy waits for who looks at the id's events.
+// destroy waits for goroutines that handle events of the id.
 func (id *cmID) destroy() {
 	id.e.mu.Lock()
 	delete(id.e.ids, id.number)
@@ -317,7 +313,7 @@ func (id *cmID) destroy() {
 	C.v_destroy_id(id.c)
 }
 
-// handle takes an event in, on the engine's goroutines: it does not block.
+// handle handles an event, on a goroutine of the event loop. It does not block.
 func (id *cmID) handle(ev cmEvent) {
 	if id.accept != nil {
 		id.heard(ev)
@@ -333,11 +329,11 @@ func (id *cmID) handle(ev cmEvent) {
 	}
 	select {
 	case id.events <- ev:
-	default: // nobody waits for it any more
+	default: // no goroutine waits for it any more
 	}
 }
 
-// heard takes in an event of an id that listens.
+// heard handles an event of an id that listens.
 func (id *cmID) heard(ev cmEvent) {
 	switch ev.kind {
 	case C.V_CM_CONNECT_REQUEST:
@@ -349,16 +345,16 @@ func (id *cmID) heard(ev cmEvent) {
 	}
 }
 
-// offended takes in that the device has found a violation by the peer.
+// offended handles a violation by the peer that the device has found.
 func (id *cmID) offended(kind C.int) {
 	q := id.q.Load()
-	// siw has this one also when it cannot answer a Read because the peer has gone.
+	// siw also reports this if it cannot answer a Read because the peer is gone.
 	if q != nil && !(q.rnic && kind == C.V_EVENT_QP_REQ_ERR) {
 		q.offended()
 	}
 }
 
-// address makes a sockaddr, which holds no pointer.
+// address makes a sockaddr, which contains no pointer.
 func address(a netip.AddrPort) (*[unix.SizeofSockaddrInet6]byte, error) {
 	b := new([unix.SizeofSockaddrInet6]byte)
 	ip := a.Addr().Unmap()
@@ -376,7 +372,7 @@ func address(a netip.AddrPort) (*[unix.SizeofSockaddrInet6]byte, error) {
 	return b, nil
 }
 
-// bind gives the id an address, and with it a device.
+// bind gives the id an address, and thereby a device.
 func (id *cmID) bind(a netip.AddrPort) error {
 	at, err := address(a)
 	if err != nil {

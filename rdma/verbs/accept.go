@@ -20,14 +20,14 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// place is one rdma_cm listener for each address at which peers have met us, so
-// that it is on the device which has that address.
+// acceptor accepts channels: it has one rdma_cm listener for each address at which peers have
+// connected by TCP, so that the listener is on the device which has that address.
 //
-// mu guards invited, joining and closed. The engine's goroutine takes it, so nothing
-// calls the kernel while holding it.
-type place struct {
+// mu guards invited, joining and closed. The event loop takes it, so no call to the kernel is made
+// while it is held.
+type acceptor struct {
 	cfg       rdma.StepConfig
-	e         *engine
+	e         *eventLoop
 	listeners listeners
 	workers   sync.WaitGroup
 	ending    context.Context
@@ -35,22 +35,22 @@ type place struct {
 
 	mu      sync.Mutex
 	invited map[[16]byte]*invitation
-	joining int // peers that are being heard
+	joining int // peers that are being admitted
 	closed  bool
 }
 
 const (
 	backlog = 128
-	// maxJoining bounds the peers that are heard at a time; more are sent away.
+	// maxJoining bounds the peers that are being admitted at a time; others are rejected.
 	maxJoining = 64
 )
 
-func listen(cfg rdma.StepConfig) (*place, error) {
+func listen(cfg rdma.StepConfig) (*acceptor, error) {
 	e, err := acquire()
 	if err != nil {
 		return nil, err
 	}
-	p := &place{cfg: cfg, e: e, invited: make(map[[16]byte]*invitation)}
+	p := &acceptor{cfg: cfg, e: e, invited: make(map[[16]byte]*invitation)}
 	p.listeners.open, p.listeners.device = p.listen, e.deviceAt
 	p.ending, p.end = context.WithCancel(context.Background())
 	return p, nil
@@ -59,19 +59,19 @@ func listen(cfg rdma.StepConfig) (*place, error) {
 // invitation is for one peer.
 type invitation struct {
 	*handover.Slot
-	place  *place
-	token  [16]byte
-	port   uint16
-	answer func([]byte) ([]byte, int, error)
+	acceptor *acceptor
+	token    [16]byte
+	port     uint16
+	answer   func([]byte) ([]byte, int, error)
 }
 
-// Invite lets one peer come.
-func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
+// Invite expects one peer.
+func (p *acceptor) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error)) (rdma.Invitation, error) {
 	port, err := p.listeners.port(peer.Local.Addr().Unmap())
 	if err != nil {
 		return nil, err
 	}
-	i := &invitation{place: p, answer: answer, port: port, Slot: handover.New()}
+	i := &invitation{acceptor: p, answer: answer, port: port, Slot: handover.New()}
 	rand.Read(i.token[:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,7 @@ func (p *place) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, error))
 }
 
 // listen listens on an address; see listeners.
-func (p *place) listen(at netip.Addr, lost func(error)) (o opened, err error) {
+func (p *acceptor) listen(at netip.Addr, lost func(error)) (o opened, err error) {
 	err = withFreePort(func() error {
 		id, err := p.e.newListener(p.request, lost)
 		if err != nil {
@@ -121,8 +121,8 @@ func (id *cmID) bindDevice(at netip.Addr) error {
 	return nil
 }
 
-// deviceAt returns the device that has an address now.
-func (e *engine) deviceAt(at netip.Addr) (any, error) {
+// deviceAt returns the device that has an address at this moment.
+func (e *eventLoop) deviceAt(at netip.Addr) (any, error) {
 	id, err := e.newID()
 	if err != nil {
 		return nil, err
@@ -134,17 +134,17 @@ func (e *engine) deviceAt(at netip.Addr) (any, error) {
 	return id.c.verbs, nil
 }
 
-// Address tells the peer where to come.
+// Address tells the peer where to connect.
 func (i *invitation) Address() rdma.Address { return rdma.Address{Token: i.token, Port: i.port} }
 
 // Withdraw ends the invitation.
 func (i *invitation) Withdraw() {
-	i.place.forget(i.token)
+	i.acceptor.forget(i.token)
 	i.Slot.Withdraw()
 }
 
-// forget takes an invitation out: it is good for one peer.
-func (p *place) forget(token [16]byte) *invitation {
+// forget removes an invitation: it is good for one peer.
+func (p *acceptor) forget(token [16]byte) *invitation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := p.invited[token]
@@ -152,15 +152,15 @@ func (p *place) forget(token [16]byte) *invitation {
 	return i
 }
 
-// request starts to hear a peer, on the engine's goroutine.
-func (p *place) request(ev cmEvent) {
+// request starts to admit a peer. It runs on the event loop.
+func (p *acceptor) request(ev cmEvent) {
 	if err := p.hear(ev); err != nil {
 		ev.id.rejectLater(err)
 	}
 }
 
 // hear starts a goroutine for a peer, or says why not.
-func (p *place) hear(ev cmEvent) error {
+func (p *acceptor) hear(ev cmEvent) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -179,16 +179,16 @@ func (p *place) hear(ev cmEvent) error {
 	return nil
 }
 
-// rejectLater has the dispatcher reject the peer. When too many wait for that, the
-// caller's goroutine does it: then it reads no more requests, of which the kernel
-// refuses those beyond backlog.
+// rejectLater makes the dispatcher reject the peer. If too many wait for that, the caller's
+// goroutine does it. It then reads no more requests meanwhile, and the kernel refuses those beyond
+// backlog.
 func (id *cmID) rejectLater(why error) {
 	if !id.e.work.offer(&id.later, func() { id.reject(why) }) {
 		id.reject(why)
 	}
 }
 
-// reject sends the peer away, and ends the id.
+// reject rejects the peer, and ends the id.
 func (id *cmID) reject(why error) {
 	text := []byte(why.Error())
 	text = text[:min(len(text), mostReason)]
@@ -196,11 +196,11 @@ func (id *cmID) reject(why error) {
 	id.destroy()
 }
 
-// mostReason is what fits a rejection of every transport.
+// mostReason is how long the text of a rejection may be on every transport.
 const mostReason = 148
 
-// join hears one peer.
-func (p *place) join(ev cmEvent) {
+// join handles one peer.
+func (p *acceptor) join(ev cmEvent) {
 	var token [16]byte
 	if copy(token[:], ev.private) < len(token) {
 		ev.id.reject(errors.New("no token"))
@@ -216,7 +216,7 @@ func (p *place) join(ev cmEvent) {
 }
 
 // admit answers a peer whose token is good.
-func (p *place) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
+func (p *acceptor) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
 	id := ev.id
 	reply, ord, err := answer(ev.private[16:])
 	if err != nil {
@@ -240,7 +240,7 @@ func (p *place) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*Qu
 		_, err = id.await(ctx, C.V_CM_ESTABLISHED)
 	}
 	if err == nil && q.rnic {
-		err = q.greet(ctx)
+		err = q.exchangeRTR(ctx)
 	}
 	if err != nil {
 		q.Abort()
@@ -249,8 +249,8 @@ func (p *place) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*Qu
 	return q, nil
 }
 
-// Close ends the place and every invitation to it.
-func (p *place) Close() error {
+// Close ends the acceptor and every invitation.
+func (p *acceptor) Close() error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

@@ -25,9 +25,9 @@ const (
 // allocate points p to a new value, whose type may be C's.
 func allocate[T any](p **T) { *p = new(T) }
 
-// newTestID returns an id that is in no engine's table, with a queue pair that has
-// nothing on a device.
-func newTestID(e *engine) *cmID {
+// newTestID returns an id that the event loop does not know, with a queue pair that has nothing on a
+// device.
+func newTestID(e *eventLoop) *cmID {
 	id := &cmID{e: e, events: make(chan cmEvent, 8)}
 	q := &QueuePair{id: id}
 	allocate(&q.end)
@@ -35,12 +35,11 @@ func newTestID(e *engine) *cmID {
 	return id
 }
 
-// TestEngineHandsOut: the goroutine that hands events out leaves what a queue pair does
-// at its end to the dispatcher, in the order in which the events came; who waits for
-// one has it at once.
+// TestEngineHandsOut: the goroutine that distributes events leaves the end of a queue pair to the
+// dispatcher, in the order of the events. A goroutine that waits for an event gets it at once.
 func TestEngineHandsOut(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	e := new(engine)
+	e := new(eventLoop)
 	id := newTestID(e)
 	free := occupy(&e.work, mostDispatching)
 	for _, ev := range []cmEvent{{kind: disconnected}, {kind: deviceRemoval}, {kind: addrChange}} {
@@ -53,11 +52,11 @@ func TestEngineHandsOut(t *testing.T) {
 	within(t, closed(e.work.wait), "events are left")
 }
 
-// TestLeftDoesNotWait: that its peer has left does not have to wait until a queue pair
-// has given everything back, which takes long.
+// TestLeftDoesNotWait: the event that the peer has left does not wait until a queue pair has freed
+// everything, which takes long.
 func TestLeftDoesNotWait(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	e := new(engine)
+	e := new(eventLoop)
 	id := newTestID(e)
 	q := id.q.Load()
 	q.using.Lock() // as finish has it
@@ -66,13 +65,13 @@ func TestLeftDoesNotWait(t *testing.T) {
 	q.using.Unlock()
 }
 
-// TestListenerIsTold: an id that listens passes on what comes to it, and that nothing
-// will come any more, and not to the dispatcher.
+// TestListenerIsTold: an id that listens passes on requests, and the news that there will be no
+// more, without the dispatcher.
 func TestListenerIsTold(t *testing.T) {
 	var requests int
 	var lost []error
 	id := &cmID{
-		e:      new(engine),
+		e:      new(eventLoop),
 		accept: func(cmEvent) { requests++ },
 		lost:   func(why error) { lost = append(lost, why) },
 	}
@@ -82,16 +81,16 @@ func TestListenerIsTold(t *testing.T) {
 	id.handle(cmEvent{kind: deviceRemoval})
 	id.handle(cmEvent{kind: addrChange})
 	assert.Equal(t, []error{errRemoved, errMoved}, lost)
-	id.handle(cmEvent{kind: disconnected}) // which no such id has
+	id.handle(cmEvent{kind: disconnected}) // a listening id does not get this one
 	assert.Len(t, lost, 2)
 	assert.Equal(t, 1, requests)
 	assert.Zero(t, id.e.work.ready)
 }
 
-// newTestPlace returns a place on an engine that reads no events, and whose listeners
-// open opens, on the one device that there is.
-func newTestPlace(open func(at netip.Addr, lost func(error)) (opened, error)) *place {
-	p := &place{e: new(engine), invited: make(map[[16]byte]*invitation), end: func() {}}
+// newTestAcceptor returns an acceptor on an event loop that reads no events. Its listeners are opened
+// by open, on the only device.
+func newTestAcceptor(open func(at netip.Addr, lost func(error)) (opened, error)) *acceptor {
+	p := &acceptor{e: new(eventLoop), invited: make(map[[16]byte]*invitation), end: func() {}}
 	p.listeners.open = open
 	p.listeners.device = func(netip.Addr) (any, error) { return nil, nil }
 	return p
@@ -99,12 +98,12 @@ func newTestPlace(open func(at netip.Addr, lost func(error)) (opened, error)) *p
 
 var toHere = rdma.Peer{Local: netip.AddrPortFrom(here, 1), Remote: netip.AddrPortFrom(there, 1)}
 
-// TestInviteAfterRemoval: a peer is invited to the listener that there is, not to one
-// whose device has been removed.
+// TestInviteAfterRemoval: a peer is invited to the present listener, not to one whose device was
+// removed.
 func TestInviteAfterRemoval(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	var lost []func(error)
-	p := newTestPlace(func(_ netip.Addr, l func(error)) (opened, error) {
+	p := newTestAcceptor(func(_ netip.Addr, l func(error)) (opened, error) {
 		lost = append(lost, l)
 		return opened{port: uint16(len(lost)), stop: func() {}}, nil
 	})
@@ -121,13 +120,13 @@ func TestInviteAfterRemoval(t *testing.T) {
 	p.listeners.close()
 }
 
-// TestRequestsDuringInvite: a peer that comes while the place begins to listen at an
-// address, in the kernel, does not hold up the goroutine that hands events out, and
-// neither does that it is sent away.
+// TestRequestsDuringInvite: while the acceptor begins to listen at an address, in the kernel, a
+// peer that connects does not block the goroutine that distributes events, and neither does its
+// rejection.
 func TestRequestsDuringInvite(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	opening, held := make(chan struct{}), make(chan struct{})
-	p := newTestPlace(func(netip.Addr, func(error)) (opened, error) {
+	p := newTestAcceptor(func(netip.Addr, func(error)) (opened, error) {
 		close(opening)
 		<-held
 		return opened{port: 1, stop: func() {}}, nil
@@ -151,7 +150,7 @@ func TestRequestsDuringInvite(t *testing.T) {
 	}
 	p.e.work.mu.Lock()
 	assert.Len(t, p.e.work.ready, 2)
-	p.e.work.ready = nil // there is no rdma_cm to send them away
+	p.e.work.ready = nil // there is no rdma_cm to reject them
 	p.e.work.mu.Unlock()
 	free()
 	close(held)

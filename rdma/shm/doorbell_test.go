@@ -21,7 +21,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestParkTells whether it has slept.
+// TestParkTells: park reports whether it slept.
 func TestParkTells(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Close()
@@ -53,15 +53,15 @@ func TestParkTells(t *testing.T) {
 			}
 			post()
 		}()
-		slept = b.bell.park(&b.bell.in) // unless it was faster than the last look
+		slept = b.bell.park(&b.bell.in) // unless the record arrived before its last look
 		<-posted
 		take()
 	}
 	assert.True(t, slept)
 }
 
-// TestNoRingIsLost has both ends park before each message, and the messages come
-// at every moment of that.
+// TestNoRingIsLost: both ends park before each message, and the messages arrive at every moment of
+// that.
 func TestNoRingIsLost(t *testing.T) {
 	times := 50_000
 	if testing.Short() {
@@ -125,7 +125,7 @@ func TestNoRingIsLost(t *testing.T) {
 	}
 }
 
-// TestSmallSendBuffer: however few bytes a socket takes, no wake-up is lost among them.
+// TestSmallSendBuffer: no wake-up is lost, however few bytes a socket can hold.
 func TestSmallSendBuffer(t *testing.T) {
 	for _, size := range []int{4608, 16384, 32768, enoughBuffer} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestSmallSendBuffer(t *testing.T) {
 	}
 }
 
-// TestDoorbellHasRoom: a channel's sockets take as many bytes as its ends leave unread,
-// whatever the host's default is.
+// TestDoorbellHasRoom: a channel's sockets can hold as many bytes as its ends leave unread, whatever the
+// host's default is.
 func TestDoorbellHasRoom(t *testing.T) {
 	x, y := socketPair(t)
 	defer x.Close()
@@ -194,7 +194,7 @@ func TestDoorbellHasRoom(t *testing.T) {
 	assert.GreaterOrEqual(t, a.ctl.ways[0].bytes.Load(), uint32(drainEvery*bytesForRing))
 }
 
-// setSendBuffer has the kernel give a socket twice so many bytes.
+// setSendBuffer makes the kernel give a socket twice this many bytes.
 func setSendBuffer(conn *os.File, bytes int) (err error) {
 	rc, e := conn.SyscallConn()
 	if e == nil {
@@ -203,8 +203,8 @@ func setSendBuffer(conn *os.File, bytes int) (err error) {
 	return errors.Join(e, err)
 }
 
-// tellRoom tells the peer how many bytes of the doorbell the socket takes, which it returns
-// the buffer of.
+// tellRoom tells the peer how many bytes of the doorbell the socket can hold. It returns the size of the
+// socket's buffer.
 func tellRoom(conn *os.File, d *direction) (size int, err error) {
 	rc, e := conn.SyscallConn()
 	if e == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestThrough: a Write that is longer than there is room goes on where it stopped
-// when it is posted again, each byte goes once and to its place, and the last piece
-// says so. Another Write begins at its beginning, and so does the same once more.
+// TestThrough: a Write that does not fit continues where it stopped when it is posted again. Each
+// byte is sent once, to its place, and the last piece says that it is the last. Another Write starts
+// from its beginning, and so does the same Write once it was completed.
 func TestThrough(t *testing.T) {
 	const stag, va = 7, 1 << 20
 	content := make([]byte, 5*maxMessage+3)
@@ -34,28 +34,28 @@ func TestThrough(t *testing.T) {
 		}
 		return nil
 	}
-	var way through
+	var progress bounce
 	wr := rdma.WriteWR{ID: 9, Local: content, STag: stag, VA: va}
 	for range 2 {
 		clear(target)
 		pieces, lasts = 0, 0
 		for _, free := range []int{2, 0, 3} {
 			rooms = free
-			assert.Equal(t, rdma.ErrNoRoom, way.carry(wr, room, put))
+			assert.Equal(t, rdma.ErrNoRoom, progress.carry(wr, room, put))
 			assert.Zero(t, lasts)
 		}
 		rooms = 100
-		require.NoError(t, way.carry(wr, room, put))
+		require.NoError(t, progress.carry(wr, room, put))
 		assert.Equal(t, 6, pieces)
 		assert.Equal(t, 1, lasts)
 		assert.Equal(t, content, target)
 	}
 
 	rooms, pieces = 1, 0
-	require.Equal(t, rdma.ErrNoRoom, way.carry(wr, room, put))
+	require.Equal(t, rdma.ErrNoRoom, progress.carry(wr, room, put))
 	other := wr
 	other.Local = content[:2*maxMessage]
 	rooms = 100
-	require.NoError(t, way.carry(other, room, func(piece rdma.WriteWR, last bool) error { pieces++; return nil }))
+	require.NoError(t, progress.carry(other, room, func(piece rdma.WriteWR, last bool) error { pieces++; return nil }))
 	assert.Equal(t, 3, pieces, "all of the other")
 }

@@ -17,72 +17,66 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// RDMA. Whoever receives the bytes fetches them with process_vm_readv, so that
-// only a process itself ever writes its memory.
+// RDMA Reads and Writes. The receiver of the bytes fetches them with process_vm_readv, so only a
+// process itself writes its memory.
 //
-// A Read of ours: a Read Request goes to the peer, which looks the STag up in its
-// own table, sets the slot's word to the Read's number, and answers with the
-// address (recordGrant). Our polling goroutine fetches, segment by segment: it
-// says so in the slot's other word, looks that the grant still stands, copies,
-// and looks again. When the peer invalidates the region it withdraws the grant,
-// and waits for the segment under way.
+// A Read of this end: a Read Request goes to the peer, which looks up the STag in its own table,
+// sets the slot's word granted to the Read's number, and answers with the address (recordGrant).
+// The polling goroutine here fetches segment by segment: it sets the slot's word pulling, checks
+// that the grant stands, copies, and checks again. When the peer invalidates the region it
+// withdraws the grant, and waits for the current segment.
 //
-// A Write of ours: a request goes to the peer, which looks into its table and
-// fetches from our memory; it counts what it has done in written.
+// A Write of this end: a request goes to the peer, which looks into its table and fetches from
+// this end's memory. It counts completed Writes in the word written.
 
-// segment is how much is moved at a time.
+// segment is how much is moved at once.
 const segment = 256 << 10
 
-// pullMost is how much one Poll moves before it looks around.
+// pullMost is how much one Poll moves before it handles other things.
 const pullMost = 4 << 20
 
-// revokePatience is how long Invalidate, or Close, waits for a peer that is fetching
-// segments: one that has been stopped may hold them for ever, and will drop them.
+// revokePatience is how long Invalidate and Close wait for a peer that is fetching a segment. A
+// process that was stopped may take forever, and will discard what it fetched.
 const revokePatience = 200 * time.Millisecond
 
-// errBufferedOnly says that the memory of the other end is out of reach.
+// errBufferedOnly means that the other end's memory is out of reach.
 var errBufferedOnly = errors.New("shm: the kernel does not let one end read the other's memory")
 
-// pull is an RDMA Write of the peer's on its way here.
+// pull is an RDMA Write of the peer that this end is carrying out.
 type pull struct {
 	active bool
-	reg    *region
-	to     uint64 // in it
+	reg    *rnic.Region
+	to     uint64 // offset in it
 	from   uint64 // the peer's address
 	left   int
 }
 
-// requests are the RDMA Reads and Writes of ours, made with the first: most
-// connections have none.
+// requests are the RDMA Reads and Writes of this end. They are made with the first one, because
+// most connections have none.
 type requests struct {
-	reads  readings
-	writes []rdma.WriteWR // outstanding; guarded by sender.mu
+	reads  rnic.Reads[reading]
+	slots  atomic.Uint64  // slots in use, a bit each
+	number uint32         // of the last Read; guarded by the sender's mutex
+	ready  bool           // the oldest Read is granted; the polling goroutine's
+	writes []rdma.WriteWR // outstanding; guarded by the sender's mutex
 }
 
-// reading is an RDMA Read of ours.
+// reading is an RDMA Read of this end.
 type reading struct {
 	id      uint64
 	local   []byte
 	slot    int
 	number  uint32
 	granted bool
-	ended   bool // it was granted, and the peer has taken that back
+	ended   bool // it was granted, and the peer has withdrawn the grant
 	from    uint64
 	got     int
 }
 
-// readings are the Reads of ours that are outstanding, the oldest first.
-type readings struct {
-	mu     sync.Mutex
-	queue  []*reading
-	slots  uint64 // that are in use, a bit each
-	number uint32
-	ready  atomic.Bool // the oldest is granted
-}
-
-// exposures are the Reads of the peer's that have been granted.
+// exposures are the granted Reads of the peer.
 type exposures struct {
 	mu     sync.Mutex
 	closed bool
@@ -107,15 +101,15 @@ var native = binary.NativeEndian
 // PostWrite posts an RDMA Write; see rdma.QueuePair.
 func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.Lock()
+	defer tx.Unlock()
 	switch {
-	case tx.err != nil:
-		return tx.err
-	case q.peer == 0:
+	case tx.Err != nil:
+		return tx.Err
+	case q.peerPID == 0:
 		return errBufferedOnly
 	}
-	r := q.requests()
+	r := q.requestsLocked()
 	if len(r.writes) >= maxWrites || len(tx.out) > maxQueued {
 		return rdma.ErrNoRoom
 	}
@@ -126,24 +120,24 @@ func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 	native.PutUint64(b[24:], addressOf(wr.Local))
 	r.writes = append(r.writes, wr)
 	tx.writesPosted++
-	q.emit(recordWrite, b[:])
-	return tx.err
+	q.emitLocked(recordWrite, b[:])
+	return tx.Err
 }
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
 func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	tx := &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
+	tx.Lock()
+	defer tx.Unlock()
 	switch {
-	case tx.err != nil:
-		return tx.err
-	case q.peer == 0:
+	case tx.Err != nil:
+		return tx.Err
+	case q.peerPID == 0:
 		return errBufferedOnly
 	case len(tx.out) > maxQueued:
 		return rdma.ErrNoRoom
 	}
-	r := q.requests().reads.add(wr, int(q.ord))
+	r := q.requestsLocked().addReadLocked(wr, int(q.ord))
 	if r == nil {
 		return rdma.ErrNoRoom
 	}
@@ -153,12 +147,12 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	native.PutUint32(b[8:], uint32(wr.STag))
 	native.PutUint64(b[16:], wr.VA)
 	native.PutUint64(b[24:], uint64(len(wr.Local)))
-	q.emit(recordRead, b[:])
-	return tx.err
+	q.emitLocked(recordRead, b[:])
+	return tx.Err
 }
 
-// requests returns what there is of ours. Called with sender.mu held.
-func (q *QueuePair) requests() *requests {
+// requestsLocked returns the requests of this end.
+func (q *QueuePair) requestsLocked() *requests {
 	r := q.asked.Load()
 	if r == nil {
 		r = new(requests)
@@ -167,54 +161,38 @@ func (q *QueuePair) requests() *requests {
 	return r
 }
 
-// granted reports that the oldest Read of ours may go on.
+// granted reports that the oldest Read of this end may proceed. The polling goroutine calls it.
 func (q *QueuePair) granted() bool {
 	r := q.asked.Load()
-	return r != nil && r.reads.ready.Load()
+	return r != nil && r.ready
 }
 
-// add appends a Read; nil when there are as many as there may be.
-func (t *readings) add(wr rdma.ReadWR, most int) *reading {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.queue) >= most {
+// addReadLocked appends a Read. It returns nil if limit Reads are outstanding.
+func (t *requests) addReadLocked(wr rdma.ReadWR, limit int) *reading {
+	number := t.number + 1
+	if number == 0 {
+		number++
+	}
+	// A slot is freed before its Read is taken out, so one is free if the Read can be added.
+	slot := bits.TrailingZeros64(^t.slots.Load())
+	r := &reading{id: wr.ID, local: wr.Local, slot: slot, number: number}
+	if !t.reads.Add(r, limit) {
 		return nil
 	}
-	slot := 0
-	for t.slots&(1<<slot) != 0 {
-		slot++
-	}
-	t.slots |= 1 << slot
-	if t.number++; t.number == 0 {
-		t.number++
-	}
-	r := &reading{id: wr.ID, local: wr.Local, slot: slot, number: t.number}
-	t.queue = append(t.queue, r)
+	t.number = number
+	t.slots.Or(1 << slot)
 	return r
 }
 
-func (t *readings) oldest() *reading {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.queue) == 0 {
-		return nil
-	}
-	return t.queue[0]
+// popRead takes the oldest Read out. The polling goroutine calls it.
+func (t *requests) popRead() {
+	t.slots.And(^(1 << t.reads.Oldest().slot))
+	t.reads.Pop()
+	next := t.reads.Oldest()
+	t.ready = next != nil && next.granted
 }
 
-// pop takes the oldest Read out.
-func (t *readings) pop() {
-	t.mu.Lock()
-	t.slots &^= 1 << t.queue[0].slot
-	t.queue[0] = nil
-	if t.queue = t.queue[1:]; len(t.queue) == 0 {
-		t.queue = nil
-	}
-	t.ready.Store(len(t.queue) > 0 && t.queue[0].granted)
-	t.mu.Unlock()
-}
-
-// receiveRead checks an RDMA Read of the peer's and lets it fetch.
+// receiveRead checks an RDMA Read of the peer and grants it.
 func (q *QueuePair) receiveRead(r record) error {
 	if r.length != readLen {
 		return violation("record", "a Read Request of %d bytes", r.length)
@@ -224,7 +202,7 @@ func (q *QueuePair) receiveRead(r record) error {
 	slot, number := native.Uint32(b[0:]), native.Uint32(b[4:])
 	tag, va, n := rdma.STag(native.Uint32(b[8:])), native.Uint64(b[16:]), native.Uint64(b[24:])
 	switch {
-	case q.peer == 0:
+	case q.peerPID == 0:
 		return violation("read", "an RDMA Read where none are possible")
 	case slot >= maxReads || number == 0:
 		return violation("read", "a Read in slot %d with number %d", slot, number)
@@ -237,35 +215,35 @@ func (q *QueuePair) receiveRead(r record) error {
 	native.PutUint32(g[0:], slot)
 	native.PutUint32(g[4:], number)
 	native.PutUint64(g[8:], address)
-	q.tx.mu.Lock()
-	if q.emit(recordGrant, g[:]) {
+	q.tx.Lock()
+	if q.emitLocked(recordGrant, g[:]) {
 		q.tx.owed.Or(1 << slot)
 	}
-	q.startPump()
-	q.tx.mu.Unlock()
+	q.tx.StartPumpLocked((*carrier)(q))
+	q.tx.Unlock()
 	return nil
 }
 
-// expose grants the peer a Read of n bytes at va in a region, and returns where they
-// are in this process.
+// expose grants the peer a Read of n bytes at va in a region, and returns their address in this
+// process.
 func (q *QueuePair) expose(slot, number uint32, tag rdma.STag, va, n uint64) (address uint64, err error) {
 	if n == 0 { // it names no region
 		return 0, q.exposed.grant(q, int(slot), number, tag)
 	}
-	reg, err := q.regions.find(tag, va, n, rdma.RemoteRead)
+	reg, err := q.findRegion(tag, va, n, rdma.RemoteRead)
 	if err != nil {
 		return 0, err
 	}
-	// Until Invalidate, which waits for this lock, finds the grant.
-	reg.mu.RLock()
-	defer reg.mu.RUnlock()
-	if reg.buf == nil {
-		return 0, unknown(tag)
+	// The region is held until the grant is entered, where Invalidate finds it.
+	mem := reg.Hold(va, int(n))
+	if mem == nil {
+		return 0, accessDenied(rnic.NotRegistered(tag))
 	}
-	return addressOf(reg.buf) + va, q.exposed.grant(q, int(slot), number, tag)
+	defer reg.Release()
+	return addressOf(mem), q.exposed.grant(q, int(slot), number, tag)
 }
 
-// grant lets the peer fetch for the Read in a slot.
+// grant allows the peer to fetch for the Read in a slot.
 func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -289,10 +267,9 @@ func (e *exposures) grant(q *QueuePair, slot int, number uint32, tag rdma.STag) 
 	return nil
 }
 
-// receiveRefetched ends a grant. A peer that has found it withdrawn was reading
-// what is invalidated. One that has not been told of it yet cannot have used it:
-// so however slow the peer is, there is one answer in the queue for each slot, and
-// never more.
+// receiveRefetched ends a grant. If the grant was withdrawn, the peer has read from an invalidated
+// region. If the peer has not received the answer yet, it cannot have used the grant; so at most
+// one answer for each slot is queued, however slow the peer is.
 func (q *QueuePair) receiveRefetched(r record) error {
 	if r.length != refetchLen {
 		return violation("record", "the end of a Read in %d bytes", r.length)
@@ -318,7 +295,7 @@ func (q *QueuePair) receiveRefetched(r record) error {
 	return nil
 }
 
-// receiveGrant takes in where the bytes of a Read of ours are.
+// receiveGrant records where the bytes of a Read of this end are.
 func (q *QueuePair) receiveGrant(r record) error {
 	if r.length != grantLen {
 		return violation("record", "the answer to a Read in %d bytes", r.length)
@@ -326,28 +303,27 @@ func (q *QueuePair) receiveGrant(r record) error {
 	var b [grantLen]byte
 	q.rx.in.body(b[:], 0)
 	slot, number, from := native.Uint32(b[0:]), native.Uint32(b[4:]), native.Uint64(b[8:])
-	if asked := q.asked.Load(); asked != nil && asked.reads.grant(slot, number, from) {
+	if asked := q.asked.Load(); asked != nil && asked.grant(slot, number, from) {
 		return nil
 	}
 	return violation("read", "an answer to a Read in slot %d with number %d, which waits for none", slot, number)
 }
 
-// grant notes where the bytes of a Read are, and reports whether it waits for that.
-func (t *readings) grant(slot, number uint32, from uint64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range t.queue {
-		if r.slot == int(slot) && r.number == number && !r.granted && !r.ended {
-			r.granted, r.from = true, from
-			t.ready.Store(t.queue[0].granted)
-			return true
-		}
+// grant records where the bytes of a Read are, and reports whether the Read waits for this.
+func (t *requests) grant(slot, number uint32, from uint64) bool {
+	r := t.reads.Find(func(r *reading) bool {
+		return r.slot == int(slot) && r.number == number && !r.granted && !r.ended
+	})
+	if r == nil {
+		return false
 	}
-	return false
+	r.granted, r.from = true, from
+	t.ready = t.reads.Oldest().granted
+	return true
 }
 
-// transfers carries on the Reads of ours, and takes in which Writes are done.
-func (q *QueuePair) transfers() error {
+// progress moves the Reads of this end on, and completes its Writes.
+func (q *QueuePair) progress() error {
 	rx := &q.rx
 	if written := q.mine().written.Load(); written != rx.writesDone {
 		if err := q.reapWrites(written); err != nil {
@@ -355,8 +331,8 @@ func (q *QueuePair) transfers() error {
 		}
 	}
 	for moved := 0; q.granted() && rx.used < len(rx.out) && moved < pullMost; {
-		reads := &q.asked.Load().reads
-		r := reads.oldest()
+		asked := q.asked.Load()
+		r := asked.reads.Oldest()
 		n, err := q.pullRead(r)
 		if err != nil {
 			return err
@@ -364,24 +340,24 @@ func (q *QueuePair) transfers() error {
 		if moved += n; r.got < len(r.local) {
 			continue
 		}
-		q.refetched(r) // before its slot can be used again
-		reads.pop()
+		q.refetched(r) // before the slot can be used again
+		asked.popRead()
 		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id}
 		rx.used++
 	}
 	return nil
 }
 
-// reapWrites completes Writes of ours, of which the peer says to have carried
-// out so many.
+// reapWrites completes Writes of this end, after the peer said that it has carried out written of
+// them.
 func (q *QueuePair) reapWrites(written uint32) error {
 	rx, tx := &q.rx, &q.tx
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if tx.err != nil {
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil {
 		return nil // poll finds the end
 	}
-	r := q.requests()
+	r := q.requestsLocked()
 	if n := written - rx.writesDone; uint64(n) > uint64(len(r.writes)) {
 		return violation("write", "it has carried out %d RDMA Writes of %d", n, len(r.writes))
 	}
@@ -397,18 +373,18 @@ func (q *QueuePair) reapWrites(written uint32) error {
 	return nil
 }
 
-// refetched tells the peer that a Read needs its memory no more.
+// refetched tells the peer that a Read no longer needs its memory.
 func (q *QueuePair) refetched(r *reading) {
 	var b [refetchLen]byte
 	native.PutUint32(b[0:], uint32(r.slot))
 	native.PutUint32(b[4:], r.number)
-	q.tx.mu.Lock()
-	q.emit(recordRefetched, b[:])
-	q.startPump()
-	q.tx.mu.Unlock()
+	q.tx.Lock()
+	q.emitLocked(recordRefetched, b[:])
+	q.tx.StartPumpLocked((*carrier)(q))
+	q.tx.Unlock()
 }
 
-// pullRead moves a segment of a Read of ours, and returns its length.
+// pullRead moves a segment of a Read of this end, and returns its length.
 func (q *QueuePair) pullRead(r *reading) (int, error) {
 	d := q.mine()
 	n := min(segment, len(r.local)-r.got)
@@ -425,9 +401,9 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	pulling.Store(0)
 	switch {
 	case !stands:
-		q.refetched(r) // and the peer will end this
+		q.refetched(r) // the peer will end the queue pair for this
 		r.granted, r.ended = false, true
-		q.asked.Load().reads.ready.Store(false)
+		q.asked.Load().ready = false
 		return 0, nil
 	case err != nil:
 		return 0, err
@@ -436,7 +412,7 @@ func (q *QueuePair) pullRead(r *reading) (int, error) {
 	return n, nil
 }
 
-// receiveWrite begins an RDMA Write of the peer's.
+// receiveWrite begins to carry out an RDMA Write of the peer.
 func (q *QueuePair) receiveWrite(r record) error {
 	if r.length != writeLen {
 		return violation("record", "an RDMA Write of %d bytes", r.length)
@@ -444,12 +420,12 @@ func (q *QueuePair) receiveWrite(r record) error {
 	var b [writeLen]byte
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
-	if q.peer == 0 {
+	if q.peerPID == 0 {
 		return violation("write", "an RDMA Write where none are possible")
 	}
 	w := pull{active: true, to: va, from: from, left: int(n)}
-	if n > 0 { // a Write of nothing names no region
-		reg, err := q.regions.find(tag, va, n, rdma.RemoteWrite)
+	if n > 0 { // a Write of zero bytes names no region
+		reg, err := q.findRegion(tag, va, n, rdma.RemoteWrite)
 		if err != nil {
 			return err
 		}
@@ -462,8 +438,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	return nil
 }
 
-// pullWrite moves the peer's Write on, by about so many bytes at most, and returns
-// how many they were.
+// pullWrite moves about most bytes of the peer's Write, and returns how many they were.
 func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	w := q.rx.write
 	for w.left > 0 {
@@ -471,13 +446,12 @@ func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 			return moved, nil
 		}
 		n := min(segment, w.left)
-		w.reg.mu.RLock()
-		if w.reg.buf == nil {
-			err = violation("access", "a Write to a region that has been invalidated")
-		} else {
-			err = q.fetch(w.reg.buf[w.to:w.to+uint64(n)], w.from)
+		mem := w.reg.Hold(w.to, n)
+		if mem == nil {
+			return moved, violation("access", "a Write to a region that has been invalidated")
 		}
-		w.reg.mu.RUnlock()
+		err = q.fetch(mem, w.from)
+		w.reg.Release()
 		if err != nil {
 			return moved, err
 		}
@@ -486,27 +460,27 @@ func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	*w = pull{}
 	d := q.theirs()
 	d.written.Add(1)
-	// Whom it wakes waits for what comes our way out.
+	// The peer's poller may sleep, waiting for records of this end.
 	if idle := &q.mine().idle; idle.Load() != 0 && idle.Swap(0) != 0 {
 		q.bell.ring()
 	}
 	return moved, nil
 }
 
-// fetch copies from the peer's memory, and sees that it still was the peer's
-// afterwards: a pid is used again.
+// fetch copies from the peer's memory. It checks afterwards that the peer still lives, because its
+// pid may have been used again.
 func (q *QueuePair) fetch(b []byte, from uint64) error {
 	for len(b) > 0 {
 		local := [1]unix.Iovec{{Base: &b[0]}}
 		local[0].SetLen(len(b))
 		remote := [1]unix.RemoteIovec{{Base: uintptr(from), Len: len(b)}}
-		n, err := unix.ProcessVMReadv(int(q.peer), local[:], remote[:], 0)
+		n, err := unix.ProcessVMReadv(int(q.peerPID), local[:], remote[:], 0)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case !q.bell.alive() || q.theirs().state.Load() != stateOpen:
 			return q.bell.why()
-		case err == unix.ESRCH: // it is ending: its memory goes before its sockets do
+		case err == unix.ESRCH: // the peer is exiting, which frees the memory before it closes the sockets
 			return os.NewSyscallError("process_vm_readv", unix.ECONNRESET)
 		case err == unix.EFAULT || err == nil && n == 0:
 			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
@@ -515,28 +489,26 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 		}
 		b, from = b[n:], from+uint64(n)
 	}
-	raceAcquire()
+	wire.Acquire()
 	return nil
 }
 
-// revoke ends the exposure of a region, and reports whether there was one. It
-// waits for the segment that is being moved.
+// revoke ends the exposure of a region, and reports whether there was one. It waits for the segment
+// that is being moved.
 func (q *QueuePair) revoke(s rdma.STag) bool {
-	r := q.regions.take(s)
-	if r == nil {
+	if !q.regions.Remove(s) {
 		return false
 	}
-	r.end()
 	e := &q.exposed
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.withdrawAll(q, func(x *exposure) bool { return x.tag == s })
+	e.withdrawLocked(q, func(x *exposure) bool { return x.tag == s })
 	return true
 }
 
-// withdrawAll takes back the grants of a kind: all of them first, so that the peer
-// has the whole time for each. Called with mu held.
-func (e *exposures) withdrawAll(q *QueuePair, kind func(*exposure) bool) {
+// withdrawLocked withdraws the grants that match. It withdraws all before it waits for any, so that
+// the peer has the whole time for each.
+func (e *exposures) withdrawLocked(q *QueuePair, kind func(*exposure) bool) {
 	if e.slots == nil || e.closed {
 		return
 	}
@@ -564,13 +536,13 @@ func (e *exposures) withdrawAll(q *QueuePair, kind func(*exposure) bool) {
 	}
 }
 
-// close withdraws every grant, for good.
+// close withdraws every grant, and prevents new ones.
 func (e *exposures) close(q *QueuePair) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.withdrawAll(q, func(*exposure) bool { return true })
+	e.withdrawLocked(q, func(*exposure) bool { return true })
 	e.closed = true
 }
 
-// addressOf is where b begins, for the other end.
+// addressOf returns the address of b, for the other end.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,68 @@
+package rnic
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestCond: Broadcast wakes all goroutines that wait, and the Cond then holds no memory.
+func TestCond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var c Cond
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				mu.Lock()
+				c.Wait(&mu)
+				mu.Unlock()
+			})
+		}
+		synctest.Wait()
+		mu.Lock()
+		assert.True(t, c.Waited())
+		c.Broadcast()
+		mu.Unlock()
+		all.Wait()
+		assert.Equal(t, Cond{}, c)
+		c.Broadcast()
+	})
+}
+
+// TestReads: Reads come out in the order in which they were added, as many as the limit allows.
+func TestReads(t *testing.T) {
+	var r Reads[int]
+	one, two, three := 1, 2, 3
+	assert.Nil(t, r.Oldest())
+	assert.True(t, r.Add(&one, 2))
+	assert.True(t, r.Add(&two, 2))
+	assert.False(t, r.Add(&three, 2))
+	assert.Same(t, &two, r.Find(func(n *int) bool { return *n == 2 }))
+	assert.Nil(t, r.Find(func(n *int) bool { return *n == 3 }))
+	assert.Same(t, &one, r.Oldest())
+	r.Pop()
+	assert.Same(t, &two, r.Oldest())
+	assert.True(t, r.Add(&three, 2))
+	r.Pop()
+	r.Pop()
+	assert.Nil(t, r.Oldest())
+}
+
+// TestUntil: the pauses double up to a millisecond, and done is asked once more at the deadline.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		begin := time.Now()
+		assert.False(t, Until(begin.Add(10*time.Millisecond), func() bool { asked++; return false }))
+		assert.InDelta(t, 10*time.Millisecond, time.Since(begin), float64(time.Millisecond))
+		assert.InDelta(t, 16, asked, 2)
+		assert.True(t, Until(begin, func() bool { return true }))
+	})
+}

@@ -1,6 +1,0 @@
-//go:build !race
-
-package iwarp
-
-func raceAcquire() {}
-func raceRelease() {}

@@ -1,0 +1,330 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/rdma/internal/rnic"
+)
+
+// doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look
+// again". The end of the stream means that the peer is gone, which the kernel reports however the
+// peer's process ended.
+//
+// Two goroutines may park here: the one in Wait until a record arrives, and one that sends until
+// there is room. One of them listens, parked in the netpoller. The other waits on a condition; the
+// listener signals it when the peer has cleared its sleep word, and also when it stops listening,
+// so that the other can take over.
+//
+// No wake-up is lost: a goroutine that is about to sleep sets its word in the shared memory, then
+// looks at the ring for the last time; the peer moves its index, then looks at the word. So one of
+// them sees the other. This happens in the callback of RawConn.Read, where any byte that arrives
+// afterwards ends the parking.
+type doorbell struct {
+	conn *os.File
+	rc   syscall.RawConn
+	q    *QueuePair // whose doorbell it is
+
+	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
+	listener  *sleeper              // the argument of onPark
+	idleRings int32                 // rings in a row for which nothing had changed
+	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
+	most      int32                 // how many of them there may be before the socket is drained
+
+	dead atomic.Bool // the peer has gone
+
+	mu      sync.Mutex
+	listens *sleeper // the one in the netpoller
+	in, out sleeper  // the one in Wait, and the one that sends
+	late    bool     // a deadline in the past was set, to wake the listener
+	noisy   bool     // the peer rings without end
+
+	parked bool // the listener has been in the netpoller since the last drain; onPark's
+	slept  bool // it has been there in this call of listenLocked
+}
+
+// sleeper is a goroutine that may park.
+type sleeper struct {
+	woken atomic.Bool // a goroutine of this process wants it to wake up
+	cond  rnic.Cond   // it waits here while the other one listens; guarded by doorbell.mu
+}
+
+// mostIdleRings is how often a peer may ring in a row although nothing has changed. A correct peer
+// does so once or twice, when two things happen at once.
+const mostIdleRings = 1000
+
+var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
+
+func (b *doorbell) init(q *QueuePair, conn *os.File) error {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	b.conn, b.rc, b.q = conn, rc, q
+	b.most = max(1, min(drainEvery, int32(q.theirs().bytes.Load()/bytesForRing)))
+	b.onPark = b.parkOn
+	return nil
+}
+
+// word returns the sleeper's word in the shared memory, which says that it sleeps.
+func (b *doorbell) word(s *sleeper) *atomic.Uint32 {
+	if s == &b.in {
+		return &b.q.theirs().idle
+	}
+	return &b.q.mine().full
+}
+
+// ready reports that there is something to wake up for.
+func (b *doorbell) ready(s *sleeper) bool {
+	if s == &b.in {
+		return b.q.hasWork()
+	}
+	return b.q.hasRoom()
+}
+
+// ring wakes the peer.
+func (b *doorbell) ring() { b.rc.Control(sendByte) }
+
+// sendByte writes a byte. The peer makes sure that there is room: a byte that does not fit wakes
+// nobody.
+//
+// The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
+// knew that one begins, it might wake a thread to watch it.
+func sendByte(fd uintptr) {
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		if errno != unix.EINTR {
+			return
+		}
+	}
+}
+
+var bellByte byte
+
+// wake wakes the sleeper, now or when it next parks.
+func (b *doorbell) wake(s *sleeper) {
+	s.woken.Store(true)
+	b.mu.Lock()
+	b.rouseLocked(s)
+	b.mu.Unlock()
+}
+
+// rouseLocked makes the sleeper look again.
+func (b *doorbell) rouseLocked(s *sleeper) {
+	switch {
+	case s.cond.Waited():
+		s.cond.Broadcast()
+	case b.listens == s && !b.late:
+		b.late = true
+		b.conn.SetReadDeadline(rnic.Past)
+	}
+}
+
+// up reports that the sleeper must not sleep.
+func (b *doorbell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
+
+// park sleeps until the sleeper is up, and reports whether it slept.
+func (b *doorbell) park(s *sleeper) (slept bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.up(s) {
+		if b.listens == nil {
+			slept = b.listenLocked(s) || slept
+			continue
+		}
+		b.doze(s)
+		if !b.up(s) {
+			s.cond.Wait(&b.mu)
+			slept = true
+		}
+	}
+	b.word(s).Store(0)
+	return slept
+}
+
+// doze sets the sleeper's word. The peer rings at most once for each time.
+func (b *doorbell) doze(s *sleeper) {
+	b.rings.Add(1)
+	b.word(s).Store(1)
+}
+
+// listenLocked parks in the netpoller, without the lock, and reports whether it slept.
+func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
+	b.listens = s
+	if b.late {
+		b.late = false
+		b.conn.SetReadDeadline(time.Time{})
+	}
+	b.mu.Unlock()
+	b.listener, b.parked, b.slept = s, false, false
+	err := b.rc.Read(b.onPark)
+	b.listener, slept = nil, b.slept
+	b.mu.Lock()
+	b.listens = nil
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.dead.Store(true) // this end has closed the socket
+	}
+	b.other(s).cond.Broadcast()
+	return slept
+}
+
+func (b *doorbell) other(s *sleeper) *sleeper {
+	if s == &b.in {
+		return &b.out
+	}
+	return &b.in
+}
+
+// parkOn is the callback of RawConn.Read. It returns true if the listener must wake up.
+//
+// Bytes stay in the socket for a while: an arrival ends the parking whether or not older bytes are
+// unread, and reading would make the kernel wake the peer because there is room again. But they
+// must not fill the socket, or the peer could not ring.
+func (b *doorbell) parkOn(fd uintptr) bool {
+	s, told := b.listener, false
+	for {
+		b.doze(s)
+		if b.up(s) {
+			b.idleRings = 0
+			return true
+		}
+		told = b.tellOther(s) || told
+		if b.rings.Load() <= b.most && (told || !b.parked) {
+			break
+		}
+		b.rings.Store(0)
+		n := drain(fd)
+		if b.parked && !told { // nothing has changed since the ring
+			b.idleRings += int32(max(n, 1))
+		}
+		b.parked = false
+	}
+	b.parked, b.slept = true, true
+	if hungUp(fd) {
+		b.dead.Store(true)
+		return true
+	}
+	if b.idleRings > mostIdleRings {
+		b.mu.Lock()
+		b.noisy = true
+		b.mu.Unlock()
+		b.dead.Store(true)
+		return true
+	}
+	return false
+}
+
+// tellOther makes the other sleeper look again if the peer has rung for it, and reports whether it
+// did.
+func (b *doorbell) tellOther(s *sleeper) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	other := b.other(s)
+	if !other.cond.Waited() || b.word(other).Load() != 0 {
+		return false
+	}
+	b.idleRings = 0
+	other.cond.Broadcast()
+	return true
+}
+
+const (
+	// drainEvery is how often the words may be set before the socket is drained.
+	drainEvery = 64
+	// bytesForRing is how many bytes of room the peer's socket needs for each of these.
+	bytesForRing = 3
+	// byteCost is the most that a byte takes of a socket's send buffer. Linux charges 768.
+	byteCost = 1 << 10
+	// enoughBuffer is a send buffer that does not make the peer drain earlier than drainEvery.
+	enoughBuffer = drainEvery * bytesForRing * byteCost
+)
+
+// openDoorbell prepares the socket of the end that writes the given direction of the area.
+func openDoorbell(fd int, a *area, way int) error {
+	size, err := sendBuffer(fd)
+	if err == nil && size < enoughBuffer { // as far as net.core.wmem_max allows
+		err = os.NewSyscallError("SO_SNDBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, enoughBuffer/2)) // Linux doubles it
+		if err == nil {
+			size, err = sendBuffer(fd)
+		}
+	}
+	a.ctl.ways[way].bytes.Store(uint32(size / byteCost))
+	return err
+}
+
+// sendBuffer returns the size of a socket's send buffer.
+func sendBuffer(fd int) (size int, err error) {
+	size, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	return size, os.NewSyscallError("SO_SNDBUF", err)
+}
+
+// drain reads the bytes that have arrived. If the kernel accepts descriptors, it closes those that
+// came with them, which may block; so the runtime is told about this system call.
+func drain(fd uintptr) (n int) {
+	var junk [512]byte
+	for {
+		k, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0 || k == 0:
+			return n
+		default:
+			if n += int(k); k < uintptr(len(junk)) || n > mostIdleRings {
+				return n
+			}
+		}
+	}
+}
+
+// hungUp reports that the stream has ended.
+func hungUp(fd uintptr) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
+	var now unix.Timespec
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return errno == 0 && n > 0
+}
+
+// alive reports that the peer's end of the socket is still open.
+func (b *doorbell) alive() bool {
+	if b.dead.Load() {
+		return false
+	}
+	gone := false
+	b.rc.Control(func(fd uintptr) { gone = hungUp(fd) })
+	return !gone
+}
+
+// close closes the socket and wakes both sleepers.
+func (b *doorbell) close() {
+	b.dead.Store(true)
+	b.rouseAll()
+	b.conn.Close()
+}
+
+// rouseAll makes both sleepers look again.
+func (b *doorbell) rouseAll() {
+	b.mu.Lock()
+	b.rouseLocked(&b.in)
+	b.rouseLocked(&b.out)
+	b.mu.Unlock()
+}
+
+// why returns the error for a peer that is gone without having said so.
+func (b *doorbell) why() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.noisy {
+		return errIdleRings
+	}
+	return os.NewSyscallError("read", syscall.ECONNRESET)
+}

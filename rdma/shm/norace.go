@@ -1,6 +1,0 @@
-//go:build linux && !race
-
-package shm
-
-func raceAcquire() {}
-func raceRelease() {}

@@ -1,6 +1,0 @@
-//go:build linux && cgo && !race
-
-package verbs
-
-func raceAcquire() {}
-func raceRelease() {}
