@@ -128,3 +128,17 @@ func TestPrompt(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestIsNotPlain has the Request of a client that gave up arrive after the kernel was
+// asked about the client, so that none is expected. The program must not get it.
+func TestRequestIsNotPlain(t *testing.T) {
+	server, client := handshaketest.TCPPair(t)
+	s := NewServer(testConfig())
+	defer s.Close()
+	h := &Incoming{Server: s, conn: server, expected: nothing}
+	require.NotNil(t, h.Plain())
+	request := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
+	_, err := client.Write([]byte(request))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return h.Plain() == nil }, 5*time.Second, time.Millisecond)
+}
