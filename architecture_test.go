@@ -59,6 +59,8 @@ var layers = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"internal/adopt", allowed{}},
+	{"cmd/sdp", allowed{imports: []string{"internal/adopt"}}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},
 	{"test/repeat", allowed{imports: []string{"test/group"}}},
@@ -137,7 +139,7 @@ func eachFile(t *testing.T, check func(file string, imports []string)) {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if file != "." && (strings.HasPrefix(entry.Name(), ".") || isModule(file)) {
+			if file != "." && (strings.ContainsAny(entry.Name()[:1], "._") || isModule(file)) {
 				return filepath.SkipDir
 			}
 			return nil
