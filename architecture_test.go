@@ -34,6 +34,7 @@ var layers = []struct {
 }{
 	{"wire", allowed{}},
 	{"rdma", allowed{}},
+	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
@@ -51,10 +52,10 @@ var layers = []struct {
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"listener", allowed{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
+	{"listener", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session",
+			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session",
 			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},

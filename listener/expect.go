@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
@@ -29,7 +30,7 @@ func expects(c net.Conn, cfg *Config) expectation {
 	if _, ok := c.(securing); ok || cfg.SDPOnly {
 		return possible
 	}
-	if len(cfg.Devices) == 0 {
+	if len(cfg.Devices) == 0 || adopted.Settled(c) {
 		return nothing
 	}
 	switch remote := c.RemoteAddr().(type) {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -143,7 +144,7 @@ func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	if marked {
 		mark(&d, a.network)
 	}
-	c, err := d.DialContext(ctx, a.network.tcp, a.address)
+	c, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	if err != nil {
 		return nil, a.network.opError("dial", nil, nil, err)
 	}

@@ -2,8 +2,10 @@ package sdp
 
 import (
 	"context"
+	"errors"
 	"net"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/listener"
 )
 
@@ -31,7 +33,12 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 	return c, nil
 }
 
+var errSettled = errors.New("package net has negotiated SDP on the connection already, because sdp go has built this program: use the connection as it is")
+
 func client(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
+	if adopted.Settled(conn) {
+		return nil, errSettled
+	}
 	dev, err := config.devices(true)
 	if err != nil {
 		return nil, err
@@ -58,6 +65,9 @@ func Server(conn net.Conn, config *Config) (net.Conn, error) {
 // ServerContext is Server, and gives up when ctx is done. Once it has returned, ctx does not
 // affect the connection.
 func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
+	if adopted.Settled(conn) {
+		return conn, nil
+	}
 	n := network{name: "tcp", tcp: "tcp"}
 	cfg, err := config.listening(n, true)
 	if err != nil {

@@ -205,6 +205,7 @@ func (fd *netFD) sdpAccept() (*netFD, error) {
 	}
 	if up, ok := c.(*sdp.Conn); ok {
 		sdpUp("accept", up)
+		sdp.Hide(up.Under())
 		return sdpNetFD(inner.OwnerOf(up.Under()).(*netFD), &sdpLink{conn: up}), nil
 	}
 	sdpReport("accept", "tcp")

@@ -5,6 +5,7 @@ package sdp
 import (
 	"context"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
@@ -16,6 +17,17 @@ func (c *Conn) Under() net.Conn { return c.conn.tcp }
 // Getenv returns a variable of the environment, and nothing to a program that has more
 // rights than its caller.
 func Getenv(name string) string { return getenv(name) }
+
+// Hide removes the mark of a listener of SDP from a connection that it has accepted. A copy
+// of the library in the program, which finds the connection inside something else, then
+// leaves it as it is.
+func Hide(c net.Conn) {
+	if sc, ok := c.(syscall.Conn); ok {
+		if rc, err := sc.SyscallConn(); err == nil {
+			localpeer.Unmark(rc, localpeer.Listener)
+		}
+	}
+}
 
 // MarksMultipath reports whether a listener of multipath TCP can be marked.
 func MarksMultipath() bool { return localpeer.MarksMultipath() }

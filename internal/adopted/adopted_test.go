@@ -1,0 +1,39 @@
+package adopted
+
+import (
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+type conn struct {
+	net.Conn
+	syscall.RawConn
+	settled bool
+}
+
+func (c conn) SyscallConn() (syscall.RawConn, error) { return c, nil }
+func (c conn) SDP() bool                             { return c.settled }
+
+func TestSettled(t *testing.T) {
+	require.True(t, Settled(conn{settled: true}))
+	require.False(t, Settled(conn{}))
+	require.False(t, Settled(nil))
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	require.False(t, Settled(client))
+	require.False(t, ordinary.Load())
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	require.False(t, Settled(ln))
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.False(t, Settled(c))
+	require.True(t, ordinary.Load(), "package net is asked again for every connection")
+}
