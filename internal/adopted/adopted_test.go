@@ -10,12 +10,17 @@ import (
 
 type conn struct {
 	net.Conn
+	settled bool
+}
+
+func (c conn) SyscallConn() (syscall.RawConn, error) { return raw{settled: c.settled}, nil }
+
+type raw struct {
 	syscall.RawConn
 	settled bool
 }
 
-func (c conn) SyscallConn() (syscall.RawConn, error) { return c, nil }
-func (c conn) SDP() bool                             { return c.settled }
+func (r raw) SDP() bool { return r.settled }
 
 func TestSettled(t *testing.T) {
 	require.True(t, Settled(conn{settled: true}))
