@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -29,6 +30,7 @@ type sdpLink struct {
 	conn     *sdp.Conn     // nil: a listener
 	listener *sdp.Listener // nil: a connection
 	sock     *netFD
+	closed   atomic.Bool // of a listener
 }
 
 // sdpUnhooked is the key of contexts for calls that are to be plain TCP. The library's own
@@ -199,9 +201,16 @@ func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListene
 func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
 
 func (fd *netFD) sdpAccept() (*netFD, error) {
+	if fd.sdp.closed.Load() {
+		return nil, ErrClosed
+	}
 	c, err := fd.sdp.listener.Accept()
 	if err != nil {
 		return nil, sdpError("accept", err)
+	}
+	if fd.sdp.closed.Load() { // the library would return what it has accepted before
+		c.Close()
+		return nil, ErrClosed
 	}
 	if up, ok := c.(*sdp.Conn); ok {
 		sdpUp("accept", up)
@@ -239,6 +248,7 @@ func (fd *netFD) sdpWriteBuffers(v *Buffers) (int64, error) {
 
 func (fd *netFD) sdpClose() error {
 	if l := fd.sdp.listener; l != nil {
+		fd.sdp.closed.Store(true)
 		return sdpError("close", l.Close())
 	}
 	return sdpError("close", fd.sdp.conn.Close())
