@@ -27,10 +27,7 @@ directory, and stays that one.`,
 }
 
 func runEnv(args []string) error {
-	options, rest, err := goOptions("env", args)
-	if err != nil {
-		return err
-	}
+	options, rest := goOptions(args)
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -57,10 +56,7 @@ func goCommands() []*command {
 
 // runGo runs a go command.
 func runGo(args []string) error {
-	options, args, err := goOptions("go", args)
-	if err != nil {
-		return err
-	}
+	options, args := goOptions(args)
 	if len(args) == 0 {
 		return errors.New("a go command is missing, such as sdp go build")
 	}
@@ -68,17 +64,13 @@ func runGo(args []string) error {
 	return g.run(context.Background())
 }
 
-// goOptions parses the flags before the go command's name.
-func goOptions(name string, args []string) (adopt.Options, []string, error) {
-	var o adopt.Options
-	flags := flag.NewFlagSet("sdp "+name, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&o.Verbs, "verbs", false, "add the device for RDMA hardware")
-	if err := flags.Parse(args); err != nil {
-		return o, nil, fmt.Errorf("%w; \"sdp help %s\" describes the command", err, name)
+// goOptions parses the flags before the go command's name. All others are the go command's.
+func goOptions(args []string) (adopt.Options, []string) {
+	o := adopt.Options{Cache: os.Getenv("SDP_GOCACHE")}
+	for len(args) > 0 && (args[0] == "-verbs" || args[0] == "--verbs") {
+		o.Verbs, args = true, args[1:]
 	}
-	o.Cache = os.Getenv("SDP_GOCACHE")
-	return o, flags.Args(), nil
+	return o, args
 }
 
 // goTool is one call of the go command.
@@ -96,7 +88,7 @@ func (g *goTool) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !t.Hooked() && needsTarget(g.args[0]) {
+	if !t.Hooked() && g.builds() {
 		if t.GOOS == "linux" {
 			return fmt.Errorf("there is no SDP for linux/%s, only for %s; the go command itself builds without it", t.GOARCH, strings.Join(adopt.Architectures, " and "))
 		}
@@ -113,7 +105,7 @@ func (g *goTool) run(ctx context.Context) error {
 		return g.exec(ctx, goroot, env)
 	}
 	needs, err := g.start(ctx, goroot, env)
-	if needs == "" || os.Getenv("GOTOOLCHAIN") == "local" {
+	if needs == "" || t.GOTOOLCHAIN == "local" {
 		return err
 	}
 	// The go command would change to the toolchain that the package's go.mod asks for.
@@ -170,13 +162,11 @@ func exitOf(err error) error {
 	return err
 }
 
-// needsTarget reports whether a go command builds something.
-func needsTarget(name string) bool {
-	switch name {
-	case "build", "install", "run", "test":
-		return true
-	}
-	return false
+// builds reports whether the go command builds something.
+func (g *goTool) builds() bool {
+	return slices.ContainsFunc(g.args[:min(3, len(g.args))], func(arg string) bool {
+		return slices.Contains([]string{"build", "install", "run", "test"}, arg)
+	})
 }
 
 // changeDir returns the directory of the flag -C, which is the first argument, or the first

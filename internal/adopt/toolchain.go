@@ -26,12 +26,14 @@ type Toolchain struct {
 	GOHOSTOS   string
 	GOHOSTARCH string
 	CGOEnabled string `json:"CGO_ENABLED"`
+	// GOTOOLCHAIN says whether the go command may change to another version.
+	GOTOOLCHAIN string
 }
 
 // Ask returns what the go command would use in dir, "" for the current one: in a module
 // that is the version that go.mod asks for. env is the environment, nil that of this process.
 func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, error) {
-	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED")
+	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED", "GOTOOLCHAIN")
 	cmd.Dir, cmd.Env = dir, env
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
