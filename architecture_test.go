@@ -72,6 +72,7 @@ var layers = []struct {
 	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
+	{"test/adoption", allowed{}},
 	{"test/swap", allowed{imports: []string{"sdp"}}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
 	{"test/cost", allowed{tests: []string{"sdp"}}},
