@@ -35,7 +35,7 @@ func ReadProgram(file string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
-	if found != nil {
+	if found != nil && found[2] == info.GoVersion {
 		p.SDP, p.Version = true, found[1]
 	}
 	return p, nil

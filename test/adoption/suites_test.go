@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -50,8 +51,13 @@ type difference struct {
 	Sometimes bool
 }
 
+// applies reports whether there may be the difference in a run.
+func (d *difference) applies(pkg, device, version string) bool {
+	return d.Suite == pkg && (d.Device == "" || d.Device == device) && strings.HasPrefix(version, d.Go)
+}
+
 func (d *difference) matches(pkg, device, version, test string) bool {
-	if d.Suite != pkg || d.Device != "" && d.Device != device || !strings.HasPrefix(version, d.Go) {
+	if !d.applies(pkg, device, version) {
 		return false
 	}
 	parent, all := strings.CutSuffix(d.Test, "/...")
@@ -159,25 +165,62 @@ func (s suite) compare(t *testing.T, version, toolchain string, differences []di
 			t.Logf("%s: %v, %d connections accepted over it, %d plain", device, got,
 				connections.count(t, "accept", device), connections.count(t, "accept", "tcp"))
 			require.Positive(t, connections.count(t, "dial", device)+s.silent(), "no connection used SDP")
-			seen := make(map[int]bool)
-			for _, name := range union(tcp, got) {
-				if tcp[name] == got[name] {
-					continue
-				}
-				i := slices.IndexFunc(differences, func(d difference) bool { return d.matches(s.pkg, device, version, name) })
-				if i < 0 {
-					t.Errorf("%s: %s over tcp, %s over %s\n%s", name, or(tcp[name]), or(got[name]), device, text[name])
-					continue
-				}
-				seen[i] = true
-			}
-			for i, d := range differences {
-				if !seen[i] && !d.Sometimes && d.matches(s.pkg, device, version, d.Test) {
-					t.Errorf("%s is a known difference that is gone: remove it from known.json", d.Test)
-				}
+			for _, wrong := range judge(s.pkg, device, version, tcp, got, differences) {
+				t.Errorf("%s\n%s", wrong, text[strings.SplitN(wrong, ":", 2)[0]])
 			}
 		})
 	}
+}
+
+// judge returns what is wrong with the results of a suite: differences from those over TCP
+// that are not known, and known ones that are gone.
+func judge(pkg, device, version string, tcp, got results, known []difference) (wrong []string) {
+	seen := make(map[int]bool)
+	for _, name := range union(tcp, got) {
+		if tcp[name] == got[name] {
+			continue
+		}
+		i := slices.IndexFunc(known, func(d difference) bool { return d.matches(pkg, device, version, name) })
+		if i < 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %s over tcp, %s over %s", name, or(tcp[name]), or(got[name]), device))
+			continue
+		}
+		seen[i] = true
+	}
+	for i, d := range known {
+		if !seen[i] && !d.Sometimes && d.applies(pkg, device, version) {
+			wrong = append(wrong, fmt.Sprintf("%s: a known difference that is gone; remove it from known.json", d.Test))
+		}
+	}
+	return wrong
+}
+
+func TestJudge(t *testing.T) {
+	known := []difference{
+		{Suite: "net", Test: "TestA", Reason: "x"},
+		{Suite: "net", Test: "TestB/...", Device: "shm", Reason: "x"},
+		{Suite: "net", Test: "TestC", Sometimes: true, Reason: "x"},
+		{Suite: "net", Test: "TestD", Go: "go1.27", Reason: "x"},
+	}
+	tcp := results{"TestA": "pass", "TestB": "pass", "TestB/1": "pass", "TestC": "pass", "TestD": "pass"}
+	as := func(changes ...string) results {
+		r := maps.Clone(tcp)
+		for i := 0; i < len(changes); i += 2 {
+			r[changes[i]] = changes[i+1]
+		}
+		return r
+	}
+	require.Empty(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail"), known))
+	require.Empty(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestC", "fail"), known))
+	require.Empty(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail"), known))
+	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail"), known), 1)
+	require.Len(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestB", "fail"), known), 1)
+	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as(), known), 1, "a known difference is gone")
+	require.Len(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail"), known), 1, "known subtests' difference is gone")
+	require.Len(t, judge("net", "iwarp", "go1.27.0", tcp, as("TestA", "fail"), known), 1, "one of that version is gone")
+	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail", "TestNew", "pass"), known), 1, "a test ran over SDP alone")
+	delete(tcp, "TestD")
+	require.Empty(t, judge("net/http", "shm", "go1.26.8", tcp, tcp, known), "another suite's")
 }
 
 // silent is 1 for a suite that opens no TCP connection.
