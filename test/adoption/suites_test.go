@@ -145,7 +145,7 @@ func TestSuites(t *testing.T) {
 				t.Skipf("%s cannot be had: %s", v, out)
 			}
 			for _, s := range suites {
-				t.Run(s.pkg, func(t *testing.T) {
+				t.Run(strings.ReplaceAll(s.pkg, "/", "."), func(t *testing.T) { // one level for -run
 					want(t, s.part)
 					s.compare(t, v, toolchain, differences)
 				})
