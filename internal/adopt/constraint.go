@@ -9,7 +9,13 @@ import (
 )
 
 // hooked is the constraint of the systems on which package net has hooks.
-const hooked = "linux && (amd64 || arm64)"
+//
+// GOOS=android has the tag linux too.
+const hooked = "linux && !android && (amd64 || arm64)"
+
+// refused is the constraint of those that look as if they had, and on which package net does
+// not compile: where the go command is called by another build system, nothing else can say so.
+const refused = "linux && !android && !(amd64 || arm64)"
 
 // Architectures are those of Linux for which there are hooks.
 var Architectures = []string{"amd64", "arm64"}

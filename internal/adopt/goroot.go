@@ -29,7 +29,7 @@ type Options struct {
 }
 
 // parts are what a GOROOT needs to build programs. The rest is documentation and tests.
-var parts = []string{"VERSION", "go.env", "bin", "lib", "pkg", "src"}
+var parts = []string{"LICENSE", "PATENTS", "VERSION", "go.env", "bin", "lib", "pkg", "src"}
 
 // GOROOT returns the second GOROOT for a toolchain, and makes it if it is not there. Safe
 // for concurrent use, also by several processes.
@@ -234,7 +234,11 @@ func writeHooks(dir, version string, net files) error {
 	}
 	hook = bytes.ReplaceAll(hook, []byte("@@VERSION@@"), []byte(Version()))
 	hook = bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(version))
-	return os.WriteFile(filepath.Join(dir, "sdp_hook.go"), hook, 0o644)
+	if err := os.WriteFile(filepath.Join(dir, "sdp_hook.go"), hook, 0o644); err != nil {
+		return err
+	}
+	text := "//go:build " + refused + "\n\npackage net\n\nvar _ = there_is_SDP_only_for_linux_on_" + strings.Join(Architectures, "_and_") + "\n"
+	return os.WriteFile(filepath.Join(dir, "sdp_refused.go"), []byte(text), 0o644)
 }
 
 // link makes hard links to the files of a tree, or copies where the file system or its rules

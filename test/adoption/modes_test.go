@@ -139,6 +139,14 @@ func TestOtherSystems(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "sdp build: there is no SDP for linux/386, only for amd64 and arm64; the go command itself builds without it\n", out)
 	require.NoFileExists(t, filepath.Join(dir, "none"))
+	out, err = try(t, dir, env("GOARCH=386", "CGO_ENABLED=0"), "sh", "-c", `eval "$("$0" env)" && go build -o none .`, sdp(t))
+	require.Error(t, err)
+	require.Contains(t, out, "there_is_SDP_only_for_linux_on_amd64_and_arm64")
+	out = run(t, dir, env("GOOS=android", "GOARCH=arm64", "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
+	require.Contains(t, out, "android has no SDP")
+	out, err = try(t, dir, env(), sdp(t), "version", "program")
+	require.Error(t, err)
+	require.Contains(t, out, "program: no SDP")
 }
 
 func TestEnv(t *testing.T) {

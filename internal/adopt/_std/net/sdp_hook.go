@@ -1,4 +1,4 @@
-//go:build linux && (amd64 || arm64)
+//go:build linux && !android && (amd64 || arm64)
 
 // This file is no part of the Go distribution. "sdp go" has added it to package net, with
 // one line in each of the functions that call it, so that TCP connections use the Sockets
