@@ -146,6 +146,8 @@ func main() {
 	_, err = a.Write([]byte("x"))
 	check(errors.Is(err, net.ErrClosed) && strings.Contains(err.Error(), "use of closed network connection"), err)
 	check(errors.Is(a.Close(), net.ErrClosed), "closed twice")
+	check(errors.Is(a.SetNoDelay(true), net.ErrClosed) && errors.Is(a.SetLinger(1), net.ErrClosed), "options after Close")
+	check(errors.Is(raw.Control(func(uintptr) {}), net.ErrClosed), "control after Close")
 
 	// Nobody listens.
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))

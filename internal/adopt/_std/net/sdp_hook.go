@@ -14,6 +14,7 @@ import (
 	"internal/runtime/exithook"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,7 +31,7 @@ type sdpLink struct {
 	conn     *sdp.Conn     // nil: a listener
 	listener *sdp.Listener // nil: a connection
 	sock     *netFD
-	closed   atomic.Bool // of a listener
+	closed   atomic.Bool
 }
 
 // sdpUnhooked is the key of contexts for calls that are to be plain TCP. The library's own
@@ -58,13 +59,24 @@ func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
 	}
 }
 
-// sdpSock returns the netFD that works the descriptor.
+// sdpSock returns the netFD that works the descriptor. After Close that may still be open,
+// because the library delivers in the background, but it is not the program's any more.
 func (fd *netFD) sdpSock() *netFD {
-	if fd.sdp != nil {
-		return fd.sdp.sock
+	switch {
+	case fd.sdp == nil:
+		return fd
+	case fd.sdp.closed.Load():
+		return sdpClosed()
 	}
-	return fd
+	return fd.sdp.sock
 }
+
+// sdpClosed returns a netFD that is closed.
+var sdpClosed = sync.OnceValue(func() *netFD {
+	fd := &netFD{pfd: poll.FD{Sysfd: -1}}
+	fd.pfd.Close()
+	return fd
+})
 
 // sdpInner returns the library's view of a connected socket.
 func sdpInner(fd *netFD) *inner.TCPConn {
@@ -247,8 +259,8 @@ func (fd *netFD) sdpWriteBuffers(v *Buffers) (int64, error) {
 }
 
 func (fd *netFD) sdpClose() error {
+	fd.sdp.closed.Store(true)
 	if l := fd.sdp.listener; l != nil {
-		fd.sdp.closed.Store(true)
 		return sdpError("close", l.Close())
 	}
 	return sdpError("close", fd.sdp.conn.Close())
@@ -357,7 +369,13 @@ func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
 func (c *rawConn) sdpHas() bool { return c.ok() && c.fd.sdp != nil }
 
 func (c *rawConn) sdpControl(f func(uintptr)) error {
-	return (&rawConn{c.fd.sdp.sock}).Control(f)
+	sock := c.fd.sdpSock()
+	err := sock.pfd.RawControl(f)
+	runtime.KeepAlive(c.fd)
+	if err != nil {
+		err = &OpError{Op: "raw-control", Net: c.fd.net, Source: nil, Addr: c.fd.laddr, Err: err}
+	}
+	return err
 }
 
 func (c *rawConn) sdpRead(f func(uintptr) bool) error {
