@@ -4,7 +4,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES     := . examples bench
 PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
-STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone fuzz platforms
+STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone adoption fuzz platforms
 
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -14,7 +14,7 @@ each = set -e; for module in $(MODULES); do (cd $$module && $(1)); done
 
 WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
 
-.PHONY: help test suites test-arm64 test-lab test-verbs mutants soak scale repeat repeat-lab nightly $(STAGES) $(WAYS)
+.PHONY: help test test-adoption suites test-arm64 test-lab test-verbs mutants soak scale repeat repeat-lab nightly $(STAGES) $(WAYS)
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\): ## /  \1\t/p' Makefile | expand -t 16
@@ -95,6 +95,14 @@ platforms: ## builds and vets for other systems
 SUITES ?= 1
 suites: ## tests of other projects over SDP; SUITES chooses
 	@GOSDP_SUITES=$(SUITES) go test -count=1 -v -timeout 30m ./test/swap/suites
+
+# Programs that know nothing of SDP, built with it by "sdp go", and the tests of the
+# standard library: see docs/adoption.md. A change must pass the short part.
+adoption: ## sdp go, and tests of the standard library over SDP
+	@GOSDP_ADOPTION=short go test -count=1 -timeout 15m ./test/adoption
+
+test-adoption: ## all of them, for each version of Go; and other programs
+	@GOSDP_ADOPTION=all go test -count=1 -v -timeout 120m ./test/adoption
 
 # Two processes and everything that connections do, for as long as it is told; see
 # test/soak.

@@ -34,6 +34,7 @@ var layers = []struct {
 }{
 	{"wire", allowed{}},
 	{"rdma", allowed{}},
+	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
@@ -52,18 +53,20 @@ var layers = []struct {
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
+	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
 	{"listener", allowed{
 		imports: []string{"internal/handshake", "internal/localpeer"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/bubble", "internal/budget", "internal/handshake", "internal/interrupt", "internal/localpeer",
+			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/handshake", "internal/interrupt", "internal/localpeer",
 			"internal/rnics", "internal/session", "rdma/iwarp", "rdma/shm", "bcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs", "zcopy"},
 	}},
+	{"internal/adopt", allowed{}},
+	{"cmd/sdp", allowed{imports: []string{"internal/adopt"}}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},
 	{"test/repeat", allowed{imports: []string{"test/group"}}},
@@ -74,6 +77,7 @@ var layers = []struct {
 	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
+	{"test/adoption", allowed{}},
 	{"test/swap", allowed{imports: []string{"sdp"}}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
 	{"test/cost", allowed{tests: []string{"sdp"}}},
@@ -142,7 +146,7 @@ func eachFile(t *testing.T, check func(file string, imports []string)) {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if file != "." && (strings.HasPrefix(entry.Name(), ".") || isModule(file)) {
+			if file != "." && (strings.ContainsAny(entry.Name()[:1], "._") || isModule(file)) {
 				return filepath.SkipDir
 			}
 			return nil

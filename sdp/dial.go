@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
@@ -121,7 +122,7 @@ func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	if marked {
 		mark(&d, a.network)
 	}
-	conn, err := d.DialContext(ctx, a.network.tcp, a.address)
+	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	if err != nil {
 		return nil, a.network.opError("dial", nil, nil, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/listener"
@@ -46,7 +47,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if tcp.MultipathTCP() && len(set.Devices) > 0 && !localpeer.MarksMultipath() {
 		tcp.SetMultipathTCP(false)
 	}
-	ln, err := tcp.Listen(ctx, n.tcp, address)
+	ln, err := tcp.Listen(adopted.Plain(ctx), n.tcp, address)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}

@@ -2,10 +2,14 @@ package sdp
 
 import (
 	"context"
+	"errors"
 	"net"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 )
+
+var errSettled = errors.New("package net has negotiated SDP on the connection already, because sdp go has built this program: use the connection as it is")
 
 // Client performs the client's side of the SDP handshake on a connection that the program
 // has made, to a listener on network "sdp" or to a program that calls [Server]. It returns
@@ -24,6 +28,9 @@ func Client(conn net.Conn, config *Config) (*Conn, error) {
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
 	set, err := config.settings(n, true)
+	if err == nil && adopted.Settled(conn) {
+		err = errSettled
+	}
 	if err == nil {
 		var c *Conn
 		if c, err = set.offer(ctx, &handshake.Client{Config: &set.Config}, conn); err == nil {
@@ -49,6 +56,9 @@ func Server(conn net.Conn, config *Config) (net.Conn, error) {
 // ServerContext is Server, and gives up when ctx is done. Once it has returned, ctx does not
 // affect the connection.
 func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
+	if adopted.Settled(conn) {
+		return conn, nil
+	}
 	n := network{name: "tcp", tcp: "tcp"}
 	set, err := config.settings(n, true)
 	if err != nil {

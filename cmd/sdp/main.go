@@ -24,7 +24,7 @@ type command struct {
 
 // commands returns all commands, in the order in which the help lists them.
 func commands() []*command {
-	return []*command{}
+	return append(goCommands(), envCommand(), versionCommand())
 }
 
 // An exitStatus is an error that ends the tool with this status. The command has

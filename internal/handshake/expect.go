@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -100,7 +101,7 @@ func (cfg *Config) expects(conn net.Conn) expectation {
 	if _, ok := conn.(securing); ok || cfg.SDPOnly {
 		return possible
 	}
-	if len(cfg.Devices) == 0 {
+	if len(cfg.Devices) == 0 || adopted.Settled(conn) {
 		return nothing
 	}
 	switch remote := conn.RemoteAddr().(type) {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gosdp/gosdp/internal/adopt"
+)
+
+func envCommand() *command {
+	return &command{
+		name: "env", usage: "[-verbs]",
+		short: "prints the environment in which other build systems use SDP",
+		long: `
+Prints lines for a shell that set GOROOT, GOTOOLCHAIN and PATH, so that make,
+goreleaser, ko or a script that calls the go command builds programs with SDP:
+
+	eval "$(sdp env)"
+	make
+
+The version of Go is the one that the go command would use in the current
+directory, and stays that one.`,
+		run: runEnv,
+	}
+}
+
+func runEnv(args []string) error {
+	options, rest := goOptions(args)
+	if len(rest) > 0 {
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	}
+	t, err := adopt.Ask(context.Background(), "go", "", nil)
+	if err != nil {
+		return err
+	}
+	goroot, err := adopt.GOROOT(t, options)
+	if err != nil {
+		return err
+	}
+	for _, v := range adopt.Variables(goroot) {
+		fmt.Fprintf(os.Stdout, "export %s=%s\n", v[0], quote(v[1]))
+	}
+	return nil
+}
+
+// quote quotes a word for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestChangeDir(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"build", "."}, ""},
+		{[]string{"build", "-C", "dir", "."}, "dir"},
+		{[]string{"build", "-C=dir", "."}, "dir"},
+		{[]string{"build", "--C=dir"}, "dir"},
+		{[]string{"-C", "dir", "build"}, "dir"},
+		{[]string{"run", ".", "-C", "theirs"}, ""},
+		{[]string{"build", "-C"}, ""},
+		{[]string{"build", "C=dir"}, ""},
+		{nil, ""},
+	} {
+		require.Equal(t, c.want, changeDir(c.args), "%q", c.args)
+	}
+}
+
+func TestAtVersion(t *testing.T) {
+	require.True(t, atVersion([]string{"install", "-x", "example.com/p@latest"}))
+	require.True(t, atVersion([]string{"run", "example.com/p@v1.0.0", "arg"}))
+	require.False(t, atVersion([]string{"install", "./..."}))
+	require.False(t, atVersion([]string{"get", "example.com/p@latest"}))
+}
+
+func TestNeedsGo(t *testing.T) {
+	m := needsGo.FindStringSubmatch("go: example.com/p@v1.0.0 requires go >= 1.27.1 (running go 1.26.8; GOTOOLCHAIN=local)")
+	require.Equal(t, "1.27.1", m[1])
+	require.Nil(t, needsGo.FindStringSubmatch("requires go >= soon"))
+}
+
+func TestBuilds(t *testing.T) {
+	require.True(t, (&goTool{args: []string{"build"}}).builds())
+	require.True(t, (&goTool{args: []string{"-C", "dir", "test"}}).builds())
+	require.False(t, (&goTool{args: []string{"vet", "."}}).builds())
+}
+
+func TestGoOptions(t *testing.T) {
+	o, args := goOptions([]string{"-verbs", "build", "-verbs"})
+	require.True(t, o.Verbs)
+	require.Equal(t, []string{"build", "-verbs"}, args)
+}
+
+func TestQuote(t *testing.T) {
+	require.Equal(t, `'/a b'\''c'`, quote("/a b'c"))
+}
+
+func TestVersionOfFiles(t *testing.T) {
+	var out, errs bytes.Buffer
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	require.Equal(t, 1, run([]string{"version", exe}, &out, &errs)) // this test has no SDP
+	require.Equal(t, 1, run([]string{"version", t.TempDir()}, &out, &errs))
+	require.Equal(t, 0, run([]string{"version"}, &out, &errs))
+	require.Empty(t, errs.String())
+}
+
+func TestWrongUse(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, run([]string{"go"}, &out, &errs))
+	require.Contains(t, errs.String(), "a go command is missing")
+	errs.Reset()
+	require.Equal(t, 1, run([]string{"env", "extra"}, &out, &errs))
+	require.Contains(t, errs.String(), `unexpected argument "extra"`)
+	errs.Reset()
+	require.Equal(t, 0, run([]string{"help", "go"}, &out, &errs))
+	require.Contains(t, out.String(), "docs/adoption.md")
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gosdp/gosdp/internal/adopt"
+)
+
+func versionCommand() *command {
+	return &command{
+		name: "version", usage: "[file ...]",
+		short: "says whether programs have SDP",
+		long: `
+Says of each file whether it is a program that "sdp go" has built, with which
+version of this library and of Go. A program that opens no TCP connection has no
+SDP, however it was built. Without files it prints the version of this tool.
+
+The exit status is 1 if a file is no program of Go, or has no SDP.`,
+		run: runVersion,
+	}
+}
+
+func runVersion(args []string) error {
+	if len(args) == 0 {
+		fmt.Println("sdp", adopt.Version())
+		return nil
+	}
+	failed := false
+	for _, file := range args {
+		p, err := adopt.ReadProgram(file)
+		switch {
+		case err != nil:
+			fmt.Printf("%s: not a Go program: %v\n", file, unwrapPath(err))
+		case p.SDP:
+			fmt.Printf("%s: SDP of gosdp %s, %s\n", file, p.Version, p.Go)
+		default:
+			fmt.Printf("%s: no SDP, %s\n", file, p.Go)
+		}
+		failed = failed || err != nil || !p.SDP
+	}
+	if failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// unwrapPath returns what is wrong with a file whose name was printed already.
+func unwrapPath(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}

@@ -1,0 +1,429 @@
+//go:build linux && !android && (amd64 || arm64)
+
+// This file is no part of the Go distribution. "sdp go" has added it to package net, with
+// one line in each of the functions that call it, so that TCP connections use the Sockets
+// Direct Protocol where the peer speaks it. See docs/adoption.md of github.com/gosdp/gosdp.
+
+package net
+
+import (
+	"context"
+	inner "internal/gosdp/net"
+	"internal/gosdp/sdp"
+	"internal/poll"
+	"internal/runtime/exithook"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// sdpBuild is what "sdp version" finds in a program.
+var sdpBuild = "sdp-go-build{gosdp=@@VERSION@@;go=@@GOVERSION@@}"
+
+// sdpLink is what a netFD has whose connection, or listener, is one of SDP. The netFD of
+// the socket is another one, sock, which works the descriptor. The library refers to that
+// one alone, so a connection that the program has dropped is collected.
+type sdpLink struct {
+	conn     *sdp.Conn     // nil: a listener
+	listener *sdp.Listener // nil: a connection
+	sock     *netFD
+	closed   atomic.Bool
+}
+
+// sdpUnhooked is the key of contexts for calls that are to be plain TCP. The library's own
+// calls have it, also those of a copy of the library that the program imports itself.
+type sdpUnhooked = struct{ GosdpUnhooked struct{} }
+
+func sdpPlain(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sdpUnhooked{}, true)
+}
+
+// sdpWanted reports whether a Dial or Listen with ctx is to use SDP.
+func sdpWanted(ctx context.Context) bool {
+	return ctx.Value(sdpUnhooked{}) == nil && os.Getenv("SDP_DEVICES") != "tcp"
+}
+
+// sdpNetFD returns the netFD that the program gets for the connection or listener on sock.
+func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
+	link.sock = sock
+	return &netFD{
+		// Programs that take the descriptor out of the struct find the socket's.
+		pfd:    poll.FD{Sysfd: sock.pfd.Sysfd, IsStream: sock.pfd.IsStream, ZeroReadIsEOF: sock.pfd.ZeroReadIsEOF},
+		family: sock.family, sotype: sock.sotype, isConnected: sock.isConnected,
+		net: sock.net, laddr: sock.laddr, raddr: sock.raddr,
+		sdp: link, sdpSettled: true,
+	}
+}
+
+// sdpSock returns the netFD that works the descriptor. After Close that may still be open,
+// because the library delivers in the background, but it is not the program's any more.
+func (fd *netFD) sdpSock() *netFD {
+	switch {
+	case fd.sdp == nil:
+		return fd
+	case fd.sdp.closed.Load():
+		return sdpClosed()
+	}
+	return fd.sdp.sock
+}
+
+// sdpClosed returns a netFD that is closed.
+var sdpClosed = sync.OnceValue(func() *netFD {
+	fd := &netFD{pfd: poll.FD{Sysfd: -1}}
+	fd.pfd.Close()
+	return fd
+})
+
+// sdpInner returns the library's view of a connected socket.
+func sdpInner(fd *netFD) *inner.TCPConn {
+	return inner.FromFD(&fd.pfd, fd.family, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
+}
+
+// sdpAddr returns an address as the library's copy of package net has it.
+func sdpAddr(a Addr) *inner.TCPAddr {
+	t, ok := a.(*TCPAddr)
+	if !ok || t == nil {
+		return &inner.TCPAddr{}
+	}
+	return &inner.TCPAddr{IP: inner.IP(t.IP), Port: t.Port, Zone: t.Zone}
+}
+
+// sdpError returns an error of the library as package net has it below an OpError.
+func sdpError(op string, err error) error {
+	if e, ok := err.(*inner.OpError); ok {
+		err = e.Err
+	}
+	if errno, ok := err.(syscall.Errno); ok {
+		return os.NewSyscallError(op, errno)
+	}
+	return err
+}
+
+// Dial
+
+// sdpDial is doDialTCPProto with SDP.
+func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error) {
+	var last *TCPConn
+	connect := func(ctx context.Context, mark inner.Control) (inner.Conn, error) {
+		below := *sd
+		if mark != nil {
+			below.sdpMark(mark)
+		}
+		c, err := below.doDialTCPProto(sdpPlain(ctx), laddr, raddr, proto)
+		if err != nil {
+			return nil, err
+		}
+		last = c
+		return sdpInner(c.fd), nil
+	}
+	c, err := new(sdp.Dialer).DialContext(inner.WithConnect(ctx, connect), sd.network, raddr.String())
+	if err != nil {
+		if e := mapErr(ctx.Err()); e != nil {
+			return nil, e
+		}
+		return nil, sdpError("connect", err)
+	}
+	if up, ok := c.(*sdp.Conn); ok {
+		sdpUp("dial", up)
+		return &TCPConn{conn{sdpNetFD(last.fd, &sdpLink{conn: up})}}, nil
+	}
+	sdpReport("dial", "tcp")
+	last.fd.sdpSettled = true
+	return last, nil
+}
+
+// sdpMark has mark see a socket before the program's own hook does.
+func (sd *sysDialer) sdpMark(mark inner.Control) {
+	control, before := sd.Dialer.ControlContext, sd.Dialer.Control
+	sd.Dialer.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		mark(ctx, network, address, c)
+		switch {
+		case control != nil:
+			return control(ctx, network, address, c)
+		case before != nil:
+			return before(network, address, c)
+		}
+		return nil
+	}
+}
+
+// Listen
+
+// sdpListen is listenTCPProto with SDP.
+func (sl *sysListener) sdpListen(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error) {
+	if proto != 0 && !sdp.MarksMultipath() {
+		proto = 0
+	}
+	ln, err := sl.listenTCPProto(sdpPlain(ctx), laddr, proto)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := sdpServe(ln.fd)
+	if err != nil {
+		ln.fd.Close()
+		return nil, err
+	}
+	ln.fd = fd
+	return ln, nil
+}
+
+// sdpInherit serves SDP on a listening socket that another process may also accept from:
+// only while the program waits in Accept.
+func sdpInherit(sock *netFD) *netFD {
+	if !sdpWanted(context.Background()) {
+		return sock
+	}
+	fd, err := sdpServe(sock)
+	if err != nil {
+		return sock
+	}
+	if f, err := fd.sdp.listener.File(); err == nil { // which has it accept on demand
+		f.Close()
+	}
+	return fd
+}
+
+func sdpServe(sock *netFD) (*netFD, error) {
+	ln, err := sdp.NewListener(&sdpBelow{sock}, nil)
+	if err != nil {
+		return nil, sdpError("listen", err)
+	}
+	return sdpNetFD(sock, &sdpLink{listener: ln}), nil
+}
+
+// sdpBelow is the listening socket as the library sees it.
+type sdpBelow struct{ fd *netFD }
+
+func (l *sdpBelow) Accept() (inner.Conn, error) {
+	fd, err := l.fd.accept()
+	if err != nil {
+		return nil, err
+	}
+	return sdpInner(fd), nil
+}
+
+func (l *sdpBelow) Close() error                          { return l.fd.Close() }
+func (l *sdpBelow) Addr() inner.Addr                      { return sdpAddr(l.fd.laddr) }
+func (l *sdpBelow) SetDeadline(t time.Time) error         { return l.fd.SetDeadline(t) }
+func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListener(l.fd), nil }
+func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
+
+func (fd *netFD) sdpAccept() (*netFD, error) {
+	if fd.sdp.closed.Load() {
+		return nil, ErrClosed
+	}
+	c, err := fd.sdp.listener.Accept()
+	if err != nil {
+		return nil, sdpError("accept", err)
+	}
+	if fd.sdp.closed.Load() { // the library would return what it has accepted before
+		c.Close()
+		return nil, ErrClosed
+	}
+	if up, ok := c.(*sdp.Conn); ok {
+		sdpUp("accept", up)
+		sdp.Hide(up.Under())
+		return sdpNetFD(inner.OwnerOf(up.Under()).(*netFD), &sdpLink{conn: up}), nil
+	}
+	sdpReport("accept", "tcp")
+	sock := inner.OwnerOf(c).(*netFD)
+	sock.sdpSettled = true
+	return sock, nil
+}
+
+// Read, Write, Close
+
+func (fd *netFD) sdpRead(p []byte) (int, error) {
+	n, err := fd.sdp.conn.Read(p)
+	if err != nil {
+		err = sdpError(readSyscallName, err)
+	}
+	return n, err
+}
+
+func (fd *netFD) sdpWrite(p []byte) (int, error) {
+	n, err := fd.sdp.conn.Write(p)
+	if err != nil {
+		err = sdpError(writeSyscallName, err)
+	}
+	return n, err
+}
+
+func (fd *netFD) sdpWriteBuffers(v *Buffers) (int64, error) {
+	n, err := fd.sdp.conn.WriteBuffers((*inner.Buffers)(v))
+	return n, sdpError("writev", err)
+}
+
+func (fd *netFD) sdpClose() error {
+	fd.sdp.closed.Store(true)
+	if l := fd.sdp.listener; l != nil {
+		return sdpError("close", l.Close())
+	}
+	return sdpError("close", fd.sdp.conn.Close())
+}
+
+func (fd *netFD) sdpShutdown(how int) error {
+	switch c := fd.sdp.conn; {
+	case c == nil:
+		return os.NewSyscallError("shutdown", syscall.ENOTCONN)
+	case how == syscall.SHUT_RD:
+		return sdpError("shutdown", c.CloseRead())
+	default:
+		return sdpError("shutdown", c.CloseWrite())
+	}
+}
+
+func (fd *netFD) sdpSetDeadline(t time.Time) error {
+	if l := fd.sdp.listener; l != nil {
+		return sdpError("set", l.SetDeadline(t))
+	}
+	return sdpError("set", fd.sdp.conn.SetDeadline(t))
+}
+
+func (fd *netFD) sdpSetReadDeadline(t time.Time) error {
+	if fd.sdp.listener != nil {
+		return fd.sdpSetDeadline(t)
+	}
+	return sdpError("set", fd.sdp.conn.SetReadDeadline(t))
+}
+
+func (fd *netFD) sdpSetWriteDeadline(t time.Time) error {
+	if fd.sdp.listener != nil {
+		return nil
+	}
+	return sdpError("set", fd.sdp.conn.SetWriteDeadline(t))
+}
+
+// sdpDup is dup. The socket of a connection carries no bytes of the stream.
+func (fd *netFD) sdpDup() (*os.File, error) {
+	if l := fd.sdp.listener; l != nil {
+		f, err := l.File()
+		return f, sdpError("dup", err)
+	}
+	return nil, errSDPFile
+}
+
+type sdpUnsupported string
+
+func (e sdpUnsupported) Error() string   { return string(e) }
+func (e sdpUnsupported) Is(t error) bool { return t == errSDPUnsupported }
+
+var errSDPUnsupported = error(syscall.ENOTSUP)
+
+const errSDPFile = sdpUnsupported("the connection uses SDP and cannot be handed over as a file; SDP_DEVICES=tcp switches SDP off")
+
+// Copying
+
+func (c *TCPConn) sdpReadFrom(r io.Reader) (int64, error) {
+	if c.fd.sdp == nil {
+		return genericReadFrom(c, r)
+	}
+	n, err := c.fd.sdp.conn.ReadFrom(r)
+	return n, sdpError(writeSyscallName, err)
+}
+
+func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
+	n, err := c.fd.sdp.conn.WriteTo(w)
+	return n, sdpError(readSyscallName, err)
+}
+
+// sdpCarries reports whether r is a connection of SDP, from whose socket nothing can be
+// spliced.
+func sdpCarries(r io.Reader) bool {
+	if lr, ok := r.(*io.LimitedReader); ok {
+		r = lr.R
+	}
+	switch c := r.(type) {
+	case *TCPConn:
+		return c.ok() && c.fd.sdp != nil
+	case tcpConnWithoutWriteTo:
+		return c.ok() && c.fd.sdp != nil
+	}
+	return false
+}
+
+// Options and descriptors
+
+func (fd *netFD) sdpSetReadBuffer(bytes int) error {
+	if fd.sdp.conn == nil {
+		return setReadBuffer(fd.sdp.sock, bytes)
+	}
+	return sdpError("setsockopt", fd.sdp.conn.SetReadBuffer(bytes))
+}
+
+func (fd *netFD) sdpSetLinger(sec int) error {
+	if fd.sdp.conn == nil {
+		return setLinger(fd.sdp.sock, sec)
+	}
+	return sdpError("setsockopt", fd.sdp.conn.SetLinger(sec))
+}
+
+// SDP reports whether it is settled whether the connection or listener uses SDP. Package
+// sdp, imported by a program, leaves such ones as they are.
+func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
+
+func (c *rawConn) sdpHas() bool { return c.ok() && c.fd.sdp != nil }
+
+func (c *rawConn) sdpControl(f func(uintptr)) error {
+	sock := c.fd.sdpSock()
+	err := sock.pfd.RawControl(f)
+	runtime.KeepAlive(c.fd)
+	if err != nil {
+		err = &OpError{Op: "raw-control", Net: c.fd.net, Source: nil, Addr: c.fd.laddr, Err: err}
+	}
+	return err
+}
+
+func (c *rawConn) sdpRead(f func(uintptr) bool) error {
+	raw, err := c.fd.sdp.conn.SyscallConn()
+	if err == nil {
+		err = raw.Read(f)
+	}
+	if err != nil {
+		err = &OpError{Op: "raw-read", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: sdpError("read", err)}
+	}
+	return err
+}
+
+func (c *rawConn) sdpWrite(f func(uintptr) bool) error {
+	raw, err := c.fd.sdp.conn.SyscallConn()
+	if err == nil {
+		err = raw.Write(f)
+	}
+	if err != nil {
+		err = &OpError{Op: "raw-write", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: sdpError("write", err)}
+	}
+	return err
+}
+
+// What the process as a whole does
+
+var sdpOnce sync.Once
+
+// sdpUp notes a connection of SDP.
+func sdpUp(role string, c *sdp.Conn) {
+	sdpOnce.Do(func() { exithook.Add(exithook.Hook{F: sdpExit, RunOnFailure: true}) })
+	sdpReport(role, c.Device())
+}
+
+// sdpExit delivers what connections have accepted that the program has not closed.
+func sdpExit() { sdp.CloseAll(2 * time.Second) }
+
+// sdpReport appends a line about a new connection to the file that SDP_REPORT names. A line
+// is one write, so those of several processes do not mix.
+func sdpReport(role, device string) {
+	name := sdp.Getenv("SDP_REPORT")
+	if name == "" {
+		return
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return
+	}
+	f.WriteString(os.Args[0] + " " + role + " " + device + " " + sdpBuild + "\n")
+	f.Close()
+}

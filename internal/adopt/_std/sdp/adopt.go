@@ -1,0 +1,70 @@
+// This file is part of package sdp only inside package net.
+
+package sdp
+
+import (
+	"context"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+)
+
+// Under returns the TCP connection that c began with.
+func (c *Conn) Under() net.Conn { return c.conn.tcp }
+
+// Getenv returns a variable of the environment, and nothing to a program that has more
+// rights than its caller.
+func Getenv(name string) string { return getenv(name) }
+
+// Hide removes the mark of a listener of SDP from a connection that it has accepted. A copy
+// of the library in the program, which finds the connection inside something else, then
+// leaves it as it is.
+func Hide(c net.Conn) {
+	if sc, ok := c.(syscall.Conn); ok {
+		if rc, err := sc.SyscallConn(); err == nil {
+			localpeer.Unmark(rc, localpeer.Listener)
+		}
+	}
+}
+
+// MarksMultipath reports whether a listener of multipath TCP can be marked.
+func MarksMultipath() bool { return localpeer.MarksMultipath() }
+
+// CloseAll closes all connections, and waits until they have delivered what their Writes
+// have accepted, for d at most. Those over shm need neither: see docs/exit.md.
+func CloseAll(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		var open []*conn
+		conns.mu.Lock()
+		for c := range conns.open {
+			if c.device != "shm" {
+				open = append(open, c)
+			}
+		}
+		conns.mu.Unlock()
+		if len(open) == 0 {
+			return
+		}
+		done := make(chan struct{}, len(open))
+		for _, c := range open {
+			go func() {
+				c.Close()
+				done <- struct{}{}
+			}()
+		}
+		for range open {
+			<-done
+		}
+		WaitClosed(ctx)
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,279 @@
+package adopt
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// here returns the toolchain that runs this test. The test is skipped if it is none that is
+// supported.
+func here(t *testing.T) *Toolchain {
+	t.Helper()
+	tc, err := Ask(context.Background(), "go", "", nil)
+	require.NoError(t, err)
+	if err := tc.supported(); err != nil {
+		t.Skip(err)
+	}
+	return tc
+}
+
+// fake returns a toolchain with a GOROOT of a few files: package net of the real one.
+func fake(t *testing.T) *Toolchain {
+	t.Helper()
+	tc := *here(t)
+	to := t.TempDir()
+	for _, part := range []string{"VERSION", "bin/go" + filepath.Ext(os.Args[0]), "src/net"} {
+		if strings.HasPrefix(part, "bin/go") && runtime.GOOS == "windows" {
+			part = "bin/go.exe"
+		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, part)), 0o755))
+		if part == "src/net" {
+			net := make(files)
+			require.NoError(t, net.read(filepath.Join(tc.GOROOT, part)))
+			require.NoError(t, os.MkdirAll(filepath.Join(to, part), 0o755))
+			for name, text := range net {
+				require.NoError(t, os.WriteFile(filepath.Join(to, part, name), text, 0o644))
+			}
+			continue
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(to, part), []byte("x"), 0o755))
+	}
+	tc.GOROOT = to
+	return &tc
+}
+
+func TestGOROOTIsMadeOnce(t *testing.T) {
+	tc, o := fake(t), Options{Cache: t.TempDir()}
+	var made sync.Map
+	var all sync.WaitGroup
+	for range 4 { // at once
+		all.Go(func() {
+			goroot, err := GOROOT(tc, o)
+			if err == nil {
+				made.Store(goroot, true)
+			}
+		})
+	}
+	all.Wait()
+	n := 0
+	made.Range(func(goroot, _ any) bool {
+		n++
+		require.FileExists(t, filepath.Join(goroot.(string), "src/net/sdp_hook.go"))
+		return true
+	})
+	require.Equal(t, 1, n)
+	entries, err := os.ReadDir(o.Cache)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "the others left something")
+}
+
+func TestFirstGOROOTStaysAsItIs(t *testing.T) {
+	tc := fake(t)
+	file := filepath.Join(tc.GOROOT, "src/net/fd_posix.go")
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	goroot, err := GOROOT(tc, Options{Cache: t.TempDir()})
+	require.NoError(t, err)
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	changed, err := os.ReadFile(filepath.Join(goroot, "src/net/sdp_fd_posix.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(changed), "fd.sdpRead(p)")
+	others, err := os.ReadFile(filepath.Join(goroot, "src/net/fd_posix.go"))
+	require.NoError(t, err)
+	require.NotContains(t, string(others), "sdpRead")
+	require.Contains(t, string(others), "!("+hooked+")")
+}
+
+func TestChangedInstallationIsNoticed(t *testing.T) {
+	tc, o := fake(t), Options{Cache: t.TempDir()}
+	first, err := GOROOT(tc, o)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(tc.GOROOT, "src/net/extra.go"), []byte("package net\n"), 0o644))
+	second, err := GOROOT(tc, o)
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	require.FileExists(t, filepath.Join(second, "src/net/extra.go"))
+}
+
+func TestGOROOTInsideGOROOT(t *testing.T) {
+	tc, o := fake(t), Options{Cache: t.TempDir()}
+	first, err := GOROOT(tc, o)
+	require.NoError(t, err)
+	inside := *tc
+	inside.GOROOT = first
+	second, err := GOROOT(&inside, o)
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+}
+
+func TestGOROOTErrors(t *testing.T) {
+	cache := t.TempDir()
+	file := filepath.Join(cache, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	changed := func(change func(dir string)) *Toolchain {
+		tc := fake(t)
+		change(filepath.Join(tc.GOROOT, "src", "net"))
+		return tc
+	}
+	edit := func(name, old, new string) func(string) {
+		return func(dir string) {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(t, err)
+			require.Contains(t, string(text), old)
+			text = []byte(strings.Replace(string(text), old, new, 1))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+		}
+	}
+	version := func(v string) *Toolchain {
+		tc := fake(t)
+		tc.GOVERSION = v
+		return tc
+	}
+	for name, c := range map[string]struct {
+		tc    *Toolchain
+		cache string
+		want  string
+	}{
+		"a function has other parameters": {changed(edit("fd_posix.go", "func (fd *netFD) Read(p []byte) (n int, err error) {", "func (fd *netFD) Read(p []byte, x int) (n int, err error) {")), cache, `has no "func (fd *netFD) Read(p []byte) (n int, err error)"`},
+		"a text is there twice":           {changed(edit("file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil")), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
+		"too old":                         {version("go1.24.3"), cache, "go1.24.3 ("},
+		"too new":                         {version("go1.99.0"), cache, "is not supported"},
+		"a development version":           {version("devel go1.27-abcdef"), cache, "devel go1.27-abcdef ("},
+		"an experiment":                   {version("go1.26.1 X:foo"), cache, "is not supported"},
+		"the cache is a file":             {fake(t), file, "making the changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := GOROOT(c.tc, Options{Cache: c.cache})
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "\n")
+			entries, err := os.ReadDir(cache)
+			require.NoError(t, err)
+			require.Len(t, entries, 1, "something was left behind")
+		})
+	}
+}
+
+func TestStaleCopiesAreRemoved(t *testing.T) {
+	tc, o := fake(t), Options{Cache: t.TempDir()}
+	put := func(name string, age time.Duration) {
+		dir := filepath.Join(o.Cache, name)
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, usedFile), nil, 0o644))
+		then := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(filepath.Join(dir, usedFile), then, then))
+		require.NoError(t, os.Chtimes(dir, then, then))
+	}
+	put(tc.GOVERSION+"-old", 2*replacedTime)
+	put(tc.GOVERSION+"-recent", time.Minute)
+	put("go1.25.0-old", 2*staleTime)
+	put("go1.25.0-recent", 2*replacedTime)
+	put(tempPrefix+"interrupted", 2*brokenAge)
+	put(tempPrefix+"inprogress", time.Minute)
+	require.NoError(t, os.Mkdir(filepath.Join(o.Cache, "other"), 0o755))
+	goroot, err := GOROOT(tc, o)
+	require.NoError(t, err)
+	entries, err := os.ReadDir(o.Cache)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.ElementsMatch(t, []string{filepath.Base(goroot), tc.GOVERSION + "-recent", "go1.25.0-recent", tempPrefix + "inprogress", "other"}, names)
+}
+
+func TestLinkCopiesWhereItCannotLink(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	require.NoError(t, os.WriteFile(filepath.Join(from, "a.go"), []byte("package a\n"), 0o444))
+	require.NoError(t, copyFile(to, filepath.Join(from, "a.go")))
+	text, err := os.ReadFile(to)
+	require.NoError(t, err)
+	require.Equal(t, "package a\n", string(text))
+}
+
+// What is not to be in every program is not imported by the library, but for what it is in.
+func TestLibraryIsComplete(t *testing.T) {
+	src := t.TempDir()
+	require.NoError(t, writeLibrary(src, []string{"sdp", "rdma/verbs"}))
+	err := filepath.WalkDir(src, func(file string, e os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(file) != ".go" {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, imports, err := rewriteImports(file, text)
+		require.NoError(t, err)
+		for _, p := range imports {
+			ours, ok := strings.CutPrefix(p, inside)
+			if ok && ours != "net" {
+				require.DirExists(t, filepath.Join(src, inside, ours), "%s imports %s", file, p)
+				continue
+			}
+			require.NotContains(t, p, ".", "%s is no package of the standard library", p)
+			require.NotContains(t, []string{"net", "encoding/json", "log/slog"}, p, "in %s", file)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// The small implementations in place of the standard library's compute the same.
+func TestLightPackages(t *testing.T) {
+	dir := t.TempDir()
+	for _, pkg := range []string{"sha256", "hmac"} {
+		require.NoError(t, writeDir(filepath.Join(dir, pkg), std, "_std/"+pkg))
+	}
+	hmacFile := filepath.Join(dir, "hmac", "hmac.go")
+	text, err := os.ReadFile(hmacFile)
+	require.NoError(t, err)
+	text = []byte(strings.Replace(string(text), inside, "light/", 1))
+	require.NoError(t, os.WriteFile(hmacFile, text, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module light\n\ngo 1.25\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(`package main
+
+import (
+	"fmt"
+	"light/hmac"
+	"light/sha256"
+)
+
+func main() {
+	b := make([]byte, 300)
+	for i := range b {
+		b[i] = byte(7 * i)
+		h := hmac.New(sha256.New, b[:i/2])
+		h.Write(b[:i])
+		fmt.Printf("%x %x\n", sha256.Sum256(b[:i]), h.Sum(nil))
+	}
+}
+`), 0o644))
+	cmd := exec.Command("go", "run", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	b := make([]byte, 300)
+	var want strings.Builder
+	for i := range b {
+		b[i] = byte(7 * i)
+		h := hmac.New(sha256.New, b[:i/2])
+		h.Write(b[:i])
+		sum := sha256.Sum256(b[:i])
+		want.WriteString(hexOf(sum[:]) + " " + hexOf(h.Sum(nil)) + "\n")
+	}
+	require.Equal(t, want.String(), string(out))
+}
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }

@@ -1,0 +1,14 @@
+// Package adopt builds a second GOROOT, whose package net uses SDP, so that the go command
+// in it makes any program one of SDP. docs/adoption.md describes the design.
+//
+// The files are in the order of the work:
+//
+//  1. toolchain.go asks the go command which GOROOT it would use, and knows the versions of
+//     Go that are supported.
+//  2. goroot.go finds the second GOROOT, or makes it: links to the files of the first, and
+//     what is different.
+//  3. library.go writes the library below src/internal/gosdp, with its own copy of package
+//     net.
+//  4. patch.go and edits.go change package net.
+//  5. marker.go finds out whether a program was made so.
+package adopt

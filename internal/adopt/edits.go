@@ -1,0 +1,80 @@
+package adopt
+
+// An edit changes one place of package net.
+type edit struct {
+	// at is what the place says: a whole line but for its end if prologue is set, any text
+	// otherwise. It must be there exactly once.
+	at string
+	// prologue is inserted into the function whose first line at is, without a new line.
+	prologue string
+	// instead replaces at, if prologue is empty.
+	instead string
+}
+
+// hookEdits are the changes of package net itself. What they call is in _std/net.
+var hookEdits = []edit{
+	{at: "type netFD struct {", prologue: "sdp *sdpLink; sdpSettled bool"},
+
+	// One place for Dial, DialTCP, happy eyeballs, and one for Listen and ListenTCP.
+	{at: "func (sd *sysDialer) doDialTCPProto(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error) {",
+		prologue: "if raddr != nil && sdpWanted(ctx) { return sd.sdpDial(ctx, laddr, raddr, proto) }"},
+	{at: "func (sl *sysListener) listenTCPProto(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error) {",
+		prologue: "if sdpWanted(ctx) { return sl.sdpListen(ctx, laddr, proto) }"},
+	{at: "return &TCPListener{fd: fd}, nil", instead: "return &TCPListener{fd: sdpInherit(fd)}, nil"},
+	{at: "func (r *Resolver) exchange(ctx context.Context, server string, q dnsmessage.Question, timeout time.Duration, useTCP, ad bool) (dnsmessage.Parser, dnsmessage.Header, error) {",
+		prologue: "ctx = sdpPlain(ctx)"},
+
+	{at: "func (fd *netFD) accept() (netfd *netFD, err error) {", prologue: "if fd.sdp != nil { return fd.sdpAccept() }"},
+	{at: "func (fd *netFD) Read(p []byte) (n int, err error) {", prologue: "if fd.sdp != nil { return fd.sdpRead(p) }"},
+	{at: "func (fd *netFD) Write(p []byte) (nn int, err error) {", prologue: "if fd.sdp != nil { return fd.sdpWrite(p) }"},
+	{at: "func (fd *netFD) writeBuffers(v *Buffers) (n int64, err error) {", prologue: "if fd.sdp != nil { return fd.sdpWriteBuffers(v) }"},
+	{at: "func (fd *netFD) Close() error {", prologue: "if fd.sdp != nil { return fd.sdpClose() }"},
+	{at: "func (fd *netFD) shutdown(how int) error {", prologue: "if fd.sdp != nil { return fd.sdpShutdown(how) }"},
+	{at: "func (fd *netFD) SetDeadline(t time.Time) error {", prologue: "if fd.sdp != nil { return fd.sdpSetDeadline(t) }"},
+	{at: "func (fd *netFD) SetReadDeadline(t time.Time) error {", prologue: "if fd.sdp != nil { return fd.sdpSetReadDeadline(t) }"},
+	{at: "func (fd *netFD) SetWriteDeadline(t time.Time) error {", prologue: "if fd.sdp != nil { return fd.sdpSetWriteDeadline(t) }"},
+	{at: "func (fd *netFD) dup() (f *os.File, err error) {", prologue: "if fd.sdp != nil { return fd.sdpDup() }"},
+
+	// Copies within the kernel would read and write the bare socket.
+	{at: "func (c *TCPConn) readFrom(r io.Reader) (int64, error) {", prologue: "if c.fd.sdp != nil || sdpCarries(r) { return c.sdpReadFrom(r) }"},
+	{at: "func (c *TCPConn) writeTo(w io.Writer) (int64, error) {", prologue: "if c.fd.sdp != nil { return c.sdpWriteTo(w) }"},
+	{at: "func (c *rawConn) PollFD() *poll.FD {", prologue: "if c.sdpHas() { return nil }"},
+
+	{at: "func (c *rawConn) Control(f func(uintptr)) error {", prologue: "if c.sdpHas() { return c.sdpControl(f) }"},
+	{at: "func (c *rawConn) Read(f func(uintptr) bool) error {", prologue: "if c.sdpHas() { return c.sdpRead(f) }"},
+	{at: "func (c *rawConn) Write(f func(uintptr) bool) error {", prologue: "if c.sdpHas() { return c.sdpWrite(f) }"},
+
+	{at: "func setReadBuffer(fd *netFD, bytes int) error {", prologue: "if fd.sdp != nil { return fd.sdpSetReadBuffer(bytes) }"},
+	{at: "func setLinger(fd *netFD, sec int) error {", prologue: "if fd.sdp != nil { return fd.sdpSetLinger(sec) }"},
+	{at: "func setWriteBuffer(fd *netFD, bytes int) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func setKeepAlive(fd *netFD, keepalive bool) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func setNoDelay(fd *netFD, noDelay bool) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func setKeepAliveIdle(fd *netFD, d time.Duration) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func setKeepAliveInterval(fd *netFD, d time.Duration) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func setKeepAliveCount(fd *netFD, n int) error {", prologue: "fd = fd.sdpSock()"},
+	{at: "func isUsingMultipathTCP(fd *netFD) bool {", prologue: "fd = fd.sdpSock()"},
+}
+
+// innerEdits are the changes of the library's copy of package net. What they call is in
+// _std/inner.
+var innerEdits = []edit{
+	{at: "type netFD struct {", prologue: "owner any"},
+	{at: "\tpfd poll.FD\n", instead: "\tpfd *poll.FD\n"},
+	{at: "\t\tpfd: poll.FD{\n", instead: "\t\tpfd: &poll.FD{\n"},
+	{at: "return &c.fd.pfd\n", instead: "return c.fd.pfd\n"},
+	{at: "poll.SendFile(&c.pfd, fd, remain)", instead: "poll.SendFile(c.pfd, fd, remain)"},
+	{at: "pollSplice(&c.pfd, &s.pfd, remain)", instead: "pollSplice(c.pfd, s.pfd, remain)"},
+	{at: "pollSplice(&uc.fd.pfd, &c.pfd, 1<<63-1)", instead: "pollSplice(uc.fd.pfd, c.pfd, 1<<63-1)"},
+	{at: "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {",
+		prologue: "if connect := connectOf(ctx, network); connect != nil { return connect(ctx, d.ControlContext) }"},
+
+	// The library connects Unix sockets and resolves nothing. What is not reached is not
+	// linked.
+	{at: "func (r *Resolver) internetAddrList(ctx context.Context, net, addr string) (addrList, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sd *sysDialer) dialTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sd *sysDialer) dialMPTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sd *sysDialer) dialUDP(ctx context.Context, laddr, raddr *UDPAddr) (*UDPConn, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sd *sysDialer) dialIP(ctx context.Context, laddr, raddr *IPAddr) (*IPConn, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sl *sysListener) listenTCP(ctx context.Context, laddr *TCPAddr) (*TCPListener, error) {", prologue: "return nil, errNotHere"},
+	{at: "func (sl *sysListener) listenMPTCP(ctx context.Context, laddr *TCPAddr) (*TCPListener, error) {", prologue: "return nil, errNotHere"},
+}

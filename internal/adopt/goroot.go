@@ -1,0 +1,366 @@
+package adopt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gosdp/gosdp"
+)
+
+// Options are what a second GOROOT may have.
+type Options struct {
+	// Cache is the directory of all second GOROOTs; "" means gosdp/go in the user's cache
+	// directory.
+	Cache string
+	// Verbs adds the device for RDMA hardware, which needs cgo.
+	Verbs bool
+}
+
+// parts are what a GOROOT needs to build programs. The rest is documentation and tests.
+var parts = []string{"LICENSE", "PATENTS", "VERSION", "go.env", "bin", "lib", "pkg", "src"}
+
+// GOROOT returns the second GOROOT for a toolchain, and makes it if it is not there. Safe
+// for concurrent use, also by several processes.
+func GOROOT(t *Toolchain, o Options) (string, error) {
+	if err := t.supported(); err != nil {
+		return "", err
+	}
+	if first, err := os.ReadFile(filepath.Join(t.GOROOT, usedFile)); err == nil { // inside sdp env
+		original := *t
+		original.GOROOT = strings.TrimSpace(string(first))
+		t = &original
+	}
+	if o.Cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("there is no directory for the changed Go: %w", err)
+		}
+		o.Cache = filepath.Join(dir, "gosdp", "go")
+	}
+	key, err := fingerprint(t, o)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
+	}
+	goroot := filepath.Join(o.Cache, t.GOVERSION+"-"+key)
+	if used(goroot) {
+		return goroot, nil
+	}
+	if err := build(t, o, goroot); err != nil {
+		return "", err
+	}
+	removeStale(o.Cache, goroot)
+	return goroot, nil
+}
+
+// usedFile is in every second GOROOT. Its time is that of the last use.
+const usedFile = ".gosdp"
+
+// used notes a use of a second GOROOT, and reports whether there is one. It has its name
+// only when it is complete.
+func used(goroot string) bool {
+	file := filepath.Join(goroot, usedFile)
+	if _, err := os.Stat(file); err != nil {
+		return false
+	}
+	now := time.Now()
+	os.Chtimes(file, now, now) // fails in a read-only cache, where nothing is removed either
+	return true
+}
+
+// fingerprint is a hash of everything that goes into a second GOROOT. Of the first one's
+// files it takes name, size and time, so that a change is noticed.
+func fingerprint(t *Toolchain, o Options) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, innerEdits)
+	for _, from := range []fs.FS{gosdp.Sources, std, unix} {
+		if err := hashFiles(h, from); err != nil {
+			return "", err
+		}
+	}
+	for _, part := range parts {
+		err := filepath.WalkDir(filepath.Join(t.GOROOT, part), func(file string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				if errors.Is(err, fs.ErrNotExist) {
+					return nil
+				}
+				return err
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(h, file, info.Size(), info.ModTime().UnixNano())
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+func hashFiles(h hash.Hash, from fs.FS) error {
+	return fs.WalkDir(from, ".", func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := fs.ReadFile(from, file)
+		fmt.Fprintln(h, file, len(text))
+		h.Write(text)
+		return err
+	})
+}
+
+// build makes the second GOROOT under another name and then renames it: what has the name is
+// complete. If another process was faster, its result is used.
+func build(t *Toolchain, o Options, goroot string) (err error) {
+	fail := func(err error) error {
+		return fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
+	}
+	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
+		return fail(err)
+	}
+	temp, err := os.MkdirTemp(o.Cache, tempPrefix)
+	if err != nil {
+		return fail(err)
+	}
+	defer removeAll(temp)
+	if err := fill(t, o, temp); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(temp, goroot); err != nil && !used(goroot) {
+		return fail(err)
+	}
+	return nil
+}
+
+const tempPrefix = ".making-"
+
+func fill(t *Toolchain, o Options, to string) error {
+	net := make(files)
+	for _, part := range parts {
+		if err := link(filepath.Join(to, part), filepath.Join(t.GOROOT, part)); err != nil {
+			return err
+		}
+	}
+	src := filepath.Join(to, "src")
+	if _, err := os.Stat(filepath.Join(src, inside)); err == nil {
+		return fmt.Errorf("%s has SDP already", t.GOROOT)
+	}
+	if err := net.read(filepath.Join(src, "net")); err != nil {
+		return err
+	}
+	if err := writeInnerNet(src, t.GOVERSION, net); err != nil {
+		return err
+	}
+	if err := writeHooks(filepath.Join(src, "net"), t.GOVERSION, net); err != nil {
+		return err
+	}
+	roots := []string{"sdp"}
+	if o.Verbs {
+		roots = append(roots, "rdma/verbs")
+		text := "//go:build " + hooked + " && cgo\n\npackage net\n\nimport _ \"" + inside + "rdma/verbs\"\n"
+		if err := os.WriteFile(filepath.Join(src, "net", "sdp_verbs.go"), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := writeLibrary(src, roots); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, usedFile), []byte(t.GOROOT+"\n"), 0o644)
+}
+
+// read reads the sources of a package that Linux may build.
+func (fs files) read(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if mayBuild(name, text) {
+			fs[name] = text
+		}
+	}
+	return nil
+}
+
+// writeHooks changes package net for the systems that have hooks. Each file that it changes
+// is there twice then: changed for these systems, and as it was for all others.
+func writeHooks(dir, version string, net files) error {
+	changed, err := net.apply("package net of "+version, hookEdits)
+	if err != nil {
+		return err
+	}
+	for _, name := range changed {
+		file := filepath.Join(dir, name)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		// The file is a link to that of the first GOROOT.
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, constrain(text, "!("+hooked+")"), 0o644); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "sdp_"+name), constrain(net[name], hooked), 0o644); err != nil {
+			return err
+		}
+	}
+	hook, err := std.ReadFile("_std/net/sdp_hook.go")
+	if err != nil {
+		return err
+	}
+	hook = bytes.ReplaceAll(hook, []byte("@@VERSION@@"), []byte(Version()))
+	hook = bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(version))
+	if err := os.WriteFile(filepath.Join(dir, "sdp_hook.go"), hook, 0o644); err != nil {
+		return err
+	}
+	text := "//go:build " + refused + "\n\npackage net\n\nvar _ = there_is_SDP_only_for_linux_on_" + strings.Join(Architectures, "_and_") + "\n"
+	return os.WriteFile(filepath.Join(dir, "sdp_refused.go"), []byte(text), 0o644)
+}
+
+// link makes hard links to the files of a tree, or copies where the file system or its rules
+// do not let it. A part that is not there is left out.
+func link(to, from string) error {
+	return filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && file == from {
+				return nil
+			}
+			return err
+		}
+		rel, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		switch {
+		case e.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case e.Type()&fs.ModeSymlink != 0:
+			real, err := filepath.EvalSymlinks(file)
+			if err != nil {
+				return err
+			}
+			if info, err := os.Stat(real); err != nil || info.IsDir() {
+				return err
+			}
+			return copyFile(target, real)
+		case !e.Type().IsRegular():
+			return nil
+		}
+		if os.Link(file, target) == nil {
+			return nil
+		}
+		return copyFile(target, file)
+	})
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o200)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if e := out.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+const (
+	staleTime    = 30 * 24 * time.Hour // unused for so long a second GOROOT is removed,
+	replacedTime = 24 * time.Hour      // and one of the same version of Go after this time
+	brokenAge    = time.Hour           // what an interrupted process has left, too
+)
+
+// removeStale removes what has not been used for long. Another process may be using what
+// was used lately.
+func removeStale(cache, goroot string) {
+	entries, err := os.ReadDir(cache)
+	if err != nil {
+		return
+	}
+	version, _, _ := strings.Cut(filepath.Base(goroot), "-")
+	for _, e := range entries {
+		dir := filepath.Join(cache, e.Name())
+		if dir == goroot || !e.IsDir() {
+			continue
+		}
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > brokenAge {
+				removeAll(dir)
+			}
+			continue
+		}
+		info, err := os.Stat(filepath.Join(dir, usedFile))
+		if err != nil {
+			continue
+		}
+		limit := staleTime
+		if strings.HasPrefix(e.Name(), version+"-") {
+			limit = replacedTime
+		}
+		if time.Since(info.ModTime()) > limit {
+			removeAll(dir)
+		}
+	}
+}
+
+// removeAll removes a second GOROOT, under another name first, so that nothing is found
+// half removed.
+func removeAll(dir string) {
+	if !strings.HasPrefix(filepath.Base(dir), tempPrefix) {
+		gone := filepath.Join(filepath.Dir(dir), tempPrefix+filepath.Base(dir))
+		if os.Rename(dir, gone) != nil {
+			return
+		}
+		dir = gone
+	}
+	os.RemoveAll(dir)
+}
+
+// Version is the version of this module in the tool that is running.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(devel)"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == strings.TrimSuffix(module, "/") && m.Version != "" {
+			return m.Version
+		}
+	}
+	return "(devel)"
+}

@@ -1,0 +1,229 @@
+package adopt
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gosdp/gosdp"
+)
+
+//go:embed all:_std
+var std embed.FS
+
+// unix is a copy of the files of golang.org/x/sys/unix that Linux needs.
+//
+//go:embed all:_unix
+var unix embed.FS
+
+const (
+	module = "github.com/gosdp/gosdp/"
+	inside = "internal/gosdp/" // where the library is in the standard library
+)
+
+// replaced are the packages of the standard library, and of other modules, in place of
+// which the library imports others there.
+var replaced = map[string]string{
+	"crypto/hmac":           inside + "hmac",
+	"crypto/rand":           inside + "rand",
+	"crypto/sha256":         inside + "sha256",
+	"golang.org/x/sys/unix": inside + "unix",
+	"log/slog":              inside + "slog",
+	"net":                   inside + "net",
+}
+
+// light are packages in place of some of the standard library, which would make every
+// program larger by what the library does not use of them.
+var light = []string{"hmac", "rand", "sha256", "slog"}
+
+// importPath returns what a package inside the standard library imports in place of p.
+func importPath(p string) string {
+	if r, ok := replaced[p]; ok {
+		return r
+	}
+	if ours, ok := strings.CutPrefix(p, module); ok {
+		return inside + ours
+	}
+	return p
+}
+
+// rewriteImports returns a file with the imports of a package inside the standard library,
+// and those that it had.
+func rewriteImports(name string, text []byte) ([]byte, []string, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	var had []string
+	for _, spec := range slices.Backward(f.Imports) {
+		p, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		had = append(had, p)
+		if r := importPath(p); r != p {
+			start, end := int(spec.Path.Pos()-f.FileStart), int(spec.Path.End()-f.FileStart)
+			text = slices.Concat(text[:start], []byte(strconv.Quote(r)), text[end:])
+		}
+	}
+	return text, had, nil
+}
+
+// writeLibrary writes the library to src/internal/gosdp, which must not be there yet: the
+// packages that the roots need, of this module.
+func writeLibrary(src string, roots []string) error {
+	if err := writeDir(filepath.Join(src, inside, "unix"), unix, "_unix"); err != nil {
+		return err
+	}
+	for _, pkg := range light {
+		if err := writeDir(filepath.Join(src, inside, pkg), std, "_std/"+pkg); err != nil {
+			return err
+		}
+	}
+	queue := slices.Clone(roots)
+	seen := make(map[string]bool)
+	for len(queue) > 0 {
+		pkg := queue[0]
+		queue = queue[1:]
+		if seen[pkg] {
+			continue
+		}
+		seen[pkg] = true
+		imports, err := writePackage(src, pkg)
+		if err != nil {
+			return err
+		}
+		queue = append(queue, imports...)
+	}
+	return nil
+}
+
+// writePackage writes a package of this module, and returns those that it imports.
+func writePackage(src, pkg string) (imports []string, err error) {
+	to := filepath.Join(src, inside, filepath.FromSlash(pkg))
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return nil, err
+	}
+	write := func(from fs.FS, dir string) error {
+		entries, err := fs.ReadDir(from, dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			name := e.Name()
+			if e.IsDir() || !slices.Contains([]string{".go", ".s", ".c", ".h"}, path.Ext(name)) || strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			text, err := fs.ReadFile(from, path.Join(dir, name))
+			if err != nil {
+				return err
+			}
+			if !mayBuild(name, text) {
+				continue
+			}
+			if path.Ext(name) == ".go" {
+				var had []string
+				if text, had, err = rewriteImports(name, text); err != nil {
+					return err
+				}
+				for _, p := range had {
+					if ours, ok := strings.CutPrefix(p, module); ok {
+						imports = append(imports, ours)
+					}
+				}
+			}
+			if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := write(gosdp.Sources, pkg); err != nil {
+		return nil, fmt.Errorf("package %s: %w", pkg, err)
+	}
+	if extra := path.Join("_std", pkg); pkg == "sdp" {
+		if err := write(std, extra); err != nil {
+			return nil, err
+		}
+	}
+	return imports, nil
+}
+
+// writeInnerNet writes the library's own copy of package net, for which no file of cgo's is
+// needed: it resolves no names.
+func writeInnerNet(src, version string, net files) error {
+	inner := make(files)
+	for name, text := range net {
+		if definitely(name, text) {
+			inner[name] = unconstrain(text)
+		}
+	}
+	if _, err := inner.apply("the copy of package net of "+version, innerEdits); err != nil {
+		return err
+	}
+	to := filepath.Join(src, inside, "net")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	inner["sdp_empty.s"] = nil // package net has functions that others define
+	extra, err := std.ReadFile("_std/inner/sdp_inner.go")
+	if err != nil {
+		return err
+	}
+	inner["sdp_inner.go"] = extra
+	for name, text := range inner {
+		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// definitely reports whether a file of package net is built for Linux without cgo.
+func definitely(name string, text []byte) bool {
+	if bytes.Contains(text, []byte("\nimport \"C\"\n")) {
+		return false
+	}
+	expr, _, _, found := buildLine(text)
+	if !found {
+		return builds(name, text, func(string) bool { return false })
+	}
+	for _, tag := range nameTags(name) {
+		if tag != "linux" {
+			return false
+		}
+	}
+	return expr.Eval(func(tag string) bool {
+		return tag == "linux" || tag == "unix" || tag == "gc" || tag == "netgo" || strings.HasPrefix(tag, "go1.")
+	})
+}
+
+// writeDir writes the files of a directory.
+func writeDir(to string, from embed.FS, dir string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	entries, err := from.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		text, err := from.ReadFile(dir + "/" + e.Name())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, e.Name()), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

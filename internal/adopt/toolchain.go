@@ -1,0 +1,89 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/version"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// Versions are the versions of Go that are supported: the two that the Go project supports,
+// and the next one.
+var Versions = []string{"go1.25", "go1.26", "go1.27"}
+
+// Toolchain is what the go command says of itself, in a directory and an environment.
+type Toolchain struct {
+	GOROOT     string
+	GOVERSION  string // "go1.26.8"
+	GOOS       string // that it builds for
+	GOARCH     string
+	GOHOSTOS   string
+	GOHOSTARCH string
+	CGOEnabled string `json:"CGO_ENABLED"`
+	// GOTOOLCHAIN says whether the go command may change to another version.
+	GOTOOLCHAIN string
+}
+
+// Ask returns what the go command would use in dir, "" for the current one: in a module
+// that is the version that go.mod asks for. env is the environment, nil that of this process.
+func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, error) {
+	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED", "GOTOOLCHAIN")
+	cmd.Dir, cmd.Env = dir, env
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			return nil, errors.New(text)
+		}
+		return nil, fmt.Errorf("%s env: %w", goCommand, err)
+	}
+	t := new(Toolchain)
+	if err := json.Unmarshal(out, t); err != nil {
+		return nil, fmt.Errorf("%s env: %w", goCommand, err)
+	}
+	return t, nil
+}
+
+// Hooked reports whether programs for the target have SDP; otherwise they are built as the
+// go command builds them.
+func (t *Toolchain) Hooked() bool {
+	return t.GOOS == "linux" && slices.Contains(Architectures, t.GOARCH)
+}
+
+// supported returns why the version of Go is not supported.
+func (t *Toolchain) supported() error {
+	lang := version.Lang(t.GOVERSION)
+	if slices.Contains(Versions, lang) && !strings.Contains(t.GOVERSION, " ") {
+		return nil
+	}
+	hint := fmt.Sprintf("use one of %s to %s, for example with GOTOOLCHAIN=%s.0", Versions[0], Versions[len(Versions)-1], Versions[1])
+	return fmt.Errorf("%s (%s) is not supported: %s", t.GOVERSION, t.GOROOT, hint)
+}
+
+// Environ returns an environment in which the go command is that of the second GOROOT.
+func Environ(env []string, goroot string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "GOROOT" || name == "GOTOOLCHAIN" || name == "PATH"
+	})
+	for _, v := range Variables(goroot) {
+		env = append(env, v[0]+"="+v[1])
+	}
+	return env
+}
+
+// Variables returns the names and values that other build systems need.
+func Variables(goroot string) [][2]string {
+	return [][2]string{
+		{"GOROOT", goroot},
+		{"GOTOOLCHAIN", "local"},
+		{"PATH", goroot + string(os.PathSeparator) + "bin" + string(os.PathListSeparator) + os.Getenv("PATH")},
+	}
+}

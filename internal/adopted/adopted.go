@@ -1,0 +1,44 @@
+// Package adopted lets the library work in a program whose package net uses SDP by itself,
+// because "sdp go" has built it. In all others it does nothing.
+package adopted
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// unhooked is the type of the key by which package net knows calls that are to be plain
+// TCP. It has no name, so that it is the same type there.
+type unhooked = struct{ GosdpUnhooked struct{} }
+
+// Plain returns a context in which package net dials and listens without SDP.
+func Plain(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unhooked{}, true)
+}
+
+// ordinary is set when a connection or listener of package net has shown that the package
+// has no hooks.
+var ordinary atomic.Bool
+
+// Settled reports whether package net has found out already whether the connection or
+// listener uses SDP. The library must not negotiate on such a one. Safe for concurrent use.
+func Settled(c any) bool {
+	if ordinary.Load() {
+		return false
+	}
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	hooked, ok := rc.(interface{ SDP() bool })
+	if _, tcp := c.(*net.TCPConn); tcp && !ok {
+		ordinary.Store(true)
+	}
+	return ok && hooked.SDP()
+}

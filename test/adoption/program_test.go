@@ -1,0 +1,422 @@
+package adoption
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// runProgram builds a program with SDP and runs it with a device.
+func runProgram(t *testing.T, dir, device string, connections report, args ...string) string {
+	t.Helper()
+	return run(t, dir, env("SDP_DEVICES="+device, connections.env()), filepath.Join(dir, "program"), args...)
+}
+
+func TestOffByEnvironment(t *testing.T) {
+	want(t, "all")
+	dir, connections := echoModule(t, nil), newReport(t)
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	require.Contains(t, runProgram(t, dir, "tcp", connections), "echoed")
+	require.Zero(t, connections.count(t, "dial", "shm"))
+	out, err := try(t, dir, env("SDP_DEVICES=nonsense"), filepath.Join(dir, "program"))
+	require.Error(t, err)
+	require.Contains(t, out, `SDP_DEVICES=nonsense: unknown device "nonsense"`)
+}
+
+// Types, addresses and errors are those of package net.
+func TestGenuine(t *testing.T) {
+	want(t, "all")
+	dir := module(t, map[string]string{"main.go": genuine})
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	for _, device := range []string{"tcp", "shm", "iwarp"} {
+		t.Run(device, func(t *testing.T) {
+			connections := newReport(t)
+			require.Equal(t, "ok\n", runProgram(t, dir, device, connections))
+			if device != "tcp" {
+				require.Positive(t, connections.count(t, "accept", device))
+			}
+		})
+	}
+}
+
+const genuine = `package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(ok bool, what ...any) {
+	if !ok {
+		panic(fmt.Sprint(what...))
+	}
+}
+
+func pair() (*net.TCPConn, *net.TCPConn) {
+	ln := must(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))
+	defer ln.Close()
+	a := must(net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr)))
+	return a, must(ln.AcceptTCP())
+}
+
+func main() {
+	a, b := pair()
+	check(a.LocalAddr().String() == b.RemoteAddr().String(), "addresses")
+	check(a.SetNoDelay(true) == nil && a.SetKeepAlive(true) == nil && a.SetLinger(-1) == nil, "options")
+	check(a.SetReadBuffer(1<<16) == nil && a.SetWriteBuffer(1<<16) == nil, "buffers")
+	check(a.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Minute}) == nil, "keepalive")
+
+	// Deadlines.
+	b.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := b.Read(make([]byte, 1))
+	var op *net.OpError
+	check(errors.As(err, &op) && op.Op == "read" && op.Net == "tcp" && op.Timeout() && errors.Is(err, os.ErrDeadlineExceeded), err)
+	check(strings.HasPrefix(err.Error(), "read tcp 127.0.0.1:"), err)
+	b.SetReadDeadline(time.Time{})
+
+	// The option of a socket through its descriptor.
+	raw := must(a.SyscallConn())
+	noDelay := 0
+	check(raw.Control(func(fd uintptr) { noDelay, _ = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_NODELAY) }) == nil && noDelay == 1, "control")
+
+	// Several slices, and copies from and to files.
+	v := net.Buffers{[]byte("one"), []byte("two")}
+	must(v.WriteTo(a))
+	got := make([]byte, 6)
+	must(io.ReadFull(b, got))
+	check(string(got) == "onetwo", string(got))
+	f := must(os.CreateTemp("", "sdp"))
+	defer os.Remove(f.Name())
+	text := strings.Repeat("file", 100000)
+	must(f.WriteString(text))
+	must(f.Seek(0, 0))
+	go func() {
+		must(io.Copy(a, f))
+		a.CloseWrite()
+	}()
+	g := must(os.CreateTemp("", "sdp"))
+	defer os.Remove(g.Name())
+	must(io.Copy(g, b))
+	check(string(must(os.ReadFile(g.Name()))) == text, "file")
+
+	// A relay between two connections.
+	c, d := pair()
+	go func() {
+		must(io.Copy(c, a)) // what b says
+		c.CloseWrite()
+	}()
+	must(b.Write([]byte(text)))
+	b.CloseWrite()
+	check(string(must(io.ReadAll(d))) == text, "relay")
+
+	// The same to a connection of plain TCP, in two parts.
+	ctx := context.WithValue(context.Background(), struct{ GosdpUnhooked struct{} }{}, true)
+	pln := must(new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0"))
+	p := must(new(net.Dialer).DialContext(ctx, "tcp", pln.Addr().String()))
+	q := must(pln.Accept())
+	c, d = pair()
+	go func() {
+		must(io.Copy(p, io.LimitReader(d, 1000)))
+		must(io.Copy(p, d))
+		p.(*net.TCPConn).CloseWrite()
+	}()
+	must(c.Write([]byte(text)))
+	c.CloseWrite()
+	check(string(must(io.ReadAll(q))) == text, "relay to TCP")
+
+	// After Close.
+	check(a.Close() == nil, "close")
+	_, err = a.Write([]byte("x"))
+	check(errors.Is(err, net.ErrClosed) && strings.Contains(err.Error(), "use of closed network connection"), err)
+	check(errors.Is(a.Close(), net.ErrClosed), "closed twice")
+	check(errors.Is(a.SetNoDelay(true), net.ErrClosed) && errors.Is(a.SetLinger(1), net.ErrClosed), "options after Close")
+	check(errors.Is(raw.Control(func(uintptr) {}), net.ErrClosed), "control after Close")
+
+	// Nobody listens.
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))
+	ln.Close()
+	_, err = ln.Accept()
+	check(errors.Is(err, net.ErrClosed), err)
+	_, err = net.Dial("tcp", ln.Addr().String())
+	check(errors.Is(err, syscall.ECONNREFUSED), err)
+	check(strings.HasPrefix(err.Error(), "dial tcp 127.0.0.1:") && strings.HasSuffix(err.Error(), "connect: connection refused"), err)
+
+	// A connection that is dropped is closed, but not while it is read.
+	e, h := pair()
+	read := make(chan error)
+	go func(c net.Conn) {
+		_, err := c.Read(make([]byte, 1))
+		read <- err
+	}(e)
+	e = nil
+	for range 5 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(h.Write([]byte("x")))
+	check(<-read == nil, "collected while it was read")
+	for {
+		runtime.GC()
+		h.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := h.Read(make([]byte, 1))
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			check(err == io.EOF || errors.Is(err, syscall.ECONNRESET), err)
+			break
+		}
+	}
+	fmt.Println("ok")
+}
+`
+
+// What was written before os.Exit arrives.
+func TestExit(t *testing.T) {
+	want(t, "all")
+	dir := module(t, map[string]string{"main.go": `package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+)
+
+func main() {
+	line := bytes.Repeat([]byte("x"), 99)
+	if len(os.Args) > 1 {
+		c, err := net.Dial("tcp", os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		for range 10000 {
+			fmt.Fprintf(c, "%s\n", line)
+		}
+		os.Exit(0)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	for range 5 {
+		cmd := exec.Command(os.Args[0], ln.Addr().String())
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			panic(err)
+		}
+		c, err := ln.Accept()
+		if err != nil {
+			panic(err)
+		}
+		b, err := io.ReadAll(c)
+		fmt.Println(len(b), err)
+		cmd.Wait()
+	}
+}
+`})
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	for _, device := range devices {
+		t.Run(device, func(t *testing.T) {
+			connections := newReport(t)
+			out := runProgram(t, dir, device, connections)
+			require.Equal(t, strings.Repeat("1000000 <nil>\n", 5), out)
+			require.Equal(t, 5, connections.count(t, "dial", device))
+		})
+	}
+}
+
+// A server that restarts hands its listener to a child, as a file.
+func TestRestart(t *testing.T) {
+	want(t, "all")
+	dir := module(t, map[string]string{"main.go": `package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func main() {
+	if len(os.Args) > 1 {
+		ln := must(net.FileListener(os.NewFile(3, "listener")))
+		if os.Args[1] == "idle" {
+			os.Stdout.WriteString("ready")
+			io.Copy(io.Discard, os.Stdin)
+			return
+		}
+		for range 20 {
+			c := must(ln.Accept())
+			c.Write([]byte("child"))
+			c.Close()
+		}
+		return
+	}
+	ln := must(net.Listen("tcp", "127.0.0.1:0")).(*net.TCPListener)
+	f := must(ln.File())
+	idle := exec.Command(os.Args[0], "idle")
+	idle.ExtraFiles, idle.Stderr = []*os.File{f}, os.Stderr
+	in, out := must(idle.StdinPipe()), must(idle.StdoutPipe())
+	if err := idle.Start(); err != nil {
+		panic(err)
+	}
+	must(io.ReadFull(out, make([]byte, 5)))
+	for range 20 { // the other process has the listener, and does not want them
+		dialled := make(chan net.Conn)
+		go func() { dialled <- must(net.Dial("tcp", ln.Addr().String())) }()
+		ln.SetDeadline(time.Now().Add(10 * time.Second))
+		must(ln.Accept()).Close()
+		(<-dialled).Close()
+	}
+	in.Close()
+	idle.Wait()
+	cmd := exec.Command(os.Args[0], "child")
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{f}, os.Stderr
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+	f.Close()
+	ln.Close()
+	n := 0
+	for range 20 {
+		c := must(net.Dial("tcp", ln.Addr().String()))
+		if string(must(io.ReadAll(c))) == "child" {
+			n++
+		}
+		c.Close()
+	}
+	fmt.Println(n, cmd.Wait())
+}
+`})
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	connections := newReport(t)
+	require.Equal(t, "20 <nil>\n", runProgram(t, dir, "shm", connections))
+	require.Equal(t, 40, connections.count(t, "accept", "shm"))
+}
+
+// A program that imports package sdp itself works, in all combinations.
+func TestProgramWithTheLibrary(t *testing.T) {
+	want(t, "all")
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := module(t, map[string]string{
+		"go.mod": "module example.com/program\n\ngo 1.25\n\nrequire github.com/gosdp/gosdp v0.0.0\n\nrequire golang.org/x/sys v0.47.0 // indirect\n\nreplace github.com/gosdp/gosdp => " + root + "\n",
+		"main.go": `package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// limited hides what is in it, as netutil.LimitListener does.
+type limited struct{ net.Listener }
+
+func (l limited) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return struct{ net.Conn }{c}, err
+}
+
+func main() {
+	listeners := map[string]net.Listener{
+		"net.Listen":                   must(net.Listen("tcp", "127.0.0.1:0")),
+		"sdp.Listen":                   must(sdp.Listen("tcp", "127.0.0.1:0")),
+		"sdp.Listen sdp":               must(sdp.Listen("sdp", "127.0.0.1:0")),
+		"sdp.NewListener":              must(sdp.NewListener(must(net.Listen("tcp", "127.0.0.1:0")), nil)),
+		"sdp.NewListener of a wrapper": must(sdp.NewListener(limited{must(net.Listen("tcp", "127.0.0.1:0"))}, nil)),
+		"sdp.Server":                   serving{must(net.Listen("tcp", "127.0.0.1:0"))},
+	}
+	dials := map[string]func(address string) (net.Conn, error){
+		"net.Dial": func(a string) (net.Conn, error) { return net.Dial("tcp", a) },
+		"sdp.Dial": func(a string) (net.Conn, error) { return sdp.Dial("tcp", a) },
+	}
+	for name, ln := range listeners {
+		go func() {
+			for {
+				c := must(ln.Accept())
+				go func() {
+					c.Write([]byte("hello ")) // before the client has said anything
+					io.Copy(c, c)
+					c.Close()
+				}()
+			}
+		}()
+		for how, dial := range dials {
+			c := must(dial(ln.Addr().String()))
+			began := time.Now()
+			must(io.ReadFull(c, make([]byte, len("hello "))))
+			if d := time.Since(began); d > 3*time.Second {
+				panic(fmt.Sprint(name, ", ", how, ": the greeting took ", d))
+			}
+			must(c.Write([]byte("echoed")))
+			must(c, c.(interface{ CloseWrite() error }).CloseWrite())
+			if got := must(io.ReadAll(c)); string(got) != "echoed" {
+				panic(name + ", " + how + ": " + string(got))
+			}
+			if s, ok := c.(*sdp.Conn); how == "sdp.Dial" && (!ok || s.Device() != "shm") {
+				panic(fmt.Sprintf("%s, %s: %T", name, how, c))
+			}
+		}
+	}
+	c := must(net.Dial("tcp", listeners["net.Listen"].Addr().String()))
+	_, err := sdp.Client(c, nil)
+	var op *net.OpError
+	if !errors.As(err, &op) {
+		panic(err)
+	}
+	fmt.Println(err)
+}
+
+type serving struct{ net.Listener }
+
+func (l serving) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return sdp.Server(c, nil)
+}
+`})
+	run(t, dir, env("GOFLAGS=-mod=mod"), sdp(t), "build", "-o", "program", ".")
+	connections := newReport(t)
+	out := run(t, dir, env(connections.env()), filepath.Join(dir, "program"))
+	require.Contains(t, out, "package net has negotiated SDP on the connection already")
+	require.Positive(t, connections.count(t, "dial", "shm"))
+}

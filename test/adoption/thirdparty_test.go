@@ -1,0 +1,284 @@
+package adoption
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// install builds a program from the module proxy, as it is. The test is skipped if the
+// module cannot be had.
+func install(t *testing.T, pkg string) string {
+	t.Helper()
+	bin := os.Getenv("GOSDP_ADOPTION_BIN") // where the programs are kept between runs
+	if bin == "" {
+		bin = t.TempDir()
+	}
+	path, _, _ := strings.Cut(pkg, "@")
+	name := filepath.Base(path)
+	if regexp.MustCompile(`^v[0-9]+$`).MatchString(name) {
+		name = filepath.Base(filepath.Dir(path))
+	}
+	file := filepath.Join(bin, name)
+	if _, err := os.Stat(file); err == nil {
+		return file
+	}
+	out, err := try(t, t.TempDir(), env("GOBIN="+bin), sdp(t), "install", pkg)
+	if err != nil && (strings.Contains(out, "proxy") || strings.Contains(out, "no such host")) {
+		t.Skipf("%s cannot be had: %s", pkg, out)
+	}
+	require.NoError(t, err, out)
+	return file
+}
+
+// start runs a server until the test ends.
+func start(t *testing.T, environ []string, name string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.Dir = environ, t.TempDir()
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cancel()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s: %s", filepath.Base(name), out.String())
+		}
+	})
+}
+
+// free returns an address of this host that nothing listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// await waits until something listens on an address.
+func await(t *testing.T, address string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, 30*time.Second, 50*time.Millisecond, "nothing listens on %s", address)
+}
+
+// each runs a test over shm and over TCP, with the same programs, and checks that their
+// connections were of shm in the first case.
+func each(t *testing.T, test func(t *testing.T, environ []string) (rate float64)) {
+	rates := make(map[string][]float64)
+	for range 3 { // alternating
+		for _, device := range []string{"shm", "tcp"} {
+			t.Run(device, func(t *testing.T) {
+				connections := newReport(t)
+				rates[device] = append(rates[device], test(t, env("SDP_DEVICES="+device, connections.env())))
+				accepted := connections.count(t, "accept", "shm")
+				if device == "shm" {
+					require.Positive(t, accepted)
+					require.Positive(t, connections.count(t, "dial", "shm"))
+				} else {
+					require.Zero(t, accepted)
+				}
+				t.Logf("%.0f/s, %d connections accepted over shm", rates[device][len(rates[device])-1], accepted)
+			})
+		}
+	}
+	t.Logf("rates: shm %.0f, tcp %.0f", rates["shm"], rates["tcp"])
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{1})
+	r.Read(b)
+	return b
+}
+
+var perSecond = regexp.MustCompile(`([0-9][0-9,]*) msgs/sec`)
+
+func TestNATS(t *testing.T) {
+	want(t, "all")
+	server := install(t, "github.com/nats-io/nats-server/v2@v2.15.2")
+	client := install(t, "github.com/nats-io/natscli/nats@v0.5.1")
+	each(t, func(t *testing.T, environ []string) float64 {
+		address := free(t)
+		_, port, _ := net.SplitHostPort(address)
+		start(t, environ, server, "-a", "127.0.0.1", "-p", port)
+		await(t, address)
+		environ = append(environ, "HOME="+t.TempDir())
+		url := "nats://" + address
+
+		// Data: what a subscriber gets is what was published.
+		data := fmt.Sprintf("%x", random(100_000))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		sub := exec.CommandContext(ctx, client, "-s", url, "reply", "echo", "--echo", "--count", "1")
+		sub.Env = environ
+		require.NoError(t, sub.Start())
+		var got string
+		require.Eventually(t, func() bool {
+			cmd := exec.CommandContext(ctx, client, "-s", url, "request", "echo", "--raw", "--timeout", "2s")
+			cmd.Env, cmd.Stdin = environ, strings.NewReader(data)
+			out, _ := cmd.Output()
+			got = strings.TrimSpace(string(out))
+			return got != ""
+		}, 30*time.Second, 200*time.Millisecond)
+		require.Equal(t, sha256.Sum256([]byte(data)), sha256.Sum256([]byte(got)), "%d bytes", len(got))
+		sub.Wait()
+
+		out := run(t, t.TempDir(), environ, client, "-s", url, "bench", "pub", "x", "--msgs", "500000", "--size", "128", "--no-progress")
+		return number(t, perSecond, out)
+	})
+}
+
+// number returns a number in the output of a program.
+func number(t *testing.T, pattern *regexp.Regexp, out string) float64 {
+	t.Helper()
+	m := pattern.FindStringSubmatch(out)
+	require.NotNil(t, m, out)
+	n, err := strconv.ParseFloat(strings.ReplaceAll(m[1], ",", ""), 64)
+	require.NoError(t, err)
+	return n
+}
+
+func TestGRPCurl(t *testing.T) {
+	want(t, "all")
+	server := install(t, "github.com/fullstorydev/grpcurl/internal/testing/cmd/testserver@v1.9.4")
+	client := install(t, "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4")
+	each(t, func(t *testing.T, environ []string) float64 {
+		address := free(t)
+		_, port, _ := net.SplitHostPort(address)
+		start(t, environ, server, "-p", port)
+		await(t, address)
+		list := run(t, t.TempDir(), environ, client, "-plaintext", address, "list")
+		require.Contains(t, list, "testing.TestService")
+		payload := strings.Repeat("QUJD", 50_000) // base64
+		began := time.Now()
+		const calls = 10
+		for range calls {
+			cmd := exec.Command(client, "-plaintext", "-d", "@", address, "testing.TestService/UnaryCall")
+			cmd.Env, cmd.Stdin = environ, strings.NewReader(`{"payload":{"body":"`+payload+`"}}`)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Contains(t, string(out), payload)
+		}
+		return calls / time.Since(began).Seconds()
+	})
+}
+
+func TestEtcd(t *testing.T) {
+	want(t, "all")
+	server := install(t, "go.etcd.io/etcd/server/v3@v3.6.8")
+	client := install(t, "go.etcd.io/etcd/etcdctl/v3@v3.6.8")
+	each(t, func(t *testing.T, environ []string) float64 {
+		address, peers := free(t), free(t)
+		start(t, environ, server, "--data-dir", t.TempDir(), "--unsafe-no-fsync",
+			"--listen-client-urls", "http://"+address, "--advertise-client-urls", "http://"+address,
+			"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers)
+		await(t, address)
+		etcdctl := func(stdin string, args ...string) string {
+			cmd := exec.Command(client, append([]string{"--endpoints", address}, args...)...)
+			cmd.Env, cmd.Stdin = environ, strings.NewReader(stdin)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+			return string(out)
+		}
+		value := fmt.Sprintf("%x", random(600_000))
+		etcdctl(value, "put", "large")
+		require.Equal(t, value, strings.TrimSpace(etcdctl("", "get", "large", "--print-value-only")))
+		began := time.Now()
+		const puts = 20
+		for i := range puts {
+			etcdctl("", "put", fmt.Sprint("key", i), fmt.Sprint("value", i))
+		}
+		return puts / time.Since(began).Seconds()
+	})
+}
+
+// A reverse proxy between two programs that know nothing of SDP.
+func TestCaddy(t *testing.T) {
+	want(t, "all")
+	caddy := install(t, "github.com/caddyserver/caddy/v2/cmd/caddy@v2.11.9")
+	dir := module(t, map[string]string{"main.go": web})
+	run(t, dir, env(), sdp(t), "build", "-o", "web", ".")
+	program := filepath.Join(dir, "web")
+	data := random(300_000)
+	sum := fmt.Sprintf("%x", sha256.Sum256(data))
+	file := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(file, data, 0o644))
+	each(t, func(t *testing.T, environ []string) float64 {
+		behind, front := free(t), free(t)
+		environ = append(environ, "HOME="+t.TempDir(), "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
+		start(t, environ, program, "serve", behind, file)
+		await(t, behind)
+		start(t, environ, caddy, "reverse-proxy", "--from", "http://"+front, "--to", behind)
+		await(t, front)
+		out := run(t, dir, environ, program, "get", "http://"+front+"/", "300")
+		fields := strings.Fields(out)
+		require.Equal(t, sum, fields[0])
+		rate, err := strconv.ParseFloat(fields[1], 64)
+		require.NoError(t, err)
+		return rate
+	})
+}
+
+const web = `package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+func main() {
+	if os.Args[1] == "serve" {
+		panic(http.ListenAndServe(os.Args[2], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(w, r, os.Args[3])
+		})))
+	}
+	n, _ := strconv.Atoi(os.Args[3])
+	sum, began := "", time.Now()
+	for range n {
+		r, err := http.Get(os.Args[2])
+		if err != nil {
+			panic(err)
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, r.Body); err != nil {
+			panic(err)
+		}
+		r.Body.Close()
+		is := fmt.Sprintf("%x", h.Sum(nil))
+		if sum != "" && is != sum {
+			panic("the answers differ")
+		}
+		sum = is
+	}
+	fmt.Println(sum, float64(n)/time.Since(began).Seconds())
+}
+`
