@@ -41,13 +41,13 @@ func CloseAll(d time.Duration) {
 	go func() {
 		defer close(closed)
 		var open []*conn
-		conns.mu.Lock()
-		for c := range conns.open {
+		openConns.mu.Lock()
+		for c := range openConns.open {
 			if c.device != "shm" {
 				open = append(open, c)
 			}
 		}
-		conns.mu.Unlock()
+		openConns.mu.Unlock()
 		if len(open) == 0 {
 			return
 		}
