@@ -59,6 +59,8 @@ var layers = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"internal/proxy", allowed{imports: []string{"internal/localpeer", "sdp"}}},
+	{"cmd/sdp", allowed{imports: []string{"internal/proxy", "rdma/verbs", "sdp"}}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},
 	{"test/repeat", allowed{imports: []string{"test/group"}}},

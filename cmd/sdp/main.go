@@ -24,7 +24,9 @@ type command struct {
 
 // commands returns all commands, in the order in which the help lists them.
 func commands() []*command {
-	return []*command{}
+	return []*command{
+		proxyCommand(),
+	}
 }
 
 // An exitStatus is an error that ends the tool with this status. The command has

@@ -13,32 +13,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BuildRelay builds the relay from its directory, with the race detector if the
-// test has it, and returns its path.
-func BuildRelay(t testing.TB, dir string) (path string) {
+// tool is the package of this project's command line tool.
+const tool = "github.com/gosdp/gosdp/cmd/sdp"
+
+// BuildTool builds the tool sdp, with the race detector if the test has it, into dir and
+// returns its path.
+func BuildTool(t testing.TB, dir string) (path string) {
 	t.Helper()
 	gocmd := Need(t, "go")
 	// go test must know what its result depends on, before it reuses one.
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	list := exec.Command(gocmd, "list", "-deps", "-f", `{{if not .Standard}}{{range .GoFiles}}{{$.Dir}}/{{.}}
+{{end}}{{range .CgoFiles}}{{$.Dir}}/{{.}}
+{{end}}{{end}}`, tool)
+	files, err := list.Output()
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, f := range files {
+	for _, f := range strings.Fields(string(files)) {
 		_, err := os.Stat(f)
 		require.NoError(t, err)
 	}
-	path = filepath.Join(t.TempDir(), "relay.exe")
-	out, err := exec.Command(gocmd, "build", "-race="+strconv.FormatBool(race), "-o", path, dir).CombinedOutput()
+	path = filepath.Join(dir, "sdp.exe")
+	out, err := exec.Command(gocmd, "build", "-race="+strconv.FormatBool(race), "-o", path, tool).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
 }
 
-// Relay starts this project's relay, which is the program at path, and returns
-// the address at which it listens. The endpoints are those of its flags. The
+// Relay starts a relay, "sdp proxy" of the tool at path, and returns the address at which it listens. The endpoints are those of its flags. The
 // test fails if it does not end well, as it does not when it was built with the
 // race detector and that has found something.
 func Relay(t testing.TB, path, listen, dial string, args ...string) (address string, p *Process) {
 	t.Helper()
-	cmd := exec.Command(path, append(args, "-listen", listen, "-dial", dial)...)
+	cmd := exec.Command(path, append([]string{"proxy", "-listen", listen, "-dial", dial}, args...)...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // else each takes a second to end
 	p, err := Start(t, cmd, "relaying from")
 	require.NoError(t, err)

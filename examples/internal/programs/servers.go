@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,10 @@ const portTries = 5
 
 // Postgres starts a PostgreSQL with an empty cluster, and returns its address.
 // Its superuser is postgres and needs no password.
-func Postgres(t testing.TB) string {
+func Postgres(t testing.TB) string { return PostgresAt(t, "127.0.0.1") }
+
+// PostgresAt is Postgres at another address of this host.
+func PostgresAt(t testing.TB, host string) string {
 	t.Helper()
 	initdb, postgres := Need(t, "initdb"), Need(t, "postgres")
 	dir, err := os.MkdirTemp("", "postgres") // not below t.TempDir, which other users may not enter
@@ -30,7 +34,9 @@ func Postgres(t testing.TB) string {
 	}
 	out, err := command(initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return server(t, func(host, port string) *exec.Cmd {
+	trusting := []byte("local all all trust\nhost all all all trust\n")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_hba.conf"), trusting, 0o600))
+	return server(t, host, func(port string) *exec.Cmd {
 		return command(postgres, "-D", dir, "-h", host, "-p", port, "-F",
 			"-c", "unix_socket_directories=", "-c", "shared_buffers=32MB", "-c", "max_wal_size=128MB")
 	})
@@ -38,23 +44,26 @@ func Postgres(t testing.TB) string {
 
 // Redis starts an empty Redis that keeps nothing on disk, and returns its
 // address.
-func Redis(t testing.TB) string {
+func Redis(t testing.TB) string { return RedisAt(t, "127.0.0.1") }
+
+// RedisAt is Redis at another address of this host, where it trusts every client.
+func RedisAt(t testing.TB, host string) string {
 	t.Helper()
 	redis := Need(t, "redis-server")
-	return server(t, func(host, port string) *exec.Cmd {
-		return exec.Command(redis, "--bind", host, "--port", port, "--save", "", "--dir", os.TempDir())
+	return server(t, host, func(port string) *exec.Cmd {
+		return exec.Command(redis, "--bind", host, "--port", port, "--protected-mode", "no", "--save", "", "--dir", os.TempDir())
 	})
 }
 
-// server starts a server at a free port of the loopback, and returns its address
-// when it is ready: this one phrase they all have in common.
-func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
+// server starts a server at a free port of the host, and returns its address when it is
+// ready: this one phrase they all have in common.
+func server(t testing.TB, host string, command func(port string) *exec.Cmd) string {
 	t.Helper()
 	var err error
 	for range portTries {
-		address := FreeAddress(t)
-		host, port, _ := net.SplitHostPort(address)
-		if _, err = Start(t, command(host, port), "to accept connections"); err == nil {
+		address := freeAddress(t, host)
+		_, port, _ := net.SplitHostPort(address)
+		if _, err = Start(t, command(port), "to accept connections"); err == nil {
 			return address
 		}
 	}
@@ -76,9 +85,11 @@ func RefusedAddress(t testing.TB) string {
 }
 
 // FreeAddress returns an address at which nobody listens at the moment.
-func FreeAddress(t testing.TB) string {
+func FreeAddress(t testing.TB) string { return freeAddress(t, "127.0.0.1") }
+
+func freeAddress(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
