@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -112,7 +113,7 @@ func (f *proxyFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.check, "check", false, "check the configuration and exit")
 	fs.StringVar(&f.http, "http", "", "serve /live, /ready and /metrics at this `address`")
 	fs.TextVar(&f.level, "log", slog.LevelInfo, "log at this `level` and above: debug, info, warn or error")
-	fs.IntVar(&f.limit, "limit", 0, "relay at most this `many` connections of all routes together; 0: no limit")
+	fs.IntVar(&f.limit, "limit", 0, "relay at most this `many` connections of all routes together;\n0: as many as the limit of descriptors (ulimit -n) allows")
 	fs.UintVar(&f.mark, "mark", 0, "the firewall `mark` of routes that name none")
 	fs.DurationVar(&f.dialTimeout, "dial-timeout", proxy.DefaultDialTimeout, "the `time` that a client waits for its target")
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "the `time` that connections may go on after a signal")
@@ -164,7 +165,7 @@ func (f *proxyFlags) run() error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: f.level}))
-	p := proxy.New(log, f.limit, inherited)
+	p := proxy.New(log, cmp.Or(f.limit, proxy.DefaultLimit()), inherited)
 	if f.http != "" {
 		stop, err := serveHTTP(f.http, p.Handler(), log)
 		if err != nil {

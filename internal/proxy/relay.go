@@ -76,8 +76,12 @@ const (
 	firstDialPause = 100 * time.Millisecond
 )
 
-// dial connects to the route's target. While the process has no descriptor left it tries
-// again until the time is over.
+// descriptorPatience is how long a client that is relayed to nowhere may hold the
+// descriptor that another one's target needs.
+const descriptorPatience = 2 * time.Second
+
+// dial connects to the route's target. If the process has no descriptor left it tries again
+// for a while.
 func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
 	network, address := route.Dial.Network, route.Dial.Address
 	if route.Dial.original() {
@@ -90,13 +94,14 @@ func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, route.DialTimeout)
 	defer cancel()
 	wait := firstDialPause
+	start := time.Now()
 	for tries := 1; ; {
 		c, err := r.entrance.proxy.dial(ctx, network, address, route.Mark)
 		var not *sdp.NotSDPError
 		switch {
 		case err == nil:
 			return c.(conn), nil
-		case outOfDescriptors(err):
+		case outOfDescriptors(err) && time.Since(start) < descriptorPatience:
 			wait = descriptorPause
 		case errors.As(err, &not) && tries < dialTries:
 			tries++
