@@ -43,6 +43,8 @@ var layers = []struct {
 	{"internal/rnics", allowed{}},
 	{"internal/spin", allowed{imports: []string{"internal/cgroup"}}},
 	{"internal/handover", allowed{imports: []string{"rdma"}}},
+	{"internal/events", allowed{}},
+	{"internal/status", allowed{}},
 	{"credits", allowed{}},
 	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
 	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/spin"}, tests: []string{"rdma/rdmatest"}}},
@@ -54,7 +56,7 @@ var layers = []struct {
 	{"listener", allowed{imports: []string{"wire", "rdma", "internal/interrupt", "internal/localpeer", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session",
+			"wire", "rdma", "internal/bubble", "internal/budget", "internal/events", "internal/interrupt", "internal/localpeer", "internal/rnics", "internal/session", "internal/status",
 			"rdma/iwarp", "rdma/shm", "bcopy", "zcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},

@@ -156,7 +156,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		}
 	}
 	c.promise.account()
-	c.count()
+	c.count(s.dialled, s.logger)
 	if !bubble.Inside() { // there the calls in progress alone work for a connection, as with TCP
 		c.mu.Lock()
 		c.watched = true

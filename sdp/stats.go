@@ -1,7 +1,9 @@
 package sdp
 
 import (
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/gosdp/gosdp/internal/budget"
 )
@@ -137,10 +139,11 @@ type Totals struct {
 
 // conns are the connections that are open, and the sum over those that were.
 var conns struct {
-	mu     sync.Mutex         // above every Conn.mu
-	open   map[*conn]struct{} // those that are closing included
-	opened uint64
-	closed Traffic
+	mu       sync.Mutex        // above every Conn.mu
+	open     map[*conn]opening // those that are closing included
+	opened   uint64
+	closed   Traffic
+	byDevice deviceCounts // of opened
 }
 
 // Stats returns the totals of this process. Safe for concurrent use.
@@ -166,23 +169,30 @@ func Stats() Totals {
 }
 
 // count has Stats include the connection.
-func (c *conn) count() {
+func (c *conn) count(dialled bool, log *slog.Logger) {
+	o := opening{at: time.Now().UnixNano(), dialled: dialled, log: log}
 	conns.mu.Lock()
-	defer conns.mu.Unlock()
 	if conns.open == nil {
-		conns.open = make(map[*conn]struct{})
+		conns.open = make(map[*conn]opening)
 	}
-	conns.open[c] = struct{}{}
 	conns.opened++
+	o.id = conns.opened
+	conns.open[c] = o
+	conns.byDevice.add(c.device)
+	conns.mu.Unlock()
+	o.logUp(c)
 }
 
 // uncount moves the connection from the open ones to the sum.
 func (c *conn) uncount() {
 	conns.mu.Lock()
-	defer conns.mu.Unlock()
+	o := conns.open[c]
 	delete(conns.open, c)
 	c.mu.Lock()
 	c.promise.end()
-	conns.closed.add(c.carried())
+	carried, violation, err := c.carried(), c.failed && c.recvErr != errUnanswered, c.recvErr
+	conns.closed.add(carried)
 	c.mu.Unlock()
+	conns.mu.Unlock()
+	o.logEnd(c, carried, violation, err)
 }

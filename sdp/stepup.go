@@ -229,7 +229,7 @@ func announce(tcp *iwarp.QueuePair, decision wire.MID, bufs uint16) (net.Conn, e
 func (a *attempt) passedOver() {
 	for _, device := range a.offered {
 		if device != wire.DeviceIWARP {
-			a.decline(device.String(), errors.New("the peer has not chosen it"))
+			a.decline(device.String(), errors.New(notChosen))
 		}
 	}
 }
@@ -241,7 +241,7 @@ var declined atomic.Uint64
 func (a *attempt) decline(name string, why error) {
 	declined.Add(1)
 	a.declined.set(name, why.Error())
-	a.cfg.Logger.Debug("sdp: a device is not used", "device", name, "address", a.address, "reason", why)
+	logDeclined(a.cfg.Logger, name, a.address, why)
 }
 
 func (a *attempt) offersIWARP() bool {
