@@ -25,6 +25,9 @@ type command struct {
 // commands returns all commands, in the order in which the help lists them.
 func commands() []*command {
 	return []*command{
+		checkCommand(),
+		statCommand(),
+		topCommand(),
 		proxyCommand(),
 	}
 }
