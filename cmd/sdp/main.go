@@ -28,6 +28,8 @@ func commands() []*command {
 		checkCommand(),
 		statCommand(),
 		topCommand(),
+		pingCommand(),
+		perfCommand(),
 		proxyCommand(),
 	}
 }
