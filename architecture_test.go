@@ -61,6 +61,7 @@ var layers = []struct {
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs"},
 	}},
+	{"sdp/debug", allowed{imports: []string{"sdp"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/localpeer", "sdp"}}},
 	{"internal/term", allowed{}},
 	{"internal/diagnose", allowed{imports: []string{"internal/localpeer", "internal/rnics", "rdma", "sdp"}}},
