@@ -66,7 +66,7 @@ var layers = []struct {
 	{"internal/term", allowed{}},
 	{"internal/diagnose", allowed{imports: []string{"internal/localpeer", "internal/rnics", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"sdp"}}},
-	{"cmd/sdp", allowed{imports: []string{"internal/diagnose", "internal/perf", "internal/proxy", "internal/status", "internal/term", "rdma/verbs", "sdp"}}},
+	{"cmd/sdp", allowed{imports: []string{"internal/diagnose", "internal/perf", "internal/proxy", "internal/status", "internal/term", "rdma/verbs", "sdp", "sdp/debug"}}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},
 	{"test/repeat", allowed{imports: []string{"test/group"}}},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/proxy"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/sdp/debug"
 )
 
 func proxyCommand() *command {
@@ -80,8 +81,8 @@ SIGTERM and SIGINT end the proxy: it stops listening, lets its connections end b
 themselves for the time of -grace, and resets the rest. A second signal ends it at once.
 With -delay it first goes on accepting for that time, while /ready says 503.
 
-With -http it serves /live, /ready and /metrics (Prometheus) there. It tells systemd when it
-is ready (Type=notify). docs/operations.md has a unit, a container file, a Kubernetes
+With -http it serves /live, /ready, /metrics (Prometheus) and /debug/sdp (a page with its
+connections) there. It tells systemd when it is ready (Type=notify). docs/operations.md has a unit, a container file, a Kubernetes
 manifest and the rules for nftables.`
 
 // proxyFlags are the command's flags.
@@ -111,7 +112,7 @@ func (f *proxyFlags) define(fs *flag.FlagSet) {
 	})
 	fs.StringVar(&f.config, "config", "", "read the routes from this `file`")
 	fs.BoolVar(&f.check, "check", false, "check the configuration and exit")
-	fs.StringVar(&f.http, "http", "", "serve /live, /ready and /metrics at this `address`")
+	fs.StringVar(&f.http, "http", "", "serve /live, /ready, /metrics and /debug/sdp at this `address`")
 	fs.TextVar(&f.level, "log", slog.LevelInfo, "log at this `level` and above: debug, info, warn or error")
 	fs.IntVar(&f.limit, "limit", 0, "relay at most this `many` connections of all routes together;\n0: as many as the limit of descriptors (ulimit -n) allows")
 	fs.UintVar(&f.mark, "mark", 0, "the firewall `mark` of routes that name none")
@@ -167,7 +168,10 @@ func (f *proxyFlags) run() error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: f.level}))
 	p := proxy.New(log, cmp.Or(f.limit, proxy.DefaultLimit()), inherited)
 	if f.http != "" {
-		stop, err := serveHTTP(f.http, p.Handler(), log)
+		mux := http.NewServeMux()
+		mux.Handle("/", p.Handler())
+		mux.Handle("/debug/sdp", debug.Handler())
+		stop, err := serveHTTP(f.http, mux, log)
 		if err != nil {
 			return err
 		}
