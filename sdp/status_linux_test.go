@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // statusPair returns a connection of the process with itself, over shm.
@@ -153,6 +155,27 @@ func TestViolationIsAWarning(t *testing.T) {
 	client.Close()
 	require.NoError(t, WaitClosed(t.Context()))
 	require.Contains(t, strings.Join(text.lines(), "\n"), `level=WARN msg="sdp: the peer broke a rule of the protocol"`)
+}
+
+// TestMendableReasonIsToldOnce has connections decline a device for a reason that an operator
+// can mend, many times.
+func TestMendableReasonIsToldOnce(t *testing.T) {
+	var text eventLog
+	log := slog.New(slog.NewTextHandler(&text, nil))
+	why := errors.New("no permission, in " + t.Name())
+	for range 10 {
+		logDeclined(log, "verbs", "10.0.0.1:1", why)
+		logDeclined(log, "verbs", "10.0.0.1:1", errors.New(notChosen))
+	}
+	require.Len(t, text.lines(), 1)
+	require.Contains(t, text.lines()[0], "level=INFO")
+	require.Contains(t, text.lines()[0], "no permission")
+
+	// A device that cannot be used here at all. Settings are no such reason.
+	var more eventLog
+	c := &Config{Logger: slog.New(slog.NewTextHandler(&more, nil))}
+	c.noteUnusable(wire.DeviceSHM, errors.New("not in SDP_DEVICES"))
+	require.Equal(t, []string{""}, more.lines())
 }
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.

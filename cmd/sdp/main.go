@@ -31,6 +31,7 @@ func commands() []*command {
 		pingCommand(),
 		perfCommand(),
 		proxyCommand(),
+		completionCommand(),
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 
 const (
 	// drainWait is how long a plain listener that stops waits for one more connection of
-	// the kernel's queue, and drainMost how long it goes on if they keep coming.
+	// the kernel's queue, and drainMost how many it takes if they keep coming.
 	drainWait = 20 * time.Millisecond
-	drainMost = time.Second
+	drainMost = 4096
 )
 
 // An entrance is a listening socket, with what its connections have done.
@@ -32,6 +32,7 @@ type entrance struct {
 	gate  gate
 
 	stopping  atomic.Bool
+	late      int           // connections that were accepted since, by serve
 	drainedAt uint64        // of accepted, when drained was asked last
 	ended     chan struct{} // closed when nothing is accepted any more
 
@@ -145,6 +146,11 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 		case err == nil:
 			client := c.(conn)
 			e.accepted.Add(1)
+			if e.stopping.Load() {
+				if e.late++; e.late == drainMost {
+					e.ln.Close()
+				}
+			}
 			if !e.gate.enter(cut) || !e.proxy.gate.enter(cut) {
 				reset(client) // the end has come while it waited
 				continue
@@ -205,16 +211,7 @@ func (e *entrance) stop() {
 		return
 	}
 	if plain, ok := e.ln.(*net.TCPListener); ok && plain.SetDeadline(time.Now().Add(drainWait)) == nil {
-		e.proxy.draining.Go(func() {
-			defer plain.Close()
-			end := time.NewTimer(drainMost)
-			defer end.Stop()
-			select {
-			case <-e.ended:
-			case <-end.C:
-			}
-		})
-		return
+		return // serve closes it
 	}
 	e.ln.Close() // which hands out what is on its way up
 }

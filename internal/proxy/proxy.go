@@ -25,7 +25,6 @@ type Proxy struct {
 	cutAll   context.CancelFunc
 	relays   sync.WaitGroup
 	serving  sync.WaitGroup // of the entrances, those that were removed included
-	draining sync.WaitGroup
 	ready    atomic.Bool
 	reloads  atomic.Uint64 // that succeeded
 	rejected atomic.Uint64 // reloads that failed
@@ -172,7 +171,6 @@ func (p *Proxy) Stop(grace context.Context) (cut int) {
 		e.stop()
 	}
 	p.serving.Wait() // only then does relays not grow any more
-	p.draining.Wait()
 	p.relays.Wait()
 	return int(atCut.Load())
 }

@@ -249,18 +249,22 @@ func TestMissingInheritedSocketIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, `no socket named "web"`)
 }
 
-// TestStopServesTheQueue connects, and stops the proxy before it has accepted everything.
+// TestStopServesTheQueue stops the proxy when most clients are in the kernel's queue, because
+// the limit lets one in at a time.
 func TestStopServesTheQueue(t *testing.T) {
 	p, _ := running(t, 0)
-	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+says(t, "word"))}))
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+says(t, "word"), "limit=1")}))
 	address := at(p)
-	clients := make([]net.Conn, 200)
+	clients := make([]net.Conn, 50)
 	for i := range clients {
 		c, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		clients[i] = c
 	}
+	hears(t, clients[0], "word")                 // so that the listener was not too late for all of them
+	_, err := io.WriteString(clients[0], "word") // for the loop below
+	require.NoError(t, err)
 	stopped := make(chan int)
 	go func() { stopped <- p.Stop(t.Context()) }()
 	for _, c := range clients {
@@ -269,9 +273,10 @@ func TestStopServesTheQueue(t *testing.T) {
 		rest, err := io.ReadAll(c)
 		require.NoError(t, err)
 		require.Empty(t, rest)
+		require.NoError(t, c.Close())
 	}
 	require.Zero(t, <-stopped)
-	_, err := net.Dial("tcp", address)
+	_, err = net.Dial("tcp", address)
 	require.Error(t, err)
 }
 
