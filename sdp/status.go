@@ -2,7 +2,6 @@ package sdp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -87,7 +86,7 @@ func WriteStatus(w io.Writer) error {
 			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode, Declined: c.Declined,
 		})
 	}
-	return json.NewEncoder(w).Encode(&p)
+	return p.Write(w)
 }
 
 func programName() string {

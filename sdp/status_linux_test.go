@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -51,7 +52,7 @@ func TestServeStatus(t *testing.T) {
 	_, err = server.Read(make([]byte, 400))
 	require.NoError(t, err)
 
-	programs, failures := status.Collect([]string{dir})
+	programs, failures := collect.Collect([]string{dir})
 	require.Empty(t, failures)
 	require.Len(t, programs, 1)
 	require.Equal(t, os.Getpid(), programs[0].PID)
@@ -184,7 +185,7 @@ func TestNoStatusUnlessAsked(t *testing.T) {
 		t.Skip("SDP_STATUS is set")
 	}
 	statusPair(t, nil)
-	programs, _ := status.Collect([]string{status.Dir("", os.Geteuid())})
+	programs, _ := collect.Collect([]string{status.Dir("", os.Geteuid())})
 	for _, p := range programs {
 		require.NotEqual(t, os.Getpid(), p.PID)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/internal/term"
 )
 
@@ -65,14 +66,14 @@ func (s *source) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.dir, "dir", "", "ask the programs whose sockets are in this `directory`")
 }
 
-func (s *source) collect() ([]status.Program, []status.Failure) {
+func (s *source) collect() ([]status.Program, []collect.Failure) {
 	switch setting := os.Getenv("SDP_STATUS"); {
 	case s.dir != "":
-		return status.Collect([]string{s.dir})
+		return collect.Collect([]string{s.dir})
 	case os.Geteuid() == 0 && !strings.HasPrefix(setting, "/"):
-		return status.Collect(status.Dirs())
+		return collect.Collect(status.Dirs())
 	default:
-		return status.Collect([]string{status.Dir(setting, os.Geteuid())})
+		return collect.Collect([]string{status.Dir(setting, os.Geteuid())})
 	}
 }
 
@@ -115,7 +116,7 @@ func (f *statFlags) run() error {
 	return nil
 }
 
-func printFailures(w io.Writer, failures []status.Failure) {
+func printFailures(w io.Writer, failures []collect.Failure) {
 	for _, f := range failures {
 		fmt.Fprintf(w, "sdp: left out: %s\n", term.Clean(f.Error()))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -135,7 +136,7 @@ func TestScreen(t *testing.T) {
 		return []status.Program{p}
 	}
 	s.look(programs(at, 0, 0, 0), nil)
-	s.look(programs(at.Add(2*time.Second), 10e6, 30e6, 20e6), []status.Failure{{Path: "x", Err: io.EOF}})
+	s.look(programs(at.Add(2*time.Second), 10e6, 30e6, 20e6), []collect.Failure{{Path: "x", Err: io.EOF}})
 	lines := s.draw(0, 0)
 	require.Contains(t, lines[0], "1 programs, 3 connections, out 30.0 MB/s")
 	for i, want := range []string{"local1", "local2", "local0"} {

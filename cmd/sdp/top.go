@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/internal/term"
 )
 
@@ -109,7 +110,7 @@ type screen struct {
 	lines  []line
 
 	programs []status.Program
-	failures []status.Failure
+	failures []collect.Failure
 }
 
 func (f *topFlags) run() error {
@@ -162,7 +163,7 @@ func (f *topFlags) run() error {
 }
 
 // look takes what programs say now.
-func (s *screen) look(programs []status.Program, failures []status.Failure) {
+func (s *screen) look(programs []status.Program, failures []collect.Failure) {
 	s.programs, s.failures = programs, failures
 	s.lines = s.rates.next(programs)
 }

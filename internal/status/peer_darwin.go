@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer returns the user at the other end of c, and 0 for its process.
-func peer(c *net.UnixConn) (uid, pid int, err error) {
+// Peer returns the user at the other end of c, and 0 for its process.
+func Peer(c *net.UnixConn) (uid, pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, 0, err

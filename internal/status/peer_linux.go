@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer returns the user and the process at the other end of c; the process is 0 if it is in
+// Peer returns the user and the process at the other end of c; the process is 0 if it is in
 // another pid namespace.
-func peer(c *net.UnixConn) (uid, pid int, err error) {
+func Peer(c *net.UnixConn) (uid, pid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0, 0, err

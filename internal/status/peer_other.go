@@ -7,4 +7,5 @@ import (
 	"net"
 )
 
-func peer(*net.UnixConn) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }
+// Peer is not there on this system.
+func Peer(*net.UnixConn) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }

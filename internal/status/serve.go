@@ -33,7 +33,7 @@ func Serve(dir string, write func(io.Writer) error) (*Server, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
-	if err := isPrivate(dir, os.Geteuid()); err != nil {
+	if err := Private(dir, os.Geteuid()); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("%d-%s", os.Getpid(), rand.Text()[:8]))
@@ -72,7 +72,7 @@ func (s *Server) serve(write func(io.Writer) error) {
 			s.all.Go(func() {
 				defer func() { <-clients }()
 				defer c.Close()
-				if uid, _, err := peer(c); err != nil || uid != 0 && uid != os.Geteuid() {
+				if uid, _, err := Peer(c); err != nil || uid != 0 && uid != os.Geteuid() {
 					return
 				}
 				c.SetDeadline(time.Now().Add(writeTime))

@@ -2,7 +2,7 @@
 // socket in a directory that only the program's user can enter.
 //
 // The protocol is one JSON document: a client connects, the program writes a [Program] and
-// closes. serve.go has the program's half and collect.go the tool's.
+// closes. This package is the program's half; package collect is the tool's.
 package status
 
 import (
@@ -74,7 +74,7 @@ func Dir(setting string, uid int) string {
 		return setting
 	}
 	name := dirName + strconv.Itoa(uid)
-	if run := fmt.Sprintf("/run/user/%d", uid); isPrivate(run, uid) == nil {
+	if run := fmt.Sprintf("/run/user/%d", uid); Private(run, uid) == nil {
 		return filepath.Join(run, name)
 	}
 	return filepath.Join("/tmp", name)
@@ -90,9 +90,9 @@ func Dirs() []string {
 	return dirs
 }
 
-// isPrivate returns nil if path is a directory, and no link to one, that belongs to the
+// Private returns nil if path is a directory, and no link to one, that belongs to the
 // user and that no other user may enter.
-func isPrivate(path string, uid int) error {
+func Private(path string, uid int) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
@@ -102,7 +102,7 @@ func isPrivate(path string, uid int) error {
 	case info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf("%s may be entered by other users: its mode is %o and must be 700", path, info.Mode().Perm())
 	}
-	if owner, ok := ownerOf(info); !ok || owner != uid {
+	if owner, ok := Owner(info); !ok || owner != uid {
 		return fmt.Errorf("%s belongs to the user %d and not to %d", path, owner, uid)
 	}
 	return nil

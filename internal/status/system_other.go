@@ -4,6 +4,8 @@ package status
 
 import "os"
 
-func ownerOf(os.FileInfo) (uid int, ok bool) { return -1, false }
+// Owner returns the user to whom a file belongs.
+func Owner(os.FileInfo) (uid int, ok bool) { return -1, false }
 
-func alive(int) bool { return true }
+// Alive reports whether there is a process with this number.
+func Alive(int) bool { return true }

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-func ownerOf(info os.FileInfo) (uid int, ok bool) {
+// Owner returns the user to whom a file belongs.
+func Owner(info os.FileInfo) (uid int, ok bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0, false
@@ -16,7 +17,8 @@ func ownerOf(info os.FileInfo) (uid int, ok bool) {
 	return int(s.Uid), true
 }
 
-func alive(pid int) bool {
+// Alive reports whether there is a process with this number.
+func Alive(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }

@@ -1,4 +1,6 @@
-package status
+// Package collect asks the programs of a host for the state of their connections. See package
+// status for the other half.
+package collect
 
 import (
 	"bytes"
@@ -16,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/status"
 )
 
 const (
@@ -41,13 +45,13 @@ func (f Failure) Error() string { return fmt.Sprintf("%s: %v", f.Path, f.Err) }
 // Collect asks all programs whose sockets are in the directories. It returns those that
 // answered within Patience, by process, and why others did not. Sockets that dead programs
 // have left behind are removed.
-func Collect(dirs []string) (programs []Program, failures []Failure) {
+func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	sockets, failures := find(dirs)
 	type answer struct {
 		socket  int
-		program Program
+		program status.Program
 		err     error
 	}
 	answers := make(chan answer, len(sockets)) // so that one that comes too late blocks nothing
@@ -86,7 +90,7 @@ func Collect(dirs []string) (programs []Program, failures []Failure) {
 			failures = append(failures, Failure{s.path, errSlow})
 		}
 	}
-	slices.SortFunc(programs, func(a, b Program) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(programs, func(a, b status.Program) int { return cmp.Compare(a.PID, b.PID) })
 	slices.SortFunc(failures, func(a, b Failure) int { return strings.Compare(a.Path, b.Path) })
 	return programs, failures
 }
@@ -129,48 +133,48 @@ func ownerOfDir(dir string) (uid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	uid, _ = ownerOf(info)
-	return uid, isPrivate(dir, uid)
+	uid, _ = status.Owner(info)
+	return uid, status.Private(dir, uid)
 }
 
 // ask returns the state of the program that serves the socket. owner is the user of its
 // directory.
-func ask(ctx context.Context, path string, owner int) (Program, error) {
+func ask(ctx context.Context, path string, owner int) (status.Program, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return Program{}, err
+		return status.Program{}, err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return Program{}, errors.New("not a socket")
+		return status.Program{}, errors.New("not a socket")
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return Program{}, gone(path)
+		return status.Program{}, gone(path)
 	}
 	if err != nil {
-		return Program{}, slow(err)
+		return status.Program{}, slow(err)
 	}
 	defer conn.Close()
 	end, _ := ctx.Deadline()
 	conn.SetDeadline(end)
-	uid, pid, err := peer(conn.(*net.UnixConn))
+	uid, pid, err := status.Peer(conn.(*net.UnixConn))
 	if err != nil {
-		return Program{}, err
+		return status.Program{}, err
 	}
 	if uid != owner {
-		return Program{}, fmt.Errorf("served by the user %d, in a directory of the user %d", uid, owner)
+		return status.Program{}, fmt.Errorf("served by the user %d, in a directory of the user %d", uid, owner)
 	}
 	limited := &io.LimitedReader{R: conn, N: maxDocument}
 	text, err := io.ReadAll(limited)
 	switch {
 	case err != nil:
-		return Program{}, slow(err)
+		return status.Program{}, slow(err)
 	case limited.N == 0:
-		return Program{}, fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
+		return status.Program{}, fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
 	}
-	var p Program
-	if err := json.Unmarshal(text, &p); err != nil {
-		return Program{}, fmt.Errorf("the answer makes no sense: %w", err)
+	p, err := decode(text)
+	if err != nil {
+		return status.Program{}, fmt.Errorf("the answer makes no sense: %w", err)
 	}
 	if pid != 0 {
 		p.PID = pid // which the kernel says
@@ -179,8 +183,22 @@ func ask(ctx context.Context, path string, owner int) (Program, error) {
 	return p, nil
 }
 
-// UnmarshalJSON bounds how much memory a short text can take.
-func (c *Conns) UnmarshalJSON(text []byte) error {
+// decode reads a Program. It bounds how much memory a short text can take.
+func decode(text []byte) (status.Program, error) {
+	var p struct {
+		status.Program
+		Conns conns `json:"connections"`
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return status.Program{}, err
+	}
+	p.Program.Conns = status.Conns(p.Conns)
+	return p.Program, nil
+}
+
+type conns status.Conns
+
+func (c *conns) UnmarshalJSON(text []byte) error {
 	*c = nil
 	d := json.NewDecoder(bytes.NewReader(text))
 	if start, err := d.Token(); err != nil || start != json.Delim('[') {
@@ -190,7 +208,7 @@ func (c *Conns) UnmarshalJSON(text []byte) error {
 		if len(*c) == maxConns {
 			return fmt.Errorf("more than %d connections", maxConns)
 		}
-		var one Conn
+		var one status.Conn
 		if err := d.Decode(&one); err != nil {
 			return err
 		}
@@ -203,7 +221,7 @@ func (c *Conns) UnmarshalJSON(text []byte) error {
 func gone(path string) error {
 	text, _, _ := strings.Cut(filepath.Base(path), "-")
 	pid, err := strconv.Atoi(text)
-	if err != nil || alive(pid) {
+	if err != nil || status.Alive(pid) {
 		return errors.New("nothing listens there")
 	}
 	if err := os.Remove(path); err != nil {
