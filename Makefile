@@ -2,7 +2,7 @@
 # by its own name.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-MODULES     := . examples bench
+MODULES     := . examples bench metrics
 PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
 STAGES      := format tidy vet staticcheck tests tests-plain tests-ways tests-alone adoption fuzz platforms
 
@@ -46,6 +46,7 @@ tests: ## all tests, with the race detector
 	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))
 	@cd examples && go test -race -p 2 -timeout 10m ./...
 	@cd bench && go test -race -p 1 -timeout 10m ./...
+	@cd metrics && go test -race -timeout 10m ./...
 
 # What the race detector makes too slow or too fat to measure: allocations, times. What
 # compares processor times has the machine to itself.

@@ -120,7 +120,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		}
 	}
 	c.promise.account()
-	openConns.add(c)
+	openConns.add(c, s.dialled, s.logger)
 	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
 		c.mu.Lock()
 		c.idle.enabled = true

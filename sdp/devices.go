@@ -3,6 +3,7 @@ package sdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type tuning struct {
 	threshold int           // ZCopyThreshold
 	busyPoll  time.Duration // BusyPoll
 	window    int           // ReadBuffer
+	logger    *slog.Logger  // Logger
 }
 
 // devices finds out which devices to use: those that the program lists, or else those that
@@ -59,7 +61,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	if c != nil {
-		d.tuning.window = c.ReadBuffer
+		d.tuning.window, d.tuning.logger = c.ReadBuffer, c.Logger
 	}
 	if d.probe, err = c.probe(); err != nil {
 		return devices{}, err
@@ -67,9 +69,11 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if err = c.setMemory(); err != nil {
 		return devices{}, err
 	}
+	serveIfAsked(d.tuning.logger)
 	for _, device := range listed {
 		if err := d.usableHere(device); err != nil {
 			d.declined.Set(device, err.Error())
+			c.noteUnusable(device, err)
 			continue
 		}
 		d.usable = append(d.usable, device)

@@ -1,8 +1,10 @@
 package sdp
 
 import (
+	"log/slog"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/handshake"
@@ -107,6 +109,10 @@ func (c *Conn) Stats() ConnStats {
 	defer runtime.KeepAlive(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.statsLocked()
+}
+
+func (c *conn) statsLocked() ConnStats {
 	return ConnStats{
 		Device:         c.device,
 		Declined:       c.declined.Table(),
@@ -137,14 +143,15 @@ type Totals struct {
 	Traffic
 }
 
-// openConns are the connections of this process, for Stats.
+// openConns are the connections of this process, for Stats and Connections.
 var openConns connTable
 
 type connTable struct {
-	mu     sync.Mutex         // taken before any conn.mu
-	open   map[*conn]struct{} // includes those that are closing
-	opened uint64
-	closed Traffic // the sum over those that were closed
+	mu       sync.Mutex        // taken before any conn.mu
+	open     map[*conn]opening // includes those that are closing
+	opened   uint64
+	closed   Traffic      // the sum over those that were closed
+	byDevice deviceCounts // of opened
 }
 
 // Stats returns the totals of this process. It is safe for concurrent use.
@@ -175,23 +182,30 @@ func (o *connTable) totals() Totals {
 }
 
 // add adds a connection that is open.
-func (o *connTable) add(c *conn) {
+func (o *connTable) add(c *conn, dialled bool, log *slog.Logger) {
+	up := opening{at: time.Now().UnixNano(), dialled: dialled, log: log}
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.open == nil {
-		o.open = make(map[*conn]struct{})
+		o.open = make(map[*conn]opening)
 	}
-	o.open[c] = struct{}{}
 	o.opened++
+	up.id = o.opened
+	o.open[c] = up
+	o.byDevice.add(c.device)
+	o.mu.Unlock()
+	up.logUp(c)
 }
 
 // remove moves a connection from the open ones to the sum, and ends its promise.
 func (o *connTable) remove(c *conn) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	up := o.open[c]
 	delete(o.open, c)
 	c.mu.Lock()
 	c.promise.end()
-	o.closed.add(c.carriedLocked())
+	carried, violation, err := c.carriedLocked(), c.failed && c.recvErr != errUnanswered, c.recvErr
+	o.closed.add(carried)
 	c.mu.Unlock()
+	o.mu.Unlock()
+	up.logEnd(c, carried, violation, err)
 }

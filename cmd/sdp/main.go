@@ -24,7 +24,17 @@ type command struct {
 
 // commands returns all commands, in the order in which the help lists them.
 func commands() []*command {
-	return append(goCommands(), envCommand(), versionCommand())
+	return append(goCommands(),
+		envCommand(),
+		versionCommand(),
+		checkCommand(),
+		statCommand(),
+		topCommand(),
+		pingCommand(),
+		perfCommand(),
+		proxyCommand(),
+		completionCommand(),
+	)
 }
 
 // An exitStatus is an error that ends the tool with this status. The command has

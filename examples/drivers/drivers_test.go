@@ -25,7 +25,7 @@ var device = cmp.Or(os.Getenv("SDP_DEVICES"), "shm")
 // accepts only SDP.
 func overSDP(t *testing.T, server string) (address string) {
 	t.Helper()
-	address, _ = programs.Relay(t, programs.BuildRelay(t, "../proxy"), "sdp://127.0.0.1:0", "tcp://"+server)
+	address, _ = programs.Relay(t, programs.BuildTool(t, t.TempDir()), "sdp://127.0.0.1:0", "tcp://"+server)
 	return address
 }
 

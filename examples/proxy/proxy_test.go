@@ -1,10 +1,10 @@
-package main
+package proxy_test
 
 import (
 	"io"
 	"net"
 	"os"
-	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,19 +17,34 @@ import (
 // patience is what a test waits for something that comes at once, or is broken.
 const patience = 20 * time.Second
 
-// TestMain lets the test binary be the relay, as the program is.
+// tool is the path of the tool sdp, which the first test builds.
+var tool struct {
+	sync.Once
+	dir, path string
+}
+
 func TestMain(m *testing.M) {
-	if slices.Contains(os.Args, "-dial") {
-		main()
-		return
-	}
-	os.Exit(m.Run())
+	status := m.Run()
+	os.RemoveAll(tool.dir)
+	os.Exit(status)
+}
+
+func built(t *testing.T) string {
+	t.Helper()
+	tool.Do(func() {
+		var err error
+		tool.dir, err = os.MkdirTemp("", "sdp")
+		require.NoError(t, err)
+		tool.path = programs.BuildTool(t, tool.dir)
+	})
+	require.NotEmpty(t, tool.path)
+	return tool.path
 }
 
 // start starts a relay process.
 func start(t *testing.T, listen, dial string, args ...string) (address string, p *programs.Process) {
 	t.Helper()
-	return programs.Relay(t, os.Args[0], listen, dial, args...)
+	return programs.Relay(t, built(t), listen, dial, args...)
 }
 
 // across starts two relays, as they stand on two hosts: what connects over TCP to
@@ -147,15 +162,4 @@ func TestSDPProgramsNeedOneRelayOnly(t *testing.T) {
 		says(t, client, server, "question")
 		says(t, server, client, "answer")
 	})
-}
-
-func TestEndpoints(t *testing.T) {
-	for _, s := range []string{"tcp://:80", "sdp://host:7000", "sdp://[::1]:7000"} {
-		var e endpoint
-		require.NoError(t, e.Set(s))
-		require.Equal(t, s, e.String())
-	}
-	for _, s := range []string{"", "127.0.0.1:80", "tcp://127.0.0.1", "udp://127.0.0.1:80", "tcp"} {
-		require.Error(t, new(endpoint).Set(s), s)
-	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package proxy_test
 
 import (
 	"errors"
@@ -68,6 +68,12 @@ func TestResetPasses(t *testing.T) {
 			require.LessOrEqual(t, n, filled)
 		})
 	}
+}
+
+// reset closes a connection so that its peer sees a reset and no end of file.
+func reset(c *net.TCPConn) {
+	c.SetLinger(0)
+	c.Close()
 }
 
 // fill writes until nothing has gone for a while.

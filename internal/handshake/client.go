@@ -276,7 +276,7 @@ func (c *Client) parseReply(private []byte) (wire.Choice, wire.Hello, error) {
 func (c *Client) notChosen(conn net.Conn) {
 	for _, device := range c.offered {
 		if device != wire.DeviceIWARP {
-			c.decline(&c.declined, device, conn, errors.New("the peer has not chosen it"))
+			c.decline(&c.declined, device, conn, errNotChosen)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -170,12 +171,24 @@ func (c *Connection) Discard() {
 // them.
 var DeclinedTotal atomic.Uint64
 
-// decline notes in reasons why a device of Devices is not used on the connection with peer.
+// decline notes in reasons why a device of Devices is not used on the connection with peer. It
+// logs the reason at debug level, and at most once a minute for operators.
 func (cfg *Config) decline(reasons *Reasons, device wire.Device, peer net.Conn, why error) {
 	DeclinedTotal.Add(1)
 	reasons.Set(device, why.Error())
 	cfg.Logger.Debug("sdp: a device is not used", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
+	if why != errNotChosen && why != errNotOffered {
+		events.Process.Log(cfg.Logger, slog.LevelInfo, device.String()+why.Error(),
+			"sdp: connections do not use a device", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
+	}
 }
+
+// These are the reasons why the peer does not use a device. The operator of this end cannot
+// change that.
+var (
+	errNotChosen  = errors.New("the peer has not chosen it")
+	errNotOffered = errors.New("the client does not offer it")
+)
 
 // Reasons say of devices why they are not used. Every connection keeps some: two or three
 // in a slice take a tenth of the memory of a map.

@@ -50,7 +50,7 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 			}
 			continue
 		}
-		err := errors.New("the client does not offer it")
+		err := errNotOffered
 		if slices.Contains(offers.Devices, device) {
 			if err = h.open(device, offers, hello); err == nil || h.stale {
 				return

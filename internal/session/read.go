@@ -162,6 +162,9 @@ func (s *Session) Target() int { return int(s.target) }
 // Post notes that n more private buffers were posted, which the peer will be told of.
 func (s *Session) Post(n int) { s.account.Post(n) }
 
+// Credit returns how many messages this end may send now.
+func (s *Session) Credit() int { return s.account.Credit() }
+
 // PeerCredit returns for how many more messages the peer knows of buffers.
 func (s *Session) PeerCredit() int { return s.account.PeerCredit() }
 

@@ -13,31 +13,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BuildRelay builds the relay from its directory and returns its path. It uses the race
-// detector if the test does.
-func BuildRelay(t testing.TB, dir string) (path string) {
+// tool is the package of this project's command line tool.
+const tool = "github.com/gosdp/gosdp/cmd/sdp"
+
+// BuildTool builds the tool sdp into dir and returns its path. It uses the race detector if
+// the test does.
+func BuildTool(t testing.TB, dir string) (path string) {
 	t.Helper()
 	gocmd := Need(t, "go")
 	// Reading the sources tells go test that its cached result depends on them.
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	list := exec.Command(gocmd, "list", "-deps", "-f", `{{if not .Standard}}{{range .GoFiles}}{{$.Dir}}/{{.}}
+{{end}}{{range .CgoFiles}}{{$.Dir}}/{{.}}
+{{end}}{{end}}`, tool)
+	files, err := list.Output()
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, f := range files {
+	for _, f := range strings.Fields(string(files)) {
 		_, err := os.Stat(f)
 		require.NoError(t, err)
 	}
-	path = filepath.Join(t.TempDir(), "relay.exe")
-	out, err := exec.Command(gocmd, "build", "-race="+strconv.FormatBool(race), "-o", path, dir).CombinedOutput()
+	path = filepath.Join(dir, "sdp.exe")
+	out, err := exec.Command(gocmd, "build", "-race="+strconv.FormatBool(race), "-o", path, tool).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return path
 }
 
-// Relay starts this project's relay, the program at path, and returns its address. listen
-// and dial are the relay's flags. The test fails if the relay fails. A relay built with
-// the race detector fails if that found a race.
+// Relay starts a relay, "sdp proxy" of the tool at path, and returns its address. listen and
+// dial are its flags. The test fails if the relay fails. A relay built with the race
+// detector fails if that found a race.
 func Relay(t testing.TB, path, listen, dial string, args ...string) (address string, p *Process) {
 	t.Helper()
-	cmd := exec.Command(path, append(args, "-listen", listen, "-dial", dial)...)
+	cmd := exec.Command(path, append([]string{"proxy", "-listen", listen, "-dial", dial}, args...)...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // by default, exiting takes a second
 	p, err := Start(t, cmd, "relaying from")
 	require.NoError(t, err)

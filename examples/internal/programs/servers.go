@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,7 +16,10 @@ const portTries = 5
 
 // Postgres starts a PostgreSQL server with an empty cluster and returns its address.
 // The superuser is postgres, without a password.
-func Postgres(t testing.TB) string {
+func Postgres(t testing.TB) string { return PostgresAt(t, "127.0.0.1") }
+
+// PostgresAt is Postgres at another address of this host.
+func PostgresAt(t testing.TB, host string) string {
 	t.Helper()
 	initdb, postgres := Need(t, "initdb"), Need(t, "postgres")
 	dir, err := os.MkdirTemp("", "postgres") // t.TempDir is not accessible to other users
@@ -30,30 +34,35 @@ func Postgres(t testing.TB) string {
 	}
 	out, err := command(initdb, "-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	return server(t, func(host, port string) *exec.Cmd {
+	trusting := []byte("local all all trust\nhost all all all trust\n")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_hba.conf"), trusting, 0o600))
+	return server(t, host, func(port string) *exec.Cmd {
 		return command(postgres, "-D", dir, "-h", host, "-p", port, "-F",
 			"-c", "unix_socket_directories=", "-c", "shared_buffers=32MB", "-c", "max_wal_size=128MB")
 	})
 }
 
 // Redis starts an empty Redis server without persistence and returns its address.
-func Redis(t testing.TB) string {
+func Redis(t testing.TB) string { return RedisAt(t, "127.0.0.1") }
+
+// RedisAt is Redis at another address of this host, where it trusts every client.
+func RedisAt(t testing.TB, host string) string {
 	t.Helper()
 	redis := Need(t, "redis-server")
-	return server(t, func(host, port string) *exec.Cmd {
-		return exec.Command(redis, "--bind", host, "--port", port, "--save", "", "--dir", os.TempDir())
+	return server(t, host, func(port string) *exec.Cmd {
+		return exec.Command(redis, "--bind", host, "--port", port, "--protected-mode", "no", "--save", "", "--dir", os.TempDir())
 	})
 }
 
-// server starts a server at a free loopback port and returns its address when the server
+// server starts a server at a free port of the host and returns its address when the server
 // is ready. Every server used here says so with the same phrase.
-func server(t testing.TB, command func(host, port string) *exec.Cmd) string {
+func server(t testing.TB, host string, command func(port string) *exec.Cmd) string {
 	t.Helper()
 	var err error
 	for range portTries {
-		address := FreeAddress(t)
-		host, port, _ := net.SplitHostPort(address)
-		if _, err = Start(t, command(host, port), "to accept connections"); err == nil {
+		address := freeAddress(t, host)
+		_, port, _ := net.SplitHostPort(address)
+		if _, err = Start(t, command(port), "to accept connections"); err == nil {
 			return address
 		}
 	}
@@ -75,9 +84,11 @@ func RefusedAddress(t testing.TB) string {
 }
 
 // FreeAddress returns an address at which nothing listens at present.
-func FreeAddress(t testing.TB) string {
+func FreeAddress(t testing.TB) string { return freeAddress(t, "127.0.0.1") }
+
+func freeAddress(t testing.TB, host string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()

@@ -2,6 +2,18 @@
 // is logged: there is no Config by which a program could ask for that.
 package slog
 
+import "context"
+
+// A Level is the importance of an event.
+type Level int
+
+// The levels of package log/slog.
+const (
+	LevelDebug Level = -4
+	LevelInfo  Level = 0
+	LevelWarn  Level = 4
+)
+
 // A Logger logs nothing.
 type Logger struct{}
 
@@ -11,5 +23,14 @@ var DiscardHandler struct{}
 // New returns a Logger.
 func New(struct{}) *Logger { return new(Logger) }
 
+// Enabled returns false.
+func (*Logger) Enabled(context.Context, Level) bool { return false }
+
+// Log does nothing.
+func (*Logger) Log(context.Context, Level, string, ...any) {}
+
 // Debug does nothing.
 func (*Logger) Debug(string, ...any) {}
+
+// Warn does nothing.
+func (*Logger) Warn(string, ...any) {}

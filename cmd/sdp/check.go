@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/diagnose"
+	"github.com/gosdp/gosdp/internal/term"
+)
+
+func checkCommand() *command {
+	c := &command{
+		name:  "check",
+		usage: "[flags] [address]",
+		short: "say whether SDP is used here or on the way to an address, and why not",
+	}
+	c.long = checkHelp + flagHelp(new(checkFlags).define)
+	c.run = func(args []string) error {
+		var f checkFlags
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 1 {
+			return misuse(c.name, "there are %d addresses", len(rest))
+		}
+		return f.run(rest)
+	}
+	return c
+}
+
+const checkHelp = `
+Check lists SDP's devices with what each needs and what this machine lacks, for a program of
+this user. With an address, host:port, it also connects there as a program would and says
+which way the connection goes: over SDP and over which device, or over plain TCP and why.
+The connection is closed at once. A server without SDP sees no byte on it.
+
+Run it as the user, and in the container, of the program in question: permissions, limits
+and namespaces differ.
+
+The devices are
+
+	shm     shared memory, between programs of one host
+	verbs   RDMA hardware
+	iwarp   RDMA in software over TCP; slower than TCP, and used only if it is named
+
+The exit status is 0 if SDP is used, 1 if it is not, 2 if the command was called wrongly,
+and 3 if there is no connection to the address at all. Without an address SDP is used if a
+device is that needs no naming.
+
+With -json the field code of an address is one of off, no_device, plain_peer, other_user,
+other_host, namespace, relay, kernel_silent, setup_failed and cannot_connect.`
+
+type checkFlags struct {
+	json    bool
+	network string
+	timeout time.Duration
+}
+
+func (f *checkFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp, or sdp to send a request to a server of which nothing is known")
+	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "the `time` that connecting may take")
+}
+
+// The exit statuses of check.
+const (
+	checkPlain       = 1
+	checkUnreachable = 3
+)
+
+func (f *checkFlags) run(addresses []string) error {
+	report := struct {
+		*diagnose.Machine
+		Path *diagnose.Path `json:"path,omitempty"`
+	}{Machine: diagnose.Inspect()}
+	if len(addresses) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
+		defer cancel()
+		report.Path = diagnose.Try(ctx, report.Machine, f.network, addresses[0])
+	}
+	if f.json {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(report); err != nil {
+			return err
+		}
+	} else {
+		printMachine(os.Stdout, report.Machine)
+		if report.Path != nil {
+			printPath(os.Stdout, report.Path)
+		}
+	}
+	switch p := report.Path; {
+	case p == nil && report.Machine.Usable(), p != nil && p.SDP:
+		return nil
+	case p != nil && p.Code == diagnose.CodeUnreachable:
+		return exitStatus(checkUnreachable)
+	}
+	return exitStatus(checkPlain)
+}
+
+func printMachine(w io.Writer, m *diagnose.Machine) {
+	for _, d := range m.Devices {
+		state := "used"
+		switch {
+		case m.Off != "" || d.Usable && !d.Default:
+			state = "not used by default"
+		case !d.Usable:
+			state = "cannot be used"
+		}
+		fmt.Fprintf(w, "%-6s %s\n", d.Name, state)
+		if d.Reason != "" {
+			fmt.Fprintf(w, "       %s\n", term.Clean(d.Reason))
+		}
+		for _, n := range d.Needs {
+			mark := "ok"
+			switch {
+			case !n.OK && n.Optional:
+				mark = "--"
+			case !n.OK:
+				mark = "NO"
+			}
+			fmt.Fprintf(w, "   %s  %s: %s\n", mark, n.Name, term.Clean(n.Found))
+			if n.Advice != "" && !n.OK {
+				fmt.Fprintf(w, "       %s\n", n.Advice)
+			}
+		}
+	}
+	if m.Off != "" {
+		fmt.Fprintf(w, "%s\n", m.Off)
+	}
+	if len(m.Settings) > 0 {
+		fmt.Fprintf(w, "environment: %s\n", term.Clean(strings.Join(m.Settings, " ")))
+	}
+}
+
+func printPath(w io.Writer, p *diagnose.Path) {
+	fmt.Fprintf(w, "\n%s: ", p.Address)
+	switch {
+	case p.SDP:
+		fmt.Fprintf(w, "SDP over %s, in %s\n", p.Device, term.Duration(p.Took))
+		for _, name := range slices.Sorted(maps.Keys(p.Declined)) {
+			fmt.Fprintf(w, "   not %s: %s\n", name, term.Clean(p.Declined[name]))
+		}
+	case p.Code == diagnose.CodeUnreachable:
+		fmt.Fprintf(w, "no connection: %s\n", term.Clean(p.Reason))
+	default:
+		fmt.Fprintf(w, "plain TCP\n   %s\n", term.Clean(p.Reason))
+		if p.Advice != "" {
+			fmt.Fprintf(w, "   %s\n", p.Advice)
+		}
+	}
+}

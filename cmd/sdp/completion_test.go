@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCompletion has bash complete commands and flags.
+func TestCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil || runtime.GOOS == "windows" {
+		t.Skip("bash is not installed")
+	}
+	dir := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	script := "#!/bin/sh\nSDP_TEST_TOOL=1 exec " + self + " -test.run='^TestAsTool$' -- \"$@\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "sdp"), []byte(script), 0o755))
+	complete := func(words ...string) []string {
+		t.Helper()
+		cmd := exec.Command(bash, "-c", bashCompletion+`
+COMP_WORDS=(sdp "$@"); COMP_CWORD=$#; _sdp; printf '%s\n' "${COMPREPLY[@]}"`, "bash")
+		cmd.Args = append(cmd.Args, words...)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.Fields(string(out))
+	}
+	all := complete("")
+	for _, c := range commands() {
+		require.Contains(t, all, c.name)
+	}
+	require.Equal(t, []string{"stat"}, complete("sta"))
+	require.Equal(t, []string{"perf"}, complete("help", "per"))
+	require.ElementsMatch(t, []string{"-delay", "-dial", "-dial-timeout"}, complete("proxy", "-d"))
+}
+
+// TestEveryCommandHasHelp holds each command to a text that a reader can learn from.
+func TestEveryCommandHasHelp(t *testing.T) {
+	for _, c := range commands() {
+		var out, errs strings.Builder
+		require.Zero(t, run([]string{"help", c.name}, &out, &errs))
+		require.Contains(t, out.String(), "usage: sdp "+c.name)
+		require.Greater(t, len(out.String()), 200, c.name)
+		require.NotEmpty(t, c.short, c.name)
+	}
+	var out, errs strings.Builder
+	require.Equal(t, 2, run([]string{"no-such"}, &out, &errs))
+	require.Contains(t, errs.String(), `unknown command "no-such"`)
+}

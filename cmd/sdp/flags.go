@@ -1,0 +1,44 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// flagHelp returns the part of a command's help that describes its flags.
+func flagHelp(define func(*flag.FlagSet)) string {
+	var text bytes.Buffer
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	fs.SetOutput(&text)
+	define(fs)
+	fs.PrintDefaults()
+	return "\n\nThe flags are:\n\n" + text.String()
+}
+
+// parseFlags parses a command's arguments. With -h it prints the command's help; then, and
+// if an argument is wrong, it returns the exit status with which to end.
+func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []string, err error) {
+	fs := flag.NewFlagSet("sdp "+c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	define(fs)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		help([]string{c.name}, os.Stdout, os.Stderr)
+		return nil, exitStatus(0)
+	case err != nil:
+		return nil, misuse(c.name, "%v", err)
+	}
+	return fs.Args(), nil
+}
+
+// misuse prints how a command was called wrongly and returns the exit status for that.
+func misuse(name, format string, args ...any) error {
+	text := strings.TrimSpace(fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stderr, "sdp %s: %s. \"sdp help %s\" describes the command.\n", name, text, name)
+	return exitStatus(2)
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/perf"
+	"github.com/gosdp/gosdp/internal/term"
+)
+
+// perfPort is where "sdp perf -s" listens, and where clients connect that name no port.
+const perfPort = "7575"
+
+func perfCommand() *command {
+	c := &command{
+		name:  "perf",
+		usage: "-s   or   sdp perf [flags] host[:port]",
+		short: "measure round trips and throughput to a peer, over SDP and over TCP",
+	}
+	c.long = perfHelp + flagHelp(new(perfFlags).define)
+	c.run = func(args []string) error {
+		var f perfFlags
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		if f.serve {
+			if len(rest) > 0 {
+				return misuse(c.name, "-s takes no address; -listen says where")
+			}
+			return servePerf(f.listen)
+		}
+		if err := f.valid(c.name, rest); err != nil {
+			return err
+		}
+		return f.run(withPort(rest[0]))
+	}
+	return c
+}
+
+const perfHelp = `
+Perf measures what a connection to another machine, or to another program of this one, is
+worth: round trips of small messages, and throughput each way. It does so over each device of
+SDP that both ends have and over TCP, and prints a table:
+
+	machine-a$ sdp perf -s
+	machine-b$ sdp perf machine-a
+
+The columns are the time of a round trip (half of them are faster than P50, and 99 of 100
+faster than P99), and bytes a second from here to the peer (UP) and back (DOWN). VS TCP is how
+many times as fast as TCP that is. A device that does not work is listed with its reason.
+
+The server sends to anyone who connects, as fast as it can, and bears no secret: run it only
+for as long as you measure.
+
+Two programs on one machine share its processors. To measure shared memory there, nothing
+else should run.`
+
+type perfFlags struct {
+	serve  bool
+	listen string
+	ways   string
+	size   int
+	block  int
+	time   time.Duration
+	json   bool
+}
+
+func (f *perfFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.serve, "s", false, "serve other machines' measurements")
+	fs.StringVar(&f.listen, "listen", ":"+perfPort, "with -s: listen at this `address`")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`")
+	fs.IntVar(&f.size, "size", 64, "`bytes` of a round trip's message")
+	fs.IntVar(&f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
+	fs.DurationVar(&f.time, "time", time.Second, "the `time` that each measurement takes, of three for each way")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+}
+
+func (f *perfFlags) valid(name string, rest []string) error {
+	switch {
+	case len(rest) != 1:
+		return misuse(name, "want the address of a machine where sdp perf -s runs")
+	case f.size < 1 || f.size > perf.MaxSize || f.block < 1 || f.block > perf.MaxSize:
+		return misuse(name, "want 1 to %d bytes", perf.MaxSize)
+	case f.time <= 0 || f.time > time.Minute:
+		return misuse(name, "-time %v: want at most 1m", f.time)
+	}
+	return validWays(name, f.ways)
+}
+
+func validWays(name, ways string) error {
+	for _, way := range strings.Split(ways, ",") {
+		if !slices.Contains(perf.Ways, way) {
+			return misuse(name, "%q is none of %s", way, strings.Join(perf.Ways, ", "))
+		}
+	}
+	return nil
+}
+
+// withPort adds the usual port to an address without one.
+func withPort(address string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), perfPort)
+}
+
+func servePerf(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ln, err := perf.Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { ln.Close() })
+	fmt.Printf("measuring with those who connect to %s\n", ln.Addr())
+	kinds := map[byte]string{perf.Echo: "round trips", perf.Upload: "received", perf.Download: "sent"}
+	return perf.Serve(ln, func(c net.Conn, kind byte, bytes int64, err error) {
+		way := perf.TCP
+		if d, ok := c.(interface{ Device() string }); ok {
+			way = d.Device()
+		}
+		if err != nil {
+			fmt.Printf("%s over %s: %s\n", c.RemoteAddr(), way, term.Clean(err.Error()))
+			return
+		}
+		fmt.Printf("%s over %s: %s, %s\n", c.RemoteAddr(), way, kinds[kind], term.Bytes(float64(bytes)))
+	})
+}
+
+// A result is what was measured one way.
+type result struct {
+	Way     string        `json:"way"`
+	Error   string        `json:"error,omitempty"`
+	Latency *perf.Latency `json:"latency,omitempty"`
+	Up      float64       `json:"up_bytes_per_second,omitempty"`
+	Down    float64       `json:"down_bytes_per_second,omitempty"`
+}
+
+func (f *perfFlags) run(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	progress := term.NewProgress(os.Stderr)
+	var results []result
+	for _, way := range strings.Split(f.ways, ",") {
+		r := f.measure(ctx, way, address, progress)
+		progress.Clear()
+		if ctx.Err() != nil {
+			break
+		}
+		results = append(results, r)
+	}
+	if f.json {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(results); err != nil {
+			return err
+		}
+	} else {
+		fmt.Print(tableOfResults(results))
+		printReasons(results)
+	}
+	return verdict(results)
+}
+
+// verdict is an error if nothing could be measured.
+func verdict(results []result) error {
+	if slices.ContainsFunc(results, func(r result) bool { return r.Error == "" }) {
+		return nil
+	}
+	if len(results) == 0 {
+		return errors.New("interrupted")
+	}
+	return errors.New("nothing could be measured; is sdp perf -s running there?")
+}
+
+func printReasons(results []result) {
+	for _, r := range results {
+		if r.Error != "" {
+			fmt.Printf("not %s: %s\n", r.Way, term.Clean(r.Error))
+		}
+	}
+}
+
+func (f *perfFlags) measure(ctx context.Context, way, address string, progress *term.Progress) result {
+	r := result{Way: way}
+	ctx, cancel := context.WithTimeout(ctx, 3*f.time+30*time.Second)
+	defer cancel()
+	progress.Show("%s: connecting", way)
+	last := time.Now()
+	l, err := perf.RoundTrips(ctx, way, address, f.size, 0, f.time, 0, func(n int, took time.Duration) {
+		if time.Since(last) > 100*time.Millisecond {
+			last = time.Now()
+			progress.Show("%s: %d round trips of %d bytes, the last in %s", way, n, f.size, term.Duration(took))
+		}
+	})
+	if err == nil {
+		r.Latency = &l
+		r.Up, err = perf.Stream(ctx, way, address, perf.Upload, f.block, f.time, func(rate float64) {
+			progress.Show("%s: up %s", way, term.Rate(rate))
+		})
+	}
+	if err == nil {
+		r.Down, err = perf.Stream(ctx, way, address, perf.Download, f.block, f.time, func(rate float64) {
+			progress.Show("%s: down %s", way, term.Rate(rate))
+		})
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+func tableOfResults(results []result) *term.Table {
+	t := term.NewTable("WAY", ">ROUND TRIP P50", ">P99", ">VS TCP", ">UP", ">VS TCP", ">DOWN", ">VS TCP")
+	var tcp *result
+	for i := range results {
+		if results[i].Way == perf.TCP && results[i].Error == "" {
+			tcp = &results[i]
+		}
+	}
+	times := func(ours, theirs float64) string {
+		if tcp == nil || theirs == 0 || ours == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.2fx", ours/theirs)
+	}
+	for _, r := range results {
+		if r.Error != "" || r.Latency == nil {
+			t.Row(r.Way, "-", "-", "-", "-", "-", "-", "-")
+			continue
+		}
+		base := r
+		if tcp != nil {
+			base = *tcp
+		}
+		t.Row(r.Way, term.Duration(r.Latency.P50), term.Duration(r.Latency.P99),
+			times(float64(base.Latency.P50), float64(r.Latency.P50)),
+			term.Rate(r.Up), times(r.Up, base.Up), term.Rate(r.Down), times(r.Down, base.Down))
+	}
+	return t
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/perf"
+	"github.com/gosdp/gosdp/internal/term"
+)
+
+func pingCommand() *command {
+	c := &command{
+		name:  "ping",
+		usage: "[flags] host[:port]",
+		short: "measure round trips to a peer, over SDP and over TCP",
+	}
+	c.long = pingHelp + flagHelp(new(pingFlags).define)
+	c.run = func(args []string) error {
+		var f pingFlags
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(rest) != 1:
+			return misuse(c.name, "want the address of a machine where sdp perf -s runs")
+		case f.count < 1 || f.count > 1<<20:
+			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
+		case f.size < 1 || f.size > perf.MaxSize:
+			return misuse(c.name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
+		}
+		if err := validWays(c.name, f.ways); err != nil {
+			return err
+		}
+		return f.run(withPort(rest[0]))
+	}
+	return c
+}
+
+const pingHelp = `
+Ping sends messages to a peer that runs "sdp perf -s" and measures how long each takes to come
+back: over each device of SDP that both ends have, and over TCP. It prints a table with the
+fastest round trip, the mean, the times within which 50 and 99 of 100 came back, and the
+slowest.
+
+With -interval there is a pause after each round trip, as programs have that are not always
+busy. Without one, both ends keep looking for the next message, and SDP does not sleep.`
+
+type pingFlags struct {
+	count    int
+	size     int
+	interval time.Duration
+	ways     string
+	json     bool
+	verbose  bool
+}
+
+func (f *pingFlags) define(fs *flag.FlagSet) {
+	fs.IntVar(&f.count, "n", 1000, "make this `many` round trips each way")
+	fs.IntVar(&f.size, "size", 64, "`bytes` of a message")
+	fs.DurationVar(&f.interval, "interval", 0, "the `time` between two round trips")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	fs.BoolVar(&f.verbose, "v", false, "print each round trip")
+}
+
+func (f *pingFlags) run(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	progress := term.NewProgress(os.Stderr)
+	var results []result
+	for _, way := range strings.Split(f.ways, ",") {
+		limit := 30*time.Second + time.Duration(f.count)*(f.interval+10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		progress.Show("%s: connecting", way)
+		last := time.Now()
+		l, err := perf.RoundTrips(ctx, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
+			switch {
+			case f.verbose && !f.json:
+				fmt.Printf("%d bytes over %s: %d in %s\n", f.size, way, n, term.Duration(took))
+			case time.Since(last) > 100*time.Millisecond:
+				last = time.Now()
+				progress.Show("%s: %d of %d, the last in %s", way, n, f.count, term.Duration(took))
+			}
+		})
+		cancel()
+		progress.Clear()
+		r := result{Way: way, Latency: &l}
+		if err != nil {
+			r.Latency, r.Error = nil, err.Error()
+		}
+		results = append(results, r)
+	}
+	if f.json {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(results); err != nil {
+			return err
+		}
+		return verdict(results)
+	}
+	t := term.NewTable("WAY", ">ROUND TRIPS", ">MIN", ">MEAN", ">P50", ">P99", ">MAX")
+	for _, r := range results {
+		if l := r.Latency; l != nil {
+			t.Row(r.Way, fmt.Sprint(l.Count), term.Duration(l.Min), term.Duration(l.Mean),
+				term.Duration(l.P50), term.Duration(l.P99), term.Duration(l.Max))
+		} else {
+			t.Row(r.Way, "-", "-", "-", "-", "-", "-")
+		}
+	}
+	fmt.Print(t)
+	printReasons(results)
+	return verdict(results)
+}

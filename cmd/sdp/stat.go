@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
+	"github.com/gosdp/gosdp/internal/term"
+)
+
+func statCommand() *command {
+	c := &command{
+		name:  "stat",
+		usage: "[flags]",
+		short: "list the SDP connections of this user's programs",
+	}
+	c.long = statHelp + flagHelp(new(statFlags).define)
+	c.run = func(args []string) error {
+		var f statFlags
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 0 {
+			return misuse(c.name, "unexpected argument %q", rest[0])
+		}
+		return f.run()
+	}
+	return c
+}
+
+const statHelp = `
+Stat lists the SDP connections of all programs of this user, and of all users if root asks. A
+program shows them if SDP_STATUS=1 is in its environment or if it calls sdp.ServeStatus. It
+then has a socket in a directory that only its user can enter, /run/user/UID/sdp-status-UID or
+/tmp/sdp-status-UID. If SDP_STATUS is the path of a directory the socket is there; call stat
+with the same setting, or with -dir.
+
+The columns are
+
+	PROGRAM    the program and its process
+	DEVICE     shm, verbs or iwarp
+	LOCAL, REMOTE, AGE
+	SENT, RECEIVED    bytes so far, and OUT and IN bytes a second
+	UNREAD     bytes that have arrived and that the program has not read. If it is large,
+	           the program reads slowly
+	CREDIT     messages that this end may send, and that the peer may
+	STALLS     how often a Write waited for the peer to have room
+	ZCOPY      the part of the bytes that was not copied
+	NOTE       why a better device is not used
+
+A program that does not answer within 0.2 s is left out, and named at the end.`
+
+// source says whose programs to ask.
+type source struct{ dir string }
+
+func (s *source) define(fs *flag.FlagSet) {
+	fs.StringVar(&s.dir, "dir", "", "ask the programs whose sockets are in this `directory`")
+}
+
+func (s *source) collect() ([]status.Program, []collect.Failure) {
+	switch setting := os.Getenv("SDP_STATUS"); {
+	case s.dir != "":
+		return collect.Collect([]string{s.dir})
+	case os.Geteuid() == 0 && !strings.HasPrefix(setting, "/"):
+		return collect.Collect(status.Dirs())
+	default:
+		return collect.Collect([]string{status.Dir(setting, os.Geteuid())})
+	}
+}
+
+type statFlags struct {
+	source
+	json     bool
+	filter   string
+	interval time.Duration
+}
+
+func (f *statFlags) define(fs *flag.FlagSet) {
+	f.source.define(fs)
+	fs.BoolVar(&f.json, "json", false, "print what the programs say as JSON")
+	fs.StringVar(&f.filter, "filter", "", "list connections only if this `text` is in a column")
+	fs.DurationVar(&f.interval, "interval", 200*time.Millisecond, "measure the rates over this `time`; 0: no rates")
+}
+
+func (f *statFlags) run() error {
+	programs, failures := f.collect()
+	if f.json {
+		if programs == nil {
+			programs = []status.Program{}
+		}
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		printFailures(os.Stderr, failures)
+		return e.Encode(programs)
+	}
+	var rates rates
+	rates.next(programs)
+	if f.interval > 0 && len(programs) > 0 {
+		time.Sleep(f.interval)
+		programs, failures = f.collect()
+	}
+	lines := rates.next(programs)
+	lines = slices.DeleteFunc(lines, func(l line) bool { return !l.has(f.filter) })
+	slices.SortFunc(lines, compareBy("program"))
+	fmt.Print(tableOf(lines))
+	printFailures(os.Stderr, failures)
+	return nil
+}
+
+func printFailures(w io.Writer, failures []collect.Failure) {
+	for _, f := range failures {
+		fmt.Fprintf(w, "sdp: left out: %s\n", term.Clean(f.Error()))
+	}
+}
+
+// A line is a connection with its program and its rates.
+type line struct {
+	program string
+	pid     int
+	now     time.Time
+	status.Conn
+	out, in float64 // bytes a second
+}
+
+// rates knows what was listed before, to tell how fast connections are. Its zero value is
+// ready to use.
+type rates struct {
+	before map[connKey]sample
+}
+
+type connKey struct {
+	pid int
+	id  uint64
+}
+
+type sample struct {
+	at             time.Time
+	sent, received uint64
+}
+
+// next returns a line for each connection, with the rates since the last call.
+func (r *rates) next(programs []status.Program) []line {
+	now := make(map[connKey]sample)
+	var lines []line
+	for _, p := range programs {
+		for _, c := range p.Conns {
+			key := connKey{p.PID, c.ID}
+			l := line{program: p.Name, pid: p.PID, now: p.Time, Conn: c}
+			if b, ok := r.before[key]; ok && p.Time.After(b.at) && c.Sent >= b.sent && c.Received >= b.received {
+				seconds := p.Time.Sub(b.at).Seconds()
+				l.out, l.in = float64(c.Sent-b.sent)/seconds, float64(c.Received-b.received)/seconds
+			}
+			now[key] = sample{p.Time, c.Sent, c.Received}
+			lines = append(lines, l)
+		}
+	}
+	r.before = now
+	return lines
+}
+
+// has reports that one of the columns that name something contains text.
+func (l *line) has(text string) bool {
+	for _, column := range []string{l.name(), l.Device, l.Local, l.Remote, l.note()} {
+		if strings.Contains(column, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *line) name() string { return fmt.Sprintf("%s/%d", l.program, l.pid) }
+
+// note says why devices are not used that come before this one's.
+func (l *line) note() string {
+	var notes []string
+	if l.Closing {
+		notes = append(notes, "closing")
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Declined)) {
+		better := name == "shm" || name == "verbs" && l.Device == "iwarp"
+		if better && name != l.Device {
+			notes = append(notes, name+": "+l.Declined[name])
+		}
+	}
+	return strings.Join(notes, "; ")
+}
+
+// zcopy returns the part of the bytes that was not copied.
+func (l *line) zcopy() float64 {
+	if l.Sent+l.Received == 0 {
+		return 0
+	}
+	return float64(l.ZCopySent+l.ZCopyRecv) / float64(l.Sent+l.Received)
+}
+
+func tableOf(lines []line) *term.Table {
+	t := term.NewTable("PROGRAM", "DEVICE", "LOCAL", "REMOTE", ">AGE", ">OUT", ">IN", ">SENT", ">RECEIVED",
+		">UNREAD", ">CREDIT", ">STALLS", ">ZCOPY", "NOTE")
+	for i := range lines {
+		l := &lines[i]
+		t.Row(l.name(), l.Device, l.Local, l.Remote, term.Age(l.now.Sub(l.Opened)),
+			term.Rate(l.out), term.Rate(l.in), term.Bytes(float64(l.Sent)), term.Bytes(float64(l.Received)),
+			term.Bytes(float64(l.Unread)), fmt.Sprintf("%d/%d", l.SendCredit, l.RecvCredit), fmt.Sprint(l.Stalls),
+			fmt.Sprintf("%.0f%%", 100*l.zcopy()), l.note())
+	}
+	return t
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// TestAsProgram is a program whose connections are listed: it serves one client, and prints
+// its address first.
+func TestAsProgram(t *testing.T) {
+	if os.Getenv("SDP_TEST_PROGRAM") == "" {
+		return
+	}
+	l, err := sdp.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("listening at", l.Addr())
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			os.Exit(1)
+		}
+		go func() {
+			io.CopyN(io.Discard, c, 1000)
+			time.Sleep(time.Hour) // what follows stays unread
+		}()
+	}
+}
+
+// program starts such a program with its status in a directory of its own, and connects to
+// it.
+func program(t *testing.T) (dir string, p *process, c net.Conn) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sdp") // t.TempDir's names are too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAsProgram$")
+	cmd.Env = append(os.Environ(), "SDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
+	p = startTool(t, cmd)
+	_, address, _ := strings.Cut(p.line(t, "listening at"), "listening at ")
+	c, err = sdp.DialTimeout("tcp", address, patience)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.IsType(t, (*sdp.Conn)(nil), c)
+	return dir, p, c
+}
+
+func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var errs strings.Builder
+	cmd := toolCommand(t, args...)
+	cmd.Stderr = &errs
+	out, _ := cmd.Output()
+	return string(out), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestStatShowsAnotherProgram(t *testing.T) {
+	dir, p, c := program(t)
+	_, err := c.Write(make([]byte, 5000))
+	require.NoError(t, err)
+	var listed []status.Program
+	require.Eventually(t, func() bool {
+		out, _, code := tool(t, "stat", "-json", "-dir", dir)
+		require.Zero(t, code)
+		listed = nil
+		require.NoError(t, json.Unmarshal([]byte(out), &listed))
+		return len(listed) == 1 && len(listed[0].Conns) == 1 && listed[0].Conns[0].Unread == 4000
+	}, patience, time.Millisecond)
+	require.Equal(t, p.Process.Pid, listed[0].PID)
+	require.EqualValues(t, 5000, listed[0].Conns[0].Received)
+
+	out, _, code := tool(t, "stat", "-dir", dir)
+	require.Zero(t, code)
+	require.Contains(t, out, "PROGRAM")
+	require.Contains(t, out, fmt.Sprintf("sdp.test/%d", p.Process.Pid))
+	require.Contains(t, out, c.LocalAddr().String())
+	require.Contains(t, out, "4.00 kB")
+	out, _, _ = tool(t, "stat", "-dir", dir, "-filter", "no such program")
+	require.Equal(t, 1, strings.Count(out, "\n"), "%s", out)
+
+	// A program that hangs is left out, and costs no more than it may.
+	hung, err := net.Listen("unix", dir+"/1-hung")
+	require.NoError(t, err)
+	defer hung.Close()
+	start := time.Now()
+	out, errs, code := tool(t, "stat", "-dir", dir, "-interval", "0")
+	require.Zero(t, code)
+	require.Contains(t, out, c.LocalAddr().String())
+	require.Contains(t, errs, "1-hung: the program did not answer within 200ms")
+	require.Less(t, time.Since(start), patience)
+
+	p.Process.Kill()
+	p.Wait()
+	_, errs, _ = tool(t, "stat", "-dir", dir)
+	require.Contains(t, errs, "has ended")
+}
+
+func TestTop(t *testing.T) {
+	dir, _, c := program(t)
+	out, _, code := tool(t, "top", "-dir", dir, "-n", "2", "-interval", "50ms")
+	require.Zero(t, code)
+	require.Equal(t, 2, strings.Count(out, "1 programs, 1 connections"), "%s", out)
+	require.Equal(t, 2, strings.Count(out, c.LocalAddr().String()))
+	for _, args := range [][]string{{"-sort", "colour"}, {"-interval", "1ms"}, {"x"}} {
+		_, errs, code := tool(t, append([]string{"top"}, args...)...)
+		require.Equal(t, 2, code, "%v", args)
+		require.Contains(t, errs, "sdp top: ")
+	}
+}
+
+func TestScreen(t *testing.T) {
+	var s screen
+	s.sort = "rate"
+	at := time.Unix(1000, 0)
+	programs := func(at time.Time, sent ...uint64) []status.Program {
+		p := status.Program{PID: 7, Name: "a\x1b[31m", Time: at}
+		for i, n := range sent {
+			p.Conns = append(p.Conns, status.Conn{ID: uint64(i), Sent: n, Device: "iwarp", Opened: at, Local: fmt.Sprint("local", i),
+				Declined: map[string]string{"shm": "another host", "verbs": "no library"}})
+		}
+		return []status.Program{p}
+	}
+	s.look(programs(at, 0, 0, 0), nil)
+	s.look(programs(at.Add(2*time.Second), 10e6, 30e6, 20e6), []collect.Failure{{Path: "x", Err: io.EOF}})
+	lines := s.draw(0, 0)
+	require.Contains(t, lines[0], "1 programs, 3 connections, out 30.0 MB/s")
+	for i, want := range []string{"local1", "local2", "local0"} {
+		require.Contains(t, lines[3+i], want)
+		require.Contains(t, lines[3+i], "shm: another host; verbs: no library")
+	}
+	require.Contains(t, lines[3], "15.0 MB/s")
+	require.NotContains(t, strings.Join(lines, ""), "\x1b")
+	require.Len(t, s.draw(40, 5), 5)
+	for _, line := range s.draw(40, 5) {
+		require.LessOrEqual(t, len([]rune(line)), 40)
+	}
+	for _, k := range []byte("/local2\n") {
+		require.True(t, s.key(k))
+	}
+	require.Contains(t, s.draw(0, 0)[0], "1 connections")
+	require.True(t, s.key('s'))
+	require.Equal(t, "sent", s.sort)
+	require.True(t, s.key('p'))
+	require.True(t, s.paused)
+	require.False(t, s.key('q'))
+}
+
+func TestCheck(t *testing.T) {
+	out, _, code := tool(t, "check")
+	require.Zero(t, code)
+	require.Regexp(t, `(?m)^shm +used$`, out)
+	l, err := sdp.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	out, _, code = tool(t, "check", l.Addr().String())
+	require.Zero(t, code)
+	require.Contains(t, out, ": SDP over shm, in ")
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer plain.Close()
+	out, _, code = tool(t, "check", plain.Addr().String())
+	require.Equal(t, checkPlain, code)
+	require.Contains(t, out, "does not serve SDP")
+	require.NoError(t, plain.Close())
+	_, _, code = tool(t, "check", plain.Addr().String())
+	require.Equal(t, checkUnreachable, code)
+	out, _, code = tool(t, "check", "-json", l.Addr().String())
+	require.Zero(t, code)
+	var report struct {
+		Devices []struct{ Name string }
+		Path    struct {
+			SDP    bool
+			Device string
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Len(t, report.Devices, 3)
+	require.True(t, report.Path.SDP)
+	require.Equal(t, "shm", report.Path.Device)
+}
+
+func TestPerfAndPing(t *testing.T) {
+	p := startTool(t, toolCommand(t, "perf", "-s", "-listen", "127.0.0.1:0"))
+	_, address, _ := strings.Cut(p.line(t, "measuring with"), "connect to ")
+	out, _, code := tool(t, "perf", "-time", "50ms", address)
+	require.Zero(t, code, "%s", out)
+	require.Regexp(t, `(?m)^shm .*x`, out)
+	require.Regexp(t, `(?m)^tcp .*1.00x`, out)
+	require.Contains(t, out, "not verbs: ")
+	out, _, code = tool(t, "ping", "-n", "20", "-json", "-ways", "shm,tcp", address)
+	require.Zero(t, code)
+	var results []result
+	require.NoError(t, json.Unmarshal([]byte(out), &results))
+	require.Len(t, results, 2)
+	require.Equal(t, 20, results[0].Latency.Count)
+	p.Process.Kill()
+	p.Wait()
+	_, errs, code := tool(t, "ping", "-n", "1", address)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "nothing could be measured")
+}

@@ -1,0 +1,174 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// The codes of a Path's reason, for scripts.
+const (
+	CodeOff         = "off"            // SDP is switched off
+	CodeNoDevice    = "no_device"      // no device can be used on this machine
+	CodePlainPeer   = "plain_peer"     // the program at the address does not serve SDP
+	CodeUser        = "other_user"     // the peer is another user's program
+	CodeHost        = "other_host"     // the peer is on another host, and nothing lets this end ask it
+	CodeNamespace   = "namespace"      // the peer is on this host, in another network namespace
+	CodeRelay       = "relay"          // something on this host stands between the two ends
+	CodeBlind       = "kernel_silent"  // this process may not ask the kernel
+	CodeSetup       = "setup_failed"   // the peer serves SDP, but the handshake failed
+	CodeUnreachable = "cannot_connect" // there is no connection at all
+)
+
+// A Path is how a connection to an address would go.
+type Path struct {
+	Network string `json:"network"`
+	Address string `json:"address"`
+	SDP     bool   `json:"sdp"`
+	Local   string `json:"local,omitempty"`
+	Remote  string `json:"remote,omitempty"`
+	Device  string `json:"device,omitempty"`
+	// Declined says why devices are not used, if SDP is.
+	Declined map[string]string `json:"declined,omitempty"`
+	Code     string            `json:"code,omitempty"`
+	Reason   string            `json:"reason,omitempty"` // why not SDP
+	Advice   string            `json:"advice,omitempty"`
+	Took     time.Duration     `json:"took_ns"`
+}
+
+// Try makes a connection to the address as a program would, closes it, and says how it came
+// up and why it came up so. On network "tcp" a peer without SDP sees a connection that is
+// closed, and no byte.
+func Try(ctx context.Context, m *Machine, network, address string) *Path {
+	p := &Path{Network: network, Address: address}
+	var events recorder
+	d := sdp.Dialer{Config: &sdp.Config{Logger: slog.New(&events)}}
+	start := time.Now()
+	c, err := d.DialContext(ctx, network, address)
+	p.Took = time.Since(start)
+	if err != nil {
+		p.Reason = err.Error()
+		p.Code = CodeUnreachable
+		var not *sdp.NotSDPError
+		switch {
+		case errors.As(err, &not):
+			p.Code = CodePlainPeer
+		case m.Off != "":
+			p.Code = CodeOff
+		}
+		return p
+	}
+	defer c.Close()
+	p.Local, p.Remote = c.LocalAddr().String(), c.RemoteAddr().String()
+	if up, ok := c.(*sdp.Conn); ok {
+		s := up.Stats()
+		p.SDP, p.Device, p.Declined = true, s.Device, s.Declined
+		return p
+	}
+	p.explain(m, c, events.reasons())
+	return p
+}
+
+// explain says why c is plain TCP. reasons are what the library has logged about it.
+func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
+	set := func(code, reason, advice string) { p.Code, p.Reason, p.Advice = code, reason, advice }
+	other, err := settled(c)
+	remote := addrPort(c.RemoteAddr()).Addr().Unmap()
+	switch {
+	case m.Off != "":
+		set(CodeOff, m.Off, "unset SDP_DEVICES")
+	case !m.Usable():
+		set(CodeNoDevice, "no device is used on this machine", "see what the devices lack")
+	case err == nil && other.Listener && other.Owned && int(other.UID) != os.Geteuid():
+		set(CodeUser, fmt.Sprintf("the server runs as the user %d and this program as the user %d: they do not share memory", other.UID, os.Geteuid()),
+			"run both as one user, or name the other user in Config.PeerUIDs of both")
+	case err == nil && !other.Listener:
+		set(CodePlainPeer, "the program at the address does not serve SDP (plain TCP)",
+			"let it listen with this library, build it with sdp go, or put sdp proxy beside it")
+	case len(reasons) > 0:
+		set(CodeSetup, reasons[len(reasons)-1], "")
+	case err == nil:
+		set(CodeSetup, "the server serves SDP, but the two ends did not agree on a device", "run sdp check at the server, too")
+	case errors.Is(err, localpeer.ErrBlind):
+		set(CodeBlind, "the kernel does not tell this program about the peer", sighted().Advice)
+	case ownAddress(remote):
+		set(CodeRelay, "the address is one of this host's, but its socket is not the server's: a relay or a rule of nftables stands between",
+			"connect to the server itself, or put sdp proxy there")
+	default:
+		if where := namespaceOf(c); where != "" {
+			set(CodeNamespace, "the server is on this host, in another network namespace ("+where+")",
+				"mount one directory into both containers and name it in SDP_SHM_DIR")
+			return
+		}
+		set(CodeHost, fmt.Sprintf("the server is on another host, and the way there (from %v) is not one of RDMA hardware", addrPort(c.LocalAddr()).Addr().Unmap()),
+			"with RDMA hardware on another network, name the server in SDP_PEERS")
+	}
+}
+
+// settleTime is how long the kernel may take to say who has accepted a connection.
+const settleTime = 200 * time.Millisecond
+
+// settled returns what the kernel says of the other end, when that has been accepted or for
+// settleTime has not.
+func settled(c net.Conn) (localpeer.End, error) {
+	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) {
+		other, err := localpeer.Other(c)
+		if err != nil || other.Owned || time.Now().After(end) {
+			return other, err
+		}
+	}
+}
+
+// A recorder keeps the reasons that the library logs.
+type recorder struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
+
+func (r *recorder) Handle(_ context.Context, record slog.Record) error {
+	var device, reason string
+	record.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "device":
+			device = a.Value.String() + ": "
+		case "reason", "error":
+			reason = a.Value.String()
+		}
+		return true
+	})
+	if reason != "" {
+		r.mu.Lock()
+		r.said = append(r.said, device+reason)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler { return r }
+func (r *recorder) WithGroup(string) slog.Handler      { return r }
+
+func (r *recorder) reasons() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.said
+}
+
+// addrPort returns the address of TCP, and an invalid one for another's.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	return tcp.AddrPort()
+}

@@ -1,0 +1,126 @@
+// Package diagnose finds out what keeps SDP from being used: on this machine, and on the way
+// to an address. It is what "sdp check" prints.
+package diagnose
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rnics"
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// A Machine is what SDP finds on this machine.
+type Machine struct {
+	// Off is why SDP is switched off for network "tcp"; "" if it is not.
+	Off      string   `json:"off,omitempty"`
+	Devices  []Device `json:"devices"`
+	Settings []string `json:"settings"` // the environment's
+}
+
+// A Device is one of SDP's devices.
+type Device struct {
+	Name string `json:"name"`
+	// Usable reports that this program can use the device here, and Default that it does so
+	// on network "tcp" without being told.
+	Usable  bool   `json:"usable"`
+	Default bool   `json:"default"`
+	Reason  string `json:"reason,omitempty"` // why not
+	Needs   []Need `json:"needs"`
+}
+
+// A Need is something that a device needs, or is better with.
+type Need struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Optional needs are for something that the device can do without.
+	Optional bool   `json:"optional,omitempty"`
+	Found    string `json:"found"`            // what there is
+	Advice   string `json:"advice,omitempty"` // what to do if that is not enough
+}
+
+// Usable reports that a device is used on network "tcp".
+func (m *Machine) Usable() bool {
+	return m.Off == "" && slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Default })
+}
+
+// names are the devices, the best one first.
+var names = []string{"shm", "verbs", "iwarp"}
+
+// environment are the variables that change what SDP does.
+var environment = []string{"SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_STATUS"}
+
+// Inspect looks at this machine, with the rights of this process.
+func Inspect() *Machine { return inspect("/", os.Getenv) }
+
+// inspect finds files below root.
+func inspect(root string, getenv func(string) string) *Machine {
+	m := &Machine{Settings: []string{}}
+	for _, name := range environment {
+		if value := getenv(name); value != "" {
+			m.Settings = append(m.Settings, name+"="+value)
+		}
+	}
+	var listed []string // by SDP_DEVICES; nil: it says nothing
+	if text := getenv("SDP_DEVICES"); text != "" {
+		for _, name := range strings.Split(text, ",") {
+			listed = append(listed, strings.TrimSpace(name))
+		}
+	}
+	if slices.Equal(listed, []string{"tcp"}) {
+		m.Off = "SDP_DEVICES=tcp switches SDP off"
+	}
+	for _, name := range names {
+		m.Devices = append(m.Devices, inspectDevice(root, name, listed, getenv))
+	}
+	return m
+}
+
+func inspectDevice(root, name string, listed []string, getenv func(string) string) Device {
+	d := Device{Name: name, Needs: []Need{}}
+	switch name {
+	case "shm":
+		d.Needs = memoryNeeds(root, getenv)
+	case "verbs":
+		d.Needs = hardwareNeeds(root)
+	}
+	if of, ok := rdma.LookupDevice(name); !ok {
+		d.Reason = "not in this program, or not for this system"
+	} else if err := of.Probe(); err != nil {
+		d.Reason = err.Error()
+	} else {
+		d.Usable = true
+	}
+	switch {
+	case !d.Usable:
+	case listed != nil && !slices.Contains(listed, name):
+		d.Reason = "not in SDP_DEVICES=" + strings.Join(listed, ",")
+	case listed != nil:
+		d.Default = true
+	case name == "iwarp":
+		d.Reason = "slower than TCP, and so used only if it is named (SDP_DEVICES), or on network sdp"
+	case name == "verbs" && len(rnics.Networks()) == 0:
+		d.Reason = "there is no RDMA hardware; software devices (rxe, siw) are used only if verbs is named"
+	default:
+		d.Default = true
+	}
+	return d
+}
+
+// sighted is a need of every device on network "tcp".
+func sighted() Need {
+	n := Need{Name: "the kernel's word on peers", OK: localpeer.Sighted(), Found: "sock_diag answers"}
+	if !n.OK {
+		n.Found = "sock_diag does not answer"
+		n.Advice = "a sandbox forbids AF_NETLINK, or the module tcp_diag is missing: connections are plain TCP"
+	}
+	return n
+}
+
+// ownAddress reports that the address is one of this host's, in this network namespace.
+func ownAddress(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(hostAddresses(), a.Unmap())
+}

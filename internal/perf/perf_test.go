@@ -1,0 +1,137 @@
+package perf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A report is what a server has said of a measurement.
+type report struct {
+	kind  byte
+	bytes int64
+	err   error
+}
+
+// serving starts a server and returns its address and its reports.
+func serving(t *testing.T) (address string, reports chan report) {
+	t.Helper()
+	ln, err := Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	reports = make(chan report, 100)
+	var all sync.WaitGroup
+	all.Go(func() {
+		Serve(ln, func(_ net.Conn, kind byte, n int64, err error) { reports <- report{kind, n, err} })
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		all.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, sdp.WaitClosed(ctx))
+	})
+	return ln.Addr().String(), reports
+}
+
+func TestEachWay(t *testing.T) {
+	address, reports := serving(t)
+	ways := []string{"iwarp", TCP}
+	if runtime.GOOS == "linux" {
+		ways = append(ways, "shm")
+	}
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			told := 0
+			l, err := RoundTrips(ctx, way, address, 100, 50, 0, 0, func(n int, took time.Duration) { told = n })
+			require.NoError(t, err)
+			require.Equal(t, 50, l.Count)
+			require.Equal(t, 50, told)
+			require.LessOrEqual(t, l.Min, l.P50)
+			require.LessOrEqual(t, l.P50, l.P99)
+			require.LessOrEqual(t, l.P99, l.Max)
+			require.Equal(t, report{Echo, 7000, nil}, <-reports)
+			for _, kind := range []byte{Upload, Download} {
+				rates := 0
+				rate, err := Stream(ctx, way, address, kind, 1<<16, 3*progressTime, func(float64) { rates++ })
+				require.NoError(t, err)
+				require.Positive(t, rate)
+				require.Positive(t, rates)
+				r := <-reports
+				require.NoError(t, r.err)
+				require.Equal(t, kind, r.kind)
+				require.Positive(t, r.bytes)
+			}
+		})
+	}
+	_, err := Dial(t.Context(), "verbs", address)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "Config.Devices", "other devices' reasons are there too")
+}
+
+func TestServerRefusesOthers(t *testing.T) {
+	address, reports := serving(t)
+	for sent, want := range map[string]string{
+		"GET / HTTP/1.1\r\n\r\n":                "not a request",
+		"sdpperf1x\x00\x00\x00\x00\x00\x00\x01": "unknown kind",
+		"sdpperf1e\x00\x00\x00\x00\x00\x00\x00": "a block of 0 bytes",
+		"sdpperf1e\x00\x00\x00\xff\xff\xff\xff": "a block of 4294967295 bytes",
+		"sdpperf1e\x00\x01\x00\x00\x00\x00\x01": "not a request",
+		"sdpperf1":                              "unexpected EOF",
+	} {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		_, err = io.WriteString(c, sent)
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		io.Copy(io.Discard, c)
+		c.Close()
+		require.ErrorContains(t, (<-reports).err, want, "%q", sent)
+	}
+}
+
+func TestLatency(t *testing.T) {
+	times := make([]time.Duration, 1000)
+	for i := range times {
+		times[i] = time.Duration(1000 - i)
+	}
+	require.Equal(t, Latency{1000, 1, 500, 501, 991, 1000}, latencyOf(times))
+	require.Equal(t, Latency{}, latencyOf(nil))
+}
+
+func TestReasonOf(t *testing.T) {
+	err := errors.New("dial sdp: no RDMA device can be used: shm: not in Config.Devices; verbs: no library; install it; iwarp: not in Config.Devices")
+	require.EqualError(t, reasonOf(err, "verbs"), "no library; install it")
+	require.Equal(t, err, reasonOf(err, "tcp"))
+	other := errors.New("connection refused")
+	require.Equal(t, other, reasonOf(other, "shm"))
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add(appendRequest(nil, Echo, 100))
+	f.Add([]byte(strings.Repeat("x", requestLen)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, size, err := readRequest(bytes.NewReader(b))
+		if err == nil {
+			require.Equal(t, b[:requestLen], appendRequest(nil, kind, size))
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// The networks of an Endpoint.
+const (
+	TCP  = "tcp"  // plain TCP and nothing else
+	SDP  = "sdp"  // SDP and nothing else
+	Auto = "auto" // SDP if the peer speaks it, otherwise plain TCP
+)
+
+// originalAddress stands for the destination that a redirected connection had.
+const originalAddress = "original"
+
+// An Endpoint is an address and the protocol that is spoken there.
+type Endpoint struct {
+	Network string // TCP, SDP or Auto
+	Address string // host:port, "@name" of an inherited socket, or "original"
+}
+
+// String returns the endpoint as ParseEndpoint reads it.
+func (e Endpoint) String() string { return e.Network + "://" + e.Address }
+
+// inherited returns the name of the inherited socket that e stands for.
+func (e Endpoint) inherited() (name string, ok bool) { return strings.CutPrefix(e.Address, "@") }
+
+// original reports that e stands for the destination that a connection had before it was
+// redirected.
+func (e Endpoint) original() bool { return e.Address == originalAddress }
+
+// ParseEndpoint reads an endpoint such as "tcp://127.0.0.1:5432".
+func ParseEndpoint(text string) (Endpoint, error) {
+	network, address, ok := strings.Cut(text, "://")
+	if !ok || network != TCP && network != SDP && network != Auto {
+		return Endpoint{}, fmt.Errorf("%q is no endpoint: want tcp://, sdp:// or auto:// and an address", text)
+	}
+	return Endpoint{network, address}, nil
+}
+
+// ParseListen reads an endpoint to listen at: host:port or @name.
+func ParseListen(text string) (Endpoint, error) {
+	e, err := ParseEndpoint(text)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if name, ok := e.inherited(); ok {
+		if name == "" {
+			return Endpoint{}, fmt.Errorf("%q names no socket: want @ and a name, such as tcp://@postgres", text)
+		}
+		return e, nil
+	}
+	if e.original() {
+		return Endpoint{}, fmt.Errorf("%q is where to dial; to listen takes host:port", text)
+	}
+	_, err = checkAddress(text, e.Address)
+	return e, err
+}
+
+// ParseDial reads an endpoint to dial: host:port or original.
+func ParseDial(text string) (Endpoint, error) {
+	e, err := ParseEndpoint(text)
+	if err != nil || e.original() {
+		return e, err
+	}
+	host, err := checkAddress(text, e.Address)
+	if err == nil && host == "" {
+		err = fmt.Errorf("%q has no host to dial", text)
+	}
+	return e, err
+}
+
+func checkAddress(text, address string) (host string, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		var bad *net.AddrError
+		if errors.As(err, &bad) {
+			return "", fmt.Errorf("%q: %s", text, bad.Err)
+		}
+		return "", fmt.Errorf("%q: %w", text, err)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return "", fmt.Errorf("%q: %q is no port", text, port)
+	}
+	return host, nil
+}
+
+// A Route is where to listen, where to dial for each connection, and how.
+type Route struct {
+	Listen Endpoint
+	Dial   Endpoint
+	Options
+	Line int // of the file, 0 without one
+}
+
+// Options are what a line of the file can say of its route beside the endpoints.
+type Options struct {
+	// Limit is how many connections the route relays at a time; 0: as many as come.
+	// Further ones wait.
+	Limit int
+	// DialTimeout is how long a connection waits for its target.
+	DialTimeout time.Duration
+	// Mark is the firewall mark (SO_MARK) of the connections that are dialled; 0: none. It
+	// tells the rules that redirect connections which ones are the proxy's own.
+	Mark uint32
+}
+
+// DefaultDialTimeout is shorter than the kernel's own limit, two minutes of SYNs, which is
+// longer than the patience of most clients.
+const DefaultDialTimeout = 30 * time.Second

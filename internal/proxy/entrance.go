@@ -1,0 +1,272 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+const (
+	// drainWait is how long a plain listener that stops waits for one more connection of
+	// the kernel's queue, and drainMost how many it takes if they keep coming.
+	drainWait = 20 * time.Millisecond
+	drainMost = 4096
+)
+
+// An entrance is a listening socket, with what its connections have done.
+type entrance struct {
+	proxy *Proxy
+	key   string
+	ln    net.Listener
+	route atomic.Pointer[Route]
+	gate  gate
+
+	stopping  atomic.Bool
+	late      int           // connections that were accepted since, by serve
+	drainedAt uint64        // of accepted, when drained was asked last
+	ended     chan struct{} // closed when nothing is accepted any more
+
+	accepted, failed, refused atomic.Uint64 // connections; those without a target; those without SDP
+	complaints                complaints
+
+	mu       sync.Mutex
+	relays   map[*relay]struct{}
+	up, down int64 // bytes of relays that have ended
+}
+
+// enterLocked opens the entrance of a route. Nothing is accepted until serve.
+func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
+	ln, err := p.listen(route.Listen)
+	if old := p.atLocked(route.Listen); errors.Is(err, syscall.EADDRINUSE) && old != nil {
+		ln, err = p.takeOver(route.Listen.Network, old)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &entrance{
+		proxy: p, key: route.Listen.String(), ln: ln,
+		ended: make(chan struct{}), relays: make(map[*relay]struct{}),
+	}
+	e.set(route)
+	return e, nil
+}
+
+// set has the connections that are accepted from now on take the route.
+func (e *entrance) set(route *Route) {
+	e.route.Store(route)
+	e.gate.setLimit(route.Limit)
+}
+
+func (p *Proxy) listen(at Endpoint) (net.Listener, error) {
+	if name, ok := at.inherited(); ok {
+		return p.inherit(at.Network, name)
+	}
+	switch at.Network {
+	case TCP:
+		return net.Listen("tcp", at.Address)
+	case SDP:
+		lc := sdp.ListenConfig{Config: p.config()}
+		return lc.Listen(context.Background(), "sdp", at.Address)
+	}
+	lc := sdp.ListenConfig{Config: p.config()}
+	return lc.Listen(context.Background(), "tcp", at.Address)
+}
+
+// inherit listens on a socket that systemd has passed.
+func (p *Proxy) inherit(network, name string) (net.Listener, error) {
+	f := p.inherited[name]
+	if f == nil {
+		return nil, fmt.Errorf("no socket named %q was passed to this process (LISTEN_FDNAMES)", name)
+	}
+	return p.listenOn(f, network)
+}
+
+// listenOn listens on a copy of a socket that listens already.
+func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	if network == TCP {
+		if sc, ok := ln.(syscall.Conn); ok {
+			if raw, err := sc.SyscallConn(); err == nil {
+				localpeer.Unmark(raw, localpeer.Listener) // it may have served SDP before
+			}
+		}
+		return ln, nil
+	}
+	config := p.config()
+	if network == SDP {
+		// Such a socket can be served on network tcp only. There a listener waits for the
+		// Requests of named addresses, over named devices.
+		if os.Getenv("SDP_DEVICES") == "" {
+			config.Devices = []string{"shm", "verbs", "iwarp"}
+		}
+		config.Probe = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	served, err := sdp.NewListener(ln, config)
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return served, nil
+}
+
+// takeOver listens on the socket of another entrance, which is about to stop, with another
+// protocol. Connections that wait in the kernel's queue stay there for the new one.
+func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
+	filer, ok := old.ln.(interface{ File() (*os.File, error) })
+	if !ok {
+		return nil, fmt.Errorf("%T cannot be shared", old.ln)
+	}
+	f, err := filer.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return p.listenOn(f, network)
+}
+
+// serve relays every connection that comes, until stop. Each is a goroutine of relays.
+func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
+	defer close(e.ended)
+	for {
+		c, err := e.ln.Accept()
+		switch {
+		case err == nil:
+			client := c.(conn)
+			e.accepted.Add(1)
+			if e.stopping.Load() {
+				if e.late++; e.late == drainMost {
+					e.ln.Close()
+				}
+			}
+			if !e.gate.enter(cut) || !e.proxy.gate.enter(cut) {
+				reset(client) // the end has come while it waited
+				continue
+			}
+			relays.Go(func() {
+				defer e.proxy.gate.leave()
+				defer e.gate.leave()
+				e.relay(cut, client)
+			})
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded): // stop has set it
+			if e.drained() {
+				e.ln.Close()
+			}
+		default: // the process has no descriptor left, most likely
+			e.complain("accepting fails", err)
+			pause(cut, descriptorPause)
+			if cut.Err() != nil {
+				e.ln.Close()
+			}
+		}
+	}
+}
+
+func (e *entrance) relay(cut context.Context, client conn) {
+	route := e.route.Load()
+	if route.Listen.Network == SDP {
+		if _, ok := client.(*sdp.Conn); !ok {
+			e.refused.Add(1)
+			e.complain("a client is refused", fmt.Errorf("%v: %w", client.RemoteAddr(), errNoSDP))
+			reset(client)
+			return
+		}
+	}
+	r := &relay{entrance: e, client: client}
+	e.mu.Lock()
+	e.relays[r] = struct{}{}
+	e.mu.Unlock()
+	defer func() {
+		up, down := r.carried()
+		e.mu.Lock()
+		delete(e.relays, r)
+		e.up += up
+		e.down += down
+		e.mu.Unlock()
+	}()
+	if err := r.run(cut, route); err != nil {
+		e.failed.Add(1)
+		e.complain("a client is reset, because its target cannot be reached", fmt.Errorf("%v: %w", client.RemoteAddr(), err))
+	}
+}
+
+// stop ends the listening. Clients that the kernel has connected already are still
+// accepted: to close a plain TCP listener resets those.
+func (e *entrance) stop() {
+	if !e.stopping.CompareAndSwap(false, true) {
+		return
+	}
+	if plain, ok := e.ln.(*net.TCPListener); ok && plain.SetDeadline(time.Now().Add(drainWait)) == nil {
+		return // serve closes it
+	}
+	e.ln.Close() // which hands out what is on its way up
+}
+
+// drained reports that a plain listener that stops has no further connections: none came
+// since it was asked last.
+func (e *entrance) drained() bool {
+	now := e.accepted.Load()
+	if e.drainedAt == now {
+		return true
+	}
+	e.drainedAt = now
+	plain, ok := e.ln.(*net.TCPListener)
+	return !ok || plain.SetDeadline(time.Now().Add(drainWait)) != nil
+}
+
+// complain logs what went wrong with connections of this entrance, a few times a minute
+// at most.
+func (e *entrance) complain(what string, err error) {
+	more, now := e.complaints.next(time.Now())
+	if !now {
+		return
+	}
+	args := []any{"listen", e.key, "error", err}
+	if more > 0 {
+		args = append(args, "not logged", more)
+	}
+	e.proxy.log.Warn(what, args...)
+}
+
+// complaints bounds a log that clients can make grow.
+type complaints struct {
+	mu     sync.Mutex
+	since  time.Time
+	logged int
+	more   int // that were not logged
+}
+
+const (
+	complaintsTime = time.Minute
+	complaintsMost = 10
+)
+
+// next reports whether to log one more, and how many were left out before it.
+func (c *complaints) next(now time.Time) (more int, log bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.since) >= complaintsTime {
+		c.since, c.logged = now, 0
+	}
+	if c.logged == complaintsMost {
+		c.more++
+		return 0, false
+	}
+	c.logged++
+	more, c.more = c.more, 0
+	return more, true
+}

@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxConfig bounds the file: a path that was mistyped may name anything.
+const maxConfig = 1 << 20
+
+// A LineError is what is wrong with one line of a file.
+type LineError struct {
+	File string
+	Line int
+	Err  error
+}
+
+// Error returns "relays.conf:3: " and what is wrong.
+func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+
+// Unwrap returns e.Err.
+func (e *LineError) Unwrap() error { return e.Err }
+
+// ReadFile reads routes from a file. defaults are the options of routes whose lines say
+// nothing else. The error names every line that is wrong.
+func ReadFile(path string, defaults Options) ([]Route, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Parse(f, path, defaults)
+}
+
+// Parse is ReadFile for what r returns; path is for its errors.
+func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
+	var routes []Route
+	var wrong []error
+	limited := &io.LimitedReader{R: r, N: maxConfig + 1}
+	lines := bufio.NewScanner(limited)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			continue
+		}
+		route, err := parseRoute(fields, defaults)
+		if err == nil {
+			err = clash(routes, route)
+		}
+		if err != nil {
+			wrong = append(wrong, &LineError{path, n, err})
+			continue
+		}
+		route.Line = n
+		routes = append(routes, route)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if limited.N == 0 {
+		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxConfig)
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	if len(routes) == 0 {
+		return nil, fmt.Errorf("%s: no line says what to relay", path)
+	}
+	return routes, nil
+}
+
+// clash returns an error if one of the routes listens where route does.
+func clash(routes []Route, route Route) error {
+	for _, other := range routes {
+		if other.Listen.Address == route.Listen.Address && !anyPort(route.Listen.Address) {
+			return fmt.Errorf("line %d listens at %s already", other.Line, route.Listen.Address)
+		}
+	}
+	return nil
+}
+
+// anyPort reports that the kernel chooses the port, so that the same address twice is two.
+func anyPort(address string) bool { return strings.HasSuffix(address, ":0") }
+
+func parseRoute(fields []string, defaults Options) (Route, error) {
+	if len(fields) < 2 {
+		return Route{}, errors.New("want where to listen and where to dial, such as: tcp://127.0.0.1:5432 sdp://db:7000")
+	}
+	listen, err := ParseListen(fields[0])
+	if err != nil {
+		return Route{}, err
+	}
+	dial, err := ParseDial(fields[1])
+	if err != nil {
+		return Route{}, err
+	}
+	route := Route{Listen: listen, Dial: dial, Options: defaults}
+	for _, field := range fields[2:] {
+		if err := route.set(field); err != nil {
+			return Route{}, err
+		}
+	}
+	return route, nil
+}
+
+// set sets the option that field, "name=value", speaks of.
+func (o *Options) set(field string) error {
+	name, value, ok := strings.Cut(field, "=")
+	if !ok {
+		return fmt.Errorf("%q is no option: want name=value", field)
+	}
+	switch name {
+	case "limit":
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return fmt.Errorf("limit=%s: want a number of connections", value)
+		}
+		o.Limit = int(n)
+	case "dial-timeout":
+		d, err := time.ParseDuration(value)
+		if err != nil || d <= 0 {
+			return fmt.Errorf("dial-timeout=%s: want a time, such as 10s", value)
+		}
+		o.DialTimeout = d
+	case "mark":
+		n, err := strconv.ParseUint(value, 0, 32)
+		if err != nil {
+			return fmt.Errorf("mark=%s: want a number below 2^32, such as 0x5d9", value)
+		}
+		o.Mark = uint32(n)
+	default:
+		return fmt.Errorf("unknown option %q: there are limit, dial-timeout and mark", name)
+	}
+	return nil
+}

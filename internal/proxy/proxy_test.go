@@ -1,0 +1,355 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// patience is how long a test waits for what comes at once, or is broken.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// logged is a log that tests can read.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// running returns a proxy that the test's end stops.
+func running(t *testing.T, limit int) (*Proxy, *logged) {
+	t.Helper()
+	var log logged
+	p := New(slog.New(slog.NewTextHandler(&log, nil)), limit, nil)
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		p.Stop(now)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, sdp.WaitClosed(ctx))
+	})
+	return p, &log
+}
+
+func route(t *testing.T, listen, dial string, options ...string) Route {
+	t.Helper()
+	r, err := parseRoute(append([]string{listen, dial}, options...), Options{DialTimeout: patience})
+	require.NoError(t, err)
+	return r
+}
+
+// says starts a server that greets each client with a word and then sends back what
+// comes.
+func says(t *testing.T, word string) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				io.WriteString(c, word)
+				io.Copy(c, c)
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// at returns the address at which the proxy's only route listens.
+func at(p *Proxy) (address string) {
+	p.Routes(func(_ Route, a net.Addr) { address = a.String() })
+	return address
+}
+
+// client connects, over TCP or SDP, and requires the server's word.
+func client(t *testing.T, network, address, word string) net.Conn {
+	t.Helper()
+	c, err := sdp.DialTimeout(network, address, patience)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	hears(t, c, word)
+	return c
+}
+
+func hears(t *testing.T, c net.Conn, word string) {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	got := make([]byte, len(word))
+	_, err := io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.Equal(t, word, string(got))
+}
+
+func echoes(t *testing.T, c net.Conn, word string) {
+	t.Helper()
+	_, err := io.WriteString(c, word)
+	require.NoError(t, err)
+	hears(t, c, word)
+}
+
+func TestReloadKeepsConnectionsAndSockets(t *testing.T) {
+	p, _ := running(t, 0)
+	one, two := says(t, "one"), says(t, "two")
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+one)}))
+	address := at(p)
+	before := client(t, "tcp", address, "one")
+
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+two)}))
+	require.Equal(t, address, at(p))
+	client(t, "tcp", address, "two")
+	echoes(t, before, "goes on")
+
+	require.NoError(t, p.Apply("", []Route{route(t, "auto://127.0.0.1:0", "tcp://"+two)}))
+	require.NotEqual(t, address, at(p))
+	echoes(t, before, "goes on")
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	}, patience, time.Millisecond, "a route that was removed goes on listening")
+}
+
+// TestReloadChangesTheProtocol has a route keep its address and change its protocol, while
+// clients keep connecting. None may be refused.
+func TestReloadChangesTheProtocol(t *testing.T) {
+	p, _ := running(t, 0)
+	server := says(t, "word")
+	address := freeAddress(t)
+	apply := func(network string) {
+		t.Helper()
+		require.NoError(t, p.Apply("", []Route{route(t, network+"://"+address, "tcp://"+server)}))
+	}
+	apply(TCP)
+	require.IsType(t, (*net.TCPConn)(nil), client(t, "tcp", address, "word"))
+	apply(Auto)
+	require.Eventually(t, func() bool {
+		_, ok := client(t, "tcp", address, "word").(*sdp.Conn)
+		return ok
+	}, patience, time.Millisecond)
+	apply(SDP)
+	require.Eventually(t, func() bool {
+		c, err := sdp.DialTimeout("sdp", address, patience)
+		if err == nil {
+			hears(t, c, "word")
+			c.Close()
+		}
+		plain, failed := net.Dial("tcp", address)
+		if failed == nil {
+			plain.SetDeadline(time.Now().Add(patience))
+			_, failed = plain.Read(make([]byte, 1))
+			plain.Close()
+		}
+		return err == nil && failed != nil
+	}, patience, time.Millisecond)
+	apply(TCP)
+	require.Eventually(t, func() bool {
+		_, ok := client(t, "tcp", address, "word").(*net.TCPConn)
+		return ok
+	}, patience, time.Millisecond)
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestBadReloadChangesNothing(t *testing.T) {
+	p, _ := running(t, 0)
+	server := says(t, "word")
+	require.NoError(t, p.Apply("f", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+server)}))
+	address := at(p)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	bad := route(t, "tcp://"+taken.Addr().String(), "tcp://"+server)
+	bad.Line = 17
+	free := freeAddress(t)
+	err = p.Apply("f", []Route{route(t, "tcp://"+free, "tcp://"+server), bad})
+	require.ErrorContains(t, err, "f:17: ")
+	require.Equal(t, address, at(p))
+	client(t, "tcp", address, "word")
+	_, err = net.Dial("tcp", free)
+	require.Error(t, err, "half of a bad configuration is served")
+}
+
+func TestLimits(t *testing.T) {
+	for name, limits := range map[string][2]string{"route": {"limit=1", "0"}, "process": {"limit=0", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := running(t, len(strings.Trim(limits[1], "0")))
+			require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+says(t, "word"), limits[0])}))
+			first := client(t, "tcp", at(p), "word")
+			second, err := net.Dial("tcp", at(p))
+			require.NoError(t, err)
+			defer second.Close()
+			require.NoError(t, second.SetDeadline(time.Now().Add(50*time.Millisecond)))
+			_, err = second.Read(make([]byte, 1))
+			require.ErrorContains(t, err, "timeout", "a connection too many is relayed")
+			require.NoError(t, first.Close())
+			hears(t, second, "word")
+		})
+	}
+}
+
+func TestClientsWithoutSDPAreReset(t *testing.T) {
+	p, log := running(t, 0)
+	p.inherited = inheritable(t, "a")
+	require.NoError(t, p.Apply("", []Route{route(t, "sdp://@a", "tcp://"+says(t, "word"))}))
+	client(t, "sdp", at(p), "word")
+	c, err := net.Dial("tcp", at(p))
+	if err == nil { // else the reset came before connect(2) returned
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err = c.Read(make([]byte, 1))
+	}
+	require.ErrorContains(t, err, "reset")
+	require.Contains(t, log.String(), "does not speak SDP")
+}
+
+func TestMissingInheritedSocketIsNamed(t *testing.T) {
+	p, _ := running(t, 0)
+	err := p.Apply("", []Route{route(t, "tcp://@web", "tcp://127.0.0.1:1")})
+	require.ErrorContains(t, err, `no socket named "web"`)
+}
+
+// TestStopServesTheQueue stops the proxy when most clients are in the kernel's queue, because
+// the limit lets one in at a time.
+func TestStopServesTheQueue(t *testing.T) {
+	p, _ := running(t, 0)
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+says(t, "word"), "limit=1")}))
+	address := at(p)
+	clients := make([]net.Conn, 50)
+	for i := range clients {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		clients[i] = c
+	}
+	hears(t, clients[0], "word")                 // so that the listener was not too late for all of them
+	_, err := io.WriteString(clients[0], "word") // for the loop below
+	require.NoError(t, err)
+	stopped := make(chan int)
+	go func() { stopped <- p.Stop(t.Context()) }()
+	for _, c := range clients {
+		hears(t, c, "word")
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		rest, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Empty(t, rest)
+		require.NoError(t, c.Close())
+	}
+	require.Zero(t, <-stopped)
+	_, err = net.Dial("tcp", address)
+	require.Error(t, err)
+}
+
+func TestEndpoints(t *testing.T) {
+	p, _ := running(t, 0)
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code, w.Body.String()
+	}
+	status, _ := get("/ready")
+	require.Equal(t, 503, status)
+	status, _ = get("/live")
+	require.Equal(t, 200, status)
+	require.NoError(t, p.Apply("", []Route{route(t, "auto://127.0.0.1:0", "tcp://"+says(t, "word"))}))
+	status, _ = get("/ready")
+	require.Equal(t, 200, status)
+
+	c := client(t, "sdp", at(p), "word")
+	echoes(t, c, "12345")
+	_, text := get("/metrics")
+	for _, want := range []string{
+		"# TYPE sdp_proxy_connections gauge\n",
+		`sdp_proxy_connections{listen="auto://127.0.0.1:0"} 1` + "\n",
+		`sdp_proxy_accepted_total{listen="auto://127.0.0.1:0"} 1` + "\n",
+		`sdp_proxy_bytes_total{listen="auto://127.0.0.1:0",direction="up"} 5` + "\n",
+		`sdp_proxy_bytes_total{listen="auto://127.0.0.1:0",direction="down"} 9` + "\n",
+		`sdp_proxy_reloads_total{result="ok"} 1` + "\n",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool {
+		_, text := get("/metrics")
+		return strings.Contains(text, `sdp_proxy_connections{listen="auto://127.0.0.1:0"} 0`) &&
+			strings.Contains(text, `direction="up"} 5`)
+	}, patience, time.Millisecond)
+	p.Unready()
+	status, _ = get("/ready")
+	require.Equal(t, 503, status)
+}
+
+// TestRemovedRoutesKeepTheirCounters removes a route, whose counters may not go back.
+func TestRemovedRoutesKeepTheirCounters(t *testing.T) {
+	p, _ := running(t, 0)
+	server := says(t, "word")
+	for range 3 {
+		require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+server)}))
+		c := client(t, "tcp", at(p), "word")
+		require.NoError(t, p.Apply("", []Route{route(t, "tcp://localhost:0", "tcp://"+server)}))
+		require.NoError(t, c.Close())
+		require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
+	}
+	require.EqualValues(t, 3, p.totals()["tcp://127.0.0.1:0"].accepted)
+	require.EqualValues(t, 12, p.totals()["tcp://127.0.0.1:0"].down)
+	require.Eventually(t, func() bool {
+		require.NoError(t, p.Apply("", []Route{route(t, "tcp://localhost:0", "tcp://"+server)}))
+		return len(p.removed) == 0
+	}, patience, time.Millisecond, "removed routes are kept for ever")
+	require.EqualValues(t, 12, p.totals()["tcp://127.0.0.1:0"].down)
+}
+
+func TestComplaintsAreBounded(t *testing.T) {
+	var c complaints
+	now := time.Now()
+	logged := 0
+	for range 1000 {
+		if _, log := c.next(now); log {
+			logged++
+		}
+	}
+	require.Equal(t, complaintsMost, logged)
+	more, log := c.next(now.Add(complaintsTime))
+	require.True(t, log)
+	require.Equal(t, 1000-complaintsMost, more)
+}

@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// conn is what a relay needs of a connection. ReadFrom and WriteTo are what io.Copy looks
+// for, to move the bytes without a buffer of its own: between two TCP connections the
+// kernel splices them.
+type conn interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	CloseWrite() error
+	SetLinger(sec int) error
+}
+
+var _ = []conn{(*net.TCPConn)(nil), (*sdp.Conn)(nil)}
+
+// descriptorPause is how long a relay, or a listener, waits before it tries again after
+// the process had no descriptor left. Connections that end give some back.
+const descriptorPause = 100 * time.Millisecond
+
+var (
+	errNotRedirected = errors.New("the connection was not redirected: it came to the proxy's own address")
+	errNoSDP         = errors.New("the client does not speak SDP")
+)
+
+// A relay is one connection of a client with its connection to the target.
+type relay struct {
+	entrance *entrance
+	client   conn
+	server   conn // nil until it is dialled
+
+	mu       sync.Mutex
+	up, down int64 // bytes of directions that have ended
+}
+
+// run dials the target and relays until both directions have ended. cut ends it early,
+// with resets.
+func (r *relay) run(cut context.Context, route *Route) error {
+	dialled, err := r.dial(cut, route)
+	if err != nil {
+		reset(r.client)
+		return err
+	}
+	r.mu.Lock()
+	r.server = dialled
+	r.mu.Unlock()
+	uncut := context.AfterFunc(cut, func() { reset(r.client, dialled) })
+	defer uncut()
+
+	var upward sync.WaitGroup
+	upward.Go(func() { r.pass(dialled, r.client, &r.up) })
+	r.pass(r.client, dialled, &r.down)
+	upward.Wait()
+	r.client.Close()
+	dialled.Close()
+	return nil
+}
+
+// A target whose SDP does not come up is tried again, with a pause that grows: a burst
+// of connections, or a busy machine, makes handshakes run into their time limits.
+const (
+	dialTries      = 5
+	firstDialPause = 100 * time.Millisecond
+)
+
+// descriptorPatience is how long a client that is relayed to nowhere may hold the
+// descriptor that another one's target needs.
+const descriptorPatience = 2 * time.Second
+
+// dial connects to the route's target. If the process has no descriptor left it tries again
+// for a while.
+func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
+	network, address := route.Dial.Network, route.Dial.Address
+	if route.Dial.original() {
+		to, err := original(r.client)
+		if err != nil {
+			return nil, err
+		}
+		address = to.String()
+	}
+	ctx, cancel := context.WithTimeout(ctx, route.DialTimeout)
+	defer cancel()
+	wait := firstDialPause
+	start := time.Now()
+	for tries := 1; ; {
+		c, err := r.entrance.proxy.dial(ctx, network, address, route.Mark)
+		var not *sdp.NotSDPError
+		switch {
+		case err == nil:
+			return c.(conn), nil
+		case outOfDescriptors(err) && time.Since(start) < descriptorPatience:
+			wait = descriptorPause
+		case errors.As(err, &not) && tries < dialTries:
+			tries++
+			wait = wait + rand.N(wait) // so that those that failed together do not meet again
+		default:
+			return nil, err
+		}
+		if !pause(ctx, wait) {
+			return nil, err
+		}
+	}
+}
+
+// pass copies one direction and ends it as it was ended. An end of file is passed on
+// alone, because the other direction may go on for long. Anything else resets both
+// connections.
+func (r *relay) pass(to, from conn, count *int64) {
+	n, err := io.Copy(to, from)
+	r.mu.Lock()
+	*count = n
+	r.mu.Unlock()
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		reset(to, from)
+	}
+}
+
+// carried returns how many bytes went from the client to the target and back. While a
+// direction goes on, only SDP's own counters know.
+func (r *relay) carried() (up, down int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.client.(*sdp.Conn); ok {
+		s := c.Stats()
+		return int64(s.BcopyReceived.Bytes + s.ZCopyReceived), int64(s.BcopySent.Bytes + s.ZCopySent)
+	}
+	if c, ok := r.server.(*sdp.Conn); ok {
+		s := c.Stats()
+		return int64(s.BcopySent.Bytes + s.ZCopySent), int64(s.BcopyReceived.Bytes + s.ZCopyReceived)
+	}
+	return r.up, r.down
+}
+
+// reset closes connections so that their peers see a reset and no end of file.
+func reset(conns ...conn) {
+	for _, c := range conns {
+		c.SetLinger(0)
+		c.Close()
+	}
+}
+
+// outOfDescriptors reports that the process, or the machine, has no descriptor left.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// pause waits. It returns false if ctx is done first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,242 @@
+//go:build linux
+
+package collect
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/internal/status"
+)
+
+// TestMain lets the test binary be another user's program, which prints what a socket says.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("STATUS_READ"); path != "" {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			fmt.Print(err)
+			os.Exit(0)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		io.Copy(os.Stdout, c)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// directory returns one whose name is short enough for a socket in it.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "status")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func says(text string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}
+}
+
+func serve(t *testing.T, dir string, write func(io.Writer) error) *status.Server {
+	t.Helper()
+	s, err := status.Serve(dir, write)
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// raw serves a socket that does what f does with each client.
+func raw(t *testing.T, dir, name string, f func(net.Conn)) {
+	t.Helper()
+	ln, err := net.Listen("unix", filepath.Join(dir, name))
+	require.NoError(t, err)
+	done := make(chan struct{})
+	t.Cleanup(func() { ln.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			f(c)
+			c.Close()
+		}
+	}()
+}
+
+func TestCollect(t *testing.T) {
+	dir := directory(t)
+	s := serve(t, dir, says(`{"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o700, info.Mode().Perm())
+	programs, failures := Collect([]string{dir, dir + "-that-is-not-there"})
+	require.Empty(t, failures)
+	require.Len(t, programs, 1)
+	require.Equal(t, os.Getpid(), programs[0].PID, "a program says itself which process it is")
+	require.Equal(t, status.Conns{{ID: 7, Device: "shm", Sent: 5, Declined: map[string]string{"verbs": "no"}}}, programs[0].Conns)
+	require.NoError(t, s.Close())
+	_, err = os.Stat(s.Path())
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestCollectIsNotHeldUp has programs that hang, that send without end, that say nonsense and
+// that are dead beside one that is well.
+func TestCollectIsNotHeldUp(t *testing.T) {
+	dir := directory(t)
+	end := make(chan struct{})
+	serve(t, dir, says(`{"name":"well"}`))
+	raw(t, dir, "1-silent", func(net.Conn) { <-end })
+	raw(t, dir, "2-trickles", func(c net.Conn) {
+		for {
+			if _, err := c.Write([]byte(" ")); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	raw(t, dir, "3-endless", func(c net.Conn) {
+		io.WriteString(c, `{"name":"`)
+		for {
+			if _, err := c.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
+	raw(t, dir, "4-nonsense", func(c net.Conn) { io.WriteString(c, `{"connections":7}`) })
+	raw(t, dir, "5-many", func(c net.Conn) {
+		io.WriteString(c, `{"connections":[{}`+strings.Repeat(",{}", maxConns)+`]}`)
+	})
+	full, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/6-full", Net: "unix"})
+	require.NoError(t, err)
+	defer full.Close() // accepts nothing
+	require.NoError(t, os.WriteFile(dir+"/7-file", []byte("{}"), 0o600))
+	require.NoError(t, os.Symlink("7-file", dir+"/8-link"))
+	dead := exec.Command("true")
+	require.NoError(t, dead.Run())
+	left := fmt.Sprintf("%s/%d-dead", dir, dead.Process.Pid)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+	require.NoError(t, err)
+	ln.SetUnlinkOnClose(false)
+	require.NoError(t, ln.Close())
+
+	start := time.Now()
+	programs, failures := Collect([]string{dir})
+	took := time.Since(start)
+	close(end)
+	require.Less(t, took, 2*Patience, "it is held up")
+	require.Len(t, programs, 1)
+	require.Equal(t, "well", programs[0].Name)
+	said := make(map[string]string)
+	for _, f := range failures {
+		said[strings.TrimLeft(filepath.Base(f.Path), "0123456789-")] = f.Err.Error()
+	}
+	require.Contains(t, said["silent"], "did not answer within")
+	require.Contains(t, said["trickles"], "did not answer within")
+	require.Regexp(t, "longer than 8 MB|did not answer", said["endless"])
+	require.Contains(t, said["nonsense"], "makes no sense")
+	require.Regexp(t, "more than 20000 connections|did not answer", said["many"])
+	require.Contains(t, said["full"], "did not answer within")
+	require.Contains(t, said["file"], "not a socket")
+	require.Contains(t, said["link"], "not a socket")
+	require.Contains(t, said["dead"], "has ended")
+	_, err = os.Lstat(left)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	_, err := decode([]byte(`{"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
+	require.ErrorContains(t, err, "more than 20000 connections")
+	p, err := decode([]byte(`{"pid":7,"connections":[{},{"id":3}]}`))
+	require.NoError(t, err)
+	require.Equal(t, status.Program{PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
+}
+
+func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
+	open := directory(t)
+	require.NoError(t, os.Chmod(open, 0o755))
+	_, err := status.Serve(open, says("{}"))
+	require.ErrorContains(t, err, "may be entered by other users")
+	_, failures := Collect([]string{open})
+	require.Len(t, failures, 1)
+	link := directory(t) + "/link"
+	require.NoError(t, os.Symlink(directory(t), link))
+	_, err = status.Serve(link, says("{}"))
+	require.ErrorContains(t, err, "is no directory")
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	strange := directory(t)
+	require.NoError(t, os.Chown(strange, 12345, 12345))
+	_, err = status.Serve(strange, says("{}"))
+	require.ErrorContains(t, err, "belongs to the user 12345")
+}
+
+// TestOtherUsersAreRefused has another user come to the socket, for whom the directory was
+// opened by mistake.
+func TestOtherUsersAreRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start another user's program")
+	}
+	dir := directory(t)
+	s := serve(t, dir, says(`{"name":"secret"}`))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	binary, err := os.ReadFile(self)
+	require.NoError(t, err)
+	public := directory(t) // the other user may not enter go test's
+	require.NoError(t, os.Chmod(public, 0o755))
+	program := filepath.Join(public, "collect.test")
+	require.NoError(t, os.WriteFile(program, binary, 0o755))
+	read := func(uid uint32) string {
+		cmd := exec.Command(program)
+		cmd.Dir = "/"
+		cmd.Env = append(os.Environ(), "STATUS_READ="+s.Path())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	require.Contains(t, read(12345), "permission denied")
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.NoError(t, os.Chmod(s.Path(), 0o777))
+	require.Contains(t, read(0), "secret")
+	require.NotContains(t, read(12345), "secret")
+}
+
+func TestManyClientsAreBounded(t *testing.T) {
+	dir := directory(t)
+	hold := make(chan struct{})
+	s := serve(t, dir, func(w io.Writer) error { <-hold; return nil })
+	var clients []net.Conn
+	closed := 0
+	for range 20 {
+		c, err := net.Dial("unix", s.Path())
+		require.NoError(t, err)
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	for _, c := range clients[4:] {
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == io.EOF {
+			closed++
+		}
+	}
+	require.Equal(t, 20-4, closed)
+	close(hold)
+}

@@ -1,0 +1,109 @@
+// Package status passes the state of a program's connections to the tool sdp, over a Unix
+// socket in a directory that only the program's user can enter.
+//
+// The protocol is one JSON document: a client connects, the program writes a [Program] and
+// closes. This package is the program's half; package collect is the tool's.
+package status
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// A Program is the state of one process.
+type Program struct {
+	PID  int       `json:"pid"`
+	Name string    `json:"name"`
+	UID  int       `json:"uid"`
+	Time time.Time `json:"time"` // when this was
+
+	Open        int    `json:"open"`
+	Opened      uint64 `json:"opened"`
+	Closing     int    `json:"closing"`
+	Memory      int64  `json:"memory"`       // bytes promised to peers
+	MemoryLimit int64  `json:"memory_limit"` // that may be promised
+
+	// Conns are at most MaxListed of them; Open says how many there are.
+	Conns Conns `json:"connections"`
+}
+
+// Conns are connections of one program.
+type Conns []Conn
+
+// MaxListed is how many connections a program lists.
+const MaxListed = 10_000
+
+// A Conn is the state of one connection. Counters only grow.
+type Conn struct {
+	ID      uint64    `json:"id"` // unique in the process
+	Local   string    `json:"local"`
+	Remote  string    `json:"remote"`
+	Device  string    `json:"device"`
+	Dialled bool      `json:"dialled"` // by this end
+	Closing bool      `json:"closing"` // closed, but still delivering
+	Opened  time.Time `json:"opened"`
+
+	Sent      uint64 `json:"sent"` // bytes
+	Received  uint64 `json:"received"`
+	ZCopySent uint64 `json:"zcopy_sent"` // those of Sent that were not copied
+	ZCopyRecv uint64 `json:"zcopy_received"`
+	MsgSent   uint64 `json:"messages_sent"`
+	MsgRecv   uint64 `json:"messages_received"`
+	Stalls    uint64 `json:"stalls"` // Writes that waited for the peer to have room
+	Unread    int    `json:"unread"` // bytes
+
+	SendCredit int `json:"send_credit"` // messages that this end may send
+	RecvCredit int `json:"recv_credit"` // messages that the peer may send
+	Buffers    int `json:"buffers"`
+	BufferSize int `json:"buffer_size"`
+
+	Mode     string            `json:"mode"`               // bcopy or zcopy
+	Declined map[string]string `json:"declined,omitempty"` // why devices are not used
+}
+
+// dirName is what the directory of a user is called, below a directory for all of them.
+const dirName = "sdp-status-"
+
+// Dir returns the directory of the sockets of a user's programs: where SDP_STATUS says, if
+// that is a path, and otherwise below /run/user or /tmp.
+func Dir(setting string, uid int) string {
+	if filepath.IsAbs(setting) {
+		return setting
+	}
+	name := dirName + strconv.Itoa(uid)
+	if run := fmt.Sprintf("/run/user/%d", uid); Private(run, uid) == nil {
+		return filepath.Join(run, name)
+	}
+	return filepath.Join("/tmp", name)
+}
+
+// Dirs returns the directories of all users.
+func Dirs() []string {
+	var dirs []string
+	for _, pattern := range []string{"/run/user/*/", "/tmp/"} {
+		found, _ := filepath.Glob(pattern + dirName + "*")
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
+// Private returns nil if path is a directory, and no link to one, that belongs to the
+// user and that no other user may enter.
+func Private(path string, uid int) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is no directory", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%s may be entered by other users: its mode is %o and must be 700", path, info.Mode().Perm())
+	}
+	if owner, ok := Owner(info); !ok || owner != uid {
+		return fmt.Errorf("%s belongs to the user %d and not to %d", path, owner, uid)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWriteIsReadBack(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
+	for _, p := range []Program{
+		{Conns: Conns{}},
+		{PID: 1, Name: "a\"\\\n\x00\u2028é", UID: 2, Time: at, Open: 3, Opened: 1 << 63, Closing: 4, Memory: -5, MemoryLimit: 6, Conns: Conns{
+			{}, {
+				ID: 1, Local: "l", Remote: "r", Device: "d", Dialled: true, Closing: true, Opened: at, Sent: 1, Received: 2, ZCopySent: 3,
+				ZCopyRecv: 4, MsgSent: 5, MsgRecv: 6, Stalls: 7, Unread: 8, SendCredit: 9, RecvCredit: 10, Buffers: 11, BufferSize: 12,
+				Mode: "m", Declined: map[string]string{"a": "b", "c": "d"},
+			},
+		}},
+	} {
+		var text bytes.Buffer
+		require.NoError(t, p.Write(&text))
+		var back Program
+		d := json.NewDecoder(&text)
+		d.DisallowUnknownFields()
+		require.NoError(t, d.Decode(&back))
+		for i := range p.Conns {
+			if p.Conns[i].Declined == nil {
+				p.Conns[i].Declined = map[string]string{}
+			}
+		}
+		require.Equal(t, p, back)
+	}
+}
+
+func FuzzString(f *testing.F) {
+	f.Add("plain")
+	f.Add("\xff\"\u2029\x7f")
+	f.Fuzz(func(t *testing.T, s string) {
+		var back string
+		require.NoError(t, json.Unmarshal(appendString(nil, s), &back))
+		require.Equal(t, string([]rune(s)), back)
+	})
+}

@@ -1,0 +1,148 @@
+// Package metrics exports what package sdp counts, to Prometheus and to OpenTelemetry:
+//
+//	prometheus.MustRegister(metrics.NewCollector())
+//
+//	registration, err := metrics.Register(otel.Meter("sdp"))
+//
+// Nothing is done between two scrapes, except that each Dial that ends in plain TCP costs one
+// more system call from the first scrape on, to find out why (see [sdp.SetupStats]).
+//
+// The labels are few: devices, directions and fixed reasons. Connections have no series of
+// their own; "sdp stat" and the page of package sdp/debug show those.
+package metrics
+
+import (
+	"github.com/gosdp/gosdp/sdp"
+)
+
+// A snapshot is what is exported at one moment.
+type snapshot struct {
+	totals sdp.Totals
+	setups sdp.Setups
+	open   map[string]int // by device
+	unread int64
+}
+
+func take() snapshot {
+	s := snapshot{totals: sdp.Stats(), setups: sdp.SetupStats(), open: make(map[string]int)}
+	for device := range s.setups.Devices {
+		s.open[device] = 0 // a series does not vanish with the last connection
+	}
+	for _, c := range sdp.Connections() {
+		s.unread += int64(c.Unread)
+		if !c.Closing {
+			s.open[c.Device]++
+		}
+	}
+	return s
+}
+
+// A value is a sample with its attributes, which are pairs of a name and a value.
+type value struct {
+	attributes []string
+	n          float64
+}
+
+// An instrument is one metric in both systems.
+type instrument struct {
+	prometheus string // its name there
+	otel       string // and there
+	unit       string // of UCUM, for OpenTelemetry
+	help       string
+	attributes []string // their names
+	counter    bool     // it only grows
+	read       func(s *snapshot) []value
+}
+
+func one(n float64) []value { return []value{{nil, n}} }
+
+func byKey[N int | uint64](m map[string]N) []value {
+	values := make([]value, 0, len(m))
+	for key, n := range m {
+		values = append(values, value{[]string{key}, float64(n)})
+	}
+	return values
+}
+
+// instruments are all metrics but the durations of dials.
+var instruments = []instrument{
+	{
+		"sdp_connections", "sdp.connections", "{connection}", "SDP connections that are open.",
+		[]string{"device"}, false, func(s *snapshot) []value { return byKey(s.open) },
+	},
+	{
+		"sdp_connections_closing", "sdp.connections.closing", "{connection}", "Connections that were closed and are still delivering.",
+		nil, false, func(s *snapshot) []value { return one(float64(s.totals.Closing)) },
+	},
+	{
+		"sdp_connections_opened_total", "sdp.connections.opened", "{connection}", "SDP connections that were opened, dialled or accepted.",
+		[]string{"device"}, true, func(s *snapshot) []value { return byKey(s.setups.Devices) },
+	},
+	{
+		"sdp_dials_plain_total", "sdp.dials.plain", "{dial}", "Dials that returned plain TCP, by the reason why SDP was not used.",
+		[]string{"reason"}, true, func(s *snapshot) []value { return byKey(s.setups.Plain) },
+	},
+	{
+		"sdp_dials_failed_total", "sdp.dials.failed", "{dial}", "Dials that returned an error.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.setups.Failed)) },
+	},
+	{
+		"sdp_devices_declined_total", "sdp.devices.declined", "{device}", "Devices that were allowed for a connection and that it does not use.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.Declined)) },
+	},
+	{
+		"sdp_closes_reset_total", "sdp.closes.reset", "{connection}", "Closed connections that were reset because too many were still delivering.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.CloseResets)) },
+	},
+	{
+		"sdp_bytes_total", "sdp.io", "By", "Bytes of the streams, by direction and by whether they were copied (bcopy) or not (zcopy).",
+		[]string{"direction", "mode"}, true, func(s *snapshot) []value {
+			return []value{
+				{[]string{"sent", "bcopy"}, float64(s.totals.BcopySent.Bytes)},
+				{[]string{"sent", "zcopy"}, float64(s.totals.ZCopySent)},
+				{[]string{"received", "bcopy"}, float64(s.totals.BcopyReceived.Bytes)},
+				{[]string{"received", "zcopy"}, float64(s.totals.ZCopyReceived)},
+			}
+		},
+	},
+	{
+		"sdp_messages_total", "sdp.messages", "{message}", "Messages, by direction and by whether they carried bytes (data) or only the protocol's news (control).",
+		[]string{"direction", "kind"}, true, func(s *snapshot) []value {
+			return []value{
+				{[]string{"sent", "data"}, float64(s.totals.BcopySent.Messages)},
+				{[]string{"sent", "control"}, float64(s.totals.ControlSent)},
+				{[]string{"received", "data"}, float64(s.totals.BcopyReceived.Messages)},
+				{[]string{"received", "control"}, float64(s.totals.ControlReceived)},
+			}
+		},
+	},
+	{
+		"sdp_credit_stalls_total", "sdp.credit.stalls", "{write}", "Writes that waited because the peer had no room.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.CreditStalls)) },
+	},
+	{
+		"sdp_zcopy_advertised_total", "sdp.zcopy.advertised", "{transfer}", "Writes and Reads that were offered for transfer without a copy.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.Advertised)) },
+	},
+	{
+		"sdp_zcopy_cancelled_total", "sdp.zcopy.cancelled", "{transfer}", "Such offers that were withdrawn.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.Cancels)) },
+	},
+	{
+		"sdp_unread_bytes", "sdp.unread", "By", "Bytes that have arrived and that the program has not read.",
+		nil, false, func(s *snapshot) []value { return one(float64(s.unread)) },
+	},
+	{
+		"sdp_memory_promised_bytes", "sdp.memory.promised", "By", "Memory that connections have promised to their peers; on verbs it is pinned.",
+		nil, false, func(s *snapshot) []value { return one(float64(s.totals.Memory)) },
+	},
+	{
+		"sdp_memory_limit_bytes", "sdp.memory.limit", "By", "Memory that connections may promise.",
+		nil, false, func(s *snapshot) []value { return one(float64(s.totals.MemoryLimit)) },
+	},
+}
+
+// dialTimes are the durations of Dials, by what they returned.
+func dialTimes(s *snapshot) map[string]sdp.Histogram {
+	return map[string]sdp.Histogram{"sdp": s.setups.DialTimes, "tcp": s.setups.PlainTimes}
+}

@@ -1,0 +1,234 @@
+package metrics_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/gosdp/gosdp/metrics"
+	"github.com/gosdp/gosdp/sdp"
+)
+
+const patience = 60 * time.Second
+
+// traffic opens an SDP connection that carries bytes, of which some stay unread, and dials a
+// plain server.
+func traffic(t *testing.T) (device string) {
+	t.Helper()
+	metrics.NewCollector().Collect(make(chan prometheus.Metric, 1000)) // dials are counted from now on
+	l, err := sdp.Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := sdp.Dial("sdp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	s, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	_, err = c.Write(make([]byte, 5000))
+	require.NoError(t, err)
+	_, err = io.ReadFull(s, make([]byte, 2000))
+	require.NoError(t, err)
+
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer plain.Close()
+	p, err := sdp.Dial("tcp", plain.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, p.Close())
+	return c.(*sdp.Conn).Device()
+}
+
+func TestCollectorFollowsTheConventions(t *testing.T) {
+	traffic(t)
+	problems, err := testutil.CollectAndLint(metrics.NewCollector())
+	require.NoError(t, err)
+	require.Empty(t, problems, "%v", []promlint.Problem(problems))
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(metrics.NewCollector()))
+	_, err = registry.Gather()
+	require.NoError(t, err)
+}
+
+// TestPrometheusScrapes has the real server scrape a program, and reads the values back.
+func TestPrometheusScrapes(t *testing.T) {
+	path, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("prometheus is not installed")
+	}
+	device := traffic(t)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.NewCollector())
+	program := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer program.Close()
+
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+global: {scrape_interval: 100ms}
+scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
+`, program.Listener.Addr()), 0o600))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	server := exec.Command(path, "--config.file="+config, "--storage.tsdb.path="+dir+"/data", "--web.listen-address="+address)
+	var log strings.Builder
+	server.Stdout, server.Stderr = &log, &log
+	require.NoError(t, server.Start())
+	defer func() {
+		server.Process.Signal(syscall.SIGTERM)
+		server.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	}()
+
+	query := func(q string) string {
+		response, err := http.Get("http://" + address + "/api/v1/query?query=" + strings.ReplaceAll(q, "\"", "%22"))
+		if err != nil {
+			return err.Error()
+		}
+		defer response.Body.Close()
+		var answer struct {
+			Data struct{ Result []struct{ Value [2]any } }
+		}
+		if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+			return err.Error()
+		}
+		if len(answer.Data.Result) != 1 {
+			return fmt.Sprintf("%d series", len(answer.Data.Result))
+		}
+		return answer.Data.Result[0].Value[1].(string)
+	}
+	totals, setups := sdp.Stats(), sdp.SetupStats()
+	for q, want := range map[string]any{
+		fmt.Sprintf(`sdp_connections{device=%q}`, device):              2,
+		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
+		`sdp_bytes_total{direction="sent",mode="bcopy"}`:               totals.BcopySent.Bytes,
+		`sdp_bytes_total{direction="received",mode="bcopy"}`:           totals.BcopyReceived.Bytes,
+		`sdp_dials_plain_total{reason="plain_peer"}`:                   setups.Plain["plain_peer"],
+		`sdp_unread_bytes`:                                      3000,
+		`sdp_memory_promised_bytes`:                             func() any { return sdp.Stats().Memory }, // idle connections give some back
+		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
+		`sdp_dial_duration_seconds_count{result="sdp"}`:         setups.DialTimes.Count,
+		`sdp_dial_duration_seconds_bucket{result="sdp",le="5"}`: setups.DialTimes.Count,
+	} {
+		var got string
+		require.Eventually(t, func() bool {
+			got = query(q)
+			if now, ok := want.(func() any); ok {
+				return got == fmt.Sprint(now())
+			}
+			return got == fmt.Sprint(want)
+		}, patience, 100*time.Millisecond, "%s", q)
+	}
+}
+
+func TestOpenTelemetry(t *testing.T) {
+	device := traffic(t)
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	registration, err := metrics.Register(provider.Meter("test"))
+	require.NoError(t, err)
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(context.Background(), &data))
+	got := make(map[string]float64)
+	units := make(map[string]string)
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		units[m.Name] = m.Unit
+		switch d := m.Data.(type) {
+		case metricdata.Sum[float64]:
+			for _, p := range d.DataPoints {
+				got[m.Name+labels(p.Attributes)] = p.Value
+			}
+		case metricdata.Sum[int64]:
+			for _, p := range d.DataPoints {
+				got[m.Name+labels(p.Attributes)] = float64(p.Value)
+			}
+		default:
+			require.Fail(t, "unexpected data", "%T of %s", d, m.Name)
+		}
+	}
+	require.EqualValues(t, 2, got["sdp.connections,sdp.device="+device])
+	require.EqualValues(t, sdp.Stats().BcopySent.Bytes, got["sdp.io,sdp.direction=sent,sdp.mode=bcopy"])
+	require.EqualValues(t, 3000, got["sdp.unread"])
+	require.EqualValues(t, sdp.SetupStats().DialTimes.Count, got["sdp.dials,sdp.result=sdp"])
+	require.Equal(t, "By", units["sdp.io"])
+	require.Equal(t, "s", units["sdp.dials.time"])
+	require.NoError(t, registration.Unregister())
+}
+
+// TestDashboardKnowsTheMetrics holds the Grafana dashboard to the collector.
+func TestDashboardKnowsTheMetrics(t *testing.T) {
+	text, err := os.ReadFile("grafana/sdp.json")
+	require.NoError(t, err)
+	var board struct {
+		Title  string
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &board))
+	known := make(chan *prometheus.Desc, 100)
+	metrics.NewCollector().Describe(known)
+	close(known)
+	var names []string
+	for d := range known {
+		_, rest, _ := strings.Cut(d.String(), `fqName: "`)
+		name, _, _ := strings.Cut(rest, `"`)
+		names = append(names, name)
+	}
+	require.NotEmpty(t, board.Panels)
+	for _, p := range board.Panels {
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			for _, word := range strings.FieldsFunc(target.Expr, func(r rune) bool {
+				return r != '_' && (r < 'a' || r > 'z')
+			}) {
+				if strings.HasPrefix(word, "sdp_") {
+					base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(word, "_bucket"), "_count"), "_sum")
+					require.True(t, contains(names, word) || contains(names, base), "%s: there is no metric %s", p.Title, word)
+				}
+			}
+		}
+	}
+}
+
+// labels returns the attributes as ",name=value".
+func labels(set attribute.Set) (text string) {
+	for _, a := range set.ToSlice() {
+		text += "," + string(a.Key) + "=" + a.Value.AsString()
+	}
+	return text
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+// Package debug serves a page about the SDP connections of this process, as net/http/pprof
+// serves its profiles. Importing it is enough for programs that serve
+// [http.DefaultServeMux]:
+//
+//	import _ "github.com/gosdp/gosdp/sdp/debug"
+//
+// The page is at /debug/sdp. Others call [Handler]. The page shows addresses and traffic: serve
+// it where strangers cannot come.
+package debug
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"net/http"
+	"strings"
+
+	"github.com/gosdp/gosdp/sdp"
+)
+
+//go:embed page.html
+var page string
+
+func init() {
+	http.Handle("/debug/sdp", Handler())
+}
+
+// Handler returns a handler that serves the page, and with the query "?json" what the page
+// shows, as JSON. It may be served at any path.
+func Handler() http.Handler { return http.HandlerFunc(serve) }
+
+func serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.URL.Query().Has("json") {
+		h.Set("Content-Type", "application/json; charset=utf-8")
+		sdp.WriteStatus(w) // an error means that the client has gone
+		return
+	}
+	nonce := rand.Text()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
+		"script-src 'nonce-"+nonce+"'; style-src 'nonce-"+nonce+"'")
+	w.Write([]byte(strings.ReplaceAll(page, "NONCE", nonce)))
+}

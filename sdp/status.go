@@ -1,0 +1,213 @@
+package sdp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// statusVariable has the process serve its state to the tool sdp: "1", or the directory of
+// the socket.
+const statusVariable = "SDP_STATUS"
+
+// ConnInfo describes one open connection of this process.
+type ConnInfo struct {
+	ID            uint64 // in the order in which they came up, from 1 on
+	Local, Remote net.Addr
+	Dialled       bool // by this end
+	Closing       bool // closed, and still delivering
+	Opened        time.Time
+	SendCredit    int // messages that this end may send now
+	ReceiveCredit int // messages that the peer may send now
+	ConnStats
+}
+
+// Connections returns the open connections of this process, those that are closing
+// included, by ID. It is safe for concurrent use.
+func Connections() []ConnInfo {
+	openConns.mu.Lock()
+	all := make([]ConnInfo, 0, len(openConns.open))
+	for c, o := range openConns.open {
+		info := ConnInfo{
+			ID: o.id, Opened: time.Unix(0, o.at),
+			Local: c.localAddr(), Remote: c.remoteAddr(),
+		}
+		c.mu.Lock()
+		info.ConnStats = c.statsLocked()
+		info.Dialled = o.dialled
+		info.Closing = c.closed
+		info.SendCredit = c.session.Credit()
+		info.ReceiveCredit = c.session.PeerCredit()
+		c.mu.Unlock()
+		all = append(all, info)
+	}
+	openConns.mu.Unlock()
+	slices.SortFunc(all, func(a, b ConnInfo) int { return int(int64(a.ID - b.ID)) })
+	return all
+}
+
+// WriteStatus writes the state of this process's connections as JSON: what the status socket
+// serves. It is safe for concurrent use.
+func WriteStatus(w io.Writer) error {
+	t := Stats()
+	p := status.Program{
+		PID: os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
+		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit,
+		Conns: status.Conns{},
+	}
+	for _, c := range Connections() {
+		if len(p.Conns) == status.MaxListed {
+			break
+		}
+		mode := "bcopy"
+		if c.Advertised > 0 || c.ZCopySent+c.ZCopyReceived > 0 {
+			mode = "zcopy"
+		}
+		p.Conns = append(p.Conns, status.Conn{
+			ID: c.ID, Local: c.Local.String(), Remote: c.Remote.String(), Device: c.Device,
+			Dialled: c.Dialled, Closing: c.Closing, Opened: c.Opened,
+			Sent: c.BcopySent.Bytes + c.ZCopySent, Received: c.BcopyReceived.Bytes + c.ZCopyReceived,
+			ZCopySent: c.ZCopySent, ZCopyRecv: c.ZCopyReceived,
+			MsgSent: c.BcopySent.Messages, MsgRecv: c.BcopyReceived.Messages,
+			Stalls: c.CreditStalls, Unread: c.Unread,
+			SendCredit: c.SendCredit, RecvCredit: c.ReceiveCredit,
+			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode, Declined: c.Declined,
+		})
+	}
+	return p.Write(w)
+}
+
+func programName() string {
+	if len(os.Args) == 0 {
+		return ""
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// ServeStatus has this process answer "sdp stat" and "sdp top": it makes a socket in a
+// directory that only the process's user can enter, and serves the state of the connections
+// there until stop is called. SDP_STATUS=1 in the environment does the same from the first
+// Dial or Listen on. Without either there is no goroutine, no descriptor and no file.
+func ServeStatus() (stop func() error, err error) {
+	return served.serve(status.Dir(getenv(statusVariable), os.Geteuid()))
+}
+
+// served is the status socket of this process.
+var served statusServer
+
+// A statusServer serves one socket for all callers of ServeStatus.
+type statusServer struct {
+	mu     sync.Mutex
+	users  int
+	server *status.Server // nil without users
+}
+
+func (s *statusServer) serve(dir string) (stop func() error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server == nil {
+		if s.server, err = status.Serve(dir, WriteStatus); err != nil {
+			s.server = nil
+			return nil, &net.OpError{Op: "listen", Net: "unix", Err: err}
+		}
+	}
+	s.users++
+	return sync.OnceValue(s.stop), nil
+}
+
+func (s *statusServer) stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users > 0 {
+		return nil
+	}
+	server := s.server
+	s.server = nil
+	return server.Close()
+}
+
+// serveStatusOnce serves the status if the environment asks for it.
+var serveStatusOnce = sync.OnceValue(func() error {
+	if setting := getenv(statusVariable); setting == "" || setting == "0" {
+		return nil
+	}
+	_, err := ServeStatus()
+	return err
+})
+
+// serveIfAsked serves the status if the environment asks for it. That it cannot be served is
+// no reason for a connection to fail.
+func serveIfAsked(log *slog.Logger) {
+	if bubble.Inside() { // no goroutine outside a synctest bubble may come from inside
+		return
+	}
+	if err := serveStatusOnce(); err != nil {
+		events.Process.Log(log, slog.LevelWarn, statusVariable, "sdp: the status is not served", "variable", statusVariable, "error", err)
+	}
+}
+
+// An opening is what conns keeps about an open connection.
+type opening struct {
+	id      uint64
+	at      int64 // Unix time in ns
+	dialled bool
+	log     *slog.Logger // nil: its events are not logged
+}
+
+// logUp logs that the connection has come up.
+func (o *opening) logUp(c *conn) {
+	if o.log != nil && o.log.Enabled(context.Background(), slog.LevelDebug) {
+		o.log.Debug("sdp: a connection came up", "id", o.id, "device", c.device,
+			"local", c.localAddr(), "remote", c.remoteAddr(), "dialled", o.dialled)
+	}
+}
+
+// logEnd logs that the connection has ended, and whether the peer broke a rule. t is what it
+// has carried, err why it ended.
+func (o *opening) logEnd(c *conn, t Traffic, violation bool, err error) {
+	if o.log == nil || !o.log.Enabled(context.Background(), slog.LevelWarn) {
+		return
+	}
+	args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(),
+		"duration", time.Since(time.Unix(0, o.at)).Round(time.Microsecond),
+		"sent", t.BcopySent.Bytes + t.ZCopySent, "received", t.BcopyReceived.Bytes + t.ZCopyReceived}
+	if err != nil && err != io.EOF {
+		args = append(args, "error", err)
+	}
+	var broken *rdma.ProtocolError
+	if violation || errors.As(err, &broken) {
+		o.log.Warn("sdp: the peer broke a rule of the protocol", args...)
+		return
+	}
+	o.log.Debug("sdp: a connection ended", args...)
+}
+
+// noteUnusable logs why a device cannot be used that this program has, if an operator can
+// mend that: once for each reason and minute.
+func (c *Config) noteUnusable(device wire.Device, err error) {
+	if c == nil || c.Logger == nil {
+		return
+	}
+	d, ok := rdma.LookupDevice(device.String())
+	if !ok {
+		return
+	}
+	// Other reasons are settings, or what the machine is.
+	if why := d.Probe(); why != nil && why.Error() == err.Error() {
+		events.Process.Log(c.Logger, slog.LevelInfo, device.String()+why.Error(),
+			"sdp: a device cannot be used on this machine", "device", device.String(), "reason", why)
+	}
+}

@@ -1,0 +1,179 @@
+package sdp
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/status"
+	"github.com/gosdp/gosdp/internal/status/collect"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// statusPair returns a connection of the process with itself, over shm.
+func statusPair(t *testing.T, config *Config) (client, server *Conn) {
+	t.Helper()
+	lc := ListenConfig{Config: config}
+	ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	d := Dialer{Config: config}
+	c, err := d.Dial("sdp", ln.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	s, err := ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return c.(*Conn), s.(*Conn)
+}
+
+func TestServeStatus(t *testing.T) {
+	dir, err := os.MkdirTemp("", "status")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	var one statusServer
+	stop, err := one.serve(dir)
+	require.NoError(t, err)
+	again, err := one.serve(dir) // two that ask for it share one socket
+	require.NoError(t, err)
+	require.NoError(t, again())
+	require.NoError(t, again())
+	client, server := statusPair(t, nil)
+	_, err = client.Write(make([]byte, 1000))
+	require.NoError(t, err)
+	_, err = server.Read(make([]byte, 400))
+	require.NoError(t, err)
+
+	programs, failures := collect.Collect([]string{dir})
+	require.Empty(t, failures)
+	require.Len(t, programs, 1)
+	require.Equal(t, os.Getpid(), programs[0].PID)
+	var dialled, accepted *status.Conn
+	for i := range programs[0].Conns {
+		switch c := &programs[0].Conns[i]; {
+		case c.Local == client.LocalAddr().String():
+			dialled = c
+		case c.Local == server.LocalAddr().String() && c.Remote == client.LocalAddr().String():
+			accepted = c
+		}
+	}
+	require.NotNil(t, dialled)
+	require.NotNil(t, accepted)
+	require.True(t, dialled.Dialled)
+	require.False(t, accepted.Dialled)
+	require.EqualValues(t, 1000, dialled.Sent)
+	require.EqualValues(t, 1000, accepted.Received)
+	require.Equal(t, 600, accepted.Unread)
+	require.Positive(t, dialled.SendCredit)
+	require.Positive(t, accepted.RecvCredit)
+	require.Equal(t, client.Device(), dialled.Device)
+	require.WithinDuration(t, programs[0].Time, dialled.Opened, time.Minute)
+	require.NoError(t, stop())
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// TestSetupStats counts dials by how they went.
+func TestSetupStats(t *testing.T) {
+	before := SetupStats()
+	client, _ := statusPair(t, nil)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c, err := Dial("tcp", plain.Addr().String())
+	require.NoError(t, err)
+	c.Close()
+	require.NoError(t, plain.Close())
+	_, err = Dial("tcp", plain.Addr().String())
+	require.Error(t, err)
+	after := SetupStats()
+	require.Equal(t, before.Devices[client.Device()]+2, after.Devices[client.Device()])
+	require.Equal(t, before.Plain[PlainPeer]+1, after.Plain[PlainPeer])
+	require.Equal(t, before.Failed+1, after.Failed)
+	require.Equal(t, before.DialTimes.Count+1, after.DialTimes.Count)
+	require.Equal(t, before.PlainTimes.Count+1, after.PlainTimes.Count)
+	require.Greater(t, after.DialTimes.Sum, before.DialTimes.Sum)
+	require.Equal(t, after.DialTimes.Count, after.DialTimes.Buckets[len(TimeBounds)-1])
+}
+
+// eventLog is a log that tests can read.
+type eventLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *eventLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *eventLog) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.text.String()), "\n")
+}
+
+func TestEventsOfAConnection(t *testing.T) {
+	var text eventLog
+	log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	client, server := statusPair(t, &Config{Logger: log})
+	_, err := client.Write([]byte("12345"))
+	require.NoError(t, err)
+	_, err = server.Read(make([]byte, 5))
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	require.NoError(t, server.Close())
+	require.NoError(t, WaitClosed(t.Context()))
+	up, ended := 0, 0
+	for _, line := range text.lines() {
+		switch {
+		case strings.Contains(line, `level=DEBUG msg="sdp: a connection came up"`):
+			up++
+		case strings.Contains(line, `level=DEBUG msg="sdp: a connection ended"`):
+			ended++
+			require.Regexp(t, "sent=[05] received=[05]", line)
+		}
+	}
+	require.Equal(t, 2, up, "%v", text.lines())
+	require.Equal(t, 2, ended, "%v", text.lines())
+}
+
+func TestViolationIsAWarning(t *testing.T) {
+	var text eventLog
+	client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	client.mu.Lock()
+	client.violatedLocked(errMonitorData)
+	client.mu.Unlock()
+	client.Close()
+	require.NoError(t, WaitClosed(t.Context()))
+	require.Contains(t, strings.Join(text.lines(), "\n"), `level=WARN msg="sdp: the peer broke a rule of the protocol"`)
+}
+
+// TestSettingIsNoEvent: what a setting excludes is not logged for operators.
+func TestSettingIsNoEvent(t *testing.T) {
+	var text eventLog
+	c := &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}
+	c.noteUnusable(wire.DeviceSHM, errors.New("not in SDP_DEVICES"))
+	require.Equal(t, []string{""}, text.lines())
+}
+
+// TestNoStatusUnlessAsked requires that nothing is served and no file made by default.
+func TestNoStatusUnlessAsked(t *testing.T) {
+	if os.Getenv(statusVariable) != "" {
+		t.Skip("SDP_STATUS is set")
+	}
+	statusPair(t, nil)
+	programs, _ := collect.Collect([]string{status.Dir("", os.Geteuid())})
+	for _, p := range programs {
+		require.NotEqual(t, os.Getpid(), p.PID)
+	}
+}
