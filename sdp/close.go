@@ -112,6 +112,9 @@ func (c *conn) endWritesLocked() {
 //  4. It ends the channel (closer.conclude) when nothing that was sent can be lost any
 //     more. If that takes longer than a moment, the connection is left to the background
 //     (linger.go).
+//
+// It does not take readMu: a Read that waits returns because of step 1, and one that copies
+// needs neither the peer nor the device.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	if c.closed {

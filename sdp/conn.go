@@ -15,6 +15,10 @@ import (
 // conn is the connection that a [Conn] refers to. The Session decides what to send and what
 // a received message means; the conn drives it with locks, polling, deadlines and Close.
 //
+// A Write is in write.go, append.go and send.go, or direct_write.go if it is not copied. A
+// message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
+// in read.go or direct_read.go. close.go and linger.go end the connection.
+//
 // The locks, from the outermost to the innermost. Each may be taken without the ones before
 // it:
 //

@@ -112,6 +112,9 @@ func (s *sender) finishAbortLocked() {
 
 // send sends b as Data messages until the device has taken all of it, or stop returns an
 // error. It returns how many bytes the device has taken. The caller must hold writeMu.
+//
+// After each post it waits, without out.mu, for what prevents the next one: room in the
+// device (Busy), or credit (Stalled).
 func (s *sender) send(b []byte, stop func(*conn) error) (n int, err error) {
 	c := s.conn
 	o := newBatch()

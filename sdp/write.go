@@ -5,6 +5,8 @@ import (
 	"syscall"
 )
 
+// Write appends b to the last message if that may still grow (append.go). Otherwise writeAll
+// sends it in messages of its own.
 func (c *conn) Write(b []byte) (n int, err error) {
 	if c.appends.try(b) {
 		return len(b), nil
