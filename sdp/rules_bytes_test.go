@@ -134,9 +134,9 @@ var helloRules = []helloRule{
 	{rule: "LocalRcvSz, ActRcvSz | 37 to 2³¹", name: "RcvSz 2³¹", at: 24, to: []byte{0x80, 0, 0, 0}, want: goesUp},
 	{rule: "LocIRD | not 0", name: "LocIRD 0", at: 28, to: []byte{0, 0}, want: "LocIRD: is 0"},
 	{rule: "LocORD | not 0", name: "LocORD 0", at: 30, to: []byte{0, 0}, want: "LocORD: is 0"},
-	{rule: "are read by their own Len", name: "cut short", cut: 27, want: "Len: 27 bytes came of "},
-	{rule: "are read by their own Len", name: "cut in the header", cut: 15, want: "Len: 15 bytes came of "},
-	{rule: "are read by their own Len", name: "missing", cut: -1, want: "Len: 0 bytes came of "},
+	{rule: "end where their own Len says", name: "cut short", cut: 27, want: "Len: 27 bytes came of "},
+	{rule: "end where their own Len says", name: "cut in the header", cut: 15, want: "Len: 15 bytes came of "},
+	{rule: "end where their own Len says", name: "missing", cut: -1, want: "Len: 0 bytes came of "},
 }
 
 // of returns the message, and what it is to come to.
@@ -174,8 +174,8 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: A byte that differs", name: "another last byte", says: spoilt(request(good), 15, 'E'), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end in the key", says: []byte("MPA ID R"), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end", want: goesPlain},
-		{rule: "Setting up a connection: So it is after silence", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
-		{rule: "Setting up a connection: So it is after silence", name: "silence", want: goesPlain, silent: true},
+		{rule: "Setting up a connection: After silence it does the same", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
+		{rule: "Setting up a connection: After silence it does the same", name: "silence", want: goesPlain, silent: true},
 		{rule: "Setting up a connection: and sends nothing else until it has the Reply", name: "FPDUs behind the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
 		{rule: "Setting up a connection: says so with its first message", name: "an end behind the Request", says: request(good), want: "before the client's decision"},
 		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainBehind},
@@ -201,8 +201,8 @@ func requestRules() []setUpRule {
 		{rule: "Offers: a value past the end", name: "a value past the end", says: request(hostileOffers([]byte{1, 9, 1})), want: "offers: devices: runs past the end"},
 		{rule: "Offers: a value past the end", name: "an item without a length", says: request(hostileOffers(iwarpOnly, []byte{2})), want: "offers: host: runs past the end"},
 		{rule: "Offers: a value past the end", name: "an unknown item past the end", says: request(hostileOffers(iwarpOnly, []byte{77, 1})), want: "offers: item 77: runs past the end"},
-		{rule: "Offers: offers without devices", name: "no items", says: request(hostileOffers()), want: "offers: devices: are missing"},
-		{rule: "Offers: offers without devices", name: "no devices among the items", says: request(hostileOffers(tuple)), want: "offers: devices: are missing"},
+		{rule: "Offers: no devices", name: "no items", says: request(hostileOffers()), want: "offers: devices: are missing"},
+		{rule: "Offers: no devices", name: "no devices among the items", says: request(hostileOffers(tuple)), want: "offers: devices: are missing"},
 		{rule: "Offers: one code each, the best first, at least one", name: "an empty list of devices", says: request(hostileOffers([]byte{1, 0})), want: "offers: devices: there are none"},
 		{rule: "Offers: Unknown codes are skipped", name: "unknown devices", says: request(hostileOffers([]byte{1, 4, 0, 77, 255, 1})), want: goesUp},
 		{rule: "Offers: Items come in any order", name: "devices last", says: request(hostileOffers(tuple, iwarpOnly)), want: goesUp},
@@ -210,7 +210,7 @@ func requestRules() []setUpRule {
 		{rule: "Offers: Type 4 was the client's GIDs, and is skipped", name: "GIDs", says: request(hostileOffers(iwarpOnly, hostileItem(4, 31))), want: goesUp},
 		{rule: "Offers: idle | 32 bytes: the ticket of an idle shm channel", name: "a ticket for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32))), want: goesUp},
 		{rule: "Offers: new | 32 bytes: the ticket of a new shm channel", name: "a new channel for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(6, 32))), want: goesUp},
-		{rule: "Offers: and offers with items 5 and 6", name: "an idle channel and a new one", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32), hostileItem(6, 32))), want: "offers: new: comes with an idle one"},
+		{rule: "Offers: or both of the items 5 and 6", name: "an idle channel and a new one", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32), hostileItem(6, 32))), want: "offers: new: comes with an idle one"},
 	}
 	for _, v := range []struct {
 		words, name string
@@ -223,12 +223,12 @@ func requestRules() []setUpRule {
 		{"new | 32 bytes", "new", 6, 32},
 	} {
 		item := hostileItem(v.kind, v.n)
-		all = append(all, setUpRule{rule: "Offers: a known type that is there twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is there twice"})
+		all = append(all, setUpRule{rule: "Offers: a known type twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is there twice"})
 		for _, n := range []int{v.n - 1, v.n + 1} {
 			all = append(all, setUpRule{rule: "Offers: " + v.words, name: v.name + " of another length", says: request(hostileOffers(iwarpOnly, hostileItem(v.kind, n))), want: "offers: " + v.name + ": has "})
 		}
 	}
-	all = append(all, setUpRule{rule: "Offers: a known type that is there twice", name: "devices twice", says: request(hostileOffers(iwarpOnly, iwarpOnly)), want: "offers: devices: is there twice"})
+	all = append(all, setUpRule{rule: "Offers: a known type twice", name: "devices twice", says: request(hostileOffers(iwarpOnly, iwarpOnly)), want: "offers: devices: is there twice"})
 	offers := good[:len(good)-wire.HelloLen]
 	for _, h := range helloRules {
 		if !h.ack {
@@ -249,12 +249,12 @@ func replyRules() []setUpRule {
 	all := []setUpRule{
 		{rule: "Setting up a connection: Since MPA forbids a responder to send the first FPDU", name: "FPDUs behind the Reply", says: append(reply(good), hostileSession(false)...), want: goesUp},
 		{rule: "Setting up a connection: a choice of device 0 alone as private data", name: "a rejection", says: rejection(none), want: plainBehind},
-		{rule: "Choice: A rejection counts as one whatever its version is", name: "a rejection of another version", says: rejection(spoilt(none, 3, 2)), want: plainBehind},
-		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection without a choice", says: rejection(nil), want: "it rejected the MPA Request"},
-		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection that chooses iwarp", says: rejection(good[:6]), want: "it rejected the MPA Request"},
-		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "it rejected the MPA Request"},
-		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with a token", says: rejection(hostileChoice(0, hostileItem(1, 16))[:24]), want: "it rejected the MPA Request"},
-		{rule: "Setting up a connection: A rejection with other private data, or none, is not one of ours", name: "a rejection with garbage", says: rejection([]byte("garbage")), want: "it rejected the MPA Request"},
+		{rule: "Choice: A rejection is recognised whatever its version is", name: "a rejection of another version", says: rejection(spoilt(none, 3, 2)), want: plainBehind},
+		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection without a choice", says: rejection(nil), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection that chooses iwarp", says: rejection(good[:6]), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with a token", says: rejection(hostileChoice(0, hostileItem(1, 16))[:24]), want: "it rejected the MPA Request"},
+		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with garbage", says: rejection([]byte("garbage")), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A client that gets anything but an MPA Reply", name: "an MPA Request", says: hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...), want: `it answered "MPA ID Req Frame"`},
 
 		{rule: "MPA: A peer that sets M is refused", name: "markers", says: hostileFrame(hostileReplyKey, 0xC0, 1, good...), want: "markers are required"},

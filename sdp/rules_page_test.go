@@ -26,10 +26,9 @@ func allRules() (all []string) {
 	return append(all, rulesOfSharedMemory()...)
 }
 
-// TestRulesStandOnThePage: each section of docs/protocol.md that has rules has
-// rows, and each row names a section, and in it the words that are the rule; or
-// the section of the draft or RFC where it stands, from which the page takes what
-// it does not say itself. Who changes a rule on the page finds its rows here.
+// TestRulesStandOnThePage: each section of docs/protocol.md has a row in the tables of this
+// package. Each row quotes its rule from a section of that page, or names the section of the
+// draft or RFC that has it. If a rule on the page changes, this test shows its rows.
 func TestRulesStandOnThePage(t *testing.T) {
 	page, err := os.ReadFile("../docs/protocol.md")
 	require.NoError(t, err)

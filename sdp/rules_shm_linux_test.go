@@ -150,9 +150,9 @@ var shmChoiceRules = []struct {
 	declined   string
 	error      string
 }{
-	{rule: "Choice: shm taken alone", name: "no item", items: [][]byte{{5, 0}}, declined: "the peer has sent no token"},
-	{rule: "Choice: shm taken alone", name: "a token and a port", items: [][]byte{hostileItem(1, 16), {3, 2, 0, 80}, {5, 0}}, declined: "a device that is not dialled"},
-	{rule: "Setting up a connection: the connection goes on over iwarp if the choice says that it may stay", name: "it may not stay", items: nil, error: "no RDMA device can be used: shm: the peer has sent no token"},
+	{rule: "Choice: shm only taken", name: "no item", items: [][]byte{{5, 0}}, declined: "the peer has sent no token"},
+	{rule: "Choice: shm only taken", name: "a token and a port", items: [][]byte{hostileItem(1, 16), {3, 2, 0, 80}, {5, 0}}, declined: "a device that is not dialled"},
+	{rule: "Setting up a connection: the connection continues over iwarp if the choice says that the client may stay", name: "it may not stay", items: nil, error: "no RDMA device can be used: shm: the peer has sent no token"},
 	{rule: "Choice: the channel is the one that the client has offered", name: "taken, and nobody has come", items: [][]byte{{4, 0}, {5, 0}}, error: "shm: the peer has not come"},
 }
 
@@ -296,8 +296,8 @@ func TestServerWithoutALastByte(t *testing.T) {
 // Rules that have a test of their own: TestServerWithoutALastByte and
 // TestAnotherTakesAnIdleChannel.
 const (
-	shmLastByteRule = "shm: If both ends want reach, the server ends this with one byte"
-	shmTakenRule    = "shm: The client looks at taken before it goes on"
+	shmLastByteRule = "shm: If both ends want reach, the server ends this exchange with one byte"
+	shmTakenRule    = "shm: the client looks at taken before it continues"
 )
 
 // readOffers reads a Request, and returns its offers.
@@ -325,7 +325,7 @@ var shmDecisionRules = []shmDecisionRule{
 	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true, error: "and is not there: i/o timeout"},
 	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and is not there: shm: the peer does not have the token"},
 	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:56] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
-	{rule: "shm: and nothing else before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
+	{rule: "shm: and nothing else is sent before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
 	{rule: "shm: One descriptor comes with the decision", name: "no descriptor", error: "no descriptor came"},
 	{rule: "shm: One descriptor comes with the decision", name: "two descriptors", files: []func(*testing.T) int{goodFile, goodFile}, error: "more than one descriptor came"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", files: []func(*testing.T) int{pipeFile}, error: "shm: the peer's descriptor is no memory file"},

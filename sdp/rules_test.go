@@ -51,8 +51,8 @@ var rules = append(malformedRules(), []rule{
 
 	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "§9: Plain is not allowed here", ""},
 
-	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq again", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 2}), "MSeq: is 2 out of step, 3 is next", ""},
-	{"Messages: Whatever is malformed, out of step or against the credits", "MSeq left out", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 4}), "MSeq: is 4 out of step, 3 is next", ""},
+	{"Messages: A message that is malformed, out of sequence, or sent without credit", "MSeq again", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 2}), "MSeq: is 2 out of step, 3 is next", ""},
+	{"Messages: A message that is malformed, out of sequence, or sent without credit", "MSeq left out", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 4}), "MSeq: is 4 out of step, 3 is next", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck of what was not sent", hostileSays(hostileMessage{mid: 0xFF, ack: 1000}), "MSeqAck: is 1000, but only", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck that goes back", hostileSays(hostileMessage{mid: 0xFF, ack: 1<<32 - 1}), "MSeqAck: is 4294967295, back from 0", ""},
 
@@ -98,7 +98,7 @@ var rules = append(malformedRules(), []rule{
 	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload after a SrcAvail", ""},
 	{"Zero copy: §11.1, no SrcAvail", "SrcAvail in Buffered mode", hostileSays(hostileMode(wire.ModeBuffered), hostileSrcAvail(9, "x")), "§11.1: SrcAvail in Buffered mode", ""},
 	{"Zero copy: §11.3, no payload in SrcAvail", "SrcAvail with payload in Pipelined mode", hostileSays(hostileMode(wire.ModePipelined), hostileSrcAvail(9, "x")), "§11.3: SrcAvail with payload in Pipelined mode", ""},
-	{"Zero copy: MaxAdverts is for both kinds together", "more SrcAvails than MaxAdverts", func(v *victim) {
+	{"Zero copy: MaxAdverts limits both kinds together", "more SrcAvails than MaxAdverts", func(v *victim) {
 		v.say(hostileMode(wire.ModePipelined))
 		for range maxAdverts + 2 { // the first is answered at once
 			v.say(hostileSrcAvail(9, ""))
@@ -126,12 +126,12 @@ func malformedRules() (all []rule) {
 	extensions := map[byte]int{5: 4, 6: 4, 7: 4, 0x0B: 4, 0x0C: 4, 0xFD: 20, 0xFE: 16}
 	for _, mid := range []byte{2, 3, 4, 5, 6, 7, 8, 9, 10, 0x0B, 0x0C, 0x40} {
 		// It is malformed whatever else it says.
-		add("payload in a message that may not have any", fmt.Sprintf("payload in %v", wire.MID(mid)),
+		add("if it has payload and its type must not", fmt.Sprintf("payload in %v", wire.MID(mid)),
 			hostileMessage{mid: mid, extension: make([]byte, extensions[mid]), payload: "x"}, fmt.Sprintf("%v: payload: 1 bytes where none are allowed", wire.MID(mid)))
 	}
 	for _, mid := range []byte{5, 6, 7, 0x0B, 0x0C, 0xFD, 0xFE} {
 		n := extensions[mid]
-		add("an extension that is not whole", fmt.Sprintf("%v that is cut short", wire.MID(mid)),
+		add("if its extension is incomplete", fmt.Sprintf("%v that is cut short", wire.MID(mid)),
 			hostileMessage{mid: mid, extension: make([]byte, n-1)}, fmt.Sprintf("has %d of %d bytes", n-1, n))
 	}
 	for _, v := range []struct {
@@ -140,24 +140,24 @@ func malformedRules() (all []rule) {
 		field string
 		size  uint32
 	}{
-		{5, "or a number of bytes moved, above 2³¹", "RWCH Len", 1<<31 + 1},
-		{6, "or a number of bytes moved, above 2³¹", "RRCH Len", 1<<31 + 1},
-		{0x0B, "a ChRcvBuf or ChRcvBufAck below 37", "DesSz", 36},
-		{0x0B, "a ChRcvBuf or ChRcvBufAck below 37 or above 2³¹", "DesSz", 1<<31 + 1},
-		{0x0C, "a ChRcvBuf or ChRcvBufAck below 37", "ActSz", 36},
-		{0x0C, "a ChRcvBuf or ChRcvBufAck below 37 or above 2³¹", "ActSz", 1<<32 - 1},
-		{0xFD, "an advertised Len of 0", "SinkAH Len", 0},
-		{0xFD, "an advertised Len, or a number of bytes moved, above 2³¹", "SinkAH Len", 1<<31 + 1},
-		{0xFE, "an advertised Len of 0", "SrcAH Len", 0},
-		{0xFE, "an advertised Len, or a number of bytes moved, above 2³¹", "SrcAH Len", 1<<31 + 1},
+		{5, "or a number of bytes moved, is above 2³¹", "RWCH Len", 1<<31 + 1},
+		{6, "or a number of bytes moved, is above 2³¹", "RRCH Len", 1<<31 + 1},
+		{0x0B, "if the size in a ChRcvBuf or ChRcvBufAck is below 37", "DesSz", 36},
+		{0x0B, "if the size in a ChRcvBuf or ChRcvBufAck is below 37 or above 2³¹", "DesSz", 1<<31 + 1},
+		{0x0C, "if the size in a ChRcvBuf or ChRcvBufAck is below 37", "ActSz", 36},
+		{0x0C, "if the size in a ChRcvBuf or ChRcvBufAck is below 37 or above 2³¹", "ActSz", 1<<32 - 1},
+		{0xFD, "if an advertised Len is 0", "SinkAH Len", 0},
+		{0xFD, "if an advertised Len, or a number of bytes moved, is above 2³¹", "SinkAH Len", 1<<31 + 1},
+		{0xFE, "if an advertised Len is 0", "SrcAH Len", 0},
+		{0xFE, "if an advertised Len, or a number of bytes moved, is above 2³¹", "SrcAH Len", 1<<31 + 1},
 	} {
 		m := hostileMessage{mid: v.mid, extension: binary.BigEndian.AppendUint32(nil, v.size)}
 		m.extension = append(m.extension, make([]byte, extensions[v.mid]-4)...)
 		add(v.words, fmt.Sprintf("%v of %d", wire.MID(v.mid), v.size), m, fmt.Sprintf("%v: %s: ", wire.MID(v.mid), v.field))
 	}
-	add("a SrcAvail whose payload is not less than its Len", "SrcAvail of all its payload", hostileSrcAvail(1, "x"), "SrcAvail: payload: 1 bytes of an advertised buffer of 1")
+	add("if the payload of a SrcAvail is not shorter than its Len", "SrcAvail of all its payload", hostileSrcAvail(1, "x"), "SrcAvail: payload: 1 bytes of an advertised buffer of 1")
 	for _, mode := range []wire.Mode{3, 7} {
-		add("Mode 3 to 7", fmt.Sprint("ModeChange to ", mode), hostileMode(mode), fmt.Sprintf("ModeChange: Mode: is %d, a reserved value", mode))
+		add("if Mode is 3 to 7", fmt.Sprint("ModeChange to ", mode), hostileMode(mode), fmt.Sprintf("ModeChange: Mode: is %d, a reserved value", mode))
 	}
 	return all
 }
@@ -315,17 +315,17 @@ var decisionRules = []struct {
 	says       []hostileMessage
 	error      string
 }{
-	{`Setting up a connection: an empty Data (MSeq 1) means "we stay here"`, "payload", []hostileMessage{hostileData("early")}, "Data: payload: is 5 bytes in the client's decision"},
+	{`Setting up a connection: which has MSeq 1: an empty Data message (stay on iwarp)`, "payload", []hostileMessage{hostileData("early")}, "Data: payload: is 5 bytes in the client's decision"},
 	{"Setting up a connection: says so with its first message", "DisConn", []hostileMessage{{mid: 2}}, "DisConn: MID: is DisConn in the client's decision"},
 	{"Setting up a connection: says so with its first message", "SrcAvail", []hostileMessage{hostileSrcAvail(100, "x")}, "SrcAvail: MID: is SrcAvail in the client's decision"},
 	{"Setting up a connection: says so with its first message", "Hello", []hostileMessage{{mid: 0, extension: make([]byte, 16)}}, "Hello: MID: belongs to connection set-up"},
 	{"Setting up a connection: says so with its first message", "unknown", []hostileMessage{{mid: 0x42}}, "MID 0x42: MID: is unknown"},
-	{`Setting up a connection: StepUp (MSeq 1) means "we go on over the new channel"`, "StepUp", []hostileMessage{{mid: 0x40}}, "the client steps up, and was not invited"},
-	{`Setting up a connection: an empty Data (MSeq 1) means "we stay here"`, "MSeq 2³¹", []hostileMessage{{mid: 0xFF, mseq: 1 << 31}}, "Data: MSeq: is 2147483648 in the client's decision"},
-	{`Setting up a connection: an empty Data (MSeq 1) means "we stay here"`, "MSeq 2", []hostileMessage{{mid: 0xFF, mseq: 2}}, "Data: MSeq: is 2 in the client's decision"},
+	{`Setting up a connection: StepUp (use the new channel)`, "StepUp", []hostileMessage{{mid: 0x40}}, "the client steps up, and was not invited"},
+	{`Setting up a connection: which has MSeq 1: an empty Data message (stay on iwarp)`, "MSeq 2³¹", []hostileMessage{{mid: 0xFF, mseq: 1 << 31}}, "Data: MSeq: is 2147483648 in the client's decision"},
+	{`Setting up a connection: which has MSeq 1: an empty Data message (stay on iwarp)`, "MSeq 2", []hostileMessage{{mid: 0xFF, mseq: 2}}, "Data: MSeq: is 2 in the client's decision"},
 	{"Hello and HelloAck: They count as MSeq 0, and the first message after them is 1", "MSeqAck 1", []hostileMessage{{mid: 0xFF, ack: 1}}, "Data: MSeqAck: is 1 in the client's decision"},
 	{"Messages: it must be what arrived", "Len too long", []hostileMessage{{mid: 0xFF, longer: 1}}, "Data: Len: is 17 in a message of 16 bytes"},
-	{"Setting up a connection: it waits for this message", "silence", nil, "the client did not decide"},
+	{"Setting up a connection: the server waits for it", "silence", nil, "the client did not decide"},
 }
 
 // TestHostileDecision has a first message that is no decision: the connection

@@ -178,7 +178,7 @@ var transferRules = []rule{
 		v.reads()
 		v.say(hostileWord(5, 1), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},
-	{"Zero copy: A SinkCancelAck that has crossed the receiver's end of its SinkAvail by DisConn is accepted, once", "SinkCancelAck behind DisConn, twice", func(v *victim) {
+	{"Zero copy: A SinkCancelAck is accepted, once, if it has crossed a DisConn that ended the receiver's SinkAvail", "SinkCancelAck behind DisConn, twice", func(v *victim) {
 		v.reads()
 		require.NoError(v.t, v.c.SetReadDeadline(time.Now()))
 		v.hears(9)
@@ -196,7 +196,7 @@ var transferRules = []rule{
 		v.reads()
 		v.say(hostileData("x"), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},
-	{"Zero copy: After a change from Pipelined to Combined Mode, the SinkAvails", "RdmaWrCompl behind Combined mode", func(v *victim) {
+	{"Zero copy: A change from Pipelined to Combined mode makes the source drop the SinkAvails", "RdmaWrCompl behind Combined mode", func(v *victim) {
 		v.reads()
 		v.say(hostileMode(wire.ModeCombined), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},
@@ -232,7 +232,7 @@ var transferRules = []rule{
 		v.pipelined()
 		v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)+1))
 	}, "§9.5.1: SinkAvail with NonDiscards 2, only 1 could be", ""},
-	{"Zero copy: MaxAdverts is for both kinds together", "more SinkAvails than MaxAdverts", func(v *victim) {
+	{"Zero copy: MaxAdverts limits both kinds together", "more SinkAvails than MaxAdverts", func(v *victim) {
 		v.pipelined()
 		for range maxAdverts + 1 {
 			v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)))
