@@ -8,50 +8,50 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Config changes how connections are set up. A nil Config and the zero value of every field
-// mean the defaults, which suit nearly every program. A field that is set takes precedence
-// over the environment, and the environment over the defaults. Programs that run with rights
-// that their caller lacks (set-user-ID, capabilities) ignore the environment. A Config may be
-// shared, and must not be changed while it is in use.
+// Config contains the options of SDP. A nil Config and the zero value of every field mean the
+// defaults, which suit nearly every program. A field that is set takes precedence over the
+// environment, and the environment over the defaults. Programs that run with more rights than
+// their caller (set-user-ID, capabilities) ignore the environment. A Config may be shared, but
+// must not be changed while it is in use.
 type Config struct {
-	// Devices names the RDMA devices that may be used, the best one first: "shm", "verbs",
+	// Devices lists the devices that may be used, in order of preference: "shm", "verbs",
 	// "iwarp". Devices that this program or this machine lacks are skipped. "tcp" alone
-	// switches SDP off. The default is the environment variable SDP_DEVICES. If that is not
-	// set, networks "tcp" and "unix" use what is faster than TCP, which is "shm", and "verbs"
-	// on RDMA hardware; network "sdp" uses every device.
+	// disables SDP. The default is the environment variable SDP_DEVICES. If that is not set,
+	// networks "tcp" and "unix" use the devices that are faster than TCP: "shm", and "verbs"
+	// on RDMA hardware. Network "sdp" uses all devices.
 	Devices []string
-	// Probe lists the addresses of other hosts that may be asked whether they speak SDP, if a
-	// device of Devices reaches them. A listener on "tcp" waits for clients from there to say
-	// so. The default is the environment variable SDP_PEERS ("10.0.0.0/8,fd00::/8"), and if
-	// that is not set the subnets of this machine's RDMA hardware. An empty list that is not
-	// nil allows none. Programs on this host are never asked, because the kernel tells which
-	// of them speak SDP.
+	// Probe lists the addresses on other hosts that Dial may ask whether they speak SDP, if
+	// one of Devices can reach them. A listener on "tcp" waits for clients from there to ask.
+	// The default is the environment variable SDP_PEERS, such as "10.0.0.0/8,fd00::/8", and if
+	// that is not set, the subnets of this machine's RDMA hardware. A list that is empty but
+	// not nil allows none. Probe does not matter for programs on this host, because the kernel
+	// knows which of them speak SDP.
 	Probe []netip.Prefix
 
 	// ReplyTimeout is how long Dial waits for a server to show that it speaks SDP. It is
-	// never more than a third of what is left of the context. Default 1 s.
+	// never more than a third of the context's remaining time. The default is 1 s.
 	ReplyTimeout time.Duration
 	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
-	// speak SDP, and how long the whole set-up of a connection may take. Default 5 s.
+	// speak SDP, and how long the whole set-up of a connection may take. The default is 5 s.
 	HandshakeTimeout time.Duration
-	// StepUpTimeout is how long two ends may take to open the channel of a better device. After
-	// that they do without it. Default 500 ms.
+	// StepUpTimeout is how long both ends may take to open a device's channel beside the TCP
+	// connection. After that they do without it. The default is 500 ms.
 	StepUpTimeout time.Duration
-	// StepUpThroughProxies makes a listener open such a channel also to a client that sees
-	// other ends of the TCP connection than the listener does. It bypasses the proxy between
-	// them.
+	// StepUpThroughProxies makes a listener open such a channel even if the client sees other
+	// addresses of the TCP connection than the listener does. The channel bypasses the proxy
+	// between them.
 	StepUpThroughProxies bool
-	// PeerUIDs are the users, beside the program's own, with whose programs it may share
-	// memory. Both ends must allow it.
+	// PeerUIDs lists the users, besides the program's own, whose programs may share memory
+	// with it. Both ends must allow it.
 	PeerUIDs []int
 	// PlainTTL is how long Dial remembers that an address on another host speaks plain TCP,
-	// after it has answered in another protocol or closed the connection. Silence is
-	// remembered for 5 s at most. While an address is remembered, Dial does not ask it.
-	// Default 1 min.
+	// after it has answered in another protocol or closed the connection. An address that did
+	// not answer is remembered for at most 5 s. Dial does not ask an address that it remembers.
+	// The default is 1 min.
 	PlainTTL time.Duration
 
-	// CRC makes iwarp check the data end to end between two programs on one host too. Between
-	// hosts it always does.
+	// CRC makes iwarp use a CRC between two programs on one host too. Between hosts it always
+	// does.
 	CRC bool
 
 	// ZCopyThreshold is the length in bytes up to which a Write is copied. A longer one is
@@ -62,25 +62,25 @@ type Config struct {
 	// user; they then read each other's memory with process_vm_readv.
 	ZCopyThreshold int
 
-	// ReadBuffer bounds, approximately, how many bytes that the peer has sent may be unread at
-	// this end; see Conn.SetReadBuffer. 0 means the default, 8 MB.
+	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
+	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB.
 	ReadBuffer int
-	// Memory bounds how many bytes all SDP connections of this process together may promise to
-	// their peers: for data that is unread here, and for shm's large rings. It belongs to the
-	// process: every Dial or Listen whose Config sets it changes it for all connections. Each
-	// connection has at least 64 KB, and at most an eighth of Memory. 0 means what was set
-	// before, or SDP_MEMORY ("512M", with K, M or G for powers of 1024). If that is not set it
-	// is a sixteenth of the machine's memory, or of the control group's limit, between 16 MB
-	// and 4 GB.
+	// Memory limits how many bytes all SDP connections of this process together may promise to
+	// their peers, for data that is unread here and for shm's large rings. It is a setting of
+	// the process: each Dial or Listen whose Config sets it changes it for all connections.
+	// Each connection has at least 64 KB, and at most an eighth of Memory. 0 means the value
+	// that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of
+	// 1024). If that is not set, it is a sixteenth of the machine's memory or of the control
+	// group's limit, but at least 16 MB and at most 4 GB.
 	Memory int64
 
 	// BusyPoll is how long a Read, or another call that waits for the peer, polls before it
-	// parks, like SO_BUSY_POLL of a socket. At most 1 s is used, and a negative value switches
-	// polling off. Polling ends early if the netpoller has not run for 50 µs because every P
-	// of the process has work. Dial and Accept ignore it. 0 means SDP_BUSY_POLL, which is in
-	// microseconds; there 0 switches polling off. If that is not set, calls poll for as long
-	// as it has paid off lately and the process can afford it: see docs/concurrency.md. Linux
-	// only.
+	// parks, like the socket option SO_BUSY_POLL. A longer time than 1 s counts as 1 s, and a
+	// negative one disables polling. Polling ends early if the runtime has not polled the
+	// network for 50 µs because all its processors are busy. Dial and Accept ignore BusyPoll.
+	// 0 means the value of SDP_BUSY_POLL in microseconds, where 0 disables polling. If that is
+	// not set, calls poll while that shortens their waits and the process can afford it; see
+	// docs/concurrency.md. BusyPoll has an effect only on Linux.
 	BusyPoll time.Duration
 
 	// Logger receives, at debug level, why a connection does not use SDP or a device, and why

@@ -29,8 +29,8 @@ var (
 	}}
 )
 
-// ReadFrom writes what it reads from r until io.EOF, and returns the number of bytes.
-// io.Copy uses it.
+// ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
+// writes the bytes to the connection.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	n, err = c.readFrom(r)
@@ -71,9 +71,9 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// WriteTo writes what arrives to w until the peer closes its direction, and returns the
-// number of bytes. io.Copy uses it. The bytes are not copied first, so w must not retain or
-// change them, like any io.Writer. Bytes that w does not accept can still be read.
+// WriteTo implements the [io.WriterTo] WriteTo method. It writes what arrives to w until the
+// peer closes its direction. It passes the library's buffers to w without a copy, so w must not
+// modify or retain them, like any [io.Writer]. Bytes that w does not accept can still be read.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	for {
@@ -141,8 +141,8 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	}
 }
 
-// WriteBuffers writes the slices of v as if they were one, and consumes v as
-// [net.Buffers.WriteTo] does. It is faster than WriteTo, which makes a Write of each slice.
+// WriteBuffers writes the contents of v in one operation, and consumes v as
+// [net.Buffers.WriteTo] does. It is faster than that method, which makes a Write of each slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	c.writeMu.Lock()

@@ -13,32 +13,33 @@ import (
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
-// Dial connects to the address. On networks "tcp", "tcp4", "tcp6" and "unix" it returns a
-// [*Conn] if the peer speaks SDP, and otherwise the [*net.TCPConn] or [*net.UnixConn] that
-// net.Dial would have returned. On "sdp", "sdp4" and "sdp6" it returns a [*Conn] or an error.
-// Addresses are those of net.Dial. Every error is a [*net.OpError]; if the network is one of
-// SDP's and the peer does not speak it, it wraps a [*NotSDPError]. Dial uses the default
-// [Config].
+// Dial connects to the address on the named network.
+//
+// On networks "tcp", "tcp4", "tcp6" and "unix" it returns a [*Conn] if the peer speaks SDP, and
+// otherwise the [*net.TCPConn] or [*net.UnixConn] that [net.Dial] would have returned. On
+// networks "sdp", "sdp4" and "sdp6" it returns a [*Conn], or an error that wraps a
+// [*NotSDPError] if the peer does not speak SDP. Addresses are those of net.Dial. Every error is
+// a [*net.OpError]. Dial uses the default [Config].
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial with a timeout for the whole call.
+// DialTimeout acts like [Dial] but takes a timeout, which covers the whole call.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	return (&Dialer{NetDialer: &net.Dialer{Timeout: timeout}}).Dial(network, address)
 }
 
-// Dialer dials with a configuration, as tls.Dialer does. Its methods are safe for concurrent
+// Dialer contains options for connecting to an address. Its methods are safe for concurrent
 // use as long as its fields do not change.
 type Dialer struct {
-	// NetDialer makes the TCP connections. Its Timeout and Deadline bound the
-	// whole call. nil means the zero Dialer.
+	// NetDialer makes the TCP connections. Its Timeout and Deadline limit the
+	// whole call. Nil means the zero Dialer.
 	NetDialer *net.Dialer
-	// Config is for SDP; nil means the defaults.
+	// Config has the options of SDP. Nil means the defaults.
 	Config *Config
 }
 
-// Dial is DialContext without a context.
+// Dial connects to the address on the named network, as the function [Dial] does.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
@@ -298,10 +299,10 @@ func (a *attempt) logPlain(err error) {
 	a.set.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reason)
 }
 
-// NotSDPError says that the peer speaks plain TCP.
+// NotSDPError is the error for a peer that does not speak SDP.
 type NotSDPError struct {
-	Addr net.Addr // the peer's
-	Err  error    // what came instead of an MPA Reply
+	Addr net.Addr // the peer's address
+	Err  error    // what the peer did instead of sending an MPA Reply
 
 	reason string
 }

@@ -153,11 +153,11 @@ func (k *closer) finish(reset bool) {
 	lingering.remove(k.conn)
 }
 
-// WaitClosed waits until every connection of this process that was closed has delivered
-// what its Writes had accepted, or has failed to. A program that exits earlier may lose some
-// of that, except over shm. If ctx is done first, WaitClosed returns ctx's error. In a
-// synctest bubble it returns immediately, because there Close itself waits. It is safe for
-// concurrent use.
+// WaitClosed waits until every closed connection of this process has delivered what its Writes
+// accepted, or has failed. A program that exits earlier may lose some of that, except over shm.
+// If ctx is done first, WaitClosed returns the context's error. It is safe for concurrent use.
+//
+// In a testing/synctest bubble it returns immediately, because Close itself waits there.
 func WaitClosed(ctx context.Context) error {
 	if bubble.Inside() {
 		return nil

@@ -15,25 +15,25 @@ import (
 	"github.com/gosdp/gosdp/listener"
 )
 
-// Listen listens on the local address. Networks "tcp", "tcp4", "tcp6" and "unix" serve clients
-// that speak SDP and clients that do not on one socket. On "sdp", "sdp4" and "sdp6" a
-// connection that does not speak SDP is closed. Addresses and errors are those of net.Listen.
-// Listen uses the default [Config].
+// Listen announces on the local network address. The network must be "tcp", "tcp4", "tcp6",
+// "unix", "sdp", "sdp4" or "sdp6". On the first four the listener serves clients with and
+// without SDP, on one socket. On the others it closes the connections of clients that do not
+// speak SDP. Addresses and errors are those of [net.Listen]. Listen uses the default [Config].
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// ListenConfig listens with a configuration. Its method is safe for concurrent use as long as
-// its fields do not change.
+// ListenConfig contains options for listening. Its method is safe for concurrent use as long
+// as its fields do not change.
 type ListenConfig struct {
-	// Net makes the TCP listener.
+	// Net makes the underlying listener.
 	Net net.ListenConfig
-	// Config is for SDP; nil means the defaults.
+	// Config has the options of SDP. Nil means the defaults.
 	Config *Config
 }
 
-// Listen listens on the local address, as the function Listen does, and returns a [*Listener].
-// ctx is used to resolve the address.
+// Listen announces on the local network address, as the function [Listen] does, and returns a
+// [*Listener]. It uses ctx to resolve the address.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	n, err := parseNetwork(network)
 	if err != nil {
@@ -54,10 +54,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return newListener(n, ln, set), nil
 }
 
-// FileListener returns a listener on a copy of the listening socket f, as net.FileListener
-// does. The socket may be inherited from another process, which may still accept from it.
-// Therefore the listener takes connections only while the program waits in Accept. It uses
-// the default [Config]; NewListener takes another one.
+// FileListener returns a listener on a copy of the listening socket f, as [net.FileListener]
+// does. It uses the default [Config]. Another process may accept from the same socket, so the
+// listener accepts connections only while the program waits in Accept.
 func FileListener(f *os.File) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
@@ -72,10 +71,12 @@ func FileListener(f *os.File) (net.Listener, error) {
 	return l, nil
 }
 
-// NewListener serves SDP and plain TCP to the clients that ln accepts. ln belongs to the
-// Listener from then on. Programs on this host see that it serves SDP if ln is a socket, or
-// wraps a socket that was marked by [Announce]. config may be nil. An error means that the
-// configuration is malformed.
+// NewListener returns a Listener that accepts connections from ln and serves clients with and
+// without SDP. The Listener owns ln. config may be nil. NewListener fails only if the
+// configuration is invalid.
+//
+// Programs on this host can see that ln serves SDP if it is a socket, or wraps a socket that
+// was marked by [Announce].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	set, err := config.settings(n, false)
@@ -85,18 +86,18 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	return newListener(n, ln, set), nil
 }
 
-// Announce marks a socket that will listen, so that programs on this host see that it serves
-// SDP. It is a Control function for a net.ListenConfig. It is needed only if NewListener gets
-// a wrapper around the listener:
+// Announce marks a socket before it listens, so that programs on this host can see that it
+// serves SDP. It is a Control function for a [net.ListenConfig], and is needed only if the
+// listener is wrapped before it is passed to [NewListener]:
 //
 //	lc := net.ListenConfig{Control: sdp.Announce}
 //	ln, err := lc.Listen(ctx, "tcp", address)
 //	ln = netutil.LimitListener(ln, 100)
 //	sdp.NewListener(ln, nil)
 //
-// Programs on this host send a Request to a marked socket, so only SDP may be served on it.
-// The mark includes IP_FREEBIND: binding to an address that this host does not have is no
-// error. Announce fails on systems that have no such marks.
+// Programs on this host start the SDP handshake with a marked socket, so it must serve SDP.
+// The mark includes IP_FREEBIND, so binding to an address that this host does not have is no
+// error. Announce fails on systems without such marks.
 func Announce(_, _ string, c syscall.RawConn) error {
 	return localpeer.Mark(c, localpeer.Listener)
 }
@@ -109,8 +110,8 @@ func newListener(n network, ln net.Listener, set settings) *Listener {
 	return l
 }
 
-// Listener accepts connections of SDP and, unless its network is one of SDP's, of plain TCP.
-// Its methods are safe for concurrent use. If a Listener becomes unreachable, the garbage
+// Listener accepts SDP connections and, except on networks "sdp", "sdp4" and "sdp6", plain
+// ones. Its methods are safe for concurrent use. If a Listener becomes unreachable, the garbage
 // collector closes it, as it does a net.TCPListener.
 type Listener struct {
 	network network
@@ -120,12 +121,13 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Accept waits for the next connection and returns it: a [*Conn] if the client speaks SDP, and
-// otherwise a [*net.TCPConn] or [*net.UnixConn]. It does not return the errors of single
-// connections. Every error is a [*net.OpError]. An error of the socket, for example that the
-// process has no descriptors left, is returned once, and the next Accept goes on. After Close,
-// Accept returns connections that had been accepted, for at most a second, and then an error
-// that wraps net.ErrClosed.
+// Accept waits for and returns the next connection: a [*Conn] if the client speaks SDP, and
+// otherwise a [*net.TCPConn] or [*net.UnixConn].
+//
+// Every error is a [*net.OpError]. A connection that fails during its handshake is not an error
+// of Accept. An error of the listening socket, such as having no descriptors left, is returned
+// once, and the next Accept continues. After Close, Accept returns the connections that were
+// accepted before, for at most a second, and then an error that wraps net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	defer runtime.KeepAlive(l)
 	for {
@@ -141,17 +143,17 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// SetDeadline sets when Accept calls, including those in progress, fail with an error that
-// wraps os.ErrDeadlineExceeded. The zero time means never.
+// SetDeadline sets the deadline for Accept calls, including those in progress. After it they
+// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline.
 func (l *Listener) SetDeadline(t time.Time) error {
 	err := l.l.SetDeadline(t)
 	runtime.KeepAlive(l)
 	return err
 }
 
-// File returns a duplicate of the listening socket, on which another program can listen. It
-// stays open when the Listener is closed. After File this Listener takes connections only
-// while the program waits in Accept, because the rest may be for the other program.
+// File returns a copy of the listening socket, which another process can use. Closing the
+// Listener does not affect the copy. After File the Listener accepts connections only while the
+// program waits in Accept, because the others may be meant for the other process.
 func (l *Listener) File() (*os.File, error) {
 	ln, ok := l.l.Underlying().(interface{ File() (*os.File, error) })
 	if !ok {
@@ -166,7 +168,8 @@ func (l *Listener) File() (*os.File, error) {
 	return f, nil
 }
 
-// SyscallConn returns the listening socket, for example to set options with Control.
+// SyscallConn returns a raw network connection to the listening socket, for example to set
+// options with Control.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	ln, ok := l.l.Underlying().(syscall.Conn)
 	if !ok {
@@ -175,10 +178,10 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	return ln.SyscallConn()
 }
 
-// Close stops listening. For at most a second Accept still returns connections that were
-// accepted, including those that are being set up; then they are closed. Connections in the
-// kernel's backlog stay there if another process has the socket too. If no connections are
-// left, Close returns after all goroutines of the listener have ended.
+// Close stops listening. For at most a second, Accept still returns connections that were
+// accepted before, including those in their handshake. Then they are closed. If another process
+// has the socket, connections in the kernel's backlog stay there for it. If there are no
+// connections to return, Close waits until all goroutines of the listener have ended.
 func (l *Listener) Close() error {
 	err := l.l.Close()
 	runtime.KeepAlive(l)

@@ -12,12 +12,12 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 )
 
-// Conn is a stream connection over RDMA. It is a [net.Conn] with the methods of
-// [net.TCPConn]. All methods are safe for concurrent use. Addresses and errors are those of
-// package net: io.EOF is returned as it is, and every other error is a [*net.OpError].
+// Conn is an SDP connection. It implements [net.Conn], and has the methods of [net.TCPConn]
+// except File. Multiple goroutines may invoke methods on a Conn simultaneously. Every error is
+// a [*net.OpError], except io.EOF.
 //
-// A Conn that becomes unreachable before it was closed is closed by the garbage collector,
-// like a net.TCPConn.
+// If a Conn becomes unreachable before it is closed, the garbage collector closes it, as it
+// does a net.TCPConn.
 type Conn struct {
 	*conn // does the work, and never refers to the Conn
 }
@@ -43,33 +43,35 @@ func (c *conn) dropped() {
 	go c.Close()
 }
 
-// Read reads up to len(b) bytes of what has arrived. If nothing has, it waits for at least
-// one byte. It returns io.EOF after the peer has closed its direction, or after the peer's
-// process has ended and everything that its Writes had accepted was read. Other errors wrap
+// Read implements the net.Conn Read method. It waits until at least one byte has arrived. It
+// returns io.EOF after the peer has closed its direction, or its process has ended, and
+// everything that the peer's Writes had accepted has been read. Other errors wrap
 // net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
-// connection. Bytes that arrived before such an error are read first.
+// connection. Read returns the bytes that arrived before such an error first.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.conn.Read(b)
 	runtime.KeepAlive(c)
 	return n, err
 }
 
-// Write writes b to the stream. It returns when all of b has left this process: to the
-// memory that both ends share (shm), to the kernel's socket (iwarp) or to the NIC (verbs).
-// It returns how many bytes have. Errors wrap net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.EPIPE after CloseWrite, syscall.ECONNRESET, or the error that ended the connection.
+// Write implements the net.Conn Write method. It returns when all of b has left this process:
+// to the memory that both ends share (shm), to the kernel's socket (iwarp), or to the NIC
+// (verbs). With an error it returns the number of bytes that have. Errors wrap net.ErrClosed,
+// os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite, syscall.ECONNRESET, or the error
+// that ended the connection.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.conn.Write(b)
 	runtime.KeepAlive(c)
 	return n, err
 }
 
-// Close closes the connection. All calls in progress return net.ErrClosed. Bytes that Writes
-// have accepted are still delivered: if that takes time, the library continues in the
-// background, as the kernel does for TCP, and [WaitClosed] waits for it. Close itself waits
-// only while such bytes are still in this process, and at most one second; see
-// [Conn.SetLinger]. If bytes from the peer have not been read, the peer sees a reset instead
-// of an end.
+// Close closes the connection. It may be called at any time: Reads, Writes and other calls in
+// progress return net.ErrClosed.
+//
+// Bytes that Writes have accepted are still delivered, in the background if that takes time,
+// as the kernel does for TCP. [WaitClosed] waits for this. Close itself waits only while such
+// bytes are still in this process, for at most one second; see [Conn.SetLinger]. If the program
+// has not read all bytes that have arrived, the peer sees a reset instead of io.EOF.
 func (c *Conn) Close() error {
 	err := c.conn.Close()
 	runtime.KeepAlive(c)
@@ -79,14 +81,14 @@ func (c *Conn) Close() error {
 // LocalAddr returns the local address, a [*net.TCPAddr] or [*net.UnixAddr].
 func (c *Conn) LocalAddr() net.Addr { return c.localAddr() }
 
-// RemoteAddr returns the peer's address, of the same type.
+// RemoteAddr returns the remote address, a [*net.TCPAddr] or [*net.UnixAddr].
 func (c *Conn) RemoteAddr() net.Addr { return c.remoteAddr() }
 
 // Device returns the name of the device that carries the connection: "shm", "verbs" or
 // "iwarp".
 func (c *Conn) Device() string { return c.device }
 
-// SetDeadline sets the deadlines of Read and Write; see [net.Conn].
+// SetDeadline sets the read and write deadlines; see [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -94,26 +96,30 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the time after which Reads fail with an error that wraps
-// os.ErrDeadlineExceeded, including those in progress; see [net.Conn].
+// SetReadDeadline sets the deadline for future Reads and any Read in progress; see [net.Conn].
+// After it, Reads fail with an error that wraps os.ErrDeadlineExceeded.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	defer runtime.KeepAlive(c)
 	return c.setDeadline(&c.read, t)
 }
 
-// SetWriteDeadline sets the time after which Writes fail with an error that wraps
-// os.ErrDeadlineExceeded, including those in progress; see [net.Conn]. A message that a
-// Write has begun is sent and counted nevertheless.
+// SetWriteDeadline sets the deadline for future Writes and any Write in progress; see
+// [net.Conn]. After it, Writes fail with an error that wraps os.ErrDeadlineExceeded. A message
+// that a Write has begun is still sent, and counts as written.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	defer runtime.KeepAlive(c)
 	return c.setDeadline(&c.write, t)
 }
 
-// SetLinger sets what Close does about bytes that the peer has not received yet, like
-// [net.TCPConn.SetLinger]. If sec < 0, the default, Close returns and the library finishes
-// in the background. If sec > 0, Close waits until the peer's host has acknowledged
-// everything, but at most sec seconds, and then finishes in the background. If sec == 0,
-// Close discards what has not been sent, and the peer sees a reset.
+// SetLinger sets the behavior of Close on a connection which still has data waiting to be
+// sent or to be acknowledged, like [net.TCPConn.SetLinger].
+//
+// If sec < 0 (the default), the library finishes sending the data in the background.
+//
+// If sec == 0, Close discards any unsent data, and the peer sees a reset.
+//
+// If sec > 0, Close waits until the peer's host has acknowledged the data, for at most sec
+// seconds. After that the library finishes in the background.
 func (c *Conn) SetLinger(sec int) error {
 	defer runtime.KeepAlive(c)
 	c.mu.Lock()
@@ -125,19 +131,20 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetKeepAlive turns TCP's keepalive on or off. On iwarp and verbs, as with TCP, keepalive
-// ends a connection whose peer has disappeared. On shm the kernel does so without it.
+// SetKeepAlive sets whether the operating system should send keep-alive messages on the TCP
+// connection. On iwarp and verbs, as with TCP, they end a connection whose peer has
+// disappeared. On shm the kernel ends it without them.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
 	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
 }
 
-// SetKeepAlivePeriod sets how long the connection is idle before TCP's keepalive probes the
-// peer, and the time between probes.
+// SetKeepAlivePeriod sets how long the connection must be idle before the operating system
+// sends a keep-alive message, and the time between messages.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
 }
 
-// SetKeepAliveConfig sets all parameters of TCP's keepalive.
+// SetKeepAliveConfig configures the keep-alive messages of the TCP connection.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return option(c, func(t interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error
@@ -146,15 +153,16 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	})
 }
 
-// SetNoDelay sets the option of the TCP socket. It changes nothing else, because this library
-// never delays a Write.
+// SetNoDelay sets the TCP socket's option of that name. It has no other effect, because this
+// library never delays a Write.
 func (c *Conn) SetNoDelay(noDelay bool) error {
 	return option(c, func(t interface{ SetNoDelay(bool) error }) error { return t.SetNoDelay(noDelay) })
 }
 
-// SetReadBuffer sets approximately how many bytes may be unread at this end: in the kernel,
-// and in the private buffers that the peer may fill. The peer may still use buffers that it
-// was promised before. Config.ReadBuffer limits those as well.
+// SetReadBuffer sets approximately how many bytes may be unread at this end: in the operating
+// system's receive buffer, and in the library's receive buffers that the peer may fill. It
+// does not take back buffers that the peer may already use. Config.ReadBuffer limits those as
+// well.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.closed {
@@ -164,7 +172,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 	return option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) })
 }
 
-// SetWriteBuffer sets how many bytes the kernel holds for the peer.
+// SetWriteBuffer sets the size of the operating system's transmit buffer of the TCP connection.
 func (c *Conn) SetWriteBuffer(bytes int) error {
 	return option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) })
 }
@@ -200,15 +208,17 @@ func option[T any](c *Conn, set func(T) error) error {
 	return nil
 }
 
-// SyscallConn returns a [syscall.RawConn] for the purposes that programs have for one:
+// SyscallConn returns a [syscall.RawConn], with which a program can set socket options and
+// check whether the connection is alive:
 //
 //   - Control passes the descriptor of the TCP socket, to get or set its options. Reading
 //     from it or writing to it breaks the connection.
-//   - Read passes a decoy descriptor, for programs such as connection pools that check
-//     whether the connection is alive by reading. Reading from it returns EAGAIN if nothing
-//     is unread, unread bytes if there are any, and an end if the peer has closed its
-//     direction. The stream keeps the bytes. Read fails if the connection has failed, or if
-//     the peer has advertised bytes that have not arrived yet.
+//   - Read passes the descriptor of another socket, for programs such as connection pools
+//     that read to check whether the connection is alive. Reading from it returns EAGAIN if
+//     nothing is unread, some of the unread bytes if there are any, and end of file if the
+//     peer has closed its direction. It does not remove bytes from the stream. Read fails if
+//     the connection has failed, or if the peer has advertised bytes that have not arrived
+//     yet.
 //   - Write always fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawConn{c: c}

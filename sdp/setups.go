@@ -13,8 +13,8 @@ import (
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
-// DialContext connects to the address, as Dial does. ctx bounds the call and
-// not the connection.
+// DialContext connects to the address on the named network, as [Dial] does. Once it has
+// returned, ctx does not affect the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if !setups.observed.Load() {
 		return d.dialContext(ctx, network, address)
@@ -25,20 +25,20 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, err
 }
 
-// Setups are statistics of how connections came up. The counters only grow.
+// Setups are statistics about connection set-up. The counters only grow.
 type Setups struct {
 	// Devices counts the SDP connections that were opened, dialled or accepted, by device.
 	Devices map[string]uint64
-	// Plain counts the Dials that returned plain TCP, by reason, one of those below. Failed
+	// Plain counts the Dials that returned plain TCP, by reason: [PlainPeer] and so on. Failed
 	// counts those that returned an error.
 	Plain  map[string]uint64
 	Failed uint64
-	// DialTimes says how long the Dials took that returned an SDP connection, and
-	// PlainTimes those that returned plain TCP.
+	// DialTimes has the durations of Dials that returned an SDP connection, and PlainTimes
+	// of those that returned plain TCP.
 	DialTimes, PlainTimes Histogram
 }
 
-// The reasons for plain TCP in Setups.
+// The reasons why a Dial returned plain TCP; see [Setups].
 const (
 	PlainPeer        = "plain_peer"          // the program at the other end does not serve SDP
 	PlainUser        = "other_user"          // the peer is another user's program
@@ -51,11 +51,11 @@ const (
 // TimeBounds are the upper bounds of a Histogram's buckets, in seconds.
 var TimeBounds = [...]float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 1, 5}
 
-// A Histogram counts times.
+// Histogram counts durations.
 type Histogram struct {
 	Count   uint64
 	Sum     time.Duration
-	Buckets [len(TimeBounds)]uint64 // times up to the bound, those of the buckets before it included
+	Buckets [len(TimeBounds)]uint64 // cumulative: durations up to the bound
 }
 
 func (h *Histogram) add(d time.Duration) {
@@ -68,9 +68,9 @@ func (h *Histogram) add(d time.Duration) {
 	}
 }
 
-// SetupStats returns the statistics of how connections came up in this process. Dials are
-// counted from the first call on, because to count the reasons costs a system call for each
-// plain connection. It is safe for concurrent use.
+// SetupStats returns statistics about the set-up of connections in this process. It counts
+// Dials only after the first call, because counting costs a system call for each plain
+// connection. It is safe for concurrent use.
 func SetupStats() Setups {
 	setups.observed.Store(true)
 	setups.mu.Lock()

@@ -23,26 +23,26 @@ func (c *Counts) add(o Counts) {
 
 // Traffic counts what connections have carried. The counters only grow.
 //
-// The stream's bytes are the sum of BcopySent.Bytes and ZCopySent in one direction, and of
-// BcopyReceived.Bytes and ZCopyReceived in the other.
+// BcopySent.Bytes plus ZCopySent are the bytes that Writes have sent. BcopyReceived.Bytes plus
+// ZCopyReceived are those that have arrived.
 type Traffic struct {
 	// BcopySent and BcopyReceived count the messages with payload. Few bytes per message mean
 	// that the program's Writes are small.
 	BcopySent, BcopyReceived Counts
-	// ControlSent and ControlReceived count the messages without payload: credit, and what
-	// zero copy needs. On a busy connection there are far fewer of them than messages with
+	// ControlSent and ControlReceived count the messages without payload, which grant credit
+	// or belong to zero copy. A busy connection has far fewer of them than messages with
 	// payload.
 	ControlSent, ControlReceived uint64
-	// CreditStalls counts how often a Write waited for room at the peer. If it grows, the
-	// peer's program reads more slowly than this one writes.
+	// CreditStalls counts how often a Write waited because the peer had no free buffer. If it
+	// grows, the peer's program reads more slowly than this one writes.
 	CreditStalls uint64
 
 	ZCopySent     uint64 // bytes of Writes that were sent without a copy
 	ZCopyReceived uint64 // bytes of Reads that were received without a copy
-	Advertised    uint64 // Writes and Reads, or parts of them, that were offered for that
-	// Cancels counts how often such an offer was withdrawn, because the peer did not use it in
-	// time or the call ended. If it is not much smaller than Advertised, zero copy does not
-	// suit the traffic: raise Config.ZCopyThreshold.
+	Advertised    uint64 // Writes and Reads, or parts of them, that were offered to the peer for zero copy
+	// Cancels counts the offers that were withdrawn, because the peer did not use them in time
+	// or the call ended. If it is not much smaller than Advertised, zero copy does not suit the
+	// traffic: raise Config.ZCopyThreshold.
 	Cancels     uint64
 	SendSmSent  uint64 // offers of the peer that this end received as messages, because its Reads were small
 	SendSmCame  uint64 // offers of this end that the peer received as messages
@@ -94,14 +94,14 @@ func (c *conn) carriedLocked() Traffic {
 // ConnStats is a snapshot of one connection's state.
 type ConnStats struct {
 	Device string
-	// Declined says why devices are not used, by name: those that come before Device in this
-	// end's list, and those that this program or machine lacks.
+	// Declined maps names of devices to the reasons why they are not used. It has the devices
+	// that this end prefers to Device, and those that this program or machine lacks.
 	Declined map[string]string
 	Traffic
-	Buffers        int // our private buffers
+	Buffers        int // receive buffers of this end
 	BufferSize     int // bytes in each of them
-	PeerBufferSize int // bytes in each of the peer's
-	Unread         int // bytes that have arrived and were not read
+	PeerBufferSize int // bytes in each receive buffer of the peer
+	Unread         int // bytes that have arrived and have not been read
 }
 
 // Stats returns the connection's statistics. It may be called after Close.
@@ -124,17 +124,17 @@ func (c *conn) statsLocked() ConnStats {
 	}
 }
 
-// Totals is the statistics of all SDP connections of this process.
+// Totals are the statistics of all SDP connections of this process.
 type Totals struct {
 	Open   int    // connections that are open now
-	Opened uint64 // connections that were ever opened
-	// Closing is the number of connections that were closed and are still delivering what
-	// their Writes had accepted; see WaitClosed. CloseResets counts those that were reset
-	// because there were too many of them.
+	Opened uint64 // connections that have been opened so far
+	// Closing is the number of closed connections that are still delivering what their Writes
+	// have accepted; see WaitClosed. CloseResets counts those that were reset because there
+	// were too many.
 	Closing     int
 	CloseResets uint64
-	// Declined counts the devices that connections were allowed to use and do not, for the
-	// reasons in ConnStats.Declined.
+	// Declined counts the devices that connections were allowed to use but do not use, for
+	// the reasons in ConnStats.Declined.
 	Declined uint64
 	// Memory is how many bytes all connections have promised to their peers, used or not,
 	// including shm's large rings. MemoryLimit is how many they may promise, not counting the

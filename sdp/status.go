@@ -19,24 +19,24 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// statusVariable has the process serve its state to the tool sdp: "1", or the directory of
-// the socket.
+// statusVariable makes the process serve its state to the tool sdp. Its value is "1" or the
+// directory of the socket.
 const statusVariable = "SDP_STATUS"
 
 // ConnInfo describes one open connection of this process.
 type ConnInfo struct {
-	ID            uint64 // in the order in which they came up, from 1 on
+	ID            uint64 // numbered from 1 in order of opening
 	Local, Remote net.Addr
-	Dialled       bool // by this end
-	Closing       bool // closed, and still delivering
+	Dialled       bool // this end dialled
+	Closing       bool // closed, and still delivering data
 	Opened        time.Time
 	SendCredit    int // messages that this end may send now
 	ReceiveCredit int // messages that the peer may send now
 	ConnStats
 }
 
-// Connections returns the open connections of this process, those that are closing
-// included, by ID. It is safe for concurrent use.
+// Connections returns the open connections of this process, including those that are closing,
+// ordered by ID. It is safe for concurrent use.
 func Connections() []ConnInfo {
 	openConns.mu.Lock()
 	all := make([]ConnInfo, 0, len(openConns.open))
@@ -59,8 +59,8 @@ func Connections() []ConnInfo {
 	return all
 }
 
-// WriteStatus writes the state of this process's connections as JSON: what the status socket
-// serves. It is safe for concurrent use.
+// WriteStatus writes the state of this process's connections to w as JSON, in the format of the
+// status socket (see [ServeStatus]). It is safe for concurrent use.
 func WriteStatus(w io.Writer) error {
 	t := Stats()
 	p := status.Program{
@@ -97,10 +97,10 @@ func programName() string {
 	return filepath.Base(os.Args[0])
 }
 
-// ServeStatus has this process answer "sdp stat" and "sdp top": it makes a socket in a
-// directory that only the process's user can enter, and serves the state of the connections
-// there until stop is called. SDP_STATUS=1 in the environment does the same from the first
-// Dial or Listen on. Without either there is no goroutine, no descriptor and no file.
+// ServeStatus lets "sdp stat" and "sdp top" show the connections of this process, until stop is
+// called. It serves their state on a socket in a directory that only the process's user can
+// enter. SDP_STATUS=1 in the environment has the same effect, from the first Dial or Listen.
+// Without either the process has no such socket.
 func ServeStatus() (stop func() error, err error) {
 	return served.serve(status.Dir(getenv(statusVariable), os.Geteuid()))
 }

@@ -15,15 +15,15 @@ var errSettled = errors.New("package net has negotiated SDP on the connection al
 // has made, to a listener on network "sdp" or to a program that calls [Server]. It returns
 // when both ends have agreed. config may be nil.
 //
-// If the peer does not speak SDP the error is a [*net.OpError] around a [*NotSDPError]; conn
-// has then carried bytes that cannot be taken back. With every error conn is closed.
-// Config.ReplyTimeout bounds the wait for the peer, and Config.StepUpTimeout the wait for a
-// better device.
+// If the peer does not speak SDP, the error is a [*net.OpError] that wraps a [*NotSDPError].
+// Client closes conn whenever it returns an error, because conn has carried bytes of the
+// handshake. Config.ReplyTimeout limits the wait for the peer, and Config.StepUpTimeout the
+// wait for a better device.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
 	return ClientContext(context.Background(), conn, config)
 }
 
-// ClientContext is Client, and gives up when ctx is done. Once it has returned, ctx does not
+// ClientContext is like Client but includes a context. Once it has returned, ctx does not
 // affect the connection.
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
@@ -43,17 +43,18 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 
 // Server performs the server's side of the SDP handshake on a connection that the program
 // has accepted. It returns a [*Conn] if the client speaks SDP. Otherwise it returns conn, or,
-// if conn is not a socket, a wrapper that replays the bytes that were read to find out. It
-// waits for a client of plain TCP to say something, for at most Config.HandshakeTimeout, so a
-// program that accepts many connections calls it in a goroutine for each. config may be nil.
-// With an error conn is closed.
+// if conn is not a socket, a wrapper that first returns the bytes that Server has read. config
+// may be nil. Server closes conn if it returns an error.
 //
-// TLS belongs above what Server returns.
+// A plain TCP client may be silent. Server waits for its first bytes for at most
+// Config.HandshakeTimeout, so a program should call it in a goroutine for each connection.
+//
+// To use TLS, call [crypto/tls.Server] with the connection that Server returns.
 func Server(conn net.Conn, config *Config) (net.Conn, error) {
 	return ServerContext(context.Background(), conn, config)
 }
 
-// ServerContext is Server, and gives up when ctx is done. Once it has returned, ctx does not
+// ServerContext is like Server but includes a context. Once it has returned, ctx does not
 // affect the connection.
 func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn, error) {
 	if adopted.Settled(conn) {
