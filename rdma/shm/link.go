@@ -19,44 +19,43 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// link is what a channel is made of: the Unix socket, the memory, and who is at
-// the other end. Queue pairs come and go on it, one at a time.
+// link is a channel without its queue pair: the Unix socket, the memory, and the identity of the
+// peer. It has at most one queue pair at a time.
 //
-// When both ends have closed theirs in good order, the link serves the next
-// connection of the two processes. Whoever has closed puts it into a pool, and
-// says so in the shared memory (left); from then on that end touches nothing of
-// it. The end that dials looks whether the other one has left too. Then the area
-// is its alone: it makes it as new, with new keys, so that nothing of the old
-// connection is taken for a record of the new one; writes the hash of a ticket
-// there, and shows the ticket to the other end with its next Request. That one
-// looks it up, begins the next use (taken), and answers. So a ticket is good once, and
-// only from who can write this memory.
+// After both ends have closed their queue pairs in good order, the link serves the next connection
+// of the two processes. An end that has closed puts its link into a pool and says so in the shared
+// memory (left); from then on it does not access that memory. The end that dials checks that the
+// other one has left too. The area then belongs to it alone. It resets the area with new keys, so
+// that no record of the old connection is taken for one of the new. It writes the hash of a ticket
+// there, and sends the ticket with its next Request. The other end looks up the ticket, begins the
+// next use (taken), and replies. A ticket is therefore valid once, and only from a process that can
+// write this memory.
 type link struct {
 	conn     *os.File
 	area     *area
-	way      int      // of the area, outwards: 0 at the end that dials
+	way      int      // the direction that this end writes: 0 at the end that dials
 	pid, uid int      // of the peer; pid is 0 in another pid namespace
 	reach    bool     // each end can read the other's memory
 	zeroCopy bool     // this end's program asked for that
-	id       [16]byte // the token that it was opened with: only the two ends know it
-	at       string   // how the peer was found, at the end that dials
-	pool     *pool    // where it goes; nil: nowhere
+	id       [16]byte // the token with which it was opened; only the two ends know it
+	at       string   // the address of the peer, at the end that dials
+	pool     *pool    // keeps it between uses; nil: it is not kept
 	cfg      rdma.StepConfig
 
-	// Of the end that uses it, or of the pool.
+	// These belong to the queue pair, or to the pool between uses.
 	uses  uint32
-	spin  spin.Waiter // goes from one use to the next
+	spin  spin.Waiter // passed from one use to the next
 	big   bool        // the big rings may hold pages
 	since time.Time
 }
 
 const (
-	linkTime  = time.Second / 2 // for which one is kept
+	linkTime  = time.Second / 2 // how long a link is kept
 	mostLinks = 64              // in a pool,
 	mostAt    = 4               // and for one address
 )
 
-// begin makes the queue pair of the next use, with which the link belongs to it.
+// begin returns the queue pair of the next use, which owns the link from then on.
 func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
 	l.uses++
 	peer := 0
@@ -68,8 +67,8 @@ func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
 		l.end()
 		return nil, err
 	}
-	// The end that dials is about to ask, and the other one to answer: each connection
-	// speaks for spinning, until that has been in vain.
+	// A request and its response are likely now, so polling is tried on each new connection
+	// until it has been in vain.
 	l.spin.Hope()
 	q.link, q.rx.spin = l, l.spin
 	q.SetBusyPoll(0)
@@ -77,8 +76,7 @@ func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
 	return q, nil
 }
 
-// leave is the end of a queue pair that was closed in good order, in which
-// nobody is any more.
+// leave ends a use. The queue pair was closed in good order, and no goroutine uses it.
 func (l *link) leave(q *QueuePair) {
 	l.spin = q.rx.spin
 	l.big = l.big || q.tx.ring.base != 0 || q.rx.in.base != 0
@@ -87,13 +85,13 @@ func (l *link) leave(q *QueuePair) {
 	}
 }
 
-// quit has everyone leave who is parked, without closing the socket.
+// quit makes all parked goroutines return, without closing the socket.
 func (b *doorbell) quit() {
 	b.dead.Store(true)
 	b.rouseAll()
 }
 
-// end ends the link: the peer sees that the socket is closed.
+// end ends the link. The peer sees that the socket is closed.
 func (l *link) end() {
 	l.conn.Close()
 	l.area.unmap()
@@ -105,7 +103,7 @@ func (l *link) theirs() *direction { return &l.area.ctl.ways[1-l.way] }
 // left reports that the peer has left its last use.
 func (l *link) left() bool { return l.theirs().left.Load() == l.uses }
 
-// alive takes what is left of the bell, and reports whether the peer is there.
+// alive reads the doorbell's remaining bytes, and reports whether the peer still has the link.
 func (l *link) alive() bool {
 	rc, err := l.conn.SyscallConn()
 	if err != nil {
@@ -120,24 +118,24 @@ func (l *link) alive() bool {
 	return err == nil && !gone
 }
 
-// pool keeps links between their uses. Its zero value is ready to use, and safe
-// for concurrent use.
+// pool keeps links between their uses. The zero value is an empty pool. It is safe for concurrent
+// use.
 type pool struct {
 	mu      sync.Mutex
 	closed  bool
 	links   []*link     // the longest idle first
-	alarm   *time.Timer // at the end of the first one's time; nil: not set
+	alarm   *time.Timer // when the time of the first one ends; nil: not set
 	workers sync.WaitGroup
 }
 
 // dialled are the links that this process has dialled.
 var dialled pool
 
-// put adds a link, in the place of an older one if there is no room, and tells the
-// peer that this end has left it: under the lock, since whoever takes it may end
-// it at once.
+// put adds a link, and reports whether it did. If there are too many, it drops an older one. It
+// tells the peer that this end has left the link while it holds the lock, because another goroutine
+// may take the link and end it as soon as the lock is released.
 func (p *pool) put(l *link) bool {
-	if bubble.Inside() { // its timers are not for others, nor others' for it
+	if bubble.Inside() { // the pool's timer must not be shared with goroutines outside the bubble
 		return false
 	}
 	p.mu.Lock()
@@ -159,8 +157,7 @@ func (p *pool) put(l *link) bool {
 	return true
 }
 
-// count returns how many links there are of a kind, and the first one. Called
-// with mu held.
+// count returns the number of links of a kind, and the index of the first. The caller must hold mu.
 func (p *pool) count(kind func(*link) bool) (first, n int) {
 	for i := len(p.links) - 1; i >= 0; i-- {
 		if kind(p.links[i]) {
@@ -170,14 +167,14 @@ func (p *pool) count(kind func(*link) bool) (first, n int) {
 	return first, n
 }
 
-// drop ends the i-th link. Called with mu held.
+// drop ends the i-th link. The caller must hold mu.
 func (p *pool) drop(i int) {
 	p.links[i].end()
 	p.links = slices.Delete(p.links, i, i+1)
 }
 
-// take takes the newest link that fits and whose peer lives. Others that fit it
-// ends.
+// take removes and returns the newest link that fits and whose peer lives, or nil. It ends the
+// links that fit and whose peer does not.
 func (p *pool) take(fits func(*link) bool) *link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +192,7 @@ func (p *pool) take(fits func(*link) bool) *link {
 	return nil
 }
 
-// watch sets the alarm for the first link. Called with mu held.
+// watch sets the alarm for the first link. The caller must hold mu.
 func (p *pool) watch() {
 	if p.alarm != nil || len(p.links) == 0 || p.closed {
 		return
@@ -223,7 +220,7 @@ func (p *pool) empty() {
 	p.links = nil
 }
 
-// close empties the pool, for good.
+// close empties the pool, which keeps no links afterwards.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -235,10 +232,10 @@ func (p *pool) close() {
 	p.workers.Wait()
 }
 
-// CloseIdle ends the channels that are kept, for a moment, for the next dial.
+// CloseIdle ends the channels that this process keeps for later dials.
 func CloseIdle() { dialled.empty() }
 
-// Idle takes a channel that has served a connection; see rdma.Offerer.
+// Idle returns a channel that has served a connection, or nil; see rdma.Offerer.
 func (device) Idle(at string, cfg rdma.StepConfig) rdma.Offer {
 	if bubble.Inside() {
 		return nil
@@ -262,23 +259,23 @@ func (device) Idle(at string, cfg rdma.StepConfig) rdma.Offer {
 	return i
 }
 
-// idle is a link that has been offered to the peer.
+// idle is the offer of a link that has served a connection.
 type idle struct {
 	link   *link
 	ticket rdma.Ticket
 }
 
-// Ticket returns what the peer is to be shown.
+// Ticket returns the ticket for the Request.
 func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 
-// Prepare has nothing to do.
+// Prepare does nothing.
 func (i *idle) Prepare() {}
 
 // taken reports that the peer has begun the next use.
 func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
 
-// Take goes on over the link. That the peer has taken it stands in the memory:
-// the process that answers the Request may be another than the one that has the link.
+// Take begins the next use of the link. It checks in the memory that the peer has begun it too,
+// because the process that replies to the Request may not be the one that has the link.
 func (i *idle) Take(_ context.Context, ord int) (rdma.QueuePair, error) {
 	l := i.link
 	if !i.taken() {
@@ -294,7 +291,7 @@ func (i *idle) Take(_ context.Context, ord int) (rdma.QueuePair, error) {
 // Drop ends the link.
 func (i *idle) Drop() { i.link.end() }
 
-// Resume takes the link that the ticket names; see rdma.OfferedPlace.
+// Resume begins the next use of the link that the ticket names; see rdma.OfferedPlace.
 func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, error) {
 	l := p.links.take(func(l *link) bool {
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)
@@ -314,7 +311,7 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 	return q, nil
 }
 
-// renew makes the control as new. Nobody else uses it.
+// renew resets the control page. No other goroutine or process may be using it.
 func (a *area) renew() {
 	for i := range a.ctl.ways {
 		d := &a.ctl.ways[i]
@@ -326,7 +323,7 @@ func (a *area) renew() {
 		d.full.Store(0)
 		d.written.Store(0)
 		d.read.Store(0)
-		for slot := range maxReads { // few connections read, and to look costs less
+		for slot := range maxReads { // most are 0, and a load costs less than a store
 			if d.granted[slot].Load() != 0 {
 				d.granted[slot].Store(0)
 			}
@@ -338,7 +335,7 @@ func (a *area) renew() {
 	a.newKeys()
 }
 
-// newKeys gives each way a key.
+// newKeys gives each direction a new key.
 func (a *area) newKeys() {
 	var keys [8 * len(a.ctl.ways)]byte
 	rand.Read(keys[:])
@@ -347,16 +344,16 @@ func (a *area) newKeys() {
 	}
 }
 
-// issue fills the second half of a ticket, and notes its hash in the area.
+// issue fills the second half of a ticket and writes its hash to the area.
 func (a *area) issue(b []byte) {
 	rand.Read(b)
 	store(&a.ctl.ticket, hashed(b))
 }
 
-// issued reports that b is the second half of the ticket that the area notes.
+// issued reports that b is the second half of the ticket whose hash is in the area.
 func (a *area) issued(b []byte) bool { return load(&a.ctl.ticket) == hashed(b) }
 
-// hashed is half of the hash of b.
+// hashed returns the first half of the SHA-256 of b.
 func hashed(b []byte) [2]uint64 {
 	sum := sha256.Sum256(b)
 	return twoWords(sum[:])

@@ -20,7 +20,7 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-// place is the end that listens. It has no socket: it goes to that of the client.
+// place is the end that listens. It has no socket, and connects to those of the clients.
 type place struct {
 	cfg   rdma.StepConfig
 	links pool
@@ -32,12 +32,12 @@ func (p *place) Close() error {
 	return nil
 }
 
-// pending is a channel that the client has offered and not taken yet. One goroutine has it.
+// pending is a channel that the client has offered and not taken yet. It belongs to one goroutine.
 type pending struct {
 	place    *place
 	token    token
-	fd       int      // of the socket, which accepts descriptors until the memory file has come
-	conn     *os.File // the same; nil: not made yet
+	fd       int      // the socket, which accepts descriptors until the memory file has arrived
+	conn     *os.File // the same socket; nil: not made yet
 	pid, uid int
 	ord      int
 	mine     *probe         // nil: this end does not want reach
@@ -45,8 +45,8 @@ type pending struct {
 	over     bool           // it is taken, or ended
 }
 
-// Meet goes to the client's socket, and says what is to be said there; see
-// rdma.OfferedPlace. The client finds it there when it has the Reply.
+// Meet connects to the client's socket and sends the meeting; see rdma.OfferedPlace. The meeting
+// has arrived when the client gets the Reply.
 func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, error) {
 	if heldUp() {
 		return nil, errAside
@@ -68,8 +68,8 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, erro
 	return w, nil
 }
 
-// connect connects to a client's socket, without waiting: with an error if strangers have
-// filled its backlog. The caller closes the descriptor in any case.
+// connect connects to a client's socket. It does not wait, and fails if strangers have filled the
+// backlog. The caller must close the descriptor, even after an error.
 func connect(socket string) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -84,7 +84,7 @@ func connect(socket string) (fd int, err error) {
 	return fd, err
 }
 
-// open says what is to be said, if the socket is the client's.
+// open sends the meeting if the socket is the client's.
 func (w *pending) open(peer *rdma.Peer) (err error) {
 	if w.pid, w.uid, err = credentials(w.fd, w.place.cfg.UIDs); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (w *pending) open(peer *rdma.Peer) (err error) {
 	if peer.PID != 0 && w.pid != peer.PID {
 		return errors.New("shm: the socket is another process's than the one that asked")
 	}
-	if w.space, err = reserve(); err != nil { // later, the client takes the channel for up
+	if w.space, err = reserve(); err != nil { // it must not fail after the client has decided
 		return err
 	}
 	var ours sight
@@ -106,7 +106,7 @@ func (w *pending) open(peer *rdma.Peer) (err error) {
 	return err
 }
 
-// say writes b, with descriptors if there are any: the other end takes all of it or nothing.
+// say sends b, and descriptors if there are any, by one call.
 func say(fd int, b, rights []byte) error {
 	n, err := unix.SendmsgN(fd, b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if err == nil && n < len(b) {
@@ -115,8 +115,8 @@ func say(fd int, b, rights []byte) error {
 	return os.NewSyscallError("sendmsg", err)
 }
 
-// Decided reports that the client's decision is there, or that it has gone; see
-// rdma.Meeting.
+// Decided reports that the client's decision has arrived, or that the client has closed the socket;
+// see rdma.Meeting.
 func (w *pending) Decided() bool {
 	var b [1]byte
 	_, _, _, _, err := unix.Recvmsg(w.fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -161,7 +161,7 @@ func (w *pending) take(ctx context.Context) (*QueuePair, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.space = nil // it is the link's
+	w.space = nil // it belongs to the link now
 	l := &link{
 		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: reach, zeroCopy: w.place.cfg.ZeroCopy,
 		id: w.token, pool: &w.place.links,
@@ -169,7 +169,7 @@ func (w *pending) take(ctx context.Context) (*QueuePair, error) {
 	return l.begin(w.place.cfg, w.ord)
 }
 
-// accept maps the memory that has come. No more descriptors are taken from then on.
+// accept maps the memory file that has arrived. The socket accepts no further descriptors.
 func (w *pending) accept(file int) (a *area, err error) {
 	refuseRights(w.fd)
 	if err = nothingQueued(w.fd); err == nil {
@@ -181,8 +181,8 @@ func (w *pending) accept(file int) (a *area, err error) {
 	return a, err
 }
 
-// decision reads the client's decision. It makes a connection of the socket only then: the
-// netpoller, which sees what comes, would wake up for a decision that is looked for.
+// decision reads the client's decision. It registers the socket with the netpoller only now, so
+// that the netpoller does not wake up for a decision for which a goroutine polls (Decided).
 func (w *pending) decision(ctx context.Context) (theirs sight, file int, err error) {
 	theirs, file, err = w.token.readDecision(w.fd)
 	w.conn = os.NewFile(uintptr(w.fd), "peer")
@@ -203,8 +203,7 @@ func (w *pending) decision(ctx context.Context) (theirs sight, file int, err err
 	late := wait()
 	stop()
 	if errors.Is(late, os.ErrDeadlineExceeded) {
-		// A machine that has stood still finds that the time is over before it finds what
-		// has come.
+		// If this process was stopped, the time may be over although the decision has arrived.
 		w.conn.SetReadDeadline(time.Now().Add(lastLook))
 		late = wait()
 		w.conn.SetReadDeadline(time.Time{})
@@ -215,7 +214,7 @@ func (w *pending) decision(ctx context.Context) (theirs sight, file int, err err
 	return theirs, file, err
 }
 
-// interrupted has the reads of conn fail when ctx is done; see interrupt.Conn.
+// interrupted makes reads of conn fail when ctx is done; see interrupt.Conn.
 func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 	if ctx.Done() == nil {
 		return func() {}
@@ -227,10 +226,10 @@ func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 	}
 }
 
-// lastLook is how long the decision may still take when its time is over.
+// lastLook is how much longer the decision may take after its time is over.
 const lastLook = 100 * time.Millisecond
 
-// Withdraw ends it, unless it was taken; see rdma.Pending.
+// Withdraw ends the channel, unless it was taken; see rdma.Pending.
 func (w *pending) Withdraw() {
 	if w.over {
 		return

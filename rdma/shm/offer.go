@@ -13,26 +13,25 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// offer is a channel that begins, at the client's end: a socket that listens for the server
-// alone. Its name tells nobody anything before the Request is sent, and it is there for
-// one connection.
+// offer is a new channel at the client's end: a socket on which only the server should connect. Its
+// name is random, is sent only with the Request, and is used for one connection.
 type offer struct {
 	ticket rdma.Ticket
 	at     string
 	cfg    rdma.StepConfig
-	ln     int // the socket that listens, and refuses descriptors
+	ln     int // the listening socket, which refuses descriptors
 
 	area *area // for the channel; nil: not made yet
 	file int
 
-	came files // the connections that it is not taken over, until Drop
+	came files // accepted connections that are not the server's, until Drop
 }
 
-// backlog is how many may connect to an offer: the server, and strangers, who have seen the
-// name in /proc/net/unix and were faster. The kernel turns more of them away.
+// backlog is how many connections to an offer may wait: the server's, and those of strangers that
+// saw the name in /proc/net/unix and were faster. The kernel refuses more.
 const backlog = 128
 
-// Offer begins a channel; see rdma.Offerer.
+// Offer makes a new channel; see rdma.Offerer.
 func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
 	if heldUp() {
 		return nil, errAside
@@ -63,7 +62,7 @@ func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
 	return o, nil
 }
 
-// Ticket returns what the server is to be shown.
+// Ticket returns the ticket for the Request.
 func (o *offer) Ticket() rdma.Ticket { return o.ticket }
 
 // Prepare makes the memory; see rdma.Offer.
@@ -73,19 +72,20 @@ func (o *offer) Prepare() {
 	}
 }
 
-// Drop ends the offer. A server that has come finds that its connection is closed.
+// Drop ends the offer. A server that has connected finds that its connection is closed.
 func (o *offer) Drop() {
 	o.refuse()
 	o.end()
 }
 
-// refuse lets nobody connect any more.
+// refuse makes the socket refuse further connections.
 func (o *offer) refuse() { unix.Shutdown(o.ln, unix.SHUT_RDWR) }
 
-// end closes the socket, after the connections to it, and what the offer has of the channel.
+// end closes the connections to the socket, then the socket, and frees the memory unless a link has
+// it.
 func (o *offer) end() {
 	if len(o.came) > 0 {
-		closeAside(o.came) // they may hold descriptors, whose closing may block
+		closeAside(o.came) // they may hold descriptors, and closing those may block
 	}
 	for {
 		fd, _, err := unix.Accept4(o.ln, unix.SOCK_CLOEXEC)
@@ -104,10 +104,10 @@ func (o *offer) end() {
 	}
 }
 
-// errNobody is why there is no channel although the server has said so.
+// errNobody is the error if the Reply says that the channel is open, but the server has not connected.
 var errNobody = errors.New("shm: the peer has not come")
 
-// Take takes the channel of the server, which has come; see rdma.Offer.
+// Take opens the channel with the server, which has connected; see rdma.Offer.
 func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
 	o.refuse()
 	why := errNobody
@@ -131,7 +131,7 @@ func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
 	}
 }
 
-// join opens the channel over the connection that came last, if it is the server's.
+// join opens the channel over the connection accepted last, if it is the server's.
 func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
 	k, _ := halves(o.ticket)
 	pid, uid, err := credentials(fd, o.cfg.UIDs)
@@ -153,7 +153,7 @@ func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
 		return nil, err
 	}
 	conn := os.NewFile(uintptr(fd), "peer")
-	o.came = o.came[:len(o.came)-1] // it is the link's
+	o.came = o.came[:len(o.came)-1] // it belongs to the link now
 	l := &link{
 		conn: conn, area: o.area, pid: pid, uid: uid, reach: both, zeroCopy: o.cfg.ZeroCopy,
 		id: k, at: o.at,
@@ -162,12 +162,12 @@ func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
 		l.pool = &dialled
 	}
 	unix.Close(o.file)
-	o.area = nil // which is the link's too
+	o.area = nil // so does the area
 	return l.begin(o.cfg, ord)
 }
 
-// decide tells the server that the channel is taken, and returns whether both ends are in
-// reach. Only for that it waits.
+// decide tells the server that the channel is taken, and reports whether each end can read the
+// other's memory. It waits only if both want that.
 func (o *offer) decide(ctx context.Context, fd int, k token, theirs *sight, pid, uid int) (both bool, err error) {
 	var ours sight
 	var mine *probe
