@@ -25,8 +25,8 @@ var choiceItems = []string{
 }
 
 // Choice precedes the HelloAck in the private data of the server's MPA Reply. It names the
-// device that the server has chosen, and where the client finds the channel. In a rejection it
-// stands alone. It is this project's own.
+// device that the server has chosen, and where the client finds the channel. A rejection has no
+// HelloAck. It is this project's own.
 type Choice struct {
 	// Device is the chosen device. DeviceIWARP stays on the TCP connection, and DeviceNone is a
 	// rejection.
@@ -114,8 +114,8 @@ func (c *Choice) take(item byte, value []byte) error {
 }
 
 // ParseRejection reports whether b, the private data of an MPA Reply that rejects, is a choice
-// of no device and nothing else: then the connection goes on as plain TCP. It returns the
-// version of the choice, which need not be ours.
+// of no device and nothing else. The connection then continues as plain TCP. It returns the
+// version of the choice, which may differ from Version.
 func ParseRejection(b []byte) (v int, ok bool) {
 	none := len(b) == choiceHeaderLen && string(b[:len(choiceMagic)]) == choiceMagic &&
 		int(b[len(choiceMagic)+1]) == choiceHeaderLen && Device(b[len(choiceMagic)+2]) == DeviceNone

@@ -2,15 +2,15 @@ package wire
 
 import "fmt"
 
-// Device is the code by which offers and choice name an RDMA device. Ours.
+// Device is the code of an RDMA device in offers and in the choice. It is this project's own.
 type Device uint8
 
 const (
-	DeviceNone  Device = 0 // in a choice: none, the connection is refused
+	DeviceNone  Device = 0 // in a choice: a rejection
 	DeviceIWARP Device = 1 // the TCP connection itself is the channel
 	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
-	// DeviceSHM is shared memory, between two programs on one host. A layout of that
-	// memory that older programs do not know has a code of its own; 2, 4 and 5 were earlier ones.
+	// DeviceSHM is memory shared by two programs on one host. Each layout of that memory has a
+	// code of its own. 2, 4 and 5 were earlier ones.
 	DeviceSHM Device = 6
 )
 

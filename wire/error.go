@@ -2,11 +2,10 @@ package wire
 
 import "fmt"
 
-// Error says what is malformed in bytes that a peer sent. It ends the
-// connection.
+// Error is the error for malformed bytes from a peer. It ends the connection.
 type Error struct {
-	Message string // the message's name, "SrcAvail", or "offers" or "choice"
-	Field   string // the field by its name in the draft or docs/protocol.md
+	Message string // the message's name, such as "SrcAvail", or "offers" or "choice"
+	Field   string // the field's name in the draft or docs/protocol.md
 	What    string // what is wrong with it
 }
 

@@ -1,10 +1,10 @@
-// Package wire turns the messages of the Sockets Direct Protocol into bytes and
-// back, and with them the offers and the choice by which two ends agree on a
-// device. It knows nothing else: whether a message is in step, allowed by the
-// credits or right in the connection's state is decided above.
+// Package wire encodes and parses the messages of the Sockets Direct Protocol, and the offers
+// and the choice by which two ends agree on a device. It checks each message by itself. Its
+// callers check sequence numbers, credit, and whether a message is allowed in the state of the
+// connection.
 //
-// Sections (§) are those of draft-pinkerton-iwarp-sdp-01; what is "ours" fills
-// a hole in it, or leaves it on purpose, and stands in docs/protocol.md. All
+// Sections (§) are those of draft-pinkerton-iwarp-sdp-01. "Ours" marks rules that the draft does
+// not have, or from which this library differs on purpose; docs/protocol.md specifies them. All
 // integers on the wire are big-endian.
 package wire
 
@@ -14,39 +14,39 @@ import (
 	"math"
 )
 
-// MID is the message identifier: what kind of message it is (§6.1.1).
+// MID is the message identifier, which says what kind of message it is (§6.1.1).
 type MID uint8
 
 const (
-	MIDHello           MID = 0x00 // the client's side of the connection's set-up
-	MIDHelloAck        MID = 0x01 // the server's
-	MIDDisConn         MID = 0x02 // no more data will come: a FIN
+	MIDHello           MID = 0x00 // the client's half of the connection set-up
+	MIDHelloAck        MID = 0x01 // the server's half
+	MIDDisConn         MID = 0x02 // no more data follows: a FIN
 	MIDAbortConn       MID = 0x03 // after a DisConn: a reset
-	MIDSendSm          MID = 0x04 // send by copy what the oldest SrcAvail advertised
+	MIDSendSm          MID = 0x04 // asks for the oldest SrcAvail's bytes as Data
 	MIDRdmaWrCompl     MID = 0x05 // Size bytes were written into the oldest SinkAvail
 	MIDRdmaRdCompl     MID = 0x06 // Size bytes were read from the oldest SrcAvail
 	MIDModeChange      MID = 0x07 // a direction changes its flow control mode
-	MIDSrcAvailCancel  MID = 0x08 // forget the SrcAvails not yet processed
-	MIDSinkAvailCancel MID = 0x09 // forget the SinkAvails not yet processed
-	MIDSinkCancelAck   MID = 0x0A // SinkAvails were forgotten
-	MIDChRcvBuf        MID = 0x0B // please make the receive buffers Size bytes
-	MIDChRcvBufAck     MID = 0x0C // the receive buffers have Size bytes now
+	MIDSrcAvailCancel  MID = 0x08 // withdraws the SrcAvails that were not processed
+	MIDSinkAvailCancel MID = 0x09 // withdraws the SinkAvails that were not processed
+	MIDSinkCancelAck   MID = 0x0A // the SinkAvails are withdrawn
+	MIDChRcvBuf        MID = 0x0B // asks for private buffers of Size bytes
+	MIDChRcvBufAck     MID = 0x0C // the private buffers have Size bytes now
 	MIDSuspComm        MID = 0x0D // socket duplication; ours: refused
 	MIDSuspCommAck     MID = 0x0E // socket duplication; ours: refused
-	MIDStepUp          MID = 0x40 // ours: the connection goes on over the new channel
-	MIDPlain           MID = 0x41 // ours: the connection goes on as plain TCP
+	MIDStepUp          MID = 0x40 // ours: the connection continues over the new channel
+	MIDPlain           MID = 0x41 // ours: the connection continues as plain TCP
 	MIDSinkAvail       MID = 0xFD // a buffer to RDMA-Write into
 	MIDSrcAvail        MID = 0xFE // a buffer to RDMA-Read from
 	MIDData            MID = 0xFF // payload; without any, a credit update
 )
 
-// kind is what the MID alone says about a message (§6.1.1, figure 3).
+// kind is what follows from the MID alone (§6.1.1, figure 3).
 type kind struct {
-	name      string // "" is a MID that nobody knows
+	name      string // "": the MID is unknown
 	extension string // the draft's abbreviation for the extended header
 	extLen    int    // bytes of it, 0 for none
 	payload   bool   // may carry payload
-	refused   string // why Parse does not take it; "" if it does
+	refused   string // why Parse refuses it; "" if it does not
 }
 
 var kinds = [256]kind{
@@ -87,7 +87,7 @@ type Flags uint8
 const (
 	FlagOOBPresent Flags = 1 << iota // OOB_PRES: the last byte of this Data message is out of band
 	FlagOOBPending                   // OOB_PEND: an out-of-band byte is on its way
-	FlagReqPipe                      // REQ_PIPE in a completion: Pipelined Mode is wished for
+	FlagReqPipe                      // REQ_PIPE in a completion: asks for Pipelined mode
 
 	knownFlags = FlagOOBPresent | FlagOOBPending | FlagReqPipe
 )
@@ -103,9 +103,9 @@ const (
 	// MinBuffer is the smallest private buffer in bytes: the longest header and
 	// one byte (§10).
 	MinBuffer = MaxHeaderLen + 1
-	// MaxSize is the most, in bytes, that a size field may say: of an
-	// advertised buffer (§6.3.2.1), of a private buffer (§6.2.1.5), of what was
-	// moved. Where an int has 32 bits it is one less: nothing is larger there.
+	// MaxSize is the maximum value of a size field, in bytes: of an advertised
+	// buffer (§6.3.2.1), of a private buffer (§6.2.1.5), or of the bytes moved.
+	// If an int has 32 bits it is one less, because nothing can be larger.
 	MaxSize = min(1<<31, math.MaxInt)
 )
 
@@ -133,11 +133,11 @@ func (h *Header) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, h.MSeqAck)
 }
 
-// parse reads the HeaderLen bytes that b begins with, at least.
+// parse reads a BSDH from b, which has at least HeaderLen bytes.
 func (h *Header) parse(b []byte) {
 	_ = b[HeaderLen-1]
 	h.MID = MID(b[0])
-	h.Flags = Flags(b[1]) & knownFlags // §6.1.2: the rest is not checked
+	h.Flags = Flags(b[1]) & knownFlags // §6.1.2: the other bits are not checked
 	h.Bufs = binary.BigEndian.Uint16(b[2:])
 	h.Len = binary.BigEndian.Uint32(b[4:])
 	h.MSeq = binary.BigEndian.Uint32(b[8:])

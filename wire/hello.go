@@ -19,19 +19,19 @@ const (
 	MinBufs = 3
 )
 
-// Hello is what Hello (§6.2.1) and HelloAck (§6.2.2) say.
+// Hello is the contents of a Hello (§6.2.1) or HelloAck (§6.2.2) message.
 type Hello struct {
 	Bufs       uint16 // private buffers posted, at least MinBufs
 	MaxAdverts uint16 // advertisements that may be outstanding at the sender, at least 1
-	// DesRemRcvSz is the size in bytes that the sender wishes the receiver's
-	// private buffers to have, 0 for no wish. HelloAck has no such field.
+	// DesRemRcvSz is the size in bytes that the sender wants the receiver's
+	// private buffers to have. 0 means any size. HelloAck has no such field.
 	DesRemRcvSz uint32
 	// LocalRcvSz is the size in bytes of the sender's private buffers, MinBuffer
 	// to MaxSize. HelloAck calls it ActRcvSz.
 	LocalRcvSz uint32
 	IRD        uint16 // LocIRD: RDMA Reads that may be outstanding at the sender, at least 1
 	ORD        uint16 // LocORD: RDMA Reads that the sender may have outstanding, at least 1
-	MinV       uint8  // the peer's minor version; what we send is always MajV and MinV
+	MinV       uint8  // the peer's minor version; this end always sends MajV and MinV
 }
 
 // AppendHello appends h, which must be valid, as a Hello message of HelloLen bytes. It does
@@ -87,7 +87,7 @@ func ParseHelloAck(b []byte) (Hello, error) {
 	return h, h.check(MIDHelloAck, "ActRcvSz")
 }
 
-// checkStart checks what the rest depends on: the length, the BSDH and the major version.
+// checkStart checks the length, the BSDH and the major version, on which the rest depends.
 func checkStart(b []byte, mid MID, length int) error {
 	name := mid.String()
 	if len(b) < length {
@@ -111,8 +111,8 @@ func checkStart(b []byte, mid MID, length int) error {
 	return nil
 }
 
-// parseHello reads what Hello and HelloAck share; end begins at the size of the
-// private buffers, where they come together again.
+// parseHello reads the fields that Hello and HelloAck share. end begins with the size of the
+// private buffers, from which on both have the same layout.
 func parseHello(b, end []byte) Hello {
 	return Hello{
 		Bufs:       binary.BigEndian.Uint16(b[2:]),

@@ -7,7 +7,7 @@ import (
 
 const (
 	saltLen   = 16
-	proofLen  = 16 // an HMAC-SHA256 is cut to it
+	proofLen  = 16 // bytes of an HMAC-SHA256 that are sent
 	hostIDLen = saltLen + 2*proofLen
 )
 
@@ -21,8 +21,8 @@ type HostID struct {
 }
 
 // NewHostID returns the HostID under salt. host must be the same string in all
-// programs that can share memory with this one and in no others; ours is the
-// kernel's boot id, a zero byte and the network namespace.
+// programs that can share memory with this one, and in no others: the kernel's boot
+// id, a zero byte and the network namespace.
 func NewHostID(salt [16]byte, host, pidNamespace string) HostID {
 	return HostID{Salt: salt, Host: prove(salt, host), PID: prove(salt, pidNamespace)}
 }

@@ -6,7 +6,7 @@ import "fmt"
 // a length (1 byte) and a value, in any order, each at most once. Items of unknown types are
 // skipped, so that later versions can add some.
 
-// Version is that of the offers and of the choice.
+// Version is the version of the offers and of the choice.
 const Version = 1
 
 // MaxPrivateData bounds the private data of our MPA Requests and Replies, in bytes. RFC 5044

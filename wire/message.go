@@ -15,36 +15,35 @@ const (
 // SinkAvail (§6.3.3).
 type Advert struct {
 	Len  uint32 // bytes in the buffer, 1 to MaxSize
-	STag uint32 // names the region to the peer
+	STag uint32 // identifies the region to the peer
 	VA   uint64 // the tagged offset of its first byte
-	// NonDiscards, in SinkAvail alone, counts modulo 2³² the messages with
-	// payload that its sender received and that used up no advertised buffer.
+	// NonDiscards, in SinkAvail only, counts modulo 2³² the messages with payload
+	// that its sender has received and that used up no advertised buffer.
 	NonDiscards uint32
 }
 
-// Message is any message but Hello and HelloAck, which [Hello] stands for. The
-// fields that its MID has no use for are zero. Unsafe for concurrent use.
+// Message is any message except Hello and HelloAck; see [Hello]. Fields that its
+// MID does not use are zero. It is not safe for concurrent use.
 type Message struct {
 	Header
-	// Size is in bytes: moved (RdmaWrCompl, RdmaRdCompl), the desired size of a
-	// private buffer (ChRcvBuf) or the actual one (ChRcvBufAck), header included.
+	// Size is the number of bytes moved (RdmaWrCompl, RdmaRdCompl), or the desired
+	// (ChRcvBuf) or actual (ChRcvBufAck) size of a private buffer including the header.
 	Size   uint32
 	Advert Advert // SrcAvail, SinkAvail
 	Mode   Mode   // ModeChange: the new mode
-	// ModeOfSend is ModeChange's S bit: the mode is that of the direction in
-	// which the receiver of this message sends; otherwise, in which it receives
-	// (§6.3.8.1).
+	// ModeOfSend is ModeChange's S bit. If it is set, the mode is that of the direction
+	// in which the receiver of this message sends; otherwise of the one in which it
+	// receives (§6.3.8.1).
 	ModeOfSend bool
-	// Payload is the program's bytes in Data, SrcAvail, SinkAvail; nil when there
+	// Payload has the program's bytes in Data, SrcAvail and SinkAvail; nil if there
 	// are none.
 	Payload []byte
 }
 
-// AppendHeader appends what goes before the payload, BSDH and extension, at
-// most MaxHeaderLen bytes, and sets m.Len to the length of the whole message
-// (§6.1.4). The payload itself is for the caller to send right behind it. m is
-// taken to be right: what Parse would refuse is not looked for. It allocates
-// nothing when b has room.
+// AppendHeader appends the message without its payload: BSDH and extension, at most
+// MaxHeaderLen bytes. It sets m.Len to the length of the whole message (§6.1.4). The
+// caller sends the payload after it. AppendHeader does not check m. It allocates
+// nothing if b has room.
 func (m *Message) AppendHeader(b []byte) []byte {
 	m.Len = uint32(HeaderLen + kinds[m.MID].extLen + len(m.Payload))
 	b = m.Header.append(b)
@@ -52,8 +51,8 @@ func (m *Message) AppendHeader(b []byte) []byte {
 	case MIDRdmaWrCompl, MIDRdmaRdCompl, MIDChRcvBuf, MIDChRcvBufAck:
 		b = binary.BigEndian.AppendUint32(b, m.Size)
 	case MIDModeChange:
-		// Ours: the draft draws S and Mode in the word's last bits; gen1 put
-		// them first, and so do we.
+		// Ours: the draft has S and Mode in the word's last bits. The first
+		// implementations put them first, and so do we.
 		mode := byte(m.Mode) << 4
 		if m.ModeOfSend {
 			mode |= 0x80
@@ -74,15 +73,14 @@ func (a *Advert) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, a.VA)
 }
 
-// Parse sets m to the message that b is, from first byte to last. m.Payload
-// lies in b. Whatever the draft forbids to see in one message is an *Error, and
-// m is then not to be used; reserved bits are ignored. Whether MSeq is in step
-// and the credits were kept is not looked at. It allocates nothing for a good
-// message.
+// Parse sets m to the message in b, which must contain all of it and nothing else. m.Payload
+// points into b. It returns an *Error for everything that the draft forbids in a single
+// message; then m must not be used. It ignores reserved bits, and does not check sequence
+// numbers and credit. It allocates nothing for a valid message.
 func (m *Message) Parse(b []byte) error { return m.parse(b, false) }
 
-// ParseGrown is Parse for a device whose messages can grow: a Data message with
-// payload may be longer than its Len, and all of it is payload. Ours.
+// ParseGrown acts like Parse for a device whose messages can grow: a Data message with
+// payload may be longer than its Len, and the rest is payload too. This is ours.
 func (m *Message) ParseGrown(b []byte) error { return m.parse(b, true) }
 
 func (m *Message) parse(b []byte, grown bool) error {
@@ -115,7 +113,7 @@ func (m *Message) parse(b []byte, grown bool) error {
 	return m.parseExtension(extension)
 }
 
-// parseExtension reads the extension, which has its full length.
+// parseExtension reads the extension, which must be complete.
 func (m *Message) parseExtension(b []byte) error {
 	switch m.MID {
 	case MIDRdmaWrCompl, MIDRdmaRdCompl:
@@ -139,8 +137,8 @@ func (m *Message) parseExtension(b []byte) error {
 		if err := m.checkAdvert(); err != nil {
 			return err
 		}
-		// The buffer includes the bytes that ride along (§6.3.2.2), and at least
-		// one has to be left to read.
+		// The buffer includes the payload (§6.3.2.2), and at least one byte must be
+		// left to read.
 		if uint64(len(m.Payload)) >= uint64(m.Advert.Len) {
 			return malformed(m.MID.String(), "payload", "%d bytes of an advertised buffer of %d", len(m.Payload), m.Advert.Len)
 		}

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// offersMagic begins the offers. A server that reads lines and does not know
-// MPA finds the end of one in it and answers at once, instead of waiting.
+// offersMagic begins the offers. A server that reads lines and does not know MPA finds the
+// end of a line in it, and answers immediately instead of waiting for more.
 const offersMagic = "\r\n\r\nSDP"
 
 const (
@@ -57,8 +57,8 @@ type Channel uint8
 
 const (
 	NoChannel   Channel = iota // none
-	IdleChannel                // one over which an earlier connection has gone
-	NewChannel                 // one that begins
+	IdleChannel                // one that an earlier connection has used
+	NewChannel                 // one that no connection has used
 )
 
 // SameTuple reports whether the client named the ends of the TCP connection, and they are
@@ -67,7 +67,7 @@ func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
 	return o.Client.IsValid() && bare(o.Client) == bare(client) && bare(o.Server) == bare(server)
 }
 
-// bare returns a in the form that is sent.
+// bare returns a without what is not sent: IPv4-mapped addresses as IPv4, and no zone.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
@@ -145,7 +145,7 @@ func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 	return o, b[length:], nil
 }
 
-// OtherVersion returns the version of the offers at the start of b, if it is not ours.
+// OtherVersion returns the version of the offers at the start of b if it is not Version.
 func OtherVersion(b []byte) (v int, ok bool) {
 	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
 		return 0, false
@@ -184,7 +184,7 @@ func (o *Offers) take(item byte, value []byte) error {
 	return nil
 }
 
-// offer takes in a ticket.
+// offer stores the ticket of a channel.
 func (o *Offers) offer(c Channel, ticket []byte) error {
 	switch {
 	case len(ticket) != ticketLen:

@@ -14,7 +14,7 @@
 //	Sink.SrcAvail          it arrives at the peer, whose program reads
 //	Sink.Fetch, Fetched    RDMA Reads into the program's slice
 //	Sink.Due               RdmaRdCompl for what was fetched
-//	Source.RdCompl         those bytes are through
+//	Source.RdCompl         those bytes are done
 //
 // Write zcopy: the peer fills the slice of a Read.
 //
@@ -26,8 +26,8 @@
 //
 // Everything else is sent as Data.
 //
-// Messages from the peer may be received at any time, also while a message of this end is on
-// its way to the device. So whatever must be told about a message is told before it is posted
-// (Took, Sending, Offered): the peer may answer before PostSend returns. What the device did
-// not take is taken back (Sent, Unoffer). Carry is the exception.
+// Messages from the peer may be received at any time, even while the device is accepting a
+// message of this end. The owner therefore reports a message before it posts it (Took, Sending,
+// Offered), because the peer may answer before PostSend returns. If the device did not accept
+// it, the owner reverses the report (Sent, Unoffer). Carry is the exception.
 package zcopy

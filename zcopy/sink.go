@@ -48,13 +48,13 @@ type Sink struct {
 	counts Counts
 }
 
-// held is a SrcAvail of the peer's.
+// held is a SrcAvail from the peer.
 type held struct {
 	stag   uint32
 	va     uint64 // of the next byte to fetch
 	left   int    // bytes not fetched
 	flying int    // bytes being fetched
-	come   int    // bytes fetched that no RdmaRdCompl has reported
+	come   int    // bytes fetched that no RdmaRdCompl has reported yet
 }
 
 type sinkState uint8

@@ -17,9 +17,9 @@ const Never = -1
 // A Source serves one Write of the program at a time. The bytes of the Write are sent in
 // order, and each is in one of four states:
 //
-//	through | asked for | offered (in the order of the SrcAvails) | not begun
+//	done | asked for | offered (in the order of the SrcAvails) | not begun
 //
-// The peer has the bytes that are through: copied, fetched or filled. The bytes that are
+// The peer has the bytes that are done: copied, fetched or filled. The bytes that are
 // asked for are sent as Data, because a SendSm has answered their SrcAvail.
 type Source struct {
 	mode      wire.Mode
@@ -71,8 +71,8 @@ type Counts struct {
 // offer is a SrcAvail that has not ended.
 type offer struct {
 	stag uint32
-	left int  // bytes that are not through
-	got  bool // some are
+	left int  // bytes that are not done
+	got  bool // some are done
 }
 
 type cancelState uint8
@@ -119,7 +119,7 @@ const (
 	Copy              // send N bytes as Data
 	Offer             // register N bytes, call Offered, and send a SrcAvail that carries the first Ride of them
 	Fill              // call Filling, post RDMA Writes of up to N bytes to Advert, and call Filled
-	Done              // all bytes are through, or none of them is exposed any more
+	Done              // all bytes are done, or none of the rest is exposed any more
 )
 
 // Plan is a Step with its arguments.
@@ -137,13 +137,13 @@ func (s *Source) Wants(n int) bool {
 	return s != nil && s.threshold >= 0 && n > s.threshold && s.mode != wire.ModeBuffered && !s.stuck()
 }
 
-// stuck reports whether a SrcAvailCancel was not sent yet that must precede another SrcAvail.
+// stuck reports whether a SrcAvailCancel is due that must precede the next SrcAvail.
 func (s *Source) stuck() bool { return s.cancel == cancelDue && len(s.offers) == 0 }
 
 // Begin starts a Write.
 func (s *Source) Begin() { s.plain = false }
 
-// Next returns what a Write does next of which rest bytes are not through. stop: the call
+// Next returns the next step of a Write of which rest bytes are not done. stop means that the call
 // must end.
 func (s *Source) Next(rest int, stop bool) Plan {
 	s.dropStale()
@@ -206,7 +206,7 @@ func (s *Source) Next(rest int, stop bool) Plan {
 }
 
 // Offered notes that the SrcAvail of a Plan is about to be posted, for the region stag. The
-// bytes that it carries count as through; see Sent.
+// bytes that it carries count as done; see Sent.
 func (s *Source) Offered(p Plan, stag uint32) {
 	s.offers = append(s.offers, offer{stag: stag, left: p.N - p.Ride})
 	s.counts.Adverts++

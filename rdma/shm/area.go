@@ -41,8 +41,8 @@ const (
 const maxReads = 64
 
 // direction is the control of one direction, from the producer's end to the consumer's. Each word
-// has one writer, except the two that tell who sleeps: the sleeper sets its word, and the other
-// end clears it to wake the sleeper.
+// has one writer, except the two sleep words: the sleeper sets its word, and the other end clears
+// it to wake the sleeper.
 //
 // Words that one end writes often are in a cache line of their own, and in a pair of lines that
 // the other end seldom reads, because processors fetch pairs.

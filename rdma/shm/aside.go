@@ -21,12 +21,11 @@ var aside, blocked atomic.Int32
 
 const asideAfter = 5 * time.Millisecond
 
-// errAside is why no channel is opened.
+// errAside is the reason for opening no channel while heldUp.
 var errAside = errors.New("shm: another process holds up the closing of its connections")
 
-// closeAside closes what may hold descriptors that another process has sent. If the kernel accepts
-// those, the close may block for as long as that process likes, so a goroutine does it, for which
-// nothing waits.
+// closeAside closes c, which may hold descriptors from another process. If the kernel accepts those,
+// the close may block for as long as that process wants, so it is done in a separate goroutine.
 func closeAside(c io.Closer) error {
 	if !takesRights.Load() {
 		return c.Close()
@@ -35,7 +34,7 @@ func closeAside(c io.Closer) error {
 	return nil
 }
 
-// closeInBackground closes what may block with any kernel.
+// closeInBackground closes c in a separate goroutine, because that may block with any kernel.
 func closeInBackground(c io.Closer) {
 	aside.Add(1)
 	late := time.AfterFunc(asideAfter, func() { blocked.Add(1) })

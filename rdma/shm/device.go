@@ -16,7 +16,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// device is the registry's entry.
+// device implements rdma.Offerer.
 type device struct{}
 
 var _ rdma.Offerer = device{}
@@ -40,8 +40,8 @@ func (device) Reaches(p rdma.Peer) error {
 // Listen prepares the end that listens.
 func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return &place{cfg: cfg}, nil }
 
-// unmapped is the default uid that stands for all users who have none in this user namespace; it
-// does not identify anybody. overflow is the one of this host.
+// unmapped is the default uid of all users that have none in this user namespace, so it does not
+// identify a user. overflow is the one of this host.
 const unmapped = 65534
 
 var overflow = sync.OnceValue(func() int {

@@ -94,8 +94,8 @@ func (b *doorbell) ready(s *sleeper) bool {
 // ring wakes the peer.
 func (b *doorbell) ring() { b.rc.Control(sendByte) }
 
-// sendByte writes a byte. The peer makes sure that there is room: a byte that does not fit wakes
-// nobody.
+// sendByte writes a byte. The peer makes sure that there is room, because a byte that does not fit
+// would not wake the sleeper.
 //
 // The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
 // knew that one begins, it might wake a thread to watch it.

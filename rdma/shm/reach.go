@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach is that each end can read the other's memory with process_vm_readv, as RDMA
-// Reads and Writes need it. The ends try it only if the programs at both ends asked for
-// zero copy: a sandbox may end a process that makes this system call, and tools that
-// watch a host report it as tracing.
+// Two ends have reach if each can read the other's memory with process_vm_readv, which RDMA
+// Reads and Writes need. They try it only if the programs at both ends asked for zero copy: a
+// sandbox may kill a process that makes this system call, and security tools report it as
+// tracing.
 
-// reachable reports that a peer's memory may be read: the kernel names its process,
-// which is of our own user. Another user's process may execute a program of a third
-// one's while it keeps its pid and its sockets, and a process with privileges could read
-// that one too.
+// reachable reports whether this process may read a peer's memory: the kernel must name the
+// peer's process, and its user must be this process's own. A process of another user may
+// execute a set-user-ID program and keep its pid and its sockets, and a privileged process
+// could read that program's memory too.
 func reachable(pid, uid int) bool { return pid != 0 && uid == os.Geteuid() }
 
 const probeLen = 16
 
-// probe is bytes in our memory that the peer is told, for it to find out whether it can
-// read them there.
+// probe is a sequence of random bytes in this process's memory. The peer gets the bytes and
+// their address, and checks whether it can read them there.
 type probe [probeLen]byte
 
-// newProbe returns a new one. It lies on the heap: inlined, it might lie on a stack,
-// which moves while the peer looks for it.
+// newProbe returns a new probe. It must be on the heap: if newProbe were inlined, the probe
+// could be on a stack, which may move.
 //
 //go:noinline
 func newProbe() *probe {
@@ -40,25 +40,23 @@ func newProbe() *probe {
 	return p
 }
 
-// address is where it lies.
+// address returns the address of the probe.
 func (p *probe) address() uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
-// A page of the peer's may be one that never comes: behind userfaultfd, or in a file
-// of a file system that a process serves. Who reads it is in the kernel until the peer
-// lets go, and no signal but the last gets him out. So a goroutine reads the probe, to
-// memory of its own, and is left behind when its time is over. tries holds one for each
-// of these goroutines: when all are left behind, which leftBehind counts, no more are,
-// and nobody's memory is found to be in reach.
+// Reading a page of the peer may block forever: the page may be served by userfaultfd, or be in
+// a file of a file system that a process serves. Only SIGKILL ends the system call. So a
+// separate goroutine reads the probe, to memory of its own, and is abandoned after tryTime.
+// tries has an element for each of these goroutines, and leftBehind counts the abandoned ones.
+// When all are abandoned, no further peer is in reach.
 var (
 	tries      = make(chan struct{}, 16)
 	leftBehind atomic.Int32
 )
 
-// tryTime is for how long a probe is looked for. It takes microseconds.
+// tryTime is how long reading a probe may take. It usually takes microseconds.
 const tryTime = 250 * time.Millisecond
 
-// try reports that the probe is where the peer says that it is: then its memory
-// can be read.
+// try reports whether the probe can be read at its address in the process pid.
 func try(pid int, address uint64, want []byte) bool {
 	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
 		return false
@@ -71,7 +69,7 @@ func try(pid int, address uint64, want []byte) bool {
 		return false
 	}
 	found := make(chan bool, 1)
-	var parted atomic.Bool // it has come to its end, or been left behind
+	var parted atomic.Bool // the goroutine has ended, or was abandoned
 	go func() {
 		defer func() {
 			if !parted.CompareAndSwap(false, true) {
@@ -92,7 +90,7 @@ func try(pid int, address uint64, want []byte) bool {
 	case <-late.C:
 	}
 	leftBehind.Add(1)
-	if !parted.CompareAndSwap(false, true) { // a machine that has stood still has both
+	if !parted.CompareAndSwap(false, true) { // it ended at the same moment
 		leftBehind.Add(-1)
 		return <-found
 	}

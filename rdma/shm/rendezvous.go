@@ -13,30 +13,30 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// Two ends open a channel like this. The client listens on an abstract Unix socket of a
-// name that was never used before, and shows the ticket with its Request over TCP: half of
-// it is the name, half a token.
+// Two ends open a channel in these steps. The client listens on an abstract Unix socket with a
+// new random name, and sends a ticket with its Request over TCP. Half of the ticket is the
+// name, and the other half is a token.
 //
-//	server  connects to the socket, and looks whose it is
+//	server  connects to the socket, and checks the client's credentials
 //	server → meeting: proof that it has the token
 //	server  sends its Reply over TCP
-//	client  accepts, looks whose it is, and closes the socket that listens
+//	client  accepts, checks the server's credentials, and closes the listening socket
 //	client → decision: proof that it has the token, and the memory file
 //	server  maps the memory
 //
-// From then on the connection is the doorbell. A client that closes it instead goes on as
-// plain TCP, over the connection that the two have.
+// From then on the connection is the doorbell. If the client closes it instead of sending a
+// decision, the two ends continue as plain TCP on their TCP connection.
 //
-// When the Reply has come, all that the server says here is there: the client waits for
-// nothing. A process that is not the one that the Request went to has no token; a user who
-// may not share memory with the other end is turned away before a byte is written or read.
-// Anybody can connect to the client's socket, so the client takes no descriptor; nobody but
-// the client can send one to the server.
+// When the Reply arrives, the meeting has arrived too, so the client does not wait for it.
+// Only the process that received the Request has the token. If the user of the other end may
+// not share memory with this one, an end closes the connection before it writes or reads a
+// byte. Any process can connect to the client's socket, so the client accepts no descriptors.
+// Only the client can send one to the server.
 //
-// Where both ends want reach (see reachable), meeting and decision say where a probe lies
-// in the sender's memory, for the other end to read, and the server has the last word.
+// If both ends want reach (see reachable), meeting and decision contain the address of a
+// probe in the sender's memory, which the other end reads. The server then sends the result.
 const (
-	magic       = "SDPshm4\n" // with the layout in it
+	magic       = "SDPshm4\n" // contains the layout
 	tokenLen    = 16
 	proofLen    = sha256.Size
 	sightLen    = 1 + 8 + probeLen
@@ -44,40 +44,40 @@ const (
 	decisionLen = proofLen + sightLen
 )
 
-// token is the half of a ticket that is secret, and known to the two ends alone.
+// token is the half of a ticket that only the two ends know.
 type token [tokenLen]byte
 
-// newTicket returns one for a channel that begins.
+// newTicket returns the ticket of a new channel.
 func newTicket() (t rdma.Ticket) {
 	rand.Read(t[:])
 	return t
 }
 
-// prefix is what the names of all sockets begin with.
+// prefix is the beginning of every socket's name.
 const prefix = "@sdp-"
 
-// halves returns the token, and the name of the socket.
+// halves returns the token and the name of the socket.
 func halves(t rdma.Ticket) (k token, socket string) {
 	return token(t[:tokenLen]), prefix + hex.EncodeToString(t[tokenLen:])
 }
 
-// What each end proves.
+// The messages of the proofs.
 const (
 	serves  = "serves"
 	decides = "decides"
 )
 
-// proof returns what shows that an end has the token, which is good for one channel.
+// proof returns the proof that an end has the token, which is valid for one channel.
 func (k token) proof(end string) []byte {
 	h := hmac.New(sha256.New, k[:])
 	h.Write([]byte(end))
 	return h.Sum(nil)
 }
 
-// errUnproved says that the peer is not the one that has the token.
+// errUnproved means that the peer does not have the token.
 var errUnproved = errors.New("shm: the peer does not have the token")
 
-// check returns nil if b, of proofLen bytes, is the proof.
+// check returns nil if b, which has proofLen bytes, is the proof of an end.
 func (k token) check(end string, b []byte) error {
 	if !hmac.Equal(b, k.proof(end)) {
 		return errUnproved
@@ -85,7 +85,7 @@ func (k token) check(end string, b []byte) error {
 	return nil
 }
 
-// sight is what an end says about reach.
+// sight is the part of a message that is about reach.
 type sight struct {
 	flags   byte
 	address uint64 // of the probe
@@ -93,7 +93,7 @@ type sight struct {
 }
 
 const (
-	wantReach = 1 << iota // the sender wants reach, and says where its probe is
+	wantReach = 1 << iota // the sender wants reach, and gives the address of its probe
 	canRead               // the sender can read the other's memory
 )
 
@@ -109,21 +109,21 @@ func parseSight(b []byte) (s sight) {
 	return s
 }
 
-// where says where the probe lies.
+// where sets the address and the contents of the probe.
 func (s *sight) where(p *probe) { s.flags, s.address, s.probe = s.flags|wantReach, p.address(), *p }
 
-// visible reports that the sender's probe is where it says, in the process: this end can
-// read its memory.
+// visible reports that the sender's probe is at its address in the process pid, so that this
+// end can read that memory.
 func (s *sight) visible(pid int) bool { return try(pid, s.address, s.probe[:]) }
 
-// meeting is what the server says first.
+// meeting returns the server's message.
 func (k token) meeting(s *sight) []byte {
 	b := append(append([]byte(nil), magic...), k.proof(serves)...)
 	return s.append(b)
 }
 
-// readMeeting reads it from a socket. It waits for nothing, and fails, and leaves the
-// descriptor where it is, if one comes with it.
+// readMeeting reads a meeting from a socket. It does not wait. If a descriptor comes with the
+// message, it fails and leaves both in the socket.
 func (k token) readMeeting(socket int) (sight, error) {
 	var b [meetingLen]byte
 	n, err := receive(socket, b[:])
@@ -142,12 +142,12 @@ func (k token) readMeeting(socket int) (sight, error) {
 	return parseSight(b[len(magic)+proofLen:]), nil
 }
 
-// decision is what the client says when it takes the channel.
+// decision returns the client's message when it takes the channel.
 func (k token) decision(s *sight) []byte { return s.append(k.proof(decides)) }
 
-// readDecision reads it from a socket, and the descriptor that comes with it, which the
-// caller closes. With an error the descriptors that came are closed. EAGAIN: nothing has
-// come; it waits for nothing.
+// readDecision reads a decision from a socket, and the descriptor that comes with it, which
+// the caller must close. If it returns an error, it has closed all descriptors. It does not
+// wait, and returns EAGAIN if nothing has arrived.
 func (k token) readDecision(socket int) (s sight, file int, err error) {
 	var b [decisionLen]byte
 	came, err := readWithFiles(socket, b[:])

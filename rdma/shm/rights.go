@@ -10,26 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Anyone who can connect to a Unix socket can send descriptors over it (SCM_RIGHTS),
-// and the process that takes or drops the last reference to one closes it. Closing may
-// block for as long as the sender likes: a TCP socket with SO_LINGER and unsent data
-// does. So nothing that a stranger sends may be a descriptor, and nothing that a peer
-// sends, except for the memory file.
+// A process that can connect to a Unix socket can send descriptors over it (SCM_RIGHTS). The
+// process that drops the last reference to one closes it, and closing may block for as long
+// as the sender wants: a TCP socket with SO_LINGER and unsent data does. So an end accepts no
+// descriptor except the memory file.
 //
-// Linux 6.16 and later refuse descriptors at the sender (SO_PASSRIGHTS). Older kernels
-// accept them. There the ends look at the queue before they read, and leave what holds a
-// descriptor unread; only close then drops it, which closeAside does.
+// Linux 6.16 and later refuse descriptors at the sender (SO_PASSRIGHTS). Older kernels accept
+// them. There an end looks at the queue before it reads, and leaves a message with a
+// descriptor unread. The descriptor is dropped when the socket is closed (closeAside).
 
 // rightsOption is SO_PASSRIGHTS. Tests set it to an option that no kernel has.
 var rightsOption atomic.Int32
 
-// takesRights is set once a socket could not be told to refuse descriptors.
+// takesRights is set if the kernel cannot make a socket refuse descriptors.
 var takesRights atomic.Bool
 
 func init() { rightsOption.Store(unix.SO_PASSRIGHTS) }
 
-// passRights tells the socket whether to accept descriptors, if the kernel can. An
-// accepted socket inherits what its listener was told.
+// passRights sets whether the socket accepts descriptors, if the kernel has that option.
+// Accepted sockets inherit it from the listening one.
 func passRights(fd int, pass bool) {
 	value := 0
 	if pass {
@@ -42,11 +41,11 @@ func passRights(fd int, pass bool) {
 
 func refuseRights(fd int) { passRights(fd, false) }
 
-// errRights is why the peer is not heard any further.
+// errRights means that the peer has sent a descriptor that it must not send.
 var errRights = errors.New("shm: a descriptor came, and none is wanted")
 
-// receive reads what is there, and leaves it if a descriptor comes with it. EAGAIN: there is
-// nothing.
+// receive reads what has arrived, but leaves it in the socket if a descriptor comes with it. It
+// returns EAGAIN if nothing has arrived.
 func receive(fd int, b []byte) (int, error) {
 	for {
 		// A peek without room for descriptors reports them, and keeps them queued.
@@ -67,8 +66,8 @@ func receive(fd int, b []byte) (int, error) {
 	}
 }
 
-// readBytes fills b, and waits for that. It fails, and leaves the descriptor where it is, if
-// one comes with the bytes.
+// readBytes waits until it has filled b. If a descriptor comes with the bytes, it fails and
+// leaves both in the socket.
 func readBytes(conn *os.File, b []byte) error {
 	rc, err := conn.SyscallConn()
 	if err != nil {
@@ -91,12 +90,12 @@ func readBytes(conn *os.File, b []byte) error {
 	return nil
 }
 
-// mostFiles is the most descriptors that the kernel sends with a message (SCM_MAX_FD).
-// With room for all of them it drops none, which could block.
+// mostFiles is the maximum number of descriptors in a message (SCM_MAX_FD). With room for all
+// of them the kernel drops none, which could block.
 const mostFiles = 253
 
-// nothingQueued returns an error if the peer has sent more than it should have so far: it
-// may hold descriptors that came while the socket accepted them.
+// nothingQueued returns an error if the peer has sent more than the decision. The rest may have
+// descriptors that arrived while the socket accepted them.
 func nothingQueued(fd int) error {
 	var b [1]byte
 	if n, _, _, _, _ := unix.Recvmsg(fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); n > 0 {
@@ -105,14 +104,14 @@ func nothingQueued(fd int) error {
 	return nil
 }
 
-// inline has urgent bytes come in their place. Otherwise a read passes over one without a
-// word, and drops the descriptors that come with it.
+// inline makes urgent bytes part of the stream. Otherwise a read skips them silently, and drops
+// the descriptors that come with them.
 func inline(fd int) error {
 	return os.NewSyscallError("SO_OOBINLINE", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1))
 }
 
-// readWithFiles fills b with what the peer has said at once, which is there, and returns
-// the descriptors that came with it, also with an error.
+// readWithFiles fills b with one message, which must have arrived, and returns the descriptors
+// that came with it, even if it returns an error.
 func readWithFiles(fd int, b []byte) (came files, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*mostFiles))
 	var n, k, flags int
@@ -145,8 +144,8 @@ func readWithFiles(fd int, b []byte) (came files, err error) {
 	return came, err
 }
 
-// errLeft is why a channel does not come up whose other end has closed it, errShort one of
-// which less was said than belongs to it.
+// errLeft means that the peer has closed the channel before it was open, and errShort that a
+// message of the peer is incomplete.
 var (
 	errLeft  = errors.New("shm: the peer has closed the channel before it was open")
 	errShort = errors.New("shm: the peer has said less than it should")
