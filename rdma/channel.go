@@ -38,9 +38,9 @@ type Peer struct {
 
 // StepConfig says how to make a channel.
 type StepConfig struct {
-	IRD              int   // RDMA Reads of the peer's that may be outstanding here
+	IRD              int   // RDMA Reads of the peer that may be outstanding here
 	Buffers, BufSize int   // receive buffers that a new channel has
-	UIDs             []int // users, beside our own, whose programs may be the peer
+	UIDs             []int // users, besides this process's own, whose programs may be the peer
 	// ZeroCopy says that the program wants RDMA Reads and Writes even if the device copies by
 	// default. A device may leave them out if either end does not want them.
 	ZeroCopy bool
@@ -58,14 +58,14 @@ type Place interface {
 // Pending is a channel that is being opened, at the server's end. It is not safe for
 // concurrent use.
 type Pending interface {
-	// Take waits for the client and returns the channel, or [ErrDeclined] if the client goes
-	// on without it. It is called once.
+	// Take waits for the client and returns the channel, or [ErrDeclined] if the client does
+	// not use it. It is called once.
 	Take(ctx context.Context) (QueuePair, error)
 	// Withdraw ends the channel. After a successful Take it does nothing.
 	Withdraw()
 }
 
-// ErrDeclined means that the client goes on without the channel that it offered.
+// ErrDeclined means that the client does not use the channel that it offered.
 var ErrDeclined = errors.New("rdma: the client does without the channel")
 
 // An Offerer is a Stepper whose channels the client offers with its Request, so that the
@@ -90,21 +90,21 @@ type Ticket [32]byte
 // Offer is a channel that the client offers. Its owner calls Take, and Drop unless Take
 // succeeds. It is not safe for concurrent use.
 type Offer interface {
-	// Ticket is for the Request.
+	// Ticket returns the ticket for the Request.
 	Ticket() Ticket
 	// Prepare does work for Take in advance, while the client has to wait anyway.
 	Prepare()
-	// Take returns the queue pair after the server has said that its end is open, or an error
-	// if that is not so or the server may not have it. It blocks, until ctx is done, only if
-	// the program wants zero copy. ord is how many of our RDMA Reads may be outstanding at
-	// the server.
+	// Take returns the queue pair after the server has said that its end is open. It returns
+	// an error if that end is not open, or belongs to a process that may not be the peer. It
+	// blocks, until ctx is done, only if the program wants zero copy. ord is how many RDMA
+	// Reads of this end may be outstanding at the server.
 	Take(ctx context.Context, ord int) (QueuePair, error)
 	// Drop ends the channel, which the server notices.
 	Drop()
 }
 
 // OfferedPlace is the Place of an Offerer. Its methods do not block and are safe for concurrent
-// use. ord is how many of our RDMA Reads may be outstanding at the client.
+// use. ord is how many RDMA Reads of this end may be outstanding at the client.
 type OfferedPlace interface {
 	Place
 	// Resume returns the queue pair of the kept channel with this ticket, or an error if
@@ -132,10 +132,10 @@ type Dialler interface {
 	Dial(ctx context.Context, a Address, cfg StepConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
 }
 
-// Address is where an invited client dials.
+// Address is the address that an invited client dials.
 type Address struct {
 	Token [16]byte // valid for one channel
-	Port  uint16   // rdma_cm's
+	Port  uint16   // of rdma_cm
 	// Local and Remote are the hosts at the ends of the TCP connection as the client sees
 	// them. They are invalid if there is none.
 	Local, Remote netip.Addr
@@ -149,9 +149,9 @@ type InvitingPlace interface {
 	Invite(p Peer, answer func(private []byte) (reply []byte, ord int, err error)) (Invitation, error)
 }
 
-// Invitation is for one client.
+// Invitation allows one client to connect.
 type Invitation interface {
 	Pending
-	// Address is what the client is told.
+	// Address returns the address for the client.
 	Address() Address
 }

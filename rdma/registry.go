@@ -4,7 +4,7 @@ import "sync"
 
 // Device is a kind of RNIC that this program has.
 type Device interface {
-	// Name is what Config and SDP_DEVICES call it: "iwarp", "shm", "verbs".
+	// Name returns the name in Config and SDP_DEVICES: "iwarp", "shm", "verbs".
 	Name() string
 	// Probe returns nil if the device can be used on this machine, and otherwise
 	// why it cannot.
@@ -16,8 +16,8 @@ var registry struct {
 	byName map[string]Device
 }
 
-// RegisterDevice adds a device, from its package's init. It panics if the name
-// is taken.
+// RegisterDevice adds a device. It must be called in the init function of the device's package,
+// and panics if the name is taken.
 func RegisterDevice(d Device) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -30,8 +30,8 @@ func RegisterDevice(d Device) {
 	registry.byName[d.Name()] = d
 }
 
-// LookupDevice returns the device of that name, if this program has it. Safe
-// for concurrent use.
+// LookupDevice returns the device with a name, if this program has it. It is safe for
+// concurrent use.
 func LookupDevice(name string) (Device, bool) {
 	registry.RLock()
 	defer registry.RUnlock()

@@ -28,18 +28,18 @@ type Client struct {
 
 	offered  []wire.Device // on this connection
 	declined Reasons       // on this connection
-	failed   Reasons       // devices whose channel did not come up on an earlier connection
+	failed   Reasons       // devices whose channel could not be opened on an earlier connection
 
 	channel       rdma.Offer  // that this connection's Request offers; nil: none
-	channelDevice wire.Device // whose it is
-	resumes       bool        // it has served an earlier connection
+	channelDevice wire.Device // the channel's device
+	resumes       bool        // the channel has served an earlier connection
 	stale         bool        // the server no longer had a channel of that kind
 	retry         bool
 }
 
 // Retry reports whether the last Connect failed for a reason that another connection does
 // not have: the server no longer had the idle channel, or, with SDPOnly, the channel of one
-// device did not come up and there is another device.
+// device could not be opened and there is another device.
 func (c *Client) Retry() bool {
 	retry := c.retry
 	c.retry = false
@@ -49,8 +49,8 @@ func (c *Client) Retry() bool {
 // NotSDPError says that the peer does not speak SDP on this connection.
 type NotSDPError struct {
 	Addr   net.Addr
-	Err    error         // what came instead of an MPA Reply
-	Usable bool          // both ends go on as plain TCP on the same connection
+	Err    error         // what the peer did instead of sending an MPA Reply
+	Usable bool          // both ends continue as plain TCP on the same connection
 	waited time.Duration // for the Reply
 }
 
@@ -94,7 +94,7 @@ func WasReset(err error) bool {
 }
 
 // MaySucceedLater reports whether err says that the peer was too slow, or reset the
-// connection: it may answer if it is asked again.
+// connection. It may then answer a later Request.
 func MaySucceedLater(err error) bool {
 	var not *NotSDPError
 	return errors.As(err, &not) && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET))
@@ -186,7 +186,7 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 func (c *Client) reaches(device wire.Device, conn net.Conn) error {
 	t, ok := transport(device)
 	if !ok {
-		return nil // iwarp goes wherever the connection goes
+		return nil // iwarp uses the connection itself
 	}
 	if err := c.worth(device, conn); err != nil {
 		return err
@@ -242,8 +242,8 @@ func (c *Client) noteStale(err error) {
 	}
 }
 
-// share is how much of the context's time may go into something that is only worth trying:
-// a third of what is left, and d at most. The rest is for doing without SDP.
+// share returns how much time an attempt at SDP may take: a third of the context's remaining
+// time, but at most d. The rest is for plain TCP.
 func share(ctx context.Context, d time.Duration) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(d, time.Until(end)/3)
@@ -251,7 +251,7 @@ func share(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// replyWithin reads the Reply to what was asked on conn, which takes at most d.
+// replyWithin reads the Reply on conn, and waits for at most d.
 func replyWithin(ctx context.Context, d time.Duration, conn net.Conn, asked *iwarp.Asked) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -272,7 +272,7 @@ func (c *Client) parseReply(private []byte) (wire.Choice, wire.Hello, error) {
 	return choice, hello, err
 }
 
-// notChosen declines the devices that the server has passed over.
+// notChosen declines the devices that the server has not chosen.
 func (c *Client) notChosen(conn net.Conn) {
 	for _, device := range c.offered {
 		if device != wire.DeviceIWARP {

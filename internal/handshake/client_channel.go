@@ -12,9 +12,8 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// A channel of a device that has its own (rdma.Stepper) is offered by the client with its
-// Request (offerChannel, take), or the client dials it when the server has invited it
-// (stepUp).
+// If a device makes channels of its own (rdma.Stepper), the client offers one with its Request
+// (offerChannel, take), or dials one after the server has invited it (stepUp).
 
 // offerChannel adds a channel to the offers, if they have a device whose channels the client
 // offers: an idle one from an earlier connection to the same server, or a new one. It
@@ -58,7 +57,7 @@ func (c *Client) dropChannel() {
 	}
 }
 
-// take has up use the channel that was offered, and that the server says it has taken.
+// take makes up use the channel that was offered, after the server has said that its end is open.
 func (c *Client) take(ctx context.Context, up *Connection, device wire.Device) error {
 	if c.channel == nil || device != c.channelDevice {
 		return fmt.Errorf("the peer takes a channel of %v, which we did not offer", device)
@@ -77,7 +76,7 @@ func (c *Client) take(ctx context.Context, up *Connection, device wire.Device) e
 	return nil
 }
 
-// notTaken returns the error for a channel that did not come up, and decides whether another
+// notTaken returns the error for a channel that could not be opened, and decides whether another
 // connection is worth trying. With SDPOnly the connection is closed before the channel is
 // dropped, or the server would take it for plain TCP; with zero copy too, because Take may
 // have failed after it told the server that the channel is taken.
@@ -99,9 +98,9 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 	return not
 }
 
-// stepUp has up use the channel that the server has invited the client to, and tells the
-// server. It reports whether the connection stays on iwarp instead; if that is not possible
-// either, it goes on as plain TCP, which is a *NotSDPError.
+// stepUp makes up use the channel to which the server has invited the client, and tells the
+// server. It reports whether the connection stays on iwarp instead. If that is not possible
+// either, the connection continues as plain TCP, and stepUp returns a *NotSDPError.
 func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked, tcp *iwarp.QueuePair, choice wire.Choice) (stays bool, err error) {
 	qp, peer, err := c.dialChannel(ctx, up, choice)
 	if err != nil {
@@ -154,8 +153,8 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 	return qp, peer, err
 }
 
-// fallBack tells the server that the connection goes on as plain TCP, and waits until the
-// server has left the queue pair, which it says by a rejection. The error that it returns
+// fallBack tells the server that the connection continues as plain TCP, and waits until the
+// server confirms by a rejection that it has left the queue pair. The error that it returns
 // says whether the connection can be used.
 func (c *Client) fallBack(ctx context.Context, up *Connection, asked *iwarp.Asked, tcp *iwarp.QueuePair) error {
 	not := &NotSDPError{Addr: up.Conn.RemoteAddr(), Err: c.declined.Err()}

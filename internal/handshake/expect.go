@@ -18,7 +18,7 @@ import (
 // the other one sees its own mark, so that both come to the same answer. On other hosts
 // Config.MayAsk decides.
 
-// Prospect is what a client may expect of the server on a connection that is as new.
+// Prospect is what a client may expect of the server on a new connection.
 type Prospect uint8
 
 const (
@@ -63,8 +63,8 @@ func (c *Client) expect(conn net.Conn) Prospect {
 	return Unknown
 }
 
-// mayShare reports whether a device can connect this end with the server: shm alone cannot
-// if the server is of a user that it may not share memory with.
+// mayShare reports whether a device can connect this end with the server. Only shm cannot, if
+// this program may not share memory with programs of the server's user.
 func (c *Client) mayShare(server localpeer.End) bool {
 	if len(c.Devices) > 1 || !c.has(wire.DeviceSHM) || !server.Owned {
 		return true
@@ -84,19 +84,19 @@ func unmark(conn net.Conn) {
 type expectation uint8
 
 const (
-	nothing  expectation = iota // no Request will come, or one came and its client is gone
-	possible                    // a Request may come
-	certain                     // a Request will come, or the client is about to decide against it
+	nothing  expectation = iota // no Request will arrive, or its client has closed the connection
+	possible                    // a Request may arrive
+	certain                     // a Request will arrive, unless the client is about to decide against it
 )
 
-// Until the Request of a client on this host is there, the server asks again whether the
-// client still means to send it: after recheckFirst, and then at growing intervals.
+// Until the Request of a client on this host arrives, the server checks whether the client still
+// intends to send it: after recheckFirst, and then at growing intervals.
 const (
 	recheckFirst = 2 * time.Millisecond
 	recheckMost  = 256 * time.Millisecond
 )
 
-// expects returns what is to be expected of the client on conn. It does not block.
+// expects returns what the server may expect of the client on conn. It does not block.
 func (cfg *Config) expects(conn net.Conn) expectation {
 	if _, ok := conn.(securing); ok || cfg.SDPOnly {
 		return possible

@@ -33,8 +33,8 @@ type Config struct {
 	// SDPOnly fails on a peer that does not speak SDP, or has no device in common with this
 	// end. Otherwise the connection is plain TCP.
 	SDPOnly bool
-	// Devices may be used, and can be used here, the best one first. Declined says of the
-	// others why they are not.
+	// Devices are those that may and can be used, the best one first. Declined has the reasons
+	// why the others are not used.
 	Devices  []wire.Device
 	Declined Reasons
 	// Worth returns nil if the device, of Devices, is worth using at a local address. A nil
@@ -53,22 +53,22 @@ type Config struct {
 	// ThroughProxies lets a server open a channel to a client that sees other ends of the
 	// TCP connection than the server does.
 	ThroughProxies bool
-	// UIDs are the users, beside our own, whose programs may share memory with this one.
+	// UIDs are the users, besides this program's own, whose programs may share memory with it.
 	UIDs []int
-	// ZeroCopy asks for zero copy also on devices that copy by default.
+	// ZeroCopy asks for zero copy even on devices that copy by default.
 	ZeroCopy bool
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool
 	// Logger receives, at debug level, why a connection or a device is not used.
 	Logger *slog.Logger
 
-	// Hello is what this end says of itself, and what devices prepare for: Bufs,
-	// LocalRcvSz, MaxAdverts, IRD, ORD.
+	// Hello has this end's Bufs, LocalRcvSz, MaxAdverts, IRD and ORD. Devices prepare for
+	// these.
 	Hello wire.Hello
-	// Promise returns the Hello of one connection, whose buffers are promised from then on.
-	// A nil Promise promises Hello. Withdraw takes the promise back. The handshake calls it
-	// if SDP does not come up; after that it is up to the owner of the Connection. Both must
-	// be safe for concurrent use.
+	// Promise returns the Hello of one connection and reserves its buffers. If it is nil, the
+	// handshake sends Hello. Withdraw releases the buffers. The handshake calls it if it does
+	// not lead to SDP; otherwise the owner of the Connection does. Both must be safe for
+	// concurrent use.
 	Promise  func() wire.Hello
 	Withdraw func(wire.Hello)
 }
@@ -106,7 +106,7 @@ func (cfg *Config) mayAsk(conn net.Conn) bool {
 	return cfg.MayAsk != nil && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }
 
-// channelConfig is what a device needs to know to make a channel.
+// channelConfig returns the configuration of a channel.
 func (cfg *Config) channelConfig() rdma.StepConfig {
 	return rdma.StepConfig{
 		IRD:      int(cfg.Hello.IRD),
@@ -118,8 +118,8 @@ func (cfg *Config) channelConfig() rdma.StepConfig {
 	}
 }
 
-// mpaConfig is what MPA needs to know of a connection whose ends are, or are not, on one
-// host.
+// mpaConfig returns the configuration of MPA for a connection whose ends are, or are not, on
+// one host.
 func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 	return iwarp.Config{
 		NoCRC:    sameHost && !cfg.CRC,
@@ -136,23 +136,23 @@ func settle(local, peer wire.Hello) (wire.Hello, wire.Hello) {
 	return local, peer
 }
 
-// Connection is what a handshake led to.
+// Connection is the result of a handshake.
 type Connection struct {
-	// Conn is the connection that everything began with. If it is plain TCP, the program
-	// has it as it was before, except for a handshake that ended in plain TCP.
+	// Conn is the connection on which the handshake ran. If the result is plain TCP, the
+	// program gets it unchanged, unless both ends agreed on plain TCP during the handshake.
 	Conn net.Conn
 	// QP is the connected queue pair, with the receive buffers that Local announces. It is
 	// nil if the connection is plain TCP, and then nothing below is set.
 	QP     rdma.QueuePair
 	Device string
-	// Local and Peer are what the ends say of themselves, as settled.
+	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello
 	// MustDecide asks the client to send its decision as the first message on QP: an empty
 	// Data. First is the header of that message at the server, which has consumed it. On
 	// the channel of another device both are unset.
 	MustDecide bool
 	First      *wire.Header
-	// Declined says of other devices why they are not used.
+	// Declined has the reasons why other devices are not used.
 	Declined Reasons
 
 	cfg *Config
@@ -190,8 +190,8 @@ var (
 	errNotOffered = errors.New("the client does not offer it")
 )
 
-// Reasons say of devices why they are not used. Every connection keeps some: two or three
-// in a slice take a tenth of the memory of a map.
+// Reasons are the reasons why devices are not used. Every connection keeps two or three, which
+// take a tenth of the memory of a map in a slice.
 type Reasons []Reason
 
 // Reason is why one device is not used.
@@ -200,7 +200,7 @@ type Reason struct {
 	Why    string
 }
 
-// Set says why the device is not used, in place of what r said before.
+// Set sets the reason why the device is not used, and replaces an earlier one.
 func (r *Reasons) Set(device wire.Device, why string) {
 	for i := range *r {
 		if (*r)[i].Device == device {
@@ -211,7 +211,7 @@ func (r *Reasons) Set(device wire.Device, why string) {
 	*r = append(*r, Reason{device, why})
 }
 
-// Of returns why the device is not used, "" if r says nothing of it.
+// Of returns the reason why the device is not used, or "" if r has none.
 func (r Reasons) Of(device wire.Device) string {
 	for _, of := range r {
 		if of.Device == device {
@@ -221,7 +221,7 @@ func (r Reasons) Of(device wire.Device) string {
 	return ""
 }
 
-// Table returns r by the names of the devices.
+// Table returns the reasons by the names of the devices.
 func (r Reasons) Table() map[string]string {
 	table := make(map[string]string, len(r))
 	for _, of := range r {
@@ -243,8 +243,8 @@ func (r Reasons) Err() error {
 	return errors.New(text)
 }
 
-// KnownDevices are those that offers can name, the best one first: on one host nothing is
-// faster than memory.
+// KnownDevices are the devices that offers can name, the best one first. On one host nothing is
+// faster than shared memory.
 var KnownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
 
 // transport returns the device if it makes channels of its own beside the TCP connection.
@@ -254,7 +254,7 @@ func transport(device wire.Device) (rdma.Stepper, bool) {
 	return t, ok
 }
 
-// keepsOpen reports whether err is a rejection after which both ends go on as plain TCP on
+// keepsOpen reports whether err is a rejection after which both ends continue as plain TCP on
 // the same connection: its private data is a choice of no device, and nothing else.
 func keepsOpen(err error) bool {
 	var rejected *iwarp.RejectError

@@ -22,8 +22,8 @@ func (h host) made(peer wire.HostID) bool { return h.id != "" && peer.SameHost(h
 // spareHostID is a HostID that no peer has seen.
 var spareHostID atomic.Pointer[wire.HostID]
 
-// newHostID returns what tells a peer whether it is on this host, under a new random salt;
-// false if this host is not known.
+// newHostID returns a HostID under a new random salt, by which a peer finds out whether it is on
+// this host. It returns false if this host has no identity.
 func newHostID() (wire.HostID, bool) {
 	if spare := spareHostID.Swap(nil); spare != nil {
 		return *spare, true
@@ -42,7 +42,7 @@ func prepareHostID() {
 	}
 }
 
-// HostID is what newHostID returns, under a given salt. Safe for concurrent use.
+// HostID returns the HostID under a given salt. It is safe for concurrent use.
 func HostID(salt [16]byte) (wire.HostID, bool) {
 	h := thisHost()
 	if h.id == "" {
@@ -79,8 +79,8 @@ func isSocket(conn net.Conn) bool {
 	return false
 }
 
-// Abort closes conn with a reset, if it can: nothing that was written on it is worth
-// delivering, and its port is free at once.
+// Abort closes conn with a reset if possible. That discards what was written, and frees the port
+// immediately.
 func Abort(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)

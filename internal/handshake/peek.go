@@ -9,7 +9,7 @@ import (
 	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-// verdict is what the first bytes of a connection say.
+// verdict is what the first bytes of a connection mean.
 type verdict uint8
 
 const (
@@ -45,7 +45,7 @@ func speaks(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
 	return waitFirst(ctx, conn, rc), nil
 }
 
-// first copies to b the bytes that have arrived on conn, as many as fit, and says what they
+// first copies the bytes that have arrived on conn to b, as many as fit, and returns what they
 // mean. It consumes nothing, and does not block.
 func first(conn net.Conn, b []byte) (n int, v verdict) {
 	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {

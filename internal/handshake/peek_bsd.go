@@ -2,6 +2,6 @@
 
 package handshake
 
-// hungUp returns false: this system does not tell a peeking program that the peer has closed,
-// so only the time limit ends the wait.
+// hungUp returns false: a program that only peeks cannot detect on this system that the peer has
+// closed, so only the time limit ends the wait.
 func hungUp(int) bool { return false }

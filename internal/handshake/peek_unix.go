@@ -31,7 +31,7 @@ func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 	return v
 }
 
-// peek copies what has arrived to b, which has room for a key, and says what it means.
+// peek copies what has arrived to b, which has room for a key, and returns what it means.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	fd := int(socket)
 	for {

@@ -38,7 +38,7 @@ func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	}
 }
 
-// peek copies what has arrived to b, which has room for a key, and says what it means. It
+// peek copies what has arrived to b, which has room for a key, and returns what it means. It
 // asks for the number of bytes first, because the socket would block if there were none.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	s := windows.Handle(socket)

@@ -16,9 +16,9 @@ const (
 	maxPeers = 4096
 )
 
-// Remember notes that the server at the other end of conn, which the client has asked, speaks
-// plain TCP, as far as err is evidence of that: another protocol's answer or a close counts
-// for PlainTTL, silence for seconds, and silence within a shortened wait not at all.
+// Remember notes that the server at the other end of conn speaks plain TCP, if err is evidence of
+// that. An answer in another protocol, or a close, is remembered for PlainTTL, and silence for
+// silenceTTL. Silence during a wait that the context shortened is not remembered.
 func (c *Client) Remember(conn net.Conn, err error) {
 	ttl := c.PlainTTL
 	var not *NotSDPError
@@ -36,7 +36,7 @@ func (c *Client) Remember(conn net.Conn, err error) {
 type peerTable struct {
 	mu      sync.Mutex
 	until   map[netip.AddrPort]time.Time
-	watched map[netip.AddrPort]bool // those with a connection that watch looks after
+	watched map[netip.AddrPort]bool // addresses with a connection that watch observes
 }
 
 // peers is shared by all clients of the process.
@@ -50,7 +50,7 @@ func (t *peerTable) plain(a netip.AddrPort) bool {
 	return ok && time.Now().Before(until)
 }
 
-// remember has plain return true until ttl is over. In a full table the entry that would
+// remember makes plain return true until ttl is over. In a full table the entry that would
 // expire first is dropped.
 func (t *peerTable) remember(a netip.AddrPort, ttl time.Duration) {
 	t.mu.Lock()
@@ -75,14 +75,14 @@ func (t *peerTable) dropFirstLocked() {
 }
 
 const (
-	// watchTime is how long watch looks after a connection: a server that speaks only SDP
+	// watchTime is how long watch observes a connection: a server that speaks only SDP
 	// closes a silent client after its HandshakeTimeout, which is 5 s by default.
 	watchTime = 6 * time.Second
-	// maxWatched bounds how many connections watch looks after. Each takes a descriptor.
+	// maxWatched limits how many connections watch observes. Each takes a descriptor.
 	maxWatched = 64
 )
 
-// watch looks after a connection that is plain TCP only because its address is remembered. If
+// watch observes a connection that is plain TCP only because its address is remembered. If
 // the server closes it before it has sent a byte, the server may have become one that speaks
 // only SDP, so the address is forgotten. The program may close the connection at any time.
 // There is one such connection for an address at a time.

@@ -15,7 +15,7 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// Server is what the handshakes of one listener share. It is safe for concurrent use.
+// Server holds what the handshakes of one listener share. It is safe for concurrent use.
 type Server struct {
 	cfg       Config
 	host      host
@@ -61,7 +61,7 @@ type Incoming struct {
 	expected expectation
 	early    []byte // its first earlyLen bytes have arrived and are not consumed
 	earlyLen int
-	spoke    verdict // what they say
+	spoke    verdict // what they mean
 	channel
 	request  *iwarp.Request // that was accepted
 	sameHost bool           // the client says that it is on this host, and can prove it
@@ -73,16 +73,16 @@ type Incoming struct {
 	giveWay  func()             // ends the current stage, or the whole handshake
 }
 
-// Progress says how far a handshake has come, for the listener to decide which one gives way
-// when there are too many.
+// Progress is how far a handshake has advanced. If there are too many handshakes, the listener
+// uses it to decide which of them gives way.
 type Progress struct {
 	Started bool      // Start was called
 	Heard   bool      // the client has sent a Request
-	Since   time.Time // when that was; before, when the handshake started
+	Since   time.Time // when it arrived; until then, when the handshake started
 	Leaving bool      // GiveWay was called, and the handshake is about to end
 }
 
-// Progress returns how far the handshake has come.
+// Progress returns how far the handshake has advanced.
 func (h *Incoming) Progress() Progress {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,10 +105,9 @@ func (h *Incoming) peek() {
 	h.earlyLen, h.spoke = first(h.conn, h.early)
 }
 
-// Plain returns the connection as plain TCP if the client speaks that, or if no Request is
-// expected. It returns nil if a Request may come. A Request that is there although none is
-// expected is that of a client that gave up before it was accepted; the program must not get
-// it as data.
+// Plain returns the connection as plain TCP if the client speaks plain TCP, or if no Request is
+// expected. It returns nil if a Request may arrive. An unexpected Request comes from a client
+// that gave up before its connection was accepted. The program must not get it as data.
 func (h *Incoming) Plain() *Connection {
 	if h.expected == nothing {
 		h.peek() // it may have arrived since
@@ -122,11 +121,11 @@ func (h *Incoming) Plain() *Connection {
 	return &Connection{Conn: h.conn}
 }
 
-// Prompt sets up a connection that takes no waiting: one that is certainly plain TCP, or
-// uses a channel that the client offered. It polls for a moment for a Request that is
-// certain to come, and for the client's decision on a new channel. It returns nil for all
-// other connections, of which it has consumed nothing, and for those whose decision is not
-// there yet. With an error it has closed the connection.
+// Prompt sets up a connection without waiting, if it is certainly plain TCP or uses a channel
+// that the client has offered. It polls briefly for a Request that is certain to arrive, and for
+// the client's decision on a new channel. It returns nil for all other connections, of which it
+// has consumed nothing, and for those whose decision has not arrived. If it returns an error, it
+// has closed the connection.
 func (h *Incoming) Prompt() (*Connection, error) {
 	up, err := h.prompt()
 	if up != nil || err != nil {
@@ -188,13 +187,13 @@ func (h *Incoming) prompt() (*Connection, error) {
 	return up, err
 }
 
-// securing is a connection with a handshake of its own, such as TLS's. Until that is done
-// there is nothing to look at, and an interruption would break it.
+// securing is a connection with a handshake of its own, such as that of TLS. Before it is done
+// there are no bytes to examine, and an interruption would break it.
 type securing interface {
 	HandshakeContext(context.Context) error
 }
 
-// Start starts the time that the handshake may take. It ends with ctx, too.
+// Start starts the time that the handshake may take. The handshake also ends when ctx is done.
 func (h *Incoming) Start(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.HandshakeTimeout)
 	h.mu.Lock()
@@ -206,7 +205,7 @@ func (h *Incoming) Start(ctx context.Context) {
 	}
 }
 
-// Run performs the handshake. With an error it has closed the connection.
+// Run performs the handshake. If it returns an error, it has closed the connection.
 func (h *Incoming) Run() (*Connection, error) {
 	defer h.cancel()
 	up, err := h.run()
@@ -251,8 +250,8 @@ func (h *Incoming) run() (up *Connection, err error) {
 	return up, nil
 }
 
-// look waits until the first bytes show what the client speaks, or the time is over. It asks
-// again and again whether a client on this host still means to send a Request.
+// look waits until the first bytes show what the client speaks, or the time is over. It checks
+// repeatedly whether a client on this host still intends to send a Request.
 func (h *Incoming) look() verdict {
 	look, stop := context.WithCancel(h.ctx)
 	defer stop()
@@ -297,7 +296,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 
 // reads notes that the client speaks MPA, and whether its Request has been read. GiveWay ends
 // the whole handshake from now on. If it was called because the client was silent, the
-// handshake goes on.
+// handshake continues.
 func (h *Incoming) reads(heard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -305,8 +304,8 @@ func (h *Incoming) reads(heard bool) {
 	h.giveWay = h.cancel
 }
 
-// agree reads the client's Request and replies. If both ends go on with SDP on the TCP
-// connection, that is a queue pair afterwards, on which the client has to decide.
+// agree reads the client's Request and replies. If both ends continue with SDP on the TCP
+// connection, it makes a queue pair of that, on which the client must decide.
 func (h *Incoming) agree() (*Connection, error) {
 	defer interrupt.Conn(h.ctx, h.conn)()
 	request, err := iwarp.ReadRequest(h.conn)
@@ -357,8 +356,8 @@ func (h *Incoming) parsePrivate(private []byte) (offers wire.Offers, peer wire.H
 	return offers, peer, err
 }
 
-// reject refuses SDP. The connection goes on as plain TCP, which the client knows from a
-// choice that names no device.
+// reject refuses SDP. The connection continues as plain TCP, which a choice without a device
+// tells the client.
 func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 	if h.cfg.SDPOnly {
 		request.Reject(nil)
@@ -402,8 +401,8 @@ func (h *Incoming) replyTaken(request *iwarp.Request, peer wire.Hello) (*Connect
 	return up, nil
 }
 
-// reply returns the connection that a Reply leads to, without its queue pair, and what the
-// Reply says.
+// reply returns the connection to which a Reply leads, without its queue pair, and the private
+// data of the Reply.
 func (h *Incoming) reply(hello wire.Hello) (*Connection, iwarp.Config, []byte, error) {
 	local, peer := settle(h.promise(), hello)
 	private, err := h.choice().Append(nil)

@@ -22,7 +22,7 @@ const patience = 2 * time.Second
 
 // channel is the part of an Incoming that deals with a device other than the TCP connection.
 type channel struct {
-	device     wire.Device     // whose channel it is
+	device     wire.Device     // the channel's device
 	resumed    rdma.QueuePair  // over the idle channel that the client offered; nil: none
 	stale      bool            // the client offered an idle channel that is not kept any more
 	pending    rdma.Meeting    // the new channel that the client offered; nil: none
@@ -33,8 +33,8 @@ type channel struct {
 	ours     wire.Hello // if promised
 	promised bool
 
-	// What the ends said of themselves on the channel that the client was invited to. They
-	// belong to the invitation until it has been taken.
+	// The Hellos of the two ends on the channel to which the client was invited. They belong
+	// to the invitation until it has been taken.
 	local, peer wire.Hello
 }
 
@@ -115,7 +115,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	return err
 }
 
-// errProxy is why a client that is not at the other end of the connection is not invited.
+// errProxy is the reason why a client that is not at the other end of the connection is not invited.
 var errProxy = errors.New("the client sees other ends of the connection: something is between us")
 
 // client returns what is known of the client.
@@ -131,7 +131,7 @@ func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 		if !offers.SameTuple(client.Remote, client.Local) {
 			return client, errProxy
 		}
-	default: // the kernel knows whose a Unix socket is
+	default: // the kernel knows the process of a Unix socket
 		if client.PID = peerPID(h.conn); client.PID == 0 {
 			return client, errors.New("the connection does not tell whose it is")
 		}
@@ -139,7 +139,7 @@ func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 	return client, nil
 }
 
-// promise returns what this end says of itself. Its buffers are promised from then on.
+// promise returns this end's Hello, whose buffers are reserved from then on.
 func (h *Incoming) promise() wire.Hello {
 	if !h.promised {
 		h.promised, h.ours = true, h.cfg.promise()
@@ -154,8 +154,8 @@ func (h *Incoming) takeBack(up *Connection) {
 	}
 }
 
-// answer takes the Hello that the client says on the channel that it was invited to, and
-// returns the HelloAck.
+// answer takes the client's Hello on the channel to which it was invited, and returns the
+// HelloAck.
 func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 	hello, err := wire.ParseHello(private)
 	if err != nil {
@@ -165,7 +165,7 @@ func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
 }
 
-// choice returns what the Reply says.
+// choice returns the choice in the Reply.
 func (h *Incoming) choice() *wire.Choice {
 	switch {
 	case h.resumed != nil || h.pending != nil:
@@ -177,8 +177,8 @@ func (h *Incoming) choice() *wire.Choice {
 	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Port: a.Port, Stay: h.stay}
 }
 
-// waitDecided is decided within the time that the client has for its decision. That others
-// need the place of this handshake does not end it any more.
+// waitDecided calls decided with the time that the client has for its decision. From now on the
+// handshake does not give way to others.
 func (h *Incoming) waitDecided() (*Connection, error) {
 	ctx, cancel := h.afterReply()
 	defer cancel()
@@ -189,8 +189,8 @@ func (h *Incoming) afterReply() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(h.ctx), max(h.cfg.StepUpTimeout, patience))
 }
 
-// decided waits until the client has taken the new channel that it offered. A client that
-// does without it goes on as plain TCP.
+// decided waits until the client has taken the new channel that it offered. If the client does
+// not use the channel, the connection continues as plain TCP.
 func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
 	var err error
 	h.opened.QP, err = h.pending.Take(ctx)
@@ -235,7 +235,7 @@ func (h *Incoming) decide(up *Connection) error {
 	return err
 }
 
-// move has up use the channel that the client was invited to.
+// move makes up use the channel to which the client was invited.
 func (h *Incoming) move(up *Connection) error {
 	ctx, cancel := h.afterReply()
 	defer cancel()
@@ -252,8 +252,8 @@ func (h *Incoming) move(up *Connection) error {
 	return nil
 }
 
-// fallBack has up go on as plain TCP, and tells the client. The client waits for that,
-// because what it sent before would still belong to the queue pair.
+// fallBack makes up continue as plain TCP, and tells the client. The client sends nothing before
+// that, because it would still belong to the queue pair.
 func (h *Incoming) fallBack(up *Connection) error {
 	conn, err := up.QP.(*iwarp.QueuePair).Detach()
 	if err != nil {

@@ -31,7 +31,7 @@ func (s *Session) PlanRead(n int, got, last bool) ReadStep {
 		return ReadFetch
 	case got:
 		return ReadDone
-	case s.zsink.Decline(): // the Read is too small for what is advertised
+	case s.zsink.Decline(): // the Read is too small for the advertisement
 		return ReadControl
 	case n == 0:
 		return ReadWait
@@ -84,7 +84,7 @@ func (s *Session) Advertise(stag uint32, va uint64, n int) bool {
 }
 
 // AdvertEnded reports whether the Read's advertisement has ended, and how many bytes the
-// peer has filled. If that is 0, the Read goes on with PlanRead.
+// peer has filled. If that is 0, the Read continues with PlanRead.
 func (s *Session) AdvertEnded() (filled int, ended bool) {
 	filled, ended = s.zsink.Outcome()
 	s.oneMessage = ended && filled == 0 && s.sink.Head() != nil
@@ -145,27 +145,27 @@ func (s *Session) Gather(release func(bcopy.Owner)) bool {
 // BufferSize returns the size of this end's private buffers, in bytes.
 func (s *Session) BufferSize() int { return s.sink.Size() }
 
-// Resize makes the size of this end's private buffers what the driver grants of the peer's
-// request, and returns the new size. Older must follow.
+// Resize sets the size of this end's private buffers to what the driver has granted of the
+// peer's request, and returns the new size. The driver must then call Older.
 func (s *Session) Resize(granted uint32) (size int) { return s.sink.Resize(granted) }
 
 // Older notes how many posted private buffers still have the size from before Resize.
 func (s *Session) Older(n int) { s.sink.Older(n) }
 
-// SetTarget sets how many private buffers there shall be. The peer is told of free ones in
-// a message of their own when half of them are free.
+// SetTarget sets how many private buffers there shall be. When half of them are free, a message
+// that grants them to the peer is due.
 func (s *Session) SetTarget(n int) { s.target = int32(n) }
 
 // Target returns how many private buffers there shall be.
 func (s *Session) Target() int { return int(s.target) }
 
-// Post notes that n more private buffers were posted, which the peer will be told of.
+// Post notes that n more private buffers were posted, which the next message grants to the peer.
 func (s *Session) Post(n int) { s.account.Post(n) }
 
 // Credit returns how many messages this end may send now.
 func (s *Session) Credit() int { return s.account.Credit() }
 
-// PeerCredit returns for how many more messages the peer knows of buffers.
+// PeerCredit returns how many more messages the peer may send.
 func (s *Session) PeerCredit() int { return s.account.PeerCredit() }
 
 // Posted returns how many private buffers are posted.

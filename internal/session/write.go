@@ -6,7 +6,7 @@ import (
 	"github.com/gosdp/gosdp/zcopy"
 )
 
-// WriteState says how a Write stands in the eyes of its driver.
+// WriteState is the state of a Write as its driver knows it.
 type WriteState uint8
 
 const (

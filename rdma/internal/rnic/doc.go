@@ -2,5 +2,5 @@
 // receive chunks that are lent to the program, the queue of outstanding RDMA Reads, and the
 // back-pressure of a send queue. libfabric's prov/util has the same purpose.
 //
-// A device adds what makes it different, such as its wire format and how it parks.
+// A device adds the rest, such as its wire format and how it parks.
 package rnic

@@ -2,7 +2,7 @@ package rnic
 
 import "github.com/gosdp/gosdp/rdma"
 
-// What is in this file serves only the tests of the devices.
+// The functions in this file are for the devices' tests only.
 
 // Rename gives a region the STag to, which a script of a test can contain.
 func (t *Regions) Rename(from, to rdma.STag) { t.Insert(to, t.take(from)) }

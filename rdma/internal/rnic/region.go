@@ -94,7 +94,7 @@ type Denial struct {
 	What   string // what the peer did
 }
 
-// Reason is what is wrong with an access.
+// Reason is the reason for a Denial.
 type Reason uint8
 
 // The reasons, in the order in which Find checks them.

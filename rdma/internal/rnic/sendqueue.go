@@ -30,8 +30,8 @@ type SendQueue struct {
 // Carrier is what a SendQueue asks of its device. The mutex is held in every call.
 type Carrier interface {
 	// CarryLocked parks until the channel has room and moves what is queued, between
-	// BeginCarryLocked and EndCarry. It may return early: the caller looks again. forRoom:
-	// the caller is WaitRoom, and leaves when the device is no longer busy.
+	// BeginCarryLocked and EndCarry. It may return early, so the caller checks again. forRoom
+	// says that the caller is WaitRoom, which returns when the device is no longer busy.
 	CarryLocked(forRoom bool)
 	// PendingLocked reports that the pump has something to carry.
 	PendingLocked() bool
@@ -100,7 +100,7 @@ func (s *SendQueue) WakeRoom(c Carrier) {
 	s.Unlock()
 }
 
-// Flush has the pump carry what is queued; see rdma.QueuePair.
+// Flush makes the pump carry what is queued; see rdma.QueuePair.
 func (s *SendQueue) Flush(c Carrier) {
 	s.Lock()
 	s.StartPumpLocked(c)
