@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// A handshake keeps its place, although others need it, for silentPatience until the
-	// client has sent a Request, and for patience after that. The first is enough for bytes
-	// that are on their way, and the second for an honest client on a machine that 3,000
-	// others dial.
+	// If others need its place, a handshake keeps it for silentPatience until the client has
+	// sent a Request, and for patience after that. The first is enough for bytes in flight,
+	// and the second for an honest client of a machine that 3,000 others dial.
 	silentPatience = 100 * time.Millisecond
 	patience       = 2 * time.Second
 	// placeCheck is how often a new connection looks for a handshake that must give way.
@@ -53,8 +52,8 @@ func (l *Listener) run() {
 	l.mu.Unlock()
 }
 
-// mayAccept waits until the next connection may be accepted. It returns false when the
-// listener is closed.
+// mayAccept waits until the next connection may be accepted. It returns false if the listener is
+// closed.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +197,7 @@ func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
 }
 
 // giveWay ends the oldest handshake whose client is silent, or else the oldest of all, so
-// that another one gets its place. It spares those that may be about to go on.
+// that another one gets its place. It spares those that may be about to continue.
 func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package listener accepts connections for package sdp. It runs the handshakes (package
-// internal/handshake) side by side, so that a slow, silent or faulty client delays no other
-// one, and bounds how many there are. accept.go takes connections from the underlying
+// internal/handshake) concurrently, so that a slow, silent or faulty client delays no other
+// one, and limits their number. accept.go takes connections from the underlying
 // listener, and this file hands out, in order of arrival, those that are set up.
 package listener
 
@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// maxPlaces bounds the handshakes that run at the same time.
+	// maxPlaces limits the handshakes that run at the same time.
 	maxPlaces = 1024
-	// maxAhead bounds the connections that wait for Accept or are in their handshake while no
-	// Accept waits. The rest stays in the kernel's backlog, so that a program that accepts
-	// only so many connections holds few more.
+	// maxAhead limits the connections that wait for Accept or are in their handshake while no
+	// Accept waits. The rest stays in the kernel's backlog, so that a program that stops
+	// accepting holds few more.
 	maxAhead = 8
-	// maxReady bounds the connections that wait for Accept while one waits for an earlier
+	// maxReady limits the connections that wait for Accept while one waits for an earlier
 	// connection. On network sdp it always applies, because a client that gets no answer can
 	// only fail.
 	maxReady = 128
 	// orderTime is how long a connection waits for an earlier one that is in its handshake,
 	// so that Accept keeps the order of arrival.
 	orderTime = 2 * time.Millisecond
-	// orderPause is how long no connection waits after such a wait was in vain.
+	// orderPause is how long connections do not wait after such a wait was in vain.
 	orderPause = 100 * time.Millisecond
 )
 
@@ -55,16 +55,16 @@ type Listener struct {
 	end       sync.Once
 
 	mu       sync.Mutex
-	changed  sync.Cond   // of what follows
+	changed  sync.Cond   // signalled when the fields below change
 	queue    []*arrival  // in order of arrival
-	ready    int         // those of them that are set up
+	ready    int         // how many of queue are set up
 	failure  error       // of the underlying listener, for one Accept
-	err      error       // why no more connections will come
+	err      error       // why no more connections will arrive
 	closed   bool        // no more are accepted
-	ended    bool        // and Accept returns none of those that were
+	ended    bool        // Accept returns no more connections
 	stopped  bool        // the accepting goroutine has ended
 	onDemand bool        // connections are accepted only while Accept waits
-	held     bool        // because of that, none is accepted now
+	held     bool        // onDemand prevents the next accept
 	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
 	waiting  int         // calls of Accept that wait
 	deadline time.Time   // of Accept; zero: none
@@ -122,9 +122,9 @@ func (l *Listener) announce() {
 }
 
 // Accept waits for a connection that is set up, and returns it. An error of the underlying
-// listener is returned by one Accept, and the next ones go on. After the deadline it returns
+// listener is returned by one Accept, and the next ones continue. After the deadline it returns
 // os.ErrDeadlineExceeded. After Close, or after the underlying listener was closed, it returns
-// what had been accepted by then, and then net.ErrClosed. An error on a single connection ends
+// the connections that were accepted before, and then net.ErrClosed. An error on a single connection ends
 // that connection and is not returned.
 func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
@@ -194,7 +194,7 @@ func (l *Listener) nextLocked() *arrival {
 	return nil
 }
 
-// wakeLocked has Accept and the accepting goroutine look again after d.
+// wakeLocked makes Accept and the accepting goroutine check again after d.
 func (l *Listener) wakeLocked(d time.Duration) {
 	if l.overdue != nil {
 		l.overdue.Reset(d)
@@ -207,7 +207,7 @@ func (l *Listener) wakeLocked(d time.Duration) {
 	})
 }
 
-// leaveLocked takes a out of the queue, if it is there.
+// leaveLocked removes a from the queue, if it is there.
 func (l *Listener) leaveLocked(a *arrival) {
 	if i := slices.Index(l.queue, a); i >= 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
@@ -219,9 +219,9 @@ func (l *Listener) exhaustedLocked() bool {
 	return l.ended || l.stopped && len(l.queue) == 0
 }
 
-// OnDemand has connections accepted only while Accept waits, because the rest belongs to
-// other processes that share the socket. It takes effect at once, if the underlying listener
-// has a SetDeadline.
+// OnDemand makes the listener accept connections only while Accept waits, because the others
+// belong to other processes that share the socket. It takes effect immediately if the underlying
+// listener has a method SetDeadline.
 func (l *Listener) OnDemand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,14 +241,14 @@ func (l *Listener) holdLocked() {
 }
 
 // awaitHeldLocked waits, after holdLocked, until Accept of the underlying listener has
-// returned: until then it may still take a connection that is for others.
+// returned. Until then that may still take a connection meant for others.
 func (l *Listener) awaitHeldLocked() {
 	for l.held && l.inAccept && l.waiting == 0 && !l.closed {
 		l.changed.Wait()
 	}
 }
 
-// resumeLocked ends what holdLocked began.
+// resumeLocked ends the effect of holdLocked.
 func (l *Listener) resumeLocked() {
 	if l.held {
 		l.held = false
@@ -284,7 +284,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Underlying returns the listener that connections are accepted from.
+// Underlying returns the listener from which connections are accepted.
 func (l *Listener) Underlying() net.Listener { return l.ln }
 
 const (

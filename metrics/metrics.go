@@ -4,18 +4,18 @@
 //
 //	registration, err := metrics.Register(otel.Meter("sdp"))
 //
-// Nothing is done between two scrapes, except that each Dial that ends in plain TCP costs one
-// more system call from the first scrape on, to find out why (see [sdp.SetupStats]).
+// The package does nothing between two scrapes. From the first scrape on, each Dial that returns
+// plain TCP costs one more system call, which finds out why (see [sdp.SetupStats]).
 //
-// The labels are few: devices, directions and fixed reasons. Connections have no series of
-// their own; "sdp stat" and the page of package sdp/debug show those.
+// Labels are devices, directions and fixed reasons, so there are few series. Single connections
+// have none; "sdp stat" and the page of package sdp/debug show them.
 package metrics
 
 import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// A snapshot is what is exported at one moment.
+// A snapshot is the set of values that one scrape exports.
 type snapshot struct {
 	totals sdp.Totals
 	setups sdp.Setups
@@ -64,7 +64,7 @@ func byKey[N int | uint64](m map[string]N) []value {
 	return values
 }
 
-// instruments are all metrics but the durations of dials.
+// instruments are all metrics except the durations of dials.
 var instruments = []instrument{
 	{
 		"sdp_connections", "sdp.connections", "{connection}", "SDP connections that are open.",

@@ -7,9 +7,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Register has a meter observe this process's SDP metrics, each time that it exports. The
-// durations of dials are two counters, because OpenTelemetry has no histogram that is read
-// from elsewhere: how many dials there were, and how long they took together.
+// Register makes a meter observe this process's SDP metrics at each export. The durations of dials
+// are two counters, their number and their sum, because OpenTelemetry has no observable histogram.
 func Register(meter metric.Meter) (metric.Registration, error) {
 	observables := make([]metric.Observable, 0, len(instruments)+2)
 	observers := make([]metric.Float64Observable, len(instruments))
@@ -51,7 +50,7 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 	}, append(observables, dials, time)...)
 }
 
-// attributes gives the values their names, which OpenTelemetry wants in a name space.
+// attributes returns a value's attributes, with names in the namespace that OpenTelemetry wants.
 func attributes(names, values []string) []attribute.KeyValue {
 	all := make([]attribute.KeyValue, len(values))
 	for i := range values {

@@ -6,5 +6,5 @@ import "syscall"
 
 const exeSuffix = ""
 
-// replaceProcess runs a program in place of this one.
+// replaceProcess replaces this process by a program.
 func replaceProcess(path string, args, env []string) error { return syscall.Exec(path, args, env) }

@@ -20,8 +20,8 @@ func flagHelp(define func(*flag.FlagSet)) string {
 	return "\n\nThe flags are:\n\n" + text.String()
 }
 
-// parseFlags parses a command's arguments. With -h it prints the command's help; then, and
-// if an argument is wrong, it returns the exit status with which to end.
+// parseFlags parses a command's arguments. With -h it prints the command's help. In that case,
+// and if an argument is wrong, it returns the exit status as an error.
 func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []string, err error) {
 	fs := flag.NewFlagSet("sdp "+c.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -36,7 +36,7 @@ func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []s
 	return fs.Args(), nil
 }
 
-// misuse prints how a command was called wrongly and returns the exit status for that.
+// misuse prints what is wrong with a command's arguments, and returns the exit status for that.
 func misuse(name, format string, args ...any) error {
 	text := strings.TrimSpace(fmt.Sprintf(format, args...))
 	fmt.Fprintf(os.Stderr, "sdp %s: %s. \"sdp help %s\" describes the command.\n", name, text, name)

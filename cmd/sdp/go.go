@@ -64,7 +64,7 @@ func runGo(args []string) error {
 	return g.run(context.Background())
 }
 
-// goOptions parses the flags before the go command's name. All others are the go command's.
+// goOptions parses the flags before the go command's name. The others belong to the go command.
 func goOptions(args []string) (adopt.Options, []string) {
 	o := adopt.Options{Cache: os.Getenv("SDP_GOCACHE")}
 	for len(args) > 0 && (args[0] == "-verbs" || args[0] == "--verbs") {
@@ -80,7 +80,7 @@ type goTool struct {
 	dir     string // where it works, as far as -C says
 }
 
-// run runs the go command, and returns an exitStatus if that fails.
+// run runs the go command. It returns an exitStatus if that command fails.
 func (g *goTool) run(ctx context.Context) error {
 	g.dir = changeDir(g.args)
 	env := os.Environ()
@@ -118,18 +118,18 @@ func (g *goTool) run(ctx context.Context) error {
 	return g.exec(ctx, goroot, env)
 }
 
-// atVersion reports whether a go command works on a package that the current module does
-// not choose the version of, and so its version of Go neither.
+// atVersion reports whether a go command names a package with a version. The current module does
+// not choose that version, nor the version of Go that the package needs.
 func atVersion(args []string) bool {
 	return (args[0] == "install" || args[0] == "run") &&
 		slices.ContainsFunc(args[1:], func(a string) bool { return !strings.HasPrefix(a, "-") && strings.Contains(a, "@") })
 }
 
-// needsGo is how the go command says that a package needs a newer one.
+// needsGo matches the go command's message that a package needs a newer version of Go.
 var needsGo = regexp.MustCompile(`requires go >= ([0-9][0-9a-z.]*) \(running go`)
 
-// start runs the go command as a child. If it fails because the package needs a newer
-// toolchain it returns its name besides.
+// start runs the go command as a child process. If that fails because the package needs a newer
+// toolchain, start also returns the toolchain's name.
 func (g *goTool) start(ctx context.Context, goroot string, env []string) (needs string, err error) {
 	var text bytes.Buffer
 	cmd := g.command(ctx, goroot, env)
@@ -153,7 +153,7 @@ func (g *goTool) command(ctx context.Context, goroot string, env []string) *exec
 
 func goBinary(goroot string) string { return filepath.Join(goroot, "bin", "go"+exeSuffix) }
 
-// exitOf returns the status of a command that has said itself why it failed.
+// exitOf returns the exit status of a command that has printed why it failed.
 func exitOf(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() > 0 {
@@ -186,8 +186,7 @@ func changeDir(args []string) string {
 	return ""
 }
 
-// exec runs the go command of the second GOROOT in place of this process, where that is
-// possible.
+// exec replaces this process by the go command of the second GOROOT, if the system can do that.
 func (g *goTool) exec(ctx context.Context, goroot string, env []string) error {
 	path := goBinary(goroot)
 	err := replaceProcess(path, append([]string{"go"}, g.args...), adopt.Environ(env, goroot))

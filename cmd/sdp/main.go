@@ -38,15 +38,14 @@ func commands() []*command {
 }
 
 // An exitStatus is an error that ends the tool with this status. The command has
-// already printed what there is to say.
+// already printed its message.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run carries out one invocation of the tool and returns its exit status: 2 if the
-// tool was called wrongly.
+// run executes the tool and returns its exit status: 2 if its arguments are wrong.
 func run(args []string, out, errs io.Writer) int {
 	if len(args) == 0 {
 		printUsage(errs)

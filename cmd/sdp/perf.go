@@ -18,7 +18,7 @@ import (
 	"github.com/gosdp/gosdp/internal/term"
 )
 
-// perfPort is where "sdp perf -s" listens, and where clients connect that name no port.
+// perfPort is the port of "sdp perf -s", and the default port of clients.
 const perfPort = "7575"
 
 func perfCommand() *command {
@@ -107,7 +107,7 @@ func validWays(name, ways string) error {
 	return nil
 }
 
-// withPort adds the usual port to an address without one.
+// withPort adds the default port to an address without one.
 func withPort(address string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return address
@@ -138,7 +138,7 @@ func servePerf(address string) error {
 	})
 }
 
-// A result is what was measured one way.
+// A result is a measurement over one device, or over TCP.
 type result struct {
 	Way     string        `json:"way"`
 	Error   string        `json:"error,omitempty"`
@@ -173,7 +173,7 @@ func (f *perfFlags) run(address string) error {
 	return verdict(results)
 }
 
-// verdict is an error if nothing could be measured.
+// verdict returns an error if nothing could be measured.
 func verdict(results []result) error {
 	if slices.ContainsFunc(results, func(r result) bool { return r.Error == "" }) {
 		return nil

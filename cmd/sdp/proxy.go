@@ -152,7 +152,7 @@ func (f *proxyFlags) run() error {
 	if err := f.valid(); err != nil {
 		return err
 	}
-	// From here on no signal is lost, whatever takes long.
+	// From here on no signal is lost, even if something takes long.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -196,7 +196,7 @@ func (f *proxyFlags) run() error {
 	return nil
 }
 
-// reload reads the file again. The old configuration stays if it is wrong.
+// reload reads the file again. If the file is wrong, the old configuration stays in effect.
 func (f *proxyFlags) reload(p *proxy.Proxy, log *slog.Logger) {
 	if f.config == "" {
 		log.Warn("SIGHUP reloads nothing: the routes were given as flags")
@@ -219,7 +219,7 @@ func (f *proxyFlags) reload(p *proxy.Proxy, log *slog.Logger) {
 	log.Info("the configuration was read again", "file", f.config, "routes", len(routes))
 }
 
-// each returns the errors that err is made of.
+// each returns the errors that err has joined.
 func each(err error) []error {
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {

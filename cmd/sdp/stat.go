@@ -59,7 +59,7 @@ The columns are
 
 A program that does not answer within 0.2 s is left out, and named at the end.`
 
-// source says whose programs to ask.
+// source selects the users whose programs are asked.
 type source struct{ dir string }
 
 func (s *source) define(fs *flag.FlagSet) {
@@ -131,8 +131,7 @@ type line struct {
 	out, in float64 // bytes a second
 }
 
-// rates knows what was listed before, to tell how fast connections are. Its zero value is
-// ready to use.
+// rates computes rates from the counters of the previous listing. The zero value is ready to use.
 type rates struct {
 	before map[connKey]sample
 }
@@ -167,7 +166,7 @@ func (r *rates) next(programs []status.Program) []line {
 	return lines
 }
 
-// has reports that one of the columns that name something contains text.
+// has reports whether one of the columns with names contains text.
 func (l *line) has(text string) bool {
 	for _, column := range []string{l.name(), l.Device, l.Local, l.Remote, l.note()} {
 		if strings.Contains(column, text) {
@@ -179,7 +178,7 @@ func (l *line) has(text string) bool {
 
 func (l *line) name() string { return fmt.Sprintf("%s/%d", l.program, l.pid) }
 
-// note says why devices are not used that come before this one's.
+// note returns the reasons why devices with a higher rank than the connection's are not used.
 func (l *line) note() string {
 	var notes []string
 	if l.Closing {
@@ -194,7 +193,7 @@ func (l *line) note() string {
 	return strings.Join(notes, "; ")
 }
 
-// zcopy returns the part of the bytes that was not copied.
+// zcopy returns the fraction of the bytes that was not copied.
 func (l *line) zcopy() float64 {
 	if l.Sent+l.Received == 0 {
 		return 0

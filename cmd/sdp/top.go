@@ -71,7 +71,7 @@ func (f *topFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.filter, "filter", "", "show connections only if this `text` is in a column")
 }
 
-// orders are by what lines can be sorted.
+// orders are the columns by which lines can be sorted.
 var orders = []string{"rate", "sent", "received", "unread", "stalls", "age", "program"}
 
 // compareBy returns the comparison for one of orders: the largest first, except programs.
@@ -99,7 +99,7 @@ func compareBy(order string) func(a, b line) int {
 	return func(a, b line) int { return cmp.Or(cmp.Compare(of(b), of(a)), byProgram(a, b)) }
 }
 
-// A screen is what top shows, and what keys have changed.
+// A screen is the state of the display, including the settings that keys change.
 type screen struct {
 	rates  rates
 	sort   string
@@ -162,13 +162,13 @@ func (f *topFlags) run() error {
 	}
 }
 
-// look takes what programs say now.
+// look takes the present state of the programs.
 func (s *screen) look(programs []status.Program, failures []collect.Failure) {
 	s.programs, s.failures = programs, failures
 	s.lines = s.rates.next(programs)
 }
 
-// key does what a key stands for. It returns false if that is to end.
+// key handles a key. It returns false if the key ends the program.
 func (s *screen) key(k byte) bool {
 	switch {
 	case s.typing && (k == '\r' || k == '\n'):

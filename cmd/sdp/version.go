@@ -45,7 +45,7 @@ func runVersion(args []string) error {
 	return nil
 }
 
-// unwrapPath returns what is wrong with a file whose name was printed already.
+// unwrapPath returns err without the name of the file, which was printed already.
 func unwrapPath(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner

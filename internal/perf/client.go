@@ -14,13 +14,13 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TCP is what Ways calls plain TCP.
+// TCP is the name of plain TCP in Ways.
 const TCP = "tcp"
 
-// Ways are the ways to a server, the best one first.
+// Ways are the devices, the best one first, and TCP.
 var Ways = []string{"shm", "verbs", "iwarp", TCP}
 
-// Dial connects to a server one way and no other.
+// Dial connects to a server over the device or TCP that way names.
 func Dial(ctx context.Context, way, address string) (net.Conn, error) {
 	if way == TCP {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -37,7 +37,7 @@ func Dial(ctx context.Context, way, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// reasonOf returns what an error of Dial says of one device, if it speaks of several.
+// reasonOf returns the part of an error of Dial that is about one device.
 func reasonOf(err error, way string) error {
 	_, reasons, ok := strings.Cut(err.Error(), "no RDMA device can be used: ")
 	if !ok {
@@ -54,7 +54,7 @@ func reasonOf(err error, way string) error {
 	return err
 }
 
-// begin connects and says what to measure.
+// begin connects and sends the request.
 func begin(ctx context.Context, way, address string, kind byte, size int) (net.Conn, error) {
 	c, err := Dial(ctx, way, address)
 	if err != nil {
@@ -73,7 +73,7 @@ func begin(ctx context.Context, way, address string, kind byte, size int) (net.C
 	return c, nil
 }
 
-// Latency are the times of round trips.
+// Latency is the distribution of the times of round trips.
 type Latency struct {
 	Count int           `json:"count"`
 	Min   time.Duration `json:"min_ns"`
@@ -98,15 +98,15 @@ func latencyOf(times []time.Duration) Latency {
 }
 
 const (
-	// maxTimes bounds how many round trips are kept.
+	// maxTimes limits how many times are kept.
 	maxTimes = 1 << 20
 	// warmUp are round trips that are not counted.
 	warmUp = 20
 )
 
-// RoundTrips sends a block of size bytes and waits until it has come back, again and again:
-// count times, or for the time d if count is 0, with a pause in between. told is called
-// after each with its number and its time.
+// RoundTrips repeatedly sends a block of size bytes and waits until it has been returned: count
+// times, or for the time d if count is 0, with a pause in between. It calls told after each round
+// trip with its number and its time.
 func RoundTrips(ctx context.Context, way, address string, size, count int, d, pause time.Duration, told func(n int, took time.Duration)) (Latency, error) {
 	c, err := begin(ctx, way, address, Echo, size)
 	if err != nil {
@@ -160,12 +160,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// progressTime is how often Stream tells how fast it is.
+// progressTime is how often Stream reports its rate.
 const progressTime = 100 * time.Millisecond
 
 // Stream sends bytes to the server (Upload) or receives some (Download) for the time d, in
-// blocks of size bytes, and returns how many a second the receiving end has got. told is
-// called now and then with that of the last moment.
+// blocks of size bytes, and returns how many per second the receiving end got. It calls told every
+// progressTime with the present rate.
 func Stream(ctx context.Context, way, address string, kind byte, size int, d time.Duration, told func(rate float64)) (rate float64, err error) {
 	c, err := begin(ctx, way, address, kind, size)
 	if err != nil {
@@ -196,7 +196,7 @@ func Stream(ctx context.Context, way, address string, kind byte, size int, d tim
 		}
 	}
 	if kind == Upload {
-		// What is on its way still counts, and so does the time that it takes.
+		// Bytes in flight count, and so does the time until they arrive.
 		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 			return 0, err
 		}

@@ -30,8 +30,8 @@ const (
 	requestLen = 16
 	// MaxSize is the largest block.
 	MaxSize = 16 << 20
-	// requestTime is how long a client may take to say what it wants, and maxTime how long
-	// a measurement may take.
+	// requestTime is how long a client may take to send its request, and maxTime how long a
+	// measurement may take.
 	requestTime = 10 * time.Second
 	maxTime     = 10 * time.Minute
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// maxClients bounds the measurements at a time; further clients are closed.
+// maxClients limits the concurrent measurements. Further clients are closed.
 const maxClients = 64
 
 // Listen listens for clients over TCP and over every device, on one port.
@@ -27,8 +27,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// Serve serves clients until the listener is closed. report is called with each measurement
-// that has ended.
+// Serve serves clients until the listener is closed. It calls report with each measurement that has
+// ended.
 func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err error)) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -111,7 +111,7 @@ func ended(err error) error {
 	return err
 }
 
-// fill writes to every page, because memory that was never written to flatters a copy.
+// fill writes to every page, because copying from pages that were never written is too fast.
 func fill(b []byte) {
 	for i := range b {
 		b[i] = byte(i)

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// Peer is not there on this system.
+// Peer is not supported on this system.
 func Peer(*net.UnixConn) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }

@@ -15,20 +15,19 @@ import (
 const (
 	// writeTime is how long a client may take to read.
 	writeTime = time.Second
-	// maxClients bounds how many are served at a time; further ones are closed.
+	// maxClients limits how many clients are served at a time. Further ones are closed.
 	maxClients = 4
 )
 
-// A Server answers on a socket. Close ends it.
+// A Server serves the state of a program on a socket, until Close.
 type Server struct {
 	ln   *net.UnixListener
 	path string
 	all  sync.WaitGroup
 }
 
-// Serve makes a socket in the directory, and the directory if it is not there, and answers
-// each client with what write writes. Only clients of this process's user and of root are
-// answered.
+// Serve makes a socket in the directory, and the directory if it does not exist. For each client it
+// calls write. It serves only clients of this process's user and of root.
 func Serve(dir string, write func(io.Writer) error) (*Server, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
@@ -49,7 +48,7 @@ func Serve(dir string, write func(io.Writer) error) (*Server, error) {
 // Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Close removes the socket and waits until no client is being answered.
+// Close removes the socket and waits until no client is being served.
 func (s *Server) Close() error {
 	err := s.ln.Close() // which removes the socket's file
 	s.all.Wait()

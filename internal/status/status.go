@@ -26,7 +26,7 @@ type Program struct {
 	Memory      int64  `json:"memory"`       // bytes promised to peers
 	MemoryLimit int64  `json:"memory_limit"` // that may be promised
 
-	// Conns are at most MaxListed of them; Open says how many there are.
+	// Conns has at most MaxListed connections. Open is how many there are.
 	Conns Conns `json:"connections"`
 }
 
@@ -64,11 +64,11 @@ type Conn struct {
 	Declined map[string]string `json:"declined,omitempty"` // why devices are not used
 }
 
-// dirName is what the directory of a user is called, below a directory for all of them.
+// dirName is the name of a user's directory.
 const dirName = "sdp-status-"
 
-// Dir returns the directory of the sockets of a user's programs: where SDP_STATUS says, if
-// that is a path, and otherwise below /run/user or /tmp.
+// Dir returns the directory of the sockets of a user's programs: the value of SDP_STATUS if that is
+// a path, and otherwise one below /run/user or /tmp.
 func Dir(setting string, uid int) string {
 	if filepath.IsAbs(setting) {
 		return setting
@@ -90,8 +90,8 @@ func Dirs() []string {
 	return dirs
 }
 
-// Private returns nil if path is a directory, and no link to one, that belongs to the
-// user and that no other user may enter.
+// Private returns nil if path is a directory, not a link, that belongs to the user and that no
+// other user may enter.
 func Private(path string, uid int) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Write writes the program as JSON. It does without package encoding/json, which would make
-// every program larger that has this library in its package net.
+// Write writes the program as JSON. It does not use package encoding/json, which would make every
+// program built by "sdp go" larger.
 func (p *Program) Write(w io.Writer) error {
 	var o object
 	o.open()
@@ -68,7 +68,7 @@ func (o *object) conn(c *Conn) {
 	o.close()
 }
 
-// An object is JSON that is being written.
+// An object is a JSON object that is being written.
 type object struct{ text []byte }
 
 func (o *object) open()  { o.text = append(o.text, '{') }
@@ -93,7 +93,7 @@ func (o *object) time(name string, t time.Time) {
 	o.text = append(t.AppendFormat(append(o.text, '"'), time.RFC3339Nano), '"')
 }
 
-// appendString appends a JSON string. Bytes that are no UTF-8 become U+FFFD.
+// appendString appends a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, r := range s {

@@ -1,5 +1,5 @@
-// Package term formats what the tool sdp prints: numbers, tables, and what a terminal needs
-// to draw a screen anew.
+// Package term formats the output of the tool sdp: numbers, tables, and the control sequences
+// that redraw a screen.
 package term
 
 import (
@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns text with every character that does not print replaced: what another program
-// says may not move the cursor of a terminal or change its colours.
+// Clean replaces every character of text that does not print, so that text from another program
+// cannot move the terminal's cursor or change its colours.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -24,10 +24,10 @@ func Clean(text string) string {
 // Bytes returns a number of bytes in three digits and a unit: "1.50 MB".
 func Bytes(n float64) string { return scaled(n, "B") }
 
-// Rate returns bytes a second.
+// Rate formats a number of bytes per second.
 func Rate(n float64) string { return scaled(n, "B") + "/s" }
 
-// Bits returns bits a second of bytes a second: "9.41 Gbit/s".
+// Bits formats a number of bytes per second in bits per second: "9.41 Gbit/s".
 func Bits(bytes float64) string { return scaled(bytes*8, "bit") + "/s" }
 
 func scaled(n float64, unit string) string {
@@ -67,7 +67,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%.0f ns", n)
 }
 
-// Age returns how long something has lasted, in its largest two units: "3d4h".
+// Age formats a duration in its two largest units: "3d4h".
 func Age(d time.Duration) string {
 	s := int64(max(0, d) / time.Second)
 	switch {
@@ -87,8 +87,8 @@ type Table struct {
 	rows  [][]string
 }
 
-// NewTable returns a table with these headings. A heading that begins with ">" stands over a
-// column of numbers, which are aligned at the right.
+// NewTable returns a table with these headings. A heading that begins with ">" aligns its column
+// at the right.
 func NewTable(headings ...string) *Table {
 	t := &Table{right: make([]bool, len(headings))}
 	row := make([]string, len(headings))

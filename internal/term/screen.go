@@ -22,13 +22,13 @@ func Size(f *os.File) (columns, rows int) {
 	return columns, rows
 }
 
-// Enter has the terminal show a screen that Leave takes away again.
+// Enter makes the terminal show its alternate screen.
 func Enter(w io.Writer) { io.WriteString(w, "\x1b[?1049h\x1b[?25l") }
 
-// Leave shows what was there before Enter.
+// Leave shows the screen from before Enter.
 func Leave(w io.Writer) { io.WriteString(w, "\x1b[?25h\x1b[?1049l") }
 
-// Draw puts the lines where those of the last Draw were.
+// Draw replaces the lines of the last Draw.
 func Draw(w io.Writer, lines []string) {
 	var b strings.Builder
 	b.WriteString("\x1b[H")
@@ -42,13 +42,13 @@ func Draw(w io.Writer, lines []string) {
 	io.WriteString(w, b.String())
 }
 
-// A Progress is one line of a terminal that is written again and again.
+// A Progress is one line of a terminal that is rewritten repeatedly.
 type Progress struct {
 	w     io.Writer
 	shown bool
 }
 
-// NewProgress returns one on f. If f is no terminal it shows nothing.
+// NewProgress returns a Progress on f. If f is not a terminal, it shows nothing.
 func NewProgress(f *os.File) *Progress {
 	if !IsTerminal(f) {
 		return &Progress{}

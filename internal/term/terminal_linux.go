@@ -14,7 +14,7 @@ func size(f *os.File) (columns, rows int, ok bool) {
 	return int(w.Col), int(w.Row), true
 }
 
-// Keys has the terminal deliver each key at once, without showing it, until restore is
+// Keys makes the terminal deliver each key immediately, without showing it, until restore is
 // called.
 func Keys(f *os.File) (restore func(), err error) {
 	fd := int(f.Fd())

@@ -12,5 +12,5 @@ func size(f *os.File) (columns, rows int, ok bool) {
 	return 80, 24, err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Keys is not there on this system.
+// Keys is not supported on this system.
 func Keys(*os.File) (restore func(), err error) { return nil, errors.ErrUnsupported }

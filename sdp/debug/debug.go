@@ -4,8 +4,8 @@
 //
 //	import _ "github.com/gosdp/gosdp/sdp/debug"
 //
-// The page is at /debug/sdp. Others call [Handler]. The page shows addresses and traffic: serve
-// it where strangers cannot come.
+// The page is at /debug/sdp. Other programs call [Handler]. The page shows addresses and traffic,
+// so it must not be reachable by the public.
 package debug
 
 import (
@@ -24,8 +24,8 @@ func init() {
 	http.Handle("/debug/sdp", Handler())
 }
 
-// Handler returns a handler that serves the page, and with the query "?json" what the page
-// shows, as JSON. It may be served at any path.
+// Handler returns a handler that serves the page or, for the query "?json", its contents as JSON.
+// It may be registered for any path.
 func Handler() http.Handler { return http.HandlerFunc(serve) }
 
 func serve(w http.ResponseWriter, r *http.Request) {

@@ -25,16 +25,16 @@ import (
 const (
 	// Patience is how long Collect waits for programs, all together.
 	Patience = 200 * time.Millisecond
-	// maxDocument bounds what a program may say, maxConns how many connections of one are
-	// looked at, and maxSockets how many sockets are asked.
+	// maxDocument limits the size of a program's answer, maxConns how many connections of a
+	// program are read, and maxSockets how many sockets are asked.
 	maxDocument = 8 << 20
 	maxConns    = 20_000
 	maxSockets  = 1024
-	// atATime is how many sockets are asked at a time.
+	// atATime is how many sockets are asked concurrently.
 	atATime = 16
 )
 
-// A Failure is a socket that gave no state.
+// A Failure is a socket from which Collect got no state.
 type Failure struct {
 	Path string
 	Err  error
@@ -43,8 +43,8 @@ type Failure struct {
 func (f Failure) Error() string { return fmt.Sprintf("%s: %v", f.Path, f.Err) }
 
 // Collect asks all programs whose sockets are in the directories. It returns those that
-// answered within Patience, by process, and why others did not. Sockets that dead programs
-// have left behind are removed.
+// answered within Patience, by process, and the reasons why others did not. It removes the sockets
+// of dead programs.
 func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
@@ -183,7 +183,7 @@ func ask(ctx context.Context, path string, owner int) (status.Program, error) {
 	return p, nil
 }
 
-// decode reads a Program. It bounds how much memory a short text can take.
+// decode reads a Program. It limits how much memory a short text can use.
 func decode(text []byte) (status.Program, error) {
 	var p struct {
 		status.Program
@@ -230,7 +230,7 @@ func gone(path string) error {
 	return errors.New("the program has ended; its socket was removed")
 }
 
-// slow names a time that has run out.
+// slow gives a timeout a readable message.
 func slow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return errSlow
