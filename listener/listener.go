@@ -33,7 +33,7 @@ const (
 	// orderTime is how long a connection waits for an earlier one that is in its handshake,
 	// so that Accept keeps the order of arrival.
 	orderTime = 2 * time.Millisecond
-	// orderPause is how long connections do not wait after such a wait was in vain.
+	// orderPause is how long after a wait in vain no connection waits.
 	orderPause = 100 * time.Millisecond
 )
 

@@ -59,7 +59,7 @@ The columns are
 
 A program that does not answer within 0.2 s is left out, and named at the end.`
 
-// source selects the users whose programs are asked.
+// source selects the programs to ask.
 type source struct{ dir string }
 
 func (s *source) define(fs *flag.FlagSet) {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// unhooked is the type of the key by which package net knows calls that are to be plain
-// TCP. It has no name, so that it is the same type there.
+// unhooked is the type of the context key that makes calls of package net use plain TCP. It is an
+// unnamed type, so that it is identical there.
 type unhooked = struct{ GosdpUnhooked struct{} }
 
 // Plain returns a context in which package net dials and listens without SDP.
@@ -22,8 +22,8 @@ func Plain(ctx context.Context) context.Context {
 // has no hooks.
 var ordinary atomic.Bool
 
-// Settled reports whether package net has found out already whether the connection or
-// listener uses SDP. The library must not negotiate on such a one. Safe for concurrent use.
+// Settled reports whether package net has already decided whether the connection or listener uses
+// SDP. The library must then not negotiate. It is safe for concurrent use.
 func Settled(c any) bool {
 	if ordinary.Load() {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// The codes of a Path's reason, for scripts.
+// The codes of a Path's reason. Scripts use them.
 const (
 	CodeOff         = "off"            // SDP is switched off
 	CodeNoDevice    = "no_device"      // no device can be used on this machine
@@ -29,7 +29,7 @@ const (
 	CodeUnreachable = "cannot_connect" // there is no connection at all
 )
 
-// A Path is how a connection to an address would go.
+// A Path describes a connection to an address.
 type Path struct {
 	Network string `json:"network"`
 	Address string `json:"address"`
@@ -37,7 +37,7 @@ type Path struct {
 	Local   string `json:"local,omitempty"`
 	Remote  string `json:"remote,omitempty"`
 	Device  string `json:"device,omitempty"`
-	// Declined says why devices are not used, if SDP is.
+	// Declined has the reasons why devices are not used, if SDP is used.
 	Declined map[string]string `json:"declined,omitempty"`
 	Code     string            `json:"code,omitempty"`
 	Reason   string            `json:"reason,omitempty"` // why not SDP
@@ -45,9 +45,8 @@ type Path struct {
 	Took     time.Duration     `json:"took_ns"`
 }
 
-// Try makes a connection to the address as a program would, closes it, and says how it came
-// up and why it came up so. On network "tcp" a peer without SDP sees a connection that is
-// closed, and no byte.
+// Try connects to the address as a program would, closes the connection, and returns how it was set
+// up and why. On network "tcp" a peer without SDP sees a connection that is closed without a byte.
 func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	p := &Path{Network: network, Address: address}
 	var events recorder
@@ -78,7 +77,7 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	return p
 }
 
-// explain says why c is plain TCP. reasons are what the library has logged about it.
+// explain returns why c is plain TCP. reasons are those that the library has logged about it.
 func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 	set := func(code, reason, advice string) { p.Code, p.Reason, p.Advice = code, reason, advice }
 	other, err := settled(c)
@@ -114,11 +113,11 @@ func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 	}
 }
 
-// settleTime is how long the kernel may take to say who has accepted a connection.
+// settleTime is how long the server may take to accept the connection.
 const settleTime = 200 * time.Millisecond
 
-// settled returns what the kernel says of the other end, when that has been accepted or for
-// settleTime has not.
+// settled returns what the kernel reports about the other end, after that was accepted or after
+// settleTime.
 func settled(c net.Conn) (localpeer.End, error) {
 	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) {
 		other, err := localpeer.Other(c)
@@ -164,7 +163,7 @@ func (r *recorder) reasons() []string {
 	return r.said
 }
 
-// addrPort returns the address of TCP, and an invalid one for another's.
+// addrPort returns a TCP address, or an invalid one for other addresses.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package diagnose finds out what keeps SDP from being used: on this machine, and on the way
-// to an address. It is what "sdp check" prints.
+// Package diagnose finds out why SDP is not used, on this machine or for an address. "sdp check"
+// prints its results.
 package diagnose
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// A Machine is what SDP finds on this machine.
+// A Machine describes what SDP can use on this machine.
 type Machine struct {
-	// Off is why SDP is switched off for network "tcp"; "" if it is not.
+	// Off is the reason why SDP is off for network "tcp"; "" if it is on.
 	Off      string   `json:"off,omitempty"`
 	Devices  []Device `json:"devices"`
 	Settings []string `json:"settings"` // the environment's
@@ -24,15 +24,15 @@ type Machine struct {
 // A Device is one of SDP's devices.
 type Device struct {
 	Name string `json:"name"`
-	// Usable reports that this program can use the device here, and Default that it does so
-	// on network "tcp" without being told.
+	// Usable reports whether this program can use the device here, and Default whether it
+	// does so on network "tcp" by default.
 	Usable  bool   `json:"usable"`
 	Default bool   `json:"default"`
 	Reason  string `json:"reason,omitempty"` // why not
 	Needs   []Need `json:"needs"`
 }
 
-// A Need is something that a device needs, or is better with.
+// A Need is something that a device needs, or works better with.
 type Need struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -50,13 +50,13 @@ func (m *Machine) Usable() bool {
 // names are the devices, the best one first.
 var names = []string{"shm", "verbs", "iwarp"}
 
-// environment are the variables that change what SDP does.
+// environment are the environment variables of SDP.
 var environment = []string{"SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_STATUS"}
 
-// Inspect looks at this machine, with the rights of this process.
+// Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine { return inspect("/", os.Getenv) }
 
-// inspect finds files below root.
+// inspect acts like Inspect for files below root.
 func inspect(root string, getenv func(string) string) *Machine {
 	m := &Machine{Settings: []string{}}
 	for _, name := range environment {
@@ -110,7 +110,7 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 	return d
 }
 
-// sighted is a need of every device on network "tcp".
+// sighted returns a need of every device on network "tcp".
 func sighted() Need {
 	n := Need{Name: "the kernel's word on peers", OK: localpeer.Sighted(), Found: "sock_diag answers"}
 	if !n.OK {
@@ -120,7 +120,7 @@ func sighted() Need {
 	return n
 }
 
-// ownAddress reports that the address is one of this host's, in this network namespace.
+// ownAddress reports whether the address belongs to this host, in this network namespace.
 func ownAddress(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(hostAddresses(), a.Unmap())
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/gosdp/gosdp/internal/rnics"
 )
 
-// leastLocked is how much memory a connection of device verbs locks at the very least.
+// leastLocked is the least memory that a connection over verbs locks, in bytes.
 const leastLocked = 256 << 10
 
-// hardwareNeeds are those of device verbs.
+// hardwareNeeds returns the needs of device verbs.
 func hardwareNeeds(root string) []Need {
 	needs := []Need{
 		library(root, "libibverbs.so.1", "libibverbs1"),
@@ -30,7 +30,7 @@ func hardwareNeeds(root string) []Need {
 	return append(needs, lockedMemory())
 }
 
-// library looks for a shared library where the dynamic linker does.
+// library checks whether the dynamic linker would find a shared library.
 func library(root, name, debian string) Need {
 	n := Need{Name: name}
 	for _, dir := range []string{"lib/*-linux-gnu", "usr/lib/*-linux-gnu", "lib64", "usr/lib64", "lib", "usr/lib", "usr/local/lib"} {
@@ -71,7 +71,7 @@ func hardware(root string) Need {
 	return n
 }
 
-// permission is whether this process may open a device file.
+// permission checks whether this process may open a device file.
 func permission(root, name, module string) Need {
 	n := Need{Name: "/" + name}
 	f, err := os.OpenFile(filepath.Join(root, name), os.O_RDWR, 0)
@@ -91,7 +91,7 @@ func permission(root, name, module string) Need {
 	return n
 }
 
-// lockedMemory is whether this process may lock the memory of a connection.
+// lockedMemory checks whether this process may lock the memory of a connection.
 func lockedMemory() Need {
 	n := Need{Name: "locked memory"}
 	limit, unlimited, exempt := lockLimit()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// memoryNeeds are those of device shm.
+// memoryNeeds returns the needs of device shm.
 func memoryNeeds(root string, getenv func(string) string) []Need {
 	needs := []Need{sighted(), ptrace(root), namespaces(root)}
 	if dir := getenv("SDP_SHM_DIR"); dir != "" {
@@ -17,8 +17,8 @@ func memoryNeeds(root string, getenv func(string) string) []Need {
 	return needs
 }
 
-// ptrace is whether a program may read the memory of another one of the same user, which
-// zero copy on shm needs.
+// ptrace checks whether a program may read the memory of another one of the same user, which zero
+// copy over shm needs.
 func ptrace(root string) Need {
 	n := Need{Name: "reading peers' memory (zero copy)", Optional: true, OK: true, Found: "ptrace is not restricted"}
 	text, err := os.ReadFile(filepath.Join(root, "proc/sys/kernel/yama/ptrace_scope"))
@@ -36,8 +36,7 @@ func ptrace(root string) Need {
 	return n
 }
 
-// namespaces says in which namespaces this process is: shm works within one network
-// namespace.
+// namespaces returns the namespaces of this process. shm works within one network namespace.
 func namespaces(root string) Need {
 	n := Need{Name: "network namespace", OK: true, Optional: true}
 	own, err := os.Readlink(filepath.Join(root, "proc/self/ns/net"))

@@ -24,14 +24,14 @@ import (
 	"syscall"
 )
 
-// Role is what a mark says of a socket.
+// Role is the meaning of a mark.
 type Role uint8
 
 // The roles.
 const (
-	// Listener: accepts SDP, and so do the connections that were accepted from it.
+	// Listener: the socket accepts SDP, and so do the connections that were accepted from it.
 	Listener Role = iota
-	// Dialler: will send a Request if the other end is marked as a Listener.
+	// Dialler: the socket will send a Request if the other end is marked as a Listener.
 	Dialler
 )
 
@@ -59,14 +59,14 @@ func Mark(c syscall.RawConn, r Role) error { return set(c, r, true) }
 // Unmark removes the mark.
 func Unmark(c syscall.RawConn, r Role) error { return set(c, r, false) }
 
-// MarksMultipath reports whether listeners of multipath TCP can be marked. Safe for concurrent
+// MarksMultipath reports whether listeners of multipath TCP can be marked. It is safe for concurrent
 // use.
 func MarksMultipath() bool { return marksMultipath() }
 
 // Other returns what the kernel reports about the other end of c, a TCP connection. If that is
 // gone, the error is ErrElsewhere, and the marks are those of the listener at its address.
 // Other takes about 3 µs, and a millisecond at most. Errors are ErrElsewhere and ErrBlind.
-// Safe for concurrent use.
+// It is safe for concurrent use.
 func Other(c net.Conn) (End, error) { return other(c) }
 
 // Own returns what the other end of c would see: the mark of c itself, or ErrElsewhere if the
@@ -74,15 +74,15 @@ func Other(c net.Conn) (End, error) { return other(c) }
 func Own(c net.Conn) (End, error) { return own(c) }
 
 // Shows reports whether the other end of c, if it asks, sees that c has the role. It is what
-// Own reports, but does not need to ask the kernel's diagnostics. Safe for concurrent use.
+// Own reports, but does not need to ask the kernel's diagnostics. It is safe for concurrent use.
 func Shows(c net.Conn, r Role) bool { return shows(c, r) }
 
 // Sees reports whether Other works for connections that are accepted from a listener: this
-// process may ask the kernel, in the network namespace of the listener. Safe for concurrent
+// process may ask the kernel, in the network namespace of the listener. It is safe for concurrent
 // use.
 func Sees(listener syscall.RawConn) bool { return sees(listener) }
 
-// Sighted reports whether this process may ask the kernel. Safe for concurrent use.
+// Sighted reports whether this process may ask the kernel. It is safe for concurrent use.
 func Sighted() bool { return sighted() }
 
 // unixDialler is the prefix of the names that diallers bind their Unix sockets to.

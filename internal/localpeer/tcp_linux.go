@@ -52,7 +52,7 @@ func markListener(fd, value int) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, value)
 }
 
-// What <linux/sock_diag.h> and <linux/inet_diag.h> say.
+// Constants of <linux/sock_diag.h> and <linux/inet_diag.h>.
 const (
 	sockDiagByFamily = 20
 	noCookie         = 0xffffffff
@@ -77,11 +77,11 @@ type diag struct {
 	b      [1024]byte
 }
 
-// diags keeps one for the lifetime of the process.
+// diags keeps one diag for the lifetime of the process.
 var diags struct {
 	sync.Mutex
 	kept   *diag
-	denied bool // for good
+	denied bool // permanently
 }
 
 func open() (*diag, error) {
@@ -156,8 +156,8 @@ func other(c net.Conn) (End, error) { return look(c, false) }
 
 func own(c net.Conn) (End, error) { return look(c, true) }
 
-// shows reads the options that inet_diag would report. A socket that is bound to a device is
-// not found by those who do not name the device.
+// shows reads the options that inet_diag would report. A request that does not name a device does
+// not find a socket that is bound to one.
 func shows(c net.Conn, r Role) (is bool) {
 	sc, ok := c.(syscall.Conn)
 	if !ok { // the program has wrapped it
@@ -184,7 +184,7 @@ func shows(c net.Conn, r Role) (is bool) {
 	return is
 }
 
-// look asks for the other end of c, or for c as the other end sees it.
+// look queries the other end of c, or c as the other end would see it.
 func look(c net.Conn, own bool) (End, error) {
 	local, ok := c.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
@@ -255,7 +255,7 @@ type found struct {
 	unborn bool
 }
 
-// ask asks for the socket whose local address is there, and whose remote one is here.
+// ask queries the socket whose local address is there and whose remote address is here.
 func (d *diag) ask(family uint8, here, there netip.AddrPort) (found, error) {
 	d.seq++
 	b := d.b[:requestLen]

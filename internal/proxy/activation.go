@@ -11,12 +11,12 @@ import (
 // firstInherited is the first descriptor that systemd passes (sd_listen_fds(3)).
 const firstInherited = 3
 
-// maxInherited bounds what LISTEN_FDS may claim.
+// maxInherited limits the number in LISTEN_FDS.
 const maxInherited = 1024
 
-// Inherited returns the sockets that systemd has passed to this process, by name, and by
-// number for those without one. It removes what names them from the environment, so that
-// a second call, or a program that this one starts, finds none.
+// Inherited returns the sockets that systemd has passed to this process, by name or, without a
+// name, by number. It removes their variables from the environment, so that a second call, or a
+// program that this one starts, finds none.
 func Inherited() (map[string]*os.File, error) {
 	defer func() {
 		for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"} {

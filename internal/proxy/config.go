@@ -15,22 +15,22 @@ const (
 	Auto = "auto" // SDP if the peer speaks it, otherwise plain TCP
 )
 
-// originalAddress stands for the destination that a redirected connection had.
+// originalAddress is the address that means the original destination of a redirected connection.
 const originalAddress = "original"
 
-// An Endpoint is an address and the protocol that is spoken there.
+// An Endpoint is an address and the protocol to use there.
 type Endpoint struct {
 	Network string // TCP, SDP or Auto
 	Address string // host:port, "@name" of an inherited socket, or "original"
 }
 
-// String returns the endpoint as ParseEndpoint reads it.
+// String returns the endpoint in the form that ParseEndpoint reads.
 func (e Endpoint) String() string { return e.Network + "://" + e.Address }
 
-// inherited returns the name of the inherited socket that e stands for.
+// inherited returns the name of the inherited socket that e refers to.
 func (e Endpoint) inherited() (name string, ok bool) { return strings.CutPrefix(e.Address, "@") }
 
-// original reports that e stands for the destination that a connection had before it was
+// original reports whether e means the destination that a connection had before it was
 // redirected.
 func (e Endpoint) original() bool { return e.Address == originalAddress }
 
@@ -90,7 +90,7 @@ func checkAddress(text, address string) (host string, err error) {
 	return host, nil
 }
 
-// A Route is where to listen, where to dial for each connection, and how.
+// A Route is an endpoint to listen at, an endpoint to dial for each connection, and options.
 type Route struct {
 	Listen Endpoint
 	Dial   Endpoint
@@ -98,18 +98,18 @@ type Route struct {
 	Line int // of the file, 0 without one
 }
 
-// Options are what a line of the file can say of its route beside the endpoints.
+// Options are the options of a route.
 type Options struct {
-	// Limit is how many connections the route relays at a time; 0: as many as come.
-	// Further ones wait.
+	// Limit is how many connections the route relays at a time. Further ones wait. 0 means
+	// no limit.
 	Limit int
 	// DialTimeout is how long a connection waits for its target.
 	DialTimeout time.Duration
-	// Mark is the firewall mark (SO_MARK) of the connections that are dialled; 0: none. It
-	// tells the rules that redirect connections which ones are the proxy's own.
+	// Mark is the firewall mark (SO_MARK) of the connections that the proxy dials; 0: none.
+	// By it, rules that redirect connections can exclude the proxy's own.
 	Mark uint32
 }
 
-// DefaultDialTimeout is shorter than the kernel's own limit, two minutes of SYNs, which is
-// longer than the patience of most clients.
+// DefaultDialTimeout is shorter than the kernel's own limit of two minutes, because most clients
+// give up before that.
 const DefaultDialTimeout = 30 * time.Second

@@ -11,7 +11,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// Handler serves what an orchestrator and Prometheus ask: /live, /ready and /metrics.
+// Handler returns a handler for /live, /ready and /metrics.
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "live\n") })
@@ -35,7 +35,7 @@ type family struct {
 	samples          []sample
 }
 
-// A sample is a value with its labels, as they are written.
+// A sample is a value with its labels in Prometheus's text format.
 type sample struct {
 	labels string
 	value  float64
@@ -50,7 +50,7 @@ func (p *Proxy) writeMetrics(w io.Writer) {
 	}
 }
 
-// ownMetrics are those of the relays.
+// ownMetrics returns the metrics of the relays.
 func (p *Proxy) ownMetrics() []family {
 	const (
 		open = iota
@@ -88,7 +88,7 @@ func (p *Proxy) ownMetrics() []family {
 	)
 }
 
-// totals are the counters of entrances.
+// totals are the summed counters of entrances.
 type totals struct {
 	open                      int
 	accepted, failed, refused uint64
@@ -120,7 +120,7 @@ func (t *totals) sum(o totals) {
 	t.down += o.down
 }
 
-// totals returns the counters of each address that was ever listened at.
+// totals returns the counters of each address at which the proxy has listened.
 func (p *Proxy) totals() map[string]totals {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *Proxy) totals() map[string]totals {
 	return all
 }
 
-// sdpMetrics are those of the process's SDP connections.
+// sdpMetrics returns the metrics of the process's SDP connections.
 func sdpMetrics(t sdp.Totals) []family {
 	one := func(name, kind, help string, value float64) family {
 		return family{name, kind, help, []sample{{"", value}}}

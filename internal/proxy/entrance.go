@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// drainWait is how long a plain listener that stops waits for one more connection of
-	// the kernel's queue, and drainMost how many it takes if they keep coming.
+	// drainWait is how long a plain listener that stops waits for another connection from
+	// the kernel's queue, and drainMost how many it accepts at most.
 	drainWait = 20 * time.Millisecond
 	drainMost = 4096
 )
 
-// An entrance is a listening socket, with what its connections have done.
+// An entrance is a listening socket with the counters of its connections.
 type entrance struct {
 	proxy *Proxy
 	key   string
@@ -44,7 +44,7 @@ type entrance struct {
 	up, down int64 // bytes of relays that have ended
 }
 
-// enterLocked opens the entrance of a route. Nothing is accepted until serve.
+// enterLocked opens the entrance of a route. It accepts nothing before serve.
 func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	ln, err := p.listen(route.Listen)
 	if old := p.atLocked(route.Listen); errors.Is(err, syscall.EADDRINUSE) && old != nil {
@@ -61,7 +61,7 @@ func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	return e, nil
 }
 
-// set has the connections that are accepted from now on take the route.
+// set makes the connections that are accepted from now on use the route.
 func (e *entrance) set(route *Route) {
 	e.route.Store(route)
 	e.gate.setLimit(route.Limit)
@@ -91,7 +91,7 @@ func (p *Proxy) inherit(network, name string) (net.Listener, error) {
 	return p.listenOn(f, network)
 }
 
-// listenOn listens on a copy of a socket that listens already.
+// listenOn returns a listener on a copy of a listening socket.
 func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
@@ -122,8 +122,8 @@ func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
 	return served, nil
 }
 
-// takeOver listens on the socket of another entrance, which is about to stop, with another
-// protocol. Connections that wait in the kernel's queue stay there for the new one.
+// takeOver listens with another protocol on the socket of an entrance that is about to stop. The
+// new entrance gets the connections that wait in the kernel's queue.
 func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
 	filer, ok := old.ln.(interface{ File() (*os.File, error) })
 	if !ok {
@@ -137,7 +137,7 @@ func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
 	return p.listenOn(f, network)
 }
 
-// serve relays every connection that comes, until stop. Each is a goroutine of relays.
+// serve relays every connection until stop, each in a goroutine of relays.
 func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 	defer close(e.ended)
 	for {
@@ -152,7 +152,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 				}
 			}
 			if !e.gate.enter(cut) || !e.proxy.gate.enter(cut) {
-				reset(client) // the end has come while it waited
+				reset(client) // the proxy was stopped while it waited
 				continue
 			}
 			relays.Go(func() {
@@ -204,8 +204,8 @@ func (e *entrance) relay(cut context.Context, client conn) {
 	}
 }
 
-// stop ends the listening. Clients that the kernel has connected already are still
-// accepted: to close a plain TCP listener resets those.
+// stop ends the listening. It still accepts clients that the kernel has connected already, because
+// closing a plain TCP listener would reset them.
 func (e *entrance) stop() {
 	if !e.stopping.CompareAndSwap(false, true) {
 		return
@@ -216,8 +216,8 @@ func (e *entrance) stop() {
 	e.ln.Close() // which hands out what is on its way up
 }
 
-// drained reports that a plain listener that stops has no further connections: none came
-// since it was asked last.
+// drained reports that a plain listener that stops has no further connections: none arrived since
+// the last call.
 func (e *entrance) drained() bool {
 	now := e.accepted.Load()
 	if e.drainedAt == now {
@@ -228,8 +228,7 @@ func (e *entrance) drained() bool {
 	return !ok || plain.SetDeadline(time.Now().Add(drainWait)) != nil
 }
 
-// complain logs what went wrong with connections of this entrance, a few times a minute
-// at most.
+// complain logs errors of this entrance's connections, at most a few times a minute.
 func (e *entrance) complain(what string, err error) {
 	more, now := e.complaints.next(time.Now())
 	if !now {
@@ -242,7 +241,7 @@ func (e *entrance) complain(what string, err error) {
 	e.proxy.log.Warn(what, args...)
 }
 
-// complaints bounds a log that clients can make grow.
+// complaints limits how much clients can make the process log.
 type complaints struct {
 	mu     sync.Mutex
 	since  time.Time
@@ -255,7 +254,7 @@ const (
 	complaintsMost = 10
 )
 
-// next reports whether to log one more, and how many were left out before it.
+// next reports whether to log an error, and how many were not logged before it.
 func (c *complaints) next(now time.Time) (more int, log bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// A gate bounds how many connections are inside. Its zero value has no bound.
+// A gate limits how many connections are inside. The zero value has no limit.
 type gate struct {
 	mu     sync.Mutex
 	inside int
 	limit  int           // 0: no bound
-	left   chan struct{} // closed when there may be room; nil while nobody waits
+	left   chan struct{} // closed when there may be room; nil while no goroutine waits
 }
 
 // enter waits until there is room. It returns false if ctx is done first.
@@ -43,7 +43,7 @@ func (g *gate) leave() {
 	g.mu.Unlock()
 }
 
-// setLimit changes the bound. Connections that are inside stay.
+// setLimit changes the limit. Connections that are inside stay.
 func (g *gate) setLimit(limit int) {
 	g.mu.Lock()
 	g.limit = limit

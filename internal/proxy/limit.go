@@ -1,15 +1,15 @@
 package proxy
 
 const (
-	// reserved descriptors are for listeners, files and what the runtime needs.
+	// reserved descriptors are for listeners, files and the runtime.
 	reserved = 64
 	// perRelay is how many descriptors a connection takes: two sockets, one more over shm,
 	// and some for pipes between two plain TCP connections, without which bytes are copied.
 	perRelay = 4
 )
 
-// DefaultLimit is how many connections the process may relay at a time with the descriptors
-// that it may open; 0: no bound is known. Clients beyond it wait. Without a bound, clients
+// DefaultLimit returns how many connections the process can relay at a time with the descriptors
+// that it may open; 0: that is not known. Clients beyond the limit wait. Without a limit, clients
 // could take all descriptors, and none would be left to dial their targets.
 func DefaultLimit() int {
 	files := descriptors()

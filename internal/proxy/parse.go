@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// maxConfig bounds the file: a path that was mistyped may name anything.
+// maxConfig limits the size of the file, because a mistyped path may name any file.
 const maxConfig = 1 << 20
 
-// A LineError is what is wrong with one line of a file.
+// A LineError is an error in one line of a file.
 type LineError struct {
 	File string
 	Line int
@@ -27,8 +27,8 @@ func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 // Unwrap returns e.Err.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadFile reads routes from a file. defaults are the options of routes whose lines say
-// nothing else. The error names every line that is wrong.
+// ReadFile reads routes from a file. defaults are the options that a line does not set. The error
+// names every line that is wrong.
 func ReadFile(path string, defaults Options) ([]Route, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadFile(path string, defaults Options) ([]Route, error) {
 	return Parse(f, path, defaults)
 }
 
-// Parse is ReadFile for what r returns; path is for its errors.
+// Parse acts like ReadFile but reads from r. It uses path in errors.
 func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
 	var routes []Route
 	var wrong []error
@@ -76,7 +76,7 @@ func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
 	return routes, nil
 }
 
-// clash returns an error if one of the routes listens where route does.
+// clash returns an error if one of the routes listens at the same address as route.
 func clash(routes []Route, route Route) error {
 	for _, other := range routes {
 		if other.Listen.Address == route.Listen.Address && !anyPort(route.Listen.Address) {
@@ -86,7 +86,7 @@ func clash(routes []Route, route Route) error {
 	return nil
 }
 
-// anyPort reports that the kernel chooses the port, so that the same address twice is two.
+// anyPort reports whether the kernel chooses the port. Two routes may then have the same address.
 func anyPort(address string) bool { return strings.HasSuffix(address, ":0") }
 
 func parseRoute(fields []string, defaults Options) (Route, error) {
@@ -110,7 +110,7 @@ func parseRoute(fields []string, defaults Options) (Route, error) {
 	return route, nil
 }
 
-// set sets the option that field, "name=value", speaks of.
+// set sets an option from field, "name=value".
 func (o *Options) set(field string) error {
 	name, value, ok := strings.Cut(field, "=")
 	if !ok {

@@ -36,8 +36,8 @@ type Proxy struct {
 	past      map[string]totals    // of removed entrances whose connections have ended
 }
 
-// New returns a proxy without routes. limit bounds the connections of all routes together;
-// 0: no bound. inherited are sockets from Inherited.
+// New returns a proxy without routes. limit is the maximum number of connections of all routes
+// together; 0 means no limit. inherited are sockets from Inherited.
 func New(log *slog.Logger, limit int, inherited map[string]*os.File) *Proxy {
 	p := &Proxy{log: log, inherited: inherited, entrances: make(map[string]*entrance), past: make(map[string]totals)}
 	p.gate.limit = limit
@@ -45,10 +45,9 @@ func New(log *slog.Logger, limit int, inherited map[string]*os.File) *Proxy {
 	return p
 }
 
-// Apply has the proxy serve these routes and no others. Routes that listen where one has
-// listened before keep its socket, and connections that are relayed already go on. If a
-// socket cannot be opened nothing changes, and the error names the line of the route, of
-// the file with that name.
+// Apply makes the proxy serve these routes and no others. A route with the address of an earlier
+// one keeps its socket, and relayed connections continue. If a socket cannot be opened, nothing
+// changes, and the error names the file and the line of the route.
 func (p *Proxy) Apply(file string, routes []Route) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +90,7 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	return nil
 }
 
-// replaceLocked has the entrances be these, which serve the routes in their order.
+// replaceLocked replaces the entrances by these, which serve the routes in the same order.
 func (p *Proxy) replaceLocked(wanted map[string]*entrance, routes []Route) {
 	for key, e := range p.entrances {
 		if wanted[key] == nil {
@@ -140,7 +139,7 @@ func (p *Proxy) endedLocked(e *entrance) bool {
 	return true
 }
 
-// Routes calls show with each route and the address at which it listens.
+// Routes calls show for each route, with the address at which it listens.
 func (p *Proxy) Routes(show func(route Route, at net.Addr)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,9 +148,8 @@ func (p *Proxy) Routes(show func(route Route, at net.Addr)) {
 	}
 }
 
-// Stop ends the listening, lets the connections that are relayed end by themselves until
-// grace is done, and resets the rest. It returns when none is left, and reports how many
-// were reset.
+// Stop ends the listening, waits until grace is done for the relayed connections to end, and resets
+// the rest. It returns when none is left, and reports how many it has reset.
 func (p *Proxy) Stop(grace context.Context) (cut int) {
 	p.mu.Lock()
 	p.stopped = true
@@ -175,14 +173,14 @@ func (p *Proxy) Stop(grace context.Context) (cut int) {
 	return int(atCut.Load())
 }
 
-// Rejected counts a configuration that could not be read.
+// Rejected counts a configuration that is wrong.
 func (p *Proxy) Rejected() { p.rejected.Add(1) }
 
-// Unready has the readiness endpoint say that new connections should go elsewhere, while
-// those that come are still served.
+// Unready makes the readiness endpoint fail, so that new clients go elsewhere. The proxy still
+// serves those that arrive.
 func (p *Proxy) Unready() { p.ready.Store(false) }
 
-// Open returns how many connections are relayed now.
+// Open returns the number of connections that are being relayed.
 func (p *Proxy) Open() int {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
@@ -191,7 +189,7 @@ func (p *Proxy) Open() int {
 
 func (p *Proxy) config() *sdp.Config { return &sdp.Config{Logger: p.log} }
 
-// dial connects to an address over a network of an Endpoint.
+// dial connects to an address on a network of an Endpoint.
 func (p *Proxy) dial(ctx context.Context, network, address string, mark uint32) (net.Conn, error) {
 	var d net.Dialer
 	if mark != 0 {

@@ -14,9 +14,8 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// conn is what a relay needs of a connection. ReadFrom and WriteTo are what io.Copy looks
-// for, to move the bytes without a buffer of its own: between two TCP connections the
-// kernel splices them.
+// conn has the methods that a relay needs. io.Copy uses ReadFrom and WriteTo to move the bytes
+// without a buffer of its own; between two TCP connections the kernel splices them.
 type conn interface {
 	net.Conn
 	io.ReaderFrom
@@ -27,8 +26,8 @@ type conn interface {
 
 var _ = []conn{(*net.TCPConn)(nil), (*sdp.Conn)(nil)}
 
-// descriptorPause is how long a relay, or a listener, waits before it tries again after
-// the process had no descriptor left. Connections that end give some back.
+// descriptorPause is how long a relay or a listener waits before it tries again if the process has
+// no descriptor left. Connections that end release some.
 const descriptorPause = 100 * time.Millisecond
 
 var (
@@ -69,19 +68,19 @@ func (r *relay) run(cut context.Context, route *Route) error {
 	return nil
 }
 
-// A target whose SDP does not come up is tried again, with a pause that grows: a burst
-// of connections, or a busy machine, makes handshakes run into their time limits.
+// If the SDP handshake with a target fails, the relay tries again after a growing pause: handshakes
+// time out during a burst of connections, or on a busy machine.
 const (
 	dialTries      = 5
 	firstDialPause = 100 * time.Millisecond
 )
 
-// descriptorPatience is how long a client that is relayed to nowhere may hold the
-// descriptor that another one's target needs.
+// descriptorPatience is how long a client without a target may hold a descriptor that another
+// relay needs for its target.
 const descriptorPatience = 2 * time.Second
 
-// dial connects to the route's target. If the process has no descriptor left it tries again
-// for a while.
+// dial connects to the route's target. If the process has no descriptor left, it tries again for
+// descriptorPatience.
 func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
 	network, address := route.Dial.Network, route.Dial.Address
 	if route.Dial.original() {
@@ -115,9 +114,8 @@ func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
 	}
 }
 
-// pass copies one direction and ends it as it was ended. An end of file is passed on
-// alone, because the other direction may go on for long. Anything else resets both
-// connections.
+// pass copies one direction until its end. It passes on an end of file, after which the other
+// direction may continue. Any other end resets both connections.
 func (r *relay) pass(to, from conn, count *int64) {
 	n, err := io.Copy(to, from)
 	r.mu.Lock()
@@ -131,8 +129,8 @@ func (r *relay) pass(to, from conn, count *int64) {
 	}
 }
 
-// carried returns how many bytes went from the client to the target and back. While a
-// direction goes on, only SDP's own counters know.
+// carried returns how many bytes were copied from the client to the target and back. Until a
+// direction has ended, only SDP's own counters have its number.
 func (r *relay) carried() (up, down int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

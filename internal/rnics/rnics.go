@@ -26,7 +26,7 @@ var found struct {
 }
 
 // Networks returns the addresses of those interfaces, each with the prefix length of its
-// subnet. The result may be a second old, and must not be changed. Safe for concurrent use.
+// subnet. The result may be a second old, and must not be changed. It is safe for concurrent use.
 func Networks() []netip.Prefix {
 	found.Lock()
 	defer found.Unlock()
