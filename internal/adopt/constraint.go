@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// hooked is the constraint of the systems on which package net has hooks.
+// hooked is the build constraint of the systems on which package net has hooks.
 //
 // GOOS=android has the tag linux too.
 const hooked = "linux && !android && (amd64 || arm64)"
 
-// refused is the constraint of those that look as if they had, and on which package net does
-// not compile: where the go command is called by another build system, nothing else can say so.
+// refused is the build constraint of the other systems that resemble them. Package net does not
+// compile there, because another build system that calls the go command gets no other error.
 const refused = "linux && !android && !(amd64 || arm64)"
 
-// Architectures are those of Linux for which there are hooks.
+// Architectures are Linux's architectures for which there are hooks.
 var Architectures = []string{"amd64", "arm64"}
 
 var otherSystems = strings.Fields(`aix android darwin dragonfly freebsd hurd illumos ios js nacl
@@ -48,7 +48,7 @@ func buildLine(text []byte) (expr constraint.Expr, start, end int, found bool) {
 	return nil, 0, 0, false
 }
 
-// nameTags returns the system and the architecture that the name of a file asks for.
+// nameTags returns the system and the architecture in the name of a file.
 func nameTags(name string) []string {
 	name = strings.TrimSuffix(path.Base(name), path.Ext(name))
 	name = strings.TrimSuffix(name, "_test")
@@ -76,8 +76,8 @@ func mayBuild(name string, text []byte) bool {
 	return builds(name, text, func(tag string) bool { return true })
 }
 
-// builds is mayBuild with a say about other tags. A tag that other reports true for may be
-// set or not; the rest is not, but for versions of Go.
+// builds acts like mayBuild, but a tag for which other returns true may be set or not. Of the
+// remaining tags only those of Go versions are set.
 func builds(name string, text []byte, other func(tag string) bool) bool {
 	for _, tag := range nameTags(name) {
 		if tag != "linux" && !slices.Contains(Architectures, tag) {
@@ -125,7 +125,7 @@ func collect(x constraint.Expr, f func(tag string)) {
 	}
 }
 
-// constrain returns a file with one more condition in its constraint.
+// constrain returns a file with an additional condition in its build constraint.
 func constrain(text []byte, condition string) []byte {
 	expr, start, end, found := buildLine(text)
 	if !found {
@@ -135,7 +135,7 @@ func constrain(text []byte, condition string) []byte {
 	return slices.Concat(text[:start], []byte(line), text[end:])
 }
 
-// unconstrain returns a file without its constraint, and with as many lines.
+// unconstrain returns a file without its build constraint, but with the same number of lines.
 func unconstrain(text []byte) []byte {
 	_, start, end, found := buildLine(text)
 	if !found {

@@ -2,8 +2,8 @@ package adopt
 
 // An edit changes one place of package net.
 type edit struct {
-	// at is what the place says: a whole line but for its end if prologue is set, any text
-	// otherwise. It must be there exactly once.
+	// at is the text of the place: a whole line without its end if prologue is set, any text
+	// otherwise. It must occur exactly once.
 	at string
 	// prologue is inserted into the function whose first line at is, without a new line.
 	prologue string
@@ -11,7 +11,7 @@ type edit struct {
 	instead string
 }
 
-// hookEdits are the changes of package net itself. What they call is in _std/net.
+// hookEdits are the changes to package net itself. The functions that they call are in _std/net.
 var hookEdits = []edit{
 	{at: "type netFD struct {", prologue: "sdp *sdpLink; sdpSettled bool"},
 
@@ -35,7 +35,7 @@ var hookEdits = []edit{
 	{at: "func (fd *netFD) SetWriteDeadline(t time.Time) error {", prologue: "if fd.sdp != nil { return fd.sdpSetWriteDeadline(t) }"},
 	{at: "func (fd *netFD) dup() (f *os.File, err error) {", prologue: "if fd.sdp != nil { return fd.sdpDup() }"},
 
-	// Copies within the kernel would read and write the bare socket.
+	// Copies within the kernel would read and write the socket directly.
 	{at: "func (c *TCPConn) readFrom(r io.Reader) (int64, error) {", prologue: "if c.fd.sdp != nil || sdpCarries(r) { return c.sdpReadFrom(r) }"},
 	{at: "func (c *TCPConn) writeTo(w io.Writer) (int64, error) {", prologue: "if c.fd.sdp != nil { return c.sdpWriteTo(w) }"},
 	{at: "func (c *rawConn) PollFD() *poll.FD {", prologue: "if c.sdpHas() { return nil }"},
@@ -55,8 +55,8 @@ var hookEdits = []edit{
 	{at: "func isUsingMultipathTCP(fd *netFD) bool {", prologue: "fd = fd.sdpSock()"},
 }
 
-// innerEdits are the changes of the library's copy of package net. What they call is in
-// _std/inner.
+// innerEdits are the changes to the library's copy of package net. The functions that they call are
+// in _std/inner.
 var innerEdits = []edit{
 	{at: "type netFD struct {", prologue: "owner any"},
 	{at: "\tpfd poll.FD\n", instead: "\tpfd *poll.FD\n"},
@@ -68,8 +68,8 @@ var innerEdits = []edit{
 	{at: "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {",
 		prologue: "if connect := connectOf(ctx, network); connect != nil { return connect(ctx, d.ControlContext) }"},
 
-	// The library connects Unix sockets and resolves nothing. What is not reached is not
-	// linked.
+	// The library connects Unix sockets and resolves no names. Code that it does not reach is
+	// not linked.
 	{at: "func (r *Resolver) internetAddrList(ctx context.Context, net, addr string) (addrList, error) {", prologue: "return nil, errNotHere"},
 	{at: "func (sd *sysDialer) dialTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},
 	{at: "func (sd *sysDialer) dialMPTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},

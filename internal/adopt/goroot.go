@@ -19,7 +19,7 @@ import (
 	"github.com/gosdp/gosdp"
 )
 
-// Options are what a second GOROOT may have.
+// Options are the options of a second GOROOT.
 type Options struct {
 	// Cache is the directory of all second GOROOTs; "" means gosdp/go in the user's cache
 	// directory.
@@ -28,11 +28,11 @@ type Options struct {
 	Verbs bool
 }
 
-// parts are what a GOROOT needs to build programs. The rest is documentation and tests.
+// parts are the parts of a GOROOT that building programs needs. The rest is documentation and tests.
 var parts = []string{"LICENSE", "PATENTS", "VERSION", "go.env", "bin", "lib", "pkg", "src"}
 
-// GOROOT returns the second GOROOT for a toolchain, and makes it if it is not there. Safe
-// for concurrent use, also by several processes.
+// GOROOT returns the second GOROOT for a toolchain, and makes it if it does not exist. It is
+// safe for concurrent use, even by several processes.
 func GOROOT(t *Toolchain, o Options) (string, error) {
 	if err := t.supported(); err != nil {
 		return "", err
@@ -67,8 +67,8 @@ func GOROOT(t *Toolchain, o Options) (string, error) {
 // usedFile is in every second GOROOT. Its time is that of the last use.
 const usedFile = ".gosdp"
 
-// used notes a use of a second GOROOT, and reports whether there is one. It has its name
-// only when it is complete.
+// used notes a use of a second GOROOT, and reports whether it exists. It has its name only when it
+// is complete.
 func used(goroot string) bool {
 	file := filepath.Join(goroot, usedFile)
 	if _, err := os.Stat(file); err != nil {
@@ -79,8 +79,8 @@ func used(goroot string) bool {
 	return true
 }
 
-// fingerprint is a hash of everything that goes into a second GOROOT. Of the first one's
-// files it takes name, size and time, so that a change is noticed.
+// fingerprint returns a hash of everything that a second GOROOT is made of. For the files of the
+// first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, innerEdits)
@@ -123,8 +123,8 @@ func hashFiles(h hash.Hash, from fs.FS) error {
 	})
 }
 
-// build makes the second GOROOT under another name and then renames it: what has the name is
-// complete. If another process was faster, its result is used.
+// build makes the second GOROOT under another name and then renames it, so that a directory with
+// the final name is complete. If another process was faster, build uses its result.
 func build(t *Toolchain, o Options, goroot string) (err error) {
 	fail := func(err error) error {
 		return fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
@@ -182,7 +182,7 @@ func fill(t *Toolchain, o Options, to string) error {
 	return os.WriteFile(filepath.Join(to, usedFile), []byte(t.GOROOT+"\n"), 0o644)
 }
 
-// read reads the sources of a package that Linux may build.
+// read reads those sources of a package that may be built for Linux.
 func (fs files) read(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -204,8 +204,8 @@ func (fs files) read(dir string) error {
 	return nil
 }
 
-// writeHooks changes package net for the systems that have hooks. Each file that it changes
-// is there twice then: changed for these systems, and as it was for all others.
+// writeHooks changes package net for the systems that have hooks. It writes two copies of each file
+// that it changes: the changed one for these systems, and the original for all others.
 func writeHooks(dir, version string, net files) error {
 	changed, err := net.apply("package net of "+version, hookEdits)
 	if err != nil {
@@ -241,8 +241,8 @@ func writeHooks(dir, version string, net files) error {
 	return os.WriteFile(filepath.Join(dir, "sdp_refused.go"), []byte(text), 0o644)
 }
 
-// link makes hard links to the files of a tree, or copies where the file system or its rules
-// do not let it. A part that is not there is left out.
+// link makes hard links to the files of a tree, or copies if hard links are not possible. It ignores
+// parts that do not exist.
 func link(to, from string) error {
 	return filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -305,8 +305,8 @@ const (
 	brokenAge    = time.Hour           // what an interrupted process has left, too
 )
 
-// removeStale removes what has not been used for long. Another process may be using what
-// was used lately.
+// removeStale removes second GOROOTs that were not used for long. Another process may be using one
+// that was used recently.
 func removeStale(cache, goroot string) {
 	entries, err := os.ReadDir(cache)
 	if err != nil {
@@ -338,8 +338,7 @@ func removeStale(cache, goroot string) {
 	}
 }
 
-// removeAll removes a second GOROOT, under another name first, so that nothing is found
-// half removed.
+// removeAll removes a second GOROOT. It renames it first, so that no process finds it incomplete.
 func removeAll(dir string) {
 	if !strings.HasPrefix(filepath.Base(dir), tempPrefix) {
 		gone := filepath.Join(filepath.Dir(dir), tempPrefix+filepath.Base(dir))

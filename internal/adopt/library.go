@@ -30,8 +30,8 @@ const (
 	inside = "internal/gosdp/" // where the library is in the standard library
 )
 
-// replaced are the packages of the standard library, and of other modules, in place of
-// which the library imports others there.
+// replaced maps packages of the standard library, and of other modules, to those that the library
+// imports there instead.
 var replaced = map[string]string{
 	"crypto/hmac":           inside + "hmac",
 	"crypto/rand":           inside + "rand",
@@ -41,11 +41,11 @@ var replaced = map[string]string{
 	"net":                   inside + "net",
 }
 
-// light are packages in place of some of the standard library, which would make every
-// program larger by what the library does not use of them.
+// light are small packages that replace some of the standard library, which would make every
+// program larger by code that the library does not use.
 var light = []string{"hmac", "rand", "sha256", "slog"}
 
-// importPath returns what a package inside the standard library imports in place of p.
+// importPath returns the package that a package inside the standard library imports instead of p.
 func importPath(p string) string {
 	if r, ok := replaced[p]; ok {
 		return r
@@ -56,8 +56,8 @@ func importPath(p string) string {
 	return p
 }
 
-// rewriteImports returns a file with the imports of a package inside the standard library,
-// and those that it had.
+// rewriteImports returns a file with its imports replaced for a package inside the standard
+// library, and its original imports.
 func rewriteImports(name string, text []byte) ([]byte, []string, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)
 	if err != nil {
@@ -78,8 +78,8 @@ func rewriteImports(name string, text []byte) ([]byte, []string, error) {
 	return text, had, nil
 }
 
-// writeLibrary writes the library to src/internal/gosdp, which must not be there yet: the
-// packages that the roots need, of this module.
+// writeLibrary writes the library to src/internal/gosdp, which must not exist: the packages of this
+// module that the roots need.
 func writeLibrary(src string, roots []string) error {
 	if err := writeDir(filepath.Join(src, inside, "unix"), unix, "_unix"); err != nil {
 		return err
@@ -158,8 +158,8 @@ func writePackage(src, pkg string) (imports []string, err error) {
 	return imports, nil
 }
 
-// writeInnerNet writes the library's own copy of package net, for which no file of cgo's is
-// needed: it resolves no names.
+// writeInnerNet writes the library's own copy of package net, without the files that need cgo,
+// because it resolves no names.
 func writeInnerNet(src, version string, net files) error {
 	inner := make(files)
 	for name, text := range net {

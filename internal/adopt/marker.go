@@ -8,18 +8,18 @@ import (
 	"regexp"
 )
 
-// Program is what a file says of how it was built.
+// Program describes how a program was built.
 type Program struct {
 	Go      string // the version of Go: "go1.26.8"
 	SDP     bool   // its package net uses SDP
 	Version string // of this module, if SDP
 }
 
-// marker is what _std/net leaves in a program.
+// marker begins the text that _std/net leaves in a program.
 var marker = regexp.MustCompile(`sdp-go-build\{gosdp=([^;{}@]+);go=(go[^;{}@]+)\}`)
 
-// ReadProgram returns how the program in a file was built. It fails if the file is no
-// program of Go.
+// ReadProgram returns how the program in a file was built. It fails if the file is not a Go
+// program.
 func ReadProgram(file string) (*Program, error) {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // files are the sources of a package, by name.
 type files map[string][]byte
 
-// apply makes the edits, and returns the names of the files that they have changed. of says
-// which package it is, for errors.
+// apply makes the edits, and returns the names of the changed files. of is the name of the package
+// in errors.
 func (fs files) apply(of string, edits []edit) ([]string, error) {
 	changed := make(map[string]bool)
 	for _, e := range edits {

@@ -13,11 +13,10 @@ import (
 	"strings"
 )
 
-// Versions are the versions of Go that are supported: the two that the Go project supports,
-// and the next one.
+// Versions are the supported versions of Go: the two that the Go project supports, and the next.
 var Versions = []string{"go1.25", "go1.26", "go1.27"}
 
-// Toolchain is what the go command says of itself, in a directory and an environment.
+// Toolchain describes the go command that is used in a directory and an environment.
 type Toolchain struct {
 	GOROOT     string
 	GOVERSION  string // "go1.26.8"
@@ -30,8 +29,9 @@ type Toolchain struct {
 	GOTOOLCHAIN string
 }
 
-// Ask returns what the go command would use in dir, "" for the current one: in a module
-// that is the version that go.mod asks for. env is the environment, nil that of this process.
+// Ask returns the toolchain that the go command would use in dir, or in the current directory if dir
+// is "". In a module that is the version that go.mod asks for. env is the environment; nil means
+// that of this process.
 func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, error) {
 	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED", "GOTOOLCHAIN")
 	cmd.Dir, cmd.Env = dir, env
@@ -51,13 +51,12 @@ func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, 
 	return t, nil
 }
 
-// Hooked reports whether programs for the target have SDP; otherwise they are built as the
-// go command builds them.
+// Hooked reports whether programs for the target use SDP. Other programs are built unchanged.
 func (t *Toolchain) Hooked() bool {
 	return t.GOOS == "linux" && slices.Contains(Architectures, t.GOARCH)
 }
 
-// supported returns why the version of Go is not supported.
+// supported returns nil if the version of Go is supported, and otherwise why it is not.
 func (t *Toolchain) supported() error {
 	lang := version.Lang(t.GOVERSION)
 	if slices.Contains(Versions, lang) && !strings.Contains(t.GOVERSION, " ") {

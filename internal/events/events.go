@@ -1,5 +1,5 @@
-// Package events logs what can repeat without end, such as a reason for which connections
-// are not accelerated, at most once a minute for each reason.
+// Package events logs events that may repeat endlessly, such as a reason why connections do not use
+// SDP, at most once a minute for each reason.
 package events
 
 import (
@@ -12,13 +12,12 @@ import (
 const (
 	// interval is how often the same event is logged.
 	interval = time.Minute
-	// maxKeys bounds how many different events are remembered. A peer may cause some whose
-	// text differs each time.
+	// maxKeys limits how many different events are remembered, because a peer may cause events
+	// with ever new texts.
 	maxKeys = 64
 )
 
-// A Limiter remembers what was logged lately. Its zero value is ready to use. It is safe for
-// concurrent use.
+// A Limiter remembers recent events. The zero value is ready to use. It is safe for concurrent use.
 type Limiter struct {
 	mu   sync.Mutex
 	last map[string]time.Time

@@ -15,7 +15,7 @@ import (
 
 const (
 	system = "/sys"
-	// freshTime is how long a result is used. Every Dial asks, and interfaces change.
+	// freshTime is how long a result is used. Every Dial needs it, and interfaces change.
 	freshTime = time.Second
 )
 
@@ -25,8 +25,9 @@ var found struct {
 	networks []netip.Prefix
 }
 
-// Networks returns the addresses of those interfaces, each with the prefix length of its
-// subnet. The result may be a second old, and must not be changed. It is safe for concurrent use.
+// Networks returns the addresses of the interfaces of RDMA hardware, each with the prefix length of
+// its subnet. The result may be a second old, and must not be changed. Networks is safe for
+// concurrent use.
 func Networks() []netip.Prefix {
 	found.Lock()
 	defer found.Unlock()
@@ -46,7 +47,7 @@ func Contain(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// networks looks below root, which is where sysfs is.
+// networks reads the sysfs at root.
 func networks(root string) (all []netip.Prefix) {
 	for _, name := range interfaces(root) {
 		i, err := net.InterfaceByName(name)
@@ -69,8 +70,8 @@ func networks(root string) (all []netip.Prefix) {
 	return all
 }
 
-// interfaces returns the names of the network interfaces of RDMA hardware, those of
-// VLANs and bonds included.
+// interfaces returns the names of the network interfaces of RDMA hardware, including VLANs and
+// bonds.
 func interfaces(root string) (names []string) {
 	class := filepath.Join(root, "class/infiniband")
 	devices, err := os.ReadDir(class)

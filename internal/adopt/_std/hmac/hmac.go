@@ -1,16 +1,16 @@
-// Package hmac has what the library uses of package crypto/hmac, with SHA-256 as the only
+// Package hmac has the parts of package crypto/hmac that the library uses. SHA-256 is the only
 // hash.
 package hmac
 
 import "internal/gosdp/sha256"
 
-// HMAC is one under way.
+// HMAC is an HMAC that is being computed.
 type HMAC struct {
 	outer []byte
 	inner *sha256.Digest
 }
 
-// New returns the HMAC of nothing.
+// New returns the HMAC of an empty message.
 func New(_ func() *sha256.Digest, key []byte) *HMAC {
 	if len(key) > sha256.BlockSize {
 		sum := sha256.Sum256(key)
@@ -28,7 +28,7 @@ func New(_ func() *sha256.Digest, key []byte) *HMAC {
 	return h
 }
 
-// Write adds bytes.
+// Write adds bytes to the message.
 func (h *HMAC) Write(p []byte) (int, error) { return h.inner.Write(p) }
 
 // Sum appends the HMAC.

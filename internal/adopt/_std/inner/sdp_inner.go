@@ -1,4 +1,4 @@
-// This file is no part of the Go distribution. The package is a copy of package net for the
+// This file is not part of the Go distribution. The package is a copy of package net for the
 // library that package net itself imports; its sockets belong to package net.
 
 package net
@@ -15,8 +15,7 @@ import (
 //
 //go:linkname newUnixFile net.newUnixFile
 
-// FromFD returns a connection on a socket of package net's, which is a netFD of its own,
-// the owner.
+// FromFD returns a connection on a socket of package net. owner is that package's netFD.
 func FromFD(pfd *poll.FD, family int, network string, local, remote *TCPAddr, owner any) *TCPConn {
 	return &TCPConn{conn{&netFD{
 		pfd: pfd, family: family, sotype: syscall.SOCK_STREAM, isConnected: true,
@@ -35,7 +34,7 @@ type connectKey struct{}
 type connectFunc_ = func(context.Context, Control) (Conn, error)
 
 // WithConnect returns a context in which Dialers on networks of TCP make no connections
-// themselves, but have connect do it, whose sockets pass through the Control.
+// themselves but call connect, whose sockets pass through the Control.
 func WithConnect(ctx context.Context, connect func(context.Context, Control) (Conn, error)) context.Context {
 	return context.WithValue(ctx, connectKey{}, connectFunc_(connect))
 }
@@ -49,5 +48,5 @@ func connectOf(ctx context.Context, network string) connectFunc_ {
 	return nil
 }
 
-// errNotHere is what calls return that the library does not make.
+// errNotHere is the error of functions that the library does not use.
 var errNotHere = errors.New("net: not in the library's copy of the package")

@@ -1,8 +1,8 @@
 //go:build linux && !android && (amd64 || arm64)
 
-// This file is no part of the Go distribution. "sdp go" has added it to package net, with
-// one line in each of the functions that call it, so that TCP connections use the Sockets
-// Direct Protocol where the peer speaks it. See docs/adoption.md of github.com/gosdp/gosdp.
+// This file is not part of the Go distribution. "sdp go" has added it to package net, and a line
+// to each function that calls it, so that TCP connections use the Sockets Direct Protocol if the
+// peer speaks it. See docs/adoption.md of github.com/gosdp/gosdp.
 
 package net
 
@@ -24,9 +24,9 @@ import (
 // sdpBuild is what "sdp version" finds in a program.
 var sdpBuild = "sdp-go-build{gosdp=@@VERSION@@;go=@@GOVERSION@@}"
 
-// sdpLink is what a netFD has whose connection, or listener, is one of SDP. The netFD of
-// the socket is another one, sock, which works the descriptor. The library refers to that
-// one alone, so a connection that the program has dropped is collected.
+// sdpLink is the additional state of a netFD whose connection or listener uses SDP. The socket's
+// descriptor belongs to another netFD, sock. The library refers only to that one, so the garbage
+// collector frees a connection that the program has dropped.
 type sdpLink struct {
 	conn     *sdp.Conn     // nil: a listener
 	listener *sdp.Listener // nil: a connection
@@ -34,15 +34,15 @@ type sdpLink struct {
 	closed   atomic.Bool
 }
 
-// sdpUnhooked is the key of contexts for calls that are to be plain TCP. The library's own
-// calls have it, also those of a copy of the library that the program imports itself.
+// sdpUnhooked is the key of contexts for calls that use plain TCP. The library's own calls have it,
+// including those of a copy of the library that the program imports itself.
 type sdpUnhooked = struct{ GosdpUnhooked struct{} }
 
 func sdpPlain(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sdpUnhooked{}, true)
 }
 
-// sdpWanted reports whether a Dial or Listen with ctx is to use SDP.
+// sdpWanted reports whether a Dial or Listen with ctx may use SDP.
 func sdpWanted(ctx context.Context) bool {
 	return ctx.Value(sdpUnhooked{}) == nil && os.Getenv("SDP_DEVICES") != "tcp"
 }
@@ -51,7 +51,7 @@ func sdpWanted(ctx context.Context) bool {
 func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
 	link.sock = sock
 	return &netFD{
-		// Programs that take the descriptor out of the struct find the socket's.
+		// Programs that read the descriptor from the struct find that of the socket.
 		pfd:    poll.FD{Sysfd: sock.pfd.Sysfd, IsStream: sock.pfd.IsStream, ZeroReadIsEOF: sock.pfd.ZeroReadIsEOF},
 		family: sock.family, sotype: sock.sotype, isConnected: sock.isConnected,
 		net: sock.net, laddr: sock.laddr, raddr: sock.raddr,
@@ -59,8 +59,8 @@ func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
 	}
 }
 
-// sdpSock returns the netFD that works the descriptor. After Close that may still be open,
-// because the library delivers in the background, but it is not the program's any more.
+// sdpSock returns the netFD of the descriptor. After Close the descriptor may still be open, because
+// the library delivers data in the background, but the program must not use it any more.
 func (fd *netFD) sdpSock() *netFD {
 	switch {
 	case fd.sdp == nil:
@@ -83,7 +83,7 @@ func sdpInner(fd *netFD) *inner.TCPConn {
 	return inner.FromFD(&fd.pfd, fd.family, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
 }
 
-// sdpAddr returns an address as the library's copy of package net has it.
+// sdpAddr converts an address to a type of the library's copy of package net.
 func sdpAddr(a Addr) *inner.TCPAddr {
 	t, ok := a.(*TCPAddr)
 	if !ok || t == nil {
@@ -92,7 +92,7 @@ func sdpAddr(a Addr) *inner.TCPAddr {
 	return &inner.TCPAddr{IP: inner.IP(t.IP), Port: t.Port, Zone: t.Zone}
 }
 
-// sdpError returns an error of the library as package net has it below an OpError.
+// sdpError converts an error of the library to one that package net wraps in an OpError.
 func sdpError(op string, err error) error {
 	if e, ok := err.(*inner.OpError); ok {
 		err = e.Err
@@ -105,7 +105,7 @@ func sdpError(op string, err error) error {
 
 // Dial
 
-// sdpDial is doDialTCPProto with SDP.
+// sdpDial acts like doDialTCPProto but uses SDP if possible.
 func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error) {
 	var last *TCPConn
 	connect := func(ctx context.Context, mark inner.Control) (inner.Conn, error) {
@@ -136,7 +136,7 @@ func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto i
 	return last, nil
 }
 
-// sdpMark has mark see a socket before the program's own hook does.
+// sdpMark makes mark run on a socket before the program's own hook.
 func (sd *sysDialer) sdpMark(mark inner.Control) {
 	control, before := sd.Dialer.ControlContext, sd.Dialer.Control
 	sd.Dialer.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
@@ -153,7 +153,7 @@ func (sd *sysDialer) sdpMark(mark inner.Control) {
 
 // Listen
 
-// sdpListen is listenTCPProto with SDP.
+// sdpListen acts like listenTCPProto but serves SDP too.
 func (sl *sysListener) sdpListen(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error) {
 	if proto != 0 && !sdp.MarksMultipath() {
 		proto = 0
@@ -171,7 +171,7 @@ func (sl *sysListener) sdpListen(ctx context.Context, laddr *TCPAddr, proto int)
 	return ln, nil
 }
 
-// sdpInherit serves SDP on a listening socket that another process may also accept from:
+// sdpInherit serves SDP on a listening socket from which another process may accept too. It accepts
 // only while the program waits in Accept.
 func sdpInherit(sock *netFD) *netFD {
 	if !sdpWanted(context.Background()) {
@@ -298,7 +298,8 @@ func (fd *netFD) sdpSetWriteDeadline(t time.Time) error {
 	return sdpError("set", fd.sdp.conn.SetWriteDeadline(t))
 }
 
-// sdpDup is dup. The socket of a connection carries no bytes of the stream.
+// sdpDup acts like dup for a listener. It fails for a connection, whose socket does not carry the
+// bytes of the stream.
 func (fd *netFD) sdpDup() (*os.File, error) {
 	if l := fd.sdp.listener; l != nil {
 		f, err := l.File()
@@ -331,8 +332,7 @@ func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
 	return n, sdpError(readSyscallName, err)
 }
 
-// sdpCarries reports whether r is a connection of SDP, from whose socket nothing can be
-// spliced.
+// sdpCarries reports whether r is an SDP connection, from whose socket nothing can be spliced.
 func sdpCarries(r io.Reader) bool {
 	if lr, ok := r.(*io.LimitedReader); ok {
 		r = lr.R
@@ -362,8 +362,8 @@ func (fd *netFD) sdpSetLinger(sec int) error {
 	return sdpError("setsockopt", fd.sdp.conn.SetLinger(sec))
 }
 
-// SDP reports whether it is settled whether the connection or listener uses SDP. Package
-// sdp, imported by a program, leaves such ones as they are.
+// SDP reports whether it has been decided whether the connection or listener uses SDP. A copy of
+// package sdp that the program imports does not change such connections and listeners.
 func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
 
 func (c *rawConn) sdpHas() bool { return c.ok() && c.fd.sdp != nil }
@@ -400,17 +400,17 @@ func (c *rawConn) sdpWrite(f func(uintptr) bool) error {
 	return err
 }
 
-// What the process as a whole does
+// The process as a whole
 
 var sdpOnce sync.Once
 
-// sdpUp notes a connection of SDP.
+// sdpUp records an SDP connection.
 func sdpUp(role string, c *sdp.Conn) {
 	sdpOnce.Do(func() { exithook.Add(exithook.Hook{F: sdpExit, RunOnFailure: true}) })
 	sdpReport(role, c.Device())
 }
 
-// sdpExit delivers what connections have accepted that the program has not closed.
+// sdpExit delivers what was written to connections that the program has not closed.
 func sdpExit() { sdp.CloseAll(2 * time.Second) }
 
 // sdpReport appends a line about a new connection to the file that SDP_REPORT names. A line

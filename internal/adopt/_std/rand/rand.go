@@ -1,4 +1,4 @@
-// Package rand has what the library uses of package crypto/rand, without its weight.
+// Package rand is a small replacement for the parts of package crypto/rand that the library uses.
 package rand
 
 import (

@@ -11,16 +11,14 @@ import (
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
-// Under returns the TCP connection that c began with.
+// Under returns the TCP connection below c.
 func (c *Conn) Under() net.Conn { return c.conn.tcp }
 
-// Getenv returns a variable of the environment, and nothing to a program that has more
-// rights than its caller.
+// Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return getenv(name) }
 
-// Hide removes the mark of a listener of SDP from a connection that it has accepted. A copy
-// of the library in the program, which finds the connection inside something else, then
-// leaves it as it is.
+// Hide removes an SDP listener's mark from a connection that it has accepted. A copy of the library
+// in the program that finds the connection inside another one then does not change it.
 func Hide(c net.Conn) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
@@ -32,8 +30,8 @@ func Hide(c net.Conn) {
 // MarksMultipath reports whether a listener of multipath TCP can be marked.
 func MarksMultipath() bool { return localpeer.MarksMultipath() }
 
-// CloseAll closes all connections, and waits until they have delivered what their Writes
-// have accepted, for d at most. Those over shm need neither: see docs/exit.md.
+// CloseAll closes all connections, and waits for at most d until they have delivered what their
+// Writes have accepted. Connections over shm need neither; see docs/exit.md.
 func CloseAll(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package sha256 has what the library uses of package crypto/sha256, without its weight: a
-// connection hashes a few dozen bytes. It implements FIPS 180-4, section 6.2.
+// Package sha256 is a small replacement for the parts of package crypto/sha256 that the library
+// uses. A connection hashes a few dozen bytes. It implements FIPS 180-4, section 6.2.
 package sha256
 
 import (
@@ -23,7 +23,7 @@ var k = [64]uint32{
 	0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 }
 
-// Digest is a hash under way.
+// Digest is a hash that is being computed.
 type Digest struct{ b []byte }
 
 // New returns an empty Digest.

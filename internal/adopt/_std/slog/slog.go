@@ -1,5 +1,5 @@
-// Package slog has what the library uses of package log/slog, without its weight. Nothing
-// is logged: there is no Config by which a program could ask for that.
+// Package slog is a small replacement for the parts of package log/slog that the library uses. It
+// logs nothing, because there is no Config with which a program could ask for it.
 package slog
 
 import "context"
@@ -17,7 +17,7 @@ const (
 // A Logger logs nothing.
 type Logger struct{}
 
-// DiscardHandler stands for the handler of that name.
+// DiscardHandler replaces the handler of that name.
 var DiscardHandler struct{}
 
 // New returns a Logger.
