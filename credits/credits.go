@@ -84,9 +84,9 @@ func New(peerBufs, posted uint16) Account {
 	return a
 }
 
-// Credit returns for how many messages the peer has buffers (§10.2). It is never below 0: a
-// peer may acknowledge less than it has received (§9.5.4), so its Bufs may cover less than was
-// sent.
+// Credit returns the number of messages for which the peer has buffers (§10.2). It is never below
+// 0, although a peer may acknowledge less than it has received (§9.5.4), so that its Bufs may
+// cover less than was sent.
 func (a *Account) Credit() int {
 	// Signed, because messages of the open batch may be acknowledged already.
 	unacked := int(int32(a.sent + a.batch - a.acked))

@@ -16,8 +16,8 @@ import (
 // safe for concurrent use.
 type Stepper interface {
 	Device
-	// Reaches returns nil if the device can connect this end with the peer, as far as that is
-	// known before it tries, and otherwise why it cannot.
+	// Reaches returns nil if the device can probably connect this end with the peer, and
+	// otherwise the reason why it cannot. It does not try.
 	Reaches(p Peer) error
 	// Listen prepares the server's end. It returns an [OfferedPlace] for an Offerer, and an
 	// [InvitingPlace] for a Dialler.

@@ -127,7 +127,7 @@ type Shrinker interface {
 // Finisher is implemented by queue pairs that can report what Drain would wait for.
 type Finisher interface {
 	// Finish ends the sending half after everything that was posted, once that has left this
-	// process. It reports that closing the channel now cannot destroy any of it, or that the
+	// process. It reports whether closing the channel now cannot destroy any of it, or the
 	// channel has ended. It never blocks, and may be called again. No post may be in progress
 	// or follow.
 	Finish() bool
@@ -136,7 +136,7 @@ type Finisher interface {
 // Settler is implemented by queue pairs that may hold in this process what PostSend has accepted,
 // although they are not Busy.
 type Settler interface {
-	// Settled reports that this process holds none of it. It is safe for concurrent use.
+	// Settled reports whether this process holds none of it. It is safe for concurrent use.
 	Settled() bool
 	// Settle waits until Settled, until WakeRoom is called, or until the sending half has ended.
 	// It belongs to the group of WaitRoom.
@@ -221,7 +221,7 @@ type QueuePair interface {
 	PostRead(wr ReadWR) error
 	PostWrite(wr WriteWR) error
 
-	// Busy reports that a message with payload would be refused now. It is safe for concurrent
+	// Busy reports whether a message with payload would be refused now. It is safe for concurrent
 	// use.
 	Busy() bool
 
@@ -313,5 +313,5 @@ func (e *TerminateError) Error() string {
 	return fmt.Sprintf("rdma: peer terminated the stream: layer %d, type %d, code %#x", e.Layer, e.Type, e.Code)
 }
 
-// Is reports that target is syscall.ECONNRESET.
+// Is reports whether target is syscall.ECONNRESET.
 func (e *TerminateError) Is(target error) bool { return target == syscall.ECONNRESET }

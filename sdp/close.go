@@ -39,7 +39,7 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// refuseAdvertsLocked has the peer send everything that it advertises as Data.
+// refuseAdvertsLocked makes the peer send everything that it advertises as Data.
 func (c *conn) refuseAdvertsLocked() {
 	if c.session.RefuseAdverts() {
 		c.out.due.Store(true)

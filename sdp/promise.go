@@ -145,7 +145,7 @@ func (p *promise) granted(desired uint32) uint32 {
 	return desired
 }
 
-// provide has the device post as many private buffers as there shall be, and reports whether
+// provide makes the device post as many private buffers as there shall be, and reports whether
 // it can.
 func (p *promise) provide() bool {
 	c := p.conn

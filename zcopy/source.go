@@ -309,7 +309,7 @@ func (s *Source) Overdue() {
 	}
 }
 
-// Plain has the rest of the Write sent as Data, because its memory cannot be advertised.
+// Plain notes that the rest of the Write is sent as Data, because its memory cannot be advertised.
 func (s *Source) Plain() { s.plain = true }
 
 // Abandon ends every SrcAvail, because the connection has ended.

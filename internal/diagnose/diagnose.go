@@ -42,7 +42,7 @@ type Need struct {
 	Advice   string `json:"advice,omitempty"` // what to do if that is not enough
 }
 
-// Usable reports that a device is used on network "tcp".
+// Usable reports whether a device is used on network "tcp".
 func (m *Machine) Usable() bool {
 	return m.Off == "" && slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Default })
 }

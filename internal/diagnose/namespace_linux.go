@@ -40,7 +40,7 @@ func namespaceOf(c net.Conn) string {
 	return ""
 }
 
-// hasSocket reports that a table of /proc/net has a socket with these addresses.
+// hasSocket reports whether a table of /proc/net has a socket with these addresses.
 func hasSocket(table string, local, remote netip.AddrPort) bool {
 	f, err := os.Open(table)
 	if err != nil {

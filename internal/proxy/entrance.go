@@ -216,7 +216,7 @@ func (e *entrance) stop() {
 	e.ln.Close() // which hands out what is on its way up
 }
 
-// drained reports that a plain listener that stops has no further connections: none arrived since
+// drained reports whether a plain listener that stops has no further connections: none arrived since
 // the last call.
 func (e *entrance) drained() bool {
 	now := e.accepted.Load()

@@ -153,7 +153,7 @@ func reset(conns ...conn) {
 	}
 }
 
-// outOfDescriptors reports that the process, or the machine, has no descriptor left.
+// outOfDescriptors reports whether the process, or the machine, has no descriptor left.
 func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

@@ -98,7 +98,7 @@ func (s *Session) WithdrawAdvert() bool { return s.zsink.Withdraw() }
 // AbandonAdvert ends the Read's advertisement, because the connection has ended.
 func (s *Session) AbandonAdvert() { s.zsink.Abandon() }
 
-// RefuseAdverts has the peer send everything that it advertises as Data from now on, and
+// RefuseAdverts makes the peer send everything that it advertises as Data from now on, and
 // reports whether a message is due for that.
 func (s *Session) RefuseAdverts() bool {
 	s.zsink.Refuse()

@@ -99,9 +99,9 @@ func (s *Session) creditDue() bool {
 	return s.account.MustUpdate() || s.account.Gain() >= int(s.target)/2
 }
 
-// Control makes the Batch the next control message, and reports whether there is one: it
-// must be due, and credit must allow it. failed: the device sends nothing more, except that
-// an AbortConn may be tried.
+// Control puts the next control message that is due into the Batch, and reports whether there is
+// one that credit allows. failed means that the device sends nothing more; then only an
+// AbortConn is tried.
 func (s *Session) Control(b *Batch, failed bool) bool {
 	b.Reset()
 	m, invalidate, ok := s.nextControl()

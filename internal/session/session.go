@@ -170,10 +170,10 @@ func (s *Session) DropAbort() bool {
 	return was
 }
 
-// ChannelEnded says what it means that the device delivers nothing more because of err:
-// with which errors Reads and Writes fail from now on, and whether a violation ended the
-// channel. sendErr is the error with which Writes fail already, or nil. outlives: what the
-// peer's Writes had accepted arrives even if its process ends.
+// ChannelEnded handles the end of the channel, after which the device delivers nothing more
+// because of err. It returns the errors with which Reads and Writes fail from now on, and whether
+// a violation ended the channel. sendErr is the error with which Writes fail already, or nil.
+// outlives means that what the peer's Writes had accepted arrives even if its process ends.
 func (s *Session) ChannelEnded(err, sendErr error, outlives bool) (recv, send error, violation bool) {
 	var violated *rdma.ProtocolError
 	var terminated *rdma.TerminateError

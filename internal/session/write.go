@@ -117,8 +117,9 @@ func (s *Session) mayOffer(ride int) bool {
 	return s.account.May(credits.Bare)
 }
 
-// Offer makes the Batch the SrcAvail of a plan for part, which is exposed as stag at va, if
-// the plan still holds, and reports whether it does. If not, nothing has changed.
+// Offer puts the SrcAvail of a plan into the Batch, if the plan still holds, and reports whether
+// it does. If not, it changes nothing. The SrcAvail advertises part, which is exposed as stag at
+// va.
 func (s *Session) Offer(b *Batch, part []byte, p WritePlan, stag uint32, va uint64) bool {
 	if s.Preceded() || !s.mayOffer(p.direct.Ride) || s.zsource.Next(p.rest, false) != p.direct {
 		return false
@@ -136,7 +137,7 @@ func (s *Session) Offer(b *Batch, part []byte, p WritePlan, stag uint32, va uint
 	return true
 }
 
-// CannotOffer has the rest of the Write sent as Data, because its memory cannot be
+// CannotOffer notes that the rest of the Write is sent as Data, because its memory cannot be
 // registered.
 func (s *Session) CannotOffer() { s.zsource.Plain() }
 

@@ -90,8 +90,8 @@ var pending = func() bool {
 
 const mostPollers = 4096 // descriptors among which to look for that of the runtime
 
-// poller is the descriptor of the runtime's epoll instance. 0 means that it was not looked for (0 is
-// always the descriptor of something else), -1 that it was not found.
+// poller is the descriptor of the runtime's epoll instance. 0 means that the search for it has not
+// happened, because descriptor 0 is never that instance, and -1 that it was not found.
 var poller atomic.Int32
 
 // netpoller returns poller.

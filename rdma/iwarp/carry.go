@@ -41,18 +41,18 @@ func (c *carrier) CarryLocked(forRoom bool) {
 	}
 }
 
-// PendingLocked reports that the pump has something to send.
+// PendingLocked reports whether the pump has something to send.
 func (c *carrier) PendingLocked() bool { return !c.tx.silent && c.tx.pendingLocked() }
 
 // WakeCarryLocked ends waitWrite.
 func (c *carrier) WakeCarryLocked() { c.t.wakeWrite() }
 
-// pendingLocked reports that something is queued that can still be sent.
+// pendingLocked reports whether something is queued that can still be sent.
 func (tx *sender) pendingLocked() bool {
 	return (tx.Err == nil || tx.terminating) && (len(tx.out) > 0 || len(tx.writes) > 0 || len(tx.responses) > 0)
 }
 
-// Settled reports that the transport holds nothing in this process; see rdma.Settler. A
+// Settled reports whether the transport holds nothing in this process; see rdma.Settler. A
 // kernel's socket never does, once the queue pair is not Busy.
 func (q *QueuePair) Settled() bool { return q.t.settled() }
 

@@ -13,7 +13,7 @@ import (
 // replies decides how long dials look for their Reply before they park.
 var replies spin.Habit
 
-// lookForReply reports that a whole Reply can be read from c. If it returns false, the caller
+// lookForReply reports whether a whole Reply can be read from c. If it returns false, the caller
 // should park.
 func lookForReply(c net.Conn) bool {
 	sc, ok := c.(syscall.Conn)
@@ -40,7 +40,7 @@ func lookForReply(c net.Conn) bool {
 	return whole
 }
 
-// wholeFrame reports that the bytes that can be read are a whole MPA frame.
+// wholeFrame reports whether the bytes that can be read are a whole MPA frame.
 func wholeFrame(fd int) bool {
 	there, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
 	if err != nil || there < frameHeaderLen {

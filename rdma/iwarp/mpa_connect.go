@@ -65,7 +65,7 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 }
 
 // Look looks briefly for the Reply of a peer on this host, as long as that has recently paid off.
-// It reports that the Reply has arrived; then Reply does not wait.
+// It reports whether the Reply has arrived; then Reply does not wait.
 func (a *Asked) Look() bool { return lookForReply(a.conn) }
 
 // Reply reads the Reply and returns its private data. After an error there is no queue pair.

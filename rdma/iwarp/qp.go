@@ -120,8 +120,8 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	return nil
 }
 
-// Finish sends TCP's FIN. It reports that the peer's kernel has everything that was sent, or that
-// the stream has ended; see rdma.Finisher.
+// Finish sends TCP's FIN. It reports whether the peer's kernel has everything that was sent, or the
+// stream has ended; see rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	tx := &q.tx
 	tx.Lock()

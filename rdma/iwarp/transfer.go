@@ -145,7 +145,7 @@ func (q *QueuePair) flushLocked() (done bool, err error) {
 	}
 }
 
-// framed reports that the last segment has been framed. A transfer of zero bytes needs a segment
+// framed reports whether the last segment has been framed. A transfer of zero bytes needs a segment
 // too; after that, off exceeds size.
 func (w *transfer) framed() bool { return w.off > w.size || w.size > 0 }
 

@@ -34,7 +34,7 @@ type transport interface {
 	// and how many of these are still in this process.
 	unsent() (total, inProcess int)
 
-	// settled reports that this process holds nothing that write has accepted, and settle waits
+	// settled reports whether this process holds nothing that write has accepted, and settle waits
 	// for that. errWoken: wakeWrite was called. They belong to the goroutine of waitWrite.
 	settled() bool
 	settle() error

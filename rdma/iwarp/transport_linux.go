@@ -162,10 +162,10 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 // smaller: 1 MB Writes run at 0.88 of their rate.
 const bulk = 48 << 10
 
-// hurried reports that polling paid off.
+// hurried reports whether polling paid off.
 func (t *rawTransport) hurried() bool { return t.came() && t.readN < bulk }
 
-// came reports that there is something to return.
+// came reports whether there is something to return.
 func (t *rawTransport) came() bool { return t.readN > 0 || t.readErr != nil }
 
 func (t *rawTransport) setBusyPoll(d time.Duration) { t.spin.SetBusyPoll(d) }

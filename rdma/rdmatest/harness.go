@@ -289,7 +289,7 @@ func background(call func()) <-chan struct{} {
 	return returned
 }
 
-// parked reports that the call behind the channel has not returned for a moment.
+// parked reports whether the call behind the channel has not returned for a moment.
 func parked(returned <-chan struct{}) bool {
 	select {
 	case <-returned:

@@ -199,7 +199,8 @@ func checkBareWhenBusy(t *testing.T, pair Pair) {
 	}
 }
 
-// A peer that never calls Poll cannot make the device accept messages without payload without end.
+// A peer that never calls Poll cannot make the device accept an unlimited number of messages without
+// payload.
 func checkBareIsBounded(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if !b.Limits().Elastic {

@@ -47,7 +47,7 @@ func closeInBackground(c io.Closer) {
 	}()
 }
 
-// heldUp reports that too many closes are blocked.
+// heldUp reports whether too many closes are blocked.
 func heldUp() bool { return blocked.Load() >= mostAside }
 
 // files are descriptors that were received over a socket.

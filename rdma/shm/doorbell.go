@@ -83,7 +83,7 @@ func (b *doorbell) word(s *sleeper) *atomic.Uint32 {
 	return &b.q.mine().full
 }
 
-// ready reports that there is something to wake up for.
+// ready reports whether there is something to wake up for.
 func (b *doorbell) ready(s *sleeper) bool {
 	if s == &b.in {
 		return b.q.hasWork()
@@ -130,7 +130,7 @@ func (b *doorbell) rouseLocked(s *sleeper) {
 	}
 }
 
-// up reports that the sleeper must not sleep.
+// up reports whether the sleeper must not sleep.
 func (b *doorbell) up(s *sleeper) bool { return s.woken.Load() || b.ready(s) || b.dead.Load() }
 
 // park sleeps until the sleeper is up, and reports whether it slept.
@@ -286,7 +286,7 @@ func drain(fd uintptr) (n int) {
 	}
 }
 
-// hungUp reports that the stream has ended.
+// hungUp reports whether the stream has ended.
 func hungUp(fd uintptr) bool {
 	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
 	var now unix.Timespec
@@ -294,7 +294,7 @@ func hungUp(fd uintptr) bool {
 	return errno == 0 && n > 0
 }
 
-// alive reports that the peer's end of the socket is still open.
+// alive reports whether the peer's end of the socket is still open.
 func (b *doorbell) alive() bool {
 	if b.dead.Load() {
 		return false

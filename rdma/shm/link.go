@@ -100,7 +100,7 @@ func (l *link) end() {
 func (l *link) mine() *direction   { return &l.area.ctl.ways[l.way] }
 func (l *link) theirs() *direction { return &l.area.ctl.ways[1-l.way] }
 
-// left reports that the peer has left its last use.
+// left reports whether the peer has left its last use.
 func (l *link) left() bool { return l.theirs().left.Load() == l.uses }
 
 // alive reads the doorbell's remaining bytes, and reports whether the peer still has the link.
@@ -271,7 +271,7 @@ func (i *idle) Ticket() rdma.Ticket { return i.ticket }
 // Prepare does nothing.
 func (i *idle) Prepare() {}
 
-// taken reports that the peer has begun the next use.
+// taken reports whether the peer has begun the next use.
 func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses+1 }
 
 // Take begins the next use of the link. It checks in the memory that the peer has begun it too,
@@ -350,7 +350,7 @@ func (a *area) issue(b []byte) {
 	store(&a.ctl.ticket, hashed(b))
 }
 
-// issued reports that b is the second half of the ticket whose hash is in the area.
+// issued reports whether b is the second half of the ticket whose hash is in the area.
 func (a *area) issued(b []byte) bool { return load(&a.ctl.ticket) == hashed(b) }
 
 // hashed returns the first half of the SHA-256 of b.

@@ -115,7 +115,7 @@ func say(fd int, b, rights []byte) error {
 	return os.NewSyscallError("sendmsg", err)
 }
 
-// Decided reports that the client's decision has arrived, or that the client has closed the socket;
+// Decided reports whether the client's decision has arrived, or the client has closed the socket;
 // see rdma.Meeting.
 func (w *pending) Decided() bool {
 	var b [1]byte

@@ -15,7 +15,7 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 // Invalidate ends the exposure of a region; see rdma.QueuePair.
 func (q *QueuePair) Invalidate(s rdma.STag) { q.revoke(s) }
 
-// findRegion returns the region for an access of n bytes at va, or why the peer may not have
+// findRegion returns the region for an access of n bytes at va, or the reason why the peer may not have
 // it.
 func (q *QueuePair) findRegion(tag rdma.STag, va, n uint64, need rdma.Access) (*rnic.Region, error) {
 	r, denied := q.regions.Find(tag, va, n, need)

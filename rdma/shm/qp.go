@@ -170,14 +170,14 @@ func (q *QueuePair) Drain(d time.Duration) error {
 	return err
 }
 
-// Finish reports that Drain has nothing to wait for, or that the channel has ended; see
+// Finish reports whether Drain has nothing to wait for, or the channel has ended; see
 // rdma.Finisher.
 func (q *QueuePair) Finish() bool {
 	left, err := q.unsent()
 	return !left || err != nil
 }
 
-// unsent reports that something has not left this process, and makes the pump carry it.
+// unsent reports whether something has not left this process, and makes the pump carry it.
 func (q *QueuePair) unsent() (bool, error) {
 	tx := &q.tx
 	tx.Lock()
@@ -199,7 +199,7 @@ func (q *QueuePair) Close() error { return q.end(stateClosed) }
 // Abort resets the channel.
 func (q *QueuePair) Abort() error { return q.end(stateAborted) }
 
-// keeps reports that the link may serve another connection.
+// keeps reports whether the link may serve another connection.
 func (q *QueuePair) keeps() bool {
 	if q.link == nil || q.link.pool == nil || q.fault.Load() != nil || !q.bell.alive() {
 		return false

@@ -161,7 +161,7 @@ func (q *QueuePair) requestsLocked() *requests {
 	return r
 }
 
-// granted reports that the oldest Read of this end may proceed. The polling goroutine calls it.
+// granted reports whether the oldest Read of this end may proceed. The polling goroutine calls it.
 func (q *QueuePair) granted() bool {
 	r := q.asked.Load()
 	return r != nil && r.ready

@@ -56,7 +56,7 @@ type receiver struct {
 	buffers rnic.Buffers
 }
 
-// writing reports that an RDMA Write of the peer is being carried out.
+// writing reports whether an RDMA Write of the peer is being carried out.
 func (rx *receiver) writing() bool { return rx.write != nil && rx.write.active }
 
 // ProvideReceive sets the number and size of the receive buffers. They are promises: the memory is
@@ -150,7 +150,7 @@ func (q *QueuePair) SetBusyPoll(d time.Duration) {
 	q.tx.spin.SetBusyPoll(d)
 }
 
-// hasWork reports that there is something for Wait to look at. The caller must keep the memory
+// hasWork reports whether there is something for Wait to look at. The caller must keep the memory
 // mapped.
 func (q *QueuePair) hasWork() bool {
 	return q.rx.in.hasRecord() || q.bell.in.woken.Load() || q.rx.in.dir.state.Load() != stateOpen ||

@@ -112,7 +112,7 @@ func parseSight(b []byte) (s sight) {
 // where sets the address and the contents of the probe.
 func (s *sight) where(p *probe) { s.flags, s.address, s.probe = s.flags|wantReach, p.address(), *p }
 
-// visible reports that the sender's probe is at its address in the process pid, so that this
+// visible reports whether the sender's probe is at its address in the process pid, so that this
 // end can read that memory.
 func (s *sight) visible(pid int) bool { return try(pid, s.address, s.probe[:]) }
 

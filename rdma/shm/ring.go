@@ -233,7 +233,7 @@ func (p *producer) grown(b []byte) bool {
 	return true
 }
 
-// roomFor reports that the last record can grow by n bytes in the present ring.
+// roomFor reports whether the last record can grow by n bytes in the present ring.
 func (p *producer) roomFor(n int) bool {
 	if p.atSmall() {
 		n += headerLen // for recordGrow
@@ -241,7 +241,7 @@ func (p *producer) roomFor(n int) bool {
 	return p.free() >= n || p.look() == nil && p.free() >= n
 }
 
-// tell reports that the consumer sleeps and must be woken, for what was put since the last call.
+// tell reports whether the consumer sleeps and must be woken, for what was put since the last call.
 func (p *producer) tell() (wake bool) {
 	if p.unannounced == 0 {
 		return false
@@ -250,7 +250,7 @@ func (p *producer) tell() (wake bool) {
 	return p.asleep()
 }
 
-// asleep reports that the consumer sleeps. The caller must then wake it.
+// asleep reports whether the consumer sleeps. The caller must then wake it.
 func (p *producer) asleep() bool {
 	return p.dir.idle.Load() != 0 && p.dir.idle.Swap(0) != 0
 }
@@ -296,13 +296,13 @@ type record struct{ kind, length int }
 
 const lowBits = 1<<stampShift - 1
 
-// hasRecord reports that there is a record.
+// hasRecord reports whether there is a record.
 func (c *consumer) hasRecord() bool {
 	h := c.word.Load()
 	return h&^lowBits == c.stamp && h&lowBits>>lengthBits != 0 || c.turned()
 }
 
-// turned reports that the record at pos will be in the small ring.
+// turned reports whether the record at pos will be in the small ring.
 func (c *consumer) turned() bool { return c.dir.turn.Load() == c.pos && c.atBig() }
 
 func (c *consumer) atBig() bool { return &c.ring[0] == &c.big[0] }

@@ -272,7 +272,7 @@ func (q *QueuePair) updateLocked() {
 	tx.SetBusyLocked(tx.Err == nil && (len(tx.out) > 0 || tx.want > 0))
 }
 
-// hasRoom reports that there is room for the first queued record, or nothing to wait for. The
+// hasRoom reports whether there is room for the first queued record, or nothing to wait for. The
 // caller must keep the memory mapped.
 func (q *QueuePair) hasRoom() bool {
 	return !q.tx.Busy() || q.mine().head.Load() >= q.tx.needs.Load() ||
@@ -316,7 +316,7 @@ func (c *carrier) CarryLocked(forRoom bool) {
 	}
 }
 
-// PendingLocked moves queued records into the ring, and reports that some are left.
+// PendingLocked moves queued records into the ring, and reports whether some are left.
 func (c *carrier) PendingLocked() bool {
 	q := (*QueuePair)(c)
 	tx := &q.tx

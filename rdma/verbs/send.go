@@ -193,7 +193,7 @@ func (tx *sender) take(size int) (at int) {
 	return at
 }
 
-// roomFor reports that a message fits now. A busy device accepts none with payload.
+// roomFor reports whether a message fits now. A busy device accepts none with payload.
 func (tx *sender) roomFor(size int, payload bool) bool {
 	used := tx.posted.Load() - tx.tail.Load()
 	switch {
@@ -366,7 +366,7 @@ func (q *QueuePair) postRDMA(t rdmaWork, u use, under *atomic.Int32, most int) e
 	return q.handLocked()
 }
 
-// Busy reports that a message with payload would be refused.
+// Busy reports whether a message with payload would be refused.
 func (q *QueuePair) Busy() bool {
 	if !q.tx.busy.Load() {
 		return false

@@ -134,7 +134,7 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	}
 }
 
-// hasWork reports that Wait has something to return.
+// hasWork reports whether Wait has something to return.
 func (q *QueuePair) hasWork() bool {
 	if q.in.woken.Load() || q.err.Load() != nil {
 		return true

@@ -45,7 +45,7 @@ func (b *Buffers) Size() int { return int(b.size.Load()) }
 // Take uses up one buffer. It returns false if none was posted.
 func (b *Buffers) Take() bool { return b.posted.Add(-1) >= 0 }
 
-// Full reports that the queue pair holds much more memory than its buffers would. Then a
+// Full reports whether the queue pair holds much more memory than its buffers would. Then a
 // message on loan gets a chunk of its own (Alone): otherwise a peer could place each message
 // that the program keeps in a chunk full of messages that it does not keep.
 func (b *Buffers) Full() bool { return b.held.Load() > b.limit.Load() }
@@ -91,7 +91,7 @@ func (b *Buffers) own(c *Chunk) *Chunk {
 // Lend adds a reference, which Release gives up.
 func (c *Chunk) Lend() { c.refs.Add(1) }
 
-// Sole reports that there is one reference only: no message in the chunk is on loan.
+// Sole reports whether there is one reference only: no message in the chunk is on loan.
 func (c *Chunk) Sole() bool { return c.refs.Load() == 1 }
 
 // Release ends the loan of one message and posts its buffer again; see rdma.Lender.

@@ -12,7 +12,7 @@ type Cond struct {
 
 var conds = sync.Pool{New: func() any { return new(sync.Cond) }}
 
-// Waited reports that a goroutine waits.
+// Waited reports whether a goroutine waits.
 func (c *Cond) Waited() bool { return c.n > 0 }
 
 // Wait releases l, waits for Broadcast, and locks l again.

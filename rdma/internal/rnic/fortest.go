@@ -14,7 +14,7 @@ func (t *Regions) Insert(tag rdma.STag, r *Region) {
 	t.byTag[tag] = r
 }
 
-// Held reports that a goroutine holds the region.
+// Held reports whether a goroutine holds the region.
 func (r *Region) Held() bool {
 	if !r.mu.TryLock() {
 		return true

@@ -144,7 +144,7 @@ func (r *Region) Hold(off uint64, n int) []byte {
 // Release lets the region end.
 func (r *Region) Release() { r.mu.RUnlock() }
 
-// Ended reports that the region has ended.
+// Ended reports whether the region has ended.
 func (r *Region) Ended() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

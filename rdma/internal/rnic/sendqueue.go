@@ -33,14 +33,14 @@ type Carrier interface {
 	// BeginCarryLocked and EndCarry. It may return early, so the caller checks again. forRoom
 	// says that the caller is WaitRoom, which returns when the device is no longer busy.
 	CarryLocked(forRoom bool)
-	// PendingLocked reports that the pump has something to carry.
+	// PendingLocked reports whether the pump has something to carry.
 	PendingLocked() bool
 	// WakeCarryLocked makes the call of WaitRoom that is Parked return, now or the next time
 	// it parks.
 	WakeCarryLocked()
 }
 
-// Busy reports that a message with payload would be refused now; see rdma.QueuePair.
+// Busy reports whether a message with payload would be refused now; see rdma.QueuePair.
 func (s *SendQueue) Busy() bool { return s.busy.Load() }
 
 // SetBusyLocked sets what Busy returns.
