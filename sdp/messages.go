@@ -46,6 +46,7 @@ func (c *conn) carryOutLocked(m *session.Event) {
 	case m.MID == wire.MIDDisConn:
 		c.ackNow()
 	case m.Reset:
+		c.appends.stop()
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case m.Resize != 0:
 		c.promise.resize(m.Resize)
