@@ -70,7 +70,7 @@ func (c *conn) violatedLocked(err error) {
 	if c.failed {
 		return
 	}
-	c.failed = true
+	c.failed, c.violated = true, true
 	c.appends.stop()
 	c.recvErr, c.sendErr = err, err
 	if c.session.Abort() {
