@@ -42,6 +42,9 @@ type Peer struct {
 	// Local and Remote are the ends of the TCP connection, as this end sees them;
 	// invalid if there is none.
 	Local, Remote netip.AddrPort
+	// InDir: the ends meet in the directory StepConfig.Dir, and may be in different network
+	// namespaces.
+	InDir bool
 	// PID is the peer's process, if the connection underneath tells: the channel
 	// is to be with that one. 0 if not known.
 	PID int
@@ -55,6 +58,9 @@ type StepConfig struct {
 	// ZeroCopy: the program wants RDMA Reads and Writes even where the device would
 	// copy. A device may leave them out if either end does not want them.
 	ZeroCopy bool
+	// Dir is a directory in which the ends may meet, if they are in different network
+	// namespaces: of a client that offers a channel, where the channel begins. "": none.
+	Dir string
 	// Timeout is how long a peer may take that has come to a place, or that the other
 	// end of a channel waits for.
 	Timeout time.Duration

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/hmac"
 	"encoding/binary"
 	"net/netip"
 )
@@ -24,6 +25,7 @@ const (
 	_             = 4 // was for GIDs
 	offersIdle    = 5
 	offersNew     = 6
+	offersDir     = 7
 )
 
 var offersItems = []string{
@@ -32,6 +34,7 @@ var offersItems = []string{
 	offersTuple:   "tuple",
 	offersIdle:    "idle",
 	offersNew:     "new",
+	offersDir:     "directory",
 }
 
 // Offers go before the Hello in the private data of the client's MPA Request:
@@ -48,6 +51,10 @@ type Offers struct {
 	// as such, however they were given, and zones do not travel: they have a
 	// meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
+	// Dir is HostID's proof of a directory instead of the host, if HasDir: the ends meet in that
+	// directory, and the channel that is offered begins there. See SameDir.
+	Dir    [proofLen]byte
+	HasDir bool
 	// Ticket is that of the channel that the client offers, as Channel says.
 	Ticket  [32]byte
 	Channel Channel
@@ -72,6 +79,15 @@ func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
 // bare returns a in the form that travels.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// MeetIn has the ends meet in the directory with that identity. It needs Host.
+func (o *Offers) MeetIn(dir string) { o.Dir, o.HasDir = prove(o.Host.Salt, dir), true }
+
+// SameDir reports that the client meets us in the directory with that identity.
+func (o *Offers) SameDir(dir string) bool {
+	want := prove(o.Host.Salt, dir)
+	return o.HasHost && o.HasDir && hmac.Equal(o.Dir[:], want[:])
 }
 
 // Append appends the offers. They are refused with an *Error if they name no
@@ -101,6 +117,9 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 	if o.Client.IsValid() {
 		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
 	}
+	if o.HasDir {
+		b = appendItem(b, offersDir, o.Dir[:])
+	}
 	switch o.Channel {
 	case IdleChannel:
 		b = appendItem(b, offersIdle, o.Ticket[:])
@@ -118,6 +137,9 @@ func (o *Offers) length() int {
 	}
 	if o.Client.IsValid() {
 		n += 2 + tupleLen
+	}
+	if o.HasDir {
+		n += 2 + proofLen
 	}
 	if o.Channel != NoChannel {
 		n += 2 + ticketLen
@@ -179,6 +201,12 @@ func (o *Offers) take(item byte, value []byte) error {
 			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
 		}
 		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
+	case offersDir:
+		if len(value) != proofLen {
+			return malformed("offers", "directory", "has %d bytes, not %d", len(value), proofLen)
+		}
+		o.HasDir = true
+		copy(o.Dir[:], value)
 	case offersIdle:
 		return o.offer(IdleChannel, value)
 	case offersNew:

@@ -1,0 +1,221 @@
+package shmdir
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// claim is a dialler's announcement of a connection, at the listener's end. The Announcer's
+// lock guards it.
+type claim struct {
+	fd    int
+	since time.Time
+	read  bool // claimed has come
+	claimed
+
+	ports  []uint16 // the answers that the dialler has not reacted to yet, in order
+	opened bool     // the claim is for the connection from port
+	port   uint16
+	closed bool
+}
+
+// Claimed answers the claims that may be for a connection that was accepted from there. It
+// returns nil if there are none.
+func (a *Announcer) Claimed(from netip.AddrPort) *Held {
+	from = bare(from)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 {
+		return nil
+	}
+	a.takeLocked()
+	if len(a.claims) == 0 || time.Since(a.vain) < vainTime {
+		return nil
+	}
+	h := &Held{a: a, port: from.Port(), since: time.Now()}
+	for _, c := range a.claims {
+		if c.read && !c.opened && c.fits(from) && c.answer(from.Port()) {
+			h.claims = append(h.claims, c)
+		}
+	}
+	if len(h.claims) == 0 {
+		return nil
+	}
+	return h
+}
+
+// takeLocked takes in the claims that have come, and ends those that are old.
+func (a *Announcer) takeLocked() {
+	for range mostAtOnce {
+		if heldUp() {
+			break
+		}
+		fd, _, err := unix.Accept4(a.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err != nil {
+			break
+		}
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil || mayMeet(int(cred.Uid), os.Geteuid(), a.uids) != nil || len(a.claims) == mostClaims {
+			discard(fd)
+			continue
+		}
+		a.claims = append(a.claims, &claim{fd: fd, since: time.Now()})
+	}
+	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+		if !c.asked() && (time.Since(c.since) > claimTime || !c.hearClaim()) {
+			c.close()
+		}
+		return c.closed
+	})
+}
+
+// asked reports that the claim was answered, and that a connection waits for what the dialler
+// says to that.
+func (c *claim) asked() bool { return c.opened || len(c.ports) > 0 }
+
+// hearClaim reads what the dialler claims. It returns false if that makes no sense.
+func (c *claim) hearClaim() bool {
+	if c.read {
+		return true
+	}
+	var b [claimLen + 1]byte
+	n, err := receive(c.fd, b[:])
+	if err == unix.EAGAIN {
+		return true // it is about to come
+	}
+	if err == nil {
+		c.claimed, c.read = parseClaim(b[:n])
+	}
+	return c.read
+}
+
+// answer tells the dialler the port.
+func (c *claim) answer(port uint16) bool {
+	b := binary.BigEndian.AppendUint16(nil, port)
+	if _, err := unix.SendmsgN(c.fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+		return false
+	}
+	c.ports = append(c.ports, port)
+	return true
+}
+
+// hear reads what the dialler says to the answers: an opening, or a zero byte if the port is not
+// its own. Anything else ends the claim.
+func (c *claim) hear() {
+	for !c.closed && !c.opened && len(c.ports) > 0 {
+		var b [keyLen + 1]byte
+		n, err := receive(c.fd, b[:])
+		if err == unix.EAGAIN {
+			return
+		}
+		port := c.ports[0]
+		c.ports = c.ports[1:]
+		switch {
+		case err == nil && n == 1 && b[0] == 0:
+		case err == nil && n == keyLen && c.commitment.opens(key(b[:keyLen]), port):
+			c.opened, c.port = true, port
+		default:
+			c.close()
+		}
+	}
+}
+
+// waits reports that the dialler has still to react to the answer.
+func (c *claim) waits(port uint16) bool {
+	return !c.closed && !c.opened && slices.Contains(c.ports, port)
+}
+
+func (c *claim) close() {
+	if !c.closed {
+		c.closed = true
+		discard(c.fd)
+	}
+}
+
+// Held is a connection that was accepted, and that one of some claims may be for. One
+// goroutine at a time uses it.
+type Held struct {
+	a      *Announcer
+	port   uint16
+	since  time.Time
+	claims []*claim // that were answered
+	opened bool
+}
+
+// Expected reports that the client will send a Request, or is still to say whether it will.
+// After it has returned false the client sends none. It waits for nothing.
+func (h *Held) Expected() bool {
+	h.a.mu.Lock()
+	defer h.a.mu.Unlock()
+	h.lookLocked()
+	if h.opened || len(h.claims) > 0 && time.Since(h.since) < holdTime {
+		return true
+	}
+	// From here on no opening can be sent; one that was sent before counts.
+	for _, c := range h.claims {
+		unix.Shutdown(c.fd, unix.SHUT_RD)
+	}
+	h.lookLocked()
+	if h.opened {
+		return true
+	}
+	if len(h.claims) > 0 {
+		h.a.vain = time.Now()
+	}
+	h.endLocked()
+	return false
+}
+
+// lookLocked finds out whether one of the claims was opened for this connection, and which may
+// still be.
+func (h *Held) lookLocked() {
+	for _, c := range h.claims {
+		c.hear()
+		if c.opened && c.port == h.port {
+			h.opened = true
+			c.close()
+		}
+	}
+	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
+}
+
+// endLocked ends the claims.
+func (h *Held) endLocked() {
+	for _, c := range h.claims {
+		c.close()
+	}
+	h.claims = nil
+}
+
+// Release ends it. Nothing is to be expected any more.
+func (h *Held) Release() {
+	h.a.mu.Lock()
+	defer h.a.mu.Unlock()
+	h.endLocked()
+}
+
+var errLeft = errors.New("the other end has left")
+
+// receive reads a message, and leaves it unread if a descriptor comes with it. EAGAIN: there is
+// none.
+func receive(fd int, b []byte) (int, error) {
+	n, _, flags, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	switch {
+	case err == unix.EINTR:
+		return 0, unix.EAGAIN
+	case err != nil:
+		return 0, err
+	case flags&unix.MSG_CTRUNC != 0:
+		return 0, errors.New("a descriptor came")
+	case n == 0:
+		return 0, errLeft
+	}
+	n, _, _, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT)
+	return n, err
+}
