@@ -110,6 +110,9 @@ func (l *Listener) report(err error) {
 // none.
 func (l *Listener) admit(c net.Conn) {
 	h := &handshake{l: l, conn: c, accepted: time.Now(), expected: expects(c, &l.cfg)}
+	if h.held = l.claimed(c); h.held != nil {
+		h.expected = certain
+	}
 	l.mu.Lock()
 	l.queue = append(l.queue, h)
 	l.mu.Unlock()
@@ -166,6 +169,7 @@ func (l *Listener) place() bool {
 // settle ends the handshake. in goes to Accept, if there is one.
 func (l *Listener) settle(h *handshake, in *Incoming, err error) {
 	h.over(in)
+	h.releaseClaims()
 	l.failed(h.conn, err)
 	l.mu.Lock()
 	ended := l.ended

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -24,9 +25,10 @@ type handshake struct {
 	request  *iwarp.Request // that was accepted
 	accepted time.Time
 	expected expectation
-	met      *Incoming // over a channel that the client has offered and has still to take; nil: none
-	placed   bool      // has one of the listener's places
-	passed   bool      // later ones have overtaken it; guarded by l.mu
+	held     *shmdir.Held // claims that may be for it; nil: there are none
+	met      *Incoming    // over a channel that the client has offered and has still to take; nil: none
+	placed   bool         // has one of the listener's places
+	passed   bool         // later ones have overtaken it; guarded by l.mu
 
 	// Guarded by l.mu.
 	in      *Incoming          // it is up, and waits for Accept
@@ -79,7 +81,7 @@ func (h *handshake) look() verdict {
 		switch {
 		case v != undecided || look.Err() != nil:
 			return v
-		case expects(h.conn, &h.l.cfg) == nothing:
+		case h.stillExpects() == nothing:
 			return isPlain
 		}
 	}
@@ -205,7 +207,7 @@ func (h *handshake) plain(v verdict) (*Incoming, error) {
 	case h.l.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("listener: %v does not speak SDP", h.conn.RemoteAddr())
-	case v == undecided && (gaveWay || h.expected == certain) && expects(h.conn, &h.l.cfg) != nothing:
+	case v == undecided && (gaveWay || h.expected == certain) && h.stillExpects() != nothing:
 		abort(h.conn)
 		return nil, fmt.Errorf("listener: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	}

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -56,6 +57,11 @@ type Config struct {
 	// UIDs are the users, beside our own, whose programs may share memory with
 	// this one.
 	UIDs []int
+	// Dir is a directory in which clients of other network namespaces are met; nil: none.
+	Dir *shmdir.Dir
+	// Services are addresses that the kernel translates to ours, and through which clients
+	// meet us in Dir all the same.
+	Services []netip.Prefix
 	// ZeroCopy: the program asks for zero copy also on devices that copy by default.
 	ZeroCopy bool
 	// Probed reports that clients at a remote address may be clients of SDP. Of others
@@ -142,7 +148,8 @@ type Listener struct {
 	requests  spin.Habit // of the accepting goroutine, for Requests that are about to come,
 	decisions spin.Habit // and for decisions on channels
 	places    places
-	announced io.Closer // that SDP is served on a Unix socket; nil: it is not announced
+	announced io.Closer         // that SDP is served on a Unix socket; nil: it is not announced
+	announcer *shmdir.Announcer // in Config.Dir; nil: it is not announced there
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
@@ -191,6 +198,7 @@ func newListener(ln net.Listener, cfg Config, underway int) *Listener {
 	}
 	l.changed.L = &l.mu
 	l.announce()
+	l.announceInDir()
 	l.accepting.Go(l.run)
 	return l
 }
@@ -414,6 +422,9 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	if l.announced != nil {
 		l.announced.Close()
+	}
+	if l.announcer != nil {
+		l.announcer.Close()
 	}
 	err := l.ln.Close()
 	l.accepting.Wait()

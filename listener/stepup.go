@@ -87,6 +87,9 @@ func (h *handshake) invite(name string, offers *wire.Offers, hello *wire.Hello) 
 			return err
 		}
 	}
+	if err := h.meetsElsewhere(stepper, offers, &peer); err != nil {
+		return err
+	}
 	if err := stepper.Reaches(peer); err != nil {
 		return err
 	}
@@ -156,13 +159,14 @@ var errProxy = errors.New("the client sees other ends of the connection: somethi
 func (h *handshake) peerOf(offers *wire.Offers) (rdma.Peer, error) {
 	peer := rdma.Peer{
 		SameHost: offers.HasHost && h.l.host.is(offers.Host),
+		InDir:    h.l.cfg.Dir != nil && offers.SameDir(h.l.cfg.Dir.ID()),
 		Local:    addrPort(h.conn.LocalAddr()),
 		Remote:   addrPort(h.conn.RemoteAddr()),
 	}
 	switch {
 	case h.l.cfg.ThroughProxies:
 	case peer.Local.IsValid():
-		if !offers.SameTuple(peer.Remote, peer.Local) {
+		if !offers.SameTuple(peer.Remote, peer.Local) && !h.translated(offers, &peer) {
 			return peer, errProxy
 		}
 	default: // a Unix socket knows whose it is
@@ -305,6 +309,7 @@ func (p *places) of(name string, s rdma.Stepper, cfg *Config) (rdma.Place, error
 		Buffers:  int(cfg.Hello.Bufs),
 		BufSize:  int(cfg.Hello.LocalRcvSz),
 		UIDs:     cfg.UIDs,
+		Dir:      dirPath(cfg.Dir),
 		ZeroCopy: cfg.ZeroCopy,
 		Timeout:  cfg.StepUpTime,
 	})

@@ -46,6 +46,19 @@ type Config struct {
 	// PeerUIDs are the users, beside the program's own, with whose programs it may
 	// share memory. Both ends have to agree.
 	PeerUIDs []int
+	// ShmDir is a directory in which this program meets those of other containers on its
+	// host that mount it too: then shm connects programs of different network namespaces.
+	// It must be owned by root or the program's user, and be writable by nobody else, or
+	// sticky, or by a group alone. The default is what the environment variable SDP_SHM_DIR
+	// says, and without that there is none. One that cannot be used is reported to Logger once,
+	// and passed over. See docs/containers.md.
+	ShmDir string
+	// Services are addresses that the kernel of this host translates to those of this
+	// host's containers, such as the service addresses of a Kubernetes cluster. A listener
+	// with a ShmDir accepts shm from a client that has connected to one of them. A proxy there
+	// that keeps the clients' addresses is bypassed. The default is what the environment
+	// variable SDP_SERVICES says ("10.96.0.0/12").
+	Services []netip.Prefix
 	// PlainTTL is how long it is remembered of an address on another host that it speaks
 	// plain TCP, once it has said something else or closed. Silence is remembered for 5 s
 	// at most. Default 1 min.
@@ -86,7 +99,8 @@ type Config struct {
 	BusyPoll time.Duration
 
 	// Logger is told, at debug level, why a connection does not use SDP, or a
-	// device, or why one did not come up. Default: nobody is told.
+	// device, or why one did not come up; and, as a warning, that ShmDir cannot be used.
+	// Default: nobody is told.
 	Logger *slog.Logger
 }
 

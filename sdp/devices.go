@@ -32,6 +32,7 @@ type devices struct {
 	// probe are the addresses that may be asked; nil: those of the subnets of RDMA
 	// hardware.
 	probe []netip.Prefix
+	meeting
 }
 
 // tuning is what the Config or the environment says of how a connection works; what is 0 is
@@ -70,6 +71,9 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	if err = c.setMemory(); err != nil {
+		return devices{}, err
+	}
+	if d.meeting, err = c.meeting(); err != nil {
 		return devices{}, err
 	}
 	for _, device := range listed {
@@ -112,6 +116,9 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 // mayAsk reports that the host at remote may be asked from local whether it speaks SDP:
 // it is allowed, and there is a device that gets there.
 func (d *devices) mayAsk(local, remote netip.Addr) bool {
+	if d.meets() && rnics.Contain(d.probe, remote) {
+		return true // it may be another container of this host, behind a service's address
+	}
 	networks := rnics.Networks()
 	if d.probe == nil {
 		return rnics.Owns(networks, local) && rnics.Contain(networks, remote)

@@ -56,6 +56,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
 	a := attempt{d: d, network: n, address: address, cfg: d.Config.filled(), devices: dev}
+	defer a.endClaims()
 	switch {
 	case len(dev.usable) == 0 && n.only:
 		return nil, n.opError("dial", nil, nil, dev.why())
@@ -122,6 +123,8 @@ type attempt struct {
 	idle      bool        // it has served an earlier connection
 	stale     bool        // such a one was offered that the peer has not kept
 	again     bool        // another connection is worth trying: see anew
+
+	inDirectory
 }
 
 // anew reports that SDP failed on a connection for a reason that another connection does not
@@ -142,6 +145,7 @@ func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	}
 	if marked {
 		mark(&d, a.network)
+		a.claim(&d)
 	}
 	c, err := d.DialContext(ctx, a.network.tcp, a.address)
 	if err != nil {
@@ -185,8 +189,10 @@ func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
 			}
 			return nil, err
 		}
+		a.confirm(c)
 		up, err := a.offer(ctx, c)
 		if err == nil {
+			a.worked(c)
 			return up, nil
 		}
 		abort(c)
@@ -233,6 +239,7 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		}
 		up, err := a.offer(ctx, c)
 		if err == nil {
+			a.worked(c)
 			return up, nil
 		}
 		if a.anew() {
@@ -249,7 +256,7 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		if ctx.Err() != nil {
 			return a.connect(ctx, false) // which fails as net.Dial does
 		}
-		if how == probed {
+		if how == probed || how == announced {
 			a.remember(c, err)
 		}
 		if ask = how == recognised && asked < 2 && wasReset(err); !ask {

@@ -143,6 +143,8 @@ func (c *Config) listening(n network, asked bool) (accepting, error) {
 		StepUpTime:     cfg.StepUpTimeout,
 		ThroughProxies: cfg.StepUpThroughProxies,
 		UIDs:           cfg.PeerUIDs,
+		Dir:            dev.dir,
+		Services:       dev.services,
 		ZeroCopy:       dev.zeroCopy(),
 		CRC:            cfg.CRC,
 		Logger:         cfg.Logger,

@@ -104,6 +104,7 @@ func (a *attempt) offer(ctx context.Context, c net.Conn) (*Conn, error) {
 // offers returns the private data of our Request, but for the Hello.
 func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var o wire.Offers
+	a.meetIn = a.meetingDir(c)
 	a.declined = a.devices.declined // which is this call's own
 	for _, device := range a.devices.usable {
 		why := a.failed.of(device.String())
@@ -132,6 +133,7 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 	var salt [16]byte
 	rand.Read(salt[:])
 	o.Host, o.HasHost = listener.HostID(salt)
+	a.meetsIn(&o)
 	return o.Append(nil)
 }
 
@@ -139,7 +141,7 @@ func (a *attempt) offers(c net.Conn) ([]byte, error) {
 // connection of our own to this host needs no clock for the Request, for which the
 // kernel has room, nor for a Reply that is there already.
 func (a *attempt) request(ctx context.Context, c net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
-	near := onThisHost(c) && a.d != nil
+	near := (onThisHost(c) || a.confirmed) && a.d != nil
 	wait := a.replyTime(ctx)
 	if !near {
 		var cancel context.CancelFunc

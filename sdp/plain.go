@@ -21,6 +21,7 @@ const (
 	plain      approach = iota // nothing is sent
 	recognised                 // the other end is on this host, and a listener of SDP
 	probed                     // the other end is on another host, and may be asked
+	announced                  // the other end is in another container, and a listener of SDP
 	gone                       // a listener of SDP has closed it already
 )
 
@@ -31,6 +32,7 @@ func (a *attempt) approach(c net.Conn) approach {
 	how := a.approaching(c)
 	if how == plain {
 		a.unmark(c) // or a listener might wait for a Request
+		a.endClaims()
 	}
 	return how
 }
@@ -52,6 +54,8 @@ func (a *attempt) approaching(c net.Conn) approach {
 			return gone
 		}
 		return plain // something is between us
+	case !peers.plain(addrPort(c.RemoteAddr())) && a.confirm(c):
+		return announced
 	case a.devices.mayAsk(local, remote) && !peers.plain(addrPort(c.RemoteAddr())):
 		return probed
 	}

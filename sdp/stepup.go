@@ -28,11 +28,12 @@ func (a *attempt) mayReach(device wire.Device, c net.Conn) error {
 	if err := a.devices.worthAt(device, addrPort(c.LocalAddr()).Addr()); err != nil {
 		return err
 	}
-	return stepper.Reaches(rdma.Peer{
+	return a.unreached(device, stepper.Reaches(rdma.Peer{
 		SameHost: onThisHost(c),
+		InDir:    a.meetIn != "",
 		Local:    addrPort(c.LocalAddr()),
 		Remote:   addrPort(c.RemoteAddr()),
-	})
+	}))
 }
 
 func stepperOf(device wire.Device) (rdma.Stepper, bool) {
@@ -116,14 +117,19 @@ func (a *attempt) stepConfig() rdma.StepConfig {
 		Buffers:  recvBuffers,
 		BufSize:  int(ourHello(a.cfg.ReadBuffer).LocalRcvSz),
 		UIDs:     a.cfg.PeerUIDs,
+		Dir:      a.meetIn,
 		ZeroCopy: a.devices.zeroCopy(),
 	}
 }
 
 // whereabouts says how the peer at the other end of c was found.
-func whereabouts(c net.Conn) string {
+func (a *attempt) whereabouts(c net.Conn) string {
 	to := c.RemoteAddr()
-	return to.Network() + " " + to.String()
+	at := to.Network() + " " + to.String()
+	if a.meetIn != "" {
+		at += " " + a.meetIn
+	}
+	return at
 }
 
 // offerChannel has the Request offer a channel, if a device is offered whose channels the
@@ -141,11 +147,11 @@ func (a *attempt) offerChannel(c net.Conn, o *wire.Offers) {
 		// Whether an idle one is still there is for the peer to say, and if not, it takes
 		// another connection to offer a new one.
 		if a.d != nil && !a.stale {
-			a.channel = offerer.Idle(whereabouts(c), a.stepConfig())
+			a.channel = offerer.Idle(a.whereabouts(c), a.stepConfig())
 		}
 		if a.channel == nil {
 			o.Channel = wire.NewChannel
-			a.channel, err = offerer.Offer(whereabouts(c), a.stepConfig())
+			a.channel, err = offerer.Offer(a.whereabouts(c), a.stepConfig())
 		}
 		if err != nil {
 			a.decline(device.String(), err)
