@@ -69,6 +69,7 @@ var layers = []struct {
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
+	{"test/containers", allowed{tests: []string{"internal/shmdir", "sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/swap", allowed{imports: []string{"sdp"}}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},

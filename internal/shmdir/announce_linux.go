@@ -35,6 +35,8 @@ const (
 	mostClaims = 128
 	mostAtOnce = 32
 	claimTime  = time.Second
+	// openedTime is how long an opened claim is kept for its connection to see that.
+	openedTime = 10 * time.Second
 	// holdTime is how long a connection waits for the opening of the claims that fit it. After
 	// that was in vain, no claim is answered for vainTime: the connections of other programs, for
 	// which a hostile process makes claims, wait for a fiftieth of the time at most.
@@ -121,9 +123,7 @@ func (a *Announcer) Close() error {
 	}
 	unix.Unlinkat(a.dir.fd, a.file, 0)
 	for _, c := range a.claims {
-		if !c.asked() { // otherwise its connection decides
-			c.close()
-		}
+		c.settle()
 	}
 	a.claims = nil
 	unix.Close(a.fd)

@@ -208,7 +208,7 @@ func (d *dialled) confirm() error {
 	if known.has(d.at) {
 		looks = lookKnown
 	}
-	for range looks {
+	for wrong := 0; looks > 0; looks-- {
 		var b [answerLen + 1]byte
 		n, err := receive(d.fd, b[:])
 		switch {
@@ -230,6 +230,9 @@ func (d *dialled) confirm() error {
 		}
 		if mine {
 			return nil
+		}
+		if wrong++; wrong > mostWrong {
+			return fmt.Errorf("the announcement of %v: it guesses which connection is ours", d.at)
 		}
 	}
 	return fmt.Errorf("the announcement of %v: nothing shows that the listener has accepted the connection", d.at)

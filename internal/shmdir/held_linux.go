@@ -68,16 +68,15 @@ func (a *Announcer) takeLocked() {
 		a.claims = append(a.claims, &claim{fd: fd, since: time.Now()})
 	}
 	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
-		if !c.asked() && (time.Since(c.since) > claimTime || !c.hearClaim()) {
+		switch age := time.Since(c.since); {
+		case age > claimTime && !c.opened, age > openedTime:
+			c.settle()
+		case !c.hearClaim():
 			c.close()
 		}
 		return c.closed
 	})
 }
-
-// asked reports that the claim was answered, and that a connection waits for what the dialler
-// says to that.
-func (c *claim) asked() bool { return c.opened || len(c.ports) > 0 }
 
 // hearClaim reads what the dialler claims. It returns false if that makes no sense.
 func (c *claim) hearClaim() bool {
@@ -126,6 +125,19 @@ func (c *claim) hear() {
 	}
 }
 
+// settle ends the claim, unless it was opened: then it is for the connection that it was opened
+// for to end it. From here on no opening can be sent; one that was sent before counts.
+func (c *claim) settle() {
+	if c.closed || c.opened && time.Since(c.since) <= openedTime {
+		return
+	}
+	unix.Shutdown(c.fd, unix.SHUT_RD)
+	c.hear()
+	if !c.opened || time.Since(c.since) > openedTime {
+		c.close()
+	}
+}
+
 // waits reports that the dialler has still to react to the answer.
 func (c *claim) waits(port uint16) bool {
 	return !c.closed && !c.opened && slices.Contains(c.ports, port)
@@ -157,19 +169,15 @@ func (h *Held) Expected() bool {
 	if h.opened || len(h.claims) > 0 && time.Since(h.since) < holdTime {
 		return true
 	}
-	// From here on no opening can be sent; one that was sent before counts.
+	waited := len(h.claims) > 0
 	for _, c := range h.claims {
-		unix.Shutdown(c.fd, unix.SHUT_RD)
+		c.settle()
 	}
 	h.lookLocked()
-	if h.opened {
-		return true
-	}
-	if len(h.claims) > 0 {
+	if waited && !h.opened {
 		h.a.vain = time.Now()
 	}
-	h.endLocked()
-	return false
+	return h.opened
 }
 
 // lookLocked finds out whether one of the claims was opened for this connection, and which may
@@ -185,19 +193,17 @@ func (h *Held) lookLocked() {
 	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
 }
 
-// endLocked ends the claims.
-func (h *Held) endLocked() {
-	for _, c := range h.claims {
-		c.close()
-	}
-	h.claims = nil
-}
-
-// Release ends it. Nothing is to be expected any more.
+// Release ends it. Claims that fitted may still be opened for other connections.
 func (h *Held) Release() {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
-	h.endLocked()
+	h.lookLocked()
+	for _, c := range h.claims {
+		if h.a.fd < 0 {
+			c.settle()
+		}
+	}
+	h.claims = nil
 }
 
 var errLeft = errors.New("the other end has left")

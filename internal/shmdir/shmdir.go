@@ -83,12 +83,14 @@ var errBusy = errors.New("the listener has too many announced connections to ans
 
 const (
 	// A dialler looks for the answer to its claim lookTimes times, and waits for lookTime
-	// between two looks. Looks are counted, and not time, because on a busy machine both ends
-	// wait for a processor: a look then takes longer.
-	lookTime  = 100 * time.Microsecond
-	lookTimes = 10
+	// between two looks, to which the kernel adds as much. Looks are counted, and not time,
+	// because on a busy machine both ends wait for a processor: a look then takes longer.
+	lookTime  = 50 * time.Microsecond
+	lookTimes = 8
 	// lookKnown is how often it looks if the listener has answered lately.
 	lookKnown = 500
+	// mostWrong answers are for other connections. More are guesses.
+	mostWrong = 3
 	// knownTime is for how long that counts, and mostKnown bounds the listeners of which it
 	// is remembered.
 	knownTime = time.Minute
