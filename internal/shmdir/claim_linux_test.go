@@ -31,11 +31,11 @@ func announced(t testing.TB, d *Dir) *Announcer {
 // claims has a dialler claim a connection from the port of client.
 func claims(t testing.TB, d *Dir, port uint16, change func(c *claimed)) *dialled {
 	t.Helper()
-	fd, err := d.visit(server, nil)
+	fd, inode, err := d.visit(server, nil)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, fd, 0)
 	t.Cleanup(func() { unix.Close(fd) })
-	c := &dialled{fd: fd, at: server, port: port, key: newKey()}
+	c := &dialled{fd: fd, at: listening{server, inode}, port: port, key: newKey()}
 	m := claimed{from: client, commitment: c.key.commit(port)}
 	m.hint = m.commitment.hint(port)
 	if change != nil {
@@ -279,7 +279,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 			d := opened(t)
 			v.put(t, d, filepath.Join(d.Path(), addressFile(server)))
 			begin := time.Now()
-			fd, err := d.visit(server, nil)
+			fd, _, err := d.visit(server, nil)
 			assert.Less(t, time.Since(begin), 100*time.Millisecond)
 			assert.Equal(t, -1, fd)
 			if v.why == "" {

@@ -27,9 +27,16 @@ type Claims struct {
 // dialled is a claim at the dialler's end.
 type dialled struct {
 	fd   int
-	at   netip.AddrPort // the listener
-	port uint16         // ours
+	at   listening
+	port uint16 // ours
 	key  key
+}
+
+// listening is a listener: its address, and the inode of its socket, which another process's
+// socket does not have.
+type listening struct {
+	netip.AddrPort
+	inode uint64
 }
 
 // NewClaims begins the claims of a dial. Listeners of our user and of uids are told.
@@ -42,9 +49,9 @@ func (s *Claims) Add(c syscall.RawConn, address string) {
 	if err != nil || at.Addr().Zone() != "" || !announceable(at.Addr().Unmap()) {
 		return
 	}
-	fd, err := s.dir.visit(bare(at), s.uids)
+	fd, inode, err := s.dir.visit(bare(at), s.uids)
 	if err == nil && fd >= 0 {
-		d := dialled{fd: fd, at: bare(at), key: newKey()}
+		d := dialled{fd: fd, at: listening{bare(at), inode}, key: newKey()}
 		if err = d.claim(c, at); err == nil {
 			s.mu.Lock()
 			s.all = append(s.all, d)
@@ -61,18 +68,18 @@ func (s *Claims) Add(c syscall.RawConn, address string) {
 }
 
 // visit connects to the socket of the listener that is announced at the address; -1: none is.
-func (d *Dir) visit(at netip.AddrPort, uids []int) (fd int, err error) {
-	path, _, err := d.find(addressFile(at))
+func (d *Dir) visit(at netip.AddrPort, uids []int) (fd int, inode uint64, err error) {
+	path, inode, err := d.find(addressFile(at))
 	if errors.Is(err, unix.ENOENT) {
-		return -1, nil
+		return -1, 0, nil
 	}
 	if err != nil {
-		return -1, fmt.Errorf("the announcement of %v: %w", at, err)
+		return -1, 0, fmt.Errorf("the announcement of %v: %w", at, err)
 	}
 	defer unix.Close(path)
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
+		return -1, 0, os.NewSyscallError("socket", err)
 	}
 	refuseRights(fd)
 	switch err = unix.Connect(fd, &unix.SockaddrUnix{Name: itself(path)}); err {
@@ -84,15 +91,15 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (fd int, err error) {
 	case unix.ECONNREFUSED: // its process has died
 		unix.Close(fd)
 		d.clean()
-		return -1, nil
+		return -1, 0, nil
 	case unix.EAGAIN:
 		err = errBusy
 	}
 	if err != nil {
 		discard(fd)
-		return -1, fmt.Errorf("the announcement of %v: %w", at, err)
+		return -1, 0, fmt.Errorf("the announcement of %v: %w", at, err)
 	}
-	return fd, nil
+	return fd, inode, nil
 }
 
 // claim binds the socket, and tells the listener where it will connect from.
@@ -190,8 +197,9 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.all {
-		if d := &s.all[i]; d.at == remote && d.port == local.Port() {
+		if d := &s.all[i]; d.at.AddrPort == remote && d.port == local.Port() {
 			if err := d.confirm(); err != nil {
+				known.forget(d.at)
 				return fmt.Errorf("shm directory %s: %w", s.dir.path, err)
 			}
 			return nil
@@ -245,7 +253,16 @@ func nap(fd int) {
 }
 
 // Worked notes that the listener has agreed on the connection: next time it is given longer.
-func (s *Claims) Worked(remote netip.AddrPort) { known.add(bare(remote)) }
+func (s *Claims) Worked(remote netip.AddrPort) {
+	remote = bare(remote)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.all {
+		if s.all[i].at.AddrPort == remote {
+			known.add(s.all[i].at)
+		}
+	}
+}
 
 // Close ends the claims.
 func (s *Claims) Close() {
@@ -260,23 +277,29 @@ func (s *Claims) Close() {
 // listeners remembers which have answered lately.
 type listeners struct {
 	mu sync.Mutex
-	at map[netip.AddrPort]time.Time
+	at map[listening]time.Time
 }
 
 var known listeners
 
-func (l *listeners) has(a netip.AddrPort) bool {
+func (l *listeners) has(a listening) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.at[a]
 	return ok && time.Since(at) < knownTime
 }
 
-func (l *listeners) add(a netip.AddrPort) {
+func (l *listeners) add(a listening) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at == nil || len(l.at) >= mostKnown {
-		l.at = make(map[netip.AddrPort]time.Time)
+		l.at = make(map[listening]time.Time)
 	}
 	l.at[a] = time.Now()
+}
+
+func (l *listeners) forget(a listening) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.at, a)
 }

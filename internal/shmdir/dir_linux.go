@@ -30,8 +30,8 @@ func (d *Dir) Path() string { return d.path }
 func (d *Dir) ID() string { return d.id }
 
 const (
-	// openTime is how long Open waits. A network file system may not answer at all.
-	openTime = 20 * time.Millisecond
+	// openTime is how long Open waits, once. A network file system may not answer at all.
+	openTime = 250 * time.Millisecond
 	// againTime is after how long a directory is looked at again that could not be used.
 	againTime = time.Second
 )
@@ -50,8 +50,8 @@ var dirs struct {
 }
 
 // Open returns the directory if it is safe to use: owned by root or our user, not writable by
-// everybody unless sticky, and on a file system of this host. It waits for at most 20 ms, once
-// for each path. The result, or the error, is remembered; an error for a second.
+// everybody unless sticky, and on a file system of this host. It waits for at most
+// openTime, once for each path. The result, or the error, is remembered; an error for a second.
 func Open(path string) (*Dir, error) {
 	if bubble.Inside() { // what it would wait for belongs to the bubble
 		return nil, errors.New("not inside a testing/synctest bubble")

@@ -115,6 +115,8 @@ func (r *role) do(command string, args []string) string {
 				return "they do not: " + s[:min(len(s), 3000)]
 			}
 		}
+	case "impostor": // how
+		err = r.impose(args)
 	default:
 		err = fmt.Errorf("unknown command %q", command)
 	}
