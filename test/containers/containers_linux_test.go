@@ -52,6 +52,22 @@ func TestContainersShareMemory(t *testing.T) {
 	}
 }
 
+// TestContainersOfIPv6, and of a server that gets its address when it listens already.
+func TestContainersOfIPv6(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir})
+	require.Equal(t, "ok", s.does(t, "listen tcp :7000"))
+	for _, end := range []struct {
+		*container
+		address string
+	}{{s, "fd00:211::2/64"}, {c, "fd00:211::1/64"}} {
+		end.run(t, "ip", "address", "add", end.address, "dev", "wire", "nodad")
+	}
+	assert.Regexp(t, `^map\[tcp:1\]`, c.does(t, "dial tcp [fd00:211::2]:7000 1"), "it was not announced yet")
+	goesOver(t, c, "tcp", "[fd00:211::2]:7000", "shm")
+}
+
 // TestPlainTCPBetweenContainers: where something is missing or different, the connection is plain TCP.
 func TestPlainTCPBetweenContainers(t *testing.T) {
 	needsRoot(t)
@@ -83,6 +99,32 @@ func TestPlainTCPBetweenContainers(t *testing.T) {
 			if v.why != "" {
 				assert.Regexp(t, v.why, c.does(t, "log")+s.does(t, "log"))
 			}
+		})
+	}
+}
+
+// TestUsersThatAreNamed: containers of different users use shm if both name the other one's.
+func TestUsersThatAreNamed(t *testing.T) {
+	needsRoot(t)
+	for _, v := range []struct {
+		name           string
+		server, client []string
+		device         string
+	}{
+		{"both", []string{peerVariable + "=1000"}, []string{peerVariable + "=0"}, "shm"},
+		{"the server alone", []string{peerVariable + "=1000"}, nil, "tcp"},
+		{"the client alone", nil, []string{peerVariable + "=0"}, "tcp"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			dir := sharedDir(t)
+			require.NoError(t, os.Chmod(dir, 0o777|os.ModeSticky))
+			s, c := pair(t, options{dir: dir, env: v.server}, options{dir: dir, uid: 1000, env: v.client})
+			require.Equal(t, "ok", s.does(t, "listen tcp :7000"))
+			if v.device == "tcp" {
+				isPlain(t, c, at)
+				return
+			}
+			goesOver(t, c, "tcp", at, v.device)
 		})
 	}
 }

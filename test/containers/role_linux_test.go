@@ -26,6 +26,7 @@ const (
 	mountVariable    = "CONTAINERS_MOUNT"
 	readOnlyVariable = "CONTAINERS_READ_ONLY"
 	uidVariable      = "CONTAINERS_UID"
+	peerVariable     = "CONTAINERS_PEER_UID"
 )
 
 func TestMain(m *testing.M) {
@@ -80,7 +81,11 @@ func (l *log) String() string {
 }
 
 func (r *role) config() *sdp.Config {
-	return &sdp.Config{Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	uids := []int(nil)
+	if uid, err := strconv.Atoi(os.Getenv(peerVariable)); err == nil {
+		uids = []int{uid}
+	}
+	return &sdp.Config{PeerUIDs: uids, Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 }
 
 func (r *role) do(command string, args []string) string {
