@@ -22,12 +22,21 @@ type Announcer struct {
 	fd     int // the socket; -1: closed
 	file   string
 	inode  uint64
-	names  map[netip.AddrPort]bool // whether the address is announced; false: it could not be
+	names  map[netip.AddrPort]*name
 	claims []*claim
 	vain   time.Time // when a connection last waited for a claim in vain
 }
 
+// name is an address of a listener.
+type name struct {
+	there  bool // it is announced; false: it could not be
+	looked time.Time
+}
+
 const (
+	// renewTime is how often an announcement is looked for that another process may have
+	// removed: one that had taken the address and has ended, say.
+	renewTime = time.Second
 	// mostAnnounced bounds the addresses of a listener.
 	mostAnnounced = 64
 	// mostClaims are kept at a time, for claimTime at most; and mostAtOnce are taken in when a
@@ -51,7 +60,7 @@ func (d *Dir) Announce(uids []int) (*Announcer, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	refuseRights(fd)
-	a := &Announcer{dir: d, uids: uids, fd: fd, file: randomFile(listenerPrefix), names: make(map[netip.AddrPort]bool)}
+	a := &Announcer{dir: d, uids: uids, fd: fd, file: randomFile(listenerPrefix), names: make(map[netip.AddrPort]*name)}
 	if err := d.bind(fd, a.file, mostClaims, len(uids) > 0); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -83,19 +92,31 @@ func (a *Announcer) AddListener(at netip.AddrPort) error {
 	return err
 }
 
-// Add announces the address, in the place of an older announcement, unless that was done. It does nothing for an
-// address that means another host elsewhere, as those of the loopback interface do.
+// Add announces the address, in the place of an older announcement, unless that was done and
+// the announcement is still there. It does nothing for an address that means another host
+// elsewhere, as those of the loopback interface do.
 func (a *Announcer) Add(at netip.AddrPort) error {
 	at = bare(at)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, done := a.names[at]; done || a.fd < 0 || !announceable(at.Addr()) {
+	if a.fd < 0 || !announceable(at.Addr()) {
 		return nil
 	}
-	if len(a.names) == mostAnnounced {
+	n := a.names[at]
+	switch {
+	case n == nil && len(a.names) == mostAnnounced:
 		return fmt.Errorf("shm directory %s: %d addresses are announced already", a.dir.path, mostAnnounced)
+	case n == nil:
+		n = new(name)
+		a.names[at] = n
+	case !n.there || time.Since(n.looked) < renewTime:
+		return nil
 	}
-	a.names[at] = false
+	n.looked = time.Now()
+	if n.there && a.dir.has(addressFile(at)) {
+		return nil
+	}
+	n.there = false
 	aside := randomFile(asidePrefix)
 	if err := unix.Linkat(a.dir.fd, a.file, a.dir.fd, aside, 0); err != nil {
 		return a.dir.explain("linkat", err)
@@ -105,8 +126,13 @@ func (a *Announcer) Add(at netip.AddrPort) error {
 	if err != nil {
 		return a.dir.explain("renameat", err)
 	}
-	a.names[at] = true
+	n.there = true
 	return nil
+}
+
+// has reports that there is such a file.
+func (d *Dir) has(file string) bool {
+	return unix.Faccessat(d.fd, file, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
 }
 
 // Close ends the announcements.
@@ -116,8 +142,8 @@ func (a *Announcer) Close() error {
 	if a.fd < 0 {
 		return nil
 	}
-	for at, there := range a.names {
-		if file := addressFile(at); there && a.leadsHere(file) {
+	for at, n := range a.names {
+		if file := addressFile(at); n.there && a.leadsHere(file) {
 			unix.Unlinkat(a.dir.fd, file, 0)
 		}
 	}

@@ -310,6 +310,12 @@ func TestAnnouncements(t *testing.T) {
 	}
 	assert.Len(t, files(t, d), 3)
 	require.NoError(t, first.Close())
+
+	require.NoError(t, os.Remove(filepath.Join(d.Path(), addressFile(server))))
+	require.NoError(t, second.Add(server))
+	assert.Len(t, files(t, d), 1, "that was looked at just now")
+	second.names[server].looked = time.Time{}
+	require.NoError(t, second.Add(server))
 	claims(t, d, 4711, nil)
 	assert.NotNil(t, second.Claimed(from(4711)))
 	require.NoError(t, second.Close())
