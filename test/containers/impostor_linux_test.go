@@ -20,11 +20,12 @@ import (
 //	silent   takes the names of all listeners, and says nothing to who comes
 //	guess    answers claims with ports
 //	relay    takes the names of listeners and clients, and passes on what comes, descriptors too
+//	withhold takes the names of all listeners, and passes on everything but the openings
 //	flood    connects to the listeners as often as it can, and claims what the others have
 //	litter   puts files, links and pipes under the names of listeners; and tens of thousands elsewhere
 func (r *role) impose(args []string) error {
 	switch args[0] {
-	case "silent", "guess", "relay":
+	case "silent", "guess", "relay", "withhold":
 		names, err := filepath.Glob("/mnt/a-*")
 		if err != nil || len(names) == 0 {
 			return fmt.Errorf("no listener is announced: %v", err)
@@ -78,22 +79,23 @@ func (r *role) replace(name, network, how string) error {
 						}
 					}
 				}()
-			case "relay":
+			case "relay", "withhold":
 				far, err := net.DialUnix(network, nil, &net.UnixAddr{Net: network, Name: hidden})
 				if err != nil {
 					c.Close()
 					continue
 				}
-				go r.pass(c, far)
-				go r.pass(far, c)
+				go r.pass(c, far, how == "withhold")
+				go r.pass(far, c, false)
 			}
 		}
 	}()
 	return nil
 }
 
-// pass passes on what comes, and keeps it, with what is in the files that come.
-func (r *role) pass(from, to *net.UnixConn) {
+// pass passes on what comes, but for openings if it withholds those, and notes what it sees and
+// that files come.
+func (r *role) pass(from, to *net.UnixConn, withholds bool) {
 	defer to.Close()
 	b, oob := make([]byte, 1<<16), make([]byte, 1<<12)
 	for {
@@ -108,6 +110,9 @@ func (r *role) pass(from, to *net.UnixConn) {
 			for range fds {
 				fmt.Fprint(r, "FILE")
 			}
+		}
+		if withholds && n == 16 {
+			continue
 		}
 		if _, _, err := to.WriteMsgUnix(b[:n], oob[:k], nil); err != nil {
 			return
@@ -193,14 +198,14 @@ func three(t *testing.T) (s, c, third *container) {
 // anything, and a dial is hardly delayed.
 func TestImpostor(t *testing.T) {
 	needsRoot(t)
-	for _, how := range []string{"silent", "guess", "relay"} {
+	for _, how := range []string{"silent", "guess", "relay", "withhold"} {
 		t.Run(how, func(t *testing.T) {
 			s, c, impostor := three(t)
 			require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
 			goesOver(t, c, "tcp", at, "shm")
 			require.Equal(t, "ok", impostor.does(t, "impostor %s", how))
 			answer := c.does(t, "dial tcp %s 50", at)
-			if how == "relay" {
+			if how == "relay" || how == "withhold" {
 				assert.Regexp(t, `^map\[`, answer) // it may be too late for some
 			} else {
 				assert.Regexp(t, `^map\[(shm:\d+ )?tcp:\d+\]`, answer)
@@ -209,6 +214,7 @@ func TestImpostor(t *testing.T) {
 			assert.NotRegexp(t, `^0 `, seen, "nothing came to the impostor")
 			assert.NotContains(t, seen, "secret")
 			assert.NotContains(t, seen, "FILE")
+			assert.NotContains(t, c.does(t, "log"), "it answered", "a Request got to the server's program")
 			t.Log(answer, len(seen))
 		})
 	}
