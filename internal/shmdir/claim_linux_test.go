@@ -91,10 +91,12 @@ func TestUnclaimedConnections(t *testing.T) {
 	require.NotNil(t, h)
 	over(t, h)
 	assert.Less(t, time.Since(h.since), 50*holdTime)
-	claims(t, d, 4712, nil)
+	c = claims(t, d, 4712, nil)
 	assert.Nil(t, a.Claimed(from(4712)), "a claim was in vain just now")
+	assert.ErrorIs(t, c.confirm(), errLeft, "of which the dialler is told")
 	a.vain = time.Time{}
-	assert.NotNil(t, a.Claimed(from(4712)))
+	claims(t, d, 4713, nil)
+	assert.NotNil(t, a.Claimed(from(4713)))
 }
 
 // TestGivenUp: an opening cannot be sent any more when the listener has given up, and one that

@@ -35,12 +35,17 @@ func (a *Announcer) Claimed(from netip.AddrPort) *Held {
 		return nil
 	}
 	a.takeLocked()
-	if len(a.claims) == 0 || time.Since(a.vain) < vainTime {
+	if len(a.claims) == 0 {
 		return nil
 	}
 	h := &Held{a: a, port: from.Port(), since: time.Now()}
+	vain := time.Since(a.vain) < vainTime
 	for _, c := range a.claims {
-		if c.read && !c.opened && c.fits(from) && c.answer(from.Port()) {
+		switch {
+		case !c.read || c.opened || !c.fits(from):
+		case vain:
+			c.settle() // so that the dialler does not wait
+		case c.answer(from.Port()):
 			h.claims = append(h.claims, c)
 		}
 	}
