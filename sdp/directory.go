@@ -121,7 +121,7 @@ func (a *attempt) confirm(c net.Conn) bool {
 	return a.confirmed
 }
 
-// worked notes that SDP has come up on c.
+// worked notes that c uses SDP.
 func (a *attempt) worked(c net.Conn) {
 	if a.confirmed {
 		a.claims.Worked(addrPort(c.RemoteAddr()))

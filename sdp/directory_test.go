@@ -60,8 +60,8 @@ func TestMeetingDirectory(t *testing.T) {
 	assert.EqualError(t, err, `SDP_SERVICES=10.96.0.0/12,kubernetes: "kubernetes" is no address and no prefix`)
 }
 
-// TestDirectoryReachesOnlyListedHosts: a directory makes shm reach addresses elsewhere, of which those that
-// Probe names may be asked.
+// TestDirectoryReachesOnlyListedHosts: a directory makes shm reach addresses elsewhere, of which
+// those that Probe names may be asked.
 func TestDirectoryReachesOnlyListedHosts(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is no shm")

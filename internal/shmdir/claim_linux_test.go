@@ -196,8 +196,8 @@ func TestForgedClaims(t *testing.T) {
 	}
 }
 
-// TestForgedAnnouncement: a process that has taken the listener's name, and does not accept the connection,
-// does not get the dialler to open its claim.
+// TestForgedAnnouncement: a process that has taken the listener's name, and does not accept the
+// connection, does not get the dialler to open its claim.
 func TestForgedAnnouncement(t *testing.T) {
 	for _, v := range []struct {
 		name string

@@ -149,10 +149,10 @@ func TestReplacedSocket(t *testing.T) {
 			_, err = d.tried(ln, n.file(), discard)
 			assert.Error(t, err)
 			_, _, err = unix.Accept(ln)
-			assert.Equal(t, unix.EAGAIN, err, "nobody has connected")
+			assert.Equal(t, unix.EAGAIN, err, "there is no connection")
 			_, _, err = unix.Accept(other)
 			if v != "a socket" {
-				assert.Equal(t, unix.EAGAIN, err, "nobody has connected to the other one either")
+				assert.Equal(t, unix.EAGAIN, err, "there is no connection to the other one either")
 			}
 		})
 	}
@@ -177,7 +177,7 @@ func TestTriedByAnother(t *testing.T) {
 	assert.ErrorIs(t, err, errReplaced)
 }
 
-// TestClean removes the sockets that nobody listens on any more, and nothing else.
+// TestClean removes the sockets of processes that have ended, and nothing else.
 func TestClean(t *testing.T) {
 	d := opened(t)
 	live, dead := socket(t, unix.SOCK_STREAM), socket(t, unix.SOCK_STREAM)

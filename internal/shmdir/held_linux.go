@@ -16,7 +16,7 @@ import (
 type claim struct {
 	fd    int
 	since time.Time
-	read  bool // claimed has come
+	read  bool // claimed is set
 	claimed
 
 	ports  []uint16 // the answers that the dialler has not reacted to yet, in order

@@ -58,7 +58,7 @@ func TestMeetInDirectory(t *testing.T) {
 	assert.LessOrEqual(t, descriptors(t), before+1, "the directory")
 }
 
-// TestMeetElsewhere: who meets in a directory is found nowhere else, nor the other way round.
+// TestMeetElsewhere: a client that meets its server in a directory is found in no other place.
 func TestMeetElsewhere(t *testing.T) {
 	cfg, _ := meetingIn(t)
 	other, _ := meetingIn(t)
@@ -100,7 +100,7 @@ func TestRelayInDirectory(t *testing.T) {
 	assert.ErrorContains(t, err, "another process replaces sockets in it")
 	require.NoError(t, relay.SetDeadline(past))
 	_, err = relay.Accept()
-	assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "the server has come to it")
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "the server has connected to it")
 }
 
 // TestIdleChannelOfDirectory: a channel that was opened through a file serves further

@@ -17,7 +17,7 @@ import (
 
 // impose has the container do to the shared directory what the first argument says.
 //
-//	silent   takes the names of all listeners, and says nothing to who comes
+//	silent   takes the names of all listeners, and sends nothing
 //	guess    answers claims with ports
 //	relay    takes the names of listeners and clients, and passes on what comes, descriptors too
 //	withhold takes the names of all listeners, and passes on everything but the openings
@@ -186,7 +186,8 @@ func litter() error {
 	return nil
 }
 
-// three starts a server, a client, and a third container, which has no network with them but the directory.
+// three starts a server, a client, and a third container, which shares nothing with them but the
+// directory.
 func three(t *testing.T) (s, c, third *container) {
 	dir := sharedDir(t)
 	s, c = pair(t, options{dir: dir}, options{dir: dir})

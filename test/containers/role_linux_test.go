@@ -178,7 +178,7 @@ func (r *role) plain(address string) error {
 	return nil
 }
 
-// Write keeps what has come.
+// Write keeps what came.
 func (r *role) Write(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
