@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -51,8 +52,12 @@ func (h *handshake) stillExpects() expectation {
 		if h.held.Expected() {
 			return certain
 		}
-		h.held = nil
+		h.releaseClaims()
 		h.expected = expects(h.conn, &h.l.cfg)
+		// A client that has ended since has sent its Request before.
+		if _, v := first(h.conn, make([]byte, iwarp.KeyLen)); v == isMPA {
+			return certain
+		}
 		return h.expected
 	}
 	return expects(h.conn, &h.l.cfg)
@@ -62,6 +67,7 @@ func (h *handshake) stillExpects() expectation {
 func (h *handshake) releaseClaims() {
 	if h.held != nil {
 		h.held.Release()
+		h.held = nil
 	}
 }
 

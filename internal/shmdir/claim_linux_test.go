@@ -77,6 +77,10 @@ func TestClaim(t *testing.T) {
 	assert.True(t, h.Expected())
 	h.since = time.Now().Add(-time.Hour) // no other one would be held as long
 	assert.True(t, h.Expected(), "it was opened")
+	assert.Nil(t, a.Claimed(from(4711)), "for this connection alone")
+	assert.True(t, h.Expected())
+	require.NoError(t, unix.Shutdown(c.fd, unix.SHUT_RDWR)) // the dialler has found that it cannot use SDP
+	assert.False(t, h.Expected())
 	h.Release()
 	assert.Nil(t, a.Claimed(from(4711)), "a claim is for one connection")
 }
@@ -142,7 +146,7 @@ func TestHintsThatCollide(t *testing.T) {
 			require.NoError(t, c.confirm())
 			ends(wrong)
 			assert.True(t, right.Expected(), "the dialler sends a Request")
-			assert.False(t, wrong.opened)
+			assert.Nil(t, wrong.opened)
 		})
 	}
 }

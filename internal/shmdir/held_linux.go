@@ -22,6 +22,7 @@ type claim struct {
 	ports  []uint16 // the answers that the dialler has not reacted to yet, in order
 	opened bool     // the claim is for the connection from port
 	port   uint16
+	taken  bool // by that connection, which closes it
 	closed bool
 }
 
@@ -74,12 +75,13 @@ func (a *Announcer) takeLocked() {
 	}
 	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
 		switch age := time.Since(c.since); {
+		case c.taken:
 		case age > claimTime && !c.opened, age > openedTime:
 			c.settle()
 		case !c.hearClaim():
 			c.close()
 		}
-		return c.closed
+		return c.closed || c.taken
 	})
 }
 
@@ -148,6 +150,13 @@ func (c *claim) waits(port uint16) bool {
 	return !c.closed && !c.opened && slices.Contains(c.ports, port)
 }
 
+// stands reports that the dialler has not taken the claim back, after it has opened it.
+func (c *claim) stands() bool {
+	fds := []unix.PollFd{{Fd: int32(c.fd)}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&unix.POLLHUP == 0
+}
+
 func (c *claim) close() {
 	if !c.closed {
 		c.closed = true
@@ -162,7 +171,7 @@ type Held struct {
 	port   uint16
 	since  time.Time
 	claims []*claim // that were answered
-	opened bool
+	opened *claim   // the one that is for the connection; nil: none is yet
 }
 
 // Expected reports that the client will send a Request, or is still to say whether it will.
@@ -171,7 +180,10 @@ func (h *Held) Expected() bool {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	h.lookLocked()
-	if h.opened || len(h.claims) > 0 && time.Since(h.since) < holdTime {
+	if h.opened != nil {
+		return h.opened.stands()
+	}
+	if len(h.claims) > 0 && time.Since(h.since) < holdTime {
 		return true
 	}
 	waited := len(h.claims) > 0
@@ -179,10 +191,10 @@ func (h *Held) Expected() bool {
 		c.settle()
 	}
 	h.lookLocked()
-	if waited && !h.opened {
+	if waited && h.opened == nil {
 		h.a.vain = time.Now()
 	}
-	return h.opened
+	return h.opened != nil
 }
 
 // lookLocked finds out whether one of the claims was opened for this connection, and which may
@@ -190,9 +202,8 @@ func (h *Held) Expected() bool {
 func (h *Held) lookLocked() {
 	for _, c := range h.claims {
 		c.hear()
-		if c.opened && c.port == h.port {
-			h.opened = true
-			c.close()
+		if c.opened && c.port == h.port && !c.taken {
+			c.taken, h.opened = true, c
 		}
 	}
 	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
@@ -203,6 +214,9 @@ func (h *Held) Release() {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	h.lookLocked()
+	if h.opened != nil {
+		h.opened.close()
+	}
 	for _, c := range h.claims {
 		if h.a.fd < 0 {
 			c.settle()

@@ -103,6 +103,17 @@ func TestPlainTCPBetweenContainers(t *testing.T) {
 	}
 }
 
+// TestClientThatCannotGoOn: a client that finds that it cannot use shm, after the listener has
+// begun to expect a Request, keeps its connection, and a server that speaks first hardly waits.
+func TestClientThatCannotGoOn(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir, env: []string{readOnlyVariable + "=1"}})
+	require.Equal(t, "ok", s.does(t, "greet :7000"))
+	assert.Less(t, took(t, c.does(t, "greeted %s 20", at)), time.Second)
+	assert.Contains(t, c.does(t, "log"), "it is read-only")
+}
+
 // TestUsersThatAreNamed: containers of different users use shm if both name the other one's.
 func TestUsersThatAreNamed(t *testing.T) {
 	needsRoot(t)

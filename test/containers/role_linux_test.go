@@ -93,6 +93,10 @@ func (r *role) do(command string, args []string) string {
 	switch command {
 	case "listen": // network address: echoes
 		err = r.listen(args[0], args[1])
+	case "greet": // address: a server of SDP that speaks first
+		err = r.greet(args[0])
+	case "greeted": // address times: dials, and says nothing
+		return r.greeted(args)
 	case "plain": // address: a server that knows nothing of SDP, and echoes
 		err = r.plain(args[0])
 	case "seen": // what came to that
@@ -152,6 +156,45 @@ func echo(ln net.Listener) {
 			io.Copy(c, c)
 		}()
 	}
+}
+
+func (r *role) greet(address string) error {
+	lc := sdp.ListenConfig{Config: r.config()}
+	ln, err := lc.Listen(context.Background(), "tcp", address)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "hello")
+			c.Close()
+		}
+	}()
+	return nil
+}
+
+func (r *role) greeted(args []string) string {
+	times, _ := strconv.Atoi(args[1])
+	d := sdp.Dialer{Config: r.config()}
+	var took []time.Duration
+	for range times {
+		begin := time.Now()
+		c, err := d.Dial("tcp", args[0])
+		if err != nil {
+			return err.Error()
+		}
+		b, err := io.ReadAll(c)
+		c.Close()
+		if err != nil || string(b) != "hello" {
+			return fmt.Sprintf("%q %v", b, err)
+		}
+		took = append(took, time.Since(begin))
+	}
+	return fmt.Sprintf("map[] %v", median(took))
 }
 
 // plain echoes, and keeps what comes.
