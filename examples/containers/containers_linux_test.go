@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func inContainer(t *testing.T, dir, role string) (*exec.Cmd, io.WriteCloser) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), roleVariable+"="+role, "SDP_SHM_DIR="+dir)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, "SDP_SHM_DIR="+dir, "SDP_DEVICES=")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,

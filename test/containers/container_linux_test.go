@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,7 +55,9 @@ func start(t testing.TB, o options) *container {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), roleVariable+"=container")
+	// What the test itself is told of devices is not for the containers.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SDP_") })
+	cmd.Env = append(cmd.Env, roleVariable+"=container")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
