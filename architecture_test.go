@@ -71,7 +71,7 @@ var layers = []struct {
 	{"sdp/debug", allowed{imports: []string{"sdp"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/localpeer", "sdp"}}},
 	{"internal/term", allowed{}},
-	{"internal/diagnose", allowed{imports: []string{"internal/localpeer", "internal/rnics", "rdma", "sdp"}}},
+	{"internal/diagnose", allowed{imports: []string{"internal/localpeer", "internal/rnics", "internal/shmdir", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"sdp"}}},
 	{"internal/adopt", allowed{}},
 	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/perf", "internal/proxy", "internal/status", "internal/term", "rdma/verbs", "sdp", "sdp/debug"}}},

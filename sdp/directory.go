@@ -11,10 +11,10 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// meeting is what devices knows of Config.ShmDir.
+// meeting is the part of devices that comes from Config.ShmDir and Config.Services.
 type meeting struct {
 	dir      *shmdir.Dir // nil: there is none
-	unmet    error       // why one was named and is not used
+	unmet    error       // why the one that was named is not used; nil: it is, or none was named
 	services []netip.Prefix
 }
 
@@ -46,7 +46,7 @@ func (c *Config) meeting() (m meeting, err error) {
 	return m, nil
 }
 
-// meets reports that programs of other network namespaces can be met.
+// meets reports whether programs of other network namespaces can be met.
 func (d *devices) meets() bool { return d.dir != nil && slices.Contains(d.usable, wire.DeviceSHM) }
 
 // reports remembers what was reported.
@@ -58,7 +58,8 @@ type reports struct {
 // unusable has the reasons why directories could not be used.
 var unusable reports
 
-// first reports that what was not reported before. Few things are ever.
+// first reports whether what was not reported before. It remembers a bounded number of texts,
+// and returns false when it has that many.
 func (o *reports) first(what string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// meetingDir is a directory in which the ends meet that are in different network namespaces.
-// The client's socket is a file there, instead of an abstract one. The ticket's public half is
-// the name of it; everything else is as in one network namespace.
+// meetingDir is a directory in which ends in different network namespaces meet. The client's
+// socket is a file there, whose name is the second half of the ticket, and not an abstract
+// one. Everything else is as in one network namespace.
 type meetingDir struct{ dir *shmdir.Dir }
 
 // openMeetingDir returns nil if there is no directory.
