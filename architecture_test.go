@@ -56,7 +56,7 @@ var layers = []struct {
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/events", "internal/interrupt", "internal/localpeer", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
+	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/localpeer", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
 	{"listener", allowed{
 		imports: []string{"internal/handshake", "internal/localpeer"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp"},

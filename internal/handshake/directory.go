@@ -160,10 +160,6 @@ func (h *Incoming) stillExpects() expectation {
 	}
 	h.ReleaseClaims()
 	h.expected = h.cfg.expects(h.conn)
-	// A client that took its claim back since then may have sent its Request before.
-	if _, v := first(h.conn, make([]byte, iwarp.KeyLen)); v == isMPA {
-		return certain
-	}
 	return h.expected
 }
 

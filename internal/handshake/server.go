@@ -298,10 +298,20 @@ func (h *Incoming) look() verdict {
 		switch {
 		case v != undecided || look.Err() != nil:
 			return v
-		case h.stillExpects() == nothing:
+		case h.noneComes():
 			return isPlain
 		}
 	}
+}
+
+// noneComes reports whether no Request will come any more, and none is there. A client that
+// gives up may have sent its Request since the last look; the program must not get it as data.
+func (h *Incoming) noneComes() bool {
+	if h.stillExpects() != nothing {
+		return false
+	}
+	_, v := first(h.conn, make([]byte, iwarp.KeyLen))
+	return v != isMPA
 }
 
 // notMPA ends the handshake with a client that has not sent a Request. One that is silent,
@@ -311,7 +321,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 	case h.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
-	case v == undecided && (h.expected == certain || h.Progress().Leaving) && h.stillExpects() != nothing:
+	case v == undecided && (h.expected == certain || h.Progress().Leaving) && !h.noneComes():
 		Abort(h.conn)
 		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	}
