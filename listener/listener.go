@@ -93,6 +93,7 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	l.changed.L = &l.mu
 	if len(cfg.Devices) > 0 {
 		l.announce()
+		l.server.Announce(ln.Addr())
 	}
 	l.accepting.Go(l.run)
 	return l
@@ -308,6 +309,7 @@ func (l *Listener) Close() error {
 	if l.announced != nil {
 		l.announced.Close()
 	}
+	l.server.Unannounce()
 	err := l.ln.Close()
 	l.accepting.Wait()
 	l.mu.Lock()

@@ -32,6 +32,9 @@ type Peer struct {
 	// Local and Remote are the ends of the TCP connection as this end sees them. They are
 	// invalid if there is none.
 	Local, Remote netip.AddrPort
+	// InDir says that the ends meet in the directory StepConfig.Dir, and may be in different
+	// network namespaces.
+	InDir bool
 	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
 	PID int
 }
@@ -44,6 +47,9 @@ type StepConfig struct {
 	// ZeroCopy says that the program wants RDMA Reads and Writes even if the device copies by
 	// default. A device may leave them out if either end does not want them.
 	ZeroCopy bool
+	// Dir is a directory in which the ends may meet if they are in different network
+	// namespaces, or "". The channel that a client offers begins there.
+	Dir string
 	// Timeout is how long a peer may take to open a channel after it has connected.
 	Timeout time.Duration
 }

@@ -44,6 +44,19 @@ type Config struct {
 	// PeerUIDs lists the users, besides the program's own, whose programs may share memory
 	// with it. Both ends must allow it.
 	PeerUIDs []int
+	// ShmDir is a directory that containers of one host share. If two programs in different
+	// network namespaces have both mounted it, shm connects them. It must be owned by root or
+	// the program's user, and must not be writable by every user unless it is sticky. The
+	// default is the environment variable SDP_SHM_DIR, and if that is not set there is none. A
+	// directory that cannot be used is reported to Logger once, and ignored. See
+	// docs/containers.md.
+	ShmDir string
+	// Services are addresses that the kernel of this host translates to those of its
+	// containers, such as the service addresses of a Kubernetes cluster. A listener with a
+	// ShmDir accepts shm from a client that has connected to one of them. It bypasses a proxy
+	// there that keeps the clients' addresses. The default is the environment variable
+	// SDP_SERVICES ("10.96.0.0/12").
+	Services []netip.Prefix
 	// PlainTTL is how long Dial remembers that an address on another host speaks plain TCP,
 	// after it has answered in another protocol or closed the connection. An address that did
 	// not answer is remembered for at most 5 s. Dial does not ask an address that it remembers.
@@ -84,7 +97,7 @@ type Config struct {
 	BusyPoll time.Duration
 
 	// Logger receives, at debug level, why a connection does not use SDP or a device, and why
-	// one was not set up. By default nothing is logged.
+	// one was not set up, and as a warning that ShmDir cannot be used. By default nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -57,6 +57,7 @@ type conn struct {
 	closed      bool // Close was called
 	discarded   bool // payload arrived that will not be read
 	failed      bool // a violation or an abort has ended the connection
+	violated    bool // the peer has broken a rule of SDP
 
 	read, write *deadline // nil: it was never set
 	recvErr     error     // nothing more will arrive: io.EOF, or why

@@ -29,6 +29,7 @@ type devices struct {
 	named bool
 	// probe are the addresses that may be asked; nil: the subnets of RDMA hardware.
 	probe []netip.Prefix
+	meeting
 }
 
 // tuning is what the Config or the environment says of how a connection works. Zero values
@@ -67,6 +68,9 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	if err = c.setMemory(); err != nil {
+		return devices{}, err
+	}
+	if d.meeting, err = c.meeting(); err != nil {
 		return devices{}, err
 	}
 	serveIfAsked(d.tuning.logger)
@@ -110,6 +114,9 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 // mayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is
 // allowed, and a device reaches it.
 func (d *devices) mayAsk(local, remote netip.Addr) bool {
+	if d.meets() && rnics.Contain(d.probe, remote) {
+		return true // it may be another container of this host, behind a service's address
+	}
 	networks := rnics.Networks()
 	if d.probe == nil {
 		return rnics.Owns(networks, local) && rnics.Contain(networks, remote)

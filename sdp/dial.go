@@ -56,6 +56,7 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
 	a := attempt{d: d, network: n, address: address, set: &set, client: handshake.Client{Config: &set.Config, Redials: true}}
+	defer a.client.EndClaims()
 	switch {
 	case len(set.Devices) == 0:
 		return a.connect(ctx, false)
@@ -114,12 +115,13 @@ type attempt struct {
 	client  handshake.Client
 }
 
-// connect makes a TCP connection. A mark shows a listener on this host that a Request will
-// come.
+// connect makes a TCP connection. A mark, or a claim, shows a listener on this host that a
+// Request will come.
 func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	d := a.netDialer()
 	if marked {
 		mark(&d, a.network)
+		a.client.Claim(&d)
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	if err != nil {
@@ -236,7 +238,7 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		if ctx.Err() != nil {
 			return a.connect(ctx, false) // which fails as net.Dial does
 		}
-		if prospect == handshake.Unknown {
+		if prospect == handshake.Unknown || prospect == handshake.Announced {
 			a.client.Remember(conn, err)
 		}
 		if ask = prospect == handshake.Recognised && asked < 2 && handshake.WasReset(err); !ask {

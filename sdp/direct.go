@@ -41,7 +41,7 @@ var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer did not release a cancell
 // connection, which ends all access.
 //
 // The methods whose names end in Locked release conn.mu in between, except for
-// completedLocked, armTakeUpLocked and mayWaitLocked.
+// completedLocked, armTakeUpLocked, writeStateLocked, mayWaitLocked and endReadingLocked.
 type zeroCopy struct {
 	conn     *conn
 	mostRead int // RDMA Reads that may be outstanding

@@ -19,6 +19,8 @@ const (
 	peersVariable     = "SDP_PEERS"
 	busyPollVariable  = "SDP_BUSY_POLL"
 	memoryVariable    = "SDP_MEMORY"
+	shmDirVariable    = "SDP_SHM_DIR"
+	servicesVariable  = "SDP_SERVICES"
 )
 
 // secure is privileged, once.
@@ -99,20 +101,27 @@ func (c *Config) setMemory() error {
 // probe returns the addresses that may be asked; nil: neither the program nor the environment
 // lists any.
 func (c *Config) probe() ([]netip.Prefix, error) {
-	var environment []netip.Prefix
-	if text := getenv(peersVariable); text != "" {
-		for _, one := range strings.Split(text, ",") {
-			p, err := parsePrefix(strings.TrimSpace(one))
-			if err != nil {
-				return nil, fmt.Errorf("%s=%s: %q is no address and no prefix", peersVariable, text, one)
-			}
-			environment = append(environment, p)
-		}
-	}
-	if c != nil && c.Probe != nil {
+	environment, err := prefixesOf(peersVariable)
+	if err == nil && c != nil && c.Probe != nil {
 		return c.Probe, nil
 	}
-	return environment, nil
+	return environment, err
+}
+
+// prefixesOf reads a list of prefixes from a variable of the environment; nil: it is not set.
+func prefixesOf(variable string) (all []netip.Prefix, err error) {
+	text := getenv(variable)
+	if text == "" {
+		return nil, nil
+	}
+	for _, one := range strings.Split(text, ",") {
+		p, err := parsePrefix(strings.TrimSpace(one))
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s: %q is no address and no prefix", variable, text, one)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // parsePrefix reads a prefix, or an address, which is one of itself.

@@ -120,6 +120,11 @@ func TestWritesThatAreForbiddenDoNotGrow(t *testing.T) {
 			qp.deliver([]byte("what is no message"), 0)
 			awaitOver(t, c)
 		}, nil},
+		{"an AbortConn", func(t *testing.T, c *Conn, qp *growingPair) {
+			qp.hear(1, wire.Message{Header: wire.Header{MID: wire.MIDDisConn}})
+			qp.hear(2, wire.Message{Header: wire.Header{MID: wire.MIDAbortConn}})
+			awaitOver(t, c)
+		}, syscall.ECONNRESET},
 		{"a failed Write", func(t *testing.T, c *Conn, qp *growingPair) {
 			qp.mu.Lock()
 			qp.sendErr = syscall.EHOSTUNREACH

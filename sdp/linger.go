@@ -127,7 +127,7 @@ func (k *closer) visit() {
 	}
 	idleMonitor.removeLocked(c)
 	c.mu.Unlock()
-	k.finish(reset)
+	go k.finish(reset) // it calls the program's Logger, for which other connections must not wait
 }
 
 // drop resets a connection in the background.

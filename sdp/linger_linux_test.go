@@ -3,6 +3,7 @@ package sdp
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"syscall"
 	"testing"
@@ -86,6 +87,48 @@ func TestCloseBesideAPeerThatWrites(t *testing.T) {
 	}
 	checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
 	s.Close()
+}
+
+// stuckLog is a handler of a log that does not return before out is closed.
+type stuckLog struct {
+	slog.Handler
+	in, out chan struct{}
+}
+
+func (l stuckLog) Handle(context.Context, slog.Record) error {
+	close(l.in)
+	<-l.out
+	return nil
+}
+
+// TestLoggerDoesNotStopTheIdleMonitor: the event that ends a connection in the background may
+// take as long as the program's Logger likes.
+func TestLoggerDoesNotStopTheIdleMonitor(t *testing.T) {
+	nothingCloses(t)
+	c, s := iwarpPair(t)
+	log := stuckLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}), make(chan struct{})}
+	openConns.mu.Lock()
+	up := openConns.open[c.conn]
+	up.log = slog.New(log)
+	openConns.open[c.conn] = up
+	openConns.mu.Unlock()
+	appear := vanish(t, s)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	appear()
+	<-log.in
+	s.mu.Lock()
+	idleMonitor.addLocked(s.conn)
+	s.mu.Unlock()
+	assert.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.idle.ticks > 0
+	}, soon, time.Millisecond, "the other connection is not visited")
+	close(log.out)
+	require.NoError(t, s.Close())
+	require.NoError(t, WaitClosed(t.Context()))
 }
 
 // TestLingerWaits for the acknowledgement as long as it says, and then goes on in the

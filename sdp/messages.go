@@ -46,6 +46,7 @@ func (c *conn) carryOutLocked(m *session.Event) {
 	case m.MID == wire.MIDDisConn:
 		c.ackNow()
 	case m.Reset:
+		c.appends.stop()
 		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
 	case m.Resize != 0:
 		c.promise.resize(m.Resize)
@@ -69,7 +70,7 @@ func (c *conn) violatedLocked(err error) {
 	if c.failed {
 		return
 	}
-	c.failed = true
+	c.failed, c.violated = true, true
 	c.appends.stop()
 	c.recvErr, c.sendErr = err, err
 	if c.session.Abort() {

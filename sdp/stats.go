@@ -203,7 +203,7 @@ func (o *connTable) remove(c *conn) {
 	delete(o.open, c)
 	c.mu.Lock()
 	c.promise.end()
-	carried, violation, err := c.carriedLocked(), c.failed && c.recvErr != errUnanswered, c.recvErr
+	carried, violation, err := c.carriedLocked(), c.violated, c.recvErr
 	o.closed.add(carried)
 	c.mu.Unlock()
 	o.mu.Unlock()

@@ -3,6 +3,7 @@ package sdp
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -46,7 +48,7 @@ func TestServeStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, again())
 	require.NoError(t, again())
-	client, server := statusPair(t, nil)
+	client, server := statusPair(t, &Config{ZCopyThreshold: -1}) // with zero copy, part of a Write may arrive later
 	_, err = client.Write(make([]byte, 1000))
 	require.NoError(t, err)
 	_, err = server.Read(make([]byte, 400))
@@ -156,6 +158,29 @@ func TestViolationIsAWarning(t *testing.T) {
 	client.Close()
 	require.NoError(t, WaitClosed(t.Context()))
 	require.Contains(t, strings.Join(text.lines(), "\n"), `level=WARN msg="sdp: the peer broke a rule of the protocol"`)
+}
+
+// TestLossIsNoWarning: a peer that dies during a transfer, or that reports a violation by this
+// end, has not broken a rule.
+func TestLossIsNoWarning(t *testing.T) {
+	for name, end := range map[string]func(*conn){
+		"a Read is aborted after the end of the channel": func(c *conn) {
+			c.receiveEndedLocked(io.EOF)
+			newZeroCopy(c, 1).abortToReclaimLocked()
+		},
+		"a Terminate": func(c *conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text eventLog
+			client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+			client.mu.Lock()
+			end(client.conn)
+			client.mu.Unlock()
+			client.Close()
+			require.NoError(t, WaitClosed(t.Context()))
+			require.NotContains(t, strings.Join(text.lines(), "\n"), "broke a rule")
+		})
+	}
 }
 
 // TestSettingIsNoEvent: what a setting excludes is not logged for operators.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/hmac"
 	"encoding/binary"
 	"net/netip"
 )
@@ -24,6 +25,7 @@ const (
 	_             = 4 // was for GIDs
 	offersIdle    = 5
 	offersNew     = 6
+	offersDir     = 7
 )
 
 var offersItems = []string{
@@ -32,6 +34,7 @@ var offersItems = []string{
 	offersTuple:   "tuple",
 	offersIdle:    "idle",
 	offersNew:     "new",
+	offersDir:     "directory",
 }
 
 // Offers precede the Hello in the private data of the client's MPA Request. They list the
@@ -47,6 +50,10 @@ type Offers struct {
 	// invalid if it does not say. IPv4 addresses are parsed as IPv4, however they were given.
 	// Zones are left out, because they have a meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
+	// Dir is HostID's proof of a directory instead of the host, if HasDir: the ends meet in
+	// that directory, and the channel that is offered begins there. See SameDir.
+	Dir    [proofLen]byte
+	HasDir bool
 	// Ticket belongs to the channel that the client offers, if Channel is not NoChannel.
 	Ticket  [32]byte
 	Channel Channel
@@ -70,6 +77,15 @@ func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
 // bare returns a without what is not sent: IPv4-mapped addresses as IPv4, and no zone.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// MeetIn has the ends meet in the directory with that identity. It needs Host.
+func (o *Offers) MeetIn(dir string) { o.Dir, o.HasDir = prove(o.Host.Salt, dir), true }
+
+// SameDir reports whether the client meets the server in the directory with that identity.
+func (o *Offers) SameDir(dir string) bool {
+	want := prove(o.Host.Salt, dir)
+	return o.HasHost && o.HasDir && hmac.Equal(o.Dir[:], want[:])
 }
 
 // Append appends the offers. It returns an *Error if they name no device or only one end of
@@ -98,6 +114,9 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 	if o.Client.IsValid() {
 		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
 	}
+	if o.HasDir {
+		b = appendItem(b, offersDir, o.Dir[:])
+	}
 	switch o.Channel {
 	case IdleChannel:
 		b = appendItem(b, offersIdle, o.Ticket[:])
@@ -115,6 +134,9 @@ func (o *Offers) length() int {
 	}
 	if o.Client.IsValid() {
 		n += 2 + tupleLen
+	}
+	if o.HasDir {
+		n += 2 + proofLen
 	}
 	if o.Channel != NoChannel {
 		n += 2 + ticketLen
@@ -176,6 +198,12 @@ func (o *Offers) take(item byte, value []byte) error {
 			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
 		}
 		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
+	case offersDir:
+		if len(value) != proofLen {
+			return malformed("offers", "directory", "has %d bytes, not %d", len(value), proofLen)
+		}
+		o.HasDir = true
+		copy(o.Dir[:], value)
 	case offersIdle:
 		return o.offer(IdleChannel, value)
 	case offersNew:

@@ -301,8 +301,10 @@ func TestNoPermissionAndTooLittleLockedMemory(t *testing.T) {
 }
 
 func TestSharedDirectory(t *testing.T) {
-	dir := t.TempDir()
-	for path, want := range map[string]string{dir: "", dir + "/no": "no such file", "/proc/version": "is no directory"} {
+	dir, open, sticky := t.TempDir(), t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(open, 0o777))
+	require.NoError(t, os.Chmod(sticky, 0o777|os.ModeSticky))
+	for path, want := range map[string]string{dir: "", sticky: "", open: "every user may replace files in it", ".": "not an absolute path", dir + "/no": "no such file", "/proc/version": "is no directory"} {
 		n := need(t, inspect("/", func(name string) string {
 			if name == "SDP_SHM_DIR" {
 				return path

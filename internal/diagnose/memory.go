@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/gosdp/gosdp/internal/shmdir"
 )
 
 // memoryNeeds returns the needs of device shm.
@@ -68,9 +69,14 @@ func sharedDirectory(dir string) Need {
 		n.Advice = "mount the same directory into every container whose programs are to meet"
 	case !info.IsDir():
 		n.OK, n.Found = false, dir+" is no directory"
-	case info.Mode().Perm()&0o002 != 0:
-		n.OK, n.Found = false, dir+" may be written by every user: its mode is "+strconv.FormatUint(uint64(info.Mode().Perm()), 8)
-		n.Advice = "chmod o-w " + dir
+	case !filepath.IsAbs(dir):
+		n.OK, n.Found = false, dir+" is not an absolute path"
+		n.Advice = "name it by its absolute path, or Dial and Listen fail"
+	default:
+		if _, err := shmdir.Open(dir); err != nil {
+			n.OK, n.Found = false, fmt.Sprintf("%s: %v", dir, err)
+			n.Advice = "docs/containers.md says which owner, mode and file system it may have"
+		}
 	}
 	return n
 }

@@ -35,6 +35,8 @@ type Client struct {
 	resumes       bool        // the channel has served an earlier connection
 	stale         bool        // the server no longer had a channel of that kind
 	retry         bool
+
+	inDirectory
 }
 
 // Retry reports whether the last Connect failed for a reason that another connection does
@@ -103,6 +105,9 @@ func MaySucceedLater(err error) bool {
 // Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the
 // server does not speak it. With any error conn remains the caller's.
 func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error) {
+	if c.SDPOnly {
+		c.confirm(conn) // Expect was not called
+	}
 	local := c.promise()
 	up, err := c.connect(ctx, conn, local)
 	c.dropChannel()
@@ -110,6 +115,7 @@ func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error
 		c.withdraw(local)
 		return nil, err
 	}
+	c.worked(conn)
 	up.Declined, up.cfg = c.declined, c.Config
 	return up, nil
 }
@@ -152,6 +158,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 // offers returns the private data of the Request, except for the Hello.
 func (c *Client) offers(conn net.Conn) ([]byte, error) {
 	var o wire.Offers
+	c.meetIn = c.meetingDir(conn)
 	c.declined = slices.Clip(c.Config.Declined)
 	for _, device := range c.Devices {
 		why := c.failed.Of(device)
@@ -178,6 +185,7 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 		o.Client, o.Server = client, server
 	}
 	o.Host, o.HasHost = newHostID()
+	c.meet(&o)
 	return o.Append(nil)
 }
 
@@ -191,20 +199,22 @@ func (c *Client) reaches(device wire.Device, conn net.Conn) error {
 	if err := c.worth(device, conn); err != nil {
 		return err
 	}
-	return t.Reaches(rdma.Peer{
+	return c.explain(device, t.Reaches(rdma.Peer{
 		SameHost: OnThisHost(conn),
+		InDir:    c.meetIn != "",
 		Local:    addrPort(conn.LocalAddr()),
 		Remote:   addrPort(conn.RemoteAddr()),
-	})
+	}))
 }
 
 // request sends the Request and waits for the Reply. On a connection that the caller dialled
-// to this host neither needs a clock at first: the kernel has room for the Request, and the
+// to this host, or to a container of it that has answered the claim, neither needs a clock at
+// first: the kernel has room for the Request, and the
 // Reply of a server that is not busy is there after a short poll.
 func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
 	near := OnThisHost(conn)
 	wait := share(ctx, c.ReplyTimeout)
-	polls := near && c.Redials
+	polls := (near || c.confirmed) && c.Redials
 	if !polls {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)

@@ -26,16 +26,19 @@ func (c *Client) offerChannel(conn net.Conn, o *wire.Offers) {
 			continue
 		}
 		server := conn.RemoteAddr().Network() + " " + conn.RemoteAddr().String()
+		if c.meetIn != "" {
+			server += " " + c.meetIn
+		}
 		var err error
 		o.Channel, c.channelDevice = wire.IdleChannel, device
 		// Only the server knows whether it still has an idle channel. If it does not, it
 		// takes another connection to offer a new one.
 		if c.Redials && !c.stale {
-			c.channel = offerer.Idle(server, c.channelConfig())
+			c.channel = offerer.Idle(server, c.channelConfig(c.meetIn))
 		}
 		if c.channel == nil {
 			o.Channel = wire.NewChannel
-			c.channel, err = offerer.Offer(server, c.channelConfig())
+			c.channel, err = offerer.Offer(server, c.channelConfig(c.meetIn))
 		}
 		if err != nil {
 			c.decline(&c.declined, device, conn, err)
@@ -144,7 +147,7 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 			Local:  addrPort(up.Conn.LocalAddr()).Addr(),
 			Remote: addrPort(up.Conn.RemoteAddr()).Addr(),
 		},
-		c.channelConfig(),
+		c.channelConfig(""),
 		up.Local.AppendHello(nil),
 		func(reply []byte) (ord int, err error) {
 			peer, err = wire.ParseHelloAck(reply)

@@ -16,7 +16,7 @@ import (
 // Before a byte is sent, each end finds out whether the other one speaks SDP. On this host
 // the kernel shows the marks of both sockets (package localpeer). Each end also checks that
 // the other one sees its own mark, so that both come to the same answer. On other hosts
-// Config.MayAsk decides.
+// Config.MayAsk decides, and other containers of this host may be found in Config.Dir.
 
 // Prospect is what a client may expect of the server on a new connection.
 type Prospect uint8
@@ -25,15 +25,17 @@ const (
 	Plain      Prospect = iota // it does not speak SDP: nothing is sent
 	Recognised                 // it is on this host, and speaks SDP
 	Unknown                    // it is on another host, and may be asked
+	Announced                  // it is in another container of this host, and speaks SDP
 	Gone                       // it speaks SDP, and has closed the connection already
 )
 
 // Expect returns what c may expect of the server on conn. If that is plain TCP, it removes
-// the mark of conn, because a listener might wait for a Request.
+// the mark of conn and ends its claims, because a listener might wait for a Request.
 func (c *Client) Expect(conn net.Conn) Prospect {
 	p := c.expect(conn)
 	if p == Plain {
 		unmark(conn)
+		c.EndClaims()
 	}
 	return p
 }
@@ -54,6 +56,8 @@ func (c *Client) expect(conn net.Conn) Prospect {
 			return Gone
 		}
 		return Plain // a relay is between the ends
+	case !peers.plain(addrPort(conn.RemoteAddr())) && c.confirm(conn):
+		return Announced
 	case !c.mayAsk(conn):
 		return Plain
 	case peers.plain(addrPort(conn.RemoteAddr())):

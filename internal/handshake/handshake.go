@@ -5,6 +5,7 @@
 //	expect.go: does the other end speak SDP?   (both)
 //	client.go: Request with offers    server.go: reads it, chooses, replies
 //	client_channel.go                 server_channel.go: the channel of another device
+//	directory.go: ends in different network namespaces (both)
 //	client.go, client_channel.go      decision.go: the client's decision
 //
 // What both share is here and in host.go. peek.go tells a client of SDP from one of plain
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -55,6 +57,13 @@ type Config struct {
 	ThroughProxies bool
 	// UIDs are the users, besides this program's own, whose programs may share memory with it.
 	UIDs []int
+	// Dir is a directory in which this end meets peers of other network namespaces; nil: none.
+	// DirErr is the reason why there is none although one was named.
+	Dir    *shmdir.Dir
+	DirErr error
+	// Services are addresses that the kernel translates to this server's. Clients that use them
+	// may still meet it in Dir.
+	Services []netip.Prefix
 	// ZeroCopy asks for zero copy even on devices that copy by default.
 	ZeroCopy bool
 	// CRC asks for CRC between two ends on one host too.
@@ -106,13 +115,15 @@ func (cfg *Config) mayAsk(conn net.Conn) bool {
 	return cfg.MayAsk != nil && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }
 
-// channelConfig returns the configuration of a channel.
-func (cfg *Config) channelConfig() rdma.StepConfig {
+// channelConfig returns the configuration of a channel. dir is the directory in which the ends may
+// meet, or "" if there is none.
+func (cfg *Config) channelConfig(dir string) rdma.StepConfig {
 	return rdma.StepConfig{
 		IRD:      int(cfg.Hello.IRD),
 		Buffers:  int(cfg.Hello.Bufs),
 		BufSize:  int(cfg.Hello.LocalRcvSz),
 		UIDs:     cfg.UIDs,
+		Dir:      dir,
 		ZeroCopy: cfg.ZeroCopy,
 		Timeout:  cfg.StepUpTimeout,
 	}

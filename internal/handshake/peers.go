@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
 )
 
 const (
@@ -85,8 +87,11 @@ const (
 // watch observes a connection that is plain TCP only because its address is remembered. If
 // the server closes it before it has sent a byte, the server may have become one that speaks
 // only SDP, so the address is forgotten. The program may close the connection at any time.
-// There is one such connection for an address at a time.
+// There is one such connection for an address at a time, and none in a bubble.
 func (t *peerTable) watch(conn net.Conn) {
+	if bubble.Inside() {
+		return // its test would wait for the goroutine
+	}
 	a := addrPort(conn.RemoteAddr())
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// closeCheck is how often awaitFirst looks whether the program has closed the connection. An
+// epoll set does not report that.
+const closeCheck = 250 * time.Millisecond
+
 // awaitFirst returns a function that waits until the first byte or the end arrives on conn,
 // for at most d, and reports whether that was the end. It leaves conn to the program: it
 // sets no deadline, reads nothing and does not delay Close. An epoll set of its own lets it
@@ -34,24 +38,43 @@ func awaitFirst(conn net.Conn, d time.Duration) (closedEarly func() bool, err er
 		err = unix.EpollCtl(set, unix.EPOLL_CTL_ADD, int(fd), &event)
 	})
 	wait, unready := events.SyscallConn()
-	if err = errors.Join(failed, err, unready, events.SetReadDeadline(time.Now().Add(d))); err != nil {
+	end := time.Now().Add(d)
+	limit := func() error { return events.SetReadDeadline(time.Now().Add(min(closeCheck, time.Until(end)))) }
+	if err = errors.Join(failed, err, unready, limit()); err != nil {
 		events.Close()
 		return nil, err
 	}
 	return func() (early bool) {
 		defer events.Close()
 		var event [1]unix.EpollEvent
-		err := wait.Read(func(fd uintptr) bool {
+		arrived := func(fd uintptr) bool {
 			n, err := unix.EpollWait(int(fd), event[:], 0)
 			return n > 0 || err != nil && err != unix.EINTR
-		})
-		if err != nil {
-			return false // the time is over, or the program has closed the connection
+		}
+		for wait.Read(arrived) != nil {
+			closed := rc.Control(func(uintptr) {}) != nil
+			if closed || !time.Now().Before(end) || limit() != nil {
+				return false
+			}
 		}
 		rc.Control(func(fd uintptr) {
-			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			early = err == nil && info.State != unix.BPF_TCP_ESTABLISHED && info.Bytes_received <= 1 // the end counts as a byte
+			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+				early = endedEarly(info)
+			}
 		})
 		return early
 	}, nil
+}
+
+// endedEarly reports whether the peer has ended or reset a connection, on which no byte had
+// arrived, before this end was ended. A server that answers the end of this direction with its
+// own does what many do.
+func endedEarly(info *unix.TCPInfo) bool {
+	switch info.State {
+	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK:
+		return info.Bytes_received <= 1 // the end counts as a byte
+	case unix.BPF_TCP_CLOSE: // by a reset, or after both ends
+		return info.Bytes_received == 0
+	}
+	return false
 }

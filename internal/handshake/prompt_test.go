@@ -137,8 +137,10 @@ func TestRequestIsNotPlain(t *testing.T) {
 	defer s.Close()
 	h := &Incoming{Server: s, conn: server, expected: nothing}
 	require.NotNil(t, h.Plain())
+	require.True(t, h.noneComes())
 	request := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	_, err := client.Write([]byte(request))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return h.Plain() == nil }, 5*time.Second, time.Millisecond)
+	assert.False(t, h.noneComes(), "later, too, the program would get it")
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -19,6 +20,7 @@ import (
 type Server struct {
 	cfg       Config
 	host      host
+	announcer *shmdir.Announcer // in cfg.Dir; nil: nothing is announced there
 	listeners channelListeners
 	requests  spin.Habit // polling for Requests that are about to arrive
 	decisions spin.Habit // polling for decisions on channels
@@ -26,6 +28,23 @@ type Server struct {
 
 // NewServer returns a Server. The caller closes it after all its handshakes have ended.
 func NewServer(cfg Config) *Server { return &Server{cfg: cfg, host: thisHost()} }
+
+// Announce shows clients of other network namespaces that SDP is served at the listener's
+// address, if there is a directory in which they can be met. It must be called before Accepted,
+// and Unannounce after it.
+func (s *Server) Announce(listener net.Addr) {
+	if at := addrPort(listener); at.IsValid() && s.cfg.meets() {
+		s.announceInDir(at)
+	}
+}
+
+// Unannounce withdraws what Announce has announced. It may be called twice, and while
+// handshakes are in progress.
+func (s *Server) Unannounce() {
+	if s.announcer != nil {
+		s.announcer.Close()
+	}
+}
 
 // Close ends the devices' listeners.
 func (s *Server) Close() { s.listeners.close() }
@@ -43,11 +62,14 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 
 // Accepted returns the handshake on a connection that a listener has accepted. The caller
 // then calls Plain, Prompt, and Start and Run, in that order, until one of them has a
-// result.
+// result, and after that ReleaseClaims.
 func (s *Server) Accepted(conn net.Conn) *Incoming {
 	h := &Incoming{Server: s, conn: conn, expected: possible}
 	if h.peek(); h.spoke == undecided {
 		h.expected = s.cfg.expects(conn)
+	}
+	if h.held = s.claimed(conn); h.held != nil {
+		h.expected = certain
 	}
 	return h
 }
@@ -59,7 +81,8 @@ type Incoming struct {
 	conn     net.Conn
 	ctx      context.Context // done when the time of the handshake is over; nil before Start
 	expected expectation
-	early    []byte // its first earlyLen bytes have arrived and are not consumed
+	held     *shmdir.Held // claims that may be for it; nil: there are none
+	early    []byte       // its first earlyLen bytes have arrived and are not consumed
 	earlyLen int
 	spoke    verdict // what they mean
 	channel
@@ -274,10 +297,20 @@ func (h *Incoming) look() verdict {
 		switch {
 		case v != undecided || look.Err() != nil:
 			return v
-		case h.cfg.expects(h.conn) == nothing:
+		case h.noneComes():
 			return isPlain
 		}
 	}
+}
+
+// noneComes reports whether no Request will come any more, and none is there. A client that
+// gives up may have sent its Request since the last look; the program must not get it as data.
+func (h *Incoming) noneComes() bool {
+	if h.stillExpects() != nothing {
+		return false
+	}
+	_, v := first(h.conn, make([]byte, iwarp.KeyLen))
+	return v != isMPA
 }
 
 // notMPA ends the handshake with a client that has not sent a Request. One that is silent,
@@ -287,7 +320,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 	case h.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
-	case v == undecided && (h.expected == certain || h.Progress().Leaving) && h.cfg.expects(h.conn) != nothing:
+	case v == undecided && (h.expected == certain || h.Progress().Leaving) && !h.noneComes():
 		Abort(h.conn)
 		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	}

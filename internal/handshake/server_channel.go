@@ -88,6 +88,9 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	if err != nil {
 		return err
 	}
+	if err := h.meetsElsewhere(t, offers, &client); err != nil {
+		return err
+	}
 	if err := t.Reaches(client); err != nil {
 		return err
 	}
@@ -122,13 +125,14 @@ var errProxy = errors.New("the client sees other ends of the connection: somethi
 func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 	client := rdma.Peer{
 		SameHost: h.sameHost,
+		InDir:    h.cfg.Dir != nil && offers.SameDir(h.cfg.Dir.ID()),
 		Local:    addrPort(h.conn.LocalAddr()),
 		Remote:   addrPort(h.conn.RemoteAddr()),
 	}
 	switch {
 	case h.cfg.ThroughProxies:
 	case client.Local.IsValid():
-		if !offers.SameTuple(client.Remote, client.Local) {
+		if !offers.SameTuple(client.Remote, client.Local) && !h.translated(offers, &client) {
 			return client, errProxy
 		}
 	default: // the kernel knows the process of a Unix socket
@@ -299,7 +303,7 @@ func (l *channelListeners) of(device wire.Device, t rdma.Stepper, cfg *Config) (
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	listener, err := t.Listen(cfg.channelConfig())
+	listener, err := t.Listen(cfg.channelConfig(cfg.dirPath()))
 	if err != nil {
 		return nil, err
 	}

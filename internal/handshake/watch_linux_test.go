@@ -3,6 +3,7 @@ package handshake
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -33,6 +34,13 @@ func TestPlainConnectionIsClosed(t *testing.T) {
 			require.NoError(t, err)
 			server.Close()
 		}, false},
+		{"after the program has ended its direction", func(t *testing.T, server, client *net.TCPConn) {
+			require.NoError(t, client.CloseWrite())
+			_, err := server.Read(make([]byte, 1))
+			require.EqualError(t, err, "EOF")
+			server.Close()
+		}, false},
+		{"after the program has closed it", func(_ *testing.T, _, client *net.TCPConn) { client.Close() }, false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			server, client := handshaketest.TCPPair(t)
@@ -67,4 +75,23 @@ func TestWatchLeavesTheConnectionAlone(t *testing.T) {
 	_, err = server.Read(make([]byte, 1))
 	assert.EqualError(t, err, "EOF")
 	assert.False(t, closedEarly())
+}
+
+// TestWatchEndsWithTheConnection: after the program's Close nothing is left to wait for.
+func TestWatchEndsWithTheConnection(t *testing.T) {
+	_, client := handshaketest.TCPPair(t)
+	closedEarly, err := awaitFirst(client, time.Hour)
+	require.NoError(t, err)
+	client.Close()
+	assert.False(t, closedEarly())
+}
+
+// TestNoWatchInABubble: a bubble's test ends only after all its goroutines have.
+func TestNoWatchInABubble(t *testing.T) {
+	_, client := handshaketest.TCPPair(t)
+	synctest.Test(t, func(t *testing.T) {
+		var table peerTable
+		table.watch(client)
+		assert.Empty(t, table.watched)
+	})
 }

@@ -183,6 +183,21 @@ func TestUnfetch(t *testing.T) {
 	assert.Equal(t, wire.MIDSendSm, next(t, b, a))
 }
 
+// TestWithdrawnBeforeUnfetch: the peer has withdrawn its advertisement while the only RDMA
+// Read was being posted. Its answer is due at once, because nothing else would send it.
+func TestWithdrawnBeforeUnfetch(t *testing.T) {
+	a, b := pair(true)
+	offered(t, a, b, 1000)
+	b.Consume(zcopy.Ride)
+	size, _, _, ok := b.Fetch(1000)
+	require.True(t, ok)
+	a.Overdue()
+	require.Equal(t, wire.MIDSrcAvailCancel, next(t, a, b))
+	require.False(t, b.Due(), "the RDMA Read may be under way")
+	assert.True(t, b.Unfetch(size))
+	assert.Equal(t, wire.MIDSendSm, next(t, b, a))
+}
+
 // TestReadWithoutMemory: a call that takes payload where it is asks for Data.
 func TestReadWithoutMemory(t *testing.T) {
 	a, b := pair(true)

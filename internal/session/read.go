@@ -64,10 +64,12 @@ func (s *Session) Fetch(n int) (size int, stag uint32, va uint64, ok bool) {
 
 // Unfetch takes the last Fetch back, because the RDMA Read could not be posted. If no other
 // is under way, the peer is asked for Data, because no completion would say when to try
-// again. It reports whether a message is due for that.
+// again. It reports whether a message is due: for that, or because the peer has withdrawn
+// its advertisement in the meantime.
 func (s *Session) Unfetch(size int) bool {
 	s.zsink.Unfetch(size)
-	return s.zsink.Decline()
+	s.zsink.Decline()
+	return s.zsink.Pending()
 }
 
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.

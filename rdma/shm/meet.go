@@ -55,10 +55,18 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, erro
 		return nil, err
 	}
 	w := &pending{place: p, ord: ord}
+	in, err := meetingDirOf(&peer, p.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
 	var socket string
 	w.token, socket = halves(t)
-	var err error
-	if w.fd, err = connect(socket); err == nil {
+	if in != nil {
+		w.fd, err = connectBy(func(fd int) error { return in.connect(fd, &t) })
+	} else {
+		w.fd, err = connect(socket)
+	}
+	if err == nil {
 		err = w.open(&peer)
 	}
 	if err != nil {
@@ -71,6 +79,13 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, erro
 // connect connects to a client's socket. It does not wait, and fails if strangers have filled the
 // backlog. The caller must close the descriptor, even after an error.
 func connect(socket string) (fd int, err error) {
+	return connectBy(func(fd int) error {
+		return os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
+	})
+}
+
+// connectBy is connect, for another way to name the socket.
+func connectBy(to func(fd int) error) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
@@ -79,7 +94,7 @@ func connect(socket string) (fd int, err error) {
 		err = inline(fd)
 	}
 	if err == nil {
-		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
+		err = to(fd)
 	}
 	return fd, err
 }

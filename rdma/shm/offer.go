@@ -18,6 +18,7 @@ import (
 type offer struct {
 	ticket rdma.Ticket
 	at     string
+	in     *meetingDir // nil: the socket is abstract
 	cfg    rdma.StepConfig
 	ln     int // the listening socket, which refuses descriptors
 
@@ -40,8 +41,10 @@ func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
 		return nil, err
 	}
 	o := &offer{ticket: newTicket(), at: at, cfg: cfg}
-	_, socket := halves(o.ticket)
 	var err error
+	if o.in, err = openMeetingDir(cfg.Dir); err != nil {
+		return nil, err
+	}
 	if o.ln, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
@@ -50,16 +53,25 @@ func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
 		err = inline(o.ln)
 	}
 	if err == nil {
-		err = os.NewSyscallError("bind", unix.Bind(o.ln, &unix.SockaddrUnix{Name: socket}))
-	}
-	if err == nil {
-		err = os.NewSyscallError("listen", unix.Listen(o.ln, backlog))
+		err = o.listen()
 	}
 	if err != nil {
 		unix.Close(o.ln)
 		return nil, err
 	}
 	return o, nil
+}
+
+// listen binds the socket to the name in the ticket, and listens.
+func (o *offer) listen() error {
+	if o.in != nil {
+		return o.in.bind(o.ln, &o.ticket, o.cfg.UIDs)
+	}
+	_, socket := halves(o.ticket)
+	if err := unix.Bind(o.ln, &unix.SockaddrUnix{Name: socket}); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	return os.NewSyscallError("listen", unix.Listen(o.ln, backlog))
 }
 
 // Ticket returns the ticket for the Request.
@@ -79,7 +91,12 @@ func (o *offer) Drop() {
 }
 
 // refuse makes the socket refuse further connections.
-func (o *offer) refuse() { unix.Shutdown(o.ln, unix.SHUT_RDWR) }
+func (o *offer) refuse() {
+	unix.Shutdown(o.ln, unix.SHUT_RDWR)
+	if o.in != nil {
+		o.in.remove(&o.ticket)
+	}
+}
 
 // end closes the connections to the socket, then the socket, and frees the memory unless a link has
 // it.

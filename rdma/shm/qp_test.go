@@ -56,3 +56,15 @@ func TestApart(t *testing.T) {
 	a, b := rdmatest.OfferHalves(device{}, cfg)
 	rdmatest.RunApart(t, a, b)
 }
+
+// TestNoSlotIsFree has all slots be in use when a Read looks for one. The oldest Read may end
+// before the new one is counted.
+func TestNoSlotIsFree(t *testing.T) {
+	var r requests
+	for range maxReads {
+		require.NotNil(t, r.addReadLocked(rdma.ReadWR{}, maxReads))
+	}
+	require.Nil(t, r.addReadLocked(rdma.ReadWR{}, maxReads))
+	r.reads.Pop() // after the look at the slots
+	require.Nil(t, r.addReadLocked(rdma.ReadWR{}, maxReads), "it gets a slot that does not exist")
+}

@@ -173,8 +173,10 @@ func (t *requests) addReadLocked(wr rdma.ReadWR, limit int) *reading {
 	if number == 0 {
 		number++
 	}
-	// A slot is freed before its Read is taken out, so one is free if the Read can be added.
 	slot := bits.TrailingZeros64(^t.slots.Load())
+	if slot == maxReads { // a Read may end before this one is added: it would get a slot that does not exist
+		return nil
+	}
 	r := &reading{id: wr.ID, local: wr.Local, slot: slot, number: number}
 	if !t.reads.Add(r, limit) {
 		return nil

@@ -94,6 +94,24 @@ var Contenders = []Contender{
 		func(ctx context.Context, address string) (net.Conn, error) {
 			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
 		}),
+	farShm(),
+}
+
+// farShm is shm between two network namespaces that share a directory, as containers do.
+func farShm() Contender {
+	over := overSDP("far-shm", "SDP over shared memory, between two network namespaces that share the directory SDP_SHM_DIR",
+		sdp.Config{Devices: []string{"shm"}})
+	c := far(over.Name, over.About, nil, over.Dial)
+	c.Listen = func() (net.Listener, error) {
+		return (&sdp.ListenConfig{Config: &sdp.Config{Devices: []string{"shm"}}}).Listen(context.Background(), "sdp", farServer+":0")
+	}
+	c.Probe = func() error {
+		if os.Getenv("SDP_SHM_DIR") == "" {
+			return errors.New("SDP_SHM_DIR names no directory")
+		}
+		return canLinkNamespaces()
+	}
+	return c
 }
 
 // farServer and farClient are the addresses of the two processes.

@@ -17,7 +17,7 @@ type SendQueue struct {
 
 	// The mutex guards these.
 	Err      error // why nothing can be sent any more; nil: it can
-	cond     Cond  // signalled when Carrying, Woken, Err or Busy changes
+	cond     Cond  // signalled when Carrying, Woken or Err changes
 	Carrying bool
 	Woken    bool // WakeRoom was called
 	Parked   bool // the caller of WaitRoom is in CarryLocked, or parks in some other way
@@ -117,6 +117,7 @@ func (s *SendQueue) StartPumpLocked(c Carrier) {
 		s.Lock()
 		defer s.Unlock()
 		s.Carrying = false
+		s.cond.Broadcast()                     // CarryLocked may find room at once, and then does not call EndCarry
 		for !s.Carrying && c.PendingLocked() { // while it was parked, WaitRoom may have begun to carry
 			c.CarryLocked(false)
 			for s.Waiting > 0 && !s.busy.Load() && s.Err == nil {
@@ -144,7 +145,7 @@ func (s *SendQueue) EndCarry() {
 	s.cond.Broadcast()
 }
 
-// WaitLocked waits until Carrying, Woken, Err or Busy changes. It may return early.
+// WaitLocked waits until Carrying, Woken or Err changes. It may return early.
 func (s *SendQueue) WaitLocked() { s.cond.Wait(&s.Mutex) }
 
 // BroadcastLocked ends every WaitLocked.

@@ -140,6 +140,38 @@ func TestFlushCarries(t *testing.T) {
 	})
 }
 
+// roomy is a channel that has room when the pump looks: it carries without parking.
+type roomy struct{ *channel }
+
+func (r roomy) CarryLocked(bool) {
+	r.queued = 0
+	r.SetBusyLocked(false)
+}
+
+// TestPumpNeedNotPark: a call of WaitRoom that waits for the pump returns also if the pump finds
+// room at once.
+func TestPumpNeedNotPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChannel()
+		c.post(1)
+		c.Lock()
+		c.Carrying = true // the pump is about to run
+		c.Unlock()
+		done := wait(c)
+		assertWaits(t, done)
+		c.Lock()
+		c.Carrying = false
+		c.StartPumpLocked(roomy{c})
+		c.Unlock()
+		synctest.Wait()
+		assert.Len(t, done, 1)
+		c.Lock()
+		c.BroadcastLocked()
+		c.Unlock()
+		c.WaitPump()
+	})
+}
+
 // TestWakeRoom: WakeRoom ends WaitRoom while it carries, while it waits for the pump, and before
 // it begins, and each time once.
 func TestWakeRoom(t *testing.T) {

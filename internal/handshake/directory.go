@@ -1,0 +1,194 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/shmdir"
+	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
+)
+
+// Programs of different network namespaces of one host find each other in a directory that
+// they share (package shmdir). The client claims a connection there before it connects, and
+// the listener answers when it accepts.
+
+// meets reports whether programs of other network namespaces can be reached.
+func (cfg *Config) meets() bool { return cfg.Dir != nil && cfg.has(wire.DeviceSHM) }
+
+// dirPath returns the path of Dir, "" if there is none.
+func (cfg *Config) dirPath() string {
+	if cfg.Dir == nil {
+		return ""
+	}
+	return cfg.Dir.Path()
+}
+
+// inDirectory is the part of a Client that deals with the directory.
+type inDirectory struct {
+	claims    *shmdir.Claims // of the last connection; nil: none
+	confirmed bool           // the listener expects a Request on it
+	meetIn    string         // the directory in which both ends meet; "": in the network namespace
+}
+
+// Claim has d tell listeners that are announced in the directory of its connections. It does
+// nothing if the program chooses the local address, because the socket would be bound twice.
+// EndClaims must follow.
+func (c *Client) Claim(d *net.Dialer) {
+	c.EndClaims()
+	if !c.meets() || d.LocalAddr != nil {
+		return
+	}
+	claims := c.Dir.NewClaims(c.UIDs)
+	c.claims = claims
+	control, before := d.ControlContext, d.Control
+	d.ControlContext = func(ctx context.Context, network, address string, rc syscall.RawConn) (err error) {
+		switch {
+		case control != nil:
+			err = control(ctx, network, address, rc)
+		case before != nil:
+			err = before(network, address, rc)
+		}
+		if err == nil {
+			claims.Add(rc, address)
+		}
+		return err
+	}
+}
+
+// EndClaims ends the claims of the last connection.
+func (c *Client) EndClaims() {
+	if c.claims != nil {
+		c.claims.Close()
+		c.claims, c.confirmed = nil, false
+	}
+}
+
+// confirm reports whether a listener of another container, which is announced in the
+// directory, has the other end of conn and expects a Request.
+func (c *Client) confirm(conn net.Conn) bool {
+	if c.claims == nil || c.confirmed {
+		return c.confirmed
+	}
+	err := c.claims.Confirm(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	if err != nil && err != shmdir.ErrNotAnnounced {
+		c.decline(&c.declined, wire.DeviceSHM, conn, err)
+	}
+	c.confirmed = err == nil
+	return c.confirmed
+}
+
+// worked notes that conn uses SDP.
+func (c *Client) worked(conn net.Conn) {
+	if c.confirmed {
+		c.claims.Worked(addrPort(conn.RemoteAddr()))
+	}
+}
+
+// meetingDir returns the directory in which to meet the server at the other end of conn; "" if
+// the server is in this network namespace, or there is no directory.
+func (c *Client) meetingDir(conn net.Conn) string {
+	if _, tcp := conn.RemoteAddr().(*net.TCPAddr); !tcp || !c.meets() || OnThisHost(conn) {
+		return ""
+	}
+	if _, err := localpeer.Other(conn); err == nil {
+		return "" // both ends are addresses of this network namespace
+	}
+	return c.Dir.Path()
+}
+
+// meet has the offers say in which directory the ends meet.
+func (c *Client) meet(o *wire.Offers) {
+	if c.meetIn != "" && o.HasHost {
+		o.MeetIn(c.Dir.ID())
+	}
+}
+
+// explain adds to the error that shm does not reach the server why no directory helps.
+func (c *Client) explain(device wire.Device, err error) error {
+	if err != nil && device == wire.DeviceSHM && c.DirErr != nil {
+		return fmt.Errorf("%w; %w", err, c.DirErr)
+	}
+	return err
+}
+
+// announceInDir shows clients of other network namespaces that SDP is served at the address.
+// If that fails they do not see it, and use plain TCP.
+func (s *Server) announceInDir(at netip.AddrPort) {
+	s.cfg.Dir.Clean()
+	a, err := s.cfg.Dir.Announce(s.cfg.UIDs)
+	if err == nil {
+		s.announcer = a
+		err = a.AddListener(at)
+	}
+	if err != nil {
+		s.cfg.Logger.Warn("sdp: other containers cannot see that SDP is served", "address", at, "reason", err)
+	}
+}
+
+// claimed answers the claims that may be for conn. It returns nil if there are none. It
+// announces the address that the client has connected to if that is a new one, because
+// interfaces come and go.
+func (s *Server) claimed(conn net.Conn) *shmdir.Held {
+	if s.announcer == nil || OnThisHost(conn) {
+		return nil
+	}
+	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	if !local.IsValid() || !remote.IsValid() {
+		return nil
+	}
+	if err := s.announcer.Add(local); err != nil {
+		s.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)
+	}
+	return s.announcer.Claimed(remote)
+}
+
+// stillExpects returns what is to be expected of a client that has not sent its Request yet.
+func (h *Incoming) stillExpects() expectation {
+	if h.held == nil {
+		return h.cfg.expects(h.conn)
+	}
+	if h.held.Expected() {
+		return certain
+	}
+	h.ReleaseClaims()
+	h.expected = h.cfg.expects(h.conn)
+	return h.expected
+}
+
+// ReleaseClaims ends the claims on the connection. The caller of Accepted calls it when the
+// handshake is over.
+func (h *Incoming) ReleaseClaims() {
+	if h.held != nil {
+		h.held.Release()
+		h.held = nil
+	}
+}
+
+// meetsElsewhere returns an error if the client offers a channel in a directory that this end
+// does not share with it.
+func (h *Incoming) meetsElsewhere(t rdma.Stepper, offers *wire.Offers, client *rdma.Peer) error {
+	_, offered := t.(rdma.Offerer)
+	switch {
+	case !offered || !offers.HasDir || client.InDir:
+		return nil
+	case h.cfg.Dir == nil:
+		return errors.New("the client meets us in a shm directory, and we have none")
+	}
+	return errors.New("the client's shm directory is not ours")
+}
+
+// translated reports whether the ends see different addresses of the server because the
+// kernel translates those of a service: the client has connected to one of Services, and its
+// own address and port are the same for both ends.
+func (h *Incoming) translated(offers *wire.Offers, client *rdma.Peer) bool {
+	service := offers.Server.Addr().Unmap()
+	return client.InDir && offers.SameTuple(client.Remote, offers.Server) &&
+		slices.ContainsFunc(h.cfg.Services, func(p netip.Prefix) bool { return p.Contains(service) })
+}

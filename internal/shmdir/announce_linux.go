@@ -1,0 +1,164 @@
+package shmdir
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Announcer shows diallers that share the directory that a listener serves SDP, and takes their
+// claims. It has no goroutine: claims lie in its socket until a connection is accepted. Its
+// methods are safe for concurrent use, and wait for nothing.
+type Announcer struct {
+	dir  *Dir
+	uids []int
+
+	mu     sync.Mutex
+	fd     int // the socket; -1: closed
+	file   string
+	inode  uint64
+	names  map[netip.AddrPort]*name
+	claims []*claim
+	vain   time.Time // when a connection last waited for a claim in vain
+}
+
+// name is an address of a listener.
+type name struct {
+	there  bool // it is announced; false: it could not be
+	looked time.Time
+}
+
+const (
+	// renewTime is how often an announcement is looked for that another process may have
+	// removed: one that had taken the address and has ended, say.
+	renewTime = time.Second
+	// mostAnnounced bounds the addresses of a listener.
+	mostAnnounced = 64
+	// mostClaims are kept at a time, for claimTime at most; and mostAtOnce are taken in when a
+	// connection is accepted.
+	mostClaims = 128
+	mostAtOnce = 32
+	claimTime  = time.Second
+	// openedTime is how long an opened claim is kept for its connection to see that.
+	openedTime = 10 * time.Second
+	// holdTime is how long a connection waits for the opening of the claims that fit it. After
+	// that was in vain, no claim is answered for vainTime: the connections of other programs, for
+	// which a hostile process makes claims, wait for a fiftieth of the time at most.
+	holdTime = 5 * time.Millisecond
+	vainTime = 250 * time.Millisecond
+)
+
+// Announce makes the socket of a listener. It is announced nowhere yet; see Add.
+func (d *Dir) Announce(uids []int) (*Announcer, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	refuseRights(fd)
+	a := &Announcer{dir: d, uids: uids, fd: fd, file: randomFile(listenerPrefix), names: make(map[netip.AddrPort]*name)}
+	if err := d.bind(fd, a.file, mostClaims, len(uids) > 0); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	path, inode, err := d.find(a.file)
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	unix.Close(path)
+	a.inode = inode
+	return a, nil
+}
+
+// AddListener announces the address that a listener has, and all of this network
+// namespace if it has none of its own.
+func (a *Announcer) AddListener(at netip.AddrPort) error {
+	if !at.Addr().IsUnspecified() {
+		return a.Add(at)
+	}
+	all, err := net.InterfaceAddrs()
+	for _, one := range all {
+		if p, err := netip.ParsePrefix(one.String()); err == nil {
+			if failed := a.Add(netip.AddrPortFrom(p.Addr(), at.Port())); failed != nil {
+				return failed
+			}
+		}
+	}
+	return err
+}
+
+// Add announces the address, in the place of an older announcement, unless that was done and
+// the announcement is still there. It does nothing for an address that means another host
+// elsewhere, as those of the loopback interface do.
+func (a *Announcer) Add(at netip.AddrPort) error {
+	at = bare(at)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 || !announceable(at.Addr()) {
+		return nil
+	}
+	n := a.names[at]
+	switch {
+	case n == nil && len(a.names) == mostAnnounced:
+		return fmt.Errorf("shm directory %s: %d addresses are announced already", a.dir.path, mostAnnounced)
+	case n == nil:
+		n = new(name)
+		a.names[at] = n
+	case !n.there || time.Since(n.looked) < renewTime:
+		return nil
+	}
+	n.looked = time.Now()
+	if n.there && a.dir.has(addressFile(at)) {
+		return nil
+	}
+	n.there = false
+	aside := randomFile(asidePrefix)
+	if err := unix.Linkat(a.dir.fd, a.file, a.dir.fd, aside, 0); err != nil {
+		return a.dir.explain("linkat", err)
+	}
+	err := unix.Renameat(a.dir.fd, aside, a.dir.fd, addressFile(at))
+	unix.Unlinkat(a.dir.fd, aside, 0) // it is there if it could not be renamed, or was the same
+	if err != nil {
+		return a.dir.explain("renameat", err)
+	}
+	n.there = true
+	return nil
+}
+
+// has reports that there is such a file.
+func (d *Dir) has(file string) bool {
+	return unix.Faccessat(d.fd, file, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
+}
+
+// Close ends the announcements.
+func (a *Announcer) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 {
+		return nil
+	}
+	for at, n := range a.names {
+		if file := addressFile(at); n.there && a.leadsHere(file) {
+			unix.Unlinkat(a.dir.fd, file, 0)
+		}
+	}
+	unix.Unlinkat(a.dir.fd, a.file, 0)
+	for _, c := range a.claims {
+		c.settle()
+	}
+	a.claims = nil
+	unix.Close(a.fd)
+	a.fd = -1
+	return nil
+}
+
+// leadsHere reports that the file is a name of this socket.
+func (a *Announcer) leadsHere(file string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(a.dir.fd, file, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Ino == a.inode
+}

@@ -1,0 +1,364 @@
+package shmdir
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	server = netip.MustParseAddrPort("10.9.8.7:7000")
+	client = netip.MustParseAddr("10.9.8.6")
+)
+
+// announced returns an announcement of server.
+func announced(t testing.TB, d *Dir) *Announcer {
+	t.Helper()
+	a, err := d.Announce(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { a.Close() })
+	require.NoError(t, a.Add(server))
+	return a
+}
+
+// claims has a dialler claim a connection from the port of client.
+func claims(t testing.TB, d *Dir, port uint16, change func(c *claimed)) *dialled {
+	t.Helper()
+	fd, inode, err := d.visit(server, nil)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, fd, 0)
+	t.Cleanup(func() { unix.Close(fd) })
+	c := &dialled{fd: fd, at: listening{server, inode}, port: port, key: newKey()}
+	m := claimed{from: client, commitment: c.key.commit(port)}
+	m.hint = m.commitment.hint(port)
+	if change != nil {
+		change(&m)
+	}
+	_, err = unix.SendmsgN(fd, m.append(nil), nil, nil, 0)
+	require.NoError(t, err)
+	return c
+}
+
+// colliding returns another port with the same hint.
+func colliding(c *dialled) uint16 {
+	commitment := c.key.commit(c.port)
+	for port := c.port + 1; ; port++ {
+		if commitment.hint(port) == commitment.hint(c.port) {
+			return port
+		}
+	}
+}
+
+func from(port uint16) netip.AddrPort { return netip.AddrPortFrom(client, port) }
+
+// over waits until a connection is no longer held.
+func over(t testing.TB, h *Held) {
+	t.Helper()
+	require.Eventually(t, func() bool { return !h.Expected() }, 100*holdTime, time.Millisecond)
+}
+
+// TestClaim: both ends know of each other, and the port is not known to the listener before.
+func TestClaim(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	c := claims(t, d, 4711, nil)
+	assert.Nil(t, a.Claimed(netip.AddrPortFrom(client.Next(), 4711)), "another host's")
+	h := a.Claimed(from(4711))
+	require.NotNil(t, h)
+	assert.True(t, h.Expected(), "it may be opened")
+	require.NoError(t, c.confirm())
+	assert.True(t, h.Expected())
+	h.since = time.Now().Add(-time.Hour) // no other one would be held as long
+	assert.True(t, h.Expected(), "it was opened")
+	assert.Nil(t, a.Claimed(from(4711)), "for this connection alone")
+	assert.True(t, h.Expected())
+	require.NoError(t, unix.Shutdown(c.fd, unix.SHUT_RDWR)) // the dialler has found that it cannot use SDP
+	assert.False(t, h.Expected())
+	h.Release()
+	assert.Nil(t, a.Claimed(from(4711)), "a claim is for one connection")
+}
+
+// TestUnclaimedConnections are held at most for a moment, and after a claim in vain not at all.
+func TestUnclaimedConnections(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	assert.Nil(t, a.Claimed(from(4711)), "there are no claims")
+	c := claims(t, d, 4711, nil)
+	h := a.Claimed(from(colliding(c)))
+	require.NotNil(t, h)
+	over(t, h)
+	assert.Less(t, time.Since(h.since), 50*holdTime)
+	c = claims(t, d, 4712, nil)
+	assert.Nil(t, a.Claimed(from(4712)), "a claim was in vain just now")
+	assert.ErrorIs(t, c.confirm(), errLeft, "of which the dialler is told")
+	a.vain = time.Time{}
+	claims(t, d, 4713, nil)
+	assert.NotNil(t, a.Claimed(from(4713)))
+}
+
+// TestGivenUp: an opening cannot be sent any more when the listener has given up, and one that
+// was sent before counts.
+func TestGivenUp(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	late := claims(t, d, 4711, nil)
+	over(t, a.Claimed(from(4711)))
+	assert.ErrorContains(t, late.confirm(), "has given up")
+
+	a.vain = time.Time{}
+	sent := claims(t, d, 4712, nil)
+	h := a.Claimed(from(4712))
+	require.NoError(t, sent.confirm())
+	h.since = time.Now().Add(-time.Hour)
+	assert.True(t, h.Expected())
+}
+
+// TestHintsThatCollide: a claim that fits two connections is opened for the right one, whatever
+// becomes of the other one first.
+func TestHintsThatCollide(t *testing.T) {
+	for name, ends := range map[string]func(h *Held){
+		"released": func(h *Held) { h.Release() },
+		"held":     func(h *Held) { h.Expected() },
+		"in vain":  func(h *Held) { h.since = time.Now().Add(-time.Hour); h.Expected() },
+		"claims are old": func(h *Held) {
+			for _, c := range h.a.claims {
+				c.since = time.Now().Add(-2 * claimTime)
+			}
+			h.a.Claimed(from(1))
+		},
+		"closed": func(h *Held) { h.a.Close(); h.Release() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t)
+			a := announced(t, d)
+			c := claims(t, d, 4711, nil)
+			wrong := a.Claimed(from(colliding(c)))
+			require.NotNil(t, wrong)
+			right := a.Claimed(from(4711))
+			require.NotNil(t, right)
+			require.NoError(t, c.confirm())
+			ends(wrong)
+			assert.True(t, right.Expected(), "the dialler sends a Request")
+			assert.Nil(t, wrong.opened)
+		})
+	}
+}
+
+// TestForgedClaims: a process that does not have the connection cannot have it expected.
+func TestForgedClaims(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		says func(c *dialled) []byte // to the answer
+	}{
+		{"another key", func(*dialled) []byte { k := newKey(); return k[:] }},
+		{"a short key", func(c *dialled) []byte { return c.key[:keyLen-1] }},
+		{"a long key", func(c *dialled) []byte { return append(c.key[:], 0) }},
+		{"another connection's", func(*dialled) []byte { return []byte{0} }},
+		{"nothing", func(*dialled) []byte { return nil }},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			d := opened(t)
+			a := announced(t, d)
+			c := claims(t, d, 4711, nil)
+			h := a.Claimed(from(4711))
+			require.NotNil(t, h)
+			if b := v.says(c); b != nil {
+				_, err := unix.SendmsgN(c.fd, b, nil, nil, 0)
+				require.NoError(t, err)
+			}
+			over(t, h)
+		})
+	}
+	t.Run("the key to another port", func(t *testing.T) {
+		d := opened(t)
+		a := announced(t, d)
+		c := claims(t, d, 4711, nil)
+		other := colliding(c)
+		h := a.Claimed(from(other))
+		require.NotNil(t, h)
+		c.port = other // says that it is its own
+		require.NoError(t, c.confirm())
+		assert.False(t, h.Expected())
+	})
+	for name, change := range map[string]func(c *claimed){
+		"no such hint": func(c *claimed) { c.hint = hintMask + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t)
+			a := announced(t, d)
+			claims(t, d, 4711, change)
+			assert.Nil(t, a.Claimed(from(4711)))
+			assert.Empty(t, a.claims)
+		})
+	}
+}
+
+// TestForgedAnnouncement: a process that has taken the listener's name, and does not accept the
+// connection, does not get the dialler to open its claim.
+func TestForgedAnnouncement(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		does func(t *testing.T, fd int, c *dialled)
+		why  string
+	}{
+		{"silence", func(*testing.T, int, *dialled) {}, "nothing shows that the listener has accepted the connection"},
+		{"a close", func(_ *testing.T, fd int, _ *dialled) { unix.Shutdown(fd, unix.SHUT_RDWR) }, "the other end has left"},
+		{"guesses", func(t *testing.T, fd int, c *dialled) {
+			for port := uint16(20000); port < 20200; port++ {
+				unix.SendmsgN(fd, binary.BigEndian.AppendUint16(nil, port), nil, nil, 0)
+			}
+		}, "it guesses"},
+		{"no answer", func(t *testing.T, fd int, _ *dialled) { unix.SendmsgN(fd, []byte("hello"), nil, nil, 0) }, "is no answer"},
+		{"a descriptor", func(t *testing.T, fd int, c *dialled) {
+			err := unix.Sendmsg(fd, []byte{18, 103}, unix.UnixRights(fd), nil, 0)
+			if err == unix.EPERM { // the kernel has told
+				unix.Shutdown(fd, unix.SHUT_RDWR)
+			}
+		}, "the announcement of"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			d := opened(t)
+			ln := socket(t, unix.SOCK_SEQPACKET)
+			defer unix.Close(ln)
+			require.NoError(t, d.bind(ln, addressFile(server), 8, false))
+			c := claims(t, d, 4711, nil)
+			fd, _, err := unix.Accept(ln)
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			var b [2 * claimLen]byte
+			n, _, err := unix.Recvfrom(fd, b[:], 0)
+			require.NoError(t, err)
+			_, ok := parseClaim(b[:n])
+			require.True(t, ok)
+			v.does(t, fd, c)
+			assert.ErrorContains(t, c.confirm(), v.why)
+			for {
+				n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_DONTWAIT)
+				if err != nil || n == 0 {
+					break
+				}
+				assert.NotEqual(t, keyLen, n, "the claim was opened")
+			}
+		})
+	}
+}
+
+// TestWhatIsInTheWay of an announcement is passed over, with a reason.
+func TestWhatIsInTheWay(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		put  func(t *testing.T, d *Dir, file string)
+		why  string
+	}{
+		{"nothing", func(*testing.T, *Dir, string) {}, ""},
+		{"a file", func(t *testing.T, _ *Dir, file string) { require.NoError(t, os.WriteFile(file, nil, 0o600)) }, "is not a socket"},
+		{"a pipe", func(t *testing.T, _ *Dir, file string) { require.NoError(t, unix.Mkfifo(file, 0o600)) }, "is not a socket"},
+		{"a directory", func(t *testing.T, _ *Dir, file string) { require.NoError(t, os.Mkdir(file, 0o700)) }, "is not a socket"},
+		{"a link", func(t *testing.T, _ *Dir, file string) { require.NoError(t, os.Symlink("/dev/zero", file)) }, "is not a socket"},
+		{"a dead socket", func(t *testing.T, d *Dir, file string) {
+			fd := socket(t, unix.SOCK_SEQPACKET)
+			require.NoError(t, d.bind(fd, filepath.Base(file), 8, false))
+			unix.Close(fd)
+		}, ""},
+		{"a socket of another kind", func(t *testing.T, d *Dir, file string) {
+			fd := socket(t, unix.SOCK_STREAM)
+			t.Cleanup(func() { unix.Close(fd) })
+			require.NoError(t, d.bind(fd, filepath.Base(file), 8, false))
+		}, "protocol wrong type"},
+		{"a socket with a full queue", func(t *testing.T, d *Dir, file string) {
+			fd := socket(t, unix.SOCK_SEQPACKET)
+			t.Cleanup(func() { unix.Close(fd) })
+			require.NoError(t, d.bind(fd, filepath.Base(file), 0, false))
+			first := socket(t, unix.SOCK_SEQPACKET)
+			t.Cleanup(func() { unix.Close(first) })
+			require.NoError(t, unix.Connect(first, &unix.SockaddrUnix{Name: file}))
+		}, errBusy.Error()},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			d := opened(t)
+			v.put(t, d, filepath.Join(d.Path(), addressFile(server)))
+			begin := time.Now()
+			fd, _, err := d.visit(server, nil)
+			assert.Less(t, time.Since(begin), 100*time.Millisecond)
+			assert.Equal(t, -1, fd)
+			if v.why == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, v.why)
+			}
+		})
+	}
+}
+
+// TestAnotherUser: neither end has to do with a process of a user that it is not told of.
+func TestAnotherUser(t *testing.T) {
+	assert.NoError(t, mayMeet(1000, 1000, nil))
+	assert.NoError(t, mayMeet(1001, 1000, []int{1001}))
+	assert.ErrorContains(t, mayMeet(1001, 1000, nil), "its user has the uid 1001, ours 1000")
+	assert.Error(t, mayMeet(noUser, noUser, []int{noUser}), "it stands for many")
+}
+
+// TestAnnouncements: the last one of an address counts, and its end leaves what is not its own.
+func TestAnnouncements(t *testing.T) {
+	d := opened(t)
+	first, second := announced(t, d), announced(t, d)
+	require.NoError(t, second.Add(netip.MustParseAddrPort("[::ffff:10.9.8.7]:7000")), "the same")
+	assert.Len(t, files(t, d), 3)
+	for _, meaningless := range []string{"127.0.0.1:1", "[::1]:1", "[fe80::1%eth0]:1", "0.0.0.0:1", "[::]:1", "224.0.0.1:1"} {
+		require.NoError(t, second.Add(netip.MustParseAddrPort(meaningless)))
+	}
+	assert.Len(t, files(t, d), 3)
+	require.NoError(t, first.Close())
+
+	require.NoError(t, os.Remove(filepath.Join(d.Path(), addressFile(server))))
+	require.NoError(t, second.Add(server))
+	assert.Len(t, files(t, d), 1, "that was looked at just now")
+	second.names[server].looked = time.Time{}
+	require.NoError(t, second.Add(server))
+	claims(t, d, 4711, nil)
+	assert.NotNil(t, second.Claimed(from(4711)))
+	require.NoError(t, second.Close())
+	assert.Empty(t, files(t, d))
+	assert.Nil(t, second.Claimed(from(4711)))
+}
+
+// TestClaimsAreBounded: more than so many are turned away, and none is kept for long.
+func TestClaimsAreBounded(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	for range 3 * mostClaims / mostAtOnce {
+		for range mostAtOnce {
+			claims(t, d, 4711, nil)
+		}
+		a.Claimed(from(1))
+		assert.LessOrEqual(t, len(a.claims), mostClaims)
+	}
+	for _, c := range a.claims {
+		c.since = time.Now().Add(-2 * claimTime)
+	}
+	a.Claimed(from(1))
+	assert.Empty(t, a.claims)
+	for port := range uint16(mostAnnounced - 1) {
+		require.NoError(t, a.Add(netip.AddrPortFrom(server.Addr(), 10+port)))
+	}
+	assert.ErrorContains(t, a.Add(netip.AddrPortFrom(server.Addr(), 9)), "64 addresses are announced already")
+}
+
+func FuzzClaim(f *testing.F) {
+	m := claimed{from: client, commitment: newKey().commit(1), hint: 3}
+	f.Add(m.append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if c, ok := parseClaim(b); ok {
+			again, ok := parseClaim(c.append(nil))
+			assert.True(t, ok)
+			assert.Equal(t, c, again)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package shmdir
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// claim is a dialler's announcement of a connection, at the listener's end. The Announcer's
+// lock guards it.
+type claim struct {
+	fd    int
+	since time.Time
+	read  bool // claimed is set
+	claimed
+
+	ports  []uint16 // the answers that the dialler has not reacted to yet, in order
+	opened bool     // the claim is for the connection from port
+	port   uint16
+	taken  bool // by that connection, which closes it
+	closed bool
+}
+
+// Claimed answers the claims that may be for a connection that was accepted from there. It
+// returns nil if there are none.
+func (a *Announcer) Claimed(from netip.AddrPort) *Held {
+	from = bare(from)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 {
+		return nil
+	}
+	a.takeLocked()
+	if len(a.claims) == 0 {
+		return nil
+	}
+	h := &Held{a: a, port: from.Port(), since: time.Now()}
+	vain := time.Since(a.vain) < vainTime
+	for _, c := range a.claims {
+		switch {
+		case !c.read || c.opened || !c.fits(from):
+		case vain:
+			c.settle() // so that the dialler does not wait
+		case c.answer(from.Port()):
+			h.claims = append(h.claims, c)
+		}
+	}
+	if len(h.claims) == 0 {
+		return nil
+	}
+	return h
+}
+
+// takeLocked takes in the claims that have come, and ends those that are old.
+func (a *Announcer) takeLocked() {
+	for range mostAtOnce {
+		if heldUp() {
+			break
+		}
+		fd, _, err := unix.Accept4(a.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err != nil {
+			break
+		}
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil || mayMeet(int(cred.Uid), os.Geteuid(), a.uids) != nil || len(a.claims) == mostClaims {
+			discard(fd)
+			continue
+		}
+		a.claims = append(a.claims, &claim{fd: fd, since: time.Now()})
+	}
+	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+		switch age := time.Since(c.since); {
+		case c.taken:
+		case age > claimTime && !c.opened, age > openedTime:
+			c.settle()
+		case !c.hearClaim():
+			c.close()
+		}
+		return c.closed || c.taken
+	})
+}
+
+// hearClaim reads what the dialler claims. It returns false if that makes no sense.
+func (c *claim) hearClaim() bool {
+	if c.read {
+		return true
+	}
+	var b [claimLen + 1]byte
+	n, err := receive(c.fd, b[:])
+	if err == unix.EAGAIN {
+		return true // it is about to come
+	}
+	if err == nil {
+		c.claimed, c.read = parseClaim(b[:n])
+	}
+	return c.read
+}
+
+// answer tells the dialler the port.
+func (c *claim) answer(port uint16) bool {
+	b := binary.BigEndian.AppendUint16(nil, port)
+	if _, err := unix.SendmsgN(c.fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+		return false
+	}
+	c.ports = append(c.ports, port)
+	return true
+}
+
+// hear reads what the dialler says to the answers: an opening, or a zero byte if the port is not
+// its own. Anything else ends the claim.
+func (c *claim) hear() {
+	for !c.closed && !c.opened && len(c.ports) > 0 {
+		var b [keyLen + 1]byte
+		n, err := receive(c.fd, b[:])
+		if err == unix.EAGAIN {
+			return
+		}
+		port := c.ports[0]
+		c.ports = c.ports[1:]
+		switch {
+		case err == nil && n == 1 && b[0] == 0:
+		case err == nil && n == keyLen && c.commitment.opens(key(b[:keyLen]), port):
+			c.opened, c.port = true, port
+		default:
+			c.close()
+		}
+	}
+}
+
+// settle ends the claim, unless it was opened: then it is for the connection that it was opened
+// for to end it. From here on no opening can be sent; one that was sent before counts.
+func (c *claim) settle() {
+	if c.closed || c.opened && time.Since(c.since) <= openedTime {
+		return
+	}
+	unix.Shutdown(c.fd, unix.SHUT_RD)
+	c.hear()
+	if !c.opened || time.Since(c.since) > openedTime {
+		c.close()
+	}
+}
+
+// waits reports that the dialler has still to react to the answer.
+func (c *claim) waits(port uint16) bool {
+	return !c.closed && !c.opened && slices.Contains(c.ports, port)
+}
+
+// stands reports that the dialler has not taken the claim back, after it has opened it.
+func (c *claim) stands() bool {
+	fds := []unix.PollFd{{Fd: int32(c.fd)}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&unix.POLLHUP == 0
+}
+
+func (c *claim) close() {
+	if !c.closed {
+		c.closed = true
+		discard(c.fd)
+	}
+}
+
+// Held is a connection that was accepted, and that one of some claims may be for. One
+// goroutine at a time uses it.
+type Held struct {
+	a      *Announcer
+	port   uint16
+	since  time.Time
+	claims []*claim // that were answered
+	opened *claim   // the one that is for the connection; nil: none is yet
+}
+
+// Expected reports that the client will send a Request, or is still to say whether it will.
+// After it has returned false the client sends none. It waits for nothing.
+func (h *Held) Expected() bool {
+	h.a.mu.Lock()
+	defer h.a.mu.Unlock()
+	h.lookLocked()
+	if h.opened != nil {
+		return h.opened.stands()
+	}
+	if len(h.claims) > 0 && time.Since(h.since) < holdTime {
+		return true
+	}
+	waited := len(h.claims) > 0
+	for _, c := range h.claims {
+		c.settle()
+	}
+	h.lookLocked()
+	if waited && h.opened == nil {
+		h.a.vain = time.Now()
+	}
+	return h.opened != nil
+}
+
+// lookLocked finds out whether one of the claims was opened for this connection, and which may
+// still be.
+func (h *Held) lookLocked() {
+	for _, c := range h.claims {
+		c.hear()
+		if c.opened && c.port == h.port && !c.taken {
+			c.taken, h.opened = true, c
+		}
+	}
+	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
+}
+
+// Release ends it. Claims that fitted may still be opened for other connections.
+func (h *Held) Release() {
+	h.a.mu.Lock()
+	defer h.a.mu.Unlock()
+	h.lookLocked()
+	if h.opened != nil {
+		h.opened.close()
+	}
+	for _, c := range h.claims {
+		if h.a.fd < 0 {
+			c.settle()
+		}
+	}
+	h.claims = nil
+}
+
+var errLeft = errors.New("the other end has left")
+
+// receive reads a message, and leaves it unread if a descriptor comes with it. EAGAIN: there is
+// none.
+func receive(fd int, b []byte) (int, error) {
+	n, _, flags, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	switch {
+	case err == unix.EINTR:
+		return 0, unix.EAGAIN
+	case err != nil:
+		return 0, err
+	case flags&unix.MSG_CTRUNC != 0:
+		return 0, errors.New("a descriptor came")
+	case n == 0:
+		return 0, errLeft
+	}
+	n, _, _, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT)
+	return n, err
+}

@@ -1,0 +1,72 @@
+//go:build !linux
+
+package shmdir
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+)
+
+// Dir is a directory that programs meet in, on Linux.
+type Dir struct{}
+
+// Open fails: there is no shared memory on this system.
+func Open(string) (*Dir, error) { return nil, errors.ErrUnsupported }
+
+// ID is for Linux.
+func (*Dir) ID() string { return "" }
+
+// Path is for Linux.
+func (*Dir) Path() string { return "" }
+
+// Clean is for Linux.
+func (*Dir) Clean() {}
+
+// Announce is for Linux.
+func (*Dir) Announce([]int) (*Announcer, error) { return nil, errors.ErrUnsupported }
+
+// NewClaims is for Linux.
+func (*Dir) NewClaims([]int) *Claims { return nil }
+
+// Announcer is for Linux.
+type Announcer struct{}
+
+// AddListener is for Linux.
+func (*Announcer) AddListener(netip.AddrPort) error { return errors.ErrUnsupported }
+
+// Add is for Linux.
+func (*Announcer) Add(netip.AddrPort) error { return errors.ErrUnsupported }
+
+// Close is for Linux.
+func (*Announcer) Close() error { return nil }
+
+// Claimed is for Linux.
+func (*Announcer) Claimed(netip.AddrPort) *Held { return nil }
+
+// Held is for Linux.
+type Held struct{}
+
+// Expected is for Linux.
+func (*Held) Expected() bool { return false }
+
+// Release is for Linux.
+func (*Held) Release() {}
+
+// Claims is for Linux.
+type Claims struct{}
+
+// Add is for Linux.
+func (*Claims) Add(syscall.RawConn, string) {}
+
+// Why is for Linux.
+func (*Claims) Why() error { return nil }
+
+// Confirm is for Linux.
+func (*Claims) Confirm(_, _ netip.AddrPort) error { return errors.ErrUnsupported }
+
+// Worked is for Linux.
+func (*Claims) Worked(netip.AddrPort) {}
+
+// Close is for Linux.
+func (*Claims) Close() {}
