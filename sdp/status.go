@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ func Connections() []ConnInfo {
 		all = append(all, info)
 	}
 	openConns.mu.Unlock()
-	slices.SortFunc(all, func(a, b ConnInfo) int { return int(int64(a.ID - b.ID)) })
+	slices.SortFunc(all, func(a, b ConnInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 

@@ -77,6 +77,9 @@ func (f *pingFlags) run(address string) error {
 	progress := term.NewProgress(os.Stderr)
 	var results []result
 	for _, way := range strings.Split(f.ways, ",") {
+		if ctx.Err() != nil { // interrupted
+			break
+		}
 		limit := 30*time.Second + time.Duration(f.count)*(f.interval+10*time.Millisecond)
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		progress.Show("%s: connecting", way)

@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -81,9 +83,10 @@ SIGTERM and SIGINT end the proxy: it stops listening, lets its connections end b
 themselves for the time of -grace, and resets the rest. A second signal ends it at once.
 With -delay it first goes on accepting for that time, while /ready says 503.
 
-With -http it serves /live, /ready, /metrics (Prometheus) and /debug/sdp (a page with its
-connections) there. It tells systemd when it is ready (Type=notify). docs/operations.md has a unit, a container file, a Kubernetes
-manifest and the rules for nftables.`
+With -http it serves /live, /ready, /metrics (Prometheus) and, to clients on the same host,
+/debug/sdp (a page with its connections) there. It tells systemd when it is ready
+(Type=notify). docs/operations.md has a unit, a container file, a Kubernetes manifest and the
+rules for nftables.`
 
 // proxyFlags are the command's flags.
 type proxyFlags struct {
@@ -170,7 +173,7 @@ func (f *proxyFlags) run() error {
 	if f.http != "" {
 		mux := http.NewServeMux()
 		mux.Handle("/", p.Handler())
-		mux.Handle("/debug/sdp", debug.Handler())
+		mux.Handle("/debug/sdp", sameHost(debug.Handler()))
 		stop, err := serveHTTP(f.http, mux, log)
 		if err != nil {
 			return err
@@ -250,6 +253,22 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
+// sameHost refuses clients on other hosts: orchestrators need the address open to the network,
+// and the page shows the addresses of all clients.
+func sameHost(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "only for clients on this host", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// maxHTTP is how many clients serveHTTP serves at a time. Further ones are closed: they must
+// not take the descriptors of connections that are relayed.
+const maxHTTP = 128
+
 // serveHTTP serves the handler at the address until stop is called.
 func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), err error) {
 	ln, err := net.Listen("tcp", address)
@@ -257,9 +276,20 @@ func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), e
 		return nil, err
 	}
 	fmt.Printf("serving http://%s\n", ln.Addr())
+	var clients atomic.Int64
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: h, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				if clients.Add(1) > maxHTTP {
+					c.Close()
+				}
+			case http.StateClosed, http.StateHijacked:
+				clients.Add(-1)
+			}
+		},
 	}
 	go server.Serve(ln)
 	return func() { server.Close() }, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gosdp/gosdp/internal/adopt"
+	"github.com/gosdp/gosdp/internal/term"
 )
 
 func versionCommand() *command {
@@ -29,13 +30,14 @@ func runVersion(args []string) error {
 	failed := false
 	for _, file := range args {
 		p, err := adopt.ReadProgram(file)
+		name := term.Clean(file)
 		switch {
 		case err != nil:
-			fmt.Printf("%s: not a Go program: %v\n", file, unwrapPath(err))
+			fmt.Printf("%s: not a Go program: %s\n", name, term.Clean(unwrapPath(err).Error()))
 		case p.SDP:
-			fmt.Printf("%s: SDP of gosdp %s, %s\n", file, p.Version, p.Go)
+			fmt.Printf("%s: SDP of gosdp %s, %s\n", name, term.Clean(p.Version), term.Clean(p.Go))
 		default:
-			fmt.Printf("%s: no SDP, %s\n", file, p.Go)
+			fmt.Printf("%s: no SDP, %s\n", name, term.Clean(p.Go))
 		}
 		failed = failed || err != nil || !p.SDP
 	}

@@ -54,10 +54,16 @@ func GOROOT(t *Toolchain, o Options) (string, error) {
 		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
 	}
 	goroot := filepath.Join(o.Cache, t.GOVERSION+"-"+key)
+	if err := trusted(o.Cache); err != nil {
+		return "", err
+	}
 	if used(goroot) {
-		return goroot, nil
+		return goroot, trusted(goroot)
 	}
 	if err := build(t, o, goroot); err != nil {
+		return "", err
+	}
+	if err := trusted(goroot); err != nil { // another process was faster
 		return "", err
 	}
 	removeStale(o.Cache, goroot)
@@ -90,14 +96,11 @@ func fingerprint(t *Toolchain, o Options) (string, error) {
 		}
 	}
 	for _, part := range parts {
-		err := filepath.WalkDir(filepath.Join(t.GOROOT, part), func(file string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				if errors.Is(err, fs.ErrNotExist) {
-					return nil
-				}
-				return err
+		err := walk(filepath.Join(t.GOROOT, part), func(file string, e fs.DirEntry) error {
+			if e.IsDir() {
+				return nil
 			}
-			info, err := e.Info()
+			info, err := os.Stat(file)
 			if err != nil {
 				return err
 			}
@@ -241,16 +244,54 @@ func writeHooks(dir, version string, net files) error {
 	return os.WriteFile(filepath.Join(dir, "sdp_refused.go"), []byte(text), 0o644)
 }
 
-// link makes hard links to the files of a tree, or copies if hard links are not possible. It ignores
-// parts that do not exist.
-func link(to, from string) error {
-	return filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
+// walk calls f with everything in a part of a GOROOT, and not at all if the part does not
+// exist. It follows links to directories, because distributions keep parts elsewhere
+// (/usr/lib/go-1.26/src is a link on Debian).
+func walk(part string, f func(file string, e fs.DirEntry) error) error {
+	return walkLinks(part, part, 0, f)
+}
+
+// maxLinks limits links within links.
+const maxLinks = 8
+
+// walkLinks walks the tree at real, whose name is as.
+func walkLinks(as, real string, links int, f func(file string, e fs.DirEntry) error) error {
+	return filepath.WalkDir(real, func(file string, e fs.DirEntry, err error) error {
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) && file == from {
+			if errors.Is(err, fs.ErrNotExist) && file == real && links == 0 {
 				return nil
 			}
 			return err
 		}
+		rel, err := filepath.Rel(real, file)
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(as, rel)
+		if e.Type()&fs.ModeSymlink == 0 {
+			return f(name, e)
+		}
+		target, err := filepath.EvalSymlinks(file)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(target)
+		switch {
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return f(name, e)
+		case links == maxLinks:
+			return fmt.Errorf("%s: too many links", name)
+		}
+		return walkLinks(name, target, links+1, f)
+	})
+}
+
+// link makes hard links to the files of a tree, or copies where the file system or its rules
+// do not let it. A part that is not there is left out.
+func link(to, from string) error {
+	return walk(from, func(file string, e fs.DirEntry) error {
 		rel, err := filepath.Rel(from, file)
 		if err != nil {
 			return err
@@ -260,14 +301,7 @@ func link(to, from string) error {
 		case e.IsDir():
 			return os.MkdirAll(target, 0o755)
 		case e.Type()&fs.ModeSymlink != 0:
-			real, err := filepath.EvalSymlinks(file)
-			if err != nil {
-				return err
-			}
-			if info, err := os.Stat(real); err != nil || info.IsDir() {
-				return err
-			}
-			return copyFile(target, real)
+			return copyFile(target, file)
 		case !e.Type().IsRegular():
 			return nil
 		}

@@ -60,13 +60,9 @@ func begin(ctx context.Context, way, address string, kind byte, size int) (net.C
 	if err != nil {
 		return nil, err
 	}
-	if end, ok := ctx.Deadline(); ok {
-		err = c.SetDeadline(end)
-	}
-	if err == nil {
-		_, err = c.Write(appendRequest(nil, kind, size))
-	}
-	if err != nil {
+	// The end of ctx, or its being cancelled, ends what is being read or written.
+	context.AfterFunc(ctx, func() { c.SetDeadline(time.Now()) })
+	if _, err = c.Write(appendRequest(nil, kind, size)); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -135,3 +135,51 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+// TestServerEndsWithItsListener has a client that neither sends nor goes away.
+func TestServerEndsWithItsListener(t *testing.T) {
+	ln, err := Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write(appendRequest(nil, Echo, 1))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ln, func(net.Conn, byte, int64, error) {}) }()
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	_, err = io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(patience):
+		require.Fail(t, "it waits for its client")
+	}
+}
+
+// TestCancelEndsRoundTrips has a server that accepts and says nothing.
+func TestCancelEndsRoundTrips(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := RoundTrips(ctx, TCP, ln.Addr().String(), 1, 1, 0, 0, func(int, time.Duration) {})
+		ended <- err
+	}()
+	c, err := ln.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	cancel()
+	select {
+	case err := <-ended:
+		require.Error(t, err)
+	case <-time.After(patience):
+		require.Fail(t, "it waits for the server")
+	}
+}

@@ -27,11 +27,13 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return lc.Listen(ctx, "tcp", address)
 }
 
-// Serve serves clients until the listener is closed. It calls report with each measurement that has
-// ended.
+// Serve serves clients until the listener is closed, and then closes their connections. It calls
+// report with each measurement that has ended.
 func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err error)) error {
 	var all sync.WaitGroup
 	defer all.Wait()
+	serving, end := context.WithCancel(context.Background())
+	defer end()
 	places := make(chan struct{}, maxClients)
 	for {
 		c, err := ln.Accept()
@@ -47,6 +49,7 @@ func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err 
 			all.Go(func() {
 				defer func() { <-places }()
 				defer c.Close()
+				defer context.AfterFunc(serving, func() { c.Close() })()
 				kind, n, err := serve(c)
 				report(c, kind, n, err)
 			})

@@ -28,13 +28,15 @@ type entrance struct {
 	proxy *Proxy
 	key   string
 	ln    net.Listener
+	from  *entrance // whose socket ln is a copy of; nil: none
 	route atomic.Pointer[Route]
 	gate  gate
 
-	stopping  atomic.Bool
-	late      int           // connections that were accepted since, by serve
-	drainedAt uint64        // of accepted, when drained was asked last
-	ended     chan struct{} // closed when nothing is accepted any more
+	stopping   atomic.Bool
+	handedOver atomic.Bool   // another entrance has the socket
+	late       int           // connections that were accepted since, by serve
+	drainedAt  uint64        // of accepted, when drained was asked last
+	ended      chan struct{} // closed when nothing is accepted any more
 
 	accepted, failed, refused atomic.Uint64 // connections; those without a target; those without SDP
 	complaints                complaints
@@ -47,14 +49,15 @@ type entrance struct {
 // enterLocked opens the entrance of a route. It accepts nothing before serve.
 func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	ln, err := p.listen(route.Listen)
-	if old := p.atLocked(route.Listen); errors.Is(err, syscall.EADDRINUSE) && old != nil {
-		ln, err = p.takeOver(route.Listen.Network, old)
+	from := p.atLocked(route.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) && from != nil {
+		ln, err = p.takeOver(route.Listen.Network, from)
 	}
 	if err != nil {
 		return nil, err
 	}
 	e := &entrance{
-		proxy: p, key: route.Listen.String(), ln: ln,
+		proxy: p, key: route.Listen.String(), ln: ln, from: from,
 		ended: make(chan struct{}), relays: make(map[*relay]struct{}),
 	}
 	e.set(route)
@@ -96,6 +99,10 @@ func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
 		return nil, err
+	}
+	if _, ok := ln.(*net.TCPListener); !ok {
+		ln.Close()
+		return nil, fmt.Errorf("the socket at %s %s is not one of TCP", ln.Addr().Network(), ln.Addr())
 	}
 	if network == TCP {
 		if sc, ok := ln.(syscall.Conn); ok {
@@ -205,9 +212,14 @@ func (e *entrance) relay(cut context.Context, client conn) {
 }
 
 // stop ends the listening. It still accepts clients that the kernel has connected already, because
-// closing a plain TCP listener would reset them.
+// closing a plain TCP listener would reset them. If another entrance has the socket, that one
+// accepts them, because they may have seen its protocol.
 func (e *entrance) stop() {
 	if !e.stopping.CompareAndSwap(false, true) {
+		return
+	}
+	if e.handedOver.Load() {
+		e.ln.Close()
 		return
 	}
 	if plain, ok := e.ln.(*net.TCPListener); ok && plain.SetDeadline(time.Now().Add(drainWait)) == nil {

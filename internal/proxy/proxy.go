@@ -56,7 +56,7 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	}
 	wanted := make(map[string]*entrance, len(routes))
 	var opened []*entrance
-	for i := range routes {
+	for _, i := range p.orderLocked(routes) {
 		route := &routes[i]
 		key := route.Listen.String()
 		for n := 2; wanted[key] != nil; n++ { // the same address with port 0
@@ -81,6 +81,11 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 		wanted[key] = e
 		opened = append(opened, e)
 	}
+	for _, e := range opened {
+		if e.from != nil {
+			e.from.handedOver.Store(true)
+		}
+	}
 	p.replaceLocked(wanted, routes)
 	for _, e := range opened {
 		p.serving.Go(func() { e.serve(p.cut, &p.relays) })
@@ -88,6 +93,22 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	p.reloads.Add(1)
 	p.ready.Store(true)
 	return nil
+}
+
+// orderLocked returns the order in which to open the routes' sockets. Those that are taken over
+// from another route come last: its clients notice that at once, and most of what can fail has
+// succeeded by then.
+func (p *Proxy) orderLocked(routes []Route) []int {
+	order := make([]int, 0, len(routes))
+	var last []int
+	for i := range routes {
+		if p.atLocked(routes[i].Listen) != nil {
+			last = append(last, i)
+		} else {
+			order = append(order, i)
+		}
+	}
+	return append(order, last...)
 }
 
 // replaceLocked replaces the entrances by these, which serve the routes in the same order.

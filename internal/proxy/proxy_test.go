@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -156,7 +158,10 @@ func TestReloadChangesTheProtocol(t *testing.T) {
 	}
 	apply(TCP)
 	require.IsType(t, (*net.TCPConn)(nil), client(t, "tcp", address, "word"))
+	plain := p.entrances["tcp://"+address].ln.(*net.TCPListener)
 	apply(Auto)
+	// Clients in the queue may have seen that SDP is served.
+	require.ErrorIs(t, plain.SetDeadline(time.Now()), net.ErrClosed)
 	require.Eventually(t, func() bool {
 		_, ok := client(t, "tcp", address, "word").(*sdp.Conn)
 		return ok
@@ -208,6 +213,38 @@ func TestBadReloadChangesNothing(t *testing.T) {
 	client(t, "tcp", address, "word")
 	_, err = net.Dial("tcp", free)
 	require.Error(t, err, "half of a bad configuration is served")
+}
+
+// TestBadReloadTakesNoSocketOver has one route change its protocol beside one that cannot
+// listen.
+func TestBadReloadTakesNoSocketOver(t *testing.T) {
+	p, _ := running(t, 0)
+	server := says(t, "word")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	bad := route(t, "tcp://"+taken.Addr().String(), "tcp://"+server)
+	for before, after := range map[string]string{Auto: TCP, TCP: Auto} {
+		address := freeAddress(t)
+		require.NoError(t, p.Apply("", []Route{route(t, before+"://"+address, "tcp://"+server)}))
+		require.Error(t, p.Apply("", []Route{route(t, after+"://"+address, "tcp://"+server), bad}))
+		_, up := client(t, "tcp", address, "word").(*sdp.Conn)
+		require.Equal(t, before == Auto, up, before)
+	}
+}
+
+func TestInheritedUnixSocketIsRefused(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	f, err := l.(*net.UnixListener).File()
+	require.NoError(t, err)
+	defer f.Close()
+	p, _ := running(t, 0)
+	p.inherited = map[string]*os.File{"x": f}
+	for _, network := range []string{TCP, Auto, SDP} {
+		require.ErrorContains(t, p.Apply("", []Route{route(t, network+"://@x", "tcp://127.0.0.1:1")}), "is not one of TCP")
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -81,11 +81,23 @@ func Dir(setting string, uid int) string {
 }
 
 // Dirs returns the directories of all users.
-func Dirs() []string {
+func Dirs() []string { return dirsBelow("/run/user/*", "/tmp") }
+
+// dirsBelow leaves out directories that are named after another user than their own: of those
+// one user could make any number.
+func dirsBelow(parents ...string) []string {
 	var dirs []string
-	for _, pattern := range []string{"/run/user/*/", "/tmp/"} {
-		found, _ := filepath.Glob(pattern + dirName + "*")
-		dirs = append(dirs, found...)
+	for _, parent := range parents {
+		found, _ := filepath.Glob(filepath.Join(parent, dirName+"*"))
+		for _, dir := range found {
+			info, err := os.Lstat(dir)
+			if err != nil {
+				continue
+			}
+			if uid, ok := Owner(info); ok && filepath.Base(dir) == dirName+strconv.Itoa(uid) {
+				dirs = append(dirs, dir)
+			}
+		}
 	}
 	return dirs
 }

@@ -26,12 +26,14 @@ const (
 	// Patience is how long Collect waits for programs, all together.
 	Patience = 200 * time.Millisecond
 	// maxDocument limits the size of a program's answer, maxConns how many connections of a
-	// program are read, and maxSockets how many sockets are asked.
+	// program are read, and maxSockets how many sockets of one directory are asked.
 	maxDocument = 8 << 20
 	maxConns    = 20_000
 	maxSockets  = 1024
-	// atATime is how many sockets are asked concurrently.
+	// atATime is how many sockets of one directory are asked concurrently.
 	atATime = 16
+	// maxText bounds a name or a reason, because a table is as wide as its longest one.
+	maxText = 256
 )
 
 // A Failure is a socket from which Collect got no state.
@@ -49,27 +51,35 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	sockets, failures := find(dirs)
+	defer func() {
+		for _, s := range sockets {
+			s.dir.Close()
+		}
+	}()
 	type answer struct {
 		socket  int
 		program status.Program
 		err     error
 	}
 	answers := make(chan answer, len(sockets)) // so that one that comes too late blocks nothing
-	places := make(chan struct{}, atATime)
-	go func() {
-		for i, s := range sockets {
+	// Programs of one user that hang must not use up the time of another's.
+	places := make(map[*os.Root]chan struct{})
+	for i, s := range sockets {
+		if places[s.dir] == nil {
+			places[s.dir] = make(chan struct{}, atATime)
+		}
+		place := places[s.dir]
+		go func() {
 			select {
-			case places <- struct{}{}:
+			case place <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}
-			go func() {
-				defer func() { <-places }()
-				p, err := ask(ctx, s.path, s.owner)
-				answers <- answer{i, p, err}
-			}()
-		}
-	}()
+			defer func() { <-place }()
+			p, err := ask(ctx, s)
+			answers <- answer{i, p, err}
+		}()
+	}
 	answered := make([]bool, len(sockets))
 	for range sockets {
 		select {
@@ -98,49 +108,78 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 // A socket is where a program of the owner of its directory may answer.
 type socket struct {
 	path  string
+	dir   *os.Root
 	owner int
 }
 
 func find(dirs []string) (sockets []socket, failures []Failure) {
-	for _, dir := range dirs {
-		owner, err := ownerOfDir(dir)
+	for _, path := range dirs {
+		dir, owner, err := open(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		var entries []os.DirEntry
+		var names []string
 		if err == nil {
-			entries, err = os.ReadDir(dir)
+			names, err = list(dir)
 		}
 		if err != nil {
-			failures = append(failures, Failure{dir, err})
-			continue
+			failures = append(failures, Failure{path, err})
 		}
-		for _, entry := range entries {
-			if len(sockets) == maxSockets {
-				return sockets, append(failures, Failure{dir, fmt.Errorf("more than %d sockets", maxSockets)})
-			}
-			sockets = append(sockets, socket{filepath.Join(dir, entry.Name()), owner})
+		for _, name := range names {
+			sockets = append(sockets, socket{filepath.Join(path, name), dir, owner})
+		}
+		if len(names) == 0 && dir != nil {
+			dir.Close()
 		}
 	}
 	return sockets, failures
 }
 
-var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
-
-// ownerOfDir returns the user of a directory in which only that user can have made sockets.
-func ownerOfDir(dir string) (uid int, err error) {
-	info, err := os.Lstat(dir)
+// list returns the names in a directory, and an error if there are more than maxSockets.
+func list(dir *os.Root) ([]string, error) {
+	f, err := dir.Open(".")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	uid, _ = status.Owner(info)
-	return uid, status.Private(dir, uid)
+	defer f.Close()
+	names, err := f.Readdirnames(maxSockets + 1)
+	switch {
+	case err != nil && err != io.EOF:
+		return nil, err
+	case len(names) > maxSockets:
+		return names[:maxSockets], fmt.Errorf("more than %d sockets", maxSockets)
+	}
+	return names, nil
 }
 
-// ask returns the state of the program that serves the socket. owner is the user of its
-// directory.
-func ask(ctx context.Context, path string, owner int) (status.Program, error) {
+var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
+
+// open opens a directory in which only one user can have made sockets, and returns that
+// user. The user may put a link in its place at any time, so what is removed is removed from
+// the directory that was checked, and not from what has its name then.
+func open(path string) (dir *os.Root, owner int, err error) {
 	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	owner, _ = status.Owner(info)
+	if err := status.Private(path, owner); err != nil {
+		return nil, 0, err
+	}
+	if dir, err = os.OpenRoot(path); err != nil {
+		return nil, 0, err
+	}
+	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
+		dir.Close()
+		return nil, 0, fmt.Errorf("%s was replaced while it was opened", path)
+	}
+	return dir, owner, nil
+}
+
+// ask returns the state of the program that serves the socket.
+func ask(ctx context.Context, s socket) (status.Program, error) {
+	path := s.path
+	info, err := s.dir.Lstat(filepath.Base(path))
 	if err != nil {
 		return status.Program{}, err
 	}
@@ -149,7 +188,7 @@ func ask(ctx context.Context, path string, owner int) (status.Program, error) {
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return status.Program{}, gone(path)
+		return status.Program{}, s.gone()
 	}
 	if err != nil {
 		return status.Program{}, slow(err)
@@ -161,8 +200,8 @@ func ask(ctx context.Context, path string, owner int) (status.Program, error) {
 	if err != nil {
 		return status.Program{}, err
 	}
-	if uid != owner {
-		return status.Program{}, fmt.Errorf("served by the user %d, in a directory of the user %d", uid, owner)
+	if uid != s.owner {
+		return status.Program{}, fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.owner)
 	}
 	limited := &io.LimitedReader{R: conn, N: maxDocument}
 	text, err := io.ReadAll(limited)
@@ -192,9 +231,13 @@ func decode(text []byte) (status.Program, error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return status.Program{}, err
 	}
+	p.Name = short(p.Name)
 	p.Program.Conns = status.Conns(p.Conns)
 	return p.Program, nil
 }
+
+// short returns the beginning of a long text.
+func short(text string) string { return text[:min(len(text), maxText)] }
 
 type conns status.Conns
 
@@ -212,19 +255,26 @@ func (c *conns) UnmarshalJSON(text []byte) error {
 		if err := d.Decode(&one); err != nil {
 			return err
 		}
+		for _, text := range []*string{&one.Local, &one.Remote, &one.Device, &one.Mode} {
+			*text = short(*text)
+		}
+		for device, why := range one.Declined {
+			one.Declined[device] = short(why)
+		}
 		*c = append(*c, one)
 	}
 	return nil
 }
 
 // gone removes the socket of a program that has ended.
-func gone(path string) error {
-	text, _, _ := strings.Cut(filepath.Base(path), "-")
+func (s socket) gone() error {
+	name := filepath.Base(s.path)
+	text, _, _ := strings.Cut(name, "-")
 	pid, err := strconv.Atoi(text)
 	if err != nil || status.Alive(pid) {
 		return errors.New("nothing listens there")
 	}
-	if err := os.Remove(path); err != nil {
+	if err := s.dir.Remove(name); err != nil {
 		return fmt.Errorf("the program has ended, and its socket cannot be removed: %w", err)
 	}
 	return errors.New("the program has ended; its socket was removed")

@@ -167,6 +167,48 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.Equal(t, status.Program{PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
 }
 
+// TestHungProgramsDelayOnlyTheirUser has more programs that hang than are asked at a time.
+func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
+	hung, well := directory(t), directory(t)
+	for i := range 4 * atATime {
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("%s/%d", hung, i), Net: "unix"})
+		require.NoError(t, err)
+		defer ln.Close() // accepts nothing
+	}
+	serve(t, well, says(`{"name":"well"}`))
+	programs, failures := Collect([]string{hung, well})
+	require.Len(t, programs, 1)
+	require.Len(t, failures, 4*atATime)
+}
+
+// TestNothingIsRemovedElsewhere has a user put a link where the directory was, while root's
+// tool is about to remove the socket of a dead program.
+func TestNothingIsRemovedElsewhere(t *testing.T) {
+	const name = "2147483647"
+	dir, victim := directory(t), directory(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(victim, name), nil, 0o600))
+	sockets, failures := find([]string{dir})
+	require.Empty(t, failures)
+	require.Len(t, sockets, 1)
+	defer sockets[0].dir.Close()
+	require.NoError(t, os.Rename(dir, dir+"-moved"))
+	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
+	require.NoError(t, os.Symlink(victim, dir))
+	require.ErrorContains(t, sockets[0].gone(), "its socket was removed")
+	require.FileExists(t, filepath.Join(victim, name))
+	require.NoFileExists(t, filepath.Join(dir+"-moved", name))
+}
+
+func TestTextsAreShort(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	p, err := decode([]byte(`{"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
+	require.NoError(t, err)
+	require.Len(t, p.Name, maxText)
+	require.Len(t, p.Conns[0].Local, maxText)
+	require.Len(t, p.Conns[0].Declined["shm"], maxText)
+}
+
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	open := directory(t)
 	require.NoError(t, os.Chmod(open, 0o755))
