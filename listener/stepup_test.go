@@ -41,7 +41,7 @@ func (s *stepper) Reaches(p rdma.Peer) error {
 	return s.refuses
 }
 
-func (s *stepper) Listen(rdma.StepConfig) (rdma.Place, error) {
+func (s *stepper) Listen(rdma.ChannelConfig) (rdma.ChannelListener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.none == nil {
@@ -50,7 +50,7 @@ func (s *stepper) Listen(rdma.StepConfig) (rdma.Place, error) {
 	return &stepPlace{s}, s.none
 }
 
-func (s *stepper) Dial(context.Context, rdma.Address, rdma.StepConfig, []byte, func([]byte) (int, error)) (rdma.QueuePair, error) {
+func (s *stepper) Dial(context.Context, rdma.Address, rdma.ChannelConfig, []byte, func([]byte) (int, error)) (rdma.QueuePair, error) {
 	return nil, errors.New("nobody dials here")
 }
 

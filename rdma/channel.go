@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// A Stepper is a Device that makes channels of its own. Two ends that are connected by TCP
+// A Transport is a Device that makes channels of its own. Two ends that are connected by TCP
 // step up to such a channel, and the TCP connection stays open beside it. Any other device
 // uses the TCP connection itself.
 //
-// A Stepper is either an [Offerer], whose channel the client offers with its Request, or a
+// A Transport is either an [Offerer], whose channel the client offers with its Request, or a
 // [Dialler], whose channel the client dials after the server has invited it. All methods are
 // safe for concurrent use.
-type Stepper interface {
+type Transport interface {
 	Device
 	// Reaches returns nil if the device can probably connect this end with the peer, and
 	// otherwise the reason why it cannot. It does not try.
 	Reaches(p Peer) error
-	// Listen prepares the server's end. It returns an [OfferedPlace] for an Offerer, and an
-	// [InvitingPlace] for a Dialler.
-	Listen(cfg StepConfig) (Place, error)
+	// Listen prepares the server's end. It returns an [OfferListener] for an Offerer, and an
+	// [InviteListener] for a Dialler.
+	Listen(cfg ChannelConfig) (ChannelListener, error)
 }
 
 // Peer is what an end knows about the other one before they step up.
@@ -32,15 +32,15 @@ type Peer struct {
 	// Local and Remote are the ends of the TCP connection as this end sees them. They are
 	// invalid if there is none.
 	Local, Remote netip.AddrPort
-	// InDir says that the ends meet in the directory StepConfig.Dir, and may be in different
+	// InDir says that the ends meet in the directory ChannelConfig.Dir, and may be in different
 	// network namespaces.
 	InDir bool
 	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
 	PID int
 }
 
-// StepConfig says how to make a channel.
-type StepConfig struct {
+// ChannelConfig says how to make a channel.
+type ChannelConfig struct {
 	IRD              int   // RDMA Reads of the peer that may be outstanding here
 	Buffers, BufSize int   // receive buffers that a new channel has
 	UIDs             []int // users, besides this process's own, whose programs may be the peer
@@ -54,16 +54,16 @@ type StepConfig struct {
 	Timeout time.Duration
 }
 
-// Place is a listener for a Stepper's channels.
-type Place interface {
+// ChannelListener is a listener for a Transport's channels.
+type ChannelListener interface {
 	// Close ends the listener and all its invitations. It returns when their goroutines have
 	// ended.
 	Close() error
 }
 
-// Pending is a channel that is being opened, at the server's end. It is not safe for
+// PendingChannel is a channel that is being opened, at the server's end. It is not safe for
 // concurrent use.
-type Pending interface {
+type PendingChannel interface {
 	// Take waits for the client and returns the channel, or [ErrDeclined] if the client does
 	// not use it. It is called once.
 	Take(ctx context.Context) (QueuePair, error)
@@ -74,20 +74,20 @@ type Pending interface {
 // ErrDeclined means that the client does not use the channel that it offered.
 var ErrDeclined = errors.New("rdma: the client does without the channel")
 
-// An Offerer is a Stepper whose channels the client offers with its Request, so that the
+// An Offerer is a Transport whose channels the client offers with its Request, so that the
 // server can open its end at once.
 //
 // A channel can outlive its connection: after both ends have closed it properly, it is kept
 // for a short time, for the next connection of the same two processes. What was checked when
 // it was opened is not checked again.
 type Offerer interface {
-	Stepper
+	Transport
 	// Idle returns a kept channel to the server at the address at, whose user cfg allows, or
 	// nil if there is none.
-	Idle(at string, cfg StepConfig) Offer
+	Idle(at string, cfg ChannelConfig) Offer
 	// Offer makes a new channel. It is kept after use for the next connection to the same
 	// address, unless at is empty.
-	Offer(at string, cfg StepConfig) (Offer, error)
+	Offer(at string, cfg ChannelConfig) (Offer, error)
 }
 
 // Ticket identifies an offered channel to the server. It is valid once.
@@ -109,33 +109,33 @@ type Offer interface {
 	Drop()
 }
 
-// OfferedPlace is the Place of an Offerer. Its methods do not block and are safe for concurrent
-// use. ord is how many RDMA Reads of this end may be outstanding at the client.
-type OfferedPlace interface {
-	Place
+// OfferListener is the ChannelListener of an Offerer. Its methods do not block and are safe for
+// concurrent use. ord is how many RDMA Reads of this end may be outstanding at the client.
+type OfferListener interface {
+	ChannelListener
 	// Resume returns the queue pair of the kept channel with this ticket, or an error if
 	// there is none or it belongs to another peer.
 	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
 	// Meet opens the server's end of a new channel.
-	Meet(p Peer, t Ticket, ord int) (Meeting, error)
+	Meet(p Peer, t Ticket, ord int) (PendingOffer, error)
 }
 
-// Meeting is a new channel whose server's end is open.
-type Meeting interface {
-	Pending
+// PendingOffer is a new channel whose server's end is open.
+type PendingOffer interface {
+	PendingChannel
 	// Decided reports whether Take would return at once. It does not block.
 	Decided() bool
 }
 
-// A Dialler is a Stepper whose channels the client dials. The server invites the client with
+// A Dialler is a Transport whose channels the client dials. The server invites the client with
 // an address and a token, over the TCP connection. On the new channel both exchange private
 // data, which is SDP's Hello and HelloAck.
 type Dialler interface {
-	Stepper
+	Transport
 	// Dial opens a channel to the address of the invitation. settle gets the server's answer
 	// to private, and returns how many of our RDMA Reads may be outstanding there, or an
 	// error to give up.
-	Dial(ctx context.Context, a Address, cfg StepConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
+	Dial(ctx context.Context, a Address, cfg ChannelConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
 }
 
 // Address is the address that an invited client dials.
@@ -147,9 +147,9 @@ type Address struct {
 	Local, Remote netip.Addr
 }
 
-// InvitingPlace is the Place of a Dialler.
-type InvitingPlace interface {
-	Place
+// InviteListener is the ChannelListener of a Dialler.
+type InviteListener interface {
+	ChannelListener
 	// Invite allows one client to connect. answer gets its private data, and returns what to
 	// reply and how many of our RDMA Reads may be outstanding there, or an error to refuse it.
 	Invite(p Peer, answer func(private []byte) (reply []byte, ord int, err error)) (Invitation, error)
@@ -157,7 +157,7 @@ type InvitingPlace interface {
 
 // Invitation allows one client to connect.
 type Invitation interface {
-	Pending
+	PendingChannel
 	// Address returns the address for the client.
 	Address() Address
 }

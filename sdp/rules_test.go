@@ -283,12 +283,12 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	device, _ := rdma.LookupDevice(name)
 	offerer := device.(rdma.Offerer)
 	local, peer := ourHello(0), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
-	place, err := offerer.Listen(rdma.StepConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
+	place, err := offerer.Listen(rdma.ChannelConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
 	defer place.Close()
-	offer, err := offerer.Offer("", rdma.StepConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
+	offer, err := offerer.Offer("", rdma.ChannelConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
 	require.NoError(t, err)
-	meeting, err := place.(rdma.OfferedPlace).Meet(rdma.Peer{}, offer.Ticket(), int(peer.IRD))
+	meeting, err := place.(rdma.OfferListener).Meet(rdma.Peer{}, offer.Ticket(), int(peer.IRD))
 	require.NoError(t, err)
 	var theirs rdma.QueuePair
 	taken := make(chan error, 1)

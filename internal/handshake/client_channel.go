@@ -12,7 +12,7 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// If a device makes channels of its own (rdma.Stepper), the client offers one with its Request
+// If a device makes channels of its own (rdma.Transport), the client offers one with its Request
 // (offerChannel, take), or dials one after the server has invited it (stepUp).
 
 // offerChannel adds a channel to the offers, if they have a device whose channels the client

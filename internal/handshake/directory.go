@@ -173,7 +173,7 @@ func (h *Incoming) ReleaseClaims() {
 
 // meetsElsewhere returns an error if the client offers a channel in a directory that this end
 // does not share with it.
-func (h *Incoming) meetsElsewhere(t rdma.Stepper, offers *wire.Offers, client *rdma.Peer) error {
+func (h *Incoming) meetsElsewhere(t rdma.Transport, offers *wire.Offers, client *rdma.Peer) error {
 	_, offered := t.(rdma.Offerer)
 	switch {
 	case !offered || !offers.HasDir || client.InDir:

@@ -117,8 +117,8 @@ func (cfg *Config) mayAsk(conn net.Conn) bool {
 
 // channelConfig returns the configuration of a channel. dir is the directory in which the ends may
 // meet, or "" if there is none.
-func (cfg *Config) channelConfig(dir string) rdma.StepConfig {
-	return rdma.StepConfig{
+func (cfg *Config) channelConfig(dir string) rdma.ChannelConfig {
+	return rdma.ChannelConfig{
 		IRD:      int(cfg.Hello.IRD),
 		Buffers:  int(cfg.Hello.Bufs),
 		BufSize:  int(cfg.Hello.LocalRcvSz),
@@ -259,9 +259,9 @@ func (r Reasons) Err() error {
 var KnownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
 
 // transport returns the device if it makes channels of its own beside the TCP connection.
-func transport(device wire.Device) (rdma.Stepper, bool) {
+func transport(device wire.Device) (rdma.Transport, bool) {
 	d, _ := rdma.LookupDevice(device.String())
-	t, ok := d.(rdma.Stepper)
+	t, ok := d.(rdma.Transport)
 	return t, ok
 }
 

@@ -22,12 +22,12 @@ const patience = 2 * time.Second
 
 // channel is the part of an Incoming that deals with a device other than the TCP connection.
 type channel struct {
-	device     wire.Device     // the channel's device
-	resumed    rdma.QueuePair  // over the idle channel that the client offered; nil: none
-	stale      bool            // the client offered an idle channel that is not kept any more
-	pending    rdma.Meeting    // the new channel that the client offered; nil: none
-	invitation rdma.Invitation // of the client to a channel; nil: none
-	stay       bool            // both ends may use iwarp
+	device     wire.Device       // the channel's device
+	resumed    rdma.QueuePair    // over the idle channel that the client offered; nil: none
+	stale      bool              // the client offered an idle channel that is not kept any more
+	pending    rdma.PendingOffer // the new channel that the client offered; nil: none
+	invitation rdma.Invitation   // of the client to a channel; nil: none
+	stay       bool              // both ends may use iwarp
 	declined   Reasons
 
 	ours     wire.Hello // if promised
@@ -100,7 +100,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	}
 	h.device = device
 	switch listener := listener.(type) {
-	case rdma.OfferedPlace:
+	case rdma.OfferListener:
 		local, _ := settle(h.promise(), *hello)
 		switch offers.Channel {
 		case wire.IdleChannel:
@@ -111,7 +111,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 		default:
 			err = errors.New("the client offers no channel")
 		}
-	case rdma.InvitingPlace:
+	case rdma.InviteListener:
 		h.promise() // for answer, which another goroutine calls
 		h.invitation, err = listener.Invite(client, h.answer)
 	}
@@ -289,12 +289,12 @@ func (h *Incoming) withdrawChannel() {
 // channelListeners are the devices' listeners. Each is opened when it is first needed.
 type channelListeners struct {
 	mu     sync.Mutex
-	open   map[wire.Device]rdma.Place
+	open   map[wire.Device]rdma.ChannelListener
 	closed bool
 }
 
 // of returns the listener of the device.
-func (l *channelListeners) of(device wire.Device, t rdma.Stepper, cfg *Config) (rdma.Place, error) {
+func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config) (rdma.ChannelListener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if listener, ok := l.open[device]; ok {
@@ -308,7 +308,7 @@ func (l *channelListeners) of(device wire.Device, t rdma.Stepper, cfg *Config) (
 		return nil, err
 	}
 	if l.open == nil {
-		l.open = make(map[wire.Device]rdma.Place)
+		l.open = make(map[wire.Device]rdma.ChannelListener)
 	}
 	l.open[device] = listener
 	return listener, nil

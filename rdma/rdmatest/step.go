@@ -11,7 +11,7 @@ import (
 
 // DialHalves are the two halves of a channel of a device that is dialled: one dials where the other has
 // invited it. host is the address of both.
-func DialHalves(d rdma.Dialler, cfg rdma.StepConfig, host netip.Addr) (dials, listens Half) {
+func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials, listens Half) {
 	dials = func(t *testing.T, line *Line) rdma.QueuePair {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
 		defer cancel()
@@ -29,7 +29,7 @@ func DialHalves(d rdma.Dialler, cfg rdma.StepConfig, host netip.Addr) (dials, li
 		must(t, err)
 		defer place.Close()
 		ends := netip.AddrPortFrom(host, 1)
-		invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+		invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 			if string(said[:5]) != "hello" { // a device may append zeros
 				return nil, 0, errors.New("no hello")
 			}
@@ -46,7 +46,7 @@ func DialHalves(d rdma.Dialler, cfg rdma.StepConfig, host netip.Addr) (dials, li
 }
 
 // OfferHalves are the two halves of a channel that the client offers.
-func OfferHalves(d rdma.Offerer, cfg rdma.StepConfig) (offers, listens Half) {
+func OfferHalves(d rdma.Offerer, cfg rdma.ChannelConfig) (offers, listens Half) {
 	offers = func(t *testing.T, line *Line) rdma.QueuePair {
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
 		defer cancel()
@@ -67,7 +67,7 @@ func OfferHalves(d rdma.Offerer, cfg rdma.StepConfig) (offers, listens Half) {
 		defer place.Close()
 		var ticket rdma.Ticket
 		line.Hear(&ticket)
-		pending, err := place.(rdma.OfferedPlace).Meet(rdma.Peer{SameHost: true}, ticket, cfg.IRD)
+		pending, err := place.(rdma.OfferListener).Meet(rdma.Peer{SameHost: true}, ticket, cfg.IRD)
 		must(t, err)
 		defer pending.Withdraw()
 		line.Say(true)

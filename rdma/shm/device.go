@@ -38,7 +38,9 @@ func (device) Reaches(p rdma.Peer) error {
 }
 
 // Listen prepares the end that listens.
-func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return &place{cfg: cfg}, nil }
+func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) {
+	return &place{cfg: cfg}, nil
+}
 
 // unmapped is the default uid of all users that have none in this user namespace, so it does not
 // identify a user. overflow is the one of this host.

@@ -16,14 +16,14 @@ import (
 )
 
 // meeting returns how two ends are configured that meet in a directory, and that directory.
-func meetingIn(t *testing.T) (rdma.StepConfig, string) {
+func meetingIn(t *testing.T) (rdma.ChannelConfig, string) {
 	t.Helper()
 	cfg := stepConfig
 	cfg.Dir = t.TempDir()
 	return cfg, cfg.Dir
 }
 
-func placeIn(t *testing.T, cfg rdma.StepConfig) *place {
+func placeIn(t *testing.T, cfg rdma.ChannelConfig) *place {
 	t.Helper()
 	p, err := device{}.Listen(cfg)
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestMeetElsewhere(t *testing.T) {
 	cfg, _ := meetingIn(t)
 	other, _ := meetingIn(t)
 	for name, v := range map[string]struct {
-		place, offer rdma.StepConfig
+		place, offer rdma.ChannelConfig
 		peer         rdma.Peer
 		why          string
 	}{
@@ -73,7 +73,7 @@ func TestMeetElsewhere(t *testing.T) {
 		"network namespace":  {cfg, cfg, rdma.Peer{}, "connection refused"},
 		"not in a directory": {cfg, stepConfig, rdma.Peer{InDir: true}, "no such file"},
 		"a directory that is not there": {
-			func() rdma.StepConfig { c := cfg; c.Dir = "/none"; return c }(), cfg, rdma.Peer{InDir: true}, "no such file",
+			func() rdma.ChannelConfig { c := cfg; c.Dir = "/none"; return c }(), cfg, rdma.Peer{InDir: true}, "no such file",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ type link struct {
 	id       [16]byte // the token with which it was opened; only the two ends know it
 	at       string   // the address of the peer, at the end that dials
 	pool     *pool    // keeps it between uses; nil: it is not kept
-	cfg      rdma.StepConfig
+	cfg      rdma.ChannelConfig
 
 	// These belong to the queue pair, or to the pool between uses.
 	uses  uint32
@@ -56,7 +56,7 @@ const (
 )
 
 // begin returns the queue pair of the next use, which owns the link from then on.
-func (l *link) begin(cfg rdma.StepConfig, ord int) (*QueuePair, error) {
+func (l *link) begin(cfg rdma.ChannelConfig, ord int) (*QueuePair, error) {
 	l.uses++
 	peer := 0
 	if l.reach {
@@ -236,7 +236,7 @@ func (p *pool) close() {
 func CloseIdle() { dialled.empty() }
 
 // Idle returns a channel that has served a connection, or nil; see rdma.Offerer.
-func (device) Idle(at string, cfg rdma.StepConfig) rdma.Offer {
+func (device) Idle(at string, cfg rdma.ChannelConfig) rdma.Offer {
 	if bubble.Inside() {
 		return nil
 	}
@@ -291,7 +291,7 @@ func (i *idle) Take(_ context.Context, ord int) (rdma.QueuePair, error) {
 // Drop ends the link.
 func (i *idle) Drop() { i.link.end() }
 
-// Resume begins the next use of the link that the ticket names; see rdma.OfferedPlace.
+// Resume begins the next use of the link that the ticket names; see rdma.OfferListener.
 func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, error) {
 	l := p.links.take(func(l *link) bool {
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)

@@ -22,7 +22,7 @@ import (
 
 // place is the end that listens. It has no socket, and connects to those of the clients.
 type place struct {
-	cfg   rdma.StepConfig
+	cfg   rdma.ChannelConfig
 	links pool
 }
 
@@ -45,9 +45,9 @@ type pending struct {
 	over     bool           // it is taken, or ended
 }
 
-// Meet connects to the client's socket and sends the meeting; see rdma.OfferedPlace. The meeting
+// Meet connects to the client's socket and sends the meeting; see rdma.OfferListener. The meeting
 // has arrived when the client gets the Reply.
-func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.Meeting, error) {
+func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.PendingOffer, error) {
 	if heldUp() {
 		return nil, errAside
 	}
@@ -131,14 +131,14 @@ func say(fd int, b, rights []byte) error {
 }
 
 // Decided reports whether the client's decision has arrived, or the client has closed the socket;
-// see rdma.Meeting.
+// see rdma.PendingOffer.
 func (w *pending) Decided() bool {
 	var b [1]byte
 	_, _, _, _, err := unix.Recvmsg(w.fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return err != unix.EAGAIN && err != unix.EINTR
 }
 
-// Take waits for the client's decision; see rdma.Pending.
+// Take waits for the client's decision; see rdma.PendingChannel.
 func (w *pending) Take(ctx context.Context) (rdma.QueuePair, error) {
 	if w.over {
 		return nil, net.ErrClosed
@@ -244,7 +244,7 @@ func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 // lastLook is how much longer the decision may take after its time is over.
 const lastLook = 100 * time.Millisecond
 
-// Withdraw ends the channel, unless it was taken; see rdma.Pending.
+// Withdraw ends the channel, unless it was taken; see rdma.PendingChannel.
 func (w *pending) Withdraw() {
 	if w.over {
 		return

@@ -21,7 +21,7 @@ import (
 
 const joinTime = time.Second
 
-var stepConfig = rdma.StepConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime, ZeroCopy: true}
+var stepConfig = rdma.ChannelConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime, ZeroCopy: true}
 
 func newPlace(t testing.TB) *place {
 	t.Helper()
@@ -31,7 +31,7 @@ func newPlace(t testing.TB) *place {
 	return p.(*place)
 }
 
-func newOffer(t testing.TB, at string, cfg rdma.StepConfig) *offer {
+func newOffer(t testing.TB, at string, cfg rdma.ChannelConfig) *offer {
 	t.Helper()
 	o, err := device{}.Offer(at, cfg)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ type offer struct {
 	ticket rdma.Ticket
 	at     string
 	in     *meetingDir // nil: the socket is abstract
-	cfg    rdma.StepConfig
+	cfg    rdma.ChannelConfig
 	ln     int // the listening socket, which refuses descriptors
 
 	area *area // for the channel; nil: not made yet
@@ -33,7 +33,7 @@ type offer struct {
 const backlog = 128
 
 // Offer makes a new channel; see rdma.Offerer.
-func (device) Offer(at string, cfg rdma.StepConfig) (rdma.Offer, error) {
+func (device) Offer(at string, cfg rdma.ChannelConfig) (rdma.Offer, error) {
 	if heldUp() {
 		return nil, errAside
 	}

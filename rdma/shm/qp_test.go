@@ -52,7 +52,7 @@ func BenchmarkQueuePair(b *testing.B) {
 
 // TestApart runs the suite with the two ends in two processes, each of which reads the other's memory.
 func TestApart(t *testing.T) {
-	cfg := rdma.StepConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
+	cfg := rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
 	a, b := rdmatest.OfferHalves(device{}, cfg)
 	rdmatest.RunApart(t, a, b)
 }

@@ -26,7 +26,7 @@ import (
 // mu guards invited, joining and closed. The event loop takes it, so no call to the kernel is made
 // while it is held.
 type acceptor struct {
-	cfg       rdma.StepConfig
+	cfg       rdma.ChannelConfig
 	e         *eventLoop
 	listeners listeners
 	workers   sync.WaitGroup
@@ -45,7 +45,7 @@ const (
 	maxJoining = 64
 )
 
-func listen(cfg rdma.StepConfig) (*acceptor, error) {
+func listen(cfg rdma.ChannelConfig) (*acceptor, error) {
 	e, err := acquire()
 	if err != nil {
 		return nil, err

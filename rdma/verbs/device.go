@@ -148,10 +148,10 @@ func (device) Reaches(p rdma.Peer) error {
 }
 
 // Listen returns an end that accepts channels.
-func (device) Listen(cfg rdma.StepConfig) (rdma.Place, error) { return listen(cfg) }
+func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) { return listen(cfg) }
 
 // Dial opens a channel to an end that has invited this one.
-func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {
+func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {
 	q, err := join(ctx, a, cfg, private, settle)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ const mostPrivate = 56
 //
 //	addresses → device → route → queue pair → request: token, private data
 //	                                        ← reply: the peer's private data
-func join(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
+func join(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(a.Token)+len(private) > mostPrivate {
 		return nil, fmt.Errorf("verbs: %d bytes to say, at most %d fit", len(private), mostPrivate-len(a.Token))
 	}
@@ -57,7 +57,7 @@ func withFreePort(try func() error) (err error) {
 }
 
 // connect makes a queue pair and connects it.
-func (e *eventLoop) connect(ctx context.Context, a rdma.Address, cfg rdma.StepConfig, said []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
+func (e *eventLoop) connect(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, said []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	id, err := e.newID()
 	if err != nil {
 		return nil, err

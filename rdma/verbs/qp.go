@@ -99,7 +99,7 @@ const (
 
 // newQueuePair makes a queue pair, with receive buffers posted, for an id that has a device. After
 // an error the id remains the caller's.
-func newQueuePair(id *cmID, cfg rdma.StepConfig) (*QueuePair, error) {
+func newQueuePair(id *cmID, cfg rdma.ChannelConfig) (*QueuePair, error) {
 	var attr C.struct_v_device_attr
 	if errno := C.v_query_device(id.c.verbs, &attr); errno != 0 {
 		return nil, fmt.Errorf("verbs: the device does not tell its limits: %w", syscall.Errno(errno))
@@ -129,7 +129,7 @@ func newQueuePair(id *cmID, cfg rdma.StepConfig) (*QueuePair, error) {
 	return q, nil
 }
 
-func (q *QueuePair) open(cfg rdma.StepConfig) error {
+func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 	if err := q.id.e.watch(q.id.c.verbs); err != nil {
 		return err
 	}

@@ -42,10 +42,10 @@ func must(t testing.TB, err error) {
 
 const mostConnecting = 5 * time.Second
 
-var config = rdma.StepConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: mostConnecting}
+var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: mostConnecting}
 
 // pair connects two ends over the device.
-func pair(t testing.TB, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair) {
+func pair(t testing.TB, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
 	t.Helper()
 	place, err := device{}.Listen(cfg)
 	must(t, err)
@@ -54,10 +54,10 @@ func pair(t testing.TB, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair
 }
 
 // meet connects two ends, one of which the acceptor accepts.
-func meet(t testing.TB, place rdma.Place, at netip.Addr, cfg rdma.StepConfig) (a, b rdma.QueuePair) {
+func meet(t testing.TB, place rdma.ChannelListener, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
 	t.Helper()
 	ends := netip.AddrPortFrom(at, 1)
-	invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+	invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 		if !strings.HasPrefix(string(said), "hello") {
 			return nil, 0, errors.New("no hello")
 		}
@@ -156,7 +156,7 @@ func TestToken(t *testing.T) {
 		}, "not answer", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			invitation, err := place.(rdma.InvitingPlace).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+			invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 				if printable(said) == "refuse me" {
 					return nil, 0, errors.New("as you like")
 				}

@@ -24,12 +24,14 @@ var (
 	NewTicket  = rdma.Ticket{7, 8, 9}
 )
 
-func (d *Offerer) Name() string                               { return "shm" }
-func (d *Offerer) Probe() error                               { return nil }
-func (d *Offerer) Reaches(rdma.Peer) error                    { return nil }
-func (d *Offerer) Listen(rdma.StepConfig) (rdma.Place, error) { return offeredPlace{d}, nil }
-func (d *Offerer) Idle(string, rdma.StepConfig) rdma.Offer    { return nil }
-func (d *Offerer) Offer(string, rdma.StepConfig) (rdma.Offer, error) {
+func (d *Offerer) Name() string            { return "shm" }
+func (d *Offerer) Probe() error            { return nil }
+func (d *Offerer) Reaches(rdma.Peer) error { return nil }
+func (d *Offerer) Listen(rdma.ChannelConfig) (rdma.ChannelListener, error) {
+	return offeredPlace{d}, nil
+}
+func (d *Offerer) Idle(string, rdma.ChannelConfig) rdma.Offer { return nil }
+func (d *Offerer) Offer(string, rdma.ChannelConfig) (rdma.Offer, error) {
 	return nil, errors.New("nobody dials here")
 }
 
@@ -42,7 +44,7 @@ func (p offeredPlace) Resume(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.QueuePair,
 	return p.d.Kept, nil
 }
 
-func (p offeredPlace) Meet(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.Meeting, error) {
+func (p offeredPlace) Meet(_ rdma.Peer, t rdma.Ticket, _ int) (rdma.PendingOffer, error) {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
 	if t != NewTicket {
