@@ -154,6 +154,7 @@ func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can start another user's program")
 	}
+	t.Setenv("SDP_DEVICES", "") // iwarp would connect them
 	p := try(t, "tcp", serving(t, as(t, "server", "127.0.0.1:0", 12345)))
 	require.False(t, p.SDP)
 	require.Equal(t, CodeUser, p.Code, "%+v", p)
