@@ -25,7 +25,7 @@ func hardware(t testing.TB) netip.Addr {
 	t.Helper()
 	text := os.Getenv(addressVariable)
 	if text == "" {
-		t.Skip("no RDMA device is named: " + addressVariable + " has its IP address; test/lab sets it")
+		t.Skip("missing: " + addressVariable + ", the IP address of an RDMA device; test/lab sets it")
 	}
 	at, err := netip.ParseAddr(text)
 	must(t, err)
