@@ -48,7 +48,7 @@ type Config struct {
 	// network namespaces have both mounted it, shm connects them. It must be owned by root or
 	// the program's user, and must not be writable by every user unless it is sticky. The
 	// default is the environment variable SDP_SHM_DIR, and if that is not set there is none. A
-	// directory that cannot be used is reported to Logger once, and ignored. See
+	// directory that cannot be used is reported to Logger, and ignored. See
 	// docs/containers.md.
 	ShmDir string
 	// Services are addresses that the kernel of this host translates to those of its

@@ -11,6 +11,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // Dial connects to the address on the named network.
@@ -49,6 +50,8 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
+	rule, known := d.Config.rule(n, rules.Client, address)
+	n = n.ruled(rule)
 	set, err := d.Config.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("dial", nil, nil, err)
@@ -57,15 +60,15 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	defer cancel()
 	a := attempt{d: d, network: n, address: address, set: &set, client: handshake.Client{Config: &set.Config, Redials: true}}
 	defer a.client.EndClaims()
-	switch {
-	case len(set.Devices) == 0:
-		return a.connect(ctx, false)
-	case n.only:
-		return a.sdp(ctx)
-	case n.tcp == "unix":
-		return a.eitherUnix(ctx)
+	if !known {
+		err = a.decide(ctx)
 	}
-	return a.either(ctx)
+	var c net.Conn
+	if err == nil {
+		c, err = a.dial(ctx)
+	}
+	a.network.logDial(address, c, err)
+	return c, err
 }
 
 // bounded returns ctx limited to the time of NetDialer. Otherwise NetDialer would allow each
@@ -113,14 +116,57 @@ type attempt struct {
 	address string
 	set     *settings
 	client  handshake.Client
+
+	undecided bool     // the rule depends on the address to which connect connects
+	connected net.Conn // the next connection that connect returns; nil: it makes one
+}
+
+// dial connects with or without SDP.
+func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
+	switch {
+	case len(a.set.Devices) == 0:
+		return a.connect(ctx, false)
+	case a.network.only:
+		return a.sdp(ctx)
+	case a.network.tcp == "unix":
+		return a.eitherUnix(ctx)
+	}
+	return a.either(ctx)
+}
+
+// decide connects to a host whose addresses may have different rules, and applies the rule for the
+// address that the connection goes to. a continues with this connection.
+func (a *attempt) decide(ctx context.Context) error {
+	a.undecided = true
+	conn, err := a.connect(ctx, true)
+	if err != nil && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
+		conn, err = a.connect(ctx, false) // a listener of SDP that is full resets marked connections
+	}
+	a.undecided = false
+	if err != nil {
+		return err
+	}
+	a.network = a.network.ruled(a.d.Config.ruleAt(a.network, rules.Client, conn.RemoteAddr()))
+	set, err := a.d.Config.settings(a.network, a.network.only)
+	if err != nil {
+		conn.Close()
+		return a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
+	}
+	a.set, a.client.Config = &set, &set.Config
+	a.address, a.connected = conn.RemoteAddr().String(), conn
+	return nil
 }
 
 // connect makes a TCP connection. A mark, or a claim, shows a listener on this host that a
 // Request will come.
 func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
+	if c := a.connected; c != nil {
+		a.connected = nil
+		return c, nil
+	}
 	d := a.netDialer()
 	if marked {
-		mark(&d, a.network)
+		a.mark(&d)
 		a.client.Claim(&d)
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
@@ -139,14 +185,16 @@ func (a *attempt) netDialer() net.Dialer {
 
 // mark makes d mark its TCP sockets, before the program's own hook sees them. If a socket
 // cannot be marked, such as one of multipath TCP, the connection is plain TCP: nothing is
-// then sent to a listener on network tcp.
-func mark(d *net.Dialer, n network) {
-	if n.tcp == "unix" || !localpeer.Sighted() {
+// then sent to a listener on network tcp. It does not mark those that a rule makes plain TCP.
+func (a *attempt) mark(d *net.Dialer) {
+	if a.network.tcp == "unix" || !localpeer.Sighted() {
 		return
 	}
 	control, before := d.ControlContext, d.Control
 	d.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
-		localpeer.Mark(c, localpeer.Dialler)
+		if !a.undecided || !a.plainAt(address) {
+			localpeer.Mark(c, localpeer.Dialler)
+		}
 		switch {
 		case control != nil:
 			return control(ctx, network, address, c)
@@ -155,6 +203,12 @@ func mark(d *net.Dialer, n network) {
 		}
 		return nil
 	}
+}
+
+// plainAt reports whether a rule makes connections to the address plain TCP.
+func (a *attempt) plainAt(address string) bool {
+	rule, _ := a.d.Config.rule(a.network, rules.Client, address)
+	return rule != nil && rule.Use == rules.TCP
 }
 
 // offer offers SDP to the server at the other end of conn, which remains the caller's if
@@ -188,9 +242,18 @@ func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
 			continue
 		}
 		if asked == maxRequests || ctx.Err() != nil || !handshake.MaySucceedLater(err) {
-			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, publicError(err)))
+			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
 		}
 	}
+}
+
+// publicError returns the error that the program gets for one of the handshake.
+func (a *attempt) publicError(err error) error {
+	err = publicError(err)
+	if _, ok := err.(*NotSDPError); ok {
+		return a.network.demanded(err)
+	}
+	return err
 }
 
 // either connects to a server that may speak SDP or not. It fails only where net.Dial does:

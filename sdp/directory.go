@@ -2,11 +2,12 @@ package sdp
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"sync"
 
+	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -39,8 +40,9 @@ func (c *Config) meeting() (m meeting, err error) {
 	}
 	if m.dir, err = shmdir.Open(path); err != nil {
 		m.unmet = fmt.Errorf("shm directory %s: %w", path, err)
-		if c != nil && c.Logger != nil && unusable.first(m.unmet.Error()) {
-			c.Logger.Warn("sdp: programs of other containers are not met", "reason", m.unmet)
+		if c != nil {
+			events.Process.Log(c.Logger, slog.LevelWarn, m.unmet.Error(),
+				"sdp: programs of other containers are not met", "reason", m.unmet)
 		}
 	}
 	return m, nil
@@ -48,27 +50,3 @@ func (c *Config) meeting() (m meeting, err error) {
 
 // meets reports whether programs of other network namespaces can be met.
 func (d *devices) meets() bool { return d.dir != nil && slices.Contains(d.usable, wire.DeviceSHM) }
-
-// reports remembers what was reported.
-type reports struct {
-	mu   sync.Mutex
-	said map[string]bool
-}
-
-// unusable has the reasons why directories could not be used.
-var unusable reports
-
-// first reports whether what was not reported before. It remembers a bounded number of texts,
-// and returns false when it has that many.
-func (o *reports) first(what string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.said[what] || len(o.said) >= 64 {
-		return false
-	}
-	if o.said == nil {
-		o.said = make(map[string]bool)
-	}
-	o.said[what] = true
-	return true
-}

@@ -21,6 +21,7 @@ const (
 	memoryVariable    = "SDP_MEMORY"
 	shmDirVariable    = "SDP_SHM_DIR"
 	servicesVariable  = "SDP_SERVICES"
+	configVariable    = "SDP_CONFIG"
 )
 
 // secure is privileged, once.

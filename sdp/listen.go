@@ -12,6 +12,7 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
 )
 
@@ -39,6 +40,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
+	rule, known := lc.Config.rule(n, rules.Server, address)
+	n = n.ruled(rule)
 	set, err := lc.Config.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
@@ -50,6 +53,24 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	ln, err := tcp.Listen(adopted.Plain(ctx), n.tcp, address)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
+	}
+	if known {
+		return newListener(n, ln, set), nil
+	}
+	l, err := lc.Config.listener(n, ln)
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// listener returns a Listener that accepts connections from ln, under the rule for its address.
+func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
+	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
+	set, err := c.settings(n, n.only)
+	if err != nil {
+		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
 	return newListener(n, ln, set), nil
 }
@@ -78,12 +99,7 @@ func FileListener(f *os.File) (net.Listener, error) {
 // Programs on this host can see that ln serves SDP if it is a socket, or wraps a socket that
 // was marked by [Announce].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
-	n := network{name: "tcp", tcp: "tcp"}
-	set, err := config.settings(n, false)
-	if err != nil {
-		return nil, n.opError("listen", nil, ln.Addr(), err)
-	}
-	return newListener(n, ln, set), nil
+	return config.listener(network{name: "tcp", tcp: "tcp"}, ln)
 }
 
 // Announce marks a socket before it listens, so that programs on this host can see that it
@@ -104,6 +120,7 @@ func Announce(_, _ string, c syscall.RawConn) error {
 
 func newListener(n network, ln net.Listener, set settings) *Listener {
 	l := &Listener{network: n, set: set, l: listener.New(ln, set.Config)}
+	n.logListen(ln.Addr(), &set)
 	if !bubble.Inside() {
 		runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
 	}

@@ -4,21 +4,25 @@ import (
 	"context"
 	"net"
 	"strings"
+
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // network is a parsed network name.
 type network struct {
-	name string // as it was given: "sdp4"
-	tcp  string // that of the underlying connection: "tcp4", "unix"
-	only bool   // a peer that does not speak SDP is an error
+	name  string      // as it was given: "sdp4"
+	tcp   string      // that of the underlying connection: "tcp4", "unix"
+	only  bool        // a peer that does not speak SDP is an error
+	plain bool        // SDP is not used
+	rule  *rules.Rule // the operator's, which has set only or plain; nil: there is none
 }
 
 func parseNetwork(name string) (network, error) {
 	switch name {
 	case "tcp", "tcp4", "tcp6", "unix":
-		return network{name, name, false}, nil
+		return network{name: name, tcp: name}, nil
 	case "sdp", "sdp4", "sdp6":
-		return network{name, "tcp" + strings.TrimPrefix(name, "sdp"), true}, nil
+		return network{name: name, tcp: "tcp" + strings.TrimPrefix(name, "sdp"), only: true}, nil
 	}
 	return network{}, net.UnknownNetworkError(name)
 }

@@ -11,7 +11,7 @@ import (
 
 // allRules are the rules of every table here, as the tables have them.
 func allRules() (all []string) {
-	for _, r := range rules {
+	for _, r := range protocolRules {
 		all = append(all, r.rule)
 	}
 	for _, r := range transferRules {

@@ -31,10 +31,10 @@ type rule struct {
 	read  string // what the program still reads, besides "before"
 }
 
-// rules are those that need no advertised memory. The rows of the malformed
+// protocolRules are those that need no advertised memory. The rows of the malformed
 // messages are many and alike. What is wrong only because of the message before it
 // comes at once with that: the victim could have answered, or have closed.
-var rules = append(malformedRules(), []rule{
+var protocolRules = append(malformedRules(), []rule{
 	{"Messages: it must be what arrived", "Len more than came", hostileSays(hostileMessage{mid: 0xFF, payload: "x", longer: 1}), "Data: Len: is 18 in a message of 17 bytes", ""},
 	{"Messages: it must be what arrived", "Len less than came", hostileSays(hostileMessage{mid: 0xFF, payload: "x", longer: -1}), "Data: Len: is 16 in a message of 17 bytes", ""},
 	{"Messages: it must be what arrived", "Len 2³²-1", hostileSays(hostileMessage{mid: 0xFF, longer: -17}), "Data: Len: is 4294967295", ""},
@@ -201,7 +201,7 @@ func hostileMessages(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	house := newHostileHouse(t)
 	defer house.close()
-	for _, r := range rules {
+	for _, r := range protocolRules {
 		for _, side := range hostileSides() {
 			t.Run(r.name+"/"+side, func(t *testing.T) {
 				p, c := hostileAs(t, side, house.ln)

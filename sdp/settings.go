@@ -20,8 +20,12 @@ type settings struct {
 // allows every device unless the program or the environment lists some.
 func (c *Config) settings(n network, asked bool) (settings, error) {
 	dev, err := c.devices(asked)
+	c.noteRules()
+	if n.plain {
+		dev.usable = nil
+	}
 	if err == nil && n.only && len(dev.usable) == 0 {
-		err = dev.declined.Err()
+		err = n.demanded(dev.declined.Err())
 	}
 	if err != nil {
 		return settings{}, err

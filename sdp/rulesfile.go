@@ -1,0 +1,191 @@
+package sdp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/internal/rules"
+)
+
+// rulesFile is the file that SDP_CONFIG names, as far as it concerns this program.
+type rulesFile struct {
+	set     *rules.Set // nil: the file has a mistake, and is ignored
+	err     error      // the mistake
+	program string
+}
+
+// operator is the file with the operator's rules; nil: SDP_CONFIG is not set. The file is read at
+// the first Dial or Listen, and not again.
+var operator = sync.OnceValue(readRules)
+
+func readRules() *rulesFile {
+	name := getenv(configVariable)
+	if name == "" {
+		return nil
+	}
+	f := &rulesFile{program: rules.Program()}
+	set, err := rules.Load(name)
+	if err != nil {
+		// A program that has worked must not stop because of a mistake in a file that may be for
+		// others, but the mistake must be seen. Most programs have no Logger.
+		f.err = err
+		fmt.Fprintf(os.Stderr, "sdp: %s is ignored: %v\n", configVariable, err)
+		return f
+	}
+	f.set = set.For(f.program)
+	return f
+}
+
+// noteRules logs that the file is ignored.
+func (c *Config) noteRules() {
+	if f := operator(); f != nil && f.err != nil && c != nil {
+		events.Process.Log(c.Logger, slog.LevelWarn, configVariable, "sdp: the rules are ignored", "reason", f.err)
+	}
+}
+
+// rulesFor returns the operator's rules for a Dial or a Listen on the network; nil: there are none,
+// or the program has decided itself, by the name of the network or by Config.Devices.
+func (c *Config) rulesFor(n network) *rules.Set {
+	f := operator()
+	if f == nil || f.set == nil || n.tcp == "unix" || n.only || c != nil && c.Devices != nil {
+		return nil
+	}
+	return f.set
+}
+
+// rule returns the rule for an address that a program has given to Dial or Listen; nil: there is
+// none. If that depends on what a name stands for, known is false.
+func (c *Config) rule(n network, role rules.Role, address string) (r *rules.Rule, known bool) {
+	set := c.rulesFor(n)
+	if set == nil {
+		return nil, true
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, true // which Dial and Listen report
+	}
+	port, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		port = 0
+	}
+	a, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && a.IsUnspecified() && role == rules.Client:
+		a = loopback(a)
+	case err != nil && host == "" && role == rules.Server:
+		a = netip.IPv6Unspecified()
+	}
+	return set.Decide(role, a, uint16(port))
+}
+
+// loopback returns the address to which a connection to a goes, which is all zeros.
+func loopback(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// ruleAt returns the rule for the address of a socket; nil: there is none.
+func (c *Config) ruleAt(n network, role rules.Role, address net.Addr) *rules.Rule {
+	set := c.rulesFor(n)
+	if set == nil {
+		return nil
+	}
+	var at netip.AddrPort
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		at = tcp.AddrPort()
+	} else if address != nil {
+		at, _ = netip.ParseAddrPort(address.String()) // that of a listener that wraps another one
+	}
+	if !at.IsValid() {
+		return nil
+	}
+	r, _ := set.Decide(role, at.Addr(), at.Port())
+	return r
+}
+
+// ruledOut reports whether a rule has made the connection plain TCP.
+func (d *Dialer) ruledOut(network string, c net.Conn) bool {
+	n, err := parseNetwork(network)
+	if err != nil {
+		return false
+	}
+	r := d.Config.ruleAt(n, rules.Client, c.RemoteAddr())
+	return r != nil && r.Use == rules.TCP
+}
+
+// ruled returns the network as it is under a rule.
+func (n network) ruled(r *rules.Rule) network {
+	if r == nil {
+		return n
+	}
+	n.rule = r
+	n.only = r.Use == rules.SDP
+	n.plain = r.Use == rules.TCP
+	return n
+}
+
+// demanded returns err with the rule that has made it an error.
+func (n network) demanded(err error) error {
+	if n.rule == nil || err == nil {
+		return err
+	}
+	return fmt.Errorf("%s:%d asks for SDP: %w", operator().set.File, n.rule.Line, err)
+}
+
+// logDial writes to the log that the operator's file has configured.
+func (n network) logDial(address string, c net.Conn, err error) {
+	f := operator()
+	if f == nil || f.set == nil || f.set.Log.Line == 0 {
+		return
+	}
+	level, result := rules.LevelSummary, "plain TCP"
+	if up, ok := c.(*Conn); ok {
+		result = "SDP over " + up.Device()
+	}
+	if err != nil {
+		result = err.Error()
+		var not *NotSDPError
+		if n.rule != nil && errors.As(err, &not) {
+			level = rules.LevelError
+		}
+	} else if addr := c.RemoteAddr(); addr != nil && addr.String() != address {
+		address += " (" + addr.String() + ")"
+	}
+	f.log(level, "connect "+n.name+" "+address, result, n.rule)
+}
+
+// logListen is logDial for a listener.
+func (n network) logListen(address net.Addr, set *settings) {
+	f := operator()
+	if f == nil || f.set == nil || f.set.Log.Line == 0 {
+		return
+	}
+	result := "SDP and TCP"
+	switch {
+	case len(set.Devices) == 0:
+		result = "TCP only"
+	case n.only:
+		result = "SDP only"
+	}
+	f.log(rules.LevelSummary, "listen "+n.name+" "+address.String(), result, n.rule)
+}
+
+func (f *rulesFile) log(level int, what, result string, r *rules.Rule) {
+	if !f.set.Log.Enabled(level) {
+		return
+	}
+	why := "no rule"
+	if r != nil {
+		why = fmt.Sprintf("line %d: %v", r.Line, r)
+	}
+	f.set.Log.Write(level, f.program, fmt.Sprintf("%s: %s (%s)", what, result, why))
+}
