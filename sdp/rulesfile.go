@@ -46,7 +46,7 @@ func readRules() *rulesFile {
 // noteRules logs that the file is ignored.
 func (c *Config) noteRules() {
 	if f := operator(); f != nil && f.err != nil && c != nil {
-		events.Process.Log(c.Logger, slog.LevelWarn, configVariable, "sdp: the rules are ignored", "reason", f.err)
+		events.Process.Log(c.Logger, slog.LevelWarn, f.err.Error(), "sdp: the rules are ignored", "reason", f.err)
 	}
 }
 

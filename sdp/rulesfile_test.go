@@ -1,0 +1,376 @@
+package sdp
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
+)
+
+// setRules lets a file with this text be the operator's until the test ends. PORT in it stands for
+// the port of the address.
+func setRules(t *testing.T, text, address string) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(address)
+	name := filepath.Join(t.TempDir(), "sdp.conf")
+	require.NoError(t, os.WriteFile(name, []byte(strings.ReplaceAll(text, "PORT", port)), 0o600))
+	t.Setenv(configVariable, name)
+	before := operator
+	t.Cleanup(func() { operator = before })
+	operator = sync.OnceValue(readRules)
+}
+
+// needsTCP skips a test of what network tcp does by itself where it uses no device.
+func needsTCP(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("on this system network tcp uses no device by itself")
+	}
+	t.Setenv(devicesVariable, bestDevice())
+}
+
+// used dials and returns what was used: a device, "plain", or the text of the error.
+func used(t *testing.T, d *Dialer, network, address string) string {
+	t.Helper()
+	c, err := d.Dial(network, address)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	checkEcho(t, c)
+	if up, ok := c.(*Conn); ok {
+		return up.Device()
+	}
+	assert.IsType(t, (*net.TCPConn)(nil), c)
+	return "plain"
+}
+
+// echoing returns a listener that serves both kinds of clients.
+func echoing(t *testing.T, network, address string, config *Config) net.Listener {
+	t.Helper()
+	ln, err := (&ListenConfig{Config: config}).Listen(t.Context(), network, address)
+	require.NoError(t, err)
+	echo(t, ln)
+	return ln
+}
+
+func TestRuleOfDial(t *testing.T) {
+	needsTCP(t)
+	both := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	plain, asked := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
+	byName := "localhost" + strings.TrimPrefix(both, "127.0.0.1")
+	plainByName := "localhost" + strings.TrimPrefix(plain, "127.0.0.1")
+	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d asks for SDP: ", line) }
+	for _, v := range []struct{ rules, address, want string }{
+		{"", both, bestDevice()},
+		{"", plain, "plain"},
+		{"use tcp client * *:*", both, "plain"},
+		{"use tcp client * 127.0.0.0/8:PORT", both, "plain"},
+		{"use tcp client * 127.0.0.0/8:1-2", both, bestDevice()},
+		{"use tcp client * 192.0.2.0/24:*", both, bestDevice()},
+		{"use tcp client sdp.tes? *:*", both, "plain"},
+		{"use tcp client other *:*", both, bestDevice()},
+		{"use tcp server * *:*", both, bestDevice()},
+		{"use both client * *:PORT\nuse tcp client * *:*", both, bestDevice()},
+		{"use tcp client * *:PORT\nuse both client * *:*", both, "plain"},
+		{"use both client * *:*", plain, "plain"},
+		{"\nuse sdp client * *:*", both, bestDevice()},
+		{"\nuse sdp client * *:*", plain, refused(2)},
+		// The rule depends on the address that the name stands for.
+		{"use tcp client * 127.0.0.1:PORT", byName, "plain"},
+		{"use tcp client * 192.0.2.1:PORT", byName, bestDevice()},
+		{"use sdp client * 127.0.0.0/8:PORT", byName, bestDevice()},
+		{"use sdp client * 127.0.0.0/8:PORT", plainByName, refused(1)},
+		{"use both client * 127.0.0.0/8:PORT", plainByName, "plain"},
+		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "0.0.0.0", 1), "plain"},
+		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "[::ffff:127.0.0.1]", 1), "plain"},
+	} {
+		t.Run(v.rules+" "+v.address, func(t *testing.T) {
+			setRules(t, v.rules, v.address)
+			before := asked.Load()
+			got := used(t, new(Dialer), "tcp", v.address)
+			if !strings.Contains(v.want, "asks for SDP") {
+				assert.Equal(t, v.want, got)
+				if v.address == plain || v.address == plainByName {
+					assert.Equal(t, before+1, asked.Load(), "connections for one Dial")
+				}
+				return
+			}
+			assert.Contains(t, got, v.want)
+			_, err := Dial("tcp", v.address)
+			var not *NotSDPError
+			assert.ErrorAs(t, err, &not)
+			var op *net.OpError
+			require.ErrorAs(t, err, &op)
+			assert.Equal(t, "dial tcp", op.Op+" "+op.Net)
+		})
+	}
+}
+
+// TestRuledOutIsNotMarked: the listener must not wait for a Request of a client whose rule says TCP,
+// even if that depends on what a name stands for.
+func TestRuledOutIsNotMarked(t *testing.T) {
+	needsTCP(t)
+	address, _ := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	byName := "localhost" + strings.TrimPrefix(address, "127.0.0.1")
+	for rules, marked := range map[string]bool{
+		"use tcp client * 127.0.0.0/8:*": false,
+		"use sdp client * 192.0.2.1:*":   true,
+	} {
+		setRules(t, rules, address)
+		was := false
+		d := Dialer{Config: &Config{}, NetDialer: &net.Dialer{}}
+		a := attempt{d: &d, network: network{name: "tcp", tcp: "tcp"}, address: byName, undecided: true}
+		a.set = new(settings)
+		a.client.Config = &a.set.Config
+		c, err := a.connect(t.Context(), true)
+		require.NoError(t, err)
+		was = localpeer.Shows(c, localpeer.Dialler)
+		c.Close()
+		assert.Equal(t, marked, was, rules)
+	}
+}
+
+func TestRuleOfListen(t *testing.T) {
+	needsTCP(t)
+	// A port that is free now, because a rule that names it is read before it is listened on.
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	fixed := probe.Addr().String()
+	probe.Close()
+	_, port, _ := net.SplitHostPort(fixed)
+	for _, v := range []struct{ rules, listen, sdp, tcp string }{
+		{"", "127.0.0.1:0", bestDevice(), "plain"},
+		{"use tcp server * *:*", "127.0.0.1:0", "plain", "plain"},
+		{"use tcp listen * 127.0.0.0/8:PORT", fixed, "plain", "plain"},
+		{"use tcp listen * 127.0.0.0/8:1-65535", "127.0.0.1:0", "plain", "plain"},
+		{"use tcp server * 127.0.0.1:*", ":" + port, bestDevice(), "plain"},
+		{"use tcp server * 0.0.0.0:*", ":" + port, "plain", "plain"},
+		{"use tcp server other *:*", "127.0.0.1:0", bestDevice(), "plain"},
+		{"use tcp client * 192.0.2.1:*", "127.0.0.1:0", bestDevice(), "plain"},
+		{"use sdp server * *:*", "127.0.0.1:0", bestDevice(), ""},
+		{"use sdp server * 127.0.0.1:1-65535", "localhost:0", bestDevice(), ""},
+	} {
+		t.Run(v.rules+" "+v.listen, func(t *testing.T) {
+			setRules(t, v.rules, fixed)
+			ln := echoing(t, "tcp", v.listen, nil)
+			_, port, _ := net.SplitHostPort(ln.Addr().String())
+			address := "127.0.0.1:" + port
+			assert.Equal(t, v.sdp, used(t, new(Dialer), "tcp", address))
+			c, err := net.Dial("tcp", address)
+			require.NoError(t, err)
+			defer c.Close()
+			if v.tcp != "" {
+				checkEcho(t, c)
+				return
+			}
+			c.Write([]byte("hello\n"))
+			n, err := io.Copy(io.Discard, c)
+			assert.True(t, n == 0 && (err == nil || strings.Contains(err.Error(), "reset")), "%d bytes, %v", n, err)
+		})
+	}
+	t.Run("NewListener", func(t *testing.T) {
+		setRules(t, "use tcp server * 127.0.0.1:*", fixed)
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		wrapped, err := NewListener(struct{ net.Listener }{ln}, nil)
+		require.NoError(t, err)
+		echo(t, wrapped)
+		assert.Equal(t, "plain", used(t, new(Dialer), "tcp", ln.Addr().String()))
+	})
+}
+
+// TestPrecedence: the program's Config, then the rules, then the environment, then the defaults.
+func TestPrecedence(t *testing.T) {
+	needsTCP(t)
+	best := bestDevice()
+	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	// The rules of the second column are about the client only, so the listener stays.
+	for _, v := range []struct {
+		devices     []string // the program's
+		rules       string
+		environment string
+		network     string
+		want        string
+	}{
+		{nil, "", "", "tcp", ""},
+		{nil, "", best, "tcp", best},
+		{nil, "", "tcp", "tcp", "plain"},
+		{nil, "use tcp client * *:*", best, "tcp", "plain"},
+		{nil, "use both client * *:*", "tcp", "tcp", "plain"},
+		{nil, "use sdp client * *:*", best, "tcp", best},
+		{nil, "use sdp client * *:*", "tcp", "tcp", "asks for SDP: "},
+		{[]string{best}, "use tcp client * *:*", "tcp", "tcp", best},
+		{[]string{"tcp"}, "use sdp client * *:*", best, "tcp", "plain"},
+		{nil, "use tcp client * *:*", best, "sdp", best},
+		{nil, "use tcp client * *:*", "nonsense", "tcp", "SDP_DEVICES=nonsense"},
+	} {
+		t.Run(fmt.Sprint(v), func(t *testing.T) {
+			setRules(t, v.rules, address)
+			t.Setenv(devicesVariable, v.environment)
+			got := used(t, &Dialer{Config: &Config{Devices: v.devices}}, v.network, address)
+			switch {
+			case v.want == "":
+				assert.Contains(t, []string{"shm", "plain"}, got) // what the defaults and the listener have in common
+			case strings.ContainsAny(v.want, " ="):
+				assert.Contains(t, got, v.want)
+			default:
+				assert.Equal(t, v.want, got)
+			}
+		})
+	}
+}
+
+func TestRulesDoNotApplyToUnixSockets(t *testing.T) {
+	setRules(t, "use sdp client * *:*\nuse sdp server * *:*", ":1")
+	name := filepath.Join(t.TempDir(), "s")
+	ln := echoing(t, "unix", name, nil)
+	c, err := net.Dial("unix", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	checkEcho(t, c)
+	up, err := Dial("unix", name)
+	require.NoError(t, err)
+	up.Close()
+}
+
+func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
+	setRules(t, "use tcp client * *:*", ":1")
+	was := secure
+	defer func() { secure = was }()
+	secure = func() bool { return true }
+	assert.Nil(t, readRules())
+	secure = was
+	assert.NotNil(t, readRules())
+}
+
+// TestMistakeInRules: the program works as without the file, and says once what is wrong.
+func TestMistakeInRules(t *testing.T) {
+	needsTCP(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	setRules(t, "use tcp client * *:*\nuse tpc client * *:*\n", address)
+	stderr := os.Stderr
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	os.Stderr = w
+	var text bytes.Buffer
+	for range 3 {
+		d := Dialer{Config: &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}}
+		assert.Equal(t, bestDevice(), used(t, &d, "tcp", address))
+	}
+	os.Stderr = stderr
+	w.Close()
+	said, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "sdp: SDP_CONFIG is ignored: "+os.Getenv(configVariable)+":2: \"tpc\" after use: want sdp, tcp or both\n", string(said))
+	assert.Equal(t, 1, strings.Count(text.String(), "the rules are ignored"), text.String())
+	assert.Contains(t, text.String(), "sdp.conf:2: ")
+}
+
+// TestRulesFileIsReadOnce: what changes in it, or in the variable, has no effect on the process.
+func TestRulesFileIsReadOnce(t *testing.T) {
+	setRules(t, "use tcp client * *:*", ":1")
+	first := operator()
+	require.NoError(t, os.Remove(os.Getenv(configVariable)))
+	t.Setenv(configVariable, "")
+	assert.Same(t, first, operator())
+	require.NotNil(t, first.set)
+}
+
+// TestRulesOfTwoProcesses: one file has rules for two programs, which dial the same server.
+func TestRulesOfTwoProcesses(t *testing.T) {
+	needsTCP(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", patient).Addr().String()
+	setRules(t, "use tcp connect alpha *:PORT\nuse sdp connect bet? 127.0.0.0/8:*", address)
+	for program, want := range map[string]string{
+		"/usr/bin/alpha": "hello over *net.TCPConn",
+		"beta":           "hello over " + bestDevice() + ", ",
+		"gamma":          "hello over " + bestDevice() + ", ",
+	} {
+		cmd := peerCommand("dial tcp " + address)
+		cmd.Path, cmd.Args[0] = os.Args[0], program
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.Output()
+		stdin.Close()
+		require.NoError(t, err, "%s: %s", program, out)
+		assert.Contains(t, string(out), want, program)
+	}
+	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
+	cmd := peerCommand("dial tcp " + plain)
+	cmd.Path, cmd.Args[0] = os.Args[0], "beta"
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	out, err := cmd.Output()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), os.Getenv(configVariable)+":2 asks for SDP: ")
+}
+
+func TestRulesLog(t *testing.T) {
+	needsTCP(t)
+	dir := t.TempDir()
+	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
+	setRules(t, "log min-level 7 destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT\nuse tcp server * 127.0.0.1:*", plain)
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln.Close()
+	_, err = Dial("tcp", plain)
+	require.Error(t, err)
+	_, err = Dial("tcp", ln.Addr().String())
+	require.Error(t, err)
+	files, err := filepath.Glob(dir + "/log*")
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	b, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	process := " sdp.test[" + strconv.Itoa(os.Getpid()) + "] "
+	_, port, _ := net.SplitHostPort(plain)
+	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		at, message, _ := strings.Cut(line, process)
+		_, err := time.Parse(time.RFC3339, at)
+		assert.NoError(t, err, line)
+		want := [][2]string{
+			{"listen tcp " + ln.Addr().String() + ": TCP only", " (line 3: use tcp server * 127.0.0.1:*)"},
+			{"connect tcp " + plain + ": dial tcp ", " (line 2: use sdp client * 127.0.0.1:" + port + ")"},
+			{"connect tcp " + ln.Addr().String() + ": dial tcp ", "connection refused (no rule)"},
+		}[i]
+		assert.True(t, strings.HasPrefix(message, want[0]) && strings.HasSuffix(message, want[1]), line)
+	}
+}
+
+// TestRulesInSetupStats counts what a rule has made plain TCP under its own reason.
+func TestRulesInSetupStats(t *testing.T) {
+	needsTCP(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	setRules(t, "use tcp client * *:*", address)
+	before := SetupStats().Plain[PlainRule]
+	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
+	assert.Equal(t, before+1, SetupStats().Plain[PlainRule])
+}
+
+// BenchmarkNoRules is what a Dial pays for rules if there are none.
+func BenchmarkNoRules(b *testing.B) {
+	n, _ := parseNetwork("tcp")
+	b.ReportAllocs()
+	for b.Loop() {
+		if r, known := (*Config)(nil).rule(n, 1, "127.0.0.1:80"); r != nil || !known {
+			b.Fatal("there is a rule")
+		}
+	}
+}
