@@ -56,18 +56,23 @@ The exit status is 0 if SDP is used, 1 if it is not, 2 if the command was called
 and 3 if there is no connection to the address at all. Without an address SDP is used if a
 device is that needs no naming.
 
-With -json the field code of an address is one of off, no_device, plain_peer, other_user,
+If SDP_CONFIG names a file of rules, check obeys those for the program that -program names,
+and says which one applies to the address. "sdp check-rules" says what the file means.
+
+With -json the field code of an address is one of off, rule, no_device, plain_peer, other_user,
 other_host, namespace, relay, kernel_silent, setup_failed and cannot_connect.`
 
 type checkFlags struct {
 	json    bool
 	network string
+	program string
 	timeout time.Duration
 }
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp, or sdp to send a request to a server of which nothing is known")
+	fs.StringVar(&f.program, "program", "", "obey the rules in SDP_CONFIG for the program of this `name`")
 	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "the `time` that connecting may take")
 }
 
@@ -78,6 +83,9 @@ const (
 )
 
 func (f *checkFlags) run(addresses []string) error {
+	if f.program != "" {
+		os.Args = []string{f.program} // by which rules know a program
+	}
 	report := struct {
 		*diagnose.Machine
 		Path *diagnose.Path `json:"path,omitempty"`
@@ -141,6 +149,11 @@ func printMachine(w io.Writer, m *diagnose.Machine) {
 	if len(m.Settings) > 0 {
 		fmt.Fprintf(w, "environment: %s\n", term.Clean(strings.Join(m.Settings, " ")))
 	}
+	if r := m.Rules; r != nil && r.Mistake != "" {
+		fmt.Fprintf(w, "rules: programs ignore the file: %s\n", term.Clean(r.Mistake))
+	} else if r != nil {
+		fmt.Fprintf(w, "rules: %s has %d, of which %d are for programs named %s\n", term.Clean(r.File), r.Count, r.Own, term.Clean(r.Program))
+	}
 }
 
 func printPath(w io.Writer, p *diagnose.Path) {
@@ -148,6 +161,9 @@ func printPath(w io.Writer, p *diagnose.Path) {
 	switch {
 	case p.SDP:
 		fmt.Fprintf(w, "SDP over %s, in %s\n", p.Device, term.Duration(p.Took))
+		if p.Rule != "" {
+			fmt.Fprintf(w, "   rule: %s\n", term.Clean(p.Rule))
+		}
 		for _, name := range slices.Sorted(maps.Keys(p.Declined)) {
 			fmt.Fprintf(w, "   not %s: %s\n", name, term.Clean(p.Declined[name]))
 		}

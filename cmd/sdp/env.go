@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -10,7 +11,7 @@ import (
 )
 
 func envCommand() *command {
-	return &command{
+	c := &command{
 		name: "env", usage: "[-verbs]",
 		short: "prints the environment in which other build systems use SDP",
 		long: `
@@ -22,15 +23,26 @@ goreleaser, ko or a script that calls the go command builds programs with SDP:
 
 The version of Go is the one that the go command would use in the current
 directory, and stays that one.`,
-		run: runEnv,
 	}
+	options, _ := goOptions(nil)
+	define := func(fs *flag.FlagSet) {
+		fs.BoolVar(&options.Verbs, "verbs", false, "add the device for RDMA hardware; needs cgo")
+	}
+	c.long += flagHelp(define)
+	c.run = func(args []string) error {
+		rest, err := parseFlags(c, args, define)
+		switch {
+		case err != nil:
+			return err
+		case len(rest) > 0:
+			return misuse(c.name, "unexpected argument %q", rest[0])
+		}
+		return runEnv(options)
+	}
+	return c
 }
 
-func runEnv(args []string) error {
-	options, rest := goOptions(args)
-	if len(rest) > 0 {
-		return fmt.Errorf("unexpected argument %q", rest[0])
-	}
+func runEnv(options adopt.Options) error {
 	t, err := adopt.Ask(context.Background(), "go", "", nil)
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ func commands() []*command {
 		envCommand(),
 		versionCommand(),
 		checkCommand(),
+		checkRulesCommand(),
 		statCommand(),
 		topCommand(),
 		pingCommand(),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 
 	"github.com/gosdp/gosdp/internal/adopt"
@@ -9,7 +10,7 @@ import (
 )
 
 func versionCommand() *command {
-	return &command{
+	c := &command{
 		name: "version", usage: "[file ...]",
 		short: "says whether programs have SDP",
 		long: `
@@ -18,8 +19,15 @@ version of this library and of Go. A program that opens no TCP connection has no
 SDP, however it was built. Without files it prints the version of this tool.
 
 The exit status is 1 if a file is no program of Go, or has no SDP.`,
-		run: runVersion,
 	}
+	c.run = func(args []string) error {
+		files, err := parseFlags(c, args, func(*flag.FlagSet) {})
+		if err != nil {
+			return err
+		}
+		return runVersion(files)
+	}
+	return c
 }
 
 func runVersion(args []string) error {

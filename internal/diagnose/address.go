@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp"
 )
 
 // The codes of a Path's reason. Scripts use them.
 const (
 	CodeOff         = "off"            // SDP is switched off
+	CodeRule        = "rule"           // a rule in the file that SDP_CONFIG names says TCP
 	CodeNoDevice    = "no_device"      // no device can be used on this machine
 	CodePlainPeer   = "plain_peer"     // the program at the address does not serve SDP
 	CodeUser        = "other_user"     // the peer is another user's program
@@ -42,6 +44,7 @@ type Path struct {
 	Code     string            `json:"code,omitempty"`
 	Reason   string            `json:"reason,omitempty"` // why not SDP
 	Advice   string            `json:"advice,omitempty"`
+	Rule     string            `json:"rule,omitempty"` // the operator's rule for the address
 	Took     time.Duration     `json:"took_ns"`
 }
 
@@ -61,6 +64,9 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 		switch {
 		case errors.As(err, &not):
 			p.Code = CodePlainPeer
+			if p.apply(m.Rules, addrPort(not.Addr)) == rules.SDP {
+				p.Advice = "the rule asks for SDP, so a Dial of the program fails; let the server serve SDP, or change the rule"
+			}
 		case m.Off != "":
 			p.Code = CodeOff
 		}
@@ -68,9 +74,14 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	}
 	defer c.Close()
 	p.Local, p.Remote = c.LocalAddr().String(), c.RemoteAddr().String()
+	rule := p.apply(m.Rules, addrPort(c.RemoteAddr()))
 	if up, ok := c.(*sdp.Conn); ok {
 		s := up.Stats()
 		p.SDP, p.Device, p.Declined = true, s.Device, s.Declined
+		return p
+	}
+	if rule == rules.TCP {
+		p.Code, p.Reason, p.Advice = CodeRule, "a rule says TCP: "+p.Rule, "change the rule, or put one before it; sdp check-rules shows what a file means"
 		return p
 	}
 	p.explain(m, c, events.reasons())

@@ -19,6 +19,8 @@ type Machine struct {
 	Off      string   `json:"off,omitempty"`
 	Devices  []Device `json:"devices"`
 	Settings []string `json:"settings"` // the environment's
+	// Rules is the file that SDP_CONFIG names; nil: it names none.
+	Rules *Rules `json:"rules,omitempty"`
 }
 
 // A Device is one of SDP's devices.
@@ -51,7 +53,7 @@ func (m *Machine) Usable() bool {
 var names = []string{"shm", "verbs", "iwarp"}
 
 // environment are the environment variables of SDP.
-var environment = []string{"SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS"}
+var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS"}
 
 // Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine { return inspect("/", os.Getenv) }
@@ -64,6 +66,7 @@ func inspect(root string, getenv func(string) string) *Machine {
 			m.Settings = append(m.Settings, name+"="+value)
 		}
 	}
+	m.Rules = readRules(getenv("SDP_CONFIG"))
 	var listed []string // by SDP_DEVICES; nil: it says nothing
 	if text := getenv("SDP_DEVICES"); text != "" {
 		for _, name := range strings.Split(text, ",") {
