@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // setRules lets a file with this text be the operator's until the test ends. PORT in it stands for
@@ -74,15 +75,16 @@ func TestRuleOfDial(t *testing.T) {
 	plain, asked := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
 	byName := "localhost" + strings.TrimPrefix(both, "127.0.0.1")
 	plainByName := "localhost" + strings.TrimPrefix(plain, "127.0.0.1")
+	self := rules.Program()
 	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d asks for SDP: ", line) }
-	for _, v := range []struct{ rules, address, want string }{
+	for _, v := range []struct{ text, address, want string }{
 		{"", both, bestDevice()},
 		{"", plain, "plain"},
 		{"use tcp client * *:*", both, "plain"},
 		{"use tcp client * 127.0.0.0/8:PORT", both, "plain"},
 		{"use tcp client * 127.0.0.0/8:1-2", both, bestDevice()},
 		{"use tcp client * 192.0.2.0/24:*", both, bestDevice()},
-		{"use tcp client sdp.tes? *:*", both, "plain"},
+		{"use tcp client " + self[:len(self)-1] + "? *:*", both, "plain"},
 		{"use tcp client other *:*", both, bestDevice()},
 		{"use tcp server * *:*", both, bestDevice()},
 		{"use both client * *:PORT\nuse tcp client * *:*", both, bestDevice()},
@@ -99,8 +101,8 @@ func TestRuleOfDial(t *testing.T) {
 		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "0.0.0.0", 1), "plain"},
 		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "[::ffff:127.0.0.1]", 1), "plain"},
 	} {
-		t.Run(v.rules+" "+v.address, func(t *testing.T) {
-			setRules(t, v.rules, v.address)
+		t.Run(v.text+" "+v.address, func(t *testing.T) {
+			setRules(t, v.text, v.address)
 			before := asked.Load()
 			got := used(t, new(Dialer), "tcp", v.address)
 			if !strings.Contains(v.want, "asks for SDP") {
@@ -127,11 +129,11 @@ func TestRuledOutIsNotMarked(t *testing.T) {
 	needsTCP(t)
 	address, _ := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
 	byName := "localhost" + strings.TrimPrefix(address, "127.0.0.1")
-	for rules, marked := range map[string]bool{
+	for text, marked := range map[string]bool{
 		"use tcp client * 127.0.0.0/8:*": false,
 		"use sdp client * 192.0.2.1:*":   true,
 	} {
-		setRules(t, rules, address)
+		setRules(t, text, address)
 		was := false
 		d := Dialer{Config: &Config{}, NetDialer: &net.Dialer{}}
 		a := attempt{d: &d, network: network{name: "tcp", tcp: "tcp"}, address: byName, undecided: true}
@@ -141,7 +143,7 @@ func TestRuledOutIsNotMarked(t *testing.T) {
 		require.NoError(t, err)
 		was = localpeer.Shows(c, localpeer.Dialler)
 		c.Close()
-		assert.Equal(t, marked, was, rules)
+		assert.Equal(t, marked, was, text)
 	}
 }
 
@@ -339,7 +341,7 @@ func TestRulesLog(t *testing.T) {
 	require.Len(t, files, 1)
 	b, err := os.ReadFile(files[0])
 	require.NoError(t, err)
-	process := " sdp.test[" + strconv.Itoa(os.Getpid()) + "] "
+	process := " " + rules.Program() + "[" + strconv.Itoa(os.Getpid()) + "] "
 	_, port, _ := net.SplitHostPort(plain)
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 		at, message, _ := strings.Cut(line, process)
@@ -369,7 +371,7 @@ func BenchmarkNoRules(b *testing.B) {
 	n, _ := parseNetwork("tcp")
 	b.ReportAllocs()
 	for b.Loop() {
-		if r, known := (*Config)(nil).rule(n, 1, "127.0.0.1:80"); r != nil || !known {
+		if r, known := (*Config)(nil).rule(n, rules.Client, "127.0.0.1:80"); r != nil || !known {
 			b.Fatal("there is a rule")
 		}
 	}
