@@ -166,7 +166,7 @@ func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	}
 	d := a.netDialer()
 	if marked {
-		a.mark(&d)
+		mark(&d, a.network, a.plainAt())
 		a.client.Claim(&d)
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
@@ -185,14 +185,15 @@ func (a *attempt) netDialer() net.Dialer {
 
 // mark makes d mark its TCP sockets, before the program's own hook sees them. If a socket
 // cannot be marked, such as one of multipath TCP, the connection is plain TCP: nothing is
-// then sent to a listener on network tcp. It does not mark those that a rule makes plain TCP.
-func (a *attempt) mark(d *net.Dialer) {
-	if a.network.tcp == "unix" || !localpeer.Sighted() {
+// then sent to a listener on network tcp. Sockets for an address that is plainAt are not marked;
+// nil: there is none.
+func mark(d *net.Dialer, n network, plainAt func(address string) bool) {
+	if n.tcp == "unix" || !localpeer.Sighted() {
 		return
 	}
 	control, before := d.ControlContext, d.Control
 	d.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
-		if !a.undecided || !a.plainAt(address) {
+		if plainAt == nil || !plainAt(address) {
 			localpeer.Mark(c, localpeer.Dialler)
 		}
 		switch {
@@ -205,10 +206,17 @@ func (a *attempt) mark(d *net.Dialer) {
 	}
 }
 
-// plainAt reports whether a rule makes connections to the address plain TCP.
-func (a *attempt) plainAt(address string) bool {
-	rule, _ := a.d.Config.rule(a.network, rules.Client, address)
-	return rule != nil && rule.Use == rules.TCP
+// plainAt returns a function that reports whether a rule makes connections to an address plain TCP;
+// nil if connect goes on with a rule, or without one.
+func (a *attempt) plainAt() func(address string) bool {
+	if !a.undecided {
+		return nil
+	}
+	config, n := a.d.Config, a.network
+	return func(address string) bool {
+		rule, _ := config.rule(n, rules.Client, address)
+		return rule != nil && rule.Use == rules.TCP
+	}
 }
 
 // offer offers SDP to the server at the other end of conn, which remains the caller's if
