@@ -10,15 +10,16 @@ import (
 
 // Config contains the options of SDP. A nil Config and the zero value of every field mean the
 // defaults, which suit nearly every program. A field that is set takes precedence over the
-// environment, and the environment over the defaults. Programs that run with more rights than
-// their caller (set-user-ID, capabilities) ignore the environment. A Config may be shared, but
+// operator's rules, which are in a file that the environment variable SDP_CONFIG names; those over
+// the environment, and the environment over the defaults: see docs/rules.md. Programs that run
+// with more rights than their caller (set-user-ID, capabilities) ignore the environment. A Config may be shared, but
 // must not be changed while it is in use.
 type Config struct {
 	// Devices lists the devices that may be used, in order of preference: "shm", "verbs",
 	// "iwarp". Devices that this program or this machine lacks are skipped. "tcp" alone
-	// disables SDP. The default is the environment variable SDP_DEVICES. If that is not set,
-	// networks "tcp" and "unix" use the devices that are faster than TCP: "shm", and "verbs"
-	// on RDMA hardware. Network "sdp" uses all devices.
+	// disables SDP. If Devices is set, no rule applies. The default is the environment variable
+	// SDP_DEVICES. If that is not set, networks "tcp" and "unix" use the devices that are faster
+	// than TCP: "shm", and "verbs" on RDMA hardware. Network "sdp" uses all devices.
 	Devices []string
 	// Probe lists the addresses on other hosts that Dial may ask whether they speak SDP, if
 	// one of Devices can reach them. A listener on "tcp" waits for clients from there to ask.
@@ -97,7 +98,8 @@ type Config struct {
 	BusyPoll time.Duration
 
 	// Logger receives, at debug level, why a connection does not use SDP or a device, and why
-	// one was not set up, and as a warning that ShmDir cannot be used. By default nothing is logged.
+	// one was not set up, and as a warning, at most once a minute, that ShmDir or the file of
+	// rules cannot be used. By default nothing is logged.
 	Logger *slog.Logger
 }
 
