@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/events"
@@ -67,20 +68,21 @@ func (c *Config) rule(n network, role rules.Role, address string) (r *rules.Rule
 	if set == nil {
 		return nil, true
 	}
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
+	colon := strings.LastIndexByte(address, ':')
+	if colon < 0 {
 		return nil, true // which Dial and Listen report
 	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		port = 0
-	}
+	host := strings.TrimSuffix(strings.TrimPrefix(address[:colon], "["), "]")
 	a, err := netip.ParseAddr(host)
 	switch {
 	case err == nil && a.IsUnspecified() && role == rules.Client:
 		a = loopback(a)
 	case err != nil && host == "" && role == rules.Server:
 		a = netip.IPv6Unspecified()
+	}
+	port, err := strconv.ParseUint(address[colon+1:], 10, 16)
+	if err != nil {
+		port = 0 // it is a name
 	}
 	return set.Decide(role, a, uint16(port))
 }

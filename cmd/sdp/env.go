@@ -24,9 +24,8 @@ goreleaser, ko or a script that calls the go command builds programs with SDP:
 The version of Go is the one that the go command would use in the current
 directory, and stays that one.`,
 	}
-	options, _ := goOptions(nil)
 	define := func(fs *flag.FlagSet) {
-		fs.BoolVar(&options.Verbs, "verbs", false, "add the device for RDMA hardware; needs cgo")
+		fs.Bool("verbs", false, "add the device for RDMA hardware; needs cgo")
 	}
 	c.long += flagHelp(define)
 	c.run = func(args []string) error {
@@ -37,12 +36,16 @@ directory, and stays that one.`,
 		case len(rest) > 0:
 			return misuse(c.name, "unexpected argument %q", rest[0])
 		}
-		return runEnv(options)
+		return runEnv(args)
 	}
 	return c
 }
 
-func runEnv(options adopt.Options) error {
+func runEnv(args []string) error {
+	options, rest := goOptions(args)
+	if len(rest) > 0 {
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	}
 	t, err := adopt.Ask(context.Background(), "go", "", nil)
 	if err != nil {
 		return err
