@@ -21,7 +21,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	start := time.Now()
 	c, err := d.dialContext(ctx, network, address)
-	setups.dialled(c, err, time.Since(start), err == nil && d.ruledOut(network, c))
+	setups.dialled(c, err, time.Since(start))
 	return c, err
 }
 
@@ -45,7 +45,6 @@ const (
 	PlainHost        = "other_host"          // the peer is on another host or in another network namespace
 	PlainBlind       = "kernel_does_not_say" // this process may not ask the kernel about the peer
 	PlainSetupFailed = "setup_failed"        // the peer serves SDP, but the handshake failed or no device works
-	PlainRule        = "rule"                // a rule in the file that SDP_CONFIG names
 	PlainOther       = "other"               // not a TCP connection
 )
 
@@ -93,14 +92,11 @@ type setupCounter struct {
 	sum      Setups
 }
 
-// dialled counts a Dial that took d. ruledOut says that a rule has made it plain TCP.
-func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration, ruledOut bool) {
+// dialled counts a Dial that took d.
+func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration) {
 	reason := ""
 	if _, up := c.(*Conn); err == nil && !up {
 		reason = plainReason(c)
-		if ruledOut {
-			reason = PlainRule
-		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
