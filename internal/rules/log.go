@@ -81,7 +81,7 @@ func (l *Log) parse(line int, w []string) error {
 			}
 			l.Destination, l.Name = File, w[0]
 			if strings.Contains(l.Name, "..") {
-				return fmt.Errorf("file %s: want a name without ..", quote(l.Name))
+				return fmt.Errorf("file %s: want a name that does not contain two dots", quote(l.Name))
 			}
 			w = w[1:]
 		default:

@@ -75,7 +75,7 @@ func TestMistakes(t *testing.T) {
 		"log destination":                          `nothing after destination`,
 		"log destination printer":                  `destination "printer": want stderr, syslog or file NAME`,
 		"log destination file":                     `nothing after destination file`,
-		"log destination file ../../etc/cron.d/x":  `file "../../etc/cron.d/x": want a name without ..`,
+		"log destination file ../../etc/cron.d/x":  `file "../../etc/cron.d/x": want a name that does not contain two dots`,
 		"log min-level 7 destination stderr extra": `"extra" after log: want destination or min-level`,
 	} {
 		s, err := Parse("/etc/sdp.conf", "# first\n\n"+text+"\nuse both client * *:*")
