@@ -165,12 +165,14 @@ func Stats() Totals {
 
 func (o *connTable) totals() Totals {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	t := Totals{
 		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
-	for c := range o.open {
+	listed := o.listLocked()
+	o.mu.Unlock()
+	for _, l := range listed {
+		c := l.conn
 		c.mu.Lock()
 		t.add(c.carriedLocked())
 		if !c.closed {
@@ -179,6 +181,23 @@ func (o *connTable) totals() Totals {
 		c.mu.Unlock()
 	}
 	return t
+}
+
+// listed is a connection of the table.
+type listed struct {
+	*conn
+	opening
+}
+
+// listLocked returns the connections that are open now. The caller visits them without mu, so
+// that Dial, Accept and Close do not wait for it. A connection that ends in the meantime is
+// in no sum that was copied with the list.
+func (o *connTable) listLocked() []listed {
+	all := make([]listed, 0, len(o.open))
+	for c, up := range o.open {
+		all = append(all, listed{c, up})
+	}
+	return all
 }
 
 // add adds a connection that is open.

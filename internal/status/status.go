@@ -13,8 +13,14 @@ import (
 	"time"
 )
 
-// A Program is the state of one process.
+// Version is the version of the document. It changes when a field changes its meaning or is
+// removed, and not when one is added.
+const Version = 1
+
+// A Program is the state of one process. Its JSON is described in docs/operations.md.
 type Program struct {
+	Version int `json:"version"`
+
 	PID  int       `json:"pid"`
 	Name string    `json:"name"`
 	UID  int       `json:"uid"`

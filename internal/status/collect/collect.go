@@ -231,6 +231,9 @@ func decode(text []byte) (status.Program, error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return status.Program{}, err
 	}
+	if p.Version != status.Version {
+		return status.Program{}, fmt.Errorf("its version is %d, and this tool reads %d", p.Version, status.Version)
+	}
 	p.Name = short(p.Name)
 	p.Program.Conns = status.Conns(p.Conns)
 	return p.Program, nil

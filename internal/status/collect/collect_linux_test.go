@@ -81,7 +81,7 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 
 func TestCollect(t *testing.T) {
 	dir := directory(t)
-	s := serve(t, dir, says(`{"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
+	s := serve(t, dir, says(`{"version":1,"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	require.EqualValues(t, 0o700, info.Mode().Perm())
@@ -100,7 +100,7 @@ func TestCollect(t *testing.T) {
 func TestCollectIsNotHeldUp(t *testing.T) {
 	dir := directory(t)
 	end := make(chan struct{})
-	serve(t, dir, says(`{"name":"well"}`))
+	serve(t, dir, says(`{"version":1,"name":"well"}`))
 	raw(t, dir, "1-silent", func(net.Conn) { <-end })
 	raw(t, dir, "2-trickles", func(c net.Conn) {
 		for {
@@ -111,7 +111,7 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 		}
 	})
 	raw(t, dir, "3-endless", func(c net.Conn) {
-		io.WriteString(c, `{"name":"`)
+		io.WriteString(c, `{"version":1,"name":"`)
 		for {
 			if _, err := c.Write(make([]byte, 1<<16)); err != nil {
 				return
@@ -119,8 +119,9 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 		}
 	})
 	raw(t, dir, "4-nonsense", func(c net.Conn) { io.WriteString(c, `{"connections":7}`) })
+	raw(t, dir, "9-later", func(c net.Conn) { io.WriteString(c, `{"version":2}`) })
 	raw(t, dir, "5-many", func(c net.Conn) {
-		io.WriteString(c, `{"connections":[{}`+strings.Repeat(",{}", maxConns)+`]}`)
+		io.WriteString(c, `{"version":1,"connections":[{}`+strings.Repeat(",{}", maxConns)+`]}`)
 	})
 	full, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/6-full", Net: "unix"})
 	require.NoError(t, err)
@@ -150,6 +151,7 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 	require.Contains(t, said["trickles"], "did not answer within")
 	require.Regexp(t, "longer than 8 MB|did not answer", said["endless"])
 	require.Contains(t, said["nonsense"], "makes no sense")
+	require.Contains(t, said["later"], "its version is 2, and this tool reads 1")
 	require.Regexp(t, "more than 20000 connections|did not answer", said["many"])
 	require.Contains(t, said["full"], "did not answer within")
 	require.Contains(t, said["file"], "not a socket")
@@ -160,11 +162,11 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	_, err := decode([]byte(`{"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
+	_, err := decode([]byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
 	require.ErrorContains(t, err, "more than 20000 connections")
-	p, err := decode([]byte(`{"pid":7,"connections":[{},{"id":3}]}`))
+	p, err := decode([]byte(`{"version":1,"pid":7,"connections":[{},{"id":3}]}`))
 	require.NoError(t, err)
-	require.Equal(t, status.Program{PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
+	require.Equal(t, status.Program{Version: 1, PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
 }
 
 // TestHungProgramsDelayOnlyTheirUser has more programs that hang than are asked at a time.
@@ -175,7 +177,7 @@ func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
 		require.NoError(t, err)
 		defer ln.Close() // accepts nothing
 	}
-	serve(t, well, says(`{"name":"well"}`))
+	serve(t, well, says(`{"version":1,"name":"well"}`))
 	programs, failures := Collect([]string{hung, well})
 	require.Len(t, programs, 1)
 	require.Len(t, failures, 4*atATime)
@@ -202,7 +204,7 @@ func TestNothingIsRemovedElsewhere(t *testing.T) {
 
 func TestTextsAreShort(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
-	p, err := decode([]byte(`{"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
+	p, err := decode([]byte(`{"version":1,"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
 	require.NoError(t, err)
 	require.Len(t, p.Name, maxText)
 	require.Len(t, p.Conns[0].Local, maxText)
@@ -236,7 +238,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		t.Skip("only root can start another user's program")
 	}
 	dir := directory(t)
-	s := serve(t, dir, says(`{"name":"secret"}`))
+	s := serve(t, dir, says(`{"version":1,"name":"secret"}`))
 	self, err := os.Executable()
 	require.NoError(t, err)
 	binary, err := os.ReadFile(self)
