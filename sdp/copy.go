@@ -110,12 +110,14 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	defer c.mu.Unlock()
 	c.appends.stop()
 	if err := c.awaitPayloadLocked(); err != nil {
+		c.dumpRead(nil, err)
 		c.discardUnreadLocked()
 		return nil, nil, err
 	}
 	payload = c.session.Head()
 	owner = c.session.Consume(len(payload))
 	c.reportReadLocked(len(payload))
+	c.dumpRead(payload, nil)
 	return payload, owner, nil
 }
 
@@ -125,6 +127,9 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	switch {
 	case len(rest) > 0:
 		c.session.Return(rest, owner)
+		if s := c.dump.Load(); s != nil {
+			s.NotReceived(len(rest))
+		}
 		c.reportReadLocked(-len(rest))
 		c.discardUnreadUnlessReadingLocked()
 	case owner != nil:
@@ -154,7 +159,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if len(*v) > 1 && len(b) < copyBuffer/4 {
 			b = (*buf)[:gather(*buf, *v)]
 		}
-		put, err := c.writeAll(b)
+		put, err := c.writeDumped(b)
 		n += int64(put)
 		consume(v, put)
 		if err != nil {

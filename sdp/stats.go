@@ -169,9 +169,9 @@ func (o *connTable) totals() Totals {
 		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
-	listed := o.listLocked()
+	open := o.listLocked()
 	o.mu.Unlock()
-	for _, l := range listed {
+	for _, l := range open {
 		c := l.conn
 		c.mu.Lock()
 		t.add(c.carriedLocked())
@@ -187,6 +187,13 @@ func (o *connTable) totals() Totals {
 type listed struct {
 	*conn
 	opening
+}
+
+// list is listLocked for callers that do not hold mu.
+func (o *connTable) list() []listed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.listLocked()
 }
 
 // listLocked returns the connections that are open now. The caller visits them without mu, so
@@ -212,6 +219,7 @@ func (o *connTable) add(c *conn, dialled bool, log *slog.Logger) {
 	o.open[c] = up
 	o.byDevice.add(c.device)
 	o.mu.Unlock()
+	dumps.opened(c, &up)
 	up.logUp(c)
 }
 

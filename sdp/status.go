@@ -43,9 +43,7 @@ func Connections() []ConnInfo { return connections(math.MaxInt) }
 
 // connections returns the first open connections, at most most.
 func connections(most int) []ConnInfo {
-	openConns.mu.Lock()
-	open := openConns.listLocked()
-	openConns.mu.Unlock()
+	open := openConns.list()
 	slices.SortFunc(open, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
 	open = open[:min(len(open), most)]
 	all := make([]ConnInfo, 0, len(open))
@@ -126,7 +124,7 @@ func (s *statusServer) serve(dir string) (stop func() error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil {
-		if s.server, err = status.Serve(dir, WriteStatus); err != nil {
+		if s.server, err = status.Serve(dir, status.Handlers{Status: WriteStatus, Dump: serveDump}); err != nil {
 			s.server = nil
 			return nil, &net.OpError{Op: "listen", Net: "unix", Err: err}
 		}

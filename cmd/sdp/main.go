@@ -30,6 +30,7 @@ func commands() []*command {
 		checkCommand(),
 		statCommand(),
 		topCommand(),
+		dumpCommand(),
 		pingCommand(),
 		perfCommand(),
 		proxyCommand(),

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 		c.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(c, os.Getenv("STATUS_COMMAND"))
 		io.Copy(os.Stdout, c)
 		os.Exit(0)
 	}
@@ -53,7 +54,7 @@ func says(text string) func(io.Writer) error {
 
 func serve(t *testing.T, dir string, write func(io.Writer) error) *status.Server {
 	t.Helper()
-	s, err := status.Serve(dir, write)
+	s, err := status.Serve(dir, status.Handlers{Status: write})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -73,6 +74,7 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 			if err != nil {
 				return
 			}
+			c.Read(make([]byte, 64)) // the command; what is unread at Close would reset the connection
 			f(c)
 			c.Close()
 		}
@@ -214,20 +216,20 @@ func TestTextsAreShort(t *testing.T) {
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	open := directory(t)
 	require.NoError(t, os.Chmod(open, 0o755))
-	_, err := status.Serve(open, says("{}"))
+	_, err := status.Serve(open, status.Handlers{})
 	require.ErrorContains(t, err, "may be entered by other users")
 	_, failures := Collect([]string{open})
 	require.Len(t, failures, 1)
 	link := directory(t) + "/link"
 	require.NoError(t, os.Symlink(directory(t), link))
-	_, err = status.Serve(link, says("{}"))
+	_, err = status.Serve(link, status.Handlers{})
 	require.ErrorContains(t, err, "is no directory")
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
 	strange := directory(t)
 	require.NoError(t, os.Chown(strange, 12345, 12345))
-	_, err = status.Serve(strange, says("{}"))
+	_, err = status.Serve(strange, status.Handlers{})
 	require.ErrorContains(t, err, "belongs to the user 12345")
 }
 
@@ -238,7 +240,12 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		t.Skip("only root can start another user's program")
 	}
 	dir := directory(t)
-	s := serve(t, dir, says(`{"version":1,"name":"secret"}`))
+	s, err := status.Serve(dir, status.Handlers{
+		Status: says(`{"version":1,"name":"secret"}`),
+		Dump:   func(_ string, w io.Writer, _ <-chan struct{}) { io.WriteString(w, "secret") },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
 	self, err := os.Executable()
 	require.NoError(t, err)
 	binary, err := os.ReadFile(self)
@@ -247,26 +254,29 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(public, 0o755))
 	program := filepath.Join(public, "collect.test")
 	require.NoError(t, os.WriteFile(program, binary, 0o755))
-	read := func(uid uint32) string {
+	read := func(uid uint32, command string) string {
 		cmd := exec.Command(program)
 		cmd.Dir = "/"
-		cmd.Env = append(os.Environ(), "STATUS_READ="+s.Path())
+		cmd.Env = append(os.Environ(), "STATUS_READ="+s.Path(), "STATUS_COMMAND="+command)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
-	require.Contains(t, read(12345), "permission denied")
+	require.Contains(t, read(12345, "status\n"), "permission denied")
 	require.NoError(t, os.Chmod(dir, 0o777))
 	require.NoError(t, os.Chmod(s.Path(), 0o777))
-	require.Contains(t, read(0), "secret")
-	require.NotContains(t, read(12345), "secret")
+	for _, command := range []string{"", "status\n", "dump \n"} {
+		require.Contains(t, read(0, command), "secret", "%q", command)
+		require.NotContains(t, read(12345, command), "secret", "%q", command)
+	}
+	require.Contains(t, read(0, "reboot\n"), "no such command")
 }
 
 func TestManyClientsAreBounded(t *testing.T) {
 	dir := directory(t)
 	hold := make(chan struct{})
-	s := serve(t, dir, func(w io.Writer) error { <-hold; return nil })
+	s := serve(t, dir, func(io.Writer) error { <-hold; return nil })
 	var clients []net.Conn
 	closed := 0
 	for range 20 {
@@ -283,4 +293,66 @@ func TestManyClientsAreBounded(t *testing.T) {
 	}
 	require.Equal(t, 20-4, closed)
 	close(hold)
+}
+
+// TestDump has a program that dumps, one that refuses, and one that says nothing.
+func TestDump(t *testing.T) {
+	dir := directory(t)
+	asked := make(chan string, 2)
+	s, err := status.Serve(dir, status.Handlers{Status: says("{}"), Dump: func(options string, w io.Writer, gone <-chan struct{}) {
+		asked <- options
+		if options == "no" {
+			io.WriteString(w, "no dump: not today\n")
+			return
+		}
+		io.WriteString(w, "ok\nfirst")
+		<-gone
+		io.WriteString(w, " last")
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	c, err := Dump([]string{dir}, os.Getpid(), "size=5")
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, "size=5", <-asked)
+	require.NoError(t, c.CloseWrite())
+	text, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "first last", string(text))
+	_, err = Dump([]string{dir}, os.Getpid(), "no")
+	require.EqualError(t, err, "no dump: not today")
+	_, err = Dump([]string{dir}, os.Getpid()+1, "")
+	require.ErrorContains(t, err, "does not serve its status")
+	raw(t, dir, fmt.Sprint(os.Getpid()+1)+"-impostor", func(c net.Conn) { io.WriteString(c, "ok\n") })
+	_, err = Dump([]string{dir}, os.Getpid()+1, "")
+	require.ErrorContains(t, err, "is served by the process")
+}
+
+// TestCloseEndsADump has a client that neither reads nor leaves.
+func TestCloseEndsADump(t *testing.T) {
+	s, err := status.Serve(directory(t), status.Handlers{Dump: func(_ string, w io.Writer, gone <-chan struct{}) {
+		io.WriteString(w, "ok\n")
+		<-gone
+		for {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}})
+	require.NoError(t, err)
+	c, err := net.Dial("unix", s.Path())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "dump \n")
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 3))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Close() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "Close waits for the client")
+	}
 }
