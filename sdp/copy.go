@@ -106,18 +106,25 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
+	payload, owner, err = c.awaitAndTake()
+	if c.dump.Load() != nil {
+		c.dumpRead(payload, err)
+	}
+	return payload, owner, err
+}
+
+// awaitAndTake is takePayload with readMu held.
+func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.appends.stop()
 	if err := c.awaitPayloadLocked(); err != nil {
-		c.dumpRead(nil, err)
 		c.discardUnreadLocked()
 		return nil, nil, err
 	}
 	payload = c.session.Head()
 	owner = c.session.Consume(len(payload))
 	c.reportReadLocked(len(payload))
-	c.dumpRead(payload, nil)
 	return payload, owner, nil
 }
 

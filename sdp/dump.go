@@ -122,7 +122,8 @@ func (c *conn) writeDumped(b []byte) (n int, err error) {
 	return n, err
 }
 
-// dumpRead adds what a Read has returned to the dump. The caller must hold readMu.
+// dumpRead adds what a Read has returned to the dump. The caller must hold readMu, and not mu,
+// because the dump may take a moment.
 func (c *conn) dumpRead(b []byte, err error) {
 	s := c.dump.Load()
 	if s == nil {

@@ -232,6 +232,7 @@ func (o *connTable) remove(c *conn) {
 	c.promise.end()
 	carried, violation, err := c.carriedLocked(), c.violated, c.recvErr
 	o.closed.add(carried)
+	c.dump.Store(nil)
 	c.mu.Unlock()
 	o.mu.Unlock()
 	up.logEnd(c, carried, violation, err)

@@ -116,6 +116,8 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 	if f.file == "-" && term.IsTerminal(os.Stdout) {
 		return misuse("dump", "-w - writes to a terminal: redirect it to a file or a program")
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	c, err := collect.Dump(f.dirs(), pid, o.String())
 	if err != nil {
 		return fmt.Errorf("process %d: %s", pid, term.Clean(err.Error()))
@@ -129,8 +131,6 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 		defer out.Close()
 		fmt.Fprintf(os.Stderr, "sdp: writing %s; Ctrl-C ends it\n", f.file)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	n, comment, err := copyDump(ctx, out, c, o.Size)
 	if err == nil && f.file != "-" {
 		err = out.Close()

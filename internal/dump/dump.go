@@ -19,6 +19,11 @@ const (
 	maxQueued = 8 << 20
 	// perPacket is what a packet counts in addition to its bytes.
 	perPacket = 256
+	// maxWait bounds how long a Write or a Read waits for room in the queue. If it was in
+	// vain, none waits again until something is written.
+	maxWait = 100 * time.Millisecond
+	// chunk is how much is written to the file at a time.
+	chunk = 256 << 10
 	// trailer has room for the block at the end of a file.
 	trailer = 512
 )
@@ -36,6 +41,7 @@ type Dump struct {
 	options Options
 	w       io.Writer
 	comment string
+	maxWait time.Duration
 	stop    chan struct{}
 	once    sync.Once
 	wake    chan struct{} // has room for one
@@ -44,24 +50,28 @@ type Dump struct {
 
 	mu     sync.Mutex
 	queue  []packet
-	queued int    // bytes of it
-	lost   uint64 // packets since the last one in the queue
-	all    uint64 // packets that were lost
-	over   bool   // nothing is added to the queue any more
+	queued int           // bytes of it
+	lost   uint64        // packets since the last one in the queue
+	all    uint64        // packets that were lost
+	over   bool          // nothing is added to the queue any more
+	stuck  bool          // a wait for room was in vain
+	room   chan struct{} // closed when something was written, or over
 }
 
 // Start writes a dump to w until the options or Stop end it. It then calls done, from its own
 // goroutine. The comment says whose dump it is.
 func Start(w io.Writer, o Options, comment string, done func()) *Dump {
 	d := &Dump{
-		options: o, w: w, comment: comment,
+		options: o, w: w, comment: comment, maxWait: maxWait,
 		stop: make(chan struct{}), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		room: make(chan struct{}),
 	}
 	go func() {
 		defer close(d.ended)
 		d.err = d.write()
 		d.mu.Lock()
 		d.over, d.queue = true, nil
+		close(d.room)
 		d.mu.Unlock()
 		done()
 	}()
@@ -82,12 +92,45 @@ func (d *Dump) Stop() error {
 // Ended is closed when the dump has ended.
 func (d *Dump) Ended() <-chan struct{} { return d.ended }
 
+// waitLocked waits until the queue has room for n bytes of data, until it has waited for
+// d.maxWait in vain. It releases mu in between.
+func (d *Dump) waitLocked(n int) {
+	var late <-chan time.Time
+	for d.queued+perPacket+n > maxQueued && !d.over && !d.stuck {
+		if late == nil {
+			timer := time.NewTimer(d.maxWait)
+			defer timer.Stop()
+			late = timer.C
+		}
+		room := d.room
+		d.mu.Unlock()
+		vain := false
+		select {
+		case <-room:
+		case <-late:
+			vain = true
+		}
+		d.mu.Lock()
+		d.stuck = d.stuck || vain
+	}
+}
+
+// written makes room for what waits.
+func (d *Dump) written(bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queued -= bytes
+	d.stuck = false
+	close(d.room)
+	d.room = make(chan struct{})
+}
+
 // addLocked adds a packet to the queue, or leaves it out and returns false if the queue is full.
 func (d *Dump) addLocked(p packet, data []byte) bool {
 	if d.over {
 		return false
 	}
-	size := perPacket + len(data) + len(p.comment)
+	size := p.size(data)
 	if d.queued+size > maxQueued {
 		d.lost++
 		d.all++
@@ -130,7 +173,7 @@ func (d *Dump) write() error {
 		d.queue = nil
 		d.mu.Unlock()
 		// The bytes count until they are written, so that slow writing bounds the memory.
-		reached, err := f.packets(batch)
+		reached, err := f.packets(batch, d.written)
 		if err != nil {
 			return err
 		}
@@ -138,9 +181,6 @@ func (d *Dump) write() error {
 			end = reached
 		}
 		d.mu.Lock()
-		for i := range batch {
-			d.queued -= perPacket + len(batch[i].data) + len(batch[i].comment)
-		}
 		d.over = end != ""
 		lost := d.all
 		d.mu.Unlock()
@@ -161,30 +201,33 @@ type file struct {
 	buf     []byte
 }
 
-// packets writes packets, until a limit is reached, which it names.
-func (f *file) packets(batch []packet) (reached string, err error) {
+// packets writes packets, until a limit is reached, which it names. It calls written with the
+// bytes of the queue that it has written.
+func (f *file) packets(batch []packet, written func(bytes int)) (reached string, err error) {
 	f.buf = f.buf[:0]
+	bytes := 0
 	for i := range batch {
 		before := len(f.buf)
 		f.buf = appendPacket(f.buf, &batch[i])
 		if f.size+int64(len(f.buf))+trailer > f.options.Size {
 			f.buf = f.buf[:before]
-			reached = endSize
-			break
+			return endSize, f.put(f.buf)
 		}
+		bytes += batch[i].size(batch[i].data)
 		f.count++
 		if f.count == f.options.Count {
-			reached = endCount
-			break
+			return endCount, f.put(f.buf)
 		}
-		if len(f.buf) >= 1<<18 {
-			if err := f.put(f.buf); err != nil {
-				return "", err
-			}
-			f.buf = f.buf[:0]
+		if len(f.buf) < chunk && i < len(batch)-1 {
+			continue
 		}
+		if err := f.put(f.buf); err != nil {
+			return "", err
+		}
+		written(bytes)
+		f.buf, bytes = f.buf[:0], 0
 	}
-	return reached, f.put(f.buf)
+	return "", nil
 }
 
 func (f *file) put(b []byte) error {

@@ -248,9 +248,11 @@ func TestSlowFileLosesPackets(t *testing.T) {
 	d := start(t, &f, Options{Size: 1 << 30})
 	s := d.Stream(conn(1, "10.0.0.1:1", "10.0.0.2:2"))
 	const block = 16 << 10
+	begin := time.Now()
 	for range 4 * maxQueued / block {
-		s.Sent(make([]byte, block)) // would hang if it waited
+		s.Sent(make([]byte, block))
 	}
+	require.Less(t, time.Since(begin), patience, "each Write waits")
 	d.mu.Lock()
 	lost := d.all
 	require.LessOrEqual(t, d.queued, maxQueued)
@@ -266,6 +268,27 @@ func TestSlowFileLosesPackets(t *testing.T) {
 	require.Equal(t, lost, last.lost)
 	require.Equal(t, p[2].seq+4*maxQueued, last.seq, "what was lost leaves no gap")
 	require.Contains(t, end, fmt.Sprintf("%d packets were left out", lost))
+}
+
+// TestLongWriteIsComplete has a Write that is longer than the queue.
+func TestLongWriteIsComplete(t *testing.T) {
+	var f sink
+	d := start(t, &f, Options{Size: 1 << 30})
+	d.maxWait = patience // on a busy machine
+	s := d.Stream(conn(1, "10.0.0.1:1", "10.0.0.2:2"))
+	b := make([]byte, 3*maxQueued)
+	for i := range b {
+		b[i] = byte(i >> 12)
+	}
+	s.Sent(b)
+	require.NoError(t, d.Stop())
+	p, end := read(t, f.b)
+	require.Contains(t, end, ". 0 packets were left out")
+	var all []byte
+	for _, one := range p {
+		all = append(all, one.data...)
+	}
+	require.True(t, bytes.Equal(b, all))
 }
 
 func TestFailedFileEndsADump(t *testing.T) {

@@ -39,6 +39,9 @@ type packet struct {
 	lost     uint64 // packets that were left out just before this one
 }
 
+// size returns what the packet counts in the queue, with this data.
+func (p *packet) size(data []byte) int { return perPacket + len(data) + len(p.comment) }
+
 // append appends the packet with its headers of IP and TCP.
 func (p *packet) append(b []byte) []byte {
 	options := ""

@@ -6,7 +6,8 @@ import (
 )
 
 // A Stream is one connection of a Dump. Its methods must be called in the order of the bytes of
-// each direction; the two directions may be concurrent. They never wait for the file.
+// each direction; the two directions may be concurrent. Sent and Received may wait for the file for
+// a moment (maxWait); the others do not.
 type Stream struct {
 	dump          *Dump
 	local, remote netip.AddrPort
@@ -93,11 +94,12 @@ func (s *Stream) data(h *half, b []byte) {
 	d := s.dump
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h.ended {
-		return
-	}
 	for len(b) > 0 {
 		n := min(len(b), maxData)
+		d.waitLocked(n)
+		if h.ended {
+			return
+		}
 		flags := byte(ack)
 		if n == len(b) {
 			flags |= psh
