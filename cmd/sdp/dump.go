@@ -68,8 +68,8 @@ environment, from its first connection on:
 The path comes first; %p stands for the number of the process. The options are size, count, for
 and conn, as the flags. A file that exists is never overwritten.
 
-The program does not wait for the file. If packets are lost because the disk, or what reads the
-output, is too slow, the file says where and how many.
+The program waits at most 0.1 s for the file. If packets are left out because the disk, or what
+reads the output, is too slow, the file says where and how many.
 
 Ctrl-C ends the dump.`
 
