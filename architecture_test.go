@@ -47,6 +47,7 @@ var layers = []struct {
 	{"internal/handover", allowed{imports: []string{"rdma"}}},
 	{"internal/events", allowed{}},
 	{"internal/rules", allowed{}},
+	{"internal/dump", allowed{}},
 	{"internal/status", allowed{}},
 	{"credits", allowed{}},
 	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
@@ -64,7 +65,7 @@ var layers = []struct {
 	}},
 	{"sdp", allowed{
 		imports: []string{
-			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/events", "internal/handshake", "internal/interrupt", "internal/localpeer",
+			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/interrupt", "internal/localpeer",
 			"internal/rnics", "internal/rules", "internal/session", "internal/shmdir", "internal/status", "rdma/iwarp", "rdma/shm", "bcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs", "zcopy"},
@@ -75,7 +76,7 @@ var layers = []struct {
 	{"internal/diagnose", allowed{imports: []string{"internal/localpeer", "internal/rnics", "internal/rules", "internal/shmdir", "rdma", "sdp"}}},
 	{"internal/perf", allowed{imports: []string{"sdp"}}},
 	{"internal/adopt", allowed{}},
-	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "rdma/verbs", "sdp", "sdp/debug"}}},
+	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/dump", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "rdma/verbs", "sdp", "sdp/debug"}}},
 	{"test/group", allowed{}},
 	{"test/mutants", allowed{}},
 	{"test/repeat", allowed{imports: []string{"test/group"}}},

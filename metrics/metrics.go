@@ -4,14 +4,16 @@
 //
 //	registration, err := metrics.Register(otel.Meter("sdp"))
 //
-// The package does nothing between two scrapes. From the first scrape on, each Dial that returns
-// plain TCP costs one more system call, which finds out why (see [sdp.SetupStats]).
+// The package does nothing between two scrapes, except for Dials: NewCollector and Register
+// switch their measurement on (see [sdp.MeasureDials]).
 //
 // Labels are devices, directions and fixed reasons, so there are few series. Single connections
 // have none; "sdp stat" and the page of package sdp/debug show them.
 package metrics
 
 import (
+	"fmt"
+
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -56,10 +58,10 @@ type instrument struct {
 
 func one(n float64) []value { return []value{{nil, n}} }
 
-func byKey[N int | uint64](m map[string]N) []value {
+func byKey[K comparable, N int | uint64](m map[K]N) []value {
 	values := make([]value, 0, len(m))
 	for key, n := range m {
-		values = append(values, value{[]string{key}, float64(n)})
+		values = append(values, value{[]string{fmt.Sprint(key)}, float64(n)})
 	}
 	return values
 }

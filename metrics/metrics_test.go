@@ -35,7 +35,6 @@ const patience = 60 * time.Second
 // plain server.
 func traffic(t *testing.T) (device string) {
 	t.Helper()
-	metrics.NewCollector().Collect(make(chan prometheus.Metric, 1000)) // dials are counted from now on
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -60,8 +59,9 @@ func traffic(t *testing.T) (device string) {
 }
 
 func TestCollectorFollowsTheConventions(t *testing.T) {
+	collector := metrics.NewCollector()
 	traffic(t)
-	problems, err := testutil.CollectAndLint(metrics.NewCollector())
+	problems, err := testutil.CollectAndLint(collector)
 	require.NoError(t, err)
 	require.Empty(t, problems, "%v", []promlint.Problem(problems))
 	registry := prometheus.NewPedanticRegistry()
@@ -76,9 +76,9 @@ func TestPrometheusScrapes(t *testing.T) {
 	if err != nil {
 		t.Skip("prometheus is not installed")
 	}
-	device := traffic(t)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.NewCollector())
+	device := traffic(t)
 	program := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer program.Close()
 
@@ -127,7 +127,7 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
 		`sdp_bytes_total{direction="sent",mode="bcopy"}`:               totals.BcopySent.Bytes,
 		`sdp_bytes_total{direction="received",mode="bcopy"}`:           totals.BcopyReceived.Bytes,
-		`sdp_dials_plain_total{reason="plain_peer"}`:                   setups.Plain["plain_peer"],
+		`sdp_dials_plain_total{reason="plain_peer"}`:                   setups.Plain[sdp.PlainPeer],
 		`sdp_unread_bytes`:                                      3000,
 		`sdp_memory_promised_bytes`:                             func() any { return sdp.Stats().Memory }, // idle connections give some back
 		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
@@ -146,15 +146,18 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 }
 
 func TestOpenTelemetry(t *testing.T) {
-	device := traffic(t)
+	sdp.MeasureDials(false)
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	registration, err := metrics.Register(provider.Meter("test"))
 	require.NoError(t, err)
+	before := sdp.SetupStats().DialTimes.Count
+	device := traffic(t)
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &data))
 	got := make(map[string]float64)
 	units := make(map[string]string)
+	dials := make(map[string]metricdata.HistogramDataPoint[float64])
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		units[m.Name] = m.Unit
 		switch d := m.Data.(type) {
@@ -162,9 +165,10 @@ func TestOpenTelemetry(t *testing.T) {
 			for _, p := range d.DataPoints {
 				got[m.Name+labels(p.Attributes)] = p.Value
 			}
-		case metricdata.Sum[int64]:
+		case metricdata.Histogram[float64]:
+			require.Equal(t, "sdp.dial.duration", m.Name)
 			for _, p := range d.DataPoints {
-				got[m.Name+labels(p.Attributes)] = float64(p.Value)
+				dials[labels(p.Attributes)] = p
 			}
 		default:
 			require.Fail(t, "unexpected data", "%T of %s", d, m.Name)
@@ -173,10 +177,19 @@ func TestOpenTelemetry(t *testing.T) {
 	require.EqualValues(t, 2, got["sdp.connections,sdp.device="+device])
 	require.EqualValues(t, sdp.Stats().BcopySent.Bytes, got["sdp.io,sdp.direction=sent,sdp.mode=bcopy"])
 	require.EqualValues(t, 3000, got["sdp.unread"])
-	require.EqualValues(t, sdp.SetupStats().DialTimes.Count, got["sdp.dials,sdp.result=sdp"])
 	require.Equal(t, "By", units["sdp.io"])
-	require.Equal(t, "s", units["sdp.dials.time"])
+	require.Equal(t, "s", units["sdp.dial.duration"])
+	setups := sdp.SetupStats()
+	up, plain := dials[",sdp.result=sdp"], dials[",sdp.result=tcp"]
+	require.Equal(t, before+1, setups.DialTimes.Count)
+	require.EqualValues(t, 1, up.Count)
+	require.EqualValues(t, 1, plain.Count)
+	require.Positive(t, up.Sum)
+	require.Len(t, up.Bounds, len(setups.DialTimes.Buckets))
 	require.NoError(t, registration.Unregister())
+	_, err = sdp.Dial("tcp", "127.0.0.1:1")
+	require.Error(t, err)
+	require.Equal(t, setups, sdp.SetupStats(), "Dials are measured although nothing asks for it")
 }
 
 // TestDashboardKnowsTheMetrics holds the Grafana dashboard to the collector.

@@ -5,12 +5,15 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
-// Register makes a meter observe this process's SDP metrics at each export. The durations of dials
-// are two counters, their number and their sum, because OpenTelemetry has no observable histogram.
+// Register makes a meter observe this process's SDP metrics at each export, and record the
+// duration of each Dial. It switches the measurement of Dials on, until the registration is
+// ended; see [sdp.OnDial].
 func Register(meter metric.Meter) (metric.Registration, error) {
-	observables := make([]metric.Observable, 0, len(instruments)+2)
+	observables := make([]metric.Observable, 0, len(instruments))
 	observers := make([]metric.Float64Observable, len(instruments))
 	for i, in := range instruments {
 		var err error
@@ -24,30 +27,59 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 		}
 		observables = append(observables, observers[i])
 	}
-	dials, err := meter.Int64ObservableCounter("sdp.dials", metric.WithUnit("{dial}"),
-		metric.WithDescription("Dials that returned a connection, by what they returned."))
+	dials, err := meter.Float64Histogram("sdp.dial.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long Dials took, by what they returned."),
+		metric.WithExplicitBucketBoundaries(bounds()...))
 	if err != nil {
 		return nil, err
 	}
-	time, err := meter.Float64ObservableCounter("sdp.dials.time", metric.WithUnit("s"),
-		metric.WithDescription("How long these Dials took together."))
-	if err != nil {
-		return nil, err
-	}
-	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	callback, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := take()
 		for i, in := range instruments {
 			for _, v := range in.read(&s) {
 				o.ObserveFloat64(observers[i], v.n, metric.WithAttributes(attributes(in.attributes, v.attributes)...))
 			}
 		}
-		for result, h := range dialTimes(&s) {
-			of := metric.WithAttributes(attribute.String("sdp.result", result))
-			o.ObserveInt64(dials, int64(h.Count), of)
-			o.ObserveFloat64(time, h.Sum.Seconds(), of)
-		}
 		return nil
-	}, append(observables, dials, time)...)
+	}, observables...)
+	if err != nil {
+		return nil, err
+	}
+	results := make(map[string]metric.RecordOption)
+	for _, result := range []string{"sdp", "tcp"} {
+		results[result] = metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", result)))
+	}
+	remove := sdp.OnDial(func(e sdp.DialEvent) {
+		switch {
+		case e.Err != nil: // sdp.dials.failed
+		case e.Device != "":
+			dials.Record(context.Background(), e.Duration.Seconds(), results["sdp"])
+		default:
+			dials.Record(context.Background(), e.Duration.Seconds(), results["tcp"])
+		}
+	})
+	return &registration{Registration: callback, remove: remove}, nil
+}
+
+// registration ends the recording of Dials together with the callback.
+type registration struct {
+	metric.Registration
+	remove func()
+}
+
+// Unregister implements metric.Registration.
+func (r *registration) Unregister() error {
+	r.remove()
+	return r.Registration.Unregister()
+}
+
+// bounds returns the upper bounds of the buckets, in seconds.
+func bounds() []float64 {
+	var all []float64
+	for _, b := range sdp.SetupStats().DialTimes.Buckets {
+		all = append(all, b.UpTo.Seconds())
+	}
+	return all
 }
 
 // attributes returns a value's attributes, with names in the namespace that OpenTelemetry wants.

@@ -7,8 +7,9 @@ import (
 )
 
 // NewCollector returns a collector of this process's SDP metrics. It is safe for concurrent
-// use.
+// use. It switches the measurement of Dials on; see [sdp.MeasureDials].
 func NewCollector() prometheus.Collector {
+	sdp.MeasureDials(true)
 	c := &collector{descs: make([]*prometheus.Desc, len(instruments))}
 	for i, in := range instruments {
 		c.descs[i] = prometheus.NewDesc(in.prometheus, in.help, in.attributes, nil)
@@ -44,9 +45,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for result, h := range dialTimes(&s) {
-		buckets := make(map[float64]uint64, len(sdp.TimeBounds))
-		for i, bound := range sdp.TimeBounds {
-			buckets[bound] = h.Buckets[i]
+		buckets := make(map[float64]uint64, len(h.Buckets))
+		for _, b := range h.Buckets {
+			buckets[b.UpTo.Seconds()] = b.Count
 		}
 		to <- prometheus.MustNewConstHistogram(c.dials, h.Count, h.Sum.Seconds(), buckets, result)
 	}

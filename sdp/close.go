@@ -91,6 +91,7 @@ func (c *Conn) CloseWrite() error {
 	}
 	c.endWritesLocked()
 	c.mu.Unlock()
+	c.dumpEnd(false)
 	c.out.sendDue()
 	return c.opError("close", err)
 }
@@ -141,6 +142,7 @@ func (c *conn) Close() error {
 	k.stepping = true // no other goroutine steps before this one leaves it to the background
 	over, reset := k.stepLocked()
 	wait := k.waitTimeLocked()
+	c.dumpEnd(c.discarded || k.reset)
 	c.mu.Unlock()
 	c.writeMu.Unlock()
 

@@ -3,8 +3,10 @@ package sdp
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/session"
@@ -65,6 +67,7 @@ type conn struct {
 
 	workers sync.WaitGroup // the background poller, and an Abort
 	monitor *tcpMonitor    // nil: none is needed
+	dump    atomic.Pointer[dump.Stream]
 }
 
 // setup is the result of the handshake.

@@ -106,6 +106,15 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
+	payload, owner, err = c.awaitAndTake()
+	if c.dump.Load() != nil {
+		c.dumpRead(payload, err)
+	}
+	return payload, owner, err
+}
+
+// awaitAndTake is takePayload with readMu held.
+func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.appends.stop()
@@ -125,6 +134,9 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	switch {
 	case len(rest) > 0:
 		c.session.Return(rest, owner)
+		if s := c.dump.Load(); s != nil {
+			s.NotReceived(len(rest))
+		}
 		c.reportReadLocked(-len(rest))
 		c.discardUnreadUnlessReadingLocked()
 	case owner != nil:
@@ -154,7 +166,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		if len(*v) > 1 && len(b) < copyBuffer/4 {
 			b = (*buf)[:gather(*buf, *v)]
 		}
-		put, err := c.writeAll(b)
+		put, err := c.writeDumped(b)
 		n += int64(put)
 		consume(v, put)
 		if err != nil {

@@ -74,6 +74,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	serveIfAsked(d.tuning.logger)
+	dumpIfAsked(d.tuning.logger)
 	for _, device := range listed {
 		if err := d.usableHere(device); err != nil {
 			d.declined.Set(device, err.Error())

@@ -20,6 +20,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.session.ReadDone()
 	c.discardUnreadLocked()
 	c.mu.Unlock()
+	if c.dump.Load() != nil {
+		c.dumpRead(b[:n], err)
+	}
 	if c.out.due.Load() {
 		c.out.sendDue()
 	}

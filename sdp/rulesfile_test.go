@@ -356,6 +356,18 @@ func TestRulesLog(t *testing.T) {
 	}
 }
 
+// TestRulesInSetupStats counts what a rule has made plain TCP under its own reason.
+func TestRulesInSetupStats(t *testing.T) {
+	needsTCP(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	setRules(t, "use tcp client * *:*", address)
+	MeasureDials(true)
+	defer MeasureDials(false)
+	before := SetupStats().Plain[PlainRule]
+	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
+	assert.Equal(t, before+1, SetupStats().Plain[PlainRule])
+}
+
 // BenchmarkNoRules is what a Dial pays for rules if there are none.
 func BenchmarkNoRules(b *testing.B) {
 	n, _ := parseNetwork("tcp")

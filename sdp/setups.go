@@ -3,9 +3,9 @@ package sdp
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,12 +16,12 @@ import (
 // DialContext connects to the address on the named network, as [Dial] does. Once it has
 // returned, ctx does not affect the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if !setups.observed.Load() {
+	if !setups.measured.Load() {
 		return d.dialContext(ctx, network, address)
 	}
 	start := time.Now()
 	c, err := d.dialContext(ctx, network, address)
-	setups.dialled(c, err, time.Since(start))
+	setups.dialled(c, err, time.Since(start), err == nil && d.ruledOut(network, c))
 	return c, err
 }
 
@@ -29,56 +29,156 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 type Setups struct {
 	// Devices counts the SDP connections that were opened, dialled or accepted, by device.
 	Devices map[string]uint64
-	// Plain counts the Dials that returned plain TCP, by reason: [PlainPeer] and so on. Failed
-	// counts those that returned an error.
-	Plain  map[string]uint64
+	// Plain counts the Dials that returned plain TCP, by reason. Failed counts those that
+	// returned an error. Both, and the times below, count Dials that ended while
+	// [MeasureDials] was on.
+	Plain  map[PlainReason]uint64
 	Failed uint64
 	// DialTimes has the durations of Dials that returned an SDP connection, and PlainTimes
 	// of those that returned plain TCP.
 	DialTimes, PlainTimes Histogram
 }
 
-// The reasons why a Dial returned plain TCP; see [Setups].
+// A PlainReason says why a Dial returned plain TCP; see [Setups].
+type PlainReason uint8
+
 const (
-	PlainPeer        = "plain_peer"          // the program at the other end does not serve SDP
-	PlainUser        = "other_user"          // the peer is another user's program
-	PlainHost        = "other_host"          // the peer is on another host or in another network namespace
-	PlainBlind       = "kernel_does_not_say" // this process may not ask the kernel about the peer
-	PlainSetupFailed = "setup_failed"        // the peer serves SDP, but the handshake failed or no device works
-	PlainOther       = "other"               // not a TCP connection
+	PlainOther       PlainReason = iota // not a TCP connection
+	PlainPeer                           // the program at the other end does not serve SDP
+	PlainUser                           // the peer is another user's program
+	PlainHost                           // the peer is on another host or in another network namespace
+	PlainBlind                          // this process may not ask the kernel about the peer
+	PlainSetupFailed                    // the peer serves SDP, but the handshake failed or no device works
+	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
+
+	plainReasons = iota
 )
 
-// TimeBounds are the upper bounds of a Histogram's buckets, in seconds.
-var TimeBounds = [...]float64{50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 100e-3, 500e-3, 1, 5}
-
-// Histogram counts durations.
-type Histogram struct {
-	Count   uint64
-	Sum     time.Duration
-	Buckets [len(TimeBounds)]uint64 // cumulative: durations up to the bound
+// String returns the reason in the form in which metrics show it, such as "plain_peer".
+func (r PlainReason) String() string {
+	switch r {
+	case PlainPeer:
+		return "plain_peer"
+	case PlainUser:
+		return "other_user"
+	case PlainHost:
+		return "other_host"
+	case PlainBlind:
+		return "kernel_does_not_say"
+	case PlainSetupFailed:
+		return "setup_failed"
+	case PlainRule:
+		return "rule"
+	}
+	return "other"
 }
 
-func (h *Histogram) add(d time.Duration) {
-	h.Count++
-	h.Sum += d
-	for i, bound := range TimeBounds {
-		if d.Seconds() <= bound {
-			h.Buckets[i]++
+// MarshalText implements [encoding.TextMarshaler], so that JSON has the reason's name.
+func (r PlainReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// A Histogram counts durations.
+type Histogram struct {
+	Count uint64
+	Sum   time.Duration
+	// Buckets are in ascending order of UpTo. Durations above the last one are in Count only.
+	// The slice is the caller's own.
+	Buckets []Bucket
+}
+
+// A Bucket counts the durations that are at most UpTo.
+type Bucket struct {
+	UpTo  time.Duration
+	Count uint64
+}
+
+// timeBounds are the upper bounds of the buckets of all Histograms.
+var timeBounds = [...]time.Duration{
+	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second,
+}
+
+// times counts durations by the first bucket that has room for them.
+type times struct {
+	count uint64
+	sum   time.Duration
+	first [len(timeBounds)]uint64
+}
+
+func (t *times) add(d time.Duration) {
+	t.count++
+	t.sum += d
+	for i, bound := range timeBounds {
+		if d <= bound {
+			t.first[i]++
+			return
 		}
 	}
 }
 
-// SetupStats returns statistics about the set-up of connections in this process. It counts
-// Dials only after the first call, because counting costs a system call for each plain
-// connection. It is safe for concurrent use.
-func SetupStats() Setups {
-	setups.observed.Store(true)
+func (t *times) histogram() Histogram {
+	h := Histogram{Count: t.count, Sum: t.sum, Buckets: make([]Bucket, len(timeBounds))}
+	n := uint64(0)
+	for i, bound := range timeBounds {
+		n += t.first[i]
+		h.Buckets[i] = Bucket{bound, n}
+	}
+	return h
+}
+
+// MeasureDials switches the measurement of Dials on or off, for [SetupStats]. It is off at
+// first. While it is on, a Dial reads the clock twice, and a Dial that returns plain TCP makes
+// one more system call, which finds out why. MeasureDials is safe for concurrent use.
+func MeasureDials(on bool) {
 	setups.mu.Lock()
-	s := setups.sum
-	s.Plain = maps.Clone(s.Plain)
+	defer setups.mu.Unlock()
+	setups.asked = on
+	setups.switchLocked()
+}
+
+// A DialEvent describes a Dial that has returned.
+type DialEvent struct {
+	Duration time.Duration
+	Device   string      // "" if there is no SDP connection
+	Plain    PlainReason // why the connection is plain TCP, if Device is "" and Err is nil
+	Err      error
+}
+
+// OnDial calls f after each Dial, in the goroutine of the Dial, until remove is called. f must
+// not block. Dials are measured as by [MeasureDials] while there is such a function. OnDial is
+// safe for concurrent use.
+func OnDial(f func(DialEvent)) (remove func()) {
+	setups.mu.Lock()
+	defer setups.mu.Unlock()
+	added := &f
+	setups.observers = append(slices.Clone(setups.observers), added)
+	setups.switchLocked()
+	return func() {
+		setups.mu.Lock()
+		defer setups.mu.Unlock()
+		setups.observers = slices.DeleteFunc(slices.Clone(setups.observers), func(o *func(DialEvent)) bool { return o == added })
+		setups.switchLocked()
+	}
+}
+
+// SetupStats returns statistics about the set-up of connections in this process. It is safe
+// for concurrent use.
+func SetupStats() Setups {
+	setups.mu.Lock()
+	s := Setups{
+		Plain:      make(map[PlainReason]uint64),
+		Failed:     setups.failed,
+		DialTimes:  setups.dialTimes.histogram(),
+		PlainTimes: setups.plainTimes.histogram(),
+	}
+	for reason, n := range setups.plain {
+		if n > 0 {
+			s.Plain[PlainReason(reason)] = n
+		}
+	}
 	setups.mu.Unlock()
 	openConns.mu.Lock()
-	s.Devices = maps.Clone(openConns.byDevice)
+	s.Devices = openConns.byDevice.table()
 	openConns.mu.Unlock()
 	return s
 }
@@ -87,36 +187,48 @@ func SetupStats() Setups {
 var setups setupCounter
 
 type setupCounter struct {
-	observed atomic.Bool
-	mu       sync.Mutex
-	sum      Setups
+	measured atomic.Bool // asked, or there are observers
+
+	mu                    sync.Mutex
+	asked                 bool
+	observers             []*func(DialEvent) // replaced, never changed
+	plain                 [plainReasons]uint64
+	failed                uint64
+	dialTimes, plainTimes times
 }
 
-// dialled counts a Dial that took d.
-func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration) {
-	reason := ""
-	if _, up := c.(*Conn); err == nil && !up {
-		reason = plainReason(c)
+func (s *setupCounter) switchLocked() { s.measured.Store(s.asked || len(s.observers) > 0) }
+
+// dialled counts a Dial that took d. ruledOut says that a rule has made it plain TCP.
+func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration, ruledOut bool) {
+	e := DialEvent{Duration: d, Err: err}
+	if up, ok := c.(*Conn); err == nil && ok {
+		e.Device = up.Device()
+	} else if ruledOut {
+		e.Plain = PlainRule
+	} else if err == nil {
+		e.Plain = plainReason(c)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case err != nil:
-		s.sum.Failed++
-	case reason == "":
-		s.sum.DialTimes.add(d)
+		s.failed++
+	case e.Device != "":
+		s.dialTimes.add(d)
 	default:
-		s.sum.PlainTimes.add(d)
-		if s.sum.Plain == nil {
-			s.sum.Plain = make(map[string]uint64)
-		}
-		s.sum.Plain[reason]++
+		s.plainTimes.add(d)
+		s.plain[e.Plain]++
+	}
+	observers := s.observers
+	s.mu.Unlock()
+	for _, f := range observers {
+		(*f)(e)
 	}
 }
 
 // plainReason says why a connection that was dialled is plain TCP, as far as its other end
 // shows it.
-func plainReason(c net.Conn) string {
+func plainReason(c net.Conn) PlainReason {
 	if _, tcp := c.(*net.TCPConn); !tcp {
 		return PlainOther
 	}
@@ -134,11 +246,28 @@ func plainReason(c net.Conn) string {
 	return PlainSetupFailed
 }
 
-type deviceCounts map[string]uint64
+// deviceCounts counts by device. There are few devices, so a search costs less than a map.
+type deviceCounts []deviceCount
+
+type deviceCount struct {
+	device string
+	n      uint64
+}
 
 func (d *deviceCounts) add(device string) {
-	if *d == nil {
-		*d = make(deviceCounts)
+	for i := range *d {
+		if (*d)[i].device == device {
+			(*d)[i].n++
+			return
+		}
 	}
-	(*d)[device]++
+	*d = append(*d, deviceCount{device, 1})
+}
+
+func (d deviceCounts) table() map[string]uint64 {
+	t := make(map[string]uint64, len(d))
+	for _, one := range d {
+		t[one.device] = one.n
+	}
+	return t
 }

@@ -165,12 +165,14 @@ func Stats() Totals {
 
 func (o *connTable) totals() Totals {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	t := Totals{
 		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
-	for c := range o.open {
+	open := o.listLocked()
+	o.mu.Unlock()
+	for _, l := range open {
+		c := l.conn
 		c.mu.Lock()
 		t.add(c.carriedLocked())
 		if !c.closed {
@@ -179,6 +181,30 @@ func (o *connTable) totals() Totals {
 		c.mu.Unlock()
 	}
 	return t
+}
+
+// listed is a connection of the table.
+type listed struct {
+	*conn
+	opening
+}
+
+// list is listLocked for callers that do not hold mu.
+func (o *connTable) list() []listed {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.listLocked()
+}
+
+// listLocked returns the connections that are open now. The caller visits them without mu, so
+// that Dial, Accept and Close do not wait for it. A connection that ends in the meantime is
+// in no sum that was copied with the list.
+func (o *connTable) listLocked() []listed {
+	all := make([]listed, 0, len(o.open))
+	for c, up := range o.open {
+		all = append(all, listed{c, up})
+	}
+	return all
 }
 
 // add adds a connection that is open.
@@ -193,6 +219,7 @@ func (o *connTable) add(c *conn, dialled bool, log *slog.Logger) {
 	o.open[c] = up
 	o.byDevice.add(c.device)
 	o.mu.Unlock()
+	dumps.opened(c, &up)
 	up.logUp(c)
 }
 
@@ -205,6 +232,7 @@ func (o *connTable) remove(c *conn) {
 	c.promise.end()
 	carried, violation, err := c.carriedLocked(), c.violated, c.recvErr
 	o.closed.add(carried)
+	c.dump.Store(nil)
 	c.mu.Unlock()
 	o.mu.Unlock()
 	up.logEnd(c, carried, violation, err)

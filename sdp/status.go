@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,41 +39,44 @@ type ConnInfo struct {
 
 // Connections returns the open connections of this process, including those that are closing,
 // ordered by ID. It is safe for concurrent use.
-func Connections() []ConnInfo {
-	openConns.mu.Lock()
-	all := make([]ConnInfo, 0, len(openConns.open))
-	for c, o := range openConns.open {
+func Connections() []ConnInfo { return connections(math.MaxInt) }
+
+// connections returns the first open connections, at most most.
+func connections(most int) []ConnInfo {
+	open := openConns.list()
+	slices.SortFunc(open, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
+	open = open[:min(len(open), most)]
+	all := make([]ConnInfo, 0, len(open))
+	for _, l := range open {
+		c := l.conn
 		info := ConnInfo{
-			ID: o.id, Opened: time.Unix(0, o.at),
+			ID: l.id, Opened: time.Unix(0, l.at), Dialled: l.dialled,
 			Local: c.localAddr(), Remote: c.remoteAddr(),
 		}
 		c.mu.Lock()
 		info.ConnStats = c.statsLocked()
-		info.Dialled = o.dialled
 		info.Closing = c.closed
 		info.SendCredit = c.session.Credit()
 		info.ReceiveCredit = c.session.PeerCredit()
 		c.mu.Unlock()
 		all = append(all, info)
 	}
-	openConns.mu.Unlock()
-	slices.SortFunc(all, func(a, b ConnInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 
-// WriteStatus writes the state of this process's connections to w as JSON, in the format of the
-// status socket (see [ServeStatus]). It is safe for concurrent use.
+// WriteStatus writes the state of this process's connections to w as one JSON object, as the
+// status socket does (see [ServeStatus]). docs/operations.md lists its fields. Its field
+// "version" is 1. Later versions of the library may add fields. If they change or remove one,
+// the version changes. WriteStatus is safe for concurrent use.
 func WriteStatus(w io.Writer) error {
 	t := Stats()
 	p := status.Program{
-		PID: os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
+		Version: status.Version,
+		PID:     os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
 		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit,
 		Conns: status.Conns{},
 	}
-	for _, c := range Connections() {
-		if len(p.Conns) == status.MaxListed {
-			break
-		}
+	for _, c := range connections(status.MaxListed) {
 		mode := "bcopy"
 		if c.Advertised > 0 || c.ZCopySent+c.ZCopyReceived > 0 {
 			mode = "zcopy"
@@ -120,7 +124,7 @@ func (s *statusServer) serve(dir string) (stop func() error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == nil {
-		if s.server, err = status.Serve(dir, WriteStatus); err != nil {
+		if s.server, err = status.Serve(dir, status.Handlers{Status: WriteStatus, Dump: serveDump}); err != nil {
 			s.server = nil
 			return nil, &net.OpError{Op: "listen", Net: "unix", Err: err}
 		}
@@ -182,18 +186,33 @@ func (o *opening) logEnd(c *conn, t Traffic, violation bool, err error) {
 	if o.log == nil || !o.log.Enabled(context.Background(), slog.LevelWarn) {
 		return
 	}
+	var broken *rdma.ProtocolError
+	violation = violation || errors.As(err, &broken)
+	if !violation && !o.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(),
 		"duration", time.Since(time.Unix(0, o.at)).Round(time.Microsecond),
 		"sent", t.BcopySent.Bytes + t.ZCopySent, "received", t.BcopyReceived.Bytes + t.ZCopyReceived}
 	if err != nil && err != io.EOF {
 		args = append(args, "error", err)
 	}
-	var broken *rdma.ProtocolError
-	if violation || errors.As(err, &broken) {
-		o.log.Warn("sdp: the peer broke a rule of the protocol", args...)
+	if violation && violations.Log(o.log, slog.LevelWarn, hostOf(c.remoteAddr()), "sdp: the peer broke a rule of the protocol", args...) {
 		return
 	}
 	o.log.Debug("sdp: a connection ended", args...)
+}
+
+// violations limits what peers can make this process log: a line for each host and minute. The
+// limiter is not the process's, in which the hosts of an attack would take all places.
+var violations events.Limiter
+
+// hostOf returns the part of an address that the peer does not choose anew for each connection.
+func hostOf(a net.Addr) string {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.IP.String()
+	}
+	return a.String()
 }
 
 // noteUnusable logs why a device cannot be used that this program has, if an operator can

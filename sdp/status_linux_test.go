@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/rdma"
@@ -86,6 +88,10 @@ func TestServeStatus(t *testing.T) {
 
 // TestSetupStats counts dials by how they went.
 func TestSetupStats(t *testing.T) {
+	MeasureDials(true)
+	defer MeasureDials(false)
+	var dials []DialEvent
+	defer OnDial(func(e DialEvent) { dials = append(dials, e) })()
 	before := SetupStats()
 	client, _ := statusPair(t, nil)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,7 +109,71 @@ func TestSetupStats(t *testing.T) {
 	require.Equal(t, before.DialTimes.Count+1, after.DialTimes.Count)
 	require.Equal(t, before.PlainTimes.Count+1, after.PlainTimes.Count)
 	require.Greater(t, after.DialTimes.Sum, before.DialTimes.Sum)
-	require.Equal(t, after.DialTimes.Count, after.DialTimes.Buckets[len(TimeBounds)-1])
+	require.Len(t, dials, 3)
+	require.Equal(t, client.Device(), dials[0].Device)
+	require.Equal(t, DialEvent{Duration: dials[1].Duration, Plain: PlainPeer}, dials[1])
+	require.Error(t, dials[2].Err)
+	after.DialTimes.Buckets[0].Count = 1 << 40
+	require.Less(t, SetupStats().DialTimes.Buckets[0].Count, uint64(1<<40), "a caller can change the statistics")
+}
+
+// TestNothingIsMeasuredUnlessAsked has a Dial that SetupStats must not count.
+func TestNothingIsMeasuredUnlessAsked(t *testing.T) {
+	calls := 0
+	remove := OnDial(func(DialEvent) { calls++ })
+	MeasureDials(true)
+	MeasureDials(false)
+	statusPair(t, nil)
+	require.Equal(t, 1, calls, "OnDial ends with MeasureDials")
+	remove()
+	before := SetupStats()
+	statusPair(t, nil)
+	after := SetupStats()
+	require.Equal(t, 1, calls)
+	require.Equal(t, before.DialTimes, after.DialTimes)
+}
+
+func TestHistogram(t *testing.T) {
+	var h times
+	for _, d := range []time.Duration{0, 50 * time.Microsecond, 51 * time.Microsecond, 5 * time.Second, 6 * time.Second} {
+		h.add(d)
+	}
+	got := h.histogram()
+	require.EqualValues(t, 5, got.Count)
+	require.Equal(t, 11*time.Second+101*time.Microsecond, got.Sum)
+	require.Equal(t, Bucket{50 * time.Microsecond, 2}, got.Buckets[0])
+	require.Equal(t, Bucket{100 * time.Microsecond, 3}, got.Buckets[1])
+	require.Equal(t, Bucket{5 * time.Second, 4}, got.Buckets[len(got.Buckets)-1])
+}
+
+// TestStatsDoNotHoldConnectionsUp has a connection whose lock is held while the statistics are
+// collected: other connections open and close all the same.
+func TestStatsDoNotHoldConnectionsUp(t *testing.T) {
+	client, _ := statusPair(t, nil)
+	client.mu.Lock()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		Stats()
+		Connections()
+	}()
+	require.Eventually(t, func() bool {
+		stack := make([]byte, 1<<20)
+		return strings.Contains(string(stack[:runtime.Stack(stack, true)]), "connTable).totals")
+	}, 10*time.Second, time.Millisecond)
+	free := make(chan struct{})
+	go func() {
+		openConns.mu.Lock()
+		openConns.mu.Unlock()
+		close(free)
+	}()
+	select {
+	case <-free:
+	case <-time.After(10 * time.Second):
+		t.Error("the table of connections is locked while one of them is")
+	}
+	client.mu.Unlock()
+	<-ended
 }
 
 // eventLog is a log that tests can read.
@@ -149,15 +219,20 @@ func TestEventsOfAConnection(t *testing.T) {
 	require.Equal(t, 2, ended, "%v", text.lines())
 }
 
+// TestViolationIsAWarning once, however often a host breaks a rule.
 func TestViolationIsAWarning(t *testing.T) {
+	violations = events.Limiter{}
 	var text eventLog
-	client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
-	client.mu.Lock()
-	client.violatedLocked(errMonitorData)
-	client.mu.Unlock()
-	client.Close()
+	for range 3 {
+		client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		client.mu.Lock()
+		client.violatedLocked(errMonitorData)
+		client.mu.Unlock()
+		client.Close()
+	}
 	require.NoError(t, WaitClosed(t.Context()))
-	require.Contains(t, strings.Join(text.lines(), "\n"), `level=WARN msg="sdp: the peer broke a rule of the protocol"`)
+	const warning = `level=WARN msg="sdp: the peer broke a rule of the protocol"`
+	require.Equal(t, 1, strings.Count(strings.Join(text.lines(), "\n"), warning))
 }
 
 // TestLossIsNoWarning: a peer that dies during a transfer, or that reports a violation by this

@@ -8,12 +8,12 @@ import (
 // Write appends b to the last message if that may still grow (append.go). Otherwise writeAll
 // sends it in messages of its own.
 func (c *conn) Write(b []byte) (n int, err error) {
-	if c.appends.try(b) {
+	if c.dump.Load() == nil && c.appends.try(b) {
 		return len(b), nil
 	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	n, err = c.writeAll(b)
+	n, err = c.writeDumped(b)
 	return n, c.opError("write", err)
 }
 

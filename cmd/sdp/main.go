@@ -31,6 +31,7 @@ func commands() []*command {
 		checkRulesCommand(),
 		statCommand(),
 		topCommand(),
+		dumpCommand(),
 		pingCommand(),
 		perfCommand(),
 		proxyCommand(),

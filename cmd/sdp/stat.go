@@ -66,14 +66,17 @@ func (s *source) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.dir, "dir", "", "ask the programs whose sockets are in this `directory`")
 }
 
-func (s *source) collect() ([]status.Program, []collect.Failure) {
+func (s *source) collect() ([]status.Program, []collect.Failure) { return collect.Collect(s.dirs()) }
+
+// dirs returns the directories with sockets.
+func (s *source) dirs() []string {
 	switch setting := os.Getenv("SDP_STATUS"); {
 	case s.dir != "":
-		return collect.Collect([]string{s.dir})
+		return []string{s.dir}
 	case os.Geteuid() == 0 && !strings.HasPrefix(setting, "/"):
-		return collect.Collect(status.Dirs())
+		return status.Dirs()
 	default:
-		return collect.Collect([]string{status.Dir(setting, os.Geteuid())})
+		return []string{status.Dir(setting, os.Geteuid())}
 	}
 }
 

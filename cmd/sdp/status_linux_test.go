@@ -44,13 +44,14 @@ func TestAsProgram(t *testing.T) {
 
 // program starts such a program with its status in a directory of its own, and connects to
 // it.
-func program(t *testing.T) (dir string, p *process, c net.Conn) {
+func program(t *testing.T, environment ...string) (dir string, p *process, c net.Conn) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sdp") // t.TempDir's names are too long for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAsProgram$")
 	cmd.Env = append(os.Environ(), "SDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
+	cmd.Env = append(cmd.Env, environment...)
 	p = startTool(t, cmd)
 	_, address, _ := strings.Cut(p.line(t, "listening at"), "listening at ")
 	c, err = sdp.DialTimeout("tcp", address, patience)

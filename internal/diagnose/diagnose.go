@@ -53,7 +53,7 @@ func (m *Machine) Usable() bool {
 var names = []string{"shm", "verbs", "iwarp"}
 
 // environment are the environment variables of SDP.
-var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS"}
+var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS", "SDP_DUMP"}
 
 // Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine { return inspect("/", os.Getenv) }

@@ -27,12 +27,13 @@ type Limiter struct {
 var Process Limiter
 
 // Log logs the event if the level is enabled and no event with the same key was logged
-// within the last minute.
-func (l *Limiter) Log(log *slog.Logger, level slog.Level, key, message string, args ...any) {
+// within the last minute. It reports whether it did.
+func (l *Limiter) Log(log *slog.Logger, level slog.Level, key, message string, args ...any) bool {
 	if log == nil || !log.Enabled(context.Background(), level) || !l.may(key, time.Now()) {
-		return
+		return false
 	}
 	log.Log(context.Background(), level, message, args...)
+	return true
 }
 
 func (l *Limiter) may(key string, now time.Time) bool {

@@ -108,6 +108,29 @@ func TestServerRefusesOthers(t *testing.T) {
 	}
 }
 
+// TestBlocksOfAllClientsAreBounded has clients that ask for the largest block and send nothing.
+func TestBlocksOfAllClientsAreBounded(t *testing.T) {
+	address, reports := serving(t)
+	for range maxMemory/MaxSize + 1 {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(appendRequest(nil, Upload, MaxSize))
+		require.NoError(t, err)
+	}
+	select {
+	case r := <-reports:
+		require.ErrorContains(t, r.err, "would take more than 128 MB")
+	case <-time.After(patience):
+		require.Fail(t, "all clients got their blocks")
+	}
+	var m memory
+	require.NoError(t, m.take(maxMemory))
+	require.Error(t, m.take(1))
+	m.release(maxMemory)
+	require.NoError(t, m.take(1))
+}
+
 func TestLatency(t *testing.T) {
 	times := make([]time.Duration, 1000)
 	for i := range times {

@@ -4,18 +4,38 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// maxClients limits the concurrent measurements. Further clients are closed.
-const maxClients = 64
+const (
+	// maxClients limits the concurrent measurements. Further clients are closed.
+	maxClients = 64
+	// maxMemory limits the blocks of all clients together, because each client names the size
+	// of its own.
+	maxMemory = 8 * MaxSize
+)
+
+// memory is what the blocks of clients may take.
+type memory struct{ used atomic.Int64 }
+
+func (m *memory) take(size int) error {
+	if m.used.Add(int64(size)) > maxMemory {
+		m.used.Add(-int64(size))
+		return fmt.Errorf("a block of %d bytes: the blocks of all clients would take more than %d MB", size, maxMemory>>20)
+	}
+	return nil
+}
+
+func (m *memory) release(size int) { m.used.Add(-int64(size)) }
 
 // Listen listens for clients over TCP and over every device, on one port.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
@@ -35,6 +55,7 @@ func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err 
 	serving, end := context.WithCancel(context.Background())
 	defer end()
 	places := make(chan struct{}, maxClients)
+	var blocks memory
 	for {
 		c, err := ln.Accept()
 		switch {
@@ -50,7 +71,7 @@ func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err 
 				defer func() { <-places }()
 				defer c.Close()
 				defer context.AfterFunc(serving, func() { c.Close() })()
-				kind, n, err := serve(c)
+				kind, n, err := serve(c, &blocks)
 				report(c, kind, n, err)
 			})
 		default:
@@ -60,7 +81,7 @@ func Serve(ln net.Listener, report func(c net.Conn, kind byte, bytes int64, err 
 }
 
 // serve does what one client asks for, and returns how many bytes it has carried.
-func serve(c net.Conn) (kind byte, bytes int64, err error) {
+func serve(c net.Conn, blocks *memory) (kind byte, bytes int64, err error) {
 	if err := c.SetDeadline(time.Now().Add(requestTime)); err != nil {
 		return 0, 0, err
 	}
@@ -71,6 +92,10 @@ func serve(c net.Conn) (kind byte, bytes int64, err error) {
 	if err := c.SetDeadline(time.Now().Add(maxTime)); err != nil {
 		return kind, 0, err
 	}
+	if err := blocks.take(size); err != nil {
+		return kind, 0, err
+	}
+	defer blocks.release(size)
 	b := make([]byte, size)
 	switch kind {
 	case Echo:

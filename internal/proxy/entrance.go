@@ -158,6 +158,12 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 					e.ln.Close()
 				}
 			}
+			if err := e.proxy.loops.check(client); err != nil {
+				e.failed.Add(1)
+				e.complain("a client is reset, because it is this proxy", err)
+				reset(client)
+				continue
+			}
 			if !e.gate.enter(cut) || !e.proxy.gate.enter(cut) {
 				reset(client) // the proxy was stopped while it waited
 				continue

@@ -20,6 +20,7 @@ type Proxy struct {
 	log       *slog.Logger
 	inherited map[string]*os.File
 	gate      gate // of all connections together
+	loops     loops
 
 	cut      context.Context // done: relays are reset
 	cutAll   context.CancelFunc
@@ -211,11 +212,15 @@ func (p *Proxy) Open() int {
 func (p *Proxy) config() *sdp.Config { return &sdp.Config{Logger: p.log} }
 
 // dial connects to an address on a network of an Endpoint.
-func (p *Proxy) dial(ctx context.Context, network, address string, mark uint32) (net.Conn, error) {
-	var d net.Dialer
-	if mark != 0 {
-		d.Control = func(_, _ string, c syscall.RawConn) error { return setMark(c, mark) }
-	}
+func (p *Proxy) dial(ctx context.Context, a *attempt, network, address string, mark uint32) (net.Conn, error) {
+	d := net.Dialer{Control: func(network, address string, c syscall.RawConn) error {
+		if mark != 0 {
+			if err := setMark(c, mark); err != nil {
+				return err
+			}
+		}
+		return a.control(network, address, c)
+	}}
 	sd := sdp.Dialer{NetDialer: &d, Config: p.config()}
 	switch network {
 	case TCP:

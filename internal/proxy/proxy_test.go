@@ -265,6 +265,59 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestTargetIsTheProxy has proxies that dial themselves, over each protocol, one through another
+// of their routes. Each ends with an error after it has accepted itself once, or a few times if
+// the Dial is tried again.
+func TestTargetIsTheProxy(t *testing.T) {
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		return l.Addr().String()
+	}
+	for _, protocols := range [][2]string{{"tcp", "tcp"}, {"tcp", "sdp"}, {"tcp", "auto"}, {"sdp", "sdp"}, {"auto", "auto"}, {"auto", "tcp"}} {
+		t.Run(protocols[0]+" to "+protocols[1], func(t *testing.T) {
+			one, two := free(), free()
+			_, port, _ := net.SplitHostPort(two)
+			for name, routes := range map[string][]Route{
+				"itself":        {route(t, protocols[0]+"://"+one, protocols[1]+"://"+one)},
+				"another route": {route(t, protocols[0]+"://"+one, protocols[1]+"://"+two), route(t, protocols[0]+"://"+two, protocols[1]+"://"+one)},
+				"any address":   {route(t, protocols[0]+"://"+two, protocols[1]+"://0.0.0.0:"+port)},
+			} {
+				t.Run(name, func(t *testing.T) {
+					p, log := running(t, 100)
+					require.NoError(t, p.Apply("", routes))
+					network := "tcp"
+					if protocols[0] == "sdp" {
+						network = "sdp"
+					}
+					c, err := sdp.DialTimeout(network, routes[0].Listen.Address, patience)
+					if err == nil { // it may have been reset before Dial looked
+						defer c.Close()
+						require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+						_, err = c.Read(make([]byte, 1))
+					}
+					require.Error(t, err)
+					require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+					require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
+					require.Contains(t, log.String(), "the target is the proxy itself")
+					accepted := uint64(0)
+					p.mu.Lock()
+					for _, e := range p.entrances {
+						accepted += e.accepted.Load()
+					}
+					p.mu.Unlock()
+					require.LessOrEqual(t, accepted, uint64(4))
+					p.loops.mu.Lock()
+					defer p.loops.mu.Unlock()
+					require.Empty(t, p.loops.dialled, "ended connections are remembered")
+					require.Empty(t, p.loops.pending)
+				})
+			}
+		})
+	}
+}
+
 func TestClientsWithoutSDPAreReset(t *testing.T) {
 	p, log := running(t, 0)
 	p.inherited = inheritable(t, "a")

@@ -48,7 +48,9 @@ type relay struct {
 // run dials the target and relays until both directions have ended. cut ends it early,
 // with resets.
 func (r *relay) run(cut context.Context, route *Route) error {
-	dialled, err := r.dial(cut, route)
+	tried := &attempt{loops: &r.entrance.proxy.loops}
+	defer tried.end()
+	dialled, err := r.dial(cut, route, tried)
 	if err != nil {
 		reset(r.client)
 		return err
@@ -81,7 +83,7 @@ const descriptorPatience = 2 * time.Second
 
 // dial connects to the route's target. If the process has no descriptor left, it tries again for
 // descriptorPatience.
-func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
+func (r *relay) dial(ctx context.Context, route *Route, tried *attempt) (conn, error) {
 	network, address := route.Dial.Network, route.Dial.Address
 	if route.Dial.original() {
 		to, err := original(r.client)
@@ -95,11 +97,13 @@ func (r *relay) dial(ctx context.Context, route *Route) (conn, error) {
 	wait := firstDialPause
 	start := time.Now()
 	for tries := 1; ; {
-		c, err := r.entrance.proxy.dial(ctx, network, address, route.Mark)
+		c, err := r.entrance.proxy.dial(ctx, tried, network, address, route.Mark)
 		var not *sdp.NotSDPError
 		switch {
 		case err == nil:
 			return c.(conn), nil
+		case tried.looped.Load():
+			return nil, err
 		case outOfDescriptors(err) && time.Since(start) < descriptorPatience:
 			wait = descriptorPause
 		case errors.As(err, &not) && tries < dialTries:

@@ -299,10 +299,11 @@ func TestWhatIsInTheWay(t *testing.T) {
 
 // TestAnotherUser: neither end has to do with a process of a user that it is not told of.
 func TestAnotherUser(t *testing.T) {
-	assert.NoError(t, mayMeet(1000, 1000, nil))
-	assert.NoError(t, mayMeet(1001, 1000, []int{1001}))
-	assert.ErrorContains(t, mayMeet(1001, 1000, nil), "its user has the uid 1001, ours 1000")
-	assert.Error(t, mayMeet(noUser, noUser, []int{noUser}), "it stands for many")
+	assert.NoError(t, MayMeet(1000, 1000, nil))
+	assert.NoError(t, MayMeet(1001, 1000, []int{1001}))
+	assert.ErrorContains(t, MayMeet(1001, 1000, nil), "the peer's user has the uid 1001, ours 1000")
+	assert.Error(t, MayMeet(noUser, noUser, []int{noUser}), "it stands for many")
+	assert.Error(t, MayMeet(overflow(), overflow(), []int{overflow()}), "it stands for many")
 }
 
 // TestAnnouncements: the last one of an address counts, and its end leaves what is not its own.

@@ -86,7 +86,7 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (fd int, inode uint64, err er
 	case nil:
 		var cred *unix.Ucred
 		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			err = mayMeet(int(cred.Uid), os.Geteuid(), uids)
+			err = MayMeet(int(cred.Uid), os.Geteuid(), uids)
 		}
 	case unix.ECONNREFUSED: // its process has died
 		unix.Close(fd)

@@ -67,7 +67,7 @@ func (a *Announcer) takeLocked() {
 			break
 		}
 		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil || mayMeet(int(cred.Uid), os.Geteuid(), a.uids) != nil || len(a.claims) == mostClaims {
+		if err != nil || MayMeet(int(cred.Uid), os.Geteuid(), a.uids) != nil || len(a.claims) == mostClaims {
 			discard(fd)
 			continue
 		}

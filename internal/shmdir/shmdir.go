@@ -25,8 +25,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/netip"
-	"slices"
-	"strconv"
 	"time"
 )
 
@@ -62,18 +60,6 @@ func bare(a netip.AddrPort) netip.AddrPort {
 // announceable reports that a means the same host to other containers.
 func announceable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast()
-}
-
-// noUser is the uid that the kernel shows by default for users without a number in this user
-// namespace.
-const noUser = 65534
-
-// mayMeet returns nil if a process of this user may be the peer.
-func mayMeet(uid, own int, others []int) error {
-	if uid == noUser || uid != own && !slices.Contains(others, uid) {
-		return errors.New("its user has the uid " + strconv.Itoa(uid) + ", ours " + strconv.Itoa(own))
-	}
-	return nil
 }
 
 // ErrNotAnnounced says that no listener is announced at an address.

@@ -1,8 +1,10 @@
 // Package status passes the state of a program's connections to the tool sdp, over a Unix
 // socket in a directory that only the program's user can enter.
 //
-// The protocol is one JSON document: a client connects, the program writes a [Program] and
-// closes. This package is the program's half; package collect is the tool's.
+// A client connects and sends a line with a command. For "status" the program writes a [Program]
+// as JSON and closes; a client that sends nothing gets that after a moment. For "dump OPTIONS" it
+// writes a line that is "ok", or says why not, and then a file of pcapng (package dump). This
+// package is the program's half; package collect is the tool's.
 package status
 
 import (
@@ -13,8 +15,23 @@ import (
 	"time"
 )
 
-// A Program is the state of one process.
+// The commands of a client.
+const (
+	CommandStatus = "status"
+	CommandDump   = "dump"
+)
+
+// maxCommand is the length of the longest command with its newline.
+const maxCommand = 1024
+
+// Version is the version of the document. It changes when a field changes its meaning or is
+// removed, and not when one is added.
+const Version = 1
+
+// A Program is the state of one process. Its JSON is described in docs/operations.md.
 type Program struct {
+	Version int `json:"version"`
+
 	PID  int       `json:"pid"`
 	Name string    `json:"name"`
 	UID  int       `json:"uid"`

@@ -14,6 +14,7 @@ import (
 func (p *Program) Write(w io.Writer) error {
 	var o object
 	o.open()
+	o.int("version", int64(p.Version))
 	o.int("pid", int64(p.PID))
 	o.string("name", p.Name)
 	o.int("uid", int64(p.UID))

@@ -3,6 +3,9 @@ package status
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +16,7 @@ func TestWriteIsReadBack(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 	for _, p := range []Program{
 		{Conns: Conns{}},
-		{PID: 1, Name: "a\"\\\n\x00\u2028é", UID: 2, Time: at, Open: 3, Opened: 1 << 63, Closing: 4, Memory: -5, MemoryLimit: 6, Conns: Conns{
+		{Version: 7, PID: 1, Name: "a\"\\\n\x00\u2028é", UID: 2, Time: at, Open: 3, Opened: 1 << 63, Closing: 4, Memory: -5, MemoryLimit: 6, Conns: Conns{
 			{}, {
 				ID: 1, Local: "l", Remote: "r", Device: "d", Dialled: true, Closing: true, Opened: at, Sent: 1, Received: 2, ZCopySent: 3,
 				ZCopyRecv: 4, MsgSent: 5, MsgRecv: 6, Stalls: 7, Unread: 8, SendCredit: 9, RecvCredit: 10, Buffers: 11, BufferSize: 12,
@@ -33,6 +36,20 @@ func TestWriteIsReadBack(t *testing.T) {
 			}
 		}
 		require.Equal(t, p, back)
+	}
+}
+
+// TestFieldsAreDocumented compares the document with the table in docs/operations.md.
+func TestFieldsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "### The status as JSON\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, of := range []reflect.Type{reflect.TypeFor[Program](), reflect.TypeFor[Conn]()} {
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			require.Contains(t, table, "`"+name+"`")
+		}
 	}
 }
 

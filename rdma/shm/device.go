@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gosdp/gosdp/internal/sysfile"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -42,22 +39,6 @@ func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) {
 	return &place{cfg: cfg}, nil
 }
 
-// unmapped is the default uid of all users that have none in this user namespace, so it does not
-// identify a user. overflow is the one of this host.
-const unmapped = 65534
-
-var overflow = sync.OnceValue(func() int {
-	text, err := sysfile.Read("/proc/sys/kernel/overflowuid")
-	if err != nil {
-		return unmapped
-	}
-	uid, err := strconv.Atoi(text)
-	if err != nil {
-		return unmapped
-	}
-	return uid
-})
-
 // credentials returns the pid of the process at the other end of a socket, 0 if that is in another
 // pid namespace, and its user. It fails if this user may not be the peer.
 func credentials(fd int, uids []int) (pid, uid int, err error) {
@@ -65,13 +46,8 @@ func credentials(fd int, uids []int) (pid, uid int, err error) {
 	if err != nil {
 		return 0, 0, os.NewSyscallError("SO_PEERCRED", err)
 	}
-	return int(cred.Pid), int(cred.Uid), allowed(int(cred.Uid), uids)
-}
-
-// allowed returns nil if the user may be the peer.
-func allowed(uid int, uids []int) error {
-	if uid == unmapped || uid == overflow() || uid != os.Geteuid() && !slices.Contains(uids, uid) {
-		return fmt.Errorf("shm: the peer's user has the uid %d, ours %d", uid, os.Geteuid())
+	if err := shmdir.MayMeet(int(cred.Uid), os.Geteuid(), uids); err != nil {
+		return 0, 0, fmt.Errorf("shm: %w", err)
 	}
-	return nil
+	return int(cred.Pid), int(cred.Uid), nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -241,7 +242,7 @@ func (device) Idle(at string, cfg rdma.ChannelConfig) rdma.Offer {
 		return nil
 	}
 	l := dialled.take(func(l *link) bool {
-		return l.at == at && l.zeroCopy == cfg.ZeroCopy && allowed(l.uid, cfg.UIDs) == nil && l.left()
+		return l.at == at && l.zeroCopy == cfg.ZeroCopy && shmdir.MayMeet(l.uid, os.Geteuid(), cfg.UIDs) == nil && l.left()
 	})
 	if l == nil {
 		return nil

@@ -86,7 +86,7 @@ func TestPlainTCPBetweenContainers(t *testing.T) {
 		{"no directory of the client's", options{dir: dir}, options{}, ""},
 		{"no directory of the server's", options{}, options{dir: dir}, ""},
 		{"another directory", options{dir: dir}, options{dir: other}, ""},
-		{"another user", options{dir: sticky}, options{dir: sticky, uid: 1000}, "permission denied|its user has the uid 0, ours 1000"},
+		{"another user", options{dir: sticky}, options{dir: sticky, uid: 1000}, "permission denied|the peer's user has the uid 0, ours 1000"},
 		{"another user namespace", options{dir: sticky}, options{dir: sticky, users: true}, "its owner has no uid"},
 		{"everybody may write", options{dir: open}, options{dir: open}, "every user may replace files in it: its mode is 0777"},
 		{"read-only for the client", options{dir: dir}, options{dir: dir, env: readOnly}, "it is read-only"},

@@ -178,30 +178,13 @@ func open(path string) (dir *os.Root, owner int, err error) {
 
 // ask returns the state of the program that serves the socket.
 func ask(ctx context.Context, s socket) (status.Program, error) {
-	path := s.path
-	info, err := s.dir.Lstat(filepath.Base(path))
+	conn, pid, err := s.dial(ctx)
 	if err != nil {
 		return status.Program{}, err
-	}
-	if info.Mode().Type() != os.ModeSocket {
-		return status.Program{}, errors.New("not a socket")
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return status.Program{}, s.gone()
-	}
-	if err != nil {
-		return status.Program{}, slow(err)
 	}
 	defer conn.Close()
-	end, _ := ctx.Deadline()
-	conn.SetDeadline(end)
-	uid, pid, err := status.Peer(conn.(*net.UnixConn))
-	if err != nil {
-		return status.Program{}, err
-	}
-	if uid != s.owner {
-		return status.Program{}, fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.owner)
+	if _, err := io.WriteString(conn, status.CommandStatus+"\n"); err != nil {
+		return status.Program{}, slow(err)
 	}
 	limited := &io.LimitedReader{R: conn, N: maxDocument}
 	text, err := io.ReadAll(limited)
@@ -218,8 +201,38 @@ func ask(ctx context.Context, s socket) (status.Program, error) {
 	if pid != 0 {
 		p.PID = pid // which the kernel says
 	}
-	p.UID = uid
+	p.UID = s.owner
 	return p, nil
+}
+
+// dial connects to the program that serves the socket, and returns its process, 0 if that is not
+// known. The connection has the deadline of ctx.
+func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) {
+	info, err := s.dir.Lstat(filepath.Base(s.path))
+	if err != nil {
+		return nil, 0, err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return nil, 0, errors.New("not a socket")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, 0, s.gone()
+	}
+	if err != nil {
+		return nil, 0, slow(err)
+	}
+	end, _ := ctx.Deadline()
+	conn.SetDeadline(end)
+	uid, pid, err := status.Peer(conn.(*net.UnixConn))
+	if err == nil && uid != s.owner {
+		err = fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.owner)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, 0, err
+	}
+	return conn.(*net.UnixConn), pid, nil
 }
 
 // decode reads a Program. It limits how much memory a short text can use.
@@ -230,6 +243,9 @@ func decode(text []byte) (status.Program, error) {
 	}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return status.Program{}, err
+	}
+	if p.Version != status.Version {
+		return status.Program{}, fmt.Errorf("its version is %d, and this tool reads %d", p.Version, status.Version)
 	}
 	p.Name = short(p.Name)
 	p.Program.Conns = status.Conns(p.Conns)

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 		c.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(c, os.Getenv("STATUS_COMMAND"))
 		io.Copy(os.Stdout, c)
 		os.Exit(0)
 	}
@@ -53,7 +54,7 @@ func says(text string) func(io.Writer) error {
 
 func serve(t *testing.T, dir string, write func(io.Writer) error) *status.Server {
 	t.Helper()
-	s, err := status.Serve(dir, write)
+	s, err := status.Serve(dir, status.Handlers{Status: write})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -73,6 +74,7 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 			if err != nil {
 				return
 			}
+			c.Read(make([]byte, 64)) // the command; what is unread at Close would reset the connection
 			f(c)
 			c.Close()
 		}
@@ -81,7 +83,7 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 
 func TestCollect(t *testing.T) {
 	dir := directory(t)
-	s := serve(t, dir, says(`{"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
+	s := serve(t, dir, says(`{"version":1,"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	require.EqualValues(t, 0o700, info.Mode().Perm())
@@ -100,7 +102,7 @@ func TestCollect(t *testing.T) {
 func TestCollectIsNotHeldUp(t *testing.T) {
 	dir := directory(t)
 	end := make(chan struct{})
-	serve(t, dir, says(`{"name":"well"}`))
+	serve(t, dir, says(`{"version":1,"name":"well"}`))
 	raw(t, dir, "1-silent", func(net.Conn) { <-end })
 	raw(t, dir, "2-trickles", func(c net.Conn) {
 		for {
@@ -111,7 +113,7 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 		}
 	})
 	raw(t, dir, "3-endless", func(c net.Conn) {
-		io.WriteString(c, `{"name":"`)
+		io.WriteString(c, `{"version":1,"name":"`)
 		for {
 			if _, err := c.Write(make([]byte, 1<<16)); err != nil {
 				return
@@ -119,8 +121,9 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 		}
 	})
 	raw(t, dir, "4-nonsense", func(c net.Conn) { io.WriteString(c, `{"connections":7}`) })
+	raw(t, dir, "9-later", func(c net.Conn) { io.WriteString(c, `{"version":2}`) })
 	raw(t, dir, "5-many", func(c net.Conn) {
-		io.WriteString(c, `{"connections":[{}`+strings.Repeat(",{}", maxConns)+`]}`)
+		io.WriteString(c, `{"version":1,"connections":[{}`+strings.Repeat(",{}", maxConns)+`]}`)
 	})
 	full, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/6-full", Net: "unix"})
 	require.NoError(t, err)
@@ -150,6 +153,7 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 	require.Contains(t, said["trickles"], "did not answer within")
 	require.Regexp(t, "longer than 8 MB|did not answer", said["endless"])
 	require.Contains(t, said["nonsense"], "makes no sense")
+	require.Contains(t, said["later"], "its version is 2, and this tool reads 1")
 	require.Regexp(t, "more than 20000 connections|did not answer", said["many"])
 	require.Contains(t, said["full"], "did not answer within")
 	require.Contains(t, said["file"], "not a socket")
@@ -160,11 +164,11 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	_, err := decode([]byte(`{"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
+	_, err := decode([]byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
 	require.ErrorContains(t, err, "more than 20000 connections")
-	p, err := decode([]byte(`{"pid":7,"connections":[{},{"id":3}]}`))
+	p, err := decode([]byte(`{"version":1,"pid":7,"connections":[{},{"id":3}]}`))
 	require.NoError(t, err)
-	require.Equal(t, status.Program{PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
+	require.Equal(t, status.Program{Version: 1, PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
 }
 
 // TestHungProgramsDelayOnlyTheirUser has more programs that hang than are asked at a time.
@@ -175,7 +179,7 @@ func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
 		require.NoError(t, err)
 		defer ln.Close() // accepts nothing
 	}
-	serve(t, well, says(`{"name":"well"}`))
+	serve(t, well, says(`{"version":1,"name":"well"}`))
 	programs, failures := Collect([]string{hung, well})
 	require.Len(t, programs, 1)
 	require.Len(t, failures, 4*atATime)
@@ -202,7 +206,7 @@ func TestNothingIsRemovedElsewhere(t *testing.T) {
 
 func TestTextsAreShort(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
-	p, err := decode([]byte(`{"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
+	p, err := decode([]byte(`{"version":1,"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
 	require.NoError(t, err)
 	require.Len(t, p.Name, maxText)
 	require.Len(t, p.Conns[0].Local, maxText)
@@ -212,20 +216,20 @@ func TestTextsAreShort(t *testing.T) {
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	open := directory(t)
 	require.NoError(t, os.Chmod(open, 0o755))
-	_, err := status.Serve(open, says("{}"))
+	_, err := status.Serve(open, status.Handlers{})
 	require.ErrorContains(t, err, "may be entered by other users")
 	_, failures := Collect([]string{open})
 	require.Len(t, failures, 1)
 	link := directory(t) + "/link"
 	require.NoError(t, os.Symlink(directory(t), link))
-	_, err = status.Serve(link, says("{}"))
+	_, err = status.Serve(link, status.Handlers{})
 	require.ErrorContains(t, err, "is no directory")
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
 	strange := directory(t)
 	require.NoError(t, os.Chown(strange, 12345, 12345))
-	_, err = status.Serve(strange, says("{}"))
+	_, err = status.Serve(strange, status.Handlers{})
 	require.ErrorContains(t, err, "belongs to the user 12345")
 }
 
@@ -236,7 +240,12 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		t.Skip("only root can start another user's program")
 	}
 	dir := directory(t)
-	s := serve(t, dir, says(`{"name":"secret"}`))
+	s, err := status.Serve(dir, status.Handlers{
+		Status: says(`{"version":1,"name":"secret"}`),
+		Dump:   func(_ string, w io.Writer, _ <-chan struct{}) { io.WriteString(w, "secret") },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
 	self, err := os.Executable()
 	require.NoError(t, err)
 	binary, err := os.ReadFile(self)
@@ -245,26 +254,29 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	require.NoError(t, os.Chmod(public, 0o755))
 	program := filepath.Join(public, "collect.test")
 	require.NoError(t, os.WriteFile(program, binary, 0o755))
-	read := func(uid uint32) string {
+	read := func(uid uint32, command string) string {
 		cmd := exec.Command(program)
 		cmd.Dir = "/"
-		cmd.Env = append(os.Environ(), "STATUS_READ="+s.Path())
+		cmd.Env = append(os.Environ(), "STATUS_READ="+s.Path(), "STATUS_COMMAND="+command)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
-	require.Contains(t, read(12345), "permission denied")
+	require.Contains(t, read(12345, "status\n"), "permission denied")
 	require.NoError(t, os.Chmod(dir, 0o777))
 	require.NoError(t, os.Chmod(s.Path(), 0o777))
-	require.Contains(t, read(0), "secret")
-	require.NotContains(t, read(12345), "secret")
+	for _, command := range []string{"", "status\n", "dump \n"} {
+		require.Contains(t, read(0, command), "secret", "%q", command)
+		require.NotContains(t, read(12345, command), "secret", "%q", command)
+	}
+	require.Contains(t, read(0, "reboot\n"), "no such command")
 }
 
 func TestManyClientsAreBounded(t *testing.T) {
 	dir := directory(t)
 	hold := make(chan struct{})
-	s := serve(t, dir, func(w io.Writer) error { <-hold; return nil })
+	s := serve(t, dir, func(io.Writer) error { <-hold; return nil })
 	var clients []net.Conn
 	closed := 0
 	for range 20 {
@@ -281,4 +293,66 @@ func TestManyClientsAreBounded(t *testing.T) {
 	}
 	require.Equal(t, 20-4, closed)
 	close(hold)
+}
+
+// TestDump has a program that dumps, one that refuses, and one that says nothing.
+func TestDump(t *testing.T) {
+	dir := directory(t)
+	asked := make(chan string, 2)
+	s, err := status.Serve(dir, status.Handlers{Status: says("{}"), Dump: func(options string, w io.Writer, gone <-chan struct{}) {
+		asked <- options
+		if options == "no" {
+			io.WriteString(w, "no dump: not today\n")
+			return
+		}
+		io.WriteString(w, "ok\nfirst")
+		<-gone
+		io.WriteString(w, " last")
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	c, err := Dump([]string{dir}, os.Getpid(), "size=5")
+	require.NoError(t, err)
+	defer c.Close()
+	require.Equal(t, "size=5", <-asked)
+	require.NoError(t, c.CloseWrite())
+	text, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "first last", string(text))
+	_, err = Dump([]string{dir}, os.Getpid(), "no")
+	require.EqualError(t, err, "no dump: not today")
+	_, err = Dump([]string{dir}, os.Getpid()+1, "")
+	require.ErrorContains(t, err, "does not serve its status")
+	raw(t, dir, fmt.Sprint(os.Getpid()+1)+"-impostor", func(c net.Conn) { io.WriteString(c, "ok\n") })
+	_, err = Dump([]string{dir}, os.Getpid()+1, "")
+	require.ErrorContains(t, err, "is served by the process")
+}
+
+// TestCloseEndsADump has a client that neither reads nor leaves.
+func TestCloseEndsADump(t *testing.T) {
+	s, err := status.Serve(directory(t), status.Handlers{Dump: func(_ string, w io.Writer, gone <-chan struct{}) {
+		io.WriteString(w, "ok\n")
+		<-gone
+		for {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}})
+	require.NoError(t, err)
+	c, err := net.Dial("unix", s.Path())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "dump \n")
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 3))
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Close() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "Close waits for the client")
+	}
 }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/status/collect"
+	"github.com/gosdp/gosdp/internal/term"
+)
+
+func dumpCommand() *command {
+	c := &command{
+		name:  "dump",
+		usage: "[flags] PID",
+		short: "write what a program's SDP connections carry, for Wireshark",
+	}
+	c.long = dumpHelp + flagHelp(new(dumpFlags).define)
+	c.run = func(args []string) error {
+		var f dumpFlags
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		if len(rest) != 1 {
+			return misuse(c.name, "want the number of a process, which sdp stat shows")
+		}
+		pid, err := strconv.Atoi(rest[0])
+		if err != nil || pid <= 0 {
+			return misuse(c.name, "%q is no number of a process", rest[0])
+		}
+		options, err := f.options()
+		if err != nil {
+			return misuse(c.name, "%v", err)
+		}
+		return f.run(pid, options)
+	}
+	return c
+}
+
+const dumpHelp = `
+Dump makes a program write what its SDP connections send and receive as a pcapng file. SDP has
+no packets that tcpdump could see, so the file has headers of IP and TCP that are made up, with
+the real addresses and ports. Wireshark and tshark dissect HTTP, gRPC or SQL in it as usual:
+
+	sdp dump -conn :5432 1234
+	sdp dump -w - 1234 | tshark -r - -d tcp.port==8080,http
+
+The program must serve its status (SDP_STATUS=1), belong to this user, and not have SDP_DUMP=off
+in its environment. Root may dump any user's program. The file holds passwords and whatever else
+the program sends in the clear. Only this user can read it.
+
+A program that does not serve its status dumps its own connections if SDP_DUMP is in its
+environment, from its first connection on:
+
+	SDP_DUMP=/tmp/dump-%p.pcapng,size=10M,conn=:5432 ./program
+
+The path comes first; %p stands for the number of the process. The options are size, count, for
+and conn, as the flags. A file that exists is never overwritten.
+
+The program waits at most 0.1 s for the file. If packets are left out because the disk, or what
+reads the output, is too slow, the file says where and how many.
+
+Ctrl-C ends the dump.`
+
+type dumpFlags struct {
+	source
+	file  string
+	conn  string
+	size  string
+	count int64
+	time  time.Duration
+}
+
+func (f *dumpFlags) define(fs *flag.FlagSet) {
+	f.source.define(fs)
+	fs.StringVar(&f.file, "w", "", "write this `file`; -: the standard output (default sdp-PID.pcapng)")
+	fs.StringVar(&f.conn, "conn", "", "only connections with this `text` in their addresses or device, or #ID of sdp stat -json")
+	fs.StringVar(&f.size, "size", "64M", "end at this `size` of the file in bytes, with K, M or G")
+	fs.Int64Var(&f.count, "c", 0, "end after this `many` packets; 0: any number")
+	fs.DurationVar(&f.time, "for", 0, "end after this `time`; 0: no limit")
+}
+
+// options checks the flags as the program will.
+func (f *dumpFlags) options() (dump.Options, error) {
+	if strings.ContainsAny(f.conn, ",\n") {
+		return dump.Options{}, fmt.Errorf("-conn %q: it may have no comma", f.conn)
+	}
+	o, err := dump.ParseOptions("size=" + f.size)
+	switch {
+	case err != nil:
+		return o, err
+	case f.count < 0:
+		return o, fmt.Errorf("-c %d: it must not be negative", f.count)
+	case f.time < 0:
+		return o, fmt.Errorf("-for %v: it must not be negative", f.time)
+	}
+	o.Conn, o.Count, o.For = f.conn, f.count, f.time
+	return o, nil
+}
+
+func (f *dumpFlags) run(pid int, o dump.Options) error {
+	if f.file == "" {
+		f.file = fmt.Sprintf("sdp-%d.pcapng", pid)
+	}
+	if f.file == "-" && term.IsTerminal(os.Stdout) {
+		return misuse("dump", "-w - writes to a terminal: redirect it to a file or a program")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	c, err := collect.Dump(f.dirs(), pid, o.String())
+	if err != nil {
+		return fmt.Errorf("process %d: %s", pid, term.Clean(err.Error()))
+	}
+	defer c.Close()
+	out := os.Stdout
+	if f.file != "-" {
+		if out, err = dump.Create(f.file); err != nil {
+			return err
+		}
+		defer out.Close()
+		fmt.Fprintf(os.Stderr, "sdp: writing %s; Ctrl-C ends it\n", f.file)
+	}
+	n, comment, err := copyDump(ctx, out, c, o.Size)
+	if err == nil && f.file != "-" {
+		err = out.Close()
+	}
+	if comment == "" {
+		comment = "The program ended before the dump did."
+	}
+	fmt.Fprintf(os.Stderr, "sdp: %s. %s\n", term.Bytes(float64(n)), term.Clean(comment))
+	return err
+}
+
+// endTime is how long an interrupted dump waits for the end of the file.
+const endTime = 2 * time.Second
+
+// copyDump copies a dump until it ends, or until ctx does. A program that sends more than it was
+// asked for is not believed.
+func copyDump(ctx context.Context, to io.Writer, c *net.UnixConn, size int64) (n int64, comment string, err error) {
+	ended := context.AfterFunc(ctx, func() {
+		c.CloseWrite()
+		c.SetReadDeadline(time.Now().Add(endTime))
+	})
+	defer ended()
+	last := &tail{w: to}
+	n, err = io.Copy(last, io.LimitReader(c, size+1))
+	switch {
+	case n > size:
+		return n, "", fmt.Errorf("the program sends more than %d bytes", size)
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+		err = nil
+	}
+	return n, dump.EndComment(last.b), err
+}
+
+// tail passes bytes on and keeps the last ones.
+type tail struct {
+	w io.Writer
+	b []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	const keep = 2048
+	t.b = append(t.b, b[max(0, len(b)-keep):]...)
+	t.b = t.b[max(0, len(t.b)-keep):]
+	return t.w.Write(b)
+}

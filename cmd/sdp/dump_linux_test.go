@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDumpOfAnotherProgram ends at its number of packets.
+func TestDumpOfAnotherProgram(t *testing.T) {
+	dir, p, c := program(t)
+	pid := strconv.Itoa(p.Process.Pid)
+	file := filepath.Join(t.TempDir(), "a.pcapng")
+	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, "-c", "4", "-conn", c.LocalAddr().String(), pid))
+	require.Contains(t, dumped.line(t, "writing"), file)
+	_, err := c.Write([]byte("a secret"))
+	require.NoError(t, err)
+	require.Contains(t, dumped.line(t, "ended because"), "the limit of packets was reached. 0 packets were left out")
+	require.NoError(t, dumped.Wait())
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, bytes.HasPrefix(text, []byte("\n\r\r\n")), "%q", text)
+	require.Contains(t, string(text), "a secret")
+	require.Contains(t, string(text), fmt.Sprintf("sdp.test/%s, connection 1: %v to %v over shm", pid, c.RemoteAddr(), c.LocalAddr()))
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
+
+	_, errs, code := tool(t, "dump", "-dir", dir, "-w", file, pid)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "file exists")
+	_, errs, code = tool(t, "dump", "-dir", dir, "1")
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "process 1: it does not run, or does not serve its status (SDP_STATUS=1)")
+	for _, args := range [][]string{{}, {"x"}, {"-size", "1", pid}, {"-c", "-1", pid}, {"-for", "-1s", pid}, {"-conn", "a,size=1G", pid}, {pid, pid}} {
+		_, errs, code := tool(t, append([]string{"dump", "-dir", dir}, args...)...)
+		require.Equal(t, 2, code, "%v: %s", args, errs)
+	}
+}
+
+// TestDumpIsInterrupted, after which its file is complete.
+func TestDumpIsInterrupted(t *testing.T) {
+	dir, p, _ := program(t)
+	file := filepath.Join(t.TempDir(), "a.pcapng")
+	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, strconv.Itoa(p.Process.Pid)))
+	dumped.line(t, "writing")
+	require.NoError(t, dumped.Process.Signal(os.Interrupt))
+	require.Contains(t, dumped.line(t, "ended because"), "it was stopped")
+	require.NoError(t, dumped.Wait())
+}
+
+// TestDumpByTheEnvironment has a program whose environment asks for a dump of what it receives.
+func TestDumpByTheEnvironment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dump")
+	_, p, c := program(t, "SDP_DUMP="+file+"-%p,size=16K")
+	_, err := c.Write(bytes.Repeat([]byte("secret"), 100_000))
+	require.NoError(t, err)
+	file = fmt.Sprintf("%s-%d", file, p.Process.Pid)
+	text := func() string {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(b)
+	}
+	require.Eventually(t, func() bool { return strings.Contains(text(), "secret") }, patience, time.Millisecond)
+	require.LessOrEqual(t, len(text()), 16<<10)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, info.Mode().Perm())
+}
+
+// TestDumpIsOptional: a program with a dump that cannot be made works all the same.
+func TestDumpIsOptional(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	victim := filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.Symlink(victim, link))
+	_, _, c := program(t, "SDP_DUMP="+link)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoFileExists(t, victim)
+	dir, p, _ := program(t, "SDP_DUMP=off")
+	_, errs, code := tool(t, "dump", "-dir", dir, "-w", link+"2", strconv.Itoa(p.Process.Pid))
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "SDP_DUMP=off forbids it in this program")
+	require.NoFileExists(t, link+"2")
+}

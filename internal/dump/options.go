@@ -1,0 +1,103 @@
+package dump
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultSize is the size of a dump in bytes if none is given.
+const DefaultSize = 64 << 20
+
+// Options say what a dump contains and when it ends.
+type Options struct {
+	Conn  string        // only connections with this text in their description; "": all
+	Size  int64         // bytes of the file
+	Count int64         // packets; 0: any number
+	For   time.Duration // from the beginning of the dump; 0: until it is stopped
+}
+
+// ParseOptions reads "conn=TEXT,size=64M,count=1000,for=30s". Each part may be left out.
+func ParseOptions(text string) (Options, error) {
+	o := Options{Size: DefaultSize}
+	if text == "" {
+		return o, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		name, value, ok := strings.Cut(part, "=")
+		if !ok {
+			return o, fmt.Errorf("%q is no option of a dump: want conn=, size=, count= or for=", part)
+		}
+		var err error
+		switch name {
+		case "conn":
+			o.Conn = value
+		case "size":
+			o.Size, err = parseSize(value)
+		case "count":
+			o.Count, err = strconv.ParseInt(value, 10, 64)
+			if err == nil && o.Count <= 0 {
+				err = errors.New("it must be positive")
+			}
+		case "for":
+			o.For, err = time.ParseDuration(value)
+			if err == nil && o.For <= 0 {
+				err = errors.New("it must be positive")
+			}
+		default:
+			err = errors.New("there is no such option of a dump")
+		}
+		if err != nil {
+			return o, fmt.Errorf("%s=%s: %w", name, value, err)
+		}
+	}
+	return o, nil
+}
+
+// String returns the options in the form that ParseOptions reads.
+func (o Options) String() string {
+	text := "size=" + strconv.FormatInt(o.Size, 10)
+	if o.Count > 0 {
+		text += ",count=" + strconv.FormatInt(o.Count, 10)
+	}
+	if o.For > 0 {
+		text += ",for=" + o.For.String()
+	}
+	if o.Conn != "" {
+		text += ",conn=" + o.Conn
+	}
+	return text
+}
+
+// leastSize has room for the beginning and the end of a file.
+const leastSize = 4 << 10
+
+// parseSize reads a number of bytes such as 64M.
+func parseSize(text string) (int64, error) {
+	shift := 0
+	for i, unit := range []string{"K", "M", "G"} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			text, shift = number, 10*(i+1)
+			break
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return 0, errors.New("not a number of bytes, as 64M")
+	case n<<shift>>shift != n || n<<shift < leastSize:
+		return 0, fmt.Errorf("want at least %d bytes", leastSize)
+	}
+	return n << shift, nil
+}
+
+// Create makes the file of a dump, which only this user can read because it holds what the
+// program sends. An existing file or link is refused, because another user may have put it there.
+// "%p" in the path stands for the number of the process.
+func Create(path string) (*os.File, error) {
+	path = strings.ReplaceAll(path, "%p", strconv.Itoa(os.Getpid()))
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}

@@ -1,0 +1,16 @@
+//go:build unix
+
+package proxy
+
+import (
+	"net/netip"
+	"syscall"
+)
+
+func socketAddress(fd uintptr) netip.AddrPort {
+	a, err := syscall.Getsockname(int(fd))
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return socketAddressOf(a)
+}

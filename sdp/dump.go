@@ -1,0 +1,230 @@
+package sdp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/events"
+)
+
+// dumpVariable makes the process write what its connections carry to a file. Its value is the
+// file's path, which options may follow: "/tmp/dump-%p.pcapng,conn=:5432,size=64M". "off" forbids
+// the command "sdp dump".
+const dumpVariable = "SDP_DUMP"
+
+// dumps is the dump that this process writes.
+var dumps dumper
+
+// A dumper writes at most one dump at a time. A connection that takes part has a pointer to its
+// stream, which is nil otherwise.
+type dumper struct {
+	mu     sync.Mutex // taken before openConns.mu
+	active atomic.Pointer[dump.Dump]
+}
+
+var errDumping = errors.New("this process is writing another dump")
+
+// start writes a dump of the connections that are open, and of those to come, to w.
+func (d *dumper) start(w io.Writer, o dump.Options) (*dump.Dump, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.active.Load() != nil {
+		return nil, errDumping
+	}
+	text := fmt.Sprintf("Connections of %s/%d over SDP. The headers of IP and TCP are made up.", programName(), os.Getpid())
+	started := dump.Start(w, o, text, d.finished)
+	d.active.Store(started) // a connection that is opened now is in the list, or sees this, or both
+	for _, l := range openConns.list() {
+		l.conn.mu.Lock()
+		t, closed := l.conn.carriedLocked(), l.conn.closed
+		l.conn.mu.Unlock()
+		if !closed {
+			d.joinLocked(l.conn, &l.opening, t == Traffic{ControlSent: t.ControlSent, ControlReceived: t.ControlReceived})
+		}
+	}
+	return started, nil
+}
+
+// finished is called when the dump has ended.
+func (d *dumper) finished() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.active.Store(nil)
+	for _, l := range openConns.list() {
+		l.conn.dump.Store(nil)
+	}
+}
+
+// opened adds a connection that has just been opened.
+func (d *dumper) opened(c *conn, up *opening) {
+	if d.active.Load() == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.joinLocked(c, up, true)
+}
+
+// joinLocked adds a connection to the dump if the dump's filter selects it. begins: nothing was
+// sent or received on it. A Write that is in progress belongs to what was.
+func (d *dumper) joinLocked(c *conn, up *opening, begins bool) {
+	active := d.active.Load()
+	if active == nil || c.dump.Load() != nil || bubble.Inside() { // the dump's goroutine is outside
+		return
+	}
+	local, remote := c.localAddr(), c.remoteAddr()
+	text := fmt.Sprintf("%v to %v over %s", local, remote, c.device)
+	if f := active.Options().Conn; f != "#"+strconv.FormatUint(up.id, 10) && !strings.Contains(text, f) {
+		return
+	}
+	c.dump.Store(active.Stream(dump.Conn{
+		ID: up.id, Local: addrPort(local), Remote: addrPort(remote), Dialled: up.dialled, Begins: begins,
+		Text: fmt.Sprintf("%s/%d, connection %d: %s", programName(), os.Getpid(), up.id, text),
+	}))
+}
+
+// addrPort returns the address of a TCP socket, and an invalid one for a Unix socket.
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// writeDumped is writeAll for a connection that may take part in a dump. The bytes go to the
+// dump before they are sent, so that no answer of the peer stands before them.
+func (c *conn) writeDumped(b []byte) (n int, err error) {
+	s := c.dump.Load()
+	if s == nil {
+		return c.writeAll(b)
+	}
+	c.mu.Lock()
+	err = c.cannotWriteLocked()
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	s.Sent(b)
+	n, err = c.writeAll(b)
+	s.NotSent(len(b) - n)
+	return n, err
+}
+
+// dumpRead adds what a Read has returned to the dump. The caller must hold readMu, and not mu,
+// because the dump may take a moment.
+func (c *conn) dumpRead(b []byte, err error) {
+	s := c.dump.Load()
+	if s == nil {
+		return
+	}
+	s.Received(b)
+	switch {
+	case err == io.EOF:
+		s.EndReceived()
+	case errors.Is(err, syscall.ECONNRESET):
+		s.ResetReceived()
+	}
+}
+
+// dumpEnd adds the end of what this end sends.
+func (c *conn) dumpEnd(reset bool) {
+	switch s := c.dump.Load(); {
+	case s == nil:
+	case reset:
+		s.ResetSent()
+	default:
+		s.EndSent()
+	}
+}
+
+// dumpOnce starts the dump for which the environment asks.
+var dumpOnce = sync.OnceValue(func() error {
+	setting := getenv(dumpVariable)
+	if setting == "" || setting == "off" {
+		return nil
+	}
+	path, options, _ := strings.Cut(setting, ",")
+	o, err := dump.ParseOptions(options)
+	if err != nil {
+		return err
+	}
+	f, err := dump.Create(path)
+	if err != nil {
+		return err
+	}
+	started, err := dumps.start(f, o)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	go func() {
+		<-started.Ended()
+		f.Close()
+	}()
+	return nil
+})
+
+// dumpIfAsked starts the dump for which the environment asks. That this cannot be done is no
+// reason for a connection to fail.
+func dumpIfAsked(log *slog.Logger) {
+	if bubble.Inside() {
+		return
+	}
+	if err := dumpOnce(); err != nil {
+		events.Process.Log(log, slog.LevelWarn, dumpVariable, "sdp: nothing is dumped", "variable", dumpVariable, "error", err)
+	}
+}
+
+// serveDump writes a dump to w, a client of the status socket, until the dump ends or gone is
+// closed. It begins with a line that says "ok" or why there is no dump.
+func serveDump(options string, w io.Writer, gone <-chan struct{}) {
+	o, err := dump.ParseOptions(options)
+	switch {
+	case err != nil:
+	case secure():
+		err = errors.New("this program has more rights than its caller")
+	case getenv(dumpVariable) == "off":
+		err = errors.New("SDP_DUMP=off forbids it in this program")
+	}
+	var started *dump.Dump
+	if err == nil {
+		started, err = dumps.start(&greeting{w: w}, o)
+	}
+	if err != nil {
+		fmt.Fprintf(w, "no dump: %v\n", err)
+		return
+	}
+	select {
+	case <-started.Ended():
+	case <-gone:
+	}
+	started.Stop()
+}
+
+// A greeting writes "ok" before the first bytes.
+type greeting struct {
+	w    io.Writer
+	done bool
+}
+
+func (g *greeting) Write(b []byte) (int, error) {
+	if !g.done {
+		g.done = true
+		if _, err := io.WriteString(g.w, "ok\n"); err != nil {
+			return 0, err
+		}
+	}
+	return g.w.Write(b)
+}
