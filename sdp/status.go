@@ -1,7 +1,6 @@
 package sdp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -56,7 +55,7 @@ func Connections() []ConnInfo {
 		all = append(all, info)
 	}
 	openConns.mu.Unlock()
-	slices.SortFunc(all, func(a, b ConnInfo) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(all, func(i, j int) bool { return all[i].ID < all[j].ID }) // less code than slices.SortFunc
 	return all
 }
 

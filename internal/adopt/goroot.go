@@ -89,7 +89,7 @@ func used(goroot string) bool {
 // first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, innerEdits)
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits)
 	for _, from := range []fs.FS{gosdp.Sources, std, unix} {
 		if err := hashFiles(h, from); err != nil {
 			return "", err
@@ -111,7 +111,7 @@ func fingerprint(t *Toolchain, o Options) (string, error) {
 			return "", err
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16], nil
+	return hex.EncodeToString(h.Sum(nil))[:8], nil
 }
 
 func hashFiles(h hash.Hash, from fs.FS) error {
@@ -163,9 +163,6 @@ func fill(t *Toolchain, o Options, to string) error {
 		return fmt.Errorf("%s has SDP already", t.GOROOT)
 	}
 	if err := net.read(filepath.Join(src, "net")); err != nil {
-		return err
-	}
-	if err := writeInnerNet(src, t.GOVERSION, net); err != nil {
 		return err
 	}
 	if err := writeHooks(filepath.Join(src, "net"), t.GOVERSION, net); err != nil {

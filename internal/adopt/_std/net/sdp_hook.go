@@ -80,7 +80,7 @@ var sdpClosed = sync.OnceValue(func() *netFD {
 
 // sdpInner returns the library's view of a connected socket.
 func sdpInner(fd *netFD) *inner.TCPConn {
-	return inner.FromFD(&fd.pfd, fd.family, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
+	return inner.FromFD(&fd.pfd, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
 }
 
 // sdpAddr converts an address to a type of the library's copy of package net.
