@@ -123,7 +123,14 @@ func lightDir(pkg string) string {
 	return "_std/" + pkg
 }
 
-// writeUnix writes the copy of golang.org/x/sys/unix, with a smaller anyToSockaddr.
+// unixEdits make the copy of golang.org/x/sys/unix smaller: a function of _std/unix replaces
+// anyToSockaddr, and no call of errnoErr is inlined.
+var unixEdits = []struct{ file, at, instead string }{
+	{"syscall_linux.go", "\nfunc anyToSockaddr(", "\nfunc anyToSockaddrOfLinux("},
+	{"syscall_unix.go", "\nfunc errnoErr(", "\n//go:noinline\nfunc errnoErr("},
+}
+
+// writeUnix writes the copy of golang.org/x/sys/unix.
 func writeUnix(to string) error {
 	if err := writeDir(to, unix, "_unix"); err != nil {
 		return err
@@ -131,17 +138,20 @@ func writeUnix(to string) error {
 	if err := writeDir(to, std, "_std/unix"); err != nil {
 		return err
 	}
-	const name = "syscall_linux.go"
-	text, err := unix.ReadFile("_unix/" + name)
-	if err != nil {
-		return err
+	for _, e := range unixEdits {
+		text, err := unix.ReadFile("_unix/" + e.file)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte(e.at)); n != 1 {
+			return fmt.Errorf("golang.org/x/sys/unix has %q %d times in %s", e.at, n, e.file)
+		}
+		text = bytes.Replace(text, []byte(e.at), []byte(e.instead), 1)
+		if err := os.WriteFile(filepath.Join(to, e.file), text, 0o644); err != nil {
+			return err
+		}
 	}
-	const function = "\nfunc anyToSockaddr("
-	if n := bytes.Count(text, []byte(function)); n != 1 {
-		return fmt.Errorf("golang.org/x/sys/unix has anyToSockaddr %d times in %s", n, name)
-	}
-	text = bytes.Replace(text, []byte(function), []byte("\nfunc anyToSockaddrOfLinux("), 1)
-	return os.WriteFile(filepath.Join(to, name), text, 0o644)
+	return nil
 }
 
 // writePackage writes a package of this module, and returns those that it imports.
