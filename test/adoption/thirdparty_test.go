@@ -149,6 +149,13 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
+// limited returns a context that ends a command which hangs.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func random(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
@@ -188,7 +195,7 @@ func TestNATS(t *testing.T) {
 		require.Equal(t, sha256.Sum256([]byte(data)), sha256.Sum256([]byte(got)), "%d bytes", len(got))
 		sub.Wait()
 
-		out := run(t, t.TempDir(), environ, client, "-s", url, "bench", "pub", "x", "--msgs", "500000", "--size", "128", "--no-progress")
+		out := run(t, t.TempDir(), environ, client, "-s", url, "bench", "pub", "x", "--msgs", "3000000", "--size", "128", "--no-progress")
 		return number(t, perSecond, out)
 	})
 }
@@ -218,7 +225,7 @@ func TestGRPCurl(t *testing.T) {
 		began := time.Now()
 		const calls = 10
 		for range calls {
-			cmd := exec.Command(client, "-plaintext", "-d", "@", address, "testing.TestService/UnaryCall")
+			cmd := exec.CommandContext(limited(t), client, "-plaintext", "-d", "@", address, "testing.TestService/UnaryCall")
 			cmd.Env, cmd.Stdin = environ, strings.NewReader(`{"payload":{"body":"`+payload+`"}}`)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
@@ -239,7 +246,7 @@ func TestEtcd(t *testing.T) {
 			"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers)
 		await(t, address)
 		etcdctl := func(stdin string, args ...string) string {
-			cmd := exec.Command(client, append([]string{"--endpoints", address}, args...)...)
+			cmd := exec.CommandContext(limited(t), client, append([]string{"--endpoints", address}, args...)...)
 			cmd.Env, cmd.Stdin = environ, strings.NewReader(stdin)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
