@@ -134,6 +134,7 @@ repeat: ## the tests TIMES (100) times on DEVICES
 # What takes too long for every change. CI runs a part of each.
 nightly: ## what takes hours: repetitions, long fuzzing, all of the lab
 	@$(MAKE) --no-print-directory test-arm64
+	@$(MAKE) --no-print-directory test-adoption
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	@$(MAKE) --no-print-directory soak SOAKTIME=30m
 	@$(MAKE) --no-print-directory scale

@@ -213,12 +213,12 @@ func option[T any](c *Conn, set func(T) error) error {
 //
 //   - Control passes the descriptor of the TCP socket, to get or set its options. Reading
 //     from it or writing to it breaks the connection.
-//   - Read passes the descriptor of another socket, for programs such as connection pools
-//     that read to check whether the connection is alive. Reading from it returns EAGAIN if
-//     nothing is unread, some of the unread bytes if there are any, and end of file if the
-//     peer has closed its direction. It does not remove bytes from the stream. Read fails if
-//     the connection has failed, or if the peer has advertised bytes that have not arrived
-//     yet.
+//   - Read passes the descriptor of another socket, for gRPC, which reads so, and for programs
+//     such as connection pools that read to check whether the connection is alive. Reading
+//     from it returns EAGAIN if nothing is unread, some of the unread bytes if there are any,
+//     and end of file if the peer has closed its direction. As with TCP, a byte that was read
+//     is no longer in the stream. Read fails if the connection has failed, or if f returns
+//     true while the peer has advertised bytes that have not arrived yet.
 //   - Write always fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw := &rawConn{c: c}

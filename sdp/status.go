@@ -1,7 +1,6 @@
 package sdp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,7 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -44,7 +43,7 @@ func Connections() []ConnInfo { return connections(math.MaxInt) }
 // connections returns the first open connections, at most most.
 func connections(most int) []ConnInfo {
 	open := openConns.list()
-	slices.SortFunc(open, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
+	sort.Slice(open, func(i, j int) bool { return open[i].id < open[j].id }) // less code than slices.SortFunc
 	open = open[:min(len(open), most)]
 	all := make([]ConnInfo, 0, len(open))
 	for _, l := range open {

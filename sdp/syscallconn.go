@@ -10,6 +10,8 @@ import (
 type rawConn struct {
 	c   *Conn
 	tcp syscall.RawConn // nil: the TCP connection has none
+
+	decoy decoy // guarded by readMu
 }
 
 var (
@@ -17,8 +19,9 @@ var (
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
 
-// decoyBytes is how many unread bytes the decoy descriptor of Read shows at most.
-const decoyBytes = 4 << 10
+// decoyBytes is how many unread bytes the decoy descriptor of Read shows at most. gRPC reads so many
+// at a time, and a pipe holds them.
+const decoyBytes = 32 << 10
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	if r.tcp == nil {
@@ -48,9 +51,17 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		c.mu.Unlock()
 		c.out.sendDue()
 		if err != nil && err != io.EOF {
+			r.decoy.close()
 			return c.opError("raw-read", err)
 		}
-		done, ferr := withDecoy(head[:min(len(head), decoyBytes)], err == io.EOF, f)
+		done, taken, ferr := r.decoy.show(head[:min(len(head), decoyBytes)], err == io.EOF, f)
+		if taken > 0 {
+			c.mu.Lock()
+			c.promise.consume(taken)
+			c.readBytesLocked(taken)
+			c.mu.Unlock()
+			c.out.sendDue()
+		}
 		if ferr == nil && done && len(head) == 0 && announced {
 			ferr = errRawUnread // the descriptor could not show them
 		}
@@ -58,6 +69,9 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 			return c.opError("raw-read", ferr)
 		}
 		c.mu.Lock()
+		if taken > 0 {
+			continue
+		}
 		if len(head) == 0 {
 			c.awaitPayloadLocked() // lookLocked finds its error again
 			continue

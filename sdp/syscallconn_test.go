@@ -58,8 +58,15 @@ func TestLivenessCheckFindsWhatIsAdvertised(t *testing.T) {
 		_, err := io.ReadFull(s, make([]byte, 64)) // what rides along
 		require.NoError(t, err)
 		// A Read that had its bytes written into it may end before the rest is announced.
-		assert.Eventually(t, func() bool { return check(s) != nil }, 5*time.Second, time.Millisecond)
-		_, err = io.ReadFull(s, make([]byte, 100_000-64))
+		left := 100_000 - 64
+		assert.Eventually(t, func() bool {
+			err := check(s)
+			if err == errUnexpected {
+				left-- // what check has read is gone
+			}
+			return err != nil
+		}, 5*time.Second, time.Millisecond)
+		_, err = io.ReadFull(s, make([]byte, left))
 		require.NoError(t, err)
 		require.NoError(t, <-done)
 		assert.NoError(t, check(s))
@@ -74,16 +81,69 @@ func TestLivenessCheck(t *testing.T) {
 
 	_, err := b.Write([]byte("x"))
 	require.NoError(t, err)
-	one := make([]byte, 1)
 	assert.Eventually(t, func() bool { return check(a) == errUnexpected }, 5*time.Second, time.Millisecond)
-	_, err = a.Read(one)
-	assert.NoError(t, err)
-	assert.NoError(t, check(a))
+	assert.NoError(t, check(a), "what check has read is gone")
 
 	require.NoError(t, b.Close())
 	assert.Eventually(t, func() bool { return check(a) == io.EOF }, 5*time.Second, time.Millisecond)
 	require.NoError(t, a.Close())
 	assert.ErrorIs(t, check(a), net.ErrClosed)
+}
+
+// TestRawRead reads all that arrives in the callback of RawConn.Read, as gRPC does: each byte once,
+// in parts of any size, with Reads in between, and the end.
+func TestRawRead(t *testing.T) {
+	for name, connected := range map[string]func() (c, s *Conn){
+		"copied":     func() (c, s *Conn) { return pair(t) },
+		"advertised": func() (c, s *Conn) { return zcopyPair(t, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := connected()
+			data := random(500_000)
+			wrote := make(chan error, 1)
+			go func() {
+				rest := data
+				for len(rest) > 0 {
+					n := min(len(rest), 1+len(rest)%30_000)
+					if _, err := a.Write(rest[:n]); err != nil {
+						wrote <- err
+						return
+					}
+					rest = rest[n:]
+				}
+				wrote <- a.CloseWrite()
+			}()
+			raw, err := b.SyscallConn()
+			require.NoError(t, err)
+			var got []byte
+			for buf := make([]byte, 7000); ; {
+				if len(got)%3 == 0 {
+					n, err := b.Read(buf[:100])
+					got = append(got, buf[:n]...)
+					if err == io.EOF {
+						break
+					}
+					require.NoError(t, err)
+				}
+				var n int
+				var failed error
+				require.NoError(t, raw.Read(func(fd uintptr) bool {
+					n, failed = syscall.Read(int(fd), buf)
+					return failed != syscall.EAGAIN
+				}))
+				require.NoError(t, failed)
+				if n == 0 {
+					break
+				}
+				got = append(got, buf[:n]...)
+			}
+			require.NoError(t, <-wrote)
+			require.Equal(t, len(data), len(got))
+			require.Equal(t, data, got)
+			require.NoError(t, b.Close())
+			require.ErrorIs(t, raw.Read(func(uintptr) bool { return true }), net.ErrClosed)
+		})
+	}
 }
 
 // TestLivenessCheckTakesALimitedAmount of what has arrived, however much that is.

@@ -49,7 +49,8 @@ type kind struct {
 	refused   string // why Parse refuses it; "" if it does not
 }
 
-var kinds = [256]kind{
+// kinds has pointers because most MIDs are unknown.
+var kinds = [256]*kind{
 	MIDHello:           {name: "Hello", extension: "HH", extLen: HelloLen - HeaderLen, refused: "belongs to connection set-up"},
 	MIDHelloAck:        {name: "HelloAck", extension: "HAH", extLen: HelloAckLen - HeaderLen, refused: "belongs to connection set-up"},
 	MIDDisConn:         {name: "DisConn"},
@@ -72,10 +73,20 @@ var kinds = [256]kind{
 	MIDData:            {name: "Data", payload: true},
 }
 
+// kind returns what follows from m, also if m is unknown.
+func (m MID) kind() *kind {
+	if k := kinds[m]; k != nil {
+		return k
+	}
+	return &unknown
+}
+
+var unknown kind
+
 // String returns the draft's name of the message, or "MID 0x42" for an unknown
 // one.
 func (m MID) String() string {
-	if name := kinds[m].name; name != "" {
+	if name := m.kind().name; name != "" {
 		return name
 	}
 	return fmt.Sprintf("MID %#02x", uint8(m))

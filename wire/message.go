@@ -45,7 +45,7 @@ type Message struct {
 // caller sends the payload after it. AppendHeader does not check m. It allocates
 // nothing if b has room.
 func (m *Message) AppendHeader(b []byte) []byte {
-	m.Len = uint32(HeaderLen + kinds[m.MID].extLen + len(m.Payload))
+	m.Len = uint32(HeaderLen + m.MID.kind().extLen + len(m.Payload))
 	b = m.Header.append(b)
 	switch m.MID {
 	case MIDRdmaWrCompl, MIDRdmaRdCompl, MIDChRcvBuf, MIDChRcvBufAck:
@@ -89,7 +89,7 @@ func (m *Message) parse(b []byte, grown bool) error {
 	}
 	*m = Message{}
 	m.Header.parse(b)
-	k := &kinds[m.MID]
+	k := m.MID.kind()
 	if grown && m.MID == MIDData && m.Len > HeaderLen && uint64(m.Len) < uint64(len(b)) {
 		m.Len = uint32(len(b))
 	}
@@ -119,7 +119,7 @@ func (m *Message) parseExtension(b []byte) error {
 	case MIDRdmaWrCompl, MIDRdmaRdCompl:
 		m.Size = binary.BigEndian.Uint32(b)
 		if m.Size > MaxSize {
-			return malformed(m.MID.String(), kinds[m.MID].extension+" Len", "%d bytes moved, more than any advertisement", m.Size)
+			return malformed(m.MID.String(), m.MID.kind().extension+" Len", "%d bytes moved, more than any advertisement", m.Size)
 		}
 	case MIDChRcvBuf:
 		m.Size = binary.BigEndian.Uint32(b)
@@ -158,7 +158,7 @@ func (a *Advert) parse(b []byte) {
 
 func (m *Message) checkAdvert() error {
 	if m.Advert.Len == 0 || m.Advert.Len > MaxSize {
-		return malformed(m.MID.String(), kinds[m.MID].extension+" Len", "is %d, allowed are 1 to %d", m.Advert.Len, uint32(MaxSize))
+		return malformed(m.MID.String(), m.MID.kind().extension+" Len", "is %d, allowed are 1 to %d", m.Advert.Len, uint32(MaxSize))
 	}
 	return nil
 }

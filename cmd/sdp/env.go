@@ -46,11 +46,12 @@ func runEnv(args []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q", rest[0])
 	}
-	t, err := adopt.Ask(context.Background(), "go", "", nil)
+	ctx := context.Background()
+	t, err := adopt.Ask(ctx, "go", "", nil)
 	if err != nil {
 		return err
 	}
-	goroot, err := adopt.GOROOT(t, options)
+	goroot, err := makeGOROOT(ctx, t, options)
 	if err != nil {
 		return err
 	}

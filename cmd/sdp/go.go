@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gosdp/gosdp/internal/adopt"
 )
@@ -97,7 +99,7 @@ func (g *goTool) run(ctx context.Context) error {
 	if g.options.Verbs && t.CGOEnabled != "1" {
 		return errors.New("-verbs needs cgo: set CGO_ENABLED=1")
 	}
-	goroot, err := adopt.GOROOT(t, g.options)
+	goroot, err := makeGOROOT(ctx, t, g.options)
 	if err != nil {
 		return err
 	}
@@ -112,10 +114,18 @@ func (g *goTool) run(ctx context.Context) error {
 	if t, err = adopt.Ask(ctx, "go", g.dir, append(env, "GOTOOLCHAIN="+needs)); err != nil {
 		return err
 	}
-	if goroot, err = adopt.GOROOT(t, g.options); err != nil {
+	if goroot, err = makeGOROOT(ctx, t, g.options); err != nil {
 		return err
 	}
 	return g.exec(ctx, goroot, env)
+}
+
+// makeGOROOT returns the second GOROOT. The user may interrupt that, and the go command itself deals
+// with signals afterwards.
+func makeGOROOT(ctx context.Context, t *adopt.Toolchain, o adopt.Options) (string, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return adopt.GOROOT(ctx, t, o)
 }
 
 // atVersion reports whether a go command names a package with a version. The current module does

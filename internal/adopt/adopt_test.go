@@ -60,7 +60,7 @@ func TestGOROOTIsMadeOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 { // at once
 		all.Go(func() {
-			goroot, err := GOROOT(tc, o)
+			goroot, err := GOROOT(t.Context(), tc, o)
 			if err == nil {
 				made.Store(goroot, true)
 			}
@@ -84,7 +84,7 @@ func TestFirstGOROOTStaysAsItIs(t *testing.T) {
 	file := filepath.Join(tc.GOROOT, "src/net/fd_posix.go")
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
-	goroot, err := GOROOT(tc, Options{Cache: t.TempDir()})
+	goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir()})
 	require.NoError(t, err)
 	after, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -100,10 +100,10 @@ func TestFirstGOROOTStaysAsItIs(t *testing.T) {
 
 func TestChangedInstallationIsNoticed(t *testing.T) {
 	tc, o := fake(t), Options{Cache: t.TempDir()}
-	first, err := GOROOT(tc, o)
+	first, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(tc.GOROOT, "src/net/extra.go"), []byte("package net\n"), 0o644))
-	second, err := GOROOT(tc, o)
+	second, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
 	require.FileExists(t, filepath.Join(second, "src/net/extra.go"))
@@ -111,11 +111,11 @@ func TestChangedInstallationIsNoticed(t *testing.T) {
 
 func TestGOROOTInsideGOROOT(t *testing.T) {
 	tc, o := fake(t), Options{Cache: t.TempDir()}
-	first, err := GOROOT(tc, o)
+	first, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	inside := *tc
 	inside.GOROOT = first
-	second, err := GOROOT(&inside, o)
+	second, err := GOROOT(t.Context(), &inside, o)
 	require.NoError(t, err)
 	require.Equal(t, first, second)
 }
@@ -157,7 +157,7 @@ func TestGOROOTErrors(t *testing.T) {
 		"the cache is a file":             {fake(t), file, "making the changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := GOROOT(c.tc, Options{Cache: c.cache})
+			_, err := GOROOT(t.Context(), c.tc, Options{Cache: c.cache})
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "\n")
 			entries, err := os.ReadDir(cache)
@@ -184,7 +184,7 @@ func TestStaleCopiesAreRemoved(t *testing.T) {
 	put(tempPrefix+"interrupted", 2*brokenAge)
 	put(tempPrefix+"inprogress", time.Minute)
 	require.NoError(t, os.Mkdir(filepath.Join(o.Cache, "other"), 0o755))
-	goroot, err := GOROOT(tc, o)
+	goroot, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	entries, err := os.ReadDir(o.Cache)
 	require.NoError(t, err)

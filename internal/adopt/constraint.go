@@ -134,12 +134,3 @@ func constrain(text []byte, condition string) []byte {
 	line := "//go:build (" + expr.String() + ") && " + condition
 	return slices.Concat(text[:start], []byte(line), text[end:])
 }
-
-// unconstrain returns a file without its build constraint, but with the same number of lines.
-func unconstrain(text []byte) []byte {
-	_, start, end, found := buildLine(text)
-	if !found {
-		return text
-	}
-	return slices.Concat(text[:start], []byte("//"), text[end:])
-}

@@ -54,27 +54,3 @@ var hookEdits = []edit{
 	{at: "func setKeepAliveCount(fd *netFD, n int) error {", prologue: "fd = fd.sdpSock()"},
 	{at: "func isUsingMultipathTCP(fd *netFD) bool {", prologue: "fd = fd.sdpSock()"},
 }
-
-// innerEdits are the changes to the library's copy of package net. The functions that they call are
-// in _std/inner.
-var innerEdits = []edit{
-	{at: "type netFD struct {", prologue: "owner any"},
-	{at: "\tpfd poll.FD\n", instead: "\tpfd *poll.FD\n"},
-	{at: "\t\tpfd: poll.FD{\n", instead: "\t\tpfd: &poll.FD{\n"},
-	{at: "return &c.fd.pfd\n", instead: "return c.fd.pfd\n"},
-	{at: "poll.SendFile(&c.pfd, fd, remain)", instead: "poll.SendFile(c.pfd, fd, remain)"},
-	{at: "pollSplice(&c.pfd, &s.pfd, remain)", instead: "pollSplice(c.pfd, s.pfd, remain)"},
-	{at: "pollSplice(&uc.fd.pfd, &c.pfd, 1<<63-1)", instead: "pollSplice(uc.fd.pfd, c.pfd, 1<<63-1)"},
-	{at: "func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn, error) {",
-		prologue: "if connect := connectOf(ctx, network); connect != nil { return connect(ctx, d.ControlContext) }"},
-
-	// The library connects Unix sockets and resolves no names. Code that it does not reach is
-	// not linked.
-	{at: "func (r *Resolver) internetAddrList(ctx context.Context, net, addr string) (addrList, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sd *sysDialer) dialTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sd *sysDialer) dialMPTCP(ctx context.Context, laddr, raddr *TCPAddr) (*TCPConn, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sd *sysDialer) dialUDP(ctx context.Context, laddr, raddr *UDPAddr) (*UDPConn, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sd *sysDialer) dialIP(ctx context.Context, laddr, raddr *IPAddr) (*IPConn, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sl *sysListener) listenTCP(ctx context.Context, laddr *TCPAddr) (*TCPListener, error) {", prologue: "return nil, errNotHere"},
-	{at: "func (sl *sysListener) listenMPTCP(ctx context.Context, laddr *TCPAddr) (*TCPListener, error) {", prologue: "return nil, errNotHere"},
-}

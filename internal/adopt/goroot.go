@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -32,8 +33,8 @@ type Options struct {
 var parts = []string{"LICENSE", "PATENTS", "VERSION", "go.env", "bin", "lib", "pkg", "src"}
 
 // GOROOT returns the second GOROOT for a toolchain, and makes it if it does not exist. It is
-// safe for concurrent use, even by several processes.
-func GOROOT(t *Toolchain, o Options) (string, error) {
+// safe for concurrent use, even by several processes. If ctx ends, it leaves nothing behind.
+func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if err := t.supported(); err != nil {
 		return "", err
 	}
@@ -60,7 +61,7 @@ func GOROOT(t *Toolchain, o Options) (string, error) {
 	if used(goroot) {
 		return goroot, trusted(goroot)
 	}
-	if err := build(t, o, goroot); err != nil {
+	if err := build(ctx, t, o, goroot); err != nil {
 		return "", err
 	}
 	if err := trusted(goroot); err != nil { // another process was faster
@@ -89,7 +90,7 @@ func used(goroot string) bool {
 // first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, innerEdits)
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits)
 	for _, from := range []fs.FS{gosdp.Sources, std, unix} {
 		if err := hashFiles(h, from); err != nil {
 			return "", err
@@ -111,7 +112,7 @@ func fingerprint(t *Toolchain, o Options) (string, error) {
 			return "", err
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16], nil
+	return hex.EncodeToString(h.Sum(nil))[:8], nil
 }
 
 func hashFiles(h hash.Hash, from fs.FS) error {
@@ -128,8 +129,11 @@ func hashFiles(h hash.Hash, from fs.FS) error {
 
 // build makes the second GOROOT under another name and then renames it, so that a directory with
 // the final name is complete. If another process was faster, build uses its result.
-func build(t *Toolchain, o Options, goroot string) (err error) {
+func build(ctx context.Context, t *Toolchain, o Options, goroot string) (err error) {
 	fail := func(err error) error {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
 		return fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
 	}
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
@@ -140,7 +144,7 @@ func build(t *Toolchain, o Options, goroot string) (err error) {
 		return fail(err)
 	}
 	defer removeAll(temp)
-	if err := fill(t, o, temp); err != nil {
+	if err := fill(ctx, t, o, temp); err != nil {
 		return fail(err)
 	}
 	if err := os.Rename(temp, goroot); err != nil && !used(goroot) {
@@ -151,10 +155,10 @@ func build(t *Toolchain, o Options, goroot string) (err error) {
 
 const tempPrefix = ".making-"
 
-func fill(t *Toolchain, o Options, to string) error {
+func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
 	net := make(files)
 	for _, part := range parts {
-		if err := link(filepath.Join(to, part), filepath.Join(t.GOROOT, part)); err != nil {
+		if err := link(ctx, filepath.Join(to, part), filepath.Join(t.GOROOT, part)); err != nil {
 			return err
 		}
 	}
@@ -163,9 +167,6 @@ func fill(t *Toolchain, o Options, to string) error {
 		return fmt.Errorf("%s has SDP already", t.GOROOT)
 	}
 	if err := net.read(filepath.Join(src, "net")); err != nil {
-		return err
-	}
-	if err := writeInnerNet(src, t.GOVERSION, net); err != nil {
 		return err
 	}
 	if err := writeHooks(filepath.Join(src, "net"), t.GOVERSION, net); err != nil {
@@ -290,8 +291,11 @@ func walkLinks(as, real string, links int, f func(file string, e fs.DirEntry) er
 
 // link makes hard links to the files of a tree, or copies where the file system or its rules
 // do not let it. A part that is not there is left out.
-func link(to, from string) error {
+func link(ctx context.Context, to, from string) error {
 	return walk(from, func(file string, e fs.DirEntry) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		rel, err := filepath.Rel(from, file)
 		if err != nil {
 			return err

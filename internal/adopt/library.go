@@ -36,14 +36,15 @@ var replaced = map[string]string{
 	"crypto/hmac":           inside + "hmac",
 	"crypto/rand":           inside + "rand",
 	"crypto/sha256":         inside + "sha256",
+	"errors":                inside + "errors",
 	"golang.org/x/sys/unix": inside + "unix",
 	"log/slog":              inside + "slog",
 	"net":                   inside + "net",
 }
 
 // light are small packages that replace some of the standard library, which would make every
-// program larger by code that the library does not use.
-var light = []string{"hmac", "rand", "sha256", "slog"}
+// program larger by code that the library does not use. Package net would be an import cycle too.
+var light = []string{"errors", "hmac", "net", "rand", "sha256", "slog"}
 
 // importPath returns the package that a package inside the standard library imports instead of p.
 func importPath(p string) string {
@@ -51,9 +52,15 @@ func importPath(p string) string {
 		return r
 	}
 	if ours, ok := strings.CutPrefix(p, module); ok {
-		return inside + ours
+		return inside + place(ours)
 	}
 	return p
+}
+
+// place returns where a package of this module is in src/internal/gosdp. Programs contain the name of
+// each function, so short import paths make them smaller.
+func place(pkg string) string {
+	return strings.TrimPrefix(strings.ReplaceAll(pkg, "/internal/", "/"), "internal/")
 }
 
 // rewriteImports returns a file with its imports replaced for a package inside the standard
@@ -81,11 +88,11 @@ func rewriteImports(name string, text []byte) ([]byte, []string, error) {
 // writeLibrary writes the library to src/internal/gosdp, which must not exist: the packages of this
 // module that the roots need.
 func writeLibrary(src string, roots []string) error {
-	if err := writeDir(filepath.Join(src, inside, "unix"), unix, "_unix"); err != nil {
+	if err := writeUnix(filepath.Join(src, inside, "unix")); err != nil {
 		return err
 	}
 	for _, pkg := range light {
-		if err := writeDir(filepath.Join(src, inside, pkg), std, "_std/"+pkg); err != nil {
+		if err := writeDir(filepath.Join(src, inside, pkg), std, lightDir(pkg)); err != nil {
 			return err
 		}
 	}
@@ -107,9 +114,49 @@ func writeLibrary(src string, roots []string) error {
 	return nil
 }
 
+// lightDir returns the directory of a light package. The files for package net itself are in
+// _std/net.
+func lightDir(pkg string) string {
+	if pkg == "net" {
+		pkg = "inner"
+	}
+	return "_std/" + pkg
+}
+
+// unixEdits make the copy of golang.org/x/sys/unix smaller: a function of _std/unix replaces
+// anyToSockaddr, and no call of errnoErr is inlined.
+var unixEdits = []struct{ file, at, instead string }{
+	{"syscall_linux.go", "\nfunc anyToSockaddr(", "\nfunc anyToSockaddrOfLinux("},
+	{"syscall_unix.go", "\nfunc errnoErr(", "\n//go:noinline\nfunc errnoErr("},
+}
+
+// writeUnix writes the copy of golang.org/x/sys/unix.
+func writeUnix(to string) error {
+	if err := writeDir(to, unix, "_unix"); err != nil {
+		return err
+	}
+	if err := writeDir(to, std, "_std/unix"); err != nil {
+		return err
+	}
+	for _, e := range unixEdits {
+		text, err := unix.ReadFile("_unix/" + e.file)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte(e.at)); n != 1 {
+			return fmt.Errorf("golang.org/x/sys/unix has %q %d times in %s", e.at, n, e.file)
+		}
+		text = bytes.Replace(text, []byte(e.at), []byte(e.instead), 1)
+		if err := os.WriteFile(filepath.Join(to, e.file), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writePackage writes a package of this module, and returns those that it imports.
 func writePackage(src, pkg string) (imports []string, err error) {
-	to := filepath.Join(src, inside, filepath.FromSlash(pkg))
+	to := filepath.Join(src, inside, filepath.FromSlash(place(pkg)))
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return nil, err
 	}
@@ -156,55 +203,6 @@ func writePackage(src, pkg string) (imports []string, err error) {
 		}
 	}
 	return imports, nil
-}
-
-// writeInnerNet writes the library's own copy of package net, without the files that need cgo,
-// because it resolves no names.
-func writeInnerNet(src, version string, net files) error {
-	inner := make(files)
-	for name, text := range net {
-		if definitely(name, text) {
-			inner[name] = unconstrain(text)
-		}
-	}
-	if _, err := inner.apply("the copy of package net of "+version, innerEdits); err != nil {
-		return err
-	}
-	to := filepath.Join(src, inside, "net")
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
-	inner["sdp_empty.s"] = nil // package net has functions that others define
-	extra, err := std.ReadFile("_std/inner/sdp_inner.go")
-	if err != nil {
-		return err
-	}
-	inner["sdp_inner.go"] = extra
-	for name, text := range inner {
-		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// definitely reports whether a file of package net is built for Linux without cgo.
-func definitely(name string, text []byte) bool {
-	if bytes.Contains(text, []byte("\nimport \"C\"\n")) {
-		return false
-	}
-	expr, _, _, found := buildLine(text)
-	if !found {
-		return builds(name, text, func(string) bool { return false })
-	}
-	for _, tag := range nameTags(name) {
-		if tag != "linux" {
-			return false
-		}
-	}
-	return expr.Eval(func(tag string) bool {
-		return tag == "linux" || tag == "unix" || tag == "gc" || tag == "netgo" || strings.HasPrefix(tag, "go1.")
-	})
 }
 
 // writeDir writes the files of a directory.

@@ -12,11 +12,11 @@ import (
 
 func TestCacheOfOthersIsNotUsed(t *testing.T) {
 	tc, o := fake(t), Options{Cache: t.TempDir()}
-	goroot, err := GOROOT(tc, o)
+	goroot, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	for _, dir := range []string{o.Cache, goroot} {
 		require.NoError(t, os.Chmod(dir, 0o777))
-		_, err = GOROOT(tc, o)
+		_, err = GOROOT(t.Context(), tc, o)
 		require.ErrorContains(t, err, dir+" may be written by every user")
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
@@ -25,7 +25,7 @@ func TestCacheOfOthersIsNotUsed(t *testing.T) {
 	}
 	for _, dir := range []string{o.Cache, goroot} {
 		require.NoError(t, os.Chown(dir, 12345, 12345))
-		_, err = GOROOT(tc, o)
+		_, err = GOROOT(t.Context(), tc, o)
 		require.ErrorContains(t, err, dir+" belongs to the user 12345")
 		require.NoError(t, os.Chown(dir, 0, 0))
 	}
@@ -38,11 +38,11 @@ func TestLinkedParts(t *testing.T) {
 	src := filepath.Join(tc.GOROOT, "src")
 	require.NoError(t, os.Rename(src, filepath.Join(share, "src")))
 	require.NoError(t, os.Symlink(filepath.Join(share, "src"), src))
-	first, err := GOROOT(tc, o)
+	first, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(first, "src/net/sdp_hook.go"))
 	require.NoError(t, os.WriteFile(filepath.Join(share, "src/net/extra.go"), []byte("package net\n"), 0o644))
-	second, err := GOROOT(tc, o)
+	second, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	require.NotEqual(t, first, second, "a change behind the link was not noticed")
 }

@@ -93,9 +93,9 @@ func (l *Limits) limitMemory(bytes string, err error) {
 
 // limitProcessors applies a quota and its period.
 func (l *Limits) limitProcessors(quota, period string, err error) {
-	q, err1 := strconv.ParseFloat(quota, 64)
-	p, err2 := strconv.ParseFloat(period, 64)
+	q, err1 := strconv.ParseInt(quota, 10, 64)
+	p, err2 := strconv.ParseInt(period, 10, 64)
 	if err == nil && err1 == nil && err2 == nil && q > 0 && p > 0 {
-		l.Processors = min(l.Processors, q/p)
+		l.Processors = min(l.Processors, float64(q)/float64(p))
 	}
 }

@@ -19,6 +19,7 @@ type suite struct {
 	pkg  string
 	args []string
 	part string // of which it is: short or all
+	dir  string // of the module; "" for the standard library
 }
 
 var suites = []suite{
@@ -93,7 +94,11 @@ func (s suite) test(t *testing.T, environ []string, command ...string) (results,
 	t.Helper()
 	args := append(slices.Clone(command[1:]), "test", "-json", "-count=1", "-timeout=9m")
 	args = append(append(args, s.args...), s.pkg)
-	out, err := try(t, t.TempDir(), environ, command[0], args...)
+	dir := s.dir
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	out, err := try(t, dir, environ, command[0], args...)
 	r, text := make(results), make(map[string]string)
 	ended := ""
 	lines := bufio.NewScanner(bytes.NewReader([]byte(out)))

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,10 +23,32 @@ import (
 )
 
 // install builds a program from the module proxy, as it is. The test is skipped if the
-// module cannot be had.
+// module cannot be had. GOSDP_ADOPTION_BIN names a directory in which programs are kept; one that
+// is there is not built again, so empty it after a change to the library.
 func install(t *testing.T, pkg string) string {
 	t.Helper()
-	bin := os.Getenv("GOSDP_ADOPTION_BIN") // where the programs are kept between runs
+	return kept(t, pkg, func(bin, file string) (string, error) {
+		return try(t, t.TempDir(), env("GOBIN="+bin), sdp(t), "install", pkg)
+	})
+}
+
+// build is install for a program whose module has replace directives, which "go install" refuses.
+// It is built in a module that requires it.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	return kept(t, pkg, func(bin, file string) (string, error) {
+		dir := module(t, map[string]string{})
+		if out, err := try(t, dir, env(), sdp(t), "go", "get", pkg); err != nil {
+			return out, err
+		}
+		path, _, _ := strings.Cut(pkg, "@")
+		return try(t, dir, env(), sdp(t), "build", "-o", file, path)
+	})
+}
+
+func kept(t *testing.T, pkg string, make func(bin, file string) (string, error)) string {
+	t.Helper()
+	bin := os.Getenv("GOSDP_ADOPTION_BIN")
 	if bin == "" {
 		bin = t.TempDir()
 	}
@@ -36,7 +61,7 @@ func install(t *testing.T, pkg string) string {
 	if _, err := os.Stat(file); err == nil {
 		return file
 	}
-	out, err := try(t, t.TempDir(), env("GOBIN="+bin), sdp(t), "install", pkg)
+	out, err := make(bin, file)
 	if err != nil && (strings.Contains(out, "proxy") || strings.Contains(out, "no such host")) {
 		t.Skipf("%s cannot be had: %s", pkg, out)
 	}
@@ -86,10 +111,16 @@ func await(t *testing.T, address string) {
 }
 
 // each runs a test over shm and over TCP, with the same programs, and checks that their
-// connections were of shm in the first case.
+// connections were of shm in the first case. With GOSDP_ADOPTION_RATES set, on a machine that does
+// nothing else, it also compares the rates.
 func each(t *testing.T, test func(t *testing.T, environ []string) (rate float64)) {
 	rates := make(map[string][]float64)
-	for range 3 { // alternating
+	compare := os.Getenv("GOSDP_ADOPTION_RATES") != ""
+	rounds := 1
+	if compare {
+		rounds = 5
+	}
+	for range rounds { // alternating
 		for _, device := range []string{"shm", "tcp"} {
 			t.Run(device, func(t *testing.T) {
 				connections := newReport(t)
@@ -106,6 +137,23 @@ func each(t *testing.T, test func(t *testing.T, environ []string) (rate float64)
 		}
 	}
 	t.Logf("rates: shm %.0f, tcp %.0f", rates["shm"], rates["tcp"])
+	if compare {
+		ratio := median(rates["shm"]) / median(rates["tcp"])
+		t.Logf("shm is %.2f times TCP", ratio)
+		require.GreaterOrEqual(t, ratio, 0.95)
+	}
+}
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}
+
+// limited returns a context that ends a command which hangs.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func random(n int) []byte {
@@ -147,7 +195,7 @@ func TestNATS(t *testing.T) {
 		require.Equal(t, sha256.Sum256([]byte(data)), sha256.Sum256([]byte(got)), "%d bytes", len(got))
 		sub.Wait()
 
-		out := run(t, t.TempDir(), environ, client, "-s", url, "bench", "pub", "x", "--msgs", "500000", "--size", "128", "--no-progress")
+		out := run(t, t.TempDir(), environ, client, "-s", url, "bench", "pub", "x", "--msgs", "3000000", "--size", "128", "--no-progress")
 		return number(t, perSecond, out)
 	})
 }
@@ -177,7 +225,7 @@ func TestGRPCurl(t *testing.T) {
 		began := time.Now()
 		const calls = 10
 		for range calls {
-			cmd := exec.Command(client, "-plaintext", "-d", "@", address, "testing.TestService/UnaryCall")
+			cmd := exec.CommandContext(limited(t), client, "-plaintext", "-d", "@", address, "testing.TestService/UnaryCall")
 			cmd.Env, cmd.Stdin = environ, strings.NewReader(`{"payload":{"body":"`+payload+`"}}`)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
@@ -189,8 +237,8 @@ func TestGRPCurl(t *testing.T) {
 
 func TestEtcd(t *testing.T) {
 	want(t, "all")
-	server := install(t, "go.etcd.io/etcd/server/v3@v3.6.8")
-	client := install(t, "go.etcd.io/etcd/etcdctl/v3@v3.6.8")
+	server := build(t, "go.etcd.io/etcd/server/v3@v3.6.8")
+	client := build(t, "go.etcd.io/etcd/etcdctl/v3@v3.6.8")
 	each(t, func(t *testing.T, environ []string) float64 {
 		address, peers := free(t), free(t)
 		start(t, environ, server, "--data-dir", t.TempDir(), "--unsafe-no-fsync",
@@ -198,7 +246,7 @@ func TestEtcd(t *testing.T) {
 			"--listen-peer-urls", "http://"+peers, "--initial-advertise-peer-urls", "http://"+peers, "--initial-cluster", "default=http://"+peers)
 		await(t, address)
 		etcdctl := func(stdin string, args ...string) string {
-			cmd := exec.Command(client, append([]string{"--endpoints", address}, args...)...)
+			cmd := exec.CommandContext(limited(t), client, append([]string{"--endpoints", address}, args...)...)
 			cmd.Env, cmd.Stdin = environ, strings.NewReader(stdin)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
@@ -238,6 +286,60 @@ func TestCaddy(t *testing.T) {
 		fields := strings.Fields(out)
 		require.Equal(t, sum, fields[0])
 		rate, err := strconv.ParseFloat(fields[1], 64)
+		require.NoError(t, err)
+		return rate
+	})
+}
+
+// Prometheus scrapes a server that knows nothing of SDP, and is asked for what it has scraped.
+func TestPrometheus(t *testing.T) {
+	want(t, "all")
+	prometheus := install(t, "github.com/prometheus/prometheus/cmd/prometheus@v0.316.0")
+	dir := module(t, map[string]string{"main.go": web})
+	run(t, dir, env(), sdp(t), "build", "-o", "web", ".")
+	program := filepath.Join(dir, "web")
+	const series = 500
+	var metrics strings.Builder
+	for i := range series {
+		fmt.Fprintf(&metrics, "sdp_adoption{number=\"%d\"} %d\n", i, 1_000_000+i)
+	}
+	file := filepath.Join(t.TempDir(), "metrics.txt")
+	require.NoError(t, os.WriteFile(file, []byte(metrics.String()), 0o644))
+	each(t, func(t *testing.T, environ []string) float64 {
+		target, address := free(t), free(t)
+		start(t, environ, program, "serve", target, file)
+		await(t, target)
+		config := filepath.Join(t.TempDir(), "prometheus.yml")
+		require.NoError(t, os.WriteFile(config, []byte(`{"scrape_configs": [{"job_name": "web", "scrape_interval": "1s", "static_configs": [{"targets": ["`+target+`"]}]}]}`), 0o644))
+		start(t, environ, prometheus, "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+address)
+		await(t, address)
+
+		var answer struct {
+			Data struct {
+				Result []struct {
+					Metric struct{ Number string }
+					Value  [2]any
+				}
+			}
+		}
+		var query string
+		require.Eventually(t, func() bool {
+			query = fmt.Sprintf("http://%s/api/v1/query?query=sdp_adoption&time=%d", address, time.Now().Unix())
+			r, err := http.Get(query)
+			if err != nil {
+				return false
+			}
+			defer r.Body.Close()
+			answer.Data.Result = nil
+			return json.NewDecoder(r.Body).Decode(&answer) == nil && len(answer.Data.Result) == series
+		}, 30*time.Second, 100*time.Millisecond)
+		for _, s := range answer.Data.Result {
+			number, err := strconv.Atoi(s.Metric.Number)
+			require.NoError(t, err)
+			require.Equal(t, strconv.Itoa(1_000_000+number), s.Value[1])
+		}
+		out := run(t, dir, environ, program, "get", query, "500")
+		rate, err := strconv.ParseFloat(strings.Fields(out)[1], 64)
 		require.NoError(t, err)
 		return rate
 	})

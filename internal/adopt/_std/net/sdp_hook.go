@@ -32,6 +32,16 @@ type sdpLink struct {
 	listener *sdp.Listener // nil: a connection
 	sock     *netFD
 	closed   atomic.Bool
+
+	rawOnce sync.Once
+	raw     syscall.RawConn // use rawConn
+	rawErr  error
+}
+
+// rawConn returns the library's RawConn, always the same one: it keeps a socket for its Reads.
+func (l *sdpLink) rawConn() (syscall.RawConn, error) {
+	l.rawOnce.Do(func() { l.raw, l.rawErr = l.conn.SyscallConn() })
+	return l.raw, l.rawErr
 }
 
 // sdpUnhooked is the key of contexts for calls that use plain TCP. The library's own calls have it,
@@ -80,7 +90,7 @@ var sdpClosed = sync.OnceValue(func() *netFD {
 
 // sdpInner returns the library's view of a connected socket.
 func sdpInner(fd *netFD) *inner.TCPConn {
-	return inner.FromFD(&fd.pfd, fd.family, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
+	return inner.FromFD(&fd.pfd, fd.net, sdpAddr(fd.laddr), sdpAddr(fd.raddr), fd)
 }
 
 // sdpAddr converts an address to a type of the library's copy of package net.
@@ -379,7 +389,7 @@ func (c *rawConn) sdpControl(f func(uintptr)) error {
 }
 
 func (c *rawConn) sdpRead(f func(uintptr) bool) error {
-	raw, err := c.fd.sdp.conn.SyscallConn()
+	raw, err := c.fd.sdp.rawConn()
 	if err == nil {
 		err = raw.Read(f)
 	}
@@ -390,7 +400,7 @@ func (c *rawConn) sdpRead(f func(uintptr) bool) error {
 }
 
 func (c *rawConn) sdpWrite(f func(uintptr) bool) error {
-	raw, err := c.fd.sdp.conn.SyscallConn()
+	raw, err := c.fd.sdp.rawConn()
 	if err == nil {
 		err = raw.Write(f)
 	}
