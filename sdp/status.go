@@ -209,7 +209,7 @@ var violations events.Limiter
 // hostOf returns the part of an address that the peer does not choose anew for each connection.
 func hostOf(a net.Addr) string {
 	if t, ok := a.(*net.TCPAddr); ok {
-		return t.IP.String()
+		return t.AddrPort().Addr().Unmap().String()
 	}
 	return a.String()
 }
