@@ -199,3 +199,50 @@ func TestPredictedWrite(t *testing.T) {
 	assert.Positive(t, a.Growth(), "a small Write may be appended to again")
 	copied(t, a, b, n) // for comparison
 }
+
+// TestPredictingEndIsLiedTo: an end that has not used zero copy yet checks what the peer says about
+// it as any other end does.
+func TestPredictingEndIsLiedTo(t *testing.T) {
+	advert := wire.Advert{Len: 1 << 20, STag: 1, VA: 1}
+	for _, v := range []struct {
+		name     string
+		messages []wire.Message
+		why      string
+	}{
+		{"a completion of nothing", []wire.Message{{Header: wire.Header{MID: wire.MIDRdmaRdCompl}, Size: 1}}, "§9.2: RdmaRdCompl without a SrcAvail"},
+		{"an answer to nothing", []wire.Message{{Header: wire.Header{MID: wire.MIDSendSm}}}, "§9.5.2: SendSm without a SrcAvail"},
+		{"a fill of nothing", []wire.Message{{Header: wire.Header{MID: wire.MIDRdmaWrCompl}, Size: 1}}, "§9.3: RdmaWrCompl without a SinkAvail"},
+		{"memory that was not asked for", []wire.Message{{Header: wire.Header{MID: wire.MIDSinkAvail}, Advert: advert}}, "§12: SinkAvail in mode"},
+		{"an advertisement without payload", []wire.Message{{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert}}, "§11.2: SrcAvail without payload"},
+		{"two advertisements", []wire.Message{
+			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
+			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
+		}, "§11.2: SrcAvail with payload after a SrcAvail|§11.2: a second SrcAvail"},
+		{"payload after an advertisement", []wire.Message{
+			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
+			{Header: wire.Header{MID: wire.MIDData}, Payload: []byte("x")},
+		}, "§11.2: Data with payload after a SrcAvail"},
+		{"an advertisement after the end", []wire.Message{
+			{Header: wire.Header{MID: wire.MIDDisConn}},
+			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
+		}, "§8.2.1: SrcAvail"},
+		{"an end before the answer", []wire.Message{
+			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
+			{Header: wire.Header{MID: wire.MIDDisConn}},
+		}, "§8.2.1: DisConn before all that was advertised"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			a, _, _ := predicting()
+			var err error
+			for i := range v.messages {
+				require.NoError(t, err)
+				m := &v.messages[i]
+				m.MSeq, m.Bufs = uint32(i+1), 1
+				raw := append(m.AppendHeader(nil), m.Payload...)
+				_, err = a.Receive(raw, nil, 0, false)
+			}
+			require.Error(t, err)
+			assert.Regexp(t, v.why, err.Error())
+		})
+	}
+}
