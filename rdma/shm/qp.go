@@ -240,6 +240,7 @@ func (q *QueuePair) end(state uint32) error {
 			tx.WaitLocked()
 		}
 		tx.ring.giveUp()
+		q.bell.unpair()
 		_, broken := q.rx.err.(*rdma.ProtocolError)
 		broken = broken || q.fault.Load() != nil // found while this end was closing
 		q.rx.fail(net.ErrClosed)
