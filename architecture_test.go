@@ -66,7 +66,7 @@ var layers = []struct {
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/interrupt", "internal/localpeer",
-			"internal/rnics", "internal/rules", "internal/session", "internal/shmdir", "internal/status", "rdma/iwarp", "rdma/shm", "bcopy", "listener",
+			"internal/rnics", "internal/rules", "internal/session", "internal/shmdir", "internal/status", "internal/sysfile", "rdma/iwarp", "rdma/shm", "bcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs", "zcopy"},
 	}},

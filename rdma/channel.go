@@ -44,8 +44,8 @@ type ChannelConfig struct {
 	IRD              int   // RDMA Reads of the peer that may be outstanding here
 	Buffers, BufSize int   // receive buffers that a new channel has
 	UIDs             []int // users, besides this process's own, whose programs may be the peer
-	// ZeroCopy says that the program wants RDMA Reads and Writes even if the device copies by
-	// default. A device may leave them out if either end does not want them.
+	// ZeroCopy says that RDMA Reads and Writes may be used even if the device copies streams. A
+	// device may leave them out if either end does not want them.
 	ZeroCopy bool
 	// Dir is a directory in which the ends may meet if they are in different network
 	// namespaces, or "". The channel that a client offers begins there.

@@ -103,6 +103,8 @@ type Limits struct {
 	// faster than copying through the receive buffers, by measurement. 0: they never are on this
 	// device.
 	Threshold int
+	// Predict: RDMA can be faster for requests and responses, although a stream is faster copied.
+	Predict bool
 	// Invalidate: a message may invalidate a region of the peer (Send with Invalidate).
 	Invalidate bool
 	// Outlives: what PostSend has accepted reaches the peer even if this process ends

@@ -70,10 +70,14 @@ type Config struct {
 
 	// ZCopyThreshold is the length in bytes up to which a Write is copied. A longer one is
 	// advertised for the peer to fetch by RDMA, or written into memory that the peer has
-	// advertised. 0 means SDP_ZCOPY_THRESHOLD, and if that is not set the device's own
-	// threshold. If it is negative everything is copied, in both directions. On shm, Writes
-	// are always copied unless the programs at both ends set a threshold and run as the same
-	// user; they then read each other's memory with process_vm_readv.
+	// advertised. 0 means SDP_ZCOPY_THRESHOLD, and if that is not set the device's own rule.
+	// If it is negative everything is copied, in both directions.
+	//
+	// On shm the programs read each other's memory with process_vm_readv for this, if they run
+	// as the same user and neither forbids it. By default they do so for large requests and
+	// responses, if that was measured to be faster, and not at all if the system restricts
+	// ptrace or a seccomp filter restricts the process. A program that restricts itself later
+	// must set a negative value.
 	ZCopyThreshold int
 
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;

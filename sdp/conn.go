@@ -49,7 +49,7 @@ type conn struct {
 	appends  appends
 	idle     idleState
 	closer   closer
-	zcopy    *zeroCopy         // nil: this end does not use zero copy
+	zcopy    *zeroCopy         // nil: zero copy was not used
 	reporter rdma.ReadReporter // nil: the device does not tell the peer what was read
 	traffic  tally
 	declined handshake.Reasons // why devices that were preferred are not used
@@ -60,6 +60,7 @@ type conn struct {
 	discarded   bool // payload arrived that will not be read
 	failed      bool // a violation or an abort has ended the connection
 	violated    bool // the peer has broken a rule of SDP
+	predicts    bool // zero copy is used for Writes that are predicted to be answered
 
 	read, write *deadline // nil: it was never set
 	recvErr     error     // nothing more will arrive: io.EOF, or why
@@ -147,15 +148,21 @@ func (c *conn) startZeroCopy(s *setup) {
 		threshold = limits.Threshold
 	}
 	most := min(limits.ORD, int(s.local.ORD))
-	if threshold <= 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
+	if threshold < 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
 		return // in a bubble the time after which an advertisement is withdrawn does not pass
+	}
+	if threshold == 0 {
+		if c.predicts = limits.Predict; c.predicts {
+			c.session.Predict()
+		}
+		return
 	}
 	c.session.StartDirect(session.DirectConfig{
 		Threshold:   threshold,
 		PeerAdverts: int(s.peer.MaxAdverts),
 		Worth:       max(threshold, leastFetch),
 	})
-	c.zcopy = newZeroCopy(c, most)
+	c.zcopy = newZeroCopy(c, most, takeUpTime)
 }
 
 func (c *conn) localAddr() net.Addr { return programAddr(c.tcp.LocalAddr()) }

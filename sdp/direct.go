@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// takeUpTime is how long an advertisement stands if the peer fetches nothing of it.
-	takeUpTime = 5 * time.Millisecond
+	// takeUpTime is how long an advertisement stands if the peer fetches nothing of it, and
+	// predictedTime the same for a Write that was only predicted to be waited for.
+	takeUpTime    = 5 * time.Millisecond
+	predictedTime = time.Millisecond
 	// answerTime is how long a call that must end waits for the peer to release its memory.
 	answerTime = 500 * time.Millisecond
 	// fetchPart is the maximum size of one RDMA Read. The source learns from the completion
@@ -44,7 +46,8 @@ var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer did not release a cancell
 // completedLocked, armTakeUpLocked, writeStateLocked, mayWaitLocked and endReadingLocked.
 type zeroCopy struct {
 	conn     *conn
-	mostRead int // RDMA Reads that may be outstanding
+	mostRead int           // RDMA Reads that may be outstanding
+	patience time.Duration // how long an advertisement stands without progress
 
 	reads   int    // RDMA Reads that were posted and have not completed
 	writes  int    // RDMA Writes, likewise
@@ -57,10 +60,19 @@ type zeroCopy struct {
 	readAnswer  deadline // of a Read
 }
 
-func newZeroCopy(c *conn, mostRead int) *zeroCopy {
-	z := &zeroCopy{conn: c, mostRead: mostRead}
+func newZeroCopy(c *conn, mostRead int, patience time.Duration) *zeroCopy {
+	z := &zeroCopy{conn: c, mostRead: mostRead, patience: patience}
 	z.takeUp.conn, z.writeAnswer.conn, z.readAnswer.conn = c, c, c
 	return z
+}
+
+// useZeroCopyLocked returns what carries out zero copy. A connection that predicts creates it when
+// it is first needed.
+func (c *conn) useZeroCopyLocked() *zeroCopy {
+	if c.zcopy == nil {
+		c.zcopy = newZeroCopy(c, c.qp.Limits().ORD, predictedTime)
+	}
+	return c.zcopy
 }
 
 // inRead reports whether a Read has exposed its memory.

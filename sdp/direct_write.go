@@ -87,10 +87,10 @@ func (z *zeroCopy) writeStateLocked() session.WriteState {
 	return session.WriteGoesOn
 }
 
-// armTakeUpLocked gives the peer takeUpTime from now to fetch some of what is advertised.
+// armTakeUpLocked gives the peer some time from now to fetch some of what is advertised.
 func (z *zeroCopy) armTakeUpLocked() {
 	if z.conn.session.Offering() {
-		z.takeUp.set(time.Now().Add(takeUpTime))
+		z.takeUp.set(time.Now().Add(z.patience))
 	} else {
 		z.takeUp.set(time.Time{})
 	}

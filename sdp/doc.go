@@ -30,8 +30,9 @@
 // [Config] restricts the choice. [Conn.Device] returns the result, and [Conn.Stats] the
 // reasons.
 //
-// A Write is copied into messages, for which the peer has promised buffers. On some devices,
-// or if Config.ZCopyThreshold is set, a long Write is transferred by RDMA without a copy.
+// A Write is copied into messages, for which the peer has promised buffers. Where that is
+// faster, or if Config.ZCopyThreshold is set, a long Write is transferred by RDMA without a
+// copy.
 //
 // # Errors and security
 //

@@ -53,6 +53,9 @@ func (c *conn) carryOutLocked(m *session.Event) {
 	case m.Direct:
 		c.appends.stop()
 	}
+	if m.Answer {
+		c.session.Answered(clock())
+	}
 }
 
 // receiveEndedLocked notes that the device delivers nothing more because of err.

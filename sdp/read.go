@@ -54,7 +54,7 @@ func (c *conn) readLocked(b []byte) (n int, err error) {
 			c.readBytesLocked(n)
 			return n, nil
 		case session.ReadFetch:
-			if n += c.zcopy.fetchLocked(b[n:]); n > 0 {
+			if n += c.useZeroCopyLocked().fetchLocked(b[n:]); n > 0 {
 				return n, nil
 			}
 		case session.ReadControl:

@@ -34,6 +34,7 @@ func TestWhoSharesMemory(t *testing.T) {
 	}{
 		{"the same", 0, "sdp", "shm", "", false, -1},
 		{"the same, copying", 0, "sdp", "shm", "", true, -1},
+		{"the same, by default", 0, "sdp", "shm", "", !mayReadPeers(), -1},
 		{"the same, a Unix socket", 0, "unix", "shm", "", false, -1},
 		{"another pid namespace", syscall.CLONE_NEWPID, "sdp", "shm", "", true, -1},
 		{"another network namespace", syscall.CLONE_NEWNET, "unix", "", "", false, -1},
@@ -44,7 +45,10 @@ func TestWhoSharesMemory(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			before := Stats().Declined
 			threshold := "1000000" // at both ends: they look for each other's memory
-			if v.name == "the same, copying" {
+			switch v.name {
+			case "the same, copying":
+				threshold = "-1"
+			case "the same, by default":
 				threshold = ""
 			}
 			t.Setenv(thresholdVariable, threshold)

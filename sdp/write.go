@@ -27,6 +27,12 @@ func (c *conn) writeAll(b []byte) (n int, err error) {
 	}
 	planned := c.session.BeginWrite(len(b))
 	c.appends.count(len(b))
+	if planned {
+		c.useZeroCopyLocked()
+	}
+	if c.session.Timed() {
+		c.session.WriteBegan(clock())
+	}
 	c.mu.Unlock()
 	if planned {
 		return c.zcopy.write(b)

@@ -359,7 +359,7 @@ func TestNoZcopyBelowThreshold(t *testing.T) {
 
 // TestNeverZcopy: with a negative threshold nothing is advertised, and what the
 // peer advertises is asked for as Data. So too where the device's own threshold is
-// never.
+// never, unless it predicts (TestRequestsAreNotCopied).
 func TestNeverZcopy(t *testing.T) {
 	t.Run("negative", func(t *testing.T) {
 		t.Setenv(thresholdVariable, "1") // the configuration goes before the environment
@@ -388,6 +388,10 @@ func testNeverZcopy(t *testing.T, threshold int) {
 	if c.qp.Limits().BufferedOnly { // the channel was opened without RDMA
 		assert.Equal(t, "shm", c.Device())
 		assert.True(t, s.qp.Limits().BufferedOnly)
+		return
+	}
+	if s.predicts {
+		require.Zero(t, threshold)
 		return
 	}
 	require.False(t, s.session.Parts().ZSource.Wants(1<<30))

@@ -19,7 +19,8 @@ import (
 type Sink struct {
 	mode   wire.Mode
 	most   int  // SrcAvails that may be held: our MaxAdverts
-	alone  bool // the peer accepts no SinkAvail in addition to a SrcAvail
+	alone  bool // no SinkAvail is sent: the peer accepts none in addition to a SrcAvail, or none is wanted
+	plain  bool // Pipelined mode is not asked for
 	refuse bool // each SrcAvail is answered with SendSm
 	worth  int  // bytes that are worth a transfer without a copy
 
@@ -72,14 +73,16 @@ type SinkConfig struct {
 	OurAdverts int  // our MaxAdverts
 	PeerAdvert int  // the peer's
 	// Worth is how many bytes are worth an RDMA Read of their own, or a SinkAvail.
-	Worth int
+	Worth    int
+	Combined bool // neither ask for Pipelined mode nor advertise in it
 }
 
 // NewSink returns the Sink of a connection in Combined mode.
 func NewSink(c SinkConfig) Sink {
 	return Sink{
 		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, worth: c.Worth,
-		alone: c.PeerAdvert < 2, // the Source uses the only one
+		alone: c.PeerAdvert < 2 || c.Combined, // the Source uses the only one
+		plain: c.Combined,
 		after: returnAfter,
 	}
 }
@@ -498,7 +501,7 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 
 // WantsPipelined reports whether completions should ask for Pipelined mode (REQ_PIPE).
 func (s *Sink) WantsPipelined() bool {
-	return s.mode == wire.ModeCombined && s.eager >= waitsMatter && !s.refuse
+	return s.mode == wire.ModeCombined && s.eager >= waitsMatter && !s.refuse && !s.plain
 }
 
 // Took notes that the message that Due returned has its MSeq and is about to be sent.

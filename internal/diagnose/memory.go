@@ -26,13 +26,13 @@ func ptrace(root string) Need {
 	if scope := strings.TrimSpace(string(text)); err == nil && scope != "0" {
 		n.OK = false
 		n.Found = "ptrace is restricted: kernel.yama.ptrace_scope=" + scope
-		n.Advice = "large Writes are copied, which is the default anyway; for SDP_ZCOPY_THRESHOLD on shm set sysctl kernel.yama.ptrace_scope=0"
+		n.Advice = "large requests and responses over shm are copied; where zero copy would be faster, sysctl kernel.yama.ptrace_scope=0 allows it"
 		return n
 	}
 	if err := readOwnMemory(); err != nil {
 		n.OK = false
 		n.Found = fmt.Sprintf("process_vm_readv: %v", err)
-		n.Advice = "a sandbox forbids process_vm_readv: large Writes are copied, which is the default anyway"
+		n.Advice = "a sandbox forbids process_vm_readv: large requests and responses over shm are copied"
 	}
 	return n
 }

@@ -64,7 +64,7 @@ type Config struct {
 	// Services are addresses that the kernel translates to this server's. Clients that use them
 	// may still meet it in Dir.
 	Services []netip.Prefix
-	// ZeroCopy asks for zero copy even on devices that copy by default.
+	// ZeroCopy allows zero copy even on devices that copy streams.
 	ZeroCopy bool
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool

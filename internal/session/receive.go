@@ -16,6 +16,7 @@ type Event struct {
 	Kept    bool   // the payload is unread; Consume returns the owner of its buffer
 	Reset   bool   // the peer has aborted the connection
 	Direct  bool   // the peer is the first to use zero copy: see Growth
+	Answer  bool   // the payload answers a Write whose time counts; call Answered
 	Resize  uint32 // not 0: the size of private buffers that the peer asks for; call Resize
 }
 
@@ -51,6 +52,7 @@ func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop 
 	e.Reset = m.MID == wire.MIDAbortConn
 	if e.Payload > 0 {
 		s.zsink.Payload(e.Payload, m.MID != wire.MIDSrcAvail)
+		e.Answer = s.turns.payload()
 		e.Kept = !drop
 	}
 	if e.Kept {
@@ -102,7 +104,7 @@ func (s *Session) dispatch(m *wire.Message, invalidated uint32) (resize uint32, 
 // advertised handles a message about advertisements.
 func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 	if s.zsink == nil {
-		s.refuseDirect()
+		s.peerStarts()
 	}
 	switch m.MID {
 	case wire.MIDSrcAvail:
@@ -114,6 +116,7 @@ func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 		}
 		return err
 	case wire.MIDRdmaRdCompl:
+		s.turns.sent(int(m.Size))
 		return s.zsource.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
 	case wire.MIDSendSm:
 		return s.zsource.SendSm(m.MSeqAck)

@@ -31,6 +31,7 @@ type Session struct {
 	sink    bcopy.Sink
 	zsource *zcopy.Source // these two are nil until either end uses zero copy
 	zsink   *zcopy.Sink
+	turns   *turns // nil: every Write above the threshold is advertised, or none
 
 	target int32 // see SetTarget
 
@@ -44,6 +45,7 @@ type Session struct {
 	planned    bool // zsource plans the Write in progress
 	reading    bool // the Read in progress has announced that it waits
 	oneMessage bool // the Read in progress may return the payload of one message
+	predicts   bool // zero copy starts when a Write or the peer first needs it: see Predict
 }
 
 // fin is the state of this end's DisConn.
@@ -64,7 +66,8 @@ type Config struct {
 	Invalidates bool // messages may invalidate the peer's regions
 }
 
-// New returns a Session that does not use zero copy; see [Session.StartDirect].
+// New returns a Session that does not use zero copy; see [Session.StartDirect] and
+// [Session.Predict].
 func New(c Config) Session {
 	return Session{
 		account:     credits.New(c.Peer.Bufs, c.Local.Bufs),
@@ -84,37 +87,51 @@ type DirectConfig struct {
 	Refuse      bool // the peer must send everything that it advertises as Data
 	Worth       int  // bytes that are worth an RDMA Read of their own
 	MaxOffer    int  // maximum bytes in one SrcAvail; 0: the protocol's limit
+	Predict     bool // advertise only Writes that are predicted to be answered, in Combined mode
 }
 
-// StartDirect starts zero copy. It must be called before the first message.
+// StartDirect starts zero copy. It must be called before the first message, because Pipelined
+// mode counts messages.
 func (s *Session) StartDirect(c DirectConfig) {
 	d := new(struct {
 		source zcopy.Source
 		sink   zcopy.Sink
+		turns  turns
 	})
 	d.source = zcopy.NewSource(zcopy.SourceConfig{
 		Threshold:  c.Threshold,
 		PeerAdvert: c.PeerAdverts,
 		OurAdverts: int(s.adverts),
 		MaxOffer:   c.MaxOffer,
+		Combined:   c.Predict,
 	})
 	d.sink = zcopy.NewSink(zcopy.SinkConfig{
 		Refuse:     c.Refuse,
 		OurAdverts: int(s.adverts),
 		PeerAdvert: c.PeerAdverts,
 		Worth:      c.Worth,
+		Combined:   c.Predict,
 	})
 	s.zsource, s.zsink = &d.source, &d.sink
-}
-
-// refuseDirect creates the zero-copy state of an end that does not take part, so that the
-// peer's first message about zero copy is checked like any other. This end advertises
-// nothing, so neither the peer's limit nor the number of messages sent so far matters.
-func (s *Session) refuseDirect() {
-	s.StartDirect(DirectConfig{Threshold: zcopy.Never, PeerAdverts: 1, Refuse: true, Worth: 1})
+	if c.Predict {
+		d.turns = newTurns(c.Threshold)
+		s.turns = &d.turns
+	}
 	if s.sink.Ended() {
 		s.zsink.End()
 	}
+}
+
+// peerStarts creates the zero-copy state when the peer uses zero copy first. An end that does
+// not take part needs it too, so that the peer's messages about zero copy are checked like any
+// other. Neither kind of end enters Pipelined mode, so the number of messages sent so far does
+// not matter.
+func (s *Session) peerStarts() {
+	if s.predicts {
+		s.StartDirect(predicted)
+		return
+	}
+	s.StartDirect(DirectConfig{Threshold: zcopy.Never, PeerAdverts: 1, Refuse: true, Worth: 1})
 }
 
 // Begin accounts for the client's first message, of which the end that accepted the

@@ -46,7 +46,14 @@ type WritePlan struct {
 // BeginWrite starts a Write of n bytes. It reports whether the Write must repeat PlanWrite.
 // Otherwise all of it is sent as Data.
 func (s *Session) BeginWrite(n int) (planned bool) {
-	if s.planned = s.zsource.Wants(n); s.planned {
+	if s.zsource == nil && s.predicts && n > predicted.Threshold {
+		s.StartDirect(predicted)
+	}
+	s.planned = s.zsource.Wants(n)
+	if s.turns != nil {
+		s.planned = s.turns.begin(n, s.planned)
+	}
+	if s.planned {
 		s.zsource.Begin()
 	}
 	return s.planned
@@ -161,10 +168,11 @@ func (s *Session) AbandonWrite() { s.zsource.Abandon() }
 func (s *Session) Stalled() bool { return s.account.Room() == 0 }
 
 // Growth returns how long the last message of a Write may become in the device by appending
-// later Writes to it. It is 0 if zero copy is in use, because zero copy counts messages and
-// bytes in their order.
+// later Writes to it. It is 0 in a Write that is planned, because other bytes of that Write may
+// follow, and on a connection that may enter Pipelined mode, which counts messages and bytes in
+// their order.
 func (s *Session) Growth() int {
-	if !s.grows || s.zsource != nil {
+	if !s.grows || s.planned || s.zsource != nil && s.turns == nil {
 		return 0
 	}
 	return s.source.Size()

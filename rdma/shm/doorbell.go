@@ -35,15 +35,15 @@ type doorbell struct {
 	q    *QueuePair // whose doorbell it is
 
 	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
-	listener  *sleeper              // the argument of onPark
 	idleRings int32                 // rings in a row for which nothing had changed
 	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
 	most      int32                 // how many of them there may be before the socket is drained
 
-	dead atomic.Bool // the peer has gone
+	dead atomic.Bool              // the peer has gone
+	peer atomic.Pointer[doorbell] // the other end, if it is in this process; see local.go
 
 	mu      sync.Mutex
-	listens *sleeper // the one in the netpoller
+	listens *sleeper // the one in the netpoller; only that one writes it
 	in, out sleeper  // the one in Wait, and the one that sends
 	late    bool     // a deadline in the past was set, to wake the listener
 	noisy   bool     // the peer rings without end
@@ -92,7 +92,11 @@ func (b *doorbell) ready(s *sleeper) bool {
 }
 
 // ring wakes the peer.
-func (b *doorbell) ring() { b.rc.Control(sendByte) }
+func (b *doorbell) ring() {
+	if peer := b.peer.Load(); peer == nil || !peer.ringHere() {
+		b.rc.Control(sendByte)
+	}
+}
 
 // sendByte writes a byte. The peer makes sure that there is room, because a byte that does not fit
 // would not wake the sleeper.
@@ -138,7 +142,7 @@ func (b *doorbell) park(s *sleeper) (slept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !b.up(s) {
-		if b.listens == nil {
+		if b.listens == nil && b.peer.Load() == nil {
 			slept = b.listenLocked(s) || slept
 			continue
 		}
@@ -166,9 +170,9 @@ func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
 		b.conn.SetReadDeadline(time.Time{})
 	}
 	b.mu.Unlock()
-	b.listener, b.parked, b.slept = s, false, false
+	b.parked, b.slept = false, false
 	err := b.rc.Read(b.onPark)
-	b.listener, slept = nil, b.slept
+	slept = b.slept
 	b.mu.Lock()
 	b.listens = nil
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -191,7 +195,7 @@ func (b *doorbell) other(s *sleeper) *sleeper {
 // unread, and reading would make the kernel wake the peer because there is room again. But they
 // must not fill the socket, or the peer could not ring.
 func (b *doorbell) parkOn(fd uintptr) bool {
-	s, told := b.listener, false
+	s, told := b.listens, false
 	for {
 		b.doze(s)
 		if b.up(s) {

@@ -63,11 +63,16 @@ func TestParkTells(t *testing.T) {
 // TestNoRingIsLost: both ends park before each message, and the messages arrive at every moment of
 // that.
 func TestNoRingIsLost(t *testing.T) {
+	a, b := pairOf(t, testConfig)
+	noRingIsLost(t, a, b)
+}
+
+func noRingIsLost(t *testing.T, a, b *QueuePair) {
+	t.Helper()
 	times := 50_000
 	if testing.Short() {
 		times = 5000
 	}
-	a, b := pairOf(t, testConfig)
 	var talking sync.WaitGroup
 	var moved atomic.Int64
 	for i, q := range []*QueuePair{a, b} {

@@ -73,6 +73,7 @@ func (l *link) begin(cfg rdma.ChannelConfig, ord int) (*QueuePair, error) {
 	l.spin.Hope()
 	q.link, q.rx.spin = l, l.spin
 	q.SetBusyPoll(0)
+	q.bell.pair(l.pid)
 	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
 	return q, nil
 }

@@ -108,6 +108,7 @@ func TestDeathOnAChannelThatServesAgain(t *testing.T) {
 	b.ReportRead(len("hello"))
 	closed(t, a, b)
 	a, b = resumed(t, p, "here")
+	inTwoProcesses(a, b)
 	says(t, a, b, "HELLO") // the program does not read it
 	b.bell.conn.Close()    // as if its process had been killed
 	assert.ErrorIs(t, ends(t, a), syscall.ECONNRESET)

@@ -78,13 +78,14 @@ func (q *QueuePair) mine() *direction   { return &q.area.ctl.ways[q.way] }
 func (q *QueuePair) theirs() *direction { return &q.area.ctl.ways[1-q.way] }
 
 // Limits returns what was agreed. There is no threshold: copying a stream through the ring is
-// faster than process_vm_readv at every size (docs/performance.md).
+// faster than process_vm_readv at every size (docs/experiments.md).
 func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{
 		MaxMessage:   maxMessage,
 		SendBatch:    maxBatch,
 		IRD:          int(q.ird),
 		ORD:          int(q.ord),
+		Predict:      true,
 		Outlives:     true,
 		Elastic:      true,
 		BufferedOnly: q.peerPID == 0,
@@ -239,6 +240,7 @@ func (q *QueuePair) end(state uint32) error {
 			tx.WaitLocked()
 		}
 		tx.ring.giveUp()
+		q.bell.unpair()
 		_, broken := q.rx.err.(*rdma.ProtocolError)
 		broken = broken || q.fault.Load() != nil // found while this end was closing
 		q.rx.fail(net.ErrClosed)

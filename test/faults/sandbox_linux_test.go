@@ -129,8 +129,8 @@ func useDefaults(t *testing.T) {
 	t.Setenv("SDP_ZCOPY_THRESHOLD", "")
 }
 
-// TestSandbox: programs with the default configuration never read each other's memory. A
-// sandbox may end programs that do.
+// TestSandbox: programs with the default configuration do not read each other's memory if a
+// filter restricts them. It may end programs that do.
 func TestSandbox(t *testing.T) {
 	useDefaults(t)
 	peek := startSaying(t, io.Discard, "sandboxed peek -", nil)

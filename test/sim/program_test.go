@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/gosdp/gosdp/wire"
+import (
+	"time"
+
+	"github.com/gosdp/gosdp/wire"
+)
 
 // The programs: what they call at each end is random.
 
@@ -9,12 +13,22 @@ func (e *end) startWrite(n int) bool {
 	if e.writing != nil || e.s.WritesEnded() || n == 0 {
 		return false
 	}
+	if e.w.turns && (e.w.turn != e.dir || e.came < e.peer.wrote) && !e.w.chance(100) {
+		return false // it waits for a request, or for an answer
+	}
+	e.w.turn = e.peer.dir
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = content(e.dir, e.wrote+i)
 	}
 	e.writing = &write{b: b}
 	planned := e.s.BeginWrite(n)
+	if e.s.Timed() {
+		e.s.WriteBegan(time.Duration(e.w.step))
+	}
+	if e.predicts && planned {
+		e.w.stats.predicted++
+	}
 	e.w.tracef("%s: Write of %d bytes, planned %v", e.name, n, planned)
 	return true
 }

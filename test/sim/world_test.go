@@ -31,6 +31,8 @@ type world struct {
 	chatty    bool // most Writes are short
 	calm      bool // nothing but the peer's hints changes the mode
 	resizes   bool // private buffers grow and shrink
+	turns     bool // the programs mostly take turns, as a client and a server do
+	turn      int  // the end whose turn it is
 	often     [actions]int
 	sum       int
 }
@@ -91,6 +93,9 @@ func newWorld(seed uint64, s *stats) *world {
 	w.chatty = w.chance(4)
 	w.calm = w.chance(2)
 	w.resizes = w.chance(4)
+	predict := w.chance(2)
+	w.turns = predict && !w.chance(4)
+	w.chatty = w.chatty && !w.turns
 	for a := range w.often {
 		w.often[a] = usual[a] * pick(w, 1, 3, 10, 30)
 		w.sum += w.often[a]
@@ -111,14 +116,16 @@ func newWorld(seed uint64, s *stats) *world {
 		}
 		e := &end{
 			w: w, name: string(rune('A' + i)), dir: i,
-			dev:    &device{w: w, name: string(rune('A' + i))},
-			posted: int(bufs[i]), adverts: adverts[1-i],
+			predicts: predict && (i == 0 || !w.chance(4)),
+			dev:      &device{w: w, name: string(rune('A' + i))},
+			posted:   int(bufs[i]), adverts: adverts[1-i],
 			s: session.New(session.Config{
 				Dialled: i == 0, Local: hellos[i], Peer: hellos[1-i], Invalidates: true,
 			}),
 		}
 		e.s.StartDirect(session.DirectConfig{
 			Threshold: threshold, PeerAdverts: adverts[1-i], Refuse: w.chance(20), Worth: w.worth, MaxOffer: w.piece,
+			Predict: e.predicts,
 		})
 		parts := e.s.Parts()
 		e.bs, e.bk, e.src, e.snk = parts.Source, parts.Sink, parts.ZSource, parts.ZSink
@@ -182,6 +189,9 @@ func (w *world) do(e *end, a action) bool {
 	case startWrite:
 		if w.chatty && !w.chance(4) {
 			return e.startWrite(1 + w.r.IntN(20))
+		}
+		if w.turns {
+			return e.startWrite(max(w.size(e), w.threshold+1))
 		}
 		return e.startWrite(w.size(e))
 	case startRead:

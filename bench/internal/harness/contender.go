@@ -35,8 +35,12 @@ type Contender struct {
 	Before func()
 }
 
-// Baseline is the contender to which all ratios refer.
-const Baseline = "tcp"
+// Baseline is the contender to which ratios refer, and UnixSocket another one: what two
+// programs of one host use if they care about speed.
+const (
+	Baseline   = "tcp"
+	UnixSocket = "unix"
+)
 
 // Contenders lists all contenders, the baseline first. They take turns in this
 // order.
@@ -48,7 +52,7 @@ var Contenders = []Contender{
 		Dial:   dial("tcp"),
 	},
 	{
-		Name:   "unix",
+		Name:   UnixSocket,
 		About:  "package net, a Unix stream socket",
 		Listen: listenUnix,
 		Dial:   dial("unix"),

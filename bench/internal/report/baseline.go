@@ -89,7 +89,7 @@ func WriteChanges(out io.Writer, changes []Change) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3g\t%.2g\t\n",
 			c.New.Load().Name(), c.New.Contender, c.New.Distance, c.New.Metric,
 			number(c.Old.Median), number(c.New.Median), c.New.Unit,
-			ratio(c.Old), ratio(c.New), c.Factor(), c.P)
+			ratio(c.Old.Ratio), ratio(c.New.Ratio), c.Factor(), c.P)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -101,10 +101,10 @@ func WriteChanges(out io.Writer, changes []Change) error {
 	return err
 }
 
-// ratio formats a row's ratio to the baseline.
-func ratio(r Row) string {
-	if r.Ratio == nil {
+// ratio formats a row's ratio, which it may lack.
+func ratio(of *float64) string {
+	if of == nil {
 		return "–"
 	}
-	return number(*r.Ratio)
+	return number(*of)
 }

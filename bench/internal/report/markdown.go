@@ -47,7 +47,7 @@ func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []strin
 }
 
 const explanation = "Each number is the median over the rounds, with the 10th and 90th percentiles in brackets. " +
-	"× tcp is the median of the rounds' ratios to `tcp`: below 1 is better for times, costs and memory, above 1 for rates. " +
+	"× tcp is the median of the rounds' ratios to `tcp`, and × unix of those to `unix`: below 1 is better for times, costs and memory, above 1 for rates. " +
 	"Processor time is the sum of both processes."
 
 func (r *Report) writeContenders(b *strings.Builder) {
@@ -133,6 +133,9 @@ func (r *Report) writeRows(b *strings.Builder) {
 			fmt.Fprintf(b, " %s (%s – %s)", number(cell.Median), number(cell.Lo), number(cell.Hi))
 			if cell.Ratio != nil {
 				fmt.Fprintf(b, " %s × tcp", number(*cell.Ratio))
+			}
+			if cell.Unix != nil {
+				fmt.Fprintf(b, ", %s × unix", number(*cell.Unix))
 			}
 			b.WriteString(" |")
 		}

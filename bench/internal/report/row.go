@@ -25,8 +25,9 @@ type Row struct {
 	// Ratio is the median of the rounds' ratios to the baseline, or nil if there is
 	// none.
 	Ratio  *float64  `json:"ratio_tcp"`
-	Values []float64 `json:"values"` // of the rounds
-	Ratios []float64 `json:"ratios"` // of the rounds
+	Unix   *float64  `json:"ratio_unix"` // the same for a Unix socket
+	Values []float64 `json:"values"`     // of the rounds
+	Ratios []float64 `json:"ratios"`     // of the rounds, to the baseline
 }
 
 // Load returns the row's case.
@@ -40,7 +41,7 @@ const minRounds = 5
 // samples in each round. Ratios refer to the sample of the baseline in the same
 // round, because whatever slows the machine in a round slows both down.
 func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []Row) {
-	baseline := slices.Index(contenders, harness.Baseline)
+	baseline, unix := slices.Index(contenders, harness.Baseline), slices.Index(contenders, harness.UnixSocket)
 	for i, contender := range contenders {
 		for _, metric := range metricsOf(rounds, i) {
 			distances := map[Distance]Row{}
@@ -50,7 +51,7 @@ func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []R
 					Contender: contender, Distance: distance,
 					Metric: metric.Name, Unit: metric.Unit,
 				}
-				row.collect(rounds, i, baseline)
+				row.collect(rounds, i, baseline, unix)
 				distances[distance] = row
 			}
 			rows = append(rows, distances[All])
@@ -81,9 +82,10 @@ func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
 }
 
 // collect fills the row with the rounds at its distance. A ratio requires that
-// the baseline was at that distance too.
-func (r *Row) collect(rounds []Round, contender, baseline int) {
+// the baseline, or the Unix socket, was at that distance too.
+func (r *Row) collect(rounds []Round, contender, baseline, unix int) {
 	at := func(s Sample) bool { return r.Distance == All || s.distance() == r.Distance }
+	var toUnix []float64
 	for _, round := range rounds {
 		sample := round.Samples[contender]
 		if !at(sample) {
@@ -91,12 +93,20 @@ func (r *Row) collect(rounds []Round, contender, baseline int) {
 		}
 		value, _ := sample.value(r.Metric)
 		r.Values = append(r.Values, value)
-		if baseline < 0 || !at(round.Samples[baseline]) {
-			continue
+		appendRatio := func(ratios *[]float64, to int) {
+			if to < 0 || !at(round.Samples[to]) {
+				return
+			}
+			if of, ok := round.Samples[to].value(r.Metric); ok && of != 0 {
+				*ratios = append(*ratios, value/of)
+			}
 		}
-		if of, ok := round.Samples[baseline].value(r.Metric); ok && of != 0 {
-			r.Ratios = append(r.Ratios, value/of)
-		}
+		appendRatio(&r.Ratios, baseline)
+		appendRatio(&toUnix, unix)
+	}
+	if len(toUnix) > 0 {
+		ratio := quantile(toUnix, 0.5)
+		r.Unix = &ratio
 	}
 	r.finish()
 }

@@ -50,6 +50,26 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 	require.Equal(t, []float64{2, 20, 6}, other.Values)
 }
 
+// TestRatiosToUnixSockets: the second reference is like the first, but either may be missing.
+func TestRatiosToUnixSockets(t *testing.T) {
+	var rounds []Round
+	for _, slow := range []float64{1, 10, 3} {
+		rounds = append(rounds, Round{Samples: []Sample{sampleOf(slow, nearLine, nearLine), sampleOf(4*slow, nearLine, nearLine)}})
+	}
+	rows := Summarize(rtt64, []string{harness.UnixSocket, "other"}, rounds)
+	other := find(t, rows, "other", All)
+	require.Nil(t, other.Ratio)
+	require.Equal(t, 4.0, *other.Unix)
+	outcomes := (&Report{Rows: rows}).Judge(targetsOf(t, "sdp-shm rtt/64B p50 all <= 0.5 unix"))
+	require.Empty(t, outcomes, "it was not measured")
+	rows = Summarize(rtt64, []string{"sdp-shm", harness.UnixSocket}, rounds)
+	outcomes = (&Report{Rows: rows}).Judge(targetsOf(t, "sdp-shm rtt/64B p50 all <= 0.3 unix 0.2 unix"))
+	require.Len(t, outcomes, 1)
+	require.True(t, outcomes[0].Met)
+	require.False(t, outcomes[0].AimMet)
+	require.Equal(t, 0.25, outcomes[0].Measured.Value)
+}
+
 func TestWithoutBaselineThereIsNoRatio(t *testing.T) {
 	rows := Summarize(rtt64, []string{"other"}, []Round{{Samples: []Sample{sampleOf(1, 0, 0)}}})
 	require.Nil(t, find(t, rows, "other", All).Ratio)

@@ -26,7 +26,7 @@ type Target struct {
 // A Bound is a multiple of a reference.
 type Bound struct {
 	Value float64
-	Of    string // "tcp": the baseline; "line": the cache line's round trip; "abs": the metric's unit
+	Of    string // "tcp": the baseline; "unix": a Unix socket; "line": the cache line's round trip; "abs": the metric's unit
 }
 
 func (b Bound) String() string {
@@ -38,6 +38,7 @@ func (b Bound) String() string {
 
 const (
 	ofBaseline = harness.Baseline
+	ofUnix     = harness.UnixSocket
 	ofLine     = string(LineCase)
 	absolute   = "abs"
 )
@@ -92,7 +93,7 @@ func parseTarget(fields []string) (t Target, err error) {
 
 func parseBound(fields []string) (b Bound, err error) {
 	b.Of = fields[1]
-	if !slices.Contains([]string{ofBaseline, ofLine, absolute}, b.Of) {
+	if !slices.Contains([]string{ofBaseline, ofUnix, ofLine, absolute}, b.Of) {
 		return b, fmt.Errorf("no reference %q", b.Of)
 	}
 	b.Value, err = strconv.ParseFloat(fields[0], 64)
@@ -140,11 +141,15 @@ func (t Target) meets(value float64, bound Bound) bool {
 // measured returns the row's value relative to the reference.
 func (r *Report) measured(row Row, of string) (float64, bool) {
 	switch of {
-	case ofBaseline:
-		if row.Ratio == nil {
+	case ofBaseline, ofUnix:
+		ratio := row.Ratio
+		if of == ofUnix {
+			ratio = row.Unix
+		}
+		if ratio == nil {
 			return 0, false
 		}
-		return *row.Ratio, true
+		return *ratio, true
 	case ofLine:
 		line, ok := r.Find(harness.Case{Kind: LineCase}, LineContender, row.Distance, harness.P50)
 		return row.Median / line.Median, ok
