@@ -151,13 +151,13 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 		}
 		return fmt.Errorf("verbs: the device has no queue pair for us: %w", syscall.Errno(errno))
 	}
-	if err := q.tx.open(q); err != nil {
-		return err
-	}
 	for _, s := range []*sleeper{&q.in, &q.room} {
 		if err := s.open(q); err != nil {
 			return err
 		}
+	}
+	if err := q.tx.open(q); err != nil {
+		return err
 	}
 	q.ready.items = make([]rdma.Completion, 0, recvDepth+2*mostReads)
 	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
@@ -380,11 +380,11 @@ func (q *QueuePair) dismantle() {
 	defer q.rx.mu.Unlock()
 	defer q.regions.mu.Unlock()
 	qp := q.end
-	q.in.close()
-	q.room.close()
-	if qp.qp != nil {
+	if q.in.f != nil { // otherwise the channel would block
 		C.v_drain_events(qp)
 	}
+	q.in.close()
+	q.room.close()
 	if qp.qp != nil { // afterwards the device touches nothing
 		C.v_destroy_qp(qp)
 	}

@@ -57,6 +57,9 @@ func TestSlabsDoNotOverlap(t *testing.T) {
 			s.put(b)
 		}
 	}
+	two, err := s.get(2*pageSize, growing) // the first hole has one page
+	require.NoError(t, err)
+	fill(two, 101)
 	for i := range 30 {
 		b, err := s.get((1+2*i%7)*pageSize, growing)
 		require.NoError(t, err)
