@@ -3,6 +3,7 @@ package sdp
 import (
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -86,7 +87,8 @@ func TestExactDevice(t *testing.T) {
 	assert.True(t, grown, "the buffers grow")
 	for _, qp := range pairs {
 		qp.mu.Lock()
-		assert.Equal(t, exactBuffers, qp.mostPosted, "buffers that are posted")
+		assert.GreaterOrEqual(t, qp.mostPosted, exactBuffers, "buffers that were posted at most")
+		assert.LessOrEqual(t, len(qp.posted)+qp.lent, exactBuffers, "buffers that are posted at the end")
 		qp.mu.Unlock()
 	}
 }
@@ -130,4 +132,20 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	require.Eventually(t, func() bool { return to.Stats().Unread > 600<<10 }, 10*time.Second, time.Millisecond)
 	read(to, burst)
 	wait()
+}
+
+// TestExactDeviceUnread: a program can write as much as over TCP although its peer does not read.
+func TestExactDeviceUnread(t *testing.T) {
+	conns, pairs := exactConns(t)
+	require.NoError(t, conns[0].SetWriteDeadline(time.Now().Add(3*time.Second)))
+	const size = 200 << 10
+	_, err := conns[0].Write(make([]byte, size))
+	require.NoError(t, err)
+	_, err = conns[0].Write(make([]byte, 2*exactUnread))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "but no more than that")
+	_, err = io.CopyN(io.Discard, struct{ io.Reader }{conns[1]}, size)
+	require.NoError(t, err)
+	pairs[1].mu.Lock()
+	defer pairs[1].mu.Unlock()
+	assert.LessOrEqual(t, pairs[1].mostPosted, 2*exactUnread/exactSize)
 }

@@ -21,6 +21,8 @@ const (
 
 	exactBuffers = 32      // private buffers on a device on which each takes memory, at most,
 	exactWindow  = 1 << 20 // and how many bytes they hold instead of recvWindow
+	// exactUnread is how many bytes a program may leave unread there in any case.
+	exactUnread = 256 << 10
 )
 
 const (
@@ -290,11 +292,14 @@ func (p *promise) repost() {
 
 // readAhead gives the peer more buffers while it waits for this program to read and this
 // program waits for it: two programs that write much before they read would otherwise wait
-// for each other forever. It stops at twice the window. It is called when nothing has moved
-// for a tick.
+// for each other forever. It stops at twice the window. On a device that began with few buffers
+// it also gives more to a peer for which this program alone does not read, up to exactUnread,
+// because the peer could have written as much over TCP. It is called when nothing has moved for
+// a tick.
 func (p *promise) readAhead() {
 	c := p.conn
-	if !c.out.starved || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
+	few := p.exact && p.bytes() < exactUnread
+	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
 		return
 	}
 	size := c.session.BufferSize()
