@@ -325,7 +325,7 @@ func (p *memPair) ProvideReceive(count, size int) int {
 func (p *memPair) Limits() rdma.Limits {
 	l := rdma.Limits{MaxMessage: 128 << 10, SendBatch: 16, IRD: maxReads, ORD: maxReads, Threshold: 64 << 10, Invalidate: true, Elastic: !p.exact}
 	if p.exact {
-		l.Buffers = 128
+		l.Buffers = 2048
 	}
 	return l
 }
