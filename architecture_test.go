@@ -54,7 +54,7 @@ var layers = []struct {
 	{"rdma/internal/rnic", allowed{imports: []string{"rdma"}}},
 	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/shm", allowed{imports: []string{"rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
-	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/handover", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/budget", "internal/handover", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},

@@ -138,6 +138,19 @@ type Dialler interface {
 	Dial(ctx context.Context, a Address, cfg ChannelConfig, private []byte, settle func(reply []byte) (ord int, err error)) (QueuePair, error)
 }
 
+// Starter is implemented by a Dialler whose receive buffers take memory before anything arrives.
+type Starter interface {
+	// Start returns the most receive buffers with which a connection begins, and the size of each
+	// in bytes. There will be more when it is used.
+	Start() (buffers, size int)
+}
+
+// Pinner is implemented by a Device that locks memory for RDMA hardware.
+type Pinner interface {
+	// Pinned returns how many bytes this process has locked, by the name of the hardware's device.
+	Pinned() map[string]int64
+}
+
 // Address is the address that an invited client dials.
 type Address struct {
 	Token [16]byte // valid for one channel

@@ -212,8 +212,9 @@ type QueuePair interface {
 	// PostSend posts messages in order and returns how many of them the device accepted. From
 	// the caller's point of view those are sent completely, unless the channel ends. Fewer than
 	// len(wrs) with a nil error is back-pressure: the device is Busy. PostSend never blocks. A
-	// device that is Busy still accepts messages without payload, at least 512 of them, which is
-	// more than a peer's credit can ask for. Beyond its bound PostSend returns ErrNoRoom.
+	// device that is Busy still accepts messages without payload, at least 512 of them, or
+	// Limits.Buffers if that is less and not 0: more than a peer's credit can ask for. Beyond its
+	// bound PostSend returns ErrNoRoom.
 	PostSend(wrs []SendWR) (n int, err error)
 
 	// PostRead and PostWrite never block. They return ErrNoRoom if ORD Reads are outstanding or

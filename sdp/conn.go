@@ -93,6 +93,9 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c.out.batch = int32(min(qp.Limits().SendBatch, session.MaxBatch))
 	c.closer = closer{conn: c, linger: -1}
 	c.promise = promise{conn: c, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
+	if limits := qp.Limits(); !limits.Elastic && limits.Buffers > 0 {
+		c.promise.exact, c.promise.window = true, exactWindow
+	}
 	if s.window > 0 {
 		c.promise.window = int32(min(s.window, 1<<30))
 	}

@@ -38,6 +38,9 @@ type memPair struct {
 	held    []memTransfer
 
 	count, size, lent int    // receive buffers
+	exact             bool   // only so many are posted, and used in the order of posting:
+	posted            []int  // their sizes
+	mostPosted        int    // how many were posted or lent at most
 	said              uint32 // MSeq of the last message that was posted
 	credit            uint32 // the last MSeq that the peer's credit allows
 }
@@ -73,6 +76,15 @@ func (l *memLoan) Release() {
 	}
 	l.back = true
 	l.p.lent--
+	l.p.post()
+}
+
+// post posts buffers until there are enough, if the device is exact.
+func (p *memPair) post() {
+	for p.exact && len(p.posted)+p.lent < p.count {
+		p.posted = append(p.posted, p.size)
+	}
+	p.mostPosted = max(p.mostPosted, len(p.posted)+p.lent)
 }
 
 // deliver has a message come; what has no buffer for it ends the queue pair.
@@ -87,8 +99,14 @@ func (p *memPair) deliver(b []byte, invalidates rdma.STag) {
 		return
 	}
 	_, registered := p.regions[invalidates]
+	size := p.size
+	if p.exact {
+		if size = 0; len(p.posted) > 0 {
+			size, p.posted = p.posted[0], p.posted[1:]
+		}
+	}
 	switch {
-	case p.lent >= p.count, len(b) > p.size:
+	case !p.exact && p.lent >= p.count, len(b) > size:
 		p.err = &rdma.ProtocolError{Rule: "the test's", What: "no buffer"}
 		return
 	case invalidates != 0 && !registered:
@@ -289,11 +307,27 @@ func (p *memPair) ProvideReceive(count, size int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count, p.size = count, size
-	return 0
+	p.post()
+	old := 0
+	for i, posted := range p.posted {
+		if posted != size {
+			old = i + 1
+		}
+	}
+	for _, c := range p.queue {
+		if old > 0 && c.Op == rdma.OpReceive {
+			old++
+		}
+	}
+	return old
 }
 
 func (p *memPair) Limits() rdma.Limits {
-	return rdma.Limits{MaxMessage: 128 << 10, SendBatch: 16, IRD: maxReads, ORD: maxReads, Threshold: 64 << 10, Invalidate: true, Elastic: true}
+	l := rdma.Limits{MaxMessage: 128 << 10, SendBatch: 16, IRD: maxReads, ORD: maxReads, Threshold: 64 << 10, Invalidate: true, Elastic: !p.exact}
+	if p.exact {
+		l.Buffers = 2048
+	}
+	return l
 }
 
 // end ends the queue pair, because the peer has.

@@ -18,6 +18,11 @@ const (
 	// recvWindow is how many bytes the private buffers hold together, approximately, unless
 	// the program says otherwise.
 	recvWindow = 8 << 20
+
+	exactBuffers = 32      // private buffers on a device on which each takes memory, at most,
+	exactWindow  = 1 << 20 // and how many bytes they hold instead of recvWindow
+	// exactUnread is how many bytes a program may leave unread there in any case.
+	exactUnread = 256 << 10
 )
 
 const (
@@ -36,12 +41,14 @@ const (
 // up its credit gets twice as much as the program reads. While half of the budget is taken,
 // a peer that leaves credit unused gets less (adapt).
 //
-// The device posts recvBuffers in any case. They take memory as messages arrive, except on
-// verbs.
+// The device posts recvBuffers in any case, and they take memory as messages arrive. A device
+// that is not elastic, as verbs, only posts the buffers that there shall be, because each of them
+// is locked in memory. It begins with few (rdma.Starter) and gets more as the peer uses them.
 //
 // Guarded by conn.mu.
 type promise struct {
-	conn *conn
+	conn  *conn
+	exact bool // the device posts only the buffers that there shall be
 
 	held    int32 // private buffers that the device has posted and the peer is not told of
 	ahead   int32 // private buffers beyond recvBuffers; see readAhead
@@ -121,7 +128,15 @@ func (p *promise) affords(n int) bool {
 func (p *promise) resize(desired uint32) {
 	c := p.conn
 	size := c.session.Resize(p.granted(desired))
-	old := c.qp.ProvideReceive(recvBuffers+int(p.ahead), size)
+	count := p.posted()
+	if p.exact { // larger ones are fewer: no more get memory at first
+		c.session.SetTarget(min(c.session.Target(), p.mostBuffers()))
+		count = c.session.Target() + int(p.ahead)
+	}
+	old := c.qp.ProvideReceive(count, size)
+	if p.exact && old != math.MaxInt32 {
+		p.provide() // until the peer has used what it was promised
+	}
 	if old > 0 {
 		old += int(c.poll.unhandled) // in buffers that are not posted any more
 	}
@@ -149,13 +164,36 @@ func (p *promise) granted(desired uint32) uint32 {
 // it can.
 func (p *promise) provide() bool {
 	c := p.conn
-	return c.qp.ProvideReceive(recvBuffers+int(p.ahead), c.session.BufferSize()) != math.MaxInt32
+	return c.qp.ProvideReceive(p.posted(), c.session.BufferSize()) != math.MaxInt32
+}
+
+// posted returns how many private buffers the device shall post.
+func (p *promise) posted() int {
+	if p.exact {
+		return max(p.conn.session.Target()+int(p.ahead), p.buffers())
+	}
+	return recvBuffers + int(p.ahead)
+}
+
+// setTarget sets how many private buffers there shall be, unless the device has no memory for
+// them.
+func (p *promise) setTarget(n int) {
+	s := &p.conn.session
+	was := s.Target()
+	s.SetTarget(n)
+	if p.exact && n != was && !p.provide() {
+		s.SetTarget(was)
+	}
 }
 
 // mostBuffers returns how many private buffers there shall be at most: enough to keep a
 // stream going, and no more than the program wants to have unread.
 func (p *promise) mostBuffers() int {
-	return min(recvBuffers, max(minBuffers, int(p.window)/p.conn.session.BufferSize()))
+	most := recvBuffers
+	if p.exact {
+		most = exactBuffers
+	}
+	return min(most, max(minBuffers, int(p.window)/p.conn.session.BufferSize()))
 }
 
 // setWindow sets how many bytes the private buffers shall hold together.
@@ -170,8 +208,11 @@ func (p *promise) setWindow(bytes int) {
 func (p *promise) aim() {
 	p.account() // buffers may have become smaller
 	s, most := &p.conn.session, p.mostBuffers()
+	if p.exact {
+		most = min(most, s.Target()) // there will be more when the peer uses them up
+	}
 	if more := most - s.Target(); more <= 0 || p.affords(more*s.BufferSize()) {
-		s.SetTarget(most)
+		p.setTarget(most)
 		p.repost()
 		p.account()
 	}
@@ -195,6 +236,13 @@ func (p *promise) consume(n int) {
 // to the peer as credit unless there are more buffers than there shall be. The buffer of a
 // message without payload is always posted again: the reserved credits stand for it.
 func (p *promise) release(owner bcopy.Owner) {
+	if p.exact && p.ahead == 0 && p.buffers() > p.conn.session.Target() {
+		p.held++ // there shall be fewer
+		p.provide()
+		owner.Release()
+		p.account()
+		return
+	}
 	owner.Release()
 	if p.ahead > 0 {
 		p.ahead--
@@ -224,10 +272,10 @@ func (p *promise) adapt() {
 	case credit <= max(target/4, stuckCredit):
 		more := min(target, p.mostBuffers()-target)
 		if more > 0 && p.affords(more*s.BufferSize()) {
-			s.SetTarget(target + more)
+			p.setTarget(target + more)
 		}
 	case credit > target/2 && target > leastBuffers && budget.Process.Tight():
-		s.SetTarget(target - 1)
+		p.setTarget(target - 1)
 	}
 }
 
@@ -244,11 +292,14 @@ func (p *promise) repost() {
 
 // readAhead gives the peer more buffers while it waits for this program to read and this
 // program waits for it: two programs that write much before they read would otherwise wait
-// for each other forever. It stops at twice the window. It is called when nothing has moved
-// for a tick.
+// for each other forever. It stops at twice the window. On a device that began with few buffers
+// it also gives more to a peer for which this program alone does not read, up to exactUnread,
+// because the peer could have written as much over TCP. It is called when nothing has moved for
+// a tick.
 func (p *promise) readAhead() {
 	c := p.conn
-	if !c.out.starved || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
+	few := p.exact && p.bytes() < exactUnread
+	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
 		return
 	}
 	size := c.session.BufferSize()
@@ -257,7 +308,7 @@ func (p *promise) readAhead() {
 		more /= 2
 	}
 	if most := c.qp.Limits().Buffers; most > 0 {
-		more = min(more, most-recvBuffers-int(p.ahead))
+		more = min(more, most-p.posted())
 	}
 	defer p.account()
 	if more <= 0 {

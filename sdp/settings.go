@@ -78,7 +78,7 @@ func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so
 // the promise of the handshake is withdrawn.
 func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error) {
-	defer unreserve(up.Local)
+	defer unreserve(up.Promised)
 	return newConn(up.Conn, up.QP, setup{
 		device:   up.Device,
 		dialled:  dialled,

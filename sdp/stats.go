@@ -8,6 +8,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/handshake"
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // Counts counts messages and the bytes of the stream that they carried.
@@ -140,6 +141,9 @@ type Totals struct {
 	// including shm's large rings. MemoryLimit is how many they may promise, not counting the
 	// minimum that each connection gets.
 	Memory, MemoryLimit int64
+	// Pinned is how many bytes this process has locked in memory for RDMA, by the name of the
+	// hardware's device. It is nil if there are none.
+	Pinned map[string]int64
 	Traffic
 }
 
@@ -168,6 +172,11 @@ func (o *connTable) totals() Totals {
 	t := Totals{
 		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
+	}
+	if d, ok := rdma.LookupDevice("verbs"); ok {
+		if p, ok := d.(rdma.Pinner); ok {
+			t.Pinned = p.Pinned()
+		}
 	}
 	open := o.listLocked()
 	o.mu.Unlock()

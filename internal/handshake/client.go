@@ -133,8 +133,9 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	if err != nil {
 		return nil, err
 	}
+	promised := local
 	local, peer = settle(local, peer)
-	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer}
+	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
 	if choice.Taken {
 		return up, c.take(ctx, up, choice.Device)
 	}

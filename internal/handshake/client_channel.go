@@ -34,11 +34,11 @@ func (c *Client) offerChannel(conn net.Conn, o *wire.Offers) {
 		// Only the server knows whether it still has an idle channel. If it does not, it
 		// takes another connection to offer a new one.
 		if c.Redials && !c.stale {
-			c.channel = offerer.Idle(server, c.channelConfig(c.meetIn))
+			c.channel = offerer.Idle(server, c.channelConfig(offerer, c.meetIn))
 		}
 		if c.channel == nil {
 			o.Channel = wire.NewChannel
-			c.channel, err = offerer.Offer(server, c.channelConfig(c.meetIn))
+			c.channel, err = offerer.Offer(server, c.channelConfig(offerer, c.meetIn))
 		}
 		if err != nil {
 			c.decline(&c.declined, device, conn, err)
@@ -118,7 +118,8 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 		return false, c.fallBack(ctx, up, asked, tcp)
 	}
 	up.QP = qp
-	up.Local, up.Peer = settle(up.Local, peer)
+	t, _ := transport(choice.Device)
+	up.Local, up.Peer = settle(starts(t, up.Local), peer)
 	if up.Conn, err = announce(tcp, wire.MIDStepUp, up.Local.Bufs); err != nil {
 		qp.Abort()
 		tcp.Abort()
@@ -140,6 +141,7 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 	ctx, cancel := context.WithTimeout(ctx, share(ctx, c.StepUpTimeout))
 	defer cancel()
 	var peer wire.Hello
+	local := starts(t, up.Local)
 	qp, err := dialler.Dial(ctx,
 		rdma.Address{
 			Token:  choice.Token,
@@ -147,8 +149,8 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 			Local:  addrPort(up.Conn.LocalAddr()).Addr(),
 			Remote: addrPort(up.Conn.RemoteAddr()).Addr(),
 		},
-		c.channelConfig(""),
-		up.Local.AppendHello(nil),
+		c.channelConfig(t, ""),
+		local.AppendHello(nil),
 		func(reply []byte) (ord int, err error) {
 			peer, err = wire.ParseHelloAck(reply)
 			return int(min(up.Local.ORD, peer.IRD)), err

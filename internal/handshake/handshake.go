@@ -115,13 +115,14 @@ func (cfg *Config) mayAsk(conn net.Conn) bool {
 	return cfg.MayAsk != nil && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }
 
-// channelConfig returns the configuration of a channel. dir is the directory in which the ends may
+// channelConfig returns the configuration of a channel of t. dir is the directory in which the ends may
 // meet, or "" if there is none.
-func (cfg *Config) channelConfig(dir string) rdma.ChannelConfig {
+func (cfg *Config) channelConfig(t rdma.Transport, dir string) rdma.ChannelConfig {
+	hello := starts(t, cfg.Hello)
 	return rdma.ChannelConfig{
-		IRD:      int(cfg.Hello.IRD),
-		Buffers:  int(cfg.Hello.Bufs),
-		BufSize:  int(cfg.Hello.LocalRcvSz),
+		IRD:      int(hello.IRD),
+		Buffers:  int(hello.Bufs),
+		BufSize:  int(hello.LocalRcvSz),
 		UIDs:     cfg.UIDs,
 		Dir:      dir,
 		ZeroCopy: cfg.ZeroCopy,
@@ -138,6 +139,16 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 		ORD:      int(local.ORD),
 		MaxULPDU: iwarp.SoftwareULPDU,
 	}
+}
+
+// starts returns the Hello for a channel of t, which may begin with fewer and smaller buffers.
+func starts(t rdma.Transport, h wire.Hello) wire.Hello {
+	if s, ok := t.(rdma.Starter); ok {
+		buffers, size := s.Start()
+		h.Bufs = uint16(min(int(h.Bufs), buffers))
+		h.LocalRcvSz = uint32(min(int(h.LocalRcvSz), size))
+	}
+	return h
 }
 
 // settle limits what each end may have outstanding to what the other one accepts.
@@ -158,6 +169,8 @@ type Connection struct {
 	Device string
 	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello
+	// Promised is what Config.Promise has returned for this connection.
+	Promised wire.Hello
 	// MustDecide asks the client to send its decision as the first message on QP: an empty
 	// Data. First is the header of that message at the server, which has consumed it. On
 	// the channel of another device both are unset.

@@ -439,6 +439,6 @@ func (h *Incoming) replyTaken(request *iwarp.Request, peer wire.Hello) (*Connect
 func (h *Incoming) reply(hello wire.Hello) (*Connection, iwarp.Config, []byte, error) {
 	local, peer := settle(h.promise(), hello)
 	private, err := h.choice().Append(nil)
-	return &Connection{Conn: h.conn, Local: local, Peer: peer, Declined: h.declined, cfg: &h.cfg},
+	return &Connection{Conn: h.conn, Local: local, Peer: peer, Promised: h.ours, Declined: h.declined, cfg: &h.cfg},
 		h.cfg.mpaConfig(local, h.sameHost), local.AppendHelloAck(private), err
 }

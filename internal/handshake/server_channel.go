@@ -165,7 +165,8 @@ func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	h.local, h.peer = settle(h.ours, hello)
+	t, _ := transport(h.device)
+	h.local, h.peer = settle(starts(t, h.ours), hello)
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
 }
 
@@ -303,7 +304,7 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	listener, err := t.Listen(cfg.channelConfig(cfg.dirPath()))
+	listener, err := t.Listen(cfg.channelConfig(t, cfg.dirPath()))
 	if err != nil {
 		return nil, err
 	}

@@ -40,9 +40,9 @@ type acceptor struct {
 }
 
 const (
-	backlog = 128
+	backlog = 512
 	// maxJoining bounds the peers that are being admitted at a time; others are rejected.
-	maxJoining = 64
+	maxJoining = 256
 )
 
 func listen(cfg rdma.ChannelConfig) (*acceptor, error) {

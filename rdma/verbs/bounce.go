@@ -17,9 +17,9 @@ type bounce struct {
 	gone   int
 }
 
-// carry calls put with the rest, piece after piece, until room says that the next does not fit. Then
+// carry calls put with the rest, in pieces of at most longest bytes, until room says that the next does not fit. Then
 // the error is rdma.ErrNoRoom.
-func (t *bounce) carry(wr rdma.WriteWR, room func(size int) bool, put func(piece rdma.WriteWR, last bool) error) error {
+func (t *bounce) carry(wr rdma.WriteWR, longest int, room func(size int) bool, put func(piece rdma.WriteWR, last bool) error) error {
 	of := bounce{base: uintptr(addressOf(wr.Local)), size: len(wr.Local), id: wr.ID, va: wr.VA, stag: wr.STag, gone: t.gone}
 	if of != *t {
 		of.gone = 0 // the caller has abandoned what was begun before
@@ -27,7 +27,7 @@ func (t *bounce) carry(wr rdma.WriteWR, room func(size int) bool, put func(piece
 	}
 	for t.gone < t.size {
 		piece := wr
-		piece.Local = wr.Local[t.gone:min(t.gone+maxMessage, t.size)]
+		piece.Local = wr.Local[t.gone:min(t.gone+longest, t.size)]
 		piece.VA += uint64(t.gone)
 		if !room(len(piece.Local)) {
 			return rdma.ErrNoRoom

@@ -41,21 +41,21 @@ func TestThrough(t *testing.T) {
 		pieces, lasts = 0, 0
 		for _, free := range []int{2, 0, 3} {
 			rooms = free
-			assert.Equal(t, rdma.ErrNoRoom, progress.carry(wr, room, put))
+			assert.Equal(t, rdma.ErrNoRoom, progress.carry(wr, maxMessage, room, put))
 			assert.Zero(t, lasts)
 		}
 		rooms = 100
-		require.NoError(t, progress.carry(wr, room, put))
+		require.NoError(t, progress.carry(wr, maxMessage, room, put))
 		assert.Equal(t, 6, pieces)
 		assert.Equal(t, 1, lasts)
 		assert.Equal(t, content, target)
 	}
 
 	rooms, pieces = 1, 0
-	require.Equal(t, rdma.ErrNoRoom, progress.carry(wr, room, put))
+	require.Equal(t, rdma.ErrNoRoom, progress.carry(wr, maxMessage, room, put))
 	other := wr
 	other.Local = content[:2*maxMessage]
 	rooms = 100
-	require.NoError(t, progress.carry(other, room, func(piece rdma.WriteWR, last bool) error { pieces++; return nil }))
+	require.NoError(t, progress.carry(other, maxMessage, room, func(piece rdma.WriteWR, last bool) error { pieces++; return nil }))
 	assert.Equal(t, 3, pieces, "all of the other")
 }

@@ -24,7 +24,11 @@ import (
 // device is the registry's entry.
 type device struct{}
 
-var _ rdma.Dialler = device{}
+var (
+	_ rdma.Dialler = device{}
+	_ rdma.Starter = device{}
+	_ rdma.Pinner  = device{}
+)
 
 func init() { rdma.RegisterDevice(device{}) }
 
@@ -91,7 +95,7 @@ func probe() error {
 }
 
 // leastLocked is the least memory that a connection locks.
-const leastLocked = 256 << 10
+const leastLocked = leastRing + 64<<10
 
 // lockable returns nil if this process may lock enough memory for a connection.
 func lockable() error {
@@ -100,15 +104,6 @@ func lockable() error {
 		return nil
 	}
 	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
-}
-
-// locksAnything reports whether this process has the capability that exempts it from the limit.
-// Root may lack it, and another user may have it. The capability of a user namespace has no effect:
-// the kernel then fails to register memory.
-func locksAnything() bool {
-	var has [2]unix.CapUserData
-	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &has[0])
-	return err == nil && has[0].Effective&(1<<unix.CAP_IPC_LOCK) != 0
 }
 
 // whyRegister explains why memory could not be registered.
@@ -146,6 +141,15 @@ func (device) Reaches(p rdma.Peer) error {
 	}
 	return nil
 }
+
+// Start limits what a connection promises and locks at first; see rdma.Starter. A peer pins so much
+// before the program knows who it is.
+func (device) Start() (buffers, size int) { return startBuffers, startSize }
+
+const (
+	startBuffers = 16
+	startSize    = 2 << 10
+)
 
 // Listen returns an end that accepts channels.
 func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) { return listen(cfg) }

@@ -10,6 +10,7 @@
 // The files follow a connection. device.go finds out whether there is any hardware. accept.go and
 // join.go connect two ends with rdma_cm; events.go distributes its events, and dispatch.go handles
 // those that take long; listeners.go replaces listeners whose device was removed. qp.go is the
-// queue pair, send.go and receive.go its two directions. reap.go handles completions, wait.go
+// queue pair, send.go and receive.go its two directions; ring.go and slab.go have the memory for them,
+// and fill.go gives some of it back. reap.go handles completions, wait.go
 // parks, and memory.go registers memory. shim.c calls the libraries.
 package verbs

@@ -109,7 +109,7 @@ func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.Addr
 	return err
 }
 
-// requests limits the requests of this process that have not been answered. On iWARP the kernel
+// requests limits the requests of this process over iWARP that have not been answered. There the kernel
 // blocks the thread that ends a request until then: siw does while it connects its TCP socket (for
 // minutes if packets are dropped, and no signal ends that; see v_connect), and while it waits for
 // the peer's MPA Reply. So a request that takes too long is abandoned with its goroutine and thread.
@@ -118,15 +118,19 @@ var requests = make(chan struct{}, 16)
 // request asks the peer for the channel, and returns its answer. It gives up the queue pair if there
 // is none.
 func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, err error) {
-	select {
-	case requests <- struct{}{}:
-	case <-ctx.Done():
-		q.Abort()
-		return cmEvent{}, tooLong(ctx, C.V_CM_ESTABLISHED)
+	done := func() {}
+	if q.rnic {
+		select {
+		case requests <- struct{}{}:
+			done = func() { <-requests }
+		case <-ctx.Done():
+			q.Abort()
+			return cmEvent{}, tooLong(ctx, C.V_CM_ESTABLISHED)
+		}
 	}
 	end := func() {
 		q.Abort()
-		<-requests
+		done()
 	}
 	taken := make(chan C.int)
 	go func() {
@@ -149,7 +153,7 @@ func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, e
 	answer, err = q.id.await(ctx, C.V_CM_ESTABLISHED)
 	switch {
 	case err == nil:
-		<-requests
+		done()
 	case ctx.Err() != nil:
 		go end()
 	default:

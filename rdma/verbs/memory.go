@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"maps"
 	"sync"
 	"syscall"
 
@@ -22,15 +23,53 @@ var locked = budget{limit: mostLocked}
 // registrations that are not in use make room.
 func registerMemory(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_mr, err error) {
 	err = locked.lock(func() error {
-		if errno := C.v_reg_mr(pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
-			return syscall.Errno(errno)
-		}
-		return nil
+		mr, err = register(pd, b, access)
+		return err
 	})
 	if err != nil {
 		return nil, whyLocked(len(b), err)
 	}
 	return mr, nil
+}
+
+// register registers memory, once.
+func register(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_mr, err error) {
+	if errno := C.v_reg_mr(pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
+		return nil, syscall.Errno(errno)
+	}
+	pinned.add(mr, 1)
+	return mr, nil
+}
+
+// deregister ends a registration.
+func deregister(mr *C.struct_v_mr) {
+	pinned.add(mr, -1)
+	C.v_dereg_mr(mr)
+}
+
+// pinned counts what this process has registered, by device.
+var pinned pins
+
+type pins struct {
+	mu sync.Mutex
+	of map[string]int64 // bytes, by the device's name
+}
+
+func (p *pins) add(mr *C.struct_v_mr, sign int64) {
+	name := C.GoString(&mr.context.device.name[0])
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = make(map[string]int64)
+	}
+	p.of[name] += sign * int64(mr.length)
+}
+
+// Pinned returns how many bytes are locked in memory for each RDMA device; see rdma.Pinner.
+func (device) Pinned() map[string]int64 {
+	pinned.mu.Lock()
+	defer pinned.mu.Unlock()
+	return maps.Clone(pinned.of)
 }
 
 // local registers memory for the cache. It refers to the queue pair's end and not to the queue pair,
@@ -45,20 +84,20 @@ func (l local) register(b []byte, u use) (any, error) {
 	case exposed: // a Read Response is a tagged message, like a Write
 		access = C.V_ACCESS_LOCAL_WRITE | C.V_ACCESS_REMOTE_WRITE
 	}
-	var mr *C.struct_v_mr
-	if errno := C.v_reg_mr(l.end.pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
-		return nil, syscall.Errno(errno)
+	mr, err := register(l.end.pd, b, access)
+	if err != nil {
+		return nil, err
 	}
 	return mr, nil
 }
 
-func (l local) deregister(mr any) { C.v_dereg_mr(mr.(*C.struct_v_mr)) }
+func (l local) deregister(mr any) { deregister(mr.(*C.struct_v_mr)) }
 
 // lkey identifies the memory in work requests of this end.
 func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
 
-// Shrink ends the kept registrations, on a goroutine of the event loop, because the kernel takes
-// its time. The queue pair keeps the event loop as long as it has an end; one that is being closed
+// Shrink ends the kept registrations and makes the ring small, on a goroutine of the event loop,
+// because the kernel takes its time. The queue pair keeps the event loop as long as it has an end; one that is being closed
 // ends its registrations itself.
 func (q *QueuePair) Shrink() {
 	if !q.using.TryRLock() {
@@ -66,24 +105,39 @@ func (q *QueuePair) Shrink() {
 	}
 	defer q.using.RUnlock()
 	if q.end.cq != nil {
-		q.id.e.readers.Go(func() { q.kept.evict() })
+		q.id.e.readers.Go(q.shrink)
 	}
+}
+
+func (q *QueuePair) shrink() {
+	q.using.RLock()
+	defer q.using.RUnlock()
+	if q.end.cq == nil {
+		return
+	}
+	q.kept.evict()
+	q.tx.mu.Lock()
+	defer q.tx.mu.Unlock()
+	_ = q.shrinkLocked() // if that fails, the ring stays as it is, or the queue pair has ended
 }
 
 // copyViaRingLocked makes an RDMA Write from memory that cannot be registered: it copies it to the
 // ring, in pieces.
 func (q *QueuePair) copyViaRingLocked(wr rdma.WriteWR) error {
 	tx := &q.tx
-	err := tx.bounce.carry(wr, q.ringRoomLocked, func(piece rdma.WriteWR, last bool) error {
-		at := tx.take(len(piece.Local))
-		copy(tx.mem[at:], piece.Local)
+	err := tx.bounce.carry(wr, min(maxMessage, len(tx.ring.mem)/2), q.ringRoomLocked, func(piece rdma.WriteWR, last bool) error {
+		mem, lkey := tx.take(len(piece.Local))
+		copy(mem, piece.Local)
 		w := C.struct_v_send{
-			addr:   C.uint64_t(addressOf(tx.mem[at:])),
+			addr:   C.uint64_t(addressOf(mem)),
 			len:    C.uint32_t(len(piece.Local)),
-			lkey:   tx.mr.lkey,
+			lkey:   lkey,
 			remote: C.uint64_t(piece.VA),
 			rkey:   C.uint32_t(piece.STag),
 			opcode: C.V_WR_RDMA_WRITE,
+		}
+		if len(piece.Local) <= int(q.end.max_inline) {
+			w.flags = C.V_SEND_INLINE
 		}
 		r := record{}
 		if last {
@@ -100,7 +154,7 @@ func (q *QueuePair) copyViaRingLocked(wr rdma.WriteWR) error {
 // ringRoomLocked reports whether size bytes fit into the ring. If not, the device is busy until half
 // of the ring is free.
 func (q *QueuePair) ringRoomLocked(size int) bool {
-	if q.tx.roomFor(size, false) {
+	if q.tx.roomFor(size, false) || q.growLocked(size) {
 		return true
 	}
 	if q.handLocked() != nil {
@@ -156,7 +210,7 @@ func (q *QueuePair) Invalidate(s rdma.STag) {
 	defer q.regions.mu.Unlock()
 	if r, ok := q.regions.of[s]; ok {
 		delete(q.regions.of, s)
-		C.v_dereg_mr(r.mr)
+		deregister(r.mr)
 		wire.Acquire()
 	}
 }
@@ -165,6 +219,6 @@ func (q *QueuePair) Invalidate(s rdma.STag) {
 func (r *regions) closeLocked() {
 	for s, region := range r.of {
 		delete(r.of, s)
-		C.v_dereg_mr(region.mr)
+		deregister(region.mr)
 	}
 }

@@ -26,8 +26,9 @@ import (
 // payload, which SDP never sends, report them. Two of them end the channel in good order; Drain
 // sends the first, because its completion says that everything before it has arrived. On iWARP,
 // where the responder may not send first, the ends also exchange such messages to begin with; see
-// exchangeRTR. More receive buffers are posted than were asked for, so that these messages find one;
-// a message with payload that needs one of these was sent without credit.
+// exchangeRTR. Messages of one or two bytes return memory; see fill.go. More receive buffers are
+// posted than were asked for, so that these messages find one; a message of SDP that needs one of
+// these was sent without credit.
 //
 // Locks, in this order: tx.mu guards what is posted to send; reapMu the handling of completions;
 // rx.mu the receive buffers; regions.mu what the peer may access; the cache's lock what is kept.
@@ -46,6 +47,9 @@ type QueuePair struct {
 	in      sleeper      // Wait
 	room    sleeper      // WaitRoom
 	using   sync.RWMutex // read-held by goroutines that park or use end
+
+	chores atomic.Bool  // upkeep has something to do
+	owed   atomic.Int32 // messages that the peer has asked for; see fill.go
 
 	stop   atomic.Int32 // not 0: a goroutine that polls must look at everything again
 	wanted atomic.Int32 // goroutines that want reapMu
@@ -81,21 +85,28 @@ type failure struct{ error }
 var wire rnic.Wire
 
 const (
-	sendDepth = 1024 // work requests in the send queue
-	recvDepth = 528  // posted receive buffers
-	// reserve is how many receive buffers there are for empty messages, and slack how many may be
-	// free before they are posted, all at once.
-	reserve = 4
-	slack   = 8
-	extra   = reserve + slack
+	// The queues take memory of each connection too. sendDepth has room for mostPayloads messages
+	// with payload, for a message without payload for each of the peer's receive buffers, and for
+	// keptBack.
+	sendDepth   = 250 // work requests in the send queue
+	mostBuffers = 128 // receive buffers that may be asked for
+	recvDepth   = mostBuffers + reserve + mostSlack
+	// reserve is how many receive buffers there are for the messages of the devices themselves:
+	// endMessages, an ask, fills, and one more.
+	reserve   = 6
+	mostSlack = 8
 	// endMessages is how many empty messages end a channel.
 	endMessages = 2
 	// rtrMessages is how many the end that dialled sends first on iWARP.
 	rtrMessages = 2
 	maxMessage  = 64 << 10
 	mostInline  = 128
-	mostReads   = 64 // IRD and ORD
+	mostReads   = 16 // IRD and ORD
 )
+
+// vectors spreads connections over a device's completion vectors, whose interrupts go to different
+// processors.
+var vectors atomic.Uint32
 
 // newQueuePair makes a queue pair, with receive buffers posted, for an id that has a device. After
 // an error the id remains the caller's.
@@ -133,19 +144,20 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 	if err := q.id.e.watch(q.id.c.verbs); err != nil {
 		return err
 	}
-	if errno := C.v_open_end(q.end, q.id.c, C.uint64_t(q.id.number), sendDepth, recvDepth, mostInline); errno != 0 {
+	vector := C.int(vectors.Add(1) % uint32(max(1, q.id.c.verbs.num_comp_vectors)))
+	if errno := C.v_open_end(q.end, q.id.c, C.uint64_t(q.id.number), sendDepth, recvDepth, mostInline, vector); errno != 0 {
 		if errno == C.int(syscall.ENOMEM) {
 			return whyRegister(sendDepth*256, errno)
 		}
 		return fmt.Errorf("verbs: the device has no queue pair for us: %w", syscall.Errno(errno))
 	}
-	if err := q.tx.open(q); err != nil {
-		return err
-	}
 	for _, s := range []*sleeper{&q.in, &q.room} {
 		if err := s.open(q); err != nil {
 			return err
 		}
+	}
+	if err := q.tx.open(q); err != nil {
+		return err
 	}
 	q.ready.items = make([]rdma.Completion, 0, recvDepth+2*mostReads)
 	q.ProvideReceive(cfg.Buffers, cfg.BufSize)
@@ -154,7 +166,7 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 
 // Limits returns what was agreed.
 func (q *QueuePair) Limits() rdma.Limits {
-	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: recvDepth - extra, Threshold: threshold}
+	return rdma.Limits{MaxMessage: maxMessage, SendBatch: 16, IRD: q.ird, ORD: q.ord, Buffers: mostBuffers, Threshold: threshold}
 }
 
 // threshold is the size from which RDMA Read is faster than copying, including registration.
@@ -368,11 +380,11 @@ func (q *QueuePair) dismantle() {
 	defer q.rx.mu.Unlock()
 	defer q.regions.mu.Unlock()
 	qp := q.end
-	q.in.close()
-	q.room.close()
-	if qp.qp != nil {
+	if q.in.f != nil { // otherwise the channel would block
 		C.v_drain_events(qp)
 	}
+	q.in.close()
+	q.room.close()
 	if qp.qp != nil { // afterwards the device touches nothing
 		C.v_destroy_qp(qp)
 	}

@@ -98,6 +98,12 @@ func (q *QueuePair) completedLocked(wc *C.struct_v_wc) {
 		if q.empties++; q.empties >= q.emptiesAtEnd() {
 			q.fail(io.EOF)
 		}
+	case isOwn(b.mem[:wc.byte_len]):
+		ask := string(b.mem[:ownLen]) == askText
+		b.Release()
+		if err := q.heard(ask); err != nil {
+			q.fail(err)
+		}
 	case reserved:
 		b.Release()
 		q.fail(violation("InfiniBand §9.7.7.1.2", "it sent a message for which no receive buffer was left"))
@@ -123,7 +129,7 @@ func (q *QueuePair) sentLocked(number uint64) {
 			break
 		}
 		tx.paid.Store(r.payloads)
-		tx.ringTail.Store(r.ringHead)
+		tx.ring.tail.Store(r.ringHead)
 		if r.op == rdma.OpReceive {
 			continue
 		}
@@ -134,6 +140,7 @@ func (q *QueuePair) sentLocked(number uint64) {
 		r.reg, r.local = nil, nil
 	}
 	tx.tail.Store(i)
+	tx.ring.retired.free(i)
 }
 
 // relieve ends the busy state when half of everything is free.
@@ -148,7 +155,7 @@ func (q *QueuePair) relieve() {
 	}
 	if last > 0 {
 		r := &tx.records[(last-1)%sendDepth]
-		if r.payloads-tx.paid.Load() > mostPayloads/2 || r.ringHead-tx.ringTail.Load() > ringSize/2 {
+		if r.payloads-tx.paid.Load() > mostPayloads/2 || r.ringHead-tx.ring.tail.Load() > uint64(tx.ring.size.Load())/2 {
 			return
 		}
 	}

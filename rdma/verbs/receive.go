@@ -8,19 +8,16 @@ import "C"
 import (
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gosdp/gosdp/rdma"
 )
 
 // receiver has the receive buffers. The device fills them in the order in which they were posted, so
-// those of a former size are used up first.
+// those of a former size are used up first. It has only as many as were asked for, and a few more.
 type receiver struct {
 	q           *QueuePair
 	mu          sync.Mutex
@@ -28,11 +25,13 @@ type receiver struct {
 	posted      int
 	lent        int
 	turn        uint64    // of the last posted buffer
-	pool        *pool     // from which buffers are posted
-	pools       []*pool   // all registered pools, including that one
+	have        int       // buffers of this size, posted, lent or free
+	free        []*buffer // of those
+	pools       []*pool   // all that are registered
 	buffers     []*buffer // by number, which the device returns
 	spare       []uint32  // unused numbers
 	work        [64]C.struct_v_recv
+	asked       int // messages that fill buffers which the peer owes; see fill.go
 	closed      bool
 }
 
@@ -40,15 +39,13 @@ type receiver struct {
 // one, and a former one remains as long as a message in it is unread, which the peer can cause.
 const mostPooled = 64 << 20
 
-// pool is registered memory for buffers of one size. Its memory is freed when none of them is posted
-// or lent.
+// pool is registered memory for buffers of one size. Its memory is given back when none of them is
+// posted or lent, and the receiver does not need them.
 type pool struct {
-	mem     []byte
+	mem     []byte // nil: it was given back
 	mr      *C.struct_v_mr
-	size    int
-	free    []*buffer
+	size, n int
 	in      int             // buffers in use
-	former  bool            // another pool has replaced it
 	cleanup runtime.Cleanup // in case a loan is never released
 }
 
@@ -61,44 +58,45 @@ type buffer struct {
 	mem    []byte
 }
 
-func newPool(q *QueuePair, count, size int) (*pool, error) {
+// newPool returns a pool and its buffers, at least count.
+func newPool(q *QueuePair, count, size int, c claim) (*pool, []*buffer, error) {
 	step := rounded(size)
-	mem, err := unix.Mmap(-1, 0, count*step, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	mem, err := buffers.get(count*step, c)
 	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
+		return nil, nil, err
 	}
-	p := &pool{mem: mem, size: size, free: make([]*buffer, 0, count)}
+	p := &pool{mem: mem, size: size, n: len(mem) / step}
 	if p.mr, err = registerMemory(q.end.pd, mem, C.V_ACCESS_LOCAL_WRITE); err != nil {
-		unix.Munmap(mem)
-		return nil, err
+		buffers.put(mem)
+		return nil, nil, err
 	}
-	p.cleanup = runtime.AddCleanup(p, func(mem []byte) { unix.Munmap(mem) }, mem)
-	for i := range count {
-		p.free = append(p.free, &buffer{q: q, pool: p, mem: mem[i*step:][:size:size]})
+	p.cleanup = runtime.AddCleanup(p, buffers.put, mem)
+	all := make([]*buffer, p.n)
+	for i := range all {
+		all[i] = &buffer{q: q, pool: p, mem: mem[i*step:][:size:size]}
 	}
-	return p, nil
+	return p, all, nil
 }
 
-// deregister takes the memory from the device. release frees it when no buffer is in use.
+// release takes the memory from the device and gives it back, unless a buffer is in use.
+func (p *pool) release() {
+	if p.in == 0 && p.mem != nil {
+		p.deregister()
+		p.cleanup.Stop()
+		buffers.put(p.mem)
+		p.mem = nil
+	}
+}
+
 func (p *pool) deregister() {
 	if p.mr != nil {
-		C.v_dereg_mr(p.mr)
+		deregister(p.mr)
 		p.mr = nil
 	}
 }
 
-func (p *pool) release() {
-	if p.in == 0 && p.former && p.mem != nil {
-		p.deregister()
-		p.cleanup.Stop()
-		unix.Munmap(p.mem)
-		p.mem, p.free = nil, nil
-	}
-}
-
 // ProvideReceive sets how many receive buffers there are; see rdma.QueuePair. There are at most
-// Limits.Buffers. It returns MaxInt32 if there is no memory for more, or for larger ones, within
-// mostPooled.
+// Limits.Buffers. It returns MaxInt32 if there is no memory for more, or for larger ones.
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.lockReap()
 	defer q.reapMu.Unlock()
@@ -108,31 +106,16 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	if r.closed {
 		return 0
 	}
-	r.count, r.size = min(count, recvDepth-extra), min(size, maxMessage)
-	need := r.count + extra
-	if r.pool == nil || r.pool.size != r.size || len(r.pool.free)+r.pool.in < need {
-		if r.pool != nil && r.pool.size == r.size {
-			need = recvDepth // so that there will be no third pool of this size
-		}
-		p, err := r.newPoolLocked(need)
-		switch {
-		case err == nil:
-		case r.pool == nil:
-			q.fail(err)
-			return 0
-		default:
-			// No memory can be locked for larger buffers. The posted ones stay in use, and
-			// are never used up.
-			r.size = r.pool.size
-			r.count = min(r.count, len(r.pool.free)+r.pool.in-extra)
-			return math.MaxInt32
-		}
-		if r.pool != nil {
-			r.pool.former = true
-			r.pool.release()
-		}
-		r.pool = p
-		r.pools = append(r.pools, p)
+	wasCount, wasSize := r.count, r.size
+	r.count, r.size = min(count, mostBuffers), min(size, maxMessage)
+	switch err := r.provideLocked(wasSize); {
+	case err == nil:
+	case wasSize == 0:
+		q.fail(err)
+		return 0
+	default: // what there is stays in use
+		r.count, r.size = wasCount, wasSize
+		return math.MaxInt32
 	}
 	if old = r.oldLocked(); old > 0 {
 		for _, c := range q.ready.items[q.ready.head:] { // the caller has not seen these yet
@@ -142,20 +125,79 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 		}
 	}
 	r.postLocked()
+	if r.largerLocked() {
+		q.chores.Store(true) // they are to be used up
+		q.in.kick()
+	}
 	return old
 }
 
-// newPoolLocked returns a pool of count buffers, if the connection may have them.
-func (r *receiver) newPoolLocked(count int) (*pool, error) {
-	r.pools = slices.DeleteFunc(r.pools, func(p *pool) bool { return p.mem == nil })
-	all := count * rounded(r.size)
+// provideLocked gets the memory for as many buffers as there shall be. was is their size until now.
+// Buffers of another size that are in use count, except when the size changes.
+func (r *receiver) provideLocked(was int) error {
+	have, others := r.have, r.othersLocked()
+	if r.size != was {
+		have, others = 0, 0
+	}
+	if need := r.count + r.extra() - have - others; need > 0 {
+		c := growing
+		if r.size <= startSize && r.count <= startBuffers { // the least that a connection has
+			c = opening
+		}
+		if err := r.addPoolLocked(need, was, c); err != nil {
+			return err
+		}
+	}
+	r.trimLocked()
+	return nil
+}
+
+// addPoolLocked adds a pool of buffers. was is the size of those that are free.
+func (r *receiver) addPoolLocked(need, was int, c claim) error {
+	all := need * rounded(r.size)
 	for _, p := range r.pools {
 		all += len(p.mem)
 	}
 	if all > mostPooled {
-		return nil, fmt.Errorf("verbs: the receive buffers would have %d bytes", all)
+		return fmt.Errorf("verbs: the receive buffers would have %d bytes", all)
 	}
-	return newPool(r.q, count, r.size)
+	p, more, err := newPool(r.q, need, r.size, c)
+	if err != nil {
+		return err
+	}
+	if r.size != was {
+		r.free, r.have = nil, 0
+	}
+	r.pools = append(r.pools, p)
+	r.free = append(r.free, more...)
+	r.have += len(more)
+	return nil
+}
+
+// othersLocked returns how many buffers of another size are in use.
+func (r *receiver) othersLocked() (n int) {
+	for _, p := range r.pools {
+		if p.size != r.size {
+			n += p.in
+		}
+	}
+	return n
+}
+
+// trimLocked gives back the pools that are not in use, except those that are needed for as many
+// buffers as there shall be.
+func (r *receiver) trimLocked() {
+	r.pools = slices.DeleteFunc(r.pools, func(p *pool) bool {
+		if p.in > 0 || p.size == r.size && r.have-p.n < r.count+r.extra() {
+			return false
+		}
+		if p.size == r.size {
+			r.have -= p.n
+			r.free = slices.DeleteFunc(r.free, func(b *buffer) bool { return b.pool == p })
+		}
+		p.release()
+		return true
+	})
 }
 
 // oldLocked returns how many buffers are posted up to the last one of another size.
@@ -174,13 +216,25 @@ func (r *receiver) oldLocked() (n int) {
 	return n
 }
 
+// slack is how many buffers may be free before they are posted, all at once.
+func (r *receiver) slack() int { return max(2, min(mostSlack, r.count/8)) }
+
+// extra is how many buffers there are beyond those that were asked for.
+func (r *receiver) extra() int { return reserve + r.slack() }
+
 // missingLocked returns how many buffers should be posted.
-func (r *receiver) missingLocked() int { return max(0, r.count+extra-r.posted-r.lent) }
+func (r *receiver) missingLocked() int { return max(0, r.count+r.extra()-r.posted-r.lent) }
 
 // postLocked posts buffers until there are enough.
 func (r *receiver) postLocked() {
 	for n := 0; ; {
-		more := r.missingLocked() > 0 && len(r.pool.free) > 0
+		if len(r.free) == 0 && r.missingLocked() > 0 { // buffers of another size were used up
+			if err := r.addPoolLocked(max(r.missingLocked(), r.slack()), r.size, needed); err != nil {
+				r.q.fail(err)
+				return
+			}
+		}
+		more := r.missingLocked() > 0 && len(r.free) > 0
 		if n > 0 && (!more || n == len(r.work)) {
 			if errno := C.v_post_recv(r.q.end, &r.work[0], C.int(n)); errno != 0 {
 				r.q.fail(whyRegister(n*r.size, errno))
@@ -191,10 +245,10 @@ func (r *receiver) postLocked() {
 		if !more {
 			return
 		}
-		last := len(r.pool.free) - 1
-		b := r.pool.free[last]
-		r.pool.free = r.pool.free[:last]
-		r.pool.in++
+		last := len(r.free) - 1
+		b := r.free[last]
+		r.free = r.free[:last]
+		b.pool.in++
 		r.posted++
 		r.turn++
 		b.turn = r.turn
@@ -209,7 +263,7 @@ func (r *receiver) postLocked() {
 			wr_id: C.uint64_t(received | uint64(b.number)),
 			addr:  C.uint64_t(addressOf(b.mem)),
 			len:   C.uint32_t(len(b.mem)),
-			lkey:  r.pool.mr.lkey,
+			lkey:  b.pool.mr.lkey,
 		}
 		n++
 	}
@@ -224,7 +278,7 @@ func (r *receiver) filled(number uint32) (b *buffer, reserved bool) {
 	r.spare = append(r.spare, number)
 	r.posted--
 	r.lent++
-	return b, r.posted+r.missingLocked() < extra
+	return b, r.posted+r.missingLocked() < r.extra()
 }
 
 // Release returns a buffer.
@@ -234,7 +288,7 @@ func (b *buffer) Release() {
 	defer r.mu.Unlock()
 	wire.Release()
 	r.dropLocked(b)
-	if !r.closed && r.missingLocked() >= slack {
+	if !r.closed && r.missingLocked() >= r.slack() {
 		r.postLocked()
 	}
 }
@@ -244,10 +298,13 @@ func (r *receiver) dropLocked(b *buffer) {
 	r.lent--
 	p := b.pool
 	p.in--
-	if p.former {
+	switch {
+	case r.closed:
 		p.release()
-	} else {
-		p.free = append(p.free, b)
+	case p.size == r.size:
+		r.free = append(r.free, b)
+	case p.in == 0:
+		r.trimLocked()
 	}
 }
 
@@ -261,9 +318,8 @@ func (r *receiver) closeLocked() {
 		}
 		b.pool.in-- // it was posted and will never be filled
 	}
-	r.buffers = nil
+	r.buffers, r.free = nil, nil
 	for _, p := range r.pools {
-		p.former = true
 		p.deregister()
 		p.release()
 	}

@@ -4,37 +4,42 @@ package verbs
 
 import (
 	"math"
+	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Buffers that are posted beyond those that were asked for do not let a message pass that was sent
 // without credit, whichever buffers are free.
 func TestReserved(t *testing.T) {
-	for free := range slack {
-		r := receiver{count: 16}
-		for i := range r.count + extra {
-			b := &buffer{number: uint32(i)}
-			r.buffers = append(r.buffers, b)
-		}
-		r.posted = r.count + extra
-		next := uint32(0)
-		for range free { // they arrive and are released, but are not posted again yet
-			if _, reserved := r.filled(next); reserved {
-				t.Fatalf("message %d has credit", next)
+	for _, count := range []int{8, 16, 33, mostBuffers} {
+		slack := (&receiver{count: count}).slack()
+		for free := range slack {
+			r := receiver{count: count}
+			for i := range r.count + r.extra() {
+				b := &buffer{number: uint32(i)}
+				r.buffers = append(r.buffers, b)
 			}
-			next++
-			r.lent--
-		}
-		for range r.count {
-			if _, reserved := r.filled(next); reserved {
-				t.Fatalf("message %d has credit, with %d buffers free", next, free)
+			r.posted = r.count + r.extra()
+			next := uint32(0)
+			for range free { // they arrive and are released, but are not posted again yet
+				if _, reserved := r.filled(next); reserved {
+					t.Fatalf("message %d has credit", next)
+				}
+				next++
+				r.lent--
 			}
-			next++
+			for range r.count {
+				if _, reserved := r.filled(next); reserved {
+					t.Fatalf("message %d has credit, with %d buffers free", next, free)
+				}
+				next++
+			}
+			if _, reserved := r.filled(next); !reserved {
+				t.Fatalf("message %d has no credit, with %d buffers free", next, free)
+			}
 		}
-		if _, reserved := r.filled(next); !reserved {
-			t.Fatalf("message %d has no credit, with %d buffers free", next, free)
+		if most := count + (&receiver{count: count}).extra(); most > recvDepth {
+			t.Errorf("%d buffers are posted for %d, and the queue has room for %d", most, count, recvDepth)
 		}
 	}
 }
@@ -47,9 +52,9 @@ func TestPoolsGivenBack(t *testing.T) {
 	r := &q.rx
 	r.q, r.size = q, size
 	newTestPool := func(posted, lent int) (*pool, []*buffer) {
-		mem, err := unix.Mmap(-1, 0, (posted+lent)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		mem, err := buffers.get((posted+lent)*size, needed)
 		must(t, err)
-		p := &pool{mem: mem, size: size, in: posted + lent}
+		p := &pool{mem: mem, size: size, n: posted + lent, in: posted + lent}
 		var lentOnes []*buffer
 		for i := range posted + lent {
 			b := &buffer{q: q, pool: p, number: uint32(len(r.buffers)), mem: mem[i*size:][:size]}
@@ -87,22 +92,116 @@ func TestPoolsAreBounded(t *testing.T) {
 	const size = 4096
 	q := &QueuePair{}
 	r := &q.rx
-	r.q, r.count, r.size = q, 16, size
-	for _, n := range []int{mostPooled/size - recvDepth, recvDepth} { // the last is the one in use
-		mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
-		must(t, err)
-		defer unix.Munmap(mem)
-		r.pool = &pool{mem: mem, size: size, in: n, former: n != recvDepth}
-		r.pools = append(r.pools, r.pool)
-	}
-	used := r.pool
-	r.posted, r.lent = 16+extra, 0
+	r.q, r.count, r.size, r.have = q, 16, size, 16+r.extra()
+	r.pools = []*pool{{mem: make([]byte, mostPooled-size), size: 2 * size, n: 1, in: 1}, {mem: make([]byte, size), size: size, n: 1, in: 1}}
+	r.posted, r.lent = 16+r.extra(), 0
 	for range 3 {
 		if old := q.ProvideReceive(16, 2*size); old != math.MaxInt32 {
 			t.Fatalf("%d buffers are still posted", old)
 		}
 	}
-	if r.pool != used || r.size != size || q.failed() != nil {
+	if len(r.pools) != 2 || r.size != size || r.count != 16 || q.failed() != nil {
 		t.Fatalf("the pool in use has gone: %v", q.failed())
+	}
+}
+
+// testBuffers returns a queue pair whose device has these buffers, in pools by size. It has no memory.
+func testBuffers(size, count int, posted ...int) *QueuePair {
+	q := &QueuePair{}
+	r := &q.rx
+	r.q, r.size, r.count = q, size, count
+	pools := make(map[int]*pool)
+	for i, n := range posted {
+		p := pools[n]
+		if p == nil {
+			p = &pool{mem: make([]byte, 0), size: n}
+			pools[n] = p
+			r.pools = append(r.pools, p)
+		}
+		p.n++
+		p.in++
+		r.buffers = append(r.buffers, &buffer{q: q, pool: p, number: uint32(i), mem: make([]byte, n)})
+		r.posted++
+	}
+	return q
+}
+
+// TestAsksUntilNoLargeBufferIsPosted: the peer's device is asked to fill buffers as long as some are
+// larger than they shall be, and not again before it has.
+func TestAsksUntilNoLargeBufferIsPosted(t *testing.T) {
+	q := testBuffers(2048, 16, 8192, 2048, 8192, 2048)
+	r := &q.rx
+	if !r.ask() || r.ask() {
+		t.Fatal("it is asked once")
+	}
+	for i := range uint32(fills) {
+		r.filled(i)
+		must(t, q.heard(false))
+	}
+	if err := q.heard(false); err == nil || !strings.Contains(err.Error(), "without being asked") {
+		t.Errorf("a message that was not asked for: %v", err)
+	}
+	if !r.ask() {
+		t.Fatal("a large buffer is posted")
+	}
+	r.filled(2)
+	must(t, q.heard(false))
+	must(t, q.heard(false))
+	if r.ask() {
+		t.Error("no large buffer is posted")
+	}
+}
+
+// TestAskedTwice: a peer may ask again only when it has got what it has asked for. So what it makes
+// this end send is bounded by what it sends.
+func TestAskedTwice(t *testing.T) {
+	q := testBuffers(2048, 16)
+	must(t, q.heard(true))
+	if q.owed.Load() != fills || !q.chores.Load() {
+		t.Fatalf("%d messages are to be sent", q.owed.Load())
+	}
+	if err := q.heard(true); err == nil || !strings.Contains(err.Error(), "again before") {
+		t.Errorf("asked again: %v", err)
+	}
+	q.owed.Store(0)
+	must(t, q.heard(true))
+}
+
+// TestFormerPoolsAreTrimmed: a pool of a former size goes with its last buffer, and one of the present
+// size when it is not needed.
+func TestFormerPoolsAreTrimmed(t *testing.T) {
+	q := testBuffers(2048, 16, 8192, 8192)
+	r := &q.rx
+	var lent []*buffer
+	for i := range uint32(2) {
+		b, _ := r.filled(i)
+		lent = append(lent, b)
+	}
+	mem := func() []byte {
+		mem, err := buffers.get(8192, needed)
+		must(t, err)
+		return mem
+	}
+	r.pools[0].mem = mem()
+	used := buffers.used
+	r.dropLocked(lent[0])
+	if len(r.pools) != 1 || buffers.used != used {
+		t.Fatal("a message is unread in it")
+	}
+	r.dropLocked(lent[1])
+	if len(r.pools) != 0 || buffers.used != used-8192 {
+		t.Fatal("the pool is kept")
+	}
+	small := &pool{mem: mem(), size: 2048, n: 4}
+	r.pools, r.have = []*pool{small}, 16+r.extra()+3
+	r.trimLocked()
+	if len(r.pools) != 1 {
+		t.Fatal("one buffer of it is needed")
+	}
+	r.have++
+	r.free = []*buffer{{pool: small}}
+	r.trimLocked()
+	if len(r.pools) != 0 || len(r.free) != 0 || r.have != 16+r.extra() {
+		t.Fatal("none is needed")
 	}
 }

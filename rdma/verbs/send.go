@@ -14,18 +14,17 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gosdp/gosdp/rdma"
 )
 
 // sender is the send queue. Work requests in it are numbered and complete in order; a completion
-// stands for all work before it. Long messages are copied to a ring of registered memory. Short ones
-// are copied to a slot, from which the device takes them inline if it can.
+// stands for all work before it. Long messages are copied to the ring. Short ones are copied to a
+// slot, from which the device takes them inline if it can.
 type sender struct {
 	mu         sync.Mutex
-	mem        []byte // the ring, then the slots
-	mr         *C.struct_v_mr
+	ring       ring
+	slots      []byte // for short messages: of work, or of the whole queue if slotsMR is not nil
+	slotsMR    *C.struct_v_mr
 	work       [32]C.struct_v_send // work that was not handed to the device yet
 	n          int
 	ends       int    // empty messages sent to end the channel
@@ -33,18 +32,16 @@ type sender struct {
 	quiet      int    // work requests since the last that asked for a completion
 	quietLen   int    // and bytes of the ring in them
 	payloads   uint64 // messages with payload so far
-	ringHead   uint64
 	bounce     bounce
 
-	posted   atomic.Uint64 // the number of the next work request
-	tail     atomic.Uint64 // and of the oldest that has not completed
-	paid     atomic.Uint64 // how many of payloads have completed
-	ringTail atomic.Uint64
-	reads    atomic.Int32 // that Poll has not returned
-	writes   atomic.Int32
-	busy     atomic.Bool
-	records  [sendDepth]record
-	upTo     uint64 // work before this number has completed, except Reads; reapMu guards it
+	posted  atomic.Uint64 // the number of the next work request
+	tail    atomic.Uint64 // and of the oldest that has not completed
+	paid    atomic.Uint64 // how many of payloads have completed
+	reads   atomic.Int32  // that Poll has not returned
+	writes  atomic.Int32
+	busy    atomic.Bool
+	records [sendDepth]record
+	upTo    uint64 // work before this number has completed, except Reads; reapMu guards it
 }
 
 // record is what to do when a work request has completed.
@@ -59,13 +56,12 @@ type record struct {
 }
 
 const (
-	ringSize     = 1 << 20
-	slotSize     = 128
-	mostPayloads = 256
+	slotSize     = mostInline
+	mostPayloads = 64
 	mostWrites   = 32
 	keptBack     = mostReads + mostWrites + 8 // of the send queue; messages may not use it
 	quietMost    = 16
-	quietBytes   = ringSize / 8
+	quietShare   = 8 // of the ring: a completion is asked for at least for each such part
 	// referenced is the length from which siw sends pages by reference and not a copy, unless the
 	// work asks for a completion: TCP still uses the pages when the completion of later work says
 	// that they are free. It is the smallest page size of a kernel.
@@ -73,12 +69,19 @@ const (
 )
 
 func (tx *sender) open(q *QueuePair) error {
-	size := ringSize + sendDepth*slotSize
-	var err error
-	if tx.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
-		return os.NewSyscallError("mmap", err)
+	if err := tx.ring.replace(q.end.pd, leastRing, opening, 0); err != nil {
+		return err
 	}
-	tx.mr, err = registerMemory(q.end.pd, tx.mem, 0)
+	if int(q.end.max_inline) >= slotSize { // the device takes short messages at once
+		tx.slots = make([]byte, len(tx.work)*slotSize)
+		return nil
+	}
+	mem, err := buffers.get(sendDepth*slotSize, opening)
+	if err != nil {
+		return err
+	}
+	tx.slots = mem
+	tx.slotsMR, err = registerMemory(q.end.pd, tx.slots, 0)
 	return err
 }
 
@@ -90,13 +93,14 @@ func (tx *sender) closeLocked() {
 		}
 	}
 	tx.records = [sendDepth]record{}
-	if tx.mr != nil {
-		C.v_dereg_mr(tx.mr)
+	tx.ring.close()
+	if tx.slotsMR != nil {
+		deregister(tx.slotsMR)
 	}
-	if tx.mem != nil {
-		unix.Munmap(tx.mem)
+	if len(tx.slots) > len(tx.work)*slotSize {
+		buffers.put(tx.slots)
 	}
-	tx.mr, tx.mem = nil, nil
+	tx.slots, tx.slotsMR = nil, nil
 }
 
 // sendError returns why nothing can be sent, or nil.
@@ -146,7 +150,10 @@ func (q *QueuePair) copyMessageLocked(wr *rdma.SendWR) (bool, error) {
 		return false, fmt.Errorf("verbs: a message of %d bytes, at most %d fit", size, maxMessage)
 	}
 	payload := len(wr.Payload) > 0
-	if !tx.roomFor(size, payload) {
+	if tx.ring.cut.CompareAndSwap(true, false) {
+		tx.ring.grow(q.end.pd, size, tx.posted.Load())
+	}
+	if !tx.roomFor(size, payload) && !q.growLocked(size) {
 		// The completions that make room may have arrived.
 		if err := q.handLocked(); err != nil {
 			return false, err
@@ -160,16 +167,16 @@ func (q *QueuePair) copyMessageLocked(wr *rdma.SendWR) (bool, error) {
 			return false, rdma.ErrNoRoom
 		}
 	}
-	at := tx.take(size)
-	copy(tx.mem[at:], wr.Header)
-	copy(tx.mem[at+len(wr.Header):], wr.Payload)
+	mem, lkey := tx.take(size)
+	copy(mem, wr.Header)
+	copy(mem[len(wr.Header):], wr.Payload)
 	if payload {
 		tx.payloads++
 	}
 	w := C.struct_v_send{
-		addr:   C.uint64_t(addressOf(tx.mem[at:])),
+		addr:   C.uint64_t(addressOf(mem)),
 		len:    C.uint32_t(size),
-		lkey:   tx.mr.lkey,
+		lkey:   lkey,
 		opcode: C.V_WR_SEND,
 	}
 	if size <= int(q.end.max_inline) {
@@ -181,16 +188,17 @@ func (q *QueuePair) copyMessageLocked(wr *rdma.SendWR) (bool, error) {
 	return true, q.addLocked(w, record{}, false)
 }
 
-// take returns where in mem the next work request has its bytes. There must be room.
-func (tx *sender) take(size int) (at int) {
-	if size <= slotSize {
-		return ringSize + int(tx.posted.Load()%sendDepth)*slotSize
+// take returns memory for size bytes of the next work request. There must be room.
+func (tx *sender) take(size int) ([]byte, C.uint32_t) {
+	switch {
+	case size > slotSize:
+		at, taken := tx.ring.take(size)
+		tx.quietLen += taken
+		return tx.ring.mem[at:], tx.ring.mr.lkey
+	case tx.slotsMR == nil:
+		return tx.slots[tx.n*slotSize:], 0
 	}
-	skip := tx.skip(size)
-	at = int((tx.ringHead + uint64(skip)) % ringSize)
-	tx.ringHead += uint64(skip + rounded(size))
-	tx.quietLen += skip + rounded(size)
-	return at
+	return tx.slots[int(tx.posted.Load()%sendDepth)*slotSize:], tx.slotsMR.lkey
 }
 
 // roomFor reports whether a message fits now. A busy device accepts none with payload.
@@ -201,18 +209,48 @@ func (tx *sender) roomFor(size int, payload bool) bool {
 		return false
 	case payload && (tx.busy.Load() || tx.payloads-tx.paid.Load() >= mostPayloads):
 		return false
-	case size > slotSize:
-		return tx.ringHead+uint64(tx.skip(size)+rounded(size))-tx.ringTail.Load() <= ringSize
 	}
-	return true
+	return size <= slotSize || tx.ring.fits(size)
 }
 
-// skip returns how many bytes to skip at the ring's end, if a message of that size does not fit there.
-func (tx *sender) skip(size int) int {
-	if at := int(tx.ringHead % ringSize); at+rounded(size) > ringSize {
-		return ringSize - at
+// growLocked makes the ring larger if only that prevents a message from being sent, and reports
+// whether there is room now.
+func (q *QueuePair) growLocked(size int) bool {
+	tx := &q.tx
+	if tx.busy.Load() || size <= slotSize || tx.ring.fits(size) {
+		return false
 	}
-	return 0
+	return tx.ring.grow(q.end.pd, size, tx.posted.Load()) && tx.roomFor(size, true)
+}
+
+// Width cuts messages so that at least two fit into the ring; see rdma.Narrow. The next message makes
+// the ring larger, unless there is no memory for that.
+func (q *QueuePair) Width(n int) int {
+	most := int(q.tx.ring.size.Load()) / 2
+	if n <= most || most == 0 {
+		return n
+	}
+	q.tx.ring.cut.Store(true)
+	return most
+}
+
+// shrinkLocked makes the ring small again. An RDMA Write of no bytes, which needs no memory and no
+// receive buffer of the peer, completes the messages that have not asked for a completion.
+func (q *QueuePair) shrinkLocked() error {
+	tx := &q.tx
+	if len(tx.ring.mem) <= leastRing || q.sendError() != nil || tx.ends > 0 {
+		return nil
+	}
+	if err := tx.ring.replace(q.end.pd, leastRing, needed, tx.posted.Load()); err != nil {
+		return err
+	}
+	if tx.tail.Load() < tx.posted.Load() && tx.roomFor(0, false) {
+		if err := q.addLocked(C.struct_v_send{opcode: C.V_WR_RDMA_WRITE}, record{}, true); err != nil {
+			return err
+		}
+	}
+	tx.ring.retired.free(tx.tail.Load())
+	return q.handLocked()
 }
 
 func rounded(size int) int { return (size + 63) &^ 63 }
@@ -222,12 +260,12 @@ func (q *QueuePair) addLocked(w C.struct_v_send, r record, tell bool) error {
 	tx := &q.tx
 	number := tx.posted.Load()
 	tx.quiet++
-	if tell || tx.quiet >= quietMost || tx.quietLen >= quietBytes || q.rnic && w.len >= referenced {
+	if tell || tx.quiet >= quietMost || tx.quietLen >= len(tx.ring.mem)/quietShare || q.rnic && w.len >= referenced {
 		w.flags |= C.V_SEND_SIGNALED
 		tx.quiet, tx.quietLen = 0, 0
 	}
 	w.wr_id = C.uint64_t(number)
-	r.payloads, r.ringHead = tx.payloads, tx.ringHead
+	r.payloads, r.ringHead = tx.payloads, tx.ring.head
 	tx.records[number%sendDepth] = r
 	tx.work[tx.n] = w
 	tx.n++

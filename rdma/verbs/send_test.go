@@ -15,11 +15,11 @@ import (
 // were when they were posted.
 func TestReusedRing(t *testing.T) {
 	cfg := config
-	cfg.Buffers = 4 * ringSize / maxMessage
+	cfg.Buffers = 4 * mostRing / maxMessage
 	a, b := pair(t, hardware(t), cfg)
 	defer b.Close()
 	defer a.Close()
-	messages := make([][]byte, 12*ringSize/maxMessage)
+	messages := make([][]byte, 12*mostRing/maxMessage)
 	for i := range messages {
 		messages[i] = make([]byte, maxMessage)
 		rand.NewChaCha8([32]byte{byte(i)}).Read(messages[i])

@@ -277,13 +277,13 @@ int v_query_device(struct v_context *c, struct v_device_attr *attr)
 	return f.ibv_query_device(c, attr);
 }
 
-int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline)
+int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline, int vector)
 {
 	struct v_context *c = id->verbs;
 	e->id = id;
 	errno = 0;
 	if (!(e->pd = f.ibv_alloc_pd(c)) || !(e->channel = f.ibv_create_comp_channel(c)) ||
-	    !(e->cq = f.ibv_create_cq(c, sends + receives, NULL, e->channel, 0)))
+	    !(e->cq = f.ibv_create_cq(c, sends + receives, NULL, e->channel, vector)))
 		return failed(-1);
 	for (;; max_inline /= 2) {
 		struct v_qp_init_attr attr = {

@@ -59,7 +59,7 @@ struct v_end {
 };
 
 int v_query_device(struct v_context *c, struct v_device_attr *attr);
-int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline);
+int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline, int vector);
 void v_destroy_qp(struct v_end *e);
 void v_close_end(struct v_end *e);
 

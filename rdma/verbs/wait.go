@@ -97,6 +97,9 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 	}
 	n := q.ready.take(wcs)
 	q.reapMu.Unlock()
+	if q.chores.Load() {
+		q.upkeep()
+	}
 	if n == 0 {
 		return 0, err
 	}
@@ -134,9 +137,9 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	}
 }
 
-// hasWork reports whether Wait has something to return.
+// hasWork reports whether Wait has something to return or to do.
 func (q *QueuePair) hasWork() bool {
-	if q.in.woken.Load() || q.err.Load() != nil {
+	if q.in.woken.Load() || q.chores.Load() || q.err.Load() != nil {
 		return true
 	}
 	q.reapMu.Lock()
@@ -150,7 +153,7 @@ func (q *QueuePair) look() bool {
 	q.reapMu.Lock()
 	defer q.reapMu.Unlock()
 	q.stop.Store(0) // what is set from here on will be seen
-	came := func() bool { return q.ready.len() > 0 || q.flushed && q.reasonLocked() != nil }
+	came := func() bool { return q.ready.len() > 0 || q.chores.Load() || q.flushed && q.reasonLocked() != nil }
 	if q.in.woken.Load() || q.err.Load() != nil || came() {
 		return true
 	}
