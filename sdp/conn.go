@@ -36,6 +36,7 @@ import (
 type conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
+	dump   atomic.Pointer[dump.Stream] // beside qp, because each Read and Write loads both
 	device string
 
 	writeMu sync.Mutex
@@ -68,7 +69,6 @@ type conn struct {
 
 	workers sync.WaitGroup // the background poller, and an Abort
 	monitor *tcpMonitor    // nil: none is needed
-	dump    atomic.Pointer[dump.Stream]
 }
 
 // setup is the result of the handshake.

@@ -13,7 +13,11 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	n, err = c.writeDumped(b)
+	if c.dump.Load() == nil {
+		n, err = c.writeAll(b)
+	} else {
+		n, err = c.writeDumped(b)
+	}
 	return n, c.opError("write", err)
 }
 
