@@ -61,6 +61,7 @@ type conn struct {
 	discarded   bool // payload arrived that will not be read
 	failed      bool // a violation or an abort has ended the connection
 	violated    bool // the peer has broken a rule of SDP
+	exact       bool // the device posts only the private buffers that there shall be; see promise
 	predicts    bool // zero copy is used for Writes that are predicted to be answered
 
 	read, write *deadline // nil: it was never set
@@ -90,11 +91,11 @@ type setup struct {
 func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c := &conn{tcp: tcp, qp: qp, device: s.device, declined: s.declined}
 	c.out.conn, c.poll.conn = c, c
-	c.out.batch = int32(min(qp.Limits().SendBatch, session.MaxBatch))
+	c.out.batch = uint8(min(qp.Limits().SendBatch, session.MaxBatch))
 	c.closer = closer{conn: c, linger: -1}
 	c.promise = promise{conn: c, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
 	if limits := qp.Limits(); !limits.Elastic && limits.Buffers > 0 {
-		c.promise.exact, c.promise.window = true, exactWindow
+		c.exact, c.promise.window = true, exactWindow
 	}
 	if s.window > 0 {
 		c.promise.window = int32(min(s.window, 1<<30))

@@ -11,6 +11,12 @@ import (
 // When it returns, no RDMA Read is under way. 0 bytes: the peer has withdrawn its
 // advertisement, or the call must end. The caller must hold readMu too.
 func (z *zeroCopy) fetchLocked(b []byte) (n int) {
+	if z.conn.predicts && filtered() {
+		if z.conn.session.RefuseAdverts() {
+			z.conn.out.flushControlLocked()
+		}
+		return 0
+	}
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()

@@ -28,21 +28,21 @@ func privileged() bool {
 	return false
 }
 
-// mayReadPeers reports whether trying to read a peer's memory does no harm. A sandbox may kill a
-// process for the system call, and Yama reports each attempt that it forbids in the kernel's log.
-// A program that enters a sandbox later, while it has connections, must set a negative threshold.
-var mayReadPeers = sync.OnceValue(func() bool {
+// mayReadPeers reports whether trying to read a peer's memory does no harm now.
+func mayReadPeers() bool { return unrestricted() && !filtered() }
+
+// unrestricted reports whether Yama does not restrict the reading of other processes' memory.
+// It reports each attempt that it forbids in the kernel's log.
+var unrestricted = sync.OnceValue(func() bool {
 	scope, err := sysfile.Read("/proc/sys/kernel/yama/ptrace_scope")
-	if err == nil && strings.TrimSpace(string(scope)) != "0" || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	status, err := sysfile.Read("/proc/self/status")
-	return err == nil && unfiltered(string(status))
+	return err == nil && strings.TrimSpace(string(scope)) == "0" || errors.Is(err, fs.ErrNotExist)
 })
 
-// unfiltered reports whether the status of a process says that no filter restricts its system
-// calls. Kernels without seccomp do not mention it.
-func unfiltered(status string) bool {
-	_, mode, found := strings.Cut(status, "\nSeccomp:")
-	return !found || strings.HasPrefix(strings.TrimSpace(mode), "0")
+// filtered reports whether a filter restricts the system calls of this process, which may then be
+// killed for reading a peer's memory. A program may install the filter at any time, so this is
+// asked again before each read that the program has not asked for. The runtime of Go itself calls
+// prctl, so no filter for a Go program kills it for that.
+func filtered() bool {
+	mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+	return mode > 0 || err != nil && err != unix.EINVAL // EINVAL: a kernel without filters
 }

@@ -47,8 +47,7 @@ const (
 //
 // Guarded by conn.mu.
 type promise struct {
-	conn  *conn
-	exact bool // the device posts only the buffers that there shall be
+	conn *conn
 
 	held    int32 // private buffers that the device has posted and the peer is not told of
 	ahead   int32 // private buffers beyond recvBuffers; see readAhead
@@ -129,12 +128,12 @@ func (p *promise) resize(desired uint32) {
 	c := p.conn
 	size := c.session.Resize(p.granted(desired))
 	count := p.posted()
-	if p.exact { // larger ones are fewer: no more get memory at first
+	if p.conn.exact { // larger ones are fewer: no more get memory at first
 		c.session.SetTarget(min(c.session.Target(), p.mostBuffers()))
 		count = c.session.Target() + int(p.ahead)
 	}
 	old := c.qp.ProvideReceive(count, size)
-	if p.exact && old != math.MaxInt32 {
+	if p.conn.exact && old != math.MaxInt32 {
 		p.provide() // until the peer has used what it was promised
 	}
 	if old > 0 {
@@ -169,7 +168,7 @@ func (p *promise) provide() bool {
 
 // posted returns how many private buffers the device shall post.
 func (p *promise) posted() int {
-	if p.exact {
+	if p.conn.exact {
 		return max(p.conn.session.Target()+int(p.ahead), p.buffers())
 	}
 	return recvBuffers + int(p.ahead)
@@ -181,7 +180,7 @@ func (p *promise) setTarget(n int) {
 	s := &p.conn.session
 	was := s.Target()
 	s.SetTarget(n)
-	if p.exact && n != was && !p.provide() {
+	if p.conn.exact && n != was && !p.provide() {
 		s.SetTarget(was)
 	}
 }
@@ -190,7 +189,7 @@ func (p *promise) setTarget(n int) {
 // stream going, and no more than the program wants to have unread.
 func (p *promise) mostBuffers() int {
 	most := recvBuffers
-	if p.exact {
+	if p.conn.exact {
 		most = exactBuffers
 	}
 	return min(most, max(minBuffers, int(p.window)/p.conn.session.BufferSize()))
@@ -208,7 +207,7 @@ func (p *promise) setWindow(bytes int) {
 func (p *promise) aim() {
 	p.account() // buffers may have become smaller
 	s, most := &p.conn.session, p.mostBuffers()
-	if p.exact {
+	if p.conn.exact {
 		most = min(most, s.Target()) // there will be more when the peer uses them up
 	}
 	if more := most - s.Target(); more <= 0 || p.affords(more*s.BufferSize()) {
@@ -236,7 +235,7 @@ func (p *promise) consume(n int) {
 // to the peer as credit unless there are more buffers than there shall be. The buffer of a
 // message without payload is always posted again: the reserved credits stand for it.
 func (p *promise) release(owner bcopy.Owner) {
-	if p.exact && p.ahead == 0 && p.buffers() > p.conn.session.Target() {
+	if p.conn.exact && p.ahead == 0 && p.buffers() > p.conn.session.Target() {
 		p.held++ // there shall be fewer
 		p.provide()
 		owner.Release()
@@ -298,7 +297,7 @@ func (p *promise) repost() {
 // a tick.
 func (p *promise) readAhead() {
 	c := p.conn
-	few := p.exact && p.bytes() < exactUnread
+	few := p.conn.exact && p.bytes() < exactUnread
 	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
 		return
 	}

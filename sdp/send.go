@@ -18,12 +18,12 @@ import (
 // goroutine is sending, that one sends them: every holder of mu calls unlock, which checks
 // due.
 type sender struct {
-	conn  *conn
-	batch int32 // how many messages are worth posting at once
-	mu    sync.Mutex
-	due   atomic.Bool // control messages may be due
+	conn *conn
+	mu   sync.Mutex
+	due  atomic.Bool // control messages may be due
 
-	starved bool // a Write waits for the peer to grant credit. Guarded by conn.mu
+	starved bool  // a Write waits for the peer to grant credit. Guarded by conn.mu
+	batch   uint8 // how many messages are worth posting at once
 }
 
 // sendDue sends the control messages that are due, as far as credit allows. If another

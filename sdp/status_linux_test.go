@@ -164,7 +164,7 @@ func TestStatsDoNotHoldConnectionsUp(t *testing.T) {
 	free := make(chan struct{})
 	go func() {
 		openConns.mu.Lock()
-		openConns.mu.Unlock()
+		defer openConns.mu.Unlock()
 		close(free)
 	}()
 	select {

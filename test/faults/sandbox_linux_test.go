@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,6 +47,19 @@ func killedBy(number uint32) error {
 // runSandboxed serves, dials or reads memory, with the default configuration, in a process
 // that the kernel ends if it calls process_vm_readv.
 func runSandboxed(what, address string) {
+	switch what {
+	case "serve-later":
+		serveLater(address)
+		return
+	case "dial-later":
+		fmt.Println("not sandboxed yet")
+		c, err := sdp.Dial("tcp", address)
+		if err == nil {
+			err = exchangeSandboxed(c, true)
+		}
+		fmt.Println("over:", err)
+		return
+	}
 	if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -149,6 +163,82 @@ func TestSandbox(t *testing.T) {
 	assert.Equal(t, "shm", strings.TrimSpace(line))
 	for _, k := range []*child{server, client} {
 		assert.NoError(t, k.cmd.Process.Signal(syscall.Signal(0)), "the process must be alive")
+	}
+}
+
+// The exchanges of a program that enters a sandbox while it has a connection.
+const (
+	exchangesBefore = 12 // enough for zero copy
+	exchangesAfter  = 20
+)
+
+// serveLater serves one connection, and enters the sandbox in the middle.
+func serveLater(address string) {
+	ln, err := sdp.Listen("tcp", address)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	go func() {
+		c, err := ln.Accept()
+		if err == nil {
+			err = exchangeSandboxed(c, false)
+		}
+		fmt.Println("over:", err)
+	}()
+}
+
+// exchangeSandboxed exchanges requests and responses, and enters the sandbox in the middle. It
+// fails if no byte was received by zero copy before that.
+func exchangeSandboxed(conn net.Conn, asks bool) error {
+	c, ok := conn.(*sdp.Conn)
+	if !ok {
+		return errors.New("not over SDP")
+	}
+	b, want := make([]byte, 1<<20), bytes.Repeat([]byte{7}, 1<<20)
+	for i := range exchangesBefore + exchangesAfter {
+		if i == exchangesBefore {
+			if c.Stats().ZCopyReceived == 0 {
+				return fmt.Errorf("no zero copy: %+v", c.Stats().Traffic)
+			}
+			if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
+				return err
+			}
+		}
+		if asks {
+			if _, err := c.Write(want); err != nil {
+				return err
+			}
+		}
+		if _, err := io.ReadFull(c, b); err != nil {
+			return err
+		}
+		if !bytes.Equal(b, want) {
+			return errors.New("wrong bytes")
+		}
+		if !asks {
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// TestSandboxLater: programs that enter a sandbox while they have a connection, which has used
+// zero copy by default, do not read each other's memory after that.
+func TestSandboxLater(t *testing.T) {
+	useDefaults(t)
+	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) != "0" {
+		t.Skip("Yama's ptrace_scope forbids reading a peer's memory")
+	}
+	server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
+	client := start(t, "sandboxed dial-later "+server.first, nil)
+	for _, k := range []*child{client, server} {
+		line, err := k.stdout.ReadString('\n')
+		require.NoError(t, err, "the process was ended")
+		assert.Equal(t, "over: <nil>", strings.TrimSpace(line))
 	}
 }
 
