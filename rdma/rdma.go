@@ -75,9 +75,9 @@ const (
 type Completion struct {
 	Op          Op
 	Failed      bool   // OpRead: this end may not access the peer's memory. All later Reads fail too
+	Invalidated STag   // OpReceive: the region of this end that the peer revoked with it
 	ID          uint64 // of the ReadWR or WriteWR
 	Buffer      Buffer // OpReceive: the message, lent until released
-	Invalidated STag   // OpReceive: the region of this end that the peer revoked with it
 }
 
 // Buffer is a receive buffer on loan from the device.
