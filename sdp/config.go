@@ -76,9 +76,8 @@ type Config struct {
 	// On shm the programs read each other's memory with process_vm_readv for this, if they run
 	// as the same user and neither forbids it. By default they do so for large requests and
 	// responses, if that was measured to be faster, and not at all if the system restricts
-	// ptrace or a seccomp filter restricts the process. A program that later installs a filter
-	// which kills it for this call must set a negative value. If the kernel only refuses the
-	// call, everything is copied from then on.
+	// ptrace or a seccomp filter restricts the process. A program that restricts itself later
+	// must set a negative value.
 	ZCopyThreshold int
 
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
