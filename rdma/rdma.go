@@ -70,13 +70,14 @@ const (
 	OpWrite             // the Local of an RDMA Write belongs to the caller again
 )
 
-// Completion reports that one piece of work is done. It has no status, because work that fails ends
-// the queue pair.
+// Completion reports that one piece of work is done. It has no status except for Failed, because
+// other work that fails ends the queue pair.
 type Completion struct {
 	Op          Op
+	Failed      bool   // OpRead: this end may not access the peer's memory. All later Reads fail too
+	Invalidated STag   // OpReceive: the region of this end that the peer revoked with it
 	ID          uint64 // of the ReadWR or WriteWR
 	Buffer      Buffer // OpReceive: the message, lent until released
-	Invalidated STag   // OpReceive: the region of this end that the peer revoked with it
 }
 
 // Buffer is a receive buffer on loan from the device.

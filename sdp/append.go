@@ -21,7 +21,8 @@ const (
 // calls stop. A Write that saw open just before appends to a message that was posted
 // earlier, or not at all: the device appends only to its last message, and only the last
 // message of a Write may grow. So the bytes of two Writes do not mix, and nothing follows a
-// DisConn. Nothing is appended where zero copy takes part (session.Growth).
+// DisConn. Nothing is appended in a Write that is advertised, nor on a connection that may
+// enter Pipelined mode (session.Growth).
 //
 // All methods except try must be called with conn.mu held.
 type appends struct {

@@ -90,11 +90,18 @@ func (z *zeroCopy) completedLocked(wc *rdma.Completion) {
 		return // it was posted before abortToReclaimLocked
 	}
 	z.reads--
-	z.fetched += int(wc.ID)
-	if !c.failed {
-		c.session.Fetched(int(wc.ID))
-		c.out.due.Store(true)
+	if !wc.Failed {
+		z.fetched += int(wc.ID)
 	}
+	switch {
+	case c.failed:
+		return
+	case wc.Failed:
+		c.session.FetchFailed(int(wc.ID))
+	default:
+		c.session.Fetched(int(wc.ID))
+	}
+	c.out.due.Store(true)
 }
 
 // mayWaitLocked reports whether a call may go on waiting for the peer to release its memory.

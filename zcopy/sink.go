@@ -279,6 +279,21 @@ func (s *Sink) Unfetch(size int) {
 	s.carryCancel()
 }
 
+// Failed notes that the oldest RDMA Read, of size bytes, has moved nothing, and that all later ones
+// do neither. The peer must send everything that it advertises as Data from now on.
+func (s *Sink) Failed(size int) {
+	for i := range s.held {
+		if h := &s.held[i]; h.flying > 0 {
+			h.left += size
+			h.va -= uint64(size)
+			h.flying -= size
+			break
+		}
+	}
+	s.Refuse()
+	s.carryCancel()
+}
+
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Sink) Fetched(size int) {
 	s.counts.Bytes += uint64(size)

@@ -75,6 +75,10 @@ func (s *Session) Unfetch(size int) bool {
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Session) Fetched(size int) { s.zsink.Fetched(size) }
 
+// FetchFailed notes that the oldest RDMA Read, of size bytes, has moved nothing, and that all later
+// ones do neither. The peer must send everything that it advertises as Data from now on.
+func (s *Session) FetchFailed(size int) { s.zsink.Failed(size) }
+
 // Advertise makes a SinkAvail due for n bytes of the Read, which are exposed as stag at va,
 // and reports whether it still may. If so, AdvertEnded must be called until it says so.
 func (s *Session) Advertise(stag uint32, va uint64, n int) bool {

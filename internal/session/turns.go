@@ -28,6 +28,7 @@ type turns struct {
 	open     bool  // it has not been answered
 	direct   bool  // it was advertised
 	timed    bool  // pace wants to know when it is answered
+	begins   bool  // and the Write that has begun is this one, not a small one after it
 	began    time.Duration
 	class    *pace // the size class of it
 	classes  [6]pace
@@ -43,6 +44,7 @@ func newTurns(least int) turns { return turns{least: least, need: needLeast} }
 // begin notes a Write of n bytes, and reports whether it should be advertised. may: zero copy can
 // be used.
 func (t *turns) begin(n int, may bool) bool {
+	t.begins = false
 	if n <= t.least {
 		return false
 	}
@@ -53,6 +55,7 @@ func (t *turns) begin(n int, may bool) bool {
 	if may && t.answered >= t.need {
 		t.class = &t.classes[min(bits.Len(uint(n/max(t.least, 1)))-1, len(t.classes)-1)]
 		t.direct, t.timed = t.class.next()
+		t.begins = t.timed
 	}
 	return t.direct
 }
@@ -132,7 +135,7 @@ func (p *pace) measured(direct bool, d time.Duration) {
 func (s *Session) Predict() { s.predicts = true }
 
 // Timed reports whether the driver should call WriteBegan for the Write that has begun.
-func (s *Session) Timed() bool { return s.turns != nil && s.turns.timed }
+func (s *Session) Timed() bool { return s.turns != nil && s.turns.begins }
 
 // WriteBegan notes when the Write in progress began. The driver calls Answered with a later
 // reading of the same clock when Receive asks for it.

@@ -75,6 +75,24 @@ func TestTurnsNeedMore(t *testing.T) {
 	}
 }
 
+// TestSmallWriteAfterTimed: a small Write that follows a large one, as the end of a request, does not
+// begin the time that is measured again.
+func TestSmallWriteAfterTimed(t *testing.T) {
+	s := &Session{}
+	s.StartDirect(predicted)
+	for range needLeast {
+		s.BeginWrite(1 << 20)
+		s.turns.sent(1 << 20)
+		s.turns.payload()
+	}
+	s.BeginWrite(1 << 20)
+	require.True(t, s.Timed())
+	s.turns.sent(1 << 20)
+	s.BeginWrite(100)
+	assert.False(t, s.Timed())
+	assert.True(t, s.turns.payload(), "it is measured nevertheless")
+}
+
 // TestTurnsCannot: where zero copy cannot be used, a Write is not advertised and not measured.
 func TestTurnsCannot(t *testing.T) {
 	turns := newTurns(1000)

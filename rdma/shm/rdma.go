@@ -57,11 +57,12 @@ type pull struct {
 // requests are the RDMA Reads and Writes of this end. They are made with the first one, because
 // most connections have none.
 type requests struct {
-	reads  rnic.Reads[reading]
-	slots  atomic.Uint64  // slots in use, a bit each
-	number uint32         // of the last Read; guarded by the sender's mutex
-	ready  bool           // the oldest Read is granted; the polling goroutine's
-	writes []rdma.WriteWR // outstanding; guarded by the sender's mutex
+	reads   rnic.Reads[reading]
+	slots   atomic.Uint64  // slots in use, a bit each
+	number  uint32         // of the last Read; guarded by the sender's mutex
+	ready   bool           // the oldest Read is granted; the polling goroutine's
+	refused bool           // the kernel has refused a Read, and no other is tried; likewise
+	writes  []rdma.WriteWR // outstanding; guarded by the sender's mutex
 }
 
 // reading is an RDMA Read of this end.
@@ -336,15 +337,17 @@ func (q *QueuePair) progress() error {
 		asked := q.asked.Load()
 		r := asked.reads.Oldest()
 		n, err := q.pullRead(r)
-		if err != nil {
+		if _, ok := err.(*refusedError); ok {
+			asked.refused = true
+		} else if err != nil {
 			return err
 		}
-		if moved += n; r.got < len(r.local) {
+		if moved += n; r.got < len(r.local) && !asked.refused {
 			continue
 		}
 		q.refetched(r) // before the slot can be used again
 		asked.popRead()
-		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id}
+		rx.out[rx.used] = rdma.Completion{Op: rdma.OpRead, ID: r.id, Failed: asked.refused}
 		rx.used++
 	}
 	return nil
@@ -390,7 +393,7 @@ func (q *QueuePair) refetched(r *reading) {
 func (q *QueuePair) pullRead(r *reading) (int, error) {
 	d := q.mine()
 	n := min(segment, len(r.local)-r.got)
-	if n == 0 {
+	if n == 0 || q.asked.Load().refused {
 		return 0, nil
 	}
 	granted, pulling := &d.granted[r.slot], &d.pulling[r.slot]
@@ -454,6 +457,9 @@ func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 		}
 		err = q.fetch(mem, w.from)
 		w.reg.Release()
+		if refused, ok := err.(*refusedError); ok {
+			err = refused.error // the peer is not told that a single Write has failed
+		}
 		if err != nil {
 			return moved, err
 		}
@@ -485,15 +491,21 @@ func (q *QueuePair) fetch(b []byte, from uint64) error {
 		case err == unix.ESRCH: // the peer is exiting, which frees the memory before it closes the sockets
 			return os.NewSyscallError("process_vm_readv", unix.ECONNRESET)
 		case err == unix.EFAULT || err == nil && n == 0:
-			return violation("address", "%d bytes at %#x are none that can be read", len(b), from)
+			return &refusedError{violation("address", "%d bytes at %#x are none that can be read", len(b), from)}
 		case err != nil:
-			return os.NewSyscallError("process_vm_readv", err)
+			return &refusedError{os.NewSyscallError("process_vm_readv", err)}
 		}
 		b, from = b[n:], from+uint64(n)
 	}
 	wire.Acquire()
 	return nil
 }
+
+// refusedError means that the kernel does not let this end read the peer's memory, or not that
+// memory: the peer's process has given up rights since the channel was opened, or this one has
+// entered a sandbox, or the memory is secret or a device's. A Read that is refused completes as
+// failed, and its bytes can be sent in messages.
+type refusedError struct{ error }
 
 // revoke ends the exposure of a region, and reports whether there was one. It waits for the segment
 // that is being moved.

@@ -1,0 +1,50 @@
+package sdp
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestWriteOfSecretMemory: a Write from memory that the process itself can read, but that the
+// kernel lets no system call read, arrives as with package net.
+func TestWriteOfSecretMemory(t *testing.T) {
+	c, s := predictingPair(t)
+	fd, err := unix.MemfdSecret(0)
+	if err != nil {
+		t.Skip("the kernel has no memfd_secret: ", err)
+	}
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, predictSize))
+	b, err := unix.Mmap(fd, 0, predictSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Skip("RLIMIT_MEMLOCK: ", err)
+	}
+	defer unix.Munmap(b)
+	exchange(t, c, s, 4, predictSize)
+	late := time.Now().Add(30 * time.Second)
+	require.NoError(t, c.SetDeadline(late))
+	require.NoError(t, s.SetDeadline(late))
+	for i := range 10 {
+		copy(b, streamAt(i, predictSize))
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := c.Write(b)
+			wrote <- err
+		}()
+		got := make([]byte, predictSize)
+		_, err = io.ReadFull(s, got)
+		require.NoError(t, err, "%d: %+v", i, c.Stats().Traffic)
+		require.NoError(t, <-wrote)
+		require.NoError(t, checkStream(i, got))
+		_, err = s.Write(got)
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, got)
+		require.NoError(t, err)
+	}
+	assert.NotZero(t, c.Stats().ZCopySent)
+}
