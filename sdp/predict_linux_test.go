@@ -22,6 +22,8 @@ func predictingPair(t *testing.T) (c, s *Conn) {
 	t.Setenv(devicesVariable, "shm")
 	c, s = pair(t)
 	require.True(t, c.predicts && s.predicts)
+	require.NoError(t, c.SetWriteDeadline(time.Time{}))
+	require.NoError(t, s.SetWriteDeadline(time.Time{}))
 	return c, s
 }
 
@@ -84,6 +86,19 @@ func TestStreamsAreCopied(t *testing.T) {
 	require.NoError(t, <-read)
 	assert.Zero(t, c.Stats().Advertised)
 	assert.EqualValues(t, times*predictSize, c.Stats().BcopySent.Bytes)
+}
+
+// TestWritesWithDeadlineAreCopied: the peer need not run for a Write to end at its deadline, and the
+// connection must remain usable.
+func TestWritesWithDeadlineAreCopied(t *testing.T) {
+	c, s := predictingPair(t)
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Hour)))
+	exchange(t, c, s, 8, predictSize)
+	assert.Zero(t, c.Stats().Advertised)
+	assert.NotZero(t, s.Stats().Advertised)
+	require.NoError(t, c.SetWriteDeadline(time.Time{}))
+	exchange(t, c, s, 8, predictSize)
+	assert.NotZero(t, c.Stats().Advertised)
 }
 
 // TestPredictedInVain: a predicted Write that the peer does not read falls back within

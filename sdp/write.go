@@ -29,7 +29,7 @@ func (c *conn) writeAll(b []byte) (n int, err error) {
 		c.mu.Unlock()
 		return 0, err
 	}
-	planned := c.session.BeginWrite(len(b))
+	planned := c.session.BeginWrite(len(b), c.write.pending())
 	c.appends.count(len(b))
 	if planned {
 		c.useZeroCopyLocked()

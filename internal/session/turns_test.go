@@ -81,14 +81,14 @@ func TestSmallWriteAfterTimed(t *testing.T) {
 	s := &Session{}
 	s.StartDirect(predicted)
 	for range needLeast {
-		s.BeginWrite(1 << 20)
+		s.BeginWrite(1 << 20, false)
 		s.turns.sent(1 << 20)
 		s.turns.payload()
 	}
-	s.BeginWrite(1 << 20)
+	s.BeginWrite(1 << 20, false)
 	require.True(t, s.Timed())
 	s.turns.sent(1 << 20)
-	s.BeginWrite(100)
+	s.BeginWrite(100, false)
 	assert.False(t, s.Timed())
 	assert.True(t, s.turns.payload(), "it is measured nevertheless")
 }
@@ -149,7 +149,7 @@ func predicting() (a, b *Session, copied func(t *testing.T, from, to *Session, n
 		s[i].Predict()
 	}
 	return &s[0], &s[1], func(t *testing.T, from, to *Session, n int) (answers int) {
-		require.False(t, from.BeginWrite(n))
+		require.False(t, from.BeginWrite(n, false))
 		if from.Timed() {
 			from.WriteBegan(1)
 		}
@@ -187,7 +187,7 @@ func TestPredictedWrite(t *testing.T) {
 	}
 	assert.Nil(t, b.zsource)
 	for i := range 3 {
-		require.True(t, a.BeginWrite(n), "Write %d", i)
+		require.True(t, a.BeginWrite(n, false), "Write %d", i)
 		require.True(t, a.Timed())
 		a.WriteBegan(10)
 		assert.Zero(t, a.Growth(), "in a planned Write")

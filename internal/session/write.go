@@ -44,14 +44,16 @@ type WritePlan struct {
 }
 
 // BeginWrite starts a Write of n bytes. It reports whether the Write must repeat PlanWrite.
-// Otherwise all of it is sent as Data.
-func (s *Session) BeginWrite(n int) (planned bool) {
+// Otherwise all of it is sent as Data. bounded: the Write ends at a time that does not depend on
+// the peer. It is then not advertised because of a prediction alone: if the peer did not answer the
+// withdrawal in time, the connection could not be used any more.
+func (s *Session) BeginWrite(n int, bounded bool) (planned bool) {
 	if s.zsource == nil && s.predicts && n > predicted.Threshold {
 		s.StartDirect(predicted)
 	}
 	s.planned = s.zsource.Wants(n)
 	if s.turns != nil {
-		s.planned = s.turns.begin(n, s.planned)
+		s.planned = s.turns.begin(n, s.planned && !bounded)
 	}
 	if s.planned {
 		s.zsource.Begin()

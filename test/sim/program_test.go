@@ -22,7 +22,7 @@ func (e *end) startWrite(n int) bool {
 		b[i] = content(e.dir, e.wrote+i)
 	}
 	e.writing = &write{b: b}
-	planned := e.s.BeginWrite(n)
+	planned := e.s.BeginWrite(n, false)
 	if e.s.Timed() {
 		e.s.WriteBegan(time.Duration(e.w.step))
 	}
