@@ -81,11 +81,11 @@ func TestSmallWriteAfterTimed(t *testing.T) {
 	s := &Session{}
 	s.StartDirect(predicted)
 	for range needLeast {
-		s.BeginWrite(1 << 20, false)
+		s.BeginWrite(1<<20, false)
 		s.turns.sent(1 << 20)
 		s.turns.payload()
 	}
-	s.BeginWrite(1 << 20, false)
+	s.BeginWrite(1<<20, false)
 	require.True(t, s.Timed())
 	s.turns.sent(1 << 20)
 	s.BeginWrite(100, false)
