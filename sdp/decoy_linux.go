@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decoy is a socket from which a callback of RawConn.Read reads unread bytes. It is kept between
-// calls while the callbacks read all that it has. The caller must hold readMu.
+// decoy is a socket from which a callback of RawConn.Read reads unread bytes. The connection keeps
+// it between calls, until Close, while the callbacks read all that it has.
 type decoy struct {
 	*decoyPair // nil: none is open
 }
