@@ -6,6 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// decoyBytes is how many unread bytes the decoy shows at most. gRPC reads so many at a time.
+const decoyBytes = 32 << 10
+
 // decoy is a socket from which a callback of RawConn.Read reads unread bytes. The connection keeps
 // it between calls, until Close, while the callbacks read all that it has.
 type decoy struct {

@@ -17,10 +17,6 @@ var (
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
 
-// decoyBytes is how many unread bytes the decoy descriptor of Read shows at most. gRPC reads so many
-// at a time, and a pipe holds them.
-const decoyBytes = 32 << 10
-
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	if r.tcp == nil {
 		return r.c.opError("raw-control", errors.ErrUnsupported)
