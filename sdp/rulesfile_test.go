@@ -423,3 +423,24 @@ func TestRuledOutSocketIsNotMarked(t *testing.T) {
 		})
 	}
 }
+
+// TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
+// for SDP, also if this end has no device.
+func TestDemandWithoutDeviceIsLogged(t *testing.T) {
+	needsTCP(t)
+	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
+	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
+		dir := t.TempDir()
+		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
+		t.Setenv(devicesVariable, devicePlain)
+		_, err := Dial("tcp", address)
+		require.ErrorContains(t, err, "sdp.conf:2 asks for SDP: ")
+		files, err := filepath.Glob(dir + "/log*")
+		require.NoError(t, err)
+		require.Len(t, files, 1, address)
+		b, err := os.ReadFile(files[0])
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(string(b), "\n"))
+		assert.Contains(t, string(b), "connect tcp "+address+": dial tcp")
+	}
+}
