@@ -50,7 +50,7 @@ type Account struct {
 	batch uint32 // messages stamped in the open batch, 0 if none is open
 	acked uint32 // MSeq of the last message of ours that the peer has acknowledged
 	bufs  uint16 // posted at the peer after that one
-	keep  int    // credits that are not spent on payload
+	keep  uint16 // credits that are not spent on payload
 
 	// What the peer may send.
 	received uint32 // MSeq of the last message of the peer
@@ -104,12 +104,12 @@ func (a *Account) May(k Kind) bool {
 	case Bare:
 		return c >= 2 || c == 1 && gives
 	default:
-		return c > a.keep
+		return c > int(a.keep)
 	}
 }
 
 // Room returns how many messages with payload may be sent now.
-func (a *Account) Room() int { return max(0, a.Credit()-a.keep) }
+func (a *Account) Room() int { return max(0, a.Credit()-int(a.keep)) }
 
 // Next returns the header fields of the i-th message of a batch, counted from 0. Next(0) opens
 // the batch. A batch that was open is forgotten, and none of it may have been sent.

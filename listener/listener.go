@@ -94,6 +94,8 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	if len(cfg.Devices) > 0 {
 		l.announce()
 		l.server.Announce(ln.Addr())
+	} else {
+		l.unmark()
 	}
 	l.accepting.Go(l.run)
 	return l
@@ -119,6 +121,16 @@ func (l *Listener) announce() {
 	if err != nil {
 		l.announced = nil
 		l.logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
+	}
+}
+
+// unmark removes the mark of a socket that served SDP before, in this program or the one that has
+// passed it on. Diallers would send a Request to a program that does not expect it.
+func (l *Listener) unmark() {
+	if sc, ok := l.ln.(syscall.Conn); ok && l.ln.Addr().Network() == "tcp" {
+		if rc, err := sc.SyscallConn(); err == nil {
+			localpeer.Unmark(rc, localpeer.Listener)
+		}
 	}
 }
 

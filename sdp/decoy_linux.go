@@ -6,8 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// decoy is a socket from which a callback of RawConn.Read reads unread bytes. It is kept between
-// calls while the callbacks read all that it has. The caller must hold readMu.
+// decoyBytes is how many unread bytes the decoy shows at most. gRPC reads so many at a time.
+const decoyBytes = 32 << 10
+
+// decoy is a socket from which a callback of RawConn.Read reads unread bytes. The connection keeps
+// it between calls, until Close, while the callbacks read all that it has.
 type decoy struct {
 	*decoyPair // nil: none is open
 }

@@ -7,6 +7,10 @@ import (
 	"os"
 )
 
+// decoyBytes is how many unread bytes the decoy shows at most: what a pipe holds on every system.
+// The Write of more would wait for a reader.
+const decoyBytes = 4 << 10
+
 // decoy makes a pipe from which a callback of RawConn.Read reads unread bytes.
 type decoy struct{}
 

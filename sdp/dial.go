@@ -54,7 +54,9 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	n = n.ruled(rule)
 	set, err := d.Config.settings(n, n.only)
 	if err != nil {
-		return nil, n.opError("dial", nil, nil, err)
+		err = n.opError("dial", nil, nil, err)
+		n.logDial(address, nil, err)
+		return nil, err
 	}
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()

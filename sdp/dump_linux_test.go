@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -305,4 +306,38 @@ func TestDumpSelectsConnections(t *testing.T) {
 	three, _ := statusPair(t, nil)
 	require.Nil(t, three.dump.Load())
 	require.NoError(t, d.Stop())
+}
+
+// TestDumpHasWhatRawReadTakes: gRPC reads its connections in the callback of RawConn.Read.
+func TestDumpHasWhatRawReadTakes(t *testing.T) {
+	client, server := statusPair(t, nil)
+	var f dumpFile
+	d := startDump(t, &f, fromEnd(server))
+	data := random(50_000)
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := client.Write(data)
+		if err == nil {
+			err = client.CloseWrite()
+		}
+		wrote <- err
+	}()
+	raw, err := server.SyscallConn()
+	require.NoError(t, err)
+	var got []byte
+	for ended := false; !ended; {
+		b := make([]byte, 7000)
+		require.NoError(t, raw.Read(func(fd uintptr) bool {
+			n, err := syscall.Read(int(fd), b)
+			got = append(got, b[:max(n, 0)]...)
+			ended = n == 0 && err == nil
+			return err != syscall.EAGAIN
+		}))
+	}
+	require.NoError(t, <-wrote)
+	require.NoError(t, d.Stop())
+	_, received, flags := streams(t, f.bytes())
+	require.True(t, bytes.Equal(data, got))
+	require.True(t, bytes.Equal(data, received), "the dump has %d bytes of %d", len(received), len(data))
+	require.NotZero(t, flags[1]&1, "FIN")
 }

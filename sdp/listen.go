@@ -113,8 +113,15 @@ func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 //
 // Programs on this host start the SDP handshake with a marked socket, so it must serve SDP.
 // The mark includes IP_FREEBIND, so binding to an address that this host does not have is no
-// error. Announce fails on systems without such marks.
-func Announce(_, _ string, c syscall.RawConn) error {
+// error. Announce fails on systems without such marks. It does nothing if a rule of the operator
+// (SDP_CONFIG) makes the listener plain TCP, or may do so because the port is not known yet.
+func Announce(network, address string, c syscall.RawConn) error {
+	if n, err := parseNetwork(network); err == nil {
+		rule, known := (*Config)(nil).rule(n, rules.Server, address)
+		if !known || rule != nil && rule.Use == rules.TCP {
+			return nil
+		}
+	}
 	return localpeer.Mark(c, localpeer.Listener)
 }
 

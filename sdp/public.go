@@ -19,7 +19,8 @@ import (
 // If a Conn becomes unreachable before it is closed, the garbage collector closes it, as it
 // does a net.TCPConn.
 type Conn struct {
-	*conn // does the work, and never refers to the Conn
+	*conn       // does the work, and never refers to the Conn
+	decoy decoy // of RawConn.Read; none while one is in progress; guarded by conn.mu
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -30,7 +31,7 @@ var _ net.Conn = (*Conn)(nil)
 
 // publish returns the Conn that the program gets for c.
 func publish(c *conn) *Conn {
-	outer := &Conn{c}
+	outer := &Conn{conn: c}
 	if !bubble.Inside() { // a cleanup runs outside the bubble, and may not use what is inside
 		runtime.AddCleanup(outer, (*conn).dropped, c)
 	}
@@ -74,6 +75,11 @@ func (c *Conn) Write(b []byte) (int, error) {
 // has not read all bytes that have arrived, the peer sees a reset instead of io.EOF.
 func (c *Conn) Close() error {
 	err := c.conn.Close()
+	c.mu.Lock()
+	d := c.decoy
+	c.decoy = decoy{}
+	c.mu.Unlock()
+	d.close()
 	runtime.KeepAlive(c)
 	return err
 }

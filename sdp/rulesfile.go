@@ -140,8 +140,17 @@ func (n network) demanded(err error) error {
 	if n.rule == nil || err == nil {
 		return err
 	}
-	return fmt.Errorf("%s:%d asks for SDP: %w", operator().set.File, n.rule.Line, err)
+	return &demandedError{fmt.Sprintf("%s:%d", operator().set.File, n.rule.Line), err}
 }
+
+// A demandedError is an error because a rule asks for SDP.
+type demandedError struct {
+	rule string
+	err  error
+}
+
+func (e *demandedError) Error() string { return e.rule + " asks for SDP: " + e.err.Error() }
+func (e *demandedError) Unwrap() error { return e.err }
 
 // logDial writes to the log that the operator's file has configured.
 func (n network) logDial(address string, c net.Conn, err error) {
@@ -155,8 +164,8 @@ func (n network) logDial(address string, c net.Conn, err error) {
 	}
 	if err != nil {
 		result = err.Error()
-		var not *NotSDPError
-		if n.rule != nil && errors.As(err, &not) {
+		var demanded *demandedError
+		if errors.As(err, &demanded) {
 			level = rules.LevelError
 		}
 	} else if addr := c.RemoteAddr(); addr != nil && addr.String() != address {

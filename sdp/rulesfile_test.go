@@ -378,3 +378,69 @@ func BenchmarkNoRules(b *testing.B) {
 		}
 	}
 }
+
+// TestRuledOutSocketIsNotMarked: clients must not send a Request to a listener whose rule says TCP,
+// although the program has marked its socket, or the program from which it has the socket.
+func TestRuledOutSocketIsNotMarked(t *testing.T) {
+	needsTCP(t)
+	for name, v := range map[string]struct {
+		announcedUnderRule bool
+		wrap               func(net.Listener) net.Listener
+	}{
+		"wrapped":   {true, func(ln net.Listener) net.Listener { return struct{ net.Listener }{ln} }},
+		"inherited": {false, func(ln net.Listener) net.Listener { return ln }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := func() { setRules(t, "use tcp server * *:*", "127.0.0.1:0") }
+			if v.announcedUnderRule {
+				rule()
+			}
+			ln, err := (&net.ListenConfig{Control: Announce}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			if !v.announcedUnderRule {
+				rule()
+			}
+			l, err := NewListener(v.wrap(ln), nil)
+			require.NoError(t, err)
+			got := make(chan string, 1)
+			go func() {
+				defer close(got)
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				text, _ := io.ReadAll(c)
+				got <- string(text)
+			}()
+			defer func() { assert.NoError(t, l.Close()) }()
+			c, err := Dial("tcp", l.Addr().String())
+			require.NoError(t, err)
+			_, err = io.WriteString(c, "hello")
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			assert.Equal(t, "hello", <-got)
+		})
+	}
+}
+
+// TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
+// for SDP, also if this end has no device.
+func TestDemandWithoutDeviceIsLogged(t *testing.T) {
+	needsTCP(t)
+	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
+	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
+		dir := t.TempDir()
+		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
+		t.Setenv(devicesVariable, devicePlain)
+		_, err := Dial("tcp", address)
+		require.ErrorContains(t, err, "sdp.conf:2 asks for SDP: ")
+		files, err := filepath.Glob(dir + "/log*")
+		require.NoError(t, err)
+		require.Len(t, files, 1, address)
+		b, err := os.ReadFile(files[0])
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(string(b), "\n"))
+		assert.Contains(t, string(b), "connect tcp "+address+": dial tcp")
+	}
+}

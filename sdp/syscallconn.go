@@ -10,18 +10,12 @@ import (
 type rawConn struct {
 	c   *Conn
 	tcp syscall.RawConn // nil: the TCP connection has none
-
-	decoy decoy // guarded by readMu
 }
 
 var (
 	errRawUnread = errors.New("there are unread bytes, which only Read can return")
 	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
 )
-
-// decoyBytes is how many unread bytes the decoy descriptor of Read shows at most. gRPC reads so many
-// at a time, and a pipe holds them.
-const decoyBytes = 32 << 10
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	if r.tcp == nil {
@@ -35,10 +29,16 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
+	d := c.decoy
+	c.decoy = decoy{}
 	defer func() {
 		c.mu.Lock()
 		c.discardUnreadLocked()
+		if !c.closed { // otherwise Close does not find it
+			c.decoy, d = d, decoy{}
+		}
 		c.mu.Unlock()
+		d.close()
 		c.out.sendDue()
 	}()
 	if !c.poll.leading && !c.closed {
@@ -51,10 +51,11 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		c.mu.Unlock()
 		c.out.sendDue()
 		if err != nil && err != io.EOF {
-			r.decoy.close()
+			c.dumpRead(nil, err)
 			return c.opError("raw-read", err)
 		}
-		done, taken, ferr := r.decoy.show(head[:min(len(head), decoyBytes)], err == io.EOF, f)
+		done, taken, ferr := d.show(head[:min(len(head), decoyBytes)], err == io.EOF, f)
+		c.dumpRead(head[:taken], err)
 		if taken > 0 {
 			c.mu.Lock()
 			c.promise.consume(taken)

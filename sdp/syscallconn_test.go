@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -166,6 +167,35 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	assert.Equal(t, uint32(pollRounds), c.poll.polled-before)
 	c.mu.Unlock()
 	assert.NoError(t, check(c))
+}
+
+// TestRawReadLeavesNoDescriptor: Close closes the socket that Read shows, even while a callback
+// uses it.
+func TestRawReadLeavesNoDescriptor(t *testing.T) {
+	for name, during := range map[string]bool{"Close after Read": false, "Close in the callback": true} {
+		t.Run(name, func(t *testing.T) {
+			a, b := methodPair(t, "sdp")
+			defer b.Close()
+			raw, err := a.SyscallConn()
+			require.NoError(t, err)
+			shown := -1
+			require.NoError(t, raw.Read(func(fd uintptr) bool {
+				shown = int(fd)
+				if during {
+					assert.NoError(t, a.Close())
+					_, err := syscall.Getsockname(shown)
+					assert.NoError(t, err, "in use")
+				}
+				return true
+			}))
+			if !during {
+				require.NoError(t, a.Close())
+			}
+			_, err = syscall.Getsockname(shown)
+			assert.ErrorIs(t, err, syscall.EBADF)
+			runtime.KeepAlive(raw)
+		})
+	}
 }
 
 func TestRawControlReachesTheSocket(t *testing.T) {

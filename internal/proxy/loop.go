@@ -58,6 +58,21 @@ func (a *attempt) control(_, address string, raw syscall.RawConn) error {
 	return nil
 }
 
+// connected forgets the sockets that the Dial has closed. Other programs may get their addresses.
+func (a *attempt) connected() {
+	l := a.loops
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settleLocked()
+	a.sockets = slices.DeleteFunc(a.sockets, func(o *outgoing) bool {
+		if o.raw.Control(func(uintptr) {}) == nil {
+			return false
+		}
+		l.forgetLocked(o.from, func(other *outgoing) bool { return other == o })
+		return true
+	})
+}
+
 // end forgets the attempt.
 func (a *attempt) end() {
 	l := a.loops
@@ -67,11 +82,16 @@ func (a *attempt) end() {
 	mine := func(o *outgoing) bool { return o.attempt == a }
 	l.pending = slices.DeleteFunc(l.pending, mine)
 	for _, o := range a.sockets {
-		if rest := slices.DeleteFunc(l.dialled[o.from], mine); len(rest) > 0 {
-			l.dialled[o.from] = rest
-		} else {
-			delete(l.dialled, o.from)
-		}
+		l.forgetLocked(o.from, mine)
+	}
+}
+
+// forgetLocked forgets sockets with an address.
+func (l *loops) forgetLocked(from netip.AddrPort, which func(*outgoing) bool) {
+	if rest := slices.DeleteFunc(l.dialled[from], which); len(rest) > 0 {
+		l.dialled[from] = rest
+	} else {
+		delete(l.dialled, from)
 	}
 }
 

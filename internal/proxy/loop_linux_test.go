@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // TestRedirectLeadsBack has rules that redirect what the proxy dials to the proxy, in a network
@@ -58,4 +61,46 @@ func TestRedirectLeadsBack(t *testing.T) {
 			require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
 		})
 	}
+}
+
+// TestAnotherProgramGetsTheAddress of a socket that a Dial has closed, while its relay lasts. It is
+// not taken for the proxy.
+func TestAnotherProgramGetsTheAddress(t *testing.T) {
+	ln, err := (&net.ListenConfig{Control: sdp.Announce}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	p, _ := running(t, 100)
+	aborted := make(chan struct{}, 10)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			var b [4]byte
+			if _, err := io.ReadFull(c, b[:]); err == nil && string(b[:]) == "MPA " {
+				p.loops.mu.Lock()
+				p.loops.settleLocked() // as when a client is accepted
+				p.loops.mu.Unlock()
+				c.(*net.TCPConn).SetLinger(0)
+				c.Close()
+				aborted <- struct{}{}
+				continue
+			}
+			c.Write(b[:])
+		}
+	}()
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "auto://"+ln.Addr().String())}))
+	c, err := net.Dial("tcp", at(p))
+	require.NoError(t, err)
+	defer c.Close()
+	echoes(t, c, "word")
+	if len(aborted) == 0 {
+		t.Skip("the proxy has not offered SDP")
+	}
+	p.loops.mu.Lock()
+	defer p.loops.mu.Unlock()
+	require.Len(t, p.loops.dialled, 1)
+	require.Empty(t, p.loops.pending)
 }

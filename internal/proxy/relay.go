@@ -55,6 +55,7 @@ func (r *relay) run(cut context.Context, route *Route) error {
 		reset(r.client)
 		return err
 	}
+	tried.connected()
 	r.mu.Lock()
 	r.server = dialled
 	r.mu.Unlock()

@@ -38,7 +38,7 @@ type sdpLink struct {
 	rawErr  error
 }
 
-// rawConn returns the library's RawConn, always the same one: it keeps a socket for its Reads.
+// rawConn returns the library's RawConn, always the same one, so that a Read makes none.
 func (l *sdpLink) rawConn() (syscall.RawConn, error) {
 	l.rawOnce.Do(func() { l.raw, l.rawErr = l.conn.SyscallConn() })
 	return l.raw, l.rawErr
