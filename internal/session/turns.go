@@ -97,7 +97,7 @@ type pace struct {
 const (
 	paceTries = 3   // Writes of each kind in a comparison
 	restLeast = 128 // Writes between two comparisons; doubles while the result is the same
-	restMost  = 1 << 13
+	restMost  = 1 << 10
 )
 
 // next returns how to send the next Write, and whether its time is to be measured.
