@@ -27,8 +27,9 @@ func TestWriteOfSecretMemory(t *testing.T) {
 	defer unix.Munmap(b)
 	exchange(t, c, s, 4, predictSize)
 	late := time.Now().Add(30 * time.Second)
-	require.NoError(t, c.SetDeadline(late))
-	require.NoError(t, s.SetDeadline(late))
+	require.NoError(t, c.SetReadDeadline(late)) // a Write with a deadline is not advertised
+	require.NoError(t, s.SetReadDeadline(late))
+	refused := s.Stats().SendSmSent
 	for i := range 10 {
 		copy(b, streamAt(i, predictSize))
 		wrote := make(chan error, 1)
@@ -47,4 +48,5 @@ func TestWriteOfSecretMemory(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.NotZero(t, c.Stats().ZCopySent)
+	assert.Greater(t, s.Stats().SendSmSent, refused, "no read was refused")
 }
