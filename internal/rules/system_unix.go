@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,12 +41,16 @@ func sendSyslog(message string) error {
 	if runtime.GOOS == "darwin" {
 		path = "/var/run/syslog"
 	}
+	syscall.ForkLock.RLock() // a process that is started meanwhile must not inherit the socket
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	unix.CloseOnExec(fd)
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return err
 	}
