@@ -22,7 +22,8 @@ var stopScripts = []script{
 		address := p.line()
 		check(p.cmd.Process.Signal(unix.SIGSTOP))
 		if r.config != nil {
-			r.config.ReplyTimeout = time.Second
+			// The signal stops one thread after the other, so the server may still have replied.
+			r.config.ReplyTimeout, r.config.StepUpTimeout = time.Second, time.Second
 		}
 		r.note("Dial", describe(bounded(5*time.Second, func() error { return r.dial(context.Background(), 0, address) })))
 		p.kill()
