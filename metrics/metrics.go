@@ -58,7 +58,7 @@ type instrument struct {
 
 func one(n float64) []value { return []value{{nil, n}} }
 
-func byKey[K comparable, N int | uint64](m map[K]N) []value {
+func byKey[K comparable, N int | int64 | uint64](m map[K]N) []value {
 	values := make([]value, 0, len(m))
 	for key, n := range m {
 		values = append(values, value{[]string{fmt.Sprint(key)}, float64(n)})
@@ -135,12 +135,16 @@ var instruments = []instrument{
 		nil, false, func(s *snapshot) []value { return one(float64(s.unread)) },
 	},
 	{
-		"sdp_memory_promised_bytes", "sdp.memory.promised", "By", "Memory that connections have promised to their peers; on verbs it is pinned.",
+		"sdp_memory_promised_bytes", "sdp.memory.promised", "By", "Memory that connections have promised to their peers.",
 		nil, false, func(s *snapshot) []value { return one(float64(s.totals.Memory)) },
 	},
 	{
 		"sdp_memory_limit_bytes", "sdp.memory.limit", "By", "Memory that connections may promise.",
 		nil, false, func(s *snapshot) []value { return one(float64(s.totals.MemoryLimit)) },
+	},
+	{
+		"sdp_memory_pinned_bytes", "sdp.memory.pinned", "By", "Memory that is locked for RDMA, by the hardware's device.",
+		[]string{"rdma_device"}, false, func(s *snapshot) []value { return byKey(s.totals.Pinned) },
 	},
 }
 

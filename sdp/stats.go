@@ -173,11 +173,7 @@ func (o *connTable) totals() Totals {
 		Opened: o.opened, Declined: handshake.DeclinedTotal.Load(), Traffic: o.closed,
 		Memory: budget.Process.Used(), MemoryLimit: budget.Process.Limit(),
 	}
-	if d, ok := rdma.LookupDevice("verbs"); ok {
-		if p, ok := d.(rdma.Pinner); ok {
-			t.Pinned = p.Pinned()
-		}
-	}
+	t.Pinned = pinned()
 	open := o.listLocked()
 	o.mu.Unlock()
 	for _, l := range open {
@@ -190,6 +186,16 @@ func (o *connTable) totals() Totals {
 		c.mu.Unlock()
 	}
 	return t
+}
+
+// pinned returns Totals.Pinned.
+func pinned() map[string]int64 {
+	if d, ok := rdma.LookupDevice("verbs"); ok {
+		if p, ok := d.(rdma.Pinner); ok {
+			return p.Pinned()
+		}
+	}
+	return nil
 }
 
 // listed is a connection of the table.

@@ -72,7 +72,7 @@ func WriteStatus(w io.Writer) error {
 	p := status.Program{
 		Version: status.Version,
 		PID:     os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
-		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit,
+		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit, Pinned: t.Pinned,
 		Conns: status.Conns{},
 	}
 	for _, c := range connections(status.MaxListed) {
@@ -174,8 +174,8 @@ type opening struct {
 // logUp logs that the connection has come up.
 func (o *opening) logUp(c *conn) {
 	if o.log != nil && o.log.Enabled(context.Background(), slog.LevelDebug) {
-		o.log.Debug("sdp: a connection came up", "id", o.id, "device", c.device,
-			"local", c.localAddr(), "remote", c.remoteAddr(), "dialled", o.dialled)
+		args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(), "dialled", o.dialled}
+		o.log.Debug("sdp: a connection came up", appendPinned(args, pinned())...)
 	}
 }
 
@@ -196,10 +196,19 @@ func (o *opening) logEnd(c *conn, t Traffic, violation bool, err error) {
 	if err != nil && err != io.EOF {
 		args = append(args, "error", err)
 	}
+	args = appendPinned(args, pinned())
 	if violation && violations.Log(o.log, slog.LevelWarn, hostOf(c.remoteAddr()), "sdp: the peer broke a rule of the protocol", args...) {
 		return
 	}
 	o.log.Debug("sdp: a connection ended", args...)
+}
+
+// appendPinned adds how many bytes are locked in memory for each RDMA device, if there are any.
+func appendPinned(args []any, bytes map[string]int64) []any {
+	if len(bytes) > 0 {
+		args = append(args, "pinned", bytes)
+	}
+	return args
 }
 
 // violations limits what peers can make this process log: a line for each host and minute. The

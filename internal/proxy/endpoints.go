@@ -138,7 +138,12 @@ func sdpMetrics(t sdp.Totals) []family {
 	one := func(name, kind, help string, value float64) family {
 		return family{name, kind, help, []sample{{"", value}}}
 	}
+	locked := family{name: "sdp_pinned_bytes", kind: "gauge", help: "Memory that is locked for RDMA, by the hardware's device."}
+	for _, device := range slices.Sorted(maps.Keys(t.Pinned)) {
+		locked.samples = append(locked.samples, sample{fmt.Sprintf("{rdma_device=%q}", device), float64(t.Pinned[device])})
+	}
 	return []family{
+		locked,
 		one("sdp_connections", "gauge", "SDP connections that are open now.", float64(t.Open)),
 		one("sdp_connections_opened_total", "counter", "SDP connections that were opened.", float64(t.Opened)),
 		{"sdp_bytes_total", "counter", "Bytes that SDP connections have carried.", []sample{

@@ -43,6 +43,9 @@ type Program struct {
 	Memory      int64  `json:"memory"`       // bytes promised to peers
 	MemoryLimit int64  `json:"memory_limit"` // that may be promised
 
+	// Pinned is how many bytes are locked in memory, by RDMA device.
+	Pinned map[string]int64 `json:"pinned,omitempty"`
+
 	// Conns has at most MaxListed connections. Open is how many there are.
 	Conns Conns `json:"connections"`
 }

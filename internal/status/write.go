@@ -24,6 +24,14 @@ func (p *Program) Write(w io.Writer) error {
 	o.int("closing", int64(p.Closing))
 	o.int("memory", p.Memory)
 	o.int("memory_limit", p.MemoryLimit)
+	if len(p.Pinned) > 0 {
+		o.key("pinned")
+		o.open()
+		for _, device := range slices.Sorted(maps.Keys(p.Pinned)) {
+			o.int(device, p.Pinned[device])
+		}
+		o.close()
+	}
 	o.key("connections")
 	o.text = append(o.text, '[')
 	for i := range p.Conns {
