@@ -149,6 +149,13 @@ func (c *conn) dumpEnd(reset bool) {
 	}
 }
 
+// asked is the dump for which the environment asks, if it was started.
+var asked struct {
+	started atomic.Bool
+	log     atomic.Pointer[slog.Logger] // of the latest Dial or Listen that has one
+	failed  atomic.Pointer[error]       // why it ended early
+}
+
 // dumpOnce starts the dump for which the environment asks.
 var dumpOnce = sync.OnceValue(func() error {
 	setting := getenv(dumpVariable)
@@ -169,9 +176,17 @@ var dumpOnce = sync.OnceValue(func() error {
 		f.Close()
 		return err
 	}
+	asked.started.Store(true)
 	go func() {
 		<-started.Ended()
-		f.Close()
+		err := started.Stop()
+		if err != nil {
+			dump.Trim(f, err)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			asked.failed.Store(&err)
+			logDumpFailure()
+		}
 	}()
 	return nil
 })
@@ -184,6 +199,17 @@ func dumpIfAsked(log *slog.Logger) {
 	}
 	if err := dumpOnce(); err != nil {
 		events.Process.Log(log, slog.LevelWarn, dumpVariable, "sdp: nothing is dumped", "variable", dumpVariable, "error", err)
+	}
+	if log != nil && asked.started.Load() {
+		asked.log.Store(log)
+		logDumpFailure()
+	}
+}
+
+// logDumpFailure logs that the dump ended early, if it has and there is a Logger.
+func logDumpFailure() {
+	if err := asked.failed.Load(); err != nil {
+		events.Process.Log(asked.log.Load(), slog.LevelWarn, dumpVariable, "sdp: the dump ended early, because it could not be written", "variable", dumpVariable, "error", *err)
 	}
 }
 

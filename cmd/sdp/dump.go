@@ -128,18 +128,23 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 		if out, err = dump.Create(f.file); err != nil {
 			return err
 		}
-		defer out.Close()
 		fmt.Fprintf(os.Stderr, "sdp: writing %s; Ctrl-C ends it\n", f.file)
 	}
 	n, comment, err := copyDump(ctx, out, c, o.Size)
-	if err == nil && f.file != "-" {
-		err = out.Close()
+	if f.file != "-" {
+		if err != nil {
+			dump.Trim(out, err)
+		}
+		err = errors.Join(err, out.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("the dump ended early, after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
 	}
 	if comment == "" {
 		comment = "The program ended before the dump did."
 	}
 	fmt.Fprintf(os.Stderr, "sdp: %s. %s\n", term.Bytes(float64(n)), term.Clean(comment))
-	return err
+	return nil
 }
 
 // endTime is how long an interrupted dump waits for the end of the file.

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/dump"
 )
 
 // TestDumpOfAnotherProgram ends at its number of packets.
@@ -89,4 +92,59 @@ func TestDumpIsOptional(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, errs, "SDP_DUMP=off forbids it in this program")
 	require.NoFileExists(t, link+"2")
+}
+
+// TestDumpToAFullDisk ends early, says why, and leaves a file that is complete up to there.
+func TestDumpToAFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	disk := t.TempDir()
+	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"))
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(disk, 0)) })
+	secrets := bytes.Repeat([]byte("secret"), 100_000)
+	const much = "SDP_TEST_READ=600000"
+	complete := func(t *testing.T, file string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "secret")
+		require.Contains(t, dump.EndComment(text), "no space left on device")
+		require.NoError(t, os.Remove(file))
+	}
+
+	t.Run("by the environment", func(t *testing.T) {
+		file := filepath.Join(disk, "dump")
+		_, p, c := program(t, "SDP_DUMP="+file, much)
+		_, err := c.Write(secrets)
+		require.NoError(t, err)
+		require.Contains(t, p.line(t, "the dump ended early"), "no space left on device")
+		complete(t, file)
+	})
+	t.Run("by the command", func(t *testing.T) {
+		dir, p, c := program(t, much)
+		file := filepath.Join(disk, "dump")
+		dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, strconv.Itoa(p.Process.Pid)))
+		dumped.line(t, "writing")
+		_, err := c.Write(secrets)
+		require.NoError(t, err)
+		require.Contains(t, dumped.line(t, "sdp dump: the dump ended early"), "no space left on device")
+		require.Equal(t, 1, dumped.status(t))
+		complete(t, file)
+	})
+	t.Run("to the standard output", func(t *testing.T) {
+		dir, p, c := program(t, much)
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		var errs strings.Builder
+		cmd := toolCommand(t, "dump", "-dir", dir, "-w", "-", strconv.Itoa(p.Process.Pid))
+		cmd.Stdout, cmd.Stderr = full, &errs
+		require.NoError(t, cmd.Start())
+		_, err = c.Write(secrets)
+		require.NoError(t, err)
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 1, cmd.ProcessState.ExitCode())
+		require.Contains(t, errs.String(), "no space left on device")
+	})
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +27,8 @@ func TestAsProgram(t *testing.T) {
 	if os.Getenv("SDP_TEST_PROGRAM") == "" {
 		return
 	}
-	l, err := sdp.Listen("tcp", "127.0.0.1:0")
+	lc := sdp.ListenConfig{Config: &sdp.Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))}}
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -36,7 +40,8 @@ func TestAsProgram(t *testing.T) {
 			os.Exit(1)
 		}
 		go func() {
-			io.CopyN(io.Discard, c, 1000)
+			read, _ := strconv.ParseInt(os.Getenv("SDP_TEST_READ"), 10, 64)
+			io.CopyN(io.Discard, c, cmp.Or(read, 1000))
 			time.Sleep(time.Hour) // what follows stays unread
 		}()
 	}

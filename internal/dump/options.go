@@ -99,5 +99,5 @@ func parseSize(text string) (int64, error) {
 // "%p" in the path stands for the number of the process.
 func Create(path string) (*os.File, error) {
 	path = strings.ReplaceAll(path, "%p", strconv.Itoa(os.Getpid()))
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
