@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -22,15 +22,25 @@ func checkCommand() *command {
 		usage: "[flags] [address]",
 		short: "say whether SDP is used here or on the way to an address, and why not",
 	}
-	c.long = checkHelp + flagHelp(new(checkFlags).define)
+	c.long, c.flags = checkHelp, new(checkFlags).define
 	c.run = func(args []string) error {
 		var f checkFlags
 		rest, err := parseFlags(c, args, f.define)
 		if err != nil {
 			return err
 		}
-		if len(rest) > 1 {
+		switch {
+		case len(rest) > 1:
 			return misuse(c.name, "there are %d addresses", len(rest))
+		case f.network != "tcp" && f.network != "sdp":
+			return misuse(c.name, "-network %s: want tcp or sdp", f.network)
+		case f.timeout <= 0:
+			return misuse(c.name, "-timeout %v: it must be positive", f.timeout)
+		}
+		if len(rest) == 1 {
+			if err := validAddress(rest[0]); err != nil {
+				return misuse(c.name, "%v", err)
+			}
 		}
 		return f.run(rest)
 	}
@@ -52,15 +62,23 @@ The devices are
 	verbs   RDMA hardware
 	iwarp   RDMA in software over TCP; slower than TCP, and used only if it is named
 
-The exit status is 0 if SDP is used, 1 if it is not, 2 if the command was called wrongly,
-and 3 if there is no connection to the address at all. Without an address SDP is used if a
-device is that needs no naming.
-
 If SDP_CONFIG names a file of rules, check obeys those for the program that -program names,
 and says which one applies to the address. "sdp check-rules" says what the file means.
 
 With -json the field code of an address is one of off, rule, no_device, plain_peer, other_user,
 other_host, namespace, relay, kernel_silent, setup_failed and cannot_connect.`
+
+// validAddress returns an error if address is not host:port.
+func validAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return fmt.Errorf("%q: want host:port", address)
+	}
+	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
+		return fmt.Errorf("%q: there is no port %q", address, port)
+	}
+	return nil
+}
 
 type checkFlags struct {
 	json    bool
@@ -71,7 +89,7 @@ type checkFlags struct {
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp, or sdp to send a request to a server of which nothing is known")
+	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp; or sdp, which asks any server")
 	fs.StringVar(&f.program, "program", "", "obey the rules in SDP_CONFIG for the program of this `name`")
 	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "the `time` that connecting may take")
 }
@@ -96,15 +114,11 @@ func (f *checkFlags) run(addresses []string) error {
 		report.Path = diagnose.Try(ctx, report.Machine, f.network, addresses[0])
 	}
 	if f.json {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(report); err != nil {
-			return err
-		}
+		printJSON(report)
 	} else {
-		printMachine(os.Stdout, report.Machine)
+		printMachine(stdout, report.Machine)
 		if report.Path != nil {
-			printPath(os.Stdout, report.Path)
+			printPath(stdout, report.Path)
 		}
 	}
 	switch p := report.Path; {

@@ -39,9 +39,7 @@ With a program and an address, check-rules says which rule decides, and what hap
 
 	sdp check-rules -connect /etc/sdp.conf nats-server 10.0.0.1:4222
 
-A file with a mistake is ignored as a whole, so check it before programs use it. The exit
-status is 0 if the file is right, 1 if it has mistakes or cannot be read, and 2 if the command
-was called wrongly.
+A file with a mistake is ignored as a whole, so check it before programs use it.
 
 docs/rules.md of github.com/gosdp/gosdp has all of it.`
 
@@ -58,7 +56,7 @@ func checkRulesCommand() *command {
 		usage: "[flags] file [program address]",
 		short: "say what a file of rules for SDP_CONFIG means",
 	}
-	c.long = checkRulesHelp + flagHelp(new(checkRulesFlags).define)
+	c.long, c.flags = checkRulesHelp, new(checkRulesFlags).define
 	c.run = func(args []string) error {
 		var f checkRulesFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -71,7 +69,7 @@ func checkRulesCommand() *command {
 		case len(rest) == 1 && (f.listen || f.connect):
 			return misuse(c.name, "-listen and -connect need a program and an address")
 		}
-		return f.run(os.Stdout, rest)
+		return f.run(stdout, rest)
 	}
 	return c
 }

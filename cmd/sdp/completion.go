@@ -28,7 +28,7 @@ Completion prints a script for a shell, which completes commands and their flags
 		if len(args) != 1 || completions[args[0]] == "" {
 			return misuse(c.name, "want one of %s", strings.Join(slices.Sorted(maps.Keys(completions)), ", "))
 		}
-		fmt.Print(completions[args[0]])
+		fmt.Fprint(stdout, completions[args[0]])
 		return nil
 	}
 	return c

@@ -40,17 +40,3 @@ COMP_WORDS=(sdp "$@"); COMP_CWORD=$#; _sdp; printf '%s\n' "${COMPREPLY[@]}"`, "b
 	require.Equal(t, []string{"perf"}, complete("help", "per"))
 	require.ElementsMatch(t, []string{"-delay", "-dial", "-dial-timeout"}, complete("proxy", "-d"))
 }
-
-// TestEveryCommandHasHelp holds each command to a text that a reader can learn from.
-func TestEveryCommandHasHelp(t *testing.T) {
-	for _, c := range commands() {
-		var out, errs strings.Builder
-		require.Zero(t, run([]string{"help", c.name}, &out, &errs))
-		require.Contains(t, out.String(), "usage: sdp "+c.name)
-		require.Greater(t, len(out.String()), 200, c.name)
-		require.NotEmpty(t, c.short, c.name)
-	}
-	var out, errs strings.Builder
-	require.Equal(t, 2, run([]string{"no-such"}, &out, &errs))
-	require.Contains(t, errs.String(), `unknown command "no-such"`)
-}

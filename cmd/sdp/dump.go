@@ -25,7 +25,7 @@ func dumpCommand() *command {
 		usage: "[flags] PID",
 		short: "write what a program's SDP connections carry, for Wireshark",
 	}
-	c.long = dumpHelp + flagHelp(new(dumpFlags).define)
+	c.long, c.flags = dumpHelp, new(dumpFlags).define
 	c.run = func(args []string) error {
 		var f dumpFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -87,7 +87,7 @@ func (f *dumpFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.file, "w", "", "write this `file`; -: the standard output (default sdp-PID.pcapng)")
 	fs.StringVar(&f.conn, "conn", "", "only connections with this `text` in their addresses or device, or #ID of sdp stat -json")
 	fs.StringVar(&f.size, "size", "64M", "end at this `size` of the file in bytes, with K, M or G")
-	fs.Int64Var(&f.count, "c", 0, "end after this `many` packets; 0: any number")
+	fs.Int64Var(&f.count, "c", 0, "end after this `number` of packets; 0: any number")
 	fs.DurationVar(&f.time, "for", 0, "end after this `time`; 0: no limit")
 }
 

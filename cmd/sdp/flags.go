@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,16 +8,6 @@ import (
 	"os"
 	"strings"
 )
-
-// flagHelp returns the part of a command's help that describes its flags.
-func flagHelp(define func(*flag.FlagSet)) string {
-	var text bytes.Buffer
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	fs.SetOutput(&text)
-	define(fs)
-	fs.PrintDefaults()
-	return "\n\nThe flags are:\n\n" + text.String()
-}
 
 // parseFlags parses a command's arguments. With -h it prints the command's help. In that case,
 // and if an argument is wrong, it returns the exit status as an error.
@@ -28,7 +17,7 @@ func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []s
 	define(fs)
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		help([]string{c.name}, os.Stdout, os.Stderr)
+		help([]string{c.name}, stdout, os.Stderr)
 		return nil, exitStatus(0)
 	case err != nil:
 		return nil, misuse(c.name, "%v", err)

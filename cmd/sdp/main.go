@@ -6,19 +6,19 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
 )
 
 // A command is one of the tool's commands.
 type command struct {
 	name  string
-	usage string // the arguments, as the first line of the help shows them
-	short string // one line for the list of commands
-	long  string // the rest of the help
+	usage string              // the arguments, as the first line of the help shows them
+	short string              // one line for the list of commands
+	long  string              // the text of the help; see also pages
+	flags func(*flag.FlagSet) // defines the flags, for the help; nil: there are none, or long has them
 	run   func(args []string) error
 }
 
@@ -45,10 +45,20 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], stdout, os.Stderr)) }
 
-// run executes the tool and returns its exit status: 2 if its arguments are wrong.
+// run executes the tool and returns its exit status: 2 if its arguments are wrong, 1 if its output
+// was lost.
 func run(args []string, out, errs io.Writer) int {
+	status := execute(args, out, errs)
+	if err := stdout.failed(); err != nil && status == 0 {
+		fmt.Fprintf(errs, "sdp: %v\n", err)
+		status = 1
+	}
+	return status
+}
+
+func execute(args []string, out, errs io.Writer) int {
 	if len(args) == 0 {
 		printUsage(errs)
 		return 2
@@ -57,6 +67,8 @@ func run(args []string, out, errs io.Writer) int {
 	switch name {
 	case "help", "-h", "-help", "--help":
 		return help(args, out, errs)
+	case "-version", "--version":
+		name = "version"
 	}
 	c := lookup(name)
 	if c == nil {
@@ -72,37 +84,4 @@ func run(args []string, out, errs io.Writer) int {
 		fmt.Fprintf(errs, "sdp %s: %v\n", c.name, err)
 		return 1
 	}
-}
-
-func lookup(name string) *command {
-	for _, c := range commands() {
-		if c.name == name {
-			return c
-		}
-	}
-	return nil
-}
-
-func help(args []string, out, errs io.Writer) int {
-	if len(args) == 0 {
-		printUsage(out)
-		return 0
-	}
-	c := lookup(args[0])
-	if c == nil {
-		fmt.Fprintf(errs, "sdp: unknown command %q. \"sdp help\" lists the commands.\n", args[0])
-		return 2
-	}
-	fmt.Fprintf(out, "usage: sdp %s %s\n\n%s\n", c.name, c.usage, strings.TrimSpace(c.long))
-	return 0
-}
-
-func printUsage(w io.Writer) {
-	fmt.Fprint(w, "Sdp is the tool of the Sockets Direct Protocol for Go.\n\nusage: sdp <command> [arguments]\n\nThe commands are:\n\n")
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, c := range commands() {
-		fmt.Fprintf(t, "\t%s\t%s\n", c.name, c.short)
-	}
-	t.Flush()
-	fmt.Fprint(w, "\n\"sdp help <command>\" describes a command.\n")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -21,13 +20,16 @@ import (
 // perfPort is the port of "sdp perf -s", and the default port of clients.
 const perfPort = "7575"
 
+// perfListen is where "sdp perf -s" listens if it is not told.
+const perfListen = ":" + perfPort
+
 func perfCommand() *command {
 	c := &command{
 		name:  "perf",
 		usage: "-s   or   sdp perf [flags] host[:port]",
 		short: "measure round trips and throughput to a peer, over SDP and over TCP",
 	}
-	c.long = perfHelp + flagHelp(new(perfFlags).define)
+	c.long, c.flags = perfHelp, new(perfFlags).define
 	c.run = func(args []string) error {
 		var f perfFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -35,8 +37,8 @@ func perfCommand() *command {
 			return err
 		}
 		if f.serve {
-			if len(rest) > 0 {
-				return misuse(c.name, "-s takes no address; -listen says where")
+			if len(rest) > 0 || f.json {
+				return misuse(c.name, "-s takes no address and prints no JSON; -listen says where")
 			}
 			return servePerf(f.listen)
 		}
@@ -78,11 +80,11 @@ type perfFlags struct {
 
 func (f *perfFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.serve, "s", false, "serve other machines' measurements")
-	fs.StringVar(&f.listen, "listen", ":"+perfPort, "with -s: listen at this `address`")
-	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`")
+	fs.StringVar(&f.listen, "listen", perfListen, "with -s: listen at this `address`")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`, separated by commas")
 	fs.IntVar(&f.size, "size", 64, "`bytes` of a round trip's message")
 	fs.IntVar(&f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
-	fs.DurationVar(&f.time, "time", time.Second, "the `time` that each measurement takes, of three for each way")
+	fs.DurationVar(&f.time, "time", time.Second, "the `time` that each measurement takes, at most 1m, of three for each way")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 }
 
@@ -90,10 +92,17 @@ func (f *perfFlags) valid(name string, rest []string) error {
 	switch {
 	case len(rest) != 1:
 		return misuse(name, "want the address of a machine where sdp perf -s runs")
-	case f.size < 1 || f.size > perf.MaxSize || f.block < 1 || f.block > perf.MaxSize:
-		return misuse(name, "want 1 to %d bytes", perf.MaxSize)
+	case f.listen != perfListen:
+		return misuse(name, "-listen is for -s")
+	case f.size < 1 || f.size > perf.MaxSize:
+		return misuse(name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
+	case f.block < 1 || f.block > perf.MaxSize:
+		return misuse(name, "-block %d: want 1 to %d bytes", f.block, perf.MaxSize)
 	case f.time <= 0 || f.time > time.Minute:
-		return misuse(name, "-time %v: want at most 1m", f.time)
+		return misuse(name, "-time %v: it must be positive and at most 1m", f.time)
+	}
+	if err := validAddress(withPort(rest[0])); err != nil {
+		return misuse(name, "%v", err)
 	}
 	return validWays(name, f.ways)
 }
@@ -123,7 +132,7 @@ func servePerf(address string) error {
 		return err
 	}
 	context.AfterFunc(ctx, func() { ln.Close() })
-	fmt.Printf("measuring with those who connect to %s\n", ln.Addr())
+	fmt.Fprintf(stdout, "measuring with those who connect to %s\n", ln.Addr())
 	kinds := map[byte]string{perf.Echo: "round trips", perf.Upload: "received", perf.Download: "sent"}
 	return perf.Serve(ln, func(c net.Conn, kind byte, bytes int64, err error) {
 		way := perf.TCP
@@ -131,10 +140,10 @@ func servePerf(address string) error {
 			way = d.Device()
 		}
 		if err != nil {
-			fmt.Printf("%s over %s: %s\n", c.RemoteAddr(), way, term.Clean(err.Error()))
+			fmt.Fprintf(stdout, "%s over %s: %s\n", c.RemoteAddr(), way, term.Clean(err.Error()))
 			return
 		}
-		fmt.Printf("%s over %s: %s, %s\n", c.RemoteAddr(), way, kinds[kind], term.Bytes(float64(bytes)))
+		fmt.Fprintf(stdout, "%s over %s: %s, %s\n", c.RemoteAddr(), way, kinds[kind], term.Bytes(float64(bytes)))
 	})
 }
 
@@ -151,7 +160,7 @@ func (f *perfFlags) run(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	progress := term.NewProgress(os.Stderr)
-	var results []result
+	results := []result{}
 	for _, way := range strings.Split(f.ways, ",") {
 		r := f.measure(ctx, way, address, progress)
 		progress.Clear()
@@ -161,13 +170,9 @@ func (f *perfFlags) run(address string) error {
 		results = append(results, r)
 	}
 	if f.json {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(results); err != nil {
-			return err
-		}
+		printJSON(results)
 	} else {
-		fmt.Print(tableOfResults(results))
+		fmt.Fprint(stdout, tableOfResults(results))
 		printReasons(results)
 	}
 	return verdict(results)
@@ -187,7 +192,7 @@ func verdict(results []result) error {
 func printReasons(results []result) {
 	for _, r := range results {
 		if r.Error != "" {
-			fmt.Printf("not %s: %s\n", r.Way, term.Clean(r.Error))
+			fmt.Fprintf(stdout, "not %s: %s\n", r.Way, term.Clean(r.Error))
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -21,7 +20,7 @@ func pingCommand() *command {
 		usage: "[flags] host[:port]",
 		short: "measure round trips to a peer, over SDP and over TCP",
 	}
-	c.long = pingHelp + flagHelp(new(pingFlags).define)
+	c.long, c.flags = pingHelp, new(pingFlags).define
 	c.run = func(args []string) error {
 		var f pingFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -33,13 +32,19 @@ func pingCommand() *command {
 			return misuse(c.name, "want the address of a machine where sdp perf -s runs")
 		case f.count < 1 || f.count > 1<<20:
 			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
+		case f.interval < 0:
+			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
 		case f.size < 1 || f.size > perf.MaxSize:
 			return misuse(c.name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
 		}
 		if err := validWays(c.name, f.ways); err != nil {
 			return err
 		}
-		return f.run(withPort(rest[0]))
+		address := withPort(rest[0])
+		if err := validAddress(address); err != nil {
+			return misuse(c.name, "%v", err)
+		}
+		return f.run(address)
 	}
 	return c
 }
@@ -63,10 +68,10 @@ type pingFlags struct {
 }
 
 func (f *pingFlags) define(fs *flag.FlagSet) {
-	fs.IntVar(&f.count, "n", 1000, "make this `many` round trips each way")
+	fs.IntVar(&f.count, "n", 1000, "make this `number` of round trips each way")
 	fs.IntVar(&f.size, "size", 64, "`bytes` of a message")
-	fs.DurationVar(&f.interval, "interval", 0, "the `time` between two round trips")
-	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`")
+	fs.DurationVar(&f.interval, "interval", 0, "the `time` between two round trips; 0: none")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`, separated by commas")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.BoolVar(&f.verbose, "v", false, "print each round trip")
 }
@@ -75,7 +80,7 @@ func (f *pingFlags) run(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	progress := term.NewProgress(os.Stderr)
-	var results []result
+	results := []result{}
 	for _, way := range strings.Split(f.ways, ",") {
 		if ctx.Err() != nil { // interrupted
 			break
@@ -87,7 +92,7 @@ func (f *pingFlags) run(address string) error {
 		l, err := perf.RoundTrips(ctx, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
 			switch {
 			case f.verbose && !f.json:
-				fmt.Printf("%d bytes over %s: %d in %s\n", f.size, way, n, term.Duration(took))
+				fmt.Fprintf(stdout, "%d bytes over %s: %d in %s\n", f.size, way, n, term.Duration(took))
 			case time.Since(last) > 100*time.Millisecond:
 				last = time.Now()
 				progress.Show("%s: %d of %d, the last in %s", way, n, f.count, term.Duration(took))
@@ -102,11 +107,7 @@ func (f *pingFlags) run(address string) error {
 		results = append(results, r)
 	}
 	if f.json {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(results); err != nil {
-			return err
-		}
+		printJSON(results)
 		return verdict(results)
 	}
 	t := term.NewTable("WAY", ">ROUND TRIPS", ">MIN", ">MEAN", ">P50", ">P99", ">MAX")
@@ -118,7 +119,7 @@ func (f *pingFlags) run(address string) error {
 			t.Row(r.Way, "-", "-", "-", "-", "-", "-")
 		}
 	}
-	fmt.Print(t)
+	fmt.Fprint(stdout, t)
 	printReasons(results)
 	return verdict(results)
 }

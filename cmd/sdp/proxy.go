@@ -27,7 +27,7 @@ func proxyCommand() *command {
 		usage: "[flags] -listen endpoint -dial endpoint ...   or   sdp proxy [flags] -config file",
 		short: "relay between TCP and SDP, for programs in any language",
 	}
-	c.long = proxyHelp + flagHelp(new(proxyFlags).define)
+	c.long, c.flags = proxyHelp, new(proxyFlags).define
 	c.run = func(args []string) error {
 		var f proxyFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -117,11 +117,11 @@ func (f *proxyFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.check, "check", false, "check the configuration and exit")
 	fs.StringVar(&f.http, "http", "", "serve /live, /ready, /metrics and /debug/sdp at this `address`")
 	fs.TextVar(&f.level, "log", slog.LevelInfo, "log at this `level` and above: debug, info, warn or error")
-	fs.IntVar(&f.limit, "limit", 0, "relay at most this `many` connections of all routes together;\n0: as many as the limit of descriptors (ulimit -n) allows")
-	fs.UintVar(&f.mark, "mark", 0, "the firewall `mark` of routes that name none")
+	fs.IntVar(&f.limit, "limit", 0, "relay at most this `number` of connections of all routes together;\n0: as many as the limit of descriptors (ulimit -n) allows")
+	fs.UintVar(&f.mark, "mark", 0, "the firewall `mark` (a number) of routes that name none; 0: none")
 	fs.DurationVar(&f.dialTimeout, "dial-timeout", proxy.DefaultDialTimeout, "the `time` that a client waits for its target")
 	fs.DurationVar(&f.grace, "grace", 30*time.Second, "the `time` that connections may go on after a signal")
-	fs.DurationVar(&f.delay, "delay", 0, "the `time` from a signal until the proxy stops listening")
+	fs.DurationVar(&f.delay, "delay", 0, "the `time` from a signal until the proxy stops listening; 0: none")
 }
 
 // routes returns the routes of the flags or of the file.
@@ -145,8 +145,16 @@ func (f *proxyFlags) valid() error {
 		return misuse("proxy", "-config and -listen exclude each other")
 	case len(f.listen) != len(f.dial):
 		return misuse("proxy", "there are %d -listen and %d -dial", len(f.listen), len(f.dial))
-	case f.limit < 0 || f.dialTimeout <= 0 || f.grace < 0 || f.delay < 0 || f.mark > 1<<32-1:
-		return misuse("proxy", "a flag's value is out of range")
+	case f.limit < 0:
+		return misuse("proxy", "-limit %d: it must not be negative", f.limit)
+	case f.dialTimeout <= 0:
+		return misuse("proxy", "-dial-timeout %v: it must be positive", f.dialTimeout)
+	case f.grace < 0:
+		return misuse("proxy", "-grace %v: it must not be negative", f.grace)
+	case f.delay < 0:
+		return misuse("proxy", "-delay %v: it must not be negative", f.delay)
+	case f.mark > 1<<32-1:
+		return misuse("proxy", "-mark %#x: want a number below 2^32", f.mark)
 	}
 	return nil
 }
@@ -185,7 +193,7 @@ func (f *proxyFlags) run() error {
 		return err
 	}
 	p.Routes(func(route proxy.Route, at net.Addr) {
-		fmt.Printf("relaying from %s://%s to %s\n", route.Listen.Network, at, route.Dial)
+		fmt.Fprintf(stdout, "relaying from %s://%s to %s\n", route.Listen.Network, at, route.Dial)
 	})
 	notify(log, "READY=1")
 	for s := range signals {
@@ -275,7 +283,7 @@ func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), e
 	if err != nil {
 		return nil, err
 	}
-	fmt.Printf("serving http://%s\n", ln.Addr())
+	fmt.Fprintf(stdout, "serving http://%s\n", ln.Addr())
 	var clients atomic.Int64
 	server := &http.Server{
 		Handler: h, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -22,15 +21,18 @@ func statCommand() *command {
 		usage: "[flags]",
 		short: "list the SDP connections of this user's programs",
 	}
-	c.long = statHelp + flagHelp(new(statFlags).define)
+	c.long, c.flags = statHelp, new(statFlags).define
 	c.run = func(args []string) error {
 		var f statFlags
 		rest, err := parseFlags(c, args, f.define)
 		if err != nil {
 			return err
 		}
-		if len(rest) > 0 {
+		switch {
+		case len(rest) > 0:
 			return misuse(c.name, "unexpected argument %q", rest[0])
+		case f.interval < 0:
+			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
 		}
 		return f.run()
 	}
@@ -66,6 +68,23 @@ func (s *source) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.dir, "dir", "", "ask the programs whose sockets are in this `directory`")
 }
 
+// usable returns an error if -dir names something in which no program's socket is looked for.
+func (s *source) usable() error {
+	if s.dir == "" {
+		return nil
+	}
+	info, err := os.Lstat(s.dir)
+	if err != nil {
+		return err
+	}
+	owner, _ := status.Owner(info)
+	if err := status.Private(s.dir, owner); err != nil {
+		return err
+	}
+	_, err = os.ReadDir(s.dir)
+	return err
+}
+
 func (s *source) collect() ([]status.Program, []collect.Failure) { return collect.Collect(s.dirs()) }
 
 // dirs returns the directories with sockets.
@@ -95,15 +114,17 @@ func (f *statFlags) define(fs *flag.FlagSet) {
 }
 
 func (f *statFlags) run() error {
+	if err := f.usable(); err != nil {
+		return err
+	}
 	programs, failures := f.collect()
 	if f.json {
 		if programs == nil {
 			programs = []status.Program{}
 		}
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
 		printFailures(os.Stderr, failures)
-		return e.Encode(programs)
+		printJSON(programs)
+		return nil
 	}
 	var rates rates
 	rates.next(programs)
@@ -114,8 +135,12 @@ func (f *statFlags) run() error {
 	lines := rates.next(programs)
 	lines = slices.DeleteFunc(lines, func(l line) bool { return !l.has(f.filter) })
 	slices.SortFunc(lines, compareBy("program"))
-	fmt.Print(tableOf(lines))
+	fmt.Fprint(stdout, tableOf(lines))
 	printFailures(os.Stderr, failures)
+	if len(programs)+len(failures) == 0 {
+		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; SDP_STATUS=1 in its environment makes one do so\n",
+			term.Clean(strings.Join(f.dirs(), ", ")))
+	}
 	return nil
 }
 

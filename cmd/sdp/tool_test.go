@@ -22,7 +22,7 @@ func TestAsTool(t *testing.T) {
 		return
 	}
 	args := os.Args[slices.Index(os.Args, "--")+1:]
-	os.Exit(run(args, os.Stdout, os.Stderr))
+	os.Exit(run(args, stdout, os.Stderr))
 }
 
 // toolCommand returns a command that runs the tool in a process of its own.

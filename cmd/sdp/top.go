@@ -22,7 +22,7 @@ func topCommand() *command {
 		usage: "[flags]",
 		short: "show the busiest SDP connections, again and again",
 	}
-	c.long = topHelp + flagHelp(new(topFlags).define)
+	c.long, c.flags = topHelp, new(topFlags).define
 	c.run = func(args []string) error {
 		var f topFlags
 		rest, err := parseFlags(c, args, f.define)
@@ -34,6 +34,8 @@ func topCommand() *command {
 			return misuse(c.name, "unexpected argument %q", rest[0])
 		case !slices.Contains(orders, f.sort):
 			return misuse(c.name, "-sort %s: want one of %s", f.sort, strings.Join(orders, ", "))
+		case f.count < 0:
+			return misuse(c.name, "-n %d: it must not be negative", f.count)
 		case f.interval < 50*time.Millisecond:
 			return misuse(c.name, "-interval %v: want at least 50ms", f.interval)
 		}
@@ -66,7 +68,7 @@ type topFlags struct {
 func (f *topFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs)
 	fs.DurationVar(&f.interval, "interval", time.Second, "the `time` between two tables")
-	fs.IntVar(&f.count, "n", 0, "print this `many` tables and end")
+	fs.IntVar(&f.count, "n", 0, "print this `number` of tables and end; 0: until Ctrl-C")
 	fs.StringVar(&f.sort, "sort", orders[0], "sort by this `column`: "+strings.Join(orders, ", "))
 	fs.StringVar(&f.filter, "filter", "", "show connections only if this `text` is in a column")
 }
@@ -114,14 +116,17 @@ type screen struct {
 }
 
 func (f *topFlags) run() error {
+	if err := f.usable(); err != nil {
+		return err
+	}
 	s := &screen{sort: f.sort, filter: f.filter}
 	if f.count > 0 || !term.IsTerminal(os.Stdout) {
-		for n := 0; f.count == 0 || n < f.count; n++ {
+		for n := 0; (f.count == 0 || n < f.count) && stdout.failed() == nil; n++ {
 			if n > 0 {
 				time.Sleep(f.interval)
 			}
 			s.look(f.collect())
-			fmt.Println(strings.Join(s.draw(0, 0), "\n"))
+			fmt.Fprintln(stdout, strings.Join(s.draw(0, 0), "\n"))
 		}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 
 	"github.com/gosdp/gosdp/internal/adopt"
 	"github.com/gosdp/gosdp/internal/term"
@@ -12,13 +13,11 @@ import (
 func versionCommand() *command {
 	c := &command{
 		name: "version", usage: "[file ...]",
-		short: "says whether programs have SDP",
+		short: "say whether programs have SDP",
 		long: `
 Says of each file whether it is a program that "sdp go" has built, with which
 version of this library and of Go. A program that opens no TCP connection has no
-SDP, however it was built. Without files it prints the version of this tool.
-
-The exit status is 1 if a file is no program of Go, or has no SDP.`,
+SDP, however it was built. Without files it prints the version of this tool.`,
 	}
 	c.run = func(args []string) error {
 		files, err := parseFlags(c, args, func(*flag.FlagSet) {})
@@ -32,7 +31,7 @@ The exit status is 1 if a file is no program of Go, or has no SDP.`,
 
 func runVersion(args []string) error {
 	if len(args) == 0 {
-		fmt.Println("sdp", adopt.Version())
+		fmt.Fprintln(stdout, "sdp", adopt.Version())
 		return nil
 	}
 	failed := false
@@ -40,12 +39,14 @@ func runVersion(args []string) error {
 		p, err := adopt.ReadProgram(file)
 		name := term.Clean(file)
 		switch {
+		case errors.As(err, new(*fs.PathError)):
+			fmt.Fprintf(stdout, "%s: %s\n", name, term.Clean(unwrapPath(err).Error()))
 		case err != nil:
-			fmt.Printf("%s: not a Go program: %s\n", name, term.Clean(unwrapPath(err).Error()))
+			fmt.Fprintf(stdout, "%s: not a Go program: %s\n", name, term.Clean(unwrapPath(err).Error()))
 		case p.SDP:
-			fmt.Printf("%s: SDP of gosdp %s, %s\n", name, term.Clean(p.Version), term.Clean(p.Go))
+			fmt.Fprintf(stdout, "%s: SDP of gosdp %s, %s\n", name, term.Clean(p.Version), term.Clean(p.Go))
 		default:
-			fmt.Printf("%s: no SDP, %s\n", name, term.Clean(p.Go))
+			fmt.Fprintf(stdout, "%s: no SDP, %s\n", name, term.Clean(p.Go))
 		}
 		failed = failed || err != nil || !p.SDP
 	}
@@ -57,6 +58,9 @@ func runVersion(args []string) error {
 
 // unwrapPath returns err without the name of the file, which was printed already.
 func unwrapPath(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
 	}
