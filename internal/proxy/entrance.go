@@ -181,6 +181,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 			}
 		default: // the process has no descriptor left, most likely
 			e.complain("accepting fails", err)
+			collectDescriptors()
 			pause(cut, descriptorPause)
 			if cut.Err() != nil {
 				e.ln.Close()

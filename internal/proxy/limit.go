@@ -1,5 +1,11 @@
 package proxy
 
+import (
+	"runtime"
+	"sync"
+	"time"
+)
+
 const (
 	// reserved descriptors are for listeners, files and the runtime.
 	reserved = 64
@@ -17,4 +23,22 @@ func DefaultLimit() int {
 		return 0
 	}
 	return int(max(1, (int64(min(files, 1<<30))-reserved)/perRelay))
+}
+
+// collector limits how often the garbage collector is called for descriptors.
+var collector struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// collectDescriptors has the garbage collector close descriptors that nothing uses, at most once a
+// second. Package net leaves it to the collector to close the pipes of splices that have ended; a
+// proxy that stands still for lack of descriptors allocates nothing, so it would not run by itself.
+func collectDescriptors() {
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	if time.Since(collector.last) >= time.Second {
+		runtime.GC()
+		collector.last = time.Now()
+	}
 }

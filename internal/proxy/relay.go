@@ -106,6 +106,7 @@ func (r *relay) dial(ctx context.Context, route *Route, tried *attempt) (conn, e
 		case tried.looped.Load():
 			return nil, err
 		case outOfDescriptors(err) && time.Since(start) < descriptorPatience:
+			collectDescriptors()
 			wait = descriptorPause
 		case errors.As(err, &not) && tries < dialTries:
 			tries++
