@@ -156,7 +156,12 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	const many = (pollRounds + 2) * len(completions{})
-	c.mu.Lock() // no other goroutine receives them
+	c.mu.Lock()
+	c.poll.claims++ // no other goroutine receives them, and a background poller that has begun ends
+	for c.poll.leading {
+		qp.Wake()
+		c.poll.followLocked()
+	}
 	for seq := range uint32(many) {
 		m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: recvBuffers, MSeq: seq + 1}}
 		qp.deliver(m.AppendHeader(nil), 0)
@@ -165,6 +170,7 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 	c.poll.receiveReadyLocked()
 	assert.NotEqual(t, before, c.poll.polled)
 	assert.Equal(t, uint32(pollRounds), c.poll.polled-before)
+	c.poll.claims--
 	c.mu.Unlock()
 	assert.NoError(t, check(c))
 }
