@@ -140,6 +140,9 @@ func runChild(role []string) {
 		switch command {
 		case "session":
 			fmt.Println(sessionOver(argument, role[2]))
+		case "reserve":
+			reserveHeap()
+			fmt.Println("reserved")
 		case "pause":
 			w.paused.Store(true)
 		case "go":
@@ -150,6 +153,15 @@ func runChild(role []string) {
 		}
 	}
 	os.Exit(0)
+}
+
+// reserveHeap makes the heap so large that what follows does not need to map memory for it:
+// the runtime keeps the addresses that it has mapped.
+func reserveHeap() {
+	large := make([]byte, 32<<20)
+	runtime.KeepAlive(large)
+	large = nil
+	runtime.GC()
 }
 
 // accepting listens as the role says, prints the address, and serves connections until the

@@ -62,6 +62,8 @@ func TestNoMappings(t *testing.T) {
 				if side == "server" {
 					k = server
 				}
+				k.command(t, "reserve")
+				require.Equal(t, "reserved", k.line(t))
 				for range 4 { // both allocate everything else that they need
 					require.Equal(t, "iwarp", client.session(t, "iwarp"))
 				}
