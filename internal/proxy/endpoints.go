@@ -138,7 +138,7 @@ func sdpMetrics(t sdp.Totals) []family {
 	one := func(name, kind, help string, value float64) family {
 		return family{name, kind, help, []sample{{"", value}}}
 	}
-	locked := family{name: "sdp_pinned_bytes", kind: "gauge", help: "Memory that is locked for RDMA, by the hardware's device."}
+	locked := family{name: "sdp_memory_pinned_bytes", kind: "gauge", help: "Memory that is locked for RDMA, by the hardware's device."}
 	for _, device := range slices.Sorted(maps.Keys(t.Pinned)) {
 		locked.samples = append(locked.samples, sample{fmt.Sprintf("{rdma_device=%q}", device), float64(t.Pinned[device])})
 	}
@@ -153,7 +153,7 @@ func sdpMetrics(t sdp.Totals) []family {
 			{`{direction="received",mode="zcopy"}`, float64(t.ZCopyReceived)},
 		}},
 		one("sdp_credit_stalls_total", "counter", "Writes that waited because the peer had no room.", float64(t.CreditStalls)),
-		one("sdp_promised_bytes", "gauge", "Memory that SDP connections have promised to their peers.", float64(t.Memory)),
-		one("sdp_promised_bytes_limit", "gauge", "Memory that SDP connections may promise.", float64(t.MemoryLimit)),
+		one("sdp_memory_promised_bytes", "gauge", "Memory that SDP connections have promised to their peers.", float64(t.Memory)),
+		one("sdp_memory_limit_bytes", "gauge", "Memory that SDP connections may promise.", float64(t.MemoryLimit)),
 	}
 }
