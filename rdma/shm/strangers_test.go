@@ -112,9 +112,14 @@ func untilStdinEnds() <-chan struct{} {
 	return over
 }
 
+const gentleVisits = 3
+
 // beFlood connects to the socket of each offer whose name it reads, as often as it can, and
 // sends descriptors whose last close blocks; then it prints a line. At the end it prints how
 // often it connected, how often the kernel took a descriptor, and how many bytes it was told.
+//
+// In its first gentleVisits it connects only ten times. That neither fills the backlog nor has
+// a kernel without SO_PASSRIGHTS take mostAside descriptors, so the offer is met nevertheless.
 //
 // An attacker finds the names in /proc/net/unix, which takes as long as there are sockets.
 func beFlood() {
@@ -153,8 +158,14 @@ func beFlood() {
 	var connected, taken, told int
 	var open []int // connections, the oldest first
 	says := append([]byte(magic), make([]byte, meetingLen-len(magic))...)
+	visits := 0
 	for names := bufio.NewScanner(os.Stdin); names.Scan(); fmt.Println("been there") {
-		for range backlog + 1 {
+		most := backlog + 1
+		if visits < gentleVisits {
+			most = 10
+		}
+		visits++
+		for range most {
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 			fail(err)
 			if err := unix.Connect(fd, &unix.SockaddrUnix{Name: names.Text()}); err != nil {
@@ -244,6 +255,9 @@ func TestFlood(t *testing.T) {
 			if told && !been {
 				flood.hear()
 			}
+			if len(all) < gentleVisits {
+				require.NoError(t, err)
+			}
 			switch {
 			case err == nil:
 				up++
@@ -278,7 +292,6 @@ func TestFlood(t *testing.T) {
 		assert.Equal(t, "0", words[2], "bytes that it was told")
 		if takesRights.Load() {
 			assert.NotEqual(t, "0", words[1], "descriptors that the kernel took")
-			assert.Positive(t, up)
 			return
 		}
 		assert.Equal(t, "0", words[1], "descriptors that the kernel took")
