@@ -509,8 +509,7 @@ func requireNoLeaks(t *testing.T, name string, k *child, before traffic.Held) {
 func (l *load) requireNoFailures(t *testing.T) int {
 	t.Helper()
 	client, server := l.client.report(t), l.server.report(t)
-	require.Zero(t, client.bad, client.last)
-	require.Zero(t, server.bad, server.last)
+	require.Zero(t, client.bad+server.bad, "client: %d, the last %q; server: %d, the last %q", client.bad, client.last, server.bad, server.last)
 	return client.good
 }
 
