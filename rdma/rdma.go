@@ -130,10 +130,11 @@ type Shrinker interface {
 // Finisher is implemented by queue pairs that can report what Drain would wait for.
 type Finisher interface {
 	// Finish ends the sending half after everything that was posted, once that has left this
-	// process. It reports whether closing the channel now cannot destroy any of it, or the
-	// channel has ended. It never blocks, and may be called again. No post may be in progress
-	// or follow.
-	Finish() bool
+	// process. ended reports whether it has: then nothing may be posted any more. done reports
+	// whether closing the channel now cannot destroy anything that was posted, or the channel
+	// has ended; then ended is true as well. Finish never blocks, and may be called again. No
+	// post may be in progress.
+	Finish() (ended, done bool)
 }
 
 // Settler is implemented by queue pairs that may hold in this process what PostSend has accepted,

@@ -169,6 +169,7 @@ type closer struct {
 	reset     bool  // the connection is to be reset
 	draining  bool  // the device drains: the background poller may run
 	late      bool  // the time of drain is over
+	finished  bool  // the device's sending half has ended
 	stepping  bool  // a goroutine is in stepLocked or conclude
 	lingering bool  // the idle monitor visits the connection
 }
@@ -208,7 +209,7 @@ func (k *closer) stepLocked() (over, reset bool) {
 	c.qp.Flush()
 	c.mu.Lock()
 	finisher, asks := c.qp.(rdma.Finisher)
-	if asks && c.session.EndSent() && finisher.Finish() {
+	if asks && c.session.EndSent() && k.finishLocked(finisher) {
 		// A kernel resets a connection that is closed before everything was received from
 		// it. That is right for payload, and wrong for control messages.
 		c.poll.receiveReadyLocked()
@@ -217,6 +218,20 @@ func (k *closer) stepLocked() (over, reset bool) {
 		}
 	}
 	return over, reset
+}
+
+// finishLocked has the device finish, and reports whether that is done. From when the sending
+// half has ended, no message is sent: credit that this end's last receptions made due would
+// fail, and look as if the connection had. What becomes due while this holds out.mu is left to
+// the next step.
+func (k *closer) finishLocked(f rdma.Finisher) (done bool) {
+	out := &k.conn.out
+	if !out.mu.TryLock() {
+		return false // a message is being posted; the next step tries again
+	}
+	defer out.mu.Unlock()
+	k.finished, done = f.Finish()
+	return done
 }
 
 // overLocked reports whether there is nothing left to wait for, and whether the peer must
@@ -238,7 +253,7 @@ func (k *closer) tryAgain() (over, reset bool) {
 	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.session.EndSent() && !c.qp.(rdma.Finisher).Finish() {
+	if c.session.EndSent() && !k.finishLocked(c.qp.(rdma.Finisher)) {
 		return false, false
 	}
 	return k.stepLocked()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -110,4 +111,39 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 		openConns.mu.Unlock()
 	}
 	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)
+}
+
+// TestCreditIsDueAfterTheEnd: TCP's FIN is on the way when messages of the peer make credit due.
+// Nothing is sent any more, so that the connection does not fail, and the peer gets everything.
+func TestCreditIsDueAfterTheEnd(t *testing.T) {
+	t.Setenv(devicesVariable, "iwarp")
+	t.Setenv(thresholdVariable, "-1")
+	c, s := pair(t)
+	_, err := c.Write([]byte("everything"))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	c.mu.Lock()
+	c.closer.finishLocked(c.qp.(rdma.Finisher))
+	finished := c.closer.finished
+	c.mu.Unlock()
+	require.True(t, finished)
+	due := false
+	for range recvBuffers * 3 / 4 { // which uses up most of the peer's credit
+		_, err := s.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+		c.mu.Lock()
+		due = due || c.session.Due()
+		c.mu.Unlock()
+	}
+	require.True(t, due)
+	c.mu.Lock()
+	sendErr := c.sendErr
+	c.mu.Unlock()
+	assert.NoError(t, sendErr)
+	require.NoError(t, c.Close())
+	got, err := io.ReadAll(s)
+	assert.NoError(t, err)
+	assert.Equal(t, "everything", string(got))
 }

@@ -69,7 +69,7 @@ func (s *sender) sendControl() {
 	for {
 		c.mu.Lock()
 		s.due.Store(false)
-		if !c.session.Control(b, c.sendErr != nil) {
+		if c.closer.finished || !c.session.Control(b, c.sendErr != nil) {
 			s.finishAbortLocked()
 			c.mu.Unlock()
 			return

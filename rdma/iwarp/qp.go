@@ -122,21 +122,21 @@ func (q *QueuePair) Drain(d time.Duration) error {
 
 // Finish sends TCP's FIN. It reports whether the peer's kernel has everything that was sent, or the
 // stream has ended; see rdma.Finisher.
-func (q *QueuePair) Finish() bool {
+func (q *QueuePair) Finish() (ended, done bool) {
 	tx := &q.tx
 	tx.Lock()
 	failed, pending := tx.Err != nil, tx.pendingLocked() || tx.Carrying
 	tx.Unlock()
 	switch {
 	case pending:
-		return false
+		return false, false
 	case failed:
-		return true
+		return true, true
 	case !q.finished:
 		q.finished = true
 		q.t.closeWrite()
 	}
-	return q.t.unacked() == 0
+	return true, q.t.unacked() == 0
 }
 
 // sendError returns why the sending half has ended, or nil.

@@ -32,13 +32,15 @@ func (e *modelEnd) Lost(err error) {
 	}
 }
 
-func (e *modelEnd) Finish() bool {
+func (e *modelEnd) Finish() (ended, done bool) {
 	if e.m.fault == finishesLate {
 		time.Sleep(time.Millisecond)
 	}
 	defer e.change()()
 	if e.err != nil {
-		return e.m.fault != finishesNever
+		done = e.m.fault != finishesNever
+	} else {
+		done = !e.busy() && len(e.answers.rest()) == 0 || e.m.fault == finishesEarly
 	}
-	return !e.busy() && len(e.answers.rest()) == 0 || e.m.fault == finishesEarly
+	return done, done
 }

@@ -118,7 +118,14 @@ func checkLostConcurrent(t *testing.T, pair Pair) {
 // finished repeats Finish until it reports that the channel can be closed.
 func (e *end) finished(f rdma.Finisher) {
 	e.t.Helper()
-	for deadline := enough(); !f.Finish(); time.Sleep(time.Millisecond) {
+	for deadline := enough(); ; time.Sleep(time.Millisecond) {
+		ended, done := f.Finish()
+		if done && !ended {
+			e.t.Errorf("%s: Finish reports that it is done, and that the sending half has not ended", e.name)
+		}
+		if done {
+			return
+		}
 		select {
 		case <-deadline:
 			e.t.Fatalf("%s: Finish never reports that it is done", e.name)
@@ -136,7 +143,7 @@ func checkFinish(t *testing.T, pair Pair) {
 		a.send(contents(k, 500))
 	}
 	a.finished(finisher)
-	if !finisher.Finish() {
+	if _, done := finisher.Finish(); !done {
 		t.Error("Finish reports that it is done, and then that it is not")
 	}
 	must(t, a.Close())
@@ -158,7 +165,7 @@ func checkFinishBacklog(t *testing.T, pair Pair) {
 	s := stopwatch{}
 	var done bool
 	for range 40 {
-		s.time("Finish", func() { done = finisher.Finish() })
+		s.time("Finish", func() { _, done = finisher.Finish() })
 		if done {
 			t.Fatal("Finish reports that it is done, and a Write has not been carried out")
 		}

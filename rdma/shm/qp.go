@@ -173,9 +173,10 @@ func (q *QueuePair) Drain(d time.Duration) error {
 
 // Finish reports whether Drain has nothing to wait for, or the channel has ended; see
 // rdma.Finisher.
-func (q *QueuePair) Finish() bool {
+func (q *QueuePair) Finish() (ended, done bool) {
 	left, err := q.unsent()
-	return !left || err != nil
+	done = !left || err != nil
+	return done, done
 }
 
 // unsent reports whether something has not left this process, and makes the pump carry it.
