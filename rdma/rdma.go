@@ -183,8 +183,17 @@ type ReadReporter interface {
 type BusyPoller interface {
 	// SetBusyPoll makes Wait poll for d before it parks. If d is 0, the default, Wait polls as
 	// long as that pays and the process can afford it. If d is negative, neither Wait nor
-	// WaitRoom polls. SetBusyPoll must be called before the first Wait.
+	// PollRoom polls. SetBusyPoll must be called before the first Wait.
 	SetBusyPoll(d time.Duration)
+}
+
+// RoomPoller is implemented by queue pairs on which polling for room can pay.
+type RoomPoller interface {
+	// PollRoom is WaitRoom that polls instead of parking. It returns true if the device is not
+	// Busy or, with receives, if there is something for Poll; and false if it polled in vain, or
+	// polling does not pay at present, or the process cannot afford it: the caller then goes to
+	// WaitRoom. What was said of WaitRoom and Flush holds for PollRoom as well. It belongs to the group of WaitRoom and, with receives, to that of Poll as well.
+	PollRoom(receives bool) bool
 }
 
 // PeerLossNotifier is implemented by queue pairs that cannot detect, while idle, that a remote host

@@ -32,6 +32,7 @@ type poller struct {
 	leading    bool // there is a leader
 	parked     bool // the leader is in Wait, or about to be
 	background bool // the background poller runs; it leads or waits to lead
+	retire     bool // it is to end, because a Write that polls for room receives
 	inRoom     bool // a call waits for the device to have room
 
 	few  [2]rdma.Completion // the leader waits with these,
@@ -145,6 +146,33 @@ func (p *poller) receiveReadyLocked() {
 	p.broadcastLocked()
 }
 
+// pollRoomLocked polls for room in the device, for as long as that pays, and reports whether it
+// found any, or news. Meanwhile it leads, unless there is a leader. It makes the background
+// poller end: for each message by which the peer grants credit, the peer would have to wake
+// that one, which then takes a processor from a Write that is polling or from the peer.
+func (p *poller) pollRoomLocked() bool {
+	c := p.conn
+	device, ok := c.qp.(rdma.RoomPoller)
+	if !ok {
+		return false
+	}
+	leads := !p.leading
+	p.leading = true
+	c.mu.Unlock()
+	found := device.PollRoom(leads)
+	c.mu.Lock()
+	switch {
+	case leads:
+		p.receiveReadyLocked()
+	case found && p.background && !p.retire:
+		p.retire = true
+		if p.parked {
+			c.qp.Wake()
+		}
+	}
+	return found
+}
+
 // handleLocked handles what the device has delivered. It does not release mu.
 func (p *poller) handleLocked(wcs []rdma.Completion, err error) {
 	c := p.conn
@@ -192,10 +220,10 @@ func (p *poller) startBackgroundLocked() {
 	c.workers.Go(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for p.claims == 0 && p.mayPollInBackgroundLocked() && !p.leading {
+		for p.claims == 0 && !p.retire && p.mayPollInBackgroundLocked() && !p.leading {
 			p.leadLocked()
 		}
-		p.background = false
+		p.background, p.retire = false, false
 		p.broadcastLocked()
 	})
 }

@@ -222,13 +222,20 @@ func (s *sender) settle(stop func(*conn) error) {
 	}
 }
 
-// waitRoomLocked waits until the device has room. It releases mu in between.
-func (s *sender) waitRoomLocked() error { return s.waitDeviceLocked(s.conn.qp.WaitRoom) }
+// waitRoomLocked waits until the device has room, or there is news from the peer. It releases mu
+// in between.
+func (s *sender) waitRoomLocked() error {
+	if s.conn.poll.pollRoomLocked() {
+		return nil
+	}
+	return s.waitDeviceLocked(s.conn.qp.WaitRoom)
+}
 
 // waitDeviceLocked calls wait without mu, while the background poller keeps reading:
 // otherwise two ends that wait for each other's room would wait forever.
 func (s *sender) waitDeviceLocked(wait func() error) error {
 	c := s.conn
+	c.poll.retire = false
 	c.poll.startBackgroundLocked()
 	c.poll.inRoom = true
 	c.mu.Unlock()

@@ -42,7 +42,7 @@ type sender struct {
 	want         int32         // bytes of a record that was refused; 0: none since there was room
 	most         int32         // bytes to which the last message may grow, if it is open
 	writesPosted uint32        // RDMA Writes
-	spin         spin.Room     // of the carrier
+	spin         spin.Room     // of PollRoom
 }
 
 // PostSend posts messages in order; see rdma.QueuePair.
@@ -298,10 +298,43 @@ func (c *carrier) CarryLocked(forRoom bool) {
 		return
 	}
 	tx.BeginCarryLocked()
-	if !tx.spin.Spin(func() bool { return q.hasRoom() || q.bell.out.woken.Load() }) {
-		q.bell.park(&q.bell.out)
-	}
+	q.bell.park(&q.bell.out)
 	q.bell.out.woken.Store(false)
+	q.endCarry()
+	if forRoom {
+		tx.StartPumpLocked(c) // WaitRoom may return before the queue is empty
+	}
+}
+
+// PollRoom is WaitRoom without parking; see rdma.RoomPoller.
+func (q *QueuePair) PollRoom(receives bool) bool {
+	look := q.hasRoom
+	if receives {
+		q.rx.mu.Lock()
+		defer q.rx.mu.Unlock()
+		look = q.hasRoomOrRecord
+	}
+	tx := &q.tx
+	tx.Lock()
+	defer tx.Unlock()
+	if tx.Err != nil || tx.Carrying || q.flushLocked() != nil {
+		return false // WaitRoom waits for the pump, or returns why nothing can be sent
+	}
+	if !tx.Busy() {
+		return true
+	}
+	tx.BeginCarryLocked()
+	found := tx.spin.Spin(look)
+	q.endCarry()
+	return found
+}
+
+// hasRoomOrRecord is hasRoom, or whether there is something for Poll. The caller must hold rx.mu.
+func (q *QueuePair) hasRoomOrRecord() bool { return q.hasRoom() || q.rx.in.hasRecord() }
+
+// endCarry ends carrying, moves the queue on, and leaves the mutex locked.
+func (q *QueuePair) endCarry() {
+	tx := &q.tx
 	tx.EndCarry()
 	if tx.Err == nil {
 		if err := q.ended(); err != nil {
@@ -310,9 +343,6 @@ func (c *carrier) CarryLocked(forRoom bool) {
 	}
 	if tx.Err == nil {
 		q.flushLocked()
-	}
-	if forRoom {
-		tx.StartPumpLocked(c) // WaitRoom may return before the queue is empty
 	}
 }
 
