@@ -28,6 +28,7 @@ type poller struct {
 	unhandled int32  // completions of the current batch that were not handled yet
 	polled    uint32 // grows each time that the device has been polled
 	activity  uint32 // grows with each batch of completions and each Write
+	inWrite   uint32 // what polled was when a Write last looked for room
 
 	leading    bool // there is a leader
 	parked     bool // the leader is in Wait, or about to be
@@ -147,23 +148,29 @@ func (p *poller) receiveReadyLocked() {
 }
 
 // pollRoomLocked polls for room in the device, for as long as that pays, and reports whether it
-// found any, or news. Meanwhile it leads, unless there is a leader. It makes the background
-// poller end: for each message by which the peer grants credit, the peer would have to wake
-// that one, which then takes a processor from a Write that is polling or from the peer.
+// found any, or news. It makes the background poller end, and then leads itself: for each
+// message by which the peer grants credit, the peer would have to wake the background poller,
+// which then takes a processor from a Write that is polling or from the peer. It does not lead
+// if others have polled since the last time: a Read would have to follow it.
 func (p *poller) pollRoomLocked() bool {
 	c := p.conn
 	device, ok := c.qp.(rdma.RoomPoller)
 	if !ok {
 		return false
 	}
-	leads := !p.leading
-	p.leading = true
+	leads := !p.leading && p.polled == p.inWrite
+	if leads {
+		p.leading = true
+	}
 	c.mu.Unlock()
 	found := device.PollRoom(leads)
 	c.mu.Lock()
 	switch {
 	case leads:
 		p.receiveReadyLocked()
+		fallthrough
+	case !p.leading:
+		p.inWrite = p.polled
 	case found && p.background && !p.retire:
 		p.retire = true
 		if p.parked {

@@ -42,7 +42,7 @@ type sender struct {
 	want         int32         // bytes of a record that was refused; 0: none since there was room
 	most         int32         // bytes to which the last message may grow, if it is open
 	writesPosted uint32        // RDMA Writes
-	spin         spin.Room     // of PollRoom
+	spin         spin.Room     // of PollRoom and the pump
 }
 
 // PostSend posts messages in order; see rdma.QueuePair.
@@ -290,7 +290,7 @@ func (q *QueuePair) WaitRoom() error { return q.tx.WaitRoom((*carrier)(q)) }
 func (q *QueuePair) WakeRoom()       { q.tx.WakeRoom((*carrier)(q)) }
 func (q *QueuePair) Flush()          { q.tx.Flush((*carrier)(q)) }
 
-// CarryLocked parks until there is room in the ring, and uses it.
+// CarryLocked waits until there is room in the ring, and uses it.
 func (c *carrier) CarryLocked(forRoom bool) {
 	q := (*QueuePair)(c)
 	tx := &q.tx
@@ -298,7 +298,9 @@ func (c *carrier) CarryLocked(forRoom bool) {
 		return
 	}
 	tx.BeginCarryLocked()
-	q.bell.park(&q.bell.out)
+	if forRoom || !tx.spin.Spin(q.hasRoom) { // the caller of WaitRoom has polled
+		q.bell.park(&q.bell.out)
+	}
 	q.bell.out.woken.Store(false)
 	q.endCarry()
 	if forRoom {
