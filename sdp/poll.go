@@ -34,7 +34,7 @@ type poller struct {
 	parked     bool // the leader is in Wait, or about to be
 	background bool // the background poller runs; it leads or waits to lead
 	retire     bool // it is to end, because a Write that polls for room receives
-	inRoom     bool // a call waits for the device to have room
+	inRoom     bool // a call waits or polls for the device to have room
 
 	few  [2]rdma.Completion // the leader waits with these,
 	many *completions       // or with these if more have arrived lately
@@ -162,9 +162,11 @@ func (p *poller) pollRoomLocked() bool {
 	if leads {
 		p.leading = true
 	}
+	p.inRoom = true // a wake-up meanwhile makes WaitRoom return, if the caller goes there
 	c.mu.Unlock()
 	found := device.PollRoom(leads)
 	c.mu.Lock()
+	p.inRoom = false
 	switch {
 	case leads:
 		p.receiveReadyLocked()

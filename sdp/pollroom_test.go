@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ type roomPair struct {
 	vain  bool        // PollRoom finds nothing; WaitRoom makes room
 	polls []bool      // receives of each PollRoom
 	waits int         // calls of WaitRoom
+	woken atomic.Bool // by WakeRoom
 	room  func() bool // called by PollRoom, if not nil; false: there is still no room
 }
 
@@ -41,9 +43,13 @@ func (q *roomPair) PollRoom(receives bool) bool {
 
 func (q *roomPair) WaitRoom() error {
 	q.waits++
-	q.busy.Store(false)
+	if !q.woken.Swap(false) {
+		q.busy.Store(false)
+	}
 	return nil
 }
+
+func (q *roomPair) WakeRoom() { q.woken.Store(true) }
 
 func newRoomConn(t *testing.T) (*conn, *roomPair) {
 	q := &roomPair{memPair: newMemPair(t, 100)}
@@ -129,4 +135,17 @@ func TestWriteThatPollsInVainWaits(t *testing.T) {
 	defer c.mu.Unlock()
 	assert.True(t, c.poll.background)
 	assert.False(t, c.poll.retire)
+}
+
+// TestDeadlinePassesWhileAWritePollsForRoom: the Write does not park.
+func TestDeadlinePassesWhileAWritePollsForRoom(t *testing.T) {
+	c, q := newRoomConn(t)
+	q.vain = true
+	q.room = func() bool {
+		assert.NoError(t, c.SetWriteDeadline(time.Now().Add(-time.Second)))
+		return true
+	}
+	q.busy.Store(true)
+	_, err := c.Write([]byte("x"))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
