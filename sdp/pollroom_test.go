@@ -51,11 +51,11 @@ func (q *roomPair) WaitRoom() error {
 
 func (q *roomPair) WakeRoom() { q.woken.Store(true) }
 
-func newRoomConn(t *testing.T) (*conn, *roomPair) {
+func newRoomConn(t *testing.T) (*Conn, *roomPair) {
 	q := &roomPair{memPair: newMemPair(t, 100)}
 	c := memConn(t, q, true, 0, 100)
 	t.Cleanup(func() { c.Close() })
-	return c.conn, q
+	return c, q
 }
 
 // background makes the connection's background poller lead.
