@@ -54,7 +54,10 @@ func (q *roomPair) WakeRoom() { q.woken.Store(true) }
 func newRoomConn(t *testing.T) (*Conn, *roomPair) {
 	q := &roomPair{memPair: newMemPair(t, 100)}
 	c := memConn(t, q, true, 0, 100)
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(func() {
+		assert.NoError(t, c.SetLinger(0)) // its peer does not answer
+		c.Close()
+	})
 	return c, q
 }
 
