@@ -190,9 +190,10 @@ type BusyPoller interface {
 // RoomPoller is implemented by queue pairs on which polling for room can pay.
 type RoomPoller interface {
 	// PollRoom is WaitRoom that polls instead of parking. It returns true if the device is not
-	// Busy or, with receives, if there is something for Poll; and false if it polled in vain, or
-	// polling does not pay at present, or the process cannot afford it: the caller then goes to
-	// WaitRoom. What was said of WaitRoom and Flush holds for PollRoom as well. It belongs to the group of WaitRoom and, with receives, to that of Poll as well.
+	// Busy or, with receives, if there is something for Poll. It returns false if it polled in
+	// vain, polling does not pay at present, or the process cannot afford it; the caller then
+	// goes to WaitRoom. A caller that does not, and leaves the device Busy, must call Flush.
+	// PollRoom belongs to the group of WaitRoom and, with receives, to that of Poll as well.
 	PollRoom(receives bool) bool
 }
 

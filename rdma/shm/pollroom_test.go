@@ -37,8 +37,7 @@ func take(t *testing.T, q *QueuePair, n int) {
 	}
 }
 
-// TestPollRoom: it finds room, and a message if the caller receives, and it uses the room at once.
-// It finds neither if there is none.
+// TestPollRoom: PollRoom finds room, and a message if the caller receives.
 func TestPollRoom(t *testing.T) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		t.Skip("one processor: PollRoom does not poll")
@@ -61,7 +60,7 @@ func TestPollRoom(t *testing.T) {
 	require.Equal(t, 1, sent)
 	assert.True(t, a.PollRoom(true))
 	assert.True(t, a.Busy())
-	assert.False(t, a.PollRoom(false), "whoever does not receive looks for room only")
+	assert.False(t, a.PollRoom(false), "a caller that does not receive looks for room only")
 	take(t, a, 1)
 	take(t, b, n)
 	require.NoError(t, a.WaitRoom())
@@ -80,11 +79,15 @@ func TestPollRoomDoesNotPoll(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Close()
 	defer b.Close()
+	a.ProvideReceive(64, 64<<10)
 	b.ProvideReceive(64, 64<<10)
 	a.SetBusyPoll(-1)
 	n := fill(t, a)
 	take(t, b, n)
 	assert.True(t, a.PollRoom(false), "there is room already")
 	fill(t, a)
-	assert.False(t, a.PollRoom(false))
+	sent, err := b.PostSend([]rdma.SendWR{{Payload: []byte("news")}})
+	require.NoError(t, err)
+	require.Equal(t, 1, sent)
+	assert.False(t, a.PollRoom(true), "a first look would have found the message")
 }

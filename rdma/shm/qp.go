@@ -20,7 +20,8 @@ import (
 // pump while messages wait for room in the ring and no call of WaitRoom carries them.
 //
 // Locks: Poll, Wait, and a PollRoom that receives hold rx.mu until they return, even while parked;
-// it keeps Close from unmapping the memory. The mutex of tx guards the sending half, and is never held while parked.
+// it keeps Close from unmapping the memory. The mutex of tx guards the sending half, and is never
+// held while parked.
 // exposed.mu guards what the peer is reading. They are taken in this order; bell.mu comes last.
 type QueuePair struct {
 	way     int32 // the direction of the area that this end writes
