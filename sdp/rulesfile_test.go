@@ -416,6 +416,11 @@ func TestRuledOutSocketIsNotMarked(t *testing.T) {
 			defer func() { assert.NoError(t, l.Close()) }()
 			c, err := Dial("tcp", l.Addr().String())
 			require.NoError(t, err)
+			// The mark has no other effect if the Request has arrived before the listener accepts:
+			// then the listener declines it, and the connection is plain.
+			other, err := localpeer.Other(c)
+			require.NoError(t, err)
+			assert.False(t, other.Listener, "the socket is marked")
 			_, err = io.WriteString(c, "hello")
 			require.NoError(t, err)
 			require.NoError(t, c.Close())
