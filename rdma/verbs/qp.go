@@ -55,6 +55,9 @@ type QueuePair struct {
 	wanted atomic.Int32 // goroutines that want reapMu
 
 	reapMu  sync.Mutex
+	reaped  uint32 // how many completions were taken,
+	armed   uint32 // the same when an event was last requested,
+	arms    uint32 // and how often that was
 	ready   fifo
 	wcs     [32]C.struct_v_wc
 	empties int   // empty messages that have arrived
@@ -151,10 +154,11 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 		}
 		return fmt.Errorf("verbs: the device has no queue pair for us: %w", syscall.Errno(errno))
 	}
-	for _, s := range []*sleeper{&q.in, &q.room} {
-		if err := s.open(q); err != nil {
-			return err
-		}
+	if err := q.in.open(q, q.hasWork); err != nil {
+		return err
+	}
+	if err := q.room.open(q, q.hasRoom); err != nil {
+		return err
 	}
 	if err := q.tx.open(q); err != nil {
 		return err
@@ -436,9 +440,11 @@ func (q *QueuePair) awaitEmpty(ctx context.Context) error {
 		defer q.reapMu.Unlock()
 		return q.empties > 0 || ctx.Err() != nil || q.err.Load() != nil
 	}
+	defer func(former func() bool) { q.in.ready = former }(q.in.ready)
+	q.in.ready = came
 	for !came() {
 		q.arm()
-		q.in.park(q, came)
+		q.in.park(q)
 	}
 	if err := q.failed(); err != nil {
 		return err

@@ -59,6 +59,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 		for i := range max(n, 0) {
 			q.completedLocked(&q.wcs[i])
 		}
+		q.reaped += uint32(max(n, 0))
 		if n < 0 {
 			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
 		}

@@ -417,16 +417,20 @@ int v_gave_up(struct v_end *e)
 
 int v_arm(struct v_end *e) { return e->cq->context->ops.req_notify_cq(e->cq, 0); }
 
-int v_drain_events(struct v_end *e)
+int v_take_event(struct v_end *e)
 {
 	struct v_cq *cq;
 	void *context;
-	int n = 0;
-	while (!f.ibv_get_cq_event(e->channel, &cq, &context))
-		n++;
-	if (n)
-		f.ibv_ack_cq_events(e->cq, n);
-	return n;
+	if (f.ibv_get_cq_event(e->channel, &cq, &context))
+		return 0;
+	f.ibv_ack_cq_events(e->cq, 1);
+	return 1;
+}
+
+void v_drain_events(struct v_end *e)
+{
+	while (v_take_event(e))
+		;
 }
 
 int v_next_async(struct v_context *c, int *type, uint64_t *context)

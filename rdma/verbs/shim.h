@@ -94,8 +94,9 @@ int v_poll(struct v_end *e, struct v_wc *wcs, int n); // how many, or negative
 // then: what it waits for may need a thread that has none.
 int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *stop);
 int v_arm(struct v_end *e);
-int v_gave_up(struct v_end *e);      // whether the queue pair is in the error state
-int v_drain_events(struct v_end *e); // how many events there were
+int v_gave_up(struct v_end *e);    // whether the queue pair is in the error state
+int v_take_event(struct v_end *e); // 1, or 0: there was none
+void v_drain_events(struct v_end *e);
 
 // v_next_async takes an asynchronous event. *context is that of the queue pair, or 0 if the event is not
 // about one.

@@ -17,25 +17,40 @@ import (
 )
 
 // sleeper parks one goroutine on the completion channel. A queue pair has two, with a descriptor
-// each: an event wakes both, and the one that takes the events from the channel wakes the other,
-// which may not have seen them.
+// each: an event wakes both, and the one that takes the event from the channel wakes the other,
+// which may not have seen it.
 type sleeper struct {
 	f      *os.File
 	rc     syscall.RawConn
 	look   func(uintptr) bool
+	ready  func() bool // there is something to wake up for; what changes it kicks afterwards
+	first  bool        // look is called before it parks
+	took   bool        // look took an event
 	parked atomic.Bool
 	woken  atomic.Bool // Wake or WakeRoom was called
-	events int         // how many the last look took
 	spin   spin.Waiter
 }
 
-func (s *sleeper) open(q *QueuePair) (err error) {
+func (s *sleeper) open(q *QueuePair, ready func() bool) (err error) {
 	if s.f, s.rc, err = pollable(int(q.end.channel.fd)); err != nil {
 		return err
 	}
+	s.ready = ready
 	s.look = func(uintptr) bool {
-		s.events = int(C.v_drain_events(q.end))
-		return s.events > 0
+		if s.first {
+			// Read has just made the netpoller forget earlier events. The one that was requested last
+			// is one of them only if something has completed since, and that may have been before it
+			// was requested.
+			s.first = false
+			if q.completedSinceArm() && C.v_take_event(q.end) != 0 {
+				s.took = true
+				return true
+			}
+			s.parked.Store(true)
+			return s.ready()
+		}
+		s.took = C.v_take_event(q.end) != 0
+		return s.took
 	}
 	return nil
 }
@@ -46,36 +61,35 @@ func (s *sleeper) close() {
 	}
 }
 
-// kick ends a park.
+// kick wakes the goroutine.
 func (s *sleeper) kick() {
 	if s.parked.Load() {
 		s.f.SetReadDeadline(rnic.Past)
 	}
 }
 
-// park waits for an event or a kick, unless there is something already. A goroutine that changes
-// that kicks afterwards.
-func (s *sleeper) park(q *QueuePair, something func() bool) {
+// park waits for an event or a kick, unless there is something to wake up for already.
+func (s *sleeper) park(q *QueuePair) {
 	q.using.RLock()
 	defer q.using.RUnlock()
 	if q.end.cq == nil {
 		return
 	}
-	s.parked.Store(true)
-	if !something() {
-		s.events = 0
-		if s.rc.Read(s.look) != nil {
-			s.f.SetReadDeadline(time.Time{}) // this was the kick's
-		}
+	s.first, s.took = true, false
+	if s.rc.Read(s.look) != nil {
+		s.f.SetReadDeadline(time.Time{}) // this was the kick's
 	}
 	s.parked.Store(false)
-	if s.events > 0 {
+	if s.took {
 		// The other sleeper may be about to park, and needs the event that was taken here.
 		q.reap()
 		q.in.kick()
 		q.room.kick()
 	}
 }
+
+// mostUntaken is how many events may be left on the channel: of each, the kernel keeps a record.
+const mostUntaken = 16
 
 // arm requests an event for the next completion, and takes earlier completions.
 func (q *QueuePair) arm() {
@@ -84,8 +98,21 @@ func (q *QueuePair) arm() {
 	if q.end.cq == nil {
 		return
 	}
+	// An event stays on the channel if its completion was found without parking.
+	if q.arms++; q.arms%mostUntaken == 0 {
+		C.v_drain_events(q.end)
+	}
+	q.armed = q.reaped
 	C.v_arm(q.end)
 	q.reapLocked()
+}
+
+// completedSinceArm takes completions, and reports whether any were taken since the last arm.
+func (q *QueuePair) completedSinceArm() bool {
+	q.lockReap()
+	defer q.reapMu.Unlock()
+	q.reapLocked()
+	return q.reaped != q.armed
 }
 
 // Poll fills wcs with completions; see rdma.QueuePair.
@@ -119,7 +146,7 @@ func (q *QueuePair) Poll(wcs []rdma.Completion) (int, error) {
 func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 	s := &q.in
 	for spun := false; ; spun = true {
-		if !spun && s.spin.Spin(0, q.look, q.hasWork) {
+		if !spun && s.spin.Spin(1, q.look, q.hasWork) {
 			spun = true
 		}
 		if n, err := q.Poll(wcs); n > 0 || err != nil {
@@ -132,7 +159,7 @@ func (q *QueuePair) Wait(wcs []rdma.Completion) (int, error) {
 		if q.hasWork() {
 			continue
 		}
-		s.park(q, q.hasWork)
+		s.park(q)
 		s.spin.Woken()
 	}
 }
@@ -173,7 +200,6 @@ func (q *QueuePair) Wake() {
 // WaitRoom parks until the device is not busy; see rdma.QueuePair.
 func (q *QueuePair) WaitRoom() error {
 	s := &q.room
-	something := func() bool { return s.woken.Load() || q.sendError() != nil || !q.tx.busy.Load() }
 	for {
 		if err := q.sendError(); err != nil {
 			return err
@@ -182,8 +208,13 @@ func (q *QueuePair) WaitRoom() error {
 			return nil
 		}
 		q.arm()
-		s.park(q, something)
+		s.park(q)
 	}
+}
+
+// hasRoom reports whether WaitRoom has something to return.
+func (q *QueuePair) hasRoom() bool {
+	return q.room.woken.Load() || q.sendError() != nil || !q.tx.busy.Load()
 }
 
 // WakeRoom makes WaitRoom return.
