@@ -18,7 +18,7 @@ const (
 
 	stepPauses  = 2                      // PAUSEs in each step
 	stepYield   = 4                      // every so many steps, one yields to the machine,
-	stepGosched = 16                     // and one to the process
+	stepGosched = 16                     // and one to the process, if goroutines wait for a P
 	yieldShort  = 1500 * time.Nanosecond // after a yield of at most this, no other thread has run
 	yieldLong   = 200 * time.Microsecond // after a longer one, another thread wants the processor
 	shortest    = 50 * time.Microsecond  // the least time for steps,
@@ -187,8 +187,8 @@ func (s *stepper) step() {
 	switch {
 	case s.i%stepYield == 0:
 		s.yield(schedYield)
-	case s.i%stepGosched == stepGosched-1:
-		s.yield(runtime.Gosched)
+	case s.i%stepGosched == stepGosched-1 && runnable():
+		s.yield(yield)
 	}
 	s.i++
 }
