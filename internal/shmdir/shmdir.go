@@ -72,7 +72,7 @@ const (
 	// between two looks, to which the kernel adds as much. Looks are counted, and not time,
 	// because on a busy machine both ends wait for a processor: a look then takes longer.
 	lookTime  = 50 * time.Microsecond
-	lookTimes = 7
+	lookTimes = 6
 	// lookKnown is how often it looks if the listener has answered lately.
 	lookKnown = 500
 	// mostWrong answers are for other connections. More are guesses.
