@@ -54,6 +54,9 @@ type QueuePair struct {
 	stop   atomic.Int32 // not 0: a goroutine that polls must look at everything again
 	wanted atomic.Int32 // goroutines that want reapMu
 
+	taken      atomic.Uint32 // how many events sleepers have taken from the channel,
+	takenAtArm atomic.Uint32 // and the same when one was last requested
+
 	reapMu  sync.Mutex
 	reaped  uint32 // how many completions were taken,
 	armed   uint32 // the same when an event was last requested,

@@ -40,19 +40,26 @@ func (s *sleeper) open(q *QueuePair, ready func() bool) (err error) {
 		if s.first {
 			// Read has just made the netpoller forget earlier events. The one that was requested last
 			// is one of them only if something has completed since, and that may have been before it
-			// was requested.
+			// was requested. If the other sleeper has taken it, its kick may have come too early.
 			s.first = false
-			if q.completedSinceArm() && C.v_take_event(q.end) != 0 {
-				s.took = true
+			completed := q.completedSinceArm()
+			s.parked.Store(true)
+			if completed && (s.take(q) || q.taken.Load() != q.takenAtArm.Load()) {
 				return true
 			}
-			s.parked.Store(true)
 			return s.ready()
 		}
-		s.took = C.v_take_event(q.end) != 0
-		return s.took
+		return s.take(q)
 	}
 	return nil
+}
+
+// take takes an event from the channel, and reports whether there was one.
+func (s *sleeper) take(q *QueuePair) bool {
+	if s.took = C.v_take_event(q.end) != 0; s.took {
+		q.taken.Add(1)
+	}
+	return s.took
 }
 
 func (s *sleeper) close() {
@@ -103,6 +110,7 @@ func (q *QueuePair) arm() {
 		C.v_drain_events(q.end)
 	}
 	q.armed = q.reaped
+	q.takenAtArm.Store(q.taken.Load())
 	C.v_arm(q.end)
 	q.reapLocked()
 }
