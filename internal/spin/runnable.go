@@ -8,8 +8,8 @@ import (
 )
 
 // runnable reports whether goroutines of this process wait for a P; true before Go 1.26, which does
-// not say. It takes 0.1 µs. A yield wakes a thread even if none waits, which looks for work for some 10 µs of
-// processor time. Tests replace it.
+// not say. It takes 0.1 µs. A yield wakes a thread even if no goroutine waits, and that thread looks
+// for work for some 10 µs of processor time. Tests replace it.
 var runnable = func() bool {
 	c := &runnableCount
 	if !c.mu.TryLock() {
