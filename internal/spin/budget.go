@@ -16,7 +16,7 @@ import (
 const (
 	// share is the part of a processor's time that steps may take beyond what they save. It is
 	// less under a quota of fewer than four processors.
-	share = 0.15
+	share = 0.10
 	// saved is the most unused time that the budget holds.
 	saved = 4 * time.Millisecond
 )
