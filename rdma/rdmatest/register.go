@@ -89,9 +89,11 @@ func checkRegisterConcurrent(t *testing.T, pair Pair) {
 	}
 }
 
-// A region that was invalidated concurrently does not.
+// A region that was invalidated concurrently does not. Where a device loses changes, the region is gone
+// nevertheless if its goroutine made the last change: one time in four. Eight looks suffice.
 func checkInvalidateWhileRegistering(t *testing.T, pair Pair) {
-	for g := range registrars {
+	for i := range 2 * registrars {
+		g := i % registrars
 		a, b := connect(t, pair)
 		a.collect()
 		b.collect()
