@@ -135,12 +135,16 @@ func TestToken(t *testing.T) {
 			a.Token[0]++
 			return dial(a, "hello", yes)
 		}, "the token is not good", false},
-		{"half a token", func(a rdma.Address) (*QueuePair, error) {
+		{"half a token", func(a rdma.Address) (q *QueuePair, err error) {
 			e, err := acquire()
 			must(t, err)
 			defer e.release()
 			a.Local, a.Remote = at, at
-			return e.connect(ctx, a, config, bytes.Clone(a.Token[:8]), yes)
+			err = withFreePort(func() error {
+				q, err = e.connect(ctx, a, config, bytes.Clone(a.Token[:8]), yes)
+				return err
+			})
+			return q, err
 		}, "token", false}, // InfiniBand pads it
 		{"a token twice", func(a rdma.Address) (*QueuePair, error) {
 			q, err := dial(a, "hello", yes)
