@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 )
@@ -58,6 +59,24 @@ func TestPlainConnectionIsClosed(t *testing.T) {
 			assert.Equal(t, !v.forget, table.plain(a))
 		})
 	}
+}
+
+// TestClosedAfterAByte: a watch that sees a byte and the end together sees no early end.
+func TestClosedAfterAByte(t *testing.T) {
+	server, client := handshaketest.TCPPair(t)
+	closedEarly, err := awaitFirst(client, time.Hour)
+	require.NoError(t, err)
+	_, err = server.Write([]byte("2"))
+	require.NoError(t, err)
+	server.Close()
+	rc, err := client.SyscallConn()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var info *unix.TCPInfo
+		rc.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+		return err == nil && info.State == unix.BPF_TCP_CLOSE_WAIT
+	}, 10*time.Second, time.Millisecond)
+	assert.False(t, closedEarly())
 }
 
 // TestWatchLeavesTheConnectionAlone: the program's deadline holds, and its Close is seen by
