@@ -28,7 +28,7 @@ const (
 // connections through both has bytes on the way. Every stream must end complete.
 func TestSignalWithManyConnections(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes long")
+		t.Skip("missing: time, because -short is set")
 	}
 	count := affordable(t)
 	server := echo(t)

@@ -61,7 +61,7 @@ func TestPlainConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestClosedAfterAByte: a watch that sees a byte and the end together sees no early end.
+// TestClosedAfterAByte: a watch that finds a byte and the end together reports no early end.
 func TestClosedAfterAByte(t *testing.T) {
 	server, client := handshaketest.TCPPair(t)
 	closedEarly, err := awaitFirst(client, time.Hour)

@@ -89,8 +89,8 @@ func checkRegisterConcurrent(t *testing.T, pair Pair) {
 	}
 }
 
-// A region that was invalidated concurrently does not. Where a device loses changes, the region is gone
-// nevertheless if its goroutine made the last change: one time in four. Eight looks suffice.
+// A region that was invalidated concurrently does not exist. On a device that loses changes, it is gone
+// nevertheless if its own goroutine made the last change: one time in four. Eight looks find such a device.
 func checkInvalidateWhileRegistering(t *testing.T, pair Pair) {
 	for i := range 2 * registrars {
 		g := i % registrars

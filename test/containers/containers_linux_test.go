@@ -211,7 +211,7 @@ func TestPlainProgramsOfContainers(t *testing.T) {
 func TestKilledProcessesLeaveNothing(t *testing.T) {
 	needsRoot(t)
 	if testing.Short() {
-		t.Skip("a hundred containers take a while")
+		t.Skip("missing: time, because -short is set; a hundred containers take a while")
 	}
 	dir := sharedDir(t)
 	s := start(t, options{dir: dir})
