@@ -40,7 +40,7 @@ staticcheck: ## staticcheck
 
 # One package after the other where they measure what happens in time, and of the
 # others two beside each other.
-TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/spin test/faults test/scale test/parity test/containers
+TIMED := sdp listener rdma/iwarp rdma/shm rdma/verbs internal/spin internal/status/collect test/faults test/scale test/parity test/containers
 tests: ## all tests, with the race detector
 	@go test -race -p 1 -timeout 10m $(TIMED:%=./%)
 	@go test -race -p 2 -timeout 10m $$(go list ./... | grep -vxF $(TIMED:%=-e github.com/gosdp/gosdp/%))

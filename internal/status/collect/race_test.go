@@ -1,0 +1,6 @@
+//go:build race
+
+package collect
+
+// raceEnabled says that the race detector runs.
+const raceEnabled = true
