@@ -115,7 +115,7 @@ func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error
 		c.withdraw(local)
 		return nil, err
 	}
-	c.worked(conn)
+	c.worked()
 	up.Declined, up.cfg = c.declined, c.Config
 	return up, nil
 }

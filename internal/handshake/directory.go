@@ -84,10 +84,10 @@ func (c *Client) confirm(conn net.Conn) bool {
 	return c.confirmed
 }
 
-// worked notes that conn uses SDP.
-func (c *Client) worked(conn net.Conn) {
+// worked notes that the connection that was confirmed uses SDP.
+func (c *Client) worked() {
 	if c.confirmed {
-		c.claims.Worked(addrPort(conn.RemoteAddr()))
+		c.claims.Worked()
 	}
 }
 
@@ -97,8 +97,10 @@ func (c *Client) meetingDir(conn net.Conn) string {
 	if _, tcp := conn.RemoteAddr().(*net.TCPAddr); !tcp || !c.meets() || OnThisHost(conn) {
 		return ""
 	}
-	if _, err := localpeer.Other(conn); err == nil {
-		return "" // both ends are addresses of this network namespace
+	if !c.confirmed {
+		if _, err := localpeer.Other(conn); err == nil {
+			return "" // both ends are addresses of this network namespace
+		}
 	}
 	return c.Dir.Path()
 }
@@ -162,7 +164,8 @@ func (h *Incoming) stillExpects() expectation {
 	return h.expected
 }
 
-// ReleaseClaims ends the claims on the connection. The caller of Accepted calls it when the
+// ReleaseClaims ends the claims on the connection. The handshake calls it before it replies, so
+// that the client finds the listener ready for its next claim, and the caller of Accepted when the
 // handshake is over.
 func (h *Incoming) ReleaseClaims() {
 	if h.held != nil {

@@ -31,17 +31,18 @@ func announced(t testing.TB, d *Dir) *Announcer {
 // claims has a dialler claim a connection from the port of client.
 func claims(t testing.TB, d *Dir, port uint16, change func(c *claimed)) *dialled {
 	t.Helper()
-	fd, inode, err := d.visit(server, nil)
+	n, err := d.visit(server, nil)
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, fd, 0)
-	t.Cleanup(func() { unix.Close(fd) })
-	c := &dialled{fd: fd, at: listening{server, inode}, port: port, key: newKey()}
+	require.GreaterOrEqual(t, n.fd, 0)
+	c := &n
+	t.Cleanup(func() { unix.Close(c.fd) })
+	c.from, c.port, c.key = client, port, newKey()
 	m := claimed{from: client, commitment: c.key.commit(port)}
 	m.hint = m.commitment.hint(port)
 	if change != nil {
 		change(&m)
 	}
-	_, err = unix.SendmsgN(fd, m.append(nil), nil, nil, 0)
+	_, err = unix.SendmsgN(c.fd, m.append(nil), nil, nil, 0)
 	require.NoError(t, err)
 	return c
 }
@@ -73,7 +74,7 @@ func TestClaim(t *testing.T) {
 	h := a.Claimed(from(4711))
 	require.NotNil(t, h)
 	assert.True(t, h.Expected(), "it may be opened")
-	require.NoError(t, c.confirm())
+	require.NoError(t, c.confirm(client))
 	assert.True(t, h.Expected())
 	h.since = time.Now().Add(-time.Hour) // no other one would be held as long
 	assert.True(t, h.Expected(), "it was opened")
@@ -97,7 +98,7 @@ func TestUnclaimedConnections(t *testing.T) {
 	assert.Less(t, time.Since(h.since), 50*holdTime)
 	c = claims(t, d, 4712, nil)
 	assert.Nil(t, a.Claimed(from(4712)), "a claim was in vain just now")
-	assert.ErrorIs(t, c.confirm(), errLeft, "of which the dialler is told")
+	assert.ErrorIs(t, c.confirm(client), errLeft, "of which the dialler is told")
 	a.vain = time.Time{}
 	claims(t, d, 4713, nil)
 	assert.NotNil(t, a.Claimed(from(4713)))
@@ -110,12 +111,12 @@ func TestGivenUp(t *testing.T) {
 	a := announced(t, d)
 	late := claims(t, d, 4711, nil)
 	over(t, a.Claimed(from(4711)))
-	assert.ErrorContains(t, late.confirm(), "has given up")
+	assert.ErrorContains(t, late.confirm(client), "has given up")
 
 	a.vain = time.Time{}
 	sent := claims(t, d, 4712, nil)
 	h := a.Claimed(from(4712))
-	require.NoError(t, sent.confirm())
+	require.NoError(t, sent.confirm(client))
 	h.since = time.Now().Add(-time.Hour)
 	assert.True(t, h.Expected())
 }
@@ -143,7 +144,7 @@ func TestHintsThatCollide(t *testing.T) {
 			require.NotNil(t, wrong)
 			right := a.Claimed(from(4711))
 			require.NotNil(t, right)
-			require.NoError(t, c.confirm())
+			require.NoError(t, c.confirm(client))
 			ends(wrong)
 			assert.True(t, right.Expected(), "the dialler sends a Request")
 			assert.Nil(t, wrong.opened)
@@ -184,7 +185,7 @@ func TestForgedClaims(t *testing.T) {
 		h := a.Claimed(from(other))
 		require.NotNil(t, h)
 		c.port = other // says that it is its own
-		require.NoError(t, c.confirm())
+		require.NoError(t, c.confirm(client))
 		assert.False(t, h.Expected())
 	})
 	for name, change := range map[string]func(c *claimed){
@@ -238,7 +239,7 @@ func TestForgedAnnouncement(t *testing.T) {
 			_, ok := parseClaim(b[:n])
 			require.True(t, ok)
 			v.does(t, fd, c)
-			assert.ErrorContains(t, c.confirm(), v.why)
+			assert.ErrorContains(t, c.confirm(client), v.why)
 			for {
 				n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_DONTWAIT)
 				if err != nil || n == 0 {
@@ -285,9 +286,9 @@ func TestWhatIsInTheWay(t *testing.T) {
 			d := opened(t)
 			v.put(t, d, filepath.Join(d.Path(), addressFile(server)))
 			begin := time.Now()
-			fd, _, err := d.visit(server, nil)
+			n, err := d.visit(server, nil)
 			assert.Less(t, time.Since(begin), 100*time.Millisecond)
-			assert.Equal(t, -1, fd)
+			assert.Equal(t, -1, n.fd)
 			if v.why == "" {
 				assert.NoError(t, err)
 			} else {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // Claims are those of the sockets of one dial, which may try several addresses. Its methods are
@@ -24,12 +26,18 @@ type Claims struct {
 	why error // why a listener that is announced was passed over; nil: none was
 }
 
-// dialled is a claim at the dialler's end.
+// dialled is a claim at the dialler's end, on a socket that serves one claim at a time.
 type dialled struct {
-	fd   int
-	at   listening
-	port uint16 // ours
-	key  key
+	dir    *Dir
+	fd     int
+	at     listening
+	uid    int        // of the listener's process
+	from   netip.Addr // where the kernel connects from
+	port   uint16     // ours
+	key    key
+	opened bool      // the answer came, and the opening was sent
+	worked bool      // and then the connection used SDP
+	since  time.Time // when the socket was put aside, for the next claim
 }
 
 // listening is a listener: its address, and the inode of its socket, which another process's
@@ -49,73 +57,91 @@ func (s *Claims) Add(c syscall.RawConn, address string) {
 	if err != nil || at.Addr().Zone() != "" || !announceable(at.Addr().Unmap()) {
 		return
 	}
-	fd, inode, err := s.dir.visit(bare(at), s.uids)
-	if err == nil && fd >= 0 {
-		d := dialled{fd: fd, at: listening{bare(at), inode}, key: newKey()}
-		if err = d.claim(c, at); err == nil {
-			s.mu.Lock()
-			s.all = append(s.all, d)
-			s.mu.Unlock()
-			return
-		}
-		discard(fd)
+	d, ok := kept.take(s.dir, bare(at), s.uids)
+	if ok && d.claim(c) != nil { // the listener has closed the socket, say
+		discard(d.fd)
+		ok = false
 	}
-	if err != nil {
-		s.mu.Lock()
+	if !ok {
+		d, ok, err = s.dir.begin(c, bare(at), s.uids)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ok:
+		s.all = append(s.all, d)
+	case err != nil:
 		s.why = fmt.Errorf("shm directory %s: %w", s.dir.path, err)
-		s.mu.Unlock()
 	}
 }
 
-// visit connects to the socket of the listener that is announced at the address; -1: none is.
-func (d *Dir) visit(at netip.AddrPort, uids []int) (fd int, inode uint64, err error) {
+// begin claims a connection on a new socket; false: no listener is announced there.
+func (d *Dir) begin(c syscall.RawConn, at netip.AddrPort, uids []int) (n dialled, ok bool, err error) {
+	n, err = d.visit(at, uids)
+	if err != nil || n.fd < 0 {
+		return dialled{}, false, err
+	}
+	if n.from, err = source(at); err == nil && n.from == at.Addr() {
+		err = errors.New("the address is one of our own network namespace")
+	}
+	if err == nil {
+		err = n.claim(c)
+	}
+	if err != nil {
+		discard(n.fd)
+		return dialled{}, false, err
+	}
+	return n, true, nil
+}
+
+// visit connects to the socket of the listener that is announced at the address; fd is -1 if none
+// is.
+func (d *Dir) visit(at netip.AddrPort, uids []int) (dialled, error) {
+	none := dialled{fd: -1}
 	path, inode, err := d.find(addressFile(at))
 	if errors.Is(err, unix.ENOENT) {
-		return -1, 0, nil
+		return none, nil
 	}
 	if err != nil {
-		return -1, 0, fmt.Errorf("the announcement of %v: %w", at, err)
+		return none, fmt.Errorf("the announcement of %v: %w", at, err)
 	}
 	defer unix.Close(path)
-	fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, 0, os.NewSyscallError("socket", err)
+		return none, os.NewSyscallError("socket", err)
 	}
 	refuseRights(fd)
+	uid := 0
 	switch err = unix.Connect(fd, &unix.SockaddrUnix{Name: itself(path)}); err {
 	case nil:
 		var cred *unix.Ucred
 		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			err = MayMeet(int(cred.Uid), os.Geteuid(), uids)
+			uid = int(cred.Uid)
+			err = MayMeet(uid, os.Geteuid(), uids)
 		}
 	case unix.ECONNREFUSED: // its process has died
 		unix.Close(fd)
 		d.clean()
-		return -1, 0, nil
+		return none, nil
 	case unix.EAGAIN:
 		err = errBusy
 	}
 	if err != nil {
 		discard(fd)
-		return -1, 0, fmt.Errorf("the announcement of %v: %w", at, err)
+		return none, fmt.Errorf("the announcement of %v: %w", at, err)
 	}
-	return fd, inode, nil
+	return dialled{dir: d, fd: fd, at: listening{at, inode}, uid: uid}, nil
 }
 
-// claim binds the socket, and tells the listener where it will connect from.
-func (d *dialled) claim(c syscall.RawConn, at netip.AddrPort) error {
-	from, err := source(at)
-	if err != nil {
-		return err
-	}
-	if from == d.at.Addr() {
-		return errors.New("the address is one of our own network namespace")
-	}
-	failed := c.Control(func(fd uintptr) { d.port, err = bound(int(fd), at) })
+// claim binds the socket c, and tells the listener where it will connect from.
+func (d *dialled) claim(c syscall.RawConn) error {
+	var err error
+	failed := c.Control(func(fd uintptr) { d.port, err = bound(int(fd), d.at.AddrPort) })
 	if err = errors.Join(failed, err); err != nil {
 		return err
 	}
-	m := claimed{from: from, commitment: d.key.commit(d.port)}
+	d.key, d.opened, d.worked = newKey(), false, false
+	m := claimed{from: d.from, commitment: d.key.commit(d.port)}
 	m.hint = m.commitment.hint(d.port)
 	_, err = unix.SendmsgN(d.fd, m.append(nil), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	return os.NewSyscallError("sendmsg", err)
@@ -138,24 +164,16 @@ func source(to netip.AddrPort) (netip.Addr, error) {
 
 // bound returns the port of the socket, which it binds to one that is free unless it has one.
 func bound(fd int, to netip.AddrPort) (uint16, error) {
+	_, any, _ := sockaddrs(to, to.Addr().Is6())
+	failed := unix.Bind(fd, any) // if the socket is bound already, or is one of the other family
 	local, err := nameOf(fd)
-	if err != nil {
-		return 0, err
-	}
-	if local.Port() == 0 {
-		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-		if err != nil {
-			return 0, os.NewSyscallError("SO_DOMAIN", err)
-		}
-		_, any, _ := sockaddrs(to, domain == unix.AF_INET6)
-		if err := unix.Bind(fd, any); err != nil {
-			return 0, os.NewSyscallError("bind", err)
-		}
-		if local, err = nameOf(fd); err != nil {
-			return 0, err
+	if err == nil && failed != nil && local.Port() == 0 {
+		_, any, _ = sockaddrs(to, !to.Addr().Is6())
+		if err = os.NewSyscallError("bind", unix.Bind(fd, any)); err == nil {
+			local, err = nameOf(fd)
 		}
 	}
-	return local.Port(), nil
+	return local.Port(), err
 }
 
 // sockaddrs returns the family, the unspecified address with port 0, and the address, as a socket takes
@@ -167,15 +185,16 @@ func sockaddrs(to netip.AddrPort, six bool) (family int, any, remote unix.Sockad
 	return unix.AF_INET, &unix.SockaddrInet4{}, &unix.SockaddrInet4{Addr: to.Addr().Unmap().As4(), Port: int(to.Port())}
 }
 
+// nameOf returns the address of the socket. Package unix would ask for its protocol too.
 func nameOf(fd int) (netip.AddrPort, error) {
-	name, err := unix.Getsockname(fd)
+	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
 	}
 	switch a := name.(type) {
-	case *unix.SockaddrInet4:
+	case *syscall.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), nil
-	case *unix.SockaddrInet6:
+	case *syscall.SockaddrInet6:
 		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), nil
 	}
 	return netip.AddrPort{}, errors.New("the socket is not one of TCP")
@@ -198,7 +217,7 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 	defer s.mu.Unlock()
 	for i := range s.all {
 		if d := &s.all[i]; d.at.AddrPort == remote && d.port == local.Port() {
-			if err := d.confirm(); err != nil {
+			if err := d.confirm(local.Addr()); err != nil {
 				known.forget(d.at)
 				return fmt.Errorf("shm directory %s: %w", s.dir.path, err)
 			}
@@ -211,14 +230,27 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 	return ErrNotAnnounced
 }
 
-func (d *dialled) confirm() error {
+// confirm waits for the answer that names our port, and opens the claim of a connection from
+// that address.
+func (d *dialled) confirm(from netip.Addr) error {
+	if d.from != from {
+		return fmt.Errorf("the claim on %v: the connection comes from %v, and not from %v", d.at.AddrPort, from, d.from)
+	}
+	var b [answerLen + 1]byte
+	n, err := 0, error(unix.EAGAIN)
+	look := func() (over, worth bool) {
+		n, err = receive(d.fd, b[:])
+		return err != unix.EAGAIN, err == nil
+	}
 	looks := lookTimes
 	if known.has(d.at) {
 		looks = lookKnown
+		answers.For(look)
 	}
 	for wrong := 0; looks > 0; looks-- {
-		var b [answerLen + 1]byte
-		n, err := receive(d.fd, b[:])
+		if err == unix.EAGAIN {
+			look()
+		}
 		switch {
 		case err == unix.EAGAIN:
 			nap(d.fd)
@@ -237,14 +269,19 @@ func (d *dialled) confirm() error {
 			return fmt.Errorf("the announcement of %v: the listener has given up: %w", d.at, err)
 		}
 		if mine {
+			d.opened = true
 			return nil
 		}
 		if wrong++; wrong > mostWrong {
 			return fmt.Errorf("the announcement of %v: it guesses which connection is ours", d.at)
 		}
+		err = unix.EAGAIN
 	}
 	return fmt.Errorf("the announcement of %v: nothing shows that the listener has accepted the connection", d.at)
 }
+
+// answers is the habit of polling for the answers of listeners that are known.
+var answers spin.Habit
 
 // nap waits for a message, for lookTime at most.
 func nap(fd int) {
@@ -252,14 +289,15 @@ func nap(fd int) {
 	unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &wait, nil)
 }
 
-// Worked notes that the listener has agreed on the connection: next time it is given longer.
-func (s *Claims) Worked(remote netip.AddrPort) {
-	remote = bare(remote)
+// Worked notes that the listener has agreed on the connection that was confirmed: next time it is
+// given longer, and the socket of the claim is used again.
+func (s *Claims) Worked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.all {
-		if s.all[i].at.AddrPort == remote {
-			known.add(s.all[i].at)
+		if d := &s.all[i]; d.opened {
+			known.add(d.at)
+			d.worked = true
 		}
 	}
 }
@@ -269,7 +307,11 @@ func (s *Claims) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.all {
-		discard(d.fd)
+		if d.worked {
+			kept.put(d)
+		} else {
+			discard(d.fd)
+		}
 	}
 	s.all = nil
 }

@@ -16,6 +16,7 @@ import (
 type claim struct {
 	fd    int
 	since time.Time
+	kept  bool // the socket has served an earlier claim
 	read  bool // claimed is set
 	claimed
 
@@ -73,30 +74,53 @@ func (a *Announcer) takeLocked() {
 		}
 		a.claims = append(a.claims, &claim{fd: fd, since: time.Now()})
 	}
+	a.hearLocked()
 	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
 		switch age := time.Since(c.since); {
 		case c.taken:
 		case age > claimTime && !c.opened, age > openedTime:
 			c.settle()
-		case !c.hearClaim():
-			c.close()
 		}
 		return c.closed || c.taken
 	})
 }
 
+// hearLocked reads the claims that have come, and closes the sockets of those that make no sense.
+func (a *Announcer) hearLocked() {
+	var room [mostKept]unix.PollFd
+	fds := room[:0]
+	for _, c := range a.claims {
+		if !c.read {
+			fds = append(fds, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
+		}
+	}
+	if len(fds) == 0 {
+		return
+	}
+	if n, err := unix.Poll(fds, 0); n == 0 || err != nil {
+		return // they are about to come
+	}
+	for _, c := range a.claims {
+		if c.read {
+			continue
+		}
+		if fds[0].Revents != 0 && !c.hearClaim() {
+			c.close()
+		}
+		fds = fds[1:]
+	}
+}
+
 // hearClaim reads what the dialler claims. It returns false if that makes no sense.
 func (c *claim) hearClaim() bool {
-	if c.read {
-		return true
-	}
 	var b [claimLen + 1]byte
 	n, err := receive(c.fd, b[:])
 	if err == unix.EAGAIN {
-		return true // it is about to come
+		return true
 	}
 	if err == nil {
 		c.claimed, c.read = parseClaim(b[:n])
+		c.since = time.Now() // on a socket that was kept it is a new one
 	}
 	return c.read
 }
@@ -209,13 +233,14 @@ func (h *Held) lookLocked() {
 	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
 }
 
-// Release ends it. Claims that fitted may still be opened for other connections.
+// Release ends it. Claims that fitted may still be opened for other connections. The socket of the
+// claim that was opened serves another one, so Release must precede the Reply.
 func (h *Held) Release() {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	h.lookLocked()
 	if h.opened != nil {
-		h.opened.close()
+		h.a.keepLocked(h.opened)
 	}
 	for _, c := range h.claims {
 		if h.a.fd < 0 {
@@ -225,22 +250,44 @@ func (h *Held) Release() {
 	h.claims = nil
 }
 
+// keepLocked has the socket of a claim that was opened wait for the dialler's next claim, unless
+// others do already, or the dialler has still to react to an answer that came too late.
+func (a *Announcer) keepLocked(c *claim) {
+	waiting := 0
+	for _, other := range a.claims {
+		if other.kept && !other.read {
+			waiting++
+		}
+	}
+	if a.fd < 0 || c.closed || len(c.ports) > 0 || waiting >= mostKept || len(a.claims) >= mostClaims {
+		c.close()
+		return
+	}
+	a.claims = append(a.claims, &claim{fd: c.fd, since: time.Now(), kept: true})
+	c.closed = true // the socket is not this claim's any more
+}
+
 var errLeft = errors.New("the other end has left")
 
 // receive reads a message, and leaves it unread if a descriptor comes with it. EAGAIN: there is
 // none.
-func receive(fd int, b []byte) (int, error) {
-	n, _, flags, _, err := unix.Recvmsg(fd, b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+func receive(fd int, b []byte) (n int, err error) {
+	flags := 0
+	if takesRights.Load() {
+		_, _, flags, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}
+	switch {
+	case err != nil:
+	case flags&unix.MSG_CTRUNC != 0:
+		return 0, errors.New("a descriptor came")
+	default:
+		n, _, _, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT)
+	}
 	switch {
 	case err == unix.EINTR:
 		return 0, unix.EAGAIN
-	case err != nil:
-		return 0, err
-	case flags&unix.MSG_CTRUNC != 0:
-		return 0, errors.New("a descriptor came")
-	case n == 0:
+	case err == nil && n == 0:
 		return 0, errLeft
 	}
-	n, _, _, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT)
 	return n, err
 }

@@ -66,7 +66,7 @@ func (*Claims) Why() error { return nil }
 func (*Claims) Confirm(_, _ netip.AddrPort) error { return errors.ErrUnsupported }
 
 // Worked is for Linux.
-func (*Claims) Worked(netip.AddrPort) {}
+func (*Claims) Worked() {}
 
 // Close is for Linux.
 func (*Claims) Close() {}

@@ -52,6 +52,21 @@ func TestContainersShareMemory(t *testing.T) {
 	}
 }
 
+// TestNextDial: the dial after one over shm uses the socket of that one's claim, so it does not
+// look for an announcement.
+func TestNextDial(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir})
+	require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
+	last := ""
+	assert.Eventually(t, func() bool {
+		last = c.does(t, "again tcp %s", at)
+		return regexp.MustCompile(`^map\[shm:1\] .*; [1-9]\d* removed; map\[shm:1\]`).MatchString(last)
+	}, 10*time.Second, time.Millisecond, "the second dial went over something else")
+	t.Log(last)
+}
+
 // TestContainersOfIPv6, and of a server that gets its address when it listens already.
 func TestContainersOfIPv6(t *testing.T) {
 	needsRoot(t)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -105,6 +107,10 @@ func (r *role) do(command string, args []string) string {
 		return fmt.Sprintf("%d %q", r.came, r.seen.String())
 	case "dial": // network address times
 		return r.dial(args)
+	case "forget": // the sockets that are kept for the next dial
+		shmdir.CloseIdle()
+	case "again": // network address: dials twice; between the two, no listener is announced any more
+		return r.again(args)
 	case "nets": // address times: connections of net, not of SDP
 		return r.nets(args)
 	case "log":
@@ -254,6 +260,17 @@ func (r *role) dial(args []string) string {
 		}
 	}
 	return fmt.Sprintf("%v %v", used, median(took))
+}
+
+// again dials twice. Between the two, the announcements are removed.
+func (r *role) again(args []string) string {
+	one := append(slices.Clone(args), "1")
+	first := r.dial(one)
+	names, _ := filepath.Glob("/mnt/a-*")
+	for _, name := range names {
+		os.Remove(name)
+	}
+	return fmt.Sprintf("%s; %d removed; %s", first, len(names), r.dial(one))
 }
 
 // nets is dial for connections of package net.
