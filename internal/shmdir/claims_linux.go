@@ -143,8 +143,7 @@ func (d *dialled) claim(c syscall.RawConn) error {
 	d.key, d.opened, d.worked = newKey(), false, false
 	m := claimed{from: d.from, commitment: d.key.commit(d.port)}
 	m.hint = m.commitment.hint(d.port)
-	_, err = unix.SendmsgN(d.fd, m.append(nil), nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	return os.NewSyscallError("sendmsg", err)
+	return os.NewSyscallError("sendto", say(d.fd, m.append(nil)))
 }
 
 // source returns the address from which the kernel would connect there.
@@ -265,7 +264,7 @@ func (d *dialled) confirm(from netip.Addr) error {
 		if !mine {
 			says = []byte{0}
 		}
-		if _, err := unix.SendmsgN(d.fd, says, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+		if err := say(d.fd, says); err != nil {
 			return fmt.Errorf("the announcement of %v: the listener has given up: %w", d.at, err)
 		}
 		if mine {

@@ -127,8 +127,9 @@ func (c *claim) hearClaim() bool {
 
 // answer tells the dialler the port.
 func (c *claim) answer(port uint16) bool {
-	b := binary.BigEndian.AppendUint16(nil, port)
-	if _, err := unix.SendmsgN(c.fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+	var b [answerLen]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	if say(c.fd, b[:]) != nil {
 		return false
 	}
 	c.ports = append(c.ports, port)
@@ -269,6 +270,9 @@ func (a *Announcer) keepLocked(c *claim) {
 
 var errLeft = errors.New("the other end has left")
 
+// say sends a message. It waits for nothing.
+func say(fd int, b []byte) error { return unix.Send(fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) }
+
 // receive reads a message, and leaves it unread if a descriptor comes with it. EAGAIN: there is
 // none.
 func receive(fd int, b []byte) (n int, err error) {
@@ -281,7 +285,7 @@ func receive(fd int, b []byte) (n int, err error) {
 	case flags&unix.MSG_CTRUNC != 0:
 		return 0, errors.New("a descriptor came")
 	default:
-		n, _, _, _, err = unix.Recvmsg(fd, b, nil, unix.MSG_DONTWAIT)
+		n, err = unix.Read(fd, b)
 	}
 	switch {
 	case err == unix.EINTR:
