@@ -61,7 +61,7 @@ type promise struct {
 func reserve(readBuffer int) wire.Hello {
 	h := ourHello(readBuffer)
 	most, size := int(h.Bufs), int(h.LocalRcvSz)
-	n := max(leastBuffers, min(most, budget.Process.Share()/size))
+	n := max(leastBuffers, budget.Process.Clip(most*size)/size)
 	if !budget.Process.TakeSpare(n * size) {
 		n, size = min(most, leastBuffers), min(size, leastSize)
 		budget.Process.Charge(n * size)
@@ -115,7 +115,7 @@ func (p *promise) end() {
 // affords charges n more bytes if the budget allows this connection so many, and reports
 // whether it does.
 func (p *promise) affords(n int) bool {
-	if p.charged == accountClosed || int(p.charged)+n > budget.Process.Share() || !budget.Process.Take(n) {
+	if p.charged == accountClosed || !budget.Process.Allows(int(p.charged)+n) || !budget.Process.Take(n) {
 		return false
 	}
 	p.charged += int32(n)

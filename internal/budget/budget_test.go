@@ -14,7 +14,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestTakeStopsAtTheLimit(t *testing.T) {
 	var b Budget
 	b.SetLimit(100)
-	assert.Equal(t, 12, b.Share())
+	assert.Equal(t, 12, b.Clip(100))
+	assert.Equal(t, 11, b.Clip(11))
+	assert.True(t, b.Allows(12))
+	assert.False(t, b.Allows(13))
 	assert.True(t, b.TakeSpare(50))
 	assert.False(t, b.TakeSpare(1), "TakeSpare leaves half of the budget free")
 	assert.True(t, b.Take(50))
@@ -36,7 +39,30 @@ func TestZeroValueHasTheDefault(t *testing.T) {
 	b.SetLimit(0)
 	assert.Equal(t, Default(), b.Limit())
 	b.SetLimit(math.MaxInt64)
-	assert.Equal(t, math.MaxInt32, b.Share())
+	assert.Equal(t, math.MaxInt32, b.Clip(math.MaxInt32))
+}
+
+// TestDefaultIsNotRead as long as the least one is enough, and a limit that was set counts at once.
+func TestDefaultIsNotRead(t *testing.T) {
+	defer func(was func() int64) { Default = was }(Default)
+	read := 0
+	Default = func() int64 { read++; return 2 * minLimit }
+	var b Budget
+	assert.True(t, b.Allows(minLimit/shares))
+	assert.Equal(t, 1000, b.Clip(1000))
+	assert.True(t, b.TakeSpare(minLimit/2))
+	assert.False(t, b.Tight())
+	assert.True(t, b.Take(minLimit/2))
+	assert.Zero(t, read)
+	assert.True(t, b.Take(minLimit), "the default is more than the least")
+	assert.False(t, b.Take(1))
+	assert.True(t, b.Tight())
+	assert.True(t, b.Allows(2*minLimit/shares))
+	assert.Equal(t, 2*minLimit/shares, b.Clip(minLimit))
+	assert.NotZero(t, read)
+	b.SetLimit(1000)
+	assert.False(t, b.Allows(126))
+	assert.False(t, new(Budget).exceeds(minLimit, 1))
 }
 
 // TestManyTake takes from many goroutines concurrently; the limit must hold.

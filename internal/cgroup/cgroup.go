@@ -9,7 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
@@ -19,9 +22,38 @@ type Limits struct {
 	Processors float64 // processor time per time; +Inf means no limit
 }
 
-// Own returns the limits of this process. They are read at the first call. It is safe
-// for concurrent use.
-var Own = sync.OnceValue(func() Limits { return limits(sysfile.Read) })
+// Own returns the limits of this process. They are read at the first call, which takes 0.1 ms. It
+// is safe for concurrent use.
+var Own = sync.OnceValue(func() Limits {
+	l := limits(sysfile.Read)
+	own.Store(&l)
+	return l
+})
+
+// own are the limits that Own has read; nil: none yet.
+var own atomic.Pointer[Limits]
+
+// soon is after how long they are read for Soon.
+const soon = 10 * time.Millisecond
+
+var readSoon = reader()
+
+// reader returns a function whose first call has Own called a little later.
+func reader() func() { return sync.OnceFunc(func() { time.AfterFunc(soon, func() { Own() }) }) }
+
+// Soon is Own for callers that can do without limits at first. Until they are known, which is soon
+// after the first call, there are none: a program that ends before that does not spend the time.
+// It is safe for concurrent use.
+func Soon() Limits {
+	if l := own.Load(); l != nil {
+		return *l
+	}
+	if bubble.Inside() { // the timer would belong to the bubble
+		return Own()
+	}
+	readSoon()
+	return Limits{Processors: math.Inf(1)}
+}
 
 // limits computes the limits from files. read returns a file's text without surrounding
 // white space. The smallest limit of the group and its ancestors counts.

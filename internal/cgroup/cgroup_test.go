@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
@@ -110,4 +111,16 @@ func TestProcessors(t *testing.T) {
 		})
 	}
 	assert.Positive(t, Own().Processors, "on this machine")
+}
+
+// TestSoon: there are no limits at first, and soon the process's own.
+func TestSoon(t *testing.T) {
+	defer func(was func() Limits) { Own = was }(Own)
+	want := Limits{Memory: 1 << 20, Processors: 0.5}
+	Own = func() Limits { own.Store(&want); return want }
+	own.Store(nil)
+	readSoon = reader()
+	assert.Equal(t, Limits{Processors: math.Inf(1)}, Soon())
+	require.Eventually(t, func() bool { return own.Load() != nil }, 100*soon, soon/10)
+	assert.Equal(t, want, Soon())
 }

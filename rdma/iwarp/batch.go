@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"sync"
 )
 
@@ -77,11 +76,11 @@ func (b *batch) add(s *segment, header, payload []byte) {
 	if len(payload) <= inlineMax {
 		b.scratch = append(b.scratch, payload...)
 		if b.crc {
-			sum = crc32.Update(0, castagnoli, b.scratch[start:])
+			sum = checksum(0, b.scratch[start:])
 		}
 	} else {
 		if b.crc {
-			sum = crc32.Update(crc32.Update(0, castagnoli, b.scratch[start:]), castagnoli, payload)
+			sum = checksum(checksum(0, b.scratch[start:]), payload)
 		}
 		b.pieces = append(b.pieces, b.scratch[b.run:], payload)
 		b.run = len(b.scratch)
@@ -89,7 +88,7 @@ func (b *batch) add(s *segment, header, payload []byte) {
 	pad := len(b.scratch)
 	b.scratch = append(b.scratch, 0, 0, 0)[:pad+padLen(ulpdu)]
 	if b.crc {
-		sum = crc32.Update(sum, castagnoli, b.scratch[pad:])
+		sum = checksum(sum, b.scratch[pad:])
 	}
 	b.scratch = binary.LittleEndian.AppendUint32(b.scratch, sum)
 	b.total += fpduLen(ulpdu)

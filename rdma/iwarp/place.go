@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
@@ -122,7 +121,7 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 		p.off = read.got
 	}
 	if p.crc {
-		p.sum = crc32.Update(0, castagnoli, b[:lengthLen+taggedLen])
+		p.sum = checksum(0, b[:lengthLen+taggedLen])
 	}
 	rx.head += lengthLen + taggedLen
 	return nil
@@ -150,7 +149,7 @@ func (p *placement) unlock() {
 func (p *placement) placed(n int) int {
 	n = min(n, p.missing)
 	if p.crc {
-		p.sum = crc32.Update(p.sum, castagnoli, p.locked[:n])
+		p.sum = checksum(p.sum, p.locked[:n])
 	}
 	p.off, p.missing = p.off+n, p.missing-n
 	return n
@@ -182,7 +181,7 @@ func (q *QueuePair) continuePlacement() (done bool, err error) {
 	trailer := rx.cur.Bytes[rx.head : rx.head+p.tail]
 	if p.crc {
 		pad := len(trailer) - crcLen
-		if crc32.Update(p.sum, castagnoli, trailer[:pad]) != binary.LittleEndian.Uint32(trailer[pad:]) {
+		if checksum(p.sum, trailer[:pad]) != binary.LittleEndian.Uint32(trailer[pad:]) {
 			return false, violation(termMPA, 2, "RFC 5044 §4.4", "CRC of a tagged FPDU is wrong")
 		}
 	}

@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"io"
 	"net"
 	"sync"
@@ -288,7 +287,7 @@ func (q *QueuePair) parse() error {
 			continue
 		}
 		if q.p.crc {
-			sum := crc32.Update(0, castagnoli, b[:total-crcLen])
+			sum := checksum(0, b[:total-crcLen])
 			if sum != binary.LittleEndian.Uint32(b[total-crcLen:]) {
 				return violation(termMPA, 2, "RFC 5044 §4.4", "CRC of an FPDU of %d bytes is wrong", n)
 			}
