@@ -91,7 +91,7 @@ type Offerer interface {
 }
 
 // Ticket identifies an offered channel to the server. It is valid once.
-type Ticket [32]byte
+type Ticket [40]byte
 
 // Offer is a channel that the client offers. Its owner calls Take, and Drop unless Take
 // succeeds. It is not safe for concurrent use.
@@ -101,10 +101,10 @@ type Offer interface {
 	// Prepare does work for Take in advance, while the client has to wait anyway.
 	Prepare()
 	// Take returns the queue pair after the server has said that its end is open. It returns
-	// an error if that end is not open, or belongs to a process that may not be the peer. It
-	// blocks, until ctx is done, only if the program wants zero copy. ord is how many RDMA
-	// Reads of this end may be outstanding at the server.
-	Take(ctx context.Context, ord int) (QueuePair, error)
+	// an error if that end is not open, or belongs to a process that may not be the peer; the
+	// server is then not told that the channel is taken. Take does not block. ord is how many
+	// RDMA Reads of this end may be outstanding at the server.
+	Take(ord int) (QueuePair, error)
 	// Drop ends the channel, which the server notices.
 	Drop()
 }

@@ -208,9 +208,9 @@ func requestRules() []setUpRule {
 		{rule: "Offers: Items come in any order", name: "devices last", says: request(hostileOffers(tuple, iwarpOnly)), want: goesUp},
 		{rule: "Offers: one of an unknown type is skipped", name: "unknown items, twice", says: request(hostileOffers(hostileItem(0, 0), iwarpOnly, hostileItem(77, 3), hostileItem(77, 3))), want: goesUp},
 		{rule: "Offers: Type 4 was the client's GIDs, and is skipped", name: "GIDs", says: request(hostileOffers(iwarpOnly, hostileItem(4, 31))), want: goesUp},
-		{rule: "Offers: idle | 32 bytes: the ticket of an idle shm channel", name: "a ticket for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32))), want: goesUp},
-		{rule: "Offers: new | 32 bytes: the ticket of a new shm channel", name: "a new channel for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(6, 32))), want: goesUp},
-		{rule: "Offers: or both of the items 5 and 6", name: "an idle channel and a new one", says: request(hostileOffers(iwarpOnly, hostileItem(5, 32), hostileItem(6, 32))), want: "offers: new: comes with an idle one"},
+		{rule: "Offers: idle | 40 bytes: the ticket of an idle shm channel", name: "a ticket for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(5, 40))), want: goesUp},
+		{rule: "Offers: new | 40 bytes: the ticket of a new shm channel", name: "a new channel for iwarp", says: request(hostileOffers(iwarpOnly, hostileItem(6, 40))), want: goesUp},
+		{rule: "Offers: or both of the items 5 and 6", name: "an idle channel and a new one", says: request(hostileOffers(iwarpOnly, hostileItem(5, 40), hostileItem(6, 40))), want: "offers: new: comes with an idle one"},
 	}
 	for _, v := range []struct {
 		words, name string
@@ -219,8 +219,8 @@ func requestRules() []setUpRule {
 	}{
 		{"host | 48 bytes", "host", 2, 48},
 		{"tuple | 36 bytes", "tuple", 3, 36},
-		{"idle | 32 bytes", "idle", 5, 32},
-		{"new | 32 bytes", "new", 6, 32},
+		{"idle | 40 bytes", "idle", 5, 40},
+		{"new | 40 bytes", "new", 6, 40},
 	} {
 		item := hostileItem(v.kind, v.n)
 		all = append(all, setUpRule{rule: "Offers: a known type twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is there twice"})

@@ -1,10 +1,8 @@
 package sdp
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"io"
 	"net"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,28 +22,28 @@ import (
 
 // What an end says on the Unix socket.
 const (
-	shmMagic = "SDPshm4\n"
+	shmMagic = "SDPshm5\n"
 	shmArea  = 1_114_112
 	shmSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 )
 
 // shmProof is the proof of an end that has the ticket.
-func shmProof(ticket [32]byte, end string) []byte {
+func shmProof(ticket [40]byte, end string) []byte {
 	h := hmac.New(sha256.New, ticket[:16])
 	h.Write([]byte(end))
 	return h.Sum(nil)
 }
 
 // shmSocket is the name of the socket of a ticket.
-func shmSocket(ticket [32]byte) string { return "@sdp-" + hex.EncodeToString(ticket[16:]) }
+func shmSocket(ticket [40]byte) string { return "@sdp-" + hex.EncodeToString(ticket[16:32]) }
 
 // shmMeeting is what a server says, and shmDecision a client, that wants no reach.
-func shmMeeting(ticket [32]byte) []byte {
+func shmMeeting(ticket [40]byte) []byte {
 	return append(append([]byte(shmMagic), shmProof(ticket, "serves")...), make([]byte, 1+8+16)...)
 }
 
-func shmDecision(ticket [32]byte) []byte {
-	return append(shmProof(ticket, "decides"), make([]byte, 1+8+16)...)
+func shmDecision(ticket [40]byte) []byte {
+	return append(shmProof(ticket, "decides"), 0)
 }
 
 // shmMeetingRule is broken by a server that takes the channel that a client has offered: the
@@ -62,7 +59,7 @@ type shmMeetingRule struct {
 var shmMeetingRules = []shmMeetingRule{
 	{rule: "Setting up a connection: A server that chooses shm opens its end before it replies", name: "it has not come", stays: true, declined: "the peer has not come"},
 	{rule: "shm: sends its meeting, and then sends its Reply", name: "silence", says: func([]byte) []byte { return nil }, declined: "resource temporarily unavailable"},
-	{rule: "shm: 0 | 8 | SDPshm4", name: "another magic", says: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "is no meeting"},
+	{rule: "shm: 0 | 8 | SDPshm5", name: "another magic", says: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "is no meeting"},
 	{rule: `shm: the server's proof: HMAC("serves")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }, declined: "does not have the token"},
 	{rule: "shm: Each of the two messages is sent by one call", name: "a meeting cut short", says: func(b []byte) []byte { return b[:64] }, declined: "less than it should"},
 	{rule: "shm: No other descriptor is ever sent", name: "a descriptor", files: []func(*testing.T) int{goodFile}, declined: ""},
@@ -202,102 +199,11 @@ func TestHostileChoices(t *testing.T) {
 	}
 }
 
-// TestServerWithoutALastByte wants reach, hears that the channel is taken, and says nothing
-// more. It may take the channel for up, so a Dial does not go on as plain TCP on this
-// connection, but connects again; and it ends when its time is over.
-func TestServerWithoutALastByte(t *testing.T) {
-	defer hostileLeavesNothing(t)()
-	for _, v := range []struct {
-		name, network, device string
-		closes                bool
-	}{
-		{"silence", "tcp", "", false},
-		{"an end", "tcp", "", true},
-		{"silence, and there is iwarp", "sdp", "iwarp", false},
-		{"an end, and there is iwarp", "sdp", "iwarp", true},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			t.Setenv(thresholdVariable, "1")
-			lc := net.ListenConfig{Control: Announce}
-			ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer ln.Close()
-			iwarpOnly := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute}
-			decided := make(chan []byte, 1)
-			again := make(chan servedConn, 1)
-			go func() {
-				tcp, err := ln.Accept()
-				if !assert.NoError(t, err) {
-					return
-				}
-				defer tcp.Close()
-				o, err := readOffers(tcp)
-				assert.NoError(t, err)
-				c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: shmSocket(o.Ticket), Net: "unix"})
-				if !assert.NoError(t, err) {
-					return
-				}
-				defer c.Close()
-				probe := new([16]byte)
-				b := shmMeeting(o.Ticket)
-				b[40] = 1
-				binary.NativeEndian.PutUint64(b[41:], uint64(uintptr(unsafe.Pointer(probe))))
-				_, err = c.Write(b)
-				assert.NoError(t, err)
-				tcp.Write(hostileFrame(hostileReplyKey, 0x40, 1, hostileChoice(byte(wire.DeviceSHM), []byte{4, 0})...))
-				b = make([]byte, len(shmDecision(o.Ticket)))
-				_, err = io.ReadFull(c, b)
-				assert.NoError(t, err)
-				decided <- b
-				if v.closes {
-					c.Close()
-				}
-				next, err := ln.Accept()
-				if !assert.NoError(t, err) {
-					return
-				}
-				up, err := Server(next, iwarpOnly)
-				again <- servedConn{up, err}
-				rest, _ := io.ReadAll(tcp)
-				assert.Empty(t, rest, "nothing of the program's went there")
-			}()
-			d := Dialer{Config: &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: time.Minute, StepUpTimeout: time.Minute}}
-			if v.network == "tcp" {
-				d.Config.Devices = d.Config.Devices[:1]
-			}
-			if !v.closes {
-				d.Config.StepUpTimeout = 50 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			c, err := d.DialContext(ctx, v.network, ln.Addr().String())
-			require.NoError(t, err)
-			defer c.Close()
-			assert.Equal(t, byte(3), (<-decided)[32], "it wants reach too, and has found the probe")
-			_, err = c.Write([]byte("hello"))
-			require.NoError(t, err)
-			s := <-again
-			require.NoError(t, s.err)
-			defer s.Close()
-			got := make([]byte, 5)
-			require.NoError(t, s.SetDeadline(time.Now().Add(10*time.Second)))
-			_, err = io.ReadFull(s, got)
-			require.NoError(t, err)
-			assert.Equal(t, "hello", string(got))
-			if v.device == "" {
-				assert.IsType(t, (*net.TCPConn)(nil), c)
-			} else {
-				assert.Equal(t, v.device, c.(*Conn).Device())
-			}
-		})
-	}
-}
-
-// Rules that have a test of their own: TestServerWithoutALastByte and
+// Rules that have a test of their own: TestMemoryOutOfReach of package shm, and
 // TestAnotherTakesAnIdleChannel.
 const (
-	shmLastByteRule = "shm: If both ends want reach, the server ends this exchange with one byte"
-	shmTakenRule    = "shm: the client looks at taken before it continues"
+	shmReachRule = "shm: There is reach only if both ends say so"
+	shmTakenRule = "shm: the client looks at taken before it continues"
 )
 
 // readOffers reads a Request, and returns its offers.
@@ -324,14 +230,14 @@ var shmDecisionRules = []shmDecisionRule{
 	{rule: "Setting up a connection: and a server that serves no plain TCP closes it", name: "it closes the channel", says: func([]byte) []byte { return nil }, error: "has not taken the channel"},
 	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true, error: "and is not there: i/o timeout"},
 	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and is not there: shm: the peer does not have the token"},
-	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:56] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
+	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:32] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
 	{rule: "shm: and nothing else is sent before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
 	{rule: "shm: One descriptor comes with the decision", name: "no descriptor", error: "no descriptor came"},
 	{rule: "shm: One descriptor comes with the decision", name: "two descriptors", files: []func(*testing.T) int{goodFile, goodFile}, error: "more than one descriptor came"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", files: []func(*testing.T) int{pipeFile}, error: "shm: the peer's descriptor is no memory file"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", files: []func(*testing.T) int{fileOf(shmArea-1, shmSeals)}, error: "shm: the peer's memory file has 1114111 bytes, not 1114112"},
 	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", files: []func(*testing.T) int{fileOf(shmArea+1, shmSeals)}, error: "shm: the peer's memory file has 1114113 bytes, not 1114112"},
-	{rule: "shm: the version of the layout, 4", name: "a file with another layout", files: []func(*testing.T) int{fileOfLayout(3)}, error: "shm: the peer's memory has the layout 3, ours is 4"},
+	{rule: "shm: the version of the layout, 5", name: "a file with another layout", files: []func(*testing.T) int{fileOfLayout(4)}, error: "shm: the peer's memory has the layout 4, ours is 5"},
 	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", files: []func(*testing.T) int{fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)}, error: "shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
 	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", files: []func(*testing.T) int{fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)}, error: "shm: the peer's memory file is sealed against writing"},
 }
@@ -347,7 +253,7 @@ func TestHostileDecisions(t *testing.T) {
 			client, served := hostileClient(t, config)
 			defer client.Close()
 			client.SetDeadline(time.Now().Add(10 * time.Second))
-			ticket := [32]byte{1, 2, 3, 31: byte(os.Getpid()), 30: byte(os.Getpid() >> 8)}
+			ticket := [40]byte{1, 2, 3, 31: byte(os.Getpid()), 30: byte(os.Getpid() >> 8)}
 			ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: shmSocket(ticket), Net: "unix"})
 			require.NoError(t, err)
 			defer ln.Close()
@@ -390,7 +296,7 @@ func TestHostileDecisions(t *testing.T) {
 }
 
 // offersNew has a client offer a new channel, and returns the server's choice.
-func offersNew(t *testing.T, client net.Conn, ticket [32]byte) wire.Choice {
+func offersNew(t *testing.T, client net.Conn, ticket [40]byte) wire.Choice {
 	t.Helper()
 	o := wire.Offers{
 		Devices: []wire.Device{wire.DeviceSHM, wire.DeviceIWARP},
@@ -416,7 +322,7 @@ func shmFile(t *testing.T, size int64, seals int) int {
 	t.Cleanup(func() { unix.Close(fd) })
 	require.NoError(t, unix.Ftruncate(fd, size))
 	if seals&unix.F_SEAL_WRITE == 0 {
-		_, err = unix.Pwrite(fd, []byte{4}, 0) // the version of the layout
+		_, err = unix.Pwrite(fd, []byte{5}, 0) // the version of the layout
 		require.NoError(t, err)
 	}
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
@@ -459,5 +365,5 @@ func rulesOfSharedMemory() (all []string) {
 	for _, r := range shmChoiceRules {
 		all = append(all, r.rule)
 	}
-	return append(all, shmLastByteRule, shmTakenRule)
+	return append(all, shmReachRule, shmTakenRule)
 }

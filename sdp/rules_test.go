@@ -297,7 +297,7 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 		theirs, err = meeting.Take(t.Context())
 		taken <- err
 	}()
-	qp, err := offer.Take(t.Context(), int(peer.ORD))
+	qp, err := offer.Take(int(peer.ORD))
 	require.NoError(t, err)
 	require.NoError(t, <-taken)
 	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)

@@ -12,8 +12,8 @@ var choices = []struct {
 }{
 	{"rejection", "534450 01 06 00", Choice{}},
 	{"iwarp", "534450 01 06 01", Choice{Device: DeviceIWARP}},
-	{"shm", "534450 01 08 06  04 00", Choice{Device: DeviceSHM, Taken: true}},
-	{"shm, and stay", "534450 01 0a 06  04 00  05 00", Choice{Device: DeviceSHM, Taken: true, Stay: true}},
+	{"shm", "534450 01 08 07  04 00", Choice{Device: DeviceSHM, Taken: true}},
+	{"shm, and stay", "534450 01 0a 07  04 00  05 00", Choice{Device: DeviceSHM, Taken: true, Stay: true}},
 	{"a token", "534450 01 18 03  01 10 000102030405060708090a0b0c0d0e0f",
 		Choice{Device: DeviceVerbs, Token: offersVector.Host.Salt, HasToken: true}},
 	{"verbs", "534450 01 1c 03  01 10 00000000000000000000000000000000  03 02 4e20",

@@ -10,8 +10,8 @@ const (
 	DeviceIWARP Device = 1 // the TCP connection itself is the channel
 	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
 	// DeviceSHM is memory shared by two programs on one host. Each layout of that memory has a
-	// code of its own. 2, 4 and 5 were earlier ones.
-	DeviceSHM Device = 6
+	// code of its own. 2, 4, 5 and 6 were earlier ones.
+	DeviceSHM Device = 7
 )
 
 // String returns the device's name in the registry of package rdma, "none", or

@@ -14,7 +14,7 @@ const (
 	offersHeaderLen = len(offersMagic) + 2 // then version and length
 	tupleLen        = 2 * endpointLen
 	endpointLen     = 16 + 2
-	ticketLen       = 32
+	ticketLen       = 40
 )
 
 // The items of the offers.
@@ -55,7 +55,7 @@ type Offers struct {
 	Dir    [proofLen]byte
 	HasDir bool
 	// Ticket belongs to the channel that the client offers, if Channel is not NoChannel.
-	Ticket  [32]byte
+	Ticket  [40]byte
 	Channel Channel
 }
 

@@ -9,12 +9,12 @@ import (
 )
 
 // offersHex is written by hand from docs/protocol.md: 9 bytes of header, then
-// items of 2+3, 2+48, 2+36 and 2+32 bytes, 0x88 in all.
-const offersHex = `0d0a0d0a 534450 01 88
-	01 03 060103
+// items of 2+3, 2+48, 2+36 and 2+40 bytes, 0x90 in all.
+const offersHex = `0d0a0d0a 534450 01 90
+	01 03 070103
 	02 30 000102030405060708090a0b0c0d0e0f 10101010101010101010101010101010 20202020202020202020202020202020
 	03 24 00000000000000000000ffffc0000201 c001 20010db8000000000000000000000001 0050
-	05 20 fe800000000000000000000000000001fe800000000000000000000000000002`
+	05 28 fe800000000000000000000000000001fe800000000000000000000000000002 0000c000000001f0`
 
 var offersVector = Offers{
 	Devices: []Device{DeviceSHM, DeviceIWARP, DeviceVerbs},
@@ -26,7 +26,7 @@ var offersVector = Offers{
 	HasHost: true,
 	Client:  netip.MustParseAddrPort("192.0.2.1:49153"),
 	Server:  netip.MustParseAddrPort("[2001:db8::1]:80"),
-	Ticket:  [32]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2},
+	Ticket:  [40]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2, 34: 0xc0, 38: 1, 39: 0xf0},
 	Channel: IdleChannel,
 }
 
@@ -42,10 +42,10 @@ func TestOffersVector(t *testing.T) {
 	}
 }
 
-// newOffersHex, likewise written by hand, has items of 2+1 and 2+32 bytes, 0x2e in all.
-const newOffersHex = `0d0a0d0a 534450 01 2e
-	01 01 06
-	06 20 000102030405060708090a0b0c0d0e0f 101112131415161718191a1b1c1d1e1f`
+// newOffersHex, likewise written by hand, has items of 2+1 and 2+40 bytes, 0x36 in all.
+const newOffersHex = `0d0a0d0a 534450 01 36
+	01 01 07
+	06 28 000102030405060708090a0b0c0d0e0f 101112131415161718191a1b1c1d1e1f 2021222324252627`
 
 func TestOffersOfANewChannel(t *testing.T) {
 	o := Offers{Devices: []Device{DeviceSHM}, Channel: NewChannel}
@@ -64,7 +64,7 @@ func TestOffersOfANewChannel(t *testing.T) {
 
 func TestOffersFitWithHello(t *testing.T) {
 	o := offersVector
-	o.Devices = make([]Device, 90)
+	o.Devices = make([]Device, 82)
 	b, err := o.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -121,12 +121,12 @@ func TestParseOffersRejects(t *testing.T) {
 		{"host too short", start + "0f  01 01 01  02 01 00", "host"},
 		{"tuple too short", start + "0f  01 01 01  03 01 00", "tuple"},
 		{"a ticket too short", start + "0f  01 01 01  05 01 00", "idle"},
-		{"a ticket too long", start + "2f  01 01 01  05 21 00 " + ticket, "idle"},
+		{"a ticket too long", start + "37  01 01 01  05 29 00 " + ticket, "idle"},
 		{"a ticket of a new channel too short", start + "0f  01 01 01  06 01 00", "new"},
-		{"a ticket of a new channel too long", start + "2f  01 01 01  06 21 00 " + ticket, "new"},
-		{"a new channel twice", start + "50  01 01 01  06 20 " + ticket + "  06 20 " + ticket, "new"},
-		{"an idle channel and a new one", start + "50  01 01 01  05 20 " + ticket + "  06 20 " + ticket, "new"},
-		{"a new channel and an idle one", start + "50  01 01 01  06 20 " + ticket + "  05 20 " + ticket, "new"},
+		{"a ticket of a new channel too long", start + "37  01 01 01  06 29 00 " + ticket, "new"},
+		{"a new channel twice", start + "60  01 01 01  06 28 " + ticket + "  06 28 " + ticket, "new"},
+		{"an idle channel and a new one", start + "60  01 01 01  05 28 " + ticket + "  06 28 " + ticket, "new"},
+		{"a new channel and an idle one", start + "60  01 01 01  06 28 " + ticket + "  05 28 " + ticket, "new"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			_, _, err := ParseOffers(unhex(t, v.hex))

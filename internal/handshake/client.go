@@ -137,7 +137,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	local, peer = settle(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
 	if choice.Taken {
-		return up, c.take(ctx, up, choice.Device)
+		return up, c.take(up, choice.Device)
 	}
 	qp, err := asked.QueuePair()
 	if err != nil {

@@ -61,17 +61,12 @@ func (c *Client) dropChannel() {
 }
 
 // take makes up use the channel that was offered, after the server has said that its end is open.
-func (c *Client) take(ctx context.Context, up *Connection, device wire.Device) error {
+func (c *Client) take(up *Connection, device wire.Device) error {
 	if c.channel == nil || device != c.channelDevice {
 		return fmt.Errorf("the peer takes a channel of %v, which we did not offer", device)
 	}
-	if !c.resumes && c.ZeroCopy { // otherwise Take does not block
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, share(ctx, c.StepUpTimeout))
-		defer cancel()
-	}
 	var err error
-	if up.QP, err = c.channel.Take(ctx, int(up.Local.ORD)); err != nil {
+	if up.QP, err = c.channel.Take(int(up.Local.ORD)); err != nil {
 		c.decline(&c.declined, device, up.Conn, err)
 		return c.notTaken(up.Conn, err)
 	}
@@ -81,8 +76,7 @@ func (c *Client) take(ctx context.Context, up *Connection, device wire.Device) e
 
 // notTaken returns the error for a channel that could not be opened, and decides whether another
 // connection is worth trying. With SDPOnly the connection is closed before the channel is
-// dropped, or the server would take it for plain TCP; with zero copy too, because Take may
-// have failed after it told the server that the channel is taken.
+// dropped, or the server would take it for plain TCP.
 func (c *Client) notTaken(conn net.Conn, err error) error {
 	not := &NotSDPError{Addr: conn.RemoteAddr(), Err: c.declined.Err()}
 	switch {
@@ -93,8 +87,6 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 		c.failed.Set(c.channelDevice, err.Error())
 		c.retry = c.Redials && len(c.offered) > 1
 		return c.declined.Err()
-	case c.ZeroCopy:
-		Abort(conn)
 	default:
 		not.Usable = true
 	}

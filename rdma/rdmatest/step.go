@@ -48,14 +48,12 @@ func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials,
 // OfferHalves are the two halves of a channel that the client offers.
 func OfferHalves(d rdma.Offerer, cfg rdma.ChannelConfig) (offers, listens Half) {
 	offers = func(t *testing.T, line *Line) rdma.QueuePair {
-		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
-		defer cancel()
 		offer, err := d.Offer("", cfg)
 		must(t, err)
 		line.Say(offer.Ticket())
 		var met bool
 		line.Hear(&met)
-		q, err := offer.Take(ctx, cfg.IRD)
+		q, err := offer.Take(cfg.IRD)
 		must(t, err)
 		return q
 	}

@@ -29,7 +29,7 @@ import (
 // (wire.DeviceSHM), so two ends without a common version do not try. The version in the area
 // detects a peer that breaks the rules.
 const (
-	layout     = 4
+	layout     = 5
 	controlLen = 4 << 10
 	smallRing  = 4 << 10
 	bigRing    = 512 << 10

@@ -11,7 +11,7 @@ import (
 )
 
 // meetingDir is a directory in which ends in different network namespaces meet. The client's
-// socket is a file there, whose name is the second half of the ticket, and not an abstract
+// socket is a file there, whose name is in the ticket, and not an abstract
 // one. Everything else is as in one network namespace.
 type meetingDir struct{ dir *shmdir.Dir }
 
@@ -41,14 +41,14 @@ func meetingDirOf(p *rdma.Peer, path string) (*meetingDir, error) {
 // bind binds the client's socket, listens, and completes the ticket.
 func (m *meetingDir) bind(fd int, t *rdma.Ticket, uids []int) error {
 	name, err := m.dir.Bind(fd, backlog, len(uids) > 0, func(stranger int) { closeAside(files{stranger}) })
-	copy(t[tokenLen:], name[:])
+	copy(t[tokenLen:][:nameLen], name[:])
 	return err
 }
 
 // connect connects the server's socket to the client's.
 func (m *meetingDir) connect(fd int, t *rdma.Ticket) error {
-	return m.dir.Connect(fd, shmdir.Name(t[tokenLen:]))
+	return m.dir.Connect(fd, shmdir.Name(t[tokenLen:][:nameLen]))
 }
 
 // remove removes the client's file.
-func (m *meetingDir) remove(t *rdma.Ticket) { m.dir.Remove(shmdir.Name(t[tokenLen:])) }
+func (m *meetingDir) remove(t *rdma.Ticket) { m.dir.Remove(shmdir.Name(t[tokenLen:][:nameLen])) }

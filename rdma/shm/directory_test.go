@@ -117,7 +117,7 @@ func TestIdleChannelOfDirectory(t *testing.T) {
 	require.NotNil(t, idle)
 	r, err := p.Resume(rdma.Peer{InDir: true}, idle.Ticket(), 3)
 	require.NoError(t, err)
-	q, err := idle.Take(t.Context(), 2)
+	q, err := idle.Take(2)
 	require.NoError(t, err)
 	says(t, q.(*QueuePair), r.(*QueuePair), "again")
 	assert.Empty(t, sockets(t, dir))

@@ -47,7 +47,7 @@ func FuzzMeeting(f *testing.F) {
 	f.Add(byte(0x51), good, []byte("more"))
 	f.Add(byte(0), good[:meetingLen-1], []byte(nil))
 	f.Add(byte(0), good[:1], good[1:])
-	wants := sight{flags: wantReach | canRead, address: 1}
+	wants := sight{flags: canRead, address: 1}
 	f.Add(byte(0), token{}.meeting(&wants), []byte(nil))
 	// The lowest bits of how are the descriptors; 0x10: they come with the second message;
 	// 0x40: an old kernel; 0x80: the proof is left as it is.
@@ -73,7 +73,7 @@ func FuzzMeeting(f *testing.F) {
 			g.says(second, n, -1)
 		}
 		require.NoError(t, g.CloseWrite())
-		q, err := o.Take(soon(t), 1)
+		q, err := o.Take(1)
 		if err != nil {
 			o.Drop()
 		}
@@ -100,15 +100,14 @@ func FuzzMeeting(f *testing.F) {
 // has not proved itself.
 func FuzzDecision(f *testing.F) {
 	p := newPlace(f)
-	good := token{}.decision(&sight{})
+	good := token{}.decision(0)
 	for _, how := range []byte{0, 1, 2, 0x11, 0x21, 0x40, 0x41, 0x42, 0x80, 0x81} {
 		f.Add(how, good, []byte(nil))
 	}
 	f.Add(byte(1), good[:decisionLen-1], []byte(nil))
 	f.Add(byte(1), good, []byte{1, 2, 3})
 	f.Add(byte(0x11), good, []byte{1, 2, 3})
-	wants := sight{flags: wantReach | canRead, address: 1}
-	f.Add(byte(1), token{}.decision(&wants), []byte(nil))
+	f.Add(byte(1), token{}.decision(canRead), []byte(nil))
 	// The lowest bits of how are the descriptors, the first a memory file; 0x10: they come
 	// with the second message; 0x20: and are no memory files; 0x40: an old kernel; 0x80: the
 	// proof is left as it is.

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -257,7 +256,7 @@ func (device) Idle(at string, cfg rdma.ChannelConfig) rdma.Offer {
 	l.cfg = cfg
 	i := &idle{link: l}
 	copy(i.ticket[:], l.id[:])
-	l.area.issue(i.ticket[len(l.id):])
+	l.area.issue(i.ticket[len(l.id):][:nameLen])
 	return i
 }
 
@@ -278,7 +277,7 @@ func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses
 
 // Take begins the next use of the link. It checks in the memory that the peer has begun it too,
 // because the process that replies to the Request may not be the one that has the link.
-func (i *idle) Take(_ context.Context, ord int) (rdma.QueuePair, error) {
+func (i *idle) Take(ord int) (rdma.QueuePair, error) {
 	l := i.link
 	if !i.taken() {
 		return nil, errors.New("shm: the peer has not resumed the channel")
@@ -301,7 +300,7 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 	if l == nil {
 		return nil, errors.New("shm: the channel is not kept any more")
 	}
-	if !l.area.issued(t[len(l.id):]) {
+	if !l.area.issued(t[len(l.id):][:nameLen]) {
 		l.end()
 		return nil, errors.New("shm: the ticket is not the channel's")
 	}
@@ -346,13 +345,13 @@ func (a *area) newKeys() {
 	}
 }
 
-// issue fills the second half of a ticket and writes its hash to the area.
+// issue fills a part of a ticket and writes its hash to the area.
 func (a *area) issue(b []byte) {
 	rand.Read(b)
 	store(&a.ctl.ticket, hashed(b))
 }
 
-// issued reports whether b is the second half of the ticket whose hash is in the area.
+// issued reports whether b is the part of the ticket whose hash is in the area.
 func (a *area) issued(b []byte) bool { return load(&a.ctl.ticket) == hashed(b) }
 
 // hashed returns the first half of the SHA-256 of b.

@@ -35,7 +35,7 @@ func resumed(t *testing.T, p *place, at string) (a, b *QueuePair) {
 	require.NotNil(t, idle)
 	r, err := p.Resume(rdma.Peer{}, idle.Ticket(), 3)
 	require.NoError(t, err)
-	q, err := idle.Take(t.Context(), 2)
+	q, err := idle.Take(2)
 	require.NoError(t, err)
 	return q.(*QueuePair), r.(*QueuePair)
 }
@@ -160,7 +160,7 @@ func TestTicket(t *testing.T) {
 		refused(rdma.Peer{}, ticket)
 		ticket[31]--
 		refused(rdma.Peer{}, ticket) // it is none of ours: the channel is given up
-		_, err := idle.Take(t.Context(), 1)
+		_, err := idle.Take(1)
 		assert.ErrorContains(t, err, "has not resumed")
 		idle.Drop()
 	})
@@ -197,7 +197,7 @@ func TestResumedByNobody(t *testing.T) {
 			require.NoError(t, err)
 			defer r.Abort()
 			r.(*QueuePair).mine().taken.Store(taken)
-			_, err = idle.Take(t.Context(), 1)
+			_, err = idle.Take(1)
 			assert.ErrorContains(t, err, "has not resumed")
 			idle.Drop()
 		})

@@ -40,7 +40,7 @@ type pending struct {
 	conn     *os.File // the same socket; nil: not made yet
 	pid, uid int
 	ord      int
-	mine     *probe         // nil: this end does not want reach
+	mine     *probe         // nil: there is no reach
 	space    unsafe.Pointer // for the memory; nil: none
 	over     bool           // it is taken, or ended
 }
@@ -67,7 +67,7 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.PendingOffer,
 		w.fd, err = connect(socket)
 	}
 	if err == nil {
-		err = w.open(&peer)
+		err = w.open(&peer, probeAddress(&t))
 	}
 	if err != nil {
 		unix.Close(w.fd)
@@ -99,8 +99,8 @@ func connectBy(to func(fd int) error) (fd int, err error) {
 	return fd, err
 }
 
-// open sends the meeting if the socket is the client's.
-func (w *pending) open(peer *rdma.Peer) (err error) {
+// open sends the meeting if the socket is the client's, whose probe is at the address.
+func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 	if w.pid, w.uid, err = credentials(w.fd, w.place.cfg.UIDs); err != nil {
 		return err
 	}
@@ -111,9 +111,9 @@ func (w *pending) open(peer *rdma.Peer) (err error) {
 		return err
 	}
 	var ours sight
-	if w.place.cfg.ZeroCopy && reachable(w.pid, w.uid) {
-		w.mine = newProbe()
-		ours.where(w.mine)
+	if theirs := w.token.probe(); w.place.cfg.ZeroCopy && address != 0 && reachable(w.pid, w.uid) && try(w.pid, address, theirs[:]) {
+		w.mine = randomProbe()
+		ours = sightOf(w.mine)
 	}
 	if err = say(w.fd, w.token.meeting(&ours), nil); err != nil {
 		release(w.space)
@@ -153,7 +153,8 @@ func (w *pending) Take(ctx context.Context) (rdma.QueuePair, error) {
 }
 
 func (w *pending) take(ctx context.Context) (*QueuePair, error) {
-	theirs, file, err := w.decision(ctx)
+	flags, file, err := w.decision(ctx)
+	runtime.KeepAlive(w.mine)
 	switch {
 	case errors.Is(err, errLeft), errors.Is(err, syscall.ECONNRESET):
 		return nil, rdma.ErrDeclined
@@ -166,19 +167,9 @@ func (w *pending) take(ctx context.Context) (*QueuePair, error) {
 		return nil, err
 	}
 	unix.Close(file)
-	reach := false
-	if theirs.flags&wantReach != 0 && w.mine != nil {
-		last := flag(theirs.visible(w.pid), canRead)
-		reach = theirs.flags&last&canRead != 0
-		_, err = w.conn.Write([]byte{last})
-	}
-	runtime.KeepAlive(w.mine)
-	if err != nil {
-		return nil, err
-	}
 	w.space = nil // it belongs to the link now
 	l := &link{
-		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: reach, zeroCopy: w.place.cfg.ZeroCopy,
+		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: w.mine != nil && flags&canRead != 0, zeroCopy: w.place.cfg.ZeroCopy,
 		id: w.token, pool: &w.place.links,
 	}
 	return l.begin(w.place.cfg, w.ord)
@@ -198,17 +189,17 @@ func (w *pending) accept(file int) (a *area, err error) {
 
 // decision reads the client's decision. It registers the socket with the netpoller only now, so
 // that the netpoller does not wake up for a decision for which a goroutine polls (Decided).
-func (w *pending) decision(ctx context.Context) (theirs sight, file int, err error) {
-	theirs, file, err = w.token.readDecision(w.fd)
+func (w *pending) decision(ctx context.Context) (flags byte, file int, err error) {
+	flags, file, err = w.token.readDecision(w.fd)
 	w.conn = os.NewFile(uintptr(w.fd), "peer")
 	if err != unix.EAGAIN {
-		return theirs, file, err
+		return flags, file, err
 	}
 	wait := func() error {
 		rc, failed := w.conn.SyscallConn()
 		if failed == nil {
 			failed = rc.Read(func(fd uintptr) bool {
-				theirs, file, err = w.token.readDecision(int(fd))
+				flags, file, err = w.token.readDecision(int(fd))
 				return err != unix.EAGAIN
 			})
 		}
@@ -226,7 +217,7 @@ func (w *pending) decision(ctx context.Context) (theirs sight, file int, err err
 	if late != nil {
 		err = late
 	}
-	return theirs, file, err
+	return flags, file, err
 }
 
 // interrupted makes reads of conn fail when ctx is done; see interrupt.Conn.

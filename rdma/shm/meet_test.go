@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func open(ctx context.Context, p *place, o *offer, peer rdma.Peer) (a, b *QueueP
 		q, err := w.Take(ctx)
 		there <- taken{q, err}
 	}()
-	q, err := o.Take(ctx, 5)
+	q, err := o.Take(5)
 	if err != nil {
 		o.Drop()
 	}
@@ -147,10 +148,20 @@ type customer struct {
 	w     *pending
 }
 
-// meets has the place meet a customer, who has read the meeting.
-func meets(t testing.TB, p *place) *customer {
+// meets has the place meet a customer, who has read the meeting and wants no reach.
+func meets(t testing.TB, p *place) *customer { return meetsAt(t, p, func(token) uint64 { return 0 }) }
+
+// wanting is the probe of a customer that wants reach.
+func wanting(k token) (address uint64, mine *probe) {
+	mine = newProbe(k.probe())
+	return mine.address(), mine
+}
+
+// meetsAt is meets, of a customer whose probe is at the address.
+func meetsAt(t testing.TB, p *place, probe func(k token) (address uint64)) *customer {
 	t.Helper()
 	ticket := newTicket()
+	setProbe(&ticket, probe(token(ticket[:tokenLen])))
 	k, socket := halves(ticket)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	require.NoError(t, err)
@@ -194,7 +205,7 @@ func TestMeetIsNotFooled(t *testing.T) {
 		{name: "more after the decision", says: func(b []byte) []byte { return append(b, 'm') }, kinds: "m", error: "more has come than the decision"},
 		{name: "another message after it", kinds: "m", more: true, error: "more has come than the decision"},
 		{name: "a file that can be cut short", kinds: "s", error: "has the seals"},
-		{name: "a file of another layout", kinds: "l", error: "has the layout 3, ours is 4"},
+		{name: "a file of another layout", kinds: "l", error: "has the layout 4, ours is 5"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			onEachKernel(t, func(t *testing.T) {
@@ -202,7 +213,7 @@ func TestMeetIsNotFooled(t *testing.T) {
 				p := newPlace(t)
 				c := meets(t, p)
 				assert.False(t, c.w.Decided())
-				b := c.token.decision(&sight{})
+				b := c.token.decision(0)
 				if v.name == "the place's own proof" {
 					copy(b, c.token.proof(serves))
 				}
@@ -241,12 +252,12 @@ func TestDecisionAfterItsTime(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := meets(t, p)
-	gives(t, c.UnixConn, c.token.decision(&sight{}), "m")
+	gives(t, c.UnixConn, c.token.decision(0), "m")
 	q, err := c.w.Take(over)
 	require.NoError(t, err)
 	q.Abort()
 	c = meets(t, p)
-	time.AfterFunc(lastLook/10, func() { gives(t, c.UnixConn, c.token.decision(&sight{}), "m") })
+	time.AfterFunc(lastLook/10, func() { gives(t, c.UnixConn, c.token.decision(0), "m") })
 	q, err = c.w.Take(over)
 	require.NoError(t, err)
 	q.Abort()
@@ -259,7 +270,7 @@ func TestWithdraw(t *testing.T) {
 	for _, decided := range []bool{false, true} {
 		c := meets(t, p)
 		if decided {
-			gives(t, c.UnixConn, c.token.decision(&sight{}), "m")
+			gives(t, c.UnixConn, c.token.decision(0), "m")
 			assert.True(t, c.w.Decided())
 		}
 		c.w.Withdraw()
@@ -291,56 +302,88 @@ func TestReachIsAskedFor(t *testing.T) {
 				}
 				q.Abort()
 			}
-			c := meets(t, p)
-			assert.Equal(t, v.server, c.sight != sight{}, "the server says where")
+			var mine *probe
+			c := meetsAt(t, p, func(k token) (address uint64) {
+				if v.client {
+					address, mine = wanting(k)
+				}
+				return address
+			})
+			assert.Equal(t, both, c.sight != sight{}, "the server says where")
+			assert.Equal(t, both, c.sight.flags == canRead)
+			runtime.KeepAlive(mine)
 			c.w.Withdraw()
 			o := newOffer(t, "", here)
+			address := probeAddress(&o.ticket)
+			assert.Equal(t, v.client, address != 0, "the client says where")
 			g := guestOf(t, o)
 			s := sight{}
-			if v.server {
-				s = sight{flags: wantReach, address: 1}
+			if v.server && v.client {
+				s = sight{flags: canRead, address: 1} // where there is nothing
 			}
 			gives(t, g.UnixConn, g.token.meeting(&s), "")
-			taken := make(chan error, 1)
-			go func() {
-				q, err := o.Take(t.Context(), 1)
-				if err == nil {
-					q.Abort()
-				}
-				taken <- err
-			}()
-			theirs := g.decision(t)
-			if both {
-				_, err := g.Write([]byte{canRead}) // which is not so
-				require.NoError(t, err)
-			}
-			require.NoError(t, <-taken)
-			assert.Equal(t, both, theirs != sight{}, "the client says where")
-			assert.Zero(t, theirs.flags&canRead)
+			q, err := o.Take(1)
+			require.NoError(t, err)
+			bufferedOnly(t, q)
+			q.Abort()
+			assert.Zero(t, g.decision(t))
 		})
 	}
 }
 
-// TestMemoryOutOfReach: if one end cannot read the other's memory, neither end
-// tries to.
+// TestMemoryOutOfReach: if one end cannot read the other's memory, neither end tries to.
 func TestMemoryOutOfReach(t *testing.T) {
 	p := newPlace(t)
-	c := meets(t, p)
-	assert.NotZero(t, c.sight.flags&wantReach)
-	assert.True(t, c.sight.visible(os.Getpid()), "its own is")
-	far := c.sight
-	far.address++
-	assert.False(t, far.visible(os.Getpid()))
-	assert.False(t, c.sight.visible(0))
-	gives(t, c.UnixConn, c.token.decision(&sight{flags: wantReach | canRead}), "m") // its probe is not where it says
-	q, err := c.w.Take(t.Context())
-	require.NoError(t, err)
-	defer q.Abort()
-	bufferedOnly(t, q)
-	var last [1]byte
-	_, err = c.Read(last[:])
-	require.NoError(t, err)
-	assert.Zero(t, last[0])
+	for name, v := range map[string]struct {
+		moved uint64 // where the client's probe is not
+		says  byte   // the client
+		both  bool
+	}{
+		"both can":                          {0, canRead, true},
+		"the client cannot":                 {0, 0, false},
+		"the server cannot":                 {1, 0, false},
+		"the server cannot, and is told so": {1, canRead, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mine *probe
+			c := meetsAt(t, p, func(k token) (address uint64) {
+				address, mine = wanting(k)
+				return address + v.moved
+			})
+			defer runtime.KeepAlive(mine)
+			if v.moved == 0 {
+				assert.EqualValues(t, canRead, c.sight.flags)
+				assert.True(t, c.sight.visible(os.Getpid()), "its own is")
+				far := c.sight
+				far.address++
+				assert.False(t, far.visible(os.Getpid()))
+				assert.False(t, c.sight.visible(0))
+			} else {
+				assert.Zero(t, c.sight, "it says nothing of its memory")
+			}
+			gives(t, c.UnixConn, c.token.decision(v.says), "m")
+			q, err := c.w.Take(t.Context())
+			require.NoError(t, err)
+			defer q.Abort()
+			assert.Equal(t, !v.both, q.Limits().BufferedOnly)
+			if !v.both {
+				bufferedOnly(t, q)
+			}
+		})
+	}
+}
+
+// TestDecisionIsLast: a client whose decision cannot be sent has no channel, and the server is told
+// nothing.
+func TestDecisionIsLast(t *testing.T) {
+	before := descriptors(t)
+	o := newOffer(t, "", stepConfig)
+	g := guestOf(t, o)
+	gives(t, g.UnixConn, g.token.meeting(&sight{}), "")
+	g.Close()
+	assert.ErrorIs(t, failing(o), unix.EPIPE)
+	closesEnd(t)
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 func bufferedOnly(t *testing.T, q rdma.QueuePair) {

@@ -3,10 +3,8 @@
 package shm
 
 import (
-	"context"
 	"errors"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +19,8 @@ type offer struct {
 	in     *meetingDir // nil: the socket is abstract
 	cfg    rdma.ChannelConfig
 	ln     int // the listening socket, which refuses descriptors
+
+	probe *probe // nil: the program does not want reach
 
 	area *area // for the channel; nil: not made yet
 	file int
@@ -42,6 +42,11 @@ func (device) Offer(at string, cfg rdma.ChannelConfig) (rdma.Offer, error) {
 	}
 	o := &offer{ticket: newTicket(), at: at, cfg: cfg}
 	var err error
+	if cfg.ZeroCopy {
+		k, _ := halves(o.ticket)
+		o.probe = newProbe(k.probe())
+		setProbe(&o.ticket, o.probe.address())
+	}
 	if o.in, err = openMeetingDir(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -125,7 +130,7 @@ func (o *offer) end() {
 var errNobody = errors.New("shm: the peer has not come")
 
 // Take opens the channel with the server, which has connected; see rdma.Offer.
-func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
+func (o *offer) Take(ord int) (rdma.QueuePair, error) {
 	o.refuse()
 	why := errNobody
 	for {
@@ -139,7 +144,7 @@ func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
 			return nil, os.NewSyscallError("accept4", err)
 		}
 		o.came = append(o.came, fd)
-		q, err := o.join(ctx, fd, ord)
+		q, err := o.join(fd, ord)
 		if err == nil {
 			o.end()
 			return q, nil
@@ -148,8 +153,9 @@ func (o *offer) Take(ctx context.Context, ord int) (rdma.QueuePair, error) {
 	}
 }
 
-// join opens the channel over the connection accepted last, if it is the server's.
-func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
+// join opens the channel over the connection accepted last, if it is the server's. The server is
+// told last, when nothing can fail any more.
+func (o *offer) join(fd int, ord int) (*QueuePair, error) {
 	k, _ := halves(o.ticket)
 	pid, uid, err := credentials(fd, o.cfg.UIDs)
 	var theirs sight
@@ -165,46 +171,29 @@ func (o *offer) join(ctx context.Context, fd int, ord int) (*QueuePair, error) {
 	if err != nil {
 		return nil, err
 	}
-	both, err := o.decide(ctx, fd, k, &theirs, pid, uid)
-	if err != nil {
-		return nil, err
+	var flags byte
+	if o.probe != nil && theirs.flags&canRead != 0 && reachable(pid, uid) && theirs.visible(pid) {
+		flags = canRead
 	}
 	conn := os.NewFile(uintptr(fd), "peer")
 	o.came = o.came[:len(o.came)-1] // it belongs to the link now
 	l := &link{
-		conn: conn, area: o.area, pid: pid, uid: uid, reach: both, zeroCopy: o.cfg.ZeroCopy,
+		conn: conn, area: o.area, pid: pid, uid: uid, reach: flags&canRead != 0, zeroCopy: o.cfg.ZeroCopy,
 		id: k, at: o.at,
 	}
 	if o.at != "" {
 		l.pool = &dialled
 	}
-	unix.Close(o.file)
+	file := o.file
 	o.area = nil // so does the area
-	return l.begin(o.cfg, ord)
-}
-
-// decide tells the server that the channel is taken, and reports whether each end can read the
-// other's memory. It waits only if both want that.
-func (o *offer) decide(ctx context.Context, fd int, k token, theirs *sight, pid, uid int) (both bool, err error) {
-	var ours sight
-	var mine *probe
-	if o.cfg.ZeroCopy && theirs.flags&wantReach != 0 && reachable(pid, uid) {
-		mine = newProbe()
-		ours.where(mine)
-		ours.flags |= flag(theirs.visible(pid), canRead)
-	}
-	if err := say(fd, k.decision(&ours), unix.UnixRights(o.file)); err != nil || mine == nil {
-		return false, err
-	}
-	defer runtime.KeepAlive(mine)
-	copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	defer unix.Close(file)
+	q, err := l.begin(o.cfg, ord)
 	if err != nil {
-		return false, os.NewSyscallError("fcntl", err)
+		return nil, err
 	}
-	conn := os.NewFile(uintptr(copied), "peer")
-	defer conn.Close()
-	defer interrupted(ctx, conn)()
-	var last [1]byte
-	err = readBytes(conn, last[:])
-	return ours.flags&last[0]&canRead != 0, err
+	if err := say(fd, k.decision(flags), unix.UnixRights(file)); err != nil {
+		q.Abort()
+		return nil, err
+	}
+	return q, nil
 }

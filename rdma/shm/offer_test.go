@@ -47,26 +47,26 @@ func gives(t testing.TB, c *net.UnixConn, b []byte, kinds string) {
 }
 
 // decision reads the client's, which is a good one, and closes what comes with it.
-func (g *guest) decision(t testing.TB) (s sight) {
+func (g *guest) decision(t testing.TB) (flags byte) {
 	t.Helper()
 	rc, err := g.SyscallConn()
 	require.NoError(t, err)
 	var failed error
 	require.NoError(t, rc.Read(func(fd uintptr) bool {
 		var file int
-		s, file, failed = g.token.readDecision(int(fd))
+		flags, file, failed = g.token.readDecision(int(fd))
 		if failed == nil {
 			unix.Close(file)
 		}
 		return failed != unix.EAGAIN
 	}))
 	require.NoError(t, failed)
-	return s
+	return flags
 }
 
 // failing takes an offer, which is to fail, and drops it.
-func failing(ctx context.Context, o *offer) error {
-	q, err := o.Take(ctx, 1)
+func failing(o *offer) error {
+	q, err := o.Take(1)
 	if err == nil {
 		q.Abort()
 		return nil
@@ -150,7 +150,7 @@ func TestOfferIsNotFooled(t *testing.T) {
 					want = "resource temporarily unavailable" // the kernel has told the guest, and nothing came
 				}
 				begin := time.Now()
-				err := failing(t.Context(), o)
+				err := failing(o)
 				assert.Less(t, time.Since(begin), joinTime/2)
 				assert.ErrorContains(t, err, want)
 				said, _ := io.ReadAll(g)
@@ -161,7 +161,7 @@ func TestOfferIsNotFooled(t *testing.T) {
 		})
 	}
 	t.Run("nobody", func(t *testing.T) {
-		err := failing(t.Context(), newOffer(t, "", stepConfig))
+		err := failing(newOffer(t, "", stepConfig))
 		assert.ErrorIs(t, err, errNobody)
 	})
 	t.Run("its own proof", func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestOfferIsNotFooled(t *testing.T) {
 		b := g.token.meeting(&sight{})
 		copy(b[len(magic):], g.token.proof(decides))
 		gives(t, g.UnixConn, b, "")
-		err := failing(t.Context(), o)
+		err := failing(o)
 		assert.ErrorIs(t, err, errUnproved)
 	})
 }
@@ -193,23 +193,6 @@ func TestOfferPassesOverStrangers(t *testing.T) {
 		closesEnd(t)
 		assert.LessOrEqual(t, descriptors(t), before+8, "the strangers' own ends")
 	})
-}
-
-// TestLastByteThatNeverComes: only for that Take waits, and no longer than its context.
-func TestLastByteThatNeverComes(t *testing.T) {
-	before := descriptors(t)
-	o := newOffer(t, "", stepConfig)
-	g := guestOf(t, o)
-	mine := newProbe()
-	var s sight
-	s.where(mine)
-	gives(t, g.UnixConn, g.token.meeting(&s), "")
-	err := failing(soon(t), o)
-	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	theirs := g.decision(t)
-	assert.EqualValues(t, wantReach|canRead, theirs.flags)
-	g.Close()
-	assert.Equal(t, before, descriptors(t))
 }
 
 // TestDrop: a server that has come finds that it is closed.
@@ -282,7 +265,7 @@ func TestClosesThatBlock(t *testing.T) {
 			}
 		default:
 			c := meets(t, p)
-			gives(c.UnixConn, c.token.decision(&sight{}))
+			gives(c.UnixConn, c.token.decision(0))
 			act = c.w.Withdraw
 			if how == "meet" {
 				act = func() {

@@ -26,18 +26,22 @@ func reachable(pid, uid int) bool { return pid != 0 && uid == os.Geteuid() }
 
 const probeLen = 16
 
-// probe is a sequence of random bytes in this process's memory. The peer gets the bytes and
-// their address, and checks whether it can read them there.
+// probe is a sequence of bytes in this process's memory that are hard to guess. The peer knows the
+// bytes, gets their address, and checks whether it can read them there. The client's probe is made
+// of the token.
 type probe [probeLen]byte
 
-// newProbe returns a new probe. It must be on the heap: if newProbe were inlined, the probe
-// could be on a stack, which may move.
+// newProbe returns a probe with these contents. It must be on the heap: if newProbe were inlined,
+// the probe could be on a stack, which may move.
 //
 //go:noinline
-func newProbe() *probe {
-	p := new(probe)
-	rand.Read(p[:])
-	return p
+func newProbe(of probe) *probe { return &of }
+
+// randomProbe returns a probe that nobody else knows.
+func randomProbe() *probe {
+	var of probe
+	rand.Read(of[:])
+	return newProbe(of)
 }
 
 // address returns the address of the probe.

@@ -14,57 +14,65 @@ import (
 )
 
 // Two ends open a channel in these steps. The client listens on an abstract Unix socket with a
-// new random name, and sends a ticket with its Request over TCP. Half of the ticket is the
-// name, and the other half is a token.
+// new random name, and sends a ticket with its Request over TCP: a token, the name, and the address
+// of a probe, if it wants reach (see reachable).
 //
-//	server  connects to the socket, and checks the client's credentials
-//	server → meeting: proof that it has the token
+//	server  connects to the socket, checks the client's credentials, and reads the client's probe
+//	server → meeting: proof that it has the token, and the address of its probe
 //	server  sends its Reply over TCP
-//	client  accepts, checks the server's credentials, and closes the listening socket
-//	client → decision: proof that it has the token, and the memory file
+//	client  accepts, checks the server's credentials, closes the listening socket, and reads the
+//	        server's probe
+//	client → decision: proof that it has the token, whether there is reach, and the memory file
 //	server  maps the memory
 //
 // From then on the connection is the doorbell. If the client closes it instead of sending a
 // decision, the two ends continue as plain TCP on their TCP connection.
 //
-// When the Reply arrives, the meeting has arrived too, so the client does not wait for it.
+// When the Reply arrives, the meeting has arrived too, so the client waits for nothing.
 // Only the process that received the Request has the token. If the user of the other end may
 // not share memory with this one, an end closes the connection before it writes or reads a
 // byte. Any process can connect to the client's socket, so the client accepts no descriptors.
 // Only the client can send one to the server.
-//
-// If both ends want reach (see reachable), meeting and decision contain the address of a
-// probe in the sender's memory, which the other end reads. The server then sends the result.
 const (
-	magic       = "SDPshm4\n" // contains the layout
+	magic       = "SDPshm5\n" // contains the layout
 	tokenLen    = 16
+	nameLen     = 16
 	proofLen    = sha256.Size
 	sightLen    = 1 + 8 + probeLen
 	meetingLen  = len(magic) + proofLen + sightLen
-	decisionLen = proofLen + sightLen
+	decisionLen = proofLen + 1
 )
 
-// token is the half of a ticket that only the two ends know.
+// token is the part of a ticket that only the two ends know.
 type token [tokenLen]byte
 
-// newTicket returns the ticket of a new channel.
+// newTicket returns the ticket of a new channel, whose client does not want reach.
 func newTicket() (t rdma.Ticket) {
-	rand.Read(t[:])
+	rand.Read(t[:tokenLen+nameLen])
 	return t
 }
+
+// setProbe adds the address of the client's probe to a ticket.
+func setProbe(t *rdma.Ticket, address uint64) {
+	binary.NativeEndian.PutUint64(t[tokenLen+nameLen:], address)
+}
+
+// probeAddress returns the address of the client's probe; 0: it does not want reach.
+func probeAddress(t *rdma.Ticket) uint64 { return binary.NativeEndian.Uint64(t[tokenLen+nameLen:]) }
 
 // prefix is the beginning of every socket's name.
 const prefix = "@sdp-"
 
 // halves returns the token and the name of the socket.
 func halves(t rdma.Ticket) (k token, socket string) {
-	return token(t[:tokenLen]), prefix + hex.EncodeToString(t[tokenLen:])
+	return token(t[:tokenLen]), prefix + hex.EncodeToString(t[tokenLen:][:nameLen])
 }
 
 // The messages of the proofs.
 const (
 	serves  = "serves"
 	decides = "decides"
+	shows   = "shows"
 )
 
 // proof returns the proof that an end has the token, which is valid for one channel.
@@ -85,17 +93,19 @@ func (k token) check(end string, b []byte) error {
 	return nil
 }
 
-// sight is the part of a message that is about reach.
+// probe returns what the client's probe contains.
+func (k token) probe() probe { return probe(k.proof(shows)[:probeLen]) }
+
+// sight is the part of the meeting that is about reach.
 type sight struct {
 	flags   byte
-	address uint64 // of the probe
+	address uint64 // of the server's probe
 	probe   probe
 }
 
-const (
-	wantReach = 1 << iota // the sender wants reach, and gives the address of its probe
-	canRead               // the sender can read the other's memory
-)
+// canRead, in a meeting, means that the server has read the client's probe, and says where its own
+// is; in a decision, that the client has read that, so that there is reach.
+const canRead = 1
 
 func (s *sight) append(b []byte) []byte {
 	b = append(b, s.flags)
@@ -109,8 +119,8 @@ func parseSight(b []byte) (s sight) {
 	return s
 }
 
-// where sets the address and the contents of the probe.
-func (s *sight) where(p *probe) { s.flags, s.address, s.probe = s.flags|wantReach, p.address(), *p }
+// sightOf returns the sight of a server that has read the client's probe, and has this one.
+func sightOf(p *probe) sight { return sight{canRead, p.address(), *p} }
 
 // visible reports whether the sender's probe is at its address in the process pid, so that this
 // end can read that memory.
@@ -142,13 +152,13 @@ func (k token) readMeeting(socket int) (sight, error) {
 	return parseSight(b[len(magic)+proofLen:]), nil
 }
 
-// decision returns the client's message when it takes the channel.
-func (k token) decision(s *sight) []byte { return s.append(k.proof(decides)) }
+// decision returns the client's message when it takes the channel. flags are canRead, or 0.
+func (k token) decision(flags byte) []byte { return append(k.proof(decides), flags) }
 
 // readDecision reads a decision from a socket, and the descriptor that comes with it, which
 // the caller must close. If it returns an error, it has closed all descriptors. It does not
 // wait, and returns EAGAIN if nothing has arrived.
-func (k token) readDecision(socket int) (s sight, file int, err error) {
+func (k token) readDecision(socket int) (flags byte, file int, err error) {
 	var b [decisionLen]byte
 	came, err := readWithFiles(socket, b[:])
 	if err == nil {
@@ -161,14 +171,7 @@ func (k token) readDecision(socket int) (s sight, file int, err error) {
 		if len(came) > 0 {
 			closeInBackground(came)
 		}
-		return sight{}, -1, err
+		return 0, -1, err
 	}
-	return parseSight(b[proofLen:]), came[0], nil
-}
-
-func flag(is bool, bit byte) byte {
-	if is {
-		return bit
-	}
-	return 0
+	return b[proofLen], came[0], nil
 }

@@ -61,8 +61,9 @@ func TestProbeThatNeverComes(t *testing.T) {
 	address, release := neverComes(t)
 	defer release()
 	p := newPlace(t)
-	c := meets(t, p)
-	gives(t, c.UnixConn, c.token.decision(&sight{flags: wantReach | canRead, address: address}), "m")
+	c := meetsAt(t, p, func(token) uint64 { return address })
+	assert.Zero(t, c.sight)
+	gives(t, c.UnixConn, c.token.decision(canRead), "m")
 	q, err := c.w.Take(t.Context())
 	require.NoError(t, err)
 	assert.True(t, q.Limits().BufferedOnly)
@@ -71,13 +72,10 @@ func TestProbeThatNeverComes(t *testing.T) {
 
 	o := newOffer(t, "", stepConfig)
 	g := guestOf(t, o)
-	gives(t, g.UnixConn, g.token.meeting(&sight{flags: wantReach, address: address}), "")
-	go func() {
-		g.decision(t)
-		g.Write([]byte{canRead})
-	}()
-	q, err = o.Take(t.Context(), 1)
+	gives(t, g.UnixConn, g.token.meeting(&sight{flags: canRead, address: address}), "")
+	q, err = o.Take(1)
 	require.NoError(t, err)
+	assert.Zero(t, g.decision(t))
 	assert.True(t, q.Limits().BufferedOnly)
 	q.Abort()
 }
@@ -86,7 +84,7 @@ func TestProbeThatNeverComes(t *testing.T) {
 func TestManyProbesThatNeverCome(t *testing.T) {
 	address, release := neverComes(t)
 	defer release()
-	good := newProbe()
+	good := randomProbe()
 	here := addressOf(good[:])
 	var trying sync.WaitGroup
 	for range 2 * cap(tries) {
