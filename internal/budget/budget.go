@@ -34,12 +34,16 @@ func (b *Budget) Limit() int64 {
 // they exceed the limit, Take fails until enough has been given back.
 func (b *Budget) SetLimit(bytes int64) { b.limit.Store(max(0, bytes)) }
 
-// exceeds reports whether bytes are more than a part of the limit. It does not find the default
-// out if the least one is enough: that takes 0.1 ms, which a program with few connections does
-// not spend.
+// exceeds reports whether bytes are more than a part of the limit. As long as the default is not
+// known, twice the least one is assumed if that is enough, and the default is found out soon.
 func (b *Budget) exceeds(bytes int64, part int64) bool {
-	if b.limit.Load() == 0 && bytes <= minLimit/part {
-		return false
+	if b.limit.Load() == 0 {
+		switch {
+		case bytes <= minLimit/part:
+			return false
+		case bytes <= 2*minLimit/part && !known():
+			return false
+		}
 	}
 	return bytes > b.Limit()/part
 }

@@ -42,27 +42,32 @@ func TestZeroValueHasTheDefault(t *testing.T) {
 	assert.Equal(t, math.MaxInt32, b.Clip(math.MaxInt32))
 }
 
-// TestDefaultIsNotRead as long as the least one is enough, and a limit that was set counts at once.
-func TestDefaultIsNotRead(t *testing.T) {
-	defer func(was func() int64) { Default = was }(Default)
-	read := 0
-	Default = func() int64 { read++; return 2 * minLimit }
+// TestDefaultThatIsNotKnown: twice the least one is assumed until then, unless more is needed; a
+// limit that was set counts at once.
+func TestDefaultThatIsNotKnown(t *testing.T) {
+	defer func(d func() int64, k func() bool) { Default, known = d, k }(Default, known)
+	asked, found, is := 0, 0, false
+	Default = func() int64 { found++; return minLimit }
+	known = func() bool { asked++; return is }
 	var b Budget
 	assert.True(t, b.Allows(minLimit/shares))
 	assert.Equal(t, 1000, b.Clip(1000))
 	assert.True(t, b.TakeSpare(minLimit/2))
 	assert.False(t, b.Tight())
 	assert.True(t, b.Take(minLimit/2))
-	assert.Zero(t, read)
-	assert.True(t, b.Take(minLimit), "the default is more than the least")
-	assert.False(t, b.Take(1))
-	assert.True(t, b.Tight())
+	assert.Zero(t, asked, "the least default is enough")
 	assert.True(t, b.Allows(2*minLimit/shares))
-	assert.Equal(t, 2*minLimit/shares, b.Clip(minLimit))
-	assert.NotZero(t, read)
+	assert.True(t, b.Take(minLimit))
+	assert.Equal(t, 2, asked)
+	assert.Zero(t, found)
+	assert.False(t, b.Take(1), "more than is assumed")
+	assert.Equal(t, 1, found)
+	is = true
+	assert.False(t, b.Allows(2*minLimit/shares))
+	assert.Equal(t, minLimit/shares, b.Clip(minLimit))
+	assert.True(t, b.Tight())
 	b.SetLimit(1000)
 	assert.False(t, b.Allows(126))
-	assert.False(t, new(Budget).exceeds(minLimit, 1))
 }
 
 // TestManyTake takes from many goroutines concurrently; the limit must hold.

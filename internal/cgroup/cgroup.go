@@ -44,15 +44,15 @@ func reader() func() { return sync.OnceFunc(func() { time.AfterFunc(soon, func()
 // Soon is Own for callers that can do without limits at first. Until they are known, which is soon
 // after the first call, there are none: a program that ends before that does not spend the time.
 // It is safe for concurrent use.
-func Soon() Limits {
+func Soon() (l Limits, known bool) {
 	if l := own.Load(); l != nil {
-		return *l
+		return *l, true
 	}
 	if bubble.Inside() { // the timer would belong to the bubble
-		return Own()
+		return Own(), true
 	}
 	readSoon()
-	return Limits{Processors: math.Inf(1)}
+	return Limits{Processors: math.Inf(1)}, false
 }
 
 // limits computes the limits from files. read returns a file's text without surrounding

@@ -117,7 +117,8 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
 		return 0, false
 	}
-	q := cgroup.Soon().Processors
+	limits, _ := cgroup.Soon()
+	q := limits.Processors
 	left := b.refill(share * min(1, q/4))
 	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {
 		t.taken.Store(false)
