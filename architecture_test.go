@@ -37,7 +37,7 @@ var layers = []struct {
 	{"internal/adopted", allowed{}},
 	{"internal/bubble", allowed{}},
 	{"internal/sysfile", allowed{}},
-	{"internal/cgroup", allowed{imports: []string{"internal/bubble", "internal/sysfile"}}},
+	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
 	{"internal/budget", allowed{imports: []string{"internal/cgroup"}}},
 	{"internal/interrupt", allowed{}},
 	{"internal/localpeer", allowed{}},

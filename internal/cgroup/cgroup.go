@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
@@ -33,27 +32,26 @@ var Own = sync.OnceValue(func() Limits {
 // own are the limits that Own has read; nil: none yet.
 var own atomic.Pointer[Limits]
 
-// soon is after how long they are read for Soon.
-const soon = 10 * time.Millisecond
-
-var readSoon = reader()
-
-// reader returns a function whose first call has Own called a little later.
-func reader() func() { return sync.OnceFunc(func() { time.AfterFunc(soon, func() { Own() }) }) }
-
-// Soon is Own for callers that can do without limits at first. Until they are known, which is soon
-// after the first call, there are none: a program that ends before that does not spend the time.
-// It is safe for concurrent use.
+// Soon is Own for callers that can do without limits at first. There are none until soon after the
+// first call, when they are read: a program that ends before that does not spend the time. It is
+// safe for concurrent use.
 func Soon() (l Limits, known bool) {
 	if l := own.Load(); l != nil {
 		return *l, true
 	}
-	if bubble.Inside() { // the timer would belong to the bubble
-		return Own(), true
+	now := int64(time.Since(start))
+	if asked.CompareAndSwap(0, now) || now-asked.Load() < int64(soon) {
+		return Limits{Processors: math.Inf(1)}, false
 	}
-	readSoon()
-	return Limits{Processors: math.Inf(1)}, false
+	return Own(), true
 }
+
+const soon = 10 * time.Millisecond
+
+var (
+	start = time.Now()
+	asked atomic.Int64 // when Soon was called first, in ns since start; 0: it was not
+)
 
 // limits computes the limits from files. read returns a file's text without surrounding
 // white space. The smallest limit of the group and its ancestors counts.

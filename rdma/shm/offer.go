@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -87,6 +88,7 @@ func (o *offer) Prepare() {
 	if o.area == nil {
 		o.area, o.file, _ = newArea() // if it fails, Take says so
 	}
+	shmdir.MayMeet(os.Geteuid(), os.Geteuid(), nil) // the first call reads a file
 }
 
 // Drop ends the offer. A server that has connected finds that its connection is closed.
