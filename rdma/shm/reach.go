@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -60,17 +61,25 @@ var (
 // tryTime is how long reading a probe may take. It usually takes microseconds.
 const tryTime = 250 * time.Millisecond
 
+// lookFirst is how often this goroutine yields to the one that reads before it takes a timer, which
+// wakes a thread. Usually the other one needs one turn.
+const lookFirst = 8
+
 // try reports whether the probe can be read at its address in the process pid.
 func try(pid int, address uint64, want []byte) bool {
 	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
 		return false
 	}
-	late := time.NewTimer(tryTime)
-	defer late.Stop()
 	select {
 	case tries <- struct{}{}:
-	case <-late.C:
-		return false
+	default:
+		late := time.NewTimer(tryTime)
+		defer late.Stop()
+		select {
+		case tries <- struct{}{}:
+		case <-late.C:
+			return false
+		}
 	}
 	found := make(chan bool, 1)
 	var parted atomic.Bool // the goroutine has ended, or was abandoned
@@ -88,6 +97,16 @@ func try(pid int, address uint64, want []byte) bool {
 		n, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
 		found <- err == nil && n == probeLen && bytes.Equal(got[:], want)
 	}()
+	for range lookFirst {
+		runtime.Gosched()
+		select {
+		case is := <-found:
+			return is
+		default:
+		}
+	}
+	late := time.NewTimer(tryTime)
+	defer late.Stop()
 	select {
 	case is := <-found:
 		return is
