@@ -32,7 +32,10 @@ type budget struct {
 
 // turn is held by the goroutine that takes steps. Others park, and leave the processors to goroutines
 // that have work.
-type turn struct{ taken atomic.Bool }
+type turn struct {
+	taken atomic.Bool
+	asked atomic.Bool // another goroutine wanted it meanwhile
+}
 
 var process budget
 
@@ -115,8 +118,10 @@ func processorTime() time.Duration {
 // what the budget has left. If it returns true, the caller must call end.
 func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
+		t.asked.Store(true)
 		return 0, false
 	}
+	t.asked.Store(false)
 	limits, _ := cgroup.Soon()
 	q := limits.Processors
 	left := b.refill(share * min(1, q/4))

@@ -21,6 +21,7 @@ const (
 	stepGosched = 16                     // and one to the process, if goroutines wait for a P
 	yieldShort  = 1500 * time.Nanosecond // after a yield of at most this, no other thread has run
 	yieldLong   = 200 * time.Microsecond // after a longer one, another thread wants the processor
+	awayMost    = 60 * time.Microsecond  // the same for all yields of a wait, if several connections wait
 	shortest    = 50 * time.Microsecond  // the least time for steps,
 	longest     = 400 * time.Microsecond // the most,
 	wakes       = 8                      // and in between, so many times what a wake-up takes
@@ -199,15 +200,17 @@ func (s *stepper) yield(to func()) {
 	to()
 	s.now = Clock()
 	d := s.now - before
-	// It was away for longer than any running peer would take. A goroutine that parks runs
-	// before the thread that had the processor, once it is woken; one that polls waits its turn.
-	s.wanted = d > yieldLong
 	if s.shared = d > yieldShort; s.shared {
 		s.away += d - yieldShort // switching threads counts as this goroutine's time
 	}
+	// It was away for longer than any running peer would take. A goroutine that parks runs
+	// before the thread that had the processor, once it is woken; one that polls waits its turn.
+	// If other connections wait too, it need not have been the peer.
+	s.wanted = d > yieldLong || s.away > awayMost && process.waits.asked.Load()
 }
 
-func schedYield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+// schedYield lets other threads run. Tests replace it.
+var schedYield = func() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // Needless is called if what the last Spin found was not worth polling for. The next waits park, as
 // many as after an attempt in vain.

@@ -37,7 +37,6 @@ type doorbell struct {
 	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
 	idleRings int32                 // rings in a row for which nothing had changed
 	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
-	most      int32                 // how many of them there may be before the socket is drained
 
 	dead atomic.Bool              // the peer has gone
 	peer atomic.Pointer[doorbell] // the other end, if it is in this process; see local.go
@@ -70,9 +69,14 @@ func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 		return err
 	}
 	b.conn, b.rc, b.q = conn, rc, q
-	b.most = max(1, min(drainEvery, int32(q.theirs().bytes.Load()/bytesForRing)))
 	b.onPark = b.parkOn
 	return nil
+}
+
+// full reports whether the socket must be drained. The peer says how much room it has when it opens
+// its end, which the client does not wait for.
+func (b *doorbell) full() bool {
+	return b.rings.Load() > max(1, min(drainEvery, int32(b.q.theirs().bytes.Load()/bytesForRing)))
 }
 
 // word returns the sleeper's word in the shared memory, which says that it sleeps.
@@ -203,7 +207,7 @@ func (b *doorbell) parkOn(fd uintptr) bool {
 			return true
 		}
 		told = b.tellOther(s) || told
-		if b.rings.Load() <= b.most && (told || !b.parked) {
+		if !b.full() && (told || !b.parked) {
 			break
 		}
 		b.rings.Store(0)
