@@ -42,8 +42,48 @@ func refused(c *dialled) bool {
 	return err == errLeft
 }
 
+// onEachKernel runs a test here, and as on a kernel before 6.16, which does not refuse descriptors.
+func onEachKernel(t *testing.T, test func(t *testing.T)) {
+	t.Run("this kernel", test)
+	t.Run("an old kernel", func(t *testing.T) {
+		was := takesRights.Load()
+		rightsOption = 0x7FFF
+		defer func() {
+			require.Eventually(t, func() bool { return blocked.Load() == 0 }, 10*time.Second, time.Millisecond)
+			rightsOption = unix.SO_PASSRIGHTS
+			takesRights.Store(was)
+		}()
+		test(t)
+	})
+}
+
+// TestClaimWithDescriptor: the listener takes no descriptor, whether or not the kernel refuses it.
+func TestClaimWithDescriptor(t *testing.T) {
+	onEachKernel(t, func(t *testing.T) {
+		d := opened(t)
+		a := announced(t, d)
+		n, err := d.visit(server, nil)
+		require.NoError(t, err)
+		defer unix.Close(n.fd)
+		m := claimed{from: client, commitment: newKey().commit(4711)}
+		m.hint = m.commitment.hint(4711)
+		err = unix.Sendmsg(n.fd, m.append(nil), unix.UnixRights(n.fd), nil, 0)
+		if takesRights.Load() {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, unix.EPERM)
+		}
+		assert.Nil(t, a.Claimed(from(4711)))
+		if takesRights.Load() {
+			assert.Empty(t, a.claims)
+		}
+	})
+}
+
 // TestNextClaim: a socket serves one claim after the other, each with its own proof.
-func TestNextClaim(t *testing.T) {
+func TestNextClaim(t *testing.T) { onEachKernel(t, testNextClaim) }
+
+func testNextClaim(t *testing.T) {
 	d := opened(t)
 	a := announced(t, d)
 	c := claims(t, d, 4711, nil)

@@ -158,10 +158,12 @@ const mostBlocked = 64
 var (
 	takesRights atomic.Bool  // a socket could not be told to refuse descriptors
 	blocked     atomic.Int32 // closes under way
+
+	rightsOption = unix.SO_PASSRIGHTS // tests replace it
 )
 
 func refuseRights(fd int) {
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0) != nil {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, rightsOption, 0) != nil {
 		takesRights.Store(true)
 	}
 }
