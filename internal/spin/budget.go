@@ -23,7 +23,7 @@ const (
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, looks, rooms turn // for Waiters, Habits and Rooms
+	waits, looks, rooms, watches turn // for Waiters, Habits, Rooms and Watches
 
 	mu     sync.Mutex
 	left   time.Duration
@@ -105,8 +105,11 @@ func (k *wakeups) forget(w *Waiter) {
 	}
 }
 
+// one returns the cost of a wait for which one end parks.
+func (k *wakeups) one() time.Duration { return time.Duration(k.cost.Load()) }
+
 // both returns the cost of a wait for which each of two ends parks.
-func (k *wakeups) both() time.Duration { return 2 * time.Duration(k.cost.Load()) }
+func (k *wakeups) both() time.Duration { return 2 * k.one() }
 
 func processorTime() time.Duration {
 	var t unix.Timespec

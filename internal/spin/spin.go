@@ -92,24 +92,41 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	return false
 }
 
+// Glance is Spin without steps, for a wait that a Watch looks after once it parks.
+func (w *Waiter) Glance(first int, look, came func() bool) bool {
+	if w.busy != 0 {
+		return w.poll(first > 0, look)
+	}
+	return w.goOn() && w.firstLooks(first, look, came)
+}
+
+// Decides reports whether the policy decides how long the waits poll, and not the program.
+func (w *Waiter) Decides() bool { return w.busy == 0 }
+
 // look is Spin by the policy.
 func (w *Waiter) look(first int, look, came func() bool) bool {
 	if !w.goOn() {
 		return false
 	}
-	if first > 0 && w.pure > pureLeast {
-		for range first {
-			if look() {
-				if came() {
-					w.pure = min(w.pure+1, pureMost)
-				}
-				return true
-			}
-			Pause(1)
-		}
-		w.pure--
+	return w.firstLooks(first, look, came) || w.score >= max(w.need, least) && w.steps(first > 0, look, came)
+}
+
+// firstLooks takes the first looks of a wait, if they have paid off lately.
+func (w *Waiter) firstLooks(first int, look, came func() bool) bool {
+	if first == 0 || w.pure <= pureLeast {
+		return false
 	}
-	return w.score >= max(w.need, least) && w.steps(first > 0, look, came)
+	for range first {
+		if look() {
+			if came() {
+				w.pure = min(w.pure+1, pureMost)
+			}
+			return true
+		}
+		Pause(1)
+	}
+	w.pure--
+	return false
 }
 
 // steps takes the steps of a wait.

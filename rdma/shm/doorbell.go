@@ -28,7 +28,8 @@ import (
 // No wake-up is lost: a goroutine that is about to sleep sets its word in the shared memory, then
 // looks at the ring for the last time; the peer moves its index, then looks at the word. So one of
 // them sees the other. This happens in the callback of RawConn.Read, where any byte that arrives
-// afterwards ends the parking.
+// afterwards ends the parking. While the watch polls for the readers that are parked, it clears the
+// word of the one in Wait (watch.go).
 type doorbell struct {
 	conn *os.File
 	rc   syscall.RawConn
@@ -49,6 +50,12 @@ type doorbell struct {
 
 	parked bool // the listener has been in the netpoller since the last drain; onPark's
 	slept  bool // it has been there in this call of listenLocked
+	listed bool // it was put on the list of watched in that call
+
+	// Guarded by watched.mu:
+	slot    int8  // the reader's place on the list, from 1; 0: none
+	covered bool  // its word is clear because the watch looks at its ring
+	round   uint8 // of the watch, when it last woke the reader
 }
 
 // sleeper is a goroutine that may park.
@@ -176,6 +183,7 @@ func (b *doorbell) listenLocked(s *sleeper) (slept bool) {
 	b.mu.Unlock()
 	b.parked, b.slept = false, false
 	err := b.rc.Read(b.onPark)
+	watched.remove(b)
 	slept = b.slept
 	b.mu.Lock()
 	b.listens = nil
@@ -228,6 +236,9 @@ func (b *doorbell) parkOn(fd uintptr) bool {
 		b.mu.Unlock()
 		b.dead.Store(true)
 		return true
+	}
+	if s == &b.in {
+		watched.add(b)
 	}
 	return false
 }

@@ -128,7 +128,13 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 // sleep returns when there may be something to do: it polls, then parks.
 func (q *QueuePair) sleep() {
 	rx := &q.rx
-	if rx.spin.Spin(spin.Looks, q.hasWork, rx.in.hasRecord) {
+	var found bool
+	if watched.Runs() {
+		found = rx.spin.Glance(spin.Looks, q.hasWork, rx.in.hasRecord)
+	} else {
+		found = rx.spin.Spin(spin.Looks, q.hasWork, rx.in.hasRecord)
+	}
+	if found {
 		return
 	}
 	rx.trim()

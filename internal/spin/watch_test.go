@@ -1,0 +1,255 @@
+//go:build linux
+
+package spin
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// crowd is Watched whose Looks return what the test says. rounds collects their arguments.
+type crowd struct {
+	look func(i int) (found, others int)
+
+	mu     sync.Mutex
+	looks  int
+	left   int
+	rounds []uint8
+}
+
+func (c *crowd) Look(round uint8) (found, others int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
+	c.rounds = append(c.rounds, round)
+	return c.look(c.looks - 1)
+}
+
+func (c *crowd) Leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left++
+}
+
+// nothing is a Look that finds nothing, everything one that finds something for all of many connections.
+func nothing(int) (found, others int)    { return 0, 0 }
+func everything(int) (found, others int) { return watchRound, watchRound }
+
+// run starts the goroutine if it is due, waits for its end, and reports whether it has run.
+func (c *crowd) run(t *testing.T, w *Watch) bool {
+	t.Helper()
+	before := c.left
+	w.Start(c)
+	require.Eventually(t, func() bool { return !w.Runs() }, 10*time.Second, 10*time.Microsecond, "it does not end")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left > before
+}
+
+// contended is a state in which several waits want to poll, the process has its whole budget, and
+// nothing else happens.
+func contended(t *testing.T) {
+	t.Helper()
+	rich(t)
+	process.waits.asked.Store(true)
+	network(t, func() bool { return false })
+	formerRunnable := runnable
+	t.Cleanup(func() {
+		process.waits.asked.Store(false)
+		runnable = formerRunnable
+	})
+	runnable = func() bool { return false }
+}
+
+// TestWatchStarts: the goroutine starts only if several waits want to poll, or if it has paid off.
+func TestWatchStarts(t *testing.T) {
+	contended(t)
+	var w Watch
+	c := &crowd{look: func(i int) (int, int) {
+		if i%100 < 50 {
+			return everything(i)
+		}
+		return 0, 0
+	}}
+	process.waits.asked.Store(false)
+	assert.False(t, w.Possible())
+	assert.False(t, c.run(t, &w), "no wait wants to poll")
+	process.waits.asked.Store(true)
+	assert.True(t, w.Possible())
+	assert.True(t, c.run(t, &w))
+	assert.Equal(t, 1, c.left)
+	process.waits.asked.Store(false)
+	assert.True(t, w.Possible())
+	assert.True(t, c.run(t, &w), "it has paid off")
+}
+
+// TestWatchIsOne: a second goroutine does not start while the first runs.
+func TestWatchIsOne(t *testing.T) {
+	contended(t)
+	var w Watch
+	var on atomic.Bool
+	on.Store(true)
+	begun := make(chan struct{})
+	c := &crowd{look: func(i int) (int, int) {
+		if i == 0 {
+			close(begun)
+		}
+		if on.Load() {
+			return everything(i)
+		}
+		return 0, 0
+	}}
+	w.Start(c)
+	<-begun
+	for range 100 {
+		w.Start(c)
+		assert.True(t, w.Runs())
+	}
+	on.Store(false)
+	require.Eventually(t, func() bool { return !w.Runs() }, 10*time.Second, time.Millisecond)
+	assert.Equal(t, 1, c.left)
+}
+
+// TestWatchGivesUp: runs in vain are tried less and less often, and are charged to the budget. Runs that
+// pay are tried at once only after several of them.
+func TestWatchGivesUp(t *testing.T) {
+	contended(t)
+	var w Watch
+	c := &crowd{look: nothing}
+	ran := 0
+	var charged time.Duration
+	for range 1000 {
+		process.left, process.filled = saved, Clock()
+		if c.run(t, &w) {
+			ran++
+		}
+		charged += saved - process.left
+		assert.False(t, w.pays.Load())
+	}
+	assert.Greater(t, charged, time.Duration(ran)*watchIdle/2, "polling is free") // another thread may end a run early
+	assert.Greater(t, ran, 5)
+	assert.Less(t, ran, 15)
+
+	c.look = func(i int) (int, int) {
+		if i < 50 {
+			return everything(i)
+		}
+		return 0, 0
+	}
+	for tries := 0; !w.pays.Load(); tries++ {
+		c.looks = 0
+		c.run(t, &w)
+		require.Less(t, tries, 2*mostRest+20, "it never recovers")
+	}
+	assert.Zero(t, w.vain)
+}
+
+// TestWatchNeedsMany: a run ends, and has not paid off, if its finds are for few connections.
+func TestWatchNeedsMany(t *testing.T) {
+	contended(t)
+	for others := 1; others <= watchOthers+1; others++ {
+		var w Watch
+		c := &crowd{}
+		c.look = func(i int) (int, int) { // one connection after the other
+			switch {
+			case i >= 10*watchRound:
+				return 0, 0
+			case i%watchRound < others:
+				return 1, 1
+			}
+			return 1, 0
+		}
+		require.True(t, c.run(t, &w))
+		if others < watchOthers {
+			assert.Equal(t, watchRound, c.looks, "%d connections", others)
+			assert.False(t, w.pays.Load())
+			assert.EqualValues(t, 1, w.vain)
+			continue
+		}
+		assert.GreaterOrEqual(t, c.looks, 10*watchRound, "%d connections", others)
+		for i, r := range c.rounds[:10*watchRound] {
+			assert.EqualValues(t, 1+i/watchRound, r, "look %d", i)
+		}
+		first := len(c.rounds)
+		w.rest.Store(0)
+		require.True(t, c.run(t, &w))
+		assert.Greater(t, c.rounds[first], c.rounds[first-1], "a new run begins a new round")
+	}
+}
+
+// TestWatchLetsThePPoll: a run that always finds something ends if events of the network stay.
+func TestWatchLetsThePPoll(t *testing.T) {
+	contended(t)
+	var w Watch
+	c := &crowd{look: everything}
+	looks := 0
+	network(t, func() bool { looks++; return looks%10 != 0 || looks > 100 })
+	begin := Clock()
+	require.True(t, c.run(t, &w))
+	assert.Equal(t, 100+watchEvents, looks)
+	assert.Greater(t, Clock()-begin, time.Duration(looks)*chainTime)
+}
+
+// TestWatchLetsThreadsRun: a run ends if a yield was so long that another thread wants the processor.
+func TestWatchLetsThreadsRun(t *testing.T) {
+	contended(t)
+	defer func(was func()) { schedYield = was }(schedYield)
+	yields := 0
+	schedYield = func() {
+		yields++
+		time.Sleep(10 * yieldShort)
+		if yields == 5 {
+			time.Sleep(2 * yieldLong)
+		}
+	}
+	var w Watch
+	c := &crowd{look: nothing}
+	process.left = saved
+	require.True(t, c.run(t, &w))
+	assert.LessOrEqual(t, yields, 5)
+	assert.Greater(t, process.left, saved-watchIdle, "the time of other threads is charged")
+}
+
+// TestWatchYieldsToGoroutines: after a find, and while others are ready to run, goroutines of this
+// process come first, and their time is free.
+func TestWatchYieldsToGoroutines(t *testing.T) {
+	contended(t)
+	formerYield, formerSched := yield, schedYield
+	defer func() { yield, schedYield = formerYield, formerSched }()
+	var yields, threads int
+	yield = func() {
+		yields++
+		time.Sleep(watchIdle)
+	}
+	schedYield = func() { threads++ }
+	left := 20
+	runnable = func() bool { left--; return left >= 0 }
+	var w Watch
+	c := &crowd{look: func(i int) (int, int) {
+		if i < 10 {
+			return everything(i)
+		}
+		return 0, 0
+	}}
+	require.True(t, c.run(t, &w))
+	assert.Greater(t, yields, 10, "only after finds")
+	assert.LessOrEqual(t, yields, 10+20)
+	assert.Equal(t, c.looks-yields, threads, "other threads come when no goroutine is ready")
+	assert.True(t, w.pays.Load())
+}
+
+// TestWatchNeedsBudget: without a budget the goroutine does not look.
+func TestWatchNeedsBudget(t *testing.T) {
+	contended(t)
+	process.left = -saved
+	var w Watch
+	c := &crowd{look: nothing}
+	c.run(t, &w)
+	assert.Zero(t, c.looks)
+	assert.EqualValues(t, 1, w.vain)
+}

@@ -1,0 +1,371 @@
+//go:build linux
+
+package shm
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// contend makes two waits want to poll at once, after which readers that park are watched.
+func contend(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var a, b spin.Waiter
+		a.Hope()
+		b.Hope()
+		a.Hope()
+		b.Hope()
+		found := func() bool { return true }
+		a.Spin(0, func() bool { b.Spin(0, found, found); return true }, found)
+		return watched.Possible()
+	}, 10*time.Second, time.Millisecond)
+}
+
+// reader is a goroutine that waits for one message.
+type reader struct {
+	q    *QueuePair
+	peer *QueuePair
+	done chan error
+}
+
+// readerOf starts a reader and returns when it is parked.
+func readerOf(t *testing.T) *reader {
+	t.Helper()
+	a, b := pairOf(t, testConfig)
+	t.Cleanup(func() {
+		a.Abort()
+		b.Abort()
+	})
+	return startReader(t, a, b)
+}
+
+func startReader(t *testing.T, q, peer *QueuePair) *reader {
+	t.Helper()
+	r := &reader{q, peer, make(chan error, 1)}
+	q.ProvideReceive(16, 4096)
+	go func() {
+		var wcs [1]rdma.Completion
+		for {
+			n, err := q.Wait(wcs[:])
+			if n > 0 {
+				wcs[0].Buffer.Release()
+			}
+			if n > 0 || err != nil {
+				r.done <- err
+				return
+			}
+		}
+	}()
+	if q.rx.spin.Decides() {
+		r.listed(t)
+	} else {
+		require.Eventually(t, r.sleeps, 10*time.Second, 10*time.Microsecond)
+	}
+	return r
+}
+
+// listed waits until the reader is parked and on the list. It may have parked while another goroutine
+// was at the list.
+func (r *reader) listed(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		if r.place() > 0 {
+			return true
+		}
+		if r.sleeps() {
+			contend(t)
+			r.q.Wake()
+		}
+		return false
+	}, 10*time.Second, 50*time.Microsecond, "it is not on the list")
+}
+
+// place returns the reader's place on the list, from 1; 0 if it is not there.
+func (r *reader) place() int {
+	watched.mu.Lock()
+	defer watched.mu.Unlock()
+	return int(r.q.bell.slot)
+}
+
+// sleeps reports whether the peer would ring.
+func (r *reader) sleeps() bool { return r.q.theirs().idle.Load() != 0 }
+
+// rang reports whether the peer has ever rung.
+func (r *reader) rang() bool { return r.q.theirs().rang.Load() != 0 }
+
+func (r *reader) post(t *testing.T) {
+	t.Helper()
+	n, err := r.peer.PostSend([]rdma.SendWR{{Header: []byte("message")}})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+func (r *reader) ends(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the reader sleeps")
+		return nil
+	}
+}
+
+// quiet waits until the goroutine of the watch has ended.
+func quiet(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return !watched.Runs() }, 10*time.Second, time.Millisecond)
+}
+
+// TestWatchWakes: a reader on the list is woken by a Look, and its peer does not ring.
+func TestWatchWakes(t *testing.T) {
+	contend(t)
+	r := readerOf(t)
+	assert.True(t, r.sleeps(), "nobody looks yet")
+	found, _ := watched.Look(1)
+	assert.Zero(t, found)
+	assert.False(t, r.sleeps())
+	r.post(t)
+	assert.False(t, r.rang())
+	found, others := watched.Look(1)
+	assert.Equal(t, 1, found)
+	assert.Equal(t, 1, others)
+	assert.NoError(t, r.ends(t))
+	assert.Zero(t, r.place())
+
+	contend(t)
+	r = startReader(t, r.q, r.peer)
+	assert.False(t, r.sleeps(), "the watch has not left")
+	r.post(t)
+	assert.False(t, r.rang())
+	found, others = watched.Look(1)
+	assert.Equal(t, 1, found)
+	assert.Zero(t, others, "the same reader")
+	assert.NoError(t, r.ends(t))
+
+	contend(t)
+	r = startReader(t, r.q, r.peer)
+	r.post(t)
+	found, others = watched.Look(2)
+	assert.Equal(t, 1, found)
+	assert.Equal(t, 1, others, "another round")
+	assert.NoError(t, r.ends(t))
+	watched.Leave()
+}
+
+// TestWatchLeaves: the peers of readers on the list ring again, and what came before wakes them.
+func TestWatchLeaves(t *testing.T) {
+	contend(t)
+	r := readerOf(t)
+	watched.Look(1)
+	watched.Leave()
+	assert.True(t, r.sleeps())
+	r.post(t)
+	assert.True(t, r.rang())
+	assert.NoError(t, r.ends(t))
+
+	contend(t)
+	r = readerOf(t)
+	watched.Look(1)
+	r.post(t)
+	assert.False(t, r.rang())
+	watched.Leave()
+	assert.NoError(t, r.ends(t))
+	assert.False(t, r.rang())
+
+	contend(t)
+	r = readerOf(t)
+	assert.True(t, r.sleeps(), "the watch has left")
+}
+
+// TestWatchDrains: a reader wakes up when the watch has set its word so often that its socket may be full.
+func TestWatchDrains(t *testing.T) {
+	contend(t)
+	r := readerOf(t)
+	before := r.q.bell.rings.Load()
+	most := int32(0)
+	for range 3 * drainEvery {
+		watched.Look(1)
+		watched.Leave()
+		most = max(most, r.q.bell.rings.Load())
+		r.listed(t)
+	}
+	assert.Greater(t, most, before)
+	assert.LessOrEqual(t, most, int32(drainEvery+3), "it sets the word more often than its socket has room")
+	r.post(t)
+	assert.NoError(t, r.ends(t))
+}
+
+// TestWatchList: the list holds a bounded number of readers, and the one that parked last. The peers of
+// all others ring.
+func TestWatchList(t *testing.T) {
+	const more = 5
+	contend(t)
+	var readers []*reader
+	for range mostWatched + more {
+		readers = append(readers, readerOf(t))
+	}
+	quiet(t)
+	watched.Look(1)
+	out := 0
+	for i, r := range readers {
+		listed := r.place() > 0
+		if !listed {
+			out++
+		}
+		assert.Equal(t, listed, !r.sleeps(), "reader %d", i)
+		r.post(t)
+		assert.Equal(t, listed, !r.rang(), "reader %d", i)
+	}
+	assert.Equal(t, more, out)
+	assert.Positive(t, readers[len(readers)-1].place())
+	found, others := watched.Look(1)
+	assert.Equal(t, mostWatched, found)
+	assert.Equal(t, mostWatched, others)
+	watched.Leave()
+	for _, r := range readers {
+		assert.NoError(t, r.ends(t))
+		assert.Zero(t, r.place())
+	}
+	assert.Zero(t, watched.n)
+}
+
+// TestWatchEvicts: a reader that loses its place while the watch looks at its ring is rung for again, and
+// wakes up for what came before.
+func TestWatchEvicts(t *testing.T) {
+	contend(t)
+	var readers []*reader
+	for range mostWatched {
+		readers = append(readers, readerOf(t))
+	}
+	quiet(t)
+	watched.Look(1)
+	for at := range 2 {
+		watched.mu.Lock()
+		first := watched.list[watched.next]
+		watched.mu.Unlock()
+		i := 0
+		for &readers[i].q.bell != first {
+			i++
+		}
+		assert.False(t, readers[i].sleeps())
+		if at == 0 {
+			readers[i].post(t)
+		}
+		readerOf(t)
+		if at == 0 {
+			assert.NoError(t, readers[i].ends(t))
+			assert.False(t, readers[i].rang())
+			continue
+		}
+		assert.Zero(t, readers[i].place())
+		assert.True(t, readers[i].sleeps())
+		readers[i].post(t)
+		assert.NoError(t, readers[i].ends(t))
+	}
+	watched.Leave()
+}
+
+// TestWatchEnds: a connection may end while the watch looks at its ring.
+func TestWatchEnds(t *testing.T) {
+	for name, v := range map[string]struct {
+		end  func(r *reader)
+		want error
+	}{
+		"closed":        {func(r *reader) { r.q.Close() }, net.ErrClosed},
+		"closed there":  {func(r *reader) { r.peer.Close() }, io.EOF},
+		"peer has gone": {func(r *reader) { r.peer.bell.conn.Close() }, io.EOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			contend(t)
+			r := readerOf(t)
+			watched.Look(1)
+			go v.end(r)
+			assert.ErrorIs(t, r.ends(t), v.want)
+			assert.Zero(t, r.place())
+			watched.Look(1)
+			watched.Leave()
+		})
+	}
+}
+
+// TestWatchWakesForWake: Wake reaches a reader that the watch looks after.
+func TestWatchWakesForWake(t *testing.T) {
+	contend(t)
+	r := readerOf(t)
+	watched.Look(1)
+	r.q.Wake()
+	r.listed(t)
+	r.post(t)
+	watched.Look(1)
+	assert.NoError(t, r.ends(t))
+	watched.Leave()
+}
+
+// TestWatchObeysBusyPoll: a connection whose polling the program has set is not on the list.
+func TestWatchObeysBusyPoll(t *testing.T) {
+	for _, d := range []time.Duration{spin.Off, time.Microsecond} {
+		contend(t)
+		a, b := pairOf(t, testConfig)
+		a.SetBusyPoll(d)
+		r := startReader(t, a, b)
+		watched.Look(1)
+		assert.Zero(t, r.place())
+		assert.True(t, r.sleeps())
+		watched.Leave()
+		r.post(t)
+		assert.NoError(t, r.ends(t))
+		a.Abort()
+		b.Abort()
+	}
+}
+
+// TestNoRingIsLostBesideTheWatch: as TestNoRingIsLost, on many connections at once, while the watch looks
+// and leaves at every moment.
+func TestNoRingIsLostBesideTheWatch(t *testing.T) {
+	contend(t)
+	const pairs = 8
+	times := 20_000
+	if testing.Short() {
+		times = 1000
+	}
+	stop := make(chan struct{})
+	var watching, talking sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-stop:
+				watched.Leave()
+				return
+			default:
+			}
+			for range rand.IntN(20) {
+				watched.Look(uint8(rand.Uint32()))
+				runtime.Gosched()
+			}
+			watched.Leave()
+			for range rand.IntN(20) {
+				runtime.Gosched()
+			}
+		}
+	})
+	for range pairs {
+		a, b := pairOf(t, testConfig)
+		talking.Go(func() { talk(t, a, b, times/pairs) })
+	}
+	talking.Wait()
+	close(stop)
+	watching.Wait()
+}
