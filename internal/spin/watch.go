@@ -19,8 +19,9 @@ type Watch struct {
 	rest atomic.Int32 // calls of Start to come without a run
 
 	// Of the goroutine that runs:
-	vain  int32 // how many calls runs in vain have led to
-	round uint8 // the number of the last round
+	gain  time.Duration // what the last runs have saved, less what they cost
+	vain  int32         // how many calls runs in vain have led to
+	round uint8         // the number of the last round
 }
 
 // Watched are the parked waits of a device. Only the goroutine of a Watch calls its methods.
@@ -42,6 +43,8 @@ const (
 )
 
 const (
+	// watchGain is the most that runs may have gained for the judgement of the next ones.
+	watchGain = 4 * watchIdle
 	// watchSaves bounds what a find saves. A busy process overestimates the cost of its wake-ups.
 	watchSaves = costFirst
 	// yieldNone is how long a yield takes at most if no other goroutine has run.
@@ -74,24 +77,30 @@ func (w *Watch) Start(of Watched) {
 // run looks until that does not pay any more.
 func (w *Watch) run(of Watched) {
 	defer w.runs.Store(false)
-	paid := false
-	if limit, ok := process.begin(&process.watches, longest); ok {
-		l := watchLoop{of: of, now: Clock(), round: w.round + 1}
+	limit, ok := process.begin(&process.watches, longest)
+	if ok {
+		l := watchLoop{of: of, now: clock(), round: w.round + 1}
 		for l.goesOn(limit) {
 			l.turn()
 		}
 		of.Leave()
 		process.end(&process.watches, l.spent)
-		paid, w.round = l.paid(), l.round
+		w.gain = min(w.gain+l.saved-l.polled, watchGain)
+		w.round = l.round
+		ok = !l.few
 	}
-	if paid {
-		w.vain /= 2
+	if ok && w.gain > 0 {
+		w.vain = 0
 	} else {
+		w.gain = 0
 		w.vain = min(max(2*w.vain, 1), mostRest)
 	}
 	w.rest.Store(w.vain)
 	w.pays.Store(w.vain == 0)
 }
+
+// clock is the Clock of a watchLoop. Tests replace it.
+var clock = Clock
 
 // watchLoop is one run of a Watch.
 type watchLoop struct {
@@ -114,9 +123,6 @@ func (l *watchLoop) goesOn(limit time.Duration) bool {
 	return !l.over && l.spent < limit && l.idle < watchIdle && !l.few
 }
 
-// paid reports whether the run has saved more than it cost.
-func (l *watchLoop) paid() bool { return !l.few && l.saved > l.polled }
-
 // turn looks, and yields: to the goroutines that it woke, to others that are ready to run, or to
 // other threads. A goroutine that always runs, or is ready to, keeps its P from polling the network.
 // Events may be those of waits that are watched and are left unread, so turn does not react to the
@@ -128,12 +134,12 @@ func (l *watchLoop) turn() {
 		l.charge()
 		l.find(found, others)
 		yield()
-		l.now = Clock()
+		l.now = clock()
 	case runnable():
 		l.charge()
 		before := l.now
 		yield()
-		if l.now = Clock(); l.now-before < yieldNone { // they are ready on another P
+		if l.now = clock(); l.now-before < yieldNone { // they are ready on another P
 			l.yieldThread()
 		}
 	default:
@@ -167,7 +173,7 @@ func (l *watchLoop) find(found, others int) {
 
 // charge adds the time since the clock was last read.
 func (l *watchLoop) charge() {
-	now := Clock()
+	now := clock()
 	d := now - l.now
 	l.now = now
 	l.polled += d
@@ -179,7 +185,7 @@ func (l *watchLoop) charge() {
 func (l *watchLoop) yieldThread() {
 	before := l.now
 	schedYield()
-	now := Clock()
+	now := clock()
 	if now-before <= yieldShort {
 		l.charge()
 		return

@@ -48,9 +48,12 @@ func (w *watch) add(b *doorbell) {
 	several := w.n > 1
 	w.mu.Unlock()
 	if several {
-		w.Start(w)
+		startWatch(w)
 	}
 }
+
+// startWatch starts the goroutine if that is likely to pay off. Tests replace it.
+var startWatch = func(w *watch) { w.Start(w) }
 
 func (w *watch) insertLocked(b *doorbell) {
 	at := w.n

@@ -33,6 +33,16 @@ func contend(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
+// byHand makes the test the only one that calls Look and Leave.
+func byHand(t *testing.T) {
+	t.Helper()
+	was := startWatch
+	startWatch = func(*watch) {}
+	t.Cleanup(func() { startWatch = was })
+	require.Eventually(t, func() bool { return !watched.Runs() }, 10*time.Second, time.Millisecond)
+	contend(t)
+}
+
 // reader is a goroutine that waits for one message.
 type reader struct {
 	q    *QueuePair
@@ -81,10 +91,11 @@ func startReader(t *testing.T, q, peer *QueuePair) *reader {
 func (r *reader) listed(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
+		woken := r.q.bell.in.woken.Load() // and about to leave its place
 		if r.place() > 0 {
-			return true
+			return !woken
 		}
-		if r.sleeps() {
+		if r.sleeps() && !woken {
 			contend(t)
 			r.q.Wake()
 		}
@@ -123,15 +134,9 @@ func (r *reader) ends(t *testing.T) error {
 	}
 }
 
-// quiet waits until the goroutine of the watch has ended.
-func quiet(t *testing.T) {
-	t.Helper()
-	require.Eventually(t, func() bool { return !watched.Runs() }, 10*time.Second, time.Millisecond)
-}
-
 // TestWatchWakes: a reader on the list is woken by a Look, and its peer does not ring.
 func TestWatchWakes(t *testing.T) {
-	contend(t)
+	byHand(t)
 	r := readerOf(t)
 	assert.True(t, r.sleeps(), "nobody looks yet")
 	found, _ := watched.Look(1)
@@ -167,7 +172,7 @@ func TestWatchWakes(t *testing.T) {
 
 // TestWatchLeaves: the peers of readers on the list ring again, and what came before wakes them.
 func TestWatchLeaves(t *testing.T) {
-	contend(t)
+	byHand(t)
 	r := readerOf(t)
 	watched.Look(1)
 	watched.Leave()
@@ -192,7 +197,7 @@ func TestWatchLeaves(t *testing.T) {
 
 // TestWatchDrains: a reader wakes up when the watch has set its word so often that its socket may be full.
 func TestWatchDrains(t *testing.T) {
-	contend(t)
+	byHand(t)
 	r := readerOf(t)
 	before := r.q.bell.rings.Load()
 	most := int32(0)
@@ -212,12 +217,11 @@ func TestWatchDrains(t *testing.T) {
 // all others ring.
 func TestWatchList(t *testing.T) {
 	const more = 5
-	contend(t)
+	byHand(t)
 	var readers []*reader
 	for range mostWatched + more {
 		readers = append(readers, readerOf(t))
 	}
-	quiet(t)
 	watched.Look(1)
 	out := 0
 	for i, r := range readers {
@@ -242,15 +246,35 @@ func TestWatchList(t *testing.T) {
 	assert.Zero(t, watched.n)
 }
 
+// TestWatchPlaces: each reader on the list knows its place, also after another one has left.
+func TestWatchPlaces(t *testing.T) {
+	byHand(t)
+	var readers []*reader
+	for range 5 {
+		readers = append(readers, readerOf(t))
+	}
+	for at := range readers {
+		for _, r := range readers[at:] {
+			watched.mu.Lock()
+			if assert.Positive(t, r.q.bell.slot) {
+				assert.Same(t, &r.q.bell, watched.list[r.q.bell.slot-1])
+			}
+			watched.mu.Unlock()
+		}
+		readers[at].post(t) // it wakes up by itself, and leaves the list
+		require.NoError(t, readers[at].ends(t))
+	}
+	assert.Zero(t, watched.n)
+}
+
 // TestWatchEvicts: a reader that loses its place while the watch looks at its ring is rung for again, and
 // wakes up for what came before.
 func TestWatchEvicts(t *testing.T) {
-	contend(t)
+	byHand(t)
 	var readers []*reader
 	for range mostWatched {
 		readers = append(readers, readerOf(t))
 	}
-	quiet(t)
 	watched.Look(1)
 	for at := range 2 {
 		watched.mu.Lock()
@@ -289,7 +313,7 @@ func TestWatchEnds(t *testing.T) {
 		"peer has gone": {func(r *reader) { r.peer.bell.conn.Close() }, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
-			contend(t)
+			byHand(t)
 			r := readerOf(t)
 			watched.Look(1)
 			go v.end(r)
@@ -303,7 +327,7 @@ func TestWatchEnds(t *testing.T) {
 
 // TestWatchWakesForWake: Wake reaches a reader that the watch looks after.
 func TestWatchWakesForWake(t *testing.T) {
-	contend(t)
+	byHand(t)
 	r := readerOf(t)
 	watched.Look(1)
 	r.q.Wake()
@@ -317,7 +341,7 @@ func TestWatchWakesForWake(t *testing.T) {
 // TestWatchObeysBusyPoll: a connection whose polling the program has set is not on the list.
 func TestWatchObeysBusyPoll(t *testing.T) {
 	for _, d := range []time.Duration{spin.Off, time.Microsecond} {
-		contend(t)
+		byHand(t)
 		a, b := pairOf(t, testConfig)
 		a.SetBusyPoll(d)
 		r := startReader(t, a, b)
