@@ -21,7 +21,6 @@ const (
 	stepGosched = 16                     // and one to the process, if goroutines wait for a P
 	yieldShort  = 1500 * time.Nanosecond // after a yield of at most this, no other thread has run
 	yieldLong   = 200 * time.Microsecond // after a longer one, another thread wants the processor
-	awayMost    = 60 * time.Microsecond  // the same for all yields of a wait, if several connections wait
 	shortest    = 50 * time.Microsecond  // the least time for steps,
 	longest     = 400 * time.Microsecond // the most,
 	wakes       = 8                      // and in between, so many times what a wake-up takes
@@ -222,8 +221,7 @@ func (s *stepper) yield(to func()) {
 	}
 	// It was away for longer than any running peer would take. A goroutine that parks runs
 	// before the thread that had the processor, once it is woken; one that polls waits its turn.
-	// If other connections wait too, it need not have been the peer.
-	s.wanted = d > yieldLong || s.away > awayMost && process.waits.asked.Load()
+	s.wanted = d > yieldLong
 }
 
 // schedYield lets other threads run. Tests replace it.

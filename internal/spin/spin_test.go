@@ -137,39 +137,6 @@ func TestBudget(t *testing.T) {
 	b.end(&b.waits, 0)
 }
 
-// TestBusyProcessors: steps end early if other threads have the processor for most of the time and
-// other connections wait; the peer of a single connection may take as long as that.
-func TestBusyProcessors(t *testing.T) {
-	rich(t)
-	network(t, func() bool { return false })
-	defer func(was func()) { schedYield = was }(schedYield)
-	others, yields := false, 0
-	schedYield = func() {
-		yields++
-		if others {
-			_, ok := process.begin(&process.waits, longest)
-			assert.False(t, ok, "it does not have the turn")
-		}
-		for begin := Clock(); Clock()-begin < awayMost/4; {
-		}
-	}
-	wait := func() (w Waiter) {
-		yields = 0
-		w = Waiter{score: most, wake: int32(longest), pure: pureLeast}
-		require.False(t, w.Spin(Looks, never, never))
-		return w
-	}
-	for begin := Clock(); yields <= 8; wait() { // unless this thread really loses the processor
-		require.Less(t, Clock()-begin, 10*time.Second)
-	}
-	others = true
-	for range 20 {
-		w := wait()
-		assert.LessOrEqual(t, yields, 8)
-		assert.Zero(t, w.score, "the next wait parks")
-	}
-}
-
 // TestOneProcessor: with one P, no goroutine takes steps, because it would keep all others from running.
 func TestOneProcessor(t *testing.T) {
 	rich(t)
