@@ -137,6 +137,29 @@ func TestBudget(t *testing.T) {
 	b.end(&b.waits, 0)
 }
 
+// TestGlance: a wait that a Watch looks after takes its first looks, as long as they pay, and no steps.
+func TestGlance(t *testing.T) {
+	rich(t)
+	network(t, func() bool { return false })
+	always := func() bool { return true }
+	w := Waiter{score: most}
+	assert.False(t, w.Glance(Looks, never, never))
+	assert.EqualValues(t, most, w.score, "it has taken steps")
+	assert.True(t, w.Glance(Looks, always, always))
+	for range 2 * pureMost {
+		w.Glance(Looks, never, never)
+	}
+	looked := false
+	assert.False(t, w.Glance(Looks, func() bool { looked = true; return true }, always))
+	assert.False(t, looked, "first looks that never pay go on")
+	assert.True(t, w.Decides())
+	w.SetBusyPoll(time.Second)
+	assert.False(t, w.Decides())
+	assert.True(t, w.Glance(Looks, always, always), "the program has set a time")
+	w.SetBusyPoll(Off)
+	assert.False(t, w.Glance(Looks, always, always))
+}
+
 // TestOneProcessor: with one P, no goroutine takes steps, because it would keep all others from running.
 func TestOneProcessor(t *testing.T) {
 	rich(t)

@@ -77,19 +77,19 @@ func (w *Watch) Start(of Watched) {
 // run looks until that does not pay any more.
 func (w *Watch) run(of Watched) {
 	defer w.runs.Store(false)
-	limit, ok := process.begin(&process.watches, longest)
-	if ok {
+	paid := false
+	if limit, ok := process.begin(&process.watches, longest); ok {
 		l := watchLoop{of: of, now: clock(), round: w.round + 1}
 		for l.goesOn(limit) {
 			l.turn()
 		}
 		of.Leave()
 		process.end(&process.watches, l.spent)
-		w.gain = min(w.gain+l.saved-l.polled, watchGain)
 		w.round = l.round
-		ok = !l.few
+		w.gain = min(w.gain+l.saved-l.polled, watchGain)
+		paid = !l.few && w.gain > 0
 	}
-	if ok && w.gain > 0 {
+	if paid {
 		w.vain = 0
 	} else {
 		w.gain = 0

@@ -129,12 +129,17 @@ var bellByte byte
 // wake wakes the sleeper, now or when it next parks.
 func (b *doorbell) wake(s *sleeper) {
 	s.woken.Store(true)
+	b.rouse(s)
+}
+
+// rouse makes the sleeper look again.
+func (b *doorbell) rouse(s *sleeper) {
 	b.mu.Lock()
 	b.rouseLocked(s)
 	b.mu.Unlock()
 }
 
-// rouseLocked makes the sleeper look again.
+// rouseLocked is rouse, with the lock.
 func (b *doorbell) rouseLocked(s *sleeper) {
 	switch {
 	case s.cond.Waited():

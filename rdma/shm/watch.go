@@ -36,7 +36,7 @@ func (w *watch) add(b *doorbell) {
 	if !w.Possible() || !b.q.rx.spin.Decides() || spin.Clock() < 0 { // in a bubble; see spin's budget
 		return
 	}
-	if !w.mu.TryLock() { // rather than wait for it, the reader is not watched
+	if !w.mu.TryLock() { // the reader is not watched, rather than wait here
 		return
 	}
 	if b.slot == 0 {
@@ -65,7 +65,7 @@ func (w *watch) insertLocked(b *doorbell) {
 		old := w.list[at]
 		old.slot = 0
 		if old.uncover() {
-			old.rouse()
+			old.rouse(&old.in)
 		}
 	}
 	w.list[at] = b
@@ -119,7 +119,7 @@ func (w *watch) Look(round uint8) (found, others int) {
 	}
 	w.mu.Unlock()
 	for _, b := range up[:found] {
-		b.rouse()
+		b.rouse(&b.in)
 	}
 	return found, others
 }
@@ -136,7 +136,7 @@ func (w *watch) Leave() {
 			continue
 		}
 		w.removeLocked(at)
-		b.rouse()
+		b.rouse(&b.in)
 	}
 }
 
@@ -156,11 +156,4 @@ func (b *doorbell) uncover() bool {
 	b.covered = false
 	b.doze(&b.in)
 	return b.full() || b.up(&b.in)
-}
-
-// rouse makes the reader look again.
-func (b *doorbell) rouse() {
-	b.mu.Lock()
-	b.rouseLocked(&b.in)
-	b.mu.Unlock()
 }

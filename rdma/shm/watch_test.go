@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -26,8 +27,6 @@ func contend(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		var a, b spin.Waiter
-		a.Hope()
-		b.Hope()
 		a.Hope()
 		b.Hope()
 		found := func() bool { return true }
@@ -359,43 +358,85 @@ func TestWatchObeysBusyPoll(t *testing.T) {
 	}
 }
 
-// TestNoRingIsLostBesideTheWatch: as TestNoRingIsLost, on many connections at once, while the watch looks
-// and leaves at every moment.
-func TestNoRingIsLostBesideTheWatch(t *testing.T) {
-	contend(t)
-	const pairs = 8
-	times := 20_000
-	switch {
-	case runtime.GOMAXPROCS(0) == 1: // the goroutine that looks keeps the only P from the network
-		times = 200
-	case testing.Short():
-		times = 1000
-	}
-	stop := make(chan struct{})
-	var watching, talking sync.WaitGroup
-	watching.Go(func() {
-		for {
-			select {
-			case <-stop:
-				watched.Leave()
-				return
-			default:
+// TestWatchInBubble: a connection in a bubble is not on the list, because nothing outside may touch it.
+func TestWatchInBubble(t *testing.T) {
+	byHand(t)
+	synctest.Test(t, func(t *testing.T) {
+		a, b := pairOf(t, testConfig)
+		a.ProvideReceive(16, 4096)
+		done := make(chan error, 1)
+		go func() {
+			var wcs [1]rdma.Completion
+			n, err := a.Wait(wcs[:])
+			if n > 0 {
+				wcs[0].Buffer.Release()
 			}
-			for range rand.IntN(20) {
-				watched.Look(uint8(rand.Uint32()))
-				runtime.Gosched()
-			}
-			watched.Leave()
-			for range rand.IntN(20) {
-				runtime.Gosched()
-			}
+			done <- err
+		}()
+		r := &reader{q: a, peer: b}
+		for !r.sleeps() {
+			runtime.Gosched()
 		}
+		for range 1000 {
+			assert.Zero(t, r.place())
+			runtime.Gosched()
+		}
+		r.post(t)
+		assert.NoError(t, <-done)
+		a.Abort()
+		b.Abort()
 	})
+}
+
+// TestNoRingIsLostBesideTheWatch: as TestNoRingIsLost, on many connections at once, while the watch looks
+// and leaves at every moment, or when it decides so itself.
+func TestNoRingIsLostBesideTheWatch(t *testing.T) {
+	t.Run("at every moment", func(t *testing.T) {
+		byHand(t)
+		stop := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for range rand.IntN(20) {
+					watched.Look(uint8(rand.Uint32()))
+					runtime.Gosched()
+				}
+				watched.Leave()
+				for range rand.IntN(20) {
+					runtime.Gosched()
+				}
+			}
+		})
+		times := 20_000
+		if runtime.GOMAXPROCS(0) == 1 { // the goroutine that looks keeps the only P from the network
+			times = 200
+		}
+		talkAtOnce(t, times)
+		close(stop)
+		watching.Wait()
+	})
+	t.Run("by itself", func(t *testing.T) {
+		contend(t)
+		talkAtOnce(t, 20_000)
+	})
+}
+
+// talkAtOnce moves so many messages in each direction, on eight connections in all.
+func talkAtOnce(t *testing.T, times int) {
+	t.Helper()
+	const pairs = 8
+	if testing.Short() {
+		times = min(times, 1000)
+	}
+	var talking sync.WaitGroup
 	for range pairs {
 		a, b := pairOf(t, testConfig)
 		talking.Go(func() { talk(t, a, b, times/pairs) })
 	}
 	talking.Wait()
-	close(stop)
-	watching.Wait()
 }
