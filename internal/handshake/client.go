@@ -222,6 +222,9 @@ func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, o
 		defer cancel()
 		defer interrupt.Conn(ctx, conn)()
 	}
+	if err := c.late(conn); err != nil {
+		return nil, nil, err
+	}
 	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
 	var reply []byte
 	if err == nil { // while the server reads the Request

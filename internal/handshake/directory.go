@@ -84,6 +84,20 @@ func (c *Client) confirm(conn net.Conn) bool {
 	return c.confirmed
 }
 
+// late returns an error if the listener that has confirmed conn may have stopped expecting a
+// Request. Both ends then go on with plain TCP.
+func (c *Client) late(conn net.Conn) error {
+	if !c.confirmed || c.SDPOnly {
+		return nil
+	}
+	err := c.claims.Late()
+	if err == nil {
+		return nil
+	}
+	c.decline(&c.declined, wire.DeviceSHM, conn, err)
+	return &NotSDPError{Addr: conn.RemoteAddr(), Err: err, Usable: true}
+}
+
 // worked notes that the connection that was confirmed uses SDP.
 func (c *Client) worked() {
 	if c.confirmed {

@@ -30,7 +30,9 @@ import (
 // connections of other programs wait for an opening. That leaves a forger one answer in some 1,700.
 //
 // The listener takes an opening that was sent before it gave up, and an opening cannot be sent
-// after that: then the dialler sends nothing over TCP, and both go on with plain TCP.
+// after that: then the dialler sends nothing over TCP, and both go on with plain TCP. A process
+// that passes on what comes may hold back the opening. So the dialler sends its Request soon after
+// the claim or not at all, and the listener does not give up before that: see askWithin.
 
 const (
 	claimMagic = "SDPdir1\n"

@@ -36,7 +36,7 @@ func claims(t testing.TB, d *Dir, port uint16, change func(c *claimed)) *dialled
 	require.GreaterOrEqual(t, n.fd, 0)
 	c := &n
 	t.Cleanup(func() { unix.Close(c.fd) })
-	c.from, c.port, c.key = client, port, newKey()
+	c.from, c.port, c.key, c.since = client, port, newKey(), time.Now()
 	m := claimed{from: client, commitment: c.key.commit(port)}
 	m.hint = m.commitment.hint(port)
 	if change != nil {
@@ -119,6 +119,28 @@ func TestGivenUp(t *testing.T) {
 	require.NoError(t, sent.confirm(client))
 	h.since = time.Now().Add(-time.Hour)
 	assert.True(t, h.Expected())
+}
+
+// TestHeldBack: if the process that holds the listener's name holds back openings, the listener still
+// waits when the dialler sends its Request. A dialler that is too late sends none.
+func TestHeldBack(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	s := &Claims{dir: d, all: []dialled{*claims(t, d, 4711, nil)}}
+	h := a.Claimed(from(4711))
+	require.NoError(t, s.Confirm(from(4711), server))
+	assert.NoError(t, s.Late())
+	s.all[0].since = time.Now().Add(-askWithin)
+	assert.ErrorContains(t, s.Late(), "the claim on 10.9.8.7:7000 was made more than 50ms ago")
+	assert.True(t, h.Expected())
+	s.Close()
+	assert.False(t, h.Expected(), "the dialler has taken the claim back")
+
+	claims(t, d, 4712, nil)
+	h = a.Claimed(from(4712))
+	h.since = time.Now().Add(-askWithin)
+	assert.True(t, h.Expected())
+	assert.GreaterOrEqual(t, holdTime, 2*askWithin)
 }
 
 // TestHintsThatCollide: a claim that fits two connections is opened for the right one, whatever

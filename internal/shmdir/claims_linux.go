@@ -37,7 +37,7 @@ type dialled struct {
 	key    key
 	opened bool      // the answer came, and the opening was sent
 	worked bool      // and then the connection used SDP
-	since  time.Time // when the socket was put aside, for the next claim
+	since  time.Time // when the claim was made, or the socket was put aside for the next one
 }
 
 // listening is a listener: its address, and the inode of its socket, which another process's
@@ -140,7 +140,7 @@ func (d *dialled) claim(c syscall.RawConn) error {
 	if err = errors.Join(failed, err); err != nil {
 		return err
 	}
-	d.key, d.opened, d.worked = newKey(), false, false
+	d.key, d.opened, d.worked, d.since = newKey(), false, false, time.Now()
 	m := claimed{from: d.from, commitment: d.key.commit(d.port)}
 	m.hint = m.commitment.hint(d.port)
 	return os.NewSyscallError("sendto", say(d.fd, m.append(nil)))
@@ -286,6 +286,19 @@ var answers spin.Habit
 func nap(fd int) {
 	wait := unix.NsecToTimespec(int64(lookTime))
 	unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &wait, nil)
+}
+
+// Late returns an error if so much time has passed since a claim that was confirmed that the listener
+// may not expect the Request any more. The dialler must ask just before it sends the Request.
+func (s *Claims) Late() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.all {
+		if d := &s.all[i]; d.opened && time.Since(d.since) > askWithin {
+			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, askWithin)
+		}
+	}
+	return nil
 }
 
 // Worked notes that the listener has agreed on the connection that was confirmed: next time it is

@@ -65,6 +65,9 @@ func (*Claims) Why() error { return nil }
 // Confirm is for Linux.
 func (*Claims) Confirm(_, _ netip.AddrPort) error { return errors.ErrUnsupported }
 
+// Late is for Linux.
+func (*Claims) Late() error { return nil }
+
 // Worked is for Linux.
 func (*Claims) Worked() {}
 

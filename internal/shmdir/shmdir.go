@@ -75,6 +75,9 @@ const (
 	lookTimes = 6
 	// lookKnown is how often it looks if the listener has answered lately.
 	lookKnown = 500
+	// askWithin is how long after its claim a dialler may send its Request. The listener waits
+	// longer (holdTime), and takes the Request that arrives meanwhile, with an opening or without.
+	askWithin = 50 * time.Millisecond
 	// mostWrong answers are for other connections. More are guesses.
 	mostWrong = 3
 	// knownTime is for how long that counts, and mostKnown bounds the listeners of which it
