@@ -175,7 +175,7 @@ func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
 	if err != nil {
 		l.logger.Debug("sdp: a connection did not come up", "client", a.conn.RemoteAddr(), "error", err)
 	}
-	a.ReleaseClaims()
+	a.ReleaseClaims(false)
 	l.mu.Lock()
 	ended := l.ended
 	switch {

@@ -173,17 +173,17 @@ func (h *Incoming) stillExpects() expectation {
 	if h.held.Expected() {
 		return certain
 	}
-	h.ReleaseClaims()
+	h.ReleaseClaims(false)
 	h.expected = h.cfg.expects(h.conn)
 	return h.expected
 }
 
-// ReleaseClaims ends the claims on the connection. The handshake calls it before it replies, so
-// that the client finds the listener ready for its next claim, and the caller of Accepted when the
-// handshake is over.
-func (h *Incoming) ReleaseClaims() {
+// ReleaseClaims ends the claims on the connection, whose client has sent its Request (asked) or
+// not. The handshake calls it before it replies, so that the client finds the listener ready for
+// its next claim, and the caller of Accepted when the handshake is over.
+func (h *Incoming) ReleaseClaims(asked bool) {
 	if h.held != nil {
-		h.held.Release()
+		h.held.Release(asked)
 		h.held = nil
 	}
 }

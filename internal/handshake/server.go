@@ -186,7 +186,7 @@ func (h *Incoming) prompt() (*Connection, error) {
 	}
 	var up *Connection
 	if _, err = io.ReadFull(h.conn, h.early[:length]); err == nil {
-		h.ReleaseClaims()
+		h.ReleaseClaims(true)
 		up, err = h.replyTaken(request, peer)
 	}
 	switch {
@@ -332,7 +332,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 // the whole handshake from now on. If it was called because the client was silent, the
 // handshake continues.
 func (h *Incoming) reads(heard bool) {
-	h.ReleaseClaims()
+	h.ReleaseClaims(true)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.progress.Heard, h.progress.Since, h.progress.Leaving = heard, time.Now(), false

@@ -82,7 +82,7 @@ func TestClaim(t *testing.T) {
 	assert.True(t, h.Expected())
 	require.NoError(t, unix.Shutdown(c.fd, unix.SHUT_RDWR)) // the dialler has found that it cannot use SDP
 	assert.False(t, h.Expected())
-	h.Release()
+	h.Release(false)
 	assert.Nil(t, a.Claimed(from(4711)), "a claim is for one connection")
 }
 
@@ -143,11 +143,32 @@ func TestHeldBack(t *testing.T) {
 	assert.GreaterOrEqual(t, holdTime, 2*askWithin)
 }
 
+// TestSpentClaim: the Request of a connection has come, and the opening of its claim is held back.
+// The dialler takes the next answer on that socket as one to its next claim, so there is none.
+func TestSpentClaim(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	c := claims(t, d, 4711, nil)
+	h := a.Claimed(from(4711))
+	require.NotNil(t, h)
+	h.Release(true)
+	assert.Nil(t, a.Claimed(from(colliding(c))))
+
+	c = claims(t, d, 4711, nil)
+	h = a.Claimed(from(colliding(c)))
+	require.NotNil(t, h)
+	h.Release(false) // plain TCP
+	h = a.Claimed(from(4711))
+	require.NotNil(t, h)
+	require.NoError(t, c.confirm(client))
+	assert.True(t, h.Expected())
+}
+
 // TestHintsThatCollide: a claim that fits two connections is opened for the right one, whatever
 // becomes of the other one first.
 func TestHintsThatCollide(t *testing.T) {
 	for name, ends := range map[string]func(h *Held){
-		"released": func(h *Held) { h.Release() },
+		"released": func(h *Held) { h.Release(false) },
 		"held":     func(h *Held) { h.Expected() },
 		"in vain":  func(h *Held) { h.since = time.Now().Add(-time.Hour); h.Expected() },
 		"claims are old": func(h *Held) {
@@ -156,7 +177,7 @@ func TestHintsThatCollide(t *testing.T) {
 			}
 			h.a.Claimed(from(1))
 		},
-		"closed": func(h *Held) { h.a.Close(); h.Release() },
+		"closed": func(h *Held) { h.a.Close(); h.Release(false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := opened(t)

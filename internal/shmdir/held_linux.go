@@ -25,6 +25,7 @@ type claim struct {
 	port   uint16
 	taken  bool // by that connection, which closes it
 	closed bool
+	spent  bool // a connection that it may be for has sent its Request: no other one is answered
 }
 
 // Claimed answers the claims that may be for a connection that was accepted from there. It
@@ -44,7 +45,7 @@ func (a *Announcer) Claimed(from netip.AddrPort) *Held {
 	vain := time.Since(a.vain) < vainTime
 	for _, c := range a.claims {
 		switch {
-		case !c.read || c.opened || !c.fits(from):
+		case !c.read || c.opened || c.spent || !c.fits(from):
 		case vain:
 			c.settle() // so that the dialler does not wait
 		case c.answer(from.Port()):
@@ -234,9 +235,12 @@ func (h *Held) lookLocked() {
 	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool { return !c.waits(h.port) })
 }
 
-// Release ends it. Claims that fitted may still be opened for other connections. The socket of the
-// claim that was opened serves another one, so Release must precede the Reply.
-func (h *Held) Release() {
+// Release ends it. Claims that fitted may still be opened for other connections that were
+// answered. The socket of the claim that was opened serves another one, so Release must precede the
+// Reply. If the client has asked, that is sent its Request, and a process in between holds back the
+// opening, its claim is spent: the dialler would take the answer for another connection as one to
+// its next claim.
+func (h *Held) Release(asked bool) {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	h.lookLocked()
@@ -244,6 +248,7 @@ func (h *Held) Release() {
 		h.a.keepLocked(h.opened)
 	}
 	for _, c := range h.claims {
+		c.spent = c.spent || asked && h.opened == nil
 		if h.a.fd < 0 {
 			c.settle()
 		}

@@ -33,7 +33,7 @@ func used(t testing.TB, a *Announcer, c *dialled) {
 	require.NotNil(t, h)
 	require.NoError(t, c.confirm(client))
 	require.True(t, h.Expected())
-	h.Release()
+	h.Release(false)
 }
 
 // refused reports that the listener has closed the socket of c.
@@ -121,7 +121,7 @@ func TestOldSocket(t *testing.T) {
 	require.NotNil(t, h, "the claim had come")
 	require.NoError(t, c.confirm(client))
 	require.True(t, h.Expected())
-	h.Release()
+	h.Release(false)
 	old()
 	assert.Nil(t, a.Claimed(at))
 	assert.True(t, refused(c))
@@ -139,7 +139,7 @@ func TestLateAnswer(t *testing.T) {
 	require.NotNil(t, other)
 	require.NoError(t, c.confirm(client))
 	require.True(t, h.Expected())
-	h.Release()
+	h.Release(false)
 	var b [answerLen]byte
 	_, err := receive(c.fd, b[:])
 	require.NoError(t, err, "the answer that came too late")

@@ -51,7 +51,7 @@ type Held struct{}
 func (*Held) Expected() bool { return false }
 
 // Release is for Linux.
-func (*Held) Release() {}
+func (*Held) Release(bool) {}
 
 // Claims is for Linux.
 type Claims struct{}
