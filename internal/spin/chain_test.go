@@ -55,6 +55,19 @@ func TestChain(t *testing.T) {
 	assert.Equal(t, long, chain(&w, long))
 }
 
+// TestOwnEvents: a wait whose own events are found parks later, but does.
+func TestOwnEvents(t *testing.T) {
+	rich(t)
+	looks := 0
+	network(t, func() bool { looks++; return true })
+	var w Waiter
+	w.SetOwnEvents()
+	took := chain(&w, time.Second)
+	assert.Greater(t, took, 2*chainOwn)
+	assert.Less(t, took, time.Second, "nothing parks")
+	assert.Equal(t, 2, looks)
+}
+
 // TestStayed: a wait that something kept from parking does not start a new chain.
 func TestStayed(t *testing.T) {
 	rich(t)

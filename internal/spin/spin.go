@@ -52,6 +52,7 @@ type Waiter struct {
 	chain   uint8         // waits without parking since the clock was last read
 	looks   uint8         // at the network, modulo 256
 	backlog Backlog       // of the last of those
+	own     bool          // what is waited for is an event of the network itself
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
@@ -72,6 +73,10 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 		w.busy = 0
 	}
 }
+
+// SetOwnEvents says that the runtime's poller gets an event for what the Waiter waits for, as for the
+// data of a socket. It must be called before the first wait.
+func (w *Waiter) SetOwnEvents() { w.own = true }
 
 // Hope lets the next wait take steps, because the caller expects an answer.
 func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
