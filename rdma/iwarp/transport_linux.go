@@ -54,21 +54,23 @@ type rawTransport struct {
 
 	// Arguments and results of the callbacks, which are made once so that a call allocates
 	// nothing. The first group belongs to the reading goroutine, the second to the writing one.
-	onRead  func(fd uintptr) bool
-	spin    spin.Waiter
-	toSelf  atomic.Bool // the other end is in this process
-	parked  bool        // this read has parked
-	owed    bool        // a read without wait took the wake-up of one with wait
-	sink    sink
-	wait    bool
-	readN   int
-	readErr error
-	readVec [2]unix.Iovec
+	onRead   func(fd uintptr) bool
+	spin     spin.Waiter
+	toSelf   atomic.Bool // the other end is in this process
+	parked   bool        // this read has parked
+	answered int64       // written, when the last wait began
+	owed     bool        // a read without wait took the wake-up of one with wait
+	sink     sink
+	wait     bool
+	readN    int
+	readErr  error
+	readVec  [2]unix.Iovec
 
 	onWrite  func(fd uintptr) bool
 	pieces   [][]byte
 	writeN   int
 	writeErr error
+	written  atomic.Int64 // bytes, so far
 	writeVec [2*maxBatch + 2]unix.Iovec
 
 	onStep func(fd uintptr) bool
@@ -153,18 +155,21 @@ func (t *rawTransport) look(fd uintptr) (found bool) {
 		return t.came()
 	}, t.hurried) && t.came()
 	t.wait = true
-	if found && t.readN >= bulk {
+	if found && !t.hurried() {
 		t.spin.Needless()
 	}
+	t.answered = t.written.Load()
 	return found
 }
 
-// bulk is how many bytes at once show that the peer streams. Polling for those only makes reads
-// smaller: 1 MB Writes run at 0.88 of their rate.
+// bulk is how many bytes at once show that the peer streams, unless as much was sent to it: then it
+// answers. Polling for a stream only makes reads smaller: 1 MB Writes run at 0.88 of their rate.
 const bulk = 48 << 10
 
 // hurried reports whether polling paid off.
-func (t *rawTransport) hurried() bool { return t.came() && t.readN < bulk }
+func (t *rawTransport) hurried() bool {
+	return t.came() && (t.readN < bulk || t.written.Load()-t.answered >= bulk)
+}
 
 // came reports whether there is something to return.
 func (t *rawTransport) came() bool { return t.readN > 0 || t.readErr != nil }
@@ -208,6 +213,7 @@ func (t *rawTransport) writeBack(err error) error {
 func (t *rawTransport) writable(fd uintptr) bool {
 	n, errno := writev(fd, t.pieces, &t.writeVec)
 	t.pieces, t.writeN, t.writeErr = nil, n, nil
+	t.written.Add(int64(max(n, 0)))
 	if errno != 0 && errno != unix.EAGAIN {
 		t.writeErr = os.NewSyscallError("write", errno)
 	}
