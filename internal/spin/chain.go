@@ -26,14 +26,15 @@ const (
 	chainYield = 8                      // looks at the network between two yields to the process
 )
 
-// goOn reports whether the next wait may poll. If not, it must park.
-func (w *Waiter) goOn() bool {
+// goOn reports whether the next wait may poll: memory, or a socket that the runtime polls. If not, it
+// must park.
+func (w *Waiter) goOn(memory bool) bool {
 	w.chain++
 	if w.chain < chainWaits {
 		return true
 	}
 	looks := w.looks
-	ok := w.mayGoOn(Clock())
+	ok := w.mayGoOn(memory, Clock())
 	// Goroutines that are ready to run also wait for a P. But yielding to them wakes a thread.
 	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1) {
 		yield()
@@ -42,11 +43,11 @@ func (w *Waiter) goOn() bool {
 }
 
 // mayGoOn reports whether the waits may continue without parking.
-func (w *Waiter) mayGoOn(now time.Duration) bool {
+func (w *Waiter) mayGoOn(memory bool, now time.Duration) bool {
 	w.chain = 0
 	due := chainTime
 	switch {
-	case w.own:
+	case !memory:
 		due = chainOwn
 	case bool(w.backlog):
 		due = chainAgain

@@ -23,12 +23,15 @@ func network(t *testing.T, events func() bool) {
 
 // chain makes waits that end at the second look, one after the other, and returns how long it took
 // until one parked, at most the given time.
-func chain(w *Waiter, most time.Duration) time.Duration {
+func chain(w *Waiter, most time.Duration) time.Duration { return chainOf(w, Looks, most) }
+
+// chainOf is chain for waits that begin with so many looks.
+func chainOf(w *Waiter, first int, most time.Duration) time.Duration {
 	begin := Clock()
 	w.Parked(0, 0, begin)
 	for Clock()-begin < most {
 		looked := 0
-		if !w.Spin(Looks, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
+		if !w.Spin(first, func() bool { looked++; return looked > 1 }, func() bool { return true }) {
 			return Clock() - begin
 		}
 	}
@@ -55,14 +58,13 @@ func TestChain(t *testing.T) {
 	assert.Equal(t, long, chain(&w, long))
 }
 
-// TestOwnEvents: a wait whose own events are found parks later, but does.
+// TestOwnEvents: a wait for a socket, whose own events are found, parks later, but does.
 func TestOwnEvents(t *testing.T) {
 	rich(t)
 	looks := 0
 	network(t, func() bool { looks++; return true })
-	var w Waiter
-	w.SetOwnEvents()
-	took := chain(&w, time.Second)
+	w := Waiter{score: most}
+	took := chainOf(&w, 0, time.Second)
 	assert.Greater(t, took, 2*chainOwn)
 	assert.Less(t, took, time.Second, "nothing parks")
 	assert.Equal(t, 2, looks)

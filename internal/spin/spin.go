@@ -52,7 +52,6 @@ type Waiter struct {
 	chain   uint8         // waits without parking since the clock was last read
 	looks   uint8         // at the network, modulo 256
 	backlog Backlog       // of the last of those
-	own     bool          // what is waited for is an event of the network itself
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
@@ -74,17 +73,13 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	}
 }
 
-// SetOwnEvents says that the runtime's poller gets an event for what the Waiter waits for, as for the
-// data of a socket. It must be called before the first wait.
-func (w *Waiter) SetOwnEvents() { w.own = true }
-
 // Hope lets the next wait take steps, because the caller expects an answer.
 func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
 
 // Spin polls, and reports whether look has returned true. came reports whether that is something
 // that the peer has sent: a wake-up by a goroutine of this process is no evidence for or against
 // polling. first is the number of looks to begin with, without steps between them: 0 if a look makes
-// system calls. If Spin returns false, the caller parks, and then calls Parked or Woken.
+// system calls, to a socket that the runtime polls. If Spin returns false, the caller parks, and then calls Parked or Woken.
 func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	if w.busy != 0 {
 		return w.poll(first > 0, look)
@@ -101,7 +96,7 @@ func (w *Waiter) Glance(first int, look, came func() bool) bool {
 	if w.busy != 0 {
 		return w.poll(first > 0, look)
 	}
-	return w.goOn() && w.firstLooks(first, look, came)
+	return w.goOn(first > 0) && w.firstLooks(first, look, came)
 }
 
 // Decides reports whether the policy decides how long the waits poll, and not the program.
@@ -109,7 +104,7 @@ func (w *Waiter) Decides() bool { return w.busy == 0 }
 
 // look is Spin by the policy.
 func (w *Waiter) look(first int, look, came func() bool) bool {
-	if !w.goOn() {
+	if !w.goOn(first > 0) {
 		return false
 	}
 	return w.firstLooks(first, look, came) || w.score >= max(w.need, least) && w.steps(first > 0, look, came)
@@ -145,7 +140,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	for end := begin + limit; s.now < end && !found && !s.wanted; {
 		s.step()
 		found = look()
-		if !found && !w.mayGoOn(s.now) {
+		if !found && !w.mayGoOn(memory, s.now) {
 			cut = true
 			break
 		}
@@ -171,7 +166,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 
 // poll polls for the time that the program has set.
 func (w *Waiter) poll(memory bool, look func() bool) bool {
-	if w.busy < 0 || !w.goOn() {
+	if w.busy < 0 || !w.goOn(memory) {
 		return false
 	}
 	s := stepper{memory: memory, now: Clock()}
@@ -183,7 +178,7 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 			return true
 		}
 		s.step()
-		if !w.mayGoOn(s.now) {
+		if !w.mayGoOn(memory, s.now) {
 			return false
 		}
 	}

@@ -160,7 +160,7 @@ func FuzzResponder(f *testing.F) {
 		if len(how) == 0 {
 			return
 		}
-		in, asked := repairedBehindFrame(how, in)
+		in, asked := repairedAfterFrame(how, in)
 		c := &scriptConn{in: in, step: pieces(how)}
 		request, err := ReadRequest(c)
 		if err != nil {
@@ -186,7 +186,7 @@ func FuzzInitiator(f *testing.F) {
 		if len(how) == 0 {
 			return
 		}
-		in, asks := repairedBehindFrame(how, in)
+		in, asks := repairedAfterFrame(how, in)
 		c := &scriptConn{in: in, step: pieces(how)}
 		cfg := Config{NoCRC: !asks, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU}
 		if how[0]&howTwo != 0 {
@@ -229,9 +229,9 @@ func splitFrame(in []byte) (frame, rest []byte) {
 	return in[:n:n], in[n:]
 }
 
-// repairedBehindFrame makes whole FPDUs of what follows the frame, if how says so, and reports
+// repairedAfterFrame makes whole FPDUs of what follows the frame, if how says so, and reports
 // whether this end asks for CRC. A fuzzer seldom finds a correct CRC.
-func repairedBehindFrame(how, in []byte) (b []byte, crc bool) {
+func repairedAfterFrame(how, in []byte) (b []byte, crc bool) {
 	crc = how[0]&howCRC != 0
 	if how[0]&howRepair == 0 {
 		return in, crc

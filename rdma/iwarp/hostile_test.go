@@ -369,9 +369,9 @@ func TestInvalidatedWhileItIsPlaced(t *testing.T) {
 	}
 }
 
-// TestTerminateBehindAFullStream: the Terminate arrives once the peer reads, although the sender
+// TestTerminateAfterAFullStream: the Terminate arrives once the peer reads, although the sender
 // was waiting for room when the violation was found.
-func TestTerminateBehindAFullStream(t *testing.T) {
+func TestTerminateAfterAFullStream(t *testing.T) {
 	for _, variant := range hostileVariants {
 		t.Run(variant.name, func(t *testing.T) {
 			defer leavesNothing(t)()

@@ -32,7 +32,6 @@ func newTransport(c net.Conn) (transport, error) {
 		return nil, err
 	}
 	t := &rawTransport{conn: c, rc: rc}
-	t.spin.SetOwnEvents()
 	t.onRead, t.onWrite, t.onStep = t.readable, t.writable, t.runStep
 	t.join()
 	return t, nil
