@@ -373,8 +373,8 @@ func TestHold(t *testing.T) {
 		{"the first message", 0, 0, 0, 0, 8},
 		{"its buffer posted again", 0, 0, 1, 0, 9},
 		{"the fourth", 3, 0, 0, 3, 8},
-		{"others behind it", 3, 2, 0, 3, 8},
-		{"others behind it, posted again", 3, 2, 3, 3, 11},
+		{"others after it", 3, 2, 0, 3, 8},
+		{"others after it, posted again", 3, 2, 3, 3, 11},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			a, free := New(8, 8), New(8, 8)

@@ -229,7 +229,7 @@ func TestFloodDoesNotDelayPlainClients(t *testing.T) {
 }
 
 // TestFloodDoesNotDelayAGoodClient has more clients than there are places be
-// silent, begin the key, close behind a part of it, or not decide.
+// silent, begin the key, close after a part of it, or not decide.
 func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	// Held up by those that do not give way it would wait a minute.
@@ -247,7 +247,7 @@ func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 	}
 }
 
-// answerInAFlood returns how long a client waits for its Reply behind 2000 that
+// answerInAFlood returns how long a client waits for its Reply after 2000 that
 // say nothing, too little or all, and do no more.
 func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
 	cfg := testConfig()

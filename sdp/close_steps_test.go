@@ -13,7 +13,7 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// TestCloseSaysDisConn behind what was written (§8.2.1), also where the end of the
+// TestCloseSaysDisConn after what was written (§8.2.1), also where the end of the
 // channel would tell the peer as much.
 func TestCloseSaysDisConn(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
@@ -33,7 +33,7 @@ func TestCloseSaysDisConn(t *testing.T) {
 }
 
 // TestCloseWriteWaitsForTheWrite that has been let in, and will send: its bytes must not
-// come behind the DisConn.
+// come after the DisConn.
 func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)

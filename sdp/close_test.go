@@ -120,10 +120,10 @@ func TestCloseWithUnreadDataResets(t *testing.T) {
 	}
 }
 
-// TestCloseBehindBothDisConnsSaysNothing: the second to send it ends the channel
+// TestCloseAfterBothDisConnsSaysNothing: the second to send it ends the channel
 // (§8.2.1), and what comes from the first after that would only be answered with
 // a reset.
-func TestCloseBehindBothDisConnsSaysNothing(t *testing.T) {
+func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -148,7 +148,7 @@ func TestCloseBehindBothDisConnsSaysNothing(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	n, err := qp.Wait(make([]rdma.Completion, 1))
-	assert.Zero(t, n, "a message came behind DisConn")
+	assert.Zero(t, n, "a message came after DisConn")
 	assert.Equal(t, io.EOF, err)
 }
 

@@ -52,10 +52,10 @@ func TestEndOfTheChannel(t *testing.T) {
 		{"an end, after a Write met one", true, false, broken, io.EOF, io.EOF, syscall.EPIPE},
 		{"an end, after a Write met a reset", true, false, os.NewSyscallError("write", syscall.ECONNRESET), io.EOF, syscall.ECONNRESET, syscall.ECONNRESET},
 		{"a reset", true, false, nil, reset, syscall.ECONNRESET, syscall.ECONNRESET},
-		{"a reset behind a DisConn", true, true, nil, reset, io.EOF, syscall.EPIPE},
+		{"a reset after a DisConn", true, true, nil, reset, io.EOF, syscall.EPIPE},
 		{"an end, and bytes may be missing", false, false, nil, io.EOF, syscall.ECONNRESET, syscall.ECONNRESET},
 		{"an end in a message, and bytes may be missing", false, false, nil, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.ECONNRESET},
-		{"an end behind a DisConn, and none can be missing", false, true, nil, io.EOF, io.EOF, syscall.EPIPE},
+		{"an end after a DisConn, and none can be missing", false, true, nil, io.EOF, io.EOF, syscall.EPIPE},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			qp := &outlivingPair{memPair: newMemPair(t, recvBuffers), outlives: v.outlives}

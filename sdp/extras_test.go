@@ -501,9 +501,9 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCloseReadBehindAReaderGivesAllBack has CloseRead find a WriteTo in
+// TestCloseReadAfterAReaderGivesAllBack has CloseRead find a WriteTo in
 // progress: what is unread then must not keep the peer's buffers for ever.
-func TestCloseReadBehindAReaderGivesAllBack(t *testing.T) {
+func TestCloseReadAfterAReaderGivesAllBack(t *testing.T) {
 	a, b := methodPair(t, "sdp")
 	w := &slowWriter{in: make(chan struct{}), out: make(chan struct{})}
 	in := w.in

@@ -153,7 +153,7 @@ func (p *memPair) check(b []byte) {
 		p.t.Errorf("it sends what is malformed: %v", err)
 	}
 	if m.MSeq != p.said+1 {
-		p.t.Errorf("it sends MSeq %d behind %d", m.MSeq, p.said)
+		p.t.Errorf("it sends MSeq %d after %d", m.MSeq, p.said)
 	}
 	if m.MSeq > p.credit {
 		p.t.Errorf("it sends MSeq %d, and has credit up to %d", m.MSeq, p.credit)

@@ -160,7 +160,7 @@ func fuzzSetUp[C net.Conn](f *testing.F, up func(net.Conn, *Config) (C, error), 
 	})
 }
 
-// checkSetUp checks a connection that has come up, whose peer has closed behind
+// checkSetUp checks a connection that has come up, whose peer has closed after
 // what it sent: each call of its program returns.
 func checkSetUp(t *testing.T, c net.Conn, in []byte, dialled bool) {
 	t.Helper()

@@ -158,7 +158,7 @@ func awaitOver(t *testing.T, c *Conn) {
 	}, soon, time.Millisecond)
 }
 
-// TestAnswersDoNotGrow: the Write behind a Read is a message of its own, and so is each
+// TestAnswersDoNotGrow: the Write after a Read is a message of its own, and so is each
 // Write once the peer has taken part in zero copy.
 func TestAnswersDoNotGrow(t *testing.T) {
 	for _, v := range []struct {

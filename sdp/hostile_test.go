@@ -288,7 +288,7 @@ func hostileSaysAtOnce(messages ...hostileMessage) func(v *victim) {
 }
 
 // hostileSaysUnread is one that leaves the victim's program no time to Read either,
-// which might use up an advertisement before the message behind it is looked at.
+// which might use up an advertisement before the message after it is looked at.
 func hostileSaysUnread(messages ...hostileMessage) func(v *victim) {
 	return func(v *victim) {
 		v.sayAtOnce(messages...)

@@ -212,13 +212,19 @@ func TestClosingCostsNoProcessor(t *testing.T) {
 	assert.Less(t, time.Since(start), time.Second)
 	assert.Equal(t, many, Stats().Closing)
 
-	var before, after unix.Rusage
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
 	const span = 3 * time.Second
-	time.Sleep(span)
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
-	used := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-	t.Logf("%.2f %% of a processor", 100*float64(used)/float64(span))
+	used, tries := span, 3 // on a busy machine everything takes longer
+	if raceEnabled {
+		tries = 1
+	}
+	for ; tries > 0 && used >= span*2/100; tries-- {
+		var before, after unix.Rusage
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
+		time.Sleep(span)
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
+		used = time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+		t.Logf("%.2f %% of a processor", 100*float64(used)/float64(span))
+	}
 	if !raceEnabled {
 		assert.Less(t, used, span*2/100)
 	}

@@ -31,9 +31,9 @@ type setUpRule struct {
 
 // The ways on from what is no violation, or one that costs the peer SDP alone.
 const (
-	goesUp      = "the connection comes up"
-	goesPlain   = "plain TCP, with every byte"
-	plainBehind = "plain TCP, from the byte behind the Reply"
+	goesUp     = "the connection comes up"
+	goesPlain  = "plain TCP, with every byte"
+	plainAfter = "plain TCP, from the byte after the Reply"
 )
 
 // hostileFrame is an MPA frame.
@@ -107,7 +107,7 @@ type helloRule struct {
 	at         int // in both, or in a Hello; HelloAck has its second half four bytes before
 	to         []byte
 	cut        int    // bytes of it that come, if positive; none, if negative
-	want       string // goesUp, or behind the message's name
+	want       string // goesUp, or after the message's name
 	ack, hello bool   // only in that one
 }
 
@@ -176,10 +176,10 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: an end of file", name: "an end", want: goesPlain},
 		{rule: "Setting up a connection: After silence it does the same", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
 		{rule: "Setting up a connection: After silence it does the same", name: "silence", want: goesPlain, silent: true},
-		{rule: "Setting up a connection: and sends nothing else until it has the Reply", name: "FPDUs behind the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
-		{rule: "Setting up a connection: says so with its first message", name: "an end behind the Request", says: request(good), want: "before the client's decision"},
-		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainBehind},
-		{rule: "Setting up a connection: The server chooses the first of its own devices that the client offers", name: "device 0", says: request(hostileOffers([]byte{1, 1, 0})), want: plainBehind},
+		{rule: "Setting up a connection: and sends nothing else until it has the Reply", name: "FPDUs after the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
+		{rule: "Setting up a connection: says so with its first message", name: "an end after the Request", says: request(good), want: "before the client's decision"},
+		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainAfter},
+		{rule: "Setting up a connection: The server chooses the first of its own devices that the client offers", name: "device 0", says: request(hostileOffers([]byte{1, 1, 0})), want: plainAfter},
 
 		{rule: "MPA: A peer that sets M is refused", name: "markers", says: hostileFrame(iwarp.RequestKey, 0xC0, 1, good...), want: "markers are required"},
 		{rule: "MPA: M 0x80, C 0x40, R 0x20; the rest ignored", name: "reserved flags", says: hostileFrame(iwarp.RequestKey, 0x5F, 1, good...), want: goesUp},
@@ -195,7 +195,7 @@ func requestRules() []setUpRule {
 		{rule: "Offers: magic", name: "no private data", says: request(nil), want: "offers: magic: is not there"},
 		{rule: "Offers: magic", name: "another protocol's private data", says: request([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")), want: "offers: magic: is not there"},
 		{rule: "Offers: magic", name: "another magic", says: request(spoilt(good, 6, 'Q')), want: "offers: magic: is not there"},
-		{rule: "Offers: Offers of another version are answered with a rejection", name: "another version", says: request(spoilt(good, 7, 2)), want: plainBehind},
+		{rule: "Offers: Offers of another version are answered with a rejection", name: "another version", says: request(spoilt(good, 7, 2)), want: plainAfter},
 		{rule: "Offers: of the offers from byte 0, 9 or more", name: "a length that is too long", says: request(spoilt(good, 8, 255)), want: "offers: length: is 255 in 44 bytes"},
 		{rule: "Offers: of the offers from byte 0, 9 or more", name: "a length that is too short", says: request(spoilt(good, 8, 8)), want: "offers: length: is 8 in 44 bytes"},
 		{rule: "Offers: a value past the end", name: "a value past the end", says: request(hostileOffers([]byte{1, 9, 1})), want: "offers: devices: runs past the end"},
@@ -236,7 +236,7 @@ func requestRules() []setUpRule {
 			all = append(all, setUpRule{rule: "Hello and HelloAck: " + h.rule, name: "Hello: " + h.name, says: request(slices.Concat(offers, hello)), want: want})
 		}
 	}
-	return append(all, setUpRule{rule: "Hello and HelloAck: what follows is ignored", name: "Hello: junk behind it", says: request(append(good, "junk"...)), want: goesUp})
+	return append(all, setUpRule{rule: "Hello and HelloAck: what follows is ignored", name: "Hello: junk after it", says: request(append(good, "junk"...)), want: goesUp})
 }
 
 // replyRules are broken by a server.
@@ -247,9 +247,9 @@ func replyRules() []setUpRule {
 	rejection := func(private []byte) []byte { return hostileFrame(hostileReplyKey, rejected, 1, private...) }
 	none := hostileChoice(0)[:6]
 	all := []setUpRule{
-		{rule: "Setting up a connection: Since MPA forbids a responder to send the first FPDU", name: "FPDUs behind the Reply", says: append(reply(good), hostileSession(false)...), want: goesUp},
-		{rule: "Setting up a connection: a choice of device 0 alone as private data", name: "a rejection", says: rejection(none), want: plainBehind},
-		{rule: "Choice: A rejection is recognised whatever its version is", name: "a rejection of another version", says: rejection(spoilt(none, 3, 2)), want: plainBehind},
+		{rule: "Setting up a connection: Since MPA forbids a responder to send the first FPDU", name: "FPDUs after the Reply", says: append(reply(good), hostileSession(false)...), want: goesUp},
+		{rule: "Setting up a connection: a choice of device 0 alone as private data", name: "a rejection", says: rejection(none), want: plainAfter},
+		{rule: "Choice: A rejection is recognised whatever its version is", name: "a rejection of another version", says: rejection(spoilt(none, 3, 2)), want: plainAfter},
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection without a choice", says: rejection(nil), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection that chooses iwarp", says: rejection(good[:6]), want: "it rejected the MPA Request"},
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "it rejected the MPA Request"},
@@ -291,7 +291,7 @@ func replyRules() []setUpRule {
 			all = append(all, setUpRule{rule: "Hello and HelloAck: " + h.rule, name: "HelloAck: " + h.name, says: reply(slices.Concat(choice, ack)), want: want})
 		}
 	}
-	return append(all, setUpRule{rule: "Hello and HelloAck: what follows is ignored", name: "HelloAck: junk behind it", says: reply(append(good, "junk"...)), want: goesUp})
+	return append(all, setUpRule{rule: "Hello and HelloAck: what follows is ignored", name: "HelloAck: junk after it", says: reply(append(good, "junk"...)), want: goesUp})
 }
 
 // TestHostileRequests has each end of what a client may send as it should, and
@@ -318,7 +318,7 @@ func TestHostileRequests(t *testing.T) {
 				if !bytes.HasSuffix(r.says, hostileSession(true)) {
 					client.Write(hostileSession(true))
 				}
-			case plainBehind:
+			case plainAfter:
 				flags, private := readReply(t, client)
 				require.NotZero(t, flags&0x20)
 				require.Equal(t, "SDP\x01\x06\x00", string(private))
@@ -347,7 +347,7 @@ func TestHostileRequests(t *testing.T) {
 				require.True(t, sdp)
 				assert.Equal(t, "iwarp", c.Device())
 				assert.Equal(t, "hello", string(got))
-			case plainBehind:
+			case plainAfter:
 				assert.False(t, sdp)
 				assert.Equal(t, "plain", string(got))
 			case goesPlain:
@@ -404,7 +404,7 @@ func TestHostileReplies(t *testing.T) {
 				}
 				c.Write(r.says)
 				switch {
-				case r.want == plainBehind:
+				case r.want == plainAfter:
 					io.WriteString(c, "plain")
 					c.(*net.TCPConn).CloseWrite()
 				case r.want == goesUp && !bytes.HasSuffix(r.says, hostileSession(false)):
@@ -418,12 +418,12 @@ func TestHostileReplies(t *testing.T) {
 				config.ReplyTimeout = 100 * time.Millisecond
 			}
 			network := "sdp"
-			if r.want == plainBehind {
+			if r.want == plainAfter {
 				network = "tcp"
 			}
 			c, err := (&Dialer{Config: config}).Dial(network, ln.Addr().String())
 			defer func() { <-served }()
-			if r.want != goesUp && r.want != plainBehind {
+			if r.want != goesUp && r.want != plainAfter {
 				if err == nil {
 					c.Close()
 				}

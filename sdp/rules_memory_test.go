@@ -89,7 +89,7 @@ func readZeros(c net.Conn, n int) (int, error) {
 	for got := 0; got < n; {
 		k, err := c.Read(b)
 		if err == nil && !bytes.Equal(b[:k], make([]byte, k)) {
-			err = fmt.Errorf("not what was sent, behind %d bytes", got)
+			err = fmt.Errorf("not what was sent, after %d bytes", got)
 		}
 		if got += k; err != nil {
 			return got, err

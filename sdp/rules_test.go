@@ -56,13 +56,13 @@ var protocolRules = append(malformedRules(), []rule{
 	{"Messages: §6.1.6, of the last message received", "MSeqAck of what was not sent", hostileSays(hostileMessage{mid: 0xFF, ack: 1000}), "MSeqAck: is 1000, but only", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck that goes back", hostileSays(hostileMessage{mid: 0xFF, ack: 1<<32 - 1}), "MSeqAck: is 4294967295, back from 0", ""},
 
-	{"Messages: §8.2.1, no data comes behind it", "DisConn twice", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 2}), "§8.2.1: a second DisConn", ""},
-	{"Messages: §8.2.1, no data comes behind it", "Data after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileData("x")), "§8.2.1: Data with payload after DisConn", ""},
-	{"Messages: §8.2.1, no data comes behind it", "SrcAvail after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileSrcAvail(10, "x")), "§8.2.1: SrcAvail with payload after DisConn", ""},
-	{"Messages: §8.2.1, no data comes behind it", "SrcAvail after DisConn in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileMessage{mid: 2}, hostileSrcAvail(10, "")), "§8.2.1: SrcAvail after DisConn", ""},
-	{"Messages: §8.2.1, no data comes behind it", "SinkAvail with payload after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 0xFD, extension: hostileSinkAvail(hostileSize, 0).extension, payload: "x"}), "§8.2.1: SinkAvail with payload after DisConn", ""},
-	{"Messages: §8.2.1, behind all that was advertised", "DisConn before all that was advertised", hostileSays(hostileSrcAvail(10, "x"), hostileMessage{mid: 2}), "§8.2.1: DisConn before all that was advertised", "x"},
-	{"Messages: §8.2.2, behind a DisConn alone", "AbortConn without DisConn", hostileSays(hostileMessage{mid: 3}), "§8.2.2: AbortConn without DisConn", ""},
+	{"Messages: §8.2.1, no data comes after it", "DisConn twice", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 2}), "§8.2.1: a second DisConn", ""},
+	{"Messages: §8.2.1, no data comes after it", "Data after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileData("x")), "§8.2.1: Data with payload after DisConn", ""},
+	{"Messages: §8.2.1, no data comes after it", "SrcAvail after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileSrcAvail(10, "x")), "§8.2.1: SrcAvail with payload after DisConn", ""},
+	{"Messages: §8.2.1, no data comes after it", "SrcAvail after DisConn in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileMessage{mid: 2}, hostileSrcAvail(10, "")), "§8.2.1: SrcAvail after DisConn", ""},
+	{"Messages: §8.2.1, no data comes after it", "SinkAvail with payload after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 0xFD, extension: hostileSinkAvail(hostileSize, 0).extension, payload: "x"}), "§8.2.1: SinkAvail with payload after DisConn", ""},
+	{"Messages: §8.2.1, after all that was advertised", "DisConn before all that was advertised", hostileSays(hostileSrcAvail(10, "x"), hostileMessage{mid: 2}), "§8.2.1: DisConn before all that was advertised", "x"},
+	{"Messages: §8.2.2, after a DisConn alone", "AbortConn without DisConn", hostileSays(hostileMessage{mid: 3}), "§8.2.2: AbortConn without DisConn", ""},
 	{"Messages: §8.2.2, a reset", "AbortConn after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 3}), syscall.ECONNRESET.Error(), ""},
 
 	{"Credits: one whose MSeq is beyond every MSeqAck + Bufs", "more messages than buffers", func(v *victim) {
@@ -94,8 +94,8 @@ var protocolRules = append(malformedRules(), []rule{
 
 	{"Zero copy: A SrcAvail in Combined mode carries the first 64 bytes", "SrcAvail without payload", hostileSays(hostileSrcAvail(100, "")), "§11.2: SrcAvail without payload in Combined mode", ""},
 	{"Zero copy: §11.2, one at a time", "two SrcAvails in Combined mode", hostileSays(hostileSrcAvail(9, "one"), hostileSrcAvail(9, "two")), "§11.2: a second SrcAvail in Combined mode", "one"},
-	{"Zero copy: §11.2, no payload until it is complete", "Data behind a SrcAvail", hostileSaysUnread(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload after a SrcAvail", "one"},
-	{"Zero copy: §11.3, no payload until all are complete", "Data behind a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload after a SrcAvail", ""},
+	{"Zero copy: §11.2, no payload until it is complete", "Data after a SrcAvail", hostileSaysUnread(hostileSrcAvail(9, "one"), hostileData("two")), "§11.2: Data with payload after a SrcAvail", "one"},
+	{"Zero copy: §11.3, no payload until all are complete", "Data after a SrcAvail in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileData("two")), "§11.2: Data with payload after a SrcAvail", ""},
 	{"Zero copy: §11.1, no SrcAvail", "SrcAvail in Buffered mode", hostileSays(hostileMode(wire.ModeBuffered), hostileSrcAvail(9, "x")), "§11.1: SrcAvail in Buffered mode", ""},
 	{"Zero copy: §11.3, no payload in SrcAvail", "SrcAvail with payload in Pipelined mode", hostileSays(hostileMode(wire.ModePipelined), hostileSrcAvail(9, "x")), "§11.3: SrcAvail with payload in Pipelined mode", ""},
 	{"Zero copy: MaxAdverts limits both kinds together", "more SrcAvails than MaxAdverts", func(v *victim) {
@@ -104,14 +104,14 @@ var protocolRules = append(malformedRules(), []rule{
 			v.say(hostileSrcAvail(9, ""))
 		}
 	}, "§6.2.1: more than 16 advertisements", ""},
-	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail behind a SrcAvailCancel in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail after an unanswered SrcAvailCancel", ""},
+	{"Zero copy: §9.5.4, no SrcAvail until it is done", "SrcAvail after a SrcAvailCancel in Pipelined mode", hostileSaysUnread(hostileMode(wire.ModePipelined), hostileSrcAvail(9, ""), hostileMessage{mid: 8}, hostileSrcAvail(9, "")), "§9.5.4: SrcAvail after an unanswered SrcAvailCancel", ""},
 	{"Zero copy: §9.5.4, one at a time", "SrcAvailCancel twice", hostileSaysUnread(hostileSrcAvail(9, "x"), hostileMessage{mid: 8}, hostileMessage{mid: 8}), "§9.5.4: a SrcAvailCancel after an unanswered one", "x"},
 
 	{"Zero copy: §12, not the current mode", "ModeChange to the present mode", hostileSays(hostileMode(wire.ModeCombined)), "§12: the source cannot go from mode 1 to 1", ""},
 	{"Zero copy: §12, not the current mode", "ModeChange from Pipelined to Pipelined", hostileSays(hostileMode(wire.ModePipelined), hostileMode(wire.ModePipelined)), "§12: the source cannot go from mode 2 to 2", ""},
 	{"Zero copy: §12, figure 26", "ModeChange from Pipelined to Buffered", hostileSays(hostileMode(wire.ModePipelined), hostileMode(wire.ModeBuffered)), "§12: the source cannot go from mode 2 to 0", ""},
 	{"Zero copy: §12, figure 26", "ModeChange from Buffered by the source", hostileSays(hostileMode(wire.ModeBuffered), hostileMode(wire.ModeCombined)), "§12: the source cannot go from mode 0 to 1", ""},
-	{"Zero copy: §12.1, behind the SrcAvail", "ModeChange to Buffered before the SrcAvail is done", hostileSays(hostileSrcAvail(9, "x"), hostileMode(wire.ModeBuffered)), "§12.1: to Buffered mode before the SrcAvail is done", "x"},
+	{"Zero copy: §12.1, after the SrcAvail", "ModeChange to Buffered before the SrcAvail is done", hostileSays(hostileSrcAvail(9, "x"), hostileMode(wire.ModeBuffered)), "§12.1: to Buffered mode before the SrcAvail is done", "x"},
 	{"Zero copy: §12, figure 27", "ModeChange that is the sink's", hostileSays(hostileWord(7, 1<<31|1<<28)), "§12: the sink cannot go from mode 1 to 1", ""},
 	{"Zero copy: §12, figure 27", "ModeChange to Pipelined by the sink", hostileSays(hostileWord(7, 1<<31|2<<28)), "§12: the sink cannot go from mode 1 to 2", ""},
 	{"Zero copy: §12, figure 27", "ModeChange to Buffered by the sink", hostileSays(hostileWord(7, 1<<31)), "§12: the sink cannot go from mode 1 to 0", ""},

@@ -103,7 +103,7 @@ var transferRules = []rule{
 		require.NoError(v.t, <-v.write)
 		v.say(hostileWord(6, 1))
 	}, "§9.2: RdmaRdCompl without a SrcAvail", ""},
-	{"Zero copy: §9.2, behind all that SendSm has asked for", "RdmaRdCompl before what SendSm has asked for", func(v *victim) {
+	{"Zero copy: §9.2, after all that SendSm has asked for", "RdmaRdCompl before what SendSm has asked for", func(v *victim) {
 		v.writes()
 		// Without credit none of it can come.
 		v.say(hostileMessage{mid: 4, bufs: -1}, hostileMessage{mid: 6, extension: []byte{0, 0, 0, 1}, bufs: -1})
@@ -112,7 +112,7 @@ var transferRules = []rule{
 		v.writes()
 		v.say(hostileMessage{mid: 4}, hostileMessage{mid: 4})
 	}, "§9.5.2: SendSm without a SrcAvail", ""},
-	{"Zero copy: §9.2, behind the last byte", "RdmaRdCompl for a part invalidates", func(v *victim) {
+	{"Zero copy: §9.2, after the last byte", "RdmaRdCompl for a part invalidates", func(v *victim) {
 		v.writes()
 		v.say(revokes(hostileWord(6, 1), v.src.STag))
 	}, "§9.2: RdmaRdCompl for 1 of 99936 bytes invalidates STag", ""},
@@ -178,7 +178,7 @@ var transferRules = []rule{
 		v.reads()
 		v.say(hostileWord(5, 1), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},
-	{"Zero copy: A SinkCancelAck is accepted, once, if it has crossed a DisConn that ended the receiver's SinkAvail", "SinkCancelAck behind DisConn, twice", func(v *victim) {
+	{"Zero copy: A SinkCancelAck is accepted, once, if it has crossed a DisConn that ended the receiver's SinkAvail", "SinkCancelAck after DisConn, twice", func(v *victim) {
 		v.reads()
 		require.NoError(v.t, v.c.SetReadDeadline(time.Now()))
 		v.hears(9)
@@ -192,11 +192,11 @@ var transferRules = []rule{
 		v.src.STag = 1
 		v.fetches(1, 0)
 	}, "is not registered here", ""},
-	{"Zero copy: §9.5.1, payload uses it up", "RdmaWrCompl behind payload", func(v *victim) {
+	{"Zero copy: §9.5.1, payload uses it up", "RdmaWrCompl after payload", func(v *victim) {
 		v.reads()
 		v.say(hostileData("x"), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},
-	{"Zero copy: A change from Pipelined to Combined mode makes the source drop the SinkAvails", "RdmaWrCompl behind Combined mode", func(v *victim) {
+	{"Zero copy: A change from Pipelined to Combined mode makes the source drop the SinkAvails", "RdmaWrCompl after Combined mode", func(v *victim) {
 		v.reads()
 		v.say(hostileMode(wire.ModeCombined), hostileWord(5, 1))
 	}, "§9.3: RdmaWrCompl without a SinkAvail", ""},

@@ -42,7 +42,7 @@ func TestHelloToleratesWhatTheDraftDoes(t *testing.T) {
 		b    []byte
 		want func(*Hello)
 	}{
-		{"junk behind it", HelloLen, []byte("junk"), func(*Hello) {}},
+		{"junk after it", HelloLen, []byte("junk"), func(*Hello) {}},
 		{"another minor version", 16, []byte{0x1F}, func(h *Hello) { h.MinV = 15 }},
 		{"reserved byte", 17, []byte{0xFF}, func(*Hello) {}},
 		{"no wish for the remote size", 20, []byte{0, 0, 0, 0}, func(h *Hello) { h.DesRemRcvSz = 0 }},

@@ -126,7 +126,7 @@ func TestSink(t *testing.T) {
 		{"Combined: one SrcAvail", []act{srcAvail(200, 10)}, ""},
 		{"Combined: one at a time", []act{srcAvail(200, 10), decline, sendSm, data(190), srcAvail(2, 1)}, ""},
 		{"Combined: Data in pieces", []act{srcAvail(200, 10), decline, sendSm, data(90), data(100), srcAvail(2, 1)}, ""},
-		{"Combined: Data that goes on behind", []act{srcAvail(200, 10), decline, sendSm, data(1000), srcAvail(2, 1)}, ""},
+		{"Combined: Data that goes on after", []act{srcAvail(200, 10), decline, sendSm, data(1000), srcAvail(2, 1)}, ""},
 		{"Combined: fetched", []act{srcAvail(200, 10), fetch(190), fetched(190), rdCompl, srcAvail(2, 1)}, ""},
 		{"Combined: largest", []act{srcAvail(1<<31, 1), decline, sendSm, data(1<<31 - 1), srcAvail(2, 1)}, ""},
 		{"Combined: without payload", []act{srcAvail(200, 0)}, "§11.2: SrcAvail without payload in Combined mode"},
@@ -169,8 +169,8 @@ func TestSink(t *testing.T) {
 		{"cancel in process", []act{srcAvail(200, 10), fetch(90), srcCancel(5), nothingDue}, ""},
 		{"cancel in process, partly fetched", []act{srcAvail(200, 10), fetch(90), srcCancel(5), fetched(90), rdCompl, sendSm, nothingDue}, ""},
 		{"cancel in process, all fetched", []act{srcAvail(200, 10), fetch(190), srcCancel(5), fetched(190), rdCompl, nothingDue}, ""},
-		{"SrcAvail behind a cancel", []act{toPipelined, srcAvail(200, 0), srcCancel(5), srcAvail(200, 0)}, "§9.5.4: SrcAvail after an unanswered SrcAvailCancel"},
-		{"cancel behind a cancel", []act{srcAvail(200, 10), srcCancel(5), srcCancel(6)}, "§9.5.4: a SrcAvailCancel after an unanswered one"},
+		{"SrcAvail after a cancel", []act{toPipelined, srcAvail(200, 0), srcCancel(5), srcAvail(200, 0)}, "§9.5.4: SrcAvail after an unanswered SrcAvailCancel"},
+		{"cancel after a cancel", []act{srcAvail(200, 10), srcCancel(5), srcCancel(6)}, "§9.5.4: a SrcAvailCancel after an unanswered one"},
 
 		{"fetched before SendSm: RdmaRdCompl goes first", []act{srcAvail(200, 10), fetch(90), fetched(90), decline, rdCompl, sendSm, data(100), srcAvail(2, 1)}, ""},
 		{"fetched to its end: nothing to decline", []act{srcAvail(200, 10), fetch(190), fetched(190), decline, rdCompl, nothingDue}, ""},
@@ -180,7 +180,7 @@ func TestSink(t *testing.T) {
 		{"nothing is refused while it is fetched", []act{srcAvail(200, 10), fetch(90), refuse, nothingDue}, ""},
 		{"refused when it was fetched", []act{srcAvail(200, 10), fetch(90), refuse, fetched(90), rdCompl, sendSm, nothingDue}, ""},
 		{"one SendSm at a time", []act{refuse, toPipelined, srcAvail(200, 0), srcAvail(200, 0), sendSm, nothingDue}, ""},
-		{"the next SendSm behind the Data", []act{refuse, toPipelined, srcAvail(200, 0), srcAvail(200, 0), sendSm, data(199), nothingDue}, ""},
+		{"the next SendSm after the Data", []act{refuse, toPipelined, srcAvail(200, 0), srcAvail(200, 0), sendSm, data(199), nothingDue}, ""},
 		{"the next SendSm after the Data", []act{refuse, toPipelined, srcAvail(200, 0), srcAvail(200, 0), sendSm, data(100), data(100), sendSm}, ""},
 
 		{"filled", []act{toPipelined, advertise(500), sinkAvail, wrCompl(500, 9)}, ""},
@@ -327,7 +327,7 @@ func TestHeld(t *testing.T) {
 	require.NoError(t, perform(t, &s, sendSm, srcAvail(200, 10), fetch(50), fetch(40), srcCancel(5)))
 	assert.True(t, held())
 	if _, _, _, ok := s.Fetch(1); ok {
-		t.Error("an RDMA Read behind the cancel")
+		t.Error("an RDMA Read after the cancel")
 	}
 	require.NoError(t, perform(t, &s, fetched(50)))
 	assert.True(t, held())

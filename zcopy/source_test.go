@@ -169,7 +169,7 @@ func TestSourceRejects(t *testing.T) {
 		{"RdmaRdCompl invalidates the STag of the next one", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotRdCompl(1000, 8)), "§9.2: RdmaRdCompl invalidates STag 0x8, the SrcAvail's is 0x7"},
 		{"RdmaRdCompl invalidates too early", []deed{srcGoes(500, 7), gotRdCompl(400, 7)}, "§9.2: RdmaRdCompl for 400 of 436 bytes invalidates STag 0x7"},
 		{"RdmaRdCompl before all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 999), gotRdCompl(1000, 8)), "§9.2: RdmaRdCompl before all that SendSm asked for"},
-		{"RdmaRdCompl behind all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 1000), gotRdCompl(1000, 8)), ""},
+		{"RdmaRdCompl after all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 1000), gotRdCompl(1000, 8)), ""},
 		{"RdmaRdCompl that is faster than the end of the sending", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), sending(1, 1000), gotRdCompl(1000, 8)), ""},
 
 		{"SendSm", []deed{srcGoes(500, 7), gotSendSm(1)}, ""},
@@ -184,7 +184,7 @@ func TestSourceRejects(t *testing.T) {
 		{"SinkAvail that counts what is going", append(pipe, dataGoes(3, 3), sending(1, 1), gotSinkAvail(101, 4, 1)), ""},
 		{"SinkAvails over MaxAdverts", append(pipe, gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1)), "§6.2.1: more than 2 advertisements"},
 		{"SinkAvails within, with those that are stale", append(pipe, gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1), dataGoes(2, 2), gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1)), ""},
-		{"SinkAvail behind the change to Combined", append(pipe, hinted, srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500), srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500),
+		{"SinkAvail after the change to Combined", append(pipe, hinted, srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500), srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500),
 			changes(wire.ModeCombined, 9), gotSinkAvail(101, 0, 9)), "§12: SinkAvail in mode 1"},
 		{"SinkAvail that has crossed the change to Combined", append(pipe, hinted, srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500), srcGoes(500, 7), gotSendSm(1), dataGoes(1, 500),
 			changes(wire.ModeCombined, 9), gotSinkAvail(101, 2, 8)), ""},
@@ -520,8 +520,8 @@ func TestCountsAfterChange(t *testing.T) {
 		{"used up before", []deed{gotSinkAvail(200, 1, 8)}, 1},
 		{"both used up before", []deed{gotSinkAvail(200, 0, 8), gotSinkAvail(200, 0, 8)}, 0},
 		{"one of two used up before", []deed{gotSinkAvail(200, 1, 8), gotSinkAvail(200, 1, 8)}, 1},
-		{"payload behind the change does not matter", []deed{dataGoes(5, 5), gotSinkAvail(200, 2, 8)}, 7},
-		{"payload behind it that is going neither", []deed{sending(5, 5), gotSinkAvail(200, 1, 8), sent(3, 3)}, 4},
+		{"payload after the change does not matter", []deed{dataGoes(5, 5), gotSinkAvail(200, 2, 8)}, 7},
+		{"payload after it that is going neither", []deed{sending(5, 5), gotSinkAvail(200, 1, 8), sent(3, 3)}, 4},
 		{"a cancel is not answered", []deed{gotSinkAvail(200, 2, 8), gotCancel, idle}, 2},
 	} {
 		t.Run(v.name, func(t *testing.T) {

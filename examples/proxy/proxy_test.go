@@ -111,7 +111,7 @@ func TestHalfClosePassesAlone(t *testing.T) {
 	}
 }
 
-// TestEverythingArrivesBeforeTheEnd closes right behind as much as fits nowhere.
+// TestEverythingArrivesBeforeTheEnd closes right after as much as fits nowhere.
 func TestEverythingArrivesBeforeTheEnd(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

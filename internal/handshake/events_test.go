@@ -2,11 +2,12 @@ package handshake
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +22,7 @@ func TestReasonIsLoggedOnceForOperators(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	why := errors.New("no permission, in " + t.Name())
+	why := fmt.Errorf("no permission, at %v", time.Now().UnixNano()) // each run has its own
 	var reasons Reasons
 	for range 10 {
 		cfg.decline(&reasons, wire.DeviceVerbs, client, why)

@@ -56,10 +56,10 @@ func TestLookDecidesAtOnce(t *testing.T) {
 		do   func(client *net.TCPConn)
 	}{
 		{"another byte", func(c *net.TCPConn) { c.Write([]byte("X")) }},
-		{"another byte behind a prefix", func(c *net.TCPConn) { c.Write([]byte("MPA ")); c.Write([]byte("X")) }},
+		{"another byte after a prefix", func(c *net.TCPConn) { c.Write([]byte("MPA ")); c.Write([]byte("X")) }},
 		{"an end", func(c *net.TCPConn) { c.Close() }},
 		{"a reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }},
-		{"an end behind a prefix", func(c *net.TCPConn) {
+		{"an end after a prefix", func(c *net.TCPConn) {
 			if runtime.GOOS != "linux" {
 				c.Write([]byte("X")) // only there it can be seen
 			}
@@ -140,7 +140,7 @@ func (s *secured) HandshakeContext(context.Context) error {
 	return nil
 }
 
-// TestLookWaitsForAHandshakeBelow: the time to look begins behind it.
+// TestLookWaitsForAHandshakeBelow: the time to look begins after it.
 func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 	server, client := handshaketest.TCPPair(t)
 	cfg := testConfig()

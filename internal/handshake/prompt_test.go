@@ -44,7 +44,7 @@ func TestPrompt(t *testing.T) {
 		unread         bool
 	}{
 		{name: "resumed", first: offering(handshaketest.IdleTicket), resumed: true},
-		{name: "resumed, behind it something else", first: func(t *testing.T, c net.Conn) string {
+		{name: "resumed, after it something else", first: func(t *testing.T, c net.Conn) string {
 			return offering(handshaketest.IdleTicket)(t, c) + "more"
 		}, resumed: true, unread: true},
 		{name: "another ticket", first: offering(rdma.Ticket{9}), unread: true},

@@ -29,7 +29,7 @@ const (
 	lengthIgnored  fault = "a message longer than the buffer is delivered"
 	foreignRevoked fault = "a Send may invalidate anything"
 	freshError     fault = "each call returns an error of its own"
-	placesLate     fault = "a Write is placed behind the next message"
+	placesLate     fault = "a Write is placed after the next message"
 	rightsIgnored  fault = "every region may be read and written"
 	oneTooMany     fault = "an access may go one byte too far"
 	oneTooEarly    fault = "an access may begin one byte before the region"

@@ -91,7 +91,7 @@ func (f *flow) receive(c rdma.Completion) {
 	switch got := c.Buffer.Bytes; {
 	case f.failed: // after the first difference, others say nothing new
 	case f.want == nil:
-		f.fail("received %s behind the last message", brief(got))
+		f.fail("received %s after the last message", brief(got))
 	case !bytes.Equal(got, f.want):
 		f.fail("message %d: received %s, want %s", f.arriving.seq-1, brief(got), brief(f.want))
 	case c.Invalidated != 0:

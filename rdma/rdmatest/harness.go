@@ -239,7 +239,7 @@ func (e *end) send(msg []byte) {
 	must(e.t, e.post(message(msg, 16)))
 }
 
-// message makes a work request of a copy of msg, split behind header bytes.
+// message makes a work request of a copy of msg, split after header bytes.
 func message(msg []byte, header int) rdma.SendWR {
 	msg = bytes.Clone(msg)
 	header = min(header, len(msg))

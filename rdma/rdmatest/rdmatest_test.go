@@ -61,7 +61,7 @@ func TestSuiteNotices(t *testing.T) {
 		{rightsIgnored, "Protection/Read/NoRight"},
 		{oneTooMany, "Protection/Write/OneMore"},
 		{oneTooMany, "Protection/Read/OneMore"},
-		{oneTooMany, "Protection/Write/OneBehind"},
+		{oneTooMany, "Protection/Write/OneAfter"},
 		{oneTooEarly, "Protection/Write/OneBefore"},
 		{oneTooEarly, "Protection/Read/OneBefore"},
 		{wrapsAround, "Protection/Write/WrapsInto"},

@@ -144,7 +144,7 @@ func checkRoomCarries(t *testing.T, pair Pair) {
 	b.collect()
 	must(t, a.WaitRoom())
 	if a.Busy() {
-		t.Error("Busy behind WaitRoom")
+		t.Error("Busy after WaitRoom")
 	}
 	l.expect()
 }

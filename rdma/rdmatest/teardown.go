@@ -186,8 +186,8 @@ func checkEndRegions(t *testing.T, pair Pair) {
 		<-writing
 		b.expectClosed()
 		must(t, a.Close())
-		checkMemory(t, "memory behind "+how.name, target.arena, snapshot)
-		checkMargins(t, "memory behind "+how.name, target.arena)
+		checkMemory(t, "memory after "+how.name, target.arena, snapshot)
+		checkMargins(t, "memory after "+how.name, target.arena)
 	}
 }
 

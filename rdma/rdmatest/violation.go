@@ -33,7 +33,7 @@ func (e *end) expectViolated() {
 	}
 	e.expectSticky()
 	if _, err := e.PostSend([]rdma.SendWR{message([]byte("x"), 1)}); err == nil {
-		e.t.Errorf("%s: PostSend succeeds behind %v", e.name, e.err)
+		e.t.Errorf("%s: PostSend succeeds after %v", e.name, e.err)
 	}
 }
 

@@ -93,7 +93,7 @@ func closed(t *testing.T, a, b *QueuePair) {
 }
 
 // TestNothingOfTheOldConnection is found in the next one: no message that was not
-// read, no STag, no Read, no ring that lies behind.
+// read, no STag, no Read, no ring that follows.
 func TestNothingOfTheOldConnection(t *testing.T) {
 	emptied(t)
 	p := newPlace(t)

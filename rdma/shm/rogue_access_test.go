@@ -27,7 +27,7 @@ func TestRogueAccess(t *testing.T) {
 	}{
 		{"a Write past the end", rdma.RemoteWrite, recordWrite, size - 9, 10, "is past the 100 bytes"},
 		{"a Write of more than there is", rdma.RemoteWrite, recordWrite, 0, size + 1, "is past the 100 bytes"},
-		{"a Write behind the end", rdma.RemoteWrite, recordWrite, size + 1, 1, "is past the 100 bytes"},
+		{"a Write after the end", rdma.RemoteWrite, recordWrite, size + 1, 1, "is past the 100 bytes"},
 		{"a Write in front of the beginning", rdma.RemoteWrite, recordWrite, huge - 7, 16, "wraps around"},
 		{"a Write of nearly all that can be counted", rdma.RemoteWrite, recordWrite, 8, huge - 7, "wraps around"},
 		{"a Write to what may be read", rdma.RemoteRead, recordWrite, 0, 1, "does not allow"},

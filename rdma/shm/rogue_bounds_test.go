@@ -182,8 +182,8 @@ func TestRogueWritesAhead(t *testing.T) {
 	}
 }
 
-// TestPollFindsWhatIsBehindTransfers: Poll finds a message after as many RDMA requests as a correct peer can have outstanding.
-func TestPollFindsWhatIsBehindTransfers(t *testing.T) {
+// TestPollFindsWhatIsAfterTransfers: Poll finds a message after as many RDMA requests as a correct peer can have outstanding.
+func TestPollFindsWhatIsAfterTransfers(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Abort()
 	defer b.Abort()

@@ -149,7 +149,7 @@ func TestRogue(t *testing.T) {
 			r.turns(r.out.ring)
 			r.says(15, 0, nil)
 		}, "kind 15"},
-		{"goes on in the small ring behind what comes next", func(r *rogue) {
+		{"goes on in the small ring after what comes next", func(r *rogue) {
 			r.out.grow()
 			r.out.dir.turn.Store(r.out.pos + 8)
 			r.says(15, 0, nil)

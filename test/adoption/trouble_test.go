@@ -13,7 +13,7 @@ import (
 )
 
 // A cache directory without room, or one that cannot be written, fails in one line, leaves nothing
-// behind and makes no program.
+// after and makes no program.
 func TestCacheWithoutRoom(t *testing.T) {
 	want(t, "all")
 	if out, err := try(t, t.TempDir(), env(), "unshare", "-rm", "true"); err != nil {
