@@ -83,7 +83,7 @@ var protocolRules = append(malformedRules(), []rule{
 		ack := v.wantsMore()
 		v.say(hostileAck(hostileWord(0x0C, recvSize), ack), hostileAck(hostileWord(0x0C, recvSize), ack))
 	}, "§10.6: ChRcvBufAck without a ChRcvBuf", ""},
-	{"Resizing private buffers: both are answered", "ChRcvBuf before the last was answered", hostileSaysAtOnce(hostileWord(0x0B, 1<<15), hostileWord(0x0B, 1<<16)), "§10.6: a ChRcvBuf before the one that is not acknowledged", ""},
+	{"Resizing private buffers: both are answered", "ChRcvBuf before the last was answered", hostileSaysAtOnce(hostileWord(0x0B, 1<<15), hostileWord(0x0B, 1<<16), hostileWord(0x0B, 1<<15), hostileWord(0x0B, 1<<16)), "§10.6: a ChRcvBuf before the one that is not acknowledged", ""},
 
 	{"Zero copy: §9.2, of a SrcAvail", "RdmaRdCompl", hostileSays(hostileWord(6, 1)), "§9.2: RdmaRdCompl without a SrcAvail", ""},
 	{"Zero copy: §9.3, of a SinkAvail", "RdmaWrCompl", hostileSays(hostileWord(5, 1)), "§9.3: RdmaWrCompl without a SinkAvail", ""},

@@ -177,7 +177,7 @@ func beFlood() {
 				f := ready[len(ready)-1]
 				if unix.Sendmsg(fd, says, unix.UnixRights(f), nil, unix.MSG_NOSIGNAL) == nil {
 					taken++
-					unix.Close(f)
+					go unix.Close(f) // it blocks if the victim has closed its own already
 					ready = ready[:len(ready)-1]
 				}
 			}
