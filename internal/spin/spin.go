@@ -79,7 +79,8 @@ func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
 // Spin polls, and reports whether look has returned true. came reports whether that is something
 // that the peer has sent: a wake-up by a goroutine of this process is no evidence for or against
 // polling. first is the number of looks to begin with, without steps between them: 0 if a look makes
-// system calls, to a socket that the runtime polls. If Spin returns false, the caller parks, and then calls Parked or Woken.
+// system calls, to a socket that the runtime polls. If Spin returns false, the caller parks, and
+// then calls Parked or Woken.
 func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	if w.busy != 0 {
 		return w.poll(first > 0, look)

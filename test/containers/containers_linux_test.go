@@ -67,6 +67,27 @@ func TestNextDial(t *testing.T) {
 	t.Log(last)
 }
 
+// TestLateConnection: a dialler whose connection takes longer than a listener would wait sends no
+// Request, and uses plain TCP.
+func TestLateConnection(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir})
+	require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
+	goesOver(t, c, "tcp", at, "shm")
+	s.run(t, "ip", "link", "set", "wire", "down")
+	begin := time.Now()
+	require.NoError(t, c.say(fmt.Sprintf("dial tcp %s 1", at)))
+	require.Eventually(t, func() bool {
+		sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", c.cmd.Process.Pid))
+		require.NoError(t, err)
+		return strings.Contains(string(sockets), " 02 ") && time.Since(begin) > 200*time.Millisecond // SYN-SENT
+	}, 5*time.Second, time.Millisecond)
+	s.run(t, "ip", "link", "set", "wire", "up")
+	assert.Regexp(t, `^map\[tcp:1\]`, c.answer(t))
+	assert.Contains(t, c.does(t, "log"), "was made more than 50ms ago")
+}
+
 // TestContainersOfIPv6, and of a server that gets its address when it listens already.
 func TestContainersOfIPv6(t *testing.T) {
 	needsRoot(t)
