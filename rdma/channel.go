@@ -35,6 +35,8 @@ type Peer struct {
 	// InDir says that the ends meet in the directory ChannelConfig.Dir, and may be in different
 	// network namespaces.
 	InDir bool
+	// Direct says that both ends see the same addresses of the TCP connection.
+	Direct bool
 	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
 	PID int
 }
@@ -50,6 +52,9 @@ type ChannelConfig struct {
 	// Dir is a directory in which the ends may meet if they are in different network
 	// namespaces, or "". The channel that a client offers begins there.
 	Dir string
+	// Alone reports whether all connections to the listener come to this process, so that clients
+	// may claim them. Nil: it is not known.
+	Alone func() bool
 	// Timeout is how long a peer may take to open a channel after it has connected.
 	Timeout time.Duration
 }
@@ -109,6 +114,18 @@ type Offer interface {
 	Drop()
 }
 
+// A Claimer is the Offer of a kept channel over which the client can tell the server, before it
+// connects, which TCP connection it is about to make. The server then expects a Request there.
+type Claimer interface {
+	Offer
+	// Claim tells the server the client's port. It returns false if the server does not listen
+	// any more, or not alone.
+	Claim(port uint16) bool
+	// Stands reports whether the server still listens. If it does after the client has connected,
+	// it is the other end of the connection.
+	Stands() bool
+}
+
 // OfferListener is the ChannelListener of an Offerer. Its methods do not block and are safe for
 // concurrent use. ord is how many RDMA Reads of this end may be outstanding at the client.
 type OfferListener interface {
@@ -118,6 +135,25 @@ type OfferListener interface {
 	Resume(p Peer, t Ticket, ord int) (QueuePair, error)
 	// Meet opens the server's end of a new channel.
 	Meet(p Peer, t Ticket, ord int) (PendingOffer, error)
+}
+
+// A ClaimListener is an OfferListener whose clients may claim connections over kept channels.
+type ClaimListener interface {
+	OfferListener
+	// Claimed returns the claim on the connection that was accepted from there; nil: there is
+	// none.
+	Claimed(from netip.AddrPort) Claim
+	// RefuseClaims makes the listener take no more claims, after ChannelConfig.Alone has changed.
+	RefuseClaims()
+}
+
+// Claim is a client's claim on a connection that was accepted. One goroutine at a time uses it.
+type Claim interface {
+	// Expected reports that the client may send its Request. After it has returned false the
+	// client sends none. It does not block.
+	Expected() bool
+	// Release ends the claim. The client has sent its Request (asked) or not.
+	Release(asked bool)
 }
 
 // PendingOffer is a new channel whose server's end is open.

@@ -25,15 +25,13 @@ func (c *Client) offerChannel(conn net.Conn, o *wire.Offers) {
 		if !ok {
 			continue
 		}
-		server := conn.RemoteAddr().Network() + " " + conn.RemoteAddr().String()
-		if c.meetIn != "" {
-			server += " " + c.meetIn
-		}
+		server := keptFor(conn.RemoteAddr().Network(), conn.RemoteAddr().String(), c.meetIn)
 		var err error
 		o.Channel, c.channelDevice = wire.IdleChannel, device
 		// Only the server knows whether it still has an idle channel. If it does not, it
 		// takes another connection to offer a new one.
-		if c.Redials && !c.stale {
+		c.channel = c.over.take(conn)
+		if c.channel == nil && c.Redials && !c.stale {
 			c.channel = offerer.Idle(server, c.channelConfig(offerer, c.meetIn))
 		}
 		if c.channel == nil {

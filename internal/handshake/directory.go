@@ -32,6 +32,7 @@ func (cfg *Config) dirPath() string {
 
 // inDirectory is the part of a Client that deals with the directory.
 type inDirectory struct {
+	over      overChannel    // the claim of the last connection over a kept channel
 	claims    *shmdir.Claims // of the last connection; nil: none
 	confirmed bool           // the listener expects a Request on it
 	meetIn    string         // the directory in which both ends meet; "": in the network namespace
@@ -55,7 +56,7 @@ func (c *Client) Claim(d *net.Dialer) {
 		case before != nil:
 			err = before(network, address, rc)
 		}
-		if err == nil {
+		if err == nil && !c.claimOver(rc, address) {
 			claims.Add(rc, address)
 		}
 		return err
@@ -64,10 +65,16 @@ func (c *Client) Claim(d *net.Dialer) {
 
 // EndClaims ends the claims of the last connection.
 func (c *Client) EndClaims() {
+	c.over.drop()
 	if c.claims != nil {
 		c.claims.Close()
 		c.claims, c.confirmed = nil, false
 	}
+}
+
+// hasClaim reports whether a listener of another container was told of conn.
+func (c *Client) hasClaim(conn net.Conn) bool {
+	return c.over.on(conn) || c.claims != nil && c.claims.Made(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
 }
 
 // confirm reports whether a listener of another container, which is announced in the
@@ -76,7 +83,12 @@ func (c *Client) confirm(conn net.Conn) bool {
 	if c.claims == nil || c.confirmed {
 		return c.confirmed
 	}
-	err := c.claims.Confirm(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	var err error
+	if c.over.on(conn) {
+		err = c.over.confirm()
+	} else {
+		err = c.claims.Confirm(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+	}
 	if err != nil && err != shmdir.ErrNotAnnounced {
 		c.decline(&c.declined, wire.DeviceSHM, conn, err)
 	}
@@ -91,6 +103,9 @@ func (c *Client) late(conn net.Conn) error {
 		return nil
 	}
 	err := c.claims.Late()
+	if c.over.late() {
+		err = errLate
+	}
 	if err == nil {
 		return nil
 	}
@@ -148,10 +163,10 @@ func (s *Server) announceInDir(at netip.AddrPort) {
 	}
 }
 
-// claimed answers the claims that may be for conn. It returns nil if there are none. It
-// announces the address that the client has connected to if that is a new one, because
+// claimed answers the claims that may be for conn, over kept channels or in the directory. It
+// returns nil if there are none. It announces the address that the client has connected to if that is a new one, because
 // interfaces come and go.
-func (s *Server) claimed(conn net.Conn) *shmdir.Held {
+func (s *Server) claimed(conn net.Conn) rdma.Claim {
 	if s.announcer == nil || OnThisHost(conn) {
 		return nil
 	}
@@ -159,10 +174,16 @@ func (s *Server) claimed(conn net.Conn) *shmdir.Held {
 	if !local.IsValid() || !remote.IsValid() {
 		return nil
 	}
+	if c := s.listeners.claimed(remote); c != nil {
+		return c
+	}
 	if err := s.announcer.Add(local); err != nil {
 		s.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)
 	}
-	return s.announcer.Claimed(remote)
+	if held := s.announcer.Claimed(remote); held != nil {
+		return held
+	}
+	return nil
 }
 
 // stillExpects returns what is to be expected of a client that has not sent its Request yet.

@@ -41,6 +41,11 @@ func (c *Client) Expect(conn net.Conn) Prospect {
 }
 
 func (c *Client) expect(conn net.Conn) Prospect {
+	plain := peers.plain(addrPort(conn.RemoteAddr()))
+	claimed := !plain && c.hasClaim(conn)
+	if claimed && c.confirm(conn) { // first, because the kernel does not show the server
+		return Announced
+	}
 	server, err := localpeer.Other(conn)
 	if err == nil && server.Listener && c.mayShare(server) {
 		if localpeer.Shows(conn, localpeer.Dialler) {
@@ -56,11 +61,11 @@ func (c *Client) expect(conn net.Conn) Prospect {
 			return Gone
 		}
 		return Plain // a relay is between the ends
-	case !peers.plain(addrPort(conn.RemoteAddr())) && c.confirm(conn):
+	case !plain && !claimed && c.confirm(conn): // says why there is no claim
 		return Announced
 	case !c.mayAsk(conn):
 		return Plain
-	case peers.plain(addrPort(conn.RemoteAddr())):
+	case plain:
 		peers.watch(conn)
 		return Plain
 	}

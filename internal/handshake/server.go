@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/internal/spin"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -22,8 +24,9 @@ type Server struct {
 	host      host
 	announcer *shmdir.Announcer // in cfg.Dir; nil: nothing is announced there
 	listeners channelListeners
-	requests  spin.Habit // polling for Requests that are about to arrive
-	decisions spin.Habit // polling for decisions on channels
+	alone     atomic.Bool // SetAlone
+	requests  spin.Habit  // polling for Requests that are about to arrive
+	decisions spin.Habit  // polling for decisions on channels
 }
 
 // NewServer returns a Server. The caller closes it after all its handshakes have ended.
@@ -35,6 +38,15 @@ func NewServer(cfg Config) *Server { return &Server{cfg: cfg, host: thisHost()} 
 func (s *Server) Announce(listener net.Addr) {
 	if at := addrPort(listener); at.IsValid() && s.cfg.meets() {
 		s.announceInDir(at)
+	}
+}
+
+// SetAlone says whether only this process accepts connections at the listener's address. At first
+// that is not known. It is safe for concurrent use.
+func (s *Server) SetAlone(alone bool) {
+	s.alone.Store(alone)
+	if !alone {
+		s.listeners.refuseClaims()
 	}
 }
 
@@ -65,11 +77,13 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 // result, and after that ReleaseClaims.
 func (s *Server) Accepted(conn net.Conn) *Incoming {
 	h := &Incoming{Server: s, conn: conn, expected: possible}
-	if h.peek(); h.spoke == undecided {
-		h.expected = s.cfg.expects(conn)
-	}
-	if h.held = s.claimed(conn); h.held != nil {
+	h.peek()
+	h.held = s.claimed(conn)
+	switch {
+	case h.held != nil:
 		h.expected = certain
+	case h.spoke == undecided:
+		h.expected = s.cfg.expects(conn)
 	}
 	return h
 }
@@ -81,8 +95,8 @@ type Incoming struct {
 	conn     net.Conn
 	ctx      context.Context // done when the time of the handshake is over; nil before Start
 	expected expectation
-	held     *shmdir.Held // claims that may be for it; nil: there are none
-	early    []byte       // its first earlyLen bytes have arrived and are not consumed
+	held     rdma.Claim // that may be for it; nil: there is none
+	early    []byte     // its first earlyLen bytes have arrived and are not consumed
 	earlyLen int
 	spoke    verdict // what they mean
 	channel

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -94,7 +95,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	if err := t.Reaches(client); err != nil {
 		return err
 	}
-	listener, err := h.listeners.of(device, t, &h.cfg)
+	listener, err := h.listeners.of(device, t, h.Server)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,8 @@ func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 	switch {
 	case h.cfg.ThroughProxies:
 	case client.Local.IsValid():
-		if !offers.SameTuple(client.Remote, client.Local) && !h.translated(offers, &client) {
+		client.Direct = offers.SameTuple(client.Remote, client.Local)
+		if !client.Direct && !h.translated(offers, &client) {
 			return client, errProxy
 		}
 	default: // the kernel knows the process of a Unix socket
@@ -295,7 +297,7 @@ type channelListeners struct {
 }
 
 // of returns the listener of the device.
-func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config) (rdma.ChannelListener, error) {
+func (l *channelListeners) of(device wire.Device, t rdma.Transport, s *Server) (rdma.ChannelListener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if listener, ok := l.open[device]; ok {
@@ -304,7 +306,11 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	listener, err := t.Listen(cfg.channelConfig(t, cfg.dirPath()))
+	cfg := s.cfg.channelConfig(t, s.cfg.dirPath())
+	if s.announcer != nil {
+		cfg.Alone = s.alone.Load
+	}
+	listener, err := t.Listen(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -313,6 +319,31 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 	}
 	l.open[device] = listener
 	return listener, nil
+}
+
+// refuseClaims makes the listeners take no more claims.
+func (l *channelListeners) refuseClaims() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, listener := range l.open {
+		if hears, ok := listener.(rdma.ClaimListener); ok {
+			hears.RefuseClaims()
+		}
+	}
+}
+
+// claimed returns the claim on the connection that was accepted from there; nil: there is none.
+func (l *channelListeners) claimed(from netip.AddrPort) rdma.Claim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, listener := range l.open {
+		if hears, ok := listener.(rdma.ClaimListener); ok {
+			if c := hears.Claimed(from); c != nil {
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 func (l *channelListeners) close() {

@@ -46,12 +46,12 @@ const (
 	claimTime  = time.Second
 	// openedTime is how long an opened claim is kept for its connection to see that.
 	openedTime = 10 * time.Second
-	// holdTime is how long a connection waits for the opening of the claims that fit it. A
-	// dialler that is about to send its Request when askWithin ends may be late by as much. After
+	// HoldTime is how long a connection waits for the opening of the claims that fit it. A
+	// dialler that is about to send its Request when AskWithin ends may be late by as much. After
 	// that was in vain, no claim is answered for vainTime: the connections of other programs, for
 	// which a hostile process makes claims, wait for a fiftieth of the time at most.
-	holdTime = 2 * askWithin
-	vainTime = 50 * holdTime
+	HoldTime = 2 * AskWithin
+	vainTime = 50 * HoldTime
 )
 
 // Announce makes the socket of a listener. It is announced nowhere yet; see Add.

@@ -32,7 +32,7 @@ import (
 // The listener takes an opening that was sent before it gave up, and an opening cannot be sent
 // after that: then the dialler sends nothing over TCP, and both go on with plain TCP. A process
 // that passes on what comes may hold back the opening. So the dialler sends its Request soon after
-// the claim or not at all, and the listener does not give up before that: see askWithin.
+// the claim or not at all, and the listener does not give up before that: see AskWithin.
 
 const (
 	claimMagic = "SDPdir1\n"

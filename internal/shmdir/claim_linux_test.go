@@ -62,7 +62,7 @@ func from(port uint16) netip.AddrPort { return netip.AddrPortFrom(client, port) 
 // over waits until a connection is no longer held.
 func over(t testing.TB, h *Held) {
 	t.Helper()
-	require.Eventually(t, func() bool { return !h.Expected() }, 100*holdTime, time.Millisecond)
+	require.Eventually(t, func() bool { return !h.Expected() }, 100*HoldTime, time.Millisecond)
 }
 
 // TestClaim: both ends know of each other, and the port is not known to the listener before.
@@ -95,7 +95,7 @@ func TestUnclaimedConnections(t *testing.T) {
 	h := a.Claimed(from(colliding(c)))
 	require.NotNil(t, h)
 	over(t, h)
-	assert.Less(t, time.Since(h.since), 50*holdTime)
+	assert.Less(t, time.Since(h.since), 50*HoldTime)
 	c = claims(t, d, 4712, nil)
 	assert.Nil(t, a.Claimed(from(4712)), "a claim was in vain just now")
 	assert.ErrorIs(t, c.confirm(client), errLeft, "of which the dialler is told")
@@ -130,7 +130,7 @@ func TestHeldBack(t *testing.T) {
 	h := a.Claimed(from(4711))
 	require.NoError(t, s.Confirm(from(4711), server))
 	assert.NoError(t, s.Late())
-	s.all[0].since = time.Now().Add(-askWithin)
+	s.all[0].since = time.Now().Add(-AskWithin)
 	assert.ErrorContains(t, s.Late(), "the claim on 10.9.8.7:7000 was made more than 50ms ago")
 	assert.True(t, h.Expected())
 	s.Close()
@@ -138,9 +138,9 @@ func TestHeldBack(t *testing.T) {
 
 	claims(t, d, 4712, nil)
 	h = a.Claimed(from(4712))
-	h.since = time.Now().Add(-askWithin)
+	h.since = time.Now().Add(-AskWithin)
 	assert.True(t, h.Expected())
-	assert.GreaterOrEqual(t, holdTime, 2*askWithin)
+	assert.GreaterOrEqual(t, HoldTime, 2*AskWithin)
 }
 
 // TestSpentClaim: the Request of a connection has come, and the opening of its claim is held back.

@@ -136,8 +136,7 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (dialled, error) {
 // claim binds the socket c, and tells the listener where it will connect from.
 func (d *dialled) claim(c syscall.RawConn) error {
 	var err error
-	failed := c.Control(func(fd uintptr) { d.port, err = bound(int(fd), d.at.AddrPort) })
-	if err = errors.Join(failed, err); err != nil {
+	if d.port, err = Bind(c, d.at.AddrPort); err != nil {
 		return err
 	}
 	d.key, d.opened, d.worked, d.since = newKey(), false, false, time.Now()
@@ -159,6 +158,13 @@ func source(to netip.AddrPort) (netip.Addr, error) {
 	}
 	local, err := nameOf(fd)
 	return local.Addr(), err
+}
+
+// Bind returns the port of the socket c, of TCP and not connected yet, which it binds to one that is free
+// unless it has one.
+func Bind(c syscall.RawConn, to netip.AddrPort) (port uint16, err error) {
+	failed := c.Control(func(fd uintptr) { port, err = bound(int(fd), to) })
+	return port, errors.Join(failed, err)
 }
 
 // bound returns the port of the socket, which it binds to one that is free unless it has one.
@@ -206,6 +212,23 @@ func (s *Claims) Why() error {
 	return s.why
 }
 
+// Made reports whether there is a claim on the connection between these addresses.
+func (s *Claims) Made(local, remote netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.onLocked(bare(local), bare(remote)) != nil
+}
+
+// onLocked returns the claim on the connection between these addresses; nil: there is none.
+func (s *Claims) onLocked(local, remote netip.AddrPort) *dialled {
+	for i := range s.all {
+		if d := &s.all[i]; d.at.AddrPort == remote && d.port == local.Port() {
+			return d
+		}
+	}
+	return nil
+}
+
 // Confirm waits for the listener to show that it has the other end of the connection between
 // these addresses, for about a millisecond, or longer if it has done so before. If it returns nil, the
 // listener expects a Request. Otherwise nothing may be sent to it that a program without SDP would
@@ -214,19 +237,18 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 	local, remote = bare(local), bare(remote)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.all {
-		if d := &s.all[i]; d.at.AddrPort == remote && d.port == local.Port() {
-			if err := d.confirm(local.Addr()); err != nil {
-				known.forget(d.at)
-				return fmt.Errorf("shm directory %s: %w", s.dir.path, err)
-			}
-			return nil
-		}
-	}
-	if s.why != nil {
+	d := s.onLocked(local, remote)
+	switch {
+	case d == nil && s.why != nil:
 		return s.why
+	case d == nil:
+		return ErrNotAnnounced
 	}
-	return ErrNotAnnounced
+	if err := d.confirm(local.Addr()); err != nil {
+		known.forget(d.at)
+		return fmt.Errorf("shm directory %s: %w", s.dir.path, err)
+	}
+	return nil
 }
 
 // confirm waits for the answer that names our port, and opens the claim of a connection from
@@ -282,9 +304,9 @@ func (d *dialled) confirm(from netip.Addr) error {
 // answers is the habit of polling for the answers of listeners that are known.
 var answers spin.Habit
 
-// nap waits for a message, for lookTime at most.
+// nap waits for a message, for LookTime at most.
 func nap(fd int) {
-	wait := unix.NsecToTimespec(int64(lookTime))
+	wait := unix.NsecToTimespec(int64(LookTime))
 	unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &wait, nil)
 }
 
@@ -294,8 +316,8 @@ func (s *Claims) Late() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.all {
-		if d := &s.all[i]; d.opened && time.Since(d.since) > askWithin {
-			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, askWithin)
+		if d := &s.all[i]; d.opened && time.Since(d.since) > AskWithin {
+			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, AskWithin)
 		}
 	}
 	return nil

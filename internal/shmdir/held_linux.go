@@ -209,7 +209,7 @@ func (h *Held) Expected() bool {
 	if h.opened != nil {
 		return h.opened.stands()
 	}
-	if len(h.claims) > 0 && time.Since(h.since) < holdTime {
+	if len(h.claims) > 0 && time.Since(h.since) < HoldTime {
 		return true
 	}
 	waited := len(h.claims) > 0

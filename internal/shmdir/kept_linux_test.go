@@ -180,7 +180,7 @@ func TestAnotherSource(t *testing.T) {
 	defer known.forget(c.at)
 	begin := time.Now()
 	assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "comes from 10.9.8.7, and not from 10.9.8.6")
-	assert.Less(t, time.Since(begin), lookKnown*lookTime)
+	assert.Less(t, time.Since(begin), lookKnown*LookTime)
 }
 
 // end returns a socket to keep, and a function that reports that it was closed.

@@ -8,6 +8,9 @@ import (
 	"syscall"
 )
 
+// Bind is for Linux.
+func Bind(syscall.RawConn, netip.AddrPort) (uint16, error) { return 0, errors.ErrUnsupported }
+
 // Dir is a directory that programs meet in, on Linux.
 type Dir struct{}
 
@@ -58,6 +61,9 @@ type Claims struct{}
 
 // Add is for Linux.
 func (*Claims) Add(syscall.RawConn, string) {}
+
+// Made is for Linux.
+func (*Claims) Made(_, _ netip.AddrPort) bool { return false }
 
 // Why is for Linux.
 func (*Claims) Why() error { return nil }

@@ -68,16 +68,16 @@ var ErrNotAnnounced = errors.New("no listener of SDP is announced there")
 var errBusy = errors.New("the listener has too many announced connections to answer")
 
 const (
-	// A dialler looks for the answer to its claim lookTimes times, and waits for lookTime
+	// A dialler looks for the answer to its claim lookTimes times, and waits for LookTime
 	// between two looks, to which the kernel adds as much. Looks are counted, and not time,
 	// because on a busy machine both ends wait for a processor: a look then takes longer.
-	lookTime  = 50 * time.Microsecond
+	LookTime  = 50 * time.Microsecond
 	lookTimes = 6
 	// lookKnown is how often it looks if the listener has answered lately.
 	lookKnown = 500
-	// askWithin is how long after its claim a dialler may send its Request. The listener waits
-	// longer (holdTime), and takes the Request that arrives meanwhile, with an opening or without.
-	askWithin = 50 * time.Millisecond
+	// AskWithin is how long after its claim a dialler may send its Request. The listener waits
+	// longer (HoldTime), and takes the Request that arrives meanwhile, with an opening or without.
+	AskWithin = 50 * time.Millisecond
 	// mostWrong answers are for other connections. More are guesses.
 	mostWrong = 3
 	// knownTime is for how long that counts, and mostKnown bounds the listeners of which it

@@ -90,6 +90,7 @@ type control struct {
 	_       [120]byte
 	ways    [2]direction
 	ticket  [2]atomic.Uint64 // a hash of the ticket for the next use; written by the end that dials
+	claim   atomic.Uint32    // between two uses: the connection of the next one; see claim.go
 }
 
 var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -33,13 +34,14 @@ import (
 type link struct {
 	conn     *os.File
 	area     *area
-	way      int      // the direction that this end writes: 0 at the end that dials
-	pid, uid int      // of the peer; pid is 0 in another pid namespace
-	reach    bool     // each end can read the other's memory
-	zeroCopy bool     // this end's program asked for that
-	id       [16]byte // the token with which it was opened; only the two ends know it
-	at       string   // the address of the peer, at the end that dials
-	pool     *pool    // keeps it between uses; nil: it is not kept
+	way      int        // the direction that this end writes: 0 at the end that dials
+	pid, uid int        // of the peer; pid is 0 in another pid namespace
+	reach    bool       // each end can read the other's memory
+	zeroCopy bool       // this end's program asked for that
+	id       [16]byte   // the token with which it was opened; only the two ends know it
+	at       string     // the address of the peer, at the end that dials
+	from     netip.Addr // and at the end that listens
+	pool     *pool      // keeps it between uses; nil: it is not kept
 	cfg      rdma.ChannelConfig
 
 	// These belong to the queue pair, or to the pool between uses.
@@ -47,6 +49,7 @@ type link struct {
 	spin  spin.Waiter // passed from one use to the next
 	big   bool        // the big rings may hold pages
 	since time.Time
+	late  bool // it is kept longer than linkTime, because it carries a claim
 }
 
 const (
@@ -94,6 +97,7 @@ func (b *doorbell) quit() {
 
 // end ends the link. The peer sees that the socket is closed.
 func (l *link) end() {
+	l.refuseClaims()
 	l.conn.Close()
 	l.area.unmap()
 }
@@ -122,6 +126,8 @@ func (l *link) alive() bool {
 // pool keeps links between their uses. The zero value is an empty pool. It is safe for concurrent
 // use.
 type pool struct {
+	alone func() bool // rdma.ChannelConfig.Alone
+
 	mu      sync.Mutex
 	closed  bool
 	links   []*link     // the longest idle first
@@ -148,11 +154,15 @@ func (p *pool) put(l *link) bool {
 	switch first, n := p.count(same); {
 	case n >= mostAt:
 		p.drop(first)
-	case len(p.links) >= mostLinks:
+	case len(p.links) < mostLinks:
+	case p.links[0].unclaimed():
 		p.drop(0)
+	default:
+		return false
 	}
-	l.since = time.Now()
+	l.since, l.late = time.Now(), false
 	p.links = append(p.links, l)
+	l.takeClaims(p.alone)
 	l.mine().left.Store(l.uses)
 	p.watch()
 	return true
@@ -205,7 +215,9 @@ func (p *pool) watch() {
 		defer p.mu.Unlock()
 		p.alarm = nil
 		for len(p.links) > 0 && time.Since(p.links[0].since) >= linkTime {
-			p.drop(0)
+			if !p.extend() {
+				p.drop(0)
+			}
 		}
 		p.watch()
 	})
@@ -264,6 +276,7 @@ func (device) Idle(at string, cfg rdma.ChannelConfig) rdma.Offer {
 type idle struct {
 	link   *link
 	ticket rdma.Ticket
+	port   uint16 // of the connection that is claimed
 }
 
 // Ticket returns the ticket for the Request.
@@ -304,6 +317,7 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 		l.end()
 		return nil, errors.New("shm: the ticket is not the channel's")
 	}
+	l.from = fromOf(&peer)
 	q, err := l.begin(p.cfg, ord)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -39,6 +40,7 @@ type pending struct {
 	fd       int      // the socket, which accepts descriptors until the memory file has arrived
 	conn     *os.File // the same socket; nil: not made yet
 	pid, uid int
+	from     netip.Addr // the client's address
 	ord      int
 	mine     *probe         // nil: there is no reach
 	space    unsafe.Pointer // for the memory; nil: none
@@ -54,7 +56,7 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.PendingOffer,
 	if err := mapped.fits(); err != nil {
 		return nil, err
 	}
-	w := &pending{place: p, ord: ord}
+	w := &pending{place: p, from: fromOf(&peer), ord: ord}
 	in, err := meetingDirOf(&peer, p.cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -170,7 +172,7 @@ func (w *pending) take(ctx context.Context) (*QueuePair, error) {
 	w.space = nil // it belongs to the link now
 	l := &link{
 		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: w.mine != nil && flags&canRead != 0, zeroCopy: w.place.cfg.ZeroCopy,
-		id: w.token, pool: &w.place.links,
+		id: w.token, from: w.from, pool: &w.place.links,
 	}
 	return l.begin(w.place.cfg, w.ord)
 }
