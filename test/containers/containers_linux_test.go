@@ -52,40 +52,85 @@ func TestContainersShareMemory(t *testing.T) {
 	}
 }
 
-// TestNextDial: the dial after one over shm uses the socket of that one's claim, so it does not
-// look for an announcement.
+// TestNextDial: the dial after one over shm uses the channel of that one, or the socket of its claim, so
+// it does not look for an announcement. The channel tells it who accepts only if no other process can.
 func TestNextDial(t *testing.T) {
+	needsRoot(t)
+	for _, v := range []struct {
+		how, forgets string
+		finds        bool
+	}{
+		{"", "nothing", true},
+		{"", "claims", true},
+		{"", "channels", true},
+		{"wrapped", "channels", true},
+		{"wrapped", "claims", false},
+		{"shared", "channels", true},
+		{"shared", "claims", false},
+		{"passed-on", "channels", true},
+		{"passed-on", "claims", false},
+		{"duplicated", "claims", false},
+	} {
+		t.Run(fmt.Sprintf("%s without %s", v.how, v.forgets), func(t *testing.T) {
+			dir := sharedDir(t)
+			s, c := pair(t, options{dir: dir}, options{dir: dir})
+			require.Equal(t, "ok", s.does(t, "listen tcp %s %s", at, v.how))
+			then := map[bool]string{true: "shm", false: "tcp"}[v.finds]
+			wants := regexp.MustCompile(`^map\[shm:1\] .*; [1-9]\d* removed; map\[` + then + `:1\]`)
+			last := ""
+			assert.Eventually(t, func() bool {
+				last = c.does(t, "again %s tcp %s", v.forgets, at)
+				return wants.MatchString(last)
+			}, 10*time.Second, time.Millisecond, "the second dial went over something else")
+			t.Log(last)
+		})
+	}
+}
+
+// TestAnotherServer: a program without SDP that listens where SDP was served a moment ago gets nothing
+// but the client's own bytes. The process that served SDP lives.
+func TestAnotherServer(t *testing.T) {
 	needsRoot(t)
 	dir := sharedDir(t)
 	s, c := pair(t, options{dir: dir}, options{dir: dir})
-	require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
-	last := ""
-	assert.Eventually(t, func() bool {
-		last = c.does(t, "again tcp %s", at)
-		return regexp.MustCompile(`^map\[shm:1\] .*; [1-9]\d* removed; map\[shm:1\]`).MatchString(last)
-	}, 10*time.Second, time.Millisecond, "the second dial went over something else")
-	t.Log(last)
+	for range 5 {
+		require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
+		goesOver(t, c, "tcp", at, "shm")
+		require.Equal(t, "ok", s.does(t, "unlisten"))
+		require.Equal(t, "ok", s.does(t, "plain %s", at))
+		assert.Regexp(t, `^map\[tcp:1\]`, c.does(t, "dial tcp %s 1", at))
+		require.Equal(t, "ok", s.does(t, "unplain"))
+	}
+	assert.Equal(t, fmt.Sprintf("5 %q", strings.Repeat("secret", 5*(100/6+1))), s.does(t, "seen"))
 }
 
 // TestLateConnection: a dialler whose connection takes longer than a listener would wait sends no
 // Request, and uses plain TCP.
 func TestLateConnection(t *testing.T) {
 	needsRoot(t)
-	dir := sharedDir(t)
-	s, c := pair(t, options{dir: dir}, options{dir: dir})
-	require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
-	goesOver(t, c, "tcp", at, "shm")
-	s.run(t, "ip", "link", "set", "wire", "down")
-	begin := time.Now()
-	require.NoError(t, c.say(fmt.Sprintf("dial tcp %s 1", at)))
-	require.Eventually(t, func() bool {
-		sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", c.cmd.Process.Pid))
-		require.NoError(t, err)
-		return strings.Contains(string(sockets), " 02 ") && time.Since(begin) > 200*time.Millisecond // SYN-SENT
-	}, 5*time.Second, time.Millisecond)
-	s.run(t, "ip", "link", "set", "wire", "up")
-	assert.Regexp(t, `^map\[tcp:1\]`, c.answer(t))
-	assert.Contains(t, c.does(t, "log"), "was made more than 50ms ago")
+	for forgets, reason := range map[string]string{
+		"claims":   "has given up the channel",
+		"channels": "was made more than 50ms ago",
+	} {
+		t.Run("without "+forgets, func(t *testing.T) {
+			dir := sharedDir(t)
+			s, c := pair(t, options{dir: dir}, options{dir: dir})
+			require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
+			goesOver(t, c, "tcp", at, "shm")
+			require.Equal(t, "ok", c.does(t, "forget %s", forgets))
+			s.run(t, "ip", "link", "set", "wire", "down")
+			begin := time.Now()
+			require.NoError(t, c.say(fmt.Sprintf("dial tcp %s 1", at)))
+			require.Eventually(t, func() bool {
+				sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", c.cmd.Process.Pid))
+				require.NoError(t, err)
+				return strings.Contains(string(sockets), " 02 ") && time.Since(begin) > 200*time.Millisecond // SYN-SENT
+			}, 5*time.Second, time.Millisecond)
+			s.run(t, "ip", "link", "set", "wire", "up")
+			assert.Regexp(t, `^map\[tcp:1\]`, c.answer(t))
+			assert.Contains(t, c.does(t, "log"), reason)
+		})
+	}
 }
 
 // TestContainersOfIPv6, and of a server that gets its address when it listens already.

@@ -205,8 +205,8 @@ func TestImpostor(t *testing.T) {
 			require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
 			goesOver(t, c, "tcp", at, "shm")
 			require.Equal(t, "ok", impostor.does(t, "impostor %s", how))
-			require.Equal(t, "ok", c.does(t, "forget"))
-			answer := c.does(t, "dial tcp %s 50", at)
+			require.Equal(t, "ok", c.does(t, "forget all"))
+			answer := c.does(t, "dial tcp %s 50 channels", at)
 			if how == "relay" || how == "withhold" {
 				assert.Regexp(t, `^map\[`, answer) // it may be too late for some
 			} else {
@@ -246,7 +246,7 @@ func TestHostileDirectory(t *testing.T) {
 			require.Equal(t, "ok", s.does(t, "plain :7001"))
 			goesOver(t, c, "tcp", at, "shm")
 			require.Equal(t, "ok", third.does(t, "impostor %s", how))
-			require.Equal(t, "ok", c.does(t, "forget"))
+			require.Equal(t, "ok", c.does(t, "forget all"))
 			var tcp, sdp, plain time.Duration
 			assert.Eventually(t, func() bool {
 				tcp = took(t, c.does(t, "nets %s:7001 101", serverAddress))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,12 +15,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/shmdir"
+	"github.com/gosdp/gosdp/rdma/shm"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -57,6 +61,9 @@ func beContainer() {
 type role struct {
 	log log // of the library
 
+	ln    *sdp.Listener
+	below net.Listener // of the plain server
+
 	mu   sync.Mutex
 	seen bytes.Buffer // by a plain server, or an impostor
 	came int          // connections to it
@@ -93,23 +100,27 @@ func (r *role) config() *sdp.Config {
 func (r *role) do(command string, args []string) string {
 	var err error
 	switch command {
-	case "listen": // network address: echoes
-		err = r.listen(args[0], args[1])
+	case "listen": // network address [how]: echoes
+		err = r.listen(args[0], args[1], args[2:]...)
+	case "unlisten": // ends the last one
+		err = r.ln.Close()
 	case "greet": // address: a server of SDP that speaks first
 		err = r.greet(args[0])
 	case "greeted": // address times: dials, and says nothing
 		return r.greeted(args)
 	case "plain": // address: a server that knows nothing of SDP, and echoes
 		err = r.plain(args[0])
+	case "unplain": // ends that
+		err = r.below.Close()
 	case "seen": // what came to that
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return fmt.Sprintf("%d %q", r.came, r.seen.String())
-	case "dial": // network address times
+	case "dial": // network address times [what it forgets before each]
 		return r.dial(args)
-	case "forget": // the sockets that are kept for the next dial
-		shmdir.CloseIdle()
-	case "again": // network address: dials twice; between the two, no listener is announced any more
+	case "forget": // what: what is kept for the next dial
+		forget(args[0])
+	case "again": // what network address: dials twice; between the two, it forgets that, and no listener is announced any more
 		return r.again(args)
 	case "nets": // address times: connections of net, not of SDP
 		return r.nets(args)
@@ -141,11 +152,40 @@ func (r *role) do(command string, args []string) string {
 	return "ok"
 }
 
-func (r *role) listen(network, address string) error {
+func (r *role) listen(network, address string, how ...string) error {
 	lc := sdp.ListenConfig{Config: r.config()}
+	switch strings.Join(how, "") {
+	case "wrapped":
+		below, err := net.Listen(network, address)
+		if err == nil {
+			r.ln, err = sdp.NewListener(below, lc.Config)
+		}
+		if err == nil {
+			go echo(r.ln)
+		}
+		return err
+	case "shared":
+		lc.Net.Control = func(_, _ string, c syscall.RawConn) (err error) {
+			failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+			return errors.Join(failed, err)
+		}
+	}
 	ln, err := lc.Listen(context.Background(), network, address)
 	if err != nil {
 		return err
+	}
+	r.ln = ln.(*sdp.Listener)
+	switch strings.Join(how, "") {
+	case "passed-on":
+		file, err := r.ln.File()
+		if err != nil {
+			return err
+		}
+		file.Close()
+	case "duplicated":
+		if _, err := r.ln.SyscallConn(); err != nil {
+			return err
+		}
 	}
 	go echo(ln)
 	return nil
@@ -209,6 +249,7 @@ func (r *role) plain(address string) error {
 	if err != nil {
 		return err
 	}
+	r.below = ln
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -242,6 +283,7 @@ func (r *role) dial(args []string) string {
 	used := map[string]int{}
 	var took []time.Duration
 	for range times {
+		forget(strings.Join(args[3:], ""))
 		begin := time.Now()
 		c, err := d.Dial(args[0], args[1])
 		took = append(took, time.Since(begin))
@@ -262,15 +304,26 @@ func (r *role) dial(args []string) string {
 	return fmt.Sprintf("%v %v", used, median(took))
 }
 
-// again dials twice. Between the two, the announcements are removed.
+// again dials twice. Between the two, the announcements are removed, and what is kept is forgotten.
 func (r *role) again(args []string) string {
-	one := append(slices.Clone(args), "1")
+	one := append(slices.Clone(args[1:]), "1")
 	first := r.dial(one)
+	forget(args[0])
 	names, _ := filepath.Glob("/mnt/a-*")
 	for _, name := range names {
 		os.Remove(name)
 	}
 	return fmt.Sprintf("%s; %d removed; %s", first, len(names), r.dial(one))
+}
+
+// forget closes the channels, the sockets of claims, or all, that are kept for the next dial.
+func forget(what string) {
+	if what == "channels" || what == "all" {
+		shm.CloseIdle()
+	}
+	if what == "claims" || what == "all" {
+		shmdir.CloseIdle()
+	}
 }
 
 // nets is dial for connections of package net.
