@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -152,14 +153,15 @@ func TestClaimedChannelIsKept(t *testing.T) {
 		kept := keptFrom(t, p, peerOf(1))
 		require.True(t, kept.Claim(7))
 		var ends [][2]*QueuePair
-		for range mostLinks + 1 {
-			a, b, err := open(t.Context(), p, newOffer(t, "", stepConfig), peerOf(2))
+		for i := range mostLinks + 1 {
+			a, b, err := open(t.Context(), p, newOffer(t, fmt.Sprint(i), stepConfig), peerOf(2))
 			require.NoError(t, err)
 			ends = append(ends, [2]*QueuePair{a, b})
 		}
 		for _, end := range ends {
 			closed(t, end[0], end[1])
 		}
+		assert.Equal(t, mostLinks, p.keeps())
 		assert.True(t, kept.Stands())
 		assert.NotNil(t, p.Claimed(peerOf(7).Remote))
 		kept.Drop()
