@@ -59,7 +59,7 @@ func beContainer() {
 
 // role is what a container has at hand.
 type role struct {
-	log log // of the library
+	log   log // of the library
 
 	ln    *sdp.Listener
 	below net.Listener // of the plain server
@@ -308,6 +308,7 @@ func (r *role) dial(args []string) string {
 func (r *role) again(args []string) string {
 	one := append(slices.Clone(args[1:]), "1")
 	first := r.dial(one)
+	time.Sleep(20 * time.Millisecond) // the server closes its end, which nothing here shows
 	forget(args[0])
 	names, _ := filepath.Glob("/mnt/a-*")
 	for _, name := range names {
