@@ -59,7 +59,7 @@ func beContainer() {
 
 // role is what a container has at hand.
 type role struct {
-	log   log // of the library
+	log log // of the library
 
 	ln    *sdp.Listener
 	below net.Listener // of the plain server
