@@ -86,7 +86,7 @@ var layers = []struct {
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
-	{"test/containers", allowed{tests: []string{"internal/shmdir", "sdp"}}},
+	{"test/containers", allowed{tests: []string{"internal/shmdir", "rdma/shm", "sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/adoption", allowed{}},
 	{"test/swap", allowed{imports: []string{"sdp"}}},
