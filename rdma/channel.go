@@ -143,7 +143,8 @@ type ClaimListener interface {
 	// Claimed returns the claim on the connection that was accepted from there; nil: there is
 	// none.
 	Claimed(from netip.AddrPort) Claim
-	// RefuseClaims makes the listener take no more claims, after ChannelConfig.Alone has changed.
+	// RefuseClaims makes the listener give up the claims on connections that were not accepted,
+	// and take no more, after ChannelConfig.Alone has changed.
 	RefuseClaims()
 }
 

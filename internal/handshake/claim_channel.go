@@ -69,11 +69,16 @@ func keptFor(network, address, dir string) string {
 	return name
 }
 
-// on reports whether the claim is on conn.
+// madeLocked reports whether conn was claimed.
+func (o *overChannel) madeLocked(conn net.Conn) bool {
+	return !o.since.IsZero() && o.port == addrPort(conn.LocalAddr()).Port() && o.at == conn.RemoteAddr().String()
+}
+
+// on reports whether the claim is on conn, and the channel was not taken.
 func (o *overChannel) on(conn net.Conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.offer != nil && o.port == addrPort(conn.LocalAddr()).Port() && o.at == conn.RemoteAddr().String()
+	return o.offer != nil && o.madeLocked(conn)
 }
 
 // errGone says that a listener has ended since the claim, or its process gave up the channel.
@@ -92,20 +97,20 @@ func (o *overChannel) confirm() error {
 // errLate says that the server may not expect the Request any more.
 var errLate = fmt.Errorf("the connection was claimed over the channel more than %v ago", shmdir.AskWithin)
 
-// late reports whether the claim, if there was one, was made too long ago for a Request.
-func (o *overChannel) late() bool {
+// late reports whether the claim on conn, if there was one, was made too long ago for a Request.
+func (o *overChannel) late(conn net.Conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.since.IsZero() && time.Since(o.since) > shmdir.AskWithin
+	return o.madeLocked(conn) && time.Since(o.since) > shmdir.AskWithin
 }
 
 // take returns the channel, which the caller then owns, if the claim is on conn; nil: it is not.
 func (o *overChannel) take(conn net.Conn) rdma.Offer {
-	if !o.on(conn) {
-		return nil
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.offer == nil || !o.madeLocked(conn) {
+		return nil
+	}
 	offer := o.offer
 	o.offer = nil
 	return offer

@@ -70,6 +70,7 @@ func TestClaimOverChannel(t *testing.T) {
 	require.ErrorAs(t, c.late(conn), &not)
 	assert.True(t, not.Usable)
 	assert.ErrorIs(t, not, errLate)
+	assert.NoError(t, c.late(other))
 	c.EndClaims()
 	assert.Zero(t, k.dropped)
 }

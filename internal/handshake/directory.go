@@ -103,7 +103,7 @@ func (c *Client) late(conn net.Conn) error {
 		return nil
 	}
 	err := c.claims.Late()
-	if c.over.late() {
+	if c.over.late(conn) {
 		err = errLate
 	}
 	if err == nil {

@@ -53,6 +53,7 @@ func (s *Server) SetAlone(alone bool) {
 // Unannounce withdraws what Announce has announced. It may be called twice, and while
 // handshakes are in progress.
 func (s *Server) Unannounce() {
+	s.SetAlone(false) // or a client would take the next listener at the address for this one
 	if s.announcer != nil {
 		s.announcer.Close()
 	}

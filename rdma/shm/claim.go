@@ -85,10 +85,11 @@ func (i *idle) Claim(port uint16) bool {
 	return i.link.area.ctl.claim.CompareAndSwap(claimReady, claimOf(port, claimMade))
 }
 
-// Stands reports whether the server still listens; see rdma.Claimer.
+// Stands reports whether the server still listens; see rdma.Claimer. A process that was killed has left
+// the word as it was.
 func (i *idle) Stands() bool {
 	word := i.link.area.ctl.claim.Load()
-	return word == claimOf(i.port, claimMade) || word == claimOf(i.port, claimAccepted)
+	return (word == claimOf(i.port, claimMade) || word == claimOf(i.port, claimAccepted)) && i.link.alive()
 }
 
 // claimed is a claim on a connection that was accepted.
@@ -98,12 +99,16 @@ type claimed struct {
 	since time.Time
 }
 
-// RefuseClaims makes the links that are kept take no claim; see rdma.ClaimListener.
+// RefuseClaims makes the links that are kept take no claim, and gives up those whose connections were
+// not accepted; see rdma.ClaimListener.
 func (p *place) RefuseClaims() {
 	p.links.mu.Lock()
 	defer p.links.mu.Unlock()
 	for _, l := range p.links.links {
-		l.unclaimed()
+		word := &l.area.ctl.claim
+		for was := word.Load(); was == claimReady || was%(1<<claimPort) == claimMade; was = word.Load() {
+			word.CompareAndSwap(was, claimNone)
+		}
 	}
 }
 

@@ -102,6 +102,10 @@ func (r *role) do(command string, args []string) string {
 	switch command {
 	case "listen": // network address [how]: echoes
 		err = r.listen(args[0], args[1], args[2:]...)
+	case "refrain": // from accepting there
+		err = r.ln.SetDeadline(time.Unix(1, 0))
+	case "hold": // address: a connection of net, as long as the container lives
+		_, err = net.Dial("tcp", args[0])
 	case "unlisten": // ends the last one
 		err = r.ln.Close()
 	case "greet": // address: a server of SDP that speaks first
