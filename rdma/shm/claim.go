@@ -54,13 +54,6 @@ func (l *link) takeClaims(alone func() bool) {
 	}
 }
 
-// refuseClaims tells the client that the end that listens gives up the channel.
-func (l *link) refuseClaims() {
-	if l.way == 1 {
-		l.area.ctl.claim.Store(claimNone)
-	}
-}
-
 // unclaimed makes the end that listens take no claim, and reports whether the client has made none.
 func (l *link) unclaimed() bool {
 	word := &l.area.ctl.claim

@@ -97,7 +97,6 @@ func (b *doorbell) quit() {
 
 // end ends the link. The peer sees that the socket is closed.
 func (l *link) end() {
-	l.refuseClaims()
 	l.conn.Close()
 	l.area.unmap()
 }
