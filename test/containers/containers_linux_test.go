@@ -154,6 +154,11 @@ func TestContainersOfIPv6(t *testing.T) {
 	}
 	assert.Regexp(t, `^map\[tcp:1\]`, c.does(t, "dial tcp [fd00:211::2]:7000 1"), "it was not announced yet")
 	goesOver(t, c, "tcp", "[fd00:211::2]:7000", "shm")
+	for _, address := range []string{"[fd00:211::2]:7000", at} { // to a socket of both families
+		assert.Eventually(t, func() bool {
+			return regexp.MustCompile(`^map\[shm:1\] .*; map\[shm:1\]`).MatchString(c.does(t, "again claims tcp %s", address))
+		}, 10*time.Second, time.Millisecond, "the channel was not used for %s", address)
+	}
 }
 
 // TestPlainTCPBetweenContainers: where something is missing or different, the connection is plain TCP.
