@@ -232,18 +232,6 @@ func (l *Listener) exhaustedLocked() bool {
 	return l.ended || l.stopped && len(l.queue) == 0
 }
 
-// Opened says that this process has just opened the listening socket, so that no other one has it.
-func (l *Listener) Opened() {
-	if sc, ok := l.ln.(syscall.Conn); ok {
-		if rc, err := sc.SyscallConn(); err == nil && !localpeer.SharesPort(rc) {
-			l.server.SetAlone(true)
-		}
-	}
-}
-
-// Shared says that the program may have passed the listening socket to another process.
-func (l *Listener) Shared() { l.server.SetAlone(false) }
-
 // OnDemand makes the listener accept connections only while Accept waits, because the others
 // belong to other processes that share the socket. It takes effect immediately if the underlying
 // listener has a method SetDeadline.
@@ -251,7 +239,6 @@ func (l *Listener) OnDemand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.onDemand = true
-	l.Shared()
 	if l.waiting == 0 {
 		l.holdLocked()
 		l.awaitHeldLocked()

@@ -35,8 +35,6 @@ type Peer struct {
 	// InDir says that the ends meet in the directory ChannelConfig.Dir, and may be in different
 	// network namespaces.
 	InDir bool
-	// Direct says that both ends see the same addresses of the TCP connection.
-	Direct bool
 	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
 	PID int
 }
@@ -52,9 +50,6 @@ type ChannelConfig struct {
 	// Dir is a directory in which the ends may meet if they are in different network
 	// namespaces, or "". The channel that a client offers begins there.
 	Dir string
-	// Alone reports whether all connections to the listener come to this process, so that clients
-	// may claim them. Nil: it is not known.
-	Alone func() bool
 	// Timeout is how long a peer may take to open a channel after it has connected.
 	Timeout time.Duration
 }
@@ -118,12 +113,11 @@ type Offer interface {
 // connects, which TCP connection it is about to make. The server then expects a Request there.
 type Claimer interface {
 	Offer
-	// Claim tells the server the client's port. It returns false if the server does not listen
-	// any more, or not alone.
+	// Claim tells the server the client's port. It returns false if the server takes no claim.
 	Claim(port uint16) bool
-	// Stands reports whether the server still listens. If it does after the client has connected,
-	// it is the other end of the connection.
-	Stands() bool
+	// Claimed reports whether the server has accepted a connection from that port, and if not,
+	// whether it will not (over). It does not block.
+	Claimed() (accepted, over bool)
 }
 
 // OfferListener is the ChannelListener of an Offerer. Its methods do not block and are safe for
@@ -140,12 +134,9 @@ type OfferListener interface {
 // A ClaimListener is an OfferListener whose clients may claim connections over kept channels.
 type ClaimListener interface {
 	OfferListener
-	// Claimed returns the claim on the connection that was accepted from there; nil: there is
-	// none.
+	// Claimed returns the claim on the connection that was accepted from there, and tells its
+	// client. It returns nil if there is none.
 	Claimed(from netip.AddrPort) Claim
-	// RefuseClaims makes the listener give up the claims on connections that were not accepted,
-	// and take no more, after ChannelConfig.Alone has changed.
-	RefuseClaims()
 }
 
 // Claim is a client's claim on a connection that was accepted. One goroutine at a time uses it.

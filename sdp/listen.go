@@ -54,14 +54,14 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
-	l := (*Listener)(nil)
 	if known {
-		l = newListener(n, ln, set)
-	} else if l, err = lc.Config.listener(n, ln); err != nil {
+		return newListener(n, ln, set), nil
+	}
+	l, err := lc.Config.listener(n, ln)
+	if err != nil {
 		ln.Close()
 		return nil, err
 	}
-	l.l.Opened()
 	return l, nil
 }
 
@@ -199,7 +199,6 @@ func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	if !ok {
 		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
-	l.l.Shared() // it may be duplicated
 	return ln.SyscallConn()
 }
 

@@ -10,31 +10,37 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/shmdir"
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
 // If a channel to a server of another container is kept from an earlier connection, the client
-// claims the next connection over the channel, and not in the directory. Neither end makes a
-// system call for the claim itself.
+// claims the next connection over the channel, and not in the directory: no end sends a
+// message, and the client prepares its Request while the server accepts.
 
-// overChannel is such a claim. A dial may try several addresses at the same time, of which one is
-// claimed. The zero value is none.
+// overChannel is such a claim, of one connection attempt, which may try several addresses at the
+// same time. One of them is claimed. A hook that runs when the attempt is over does nothing. It is
+// safe for concurrent use.
 type overChannel struct {
-	mu    sync.Mutex
-	offer rdma.Claimer // nil: there is no claim, or offerChannel has taken the channel
-	at    string       // the server's address
-	port  uint16       // ours
-	since time.Time    // when the connection was claimed; zero: there was none
+	cfg *Config
+
+	mu      sync.Mutex
+	over    bool         // no connection is claimed any more
+	offer   rdma.Claimer // nil: no channel was kept
+	taken   bool         // it is the caller's
+	at      string       // the server's address
+	claimed bool         // a connection there from our port; else the server takes no claims
+	port    uint16
+	since   time.Time
 }
 
-// claimOver claims the connection of the socket rc to the address over a channel that is kept.
-// It binds the socket. It returns false if there is no such channel.
-func (c *Client) claimOver(rc syscall.RawConn, address string) bool {
-	o := &c.over
+// claim claims the connection of the socket rc to the address, and binds the socket. It returns
+// false if no channel is kept for that, or the server takes no claim over it.
+func (o *overChannel) claim(rc syscall.RawConn, address string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.offer != nil || !c.Redials || c.stale {
+	if o.over {
 		return false
 	}
 	t, _ := transport(wire.DeviceSHM)
@@ -42,21 +48,23 @@ func (c *Client) claimOver(rc syscall.RawConn, address string) bool {
 	if !ok {
 		return false
 	}
-	kept := offerer.Idle(keptFor("tcp", address, c.Dir.Path()), c.channelConfig(offerer, c.Dir.Path()))
+	dir := o.cfg.Dir.Path()
+	kept := offerer.Idle(keptFor("tcp", address, dir), o.cfg.channelConfig(offerer, dir))
 	if kept == nil {
 		return false
 	}
-	offer, ok := kept.(rdma.Claimer)
+	if o.offer, ok = kept.(rdma.Claimer); !ok {
+		kept.Drop()
+		return false
+	}
+	o.over, o.at = true, address
 	at, err := netip.ParseAddrPort(address)
 	if err == nil {
 		o.port, err = shmdir.Bind(rc, at)
 	}
-	if !ok || err != nil || !offer.Claim(o.port) {
-		kept.Drop()
-		return false
-	}
-	o.offer, o.at, o.since = offer, address, time.Now()
-	return true
+	o.since = time.Now()
+	o.claimed = err == nil && o.offer.Claim(o.port)
+	return o.claimed
 }
 
 // keptFor names the channels that are kept for connections to an address, by network, and in a
@@ -69,60 +77,69 @@ func keptFor(network, address, dir string) string {
 	return name
 }
 
-// madeLocked reports whether conn was claimed.
-func (o *overChannel) madeLocked(conn net.Conn) bool {
-	return !o.since.IsZero() && o.port == addrPort(conn.LocalAddr()).Port() && o.at == conn.RemoteAddr().String()
-}
-
-// on reports whether the claim is on conn, and the channel was not taken.
+// on reports whether conn was claimed.
 func (o *overChannel) on(conn net.Conn) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.offer != nil && o.madeLocked(conn)
-}
-
-// errGone says that a listener has ended since the claim, or its process gave up the channel.
-var errGone = errors.New("the server has given up the channel over which the connection was claimed")
-
-// confirm returns nil if the server has the other end of the connection, and expects a Request.
-func (o *overChannel) confirm() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.offer.Stands() {
-		return errGone
+	if o == nil {
+		return false
 	}
-	return nil
-}
-
-// errLate says that the server may not expect the Request any more.
-var errLate = fmt.Errorf("the connection was claimed over the channel more than %v ago", shmdir.AskWithin)
-
-// late reports whether the claim on conn, if there was one, was made too long ago for a Request.
-func (o *overChannel) late(conn net.Conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.madeLocked(conn) && time.Since(o.since) > shmdir.AskWithin
+	return o.claimed && o.port == addrPort(conn.LocalAddr()).Port() && o.at == conn.RemoteAddr().String()
 }
 
-// take returns the channel, which the caller then owns, if the claim is on conn; nil: it is not.
+// take returns the channel, which the caller then owns, if it is one to the server at the other
+// end of conn; nil: there is none.
 func (o *overChannel) take(conn net.Conn) rdma.Offer {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.offer == nil || !o.madeLocked(conn) {
+	if o == nil {
 		return nil
 	}
-	offer := o.offer
-	o.offer = nil
-	return offer
-}
-
-// drop ends the claim with its channel.
-func (o *overChannel) drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.offer != nil {
-		o.offer.Drop()
-		o.offer = nil
+	if o.offer == nil || o.taken || o.at != conn.RemoteAddr().String() {
+		return nil
 	}
-	o.since = time.Time{}
+	o.taken = true
+	return o.offer
+}
+
+// drop ends the claim with its channel, unless that was taken.
+func (o *overChannel) drop() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	if o.offer != nil && !o.taken {
+		o.offer.Drop()
+		o.taken = true
+	}
+}
+
+var (
+	errNotAccepted = errors.New("nothing shows that the server of the channel has accepted the connection")
+	errLate        = fmt.Errorf("the connection was claimed over the channel more than %v ago", shmdir.AskWithin)
+)
+
+// acceptances is the habit of polling for servers that accept a connection.
+var acceptances spin.Habit
+
+// await waits until the server has accepted the connection that was claimed. It returns an error if the
+// Request may not be sent. The owner of the channel calls it.
+func (o *overChannel) await() error {
+	accepted, over := false, false
+	look := func() (bool, bool) {
+		accepted, over = o.offer.Claimed()
+		return over, accepted
+	}
+	for acceptances.For(look); !over && time.Since(o.since) < shmdir.AskWithin; look() {
+		time.Sleep(shmdir.LookTime)
+	}
+	switch {
+	case !accepted:
+		return errNotAccepted
+	case time.Since(o.since) > shmdir.AskWithin:
+		return errLate
+	}
+	return nil
 }

@@ -11,21 +11,28 @@ import (
 
 	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
 )
 
-// keptOffer is a channel whose listener is there or not.
+// keptOffer is a channel whose server accepts the connection after so many looks.
 type keptOffer struct {
 	rdma.Offer
-	stands  bool
+	looks   int // negative: never
+	ends    bool
 	dropped int
 }
 
-func (k *keptOffer) Claim(uint16) bool { return k.stands }
-func (k *keptOffer) Stands() bool      { return k.stands }
+func (k *keptOffer) Claim(uint16) bool { return true }
 func (k *keptOffer) Drop()             { k.dropped++ }
 
-// TestClaimOverChannel: a Request is sent only on the connection that was claimed, if the listener is
-// still there, and in time.
+func (k *keptOffer) Claimed() (accepted, over bool) {
+	k.looks--
+	accepted = k.looks == -1
+	return accepted, accepted || k.ends
+}
+
+// TestClaimOverChannel: a Request is sent only on the connection that was claimed, if the server has
+// accepted that, and in time.
 func TestClaimOverChannel(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -37,40 +44,77 @@ func TestClaimOverChannel(t *testing.T) {
 		return c
 	}
 	conn, other := dialled(), dialled()
-	claimed := func(stands bool, since time.Duration) (*Client, *keptOffer) {
-		k := &keptOffer{stands: stands}
-		c := &Client{Config: &Config{Logger: slog.New(slog.DiscardHandler)}}
+	claimed := func(k *keptOffer, since time.Duration) *Client {
+		c := &Client{Config: &Config{Logger: slog.New(slog.DiscardHandler)}, Redials: true}
 		c.claims = new(shmdir.Claims)
-		c.over.offer, c.over.at, c.over.port = k, ln.Addr().String(), addrPort(conn.LocalAddr()).Port()
-		c.over.since = time.Now().Add(-since)
-		return c, k
+		c.over = &overChannel{
+			offer: k, claimed: true, over: true,
+			at: ln.Addr().String(), port: addrPort(conn.LocalAddr()).Port(), since: time.Now().Add(-since),
+		}
+		return c
+	}
+	usable := func(c *Client, why error) {
+		t.Helper()
+		var not *NotSDPError
+		require.ErrorAs(t, c.late(conn), &not)
+		assert.True(t, not.Usable)
+		assert.ErrorIs(t, not, why)
+		assert.Equal(t, why.Error(), c.declined.Of(wire.DeviceSHM))
 	}
 
-	c, k := claimed(true, 0)
-	assert.False(t, c.hasClaim(other))
-	assert.False(t, c.confirm(other))
-	assert.Nil(t, c.over.take(other))
-	assert.True(t, c.hasClaim(conn))
-	assert.True(t, c.confirm(conn))
-	assert.NoError(t, c.late(conn))
-	assert.Equal(t, rdma.Offer(k), c.over.take(conn))
-	assert.False(t, c.hasClaim(conn), "it was taken")
-	c.EndClaims()
-	assert.Zero(t, k.dropped)
-
-	c, k = claimed(false, 0)
-	assert.False(t, c.confirm(conn), "the listener has gone")
-	c.EndClaims()
-	assert.Equal(t, 1, k.dropped)
-
-	c, k = claimed(true, 2*shmdir.AskWithin)
-	assert.True(t, c.confirm(conn))
-	assert.NotNil(t, c.over.take(conn))
-	var not *NotSDPError
-	require.ErrorAs(t, c.late(conn), &not)
-	assert.True(t, not.Usable)
-	assert.ErrorIs(t, not, errLate)
-	assert.NoError(t, c.late(other))
-	c.EndClaims()
-	assert.Zero(t, k.dropped)
+	t.Run("another connection", func(t *testing.T) {
+		k := &keptOffer{looks: -1}
+		c := claimed(k, 0)
+		assert.False(t, c.hasClaim(other))
+		assert.False(t, c.confirm(other))
+		assert.NoError(t, c.late(other))
+		c.EndClaims()
+		assert.Equal(t, 1, k.dropped)
+		c.EndClaims()
+		assert.Equal(t, 1, k.dropped)
+	})
+	t.Run("accepted", func(t *testing.T) {
+		k := &keptOffer{looks: 3}
+		c := claimed(k, 0)
+		require.True(t, c.hasClaim(conn))
+		require.True(t, c.confirm(conn))
+		assert.Equal(t, rdma.Offer(k), c.over.take(conn))
+		assert.Nil(t, c.over.take(conn))
+		assert.NoError(t, c.late(conn))
+		assert.Equal(t, -1, k.looks)
+		c.EndClaims()
+		assert.Zero(t, k.dropped)
+	})
+	t.Run("not accepted", func(t *testing.T) {
+		k := &keptOffer{looks: -1}
+		c := claimed(k, 0)
+		require.True(t, c.confirm(conn))
+		begin := time.Now()
+		usable(c, errNotAccepted)
+		assert.GreaterOrEqual(t, time.Since(begin), shmdir.AskWithin/2)
+	})
+	t.Run("the server has gone", func(t *testing.T) {
+		c := claimed(&keptOffer{looks: -1, ends: true}, 0)
+		require.True(t, c.confirm(conn))
+		usable(c, errNotAccepted)
+	})
+	t.Run("late", func(t *testing.T) {
+		c := claimed(&keptOffer{}, 2*shmdir.AskWithin)
+		require.True(t, c.confirm(conn))
+		usable(c, errLate)
+	})
+	t.Run("a server that takes no claims", func(t *testing.T) {
+		k := new(keptOffer)
+		c := claimed(k, 0)
+		c.over.claimed = false
+		assert.False(t, c.hasClaim(conn))
+		assert.Equal(t, rdma.Offer(k), c.over.take(conn), "the channel serves the connection nevertheless")
+		assert.NoError(t, c.late(conn))
+	})
+	t.Run("the hook of an attempt that is over", func(t *testing.T) {
+		c := &Client{Config: &Config{}}
+		c.over = &overChannel{cfg: c.Config}
+		c.EndClaims()
+		assert.False(t, c.over.claim(nil, ln.Addr().String()))
+	})
 }

@@ -32,7 +32,7 @@ func (cfg *Config) dirPath() string {
 
 // inDirectory is the part of a Client that deals with the directory.
 type inDirectory struct {
-	over      overChannel    // the claim of the last connection over a kept channel
+	over      *overChannel   // the claim of the last connection over a kept channel; nil: none
 	claims    *shmdir.Claims // of the last connection; nil: none
 	confirmed bool           // the listener expects a Request on it
 	meetIn    string         // the directory in which both ends meet; "": in the network namespace
@@ -48,6 +48,8 @@ func (c *Client) Claim(d *net.Dialer) {
 	}
 	claims := c.Dir.NewClaims(c.UIDs)
 	c.claims = claims
+	over := &overChannel{cfg: c.Config, over: !c.Redials || c.stale}
+	c.over = over
 	control, before := d.ControlContext, d.Control
 	d.ControlContext = func(ctx context.Context, network, address string, rc syscall.RawConn) (err error) {
 		switch {
@@ -56,7 +58,7 @@ func (c *Client) Claim(d *net.Dialer) {
 		case before != nil:
 			err = before(network, address, rc)
 		}
-		if err == nil && !c.claimOver(rc, address) {
+		if err == nil && !over.claim(rc, address) {
 			claims.Add(rc, address)
 		}
 		return err
@@ -83,12 +85,11 @@ func (c *Client) confirm(conn net.Conn) bool {
 	if c.claims == nil || c.confirmed {
 		return c.confirmed
 	}
-	var err error
 	if c.over.on(conn) {
-		err = c.over.confirm()
-	} else {
-		err = c.claims.Confirm(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
+		c.confirmed = true // unless await says otherwise
+		return true
 	}
+	err := c.claims.Confirm(addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr()))
 	if err != nil && err != shmdir.ErrNotAnnounced {
 		c.decline(&c.declined, wire.DeviceSHM, conn, err)
 	}
@@ -96,15 +97,16 @@ func (c *Client) confirm(conn net.Conn) bool {
 	return c.confirmed
 }
 
-// late returns an error if the listener that has confirmed conn may have stopped expecting a
-// Request. Both ends then go on with plain TCP.
-func (c *Client) late(conn net.Conn) error {
-	if !c.confirmed || c.SDPOnly {
+// late returns an error if the listener that has confirmed conn, or is to confirm it over the channel
+// that is offered, does not expect a Request any more. Both ends then go on with plain TCP.
+func (c *Client) late(conn net.Conn) (err error) {
+	switch {
+	case !c.confirmed || c.SDPOnly:
 		return nil
-	}
-	err := c.claims.Late()
-	if c.over.late(conn) {
-		err = errLate
+	case c.over.on(conn):
+		err = c.over.await()
+	default:
+		err = c.claims.Late()
 	}
 	if err == nil {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
@@ -24,9 +23,8 @@ type Server struct {
 	host      host
 	announcer *shmdir.Announcer // in cfg.Dir; nil: nothing is announced there
 	listeners channelListeners
-	alone     atomic.Bool // SetAlone
-	requests  spin.Habit  // polling for Requests that are about to arrive
-	decisions spin.Habit  // polling for decisions on channels
+	requests  spin.Habit // polling for Requests that are about to arrive
+	decisions spin.Habit // polling for decisions on channels
 }
 
 // NewServer returns a Server. The caller closes it after all its handshakes have ended.
@@ -41,19 +39,9 @@ func (s *Server) Announce(listener net.Addr) {
 	}
 }
 
-// SetAlone says whether only this process accepts connections at the listener's address. At first
-// that is not known. It is safe for concurrent use.
-func (s *Server) SetAlone(alone bool) {
-	s.alone.Store(alone)
-	if !alone {
-		s.listeners.refuseClaims()
-	}
-}
-
 // Unannounce withdraws what Announce has announced. It may be called twice, and while
 // handshakes are in progress.
 func (s *Server) Unannounce() {
-	s.SetAlone(false) // or a client would take the next listener at the address for this one
 	if s.announcer != nil {
 		s.announcer.Close()
 	}

@@ -95,7 +95,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	if err := t.Reaches(client); err != nil {
 		return err
 	}
-	listener, err := h.listeners.of(device, t, h.Server)
+	listener, err := h.listeners.of(device, t, &h.cfg)
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,7 @@ func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 	switch {
 	case h.cfg.ThroughProxies:
 	case client.Local.IsValid():
-		client.Direct = offers.SameTuple(client.Remote, client.Local)
-		if !client.Direct && !h.translated(offers, &client) {
+		if !offers.SameTuple(client.Remote, client.Local) && !h.translated(offers, &client) {
 			return client, errProxy
 		}
 	default: // the kernel knows the process of a Unix socket
@@ -297,7 +296,7 @@ type channelListeners struct {
 }
 
 // of returns the listener of the device.
-func (l *channelListeners) of(device wire.Device, t rdma.Transport, s *Server) (rdma.ChannelListener, error) {
+func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config) (rdma.ChannelListener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if listener, ok := l.open[device]; ok {
@@ -306,11 +305,7 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, s *Server) (
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	cfg := s.cfg.channelConfig(t, s.cfg.dirPath())
-	if s.announcer != nil {
-		cfg.Alone = s.alone.Load
-	}
-	listener, err := t.Listen(cfg)
+	listener, err := t.Listen(cfg.channelConfig(t, cfg.dirPath()))
 	if err != nil {
 		return nil, err
 	}
@@ -319,17 +314,6 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, s *Server) (
 	}
 	l.open[device] = listener
 	return listener, nil
-}
-
-// refuseClaims makes the listeners take no more claims.
-func (l *channelListeners) refuseClaims() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, listener := range l.open {
-		if hears, ok := listener.(rdma.ClaimListener); ok {
-			hears.RefuseClaims()
-		}
-	}
 }
 
 // claimed returns the claim on the connection that was accepted from there; nil: there is none.

@@ -82,10 +82,6 @@ func Shows(c net.Conn, r Role) bool { return shows(c, r) }
 // use.
 func Sees(listener syscall.RawConn) bool { return sees(listener) }
 
-// SharesPort reports whether other processes may listen at the address of the listener too
-// (SO_REUSEPORT). It is safe for concurrent use.
-func SharesPort(listener syscall.RawConn) bool { return sharesPort(listener) }
-
 // Sighted reports whether this process may ask the kernel. It is safe for concurrent use.
 func Sighted() bool { return sighted() }
 

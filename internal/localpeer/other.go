@@ -28,5 +28,3 @@ func own(net.Conn) (End, error) { return End{}, ErrBlind }
 func shows(net.Conn, Role) bool { return false }
 
 func sees(syscall.RawConn) bool { return false }
-
-func sharesPort(syscall.RawConn) bool { return true }

@@ -138,14 +138,6 @@ func sees(listener syscall.RawConn) bool {
 	return d != nil && d.cookie == cookie
 }
 
-func sharesPort(listener syscall.RawConn) bool {
-	shares, err := 1, error(nil)
-	failed := listener.Control(func(fd uintptr) {
-		shares, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT)
-	})
-	return failed != nil || err != nil || shares != 0
-}
-
 func sighted() bool {
 	diags.Lock()
 	defer diags.Unlock()

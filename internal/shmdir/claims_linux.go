@@ -21,9 +21,10 @@ type Claims struct {
 	dir  *Dir
 	uids []int
 
-	mu  sync.Mutex
-	all []dialled
-	why error // why a listener that is announced was passed over; nil: none was
+	mu   sync.Mutex
+	over bool // Close was called
+	all  []dialled
+	why  error // why a listener that is announced was passed over; nil: none was
 }
 
 // dialled is a claim at the dialler's end, on a socket that serves one claim at a time.
@@ -68,6 +69,8 @@ func (s *Claims) Add(c syscall.RawConn, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case ok && s.over: // the dial has had a connection to another address
+		discard(d.fd)
 	case ok:
 		s.all = append(s.all, d)
 	case err != nil:
@@ -347,7 +350,7 @@ func (s *Claims) Close() {
 			discard(d.fd)
 		}
 	}
-	s.all = nil
+	s.all, s.over = nil, true
 }
 
 // listeners remembers which have answered lately.

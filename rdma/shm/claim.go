@@ -15,42 +15,35 @@ import (
 // does not see whether its client will send a Request. If a channel is kept from an earlier connection
 // to the same address, one word of the area tells both:
 //
-//	server  leaves the channel, and is ready for a claim as long as it listens
-//	client  binds its socket, claims the port, connects, and finds that the claim stands
-//	client  sends its Request
-//	server  accepts a connection from that port of the client's address, and expects the Request
+//	server  leaves the channel, and is ready for a claim
+//	client  binds its socket, claims the port, and connects
+//	server  accepts a connection from that port of the client's address, and says so
+//	client  sees that, and sends its Request
 //
-// If the claim stands after the client has connected, the server has listened all the time, so it
-// has the other end. That holds only if no other process listens at the address
-// (ChannelConfig.Alone), and if nothing translates it (Peer.Direct). Each end changes the word only
-// from a state that the other one may have left, so neither believes in a claim that the other
-// has given up. A peer may write anything. It can only claim connections from its own address,
-// and each waits for shmdir.HoldTime at most.
+// Each end changes the word only from the state that the other one has left. A peer may write
+// anything. It can only claim connections from the address that it connected from, and each waits for
+// shmdir.HoldTime.
 
 // The states of the word, in its low bits. The claimed port is above.
 const (
 	claimNone     = iota // the server is not ready, or has given up the channel
 	claimReady           // the server is ready for a claim
 	claimMade            // by the client
-	claimAccepted        // by the server, with the connection
+	claimAccepted        // by the server: it has accepted the connection
 
 	claimPort = 2 // bits below the port
 )
 
 func claimOf(port uint16, state uint32) uint32 { return uint32(port)<<claimPort | state }
 
-// fromOf returns the address from which the peer may claim connections.
-func fromOf(peer *rdma.Peer) netip.Addr {
-	if !peer.Direct {
-		return netip.Addr{}
-	}
-	return peer.Remote.Addr()
-}
-
-// takeClaims makes the end that listens ready for a claim, if it is alone.
-func (l *link) takeClaims(alone func() bool) {
-	if l.way == 1 && l.from.IsValid() && alone != nil && alone() {
+// takeClaims makes the end that listens ready for a claim.
+func (l *link) takeClaims() {
+	switch {
+	case l.way == 0:
+	case l.from.IsValid():
 		l.area.ctl.claim.Store(claimReady)
+	default:
+		l.area.ctl.claim.Store(claimNone)
 	}
 }
 
@@ -78,11 +71,15 @@ func (i *idle) Claim(port uint16) bool {
 	return i.link.area.ctl.claim.CompareAndSwap(claimReady, claimOf(port, claimMade))
 }
 
-// Stands reports whether the server still listens; see rdma.Claimer. A process that was killed has left
-// the word as it was.
-func (i *idle) Stands() bool {
-	word := i.link.area.ctl.claim.Load()
-	return (word == claimOf(i.port, claimMade) || word == claimOf(i.port, claimAccepted)) && i.link.alive()
+// Claimed reports what has become of the claim; see rdma.Claimer.
+func (i *idle) Claimed() (accepted, over bool) {
+	switch i.link.area.ctl.claim.Load() {
+	case claimOf(i.port, claimAccepted):
+		return true, true
+	case claimOf(i.port, claimMade):
+		return false, !i.link.alive()
+	}
+	return false, true
 }
 
 // claimed is a claim on a connection that was accepted.
@@ -92,20 +89,7 @@ type claimed struct {
 	since time.Time
 }
 
-// RefuseClaims makes the links that are kept take no claim, and gives up those whose connections were
-// not accepted; see rdma.ClaimListener.
-func (p *place) RefuseClaims() {
-	p.links.mu.Lock()
-	defer p.links.mu.Unlock()
-	for _, l := range p.links.links {
-		word := &l.area.ctl.claim
-		for was := word.Load(); was == claimReady || was%(1<<claimPort) == claimMade; was = word.Load() {
-			word.CompareAndSwap(was, claimNone)
-		}
-	}
-}
-
-// Claimed returns the claim on a connection from there; see rdma.ClaimListener.
+// Claimed answers the claim on a connection from there; see rdma.ClaimListener.
 func (p *place) Claimed(from netip.AddrPort) rdma.Claim {
 	p.links.mu.Lock()
 	defer p.links.mu.Unlock()

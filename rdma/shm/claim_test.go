@@ -5,7 +5,6 @@ package shm
 import (
 	"fmt"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,21 +17,17 @@ import (
 
 var client = netip.MustParseAddr("10.1.2.3")
 
-// peerOf is the peer on a connection that nothing translates.
-func peerOf(port uint16) rdma.Peer {
-	return rdma.Peer{Direct: true, Remote: netip.AddrPortFrom(client, port)}
-}
+func peerOf(port uint16) rdma.Peer { return rdma.Peer{Remote: netip.AddrPortFrom(client, port)} }
 
-// claimPlace returns a place that is alone as long as the flag says so.
-func claimPlace(t *testing.T) (*place, *atomic.Bool) {
-	alone := new(atomic.Bool)
-	alone.Store(true)
-	cfg := stepConfig
-	cfg.Alone = alone.Load
-	l, err := device{}.Listen(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l.(*place), alone
+// state is what has become of a claim.
+func state(i *idle) string {
+	switch accepted, over := i.Claimed(); {
+	case accepted:
+		return "accepted"
+	case over:
+		return "over"
+	}
+	return "made"
 }
 
 // keptFrom returns the offer of a channel that has served a connection of the peer.
@@ -54,18 +49,19 @@ func (p *place) keeps() int {
 
 func TestClaim(t *testing.T) {
 	emptied(t)
-	p, _ := claimPlace(t)
+	p := newPlace(t)
 	kept := keptFrom(t, p, peerOf(1))
 	assert.Nil(t, p.Claimed(peerOf(7).Remote), "nothing is claimed yet")
 	for port := uint16(7); port < 10; port++ { // the channel serves connection after connection
 		require.True(t, kept.Claim(port))
-		assert.True(t, kept.Stands())
+		assert.False(t, kept.Claim(port), "it has a claim")
+		assert.Equal(t, "made", state(kept))
 		assert.Nil(t, p.Claimed(peerOf(port+1).Remote), "another port")
 		assert.Nil(t, p.Claimed(netip.AddrPortFrom(client.Next(), port)), "another address")
 		c := p.Claimed(peerOf(port).Remote)
 		require.NotNil(t, c)
 		assert.Nil(t, p.Claimed(peerOf(port).Remote), "it has had its connection")
-		assert.True(t, kept.Stands())
+		assert.Equal(t, "accepted", state(kept))
 		assert.True(t, c.Expected())
 		c.Release(true)
 
@@ -78,107 +74,56 @@ func TestClaim(t *testing.T) {
 		closed(t, a.(*QueuePair), b.(*QueuePair))
 		kept = device{}.Idle("here", stepConfig).(*idle)
 	}
-	assert.False(t, kept.Stands(), "this use has no claim yet")
+	assert.Equal(t, "over", state(kept), "this use has no claim yet")
 	kept.Drop()
 }
 
-// TestNoClaims: the listener takes none if a connection from that port might come to another process,
-// or if the port is not the client's own.
+// TestNoClaims: a server takes none if it does not know the client's address, and none are answered
+// after it has ended.
 func TestNoClaims(t *testing.T) {
-	for name, peer := range map[string]rdma.Peer{
-		"an address is translated": {Remote: peerOf(1).Remote},
-		"no address":               {Direct: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			emptied(t)
-			p, _ := claimPlace(t)
-			kept := keptFrom(t, p, peer)
-			assert.False(t, kept.Claim(7))
-			assert.Nil(t, p.Claimed(peerOf(7).Remote))
-			kept.Drop()
-		})
-	}
-	t.Run("not known", func(t *testing.T) {
+	t.Run("no address", func(t *testing.T) {
 		emptied(t)
-		kept := keptFrom(t, newPlace(t), peerOf(1))
+		p := newPlace(t)
+		kept := keptFrom(t, p, rdma.Peer{})
 		assert.False(t, kept.Claim(7))
-		kept.Drop()
-	})
-	t.Run("shared", func(t *testing.T) {
-		emptied(t)
-		p, alone := claimPlace(t)
-		alone.Store(false)
-		kept := keptFrom(t, p, peerOf(1))
-		assert.False(t, kept.Claim(7))
-		kept.Drop()
-	})
-	t.Run("shared since", func(t *testing.T) {
-		emptied(t)
-		p, _ := claimPlace(t)
-		kept := keptFrom(t, p, peerOf(1))
-		p.RefuseClaims()
-		assert.False(t, kept.Claim(7))
-		kept.Drop()
-	})
-	t.Run("shared after the claim", func(t *testing.T) {
-		emptied(t)
-		p, _ := claimPlace(t)
-		kept := keptFrom(t, p, peerOf(1))
-		require.True(t, kept.Claim(7))
-		p.RefuseClaims()
-		assert.False(t, kept.Stands())
 		assert.Nil(t, p.Claimed(peerOf(7).Remote))
 		kept.Drop()
 	})
-	t.Run("shared after the connection", func(t *testing.T) {
-		emptied(t)
-		p, _ := claimPlace(t)
-		kept := keptFrom(t, p, peerOf(1))
-		require.True(t, kept.Claim(7))
-		require.NotNil(t, p.Claimed(peerOf(7).Remote))
-		p.RefuseClaims()
-		assert.True(t, kept.Stands())
-		kept.Drop()
-	})
-	t.Run("killed", func(t *testing.T) {
-		emptied(t)
-		p, _ := claimPlace(t)
-		kept := keptFrom(t, p, peerOf(1))
-		require.True(t, kept.Claim(7))
-		hangUp(p.links.links[0].conn)
-		assert.False(t, kept.Stands())
-		kept.Drop()
-	})
-	t.Run("closed", func(t *testing.T) {
-		emptied(t)
-		p, _ := claimPlace(t)
-		kept := keptFrom(t, p, peerOf(1))
-		require.True(t, kept.Claim(7))
-		p.Close()
-		assert.False(t, kept.Stands())
-		kept.Drop()
-	})
+	for name, end := range map[string]func(p *place){
+		"closed": func(p *place) { p.Close() },
+		"killed": func(p *place) { hangUp(p.links.links[0].conn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			emptied(t)
+			p := newPlace(t)
+			kept := keptFrom(t, p, peerOf(1))
+			require.True(t, kept.Claim(7))
+			end(p)
+			assert.Equal(t, "over", state(kept))
+			kept.Drop()
+		})
+	}
 }
 
 // TestClaimedChannelIsKept: a channel does not go while a client relies on it.
 func TestClaimedChannelIsKept(t *testing.T) {
 	t.Run("in time", func(t *testing.T) {
 		emptied(t)
-		p, _ := claimPlace(t)
+		p := newPlace(t)
 		kept := keptFrom(t, p, peerOf(1))
 		require.True(t, kept.Claim(7))
 		begin := time.Now()
 		for time.Since(begin) < linkTime+shmdir.AskWithin {
-			require.True(t, kept.Stands(), "after %v", time.Since(begin))
+			require.Equal(t, "made", state(kept), "after %v", time.Since(begin))
 			time.Sleep(linkTime / 20)
 		}
 		assert.Eventually(t, func() bool { return p.keeps() == 0 }, 5*linkTime, linkTime/20, "it is kept for ever")
-		assert.False(t, kept.Stands())
+		assert.Equal(t, "over", state(kept))
 		kept.Drop()
 	})
 	t.Run("among many", func(t *testing.T) {
 		emptied(t)
-		p, _ := claimPlace(t)
+		p := newPlace(t)
 		kept := keptFrom(t, p, peerOf(1))
 		require.True(t, kept.Claim(7))
 		var ends [][2]*QueuePair
@@ -191,7 +136,7 @@ func TestClaimedChannelIsKept(t *testing.T) {
 			closed(t, end[0], end[1])
 		}
 		assert.Equal(t, mostLinks, p.keeps())
-		assert.True(t, kept.Stands())
+		assert.Equal(t, "made", state(kept))
 		assert.NotNil(t, p.Claimed(peerOf(7).Remote))
 		kept.Drop()
 	})
@@ -201,7 +146,7 @@ func TestClaimedChannelIsKept(t *testing.T) {
 func TestRequestThatDoesNotCome(t *testing.T) {
 	accepted := func(t *testing.T) (*place, *idle, rdma.Claim) {
 		emptied(t)
-		p, _ := claimPlace(t)
+		p := newPlace(t)
 		kept := keptFrom(t, p, peerOf(1))
 		require.True(t, kept.Claim(7))
 		c := p.Claimed(peerOf(7).Remote)
@@ -217,7 +162,6 @@ func TestRequestThatDoesNotCome(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(begin), shmdir.AskWithin)
 		assert.Less(t, time.Since(begin), 5*shmdir.HoldTime)
 		assert.Zero(t, p.keeps())
-		assert.False(t, kept.Stands())
 		kept.Drop()
 	})
 	t.Run("never", func(t *testing.T) {

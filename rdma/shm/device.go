@@ -36,7 +36,7 @@ func (device) Reaches(p rdma.Peer) error {
 
 // Listen prepares the end that listens.
 func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) {
-	return &place{cfg: cfg, links: pool{alone: cfg.Alone}}, nil
+	return &place{cfg: cfg}, nil
 }
 
 // credentials returns the pid of the process at the other end of a socket, 0 if that is in another

@@ -125,8 +125,6 @@ func (l *link) alive() bool {
 // pool keeps links between their uses. The zero value is an empty pool. It is safe for concurrent
 // use.
 type pool struct {
-	alone func() bool // rdma.ChannelConfig.Alone
-
 	mu      sync.Mutex
 	closed  bool
 	links   []*link     // the longest idle first
@@ -153,15 +151,16 @@ func (p *pool) put(l *link) bool {
 	switch first, n := p.count(same); {
 	case n >= mostAt:
 		p.drop(first)
-	case len(p.links) < mostLinks:
-	case p.links[0].unclaimed():
-		p.drop(0)
-	default:
-		return false
+	case len(p.links) >= mostLinks:
+		i := slices.IndexFunc(p.links, (*link).unclaimed)
+		if i < 0 {
+			return false
+		}
+		p.drop(i)
 	}
 	l.since, l.late = time.Now(), false
 	p.links = append(p.links, l)
-	l.takeClaims(p.alone)
+	l.takeClaims()
 	l.mine().left.Store(l.uses)
 	p.watch()
 	return true
@@ -316,7 +315,7 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 		l.end()
 		return nil, errors.New("shm: the ticket is not the channel's")
 	}
-	l.from = fromOf(&peer)
+	l.from = peer.Remote.Addr()
 	q, err := l.begin(p.cfg, ord)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.PendingOffer,
 	if err := mapped.fits(); err != nil {
 		return nil, err
 	}
-	w := &pending{place: p, from: fromOf(&peer), ord: ord}
+	w := &pending{place: p, from: peer.Remote.Addr(), ord: ord}
 	in, err := meetingDirOf(&peer, p.cfg.Dir)
 	if err != nil {
 		return nil, err

@@ -179,18 +179,6 @@ func (r *role) listen(network, address string, how ...string) error {
 		return err
 	}
 	r.ln = ln.(*sdp.Listener)
-	switch strings.Join(how, "") {
-	case "passed-on":
-		file, err := r.ln.File()
-		if err != nil {
-			return err
-		}
-		file.Close()
-	case "duplicated":
-		if _, err := r.ln.SyscallConn(); err != nil {
-			return err
-		}
-	}
 	go echo(ln)
 	return nil
 }
