@@ -1,6 +1,7 @@
 package shmdir
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"syscall"
@@ -285,4 +286,30 @@ func TestBound(t *testing.T) {
 			assert.Equal(t, want, port)
 		}
 	}
+}
+
+// TestLateHook: a dial that has its connection does not leave behind the socket of a claim that is made
+// after that, for another address.
+func TestLateHook(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	c := claims(t, d, 4711, nil)
+	used(t, a, c)
+	kept.put(*c)
+	fd := c.fd
+	c.fd = -1 // it is not the test's any more
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	rc, err := ln.(*net.TCPListener).SyscallConn()
+	require.NoError(t, err)
+	s := d.NewClaims(nil)
+	s.Close()
+	s.Add(rc, server.String())
+	assert.Empty(t, s.all)
+	assert.Empty(t, kept.all)
+	assert.Eventually(t, func() bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == unix.EBADF
+	}, 10*time.Second, time.Millisecond)
 }
