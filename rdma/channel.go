@@ -137,6 +137,8 @@ type ClaimListener interface {
 	// Claimed returns the claim on the connection that was accepted from there, and tells its
 	// client. It returns nil if there is none.
 	Claimed(from netip.AddrPort) Claim
+	// RefuseClaims makes the listener take no more claims.
+	RefuseClaims()
 }
 
 // Claim is a client's claim on a connection that was accepted. One goroutine at a time uses it.

@@ -124,15 +124,16 @@ var (
 // acceptances is the habit of polling for servers that accept a connection.
 var acceptances spin.Habit
 
-// await waits until the server has accepted the connection that was claimed. It returns an error if the
-// Request may not be sent. The owner of the channel calls it.
-func (o *overChannel) await() error {
+// await waits until the server has accepted the connection that was claimed, or only polls if it is not
+// patient. It returns an error if the Request may not be sent for the claim. The owner of the
+// channel calls it.
+func (o *overChannel) await(patient bool) error {
 	accepted, over := false, false
 	look := func() (bool, bool) {
 		accepted, over = o.offer.Claimed()
 		return over, accepted
 	}
-	for acceptances.For(look); !over && time.Since(o.since) < shmdir.AskWithin; look() {
+	for acceptances.For(look); patient && !over && time.Since(o.since) < shmdir.AskWithin; look() {
 		time.Sleep(shmdir.LookTime)
 	}
 	switch {

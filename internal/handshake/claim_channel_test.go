@@ -3,6 +3,7 @@ package handshake
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -97,6 +98,17 @@ func TestClaimOverChannel(t *testing.T) {
 		c := claimed(&keptOffer{looks: -1, ends: true}, 0)
 		require.True(t, c.confirm(conn))
 		usable(c, errNotAccepted)
+	})
+	t.Run("a server that may be asked", func(t *testing.T) {
+		for _, k := range []*keptOffer{{looks: -1}, {looks: -1, ends: true}} {
+			c := claimed(k, 0)
+			c.MayAsk = func(_, _ netip.Addr) bool { return true }
+			require.True(t, c.confirm(conn))
+			begin := time.Now()
+			assert.NoError(t, c.late(conn), "it may be another one behind the address")
+			assert.Less(t, time.Since(begin), shmdir.AskWithin/2)
+			assert.False(t, c.confirmed)
+		}
 	})
 	t.Run("late", func(t *testing.T) {
 		c := claimed(&keptOffer{}, 2*shmdir.AskWithin)

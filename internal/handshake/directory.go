@@ -98,13 +98,18 @@ func (c *Client) confirm(conn net.Conn) bool {
 }
 
 // late returns an error if the listener that has confirmed conn, or is to confirm it over the channel
-// that is offered, does not expect a Request any more. Both ends then go on with plain TCP.
+// that is offered, does not expect a Request any more. Both ends then go on with plain TCP. A server
+// that may be asked anyway is: it may be another one than the channel's, behind a service's address.
 func (c *Client) late(conn net.Conn) (err error) {
 	switch {
 	case !c.confirmed || c.SDPOnly:
 		return nil
 	case c.over.on(conn):
-		err = c.over.await()
+		asks := c.mayAsk(conn)
+		if err = c.over.await(!asks); err != nil && asks {
+			c.confirmed = false
+			return nil
+		}
 	default:
 		err = c.claims.Late()
 	}
@@ -168,16 +173,24 @@ func (s *Server) announceInDir(at netip.AddrPort) {
 // claimed answers the claims that may be for conn, over kept channels or in the directory. It
 // returns nil if there are none. It announces the address that the client has connected to if that is a new one, because
 // interfaces come and go.
-func (s *Server) claimed(conn net.Conn) rdma.Claim {
-	if s.announcer == nil || OnThisHost(conn) {
+//
+// silent says that the client has sent nothing, or a Request. Others have not claimed conn over a channel,
+// and neither has one that has closed it, whose port may be another client's by now.
+func (s *Server) claimed(conn net.Conn, silent bool) rdma.Claim {
+	if OnThisHost(conn) {
 		return nil
 	}
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if !local.IsValid() || !remote.IsValid() {
 		return nil
 	}
-	if c := s.listeners.claimed(remote); c != nil {
-		return c
+	if silent {
+		if c := s.listeners.claimed(remote); c != nil {
+			return c
+		}
+	}
+	if s.announcer == nil {
+		return nil
 	}
 	if err := s.announcer.Add(local); err != nil {
 		s.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)

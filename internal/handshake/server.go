@@ -42,6 +42,7 @@ func (s *Server) Announce(listener net.Addr) {
 // Unannounce withdraws what Announce has announced. It may be called twice, and while
 // handshakes are in progress.
 func (s *Server) Unannounce() {
+	s.listeners.refuseClaims() // another process may listen at the address next
 	if s.announcer != nil {
 		s.announcer.Close()
 	}
@@ -67,7 +68,7 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 func (s *Server) Accepted(conn net.Conn) *Incoming {
 	h := &Incoming{Server: s, conn: conn, expected: possible}
 	h.peek()
-	h.held = s.claimed(conn)
+	h.held = s.claimed(conn, h.spoke != isPlain)
 	switch {
 	case h.held != nil:
 		h.expected = certain

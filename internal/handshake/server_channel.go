@@ -316,6 +316,17 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 	return listener, nil
 }
 
+// refuseClaims makes the listeners take no more claims.
+func (l *channelListeners) refuseClaims() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, listener := range l.open {
+		if hears, ok := listener.(rdma.ClaimListener); ok {
+			hears.RefuseClaims()
+		}
+	}
+}
+
 // claimed returns the claim on the connection that was accepted from there; nil: there is none.
 func (l *channelListeners) claimed(from netip.AddrPort) rdma.Claim {
 	l.mu.Lock()

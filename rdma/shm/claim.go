@@ -36,11 +36,11 @@ const (
 
 func claimOf(port uint16, state uint32) uint32 { return uint32(port)<<claimPort | state }
 
-// takeClaims makes the end that listens ready for a claim.
-func (l *link) takeClaims() {
+// takeClaims makes the end that listens ready for a claim, or not.
+func (l *link) takeClaims(may bool) {
 	switch {
 	case l.way == 0:
-	case l.from.IsValid():
+	case may && l.from.IsValid():
 		l.area.ctl.claim.Store(claimReady)
 	default:
 		l.area.ctl.claim.Store(claimNone)
@@ -87,6 +87,16 @@ type claimed struct {
 	pool  *pool
 	link  *link
 	since time.Time
+}
+
+// RefuseClaims makes the place take no more claims; see rdma.ClaimListener.
+func (p *place) RefuseClaims() {
+	p.links.mu.Lock()
+	defer p.links.mu.Unlock()
+	p.links.refuses = true
+	for _, l := range p.links.links {
+		l.unclaimed()
+	}
 }
 
 // Claimed answers the claim on a connection from there; see rdma.ClaimListener.

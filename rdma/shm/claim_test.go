@@ -89,6 +89,17 @@ func TestNoClaims(t *testing.T) {
 		assert.Nil(t, p.Claimed(peerOf(7).Remote))
 		kept.Drop()
 	})
+	t.Run("any more", func(t *testing.T) {
+		emptied(t)
+		p := newPlace(t)
+		kept := keptFrom(t, p, peerOf(1))
+		p.RefuseClaims()
+		assert.False(t, kept.Claim(7))
+		kept.Drop()
+		kept = keptFrom(t, p, peerOf(1))
+		assert.False(t, kept.Claim(7))
+		kept.Drop()
+	})
 	for name, end := range map[string]func(p *place){
 		"closed": func(p *place) { p.Close() },
 		"killed": func(p *place) { hangUp(p.links.links[0].conn) },

@@ -127,6 +127,7 @@ func (l *link) alive() bool {
 type pool struct {
 	mu      sync.Mutex
 	closed  bool
+	refuses bool        // claims
 	links   []*link     // the longest idle first
 	alarm   *time.Timer // when the time of the first one ends; nil: not set
 	workers sync.WaitGroup
@@ -152,15 +153,11 @@ func (p *pool) put(l *link) bool {
 	case n >= mostAt:
 		p.drop(first)
 	case len(p.links) >= mostLinks:
-		i := slices.IndexFunc(p.links, (*link).unclaimed)
-		if i < 0 {
-			return false
-		}
-		p.drop(i)
+		p.drop(max(0, slices.IndexFunc(p.links, (*link).unclaimed)))
 	}
 	l.since, l.late = time.Now(), false
 	p.links = append(p.links, l)
-	l.takeClaims()
+	l.takeClaims(!p.refuses)
 	l.mine().left.Store(l.uses)
 	p.watch()
 	return true
