@@ -16,7 +16,7 @@ import (
 )
 
 // If a channel to a server of another container is kept from an earlier connection, the client
-// claims the next connection over the channel, and not in the directory: no end sends a
+// claims the next connection over the channel, and not in the directory: neither end sends a
 // message, and the client prepares its Request while the server accepts.
 
 // overChannel is such a claim, of one connection attempt, which may try several addresses at the
@@ -28,10 +28,10 @@ type overChannel struct {
 	mu      sync.Mutex
 	over    bool         // no connection is claimed any more
 	offer   rdma.Claimer // nil: no channel was kept
-	taken   bool         // it is the caller's
+	taken   bool         // the caller of take owns the channel
 	at      string       // the server's address
-	claimed bool         // a connection there from our port; else the server takes no claims
-	port    uint16
+	claimed bool         // the server has the claim; false: it takes none
+	port    uint16       // ours
 	since   time.Time
 }
 
@@ -87,8 +87,8 @@ func (o *overChannel) on(conn net.Conn) bool {
 	return o.claimed && o.port == addrPort(conn.LocalAddr()).Port() && o.at == conn.RemoteAddr().String()
 }
 
-// take returns the channel, which the caller then owns, if it is one to the server at the other
-// end of conn; nil: there is none.
+// take returns the channel, which the caller then owns, if it was kept for the address at the
+// other end of conn; nil: there is none.
 func (o *overChannel) take(conn net.Conn) rdma.Offer {
 	if o == nil {
 		return nil

@@ -130,3 +130,33 @@ func TestClaimOverChannel(t *testing.T) {
 		assert.False(t, c.over.claim(nil, ln.Addr().String()))
 	})
 }
+
+// hearing is a listener whose clients have claimed every connection.
+type hearing struct {
+	rdma.ClaimListener
+	rdma.Claim
+}
+
+func (h *hearing) Claimed(netip.AddrPort) rdma.Claim { return h }
+
+// remote is a connection of another host's.
+type remote struct{ *net.TCPConn }
+
+func (remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4711} }
+
+// TestClaimedSilently: a connection that has sent something else than a Request, or is closed, is not the
+// one that was claimed.
+func TestClaimedSilently(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	s := NewServer(Config{})
+	s.listeners.open = map[wire.Device]rdma.ChannelListener{wire.DeviceSHM: new(hearing)}
+	for spoke, held := range map[verdict]bool{undecided: true, isMPA: true, isPlain: false} {
+		h := &Incoming{Server: s, conn: remote{c.(*net.TCPConn)}, spoke: spoke}
+		assert.Equal(t, held, h.claimed() != nil, "%v", spoke)
+	}
+}

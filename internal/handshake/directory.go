@@ -170,32 +170,32 @@ func (s *Server) announceInDir(at netip.AddrPort) {
 	}
 }
 
-// claimed answers the claims that may be for conn, over kept channels or in the directory. It
-// returns nil if there are none. It announces the address that the client has connected to if that is a new one, because
-// interfaces come and go.
+// claimed answers the claims that may be for the connection, over kept channels or in the directory. It
+// returns nil if there are none. A client that has claimed it over a channel has sent nothing, or its
+// Request. One that is closed already may have had a port that is another client's by now.
 //
-// silent says that the client has sent nothing, or a Request. Others have not claimed conn over a channel,
-// and neither has one that has closed it, whose port may be another client's by now.
-func (s *Server) claimed(conn net.Conn, silent bool) rdma.Claim {
-	if OnThisHost(conn) {
+// It also announces the address that the client has connected to if that is a new one, because
+// interfaces come and go.
+func (h *Incoming) claimed() rdma.Claim {
+	if OnThisHost(h.conn) {
 		return nil
 	}
-	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	local, remote := addrPort(h.conn.LocalAddr()), addrPort(h.conn.RemoteAddr())
 	if !local.IsValid() || !remote.IsValid() {
 		return nil
 	}
-	if silent {
-		if c := s.listeners.claimed(remote); c != nil {
+	if h.spoke != isPlain {
+		if c := h.listeners.claimed(remote); c != nil {
 			return c
 		}
 	}
-	if s.announcer == nil {
+	if h.announcer == nil {
 		return nil
 	}
-	if err := s.announcer.Add(local); err != nil {
-		s.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)
+	if err := h.announcer.Add(local); err != nil {
+		h.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)
 	}
-	if held := s.announcer.Claimed(remote); held != nil {
+	if held := h.announcer.Claimed(remote); held != nil {
 		return held
 	}
 	return nil

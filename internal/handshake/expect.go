@@ -41,9 +41,8 @@ func (c *Client) Expect(conn net.Conn) Prospect {
 }
 
 func (c *Client) expect(conn net.Conn) Prospect {
-	plain := peers.plain(addrPort(conn.RemoteAddr()))
-	claimed := !plain && c.hasClaim(conn)
-	if claimed && c.confirm(conn) { // first, because the kernel does not show the server
+	claimed := c.hasClaim(conn)
+	if claimed && !peers.plain(addrPort(conn.RemoteAddr())) && c.confirm(conn) { // the kernel does not show the server
 		return Announced
 	}
 	server, err := localpeer.Other(conn)
@@ -61,11 +60,11 @@ func (c *Client) expect(conn net.Conn) Prospect {
 			return Gone
 		}
 		return Plain // a relay is between the ends
-	case !plain && !claimed && c.confirm(conn): // says why there is no claim
+	case !claimed && !peers.plain(addrPort(conn.RemoteAddr())) && c.confirm(conn): // says why there is no claim
 		return Announced
 	case !c.mayAsk(conn):
 		return Plain
-	case plain:
+	case peers.plain(addrPort(conn.RemoteAddr())):
 		peers.watch(conn)
 		return Plain
 	}

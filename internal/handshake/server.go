@@ -68,7 +68,7 @@ func Serve(ctx context.Context, conn net.Conn, cfg Config) (*Connection, error) 
 func (s *Server) Accepted(conn net.Conn) *Incoming {
 	h := &Incoming{Server: s, conn: conn, expected: possible}
 	h.peek()
-	h.held = s.claimed(conn, h.spoke != isPlain)
+	h.held = h.claimed()
 	switch {
 	case h.held != nil:
 		h.expected = certain

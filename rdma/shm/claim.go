@@ -82,13 +82,6 @@ func (i *idle) Claimed() (accepted, over bool) {
 	return false, true
 }
 
-// claimed is a claim on a connection that was accepted.
-type claimed struct {
-	pool  *pool
-	link  *link
-	since time.Time
-}
-
 // RefuseClaims makes the place take no more claims; see rdma.ClaimListener.
 func (p *place) RefuseClaims() {
 	p.links.mu.Lock()
@@ -97,6 +90,13 @@ func (p *place) RefuseClaims() {
 	for _, l := range p.links.links {
 		l.unclaimed()
 	}
+}
+
+// claimed is a claim on a connection that was accepted.
+type claimed struct {
+	pool  *pool
+	link  *link
+	since time.Time
 }
 
 // Claimed answers the claim on a connection from there; see rdma.ClaimListener.
