@@ -68,7 +68,10 @@ func TestSuites(t *testing.T) {
 			r := newRunner(t, swap, s)
 			base := r.baseline(t)
 			for _, on := range stacks {
-				t.Run(on.name, func(t *testing.T) { compare(t, r, base, on, known) })
+				t.Run(on.name, func(t *testing.T) {
+					t.Parallel() // the tests of a suite mostly wait
+					compare(t, r, base, on, known)
+				})
 			}
 		})
 	}
