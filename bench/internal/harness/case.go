@@ -31,6 +31,7 @@ const (
 	Setup      Kind = "setup"       // dial, confirm that the server has accepted, close
 	HTTP       Kind = "http"        // net/http GET with keep-alive
 	GRPC       Kind = "grpc"        // unary calls
+	GRPCInside Kind = "grpc-inside" // the same, with both ends in the client's process
 	GRPCStream Kind = "grpc-stream" // messages on one client stream
 )
 
@@ -50,6 +51,7 @@ var Quick = cases(
 	sizes(Setup, 1),
 	counts(HTTP, 1<<10, 1, 16),
 	sizes(GRPC, 1<<10),
+	sizes(GRPCInside, 1<<10),
 	sizes(GRPCStream, 1<<10),
 )
 
@@ -69,6 +71,7 @@ var Full = cases(
 	sizes(Setup, 1),
 	counts(HTTP, 1<<10, 1, 16),
 	sizes(GRPC, 1<<10),
+	sizes(GRPCInside, 1<<10),
 	sizes(GRPCStream, 1<<10),
 )
 

@@ -76,6 +76,17 @@ func openGRPC(_ context.Context, to target, c Case) (load, error) {
 	return &unaryCalls{conn, c.Size}, err
 }
 
+// openGRPCInside dials a server in this process instead of the one in the other process.
+func openGRPCInside(ctx context.Context, to target, c Case) (load, error) {
+	listener, err := to.Listen()
+	if err != nil {
+		return nil, err
+	}
+	to.address = listener.Addr().String()
+	go serveGRPC(listener) // until the process ends
+	return openGRPC(ctx, to, c)
+}
+
 func (u *unaryCalls) run(n int, times *times) error {
 	timer := times.shard(0)
 	request := wrapperspb.Bytes(make([]byte, u.size))

@@ -39,5 +39,6 @@ var kinds = map[Kind]struct {
 	Setup:      {openSetup, serveLinks},
 	HTTP:       {openHTTP, serveHTTP},
 	GRPC:       {openGRPC, serveGRPC},
+	GRPCInside: {openGRPCInside, serveGRPC},
 	GRPCStream: {openGRPCStream, serveGRPC},
 }
