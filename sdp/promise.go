@@ -29,6 +29,11 @@ const (
 	aheadBuffers = 64   // buffers that readAhead posts at a time,
 	aheadMost    = 1024 // and in all, however small each of them is
 	stuckCredit  = 4    // with this much credit a peer may send one message with payload, or none
+
+	gatherAhead = 1 << 20 // bytes of small messages that readAhead allows at a time
+	// leastAhead is how many bytes readAhead allows whatever the window: TCP's send buffer holds
+	// as many (net.ipv4.tcp_wmem), whatever the peer's receive buffer.
+	leastAhead = 4 << 20
 )
 
 // promise is what a connection promises its peer: how many bytes it may have unread here.
@@ -279,11 +284,12 @@ func (p *promise) adapt() {
 }
 
 // repost gives the peer credit for the private buffers that there shall be, except for as
-// many as would hold the excess.
+// many as would hold the excess, unless readAhead has allowed that.
 func (p *promise) repost() {
 	s := &p.conn.session
 	size := s.BufferSize()
-	if n := int(p.held) - (recvBuffers - s.Target()) - (p.excess()+size-1)/size; n > 0 {
+	excess := max(0, p.excess()-s.Ahead())
+	if n := int(p.held) - (recvBuffers - s.Target()) - (excess+size-1)/size; n > 0 {
 		s.Post(n)
 		p.held -= int32(n)
 	}
@@ -291,18 +297,25 @@ func (p *promise) repost() {
 
 // readAhead gives the peer more buffers while it waits for this program to read and this
 // program waits for it: two programs that write much before they read would otherwise wait
-// for each other forever. It stops at twice the window. On a device that began with few buffers
-// it also gives more to a peer for which this program alone does not read, up to exactUnread,
+// for each other forever. It stops at twice the window, or at leastAhead. Small messages do not
+// get buffers but are gathered. On a device that began with few buffers it also gives more to a peer for which this program alone does not read, up to exactUnread,
 // because the peer could have written as much over TCP. It is called when nothing has moved for
 // a tick.
 func (p *promise) readAhead() {
 	c := p.conn
 	few := p.conn.exact && p.bytes() < exactUnread
-	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
+	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit {
+		return
+	}
+	most := max(2*int(p.window), leastAhead)
+	if c.out.starved && budget.Process.Allows(int(p.charged)+gatherAhead) && c.session.GatherMore(gatherAhead, most) {
+		p.gather()
+	}
+	if c.session.Posted() > stuckCredit || p.ahead >= aheadMost {
 		return
 	}
 	size := c.session.BufferSize()
-	more := min(aheadBuffers, (2*int(p.window)-c.session.Unread())/size)
+	more := min(aheadBuffers, (most-c.session.Unread())/size)
 	for more > 0 && !p.affords(more*size) {
 		more /= 2
 	}

@@ -129,6 +129,30 @@ func TestBothWriteBeforeTheyRead(t *testing.T) {
 	}
 }
 
+// TestBothRunAhead has both programs write more than they read, in small Writes, until 3 MB are
+// unread at each end. TCP carries that.
+func TestBothRunAhead(t *testing.T) {
+	const size, turns, each = 64, 16_000, 4
+	c, s := pair(t)
+	var calls sync.WaitGroup
+	for _, c := range []*Conn{c, s} {
+		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		calls.Go(func() {
+			for i := range turns {
+				if _, err := writeStream(c, i*each*size, (i+1)*each*size, size); !assert.NoError(t, err, "turn %d", i) {
+					return
+				}
+				if _, err := readStream(c, i*size, (i+1)*size, size); !assert.NoError(t, err, "turn %d", i) {
+					return
+				}
+			}
+			_, err := readStream(c, turns*size, turns*each*size, 10_000)
+			assert.NoError(t, err)
+		})
+	}
+	calls.Wait()
+}
+
 // TestPeerInNoCallTakesWhatIsWritten though it has long ceased to call.
 func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 	for _, v := range []struct{ total, size int }{

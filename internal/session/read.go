@@ -134,14 +134,28 @@ func (s *Session) Unread() int { return s.sink.Bytes() }
 func (s *Session) Held() (buffers, copied int) { return s.sink.Lent(), s.sink.Own() }
 
 // gatherMost is how many bytes a program may leave unread before small messages are no
-// longer gathered. Beyond that the peer waits.
+// longer gathered, unless GatherMore is called. Beyond that the peer waits.
 const gatherMost = 1 << 20
+
+// GatherMore lets the program leave n more bytes unread, but at most most in all, before small
+// messages are no longer gathered. It does nothing and returns false if that many are not unread
+// yet, or if most is reached.
+func (s *Session) GatherMore(n, most int) bool {
+	if s.sink.Bytes() < int(s.gather) || int(s.gather) >= most {
+		return false
+	}
+	s.gather = int32(min(int(s.gather)+n, most))
+	return true
+}
+
+// Ahead returns how many bytes GatherMore has added.
+func (s *Session) Ahead() int { return int(s.gather) - gatherMost }
 
 // Gather copies small messages together and passes their private buffers to release, if
 // unread payload is in more than half of the buffers because the program does not read. It
 // reports whether it did.
 func (s *Session) Gather(release func(bcopy.Owner)) bool {
-	if !s.sink.Crowded(int(s.target)/2) || s.sink.Bytes() >= gatherMost {
+	if !s.sink.Crowded(int(s.target)/2) || s.sink.Bytes() >= int(s.gather) {
 		return false
 	}
 	s.sink.Gather(release)

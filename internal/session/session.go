@@ -34,6 +34,7 @@ type Session struct {
 	turns   *turns // nil: every Write above the threshold is advertised, or none
 
 	target int32 // see SetTarget
+	gather int32 // see GatherMore
 
 	adverts     uint16 // how many advertisements the peer may have outstanding
 	grows       bool
@@ -74,6 +75,7 @@ func New(c Config) Session {
 		source:      bcopy.NewSource(int(min(c.Peer.LocalRcvSz, bcopy.MaxBuffer)), c.Dialled),
 		sink:        bcopy.NewSink(int(c.Local.LocalRcvSz)),
 		target:      int32(c.Local.Bufs),
+		gather:      gatherMost,
 		adverts:     c.Local.MaxAdverts,
 		grows:       c.Grows,
 		invalidates: c.Invalidates,
