@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -103,12 +101,9 @@ func (g *goTool) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !atVersion(g.args) {
-		return g.exec(ctx, goroot, env)
-	}
-	needs, err := g.start(ctx, goroot, env)
+	needs := g.needs(ctx, goroot, env)
 	if needs == "" || t.GOTOOLCHAIN == "local" {
-		return err
+		return g.exec(ctx, goroot, env)
 	}
 	// The go command would change to the toolchain that the package's go.mod asks for.
 	if t, err = adopt.Ask(ctx, "go", g.dir, append(env, "GOTOOLCHAIN="+needs)); err != nil {
@@ -128,30 +123,66 @@ func makeGOROOT(ctx context.Context, t *adopt.Toolchain, o adopt.Options) (strin
 	return adopt.GOROOT(ctx, t, o)
 }
 
-// atVersion reports whether a go command names a package with a version. The current module does
-// not choose that version, nor the version of Go that the package needs.
-func atVersion(args []string) bool {
-	return (args[0] == "install" || args[0] == "run") &&
-		slices.ContainsFunc(args[1:], func(a string) bool { return !strings.HasPrefix(a, "-") && strings.Contains(a, "@") })
+// valued are the flags of go run and go install that may have their value in the next argument.
+var valued = []string{
+	"C", "asmflags", "buildmode", "compiler", "covermode", "coverpkg", "exec", "gccgoflags", "gcflags",
+	"installsuffix", "ldflags", "mod", "modfile", "overlay", "p", "pgo", "pkgdir", "tags", "toolexec",
+}
+
+// atVersion returns the flags and the packages for a go install of the same packages as a go command,
+// and none if that is not go run or go install, or has no version. The current module does not
+// choose that version, nor the version of Go that the package needs.
+func atVersion(args []string) (flags, packages []string) {
+	if len(args) == 0 || args[0] != "install" && args[0] != "run" {
+		return nil, nil
+	}
+	i := 1
+	for i < len(args) && strings.HasPrefix(args[i], "-") {
+		end := i + 1
+		name := strings.TrimLeft(args[i], "-")
+		if slices.Contains(valued, name) {
+			end = min(i+2, len(args))
+		}
+		if name, _, _ := strings.Cut(name, "="); name != "exec" {
+			flags = append(flags, args[i:end]...)
+		}
+		i = end
+	}
+	packages = args[i:]
+	if args[0] == "run" {
+		packages = packages[:min(1, len(packages))] // the others are the program's arguments
+	}
+	if !slices.ContainsFunc(packages, func(p string) bool { return strings.Contains(p, "@") }) {
+		return nil, nil
+	}
+	return flags, packages
 }
 
 // needsGo matches the go command's message that a package needs a newer version of Go.
 var needsGo = regexp.MustCompile(`requires go >= ([0-9][0-9a-z.]*) \(running go`)
 
-// start runs the go command as a child process. If that fails because the package needs a newer
-// toolchain, start also returns the toolchain's name.
-func (g *goTool) start(ctx context.Context, goroot string, env []string) (needs string, err error) {
-	var text bytes.Buffer
-	cmd := g.command(ctx, goroot, env)
-	cmd.Stderr = io.MultiWriter(&text, os.Stderr)
-	err = exitOf(cmd.Run())
-	if m := needsGo.FindStringSubmatch(text.String()); err != nil && m != nil {
-		needs = "go" + m[1]
-		if strings.Count(m[1], ".") == 1 && strings.Trim(m[1], "0123456789.") == "" {
-			needs += ".0"
-		}
+// needs returns the name of the toolchain that the packages need if it is newer than that of goroot,
+// and "" if it is not, or if that cannot be found out. It lets the go command load the packages and
+// build nothing.
+func (g *goTool) needs(ctx context.Context, goroot string, env []string) string {
+	flags, packages := atVersion(g.args)
+	if packages == nil {
+		return ""
 	}
-	return needs, err
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := exec.CommandContext(ctx, goBinary(goroot), slices.Concat([]string{"install"}, flags, []string{"-n"}, packages)...)
+	cmd.Env = adopt.Environ(env, goroot)
+	text, err := cmd.CombinedOutput()
+	m := needsGo.FindSubmatch(text)
+	if err == nil || m == nil {
+		return ""
+	}
+	version := string(m[1])
+	if strings.Count(version, ".") == 1 && strings.Trim(version, "0123456789.") == "" {
+		version += ".0"
+	}
+	return "go" + version
 }
 
 func (g *goTool) command(ctx context.Context, goroot string, env []string) *exec.Cmd {

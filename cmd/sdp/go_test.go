@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,10 +29,21 @@ func TestChangeDir(t *testing.T) {
 }
 
 func TestAtVersion(t *testing.T) {
-	require.True(t, atVersion([]string{"install", "-x", "example.com/p@latest"}))
-	require.True(t, atVersion([]string{"run", "example.com/p@v1.0.0", "arg"}))
-	require.False(t, atVersion([]string{"install", "./..."}))
-	require.False(t, atVersion([]string{"get", "example.com/p@latest"}))
+	for _, c := range []struct{ args, flags, packages string }{
+		{"install -x example.com/p@latest", "-x", "example.com/p@latest"},
+		{"install -tags a@b -x example.com/p example.com/q@v1", "-tags a@b -x", "example.com/p example.com/q@v1"},
+		{"run -exec=sudo example.com/p@v1.0.0 arg", "", "example.com/p@v1.0.0"},
+		{"run --exec sudo -C dir example.com/p@v1.0.0 -arg", "-C dir", "example.com/p@v1.0.0"},
+		{"run . me@example.com", "", ""},
+		{"run -ldflags -X=a=b@c . arg", "", ""},
+		{"install ./...", "", ""},
+		{"get example.com/p@latest", "", ""},
+		{"install -tags", "", ""},
+	} {
+		flags, packages := atVersion(strings.Fields(c.args))
+		require.Equal(t, strings.Fields(c.flags), append([]string{}, flags...), c.args)
+		require.Equal(t, strings.Fields(c.packages), append([]string{}, packages...), c.args)
+	}
 }
 
 func TestNeedsGo(t *testing.T) {
