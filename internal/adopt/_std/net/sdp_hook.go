@@ -223,16 +223,9 @@ func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListene
 func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
 
 func (fd *netFD) sdpAccept() (*netFD, error) {
-	if fd.sdp.closed.Load() {
-		return nil, ErrClosed
-	}
-	c, err := fd.sdp.listener.Accept()
+	c, err := fd.sdp.listener.Accept() // after Close, what the library had accepted before
 	if err != nil {
 		return nil, sdpError("accept", err)
-	}
-	if fd.sdp.closed.Load() { // the library would return what it has accepted before
-		c.Close()
-		return nil, ErrClosed
 	}
 	if up, ok := c.(*sdp.Conn); ok {
 		sdpUp("accept", up)
