@@ -349,6 +349,9 @@ func (k *closer) conclude(reset bool) {
 	}
 	openConns.remove(c)
 	c.workers.Wait()
+	if tcp, ok := c.tcp.(interface{ SetLinger(int) error }); ok && reset {
+		tcp.SetLinger(0) // a connection of TCP that is reset does not occupy its port any longer
+	}
 	c.tcp.Close()
 	if c.monitor != nil {
 		c.monitor.end()

@@ -182,11 +182,14 @@ type Connection struct {
 	cfg *Config
 }
 
-// Discard ends a connection that the program does not get.
+// Discard ends a connection that the program does not get. The peer sees a reset, as a kernel sends
+// it for connections in the backlog of a listener that is closed.
 func (c *Connection) Discard() {
 	if c.QP != nil {
 		c.QP.Abort()
 		c.cfg.withdraw(c.Local)
+	} else if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
+		tcp.SetLinger(0)
 	}
 	c.Conn.Close()
 }

@@ -8,3 +8,9 @@ func hungUp(fd int) bool {
 	n, err := unix.Poll(p, 0)
 	return err == nil && n > 0
 }
+
+// unread reports whether bytes have arrived that are not read.
+func unread(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCINQ)
+	return err != nil || n > 0
+}

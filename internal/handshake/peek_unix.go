@@ -31,10 +31,24 @@ func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 	return v
 }
 
-// peek copies what has arrived to b, which has room for a key, and returns what it means.
+// peek copies what has arrived to b, which has room for a key, and returns what it means. If nothing
+// has arrived but an error, such as ECONNRESET, it does not peek, which would take the error from the
+// program.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	fd := int(socket)
 	for {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		ready, err := unix.Poll(p, 0)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == nil && ready == 0:
+			return 0, undecided
+		case err == nil && p[0].Revents&unix.POLLERR != 0:
+			if !unread(fd) {
+				return 0, isPlain
+			}
+		}
 		n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		switch {
 		case err == unix.EINTR:
