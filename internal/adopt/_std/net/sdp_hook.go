@@ -372,6 +372,9 @@ func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
 func (c *rawConn) sdpHas() bool { return c.ok() && c.fd.sdp != nil }
 
 func (c *rawConn) sdpControl(f func(uintptr)) error {
+	if l := c.fd.sdp.listener; l != nil {
+		l.OnDemand() // f may pass the socket to another process
+	}
 	sock := c.fd.sdpSock()
 	err := sock.pfd.RawControl(f)
 	runtime.KeepAlive(c.fd)

@@ -14,6 +14,9 @@ import (
 // Under returns the TCP connection below c.
 func (c *Conn) Under() net.Conn { return c.conn.tcp }
 
+// OnDemand makes l accept connections only while the program waits in Accept, as File does.
+func (l *Listener) OnDemand() { l.l.OnDemand() }
+
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return getenv(name) }
 
