@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
@@ -68,6 +69,8 @@ func (l *Listener) mayAccept() bool {
 // fullLocked reports whether no further connection may be accepted now.
 func (l *Listener) fullLocked() bool {
 	switch {
+	case !l.begun: // as package net: the program may pass the socket to another process instead
+		return true
 	case l.onDemand && l.ready >= l.waiting:
 		return true
 	case l.onDemand: // one for each Accept, and another if that one is silent
@@ -103,11 +106,19 @@ func (l *Listener) returned() {
 }
 
 // report hands err to one Accept, and waits until that has returned it: as with package net,
-// the program decides what to do about it. An error that holdLocked has caused is ignored.
+// the program decides what to do about it. If none waits and the system is short of something, the
+// next Accept tries again, because that may be over by then. An error that holdLocked has caused is
+// ignored.
 func (l *Listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held && errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	if l.waiting == 0 && isShortage(err) {
+		for l.waiting == 0 && !l.closed {
+			l.changed.Wait()
+		}
 		return
 	}
 	l.failure = err
@@ -115,6 +126,13 @@ func (l *Listener) report(err error) {
 	for l.failure != nil && !l.closed {
 		l.changed.Wait()
 	}
+}
+
+// isShortage reports whether err says that the process or the system has no room for another
+// connection at present.
+func isShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 // admit performs or starts the handshake on conn. Only a handshake that may wait for its

@@ -62,6 +62,7 @@ type Listener struct {
 	err      error       // why no more connections will arrive
 	closed   bool        // no more are accepted
 	ended    bool        // Accept returns no more connections
+	begun    bool        // connections may be accepted: SDP is served, or Accept was called
 	stopped  bool        // the accepting goroutine has ended
 	onDemand bool        // connections are accepted only while Accept waits
 	held     bool        // onDemand prevents the next accept
@@ -91,6 +92,7 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 		order:   orderTime,
 	}
 	l.changed.L = &l.mu
+	l.begun = len(cfg.Devices) > 0 || cfg.SDPOnly // or a dial over SDP would wait for Accept
 	if len(cfg.Devices) > 0 {
 		l.announce()
 		l.server.Announce(ln.Addr())
@@ -142,6 +144,7 @@ func (l *Listener) unmark() {
 func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.begun = true
 	l.waiting++
 	if l.waiting == 1 {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it

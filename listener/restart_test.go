@@ -108,3 +108,27 @@ func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
 	go dialPlain(t, l, "")
 	accept(t, l) // and the interruption is no error
 }
+
+// TestNothingIsAcceptedBeforeAccept if SDP is not served, so a program that only passes its listening socket to another
+// process takes no connection from it.
+func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		cfg := testConfig()
+		cfg.Devices = nil
+		l := New(f, cfg)
+		defer l.Close()
+		server, client := plainPipe()
+		defer client.Close()
+		synctest.Wait()
+		select {
+		case f.next <- server:
+			require.Fail(t, "it accepts")
+		default:
+		}
+		go func() { f.next <- server }()
+		in, err := l.Accept()
+		require.NoError(t, err)
+		in.Discard()
+	})
+}
