@@ -2,6 +2,7 @@ package listener
 
 import (
 	"net"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,4 +132,14 @@ func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
 		require.NoError(t, err)
 		in.Discard()
 	})
+}
+
+// TestCloseResetsWhatNobodyAccepts, as a kernel resets the connections in a backlog.
+func TestCloseResetsWhatNobodyAccepts(t *testing.T) {
+	l := listen(t, testConfig(), 8)
+	c := dialPlain(t, l, "")
+	awaitReady(l, 1)
+	require.NoError(t, l.Close())
+	_, err := c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }

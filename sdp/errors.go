@@ -19,27 +19,30 @@ func (c *conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.remoteAddr(), Err: err}
 }
 
-// systemError returns what a socket reports about its peer as package net has it: as an
-// *os.SyscallError with the name of the system call for op. Other errors stay as they are.
+// systemError returns a reset, or a broken pipe, as package net has it: as an *os.SyscallError with
+// the name of the system call for op. Other errors stay as they are.
 func systemError(op string, err error) error {
-	call, has := "", ""
-	switch op {
-	case "read", "writeto":
-		call = "read"
-	case "write", "readfrom":
-		call = "write"
-	case "writev":
-		call = op
-	}
-	inner := err
+	inner, called := err, ""
 	if s, ok := err.(*os.SyscallError); ok {
-		has, inner = s.Syscall, s.Err
+		inner, called = s.Err, s.Syscall
 	}
-	errno, ok := inner.(syscall.Errno)
-	if !ok || call == "" || has == call || has != "" && has != "read" && has != "write" {
+	if inner != syscall.ECONNRESET && inner != syscall.EPIPE {
 		return err
 	}
-	return os.NewSyscallError(call, errno)
+	call := op
+	switch op {
+	case "writeto":
+		call = "read"
+	case "readfrom":
+		call = "write"
+	case "read", "write", "writev":
+	default:
+		return err
+	}
+	if call == called {
+		return err
+	}
+	return os.NewSyscallError(call, inner)
 }
 
 // cause returns the error inside a *net.OpError, and any other error as it is.

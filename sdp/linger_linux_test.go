@@ -253,3 +253,33 @@ func dropAllLingering(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
 }
+
+// TestResetFreesThePort: after SetLinger(0) and Close no socket stays in TIME_WAIT.
+func TestResetFreesThePort(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		for {
+			s, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(io.Discard, s)
+				s.Close()
+			}()
+		}
+	}()
+	d := Dialer{NetDialer: &net.Dialer{}}
+	for range 5 {
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		d.NetDialer.LocalAddr = c.LocalAddr()
+		require.NoError(t, c.(*Conn).SetLinger(0))
+		require.NoError(t, c.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		require.NoError(t, WaitClosed(ctx))
+		cancel()
+	}
+}

@@ -241,6 +241,12 @@ func checkError(t *testing.T, err error, op string, targets ...error) {
 	assert.Equal(t, op, operation.Op)
 	assert.IsType(t, &net.TCPAddr{}, operation.Source)
 	assert.IsType(t, &net.TCPAddr{}, operation.Addr)
+	if (op == "read" || op == "write") && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		var call *os.SyscallError
+		if assert.ErrorAs(t, err, &call, "as package net's") {
+			assert.Equal(t, op, call.Syscall)
+		}
+	}
 	is, timeout := false, false
 	for _, target := range targets {
 		is = is || errors.Is(err, target)

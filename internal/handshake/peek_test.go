@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,4 +157,31 @@ func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 	handshaketest.ReadReply(t, client)
 	client.Close() // without a decision
 	assert.ErrorContains(t, <-failed, "before the client's decision")
+}
+
+// TestLookTakesNoError from the program: a reset of a client that has sent nothing. One that has sent
+// a Request before is still one of SDP.
+func TestLookTakesNoError(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only on Linux can a program see that nothing but an error has arrived")
+	}
+	for _, sent := range []string{"", handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())} {
+		server, client := handshaketest.TCPPair(t)
+		_, err := client.Write([]byte(sent))
+		require.NoError(t, err)
+		require.NoError(t, client.SetLinger(0))
+		require.NoError(t, client.Close())
+		want := isPlain
+		if sent != "" {
+			want = isMPA
+		}
+		require.Eventually(t, func() bool {
+			_, v := first(server, make([]byte, iwarp.KeyLen))
+			return v == want
+		}, 5*time.Second, time.Millisecond)
+		if sent == "" {
+			_, err = server.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	}
 }
