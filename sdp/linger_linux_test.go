@@ -254,9 +254,10 @@ func dropAllLingering(t *testing.T) {
 	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
 }
 
-// TestResetFreesThePort: after SetLinger(0) and Close no socket stays in TIME_WAIT.
+// TestResetFreesThePort: after SetLinger(0) and Close over shm no socket of TCP stays in TIME_WAIT.
 func TestResetFreesThePort(t *testing.T) {
-	ln, err := Listen("tcp", "127.0.0.1:0")
+	overSHM := &Config{Devices: []string{"shm"}}
+	ln, err := (&ListenConfig{Config: overSHM}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	go func() {
@@ -271,7 +272,7 @@ func TestResetFreesThePort(t *testing.T) {
 			}()
 		}
 	}()
-	d := Dialer{NetDialer: &net.Dialer{}}
+	d := Dialer{NetDialer: &net.Dialer{}, Config: overSHM}
 	for range 5 {
 		c, err := d.Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)

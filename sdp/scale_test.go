@@ -129,14 +129,14 @@ func TestBothWriteBeforeTheyRead(t *testing.T) {
 	}
 }
 
-// TestBothRunAhead has both programs write more than they read, in small Writes, until 3 MB are
-// unread at each end. TCP carries that.
+// TestBothRunAhead has both programs write more than they read, in small Writes, until 4.6 MB
+// are unread at each end. TCP carries that.
 func TestBothRunAhead(t *testing.T) {
-	const size, turns, each = 64, 16_000, 4
+	const size, turns, each = 64, 24_000, 4
 	c, s := pair(t)
 	var calls sync.WaitGroup
 	for _, c := range []*Conn{c, s} {
-		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(slow*15*time.Second)))
 		calls.Go(func() {
 			for i := range turns {
 				if _, err := writeStream(c, i*each*size, (i+1)*each*size, size); !assert.NoError(t, err, "turn %d", i) {
