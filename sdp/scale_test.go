@@ -136,7 +136,7 @@ func TestBothRunAhead(t *testing.T) {
 	c, s := pair(t)
 	var calls sync.WaitGroup
 	for _, c := range []*Conn{c, s} {
-		require.NoError(t, c.SetDeadline(time.Now().Add(slow*15*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 		calls.Go(func() {
 			for i := range turns {
 				if _, err := writeStream(c, i*each*size, (i+1)*each*size, size); !assert.NoError(t, err, "turn %d", i) {
