@@ -307,7 +307,7 @@ func (p *promise) readAhead() {
 	if !c.out.starved && !few || c.recvErr != nil || c.session.Posted() > stuckCredit {
 		return
 	}
-	most := max(2*int(p.window), leastAhead)
+	most := min(max(2*int(p.window), leastAhead), math.MaxInt32)
 	if c.out.starved && budget.Process.Allows(int(p.charged)+gatherAhead) && c.session.GatherMore(gatherAhead, most) {
 		p.gather()
 	}

@@ -280,4 +280,16 @@ func TestGather(t *testing.T) {
 	assert.Equal(t, 2, buffers)
 	assert.Positive(t, copied)
 	assert.Equal(t, 10, b.Unread())
+
+	assert.False(t, b.GatherMore(100, 2*gatherMost), "there is room")
+	b.gather = 10
+	assert.True(t, b.GatherMore(100, 50))
+	assert.EqualValues(t, 50, b.gather)
+	b.gather = 10
+	assert.False(t, b.GatherMore(100, 10), "it would be more than that")
+	for b.Unread() > 0 {
+		assert.EqualValues(t, 10, b.gather)
+		b.Consume(len(b.Head()))
+	}
+	assert.Zero(t, b.Ahead(), "everything was read")
 }

@@ -121,7 +121,13 @@ func (s *Session) Head() []byte { return s.sink.Head() }
 
 // Consume notes that the first n bytes of Head were read. If those were all, it returns the
 // owner of their private buffer, to be released; nil if they were not in one.
-func (s *Session) Consume(n int) bcopy.Owner { return s.sink.Consume(n) }
+func (s *Session) Consume(n int) bcopy.Owner {
+	owner := s.sink.Consume(n)
+	if s.gather != gatherMost && s.sink.Bytes() == 0 {
+		s.gather = gatherMost
+	}
+	return owner
+}
 
 // Return puts payload that was consumed back in front of what is unread.
 func (s *Session) Return(payload []byte, owner bcopy.Owner) { s.sink.Return(payload, owner) }
@@ -138,7 +144,7 @@ func (s *Session) Held() (buffers, copied int) { return s.sink.Lent(), s.sink.Ow
 const gatherMost = 1 << 20
 
 // GatherMore lets the program leave n more bytes unread, but at most most in all, before small
-// messages are no longer gathered. It does nothing and returns false if that many are not unread
+// messages are no longer gathered, until it has read everything. It does nothing and returns false if that many are not unread
 // yet, or if most is reached.
 func (s *Session) GatherMore(n, most int) bool {
 	if s.sink.Bytes() < int(s.gather) || int(s.gather) >= most {
