@@ -70,8 +70,8 @@ func TestErrorsEndOneAccept(t *testing.T) {
 	})
 }
 
-// TestAcceptingWaitsAfterAnError until Accept is called, or a program that does not call Accept while no
-// descriptor is free would have a processor taken.
+// TestAcceptingWaitsAfterAnError: while no descriptor is free, a listener whose program does not call
+// Accept must not try again and again.
 func TestAcceptingWaitsAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -110,8 +110,8 @@ func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
 	accept(t, l) // and the interruption is no error
 }
 
-// TestNothingIsAcceptedBeforeAccept if SDP is not served, so a program that only passes its listening socket to another
-// process takes no connection from it.
+// TestNothingIsAcceptedBeforeAccept: a listener that serves no SDP leaves connections in the kernel
+// until then. A program that only passes its socket to another process takes none from it.
 func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
