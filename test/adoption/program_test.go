@@ -420,3 +420,77 @@ func (l serving) Accept() (net.Conn, error) {
 	require.Contains(t, out, "package net has negotiated SDP on the connection already")
 	require.Positive(t, connections.count(t, "dial", "shm"))
 }
+
+// TestHandovers serves clients without a pause while one listener after the other takes over the
+// socket: none of them is lost.
+func TestHandovers(t *testing.T) {
+	want(t, "short")
+	dir := module(t, map[string]string{"main.go": handovers})
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	for _, device := range []string{"shm", "iwarp"} {
+		t.Run(device, func(t *testing.T) {
+			run(t, dir, env("SDP_DEVICES="+device), "./program")
+		})
+	}
+}
+
+const handovers = `package main
+
+import (
+	"io"
+	"log"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
+}
+
+func serve(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(c, c)
+			c.Close()
+		}()
+	}
+}
+
+func main() {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	f := must(l.(*net.TCPListener).File())
+	address := l.Addr().String()
+	go serve(l)
+	var stop atomic.Bool
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for !stop.Load() {
+				c := must(net.Dial("tcp", address))
+				c.SetDeadline(time.Now().Add(5 * time.Second))
+				must(c.Write([]byte("hello")))
+				must(io.ReadFull(c, make([]byte, 5)))
+				c.Close()
+			}
+		})
+	}
+	for range 50 {
+		time.Sleep(20 * time.Millisecond)
+		next := must(net.FileListener(f))
+		go serve(next)
+		l.Close()
+		l = next
+	}
+	stop.Store(true)
+	clients.Wait()
+}
+`
