@@ -272,7 +272,9 @@ func TestResetFreesThePort(t *testing.T) {
 			}()
 		}
 	}()
-	d := Dialer{NetDialer: &net.Dialer{}, Config: overSHM}
+	// No other program of the host takes a port of this address between Close and Dial.
+	own := &net.TCPAddr{IP: net.IPv4(127, 83, 68, 80)}
+	d := Dialer{NetDialer: &net.Dialer{LocalAddr: own}, Config: overSHM}
 	for range 5 {
 		c, err := d.Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)
