@@ -216,14 +216,14 @@ func TestHalfClose(t *testing.T) {
 		assert.NoError(t, c.Close())
 	})
 	t.Run("CloseRead, and we still write", func(t *testing.T) {
-		c := p.perform(t, fmt.Sprint("write ", 32*size, ", read, report"))
+		c := p.perform(t, "read, report")
 		require.NoError(t, c.CloseRead())
 		_, err := c.Read(make([]byte, 1))
 		assert.Equal(t, io.EOF, err)
 		_, err = writeStream(c, 0, size, size)
 		require.NoError(t, err)
 		require.NoError(t, c.CloseWrite())
-		assert.Equal(t, fmt.Sprint("sent ", 32*size, " got ", size), p.report(t))
+		assert.Equal(t, fmt.Sprint("sent 0 got ", size), p.report(t))
 	})
 	t.Run("CloseRead ends a blocked Read", func(t *testing.T) {
 		c := p.perform(t, "hold")

@@ -23,8 +23,8 @@ const (
 	drainAlone = 5 * time.Millisecond
 )
 
-// CloseRead closes the direction from the peer: Reads return io.EOF, and what arrives is
-// discarded.
+// CloseRead closes the direction from the peer as Linux's TCP does: Reads no longer wait. They
+// return what has arrived, and io.EOF if there is nothing.
 func (c *Conn) CloseRead() error {
 	defer runtime.KeepAlive(c)
 	c.mu.Lock()
@@ -35,7 +35,6 @@ func (c *Conn) CloseRead() error {
 	c.readClosed = true
 	c.refuseAdvertsLocked()
 	c.poll.wakeAllLocked()
-	c.discardUnreadUnlessReadingLocked()
 	return nil
 }
 
@@ -44,28 +43,6 @@ func (c *conn) refuseAdvertsLocked() {
 	if c.session.RefuseAdverts() {
 		c.out.due.Store(true)
 	}
-}
-
-// discardUnreadUnlessReadingLocked is discardUnreadLocked, unless a Read is in progress,
-// which calls that when it ends.
-func (c *conn) discardUnreadUnlessReadingLocked() {
-	if c.readMu.TryLock() {
-		c.discardUnreadLocked()
-		c.readMu.Unlock()
-	}
-}
-
-// discardUnreadLocked discards unread payload after CloseRead, because the peer needs its
-// buffers. The caller must hold readMu too.
-func (c *conn) discardUnreadLocked() {
-	if !c.readClosed {
-		return
-	}
-	for head := c.session.Head(); head != nil; head = c.session.Head() {
-		c.discarded = true
-		c.promise.consume(len(head))
-	}
-	c.out.checkDueLocked()
 }
 
 // CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything

@@ -1,8 +1,10 @@
 package sdp
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,27 +69,58 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 	assert.Equal(t, "hello", string(got))
 }
 
-// TestCloseReadBesideARead has CloseRead find a call that reads: that one gives back what it
-// leaves.
-func TestCloseReadBesideARead(t *testing.T) {
-	for name, read := range map[string]func(*Conn) error{
-		"Read":    func(c *Conn) error { _, err := c.Read(make([]byte, 10)); return err },
-		"WriteTo": func(c *Conn) error { _, err := c.WriteTo(io.Discard); return err },
+// TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.
+func TestReadAfterCloseRead(t *testing.T) {
+	const size = 100_000
+	for name, read := range map[string]func(c *Conn) (n int, err error){
+		"Read": func(c *Conn) (int, error) { return readStream(c, 0, size+1, 10_000) },
+		"WriteTo": func(c *Conn) (int, error) {
+			n, err := c.WriteTo(io.Discard)
+			return int(n), cmp.Or(err, io.EOF)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s := pair(t)
-			_, err := s.Write(streamAt(0, 100_000))
+			_, err := s.Write(streamAt(0, size))
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { return c.Stats().Unread == 100_000 }, soon, time.Millisecond)
-			c.readMu.Lock() // as a Read in progress has it
 			require.NoError(t, c.CloseRead())
-			assert.Equal(t, 100_000, c.Stats().Unread)
-			c.readMu.Unlock()
-			if err := read(c); err != nil {
-				assert.ErrorIs(t, err, io.EOF)
-			}
-			assert.Zero(t, c.Stats().Unread)
+			n, err := read(c)
+			assert.Equal(t, io.EOF, err)
+			assert.Equal(t, size, n)
+			require.NoError(t, s.Close())
+			n, err = read(c)
+			assert.Equal(t, io.EOF, err)
+			assert.Zero(t, n)
 		})
+	}
+}
+
+// TestWriteAfterThePeersClose: the first Write succeeds, as over TCP, although the library knows
+// that nobody reads it, and none after it. Of a long one, a part counts as written.
+func TestWriteAfterThePeersClose(t *testing.T) {
+	for _, size := range []int{1, lostMost, lostMost + 1} {
+		c, s := pair(t)
+		require.NoError(t, s.Close())
+		_, err := c.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.Eventually(t, func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.poll.receiveArrivedLocked()
+			return c.recvErr != nil
+		}, soon, time.Millisecond)
+		n, err := c.Write(make([]byte, size))
+		assert.Equal(t, min(size, lostMost), n)
+		if size > lostMost {
+			checkError(t, err, "write", syscall.EPIPE)
+		} else {
+			assert.NoError(t, err)
+		}
+		for range 2 {
+			n, err = c.Write(make([]byte, 1))
+			checkError(t, err, "write", syscall.EPIPE)
+			assert.Zero(t, n)
+		}
 	}
 }
 

@@ -119,7 +119,6 @@ func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	defer c.mu.Unlock()
 	c.appends.stop()
 	if err := c.awaitPayloadLocked(); err != nil {
-		c.discardUnreadLocked()
 		return nil, nil, err
 	}
 	payload = c.session.Head()
@@ -138,7 +137,6 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 			s.NotReceived(len(rest))
 		}
 		c.reportReadLocked(-len(rest))
-		c.discardUnreadUnlessReadingLocked()
 	case owner != nil:
 		c.promise.adapt()
 		c.promise.release(owner)

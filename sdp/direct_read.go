@@ -120,10 +120,10 @@ func (z *zeroCopy) awaitFilledLocked() int {
 		case c.recvErr != nil:
 			c.session.AbandonAdvert()
 			continue
-		case !z.mayWaitLocked(c.cannotReadLocked(), &z.readAnswer):
+		case !z.mayWaitLocked(c.mayNotWaitLocked(), &z.readAnswer):
 			z.abortToReclaimLocked()
 			continue
-		case c.cannotReadLocked() != nil && c.session.WithdrawAdvert():
+		case c.mayNotWaitLocked() != nil && c.session.WithdrawAdvert():
 			c.out.flushControlLocked()
 			continue
 		}

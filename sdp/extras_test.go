@@ -489,41 +489,6 @@ func TestCloseDeliversWhatIsLeft(t *testing.T) {
 	assert.Zero(t, Stats().Closing)
 }
 
-// slowWriter holds its first Write until it is let go.
-type slowWriter struct{ in, out chan struct{} }
-
-func (w *slowWriter) Write(b []byte) (int, error) {
-	if w.in != nil {
-		close(w.in)
-		w.in = nil
-		<-w.out
-	}
-	return len(b), nil
-}
-
-// TestCloseReadAfterAReaderGivesAllBack has CloseRead find a WriteTo in
-// progress: what is unread then must not keep the peer's buffers for ever.
-func TestCloseReadAfterAReaderGivesAllBack(t *testing.T) {
-	a, b := methodPair(t, "sdp")
-	w := &slowWriter{in: make(chan struct{}), out: make(chan struct{})}
-	in := w.in
-	var wg sync.WaitGroup
-	wg.Go(func() { b.WriteTo(w) })
-	wg.Go(func() {
-		n, err := a.Write(make([]byte, 64<<20))
-		assert.NoError(t, err)
-		assert.Equal(t, 64<<20, n)
-	})
-	<-in
-	require.Eventually(t, func() bool { return b.(*Conn).Stats().Unread > 1<<20 }, 10*time.Second, time.Millisecond)
-	require.NoError(t, b.CloseRead())
-	close(w.out)
-	wg.Wait()
-	assert.Zero(t, b.(*Conn).Stats().Unread)
-	a.Close()
-	b.Close()
-}
-
 // TestBuffersOfOneCallStayTogether has two calls of WriteBuffers at once.
 func TestBuffersOfOneCallStayTogether(t *testing.T) {
 	a, b := methodPair(t, "sdp")

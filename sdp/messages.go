@@ -20,7 +20,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 		wc.Buffer.Release()
 		return
 	}
-	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.readClosed || c.closed)
+	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.closed)
 	if m.Valid {
 		if m.Payload > 0 {
 			c.traffic.BcopyReceived.add(Counts{1, uint64(m.Payload)})

@@ -147,6 +147,22 @@ func (p *poller) receiveReadyLocked() {
 	p.broadcastLocked()
 }
 
+// receiveArrivedLocked receives what had arrived when it was called.
+func (p *poller) receiveArrivedLocked() {
+	for range 2 { // the leader may have looked just before this call
+		if !p.leading {
+			p.receiveReadyLocked()
+			return
+		}
+		for polled := p.polled; p.leading && p.polled == polled; {
+			if p.parked {
+				p.conn.qp.Wake()
+			}
+			p.followLocked()
+		}
+	}
+}
+
 // pollRoomLocked polls for room in the device, for as long as that pays, and reports whether it
 // found any, or news. It makes the background poller end, and then leads itself: for each
 // message by which the peer grants credit, the peer would have to wake the background poller,

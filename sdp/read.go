@@ -18,7 +18,6 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.appends.stop()
 	n, err := c.readLocked(b)
 	c.session.ReadDone()
-	c.discardUnreadLocked()
 	c.mu.Unlock()
 	if c.dump.Load() != nil {
 		c.dumpRead(b[:n], err)
@@ -76,19 +75,28 @@ func (c *conn) cannotReadLocked() error {
 	switch {
 	case c.closed:
 		return errClosed
-	case c.readClosed:
-		return io.EOF
 	case c.read.passed():
 		return os.ErrDeadlineExceeded
 	}
 	return nil
 }
 
+// mayNotWaitLocked returns why a Read must not wait for more than has arrived, or nil.
+func (c *conn) mayNotWaitLocked() error {
+	if err := c.cannotReadLocked(); err != nil || !c.readClosed {
+		return err
+	}
+	return io.EOF
+}
+
 // lookLocked returns the oldest unread bytes. If there are none, it returns why none will
-// arrive, or nil if some may.
+// arrive, or nil if some may. After CloseRead it may release mu in between.
 func (c *conn) lookLocked() ([]byte, error) {
 	if err := c.cannotReadLocked(); err != nil {
 		return nil, err
+	}
+	if c.readClosed && c.session.Head() == nil {
+		c.poll.receiveArrivedLocked()
 	}
 	head := c.session.Head()
 	switch {
@@ -96,7 +104,7 @@ func (c *conn) lookLocked() ([]byte, error) {
 		return head, nil
 	case c.recvErr != nil:
 		return nil, c.recvErr
-	case c.session.PeerEnded():
+	case c.session.PeerEnded(), c.readClosed && !c.session.Announced():
 		return nil, io.EOF
 	}
 	return nil, nil

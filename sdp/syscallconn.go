@@ -33,7 +33,6 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.decoy = decoy{}
 	defer func() {
 		c.mu.Lock()
-		c.discardUnreadLocked()
 		if !c.closed { // otherwise Close does not find it
 			c.decoy, d = d, decoy{}
 		}

@@ -1,9 +1,14 @@
 package sdp
 
 import (
+	"errors"
+	"io"
 	"os"
 	"syscall"
 )
+
+// lostMost is how many bytes of the first Write after the peer's Close are taken and lost.
+const lostMost = 64 << 10
 
 // Write appends b to the last message if that may still grow (append.go). Otherwise writeAll
 // sends it in messages of its own.
@@ -18,7 +23,32 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	} else {
 		n, err = c.writeDumped(b)
 	}
+	if err != nil {
+		n, err = c.lose(b, n, err)
+	}
 	return n, c.opError("write", err)
+}
+
+// lose lets the first Write after the peer's Close succeed, as over TCP, where the kernel takes
+// the bytes and learns from the peer's answer that nobody reads them. Programs write a last
+// message to a peer that has just left, such as TLS's alert, and report an error of that Write.
+func (c *conn) lose(b []byte, n int, err error) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost || c.closed || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
+		return n, err
+	}
+	if c.recvErr == nil && !c.poll.leading {
+		c.poll.receiveReadyLocked() // why the device sends nothing more
+	}
+	if c.recvErr != io.EOF {
+		return n, err
+	}
+	c.lost = true
+	if n += min(len(b)-n, lostMost); n == len(b) {
+		err = nil
+	}
+	return n, err
 }
 
 // writeAll writes b. The caller must hold writeMu.

@@ -23,7 +23,6 @@ func TestZcopyMethods(t *testing.T) {
 		"ReadFrom and WriteTo":              TestReadFromAndWriteToCarryAll,
 		"a WriteTo that fails":              TestWriteToLosesNothingWhenTheSinkFails,
 		"buffers of one call stay together": TestBuffersOfOneCallStayTogether,
-		"CloseRead after a WriteTo":         TestCloseReadAfterAReaderGivesAllBack,
 		"peeks at the descriptor":           TestLivenessCheck,
 		"concurrent Writes":                 TestBytesOfConcurrentWritesStayTogether,
 		"concurrent Reads":                  TestConcurrentReadsShareTheStream,

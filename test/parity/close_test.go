@@ -109,9 +109,7 @@ var closeScripts = []script{
 		check(s.Close())
 		_, err := c.Read(make([]byte, 1))
 		r.note("Read", describe(err))
-		// Over SDP the first Write may already fail, depending on timing, because SDP
-		// learns more about the peer than TCP.
-		r.log("first Write: %s", describeCall(c.Write))
+		r.note("first Write", describeCall(c.Write))
 		r.note("a later Write", describe(writeUntilError(c)))
 		r.note("Close", timed(c.Close))
 	}},

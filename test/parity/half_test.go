@@ -1,5 +1,10 @@
 package parity
 
+import (
+	"io"
+	"time"
+)
+
 var halfScripts = []script{
 	{name: "close write, then read, then close", run: func(r *run) {
 		c, s := r.pair()
@@ -38,6 +43,14 @@ var halfScripts = []script{
 		r.note("CloseWrite", timed(c.CloseWrite))
 		r.note("Close", timed(c.Close))
 	}},
+	{name: "a long write after the peer's close", run: func(r *run) {
+		c, s := r.pair()
+		check(s.Close())
+		r.note("Read", describeCall(c.Read))
+		n, err := c.Write(bytesOf(64 << 20))
+		r.must("some bytes are taken", n > 0)
+		r.note("Write", describe(err))
+	}},
 	{name: "both close write, then close", run: func(r *run) {
 		c, s := r.pair()
 		check(c.CloseWrite())
@@ -54,5 +67,50 @@ var halfScripts = []script{
 		r.note("CloseWrite", timed(c.CloseWrite))
 		r.note("the peer reads", readAll(s, taken))
 		r.note("Close", timed(c.Close))
+	}},	{name: "close read with unread data", run: func(r *run) {
+		c, s := r.pair()
+		_, err := s.Write(bytesOf(50_000))
+		check(err)
+		_, err = readTo(c, 0, 100) // the rest has arrived too
+		check(err)
+		r.note("CloseRead", timed(c.CloseRead))
+		rest, err := io.ReadAll(c)
+		r.note("we read", amount(len(rest), 49_900)+", "+describe(err))
+		_, err = s.Write(bytesOf(1000))
+		r.note("the peer writes more", describe(err))
+		later, err := io.ReadAll(c)
+		r.note("we read more", amount(len(later), 1000)+", "+describe(err))
+		r.note("a further Read", describeCall(c.Read))
+		_, err = c.Write(bytesOf(100_000))
+		r.note("we write", describe(err))
+		got, err := readTo(s, 0, 100_000)
+		r.note("the peer reads", amount(got, 100_000)+", "+describe(err))
+		r.note("Close", timed(c.Close))
+		r.note("the peer's Read", timed(func() error { return readByte(s) }))
+	}},
+	{name: "close read during a Read", waits: true, run: func(r *run) {
+		c, s := r.pair()
+		read := make(chan error, 1)
+		go func() { read <- readByte(c) }()
+		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
+		r.note("CloseRead", timed(c.CloseRead))
+		r.note("Read", timedFor(3*time.Second, func() error { return <-read }))
+		_, err := s.Write([]byte("x"))
+		check(err)
+		r.note("Read of later data", timed(func() error { return readByte(c) }))
+		r.note("a further Read", timed(func() error { return readByte(c) }))
+		r.note("Close", timed(c.Close))
+		r.note("the peer's Read", timed(func() error { return readByte(s) }))
+	}},
+	{name: "close read of a full connection", waits: true, run: func(r *run) {
+		c, s := r.pair()
+		_, err := fill(s)
+		check(err)
+		r.note("CloseRead", timed(c.CloseRead))
+		check(s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)))
+		_, err = s.Write(bytesOf(64 << 20))
+		r.note("the peer writes", describe(err))
+		r.note("Close with unread data", timed(c.Close))
+		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
 }
