@@ -41,6 +41,9 @@ func NewSource(size int, connector bool) Source {
 	return Source{size: int32(size), base: int32(size), connector: connector}
 }
 
+// KeepSize makes the Source never ask for larger buffers.
+func (s *Source) KeepSize() { s.noMore = true }
+
 // Payload returns how many bytes of the stream fit into one Data message.
 func (s *Source) Payload() int { return int(s.size) - wire.HeaderLen }
 

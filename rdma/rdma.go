@@ -104,6 +104,9 @@ type Limits struct {
 	// faster than copying through the receive buffers, by measurement. 0: they never are on this
 	// device.
 	Threshold int
+	// ShortMessages: long messages are not faster than the first ones, because the peer copies one
+	// message while the next is being copied.
+	ShortMessages bool
 	// Predict: RDMA can be faster for requests and responses, although a stream is faster copied.
 	Predict bool
 	// Invalidate: a message may invalidate a region of the peer (Send with Invalidate).

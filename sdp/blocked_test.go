@@ -269,6 +269,7 @@ func TestPeerKilled(t *testing.T) {
 			n, err := readStream(c, 0, forever, 10_000)
 			checkDeath(t, err, io.EOF)
 			assert.Equal(t, size, n)
+			c.Write([]byte{1}) // is lost, as over TCP
 			_, err = c.Write([]byte{1})
 			checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
 			assert.Less(t, time.Since(start), soon)

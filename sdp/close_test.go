@@ -211,6 +211,7 @@ func TestEndWithoutDisConn(t *testing.T) {
 			got, err := io.ReadAll(c)
 			assert.NoError(t, err)
 			assert.Equal(t, "all", string(got))
+			c.Write([]byte("x")) // is lost, as over TCP
 			_, err = c.Write([]byte("x"))
 			checkError(t, err, "write", syscall.EPIPE)
 			assert.NoError(t, c.Close())

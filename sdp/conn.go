@@ -103,11 +103,12 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	}
 	c.appends.device, _ = qp.(rdma.Appender)
 	c.session = session.New(session.Config{
-		Dialled:     s.dialled,
-		Local:       s.local,
-		Peer:        s.peer,
-		Grows:       c.appends.device != nil,
-		Invalidates: qp.Limits().Invalidate,
+		Dialled:       s.dialled,
+		Local:         s.local,
+		Peer:          s.peer,
+		Grows:         c.appends.device != nil,
+		ShortMessages: qp.Limits().ShortMessages,
+		Invalidates:   qp.Limits().Invalidate,
 	})
 	c.reporter, _ = qp.(rdma.ReadReporter)
 	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {

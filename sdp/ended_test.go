@@ -78,6 +78,11 @@ func TestEndOfTheChannel(t *testing.T) {
 			n, err := c.Read(b)
 			assert.NoError(t, err)
 			assert.Equal(t, "all", string(b[:n]))
+			if v.read == io.EOF {
+				n, err := c.Write(b)
+				assert.Equal(t, len(b), n, "are lost, as over TCP")
+				assert.NoError(t, err)
+			}
 			for range 2 {
 				_, err = c.Read(b)
 				assert.ErrorIs(t, err, v.read)

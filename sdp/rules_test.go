@@ -203,6 +203,9 @@ func hostileMessages(t *testing.T) {
 	defer house.close()
 	for _, r := range protocolRules {
 		for _, side := range hostileSides() {
+			if side == "shm" && strings.HasPrefix(r.name, "ChRcvBufAck ") && r.name != "ChRcvBufAck without a ChRcvBuf" {
+				continue // a connection over shm never asks for larger buffers
+			}
 			t.Run(r.name+"/"+side, func(t *testing.T) {
 				p, c := hostileAs(t, side, house.ln)
 				defer p.qp.Close()

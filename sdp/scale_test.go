@@ -219,7 +219,22 @@ func buffers(from, to *Conn) (grown bool, size, target int) {
 	return grown, to.session.BufferSize(), to.session.Target()
 }
 
+// TestBuffersKeepTheirSize over shm, which gains nothing by long messages.
+func TestBuffersKeepTheirSize(t *testing.T) {
+	t.Setenv(devicesVariable, "shm")
+	t.Setenv(thresholdVariable, "-1")
+	c, s := pair(t)
+	asksEarly(c)
+	go c.Write(make([]byte, 8<<20))
+	_, err := io.ReadFull(s, make([]byte, 8<<20))
+	require.NoError(t, err)
+	grown, size, _ := buffers(c, s)
+	assert.False(t, grown)
+	assert.Equal(t, recvSize, size)
+}
+
 func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {
+	t.Setenv(devicesVariable, "iwarp")
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)
 	grown, size, target := buffers(c, s)

@@ -61,16 +61,17 @@ const (
 
 // Config is the configuration of a Session.
 type Config struct {
-	Dialled     bool // this end dialled
-	Local, Peer wire.Hello
-	Grows       bool // the device may append to messages: rdma.Appender
-	Invalidates bool // messages may invalidate the peer's regions
+	Dialled       bool // this end dialled
+	Local, Peer   wire.Hello
+	Grows         bool // the device may append to messages: rdma.Appender
+	ShortMessages bool // the peer's private buffers keep their size
+	Invalidates   bool // messages may invalidate the peer's regions
 }
 
 // New returns a Session that does not use zero copy; see [Session.StartDirect] and
 // [Session.Predict].
 func New(c Config) Session {
-	return Session{
+	s := Session{
 		account:     credits.New(c.Peer.Bufs, c.Local.Bufs),
 		source:      bcopy.NewSource(int(min(c.Peer.LocalRcvSz, bcopy.MaxBuffer)), c.Dialled),
 		sink:        bcopy.NewSink(int(c.Local.LocalRcvSz)),
@@ -80,6 +81,10 @@ func New(c Config) Session {
 		grows:       c.Grows,
 		invalidates: c.Invalidates,
 	}
+	if c.ShortMessages {
+		s.source.KeepSize()
+	}
+	return s
 }
 
 // DirectConfig is the configuration of zero copy.

@@ -86,7 +86,7 @@ func TestMeet(t *testing.T) {
 		}
 		a, b, err := open(t.Context(), p, o, rdma.Peer{PID: os.Getpid()})
 		require.NoError(t, err)
-		assert.Equal(t, rdma.Limits{MaxMessage: maxMessage, SendBatch: maxBatch, IRD: 16, ORD: 5, Predict: true, Outlives: true, Elastic: true}, a.Limits())
+		assert.Equal(t, rdma.Limits{MaxMessage: maxMessage, SendBatch: maxBatch, IRD: 16, ORD: 5, ShortMessages: true, Predict: true, Outlives: true, Elastic: true}, a.Limits())
 		assert.Equal(t, 7, b.Limits().ORD)
 		says(t, a, b, "message")
 		says(t, b, a, "message")

@@ -82,14 +82,15 @@ func (q *QueuePair) theirs() *direction { return &q.area.ctl.ways[1-q.way] }
 // faster than process_vm_readv at every size (docs/experiments.md).
 func (q *QueuePair) Limits() rdma.Limits {
 	return rdma.Limits{
-		MaxMessage:   maxMessage,
-		SendBatch:    maxBatch,
-		IRD:          int(q.ird),
-		ORD:          int(q.ord),
-		Predict:      true,
-		Outlives:     true,
-		Elastic:      true,
-		BufferedOnly: q.peerPID == 0,
+		MaxMessage:    maxMessage,
+		SendBatch:     maxBatch,
+		IRD:           int(q.ird),
+		ORD:           int(q.ord),
+		ShortMessages: true,
+		Predict:       true,
+		Outlives:      true,
+		Elastic:       true,
+		BufferedOnly:  q.peerPID == 0,
 	}
 }
 
