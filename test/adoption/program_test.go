@@ -422,7 +422,8 @@ func (l serving) Accept() (net.Conn, error) {
 }
 
 // TestHandovers serves clients without a pause while one listener after the other takes over the
-// socket: none of them is lost.
+// socket, and clients that came while a listener's descriptor was passed on by Control: none of
+// them is lost.
 func TestHandovers(t *testing.T) {
 	want(t, "short")
 	dir := module(t, map[string]string{"main.go": handovers})
@@ -440,8 +441,10 @@ import (
 	"io"
 	"log"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -450,6 +453,31 @@ func must[T any](v T, err error) T {
 		log.Fatal(err)
 	}
 	return v
+}
+
+func exchange(address string) {
+	c := must(net.Dial("tcp", address))
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	must(c.Write([]byte("hello")))
+	must(io.ReadFull(c, make([]byte, 5)))
+	c.Close()
+}
+
+// byControl passes the descriptor on before anything was accepted.
+func byControl() {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	var copied int
+	must(l.(*net.TCPListener).SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
+	var clients sync.WaitGroup
+	for range 3 {
+		clients.Go(func() { exchange(l.Addr().String()) })
+	}
+	time.Sleep(100 * time.Millisecond) // by now they have very likely connected
+	next := must(net.FileListener(os.NewFile(uintptr(copied), "")))
+	l.Close()
+	go serve(next)
+	clients.Wait()
+	next.Close()
 }
 
 func serve(l net.Listener) {
@@ -466,6 +494,7 @@ func serve(l net.Listener) {
 }
 
 func main() {
+	byControl()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	f := must(l.(*net.TCPListener).File())
 	address := l.Addr().String()
@@ -475,11 +504,7 @@ func main() {
 	for range 4 {
 		clients.Go(func() {
 			for !stop.Load() {
-				c := must(net.Dial("tcp", address))
-				c.SetDeadline(time.Now().Add(5 * time.Second))
-				must(c.Write([]byte("hello")))
-				must(io.ReadFull(c, make([]byte, 5)))
-				c.Close()
+				exchange(address)
 			}
 		})
 	}
