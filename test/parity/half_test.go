@@ -67,7 +67,8 @@ var halfScripts = []script{
 		r.note("CloseWrite", timed(c.CloseWrite))
 		r.note("the peer reads", readAll(s, taken))
 		r.note("Close", timed(c.Close))
-	}},	{name: "close read with unread data", run: func(r *run) {
+	}},
+	{name: "close read with unread data", run: func(r *run) {
 		c, s := r.pair()
 		_, err := s.Write(bytesOf(50_000))
 		check(err)
