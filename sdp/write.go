@@ -35,13 +35,13 @@ func (c *conn) Write(b []byte) (n int, err error) {
 func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost || c.closed || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
+	if c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
 		return n, err
 	}
-	if c.recvErr == nil && !c.poll.leading {
-		c.poll.receiveReadyLocked() // why the device sends nothing more
+	if c.recvErr == nil {
+		c.poll.receiveArrivedLocked() // why the device sends nothing more
 	}
-	if c.recvErr != io.EOF {
+	if c.closed || c.recvErr != io.EOF {
 		return n, err
 	}
 	c.lost = true
