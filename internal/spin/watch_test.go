@@ -56,12 +56,14 @@ var passed time.Duration
 
 const tick = 200 * time.Nanosecond // passes between two looks at the clock
 
-// contended is a state in which several waits want to poll, the process has its whole budget, and
-// nothing else happens.
+// contended is a state in which several waits want to poll, the process has its whole budget, a
+// wake-up costs what it does before one was measured, and nothing else happens.
 func contended(t *testing.T) {
 	t.Helper()
 	rich(t)
 	process.waits.asked.Store(true)
+	cost := woken.cost.Swap(int64(costFirst))
+	t.Cleanup(func() { woken.cost.Store(cost) })
 	network(t, func() bool { return false })
 	formerRunnable, formerYield, formerSched, formerClock := runnable, yield, schedYield, clock
 	t.Cleanup(func() {
