@@ -104,8 +104,8 @@ type Limits struct {
 	// faster than copying through the receive buffers, by measurement. 0: they never are on this
 	// device.
 	Threshold int
-	// ShortMessages: long messages are not faster than the first ones, because the peer copies one
-	// message while the next is being copied.
+	// ShortMessages: messages of more than 16 KB gain nothing, because the peer copies one message
+	// out while the next one is copied in.
 	ShortMessages bool
 	// Predict: RDMA can be faster for requests and responses, although a stream is faster copied.
 	Predict bool

@@ -337,6 +337,7 @@ func TestPeerKilled(t *testing.T) {
 			defer c.mu.Unlock()
 			return c.recvErr != nil
 		}, soon, time.Millisecond)
+		c.Write(make([]byte, 100)) // may be lost, as over TCP
 		_, err := c.Write(make([]byte, 100))
 		checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
 		_, err = c.Read(make([]byte, 1))

@@ -165,6 +165,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 			b = (*buf)[:gather(*buf, *v)]
 		}
 		put, err := c.writeDumped(b)
+		if err != nil {
+			put, err = c.lose(b, put, err)
+		}
 		n += int64(put)
 		consume(v, put)
 		if err != nil {

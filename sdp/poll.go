@@ -147,19 +147,21 @@ func (p *poller) receiveReadyLocked() {
 	p.broadcastLocked()
 }
 
-// receiveArrivedLocked receives what had arrived when it was called.
+// receiveArrivedLocked receives what had arrived when it was called: itself, or, if another call
+// than the background poller leads and goes on leading, that one, which may have looked just before.
+// On a closed connection it does nothing, because Close leads there without looking for a leader.
 func (p *poller) receiveArrivedLocked() {
-	for range 2 { // the leader may have looked just before this call
-		if !p.leading {
-			p.receiveReadyLocked()
-			return
+	p.claims++
+	for first := p.polled; p.leading && p.polled-first < 2 && !p.conn.closed; {
+		if p.parked {
+			p.conn.qp.Wake()
 		}
-		for polled := p.polled; p.leading && p.polled == polled; {
-			if p.parked {
-				p.conn.qp.Wake()
-			}
-			p.followLocked()
-		}
+		p.followLocked()
+	}
+	p.claims--
+	if !p.leading && !p.conn.closed {
+		p.receiveReadyLocked()
+		idleMonitor.watchLocked(p.conn)
 	}
 }
 

@@ -58,8 +58,9 @@ func (c *Conn) Read(b []byte) (int, error) {
 // Write implements the net.Conn Write method. It returns when all of b has left this process:
 // to the memory that both ends share (shm), to the kernel's socket (iwarp), or to the NIC
 // (verbs). With an error it returns the number of bytes that have. Errors wrap net.ErrClosed,
-// os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite, syscall.ECONNRESET, or the error
-// that ended the connection.
+// os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite or the peer's Close, syscall.ECONNRESET,
+// or the error that ended the connection. The first Write that finds that the peer has closed
+// succeeds, as over TCP; its bytes are lost, and if there are more than 64 KB, only so many count.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.conn.Write(b)
 	runtime.KeepAlive(c)

@@ -92,11 +92,11 @@ func (c *conn) mayNotWaitLocked() error {
 // lookLocked returns the oldest unread bytes. If there are none, it returns why none will
 // arrive, or nil if some may. After CloseRead it may release mu in between.
 func (c *conn) lookLocked() ([]byte, error) {
-	if err := c.cannotReadLocked(); err != nil {
-		return nil, err
-	}
 	if c.readClosed && c.session.Head() == nil {
 		c.poll.receiveArrivedLocked()
+	}
+	if err := c.cannotReadLocked(); err != nil {
+		return nil, err
 	}
 	head := c.session.Head()
 	switch {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/bcopy"
 )
 
 // TestThousandConnections echo what takes many messages, all at once, and leave
@@ -230,6 +232,7 @@ func TestBuffersKeepTheirSize(t *testing.T) {
 	require.NoError(t, err)
 	grown, size, _ := buffers(c, s)
 	assert.False(t, grown)
+	assert.Equal(t, bcopy.ShortBuffer, size)
 	assert.Equal(t, recvSize, size)
 }
 

@@ -29,22 +29,22 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	return n, c.opError("write", err)
 }
 
-// lose lets the first Write after the peer's Close succeed, as over TCP, where the kernel takes
+// lose lets one Write succeed that finds that the peer has closed, as over TCP, where the kernel takes
 // the bytes and learns from the peer's answer that nobody reads them. Programs write a last
 // message to a peer that has just left, such as TLS's alert, and report an error of that Write.
 func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
+	if len(b) == 0 || c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
 		return n, err
 	}
+	c.lost = true
 	if c.recvErr == nil {
 		c.poll.receiveArrivedLocked() // why the device sends nothing more
 	}
 	if c.closed || c.recvErr != io.EOF {
 		return n, err
 	}
-	c.lost = true
 	if n += min(len(b)-n, lostMost); n == len(b) {
 		err = nil
 	}

@@ -64,7 +64,7 @@ type Config struct {
 	Dialled       bool // this end dialled
 	Local, Peer   wire.Hello
 	Grows         bool // the device may append to messages: rdma.Appender
-	ShortMessages bool // the peer's private buffers keep their size
+	ShortMessages bool // longer messages than ShortBuffer gain nothing
 	Invalidates   bool // messages may invalidate the peer's regions
 }
 
@@ -82,7 +82,7 @@ func New(c Config) Session {
 		invalidates: c.Invalidates,
 	}
 	if c.ShortMessages {
-		s.source.KeepSize()
+		s.source.Short()
 	}
 	return s
 }

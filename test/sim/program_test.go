@@ -144,12 +144,13 @@ func (e *end) closeWrite() bool {
 	return true
 }
 
-// closeRead has what comes from now on thrown away.
+// closeRead has what comes from now on thrown away, as Close does while it waits for its DisConn to
+// be sent.
 func (e *end) closeRead() bool {
 	if e.readClosed {
 		return false
 	}
-	e.w.tracef("%s: CloseRead", e.name)
+	e.w.tracef("%s: reads no more", e.name)
 	e.s.RefuseAdverts()
 	if e.stopRead(); e.reading != nil {
 		return false

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// manyFiles is enough for two descriptors for each of 9,000 connections, and for
+// manyFiles is enough for two descriptors for each of 8,000 connections, and for
 // everything else.
 const manyFiles = 32 << 10
 
