@@ -10,7 +10,8 @@ import (
 // bytes. A message that fills it is one FPDU.
 const MaxBuffer = 64768 - 18
 
-// ShortBuffer is the size of the largest private buffer, in bytes, where longer messages gain nothing.
+// ShortBuffer is the size of the largest private buffer to ask for, in bytes, if longer messages gain
+// nothing.
 const ShortBuffer = 16 << 10
 
 const (

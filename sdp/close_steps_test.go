@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -98,7 +99,21 @@ func TestReadAfterCloseRead(t *testing.T) {
 // TestWriteAfterThePeersClose: the first Write succeeds, as over TCP, although the library knows
 // that nobody reads it, and none after it. Of a long one, a part counts as written.
 func TestWriteAfterThePeersClose(t *testing.T) {
-	for _, size := range []int{1, lostMost, lostMost + 1} {
+	type write = func(c *Conn, b []byte) (int, error)
+	single := (*Conn).Write
+	gathered := func(c *Conn, b []byte) (int, error) {
+		n, err := c.WriteBuffers(&net.Buffers{b})
+		return int(n), err
+	}
+	for _, v := range []struct {
+		size  int
+		write write
+		op    string
+	}{
+		{1, single, "write"}, {lostMost, single, "write"}, {lostMost + 1, single, "write"},
+		{1, gathered, "writev"}, {lostMost + 1, gathered, "writev"},
+	} {
+		size := v.size
 		c, s := pair(t)
 		require.NoError(t, s.Close())
 		_, err := c.Read(make([]byte, 1))
@@ -109,10 +124,13 @@ func TestWriteAfterThePeersClose(t *testing.T) {
 			c.poll.receiveArrivedLocked()
 			return c.recvErr != nil
 		}, soon, time.Millisecond)
-		n, err := c.Write(make([]byte, size))
+		n, err := c.Write(nil)
+		assert.Zero(t, n)
+		checkError(t, err, "write", syscall.EPIPE)
+		n, err = v.write(c, make([]byte, size))
 		assert.Equal(t, min(size, lostMost), n)
 		if size > lostMost {
-			checkError(t, err, "write", syscall.EPIPE)
+			checkError(t, err, v.op, syscall.EPIPE)
 		} else {
 			assert.NoError(t, err)
 		}

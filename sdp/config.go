@@ -80,8 +80,7 @@ type Config struct {
 	ZCopyThreshold int
 
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
-	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB; over shm
-	// it is never more than 4 MB.
+	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. Over shm it is 4 MB at most.
 	ReadBuffer int
 	// Memory limits how many bytes all SDP connections of this process together may promise to
 	// their peers, for data that is unread here and for shm's large rings. It is a setting of

@@ -64,7 +64,7 @@ type Config struct {
 	Dialled       bool // this end dialled
 	Local, Peer   wire.Hello
 	Grows         bool // the device may append to messages: rdma.Appender
-	ShortMessages bool // longer messages than ShortBuffer gain nothing
+	ShortMessages bool // messages longer than bcopy.ShortBuffer gain nothing
 	Invalidates   bool // messages may invalidate the peer's regions
 }
 
