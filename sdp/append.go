@@ -33,7 +33,7 @@ type appends struct {
 
 // try appends b to the last message, and reports whether it did.
 func (a *appends) try(b []byte) bool {
-	return len(b) <= smallWrite && a.open.Load() && a.device.Append(b)
+	return len(b) <= smallWrite && a.open.Load() && (!mapped(b) || whole(b)) && a.device.Append(b)
 }
 
 // count counts a Write of n bytes. The caller must also hold writeMu.

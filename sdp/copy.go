@@ -161,13 +161,12 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	defer copyPool.Put(buf)
 	for len(*v) > 0 {
 		b := (*v)[0]
-		if len(*v) > 1 && len(b) < copyBuffer/4 {
-			b = (*buf)[:gather(*buf, *v)]
+		if len(*v) > 1 {
+			if k := gather(*buf, *v); k > 0 {
+				b = (*buf)[:k]
+			}
 		}
-		put, err := c.writeDumped(b)
-		if err != nil {
-			put, err = c.lose(b, put, err)
-		}
+		put, err := c.writeWhole(b)
 		n += int64(put)
 		consume(v, put)
 		if err != nil {
@@ -177,11 +176,11 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	return n, nil
 }
 
-// gather copies the first slices of v into buf, as many as are small and fit, and returns
-// how many bytes it copied.
+// gather copies the first slices of v into buf, as many as are small, fit and can be read, and
+// returns how many bytes it copied.
 func gather(buf []byte, v net.Buffers) (n int) {
 	for _, b := range v {
-		if len(b) > len(buf)-n || len(b) >= copyBuffer/4 {
+		if len(b) > len(buf)-n || len(b) >= copyBuffer/4 || mapped(b) && !whole(b) {
 			break
 		}
 		n += copy(buf[n:], b)

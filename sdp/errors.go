@@ -19,14 +19,14 @@ func (c *conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.remoteAddr(), Err: err}
 }
 
-// systemError returns a reset, or a broken pipe, as package net has it: as an *os.SyscallError with
-// the name of the system call for op. Other errors stay as they are.
+// systemError returns a reset, a broken pipe or bad memory as package net has it: as an
+// *os.SyscallError with the name of the system call for op. Other errors stay as they are.
 func systemError(op string, err error) error {
 	inner, called := err, ""
 	if s, ok := err.(*os.SyscallError); ok {
 		inner, called = s.Err, s.Syscall
 	}
-	if inner != syscall.ECONNRESET && inner != syscall.EPIPE {
+	if inner != syscall.ECONNRESET && inner != syscall.EPIPE && inner != syscall.EFAULT {
 		return err
 	}
 	call := op

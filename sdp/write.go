@@ -18,6 +18,20 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
+	n, err = c.writeWhole(b)
+	return n, c.opError("write", err)
+}
+
+// writeWhole writes b in messages of its own. The caller must hold writeMu.
+func (c *conn) writeWhole(b []byte) (n int, err error) {
+	if mapped(b) {
+		return c.writeMapped(b)
+	}
+	return c.writeOrLose(b)
+}
+
+// writeOrLose is writeWhole for memory that can be read.
+func (c *conn) writeOrLose(b []byte) (n int, err error) {
 	if c.dump.Load() == nil {
 		n, err = c.writeAll(b)
 	} else {
@@ -26,7 +40,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	if err != nil {
 		n, err = c.lose(b, n, err)
 	}
-	return n, c.opError("write", err)
+	return n, err
 }
 
 // lose lets one Write succeed that finds that the peer has closed, as over TCP, where the kernel takes

@@ -4,5 +4,5 @@ import "slices"
 
 // linuxScripts are scripts that need a socket filter, stopped processes, /proc or getrusage.
 func linuxScripts() []script {
-	return slices.Concat(plainScripts, httpScripts, vanishScripts, stopScripts, dropScripts)
+	return slices.Concat(plainScripts, httpScripts, vanishScripts, stopScripts, dropScripts, faultScripts)
 }

@@ -62,6 +62,8 @@ func describe(err error) string {
 		kind = "ECONNREFUSED"
 	case errors.Is(err, syscall.ETIMEDOUT):
 		kind = "ETIMEDOUT"
+	case errors.Is(err, syscall.EFAULT):
+		kind = "EFAULT"
 	default:
 		kind = err.Error()
 	}
