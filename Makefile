@@ -135,6 +135,7 @@ repeat: ## the tests TIMES (100) times on DEVICES
 nightly: ## what takes hours: repetitions, long fuzzing, all of the lab
 	@$(MAKE) --no-print-directory test-arm64
 	@$(MAKE) --no-print-directory test-adoption
+	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=10m
 	@$(MAKE) --no-print-directory soak SOAKTIME=30m
 	@$(MAKE) --no-print-directory scale
@@ -142,9 +143,11 @@ nightly: ## what takes hours: repetitions, long fuzzing, all of the lab
 	@$(MAKE) --no-print-directory repeat repeat-lab
 
 # Not part of make test: it changes only when the library or a patch does, and
-# takes some seconds a patch. MUTANTS chooses among them by a regular expression.
-mutants: ## faults that tests must notice; MUTANTS chooses
-	@go run ./test/mutants -run '$(MUTANTS)'
+# takes some seconds a patch. MUTANTS chooses among them by a regular expression, and
+# PART=1/2 is half of these.
+PART ?= 1/1
+mutants: ## faults that tests must notice; MUTANTS and PART choose
+	@go run ./test/mutants -run '$(MUTANTS)' -part '$(PART)'
 
 # qemu-user emulates an arm64 processor for one program. It may let a load overtake an
 # earlier atomic store, which arm64 does not, unless the program has one processor only. It

@@ -60,6 +60,23 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+func TestParts(t *testing.T) {
+	all, err := load(".", regexp.MustCompile(""))
+	require.NoError(t, err)
+	var parts []*mutant
+	for _, share := range []string{"1/3", "2/3", "3/3"} {
+		some, err := part(all, share)
+		require.NoError(t, err)
+		assert.InDelta(t, len(all)/3, len(some), 1)
+		parts = append(parts, some...)
+	}
+	assert.ElementsMatch(t, all, parts)
+	for _, share := range []string{"", "0/2", "3/2", "1", "1/0", "-1/2", "1/2/3", "a/b"} {
+		_, err := part(all, share)
+		assert.ErrorContains(t, err, fmt.Sprintf("part %q: want one such as 1/2", share))
+	}
+}
+
 // files is the module whose mutants these tests use.
 var files = map[string]string{
 	"go.mod": "module example.com/sum\n\ngo 1.25.0\n",
