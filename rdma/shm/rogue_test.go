@@ -504,7 +504,28 @@ func TestRoomOfADeadPeer(t *testing.T) {
 	go func() { done <- q.WaitRoom() }()
 	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, 5*time.Second, time.Millisecond)
 	r.conn.Close()
-	assert.ErrorIs(t, <-done, syscall.EPIPE)
+	assert.ErrorIs(t, <-done, syscall.ECONNRESET) // its program had not read what was sent
+}
+
+// TestPostsToNobody: a peer that has left is found without a poller. Its program will not get payload;
+// what has none, such as a last message of the protocol, may be lost.
+func TestPostsToNobody(t *testing.T) {
+	for state, want := range map[uint32]error{stateClosed: syscall.EPIPE, stateAborted: syscall.ECONNRESET} {
+		q, r := meetRogue(t)
+		open := []rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 10), Most: 1000}}
+		n, err := q.PostSend(open)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.True(t, q.Append(make([]byte, 10)))
+		r.a.ctl.ways[1].state.Store(state)
+		assert.False(t, q.Append(make([]byte, 10)))
+		n, err = q.PostSend([]rdma.SendWR{{Header: make([]byte, 16)}})
+		assert.NoError(t, err)
+		assert.Equal(t, 1, n)
+		n, err = q.PostSend(open)
+		assert.ErrorIs(t, err, want)
+		assert.Zero(t, n)
+	}
 }
 
 // TestDeadPeerCompletesNothing: its pid may belong to another process by now.

@@ -4,6 +4,9 @@ package shm
 
 import (
 	"encoding/binary"
+	"errors"
+	"io"
+	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -67,6 +70,12 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 		if wr.Invalidate != 0 {
 			kind, n = recordInvalidate, n+8
 		}
+		if len(wr.Payload) > 0 && q.left() { // what has no payload may go to nobody
+			if err = q.ended(); err != nil {
+				err = q.sendFailedLocked(broken(q.meaningLocked(err)))
+				break
+			}
+		}
 		room := len(tx.out) == 0
 		if room {
 			if room, err = p.fits(space(n)); err != nil {
@@ -115,7 +124,7 @@ func (q *QueuePair) Append(b []byte) bool {
 	tx.Lock()
 	defer tx.Unlock()
 	p := &tx.ring
-	if p.open == 0 || tx.Err != nil || len(tx.out) > 0 || int(p.open)+len(b) > int(tx.most) || !p.grown(b) {
+	if p.open == 0 || tx.Err != nil || len(tx.out) > 0 || int(p.open)+len(b) > int(tx.most) || q.left() || !p.grown(b) {
 		return false
 	}
 	p.sent += uint64(len(b))
@@ -340,7 +349,7 @@ func (q *QueuePair) endCarry() {
 	tx.EndCarry()
 	if tx.Err == nil {
 		if err := q.ended(); err != nil {
-			q.sendFailedLocked(broken(err))
+			q.sendFailedLocked(broken(q.meaningLocked(err)))
 		}
 	}
 	if tx.Err == nil {
@@ -361,12 +370,19 @@ func (c *carrier) PendingLocked() bool {
 // WakeCarryLocked ends the parking at the doorbell.
 func (c *carrier) WakeCarryLocked() { c.bell.wake(&c.bell.out) }
 
+// left reports whether the peer's end has left. A goroutine that sends must not depend on another one
+// that polls to find that.
+func (q *QueuePair) left() bool { return q.theirs().state.Load() != stateOpen }
+
 // broken returns the error of the sending half after the peer has ended with err.
 func broken(err error) error {
-	if _, ok := err.(*rdma.ProtocolError); ok {
-		return err
+	switch {
+	case errors.Is(err, syscall.ECONNRESET):
+		return os.NewSyscallError("write", syscall.ECONNRESET)
+	case err == io.EOF, err == net.ErrClosed:
+		return os.NewSyscallError("write", syscall.EPIPE)
 	}
-	return os.NewSyscallError("write", syscall.EPIPE)
+	return err
 }
 
 // sendFailedLocked ends the sending half, and the whole queue pair if the peer has violated a

@@ -1,6 +1,7 @@
 package parity
 
 import (
+	"fmt"
 	"io"
 	"time"
 )
@@ -51,6 +52,9 @@ var halfScripts = []script{
 		r.must("some bytes are taken", n > 0)
 		r.note("Write", describe(err))
 	}},
+	// Over iwarp the messages of an end that receives nothing are taken as long as it has credit.
+	{name: "writes right after the peer's close", stacks: []string{"net", "shm"}, run: func(r *run) { writesToGone(r, false) }},
+	{name: "writes right after the peer's reset", run: func(r *run) { writesToGone(r, true) }},
 	{name: "both close write, then close", run: func(r *run) {
 		c, s := r.pair()
 		check(c.CloseWrite())
@@ -114,4 +118,33 @@ var halfScripts = []script{
 		r.note("Close with unread data", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
+}
+
+// writesToGone writes to a peer that has just left, when nothing of this end waits for it.
+func writesToGone(r *run, reset bool) {
+	for _, size := range []int{10, 8000, 16_000} {
+		c, s := r.pair()
+		for range 20 { // then no goroutine of this end waits in the background
+			_, err := c.Write(bytesOf(10))
+			check(err)
+			_, err = readTo(s, 0, 10)
+			check(err)
+			_, err = s.Write(bytesOf(10))
+			check(err)
+			_, err = readTo(c, 0, 10)
+			check(err)
+		}
+		if reset {
+			check(s.SetLinger(0))
+		}
+		check(s.Close())
+		written := 0
+		_, err := c.Write(bytesOf(size))
+		for ; err == nil && written < 1000; written++ {
+			_, err = c.Write(bytesOf(size))
+		}
+		r.note("Writes that succeed", fmt.Sprint(written))
+		r.note("the next", describe(err))
+		check(c.Close())
+	}
 }
