@@ -3,6 +3,7 @@ package sdp
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"runtime"
 	"sync"
@@ -30,7 +31,7 @@ var (
 )
 
 // ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
-// writes the bytes to the connection.
+// writes the bytes to the connection. After an error a file is where the bytes end that were written.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	n, err = c.readFrom(r)
@@ -47,6 +48,7 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 			put, err := c.Write((*buf)[:got])
 			n += int64(put)
 			if err != nil {
+				giveBack(r, got-put)
 				return n, cause(err)
 			}
 		}
@@ -68,6 +70,25 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 			pool = next
 			buf = pool.Get().(*[]byte)
 		}
+	}
+}
+
+// giveBack moves r back by n bytes if it is a file. TCP's ReadFrom has the kernel send from a file, and so
+// takes only what is sent: after an error a program can go on where it was.
+func giveBack(r io.Reader, n int) {
+	limited, _ := r.(*io.LimitedReader)
+	if limited != nil {
+		r = limited.R
+	}
+	f, ok := r.(interface { // an *os.File, or what its WriteTo passes on
+		fs.File
+		io.Seeker
+	})
+	if !ok {
+		return
+	}
+	if _, err := f.Seek(-int64(n), io.SeekCurrent); err == nil && limited != nil {
+		limited.N += int64(n)
 	}
 }
 

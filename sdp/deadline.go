@@ -74,7 +74,7 @@ func (c *conn) setDeadline(d **deadline, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return c.opError("set", errClosed)
+		return localOnly(c.opError("set", errClosed))
 	}
 	if *d == nil && !t.IsZero() {
 		*d = &deadline{conn: c}

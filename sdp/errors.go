@@ -19,6 +19,15 @@ func (c *conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.remoteAddr(), Err: err}
 }
 
+// localOnly makes err, of opError, name only the local address, as package net does if a deadline or
+// the size of a buffer cannot be set.
+func localOnly(err error) error {
+	if op, ok := err.(*net.OpError); ok {
+		op.Source, op.Addr = nil, op.Source
+	}
+	return err
+}
+
 // systemError returns a reset, a broken pipe or bad memory as package net has it: as an
 // *os.SyscallError with the name of the system call for op. Other errors stay as they are.
 func systemError(op string, err error) error {
@@ -35,6 +44,8 @@ func systemError(op string, err error) error {
 		call = "read"
 	case "readfrom":
 		call = "write"
+	case "close":
+		call = "shutdown"
 	case "read", "write", "writev":
 	default:
 		return err

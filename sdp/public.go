@@ -176,12 +176,12 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 		c.promise.setWindow(bytes)
 	}
 	c.mu.Unlock()
-	return option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) })
+	return localOnly(option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) }))
 }
 
 // SetWriteBuffer sets the size of the operating system's transmit buffer of the TCP connection.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	return option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) })
+	return localOnly(option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) }))
 }
 
 // MultipathTCP reports whether the TCP connection uses multipath TCP.
