@@ -22,8 +22,8 @@ func predictingPair(t *testing.T) (c, s *Conn) {
 	t.Setenv(devicesVariable, "shm")
 	c, s = pair(t)
 	require.True(t, c.predicts && s.predicts)
-	require.NoError(t, c.SetWriteDeadline(time.Time{}))
-	require.NoError(t, s.SetWriteDeadline(time.Time{}))
+	require.NoError(t, c.SetDeadline(time.Time{}))
+	require.NoError(t, s.SetDeadline(time.Time{}))
 	return c, s
 }
 
@@ -99,6 +99,21 @@ func TestWritesWithDeadlineAreCopied(t *testing.T) {
 	require.NoError(t, c.SetWriteDeadline(time.Time{}))
 	exchange(t, c, s, 8, predictSize)
 	assert.NotZero(t, c.Stats().Advertised)
+}
+
+// TestReadsWithDeadlineAreCopied: likewise, the peer need not run for a Read to end at its deadline.
+func TestReadsWithDeadlineAreCopied(t *testing.T) {
+	c, s := predictingPair(t)
+	exchange(t, c, s, 8, predictSize)
+	fetched := s.Stats().ZCopyReceived
+	require.NotZero(t, fetched)
+	require.NoError(t, s.SetReadDeadline(time.Now().Add(time.Hour)))
+	exchange(t, c, s, 8, predictSize)
+	assert.Equal(t, fetched, s.Stats().ZCopyReceived)
+	require.NoError(t, s.SetReadDeadline(time.Time{}))
+	for s.Stats().ZCopyReceived == fetched {
+		exchange(t, c, s, 1, predictSize)
+	}
 }
 
 // TestPredictedInVain: a predicted Write that the peer does not read falls back within

@@ -72,6 +72,10 @@ func (s *Session) Unfetch(size int) bool {
 	return s.zsink.Pending()
 }
 
+// DeclineAdvert makes a message due that asks for Data instead of what the peer has advertised, if
+// nothing of that is being fetched.
+func (s *Session) DeclineAdvert() { s.zsink.Decline() }
+
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Session) Fetched(size int) { s.zsink.Fetched(size) }
 
