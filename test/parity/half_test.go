@@ -120,6 +120,10 @@ var halfScripts = []script{
 	}},
 }
 
+// kernelTime is how long a kernel may take, on a busy machine, to deliver the end of a TCP connection.
+// It is shorter than a tick of the idle monitor.
+const kernelTime = 3 * time.Millisecond
+
 // writesToGone writes to a peer that has just left, when nothing of this end waits for it.
 func writesToGone(r *run, reset bool) {
 	for _, size := range []int{10, 8000, 16_000} {
@@ -138,8 +142,10 @@ func writesToGone(r *run, reset bool) {
 			check(s.SetLinger(0))
 		}
 		check(s.Close())
+		time.Sleep(kernelTime)
 		written := 0
 		_, err := c.Write(bytesOf(size))
+		time.Sleep(kernelTime)
 		for ; err == nil && written < 1000; written++ {
 			_, err = c.Write(bytesOf(size))
 		}
