@@ -65,6 +65,7 @@ type Listener struct {
 	begun    bool        // connections may be accepted: SDP is served, or Accept was called
 	stopped  bool        // the accepting goroutine has ended
 	onDemand bool        // connections are accepted only while Accept waits
+	serves   bool        // SDP is served, so the listener is announced
 	held     bool        // onDemand prevents the next accept
 	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
 	waiting  int         // calls of Accept that wait
@@ -93,8 +94,8 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	}
 	l.changed.L = &l.mu
 	l.begun = len(cfg.Devices) > 0 || cfg.SDPOnly // or a dial over SDP would wait for Accept
-	if len(cfg.Devices) > 0 {
-		l.announce()
+	if l.serves = len(cfg.Devices) > 0; l.serves {
+		l.announceLocked()
 		l.server.Announce(ln.Addr())
 	} else {
 		l.unmark()
@@ -103,13 +104,15 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	return l
 }
 
-// announce shows diallers on this host that SDP is served here. If that fails, or the
+// announceLocked shows diallers on this host that SDP is served here. If that fails, or the
 // underlying listener is not a socket, they use plain TCP.
-func (l *Listener) announce() {
+func (l *Listener) announceLocked() {
 	var err error
 	switch at := l.ln.Addr().(type) {
 	case *net.UnixAddr:
-		l.announced, err = localpeer.AnnounceUnix(at)
+		if l.announced == nil {
+			l.announced, err = localpeer.AnnounceUnix(at)
+		}
 	case *net.TCPAddr:
 		if sc, ok := l.ln.(syscall.Conn); ok {
 			var rc syscall.RawConn
@@ -124,6 +127,15 @@ func (l *Listener) announce() {
 		l.announced = nil
 		l.logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
 	}
+}
+
+// withdrawLocked ends what announceLocked has shown.
+func (l *Listener) withdrawLocked() {
+	if l.announced != nil {
+		l.announced.Close()
+		l.announced = nil
+	}
+	l.unmark()
 }
 
 // unmark removes the mark of a socket that served SDP before, in this program or the one that has
@@ -145,6 +157,9 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.begun = true
+	if l.onDemand && l.serves && !l.closed {
+		l.announceLocked() // each time: another process that shares the socket may have removed the mark
+	}
 	l.waiting++
 	if l.waiting == 1 {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it
@@ -236,13 +251,18 @@ func (l *Listener) exhaustedLocked() bool {
 }
 
 // OnDemand makes the listener accept connections only while Accept waits, because the others
-// belong to other processes that share the socket. It takes effect immediately if the underlying
-// listener has a method SetDeadline.
+// belong to those that share the socket: other processes, or this program, which may call accept(2)
+// itself. They may not know SDP, so diallers on this host do not see that it is served until Accept
+// is called next. OnDemand takes effect immediately if the underlying listener has a method
+// SetDeadline.
 func (l *Listener) OnDemand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.onDemand = true
 	if l.waiting == 0 {
+		if !l.closed {
+			l.withdrawLocked()
+		}
 		l.holdLocked()
 		l.awaitHeldLocked()
 	}
@@ -319,11 +339,11 @@ func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed
 	l.closed = true
-	l.changed.Broadcast()
-	l.mu.Unlock()
 	if l.announced != nil {
 		l.announced.Close()
 	}
+	l.changed.Broadcast()
+	l.mu.Unlock()
 	l.server.Unannounce()
 	err := l.ln.Close()
 	l.accepting.Wait()

@@ -287,6 +287,10 @@ func main() {
 		panic(err)
 	}
 	must(io.ReadFull(out, make([]byte, 5)))
+	ln.SetDeadline(time.Now().Add(-time.Second))
+	if _, err := ln.Accept(); err == nil { // but clients see from now on that it serves SDP
+		panic("accepted nobody")
+	}
 	for range 20 { // the other process has the listener, and does not want them
 		dialled := make(chan net.Conn)
 		go func() { dialled <- must(net.Dial("tcp", ln.Addr().String())) }()

@@ -1,0 +1,69 @@
+package sdp
+
+import (
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFileOfAListener that this process itself accepts from, by system calls, as frameworks for
+// sockets do. They get what the client has written, and nothing else, and the client waits for
+// nobody. Once the program calls Accept, clients use SDP.
+func TestFileOfAListener(t *testing.T) {
+	ln, err := patientListen("tcp")
+	require.NoError(t, err)
+	defer ln.Close()
+	f, err := ln.(*Listener).File()
+	require.NoError(t, err)
+	defer f.Close()
+	fd := int(f.Fd())
+	require.NoError(t, syscall.SetNonblock(fd, false))
+	for range 3 {
+		began := time.Now()
+		c, err := (&Dialer{Config: patient}).Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		assert.Less(t, time.Since(began), 100*time.Millisecond)
+		_, err = c.Write([]byte("mine"))
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		s, _, err := syscall.Accept(fd)
+		require.NoError(t, err)
+		var got []byte
+		b := make([]byte, 100)
+		for n := 1; n > 0; got = append(got, b[:n]...) {
+			n, err = syscall.Read(s, b)
+			require.NoError(t, err)
+		}
+		syscall.Close(s)
+		require.Equal(t, "mine", string(got))
+	}
+
+	served := make(chan error, 1)
+	l := ln.(*Listener)
+	require.NoError(t, l.SetDeadline(time.Now().Add(-time.Second)))
+	_, err = ln.Accept()
+	require.ErrorContains(t, err, "timeout")
+	require.NoError(t, l.SetDeadline(time.Time{}))
+	go func() {
+		c, err := ln.Accept()
+		if err == nil {
+			_, err = io.WriteString(c, "SDP")
+			c.Close()
+		}
+		served <- err
+	}()
+	c, err := (&Dialer{Config: patient}).Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, <-served)
+	require.IsType(t, (*Conn)(nil), c)
+	all, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "SDP", string(all))
+}
