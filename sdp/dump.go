@@ -16,7 +16,6 @@ import (
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
-	"github.com/gosdp/gosdp/internal/events"
 )
 
 // dumpVariable makes the process write what its connections carry to a file. Its value is the
@@ -198,7 +197,7 @@ func dumpIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := dumpOnce(); err != nil {
-		events.Process.Log(log, slog.LevelWarn, dumpVariable, "sdp: nothing is dumped", "variable", dumpVariable, "error", err)
+		complain(log, dumpVariable, "sdp: nothing is dumped", err)
 	}
 	if log != nil && asked.started.Load() {
 		asked.log.Store(log)
@@ -206,10 +205,10 @@ func dumpIfAsked(log *slog.Logger) {
 	}
 }
 
-// logDumpFailure logs that the dump ended early, if it has and there is a Logger.
+// logDumpFailure says that the dump ended early, if it has.
 func logDumpFailure() {
 	if err := asked.failed.Load(); err != nil {
-		events.Process.Log(asked.log.Load(), slog.LevelWarn, dumpVariable, "sdp: the dump ended early, because it could not be written", "variable", dumpVariable, "error", *err)
+		complain(asked.log.Load(), dumpVariable, "sdp: the dump ended early, because it could not be written", *err)
 	}
 }
 

@@ -3,6 +3,7 @@ package sdp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -159,7 +160,20 @@ func serveIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := serveStatusOnce(); err != nil {
-		events.Process.Log(log, slog.LevelWarn, statusVariable, "sdp: the status is not served", "variable", statusVariable, "error", err)
+		complain(log, statusVariable, "sdp: the status is not served", err)
+	}
+}
+
+// complaints has the variables of which standard error was told.
+var complaints sync.Map
+
+// complain says why what a variable of the environment asks for is not done: in the log, or, if the
+// program has no Logger, as all that "sdp go" has built, once on standard error.
+func complain(log *slog.Logger, variable, message string, err error) {
+	if log != nil {
+		events.Process.Log(log, slog.LevelWarn, variable, message, "variable", variable, "error", err)
+	} else if _, told := complaints.LoadOrStore(variable, true); !told {
+		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", message, variable, err)
 	}
 }
 
