@@ -177,6 +177,36 @@ func TestTriedByAnother(t *testing.T) {
 	assert.ErrorIs(t, err, errReplaced)
 }
 
+// TestTriedTakesNoDescriptor: the socket by which a file is tried may be led to another process,
+// which sends a descriptor. It is refused, or the socket is closed as one that may have it.
+func TestTriedTakesNoDescriptor(t *testing.T) {
+	onEachKernel(t, func(t *testing.T) {
+		d := opened(t)
+		ln, other := socket(t, unix.SOCK_STREAM), socket(t, unix.SOCK_STREAM)
+		defer unix.Close(ln)
+		defer unix.Close(other)
+		_, err := d.Bind(ln, 8, false, discard)
+		require.NoError(t, err)
+		require.NoError(t, d.bind(other, "c-0123456789abcdef", 8, false))
+		discarded := 0
+		_, err = d.tried(ln, "c-0123456789abcdef", func(fd int) {
+			discarded++
+			came, _, err := unix.Accept(other)
+			require.NoError(t, err)
+			defer unix.Close(came)
+			err = unix.Sendmsg(came, []byte{0}, unix.UnixRights(other), nil, 0)
+			if takesRights.Load() {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, unix.EPERM)
+			}
+			discard(fd)
+		})
+		assert.ErrorIs(t, err, errReplaced)
+		assert.Equal(t, 1, discarded)
+	})
+}
+
 // TestClean removes the sockets of processes that have ended, and nothing else.
 func TestClean(t *testing.T) {
 	d := opened(t)

@@ -74,7 +74,14 @@ func (d *Dir) tried(ln int, file string, discard func(fd int)) (inode uint64, er
 	if err != nil {
 		return 0, os.NewSyscallError("socket", err)
 	}
-	defer unix.Close(s)
+	refuseRights(s) // it may be led to another process's socket
+	defer func() {
+		if err == nil {
+			unix.Close(s)
+		} else {
+			discard(s)
+		}
+	}()
 	if err := unix.Connect(s, &unix.SockaddrUnix{Name: itself(path)}); err != nil {
 		return 0, os.NewSyscallError("connect", err)
 	}

@@ -37,7 +37,7 @@ func (p *place) Close() error {
 type pending struct {
 	place    *place
 	token    token
-	fd       int      // the socket, which accepts descriptors until the memory file has arrived
+	fd       int      // the socket, which accepts descriptors from the meeting until the memory file has arrived
 	conn     *os.File // the same socket; nil: not made yet
 	pid, uid int
 	from     netip.Addr // the client's address
@@ -68,18 +68,19 @@ func (p *place) Meet(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.PendingOffer,
 	} else {
 		w.fd, err = connect(socket)
 	}
-	if err == nil {
-		err = w.open(&peer, probeAddress(&t))
-	}
 	if err != nil {
-		unix.Close(w.fd)
+		unix.Close(w.fd) // nobody has accepted it
+		return nil, err
+	}
+	if err := w.open(&peer, probeAddress(&t)); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
 // connect connects to a client's socket. It does not wait, and fails if strangers have filled the
-// backlog. The caller must close the descriptor, even after an error.
+// backlog. The socket may be a stranger's that has told its name to the place, so it accepts no
+// descriptors. The caller must close the descriptor, even after an error.
 func connect(socket string) (fd int, err error) {
 	return connectBy(func(fd int) error {
 		return os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
@@ -92,6 +93,7 @@ func connectBy(to func(fd int) error) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
+	refuseRights(fd)
 	if err = descriptorFits(fd); err == nil {
 		err = inline(fd)
 	}
@@ -101,8 +103,14 @@ func connectBy(to func(fd int) error) (fd int, err error) {
 	return fd, err
 }
 
-// open sends the meeting if the socket is the client's, whose probe is at the address.
+// open sends the meeting if the socket is the client's, whose probe is at the address. With an error
+// it has ended the channel.
 func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
+	defer func() {
+		if err != nil {
+			w.Withdraw()
+		}
+	}()
 	if w.pid, w.uid, err = credentials(w.fd, w.place.cfg.UIDs); err != nil {
 		return err
 	}
@@ -117,10 +125,8 @@ func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 		w.mine = randomProbe()
 		ours = sightOf(w.mine)
 	}
-	if err = say(w.fd, w.token.meeting(&ours), nil); err != nil {
-		release(w.space)
-	}
-	return err
+	passRights(w.fd, true)
+	return say(w.fd, w.token.meeting(&ours), nil)
 }
 
 // say sends b, and descriptors if there are any, by one call.

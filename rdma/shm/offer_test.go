@@ -289,6 +289,40 @@ func TestClosesThatBlock(t *testing.T) {
 	assert.ErrorIs(t, err, errAside)
 }
 
+// TestStrangerMet: a stranger who has the place connect to his socket, and sends a descriptor whose
+// closing blocks before the place has seen whose socket it is, does not hold up the place.
+func TestStrangerMet(t *testing.T) {
+	onEachKernel(t, func(t *testing.T) {
+		ticket := newTicket()
+		_, name := halves(ticket)
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+		require.NoError(t, err)
+		defer ln.Close()
+		fd, err := connect(name)
+		require.NoError(t, err)
+		c, err := ln.AcceptUnix()
+		require.NoError(t, err)
+		defer c.Close()
+		socket, release := lingering(t)
+		defer release()
+		_, _, err = c.WriteMsgUnix([]byte(magic), unix.UnixRights(socket), nil)
+		if takesRights.Load() {
+			require.NoError(t, err)
+			unix.Close(socket)
+		} else {
+			assert.ErrorIs(t, err, unix.EPERM)
+			defer unix.Close(socket)
+			defer release()
+		}
+		w := &pending{place: newPlace(t), fd: fd}
+		begin := time.Now()
+		assert.ErrorContains(t, w.open(&rdma.Peer{PID: 1}, 0), "another process's")
+		assert.Less(t, time.Since(begin), joinTime/2)
+		release()
+		closesEnd(t)
+	})
+}
+
 // TestUrgentDescriptor: a read passes over an urgent byte, and drops the descriptor that
 // comes with it, unless it was told to see it.
 func TestUrgentDescriptor(t *testing.T) {
