@@ -4,6 +4,7 @@ package shm
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -106,10 +107,7 @@ func TestNoChannelNearALimit(t *testing.T) {
 		require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 		assert.NoError(t, descriptorFits(int(limit.Cur/2)))
 		assert.ErrorContains(t, descriptorFits(int(limit.Cur/10*9)), "RLIMIT_NOFILE")
-		low := limit
-		low.Cur = 128
-		require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
-		defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+		lowLimit(t)
 		for {
 			f, err := os.Open(os.DevNull)
 			require.NoError(t, err)
@@ -123,4 +121,81 @@ func TestNoChannelNearALimit(t *testing.T) {
 		_, err = p.Meet(rdma.Peer{}, ticket, 1)
 		assert.ErrorContains(t, err, "RLIMIT_NOFILE")
 	})
+}
+
+// lowLimit lets this process have few descriptors until the test ends.
+func lowLimit(t *testing.T) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	low := limit
+	low.Cur = 128
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &low))
+	t.Cleanup(func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) })
+}
+
+// useUp opens descriptors until this process may have no more.
+func useUp(t *testing.T) (all files) {
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			require.Equal(t, unix.EMFILE, err)
+			return all
+		}
+		all = append(all, fd)
+	}
+}
+
+// TestRoomForTheMemoryFile: if this process runs out of descriptors after the meeting, it takes the
+// memory file nevertheless, because the client believes that the channel is open.
+func TestRoomForTheMemoryFile(t *testing.T) {
+	lowLimit(t)
+	before := descriptors(t)
+	p := newPlace(t)
+	for _, waits := range []bool{false, true} { // for the decision
+		c := meets(t, p)
+		file := filesOf(t, "m")
+		decide := func() {
+			_, _, err := c.WriteMsgUnix(c.token.decision(0), unix.UnixRights(file...), nil)
+			require.NoError(t, err)
+			file.Close()
+		}
+		if !waits {
+			decide()
+		}
+		used := useUp(t)
+		over := make(chan rdma.QueuePair)
+		go func() {
+			q, err := c.w.Take(t.Context())
+			assert.NoError(t, err)
+			over <- q
+		}()
+		if waits {
+			runtime.Gosched()
+			decide()
+		}
+		q := <-over
+		used.Close()
+		require.NotNil(t, q)
+		q.Abort()
+		c.Close()
+	}
+	assert.Equal(t, before, descriptors(t))
+}
+
+// TestNoRoomForTheMemoryFile: without a descriptor for it there is no meeting.
+func TestNoRoomForTheMemoryFile(t *testing.T) {
+	lowLimit(t)
+	before := descriptors(t)
+	o := newOffer(t, "", stepConfig)
+	_, socket := halves(o.Ticket())
+	fd, err := connect(socket)
+	require.NoError(t, err)
+	used := useUp(t)
+	w := &pending{place: newPlace(t), fd: fd}
+	err = w.open(&rdma.Peer{}, 0)
+	used.Close()
+	assert.ErrorIs(t, err, unix.EMFILE)
+	closesEnd(t)
+	assert.ErrorIs(t, failing(o), errLeft, "the client has no meeting")
+	assert.Equal(t, before, descriptors(t))
 }

@@ -5,6 +5,7 @@ package shm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -39,6 +40,7 @@ type pending struct {
 	token    token
 	fd       int      // the socket, which accepts descriptors from the meeting until the memory file has arrived
 	conn     *os.File // the same socket; nil: not made yet
+	room     int      // a descriptor that keeps a number for the memory file; 0: none
 	pid, uid int
 	from     netip.Addr // the client's address
 	ord      int
@@ -117,8 +119,15 @@ func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 	if peer.PID != 0 && w.pid != peer.PID {
 		return errors.New("shm: the socket is another process's than the one that asked")
 	}
-	if w.space, err = reserve(); err != nil { // it must not fail after the client has decided
+	// Neither memory nor a descriptor may be missing after the client has decided.
+	space, err := reserve()
+	if err != nil {
 		return err
+	}
+	w.space = space
+	if w.room, err = unix.FcntlInt(uintptr(w.fd), unix.F_DUPFD_CLOEXEC, 1); err != nil {
+		w.room = 0
+		return fmt.Errorf("shm: no descriptor is left for the memory file: %w", err)
 	}
 	var ours sight
 	if theirs := w.token.probe(); w.place.cfg.ZeroCopy && address != 0 && reachable(w.pid, w.uid) && try(w.pid, address, theirs[:]) {
@@ -142,8 +151,11 @@ func say(fd int, b, rights []byte) error {
 // see rdma.PendingOffer.
 func (w *pending) Decided() bool {
 	var b [1]byte
-	_, _, _, _, err := unix.Recvmsg(w.fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	return err != unix.EAGAIN && err != unix.EINTR
+	err := error(unix.EINTR)
+	for err == unix.EINTR {
+		_, _, _, _, err = unix.Recvmsg(w.fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	}
+	return err != unix.EAGAIN
 }
 
 // Take waits for the client's decision; see rdma.PendingChannel.
@@ -198,7 +210,7 @@ func (w *pending) accept(file int) (a *area, err error) {
 // decision reads the client's decision. It registers the socket with the netpoller only now, so
 // that the netpoller does not wake up for a decision for which a goroutine polls (Decided).
 func (w *pending) decision(ctx context.Context) (flags byte, file int, err error) {
-	flags, file, err = w.token.readDecision(w.fd)
+	flags, file, err = w.look()
 	w.conn = os.NewFile(uintptr(w.fd), "peer")
 	if err != unix.EAGAIN {
 		return flags, file, err
@@ -206,8 +218,8 @@ func (w *pending) decision(ctx context.Context) (flags byte, file int, err error
 	wait := func() error {
 		rc, failed := w.conn.SyscallConn()
 		if failed == nil {
-			failed = rc.Read(func(fd uintptr) bool {
-				flags, file, err = w.token.readDecision(int(fd))
+			failed = rc.Read(func(uintptr) bool {
+				flags, file, err = w.look()
 				return err != unix.EAGAIN
 			})
 		}
@@ -226,6 +238,25 @@ func (w *pending) decision(ctx context.Context) (flags byte, file int, err error
 		err = late
 	}
 	return flags, file, err
+}
+
+// look reads the decision if it has arrived, and returns EAGAIN if it has not. The memory file gets
+// the number that was kept for it.
+func (w *pending) look() (flags byte, file int, err error) {
+	if !w.Decided() {
+		return 0, -1, unix.EAGAIN
+	}
+	w.freeRoom()
+	return w.token.readDecision(w.fd)
+}
+
+// freeRoom closes the descriptor that keeps a number. It is not the last one of the socket, so that
+// does not block.
+func (w *pending) freeRoom() {
+	if w.room != 0 {
+		unix.Close(w.room)
+		w.room = 0
+	}
 }
 
 // interrupted makes reads of conn fail when ctx is done; see interrupt.Conn.
@@ -249,6 +280,7 @@ func (w *pending) Withdraw() {
 		return
 	}
 	w.over = true
+	w.freeRoom()
 	var socket io.Closer = files{w.fd}
 	if w.conn != nil {
 		socket = w.conn
