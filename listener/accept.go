@@ -16,6 +16,8 @@ const (
 	// and the second for an honest client of a machine that 3,000 others dial.
 	silentPatience = 100 * time.Millisecond
 	patience       = 2 * time.Second
+	// fullTime is how long a listener whose program does not accept stays announced.
+	fullTime = 200 * time.Millisecond
 	// placeCheck is how often a new connection looks for a handshake that must give way.
 	placeCheck = time.Millisecond
 )
@@ -55,11 +57,31 @@ func (l *Listener) run() {
 
 // mayAccept waits until the next connection may be accepted. It returns false if the listener is
 // closed.
+//
+// If the program does not accept for a while, the listener is not announced meanwhile. Diallers then
+// use plain TCP at once, and keep their places in the kernel's queue, instead of waiting for a Reply.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var since time.Time
+	withdrawn := false
 	for l.fullLocked() && !l.closed {
+		if l.begun && l.serves && !l.onDemand && !l.sdpOnly && !withdrawn {
+			switch {
+			case since.IsZero():
+				since = time.Now()
+				l.wakeLocked(fullTime)
+			case time.Since(since) < fullTime:
+				l.wakeLocked(fullTime - time.Since(since))
+			default:
+				l.withdrawLocked()
+				withdrawn = true
+			}
+		}
 		l.changed.Wait()
+	}
+	if withdrawn && !l.closed && !l.onDemand {
+		l.announceLocked()
 	}
 	l.resumeLocked()
 	l.inAccept = true

@@ -4,6 +4,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,4 +56,36 @@ func TestOnDemandOfUnixIsNotAnnounced(t *testing.T) {
 	require.NoError(t, err)
 	c.Close()
 	(<-came).Discard()
+}
+
+// TestFullListenerIsNotAnnounced: if the program does not accept for a while, diallers do not wait for
+// it, and use plain TCP.
+func TestFullListenerIsNotAnnounced(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := New(ln, testConfig())
+	defer l.Close()
+	announced := func() bool {
+		c := dialPlain(t, l, "GET")
+		end, err := localpeer.Other(c)
+		require.NoError(t, err)
+		return end.Listener
+	}
+	dialled := 0
+	require.Eventually(t, func() bool {
+		dialled++
+		return !announced()
+	}, 10*time.Second, fullTime/20)
+	require.Greater(t, dialled, maxAhead)
+	for range dialled {
+		up, err := l.Accept()
+		require.NoError(t, err)
+		up.Discard()
+	}
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.inAccept
+	}, 10*time.Second, time.Millisecond)
+	assert.True(t, announced())
 }
