@@ -123,7 +123,7 @@ func (s *Source) Acked(size uint32) error {
 // Crossed handles a ChRcvBuf of the peer that acknowledges our messages up to ack, and reports
 // whether it must be answered. If it has crossed one of ours, the accepting end drops the
 // peer's request. The connecting end answers it and may ask again, because its own request
-// gets no answer (§10.6.1). A peer that had received our request has not crossed it, and will
+// has had no effect and gets no answer (§10.6.1). A peer that had received our request has not crossed it, and will
 // answer it later.
 func (s *Source) Crossed(ack uint32) (answer bool) {
 	if s.asked == 0 || int32(ack-s.askedIn) >= 0 {
@@ -132,6 +132,6 @@ func (s *Source) Crossed(ack uint32) (answer bool) {
 	if !s.connector {
 		return false
 	}
-	s.want, s.asked = s.asked, 0
+	s.want, s.asked, s.size = s.asked, 0, s.was
 	return true
 }

@@ -113,7 +113,12 @@ func TestCrossing(t *testing.T) {
 		assert.True(t, due, "and may be sent again")
 		assert.Equal(t, map[bool]int{true: MaxBuffer, false: base}[grow], want)
 		connecting.Requested(1)
-		assert.NoError(t, connecting.Acked(base))
+		answer := uint32(base)
+		if !grow { // the peer may keep its buffers, as if nothing had crossed
+			answer = MaxBuffer
+		}
+		assert.NoError(t, connecting.Acked(answer))
+		assert.Equal(t, int(answer)-wire.HeaderLen, connecting.Payload())
 	}
 	idle := NewSource(base, false)
 	assert.True(t, idle.Crossed(0), "nothing of ours is outstanding")

@@ -3,6 +3,7 @@ package sdp
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"strings"
 	"sync"
 
@@ -26,6 +27,15 @@ func privileged() bool {
 		}
 	}
 	return false
+}
+
+// mostDescriptors returns how many descriptors this process may have. Tests replace it.
+var mostDescriptors = func() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return math.MaxInt
+	}
+	return int(min(limit.Cur, math.MaxInt))
 }
 
 // mayReadPeers reports whether trying to read a peer's memory does no harm now.

@@ -132,7 +132,7 @@ func (m *monitor) visit(c *conn) {
 	if polled {
 		return
 	}
-	if idle.ticks >= restTicks && !c.out.starved {
+	if idle.ticks >= restTicks && (!c.out.starved || idle.ticks >= idleTicks) {
 		idle.ticks += restPause - 1
 		m.restLocked(c, restPause)
 	}
@@ -144,6 +144,9 @@ func (m *monitor) visit(c *conn) {
 			shrinker.Shrink()
 			shrinker = nil
 		}
+	}
+	if c.out.starved && c.sendErr == nil {
+		return // the budget may have room for readAhead later
 	}
 	if !c.session.Grown() && shrinker == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
 		m.removeLocked(c)

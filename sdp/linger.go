@@ -17,6 +17,9 @@ const (
 	// lingerMost is how many ticks the idle monitor lets pass at most between two visits to a
 	// closed connection. Otherwise it lets as many pass as have passed since Close.
 	lingerMost = 128
+	// lingerShare is what part of the descriptors that the process may have closed connections keep:
+	// one in so many. TCP's need none.
+	lingerShare = 4
 )
 
 // mostLingering is the maximum number of connections that are closed in the background.
@@ -45,7 +48,7 @@ func (l *lingerList) add(c *conn) (oldest *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns = append(l.conns, c)
-	if len(l.conns) > mostLingering {
+	if len(l.conns) > min(mostLingering, mostDescriptors()/lingerShare) {
 		oldest = l.conns[0]
 		l.resets++
 	}

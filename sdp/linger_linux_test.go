@@ -164,10 +164,16 @@ func TestLingerWaits(t *testing.T) {
 
 // TestTooManyClosing resets the one that was closed first.
 func TestTooManyClosing(t *testing.T) {
-	nothingCloses(t)
-	most := mostLingering
+	most, descriptors := mostLingering, mostDescriptors
+	defer func() { mostLingering, mostDescriptors = most, descriptors }()
 	mostLingering = 2
-	defer func() { mostLingering = most }()
+	tooManyClosing(t)
+	mostLingering, mostDescriptors = most, func() int { return 2*lingerShare + 1 }
+	tooManyClosing(t)
+}
+
+func tooManyClosing(t *testing.T) {
+	nothingCloses(t)
 	before := Stats().CloseResets
 	for range 4 {
 		c, s := iwarpPair(t)

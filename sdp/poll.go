@@ -27,7 +27,7 @@ type poller struct {
 	followers int32  // goroutines that wait on cond
 	unhandled int32  // completions of the current batch that were not handled yet
 	polled    uint32 // grows each time that the device has been polled
-	activity  uint32 // grows with each batch of completions and each Write
+	activity  uint32 // grows with each batch of completions, and with what Writes post
 	inWrite   uint32 // what polled was when a Write last looked for room
 
 	leading    bool // there is a leader

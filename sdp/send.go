@@ -180,6 +180,9 @@ func (s *sender) post(o *session.Batch, b []byte) (n int, err error) {
 		}
 		c.mu.Lock()
 	}
+	if taken > 0 {
+		c.poll.activity++
+	}
 	n, due := c.session.Sent(o, taken)
 	c.traffic.BcopySent.add(Counts{uint64(taken), uint64(n)})
 	if err != nil {

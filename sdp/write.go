@@ -68,7 +68,6 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 // writeAll writes b. The caller must hold writeMu.
 func (c *conn) writeAll(b []byte) (n int, err error) {
 	c.mu.Lock()
-	c.poll.activity++
 	if err := c.cannotWriteLocked(); err != nil || len(b) == 0 {
 		c.mu.Unlock()
 		return 0, err

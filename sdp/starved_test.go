@@ -1,0 +1,99 @@
+package sdp
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/budget"
+)
+
+// useUpBudget takes as much of the budget of the process as take allows, until free is called, or the
+// test ends.
+func useUpBudget(t *testing.T, take func(int) bool) (free func()) {
+	used := 0
+	for _, part := range []int{1 << 20, 4 << 10} {
+		for take(part) {
+			used += part
+		}
+	}
+	free = func() {
+		budget.Process.Give(used)
+		used = 0
+	}
+	t.Cleanup(func() { free() })
+	return free
+}
+
+// TestWritesGoOnOnceThereIsMemory: two ends that write before they read, and have stalled because the
+// budget is used up, go on when it is free again, however long that takes.
+func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("missing: time, because -short is set; it waits until the idle monitor gives up on other connections")
+	}
+	free := useUpBudget(t, budget.Process.Take)
+	c, s := pair(t)
+	const n = 300 << 10
+	done := make(chan error, 2)
+	for _, end := range []*Conn{c, s} {
+		require.NoError(t, end.SetDeadline(time.Now().Add(30*time.Second)))
+		go func() {
+			_, err := end.Write(make([]byte, n))
+			if err == nil {
+				_, err = io.ReadFull(end, make([]byte, n))
+			}
+			done <- err
+		}()
+	}
+	stuck := time.Now()
+	require.Eventually(t, func() bool {
+		for _, end := range []*Conn{c, s} {
+			end.mu.Lock()
+			moves := !end.out.starved
+			end.mu.Unlock()
+			if moves {
+				stuck = time.Now()
+			}
+		}
+		return time.Since(stuck) > (2*idleTicks+restPause)*idleTick
+	}, 20*time.Second, idleTick)
+	free()
+	require.NoError(t, await(t, done, 10*time.Second))
+	require.NoError(t, await(t, done, 10*time.Second))
+}
+
+// TestRepeatedWritesAreHelped: a Write that moves nothing before its deadline does not pass for
+// activity. Otherwise two ends that write before they read, and repeat their Writes, never get there.
+func TestRepeatedWritesAreHelped(t *testing.T) {
+	useUpBudget(t, budget.Process.TakeSpare)
+	c, s := pair(t)
+	const n = 1500 << 10
+	done := make(chan error, 2)
+	for _, end := range []*Conn{c, s} {
+		go func() {
+			b, limit := make([]byte, n), time.Now().Add(20*time.Second)
+			var err error
+			for err == nil && len(b) > 0 && time.Now().Before(limit) {
+				end.SetWriteDeadline(time.Now().Add(3 * time.Millisecond))
+				var m int
+				if m, err = end.Write(b); errors.Is(err, os.ErrDeadlineExceeded) {
+					err = nil
+				}
+				b = b[m:]
+			}
+			assert.Empty(t, len(b), "bytes that could not be written")
+			end.SetReadDeadline(time.Now().Add(time.Second))
+			if err == nil {
+				_, err = io.ReadFull(end, make([]byte, n))
+			}
+			done <- err
+		}()
+	}
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
+}
