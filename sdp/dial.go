@@ -156,6 +156,9 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 	a.set, a.client.Config = &set, &set.Config
 	a.address, a.connected = conn.RemoteAddr().String(), conn
+	if len(set.Devices) == 0 {
+		a.client.Forgo(conn)
+	}
 	return nil
 }
 

@@ -147,6 +147,18 @@ func TestRuledOutIsNotMarked(t *testing.T) {
 	}
 }
 
+// TestNoDeviceIsNotMarked: nor if no device is left when it is known what the name stands for.
+func TestNoDeviceIsNotMarked(t *testing.T) {
+	needsTCP(t)
+	address, _ := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	setRules(t, "use sdp client * 192.0.2.1:*", address)
+	t.Setenv(devicesVariable, "tcp")
+	c, err := Dial("tcp", "localhost"+strings.TrimPrefix(address, "127.0.0.1"))
+	require.NoError(t, err)
+	defer c.Close()
+	assert.False(t, localpeer.Shows(c, localpeer.Dialler))
+}
+
 func TestRuleOfListen(t *testing.T) {
 	needsTCP(t)
 	// A port that is free now, because a rule that names it is read before it is listened on.

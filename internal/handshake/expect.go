@@ -29,15 +29,20 @@ const (
 	Gone                       // it speaks SDP, and has closed the connection already
 )
 
-// Expect returns what c may expect of the server on conn. If that is plain TCP, it removes
-// the mark of conn and ends its claims, because a listener might wait for a Request.
+// Expect returns what c may expect of the server on conn. If that is plain TCP, it calls Forgo.
 func (c *Client) Expect(conn net.Conn) Prospect {
 	p := c.expect(conn)
 	if p == Plain {
-		unmark(conn)
-		c.EndClaims()
+		c.Forgo(conn)
 	}
 	return p
+}
+
+// Forgo removes the mark of conn and ends its claims, because no Request will be sent, and a
+// listener might wait for one.
+func (c *Client) Forgo(conn net.Conn) {
+	unmark(conn)
+	c.EndClaims()
 }
 
 func (c *Client) expect(conn net.Conn) Prospect {
