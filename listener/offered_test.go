@@ -184,6 +184,29 @@ func TestDeclined(t *testing.T) {
 	ended(listen(t, cfg, 8), false)
 }
 
+// TestDeclinedAndShutDown: a client that does without the channel, and whose program sends nothing and
+// shuts down its direction, gets an answer.
+func TestDeclinedAndShutDown(t *testing.T) {
+	handshaketest.SHM.Reset()
+	l := listen(t, offeredConfig(), 8)
+	c, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
+	require.NoError(t, err)
+	require.Equal(t, taken, choice)
+	require.NoError(t, c.CloseWrite())
+	handshaketest.SHM.Decisions <- rdma.ErrDeclined
+	in := accept(t, l)
+	assert.Nil(t, in.QP)
+	got, err := io.ReadAll(in.Conn)
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	_, err = in.Conn.Write([]byte("answer"))
+	require.NoError(t, err)
+	require.NoError(t, in.Conn.Close())
+	got, err = io.ReadAll(c)
+	require.NoError(t, err)
+	assert.Equal(t, "answer", string(got))
+}
+
 // TestNobodyTakesTheChannel: the connection ends, since the client takes it for up.
 func TestNobodyTakesTheChannel(t *testing.T) {
 	for name, why := range map[string]error{"silence": nil, "it breaks a rule": errors.New("no proof")} {

@@ -55,3 +55,14 @@ func first(conn net.Conn, b []byte) (n int, v verdict) {
 	}
 	return n, v
 }
+
+// broken reports whether the connection was reset, or over a Unix socket, which knows no reset, the
+// peer has closed it. It is false if the peer has only shut down its direction.
+func broken(conn net.Conn) (is bool) {
+	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {
+		if rc, err := sc.SyscallConn(); err == nil {
+			rc.Control(func(fd uintptr) { is = failed(fd) })
+		}
+	}
+	return is
+}

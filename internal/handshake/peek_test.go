@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -183,5 +184,36 @@ func TestLookTakesNoError(t *testing.T) {
 			_, err = server.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		}
+	}
+}
+
+// TestBroken tells a connection that the peer has given up from one whose peer sends no more.
+func TestBroken(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only there can it be seen")
+	}
+	tcp := func() (server, client net.Conn) { return handshaketest.TCPPair(t) }
+	unix := func() (server, client net.Conn) {
+		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+		require.NoError(t, err)
+		defer ln.Close()
+		client, err = net.Dial("unix", ln.Addr().String())
+		require.NoError(t, err)
+		server, err = ln.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { server.Close(); client.Close() })
+		return server, client
+	}
+	for name, pair := range map[string]func() (server, client net.Conn){"tcp": tcp, "unix": unix} {
+		t.Run(name, func(t *testing.T) {
+			server, client := pair()
+			assert.False(t, broken(server))
+			require.NoError(t, client.(interface{ CloseWrite() error }).CloseWrite())
+			_, err := server.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF)
+			assert.False(t, broken(server), "it may wait for an answer")
+			Abort(client)
+			assert.Eventually(t, func() bool { return broken(server) }, 5*time.Second, time.Millisecond)
+		})
 	}
 }

@@ -65,3 +65,10 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 		return n, v
 	}
 }
+
+// failed reports whether the socket has an error, or both directions are shut down.
+func failed(socket uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(socket)}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0
+}

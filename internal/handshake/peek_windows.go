@@ -57,3 +57,6 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 	}
 	return int(n), judge(b[:n])
 }
+
+// failed returns true: a peek does not tell a reset from an end.
+func failed(uintptr) bool { return true }

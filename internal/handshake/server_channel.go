@@ -196,7 +196,8 @@ func (h *Incoming) afterReply() (context.Context, context.CancelFunc) {
 }
 
 // decided waits until the client has taken the new channel that it offered. If the client does
-// not use the channel, the connection continues as plain TCP.
+// not use the channel, the connection continues as plain TCP. Its program may have shut down its
+// direction already, and wait for an answer. A client that wants no plain TCP resets the connection.
 func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
 	var err error
 	h.opened.QP, err = h.pending.Take(ctx)
@@ -207,7 +208,7 @@ func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
 		return nil, fmt.Errorf("handshake: %v has taken the channel of %v, and is not there: %w", h.conn.RemoteAddr(), h.device, err)
 	}
 	n, v := first(h.conn, make([]byte, iwarp.KeyLen))
-	if closed := n == 0 && v == isPlain; closed || h.cfg.SDPOnly {
+	if gone := n == 0 && v == isPlain && broken(h.conn); gone || h.cfg.SDPOnly {
 		return nil, fmt.Errorf("handshake: %v has not taken the channel of %v", h.conn.RemoteAddr(), h.device)
 	}
 	h.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
