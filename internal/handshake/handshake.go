@@ -187,7 +187,7 @@ type Connection struct {
 func (c *Connection) Discard() {
 	if c.QP != nil {
 		c.QP.Abort()
-		c.cfg.withdraw(c.Local)
+		c.cfg.withdraw(c.Promised)
 	} else if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
 		tcp.SetLinger(0)
 	}
