@@ -6,6 +6,7 @@ package listener
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -110,7 +111,11 @@ func (l *Listener) announceLocked() {
 	var err error
 	switch at := l.ln.Addr().(type) {
 	case *net.UnixAddr:
-		if l.announced == nil {
+		switch {
+		case l.announced != nil:
+		case !l.listensHere():
+			err = errInherited
+		default:
 			l.announced, err = localpeer.AnnounceUnix(at)
 		}
 	case *net.TCPAddr:
@@ -136,6 +141,19 @@ func (l *Listener) withdrawLocked() {
 		l.announced = nil
 	}
 	l.unmark()
+}
+
+var errInherited = errors.New("another process has made the socket listen")
+
+// listensHere reports whether this process has made the Unix socket listen. Diallers would find that
+// another process announces it, close their connection, and connect again.
+func (l *Listener) listensHere() bool {
+	sc, ok := l.ln.(syscall.Conn)
+	if !ok { // the program has wrapped it
+		return true
+	}
+	rc, err := sc.SyscallConn()
+	return err == nil && localpeer.ListensUnix(rc)
 }
 
 // unmark removes the mark of a socket that served SDP before, in this program or the one that has

@@ -100,6 +100,10 @@ func IsUnixDialler(a *net.UnixAddr) bool { return strings.HasPrefix(a.Name, unix
 // Closer is closed.
 func AnnounceUnix(a *net.UnixAddr) (io.Closer, error) { return announceUnix(a) }
 
+// ListensUnix reports whether this process has made the Unix socket listen. A dialler takes the
+// process that did so for the server (UnixServer), also after it has passed the socket on.
+func ListensUnix(listener syscall.RawConn) bool { return listensUnix(listener) }
+
 // UnixAnnouncer returns the process that announces that it serves SDP on the Unix socket with
 // that address; 0: none does. The caller must check that this process serves the socket.
 func UnixAnnouncer(a *net.UnixAddr) (pid int) { return unixAnnouncer(a) }

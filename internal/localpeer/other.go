@@ -19,6 +19,8 @@ func sighted() bool { return false }
 
 func announceUnix(*net.UnixAddr) (io.Closer, error) { return nil, errors.ErrUnsupported }
 
+func listensUnix(syscall.RawConn) bool { return false }
+
 func unixAnnouncer(*net.UnixAddr) int { return 0 }
 
 func unixServer(*net.UnixConn) int { return 0 }

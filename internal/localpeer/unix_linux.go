@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -207,7 +208,13 @@ func unixServer(c *net.UnixConn) (pid int) {
 	return pid
 }
 
-// peerOf returns the process that listened at the other end of the socket.
+func listensUnix(listener syscall.RawConn) (is bool) {
+	listener.Control(func(fd uintptr) { is = peerOf(int(fd)) == os.Getpid() })
+	return is
+}
+
+// peerOf returns the process that listened at the other end of the socket, or on the socket itself if
+// that listens.
 func peerOf(fd int) int {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
