@@ -103,9 +103,11 @@ const (
 )
 
 // Until the Request of a client on this host arrives, the server checks whether the client still
-// intends to send it: after recheckFirst, and then at growing intervals.
+// intends to send it: after recheckFirst, and then at growing intervals. A client that removes its mark
+// after the server's first look, because it may not share memory with the server's user, waits for
+// as long.
 const (
-	recheckFirst = 2 * time.Millisecond
+	recheckFirst = 250 * time.Microsecond
 	recheckMost  = 256 * time.Millisecond
 )
 
