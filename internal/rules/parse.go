@@ -59,15 +59,25 @@ func Parse(file, text string) (*Set, error) {
 	return s, nil
 }
 
-// words splits a line, without its comment.
+// words splits a line, without its comment. As in libsdp, a comment begins with the first # that is
+// not within the name of a program or a file.
 func words(line string) []string {
 	all := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == '\r' })
 	for i, w := range all {
-		if w[0] == '#' {
+		switch at := strings.IndexByte(w, '#'); {
+		case at == 0:
 			return all[:i]
+		case at > 0 && !isName(all, i):
+			all[i] = w[:at]
+			return all[:i+1]
 		}
 	}
 	return all
+}
+
+// isName reports whether the word is in the place of a program's or a file's name.
+func isName(all []string, i int) bool {
+	return all[0] == "use" && i == 3 || all[0] == "log" && i > 1 && all[i-1] == "file"
 }
 
 func (s *Set) statement(line int, w []string) error {
@@ -166,6 +176,9 @@ func (r *Rule) parseWhere(text string) error {
 	first, last, isRange := strings.Cut(ports, "-")
 	if !isRange {
 		last = first
+	}
+	if isRange && strings.Trim(first, "0") == "" && first != "" {
+		first = "1" // libsdp.conf may begin a range with 0
 	}
 	var err error
 	if r.First, err = parsePort(first); err == nil {

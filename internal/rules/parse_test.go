@@ -24,6 +24,9 @@ func TestRules(t *testing.T) {
 		"\t use  tcp\tserver a#b *:* # the rest":        {1, TCP, Server, "a#b", netip.Prefix{}, 0, 0},
 		"use tcp server * * : 22 - 25":                  {1, TCP, Server, "*", netip.Prefix{}, 22, 25},
 		"use tcp server * 192.168.1.0 / 24 : 22":        {1, TCP, Server, "*", any4, 22, 22},
+		"use tcp server * *:0-1023":                     {1, TCP, Server, "*", netip.Prefix{}, 1, 1023},
+		"use tcp server * *:80# http":                   {1, TCP, Server, "*", netip.Prefix{}, 80, 80},
+		"use tcp server * *:80#":                        {1, TCP, Server, "*", netip.Prefix{}, 80, 80},
 		"\ufeffuse tcp server * *:*\r\n\r\n# no more\r": {1, TCP, Server, "*", netip.Prefix{}, 0, 0},
 	} {
 		s, err := Parse("f", text)
@@ -63,6 +66,9 @@ func TestMistakes(t *testing.T) {
 		"use tcp server * 10.0.0.0/:80":            `address "10.0.0.0/": prefix of "" bits: want 0 to 32`,
 		"use tcp server * :80":                     `address "": want *, or an IP address with or without /BITS`,
 		"use tcp server * *:0":                     `port "0": want * or 1 to 65535`,
+		"use tcp server * *:0-0":                   `port "0": want * or 1 to 65535`,
+		"use tcp server * *:-22":                   `port "": want * or 1 to 65535`,
+		"use tcp# server * *:*":                    `a rule has 1 words after use: want use sdp|tcp|both server|client PROGRAM ADDRESS:PORT`,
 		"use tcp server * *:65536":                 `port "65536": want * or 1 to 65535`,
 		"use tcp server * *:http":                  `port "http": want * or 1 to 65535`,
 		"use tcp server * *:22-":                   `port "": want * or 1 to 65535`,
@@ -84,6 +90,14 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
+// TestCommentAfterFile: a # belongs to the name of a file.
+func TestCommentAfterFile(t *testing.T) {
+	s, err := Parse("f", "log destination file a#b min-level 7# all")
+	require.NoError(t, err)
+	assert.Equal(t, "a#b", s.Log.Name)
+	assert.Equal(t, 7, s.Log.MinLevel)
+}
+
 func TestAllMistakesAreFound(t *testing.T) {
 	_, err := Parse("f", "nonsense\nuse tcp server * *:*\nuse\n")
 	require.IsType(t, Errors{}, err)
@@ -97,6 +111,7 @@ func TestAllMistakesAreFound(t *testing.T) {
 func FuzzRules(f *testing.F) {
 	f.Add("use sdp connect * 192.168.1.0/24:*\nuse tcp server t?cp* [fd00::]/8:22-25\n", "ttcp", "192.168.1.1:80")
 	f.Add("log min-level 7 destination file x\nuse both client * *:*", "a", "[::1]:1")
+	f.Add("use tcp client x#y *:0-80#80\nlog destination file a#b", "x#y", "[1234::5]:9")
 	f.Add("use sdp client * 1234::0/64:*\n# use", "*?", "[1234::5]:9")
 	f.Fuzz(func(t *testing.T, text, program, address string) {
 		s, err := Parse("f", text)
