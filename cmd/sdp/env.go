@@ -29,7 +29,7 @@ directory, and stays that one.`,
 	}
 	c.long += flagHelp(define)
 	c.run = func(args []string) error {
-		rest, err := parseFlags(c, args, define)
+		rest, err := parseFlags(c, args, define) // which checks what goOptions reads
 		switch {
 		case err != nil:
 			return err
@@ -42,10 +42,7 @@ directory, and stays that one.`,
 }
 
 func runEnv(args []string) error {
-	options, rest := goOptions(args)
-	if len(rest) > 0 {
-		return fmt.Errorf("unexpected argument %q", rest[0])
-	}
+	options, _ := goOptions(args)
 	ctx := context.Background()
 	t, err := adopt.Ask(ctx, "go", "", nil)
 	if err != nil {

@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -25,7 +29,8 @@ otherwise. Types, errors and options are those of package net.
 The copy is made in the user's cache directory when it is needed first. The
 version of Go is the one that the go command would use, so go.mod's toolchain
 line counts. Programs for other systems than Linux on amd64 and arm64 are built
-without SDP, and a line says so.
+without SDP, and a line says so. Commands that build nothing, such as get and
+mod, are those of the installation.
 
 The flag -verbs before the go command's name adds the device for RDMA hardware,
 which needs cgo and the headers of rdma-core.
@@ -67,8 +72,13 @@ func runGo(args []string) error {
 // goOptions parses the flags before the go command's name. The others belong to the go command.
 func goOptions(args []string) (adopt.Options, []string) {
 	o := adopt.Options{Cache: os.Getenv("SDP_GOCACHE")}
-	for len(args) > 0 && (args[0] == "-verbs" || args[0] == "--verbs") {
-		o.Verbs, args = true, args[1:]
+	for len(args) > 0 {
+		name, value, _ := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+		on, err := strconv.ParseBool(cmp.Or(value, "true"))
+		if !strings.HasPrefix(args[0], "-") || name != "verbs" || err != nil {
+			break
+		}
+		o.Verbs, args = on, args[1:]
 	}
 	return o, args
 }
@@ -78,14 +88,28 @@ type goTool struct {
 	options adopt.Options
 	args    []string
 	dir     string // where it works, as far as -C says
+
+	name        string   // of the go command: "build"
+	flags, rest []string // of args: flags with their values, and what follows them
 }
 
 // run runs the go command. It returns an exitStatus if that command fails.
 func (g *goTool) run(ctx context.Context) error {
 	g.dir = changeDir(g.args)
+	g.name, g.flags, g.rest = takeApart(g.args)
 	env := os.Environ()
+	if slices.Contains(unbuilt, g.name) {
+		path, err := exec.LookPath("go")
+		if err != nil {
+			return err
+		}
+		return g.exec(ctx, path, env)
+	}
 	t, err := adopt.Ask(ctx, "go", g.dir, nil)
 	if err != nil {
+		return err
+	}
+	if err := checkOverlay(g.overlay(t.GOFLAGS), g.dir, t.First()); err != nil {
 		return err
 	}
 	if !t.Hooked() && g.builds() {
@@ -94,16 +118,13 @@ func (g *goTool) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(os.Stderr, "sdp: %s has no SDP: built without it\n", t.GOOS)
 	}
-	if g.options.Verbs && t.CGOEnabled != "1" {
-		return errors.New("-verbs needs cgo: set CGO_ENABLED=1")
-	}
 	goroot, err := makeGOROOT(ctx, t, g.options)
 	if err != nil {
 		return err
 	}
 	needs := g.needs(ctx, goroot, env)
 	if needs == "" || t.GOTOOLCHAIN == "local" {
-		return g.exec(ctx, goroot, env)
+		return g.exec(ctx, goBinary(goroot), adopt.Environ(env, goroot))
 	}
 	// The go command would change to the toolchain that the package's go.mod asks for.
 	if t, err = adopt.Ask(ctx, "go", g.dir, append(env, "GOTOOLCHAIN="+needs)); err != nil {
@@ -112,50 +133,132 @@ func (g *goTool) run(ctx context.Context) error {
 	if goroot, err = makeGOROOT(ctx, t, g.options); err != nil {
 		return err
 	}
-	return g.exec(ctx, goroot, env)
+	return g.exec(ctx, goBinary(goroot), adopt.Environ(env, goroot))
 }
 
 // makeGOROOT returns the second GOROOT. The user may interrupt that, and the go command itself deals
 // with signals afterwards.
 func makeGOROOT(ctx context.Context, t *adopt.Toolchain, o adopt.Options) (string, error) {
+	if o.Verbs && t.CGOEnabled != "1" {
+		return "", errors.New("-verbs needs cgo: set CGO_ENABLED=1")
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return adopt.GOROOT(ctx, t, o)
 }
 
-// valued are the flags of go run and go install that may have their value in the next argument.
+// unbuilt are go commands that build nothing. The go command of the installation runs them, because it
+// may change to another version, as go get does if a module asks for that.
+var unbuilt = []string{"bug", "clean", "doc", "fmt", "get", "help", "mod", "telemetry", "work"}
+
+// valued are the flags of go build, go run and go install that may have their value in the next argument.
 var valued = []string{
 	"C", "asmflags", "buildmode", "compiler", "covermode", "coverpkg", "exec", "gccgoflags", "gcflags",
-	"installsuffix", "ldflags", "mod", "modfile", "overlay", "p", "pgo", "pkgdir", "tags", "toolexec",
+	"installsuffix", "ldflags", "mod", "modfile", "o", "overlay", "p", "pgo", "pkgdir", "tags", "toolexec",
 }
 
-// atVersion returns the flags and the packages for a go install of the same packages as a go command,
-// and none if that is not go run or go install, or has no version. The current module does not
-// choose that version, nor the version of Go that the package needs.
-func atVersion(args []string) (flags, packages []string) {
-	if len(args) == 0 || args[0] != "install" && args[0] != "run" {
+// takeApart returns the name of the go command, its flags with their values, and what follows them.
+// The flag -C may also come before the name.
+func takeApart(args []string) (name string, flags, rest []string) {
+	before, rest := cutFlags(args)
+	if len(rest) == 0 {
+		return "", before, nil
+	}
+	name = rest[0]
+	flags, rest = cutFlags(rest[1:])
+	return name, slices.Concat(before, flags), rest
+}
+
+// cutFlags returns the flags at the beginning, with their values, and what follows them.
+func cutFlags(args []string) (flags, rest []string) {
+	i := 0
+	for i < len(args) && strings.HasPrefix(args[i], "-") {
+		i += flagLen(args[i])
+	}
+	i = min(i, len(args))
+	return args[:i], args[i:]
+}
+
+// flagLen returns how many arguments a flag has, with itself.
+func flagLen(flag string) int {
+	if slices.Contains(valued, strings.TrimLeft(flag, "-")) {
+		return 2
+	}
+	return 1
+}
+
+// atVersion returns the flags and the packages for a go install of the same packages as the go
+// command, and none if that is not go run or go install, or has no version. The current module does
+// not choose that version, nor the version of Go that the package needs.
+func (g *goTool) atVersion() (flags, packages []string) {
+	if g.name != "install" && g.name != "run" {
 		return nil, nil
 	}
-	i := 1
-	for i < len(args) && strings.HasPrefix(args[i], "-") {
-		end := i + 1
-		name := strings.TrimLeft(args[i], "-")
-		if slices.Contains(valued, name) {
-			end = min(i+2, len(args))
+	for i := 0; i < len(g.flags); i += flagLen(g.flags[i]) {
+		if name, _, _ := strings.Cut(strings.TrimLeft(g.flags[i], "-"), "="); name != "exec" {
+			flags = append(flags, g.flags[i:min(i+flagLen(g.flags[i]), len(g.flags))]...)
 		}
-		if name, _, _ := strings.Cut(name, "="); name != "exec" {
-			flags = append(flags, args[i:end]...)
-		}
-		i = end
 	}
-	packages = args[i:]
-	if args[0] == "run" {
+	packages = g.rest
+	if g.name == "run" {
 		packages = packages[:min(1, len(packages))] // the others are the program's arguments
 	}
 	if !slices.ContainsFunc(packages, func(p string) bool { return strings.Contains(p, "@") }) {
 		return nil, nil
 	}
 	return flags, packages
+}
+
+// overlay returns the file that the flag -overlay names, "" if there is none.
+func (g *goTool) overlay(goflags string) string {
+	args := strings.Fields(goflags)
+	for i, arg := range args {
+		args[i] = strings.Trim(arg, `'"`)
+	}
+	args = append(args, g.flags...) // has precedence
+	if g.name == "test" {           // whose flags may follow the packages
+		ours, _, _ := strings.Cut(strings.Join(g.rest, "\x00")+"\x00", "\x00-args\x00")
+		args = append(args, strings.Split(ours, "\x00")...)
+	}
+	file := ""
+	for i, arg := range args {
+		name, value, found := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case name != "overlay" || !strings.HasPrefix(arg, "-"):
+		case found:
+			file = value
+		case i+1 < len(args):
+			file = args[i+1]
+		}
+	}
+	return file
+}
+
+// checkOverlay returns an error if an overlay replaces files of the Go installation. They are not those
+// that are compiled, so the go command would ignore that. If the overlay cannot be read, the go command
+// says so.
+func checkOverlay(file, dir, installation string) error {
+	if file == "" {
+		return nil
+	}
+	in := func(name string) string { // as a go command in dir understands it
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		name, _ = filepath.Abs(name)
+		return name
+	}
+	text, err := os.ReadFile(in(file))
+	var overlay struct{ Replace map[string]string }
+	if err != nil || json.Unmarshal(text, &overlay) != nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(overlay.Replace)) {
+		if rel, err := filepath.Rel(installation, in(name)); err == nil && filepath.IsLocal(rel) {
+			return fmt.Errorf("the overlay %s replaces %s, but sdp compiles the files of a changed copy: name that of the directory which \"sdp go env GOROOT\" prints", file, name)
+		}
+	}
+	return nil
 }
 
 // needsGo matches the go command's message that a package needs a newer version of Go.
@@ -165,7 +268,7 @@ var needsGo = regexp.MustCompile(`requires go >= ([0-9][0-9a-z.]*) \(running go`
 // and "" if it is not, or if that cannot be found out. It lets the go command load the packages and
 // build nothing.
 func (g *goTool) needs(ctx context.Context, goroot string, env []string) string {
-	flags, packages := atVersion(g.args)
+	flags, packages := g.atVersion()
 	if packages == nil {
 		return ""
 	}
@@ -185,13 +288,6 @@ func (g *goTool) needs(ctx context.Context, goroot string, env []string) string 
 	return "go" + version
 }
 
-func (g *goTool) command(ctx context.Context, goroot string, env []string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, goBinary(goroot), g.args...)
-	cmd.Env = adopt.Environ(env, goroot)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return cmd
-}
-
 func goBinary(goroot string) string { return filepath.Join(goroot, "bin", "go"+exeSuffix) }
 
 // exitOf returns the exit status of a command that has printed why it failed.
@@ -205,9 +301,7 @@ func exitOf(err error) error {
 
 // builds reports whether the go command builds something.
 func (g *goTool) builds() bool {
-	return slices.ContainsFunc(g.args[:min(3, len(g.args))], func(arg string) bool {
-		return slices.Contains([]string{"build", "install", "run", "test"}, arg)
-	})
+	return slices.Contains([]string{"build", "install", "run", "test"}, g.name)
 }
 
 // changeDir returns the directory of the flag -C, which is the first argument, or the first
@@ -227,12 +321,13 @@ func changeDir(args []string) string {
 	return ""
 }
 
-// exec replaces this process by the go command of the second GOROOT, if the system can do that.
-func (g *goTool) exec(ctx context.Context, goroot string, env []string) error {
-	path := goBinary(goroot)
-	err := replaceProcess(path, append([]string{"go"}, g.args...), adopt.Environ(env, goroot))
+// exec replaces this process by a go command, if the system can do that.
+func (g *goTool) exec(ctx context.Context, path string, env []string) error {
+	err := replaceProcess(path, append([]string{"go"}, g.args...), env)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return exitOf(g.command(ctx, goroot, env).Run())
+	cmd := exec.CommandContext(ctx, path, g.args...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, os.Stdout, os.Stderr
+	return exitOf(cmd.Run())
 }

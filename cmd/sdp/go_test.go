@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,8 +41,14 @@ func TestAtVersion(t *testing.T) {
 		{"install ./...", "", ""},
 		{"get example.com/p@latest", "", ""},
 		{"install -tags", "", ""},
+		{"-C dir install -x example.com/p@v1.0.0", "-C dir -x", "example.com/p@v1.0.0"},
+		{"-C=dir run example.com/p@v1.0.0 me@example.com", "-C=dir", "example.com/p@v1.0.0"},
+		{"-C dir", "", ""},
+		{"", "", ""},
 	} {
-		flags, packages := atVersion(strings.Fields(c.args))
+		var g goTool
+		g.name, g.flags, g.rest = takeApart(strings.Fields(c.args))
+		flags, packages := g.atVersion()
 		require.Equal(t, strings.Fields(c.flags), append([]string{}, flags...), c.args)
 		require.Equal(t, strings.Fields(c.packages), append([]string{}, packages...), c.args)
 	}
@@ -53,15 +61,73 @@ func TestNeedsGo(t *testing.T) {
 }
 
 func TestBuilds(t *testing.T) {
-	require.True(t, (&goTool{args: []string{"build"}}).builds())
-	require.True(t, (&goTool{args: []string{"-C", "dir", "test"}}).builds())
-	require.False(t, (&goTool{args: []string{"vet", "."}}).builds())
+	for args, want := range map[string]bool{"build": true, "-C dir test": true, "vet .": false, "get example.com/build": false, "": false} {
+		var g goTool
+		g.name, g.flags, g.rest = takeApart(strings.Fields(args))
+		require.Equal(t, want, g.builds(), args)
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	for _, c := range []struct{ goflags, args, want string }{
+		{"", "build .", ""},
+		{"-trimpath", "build -overlay=a.json -x .", "a.json"},
+		{"-overlay=b.json", "build .", "b.json"},
+		{"'-overlay=b.json' -x", "-C dir build --overlay a.json .", "a.json"},
+		{"", "run . -overlay=theirs", ""},
+		{"", "test . -overlay a.json -args -overlay=theirs", "a.json"},
+		{"", "test . -args -overlay=theirs", ""},
+		{"", "build -overlay", ""},
+		{"", "build -tags overlay .", ""},
+	} {
+		var g goTool
+		g.name, g.flags, g.rest = takeApart(strings.Fields(c.args))
+		require.Equal(t, c.want, g.overlay(c.goflags), c)
+	}
+	dir, installation := t.TempDir(), filepath.Join(t.TempDir(), "go")
+	put := func(replaced string) {
+		text, err := json.Marshal(map[string]any{"Replace": map[string]string{replaced: "new.go", "a.go": "b.go"}})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "o.json"), text, 0o644))
+	}
+	replaced := filepath.Join(installation, "src", "os", "exec.go")
+	put(replaced)
+	for _, file := range []string{"o.json", filepath.Join(dir, "o.json")} {
+		err := checkOverlay(file, dir, installation)
+		require.ErrorContains(t, err, "the overlay "+file+" replaces "+replaced+", but sdp compiles")
+		require.NotContains(t, err.Error(), "\n")
+	}
+	require.NoError(t, checkOverlay("", dir, installation))
+	require.NoError(t, checkOverlay("none.json", dir, installation))
+	for _, other := range []string{installation + "/../other.go", installation + "-copy/src/os/exec.go", "c.go"} {
+		put(other)
+		require.NoError(t, checkOverlay("o.json", dir, installation), other)
+	}
 }
 
 func TestGoOptions(t *testing.T) {
 	o, args := goOptions([]string{"-verbs", "build", "-verbs"})
 	require.True(t, o.Verbs)
 	require.Equal(t, []string{"build", "-verbs"}, args)
+	o, args = goOptions([]string{"--verbs=true", "build"})
+	require.True(t, o.Verbs)
+	require.Equal(t, []string{"build"}, args)
+	o, _ = goOptions([]string{"-verbs", "-verbs=false"})
+	require.False(t, o.Verbs)
+	_, args = goOptions([]string{"-verbs=nonsense"})
+	require.Len(t, args, 1)
+}
+
+// TestEnvWithVerbs refuses what sdp go refuses.
+func TestEnvWithVerbs(t *testing.T) {
+	t.Setenv("CGO_ENABLED", "0")
+	t.Setenv("SDP_GOCACHE", t.TempDir())
+	for _, flag := range []string{"-verbs", "-verbs=true"} {
+		var out, errs bytes.Buffer
+		require.Equal(t, 1, run([]string{"env", flag}, &out, &errs))
+		require.Empty(t, out.String())
+		require.Contains(t, errs.String(), "sdp env: -verbs needs cgo: set CGO_ENABLED=1\n")
+	}
 }
 
 func TestQuote(t *testing.T) {

@@ -38,11 +38,9 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if err := t.supported(); err != nil {
 		return "", err
 	}
-	if first, err := os.ReadFile(filepath.Join(t.GOROOT, usedFile)); err == nil { // inside sdp env
-		original := *t
-		original.GOROOT = strings.TrimSpace(string(first))
-		t = &original
-	}
+	original := *t
+	original.GOROOT = t.First()
+	t = &original
 	if o.Cache == "" {
 		dir, err := os.UserCacheDir()
 		if err != nil {

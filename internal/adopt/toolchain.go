@@ -9,6 +9,7 @@ import (
 	"go/version"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -27,13 +28,14 @@ type Toolchain struct {
 	CGOEnabled string `json:"CGO_ENABLED"`
 	// GOTOOLCHAIN says whether the go command may change to another version.
 	GOTOOLCHAIN string
+	GOFLAGS     string
 }
 
 // Ask returns the toolchain that the go command would use in dir, or in the current directory if dir
 // is "". In a module that is the version that go.mod asks for. env is the environment; nil means
 // that of this process.
 func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, error) {
-	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED", "GOTOOLCHAIN")
+	cmd := exec.CommandContext(ctx, goCommand, "env", "-json", "GOROOT", "GOVERSION", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "CGO_ENABLED", "GOTOOLCHAIN", "GOFLAGS")
 	cmd.Dir, cmd.Env = dir, env
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -49,6 +51,14 @@ func Ask(ctx context.Context, goCommand, dir string, env []string) (*Toolchain, 
 		return nil, fmt.Errorf("%s env: %w", goCommand, err)
 	}
 	return t, nil
+}
+
+// First returns the GOROOT of the installation. Inside "sdp env" that is not the toolchain's own.
+func (t *Toolchain) First() string {
+	if first, err := os.ReadFile(filepath.Join(t.GOROOT, usedFile)); err == nil {
+		return strings.TrimSpace(string(first))
+	}
+	return t.GOROOT
 }
 
 // Hooked reports whether programs for the target use SDP. Other programs are built unchanged.

@@ -164,6 +164,8 @@ func TestRefusals(t *testing.T) {
 	dir := echoModule(t, nil)
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	replaced := filepath.Join(strings.TrimSpace(run(t, dir, env(), "go", "env", "GOROOT")), "src", "os", "exec.go")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), []byte(`{"Replace": {"`+replaced+`": "file"}}`), 0o644))
 	for name, c := range map[string]struct {
 		env  []string
 		args []string
@@ -173,6 +175,8 @@ func TestRefusals(t *testing.T) {
 		"the cache is a file":  {[]string{"SDP_GOCACHE=" + file}, []string{"build", "."}, "sdp build: making the changed go"},
 		"no home":              {[]string{"HOME=", "XDG_CACHE_HOME=", "GOCACHE=" + dir, "GOPATH=" + dir}, []string{"build", "."}, "sdp build: there is no directory for the changed Go"},
 		"verbs without cgo":    {[]string{"CGO_ENABLED=0"}, []string{"go", "-verbs", "build", "."}, "sdp go: -verbs needs cgo: set CGO_ENABLED=1\n"},
+		"env with verbs":       {[]string{"CGO_ENABLED=0"}, []string{"env", "-verbs=true"}, "sdp env: -verbs needs cgo: set CGO_ENABLED=1\n"},
+		"overlay":              {[]string{"GOFLAGS=-overlay=overlay.json"}, []string{"build", "."}, "sdp build: the overlay overlay.json replaces " + replaced + ", but sdp compiles the files of a changed copy"},
 		"no such directory":    {nil, []string{"go", "-C", "nowhere", "build"}, "sdp go: go env: chdir nowhere"},
 		"the compiler's error": {nil, []string{"build", "./nowhere"}, "nowhere"},
 	} {
@@ -183,6 +187,18 @@ func TestRefusals(t *testing.T) {
 			require.LessOrEqual(t, strings.Count(out, "\n"), 2, out)
 		})
 	}
+}
+
+// Commands that build nothing are those of the installation, and need no changed Go.
+func TestWithoutBuilding(t *testing.T) {
+	want(t, "short")
+	dir := echoModule(t, nil)
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	out := run(t, dir, env("SDP_GOCACHE="+file), sdp(t), "go", "-C", "x", "mod", "edit", "-json", "../go.mod")
+	require.Contains(t, out, "example.com/program")
+	_, err := try(t, dir, env("SDP_GOCACHE="+file), sdp(t), "go", "vet", ".")
+	require.Error(t, err)
 }
 
 // The tool installs from a module proxy, and a program that requires it by version too.
