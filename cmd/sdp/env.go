@@ -52,6 +52,7 @@ func runEnv(args []string) error {
 	if err != nil {
 		return err
 	}
+	adopt.Keep(goroot)
 	for _, v := range adopt.Variables(goroot) {
 		fmt.Fprintf(os.Stdout, "export %s=%s\n", v[0], quote(v[1]))
 	}

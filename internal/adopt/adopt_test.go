@@ -179,20 +179,45 @@ func TestStaleCopiesAreRemoved(t *testing.T) {
 	}
 	put(tc.GOVERSION+"-old", 2*replacedTime)
 	put(tc.GOVERSION+"-recent", time.Minute)
+	put(tc.GOVERSION+"-verbs-old", 2*replacedTime)
+	put(tc.GOVERSION+"-kept", 2*replacedTime)
+	Keep(filepath.Join(o.Cache, tc.GOVERSION+"-kept"))
+	put(tc.GOVERSION+"-forgotten", 2*staleTime)
+	Keep(filepath.Join(o.Cache, tc.GOVERSION+"-forgotten"))
 	put("go1.25.0-old", 2*staleTime)
 	put("go1.25.0-recent", 2*replacedTime)
 	put(tempPrefix+"interrupted", 2*brokenAge)
 	put(tempPrefix+"inprogress", time.Minute)
 	require.NoError(t, os.Mkdir(filepath.Join(o.Cache, "other"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(o.Cache, "no-gosdp"), 0o755))
 	goroot, err := GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
-	entries, err := os.ReadDir(o.Cache)
-	require.NoError(t, err)
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
+	names := func() (all []string) {
+		entries, err := os.ReadDir(o.Cache)
+		require.NoError(t, err)
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return all
 	}
-	require.ElementsMatch(t, []string{filepath.Base(goroot), tc.GOVERSION + "-recent", "go1.25.0-recent", tempPrefix + "inprogress", "other"}, names)
+	left := []string{filepath.Base(goroot), tc.GOVERSION + "-recent", tc.GOVERSION + "-verbs-old", tc.GOVERSION + "-kept", "go1.25.0-recent", tempPrefix + "inprogress", "other", "no-gosdp"}
+	require.ElementsMatch(t, left, names())
+
+	o.Verbs = true
+	goroot, err = GOROOT(t.Context(), tc, o)
+	require.NoError(t, err)
+	left[2] = filepath.Base(goroot)
+	require.Equal(t, tc.GOVERSION+"-verbs", replaceable(left[2]))
+	require.ElementsMatch(t, left, names())
+}
+
+// TestRelativeCache has the go command find it from another directory.
+func TestRelativeCache(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	goroot, err := GOROOT(t.Context(), fake(t), Options{Cache: "cache"})
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "cache"), filepath.Dir(goroot))
 }
 
 func TestLinkCopiesWhereItCannotLink(t *testing.T) {

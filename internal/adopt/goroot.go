@@ -48,15 +48,22 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 		}
 		o.Cache = filepath.Join(dir, "gosdp", "go")
 	}
+	cache, err := filepath.Abs(o.Cache) // the go command may work elsewhere (-C)
+	if err != nil {
+		return "", err
+	}
+	o.Cache = cache
 	key, err := fingerprint(t, o)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
 	}
-	goroot := filepath.Join(o.Cache, t.GOVERSION+"-"+key)
+	goroot := filepath.Join(o.Cache, t.GOVERSION+o.name()+"-"+key)
 	if err := trusted(o.Cache); err != nil {
 		return "", err
 	}
-	if used(goroot) {
+	if there, err := used(goroot); err != nil {
+		return "", err
+	} else if there {
 		return goroot, trusted(goroot)
 	}
 	if err := build(ctx, t, o, goroot); err != nil {
@@ -69,19 +76,40 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	return goroot, nil
 }
 
-// usedFile is in every second GOROOT. Its time is that of the last use.
-const usedFile = ".gosdp"
+// name returns what tells second GOROOTs with these options from others of the same version of Go.
+func (o *Options) name() string {
+	if o.Verbs {
+		return "-verbs"
+	}
+	return ""
+}
+
+const (
+	// usedFile is in every second GOROOT. Its time is that of the last use.
+	usedFile = ".gosdp"
+	// keptFile is in those that may be used without the tool.
+	keptFile = ".gosdp-kept"
+)
 
 // used notes a use of a second GOROOT, and reports whether it exists. It has its name only when it
 // is complete.
-func used(goroot string) bool {
+func used(goroot string) (bool, error) {
 	file := filepath.Join(goroot, usedFile)
 	if _, err := os.Stat(file); err != nil {
-		return false
+		if errors.Is(err, fs.ErrPermission) {
+			return false, fmt.Errorf("the changed Go cannot be used: %w", err)
+		}
+		return false, nil
 	}
 	now := time.Now()
 	os.Chtimes(file, now, now) // fails in a read-only cache, where nothing is removed either
-	return true
+	return true, nil
+}
+
+// Keep says that a second GOROOT will be used without the tool, which then cannot note the uses. It is
+// removed like one that is not replaced.
+func Keep(goroot string) {
+	os.WriteFile(filepath.Join(goroot, keptFile), nil, 0o644) // fails in a read-only cache, as used does
 }
 
 // fingerprint returns a hash of everything that a second GOROOT is made of. For the files of the
@@ -145,8 +173,13 @@ func build(ctx context.Context, t *Toolchain, o Options, goroot string) (err err
 	if err := fill(ctx, t, o, temp); err != nil {
 		return fail(err)
 	}
-	if err := os.Rename(temp, goroot); err != nil && !used(goroot) {
+	if err := os.Chmod(temp, 0o755); err != nil { // for other users, if this one's cache is theirs too
 		return fail(err)
+	}
+	if err := os.Rename(temp, goroot); err != nil {
+		if there, _ := used(goroot); !there {
+			return fail(err)
+		}
 	}
 	return nil
 }
@@ -337,7 +370,7 @@ func copyFile(to, from string) error {
 
 const (
 	staleTime    = 30 * 24 * time.Hour // unused for so long a second GOROOT is removed,
-	replacedTime = 24 * time.Hour      // and one of the same version of Go after this time
+	replacedTime = 24 * time.Hour      // and one that the new one replaces after this time
 	brokenAge    = time.Hour           // what an interrupted process has left, too
 )
 
@@ -348,7 +381,7 @@ func removeStale(cache, goroot string) {
 	if err != nil {
 		return
 	}
-	version, _, _ := strings.Cut(filepath.Base(goroot), "-")
+	replaces := replaceable(filepath.Base(goroot))
 	for _, e := range entries {
 		dir := filepath.Join(cache, e.Name())
 		if dir == goroot || !e.IsDir() {
@@ -365,7 +398,7 @@ func removeStale(cache, goroot string) {
 			continue
 		}
 		limit := staleTime
-		if strings.HasPrefix(e.Name(), version+"-") {
+		if _, err := os.Stat(filepath.Join(dir, keptFile)); err != nil && replaceable(e.Name()) == replaces {
 			limit = replacedTime
 		}
 		if time.Since(info.ModTime()) > limit {
@@ -373,6 +406,10 @@ func removeStale(cache, goroot string) {
 		}
 	}
 }
+
+// replaceable returns the part of a second GOROOT's name that those have in common which replace each
+// other: the version of Go and the options.
+func replaceable(name string) string { return name[:max(0, strings.LastIndex(name, "-"))] }
 
 // removeAll removes a second GOROOT. It renames it first, so that no process finds it incomplete.
 func removeAll(dir string) {

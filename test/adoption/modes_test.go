@@ -152,7 +152,7 @@ func TestOtherSystems(t *testing.T) {
 func TestEnv(t *testing.T) {
 	want(t, "all")
 	dir, connections := echoModule(t, nil), newReport(t)
-	run(t, dir, env(), "sh", "-c", `eval "$("$0" env)" && go build -o program . && "$0" build -o again .`, sdp(t))
+	run(t, dir, env(), "sh", "-c", `eval "$("$0" env)" && ls "$GOROOT/.gosdp-kept" && go build -o program . && "$0" build -o again .`, sdp(t))
 	for _, name := range []string{"program", "again"} {
 		run(t, dir, env(connections.env()), filepath.Join(dir, name))
 	}
