@@ -148,6 +148,10 @@ func main() {
 	check(errors.Is(a.Close(), net.ErrClosed), "closed twice")
 	check(errors.Is(a.SetNoDelay(true), net.ErrClosed) && errors.Is(a.SetLinger(1), net.ErrClosed), "options after Close")
 	check(errors.Is(raw.Control(func(uintptr) {}), net.ErrClosed), "control after Close")
+	done := func(uintptr) bool { return true }
+	check(errors.Is(raw.Read(done), net.ErrClosed) && errors.Is(raw.Write(done), net.ErrClosed), "raw after Close")
+	_, err = a.File()
+	check(errors.As(err, &op) && op.Op == "file" && errors.Is(err, net.ErrClosed), "file after Close: ", err)
 
 	// Nobody listens.
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))

@@ -309,6 +309,9 @@ func (fd *netFD) sdpSetWriteDeadline(t time.Time) error {
 // sdpDup acts like dup for a listener. It fails for a connection, whose socket does not carry the
 // bytes of the stream.
 func (fd *netFD) sdpDup() (*os.File, error) {
+	if fd.sdp.closed.Load() {
+		return nil, ErrClosed
+	}
 	if l := fd.sdp.listener; l != nil {
 		f, err := l.File()
 		return f, sdpError("dup", err)
@@ -402,7 +405,10 @@ func (c *rawConn) sdpRead(f func(uintptr) bool) error {
 
 func (c *rawConn) sdpWrite(f func(uintptr) bool) error {
 	raw, err := c.fd.sdp.rawConn()
-	if err == nil {
+	switch {
+	case c.fd.sdp.closed.Load():
+		err = ErrClosed
+	case err == nil:
 		err = raw.Write(f)
 	}
 	if err != nil {
