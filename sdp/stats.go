@@ -158,7 +158,8 @@ type connTable struct {
 	byDevice deviceCounts // of opened
 }
 
-// Stats returns the totals of this process. It is safe for concurrent use.
+// Stats returns the totals of this process. In a program that "sdp go" has built, they do not include
+// package net's connections (docs/adoption.md). It is safe for concurrent use.
 func Stats() Totals {
 	t := openConns.totals()
 	lingering.mu.Lock()
