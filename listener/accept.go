@@ -60,13 +60,14 @@ func (l *Listener) run() {
 //
 // If the program does not accept for a while, the listener is not announced meanwhile. Diallers then
 // use plain TCP at once, and keep their places in the kernel's queue, instead of waiting for a Reply.
+// The announcement of a Unix socket stays, because another program could take its name.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var since time.Time
 	withdrawn := false
 	for l.fullLocked() && !l.closed {
-		if l.begun && l.serves && !l.onDemand && !l.sdpOnly && !withdrawn {
+		if l.begun && l.serves && l.announced == nil && !l.onDemand && !l.sdpOnly && !withdrawn {
 			switch {
 			case since.IsZero():
 				since = time.Now()

@@ -72,7 +72,8 @@ type Listener struct {
 	waiting  int         // calls of Accept that wait
 	deadline time.Time   // of Accept; zero: none
 	alarm    *time.Timer // wakes Accept at the deadline
-	overdue  *time.Timer // wakes Accept when orderTime is over
+	overdue  *time.Timer // wakes Accept and the accepting goroutine at wakeAt
+	wakeAt   time.Time
 	vain     time.Time   // when a wait of orderTime was last in vain
 	grace    *time.Timer // ends the closed listener; nil: it is open, or has ended
 }
@@ -243,8 +244,14 @@ func (l *Listener) nextLocked() *arrival {
 	return nil
 }
 
-// wakeLocked makes Accept and the accepting goroutine check again after d.
+// wakeLocked makes Accept and the accepting goroutine check again after d, or earlier if that was
+// asked for.
 func (l *Listener) wakeLocked(d time.Duration) {
+	now := time.Now()
+	if l.wakeAt.After(now) && l.wakeAt.Before(now.Add(d)) {
+		return
+	}
+	l.wakeAt = now.Add(d)
 	if l.overdue != nil {
 		l.overdue.Reset(d)
 		return
@@ -359,6 +366,9 @@ func (l *Listener) Close() error {
 	l.closed = true
 	if l.announced != nil {
 		l.announced.Close()
+	}
+	if l.onDemand && !again {
+		l.unmark() // who has the socket too may not know SDP; an SDP listener marks it at its next Accept
 	}
 	l.changed.Broadcast()
 	l.mu.Unlock()

@@ -89,3 +89,21 @@ func TestFullListenerIsNotAnnounced(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	assert.True(t, announced())
 }
+
+// TestClosedListenerIsNotAnnounced by the processes that share its socket, which may not know SDP.
+func TestClosedListenerIsNotAnnounced(t *testing.T) {
+	l, other := shared(t)
+	announced := func() bool {
+		c, err := net.Dial("tcp", other.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		end, err := localpeer.Other(c)
+		require.NoError(t, err)
+		return end.Listener
+	}
+	came := accepting(t, l)
+	require.True(t, announced())
+	(<-came).Discard()
+	require.NoError(t, l.Close())
+	assert.False(t, announced())
+}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"github.com/gosdp/gosdp/bcopy"
 )
@@ -83,6 +84,8 @@ func giveBack(r io.Reader, n int) {
 	f, ok := r.(interface { // an *os.File, or what its WriteTo passes on
 		fs.File
 		io.Seeker
+		syscall.Conn
+		Fd() uintptr
 	})
 	if !ok {
 		return

@@ -3,6 +3,7 @@ package sdp
 import (
 	"bytes"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -51,6 +52,30 @@ func TestCopyOfAFileGoesOn(t *testing.T) {
 		require.NoError(t, c.CloseWrite())
 		assert.True(t, bytes.Equal(content, <-read))
 	}
+}
+
+// buffered is a reader that is no file, although it has a file's methods.
+type buffered struct {
+	fs.File
+	*bytes.Reader
+	sought bool
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.Reader.Read(p) }
+
+func (b *buffered) Seek(offset int64, whence int) (int64, error) {
+	b.sought = true
+	return b.Reader.Seek(offset, whence)
+}
+
+// TestOnlyFilesAreGivenBack: a reader may have read ahead of what it returns.
+func TestOnlyFilesAreGivenBack(t *testing.T) {
+	c, _ := pair(t)
+	r := &buffered{Reader: bytes.NewReader(make([]byte, 48<<20))}
+	require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err := c.ReadFrom(r)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.False(t, r.sought)
 }
 
 // TestErrorsAsTCPs compares the texts of errors after Close.

@@ -15,8 +15,9 @@ const (
 	// mappings is the address above which Linux puts the mappings that a program asks for, on
 	// amd64 and arm64. Go's heap is below it on amd64, and nearly always on arm64.
 	mappings = 7 << 44
-	// touchMost is how many bytes are read ahead of being sent. They may come from a disk.
-	touchMost = 1 << 20
+	// touchMost is how many bytes are read ahead of being sent. They may come from a disk, but a
+	// Write that is cut makes less of zero copy.
+	touchMost = 64 << 20
 	touchStep = 4 << 10 // at most a page
 )
 

@@ -145,8 +145,8 @@ func (m *monitor) visit(c *conn) {
 			shrinker = nil
 		}
 	}
-	if c.out.starved && c.sendErr == nil {
-		return // the budget may have room for readAhead later
+	if c.out.starved && c.sendErr == nil && c.session.Posted() <= stuckCredit {
+		return // the peer cannot send either, and the budget may have room for readAhead later
 	}
 	if !c.session.Grown() && shrinker == nil || c.sendErr != nil || idle.ticks >= 2*idleTicks {
 		m.removeLocked(c)

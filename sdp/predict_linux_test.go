@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 const predictSize = 1 << 20
@@ -99,6 +100,39 @@ func TestWritesWithDeadlineAreCopied(t *testing.T) {
 	require.NoError(t, c.SetWriteDeadline(time.Time{}))
 	exchange(t, c, s, 8, predictSize)
 	assert.NotZero(t, c.Stats().Advertised)
+}
+
+// TestMappedMemoryIsNotCopied: a long Write of memory that is not Go's is one Write for zero copy too.
+func TestMappedMemoryIsNotCopied(t *testing.T) {
+	c, s := predictingPair(t)
+	const size = 4 << 20
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer unix.Munmap(b)
+	require.True(t, mapped(b))
+	served := make(chan error, 1)
+	go func() {
+		in := make([]byte, size)
+		for range 8 {
+			if _, err := io.ReadFull(s, in); err != nil {
+				served <- err
+				return
+			}
+			if _, err := s.Write(in[:1]); err != nil {
+				served <- err
+				return
+			}
+		}
+		served <- nil
+	}()
+	for range 8 {
+		_, err := c.Write(b)
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+	}
+	require.NoError(t, <-served)
+	assert.NotZero(t, c.Stats().ZCopySent)
 }
 
 // TestReadsWithDeadlineAreCopied: likewise, the peer need not run for a Read to end at its deadline.

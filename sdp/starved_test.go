@@ -13,13 +13,15 @@ import (
 	"github.com/gosdp/gosdp/internal/budget"
 )
 
-// useUpBudget takes as much of the budget of the process as take allows, until free is called, or the
-// test ends.
-func useUpBudget(t *testing.T, take func(int) bool) (free func()) {
+// hoard takes as much of the budget of the process as take allows, each time more is called, until free
+// is called, or the test ends.
+func hoard(t *testing.T, take func(int) bool) (more, free func()) {
 	used := 0
-	for _, part := range []int{1 << 20, 4 << 10} {
-		for take(part) {
-			used += part
+	more = func() {
+		for _, part := range []int{1 << 20, 4 << 10} {
+			for take(part) {
+				used += part
+			}
 		}
 	}
 	free = func() {
@@ -27,7 +29,8 @@ func useUpBudget(t *testing.T, take func(int) bool) (free func()) {
 		used = 0
 	}
 	t.Cleanup(func() { free() })
-	return free
+	more()
+	return more, free
 }
 
 // TestWritesGoOnOnceThereIsMemory: two ends that write before they read, and have stalled because the
@@ -36,7 +39,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("missing: time, because -short is set; it waits until the idle monitor gives up on other connections")
 	}
-	free := useUpBudget(t, budget.Process.Take)
+	more, free := hoard(t, budget.Process.Take)
 	c, s := pair(t)
 	const n = 300 << 10
 	done := make(chan error, 2)
@@ -52,6 +55,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	}
 	stuck := time.Now()
 	require.Eventually(t, func() bool {
+		more() // what connections of other tests have given back
 		for _, end := range []*Conn{c, s} {
 			end.mu.Lock()
 			moves := !end.out.starved
@@ -70,7 +74,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 // TestRepeatedWritesAreHelped: a Write that moves nothing before its deadline does not pass for
 // activity. Otherwise two ends that write before they read, and repeat their Writes, never get there.
 func TestRepeatedWritesAreHelped(t *testing.T) {
-	useUpBudget(t, budget.Process.TakeSpare)
+	hoard(t, budget.Process.TakeSpare)
 	c, s := pair(t)
 	const n = 1500 << 10
 	done := make(chan error, 2)
@@ -96,4 +100,26 @@ func TestRepeatedWritesAreHelped(t *testing.T) {
 	}
 	require.NoError(t, <-done)
 	require.NoError(t, <-done)
+}
+
+// TestBlockedWriteIsLeft: the idle monitor does not visit a connection for ever only because its peer does
+// not read.
+func TestBlockedWriteIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("missing: time, because -short is set; it waits until the idle monitor gives up")
+	}
+	t.Setenv(devicesVariable, "shm")
+	c, _ := pair(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 32<<20))
+		done <- err
+	}()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.out.starved && !c.idle.listed
+	}, 20*time.Second, idleTick)
+	require.NoError(t, c.Close())
+	assert.Error(t, <-done)
 }

@@ -53,8 +53,9 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 		return n, err
 	}
 	c.lost = true
-	if c.recvErr == nil {
-		c.poll.receiveArrivedLocked() // why the device sends nothing more
+	for before := c.poll.activity - 1; c.recvErr == nil && c.poll.activity != before; {
+		before = c.poll.activity
+		c.poll.receiveArrivedLocked() // why the device sends nothing more, after what the peer has sent
 	}
 	if c.closed || c.recvErr != io.EOF {
 		return n, err

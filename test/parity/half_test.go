@@ -53,8 +53,9 @@ var halfScripts = []script{
 		r.note("Write", describe(err))
 	}},
 	// Over iwarp the messages of an end that receives nothing are taken as long as it has credit.
-	{name: "writes right after the peer's close", stacks: []string{"net", "shm"}, run: func(r *run) { writesToGone(r, false) }},
-	{name: "writes right after the peer's reset", run: func(r *run) { writesToGone(r, true) }},
+	{name: "writes right after the peer's close", stacks: []string{"net", "shm"}, run: func(r *run) { writesToGone(r, 0, false) }},
+	{name: "writes after the peer's close with much unread", stacks: []string{"net", "shm"}, run: func(r *run) { writesToGone(r, 50, false) }},
+	{name: "writes right after the peer's reset", run: func(r *run) { writesToGone(r, 0, true) }},
 	{name: "both close write, then close", run: func(r *run) {
 		c, s := r.pair()
 		check(c.CloseWrite())
@@ -124,8 +125,9 @@ var halfScripts = []script{
 // It is shorter than a tick of the idle monitor.
 const kernelTime = 3 * time.Millisecond
 
-// writesToGone writes to a peer that has just left, when nothing of this end waits for it.
-func writesToGone(r *run, reset bool) {
+// writesToGone writes to a peer that has just left, when nothing of this end waits for it, after messages
+// that this end has not read.
+func writesToGone(r *run, unread int, reset bool) {
 	for _, size := range []int{10, 8000, 16_000} {
 		c, s := r.pair()
 		for range 20 { // then no goroutine of this end waits in the background
@@ -137,6 +139,16 @@ func writesToGone(r *run, reset bool) {
 			check(err)
 			_, err = readTo(c, 0, 10)
 			check(err)
+		}
+		for range unread {
+			_, err := c.Write(bytesOf(1))
+			check(err)
+			_, err = readTo(s, 0, 1) // after a Read, small Writes are messages of their own
+			check(err)
+			for range 4 {
+				_, err := s.Write(bytesOf(10))
+				check(err)
+			}
 		}
 		if reset {
 			check(s.SetLinger(0))
@@ -151,6 +163,10 @@ func writesToGone(r *run, reset bool) {
 		}
 		r.note("Writes that succeed", fmt.Sprint(written))
 		r.note("the next", describe(err))
+		if unread > 0 {
+			b, err := io.ReadAll(c)
+			r.note("all that was unread can be read", fmt.Sprint(len(b) == unread*40, ", ", describe(err)))
+		}
 		check(c.Close())
 	}
 }
