@@ -177,7 +177,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 
 // File returns a copy of the listening socket, which another process can use. Closing the
 // Listener does not affect the copy. After File the Listener accepts connections only while the
-// program waits in Accept, because the others may be meant for the other process.
+// program waits in Accept, because the others may be meant for the other process. Until the next
+// Accept, programs on this host do not see that it serves SDP.
 func (l *Listener) File() (*os.File, error) {
 	ln, ok := l.l.Underlying().(interface{ File() (*os.File, error) })
 	if !ok {
