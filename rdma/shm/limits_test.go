@@ -179,6 +179,7 @@ func TestRoomForTheMemoryFile(t *testing.T) {
 		q.Abort()
 		c.Close()
 	}
+	closesEnd(t)
 	assert.Equal(t, before, descriptors(t))
 }
 
@@ -195,7 +196,8 @@ func TestNoRoomForTheMemoryFile(t *testing.T) {
 	err = w.open(&rdma.Peer{}, 0)
 	used.Close()
 	assert.ErrorIs(t, err, unix.EMFILE)
-	closesEnd(t)
+	closesEnd(t) // the client would wait
 	assert.ErrorIs(t, failing(o), errLeft, "the client has no meeting")
+	closesEnd(t)
 	assert.Equal(t, before, descriptors(t))
 }
