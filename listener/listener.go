@@ -368,7 +368,7 @@ func (l *Listener) Close() error {
 		l.announced.Close()
 	}
 	if l.onDemand && !again {
-		l.unmark() // who has the socket too may not know SDP; an SDP listener marks it at its next Accept
+		l.unmark() // another process that has the socket may not know SDP; one that does marks it at its next Accept
 	}
 	l.changed.Broadcast()
 	l.mu.Unlock()

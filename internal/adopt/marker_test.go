@@ -47,7 +47,7 @@ func TestRelease(t *testing.T) {
 // function that uses the marker tells, in a program without symbols too.
 func TestMarkerAloneIsNotSDP(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("programs have SDP on Linux only")
+		t.Skip("missing: Linux, where programs have SDP")
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -115,8 +115,8 @@ func soon(t *testing.T, does func()) {
 	assert.Less(t, time.Since(begin), 20*time.Second)
 }
 
-// TestAnnouncementTakesNoDescriptor: nobody who connects to an announcement holds up its end,
-// whether or not his connection has been accepted by then.
+// TestAnnouncementTakesNoDescriptor: a process that connects to an announcement does not hold up its end,
+// whether or not its connection has been accepted by then.
 func TestAnnouncementTakesNoDescriptor(t *testing.T) {
 	const name = "@gosdp-test-lingers"
 	for _, accepted := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestAnnouncementTakesNoDescriptor(t *testing.T) {
 	}
 }
 
-// TestVisitTakesNoDescriptor: nobody who announces a socket holds up those who dial it.
+// TestVisitTakesNoDescriptor: a process that announces a socket does not hold up programs that dial it.
 func TestVisitTakesNoDescriptor(t *testing.T) {
 	onEachKernel(t, func(t *testing.T) {
 		ln, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
