@@ -188,6 +188,9 @@ type Address struct {
 	// Local and Remote are the hosts at the ends of the TCP connection as the client sees
 	// them. They are invalid if there is none.
 	Local, Remote netip.Addr
+	// TOS is the type of service (IPv6: the traffic class) of the TCP connection, which the channel's
+	// packets should have too.
+	TOS uint8
 }
 
 // InviteListener is the ChannelListener of a Dialler.

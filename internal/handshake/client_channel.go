@@ -138,6 +138,7 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 			Port:   choice.Port,
 			Local:  addrPort(up.Conn.LocalAddr()).Addr(),
 			Remote: addrPort(up.Conn.RemoteAddr()).Addr(),
+			TOS:    tos(up.Conn),
 		},
 		c.channelConfig(t, ""),
 		local.AppendHello(nil),

@@ -28,6 +28,29 @@ func readHost() host {
 	return host{id: boot + "\x00" + network, pid: pid}
 }
 
+// tos returns the type of service or the traffic class of a TCP connection. It is 0 if conn is not
+// one, or if the program has wrapped it.
+func tos(conn net.Conn) (tos uint8) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	rc.Control(func(fd uintptr) {
+		level, option := unix.IPPROTO_IP, unix.IP_TOS
+		if addr := addrPort(conn.RemoteAddr()).Addr(); addr.Is6() && !addr.Is4In6() {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+		}
+		if v, err := unix.GetsockoptInt(int(fd), level, option); err == nil {
+			tos = uint8(v)
+		}
+	})
+	return tos
+}
+
 // peerPID returns the process at the other end of a Unix socket, and 0 if conn is not one
 // or the kernel does not say.
 func peerPID(conn net.Conn) int {

@@ -34,6 +34,7 @@ enum {
 };
 enum { V_QP_STATE = 1, V_QPS_ERR = 6 };
 enum { V_QPT_RC = 2, V_NODE_RNIC = 4, V_PS_TCP = 0x0106 };
+enum { V_OPTION_ID = 0, V_OPTION_ID_TOS = 0 };
 enum {
 	V_CM_ADDR_RESOLVED = 0,
 	V_CM_ADDR_ERROR = 1,

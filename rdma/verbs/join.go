@@ -62,6 +62,9 @@ func (e *eventLoop) connect(ctx context.Context, a rdma.Address, cfg rdma.Channe
 	if err != nil {
 		return nil, err
 	}
+	if a.TOS != 0 { // devices that have no such thing ignore it
+		C.v_set_tos(id.c, C.uint8_t(a.TOS))
+	}
 	if err := id.resolve(ctx, a.Local, netip.AddrPortFrom(a.Remote, a.Port)); err != nil {
 		id.destroy()
 		return nil, err

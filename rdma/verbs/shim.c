@@ -39,6 +39,7 @@ static struct {
 	int (*rdma_bind_addr)(struct v_cm_id *, struct sockaddr *);
 	int (*rdma_listen)(struct v_cm_id *, int);
 	uint16_t (*rdma_get_src_port)(struct v_cm_id *);
+	int (*rdma_set_option)(struct v_cm_id *, int, int, void *, size_t);
 	int (*rdma_resolve_addr)(struct v_cm_id *, struct sockaddr *, struct sockaddr *, int);
 	int (*rdma_resolve_route)(struct v_cm_id *, int);
 	int (*rdma_create_qp)(struct v_cm_id *, struct v_pd *, struct v_qp_init_attr *);
@@ -86,6 +87,7 @@ static const struct {
 	RDMACM(rdma_bind_addr),
 	RDMACM(rdma_listen),
 	RDMACM(rdma_get_src_port),
+	RDMACM(rdma_set_option),
 	RDMACM(rdma_resolve_addr),
 	RDMACM(rdma_resolve_route),
 	RDMACM(rdma_create_qp),
@@ -222,6 +224,11 @@ void v_destroy_id(struct v_cm_id *id) { f.rdma_destroy_id(id); }
 int v_bind(struct v_cm_id *id, void *addr) { return failed(f.rdma_bind_addr(id, addr)); }
 int v_listen(struct v_cm_id *id, int backlog) { return failed(f.rdma_listen(id, backlog)); }
 uint16_t v_port(struct v_cm_id *id) { return ntohs(f.rdma_get_src_port(id)); }
+
+int v_set_tos(struct v_cm_id *id, uint8_t tos)
+{
+	return failed(f.rdma_set_option(id, V_OPTION_ID, V_OPTION_ID_TOS, &tos, sizeof tos));
+}
 
 int v_resolve_addr(struct v_cm_id *id, void *from, void *to, int ms)
 {

@@ -41,6 +41,7 @@ void v_destroy_id(struct v_cm_id *id);
 int v_bind(struct v_cm_id *id, void *addr);
 int v_listen(struct v_cm_id *id, int backlog);
 uint16_t v_port(struct v_cm_id *id); // in the machine's byte order
+int v_set_tos(struct v_cm_id *id, uint8_t tos);
 int v_resolve_addr(struct v_cm_id *id, void *from, void *to, int ms);
 int v_resolve_route(struct v_cm_id *id, int ms);
 int v_connect(struct v_cm_id *id, void *private_data, int len, int ird, int ord);

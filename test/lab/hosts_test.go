@@ -45,6 +45,8 @@ func TestHosts(t *testing.T) {
 			if device.name == "rxe" {
 				hosts[1].Run(t, drop)
 				ask(t, "TestFiltered", "")
+				hosts[1].Run(t, "tc qdisc delete dev eth1 root; "+dropOther)
+				ask(t, "TestTOS", "")
 				hosts[1].Run(t, "tc qdisc delete dev eth1 root")
 			} else {
 				ask(t, "TestSlowCable", "")
@@ -68,8 +70,14 @@ func TestHosts(t *testing.T) {
 // at returns a host's address on the link between the hosts.
 func at(host int) string { return fmt.Sprintf("10.1.0.%d", host+1) }
 
-// drop drops all RoCE packets.
-const drop = `
+// drop drops all RoCE packets, and dropOther those that are not of class 0x88.
+const (
+	drop      = dropped + "flowid 1:2"
+	dropOther = dropped + "match ip tos 0x88 0xfc flowid 1:1" + `
+	tc filter add dev eth1 parent 1: prio 2 protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:2`
+
+	dropped = `
 	tc qdisc add dev eth1 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 	tc qdisc add dev eth1 parent 1:2 netem loss 100%
-	tc filter add dev eth1 parent 1: protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:2`
+	tc filter add dev eth1 parent 1: prio 1 protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff `
+)

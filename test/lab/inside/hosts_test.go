@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/sdp"
 )
@@ -165,6 +166,26 @@ func TestFiltered(t *testing.T) {
 	cfg.Devices = []string{"verbs"}
 	_, err = (&sdp.Dialer{Config: &cfg}).Dial("sdp", os.Getenv(serverVariable))
 	assert.ErrorContains(t, err, "connecting takes too long")
+}
+
+// TestTOS: the network drops RoCE packets that do not have the TOS of the TCP connection.
+func TestTOS(t *testing.T) {
+	c := dialServer(t, "iwarp", 'e')
+	assert.Contains(t, c.Stats().Declined["verbs"], "connecting takes too long")
+	require.NoError(t, c.Close())
+	d := sdp.Dialer{Config: verbsOrIWARP, NetDialer: new(net.Dialer)}
+	d.NetDialer.Control = func(_, _ string, rc syscall.RawConn) (err error) {
+		_ = rc.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, 0x88) })
+		return err
+	}
+	marked, err := d.Dial("sdp", os.Getenv(serverVariable))
+	require.NoError(t, err)
+	defer marked.Close()
+	require.Equal(t, "verbs", marked.(*sdp.Conn).Device(), "%v", marked.(*sdp.Conn).Stats().Declined)
+	_, err = marked.Write([]byte("ehello"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(marked, make([]byte, 5))
+	require.NoError(t, err)
 }
 
 // TestHostGone: the other host vanishes without closing the connection.
