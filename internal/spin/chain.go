@@ -24,7 +24,12 @@ const (
 	chainOwn   = 150 * time.Microsecond // the same, if the wait's own events are among those
 	chainWaits = 4                      // waits between two looks at the clock
 	chainYield = 8                      // looks at the network between two yields to the process
+	chainCosts = 64                     // the time between two looks is at least so many times what one takes
 )
+
+// lookTakes is what a look at the network takes, in ns: much where system calls are slow, as under
+// an emulator.
+var lookTakes atomic.Int64
 
 // goOn reports whether the next wait may poll: memory, or a socket that the runtime polls. If not, it
 // must park.
@@ -52,12 +57,17 @@ func (w *Waiter) mayGoOn(memory bool, now time.Duration) bool {
 	case bool(w.backlog):
 		due = chainAgain
 	}
-	if now-w.since <= due {
+	if now-w.since <= max(due, chainCosts*time.Duration(lookTakes.Load())) {
 		return true
 	}
 	w.since = now
 	w.looks++
-	return !w.backlog.Stays()
+	ok := !w.backlog.Stays()
+	// What took much longer than before was the time of another thread.
+	before := lookTakes.Load()
+	took := min(int64(Clock()-now), 2*before+1000)
+	lookTakes.Store(before + (took-before)/4)
+	return ok
 }
 
 // Stayed is called for a wait that was about to park and did not, because something arrived. The

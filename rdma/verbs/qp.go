@@ -58,9 +58,7 @@ type QueuePair struct {
 	takenAtArm atomic.Uint32 // and the same when one was last requested
 
 	reapMu  sync.Mutex
-	reaped  uint32 // how many completions were taken,
-	armed   uint32 // the same when an event was last requested,
-	arms    uint32 // and how often that was
+	arms    uint32 // how often an event was requested
 	ready   fifo
 	wcs     [32]C.struct_v_wc
 	empties int   // empty messages that have arrived
@@ -197,8 +195,8 @@ func (q *QueuePair) fail(err error) {
 		q.hangUp()
 	}
 	q.stop.Store(1)
-	q.in.kick()
-	q.room.kick()
+	q.in.kick(q)
+	q.room.kick(q)
 }
 
 // hangUp disconnects from the peer, and makes the device flush everything that is posted.
@@ -236,8 +234,8 @@ func (q *QueuePair) left(device bool) {
 		q.fail(errRemoved)
 		return
 	}
-	q.in.kick()
-	q.room.kick()
+	q.in.kick(q)
+	q.room.kick(q)
 }
 
 // Lost ends the queue pair: a NIC notices that the peer's host is gone only when it sends.
@@ -252,7 +250,7 @@ func (q *QueuePair) Lost(err error) {
 func (q *QueuePair) offended() {
 	q.offence.Store(true)
 	q.stop.Store(1)
-	q.in.kick()
+	q.in.kick(q)
 }
 
 // reasonLocked returns why the device has flushed what was posted. It returns nil if that cannot be
@@ -436,7 +434,7 @@ const rtrTime = 20 * time.Millisecond
 
 // awaitEmpty waits for the first empty message.
 func (q *QueuePair) awaitEmpty(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, q.in.kick)
+	stop := context.AfterFunc(ctx, func() { q.in.kick(q) })
 	defer stop()
 	came := func() bool {
 		q.reapMu.Lock()
@@ -447,7 +445,7 @@ func (q *QueuePair) awaitEmpty(ctx context.Context) error {
 	q.in.ready = came
 	for !came() {
 		q.arm()
-		q.in.park(q)
+		q.in.wait(q)
 	}
 	if err := q.failed(); err != nil {
 		return err

@@ -59,7 +59,6 @@ func (q *QueuePair) reapForLocked(looks int) {
 		for i := range max(n, 0) {
 			q.completedLocked(&q.wcs[i])
 		}
-		q.reaped += uint32(max(n, 0))
 		if n < 0 {
 			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
 		}
@@ -68,7 +67,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 		}
 	}
 	if had == 0 && q.ready.len() > 0 {
-		q.in.kick()
+		q.in.kick(q)
 	}
 	if q.flushed && q.err.Load() == nil {
 		if why := q.reasonLocked(); why != nil {
@@ -161,7 +160,7 @@ func (q *QueuePair) relieve() {
 		}
 	}
 	tx.busy.Store(false)
-	q.room.kick()
+	q.room.kick(q)
 }
 
 // whyFailed returns what a completion with an error means.
