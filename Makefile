@@ -48,7 +48,7 @@ tests: ## all tests, with the race detector
 	@cd bench && go test -race -p 1 -timeout 10m ./...
 	@cd metrics && go test -race -timeout 10m ./...
 
-# What the race detector makes too slow or too fat to measure: allocations, times. What
+# Tests of allocations and times, which the race detector distorts. What
 # compares processor times has the machine to itself.
 tests-plain: ## all tests without it: allocations, times
 	@go test -timeout 10m $$(go list ./... | grep -vxF github.com/gosdp/gosdp/test/cost)

@@ -130,7 +130,7 @@ func (l *Listener) returned() {
 
 // report hands err to one Accept, and waits until that has returned it: as with package net,
 // the program decides what to do about it. If none waits and the system is short of something, the
-// next Accept tries again, because that may be over by then. An error that holdLocked has caused is
+// next Accept tries again, because that may have ended by then. An error that holdLocked has caused is
 // ignored.
 func (l *Listener) report(err error) {
 	l.mu.Lock()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestOnDemandIsNotAnnounced: diallers see that SDP is served only once this process accepts, because
-// whoever else accepts from the socket may not know SDP.
+// another process that accepts from the socket may not know SDP.
 func TestOnDemandIsNotAnnounced(t *testing.T) {
 	l, other := shared(t)
 	announced := func() bool {

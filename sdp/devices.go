@@ -158,7 +158,7 @@ func parseDevices(names []string) ([]wire.Device, error) {
 		name = strings.TrimSpace(name)
 		if name == devicePlain {
 			if len(names) > 1 {
-				return nil, errors.New(`"tcp" switches SDP off and stands alone`)
+				return nil, errors.New(`"tcp" switches SDP off and cannot be combined with devices`)
 			}
 			return nil, nil
 		}
@@ -167,7 +167,7 @@ func parseDevices(names []string) ([]wire.Device, error) {
 			return nil, fmt.Errorf("unknown device %q", name)
 		}
 		if slices.Contains(listed, handshake.KnownDevices[i]) {
-			return nil, fmt.Errorf("device %q is there twice", name)
+			return nil, fmt.Errorf("device %q is listed twice", name)
 		}
 		listed = append(listed, handshake.KnownDevices[i])
 	}

@@ -35,8 +35,8 @@ func TestDevices(t *testing.T) {
 
 		{"unknown in environment", "iwarp,ib0", nil, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
 		{"nothing between commas", "iwarp,", nil, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
-		{"twice", "iwarp,iwarp", nil, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is there twice`},
-		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" switches SDP off and stands alone`},
+		{"twice", "iwarp,iwarp", nil, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is listed twice`},
+		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" switches SDP off and cannot be combined with devices`},
 		{"wrong in environment, though the program lists", "x", []string{"iwarp"}, nil, "", `SDP_DEVICES=x: unknown device "x"`},
 		{"unknown in program", "", []string{"ib0"}, nil, "", `Config.Devices: unknown device "ib0"`},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"syscall"
 	"time"
@@ -290,6 +291,7 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 		}
 		switch prospect {
 		case handshake.Plain:
+			a.logUnasked(ctx, conn)
 			return conn, nil
 		case handshake.Gone: // this end was silent for too long
 			asked++
@@ -332,7 +334,11 @@ func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
 	}
 	if announcer == 0 {
-		return a.connect(ctx, false)
+		conn, err := a.connect(ctx, false)
+		if err == nil {
+			a.logUnasked(ctx, conn)
+		}
+		return conn, err
 	}
 	d.LocalAddr = localpeer.UnixDialler()
 	for {
@@ -377,10 +383,17 @@ func (a *attempt) logPlain(err error) {
 	a.set.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reason)
 }
 
+// logUnasked tells the logger that the connection is plain and that no Request was sent.
+func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
+	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
+		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", plainReason(conn).String())
+	}
+}
+
 // NotSDPError is the error for a peer that does not speak SDP.
 type NotSDPError struct {
 	Addr net.Addr // the peer's address
-	Err  error    // what the peer did instead of sending an MPA Reply
+	Err  error    // what the peer did instead of agreeing on a device
 
 	reason string
 }

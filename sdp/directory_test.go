@@ -38,7 +38,7 @@ func TestMeetingDirectory(t *testing.T) {
 		assert.Nil(t, m.dir)
 		assert.ErrorContains(t, m.unmet, missing)
 	}
-	assert.Equal(t, 1, strings.Count(text.String(), "programs of other containers are not met"), "it is reported once")
+	assert.Equal(t, 1, strings.Count(text.String(), "the shm directory cannot be used"), "it is reported once")
 
 	if runtime.GOOS == "linux" {
 		good := t.TempDir()
@@ -57,7 +57,7 @@ func TestMeetingDirectory(t *testing.T) {
 	assert.Empty(t, m.services)
 	t.Setenv(servicesVariable, "10.96.0.0/12,kubernetes")
 	_, err = new(Config).meeting()
-	assert.EqualError(t, err, `SDP_SERVICES=10.96.0.0/12,kubernetes: "kubernetes" is no address and no prefix`)
+	assert.EqualError(t, err, `SDP_SERVICES=10.96.0.0/12,kubernetes: "kubernetes" is neither an address nor a prefix`)
 }
 
 // TestDirectoryReachesOnlyListedHosts: a directory makes shm reach addresses elsewhere, of which

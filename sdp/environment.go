@@ -84,7 +84,7 @@ func (c *Config) setMemory() error {
 	if text := getenv(memoryVariable); text != "" {
 		var ok bool
 		if limit, ok = budget.Parse(text); !ok {
-			return fmt.Errorf("%s=%s: not a number of bytes, as 512M", memoryVariable, text)
+			return fmt.Errorf("%s=%s: not a number of bytes (such as 512M)", memoryVariable, text)
 		}
 	}
 	configuredMemory.Lock()
@@ -118,7 +118,7 @@ func prefixesOf(variable string) (all []netip.Prefix, err error) {
 	for _, one := range strings.Split(text, ",") {
 		p, err := parsePrefix(strings.TrimSpace(one))
 		if err != nil {
-			return nil, fmt.Errorf("%s=%s: %q is no address and no prefix", variable, text, one)
+			return nil, fmt.Errorf("%s=%s: %q is neither an address nor a prefix", variable, text, one)
 		}
 		all = append(all, p)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -398,6 +399,22 @@ func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	assert.Contains(t, log.String(), "plain TCP")
+}
+
+// TestUnaskedDialIsLogged: the log says that a Dial is plain TCP, and why, although no Request was
+// sent.
+func TestUnaskedDialIsLogged(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var log logged
+	d := Dialer{Config: &Config{Devices: []string{"shm"}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	c, err := d.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	assert.Regexp(t, `a Dial is plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=plain_peer`, log.String())
 }
 
 func TestLingerZeroResets(t *testing.T) {

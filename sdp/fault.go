@@ -9,14 +9,14 @@ import (
 // A system call that meets memory which is gone, such as the end of a mapped file that was
 // truncated, returns EFAULT. A device copies in this process, where the same memory would end the
 // program. So a Write reads a byte of each page of its memory first, unless that is certainly Go's. If
-// the memory goes after that, the program ends as if it had copied the bytes itself.
+// the memory disappears after that, the program crashes, as in any copy.
 
 const (
 	// mappings is the address above which Linux puts the mappings that a program asks for, on
 	// amd64 and arm64. Go's heap is below it on amd64, and nearly always on arm64.
 	mappings = 7 << 44
-	// touchMost is how many bytes are read ahead of being sent. They may come from a disk, but a
-	// Write that is cut makes less of zero copy.
+	// touchMost is how many bytes are read ahead of being sent. They may come from a disk, but
+	// splitting a Write makes zero copy less effective.
 	touchMost = 64 << 20
 	touchStep = 4 << 10 // at most a page
 )
@@ -50,7 +50,7 @@ func touch(b []byte) (n int, read byte) {
 	return n, read
 }
 
-// writeMapped is writeWhole for memory that may be gone.
+// writeMapped is writeWhole for memory that may have been unmapped or truncated.
 func (c *conn) writeMapped(b []byte) (n int, err error) {
 	for {
 		part := b[n:][:min(touchMost, len(b)-n)]

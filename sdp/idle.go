@@ -17,7 +17,7 @@ const (
 
 // idleMonitor looks after connections on which no call is in progress. It is one goroutine
 // for all connections, which runs only while it has any to visit. It starts the background
-// poller of a connection that nobody has polled for a tick, and helps two ends that wait for
+// poller of a connection that no goroutine has polled for a tick, and helps two ends that wait for
 // each other to read. After a while without activity, it has the peer shrink buffers that
 // have grown and the device return memory. It also finishes connections that were closed
 // (linger.go).

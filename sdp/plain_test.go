@@ -46,8 +46,8 @@ func TestProbeSetting(t *testing.T) {
 			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("192.0.2.1/32"),
 		}, ""},
 		{"10.0.0.0/8", []netip.Prefix{}, []netip.Prefix{}, ""},
-		{"ten", nil, nil, `SDP_PEERS=ten: "ten" is no address and no prefix`},
-		{"ten", []netip.Prefix{}, nil, `SDP_PEERS=ten: "ten" is no address and no prefix`},
+		{"ten", nil, nil, `SDP_PEERS=ten: "ten" is neither an address nor a prefix`},
+		{"ten", []netip.Prefix{}, nil, `SDP_PEERS=ten: "ten" is neither an address nor a prefix`},
 	} {
 		t.Setenv(peersVariable, v.environment)
 		got, err := (&Config{Probe: v.program}).probe()

@@ -147,9 +147,9 @@ func (p *poller) receiveReadyLocked() {
 	p.broadcastLocked()
 }
 
-// receiveArrivedLocked receives what had arrived when it was called: itself, or, if another call
-// than the background poller leads and goes on leading, that one, which may have looked just before.
-// On a closed connection it does nothing, because Close leads there without looking for a leader.
+// receiveArrivedLocked receives what had arrived when it was called. If a call other than the
+// background poller leads and continues to lead, that call receives it; it may have looked just
+// before. On a closed connection it does nothing, because Close leads there without looking for a leader.
 func (p *poller) receiveArrivedLocked() {
 	p.claims++
 	for first := p.polled; p.leading && p.polled-first < 2 && !p.conn.closed; {

@@ -223,12 +223,12 @@ func requestRules() []setUpRule {
 		{"new | 40 bytes", "new", 6, 40},
 	} {
 		item := hostileItem(v.kind, v.n)
-		all = append(all, setUpRule{rule: "Offers: a known type twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is there twice"})
+		all = append(all, setUpRule{rule: "Offers: a known type twice", name: v.name + " twice", says: request(hostileOffers(iwarpOnly, item, item)), want: "offers: " + v.name + ": is listed twice"})
 		for _, n := range []int{v.n - 1, v.n + 1} {
 			all = append(all, setUpRule{rule: "Offers: " + v.words, name: v.name + " of another length", says: request(hostileOffers(iwarpOnly, hostileItem(v.kind, n))), want: "offers: " + v.name + ": has "})
 		}
 	}
-	all = append(all, setUpRule{rule: "Offers: a known type twice", name: "devices twice", says: request(hostileOffers(iwarpOnly, iwarpOnly)), want: "offers: devices: is there twice"})
+	all = append(all, setUpRule{rule: "Offers: a known type twice", name: "devices twice", says: request(hostileOffers(iwarpOnly, iwarpOnly)), want: "offers: devices: is listed twice"})
 	offers := good[:len(good)-wire.HelloLen]
 	for _, h := range helloRules {
 		if !h.ack {
@@ -279,7 +279,7 @@ func replyRules() []setUpRule {
 		{rule: "Choice: port | 2 bytes, not 0", name: "half a port", says: reply(hostileChoice(1, []byte{3, 1, 1})), want: "choice: port: is not a port: 01"},
 		{rule: "Choice: taken | nothing", name: "taken with a value", says: reply(hostileChoice(1, hostileItem(4, 1))), want: "choice: taken: has 1 bytes, not 0"},
 		{rule: "Choice: the channel is the one that the client has offered", name: "iwarp is taken", says: reply(hostileChoice(1, hostileItem(4, 0))), want: "the peer takes a channel of iwarp, which we did not offer"},
-		{rule: "Choice: items | as in the offers", name: "a token twice", says: reply(hostileChoice(1, hostileItem(1, 16), hostileItem(1, 16))), want: "choice: token: is there twice"},
+		{rule: "Choice: items | as in the offers", name: "a token twice", says: reply(hostileChoice(1, hostileItem(1, 16), hostileItem(1, 16))), want: "choice: token: is listed twice"},
 		{rule: "Choice: items | as in the offers", name: "an item past the end", says: reply(hostileChoice(1, []byte{3, 9})), want: "choice: port: runs past the end"},
 		{rule: "Choice: items | as in the offers", name: "unknown items", says: reply(hostileChoice(1, hostileItem(77, 3), hostileItem(0, 0))), want: goesUp},
 		{rule: "Choice: iwarp needs no item", name: "a token and a port that nobody needs", says: reply(hostileChoice(1, hostileItem(1, 16), []byte{3, 2, 0, 80})), want: goesUp},

@@ -72,7 +72,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 }
 
 // TestRepeatedWritesAreHelped: a Write that moves nothing before its deadline does not pass for
-// activity. Otherwise two ends that write before they read, and repeat their Writes, never get there.
+// activity. Otherwise two ends that write before they read, and repeat their Writes, never make progress.
 func TestRepeatedWritesAreHelped(t *testing.T) {
 	hoard(t, budget.Process.TakeSpare)
 	c, s := pair(t)

@@ -95,8 +95,7 @@ func (c *conn) carriedLocked() Traffic {
 // ConnStats is a snapshot of one connection's state.
 type ConnStats struct {
 	Device string
-	// Declined maps names of devices to the reasons why they are not used. It has the devices
-	// that this end prefers to Device, and those that this program or machine lacks.
+	// Declined maps the name of each device that is not used to the reason.
 	Declined map[string]string
 	Traffic
 	Buffers        int // receive buffers of this end

@@ -167,7 +167,7 @@ func serveIfAsked(log *slog.Logger) {
 // complaints has the variables of which standard error was told.
 var complaints sync.Map
 
-// complain says why what a variable of the environment asks for is not done: in the log, or, if the
+// complain reports why what a variable of the environment asks for was not done: in the log, or, if the
 // program has no Logger, as all that "sdp go" has built, once on standard error.
 func complain(log *slog.Logger, variable, message string, err error) {
 	if log != nil {

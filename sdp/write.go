@@ -10,7 +10,7 @@ import (
 // lostMost is how many bytes of the first Write after the peer's Close are taken and lost.
 const lostMost = 64 << 10
 
-// Write appends b to the last message if that may still grow (append.go). Otherwise writeAll
+// Write appends b to the last message if that may still grow (append.go). Otherwise writeWhole
 // sends it in messages of its own.
 func (c *conn) Write(b []byte) (n int, err error) {
 	if c.dump.Load() == nil && c.appends.try(b) {

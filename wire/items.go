@@ -28,7 +28,7 @@ func walkItems(message string, b []byte, names []string, take func(item byte, va
 			continue
 		}
 		if seen[item] {
-			return malformed(message, name, "is there twice")
+			return malformed(message, name, "is listed twice")
 		}
 		seen[item] = true
 		if err := take(item, value); err != nil {

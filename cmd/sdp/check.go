@@ -134,7 +134,9 @@ func printMachine(w io.Writer, m *diagnose.Machine) {
 	for _, d := range m.Devices {
 		state := "used"
 		switch {
-		case m.Off != "" || d.Usable && !d.Default:
+		case m.Off != "":
+			state = "switched off"
+		case d.Usable && !d.Default:
 			state = "not used by default"
 		case !d.Usable:
 			state = "cannot be used"
@@ -159,6 +161,9 @@ func printMachine(w io.Writer, m *diagnose.Machine) {
 	}
 	if m.Off != "" {
 		fmt.Fprintf(w, "%s\n", m.Off)
+	}
+	if m.Invalid != "" {
+		fmt.Fprintf(w, "Dial and Listen fail: %s\n", term.Clean(m.Invalid))
 	}
 	if len(m.Settings) > 0 {
 		fmt.Fprintf(w, "environment: %s\n", term.Clean(strings.Join(m.Settings, " ")))

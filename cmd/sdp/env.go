@@ -13,7 +13,7 @@ import (
 func envCommand() *command {
 	c := &command{
 		name: "env", usage: "[-verbs]",
-		short: "prints the environment in which other build systems use SDP",
+		short: "print the environment in which other build systems use SDP",
 		long: `
 Prints lines for a shell that set GOROOT, GOTOOLCHAIN and PATH, so that make,
 goreleaser, ko or a script that calls the go command builds programs with SDP:

@@ -26,14 +26,14 @@ package net uses SDP. Every program, test and library is built with it as it is:
 Dial and Listen on networks of TCP use SDP where the peer does, and plain TCP
 otherwise. Types, errors and options are those of package net.
 
-The copy is made in the user's cache directory when it is needed first. The
+The copy is made in the user's cache directory when it is first needed. The
 version of Go is the one that the go command would use, so go.mod's toolchain
-line counts. Programs for other systems than Linux on amd64 and arm64 are built
-without SDP, and a line says so. Commands that build nothing, such as get and
-mod, are those of the installation.
+line counts. Programs for systems other than Linux are built without SDP, and a
+line says so; on Linux, architectures other than amd64 and arm64 are refused.
+Commands that build nothing, such as get and mod, are those of the installation.
 
 The flag -verbs before the go command's name adds the device for RDMA hardware,
-which needs cgo and the headers of rdma-core.
+which needs cgo.
 
 "sdp build", "sdp test", "sdp run" and "sdp install" stand for "sdp go build"
 and so on.
@@ -44,14 +44,14 @@ docs/adoption.md has the limits, and what environment variables do at run time.`
 func goCommands() []*command {
 	cs := []*command{{
 		name: "go", usage: "[-verbs] <go command> [arguments]",
-		short: "runs a go command that builds programs with SDP",
+		short: "run a go command that builds programs with SDP",
 		long:  goHelp,
 		run:   runGo,
 	}}
 	for _, name := range []string{"build", "test", "run", "install"} {
 		cs = append(cs, &command{
 			name: name, usage: "[arguments]",
-			short: "is short for sdp go " + name,
+			short: "short for sdp go " + name,
 			long:  goHelp,
 			run:   func(args []string) error { return runGo(append([]string{name}, args...)) },
 		})
@@ -116,7 +116,7 @@ func (g *goTool) run(ctx context.Context) error {
 		if t.GOOS == "linux" {
 			return fmt.Errorf("there is no SDP for linux/%s, only for %s; the go command itself builds without it", t.GOARCH, strings.Join(adopt.Architectures, " and "))
 		}
-		fmt.Fprintf(os.Stderr, "sdp: %s has no SDP: built without it\n", t.GOOS)
+		fmt.Fprintf(os.Stderr, "sdp: SDP is not available on %s; building without it\n", t.GOOS)
 	}
 	goroot, err := makeGOROOT(ctx, t, g.options)
 	if err != nil {

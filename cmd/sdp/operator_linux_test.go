@@ -73,7 +73,7 @@ func TestNothingRuns(t *testing.T) {
 	open := filepath.Join(empty, "open")
 	require.NoError(t, os.Mkdir(open, 0o700))
 	require.NoError(t, os.Chmod(open, 0o755))
-	for dir, want := range map[string]string{empty + "/none": "no such file", file: "is no directory", open: "must be 700"} {
+	for dir, want := range map[string]string{empty + "/none": "no such file", file: "is not a directory", open: "must be 700"} {
 		for _, command := range []string{"stat", "top"} {
 			out, errs, code := tool(t, command, "-dir", dir)
 			assert.Equal(t, 1, code, dir)

@@ -62,8 +62,8 @@ The columns are the time of a round trip (half of them are faster than P50, and 
 faster than P99), and bytes a second from here to the peer (UP) and back (DOWN). VS TCP is how
 many times as fast as TCP that is. A device that does not work is listed with its reason.
 
-The server sends to anyone who connects, as fast as it can, and bears no secret: run it only
-for as long as you measure.
+The server sends to anyone who connects, as fast as it can, and has no authentication. Run it
+only while you measure.
 
 Two programs on one machine share its processors. To measure shared memory there, nothing
 else should run.`
@@ -132,7 +132,7 @@ func servePerf(address string) error {
 		return err
 	}
 	context.AfterFunc(ctx, func() { ln.Close() })
-	fmt.Fprintf(stdout, "measuring with those who connect to %s\n", ln.Addr())
+	fmt.Fprintf(stdout, "waiting for clients at %s\n", ln.Addr())
 	kinds := map[byte]string{perf.Echo: "round trips", perf.Upload: "received", perf.Download: "sent"}
 	return perf.Serve(ln, func(c net.Conn, kind byte, bytes int64, err error) {
 		way := perf.TCP

@@ -138,7 +138,7 @@ func (f *statFlags) run() error {
 	fmt.Fprint(stdout, tableOf(lines))
 	printFailures(os.Stderr, failures)
 	if len(programs)+len(failures) == 0 {
-		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; SDP_STATUS=1 in its environment makes one do so\n",
+		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; set SDP_STATUS=1 in a program's environment\n",
 			term.Clean(strings.Join(f.dirs(), ", ")))
 	}
 	return nil

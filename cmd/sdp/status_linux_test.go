@@ -202,7 +202,7 @@ func TestCheck(t *testing.T) {
 
 func TestPerfAndPing(t *testing.T) {
 	p := startTool(t, toolCommand(t, "perf", "-s", "-listen", "127.0.0.1:0"))
-	_, address, _ := strings.Cut(p.line(t, "measuring with"), "connect to ")
+	_, address, _ := strings.Cut(p.line(t, "waiting for clients"), "clients at ")
 	out, _, code := tool(t, "perf", "-time", "50ms", address)
 	require.Zero(t, code, "%s", out)
 	require.Regexp(t, `(?m)^shm .*x`, out)

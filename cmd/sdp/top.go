@@ -55,7 +55,7 @@ While it runs on a terminal these keys work:
 	p    pause
 	q    quit
 
-If the output is no terminal, or with -n, it prints one table after the other.`
+If the output is not a terminal, or with -n, it prints one table after the other.`
 
 type topFlags struct {
 	source

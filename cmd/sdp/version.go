@@ -13,11 +13,12 @@ import (
 func versionCommand() *command {
 	c := &command{
 		name: "version", usage: "[file ...]",
-		short: "say whether programs have SDP",
+		short: "say whether sdp go has built programs",
 		long: `
 Says of each file whether it is a program that "sdp go" has built, with which
 version of this library and of Go. A program that opens no TCP connection has no
-SDP, however it was built. Without files it prints the version of this tool.`,
+SDP, however it was built; one that imports package sdp was built by any go
+command. Without files it prints the version of this tool.`,
 	}
 	c.run = func(args []string) error {
 		files, err := parseFlags(c, args, func(*flag.FlagSet) {})
@@ -46,7 +47,7 @@ func runVersion(args []string) error {
 		case p.SDP:
 			fmt.Fprintf(stdout, "%s: SDP of gosdp %s, %s\n", name, term.Clean(p.Version), term.Clean(p.Go))
 		default:
-			fmt.Fprintf(stdout, "%s: no SDP, %s\n", name, term.Clean(p.Go))
+			fmt.Fprintf(stdout, "%s: not built by sdp go, %s\n", name, term.Clean(p.Go))
 		}
 		failed = failed || err != nil || !p.SDP
 	}

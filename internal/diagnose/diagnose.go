@@ -3,6 +3,9 @@
 package diagnose
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,12 +14,16 @@ import (
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // A Machine describes what SDP can use on this machine.
 type Machine struct {
 	// Off is the reason why SDP is off for network "tcp"; "" if it is on.
-	Off      string   `json:"off,omitempty"`
+	Off string `json:"off,omitempty"`
+	// Invalid is the error with which every Dial and Listen fails, because a variable of the
+	// environment is invalid; "" if none is.
+	Invalid  string   `json:"invalid,omitempty"`
 	Devices  []Device `json:"devices"`
 	Settings []string `json:"settings"` // the environment's
 	// Rules is the file that SDP_CONFIG names; nil: it names none.
@@ -46,7 +53,7 @@ type Need struct {
 
 // Usable reports whether a device is used on network "tcp".
 func (m *Machine) Usable() bool {
-	return m.Off == "" && slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Default })
+	return m.Off == "" && m.Invalid == "" && slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Default })
 }
 
 // names are the devices, the best one first.
@@ -56,7 +63,25 @@ var names = []string{"shm", "verbs", "iwarp"}
 var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS", "SDP_DUMP"}
 
 // Inspect examines this machine, with the rights of this process.
-func Inspect() *Machine { return inspect("/", os.Getenv) }
+func Inspect() *Machine {
+	m := inspect("/", os.Getenv)
+	if len(m.Settings) > 0 {
+		m.Invalid = invalid()
+	}
+	return m
+}
+
+// invalid returns the error of a Dial that ends before it connects, unless that is the reason.
+func invalid() string {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := new(sdp.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1")
+	var op *net.OpError
+	if errors.Is(err, context.Canceled) || !errors.As(err, &op) {
+		return ""
+	}
+	return op.Err.Error()
+}
 
 // inspect acts like Inspect for files below root.
 func inspect(root string, getenv func(string) string) *Machine {
@@ -115,7 +140,7 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 
 // sighted returns a need of every device on network "tcp".
 func sighted() Need {
-	n := Need{Name: "the kernel's word on peers", OK: localpeer.Sighted(), Found: "sock_diag answers"}
+	n := Need{Name: "looking up peers in the kernel", OK: localpeer.Sighted(), Found: "sock_diag answers"}
 	if !n.OK {
 		n.Found = "sock_diag does not answer"
 		n.Advice = "a sandbox forbids AF_NETLINK, or the module tcp_diag is missing: connections are plain TCP"

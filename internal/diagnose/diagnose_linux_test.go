@@ -133,6 +133,25 @@ func TestSwitchedOff(t *testing.T) {
 	require.Equal(t, CodeOff, try(t, "sdp", l.Addr().String()).Code)
 }
 
+// TestInvalidSettings: a variable with which every Dial fails is named.
+func TestInvalidSettings(t *testing.T) {
+	for setting, want := range map[string]string{
+		"SDP_PEERS=abc":    `SDP_PEERS=abc: "abc" is neither an address nor a prefix`,
+		"SDP_MEMORY=x":     "SDP_MEMORY=x: not a number of bytes (such as 512M)",
+		"SDP_DEVICES=foo":  `SDP_DEVICES=foo: unknown device "foo"`,
+		"SDP_BUSY_POLL=10": "",
+		"SDP_DEVICES=tcp":  "",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			name, value, _ := strings.Cut(setting, "=")
+			t.Setenv(name, value)
+			m := Inspect()
+			require.Equal(t, want, m.Invalid)
+			require.Equal(t, want == "" && value != "tcp", m.Usable())
+		})
+	}
+}
+
 func TestNoDevice(t *testing.T) {
 	t.Setenv("SDP_DEVICES", "verbs")
 	l, err := sdp.Listen("tcp", "127.0.0.1:0")
@@ -305,7 +324,7 @@ func TestSharedDirectory(t *testing.T) {
 	dir, open, sticky := t.TempDir(), t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chmod(open, 0o777))
 	require.NoError(t, os.Chmod(sticky, 0o777|os.ModeSticky))
-	for path, want := range map[string]string{dir: "", sticky: "", open: "every user may replace files in it", ".": "not an absolute path", dir + "/no": "no such file", "/proc/version": "is no directory"} {
+	for path, want := range map[string]string{dir: "", sticky: "", open: "every user may replace files in it", ".": "not an absolute path", dir + "/no": "no such file", "/proc/version": "is not a directory"} {
 		n := need(t, inspect("/", func(name string) string {
 			if name == "SDP_SHM_DIR" {
 				return path

@@ -68,7 +68,7 @@ func sharedDirectory(dir string) Need {
 		n.OK, n.Found = false, err.Error()
 		n.Advice = "mount the same directory into every container whose programs are to meet"
 	case !info.IsDir():
-		n.OK, n.Found = false, dir+" is no directory"
+		n.OK, n.Found = false, dir+" is not a directory"
 	case !filepath.IsAbs(dir):
 		n.OK, n.Found = false, dir+" is not an absolute path"
 		n.Advice = "name it by its absolute path, or Dial and Listen fail"

@@ -318,7 +318,7 @@ func TestOptions(t *testing.T) {
 		"for=-1s":                     "must be positive",
 		"for=1":                       "missing unit",
 		"snap=1":                      "there is no such option",
-		"size":                        "is no option of a dump",
+		"size":                        "is not a dump option",
 	} {
 		_, err := ParseOptions(text)
 		require.ErrorContains(t, err, want, "%s", text)

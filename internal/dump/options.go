@@ -29,7 +29,7 @@ func ParseOptions(text string) (Options, error) {
 	for _, part := range strings.Split(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		if !ok {
-			return o, fmt.Errorf("%q is no option of a dump: want conn=, size=, count= or for=", part)
+			return o, fmt.Errorf("%q is not a dump option: want conn=, size=, count= or for=", part)
 		}
 		var err error
 		switch name {

@@ -72,7 +72,7 @@ func (e *NotSDPError) Reason() string {
 		if v, _ := wire.ParseRejection(rejected.Private); v != wire.Version {
 			return fmt.Sprintf("it speaks version %d of the set-up, and we %d", v, wire.Version)
 		}
-		return "it has no device in common with us"
+		return "the two ends have no device in common"
 	case errors.As(e.Err, &rejected):
 		return "it rejected the MPA Request"
 	case errors.Is(e.Err, os.ErrDeadlineExceeded):

@@ -232,7 +232,7 @@ func (h *Incoming) meetsElsewhere(t rdma.Transport, offers *wire.Offers, client 
 	case !offered || !offers.HasDir || client.InDir:
 		return nil
 	case h.cfg.Dir == nil:
-		return errors.New("the client meets us in a shm directory, and we have none")
+		return errors.New("the client uses a shm directory, and this end has none")
 	}
 	return errors.New("the client's shm directory is not ours")
 }

@@ -179,7 +179,7 @@ func refuseRights(fd int) {
 	}
 }
 
-var errBlocked = errors.New("another process holds up the closing of sockets")
+var errBlocked = errors.New("another process is blocking the close of sockets")
 
 // mayClose takes room in closers, and reports whether it could. It is not full for long unless
 // closes block.

@@ -38,7 +38,7 @@ func (e Endpoint) original() bool { return e.Address == originalAddress }
 func ParseEndpoint(text string) (Endpoint, error) {
 	network, address, ok := strings.Cut(text, "://")
 	if !ok || network != TCP && network != SDP && network != Auto {
-		return Endpoint{}, fmt.Errorf("%q is no endpoint: want tcp://, sdp:// or auto:// and an address", text)
+		return Endpoint{}, fmt.Errorf("%q is not an endpoint: want tcp://, sdp:// or auto:// and an address", text)
 	}
 	return Endpoint{network, address}, nil
 }

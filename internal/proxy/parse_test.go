@@ -26,7 +26,7 @@ sdp://@inbound        tcp://original
 func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"tcp://:1":                                  "want where to listen and where to dial",
-		"udp://:1 tcp://a:1":                        `"udp://:1" is no endpoint`,
+		"udp://:1 tcp://a:1":                        `"udp://:1" is not an endpoint`,
 		"tcp://:1 tcp://:1":                         "has no host to dial",
 		"tcp://:1 tcp://a":                          "missing port",
 		"tcp://:99999 tcp://a:1":                    `"99999" is no port`,

@@ -113,7 +113,7 @@ func (s *Set) Decide(role Role, address netip.Addr, port uint16) (r *Rule, known
 	return nil, true
 }
 
-// answer is that to the question whether a rule matches.
+// answer says whether a rule matches.
 type answer uint8
 
 const (
@@ -200,8 +200,8 @@ func (s *Set) Shadow(i int) *Rule {
 	return nil
 }
 
-// covers reports whether r matches everything that o matches. It compares patterns of names only as
-// far as that is simple.
+// covers reports whether r matches everything that o matches. It compares patterns of names only in
+// simple cases.
 func (r *Rule) covers(o *Rule) bool {
 	return r.Role == o.Role &&
 		(strings.Trim(r.Program, "*") == "" || r.Program == o.Program || !strings.ContainsAny(o.Program, "*?") && matchName(r.Program, o.Program)) &&

@@ -148,8 +148,8 @@ func (s *Session) Held() (buffers, copied int) { return s.sink.Lent(), s.sink.Ow
 const gatherMost = 1 << 20
 
 // GatherMore lets the program leave n more bytes unread, but at most most in all, before small
-// messages are no longer gathered, until it has read everything. It does nothing and returns false if that many are not unread
-// yet, or if most is reached.
+// messages are no longer gathered, until it has read everything. It does nothing and returns false
+// if fewer bytes are unread, or if most is reached.
 func (s *Session) GatherMore(n, most int) bool {
 	if s.sink.Bytes() < int(s.gather) || int(s.gather) >= most {
 		return false

@@ -130,9 +130,9 @@ func Private(path string, uid int) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory", path)
+		return fmt.Errorf("%s is not a directory", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s may be entered by other users: its mode is %o and must be 700", path, info.Mode().Perm())
+		return fmt.Errorf("%s is accessible to other users: its mode is %o and must be 700", path, info.Mode().Perm())
 	}
 	if owner, ok := Owner(info); !ok || owner != uid {
 		return fmt.Errorf("%s belongs to the user %d and not to %d", path, owner, uid)

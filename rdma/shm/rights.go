@@ -42,7 +42,7 @@ func passRights(fd int, pass bool) {
 func refuseRights(fd int) { passRights(fd, false) }
 
 // errRights means that the peer has sent a descriptor that it must not send.
-var errRights = errors.New("shm: a descriptor came, and none is wanted")
+var errRights = errors.New("shm: received an unexpected descriptor")
 
 // receive reads what has arrived, but leaves it in the socket if a descriptor comes with it. It
 // returns EAGAIN if nothing has arrived.

@@ -26,7 +26,7 @@ const mostPrivate = 56
 //	                                        ← reply: the peer's private data
 func join(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(a.Token)+len(private) > mostPrivate {
-		return nil, fmt.Errorf("verbs: %d bytes to say, at most %d fit", len(private), mostPrivate-len(a.Token))
+		return nil, fmt.Errorf("verbs: the private data has %d bytes, and at most %d fit", len(private), mostPrivate-len(a.Token))
 	}
 	if !a.Local.IsValid() || !a.Remote.IsValid() {
 		return nil, errors.New("verbs: the connection has no IP addresses")

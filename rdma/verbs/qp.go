@@ -120,7 +120,7 @@ func newQueuePair(id *cmID, cfg rdma.ChannelConfig) (*QueuePair, error) {
 		return nil, fmt.Errorf("verbs: the device does not tell its limits: %w", syscall.Errno(errno))
 	}
 	if int(attr.max_qp_wr) < sendDepth || int(attr.max_cqe) < sendDepth+recvDepth {
-		return nil, fmt.Errorf("verbs: the device's queues are too short: %d pieces of work, %d completions", attr.max_qp_wr, attr.max_cqe)
+		return nil, fmt.Errorf("verbs: the device's queues are too small: %d work requests, %d completions", attr.max_qp_wr, attr.max_cqe)
 	}
 	q := &QueuePair{
 		id:      id,

@@ -120,7 +120,7 @@ func TestCachesAreNotMixed(t *testing.T) {
 	run(t, dir, env(cache), sdp(t), "build", "-o", "again", ".")
 	out, err := try(t, dir, env(), sdp(t), "version", "with", "without", "again")
 	require.Error(t, err)
-	require.Regexp(t, `with: SDP of .*\nwithout: no SDP, go.*\nagain: SDP of `, out)
+	require.Regexp(t, `with: SDP of .*\nwithout: not built by sdp go, go.*\nagain: SDP of `, out)
 	require.Contains(t, run(t, dir, env(connections.env()), filepath.Join(dir, "without")), "echoed")
 	require.Zero(t, connections.count(t, "dial", "shm"))
 }
@@ -130,7 +130,7 @@ func TestOtherSystems(t *testing.T) {
 	dir := echoModule(t, nil)
 	for _, goos := range []string{"windows", "darwin", "freebsd"} {
 		out := run(t, dir, env("GOOS="+goos, "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
-		require.Equal(t, "sdp: "+goos+" has no SDP: built without it\n", out)
+		require.Equal(t, "sdp: SDP is not available on "+goos+"; building without it\n", out)
 	}
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	run(t, dir, env("GOARCH="+other, "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
@@ -143,10 +143,10 @@ func TestOtherSystems(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, out, "there_is_SDP_only_for_linux_on_amd64_and_arm64")
 	out = run(t, dir, env("GOOS=android", "GOARCH=arm64", "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
-	require.Contains(t, out, "android has no SDP")
+	require.Contains(t, out, "SDP is not available on android")
 	out, err = try(t, dir, env(), sdp(t), "version", "program")
 	require.Error(t, err)
-	require.Contains(t, out, "program: no SDP")
+	require.Contains(t, out, "program: not built by sdp go")
 }
 
 func TestEnv(t *testing.T) {

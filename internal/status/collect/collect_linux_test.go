@@ -223,13 +223,13 @@ func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	open := directory(t)
 	require.NoError(t, os.Chmod(open, 0o755))
 	_, err := status.Serve(open, status.Handlers{})
-	require.ErrorContains(t, err, "may be entered by other users")
+	require.ErrorContains(t, err, "is accessible to other users")
 	_, failures := Collect([]string{open})
 	require.Len(t, failures, 1)
 	link := directory(t) + "/link"
 	require.NoError(t, os.Symlink(directory(t), link))
 	_, err = status.Serve(link, status.Handlers{})
-	require.ErrorContains(t, err, "is no directory")
+	require.ErrorContains(t, err, "is not a directory")
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
