@@ -65,6 +65,8 @@ type conn struct {
 	exact       bool // the device posts only the private buffers that there shall be; see promise
 	predicts    bool // zero copy is used for Writes that are predicted to be answered
 
+	network networkID // for errors; it does not change, and is here because it takes no room
+
 	read, write *deadline // nil: it was never set
 	recvErr     error     // nothing more will arrive: io.EOF, or why
 	sendErr     error     // nothing more can be sent
@@ -75,6 +77,7 @@ type conn struct {
 
 // setup is the result of the handshake.
 type setup struct {
+	network     networkID
 	device      string
 	dialled     bool              // by this end
 	decided     bool              // the client's decision was sent over the TCP connection: StepUp
@@ -90,7 +93,7 @@ type setup struct {
 // that s.local announces. The end that dialled sends the client's decision unless it was
 // sent before. If newConn returns an error, it has aborted qp.
 func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
-	c := &conn{tcp: tcp, qp: qp, device: s.device, declined: s.declined}
+	c := &conn{tcp: tcp, qp: qp, network: s.network, device: s.device, declined: s.declined}
 	c.out.conn, c.poll.conn = c, c
 	c.out.batch = uint8(min(qp.Limits().SendBatch, session.MaxBatch))
 	c.closer = closer{conn: c, linger: -1}

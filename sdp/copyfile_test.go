@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,45 +74,4 @@ func TestOnlyFilesAreGivenBack(t *testing.T) {
 	_, err := c.ReadFrom(r)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	assert.False(t, r.sought)
-}
-
-// TestErrorsAsTCPs compares the texts of errors after Close.
-func TestErrorsAsTCPs(t *testing.T) {
-	type conn interface {
-		net.Conn
-		CloseRead() error
-		CloseWrite() error
-		SetReadBuffer(int) error
-		SetWriteBuffer(int) error
-		SetLinger(int) error
-		SetNoDelay(bool) error
-		SetKeepAlive(bool) error
-	}
-	texts := func(c conn) (texts []string) {
-		require.NoError(t, c.Close())
-		for _, call := range []func() error{
-			func() error { _, err := c.Read(make([]byte, 1)); return err },
-			func() error { _, err := c.Write(make([]byte, 1)); return err },
-			func() error { return c.SetDeadline(time.Now()) },
-			func() error { return c.SetReadDeadline(time.Now()) },
-			func() error { return c.SetWriteDeadline(time.Now()) },
-			func() error { return c.SetReadBuffer(4096) },
-			func() error { return c.SetWriteBuffer(4096) },
-			func() error { return c.SetLinger(1) },
-			func() error { return c.SetNoDelay(true) },
-			func() error { return c.SetKeepAlive(true) },
-			c.CloseRead, c.CloseWrite, c.Close,
-		} {
-			ends := strings.NewReplacer(c.LocalAddr().String(), "local", c.RemoteAddr().String(), "remote")
-			texts = append(texts, ends.Replace(call().Error()))
-		}
-		return texts
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	tcp, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	c, _ := pair(t)
-	assert.Equal(t, texts(tcp.(conn)), texts(c))
 }

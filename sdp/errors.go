@@ -8,19 +8,22 @@ import (
 
 var errClosed = net.ErrClosed
 
-// opError returns err as package net would: as a *net.OpError with the operation and both
-// addresses. If err is nil, it returns nil.
+// opError returns err as package net would: as a *net.OpError with the operation, the network as the
+// program named it, and both addresses. If err is nil, it returns nil.
 func (c *conn) opError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
 	err = systemError(op, err)
-	local := c.localAddr()
-	return &net.OpError{Op: op, Net: local.Network(), Source: local, Addr: c.remoteAddr(), Err: err}
+	local, name := c.localAddr(), networkNames[c.network]
+	if c.network == unnamed {
+		name = local.Network()
+	}
+	return &net.OpError{Op: op, Net: name, Source: local, Addr: c.remoteAddr(), Err: err}
 }
 
 // localOnly makes err, of opError, name only the local address, as package net does if a deadline or
-// the size of a buffer cannot be set.
+// the size of a buffer cannot be set, or for RawConn.Control.
 func localOnly(err error) error {
 	if op, ok := err.(*net.OpError); ok {
 		op.Source, op.Addr = nil, op.Source

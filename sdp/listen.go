@@ -99,7 +99,16 @@ func FileListener(f *os.File) (net.Listener, error) {
 // Programs on this host can see that ln serves SDP if it is a socket, or wraps a socket that
 // was marked by [Announce].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
-	return config.listener(network{name: "tcp", tcp: "tcp"}, ln)
+	n := network{name: "tcp", tcp: "tcp"}
+	if _, ok := ln.Addr().(*net.UnixAddr); ok {
+		n = network{name: "unix", tcp: "unix"}
+	}
+	l, err := config.listener(n, ln)
+	if err != nil {
+		return nil, err
+	}
+	l.set.network = unnamed
+	return l, nil
 }
 
 // Announce marks a socket before it listens, so that programs on this host can see that it

@@ -3,6 +3,7 @@ package sdp
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/gosdp/gosdp/internal/rules"
@@ -26,6 +27,18 @@ func parseNetwork(name string) (network, error) {
 	}
 	return network{}, net.UnknownNetworkError(name)
 }
+
+// networkID stands for the name that a program gave a network. It is a byte because every conn has
+// one.
+type networkID uint8
+
+// unnamed is the networkID of connections and listeners that the program has made without this
+// package.
+const unnamed networkID = 0
+
+var networkNames = [...]string{unnamed: "", "tcp", "tcp4", "tcp6", "unix", "sdp", "sdp4", "sdp6"}
+
+func (n network) id() networkID { return networkID(max(0, slices.Index(networkNames[:], n.name))) }
 
 // opError returns err as package net does, as a *net.OpError, with the name that the program
 // gave the network. Addresses that are not known are nil.

@@ -14,6 +14,7 @@ import (
 type settings struct {
 	handshake.Config
 	tuning
+	network networkID
 }
 
 // settings returns those for a network. asked says that the program asks for SDP, which
@@ -54,7 +55,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		Hello:            hello,
 		Promise:          func() wire.Hello { return reserve(cfg.ReadBuffer) },
 		Withdraw:         unreserve,
-	}, dev.tuning}, nil
+	}, dev.tuning, n.id()}, nil
 }
 
 // offer offers SDP to the server at the other end of conn, which remains the caller's if
@@ -80,6 +81,7 @@ func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
 func (s *settings) newConn(up *handshake.Connection, dialled bool) (*Conn, error) {
 	defer unreserve(up.Promised)
 	return newConn(up.Conn, up.QP, setup{
+		network:  s.network,
 		device:   up.Device,
 		dialled:  dialled,
 		decided:  !up.MustDecide && up.First == nil,

@@ -18,10 +18,18 @@ var (
 )
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
-	if r.tcp == nil {
-		return r.c.opError("raw-control", errors.ErrUnsupported)
+	c := r.c
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	err := errors.ErrUnsupported
+	switch {
+	case closed: // the descriptor may be open for a while
+		err = errClosed
+	case r.tcp != nil:
+		err = cause(r.tcp.Control(f))
 	}
-	return r.tcp.Control(f)
+	return localOnly(c.opError("raw-control", err))
 }
 
 func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {

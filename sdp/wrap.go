@@ -28,6 +28,7 @@ func Client(conn net.Conn, config *Config) (*Conn, error) {
 func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, error) {
 	n := network{name: "sdp", tcp: "tcp", only: true}
 	set, err := config.settings(n, true)
+	set.network = unnamed
 	if err == nil && adopted.Settled(conn) {
 		err = errSettled
 	}
@@ -66,6 +67,7 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 		conn.Close()
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
+	set.network = unnamed
 	var served net.Conn
 	up, err := handshake.Serve(ctx, conn, set.Config)
 	if err == nil {
