@@ -20,6 +20,8 @@ const (
 	idleBuffer = 16 << 10
 )
 
+var errInvalidWrite = errors.New("invalid write result") // as io.Copy says
+
 var (
 	copyPool = sync.Pool{New: func() any {
 		b := make([]byte, copyBuffer)
@@ -50,7 +52,7 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 			n += int64(put)
 			if err != nil {
 				giveBack(r, got-put)
-				return n, cause(err)
+				return n, err
 			}
 		}
 		switch readErr {
@@ -106,14 +108,17 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 			if err == io.EOF {
 				return n, nil
 			}
-			return n, c.opError("writeto", err)
+			return n, c.opError("writeto", c.opError("read", err))
 		}
 		// No lock is held here, because w may block for any time. A concurrent Read still
 		// obeys its deadline and Close.
 		put, err := w.Write(payload)
 		switch {
 		case put < 0 || put > len(payload):
-			put, err = 0, errors.New("invalid count from Write")
+			put = 0
+			if err == nil {
+				err = errInvalidWrite
+			}
 		case err == nil && put < len(payload):
 			err = io.ErrShortWrite
 		}

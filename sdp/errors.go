@@ -43,10 +43,6 @@ func systemError(op string, err error) error {
 	}
 	call := op
 	switch op {
-	case "writeto":
-		call = "read"
-	case "readfrom":
-		call = "write"
 	case "close":
 		call = "shutdown"
 	case "read", "write", "writev":

@@ -3,6 +3,7 @@ package sdp
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -140,6 +141,67 @@ func TestErrorsAsTCPs(t *testing.T) {
 		assert.Equal(t, server[0], server[1], "accepted")
 		assert.Equal(t, client[0], client[1], "dialled")
 	})
+}
+
+// endless is a source of zeros.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// returning is a source and a sink that returns n and err.
+type returning struct {
+	n   int
+	err error
+}
+
+func (r returning) Read([]byte) (int, error)  { return r.n, r.err }
+func (r returning) Write([]byte) (int, error) { return r.n, r.err }
+
+// TestErrorsOfCopiesAsTCPs compares the errors of ReadFrom and WriteTo with those of package net,
+// where it copies too: they wrap those of the Write or the Read, the source or the sink.
+func TestErrorsOfCopiesAsTCPs(t *testing.T) {
+	readFrom := func(r io.Reader) func(c promised) error {
+		return func(c promised) error { _, err := c.ReadFrom(r); return err }
+	}
+	writeTo := func(w io.Writer) func(c promised) error {
+		return func(c promised) error { _, err := c.WriteTo(w); return err }
+	}
+	deadline := func(c, _ promised) { c.SetDeadline(time.Now().Add(20 * time.Millisecond)) }
+	closed := func(c, _ promised) { c.Close() }
+	reset := func(_, peer promised) { peer.SetLinger(0); peer.Close() }
+	full := func(_, peer promised) { peer.Write([]byte("some bytes")) }
+	open := func(_, _ promised) {}
+	for _, v := range []struct {
+		name  string
+		state func(c, peer promised)
+		copy  func(c promised) error
+	}{
+		{"ReadFrom, deadline", deadline, readFrom(endless{})},
+		{"ReadFrom, closed", closed, readFrom(endless{})},
+		{"ReadFrom, reset", reset, readFrom(endless{})},
+		{"ReadFrom, CloseWrite", func(c, _ promised) { c.CloseWrite() }, readFrom(endless{})},
+		{"ReadFrom, source fails", open, readFrom(returning{err: errors.New("no more")})},
+		{"ReadFrom, source is reset", open, readFrom(returning{err: syscall.ECONNRESET})},
+		{"WriteTo, deadline", deadline, writeTo(io.Discard)},
+		{"WriteTo, closed", closed, writeTo(io.Discard)},
+		{"WriteTo, reset", reset, writeTo(io.Discard)},
+		{"WriteTo, sink fails", full, writeTo(returning{err: errors.New("no room")})},
+		{"WriteTo, sink is reset", full, writeTo(returning{err: syscall.EPIPE})},
+		{"WriteTo, sink is short", full, writeTo(returning{n: 1})},
+		{"WriteTo, sink counts wrongly", full, writeTo(returning{n: 1 << 30})},
+		{"WriteTo, sink counts wrongly and fails", full, writeTo(returning{n: -1, err: errors.New("no room")})},
+	} {
+		var errs [len(stacks)]string
+		for i, stack := range stacks {
+			_, s, c := stack.connect(t, "tcp4", "127.0.0.1:0")
+			v.state(c.(promised), s.(promised))
+			errs[i] = describe(v.copy(c.(promised)), c.LocalAddr(), c.RemoteAddr())
+		}
+		assert.Equal(t, errs[0], errs[1], v.name)
+	}
 }
 
 // TestErrorsOfListenersAsTCPs is TestErrorsAsTCPs for listeners.

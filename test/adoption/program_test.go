@@ -89,7 +89,13 @@ func main() {
 	var op *net.OpError
 	check(errors.As(err, &op) && op.Op == "read" && op.Net == "tcp" && op.Timeout() && errors.Is(err, os.ErrDeadlineExceeded), err)
 	check(strings.HasPrefix(err.Error(), "read tcp 127.0.0.1:"), err)
+	_, err = b.WriteTo(struct{ io.Writer }{io.Discard})
+	check(errors.As(err, &op) && op.Op == "writeto" && errors.As(op.Err, &op) && op.Op == "read" && op.Net == "tcp" && op.Timeout(), err)
 	b.SetReadDeadline(time.Time{})
+	a.SetWriteDeadline(time.Unix(1, 0))
+	_, err = a.ReadFrom(struct{ io.Reader }{strings.NewReader("x")})
+	check(errors.As(err, &op) && op.Op == "readfrom" && errors.As(op.Err, &op) && op.Op == "write" && op.Source.String() == a.LocalAddr().String(), err)
+	a.SetWriteDeadline(time.Time{})
 
 	// The option of a socket through its descriptor.
 	raw := must(a.SyscallConn())

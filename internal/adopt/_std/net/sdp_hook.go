@@ -335,12 +335,24 @@ func (c *TCPConn) sdpReadFrom(r io.Reader) (int64, error) {
 		return genericReadFrom(c, r)
 	}
 	n, err := c.fd.sdp.conn.ReadFrom(r)
-	return n, sdpError(writeSyscallName, err)
+	return n, c.fd.sdpCopyError(err)
 }
 
 func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
 	n, err := c.fd.sdp.conn.WriteTo(w)
-	return n, sdpError(readSyscallName, err)
+	return n, c.fd.sdpCopyError(err)
+}
+
+// sdpCopyError is sdpError for ReadFrom and WriteTo, whose errors wrap that of the Read or the Write on
+// the connection, or the program's.
+func (fd *netFD) sdpCopyError(err error) error {
+	if e, ok := err.(*inner.OpError); ok {
+		err = e.Err
+	}
+	if e, ok := err.(*inner.OpError); ok {
+		return &OpError{Op: e.Op, Net: fd.net, Source: fd.laddr, Addr: fd.raddr, Err: sdpError(e.Op, e)}
+	}
+	return err
 }
 
 // sdpCarries reports whether r is an SDP connection, from whose socket nothing can be spliced.
