@@ -15,13 +15,32 @@ import (
 // sockets do. They get what the client has written, and nothing else, and the client waits for
 // nobody. Once the program calls Accept, clients use SDP.
 func TestFileOfAListener(t *testing.T) {
+	testHandedOut(t, func(t *testing.T, l *Listener) int {
+		f, err := l.File()
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return int(f.Fd())
+	})
+}
+
+// TestControlOfAListener is TestFileOfAListener for the descriptor that Control passes.
+func TestControlOfAListener(t *testing.T) {
+	testHandedOut(t, func(t *testing.T, l *Listener) (fd int) {
+		raw, err := l.SyscallConn()
+		require.NoError(t, err)
+		var failed error
+		require.NoError(t, raw.Control(func(own uintptr) { fd, failed = syscall.Dup(int(own)) }))
+		require.NoError(t, failed)
+		t.Cleanup(func() { syscall.Close(fd) })
+		return fd
+	})
+}
+
+func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int) {
 	ln, err := patientListen("tcp")
 	require.NoError(t, err)
 	defer ln.Close()
-	f, err := ln.(*Listener).File()
-	require.NoError(t, err)
-	defer f.Close()
-	fd := int(f.Fd())
+	fd := descriptor(t, ln.(*Listener))
 	require.NoError(t, syscall.SetNonblock(fd, false))
 	for range 3 {
 		began := time.Now()

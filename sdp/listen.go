@@ -203,13 +203,31 @@ func (l *Listener) File() (*os.File, error) {
 }
 
 // SyscallConn returns a raw network connection to the listening socket, for example to set
-// options with Control.
+// options with Control. After Control the Listener accepts connections as it does after File,
+// because the program may call accept itself, or pass the descriptor to another process.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	ln, ok := l.l.Underlying().(syscall.Conn)
 	if !ok {
 		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
-	return ln.SyscallConn()
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &rawListener{raw, l}, nil
+}
+
+// rawListener is what Listener.SyscallConn returns. It keeps the Listener reachable.
+type rawListener struct {
+	syscall.RawConn
+	l *Listener
+}
+
+func (r *rawListener) Control(f func(fd uintptr)) error {
+	r.l.l.OnDemand()
+	err := r.RawConn.Control(f)
+	runtime.KeepAlive(r.l)
+	return err
 }
 
 // Close stops listening. For at most a second, Accept still returns connections that were
