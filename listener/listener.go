@@ -109,6 +109,7 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 // announceLocked shows diallers on this host that SDP is served here. If that fails, or the
 // underlying listener is not a socket, they use plain TCP.
 func (l *Listener) announceLocked() {
+	l.server.Resume()
 	var err error
 	switch at := l.ln.Addr().(type) {
 	case *net.UnixAddr:
@@ -141,6 +142,7 @@ func (l *Listener) withdrawLocked() {
 		l.announced.Close()
 		l.announced = nil
 	}
+	l.server.Suspend()
 	l.unmark()
 }
 

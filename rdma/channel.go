@@ -137,8 +137,9 @@ type ClaimListener interface {
 	// Claimed returns the claim on the connection that was accepted from there, and tells its
 	// client. It returns nil if there is none.
 	Claimed(from netip.AddrPort) Claim
-	// RefuseClaims makes the listener take no more claims.
-	RefuseClaims()
+	// TakeClaims makes the listener take claims, as it does at first, or none. Over a channel that
+	// was kept meanwhile it takes none until the channel was used again.
+	TakeClaims(may bool)
 }
 
 // Claim is a client's claim on a connection that was accepted. One goroutine at a time uses it.

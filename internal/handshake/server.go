@@ -42,9 +42,31 @@ func (s *Server) Announce(listener net.Addr) {
 // Unannounce withdraws what Announce has announced. It may be called twice, and while
 // handshakes are in progress.
 func (s *Server) Unannounce() {
-	s.listeners.refuseClaims() // another process may listen at the address next
+	s.listeners.takeClaims(false) // another process may listen at the address next
 	if s.announcer != nil {
 		s.announcer.Close()
+	}
+}
+
+// Suspend ends, until Resume, what Announce has announced, and the claims on connections that were
+// not accepted: another process may accept them. Connections over channels that are kept cannot be
+// claimed until then either.
+func (s *Server) Suspend() {
+	s.listeners.takeClaims(false)
+	if s.announcer != nil {
+		s.announcer.Suspend()
+	}
+}
+
+// Resume ends the effect of Suspend. It does nothing, and takes little time, if there is none. It must
+// not be called after Unannounce.
+func (s *Server) Resume() {
+	s.listeners.takeClaims(true)
+	if s.announcer == nil {
+		return
+	}
+	if err := s.announcer.Resume(); err != nil {
+		s.cfg.Logger.Debug("sdp: an address is not announced again", "reason", err)
 	}
 }
 

@@ -291,9 +291,10 @@ func (h *Incoming) withdrawChannel() {
 
 // channelListeners are the devices' listeners. Each is opened when it is first needed.
 type channelListeners struct {
-	mu     sync.Mutex
-	open   map[wire.Device]rdma.ChannelListener
-	closed bool
+	mu      sync.Mutex
+	open    map[wire.Device]rdma.ChannelListener
+	refuses bool // claims
+	closed  bool
 }
 
 // of returns the listener of the device.
@@ -314,16 +315,23 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 		l.open = make(map[wire.Device]rdma.ChannelListener)
 	}
 	l.open[device] = listener
+	if hears, ok := listener.(rdma.ClaimListener); ok && l.refuses {
+		hears.TakeClaims(false)
+	}
 	return listener, nil
 }
 
-// refuseClaims makes the listeners take no more claims.
-func (l *channelListeners) refuseClaims() {
+// takeClaims makes the listeners take claims, or none.
+func (l *channelListeners) takeClaims(may bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.refuses == !may {
+		return
+	}
+	l.refuses = !may
 	for _, listener := range l.open {
 		if hears, ok := listener.(rdma.ClaimListener); ok {
-			hears.RefuseClaims()
+			hears.TakeClaims(may)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,18 +19,19 @@ type Announcer struct {
 	dir  *Dir
 	uids []int
 
-	mu     sync.Mutex
-	fd     int // the socket; -1: closed
-	file   string
-	inode  uint64
-	names  map[netip.AddrPort]*name
-	claims []*claim
-	vain   time.Time // when a connection last waited for a claim in vain
+	mu        sync.Mutex
+	fd        int // the socket; -1: closed
+	file      string
+	inode     uint64
+	names     map[netip.AddrPort]*name
+	claims    []*claim
+	vain      time.Time // when a connection last waited for a claim in vain
+	suspended bool
 }
 
 // name is an address of a listener.
 type name struct {
-	there  bool // it is announced; false: it could not be
+	there  bool // it is announced, unless that is suspended; false: it could not be
 	looked time.Time
 }
 
@@ -100,7 +102,7 @@ func (a *Announcer) Add(at netip.AddrPort) error {
 	at = bare(at)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fd < 0 || !announceable(at.Addr()) {
+	if a.fd < 0 || a.suspended || !announceable(at.Addr()) {
 		return nil
 	}
 	n := a.names[at]
@@ -113,11 +115,16 @@ func (a *Announcer) Add(at netip.AddrPort) error {
 	case !n.there || time.Since(n.looked) < renewTime:
 		return nil
 	}
-	n.looked = time.Now()
 	if n.there && a.dir.has(addressFile(at)) {
+		n.looked = time.Now()
 		return nil
 	}
-	n.there = false
+	return a.placeLocked(at, n)
+}
+
+// placeLocked announces the address n, in the place of an older announcement.
+func (a *Announcer) placeLocked(at netip.AddrPort, n *name) error {
+	n.there, n.looked = false, time.Now()
 	aside := randomFile(asidePrefix)
 	if err := unix.Linkat(a.dir.fd, a.file, a.dir.fd, aside, 0); err != nil {
 		return a.dir.explain("linkat", err)
@@ -143,11 +150,7 @@ func (a *Announcer) Close() error {
 	if a.fd < 0 {
 		return nil
 	}
-	for at, n := range a.names {
-		if file := addressFile(at); n.there && a.leadsHere(file) {
-			unix.Unlinkat(a.dir.fd, file, 0)
-		}
-	}
+	a.removeLocked()
 	unix.Unlinkat(a.dir.fd, a.file, 0)
 	for _, c := range a.claims {
 		c.settle()
@@ -155,6 +158,62 @@ func (a *Announcer) Close() error {
 	a.claims = nil
 	unix.Close(a.fd)
 	a.fd = -1
+	return nil
+}
+
+// removeLocked removes the announcements.
+func (a *Announcer) removeLocked() {
+	for at, n := range a.names {
+		if file := addressFile(at); n.there && a.leadsHere(file) {
+			unix.Unlinkat(a.dir.fd, file, 0)
+		}
+	}
+}
+
+// Suspend ends the announcements until Resume, and the claims on connections that were not
+// accepted: their diallers need not wait for an answer.
+func (a *Announcer) Suspend() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 || a.suspended {
+		return
+	}
+	a.suspended = true
+	a.removeLocked()
+	for range mostClaims {
+		if heldUp() {
+			break
+		}
+		fd, _, err := unix.Accept4(a.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err != nil {
+			break
+		}
+		discard(fd)
+	}
+	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+		if len(c.ports) == 0 {
+			c.settle()
+		}
+		return c.closed
+	})
+}
+
+// Resume announces the addresses again. It does nothing if that was not suspended.
+func (a *Announcer) Resume() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fd < 0 || !a.suspended {
+		return nil
+	}
+	a.suspended = false
+	for at, n := range a.names {
+		if !n.there {
+			continue
+		}
+		if err := a.placeLocked(at, n); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -374,6 +374,51 @@ func TestAnnouncements(t *testing.T) {
 	assert.Nil(t, second.Claimed(from(4711)))
 }
 
+// TestSuspended: while announcements are suspended there is none, and diallers that have claimed a
+// connection before learn that, unless the connection was accepted.
+func TestSuspended(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	accepted := claims(t, d, 4711, nil)
+	h := a.Claimed(from(4711))
+	require.NotNil(t, h)
+	heard := claims(t, d, 4712, nil)
+	require.Nil(t, a.Claimed(netip.AddrPortFrom(client.Next(), 4712)), "it only takes the claim in")
+	waiting := claims(t, d, 4713, nil)
+
+	for range 2 {
+		a.Suspend()
+		require.NoError(t, a.Add(server))
+		n, err := d.visit(server, nil)
+		require.NoError(t, err)
+		require.Equal(t, -1, n.fd, "it is announced")
+	}
+	for _, c := range []*dialled{heard, waiting} {
+		require.Eventually(t, func() bool {
+			_, err := receive(c.fd, make([]byte, answerLen))
+			return err != unix.EAGAIN
+		}, 5*time.Second, time.Millisecond, "the dialler waits")
+		assert.Error(t, c.confirm(client))
+	}
+	require.NoError(t, accepted.confirm(client))
+	assert.True(t, h.Expected())
+	h.Release(true)
+	assert.True(t, refused(accepted), "its socket serves another claim")
+
+	require.NoError(t, a.Resume())
+	again := claims(t, d, 4714, nil)
+	h = a.Claimed(from(4714))
+	require.NotNil(t, h)
+	require.NoError(t, again.confirm(client))
+	h.Release(true)
+	assert.False(t, refused(again))
+
+	a.Suspend()
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Resume())
+	assert.Empty(t, files(t, d))
+}
+
 // TestClaimsAreBounded: more than so many are turned away, and none is kept for long.
 func TestClaimsAreBounded(t *testing.T) {
 	d := opened(t)

@@ -265,7 +265,7 @@ func (a *Announcer) keepLocked(c *claim) {
 			waiting++
 		}
 	}
-	if a.fd < 0 || c.closed || len(c.ports) > 0 || waiting >= mostKept || len(a.claims) >= mostClaims {
+	if a.fd < 0 || a.suspended || c.closed || len(c.ports) > 0 || waiting >= mostKept || len(a.claims) >= mostClaims {
 		c.close()
 		return
 	}

@@ -44,6 +44,12 @@ func (*Announcer) Add(netip.AddrPort) error { return errors.ErrUnsupported }
 // Close is for Linux.
 func (*Announcer) Close() error { return nil }
 
+// Suspend is for Linux.
+func (*Announcer) Suspend() {}
+
+// Resume is for Linux.
+func (*Announcer) Resume() error { return nil }
+
 // Claimed is for Linux.
 func (*Announcer) Claimed(netip.AddrPort) *Held { return nil }
 

@@ -82,11 +82,14 @@ func (i *idle) Claimed() (accepted, over bool) {
 	return false, true
 }
 
-// RefuseClaims makes the place take no more claims; see rdma.ClaimListener.
-func (p *place) RefuseClaims() {
+// TakeClaims makes the place take claims, or none; see rdma.ClaimListener.
+func (p *place) TakeClaims(may bool) {
 	p.links.mu.Lock()
 	defer p.links.mu.Unlock()
-	p.links.refuses = true
+	p.links.refuses = !may
+	if may {
+		return
+	}
 	for _, l := range p.links.links {
 		l.unclaimed()
 	}

@@ -105,6 +105,26 @@ func TestAnotherServer(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("6 %q", strings.Repeat("secret", 6*(100/6+1))), s.does(t, "seen"))
 }
 
+// TestHandedOut: a listener whose socket was passed to a program without SDP is announced nowhere
+// until it accepts again, so no dialler waits for an answer. The program gets nothing but the
+// clients' own bytes.
+func TestHandedOut(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir})
+	require.Equal(t, "ok", s.does(t, "listen tcp %s", at))
+	for range 3 {
+		goesOver(t, c, "tcp", at, "shm") // a channel is kept, and the socket of a claim
+		require.Equal(t, "ok", s.does(t, "hand-out"))
+		before := len(c.does(t, "log"))
+		isPlain(t, c, at)
+		assert.NotContains(t, c.does(t, "log")[before:], "nothing shows")
+		require.Equal(t, "ok", s.does(t, "accept"))
+	}
+	goesOver(t, c, "tcp", at, "shm")
+	assert.Equal(t, fmt.Sprintf("60 %q", strings.Repeat("secret", 60*(100/6+1))), s.does(t, "seen"))
+}
+
 // TestAnotherSource: a channel is not used for a connection from another address than the one before,
 // because the server does not expect that there. It is plain TCP, and a server sees no Request.
 func TestAnotherSource(t *testing.T) {

@@ -61,8 +61,9 @@ func beContainer() {
 type role struct {
 	log log // of the library
 
-	ln    *sdp.Listener
-	below net.Listener // of the plain server
+	ln      *sdp.Listener
+	echoing sync.WaitGroup // ends when it does not accept
+	below   net.Listener   // of the plain server
 
 	mu   sync.Mutex
 	seen bytes.Buffer // by a plain server, or an impostor
@@ -114,6 +115,10 @@ func (r *role) do(command string, args []string) string {
 		return r.greeted(args)
 	case "plain": // address: a server that knows nothing of SDP, and echoes
 		err = r.plain(args[0])
+	case "hand-out": // the listener's socket to such a server, and accepts no more on it
+		err = r.handOut()
+	case "accept": // on the listener again
+		err = r.accept()
 	case "unplain": // ends that
 		err = r.below.Close()
 	case "seen": // what came to that
@@ -179,7 +184,7 @@ func (r *role) listen(network, address string, how ...string) error {
 		return err
 	}
 	r.ln = ln.(*sdp.Listener)
-	go echo(ln)
+	r.echoing.Go(func() { echo(ln) })
 	return nil
 }
 
@@ -241,6 +246,12 @@ func (r *role) plain(address string) error {
 	if err != nil {
 		return err
 	}
+	r.servePlain(ln)
+	return nil
+}
+
+// servePlain has a server that knows nothing of SDP serve the listener.
+func (r *role) servePlain(ln net.Listener) {
 	r.below = ln
 	go func() {
 		for {
@@ -257,7 +268,34 @@ func (r *role) plain(address string) error {
 			}()
 		}
 	}()
+}
+
+// handOut passes a copy of the listener's socket to a server that knows nothing of SDP.
+func (r *role) handOut() error {
+	if err := r.ln.SetDeadline(time.Unix(1, 0)); err != nil { // echo ends
+		return err
+	}
+	r.echoing.Wait()
+	f, err := r.ln.File()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return err
+	}
+	r.servePlain(ln)
 	return nil
+}
+
+// accept ends what handOut has begun.
+func (r *role) accept() error {
+	if err := r.ln.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	r.echoing.Go(func() { echo(r.ln) })
+	return r.below.Close()
 }
 
 // Write keeps what came.
