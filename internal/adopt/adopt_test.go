@@ -149,7 +149,7 @@ func TestGOROOTErrors(t *testing.T) {
 		want  string
 	}{
 		"a function has other parameters": {changed(edit("fd_posix.go", "func (fd *netFD) Read(p []byte) (n int, err error) {", "func (fd *netFD) Read(p []byte, x int) (n int, err error) {")), cache, `has no "func (fd *netFD) Read(p []byte) (n int, err error)"`},
-		"a text is listed twice":           {changed(edit("file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil")), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
+		"a text is there twice":           {changed(edit("file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil")), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
 		"too old":                         {version("go1.24.3"), cache, "go1.24.3 ("},
 		"too new":                         {version("go1.99.0"), cache, "is not supported"},
 		"a development version":           {version("devel go1.27-abcdef"), cache, "devel go1.27-abcdef ("},
