@@ -74,7 +74,7 @@ func TestCollectorFollowsTheConventions(t *testing.T) {
 func TestPrometheusScrapes(t *testing.T) {
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
-		t.Skip("prometheus is not installed")
+		t.Skip("missing: prometheus")
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.NewCollector())

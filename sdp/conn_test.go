@@ -187,7 +187,7 @@ func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
 	t.Run("curl", func(t *testing.T) {
 		curl, err := exec.LookPath("curl")
 		if err != nil {
-			t.Skip("curl is not installed")
+			t.Skip("missing: curl")
 		}
 		got, err := exec.Command(curl, "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", "10", "http://"+address).Output()
 		require.NoError(t, err)
@@ -404,7 +404,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 
 func TestRoundTripAllocatesNothing(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates")
+		t.Skip("missing: a build without the race detector, which allocates")
 	}
 	for _, size := range []int{1, 64, 4 << 10, 32 << 10} {
 		c, s := pair(t)

@@ -64,7 +64,7 @@ func TestMeetingDirectory(t *testing.T) {
 // those that Probe names may be asked.
 func TestDirectoryReachesOnlyListedHosts(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("there is no shm")
+		t.Skip("missing: Linux, for shm")
 	}
 	local, remote := netip.MustParseAddr("10.211.0.1"), netip.MustParseAddr("10.96.0.10")
 	m, err := (&Config{ShmDir: t.TempDir()}).meeting()

@@ -210,7 +210,7 @@ func TestDumpOfAFailedWrite(t *testing.T) {
 func TestDumpOfHTTP(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
-		t.Skip("tshark is not installed")
+		t.Skip("missing: tshark")
 	}
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)

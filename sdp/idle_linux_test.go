@@ -101,7 +101,7 @@ func resident(t *testing.T) (own, shared int) {
 	t.Helper()
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
-		t.Skip("/proc is not mounted, which tells how much memory a process has")
+		t.Skip("missing: /proc, which tells how much memory a process has")
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {

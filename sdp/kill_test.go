@@ -175,7 +175,7 @@ func holds(t *testing.T) held {
 	h := held{goroutines: runtime.NumGoroutine()}
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("this system has no /proc, which tells what a process holds")
+		t.Skip("missing: /proc, which tells what a process holds")
 	}
 	h.descriptors = len(files)
 	maps, err := os.ReadFile("/proc/self/maps")

@@ -17,7 +17,7 @@ const predictSize = 1 << 20
 func predictingPair(t *testing.T) (c, s *Conn) {
 	t.Helper()
 	if !mayReadPeers() {
-		t.Skip("the system forbids reading a peer's memory: Yama's ptrace_scope, or a seccomp filter")
+		t.Skip("missing: permission to read a peer's memory, which Yama's ptrace_scope or a seccomp filter forbids")
 	}
 	t.Setenv(thresholdVariable, "")
 	t.Setenv(devicesVariable, "shm")

@@ -16,13 +16,13 @@ func TestWriteOfSecretMemory(t *testing.T) {
 	c, s := predictingPair(t)
 	fd, err := unix.MemfdSecret(0)
 	if err != nil {
-		t.Skip("the kernel has no memfd_secret: ", err)
+		t.Skip("missing: memfd_secret: ", err)
 	}
 	defer unix.Close(fd)
 	require.NoError(t, unix.Ftruncate(fd, predictSize))
 	b, err := unix.Mmap(fd, 0, predictSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		t.Skip("RLIMIT_MEMLOCK: ", err)
+		t.Skip("missing: memory that may be locked (RLIMIT_MEMLOCK): ", err)
 	}
 	defer unix.Munmap(b)
 	exchange(t, c, s, 4, predictSize)

@@ -39,7 +39,7 @@ func setRules(t *testing.T, text, address string) {
 func needsTCP(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("on this system network tcp uses no device by itself")
+		t.Skip("missing: Linux, where network tcp uses a device by itself")
 	}
 	t.Setenv(devicesVariable, bestDevice())
 }

@@ -20,7 +20,7 @@ import (
 // memory but cannot reach into this process.
 func TestWhoSharesMemory(t *testing.T) {
 	if bestDevice() != "shm" {
-		t.Skip("shm is not the device under test")
+		t.Skip("missing: shm as the device under test")
 	}
 	t.Setenv(devicesVariable, "shm,iwarp") // which is for those whom shm declines
 	for _, v := range []struct {
@@ -75,10 +75,10 @@ func TestWhoSharesMemory(t *testing.T) {
 			require.NoError(t, err)
 			err = child.Start()
 			if errors.Is(err, syscall.EPERM) {
-				t.Skipf("not root, or not allowed what root is: to make namespaces, to be another user: %v", err)
+				t.Skipf("missing: root, to make namespaces and to be another user: %v", err)
 			}
 			if v.uid >= 0 && errors.Is(err, syscall.EACCES) {
-				t.Skipf("another user may not execute this test: %v", err)
+				t.Skipf("missing: the right of another user to execute this test: %v", err)
 			}
 			require.NoError(t, err)
 			defer finish(child)

@@ -269,7 +269,7 @@ func TestSettingIsNoEvent(t *testing.T) {
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.
 func TestNoStatusUnlessAsked(t *testing.T) {
 	if os.Getenv(statusVariable) != "" {
-		t.Skip("SDP_STATUS is set")
+		t.Skip("missing: an environment without SDP_STATUS")
 	}
 	statusPair(t, nil)
 	programs, _ := collect.Collect([]string{status.Dir("", os.Geteuid())})

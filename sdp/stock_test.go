@@ -110,7 +110,7 @@ func stockGreeter(t *testing.T) (string, func(*testing.T, net.Conn)) {
 func stockPython(t *testing.T) (string, func(*testing.T, net.Conn)) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("python3 is missing")
+		t.Skip("missing: python3")
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "index.html"), []byte("hello"), 0o644))

@@ -74,13 +74,13 @@ func TestServerSpeaksFirst(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			below, err := v.listen()
 			if err != nil {
-				t.Skip("this system has no such listener: ", err)
+				t.Skip("missing: a system that has such a listener: ", err)
 			}
 			d := Dialer{NetDialer: v.dialer}
 			var c net.Conn
 			dial := func() {
 				if c, err = d.Dial("tcp", below.Addr().String()); err != nil {
-					t.Skip("this system has no such socket: ", err)
+					t.Skip("missing: a system that has such a socket: ", err)
 				}
 			}
 			if v.late {

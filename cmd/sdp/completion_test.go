@@ -15,7 +15,7 @@ import (
 func TestCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil || runtime.GOOS == "windows" {
-		t.Skip("bash is not installed")
+		t.Skip("missing: bash")
 	}
 	dir := t.TempDir()
 	self, err := os.Executable()

@@ -97,7 +97,7 @@ func TestDumpIsOptional(t *testing.T) {
 // TestDumpToAFullDisk ends early, says why, and leaves a file that is complete up to there.
 func TestDumpToAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small disk")
+		t.Skip("missing: root, to mount a small disk")
 	}
 	disk := t.TempDir()
 	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"))

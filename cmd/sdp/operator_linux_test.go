@@ -87,7 +87,7 @@ func TestNothingRuns(t *testing.T) {
 // named.
 func TestNoPermission(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
+		t.Skip("missing: root, to be another user")
 	}
 	dir, p, _ := program(t)
 	binary := filepath.Join(t.TempDir(), "tool") // which another user may execute

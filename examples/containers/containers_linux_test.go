@@ -57,11 +57,11 @@ func ip(t *testing.T, pid int, args ...string) {
 // TestAcrossContainers has HTTP and gRPC go from one network namespace to another over shm.
 func TestAcrossContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("making namespaces needs root")
+		t.Skip("missing: root, to make namespaces")
 	}
 	for _, tool := range []string{"ip", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is missing: %v", tool, err)
+			t.Skipf("missing: %s: %v", tool, err)
 		}
 	}
 	// On a busy machine a listener may not answer in time, and a connection is plain TCP.

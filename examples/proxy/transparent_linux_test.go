@@ -42,7 +42,7 @@ var addresses = map[string]string{"ipv4": "10.213.7.2", "ipv6": "fd13:7::2"}
 func transparent(t *testing.T) *hosts {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make network namespaces")
+		t.Skip("missing: root, to make network namespaces")
 	}
 	nft := programs.Need(t, "nft")
 	ip := programs.Need(t, "ip")
@@ -226,7 +226,7 @@ func sshThrough(t *testing.T, h *hosts, host string) {
 	const port = "2222"
 	sshd, err := os.Stat("/usr/sbin/sshd")
 	if err != nil || sshd.IsDir() {
-		t.Skip("openssh-server is not installed")
+		t.Skip("missing: sshd (openssh-server)")
 	}
 	dir := t.TempDir()
 	key := func(name string) string {

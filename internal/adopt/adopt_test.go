@@ -24,7 +24,7 @@ func here(t *testing.T) *Toolchain {
 	tc, err := Ask(context.Background(), "go", "", nil)
 	require.NoError(t, err)
 	if err := tc.supported(); err != nil {
-		t.Skip(err)
+		t.Skip("missing: a toolchain that is supported: ", err)
 	}
 	return tc
 }

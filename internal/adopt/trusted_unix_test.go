@@ -21,7 +21,7 @@ func TestCacheOfOthersIsNotUsed(t *testing.T) {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a directory away")
+		t.Skip("missing: root, to give a directory away")
 	}
 	for _, dir := range []string{o.Cache, goroot} {
 		require.NoError(t, os.Chown(dir, 12345, 12345))

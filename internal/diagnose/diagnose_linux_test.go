@@ -171,7 +171,7 @@ func TestNobodyListens(t *testing.T) {
 
 func TestAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can start another user's program")
+		t.Skip("missing: root, to start another user's program")
 	}
 	t.Setenv("SDP_DEVICES", "") // iwarp would connect them
 	p := try(t, "tcp", serving(t, as(t, "server", "127.0.0.1:0", 12345)))
@@ -188,10 +188,10 @@ var made int
 func namespace(t *testing.T) (name, address string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make network namespaces")
+		t.Skip("missing: root, to make network namespaces")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("iproute2 is not installed")
+		t.Skip("missing: ip (iproute2)")
 	}
 	made++ // the kernel takes its time to remove the wire of the last one
 	name = fmt.Sprintf("sdp-check-%d-%d", os.Getpid(), made)
@@ -300,7 +300,7 @@ func TestPtraceForbidden(t *testing.T) {
 // TestNoPermissionAndTooLittleLockedMemory looks at a machine as a user without rights.
 func TestNoPermissionAndTooLittleLockedMemory(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can start another user's program")
+		t.Skip("missing: root, to start another user's program")
 	}
 	root := machine(t, map[string]string{"dev/infiniband/rdma_cm": "", "dev/infiniband/uverbs0": ""})
 	cmd := as(t, "inspect", root, 12345)

@@ -164,7 +164,7 @@ func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 // a Request before is still one of SDP.
 func TestLookTakesNoError(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only on Linux can a program see that nothing but an error has arrived")
+		t.Skip("missing: Linux, where a program can see that nothing but an error has arrived")
 	}
 	for _, sent := range []string{"", handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())} {
 		server, client := handshaketest.TCPPair(t)
@@ -190,7 +190,7 @@ func TestLookTakesNoError(t *testing.T) {
 // TestBroken tells a connection that the peer has given up from one whose peer sends no more.
 func TestBroken(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only there can it be seen")
+		t.Skip("missing: Linux, where a program can see that the peer has given up")
 	}
 	tcp := func() (server, client net.Conn) { return handshaketest.TCPPair(t) }
 	unix := func() (server, client net.Conn) {

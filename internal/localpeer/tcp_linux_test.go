@@ -167,7 +167,7 @@ func TestGone(t *testing.T) {
 // addresses and ports are those of this one.
 func TestOtherNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("making a network namespace needs root")
+		t.Skip("missing: root, to make a network namespace")
 	}
 	require.True(t, Sighted()) // from this namespace
 	here, err := net.Listen("tcp", "127.0.0.1:0")

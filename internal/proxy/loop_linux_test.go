@@ -20,11 +20,11 @@ import (
 func TestRedirectLeadsBack(t *testing.T) {
 	if os.Getenv("SDP_TEST_NAMESPACE") == "" {
 		if os.Geteuid() != 0 {
-			t.Skip("only root can make a network namespace")
+			t.Skip("missing: root, to make a network namespace")
 		}
 		for _, tool := range []string{"nft", "ip"} {
 			if _, err := exec.LookPath(tool); err != nil {
-				t.Skip(tool, " is not installed")
+				t.Skip("missing: ", tool)
 			}
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestRedirectLeadsBack$", "-test.v")
@@ -32,11 +32,11 @@ func TestRedirectLeadsBack(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 		out, err := cmd.CombinedOutput()
 		if err != nil && strings.Contains(err.Error(), "operation not permitted") {
-			t.Skip("this machine forbids network namespaces: ", err)
+			t.Skip("missing: permission to make a network namespace: ", err)
 		}
 		require.NoError(t, err, "%s", out)
 		if strings.Contains(string(out), "--- SKIP") {
-			t.Skipf("%s", out)
+			t.Skipf("missing: what the test in the namespace names: %s", out)
 		}
 		return
 	}
@@ -44,7 +44,7 @@ func TestRedirectLeadsBack(t *testing.T) {
 	rules := exec.Command("nft", "-f", "-")
 	rules.Stdin = strings.NewReader("table ip nat { chain output { type nat hook output priority -100; tcp dport 6000 redirect to :15001; }; }")
 	if out, err := rules.CombinedOutput(); err != nil {
-		t.Skipf("the kernel has no such rules: %s", out)
+		t.Skipf("missing: rules of the kernel that redirect: %s", out)
 	}
 	for _, dial := range []string{"tcp://original", "auto://original", "tcp://127.0.0.1:6000", "auto://127.0.0.1:6000"} {
 		t.Run(dial, func(t *testing.T) {

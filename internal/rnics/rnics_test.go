@@ -56,7 +56,7 @@ func TestNetworks(t *testing.T) {
 		assert.False(t, Contain(n, netip.MustParseAddr("192.0.2.1")))
 		return
 	}
-	t.Skip("there is no loopback interface")
+	t.Skip("missing: a loopback interface")
 }
 
 // TestOfThisMachine: whatever there is, it is found twice.

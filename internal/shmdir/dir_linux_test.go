@@ -258,11 +258,11 @@ func TestCleanIsBounded(t *testing.T) {
 // TestFullVolume: the reason is told.
 func TestFullVolume(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("mounting a volume needs root")
+		t.Skip("missing: root, to mount a volume")
 	}
 	at := t.TempDir()
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=4k,nr_inodes=2"); err != nil {
-		t.Skipf("a volume cannot be mounted: %v", err)
+		t.Skip("missing: permission to mount a volume: ", err)
 	}
 	defer unix.Unmount(at, unix.MNT_DETACH)
 	d, err := Open(at)

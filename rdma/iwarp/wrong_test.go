@@ -26,7 +26,7 @@ const (
 func TestWrongApart(t *testing.T) {
 	fault := os.Getenv(wrongVariable)
 	if fault == "" {
-		t.Skip("no fault is named: " + wrongVariable + " has it; TestApartNotices sets it")
+		t.Skip("missing: " + wrongVariable + ", the name of a fault; TestApartNotices sets it")
 	}
 	a, b := halves(Config{NoCRC: true}, false)
 	rdmatest.RunApart(t, wrongHalf(a, fault), wrongHalf(b, fault))

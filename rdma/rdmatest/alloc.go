@@ -49,6 +49,6 @@ func expectNoAllocations(t *testing.T, what string, f func()) {
 func skipUnderRace(t *testing.T) {
 	t.Helper()
 	if raceEnabled {
-		t.Skip("the race detector allocates on its own account")
+		t.Skip("missing: a build without the race detector, which allocates")
 	}
 }

@@ -206,7 +206,7 @@ func checkResizeInTraffic(t *testing.T, pair Pair) {
 func checkCountsLent(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if !b.Limits().Elastic {
-		t.Skip("a device that is not elastic cannot take back what it has posted")
+		t.Skip("missing: Limits.Elastic, without which a device cannot take back what it has posted")
 	}
 	held, _ := lendAll(a, b)
 	resize(b, 2, b.size)

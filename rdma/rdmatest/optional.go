@@ -29,7 +29,7 @@ func optional[I any](e *end) I {
 	e.t.Helper()
 	i, ok := e.QueuePair.(I)
 	if !ok {
-		e.t.Skipf("the device does not implement %T", (*I)(nil))
+		e.t.Skipf("missing: a device that implements %T", (*I)(nil))
 	}
 	return i
 }
@@ -205,7 +205,7 @@ func checkSettle(t *testing.T, pair Pair) {
 	l := &backlog{from: a, to: b, buffers: plenty}
 	for unsettled := false; !unsettled; unsettled = !settler.Settled() {
 		if !l.fillOne() || a.Busy() {
-			t.Skip("the device is Busy whenever it holds anything")
+			t.Skip("missing: a device that may hold messages and not be Busy")
 		}
 		for begin := time.Now(); !settler.Settled() && time.Since(begin) < moment; {
 			time.Sleep(time.Millisecond / 4) // the transport may still take it

@@ -47,7 +47,7 @@ func (l *backlog) fill() {
 	for l.fillOne() {
 	}
 	if l.taken == l.buffers {
-		l.from.t.Skipf("the transport took a message for each of %d buffers", l.buffers)
+		l.from.t.Skipf("missing: a transport that takes fewer messages than the peer has buffers, %d", l.buffers)
 	}
 }
 
@@ -204,7 +204,7 @@ func checkBareWhenBusy(t *testing.T, pair Pair) {
 func checkBareIsBounded(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	if !b.Limits().Elastic {
-		t.Skip("takes more receive buffers than a device that is not elastic posts")
+		t.Skip("missing: Limits.Elastic, without which a device posts fewer receive buffers than this takes")
 	}
 	overfill(a, b)
 	const bound = 1 << 18 // SDP counts credit in 16 bits

@@ -81,7 +81,7 @@ func (r *role) other() uint64 { return 1 - r.number() }
 // reaches skips the scene at both ends if neither can access the other's memory.
 func (r *role) reaches() {
 	if r.Limits().BufferedOnly {
-		r.t.Skip("neither process can reach the other's memory here")
+		r.t.Skip("missing: access of one process to the other's memory")
 	}
 }
 

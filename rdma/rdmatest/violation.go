@@ -76,7 +76,7 @@ func checkTooLong(t *testing.T, pair Pair) {
 	for _, size := range []int{37, 4096, segment - 1} {
 		a, b := connect(t, pair)
 		if size >= b.size {
-			t.Skipf("messages of %d bytes are too long for this device itself", size+1)
+			t.Skipf("missing: a device for messages of %d bytes", size+1)
 		}
 		a.collect()
 		b.collect()

@@ -412,7 +412,7 @@ func TestDescriptorsAreRefused(t *testing.T) {
 	o := newOffer(t, "", stepConfig)
 	if takesRights.Load() {
 		o.Drop()
-		t.Skip("the kernel has no SO_PASSRIGHTS (Linux 6.16)")
+		t.Skip("missing: SO_PASSRIGHTS (Linux 6.16)")
 	}
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)

@@ -335,7 +335,7 @@ func TestUrgentDescriptor(t *testing.T) {
 	assert.NoError(t, inline(fds[0]))
 	err = unix.Sendmsg(fds[1], []byte("u"), unix.UnixRights(fds[1]), nil, unix.MSG_OOB)
 	if err == unix.EOPNOTSUPP || err == unix.EPERM {
-		t.Skipf("this kernel sends no descriptor with an urgent byte: %v", err)
+		t.Skipf("missing: a kernel that sends a descriptor with an urgent byte: %v", err)
 	}
 	require.NoError(t, err)
 	_, err = unix.Write(fds[1], []byte("x"))

@@ -40,7 +40,7 @@ func take(t *testing.T, q *QueuePair, n int) {
 // TestPollRoom: PollRoom finds room, and a message if the caller receives.
 func TestPollRoom(t *testing.T) {
 	if runtime.GOMAXPROCS(0) == 1 {
-		t.Skip("one processor: PollRoom does not poll")
+		t.Skip("missing: a second processor, without which PollRoom does not poll")
 	}
 	a, b := pairOf(t, testConfig)
 	defer a.Close()

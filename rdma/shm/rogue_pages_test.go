@@ -28,13 +28,13 @@ func neverComes(t *testing.T) (address uint64, release func()) {
 	t.Helper()
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
-		t.Skipf("needs userfaultfd for the kernel's own accesses (root, or vm.unprivileged_userfaultfd): %v", errno)
+		t.Skipf("missing: userfaultfd for the kernel's own accesses (root, or vm.unprivileged_userfaultfd): %v", errno)
 	}
 	release = sync.OnceFunc(func() { unix.Close(int(fd)) })
 	t.Cleanup(release)
 	call := func(what uintptr, arg unsafe.Pointer) {
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, what, uintptr(arg)); errno != 0 {
-			t.Skipf("needs userfaultfd: %v", errno)
+			t.Skipf("missing: userfaultfd: %v", errno)
 		}
 	}
 	api := [3]uint64{0xAA}

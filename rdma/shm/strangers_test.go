@@ -55,7 +55,7 @@ type stranger struct {
 func startStranger(t *testing.T, role string) *stranger {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to be another user")
+		t.Skip("missing: root, to be another user")
 	}
 	cmd := exec.Command("/proc/self/exe") // which the user may not find by its name
 	cmd.Env = append(os.Environ(), strangerVariable+"="+role, "GORACE=atexit_sleep_ms=0")
@@ -68,7 +68,7 @@ func startStranger(t *testing.T, role string) *stranger {
 	require.NoError(t, err)
 	err = cmd.Start()
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
-		t.Skipf("another user may not execute this test: %v", err)
+		t.Skipf("missing: the right of another user to execute this test: %v", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -69,7 +69,7 @@ func TestNobodyAnswers(t *testing.T) {
 	rnic := a.(*QueuePair).rnic
 	must(t, errors.Join(a.Abort(), b.Abort()))
 	if !rnic {
-		t.Skip("no iWARP device: another connects no TCP socket")
+		t.Skip("missing: an iWARP device; another connects no TCP socket")
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)

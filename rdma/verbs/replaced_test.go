@@ -22,7 +22,7 @@ import (
 func TestDeviceReplaced(t *testing.T) {
 	take, give := os.Getenv("VERBS_TAKE"), os.Getenv("VERBS_GIVE")
 	if take == "" || give == "" {
-		t.Skip("VERBS_TAKE and VERBS_GIVE have no commands that replace the device")
+		t.Skip("missing: VERBS_TAKE and VERBS_GIVE, commands that replace the device")
 	}
 	at := hardware(t)
 	place, err := device{}.Listen(config)

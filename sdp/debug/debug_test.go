@@ -95,7 +95,7 @@ func TestPageStandsAlone(t *testing.T) {
 func TestPageInABrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("chromium is not installed")
+		t.Skip("missing: chromium")
 	}
 	client, server := pair(t)
 	if os.Getenv("GOSDP_PICTURE") != "" { // a picture with more to see

@@ -93,7 +93,7 @@ func TestModes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if name == "race" || name == "cgo names" {
 				if out := run(t, t.TempDir(), env(), "go", "env", "CGO_ENABLED"); strings.TrimSpace(out) != "1" {
-					t.Skip("there is no cgo")
+					t.Skip("missing: cgo")
 				}
 			}
 			dir, connections := echoModule(t, m.files), newReport(t)

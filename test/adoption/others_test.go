@@ -29,7 +29,7 @@ func TestOtherProjects(t *testing.T) {
 		t.Run(strings.ReplaceAll(o.suite.pkg, "/", "."), func(t *testing.T) {
 			out, err := try(t, t.TempDir(), env(), "go", "mod", "download", o.module+"@"+o.version)
 			if err != nil {
-				t.Skipf("%s %s cannot be had: %s", o.module, o.version, out)
+				t.Skipf("missing: %s %s: %s", o.module, o.version, out)
 			}
 			cache := strings.TrimSpace(run(t, t.TempDir(), env(), "go", "env", "GOMODCACHE"))
 			o.suite.dir = filepath.Join(t.TempDir(), "module") // the original is read-only

@@ -147,7 +147,7 @@ func TestSuites(t *testing.T) {
 		t.Run(v, func(t *testing.T) {
 			toolchain := "GOTOOLCHAIN=" + v
 			if out, err := try(t, t.TempDir(), env(toolchain), "go", "version"); err != nil {
-				t.Skipf("%s cannot be had: %s", v, out)
+				t.Skipf("missing: %s: %s", v, out)
 			}
 			for _, s := range suites {
 				t.Run(strings.ReplaceAll(s.pkg, "/", "."), func(t *testing.T) { // one level for -run

@@ -63,7 +63,7 @@ func kept(t *testing.T, pkg string, make func(bin, file string) (string, error))
 	}
 	out, err := make(bin, file)
 	if err != nil && (strings.Contains(out, "proxy") || strings.Contains(out, "no such host")) {
-		t.Skipf("%s cannot be had: %s", pkg, out)
+		t.Skipf("missing: %s: %s", pkg, out)
 	}
 	require.NoError(t, err, out)
 	return file

@@ -22,10 +22,10 @@ func want(t *testing.T, part string) {
 	t.Helper()
 	chosen := os.Getenv(variable)
 	if chosen != "all" && chosen != part {
-		t.Skipf("%s is not %q or \"all\"", variable, part)
+		t.Skipf("missing: %s=%s, or all", variable, part)
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("programs have SDP on Linux only")
+		t.Skip("missing: Linux, where programs have SDP")
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func TestCacheWithoutRoom(t *testing.T) {
 	want(t, "all")
 	if out, err := try(t, t.TempDir(), env(), "unshare", "-rm", "true"); err != nil {
-		t.Skipf("there are no mount namespaces: %s", out)
+		t.Skipf("missing: permission to make mount namespaces: %s", out)
 	}
 	dir := echoModule(t, nil)
 	for options, reason := range map[string]string{"size=4m": "no space left on device", "ro": "read-only file system"} {

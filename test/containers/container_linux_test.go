@@ -41,11 +41,11 @@ const answerTime = 60 * time.Second
 func needsRoot(t testing.TB, tools ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("containers are made of namespaces, which needs root")
+		t.Skip("missing: root, to make namespaces")
 	}
 	for _, tool := range append(tools, "ip", "nsenter") {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is missing: %v", tool, err)
+			t.Skipf("missing: %s: %v", tool, err)
 		}
 	}
 }

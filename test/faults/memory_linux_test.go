@@ -49,7 +49,7 @@ func setAddressSpace(k *child, bytes uint64) {
 // again, shm works as before.
 func TestNoMappings(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector maps memory itself, and ends the process if that fails")
+		t.Skip("missing: a build without the race detector, which maps memory itself, and ends the process if that fails")
 	}
 	for _, side := range []string{"client", "server"} {
 		for _, devices := range []string{"shm", "shm,iwarp"} {

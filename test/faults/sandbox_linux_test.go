@@ -149,7 +149,7 @@ func TestSandbox(t *testing.T) {
 	useDefaults(t)
 	peek := startSaying(t, io.Discard, "sandboxed peek -", nil)
 	if peek.first != "sandboxed" {
-		t.Skipf("no seccomp: %s", peek.first)
+		t.Skipf("missing: seccomp: %s", peek.first)
 	}
 	peek.wait()
 	status := peek.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -231,7 +231,7 @@ func exchangeSandboxed(conn net.Conn, asks bool) error {
 func TestSandboxLater(t *testing.T) {
 	useDefaults(t)
 	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) != "0" {
-		t.Skip("Yama's ptrace_scope forbids reading a peer's memory")
+		t.Skip("missing: permission to read a peer's memory, which Yama's ptrace_scope forbids")
 	}
 	server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
 	client := start(t, "sandboxed dial-later "+server.first, nil)
@@ -318,11 +318,11 @@ func TestCrowded(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			if v.unlessDetector && raceEnabled {
-				t.Skip("the race detector has many mappings itself, and ends the process if it cannot make more")
+				t.Skip("missing: a build without the race detector, which has many mappings itself, and ends the process if it cannot make more")
 			}
 			most, _ := os.ReadFile("/proc/sys/vm/max_map_count")
 			if v.unlessDetector && strings.TrimSpace(string(most)) != "65530" {
-				t.Skipf("vm.max_map_count is %s instead of 65530", most)
+				t.Skipf("missing: vm.max_map_count=65530; it is %s", most)
 			}
 			server := start(t, "default 127.0.0.1:0", nil)
 			client := start(t, fmt.Sprintf(v.role, server.first), nil)

@@ -32,7 +32,7 @@ const (
 // small amount per connection.
 func TestMemory(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector needs several times the memory")
+		t.Skip("missing: a build without the race detector, which needs several times the memory")
 	}
 	for _, device := range []string{"shm", "iwarp"} {
 		t.Run(device, func(t *testing.T) {

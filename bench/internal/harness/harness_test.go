@@ -44,7 +44,7 @@ func TestEveryContenderRuns(t *testing.T) {
 	for _, contender := range Contenders {
 		t.Run(contender.Name, func(t *testing.T) {
 			if why := contender.Absent(); why != nil {
-				t.Skip(why)
+				t.Skip("missing: ", why)
 			}
 			runTwice(t, contender, Case{Duplex, 100_000, 1})
 			runTwice(t, contender, Case{Setup, 1, 1})
@@ -140,7 +140,7 @@ func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 
 func TestTooManyFilesAreDetectedEarly(t *testing.T) {
 	if openFiles() == 0 {
-		t.Skip("needs a system that reports the number of open files")
+		t.Skip("missing: a system that reports the number of open files")
 	}
 	for range probeConns {
 		file, err := os.Open(os.DevNull)

@@ -11,7 +11,7 @@ import (
 func TestLineIsMeasuredRepeatedly(t *testing.T) {
 	line := NewLine()
 	if line == nil {
-		t.Skip("needs Linux and two processors")
+		t.Skip("missing: Linux and two processors")
 	}
 	defer line.Close()
 	for range 3 {
@@ -23,7 +23,7 @@ func TestLineIsMeasuredRepeatedly(t *testing.T) {
 
 func TestBusyCountsThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("needs Linux")
+		t.Skip("missing: Linux")
 	}
 	before, err := Busy()
 	require.NoError(t, err)

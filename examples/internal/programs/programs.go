@@ -34,7 +34,7 @@ func Need(t testing.TB, name string) string {
 	}
 	found, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("%s is not installed", name)
+		t.Skip("missing: ", name)
 	}
 	return found
 }

@@ -231,7 +231,7 @@ func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	_, err = status.Serve(link, status.Handlers{})
 	require.ErrorContains(t, err, "is not a directory")
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a directory away")
+		t.Skip("missing: root, to give a directory away")
 	}
 	strange := directory(t)
 	require.NoError(t, os.Chown(strange, 12345, 12345))
@@ -243,7 +243,7 @@ func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 // opened by mistake.
 func TestOtherUsersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can start another user's program")
+		t.Skip("missing: root, to start another user's program")
 	}
 	dir := directory(t)
 	s, err := status.Serve(dir, status.Handlers{

@@ -51,7 +51,7 @@ func chosen(name string) bool {
 
 func TestSuites(t *testing.T) {
 	if os.Getenv(variable) == "" {
-		t.Skipf("takes many minutes and downloads modules; %s=1 runs all suites, %[1]s=xnet only that one", variable)
+		t.Skipf("missing: %s, because this takes many minutes and downloads modules; %[1]s=1 runs all suites, %[1]s=xnet only that one", variable)
 	}
 	for _, name := range strings.Split(os.Getenv(variable), ",") {
 		known := slices.ContainsFunc(suites, func(s suite) bool { return s.name == name })
@@ -63,7 +63,7 @@ func TestSuites(t *testing.T) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
 			if !chosen(s.name) {
-				t.Skipf("%s=%s does not select it", variable, os.Getenv(variable))
+				t.Skipf("missing: its name in %s=%s", variable, os.Getenv(variable))
 			}
 			r := newRunner(t, swap, s)
 			base := r.baseline(t)
