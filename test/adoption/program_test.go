@@ -331,7 +331,9 @@ func main() {
 	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
 	connections := newReport(t)
 	require.Equal(t, "20 <nil>\n", runProgram(t, dir, "shm", connections))
-	require.Equal(t, 40, connections.count(t, "accept", "shm"))
+	// Close of the first process takes the mark away. The child sets it again with its next Accept, so
+	// its first connection may be plain TCP.
+	require.GreaterOrEqual(t, connections.count(t, "accept", "shm"), 39)
 }
 
 // A program that imports package sdp itself works, in all combinations.
