@@ -189,7 +189,11 @@ func printPath(w io.Writer, p *diagnose.Path) {
 	case p.Code == diagnose.CodeUnreachable:
 		fmt.Fprintf(w, "no connection: %s\n", term.Clean(p.Reason))
 	default:
-		fmt.Fprintf(w, "plain TCP\n   %s\n", term.Clean(p.Reason))
+		state := "plain TCP"
+		if p.Fails {
+			state = "no SDP, so a Dial fails"
+		}
+		fmt.Fprintf(w, "%s\n   %s\n", state, term.Clean(p.Reason))
 		if p.Advice != "" {
 			fmt.Fprintf(w, "   %s\n", p.Advice)
 		}

@@ -141,8 +141,11 @@ func TestCheckObeysRules(t *testing.T) {
 			assert.Equal(t, want[0], report.Path.Code, program)
 		}
 	}
+	out, _ := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES="}, "check", "-program", "beta", address)
+	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
+	assert.NotContains(t, out, "plain TCP\n")
 	bad := rulesFile(t, "nonsense")
-	out, _ := runTool(t, []string{"SDP_CONFIG=" + bad}, "check", address)
+	out, _ = runTool(t, []string{"SDP_CONFIG=" + bad}, "check", address)
 	assert.Contains(t, out, "rules: programs ignore the file: "+bad+":1: unknown statement")
 }
 

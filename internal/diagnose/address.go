@@ -45,6 +45,7 @@ type Path struct {
 	Reason   string            `json:"reason,omitempty"` // why not SDP
 	Advice   string            `json:"advice,omitempty"`
 	Rule     string            `json:"rule,omitempty"` // the operator's rule for the address
+	Fails    bool              `json:"fails,omitempty"` // a Dial fails: the network or a rule demands SDP
 	Took     time.Duration     `json:"took_ns"`
 }
 
@@ -63,7 +64,7 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 		var not *sdp.NotSDPError
 		switch {
 		case errors.As(err, &not):
-			p.Code = CodePlainPeer
+			p.Code, p.Fails = CodePlainPeer, true
 			if p.apply(m.Rules, addrPort(not.Addr)) == rules.SDP {
 				p.Advice = "the rule asks for SDP, so a Dial of the program fails; let the server serve SDP, or change the rule"
 			}
