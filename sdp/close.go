@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
@@ -32,11 +33,17 @@ func (c *Conn) CloseRead() error {
 	if c.closed {
 		return c.opError("close", errClosed)
 	}
+	if c.resetLocked() {
+		return c.opError("close", syscall.ENOTCONN)
+	}
 	c.readClosed = true
 	c.refuseAdvertsLocked()
 	c.poll.wakeAllLocked()
 	return nil
 }
+
+// resetLocked reports whether the connection was reset.
+func (c *conn) resetLocked() bool { return isReset(c.recvErr) || isReset(c.sendErr) }
 
 // refuseAdvertsLocked makes the peer send everything that it advertises as Data.
 func (c *conn) refuseAdvertsLocked() {
@@ -63,8 +70,11 @@ func (c *Conn) CloseWrite() error {
 	defer c.writeMu.Unlock()
 	c.mu.Lock()
 	err := c.sendErr
-	if c.recvErr == io.EOF {
+	switch {
+	case c.recvErr == io.EOF:
 		err = nil // that the peer has closed does not prevent it
+	case c.resetLocked():
+		err = syscall.ENOTCONN
 	}
 	c.endWritesLocked()
 	c.mu.Unlock()

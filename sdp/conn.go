@@ -65,7 +65,8 @@ type conn struct {
 	exact       bool // the device posts only the private buffers that there shall be; see promise
 	predicts    bool // zero copy is used for Writes that are predicted to be answered
 
-	network networkID // for errors; it does not change, and is here because it takes no room
+	network networkID   // for errors; it does not change, and is here because it takes no room
+	told    atomic.Bool // a call has returned the reset
 
 	read, write *deadline // nil: it was never set
 	recvErr     error     // nothing more will arrive: io.EOF, or why

@@ -104,6 +104,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	for {
 		payload, owner, err := c.takePayload()
+		err = c.once(err, io.EOF)
 		if err != nil {
 			if err == io.EOF {
 				return n, nil
@@ -199,7 +200,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		n += int64(put)
 		consume(v, put)
 		if err != nil {
-			return n, c.opError("writev", err)
+			return n, c.opError("writev", c.once(err, syscall.EPIPE))
 		}
 	}
 	return n, nil

@@ -22,6 +22,24 @@ func (c *conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: name, Source: local, Addr: c.remoteAddr(), Err: err}
 }
 
+// once returns err, or then if err is a reset that a call has returned before: a kernel reports a
+// reset to one call, and to later ones an end, or a broken pipe.
+func (c *conn) once(err, then error) error {
+	if isReset(err) && c.told.Swap(true) {
+		return then
+	}
+	return err
+}
+
+// isReset reports whether err is a reset, or the loss of the peer's host, as a kernel reports them.
+// Violations and Terminates, which TCP does not have, stay.
+func isReset(err error) bool {
+	if s, ok := err.(*os.SyscallError); ok {
+		err = s.Err
+	}
+	return err == syscall.ECONNRESET || err == syscall.ETIMEDOUT
+}
+
 // localOnly makes err, of opError, name only the local address, as package net does if a deadline or
 // the size of a buffer cannot be set, or for RawConn.Control.
 func localOnly(err error) error {
@@ -38,7 +56,7 @@ func systemError(op string, err error) error {
 	if s, ok := err.(*os.SyscallError); ok {
 		inner, called = s.Err, s.Syscall
 	}
-	if inner != syscall.ECONNRESET && inner != syscall.EPIPE && inner != syscall.EFAULT {
+	if inner != syscall.ECONNRESET && inner != syscall.EPIPE && inner != syscall.EFAULT && inner != syscall.ENOTCONN {
 		return err
 	}
 	call := op

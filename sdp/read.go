@@ -22,6 +22,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	if c.dump.Load() != nil {
 		c.dumpRead(b[:n], err)
 	}
+	err = c.once(err, io.EOF)
 	if c.out.due.Load() {
 		c.out.sendDue()
 	}

@@ -54,6 +54,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}
 	for {
 		head, err := c.lookLocked()
+		err = c.once(err, io.EOF)
 		announced := c.session.Announced()
 		c.mu.Unlock()
 		c.out.sendDue()

@@ -19,7 +19,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	n, err = c.writeWhole(b)
-	return n, c.opError("write", err)
+	return n, c.opError("write", c.once(err, syscall.EPIPE))
 }
 
 // writeWhole writes b in messages of its own. The caller must hold writeMu.

@@ -3,12 +3,6 @@ package parity
 // known lists the known differences from package net, with reasons. A difference that no
 // longer occurs fails the test, and so does one that is not listed.
 var known = []difference{
-	{"every call after a reset", "shm", "second Read: read ECONNRESET", resetStays},
-	{"every call after a reset", "shm", "Write: write ECONNRESET", resetStays},
-	{"every call after a reset", "iwarp", "second Read: read ECONNRESET", resetStays},
-	{"every call after a reset", "iwarp", "Write: write ECONNRESET", resetStays},
-	{"the peer is killed with unread bytes of ours", "shm", "a later Write: write ECONNRESET", resetStays},
-	{"the peer is killed on a full connection", "shm", "a later Write: write ECONNRESET", resetStays},
 
 	{"the peer is killed with unread bytes of ours", "iwarp", "Read: EOF at once", takenOut},
 	{"the peer is killed on a full connection", "iwarp", "Read: EOF at once", takenOut},
@@ -16,7 +10,6 @@ var known = []difference{
 }
 
 const (
-	resetStays = "SDP reports a reset from every later call. TCP reports it once, and then EOF or a broken pipe."
-	takenOut   = "The peer's library had already read the bytes from the kernel, so its kernel ends the connection without a reset. " +
+	takenOut = "The peer's library had already read the bytes from the kernel, so its kernel ends the connection without a reset. " +
 		"In \"a stopped peer is killed with unread bytes of ours\" it had not read them."
 )
