@@ -26,6 +26,7 @@ enum {
 	V_WC_RETRY_EXC_ERR = 12,
 	V_WC_RNR_RETRY_EXC_ERR = 13,
 };
+enum { V_WC_RECV = 128 }; // an opcode
 enum {
 	V_EVENT_QP_FATAL = 1,
 	V_EVENT_QP_REQ_ERR = 2,

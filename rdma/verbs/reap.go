@@ -93,6 +93,11 @@ func (q *QueuePair) completedLocked(wc *C.struct_v_wc) {
 	}
 	b, reserved := q.rx.filled(uint32(number))
 	switch {
+	case wc.opcode != C.V_WC_RECV || int(wc.byte_len) > len(b.mem):
+		// An RDMA Write with Immediate takes a receive buffer and puts nothing into it, and the
+		// length is that of the Write. Sends of every kind are V_WC_RECV.
+		b.Release()
+		q.fail(violation("docs/protocol.md, verbs", "it used up a receive buffer otherwise than by a Send"))
 	case wc.byte_len == 0:
 		b.Release()
 		if q.empties++; q.empties >= q.emptiesAtEnd() {

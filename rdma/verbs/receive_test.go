@@ -3,9 +3,12 @@
 package verbs
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/gosdp/gosdp/rdma"
 )
 
 // Buffers that are posted beyond those that were asked for do not let a message pass that was sent
@@ -205,3 +208,43 @@ func TestFormerPoolsAreTrimmed(t *testing.T) {
 		t.Fatal("none is needed")
 	}
 }
+
+// TestOnlySendsAreMessages: an RDMA Write with Immediate uses up a receive buffer without filling it,
+// and its completion has the length of the Write. It is a violation, and the program gets neither a
+// panic nor what was in the buffer before.
+func TestOnlySendsAreMessages(t *testing.T) {
+	const send, writeWithImmediate = 128, 129
+	for _, v := range []struct{ opcode, length int }{
+		{writeWithImmediate, 256 << 10},
+		{writeWithImmediate, 29},
+		{writeWithImmediate, ownLen},
+		{writeWithImmediate, 0},
+		{send, 2049},
+	} {
+		q := testBuffers(2048, 16, 2048, 2048, 2048)
+		allocate(&q.end)
+		q.rx.posted = q.rx.count + q.rx.extra() // no buffer need be posted again
+		q.hangOnce.Do(func() {})
+		b := q.rx.buffers[0]
+		copy(b.mem, fillText)
+		q.rx.asked = 1
+		wc := &q.wcs[0]
+		wc.wr_id = received
+		setField(&wc.opcode, v.opcode)
+		setField(&wc.byte_len, v.length)
+		q.completedLocked(wc)
+		var violation *rdma.ProtocolError
+		if !errors.As(q.failed(), &violation) {
+			t.Errorf("%+v: %v", v, q.failed())
+		}
+		if q.ready.len() > 0 || q.empties > 0 || q.rx.asked != 1 {
+			t.Errorf("%+v: it was taken for a message", v)
+		}
+		if q.rx.lent != 0 || b.pool.in != 2 {
+			t.Errorf("%+v: the buffer was not released", v)
+		}
+	}
+}
+
+// setField assigns to a variable whose type may be C's.
+func setField[T ~int32 | ~uint32](p *T, v int) { *p = T(v) }
