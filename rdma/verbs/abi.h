@@ -28,6 +28,7 @@ enum {
 };
 enum { V_WC_RECV = 128 }; // an opcode
 enum {
+	V_EVENT_CQ_ERR = 0,
 	V_EVENT_QP_FATAL = 1,
 	V_EVENT_QP_REQ_ERR = 2,
 	V_EVENT_QP_ACCESS_ERR = 3,
@@ -173,6 +174,7 @@ struct v_device_attr {
 
 struct v_async_event {
 	union {
+		struct v_cq *cq;
 		struct v_qp *qp;
 		int port_num;
 	} element;
