@@ -35,6 +35,13 @@ type eventLoop struct {
 	// comes before mu, and nothing blocks while it is held.
 	asyncMu sync.Mutex
 
+	// destroying is read-held while a queue pair is destroyed, and held while an event of rdma_cm
+	// is taken: rdma_get_cm_event itself modifies the queue pair of the event's id, and looks for
+	// it without a lock. Any number of queue pairs may be destroyed at a time, and the goroutine
+	// that takes events waits only for those that are being destroyed already. It comes after all
+	// other locks. The call that takes an event does not wait for events.
+	destroying sync.RWMutex
+
 	mu      sync.Mutex
 	last    uint64
 	ids     map[uint64]*cmID
@@ -231,7 +238,10 @@ type cmEvent struct {
 
 func (e *eventLoop) nextCM() error {
 	var out C.struct_v_cm_out
-	if errno := C.v_next_cm_event(e.channel, &out); errno != 0 {
+	e.destroying.Lock()
+	errno := C.v_next_cm_event(e.channel, &out)
+	e.destroying.Unlock()
+	if errno != 0 {
 		return syscall.Errno(errno)
 	}
 	ev := cmEvent{

@@ -3,9 +3,11 @@
 package verbs
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -157,4 +159,27 @@ func TestRequestsDuringInvite(t *testing.T) {
 	within(t, inviting, "Invite does not return")
 	within(t, closed(p.e.work.wait), "events are left")
 	p.listeners.close()
+}
+
+// TestQueuePairStaysDuringEvent: rdma_get_cm_event uses the queue pair of the event's id, which Abort
+// does not destroy meanwhile. Queue pairs may be destroyed at the same time.
+func TestQueuePairStaysDuringEvent(t *testing.T) {
+	onFake(t, func(f *fake) {
+		f.set("cm_us", 100_000)
+		for range 3 {
+			q := f.queuePair()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			connects := f.get("connects")
+			asking := closed(func() {
+				_, err := q.request(ctx, []byte("said"))
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+			until(t, "no request", func() bool { return f.get("connects") > connects })
+			f.order("establish", "asked", 0) // the answer is late
+			within(t, asking, "the request does not end")
+			cancel()
+		}
+		until(t, "events or queue pairs are left", func() bool { return f.get("cm_events") == 3 && f.get("qps") == 0 })
+		assert.Zero(t, f.get("torn"), "rdma_get_cm_event used queue pairs that were destroyed")
+	})
 }

@@ -32,7 +32,8 @@ import (
 //
 // Locks, in this order: tx.mu guards what is posted to send; reapMu the handling of completions;
 // rx.mu the receive buffers; regions.mu what the peer may access; the cache's lock what is kept.
-// hangOnce guards the end of the id. None is held while parked.
+// hangOnce guards the end of the id. None is held while parked. The event loop's destroying comes
+// after all of these.
 type QueuePair struct {
 	id   *cmID
 	end  *C.struct_v_end
@@ -391,7 +392,9 @@ func (q *QueuePair) dismantle() {
 	q.in.close()
 	q.room.close()
 	if qp.qp != nil { // afterwards the device touches nothing
+		q.id.e.destroying.RLock()
 		C.v_destroy_qp(qp)
+		q.id.e.destroying.RUnlock()
 	}
 	q.regions.closeLocked()
 	q.tx.closeLocked()

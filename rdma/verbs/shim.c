@@ -321,8 +321,6 @@ void v_destroy_qp(struct v_end *e)
 
 void v_close_end(struct v_end *e)
 {
-	if (e->qp)
-		v_destroy_qp(e);
 	if (e->cq)
 		f.ibv_destroy_cq(e->cq);
 	if (e->channel)

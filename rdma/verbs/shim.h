@@ -61,8 +61,8 @@ struct v_end {
 
 int v_query_device(struct v_context *c, struct v_device_attr *attr);
 int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends, int receives, int max_inline, int vector);
-void v_destroy_qp(struct v_end *e);
-void v_close_end(struct v_end *e);
+void v_destroy_qp(struct v_end *e); // not beside v_next_cm_event, which uses queue pairs
+void v_close_end(struct v_end *e);  // after v_destroy_qp, if there was a queue pair
 
 int v_reg_mr(struct v_pd *pd, uintptr_t addr, size_t len, int access, struct v_mr **mr);
 int v_dereg_mr(struct v_mr *mr);

@@ -50,14 +50,14 @@ static int cm_errno;     // with which rdma_get_cm_event fails,
 static int cm_failures;  // this often
 static int dereg_errno;  // with which ibv_dereg_mr fails
 static int disconnect_errno;
-static int cm_calls, torn, rejections, connects, qps, regions;
+static int cm_calls, cm_events, torn, rejections, connects, qps, regions;
 
 static struct {
 	const char *name;
 	int *value;
 } values[] = {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
-	{"dereg_errno", &dereg_errno}, {"disconnect_errno", &disconnect_errno}, {"cm_calls", &cm_calls}, {"torn", &torn},
+	{"dereg_errno", &dereg_errno}, {"disconnect_errno", &disconnect_errno}, {"cm_calls", &cm_calls}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
 };
 
@@ -374,6 +374,7 @@ int rdma_get_cm_event(struct v_event_channel *channel, struct v_cm_event **event
 		if (qp != __atomic_load_n(&e->id->qp, __ATOMIC_SEQ_CST))
 			torn++;
 	}
+	__atomic_add_fetch(&cm_events, 1, __ATOMIC_SEQ_CST);
 	*event = e;
 	return 0;
 }
