@@ -143,13 +143,11 @@ func (i *invitation) Withdraw() {
 	i.Slot.Withdraw()
 }
 
-// forget removes an invitation: it is good for one peer.
-func (p *acceptor) forget(token [16]byte) *invitation {
+// forget removes an invitation.
+func (p *acceptor) forget(token [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := p.invited[token]
 	delete(p.invited, token)
-	return i
 }
 
 // request starts to admit a peer. It runs on the event loop.
@@ -159,19 +157,30 @@ func (p *acceptor) request(ev cmEvent) {
 	}
 }
 
-// hear starts a goroutine for a peer, or says why not.
+// hear starts a goroutine for a peer, or says why not. A peer without a good token gets none, and
+// takes no place of one that was invited.
 func (p *acceptor) hear(ev cmEvent) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return net.ErrClosed
 	}
-	if p.joining >= maxJoining {
+	var token [16]byte
+	if copy(token[:], ev.private) < len(token) {
+		return errors.New("no token")
+	}
+	i := p.invited[token]
+	switch {
+	case i == nil:
+		return errors.New("the token is not good, or not any more")
+	case p.joining >= maxJoining:
 		return errors.New("too many peers come at a time")
 	}
+	delete(p.invited, token) // it is good for one peer
 	p.joining++
 	p.workers.Go(func() {
-		p.join(ev)
+		q, err := p.admit(ev, i.answer)
+		i.Deliver(q, err)
 		p.mu.Lock()
 		p.joining--
 		p.mu.Unlock()
@@ -198,22 +207,6 @@ func (id *cmID) reject(why error) {
 
 // mostReason is how long the text of a rejection may be on every transport.
 const mostReason = 148
-
-// join handles one peer.
-func (p *acceptor) join(ev cmEvent) {
-	var token [16]byte
-	if copy(token[:], ev.private) < len(token) {
-		ev.id.reject(errors.New("no token"))
-		return
-	}
-	i := p.forget(token)
-	if i == nil {
-		ev.id.reject(errors.New("the token is not good, or not any more"))
-		return
-	}
-	q, err := p.admit(ev, i.answer)
-	i.Deliver(q, err)
-}
 
 // admit answers a peer whose token is good.
 func (p *acceptor) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {

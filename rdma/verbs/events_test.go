@@ -146,8 +146,9 @@ func TestRequestsDuringInvite(t *testing.T) {
 		within(t, closed(func() {
 			p.mu.Lock()
 			p.joining, p.closed = crowd.joining, crowd.closed
+			p.invited[[16]byte{}] = new(invitation)
 			p.mu.Unlock()
-			p.request(cmEvent{id: &cmID{e: p.e}})
+			p.request(cmEvent{id: &cmID{e: p.e}, private: make([]byte, 16)})
 		}), "a request waits for Invite")
 	}
 	p.e.work.mu.Lock()
@@ -182,4 +183,34 @@ func TestQueuePairStaysDuringEvent(t *testing.T) {
 		until(t, "events or queue pairs are left", func() bool { return f.get("cm_events") == 3 && f.get("qps") == 0 })
 		assert.Zero(t, f.get("torn"), "rdma_get_cm_event used queue pairs that were destroyed")
 	})
+}
+
+// TestStrangersTakeNoPlace: a peer without a good token gets neither a goroutine nor one of the places
+// for peers that were invited. The dispatcher rejects it, and the invitation remains good.
+func TestStrangersTakeNoPlace(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	p := newTestAcceptor(func(netip.Addr, func(error)) (opened, error) {
+		return opened{port: 1, stop: func() {}}, nil
+	})
+	i, err := p.Invite(toHere, nil)
+	require.NoError(t, err)
+	token := i.Address().Token
+	other := token
+	other[0]++
+	free := occupy(&p.e.work, mostDispatching)
+	said := [][]byte{nil, token[:15], other[:], append(other[:], token[:]...)}
+	for _, private := range said {
+		err := p.hear(cmEvent{private: private})
+		assert.ErrorContains(t, err, "token")
+		p.request(cmEvent{id: &cmID{e: p.e}, private: private})
+	}
+	assert.Zero(t, p.joining)
+	assert.Contains(t, p.invited, token)
+	p.e.work.mu.Lock()
+	assert.Len(t, p.e.work.ready, len(said))
+	p.e.work.ready = nil // there is no rdma_cm to reject them
+	p.e.work.mu.Unlock()
+	free()
+	within(t, closed(p.e.work.wait), "events are left")
+	p.listeners.close()
 }
