@@ -37,7 +37,9 @@ type registrar interface {
 	// register returns the argument of deregister. It fails with syscall.ENOMEM if no more
 	// memory may be locked.
 	register(b []byte, u use) (mr any, err error)
-	deregister(mr any)
+	// deregister fails if the device does not give back the memory. That matters only if the
+	// peer may access it.
+	deregister(mr any) error
 }
 
 // use is the purpose for which memory is registered.
@@ -124,14 +126,15 @@ func (c *cache) register(b []byte, u use) (mr any, err error) {
 	return mr, err
 }
 
-// put ends the use of the registration by a transfer. It takes no lock, because completions must
-// not wait while memory is being registered.
-func (r *registration) put() {
+// put ends the use of the registration by a transfer. After an error the peer may still access the
+// memory if the transfer has let it. It takes no lock, because completions must not wait while memory
+// is being registered.
+func (r *registration) put() error {
 	if r.once {
-		r.cache.device.deregister(r.mr)
-		return
+		return r.cache.device.deregister(r.mr)
 	}
 	r.users.Add(-1)
+	return nil
 }
 
 // watch attaches a cleanup and a weak pointer to the allocation of b. It returns false if there is
@@ -260,7 +263,7 @@ func (c *cache) dropLocked(r *registration) {
 			c.kept[i], c.kept[last] = c.kept[last], nil
 			c.kept = c.kept[:last]
 			r.cleanup.Stop()
-			c.device.deregister(r.mr)
+			_ = c.device.deregister(r.mr) // the peer has no access to it
 			c.budget.giveBack(r.size)
 			return
 		}

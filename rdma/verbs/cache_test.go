@@ -48,7 +48,7 @@ func (d *registry) register(b []byte, u use) (any, error) {
 	return mr, nil
 }
 
-func (d *registry) deregister(mr any) {
+func (d *registry) deregister(mr any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := mr.(*registered)
@@ -57,6 +57,7 @@ func (d *registry) deregister(mr any) {
 	}
 	delete(d.registered, r)
 	d.bytes -= r.size
+	return nil
 }
 
 // now returns how many registrations there are, and how many there have been.

@@ -116,6 +116,7 @@ func (f *fake) queuePair() *QueuePair {
 	must(f.t, id.bind(netip.AddrPortFrom(here, 0)))
 	q, err := newQueuePair(id, rdma.ChannelConfig{IRD: 16, Buffers: 16, BufSize: 2048})
 	must(f.t, err)
+	q.ord = 1
 	return q
 }
 

@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"syscall"
@@ -37,15 +38,25 @@ func register(pd *C.struct_v_pd, b []byte, access C.int) (mr *C.struct_v_mr, err
 	if errno := C.v_reg_mr(pd, addressOf(b), C.size_t(len(b)), access, &mr); errno != 0 {
 		return nil, syscall.Errno(errno)
 	}
-	pinned.add(mr, 1)
+	pinned.add(deviceOf(mr), int64(mr.length))
 	return mr, nil
 }
 
-// deregister ends a registration.
-func deregister(mr *C.struct_v_mr) {
-	pinned.add(mr, -1)
-	C.v_dereg_mr(mr)
+// deregister ends a registration. After an error the device still has the memory, which stays locked
+// and counted, and the peer may still access what was exposed to it. If the device is gone, so is the
+// registration, and there is no error.
+func deregister(mr *C.struct_v_mr) error {
+	name, size := deviceOf(mr), int64(mr.length) // mr is freed
+	switch errno := syscall.Errno(C.v_dereg_mr(mr)); errno {
+	case 0, syscall.EIO, syscall.ENODEV:
+		pinned.add(name, -size)
+		return nil
+	default:
+		return fmt.Errorf("verbs: the device does not give back memory: %w", errno)
+	}
 }
+
+func deviceOf(mr *C.struct_v_mr) string { return C.GoString(&mr.context.device.name[0]) }
 
 // pinned counts what this process has registered, by device.
 var pinned pins
@@ -55,14 +66,13 @@ type pins struct {
 	of map[string]int64 // bytes, by the device's name
 }
 
-func (p *pins) add(mr *C.struct_v_mr, sign int64) {
-	name := C.GoString(&mr.context.device.name[0])
+func (p *pins) add(name string, size int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
 		p.of = make(map[string]int64)
 	}
-	p.of[name] += sign * int64(mr.length)
+	p.of[name] += size
 }
 
 // Pinned returns how many bytes are locked in memory for each RDMA device; see rdma.Pinner.
@@ -91,7 +101,7 @@ func (l local) register(b []byte, u use) (any, error) {
 	return mr, nil
 }
 
-func (l local) deregister(mr any) { deregister(mr.(*C.struct_v_mr)) }
+func (l local) deregister(mr any) error { return deregister(mr.(*C.struct_v_mr)) }
 
 // lkey identifies the memory in work requests of this end.
 func (r *registration) lkey() C.uint32_t { return r.mr.(*C.struct_v_mr).lkey }
@@ -204,21 +214,35 @@ func (q *QueuePair) Register(b []byte, access rdma.Access) (rdma.Region, error) 
 	return rdma.Region{STag: stag, VA: uint64(addressOf(b))}, nil
 }
 
-// Invalidate ends the exposure; see rdma.QueuePair.
+// Invalidate ends the exposure; see rdma.QueuePair. If the device does not give back the memory, the
+// queue pair has ended when Invalidate returns, so the peer has no access to it either.
 func (q *QueuePair) Invalidate(s rdma.STag) {
-	q.regions.mu.Lock()
-	defer q.regions.mu.Unlock()
-	if r, ok := q.regions.of[s]; ok {
-		delete(q.regions.of, s)
-		deregister(r.mr)
-		wire.Acquire()
+	if err := q.regions.end(s); err != nil {
+		q.fail(err)
 	}
+	wire.Acquire()
 }
 
-// closeLocked ends every exposure.
+// end ends one exposure. After an error it remains until the end of the queue pair.
+func (r *regions) end(s rdma.STag) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	region, ok := r.of[s]
+	if !ok {
+		return nil
+	}
+	if err := deregister(region.mr); err != nil {
+		return err
+	}
+	delete(r.of, s)
+	return nil
+}
+
+// closeLocked ends every exposure. The queue pair is destroyed, so the peer has no access even if the
+// device does not give back memory.
 func (r *regions) closeLocked() {
 	for s, region := range r.of {
 		delete(r.of, s)
-		deregister(region.mr)
+		_ = deregister(region.mr)
 	}
 }

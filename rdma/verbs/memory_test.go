@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -224,6 +225,57 @@ func forked() (pid int) {
 		syscall.RawSyscall(unix.SYS_PPOLL, 0, 0, 0)
 	}
 	return int(r)
+}
+
+// TestMemoryThatIsNotGivenBack: if the device does not give back memory to which the peer has access,
+// the queue pair has ended when Invalidate returns. What is registered stays counted until it is given
+// back, or the device is gone.
+func TestMemoryThatIsNotGivenBack(t *testing.T) {
+	onFake(t, func(f *fake) {
+		const size = 1 << 20
+		for _, v := range []struct {
+			errno syscall.Errno
+			ends  bool
+		}{{0, false}, {syscall.EBUSY, true}, {syscall.EIO, false}, {syscall.ENODEV, false}} {
+			q := f.queuePair()
+			before, disconnects := (device{}).Pinned()["fake0"], f.get("disconnects")
+			region, err := q.Register(make([]byte, size), rdma.RemoteWrite)
+			must(t, err)
+			f.set("dereg_errno", int(v.errno))
+			q.Invalidate(region.STag)
+			kept := int64(0)
+			if v.ends {
+				kept = size
+			}
+			if got := (device{}).Pinned()["fake0"] - before; got != kept {
+				t.Errorf("%v: %d bytes are counted, want %d", v.errno, got, kept)
+			}
+			err = q.failed()
+			if v.ends != (f.get("disconnects") > disconnects) || v.ends != errors.Is(err, syscall.EBUSY) {
+				t.Errorf("%v: %v", v.errno, err)
+			}
+			f.set("dereg_errno", 0)
+			q.Abort()
+			if n := (device{}).Pinned()["fake0"]; n != 0 {
+				t.Errorf("%v: %d bytes are counted at the end", v.errno, n)
+			}
+		}
+	})
+}
+
+// TestSinkThatIsNotGivenBack: the same for memory that was registered for one transfer, to which an
+// iWARP peer has access until then.
+func TestSinkThatIsNotGivenBack(t *testing.T) {
+	onFake(t, func(f *fake) {
+		q := f.queuePair()
+		defer q.Abort()
+		f.set("dereg_errno", int(syscall.EBUSY))
+		must(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 100), STag: 1}))
+		until(t, "the queue pair goes on", func() bool {
+			q.reap()
+			return errors.Is(q.failed(), syscall.EBUSY)
+		})
+	})
 }
 
 // BenchmarkTransfer measures RDMA Writes and Reads of one buffer, with its registration kept and

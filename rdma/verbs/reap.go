@@ -139,7 +139,9 @@ func (q *QueuePair) sentLocked(number uint64) {
 			continue
 		}
 		if r.reg != nil {
-			r.reg.put()
+			if err := r.reg.put(); err != nil {
+				q.fail(err) // so that the peer has no access to it
+			}
 		}
 		q.ready.push(rdma.Completion{Op: r.op, ID: r.id})
 		r.reg, r.local = nil, nil

@@ -90,7 +90,7 @@ func (p *pool) release() {
 
 func (p *pool) deregister() {
 	if p.mr != nil {
-		deregister(p.mr)
+		_ = deregister(p.mr) // the peer has no access to it
 		p.mr = nil
 	}
 }

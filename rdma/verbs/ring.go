@@ -94,7 +94,7 @@ func (r *ring) grow(pd *C.struct_v_pd, size int, posted uint64) bool {
 func (r *ring) close() {
 	r.retired.free(^uint64(0))
 	if r.mem != nil {
-		deregister(r.mr)
+		_ = deregister(r.mr) // the peer has no access to it
 		buffers.put(r.mem)
 	}
 	r.mem, r.mr = nil, nil
@@ -134,7 +134,7 @@ func (r *retiredRings) free(tail uint64) {
 			kept = append(kept, old)
 			continue
 		}
-		deregister(old.mr)
+		_ = deregister(old.mr)
 		buffers.put(old.mem)
 	}
 	clear(r.list[len(kept):])

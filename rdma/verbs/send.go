@@ -89,13 +89,13 @@ func (tx *sender) open(q *QueuePair) error {
 func (tx *sender) closeLocked() {
 	for i := tx.tail.Load(); i < tx.posted.Load(); i++ {
 		if r := &tx.records[i%sendDepth]; r.reg != nil {
-			r.reg.put()
+			_ = r.reg.put() // the queue pair is destroyed
 		}
 	}
 	tx.records = [sendDepth]record{}
 	tx.ring.close()
 	if tx.slotsMR != nil {
-		deregister(tx.slotsMR)
+		_ = deregister(tx.slotsMR)
 	}
 	if len(tx.slots) > len(tx.work)*slotSize {
 		buffers.put(tx.slots)

@@ -336,7 +336,12 @@ int v_reg_mr(struct v_pd *pd, uintptr_t addr, size_t len, int access, struct v_m
 	return *mr ? 0 : failed(-1);
 }
 
-int v_dereg_mr(struct v_mr *mr) { return f.ibv_dereg_mr(mr); }
+int v_dereg_mr(struct v_mr *mr)
+{
+	errno = 0;
+	int error = f.ibv_dereg_mr(mr);
+	return error < 0 ? failed(-1) : error;
+}
 
 // How many work requests are handed to the device at once.
 enum { CHAIN = 32 };

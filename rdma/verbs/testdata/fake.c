@@ -49,15 +49,14 @@ static int cm_us;        // how long rdma_get_cm_event uses the queue pair
 static int cm_errno;     // with which rdma_get_cm_event fails,
 static int cm_failures;  // this often
 static int dereg_errno;  // with which ibv_dereg_mr fails
-static int disconnect_errno;
-static int cm_calls, cm_events, torn, rejections, connects, qps, regions;
+static int disconnects, cm_calls, cm_events, torn, rejections, connects, qps, regions;
 
 static struct {
 	const char *name;
 	int *value;
 } values[] = {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
-	{"dereg_errno", &dereg_errno}, {"disconnect_errno", &disconnect_errno}, {"cm_calls", &cm_calls}, {"cm_events", &cm_events}, {"torn", &torn},
+	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_calls", &cm_calls}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
 };
 
@@ -471,12 +470,11 @@ int rdma_reject(struct v_cm_id *id, const void *text, uint8_t size)
 int rdma_disconnect(struct v_cm_id *id)
 {
 	lock();
-	int error = disconnect_errno;
-	if (!error && id->qp)
+	if (id->qp)
 		((struct qp *)id->qp)->state = V_QPS_ERR;
+	disconnects++;
 	unlock();
-	errno = error;
-	return error ? -1 : 0;
+	return 0;
 }
 
 struct v_context **rdma_get_devices(int *n)
