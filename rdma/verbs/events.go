@@ -9,11 +9,14 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +49,11 @@ type eventLoop struct {
 	last    uint64
 	ids     map[uint64]*cmID
 	watched map[*C.struct_v_context]bool
+
+	// deaf is closed when no more events of rdma_cm can be read, for the reason that is in why
+	// from then on; see deafen. It is closed with mu held.
+	deaf chan struct{}
+	why  error
 }
 
 // current is the event loop that runs, and the number of its users.
@@ -65,7 +73,7 @@ func acquire() (*eventLoop, error) {
 	current.Lock()
 	defer current.Unlock()
 	if current.users == 0 {
-		e := &eventLoop{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool)}
+		e := &eventLoop{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool), deaf: make(chan struct{})}
 		if errno := C.v_create_event_channel(&e.channel); errno != 0 {
 			return nil, fmt.Errorf("verbs: rdma_cm cannot be used: %w", syscall.Errno(errno))
 		}
@@ -74,7 +82,7 @@ func acquire() (*eventLoop, error) {
 			C.v_destroy_event_channel(e.channel)
 			return nil, os.NewSyscallError("eventfd", err)
 		}
-		if err := e.read(int(e.channel.fd), e.nextCM); err != nil {
+		if err := e.read(int(e.channel.fd), e.nextCM, e.deafen); err != nil {
 			unix.Close(e.wake)
 			C.v_destroy_event_channel(e.channel)
 			return nil, err
@@ -127,8 +135,12 @@ func polled(own int) (*os.File, syscall.RawConn, error) {
 	return f, rc, nil
 }
 
-// read starts a goroutine that calls next whenever there is something to read, until next fails.
-func (e *eventLoop) read(fd int, next func() error) error {
+// retryTime is how long a reading goroutine waits after ENOMEM, before which no event was taken.
+const retryTime = 10 * time.Millisecond
+
+// read starts a goroutine that calls next whenever there is something to read. If next fails, the
+// goroutine passes the error to failed, and ends.
+func (e *eventLoop) read(fd int, next func() error, failed func(error)) error {
 	f, rc, err := pollable(fd)
 	if err != nil {
 		return err
@@ -136,12 +148,19 @@ func (e *eventLoop) read(fd int, next func() error) error {
 	e.files = append(e.files, f)
 	e.readers.Go(func() {
 		for {
-			var failed error
+			var errno error
 			err := rc.Read(func(uintptr) bool {
-				failed = next()
-				return failed != syscall.EAGAIN
+				errno = next()
+				return errno != syscall.EAGAIN
 			})
-			if err != nil || failed != nil && failed != syscall.EINTR {
+			switch {
+			case err != nil:
+				return // release has closed it
+			case errno == nil, errno == syscall.EINTR:
+			case errno == syscall.ENOMEM:
+				time.Sleep(retryTime)
+			default:
+				failed(errno)
 				return
 			}
 		}
@@ -168,7 +187,8 @@ func (e *eventLoop) watch(c *C.struct_v_context) error {
 		}
 		current.kept[c] = true
 	}
-	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }); err != nil {
+	gone := func(error) {} // the device was removed, which rdma_cm reports
+	if err := e.read(int(c.async_fd), func() error { return e.nextAsync(c) }, gone); err != nil {
 		return err // the next queue pair tries again
 	}
 	e.watched[c] = true
@@ -225,6 +245,40 @@ func openDevices() []*C.struct_v_context {
 	var list [16]*C.struct_v_context
 	n := C.v_contexts(&list[0], C.int(len(list)))
 	return list[:n]
+}
+
+// deafen records that no more events of rdma_cm can be read. Everything that waits for one fails, and
+// so do new ids, so that connections do without verbs; listeners are dropped. Open channels remain:
+// what arrives on them needs no events, and if the device flushes their work, the peer has left. The
+// next event loop begins anew, when all users of this one have gone.
+func (e *eventLoop) deafen(errno error) {
+	why := fmt.Errorf("verbs: no more events of rdma_cm can be read: %w", errno)
+	if errno == syscall.EACCES {
+		why = fmt.Errorf("verbs: rdma_cm refuses this process, whose credentials have changed since it began to use RDMA: %w", errno)
+	}
+	e.mu.Lock()
+	e.why = why
+	close(e.deaf)
+	ids := slices.Collect(maps.Values(e.ids))
+	e.mu.Unlock()
+	for _, id := range ids {
+		if id.lost != nil {
+			id.lost(why)
+		}
+		if q := id.q.Load(); q != nil {
+			q.reconsider()
+		}
+	}
+}
+
+// failed returns why there are no more events of rdma_cm, or nil.
+func (e *eventLoop) failed() error {
+	select {
+	case <-e.deaf:
+		return e.why
+	default:
+		return nil
+	}
 }
 
 // cmEvent is an event of rdma_cm.
@@ -298,11 +352,17 @@ func (e *eventLoop) newListener(accept func(cmEvent), lost func(error)) (*cmID, 
 // create makes the rdma_cm_id of id. It calls the kernel without mu, which the goroutine that
 // distributes events needs.
 func (e *eventLoop) create(id *cmID) (*cmID, error) {
+	if err := e.failed(); err != nil {
+		return nil, err
+	}
 	id.e, id.number, id.events = e, e.number(), make(chan cmEvent, 8)
 	if errno := C.v_create_id(e.channel, C.uint64_t(id.number), &id.c); errno != 0 {
 		return nil, fmt.Errorf("verbs: rdma_cm has no id for us: %w", syscall.Errno(errno))
 	}
-	e.enter(id) // before there can be an event
+	if err := e.enter(id); err != nil { // before there can be an event
+		id.destroy()
+		return nil, err
+	}
 	return id, nil
 }
 
@@ -310,7 +370,7 @@ func (e *eventLoop) create(id *cmID) (*cmID, error) {
 func (e *eventLoop) adopt(c *C.struct_v_cm_id) *cmID {
 	id := &cmID{e: e, c: c, number: e.number(), accepted: true, events: make(chan cmEvent, 8)}
 	C.v_set_context(c, C.uint64_t(id.number))
-	e.enter(id)
+	_ = e.enter(id) // there is an event just now
 	return id
 }
 
@@ -322,11 +382,12 @@ func (e *eventLoop) number() uint64 {
 	return e.last
 }
 
-// enter makes the id known to events.
-func (e *eventLoop) enter(id *cmID) {
+// enter makes the id known to events. It fails if there are none any more.
+func (e *eventLoop) enter(id *cmID) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ids[id.number] = id
+	return e.failed()
 }
 
 // destroy waits for goroutines that handle events of the id.

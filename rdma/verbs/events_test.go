@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -213,4 +214,65 @@ func TestStrangersTakeNoPlace(t *testing.T) {
 	free()
 	within(t, closed(p.e.work.wait), "events are left")
 	p.listeners.close()
+}
+
+// TestNoMoreEvents: when rdma_cm refuses the process, as after setuid, the dial that waits for an event
+// and all later ones fail at once and say why, and so do invitations. An open channel remains.
+func TestNoMoreEvents(t *testing.T) {
+	onFake(t, func(f *fake) {
+		p, err := listen(config)
+		require.NoError(t, err)
+		defer p.Close()
+		_, err = p.Invite(toHere, nil)
+		require.NoError(t, err)
+		dial := func() {
+			_, err := join(t.Context(), rdma.Address{Port: 7, Local: here, Remote: here}, config, []byte("hello"), nil)
+			assert.ErrorContains(t, err, "credentials have changed")
+		}
+		connects := f.get("connects")
+		waiting := closed(dial)
+		until(t, "no request", func() bool { return f.get("connects") > connects })
+		q := f.queuePair()
+		defer q.Abort()
+		f.set("cm_errno", int(syscall.EACCES))
+		f.set("cm_failures", -1)
+		f.order("poke", "-", 0)
+		within(t, waiting, "a dial waits for an event that cannot be read")
+		within(t, closed(dial), "a dial waits for an event that cannot be read")
+		_, err = p.Invite(toHere, nil)
+		assert.ErrorContains(t, err, "credentials have changed")
+		until(t, "a listener is left", func() bool {
+			p.listeners.mu.Lock()
+			defer p.listeners.mu.Unlock()
+			return len(p.listeners.byAddress) == 0
+		})
+
+		f.order("receive", "-", 100)
+		var wcs [1]rdma.Completion
+		n, err := q.Wait(wcs[:])
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		wcs[0].Buffer.Release()
+		q.flushed = true // now the peer has left, which nothing reports
+		assert.ErrorIs(t, q.reasonLocked(), syscall.ECONNRESET)
+	})
+}
+
+// TestEventsAfterENOMEM: a shortage of memory delays events, and loses none.
+func TestEventsAfterENOMEM(t *testing.T) {
+	onFake(t, func(f *fake) {
+		f.set("cm_errno", int(syscall.ENOMEM))
+		f.set("cm_failures", 3)
+		q := f.queuePair()
+		defer q.Abort()
+		connects := f.get("connects")
+		asking := closed(func() {
+			_, err := q.request(t.Context(), []byte("said"))
+			assert.NoError(t, err)
+		})
+		until(t, "no request", func() bool { return f.get("connects") > connects })
+		f.order("establish", "asked", 0)
+		within(t, asking, "the event is lost")
+		assert.Zero(t, f.get("cm_failures"))
+	})
 }

@@ -157,7 +157,7 @@ func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, e
 	switch {
 	case err == nil:
 		done()
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, q.id.e.failed() != nil: // there may be no answer yet
 		go end()
 	default:
 		end()
@@ -186,6 +186,8 @@ func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
 	select {
 	case <-ctx.Done():
 		return cmEvent{}, tooLong(ctx, want)
+	case <-id.e.deaf:
+		return cmEvent{}, id.e.failed()
 	case ev := <-id.events:
 		if ev.kind == want {
 			return ev, nil

@@ -250,6 +250,11 @@ func (q *QueuePair) Lost(err error) {
 // offended records that the device has reported a violation by the peer.
 func (q *QueuePair) offended() {
 	q.offence.Store(true)
+	q.reconsider()
+}
+
+// reconsider makes Wait look again whether there is a reason for which the queue pair has ended.
+func (q *QueuePair) reconsider() {
 	q.stop.Store(1)
 	q.in.kick(q)
 }
@@ -266,10 +271,10 @@ func (q *QueuePair) reasonLocked() error {
 		return errRemoved
 	case q.cause != nil:
 		return q.cause
-	case q.offence.Load(), !q.rnic && !q.gone.Load():
+	case q.offence.Load(), !q.rnic && !q.gone.Load() && q.id.e.failed() == nil:
 		// An InfiniBand device flushes by itself only after a violation by the peer.
 		return violation("InfiniBand §9.7.5", "it reached for memory that is not exposed to it")
-	case q.gone.Load():
+	case q.gone.Load(), q.id.e.failed() != nil:
 		return os.NewSyscallError("read", syscall.ECONNRESET)
 	}
 	return nil // an event of rdma_cm will follow

@@ -49,14 +49,14 @@ static int cm_us;        // how long rdma_get_cm_event uses the queue pair
 static int cm_errno;     // with which rdma_get_cm_event fails,
 static int cm_failures;  // this often
 static int dereg_errno;  // with which ibv_dereg_mr fails
-static int disconnects, cm_calls, cm_events, torn, rejections, connects, qps, regions;
+static int disconnects, cm_events, torn, rejections, connects, qps, regions;
 
 static struct {
 	const char *name;
 	int *value;
 } values[] = {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
-	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_calls", &cm_calls}, {"cm_events", &cm_events}, {"torn", &torn},
+	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
 };
 
@@ -346,7 +346,6 @@ int rdma_get_cm_event(struct v_event_channel *channel, struct v_cm_event **event
 {
 	char byte;
 	lock();
-	cm_calls++;
 	int error = cm_failures ? cm_errno : 0;
 	if (error && cm_failures > 0)
 		cm_failures--;
