@@ -43,6 +43,10 @@ const (
 	backlog = 512
 	// maxJoining bounds the peers that are being admitted at a time; others are rejected.
 	maxJoining = 256
+	// leastAdmitting is the least that a peer has to open the channel after its request. The peer
+	// may believe that the channel is open as soon as this end has accepted, and the handshake
+	// waits as long for the channel (patience in internal/handshake).
+	leastAdmitting = 2 * time.Second
 )
 
 func listen(cfg rdma.ChannelConfig) (*acceptor, error) {
@@ -225,7 +229,7 @@ func (p *acceptor) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (
 	if ev.ord > 0 {
 		q.ord = min(q.ord, ev.ord)
 	}
-	ctx, cancel := context.WithTimeout(p.ending, max(p.cfg.Timeout, time.Millisecond))
+	ctx, cancel := context.WithTimeout(p.ending, max(p.cfg.Timeout, leastAdmitting))
 	defer cancel()
 	if errno := C.v_accept(id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
 		err = fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))

@@ -1,0 +1,46 @@
+//go:build linux && cgo
+
+package verbs
+
+import (
+	"encoding/hex"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// invite returns an acceptor, and an invitation to it. The order makes the peer come.
+func (f *fake) invite(cfg rdma.ChannelConfig, answer func([]byte) ([]byte, int, error)) (p *acceptor, i rdma.Invitation, come func()) {
+	f.t.Helper()
+	p, err := listen(cfg)
+	require.NoError(f.t, err)
+	i, err = p.Invite(toHere, answer)
+	require.NoError(f.t, err)
+	token := i.Address().Token
+	return p, i, func() { f.order("request", hex.EncodeToString(append(token[:], "hello"...)), 0) }
+}
+
+// TestAdmitWaitsForTheClient: a client may believe that the channel is open when this end has accepted,
+// and is given time to take it, although StepUpTimeout is short.
+func TestAdmitWaitsForTheClient(t *testing.T) {
+	onFake(t, func(f *fake) {
+		cfg := config
+		cfg.Timeout = 10 * time.Millisecond
+		p, i, come := f.invite(cfg, func(said []byte) ([]byte, int, error) {
+			assert.Equal(t, "hello", string(said))
+			return []byte("answer"), 1, nil
+		})
+		defer p.Close()
+		come()
+		until(t, "the client is not accepted", func() bool { return f.get("connects") == 1 })
+		time.Sleep(20 * cfg.Timeout)
+		f.order("establish", "accepted", 0)
+		q, err := i.Take(t.Context())
+		require.NoError(t, err)
+		q.Abort()
+	})
+}
