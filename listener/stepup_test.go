@@ -27,6 +27,7 @@ type stepper struct {
 	refuses error // of Reaches
 	none    error // of Listen
 	channel rdma.QueuePair
+	failed  error // of Take
 	invited *invitation
 	places  int // that are open
 }
@@ -83,8 +84,11 @@ func (i *invitation) Address() rdma.Address { return stepAddress }
 
 func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
 	i.s.mu.Lock()
-	q := i.s.channel
+	q, failed := i.s.channel, i.s.failed
 	i.s.mu.Unlock()
+	if failed != nil {
+		return nil, failed
+	}
 	if q == nil {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -109,7 +113,7 @@ var fakeVerbs = func() *stepper {
 func (s *stepper) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked, s.refuses, s.none, s.channel, s.invited, s.places = nil, nil, nil, nil, nil, 0
+	s.asked, s.refuses, s.none, s.channel, s.failed, s.invited, s.places = nil, nil, nil, nil, nil, nil, 0
 }
 
 // approach is a client that offers verbs, up to its decision, and what the server
@@ -196,6 +200,19 @@ func TestClientStaysThoughInvited(t *testing.T) {
 	assert.NotNil(t, in.First)
 	assert.Equal(t, map[string]string{"verbs": "the client has not come"}, in.Declined.Table())
 	assert.True(t, fakeVerbs.invited.withdrawn)
+}
+
+// TestServerSaysWhyItRejected: if the client stays because this end rejected it on the device's channel,
+// this end has the reason.
+func TestServerSaysWhyItRejected(t *testing.T) {
+	fakeVerbs.reset()
+	fakeVerbs.failed = errors.New("no memory")
+	l := listen(t, stepConfig(), 8)
+	qp, choice := approach(t, l, nil)
+	require.Equal(t, wire.DeviceVerbs, choice.Device)
+	handshaketest.Send(t, qp, handshaketest.Stay())
+	in := accept(t, l)
+	assert.Equal(t, map[string]string{"verbs": "no memory"}, in.Declined.Table())
 }
 
 func TestNotInvited(t *testing.T) {

@@ -228,18 +228,36 @@ func (h *Incoming) decide(up *Connection) error {
 	case first.MID == wire.MIDPlain && h.cfg.SDPOnly:
 		err = errors.New("handshake: the client goes on as plain TCP, which is not served")
 	case first.MID == wire.MIDPlain:
+		if h.invitation != nil {
+			h.cfg.decline(&h.declined, h.device, h.conn, h.whyNotTaken())
+		}
 		err = h.fallBack(up)
 	case !h.stay:
 		err = fmt.Errorf("handshake: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
 	default:
 		up.First = &first
 		if h.invitation != nil {
-			h.cfg.decline(&h.declined, h.device, h.conn, errors.New("the client has not come"))
+			h.cfg.decline(&h.declined, h.device, h.conn, h.whyNotTaken())
 			up.Declined = h.declined
 		}
 	}
 	h.withdrawChannel()
 	return err
+}
+
+// whyNotTaken returns why the client, which was invited to a channel, does without it. If it came and
+// was rejected, the reason is this end's.
+func (h *Incoming) whyNotTaken() error {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	qp, err := h.invitation.Take(over)
+	switch {
+	case err == nil:
+		qp.Abort()
+	case !errors.Is(err, context.Canceled):
+		return err
+	}
+	return errors.New("the client has not come")
 }
 
 // move makes up use the channel to which the client was invited.

@@ -183,8 +183,7 @@ func (p *acceptor) hear(ev cmEvent) error {
 	delete(p.invited, token) // it is good for one peer
 	p.joining++
 	p.workers.Go(func() {
-		q, err := p.admit(ev, i.answer)
-		i.Deliver(q, err)
+		p.admit(ev, i)
 		p.mu.Lock()
 		p.joining--
 		p.mu.Unlock()
@@ -212,38 +211,55 @@ func (id *cmID) reject(why error) {
 // mostReason is how long the text of a rejection may be on every transport.
 const mostReason = 148
 
+// errNotAdmitted is what a peer is told that this end does not admit. The reason is for the log: it may
+// say how much memory this process has, and the token proves nothing about the peer.
+var errNotAdmitted = errors.New("the server cannot open the channel")
+
 // admit answers a peer whose token is good.
-func (p *acceptor) admit(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, error) {
-	id := ev.id
+func (p *acceptor) admit(ev cmEvent, i *invitation) {
+	q, reply, err := p.prepare(ev, i.answer)
+	if err != nil {
+		i.Deliver(nil, err) // first, so that the handshake has the reason when the peer goes on
+		ev.id.reject(errNotAdmitted)
+		return
+	}
+	if err = p.accept(q, reply); err != nil {
+		q.Abort()
+	}
+	i.Deliver(q, err)
+}
+
+// prepare makes the queue pair for a peer, and the reply.
+func (p *acceptor) prepare(ev cmEvent, answer func([]byte) ([]byte, int, error)) (*QueuePair, []byte, error) {
 	reply, ord, err := answer(ev.private[16:])
 	if err != nil {
-		id.reject(err)
-		return nil, err
+		return nil, nil, err
 	}
-	q, err := newQueuePair(id, p.cfg)
+	q, err := newQueuePair(ev.id, p.cfg)
 	if err != nil {
-		id.reject(err)
-		return nil, err
+		return nil, nil, err
 	}
 	q.ord = min(ord, q.mostORD)
 	if ev.ord > 0 {
 		q.ord = min(q.ord, ev.ord)
 	}
+	return q, reply, nil
+}
+
+// accept sends the reply, and waits until the channel is open.
+func (p *acceptor) accept(q *QueuePair, reply []byte) error {
 	ctx, cancel := context.WithTimeout(p.ending, max(p.cfg.Timeout, leastAdmitting))
 	defer cancel()
-	if errno := C.v_accept(id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
-		err = fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
-	} else {
-		_, err = id.await(ctx, C.V_CM_ESTABLISHED)
+	if errno := C.v_accept(q.id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
+		return fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
 	}
-	if err == nil && q.rnic {
-		err = q.exchangeRTR(ctx)
+	if _, err := q.id.await(ctx, C.V_CM_ESTABLISHED); err != nil {
+		return err
 	}
-	if err != nil {
-		q.Abort()
-		return nil, err
+	if q.rnic {
+		return q.exchangeRTR(ctx)
 	}
-	return q, nil
+	return nil
 }
 
 // Close ends the acceptor and every invitation.

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"encoding/hex"
+	"errors"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// invite returns an acceptor, and an invitation to it. The order makes the peer come.
+// invite returns an acceptor, and an invitation to it. come makes the peer come.
 func (f *fake) invite(cfg rdma.ChannelConfig, answer func([]byte) ([]byte, int, error)) (p *acceptor, i rdma.Invitation, come func()) {
 	f.t.Helper()
 	p, err := listen(cfg)
@@ -22,6 +23,13 @@ func (f *fake) invite(cfg rdma.ChannelConfig, answer func([]byte) ([]byte, int, 
 	require.NoError(f.t, err)
 	token := i.Address().Token
 	return p, i, func() { f.order("request", hex.EncodeToString(append(token[:], "hello"...)), 0) }
+}
+
+// rejects waits until a peer has been rejected, and compares what it was told.
+func (f *fake) rejects(want string) {
+	f.t.Helper()
+	until(f.t, "the peer is not rejected", func() bool { return f.get("rejections") == 1 })
+	assert.Equal(f.t, want, f.order("reason", "-", 0))
 }
 
 // TestAdmitWaitsForTheClient: a client may believe that the channel is open when this end has accepted,
@@ -42,5 +50,32 @@ func TestAdmitWaitsForTheClient(t *testing.T) {
 		q, err := i.Take(t.Context())
 		require.NoError(t, err)
 		q.Abort()
+	})
+}
+
+// TestReasonsStayHere: a peer that is not admitted is not told the internal reason, which Take returns.
+func TestReasonsStayHere(t *testing.T) {
+	onFake(t, func(f *fake) {
+		secret := errors.New("what only this end must know")
+		p, i, come := f.invite(config, func([]byte) ([]byte, int, error) { return nil, 0, secret })
+		defer p.Close()
+		come()
+		_, err := i.Take(t.Context())
+		assert.Equal(t, secret, err)
+		f.rejects("the server cannot open the channel")
+	})
+}
+
+// TestMemoryStaysHere: neither is a peer told how much memory this process may lock.
+func TestMemoryStaysHere(t *testing.T) {
+	onFake(t, func(f *fake) {
+		defer func(former func() int64) { buffers.limit = former }(buffers.limit)
+		buffers.limit = func() int64 { return 0 }
+		p, i, come := f.invite(config, func([]byte) ([]byte, int, error) { return nil, 1, nil })
+		defer p.Close()
+		come()
+		_, err := i.Take(t.Context())
+		assert.ErrorContains(t, err, "SDP_MEMORY")
+		f.rejects("the server cannot open the channel")
 	})
 }

@@ -154,7 +154,7 @@ func TestToken(t *testing.T) {
 		}, "the token is not good", true},
 		{"what the place refuses", func(a rdma.Address) (*QueuePair, error) {
 			return dial(a, "refuse me", yes)
-		}, `the peer refuses: "as you like"`, true},
+		}, `the peer refuses: "the server cannot open the channel"`, true},
 		{"a reply that is not wanted", func(a rdma.Address) (*QueuePair, error) {
 			return dial(a, "hello", func(reply []byte) (int, error) { return 0, errors.New("not " + printable(reply)) })
 		}, "not answer", true},
