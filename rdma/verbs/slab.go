@@ -142,7 +142,9 @@ func (s *slabs) put(mem []byte) {
 			s.all = append(s.all[:i], s.all[i+1:]...)
 			return
 		}
-		unix.Madvise(mem, unix.MADV_DONTNEED)
+		if unix.Madvise(mem, unix.MADV_DONTNEED) != nil { // with mlockall, the kernel refuses
+			clear(mem)
+		}
 		return
 	}
 	panic("verbs: memory that is of no slab is given back")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func newSlabs(limit int64) *slabs { return &slabs{limit: func() int64 { return limit }} }
@@ -88,4 +89,22 @@ func TestLongSlice(t *testing.T) {
 	assert.Len(t, s.all, 1)
 	assert.Zero(t, s.used)
 	assert.Panics(t, func() { s.put(make([]byte, pageSize)) })
+}
+
+// TestLockedSlab: memory that the kernel does not take back, because the program has locked all of its
+// memory, does not show the next connection what the last one has sent.
+func TestLockedSlab(t *testing.T) {
+	s := newSlabs(1 << 40)
+	b, err := s.get(pageSize, growing)
+	require.NoError(t, err)
+	if err := unix.Mlock(b); err != nil {
+		t.Skip("missing: the right to lock a page: ", err)
+	}
+	defer unix.Munlock(b)
+	copy(b, "secret")
+	s.put(b)
+	again, err := s.get(pageSize, growing)
+	require.NoError(t, err)
+	require.Same(t, &b[0], &again[0])
+	require.Equal(t, make([]byte, len(again)), again)
 }
