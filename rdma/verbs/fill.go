@@ -85,8 +85,14 @@ func (q *QueuePair) upkeep() {
 	tx := &q.tx
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	if q.sendError() != nil || tx.ends > 0 || !tx.roomFor(ownLen, false) {
+	if q.sendError() != nil || tx.ends > 0 {
 		return
+	}
+	if !tx.roomFor(ownLen, false) {
+		tx.starved.Store(true) // so the next completion makes Wait call upkeep again
+		if !tx.roomFor(ownLen, false) {
+			return
+		}
 	}
 	send := func(text string) bool {
 		mem, lkey := tx.take(ownLen)

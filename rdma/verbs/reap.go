@@ -147,6 +147,11 @@ func (q *QueuePair) sentLocked(number uint64) {
 		r.reg, r.local = nil, nil
 	}
 	tx.tail.Store(i)
+	if tx.starved.Load() {
+		tx.starved.Store(false)
+		q.chores.Store(true)
+		q.in.kick(q)
+	}
 	tx.ring.retired.free(i)
 }
 

@@ -170,6 +170,24 @@ func TestAskedTwice(t *testing.T) {
 	must(t, q.heard(true))
 }
 
+// TestUpkeepWaitsForRoom: what the peer's device has asked for is sent when the send queue has room
+// again. Until then Wait parks.
+func TestUpkeepWaitsForRoom(t *testing.T) {
+	q := testBuffers(2048, 16)
+	must(t, q.heard(true))
+	q.tx.posted.Store(sendDepth)
+	for range 2 {
+		q.upkeep()
+		if q.owed.Load() != fills || q.hasWork() {
+			t.Fatalf("%d messages are to be sent, and Wait has work: %t", q.owed.Load(), q.hasWork())
+		}
+		q.sentLocked(q.tx.tail.Load())
+		if !q.hasWork() {
+			t.Fatal("a completion does not make Wait try again")
+		}
+	}
+}
+
 // TestFormerPoolsAreTrimmed: a pool of a former size goes with its last buffer, and one of the present
 // size when it is not needed.
 func TestFormerPoolsAreTrimmed(t *testing.T) {

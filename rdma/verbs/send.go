@@ -40,6 +40,7 @@ type sender struct {
 	reads   atomic.Int32  // that Poll has not returned
 	writes  atomic.Int32
 	busy    atomic.Bool
+	starved atomic.Bool // upkeep had no room; while chores is set, Wait would not park
 	records [sendDepth]record
 	upTo    uint64 // work before this number has completed, except Reads; reapMu guards it
 }
