@@ -224,6 +224,10 @@ func (e *eventLoop) takeAsync(c *C.struct_v_context) (kind C.int, err error) {
 		if id := e.id(uint64(number)); id != nil {
 			id.offended(kind)
 		}
+	case C.V_EVENT_CQ_ERR:
+		if id := e.id(uint64(number)); id != nil {
+			id.overrun()
+		}
 	}
 	return kind, nil
 }
@@ -436,6 +440,13 @@ func (id *cmID) offended(kind C.int) {
 	// siw also reports this if it cannot answer a Read because the peer is gone.
 	if q != nil && !(q.rnic && kind == C.V_EVENT_QP_REQ_ERR) {
 		q.offended()
+	}
+}
+
+// overrun handles the loss of the completion queue. The device may report nothing through it any more.
+func (id *cmID) overrun() {
+	if q := id.q.Load(); q != nil {
+		id.e.work.post(&id.later, q.overrun)
 	}
 }
 

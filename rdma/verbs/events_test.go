@@ -276,3 +276,22 @@ func TestEventsAfterENOMEM(t *testing.T) {
 		assert.Zero(t, f.get("cm_failures"))
 	})
 }
+
+// TestCompletionQueueIsLost: a queue pair ends when its device reports that the completion queue is in
+// error, because nothing may be reported through that any more.
+func TestCompletionQueueIsLost(t *testing.T) {
+	onFake(t, func(f *fake) {
+		const cqError = 0
+		other := f.queuePair()
+		defer other.Abort()
+		q := f.queuePair()
+		defer q.Abort()
+		f.order("async", "-", cqError)
+		within(t, closed(func() {
+			var wcs [1]rdma.Completion
+			_, err := q.Wait(wcs[:])
+			assert.ErrorIs(t, err, errOverrun)
+		}), "Wait goes on")
+		assert.NoError(t, other.failed())
+	})
+}

@@ -239,6 +239,17 @@ func (q *QueuePair) left(device bool) {
 	q.room.kick(q)
 }
 
+var errOverrun = fmt.Errorf("verbs: the device has lost the completion queue: %w", syscall.ECONNABORTED)
+
+// overrun ends the queue pair after the loss of its completion queue. It calls the kernel, so it runs
+// on the dispatcher, and does not wait for finish.
+func (q *QueuePair) overrun() {
+	if q.using.TryRLock() {
+		defer q.using.RUnlock()
+		q.fail(errOverrun)
+	}
+}
+
 // Lost ends the queue pair: a NIC notices that the peer's host is gone only when it sends.
 func (q *QueuePair) Lost(err error) {
 	q.using.RLock()

@@ -292,7 +292,7 @@ int v_open_end(struct v_end *e, struct v_cm_id *id, uint64_t context, int sends,
 	e->id = id;
 	errno = 0;
 	if (!(e->pd = f.ibv_alloc_pd(c)) || !(e->channel = f.ibv_create_comp_channel(c)) ||
-	    !(e->cq = f.ibv_create_cq(c, sends + receives, NULL, e->channel, vector)))
+	    !(e->cq = f.ibv_create_cq(c, sends + receives, (void *)(uintptr_t)context, e->channel, vector)))
 		return failed(-1);
 	for (;; max_inline /= 2) {
 		struct v_qp_init_attr attr = {
@@ -467,6 +467,9 @@ int v_next_async(struct v_context *c, int *type, uint64_t *context)
 	*type = ev.event_type;
 	*context = 0;
 	switch (ev.event_type) {
+	case V_EVENT_CQ_ERR:
+		*context = (uint64_t)(uintptr_t)ev.element.cq->cq_context;
+		break;
 	case V_EVENT_QP_FATAL:
 	case V_EVENT_QP_REQ_ERR:
 	case V_EVENT_QP_ACCESS_ERR:

@@ -101,8 +101,8 @@ int v_take_event(struct v_end *e); // 1, or 0: there was none
 int v_block(struct v_end *e, int wake, int most);
 void v_drain_events(struct v_end *e);
 
-// v_next_async takes an asynchronous event. *context is that of the queue pair, or 0 if the event is not
-// about one.
+// v_next_async takes an asynchronous event. *context is that of the queue pair or the completion queue,
+// or 0 if the event is about neither.
 int v_next_async(struct v_context *c, int *type, uint64_t *context);
 
 #endif
