@@ -44,7 +44,7 @@ type Path struct {
 	Code     string            `json:"code,omitempty"`
 	Reason   string            `json:"reason,omitempty"` // why not SDP
 	Advice   string            `json:"advice,omitempty"`
-	Rule     string            `json:"rule,omitempty"` // the operator's rule for the address
+	Rule     string            `json:"rule,omitempty"`  // the operator's rule for the address
 	Fails    bool              `json:"fails,omitempty"` // a Dial fails: the network or a rule demands SDP
 	Took     time.Duration     `json:"took_ns"`
 }
