@@ -225,8 +225,8 @@ func (q *QueuePair) left(device bool) {
 		q.removed.Store(true)
 	}
 	q.reap()
-	if !q.rnic && C.v_gave_up(q.end) != 0 {
-		q.offence.Store(true) // it happened before the peer disconnected, and its completions are to come
+	if !q.rnic && q.gaveUp() {
+		q.offence.Store(true) // its completions are to come
 	}
 	q.gone.Store(true)
 	q.hangUp()
@@ -237,6 +237,25 @@ func (q *QueuePair) left(device bool) {
 	}
 	q.in.kick(q)
 	q.room.kick(q)
+}
+
+// gaveUp reports whether the device has ended the queue pair, which it does after a violation by the
+// peer, before the peer disconnected. rxe tells the peer first, so the peer may be gone a moment
+// before the queue pair is in the error state. A peer that leaves in good order does not wait for this.
+func (q *QueuePair) gaveUp() bool {
+	for range 10 {
+		if C.v_gave_up(q.end) != 0 {
+			return true
+		}
+		q.reapMu.Lock()
+		orderly := q.empties > 0
+		q.reapMu.Unlock()
+		if orderly || q.leaving.Load() || q.removed.Load() {
+			return false
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return C.v_gave_up(q.end) != 0
 }
 
 var errOverrun = fmt.Errorf("verbs: the device has lost the completion queue: %w", syscall.ECONNABORTED)
