@@ -200,7 +200,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 			return
 		}
 	}
-	r := &relay{entrance: e, client: client}
+	r := newRelay(e, client)
 	e.mu.Lock()
 	e.relays[r] = struct{}{}
 	e.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,10 +40,24 @@ var (
 type relay struct {
 	entrance *entrance
 	client   conn
-	server   conn // nil until it is dialled
+	up, down direction
 
-	mu       sync.Mutex
-	up, down int64 // bytes of directions that have ended
+	mu     sync.Mutex
+	server conn // nil until it is dialled
+}
+
+func newRelay(e *entrance, client conn) *relay {
+	return &relay{
+		entrance: e, client: client,
+		up: direction{ended: make(chan struct{})}, down: direction{ended: make(chan struct{})},
+	}
+}
+
+// A direction is one of the two in which a relay copies.
+type direction struct {
+	bytes  atomic.Int64  // set at its end
+	failed atomic.Bool   // the connection that it writes to takes nothing more
+	ended  chan struct{} // closed when nothing is copied any more
 }
 
 // run dials the target and relays until both directions have ended. cut ends it early,
@@ -63,8 +78,8 @@ func (r *relay) run(cut context.Context, route *Route) error {
 	defer uncut()
 
 	var upward sync.WaitGroup
-	upward.Go(func() { r.pass(dialled, r.client, &r.up) })
-	r.pass(r.client, dialled, &r.down)
+	upward.Go(func() { pass(dialled, r.client, &r.up, &r.down) })
+	pass(r.client, dialled, &r.down, &r.up)
 	upward.Wait()
 	r.client.Close()
 	dialled.Close()
@@ -120,35 +135,61 @@ func (r *relay) dial(ctx context.Context, route *Route, tried *attempt) (conn, e
 	}
 }
 
-// pass copies one direction until its end. It passes on an end of file, after which the other
-// direction may continue. Any other end resets both connections.
-func (r *relay) pass(to, from conn, count *int64) {
+// answerTime is how long a relay goes on after one of its connections has failed, so that the other
+// gets what the failed one had delivered. A client that reads nothing does not keep it for longer.
+const answerTime = time.Minute
+
+// pass copies the direction d until its end. It passes on an end of file, after which the other
+// direction, back, may continue. Any other end resets both connections.
+//
+// If to is the one that has failed, the other direction first passes on what to had delivered: a
+// server that answers and closes with bytes unread resets the connection behind its answer.
+func pass(to, from conn, d, back *direction) {
 	n, err := io.Copy(to, from)
-	r.mu.Lock()
-	*count = n
-	r.mu.Unlock()
-	if err == nil {
+	d.bytes.Store(n)
+	if err == nil && !back.failed.Load() { // an end behind a failed Write is that of a reset
 		err = to.CloseWrite()
 	}
-	if err != nil {
-		reset(to, from)
+	if err == nil {
+		close(d.ended)
+		return
 	}
+	broken := dead(to)
+	d.failed.Store(broken)
+	close(d.ended)
+	if broken {
+		timer := time.NewTimer(answerTime)
+		defer timer.Stop()
+		select {
+		case <-back.ended:
+		case <-timer.C:
+		}
+	}
+	reset(to, from)
+}
+
+// dead reports whether c takes nothing more. io.Copy does not say which connection its error comes
+// from. Only the direction that writes to c may call it, because another Write would delay it.
+func dead(c conn) bool {
+	_, err := c.Write(nil)
+	return err != nil
 }
 
 // carried returns how many bytes were copied from the client to the target and back. Until a
 // direction has ended, only SDP's own counters have its number.
 func (r *relay) carried() (up, down int64) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	server := r.server
+	r.mu.Unlock()
 	if c, ok := r.client.(*sdp.Conn); ok {
 		s := c.Stats()
 		return int64(s.BcopyReceived.Bytes + s.ZCopyReceived), int64(s.BcopySent.Bytes + s.ZCopySent)
 	}
-	if c, ok := r.server.(*sdp.Conn); ok {
+	if c, ok := server.(*sdp.Conn); ok {
 		s := c.Stats()
 		return int64(s.BcopySent.Bytes + s.ZCopySent), int64(s.BcopyReceived.Bytes + s.ZCopyReceived)
 	}
-	return r.up, r.down
+	return r.up.bytes.Load(), r.down.bytes.Load()
 }
 
 // reset closes connections so that their peers see a reset and no end of file.
