@@ -1,12 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,25 +28,94 @@ func TestPageIsForTheSameHost(t *testing.T) {
 	}
 }
 
-// TestHTTPClientsAreBounded has clients that connect and say nothing.
-func TestHTTPClientsAreBounded(t *testing.T) {
+// servingHTTP serves the handler and returns the address.
+func servingHTTP(t *testing.T, h http.Handler) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	address := l.Addr().String()
+	address = l.Addr().String()
 	require.NoError(t, l.Close())
-	stop, err := serveHTTP(address, http.NotFoundHandler(), slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	stop, err := serveHTTP(address, h, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	require.NoError(t, err)
-	defer stop()
-	for i := range maxHTTP + 1 {
-		c, err := net.Dial("tcp", address)
-		require.NoError(t, err)
-		defer c.Close()
-		if i < maxHTTP {
-			continue
-		}
-		require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Second))) // less than ReadTimeout
-		_, err = c.Read(make([]byte, 1))
-		require.Error(t, err)
-		require.False(t, strings.Contains(err.Error(), "timeout"), "one more client is served")
+	t.Cleanup(stop)
+	return address
+}
+
+// dialHTTP connects, and sends a request if there is one.
+func dialHTTP(t *testing.T, address, request string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(c, request)
+	require.NoError(t, err)
+	return c
+}
+
+const getLive = "GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// answered requires a response.
+func answered(t *testing.T, c net.Conn) {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	r.Body.Close()
+}
+
+// TestHTTPClientsWithoutRequests has as many clients as may be, which ask for nothing, or for nothing
+// more. A probe is still answered.
+func TestHTTPClientsWithoutRequests(t *testing.T) {
+	for name, request := range map[string]string{"silent": "", "idle": getLive} {
+		t.Run(name, func(t *testing.T) {
+			address := servingHTTP(t, http.NotFoundHandler())
+			clients := make([]net.Conn, maxHTTP)
+			for i := range clients {
+				clients[i] = dialHTTP(t, address, request)
+				if request != "" {
+					answered(t, clients[i])
+				}
+			}
+			for range 3 {
+				answered(t, dialHTTP(t, address, getLive))
+			}
+			_, err := clients[0].Read(make([]byte, 1))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
+		})
+	}
+}
+
+// TestSilentHTTPClientsAreClosed has a client that connects and one that begins a request.
+func TestSilentHTTPClientsAreClosed(t *testing.T) {
+	address := servingHTTP(t, http.NotFoundHandler())
+	for _, request := range []string{"", "GET"} {
+		start := time.Now()
+		io.ReadAll(dialHTTP(t, address, request))
+		require.Less(t, time.Since(start), 4*time.Second) // less than ReadTimeout
+	}
+}
+
+// TestBusyHTTPClientsAreBounded has as many clients as may be, whose requests are in progress.
+func TestBusyHTTPClientsAreBounded(t *testing.T) {
+	goOn := make(chan struct{})
+	busy := make(chan struct{}, maxHTTP+1)
+	address := servingHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		busy <- struct{}{}
+		<-goOn
+	}))
+	var clients []net.Conn
+	for range maxHTTP {
+		clients = append(clients, dialHTTP(t, address, getLive))
+	}
+	for range maxHTTP {
+		<-busy
+	}
+	_, err := io.ReadAll(dialHTTP(t, address, ""))
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
+	require.Empty(t, busy)
+	close(goOn)
+	for _, c := range clients {
+		answered(t, c)
 	}
 }

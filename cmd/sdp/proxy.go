@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -259,46 +257,4 @@ func notify(log *slog.Logger, state string) {
 	if err := proxy.Notify(state); err != nil {
 		log.Warn("systemd cannot be told about the state", "state", state, "error", err)
 	}
-}
-
-// sameHost refuses clients on other hosts: orchestrators need the address open to the network,
-// and the page shows the addresses of all clients.
-func sameHost(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
-			http.Error(w, "only for clients on this host", http.StatusForbidden)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// maxHTTP is how many clients serveHTTP serves at a time. Further ones are closed: they must
-// not take the descriptors of connections that are relayed.
-const maxHTTP = 128
-
-// serveHTTP serves the handler at the address until stop is called.
-func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), err error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(stdout, "serving http://%s\n", ln.Addr())
-	var clients atomic.Int64
-	server := &http.Server{
-		Handler: h, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		ConnState: func(c net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				if clients.Add(1) > maxHTTP {
-					c.Close()
-				}
-			case http.StateClosed, http.StateHijacked:
-				clients.Add(-1)
-			}
-		},
-	}
-	go server.Serve(ln)
-	return func() { server.Close() }, nil
 }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// sameHost refuses clients on other hosts: orchestrators need the address open to the network,
+// and the page shows the addresses of all clients.
+func sameHost(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "only for clients on this host", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// maxHTTP is how many clients serveHTTP serves at a time: they must not take the descriptors of
+// connections that are relayed.
+const maxHTTP = 128
+
+// serveHTTP serves the handler at the address until stop is called.
+func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), err error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(stdout, "serving http://%s\n", ln.Addr())
+	clients := httpClients{open: make(map[net.Conn]time.Time)}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 2 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: clients.note,
+	}
+	go server.Serve(ln)
+	return func() { server.Close() }, nil
+}
+
+// httpClients bounds the connections of serveHTTP. If there is one too many, it closes the one that
+// has been without a request for longest, so that clients that connect and ask for nothing do not
+// keep out the orchestrator's probes.
+type httpClients struct {
+	mu   sync.Mutex
+	open map[net.Conn]time.Time // since when it has been without a request; zero: it has one
+}
+
+// note has the form of http.Server.ConnState.
+func (h *httpClients) note(c net.Conn, state http.ConnState) {
+	if extra := h.set(c, state); extra != nil {
+		extra.Close()
+	}
+}
+
+// set notes the state of c, and returns the connection to close if there is one too many.
+func (h *httpClients) set(c net.Conn, state http.ConnState) (extra net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		if len(h.open) >= maxHTTP {
+			if extra = h.oldestLocked(); extra == nil {
+				return c
+			}
+			delete(h.open, extra)
+		}
+		h.open[c] = time.Now()
+	case http.StateActive:
+		h.changeLocked(c, time.Time{})
+	case http.StateIdle:
+		h.changeLocked(c, time.Now())
+	default:
+		delete(h.open, c)
+	}
+	return extra
+}
+
+// changeLocked sets the time of a connection that has a place.
+func (h *httpClients) changeLocked(c net.Conn, since time.Time) {
+	if _, ok := h.open[c]; ok {
+		h.open[c] = since
+	}
+}
+
+// oldestLocked returns the connection that has been without a request for longest, or nil.
+func (h *httpClients) oldestLocked() (oldest net.Conn) {
+	for c, since := range h.open {
+		if !since.IsZero() && (oldest == nil || since.Before(h.open[oldest])) {
+			oldest = c
+		}
+	}
+	return oldest
+}
