@@ -175,7 +175,11 @@ func (f *proxyFlags) run() error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: f.level}))
-	p := proxy.New(log, cmp.Or(f.limit, proxy.DefaultLimit()), inherited)
+	spare := 0
+	if f.http != "" {
+		spare = maxHTTP
+	}
+	p := proxy.New(log, cmp.Or(f.limit, proxy.DefaultLimit(spare)), inherited)
 	if f.http != "" {
 		mux := http.NewServeMux()
 		mux.Handle("/", p.Handler())

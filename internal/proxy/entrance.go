@@ -247,9 +247,9 @@ func (e *entrance) drained() bool {
 	return !ok || plain.SetDeadline(time.Now().Add(drainWait)) != nil
 }
 
-// complain logs errors of this entrance's connections, at most a few times a minute.
+// complain logs errors of this entrance's connections, each kind at most a few times a minute.
 func (e *entrance) complain(what string, err error) {
-	more, now := e.complaints.next(time.Now())
+	more, now := e.complaints.next(what, time.Now())
 	if !now {
 		return
 	}
@@ -260,9 +260,14 @@ func (e *entrance) complain(what string, err error) {
 	e.proxy.log.Warn(what, args...)
 }
 
-// complaints limits how much clients can make the process log.
+// complaints limits how much clients can make the process log. Each kind has a limit of its own,
+// so that a frequent one does not hide the others. The zero value is ready to use.
 type complaints struct {
-	mu     sync.Mutex
+	mu    sync.Mutex
+	kinds map[string]*complaint
+}
+
+type complaint struct {
 	since  time.Time
 	logged int
 	more   int // that were not logged
@@ -273,18 +278,26 @@ const (
 	complaintsMost = 10
 )
 
-// next reports whether to log an error, and how many were not logged before it.
-func (c *complaints) next(now time.Time) (more int, log bool) {
+// next reports whether to log an error of a kind, and how many were not logged before it.
+func (c *complaints) next(kind string, now time.Time) (more int, log bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Sub(c.since) >= complaintsTime {
-		c.since, c.logged = now, 0
+	k := c.kinds[kind]
+	if k == nil {
+		k = new(complaint)
+		if c.kinds == nil {
+			c.kinds = make(map[string]*complaint)
+		}
+		c.kinds[kind] = k
 	}
-	if c.logged == complaintsMost {
-		c.more++
+	if now.Sub(k.since) >= complaintsTime {
+		k.since, k.logged = now, 0
+	}
+	if k.logged == complaintsMost {
+		k.more++
 		return 0, false
 	}
-	c.logged++
-	more, c.more = c.more, 0
+	k.logged++
+	more, k.more = k.more, 0
 	return more, true
 }

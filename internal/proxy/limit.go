@@ -9,20 +9,21 @@ import (
 const (
 	// reserved descriptors are for listeners, files and the runtime.
 	reserved = 64
-	// perRelay is how many descriptors a connection takes: two sockets, one more over shm,
-	// and some for pipes between two plain TCP connections, without which bytes are copied.
-	perRelay = 4
+	// perRelay is how many descriptors a connection takes: two sockets, and a pipe of two for
+	// each direction between two plain TCP connections. Over shm there are fewer.
+	perRelay = 6
 )
 
 // DefaultLimit returns how many connections the process can relay at a time with the descriptors
-// that it may open; 0: that is not known. Clients beyond the limit wait. Without a limit, clients
-// could take all descriptors, and none would be left to dial their targets.
-func DefaultLimit() int {
+// that it may open, of which spare are for something else; 0: that is not known. Clients beyond the
+// limit wait. Without a limit, clients could take all descriptors, and none would be left to dial
+// their targets.
+func DefaultLimit(spare int) int {
 	files := descriptors()
 	if files == 0 {
 		return 0
 	}
-	return int(max(1, (int64(min(files, 1<<30))-reserved)/perRelay))
+	return int(max(1, (int64(min(files, 1<<30))-reserved-int64(spare))/perRelay))
 }
 
 // collector limits how often the garbage collector is called for descriptors.

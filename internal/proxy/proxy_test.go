@@ -436,12 +436,15 @@ func TestComplaintsAreBounded(t *testing.T) {
 	now := time.Now()
 	logged := 0
 	for range 1000 {
-		if _, log := c.next(now); log {
+		if _, log := c.next("one", now); log {
 			logged++
 		}
 	}
 	require.Equal(t, complaintsMost, logged)
-	more, log := c.next(now.Add(complaintsTime))
+	more, log := c.next("two", now)
+	require.True(t, log, "one kind hides another")
+	require.Zero(t, more)
+	more, log = c.next("one", now.Add(complaintsTime))
 	require.True(t, log)
 	require.Equal(t, 1000-complaintsMost, more)
 }
