@@ -6,20 +6,46 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
 
 // sameHost refuses clients on other hosts: orchestrators need the address open to the network,
-// and the page shows the addresses of all clients.
+// and the page shows the addresses of all clients. It also refuses host names, because a page of
+// another site, whose name was made to resolve to this host, is no client of it (DNS rebinding).
 func sameHost(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+		switch {
+		case !fromSameHost(r):
 			http.Error(w, "only for clients on this host", http.StatusForbidden)
-			return
+		case !namesAddress(r.Host):
+			http.Error(w, "only by an IP address or localhost", http.StatusForbidden)
+		default:
+			h.ServeHTTP(w, r)
 		}
-		h.ServeHTTP(w, r)
 	})
+}
+
+// fromSameHost reports whether the client has an address of this host. Linux takes the address that
+// is connected to as the client's own, if the client is on the same host and names no other.
+func fromSameHost(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return from.Addr().Unmap().IsLoopback() || at != nil && from.Addr().Unmap() == at.AddrPort().Addr().Unmap()
+}
+
+// namesAddress reports whether a Host header has an IP address or localhost, with or without a port.
+func namesAddress(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	_, err = netip.ParseAddr(name)
+	return err == nil || strings.EqualFold(name, "localhost")
 }
 
 // maxHTTP is how many clients serveHTTP serves at a time: they must not take the descriptors of

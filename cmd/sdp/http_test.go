@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -16,15 +18,51 @@ import (
 
 func TestPageIsForTheSameHost(t *testing.T) {
 	h := sameHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for from, want := range map[string]int{
-		"127.0.0.1:1": 200, "[::1]:1": 200, "[::ffff:127.0.0.1]:1": 200,
-		"192.0.2.1:1": 403, "[fe80::1%eth0]:1": 403, "": 403,
+	for _, c := range []struct {
+		from, at, host string
+		want           int
+	}{
+		{"127.0.0.1:1", "127.0.0.1:80", "localhost", 200},
+		{"[::1]:1", "[::1]:80", "[::1]:80", 200},
+		{"[::ffff:127.0.0.1]:1", "127.0.0.1:80", "127.0.0.1:80", 200},
+		{"192.0.2.1:1", "192.0.2.1:80", "192.0.2.1:80", 200},
+		{"[::ffff:192.0.2.1]:1", "192.0.2.1:80", "192.0.2.1", 200},
+		{"[2001:db8::1]:1", "[2001:db8::1]:80", "[2001:db8::1]", 200},
+		{"[fe80::1%eth0]:1", "[fe80::1%eth0]:80", "[fe80::1]:80", 200},
+		{"127.0.0.1:1", "127.0.0.1:80", "LocalHost:80", 200},
+		{"192.0.2.1:1", "192.0.2.2:80", "192.0.2.2:80", 403},
+		{"192.0.2.1:1", "", "192.0.2.1", 403},
+		{"[fe80::1%eth0]:1", "[fe80::2%eth0]:80", "[fe80::2]:80", 403},
+		{"", "127.0.0.1:80", "localhost", 403},
+		{"127.0.0.1:1", "127.0.0.1:80", "evil.example", 403},
+		{"127.0.0.1:1", "127.0.0.1:80", "evil.example:80", 403},
+		{"127.0.0.1:1", "127.0.0.1:80", "127.0.0.1.evil.example:80", 403},
+		{"127.0.0.1:1", "127.0.0.1:80", "localhost.evil.example", 403},
+		{"127.0.0.1:1", "127.0.0.1:80", "", 403},
 	} {
 		r := httptest.NewRequest("GET", "/debug/sdp", nil)
-		r.RemoteAddr = from
+		r.RemoteAddr, r.Host = c.from, c.host
+		if at, err := netip.ParseAddrPort(c.at); err == nil {
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.TCPAddrFromAddrPort(at)))
+		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		require.Equal(t, want, w.Code, from)
+		require.Equal(t, c.want, w.Code, c)
+	}
+}
+
+// TestPageByAName asks over a connection.
+func TestPageByAName(t *testing.T) {
+	address := servingHTTP(t, sameHost(http.NotFoundHandler()))
+	for request, want := range map[string]int{
+		"GET / HTTP/1.1\r\nHost: " + address + "\r\n\r\n":      404,
+		"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n":         403,
+		"GET http://evil.example/ HTTP/1.1\r\nHost: a\r\n\r\n": 403,
+	} {
+		r, err := http.ReadResponse(bufio.NewReader(dialHTTP(t, address, request)), nil)
+		require.NoError(t, err)
+		r.Body.Close()
+		require.Equal(t, want, r.StatusCode, request)
 	}
 }
 
