@@ -28,6 +28,7 @@ func TestWrongArguments(t *testing.T) {
 		"check -network udp host:1":      "-network udp",
 		"check -timeout 0 host:1":        "-timeout 0s",
 		"ping -interval -1s localhost":   "-interval -1s",
+		"ping -interval 99999h a":        "-interval 99999h",
 		"ping -n 0 localhost":            "-n 0",
 		"ping localhost:x":               `no port "x"`,
 		"ping -ways shm,smoke localhost": `"smoke"`,

@@ -175,15 +175,15 @@ func (f *perfFlags) run(address string) error {
 		fmt.Fprint(stdout, tableOfResults(results))
 		printReasons(results)
 	}
-	return verdict(results)
+	return verdict(ctx, results)
 }
 
-// verdict returns an error if nothing could be measured.
-func verdict(results []result) error {
+// verdict returns an error if nothing could be measured. ctx is done if the user has interrupted it.
+func verdict(ctx context.Context, results []result) error {
 	if slices.ContainsFunc(results, func(r result) bool { return r.Error == "" }) {
 		return nil
 	}
-	if len(results) == 0 {
+	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
 	return errors.New("nothing could be measured; is sdp perf -s running there?")

@@ -34,6 +34,8 @@ func pingCommand() *command {
 			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
 		case f.interval < 0:
 			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
+		case f.interval > maxPing/time.Duration(f.count):
+			return misuse(c.name, "-interval %v: %d of them take more than %v", f.interval, f.count, maxPing)
 		case f.size < 1 || f.size > perf.MaxSize:
 			return misuse(c.name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
 		}
@@ -57,6 +59,9 @@ slowest.
 
 With -interval there is a pause after each round trip, as programs have that are not always
 busy. Without one, both ends keep looking for the next message, and SDP does not sleep.`
+
+// maxPing bounds the pauses of one way together.
+const maxPing = 365 * 24 * time.Hour
 
 type pingFlags struct {
 	count    int
@@ -86,10 +91,10 @@ func (f *pingFlags) run(address string) error {
 			break
 		}
 		limit := 30*time.Second + time.Duration(f.count)*(f.interval+10*time.Millisecond)
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		limited, cancel := context.WithTimeout(ctx, limit)
 		progress.Show("%s: connecting", way)
 		last := time.Now()
-		l, err := perf.RoundTrips(ctx, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
+		l, err := perf.RoundTrips(limited, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
 			switch {
 			case f.verbose && !f.json:
 				fmt.Fprintf(stdout, "%d bytes over %s: %d in %s\n", f.size, way, n, term.Duration(took))
@@ -100,6 +105,9 @@ func (f *pingFlags) run(address string) error {
 		})
 		cancel()
 		progress.Clear()
+		if err != nil && ctx.Err() != nil { // interrupted before anything was measured
+			break
+		}
 		r := result{Way: way, Latency: &l}
 		if err != nil {
 			r.Latency, r.Error = nil, err.Error()
@@ -108,7 +116,7 @@ func (f *pingFlags) run(address string) error {
 	}
 	if f.json {
 		printJSON(results)
-		return verdict(results)
+		return verdict(ctx, results)
 	}
 	t := term.NewTable("WAY", ">ROUND TRIPS", ">MIN", ">MEAN", ">P50", ">P99", ">MAX")
 	for _, r := range results {
@@ -121,5 +129,5 @@ func (f *pingFlags) run(address string) error {
 	}
 	fmt.Fprint(stdout, t)
 	printReasons(results)
-	return verdict(results)
+	return verdict(ctx, results)
 }

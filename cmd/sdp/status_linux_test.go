@@ -200,6 +200,30 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, "shm", report.Path.Device)
 }
 
+// TestPingIsInterrupted while it measures, and while a server does not answer.
+func TestPingIsInterrupted(t *testing.T) {
+	p := startTool(t, toolCommand(t, "perf", "-s", "-listen", "127.0.0.1:0"))
+	_, address, _ := strings.Cut(p.line(t, "waiting for clients"), "clients at ")
+	ping := startTool(t, toolCommand(t, "ping", "-n", "1000000", "-v", "-ways", "tcp,shm", address))
+	ping.line(t, "bytes over tcp: 3 in")
+	require.NoError(t, ping.Process.Signal(os.Interrupt))
+	require.Regexp(t, `^tcp +[1-9]`, ping.line(t, "tcp  "))
+	require.Zero(t, ping.status(t))
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	ping = startTool(t, toolCommand(t, "ping", "-ways", "tcp", silent.Addr().String()))
+	c, err := silent.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.ReadFull(c, make([]byte, 1)) // so that it handles signals
+	require.NoError(t, err)
+	require.NoError(t, ping.Process.Signal(os.Interrupt))
+	ping.line(t, "sdp ping: interrupted")
+	require.Equal(t, 1, ping.status(t))
+}
+
 func TestPerfAndPing(t *testing.T) {
 	p := startTool(t, toolCommand(t, "perf", "-s", "-listen", "127.0.0.1:0"))
 	_, address, _ := strings.Cut(p.line(t, "waiting for clients"), "clients at ")

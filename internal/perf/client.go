@@ -102,7 +102,7 @@ const (
 
 // RoundTrips repeatedly sends a block of size bytes and waits until it has been returned: count
 // times, or for the time d if count is 0, with a pause in between. It calls told after each round
-// trip with its number and its time.
+// trip with its number and its time. If ctx is cancelled, it returns what was measured until then.
 func RoundTrips(ctx context.Context, way, address string, size, count int, d, pause time.Duration, told func(n int, took time.Duration)) (Latency, error) {
 	c, err := begin(ctx, way, address, Echo, size)
 	if err != nil {
@@ -134,6 +134,9 @@ func RoundTrips(ctx context.Context, way, address string, size, count int, d, pa
 		}
 		took, err := trip()
 		if err != nil {
+			if len(times) > 0 && errors.Is(ctx.Err(), context.Canceled) {
+				break
+			}
 			return latencyOf(times), err
 		}
 		times = append(times, took)

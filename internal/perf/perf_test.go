@@ -184,6 +184,23 @@ func TestServerEndsWithItsListener(t *testing.T) {
 	}
 }
 
+// TestCancelKeepsRoundTrips is cancelled between two round trips, and after one that does not come back.
+func TestCancelKeepsRoundTrips(t *testing.T) {
+	address, _ := serving(t)
+	for _, pause := range []time.Duration{0, time.Hour} {
+		ctx, cancel := context.WithCancel(t.Context())
+		l, err := RoundTrips(ctx, TCP, address, 1, 1000, 0, pause, func(n int, _ time.Duration) {
+			if pause > 0 || n == 3 {
+				cancel()
+				time.Sleep(10 * time.Millisecond) // the connection's deadline passes
+			}
+		})
+		require.NoError(t, err)
+		require.Positive(t, l.Count)
+		require.Less(t, l.Count, 1000)
+	}
+}
+
 // TestCancelEndsRoundTrips has a server that accepts and says nothing.
 func TestCancelEndsRoundTrips(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
