@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // greets starts a server that says the word and closes.
@@ -70,6 +71,22 @@ func TestProxyReloadsItsFile(t *testing.T) {
 	p.line(t, "the configuration was read again")
 	require.Equal(t, "two", greeting(t, address))
 
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.status(t))
+}
+
+// TestProxyRefusesAFIFO has the file replaced by a FIFO, which nobody writes to. The proxy still obeys
+// signals.
+func TestProxyRefusesAFIFO(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relays.conf")
+	require.NoError(t, os.WriteFile(file, []byte("tcp://127.0.0.1:0 tcp://"+greets(t, "one")+"\n"), 0o600))
+	p := startTool(t, toolCommand(t, "proxy", "-config", file))
+	address := listeningAt(p.line(t, "relaying from"))
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, unix.Mkfifo(file, 0o600))
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	require.Contains(t, p.line(t, "the old configuration stays"), file+": it is not a regular file")
+	require.Equal(t, "one", greeting(t, address))
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, p.status(t))
 }

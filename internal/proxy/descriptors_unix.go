@@ -4,6 +4,9 @@ package proxy
 
 import "syscall"
 
+// nonblocking lets a FIFO be opened that no program writes to.
+const nonblocking = syscall.O_NONBLOCK
+
 func closeOnExec(fd int) { syscall.CloseOnExec(fd) }
 
 // descriptors returns how many descriptors this process may open. The runtime has raised

@@ -27,15 +27,37 @@ func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 // Unwrap returns e.Err.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadFile reads routes from a file. defaults are the options that a line does not set. The error
-// names every line that is wrong.
+// ReadFile reads routes from a regular file. defaults are the options that a line does not set. The
+// error names every line that is wrong.
 func ReadFile(path string, defaults Options) ([]Route, error) {
-	f, err := os.Open(path)
+	// Opening a device can have an effect, so what the path stands for is checked before and after.
+	info, err := os.Stat(path)
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|nonblocking, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err = f.Stat(); err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return Parse(f, path, defaults)
+}
+
+// regular returns an error if a file is not a regular one. Reading another may never end.
+func regular(path string, info os.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: it is not a regular file", path)
+	}
+	return nil
 }
 
 // Parse acts like ReadFile but reads from r. It uses path in errors.
