@@ -73,16 +73,7 @@ func (s *source) usable() error {
 	if s.dir == "" {
 		return nil
 	}
-	info, err := os.Lstat(s.dir)
-	if err != nil {
-		return err
-	}
-	owner, _ := status.Owner(info)
-	if err := status.Private(s.dir, owner); err != nil {
-		return err
-	}
-	_, err = os.ReadDir(s.dir)
-	return err
+	return collect.Usable(s.dir)
 }
 
 func (s *source) collect() ([]status.Program, []collect.Failure) { return collect.Collect(s.dirs()) }

@@ -126,9 +126,15 @@ func dirsBelow(parents ...string) []string {
 // other user may enter.
 func Private(path string, uid int) error {
 	info, err := os.Lstat(path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	return PrivateInfo(path, info, uid)
+}
+
+// PrivateInfo is Private for a file that has been examined already.
+func PrivateInfo(path string, info os.FileInfo, uid int) error {
+	switch {
 	case !info.IsDir():
 		return fmt.Errorf("%s is not a directory", path)
 	case info.Mode().Perm()&0o077 != 0:

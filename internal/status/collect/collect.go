@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -50,54 +51,24 @@ func (f Failure) Error() string { return fmt.Sprintf("%s: %v", f.Path, f.Err) }
 func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	sockets, failures := find(dirs)
-	defer func() {
-		for _, s := range sockets {
-			s.dir.Close()
-		}
-	}()
-	type answer struct {
-		socket  int
-		program status.Program
-		err     error
+	visits := make([]*visit, len(dirs))
+	for i, path := range dirs {
+		visits[i] = &visit{path: path, done: make(chan struct{})}
+		go visits[i].run(ctx)
 	}
-	answers := make(chan answer, len(sockets)) // so that one that comes too late blocks nothing
-	// Programs of one user that hang must not use up the time of another's.
-	places := make(map[*os.Root]chan struct{})
-	for i, s := range sockets {
-		if places[s.dir] == nil {
-			places[s.dir] = make(chan struct{}, atATime)
-		}
-		place := places[s.dir]
-		go func() {
-			select {
-			case place <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			defer func() { <-place }()
-			p, err := ask(ctx, s)
-			answers <- answer{i, p, err}
-		}()
-	}
-	answered := make([]bool, len(sockets))
-	for range sockets {
+	for _, v := range visits {
 		select {
-		case a := <-answers:
-			answered[a.socket] = true
+		case <-v.done:
+		case <-ctx.Done():
+		}
+		answers, failed := v.end()
+		failures = append(failures, failed...)
+		for _, a := range answers {
 			if a.err != nil {
-				failures = append(failures, Failure{sockets[a.socket].path, a.err})
+				failures = append(failures, Failure{a.socket.path(), a.err})
 			} else {
 				programs = append(programs, a.program)
 			}
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	for i, s := range sockets {
-		if !answered[i] {
-			failures = append(failures, Failure{s.path, errSlow})
 		}
 	}
 	slices.SortFunc(programs, func(a, b status.Program) int { return cmp.Compare(a.PID, b.PID) })
@@ -105,76 +76,98 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	return programs, failures
 }
 
+// A visit asks the programs whose sockets are in one directory. It has goroutines of its own,
+// because programs of one user that hang must not use up the time of another's.
+type visit struct {
+	path string
+	done chan struct{}
+
+	mu      sync.Mutex
+	over    bool // Collect no longer waits
+	opened  bool
+	failure error // of the directory
+	answers []answer
+}
+
+// An answer is what a program said.
+type answer struct {
+	socket  socket
+	program status.Program
+	err     error
+}
+
+func (v *visit) run(ctx context.Context) {
+	defer close(v.done)
+	err := enter(ctx, v.path, func(d *directory) error {
+		names, err := d.list()
+		v.begin(d, names)
+		places := make(chan struct{}, atATime)
+		var all sync.WaitGroup
+		for i, name := range names {
+			all.Go(func() {
+				select {
+				case places <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				defer func() { <-places }()
+				s := socket{d, name}
+				p, err := ask(ctx, s)
+				v.answer(i, answer{s, p, err})
+			})
+		}
+		all.Wait()
+		return err
+	})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failure, v.opened = err, true
+	if errors.Is(err, os.ErrNotExist) {
+		v.failure = nil
+	}
+}
+
+// begin says which sockets are asked.
+func (v *visit) begin(d *directory, names []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.opened = true
+	for _, name := range names {
+		v.answers = append(v.answers, answer{socket: socket{d, name}, err: errSlow})
+	}
+}
+
+func (v *visit) answer(i int, a answer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.over {
+		v.answers[i] = a
+	}
+}
+
+// end returns what is known. Later answers are lost.
+func (v *visit) end() ([]answer, []Failure) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.over = true
+	switch {
+	case !v.opened:
+		return nil, []Failure{{v.path, errHung}}
+	case v.failure != nil:
+		return v.answers, []Failure{{v.path, v.failure}}
+	}
+	return v.answers, nil
+}
+
 // A socket is where a program of the owner of its directory may answer.
 type socket struct {
-	path  string
-	dir   *os.Root
-	owner int
+	dir  *directory
+	name string
 }
 
-func find(dirs []string) (sockets []socket, failures []Failure) {
-	for _, path := range dirs {
-		dir, owner, err := open(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		var names []string
-		if err == nil {
-			names, err = list(dir)
-		}
-		if err != nil {
-			failures = append(failures, Failure{path, err})
-		}
-		for _, name := range names {
-			sockets = append(sockets, socket{filepath.Join(path, name), dir, owner})
-		}
-		if len(names) == 0 && dir != nil {
-			dir.Close()
-		}
-	}
-	return sockets, failures
-}
-
-// list returns the names in a directory, and an error if there are more than maxSockets.
-func list(dir *os.Root) ([]string, error) {
-	f, err := dir.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(maxSockets + 1)
-	switch {
-	case err != nil && err != io.EOF:
-		return nil, err
-	case len(names) > maxSockets:
-		return names[:maxSockets], fmt.Errorf("more than %d sockets", maxSockets)
-	}
-	return names, nil
-}
+func (s socket) path() string { return filepath.Join(s.dir.path, s.name) }
 
 var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
-
-// open opens a directory in which only one user can have made sockets, and returns that
-// user. The user may put a link in its place at any time, so what is removed is removed from
-// the directory that was checked, and not from what has its name then.
-func open(path string) (dir *os.Root, owner int, err error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	owner, _ = status.Owner(info)
-	if err := status.Private(path, owner); err != nil {
-		return nil, 0, err
-	}
-	if dir, err = os.OpenRoot(path); err != nil {
-		return nil, 0, err
-	}
-	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
-		dir.Close()
-		return nil, 0, fmt.Errorf("%s was replaced while it was opened", path)
-	}
-	return dir, owner, nil
-}
 
 // ask returns the state of the program that serves the socket.
 func ask(ctx context.Context, s socket) (status.Program, error) {
@@ -201,21 +194,21 @@ func ask(ctx context.Context, s socket) (status.Program, error) {
 	if pid != 0 {
 		p.PID = pid // which the kernel says
 	}
-	p.UID = s.owner
+	p.UID = s.dir.owner
 	return p, nil
 }
 
 // dial connects to the program that serves the socket, and returns its process, 0 if that is not
 // known. The connection has the deadline of ctx.
 func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) {
-	info, err := s.dir.Lstat(filepath.Base(s.path))
+	is, err := s.dir.isSocket(s.name)
 	if err != nil {
 		return nil, 0, err
 	}
-	if info.Mode().Type() != os.ModeSocket {
+	if !is {
 		return nil, 0, errors.New("not a socket")
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path)
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path())
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, 0, s.gone()
 	}
@@ -225,8 +218,8 @@ func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) 
 	end, _ := ctx.Deadline()
 	conn.SetDeadline(end)
 	uid, pid, err := status.Peer(conn.(*net.UnixConn))
-	if err == nil && uid != s.owner {
-		err = fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.owner)
+	if err == nil && uid != s.dir.owner {
+		err = fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.dir.owner)
 	}
 	if err != nil {
 		conn.Close()
@@ -284,13 +277,12 @@ func (c *conns) UnmarshalJSON(text []byte) error {
 
 // gone removes the socket of a program that has ended.
 func (s socket) gone() error {
-	name := filepath.Base(s.path)
-	text, _, _ := strings.Cut(name, "-")
+	text, _, _ := strings.Cut(s.name, "-")
 	pid, err := strconv.Atoi(text)
 	if err != nil || status.Alive(pid) {
 		return errors.New("nothing listens there")
 	}
-	if err := s.dir.Remove(name); err != nil {
+	if err := s.dir.remove(s.name); err != nil {
 		return fmt.Errorf("the program has ended, and its socket cannot be removed: %w", err)
 	}
 	return errors.New("the program has ended; its socket was removed")

@@ -10,12 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/status"
 )
@@ -36,8 +39,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// directory returns one whose name is short enough for a socket in it.
-func directory(t *testing.T) string {
+// newDir makes a directory whose name is short enough for a socket in it.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "status")
 	require.NoError(t, err)
@@ -82,7 +85,7 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 }
 
 func TestCollect(t *testing.T) {
-	dir := directory(t)
+	dir := newDir(t)
 	s := serve(t, dir, says(`{"version":1,"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
@@ -100,7 +103,7 @@ func TestCollect(t *testing.T) {
 // TestCollectIsNotHeldUp has programs that hang, that send without end, that say nonsense and
 // that are dead beside one that is well.
 func TestCollectIsNotHeldUp(t *testing.T) {
-	dir := directory(t)
+	dir := newDir(t)
 	end := make(chan struct{})
 	serve(t, dir, says(`{"version":1,"name":"well"}`))
 	raw(t, dir, "1-silent", func(net.Conn) { <-end })
@@ -179,7 +182,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestHungProgramsDelayOnlyTheirUser has more programs that hang than are asked at a time.
 func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
-	hung, well := directory(t), directory(t)
+	hung, well := newDir(t), newDir(t)
 	for i := range 4 * atATime {
 		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("%s/%d", hung, i), Net: "unix"})
 		require.NoError(t, err)
@@ -195,19 +198,122 @@ func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
 // tool is about to remove the socket of a dead program.
 func TestNothingIsRemovedElsewhere(t *testing.T) {
 	const name = "2147483647"
-	dir, victim := directory(t), directory(t)
+	dir, victim := newDir(t), newDir(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(victim, name), nil, 0o600))
-	sockets, failures := find([]string{dir})
-	require.Empty(t, failures)
-	require.Len(t, sockets, 1)
-	defer sockets[0].dir.Close()
+	d, err := open(dir)
+	require.NoError(t, err)
+	defer d.Close()
 	require.NoError(t, os.Rename(dir, dir+"-moved"))
 	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
 	require.NoError(t, os.Symlink(victim, dir))
-	require.ErrorContains(t, sockets[0].gone(), "its socket was removed")
+	require.ErrorContains(t, socket{d, name}.gone(), "its socket was removed")
 	require.FileExists(t, filepath.Join(victim, name))
 	require.NoFileExists(t, filepath.Join(dir+"-moved", name))
+}
+
+// TestDirectoryBecomesAFIFO: a user puts a FIFO where the directory was, while root's tool looks at
+// it. Opening that for reading would wait for a writer.
+func TestDirectoryBecomesAFIFO(t *testing.T) {
+	dir, fifo := newDir(t)+"/dir", newDir(t)+"/fifo"
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, syscall.Mkfifo(fifo, 0o700))
+	exchange := func() error {
+		return unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, fifo, unix.RENAME_EXCHANGE)
+	}
+	if err := exchange(); err != nil {
+		t.Skip("missing: a file system that exchanges files: ", err)
+	}
+	opened := make(chan error)
+	go func() {
+		d, err := open(dir)
+		if err == nil {
+			d.Close()
+		}
+		opened <- err
+	}()
+	late := time.After(10 * time.Second)
+	rescue := func() { // ends what hangs
+		if f, err := os.OpenFile(fifo, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
+			defer f.Close()
+		}
+		if f, err := os.OpenFile(dir, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
+			defer f.Close()
+		}
+		<-opened
+		require.FailNow(t, "opening the FIFO hangs")
+	}
+	select {
+	case err := <-opened:
+		require.ErrorIs(t, err, syscall.ENOTDIR)
+	case <-late:
+		rescue()
+	}
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(stop)
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				exchange()
+			}
+		}
+	})
+	go func() {
+		for range 5000 {
+			if d, err := open(dir); err == nil {
+				d.Close()
+			}
+		}
+		opened <- nil
+	}()
+	select {
+	case <-opened:
+	case <-late:
+		rescue()
+	}
+}
+
+// TestDirectoryHangs: a user's file system does not answer. The other users' programs are listed,
+// and calls that hang do not pile up.
+func TestDirectoryHangs(t *testing.T) {
+	hung, well := newDir(t), newDir(t)
+	s, err := status.Serve(well, status.Handlers{
+		Status: says(`{"version":1,"name":"well"}`),
+		Dump:   func(_ string, w io.Writer, _ <-chan struct{}) { io.WriteString(w, "ok\n") },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	var calls atomic.Int32
+	release := make(chan struct{})
+	open = func(path string) (*directory, error) {
+		if path == hung {
+			calls.Add(1)
+			<-release
+		}
+		return openDirectory(path)
+	}
+	defer func() {
+		close(release)
+		require.Eventually(t, func() bool { return enter(t.Context(), hung, func(*directory) error { return nil }) == nil }, 10*time.Second, time.Millisecond)
+		open = openDirectory
+	}()
+	for range 3 {
+		start := time.Now()
+		programs, failures := Collect([]string{hung, well})
+		require.Less(t, time.Since(start), 2*Patience)
+		require.Len(t, programs, 1)
+		require.Equal(t, []Failure{{hung, errHung}}, failures)
+	}
+	require.ErrorIs(t, Usable(hung), errHung)
+	c, err := Dump([]string{hung, well}, os.Getpid(), "")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.EqualValues(t, 1, calls.Load())
 }
 
 func TestTextsAreShort(t *testing.T) {
@@ -220,20 +326,20 @@ func TestTextsAreShort(t *testing.T) {
 }
 
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
-	open := directory(t)
+	open := newDir(t)
 	require.NoError(t, os.Chmod(open, 0o755))
 	_, err := status.Serve(open, status.Handlers{})
 	require.ErrorContains(t, err, "is accessible to other users")
 	_, failures := Collect([]string{open})
 	require.Len(t, failures, 1)
-	link := directory(t) + "/link"
-	require.NoError(t, os.Symlink(directory(t), link))
+	link := newDir(t) + "/link"
+	require.NoError(t, os.Symlink(newDir(t), link))
 	_, err = status.Serve(link, status.Handlers{})
 	require.ErrorContains(t, err, "is not a directory")
 	if os.Geteuid() != 0 {
 		t.Skip("missing: root, to give a directory away")
 	}
-	strange := directory(t)
+	strange := newDir(t)
 	require.NoError(t, os.Chown(strange, 12345, 12345))
 	_, err = status.Serve(strange, status.Handlers{})
 	require.ErrorContains(t, err, "belongs to the user 12345")
@@ -245,7 +351,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing: root, to start another user's program")
 	}
-	dir := directory(t)
+	dir := newDir(t)
 	s, err := status.Serve(dir, status.Handlers{
 		Status: says(`{"version":1,"name":"secret"}`),
 		Dump:   func(_ string, w io.Writer, _ <-chan struct{}) { io.WriteString(w, "secret") },
@@ -256,7 +362,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	binary, err := os.ReadFile(self)
 	require.NoError(t, err)
-	public := directory(t) // the other user may not enter go test's
+	public := newDir(t) // the other user may not enter go test's
 	require.NoError(t, os.Chmod(public, 0o755))
 	program := filepath.Join(public, "collect.test")
 	require.NoError(t, os.WriteFile(program, binary, 0o755))
@@ -280,7 +386,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 }
 
 func TestManyClientsAreBounded(t *testing.T) {
-	dir := directory(t)
+	dir := newDir(t)
 	hold := make(chan struct{})
 	s := serve(t, dir, func(io.Writer) error { <-hold; return nil })
 	var clients []net.Conn
@@ -303,7 +409,7 @@ func TestManyClientsAreBounded(t *testing.T) {
 
 // TestDump has a program that dumps, one that refuses, and one that says nothing.
 func TestDump(t *testing.T) {
-	dir := directory(t)
+	dir := newDir(t)
 	asked := make(chan string, 2)
 	s, err := status.Serve(dir, status.Handlers{Status: says("{}"), Dump: func(options string, w io.Writer, gone <-chan struct{}) {
 		asked <- options
@@ -336,7 +442,7 @@ func TestDump(t *testing.T) {
 
 // TestCloseEndsADump has a client that neither reads nor leaves.
 func TestCloseEndsADump(t *testing.T) {
-	s, err := status.Serve(directory(t), status.Handlers{Dump: func(_ string, w io.Writer, gone <-chan struct{}) {
+	s, err := status.Serve(newDir(t), status.Handlers{Dump: func(_ string, w io.Writer, gone <-chan struct{}) {
 		io.WriteString(w, "ok\n")
 		<-gone
 		for {

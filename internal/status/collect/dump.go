@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/status"
@@ -26,35 +26,70 @@ const maxAnswer = 1024
 func Dump(dirs []string, pid int, options string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpPatience)
 	defer cancel()
-	sockets, _ := find(dirs)
-	defer func() {
-		for _, s := range sockets {
-			s.dir.Close()
+	type answer struct {
+		c   *net.UnixConn
+		err error
+	}
+	answers := make(chan answer) // of the sockets that are named after the process
+	found := func(d *directory) error {
+		names, err := d.list()
+		for _, name := range names {
+			if number, _, _ := strings.Cut(name, "-"); number != strconv.Itoa(pid) {
+				continue
+			}
+			c, err := dial(ctx, socket{d, name}, pid)
+			select {
+			case answers <- answer{c, err}:
+			case <-ctx.Done():
+				if err == nil {
+					c.Close()
+				}
+			}
 		}
+		return err
+	}
+	var all sync.WaitGroup
+	for _, path := range dirs {
+		all.Go(func() { enter(ctx, path, found) })
+	}
+	looked := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(looked)
 	}()
 	last := errors.New("it does not run, or does not serve its status (SDP_STATUS=1)")
-	for _, s := range sockets {
-		name, _, _ := strings.Cut(filepath.Base(s.path), "-")
-		if name != strconv.Itoa(pid) {
-			continue
+	for {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				last = a.err
+				continue
+			}
+			if err := request(a.c, options); err != nil {
+				a.c.Close()
+				return nil, err
+			}
+			a.c.SetDeadline(time.Time{})
+			return a.c, nil
+		case <-looked:
+			return nil, last
+		case <-ctx.Done():
+			return nil, last
 		}
-		c, is, err := s.dial(ctx)
-		if err == nil && is != 0 && is != pid {
-			c.Close()
-			err = fmt.Errorf("%s is served by the process %d", s.path, is)
-		}
-		if err != nil {
-			last = err
-			continue
-		}
-		if err := request(c, options); err != nil {
-			c.Close()
-			return nil, err
-		}
-		c.SetDeadline(time.Time{})
-		return c, nil
 	}
-	return nil, last
+}
+
+// dial connects to the process, if that is what serves the socket.
+func dial(ctx context.Context, s socket, pid int) (*net.UnixConn, error) {
+	c, is, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if is != 0 && is != pid {
+		c.Close()
+		return nil, fmt.Errorf("%s is served by the process %d", s.path(), is)
+	}
+	return c, nil
 }
 
 // request asks for a dump and reads the program's answer.

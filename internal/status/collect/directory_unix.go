@@ -1,0 +1,48 @@
+//go:build unix
+
+package collect
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/status"
+)
+
+// openDirectory opens the directory before it checks it, so that nothing can take its place in
+// between. The flags make it fail at once if the path is a FIFO, a device or a link.
+func openDirectory(path string) (*directory, error) {
+	f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	owner, _ := status.Owner(info)
+	if err := status.PrivateInfo(path, info, owner); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &directory{f, path, owner}, nil
+}
+
+// isSocket reports whether the name is that of a socket, and not of a link to one.
+func (d *directory) isSocket(name string) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return uint32(st.Mode)&unix.S_IFMT == unix.S_IFSOCK, nil
+}
+
+// remove removes a socket.
+func (d *directory) remove(name string) error {
+	if err := unix.Unlinkat(int(d.Fd()), name, 0); err != nil {
+		return &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return nil
+}
