@@ -3,10 +3,8 @@
 package collect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,15 +24,12 @@ import (
 const (
 	// Patience is how long Collect waits for programs, all together.
 	Patience = 200 * time.Millisecond
-	// maxDocument limits the size of a program's answer, maxConns how many connections of a
-	// program are read, and maxSockets how many sockets of one directory are asked.
+	// maxDocument limits the size of a program's answer, and maxSockets how many sockets of one
+	// directory are asked.
 	maxDocument = 8 << 20
-	maxConns    = 20_000
 	maxSockets  = 1024
 	// atATime is how many sockets of one directory are asked concurrently.
 	atATime = 16
-	// maxText bounds a name or a reason, because a table is as wide as its longest one.
-	maxText = 256
 )
 
 // A Failure is a socket from which Collect got no state.
@@ -47,7 +42,7 @@ func (f Failure) Error() string { return fmt.Sprintf("%s: %v", f.Path, f.Err) }
 
 // Collect asks all programs whose sockets are in the directories. It returns those that
 // answered within Patience, by process, and the reasons why others did not. It removes the sockets
-// of dead programs.
+// of dead programs. Decoding the answers may take another decodeTime.
 func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
@@ -61,14 +56,15 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 		case <-v.done:
 		case <-ctx.Done():
 		}
-		answers, failed := v.end()
-		failures = append(failures, failed...)
-		for _, a := range answers {
-			if a.err != nil {
-				failures = append(failures, Failure{a.socket.path(), a.err})
-			} else {
-				programs = append(programs, a.program)
-			}
+		failures = append(failures, v.end()...)
+	}
+	until := time.Now().Add(decodeTime)
+	for _, a := range inTurns(visits) {
+		p, err := a.decode(until)
+		if err != nil {
+			failures = append(failures, Failure{a.socket.path(), err})
+		} else {
+			programs = append(programs, p)
 		}
 	}
 	slices.SortFunc(programs, func(a, b status.Program) int { return cmp.Compare(a.PID, b.PID) })
@@ -91,9 +87,10 @@ type visit struct {
 
 // An answer is what a program said.
 type answer struct {
-	socket  socket
-	program status.Program
-	err     error
+	socket socket
+	pid    int // 0: unknown
+	text   []byte
+	err    error
 }
 
 func (v *visit) run(ctx context.Context) {
@@ -112,8 +109,8 @@ func (v *visit) run(ctx context.Context) {
 				}
 				defer func() { <-places }()
 				s := socket{d, name}
-				p, err := ask(ctx, s)
-				v.answer(i, answer{s, p, err})
+				text, pid, err := ask(ctx, s)
+				v.answer(i, answer{s, pid, text, err})
 			})
 		}
 		all.Wait()
@@ -121,6 +118,9 @@ func (v *visit) run(ctx context.Context) {
 	})
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.over {
+		return
+	}
 	v.failure, v.opened = err, true
 	if errors.Is(err, os.ErrNotExist) {
 		v.failure = nil
@@ -131,6 +131,9 @@ func (v *visit) run(ctx context.Context) {
 func (v *visit) begin(d *directory, names []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.over {
+		return
+	}
 	v.opened = true
 	for _, name := range names {
 		v.answers = append(v.answers, answer{socket: socket{d, name}, err: errSlow})
@@ -145,18 +148,18 @@ func (v *visit) answer(i int, a answer) {
 	}
 }
 
-// end returns what is known. Later answers are lost.
-func (v *visit) end() ([]answer, []Failure) {
+// end keeps the answers as they are. It returns why there may be more programs.
+func (v *visit) end() []Failure {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.over = true
 	switch {
 	case !v.opened:
-		return nil, []Failure{{v.path, errHung}}
+		return []Failure{{v.path, errHung}}
 	case v.failure != nil:
-		return v.answers, []Failure{{v.path, v.failure}}
+		return []Failure{{v.path, v.failure}}
 	}
-	return v.answers, nil
+	return nil
 }
 
 // A socket is where a program of the owner of its directory may answer.
@@ -169,33 +172,25 @@ func (s socket) path() string { return filepath.Join(s.dir.path, s.name) }
 
 var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
 
-// ask returns the state of the program that serves the socket.
-func ask(ctx context.Context, s socket) (status.Program, error) {
+// ask returns the document of the program that serves the socket, and its process.
+func ask(ctx context.Context, s socket) (text []byte, pid int, err error) {
 	conn, pid, err := s.dial(ctx)
 	if err != nil {
-		return status.Program{}, err
+		return nil, 0, err
 	}
 	defer conn.Close()
 	if _, err := io.WriteString(conn, status.CommandStatus+"\n"); err != nil {
-		return status.Program{}, slow(err)
+		return nil, 0, slow(err)
 	}
 	limited := &io.LimitedReader{R: conn, N: maxDocument}
-	text, err := io.ReadAll(limited)
+	text, err = io.ReadAll(limited)
 	switch {
 	case err != nil:
-		return status.Program{}, slow(err)
+		return nil, 0, slow(err)
 	case limited.N == 0:
-		return status.Program{}, fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
+		return nil, 0, fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
 	}
-	p, err := decode(text)
-	if err != nil {
-		return status.Program{}, fmt.Errorf("the answer makes no sense: %w", err)
-	}
-	if pid != 0 {
-		p.PID = pid // which the kernel says
-	}
-	p.UID = s.dir.owner
-	return p, nil
+	return text, pid, nil
 }
 
 // dial connects to the program that serves the socket, and returns its process, 0 if that is not
@@ -226,53 +221,6 @@ func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) 
 		return nil, 0, err
 	}
 	return conn.(*net.UnixConn), pid, nil
-}
-
-// decode reads a Program. It limits how much memory a short text can use.
-func decode(text []byte) (status.Program, error) {
-	var p struct {
-		status.Program
-		Conns conns `json:"connections"`
-	}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return status.Program{}, err
-	}
-	if p.Version != status.Version {
-		return status.Program{}, fmt.Errorf("its version is %d, and this tool reads %d", p.Version, status.Version)
-	}
-	p.Name = short(p.Name)
-	p.Program.Conns = status.Conns(p.Conns)
-	return p.Program, nil
-}
-
-// short returns the beginning of a long text.
-func short(text string) string { return text[:min(len(text), maxText)] }
-
-type conns status.Conns
-
-func (c *conns) UnmarshalJSON(text []byte) error {
-	*c = nil
-	d := json.NewDecoder(bytes.NewReader(text))
-	if start, err := d.Token(); err != nil || start != json.Delim('[') {
-		return errors.New("connections: not a list")
-	}
-	for d.More() {
-		if len(*c) == maxConns {
-			return fmt.Errorf("more than %d connections", maxConns)
-		}
-		var one status.Conn
-		if err := d.Decode(&one); err != nil {
-			return err
-		}
-		for _, text := range []*string{&one.Local, &one.Remote, &one.Device, &one.Mode} {
-			*text = short(*text)
-		}
-		for device, why := range one.Declined {
-			one.Declined[device] = short(why)
-		}
-		*c = append(*c, one)
-	}
-	return nil
 }
 
 // gone removes the socket of a program that has ended.
