@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,10 @@ const (
 	// directory are asked.
 	maxDocument = 8 << 20
 	maxSockets  = 1024
+	// maxUserBytes limits the size of all answers from one directory, and maxAllBytes that of all
+	// answers.
+	maxUserBytes = 32 << 20
+	maxAllBytes  = 128 << 20
 	// atATime is how many sockets of one directory are asked concurrently.
 	atATime = 16
 )
@@ -47,8 +52,9 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	visits := make([]*visit, len(dirs))
+	all := newBudget(maxAllBytes)
 	for i, path := range dirs {
-		visits[i] = &visit{path: path, done: make(chan struct{})}
+		visits[i] = &visit{path: path, budgets: budgets{newBudget(maxUserBytes), all}, done: make(chan struct{})}
 		go visits[i].run(ctx)
 	}
 	for _, v := range visits {
@@ -58,15 +64,8 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 		}
 		failures = append(failures, v.end()...)
 	}
-	until := time.Now().Add(decodeTime)
-	for _, a := range inTurns(visits) {
-		p, err := a.decode(until)
-		if err != nil {
-			failures = append(failures, Failure{a.socket.path(), err})
-		} else {
-			programs = append(programs, p)
-		}
-	}
+	programs, failed := decodeAll(inTurns(visits))
+	failures = append(failures, failed...)
 	slices.SortFunc(programs, func(a, b status.Program) int { return cmp.Compare(a.PID, b.PID) })
 	slices.SortFunc(failures, func(a, b Failure) int { return strings.Compare(a.Path, b.Path) })
 	return programs, failures
@@ -75,8 +74,9 @@ func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 // A visit asks the programs whose sockets are in one directory. It has goroutines of its own,
 // because programs of one user that hang must not use up the time of another's.
 type visit struct {
-	path string
-	done chan struct{}
+	path    string
+	budgets budgets
+	done    chan struct{}
 
 	mu      sync.Mutex
 	over    bool // Collect no longer waits
@@ -109,7 +109,7 @@ func (v *visit) run(ctx context.Context) {
 				}
 				defer func() { <-places }()
 				s := socket{d, name}
-				text, pid, err := ask(ctx, s)
+				text, pid, err := ask(ctx, s, v.budgets)
 				v.answer(i, answer{s, pid, text, err})
 			})
 		}
@@ -173,7 +173,7 @@ func (s socket) path() string { return filepath.Join(s.dir.path, s.name) }
 var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
 
 // ask returns the document of the program that serves the socket, and its process.
-func ask(ctx context.Context, s socket) (text []byte, pid int, err error) {
+func ask(ctx context.Context, s socket, b budgets) (text []byte, pid int, err error) {
 	conn, pid, err := s.dial(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -182,15 +182,63 @@ func ask(ctx context.Context, s socket) (text []byte, pid int, err error) {
 	if _, err := io.WriteString(conn, status.CommandStatus+"\n"); err != nil {
 		return nil, 0, slow(err)
 	}
-	limited := &io.LimitedReader{R: conn, N: maxDocument}
-	text, err = io.ReadAll(limited)
-	switch {
-	case err != nil:
-		return nil, 0, slow(err)
-	case limited.N == 0:
-		return nil, 0, fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
+	text, err = read(conn, b)
+	return text, pid, err
+}
+
+// read reads a document.
+func read(r io.Reader, b budgets) ([]byte, error) {
+	metered := &meter{r: r, budgets: b}
+	limited := &io.LimitedReader{R: metered, N: maxDocument}
+	text, err := io.ReadAll(limited)
+	if err == nil && limited.N == 0 {
+		err = fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
 	}
-	return text, pid, nil
+	if err != nil {
+		metered.giveBack()
+		return nil, slow(err)
+	}
+	return text, nil
+}
+
+// A budget is how many bytes answers may still have together.
+type budget struct {
+	size int64
+	left atomic.Int64
+}
+
+func newBudget(size int64) *budget {
+	b := &budget{size: size}
+	b.left.Store(size)
+	return b
+}
+
+// budgets are those of a user's programs and of all programs.
+type budgets [2]*budget
+
+// A meter reads at most what its budgets allow.
+type meter struct {
+	r       io.Reader
+	budgets budgets
+	taken   int64
+}
+
+func (m *meter) Read(b []byte) (int, error) {
+	n, err := m.r.Read(b)
+	m.taken += int64(n)
+	for _, b := range slices.Backward(m.budgets[:]) { // a user's own is the better reason
+		if b.left.Add(-int64(n)) < 0 {
+			err = fmt.Errorf("the answer is longer than %d MB with those of other programs", b.size>>20)
+		}
+	}
+	return n, err
+}
+
+// giveBack returns what was taken for an answer that is not kept.
+func (m *meter) giveBack() {
+	for _, b := range m.budgets {
+		b.left.Add(m.taken)
+	}
 }
 
 // dial connects to the program that serves the socket, and returns its process, 0 if that is not

@@ -166,8 +166,8 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func decodeAll(text []byte) (status.Program, error) {
-	return decode(text, time.Now().Add(time.Minute))
+func decodeText(text string) (status.Program, error) {
+	return decode([]byte(text), maxConns, time.Now().Add(time.Minute))
 }
 
 // giveTime gives decoding more time, for the race detector and busy machines.
@@ -223,7 +223,7 @@ func TestDecodingIsBounded(t *testing.T) {
 	_, failures := Collect([]string{many})
 	require.Len(t, failures, 1)
 	require.ErrorIs(t, failures[0].Err, errLong)
-	_, err := decode([]byte(`{"version":1,"connections":[{}`+strings.Repeat(",{}", maxConns-1)+`]}`), time.Now().Add(time.Millisecond))
+	_, err := decode([]byte(`{"version":1,"connections":[{}`+strings.Repeat(",{}", maxConns-1)+`]}`), maxConns, time.Now().Add(time.Millisecond))
 	require.ErrorIs(t, err, errLong)
 	a := func(dir string, n int) answer {
 		return answer{socket: socket{&directory{path: dir}, fmt.Sprint(n)}, text: make([]byte, n)}
@@ -236,9 +236,9 @@ func TestDecodingIsBounded(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
-	_, err := decodeAll([]byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`))
+	_, err := decodeText(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns) + `]}`)
 	require.ErrorContains(t, err, "more than 20000 connections")
-	p, err := decodeAll([]byte(`{"version":1,"pid":7,"connections":[{},{"id":3}]}`))
+	p, err := decodeText(`{"version":1,"pid":7,"connections":[{},{"id":3}]}`)
 	require.NoError(t, err)
 	require.Equal(t, status.Program{Version: 1, PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
 }
@@ -381,11 +381,84 @@ func TestDirectoryHangs(t *testing.T) {
 
 func TestTextsAreShort(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
-	p, err := decodeAll([]byte(`{"version":1,"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`))
+	p, err := decodeText(`{"version":1,"name":"` + long + `","connections":[{"local":"` + long + `","declined":{"shm":"` + long + `"}}]}`)
 	require.NoError(t, err)
 	require.Len(t, p.Name, maxText)
 	require.Len(t, p.Conns[0].Local, maxText)
 	require.Len(t, p.Conns[0].Declined["shm"], maxText)
+}
+
+// TestMapsAreBounded: neither a connection nor a program names any number of devices.
+func TestMapsAreBounded(t *testing.T) {
+	members := func(n int, value string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,"%d":%s`, i, value)
+		}
+		return "{" + strings.TrimPrefix(b.String(), ",") + "}"
+	}
+	declined := func(object string) string { return `{"version":1,"connections":[{"declined":` + object + `}]}` }
+	pinned := func(object string) string { return `{"version":1,"pinned":` + object + `}` }
+	for _, v := range []struct{ text, want string }{
+		{declined(members(maxDeclined, `"x"`)), ""},
+		{declined(members(maxDeclined+1, `"x"`)), "more than 8 devices"},
+		{declined("null"), ""},
+		{declined("7"), "not an object"},
+		{declined(`{"shm":7}`), "cannot unmarshal"},
+		{pinned(members(maxPinned, "1")), ""},
+		{pinned(members(maxPinned+1, "1")), "more than 64 devices"},
+	} {
+		_, err := decodeText(v.text)
+		if v.want == "" {
+			require.NoError(t, err, v.text)
+		} else {
+			require.ErrorContains(t, err, v.want, v.text)
+		}
+	}
+	long := strings.Repeat("x", 10_000)
+	p, err := decodeText(declined(`{"` + long + `":""}`))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{long[:maxKey]: ""}, p.Conns[0].Declined)
+	p, err = decodeText(pinned(`{"` + long + `":7}`))
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{long[:maxKey]: 7}, p.Pinned)
+}
+
+// TestProgramsOfAUserAreBounded: neither long answers nor many connections add up without limit.
+func TestProgramsOfAUserAreBounded(t *testing.T) {
+	giveTime(t, time.Minute)
+	all := newBudget(maxAllBytes)
+	long, short := strings.Repeat(" ", maxDocument-1), strings.Repeat(" ", 1000)
+	for range maxAllBytes / maxUserBytes { // as many users use up their share
+		b := budgets{newBudget(maxUserBytes), all}
+		for range 5 { // what is refused is given back
+			_, err := read(strings.NewReader(long+"  "), b)
+			require.ErrorContains(t, err, "longer than 8 MB")
+		}
+		for range maxUserBytes / maxDocument {
+			_, err := read(strings.NewReader(long), b)
+			require.NoError(t, err)
+		}
+		_, err := read(strings.NewReader(short), b)
+		require.ErrorContains(t, err, "longer than 32 MB with those of other programs")
+	}
+	b := budgets{newBudget(maxUserBytes), all}
+	_, err := read(strings.NewReader(short), b)
+	require.ErrorContains(t, err, "longer than 128 MB with those of other programs")
+
+	many := []byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns-1) + `]}`)
+	var answers []answer
+	for range 8 {
+		d := &directory{}
+		for range 3 {
+			answers = append(answers, answer{socket: socket{d, "x"}, text: many})
+		}
+	}
+	listed, failures := decodeAll(answers)
+	require.Len(t, listed, maxAllConns/maxConns)
+	require.ErrorIs(t, failures[0].Err, errMany)
+	listed, _ = decodeAll(answers[3:6])
+	require.Empty(t, listed, "the texts are kept")
 }
 
 func TestServeRefusesDirectoriesOfOthers(t *testing.T) {

@@ -112,7 +112,7 @@ func request(c io.ReadWriter, options string) error {
 		line = append(line, b[0])
 	}
 	if string(line) != "ok" {
-		return errors.New(short(string(line)))
+		return errors.New(short(string(line), maxText))
 	}
 	return nil
 }
