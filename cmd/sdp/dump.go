@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/internal/term"
 )
@@ -131,20 +132,42 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 		fmt.Fprintf(os.Stderr, "sdp: writing %s; Ctrl-C ends it\n", f.file)
 	}
 	n, comment, err := copyDump(ctx, out, c, o.Size)
+	cut := err == nil && comment == ""
+	if cut {
+		err = errCut
+	}
 	if f.file != "-" {
 		if err != nil {
 			dump.Trim(out, err)
 		}
 		err = errors.Join(err, out.Close())
 	}
-	if err != nil {
+	switch {
+	case cut && ended(pid):
+		return fmt.Errorf("the dump was cut short after %s: the program ended before the dump did", term.Bytes(float64(n)))
+	case cut:
+		return fmt.Errorf("the dump was cut short after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
+	case err != nil:
 		return fmt.Errorf("the dump ended early, after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
-	}
-	if comment == "" {
-		comment = "The program ended before the dump did."
 	}
 	fmt.Fprintf(os.Stderr, "sdp: %s. %s\n", term.Bytes(float64(n)), term.Clean(comment))
 	return nil
+}
+
+// errCut is why a dump has no end. A program closes the connection if the tool reads nothing for
+// some time, for example because the disk is slow or what reads the output is stopped.
+var errCut = errors.New("the program did not send the rest")
+
+// ended reports whether the process has ended. A process that is ending closes its connections
+// first, so this waits for a moment.
+func ended(pid int) bool {
+	for range 10 {
+		if !status.Alive(pid) {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
 }
 
 // endTime is how long an interrupted dump waits for the end of the file.
@@ -153,11 +176,11 @@ const endTime = 2 * time.Second
 // copyDump copies a dump until it ends, or until ctx does. A program that sends more than it was
 // asked for is not believed.
 func copyDump(ctx context.Context, to io.Writer, c *net.UnixConn, size int64) (n int64, comment string, err error) {
-	ended := context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(endTime))
 	})
-	defer ended()
+	defer stop()
 	last := &tail{w: to}
 	n, err = io.Copy(last, io.LimitReader(c, size+1))
 	switch {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,6 +59,58 @@ func TestDumpIsInterrupted(t *testing.T) {
 	require.NoError(t, dumped.Process.Signal(os.Interrupt))
 	require.Contains(t, dumped.line(t, "ended because"), "it was stopped")
 	require.NoError(t, dumped.Wait())
+}
+
+// TestDumpIsCutShort: a program that goes on running closes the connection in the middle of a packet,
+// and another one is killed.
+func TestDumpIsCutShort(t *testing.T) {
+	var whole bytes.Buffer
+	d := dump.Start(&whole, dump.Options{Size: dump.DefaultSize}, "whose", func() {})
+	d.Stream(dump.Conn{ID: 1, Text: "test"}).Sent([]byte("first"))
+	require.NoError(t, d.Stop())
+	require.NotEmpty(t, dump.EndComment(whole.Bytes()))
+	dir, err := os.MkdirTemp("", "sdp")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	pid := strconv.Itoa(os.Getpid())
+	ln, err := net.Listen("unix", filepath.Join(dir, pid+"-x"))
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 1024))
+			io.WriteString(c, "ok\n")
+			c.Write(whole.Bytes()[:whole.Len()-10])
+			c.Close()
+		}
+	}()
+	file := filepath.Join(t.TempDir(), "a.pcapng")
+	_, errs, code := tool(t, "dump", "-dir", dir, "-w", file, pid)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "the dump was cut short after")
+	require.NotContains(t, errs, "the program ended")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "first")
+	require.Contains(t, dump.EndComment(text), "the program did not send the rest")
+	_, errs, code = tool(t, "dump", "-dir", dir, "-w", "-", pid)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "the dump was cut short after")
+
+	dir, p, _ := program(t)
+	file = filepath.Join(t.TempDir(), "a.pcapng")
+	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, strconv.Itoa(p.Process.Pid)))
+	dumped.line(t, "writing")
+	require.NoError(t, dumped.Process.Signal(syscall.SIGSTOP)) // until the process is gone
+	p.Process.Kill()
+	p.Wait()
+	require.NoError(t, dumped.Process.Signal(syscall.SIGCONT))
+	dumped.line(t, "the program ended before the dump did")
+	require.Equal(t, 1, dumped.status(t))
 }
 
 // TestDumpByTheEnvironment has a program whose environment asks for a dump of what it receives.

@@ -55,8 +55,8 @@ sdp stat -dir /run/app                    # the same`},
 sdp top -sort unread                      # programs that read slowly come first
 sdp top -n 10 -interval 5s > log          # for a minute, without a terminal`},
 	"dump": {[]string{
-		"0  the file is complete, or the program ended before the dump did",
-		"1  there is no dump, or it ended early because it could not be written", "2  the command was called wrongly",
+		"0  the file is complete",
+		"1  there is no dump, or it ended early: it could not be written, or was cut short by the program or its end", "2  the command was called wrongly",
 	}, `
 sdp dump 1234                             # writes sdp-1234.pcapng until Ctrl-C, or 64 MB
 sdp dump -conn :5432 -for 30s -w db.pcapng 1234
