@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,6 +115,30 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	p.Wait()
 	_, errs, _ = tool(t, "stat", "-dir", dir)
 	require.Contains(t, errs, "has ended")
+}
+
+// TestJSONDoesNotControlATerminal: a program's text is printed as it is, but for characters that do
+// not print, which are escaped.
+func TestJSONDoesNotControlATerminal(t *testing.T) {
+	dir, err := os.MkdirTemp("", "sdp")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	const name = "é\"\\ \x1b\x7f\u0080\u009b\u00ad\u200b\u202e\u2066\ufeff\U000e0001\U0001f600"
+	s, err := status.Serve(dir, status.Handlers{Status: func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(status.Program{Version: status.Version, Name: name, Conns: status.Conns{}})
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	out, _, code := tool(t, "stat", "-json", "-dir", dir)
+	require.Zero(t, code)
+	require.Contains(t, out, "é")
+	require.Contains(t, out, `\u202e`)
+	for _, r := range out {
+		require.True(t, r == '\n' || unicode.IsPrint(r), "%U in %s", r, out)
+	}
+	var listed []status.Program
+	require.NoError(t, json.Unmarshal([]byte(out), &listed))
+	require.Equal(t, name, listed[0].Name)
 }
 
 func TestTop(t *testing.T) {
