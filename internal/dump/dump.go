@@ -92,13 +92,17 @@ func (d *Dump) Stop() error {
 // Ended is closed when the dump has ended.
 func (d *Dump) Ended() <-chan struct{} { return d.ended }
 
-// waitLocked waits until the queue has room for n bytes of data, until it has waited for
-// d.maxWait in vain. It releases mu in between.
-func (d *Dump) waitLocked(n int) {
+// waitLocked waits until the queue has room for n bytes of data, or until a time, which it sets
+// when it first waits: a call of Sent or Received waits for d.maxWait, however many packets it has.
+// It releases mu in between.
+func (d *Dump) waitLocked(n int, until *time.Time) {
 	var late <-chan time.Time
 	for d.queued+perPacket+n > maxQueued && !d.over && !d.stuck {
 		if late == nil {
-			timer := time.NewTimer(d.maxWait)
+			if until.IsZero() {
+				*until = time.Now().Add(d.maxWait)
+			}
+			timer := time.NewTimer(time.Until(*until))
 			defer timer.Stop()
 			late = timer.C
 		}

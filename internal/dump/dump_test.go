@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,6 +269,34 @@ func TestSlowFileLosesPackets(t *testing.T) {
 	require.Equal(t, lost, last.lost)
 	require.Equal(t, p[2].seq+4*maxQueued, last.seq, "what was lost leaves no gap")
 	require.Contains(t, end, fmt.Sprintf("%d packets were left out", lost))
+}
+
+// slowSink is a file that takes a while for each Write.
+type slowSink struct {
+	sink
+	quick atomic.Bool
+}
+
+func (s *slowSink) Write(b []byte) (int, error) {
+	if !s.quick.Load() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return s.sink.Write(b)
+}
+
+// TestLongWriteWaitsOnce has a file that is slow, but never so slow that a packet would have to wait for
+// long. A long Write waits no longer for it than a short one.
+func TestLongWriteWaitsOnce(t *testing.T) {
+	var f slowSink
+	d := Start(&f, Options{Size: 1 << 30}, "a test", func() {})
+	s := d.Stream(conn(1, "10.0.0.1:1", "10.0.0.2:2"))
+	begin := time.Now()
+	s.Sent(make([]byte, 5*maxQueued))
+	require.Less(t, time.Since(begin), 3*time.Second, "each packet waits")
+	f.quick.Store(true)
+	require.NoError(t, d.Stop())
+	_, end := read(t, f.b)
+	require.NotContains(t, end, ". 0 packets were left out")
 }
 
 // TestLongWriteIsComplete has a Write that is longer than the queue.

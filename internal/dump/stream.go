@@ -3,6 +3,7 @@ package dump
 import (
 	"net/netip"
 	"strconv"
+	"time"
 )
 
 // A Stream is one connection of a Dump. Its methods must be called in the order of the bytes of
@@ -94,9 +95,10 @@ func (s *Stream) data(h *half, b []byte) {
 	d := s.dump
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var until time.Time
 	for len(b) > 0 {
 		n := min(len(b), maxData)
-		d.waitLocked(n)
+		d.waitLocked(n, &until)
 		if h.ended {
 			return
 		}
