@@ -46,7 +46,8 @@ type Program struct {
 	// Pinned is how many bytes are locked in memory, by RDMA device.
 	Pinned map[string]int64 `json:"pinned,omitempty"`
 
-	// Conns has at most MaxListed connections. Open is how many there are.
+	// Conns has at most MaxListed connections, and Write writes only as many as fit into
+	// MaxDocument. Open is how many there are.
 	Conns Conns `json:"connections"`
 }
 
@@ -55,6 +56,9 @@ type Conns []Conn
 
 // MaxListed is how many connections a program lists.
 const MaxListed = 10_000
+
+// MaxDocument limits the bytes of a program's JSON. The tool reads no more.
+const MaxDocument = 8 << 20
 
 // A Conn is the state of one connection. Counters only grow.
 type Conn struct {

@@ -35,10 +35,15 @@ func (p *Program) Write(w io.Writer) error {
 	o.key("connections")
 	o.text = append(o.text, '[')
 	for i := range p.Conns {
+		before := len(o.text)
 		if i > 0 {
 			o.text = append(o.text, ',')
 		}
 		o.conn(&p.Conns[i])
+		if len(o.text)+len("]}\n") > MaxDocument {
+			o.text = o.text[:before]
+			break
+		}
 	}
 	o.text = append(o.text, ']')
 	o.close()

@@ -39,6 +39,23 @@ func TestWriteIsReadBack(t *testing.T) {
 	}
 }
 
+// TestDocumentIsBounded: a program whose connections have long texts lists fewer of them.
+func TestDocumentIsBounded(t *testing.T) {
+	long := strings.Repeat("\x00", 108) // the path of a Unix socket, which is escaped
+	p := Program{Version: Version, Open: MaxListed}
+	for range MaxListed {
+		p.Conns = append(p.Conns, Conn{Local: long, Remote: long, Opened: time.Now(), Declined: map[string]string{"shm": long, "verbs": long}})
+	}
+	var text bytes.Buffer
+	require.NoError(t, p.Write(&text))
+	require.LessOrEqual(t, text.Len(), MaxDocument)
+	require.Greater(t, text.Len(), MaxDocument-10_000)
+	var back Program
+	require.NoError(t, json.Unmarshal(text.Bytes(), &back))
+	require.Equal(t, MaxListed, back.Open)
+	require.Equal(t, long, back.Conns[len(back.Conns)-1].Remote)
+}
+
 // TestFieldsAreDocumented compares the document with the table in docs/operations.md.
 func TestFieldsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")

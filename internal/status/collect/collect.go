@@ -25,16 +25,14 @@ import (
 const (
 	// Patience is how long Collect waits for programs, all together.
 	Patience = 200 * time.Millisecond
-	// maxDocument limits the size of a program's answer, and maxSockets how many sockets of one
-	// directory are asked.
-	maxDocument = 8 << 20
-	maxSockets  = 1024
+	// maxSockets is how many sockets of one directory are asked, and atATime how many of them
+	// concurrently.
+	maxSockets = 1024
+	atATime    = 16
 	// maxUserBytes limits the size of all answers from one directory, and maxAllBytes that of all
 	// answers.
 	maxUserBytes = 32 << 20
 	maxAllBytes  = 128 << 20
-	// atATime is how many sockets of one directory are asked concurrently.
-	atATime = 16
 )
 
 // A Failure is a socket from which Collect got no state.
@@ -189,10 +187,10 @@ func ask(ctx context.Context, s socket, b budgets) (text []byte, pid int, err er
 // read reads a document.
 func read(r io.Reader, b budgets) ([]byte, error) {
 	metered := &meter{r: r, budgets: b}
-	limited := &io.LimitedReader{R: metered, N: maxDocument}
+	limited := &io.LimitedReader{R: metered, N: status.MaxDocument + 1}
 	text, err := io.ReadAll(limited)
 	if err == nil && limited.N == 0 {
-		err = fmt.Errorf("the answer is longer than %d MB", maxDocument>>20)
+		err = fmt.Errorf("the answer is longer than %d MB", status.MaxDocument>>20)
 	}
 	if err != nil {
 		metered.giveBack()

@@ -428,14 +428,14 @@ func TestMapsAreBounded(t *testing.T) {
 func TestProgramsOfAUserAreBounded(t *testing.T) {
 	giveTime(t, time.Minute)
 	all := newBudget(maxAllBytes)
-	long, short := strings.Repeat(" ", maxDocument-1), strings.Repeat(" ", 1000)
+	long, short := strings.Repeat(" ", status.MaxDocument), strings.Repeat(" ", 1000)
 	for range maxAllBytes / maxUserBytes { // as many users use up their share
 		b := budgets{newBudget(maxUserBytes), all}
 		for range 5 { // what is refused is given back
-			_, err := read(strings.NewReader(long+"  "), b)
+			_, err := read(strings.NewReader(long+" "), b)
 			require.ErrorContains(t, err, "longer than 8 MB")
 		}
-		for range maxUserBytes / maxDocument {
+		for range maxUserBytes / status.MaxDocument {
 			_, err := read(strings.NewReader(long), b)
 			require.NoError(t, err)
 		}
