@@ -334,6 +334,9 @@ func TestOptions(t *testing.T) {
 	again, err := ParseOptions(o.String())
 	require.NoError(t, err)
 	require.Equal(t, o, again)
+	o, err = ParseOptions("size=1073741824G")
+	require.NoError(t, err)
+	require.EqualValues(t, maxSize, o.Size)
 	o, err = ParseOptions("")
 	require.NoError(t, err)
 	require.Equal(t, Options{Size: DefaultSize}, o)
@@ -341,7 +344,10 @@ func TestOptions(t *testing.T) {
 		"size=0":                      "size=0: want at least 4096 bytes",
 		"size=-1G":                    "want at least",
 		"size=999999999999999999999G": "not a number of bytes",
-		"size=9999999999G":            "want at least",
+		"size=-9999999999G":           "want at least",
+		"size=9999999999G":            "want at most 1152921504606846976 bytes",
+		"size=9223372036854775807":    "want at most",
+		"size=1073741825G":            "want at most",
 		"size=x":                      "not a number of bytes",
 		"count=0":                     "must be positive",
 		"for=-1s":                     "must be positive",

@@ -72,8 +72,12 @@ func (o Options) String() string {
 	return text
 }
 
-// leastSize has room for the beginning and the end of a file.
-const leastSize = 4 << 10
+// leastSize has room for the beginning and the end of a file. maxSize keeps sums of sizes from
+// overflowing.
+const (
+	leastSize = 4 << 10
+	maxSize   = 1 << 60
+)
 
 // parseSize reads a number of bytes such as 64M.
 func parseSize(text string) (int64, error) {
@@ -88,7 +92,9 @@ func parseSize(text string) (int64, error) {
 	switch {
 	case err != nil:
 		return 0, errors.New("not a number of bytes, as 64M")
-	case n<<shift>>shift != n || n<<shift < leastSize:
+	case n > maxSize>>shift:
+		return 0, fmt.Errorf("want at most %d bytes", int64(maxSize))
+	case n <= 0 || n<<shift < leastSize:
 		return 0, fmt.Errorf("want at least %d bytes", leastSize)
 	}
 	return n << shift, nil
