@@ -166,7 +166,7 @@ var dumpOnce = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	f, err := dump.Create(path)
+	f, err := dump.Create(dump.Path(path, os.Getpid()))
 	if err != nil {
 		return err
 	}

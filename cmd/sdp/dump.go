@@ -85,7 +85,7 @@ type dumpFlags struct {
 
 func (f *dumpFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs)
-	fs.StringVar(&f.file, "w", "", "write this `file`; -: the standard output (default sdp-PID.pcapng)")
+	fs.StringVar(&f.file, "w", "", "write this `file`, with the number of the process for %p; -: the standard output (default sdp-%p.pcapng)")
 	fs.StringVar(&f.conn, "conn", "", "only connections with this `text` in their addresses or device, or #ID of sdp stat -json")
 	fs.StringVar(&f.size, "size", "64M", "end at this `size` of the file in bytes, with K, M or G")
 	fs.Int64Var(&f.count, "c", 0, "end after this `number` of packets; 0: any number")
@@ -112,8 +112,9 @@ func (f *dumpFlags) options() (dump.Options, error) {
 
 func (f *dumpFlags) run(pid int, o dump.Options) error {
 	if f.file == "" {
-		f.file = fmt.Sprintf("sdp-%d.pcapng", pid)
+		f.file = "sdp-%p.pcapng"
 	}
+	f.file = dump.Path(f.file, pid)
 	if f.file == "-" && term.IsTerminal(os.Stdout) {
 		return misuse("dump", "-w - writes to a terminal: redirect it to a file or a program")
 	}

@@ -50,12 +50,14 @@ func TestDumpOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// TestDumpIsInterrupted, after which its file is complete.
+// TestDumpIsInterrupted, after which its file is complete. The file is named after the program.
 func TestDumpIsInterrupted(t *testing.T) {
 	dir, p, _ := program(t)
-	file := filepath.Join(t.TempDir(), "a.pcapng")
-	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, strconv.Itoa(p.Process.Pid)))
-	dumped.line(t, "writing")
+	below, pid := t.TempDir(), strconv.Itoa(p.Process.Pid)
+	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", filepath.Join(below, "%p.pcapng"), pid))
+	file := filepath.Join(below, pid+".pcapng")
+	require.Contains(t, dumped.line(t, "writing"), file)
+	require.FileExists(t, file)
 	require.NoError(t, dumped.Process.Signal(os.Interrupt))
 	require.Contains(t, dumped.line(t, "ended because"), "it was stopped")
 	require.NoError(t, dumped.Wait())

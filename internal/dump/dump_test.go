@@ -363,10 +363,10 @@ func TestOptions(t *testing.T) {
 // TestCreate refuses whatever exists at the path.
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Create(filepath.Join(dir, "a-%p"))
+	f, err := Create(Path(filepath.Join(dir, "a-%p"), 7))
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	info, err := os.Stat(filepath.Join(dir, fmt.Sprintf("a-%d", os.Getpid())))
+	info, err := os.Stat(filepath.Join(dir, "a-7"))
 	require.NoError(t, err)
 	if runtime.GOOS != "windows" {
 		require.EqualValues(t, 0o600, info.Mode().Perm())

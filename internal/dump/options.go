@@ -100,10 +100,13 @@ func parseSize(text string) (int64, error) {
 	return n << shift, nil
 }
 
+// Path replaces "%p" in the path of a dump by the number of the process that is dumped.
+func Path(path string, pid int) string {
+	return strings.ReplaceAll(path, "%p", strconv.Itoa(pid))
+}
+
 // Create makes the file of a dump, which only this user can read because it holds what the
 // program sends. An existing file or link is refused, because another user may have put it there.
-// "%p" in the path stands for the number of the process.
 func Create(path string) (*os.File, error) {
-	path = strings.ReplaceAll(path, "%p", strconv.Itoa(os.Getpid()))
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
