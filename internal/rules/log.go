@@ -121,7 +121,7 @@ func (l *Log) Write(level int, program, message string) {
 	if !l.Enabled(level) {
 		return
 	}
-	message = strings.Map(printable, message)
+	program, message = strings.Map(printable, program), strings.Map(printable, message)
 	var err error
 	switch l.Destination {
 	case Syslog:
@@ -142,7 +142,7 @@ func (l *Log) Write(level int, program, message string) {
 }
 
 // printable replaces what would break a line or control a terminal. A message may have text of a
-// peer.
+// peer, and a program's caller chooses its name.
 func printable(r rune) rune {
 	if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
 		return '?'
