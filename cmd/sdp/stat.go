@@ -114,7 +114,7 @@ func (f *statFlags) run() error {
 			programs = []status.Program{}
 		}
 		printFailures(os.Stderr, failures)
-		printJSON(programs)
+		printJSON(filtered(programs, f.filter))
 		return nil
 	}
 	var rates rates
@@ -133,6 +133,24 @@ func (f *statFlags) run() error {
 			term.Clean(strings.Join(f.dirs(), ", ")))
 	}
 	return nil
+}
+
+// filtered leaves out connections that do not contain text in a column, and programs without others.
+func filtered(programs []status.Program, text string) []status.Program {
+	if text == "" {
+		return programs
+	}
+	left := []status.Program{}
+	for _, p := range programs {
+		p.Conns = slices.DeleteFunc(p.Conns, func(c status.Conn) bool {
+			l := line{program: p.Name, pid: p.PID, Conn: c}
+			return !l.has(text)
+		})
+		if len(p.Conns) > 0 {
+			left = append(left, p)
+		}
+	}
+	return left
 }
 
 func printFailures(w io.Writer, failures []collect.Failure) {

@@ -100,6 +100,13 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	out, _, _ = tool(t, "stat", "-dir", dir, "-filter", "no such program")
 	require.Equal(t, 1, strings.Count(out, "\n"), "%s", out)
 
+	for filter, want := range map[string]int{"no such program": 0, c.LocalAddr().String(): 1, fmt.Sprintf("sdp.test/%d", p.Process.Pid): 1} {
+		out, _, code = tool(t, "stat", "-json", "-dir", dir, "-filter", filter)
+		require.Zero(t, code)
+		require.NoError(t, json.Unmarshal([]byte(out), &listed))
+		require.Len(t, listed, want, filter)
+	}
+
 	// A program that hangs is left out, and costs no more than it may.
 	hung, err := net.Listen("unix", dir+"/1-hung")
 	require.NoError(t, err)
