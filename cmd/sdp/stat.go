@@ -130,9 +130,17 @@ func (f *statFlags) run() error {
 	printFailures(os.Stderr, failures)
 	if len(programs)+len(failures) == 0 {
 		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; set SDP_STATUS=1 in a program's environment\n",
-			term.Clean(strings.Join(f.dirs(), ", ")))
+			term.Clean(places(f.dirs())))
 	}
 	return nil
+}
+
+// places names the directories that were looked at. If there is none, root has asked.
+func places(dirs []string) string {
+	if len(dirs) == 0 {
+		return "any user's directory below /run/user or /tmp"
+	}
+	return strings.Join(dirs, ", ")
 }
 
 // filtered leaves out connections that do not contain text in a column, and programs without others.
