@@ -24,7 +24,6 @@ const (
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
 	waits, looks, rooms, watches turn // for Waiters, Habits, Rooms and Watches
-	blocks                       turn // for Waiters that block
 
 	mu     sync.Mutex
 	left   time.Duration

@@ -50,14 +50,14 @@ func (w *Waiter) goOn(memory bool) bool {
 // mayGoOn reports whether the waits may continue without parking.
 func (w *Waiter) mayGoOn(memory bool, now time.Duration) bool {
 	w.chain = 0
-	due := chainTime
+	due := max(chainTime, chainCosts*time.Duration(lookTakes.Load()))
 	switch {
 	case !memory:
-		due = chainOwn
+		due = max(chainOwn, due)
 	case bool(w.backlog):
 		due = chainAgain
 	}
-	if now-w.since <= max(due, chainCosts*time.Duration(lookTakes.Load())) {
+	if now-w.since <= due {
 		return true
 	}
 	w.since = now

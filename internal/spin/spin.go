@@ -51,7 +51,6 @@ type Waiter struct {
 	pure    int8          // first looks that paid, less those that did not
 	chain   uint8         // waits without parking since the clock was last read
 	looks   uint8         // at the network, modulo 256
-	brief   uint8         // short waits in a row, for Block
 	backlog Backlog       // of the last of those
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken

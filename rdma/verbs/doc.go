@@ -12,5 +12,5 @@
 // those that take long; listeners.go replaces listeners whose device was removed. qp.go is the
 // queue pair, send.go and receive.go its two directions; ring.go and slab.go have the memory for them,
 // and fill.go gives some of it back. reap.go handles completions, wait.go
-// parks or blocks, and memory.go registers memory. shim.c calls the libraries.
+// parks, and memory.go registers memory. shim.c calls the libraries.
 package verbs

@@ -31,7 +31,6 @@ type eventLoop struct {
 	files   []*os.File
 	readers sync.WaitGroup
 	work    dispatcher
-	wake    int // an eventfd that wakes the goroutine which blocks; see sleeper.block
 
 	// asyncMu is held from taking an asynchronous event until its queue pair has it, so that a
 	// goroutine that finds no event (lookAsync) knows that the earlier ones have arrived. It
@@ -77,13 +76,7 @@ func acquire() (*eventLoop, error) {
 		if errno := C.v_create_event_channel(&e.channel); errno != 0 {
 			return nil, fmt.Errorf("verbs: rdma_cm cannot be used: %w", syscall.Errno(errno))
 		}
-		var err error
-		if e.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			C.v_destroy_event_channel(e.channel)
-			return nil, os.NewSyscallError("eventfd", err)
-		}
 		if err := e.read(int(e.channel.fd), e.nextCM, e.deafen); err != nil {
-			unix.Close(e.wake)
 			C.v_destroy_event_channel(e.channel)
 			return nil, err
 		}
@@ -107,23 +100,16 @@ func (e *eventLoop) release() {
 	e.readers.Wait()
 	e.work.wait() // for rejections, and for events of queue pairs that have ended
 	C.v_destroy_event_channel(e.channel)
-	unix.Close(e.wake)
 	current.eventLoop = nil
 }
 
 // pollable duplicates a descriptor of a library for the netpoller.
 func pollable(fd int) (*os.File, syscall.RawConn, error) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("fcntl", err)
+	if err == nil {
+		err = unix.SetNonblock(own, true)
 	}
-	return polled(own)
-}
-
-// polled gives a descriptor to the netpoller.
-func polled(own int) (*os.File, syscall.RawConn, error) {
-	if err := unix.SetNonblock(own, true); err != nil {
-		unix.Close(own)
+	if err != nil {
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}
 	f := os.NewFile(uintptr(own), "verbs")

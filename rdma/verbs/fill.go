@@ -52,7 +52,7 @@ func (q *QueuePair) heard(ask bool) error {
 		return violation("docs/protocol.md, verbs", "it sent a message to fill a buffer without being asked")
 	}
 	q.chores.Store(true)
-	q.in.kick(q)
+	q.in.kick()
 	return nil
 }
 

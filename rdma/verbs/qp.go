@@ -58,8 +58,15 @@ type QueuePair struct {
 	taken      atomic.Uint32 // how many events sleepers have taken from the channel,
 	takenAtArm atomic.Uint32 // and the same when one was last requested
 
+	// untaken says that something has completed after a request, and its event may still be on the
+	// channel, or come. Until that is taken, devices that number requests by the events taken, such
+	// as mlx5, ignore further ones.
+	untaken atomic.Bool
+
 	reapMu  sync.Mutex
-	arms    uint32 // how often an event was requested
+	reaped  uint32 // how many completions were taken,
+	armed   uint32 // the same when an event was last requested,
+	arms    uint32 // and how often that was
 	ready   fifo
 	wcs     [32]C.struct_v_wc
 	empties int   // empty messages that have arrived
@@ -196,8 +203,8 @@ func (q *QueuePair) fail(err error) {
 		q.hangUp()
 	}
 	q.stop.Store(1)
-	q.in.kick(q)
-	q.room.kick(q)
+	q.in.kick()
+	q.room.kick()
 }
 
 // hangUp disconnects from the peer, and makes the device flush everything that is posted.
@@ -235,8 +242,8 @@ func (q *QueuePair) left(device bool) {
 		q.fail(errRemoved)
 		return
 	}
-	q.in.kick(q)
-	q.room.kick(q)
+	q.in.kick()
+	q.room.kick()
 }
 
 // gaveUp reports whether the device has ended the queue pair, which it does after a violation by the
@@ -286,7 +293,7 @@ func (q *QueuePair) offended() {
 // reconsider makes Wait look again whether there is a reason for which the queue pair has ended.
 func (q *QueuePair) reconsider() {
 	q.stop.Store(1)
-	q.in.kick(q)
+	q.in.kick()
 }
 
 // reasonLocked returns why the device has flushed what was posted. It returns nil if that cannot be
@@ -472,7 +479,7 @@ const rtrTime = 20 * time.Millisecond
 
 // awaitEmpty waits for the first empty message.
 func (q *QueuePair) awaitEmpty(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { q.in.kick(q) })
+	stop := context.AfterFunc(ctx, q.in.kick)
 	defer stop()
 	came := func() bool {
 		q.reapMu.Lock()
@@ -483,7 +490,7 @@ func (q *QueuePair) awaitEmpty(ctx context.Context) error {
 	q.in.ready = came
 	for !came() {
 		q.arm()
-		q.in.wait(q)
+		q.in.park(q)
 	}
 	if err := q.failed(); err != nil {
 		return err

@@ -59,6 +59,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 		for i := range max(n, 0) {
 			q.completedLocked(&q.wcs[i])
 		}
+		q.reaped += uint32(max(n, 0))
 		if n < 0 {
 			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
 		}
@@ -67,7 +68,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 		}
 	}
 	if had == 0 && q.ready.len() > 0 {
-		q.in.kick(q)
+		q.in.kick()
 	}
 	if q.flushed && q.err.Load() == nil {
 		if why := q.reasonLocked(); why != nil {
@@ -150,7 +151,7 @@ func (q *QueuePair) sentLocked(number uint64) {
 	if tx.starved.Load() {
 		tx.starved.Store(false)
 		q.chores.Store(true)
-		q.in.kick(q)
+		q.in.kick()
 	}
 	tx.ring.retired.free(i)
 }
@@ -172,7 +173,7 @@ func (q *QueuePair) relieve() {
 		}
 	}
 	tx.busy.Store(false)
-	q.room.kick(q)
+	q.room.kick()
 }
 
 // whyFailed returns what a completion with an error means.

@@ -127,7 +127,7 @@ func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	r.postLocked()
 	if r.largerLocked() {
 		q.chores.Store(true) // they are to be used up
-		q.in.kick(q)
+		q.in.kick()
 	}
 	return old
 }

@@ -4,14 +4,12 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "shim.h"
 
@@ -437,19 +435,6 @@ int v_take_event(struct v_end *e)
 		return 0;
 	f.ibv_ack_cq_events(e->cq, 1);
 	return 1;
-}
-
-int v_block(struct v_end *e, int wake, int most)
-{
-	struct pollfd p[2] = {{.fd = e->channel->fd, .events = POLLIN}, {.fd = wake, .events = POLLIN}};
-	struct timespec limit = {.tv_nsec = most};
-	if (ppoll(p, 2, &limit, NULL) <= 0)
-		return 0;
-	if (p[1].revents) {
-		uint64_t n;
-		(void)!read(wake, &n, sizeof n);
-	}
-	return p[0].revents ? v_take_event(e) : 0;
 }
 
 void v_drain_events(struct v_end *e)

@@ -97,8 +97,6 @@ int v_spin(struct v_end *e, struct v_wc *wcs, int n, int looks, const int32_t *s
 int v_arm(struct v_end *e);
 int v_gave_up(struct v_end *e);    // whether the queue pair is in the error state
 int v_take_event(struct v_end *e); // 1, or 0: there was none
-// Waits until there is an event, wake can be read, or so many ns have passed; returns as v_take_event.
-int v_block(struct v_end *e, int wake, int most);
 void v_drain_events(struct v_end *e);
 
 // v_next_async takes an asynchronous event. *context is that of the queue pair or the completion queue,
