@@ -58,6 +58,25 @@ func TestChain(t *testing.T) {
 	assert.Equal(t, long, chain(&w, long))
 }
 
+// TestExpensiveLooks: where a look at the network takes long, there are fewer.
+func TestExpensiveLooks(t *testing.T) {
+	rich(t)
+	t.Cleanup(func() { lookTakes.Store(0) })
+	looks := 0
+	network(t, func() bool {
+		looks++
+		for begin := Clock(); Clock()-begin < 20*time.Microsecond; {
+		}
+		return false
+	})
+	var w Waiter
+	const long = 40 * time.Millisecond
+	require.Equal(t, long, chain(&w, long))
+	looks = 0
+	require.Equal(t, long, chain(&w, long))
+	assert.Less(t, looks, int(long/(chainCosts/2*20*time.Microsecond)), "looks take too much of the time")
+}
+
 // TestOwnEvents: a wait for a socket, whose own events are found, parks later, but does.
 func TestOwnEvents(t *testing.T) {
 	rich(t)

@@ -7,8 +7,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/spin"
 	"github.com/gosdp/gosdp/rdma"
 )
+
+// TestUntakenEvent: Poll takes a message without its event. A device such as mlx5 ignores requests for
+// an event as long as that one is on the channel, so the wait that parks next takes it.
+func TestUntakenEvent(t *testing.T) {
+	onFake(t, func(f *fake) {
+		q := f.queuePair()
+		defer q.Abort()
+		q.in.spin.SetBusyPoll(spin.Off)
+		var wcs [8]rdma.Completion
+		receive := func(wait func([]rdma.Completion) (int, error)) {
+			n, err := wait(wcs[:])
+			if err != nil || n != 1 {
+				t.Errorf("%d messages, %v", n, err)
+				return
+			}
+			wcs[0].Buffer.Release()
+		}
+		for range 20 {
+			q.arm()
+			f.order("receive", "-", 100)
+			time.Sleep(2 * time.Millisecond) // the netpoller sees the event, for which nobody waits
+			receive(q.Poll)
+			came := make(chan struct{})
+			go func() {
+				defer close(came)
+				receive(q.Wait)
+			}()
+			for !q.in.parked.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * time.Millisecond)
+			f.order("receive", "-", 100)
+			select {
+			case <-came:
+			case <-time.After(5 * time.Second):
+				t.Fatal("Wait sleeps although a message has arrived")
+			}
+		}
+	})
+}
 
 // TestNoWakeUpIsLost: a device may ignore requests for an event as long as the last one is on the
 // channel, as mlx5 does. Wait returns each message nevertheless, although Poll takes some messages
