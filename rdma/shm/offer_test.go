@@ -137,8 +137,8 @@ func TestOfferIsNotFooled(t *testing.T) {
 		{name: "half a meeting", says: func(b []byte) []byte { return b[:meetingLen-1] }, error: "less than it should"},
 		{name: "another proof", says: func(b []byte) []byte { b[len(magic)]++; return b }, error: "does not have the token"},
 		{name: "no proof", says: func(b []byte) []byte { clear(b[len(magic):]); return b }, error: "does not have the token"},
-		{name: "a descriptor", kinds: "m", error: "none is wanted"},
-		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "none is wanted"},
+		{name: "a descriptor", kinds: "m", error: "an unexpected descriptor"},
+		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "an unexpected descriptor"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			onEachKernel(t, func(t *testing.T) {
