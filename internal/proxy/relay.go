@@ -143,11 +143,11 @@ const answerTime = time.Minute
 // direction, back, may continue. Any other end resets both connections.
 //
 // If to is the one that has failed, the other direction first passes on what to had delivered: a
-// server that answers and closes with bytes unread resets the connection behind its answer.
+// server that answers and closes with bytes unread resets the connection after its answer.
 func pass(to, from conn, d, back *direction) {
 	n, err := io.Copy(to, from)
 	d.bytes.Store(n)
-	if err == nil && !back.failed.Load() { // an end behind a failed Write is that of a reset
+	if err == nil && !back.failed.Load() { // an end after a failed Write is that of a reset
 		err = to.CloseWrite()
 	}
 	if err == nil {
