@@ -23,25 +23,11 @@ const answerSize = 1000
 // unread, which resets the connection.
 func answers(t *testing.T) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	t.Cleanup(func() { l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				c.SetDeadline(time.Now().Add(patience))
-				io.ReadFull(c, make([]byte, 10))
-				c.Write(make([]byte, answerSize))
-			})
-		}
+	return serves(t, func(c net.Conn) {
+		c.SetDeadline(time.Now().Add(patience))
+		io.ReadFull(c, make([]byte, 10))
+		c.Write(make([]byte, answerSize))
 	})
-	return l.Addr().String()
 }
 
 // uploads sends more than the server at address reads, and returns how much of the answer arrives.

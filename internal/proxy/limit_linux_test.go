@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,24 +13,11 @@ import (
 // TestRelaysTakeNoMoreDescriptors counts the descriptors of relays between two TCP connections that
 // are busy in both directions.
 func TestRelaysTakeNoMoreDescriptors(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	t.Cleanup(func() { l.Close(); all.Wait() })
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) // without a pipe
-			})
-		}
+	echo := serves(t, func(c net.Conn) {
+		io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) // without a pipe
 	})
 	p, _ := running(t, 0)
-	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+l.Addr().String())}))
+	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+echo)}))
 	count := func() int {
 		files, err := os.ReadDir("/proc/self/fd")
 		require.NoError(t, err)

@@ -70,6 +70,15 @@ func route(t *testing.T, listen, dial string, options ...string) Route {
 // comes.
 func says(t *testing.T, word string) (address string) {
 	t.Helper()
+	return serves(t, func(c net.Conn) {
+		io.WriteString(c, word)
+		io.Copy(c, c)
+	})
+}
+
+// serves starts a server that calls serve for each client, and then closes the connection.
+func serves(t *testing.T, serve func(net.Conn)) (address string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var all sync.WaitGroup
@@ -82,8 +91,7 @@ func says(t *testing.T, word string) (address string) {
 			}
 			all.Go(func() {
 				defer c.Close()
-				io.WriteString(c, word)
-				io.Copy(c, c)
+				serve(c)
 			})
 		}
 	})
