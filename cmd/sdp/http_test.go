@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -10,7 +11,10 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -107,21 +111,60 @@ func TestHTTPClientsWithoutRequests(t *testing.T) {
 	for name, request := range map[string]string{"silent": "", "idle": getLive} {
 		t.Run(name, func(t *testing.T) {
 			address := servingHTTP(t, http.NotFoundHandler())
-			clients := make([]net.Conn, maxHTTP)
-			for i := range clients {
-				clients[i] = dialHTTP(t, address, request)
+			var ended atomic.Int32
+			var readers sync.WaitGroup
+			var clients []net.Conn
+			for range maxHTTP {
+				c := dialHTTP(t, address, request)
+				clients = append(clients, c)
 				if request != "" {
-					answered(t, clients[i])
+					answered(t, c)
 				}
 			}
-			for range 3 {
+			for _, c := range clients {
+				readers.Go(func() {
+					if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+						ended.Add(1)
+					}
+				})
+			}
+			const probes = 3
+			for range probes {
 				answered(t, dialHTTP(t, address, getLive))
 			}
-			_, err := clients[0].Read(make([]byte, 1))
-			require.Error(t, err)
-			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
+			require.Eventually(t, func() bool { return ended.Load() == probes }, patience, time.Millisecond)
+			for _, c := range clients {
+				c.Close()
+			}
+			readers.Wait()
+			require.EqualValues(t, probes, ended.Load(), "a place is taken from one client for each probe")
 		})
 	}
+}
+
+// TestWhichHTTPClientIsClosed has clients in a known order: the one without a request for longest
+// gives up its place, and one with a request never does.
+func TestWhichHTTPClientIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients := httpClients{open: make(map[net.Conn]time.Time)}
+		set := func(c net.Conn, state http.ConnState) net.Conn {
+			time.Sleep(1)
+			return clients.set(c, state)
+		}
+		conns := make([]net.Conn, maxHTTP)
+		for i := range conns {
+			conns[i] = &net.TCPConn{}
+			require.Nil(t, set(conns[i], http.StateNew))
+		}
+		set(conns[0], http.StateActive)
+		set(conns[1], http.StateActive)
+		set(conns[1], http.StateIdle)
+		for _, oldest := range conns[2:] {
+			require.Same(t, oldest, set(&net.TCPConn{}, http.StateNew))
+			set(oldest, http.StateClosed)
+		}
+		require.Same(t, conns[1], set(&net.TCPConn{}, http.StateNew))
+	})
 }
 
 // TestSilentHTTPClientsAreClosed has a client that connects and one that begins a request.
