@@ -141,10 +141,16 @@ func (l *Log) Write(level int, program, message string) {
 	}
 }
 
-// printable replaces what would break a line or control a terminal. A message may have text of a
-// peer, and a program's caller chooses its name.
+// printable replaces what would break a line, control a terminal, or show text in another order than
+// it has. A message may have text of a peer, and a program's caller chooses its name.
+//
+// unicode.IsPrint would make each program that sdp go builds larger by its tables.
 func printable(r rune) rune {
-	if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+	switch {
+	case r < ' ', r >= 0x7f && r < 0xa0,
+		r >= '\u200e' && r <= '\u200f', // marks of direction
+		r >= '\u2028' && r <= '\u202e', // separators, embeddings and overrides
+		r >= '\u2066' && r <= '\u2069': // isolates
 		return '?'
 	}
 	return r
