@@ -151,7 +151,8 @@ type Claim interface {
 	Release(asked bool)
 }
 
-// PendingOffer is a new channel whose server's end is open.
+// PendingOffer is a new channel whose server's end is open. If ctx is done before the client has taken
+// it, Take ensures that the client cannot take it any more, and returns [ErrDeclined].
 type PendingOffer interface {
 	PendingChannel
 	// Decided reports whether Take would return at once. It does not block.

@@ -228,17 +228,33 @@ func (w *pending) decision(ctx context.Context) (flags byte, file int, err error
 	stop := interrupted(ctx, w.conn)
 	late := wait()
 	stop()
-	if errors.Is(late, os.ErrDeadlineExceeded) {
-		// If this process was stopped, the time may be over although the decision has arrived.
-		w.conn.SetReadDeadline(time.Now().Add(lastLook))
-		late = wait()
-		w.conn.SetReadDeadline(time.Time{})
-	}
-	if late != nil {
+	switch {
+	case errors.Is(late, os.ErrDeadlineExceeded):
+		return w.lastLook()
+	case late != nil:
 		err = late
 	}
 	return flags, file, err
 }
+
+// lastLook reads the decision after its time is over: it may have arrived while this process was
+// stopped. If it has not, lastLook makes sure that the client cannot take the channel any more. What
+// the client sends then fails, so both ends continue as plain TCP, however slow the client is. A
+// decision that arrives between these two steps is an error, because the socket can no longer be a
+// doorbell.
+func (w *pending) lastLook() (flags byte, file int, err error) {
+	if flags, file, err = w.look(); err != unix.EAGAIN {
+		return flags, file, err
+	}
+	unix.Shutdown(w.fd, unix.SHUT_RD)
+	if _, file, err = w.look(); err == nil {
+		closeInBackground(files{file})
+		err = errTooLate
+	}
+	return 0, -1, err
+}
+
+var errTooLate = errors.New("shm: the client has taken the channel when its time was over")
 
 // look reads the decision if it has arrived, and returns EAGAIN if it has not. The memory file gets
 // the number that was kept for it.
@@ -270,9 +286,6 @@ func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 		conn.SetReadDeadline(time.Time{})
 	}
 }
-
-// lastLook is how much longer the decision may take after its time is over.
-const lastLook = 100 * time.Millisecond
 
 // Withdraw ends the channel, unless it was taken; see rdma.PendingChannel.
 func (w *pending) Withdraw() {

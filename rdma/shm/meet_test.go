@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -256,11 +257,52 @@ func TestDecisionAfterItsTime(t *testing.T) {
 	q, err := c.w.Take(over)
 	require.NoError(t, err)
 	q.Abort()
-	c = meets(t, p)
-	time.AfterFunc(lastLook/10, func() { gives(t, c.UnixConn, c.token.decision(0), "m") })
-	q, err = c.w.Take(over)
-	require.NoError(t, err)
-	q.Abort()
+}
+
+// TestClientIsTooSlow: the place no longer waits, so the client cannot take the channel either, and
+// both ends know it. They may decide at the same time.
+func TestClientIsTooSlow(t *testing.T) {
+	before := descriptors(t)
+	p := newPlace(t)
+	agreed := map[bool]int{}
+	for i := range 200 {
+		o := newOffer(t, "", stepConfig)
+		w, err := p.Meet(rdma.Peer{}, o.Ticket(), 1)
+		require.NoError(t, err)
+		o.Prepare()
+		over, cancel := context.WithCancel(t.Context())
+		var a, b rdma.QueuePair
+		var late, errClient error
+		var server sync.WaitGroup
+		server.Go(func() { b, late = w.Take(over) })
+		if i == 0 { // the server is first
+			cancel()
+			server.Wait()
+		} else {
+			go cancel()
+		}
+		a, errClient = o.Take(1)
+		server.Wait()
+		switch {
+		case errors.Is(late, errTooLate): // then the connection ends
+		case late == nil:
+			require.NoError(t, errClient)
+			says(t, a.(*QueuePair), b.(*QueuePair), "x")
+			b.Abort()
+		default:
+			require.ErrorIs(t, late, rdma.ErrDeclined)
+			require.Error(t, errClient)
+		}
+		agreed[late == nil]++
+		if errClient == nil {
+			a.Abort()
+		}
+		o.Drop()
+	}
+	t.Log(agreed)
+	assert.Positive(t, agreed[false])
+	closesEnd(t)
+	assert.Equal(t, before, descriptors(t))
 }
 
 // TestWithdraw ends the channel, before the decision and after it.

@@ -66,7 +66,7 @@ func storm(t *testing.T, n int) {
 			_, err = c.Write(sent)
 			assert.NoError(t, err, "%T %v", c, c.LocalAddr())
 			_, err = io.ReadFull(c, got)
-			assert.NoError(t, err)
+			assert.NoError(t, err, "%T %v", c, c.LocalAddr())
 			assert.True(t, bytes.Equal(sent, got))
 		})
 	}
