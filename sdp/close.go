@@ -33,7 +33,7 @@ func (c *Conn) CloseRead() error {
 	if c.closed {
 		return c.opError("close", errClosed)
 	}
-	if c.resetLocked() {
+	if c.brokenLocked() {
 		return c.opError("close", syscall.ENOTCONN)
 	}
 	c.readClosed = true
@@ -42,8 +42,9 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// resetLocked reports whether the connection was reset.
-func (c *conn) resetLocked() bool { return isReset(c.recvErr) || isReset(c.sendErr) }
+// brokenLocked reports whether the connection was reset, or would have been over TCP: a kernel answers
+// the first Write after its program's Close with a reset.
+func (c *conn) brokenLocked() bool { return isReset(c.recvErr) || isReset(c.sendErr) || c.lost }
 
 // refuseAdvertsLocked makes the peer send everything that it advertises as Data.
 func (c *conn) refuseAdvertsLocked() {
@@ -71,10 +72,10 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	err := c.sendErr
 	switch {
+	case c.brokenLocked():
+		err = syscall.ENOTCONN
 	case c.recvErr == io.EOF:
 		err = nil // that the peer has closed does not prevent it
-	case c.resetLocked():
-		err = syscall.ENOTCONN
 	}
 	c.endWritesLocked()
 	c.mu.Unlock()

@@ -155,6 +155,25 @@ var states = []struct {
 		require.NoError(t, peer.CloseWrite())
 		awaitEnd(t, c, io.EOF)
 	}},
+	{"closed by the peer", func(t *testing.T, c, peer promised) {
+		require.NoError(t, peer.Close())
+		awaitEnd(t, c, io.EOF)
+	}},
+	{"closed by the peer, whose bytes were read", func(t *testing.T, c, peer promised) {
+		_, err := peer.Write([]byte("12345678"))
+		require.NoError(t, err)
+		require.NoError(t, peer.Close())
+		_, err = io.ReadFull(c, make([]byte, 8))
+		require.NoError(t, err)
+	}},
+	{"closed by the peer, which a Write has found", func(t *testing.T, c, peer promised) {
+		require.NoError(t, peer.Close())
+		awaitEnd(t, c, io.EOF)
+		require.Eventually(t, func() bool {
+			_, err := c.Write([]byte("x"))
+			return err != nil
+		}, 5*time.Second, time.Millisecond)
+	}},
 	{"read half closed by us", func(t *testing.T, c, _ promised) { require.NoError(t, c.CloseRead()) }},
 	{"closed", func(t *testing.T, c, _ promised) { require.NoError(t, c.Close()) }},
 	{"reset", func(t *testing.T, c, peer promised) {

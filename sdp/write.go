@@ -49,10 +49,10 @@ func (c *conn) writeOrLose(b []byte) (n int, err error) {
 func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(b) == 0 || c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
+	if c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
 		return n, err
 	}
-	c.lost = true
+	c.lost = len(b) > 0 // a Write of nothing succeeds, and the next one too
 	for before := c.poll.activity - 1; c.recvErr == nil && c.poll.activity != before; {
 		before = c.poll.activity
 		c.poll.receiveArrivedLocked() // why the device sends nothing more, after what the peer has sent
