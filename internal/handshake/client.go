@@ -216,16 +216,20 @@ func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, o
 	near := OnThisHost(conn)
 	wait := share(ctx, c.ReplyTimeout)
 	polls := (near || c.confirmed) && c.Redials
+	sent := func() {}
 	if !polls {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
-		defer interrupt.Conn(ctx, conn)()
+		sent = interrupt.Conn(ctx, conn)
 	}
-	if err := c.late(conn); err != nil {
+	err := c.late(conn)
+	if err != nil {
+		sent()
 		return nil, nil, err
 	}
 	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
+	sent()
 	var reply []byte
 	if err == nil { // while the server reads the Request
 		if c.channel != nil {
@@ -235,10 +239,10 @@ func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, o
 	}
 	switch {
 	case err != nil:
-	case polls && !asked.Look():
-		reply, err = replyWithin(ctx, wait, conn, asked)
-	default:
+	case polls && asked.Look():
 		reply, err = asked.Reply()
+	default:
+		reply, err = replyWithin(ctx, wait, conn, asked)
 	}
 	if err != nil {
 		c.noteStale(err)
@@ -265,12 +269,24 @@ func share(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// replyWithin reads the Reply on conn, and waits for at most d.
+// lastLook is how long replyWithin reads when its time is over.
+const lastLook = time.Millisecond
+
+// replyWithin reads the Reply on conn, and waits for at most d. A Reply that has arrived when the time
+// is over is read too: this process may have been stopped, and the server's program may have the
+// connection.
 func replyWithin(ctx context.Context, d time.Duration, conn net.Conn, asked *iwarp.Asked) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	defer interrupt.Conn(ctx, conn)()
-	return asked.Reply()
+	stop := interrupt.Conn(ctx, conn)
+	reply, err := asked.Reply()
+	stop()
+	if _, nothing := err.(*net.OpError); nothing && errors.Is(err, os.ErrDeadlineExceeded) {
+		conn.SetReadDeadline(time.Now().Add(lastLook))
+		reply, err = asked.Reply()
+		conn.SetReadDeadline(time.Time{})
+	}
+	return reply, err
 }
 
 // parseReply returns the choice and the HelloAck.

@@ -1,11 +1,18 @@
 package handshake
 
 import (
+	"context"
+	"net"
+	"os"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
+	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -20,4 +27,62 @@ func TestStaysOnIWARP(t *testing.T) {
 	assert.NoError(t, err)
 	assert.True(t, stays)
 	assert.Equal(t, "the peer has sent no token", c.declined.Of(wire.DeviceVerbs))
+}
+
+// stopped is a connection of a process that is stopped before it reads, until the time is over.
+type stopped struct {
+	net.Conn
+	over func()
+	read chan struct{}
+}
+
+func stop(c net.Conn) *stopped {
+	s := &stopped{Conn: c, read: make(chan struct{})}
+	s.over = sync.OnceFunc(func() { close(s.read) })
+	return s
+}
+
+func (s *stopped) SetDeadline(t time.Time) error {
+	defer s.over()
+	return s.Conn.SetDeadline(t)
+}
+
+func (s *stopped) Read(b []byte) (int, error) {
+	<-s.read
+	return s.Conn.Read(b)
+}
+
+// TestReplyAfterItsTime: a process that was stopped finds that the time is over before it finds the
+// Reply. Where there is none, it does not wait.
+func TestReplyAfterItsTime(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, replies := range []bool{true, false} {
+		server, tcp := handshaketest.TCPPair(t)
+		client := stop(tcp)
+		asked, err := iwarp.Ask(client, iwarp.Config{}, []byte("request"))
+		require.NoError(t, err)
+		request, err := iwarp.ReadRequest(server)
+		require.NoError(t, err)
+		if replies {
+			require.NoError(t, request.Divert(iwarp.Config{}, []byte("reply")))
+			require.Eventually(t, func() bool {
+				n, _ := first(tcp, make([]byte, iwarp.KeyLen))
+				return n > 0
+			}, 5*time.Second, time.Millisecond)
+		}
+		begin := time.Now()
+		reply, err := replyWithin(over, time.Minute, client, asked)
+		assert.Less(t, time.Since(begin), 10*time.Second)
+		if !replies {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, "reply", string(reply))
+		_, err = server.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = client.Read(make([]byte, 1))
+		require.NoError(t, err, "no deadline is left")
+	}
 }
