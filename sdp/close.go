@@ -33,7 +33,7 @@ func (c *Conn) CloseRead() error {
 	if c.closed {
 		return c.opError("close", errClosed)
 	}
-	if c.brokenLocked() {
+	if c.overLocked() {
 		return c.opError("close", syscall.ENOTCONN)
 	}
 	c.readClosed = true
@@ -42,9 +42,12 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// brokenLocked reports whether the connection was reset, or would have been over TCP: a kernel answers
-// the first Write after its program's Close with a reset.
-func (c *conn) brokenLocked() bool { return isReset(c.recvErr) || isReset(c.sendErr) || c.lost }
+// overLocked reports whether a kernel would have no connection any more: both directions have ended, or
+// it was reset, which is also the answer to the first Write after the peer's Close.
+func (c *conn) overLocked() bool {
+	ended := c.writeClosed && (c.recvErr == io.EOF || c.session.PeerEnded())
+	return ended || isReset(c.recvErr) || isReset(c.sendErr) || c.lost
+}
 
 // refuseAdvertsLocked makes the peer send everything that it advertises as Data.
 func (c *conn) refuseAdvertsLocked() {
@@ -63,6 +66,7 @@ func (c *Conn) CloseWrite() error {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
+	over := c.overLocked()
 	c.writeClosed = true
 	c.appends.stop()
 	c.poll.wakeAllLocked()
@@ -72,7 +76,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	err := c.sendErr
 	switch {
-	case c.brokenLocked():
+	case over || isReset(err) || isReset(c.recvErr):
 		err = syscall.ENOTCONN
 	case c.recvErr == io.EOF:
 		err = nil // that the peer has closed does not prevent it
