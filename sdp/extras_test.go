@@ -249,7 +249,7 @@ func TestAcceptDeadline(t *testing.T) {
 }
 
 func TestReadFromAndWriteToCarryAll(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	want := random(9 << 20)
 	var got bytes.Buffer
 	var wg sync.WaitGroup
@@ -291,7 +291,7 @@ func (w *shortWriter) Write(b []byte) (int, error) {
 }
 
 func TestWriteToLosesNothingWhenTheSinkFails(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	defer a.Close()
 	want := random(100 << 10)
 	_, err := b.Write(want)
@@ -307,7 +307,7 @@ func TestWriteToLosesNothingWhenTheSinkFails(t *testing.T) {
 }
 
 func TestWriteBuffersSharesMessages(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	var v net.Buffers
 	var want []byte
 	for i := range 1000 {
@@ -341,7 +341,7 @@ func TestWriteBuffersSharesMessages(t *testing.T) {
 func TestStatsCount(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	before := Stats()
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	ca, cb := a.(*Conn), b.(*Conn)
 	assert.Equal(t, before.Open+2, Stats().Open)
 	sameBytes(t, a, b, random(4<<20))
@@ -418,7 +418,7 @@ func TestUnaskedDialIsLogged(t *testing.T) {
 }
 
 func TestLingerZeroResets(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	require.NoError(t, a.SetLinger(0))
 	_, err := a.Write([]byte("perhaps"))
 	require.NoError(t, err)
@@ -482,7 +482,7 @@ func TestWriteLeavesTheProcess(t *testing.T) {
 // TestCloseDeliversWhatIsLeft has a peer that does not read, and so much written that
 // a Write blocks: Close does not wait, and the peer gets all of it later.
 func TestCloseDeliversWhatIsLeft(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	var written int
 	for { // until one blocks
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
@@ -508,7 +508,7 @@ func TestCloseDeliversWhatIsLeft(t *testing.T) {
 
 // TestBuffersOfOneCallStayTogether has two calls of WriteBuffers at once.
 func TestBuffersOfOneCallStayTogether(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	const calls, slice, slices = 20, 100 << 10, 4
 	var wg sync.WaitGroup
 	for mark := byte(1); mark <= 2; mark++ {

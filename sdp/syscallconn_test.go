@@ -75,7 +75,7 @@ func TestLivenessCheckFindsWhatIsAdvertised(t *testing.T) {
 }
 
 func TestLivenessCheck(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	assert.NoError(t, check(a))
 	sameBytes(t, b, a, random(1000))
 	assert.NoError(t, check(a), "what has been read leaves nothing")
@@ -180,7 +180,7 @@ func TestLivenessCheckTakesALimitedAmount(t *testing.T) {
 func TestRawReadLeavesNoDescriptor(t *testing.T) {
 	for name, during := range map[string]bool{"Close after Read": false, "Close in the callback": true} {
 		t.Run(name, func(t *testing.T) {
-			a, b := methodPair(t, "sdp")
+			a, b := methodPair(t, "sdp", nil)
 			defer b.Close()
 			raw, err := a.SyscallConn()
 			require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestRawReadLeavesNoDescriptor(t *testing.T) {
 }
 
 func TestRawControlReachesTheSocket(t *testing.T) {
-	a, b := methodPair(t, "sdp")
+	a, b := methodPair(t, "sdp", nil)
 	defer a.Close()
 	defer b.Close()
 	raw, err := a.SyscallConn()
