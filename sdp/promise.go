@@ -19,6 +19,8 @@ const (
 	// the program says otherwise.
 	recvWindow = 8 << 20
 
+	leastKernelBuffer = 64 << 10 // bytes that SetReadBuffer leaves to the kernel over iwarp, at least
+
 	exactBuffers = 32      // private buffers on a device on which each takes memory, at most,
 	exactWindow  = 1 << 20 // and how many bytes they hold instead of recvWindow
 	// exactUnread is how many bytes a program may leave unread there in any case.

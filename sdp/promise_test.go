@@ -319,6 +319,32 @@ func TestSetReadBufferAndBack(t *testing.T) {
 	})
 }
 
+// TestSmallReadBufferSlowsDownOneDirection: what an end takes slowly does not hold up what it
+// writes.
+func TestSmallReadBufferSlowsDownOneDirection(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		const size = 32 << 20
+		clients, servers := pairs(t, 1, nil)
+		c, s := clients[0], servers[0]
+		require.NoError(t, c.SetReadBuffer(1))
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		var calls sync.WaitGroup
+		calls.Go(func() { writeStream(s, 0, forever, 64<<10) })
+		calls.Go(func() { readStream(c, 0, forever, 64<<10) })
+		calls.Go(func() {
+			_, err := readStream(s, 0, size, 64<<10)
+			assert.NoError(t, err)
+		})
+		_, err := writeStream(c, 0, size, 64<<10)
+		assert.NoError(t, err)
+		if err != nil {
+			s.Close()
+		}
+		c.Close()
+		calls.Wait()
+	})
+}
+
 // TestSmallMessagesWithoutBudget: two programs that each write some small messages before
 // they read go on, as over TCP, however little their connections have.
 func TestSmallMessagesWithoutBudget(t *testing.T) {

@@ -169,13 +169,18 @@ func (c *Conn) SetNoDelay(noDelay bool) error {
 // SetReadBuffer sets approximately how many bytes may be unread at this end: in the operating
 // system's receive buffer, and in the library's receive buffers that the peer may fill. It
 // does not take back buffers that the peer may already use. Config.ReadBuffer limits those as
-// well.
+// well. Over iwarp the operating system's buffer gets at least 64 KB.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.closed {
 		c.promise.setWindow(bytes)
 	}
 	c.mu.Unlock()
+	if c.device == "iwarp" {
+		// The credit for this end's Writes arrives behind the peer's data. A smaller buffer
+		// would slow down both directions, and over TCP it slows down one.
+		bytes = max(bytes, leastKernelBuffer)
+	}
 	return localOnly(option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) }))
 }
 
