@@ -76,7 +76,7 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	err := c.sendErr
 	switch {
-	case over || isReset(err) || isReset(c.recvErr):
+	case over || c.lost || isReset(err) || isReset(c.recvErr):
 		err = syscall.ENOTCONN
 	case c.recvErr == io.EOF:
 		err = nil // that the peer has closed does not prevent it

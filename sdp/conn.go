@@ -59,7 +59,7 @@ type conn struct {
 	writeClosed bool // CloseWrite was called
 	closed      bool // Close was called
 	discarded   bool // payload arrived that will not be read
-	lost        bool // a Write has found that the peer has closed
+	lost        bool // a Write has found that the peer has closed, or an AbortConn has arrived
 	failed      bool // a violation or an abort has ended the connection
 	violated    bool // the peer has broken a rule of SDP
 	exact       bool // the device posts only the private buffers that there shall be; see promise

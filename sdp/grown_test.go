@@ -124,7 +124,7 @@ func TestWritesThatAreForbiddenDoNotGrow(t *testing.T) {
 			qp.hear(1, wire.Message{Header: wire.Header{MID: wire.MIDDisConn}})
 			qp.hear(2, wire.Message{Header: wire.Header{MID: wire.MIDAbortConn}})
 			awaitOver(t, c)
-		}, syscall.ECONNRESET},
+		}, syscall.EPIPE},
 		{"a failed Write", func(t *testing.T, c *Conn, qp *growingPair) {
 			qp.mu.Lock()
 			qp.sendErr = syscall.EHOSTUNREACH

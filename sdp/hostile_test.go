@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -372,6 +373,36 @@ func TestHostilePeerMayAdvertise(t *testing.T) {
 	c.Close()
 	p.ended()
 	p.qp.Close()
+	house.goesOn(t)
+}
+
+// TestResetAfterTheEnd: Reads do not notice an AbortConn, because all bytes have arrived, and
+// Writes fail as a kernel's do that has received a FIN and a reset.
+func TestResetAfterTheEnd(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	house := newHostileHouse(t)
+	defer house.close()
+	for _, side := range hostileSides() {
+		t.Run(side, func(t *testing.T) {
+			p, conn := hostileAs(t, side, house.ln)
+			defer p.qp.Close()
+			c := conn.(*Conn)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			p.sayAtOnce(hostileData("all"), hostileMessage{mid: 2}, hostileMessage{mid: 3})
+			awaitOver(t, c)
+			got, err := io.ReadAll(c)
+			assert.NoError(t, err)
+			assert.Equal(t, "all", string(got))
+			for range 2 {
+				n, err := c.Write([]byte("x"))
+				assert.ErrorIs(t, err, syscall.EPIPE)
+				assert.Zero(t, n)
+			}
+			assert.ErrorIs(t, c.CloseWrite(), syscall.ENOTCONN)
+			assert.ErrorIs(t, c.CloseRead(), syscall.ENOTCONN)
+		})
+	}
 	house.goesOn(t)
 }
 

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"io"
 	"syscall"
 
 	"github.com/gosdp/gosdp/internal/session"
@@ -46,8 +47,10 @@ func (c *conn) carryOutLocked(m *session.Event) {
 	case m.MID == wire.MIDDisConn:
 		c.ackNow()
 	case m.Reset:
+		// It follows the end of what the peer sends. A kernel that has received a FIN reports a
+		// reset to Writes alone, and as EPIPE.
 		c.appends.stop()
-		c.recvErr, c.sendErr = syscall.ECONNRESET, syscall.ECONNRESET
+		c.recvErr, c.sendErr, c.lost = io.EOF, syscall.EPIPE, true
 	case m.Resize != 0:
 		c.promise.resize(m.Resize)
 	case m.Direct:

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -63,7 +62,6 @@ var protocolRules = append(malformedRules(), []rule{
 	{"Messages: §8.2.1, no data comes after it", "SinkAvail with payload after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 0xFD, extension: hostileSinkAvail(hostileSize, 0).extension, payload: "x"}), "§8.2.1: SinkAvail with payload after DisConn", ""},
 	{"Messages: §8.2.1, after all that was advertised", "DisConn before all that was advertised", hostileSays(hostileSrcAvail(10, "x"), hostileMessage{mid: 2}), "§8.2.1: DisConn before all that was advertised", "x"},
 	{"Messages: §8.2.2, after a DisConn alone", "AbortConn without DisConn", hostileSays(hostileMessage{mid: 3}), "§8.2.2: AbortConn without DisConn", ""},
-	{"Messages: §8.2.2, a reset", "AbortConn after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 3}), syscall.ECONNRESET.Error(), ""},
 
 	{"Credits: one whose MSeq is beyond every MSeqAck + Bufs", "more messages than buffers", func(v *victim) {
 		// Unread, and too long to be gathered.

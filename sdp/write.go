@@ -52,12 +52,13 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	if c.lost || c.writeClosed || !errors.Is(err, syscall.EPIPE) {
 		return n, err
 	}
-	c.lost = len(b) > 0 // a Write of nothing succeeds, and the next one too
 	for before := c.poll.activity - 1; c.recvErr == nil && c.poll.activity != before; {
 		before = c.poll.activity
 		c.poll.receiveArrivedLocked() // why the device sends nothing more, after what the peer has sent
 	}
-	if c.closed || c.recvErr != io.EOF {
+	first := !c.lost // an AbortConn may have arrived
+	c.lost = true
+	if !first || c.closed || c.recvErr != io.EOF {
 		return n, err
 	}
 	if n += min(len(b)-n, lostMost); n == len(b) {

@@ -1,8 +1,10 @@
 package parity
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"syscall"
 	"time"
 )
 
@@ -42,6 +44,25 @@ var halfScripts = []script{
 		check(s.Close())
 		r.note("Read", describeCall(c.Read))
 		r.note("CloseWrite", timed(c.CloseWrite))
+		r.note("Close", timed(c.Close))
+	}},
+	{name: "a reset after the peer's close write", run: func(r *run) {
+		c, s := r.pair()
+		_, err := s.Write(bytesOf(100))
+		check(err)
+		check(s.CloseWrite())
+		_, err = c.Write(bytesOf(1000))
+		check(err)
+		_, err = readTo(s, 0, 1) // the rest has arrived too
+		check(err)
+		check(s.Close())
+		time.Sleep(kernelTime)
+		r.note("we read", readAll(c, 100))
+		r.note("a further Read", describeCall(c.Read))
+		r.note("Write", describeCall(c.Write))
+		r.note("a further Write", describeCall(c.Write))
+		r.note("CloseRead finds no connection", fmt.Sprint(errors.Is(c.CloseRead(), syscall.ENOTCONN)))
+		r.note("CloseWrite finds no connection", fmt.Sprint(errors.Is(c.CloseWrite(), syscall.ENOTCONN)))
 		r.note("Close", timed(c.Close))
 	}},
 	{name: "a long write after the peer's close", run: func(r *run) {
