@@ -46,6 +46,7 @@ func (c *conn) writeOrLose(b []byte) (n int, err error) {
 // lose lets one Write succeed that finds that the peer has closed, as over TCP, where the kernel takes
 // the bytes and learns from the peer's answer that nobody reads them. Programs write a last
 // message to a peer that has just left, such as TLS's alert, and report an error of that Write.
+// Before it a Write of nothing succeeds too.
 func (c *conn) lose(b []byte, n int, err error) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +58,7 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 		c.poll.receiveArrivedLocked() // why the device sends nothing more, after what the peer has sent
 	}
 	first := !c.lost // an AbortConn may have arrived
-	c.lost = true
+	c.lost = !first || len(b) > 0
 	if !first || c.closed || c.recvErr != io.EOF {
 		return n, err
 	}

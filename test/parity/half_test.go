@@ -65,6 +65,19 @@ var halfScripts = []script{
 		r.note("CloseWrite finds no connection", fmt.Sprint(errors.Is(c.CloseWrite(), syscall.ENOTCONN)))
 		r.note("Close", timed(c.Close))
 	}},
+	{name: "a write of nothing after the peer's close", stacks: []string{"net", "shm"}, run: func(r *run) {
+		c, s := r.pair()
+		check(s.Close())
+		r.note("Read", describeCall(c.Read))
+		_, err := c.Write(nil)
+		r.note("Write of nothing", describe(err))
+		r.note("first Write", describeCall(c.Write))
+		time.Sleep(kernelTime)
+		_, err = c.Write(nil)
+		r.note("a later Write of nothing", describe(err))
+		r.note("CloseRead finds no connection", fmt.Sprint(errors.Is(c.CloseRead(), syscall.ENOTCONN)))
+		r.note("CloseWrite finds no connection", fmt.Sprint(errors.Is(c.CloseWrite(), syscall.ENOTCONN)))
+	}},
 	{name: "a long write after the peer's close", run: func(r *run) {
 		c, s := r.pair()
 		check(s.Close())
