@@ -73,7 +73,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 // Bytes that Writes have accepted are still delivered, in the background if that takes time,
 // as the kernel does for TCP. [WaitClosed] waits for this. Close itself waits only while such
 // bytes are still in this process, for at most one second; see [Conn.SetLinger]. If the program
-// has not read all bytes that have arrived, the peer sees a reset instead of io.EOF.
+// has not read all bytes that have arrived, the peer sees a reset: its Reads return it instead of
+// io.EOF, unless CloseWrite was called before.
 func (c *Conn) Close() error {
 	err := c.conn.Close()
 	c.mu.Lock()
