@@ -33,6 +33,7 @@ func (c *Conn) CloseRead() error {
 	if c.closed {
 		return c.opError("close", errClosed)
 	}
+	c.poll.receiveArrivedLocked() // a kernel knows of a reset that no call has returned
 	if c.overLocked() {
 		return c.opError("close", syscall.ENOTCONN)
 	}
@@ -66,6 +67,7 @@ func (c *Conn) CloseWrite() error {
 		c.mu.Unlock()
 		return c.opError("close", errClosed)
 	}
+	c.poll.receiveArrivedLocked()
 	over := c.overLocked()
 	c.writeClosed = true
 	c.appends.stop()

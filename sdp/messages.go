@@ -67,6 +67,7 @@ func (c *conn) receiveEndedLocked(err error) {
 	var violation bool
 	c.recvErr, c.sendErr, violation = c.session.ChannelEnded(err, c.sendErr, c.qp.Limits().Outlives)
 	c.failed = c.failed || violation
+	c.lost = c.lost || isReset(err) && c.session.PeerEnded()
 	c.poll.wakeAllLocked()
 }
 

@@ -154,11 +154,13 @@ var acts = []struct {
 	{"Close", func(c subject) error { return c.Close() }},
 }
 
-// states bring a connection, whose other end is peer, into a state.
-var states = []struct {
+// state brings a connection, whose other end is peer, into a state.
+type state struct {
 	name string
 	make func(t *testing.T, c, peer promised)
-}{
+}
+
+var states = []state{
 	{"open", func(*testing.T, promised, promised) {}},
 	{"half-closed by us", func(t *testing.T, c, _ promised) { require.NoError(t, c.CloseWrite()) }},
 	{"half-closed by the peer", func(t *testing.T, c, peer promised) {
@@ -249,19 +251,22 @@ func TestEveryMethodInEveryState(t *testing.T) {
 	inEveryState(t, nil, one)
 }
 
-// TestEveryTwoMethodsInEveryState calls each method after each other one. iwarp has a difference: for a
-// while after the peer's Close more than one Write succeeds.
+// TestEveryTwoMethodsInEveryState calls each method after each other one, except those that set options:
+// they change nothing in what another one returns. iwarp has a difference: for a while after the peer's
+// Close more than one Write succeeds.
 func TestEveryTwoMethodsInEveryState(t *testing.T) {
 	switch {
 	case runtime.GOOS != "linux":
 		t.Skip("missing: Linux, for shm")
 	case testing.Short() || raceEnabled:
-		t.Skip("missing: time, for 5,000 connections")
+		t.Skip("missing: time, for 8,000 connections")
 	}
 	var two [][]int
 	for a := range acts {
 		for b := range acts {
-			two = append(two, []int{a, b})
+			if !strings.HasPrefix(acts[a].name, "Set") && !strings.HasPrefix(acts[b].name, "Set") {
+				two = append(two, []int{a, b})
+			}
 		}
 	}
 	inEveryState(t, &Config{Devices: []string{"shm"}}, two)

@@ -228,7 +228,7 @@ type shmDecisionRule struct {
 
 var shmDecisionRules = []shmDecisionRule{
 	{rule: "Setting up a connection: and a server that serves no plain TCP closes it", name: "it closes the channel", says: func([]byte) []byte { return nil }, error: "has not taken the channel"},
-	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true, error: "and is not there: i/o timeout"},
+	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true},
 	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and is not there: shm: the peer does not have the token"},
 	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:32] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
 	{rule: "shm: and nothing else is sent before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
@@ -281,7 +281,7 @@ func TestHostileDecisions(t *testing.T) {
 			if !r.stays {
 				c.CloseWrite()
 			}
-			if len(b) == 0 && !r.stays { // one that goes on as plain TCP sends nothing of SDP there
+			if len(b) == 0 { // one that goes on as plain TCP, or is too slow, sends nothing of SDP there
 				up := <-served
 				require.NoError(t, up.err)
 				assert.IsType(t, client, up.Conn)

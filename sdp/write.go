@@ -71,6 +71,9 @@ func (c *conn) lose(b []byte, n int, err error) (int, error) {
 // writeAll writes b. The caller must hold writeMu.
 func (c *conn) writeAll(b []byte) (n int, err error) {
 	c.mu.Lock()
+	if len(b) == 0 || c.writeClosed {
+		c.poll.receiveArrivedLocked() // a kernel reports a reset, although nothing is sent
+	}
 	if err := c.cannotWriteLocked(); err != nil || len(b) == 0 {
 		c.mu.Unlock()
 		return 0, err
@@ -108,6 +111,9 @@ func (c *conn) cannotWriteLocked() error {
 // sendFailedLocked notes that the device sends nothing more because of err. What has
 // arrived can still be read. It returns the error that Writes get.
 func (c *conn) sendFailedLocked(err error) error {
+	if isReset(err) && c.session.PeerEnded() {
+		err, c.lost = syscall.EPIPE, true // as a kernel that has received a FIN reports a reset
+	}
 	if c.sendErr == nil {
 		c.sendErr = err
 		c.appends.stop()
