@@ -65,7 +65,7 @@ func (d *Dir) Announce(uids []int) (*Announcer, error) {
 	refuseRights(fd)
 	a := &Announcer{dir: d, uids: uids, fd: fd, file: randomFile(listenerPrefix), names: make(map[netip.AddrPort]*name)}
 	if err := d.bind(fd, a.file, mostClaims, len(uids) > 0); err != nil {
-		unix.Close(fd)
+		discard(fd)
 		return nil, err
 	}
 	path, inode, err := d.find(a.file)
@@ -156,7 +156,7 @@ func (a *Announcer) Close() error {
 		c.settle()
 	}
 	a.claims = nil
-	unix.Close(a.fd)
+	discard(a.fd) // with the connections that were not accepted
 	a.fd = -1
 	return nil
 }
