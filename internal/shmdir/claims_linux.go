@@ -109,6 +109,9 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (dialled, error) {
 		return none, fmt.Errorf("the announcement of %v: %w", at, err)
 	}
 	defer unix.Close(path)
+	if heldUp() {
+		return none, errBlocked
+	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return none, os.NewSyscallError("socket", err)

@@ -56,3 +56,32 @@ func TestCloseTakesNoDescriptor(t *testing.T) {
 		release()
 	})
 }
+
+// TestVisitWhileClosesBlock: a process that has taken a listener's name, and sends descriptors to those
+// that visit it, blocks a bounded number of closes.
+func TestVisitWhileClosesBlock(t *testing.T) {
+	onEachKernel(t, func(t *testing.T) {
+		d := opened(t)
+		ln := socket(t, unix.SOCK_SEQPACKET)
+		defer unix.Close(ln)
+		require.NoError(t, d.bind(ln, addressFile(server), 8, false))
+		n, err := d.visit(server, nil)
+		require.NoError(t, err)
+		came, _, err := unix.Accept(ln)
+		require.NoError(t, err)
+		defer unix.Close(came)
+		release := lingers(t, came)
+		defer release()
+		discard(n.fd)
+		if !takesRights.Load() {
+			return
+		}
+		require.Eventually(t, func() bool { return blocked.Load() == 1 }, 10*time.Second, time.Millisecond)
+		blocked.Add(mostBlocked - 1)
+		n, err = d.visit(server, nil)
+		blocked.Add(1 - mostBlocked)
+		assert.ErrorIs(t, err, errBlocked)
+		assert.Equal(t, -1, n.fd)
+		release()
+	})
+}

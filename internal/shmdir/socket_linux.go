@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -158,13 +159,17 @@ func randomFile(prefix string) string {
 
 // Any process that connects to a socket can send descriptors over it, and closing one may
 // block for as long as the sender likes. Linux 6.16 and later refuse them at the sender. Where the
-// kernel accepts them, closing is done by goroutines, of which there are mostBlocked at most.
+// kernel accepts them, closing is done by goroutines. While mostBlocked of them take longer than
+// blockedAfter, which a close does not that does not block, there are no further connections.
 
-const mostBlocked = 64
+const (
+	mostBlocked  = 64
+	blockedAfter = 5 * time.Millisecond
+)
 
 var (
 	takesRights atomic.Bool  // a socket could not be told to refuse descriptors
-	blocked     atomic.Int32 // closes under way
+	blocked     atomic.Int32 // closes that have taken longer than blockedAfter
 
 	rightsOption = unix.SO_PASSRIGHTS // tests replace it
 )
@@ -175,8 +180,11 @@ func refuseRights(fd int) {
 	}
 }
 
-// heldUp reports that nothing more is to be accepted from other processes.
+// heldUp reports that no more connections with other processes are to be made or accepted.
 func heldUp() bool { return blocked.Load() >= mostBlocked }
+
+// errBlocked is why a dialler does not visit a listener while heldUp.
+var errBlocked = errors.New("another process is blocking the close of sockets")
 
 // discard closes a connection over which descriptors may have come.
 func discard(fd int) {
@@ -184,9 +192,11 @@ func discard(fd int) {
 		unix.Close(fd)
 		return
 	}
-	blocked.Add(1)
+	late := time.AfterFunc(blockedAfter, func() { blocked.Add(1) })
 	go func() {
-		defer blocked.Add(-1)
 		unix.Close(fd)
+		if !late.Stop() {
+			blocked.Add(-1)
+		}
 	}()
 }
