@@ -3,9 +3,11 @@ package handshake
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -38,4 +40,14 @@ func TestServices(t *testing.T) {
 			assert.Equal(t, v.is, h.translated(&offers, &rdma.Peer{Local: server, Remote: client, InDir: v.inDir}))
 		})
 	}
+}
+
+// TestClaimInVain: a connection that claims fit in vain waits for no more than twice HoldTime, whatever
+// the times of the checks.
+func TestClaimInVain(t *testing.T) {
+	var waits time.Duration
+	for wait := recheckFirst; waits < shmdir.HoldTime; wait = min(4*wait, recheckMost) {
+		waits += wait
+	}
+	assert.LessOrEqual(t, waits, 2*shmdir.HoldTime)
 }

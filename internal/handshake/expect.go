@@ -105,10 +105,10 @@ const (
 // Until the Request of a client on this host arrives, the server checks whether the client still
 // intends to send it: after recheckFirst, and then at growing intervals. A client that removes its mark
 // after the server's first look, because it may not share memory with the server's user, waits for
-// as long.
+// as long. So does one that claims fit in vain, for shmdir.HoldTime and until the next check.
 const (
 	recheckFirst = 250 * time.Microsecond
-	recheckMost  = 256 * time.Millisecond
+	recheckMost  = 64 * time.Millisecond
 )
 
 // expects returns what the server may expect of the client on conn. It does not block.
