@@ -25,7 +25,7 @@ type Announcer struct {
 	inode     uint64
 	names     map[netip.AddrPort]*name
 	claims    []*claim
-	vain      time.Time // when a connection last waited for a claim in vain
+	vain      time.Time // until when no claim is answered: a connection has waited for one in vain
 	suspended bool
 }
 
@@ -50,10 +50,12 @@ const (
 	openedTime = 10 * time.Second
 	// HoldTime is how long a connection waits for the opening of the claims that fit it. A
 	// dialler that is about to send its Request when AskWithin ends may be late by as much. After
-	// that was in vain, no claim is answered for vainTime: the connections of other programs, for
-	// which a hostile process makes claims, wait for a fiftieth of the time at most.
-	HoldTime = 2 * AskWithin
-	vainTime = 50 * HoldTime
+	// a wait in vain that took longer than shortHold, no claim is answered for vainTimes as long: the
+	// connections of other programs, for which a hostile process makes claims, wait for a fiftieth
+	// of the time at most. The claims of others that fit by chance are taken back sooner.
+	HoldTime  = 2 * AskWithin
+	shortHold = HoldTime / 20
+	vainTimes = 50
 )
 
 // Announce makes the socket of a listener. It is announced nowhere yet; see Add.

@@ -104,6 +104,31 @@ func TestUnclaimedConnections(t *testing.T) {
 	assert.NotNil(t, a.Claimed(from(4713)))
 }
 
+// TestLateReaction: a process that makes claims for the connections of others, and takes them back just
+// before the listener gives up, does not have each connection wait.
+func TestLateReaction(t *testing.T) {
+	for name, v := range map[string]struct {
+		waited time.Duration
+		vain   bool
+	}{
+		"late":    {HoldTime / 2, true},
+		"at once": {-time.Hour, false}, // however slow the machine is
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t)
+			a := announced(t, d)
+			c := claims(t, d, 4711, nil)
+			h := a.Claimed(from(colliding(c)))
+			require.NotNil(t, h)
+			require.NoError(t, say(c.fd, []byte{0}))
+			h.since = time.Now().Add(-v.waited)
+			assert.False(t, h.Expected())
+			h.Release(false)
+			assert.Equal(t, v.vain, a.Claimed(from(4711)) == nil)
+		})
+	}
+}
+
 // TestGivenUp: an opening cannot be sent any more when the listener has given up, and one that
 // was sent before counts.
 func TestGivenUp(t *testing.T) {

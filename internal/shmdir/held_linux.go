@@ -42,7 +42,7 @@ func (a *Announcer) Claimed(from netip.AddrPort) *Held {
 		return nil
 	}
 	h := &Held{a: a, port: from.Port(), since: time.Now()}
-	vain := time.Since(a.vain) < vainTime
+	vain := time.Now().Before(a.vain)
 	for _, c := range a.claims {
 		switch {
 		case !c.read || c.opened || c.spent || !c.fits(from):
@@ -209,18 +209,25 @@ func (h *Held) Expected() bool {
 	if h.opened != nil {
 		return h.opened.stands()
 	}
-	if len(h.claims) > 0 && time.Since(h.since) < HoldTime {
+	waited := time.Since(h.since)
+	if len(h.claims) > 0 && waited < HoldTime {
 		return true
 	}
-	waited := len(h.claims) > 0
 	for _, c := range h.claims {
 		c.settle()
 	}
 	h.lookLocked()
-	if waited && h.opened == nil {
-		h.a.vain = time.Now()
+	if h.opened == nil && waited > shortHold {
+		h.a.inVainLocked(waited)
 	}
 	return h.opened != nil
+}
+
+// inVainLocked has no claim answered for a time, because a connection has waited for one in vain.
+func (a *Announcer) inVainLocked(waited time.Duration) {
+	if until := time.Now().Add(vainTimes * waited); until.After(a.vain) {
+		a.vain = until
+	}
 }
 
 // lookLocked finds out whether one of the claims was opened for this connection, and which may
