@@ -129,6 +129,34 @@ func TestLateReaction(t *testing.T) {
 	}
 }
 
+// TestGuessedPort: a process that has guessed the port of another's connection opens its claim, and the
+// connection waits for a Request that does not come. That does not happen to the next one.
+func TestGuessedPort(t *testing.T) {
+	for name, v := range map[string]struct {
+		asked  bool
+		waited time.Duration
+		vain   bool
+	}{
+		"no Request":       {false, 5 * time.Second, true},
+		"a late one":       {true, 5 * time.Second, false},
+		"taken back early": {false, -time.Hour, false}, // however slow the machine is
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := opened(t)
+			a := announced(t, d)
+			c := claims(t, d, 4711, nil)
+			h := a.Claimed(from(4711))
+			require.NotNil(t, h)
+			require.NoError(t, c.confirm(client))
+			h.since = time.Now().Add(-v.waited)
+			require.True(t, h.Expected())
+			h.Release(v.asked)
+			claims(t, d, 4712, nil)
+			assert.Equal(t, v.vain, a.Claimed(from(4712)) == nil)
+		})
+	}
+}
+
 // TestGivenUp: an opening cannot be sent any more when the listener has given up, and one that
 // was sent before counts.
 func TestGivenUp(t *testing.T) {

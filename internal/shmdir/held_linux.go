@@ -252,6 +252,9 @@ func (h *Held) Release(asked bool) {
 	defer h.a.mu.Unlock()
 	h.lookLocked()
 	if h.opened != nil {
+		if waited := time.Since(h.since); !asked && waited > HoldTime { // a guess has opened it
+			h.a.inVainLocked(waited)
+		}
 		h.a.keepLocked(h.opened)
 	}
 	for _, c := range h.claims {
