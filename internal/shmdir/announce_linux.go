@@ -25,6 +25,7 @@ type Announcer struct {
 	inode     uint64
 	names     map[netip.AddrPort]*name
 	claims    []*claim
+	held      int       // connections that Release was not called for
 	vain      time.Time // until when no claim is answered: a connection has waited for one in vain
 	suspended bool
 }
@@ -157,10 +158,24 @@ func (a *Announcer) Close() error {
 	for _, c := range a.claims {
 		c.settle()
 	}
-	a.claims = nil
 	discard(a.fd) // with the connections that were not accepted
 	a.fd = -1
+	a.endLocked()
 	return nil
+}
+
+// endLocked closes the claims of an Announcer that was closed, when no connection is held any more. One
+// that was opened for a connection which is not held any more has nobody else to close it.
+func (a *Announcer) endLocked() {
+	if a.fd >= 0 || a.held > 0 {
+		return
+	}
+	for _, c := range a.claims {
+		if !c.taken {
+			c.close()
+		}
+	}
+	a.claims = nil
 }
 
 // removeLocked removes the announcements.

@@ -248,6 +248,27 @@ func TestHintsThatCollide(t *testing.T) {
 	}
 }
 
+// TestOpenedForNobody: a claim that is opened when its connection is over does not outlive the listener.
+func TestOpenedForNobody(t *testing.T) {
+	for _, closedFirst := range []bool{true, false} {
+		d := opened(t)
+		a := announced(t, d)
+		c := claims(t, d, 4711, nil)
+		a.Claimed(from(4711)).Release(false)
+		other := a.Claimed(from(colliding(c)))
+		require.NoError(t, c.confirm(client))
+		if closedFirst {
+			require.NoError(t, a.Close())
+		}
+		other.Release(false)
+		require.NoError(t, a.Close())
+		assert.Eventually(t, func() bool {
+			_, err := receive(c.fd, make([]byte, answerLen))
+			return err == errLeft
+		}, 10*time.Second, time.Millisecond)
+	}
+}
+
 // TestForgedClaims: a process that does not have the connection cannot have it expected.
 func TestForgedClaims(t *testing.T) {
 	for _, v := range []struct {

@@ -55,6 +55,7 @@ func (a *Announcer) Claimed(from netip.AddrPort) *Held {
 	if len(h.claims) == 0 {
 		return nil
 	}
+	a.held++
 	return h
 }
 
@@ -191,7 +192,7 @@ func (c *claim) close() {
 }
 
 // Held is a connection that was accepted, and that one of some claims may be for. One
-// goroutine at a time uses it.
+// goroutine at a time uses it. Release must follow.
 type Held struct {
 	a      *Announcer
 	port   uint16
@@ -264,6 +265,8 @@ func (h *Held) Release(asked bool) {
 		}
 	}
 	h.claims = nil
+	h.a.held--
+	h.a.endLocked()
 }
 
 // keepLocked has the socket of a claim that was opened wait for the dialler's next claim, unless
