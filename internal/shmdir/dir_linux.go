@@ -99,8 +99,12 @@ func (o *opening) finished() bool {
 	}
 }
 
-// forget has the next Open look at the directory again: it was removed.
+// forget has the next Open look at the directory again if it was removed. Nobody closes this one.
 func (d *Dir) forget() {
+	var st unix.Stat_t
+	if unix.Fstat(d.fd, &st) != nil || st.Nlink > 0 {
+		return
+	}
 	dirs.Lock()
 	defer dirs.Unlock()
 	if o := dirs.byPath[d.path]; o != nil && o.finished() && o.dir == d {
@@ -147,6 +151,9 @@ func check(fd int) (id string, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return "", os.NewSyscallError("fstat", err)
+	}
+	if st.Nlink == 0 { // a volume that is mounted is there when the host has removed its directory
+		return "", errors.New("it was removed")
 	}
 	if err := safe(int(st.Uid), st.Mode, os.Geteuid()); err != nil {
 		return "", err

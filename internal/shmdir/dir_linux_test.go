@@ -1,6 +1,7 @@
 package shmdir
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -295,4 +296,35 @@ func TestRemovedDirectory(t *testing.T) {
 		other, err := Open(at)
 		return err == nil && other != d
 	}, 10*againTime, againTime/10)
+}
+
+// TestMissingName: the directory stays open if a process removes files in it.
+func TestMissingName(t *testing.T) {
+	d := opened(t)
+	a, err := d.Announce(nil)
+	require.NoError(t, err)
+	defer a.Close()
+	require.NoError(t, os.Remove(filepath.Join(d.Path(), a.file)))
+	assert.ErrorIs(t, a.Add(server), unix.ENOENT)
+	again, err := Open(d.Path())
+	require.NoError(t, err)
+	assert.Same(t, d, again)
+}
+
+// TestRemovedVolume: a directory is not opened again and again that was removed and can still be reached,
+// as one can that is mounted.
+func TestRemovedVolume(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "volume")
+	require.NoError(t, os.Mkdir(at, 0o700))
+	volume, err := os.Open(at)
+	require.NoError(t, err)
+	defer volume.Close()
+	mounted := fmt.Sprintf("/proc/self/fd/%d", volume.Fd())
+	d, err := Open(mounted)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(at))
+	_, err = d.Announce(nil)
+	require.ErrorContains(t, err, "it was removed")
+	_, err = Open(mounted)
+	assert.EqualError(t, err, "it was removed")
 }
