@@ -27,6 +27,7 @@ type sweep struct {
 	mu   sync.Mutex
 	at   time.Time
 	list *os.File // where the last part ended
+	rest []string // of that part, which is still to be looked at
 }
 
 // clean begins a sweep in the background if none has begun lately: a dial waits for nothing.
@@ -51,10 +52,26 @@ func (d *Dir) Clean() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at = time.Now()
+	if len(s.rest) == 0 {
+		s.rest = d.listLocked()
+	}
+	for tried := 0; len(s.rest) > 0 && tried < mostTried; s.rest = s.rest[1:] {
+		if name := s.rest[0]; ours(name) && d.old(name) {
+			tried++
+			if d.dead(name) {
+				d.removeDead(name)
+			}
+		}
+	}
+}
+
+// listLocked returns the names in the next part of the directory.
+func (d *Dir) listLocked() []string {
+	s := &d.sweep
 	if s.list == nil {
 		fd, err := unix.Openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return
+			return nil
 		}
 		s.list = os.NewFile(uintptr(fd), d.path)
 	}
@@ -63,18 +80,7 @@ func (d *Dir) Clean() {
 		s.list.Close()
 		s.list = nil
 	}
-	tried := 0
-	for _, name := range names {
-		if tried == mostTried {
-			return
-		}
-		if ours(name) && d.old(name) {
-			tried++
-			if d.dead(name) {
-				d.removeDead(name)
-			}
-		}
-	}
+	return names
 }
 
 // ours reports that a file's name is one of those that this package gives.

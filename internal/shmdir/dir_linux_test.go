@@ -256,6 +256,32 @@ func TestCleanIsBounded(t *testing.T) {
 	assert.Empty(t, files(t, d))
 }
 
+// TestCleanAmongMany: a sweep reaches dead sockets wherever they are among many that are alive.
+func TestCleanAmongMany(t *testing.T) {
+	d := opened(t)
+	a, err := d.Announce(nil)
+	require.NoError(t, err)
+	defer a.Close()
+	dead := func() {
+		for range mostTried / 2 {
+			fd := socket(t, unix.SOCK_STREAM)
+			require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: d.entry(randomFile(clientPrefix))}))
+			unix.Close(fd)
+		}
+	}
+	dead()
+	const alive = 2 * mostTried
+	for range alive {
+		require.NoError(t, unix.Linkat(d.fd, a.file, d.fd, randomFile(addressPrefix), 0))
+	}
+	dead()
+	aged(t, d)
+	for range 4 * mostListed / mostTried {
+		d.Clean()
+	}
+	assert.Len(t, files(t, d), alive+1)
+}
+
 // TestFullVolume: the reason is told.
 func TestFullVolume(t *testing.T) {
 	if os.Geteuid() != 0 {
