@@ -48,6 +48,10 @@ func (o *overChannel) claim(rc syscall.RawConn, address string) bool {
 	if !ok {
 		return false
 	}
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || unanswered.plain(at) {
+		return false
+	}
 	dir := o.cfg.Dir.Path()
 	kept := offerer.Idle(keptFor("tcp", address, dir), o.cfg.channelConfig(offerer, dir))
 	if kept == nil {
@@ -58,10 +62,7 @@ func (o *overChannel) claim(rc syscall.RawConn, address string) bool {
 		return false
 	}
 	o.over, o.at = true, address
-	at, err := netip.ParseAddrPort(address)
-	if err == nil {
-		o.port, err = shmdir.Bind(rc, at)
-	}
+	o.port, err = shmdir.Bind(rc, at)
 	o.since = time.Now()
 	o.claimed = err == nil && o.offer.Claim(o.port)
 	return o.claimed
@@ -121,6 +122,11 @@ var (
 	errLate        = fmt.Errorf("the connection was claimed over the channel more than %v ago", shmdir.AskWithin)
 )
 
+// unanswered remembers the servers that have not accepted a connection which was claimed over a channel.
+// Others may listen at the address, each of which accepts some of the connections (SO_REUSEPORT). For
+// shmdir.VainTimes as long as a client has waited, connections are claimed in the directory alone.
+var unanswered peerTable
+
 // acceptances is the habit of polling for servers that accept a connection.
 var acceptances spin.Habit
 
@@ -128,6 +134,7 @@ var acceptances spin.Habit
 // patient. It returns an error if the Request may not be sent for the claim. The owner of the
 // channel calls it.
 func (o *overChannel) await(patient bool) error {
+	begin := time.Now()
 	accepted, over := false, false
 	look := func() (bool, bool) {
 		accepted, over = o.offer.Claimed()
@@ -138,6 +145,9 @@ func (o *overChannel) await(patient bool) error {
 	}
 	switch {
 	case !accepted:
+		if at, err := netip.ParseAddrPort(o.at); err == nil {
+			unanswered.remember(at, shmdir.VainTimes*time.Since(begin))
+		}
 		return errNotAccepted
 	case time.Since(o.since) > shmdir.AskWithin:
 		return errLate

@@ -93,6 +93,10 @@ func TestClaimOverChannel(t *testing.T) {
 		begin := time.Now()
 		usable(c, errNotAccepted)
 		assert.GreaterOrEqual(t, time.Since(begin), shmdir.AskWithin/2)
+		next := &overChannel{cfg: c.Config}
+		assert.True(t, unanswered.plain(addrPort(ln.Addr())))
+		assert.False(t, next.claim(nil, ln.Addr().String()), "others may listen there")
+		unanswered.remember(addrPort(ln.Addr()), 0)
 	})
 	t.Run("the server has gone", func(t *testing.T) {
 		c := claimed(&keptOffer{looks: -1, ends: true}, 0)

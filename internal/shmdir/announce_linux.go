@@ -49,14 +49,6 @@ const (
 	claimTime  = time.Second
 	// openedTime is how long an opened claim is kept for its connection to see that.
 	openedTime = 10 * time.Second
-	// HoldTime is how long a connection waits for the opening of the claims that fit it. A
-	// dialler that is about to send its Request when AskWithin ends may be late by as much. After
-	// a wait in vain that took longer than shortHold, no claim is answered for vainTimes as long: the
-	// connections of other programs, for which a hostile process makes claims, wait for a fiftieth
-	// of the time at most. The claims of others that fit by chance are taken back sooner.
-	HoldTime  = 2 * AskWithin
-	shortHold = HoldTime / 20
-	vainTimes = 50
 )
 
 // Announce makes the socket of a listener. It is announced nowhere yet; see Add.

@@ -318,6 +318,31 @@ func TestForgedClaims(t *testing.T) {
 	}
 }
 
+// TestKnownListener: one that has answered is given longer next time, but not after its claim is too old
+// for the Request, and not again and again if it does not answer.
+func TestKnownListener(t *testing.T) {
+	d := opened(t)
+	announced(t, d)
+	s := &Claims{dir: d, all: []dialled{*claims(t, d, 4711, nil)}}
+	c := &s.all[0]
+	defer delete(known.of, c.at)
+	known.add(c.at)
+	require.True(t, known.has(c.at))
+	c.since = time.Now().Add(-AskWithin)
+	begin := time.Now()
+	assert.ErrorContains(t, s.Confirm(from(4711), server), "nothing shows")
+	assert.Less(t, time.Since(begin), lookKnown*LookTime)
+	assert.False(t, known.has(c.at))
+
+	known.forget(c.at, time.Hour)
+	known.add(c.at)
+	assert.False(t, known.has(c.at), "others may listen there")
+	known.forget(c.at, 0)
+	assert.False(t, known.has(c.at))
+	known.add(c.at)
+	assert.True(t, known.has(c.at))
+}
+
 // TestForgedAnnouncement: a process that has taken the listener's name, and does not accept the
 // connection, does not get the dialler to open its claim.
 func TestForgedAnnouncement(t *testing.T) {

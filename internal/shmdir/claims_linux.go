@@ -250,8 +250,9 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 	case d == nil:
 		return ErrNotAnnounced
 	}
+	begin := time.Now()
 	if err := d.confirm(local.Addr()); err != nil {
-		known.forget(d.at)
+		known.forget(d.at, VainTimes*time.Since(begin))
 		return fmt.Errorf("shm directory %s: %w", s.dir.path, err)
 	}
 	return nil
@@ -279,6 +280,9 @@ func (d *dialled) confirm(from netip.Addr) error {
 			look()
 		}
 		switch {
+		case err == unix.EAGAIN && time.Since(d.since) > AskWithin: // an answer would come too late
+			looks = 0
+			continue
 		case err == unix.EAGAIN:
 			nap(d.fd)
 			continue
@@ -356,10 +360,15 @@ func (s *Claims) Close() {
 	s.all, s.over = nil, true
 }
 
-// listeners remembers which have answered lately.
+// listeners remembers which have answered lately, and which have not.
 type listeners struct {
 	mu sync.Mutex
-	at map[listening]time.Time
+	of map[listening]habit
+}
+
+type habit struct {
+	answers bool
+	at      time.Time // when it has answered; if it has not, from when on that counts again
 }
 
 var known listeners
@@ -367,21 +376,28 @@ var known listeners
 func (l *listeners) has(a listening) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, ok := l.at[a]
-	return ok && time.Since(at) < knownTime
+	h := l.of[a]
+	return h.answers && time.Since(h.at) < knownTime
 }
 
 func (l *listeners) add(a listening) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.at == nil || len(l.at) >= mostKnown {
-		l.at = make(map[listening]time.Time)
+	if now := time.Now(); l.of[a].answers || !now.Before(l.of[a].at) {
+		l.setLocked(a, habit{true, now})
 	}
-	l.at[a] = time.Now()
 }
 
-func (l *listeners) forget(a listening) {
+// forget has the listener count as one that has not answered, and for that time even if it does.
+func (l *listeners) forget(a listening, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.at, a)
+	l.setLocked(a, habit{false, time.Now().Add(d)})
+}
+
+func (l *listeners) setLocked(a listening, h habit) {
+	if _, there := l.of[a]; l.of == nil || !there && len(l.of) >= mostKnown {
+		l.of = make(map[listening]habit)
+	}
+	l.of[a] = h
 }

@@ -226,7 +226,7 @@ func (h *Held) Expected() bool {
 
 // inVainLocked has no claim answered for a time, because a connection has waited for one in vain.
 func (a *Announcer) inVainLocked(waited time.Duration) {
-	if until := time.Now().Add(vainTimes * waited); until.After(a.vain) {
+	if until := time.Now().Add(VainTimes * waited); until.After(a.vain) {
 		a.vain = until
 	}
 }

@@ -178,7 +178,7 @@ func TestAnotherSource(t *testing.T) {
 	c := claims(t, d, 4711, nil)
 	s := &Claims{dir: d, all: []dialled{*c}}
 	known.add(c.at)
-	defer known.forget(c.at)
+	defer delete(known.of, c.at)
 	begin := time.Now()
 	assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "comes from 10.9.8.7, and not from 10.9.8.6")
 	assert.Less(t, time.Since(begin), lookKnown*LookTime)

@@ -73,11 +73,21 @@ const (
 	// because on a busy machine both ends wait for a processor: a look then takes longer.
 	LookTime  = 50 * time.Microsecond
 	lookTimes = 6
-	// lookKnown is how often it looks if the listener has answered lately.
+	// lookKnown is how often it looks if the listener has answered lately, until AskWithin is over. If
+	// that was in vain, the listener counts as any other for VainTimes as long: others may listen
+	// at its address, each of which accepts some of the connections (SO_REUSEPORT).
 	lookKnown = 500
 	// AskWithin is how long after its claim a dialler may send its Request. The listener waits
 	// longer (HoldTime), and takes the Request that arrives meanwhile, with an opening or without.
 	AskWithin = 50 * time.Millisecond
+	// HoldTime is how long a connection waits for the opening of the claims that fit it. A
+	// dialler that is about to send its Request when AskWithin ends may be late by as much. After
+	// a wait in vain that took longer than shortHold, no claim is answered for VainTimes as long: the
+	// connections of other programs, for which a hostile process makes claims, wait for a fiftieth
+	// of the time at most. The claims of others that fit by chance are taken back sooner.
+	HoldTime  = 2 * AskWithin
+	shortHold = HoldTime / 20
+	VainTimes = 50
 	// mostWrong answers are for other connections. More are guesses.
 	mostWrong = 3
 	// knownTime is for how long that counts, and mostKnown bounds the listeners of which it
