@@ -32,13 +32,13 @@ type Announcer struct {
 
 // name is an address of a listener.
 type name struct {
-	there  bool // it is announced, unless that is suspended; false: it could not be
+	there  bool // it is announced, unless that is suspended; false: it could not be the last time
 	looked time.Time
 }
 
 const (
-	// renewTime is how often an announcement is looked for that another process may have
-	// removed: one that had taken the address and has ended, say.
+	// renewTime is how often an announcement is looked for, and made again if it is missing: it could
+	// not be made, or another listener has taken the address, and may have ended.
 	renewTime = time.Second
 	// mostAnnounced bounds the addresses of a listener.
 	mostAnnounced = 64
@@ -81,7 +81,7 @@ func (a *Announcer) AddListener(at netip.AddrPort) error {
 	}
 	all, err := net.InterfaceAddrs()
 	for _, one := range all {
-		if p, err := netip.ParsePrefix(one.String()); err == nil {
+		if p, err := netip.ParsePrefix(one.String()); err == nil && (at.Addr().Is6() || p.Addr().Is4()) {
 			if failed := a.Add(netip.AddrPortFrom(p.Addr(), at.Port())); failed != nil {
 				return failed
 			}
@@ -91,8 +91,9 @@ func (a *Announcer) AddListener(at netip.AddrPort) error {
 }
 
 // Add announces the address, in the place of an older announcement, unless that was done and
-// the announcement is still there. It does nothing for an address that means another host
-// elsewhere, as those of the loopback interface do.
+// the announcement is still there. Of several listeners the one that is given connections at the
+// address has it: one of IPv4, for example, and not one of IPv6 with the same port. Add does
+// nothing for an address that means another host elsewhere, as those of the loopback interface do.
 func (a *Announcer) Add(at netip.AddrPort) error {
 	at = bare(at)
 	a.mu.Lock()
@@ -107,10 +108,10 @@ func (a *Announcer) Add(at netip.AddrPort) error {
 	case n == nil:
 		n = new(name)
 		a.names[at] = n
-	case !n.there || time.Since(n.looked) < renewTime:
+	case time.Since(n.looked) < renewTime:
 		return nil
 	}
-	if n.there && a.dir.has(addressFile(at)) {
+	if n.there && a.leadsHere(addressFile(at)) {
 		n.looked = time.Now()
 		return nil
 	}
@@ -131,11 +132,6 @@ func (a *Announcer) placeLocked(at netip.AddrPort, n *name) error {
 	}
 	n.there = true
 	return nil
-}
-
-// has reports that there is such a file.
-func (d *Dir) has(file string) bool {
-	return unix.Faccessat(d.fd, file, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
 }
 
 // Close ends the announcements.

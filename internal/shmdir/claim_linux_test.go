@@ -473,6 +473,42 @@ func TestAnnouncements(t *testing.T) {
 	assert.Nil(t, second.Claimed(from(4711)))
 }
 
+// TestSharedAnnouncement: listeners of IPv4 and IPv6 may have the same port. Each has the announcements of
+// the addresses at which it is given connections.
+func TestSharedAnnouncement(t *testing.T) {
+	d := opened(t)
+	four, six := announced(t, d), announced(t, d)
+	require.NoError(t, four.AddListener(netip.MustParseAddrPort("0.0.0.0:7000")))
+	for at := range four.names {
+		assert.True(t, at.Addr().Is4(), "%v", at)
+	}
+	require.True(t, six.leadsHere(addressFile(server)))
+	for range 2 {
+		require.NoError(t, four.Add(server))
+		assert.True(t, six.leadsHere(addressFile(server)), "that was looked at just now")
+	}
+	four.names[server].looked = time.Time{}
+	require.NoError(t, four.Add(server))
+	assert.True(t, four.leadsHere(addressFile(server)))
+}
+
+// TestLateAnnouncement: an announcement that could not be made is made later.
+func TestLateAnnouncement(t *testing.T) {
+	d := opened(t)
+	a, err := d.Announce(nil)
+	require.NoError(t, err)
+	defer a.Close()
+	inTheWay := filepath.Join(d.Path(), addressFile(server))
+	require.NoError(t, os.Mkdir(inTheWay, 0o700))
+	require.Error(t, a.Add(server))
+	require.NoError(t, os.Remove(inTheWay))
+	require.NoError(t, a.Add(server))
+	require.False(t, a.leadsHere(addressFile(server)), "that was tried just now")
+	a.names[server].looked = time.Time{}
+	require.NoError(t, a.Add(server))
+	assert.True(t, a.leadsHere(addressFile(server)))
+}
+
 // TestSuspended: while announcements are suspended there is none, and diallers that have claimed a
 // connection before learn that, unless the connection was accepted.
 func TestSuspended(t *testing.T) {
