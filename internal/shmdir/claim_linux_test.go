@@ -509,6 +509,26 @@ func TestLateAnnouncement(t *testing.T) {
 	assert.True(t, a.leadsHere(addressFile(server)))
 }
 
+// TestOwnNamespace: dials in the listener's own network namespace leave nothing in the queue for claims,
+// which would be full for the diallers of others.
+func TestOwnNamespace(t *testing.T) {
+	d := opened(t)
+	a, err := d.Announce(nil)
+	require.NoError(t, err)
+	defer a.Close()
+	require.NoError(t, a.AddListener(netip.MustParseAddrPort("0.0.0.0:7000")))
+	if len(a.names) == 0 {
+		t.Skip("missing: an address that other hosts reach")
+	}
+	for at := range a.names {
+		_, ok, err := d.begin(nil, at, nil)
+		assert.False(t, ok)
+		assert.EqualError(t, err, "the address is one of our own network namespace")
+	}
+	_, _, err = unix.Accept(a.fd)
+	assert.Equal(t, unix.EAGAIN, err)
+}
+
 // TestSuspended: while announcements are suspended there is none, and diallers that have claimed a
 // connection before learn that, unless the connection was accepted.
 func TestSuspended(t *testing.T) {

@@ -80,21 +80,31 @@ func (s *Claims) Add(c syscall.RawConn, address string) {
 
 // begin claims a connection on a new socket; false: no listener is announced there.
 func (d *Dir) begin(c syscall.RawConn, at netip.AddrPort, uids []int) (n dialled, ok bool, err error) {
+	if !d.has(addressFile(at)) {
+		return dialled{}, false, nil
+	}
+	from, err := source(at)
+	if err == nil && from == at.Addr() { // its listener does not look for claims of this namespace
+		err = errors.New("the address is one of our own network namespace")
+	}
+	if err != nil {
+		return dialled{}, false, err
+	}
 	n, err = d.visit(at, uids)
 	if err != nil || n.fd < 0 {
 		return dialled{}, false, err
 	}
-	if n.from, err = source(at); err == nil && n.from == at.Addr() {
-		err = errors.New("the address is one of our own network namespace")
-	}
-	if err == nil {
-		err = n.claim(c)
-	}
-	if err != nil {
+	n.from = from
+	if err = n.claim(c); err != nil {
 		discard(n.fd)
 		return dialled{}, false, err
 	}
 	return n, true, nil
+}
+
+// has reports that there is such a file.
+func (d *Dir) has(file string) bool {
+	return unix.Faccessat(d.fd, file, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != unix.ENOENT
 }
 
 // visit connects to the socket of the listener that is announced at the address; fd is -1 if none
