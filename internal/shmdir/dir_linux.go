@@ -127,7 +127,7 @@ func open(path string) (*Dir, error) {
 
 // localFileSystems are those whose sockets connect processes of this host, and which answer
 // without another host or another process.
-var localFileSystems = map[int64]bool{
+var localFileSystems = map[uint32]bool{
 	unix.TMPFS_MAGIC:           true,
 	unix.RAMFS_MAGIC:           true,
 	unix.EXT4_SUPER_MAGIC:      true, // and ext2, ext3
@@ -139,14 +139,18 @@ var localFileSystems = map[int64]bool{
 	0xca451a4e:                 true, // bcachefs
 }
 
+// localFileSystem reports whether a file system of that type is one of them. The kernel's number has 32
+// bits, which are signed where a word has as many.
+func localFileSystem(kind int64) bool { return localFileSystems[uint32(kind)] }
+
 // check returns the identity of the directory if it is safe to use.
 func check(fd int) (id string, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return "", os.NewSyscallError("fstatfs", err)
 	}
-	if !localFileSystems[int64(fs.Type)] {
-		return "", fmt.Errorf("its file system, of type %#x, is not known to hold sockets of this host alone", fs.Type)
+	if kind := int64(fs.Type); !localFileSystem(kind) {
+		return "", fmt.Errorf("its file system, of type %#x, is not known to hold sockets of this host alone", uint32(kind))
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

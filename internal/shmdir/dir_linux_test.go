@@ -76,6 +76,16 @@ func TestWhichDirectoriesAreSafe(t *testing.T) {
 	}
 }
 
+func TestWhichFileSystemsAreLocal(t *testing.T) {
+	for _, kind := range []uint32{unix.TMPFS_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, 0xca451a4e} {
+		assert.True(t, localFileSystem(int64(kind)), "%#x", kind)
+		assert.True(t, localFileSystem(int64(int32(kind))), "%#x, as on linux/386", kind)
+	}
+	for _, kind := range []uint32{unix.NFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC, unix.V9FS_MAGIC} {
+		assert.False(t, localFileSystem(int64(kind)), "%#x", kind)
+	}
+}
+
 func TestOpen(t *testing.T) {
 	at := t.TempDir()
 	d, err := Open(at)
