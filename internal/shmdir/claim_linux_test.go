@@ -596,6 +596,22 @@ func TestClaimsAreBounded(t *testing.T) {
 	assert.ErrorContains(t, a.Add(netip.AddrPortFrom(server.Addr(), 9)), "64 addresses are announced already")
 }
 
+// TestClaimsTakenBack: claims of diallers that have left do not keep others out.
+func TestClaimsTakenBack(t *testing.T) {
+	d := opened(t)
+	a := announced(t, d)
+	for range mostClaims / mostAtOnce {
+		for range mostAtOnce {
+			c := claims(t, d, 4711, nil)
+			require.NoError(t, unix.Shutdown(c.fd, unix.SHUT_RDWR))
+		}
+		a.Claimed(from(1))
+	}
+	claims(t, d, 4712, nil)
+	assert.NotNil(t, a.Claimed(from(4712)))
+	assert.Len(t, a.claims, 1)
+}
+
 func FuzzClaim(f *testing.F) {
 	m := claimed{from: client, commitment: newKey().commit(1), hint: 3}
 	f.Add(m.append(nil))

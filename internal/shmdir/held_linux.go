@@ -61,6 +61,9 @@ func (a *Announcer) Claimed(from netip.AddrPort) *Held {
 
 // takeLocked takes in the claims that have come, and ends those that are old.
 func (a *Announcer) takeLocked() {
+	if len(a.claims) > mostClaims-mostAtOnce {
+		a.dropLeftLocked()
+	}
 	for range mostAtOnce {
 		if heldUp() {
 			break
@@ -84,6 +87,17 @@ func (a *Announcer) takeLocked() {
 			c.settle()
 		}
 		return c.closed || c.taken
+	})
+}
+
+// dropLeftLocked makes room: it drops the claims of diallers that have left, because another listener has
+// accepted their connections, say.
+func (a *Announcer) dropLeftLocked() {
+	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
+		if !c.closed && !c.opened && !c.stands() {
+			c.close()
+		}
+		return c.closed
 	})
 }
 
@@ -177,7 +191,7 @@ func (c *claim) waits(port uint16) bool {
 	return !c.closed && !c.opened && slices.Contains(c.ports, port)
 }
 
-// stands reports that the dialler has not taken the claim back, after it has opened it.
+// stands reports that the dialler has not taken the claim back.
 func (c *claim) stands() bool {
 	fds := []unix.PollFd{{Fd: int32(c.fd)}}
 	_, err := unix.Poll(fds, 0)
