@@ -45,8 +45,9 @@ func TestServices(t *testing.T) {
 // TestClaimInVain: a connection that claims fit in vain waits for no more than twice HoldTime, whatever
 // the times of the checks.
 func TestClaimInVain(t *testing.T) {
+	h := &Incoming{held: new(hearing)}
 	var waits time.Duration
-	for wait := recheckFirst; waits < shmdir.HoldTime; wait = min(4*wait, recheckMost) {
+	for wait := recheckFirst; waits < shmdir.HoldTime; wait = h.recheckAfter(wait) {
 		waits += wait
 	}
 	assert.LessOrEqual(t, waits, 2*shmdir.HoldTime)

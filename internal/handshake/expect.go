@@ -10,6 +10,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -105,11 +106,20 @@ const (
 // Until the Request of a client on this host arrives, the server checks whether the client still
 // intends to send it: after recheckFirst, and then at growing intervals. A client that removes its mark
 // after the server's first look, because it may not share memory with the server's user, waits for
-// as long. So does one that claims fit in vain, for shmdir.HoldTime and until the next check.
+// as long. A connection that claims fit waits for shmdir.HoldTime in vain and until the check after that,
+// so its intervals are no longer.
 const (
 	recheckFirst = 250 * time.Microsecond
-	recheckMost  = 64 * time.Millisecond
+	recheckMost  = 256 * time.Millisecond
 )
+
+// recheckAfter returns the interval that follows one.
+func (h *Incoming) recheckAfter(wait time.Duration) time.Duration {
+	if h.held != nil {
+		return min(4*wait, shmdir.HoldTime)
+	}
+	return min(4*wait, recheckMost)
+}
 
 // expects returns what the server may expect of the client on conn. It does not block.
 func (cfg *Config) expects(conn net.Conn) expectation {

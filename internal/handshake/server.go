@@ -311,7 +311,7 @@ func (h *Incoming) look() verdict {
 		stop()
 	}
 	h.mu.Unlock()
-	for wait := recheckFirst; ; wait = min(4*wait, recheckMost) {
+	for wait := recheckFirst; ; wait = h.recheckAfter(wait) {
 		ctx, cancel := look, context.CancelFunc(func() {})
 		if h.expected == certain {
 			ctx, cancel = context.WithTimeout(look, wait)
