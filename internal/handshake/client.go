@@ -213,6 +213,9 @@ func (c *Client) reaches(device wire.Device, conn net.Conn) error {
 // first: the kernel has room for the Request, and the
 // Reply of a server that is not busy is there after a short poll.
 func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
+	if err := c.late(conn); err != nil {
+		return nil, nil, err
+	}
 	near := OnThisHost(conn)
 	wait := share(ctx, c.ReplyTimeout)
 	polls := (near || c.confirmed) && c.Redials
@@ -222,11 +225,6 @@ func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, o
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 		sent = interrupt.Conn(ctx, conn)
-	}
-	err := c.late(conn)
-	if err != nil {
-		sent()
-		return nil, nil, err
 	}
 	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
 	sent()
