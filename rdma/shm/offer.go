@@ -62,7 +62,7 @@ func (device) Offer(at string, cfg rdma.ChannelConfig) (rdma.Offer, error) {
 		err = o.listen()
 	}
 	if err != nil {
-		unix.Close(o.ln)
+		closeAside(files{o.ln}) // strangers may have connected
 		return nil, err
 	}
 	return o, nil
