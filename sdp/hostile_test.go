@@ -406,6 +406,22 @@ func TestResetAfterTheEnd(t *testing.T) {
 	house.goesOn(t)
 }
 
+// TestResetWakesAWrite that waits for room, because the peer does not read.
+func TestResetWakesAWrite(t *testing.T) {
+	defer hostileLeavesNothing(t)()
+	house := newHostileHouse(t)
+	defer house.close()
+	p, conn := hostileAs(t, hostileSides()[0], house.ln)
+	defer p.qp.Close()
+	c := conn.(*Conn)
+	defer c.Close()
+	p.say(hostileMessage{mid: 0xFF, bufs: 255})
+	done := blockedPost.start(t, c)
+	p.sayAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 3})
+	assert.ErrorIs(t, await(t, done, soon), syscall.EPIPE)
+	house.goesOn(t)
+}
+
 // TestMessagesWithoutPayloadGiveTheirBuffersBack: the reserved credits stand for
 // them, and nobody reads them.
 func TestMessagesWithoutPayloadGiveTheirBuffersBack(t *testing.T) {

@@ -51,6 +51,7 @@ func (c *conn) carryOutLocked(m *session.Event) {
 		// reset to Writes alone, and as EPIPE.
 		c.appends.stop()
 		c.recvErr, c.sendErr, c.lost = io.EOF, syscall.EPIPE, true
+		c.poll.wakeAllLocked() // a Write may wait for room
 	case m.Resize != 0:
 		c.promise.resize(m.Resize)
 	case m.Direct:
