@@ -193,7 +193,7 @@ func TestMeetIsNotFooled(t *testing.T) {
 		error string
 	}{
 		{name: "gone", says: func([]byte) []byte { return nil }, is: rdma.ErrDeclined},
-		{name: "silence", says: func([]byte) []byte { return nil }, stays: true, is: os.ErrDeadlineExceeded},
+		{name: "silence", says: func([]byte) []byte { return nil }, stays: true, is: rdma.ErrDeclined},
 		{name: "half a decision", says: func(b []byte) []byte { return b[:len(b)-1] }, kinds: "m", is: errShort},
 		{name: "half a decision and silence", says: func(b []byte) []byte { return b[:20] }, stays: true, is: errShort},
 		{name: "another proof", says: func(b []byte) []byte { b[0]++; return b }, kinds: "m", is: errUnproved},
@@ -296,8 +296,9 @@ func TestClientIsTooSlow(t *testing.T) {
 		agreed[late == nil]++
 		if errClient == nil {
 			a.Abort()
+		} else {
+			o.Drop()
 		}
-		o.Drop()
 	}
 	t.Log(agreed)
 	assert.Positive(t, agreed[false])
