@@ -39,7 +39,13 @@ type doorbell struct {
 	idleRings int32                 // rings in a row for which nothing had changed
 	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
 
-	dead atomic.Bool              // the peer has gone
+	dead atomic.Bool // the peer has gone
+
+	// Guarded by watched.mu, as covered is:
+	slot  int16 // the reader's place on the list, from 1; 0: none
+	since uint8 // the round in which it came there
+	round uint8 // of the watch, when it last woke the reader
+
 	peer atomic.Pointer[doorbell] // the other end, if it is in this process; see local.go
 
 	mu      sync.Mutex
@@ -52,10 +58,7 @@ type doorbell struct {
 	slept  bool // it has been there in this call of listenLocked
 	listed bool // it was put on the list of watched in that call
 
-	// Guarded by watched.mu:
-	slot    int8  // the reader's place on the list, from 1; 0: none
-	covered bool  // its word is clear because the watch looks at its ring
-	round   uint8 // of the watch, when it last woke the reader
+	covered bool // its word is clear because the watch looks at its ring; guarded by watched.mu
 }
 
 // sleeper is a goroutine that may park.

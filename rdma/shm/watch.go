@@ -19,14 +19,19 @@ type watch struct {
 	spin.Watch
 
 	mu    sync.Mutex
-	looks bool // the goroutine has looked, and not left
+	looks bool  // the goroutine has looked, and not left
+	round uint8 // of the last look
 	n     int
 	list  [mostWatched]*doorbell
 	next  int // whose place is taken next if the list is full
 }
 
-// mostWatched is how many readers there are on the list. One more takes the place of another.
-const mostWatched = 64
+// mostWatched is how many readers there are on the list. One more takes the place of another. A look at
+// each takes some nanoseconds, so one for which nothing comes leaves after idleRounds.
+const (
+	mostWatched = 512
+	idleRounds  = 128
+)
 
 var watched watch
 
@@ -69,7 +74,8 @@ func (w *watch) insertLocked(b *doorbell) {
 		}
 	}
 	w.list[at] = b
-	b.slot = int8(at + 1)
+	b.slot = int16(at + 1)
+	b.since = w.round
 	b.listed = true
 }
 
@@ -91,7 +97,7 @@ func (w *watch) removeLocked(at int) {
 	w.n--
 	moved := w.list[w.n]
 	w.list[at], w.list[w.n] = moved, nil
-	moved.slot = int8(at + 1)
+	moved.slot = int16(at + 1)
 	b.slot, b.covered = 0, false
 }
 
@@ -99,14 +105,18 @@ func (w *watch) removeLocked(at int) {
 func (w *watch) Look(round uint8) (found, others int) {
 	var up [mostWatched]*doorbell
 	w.mu.Lock()
-	w.looks = true
+	w.looks, w.round = true, round
 	for at := 0; at < w.n; {
 		b := w.list[at]
 		if !b.covered {
 			b.cover()
 		}
 		if !b.q.hasWork() {
-			at++
+			if round-b.since < idleRounds {
+				at++
+			} else {
+				w.dropLocked(at)
+			}
 			continue
 		}
 		up[found] = b
@@ -136,6 +146,16 @@ func (w *watch) Leave() {
 			continue
 		}
 		w.removeLocked(at)
+		b.rouse(&b.in)
+	}
+}
+
+// dropLocked makes the peer of a parked reader ring again.
+func (w *watch) dropLocked(at int) {
+	b := w.list[at]
+	wakes := b.uncover()
+	w.removeLocked(at)
+	if wakes {
 		b.rouse(&b.in)
 	}
 }

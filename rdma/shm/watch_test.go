@@ -42,6 +42,9 @@ func byHand(t *testing.T) {
 	startWatch = func(*watch) {}
 	t.Cleanup(func() { startWatch = was })
 	require.Eventually(t, func() bool { return !watched.Runs() }, 10*time.Second, time.Millisecond)
+	watched.mu.Lock()
+	watched.round = 1 // of most looks here
+	watched.mu.Unlock()
 	contend(t)
 }
 
@@ -301,6 +304,34 @@ func TestWatchEvicts(t *testing.T) {
 		readers[i].post(t)
 		assert.NoError(t, readers[i].ends(t))
 	}
+	watched.Leave()
+}
+
+// TestWatchDropsIdleReaders: a reader for which nothing has come for many rounds is rung for again.
+func TestWatchDropsIdleReaders(t *testing.T) {
+	byHand(t)
+	r := readerOf(t)
+	for round := range uint8(idleRounds) {
+		watched.Look(1 + round)
+		require.False(t, r.sleeps(), "round %d", round)
+	}
+	found, _ := watched.Look(1 + idleRounds)
+	assert.Zero(t, found)
+	assert.Zero(t, r.place())
+	assert.True(t, r.sleeps())
+	r.post(t)
+	assert.True(t, r.rang())
+	assert.NoError(t, r.ends(t))
+
+	contend(t)
+	r = readerOf(t)
+	r.listed(t)
+	watched.Look(1 + idleRounds)
+	assert.False(t, r.sleeps(), "its rounds are counted from when it came")
+	r.post(t)
+	watched.Look(1 + idleRounds)
+	assert.NoError(t, r.ends(t))
+	assert.False(t, r.rang())
 	watched.Leave()
 }
 
