@@ -148,7 +148,7 @@ func TestWhichHTTPClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := httpClients{open: make(map[net.Conn]time.Time)}
 		set := func(c net.Conn, state http.ConnState) net.Conn {
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			return clients.set(c, state)
 		}
 		conns := make([]net.Conn, maxHTTP)
