@@ -225,21 +225,29 @@ func look(c net.Conn, own bool) (End, error) {
 			return End{}, ErrBlind
 		}
 	}
-	var begin time.Time
-	for turn := 0; ; turn++ {
-		found, err := d.ask(family, here, there)
-		if err != nil || !found.unborn {
-			return found.End, err
-		}
-		switch {
-		case begin.IsZero():
-			begin = time.Now()
-		case time.Since(begin) > settleTime, turn > settleTurns:
-			return End{}, ErrElsewhere
-		}
+	return settle(func() (found, error) { return d.ask(family, here, there) }, func() {
 		diags.Unlock()
 		runtime.Gosched()
 		diags.Lock()
+	})
+}
+
+// settle asks until the other end is a socket, and yields in between. It asks once more when the time
+// is over: this process may have been without a processor, but not the kernel.
+func settle(ask func() (found, error), yield func()) (End, error) {
+	var begin time.Time
+	for turn := 0; ; turn++ {
+		late := turn > settleTurns || !begin.IsZero() && time.Since(begin) > settleTime
+		found, err := ask()
+		switch {
+		case err != nil || !found.unborn:
+			return found.End, err
+		case late:
+			return End{}, ErrElsewhere
+		case begin.IsZero():
+			begin = time.Now()
+		}
+		yield()
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -247,4 +249,27 @@ func TestOneOption(t *testing.T) {
 		require.NoError(t, err)
 		assert.False(t, other.Listener)
 	}
+}
+
+// TestSettles: the other end may become a socket while this process has no processor. One that never
+// does ends the wait.
+func TestSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		preempted := func() { time.Sleep(4 * settleTime) }
+		end, err := settle(func() (found, error) {
+			asked++
+			return found{End: End{Listener: asked > 1}, unborn: asked == 1}, nil
+		}, preempted)
+		assert.NoError(t, err)
+		assert.True(t, end.Listener)
+
+		asked = 0
+		_, err = settle(func() (found, error) { asked++; return found{unborn: true}, nil }, preempted)
+		assert.ErrorIs(t, err, ErrElsewhere)
+		assert.Equal(t, 2, asked)
+
+		_, err = settle(func() (found, error) { return found{unborn: true}, nil }, func() {})
+		assert.ErrorIs(t, err, ErrElsewhere, "the clock stands still")
+	})
 }
