@@ -104,7 +104,7 @@ func TestPlaceIsClosed(t *testing.T) {
 	says(t, a, b, "message")
 	a.Abort()
 	b.Abort()
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 // TestMeetFails where there is no client's socket, and at once.
@@ -138,7 +138,7 @@ func TestMeetFails(t *testing.T) {
 	files(full).Close()
 	o.Drop()
 	closesEnd(t)
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 // customer stands for a client: a socket as an offer's.
@@ -303,7 +303,7 @@ func TestClientIsTooSlow(t *testing.T) {
 	t.Log(agreed)
 	assert.Positive(t, agreed[false])
 	closesEnd(t)
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 // TestWithdraw ends the channel, before the decision and after it.
@@ -323,7 +323,7 @@ func TestWithdraw(t *testing.T) {
 		c.Close()
 	}
 	closesEnd(t)
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 // TestReachIsAskedFor: neither end tells where anything lies in its memory, nor looks

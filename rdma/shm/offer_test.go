@@ -206,7 +206,7 @@ func TestDrop(t *testing.T) {
 	_, err = w.Take(t.Context())
 	assert.ErrorIs(t, err, rdma.ErrDeclined)
 	closesEnd(t)
-	assert.Equal(t, before, descriptors(t))
+	assert.LessOrEqual(t, descriptors(t), before)
 }
 
 // lingering returns a TCP socket whose last close blocks, until release is called.
