@@ -225,7 +225,9 @@ func serveDump(options string, w io.Writer, gone <-chan struct{}) {
 	}
 	var started *dump.Dump
 	if err == nil {
-		started, err = dumps.start(&greeting{w: w}, o)
+		g := &greeting{w: w, joined: make(chan struct{})}
+		started, err = dumps.start(g, o)
+		close(g.joined)
 	}
 	if err != nil {
 		fmt.Fprintf(w, "no dump: %v\n", err)
@@ -238,15 +240,17 @@ func serveDump(options string, w io.Writer, gone <-chan struct{}) {
 	started.Stop()
 }
 
-// A greeting writes "ok" before the first bytes.
+// A greeting writes "ok" before the first bytes, when all open connections take part.
 type greeting struct {
-	w    io.Writer
-	done bool
+	w      io.Writer
+	joined chan struct{} // closed then
+	done   bool
 }
 
 func (g *greeting) Write(b []byte) (int, error) {
 	if !g.done {
 		g.done = true
+		<-g.joined
 		if _, err := io.WriteString(g.w, "ok\n"); err != nil {
 			return 0, err
 		}

@@ -14,8 +14,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/dump"
@@ -340,4 +342,19 @@ func TestDumpHasWhatRawReadTakes(t *testing.T) {
 	require.True(t, bytes.Equal(data, got))
 	require.True(t, bytes.Equal(data, received), "the dump has %d bytes of %d", len(received), len(data))
 	require.NotZero(t, flags[1]&1, "FIN")
+}
+
+// TestDumpSaysThatItHasBegun when the connections take part that are open, and not before: what they
+// carry after that is in the dump.
+func TestDumpSaysThatItHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		g := &greeting{w: &said, joined: make(chan struct{})}
+		go g.Write([]byte("packets"))
+		synctest.Wait()
+		assert.Empty(t, said.String())
+		close(g.joined)
+		synctest.Wait()
+		assert.Equal(t, "ok\npackets", said.String())
+	})
 }
