@@ -142,7 +142,7 @@ func TestReadsWithDeadlineAreCopied(t *testing.T) {
 	fetched := s.Stats().ZCopyReceived
 	require.NotZero(t, fetched)
 	require.NoError(t, s.SetReadDeadline(time.Now().Add(time.Hour)))
-	exchange(t, c, s, 8, predictSize)
+	exchange(t, c, s, 64, predictSize)
 	assert.Equal(t, fetched, s.Stats().ZCopyReceived)
 	require.NoError(t, s.SetReadDeadline(time.Time{}))
 	for s.Stats().ZCopyReceived == fetched {

@@ -343,6 +343,22 @@ func TestKnownListener(t *testing.T) {
 	assert.True(t, known.has(c.at))
 }
 
+// TestUnknownListener: one that has never answered is given less time. The fastest of some dials counts,
+// because a busy machine adds to it.
+func TestUnknownListener(t *testing.T) {
+	d := opened(t)
+	announced(t, d)
+	fastest := time.Hour
+	for range 20 {
+		s := &Claims{dir: d, all: []dialled{*claims(t, d, 4711, nil)}}
+		defer delete(known.of, s.all[0].at)
+		begin := time.Now()
+		assert.ErrorContains(t, s.Confirm(from(4711), server), "nothing shows")
+		fastest = min(fastest, time.Since(begin))
+	}
+	assert.Less(t, fastest, AskWithin/2)
+}
+
 // TestForgedAnnouncement: a process that has taken the listener's name, and does not accept the
 // connection, does not get the dialler to open its claim.
 func TestForgedAnnouncement(t *testing.T) {
