@@ -135,14 +135,22 @@ func TestMappedMemoryIsNotCopied(t *testing.T) {
 	assert.NotZero(t, c.Stats().ZCopySent)
 }
 
-// TestReadsWithDeadlineAreCopied: likewise, the peer need not run for a Read to end at its deadline.
+// TestReadsWithDeadlineAreCopied: likewise, the peer need not run for a Read to end at its deadline. The
+// connection is one on which zero copy turned out to be faster.
 func TestReadsWithDeadlineAreCopied(t *testing.T) {
-	c, s := predictingPair(t)
-	exchange(t, c, s, 8, predictSize)
-	fetched := s.Stats().ZCopyReceived
-	require.NotZero(t, fetched)
+	var c, s *Conn
+	var fetched, first uint64
+	for begin := time.Now(); fetched == first; {
+		require.Less(t, time.Since(begin), 10*time.Second)
+		c, s = predictingPair(t)
+		exchange(t, c, s, 8, predictSize)
+		first = s.Stats().ZCopyReceived
+		require.NotZero(t, first)
+		exchange(t, c, s, 8, predictSize)
+		fetched = s.Stats().ZCopyReceived
+	}
 	require.NoError(t, s.SetReadDeadline(time.Now().Add(time.Hour)))
-	exchange(t, c, s, 64, predictSize)
+	exchange(t, c, s, 8, predictSize)
 	assert.Equal(t, fetched, s.Stats().ZCopyReceived)
 	require.NoError(t, s.SetReadDeadline(time.Time{}))
 	for s.Stats().ZCopyReceived == fetched {
