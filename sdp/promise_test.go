@@ -328,10 +328,10 @@ func TestSmallReadBufferSlowsDownOneDirection(t *testing.T) {
 		c, s := clients[0], servers[0]
 		require.NoError(t, c.SetReadBuffer(1))
 		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-		var calls sync.WaitGroup
+		var calls, all sync.WaitGroup
 		calls.Go(func() { writeStream(s, 0, forever, 64<<10) })
 		calls.Go(func() { readStream(c, 0, forever, 64<<10) })
-		calls.Go(func() {
+		all.Go(func() {
 			_, err := readStream(s, 0, size, 64<<10)
 			assert.NoError(t, err)
 		})
@@ -340,7 +340,8 @@ func TestSmallReadBufferSlowsDownOneDirection(t *testing.T) {
 		if err != nil {
 			s.Close()
 		}
-		c.Close()
+		all.Wait()
+		c.Close() // resets the connection: not everything was read
 		calls.Wait()
 	})
 }

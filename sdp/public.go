@@ -178,7 +178,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 	}
 	c.mu.Unlock()
 	if c.device == "iwarp" {
-		// The credit for this end's Writes arrives behind the peer's data. A smaller buffer
+		// The credit for this end's Writes arrives after the peer's data. A smaller buffer
 		// would slow down both directions, and over TCP it slows down one.
 		bytes = max(bytes, leastKernelBuffer)
 	}
