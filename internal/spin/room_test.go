@@ -37,6 +37,7 @@ func TestRoomGivesUp(t *testing.T) {
 
 // TestRoomIsCharged: polling in vain is charged, and so is the time beyond that of a wake-up.
 func TestRoomIsCharged(t *testing.T) {
+	quiet(t)
 	rich(t)
 	network(t, func() bool { return false })
 	var r Room

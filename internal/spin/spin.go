@@ -32,7 +32,10 @@ const (
 const Off = -1 * time.Microsecond
 
 // Clock is the machine's monotonic clock, which all its processes share.
-func Clock() time.Duration { return sinceBoot + time.Since(epoch) }
+func Clock() time.Duration { return monotonic() }
+
+// monotonic reads the clock. Tests replace it.
+var monotonic = func() time.Duration { return sinceBoot + time.Since(epoch) }
 
 var (
 	epoch     = time.Now()
