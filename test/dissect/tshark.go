@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -143,17 +145,18 @@ type reader struct {
 	frames []Frame
 	err    error // the first error in an element
 
-	packet   string // its number
-	client   bool   // it was sent by the end that dialled
-	seq, len int    // its bytes on the connection
-	expert   string // the last expert info
-	streams  map[string]bool
-	sent     [2]int // bytes on the connection, from the server and the client
-	framed   [2]int // of those, in frames
+	packet   string            // its number
+	client   bool              // it was sent by the end that dialled
+	seq, len int               // its bytes on the connection
+	expert   string            // the last expert info
+	ip, tcp  string            // its headers, in words
+	streams  map[string]string // of each connection, its first packet
+	sent     [2]int            // bytes on the connection, from the server and the client
+	framed   [2]int            // of those, in frames
 }
 
 func parse(pdml io.Reader, port int) ([]Frame, error) {
-	r := &reader{port: port, streams: make(map[string]bool)}
+	r := &reader{port: port, streams: make(map[string]string)}
 	d := xml.NewDecoder(pdml)
 	for {
 		token, err := d.Token()
@@ -186,7 +189,7 @@ func parse(pdml io.Reader, port int) ([]Frame, error) {
 	}
 	switch {
 	case len(r.streams) != 1:
-		return nil, fmt.Errorf("%d connections instead of one", len(r.streams))
+		return nil, fmt.Errorf("%d connections instead of one: %q", len(r.streams), slices.Sorted(maps.Values(r.streams)))
 	case r.sent != r.framed:
 		return nil, fmt.Errorf("the server sent %d bytes, %d of them in MPA frames; the client sent %d, %d of them in MPA frames",
 			r.sent[0], r.framed[0], r.sent[1], r.framed[1])
@@ -207,6 +210,10 @@ func (r *reader) proto(a map[string]string) {
 	case name == "iwarp_mpa":
 		r.frames = append(r.frames, Frame{Client: r.client})
 		r.framed[index(r.client)] += r.number(a["size"], 0)
+	case name == "ip" || name == "ipv6":
+		r.ip = a["showname"]
+	case name == "tcp":
+		r.tcp = a["showname"]
 	case strings.HasPrefix(name, "_ws."): // malformed, short, unreassembled
 		r.err = errors.New(a["showname"])
 	}
@@ -220,7 +227,9 @@ func (r *reader) field(a map[string]string) {
 	case "tcp.dstport":
 		r.client = r.number(a["show"], 16) == r.port
 	case "tcp.stream":
-		r.streams[a["show"]] = true
+		if _, known := r.streams[a["show"]]; !known {
+			r.streams[a["show"]] = fmt.Sprintf("packet %s, %s, %s", r.packet, r.ip, r.tcp)
+		}
 	case "tcp.seq":
 		r.seq = r.number(a["show"], 0)
 	case "tcp.len":
