@@ -21,7 +21,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 		wc.Buffer.Release()
 		return
 	}
-	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.closed)
+	m, err := c.session.Receive(wc.Buffer.Bytes, wc.Buffer.Owner, uint32(wc.Invalidated), c.refusesLocked())
 	if m.Valid {
 		if m.Payload > 0 {
 			c.traffic.BcopyReceived.add(Counts{1, uint64(m.Payload)})
@@ -33,6 +33,11 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 	if !m.Kept {
 		c.discarded = c.discarded || m.Payload > 0
 		wc.Buffer.Release()
+		if m.Payload > 0 && err == nil && !c.closed {
+			// As Linux resets a connection (tcp_rcv_state_process). What arrived before can be read.
+			c.breakLocked(syscall.ECONNRESET, syscall.EPIPE)
+			return
+		}
 	}
 	if err != nil {
 		c.violatedLocked(err)
@@ -72,15 +77,24 @@ func (c *conn) receiveEndedLocked(err error) {
 	c.poll.wakeAllLocked()
 }
 
+// refusesLocked reports whether payload from the peer resets the connection, or does nothing any more.
+func (c *conn) refusesLocked() bool { return c.closed || c.readClosed && c.writeClosed }
+
 // violatedLocked ends the connection because the peer has broken a rule of SDP. What
 // arrived before can still be read.
 func (c *conn) violatedLocked(err error) {
 	if c.failed {
 		return
 	}
-	c.failed, c.violated = true, true
+	c.violated = true
+	c.breakLocked(err, err)
+}
+
+// breakLocked ends the connection at both ends. Reads and Writes of this one return these errors.
+func (c *conn) breakLocked(recvErr, sendErr error) {
+	c.failed = true
 	c.appends.stop()
-	c.recvErr, c.sendErr = err, err
+	c.recvErr, c.sendErr = recvErr, sendErr
 	if c.session.Abort() {
 		c.out.due.Store(true)
 	} else {

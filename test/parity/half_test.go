@@ -153,7 +153,38 @@ var halfScripts = []script{
 		r.note("Close with unread data", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
+	{name: "payload after both directions were closed", run: func(r *run) { writesToClosedHalves(r, 0) }},
+	{name: "payload after both directions were closed with unread data", run: func(r *run) { writesToClosedHalves(r, 1000) }},
 }
+
+// writesToClosedHalves: s closes both directions and is not closed, and c writes.
+func writesToClosedHalves(r *run, unread int) {
+	c, s := r.pair()
+	if unread > 0 {
+		_, err := c.Write(bytesOf(unread + 1))
+		check(err)
+		_, err = readTo(s, 0, 1) // the rest has arrived too
+		check(err)
+	}
+	check(s.CloseRead())
+	check(s.CloseWrite())
+	r.note("Read", describeCall(c.Read))
+	r.note("Write", describeCall(c.Write))
+	time.Sleep(backgroundTime)
+	r.note("a further Write", describeCall(c.Write))
+	r.note("a further Read", describeCall(c.Read))
+	n, err := readTo(s, 1, unread)
+	r.note("the peer reads", amount(n, unread)+", "+describe(err))
+	r.note("the peer's Read", describeCall(s.Read))
+	r.note("a further Read of the peer", describeCall(s.Read))
+	r.note("the peer's Write", describeCall(s.Write))
+	r.note("the peer finds no connection", fmt.Sprint(errors.Is(s.CloseRead(), syscall.ENOTCONN)))
+	r.note("Close", timed(c.Close))
+	r.note("the peer's Close", timed(s.Close))
+}
+
+// backgroundTime is how long a connection may take to notice what arrives while no call reads.
+const backgroundTime = 300 * time.Millisecond
 
 // kernelTime is how long a kernel may take, on a busy machine, to deliver the end of a TCP connection.
 // It is shorter than a tick of the idle monitor.
