@@ -239,18 +239,14 @@ func TestFloodDoesNotDelayPlainClients(t *testing.T) {
 // silent, begin the key, close after a part of it, or not decide.
 func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
-	// Held up by those that do not give way it would wait a minute.
-	const most = max(slow*200*time.Millisecond, 2*time.Second)
+	// Held up by those that do not give way it would wait a minute. A busy machine takes seconds.
+	const most = 15 * time.Second
 	for _, sdpOnly := range []bool{false, true} {
-		var took time.Duration
-		for range 3 { // a machine that has much else to do is late now and then
-			t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) { took = answerInAFlood(t, whole, sdpOnly) })
-			if took < most {
-				break
-			}
-		}
-		t.Logf("sdpOnly %t: a good client was answered within %v", sdpOnly, took)
-		assert.Less(t, took, most)
+		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
+			took := answerInAFlood(t, whole, sdpOnly)
+			t.Logf("a good client was answered within %v", took)
+			assert.Less(t, took, most)
+		})
 	}
 }
 
