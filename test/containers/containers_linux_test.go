@@ -146,8 +146,8 @@ func TestAnotherSource(t *testing.T) {
 func TestLateConnection(t *testing.T) {
 	needsRoot(t)
 	for forgets, reason := range map[string]string{
-		"claims":   "nothing shows that the server of the channel has accepted",
-		"channels": "was made more than 50ms ago|nothing shows that the listener has accepted",
+		"claims":   "more than 50ms ago|nothing shows that the server of the channel has accepted",
+		"channels": "more than 50ms ago|nothing shows that the listener has accepted",
 	} {
 		t.Run("without "+forgets, func(t *testing.T) {
 			dir := sharedDir(t)
