@@ -147,7 +147,7 @@ func (r *role) do(command string, args []string) string {
 			case <-r.shared:
 			case <-late:
 				s := r.log.String()
-				return "they do not: " + s[:min(len(s), 3000)]
+				return "they do not: " + s[max(0, len(s)-3000):]
 			}
 		}
 	case "impostor": // how
