@@ -203,7 +203,8 @@ type InviteListener interface {
 	Invite(p Peer, answer func(private []byte) (reply []byte, ord int, err error)) (Invitation, error)
 }
 
-// Invitation allows one client to connect.
+// Invitation allows one client to connect. It ends only when it is withdrawn, or the listener closed.
+// If Take has returned because its ctx was done, it may be called again.
 type Invitation interface {
 	PendingChannel
 	// Address returns the address for the client.

@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/gosdp/gosdp/internal/handover"
 	"github.com/gosdp/gosdp/rdma"
@@ -43,10 +42,6 @@ const (
 	backlog = 512
 	// maxJoining bounds the peers that are being admitted at a time; others are rejected.
 	maxJoining = 256
-	// leastAdmitting is the least that a peer has to open the channel after its request. The peer
-	// may believe that the channel is open as soon as this end has accepted, and the handshake
-	// waits as long for the channel (patience in internal/handshake).
-	leastAdmitting = 2 * time.Second
 )
 
 func listen(cfg rdma.ChannelConfig) (*acceptor, error) {
@@ -67,6 +62,10 @@ type invitation struct {
 	token    [16]byte
 	port     uint16
 	answer   func([]byte) ([]byte, int, error)
+
+	// over is done when the invitation has been withdrawn, or the acceptor closed.
+	over context.Context
+	end  context.CancelFunc
 }
 
 // Invite expects one peer.
@@ -76,6 +75,7 @@ func (p *acceptor) Invite(peer rdma.Peer, answer func([]byte) ([]byte, int, erro
 		return nil, err
 	}
 	i := &invitation{acceptor: p, answer: answer, port: port, Slot: handover.New()}
+	i.over, i.end = context.WithCancel(p.ending)
 	rand.Read(i.token[:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,6 +144,7 @@ func (i *invitation) Address() rdma.Address { return rdma.Address{Token: i.token
 // Withdraw ends the invitation.
 func (i *invitation) Withdraw() {
 	i.acceptor.forget(i.token)
+	i.end()
 	i.Slot.Withdraw()
 }
 
@@ -223,7 +224,7 @@ func (p *acceptor) admit(ev cmEvent, i *invitation) {
 		ev.id.reject(errNotAdmitted)
 		return
 	}
-	if err = p.accept(q, reply); err != nil {
+	if err = q.accept(i.over, reply); err != nil {
 		q.Abort()
 	}
 	i.Deliver(q, err)
@@ -246,10 +247,10 @@ func (p *acceptor) prepare(ev cmEvent, answer func([]byte) ([]byte, int, error))
 	return q, reply, nil
 }
 
-// accept sends the reply, and waits until the channel is open.
-func (p *acceptor) accept(q *QueuePair, reply []byte) error {
-	ctx, cancel := context.WithTimeout(p.ending, max(p.cfg.Timeout, leastAdmitting))
-	defer cancel()
+// accept sends the reply, and waits until the channel is open or ctx is done. It has no time of its
+// own. The peer may believe that the channel is open as soon as it has the reply, and this process may
+// have been stopped since, so only the handshake, which hears what the peer has decided, can give up.
+func (q *QueuePair) accept(ctx context.Context, reply []byte) error {
 	if errno := C.v_accept(q.id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
 		return fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
 	}

@@ -32,8 +32,8 @@ func (f *fake) rejects(want string) {
 	assert.Equal(f.t, want, f.order("reason", "-", 0))
 }
 
-// TestAdmitWaitsForTheClient: a client may believe that the channel is open when this end has accepted,
-// and is given time to take it, although StepUpTimeout is short.
+// TestAdmitWaitsForTheClient: a client may believe that the channel is open when this end has accepted.
+// It, or this process, may be stopped then. This end waits as long as the client is invited.
 func TestAdmitWaitsForTheClient(t *testing.T) {
 	onFake(t, func(f *fake) {
 		cfg := config
@@ -45,11 +45,24 @@ func TestAdmitWaitsForTheClient(t *testing.T) {
 		defer p.Close()
 		come()
 		until(t, "the client is not accepted", func() bool { return f.get("connects") == 1 })
-		time.Sleep(20 * cfg.Timeout)
+		time.Sleep(2100 * time.Millisecond) // which is how long it was, whatever StepUpTimeout was
 		f.order("establish", "accepted", 0)
 		q, err := i.Take(t.Context())
 		require.NoError(t, err)
 		q.Abort()
+	})
+}
+
+// TestAdmitEndsWithTheInvitation: what the handshake does without is given up, although neither the
+// client nor the kernel says anything.
+func TestAdmitEndsWithTheInvitation(t *testing.T) {
+	onFake(t, func(f *fake) {
+		p, i, come := f.invite(config, func([]byte) ([]byte, int, error) { return []byte("answer"), 1, nil })
+		defer p.Close()
+		come()
+		until(t, "the client is not accepted", func() bool { return f.get("connects") == 1 })
+		i.Withdraw()
+		until(t, "the queue pair remains", func() bool { return f.get("qps") == 0 })
 	})
 }
 

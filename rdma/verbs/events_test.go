@@ -93,7 +93,7 @@ func TestListenerIsTold(t *testing.T) {
 // newTestAcceptor returns an acceptor on an event loop that reads no events. Its listeners are opened
 // by open, on the only device.
 func newTestAcceptor(open func(at netip.Addr, lost func(error)) (opened, error)) *acceptor {
-	p := &acceptor{e: new(eventLoop), invited: make(map[[16]byte]*invitation), end: func() {}}
+	p := &acceptor{e: new(eventLoop), invited: make(map[[16]byte]*invitation), ending: context.Background(), end: func() {}}
 	p.listeners.open = open
 	p.listeners.device = func(netip.Addr) (any, error) { return nil, nil }
 	return p
