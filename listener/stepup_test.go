@@ -28,6 +28,7 @@ type stepper struct {
 	none    error // of Listen
 	channel rdma.QueuePair
 	failed  error // of Take
+	late    bool  // the first Take ends with its time
 	invited *invitation
 	places  int // that are open
 }
@@ -85,6 +86,9 @@ func (i *invitation) Address() rdma.Address { return stepAddress }
 func (i *invitation) Take(ctx context.Context) (rdma.QueuePair, error) {
 	i.s.mu.Lock()
 	q, failed := i.s.channel, i.s.failed
+	if i.s.late {
+		q, i.s.late = nil, false
+	}
 	i.s.mu.Unlock()
 	if failed != nil {
 		return nil, failed
@@ -113,7 +117,7 @@ var fakeVerbs = func() *stepper {
 func (s *stepper) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked, s.refuses, s.none, s.channel, s.failed, s.invited, s.places = nil, nil, nil, nil, nil, nil, 0
+	s.asked, s.refuses, s.none, s.channel, s.failed, s.late, s.invited, s.places = nil, nil, nil, nil, nil, false, nil, 0
 }
 
 // approach is a client that offers verbs, up to its decision, and what the server
@@ -187,6 +191,20 @@ func TestStepUp(t *testing.T) {
 	in.Conn.Close()
 	l.Close()
 	assert.Zero(t, fakeVerbs.places)
+}
+
+// TestStepUpOfAStoppedServer: a process that was stopped finds its time over before the device has told
+// it that the channel is open, as the client knows. The connection uses it.
+func TestStepUpOfAStoppedServer(t *testing.T) {
+	fakeVerbs.reset()
+	l := listen(t, stepConfig(), 8)
+	channel, _ := handshaketest.QueuePairs(t)
+	fakeVerbs.channel, fakeVerbs.late = channel, true
+	qp, _ := approach(t, l, nil)
+	handshaketest.Send(t, qp, stepsUp())
+	in := accept(t, l)
+	assert.Same(t, channel, in.QP)
+	in.Conn.Close()
 }
 
 func TestClientStaysThoughInvited(t *testing.T) {

@@ -21,6 +21,11 @@ import (
 // that thousands dial may be slow.
 const patience = 2 * time.Second
 
+// slice is how long the server waits for a channel at a time. If this process is stopped, the time of
+// the present slice is over when it continues, before the device has told what came meanwhile. The
+// other slices are left.
+const slice = 100 * time.Millisecond
+
 // channel is the part of an Incoming that deals with a device other than the TCP connection.
 type channel struct {
 	device     wire.Device       // the channel's device
@@ -186,14 +191,13 @@ func (h *Incoming) choice() *wire.Choice {
 // waitDecided calls decided with the time that the client has for its decision. From now on the
 // handshake does not give way to others.
 func (h *Incoming) waitDecided() (*Connection, error) {
-	ctx, cancel := h.afterReply()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.timeAfterReply())
 	defer cancel()
 	return h.decided(ctx)
 }
 
-func (h *Incoming) afterReply() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(h.ctx), max(h.cfg.StepUpTimeout, patience))
-}
+// timeAfterReply is how long a client may take after the Reply.
+func (h *Incoming) timeAfterReply() time.Duration { return max(h.cfg.StepUpTimeout, patience) }
 
 // decided waits until the client has taken the new channel that it offered. If the client does
 // not use the channel, the connection continues as plain TCP. Its program may have shut down its
@@ -260,11 +264,22 @@ func (h *Incoming) whyNotTaken() error {
 	return errors.New("the client has not come")
 }
 
+// takeInvited returns the channel to which the client was invited, and which it says is open.
+func (h *Incoming) takeInvited() (rdma.QueuePair, error) {
+	for left := h.timeAfterReply(); ; left -= slice {
+		ctx, cancel := context.WithTimeout(context.Background(), min(left, slice))
+		qp, err := h.invitation.Take(ctx)
+		over := ctx.Err() != nil
+		cancel()
+		if err == nil || !over || left <= slice {
+			return qp, err
+		}
+	}
+}
+
 // move makes up use the channel to which the client was invited.
 func (h *Incoming) move(up *Connection) error {
-	ctx, cancel := h.afterReply()
-	defer cancel()
-	qp, err := h.invitation.Take(ctx)
+	qp, err := h.takeInvited()
 	if err != nil {
 		return fmt.Errorf("handshake: the client steps up to %v, and is not there: %w", h.device, err)
 	}
