@@ -230,6 +230,22 @@ func TestSlowHandshakesRunBesideEachOther(t *testing.T) {
 	assert.NotNil(t, accept(t, l).QP)
 }
 
+// TestDecisionAfterALateReply: a client whose Reply was late has time to decide, although that of the
+// handshake is over.
+func TestDecisionAfterALateReply(t *testing.T) {
+	cfg := testConfig()
+	cfg.HandshakeTimeout = 200 * time.Millisecond
+	l := listen(t, cfg, 8)
+	qp, _, err := iwarp.Connect(dial(t, l, ""), iwarp.Config{}, handshaketest.Private(t, handshaketest.Offers(), handshaketest.Hello()))
+	require.NoError(t, err)
+	defer qp.Abort()
+	time.Sleep(2 * cfg.HandshakeTimeout)
+	handshaketest.Send(t, qp, handshaketest.Stay())
+	in := accept(t, l)
+	assert.NotNil(t, in.QP)
+	in.Discard()
+}
+
 func TestHandshakeEndsWithItsTime(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	for n, patience := range map[int]time.Duration{30: 50 * time.Millisecond, len(whole): 500 * time.Millisecond} {

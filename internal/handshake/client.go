@@ -36,6 +36,8 @@ type Client struct {
 	stale         bool        // the server no longer had a channel of that kind
 	retry         bool
 
+	began time.Time // when this connection's Request was sent, or a little earlier
+
 	inDirectory
 }
 
@@ -125,6 +127,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	if err != nil {
 		return nil, err
 	}
+	c.began = time.Now()
 	asked, reply, err := c.request(ctx, conn, local, offers)
 	if err != nil {
 		return nil, err
@@ -149,12 +152,23 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 		if !stays {
 			return up, err
 		}
-	} else {
-		c.notChosen(conn)
+	} else if c.notChosen(conn); c.tooLate() {
+		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
+		return up, c.fallBack(ctx, up, asked, qp)
 	}
 	up.QP, up.Device, up.MustDecide = qp, wire.DeviceIWARP.String(), true
 	return up, nil
 }
+
+// tooLate reports whether the server may have stopped waiting for a decision, because this process was
+// stopped, or is starved. The server does not confirm a decision for SDP, and closes the connection
+// when it gives up: a connection on which this end had just decided would be lost. It confirms plain
+// TCP. Without plain TCP there is nothing better than to decide.
+func (c *Client) tooLate() bool {
+	return !c.SDPOnly && time.Since(c.began) > max(c.StepUpTimeout, patience)
+}
+
+var errTooLate = errors.New("this end was too slow: the peer may have stopped waiting for it")
 
 // offers returns the private data of the Request, except for the Hello.
 func (c *Client) offers(conn net.Conn) ([]byte, error) {

@@ -96,10 +96,15 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 // either, the connection continues as plain TCP, and stepUp returns a *NotSDPError.
 func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked, tcp *iwarp.QueuePair, choice wire.Choice) (stays bool, err error) {
 	qp, peer, err := c.dialChannel(ctx, up, choice)
+	late := c.tooLate()
+	if err == nil && late {
+		qp.Abort()
+		err = errTooLate
+	}
 	if err != nil {
 		c.decline(&c.declined, choice.Device, up.Conn, err)
 		switch {
-		case choice.Stay && slices.Contains(c.offered, wire.DeviceIWARP):
+		case !late && choice.Stay && slices.Contains(c.offered, wire.DeviceIWARP):
 			return true, nil
 		case c.SDPOnly:
 			tcp.Abort()

@@ -29,6 +29,34 @@ func TestStaysOnIWARP(t *testing.T) {
 	assert.Equal(t, "the peer has sent no token", c.declined.Of(wire.DeviceVerbs))
 }
 
+// TestLateClientAsksForPlainTCP: a server confirms that a connection is plain TCP, but no other decision.
+// A client that is so late that the server may have given up makes no other.
+func TestLateClientAsksForPlainTCP(t *testing.T) {
+	cfg := testConfig()
+	cfg.ReplyTimeout = 10 * time.Second
+	conn, accepted := handshaketest.TCPPair(t)
+	served := make(chan *Connection, 1)
+	go func() {
+		time.Sleep(patience + 50*time.Millisecond)
+		up, err := Serve(t.Context(), accepted, cfg)
+		assert.NoError(t, err)
+		served <- up
+	}()
+	c := Client{Config: &cfg}
+	_, err := c.Connect(t.Context(), conn)
+	var not *NotSDPError
+	require.ErrorAs(t, err, &not)
+	assert.True(t, not.Usable)
+	assert.Contains(t, c.declined.Of(wire.DeviceIWARP), "too slow")
+	up := <-served
+	require.NotNil(t, up)
+	assert.Nil(t, up.QP)
+	_, err = conn.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = up.Conn.Read(make([]byte, 1))
+	assert.NoError(t, err)
+}
+
 // stopped is a connection of a process that is stopped before it reads, until the time is over.
 type stopped struct {
 	net.Conn

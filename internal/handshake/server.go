@@ -105,7 +105,8 @@ func (s *Server) Accepted(conn net.Conn) *Incoming {
 type Incoming struct {
 	*Server
 	conn     net.Conn
-	ctx      context.Context // done when the time of the handshake is over; nil before Start
+	all      context.Context // done when the handshake must end; nil before Start
+	ctx      context.Context // of all, done when the time of the handshake is over
 	expected expectation
 	held     rdma.Claim // that may be for it; nil: there is none
 	early    []byte     // its first earlyLen bytes have arrived and are not consumed
@@ -118,7 +119,7 @@ type Incoming struct {
 
 	mu       sync.Mutex
 	progress Progress
-	cancel   context.CancelFunc // of ctx
+	cancel   context.CancelFunc // of all and ctx
 	giveWay  func()             // ends the current stage, or the whole handshake
 }
 
@@ -245,13 +246,15 @@ type securing interface {
 
 // Start starts the time that the handshake may take. The handshake also ends when ctx is done.
 func (h *Incoming) Start(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.HandshakeTimeout)
+	all, cancel := context.WithCancel(ctx)
+	ctx, stop := context.WithTimeout(all, h.cfg.HandshakeTimeout)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ctx, h.cancel, h.giveWay = ctx, cancel, func() {}
+	h.all, h.ctx, h.giveWay = all, ctx, func() {}
+	h.cancel = func() { stop(); cancel() }
 	h.progress.Started, h.progress.Since = true, time.Now()
 	if _, ok := h.conn.(securing); ok {
-		h.giveWay = cancel
+		h.giveWay = h.cancel
 	}
 }
 

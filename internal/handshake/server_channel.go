@@ -16,9 +16,10 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// patience is the least that a client may take, after the server's Reply, to take the channel
-// on which it has decided. The client believes that the connection is set up, and a machine
-// that thousands dial may be slow.
+// patience is the least that a client may take, after the server's Reply, to decide, and then to take
+// the channel on which it has decided. The client believes that the connection is set up, and a
+// machine that thousands dial may be slow. A client that has taken longer since its Request does not
+// decide any more (Client.tooLate).
 const patience = 2 * time.Second
 
 // slice is how long the server waits for a channel at a time. If this process is stopped, the time of
@@ -219,9 +220,21 @@ func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
 	return &Connection{Conn: h.conn}, nil
 }
 
+// deciding returns the context for the client's decision. Its time is that of the handshake, or if the
+// Reply was late, what a client may take after it.
+func (h *Incoming) deciding() (context.Context, context.CancelFunc) {
+	end := time.Now().Add(h.timeAfterReply())
+	if handshake, _ := h.ctx.Deadline(); handshake.After(end) {
+		end = handshake
+	}
+	return context.WithDeadline(h.all, end)
+}
+
 // decide waits for the client's decision on the queue pair of up, and carries it out.
 func (h *Incoming) decide(up *Connection) error {
-	first, err := decision(h.ctx, up.QP)
+	ctx, cancel := h.deciding()
+	defer cancel()
+	first, err := decision(ctx, up.QP)
 	up.MustDecide = false
 	switch {
 	case err != nil:
