@@ -282,7 +282,7 @@ func share(ctx context.Context, d time.Duration) time.Duration {
 }
 
 // lastLook is how long replyWithin reads when its time is over.
-const lastLook = time.Millisecond
+const lastLook = 50 * time.Millisecond
 
 // replyWithin reads the Reply on conn, and waits for at most d. A Reply that has arrived when the time
 // is over is read too: this process may have been stopped, and the server's program may have the
