@@ -32,21 +32,39 @@ func (f *fake) rejects(want string) {
 	assert.Equal(f.t, want, f.order("reason", "-", 0))
 }
 
-// TestAdmitWaitsForTheClient: a client may believe that the channel is open when this end has accepted.
-// It, or this process, may be stopped then. This end waits as long as the client is invited.
-func TestAdmitWaitsForTheClient(t *testing.T) {
+// nodeRNIC is the type of an iWARP device.
+const nodeRNIC = 4
+
+// TestAdmitNeedsNoRTU: over InfiniBand and RoCE a client may believe that the channel is open when this
+// end has accepted. The event that says so here may be late, or lost on the way.
+func TestAdmitNeedsNoRTU(t *testing.T) {
 	onFake(t, func(f *fake) {
-		cfg := config
-		cfg.Timeout = 10 * time.Millisecond
-		p, i, come := f.invite(cfg, func(said []byte) ([]byte, int, error) {
+		p, i, come := f.invite(config, func(said []byte) ([]byte, int, error) {
 			assert.Equal(t, "hello", string(said))
 			return []byte("answer"), 1, nil
 		})
 		defer p.Close()
 		come()
+		q, err := i.Take(t.Context())
+		require.NoError(t, err)
+		q.Abort()
+	})
+}
+
+// TestAdmitWaitsForTheClient: on iWARP this end waits for the client's first message. Either process may
+// be stopped meanwhile. This end waits as long as the client is invited.
+func TestAdmitWaitsForTheClient(t *testing.T) {
+	onFake(t, func(f *fake) {
+		f.set("node_type", nodeRNIC)
+		cfg := config
+		cfg.Timeout = 10 * time.Millisecond
+		p, i, come := f.invite(cfg, func([]byte) ([]byte, int, error) { return []byte("answer"), 1, nil })
+		defer p.Close()
+		come()
 		until(t, "the client is not accepted", func() bool { return f.get("connects") == 1 })
 		time.Sleep(2100 * time.Millisecond) // which is how long it was, whatever StepUpTimeout was
 		f.order("establish", "accepted", 0)
+		f.order("receive", "-", 0)
 		q, err := i.Take(t.Context())
 		require.NoError(t, err)
 		q.Abort()
@@ -57,6 +75,7 @@ func TestAdmitWaitsForTheClient(t *testing.T) {
 // client nor the kernel says anything.
 func TestAdmitEndsWithTheInvitation(t *testing.T) {
 	onFake(t, func(f *fake) {
+		f.set("node_type", nodeRNIC)
 		p, i, come := f.invite(config, func([]byte) ([]byte, int, error) { return []byte("answer"), 1, nil })
 		defer p.Close()
 		come()

@@ -396,7 +396,8 @@ func (id *cmID) handle(ev cmEvent) {
 	}
 	if q := id.q.Load(); q != nil {
 		switch ev.kind {
-		case C.V_CM_DISCONNECTED:
+		// The kernel of a peer that leaves and has not received RTU rejects a connection that is open here.
+		case C.V_CM_DISCONNECTED, C.V_CM_REJECTED:
 			id.e.work.post(&id.later, func() { q.left(false) })
 		case C.V_CM_DEVICE_REMOVAL:
 			id.e.work.post(&id.later, func() { q.left(true) })

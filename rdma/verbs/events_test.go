@@ -20,6 +20,7 @@ import (
 // Events of rdma_cm, as in abi.h: a test cannot import C.
 const (
 	connectRequest = 4
+	rejected       = 8
 	disconnected   = 10
 	deviceRemoval  = 11
 	addrChange     = 14
@@ -66,6 +67,17 @@ func TestLeftDoesNotWait(t *testing.T) {
 	id.handle(cmEvent{kind: disconnected})
 	within(t, closed(e.work.wait), "left waits for finish")
 	q.using.Unlock()
+}
+
+// TestRejectedWhenOpen: the peer's kernel rejects a connection that is open at this end, if RTU has not
+// arrived when the peer leaves. That is no violation.
+func TestRejectedWhenOpen(t *testing.T) {
+	onFake(t, func(f *fake) {
+		q := f.queuePair()
+		defer q.Abort()
+		q.id.handle(cmEvent{kind: rejected})
+		until(t, "the peer is not gone", q.gone.Load)
+	})
 }
 
 // TestListenerIsTold: an id that listens passes on requests, and the news that there will be no

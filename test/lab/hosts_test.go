@@ -47,6 +47,8 @@ func TestHosts(t *testing.T) {
 				ask(t, "TestFiltered", "")
 				hosts[1].Run(t, "tc qdisc delete dev eth1 root; "+dropOther)
 				ask(t, "TestTOS", "")
+				hosts[1].Run(t, "tc qdisc delete dev eth1 root; "+dropRTU)
+				ask(t, "TestRTULost", "")
 				hosts[1].Run(t, "tc qdisc delete dev eth1 root")
 			} else {
 				ask(t, "TestSlowCable", "")
@@ -70,9 +72,11 @@ func TestHosts(t *testing.T) {
 // at returns a host's address on the link between the hosts.
 func at(host int) string { return fmt.Sprintf("10.1.0.%d", host+1) }
 
-// drop drops all RoCE packets, and dropOther those that are not of class 0x88.
+// drop drops all RoCE packets, dropOther those that are not of class 0x88, and dropRTU the last message
+// of rdma_cm's handshake, which is a datagram (UD, SEND Only) with a MAD of attribute 0x14.
 const (
 	drop      = dropped + "flowid 1:2"
+	dropRTU   = dropped + "match u8 0x64 0xff at 28 match u16 0x14 0xffff at 64 flowid 1:2"
 	dropOther = dropped + "match ip tos 0x88 0xfc flowid 1:1" + `
 	tc filter add dev eth1 parent 1: prio 2 protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff flowid 1:2`
 

@@ -58,6 +58,7 @@ static struct {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
 	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
+	{"node_type", &device.node_type},
 };
 
 static void lock(void) { pthread_mutex_lock(&mutex); }

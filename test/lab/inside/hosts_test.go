@@ -188,6 +188,21 @@ func TestTOS(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestRTULost: the network drops the last message of rdma_cm's handshake, which the client repeats only
+// after seconds, when it is asked again. The server does without.
+func TestRTULost(t *testing.T) {
+	c := dialServer(t, "verbs", 'e')
+	defer c.Close()
+	_, err := c.Write([]byte("hello"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = io.ReadFull(c, make([]byte, 5))
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	_, err = c.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+}
+
 // TestHostGone: the other host vanishes without closing the connection.
 func TestHostGone(t *testing.T) {
 	how, what := os.Getenv("VERBS_GONE"), byte('c')
