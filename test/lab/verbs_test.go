@@ -44,6 +44,9 @@ func TestVerbs(t *testing.T) {
 			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", times+" -test.skip TestLinkDeleted") })
 			t.Run("http", func(t *testing.T) { testHTTP(t, m) })
 			t.Run("faults", func(t *testing.T) { testFaults(t, m) })
+			if device.name != "siw" { // whose module does not survive it
+				t.Run("starved", func(t *testing.T) { testStarved(t, m) })
+			}
 			t.Run("link deleted", func(t *testing.T) {
 				output := m.Run(t, fmt.Sprintf(
 					"%sVERBS_DELETE='sleep 1; rdma link delete %s0' ./inside.test -test.v -test.run TestLinkDeleted", atGuest, device.name))
@@ -167,6 +170,18 @@ func testFaults(t *testing.T, m *lab.Machine) {
 		"FAULTS_DEVICES=verbs FAULTS_ADDRESS=%s FAULTS_MOST=300000 ./faults.test -test.short -test.v -test.run '%s'", lab.Guest, run))
 	require.Contains(t, output, "--- PASS: TestEnvironments")
 	require.Contains(t, output, "\nPASS\n")
+}
+
+// testStarved dials while processes are stopped: for a few seconds with -short, and otherwise for longer
+// and in several ways.
+func testStarved(t *testing.T, m *lab.Machine) {
+	lasts := "30s"
+	if testing.Short() {
+		lasts = "5s"
+	}
+	output := m.Run(t, atGuest+"VERBS_STORM="+lasts+" ./inside.test -test.v -test.run '^TestStarvedDials$'")
+	assert.Contains(t, output, "--- PASS: TestStarvedDials")
+	t.Log(output)
 }
 
 // runInside runs a test program. No test may be skipped because hardware is missing.
