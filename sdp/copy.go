@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -100,8 +101,16 @@ func giveBack(r io.Reader, n int) {
 // WriteTo implements the [io.WriterTo] WriteTo method. It writes what arrives to w until the
 // peer closes its direction. It passes the library's buffers to w without a copy, so w must not
 // modify or retain them, like any [io.Writer]. Bytes that w does not accept can still be read.
+// If w has a ReadFrom, WriteTo calls that, as TCP's does, unless Write is known to do the same.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	defer runtime.KeepAlive(c)
+	if readsItself(w) {
+		n, err = w.(io.ReaderFrom).ReadFrom(struct{ net.Conn }{c}) // without c's WriteTo
+		if err == io.EOF {
+			return n, err // as package net
+		}
+		return n, c.opError("writeto", err)
+	}
 	for {
 		payload, owner, err := c.takePayload()
 		err = c.once(err, io.EOF)
@@ -129,6 +138,18 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 			return n, c.opError("writeto", err)
 		}
 	}
+}
+
+// readsItself reports whether w has a ReadFrom that may do other things with the bytes than Write does.
+// The one of a [bufio.Writer] passes them on at once, where Write keeps them until its buffer is full:
+// a relay that does not flush depends on it.
+func readsItself(w io.Writer) bool {
+	switch w.(type) {
+	case *Conn, *net.TCPConn, *os.File:
+		return false
+	}
+	_, ok := w.(io.ReaderFrom)
+	return ok && w != io.Discard
 }
 
 // takePayload waits for unread payload, and takes the oldest out of the queue. The payload

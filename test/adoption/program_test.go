@@ -44,6 +44,7 @@ func TestGenuine(t *testing.T) {
 const genuine = `package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -131,6 +132,14 @@ func main() {
 	must(b.Write([]byte(text)))
 	b.CloseWrite()
 	check(string(must(io.ReadAll(d))) == text, "relay")
+
+	// A relay that does not flush its buffer.
+	c, d = pair()
+	e, onward := pair()
+	go io.Copy(bufio.NewWriter(e), d)
+	must(c.Write([]byte("hello")))
+	must(io.ReadFull(onward, got[:5]))
+	check(string(got[:5]) == "hello", string(got))
 
 	// The same to a connection of plain TCP, in two parts.
 	ctx := context.WithValue(context.Background(), struct{ GosdpUnhooked struct{} }{}, true)

@@ -339,6 +339,11 @@ func (c *TCPConn) sdpReadFrom(r io.Reader) (int64, error) {
 }
 
 func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
+	if to, ok := w.(*TCPConn); ok {
+		w = tcpConnWithoutReadFrom{TCPConn: to} // its Write does the same, and the bytes are copied once less
+	} else if sdp.ReadsItself(w) {
+		return genericWriteTo(c, w)
+	}
 	n, err := c.fd.sdp.conn.WriteTo(w)
 	return n, c.fd.sdpCopyError(err)
 }

@@ -4,6 +4,7 @@ package sdp
 
 import (
 	"context"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -29,6 +30,10 @@ func Hide(c net.Conn) {
 		}
 	}
 }
+
+// ReadsItself reports whether WriteTo would call w's ReadFrom. Package net has to do that itself, and pass
+// a connection of its own.
+func ReadsItself(w io.Writer) bool { return readsItself(w) }
 
 // MarksMultipath reports whether a listener of multipath TCP can be marked.
 func MarksMultipath() bool { return localpeer.MarksMultipath() }
