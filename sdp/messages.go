@@ -77,7 +77,7 @@ func (c *conn) receiveEndedLocked(err error) {
 	c.poll.wakeAllLocked()
 }
 
-// refusesLocked reports whether payload from the peer resets the connection, or does nothing any more.
+// refusesLocked reports whether payload that arrives now is dropped.
 func (c *conn) refusesLocked() bool { return c.closed || c.readClosed && c.writeClosed }
 
 // violatedLocked ends the connection because the peer has broken a rule of SDP. What

@@ -161,9 +161,9 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 }
 
 // tooLate reports whether the server may have stopped waiting for a decision, because this process was
-// stopped, or is starved. The server does not confirm a decision for SDP, and closes the connection
-// when it gives up: a connection on which this end had just decided would be lost. It confirms plain
-// TCP. Without plain TCP there is nothing better than to decide.
+// stopped or is starved. When the server gives up, it closes the connection. It does not confirm a
+// decision for SDP, so a connection on which this end had just decided would be lost. It does confirm
+// plain TCP. If plain TCP is not allowed, to decide is the best that this end can do.
 func (c *Client) tooLate() bool {
 	return !c.SDPOnly && time.Since(c.began) > max(c.StepUpTimeout, patience)
 }

@@ -22,9 +22,9 @@ import (
 // decide any more (Client.tooLate).
 const patience = 2 * time.Second
 
-// slice is how long the server waits for a channel at a time. If this process is stopped, the time of
-// the present slice is over when it continues, before the device has told what came meanwhile. The
-// other slices are left.
+// slice is how long the server waits for a channel at a time. If this process was stopped, the present
+// slice is over when it continues, before the device has reported what arrived meanwhile. The other
+// slices remain.
 const slice = 100 * time.Millisecond
 
 // channel is the part of an Incoming that deals with a device other than the TCP connection.

@@ -247,13 +247,13 @@ func (p *acceptor) prepare(ev cmEvent, answer func([]byte) ([]byte, int, error))
 	return q, reply, nil
 }
 
-// accept sends the reply, and on iWARP waits until the channel is open or ctx is done. It has no time of
-// its own. The peer may believe that the channel is open as soon as it has the reply, and this process
+// accept sends the reply, and on iWARP waits until the channel is open or ctx is done. It has no timeout
+// of its own. The peer may believe that the channel is open as soon as it has the reply, and this process
 // may have been stopped since, so only the handshake, which hears what the peer has decided, can give up.
 //
-// Over InfiniBand and RoCE the queue pair is ready now. Of the peer's last message, RTU, the handshake has
-// no use: the peer decides after it, over TCP. RTU is a datagram, and if it is lost the kernel asks for
-// another one only after seconds.
+// Over InfiniBand and RoCE the queue pair is ready now. The handshake does not need the peer's last message,
+// RTU, because the peer tells its decision later, over TCP. RTU is a datagram, and if it is lost, the
+// kernel asks for another one only after seconds.
 func (q *QueuePair) accept(ctx context.Context, reply []byte) error {
 	if errno := C.v_accept(q.id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
 		return fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
