@@ -204,7 +204,10 @@ func (l *Listener) File() (*os.File, error) {
 
 // SyscallConn returns a raw network connection to the listening socket, for example to set
 // options with Control. After Control the Listener accepts connections as it does after File,
-// because the program may call accept itself, or pass the descriptor to another process.
+// because the program may call accept itself, or pass the descriptor to another process. A
+// [grpc.Server] calls Control before it accepts: a dial between the two is plain TCP.
+//
+// [grpc.Server]: https://pkg.go.dev/google.golang.org/grpc#Server
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
 	ln, ok := l.l.Underlying().(syscall.Conn)
 	if !ok {

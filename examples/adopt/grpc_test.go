@@ -37,7 +37,9 @@ func Example_grpcClient() {
 	check(err)
 	server := grpc.NewServer()
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
-	go server.Serve(listener)
+	// gRPC reads options of the listening socket. A client that dials between that and the first
+	// Accept, as this one may, uses plain TCP, unless the socket is hidden.
+	go server.Serve(struct{ net.Listener }{listener})
 	defer server.Stop()
 
 	recorder := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
