@@ -53,9 +53,7 @@ func sink(_ any, stream grpc.ServerStream) error {
 func serveGRPC(listener net.Listener) error {
 	server := grpc.NewServer()
 	server.RegisterService(&grpcMethods, nil)
-	// Hidden, because gRPC reads options of a listening socket, and a dial between that and the
-	// first Accept is plain TCP.
-	return server.Serve(struct{ net.Listener }{listener})
+	return server.Serve(listener)
 }
 
 // dialGRPC returns a client with one connection.
