@@ -98,25 +98,8 @@ func (r *run) besideVanished() (worst time.Duration) {
 }
 
 // endServer ends a server that has 1,000 idle clients. If third is set, each third client has
-// vanished. A server that takes long is followed by another one, because a busy machine alone may
-// delay it.
+// vanished.
 func (r *run) endServer(third bool, end func(*http.Server) error) {
-	var took time.Duration
-	var returned string
-	var ends map[string]int
-	for range 3 {
-		if took, returned, ends = r.endOnce(third, end); took < time.Second {
-			break
-		}
-	}
-	r.must("the call returns within a second", took < time.Second)
-	r.note("the call returns", returned)
-	r.note("the clients that have not vanished read", fmt.Sprint(ends))
-}
-
-// endOnce returns how long end took, what it returned, and how many of the clients that have not
-// vanished read what.
-func (r *run) endOnce(third bool, end func(*http.Server) error) (took time.Duration, returned string, ends map[string]int) {
 	clients := 1000
 	if r.short {
 		clients = 200
@@ -145,9 +128,10 @@ func (r *run) endOnce(third bool, end func(*http.Server) error) (took time.Durat
 	}
 	begin := time.Now()
 	err := bounded(5*time.Second, func() error { return end(server.Server) })
-	took = time.Since(begin)
-	r.log("it took %v", took)
-	ends = map[string]int{}
+	r.log("it took %v", time.Since(begin))
+	r.must("the call returns within a second", time.Since(begin) < time.Second)
+	r.note("the call returns", describe(err))
+	ends := map[string]int{}
 	for _, c := range healthy {
 		check(c.SetDeadline(time.Now().Add(2 * time.Second)))
 		saw := describe(readByte(c))
@@ -155,8 +139,8 @@ func (r *run) endOnce(third bool, end func(*http.Server) error) (took time.Durat
 			break // the others would take as long
 		}
 	}
+	r.note("the clients that have not vanished read", fmt.Sprint(ends))
 	runtime.KeepAlive(vanished) // garbage collection would close them
-	return took, describe(err), ends
 }
 
 // get makes a request and reads the response.
