@@ -65,6 +65,7 @@ var callRows = []callRow{
 	sdpCalls("64 B round trip, spinning", "PingPong", "100000", 500, 2500, 0.5),
 	sdpCalls("64 B round trip, default", "PingPong", "", 500, 2500, 3),
 	sdpCalls("64 B round trip, parked", "PingPong", "0", 200, 800, 3),
+	sdpCalls("64 B round trip, TCP of package net", "PingPongTCP", "", 200, 800, 0),
 	rsocketCalls("64 B round trip, rsocket blocking", "-T b"),
 	sdpCalls("64 KB Write", "Stream64KB", "", 100, 400, 0),
 	sdpCalls("64 KB Write, zero copy", "Stream64KBZeroCopy", "", 100, 400, 0),

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"testing"
@@ -38,7 +39,7 @@ func runPeer(what string) error {
 	if _, err := fmt.Sscan(what, &size, &threshold, &at); err != nil {
 		return err
 	}
-	conn, err := (&sdp.Dialer{Config: benchConfig(threshold)}).DialContext(context.Background(), "sdp", at)
+	conn, err := dialBench(threshold, at)
 	if err != nil {
 		return err
 	}
@@ -59,22 +60,44 @@ func runPeer(what string) error {
 	}
 }
 
+func dialBench(threshold int, at string) (net.Conn, error) {
+	if threshold == overTCP {
+		return net.Dial("tcp", at)
+	}
+	return (&sdp.Dialer{Config: benchConfig(threshold)}).DialContext(context.Background(), "sdp", at)
+}
+
+func listenBench(b *testing.B, threshold int) (net.Listener, error) {
+	if threshold == overTCP {
+		return net.Listen("tcp", address(b))
+	}
+	return (&sdp.ListenConfig{Config: benchConfig(threshold)}).Listen(context.Background(), "sdp", address(b))
+}
+
 func benchConfig(threshold int) *sdp.Config {
 	cfg := *onVerbs
 	cfg.ZCopyThreshold = threshold
 	return &cfg
 }
 
-// Thresholds that copy everything, or nothing of at least 32 KB.
+// Thresholds that copy everything, or nothing of at least 32 KB, and one that stands for a
+// connection of package net, to compare with.
 const (
 	copying  = -1
 	zeroCopy = 32 << 10
+	overTCP  = -2
 )
 
+// halfCloser is a connection of package net or sdp.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // twoProcesses returns this process's end of a connection with another process.
-func twoProcesses(b *testing.B, size, threshold int) *sdp.Conn {
+func twoProcesses(b *testing.B, size, threshold int) halfCloser {
 	b.Helper()
-	ln, err := (&sdp.ListenConfig{Config: benchConfig(threshold)}).Listen(context.Background(), "sdp", address(b))
+	ln, err := listenBench(b, threshold)
 	require.NoError(b, err)
 	defer ln.Close()
 	child := exec.Command(os.Args[0])
@@ -87,15 +110,20 @@ func twoProcesses(b *testing.B, size, threshold int) *sdp.Conn {
 		conn.Close()
 		require.NoError(b, child.Wait())
 	})
-	require.Equal(b, "verbs", conn.(*sdp.Conn).Stats().Device)
-	return conn.(*sdp.Conn)
+	if threshold != overTCP {
+		require.Equal(b, "verbs", conn.(*sdp.Conn).Stats().Device)
+	}
+	return conn.(halfCloser)
 }
 
 const pingSize = 64
 
-// BenchmarkPingPong measures a 64-byte round trip.
-func BenchmarkPingPong(b *testing.B) {
-	conn := twoProcesses(b, pingSize, copying)
+// A 64-byte round trip.
+func BenchmarkPingPong(b *testing.B)    { benchmarkPingPong(b, copying) }
+func BenchmarkPingPongTCP(b *testing.B) { benchmarkPingPong(b, overTCP) }
+
+func benchmarkPingPong(b *testing.B, threshold int) {
+	conn := twoProcesses(b, pingSize, threshold)
 	buf := make([]byte, pingSize)
 	b.ResetTimer()
 	for range b.N {
@@ -130,7 +158,7 @@ func benchmarkStream(b *testing.B, size, threshold int) {
 }
 
 // endStream closes the sending direction and waits until the peer has seen the end.
-func endStream(b *testing.B, conn *sdp.Conn) {
+func endStream(b *testing.B, conn halfCloser) {
 	require.NoError(b, conn.CloseWrite())
 	var last [1]byte
 	_, err := io.ReadFull(conn, last[:])
