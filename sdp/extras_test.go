@@ -152,6 +152,39 @@ func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {
 	}
 }
 
+// resettable is a connection that is no socket and can be reset.
+type resettable struct{ bare }
+
+func (l resettable) SetLinger(sec int) error { return l.Conn.(*net.TCPConn).SetLinger(sec) }
+
+// TestResetOfAConnectionOfTheProgram is told as TCP tells it: once, and in the same words.
+func TestResetOfAConnectionOfTheProgram(t *testing.T) {
+	ends := func(c, peer net.Conn) (errs []string) {
+		require.NoError(t, peer.(interface{ SetLinger(int) error }).SetLinger(0))
+		require.NoError(t, peer.Close())
+		b := make([]byte, 1)
+		for _, call := range []func([]byte) (int, error){c.Read, c.Read, c.Write, c.Write} {
+			_, err := call(b)
+			errs = append(errs, describe(err, c.LocalAddr(), c.RemoteAddr()))
+		}
+		require.NoError(t, c.Close())
+		return errs
+	}
+	a, b := rawPair(t)
+	tcp := ends(a, b)
+
+	a, b = rawPair(t)
+	served := make(chan net.Conn)
+	go func() {
+		c, err := Server(resettable{bare{b}}, patient)
+		assert.NoError(t, err)
+		served <- c
+	}()
+	client, err := Client(resettable{bare{a}}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, tcp, ends(client, <-served))
+}
+
 func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	a, b := rawPair(t)
 	_, err := a.Write([]byte("hello"))

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
@@ -79,7 +78,7 @@ func (e *NotSDPError) Reason() string {
 		return "it rejected the MPA Request"
 	case errors.Is(e.Err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("it did not answer within %v", e.waited)
-	case errors.Is(e.Err, syscall.ECONNRESET), errors.Is(e.Err, syscall.EPIPE):
+	case iwarp.IsReset(e.Err):
 		return "it reset the connection"
 	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
 		return "it closed the connection"
@@ -93,15 +92,14 @@ func (e *NotSDPError) Unwrap() error { return e.Err }
 // WasReset reports whether err says that the peer reset or closed the connection before it
 // answered.
 func WasReset(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return iwarp.IsReset(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // MaySucceedLater reports whether err says that the peer was too slow, or reset the
 // connection. It may then answer a later Request.
 func MaySucceedLater(err error) bool {
 	var not *NotSDPError
-	return errors.As(err, &not) && (errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET))
+	return errors.As(err, &not) && (errors.Is(err, os.ErrDeadlineExceeded) || iwarp.IsReset(err))
 }
 
 // Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// fionread asks how many bytes have arrived (winsock2.h).
-	fionread = 0x4004667F
+	// fionbio sets whether a socket blocks (winsock2.h).
+	fionbio = 0x8004667E
 	// peekInterval is the time between two peeks: Windows reports an arrival only after
 	// earlier bytes have been read.
 	peekInterval = time.Millisecond
@@ -38,24 +38,34 @@ func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	}
 }
 
-// peek copies what has arrived to b, which has room for a key, and returns what it means. It
-// asks for the number of bytes first, because the socket would block if there were none.
+// peek copies what has arrived to b, which has room for a key, and returns what it means. The socket
+// must not block meanwhile, because that also tells an end from silence. Package net's calls do not
+// depend on the mode.
 func peek(socket uintptr, b []byte) (int, verdict) {
 	s := windows.Handle(socket)
-	var there, n uint32
-	err := windows.WSAIoctl(s, fionread, nil, 0, (*byte)(unsafe.Pointer(&there)), 4, &n, nil, 0)
-	if err != nil {
+	if blocking(s, false) != nil {
 		return 0, isPlain
 	}
-	if there == 0 {
-		return 0, undecided
-	}
+	defer blocking(s, true)
+	var n uint32
 	buf := windows.WSABuf{Len: uint32(len(b)), Buf: unsafe.SliceData(b)}
 	flags := uint32(windows.MSG_PEEK)
-	if err := windows.WSARecv(s, &buf, 1, &n, &flags, nil, nil); err != nil {
+	err := windows.WSARecv(s, &buf, 1, &n, &flags, nil, nil)
+	switch {
+	case err == windows.WSAEWOULDBLOCK:
+		return 0, undecided
+	case err != nil || n == 0:
 		return 0, isPlain
 	}
 	return int(n), judge(b[:n])
+}
+
+func blocking(s windows.Handle, is bool) error {
+	nonblocking, n := uint32(1), uint32(0)
+	if is {
+		nonblocking = 0
+	}
+	return windows.WSAIoctl(s, fionbio, (*byte)(unsafe.Pointer(&nonblocking)), 4, nil, 0, &n, nil, 0)
 }
 
 // failed returns true: a peek does not tell a reset from an end.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +110,25 @@ func BenchmarkQueuePair(b *testing.B) {
 			})
 		})
 	}
+}
+
+// TestResetOfAStream: the error of a connection that is no socket does not name it, so that SDP can
+// do that, and is the one that SDP treats as a reset.
+func TestResetOfAStream(t *testing.T) {
+	client, server := tcpPair(t)
+	a, b := connect(t, streamOnly{client}, streamOnly{server}, Config{})
+	a.ProvideReceive(1, 1<<10)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.Wait(make([]rdma.Completion, 1))
+		ended <- err
+	}()
+	require.NoError(t, b.Abort())
+	err := <-ended
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	var named *net.OpError
+	assert.NotErrorAs(t, err, &named)
+	assert.NoError(t, a.Close())
 }
 
 // TestReadsAndSendsDoNotStarveEachOther: one end sends without pause, and the other reads from it

@@ -6,12 +6,26 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// bare returns the error inside one of package net, which also names the connection, as this
+// package's errors do not. A reset becomes syscall.ECONNRESET on systems that have another number
+// for it, because SDP treats a reset in its own way.
+func bare(err error) error {
+	if op, ok := err.(*net.OpError); ok {
+		err = op.Err
+	}
+	if IsReset(err) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		return syscall.ECONNRESET
+	}
+	return err
+}
 
 // lingerZero makes Close send a reset, if the connection supports that.
 func lingerZero(c net.Conn) {
@@ -102,7 +116,7 @@ func (t *streamTransport) run() {
 		t.mu.Lock()
 		t.writing, t.spare = 0, b
 		if err != nil {
-			t.err = err
+			t.err = bare(err)
 		}
 		t.cond.Broadcast()
 	}
@@ -187,7 +201,7 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	case n > 0:
 		return n, nil // a lasting error will be returned again
 	case !isTimeout(err):
-		return 0, err
+		return 0, bare(err)
 	case !wait:
 		return 0, nil
 	}
