@@ -185,6 +185,34 @@ func TestResetOfAConnectionOfTheProgram(t *testing.T) {
 	assert.Equal(t, tcp, ends(client, <-served))
 }
 
+// embedding is a connection that is no socket, although it has the methods of one.
+type embedding struct{ *net.TCPConn }
+
+func (e embedding) Read(b []byte) (int, error) { return e.TCPConn.Read(b) }
+
+// TestOptionsOfAConnectionOfTheProgram are those of its type, also at the end that has read the first
+// bytes to find out what the client speaks.
+func TestOptionsOfAConnectionOfTheProgram(t *testing.T) {
+	a, b := rawPair(t)
+	served := make(chan net.Conn)
+	go func() {
+		c, err := Server(embedding{b.(*net.TCPConn)}, patient)
+		assert.NoError(t, err)
+		served <- c
+	}()
+	client, err := Client(embedding{a.(*net.TCPConn)}, nil)
+	require.NoError(t, err)
+	server := <-served
+	for _, c := range []*Conn{client, server.(*Conn)} {
+		assert.NoError(t, c.SetNoDelay(true))
+		assert.NoError(t, c.SetKeepAlive(true))
+		assert.NoError(t, c.SetReadBuffer(64<<10))
+	}
+	sameBytes(t, client, server, random(1<<10))
+	assert.NoError(t, client.Close())
+	assert.NoError(t, server.Close())
+}
+
 func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	a, b := rawPair(t)
 	_, err := a.Write([]byte("hello"))

@@ -27,6 +27,18 @@ func (r *replay) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// original returns the program's connection, which has all methods of its type, if all that was read
+// from it before has been returned.
+func original(conn net.Conn) net.Conn {
+	for {
+		r, ok := conn.(*replay)
+		if !ok || len(r.rest) > 0 {
+			return conn
+		}
+		conn = r.Conn
+	}
+}
+
 // CloseWrite calls CloseWrite of the underlying connection, if it has that method.
 func (r *replay) CloseWrite() error {
 	if c, ok := r.Conn.(interface{ CloseWrite() error }); ok {

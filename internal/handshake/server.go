@@ -376,6 +376,7 @@ func (h *Incoming) agree() (*Connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.conn = original(h.conn)
 	h.reads(true)
 	offers, peer, err := h.parsePrivate(request.Private)
 	if err != nil {
