@@ -33,10 +33,13 @@ type entrance struct {
 	gate  gate
 
 	stopping   atomic.Bool
+	stopped    chan struct{} // closed by stop
 	handedOver atomic.Bool   // another entrance has the socket
 	late       int           // connections that were accepted since, by serve
 	drainedAt  uint64        // of accepted, when drained was asked last
 	ended      chan struct{} // closed when nothing is accepted any more
+
+	clients atomic.Int64 // that are relayed, or wait in this process for room
 
 	accepted, failed, refused atomic.Uint64 // connections; those without a target; those without SDP
 	complaints                complaints
@@ -58,7 +61,7 @@ func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	}
 	e := &entrance{
 		proxy: p, key: route.Listen.String(), ln: ln, from: from,
-		ended: make(chan struct{}), relays: make(map[*relay]struct{}),
+		stopped: make(chan struct{}), ended: make(chan struct{}), relays: make(map[*relay]struct{}),
 	}
 	e.set(route)
 	return e, nil
@@ -147,6 +150,8 @@ func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
 // serve relays every connection until stop, each in a goroutine of relays.
 func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 	defer close(e.ended)
+	admitted := make(chan struct{}) // closed when the client that was accepted last no longer waits
+	close(admitted)
 	for {
 		c, err := e.ln.Accept()
 		switch {
@@ -164,15 +169,24 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 				reset(client)
 				continue
 			}
-			if !e.gate.enter(cut) || !e.proxy.gate.enter(cut) {
-				reset(client) // the proxy was stopped while it waited
-				continue
-			}
+			before, now := admitted, make(chan struct{})
+			admitted = now
+			e.clients.Add(1)
+			e.proxy.clients.Add(1)
 			relays.Go(func() {
-				defer e.proxy.gate.leave()
-				defer e.gate.leave()
+				defer e.proxy.clients.Add(-1)
+				defer e.clients.Add(-1)
+				<-before
+				inside := e.enter(cut)
+				close(now)
+				if !inside {
+					reset(client) // the proxy was stopped while it waited
+					return
+				}
+				defer e.leave()
 				e.relay(cut, client)
 			})
+			e.await(admitted)
 		case errors.Is(err, net.ErrClosed):
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded): // stop has set it
@@ -187,6 +201,37 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 				e.ln.Close()
 			}
 		}
+	}
+}
+
+// enter waits until there is room for another client. It returns false if cut is done first.
+func (e *entrance) enter(cut context.Context) bool {
+	if !e.gate.enter(cut) {
+		return false
+	}
+	if !e.proxy.gate.enter(cut) {
+		e.gate.leave()
+		return false
+	}
+	return true
+}
+
+func (e *entrance) leave() {
+	e.gate.leave()
+	e.proxy.gate.leave()
+}
+
+// await returns when the client that was accepted last is admitted. Until then other clients wait in
+// the kernel's queue. An entrance that stops takes them out of it, so that it can close the listener
+// without a reset, and they wait in this process, as far as there are descriptors for them.
+func (e *entrance) await(admitted chan struct{}) {
+	select {
+	case <-admitted:
+		return
+	case <-e.stopped:
+	}
+	if !e.proxy.mayWait() {
+		<-admitted
 	}
 }
 
@@ -225,6 +270,7 @@ func (e *entrance) stop() {
 	if !e.stopping.CompareAndSwap(false, true) {
 		return
 	}
+	defer close(e.stopped)
 	if e.handedOver.Load() {
 		e.ln.Close()
 		return

@@ -19,7 +19,8 @@ import (
 type Proxy struct {
 	log       *slog.Logger
 	inherited map[string]*os.File
-	gate      gate // of all connections together
+	gate      gate         // of all connections together
+	clients   atomic.Int64 // that are relayed, or wait in this process for room
 	loops     loops
 
 	cut      context.Context // done: relays are reset
@@ -150,11 +151,11 @@ func (p *Proxy) endedLocked(e *entrance) bool {
 	default:
 		return false
 	}
-	var t totals
-	t.add(e)
-	if t.open > 0 {
+	if e.clients.Load() > 0 {
 		return false
 	}
+	var t totals
+	t.add(e)
 	sum := p.past[e.key]
 	sum.sum(t)
 	p.past[e.key] = sum
@@ -207,6 +208,12 @@ func (p *Proxy) Open() int {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	return p.gate.inside
+}
+
+// mayWait reports whether another client that waits for room leaves enough descriptors for those
+// that are relayed. It takes one, of those that a relay less would take or of those that are reserved.
+func (p *Proxy) mayWait() bool {
+	return p.gate.limit == 0 || p.clients.Load() < int64(p.gate.limit)+reserved/2
 }
 
 func (p *Proxy) config() *sdp.Config { return &sdp.Config{Logger: p.log} }

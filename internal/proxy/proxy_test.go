@@ -380,6 +380,73 @@ func TestStopServesTheQueue(t *testing.T) {
 	require.Error(t, err)
 }
 
+// TestAFullRouteStopsListening removes a route, and later stops the proxy, while one client is relayed
+// and others wait because of a limit. The address is free at once, and the clients are served.
+func TestAFullRouteStopsListening(t *testing.T) {
+	for _, listen := range []string{TCP, SDP, Auto} {
+		t.Run(listen, func(t *testing.T) {
+			p, _ := running(t, 0)
+			address := freeAddress(t)
+			server := says(t, "word")
+			full := route(t, listen+"://"+address, "tcp://"+server, "limit=1")
+			network := strings.Replace(listen, Auto, SDP, 1)
+			wait := func() (clients []net.Conn) {
+				clients = append(clients, client(t, network, address, "word"))
+				for range 3 {
+					c, err := sdp.DialTimeout(network, address, patience)
+					require.NoError(t, err)
+					t.Cleanup(func() { c.Close() })
+					clients = append(clients, c)
+				}
+				return clients
+			}
+			serve := func(clients []net.Conn) {
+				for i, c := range clients {
+					if i > 0 {
+						hears(t, c, "word")
+					}
+					echoes(t, c, "more")
+					require.NoError(t, c.Close())
+				}
+			}
+			free := func() {
+				require.Eventually(t, func() bool {
+					l, err := net.Listen("tcp", address)
+					if err == nil {
+						l.Close()
+					}
+					return err == nil
+				}, patience, 10*time.Millisecond, "the proxy still listens")
+			}
+
+			require.NoError(t, p.Apply("", []Route{full}))
+			clients := wait()
+			require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+server)}))
+			free()
+			again := route(t, listen+"://"+address, "tcp://"+server)
+			require.NoError(t, p.Apply("", []Route{again}), "the route cannot come back")
+			serve(clients)
+
+			require.NoError(t, p.Apply("", []Route{full}))
+			clients = wait()
+			stopped := make(chan int)
+			go func() { stopped <- p.Stop(t.Context()) }()
+			free()
+			serve(clients)
+			require.Zero(t, <-stopped)
+		})
+	}
+}
+
+// TestClientsThatWaitAreBounded: they take no descriptors that relays need.
+func TestClientsThatWaitAreBounded(t *testing.T) {
+	p := New(slog.New(slog.DiscardHandler), 10, nil)
+	p.clients.Store(10 + reserved/2 - 1)
+	require.True(t, p.mayWait())
+	p.clients.Store(10 + reserved/2)
+	require.False(t, p.mayWait())
+}
+
 func TestEndpoints(t *testing.T) {
 	p, _ := running(t, 0)
 	get := func(path string) (int, string) {
