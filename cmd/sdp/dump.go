@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -138,7 +139,7 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 		err = errCut
 	}
 	if f.file != "-" {
-		if err != nil {
+		if err != nil && err != errStuck {
 			dump.Trim(out, err)
 		}
 		err = errors.Join(err, out.Close())
@@ -171,19 +172,39 @@ func ended(pid int) bool {
 	return false
 }
 
-// endTime is how long an interrupted dump waits for the end of the file.
-const endTime = 2 * time.Second
+const (
+	// endTime is how long an interrupted dump waits for the end of the file.
+	endTime = 2 * time.Second
+	// stuckTime is how long it waits, all together, for its output to take the file.
+	stuckTime = endTime + time.Second
+)
+
+// errStuck is why an interrupted dump has no end if the output takes nothing, because what reads it
+// is stopped, for example. A Write to a pipe has no deadline, so the command ends without it.
+var errStuck = errors.New("the output did not take the rest in time")
 
 // copyDump copies a dump until it ends, or until ctx does. A program that sends more than it was
 // asked for is not believed.
 func copyDump(ctx context.Context, to io.Writer, c *net.UnixConn, size int64) (n int64, comment string, err error) {
+	stuck := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		c.CloseWrite()
 		c.SetReadDeadline(time.Now().Add(endTime))
+		time.AfterFunc(stuckTime, func() { close(stuck) })
 	})
 	defer stop()
 	last := &tail{w: to}
-	n, err = io.Copy(last, io.LimitReader(c, size+1))
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(last, io.LimitReader(c, size+1))
+		copied <- err
+	}()
+	select {
+	case err = <-copied:
+	case <-stuck:
+		return last.written.Load(), "", errStuck
+	}
+	n = last.written.Load()
 	switch {
 	case n > size:
 		return n, "", fmt.Errorf("the program sends more than %d bytes", size)
@@ -193,15 +214,18 @@ func copyDump(ctx context.Context, to io.Writer, c *net.UnixConn, size int64) (n
 	return n, dump.EndComment(last.b), err
 }
 
-// tail passes bytes on and keeps the last ones.
+// tail passes bytes on, counts them and keeps the last ones.
 type tail struct {
-	w io.Writer
-	b []byte
+	w       io.Writer
+	written atomic.Int64
+	b       []byte
 }
 
 func (t *tail) Write(b []byte) (int, error) {
 	const keep = 2048
 	t.b = append(t.b, b[max(0, len(b)-keep):]...)
 	t.b = t.b[max(0, len(t.b)-keep):]
-	return t.w.Write(b)
+	n, err := t.w.Write(b)
+	t.written.Add(int64(n))
+	return n, err
 }
