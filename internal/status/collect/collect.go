@@ -134,7 +134,7 @@ func (v *visit) begin(d *directory, names []string) {
 	}
 	v.opened = true
 	for _, name := range names {
-		v.answers = append(v.answers, answer{socket: socket{d, name}, err: errSlow})
+		v.answers = append(v.answers, answer{socket: socket{d, name}, err: errSlow(Patience)})
 	}
 }
 
@@ -168,17 +168,19 @@ type socket struct {
 
 func (s socket) path() string { return filepath.Join(s.dir.path, s.name) }
 
-var errSlow = fmt.Errorf("the program did not answer within %v", Patience)
+func errSlow(patience time.Duration) error {
+	return fmt.Errorf("the program did not answer within %v", patience)
+}
 
 // ask returns the document of the program that serves the socket, and its process.
 func ask(ctx context.Context, s socket, b budgets) (text []byte, pid int, err error) {
-	conn, pid, err := s.dial(ctx)
+	conn, pid, err := s.dial(ctx, Patience)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer conn.Close()
 	if _, err := io.WriteString(conn, status.CommandStatus+"\n"); err != nil {
-		return nil, 0, slow(err)
+		return nil, 0, slow(err, Patience)
 	}
 	text, err = read(conn, b)
 	return text, pid, err
@@ -194,7 +196,7 @@ func read(r io.Reader, b budgets) ([]byte, error) {
 	}
 	if err != nil {
 		metered.giveBack()
-		return nil, slow(err)
+		return nil, slow(err, Patience)
 	}
 	return text, nil
 }
@@ -240,8 +242,8 @@ func (m *meter) giveBack() {
 }
 
 // dial connects to the program that serves the socket, and returns its process, 0 if that is not
-// known. The connection has the deadline of ctx.
-func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) {
+// known. The connection has the deadline of ctx, which was patience away.
+func (s socket) dial(ctx context.Context, patience time.Duration) (c *net.UnixConn, pid int, err error) {
 	is, err := s.dir.isSocket(s.name)
 	if err != nil {
 		return nil, 0, err
@@ -254,7 +256,7 @@ func (s socket) dial(ctx context.Context) (c *net.UnixConn, pid int, err error) 
 		return nil, 0, s.gone()
 	}
 	if err != nil {
-		return nil, 0, slow(err)
+		return nil, 0, slow(err, patience)
 	}
 	end, _ := ctx.Deadline()
 	conn.SetDeadline(end)
@@ -283,9 +285,9 @@ func (s socket) gone() error {
 }
 
 // slow gives a timeout a readable message.
-func slow(err error) error {
+func slow(err error, patience time.Duration) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
-		return errSlow
+		return errSlow(patience)
 	}
 	return err
 }

@@ -574,7 +574,13 @@ func TestDump(t *testing.T) {
 	raw(t, dir, fmt.Sprint(os.Getpid()+1)+"-impostor", func(c net.Conn) { io.WriteString(c, "ok\n") })
 	_, err = Dump([]string{dir}, os.Getpid()+1, "")
 	require.ErrorContains(t, err, "is served by the process")
+	require.EqualError(t, request(mute{io.Discard}, ""), fmt.Sprintf("the program did not answer within %v", dumpPatience))
 }
+
+// mute does not answer before its deadline.
+type mute struct{ io.Writer }
+
+func (mute) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 // TestCloseEndsADump has a client that neither reads nor leaves.
 func TestCloseEndsADump(t *testing.T) {

@@ -81,7 +81,7 @@ func Dump(dirs []string, pid int, options string) (*net.UnixConn, error) {
 
 // dial connects to the process, if that is what serves the socket.
 func dial(ctx context.Context, s socket, pid int) (*net.UnixConn, error) {
-	c, is, err := s.dial(ctx)
+	c, is, err := s.dial(ctx, dumpPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func request(c io.ReadWriter, options string) error {
 		if _, err := io.ReadFull(c, b[:]); err == io.EOF {
 			return errors.New("the program gave no answer")
 		} else if err != nil {
-			return slow(err)
+			return slow(err, dumpPatience)
 		}
 		if b[0] == '\n' {
 			break
