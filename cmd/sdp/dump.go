@@ -112,6 +112,9 @@ func (f *dumpFlags) options() (dump.Options, error) {
 }
 
 func (f *dumpFlags) run(pid int, o dump.Options) error {
+	if err := f.usable(); err != nil {
+		return err
+	}
 	if f.file == "" {
 		f.file = "sdp-%p.pcapng"
 	}

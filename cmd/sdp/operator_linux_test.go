@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,8 +84,8 @@ func TestNothingRuns(t *testing.T) {
 	require.NoError(t, os.Mkdir(open, 0o700))
 	require.NoError(t, os.Chmod(open, 0o755))
 	for dir, want := range map[string]string{empty + "/none": "no such file", file: "is not a directory", open: "must be 700"} {
-		for _, command := range []string{"stat", "top"} {
-			out, errs, code := tool(t, command, "-dir", dir)
+		for _, command := range [][]string{{"stat"}, {"top"}, {"dump", "1"}} {
+			out, errs, code := tool(t, slices.Insert(command, 1, "-dir", dir)...)
 			assert.Equal(t, 1, code, dir)
 			assert.Empty(t, out)
 			assert.Contains(t, errs, want)
@@ -118,6 +119,7 @@ func TestNoPermission(t *testing.T) {
 	require.NotContains(t, text, "127.0.0.1")
 	text, code = other("dump", "-dir", dir, "-w", "-", "1")
 	require.Equal(t, 1, code, "%s", text)
+	require.Contains(t, text, "permission denied")
 	text, code = other("dump", "-dir", dir, "-w", "-", strconv.Itoa(p.Process.Pid))
 	require.Equal(t, 1, code, "%s", text)
 	require.NotContains(t, text, "secret")
