@@ -187,7 +187,7 @@ func TestScreen(t *testing.T) {
 	for _, line := range s.draw(40, 5) {
 		require.LessOrEqual(t, len([]rune(line)), 40)
 	}
-	for _, k := range []byte("/local2\n") {
+	for _, k := range []byte("/\x7fé\x7flocal2\n") { // the first has nothing to delete
 		require.True(t, s.key(k))
 	}
 	require.Contains(t, s.draw(0, 0)[0], "1 connections")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
@@ -181,7 +182,8 @@ func (s *screen) key(k byte) bool {
 	case s.typing && k == 0x1b:
 		s.typing = false
 	case s.typing && (k == 0x7f || k == 8):
-		s.typed = s.typed[:max(0, len(s.typed)-1)]
+		_, last := utf8.DecodeLastRuneInString(s.typed)
+		s.typed = s.typed[:len(s.typed)-last]
 	case s.typing:
 		s.typed += string([]byte{k})
 	case k == 'q':
