@@ -22,23 +22,28 @@ func Size(f *os.File) (columns, rows int) {
 	return columns, rows
 }
 
-// Enter makes the terminal show its alternate screen.
-func Enter(w io.Writer) { io.WriteString(w, "\x1b[?1049h\x1b[?25l") }
+// Enter makes the terminal show its alternate screen, on which it cuts long lines: one with characters
+// of two columns may be wider than it is long, and must not take a second line.
+func Enter(w io.Writer) { io.WriteString(w, "\x1b[?1049h\x1b[?25l\x1b[?7l") }
 
 // Leave shows the screen from before Enter.
-func Leave(w io.Writer) { io.WriteString(w, "\x1b[?25h\x1b[?1049l") }
+func Leave(w io.Writer) { io.WriteString(w, "\x1b[?7h\x1b[?25h\x1b[?1049l") }
 
-// Draw replaces the lines of the last Draw.
+// Draw replaces the lines of the last Draw. It erases before it writes: after a line that fills the
+// terminal's width the cursor is still on the last character, which would be erased too.
 func Draw(w io.Writer, lines []string) {
 	var b strings.Builder
 	b.WriteString("\x1b[H")
 	for i, line := range lines {
+		erase := "\x1b[K"
+		if i == len(lines)-1 {
+			erase = "\x1b[J" // what is below too
+		}
 		if i > 0 {
 			b.WriteString("\r\n")
 		}
-		b.WriteString(line + "\x1b[K")
+		b.WriteString(erase + line)
 	}
-	b.WriteString("\x1b[J")
 	io.WriteString(w, b.String())
 }
 
