@@ -112,10 +112,12 @@ func TestResetsPass(t *testing.T) {
 type scripted struct {
 	conn
 	read, write func(b []byte) (int, error)
+	gone        bool // as a connection that was reset
 	closed      chan struct{}
 
 	mu     sync.Mutex
-	ended  bool // by CloseWrite
+	ended  bool   // by CloseWrite
+	onEnd  func() // nil: none
 	linger int
 }
 
@@ -138,10 +140,20 @@ func (c *scripted) call(f func(b []byte) (int, error), b []byte) (int, error) {
 	}
 }
 
+func (c *scripted) CloseRead() error {
+	if c.gone {
+		return syscall.ENOTCONN
+	}
+	return nil
+}
+
 func (c *scripted) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
+	if c.onEnd != nil {
+		c.onEnd()
+	}
 	return nil
 }
 
@@ -194,6 +206,54 @@ func TestAnswerIsReadAfterFailedWrite(t *testing.T) {
 		<-client.closed
 		<-server.closed
 	})
+}
+
+// TestEndPrecedesFailedWrite has a Write meet a reset, and a Read of the same connection see the end
+// that follows it before the Write has returned.
+func TestEndPrecedesFailedWrite(t *testing.T) {
+	ends := func([]byte) (int, error) { return 0, io.EOF }
+	for name, c := range map[string]struct {
+		gone  bool
+		fails bool // the Write
+		waits time.Duration
+	}{
+		"a reset":                   {gone: true, fails: true},
+		"the peer's half is closed": {},
+		"a reset that no Write met": {gone: true, waits: failTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var ended time.Duration
+				server := newScripted(ends, func(b []byte) (int, error) {
+					if len(b) > 0 {
+						time.Sleep(failTime / 2)
+					}
+					if c.fails {
+						return 0, syscall.ECONNRESET
+					}
+					return len(b), nil
+				})
+				server.gone = c.gone
+				asked := false
+				client := newScripted(func(b []byte) (int, error) {
+					if asked {
+						time.Sleep(time.Hour) // nothing more comes
+						return 0, io.EOF
+					}
+					asked = true
+					return len(b), nil
+				}, sends)
+				client.onEnd = func() { ended = time.Since(start) }
+				relays(client, server)
+				require.Equal(t, !c.fails, client.ended)
+				require.Equal(t, c.waits, ended)
+				if c.fails {
+					require.Zero(t, client.linger, "the client sees no reset")
+				}
+			})
+		})
+	}
 }
 
 // TestAnswerIsNotAwaitedForEver has a client that does not read what the server had sent.

@@ -21,6 +21,7 @@ type conn interface {
 	net.Conn
 	io.ReaderFrom
 	io.WriterTo
+	CloseRead() error
 	CloseWrite() error
 	SetLinger(sec int) error
 }
@@ -147,7 +148,7 @@ const answerTime = time.Minute
 func pass(to, from conn, d, back *direction) {
 	n, err := io.Copy(to, from)
 	d.bytes.Store(n)
-	if err == nil && !back.failed.Load() { // an end after a failed Write is that of a reset
+	if err == nil && !back.fails(from) { // an end after a failed Write is that of a reset
 		err = to.CloseWrite()
 	}
 	if err == nil {
@@ -166,6 +167,26 @@ func pass(to, from conn, d, back *direction) {
 		}
 	}
 	reset(to, from)
+}
+
+// failTime is how long an end of file waits for a Write that is about to fail. Such a Write has only
+// to return. If there is none, the end comes that much later.
+const failTime = 200 * time.Millisecond
+
+// fails reports whether the direction, which writes to c, has failed or is about to, when Read has
+// returned the end of c. A connection tells of a reset once: if a Write has met it, a Read that waits
+// returns an end of file, perhaps before the Write has returned. CloseRead does not wait for either,
+// and fails if there is no connection any more.
+func (d *direction) fails(c conn) bool {
+	if !d.failed.Load() && c.CloseRead() != nil {
+		timer := time.NewTimer(failTime)
+		defer timer.Stop()
+		select {
+		case <-d.ended:
+		case <-timer.C:
+		}
+	}
+	return d.failed.Load()
 }
 
 // dead reports whether c takes nothing more. io.Copy does not say which connection its error comes
