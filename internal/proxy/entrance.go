@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// drainWait is how long a plain listener that stops waits for another connection from
+	// drainWait is how long a listener that stops waits for another connection from
 	// the kernel's queue, and drainMost how many it accepts at most.
 	drainWait = 20 * time.Millisecond
 	drainMost = 4096
@@ -264,7 +264,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 }
 
 // stop ends the listening. It still accepts clients that the kernel has connected already, because
-// closing a plain TCP listener would reset them. If another entrance has the socket, that one
+// closing the listener would reset them. If another entrance has the socket, that one
 // accepts them, because they may have seen its protocol.
 func (e *entrance) stop() {
 	if !e.stopping.CompareAndSwap(false, true) {
@@ -275,22 +275,27 @@ func (e *entrance) stop() {
 		e.ln.Close()
 		return
 	}
-	if plain, ok := e.ln.(*net.TCPListener); ok && plain.SetDeadline(time.Now().Add(drainWait)) == nil {
-		return // serve closes it
+	if !e.acceptFor(drainWait) {
+		e.ln.Close()
 	}
-	e.ln.Close() // which hands out what is on its way up
 }
 
-// drained reports whether a plain listener that stops has no further connections: none arrived since
-// the last call.
+// drained reports whether a listener that stops has no further connections: none arrived since the
+// last call.
 func (e *entrance) drained() bool {
 	now := e.accepted.Load()
 	if e.drainedAt == now {
 		return true
 	}
 	e.drainedAt = now
-	plain, ok := e.ln.(*net.TCPListener)
-	return !ok || plain.SetDeadline(time.Now().Add(drainWait)) != nil
+	return !e.acceptFor(drainWait)
+}
+
+// acceptFor limits how long serve waits for another connection, and reports whether that is possible.
+// serve then closes the listener. One of SDP still hands out what is on its way up.
+func (e *entrance) acceptFor(d time.Duration) bool {
+	ln, ok := e.ln.(interface{ SetDeadline(time.Time) error })
+	return ok && ln.SetDeadline(time.Now().Add(d)) == nil
 }
 
 // complain logs errors of this entrance's connections, each kind at most a few times a minute.

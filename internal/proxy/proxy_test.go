@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -350,10 +351,18 @@ func TestMissingInheritedSocketIsNamed(t *testing.T) {
 }
 
 // TestStopServesTheQueue stops the proxy when most clients are in the kernel's queue, because
-// the limit lets one in at a time.
+// the limit lets one in at a time. With a limit of the process fewer may wait in it.
 func TestStopServesTheQueue(t *testing.T) {
-	p, _ := running(t, 0)
-	require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+says(t, "word"), "limit=1")}))
+	for _, listen := range []string{TCP, Auto} {
+		for _, limit := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s, limit %d", listen, limit), func(t *testing.T) { servesTheQueue(t, listen, limit) })
+		}
+	}
+}
+
+func servesTheQueue(t *testing.T, listen string, limit int) {
+	p, _ := running(t, limit)
+	require.NoError(t, p.Apply("", []Route{route(t, listen+"://127.0.0.1:0", "tcp://"+says(t, "word"), "limit=1")}))
 	address := at(p)
 	clients := make([]net.Conn, 50)
 	for i := range clients {
