@@ -261,6 +261,92 @@ func main() {
 	}
 }
 
+// A process that exits is gone, as over TCP, before its goroutines see connections closed.
+func TestExitWakesNobody(t *testing.T) {
+	want(t, "short")
+	dir := module(t, map[string]string{"main.go": `package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+var calls = map[string]func(c *net.TCPConn) error{
+	"Read":     func(c *net.TCPConn) error { _, err := c.Read(make([]byte, 1)); return err },
+	"WriteTo":  func(c *net.TCPConn) error { _, err := c.WriteTo(struct{ io.Writer }{io.Discard}); return err },
+	"ReadFrom": func(c *net.TCPConn) error { _, err := c.ReadFrom(zeros{}); return err },
+	"Write": func(c *net.TCPConn) error {
+		for {
+			if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+				return err
+			}
+		}
+	},
+	"Buffers": func(c *net.TCPConn) error {
+		for {
+			if _, err := (&net.Buffers{make([]byte, 1<<20)}).WriteTo(c); err != nil {
+				return err
+			}
+		}
+	},
+	"RawConn": func(c *net.TCPConn) error {
+		return must(c.SyscallConn()).Read(func(fd uintptr) bool {
+			_, err := syscall.Read(int(fd), make([]byte, 1))
+			return err != syscall.EAGAIN
+		})
+	},
+	"Close": func(c *net.TCPConn) error { // the first one of a connection
+		c.Read(make([]byte, 1))
+		return c.Close()
+	},
+	"SetDeadline": func(c *net.TCPConn) error {
+		for {
+			if err := c.SetDeadline(time.Time{}); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	},
+}
+
+func main() {
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))
+	for range 4 {
+		ends := []net.Conn{must(net.Dial("tcp", ln.Addr().String())), must(ln.Accept())}
+		for _, c := range ends {
+			go func() { panic(fmt.Sprint("returned: ", calls[os.Args[1]](c.(*net.TCPConn)))) }()
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+}
+`})
+	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
+	for _, device := range devices {
+		for _, call := range []string{"Read", "WriteTo", "ReadFrom", "Write", "Buffers", "RawConn", "Close", "SetDeadline"} {
+			t.Run(device+"/"+call, func(t *testing.T) {
+				connections := newReport(t)
+				require.Empty(t, runProgram(t, dir, device, connections, call))
+				require.Equal(t, 4, connections.count(t, "dial", device))
+			})
+		}
+	}
+}
+
 // A server that restarts hands its listener to a child, as a file.
 func TestRestart(t *testing.T) {
 	want(t, "all")

@@ -102,8 +102,13 @@ func sdpAddr(a Addr) *inner.TCPAddr {
 	return &inner.TCPAddr{IP: inner.IP(t.IP), Port: t.Port, Zone: t.Zone}
 }
 
-// sdpError converts an error of the library to one that package net wraps in an OpError.
+// sdpError converts an error of the library to one that package net wraps in an OpError. Once the
+// process ends, it does not return with one: see sdpHold.
 func sdpError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	sdpHold()
 	if e, ok := err.(*inner.OpError); ok {
 		err = e.Err
 	}
@@ -345,12 +350,16 @@ func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
 		return genericWriteTo(c, w)
 	}
 	n, err := c.fd.sdp.conn.WriteTo(w)
+	sdpHold() // a nil error is the peer's end
 	return n, c.fd.sdpCopyError(err)
 }
 
 // sdpCopyError is sdpError for ReadFrom and WriteTo, whose errors wrap that of the Read or the Write on
 // the connection, or the program's.
 func (fd *netFD) sdpCopyError(err error) error {
+	if err != nil {
+		sdpHold()
+	}
 	if e, ok := err.(*inner.OpError); ok {
 		err = e.Err
 	}
@@ -413,6 +422,7 @@ func (c *rawConn) sdpRead(f func(uintptr) bool) error {
 	raw, err := c.fd.sdp.rawConn()
 	if err == nil {
 		err = raw.Read(f)
+		sdpHold() // f has seen the peer's end
 	}
 	if err != nil {
 		err = &OpError{Op: "raw-read", Net: c.fd.net, Source: c.fd.laddr, Addr: c.fd.raddr, Err: sdpError("read", err)}
@@ -444,8 +454,23 @@ func sdpUp(role string, c *sdp.Conn) {
 	sdpReport(role, c.Device())
 }
 
+// sdpExiting is set when the process ends.
+var sdpExiting atomic.Bool
+
 // sdpExit delivers what was written to connections that the program has not closed.
-func sdpExit() { sdp.CloseAll(2 * time.Second) }
+func sdpExit() {
+	sdpExiting.Store(true)
+	sdp.CloseAll(2 * time.Second)
+}
+
+// sdpHold does not return if the process ends. Over TCP a process that exits is gone before a call on a
+// connection sees it. Here sdpExit closes connections while goroutines still use them, and what these
+// would do about the error, such as a panic, is not the program's end.
+func sdpHold() {
+	if sdpExiting.Load() {
+		select {}
+	}
+}
 
 // sdpReport appends a line about a new connection to the file that SDP_REPORT names. A line
 // is one write, so those of several processes do not mix.
