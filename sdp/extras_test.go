@@ -594,3 +594,32 @@ func TestBuffersOfOneCallStayTogether(t *testing.T) {
 	a.Close()
 	b.Close()
 }
+
+// TestNagleDelaysNoExchange: with Nagle's algorithm, an exchange over TCP takes no longer than
+// without, because each end has received an answer before it writes. The first exchange is the one
+// that follows messages of the library's own.
+func TestNagleDelaysNoExchange(t *testing.T) {
+	onDevices(t, func(t *testing.T) {
+		for _, first := range []string{"dialled", "accepted"} {
+			least := time.Hour
+			for range 10 {
+				clients, servers := pairs(t, 1, nil)
+				a, b := clients[0], servers[0]
+				if first == "accepted" {
+					a, b = b, a
+				}
+				require.NoError(t, a.SetNoDelay(false))
+				require.NoError(t, b.SetNoDelay(false))
+				start := time.Now()
+				for _, way := range [][2]*Conn{{a, b}, {b, a}} {
+					_, err := way[0].Write([]byte("text"))
+					require.NoError(t, err)
+					_, err = io.ReadFull(way[1], make([]byte, 4))
+					require.NoError(t, err)
+				}
+				least = min(least, time.Since(start))
+			}
+			assert.Less(t, least, 30*time.Millisecond, "the end that %s writes first", first)
+		}
+	})
+}

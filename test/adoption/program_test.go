@@ -156,6 +156,18 @@ func main() {
 	c.CloseWrite()
 	check(string(must(io.ReadAll(q))) == text, "relay to TCP")
 
+	// Nagle's algorithm does not delay what is written first.
+	least := time.Hour
+	for range 10 {
+		c, d := pair()
+		c.SetNoDelay(false)
+		start := time.Now()
+		must(c.Write([]byte("x")))
+		must(d.Read(make([]byte, 1)))
+		least = min(least, time.Since(start))
+	}
+	check(least < 30*time.Millisecond, "Nagle: ", least)
+
 	// After Close.
 	check(a.Close() == nil, "close")
 	_, err = a.Write([]byte("x"))

@@ -399,6 +399,12 @@ func (fd *netFD) sdpSetLinger(sec int) error {
 	return sdpError("setsockopt", fd.sdp.conn.SetLinger(sec))
 }
 
+// sdpSetNoDelay keeps the option on over iwarp, as the library's SetNoDelay does.
+func (fd *netFD) sdpSetNoDelay(noDelay bool) error {
+	c := fd.sdp.conn
+	return setNoDelay(fd.sdpSock(), noDelay || c != nil && c.Device() == "iwarp")
+}
+
 // SDP reports whether it has been decided whether the connection or listener uses SDP. A copy of
 // package sdp that the program imports does not change such connections and listeners.
 func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
