@@ -129,6 +129,9 @@ func TestResetOfAStream(t *testing.T) {
 	var named *net.OpError
 	assert.NotErrorAs(t, err, &named)
 	assert.NoError(t, a.Close())
+
+	alert := &net.OpError{Op: "remote error", Err: os.ErrPermission} // as from crypto/tls
+	assert.Equal(t, error(alert), bare(alert), "its Op says what it is")
 }
 
 // TestReadsAndSendsDoNotStarveEachOther: one end sends without pause, and the other reads from it

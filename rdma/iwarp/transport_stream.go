@@ -14,11 +14,11 @@ import (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// bare returns the error inside one of package net, which also names the connection, as this
-// package's errors do not. A reset becomes syscall.ECONNRESET on systems that have another number
-// for it, because SDP treats a reset in its own way.
+// bare returns the error inside one of package net that names the connection, as this package's
+// errors do not. A reset becomes syscall.ECONNRESET on systems that have another number for it,
+// because SDP treats a reset in its own way.
 func bare(err error) error {
-	if op, ok := err.(*net.OpError); ok {
+	if op, ok := err.(*net.OpError); ok && op.Addr != nil { // not an alert of TLS
 		err = op.Err
 	}
 	if IsReset(err) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
