@@ -157,7 +157,7 @@ type resettable struct{ bare }
 
 func (l resettable) SetLinger(sec int) error { return l.Conn.(*net.TCPConn).SetLinger(sec) }
 
-// TestResetOfAConnectionOfTheProgram is told as TCP tells it: once, and in the same words.
+// TestResetOfAConnectionOfTheProgram: a reset is reported as over TCP: once, and in the same words.
 func TestResetOfAConnectionOfTheProgram(t *testing.T) {
 	ends := func(c, peer net.Conn) (errs []string) {
 		require.NoError(t, peer.(interface{ SetLinger(int) error }).SetLinger(0))
