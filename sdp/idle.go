@@ -12,22 +12,24 @@ const (
 	idleTick  = 20 * time.Millisecond
 	idleTicks = 100 // ticks until buffers shrink
 	restTicks = 16  // ticks until an idle connection is visited less often:
-	restPause = 8   // once in so many ticks
+	restPause = 8   // once in so many ticks (a power of two)
 )
 
 // idleMonitor looks after connections on which no call is in progress. It is one goroutine
-// for all connections, which runs only while it has any to visit. It starts the background
-// poller of a connection that no goroutine has polled for a tick, and helps two ends that wait for
-// each other to read. After a while without activity, it has the peer shrink buffers that
-// have grown and the device return memory. It also finishes connections that were closed
-// (linger.go).
+// for all connections, which runs only while it has any to visit, and sleeps until the next
+// visit is due. It starts the background poller of a connection that no goroutine has polled
+// for a tick, and helps two ends that wait for each other to read. After a while without
+// activity, it has the peer shrink buffers that have grown and the device return memory. It
+// also finishes connections that were closed (linger.go).
 var idleMonitor monitor
 
 type monitor struct {
-	mu      sync.Mutex      // taken after any conn.mu
-	conns   map[*conn]int64 // and the tick of the next visit
-	now     int64           // ticks
-	running bool
+	mu     sync.Mutex      // taken after any conn.mu
+	conns  map[*conn]int64 // and the tick of the next visit
+	now    int64           // the tick at which run woke
+	next   int64           // the tick at which it will wake next, while it is awake
+	soon   bool            // run is awake, or wakes within a tick
+	ticker *ticker         // nil if run does not run
 }
 
 // idleState is what the monitor knows of a connection. Guarded by conn.mu.
@@ -56,53 +58,85 @@ func (m *monitor) addLocked(c *conn) {
 		m.conns = make(map[*conn]int64)
 	}
 	m.conns[c] = 0
-	if !m.running && !bubble.Inside() { // a connection from outside may be used in a bubble
-		m.running = true
-		go m.run()
+	if m.ticker == nil && !bubble.Inside() { // a connection from outside may be used in a bubble
+		m.ticker, m.soon = newTicker(), false
+		go m.run(m.ticker)
 	}
+	m.wakeLocked()
+}
+
+// wakeLocked makes run wake at the next tick.
+func (m *monitor) wakeLocked() {
+	m.next = m.now + 1
+	if m.ticker != nil && !m.soon {
+		m.sleepLocked(1)
+	}
+}
+
+// sleepLocked makes run wake after so many ticks.
+func (m *monitor) sleepLocked(ticks int64) {
+	m.soon = ticks <= 1
+	m.ticker.set(time.Duration(ticks) * idleTick)
 }
 
 // removeLocked ends the visits to c.
 func (m *monitor) removeLocked(c *conn) {
 	c.idle.listed = false
 	m.mu.Lock()
-	delete(m.conns, c)
-	m.mu.Unlock()
-}
-
-// restLocked lets so many ticks pass until the next visit to c.
-func (m *monitor) restLocked(c *conn, ticks int32) {
-	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, listed := m.conns[c]; listed {
-		m.conns[c] = m.now + int64(ticks)
+	delete(m.conns, c)
+	if len(m.conns) == 0 {
+		m.wakeLocked() // to end
 	}
 }
 
+// restLocked lets up to so many ticks pass until the next visit to c, and returns how many.
+// ticks is a power of two: connections that rest are visited together, because it is the
+// wake-ups that cost.
+func (m *monitor) restLocked(c *conn, ticks int32) int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := (m.now + int64(ticks)) &^ int64(ticks-1)
+	if _, listed := m.conns[c]; listed {
+		m.conns[c] = at
+	}
+	return int32(at - m.now)
+}
+
 // run visits connections until there are none.
-func (m *monitor) run() {
-	tick := newTicker(idleTick)
-	defer tick.stop()
+func (m *monitor) run(t *ticker) {
+	defer t.stop()
 	var due []*conn
 	for {
-		tick.wait()
+		t.wait()
 		m.mu.Lock()
 		if len(m.conns) == 0 {
-			m.running = false
+			m.ticker = nil
 			m.mu.Unlock()
 			return
 		}
-		m.now++
+		m.now, m.soon = int64(clock()/idleTick), true
+		m.next = m.now + lingerMost
 		due = due[:0]
 		for c, at := range m.conns {
 			if at <= m.now {
 				due = append(due, c)
+			} else {
+				m.next = min(m.next, at)
 			}
 		}
 		m.mu.Unlock()
 		for _, c := range due {
 			m.visit(c)
 		}
+		m.mu.Lock()
+		for _, c := range due {
+			if at, listed := m.conns[c]; listed {
+				m.next = min(m.next, max(at, m.now+1))
+			}
+		}
+		m.sleepLocked(m.next - m.now)
+		m.mu.Unlock()
 		clear(due)
 	}
 }
@@ -133,8 +167,7 @@ func (m *monitor) visit(c *conn) {
 		return
 	}
 	if idle.ticks >= restTicks && (!c.out.starved || idle.ticks >= idleTicks) {
-		idle.ticks += restPause - 1
-		m.restLocked(c, restPause)
+		idle.ticks += m.restLocked(c, restPause) - 1
 	}
 	shrinker, _ := c.qp.(rdma.Shrinker)
 	if idle.ticks >= idleTicks {

@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"context"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -118,9 +119,8 @@ func (k *closer) visit() {
 		return
 	}
 	idle := &c.idle
-	pause := max(1, min(idle.ticks, lingerMost))
-	idle.ticks += pause
-	idleMonitor.restLocked(c, pause)
+	pause := int32(1) << bits.Len32(uint32(min(max(1, idle.ticks), lingerMost))) / 2
+	idle.ticks += idleMonitor.restLocked(c, pause)
 	k.stepping = true
 	over, reset := k.stepLocked()
 	if !over {

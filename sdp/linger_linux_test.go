@@ -131,6 +131,50 @@ func TestLoggerDoesNotStopTheIdleMonitor(t *testing.T) {
 	require.NoError(t, WaitClosed(t.Context()))
 }
 
+// TestIdleMonitorSleeps until the next visit is due, and not tick by tick; but a connection that is
+// new to it is visited at once.
+func TestIdleMonitorSleeps(t *testing.T) {
+	nothingCloses(t)
+	c, s := iwarpPair(t)
+	appear := vanish(t, s)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	const rest = 16
+	require.Eventually(t, func() bool { // it has rested for a while, and has as long to go
+		idleMonitor.mu.Lock()
+		defer idleMonitor.mu.Unlock()
+		if len(idleMonitor.conns) != 1 {
+			return false
+		}
+		next := idleMonitor.conns[c.conn]
+		return !idleMonitor.soon && idleMonitor.now+rest <= next && int64(clock()/idleTick)+rest/2 <= next
+	}, soon, time.Millisecond)
+	start := time.Now()
+	s.mu.Lock()
+	idleMonitor.addLocked(s.conn)
+	s.mu.Unlock()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.idle.ticks > 0
+	}, soon, time.Millisecond)
+	assert.Less(t, time.Since(start), rest/2*idleTick)
+	appear()
+	require.NoError(t, s.Close())
+	require.NoError(t, WaitClosed(t.Context()))
+}
+
+// TestRestingConnectionsAreVisitedTogether, whenever they begin to rest.
+func TestRestingConnectionsAreVisitedTogether(t *testing.T) {
+	var a, b conn
+	m := monitor{conns: map[*conn]int64{&a: 0, &b: 0}, now: 17}
+	assert.EqualValues(t, 7, m.restLocked(&a, 8))
+	m.now = 23
+	assert.EqualValues(t, 1, m.restLocked(&b, 8))
+	assert.Equal(t, map[*conn]int64{&a: 24, &b: 24}, m.conns)
+}
+
 // TestLingerWaits for the acknowledgement as long as it says, and then goes on in the
 // background.
 func TestLingerWaits(t *testing.T) {

@@ -12,23 +12,29 @@ import (
 // machine costs a round trip over a socket a quarter of its time.
 type ticker struct {
 	file     *os.File
-	fallback *time.Ticker // used if there is no descriptor
+	fd       int         // file's
+	fallback *time.Timer // used if there is no descriptor
 }
 
-func newTicker(d time.Duration) *ticker {
+func newTicker() *ticker {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
-		return &ticker{fallback: time.NewTicker(d)}
+		return &ticker{fallback: time.NewTimer(time.Hour)}
 	}
-	period := unix.NsecToTimespec(int64(d))
-	t := &ticker{file: os.NewFile(uintptr(fd), "timerfd")}
-	if err := unix.TimerfdSettime(fd, 0, &unix.ItimerSpec{Interval: period, Value: period}, nil); err != nil {
-		t.stop()
-		return &ticker{fallback: time.NewTicker(d)}
-	}
-	return t
+	return &ticker{file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
 }
 
+// set makes wait return in d, and not earlier.
+func (t *ticker) set(d time.Duration) {
+	if t.fallback != nil {
+		t.fallback.Reset(d)
+		return
+	}
+	// It fails only for arguments that are not used here.
+	unix.TimerfdSettime(t.fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
+}
+
+// wait waits until the time that set has set.
 func (t *ticker) wait() {
 	if t.fallback != nil {
 		<-t.fallback.C
