@@ -46,7 +46,7 @@ func Soon() (l Limits, known bool) {
 	return Own(), true
 }
 
-const soon = 10 * time.Millisecond
+const soon = 100 * time.Millisecond
 
 var (
 	start = time.Now()

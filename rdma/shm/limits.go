@@ -37,10 +37,13 @@ func descriptorFits(fd int) error {
 	return nil
 }
 
-// mappings estimates how many mappings this process has. Counting many takes tens of milliseconds,
-// so it counts only if many areas were mapped since the last time, or if that is long ago.
+// mappings estimates how many mappings this process has. Counting a few takes 0.1 ms, which is much
+// of the time that a first connection takes, and counting many takes tens of milliseconds. So it
+// counts again only after some areas, and if many were mapped since the last count or if that is
+// long ago.
 type mappings struct {
 	count func() (n, most int) // most is 0 if the limit is unknown
+	begin time.Time            // when this process began
 
 	mu   sync.Mutex
 	n    int // at the last count
@@ -51,17 +54,19 @@ type mappings struct {
 }
 
 const (
-	// leastMade areas may be mapped between two counts, or an eighth of those that still fit if
-	// that is more.
+	// leastMade areas are mapped without a count: at a tenth below the limit they do no harm. An eighth
+	// of those that still fit may be mapped between two counts if that is more and the count is good.
 	leastMade = 16
 	// A count is good for countShare times as long as it took, and at most for countLong, because
 	// the process may have been stopped while it counted.
 	countShare = 100
 	countLong  = 5 * time.Second
+	// young is less than a process needs to make so many mappings that they matter.
+	young = 20 * time.Millisecond
 )
 
 // mapped is the estimate of this process.
-var mapped = mappings{count: countMappings}
+var mapped = mappings{count: countMappings, begin: time.Now()}
 
 // fits returns an error if there are too many mappings for another area.
 func (m *mappings) fits() error {
@@ -84,16 +89,27 @@ func (m *mappings) take() error {
 // lookLocked counts if that is necessary.
 func (m *mappings) lookLocked() error {
 	begin := time.Now()
+	if m.at.IsZero() {
+		if begin.Sub(m.begin) < young {
+			return nil
+		}
+	} else if m.made <= leastMade && !m.tooManyLocked() {
+		return nil
+	}
 	room := m.most/shareAll*shareUsed - m.n
-	if m.at.IsZero() || m.made > max(leastMade, room/8) || begin.Sub(m.at) > min(countShare*m.took, countLong) {
+	if m.made > max(leastMade, room/8) || begin.Sub(m.at) > min(countShare*m.took, countLong) {
 		m.n, m.most = m.count()
 		m.made, m.at = 0, time.Now()
 		m.took = m.at.Sub(begin)
 	}
-	if n := m.n + m.made; m.most > 0 && tooMany(uint64(n), uint64(m.most)) {
-		return fmt.Errorf("shm: this process has %d mappings, too near to the limit of %d (vm.max_map_count)", n, m.most)
+	if m.tooManyLocked() {
+		return fmt.Errorf("shm: this process has %d mappings, too near to the limit of %d (vm.max_map_count)", m.n+m.made, m.most)
 	}
 	return nil
+}
+
+func (m *mappings) tooManyLocked() bool {
+	return m.most > 0 && tooMany(uint64(m.n+m.made), uint64(m.most))
 }
 
 // countMappings counts the lines of /proc/self/maps.

@@ -15,8 +15,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestMappingsAreCountedNowAndThen: a count is good for a while and for some areas; near the limit, for
-// few.
+// TestMappingsAreCountedNowAndThen: a count is good for some areas, and then for a while; near the
+// limit, for few areas.
 func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	n, counts := 1000, 0
 	m := mappings{count: func() (int, int) {
@@ -46,9 +46,27 @@ func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	m.at = time.Now().Add(-2 * countShare * time.Hour)
 	assert.NoError(t, m.fits())
 	counts = 0
-	m.took = 0
+	m.took = 0 // the count is too old at once
+	for range leastMade + 1 {
+		assert.NoError(t, m.take())
+		assert.Zero(t, counts, "few areas were mapped since the last one")
+	}
 	assert.NoError(t, m.fits())
-	assert.Equal(t, 1, counts, "a count that takes nothing is as good as new")
+	assert.Equal(t, 1, counts)
+}
+
+// TestMappingsOfAYoungProcess: a process that has just begun cannot have many.
+func TestMappingsOfAYoungProcess(t *testing.T) {
+	counts := 0
+	m := mappings{begin: time.Now().Add(time.Hour), count: func() (int, int) {
+		counts++
+		return 58_977, 65_530
+	}}
+	assert.NoError(t, m.take())
+	assert.Zero(t, counts)
+	m.begin = time.Now().Add(-young)
+	assert.Error(t, m.take())
+	assert.Equal(t, 1, counts)
 }
 
 // TestMappingsBetweenCounts: areas count before they are in a count.
@@ -87,7 +105,7 @@ func TestNoChannelNearALimit(t *testing.T) {
 		full := func(yes bool) {
 			mapped.mu.Lock()
 			defer mapped.mu.Unlock()
-			mapped.at = time.Time{}
+			mapped.at, mapped.begin = time.Time{}, time.Time{}
 			mapped.count = was
 			if yes {
 				mapped.count = func() (int, int) { return 65_000, 65_530 }
