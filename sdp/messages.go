@@ -35,7 +35,7 @@ func (c *conn) completedLocked(wc *rdma.Completion) {
 		wc.Buffer.Release()
 		if m.Payload > 0 && err == nil && !c.closed {
 			// As Linux resets a connection (tcp_rcv_state_process). What arrived before can be read.
-			c.breakLocked(syscall.ECONNRESET, syscall.EPIPE)
+			c.breakLocked(syscall.ECONNRESET, syscall.ECONNRESET)
 			return
 		}
 	}

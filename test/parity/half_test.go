@@ -153,12 +153,15 @@ var halfScripts = []script{
 		r.note("Close with unread data", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
-	{name: "payload after both directions were closed", run: func(r *run) { writesToClosedHalves(r, 0) }},
-	{name: "payload after both directions were closed with unread data", run: func(r *run) { writesToClosedHalves(r, 1000) }},
+	{name: "payload after both directions were closed", run: func(r *run) { writesToClosedHalves(r, 0, false) }},
+	{name: "payload after both directions were closed, then a write", run: func(r *run) { writesToClosedHalves(r, 0, true) }},
+	{name: "payload after both directions were closed with unread data", run: func(r *run) { writesToClosedHalves(r, 1000, false) }},
+	{name: "payload after both directions were closed with unread data, then a write", run: func(r *run) { writesToClosedHalves(r, 1000, true) }},
 }
 
-// writesToClosedHalves: s closes both directions and is not closed, and c writes.
-func writesToClosedHalves(r *run, unread int) {
+// writesToClosedHalves: s closes both directions and is not closed, and c writes. The reset that
+// follows is returned by s's first call, which is a Read or a Write.
+func writesToClosedHalves(r *run, unread int, writes bool) {
 	c, s := r.pair()
 	if unread > 0 {
 		_, err := c.Write(bytesOf(unread + 1))
@@ -173,6 +176,9 @@ func writesToClosedHalves(r *run, unread int) {
 	time.Sleep(backgroundTime)
 	r.note("a further Write", describeCall(c.Write))
 	r.note("a further Read", describeCall(c.Read))
+	if writes {
+		r.note("the peer's first Write", describeCall(s.Write))
+	}
 	n, err := readTo(s, 1, unread)
 	r.note("the peer reads", amount(n, unread)+", "+describe(err))
 	r.note("the peer's Read", describeCall(s.Read))
