@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
@@ -39,8 +40,9 @@ func descriptorFits(fd int) error {
 
 // mappings estimates how many mappings this process has. Counting a few takes 0.1 ms, which is much
 // of the time that a first connection takes, and counting many takes tens of milliseconds. So it
-// counts again only after some areas, and if many were mapped since the last count or if that is
-// long ago.
+// counts again only if many areas were mapped since the last count or if that is long ago, and for
+// few areas not before countLong. The count cannot be good for longer, because the program itself
+// maps memory too.
 type mappings struct {
 	count func() (n, most int) // most is 0 if the limit is unknown
 	begin time.Time            // when this process began
@@ -54,8 +56,9 @@ type mappings struct {
 }
 
 const (
-	// leastMade areas are mapped without a count: at a tenth below the limit they do no harm. An eighth
-	// of those that still fit may be mapped between two counts if that is more and the count is good.
+	// leastMade areas are mapped without another count for countLong: at a tenth below the limit they
+	// do no harm. An eighth of those that still fit may be mapped between two counts if that is more
+	// and the count is good.
 	leastMade = 16
 	// A count is good for countShare times as long as it took, and at most for countLong, because
 	// the process may have been stopped while it counted.
@@ -90,10 +93,10 @@ func (m *mappings) take() error {
 func (m *mappings) lookLocked() error {
 	begin := time.Now()
 	if m.at.IsZero() {
-		if begin.Sub(m.begin) < young {
+		if begin.Sub(m.begin) < young && !bubble.Inside() { // in which every process is young
 			return nil
 		}
-	} else if m.made <= leastMade && !m.tooManyLocked() {
+	} else if m.made <= leastMade && begin.Sub(m.at) <= countLong && !m.tooManyLocked() {
 		return nil
 	}
 	room := m.most/shareAll*shareUsed - m.n

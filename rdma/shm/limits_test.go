@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +54,11 @@ func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	}
 	assert.NoError(t, m.fits())
 	assert.Equal(t, 1, counts)
+
+	n = 58_977
+	assert.NoError(t, m.fits())
+	m.at = time.Now().Add(-2 * countLong)
+	assert.Error(t, m.fits(), "the program has mapped memory itself")
 }
 
 // TestMappingsOfAYoungProcess: a process that has just begun cannot have many.
@@ -65,8 +71,12 @@ func TestMappingsOfAYoungProcess(t *testing.T) {
 	assert.NoError(t, m.take())
 	assert.Zero(t, counts)
 	m.begin = time.Now().Add(-young)
+	synctest.Test(t, func(t *testing.T) {
+		assert.Error(t, m.take(), "the clock of a bubble says that no process has begun")
+	})
+	m.at = time.Time{}
 	assert.Error(t, m.take())
-	assert.Equal(t, 1, counts)
+	assert.Equal(t, 2, counts)
 }
 
 // TestMappingsBetweenCounts: areas count before they are in a count.
