@@ -51,8 +51,8 @@ var layers = []struct {
 	{"internal/status", allowed{}},
 	{"credits", allowed{}},
 	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
-	{"rdma/internal/rnic", allowed{imports: []string{"rdma"}}},
-	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
+	{"rdma/internal/rnic", allowed{imports: []string{"rdma", "internal/bubble"}}},
+	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/bubble", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/shm", allowed{imports: []string{"rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/budget", "internal/handover", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", allowed{imports: []string{"wire"}}},
@@ -60,7 +60,7 @@ var layers = []struct {
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
 	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/localpeer", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/iwarp"}}},
 	{"listener", allowed{
-		imports: []string{"internal/handshake", "internal/localpeer"},
+		imports: []string{"internal/bubble", "internal/handshake", "internal/localpeer"},
 		tests:   []string{"wire", "rdma", "rdma/iwarp"},
 	}},
 	{"sdp", allowed{

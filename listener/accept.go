@@ -79,7 +79,7 @@ func (l *Listener) mayAccept() bool {
 				withdrawn = true
 			}
 		}
-		l.changed.Wait()
+		l.changed.Wait(&l.mu)
 	}
 	if withdrawn && !l.closed && !l.onDemand {
 		l.announceLocked()
@@ -140,14 +140,14 @@ func (l *Listener) report(err error) {
 	}
 	if l.waiting == 0 && isShortage(err) {
 		for l.waiting == 0 && !l.closed {
-			l.changed.Wait()
+			l.changed.Wait(&l.mu)
 		}
 		return
 	}
 	l.failure = err
 	l.changed.Broadcast()
 	for l.failure != nil && !l.closed {
-		l.changed.Wait()
+		l.changed.Wait(&l.mu)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
@@ -56,7 +57,7 @@ type Listener struct {
 	end       sync.Once
 
 	mu       sync.Mutex
-	changed  sync.Cond   // signalled when the fields below change
+	changed  bubble.Cond // signalled when the fields below change
 	queue    []*arrival  // in order of arrival
 	ready    int         // how many of queue are set up
 	failure  error       // of the underlying listener, for one Accept
@@ -94,7 +95,7 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 		places:  make(chan struct{}, places),
 		order:   orderTime,
 	}
-	l.changed.L = &l.mu
+	l.changed.Make()
 	l.begun = len(cfg.Devices) > 0 || cfg.SDPOnly // or a dial over SDP would wait for Accept
 	if l.serves = len(cfg.Devices) > 0; l.serves {
 		l.announceLocked()
@@ -187,7 +188,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 	}
 	next := l.nextLocked()
 	for next == nil && l.failure == nil && !l.exhaustedLocked() && !l.lateLocked() {
-		l.changed.Wait()
+		l.changed.Wait(&l.mu)
 		next = l.nextLocked()
 	}
 	l.waiting--
@@ -307,7 +308,7 @@ func (l *Listener) holdLocked() {
 // returned. Until then that may still take a connection meant for others.
 func (l *Listener) awaitHeldLocked() {
 	for l.held && l.inAccept && l.waiting == 0 && !l.closed {
-		l.changed.Wait()
+		l.changed.Wait(&l.mu)
 	}
 }
 

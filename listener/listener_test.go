@@ -145,7 +145,7 @@ func awaitReady(l *Listener, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.ready < n {
-		l.changed.Wait()
+		l.changed.Wait(&l.mu)
 	}
 }
 

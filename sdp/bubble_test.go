@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -99,4 +100,77 @@ func TestCloseInABubbleDelivers(t *testing.T) {
 		assert.Equal(t, 200_000, n)
 		s.Close()
 	}
+}
+
+// TestConnectionFromOutsideABubble is used in one, while a goroutine outside polls for it, and one
+// uses the other end.
+func TestConnectionFromOutsideABubble(t *testing.T) {
+	c, s := pair(t)
+	roundTrip(t, c, s, 1)()
+	require.Eventually(t, func() bool { // in vain if there is no idle monitor
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.poll.background && c.poll.parked
+	}, soon, time.Millisecond)
+	var echo sync.WaitGroup
+	echo.Go(func() {
+		buf := make([]byte, 100_000)
+		for {
+			n, err := s.Read(buf)
+			time.Sleep(time.Millisecond) // the ends in the bubble park meanwhile
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				_, err = s.Write(buf[:n])
+			}
+			if !assert.NoError(t, err) {
+				break
+			}
+		}
+		assert.NoError(t, s.CloseWrite())
+	})
+	const size = 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		for range 10 {
+			_, err := c.Write([]byte{1})
+			require.NoError(t, err)
+			_, err = io.ReadFull(c, make([]byte, 1))
+			require.NoError(t, err)
+		}
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, err := c.Write(streamAt(0, size))
+			assert.NoError(t, err)
+			assert.NoError(t, c.CloseWrite())
+		})
+		n, err := readStream(c, 0, forever, 10_000)
+		assert.Equal(t, io.EOF, err)
+		assert.Equal(t, size, n)
+		writing.Wait()
+		assert.NoError(t, c.Close())
+	})
+	echo.Wait()
+	assert.NoError(t, s.Close())
+}
+
+// TestAcceptInABubbleOfAListenerFromOutside, whose own goroutine accepts.
+func TestAcceptInABubbleOfAListenerFromOutside(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	var dialling sync.WaitGroup
+	dialling.Go(func() {
+		time.Sleep(10 * time.Millisecond) // in most runs Accept waits then
+		c, err := Dial("sdp", ln.Addr().String())
+		if assert.NoError(t, err) {
+			assert.NoError(t, c.Close())
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c, err := ln.Accept()
+		require.NoError(t, err)
+		assert.NoError(t, c.Close())
+	})
+	dialling.Wait()
 }

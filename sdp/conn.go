@@ -139,6 +139,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		}
 	}
 	c.promise.account()
+	c.poll.cond.Make()
 	openConns.add(c, s.dialled, s.logger)
 	if !bubble.Inside() { // in a bubble only calls in progress work for a connection
 		c.mu.Lock()

@@ -392,7 +392,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.poll.followers == 1
+		return c.poll.cond.Waited()
 	}, 10*time.Second, time.Millisecond, "the Write waits for the Read")
 	_, err := s.Write([]byte("x"))
 	require.NoError(t, err)

@@ -91,12 +91,12 @@ func (m *monitor) removeLocked(c *conn) {
 }
 
 // restLocked lets up to so many ticks pass until the next visit to c, and returns how many.
-// ticks is a power of two: connections that rest are visited together, because it is the
-// wake-ups that cost.
+// ticks is a power of two. Connections that rest are visited together, because it is the wake-ups
+// that cost, but not all that rest for longer than restPause, because there may be thousands.
 func (m *monitor) restLocked(c *conn, ticks int32) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := (m.now + int64(ticks)) &^ int64(ticks-1)
+	at := (m.now + int64(ticks)) &^ int64(min(ticks, restPause)-1)
 	if _, listed := m.conns[c]; listed {
 		m.conns[c] = at
 	}

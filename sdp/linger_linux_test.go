@@ -140,7 +140,7 @@ func TestIdleMonitorSleeps(t *testing.T) {
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	const rest = 16
+	const rest = 32
 	require.Eventually(t, func() bool { // it has rested for a while, and has as long to go
 		idleMonitor.mu.Lock()
 		defer idleMonitor.mu.Unlock()
@@ -173,6 +173,10 @@ func TestRestingConnectionsAreVisitedTogether(t *testing.T) {
 	m.now = 23
 	assert.EqualValues(t, 1, m.restLocked(&b, 8))
 	assert.Equal(t, map[*conn]int64{&a: 24, &b: 24}, m.conns)
+	assert.EqualValues(t, 57, m.restLocked(&a, 64))
+	assert.EqualValues(t, 1, m.restLocked(&b, 1))
+	m.now = 40
+	assert.EqualValues(t, 64, m.restLocked(&b, 64), "longer rests are spread")
 }
 
 // TestLingerWaits for the acknowledgement as long as it says, and then goes on in the

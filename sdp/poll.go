@@ -3,6 +3,7 @@ package sdp
 import (
 	"sync"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -21,15 +22,14 @@ import (
 // Guarded by conn.mu. All methods that lead or wait release it in between.
 type poller struct {
 	conn *conn
-	cond *sync.Cond // nil while there are no followers
+	cond bubble.Cond // of the followers
 
-	claims    int32  // calls that want to lead instead of the background poller
-	followers int32  // goroutines that wait on cond
-	unhandled int32  // completions of the current batch that were not handled yet
-	polled    uint32 // grows each time that the device has been polled
-	activity  uint32 // grows with each batch of completions, and with what Writes post
-	inWrite   uint32 // what polled was when a Write last looked for room
+	claims   int32  // calls that want to lead instead of the background poller
+	polled   uint32 // grows each time that the device has been polled
+	activity uint32 // grows with each batch of completions, and with what Writes post
+	inWrite  uint32 // what polled was when a Write last looked for room
 
+	unhandled  int8 // completions of the current batch that were not handled yet
 	leading    bool // there is a leader
 	parked     bool // the leader is in Wait, or about to be
 	background bool // the background poller runs; it leads or waits to lead
@@ -45,9 +45,6 @@ type poller struct {
 type completions [8]rdma.Completion
 
 var completionsPool = sync.Pool{New: func() any { return new(completions) }}
-
-// condPool recycles the conditions, which few connections need at a time.
-var condPool = sync.Pool{New: func() any { return new(sync.Cond) }}
 
 // pollRounds is how many batches are received without waiting before the caller gets on: a
 // peer could keep sending.
@@ -79,19 +76,7 @@ func (p *poller) waitAsLeaderLocked() {
 
 // followLocked waits until another goroutine of this connection calls broadcastLocked. It
 // never leads.
-func (p *poller) followLocked() {
-	if p.followers == 0 {
-		p.cond = condPool.Get().(*sync.Cond)
-		p.cond.L = &p.conn.mu
-	}
-	p.followers++
-	p.cond.Wait()
-	if p.followers--; p.followers == 0 {
-		p.cond.L = nil
-		condPool.Put(p.cond)
-		p.cond = nil
-	}
-}
+func (p *poller) followLocked() { p.cond.Wait(&p.conn.mu) }
 
 // leadLocked leads until there are completions, it is woken, or nothing more will arrive.
 func (p *poller) leadLocked() {
@@ -208,7 +193,7 @@ func (p *poller) handleLocked(wcs []rdma.Completion, err error) {
 		p.activity++
 	}
 	for i := range wcs {
-		p.unhandled = int32(len(wcs) - i - 1)
+		p.unhandled = int8(len(wcs) - i - 1)
 		c.completedLocked(&wcs[i])
 		wcs[i] = rdma.Completion{}
 	}
@@ -219,11 +204,7 @@ func (p *poller) handleLocked(wcs []rdma.Completion, err error) {
 }
 
 // broadcastLocked wakes the followers.
-func (p *poller) broadcastLocked() {
-	if p.followers > 0 {
-		p.cond.Broadcast()
-	}
-}
+func (p *poller) broadcastLocked() { p.cond.Broadcast() }
 
 // wakeAllLocked makes every waiting call check the connection's state again, because a
 // deadline has passed or the connection was closed.

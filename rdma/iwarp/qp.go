@@ -49,7 +49,7 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 		return nil, err
 	}
 	q := &QueuePair{p: p, t: t}
-
+	q.tx.Make()
 	q.tx.silent = !p.initiator
 	q.tx.updateLocked()
 	q.rx.q = q

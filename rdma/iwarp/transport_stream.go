@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
@@ -47,7 +48,7 @@ type streamTransport struct {
 	writer    sync.WaitGroup
 
 	mu      sync.Mutex
-	cond    sync.Cond
+	cond    bubble.Cond
 	buf     []byte // to be written
 	spare   []byte
 	writing int // bytes that the goroutine is writing now
@@ -65,7 +66,7 @@ const streamBuffer = 256 << 10
 
 func newStreamTransport(c net.Conn) *streamTransport {
 	t := &streamTransport{conn: c}
-	t.cond.L = &t.mu
+	t.cond.Make()
 	return t
 }
 
@@ -104,7 +105,7 @@ func (t *streamTransport) run() {
 			if t.ending {
 				return
 			}
-			t.cond.Wait()
+			t.cond.Wait(&t.mu)
 			continue
 		}
 		b := t.buf
@@ -129,7 +130,7 @@ func (t *streamTransport) waitWrite(step func() bool) error {
 		}
 		t.mu.Lock()
 		for len(t.buf) > streamBuffer/2 && !t.woken && !t.ending && t.err == nil {
-			t.cond.Wait()
+			t.cond.Wait(&t.mu)
 		}
 		woken, ending, err := t.woken, t.ending, t.err
 		t.woken = false
@@ -154,7 +155,7 @@ func (t *streamTransport) settle() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.buf)+t.writing > 0 && !t.woken && !t.ending && t.err == nil {
-		t.cond.Wait()
+		t.cond.Wait(&t.mu)
 	}
 	woken := t.woken
 	t.woken = false

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
@@ -64,7 +65,7 @@ type doorbell struct {
 // sleeper is a goroutine that may park.
 type sleeper struct {
 	woken atomic.Bool // a goroutine of this process wants it to wake up
-	cond  rnic.Cond   // it waits here while the other one listens; guarded by doorbell.mu
+	cond  bubble.Cond // it waits here while the other one listens; guarded by doorbell.mu
 }
 
 // mostIdleRings is how often a peer may ring in a row although nothing has changed. A correct peer
@@ -80,6 +81,8 @@ func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 	}
 	b.conn, b.rc, b.q = conn, rc, q
 	b.onPark = b.parkOn
+	b.in.cond.Make()
+	b.out.cond.Make()
 	return nil
 }
 

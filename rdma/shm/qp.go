@@ -69,6 +69,7 @@ const (
 // area. peer is the pid whose memory may be read, 0 if none may.
 func newQueuePair(conn *os.File, a *area, way, peer int, cfg Config) (*QueuePair, error) {
 	q := &QueuePair{way: int32(way), peerPID: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
+	q.tx.Make()
 	q.tx.ring = newProducer(a, way)
 	q.rx.in = newConsumer(a, 1-way)
 	return q, q.bell.init(q, conn)

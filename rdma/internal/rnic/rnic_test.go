@@ -1,7 +1,6 @@
 package rnic
 
 import (
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,30 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestCond: Broadcast wakes all goroutines that wait, and the Cond then holds no memory.
-func TestCond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var c Cond
-		var all sync.WaitGroup
-		for range 3 {
-			all.Go(func() {
-				mu.Lock()
-				c.Wait(&mu)
-				mu.Unlock()
-			})
-		}
-		synctest.Wait()
-		mu.Lock()
-		assert.True(t, c.Waited())
-		c.Broadcast()
-		mu.Unlock()
-		all.Wait()
-		assert.Equal(t, Cond{}, c)
-		c.Broadcast()
-	})
-}
 
 // TestReads: Reads come out in the order in which they were added, as many as the limit allows.
 func TestReads(t *testing.T) {

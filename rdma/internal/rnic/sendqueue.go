@@ -3,6 +3,8 @@ package rnic
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/gosdp/gosdp/internal/bubble"
 )
 
 // SendQueue is the back-pressure of a device that queues work in this process when its
@@ -16,8 +18,8 @@ type SendQueue struct {
 	sync.Mutex
 
 	// The mutex guards these.
-	Err      error // why nothing can be sent any more; nil: it can
-	cond     Cond  // signalled when Carrying, Woken or Err changes
+	Err      error       // why nothing can be sent any more; nil: it can
+	cond     bubble.Cond // signalled when Carrying, Woken or Err changes
 	Carrying bool
 	Woken    bool // WakeRoom was called
 	Parked   bool // the caller of WaitRoom is in CarryLocked, or parks in some other way
@@ -39,6 +41,9 @@ type Carrier interface {
 	// it parks.
 	WakeCarryLocked()
 }
+
+// Make is called where the queue pair is made.
+func (s *SendQueue) Make() { s.cond.Make() }
 
 // Busy reports whether a message with payload would be refused now; see rdma.QueuePair.
 func (s *SendQueue) Busy() bool { return s.busy.Load() }
