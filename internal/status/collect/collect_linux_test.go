@@ -243,6 +243,16 @@ func TestConnectionsAreBounded(t *testing.T) {
 	require.Equal(t, status.Program{Version: 1, PID: 7, Conns: status.Conns{{}, {ID: 3}}}, p)
 }
 
+// TestNoConnectionsAreAList: "sdp stat -json" prints an empty list, and not null, over which scripts
+// cannot iterate.
+func TestNoConnectionsAreAList(t *testing.T) {
+	for _, text := range []string{`{"version":1,"connections":[]}`, `{"version":1}`} {
+		p, err := decodeText(text)
+		require.NoError(t, err)
+		require.Equal(t, status.Conns{}, p.Conns, text)
+	}
+}
+
 // TestHungProgramsDelayOnlyTheirUser has more programs that hang than are asked at a time.
 func TestHungProgramsDelayOnlyTheirUser(t *testing.T) {
 	hung, well := newDir(t), newDir(t)

@@ -106,7 +106,7 @@ func decode(text []byte, limit int, until time.Time) (status.Program, error) {
 		Pinned pinned `json:"pinned"`
 		Conns  conns  `json:"connections"`
 	}
-	p.Conns.limit, p.Conns.until = limit, until
+	p.Conns = conns{list: status.Conns{}, limit: limit, until: until}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return status.Program{}, err
 	}
@@ -135,7 +135,7 @@ type conns struct {
 }
 
 func (c *conns) UnmarshalJSON(text []byte) error {
-	c.list = nil
+	c.list = status.Conns{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if start, err := d.Token(); err != nil || start != json.Delim('[') {
 		return errors.New("connections: not a list")
