@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 	CodeNamespace   = "namespace"      // the peer is on this host, in another network namespace
 	CodeRelay       = "relay"          // something on this host stands between the two ends
 	CodeBlind       = "kernel_silent"  // this process may not ask the kernel
-	CodeSetup       = "setup_failed"   // the peer serves SDP, but the handshake failed
+	CodeSetup       = "setup_failed"   // the peer serves SDP, but the handshake failed; or no device reaches it
 	CodeUnreachable = "cannot_connect" // there is no connection at all
 )
 
@@ -68,8 +69,13 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 			if p.apply(m.Rules, addrPort(not.Addr)) == rules.SDP {
 				p.Advice = "the rule asks for SDP, so a Dial of the program fails; let the server serve SDP, or change the rule"
 			}
+		case !lacksDevice(err):
 		case m.Off != "":
-			p.Code = CodeOff
+			p.Code, p.Fails = CodeOff, true
+		case connected(err):
+			p.Code, p.Fails = CodeSetup, true
+		default:
+			p.Code, p.Fails, p.Advice = CodeNoDevice, true, "see what the devices lack"
 		}
 		return p
 	}
@@ -87,6 +93,17 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	}
 	p.explain(m, c, events.reasons())
 	return p
+}
+
+// lacksDevice reports whether a Dial that demands SDP has failed because no device can be used.
+func lacksDevice(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "no RDMA device can be used")
+}
+
+// connected reports whether a Dial has failed after TCP had connected.
+func connected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Addr != nil
 }
 
 // explain returns why c is plain TCP. reasons are those that the library has logged about it.

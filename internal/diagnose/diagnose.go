@@ -71,13 +71,14 @@ func Inspect() *Machine {
 	return m
 }
 
-// invalid returns the error of a Dial that ends before it connects, unless that is the reason.
+// invalid returns the error of a Dial that ends before it connects, unless that is the reason, or a
+// rule that asks for SDP where no device can be used.
 func invalid() string {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := new(sdp.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1")
 	var op *net.OpError
-	if errors.Is(err, context.Canceled) || !errors.As(err, &op) {
+	if errors.Is(err, context.Canceled) || lacksDevice(err) || !errors.As(err, &op) {
 		return ""
 	}
 	return op.Err.Error()

@@ -129,8 +129,15 @@ func TestSwitchedOff(t *testing.T) {
 	p := try(t, "tcp", l.Addr().String())
 	require.Equal(t, CodeOff, p.Code)
 	require.Contains(t, p.Reason, "SDP_DEVICES=tcp")
+	require.False(t, p.Fails)
 	require.False(t, Inspect().Usable())
-	require.Equal(t, CodeOff, try(t, "sdp", l.Addr().String()).Code)
+	p = try(t, "sdp", l.Addr().String())
+	require.Equal(t, CodeOff, p.Code)
+	require.True(t, p.Fails, "a Dial that demands SDP is said to be plain TCP")
+	require.NoError(t, l.Close())
+	p = try(t, "tcp", l.Addr().String())
+	require.Equal(t, CodeUnreachable, p.Code, "%+v", p)
+	require.Contains(t, p.Reason, "refused")
 }
 
 // TestInvalidSettings: a variable with which every Dial fails is named.
@@ -157,7 +164,12 @@ func TestNoDevice(t *testing.T) {
 	l, err := sdp.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	require.Equal(t, CodeNoDevice, try(t, "tcp", l.Addr().String()).Code)
+	p := try(t, "tcp", l.Addr().String())
+	require.Equal(t, CodeNoDevice, p.Code)
+	require.False(t, p.Fails)
+	p = try(t, "sdp", l.Addr().String())
+	require.Equal(t, CodeNoDevice, p.Code, "%+v", p)
+	require.True(t, p.Fails)
 }
 
 func TestNobodyListens(t *testing.T) {
@@ -244,6 +256,10 @@ func TestAnotherHost(t *testing.T) {
 	p := try(t, "tcp", l.Addr().String())
 	require.Equal(t, CodeHost, p.Code, "%+v", p)
 	require.Contains(t, p.Advice, "SDP_PEERS")
+	t.Setenv("SDP_DEVICES", "shm")
+	p = try(t, "sdp", l.Addr().String())
+	require.Equal(t, CodeSetup, p.Code, "%+v", p)
+	require.True(t, p.Fails)
 }
 
 // machine makes the files of a machine, and returns the directory that they are below.
