@@ -152,6 +152,16 @@ func listedDevices(program []string) (listed []wire.Device, source string, err e
 	return listed, source, nil
 }
 
+// off reports whether the program or the environment switches SDP off.
+func (c *Config) off() bool {
+	var program []string
+	if c != nil {
+		program = c.Devices
+	}
+	listed, _, err := listedDevices(program)
+	return err == nil && len(listed) == 0
+}
+
 func parseDevices(names []string) ([]wire.Device, error) {
 	var listed []wire.Device
 	for _, name := range names {

@@ -128,13 +128,22 @@ type attempt struct {
 func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 	switch {
 	case len(a.set.Devices) == 0:
-		return a.connect(ctx, false)
+		return a.plain(ctx)
 	case a.network.only:
 		return a.sdp(ctx)
 	case a.network.tcp == "unix":
 		return a.eitherUnix(ctx)
 	}
 	return a.either(ctx)
+}
+
+// plain connects without SDP.
+func (a *attempt) plain(ctx context.Context) (net.Conn, error) {
+	conn, err := a.connect(ctx, false)
+	if err == nil {
+		a.logUnasked(ctx, conn)
+	}
+	return conn, err
 }
 
 // decide connects to a host whose addresses may have different rules, and applies the rule for the
@@ -334,11 +343,7 @@ func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
 	}
 	if announcer == 0 {
-		conn, err := a.connect(ctx, false)
-		if err == nil {
-			a.logUnasked(ctx, conn)
-		}
-		return conn, err
+		return a.plain(ctx)
 	}
 	d.LocalAddr = localpeer.UnixDialler()
 	for {
@@ -386,7 +391,7 @@ func (a *attempt) logPlain(err error) {
 // logUnasked tells the logger that the connection is plain and that no Request was sent.
 func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
-		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", plainReason(conn).String())
+		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn).String())
 	}
 }
 

@@ -114,16 +114,6 @@ func (c *Config) ruleAt(n network, role rules.Role, address net.Addr) *rules.Rul
 	return r
 }
 
-// ruledOut reports whether a rule has made the connection plain TCP.
-func (d *Dialer) ruledOut(network string, c net.Conn) bool {
-	n, err := parseNetwork(network)
-	if err != nil {
-		return false
-	}
-	r := d.Config.ruleAt(n, rules.Client, c.RemoteAddr())
-	return r != nil && r.Use == rules.TCP
-}
-
 // ruled returns the network as it is under a rule.
 func (n network) ruled(r *rules.Rule) network {
 	if r == nil {

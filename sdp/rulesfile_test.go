@@ -380,6 +380,28 @@ func TestRulesInSetupStats(t *testing.T) {
 	assert.Equal(t, before+1, SetupStats().Plain[PlainRule])
 }
 
+// TestSwitchedOffInSetupStats: a Dial is not counted as failed, or as the server's choice, if this
+// program uses no SDP. The log says the same.
+func TestSwitchedOffInSetupStats(t *testing.T) {
+	needsTCP(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	MeasureDials(true)
+	defer MeasureDials(false)
+	before := SetupStats().Plain
+	var log logged
+	assert.Equal(t, "plain", used(t, &Dialer{Config: &Config{
+		Devices: []string{"tcp"}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}}, "tcp", address))
+	t.Setenv(devicesVariable, "tcp")
+	assert.Equal(t, "plain", used(t, new(Dialer), "tcp", address))
+	after := SetupStats().Plain
+	assert.Equal(t, before[PlainOff]+2, after[PlainOff])
+	assert.Equal(t, before[PlainSetupFailed], after[PlainSetupFailed])
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	assert.Contains(t, log.String(), "plain=off")
+}
+
 // BenchmarkNoRules is what a Dial pays for rules if there are none.
 func BenchmarkNoRules(b *testing.B) {
 	n, _ := parseNetwork("tcp")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // DialContext connects to the address on the named network, as [Dial] does. Once it has
@@ -21,7 +22,13 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	start := time.Now()
 	c, err := d.dialContext(ctx, network, address)
-	setups.dialled(c, err, time.Since(start), err == nil && d.ruledOut(network, c))
+	e := DialEvent{Duration: time.Since(start), Err: err}
+	if up, ok := c.(*Conn); err == nil && ok {
+		e.Device = up.Device()
+	} else if err == nil {
+		e.Plain = d.Config.plainReason(network, c)
+	}
+	setups.dialled(e)
 	return c, err
 }
 
@@ -50,6 +57,7 @@ const (
 	PlainBlind                          // this process may not ask the kernel about the peer
 	PlainSetupFailed                    // the peer serves SDP, but the handshake failed or no device works
 	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
+	PlainOff                            // Config.Devices or SDP_DEVICES switches SDP off
 
 	plainReasons = iota
 )
@@ -69,6 +77,8 @@ func (r PlainReason) String() string {
 		return "setup_failed"
 	case PlainRule:
 		return "rule"
+	case PlainOff:
+		return "off"
 	}
 	return "other"
 }
@@ -199,24 +209,16 @@ type setupCounter struct {
 
 func (s *setupCounter) switchLocked() { s.measured.Store(s.asked || len(s.observers) > 0) }
 
-// dialled counts a Dial that took d. ruledOut says that a rule has made it plain TCP.
-func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration, ruledOut bool) {
-	e := DialEvent{Duration: d, Err: err}
-	if up, ok := c.(*Conn); err == nil && ok {
-		e.Device = up.Device()
-	} else if ruledOut {
-		e.Plain = PlainRule
-	} else if err == nil {
-		e.Plain = plainReason(c)
-	}
+// dialled counts a Dial.
+func (s *setupCounter) dialled(e DialEvent) {
 	s.mu.Lock()
 	switch {
-	case err != nil:
+	case e.Err != nil:
 		s.failed++
 	case e.Device != "":
-		s.dialTimes.add(d)
+		s.dialTimes.add(e.Duration)
 	default:
-		s.plainTimes.add(d)
+		s.plainTimes.add(e.Duration)
 		s.plain[e.Plain]++
 	}
 	observers := s.observers
@@ -226,8 +228,20 @@ func (s *setupCounter) dialled(c net.Conn, err error, d time.Duration, ruledOut 
 	}
 }
 
-// plainReason says why a connection that was dialled is plain TCP, as far as its other end
-// shows it.
+// plainReason says why a connection that was dialled is plain TCP.
+func (c *Config) plainReason(network string, conn net.Conn) PlainReason {
+	if n, err := parseNetwork(network); err == nil {
+		if r := c.ruleAt(n, rules.Client, conn.RemoteAddr()); r != nil && r.Use == rules.TCP {
+			return PlainRule
+		}
+	}
+	if c.off() {
+		return PlainOff
+	}
+	return plainReason(conn)
+}
+
+// plainReason says why, as far as the other end shows it.
 func plainReason(c net.Conn) PlainReason {
 	if _, tcp := c.(*net.TCPConn); !tcp {
 		return PlainOther
