@@ -32,11 +32,9 @@ line counts. Programs for systems other than Linux are built without SDP, and a
 line says so; on Linux, architectures other than amd64 and arm64 are refused.
 Commands that build nothing, such as get and mod, are those of the installation.
 
-The flag -verbs before the go command's name adds the device for RDMA hardware,
-which needs cgo.
-
 "sdp build", "sdp test", "sdp run" and "sdp install" stand for "sdp go build"
-and so on.
+and so on. "sdp go -verbs build", with the flag before the go command's name,
+adds the device for RDMA hardware; that needs cgo, and has no short form.
 
 docs/adoption.md has the limits, and what environment variables do at run time.`
 

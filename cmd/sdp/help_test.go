@@ -142,3 +142,10 @@ func TestExamplesParse(t *testing.T) {
 	}
 	require.Greater(t, count, 20)
 }
+
+// TestVerbsHasNoShortForm: "sdp build -verbs" passes the flag to go build, which does not know it.
+func TestVerbsHasNoShortForm(t *testing.T) {
+	for _, name := range []string{"go", "build", "test", "run", "install"} {
+		assert.Contains(t, helpOf(t, name), `"sdp go -verbs build"`, name)
+	}
+}
