@@ -100,9 +100,11 @@ type Config struct {
 	// docs/concurrency.md. BusyPoll has an effect only on Linux.
 	BusyPoll time.Duration
 
-	// Logger receives, at debug level, why a connection does not use SDP or a device, and why
-	// one was not set up, and as a warning, at most once a minute, that ShmDir or the file of
-	// rules cannot be used. By default nothing is logged.
+	// Logger receives, at debug level, when a connection comes up and ends, and why one does not
+	// use SDP or a device, or was not set up; as information, that a device cannot be used; and
+	// as a warning, that a peer broke the protocol, or that ShmDir, the status, a dump or the
+	// file of rules cannot be used. Information and warnings come at most once a minute for each
+	// cause. docs/operations.md has a list. By default nothing is logged.
 	Logger *slog.Logger
 }
 
