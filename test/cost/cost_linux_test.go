@@ -59,9 +59,12 @@ func TestNeighbour(t *testing.T) {
 
 // TestProcessorTime: periodic requests must not use much more processor time than over TCP.
 func TestProcessorTime(t *testing.T) {
-	for _, v := range []struct{ pairs, every int }{{1, 100}, {1, 200}, {1, 400}, {1, 1000}, {4, 250}} {
+	for _, v := range []struct{ pairs, every, turns int }{
+		{1, 100, 5}, {1, 200, 5}, {1, 400, 5}, {4, 250, 5},
+		{1, 1000, 15}, // few requests in a turn: the medians of 5 differ by 20 % from run to run
+	} {
 		t.Run(fmt.Sprintf("%d pairs, every %d µs", v.pairs, v.every), func(t *testing.T) {
-			each := turns(5, func(device string) float64 {
+			each := turns(v.turns, func(device string) float64 {
 				var servers, clients []*child
 				for range v.pairs {
 					server := start(t, nil, "serve", device)
