@@ -59,10 +59,12 @@ func (w *waiters) waitInside(l sync.Locker) {
 
 // Broadcast wakes every goroutine that waits.
 func (c *Cond) Broadcast() {
-	if c.n == 0 {
-		return
+	if c.n > 0 {
+		c.waiters.wake()
 	}
-	w := c.waiters
+}
+
+func (w *waiters) wake() {
 	for _, woken := range w.inside {
 		woken.Unlock()
 	}
