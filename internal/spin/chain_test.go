@@ -184,3 +184,41 @@ func BenchmarkPending(b *testing.B) {
 		pending()
 	}
 }
+
+// TestParksNowAndThen: of waits that steps end, one parks before the runtime would interrupt the
+// goroutine; of those that follow each other slowly, one in a few.
+func TestParksNowAndThen(t *testing.T) {
+	for name, v := range map[string]struct {
+		between, least, most time.Duration // between waits; from one that parks to the next
+	}{
+		"back to back":  {0, awakeTime, awakeTime + time.Millisecond},
+		"each ms":       {time.Millisecond, awakeTime, 9 * time.Millisecond},
+		"each 10 ms":    {10 * time.Millisecond, 70 * time.Millisecond, 100 * time.Millisecond},
+		"each 1,000 ms": {time.Second, 7 * time.Second, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quiet(t)
+			rich(t)
+			network(t, func() bool { return false })
+			tick, away := monotonic, time.Duration(0)
+			monotonic = func() time.Duration { return tick() + away }
+			w := Waiter{score: most}
+			last := Clock()
+			w.Parked(0, 0, last)
+			for parks := 0; parks < 5; {
+				w.score, process.left, process.filled = most, saved, Clock()
+				looked := 0
+				if !w.Spin(Looks, func() bool { looked++; return looked > Looks+3 }, func() bool { return true }) {
+					now := Clock()
+					assert.Greater(t, now-last, v.least)
+					assert.Less(t, now-last, v.most)
+					w.Parked(now, now, now)
+					last = now
+					parks++
+				}
+				require.Less(t, Clock()-last, 2*v.most, "nothing parks")
+				away += v.between
+			}
+		})
+	}
+}
