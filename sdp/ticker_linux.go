@@ -2,7 +2,9 @@ package sdp
 
 import (
 	"os"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -12,10 +14,16 @@ import (
 // ticker is the idle monitor's clock: a descriptor that the kernel makes readable. A timer of
 // the runtime would set an alarm in the kernel whenever a thread parks, which on a virtual
 // machine costs a round trip over a socket a quarter of its time.
+//
+// Its system calls are raw. None of them blocks, and if the runtime knew that one begins, it
+// would wake the thread that watches system calls, which then looks every 20 µs for a while.
 type ticker struct {
 	file     *os.File
-	fd       int         // file's
-	fallback *time.Timer // used if there is no descriptor
+	rc       syscall.RawConn             // file's
+	fd       uintptr                     // likewise
+	parked   bool                        // a call of wait has parked
+	expired  func(fd uintptr) (yes bool) // made once, so that wait allocates nothing
+	fallback *time.Timer                 // used if there is no descriptor
 }
 
 func newTicker() *ticker {
@@ -23,7 +31,14 @@ func newTicker() *ticker {
 	if err != nil {
 		return &ticker{fallback: time.NewTimer(time.Hour)}
 	}
-	return &ticker{file: os.NewFile(uintptr(fd), "timerfd"), fd: fd}
+	t := &ticker{file: os.NewFile(uintptr(fd), "timerfd"), fd: uintptr(fd)}
+	if t.file.SetDeadline(time.Time{}) != nil { // the runtime does not poll it, so wait would not wait
+		t.file.Close()
+		return &ticker{fallback: time.NewTimer(time.Hour)}
+	}
+	t.rc, _ = t.file.SyscallConn() // it fails only for a nil File
+	t.expired = t.hasExpired
+	return t
 }
 
 // set makes wait return in d, and not earlier.
@@ -35,7 +50,8 @@ func (t *ticker) set(d time.Duration) {
 		return
 	}
 	// It fails only for arguments that are not used here.
-	unix.TimerfdSettime(t.fd, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}, nil)
+	until := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
+	unix.RawSyscall6(unix.SYS_TIMERFD_SETTIME, t.fd, 0, uintptr(unsafe.Pointer(&until)), 0, 0, 0)
 }
 
 // wait waits until the time that set has set.
@@ -44,8 +60,20 @@ func (t *ticker) wait() {
 		<-t.fallback.C
 		return
 	}
+	t.parked = false
+	t.rc.Read(t.expired)
+}
+
+// hasExpired is the callback of RawConn.Read. It need not read what ended the parking, because
+// set clears it.
+func (t *ticker) hasExpired(fd uintptr) (yes bool) {
+	if t.parked {
+		return true
+	}
+	t.parked = true
 	var expirations [8]byte
-	t.file.Read(expirations[:])
+	n, _, _ := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&expirations)), uintptr(len(expirations)))
+	return n == uintptr(len(expirations))
 }
 
 func (t *ticker) stop() {
