@@ -24,6 +24,7 @@ const (
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
 	waits, looks, rooms, watches turn // for Waiters, Habits, Rooms and Watches
+	awake                        awake
 
 	mu     sync.Mutex
 	left   time.Duration

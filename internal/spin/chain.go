@@ -27,15 +27,6 @@ const (
 	chainCosts = 64                     // the time between two looks is at least so many times what one takes
 )
 
-// A goroutine that has run for 10 ms without parking is interrupted: the runtime sends its thread a
-// signal, takes its P if it is in a system call, and then looks at the process every 20 µs for a
-// while. With a request each ms that costs a sixth of the processor time. One wait that parks before
-// costs less.
-const (
-	awakeTime  = 5 * time.Millisecond // for so long waits with steps follow each other without parking,
-	awakeWaits = 7                    // but at least so many
-)
-
 // lookTakes is what a look at the network takes, in ns: much where system calls are slow, as under
 // an emulator.
 var lookTakes atomic.Int64
@@ -77,16 +68,6 @@ func (w *Waiter) mayGoOn(memory bool, now time.Duration) bool {
 	took := min(int64(Clock()-now), 2*before+1000)
 	lookTakes.Store(before + (took-before)/4)
 	return ok
-}
-
-// overdue reports whether a wait that would take steps should park instead, because none has parked
-// for a while.
-func (w *Waiter) overdue() bool {
-	if w.awake++; w.awake <= awakeWaits {
-		return false
-	}
-	w.awake = awakeWaits
-	return Clock()-w.parked > awakeTime
 }
 
 // Stayed is called for a wait that was about to park and did not, because something arrived. The

@@ -14,8 +14,8 @@
 //     long as a wake-up. What took longer, or was in vain, is charged to a share of a processor's
 //     time. There is no share if GOMAXPROCS is 1 or the cgroup's quota is less than a processor.
 //   - A goroutine that never parks prevents its P from polling the network. A wait that finds events
-//     there twice within 50 µs parks. It is also interrupted by the runtime every 10 ms, which costs
-//     more than a wake-up, so one wait parks every 8 ms.
+//     there twice within 50 µs parks. The runtime also interrupts such a goroutine every 10 ms, which
+//     costs more than a wake-up, so one wait parks every 5 ms if waits are few.
 //   - A sender that waits for room in a ring uses a Room instead of a Waiter. It looks for at most
 //     200 µs, as long as that pays, and uses the same budget.
 //   - For something that happens once and not on a connection, such as the answer to a dial, there

@@ -58,8 +58,6 @@ type Waiter struct {
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
-	parked  time.Duration // when a wait last parked
-	awake   uint8         // waits with steps since then, or since overdue last read the clock
 }
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
@@ -136,14 +134,15 @@ func (w *Waiter) firstLooks(first int, look, came func() bool) bool {
 
 // steps takes the steps of a wait.
 func (w *Waiter) steps(memory bool, look, came func() bool) bool {
-	if w.overdue() {
-		return false
-	}
 	limit, ok := process.begin(&process.waits, w.limit())
 	if !ok {
 		return false
 	}
 	s := stepper{memory: memory, now: Clock()}
+	if process.awake.overdue(s.now) {
+		process.end(&process.waits, 0)
+		return false
+	}
 	begin := s.now
 	found, cut := false, limit < w.limit() // cut: how long the wait would have taken is unknown
 	for end := begin + limit; s.now < end && !found && !s.wanted; {
@@ -253,7 +252,7 @@ func (w *Waiter) Woken() {
 // parkedUntil records that the wait has parked.
 func (w *Waiter) parkedUntil(now time.Duration) {
 	w.since, w.chain, w.backlog = now, 0, false
-	w.parked, w.awake = now, 0
+	process.awake.parked(now)
 	woken.parked(w)
 }
 
