@@ -395,22 +395,22 @@ func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// NotSDPError is the error for a peer that does not speak SDP.
+// NotSDPError is the error for a peer that does not speak SDP, or not with a device that this end
+// has too.
 type NotSDPError struct {
 	Addr net.Addr // the peer's address
 	Err  error    // what the peer did instead of agreeing on a device
 
-	reason string
+	text string // of the handshake's error; "": the program has made this one
 }
 
-// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1
-// 400 Bad"`.
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`, or `no
+// SDP with peer at 127.0.0.1:80: the two ends have no device in common`.
 func (e *NotSDPError) Error() string {
-	reason := e.reason
-	if reason == "" {
-		reason = e.Err.Error()
+	if e.text != "" {
+		return e.text
 	}
-	return fmt.Sprintf("peer at %v does not speak SDP: %s", e.Addr, reason)
+	return fmt.Sprintf("peer at %v does not speak SDP: %v", e.Addr, e.Err)
 }
 
 // Unwrap returns e.Err.
@@ -420,7 +420,7 @@ func (e *NotSDPError) Unwrap() error { return e.Err }
 func publicError(err error) error {
 	var not *handshake.NotSDPError
 	if errors.As(err, &not) {
-		return &NotSDPError{Addr: not.Addr, Err: not.Err, reason: not.Reason()}
+		return &NotSDPError{Addr: not.Addr, Err: not.Err, text: not.Error()}
 	}
 	return err
 }

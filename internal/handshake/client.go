@@ -57,8 +57,13 @@ type NotSDPError struct {
 	waited time.Duration // for the Reply
 }
 
-// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`.
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`, or `no
+// SDP with peer at 127.0.0.1:80: the two ends have no device in common`.
 func (e *NotSDPError) Error() string {
+	var rejected *iwarp.RejectError
+	if errors.As(e.Err, &rejected) && e.Usable { // a peer that speaks SDP has said so
+		return fmt.Sprintf("no SDP with peer at %v: %s", e.Addr, e.Reason())
+	}
 	return fmt.Sprintf("peer at %v does not speak SDP: %s", e.Addr, e.Reason())
 }
 
