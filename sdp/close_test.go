@@ -267,8 +267,9 @@ func TestExitAfterCloseLosesNothing(t *testing.T) {
 		stdin, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
+		require.NoError(t, ln.(*Listener).SetDeadline(time.Now().Add(20*time.Second)))
 		s, err := ln.Accept()
-		require.NoError(t, err)
+		require.NoError(t, err, "run %d", i)
 		var r io.Reader = s
 		switch i % 3 {
 		case 1:

@@ -343,16 +343,18 @@ func (h *Incoming) noneComes() bool {
 	return v != isMPA
 }
 
-// notMPA ends the handshake with a client that has not sent a Request. One that is silent,
-// and may still send a Request, is reset: the program must not get the Request as data.
+// notMPA ends the handshake with a client that has not sent a Request. One that is silent, and may
+// still send a Request, is reset: the program must not get the Request as data, and a client that was
+// only slow connects again, which it does not after an orderly end.
 func (h *Incoming) notMPA(v verdict) (*Connection, error) {
+	mayCome := h.cfg.SDPOnly || (h.expected == certain || h.Progress().Leaving) && !h.noneComes()
 	switch {
+	case v == undecided && mayCome:
+		Abort(h.conn)
+		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	case h.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
-	case v == undecided && (h.expected == certain || h.Progress().Leaving) && !h.noneComes():
-		Abort(h.conn)
-		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	}
 	return &Connection{Conn: h.conn}, nil
 }
