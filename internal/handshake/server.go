@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -290,7 +291,11 @@ func (h *Incoming) run() (up *Connection, err error) {
 	}
 	h.reads(false)
 	if up, err = h.agree(); err != nil {
-		h.conn.Close()
+		if errors.Is(err, os.ErrDeadlineExceeded) { // one of the ends was only slow; see notMPA
+			Abort(h.conn)
+		} else {
+			h.conn.Close()
+		}
 		return nil, err
 	}
 	if !up.MustDecide {
