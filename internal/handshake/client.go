@@ -35,14 +35,15 @@ type Client struct {
 	stale         bool        // the server no longer had a channel of that kind
 	retry         bool
 
-	began time.Time // when this connection's Request was sent, or a little earlier
+	began   time.Time // when this connection's Request was sent, or a little earlier
+	wasLate bool      // on an earlier connection this end was too slow to decide
 
 	inDirectory
 }
 
 // Retry reports whether the last Connect failed for a reason that another connection does
-// not have: the server no longer had the idle channel, or, with SDPOnly, the channel of one
-// device could not be opened and there is another device.
+// not have: the server no longer had the idle channel, or, with SDPOnly, this end was too slow to
+// decide, or the channel of one device could not be opened and there is another device.
 func (c *Client) Retry() bool {
 	retry := c.retry
 	c.retry = false
@@ -157,6 +158,10 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 		}
 	} else if c.notChosen(conn); c.tooLate() {
 		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
+		if c.SDPOnly {
+			qp.Abort()
+			return nil, c.again()
+		}
 		return up, c.fallBack(ctx, up, asked, qp)
 	}
 	up.QP, up.Device, up.MustDecide = qp, wire.DeviceIWARP.String(), true
@@ -166,9 +171,16 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 // tooLate reports whether the server may have stopped waiting for a decision, because this process was
 // stopped or is starved. When the server gives up, it closes the connection. It does not confirm a
 // decision for SDP, so a connection on which this end had just decided would be lost. It does confirm
-// plain TCP. If plain TCP is not allowed, to decide is the best that this end can do.
+// plain TCP. If plain TCP is not allowed, another connection is tried (again). If that is late too, the
+// server's Replies are, and to decide is the best that this end can do.
 func (c *Client) tooLate() bool {
-	return !c.SDPOnly && time.Since(c.began) > max(c.StepUpTimeout, patience)
+	return (!c.SDPOnly || c.Redials && !c.wasLate) && time.Since(c.began) > max(c.StepUpTimeout, patience)
+}
+
+// again makes the caller try another connection, because on this one this end was tooLate.
+func (c *Client) again() error {
+	c.retry, c.wasLate = true, true
+	return errTooLate
 }
 
 var errTooLate = errors.New("this end was too slow: the peer may have stopped waiting for it")

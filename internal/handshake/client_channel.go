@@ -80,6 +80,9 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 	switch {
 	case c.resumes:
 		c.stale, c.retry = true, true
+	case c.SDPOnly && c.tooLate():
+		Abort(conn)
+		return c.again()
 	case c.SDPOnly:
 		Abort(conn)
 		c.failed.Set(c.channelDevice, err.Error())
@@ -106,6 +109,9 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 		switch {
 		case !late && choice.Stay && slices.Contains(c.offered, wire.DeviceIWARP):
 			return true, nil
+		case c.SDPOnly && late:
+			tcp.Abort()
+			return false, c.again()
 		case c.SDPOnly:
 			tcp.Abort()
 			return false, c.declined.Err()

@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"sync"
@@ -55,6 +56,47 @@ func TestLateClientAsksForPlainTCP(t *testing.T) {
 	require.NoError(t, err)
 	_, err = up.Conn.Read(make([]byte, 1))
 	assert.NoError(t, err)
+}
+
+// TestLateClientOfSDPConnectsAgain, once: if the second connection is late too, it decides.
+func TestLateClientOfSDPConnectsAgain(t *testing.T) {
+	cfg := testConfig()
+	cfg.ReplyTimeout, cfg.SDPOnly = 10*time.Second, true
+	c := Client{Config: &cfg, Redials: true}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	late := func() (*Connection, error) {
+		conn, accepted := handshaketest.TCPPair(t)
+		serving.Go(func() {
+			time.Sleep(patience + 50*time.Millisecond)
+			_, err := Serve(t.Context(), accepted, cfg)
+			assert.Error(t, err, "the client has left")
+		})
+		return c.Connect(t.Context(), conn)
+	}
+	_, err := late()
+	require.ErrorIs(t, err, errTooLate)
+	require.True(t, c.Retry())
+	up, err := late()
+	require.NoError(t, err)
+	assert.True(t, up.MustDecide)
+	up.QP.Abort()
+}
+
+// TestChannelOfALateClient: that it could not be opened says nothing about the device, but the second
+// time it does.
+func TestChannelOfALateClient(t *testing.T) {
+	cfg := testConfig()
+	cfg.SDPOnly = true
+	c := Client{Config: &cfg, Redials: true, channelDevice: wire.DeviceSHM, offered: []wire.Device{wire.DeviceSHM}, began: time.Now().Add(-time.Hour)}
+	for i, want := range []bool{true, false} {
+		conn, _ := handshaketest.TCPPair(t)
+		c.declined.Set(wire.DeviceSHM, "broken")
+		err := c.notTaken(conn, errors.New("broken"))
+		assert.Equal(t, want, errors.Is(err, errTooLate), "connection %d: %v", i, err)
+		assert.Equal(t, want, c.Retry())
+		assert.Equal(t, want, c.failed.Of(wire.DeviceSHM) == "")
+	}
 }
 
 // stopped is a connection of a process that is stopped before it reads, until the time is over.
