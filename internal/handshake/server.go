@@ -352,9 +352,10 @@ func (h *Incoming) noneComes() bool {
 // still send a Request, is reset: the program must not get the Request as data, and a client that was
 // only slow connects again, which it does not after an orderly end.
 func (h *Incoming) notMPA(v verdict) (*Connection, error) {
-	mayCome := h.cfg.SDPOnly || (h.expected == certain || h.Progress().Leaving) && !h.noneComes()
+	mayCome := v == undecided &&
+		(h.cfg.SDPOnly || (h.expected == certain || h.Progress().Leaving) && !h.noneComes())
 	switch {
-	case v == undecided && mayCome:
+	case mayCome:
 		Abort(h.conn)
 		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
 	case h.cfg.SDPOnly:
