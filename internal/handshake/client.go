@@ -156,25 +156,37 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 		if !stays {
 			return up, err
 		}
-	} else if c.notChosen(conn); c.tooLate() {
-		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
+	} else if c.notChosen(conn); c.tooLate(conn) {
 		if c.SDPOnly {
 			qp.Abort()
 			return nil, c.again()
 		}
+		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
 		return up, c.fallBack(ctx, up, asked, qp)
 	}
 	up.QP, up.Device, up.MustDecide = qp, wire.DeviceIWARP.String(), true
 	return up, nil
 }
 
-// tooLate reports whether the server may have stopped waiting for a decision, because this process was
-// stopped or is starved. When the server gives up, it closes the connection. It does not confirm a
-// decision for SDP, so a connection on which this end had just decided would be lost. It does confirm
-// plain TCP. If plain TCP is not allowed, another connection is tried (again). If that is late too, the
-// server's Replies are, and to decide is the best that this end can do.
-func (c *Client) tooLate() bool {
-	return (!c.SDPOnly || c.Redials && !c.wasLate) && time.Since(c.began) > max(c.StepUpTimeout, patience)
+// tooLate reports whether the server may have stopped waiting for a decision on conn, because this
+// process was stopped or is starved. When the server gives up, it closes the connection. It does not
+// confirm a decision for SDP, so a connection on which this end had just decided would be lost. It does
+// confirm plain TCP. If plain TCP is not allowed, another connection is tried once (again). Where that
+// is not possible, to decide is the best that this end can do.
+//
+// The server waits from its Reply on. A Reply that was late itself is no reason to do without SDP
+// where plain TCP is not allowed, so the time counts from its arrival then, if that is known.
+func (c *Client) tooLate(conn net.Conn) bool {
+	since := time.Since(c.began)
+	if c.SDPOnly {
+		if !c.Redials || c.wasLate {
+			return false
+		}
+		if arrived, known := sinceArrival(conn); known {
+			since = arrived
+		}
+	}
+	return since > max(c.StepUpTimeout, patience)
 }
 
 // again makes the caller try another connection, because on this one this end was tooLate.

@@ -80,7 +80,7 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 	switch {
 	case c.resumes:
 		c.stale, c.retry = true, true
-	case c.SDPOnly && c.tooLate():
+	case c.SDPOnly && c.tooLate(conn):
 		Abort(conn)
 		return c.again()
 	case c.SDPOnly:
@@ -99,19 +99,20 @@ func (c *Client) notTaken(conn net.Conn, err error) error {
 // either, the connection continues as plain TCP, and stepUp returns a *NotSDPError.
 func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked, tcp *iwarp.QueuePair, choice wire.Choice) (stays bool, err error) {
 	qp, peer, err := c.dialChannel(ctx, up, choice)
-	late := c.tooLate()
+	late := (err == nil || !c.SDPOnly) && c.tooLate(up.Conn)
 	if err == nil && late {
 		qp.Abort()
 		err = errTooLate
+	}
+	if late && c.SDPOnly {
+		tcp.Abort()
+		return false, c.again()
 	}
 	if err != nil {
 		c.decline(&c.declined, choice.Device, up.Conn, err)
 		switch {
 		case !late && choice.Stay && slices.Contains(c.offered, wire.DeviceIWARP):
 			return true, nil
-		case c.SDPOnly && late:
-			tcp.Abort()
-			return false, c.again()
 		case c.SDPOnly:
 			tcp.Abort()
 			return false, c.declined.Err()

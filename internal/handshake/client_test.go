@@ -58,29 +58,71 @@ func TestLateClientAsksForPlainTCP(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestLateClientOfSDPConnectsAgain, once: if the second connection is late too, it decides.
+// TestLateClientOfSDPConnectsAgain, once: if the second connection is late too, it decides. These
+// connections do not tell when the Reply arrived.
 func TestLateClientOfSDPConnectsAgain(t *testing.T) {
 	cfg := testConfig()
 	cfg.ReplyTimeout, cfg.SDPOnly = 10*time.Second, true
 	c := Client{Config: &cfg, Redials: true}
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	late := func() (*Connection, error) {
-		conn, accepted := handshaketest.TCPPair(t)
-		serving.Go(func() {
-			time.Sleep(patience + 50*time.Millisecond)
-			_, err := Serve(t.Context(), accepted, cfg)
-			assert.Error(t, err, "the client has left")
-		})
-		return c.Connect(t.Context(), conn)
-	}
-	_, err := late()
+	up, err := connectLate(t, &c, func(conn net.Conn) net.Conn { return struct{ net.Conn }{conn} })
 	require.ErrorIs(t, err, errTooLate)
+	require.Nil(t, up)
 	require.True(t, c.Retry())
-	up, err := late()
+	up, err = connectLate(t, &c, func(conn net.Conn) net.Conn { return struct{ net.Conn }{conn} })
 	require.NoError(t, err)
 	assert.True(t, up.MustDecide)
 	up.QP.Abort()
+}
+
+// TestLateReply is no reason to give up a connection of network sdp: the server's time for a decision
+// begins with it.
+func TestLateReply(t *testing.T) {
+	conn, _ := handshaketest.TCPPair(t)
+	if _, known := sinceArrival(conn); !known {
+		t.Skip("missing: a kernel that tells when bytes arrived")
+	}
+	cfg := testConfig()
+	cfg.ReplyTimeout, cfg.SDPOnly = 10*time.Second, true
+	c := Client{Config: &cfg, Redials: true}
+	up, err := connectLate(t, &c, func(conn net.Conn) net.Conn { return conn })
+	require.NoError(t, err)
+	assert.True(t, up.MustDecide)
+	up.QP.Abort()
+}
+
+// connectLate connects to a server that replies after patience.
+func connectLate(t *testing.T, c *Client, wrap func(net.Conn) net.Conn) (*Connection, error) {
+	t.Helper()
+	conn, accepted := handshaketest.TCPPair(t)
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	serving.Go(func() {
+		time.Sleep(patience + 50*time.Millisecond)
+		_, err := Serve(t.Context(), accepted, *c.Config)
+		assert.Error(t, err, "the client has left")
+	})
+	return c.Connect(t.Context(), wrap(conn))
+}
+
+// TestArrival: the time counts from what came last.
+func TestArrival(t *testing.T) {
+	cfg := testConfig()
+	cfg.SDPOnly = true
+	c := Client{Config: &cfg, Redials: true, began: time.Now().Add(-time.Hour)}
+	conn, peer := handshaketest.TCPPair(t)
+	if _, known := sinceArrival(conn); !known {
+		t.Skip("missing: a kernel that tells when bytes arrived")
+	}
+	_, err := peer.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	require.NoError(t, err)
+	assert.False(t, c.tooLate(conn))
+	time.Sleep(patience + 50*time.Millisecond)
+	assert.True(t, c.tooLate(conn))
+	_, err = peer.Write([]byte("x"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !c.tooLate(conn) }, 10*time.Second, time.Millisecond)
 }
 
 // TestChannelOfALateClient: that it could not be opened says nothing about the device, but the second
@@ -92,7 +134,7 @@ func TestChannelOfALateClient(t *testing.T) {
 	for i, want := range []bool{true, false} {
 		conn, _ := handshaketest.TCPPair(t)
 		c.declined.Set(wire.DeviceSHM, "broken")
-		err := c.notTaken(conn, errors.New("broken"))
+		err := c.notTaken(struct{ net.Conn }{conn}, errors.New("broken"))
 		assert.Equal(t, want, errors.Is(err, errTooLate), "connection %d: %v", i, err)
 		assert.Equal(t, want, c.Retry())
 		assert.Equal(t, want, c.failed.Of(wire.DeviceSHM) == "")

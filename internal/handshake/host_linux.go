@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +50,25 @@ func tos(conn net.Conn) (tos uint8) {
 		}
 	})
 	return tos
+}
+
+// sinceArrival returns how long ago bytes last arrived on conn, whether or not they were read. It
+// returns false if conn is no TCP socket.
+func sinceArrival(conn net.Conn) (since time.Duration, known bool) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0, false
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	rc.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			since, known = time.Duration(info.Last_data_recv)*time.Millisecond, true
+		}
+	})
+	return since, known
 }
 
 // peerPID returns the process at the other end of a Unix socket, and 0 if conn is not one

@@ -291,7 +291,7 @@ func (h *Incoming) run() (up *Connection, err error) {
 	}
 	h.reads(false)
 	if up, err = h.agree(); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) { // one of the ends was only slow; see notMPA
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the time was over, or others needed the place; see notMPA
 			Abort(h.conn)
 		} else {
 			h.conn.Close()
@@ -357,7 +357,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 	switch {
 	case mayCome:
 		Abort(h.conn)
-		return nil, fmt.Errorf("handshake: %v has not sent the Request that it was about to", h.conn.RemoteAddr())
+		return nil, fmt.Errorf("handshake: %v has not sent a Request in time", h.conn.RemoteAddr())
 	case h.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
