@@ -80,8 +80,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestClientMustSpeakSDP. One that has not sent its Request in time is reset, and so dials again. So is
-// one that speaks something else, by a kernel that resets connections with unread bytes.
+// TestClientMustSpeakSDP: a client that has not sent its Request in time is reset, and so dials again. A
+// client that speaks something else is closed, which resets it because its bytes are unread.
 func TestClientMustSpeakSDP(t *testing.T) {
 	for _, first := range []string{"GET / HTTP/1.1", "MPA ID", ""} {
 		cfg := testConfig()

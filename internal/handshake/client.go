@@ -174,8 +174,8 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 // confirm plain TCP. If plain TCP is not allowed, another connection is tried once (again). Where that
 // is not possible, to decide is the best that this end can do.
 //
-// The server waits from its Reply on. A Reply that was late itself is no reason to do without SDP
-// where plain TCP is not allowed, so the time counts from its arrival then, if that is known.
+// The server waits from its Reply on, so one whose Reply was late still waits. If plain TCP is not
+// allowed, the time therefore counts from the arrival of the Reply, where the kernel tells that.
 func (c *Client) tooLate(conn net.Conn) bool {
 	since := time.Since(c.began)
 	if c.SDPOnly {
