@@ -38,12 +38,35 @@ func TestLateRequest(t *testing.T) {
 func TestSilentClientIsReset(t *testing.T) {
 	cfg := testConfig()
 	cfg.HandshakeTimeout = 50 * time.Millisecond
-	l := listen(t, cfg, 8)
-	c := dial(t, l, "")
-	_, err := c.Read(make([]byte, 1))
-	assert.Error(t, err)
-	assert.NotEqual(t, io.EOF, err)
-	assert.False(t, timedOut(err), "%v", err)
+	reset := func(t *testing.T, l *Listener) {
+		t.Helper()
+		_, err := dial(t, l, "").Read(make([]byte, 1))
+		assert.Error(t, err)
+		assert.NotEqual(t, io.EOF, err)
+		assert.False(t, timedOut(err), "%v", err)
+	}
+	reset(t, listen(t, cfg, 8))
+	t.Run("connections wrapped by the program", func(t *testing.T) {
+		cfg.SDPOnly = true
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		l := newListener(wrapping{ln}, cfg, 8)
+		t.Cleanup(func() { l.Close() })
+		reset(t, l)
+	})
+}
+
+// wrapping is a listener whose connections are of the program's own type.
+type wrapping struct{ net.Listener }
+
+type wrapped struct{ *net.TCPConn }
+
+func (l wrapping) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return wrapped{c.(*net.TCPConn)}, nil
 }
 
 // TestClientThatChangesItsMind is plain as soon as its mark is gone.

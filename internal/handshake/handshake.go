@@ -188,10 +188,10 @@ func (c *Connection) Discard() {
 	if c.QP != nil {
 		c.QP.Abort()
 		c.cfg.withdraw(c.Promised)
-	} else if tcp, ok := c.Conn.(interface{ SetLinger(int) error }); ok {
-		tcp.SetLinger(0)
+		c.Conn.Close()
+		return
 	}
-	c.Conn.Close()
+	Abort(c.Conn)
 }
 
 // DeclinedTotal counts the devices that were allowed for a connection which does not use

@@ -80,9 +80,9 @@ func isSocket(conn net.Conn) bool {
 }
 
 // Abort closes conn with a reset if possible. That discards what was written, and frees the port
-// immediately.
+// immediately. It is possible on a *net.TCPConn, and on a program's own type that has SetLinger.
 func Abort(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
 		tcp.SetLinger(0)
 	}
 	conn.Close()
