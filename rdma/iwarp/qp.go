@@ -136,7 +136,8 @@ func (q *QueuePair) Finish() (ended, done bool) {
 		q.finished = true
 		q.t.closeWrite()
 	}
-	return true, q.t.unacked() == 0
+	unsent, _ := q.t.unsent()
+	return true, unsent == 0
 }
 
 // sendError returns why the sending half has ended, or nil.

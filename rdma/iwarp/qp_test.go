@@ -268,3 +268,40 @@ func TestResponderWaitsToBeSpokenTo(t *testing.T) {
 		client.Close()
 	}
 }
+
+// TestFinishAfterReset is done although the peer's kernel has not taken everything: it never will.
+func TestFinishAfterReset(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			client, server := tcpPair(t)
+			require.NoError(t, client.(*net.TCPConn).SetWriteBuffer(64<<10))
+			peer := server.(*net.TCPConn)
+			require.NoError(t, peer.SetReadBuffer(4<<10))
+			if v.stream {
+				client, server = streamOnly{client}, streamOnly{server}
+			}
+			a, _ := connect(t, client, server, v.cfg)
+			payload := make([]byte, 1000)
+			unsent := func() bool { total, _ := a.t.unsent(); return total > 0 }
+			for held := 0; held < 20; held++ {
+				if !unsent() {
+					held = 0
+					_, err := a.PostSend([]rdma.SendWR{{Header: payload}})
+					require.NoError(t, err)
+					require.False(t, a.Busy())
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if v.stream { // of a buffer that is being written, nothing is left after an error
+				_, err := a.PostSend([]rdma.SendWR{{Header: payload}})
+				require.NoError(t, err)
+			}
+			_, done := a.Finish()
+			assert.False(t, done)
+			require.NoError(t, peer.SetLinger(0))
+			require.NoError(t, peer.Close())
+			require.Eventually(t, func() bool { ended, done := a.Finish(); return ended && done }, 5*time.Second, time.Millisecond)
+			require.NoError(t, a.Close())
+		})
+	}
+}

@@ -55,7 +55,6 @@ func (t *script) setBusyPoll(time.Duration) {}
 
 func (t *script) wakeRead()          {}
 func (t *script) unsent() (_, _ int) { return 0, 0 }
-func (t *script) unacked() int       { return 0 }
 func (t *script) settled() bool      { return true }
 func (t *script) settle() error      { return nil }
 func (t *script) closeWrite() error  { return nil }

@@ -31,16 +31,14 @@ type transport interface {
 	setBusyPoll(d time.Duration)
 
 	// unsent returns how many bytes the peer's end does not have yet, as far as that is known,
-	// and how many of these are still in this process.
+	// and how many of these are still in this process. Both are 0 after a reset, or another error
+	// of write.
 	unsent() (total, inProcess int)
 
 	// settled reports whether this process holds nothing that write has accepted, and settle waits
 	// for that. errWoken: wakeWrite was called. They belong to the goroutine of waitWrite.
 	settled() bool
 	settle() error
-
-	// unacked returns the total of unsent. It is exact unless read has found the end of the stream.
-	unacked() int
 
 	// closeWrite ends this direction after what was written.
 	closeWrite() error

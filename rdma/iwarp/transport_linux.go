@@ -248,22 +248,19 @@ func (t *rawTransport) wakeWrite() {
 }
 
 func (t *rawTransport) unsent() (total, inProcess int) {
-	if total = t.unacked(); total > 0 {
+	t.rc.Control(func(fd uintptr) {
+		total, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		if total == 0 {
+			return
+		}
 		// The count does not change any more when the connection is reset.
-		t.rc.Control(func(fd uintptr) {
-			const tcpClose = 7
-			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			if err == nil && info.State == tcpClose {
-				total = 0
-			}
-		})
-	}
+		const tcpClose = 7
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil && info.State == tcpClose {
+			total = 0
+		}
+	})
 	return total, 0
-}
-
-func (t *rawTransport) unacked() (n int) {
-	t.rc.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	return n
 }
 
 func (t *rawTransport) settled() bool { return true }

@@ -147,8 +147,9 @@ func (t *streamTransport) waitWrite(step func() bool) error {
 }
 
 func (t *streamTransport) settled() bool {
-	_, n := t.unsent()
-	return n == 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.buf)+t.writing == 0 // after an error too, which settle then returns
 }
 
 func (t *streamTransport) settle() error {
@@ -224,13 +225,11 @@ func (t *streamTransport) wakeRead() {
 func (t *streamTransport) unsent() (total, inProcess int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.err != nil {
+		return 0, 0 // what is left in buf is never written
+	}
 	n := len(t.buf) + t.writing
 	return n, n
-}
-
-func (t *streamTransport) unacked() int {
-	total, _ := t.unsent()
-	return total
 }
 
 // closeWrite ends this direction, if all that was written has left the buffer. Otherwise it does
