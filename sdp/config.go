@@ -33,10 +33,12 @@ type Config struct {
 	// never more than a third of the context's remaining time. The default is 1 s.
 	ReplyTimeout time.Duration
 	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
-	// speak SDP, and how long the whole set-up of a connection may take. The default is 5 s.
+	// speak SDP, and how long the whole set-up of a connection may take, except that a client
+	// always has 2 s after the Reply. The default is 5 s.
 	HandshakeTimeout time.Duration
-	// StepUpTimeout is how long both ends may take to open a device's channel beside the TCP
-	// connection. After that they do without it. The default is 500 ms.
+	// StepUpTimeout is how long Dial may take to open a channel of verbs beside the TCP
+	// connection. After that it does without it. A listener waits as long for the client's
+	// decision, but at least 2 s. The default is 500 ms.
 	StepUpTimeout time.Duration
 	// StepUpThroughProxies makes a listener open such a channel even if the client sees other
 	// addresses of the TCP connection than the listener does. The channel bypasses the proxy
