@@ -60,33 +60,37 @@ func (l *Listener) run() {
 //
 // If the program does not accept for a while, the listener is not announced meanwhile. Diallers then
 // use plain TCP at once, and keep their places in the kernel's queue, instead of waiting for a Reply.
-// The announcement of a Unix socket stays, because another program could take its name.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var since time.Time
-	withdrawn := false
 	for l.fullLocked() && !l.closed {
-		if l.begun && l.serves && l.announced == nil && !l.onDemand && !l.sdpOnly && !withdrawn {
-			switch {
-			case since.IsZero():
-				since = time.Now()
-				l.wakeLocked(fullTime)
-			case time.Since(since) < fullTime:
-				l.wakeLocked(fullTime - time.Since(since))
-			default:
-				l.withdrawLocked()
-				withdrawn = true
-			}
+		switch {
+		case !l.mayWithdrawLocked():
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+			l.wakeLocked(fullTime)
+		case time.Since(since) < fullTime:
+			l.wakeLocked(fullTime - time.Since(since))
+		default:
+			l.withdrawLocked()
 		}
 		l.changed.Wait(&l.mu)
 	}
-	if withdrawn && !l.closed && !l.onDemand {
+	if l.serves && !l.visible && !l.closed && !l.onDemand { // on demand, Accept announces it
 		l.announceLocked()
 	}
 	l.resumeLocked()
 	l.inAccept = true
 	return !l.closed
+}
+
+// mayWithdrawLocked reports whether the listener is announced, and need not be while it is full. On
+// network sdp a client that is not answered can only fail. The announcement of a Unix socket that is not
+// shared stays, because another program could take its name.
+func (l *Listener) mayWithdrawLocked() bool {
+	return l.visible && !l.sdpOnly && (l.onDemand || l.announced == nil)
 }
 
 // fullLocked reports whether no further connection may be accepted now.

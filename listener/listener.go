@@ -68,6 +68,7 @@ type Listener struct {
 	stopped  bool        // the accepting goroutine has ended
 	onDemand bool        // connections are accepted only while Accept waits
 	serves   bool        // SDP is served, so the listener is announced
+	visible  bool        // it was announced, or may be marked, since withdrawLocked
 	held     bool        // onDemand prevents the next accept
 	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
 	waiting  int         // calls of Accept that wait
@@ -83,7 +84,21 @@ type Listener struct {
 // Close.
 func New(ln net.Listener, cfg handshake.Config) *Listener { return newListener(ln, cfg, maxPlaces) }
 
+// NewOnDemand returns a Listener that acts as after OnDemand from the beginning: it takes no
+// connection, and does not change what other processes show of the socket, before Accept is called.
+func NewOnDemand(ln net.Listener, cfg handshake.Config) *Listener {
+	l := prepare(ln, cfg, maxPlaces)
+	l.onDemand = true
+	l.visible = l.serves // an earlier process may have ended without removing its mark
+	return l.start()
+}
+
 func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
+	return prepare(ln, cfg, places).start()
+}
+
+// prepare returns a Listener that start has yet to start.
+func prepare(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
 		ln:      ln,
@@ -96,12 +111,21 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 		order:   orderTime,
 	}
 	l.changed.Make()
-	l.begun = len(cfg.Devices) > 0 || cfg.SDPOnly // or a dial over SDP would wait for Accept
-	if l.serves = len(cfg.Devices) > 0; l.serves {
-		l.announceLocked()
-		l.server.Announce(ln.Addr())
-	} else {
+	l.serves = len(cfg.Devices) > 0
+	l.begun = l.serves || cfg.SDPOnly // or a dial over SDP would wait for Accept
+	return l
+}
+
+func (l *Listener) start() *Listener {
+	switch {
+	case !l.serves:
 		l.unmark()
+	case l.onDemand:
+		l.server.Announce(l.ln.Addr())
+		l.server.Suspend()
+	default:
+		l.announceLocked()
+		l.server.Announce(l.ln.Addr())
 	}
 	l.accepting.Go(l.run)
 	return l
@@ -110,6 +134,7 @@ func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
 // announceLocked shows diallers on this host that SDP is served here. If that fails, or the
 // underlying listener is not a socket, they use plain TCP.
 func (l *Listener) announceLocked() {
+	l.visible = true
 	l.server.Resume()
 	var err error
 	switch at := l.ln.Addr().(type) {
@@ -139,6 +164,7 @@ func (l *Listener) announceLocked() {
 
 // withdrawLocked ends what announceLocked has shown.
 func (l *Listener) withdrawLocked() {
+	l.visible = false
 	if l.announced != nil {
 		l.announced.Close()
 		l.announced = nil

@@ -3,11 +3,13 @@ package listener
 import (
 	"net"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
 )
@@ -38,6 +40,59 @@ func TestOnDemandIsNotAnnounced(t *testing.T) {
 		(<-came).Discard()
 		l.OnDemand()
 	}
+}
+
+// marked reports whether the listening socket has the mark of a listener of SDP.
+func marked(t *testing.T, ln net.Listener) bool {
+	t.Helper()
+	rc, err := ln.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	set := 0
+	require.NoError(t, rc.Control(func(fd uintptr) { set, err = unix.GetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND) }))
+	require.NoError(t, err)
+	return set == 1
+}
+
+// TestOnDemandIsNotAnnouncedForEver: if the program does not call Accept for a while, diallers do not
+// wait for it. While it waits in Accept, they see it, however long that takes.
+func TestOnDemandIsNotAnnouncedForEver(t *testing.T) {
+	l, other := shared(t)
+	for range 2 {
+		came := accepting(t, l)
+		time.Sleep(fullTime * 3 / 2)
+		require.True(t, marked(t, other))
+		dialPlain(t, l, "GET")
+		(<-came).Discard()
+		require.True(t, marked(t, other), "the next Accept may follow soon")
+		require.Eventually(t, func() bool { return !marked(t, other) }, 10*time.Second, fullTime/20)
+	}
+}
+
+// TestNewOnDemand takes no connection that waits already. It leaves the mark of another process that
+// serves SDP, but not for ever, because that process may have ended.
+func TestNewOnDemand(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	other := ln.(*net.TCPListener)
+	defer other.Close()
+	rc, err := other.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, localpeer.Mark(rc, localpeer.Listener))
+	c, err := net.Dial("tcp", other.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	f, err := other.File()
+	require.NoError(t, err)
+	defer f.Close()
+	ln, err = net.FileListener(f)
+	require.NoError(t, err)
+	l := NewOnDemand(ln, testConfig())
+	defer l.Close()
+	assert.True(t, marked(t, other))
+	require.Eventually(t, func() bool { return !marked(t, other) }, 10*time.Second, fullTime/20)
+	taken, err := other.Accept()
+	require.NoError(t, err)
+	taken.Close()
 }
 
 // TestOnDemandOfUnixIsNotAnnounced neither.

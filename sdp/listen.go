@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
@@ -55,9 +56,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, n.opError("listen", nil, nil, err)
 	}
 	if known {
-		return newListener(n, ln, set), nil
+		return newListener(n, ln, set, listener.New), nil
 	}
-	l, err := lc.Config.listener(n, ln)
+	l, err := lc.Config.listener(n, ln, listener.New)
 	if err != nil {
 		ln.Close()
 		return nil, err
@@ -65,14 +66,17 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return l, nil
 }
 
+// accepter is listener.New or listener.NewOnDemand.
+type accepter = func(net.Listener, handshake.Config) *listener.Listener
+
 // listener returns a Listener that accepts connections from ln, under the rule for its address.
-func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
+func (c *Config) listener(n network, ln net.Listener, how accepter) (*Listener, error) {
 	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
 	set, err := c.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
-	return newListener(n, ln, set), nil
+	return newListener(n, ln, set, how), nil
 }
 
 // FileListener returns a listener on a copy of the listening socket f, as [net.FileListener]
@@ -83,12 +87,11 @@ func FileListener(f *os.File) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := NewListener(ln, nil)
+	l, err := wrap(ln, nil, listener.NewOnDemand)
 	if err != nil {
 		ln.Close()
 		return nil, err
 	}
-	l.l.OnDemand()
 	return l, nil
 }
 
@@ -99,11 +102,15 @@ func FileListener(f *os.File) (net.Listener, error) {
 // Programs on this host can see that ln serves SDP if it is a socket, or wraps a socket that
 // was marked by [Announce].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
+	return wrap(ln, config, listener.New)
+}
+
+func wrap(ln net.Listener, config *Config, how accepter) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
 		n = network{name: "unix", tcp: "unix"}
 	}
-	l, err := config.listener(n, ln)
+	l, err := config.listener(n, ln, how)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +141,8 @@ func Announce(network, address string, c syscall.RawConn) error {
 	return localpeer.Mark(c, localpeer.Listener)
 }
 
-func newListener(n network, ln net.Listener, set settings) *Listener {
-	l := &Listener{network: n, set: set, l: listener.New(ln, set.Config)}
+func newListener(n network, ln net.Listener, set settings, how accepter) *Listener {
+	l := &Listener{network: n, set: set, l: how(ln, set.Config)}
 	n.logListen(ln.Addr(), &set)
 	if !bubble.Inside() {
 		runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)

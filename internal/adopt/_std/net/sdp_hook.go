@@ -112,11 +112,19 @@ func sdpError(op string, err error) error {
 	if e, ok := err.(*inner.OpError); ok {
 		err = e.Err
 	}
-	if errno, ok := err.(syscall.Errno); ok {
-		return os.NewSyscallError(op, errno)
+	switch e := err.(type) {
+	case *sdpFailed:
+		return e.error
+	case syscall.Errno:
+		return os.NewSyscallError(op, e)
 	}
 	return err
 }
+
+// sdpFailed is an error of package net that passes through the library.
+type sdpFailed struct{ error }
+
+func (e *sdpFailed) Unwrap() error { return e.error }
 
 // Dial
 
@@ -130,12 +138,16 @@ func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto i
 		}
 		c, err := below.doDialTCPProto(sdpPlain(ctx), laddr, raddr, proto)
 		if err != nil {
-			return nil, err
+			return nil, &sdpFailed{err}
 		}
 		last = c
 		return sdpInner(c.fd), nil
 	}
-	c, err := new(sdp.Dialer).DialContext(inner.WithConnect(ctx, connect), sd.network, raddr.String())
+	d := new(sdp.Dialer)
+	if laddr != nil {
+		d.NetDialer = &inner.Dialer{LocalAddr: sdpAddr(laddr)}
+	}
+	c, err := d.DialContext(inner.WithConnect(ctx, connect), sd.network, raddr.String())
 	if err != nil {
 		if e := mapErr(ctx.Err()); e != nil {
 			return nil, e
@@ -151,18 +163,20 @@ func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto i
 	return last, nil
 }
 
-// sdpMark makes mark run on a socket before the program's own hook.
+// sdpMark makes mark run on a socket after the program's own hook, which may bind it.
 func (sd *sysDialer) sdpMark(mark inner.Control) {
 	control, before := sd.Dialer.ControlContext, sd.Dialer.Control
-	sd.Dialer.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
-		mark(ctx, network, address, c)
+	sd.Dialer.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) (err error) {
 		switch {
 		case control != nil:
-			return control(ctx, network, address, c)
+			err = control(ctx, network, address, c)
 		case before != nil:
-			return before(network, address, c)
+			err = before(network, address, c)
 		}
-		return nil
+		if err == nil {
+			mark(ctx, network, address, c)
+		}
+		return err
 	}
 }
 
@@ -177,37 +191,27 @@ func (sl *sysListener) sdpListen(ctx context.Context, laddr *TCPAddr, proto int)
 	if err != nil {
 		return nil, err
 	}
-	fd, err := sdpServe(ln.fd)
+	served, err := sdp.NewListener(&sdpBelow{ln.fd}, nil)
 	if err != nil {
 		ln.fd.Close()
-		return nil, err
+		return nil, sdpError("listen", err)
 	}
-	ln.fd = fd
+	ln.fd = sdpNetFD(ln.fd, &sdpLink{listener: served})
 	return ln, nil
 }
 
 // sdpInherit serves SDP on a listening socket from which another process may accept too. It accepts
-// only while the program waits in Accept.
+// only while the program waits in Accept. If SDP is switched off, it removes the mark that an earlier
+// process may have left on the socket.
 func sdpInherit(sock *netFD) *netFD {
-	if !sdpWanted(context.Background()) {
-		return sock
+	below := &sdpBelow{sock}
+	if sdpWanted(context.Background()) {
+		if ln, err := sdp.SharedListener(below); err == nil {
+			return sdpNetFD(sock, &sdpLink{listener: ln})
+		}
 	}
-	fd, err := sdpServe(sock)
-	if err != nil {
-		return sock
-	}
-	if f, err := fd.sdp.listener.File(); err == nil { // which has it accept on demand
-		f.Close()
-	}
-	return fd
-}
-
-func sdpServe(sock *netFD) (*netFD, error) {
-	ln, err := sdp.NewListener(&sdpBelow{sock}, nil)
-	if err != nil {
-		return nil, sdpError("listen", err)
-	}
-	return sdpNetFD(sock, &sdpLink{listener: ln}), nil
+	sdp.Hide(below)
+	return sock
 }
 
 // sdpBelow is the listening socket as the library sees it.

@@ -10,10 +10,15 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/localpeer"
+	"github.com/gosdp/gosdp/listener"
 )
 
 // Under returns the TCP connection below c.
 func (c *Conn) Under() net.Conn { return c.conn.tcp }
+
+// SharedListener acts like NewListener with the default Config, for a socket from which other processes
+// may accept too: see FileListener.
+func SharedListener(ln net.Listener) (*Listener, error) { return wrap(ln, nil, listener.NewOnDemand) }
 
 // OnDemand makes l accept connections only while the program waits in Accept, as File does.
 func (l *Listener) OnDemand() { l.l.OnDemand() }
@@ -21,9 +26,9 @@ func (l *Listener) OnDemand() { l.l.OnDemand() }
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return getenv(name) }
 
-// Hide removes an SDP listener's mark from a connection that it has accepted. A copy of the library
-// in the program that finds the connection inside another one then does not change it.
-func Hide(c net.Conn) {
+// Hide removes the mark of a listener of SDP from a socket. On a connection that was accepted it would
+// make a copy of the library in the program, which finds the connection inside another one, change that.
+func Hide(c any) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
 			localpeer.Unmark(rc, localpeer.Listener)
