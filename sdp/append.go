@@ -27,7 +27,8 @@ const (
 // All methods except try must be called with conn.mu held.
 type appends struct {
 	device rdma.Appender // nil: the device cannot append
-	small  int32         // small Writes since the last Read or longer Write, at most appendAfter
+	more   bool          // another part of the same call follows; guarded by writeMu
+	small  int8          // small Writes since the last Read or longer Write, at most appendAfter
 	open   atomic.Bool   // small Writes may try to append
 }
 
@@ -47,10 +48,11 @@ func (a *appends) count(n int) {
 }
 
 // growth returns how long the message that is about to be posted may become, 0 if nothing
-// may be appended to it, and lets Writes try. The caller must also hold writeMu.
+// may be appended to it, and lets Writes try: theirs must not come between two parts of one call.
+// The caller must also hold writeMu.
 func (a *appends) growth(s *session.Session) int {
 	most := s.Growth()
-	if a.small < appendAfter || most == 0 {
+	if a.small < appendAfter || most == 0 || a.more {
 		return 0
 	}
 	if !a.open.Load() {

@@ -64,6 +64,7 @@ type conn struct {
 	violated    bool // the peer has broken a rule of SDP
 	exact       bool // the device posts only the private buffers that there shall be; see promise
 	predicts    bool // zero copy is used for Writes that are predicted to be answered
+	lent        lent
 
 	network networkID   // for errors; it does not change, and is here because it takes no room
 	told    atomic.Bool // a call has returned the reset
@@ -103,7 +104,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 		c.exact, c.promise.window = true, exactWindow
 	}
 	if s.window > 0 {
-		c.promise.window = int32(min(s.window, 1<<30))
+		c.promise.window = int32(min(s.window, mostWindow))
 	}
 	c.appends.device, _ = qp.(rdma.Appender)
 	c.session = session.New(session.Config{

@@ -121,7 +121,7 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 			return n, c.opError("writeto", c.opError("read", err))
 		}
 		// No lock is held here, because w may block for any time. A concurrent Read still
-		// obeys its deadline and Close.
+		// obeys its deadline and Close, and reads what follows.
 		put, err := w.Write(payload)
 		switch {
 		case put < 0 || put > len(payload):
@@ -183,7 +183,12 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	c.mu.Lock()
 	switch {
 	case len(rest) > 0:
+		for c.lent != notLent {
+			c.lent = lentWanted
+			c.poll.followLocked()
+		}
 		c.session.Return(rest, owner)
+		c.poll.wakeAllLocked() // a Read may wait
 		if s := c.dump.Load(); s != nil {
 			s.NotReceived(len(rest))
 		}
@@ -210,6 +215,11 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)
 	defer copyPool.Put(buf)
+	left := 0
+	for _, b := range *v {
+		left += len(b)
+	}
+	defer func() { c.appends.more = false }()
 	for len(*v) > 0 {
 		b := (*v)[0]
 		if len(*v) > 1 {
@@ -217,7 +227,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 				b = (*buf)[:k]
 			}
 		}
+		c.appends.more = len(b) < left
 		put, err := c.writeWhole(b)
+		left -= put
 		n += int64(put)
 		consume(v, put)
 		if err != nil {

@@ -238,3 +238,20 @@ func TestOnlyTheEndOfAWriteGrows(t *testing.T) {
 	}
 	assert.Equal(t, 1024, qp.most[before+messages-1])
 }
+
+// TestPartsOfOneCallDoNotGrow: a small Write of another goroutine must not come between them.
+func TestPartsOfOneCallDoNotGrow(t *testing.T) {
+	c, qp := growing(t)
+	before, _ := qp.messages()
+	v := net.Buffers{make([]byte, 100), make([]byte, copyBuffer/4), make([]byte, 100), make([]byte, 100)}
+	_, err := c.WriteBuffers(&v)
+	require.NoError(t, err)
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	posted, _ := qp.messages()
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	require.Greater(t, posted, before+2)
+	assert.Zero(t, qp.most[before], "of the first slice")
+	assert.False(t, c.appends.more)
+}

@@ -165,11 +165,11 @@ func (p *poller) pollRoomLocked() bool {
 	if leads {
 		p.leading = true
 	}
-	p.inRoom = true // a wake-up meanwhile makes WaitRoom return, if the caller goes there
+	p.inRoom = true // until the end: a wake-up meanwhile makes WaitRoom return, if the caller goes there
+	defer func() { p.inRoom = false }()
 	c.mu.Unlock()
 	found := device.PollRoom(leads)
 	c.mu.Lock()
-	p.inRoom = false
 	switch {
 	case leads:
 		p.receiveReadyLocked()

@@ -22,6 +22,14 @@ type roomPair struct {
 	waits int         // calls of WaitRoom
 	woken atomic.Bool // by WakeRoom
 	room  func() bool // called by PollRoom, if not nil; false: there is still no room
+	poll  func()      // called by Poll, if not nil
+}
+
+func (q *roomPair) Poll(wcs []rdma.Completion) (int, error) {
+	if q.poll != nil {
+		q.poll()
+	}
+	return q.memPair.Poll(wcs)
 }
 
 func (q *roomPair) Busy() bool { return q.busy.Load() }
@@ -151,4 +159,18 @@ func TestDeadlinePassesWhileAWritePollsForRoom(t *testing.T) {
 	q.busy.Store(true)
 	_, err := c.Write([]byte("x"))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// TestDeadlineWhileAWriteReceives what it found while it polled for room: it then waits for room no more.
+func TestDeadlineWhileAWriteReceives(t *testing.T) {
+	c, q := newRoomConn(t)
+	q.vain = true
+	q.poll = func() {
+		q.poll = nil
+		assert.NoError(t, c.SetWriteDeadline(time.Unix(1, 0)))
+	}
+	q.busy.Store(true)
+	_, err := c.Write([]byte("x"))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Nil(t, q.poll)
 }

@@ -18,6 +18,7 @@ const (
 	// recvWindow is how many bytes the private buffers hold together, approximately, unless
 	// the program says otherwise.
 	recvWindow = 8 << 20
+	mostWindow = 1 << 29 // so that what is charged for a connection, at most four times as much, fits
 
 	leastKernelBuffer = 64 << 10 // bytes that SetReadBuffer leaves to the kernel over iwarp, at least
 
@@ -204,7 +205,7 @@ func (p *promise) mostBuffers() int {
 
 // setWindow sets how many bytes the private buffers shall hold together.
 func (p *promise) setWindow(bytes int) {
-	p.window = int32(max(0, min(bytes, 1<<30)))
+	p.window = int32(max(0, min(bytes, mostWindow)))
 	p.aim()
 }
 

@@ -138,15 +138,40 @@ func (c *conn) copyOutLocked(b []byte) (n int) {
 		if len(head) <= lockedCopy {
 			k = copy(b[n:], head)
 		} else {
-			c.mu.Unlock()
+			c.lendLocked()
 			k = copy(b[n:], head)
 			c.mu.Lock()
+			c.unlendLocked()
 		}
 		n += k
 		c.promise.consume(k)
 	}
 	c.readBytesLocked(n)
 	return n
+}
+
+// lent says whether a call that holds readMu reads the session's Head without mu. Nothing may be put
+// in front of the Head meanwhile.
+type lent int8
+
+const (
+	notLent lent = iota
+	isLent
+	lentWanted // and returnPayload waits for the end of that, as a follower
+)
+
+// lendLocked releases mu, so that the caller can read the Head. The caller takes mu again and calls
+// unlendLocked, and consumes what it has read before it releases mu.
+func (c *conn) lendLocked() {
+	c.lent = isLent
+	c.mu.Unlock()
+}
+
+func (c *conn) unlendLocked() {
+	if c.lent == lentWanted {
+		c.poll.broadcastLocked()
+	}
+	c.lent = notLent
 }
 
 // readBytesLocked tells the peer's device that the program has read n more bytes that

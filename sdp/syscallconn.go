@@ -41,7 +41,8 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c.decoy = decoy{}
 	defer func() {
 		c.mu.Lock()
-		if !c.closed { // otherwise Close does not find it
+		c.unlendLocked() // if f has panicked
+		if !c.closed {   // otherwise Close does not find it
 			c.decoy, d = d, decoy{}
 		}
 		c.mu.Unlock()
@@ -56,7 +57,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		head, err := c.lookLocked()
 		err = c.once(err, io.EOF)
 		announced := c.session.Announced()
-		c.mu.Unlock()
+		c.lendLocked()
 		c.out.sendDue()
 		if err != nil && err != io.EOF {
 			c.dumpRead(nil, err)
@@ -64,11 +65,14 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		}
 		done, taken, ferr := d.show(head[:min(len(head), decoyBytes)], err == io.EOF, f)
 		c.dumpRead(head[:taken], err)
+		c.mu.Lock()
+		c.unlendLocked()
 		if taken > 0 {
-			c.mu.Lock()
 			c.promise.consume(taken)
 			c.readBytesLocked(taken)
-			c.mu.Unlock()
+		}
+		c.mu.Unlock()
+		if taken > 0 {
 			c.out.sendDue()
 		}
 		if ferr == nil && done && len(head) == 0 && announced {
