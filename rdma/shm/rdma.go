@@ -360,7 +360,8 @@ func (q *QueuePair) reapWrites(written uint32) error {
 	tx.Lock()
 	defer tx.Unlock()
 	if tx.Err != nil {
-		return nil // poll finds the end
+		rx.writesDone = written // or hasWork would call for this again, whatever the peer's state becomes
+		return nil              // poll finds the end
 	}
 	r := q.requestsLocked()
 	if n := written - rx.writesDone; uint64(n) > uint64(len(r.writes)) {

@@ -574,3 +574,22 @@ func TestCloseLosesWhatWasQueued(t *testing.T) {
 	require.NoError(t, q.Close())
 	assert.EqualValues(t, stateAborted, r.a.ctl.ways[0].state.Load())
 }
+
+// TestEndTakenBack: a peer says that it has left, and then that it has not. Nothing that it has said
+// before keeps Wait awake.
+func TestEndTakenBack(t *testing.T) {
+	q, r := meetRogue(t)
+	r.a.ctl.ways[1].state.Store(stateClosed)
+	_, err := q.PostSend([]rdma.SendWR{{Header: make([]byte, 16), Payload: make([]byte, 1)}})
+	require.ErrorIs(t, err, syscall.EPIPE)
+	r.a.ctl.ways[0].written.Store(1)
+	r.a.ctl.ways[1].state.Store(stateOpen)
+	waited := make(chan error, 1)
+	go func() {
+		_, err := q.Wait(make([]rdma.Completion, 1))
+		waited <- err
+	}()
+	require.Eventually(t, func() bool { return r.a.ctl.ways[1].idle.Load() != 0 }, 10*time.Second, time.Millisecond, "it never parks")
+	q.Wake()
+	require.NoError(t, <-waited)
+}
