@@ -109,6 +109,14 @@ func lockable() error {
 // whyRegister explains why memory could not be registered.
 func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.Errno(errno)) }
 
+// whyPost returns why the device does not take receive buffers: most of their memory is locked before.
+func whyPost(size int, errno C.int) error {
+	if err := syscall.Errno(errno); err != syscall.ENOMEM {
+		return fmt.Errorf("verbs: the device does not take receive buffers: %w", err)
+	}
+	return whyRegister(size, errno)
+}
+
 func whyLocked(size int, err error) error {
 	if err == syscall.ENOMEM || err == syscall.EAGAIN || err == syscall.EPERM {
 		return fmt.Errorf("verbs: %d KB of memory cannot be locked (%w); the limit is RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in a systemd unit", size>>10, err)

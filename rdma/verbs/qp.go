@@ -74,11 +74,12 @@ type QueuePair struct {
 	flushed bool  // it is in the error state
 
 	err      atomic.Pointer[failure]
-	gone     atomic.Bool // the peer, or the device, is gone
-	removed  atomic.Bool // the device was removed
-	offence  atomic.Bool // the device has reported a violation by the peer
-	leaving  atomic.Bool // Close or Abort was called
-	closing  atomic.Bool // and no longer waits for the peer's device
+	refusal  atomic.Pointer[failure] // err, once what had arrived before was taken
+	gone     atomic.Bool             // the peer, or the device, is gone
+	removed  atomic.Bool             // the device was removed
+	offence  atomic.Bool             // the device has reported a violation by the peer
+	leaving  atomic.Bool             // Close or Abort was called
+	closing  atomic.Bool             // and no longer waits for the peer's device
 	endOnce  sync.Once
 	hangOnce sync.Once
 }
@@ -202,6 +203,15 @@ func (q *QueuePair) fail(err error) {
 	if q.err.CompareAndSwap(nil, &failure{err}) {
 		q.hangUp()
 	}
+	q.stop.Store(1)
+	q.in.kick()
+	q.room.kick()
+}
+
+// refused notes that receive buffers cannot be posted. The next reap makes the queue pair fail, after
+// what had arrived: the caller may hold rx.mu, or be a reap.
+func (q *QueuePair) refused(err error) {
+	q.refusal.CompareAndSwap(nil, &failure{err})
 	q.stop.Store(1)
 	q.in.kick()
 	q.room.kick()

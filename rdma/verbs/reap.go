@@ -75,6 +75,9 @@ func (q *QueuePair) reapForLocked(looks int) {
 			q.fail(why)
 		}
 	}
+	if why := q.refusal.Load(); why != nil {
+		q.fail(why.error)
+	}
 	q.relieve()
 }
 

@@ -100,6 +100,15 @@ func (p *pool) deregister() {
 func (q *QueuePair) ProvideReceive(count, size int) (old int) {
 	q.lockReap()
 	defer q.reapMu.Unlock()
+	old = q.provideReceiveLocked(count, size)
+	if q.refusal.Load() != nil {
+		q.reapLocked()
+	}
+	return old
+}
+
+// provideReceiveLocked is ProvideReceive with reapMu held.
+func (q *QueuePair) provideReceiveLocked(count, size int) (old int) {
 	r := &q.rx
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,14 +239,14 @@ func (r *receiver) postLocked() {
 	for n := 0; ; {
 		if len(r.free) == 0 && r.missingLocked() > 0 { // buffers of another size were used up
 			if err := r.addPoolLocked(max(r.missingLocked(), r.slack()), r.size, needed); err != nil {
-				r.q.fail(err)
+				r.q.refused(err)
 				return
 			}
 		}
 		more := r.missingLocked() > 0 && len(r.free) > 0
 		if n > 0 && (!more || n == len(r.work)) {
 			if errno := C.v_post_recv(r.q.end, &r.work[0], C.int(n)); errno != 0 {
-				r.q.fail(whyRegister(n*r.size, errno))
+				r.q.refused(whyPost(n*r.size, errno))
 				return
 			}
 			n = 0

@@ -286,8 +286,8 @@ func (q *QueuePair) handLocked() error {
 	errno := C.v_post_send(q.end, &tx.work[0], C.int(tx.n))
 	tx.n = 0
 	if errno != 0 {
-		err := fmt.Errorf("verbs: the device does not take work: %w", syscall.Errno(errno))
-		q.fail(err)
+		q.reap() // what had arrived before, and perhaps why
+		q.fail(fmt.Errorf("verbs: the device does not take work: %w", syscall.Errno(errno)))
 		return q.failed()
 	}
 	return nil

@@ -364,7 +364,7 @@ int v_post_send(struct v_end *e, struct v_send *work, int n)
 		}
 		int error = e->qp->context->ops.post_send(e->qp, wrs, &bad);
 		if (error)
-			return error < 0 ? failed(-1) : error;
+			return error < 0 ? -error : error; // some drivers return it negative; none sets errno
 		work += k;
 		n -= k;
 	}
@@ -383,7 +383,7 @@ int v_post_recv(struct v_end *e, struct v_recv *work, int n)
 		}
 		int error = e->qp->context->ops.post_recv(e->qp, wrs, &bad);
 		if (error)
-			return error < 0 ? failed(-1) : error;
+			return error < 0 ? -error : error;
 		work += k;
 		n -= k;
 	}

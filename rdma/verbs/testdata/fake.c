@@ -50,6 +50,7 @@ static int cm_errno;     // with which rdma_get_cm_event fails,
 static int cm_failures;  // this often
 static int dereg_errno;  // with which ibv_dereg_mr fails
 static int disconnects, cm_events, torn, rejections, connects, qps, regions;
+static int refuse; // the error of every post
 
 static struct {
 	const char *name;
@@ -58,7 +59,7 @@ static struct {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
 	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
-	{"node_type", &device.node_type},
+	{"node_type", &device.node_type}, {"refuse", &refuse},
 };
 
 static void lock(void) { pthread_mutex_lock(&mutex); }
@@ -192,6 +193,8 @@ static int f_arm(struct v_cq *c, int solicited)
 
 static int f_send(struct v_qp *q, struct v_send_wr *wr, struct v_send_wr **bad)
 {
+	if (refuse)
+		return -refuse;
 	for (; wr; wr = wr->next)
 		if (wr->send_flags & V_SEND_SIGNALED)
 			complete(((struct qp *)q)->cq, (struct v_wc){.wr_id = wr->wr_id});
@@ -201,6 +204,8 @@ static int f_send(struct v_qp *q, struct v_send_wr *wr, struct v_send_wr **bad)
 static int f_receive(struct v_qp *q, struct v_recv_wr *wr, struct v_recv_wr **bad)
 {
 	struct qp *qp = (struct qp *)q;
+	if (refuse)
+		return -refuse;
 	lock();
 	for (; wr; wr = wr->next)
 		qp->receives[qp->tail++ % QUEUE] = wr->wr_id;
