@@ -124,9 +124,16 @@ func sendByte(fd uintptr) {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		if errno != unix.EINTR {
+		switch errno {
+		case unix.EINTR:
+			continue
+		case 0, unix.EAGAIN, unix.EPIPE, unix.ECONNRESET, unix.ENOTCONN:
 			return
 		}
+		// There is no memory for the byte, say, and the peer would sleep for ever: nobody rings again,
+		// because its word is clear. Both ends find the end instead.
+		unix.RawSyscall(unix.SYS_SHUTDOWN, fd, unix.SHUT_RDWR, 0)
+		return
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -225,4 +226,32 @@ func tellRoom(conn *os.File, d *direction) (size int, err error) {
 	}
 	d.bytes.Store(uint32(size / byteCost))
 	return size, errors.Join(e, err)
+}
+
+// TestRingThatFails ends the channel, or the peer would sleep for ever. A socket of UDP stands for the
+// doorbell, because it has an error to return: nobody listens where it is connected to.
+func TestRingThatFails(t *testing.T) {
+	nobody, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := nobody.LocalAddr()
+	require.NoError(t, nobody.Close())
+	c, err := net.Dial("udp", at.String())
+	require.NoError(t, err)
+	defer c.Close()
+	rc, err := c.(*net.UDPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		isDown := func() bool {
+			p := []unix.PollFd{{Fd: int32(fd)}}
+			_, err := unix.Poll(p, 0)
+			require.NoError(t, err)
+			return p[0].Revents&unix.POLLHUP != 0
+		}
+		sendByte(fd) // the refusal comes back
+		assert.False(t, isDown())
+		require.Eventually(t, func() bool {
+			sendByte(fd)
+			return isDown()
+		}, 5*time.Second, time.Millisecond)
+	}))
 }

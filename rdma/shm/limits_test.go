@@ -229,3 +229,24 @@ func TestNoRoomForTheMemoryFile(t *testing.T) {
 	closesEnd(t)
 	assert.LessOrEqual(t, descriptors(t), before)
 }
+
+// TestStrangersTakeFewDescriptors: however many connect to the client's socket, it accepts none beyond its
+// share of the limit.
+func TestStrangersTakeFewDescriptors(t *testing.T) {
+	lowLimit(t)
+	before := descriptors(t)
+	o := newOffer(t, "", stepConfig)
+	_, socket := halves(o.Ticket())
+	var strangers files
+	for range 60 {
+		fd, err := connect(socket)
+		require.NoError(t, err)
+		strangers = append(strangers, fd)
+	}
+	_, err := o.Take(1)
+	assert.ErrorContains(t, err, "RLIMIT_NOFILE")
+	o.Drop()
+	strangers.Close()
+	closesEnd(t)
+	assert.LessOrEqual(t, descriptors(t), before)
+}

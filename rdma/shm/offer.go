@@ -111,17 +111,18 @@ func (o *offer) end() {
 	if len(o.came) > 0 {
 		closeAside(o.came) // they may hold descriptors, and closing those may block
 	}
-	for {
-		fd, _, err := unix.Accept4(o.ln, unix.SOCK_CLOEXEC)
-		if err == unix.EINTR || err == unix.ECONNABORTED {
-			continue
+	var err error
+	for err == nil || err == unix.EINTR || err == unix.ECONNABORTED {
+		var fd int
+		if fd, _, err = unix.Accept4(o.ln, unix.SOCK_CLOEXEC); err == nil {
+			closeAside(files{fd})
 		}
-		if err != nil {
-			break
-		}
-		closeAside(files{fd})
 	}
-	unix.Close(o.ln)
+	if err == unix.EAGAIN || err == unix.EINVAL { // nobody is left
+		unix.Close(o.ln)
+	} else {
+		closeAside(files{o.ln})
+	}
 	if o.area != nil {
 		unix.Close(o.file)
 		o.area.unmap()
@@ -146,6 +147,9 @@ func (o *offer) Take(ord int) (rdma.QueuePair, error) {
 			return nil, os.NewSyscallError("accept4", err)
 		}
 		o.came = append(o.came, fd)
+		if err := descriptorFits(fd); err != nil { // strangers may have connected
+			return nil, err
+		}
 		q, err := o.join(fd, ord)
 		if err == nil {
 			o.end()
