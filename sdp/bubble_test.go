@@ -3,6 +3,7 @@ package sdp
 import (
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -173,4 +174,25 @@ func TestAcceptInABubbleOfAListenerFromOutside(t *testing.T) {
 		assert.NoError(t, c.Close())
 	})
 	dialling.Wait()
+}
+
+// TestDeadlineSetInABubble belongs to the bubble's clock. It does not end the program if another one is
+// set outside, or the connection is closed there.
+func TestDeadlineSetInABubble(t *testing.T) {
+	a, b := pair(t)
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, a.SetDeadline(time.Now().Add(time.Hour)))
+		require.NoError(t, b.SetDeadline(time.Now().Add(time.Hour)))
+	})
+	require.NoError(t, a.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	_, err := a.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Second)))
+		time.Sleep(2 * time.Second)
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
 }

@@ -1,6 +1,10 @@
 package sdp
 
-import "time"
+import (
+	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+)
 
 // epoch is the zero of clock.
 var epoch = time.Now()
@@ -13,7 +17,8 @@ func clock() time.Duration { return time.Since(epoch) }
 type deadline struct {
 	at      time.Time // zero: none
 	expired bool
-	timer   *time.Timer
+	inside  bool        // timer was made in a bubble of testing/synctest
+	timer   *time.Timer // nil: none is needed
 	conn    *conn
 }
 
@@ -30,12 +35,12 @@ func (d *deadline) stop() {
 	}
 }
 
-// fire is called by the timer.
-func (d *deadline) fire() {
+// fire is called by a timer, which need not be the present one. mu guards by.
+func (d *deadline) fire(by **time.Timer) {
 	d.conn.mu.Lock()
 	defer d.conn.mu.Unlock()
 	// The timer of an earlier deadline may have fired while this one was set.
-	if d.at.IsZero() || d.expired {
+	if d.at.IsZero() || d.expired || *by != d.timer {
 		return
 	}
 	if left := time.Until(d.at); left > 0 {
@@ -51,7 +56,12 @@ func (d *deadline) fire() {
 func (d *deadline) set(t time.Time) (passed bool) {
 	d.at, d.expired = t, false
 	if d.timer != nil {
-		d.timer.Stop()
+		// The runtime ends a program that uses a timer of a bubble outside it.
+		if d.inside == bubble.Inside() {
+			d.timer.Stop()
+		} else {
+			d.timer = nil
+		}
 	}
 	if t.IsZero() {
 		return false
@@ -61,7 +71,9 @@ func (d *deadline) set(t time.Time) (passed bool) {
 	case left <= 0:
 		d.expired = true
 	case d.timer == nil:
-		d.timer = time.AfterFunc(left, d.fire)
+		var timer *time.Timer
+		timer = time.AfterFunc(left, func() { d.fire(&timer) })
+		d.timer, d.inside = timer, bubble.Inside()
 	default:
 		d.timer.Reset(left)
 	}
