@@ -85,6 +85,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 	}
 	rx.out, rx.used = wcs, 0
 	defer func() { rx.out = nil }()
+	woken := false
 	for reads := 0; ; reads++ {
 		if q.cq.pending.Load() {
 			q.takeCompletions()
@@ -101,6 +102,9 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			rx.told = true
 			return 0, rx.err
 		}
+		if woken { // by Wake, if it was not for a completion
+			return 0, nil
+		}
 		// poll sets waiting before it looks at cq for the last time; complete looks at waiting
 		// after it has filled cq. So one of them sees the other.
 		rx.waiting.Store(wait)
@@ -112,6 +116,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 		switch {
 		case err == errWoken:
 			if q.cq.pending.Load() {
+				woken = true
 				continue
 			}
 			return 0, nil

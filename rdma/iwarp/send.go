@@ -167,6 +167,10 @@ func (tx *sender) spareLocked() []byte {
 		tx.outHome = outPool.Get().(*[]byte)
 		return (*tx.outHome)[:0]
 	}
+	if tx.outHead > len(tx.out)/2 { // or a peer that reads as fast as this end answers makes it grow for ever
+		n := copy(tx.out, tx.out[tx.outHead:])
+		tx.out, tx.outHead = tx.out[:n], 0
+	}
 	return tx.out
 }
 

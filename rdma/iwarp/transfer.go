@@ -47,7 +47,12 @@ func (q *QueuePair) postRead(wr rdma.ReadWR, limit int, quiet bool) error {
 	var raw [readRequestLen]byte
 	s := segment{op: opReadRequest, last: true, qn: queueRead, msn: tx.readMSN}
 	q.queueLocked(&s, req.appendTo(raw[:0]), nil)
-	return q.startLocked()
+	// If this fails, the Read is outstanding nevertheless: its Response may have arrived already, and
+	// the caller must not have its memory back before Poll has found the end.
+	if err := q.startLocked(); quiet {
+		return err
+	}
+	return nil
 }
 
 // PostWrite posts an RDMA Write; see rdma.QueuePair.

@@ -54,7 +54,8 @@ type streamTransport struct {
 	writing int // bytes that the goroutine is writing now
 	started bool
 	ending  bool // no more will be written
-	woken   bool
+	woken   bool // for waitWrite,
+	unheard bool // and for settle
 	err     error
 }
 
@@ -149,17 +150,17 @@ func (t *streamTransport) waitWrite(step func() bool) error {
 func (t *streamTransport) settled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.buf)+t.writing == 0 // after an error too, which settle then returns
+	return len(t.buf)+t.writing == 0 // after an error it stays false, and settle returns the error
 }
 
 func (t *streamTransport) settle() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.buf)+t.writing > 0 && !t.woken && !t.ending && t.err == nil {
+	for len(t.buf)+t.writing > 0 && !t.unheard && !t.ending && t.err == nil {
 		t.cond.Wait(&t.mu)
 	}
-	woken := t.woken
-	t.woken = false
+	woken := t.unheard
+	t.unheard = false
 	switch {
 	case t.err != nil:
 		return t.err
@@ -173,7 +174,7 @@ func (t *streamTransport) settle() error {
 
 func (t *streamTransport) wakeWrite() {
 	t.mu.Lock()
-	t.woken = true
+	t.woken, t.unheard = true, true
 	t.cond.Broadcast()
 	t.mu.Unlock()
 }

@@ -1,0 +1,76 @@
+package iwarp
+
+import (
+	"bytes"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/rdma"
+)
+
+// TestQueueDoesNotKeepWhatWasSent: a peer that reads as fast as this end answers never empties the queue.
+func TestQueueDoesNotKeepWhatWasSent(t *testing.T) {
+	tx := &sender{}
+	for i := range 10_000 {
+		tx.out = append(tx.spareLocked(), bytes.Repeat([]byte{byte(i)}, 100)...)
+		if i > 0 {
+			assert.Equal(t, byte(i-1), tx.out[tx.outHead])
+			tx.outHead += 100
+		}
+	}
+	assert.Equal(t, 100, tx.queuedLocked())
+	assert.Less(t, cap(tx.out), 2*outLen)
+}
+
+// deaf is a transport that a reset has ended, which only write knows so far.
+type deaf struct{ script }
+
+func (t *deaf) write([][]byte) (int, error) { return 0, syscall.ECONNRESET }
+
+// TestReadThatCannotBeSent is outstanding until Poll has found the end, because its Response may have
+// arrived before the reset.
+func TestReadThatCannotBeSent(t *testing.T) {
+	q := &QueuePair{p: params{ird: 4, ord: 2, maxULPDU: SoftwareULPDU}, t: &deaf{}}
+	q.rx.q = q
+	require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 10), STag: 1}))
+	require.ErrorIs(t, q.sendError(), syscall.ECONNRESET)
+	n, err := q.Poll(make([]rdma.Completion, 1))
+	assert.Zero(t, n)
+	assert.Error(t, err)
+}
+
+// TestWakeUpIsForBoth of the goroutines that may wait for a stream: one in settle, one in waitWrite.
+func TestWakeUpIsForBoth(t *testing.T) {
+	near, far := net.Pipe() // of which nobody reads the other end
+	defer far.Close()
+	s := newStreamTransport(near)
+	defer s.close()
+	_, err := s.write([][]byte{make([]byte, streamBuffer)})
+	require.NoError(t, err)
+	_, err = s.write([][]byte{make([]byte, streamBuffer)}) // beside what is being written
+	require.NoError(t, err)
+	for range 50 {
+		over := make(chan error, 2)
+		go func() { over <- s.settle() }()
+		go func() { over <- s.waitWrite(func() bool { return false }) }()
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.cond.Waited()
+		}, 10*time.Second, time.Millisecond/10)
+		s.wakeWrite()
+		for range 2 {
+			select {
+			case err := <-over:
+				require.Equal(t, errWoken, err)
+			case <-time.After(10 * time.Second):
+				t.Fatal("one of them did not hear it")
+			}
+		}
+	}
+}
