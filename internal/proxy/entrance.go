@@ -28,7 +28,8 @@ type entrance struct {
 	proxy *Proxy
 	key   string
 	ln    net.Listener
-	from  *entrance // whose socket ln is a copy of; nil: none
+	from  *entrance       // whose socket ln is a copy of; nil: none
+	raw   syscall.RawConn // that copy, if it serves SDP; nil: it does not
 	route atomic.Pointer[Route]
 	gate  gate
 
@@ -53,14 +54,15 @@ type entrance struct {
 func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	ln, err := p.listen(route.Listen)
 	from := p.atLocked(route.Listen)
+	var raw syscall.RawConn
 	if errors.Is(err, syscall.EADDRINUSE) && from != nil {
-		ln, err = p.takeOver(route.Listen.Network, from)
+		ln, raw, err = p.takeOver(route.Listen.Network, from)
 	}
 	if err != nil {
 		return nil, err
 	}
 	e := &entrance{
-		proxy: p, key: route.Listen.String(), ln: ln, from: from,
+		proxy: p, key: route.Listen.String(), ln: ln, from: from, raw: raw,
 		stopped: make(chan struct{}), ended: make(chan struct{}), relays: make(map[*relay]struct{}),
 	}
 	e.set(route)
@@ -94,26 +96,29 @@ func (p *Proxy) inherit(network, name string) (net.Listener, error) {
 	if f == nil {
 		return nil, fmt.Errorf("no socket named %q was passed to this process (LISTEN_FDNAMES)", name)
 	}
-	return p.listenOn(f, network)
+	ln, _, err := p.listenOn(f, network)
+	return ln, err
 }
 
-// listenOn returns a listener on a copy of a listening socket.
-func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
+// listenOn returns a listener on a copy of a listening socket, and that copy if SDP is served on it.
+func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, syscall.RawConn, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if _, ok := ln.(*net.TCPListener); !ok {
+	plain, ok := ln.(*net.TCPListener)
+	if !ok {
 		ln.Close()
-		return nil, fmt.Errorf("the socket at %s %s is not one of TCP", ln.Addr().Network(), ln.Addr())
+		return nil, nil, fmt.Errorf("the socket at %s %s is not one of TCP", ln.Addr().Network(), ln.Addr())
+	}
+	raw, err := plain.SyscallConn()
+	if err != nil {
+		ln.Close()
+		return nil, nil, err
 	}
 	if network == TCP {
-		if sc, ok := ln.(syscall.Conn); ok {
-			if raw, err := sc.SyscallConn(); err == nil {
-				localpeer.Unmark(raw, localpeer.Listener) // it may have served SDP before
-			}
-		}
-		return ln, nil
+		localpeer.Unmark(raw, localpeer.Listener) // it may have served SDP before
+		return ln, nil, nil
 	}
 	config := p.config()
 	if network == SDP {
@@ -127,21 +132,21 @@ func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
 	served, err := sdp.NewListener(ln, config)
 	if err != nil {
 		ln.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return served, nil
+	return served, raw, nil
 }
 
-// takeOver listens with another protocol on the socket of an entrance that is about to stop. The
-// new entrance gets the connections that wait in the kernel's queue.
-func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
+// takeOver listens with another protocol on the socket of an entrance that is about to stop, and returns
+// what listenOn does. The new entrance gets the connections that wait in the kernel's queue.
+func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, syscall.RawConn, error) {
 	filer, ok := old.ln.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("%T cannot be shared", old.ln)
+		return nil, nil, fmt.Errorf("%T cannot be shared", old.ln)
 	}
 	f, err := filer.File()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	return p.listenOn(f, network)
@@ -160,7 +165,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 			e.accepted.Add(1)
 			if e.stopping.Load() {
 				if e.late++; e.late == drainMost {
-					e.ln.Close()
+					e.close()
 				}
 			}
 			if err := e.proxy.loops.check(client); err != nil {
@@ -191,7 +196,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 			return
 		case errors.Is(err, os.ErrDeadlineExceeded): // stop has set it
 			if e.drained() {
-				e.ln.Close()
+				e.close()
 			}
 		default: // the process has no descriptor left, most likely
 			e.complain("accepting fails", err)
@@ -296,6 +301,14 @@ func (e *entrance) drained() bool {
 func (e *entrance) acceptFor(d time.Duration) bool {
 	ln, ok := e.ln.(interface{ SetDeadline(time.Time) error })
 	return ok && ln.SetDeadline(time.Now().Add(d)) == nil
+}
+
+// close closes the listener, whose Accept may take its time for what is on its way up.
+func (e *entrance) close() {
+	if ln, ok := e.ln.(interface{ SetDeadline(time.Time) error }); ok {
+		ln.SetDeadline(time.Time{})
+	}
+	e.ln.Close()
 }
 
 // complain logs errors of this entrance's connections, each kind at most a few times a minute.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -90,6 +91,9 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	}
 	p.replaceLocked(wanted, routes)
 	for _, e := range opened {
+		if e.raw != nil {
+			localpeer.Mark(e.raw, localpeer.Listener) // the entrance that had the socket has removed its mark
+		}
 		p.serving.Go(func() { e.serve(p.cut, &p.relays) })
 	}
 	p.reloads.Add(1)

@@ -190,6 +190,10 @@ func TestReloadChangesTheProtocol(t *testing.T) {
 		}
 		return err == nil && failed != nil
 	}, patience, time.Millisecond)
+	apply(Auto)
+	for range 20 { // the listener before has not left it without a mark
+		require.IsType(t, (*sdp.Conn)(nil), client(t, "tcp", address, "word"))
+	}
 	apply(TCP)
 	require.Eventually(t, func() bool {
 		_, ok := client(t, "tcp", address, "word").(*net.TCPConn)
