@@ -249,7 +249,7 @@ func (h *Incoming) decide(up *Connection) error {
 		if h.invitation != nil {
 			h.cfg.decline(&h.declined, h.device, h.conn, h.whyNotTaken())
 		}
-		err = h.fallBack(up)
+		err = h.fallBack(ctx, up)
 	case !h.stay:
 		err = fmt.Errorf("handshake: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
 	default:
@@ -308,12 +308,12 @@ func (h *Incoming) move(up *Connection) error {
 
 // fallBack makes up continue as plain TCP, and tells the client. The client sends nothing before
 // that, because it would still belong to the queue pair.
-func (h *Incoming) fallBack(up *Connection) error {
+func (h *Incoming) fallBack(ctx context.Context, up *Connection) error {
 	conn, err := up.QP.(*iwarp.QueuePair).Detach()
 	if err != nil {
 		return err
 	}
-	defer interrupt.Conn(h.ctx, conn)()
+	defer interrupt.Conn(ctx, conn)()
 	if err := rejectToPlain(h.request); err != nil {
 		conn.Close()
 		return err
