@@ -75,6 +75,7 @@ func (l *Listener) mayAccept() bool {
 			l.wakeLocked(fullTime - time.Since(since))
 		default:
 			l.withdrawLocked()
+			since = time.Time{}
 		}
 		l.changed.Wait(&l.mu)
 	}

@@ -85,7 +85,8 @@ type Listener struct {
 func New(ln net.Listener, cfg handshake.Config) *Listener { return newListener(ln, cfg, maxPlaces) }
 
 // NewOnDemand returns a Listener that acts as after OnDemand from the beginning: it takes no
-// connection, and does not change what other processes show of the socket, before Accept is called.
+// connection before Accept is called. If that is not soon, it removes the socket's mark, which may be
+// that of a process that has ended. Another one that serves SDP marks the socket at its next Accept.
 func NewOnDemand(ln net.Listener, cfg handshake.Config) *Listener {
 	l := prepare(ln, cfg, maxPlaces)
 	l.onDemand = true

@@ -56,10 +56,13 @@ func (d *deadline) fire(by **time.Timer) {
 func (d *deadline) set(t time.Time) (passed bool) {
 	d.at, d.expired = t, false
 	if d.timer != nil {
-		// The runtime ends a program that uses a timer of a bubble outside it.
-		if d.inside == bubble.Inside() {
+		// The runtime ends a program that uses a timer of a bubble outside it, and such a timer keeps
+		// the clock of its own bubble.
+		inside := bubble.Inside()
+		if d.inside == inside {
 			d.timer.Stop()
-		} else {
+		}
+		if d.inside || inside {
 			d.timer = nil
 		}
 	}

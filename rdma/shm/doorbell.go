@@ -36,7 +36,8 @@ type doorbell struct {
 	rc   syscall.RawConn
 	q    *QueuePair // whose doorbell it is
 
-	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
+	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing,
+	send      func(fd uintptr)      // sendOrEnd, likewise
 	idleRings int32                 // rings in a row for which nothing had changed
 	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
 
@@ -80,7 +81,7 @@ func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 		return err
 	}
 	b.conn, b.rc, b.q = conn, rc, q
-	b.onPark = b.parkOn
+	b.onPark, b.send = b.parkOn, b.sendOrEnd
 	b.in.cond.Make()
 	b.out.cond.Make()
 	return nil
@@ -111,16 +112,25 @@ func (b *doorbell) ready(s *sleeper) bool {
 // ring wakes the peer.
 func (b *doorbell) ring() {
 	if peer := b.peer.Load(); peer == nil || !peer.ringHere() {
-		b.rc.Control(sendByte)
+		b.rc.Control(b.send)
 	}
 }
 
-// sendByte writes a byte. The peer makes sure that there is room, because a byte that does not fit
+// sendOrEnd sends a byte. If that fails, for want of memory, say, the peer would sleep for ever: nobody
+// rings again, because its word is clear. So the channel ends, and both ends find a reset.
+func (b *doorbell) sendOrEnd(fd uintptr) {
+	if !sendByte(fd) {
+		b.q.mine().state.CompareAndSwap(stateOpen, stateAborted)
+		unix.RawSyscall(unix.SYS_SHUTDOWN, fd, unix.SHUT_RDWR, 0)
+	}
+}
+
+// sendByte writes a byte, and reports false if it cannot and the peer is there. The peer makes sure that there is room, because a byte that does not fit
 // would not wake the sleeper.
 //
 // The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
 // knew that one begins, it might wake a thread to watch it.
-func sendByte(fd uintptr) {
+func sendByte(fd uintptr) bool {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&bellByte)), 1,
 			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -128,12 +138,9 @@ func sendByte(fd uintptr) {
 		case unix.EINTR:
 			continue
 		case 0, unix.EAGAIN, unix.EPIPE, unix.ECONNRESET, unix.ENOTCONN:
-			return
+			return true
 		}
-		// There is no memory for the byte, say, and the peer would sleep for ever: nobody rings again,
-		// because its word is clear. Both ends find the end instead.
-		unix.RawSyscall(unix.SYS_SHUTDOWN, fd, unix.SHUT_RDWR, 0)
-		return
+		return false
 	}
 }
 

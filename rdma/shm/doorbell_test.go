@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,9 +229,11 @@ func tellRoom(conn *os.File, d *direction) (size int, err error) {
 	return size, errors.Join(e, err)
 }
 
-// TestRingThatFails ends the channel, or the peer would sleep for ever. A socket of UDP stands for the
-// doorbell, because it has an error to return: nobody listens where it is connected to.
+// TestRingThatFails ends the channel with a reset at both ends, or the peer would sleep for ever. A socket
+// of UDP stands for the doorbell's, because it has an error to return: nobody listens where it is
+// connected to.
 func TestRingThatFails(t *testing.T) {
+	q, r := meetRogue(t)
 	nobody, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	at := nobody.LocalAddr()
@@ -240,18 +243,17 @@ func TestRingThatFails(t *testing.T) {
 	defer c.Close()
 	rc, err := c.(*net.UDPConn).SyscallConn()
 	require.NoError(t, err)
-	require.NoError(t, rc.Control(func(fd uintptr) {
-		isDown := func() bool {
+	isDown := false
+	for end := time.Now().Add(10 * time.Second); !isDown && time.Now().Before(end); {
+		require.NoError(t, rc.Control(func(fd uintptr) {
+			q.bell.sendOrEnd(fd) // at first it is sent, and then the refusal comes back
 			p := []unix.PollFd{{Fd: int32(fd)}}
-			_, err := unix.Poll(p, 0)
-			require.NoError(t, err)
-			return p[0].Revents&unix.POLLHUP != 0
-		}
-		sendByte(fd) // the refusal comes back
-		assert.False(t, isDown())
-		require.Eventually(t, func() bool {
-			sendByte(fd)
-			return isDown()
-		}, 5*time.Second, time.Millisecond)
-	}))
+			unix.Poll(p, 0)
+			isDown = p[0].Revents&unix.POLLHUP != 0
+		}))
+	}
+	require.True(t, isDown)
+	assert.Equal(t, uint32(stateAborted), r.a.ctl.ways[0].state.Load(), "the peer finds a reset")
+	require.NoError(t, r.conn.Close())
+	assert.ErrorIs(t, ends(t, q), syscall.ECONNRESET, "and so does this end, although the peer had read everything")
 }

@@ -128,7 +128,8 @@ func (q *QueuePair) ended() error {
 // peer's process ended without closing the channel, it is an end of file if its program had
 // read everything, and a reset otherwise, as with TCP.
 func (q *QueuePair) meaningLocked(err error) error {
-	if errors.Is(err, syscall.ECONNRESET) && q.theirs().state.Load() == stateOpen && q.mine().read.Load() == q.tx.ring.sent {
+	if errors.Is(err, syscall.ECONNRESET) && q.theirs().state.Load() == stateOpen && q.mine().state.Load() == stateOpen &&
+		q.mine().read.Load() == q.tx.ring.sent {
 		return io.EOF
 	}
 	return err

@@ -109,7 +109,7 @@ func lockable() error {
 // whyRegister explains why memory could not be registered.
 func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.Errno(errno)) }
 
-// whyPost returns why the device does not take receive buffers: most of their memory is locked before.
+// whyPost returns why the device does not take receive buffers.
 func whyPost(size int, errno C.int) error {
 	if err := syscall.Errno(errno); err != syscall.ENOMEM {
 		return fmt.Errorf("verbs: the device does not take receive buffers: %w", err)

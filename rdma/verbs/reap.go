@@ -75,7 +75,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 			q.fail(why)
 		}
 	}
-	if why := q.refusal.Load(); why != nil && q.err.Load() == nil {
+	if why := q.refusal.Load(); why != nil && !q.flushed && q.err.Load() == nil {
 		q.fail(why.error)
 	}
 	q.relieve()

@@ -364,7 +364,7 @@ int v_post_send(struct v_end *e, struct v_send *work, int n)
 		}
 		int error = e->qp->context->ops.post_send(e->qp, wrs, &bad);
 		if (error)
-			return error < 0 ? -error : error; // some drivers return it negative; none sets errno
+			return error < 0 ? -error : error; // some drivers return it negative, and do not set errno
 		work += k;
 		n -= k;
 	}

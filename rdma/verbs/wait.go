@@ -184,7 +184,10 @@ func (q *QueuePair) hasWork() bool {
 	}
 	q.reapMu.Lock()
 	defer q.reapMu.Unlock()
-	return q.ready.len() > 0 || q.flushed && q.reasonLocked() != nil
+	if q.flushed {
+		return q.ready.len() > 0 || q.reasonLocked() != nil
+	}
+	return q.ready.len() > 0 || q.refusal.Load() != nil
 }
 
 // look polls for completions for a moment, and reports whether there is something for Wait to

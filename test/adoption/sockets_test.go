@@ -1,7 +1,10 @@
 package adoption
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -96,7 +99,9 @@ func main() {
 		fmt.Println(ln.Addr())
 		serve(ln, 1000)
 	case "inherit": // the listening socket
-		serve(must(net.FileListener(os.NewFile(3, "listener"))), 1)
+		ln := must(net.FileListener(os.NewFile(3, "listener")))
+		fmt.Println("ready")
+		serve(ln, 1)
 	case "dial":
 		began := time.Now()
 		dial("dial", os.Args[2], net.Dialer{})
@@ -157,19 +162,22 @@ func TestSwitchedOffAfterRestart(t *testing.T) {
 	for _, devices := range []string{"shm", "tcp", "shm"} {
 		server := exec.CommandContext(ctx, filepath.Join(dir, "program"), "inherit")
 		server.Env, server.ExtraFiles = env("SDP_DEVICES="+devices), []*os.File{f}
-		var said lines
-		server.Stdout, server.Stderr = &said, os.Stderr
+		out, err := server.StdoutPipe()
+		require.NoError(t, err)
+		server.Stderr = os.Stderr
 		require.NoError(t, server.Start())
-		time.Sleep(time.Second / 2) // it waits in Accept, or has removed the mark
+		said := bufio.NewReader(out)
+		ready, err := said.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "ready\n", ready)
+		time.Sleep(100 * time.Millisecond) // most likely it waits in Accept by now, and serves SDP if it does that at all
 		require.Equal(t, "dial 127.0.0.1 5 <nil>\n", runProgram(t, dir, "shm", newReport(t), "dial", ln.Addr().String()), devices)
+		wrong, err := io.ReadAll(said)
+		require.NoError(t, err)
+		require.Empty(t, string(wrong), devices)
 		require.NoError(t, server.Wait())
-		require.Empty(t, string(said), devices)
 	}
 }
-
-type lines []byte
-
-func (l *lines) Write(b []byte) (int, error) { *l = append(*l, b...); return len(b), nil }
 
 // TestLocalAddressBetweenContainers has the program choose the local address of connections to another
 // network namespace, where a server is announced in a directory.
@@ -185,7 +193,7 @@ func TestLocalAddressBetweenContainers(t *testing.T) {
 	shared := t.TempDir()
 	require.NoError(t, os.Chmod(shared, 0o700))
 	ip := func(args ...string) { t.Helper(); run(t, dir, env(), "ip", args...) }
-	server, client := "gosdp-server", "gosdp-client"
+	server, client := fmt.Sprintf("gosdp-s%d", os.Getpid()), fmt.Sprintf("gosdp-c%d", os.Getpid())
 	for _, ns := range []string{server, client} {
 		ip("netns", "add", ns)
 		defer ip("netns", "del", ns)
