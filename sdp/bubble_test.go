@@ -193,6 +193,7 @@ func TestDeadlineSetInABubble(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			_, err := a.Read(make([]byte, 1))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Hour)))
 		})
 	}
 	require.NoError(t, a.Close())

@@ -73,6 +73,9 @@ func Other(c net.Conn) (End, error) { return other(c) }
 // other end does not find c. Otherwise it is like Other.
 func Own(c net.Conn) (End, error) { return own(c) }
 
+// Marked reports whether a socket has the mark of the role. It is safe for concurrent use.
+func Marked(c syscall.RawConn, r Role) bool { return marked(c, r) }
+
 // Shows reports whether the other end of c, if it asks, sees that c has the role. It is what
 // Own reports, but does not need to ask the kernel's diagnostics. It is safe for concurrent use.
 func Shows(c net.Conn, r Role) bool { return shows(c, r) }

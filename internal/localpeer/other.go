@@ -27,6 +27,7 @@ func unixServer(*net.UnixConn) int { return 0 }
 
 func own(net.Conn) (End, error) { return End{}, ErrBlind }
 
-func shows(net.Conn, Role) bool { return false }
+func shows(net.Conn, Role) bool         { return false }
+func marked(syscall.RawConn, Role) bool { return false }
 
 func sees(syscall.RawConn) bool { return false }

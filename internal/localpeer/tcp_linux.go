@@ -158,17 +158,18 @@ func own(c net.Conn) (End, error) { return look(c, true) }
 
 // shows reads the options that inet_diag would report. A request that does not name a device does
 // not find a socket that is bound to one.
-func shows(c net.Conn, r Role) (is bool) {
+func shows(c net.Conn, r Role) bool {
 	sc, ok := c.(syscall.Conn)
 	if !ok { // the program has wrapped it
 		e, err := own(c)
 		return err == nil && (r == Listener && e.Listener || r == Dialler && e.Dialler)
 	}
 	rc, err := sc.SyscallConn()
-	if err != nil {
-		return false
-	}
-	rc.Control(func(fd uintptr) {
+	return err == nil && marked(rc, r)
+}
+
+func marked(c syscall.RawConn, r Role) (is bool) {
+	c.Control(func(fd uintptr) {
 		has := func(level, option, value int) bool {
 			v, err := unix.GetsockoptInt(int(fd), level, option)
 			return err == nil && v == value

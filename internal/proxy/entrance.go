@@ -29,7 +29,7 @@ type entrance struct {
 	key   string
 	ln    net.Listener
 	from  *entrance       // whose socket ln is a copy of; nil: none
-	raw   syscall.RawConn // that copy, if it serves SDP; nil: it does not
+	raw   syscall.RawConn // that copy, if it was taken over to serve SDP; nil: it was not
 	route atomic.Pointer[Route]
 	gate  gate
 
@@ -203,7 +203,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 			collectDescriptors()
 			pause(cut, descriptorPause)
 			if cut.Err() != nil {
-				e.ln.Close()
+				e.close()
 			}
 		}
 	}

@@ -89,9 +89,13 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 			e.from.handedOver.Store(true)
 		}
 	}
+	marked := make(map[*entrance]bool)
+	for _, e := range opened {
+		marked[e] = e.raw != nil && localpeer.Marked(e.raw, localpeer.Listener)
+	}
 	p.replaceLocked(wanted, routes)
 	for _, e := range opened {
-		if e.raw != nil {
+		if marked[e] {
 			localpeer.Mark(e.raw, localpeer.Listener) // the entrance that had the socket has removed its mark
 		}
 		p.serving.Go(func() { e.serve(p.cut, &p.relays) })

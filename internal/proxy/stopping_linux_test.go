@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
 // TestStoppedRouteWaitsQuietly for a client that is on its way up, and may stay silent.
@@ -19,7 +21,7 @@ func TestStoppedRouteWaitsQuietly(t *testing.T) {
 	c, err := net.Dial("tcp", e.ln.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
-	time.Sleep(100 * time.Millisecond) // it is accepted
+	time.Sleep(500 * time.Millisecond) // it is accepted
 	spent := func() time.Duration {
 		var u unix.Rusage
 		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
@@ -35,4 +37,18 @@ func TestStoppedRouteWaitsQuietly(t *testing.T) {
 	took := time.Since(begin)
 	assert.Greater(t, took, time.Second/2, "it has waited for the client")
 	assert.Less(t, spent()-before, took/2)
+}
+
+// TestReloadWhereSDPIsOff does not make clients believe that a route serves SDP.
+func TestReloadWhereSDPIsOff(t *testing.T) {
+	t.Setenv("SDP_DEVICES", "tcp")
+	p, _ := running(t, 0)
+	server := says(t, "word")
+	address := freeAddress(t)
+	for _, network := range []string{TCP, Auto} {
+		require.NoError(t, p.Apply("", []Route{route(t, network+"://"+address, "tcp://"+server)}))
+	}
+	e := p.entrances["auto://"+address]
+	require.NotNil(t, e.raw)
+	assert.False(t, localpeer.Marked(e.raw, localpeer.Listener))
 }

@@ -41,7 +41,7 @@ func TestReadThatCannotBeSent(t *testing.T) {
 	require.ErrorIs(t, q.sendError(), syscall.ECONNRESET)
 	n, err := q.Poll(make([]rdma.Completion, 1))
 	assert.Zero(t, n)
-	assert.Error(t, err)
+	assert.ErrorIs(t, err, syscall.ECONNRESET, "a kernel reports a reset once")
 }
 
 // TestWakeUpIsForBoth of the goroutines that may wait for a stream: one in settle, one in waitWrite.
@@ -52,8 +52,14 @@ func TestWakeUpIsForBoth(t *testing.T) {
 	defer s.close()
 	_, err := s.write([][]byte{make([]byte, streamBuffer)})
 	require.NoError(t, err)
-	_, err = s.write([][]byte{make([]byte, streamBuffer)}) // beside what is being written
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.writing > 0
+	}, 10*time.Second, time.Millisecond/10)
+	n, err := s.write([][]byte{make([]byte, streamBuffer)}) // beside what is being written
 	require.NoError(t, err)
+	require.Equal(t, streamBuffer, n)
 	for range 50 {
 		over := make(chan error, 2)
 		go func() { over <- s.settle() }()

@@ -2,10 +2,13 @@ package iwarp
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
@@ -149,6 +152,9 @@ func (q *QueuePair) takeCompletions() {
 func (q *QueuePair) readFailed(err error) error {
 	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil) {
 		return io.ErrUnexpectedEOF
+	}
+	if err == io.EOF && errors.Is(q.sendError(), syscall.ECONNRESET) {
+		return os.NewSyscallError("read", syscall.ECONNRESET) // a kernel reports a reset once, and then an end
 	}
 	return err
 }

@@ -36,7 +36,8 @@ type transport interface {
 	unsent() (total, inProcess int)
 
 	// settled reports whether this process holds nothing that write has accepted, and settle waits
-	// for that. errWoken: wakeWrite was called. One goroutine may be in settle while another one is in waitWrite, and each hears the wake-up.
+	// for that. errWoken: wakeWrite was called. One goroutine may be in settle while another one is
+	// in waitWrite, and each hears the wake-up.
 	settled() bool
 	settle() error
 

@@ -150,7 +150,7 @@ func (t *streamTransport) waitWrite(step func() bool) error {
 func (t *streamTransport) settled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.buf)+t.writing == 0 // after an error it stays false, and settle returns the error
+	return len(t.buf)+t.writing == 0 // after an error it may stay false; then settle returns the error
 }
 
 func (t *streamTransport) settle() error {

@@ -36,8 +36,7 @@ type doorbell struct {
 	rc   syscall.RawConn
 	q    *QueuePair // whose doorbell it is
 
-	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing,
-	send      func(fd uintptr)      // sendOrEnd, likewise
+	onPark    func(fd uintptr) bool // made once, so that a call allocates nothing
 	idleRings int32                 // rings in a row for which nothing had changed
 	rings     atomic.Int32          // bytes that may be unread in the socket: how often a word was set since the last drain
 
@@ -81,7 +80,7 @@ func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 		return err
 	}
 	b.conn, b.rc, b.q = conn, rc, q
-	b.onPark, b.send = b.parkOn, b.sendOrEnd
+	b.onPark = b.parkOn
 	b.in.cond.Make()
 	b.out.cond.Make()
 	return nil
@@ -112,7 +111,21 @@ func (b *doorbell) ready(s *sleeper) bool {
 // ring wakes the peer.
 func (b *doorbell) ring() {
 	if peer := b.peer.Load(); peer == nil || !peer.ringHere() {
-		b.rc.Control(b.send)
+		before := unsent.Load()
+		b.rc.Control(sendOrCount)
+		if unsent.Load() != before { // this one, most likely
+			b.rc.Control(b.sendOrEnd)
+		}
+	}
+}
+
+// unsent counts the bytes that could not be sent.
+var unsent atomic.Uint32
+
+// sendOrCount sends a byte, or counts it. It is no method, so that ring allocates nothing.
+func sendOrCount(fd uintptr) {
+	if !sendByte(fd) {
+		unsent.Add(1)
 	}
 }
 
@@ -125,7 +138,7 @@ func (b *doorbell) sendOrEnd(fd uintptr) {
 	}
 }
 
-// sendByte writes a byte, and reports false if it cannot and the peer is there. The peer makes sure that there is room, because a byte that does not fit
+// sendByte writes a byte, and reports false if it cannot although the peer is there. The peer makes sure that there is room, because a byte that does not fit
 // would not wake the sleeper.
 //
 // The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
