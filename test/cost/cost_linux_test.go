@@ -23,18 +23,24 @@ const seconds = 0.5
 // turns gives each device n turns, alternately, and returns the median of each device's
 // figures.
 func turns(n int, turn func(device string) float64) map[string]float64 {
+	all := alternate(n, turn)
+	return map[string]float64{"tcp": median(all["tcp"]), "shm": median(all["shm"])}
+}
+
+// alternate gives each device n turns, alternately, and returns the figures.
+func alternate(n int, turn func(device string) float64) map[string][]float64 {
 	all := make(map[string][]float64)
 	for range n {
 		for _, device := range []string{"tcp", "shm"} {
 			all[device] = append(all[device], turn(device))
 		}
 	}
-	medians := make(map[string]float64)
-	for device, figures := range all {
-		slices.Sort(figures)
-		medians[device] = figures[len(figures)/2]
-	}
-	return medians
+	return all
+}
+
+func median(figures []float64) float64 {
+	figures = slices.Sorted(slices.Values(figures))
+	return figures[len(figures)/2]
 }
 
 // TestNeighbour: in a process with one P, a shared-memory connection with a request every
@@ -57,14 +63,15 @@ func TestNeighbour(t *testing.T) {
 	assert.LessOrEqual(t, p99["shm"], max(1.5*p99["tcp"], 2), "in ms")
 }
 
-// TestProcessorTime: periodic requests must not use much more processor time than over TCP.
+// TestProcessorTime: periodic requests must not use much more processor time than over TCP. Each turn over
+// shm is compared with the one over TCP just before it, because a machine's speed changes within seconds.
 func TestProcessorTime(t *testing.T) {
 	for _, v := range []struct{ pairs, every, turns int }{
-		{1, 100, 5}, {1, 200, 5}, {1, 400, 5}, {4, 250, 5},
-		{1, 1000, 15}, // few requests in a turn: the medians of 5 differ by 20 % from run to run
+		{1, 100, 5}, {1, 200, 5}, {4, 250, 5},
+		{1, 400, 15}, {1, 1000, 15}, // few requests in a turn: the medians of 5 differ by 20 % from run to run
 	} {
 		t.Run(fmt.Sprintf("%d pairs, every %d µs", v.pairs, v.every), func(t *testing.T) {
-			each := turns(v.turns, func(device string) float64 {
+			each := alternate(v.turns, func(device string) float64 {
 				var servers, clients []*child
 				for range v.pairs {
 					server := start(t, nil, "serve", device)
@@ -80,8 +87,12 @@ func TestProcessorTime(t *testing.T) {
 				}
 				return float64(sum.Microseconds()) / float64(requests)
 			})
-			t.Logf("µs per request: TCP %.1f, shm %.1f, ratio %.2f", each["tcp"], each["shm"], each["shm"]/each["tcp"])
-			assert.LessOrEqual(t, each["shm"], 1.2*each["tcp"], "µs per request")
+			var ratios []float64
+			for i, tcp := range each["tcp"] {
+				ratios = append(ratios, each["shm"][i]/tcp)
+			}
+			t.Logf("µs per request: TCP %.1f, shm %.1f, ratio %.2f", median(each["tcp"]), median(each["shm"]), median(ratios))
+			assert.LessOrEqual(t, median(ratios), 1.2, "of TCP's processor time")
 		})
 	}
 }
