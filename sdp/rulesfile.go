@@ -74,10 +74,7 @@ func (c *Config) rule(n network, role rules.Role, address string) (r *rules.Rule
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(address[:colon], "["), "]")
 	a, err := netip.ParseAddr(host)
-	switch {
-	case err == nil && a.IsUnspecified() && role == rules.Client:
-		a = loopback(a)
-	case err != nil && host == "" && role == rules.Server:
+	if err != nil && host == "" && role == rules.Server {
 		a = netip.IPv6Unspecified()
 	}
 	port, err := strconv.ParseUint(address[colon+1:], 10, 16)
@@ -85,14 +82,6 @@ func (c *Config) rule(n network, role rules.Role, address string) (r *rules.Rule
 		port = 0 // it is a name
 	}
 	return set.Decide(role, a, uint16(port))
-}
-
-// loopback returns the address to which a connection to a goes, which is all zeros.
-func loopback(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.IPv6Loopback()
 }
 
 // ruleAt returns the rule for the address of a socket; nil: there is none.

@@ -231,9 +231,6 @@ func resolve(address string, role rules.Role) ([]netip.AddrPort, error) {
 	a, err := netip.ParseAddr(host)
 	switch {
 	case err == nil:
-		if a.IsUnspecified() && role == rules.Client { // as the library decides
-			a = loopback(a)
-		}
 		hosts = []netip.Addr{a}
 	case host == "" && role == rules.Server:
 		hosts = []netip.Addr{netip.IPv6Unspecified()}
@@ -252,12 +249,4 @@ func resolve(address string, role rules.Role) ([]netip.AddrPort, error) {
 		all = append(all, netip.AddrPortFrom(h.Unmap(), uint16(port)))
 	}
 	return all, nil
-}
-
-// loopback returns the address to which a connection to a goes, which is all zeros.
-func loopback(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.IPv6Loopback()
 }

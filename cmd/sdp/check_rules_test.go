@@ -68,6 +68,7 @@ Where no rule matches, programs behave as without the file.
 		{[]string{"-listen", file, "smtpd", ":25"}, "smtpd listens on [::]:25: TCP only.\n    line 6: "},
 		{[]string{"-listen", file, "smtpd", ":26"}, "otherwise TCP.\n    no rule matches\n"},
 		{[]string{file, "x", "127.0.0.1:22"}, "x listens on 127.0.0.1:22: TCP only.\n    line 6: use tcp server * *:22-25\nx connects to 127.0.0.1:22: as without rules"},
+		{[]string{"-connect", rulesFile(t, "use tcp client * 127.0.0.0/8:*\n"), "x", "0.0.0.0:80"}, "line 1: use tcp client * 127.0.0.0/8:*"},
 		{[]string{"-connect", file, "x", ":22"}, "x connects to 127.0.0.1:22: as without rules"},
 	} {
 		out, status := runTool(t, nil, append([]string{"check-rules"}, v.args...)...)

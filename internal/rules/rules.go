@@ -93,9 +93,13 @@ func (s *Set) For(name string) *Set {
 
 // Decide returns the first rule for an address, whatever the program is, or nil if none matches.
 // The caller may not know the address yet (the zero Addr) or the port (0). If the result depends on
-// it, known is false. Decide allocates nothing.
+// it, known is false. A client's address that is all zeros means the loopback address, to which such
+// a connection goes. Decide allocates nothing.
 func (s *Set) Decide(role Role, address netip.Addr, port uint16) (r *Rule, known bool) {
 	address = address.Unmap().WithZone("")
+	if role == Client && address.IsUnspecified() {
+		address = loopback(address)
+	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		if r.Role != role {
@@ -111,6 +115,14 @@ func (s *Set) Decide(role Role, address netip.Addr, port uint16) (r *Rule, known
 		}
 	}
 	return nil, true
+}
+
+// loopback returns the loopback address of a's family.
+func loopback(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
 }
 
 // answer says whether a rule matches.
