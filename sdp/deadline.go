@@ -35,7 +35,7 @@ func (d *deadline) stop() {
 	}
 }
 
-// fire is called by a timer, which need not be the present one. mu guards by.
+// fire is called by a timer, *by, which need not be the present one. mu guards by's target.
 func (d *deadline) fire(by **time.Timer) {
 	d.conn.mu.Lock()
 	defer d.conn.mu.Unlock()

@@ -68,8 +68,8 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 }
 
 // openOffered opens this end of the channel that the client offered, if that is one of the
-// best device, and reports whether it did. It chooses nothing else. It blocks only if a client of the same user
-// names a probe whose page does not come, and then briefly.
+// best device, and reports whether it did. It chooses nothing else. It blocks only if a client of the
+// same user names a probe whose page does not come, for at most 0.5 s.
 func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
 	if len(h.cfg.Devices) == 0 || !slices.Contains(offers.Devices, h.cfg.Devices[0]) {
 		return false

@@ -138,8 +138,8 @@ func (b *doorbell) sendOrEnd(fd uintptr) {
 	}
 }
 
-// sendByte writes a byte, and reports false if it cannot although the peer is there. The peer makes sure that there is room, because a byte that does not fit
-// would not wake the sleeper.
+// sendByte writes a byte, and reports false if it cannot although the peer is there. The peer makes
+// sure that there is room, because a byte that does not fit would not wake the sleeper.
 //
 // The doorbell makes raw system calls, except in drain. None of them blocks, and if the runtime
 // knew that one begins, it might wake a thread to watch it.

@@ -26,8 +26,8 @@ func (l *Listener) OnDemand() { l.l.OnDemand() }
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return getenv(name) }
 
-// Hide removes the mark of a listener of SDP from a socket. On a connection that was accepted it would
-// make a copy of the library in the program, which finds the connection inside another one, change that.
+// Hide removes the mark of a listener of SDP from a socket. A connection that was accepted has it too.
+// There it would mislead a copy of the library in the program that is given the connection.
 func Hide(c any) {
 	if sc, ok := c.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
