@@ -73,11 +73,11 @@ type Listener struct {
 	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
 	waiting  int         // calls of Accept that wait
 	deadline time.Time   // of Accept; zero: none
-	alarm    *time.Timer // wakes Accept at the deadline
-	overdue  *time.Timer // wakes Accept and the accepting goroutine at wakeAt
+	late     alarm       // wakes Accept at the deadline
+	overdue  alarm       // wakes Accept and the accepting goroutine at wakeAt
 	wakeAt   time.Time
-	vain     time.Time   // when a wait of orderTime was last in vain
-	grace    *time.Timer // ends the closed listener; nil: it is open, or has ended
+	vain     time.Time // when a wait of orderTime was last in vain
+	grace    alarm     // ends the closed listener
 }
 
 // New returns a Listener that accepts from ln, which it owns from now on. It runs until
@@ -282,15 +282,14 @@ func (l *Listener) wakeLocked(d time.Duration) {
 		return
 	}
 	l.wakeAt = now.Add(d)
-	if l.overdue != nil {
-		l.overdue.Reset(d)
-		return
-	}
-	l.overdue = time.AfterFunc(d, func() {
-		l.mu.Lock()
-		l.changed.Broadcast()
-		l.mu.Unlock()
-	})
+	l.overdue.set(d, l.wake)
+}
+
+// wake makes Accept and the accepting goroutine check again.
+func (l *Listener) wake() {
+	l.mu.Lock()
+	l.changed.Broadcast()
+	l.mu.Unlock()
 }
 
 // leaveLocked removes a from the queue, if it is there.
@@ -360,16 +359,9 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	if l.closed {
 		return net.ErrClosed
 	}
-	if l.alarm != nil {
-		l.alarm.Stop()
-		l.alarm = nil
-	}
+	l.late.stop()
 	if l.deadline = t; !t.IsZero() {
-		l.alarm = time.AfterFunc(time.Until(t), func() {
-			l.mu.Lock()
-			l.changed.Broadcast()
-			l.mu.Unlock()
-		})
+		l.late.set(time.Until(t), l.wake)
 	}
 	l.changed.Broadcast()
 	return nil
@@ -407,7 +399,7 @@ func (l *Listener) Close() error {
 	l.accepting.Wait()
 	l.mu.Lock()
 	if !again && !l.exhaustedLocked() {
-		l.grace = time.AfterFunc(acceptGrace, func() { l.finishIdle(closeGrace - acceptGrace) })
+		l.grace.set(acceptGrace, func() { l.finishIdle(closeGrace - acceptGrace) })
 	}
 	idle := l.exhaustedLocked()
 	l.mu.Unlock()
@@ -419,7 +411,7 @@ func (l *Listener) Close() error {
 
 // drainedLocked ends a closed listener from which Accept can return nothing more.
 func (l *Listener) drainedLocked() {
-	if l.closed && l.grace != nil && l.exhaustedLocked() && l.grace.Stop() {
+	if l.closed && l.exhaustedLocked() && l.grace.stop() {
 		go l.finish()
 	}
 }
@@ -428,7 +420,7 @@ func (l *Listener) drainedLocked() {
 func (l *Listener) finishIdle(d time.Duration) {
 	l.mu.Lock()
 	if len(l.queue) > l.ready && !l.ended {
-		l.grace = time.AfterFunc(d, l.finish)
+		l.grace.set(d, l.finish)
 		l.mu.Unlock()
 		return
 	}
@@ -443,10 +435,8 @@ func (l *Listener) finish() {
 		l.ended = true
 		abandoned := l.queue
 		l.queue = nil
-		for _, timer := range []*time.Timer{l.alarm, l.overdue, l.grace} {
-			if timer != nil {
-				timer.Stop()
-			}
+		for _, a := range []*alarm{&l.late, &l.overdue, &l.grace} {
+			a.stop()
 		}
 		l.changed.Broadcast()
 		l.mu.Unlock()

@@ -62,6 +62,29 @@ func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// TestIdleMonitorAfterABubble visits a connection that was used in one while no connection was visited.
+func TestIdleMonitorAfterABubble(t *testing.T) {
+	c, s := pair(t)
+	for _, end := range []*Conn{c, s} {
+		end.mu.Lock()
+		idleMonitor.removeLocked(end.conn)
+		end.mu.Unlock()
+	}
+	require.Eventually(t, func() bool { // connections of earlier tests may still close
+		idleMonitor.mu.Lock()
+		defer idleMonitor.mu.Unlock()
+		return idleMonitor.ticker == nil
+	}, soon, time.Millisecond)
+	synctest.Test(t, func(*testing.T) { roundTrip(t, c, s, 1)() })
+	roundTrip(t, c, s, 1)()
+	for _, end := range []*Conn{c, s} {
+		idleMonitor.mu.Lock()
+		assert.Contains(t, idleMonitor.conns, end.conn)
+		assert.NotNil(t, idleMonitor.ticker)
+		idleMonitor.mu.Unlock()
+	}
+}
+
 // TestTimerOfTheIdleMonitor, which it has without a descriptor: a connection from outside that is
 // used in a bubble must not stop it for decades.
 func TestTimerOfTheIdleMonitor(t *testing.T) {

@@ -199,3 +199,22 @@ func TestDeadlineSetInABubble(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 }
+
+// TestListenersDeadlineSetInABubble does not end the program if another one is set outside, or the
+// listener is closed there.
+func TestListenersDeadlineSetInABubble(t *testing.T) {
+	ln, err := Listen("sdp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := ln.(*Listener)
+	inABubble := func() {
+		synctest.Test(t, func(t *testing.T) {
+			require.NoError(t, l.SetDeadline(time.Now().Add(time.Hour)))
+		})
+	}
+	inABubble()
+	require.NoError(t, l.SetDeadline(time.Now().Add(10*time.Millisecond)))
+	_, err = l.Accept()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	inABubble()
+	require.NoError(t, l.Close())
+}

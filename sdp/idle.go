@@ -51,17 +51,20 @@ func (m *monitor) watchLocked(c *conn) {
 
 // addLocked makes the monitor visit c at the next tick.
 func (m *monitor) addLocked(c *conn) {
-	c.idle = idleState{polled: c.poll.polled, activity: c.poll.activity, enabled: c.idle.enabled, listed: true}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ticker == nil {
+		if bubble.Inside() { // a connection from outside is used in a bubble; its next use outside adds it
+			return
+		}
+		m.ticker, m.soon = newTicker(), false
+		go m.run(m.ticker)
+	}
+	c.idle = idleState{polled: c.poll.polled, activity: c.poll.activity, enabled: c.idle.enabled, listed: true}
 	if m.conns == nil {
 		m.conns = make(map[*conn]int64)
 	}
 	m.conns[c] = 0
-	if m.ticker == nil && !bubble.Inside() { // a connection from outside may be used in a bubble
-		m.ticker, m.soon = newTicker(), false
-		go m.run(m.ticker)
-	}
 	m.wakeLocked()
 }
 
