@@ -2,7 +2,9 @@ package iwarp
 
 import (
 	"bytes"
+	"errors"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -79,4 +81,89 @@ func TestWakeUpIsForBoth(t *testing.T) {
 			}
 		}
 	}
+}
+
+// slowHalf is a connection whose Writes and CloseWrite wait for a permission each, as those of TLS do
+// while the peer does not read.
+type slowHalf struct {
+	net.Conn
+	permission chan struct{}
+	calls      chan string
+}
+
+func (c *slowHalf) Write(b []byte) (int, error) {
+	c.calls <- "Write"
+	<-c.permission
+	return len(b), nil
+}
+
+func (c *slowHalf) CloseWrite() error {
+	c.calls <- "CloseWrite"
+	<-c.permission
+	return nil
+}
+
+// TestEndOfAStream follows what was written, and nobody waits for it.
+func TestEndOfAStream(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &slowHalf{Conn: near, permission: make(chan struct{}), calls: make(chan string, 10)}
+	s := newStreamTransport(c)
+	_, err := s.write([][]byte{{1}})
+	require.NoError(t, err)
+	require.Equal(t, "Write", <-c.calls)
+	_, err = s.write([][]byte{{2}})
+	require.NoError(t, err)
+	s.closeWrite()
+	for _, next := range []string{"Write", "CloseWrite"} {
+		c.permission <- struct{}{}
+		require.Equal(t, next, <-c.calls)
+	}
+	close(c.permission)
+	require.NoError(t, s.close())
+	s.closeWrite()
+	assert.Empty(t, c.calls)
+}
+
+// multiplexed is a stream whose timeouts do not wrap os.ErrDeadlineExceeded.
+type multiplexed struct{ net.Conn }
+
+type timeout struct{ error }
+
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+func (c multiplexed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		err = timeout{errors.New("the multiplexer's own")}
+	}
+	return n, err
+}
+
+// room takes what is read.
+type room struct{}
+
+func (room) space() (first, second []byte) { return nil, make([]byte, 10) }
+func (room) got(int)                       {}
+func (room) parking()                      {}
+
+// TestTimeouts of a stream end a read only if this package did not ask for them.
+func TestTimeouts(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	s := newStreamTransport(multiplexed{near})
+	defer s.close()
+	n, err := s.read(room{}, false)
+	assert.Zero(t, n)
+	assert.NoError(t, err, "nothing has arrived")
+	s.wakeRead()
+	_, err = s.read(room{}, true)
+	assert.Equal(t, errWoken, err)
+	require.NoError(t, near.SetReadDeadline(time.Now()))
+	_, err = s.read(room{}, true)
+	assert.ErrorContains(t, err, "the multiplexer's own", "another deadline: to wait again would not end")
+
+	assert.True(t, isTimeout(os.ErrDeadlineExceeded))
+	assert.False(t, isTimeout(&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}), "the connection has ended")
 }

@@ -57,7 +57,7 @@ func (t *script) wakeRead()          {}
 func (t *script) unsent() (_, _ int) { return 0, 0 }
 func (t *script) settled() bool      { return true }
 func (t *script) settle() error      { return nil }
-func (t *script) closeWrite() error  { return nil }
+func (t *script) closeWrite()        {}
 func (t *script) close() error       { return nil }
 func (t *script) abort() error       { return nil }
 

@@ -41,8 +41,8 @@ type transport interface {
 	settled() bool
 	settle() error
 
-	// closeWrite ends this direction after what was written.
-	closeWrite() error
+	// closeWrite ends this direction after what was written. It does not wait for the peer.
+	closeWrite()
 	// close closes the stream, abort resets it. Both end every call and wait for the
 	// transport's goroutine.
 	close() error

@@ -266,11 +266,10 @@ func (t *rawTransport) unsent() (total, inProcess int) {
 func (t *rawTransport) settled() bool { return true }
 func (t *rawTransport) settle() error { return nil }
 
-func (t *rawTransport) closeWrite() error {
+func (t *rawTransport) closeWrite() {
 	if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
+		c.CloseWrite()
 	}
-	return nil
 }
 
 func (t *rawTransport) close() error {

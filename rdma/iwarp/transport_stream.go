@@ -13,7 +13,16 @@ import (
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
 )
 
-func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+// isTimeout reports whether a deadline has ended a call. The errors of some multiplexers do not wrap
+// os.ErrDeadlineExceeded. ETIMEDOUT, which ends a connection, says that it is a timeout too.
+func isTimeout(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	var timeout net.Error
+	var kernels syscall.Errno
+	return errors.As(err, &timeout) && timeout.Timeout() && !errors.As(err, &kernels)
+}
 
 // bare returns the error inside one of package net that names the connection, as this package's
 // errors do not. A reset becomes syscall.ECONNRESET on systems that have another number for it,
@@ -37,11 +46,11 @@ func lingerZero(c net.Conn) {
 
 // streamTransport is any net.Conn: on an operating system where descriptors cannot be used
 // directly, or of a program's own making. A net.Conn cannot be written without blocking, so a
-// goroutine writes from a buffer, from the first write until close. Nor can it be read without
-// blocking, so a read without wait waits for glance.
+// goroutine writes from a buffer, and ends the direction, from the first such call until close. Nor
+// can it be read without blocking, so a read without wait waits for glance.
 //
-// mu guards the fields below it. cond is signalled when there are bytes to write, when there is
-// room in buf, and at the end.
+// mu guards the fields below it. cond is signalled when there is something to do for the goroutine,
+// when there is room in buf, and at the end.
 type streamTransport struct {
 	conn      net.Conn
 	readWoken atomic.Bool
@@ -53,6 +62,7 @@ type streamTransport struct {
 	spare   []byte
 	writing int // bytes that the goroutine is writing now
 	started bool
+	halving bool // this direction is to end after buf
 	ending  bool // no more will be written
 	woken   bool // for waitWrite,
 	unheard bool // and for settle
@@ -89,12 +99,17 @@ func (t *streamTransport) write(pieces [][]byte) (int, error) {
 			break
 		}
 	}
+	t.startLocked()
+	return n, nil
+}
+
+// startLocked makes the writing goroutine look for work.
+func (t *streamTransport) startLocked() {
 	if !t.started {
 		t.started = true
 		t.writer.Go(t.run)
 	}
 	t.cond.Broadcast()
-	return n, nil
 }
 
 // run is the writing goroutine.
@@ -103,10 +118,19 @@ func (t *streamTransport) run() {
 	defer t.mu.Unlock()
 	for t.err == nil {
 		if len(t.buf) == 0 {
-			if t.ending {
+			switch {
+			case t.ending:
 				return
+			case t.halving:
+				t.halving = false
+				t.mu.Unlock()
+				if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
+					c.CloseWrite() // over TLS it writes, and so may wait for the peer
+				}
+				t.mu.Lock()
+			default:
+				t.cond.Wait(&t.mu)
 			}
-			t.cond.Wait(&t.mu)
 			continue
 		}
 		b := t.buf
@@ -203,7 +227,7 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	switch {
 	case n > 0:
 		return n, nil // a lasting error will be returned again
-	case !isTimeout(err):
+	case !isTimeout(err), wait && !t.readWoken.Load():
 		return 0, bare(err)
 	case !wait:
 		return 0, nil
@@ -233,16 +257,13 @@ func (t *streamTransport) unsent() (total, inProcess int) {
 	return n, n
 }
 
-// closeWrite ends this direction, if all that was written has left the buffer. Otherwise it does
-// nothing, because the end must not overtake bytes.
-func (t *streamTransport) closeWrite() error {
-	if n, _ := t.unsent(); n > 0 {
-		return nil
+func (t *streamTransport) closeWrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil && !t.ending {
+		t.halving = true
+		t.startLocked()
 	}
-	if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return nil
 }
 
 func (t *streamTransport) close() error {
