@@ -78,7 +78,7 @@ relayed go on. If the file has an error, the proxy keeps its configuration and l
 line.
 
 SIGTERM and SIGINT end the proxy: it stops listening, lets its connections end by
-themselves for the time of -grace, and resets the rest. A second signal ends it at once.
+themselves for the time of -grace, and resets the rest. A second SIGINT or SIGTERM ends it at once.
 With -delay it first goes on accepting for that time, while /ready says 503.
 
 With -http it serves /live, /ready, /metrics (Prometheus) and, to clients on the same host,
@@ -162,9 +162,11 @@ func (f *proxyFlags) run() error {
 		return err
 	}
 	// From here on no signal is lost, even if something takes long.
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
+	ends, hangups := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(ends, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(ends)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 
 	inherited, err := proxy.Inherited()
 	if err != nil {
@@ -198,13 +200,15 @@ func (f *proxyFlags) run() error {
 		fmt.Fprintf(stdout, "relaying from %s://%s to %s\n", route.Listen.Network, at, route.Dial)
 	})
 	notify(log, "READY=1")
-	for s := range signals {
-		if s != syscall.SIGHUP {
-			break
+	for ended := false; !ended; {
+		select {
+		case <-ends:
+			ended = true
+		case <-hangups:
+			f.reload(p, log)
 		}
-		f.reload(p, log)
 	}
-	signal.Stop(signals) // a second signal ends the program
+	signal.Stop(ends) // a second one ends the program
 	f.stop(p, log)
 	return nil
 }
