@@ -1,7 +1,8 @@
 // Package listener accepts connections for package sdp. It runs the handshakes (package
 // internal/handshake) concurrently, so that a slow, silent or faulty client delays no other
 // one, and limits their number. accept.go takes connections from the underlying
-// listener, and this file hands out, in order of arrival, those that are set up.
+// listener, and listener.go hands out those that are set up, in order of arrival as far as none
+// waits for earlier ones for long.
 package listener
 
 import (
@@ -84,7 +85,7 @@ type Listener struct {
 // Close.
 func New(ln net.Listener, cfg handshake.Config) *Listener { return newListener(ln, cfg, maxPlaces) }
 
-// NewOnDemand returns a Listener that acts as after OnDemand from the beginning: it takes no
+// NewOnDemand is New, with OnDemand in effect from the beginning: the Listener takes no
 // connection before Accept is called. If that is not soon, it removes the socket's mark, which may be
 // that of a process that has ended. Another one that serves SDP marks the socket at its next Accept.
 func NewOnDemand(ln net.Listener, cfg handshake.Config) *Listener {
@@ -379,8 +380,8 @@ const (
 
 // Close closes the underlying listener and returns its error. Connections in the kernel's
 // backlog stay there for other processes that have the socket. Accept still returns those
-// that were accepted: connections in their handshake for closeGrace, and those that are set
-// up for acceptGrace; then they are closed. If there are none, no goroutine of the listener
+// that were accepted: connections in their handshake for up to 1 s, and those that are set
+// up for up to 0.2 s; then they are closed. If there are none, no goroutine of the listener
 // is left when Close returns.
 func (l *Listener) Close() error {
 	l.mu.Lock()

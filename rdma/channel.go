@@ -35,7 +35,7 @@ type Peer struct {
 	// InDir says that the ends meet in the directory ChannelConfig.Dir, and may be in different
 	// network namespaces.
 	InDir bool
-	// PID is the peer's process, with which the channel must be, or 0 if it is not known.
+	// PID is the process that must be at the other end of the channel, or 0 if it is not known.
 	PID int
 }
 
@@ -65,14 +65,14 @@ type ChannelListener interface {
 // concurrent use.
 type PendingChannel interface {
 	// Take waits for the client and returns the channel, or [ErrDeclined] if the client does
-	// not use it. It is called once.
+	// not use it. It is called once, except as Invitation says.
 	Take(ctx context.Context) (QueuePair, error)
 	// Withdraw ends the channel. After a successful Take it does nothing.
 	Withdraw()
 }
 
-// ErrDeclined means that the client does not use the channel that it offered.
-var ErrDeclined = errors.New("rdma: the client does without the channel")
+// ErrDeclined means that the client does not use the channel.
+var ErrDeclined = errors.New("rdma: the client does not use the channel")
 
 // An Offerer is a Transport whose channels the client offers with its Request, so that the
 // server can open its end at once.
@@ -144,7 +144,7 @@ type ClaimListener interface {
 
 // Claim is a client's claim on a connection that was accepted. One goroutine at a time uses it.
 type Claim interface {
-	// Expected reports that the client may send its Request. After it has returned false the
+	// Expected reports whether the client may send its Request. After it has returned false the
 	// client sends none. It does not block.
 	Expected() bool
 	// Release ends the claim. The client has sent its Request (asked) or not.

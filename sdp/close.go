@@ -25,7 +25,8 @@ const (
 )
 
 // CloseRead closes the direction from the peer as Linux's TCP does: Reads no longer wait. They
-// return what has arrived, and io.EOF if there is nothing.
+// return what has arrived, and io.EOF if there is nothing. After a reset, or the end of both
+// directions, CloseRead and CloseWrite fail with an error that wraps syscall.ENOTCONN.
 func (c *Conn) CloseRead() error {
 	defer runtime.KeepAlive(c)
 	c.mu.Lock()

@@ -12,12 +12,13 @@ import (
 // defaults, which suit nearly every program. A field that is set takes precedence over the
 // operator's rules, which are in a file that the environment variable SDP_CONFIG names; those over
 // the environment, and the environment over the defaults: see docs/rules.md. Programs that run
-// with more rights than their caller (set-user-ID, capabilities) ignore the environment. A Config may be shared, but
-// must not be changed while it is in use.
+// with more rights than their caller (set-user-ID, capabilities) ignore the environment. A Config
+// may be shared, but must not be changed while it is in use.
 type Config struct {
 	// Devices lists the devices that may be used, in order of preference: "shm", "verbs",
 	// "iwarp". Devices that this program or this machine lacks are skipped. "tcp" alone
-	// disables SDP. If Devices is set, no rule applies. The default is the environment variable
+	// disables SDP, as does a list that is empty but not nil; an unknown or repeated name is an
+	// error. If Devices is set, no rule applies. The default is the environment variable
 	// SDP_DEVICES. If that is not set, networks "tcp" and "unix" use the devices that are faster
 	// than TCP: "shm", and "verbs" on RDMA hardware. Network "sdp" uses all devices.
 	Devices []string
@@ -37,7 +38,7 @@ type Config struct {
 	// always has 2 s after the Reply. The default is 5 s.
 	HandshakeTimeout time.Duration
 	// StepUpTimeout is how long Dial may take to open a channel of verbs beside the TCP
-	// connection. After that it does without it. A listener waits as long for the client's
+	// connection. After that it does not use one. A listener waits as long for the client's
 	// decision, but at least 2 s. The default is 500 ms.
 	StepUpTimeout time.Duration
 	// StepUpThroughProxies makes a listener open such a channel even if the client sees other
@@ -87,7 +88,7 @@ type Config struct {
 	// Memory limits how many bytes all SDP connections of this process together may promise to
 	// their peers, for data that is unread here and for shm's large rings. It is a setting of
 	// the process: each Dial or Listen whose Config sets it changes it for all connections.
-	// Each connection has at least 64 KB, and at most an eighth of Memory. 0 means the value
+	// Each connection has at least 64 KB (32 KB over verbs), and at most an eighth of Memory. 0 means the value
 	// that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of
 	// 1024). If that is not set, it is a sixteenth of the machine's memory or of the control
 	// group's limit, but at least 16 MB and at most 4 GB.

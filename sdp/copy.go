@@ -35,7 +35,8 @@ var (
 )
 
 // ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
-// writes the bytes to the connection. After an error a file is where the bytes end that were written.
+// writes the bytes to the connection. If a Write fails and r is a file, its offset is that of the first
+// byte that was not written.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	n, err = c.readFrom(r)
@@ -208,7 +209,8 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 }
 
 // WriteBuffers writes the contents of v in one operation, and consumes v as
-// [net.Buffers.WriteTo] does. It is faster than that method, which makes a Write of each slice.
+// [net.Buffers.WriteTo] does: after an error v has the bytes that were not written. The bytes of other
+// Writes do not come between its slices. It is faster than that method, which makes a Write of each slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	defer runtime.KeepAlive(c)
 	c.writeMu.Lock()

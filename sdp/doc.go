@@ -25,19 +25,19 @@
 //   - "verbs" is RDMA hardware, in programs that import
 //     github.com/gosdp/gosdp/rdma/verbs.
 //   - "iwarp" is RDMA in software over the TCP connection. Every program has it, and uses it
-//     only if the program or its user asks for it, because it is slower than TCP.
+//     only if the program or its user asks for it, because it is slower than TCP for small
+//     messages and set-up.
 //
 // [Config] restricts the choice. [Conn.Device] returns the result, and [Conn.Stats] the
 // reasons.
 //
-// A Write is copied into messages, for which the peer has promised buffers. Where that is
-// faster, or if Config.ZCopyThreshold is set, a long Write is transferred by RDMA without a
-// copy.
+// A Write is copied into messages, for which the peer has promised buffers. A long Write is
+// transferred by RDMA without a copy where that is faster, or if Config.ZCopyThreshold is set.
 //
 // # Errors and security
 //
 // Every error of a connection or a listener is a [*net.OpError] that wraps net.ErrClosed,
 // os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE or another cause, except io.EOF,
-// which is returned as it is. As with TCP there is no encryption and no authentication. Package crypto/tls works over
-// a [Conn] as over any other connection.
+// which is returned as it is. As with TCP there is no encryption and no authentication. Package
+// crypto/tls works over a [Conn] as over any other connection.
 package sdp

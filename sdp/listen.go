@@ -129,7 +129,7 @@ func wrap(ln net.Listener, config *Config, how accepter) (*Listener, error) {
 //
 // Programs on this host start the SDP handshake with a marked socket, so it must serve SDP.
 // The mark includes IP_FREEBIND, so binding to an address that this host does not have is no
-// error. Announce fails on systems without such marks. It does nothing if a rule of the operator
+// error. On other systems than Linux it fails with errors.ErrUnsupported. It does nothing if a rule of the operator
 // (SDP_CONFIG) makes the listener plain TCP, or may do so because the port is not known yet.
 func Announce(network, address string, c syscall.RawConn) error {
 	if n, err := parseNetwork(network); err == nil {
@@ -167,7 +167,8 @@ var _ net.Listener = (*Listener)(nil)
 // Every error is a [*net.OpError]. A connection that fails during its handshake is not an error
 // of Accept. An error of the listening socket, such as having no descriptors left, is returned
 // once, and the next Accept continues. After Close, Accept returns the connections that were
-// accepted before, for at most a second, and then an error that wraps net.ErrClosed.
+// accepted before, for up to 0.2 s those that are set up, and for up to 1 s those in their
+// handshake, and then an error that wraps net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	defer runtime.KeepAlive(l)
 	for {
@@ -192,7 +193,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 }
 
 // File returns a copy of the listening socket, which another process can use. Closing the
-// Listener does not affect the copy. After File the Listener accepts connections only while the
+// Listener does not affect the copy. The error wraps errors.ErrUnsupported if the program made the
+// underlying listener, and that has no File. After File the Listener accepts connections only while the
 // program waits in Accept, because the others may be meant for the other process. Until the next
 // Accept, programs on this host do not see that it serves SDP.
 func (l *Listener) File() (*os.File, error) {
@@ -240,8 +242,8 @@ func (r *rawListener) Control(f func(fd uintptr)) error {
 	return err
 }
 
-// Close stops listening. For at most a second, Accept still returns connections that were
-// accepted before, including those in their handshake. Then they are closed. If another process
+// Close stops listening. Accept still returns connections that were accepted before: for up to 0.2 s
+// those that are set up, and for up to 1 s those in their handshake. Then they are closed. If another process
 // has the socket, connections in the kernel's backlog stay there for it. If there are no
 // connections to return, Close waits until all goroutines of the listener have ended.
 func (l *Listener) Close() error {

@@ -45,10 +45,10 @@ func (c *conn) dropped() {
 }
 
 // Read implements the net.Conn Read method. It waits until at least one byte has arrived. It
-// returns io.EOF after the peer has closed its direction, or its process has ended, and
-// everything that the peer's Writes had accepted has been read. Other errors wrap
-// net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
-// connection. Read returns the bytes that arrived before such an error first.
+// returns io.EOF after the peer has closed its direction, or its process has ended (over verbs
+// that is a reset), and everything that the peer's Writes had accepted has been read. Other errors
+// wrap net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
+// connection. Read returns the bytes that arrived before the connection failed first.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.conn.Read(b)
 	runtime.KeepAlive(c)
@@ -57,7 +57,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // Write implements the net.Conn Write method. It returns when all of b has left this process:
 // to the memory that both ends share (shm), to the kernel's socket (iwarp), or to the NIC
-// (verbs). With an error it returns the number of bytes that have. Errors wrap net.ErrClosed,
+// (verbs). With an error it returns how many bytes the device has accepted. Errors wrap net.ErrClosed,
 // os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite or the peer's Close, syscall.ECONNRESET,
 // or the error that ended the connection. The first Write that finds that the peer has closed
 // succeeds, as over TCP; its bytes are lost, and if there are more than 64 KB, only so many count.
@@ -71,8 +71,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 // progress return net.ErrClosed.
 //
 // Bytes that Writes have accepted are still delivered, in the background if that takes time,
-// as the kernel does for TCP. [WaitClosed] waits for this. Close itself waits only while such
-// bytes are still in this process, for at most one second; see [Conn.SetLinger]. If the program
+// as the kernel does for TCP. [WaitClosed] waits for this. Over verbs, Close itself waits for up to
+// a second while the NIC has not sent such bytes; see also [Conn.SetLinger]. If the program
 // has not read all bytes that have arrived, the peer sees a reset: its Reads return it instead of
 // io.EOF, unless CloseWrite was called before.
 func (c *Conn) Close() error {
@@ -147,7 +147,7 @@ func (c *Conn) SetKeepAlive(keepalive bool) error {
 }
 
 // SetKeepAlivePeriod sets how long the connection must be idle before the operating system
-// sends a keep-alive message, and the time between messages.
+// sends its first keep-alive message. SetKeepAliveConfig also sets the time between messages.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
 	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
 }
@@ -174,8 +174,8 @@ func (c *Conn) SetNoDelay(noDelay bool) error {
 
 // SetReadBuffer sets approximately how many bytes may be unread at this end: in the operating
 // system's receive buffer, and in the library's receive buffers that the peer may fill. It
-// does not take back buffers that the peer may already use. Config.ReadBuffer limits those as
-// well. Over iwarp the operating system's buffer gets at least 64 KB.
+// does not take back buffers that the peer may already use; Config.ReadBuffer limits those from the
+// beginning. Over iwarp the operating system's buffer gets at least 64 KB.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	c.mu.Lock()
 	if !c.closed {

@@ -95,7 +95,7 @@ type Histogram struct {
 	Buckets []Bucket
 }
 
-// A Bucket counts the durations that are at most UpTo.
+// A Bucket counts the durations that are at most UpTo, including those of earlier Buckets.
 type Bucket struct {
 	UpTo  time.Duration
 	Count uint64

@@ -103,9 +103,11 @@ func programName() string {
 }
 
 // ServeStatus lets "sdp stat" and "sdp top" show the connections of this process, until stop is
-// called. It serves their state on a socket in a directory that only the process's user can
-// enter. SDP_STATUS=1 in the environment has the same effect, from the first Dial or Listen.
-// Without either the process has no such socket.
+// called. It serves their state on a socket in a directory that only the process's user and root
+// can enter, and fails if it cannot make that directory, or finds another one there. It may be called
+// again, and concurrently; the socket exists until every stop was called. SDP_STATUS=1 in the
+// environment has the same effect, from the first Dial or Listen. Without either the process has
+// no such socket.
 func ServeStatus() (stop func() error, err error) {
 	return served.serve(status.Dir(getenv(statusVariable), os.Geteuid()))
 }

@@ -123,7 +123,7 @@ var (
 )
 
 // unanswered remembers the servers that have not accepted a connection which was claimed over a channel.
-// Others may listen at the address, each of which accepts some of the connections (SO_REUSEPORT). For
+// Several may listen at the address, each of which accepts some of the connections (SO_REUSEPORT). For
 // shmdir.VainTimes as long as a client has waited, connections are claimed in the directory alone.
 var unanswered peerTable
 

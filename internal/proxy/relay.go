@@ -189,7 +189,7 @@ func (d *direction) fails(c conn) bool {
 	return d.failed.Load()
 }
 
-// dead reports whether c takes nothing more. io.Copy does not say which connection its error comes
+// dead reports whether c no longer accepts bytes. io.Copy does not say which connection its error comes
 // from. Only the direction that writes to c may call it, because another Write would delay it.
 func dead(c conn) bool {
 	_, err := c.Write(nil)

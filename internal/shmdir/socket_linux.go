@@ -160,7 +160,7 @@ func randomFile(prefix string) string {
 // Any process that connects to a socket can send descriptors over it, and closing one may
 // block for as long as the sender likes. Linux 6.16 and later refuse them at the sender. Where the
 // kernel accepts them, closing is done by goroutines. While mostBlocked of them take longer than
-// blockedAfter, which a close does not that does not block, there are no further connections.
+// blockedAfter, and a close that does not block never takes so long, there are no further connections.
 
 const (
 	mostBlocked  = 64

@@ -2,5 +2,6 @@
 
 package spin
 
-// For calls there once. On this system it could not yield the processor to another process.
+// For calls there once. It does not poll, because on this system it cannot yield the processor to
+// another process.
 func (h *Habit) For(there func() (over, worth bool)) { there() }

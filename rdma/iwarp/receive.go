@@ -109,7 +109,7 @@ func (q *QueuePair) poll(wcs []rdma.Completion, wait bool) (int, error) {
 			return 0, nil
 		}
 		// poll sets waiting before it looks at cq for the last time; complete looks at waiting
-		// after it has filled cq. So one of them sees the other.
+		// after it has filled cq. So at least one of them sees what the other wrote.
 		rx.waiting.Store(wait)
 		n, err := 0, error(nil)
 		if !q.cq.pending.Load() {

@@ -122,7 +122,7 @@ func (l *link) alive() bool {
 	return err == nil && !gone
 }
 
-// pool keeps links between their uses. The zero value is an empty pool. It is safe for concurrent
+// pool keeps links between uses. The zero value is an empty pool. It is safe for concurrent
 // use.
 type pool struct {
 	mu      sync.Mutex

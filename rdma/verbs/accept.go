@@ -19,8 +19,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// acceptor accepts channels: it has one rdma_cm listener for each address at which peers have
-// connected by TCP, so that the listener is on the device which has that address.
+// acceptor accepts channels: it has one rdma_cm listener for each local address to which peers
+// have connected over TCP, so that the listener is on the device that has that address.
 //
 // mu guards invited, joining and closed. The event loop takes it, so no call to the kernel is made
 // while it is held.

@@ -78,7 +78,7 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 	if t.Full[0].RSS == 0 {
 		return all // not known on this system
 	}
-	// A connection's part is the growth of the process divided by the number of connections.
+	// A connection's share is the growth of the process divided by the number of connections.
 	var each [2]float64
 	connection := func(name, unit string, of func(Memory) uint64) {
 		for side := range each {

@@ -23,7 +23,7 @@ const (
 // conn. buf's capacity is at least readWindow.
 type half func(conn net.Conn, buf []byte, n int) error
 
-// readWindow is the least capacity of a buffer that reads a stream, however small
+// readWindow is the minimum capacity of a buffer that reads a stream, however small
 // the messages are.
 const readWindow = 64 << 10
 

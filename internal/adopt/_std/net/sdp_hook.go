@@ -54,7 +54,7 @@ func sdpPlain(ctx context.Context) context.Context {
 
 // sdpWanted reports whether a Dial or Listen with ctx may use SDP.
 func sdpWanted(ctx context.Context) bool {
-	return ctx.Value(sdpUnhooked{}) == nil && (os.Getenv("SDP_DEVICES") != "tcp" || os.Getenv("SDP_CONFIG") != "")
+	return ctx.Value(sdpUnhooked{}) == nil && (sdp.Getenv("SDP_DEVICES") != "tcp" || sdp.Getenv("SDP_CONFIG") != "")
 }
 
 // sdpNetFD returns the netFD that the program gets for the connection or listener on sock.
