@@ -338,11 +338,11 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 // connecting: its process announces that.
 func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 	d := a.netDialer()
-	announcer := 0
+	var announcer localpeer.Process
 	if d.LocalAddr == nil {
 		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
 	}
-	if announcer == 0 {
+	if announcer.PID == 0 {
 		return a.plain(ctx)
 	}
 	d.LocalAddr = localpeer.UnixDialler()

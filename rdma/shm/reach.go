@@ -5,25 +5,16 @@ package shm
 import (
 	"bytes"
 	"crypto/rand"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // Two ends have reach if each can read the other's memory with process_vm_readv, which RDMA
 // Reads and Writes need. They try it only if the programs at both ends asked for zero copy: a
 // sandbox may kill a process that makes this system call, and security tools report it as
 // tracing.
-
-// reachable reports whether this process may read a peer's memory: the kernel must name the
-// peer's process, and its user must be this process's own. A process of another user may
-// execute a set-user-ID program and keep its pid and its sockets, and a privileged process
-// could read that program's memory too.
-func reachable(pid, uid int) bool { return pid != 0 && uid == os.Geteuid() }
 
 const probeLen = 16
 
@@ -58,64 +49,68 @@ var (
 	leftBehind atomic.Int32
 )
 
-// tryTime is how long reading a probe may take. It usually takes microseconds.
-const tryTime = 250 * time.Millisecond
+const (
+	// tryTime is how long reading a probe may take. It usually takes microseconds.
+	tryTime = 250 * time.Millisecond
+	// promptTime is the same while others wait.
+	promptTime = time.Millisecond
+)
 
 // lookFirst is how often this goroutine yields to the one that reads before it takes a timer, which
 // wakes a thread. Usually the other one needs one turn.
 const lookFirst = 8
 
-// try reports whether the probe can be read at its address in the process pid.
-func try(pid int, address uint64, want []byte) bool {
-	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
-		return false
+// try reports whether the probe can be read at its address in the process, or whether that was not
+// known in time.
+func (p *process) try(address uint64, want []byte, patience time.Duration) (there, late bool) {
+	if int(leftBehind.Load()) == cap(tries) {
+		return false, false
 	}
 	select {
 	case tries <- struct{}{}:
 	default:
-		late := time.NewTimer(tryTime)
-		defer late.Stop()
+		over := time.NewTimer(patience)
+		defer over.Stop()
 		select {
 		case tries <- struct{}{}:
-		case <-late.C:
-			return false
+		case <-over.C:
+			return false, true
 		}
 	}
 	found := make(chan bool, 1)
 	var parted atomic.Bool // the goroutine has ended, or was abandoned
+	p.hold()
 	go func() {
 		defer func() {
+			p.release()
 			if !parted.CompareAndSwap(false, true) {
 				leftBehind.Add(-1)
 			}
 			<-tries
 		}()
 		var got [probeLen]byte
-		local := [1]unix.Iovec{{Base: &got[0]}}
-		local[0].SetLen(probeLen)
-		remote := [1]unix.RemoteIovec{{Base: uintptr(address), Len: probeLen}}
-		n, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
+		n, err := p.read(got[:], uintptr(address))
 		found <- err == nil && n == probeLen && bytes.Equal(got[:], want)
 	}()
 	for range lookFirst {
 		runtime.Gosched()
 		select {
 		case is := <-found:
-			return is
+			return is, false
 		default:
 		}
 	}
-	late := time.NewTimer(tryTime)
-	defer late.Stop()
+	over := time.NewTimer(patience)
+	defer over.Stop()
 	select {
 	case is := <-found:
-		return is
-	case <-late.C:
+		return is, false
+	case <-over.C:
 	}
 	leftBehind.Add(1)
 	if !parted.CompareAndSwap(false, true) { // it ended at the same moment
 		leftBehind.Add(-1)
-		return <-found
+		return <-found, false
 	}
-	return false
+	return false, true
 }

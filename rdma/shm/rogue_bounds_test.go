@@ -121,7 +121,8 @@ func TestRogueWithoutReach(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)
-			q.peerPID = 0
+			q.peer.release()
+			q.peer = nil
 			region, err := q.Register(make([]byte, 100), rdma.RemoteRead|rdma.RemoteWrite)
 			require.NoError(t, err)
 			if v.kind == recordRead {

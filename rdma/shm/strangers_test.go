@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		beFlood()
 	case "client":
 		beClient()
+	case "owner":
+		ownSecret()
 	default:
 		goleak.VerifyTestMain(m)
 	}
