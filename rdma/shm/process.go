@@ -22,8 +22,9 @@ import (
 // CAP_SYS_PTRACE: what it gets, any program of its user could get.
 type process struct {
 	pid   int
-	fd    int // a pidfd
-	links int // that hold it; guarded by processes.mu
+	fd    int  // a pidfd
+	ours  bool // it is in this process's pid namespace, which it cannot leave
+	links int  // that hold it; guarded by processes.mu
 }
 
 // processes has those that links hold, by their numbers.
@@ -46,7 +47,7 @@ func holdProcess(pid int) (*process, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	p := &process{pid: pid, fd: fd, links: 1}
+	p := &process{pid: pid, fd: fd, ours: inOurNamespace(pid), links: 1}
 	if s.byPID == nil {
 		s.byPID = make(map[int]*process)
 	}
@@ -157,20 +158,32 @@ func reach(pid, uid int) *process {
 	if err != nil {
 		return nil
 	}
-	if pid != os.Getpid() && !samePIDNamespace(pid) {
+	if !p.ours {
 		p.release()
 		return nil
 	}
 	return p
 }
 
-// samePIDNamespace reports whether a process of this user is in this process's pid namespace.
-func samePIDNamespace(pid int) bool {
-	ours, theirs := new(unix.Stat_t), new(unix.Stat_t)
-	return unix.Stat("/proc/self/ns/pid", ours) == nil &&
-		unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/pid", theirs) == nil &&
+// inOurNamespace reports whether a process of this user is in this process's pid namespace.
+func inOurNamespace(pid int) bool {
+	if pid == os.Getpid() {
+		return true
+	}
+	var theirs unix.Stat_t
+	ours := ourNamespace()
+	return ours != nil && unix.Stat("/proc/"+strconv.Itoa(pid)+"/ns/pid", &theirs) == nil &&
 		ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
 }
+
+// ourNamespace identifies this process's pid namespace; nil: unknown.
+var ourNamespace = sync.OnceValue(func() *unix.Stat_t {
+	s := new(unix.Stat_t)
+	if unix.Stat("/proc/self/ns/pid", s) != nil {
+		return nil
+	}
+	return s
+})
 
 // find is reach for a process that has the probe at the address. prompt: it fails with rdma.ErrSlow
 // instead of waiting for a page of the process's.
