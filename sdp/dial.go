@@ -46,10 +46,11 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+// dialContext is DialContext. why is how a handshake ended if the connection is plain TCP nevertheless.
+func (d *Dialer) dialContext(ctx context.Context, network, address string) (c net.Conn, why, err error) {
 	n, err := parseNetwork(network)
 	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+		return nil, nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	rule, known := d.Config.rule(n, rules.Client, address)
 	n = n.ruled(rule)
@@ -57,7 +58,7 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		err = n.opError("dial", nil, nil, err)
 		n.logDial(address, nil, err)
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, cancel := d.bounded(ctx)
 	defer cancel()
@@ -66,12 +67,11 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (net.
 	if !known {
 		err = a.decide(ctx)
 	}
-	var c net.Conn
 	if err == nil {
 		c, err = a.dial(ctx)
 	}
 	a.network.logDial(address, c, err)
-	return c, err
+	return c, a.failed, err
 }
 
 // bounded returns ctx limited to the time of NetDialer. Otherwise NetDialer would allow each
@@ -122,6 +122,7 @@ type attempt struct {
 
 	undecided bool     // the rule depends on the address to which connect connects
 	connected net.Conn // the next connection that connect returns; nil: it makes one
+	failed    error    // why SDP did not come up, if that was tried
 }
 
 // dial connects with or without SDP.
@@ -378,8 +379,9 @@ func usable(err error) bool {
 	return errors.As(err, &not) && not.Usable
 }
 
-// logPlain tells the logger why the connection is plain.
+// logPlain notes why the connection is plain, and tells the logger.
 func (a *attempt) logPlain(err error) {
+	a.failed = err
 	reason := err.Error()
 	var not *handshake.NotSDPError
 	if errors.As(err, &not) {
@@ -391,7 +393,7 @@ func (a *attempt) logPlain(err error) {
 // logUnasked tells the logger that the connection is plain and that no Request was sent.
 func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
-		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn).String())
+		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn, nil).String())
 	}
 }
 

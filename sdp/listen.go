@@ -129,7 +129,7 @@ func wrap(ln net.Listener, config *Config, how accepter) (*Listener, error) {
 //
 // Programs on this host start the SDP handshake with a marked socket, so it must serve SDP.
 // The mark includes IP_FREEBIND, so binding to an address that this host does not have is no
-// error. On other systems than Linux it fails with errors.ErrUnsupported. It does nothing if a rule of the operator
+// error. On systems other than Linux it fails with errors.ErrUnsupported. It does nothing if a rule of the operator
 // (SDP_CONFIG) makes the listener plain TCP, or may do so because the port is not known yet.
 func Announce(network, address string, c syscall.RawConn) error {
 	if n, err := parseNetwork(network); err == nil {

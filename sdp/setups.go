@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 )
@@ -18,15 +19,16 @@ import (
 // returned, ctx does not affect the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if !setups.measured.Load() {
-		return d.dialContext(ctx, network, address)
+		c, _, err := d.dialContext(ctx, network, address)
+		return c, err
 	}
 	start := time.Now()
-	c, err := d.dialContext(ctx, network, address)
+	c, why, err := d.dialContext(ctx, network, address)
 	e := DialEvent{Duration: time.Since(start), Err: err}
 	if up, ok := c.(*Conn); err == nil && ok {
 		e.Device = up.Device()
 	} else if err == nil {
-		e.Plain = d.Config.plainReason(network, c)
+		e.Plain = d.Config.plainReason(network, c, why)
 	}
 	setups.dialled(e)
 	return c, err
@@ -53,7 +55,7 @@ const (
 	PlainOther       PlainReason = iota // not a TCP connection
 	PlainPeer                           // the program at the other end does not serve SDP
 	PlainUser                           // the peer is another user's program
-	PlainHost                           // the peer is on another host or in another network namespace
+	PlainHost                           // the peer is on another host or in another network namespace, and was not asked
 	PlainBlind                          // this process may not ask the kernel about the peer
 	PlainSetupFailed                    // the peer serves SDP, but the handshake failed or no device works
 	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
@@ -181,10 +183,8 @@ func SetupStats() Setups {
 		DialTimes:  setups.dialTimes.histogram(),
 		PlainTimes: setups.plainTimes.histogram(),
 	}
-	for reason, n := range setups.plain {
-		if n > 0 {
-			s.Plain[PlainReason(reason)] = n
-		}
+	for reason, n := range setups.plain { // 0 too: a monitor does not notice the first event of a new series
+		s.Plain[PlainReason(reason)] = n
 	}
 	setups.mu.Unlock()
 	openConns.mu.Lock()
@@ -228,8 +228,9 @@ func (s *setupCounter) dialled(e DialEvent) {
 	}
 }
 
-// plainReason says why a connection that was dialled is plain TCP.
-func (c *Config) plainReason(network string, conn net.Conn) PlainReason {
+// plainReason says why a connection that was dialled is plain TCP. asked is how the last attempt at a
+// handshake ended; nil: there was none.
+func (c *Config) plainReason(network string, conn net.Conn, asked error) PlainReason {
 	if n, err := parseNetwork(network); err == nil {
 		if r := c.ruleAt(n, rules.Client, conn.RemoteAddr()); r != nil && r.Use == rules.TCP {
 			return PlainRule
@@ -238,18 +239,25 @@ func (c *Config) plainReason(network string, conn net.Conn) PlainReason {
 	if c.off() {
 		return PlainOff
 	}
-	return plainReason(conn)
+	return plainReason(conn, asked)
 }
 
-// plainReason says why, as far as the other end shows it.
-func plainReason(c net.Conn) PlainReason {
+// plainReason says why, as far as the other end shows it, or, if that is on another host, its answer.
+func plainReason(c net.Conn, asked error) PlainReason {
 	if _, tcp := c.(*net.TCPConn); !tcp {
 		return PlainOther
 	}
 	other, err := localpeer.Other(c)
 	switch {
 	case errors.Is(err, localpeer.ErrElsewhere):
-		return PlainHost
+		var not *handshake.NotSDPError
+		switch {
+		case asked == nil:
+			return PlainHost
+		case errors.As(asked, &not) && !not.Usable:
+			return PlainPeer
+		}
+		return PlainSetupFailed
 	case err != nil:
 		return PlainBlind
 	case !other.Listener:

@@ -147,13 +147,18 @@ func (s *statusServer) stop() error {
 }
 
 // serveStatusOnce serves the status if the environment asks for it.
-var serveStatusOnce = sync.OnceValue(func() error {
-	if setting := getenv(statusVariable); setting == "" || setting == "0" {
+var serveStatusOnce = sync.OnceValue(func() error { return serveStatusIf(getenv(statusVariable)) })
+
+func serveStatusIf(setting string) error {
+	switch {
+	case setting == "" || setting == "0":
 		return nil
+	case setting != "1" && !filepath.IsAbs(setting):
+		return fmt.Errorf("%q is not 0, 1 or an absolute path", setting)
 	}
 	_, err := ServeStatus()
 	return err
-})
+}
 
 // serveIfAsked serves the status if the environment asks for it. That it cannot be served is
 // no reason for a connection to fail.
