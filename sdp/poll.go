@@ -33,7 +33,7 @@ type poller struct {
 	leading    bool // there is a leader
 	parked     bool // the leader is in Wait, or about to be
 	background bool // the background poller runs; it leads or waits to lead
-	retire     bool // it is to end, because a Write that polls for room receives
+	retire     bool // it is to end
 	inRoom     bool // a call waits or polls for the device to have room
 
 	few  [2]rdma.Completion // the leader waits with these,
@@ -176,13 +176,20 @@ func (p *poller) pollRoomLocked() bool {
 		fallthrough
 	case !p.leading:
 		p.inWrite = p.polled
-	case found && p.background && !p.retire:
-		p.retire = true
-		if p.parked {
-			c.qp.Wake()
-		}
+	case found:
+		p.retireLocked()
 	}
 	return found
+}
+
+// retireLocked makes the background poller end.
+func (p *poller) retireLocked() {
+	if p.background && !p.retire {
+		p.retire = true
+		if p.parked {
+			p.conn.qp.Wake()
+		}
+	}
 }
 
 // handleLocked handles what the device has delivered. It does not release mu.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -146,6 +147,23 @@ func TestWriteThatPollsInVainWaits(t *testing.T) {
 	defer c.mu.Unlock()
 	assert.True(t, c.poll.background)
 	assert.False(t, c.poll.retire)
+}
+
+// TestBackgroundPollerInABubble runs while a Write waits for the device. Over a real device the bubble's
+// clock would stand still for as long as it goes on.
+func TestBackgroundPollerInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, q := newRoomConn(t)
+		q.vain = true
+		q.busy.Store(true)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.Equal(t, 1, q.waits)
+		synctest.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		assert.False(t, c.poll.background)
+	})
 }
 
 // TestDeadlinePassesWhileAWritePollsForRoom: the Write does not park.

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -235,7 +236,8 @@ func (s *sender) waitRoomLocked() error {
 }
 
 // waitDeviceLocked calls wait without mu, while the background poller keeps reading:
-// otherwise two ends that wait for each other's room would wait forever.
+// otherwise two ends that wait for each other's room would wait forever. In a synctest bubble
+// the poller then ends, because the bubble's clock stands still while it waits for the network.
 func (s *sender) waitDeviceLocked(wait func() error) error {
 	c := s.conn
 	c.poll.retire = false
@@ -245,6 +247,9 @@ func (s *sender) waitDeviceLocked(wait func() error) error {
 	err := wait()
 	c.mu.Lock()
 	c.poll.inRoom = false
+	if bubble.Inside() {
+		c.poll.retireLocked()
+	}
 	if err != nil {
 		return c.sendFailedLocked(err)
 	}
