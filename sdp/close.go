@@ -343,7 +343,9 @@ func (k *closer) conclude(reset bool) {
 		c.qp.Close()
 	}
 	openConns.remove(c)
-	c.workers.Wait()
+	c.mu.Lock()
+	c.awaitWorkersLocked()
+	c.mu.Unlock()
 	if tcp, ok := c.tcp.(interface{ SetLinger(int) error }); ok && reset {
 		tcp.SetLinger(0) // a connection of TCP that is reset does not occupy its port any longer
 	}

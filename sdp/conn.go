@@ -73,8 +73,8 @@ type conn struct {
 	recvErr     error     // nothing more will arrive: io.EOF, or why
 	sendErr     error     // nothing more can be sent
 
-	workers sync.WaitGroup // the background poller, and an Abort
-	monitor *tcpMonitor    // nil: none is needed
+	workers int32       // goroutines: the background poller, and an Abort
+	monitor *tcpMonitor // nil: none is needed
 }
 
 // setup is the result of the handshake.

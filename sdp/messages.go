@@ -109,5 +109,11 @@ func (c *conn) abortLocked() {
 	if c.closed {
 		return // Close ends the channel, and waits for no more workers
 	}
-	c.workers.Go(func() { c.qp.Abort() })
+	c.workers++
+	go func() {
+		c.qp.Abort()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.workerDoneLocked()
+	}()
 }

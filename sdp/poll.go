@@ -232,15 +232,30 @@ func (p *poller) startBackgroundLocked() {
 	}
 	p.background = true
 	c := p.conn
-	c.workers.Go(func() {
+	c.workers++
+	go func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for p.claims == 0 && !p.retire && p.mayPollInBackgroundLocked() && !p.leading {
 			p.leadLocked()
 		}
 		p.background, p.retire = false, false
-		p.broadcastLocked()
-	})
+		c.workerDoneLocked()
+	}()
+}
+
+// workerDoneLocked notes that a goroutine of the connection ends. A sync.WaitGroup would not do: the
+// runtime ends a program that uses one both in a synctest bubble and outside it.
+func (c *conn) workerDoneLocked() {
+	c.workers--
+	c.poll.broadcastLocked()
+}
+
+// awaitWorkersLocked waits until the connection has no goroutines. It releases mu in between.
+func (c *conn) awaitWorkersLocked() {
+	for c.workers > 0 {
+		c.poll.followLocked()
+	}
 }
 
 func (p *poller) mayPollInBackgroundLocked() bool {

@@ -166,6 +166,22 @@ func TestBackgroundPollerInABubble(t *testing.T) {
 	})
 }
 
+// TestGoroutineAfterABubble, of a connection that has had one in the bubble.
+func TestGoroutineAfterABubble(t *testing.T) {
+	c, q := newRoomConn(t)
+	c.mu.Lock()
+	c.idle.enabled = false // or the monitor may start a background poller before the Write
+	idleMonitor.removeLocked(c.conn)
+	c.mu.Unlock()
+	synctest.Test(t, func(t *testing.T) {
+		q.vain = true
+		q.busy.Store(true)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+	})
+	c.background(t)
+}
+
 // TestDeadlinePassesWhileAWritePollsForRoom: the Write does not park.
 func TestDeadlinePassesWhileAWritePollsForRoom(t *testing.T) {
 	c, q := newRoomConn(t)

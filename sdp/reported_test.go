@@ -100,7 +100,9 @@ func TestNothingIsReportedAfterTheEnd(t *testing.T) {
 		c, qp := reporting(t)
 		qp.deliver([]byte("what is no message"), 0)
 		awaitOver(t, c)
-		c.workers.Wait() // for the one that drops the channel
+		c.mu.Lock()
+		c.awaitWorkersLocked() // for the one that drops the channel
+		c.mu.Unlock()
 		b := make([]byte, 200)
 		n, err := c.Read(b)
 		assert.NoError(t, err)

@@ -19,14 +19,14 @@ type SendQueue struct {
 
 	// The mutex guards these.
 	Err      error       // why nothing can be sent any more; nil: it can
-	cond     bubble.Cond // signalled when Carrying, Woken or Err changes
+	cond     bubble.Cond // signalled when Carrying, Woken, Err or pumps changes
 	Carrying bool
 	Woken    bool // WakeRoom was called
 	Parked   bool // the caller of WaitRoom is in CarryLocked, or parks in some other way
 	Waiting  int8 // calls of WaitRoom
+	pumps    int32
 
 	busy atomic.Bool
-	pump sync.WaitGroup
 }
 
 // Carrier is what a SendQueue asks of its device. The mutex is held in every call.
@@ -118,7 +118,8 @@ func (s *SendQueue) StartPumpLocked(c Carrier) {
 		return
 	}
 	s.Carrying = true // before the goroutine runs, so that there is only one
-	s.pump.Go(func() {
+	s.pumps++
+	go func() {
 		s.Lock()
 		defer s.Unlock()
 		s.Carrying = false
@@ -129,13 +130,20 @@ func (s *SendQueue) StartPumpLocked(c Carrier) {
 				s.WaitLocked() // the caller of WaitRoom has room now, and is about to leave
 			}
 		}
+		s.pumps--
 		s.cond.Broadcast()
-	})
+	}()
 }
 
 // WaitPump waits until there is no pump. After FailLocked none starts, unless the device has
 // something left to say.
-func (s *SendQueue) WaitPump() { s.pump.Wait() }
+func (s *SendQueue) WaitPump() {
+	s.Lock()
+	defer s.Unlock()
+	for s.pumps > 0 {
+		s.WaitLocked()
+	}
+}
 
 // BeginCarryLocked starts to carry, and unlocks the mutex.
 func (s *SendQueue) BeginCarryLocked() {
@@ -150,7 +158,7 @@ func (s *SendQueue) EndCarry() {
 	s.cond.Broadcast()
 }
 
-// WaitLocked waits until Carrying, Woken or Err changes. It may return early.
+// WaitLocked waits until Carrying, Woken, Err or the number of pumps changes. It may return early.
 func (s *SendQueue) WaitLocked() { s.cond.Wait(&s.Mutex) }
 
 // BroadcastLocked ends every WaitLocked.

@@ -140,6 +140,22 @@ func TestFlushCarries(t *testing.T) {
 	})
 }
 
+// TestPumpAfterABubble, of a queue that has had one in the bubble.
+func TestPumpAfterABubble(t *testing.T) {
+	c := newChannel()
+	c.Make()
+	carry := func() {
+		c.post(1)
+		c.give(1)
+		c.Flush(c)
+	}
+	synctest.Test(t, func(*testing.T) { carry() })
+	c.WaitPump()
+	carry()
+	c.WaitPump()
+	assert.Equal(t, []string{"pump", "pump"}, c.log)
+}
+
 // roomy is a channel that has room when the pump looks: it carries without parking.
 type roomy struct{ *channel }
 
