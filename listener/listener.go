@@ -362,7 +362,9 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	}
 	l.late.stop()
 	if l.deadline = t; !t.IsZero() {
-		l.late.set(time.Until(t), l.wake)
+		left := time.Until(t)
+		l.deadline = time.Now().Add(left) // by the monotonic clock, which is never set back
+		l.late.set(left, l.wake)
 	}
 	l.changed.Broadcast()
 	return nil

@@ -158,3 +158,22 @@ func underway(l *Listener) (all []*arrival) {
 	}
 	return all
 }
+
+// TestDeadlineByTheMonotonicClock, whatever time the program gives: if the machine's other clock was set
+// back, Accept would find that its deadline has not passed when the alarm rings.
+func TestDeadlineByTheMonotonicClock(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := New(ln, testConfig())
+	defer l.Close()
+	at := time.Now().Add(time.Hour)
+	require.NoError(t, l.SetDeadline(at.Round(0)))
+	l.mu.Lock()
+	assert.NotEqual(t, l.deadline.Round(0), l.deadline)
+	assert.WithinDuration(t, at, l.deadline, time.Minute)
+	l.mu.Unlock()
+	require.NoError(t, l.SetDeadline(time.Unix(1<<40, 0)))
+	l.mu.Lock()
+	assert.False(t, l.lateLocked())
+	l.mu.Unlock()
+}
