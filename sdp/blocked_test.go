@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -168,6 +169,36 @@ func TestDeadlines(t *testing.T) {
 				checkEcho(t, c)
 			})
 		})
+	}
+}
+
+// TestDeadlineByTheMonotonicClock, whatever time the program gives: a machine's other clock may be set
+// back, and a deadline that follows it passes late.
+func TestDeadlineByTheMonotonicClock(t *testing.T) {
+	c, _ := newRoomConn(t)
+	at := time.Now().Add(time.Hour)
+	require.NoError(t, c.SetReadDeadline(at.Round(0)))
+	c.mu.Lock()
+	assert.NotEqual(t, c.read.at.Round(0), c.read.at)
+	assert.WithinDuration(t, at, c.read.at, time.Minute)
+	c.mu.Unlock()
+	for name, v := range map[string]struct {
+		at              time.Time
+		pending, passed bool
+	}{
+		"none":           {},
+		"long ago":       {time.Time{}.Add(1), true, true},
+		"1970":           {time.Unix(0, 0), true, true},
+		"now":            {time.Now(), true, true},
+		"after 34 years": {time.Now().Add(300_000 * time.Hour), true, false},
+		"the last time":  {time.Now().Add(math.MaxInt64), true, false},
+		"the year 36812": {time.Unix(1<<40, 0), true, false},
+	} {
+		require.NoError(t, c.SetReadDeadline(v.at), name)
+		c.mu.Lock()
+		assert.Equal(t, v.pending, c.read.pending(), name)
+		assert.Equal(t, v.passed, c.read.passed(), name)
+		c.mu.Unlock()
 	}
 }
 

@@ -44,7 +44,7 @@ func (d *deadline) fire(by **time.Timer) {
 		return
 	}
 	if left := time.Until(d.at); left > 0 {
-		d.timer.Reset(left) // the timer was an earlier deadline's, or the clock was set back
+		d.timer.Reset(left) // the timer was an earlier deadline's
 		return
 	}
 	d.expired = true
@@ -69,7 +69,9 @@ func (d *deadline) set(t time.Time) (passed bool) {
 	if t.IsZero() {
 		return false
 	}
-	left := time.Until(t)
+	now := time.Now()
+	left := t.Sub(now)
+	d.at = now.Add(left) // by the monotonic clock, as in package net: a step of the other one does not move it
 	switch {
 	case left <= 0:
 		d.expired = true
