@@ -155,6 +155,30 @@ func TestConnectionFromOutsideABubble(t *testing.T) {
 	assert.NoError(t, s.Close())
 }
 
+// TestNothingIsAdvertisedInABubble by a connection from outside: two ends that write at the same time
+// withdraw what they advertise after a while, which does not pass there.
+func TestNothingIsAdvertisedInABubble(t *testing.T) {
+	const size = 256 << 10
+	c, s := zcopyPair(t, 64<<10)
+	write := func(t *testing.T) {
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, err := c.Write(streamAt(0, size))
+			assert.NoError(t, err)
+		})
+		n, err := io.ReadFull(s, make([]byte, size))
+		assert.NoError(t, err)
+		assert.Equal(t, size, n)
+		writing.Wait()
+	}
+	synctest.Test(t, write)
+	_, counts := modeOut(c)
+	assert.Zero(t, counts.Adverts)
+	write(t)
+	_, counts = modeOut(c)
+	assert.NotZero(t, counts.Adverts)
+}
+
 // TestAcceptInABubbleOfAListenerFromOutside, whose own goroutine accepts.
 func TestAcceptInABubbleOfAListenerFromOutside(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")

@@ -161,7 +161,7 @@ func (c *conn) startZeroCopy(s *setup) {
 	}
 	most := min(limits.ORD, int(s.local.ORD))
 	if threshold < 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
-		return // in a bubble the time after which an advertisement is withdrawn does not pass
+		return // in a bubble nothing is advertised; see offerLocked
 	}
 	if threshold == 0 {
 		if c.predicts = limits.Predict; c.predicts {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -98,9 +99,14 @@ func (z *zeroCopy) armTakeUpLocked() {
 
 // offerLocked advertises what the plan says of rest, the bytes of the Write that are not
 // through, and returns how many of them were sent with the advertisement. If the plan does
-// not hold any more when the memory is registered, it does nothing.
+// not hold any more when the memory is registered, it does nothing. In a bubble, where the time
+// after which an advertisement is withdrawn does not pass, it has the rest sent as Data.
 func (z *zeroCopy) offerLocked(rest []byte, plan session.WritePlan) (rode int) {
 	c := z.conn
+	if bubble.Inside() {
+		c.session.CannotOffer()
+		return 0
+	}
 	c.mu.Unlock()
 	part := rest[plan.Skip:][:plan.N]
 	region, err := c.qp.Register(part, rdma.RemoteRead)
