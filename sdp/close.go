@@ -244,7 +244,7 @@ func (k *closer) overLocked() (over, reset bool) {
 
 // tryAgain repeats stepLocked once after graceTime, if that may help.
 func (k *closer) tryAgain() (over, reset bool) {
-	sleepReally(graceTime)
+	bubble.Sleep(graceTime)
 	c := k.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,7 +265,7 @@ func (k *closer) await(d time.Duration) (over, reset bool) {
 	for pause := 50 * time.Microsecond; d > 0 && !over; pause = min(3*pause, 10*time.Millisecond) {
 		pause = min(pause, d)
 		c.mu.Unlock()
-		sleepReally(pause)
+		bubble.Sleep(pause)
 		c.mu.Lock()
 		d -= pause
 		over, reset = k.stepLocked()

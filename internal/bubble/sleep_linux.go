@@ -1,18 +1,16 @@
-package sdp
+package bubble
 
 import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gosdp/gosdp/internal/bubble"
 )
 
-// sleepReally waits by the machine's clock, even in a synctest bubble, where time.Sleep ends
+// Sleep waits by the machine's clock, even in a synctest bubble, where time.Sleep ends
 // only when every goroutine of the bubble is blocked. Short times are waited for in the
 // kernel, because the runtime's timers may round them up to a millisecond.
-func sleepReally(d time.Duration) {
-	if d >= time.Millisecond && !bubble.Inside() {
+func Sleep(d time.Duration) {
+	if d >= time.Millisecond && !Inside() {
 		time.Sleep(d)
 		return
 	}
