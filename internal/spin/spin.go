@@ -76,7 +76,8 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	}
 }
 
-// Hope lets the next wait take steps, because the caller expects an answer.
+// Hope lets the next wait take steps, because the caller expects an answer, unless attempts have been
+// in vain: the score that is then needed stands.
 func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
 
 // Spin polls, and reports whether look has returned true. came reports whether that is something

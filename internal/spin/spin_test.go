@@ -114,6 +114,28 @@ func TestNeedless(t *testing.T) {
 	assert.False(t, attempted(&w))
 }
 
+// TestHope: the first waits take steps, until that has been in vain.
+func TestHope(t *testing.T) {
+	rich(t)
+	quiet(t)
+	network(t, func() bool { return false })
+	var w Waiter
+	hopeful := func() bool {
+		process.left, process.filled = saved, Clock()
+		process.awake.parked(Clock())
+		w.Hope()
+		return attempted(&w)
+	}
+	process.awake.parked(Clock())
+	assert.False(t, attempted(&w), "a wait without hope")
+	assert.True(t, hopeful())
+	assert.True(t, hopeful())
+	for range 2 { // the next attempt needs twice the score, and each hope adds one
+		assert.False(t, hopeful())
+	}
+	assert.True(t, hopeful())
+}
+
 // TestBudget: steps in vain use up the budget, and time refills it at its share. Steps that shortened
 // a wait cost only what exceeds a wake-up.
 func TestBudget(t *testing.T) {
