@@ -41,12 +41,22 @@ type idleState struct {
 	enabled  bool   // false in a synctest bubble
 }
 
-// watchLocked makes the monitor visit c, unless there is nothing to do for it.
+// watchLocked makes the monitor visit c, unless there is nothing to do for it. If c was idle and
+// rests, but has become active, the visit is at the next tick.
 func (m *monitor) watchLocked(c *conn) {
-	if !c.idle.enabled || c.idle.listed || c.closed || c.recvErr != nil && !c.session.Grown() {
+	if !c.idle.enabled || c.closed || c.recvErr != nil && !c.session.Grown() {
 		return
 	}
-	m.addLocked(c)
+	switch {
+	case !c.idle.listed:
+		m.addLocked(c)
+	case c.idle.ticks >= restTicks && c.idle.activity != c.poll.activity:
+		c.idle.ticks = 0
+		m.mu.Lock()
+		m.conns[c] = 0
+		m.wakeLocked()
+		m.mu.Unlock()
+	}
 }
 
 // addLocked makes the monitor visit c at the next tick.
