@@ -71,11 +71,11 @@ func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), e
 }
 
 // httpClients bounds the connections of serveHTTP. If there is one too many, it closes the one that
-// has been without a request for longest, so that clients that connect and ask for nothing do not
-// keep out the orchestrator's probes.
+// has been silent for longest, even in the middle of a request: clients that send no body, or read
+// no answer, must not keep out the orchestrator's probes, and neither must those that ask for nothing.
 type httpClients struct {
 	mu   sync.Mutex
-	open map[net.Conn]time.Time // since when it has been without a request; zero: it has one
+	open map[net.Conn]time.Time // when it connected, or its last request began or was answered
 }
 
 // note has the form of http.Server.ConnState.
@@ -92,33 +92,24 @@ func (h *httpClients) set(c net.Conn, state http.ConnState) (extra net.Conn) {
 	switch state {
 	case http.StateNew:
 		if len(h.open) >= maxHTTP {
-			if extra = h.oldestLocked(); extra == nil {
-				return c
-			}
+			extra = h.oldestLocked()
 			delete(h.open, extra)
 		}
 		h.open[c] = time.Now()
-	case http.StateActive:
-		h.changeLocked(c, time.Time{})
-	case http.StateIdle:
-		h.changeLocked(c, time.Now())
+	case http.StateActive, http.StateIdle:
+		if _, ok := h.open[c]; ok { // it has a place
+			h.open[c] = time.Now()
+		}
 	default:
 		delete(h.open, c)
 	}
 	return extra
 }
 
-// changeLocked sets the time of a connection that has a place.
-func (h *httpClients) changeLocked(c net.Conn, since time.Time) {
-	if _, ok := h.open[c]; ok {
-		h.open[c] = since
-	}
-}
-
-// oldestLocked returns the connection that has been without a request for longest, or nil.
+// oldestLocked returns the connection that has been silent for longest.
 func (h *httpClients) oldestLocked() (oldest net.Conn) {
 	for c, since := range h.open {
-		if !since.IsZero() && (oldest == nil || since.Before(h.open[oldest])) {
+		if oldest == nil || since.Before(h.open[oldest]) {
 			oldest = c
 		}
 	}

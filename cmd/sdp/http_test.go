@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,19 +107,24 @@ func answered(t *testing.T, c net.Conn) {
 }
 
 // TestHTTPClientsWithoutRequests has as many clients as may be, which ask for nothing, or for nothing
-// more. A probe is still answered.
+// more, or do not send all that they announce. A probe is still answered.
 func TestHTTPClientsWithoutRequests(t *testing.T) {
-	for name, request := range map[string]string{"silent": "", "idle": getLive} {
+	const getBody = "GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+	for name, request := range map[string]string{"silent": "", "idle": getLive, "without a body": getBody} {
 		t.Run(name, func(t *testing.T) {
-			address := servingHTTP(t, http.NotFoundHandler())
+			asked := make(chan struct{}, 2*maxHTTP)
+			address := servingHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 			var ended atomic.Int32
 			var readers sync.WaitGroup
 			var clients []net.Conn
 			for range maxHTTP {
 				c := dialHTTP(t, address, request)
 				clients = append(clients, c)
-				if request != "" {
+				switch request {
+				case getLive:
 					answered(t, c)
+				case getBody:
+					<-asked
 				}
 			}
 			for _, c := range clients {
@@ -142,8 +148,8 @@ func TestHTTPClientsWithoutRequests(t *testing.T) {
 	}
 }
 
-// TestWhichHTTPClientIsClosed has clients in a known order: the one without a request for longest
-// gives up its place, and one with a request never does.
+// TestWhichHTTPClientIsClosed has clients in a known order: the one that has been silent for longest
+// gives up its place, whether it has a request or not.
 func TestWhichHTTPClientIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := httpClients{open: make(map[net.Conn]time.Time)}
@@ -156,14 +162,14 @@ func TestWhichHTTPClientIsClosed(t *testing.T) {
 			conns[i] = &net.TCPConn{}
 			require.Nil(t, set(conns[i], http.StateNew))
 		}
-		set(conns[0], http.StateActive)
+		set(conns[2], http.StateActive)
 		set(conns[1], http.StateActive)
 		set(conns[1], http.StateIdle)
-		for _, oldest := range conns[2:] {
+		for _, oldest := range slices.Concat(conns[:1], conns[3:], conns[2:3], conns[1:2]) {
 			require.Same(t, oldest, set(&net.TCPConn{}, http.StateNew))
-			set(oldest, http.StateClosed)
+			require.Nil(t, set(oldest, http.StateActive), "it takes no place again")
 		}
-		require.Same(t, conns[1], set(&net.TCPConn{}, http.StateNew))
+		require.Len(t, clients.open, maxHTTP)
 	})
 }
 
@@ -177,7 +183,8 @@ func TestSilentHTTPClientsAreClosed(t *testing.T) {
 	}
 }
 
-// TestBusyHTTPClientsAreBounded has as many clients as may be, whose requests are in progress.
+// TestBusyHTTPClientsAreBounded has as many clients as may be, whose requests are in progress. One
+// more takes the place of one of them.
 func TestBusyHTTPClientsAreBounded(t *testing.T) {
 	goOn := make(chan struct{})
 	busy := make(chan struct{}, maxHTTP+1)
@@ -188,15 +195,14 @@ func TestBusyHTTPClientsAreBounded(t *testing.T) {
 	var clients []net.Conn
 	for range maxHTTP {
 		clients = append(clients, dialHTTP(t, address, getLive))
-	}
-	for range maxHTTP {
 		<-busy
 	}
-	_, err := io.ReadAll(dialHTTP(t, address, ""))
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
-	require.Empty(t, busy)
+	clients = append(clients, dialHTTP(t, address, getLive))
+	_, err := clients[0].Read(make([]byte, 1))
 	close(goOn)
-	for _, c := range clients {
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
+	for _, c := range clients[1:] {
 		answered(t, c)
 	}
 }
