@@ -124,7 +124,9 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	c, err := collect.Dump(f.dirs(), pid, o.String())
+	dirs, more := f.dirs()
+	printFailures(os.Stderr, more)
+	c, err := collect.Dump(dirs, pid, o.String())
 	if err != nil {
 		return fmt.Errorf("process %d: %s", pid, term.Clean(err.Error()))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -76,18 +77,35 @@ func (s *source) usable() error {
 	return collect.Usable(s.dir)
 }
 
-func (s *source) collect() ([]status.Program, []collect.Failure) { return collect.Collect(s.dirs()) }
+func (s *source) collect() ([]status.Program, []collect.Failure) {
+	dirs, more := s.dirs()
+	programs, failures := collect.Collect(dirs)
+	return programs, append(failures, more...)
+}
 
-// dirs returns the directories with sockets.
-func (s *source) dirs() []string {
+// dirs returns the directories with sockets, and why there may be more.
+func (s *source) dirs() ([]string, []collect.Failure) {
+	if one := s.directory(); one != "" {
+		return []string{one}, nil
+	}
+	return collect.Dirs()
+}
+
+// directory returns the directory with sockets, or "" for those of all users.
+func (s *source) directory() string {
 	switch setting := os.Getenv("SDP_STATUS"); {
 	case s.dir != "":
-		return []string{s.dir}
+		return s.dir
 	case os.Geteuid() == 0 && !strings.HasPrefix(setting, "/"):
-		return status.Dirs()
+		return ""
 	default:
-		return []string{status.Dir(setting, os.Geteuid())}
+		return status.Dir(setting, os.Geteuid())
 	}
+}
+
+// place names what was looked at.
+func (s *source) place() string {
+	return cmp.Or(s.directory(), "any user's directory below /run/user or /tmp")
 }
 
 type statFlags struct {
@@ -130,17 +148,9 @@ func (f *statFlags) run() error {
 	printFailures(os.Stderr, failures)
 	if len(programs)+len(failures) == 0 {
 		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; set SDP_STATUS=1 in a program's environment\n",
-			term.Clean(places(f.dirs())))
+			term.Clean(f.place()))
 	}
 	return nil
-}
-
-// places names the directories that were looked at. If there is none, root has asked.
-func places(dirs []string) string {
-	if len(dirs) == 0 {
-		return "any user's directory below /run/user or /tmp"
-	}
-	return strings.Join(dirs, ", ")
 }
 
 // filtered leaves out connections that do not contain text in a column, and programs without others.

@@ -88,8 +88,8 @@ type Conn struct {
 	Declined map[string]string `json:"declined,omitempty"` // why devices are not used
 }
 
-// dirName is the name of a user's directory.
-const dirName = "sdp-status-"
+// DirName is the name of a user's directory, without the user's number.
+const DirName = "sdp-status-"
 
 // Dir returns the directory of the sockets of a user's programs: the value of SDP_STATUS if that is
 // a path, and otherwise one below /run/user or /tmp.
@@ -97,33 +97,11 @@ func Dir(setting string, uid int) string {
 	if filepath.IsAbs(setting) {
 		return setting
 	}
-	name := dirName + strconv.Itoa(uid)
+	name := DirName + strconv.Itoa(uid)
 	if run := fmt.Sprintf("/run/user/%d", uid); Private(run, uid) == nil {
 		return filepath.Join(run, name)
 	}
 	return filepath.Join("/tmp", name)
-}
-
-// Dirs returns the directories of all users.
-func Dirs() []string { return dirsBelow("/run/user/*", "/tmp") }
-
-// dirsBelow leaves out directories that are named after another user than their own: of those
-// one user could make any number.
-func dirsBelow(parents ...string) []string {
-	var dirs []string
-	for _, parent := range parents {
-		found, _ := filepath.Glob(filepath.Join(parent, dirName+"*"))
-		for _, dir := range found {
-			info, err := os.Lstat(dir)
-			if err != nil {
-				continue
-			}
-			if uid, ok := Owner(info); ok && filepath.Base(dir) == dirName+strconv.Itoa(uid) {
-				dirs = append(dirs, dir)
-			}
-		}
-	}
-	return dirs
 }
 
 // Private returns nil if path is a directory, not a link, that belongs to the user and that no

@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,11 @@ func openDirectory(path string) (*directory, error) {
 	if err := status.PrivateInfo(path, info, owner); err != nil {
 		f.Close()
 		return nil, err
+	}
+	// Of directories that are named after others one user could make any number, each with its limits.
+	if uid, ok := namedAfter(path); ok && uid != owner {
+		f.Close()
+		return nil, fmt.Errorf("%s belongs to the user %d", path, owner)
 	}
 	return &directory{f, path, owner}, nil
 }
