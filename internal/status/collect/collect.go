@@ -244,14 +244,12 @@ func (m *meter) giveBack() {
 // dial connects to the program that serves the socket, and returns its process, 0 if that is not
 // known. The connection has the deadline of ctx, which was patience away.
 func (s socket) dial(ctx context.Context, patience time.Duration) (c *net.UnixConn, pid int, err error) {
-	is, err := s.dir.isSocket(s.name)
+	path, release, err := s.dir.find(s.name)
 	if err != nil {
 		return nil, 0, err
 	}
-	if !is {
-		return nil, 0, errors.New("not a socket")
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.path())
+	defer release()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, 0, s.gone()
 	}

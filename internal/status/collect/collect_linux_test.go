@@ -3,6 +3,7 @@
 package collect
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -283,6 +284,29 @@ func TestNothingIsRemovedElsewhere(t *testing.T) {
 	require.ErrorContains(t, socket{d, name}.gone(), "its socket was removed")
 	require.FileExists(t, filepath.Join(victim, name))
 	require.NoFileExists(t, filepath.Join(dir+"-moved", name))
+}
+
+// TestNothingIsAskedElsewhere has a user put a link to another directory where theirs was, and a link
+// to a socket where theirs was, while root's tool is about to connect.
+func TestNothingIsAskedElsewhere(t *testing.T) {
+	dir, victim := newDir(t), newDir(t)
+	raw(t, dir, "1", func(c net.Conn) { io.WriteString(c, "own") })
+	raw(t, victim, "1", func(c net.Conn) { io.WriteString(c, "another's") })
+	d, err := open(dir)
+	require.NoError(t, err)
+	defer d.Close()
+	require.NoError(t, os.Rename(dir, dir+"-moved"))
+	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
+	require.NoError(t, os.Symlink(victim, dir))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b := budgets{newBudget(maxUserBytes), newBudget(maxAllBytes)}
+	text, _, err := ask(ctx, socket{d, "1"}, b)
+	require.NoError(t, err)
+	require.Equal(t, "own", string(text))
+	require.NoError(t, os.Symlink(filepath.Join(victim, "1"), filepath.Join(dir+"-moved", "2")))
+	_, _, err = ask(ctx, socket{d, "2"}, b)
+	require.ErrorIs(t, err, errNoSocket)
 }
 
 // TestDirectoryBecomesAFIFO: a user puts a FIFO where the directory was, while root's tool looks at

@@ -19,6 +19,8 @@ type directory struct {
 	owner int
 }
 
+var errNoSocket = errors.New("not a socket")
+
 var errHung = errors.New("the directory did not answer in time")
 
 // open opens a directory in which only one user can have made sockets. Tests replace it.

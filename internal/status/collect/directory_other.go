@@ -15,5 +15,5 @@ func openDirectory(path string) (*directory, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (d *directory) isSocket(string) (bool, error) { return false, errors.ErrUnsupported }
-func (d *directory) remove(string) error           { return errors.ErrUnsupported }
+func (d *directory) find(string) (string, func(), error) { return "", nil, errors.ErrUnsupported }
+func (d *directory) remove(string) error                 { return errors.ErrUnsupported }

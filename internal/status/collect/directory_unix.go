@@ -36,15 +36,6 @@ func openDirectory(path string) (*directory, error) {
 	return &directory{f, path, owner}, nil
 }
 
-// isSocket reports whether the name is that of a socket, and not of a link to one.
-func (d *directory) isSocket(name string) (bool, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return false, &os.PathError{Op: "stat", Path: name, Err: err}
-	}
-	return uint32(st.Mode)&unix.S_IFMT == unix.S_IFSOCK, nil
-}
-
 // remove removes a socket.
 func (d *directory) remove(name string) error {
 	if err := unix.Unlinkat(int(d.Fd()), name, 0); err != nil {
