@@ -58,6 +58,9 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
 	}
 	goroot := filepath.Join(o.Cache, t.GOVERSION+o.name()+"-"+key)
+	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
+		return "", fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
+	}
 	if err := trusted(o.Cache); err != nil {
 		return "", err
 	}
@@ -161,9 +164,6 @@ func build(ctx context.Context, t *Toolchain, o Options, goroot string) (err err
 			err = errors.New("interrupted")
 		}
 		return fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
-	}
-	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
-		return fail(err)
 	}
 	temp, err := os.MkdirTemp(o.Cache, tempPrefix)
 	if err != nil {

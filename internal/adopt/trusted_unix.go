@@ -3,29 +3,73 @@
 package adopt
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
-// trusted returns an error if another user can have written into a directory of the cache:
-// its programs run as this user. What is not there yet is trusted.
+// trusted returns an error if another user can have written into a directory of the cache, or can
+// put another one in its place: its programs run as this user.
 func trusted(dir string) error {
-	info, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	owner := int(info.Sys().(*syscall.Stat_t).Uid)
-	switch {
-	case owner != os.Geteuid() && owner != 0:
-		return fmt.Errorf("%s belongs to the user %d: the changed Go of another user is not run; set SDP_GOCACHE to a directory of your own", dir, owner)
-	case info.Mode().Perm()&0o002 != 0:
-		return fmt.Errorf("%s may be written by every user (mode %o): set SDP_GOCACHE to a directory of your own, or chmod o-w", dir, info.Mode().Perm())
+	for _, path := range []string{dir, real} {
+		if err := safe(path, false); err != nil {
+			return err
+		}
+		for above := filepath.Dir(path); above != path; path, above = above, filepath.Dir(above) {
+			if err := safe(above, true); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// safe returns an error if another user can replace what is in a directory, or add to it. In a
+// directory above the cache they may add files (sticky, as /tmp).
+func safe(dir string, above bool) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, group := ids(info)
+	mode := info.Mode()
+	const advice = "set SDP_GOCACHE to a directory of your own"
+	switch {
+	case owner != os.Geteuid() && owner != 0 && !(above && ownsAll(owner)):
+		return fmt.Errorf("%s belongs to the user %d: a changed Go that another user can change is not run; %s", dir, owner, advice)
+	case mode&fs.ModeSymlink != 0, above && mode&fs.ModeSticky != 0:
+		return nil
+	case mode.Perm()&0o002 != 0:
+		return fmt.Errorf("%s may be written by every user (mode %o): %s, or chmod o-w", dir, mode.Perm(), advice)
+	case mode.Perm()&0o020 != 0 && !private(group):
+		return fmt.Errorf("%s may be written by the group %d (mode %o): %s, or chmod g-w", dir, group, mode.Perm(), advice)
+	}
+	return nil
+}
+
+// private reports whether a group has only this user, as many systems make one for each, or root.
+func private(group int) bool {
+	return group == 0 || group == os.Getegid() && group == os.Geteuid()
+}
+
+// ownsAll reports whether the user owns the root directory: that is root, also where a user namespace
+// has no number for root.
+func ownsAll(user int) bool {
+	info, err := os.Lstat("/")
+	if err != nil {
+		return false
+	}
+	owner, _ := ids(info)
+	return owner == user
+}
+
+func ids(info fs.FileInfo) (owner, group int) {
+	st := info.Sys().(*syscall.Stat_t)
+	return int(st.Uid), int(st.Gid)
 }
