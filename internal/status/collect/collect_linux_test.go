@@ -4,6 +4,7 @@ package collect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -35,6 +36,11 @@ func TestMain(m *testing.M) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		io.WriteString(c, os.Getenv("STATUS_COMMAND"))
 		io.Copy(os.Stdout, c)
+		os.Exit(0)
+	}
+	if dir := os.Getenv("STATUS_DUMP"); dir != "" {
+		_, err := Dump([]string{dir}, os.Getpid(), "")
+		fmt.Print(err)
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
@@ -609,6 +615,36 @@ func TestDump(t *testing.T) {
 	_, err = Dump([]string{dir}, os.Getpid()+1, "")
 	require.ErrorContains(t, err, "is served by the process")
 	require.EqualError(t, request(mute{io.Discard}, ""), fmt.Sprintf("the program did not answer within %v", dumpPatience))
+}
+
+// TestDumpOfTwoProcesses has sockets with one process number, while the tool is in another pid
+// namespace, and cannot tell whose they are.
+func TestDumpOfTwoProcesses(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing: root, to make a pid namespace")
+	}
+	dir := newDir(t)
+	dump := func() string {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), "STATUS_DUMP="+dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		out, err := cmd.CombinedOutput()
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("missing: the right to make a pid namespace")
+		}
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	raw(t, dir, "1-one", func(c net.Conn) { io.WriteString(c, "one\n") })
+	require.Equal(t, "one", dump())
+	raw(t, dir, "1-two", func(c net.Conn) { io.WriteString(c, "two\n") })
+	require.Regexp(t, "^"+dir+"/1-(one|two) and "+dir+"/1-(one|two) may be of two processes", dump())
+	d, err := open(dir)
+	require.NoError(t, err)
+	defer d.Close()
+	f := findIn(t.Context(), d, []string{"1-one", "1-two"}, os.Getpid())
+	require.NoError(t, f.err, "two sockets of one process")
+	f.close()
 }
 
 // mute does not answer before its deadline.

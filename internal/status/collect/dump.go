@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,31 +27,27 @@ const maxAnswer = 1024
 func Dump(dirs []string, pid int, options string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpPatience)
 	defer cancel()
-	type answer struct {
-		c   *net.UnixConn
-		err error
-	}
-	answers := make(chan answer) // of the sockets that are named after the process
-	found := func(d *directory) error {
+	answers := make(chan found) // in directories with sockets that are named after the process
+	look := func(d *directory) error {
 		names, err := d.list()
-		for _, name := range names {
-			if number, _, _ := strings.Cut(name, "-"); number != strconv.Itoa(pid) {
-				continue
-			}
-			c, err := dial(ctx, socket{d, name}, pid)
-			select {
-			case answers <- answer{c, err}:
-			case <-ctx.Done():
-				if err == nil {
-					c.Close()
-				}
-			}
+		names = slices.DeleteFunc(names, func(name string) bool {
+			number, _, _ := strings.Cut(name, "-")
+			return number != strconv.Itoa(pid)
+		})
+		if len(names) == 0 {
+			return err
+		}
+		f := findIn(ctx, d, names, pid)
+		select {
+		case answers <- f:
+		case <-ctx.Done():
+			f.close()
 		}
 		return err
 	}
 	var all sync.WaitGroup
 	for _, path := range dirs {
-		all.Go(func() { enter(ctx, path, found) })
+		all.Go(func() { enter(ctx, path, look) })
 	}
 	looked := make(chan struct{})
 	go func() {
@@ -79,17 +76,46 @@ func Dump(dirs []string, pid int, options string) (*net.UnixConn, error) {
 	}
 }
 
+// found is a connection to the process, or why there is none.
+type found struct {
+	c    *net.UnixConn
+	path string
+	sure bool // the kernel says which process serves the socket: it is in this pid namespace
+	err  error
+}
+
+func (f found) close() {
+	if f.c != nil {
+		f.c.Close()
+	}
+}
+
+// findIn connects to the process, if it serves one of the sockets. A process in another pid namespace
+// is known only by the number in the socket's name, which two processes may have.
+func findIn(ctx context.Context, d *directory, names []string, pid int) (f found) {
+	for _, name := range names {
+		next := dial(ctx, socket{d, name}, pid)
+		if f.c == nil {
+			f = next
+			continue
+		}
+		next.close()
+		if next.c != nil && !(f.sure && next.sure) {
+			f.close()
+			return found{err: fmt.Errorf("%s and %s may be of two processes, in different pid namespaces: set SDP_STATUS to a directory for each", f.path, next.path)}
+		}
+	}
+	return f
+}
+
 // dial connects to the process, if that is what serves the socket.
-func dial(ctx context.Context, s socket, pid int) (*net.UnixConn, error) {
+func dial(ctx context.Context, s socket, pid int) found {
 	c, is, err := s.dial(ctx, dumpPatience)
-	if err != nil {
-		return nil, err
-	}
-	if is != 0 && is != pid {
+	if err == nil && is != 0 && is != pid {
 		c.Close()
-		return nil, fmt.Errorf("%s is served by the process %d", s.path(), is)
+		c, err = nil, fmt.Errorf("%s is served by the process %d", s.path(), is)
 	}
-	return c, nil
+	return found{c, s.path(), is == pid, err}
 }
 
 // request asks for a dump and reads the program's answer.
