@@ -21,14 +21,9 @@ func checkCommand() *command {
 		name:  "check",
 		usage: "[flags] [address]",
 		short: "say whether SDP is used here or on the way to an address, and why not",
+		long:  checkHelp,
 	}
-	c.long, c.flags = checkHelp, new(checkFlags).define
-	c.run = func(args []string) error {
-		var f checkFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *checkFlags, rest []string) error {
 		switch {
 		case len(rest) > 1:
 			return misuse(c.name, "there are %d addresses", len(rest))
@@ -43,8 +38,7 @@ func checkCommand() *command {
 			}
 		}
 		return f.run(rest)
-	}
-	return c
+	})
 }
 
 const checkHelp = `

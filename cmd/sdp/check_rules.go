@@ -55,14 +55,9 @@ func checkRulesCommand() *command {
 		name:  "check-rules",
 		usage: "[flags] file [program address]",
 		short: "say what a file of rules for SDP_CONFIG means",
+		long:  checkRulesHelp,
 	}
-	c.long, c.flags = checkRulesHelp, new(checkRulesFlags).define
-	c.run = func(args []string) error {
-		var f checkRulesFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *checkRulesFlags, rest []string) error {
 		switch {
 		case len(rest) != 1 && len(rest) != 3:
 			return misuse(c.name, "want a file, or a file, a program and an address; there are %d arguments", len(rest))
@@ -70,8 +65,7 @@ func checkRulesCommand() *command {
 			return misuse(c.name, "-listen and -connect need a program and an address")
 		}
 		return f.run(stdout, rest)
-	}
-	return c
+	})
 }
 
 func (f *checkRulesFlags) run(w io.Writer, args []string) error {

@@ -26,14 +26,9 @@ func dumpCommand() *command {
 		name:  "dump",
 		usage: "[flags] PID",
 		short: "write what a program's SDP connections carry, for Wireshark",
+		long:  dumpHelp,
 	}
-	c.long, c.flags = dumpHelp, new(dumpFlags).define
-	c.run = func(args []string) error {
-		var f dumpFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *dumpFlags, rest []string) error {
 		if len(rest) != 1 {
 			return misuse(c.name, "want the number of a process, which sdp stat shows")
 		}
@@ -46,8 +41,7 @@ func dumpCommand() *command {
 			return misuse(c.name, "%v", err)
 		}
 		return f.run(pid, options)
-	}
-	return c
+	})
 }
 
 const dumpHelp = `

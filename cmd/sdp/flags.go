@@ -9,6 +9,24 @@ import (
 	"strings"
 )
 
+// withFlags gives a command flags of type F. It runs the command with the flags and the arguments that
+// follow them.
+func withFlags[F any, P interface {
+	*F
+	define(*flag.FlagSet)
+}](c *command, run func(f P, rest []string) error) *command {
+	c.flags = P(new(F)).define
+	c.run = func(args []string) error {
+		f := P(new(F))
+		rest, err := parseFlags(c, args, f.define)
+		if err != nil {
+			return err
+		}
+		return run(f, rest)
+	}
+	return c
+}
+
 // parseFlags parses a command's arguments. With -h it prints the command's help. In that case,
 // and if an argument is wrong, it returns the exit status as an error.
 func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []string, err error) {

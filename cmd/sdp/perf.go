@@ -28,14 +28,9 @@ func perfCommand() *command {
 		name:  "perf",
 		usage: "-s   or   sdp perf [flags] host[:port]",
 		short: "measure round trips and throughput to a peer, over SDP and over TCP",
+		long:  perfHelp,
 	}
-	c.long, c.flags = perfHelp, new(perfFlags).define
-	c.run = func(args []string) error {
-		var f perfFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *perfFlags, rest []string) error {
 		if f.serve {
 			if len(rest) > 0 || f.json {
 				return misuse(c.name, "-s takes no address and prints no JSON; -listen says where")
@@ -46,8 +41,7 @@ func perfCommand() *command {
 			return err
 		}
 		return f.run(withPort(rest[0]))
-	}
-	return c
+	})
 }
 
 const perfHelp = `

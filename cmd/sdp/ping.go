@@ -19,14 +19,9 @@ func pingCommand() *command {
 		name:  "ping",
 		usage: "[flags] host[:port]",
 		short: "measure round trips to a peer, over SDP and over TCP",
+		long:  pingHelp,
 	}
-	c.long, c.flags = pingHelp, new(pingFlags).define
-	c.run = func(args []string) error {
-		var f pingFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *pingFlags, rest []string) error {
 		switch {
 		case len(rest) != 1:
 			return misuse(c.name, "want the address of a machine where sdp perf -s runs")
@@ -47,8 +42,7 @@ func pingCommand() *command {
 			return misuse(c.name, "%v", err)
 		}
 		return f.run(address)
-	}
-	return c
+	})
 }
 
 const pingHelp = `

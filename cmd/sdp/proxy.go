@@ -24,20 +24,14 @@ func proxyCommand() *command {
 		name:  "proxy",
 		usage: "[flags] -listen endpoint -dial endpoint ...   or   sdp proxy [flags] -config file",
 		short: "relay between TCP and SDP, for programs in any language",
+		long:  proxyHelp,
 	}
-	c.long, c.flags = proxyHelp, new(proxyFlags).define
-	c.run = func(args []string) error {
-		var f proxyFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *proxyFlags, rest []string) error {
 		if len(rest) > 0 {
 			return misuse(c.name, "unexpected argument %q", rest[0])
 		}
 		return f.run()
-	}
-	return c
+	})
 }
 
 const proxyHelp = `

@@ -21,14 +21,9 @@ func statCommand() *command {
 		name:  "stat",
 		usage: "[flags]",
 		short: "list the SDP connections of this user's programs",
+		long:  statHelp,
 	}
-	c.long, c.flags = statHelp, new(statFlags).define
-	c.run = func(args []string) error {
-		var f statFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *statFlags, rest []string) error {
 		switch {
 		case len(rest) > 0:
 			return misuse(c.name, "unexpected argument %q", rest[0])
@@ -36,8 +31,7 @@ func statCommand() *command {
 			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
 		}
 		return f.run()
-	}
-	return c
+	})
 }
 
 const statHelp = `

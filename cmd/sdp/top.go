@@ -22,14 +22,9 @@ func topCommand() *command {
 		name:  "top",
 		usage: "[flags]",
 		short: "show the busiest SDP connections, again and again",
+		long:  topHelp,
 	}
-	c.long, c.flags = topHelp, new(topFlags).define
-	c.run = func(args []string) error {
-		var f topFlags
-		rest, err := parseFlags(c, args, f.define)
-		if err != nil {
-			return err
-		}
+	return withFlags(c, func(f *topFlags, rest []string) error {
 		switch {
 		case len(rest) > 0:
 			return misuse(c.name, "unexpected argument %q", rest[0])
@@ -41,8 +36,7 @@ func topCommand() *command {
 			return misuse(c.name, "-interval %v: want at least 50ms", f.interval)
 		}
 		return f.run()
-	}
-	return c
+	})
 }
 
 const topHelp = `
