@@ -31,7 +31,8 @@ func trusted(dir string) error {
 }
 
 // safe returns an error if another user can replace what is in a directory, or add to it. In a
-// directory above the cache they may add files (sticky, as /tmp).
+// directory above the cache they may add files (sticky, as /tmp). Root may have the home directory of
+// another user, as in many containers, who can have the go command do anything: its settings are there.
 func safe(dir string, above bool) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -41,7 +42,7 @@ func safe(dir string, above bool) error {
 	mode := info.Mode()
 	const advice = "set SDP_GOCACHE to a directory of your own"
 	switch {
-	case owner != os.Geteuid() && owner != 0 && !(above && ownsAll(owner)):
+	case owner != os.Geteuid() && owner != 0 && !(above && (os.Geteuid() == 0 || ownsAll(owner))):
 		return fmt.Errorf("%s belongs to the user %d: a changed Go that another user can change is not run; %s", dir, owner, advice)
 	case mode&fs.ModeSymlink != 0, above && mode&fs.ModeSticky != 0:
 		return nil

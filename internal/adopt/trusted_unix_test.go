@@ -70,7 +70,7 @@ func TestCacheThatOthersCanReplace(t *testing.T) {
 	require.ErrorContains(t, try(0o755), o.Cache+" may be written by the group 12345", "others can add a changed Go")
 	require.NoError(t, os.Chmod(o.Cache, 0o755))
 	require.NoError(t, os.Chown(open, 12345, 12345))
-	require.ErrorContains(t, try(0o755), open+" belongs to the user 12345")
+	require.NoError(t, try(0o755), "root's home directory may be another user's")
 }
 
 // TestLinkedParts has the sources elsewhere, as Debian's packages do.
