@@ -45,6 +45,7 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 
 // TestIdleMonitorStaysOutOfBubbles, whose goroutines and timers are not its own.
 func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
+	pair(t) // so that it runs
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
