@@ -177,6 +177,9 @@ func verdict(ctx context.Context, results []result) error {
 	if slices.ContainsFunc(results, func(r result) bool { return r.Error == "" }) {
 		return nil
 	}
+	if slices.ContainsFunc(results, func(r result) bool { return r.Latency != nil }) {
+		return errors.New("no measurement was completed")
+	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
@@ -186,7 +189,11 @@ func verdict(ctx context.Context, results []result) error {
 func printReasons(results []result) {
 	for _, r := range results {
 		if r.Error != "" {
-			fmt.Fprintf(stdout, "not %s: %s\n", r.Way, term.Clean(r.Error))
+			not := "not"
+			if r.Latency != nil {
+				not = "not all of"
+			}
+			fmt.Fprintf(stdout, "%s %s: %s\n", not, r.Way, term.Clean(r.Error))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,8 +30,8 @@ func pingCommand() *command {
 			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
 		case f.interval < 0:
 			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
-		case f.interval > maxPing/time.Duration(f.count):
-			return misuse(c.name, "-interval %v: %d of them take more than %v", f.interval, f.count, maxPing)
+		case f.count > 1 && f.interval > perf.MaxTime/time.Duration(f.count-1):
+			return misuse(c.name, "-interval %v: %d of them take more than %v, after which the server ends", f.interval, f.count-1, perf.MaxTime)
 		case f.size < 1 || f.size > perf.MaxSize:
 			return misuse(c.name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
 		}
@@ -54,8 +55,8 @@ slowest.
 With -interval there is a pause after each round trip, as programs have that are not always
 busy. Without one, both ends keep looking for the next message, and SDP does not sleep.`
 
-// maxPing bounds the pauses of one way together.
-const maxPing = 365 * 24 * time.Hour
+// answerTime is how long a round trip may take, and how long connecting may take. Tests replace it.
+var answerTime = 30 * time.Second
 
 type pingFlags struct {
 	count    int
@@ -84,11 +85,15 @@ func (f *pingFlags) run(address string) error {
 		if ctx.Err() != nil { // interrupted
 			break
 		}
-		limit := 30*time.Second + time.Duration(f.count)*(f.interval+10*time.Millisecond)
-		limited, cancel := context.WithTimeout(ctx, limit)
+		limited, cancel := context.WithCancelCause(ctx)
+		silent := time.AfterFunc(answerTime, func() { cancel(errSilent) })
 		progress.Show("%s: connecting", way)
-		last := time.Now()
+		last, heard := time.Now(), time.Now()
 		l, err := perf.RoundTrips(limited, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
+			if time.Since(heard) > time.Second/10 { // not each time: it takes longer than a round trip may
+				heard = time.Now()
+				silent.Reset(answerTime + f.interval)
+			}
 			switch {
 			case f.verbose && !f.json:
 				fmt.Fprintf(stdout, "%d bytes over %s: %d in %s\n", f.size, way, n, term.Duration(took))
@@ -97,14 +102,21 @@ func (f *pingFlags) run(address string) error {
 				progress.Show("%s: %d of %d, the last in %s", way, n, f.count, term.Duration(took))
 			}
 		})
-		cancel()
+		if cause := context.Cause(limited); cause != nil && ctx.Err() == nil {
+			err = cause // RoundTrips takes it for the user's wish, or says that the time is over
+		}
+		silent.Stop()
+		cancel(nil)
 		progress.Clear()
 		if err != nil && ctx.Err() != nil { // interrupted before anything was measured
 			break
 		}
-		r := result{Way: way, Latency: &l}
+		r := result{Way: way}
+		if l.Count > 0 {
+			r.Latency = &l
+		}
 		if err != nil {
-			r.Latency, r.Error = nil, err.Error()
+			r.Error = err.Error()
 		}
 		results = append(results, r)
 	}
@@ -125,3 +137,6 @@ func (f *pingFlags) run(address string) error {
 	printReasons(results)
 	return verdict(ctx, results)
 }
+
+// errSilent is why a measurement ends early if a round trip takes longer than answerTime.
+var errSilent = errors.New("the peer does not answer any more")

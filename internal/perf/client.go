@@ -102,7 +102,8 @@ const (
 
 // RoundTrips repeatedly sends a block of size bytes and waits until it has been returned: count
 // times, or for the time d if count is 0, with a pause in between. It calls told after each round
-// trip with its number and its time. If ctx is cancelled, it returns what was measured until then.
+// trip with its number and its time. If ctx is cancelled, it returns what was measured until then; and
+// so it does with an error.
 func RoundTrips(ctx context.Context, way, address string, size, count int, d, pause time.Duration, told func(n int, took time.Duration)) (Latency, error) {
 	c, err := begin(ctx, way, address, Echo, size)
 	if err != nil {
@@ -141,7 +142,7 @@ func RoundTrips(ctx context.Context, way, address string, size, count int, d, pa
 		}
 		times = append(times, took)
 		told(len(times), took)
-		if pause > 0 && !sleep(ctx, pause) {
+		if pause > 0 && len(times) != count && !sleep(ctx, pause) {
 			break
 		}
 	}

@@ -30,10 +30,10 @@ const (
 	requestLen = 16
 	// MaxSize is the largest block.
 	MaxSize = 16 << 20
-	// requestTime is how long a client may take to send its request, and maxTime how long a
-	// measurement may take.
+	// MaxTime is how long a server lets a measurement take.
+	MaxTime = 10 * time.Minute
+	// requestTime is how long a client may take to send its request.
 	requestTime = 10 * time.Second
-	maxTime     = 10 * time.Minute
 )
 
 func appendRequest(b []byte, kind byte, size int) []byte {

@@ -201,6 +201,17 @@ func TestCancelKeepsRoundTrips(t *testing.T) {
 	}
 }
 
+// TestNoPauseAtTheEnd, where nothing follows.
+func TestNoPauseAtTheEnd(t *testing.T) {
+	address, _ := serving(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	l, err := RoundTrips(ctx, TCP, address, 1, 1, 0, time.Hour, func(int, time.Duration) {})
+	require.NoError(t, err)
+	require.Equal(t, 1, l.Count)
+	require.NoError(t, ctx.Err())
+}
+
 // TestCancelEndsRoundTrips has a server that accepts and says nothing.
 func TestCancelEndsRoundTrips(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

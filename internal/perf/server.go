@@ -89,7 +89,7 @@ func serve(c net.Conn, blocks *memory) (kind byte, bytes int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := c.SetDeadline(time.Now().Add(maxTime)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(MaxTime)); err != nil {
 		return kind, 0, err
 	}
 	if err := blocks.take(size); err != nil {
