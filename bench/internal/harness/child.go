@@ -107,29 +107,6 @@ func (c *child) Run(n int, result *Result) error {
 	return err
 }
 
-// Idleness is what a process used while it had nothing to do.
-type Idleness struct {
-	Took, CPU time.Duration
-}
-
-// settling is the time that a process gets to become idle, so that the work before
-// Idle, including the call itself, is not counted.
-const settling = 30 * time.Millisecond
-
-// Idle waits for n milliseconds and measures the processor time used meanwhile.
-func (c *child) Idle(n int, idle *Idleness) error {
-	time.Sleep(settling)
-	start := time.Now()
-	before, err := cpu()
-	if err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(n) * time.Millisecond)
-	after, err := cpu()
-	idle.Took, idle.CPU = time.Since(start), after-before
-	return err
-}
-
 // Usage reports what this process has used so far.
 func (c *child) Usage(_ struct{}, used *Usage) (err error) {
 	*used, err = usage()

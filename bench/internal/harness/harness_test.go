@@ -74,10 +74,10 @@ func TestContenderThatCannotConnectIsAnError(t *testing.T) {
 func TestProcessThatDoesNotAnswerIsKilled(t *testing.T) {
 	tcp, err := Find(Baseline)
 	require.NoError(t, err)
-	pair, err := StartPair(tcp, Case{Kind: Conns, Conns: 1})
+	pair, err := StartPair(tcp, Case{Kind: RTTIdle, Size: 64, Conns: 1})
 	require.NoError(t, err)
-	var idle Idleness
-	err = pair.client.call(50*time.Millisecond, "Idle", int(time.Minute/time.Millisecond), &idle)
+	var result Result
+	err = pair.client.call(50*time.Millisecond, "Run", int(time.Minute/pauses[RTTIdle]), &result)
 	require.ErrorIs(t, err, errStalled)
 	require.Error(t, pair.Close(), "the process was killed")
 }

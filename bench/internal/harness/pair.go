@@ -105,19 +105,26 @@ func (p *Pair) Run(n int) (Turn, error) {
 	return t, err
 }
 
-// idle measures connections that do nothing for n milliseconds. Each process
-// takes the time itself, because a request for it would also be work.
+// settling is the time that the processes get to become idle, so that the work before
+// is not counted.
+const settling = 30 * time.Millisecond
+
+// idle measures connections that do nothing for n milliseconds. It asks the processes for
+// nothing meanwhile, because the answer would be work, and more of it than the connections'.
 func (p *Pair) idle(n int) (Turn, error) {
 	t := Turn{Messages: n, Empty: p.empty}
-	var used [2]Idleness
-	server := make(chan error, 1)
-	go func() { server <- p.server.call(turnLimit, "Idle", n, &used[1]) }()
-	err := errors.Join(p.client.call(turnLimit, "Idle", n, &used[0]), <-server)
+	time.Sleep(settling)
+	start := time.Now()
+	before, err := p.CPU()
 	if err != nil {
 		return t, err
 	}
-	t.Took = used[0].Took
-	t.CPU = used[0].CPU + used[1].CPU
+	time.Sleep(time.Duration(n) * time.Millisecond)
+	after, err := p.CPU()
+	if err != nil {
+		return t, err
+	}
+	t.Took, t.CPU = time.Since(start), after-before
 	t.Full, err = p.memory()
 	return t, err
 }
@@ -125,8 +132,8 @@ func (p *Pair) idle(n int) (Turn, error) {
 // CPU returns the processor time that both processes have used.
 func (p *Pair) CPU() (sum time.Duration, err error) {
 	err = p.each(func(process *process, _ string) error {
-		used, err := process.usage()
-		sum += used.CPU
+		used, err := process.cpuTime()
+		sum += used
 		return err
 	})
 	return sum, err
