@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -190,6 +191,32 @@ func TestOpenTelemetry(t *testing.T) {
 	_, err = sdp.Dial("tcp", "127.0.0.1:1")
 	require.Error(t, err)
 	require.Equal(t, setups, sdp.SetupStats(), "Dials are measured although nothing asks for it")
+}
+
+// TestMeterIsRegisteredOnce: two registrations would report everything twice.
+func TestMeterIsRegisteredOnce(t *testing.T) {
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+	first, err := metrics.Register(provider.Meter("once"))
+	require.NoError(t, err)
+	_, err = metrics.Register(provider.Meter("once"))
+	require.ErrorContains(t, err, "already")
+	other, err := metrics.Register(provider.Meter("another"))
+	require.NoError(t, err)
+	require.NoError(t, other.Unregister())
+
+	require.NoError(t, first.Unregister())
+	again, err := metrics.Register(provider.Meter("once"))
+	require.NoError(t, err)
+	require.NoError(t, first.Unregister(), "nothing is left to end")
+	_, err = metrics.Register(provider.Meter("once"))
+	require.ErrorContains(t, err, "already")
+	require.NoError(t, again.Unregister())
+
+	for range 2 { // meters without an identity
+		registration, err := metrics.Register(noop.NewMeterProvider().Meter("once"))
+		require.NoError(t, err)
+		defer registration.Unregister()
+	}
 }
 
 // TestDashboardKnowsTheMetrics holds the Grafana dashboard to the collector.

@@ -2,6 +2,9 @@ package metrics
 
 import (
 	"context"
+	"errors"
+	"reflect"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -11,8 +14,34 @@ import (
 
 // Register makes a meter observe this process's SDP metrics at each export, and record the
 // duration of each Dial. It switches the measurement of Dials on, until the registration is
-// ended; see [sdp.OnDial].
+// ended; see [sdp.OnDial]. A meter that is registered already is an error, because all values
+// would be doubled. A provider returns the same meter for the same name.
 func Register(meter metric.Meter) (metric.Registration, error) {
+	r := &registration{key: meter}
+	if reflect.ValueOf(meter).Kind() != reflect.Pointer {
+		r.key = r // such meters, for example noop's, have no identity
+	}
+	if _, already := registered.LoadOrStore(r.key, r); already {
+		return nil, errors.New("metrics: the meter is registered already")
+	}
+	if err := r.register(meter); err != nil {
+		registered.Delete(r.key)
+		return nil, err
+	}
+	return r, nil
+}
+
+// registered maps the meters to their registrations.
+var registered sync.Map
+
+// registration ends the recording of Dials together with the callback.
+type registration struct {
+	metric.Registration
+	key    any // in registered
+	remove func()
+}
+
+func (r *registration) register(meter metric.Meter) error {
 	observables := make([]metric.Observable, 0, len(instruments))
 	observers := make([]metric.Float64Observable, len(instruments))
 	for i, in := range instruments {
@@ -23,7 +52,7 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 			observers[i], err = meter.Float64ObservableUpDownCounter(in.otel, metric.WithUnit(in.unit), metric.WithDescription(in.help))
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		observables = append(observables, observers[i])
 	}
@@ -31,9 +60,9 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 		metric.WithDescription("How long Dials took, by what they returned."),
 		metric.WithExplicitBucketBoundaries(bounds()...))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	callback, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	r.Registration, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := take()
 		for i, in := range instruments {
 			for _, v := range in.read(&s) {
@@ -43,13 +72,13 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 		return nil
 	}, observables...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	results := make(map[string]metric.RecordOption)
 	for _, result := range []string{"sdp", "tcp"} {
 		results[result] = metric.WithAttributeSet(attribute.NewSet(attribute.String("sdp.result", result)))
 	}
-	remove := sdp.OnDial(func(e sdp.DialEvent) {
+	r.remove = sdp.OnDial(func(e sdp.DialEvent) {
 		switch {
 		case e.Err != nil: // sdp.dials.failed
 		case e.Device != "":
@@ -58,19 +87,17 @@ func Register(meter metric.Meter) (metric.Registration, error) {
 			dials.Record(context.Background(), e.Duration.Seconds(), results["tcp"])
 		}
 	})
-	return &registration{Registration: callback, remove: remove}, nil
-}
-
-// registration ends the recording of Dials together with the callback.
-type registration struct {
-	metric.Registration
-	remove func()
+	return nil
 }
 
 // Unregister implements metric.Registration.
 func (r *registration) Unregister() error {
 	r.remove()
-	return r.Registration.Unregister()
+	err := r.Registration.Unregister()
+	if err == nil {
+		registered.CompareAndDelete(r.key, r)
+	}
+	return err
 }
 
 // bounds returns the upper bounds of the buckets, in seconds.
