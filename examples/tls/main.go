@@ -92,7 +92,10 @@ func both(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(callHTTP2(address, config, out), callWithoutCertificate(address, config, out), stop())
+	err = callHTTP2(address, config, out)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(err, callWithoutCertificate(ctx, address, config, out), stop())
 }
 
 // callHTTP2 makes many concurrent requests on one connection.
@@ -144,19 +147,20 @@ func post(client *http.Client, url string, size int) error {
 }
 
 // callWithoutCertificate shows that the server rejects a client without a certificate.
-// It makes the TLS handshake itself instead of using http.Transport.
-func callWithoutCertificate(address string, config *tls.Config, out io.Writer) error {
+// It makes the TLS handshake itself instead of using http.Transport. ctx has a deadline,
+// because a server that accepts the client waits for its request.
+func callWithoutCertificate(ctx context.Context, address string, config *tls.Config, out io.Writer) error {
 	config = config.Clone()
 	config.Certificates = nil
 	config.ServerName = "localhost"
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	below, err := new(sdp.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
 	conn := tls.Client(below, config)
 	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	conn.SetDeadline(deadline)
 	if err = conn.HandshakeContext(ctx); err == nil { // with TLS 1.3 the alert arrives after the handshake
 		_, err = conn.Read(make([]byte, 1))
 	}

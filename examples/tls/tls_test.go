@@ -2,11 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/examples/internal/certs"
 	"github.com/gosdp/gosdp/examples/internal/programs"
+	"github.com/gosdp/gosdp/sdp"
 )
 
 func TestMain(m *testing.M) { programs.Main(m, "-serve", main) }
@@ -26,4 +32,34 @@ func TestHTTP2WithClientCertificates(t *testing.T) {
 			require.Equal(t, want, out.String())
 		})
 	}
+}
+
+// TestServerThatNeedsNoCertificateIsReported: such a server waits for the client's request.
+func TestServerThatNeedsNoCertificateIsReported(t *testing.T) {
+	server, client, err := certs.New(clientName)
+	require.NoError(t, err)
+	weak, err := server.Config()
+	require.NoError(t, err)
+	weak.ClientAuth = tls.VerifyClientCertIfGiven
+	listener, err := sdp.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				io.Copy(io.Discard, tls.Server(conn, weak))
+			}()
+		}
+	}()
+
+	config, err := client.Config()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.Error(t, callWithoutCertificate(ctx, listener.Addr().String(), config, io.Discard))
 }
