@@ -75,6 +75,16 @@ func TestAcrossContainers(t *testing.T) {
 	assert.Regexp(t, want, said)
 }
 
+// TestHelpIsNoError runs the program without a container.
+func TestHelpIsNoError(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"=call -h")
+	cmd.Stdin = strings.NewReader("\n")
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	require.Contains(t, string(said), "-times")
+}
+
 // across runs the server and the client, each in a container, and returns what the client prints.
 func across(t *testing.T) string {
 	t.Helper()

@@ -40,12 +40,13 @@ func run(args []string) error {
 	if len(args) == 0 {
 		return errors.New("say serve or call")
 	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	httpAt := flags.String("http", ":8080", "the `address` for HTTP")
 	grpcAt := flags.String("grpc", ":9090", "the `address` for gRPC")
 	times := flags.Int("times", 100, "how many calls of each kind")
-	if err := flags.Parse(args[1:]); err != nil {
-		return err
+	flags.Parse(args[1:])
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	switch args[0] {
 	case "serve":
@@ -81,10 +82,13 @@ func serve(httpAt, grpcAt string) error {
 	return <-failed
 }
 
+// callTime limits the time of each call.
+const callTime = 10 * time.Second
+
 // callHTTP makes requests, each on a connection of its own.
 func callHTTP(at string, times int) error {
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
-	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: callTime}
 	for range times {
 		answer, err := client.Get("http://" + at + "/")
 		if err != nil {
@@ -92,8 +96,11 @@ func callHTTP(at string, times int) error {
 		}
 		body, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
-		if err != nil || string(body) != "hello\n" {
-			return fmt.Errorf("got %q, %w", body, err)
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK || string(body) != "hello\n" {
+			return fmt.Errorf("got %s, %q", answer.Status, body)
 		}
 	}
 	used, n := dialer.Used()
@@ -112,15 +119,23 @@ func callGRPC(at string, times int) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	client := grpc_health_v1.NewHealthClient(conn)
-	for range times {
-		if _, err := client.Check(ctx, new(grpc_health_v1.HealthCheckRequest)); err != nil {
-			return err
-		}
+	if err := checkHealth(grpc_health_v1.NewHealthClient(conn), times); err != nil {
+		return err
 	}
 	used, n := dialer.Used()
 	fmt.Printf("grpc: %d calls on %d connection over %s\n", times, n, strings.Join(used, ","))
+	return nil
+}
+
+// checkHealth makes calls.
+func checkHealth(client grpc_health_v1.HealthClient, times int) error {
+	for range times {
+		ctx, cancel := context.WithTimeout(context.Background(), callTime)
+		_, err := client.Check(ctx, new(grpc_health_v1.HealthCheckRequest))
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
