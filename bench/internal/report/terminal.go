@@ -25,6 +25,7 @@ var headline = map[harness.Kind]string{
 	harness.Setup:      harness.P50,
 	harness.HTTP:       harness.ReqPerS,
 	harness.GRPC:       harness.P50,
+	harness.GRPCInside: harness.P50,
 	harness.GRPCStream: harness.MsgsPerS,
 }
 
