@@ -78,7 +78,7 @@ func (r *Report) drawCurve(c curve) (*picture, error) {
 	}
 	slices.SortFunc(ticks, func(a, b plot.Tick) int { return int(math.Copysign(1, a.Value-b.Value)) })
 	p.plot.X.Scale, p.plot.X.Tick.Marker = plot.LogScale{}, ticks
-	p.plot.Y.Scale, p.plot.Y.Tick.Marker = plot.LogScale{}, decades{}
+	makeLogarithmic(&p.plot.Y)
 	p.plot.Add(plotter.NewGrid())
 	return p, nil
 }

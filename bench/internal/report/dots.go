@@ -137,7 +137,7 @@ func (r *Report) drawDots(d dots) (*picture, error) {
 	for k, row := range rows {
 		names = append(names, plot.Tick{Value: float64(len(rows) - 1 - k), Label: row.name()})
 	}
-	p.plot.X.Scale, p.plot.X.Tick.Marker = plot.LogScale{}, decades{}
+	makeLogarithmic(&p.plot.X)
 	p.plot.Y.Tick.Marker = plot.ConstantTicks(names)
 	p.plot.Y.Tick.Length = 0
 	p.plot.Y.Min, p.plot.Y.Max = -0.6, float64(len(rows))-0.4

@@ -137,6 +137,14 @@ func styleOf(contender string) (line draw.LineStyle, glyph draw.GlyphStyle) {
 	return line, glyph
 }
 
+// makeLogarithmic makes an axis logarithmic. It follows the data.
+func makeLogarithmic(a *plot.Axis) {
+	a.Scale, a.Tick.Marker = plot.LogScale{}, decades{}
+	if a.Min == a.Max { // plot would begin at 1 less, which need not be positive
+		a.Min, a.Max = a.Min/2, a.Max*2
+	}
+}
+
 // decades labels the powers of ten on a logarithmic axis. If the axis spans few of
 // them, it also labels their multiples by 2 and 5.
 type decades struct{ unit string }

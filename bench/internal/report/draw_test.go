@@ -31,6 +31,19 @@ func TestDrawSkipsChartsWithoutData(t *testing.T) {
 	}
 }
 
+// TestDrawOneValue: with one contender, every ratio is 1.
+func TestDrawOneValue(t *testing.T) {
+	r := reportOf(rowOf("tcp", 1, 1, 1))
+	for _, size := range []int{1 << 10, 1 << 20} {
+		row := rowOf("tcp", 1, 1, 1)
+		row.Size = size
+		r.Rows = append(r.Rows, row)
+	}
+	files, err := r.Draw(t.TempDir())
+	require.NoError(t, err)
+	require.Equal(t, []string{"overview.png", "rtt.png", "latency.png"}, files)
+}
+
 func TestContendersHaveDistinctStyles(t *testing.T) {
 	looks := map[any]string{}
 	for _, c := range harness.Contenders {
