@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,26 @@ func TestRunComparesWithAnEarlierReport(t *testing.T) {
 	profile, err := os.Stat(filepath.Join(again.profiles, "sdp-iwarp-rtt-64B-server.prof"))
 	require.NoError(t, err)
 	require.Positive(t, profile.Size())
+}
+
+// TestFailedContendersAreAnError: the report has what the others did.
+func TestFailedContendersAreAnError(t *testing.T) {
+	shorten(t)
+	present := harness.Contenders
+	defer func() { harness.Contenders = present }()
+	harness.Contenders = append(slices.Clone(present), harness.Contender{Name: "pigeons"}) // unknown to the processes
+	for _, asJSON := range []bool{false, true} {
+		for _, contenders := range [][]string{{"tcp", "pigeons"}, {"pigeons"}} {
+			o := options1(t.TempDir(), contenders...)
+			o.json = asJSON
+			var printed bytes.Buffer
+			require.ErrorContains(t, o.main(&printed, io.Discard), "1 measurements failed, the first that of pigeons in rtt/64B")
+			require.Contains(t, printed.String(), "pigeons")
+			require.FileExists(t, filepath.Join(o.dir, jsonFile))
+			require.FileExists(t, filepath.Join(o.dir, markdownFile))
+		}
+	}
+	require.EqualError(t, complete(&report.Report{Rows: []report.Row{{Case: report.LineCase}}}), "nothing was measured")
 }
 
 // shorten makes turns as short as possible.

@@ -73,8 +73,8 @@ func (o options) main(out, progress io.Writer) error {
 	if err := writeFiles(o.dir, r, targets, changes); err != nil {
 		return err
 	}
-	if o.json {
-		return nil // measure has already written it
+	if o.json { // measure has already written it
+		return complete(r)
 	}
 	err = r.WriteTables(out, targets)
 	if earlier != nil {
@@ -82,7 +82,20 @@ func (o options) main(out, progress io.Writer) error {
 		err = errors.Join(err, report.WriteChanges(out, changes))
 	}
 	fmt.Fprintln(out, "\nThe report is", filepath.Join(o.dir, markdownFile))
-	return err
+	return errors.Join(err, complete(r))
+}
+
+// complete returns an error if something that was to be measured is missing in the report.
+func complete(r *report.Report) error {
+	if len(r.Failed) > 0 {
+		f := r.Failed[0]
+		return fmt.Errorf("%d measurements failed, the first that of %s in %s", len(r.Failed), f.Contender, f.Case)
+	}
+	measured := func(row report.Row) bool { return row.Case != report.LineCase }
+	if !slices.ContainsFunc(r.Rows, measured) {
+		return errors.New("nothing was measured")
+	}
+	return nil
 }
 
 // cases returns the cases to measure.

@@ -95,7 +95,7 @@ func (r *Report) writeTargets(b *strings.Builder, targets []Target) {
 			aim = o.Direction() + " " + o.Aim.String()
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s %s | %s | %s | %s |\n",
-			o.Contender, o.Load.Name(), o.Metric, o.Distance, o.Direction(), o.Must, aim, o.Measured, o.Verdict())
+			o.Contender, o.Load.Name(), o.Metric, o.Distance, o.Direction(), o.Must, aim, o.Value(), o.Verdict())
 	}
 }
 

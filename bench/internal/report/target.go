@@ -103,6 +103,7 @@ func parseBound(fields []string) (b Bound, err error) {
 // An Outcome is the result for a target.
 type Outcome struct {
 	Target
+	Failed   bool // the contender failed in the case, and nothing else is known
 	Row      Row
 	Measured Bound // relative to the same reference as Must
 	Met      bool
@@ -110,9 +111,13 @@ type Outcome struct {
 }
 
 // Judge returns which targets are met. It leaves out targets for which the report
-// has no row.
+// has no row, unless the contender failed.
 func (r *Report) Judge(targets []Target) (outcomes []Outcome) {
 	for _, t := range targets {
+		if r.failed(t) {
+			outcomes = append(outcomes, Outcome{Target: t, Failed: true})
+			continue
+		}
 		row, ok := r.Find(t.Load, t.Contender, t.Distance, t.Metric)
 		if !ok {
 			continue
@@ -129,6 +134,13 @@ func (r *Report) Judge(targets []Target) (outcomes []Outcome) {
 		outcomes = append(outcomes, o)
 	}
 	return outcomes
+}
+
+// failed reports whether the target's contender failed in its case.
+func (r *Report) failed(t Target) bool {
+	return slices.ContainsFunc(r.Failed, func(f Failure) bool {
+		return f.Contender == t.Contender && f.Case == t.Load.Name()
+	})
 }
 
 func (t Target) meets(value float64, bound Bound) bool {
@@ -165,9 +177,19 @@ func (t Target) Direction() string {
 	return "≤"
 }
 
+// Value formats what was measured.
+func (o Outcome) Value() string {
+	if o.Failed {
+		return "–"
+	}
+	return o.Measured.String()
+}
+
 // Verdict describes the outcome.
 func (o Outcome) Verdict() string {
 	switch {
+	case o.Failed:
+		return "failed"
 	case !o.Met:
 		return "not met"
 	case o.AimMet:

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -58,6 +59,22 @@ func TestTargetWithoutARowIsNotJudged(t *testing.T) {
 	targets := targetsOf(t, "# a comment\n\nsdp-iwarp rtt/64B p99 all <= 1 tcp\nsdp-shm rtt/64B p50 all <= 1 tcp\n")
 	require.Len(t, targets, 2)
 	require.Empty(t, reportOf(rowOf("sdp-iwarp", 1, 1, 1)).Judge(targets))
+}
+
+func TestTargetOfAFailedContenderHasFailed(t *testing.T) {
+	r := someReport()
+	r.Failed = append(r.Failed, Failure{"sdp-shm", "rtt/64B", "lost"})
+	targets := targetsOf(t, "sdp-shm rtt/64B p50 all <= 1 tcp\nsdp-shm rtt/4KB p50 all <= 1 tcp\nsdp-iwarp rtt/64B p50 all <= 3 tcp")
+	outcomes := r.Judge(targets)
+	require.Len(t, outcomes, 2)
+	require.Equal(t, "failed", outcomes[0].Verdict())
+	require.Equal(t, "met", outcomes[1].Verdict())
+	var out bytes.Buffer
+	require.NoError(t, r.WriteTables(&out, targets))
+	require.Regexp(t, `(?m)^rtt/64B +sdp-shm +all +p50 +≤ 1 × tcp +– +failed`, out.String())
+	out.Reset()
+	require.NoError(t, r.WriteMarkdown(&out, targets, nil, nil))
+	require.Contains(t, out.String(), "| `sdp-shm` | rtt/64B | p50 | all | ≤ 1 × tcp |  | – | failed |")
 }
 
 func TestInvalidTargetsAreErrors(t *testing.T) {

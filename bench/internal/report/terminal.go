@@ -46,7 +46,7 @@ func (r *Report) WriteTables(out io.Writer, targets []Target) error {
 		fmt.Fprintln(w, "target\tcontender\tdistance\tmetric\tmust\tmeasured\t\t")
 		for _, o := range outcomes {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t\n",
-				o.Load.Name(), o.Contender, o.Distance, o.Metric, o.Direction(), o.Must, o.Measured, o.Verdict())
+				o.Load.Name(), o.Contender, o.Distance, o.Metric, o.Direction(), o.Must, o.Value(), o.Verdict())
 		}
 		fmt.Fprintln(w)
 	}
