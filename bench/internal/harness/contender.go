@@ -31,7 +31,8 @@ type Contender struct {
 	// that are connected by a cable. The server is at farServer.
 	Far bool
 	// Before, if not nil, is called in the dialling process before each Dial of
-	// Setup. Its time is not counted.
+	// Setup. Its time is not counted. What it costs both processes cannot be told from
+	// what Setup costs, so only latencies are reported.
 	Before func()
 }
 
