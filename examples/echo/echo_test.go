@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,5 +32,32 @@ func TestEcho(t *testing.T) {
 				require.Equal(t, want, out.String())
 			})
 		}
+	}
+}
+
+// TestServerNeedsNoInput: as a service, a program has no standard input.
+func TestServerNeedsNoInput(t *testing.T) {
+	program, err := os.Executable()
+	require.NoError(t, err)
+	server := exec.Command(program, "-listen", "localhost:0") // its standard input is at its end
+	stdout, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	defer server.Wait()
+	defer server.Process.Kill()
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	for range 50 {
+		require.NoError(t, call(strings.TrimSpace(address), 1, io.Discard))
+	}
+}
+
+func TestUnusableArgumentsAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"7007"},
+		{"-listen", "localhost:0", "-dial", "localhost:1"},
+		{"-bytes", "-1"},
+	} {
+		require.Error(t, run(args, io.Discard), args)
 	}
 }

@@ -25,42 +25,55 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "", "run only the server, at this `address`")
-	dial := flag.String("dial", "", "run only the client, for the server at this `address`")
-	size := flag.Int("bytes", 1<<20, "number of bytes that the client sends")
-	flag.Parse()
-
-	var err error
-	switch {
-	case *listen != "":
-		err = serve(*listen)
-	case *dial != "":
-		err = call(*dial, *size, os.Stdout)
-	default:
-		err = both(*size, os.Stdout)
-	}
-	if err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "echo:", err)
 		os.Exit(1)
 	}
 }
 
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("echo", flag.ExitOnError)
+	listen := flags.String("listen", "", "run only the server, at this `address`")
+	dial := flags.String("dial", "", "run only the client, for the server at this `address`")
+	size := flags.Int("bytes", 1<<20, "number of bytes that the client sends")
+	child := flags.Bool("child", false, "end the server with standard input (used internally)")
+	flags.Parse(args)
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case *listen != "" && *dial != "":
+		return errors.New("-listen and -dial exclude each other")
+	case *size < 0:
+		return errors.New("-bytes must not be negative")
+	case *listen != "":
+		return serve(*listen, *child)
+	case *dial != "":
+		return call(*dial, *size, out)
+	}
+	return both(*size, out)
+}
+
 // both starts a server process and calls it.
 func both(size int, out io.Writer) error {
-	address, stop, err := process.Start(nil, "-listen", "localhost:0")
+	address, stop, err := process.Start(nil, "-listen", "localhost:0", "-child")
 	if err != nil {
 		return err
 	}
 	return errors.Join(call(address, size, out), stop())
 }
 
-// serve echoes what it receives on every connection until its standard input ends.
-func serve(address string) error {
+// serve echoes what it receives on every connection. As a child it ends when its standard
+// input ends.
+func serve(address string, child bool) error {
 	listener, err := sdp.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	process.Announce(listener.Addr(), func() { listener.Close() })
+	if child {
+		process.Announce(listener.Addr(), func() { listener.Close() })
+	} else {
+		fmt.Println(listener.Addr())
+	}
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
