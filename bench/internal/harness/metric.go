@@ -109,7 +109,7 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 // so how many messages it has.
 func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
 	if pause := pauses[c.Kind]; pause > 0 {
-		// Such a turn is longer, so that it has enough messages for a p99.
+		// Such a turn is longer, because it has few messages.
 		return max(5, int(3*turn/pause)), true
 	}
 	if c.Kind == Conns {
