@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/test/watchdog"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -145,6 +146,7 @@ func FuzzClient(f *testing.F) {
 // more.
 func fuzzSetUp[C net.Conn](f *testing.F, up func(net.Conn, *Config) (C, error), dialled bool) {
 	f.Fuzz(func(t *testing.T, how byte, in []byte) {
+		defer watchdog.Start()()
 		if len(in) > 8192 {
 			return
 		}

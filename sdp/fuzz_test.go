@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -221,6 +222,7 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Add(byte(2)|fuzzFew, []byte{stepWrite, 0, 0, 2, stepReadPast, stepWritePast, stepCloseWrite, stepNoDeadline})
 	f.Fuzz(func(t *testing.T, how byte, steps []byte) {
+		defer watchdog.Start()()
 		if len(steps) > 10_000 {
 			return
 		}
@@ -234,8 +236,6 @@ func FuzzMessages(f *testing.F) {
 			Conn: memConn(t, qp, how&fuzzDialled != 0, fuzzThresholds[how&3], bufs), few: how&fuzzFew != 0,
 			reads: make(chan struct{}, 1), wrote: make(chan struct{}, 1),
 		}
-		hung := time.AfterFunc(20*time.Second, func() { panic("a call does not return") })
-		defer hung.Stop()
 		for n := 0; len(steps) > 0 && n < 100; n++ {
 			steps = v.step(steps)
 			v.settle()

@@ -3,6 +3,8 @@ package wire
 import (
 	"bytes"
 	"testing"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 var choices = []struct {
@@ -93,6 +95,7 @@ func FuzzChoice(f *testing.F) {
 		f.Add(unhex(f, v.hex))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		c, _, err := ParseChoice(b)
 		if err != nil {
 			return

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"testing"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 const (
@@ -143,6 +145,7 @@ func FuzzHello(f *testing.F) {
 	f.Add(unhex(f, helloAckHex))
 	f.Add(slices.Concat(unhex(f, helloHex), []byte("junk")))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		if h, err := ParseHello(b); err == nil {
 			checkHello(t, b[:HelloLen], h.AppendHello(nil))
 		}

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // unhex reads hex digits, with spaces between them where they help the reader.
@@ -272,6 +274,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(unhex(f, v.hex))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		var m Message
 		if m.Parse(b) != nil {
 			return

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // offersHex is written by hand from docs/protocol.md: 9 bytes of header, then
@@ -194,6 +196,7 @@ func FuzzOffers(f *testing.F) {
 	f.Add(unhex(f, newOffersHex))
 	f.Add(unhex(f, "0d0a0d0a 534450 01 15  00 00  ff 02 abcd  01 02 0901  ff 00  77"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		o, _, err := ParseOffers(b)
 		if err != nil {
 			return

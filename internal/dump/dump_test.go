@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -387,6 +389,7 @@ func FuzzEndComment(f *testing.F) {
 	f.Add(appendEnd(nil, 1, 2, 3, "why"))
 	f.Add([]byte(strings.Repeat("\x05\x00\x00\x00", 20)))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		require.LessOrEqual(t, len(EndComment(b)), len(b))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 const patience = 20 * time.Second
@@ -152,6 +153,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(appendRequest(nil, Echo, 100))
 	f.Add([]byte(strings.Repeat("x", requestLen)))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		kind, size, err := readRequest(bytes.NewReader(b))
 		if err == nil {
 			require.Equal(t, b[:requestLen], appendRequest(nil, kind, size))

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 func TestParse(t *testing.T) {
@@ -63,6 +65,7 @@ func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("tcp://127.0.0.1:5432 sdp://db:7000 limit=5 mark=1\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		defer watchdog.Start()()
 		routes, err := Parse(strings.NewReader(text), "f", Options{})
 		if err != nil {
 			return

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 func TestRules(t *testing.T) {
@@ -114,6 +116,7 @@ func FuzzRules(f *testing.F) {
 	f.Add("use tcp client x#y *:0-80#80\nlog destination file a#b", "x#y", "[1234::5]:9")
 	f.Add("use sdp client * 1234::0/64:*\n# use", "*?", "[1234::5]:9")
 	f.Fuzz(func(t *testing.T, text, program, address string) {
+		defer watchdog.Start()()
 		s, err := Parse("f", text)
 		if err != nil {
 			require.NotEmpty(t, err.(Errors))

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 var (
@@ -632,6 +634,7 @@ func FuzzClaim(f *testing.F) {
 	m := claimed{from: client, commitment: newKey().commit(1), hint: 3}
 	f.Add(m.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		if c, ok := parseClaim(b); ok {
 			again, ok := parseClaim(c.append(nil))
 			assert.True(t, ok)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 func TestWriteIsReadBack(t *testing.T) {
@@ -74,6 +76,7 @@ func FuzzString(f *testing.F) {
 	f.Add("plain")
 	f.Add("\xff\"\u2029\x7f")
 	f.Fuzz(func(t *testing.T, s string) {
+		defer watchdog.Start()()
 		var back string
 		require.NoError(t, json.Unmarshal(appendString(nil, s), &back))
 		require.Equal(t, string([]rune(s)), back)

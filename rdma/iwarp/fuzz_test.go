@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // These fuzzers feed a queue pair what a stranger can send, from the first byte of the connection:
@@ -157,6 +158,7 @@ func FuzzResponder(f *testing.F) {
 		seed(f, in)
 	}
 	f.Fuzz(func(t *testing.T, how, in []byte) {
+		defer watchdog.Start()()
 		if len(how) == 0 {
 			return
 		}
@@ -183,6 +185,7 @@ func FuzzInitiator(f *testing.F) {
 	require.NoError(f, rejection.write(&b, replyKey))
 	f.Add([]byte{0}, []byte(b.each[0]))
 	f.Fuzz(func(t *testing.T, how, in []byte) {
+		defer watchdog.Start()()
 		if len(how) == 0 {
 			return
 		}
@@ -322,6 +325,7 @@ func FuzzSegments(f *testing.F) {
 		f.Add([]byte{1}, o)
 	}
 	f.Fuzz(func(t *testing.T, how, ops []byte) {
+		defer watchdog.Start()()
 		if len(how) == 0 || len(ops) > 24*segmentOp {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 var frameVectors = []struct {
@@ -150,6 +151,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Add([]byte("MPA ID Req Frame\xFF\x02\x00\x05\xC0\x01\xC0\x01x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		defer watchdog.Start()()
 		got, err := readFrame(bytes.NewReader(b), RequestKey)
 		if err != nil {
 			return

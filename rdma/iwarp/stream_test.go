@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // script is a transport whose incoming stream is fixed.
@@ -243,6 +244,7 @@ func FuzzStream(f *testing.F) {
 		f.Add([]byte{0, 100, 3}, b)
 	}
 	f.Fuzz(func(t *testing.T, how, in []byte) {
+		defer watchdog.Start()()
 		if len(how) == 0 {
 			return
 		}

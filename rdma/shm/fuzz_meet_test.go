@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // says says b with n descriptors, the first of which is file unless that is negative, as
@@ -52,6 +53,7 @@ func FuzzMeeting(f *testing.F) {
 	// The lowest bits of how are the descriptors; 0x10: they come with the second message;
 	// 0x40: an old kernel; 0x80: the proof is left as it is.
 	f.Fuzz(func(t *testing.T, how byte, first, second []byte) {
+		defer watchdog.Start()()
 		if len(first)+len(second) > 4096 {
 			return
 		}
@@ -112,6 +114,7 @@ func FuzzDecision(f *testing.F) {
 	// with the second message; 0x20: and are no memory files; 0x40: an old kernel; 0x80: the
 	// proof is left as it is.
 	f.Fuzz(func(t *testing.T, how byte, first, second []byte) {
+		defer watchdog.Start()()
 		if len(first)+len(second) > 4096 {
 			return
 		}

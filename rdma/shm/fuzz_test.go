@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // The victim's memory in FuzzArea: regions with canaries around them.
@@ -233,6 +234,7 @@ func FuzzArea(f *testing.F) {
 	f.Add([]byte{stepWord, 2, 1, 0, 0, 0, 0, 0, 0, 0, stepPoll})
 	f.Add([]byte{stepWord, 2, 9, 0, 0, 0, 0, 0, 0, 0, stepPoll})
 	f.Fuzz(func(t *testing.T, steps []byte) {
+		defer watchdog.Start()()
 		if len(steps) > 20_000 {
 			return
 		}
