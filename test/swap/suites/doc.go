@@ -6,7 +6,7 @@
 //
 //	GOSDP_SUITES=1 go test -v -timeout 2h ./test/swap/suites
 //
-// A difference is a test that passes over TCP but fails or hangs on a device. known.json lists
-// known differences with reasons. The test fails if a difference is not listed, or if a listed
+// A difference is a test that passes or is skipped over TCP, and has another outcome on a device.
+// known.json lists known differences with reasons. The test fails if a difference is not listed, or if a listed
 // test passes on the device.
 package suites

@@ -87,11 +87,11 @@ func compare(t *testing.T, r *runner, base *results, on stack, known []differenc
 	unknown, gone := judge(base, got, known)
 	missing := make(map[string]int)
 	for _, id := range unknown {
-		if got.outcome(id) == absent {
+		if base.outcome(id) == passed && got.outcome(id) == absent {
 			missing[id.Package]++
 			continue
 		}
-		t.Errorf("%s passes over tcp; over %s it %s:\n%s", id, on.name, got.outcome(id), got.tests[id].tail())
+		t.Errorf("%s %s over tcp; over %s it %s:\n%s", id, base.outcome(id), on.name, got.outcome(id), got.tests[id].tail())
 	}
 	for pkg, n := range missing {
 		t.Errorf("%s: %d tests that pass over tcp do not run over %s", pkg, n, on.name)

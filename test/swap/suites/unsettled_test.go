@@ -10,7 +10,7 @@ import (
 )
 
 // unsettled returns the tests to run again, by package: those that have not run, and those that
-// have failed once. They are test functions and their direct subtests. It counts failures in
+// have failed, or were skipped, once. They are test functions and their direct subtests. It counts failures in
 // tried.
 func (r *results) unsettled(base *results, tried map[id]int) map[string][]id {
 	candidates := slices.DeleteFunc(r.worse(base), func(i id) bool { return tried[i] >= 2 })
@@ -45,7 +45,7 @@ func (r *results) worse(base *results) []id {
 			continue
 		}
 		switch r.outcome(i) {
-		case failed, hung:
+		case failed, hung, skipped:
 			found = append(found, i)
 		case absent:
 			// In a function that passes, such a subtest has a name that changes between runs.
@@ -97,8 +97,8 @@ func TestMergeReplacesSubtests(t *testing.T) {
 }
 
 func TestUnsettled(t *testing.T) {
-	base := events("pass A", "pass B", "pass B/one", "pass B/one/deep", "pass B/two", "pass C", "pass C/port-1", "pass D", "fail E", "pass F", "pass F/one")
-	got := events("fail A", "fail B", "fail B/one", "fail B/one/deep", "pass C", "pass C/port-2", "run D")
+	base := events("pass A", "pass B", "pass B/one", "pass B/one/deep", "pass B/two", "pass C", "pass C/port-1", "pass D", "fail E", "pass F", "pass F/one", "pass G")
+	got := events("fail A", "fail B", "fail B/one", "fail B/one/deep", "pass C", "pass C/port-2", "run D", "skip G")
 	tried := make(map[id]int)
 	of := func() (names []string) {
 		for _, i := range got.unsettled(base, tried)["p"] {
@@ -106,8 +106,9 @@ func TestUnsettled(t *testing.T) {
 		}
 		return names
 	}
-	assert.Equal(t, []string{"A", "B/one", "B/two", "F/one"}, of(), "D hangs")
+	assert.Equal(t, []string{"A", "B/one", "B/two", "F/one", "G"}, of(), "D hangs")
 	got.merge(events("pass A"), id{"p", "A"})
+	got.merge(events("pass G"), id{"p", "G"})
 	got.merge(events("pass F", "pass F/one"), id{"p", "F/one"})
 	assert.Equal(t, []string{"B/two"}, of(), "B/one failed twice")
 	assert.Equal(t, "^B$/^two$|^A$", pattern([]id{{"p", "B/two"}, {"p", "A"}}))
