@@ -14,6 +14,17 @@ import (
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
+// What the suite's optional checks need. They are skipped where it is missing.
+var (
+	_ rdma.Shrinker     = (*QueuePair)(nil)
+	_ rdma.Finisher     = (*QueuePair)(nil)
+	_ rdma.Appender     = (*QueuePair)(nil)
+	_ rdma.Narrow       = (*QueuePair)(nil)
+	_ rdma.ReadReporter = (*QueuePair)(nil)
+	_ rdma.BusyPoller   = (*QueuePair)(nil)
+	_ rdma.RoomPoller   = (*QueuePair)(nil)
+)
+
 // socketPair returns two connected Unix sockets.
 func socketPair(t testing.TB) (a, b *os.File) {
 	t.Helper()
