@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,5 +60,22 @@ func TestNetworks(t *testing.T) {
 	t.Skip("missing: a loopback interface")
 }
 
-// TestOfThisMachine: whatever there is, it is found twice.
-func TestOfThisMachine(t *testing.T) { assert.Equal(t, Networks(), Networks()) }
+// TestNetworksAreFresh: what was found is used for a second, and not if the clock was set back.
+func TestNetworksAreFresh(t *testing.T) {
+	old := []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
+	after := func(passed time.Duration) []netip.Prefix {
+		found.Lock()
+		found.networks, found.at = old, time.Now().Add(-passed)
+		found.Unlock()
+		return Networks()
+	}
+	t.Cleanup(func() { found.at = time.Time{} })
+	real := networks(system)
+	assert.Equal(t, real, after(time.Hour))
+	assert.Equal(t, real, after(-time.Hour))
+	if began := time.Now(); !assert.ObjectsAreEqual(old, after(0)) {
+		assert.Greater(t, time.Since(began), freshTime)
+	}
+	found.networks, found.at = old, time.Time{}
+	assert.Equal(t, real, Networks(), "nothing was found yet")
+}
