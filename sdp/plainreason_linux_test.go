@@ -1,0 +1,89 @@
+package sdp
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestPlainReasonNames(t *testing.T) {
+	for r, want := range map[PlainReason]string{
+		PlainOther: "other", PlainPeer: "plain_peer", PlainUser: "other_user", PlainHost: "other_host",
+		PlainBlind: "kernel_does_not_say", PlainSetupFailed: "setup_failed", PlainRule: "rule", PlainOff: "off", plainReasons: "other",
+	} {
+		assert.Equal(t, want, r.String())
+		text, err := r.MarshalText()
+		assert.NoError(t, err)
+		assert.Equal(t, want, string(text))
+	}
+	b, err := json.Marshal(map[PlainReason]uint64{PlainUser: 1})
+	assert.NoError(t, err)
+	assert.Equal(t, `{"other_user":1}`, string(b))
+}
+
+// tcpEnds connects to a listener that announces SDP, and returns both ends.
+func tcpEnds(t *testing.T) (dialled, accepted net.Conn) {
+	t.Helper()
+	lc := net.ListenConfig{Control: Announce}
+	ln, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	dialled, err = net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { dialled.Close() })
+	accepted, err = ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { accepted.Close() })
+	return dialled, accepted
+}
+
+func TestPlainReasonOfAConnection(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	assert.Equal(t, PlainOther, plainReason(a))
+	c, peer := tcpEnds(t)
+	assert.Equal(t, PlainSetupFailed, plainReason(c), "the peer has announced SDP")
+	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
+	peer.Close()
+	assert.Equal(t, PlainHost, plainReason(c), "no socket here is the other end")
+}
+
+func TestPlainReasonOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing: root, to be another user")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.NoError(t, unix.Setfsuid(12345)) // whose this thread's sockets are then
+	c, _ := tcpEnds(t)
+	require.NoError(t, unix.Setfsuid(0))
+	assert.Equal(t, PlainUser, plainReason(c))
+}
+
+// TestPlainReasonOfAnotherNamespace: this process may ask about connections of its own.
+func TestPlainReasonOfAnotherNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("missing: root, to make a network namespace")
+	}
+	runtime.LockOSThread() // and ends with the goroutine of the test
+	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	require.NoError(t, err)
+	lo.SetUint16(unix.IFF_UP)
+	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+	c, _ := tcpEnds(t)
+	reason := make(chan PlainReason)
+	go func() { reason <- plainReason(c) }() // in the namespace of all others
+	assert.Equal(t, PlainBlind, <-reason)
+}
