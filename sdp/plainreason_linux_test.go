@@ -48,12 +48,12 @@ func TestPlainReasonOfAConnection(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
-	assert.Equal(t, PlainOther, plainReason(a))
+	assert.Equal(t, PlainOther, plainReason(a, nil))
 	c, peer := tcpEnds(t)
-	assert.Equal(t, PlainSetupFailed, plainReason(c), "the peer has announced SDP")
+	assert.Equal(t, PlainSetupFailed, plainReason(c, nil), "the peer has announced SDP")
 	require.NoError(t, peer.(*net.TCPConn).SetLinger(0))
 	peer.Close()
-	assert.Equal(t, PlainHost, plainReason(c), "no socket here is the other end")
+	assert.Equal(t, PlainHost, plainReason(c, nil), "no socket here is the other end")
 }
 
 func TestPlainReasonOfAnotherUser(t *testing.T) {
@@ -65,7 +65,7 @@ func TestPlainReasonOfAnotherUser(t *testing.T) {
 	require.NoError(t, unix.Setfsuid(12345)) // whose this thread's sockets are then
 	c, _ := tcpEnds(t)
 	require.NoError(t, unix.Setfsuid(0))
-	assert.Equal(t, PlainUser, plainReason(c))
+	assert.Equal(t, PlainUser, plainReason(c, nil))
 }
 
 // TestPlainReasonOfAnotherNamespace: this process may ask about connections of its own.
@@ -84,6 +84,6 @@ func TestPlainReasonOfAnotherNamespace(t *testing.T) {
 	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
 	c, _ := tcpEnds(t)
 	reason := make(chan PlainReason)
-	go func() { reason <- plainReason(c) }() // in the namespace of all others
+	go func() { reason <- plainReason(c, nil) }() // in the namespace of all others
 	assert.Equal(t, PlainBlind, <-reason)
 }

@@ -22,7 +22,8 @@ func TestSetUserIDProgramsIgnoreTheEnvironment(t *testing.T) {
 	dir, err := os.MkdirTemp("", "sdp") // not below go test's directory, which others may not enter
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.Chown(dir, 12345, 12345)) // and no other user finds such a program
+	require.NoError(t, os.Chmod(dir, 0o500))
 	var where unix.Statfs_t
 	require.NoError(t, unix.Statfs(dir, &where))
 	none, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
