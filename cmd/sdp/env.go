@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/gosdp/gosdp/internal/adopt"
@@ -54,7 +53,7 @@ func runEnv(args []string) error {
 	}
 	adopt.Keep(goroot)
 	for _, v := range adopt.Variables(goroot) {
-		fmt.Fprintf(os.Stdout, "export %s=%s\n", v[0], quote(v[1]))
+		fmt.Fprintf(stdout, "export %s=%s\n", v[0], quote(v[1]))
 	}
 	return nil
 }

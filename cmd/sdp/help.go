@@ -47,13 +47,13 @@ sudo -u web sdp check -program server db:5432   # as another user, under the rul
 sdp check-rules /etc/sdp.conf             # what each line means
 sdp check-rules -connect /etc/sdp.conf nats-server 10.0.0.1:4222`},
 	"stat": {statuses("the connections were listed, even if programs were left out"), `
-sdp stat -filter :5432                    # connections with that port
+sdp stat -filter :5432                    # connections with :5432 in an address
 sdp stat -json | jq '.[].connections[] | select(.unread > 0)'
 SDP_STATUS=/run/app sdp stat              # programs with the same setting
 sdp stat -dir /run/app                    # the same`},
 	"top": {statuses("it was ended, or -n tables were printed"), `
 sdp top -sort unread                      # programs that read slowly come first
-sdp top -n 10 -interval 5s > log          # for a minute, without a terminal`},
+sdp top -n 10 -interval 5s > log          # ten tables, without a terminal`},
 	"dump": {[]string{
 		"0  the file is complete",
 		"1  there is no dump, or it ended early: it could not be written, or was cut short by the program or its end", "2  the command was called wrongly",

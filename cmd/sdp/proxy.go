@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -137,6 +138,10 @@ func (f *proxyFlags) valid() error {
 		return misuse("proxy", "-config and -listen exclude each other")
 	case len(f.listen) != len(f.dial):
 		return misuse("proxy", "there are %d -listen and %d -dial", len(f.listen), len(f.dial))
+	case f.twice() != "":
+		return misuse("proxy", "two -listen have the address %s", f.twice())
+	case f.http != "" && !hasPort(f.http):
+		return misuse("proxy", "-http %q: want host:port or :port", f.http)
 	case f.limit < 0:
 		return misuse("proxy", "-limit %d: it must not be negative", f.limit)
 	case f.dialTimeout <= 0:
@@ -149,6 +154,21 @@ func (f *proxyFlags) valid() error {
 		return misuse("proxy", "-mark %#x: want a number below 2^32", f.mark)
 	}
 	return nil
+}
+
+// twice returns an address at which two of the flags listen, or "".
+func (f *proxyFlags) twice() string {
+	for i, l := range f.listen {
+		if slices.ContainsFunc(f.listen[:i], l.Clashes) {
+			return l.Address
+		}
+	}
+	return ""
+}
+
+func hasPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != ""
 }
 
 func (f *proxyFlags) run() error {

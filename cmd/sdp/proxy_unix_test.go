@@ -97,7 +97,10 @@ func TestProxyChecksItsFile(t *testing.T) {
 	out, err := toolCommand(t, "proxy", "-check", "-config", file).CombinedOutput()
 	require.ErrorContains(t, err, "exit status 1")
 	require.Contains(t, string(out), file+":2: ")
-	for _, args := range [][]string{{}, {"-listen", "tcp://:1"}, {"-listen", "a", "-dial", "b"}, {"more"}, {"-no-such"}} {
+	for _, args := range [][]string{{}, {"-listen", "tcp://:1"}, {"-listen", "a", "-dial", "b"}, {"more"}, {"-no-such"},
+		{"-check", "-listen", "tcp://:5000", "-dial", "tcp://a:1", "-listen", "auto://:5000", "-dial", "tcp://a:2"},
+		{"-check", "-http", "nonsense", "-listen", "tcp://:5000", "-dial", "tcp://a:1"},
+	} {
 		out, err := toolCommand(t, append([]string{"proxy"}, args...)...).CombinedOutput()
 		require.ErrorContains(t, err, "exit status 2", "%v", args)
 		require.Contains(t, string(out), "sdp proxy: ", "%v", args)

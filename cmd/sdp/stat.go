@@ -102,6 +102,9 @@ func (s *source) place() string {
 	return cmp.Or(s.directory(), "any user's directory below /run/user or /tmp")
 }
 
+// rateTime is over what time rates are measured if nothing else is asked for.
+const rateTime = 200 * time.Millisecond
+
 type statFlags struct {
 	source
 	json     bool
@@ -113,7 +116,7 @@ func (f *statFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs)
 	fs.BoolVar(&f.json, "json", false, "print what the programs say as JSON")
 	fs.StringVar(&f.filter, "filter", "", "list connections only if this `text` is in a column")
-	fs.DurationVar(&f.interval, "interval", 200*time.Millisecond, "measure the rates over this `time`; 0: no rates")
+	fs.DurationVar(&f.interval, "interval", rateTime, "measure the rates over this `time`; 0: no rates")
 }
 
 func (f *statFlags) run() error {
@@ -177,7 +180,8 @@ type line struct {
 	pid     int
 	now     time.Time
 	status.Conn
-	out, in float64 // bytes a second
+	out, in float64 // bytes a second,
+	rated   bool    // if they are known
 }
 
 // rates computes rates from the counters of the previous listing. The zero value is ready to use.
@@ -206,6 +210,7 @@ func (r *rates) next(programs []status.Program) []line {
 			if b, ok := r.before[key]; ok && p.Time.After(b.at) && c.Sent >= b.sent && c.Received >= b.received {
 				seconds := p.Time.Sub(b.at).Seconds()
 				l.out, l.in = float64(c.Sent-b.sent)/seconds, float64(c.Received-b.received)/seconds
+				l.rated = true
 			}
 			now[key] = sample{p.Time, c.Sent, c.Received}
 			lines = append(lines, l)
@@ -255,8 +260,12 @@ func tableOf(lines []line) *term.Table {
 		">UNREAD", ">CREDIT", ">STALLS", ">ZCOPY", "NOTE")
 	for i := range lines {
 		l := &lines[i]
+		out, in := "-", "-"
+		if l.rated {
+			out, in = term.Rate(l.out), term.Rate(l.in)
+		}
 		t.Row(l.name(), l.Device, l.Local, l.Remote, term.Age(l.now.Sub(l.Opened)),
-			term.Rate(l.out), term.Rate(l.in), term.Bytes(float64(l.Sent)), term.Bytes(float64(l.Received)),
+			out, in, term.Bytes(float64(l.Sent)), term.Bytes(float64(l.Received)),
 			term.Bytes(float64(l.Unread)), fmt.Sprintf("%d/%d", l.SendCredit, l.RecvCredit), fmt.Sprint(l.Stalls),
 			fmt.Sprintf("%.0f%%", 100*l.zcopy()), l.note())
 	}

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -159,6 +161,34 @@ func TestTop(t *testing.T) {
 		require.Equal(t, 2, code, "%v", args)
 		require.Contains(t, errs, "sdp top: ")
 	}
+}
+
+// TestTopWithoutATerminal has rates in its first table, and is ended in good order.
+func TestTopWithoutATerminal(t *testing.T) {
+	dir, _, c := program(t, "SDP_TEST_READ=1000000000000")
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for b := make([]byte, 100_000); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	defer sending.Wait()
+	defer c.Close()
+	out, _, code := tool(t, "top", "-dir", dir, "-n", "1", "-interval", "1h")
+	require.Zero(t, code)
+	require.NotRegexp(t, ` in 0 B/s`, out)
+	require.Regexp(t, ` in [0-9.]+ [kMG]B/s`, out)
+
+	out, _, code = tool(t, "stat", "-dir", dir, "-interval", "0")
+	require.Zero(t, code)
+	require.Regexp(t, ` - +- `, out, "the rates are not known")
+
+	top := startTool(t, toolCommand(t, "top", "-dir", dir, "-interval", "1h"))
+	top.line(t, "PROGRAM")
+	require.NoError(t, top.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, top.status(t))
 }
 
 func TestScreen(t *testing.T) {

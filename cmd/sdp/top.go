@@ -115,18 +115,24 @@ func (f *topFlags) run() error {
 		return err
 	}
 	s := &screen{sort: f.sort, filter: f.filter}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(ended)
 	if f.count > 0 || !term.IsTerminal(os.Stdout) {
+		s.look(f.collect()) // the rates of the first table are those since then
+		pause := min(f.interval, rateTime)
 		for n := 0; (f.count == 0 || n < f.count) && stdout.failed() == nil; n++ {
-			if n > 0 {
-				time.Sleep(f.interval)
+			select {
+			case <-time.After(pause):
+			case <-ended:
+				return nil
 			}
 			s.look(f.collect())
 			fmt.Fprintln(stdout, strings.Join(s.draw(0, 0), "\n"))
+			pause = f.interval
 		}
 		return nil
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, os.Interrupt, syscall.SIGTERM)
 	keys := make(chan byte)
 	if restore, err := term.Keys(os.Stdin); err == nil {
 		defer restore()

@@ -101,15 +101,18 @@ func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
 // clash returns an error if one of the routes listens at the same address as route.
 func clash(routes []Route, route Route) error {
 	for _, other := range routes {
-		if other.Listen.Address == route.Listen.Address && !anyPort(route.Listen.Address) {
+		if other.Listen.Clashes(route.Listen) {
 			return fmt.Errorf("line %d listens at %s already", other.Line, route.Listen.Address)
 		}
 	}
 	return nil
 }
 
-// anyPort reports whether the kernel chooses the port. Two routes may then have the same address.
-func anyPort(address string) bool { return strings.HasSuffix(address, ":0") }
+// Clashes reports whether a proxy cannot listen at both endpoints: they have one address, and not one
+// for which the kernel chooses the port.
+func (e Endpoint) Clashes(other Endpoint) bool {
+	return e.Address == other.Address && !strings.HasSuffix(e.Address, ":0")
+}
 
 func parseRoute(fields []string, defaults Options) (Route, error) {
 	if len(fields) < 2 {

@@ -144,7 +144,7 @@ func (p *Proxy) replaceLocked(wanted map[string]*entrance, routes []Route) {
 // atLocked returns the entrance that listens at the address of at, with another protocol.
 func (p *Proxy) atLocked(at Endpoint) *entrance {
 	for _, e := range p.entrances {
-		if e.route.Load().Listen.Address == at.Address && !anyPort(at.Address) {
+		if e.route.Load().Listen.Clashes(at) {
 			return e
 		}
 	}
