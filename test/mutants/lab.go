@@ -29,7 +29,8 @@ type lab struct {
 // test has no name.
 type soundKey struct {
 	test
-	race bool
+	race  bool
+	times int
 }
 
 func newLab(root, temp string, out io.Writer) *lab {
@@ -96,7 +97,7 @@ func (l *lab) kill(ctx context.Context, m *mutant) error {
 			built[t.pkg] = binary
 		}
 		// Many mutants make the test hang.
-		timeout := min(m.timeout, patience+10*took*time.Duration(m.times))
+		timeout := min(m.timeout, patience+10*took)
 		passed, output, err := l.test(ctx, t, binary, timeout, m.times)
 		switch {
 		case err != nil:
@@ -204,19 +205,20 @@ func (l *lab) test(ctx context.Context, t test, binary string, timeout time.Dura
 // test's timeout with a fault.
 const patience = 5 * time.Second
 
-// passes checks that the test passes on the unchanged tree, and returns its duration there.
-// Each test is run once for all mutants.
+// passes checks that the test passes on the unchanged tree, as often as it may run with the fault:
+// a test that fails by chance would kill every mutant. It returns how long that took, and does so
+// once for all mutants that give a test as many runs.
 func (l *lab) passes(ctx context.Context, t test, m *mutant) (took time.Duration, err error) {
-	return l.once(soundKey{t, m.race}, func() (time.Duration, error) {
+	return l.once(soundKey{t, m.race, m.times}, func() (time.Duration, error) {
 		binary := filepath.Join(l.temp, fmt.Sprintf("%s-%t.test", strings.ReplaceAll(t.pkg[2:], "/", "-"), m.race))
-		_, err := l.once(soundKey{test{pkg: t.pkg}, m.race}, func() (time.Duration, error) {
+		_, err := l.once(soundKey{test{pkg: t.pkg}, m.race, 0}, func() (time.Duration, error) {
 			return 0, l.build(ctx, t.pkg, m.race, "", binary)
 		})
 		if err != nil {
 			return 0, err
 		}
 		start := time.Now()
-		passed, output, err := l.test(ctx, t, binary, m.timeout, 1)
+		passed, output, err := l.test(ctx, t, binary, m.timeout, m.times)
 		took := time.Since(start)
 		switch {
 		case err != nil:

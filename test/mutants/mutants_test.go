@@ -110,6 +110,14 @@ func TestNothing(t *testing.T) {
 func TestSkipped(t *testing.T) { t.Skip() }
 
 func TestFails(t *testing.T) { t.Error("always") }
+
+var runs int
+
+func TestTwiceFails(t *testing.T) {
+	if runs++; runs == 2 {
+		t.Error("the second time")
+	}
+}
 `,
 }
 
@@ -145,6 +153,8 @@ func TestVerdicts(t *testing.T) {
 		{"broken", sumPatch(head, "sum += n", "sum += m"), "does not compile"},
 		{"skips", sumPatch("Fault: wrong\nTest: ./sum TestSkipped\n", "sum += n", "sum = n"), "TestSkipped does not exist or was skipped"},
 		{"no test", sumPatch("Fault: wrong\nTest: ./sum TestSu\n", "sum += n", "sum = n"), "TestSu does not exist or was skipped"},
+		{"fails by chance", sumPatch("Fault: wrong\nTest: ./sum TestTwiceFails\nTimes: 2\n", "sum += n", "sum = n"), "fails on the unchanged tree"},
+		{"passes once", sumPatch("Fault: wrong\nTest: ./sum TestTwiceFails\n", "sum += n", "sum = n"), "it SURVIVES ./sum TestTwiceFails"},
 		{"fails anyway", sumPatch("Fault: wrong\nTest: ./sum TestFails\n", "sum += n", "sum = n"), "fails on the unchanged tree"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
