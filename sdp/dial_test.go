@@ -85,11 +85,11 @@ func checkEcho(t *testing.T, c net.Conn) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, err := io.WriteString(c, "hello\n")
-	require.NoError(t, err)
+	assert.NoError(t, err)
 	b := make([]byte, 6)
 	_, err = io.ReadFull(c, b)
-	require.NoError(t, err)
-	require.Equal(t, "hello\n", string(b))
+	assert.NoError(t, err)
+	assert.Equal(t, "hello\n", string(b))
 }
 
 // plainServers are what a stranger may do with our Request.

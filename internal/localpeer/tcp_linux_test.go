@@ -175,35 +175,27 @@ func TestOtherNamespace(t *testing.T) {
 	here, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer here.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and ends with the goroutine
-		if !assert.NoError(t, unix.Unshare(unix.CLONE_NEWNET)) || !assert.NoError(t, loopbackUp()) {
-			return
-		}
-		lc := net.ListenConfig{Control: marking(Listener)}
-		ln, err := lc.Listen(context.Background(), "tcp4", here.Addr().String())
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer ln.Close()
-		c, s := connected(t, ln, net.Dialer{Control: marking(Dialler)}, "127.0.0.1", true)
-		other, err := Other(c)
-		assert.NoError(t, err)
-		assert.True(t, other.Listener)
-		seen := make(chan struct{})
-		go func() { // in the namespace of all others
-			defer close(seen)
-			_, err := Other(s)
-			assert.ErrorIs(t, err, ErrBlind)
-		}()
-		<-seen
-		other, err = Other(s)
-		assert.NoError(t, err)
-		assert.True(t, other.Dialler)
+	runtime.LockOSThread() // and ends with the goroutine of the test
+	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
+	require.NoError(t, loopbackUp())
+	lc := net.ListenConfig{Control: marking(Listener)}
+	ln, err := lc.Listen(context.Background(), "tcp4", here.Addr().String())
+	require.NoError(t, err)
+	defer ln.Close()
+	c, s := connected(t, ln, net.Dialer{Control: marking(Dialler)}, "127.0.0.1", true)
+	other, err := Other(c)
+	assert.NoError(t, err)
+	assert.True(t, other.Listener)
+	seen := make(chan struct{})
+	go func() { // in the namespace of all others
+		defer close(seen)
+		_, err := Other(s)
+		assert.ErrorIs(t, err, ErrBlind)
 	}()
-	<-done
+	<-seen
+	other, err = Other(s)
+	assert.NoError(t, err)
+	assert.True(t, other.Dialler)
 }
 
 func loopbackUp() error {

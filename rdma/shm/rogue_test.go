@@ -94,6 +94,24 @@ func words(w ...uint64) []byte {
 // ends waits until the queue pair has ended and returns why.
 func ends(t testing.TB, q *QueuePair) error {
 	t.Helper()
+	return ended(t, q, ending(q))
+}
+
+// ended is ends for a queue pair whose ending is awaited.
+func ended(t testing.TB, q *QueuePair, ending <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-ending:
+		return err
+	case <-time.After(10 * time.Second):
+		q.Abort()
+		require.Fail(t, "the queue pair goes on")
+		return nil
+	}
+}
+
+// ending consumes what arrives, in the background. The channel gets the reason why q ends.
+func ending(q *QueuePair) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		var wcs [4]rdma.Completion
@@ -110,14 +128,7 @@ func ends(t testing.TB, q *QueuePair) error {
 			}
 		}
 	}()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(10 * time.Second):
-		q.Abort()
-		require.Fail(t, "the queue pair goes on")
-		return nil
-	}
+	return done
 }
 
 // TestRogue: the victim's error names the violation, and its state says that it has ended.
@@ -251,15 +262,14 @@ func TestRogueHead(t *testing.T) {
 // TestRogueThatDoesNotRing: such a peer looks silent: nothing arrives, and everything else continues.
 func TestRogueThatDoesNotRing(t *testing.T) {
 	q, r := meetRogue(t)
-	done := make(chan error, 1)
-	go func() { done <- ends(t, q) }()
+	done := ending(q)
 	require.Eventually(t, func() bool { return r.out.dir.idle.Load() == 1 }, 5*time.Second, time.Millisecond)
 	r.out.put(recordSend, words(1))
 	n, err := q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
 	assert.NoError(t, err)
 	assert.Equal(t, 1, n)
 	require.NoError(t, q.Close())
-	assert.ErrorIs(t, <-done, net.ErrClosed)
+	assert.ErrorIs(t, ended(t, q, done), net.ErrClosed)
 }
 
 // TestRogueAddress: there is no memory at the address of the bytes of a Write or a Read.
