@@ -73,7 +73,7 @@ func (l wrapping) Accept() (net.Conn, error) {
 func TestClientThatChangesItsMind(t *testing.T) {
 	l := listen(t, testConfig(), 8)
 	c := dial(t, l, "")
-	time.Sleep(50 * time.Millisecond) // by then it is waited for
+	awaitUnderway(t, l, 1)
 	rc, err := c.SyscallConn()
 	require.NoError(t, err)
 	start := time.Now()
