@@ -51,7 +51,7 @@ func TestInheritedUnixSocket(t *testing.T) {
 		require.NoError(t, err)
 		l := New(ln, testConfig())
 		defer l.Close()
-		assert.Equal(t, !inherited, localpeer.UnixAnnouncer(at).PID != 0)
+		assert.Equal(t, !inherited, localpeer.UnixAnnouncer(at) != 0)
 		c, err := net.Dial("unix", at.Name)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())

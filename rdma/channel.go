@@ -37,13 +37,7 @@ type Peer struct {
 	InDir bool
 	// PID is the process that must be at the other end of the channel, or 0 if it is not known.
 	PID int
-	// Prompt says that others wait while the channel is opened. If the peer does not do its part at
-	// once, opening fails with ErrSlow, and may be tried again without Prompt.
-	Prompt bool
 }
-
-// ErrSlow means that a channel was not opened because the peer would have had to be waited for.
-var ErrSlow = errors.New("rdma: the peer would have to be waited for")
 
 // ChannelConfig says how to make a channel.
 type ChannelConfig struct {

@@ -339,11 +339,11 @@ func (a *attempt) either(ctx context.Context) (net.Conn, error) {
 // connecting: its process announces that.
 func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
 	d := a.netDialer()
-	var announcer localpeer.Process
+	announcer := 0
 	if d.LocalAddr == nil {
 		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
 	}
-	if announcer.PID == 0 {
+	if announcer == 0 {
 		return a.plain(ctx)
 	}
 	d.LocalAddr = localpeer.UnixDialler()

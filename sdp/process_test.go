@@ -40,9 +40,6 @@ func bePeer(role string) {
 		network, address, _ := strings.Cut(where, " ")
 		greet(network, address)
 	}
-	if role == "environment" {
-		tellEnvironment()
-	}
 	if name, ok := strings.CutPrefix(role, "announce "); ok {
 		beAnnouncer(name)
 	}
@@ -59,32 +56,6 @@ func bePeer(role string) {
 		}
 		go perform(c.(*Conn))
 	}
-}
-
-// tellEnvironment prints what the environment makes of this process, and exits.
-func tellEnvironment() {
-	fmt.Println("privileged:", privileged())
-	ln, err := Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(0)
-	}
-	go func() {
-		if c, err := ln.Accept(); err == nil {
-			io.Copy(c, c)
-		}
-	}()
-	c, err := Dial("tcp", ln.Addr().String())
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(0)
-	}
-	fmt.Fprintln(c, "hello")
-	b := make([]byte, 6)
-	io.ReadFull(c, b)
-	fmt.Printf("%s over %T\n", b[:5], c)
-	c.Close()
-	os.Exit(0)
 }
 
 // shortFilesVariable has a process that greets have no file as long as an area of shm.

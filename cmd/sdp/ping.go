@@ -30,8 +30,8 @@ func pingCommand() *command {
 			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
 		case f.interval < 0:
 			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
-		case f.count > 1 && f.interval > perf.MaxTime/time.Duration(f.count-1):
-			return misuse(c.name, "-interval %v: %d of them take more than %v, after which the server ends", f.interval, f.count-1, perf.MaxTime)
+		case f.interval > maxPing/time.Duration(f.count):
+			return misuse(c.name, "-interval %v: %d of them take more than %v", f.interval, f.count, maxPing)
 		case f.size < 1 || f.size > perf.MaxSize:
 			return misuse(c.name, "-size %d: want 1 to %d bytes", f.size, perf.MaxSize)
 		}
@@ -54,6 +54,9 @@ slowest.
 
 With -interval there is a pause after each round trip, as programs have that are not always
 busy. Without one, both ends keep looking for the next message, and SDP does not sleep.`
+
+// maxPing bounds the pauses of one way together. The server ends a measurement after perf.MaxTime.
+const maxPing = 365 * 24 * time.Hour
 
 // answerTime is how long a round trip may take, and how long connecting may take. Tests replace it.
 var answerTime = 30 * time.Second
@@ -90,7 +93,7 @@ func (f *pingFlags) run(address string) error {
 		progress.Show("%s: connecting", way)
 		last, heard := time.Now(), time.Now()
 		l, err := perf.RoundTrips(limited, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {
-			if time.Since(heard) > time.Second/10 { // not each time: it takes longer than a round trip may
+			if f.interval > 0 || time.Since(heard) > time.Second/10 { // not each time: it takes longer than a round trip may
 				heard = time.Now()
 				silent.Reset(answerTime + f.interval)
 			}

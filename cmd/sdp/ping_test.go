@@ -33,7 +33,7 @@ func TestPingKeepsWhatItMeasured(t *testing.T) {
 	}()
 	defer close(answers)
 	defer func(to *output, d time.Duration) { stdout, answerTime = to, d }(stdout, answerTime)
-	answerTime = 300 * time.Millisecond
+	answerTime = 2 * time.Second
 	ping := func() (printed string, err error) {
 		t.Helper()
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))

@@ -59,7 +59,7 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 		}
 		err := errNotOffered
 		if slices.Contains(offers.Devices, device) {
-			if err = h.open(device, offers, hello, false); err == nil || h.stale {
+			if err = h.open(device, offers, hello); err == nil || h.stale {
 				return
 			}
 		}
@@ -68,7 +68,8 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 }
 
 // openOffered opens this end of the channel that the client offered, if that is one of the
-// best device, and reports whether it did. It chooses nothing else, and waits for nothing.
+// best device, and reports whether it did. It chooses nothing else. It blocks only if a client of the
+// same user names a probe whose page does not come, for at most 0.5 s.
 func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
 	if len(h.cfg.Devices) == 0 || !slices.Contains(offers.Devices, h.cfg.Devices[0]) {
 		return false
@@ -78,12 +79,12 @@ func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
 		return false
 	}
 	h.declined = h.cfg.Declined
-	return h.open(h.cfg.Devices[0], offers, hello, true) == nil
+	return h.open(h.cfg.Devices[0], offers, hello) == nil
 }
 
 // open opens this end of the channel of the device that the client offered, or invites the
-// client to one. prompt says that other clients wait for it.
-func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello, prompt bool) error {
+// client to one.
+func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello) error {
 	t, ok := transport(device)
 	if !ok {
 		return errors.New("not in this program")
@@ -95,7 +96,6 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 	if err != nil {
 		return err
 	}
-	client.Prompt = prompt
 	if err := h.meetsElsewhere(t, offers, &client); err != nil {
 		return err
 	}

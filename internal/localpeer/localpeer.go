@@ -107,14 +107,9 @@ func AnnounceUnix(a *net.UnixAddr) (io.Closer, error) { return announceUnix(a) }
 // process that did so for the server (UnixServer), also after it has passed the socket on.
 func ListensUnix(listener syscall.RawConn) bool { return listensUnix(listener) }
 
-// Process names a process as the kernel does for the end of a Unix socket: by its number when it
-// connected or listened, which may be another process's by now, and by its user. The zero value is no
-// process.
-type Process struct{ PID, UID int }
-
 // UnixAnnouncer returns the process that announces that it serves SDP on the Unix socket with
-// that address, if one does. The caller must check that this process serves the socket.
-func UnixAnnouncer(a *net.UnixAddr) Process { return unixAnnouncer(a) }
+// that address; 0: none does. The caller must check that this process serves the socket.
+func UnixAnnouncer(a *net.UnixAddr) (pid int) { return unixAnnouncer(a) }
 
-// UnixServer returns the process that listens at the other end of c.
-func UnixServer(c *net.UnixConn) Process { return unixServer(c) }
+// UnixServer returns the process that listens at the other end of c; 0: unknown.
+func UnixServer(c *net.UnixConn) (pid int) { return unixServer(c) }

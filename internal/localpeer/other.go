@@ -21,9 +21,9 @@ func announceUnix(*net.UnixAddr) (io.Closer, error) { return nil, errors.ErrUnsu
 
 func listensUnix(syscall.RawConn) bool { return false }
 
-func unixAnnouncer(*net.UnixAddr) Process { return Process{} }
+func unixAnnouncer(*net.UnixAddr) int { return 0 }
 
-func unixServer(*net.UnixConn) Process { return Process{} }
+func unixServer(*net.UnixConn) int { return 0 }
 
 func own(net.Conn) (End, error) { return End{}, ErrBlind }
 

@@ -119,14 +119,14 @@ func (s *announcer) end() error {
 // closeTime is how long the end of an announcement may take.
 const closeTime = 100 * time.Millisecond
 
-func unixAnnouncer(a *net.UnixAddr) Process {
+func unixAnnouncer(a *net.UnixAddr) int {
 	name, err := announcement(a)
 	if err != nil {
-		return Process{}
+		return 0
 	}
 	fd, err := visit(name)
 	if err != nil {
-		return Process{}
+		return 0
 	}
 	defer leave(fd)
 	return peerOf(fd)
@@ -199,26 +199,26 @@ func mayClose() bool {
 	}
 }
 
-func unixServer(c *net.UnixConn) (p Process) {
+func unixServer(c *net.UnixConn) (pid int) {
 	rc, err := c.SyscallConn()
 	if err != nil {
-		return Process{}
+		return 0
 	}
-	rc.Control(func(fd uintptr) { p = peerOf(int(fd)) })
-	return p
+	rc.Control(func(fd uintptr) { pid = peerOf(int(fd)) })
+	return pid
 }
 
 func listensUnix(listener syscall.RawConn) (is bool) {
-	listener.Control(func(fd uintptr) { is = peerOf(int(fd)).PID == os.Getpid() })
+	listener.Control(func(fd uintptr) { is = peerOf(int(fd)) == os.Getpid() })
 	return is
 }
 
 // peerOf returns the process that listened at the other end of the socket, or on the socket itself if
 // that listens.
-func peerOf(fd int) Process {
+func peerOf(fd int) int {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return Process{}
+		return 0
 	}
-	return Process{int(cred.Pid), int(cred.Uid)}
+	return int(cred.Pid)
 }

@@ -227,7 +227,7 @@ func (t *streamTransport) read(s sink, wait bool) (int, error) {
 	switch {
 	case n > 0:
 		return n, nil // a lasting error will be returned again
-	case !isTimeout(err), wait && !t.readWoken.Load():
+	case !isTimeout(err):
 		return 0, bare(err)
 	case !wait:
 		return 0, nil

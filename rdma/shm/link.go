@@ -36,7 +36,7 @@ type link struct {
 	area     *area
 	way      int        // the direction that this end writes: 0 at the end that dials
 	pid, uid int        // of the peer; pid is 0 in another pid namespace
-	peer     *process   // each end can read the other's memory; nil: not both can
+	reach    bool       // each end can read the other's memory
 	zeroCopy bool       // this end's program asked for that
 	id       [16]byte   // the token with which it was opened; only the two ends know it
 	at       string     // the address of the peer, at the end that dials
@@ -61,7 +61,11 @@ const (
 // begin returns the queue pair of the next use, which owns the link from then on.
 func (l *link) begin(cfg rdma.ChannelConfig, ord int) (*QueuePair, error) {
 	l.uses++
-	q, err := newQueuePair(l.conn, l.area, l.way, l.peer, Config{IRD: cfg.IRD, ORD: ord})
+	peer := 0
+	if l.reach {
+		peer = l.pid
+	}
+	q, err := newQueuePair(l.conn, l.area, l.way, peer, Config{IRD: cfg.IRD, ORD: ord})
 	if err != nil {
 		l.end()
 		return nil, err
@@ -95,7 +99,6 @@ func (b *doorbell) quit() {
 func (l *link) end() {
 	l.conn.Close()
 	l.area.unmap()
-	l.peer.release()
 }
 
 func (l *link) mine() *direction   { return &l.area.ctl.ways[l.way] }

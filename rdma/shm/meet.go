@@ -44,8 +44,7 @@ type pending struct {
 	pid, uid int
 	from     netip.Addr // the client's address
 	ord      int
-	peer     *process       // whose memory this end can read; nil: there is no reach
-	mine     *probe         // for the client to read
+	mine     *probe         // nil: there is no reach
 	space    unsafe.Pointer // for the memory; nil: none
 	over     bool           // it is taken, or ended
 }
@@ -131,15 +130,9 @@ func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 		return fmt.Errorf("shm: no descriptor is left for the memory file: %w", err)
 	}
 	var ours sight
-	if theirs := w.token.probe(); w.place.cfg.ZeroCopy && address != 0 {
-		w.peer, err = find(w.pid, w.uid, address, theirs[:], peer.Prompt)
-		if err != nil {
-			return err
-		}
-		if w.peer != nil {
-			w.mine = randomProbe()
-			ours = sightOf(w.mine)
-		}
+	if theirs := w.token.probe(); w.place.cfg.ZeroCopy && address != 0 && reachable(w.pid, w.uid) && try(w.pid, address, theirs[:]) {
+		w.mine = randomProbe()
+		ours = sightOf(w.mine)
 	}
 	passRights(w.fd, true)
 	return say(w.fd, w.token.meeting(&ours), nil)
@@ -195,14 +188,10 @@ func (w *pending) take(ctx context.Context) (*QueuePair, error) {
 	}
 	unix.Close(file)
 	w.space = nil // it belongs to the link now
-	if flags&canRead == 0 {
-		w.releasePeer()
-	}
 	l := &link{
-		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, peer: w.peer, zeroCopy: w.place.cfg.ZeroCopy,
+		conn: w.conn, area: a, way: 1, pid: w.pid, uid: w.uid, reach: w.mine != nil && flags&canRead != 0, zeroCopy: w.place.cfg.ZeroCopy,
 		id: w.token, from: w.from, pool: &w.place.links,
 	}
-	w.peer = nil // it belongs to the link now
 	return l.begin(w.place.cfg, w.ord)
 }
 
@@ -298,12 +287,6 @@ func interrupted(ctx context.Context, conn *os.File) (stop func()) {
 	}
 }
 
-// releasePeer gives up reach.
-func (w *pending) releasePeer() {
-	w.peer.release()
-	w.peer = nil
-}
-
 // Withdraw ends the channel, unless it was taken; see rdma.PendingChannel.
 func (w *pending) Withdraw() {
 	if w.over {
@@ -311,7 +294,6 @@ func (w *pending) Withdraw() {
 	}
 	w.over = true
 	w.freeRoom()
-	w.releasePeer()
 	var socket io.Closer = files{w.fd}
 	if w.conn != nil {
 		socket = w.conn

@@ -396,12 +396,11 @@ func TestMemoryOutOfReach(t *testing.T) {
 			defer runtime.KeepAlive(mine)
 			if v.moved == 0 {
 				assert.EqualValues(t, canRead, c.sight.flags)
-				p := c.sight.visible(os.Getpid(), os.Geteuid())
-				assert.NotNil(t, p, "its own is")
-				p.release()
+				assert.True(t, c.sight.visible(os.Getpid()), "its own is")
 				far := c.sight
 				far.address++
-				assert.Nil(t, far.visible(os.Getpid(), os.Geteuid()))
+				assert.False(t, far.visible(os.Getpid()))
+				assert.False(t, c.sight.visible(0))
 			} else {
 				assert.Zero(t, c.sight, "it says nothing of its memory")
 			}
@@ -435,6 +434,13 @@ func bufferedOnly(t *testing.T, q rdma.QueuePair) {
 	assert.True(t, q.Limits().BufferedOnly)
 	assert.Error(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 1)}))
 	assert.Error(t, q.PostWrite(rdma.WriteWR{Local: make([]byte, 1)}))
+}
+
+// TestReachIsForOurOwnUser alone, whoever else may be the peer.
+func TestReachIsForOurOwnUser(t *testing.T) {
+	assert.True(t, reachable(os.Getpid(), os.Geteuid()))
+	assert.False(t, reachable(os.Getpid(), os.Geteuid()+1))
+	assert.False(t, reachable(0, os.Geteuid()))
 }
 
 func TestReaches(t *testing.T) {

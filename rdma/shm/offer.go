@@ -147,10 +147,7 @@ func (o *offer) Take(ord int) (rdma.QueuePair, error) {
 			return nil, os.NewSyscallError("accept4", err)
 		}
 		o.came = append(o.came, fd)
-		if err = descriptorFits(fd); err == nil { // strangers may have connected
-			err = inline(fd) // it does not inherit this
-		}
-		if err != nil {
+		if err := descriptorFits(fd); err != nil { // strangers may have connected
 			return nil, err
 		}
 		q, err := o.join(fd, ord)
@@ -181,16 +178,13 @@ func (o *offer) join(fd int, ord int) (*QueuePair, error) {
 		return nil, err
 	}
 	var flags byte
-	var peer *process
-	if o.probe != nil && theirs.flags&canRead != 0 {
-		if peer = theirs.visible(pid, uid); peer != nil {
-			flags = canRead
-		}
+	if o.probe != nil && theirs.flags&canRead != 0 && reachable(pid, uid) && theirs.visible(pid) {
+		flags = canRead
 	}
 	conn := os.NewFile(uintptr(fd), "peer")
 	o.came = o.came[:len(o.came)-1] // it belongs to the link now
 	l := &link{
-		conn: conn, area: o.area, pid: pid, uid: uid, peer: peer, zeroCopy: o.cfg.ZeroCopy,
+		conn: conn, area: o.area, pid: pid, uid: uid, reach: flags&canRead != 0, zeroCopy: o.cfg.ZeroCopy,
 		id: k, at: o.at,
 	}
 	if o.at != "" {

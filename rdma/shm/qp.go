@@ -24,12 +24,12 @@ import (
 // held while parked.
 // exposed.mu guards what the peer is reading. They are taken in this order; bell.mu comes last.
 type QueuePair struct {
-	way  int32    // the direction of the area that this end writes
-	ird  uint8    // how many RDMA Reads of the peer may be outstanding
-	ord  uint8    // and how many of this end
-	peer *process // nil: the peer's memory is out of reach
-	area *area
-	link *link // owns the socket, the area and peer; nil: the queue pair owns them
+	way     int32 // the direction of the area that this end writes
+	peerPID int32 // 0 if the peer's memory is out of reach
+	area    *area
+	link    *link // owns the socket and the area; nil: the queue pair owns them
+	ird     uint8 // how many RDMA Reads of the peer may be outstanding
+	ord     uint8 // and how many of this end
 
 	bell    doorbell
 	tx      sender
@@ -66,9 +66,9 @@ const (
 )
 
 // newQueuePair makes the end that writes the given direction of the area. It owns conn and the
-// area. peer is the process whose memory may be read, nil if none may.
-func newQueuePair(conn *os.File, a *area, way int, peer *process, cfg Config) (*QueuePair, error) {
-	q := &QueuePair{way: int32(way), peer: peer, area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
+// area. peer is the pid whose memory may be read, 0 if none may.
+func newQueuePair(conn *os.File, a *area, way, peer int, cfg Config) (*QueuePair, error) {
+	q := &QueuePair{way: int32(way), peerPID: int32(peer), area: a, ird: uint8(max(0, min(cfg.IRD, maxReads))), ord: uint8(max(0, min(cfg.ORD, maxReads)))}
 	q.tx.Make()
 	q.tx.ring = newProducer(a, way)
 	q.rx.in = newConsumer(a, 1-way)
@@ -91,7 +91,7 @@ func (q *QueuePair) Limits() rdma.Limits {
 		Predict:       true,
 		Outlives:      true,
 		Elastic:       true,
-		BufferedOnly:  q.peer == nil,
+		BufferedOnly:  q.peerPID == 0,
 	}
 }
 
@@ -256,7 +256,6 @@ func (q *QueuePair) end(state uint32) error {
 			q.link.leave(q)
 		} else {
 			q.area.unmap()
-			q.peer.release()
 		}
 		q.exposed.mu.Unlock()
 		tx.Unlock()

@@ -33,14 +33,6 @@ func socketPair(t testing.TB) (a, b *os.File) {
 	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket")
 }
 
-// ourselves returns this process, for a queue pair.
-func ourselves(t testing.TB) *process {
-	t.Helper()
-	p, err := holdProcess(os.Getpid())
-	require.NoError(t, err)
-	return p
-}
-
 // pairOf makes two ends that share an area.
 func pairOf(t testing.TB, cfg Config) (a, b *QueuePair) {
 	t.Helper()
@@ -52,9 +44,9 @@ func pairOf(t testing.TB, cfg Config) (a, b *QueuePair) {
 	x, y := socketPair(t)
 	near.ctl.ways[0].bytes.Store(enoughBuffer / byteCost)
 	near.ctl.ways[1].bytes.Store(enoughBuffer / byteCost)
-	a, err = newQueuePair(x, near, 0, ourselves(t), cfg)
+	a, err = newQueuePair(x, near, 0, os.Getpid(), cfg)
 	require.NoError(t, err)
-	b, err = newQueuePair(y, far, 1, ourselves(t), cfg)
+	b, err = newQueuePair(y, far, 1, os.Getpid(), cfg)
 	require.NoError(t, err)
 	return a, b
 }

@@ -107,7 +107,7 @@ func (q *QueuePair) PostWrite(wr rdma.WriteWR) error {
 	switch {
 	case tx.Err != nil:
 		return tx.Err
-	case q.peer == nil:
+	case q.peerPID == 0:
 		return errBufferedOnly
 	}
 	r := q.requestsLocked()
@@ -133,7 +133,7 @@ func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
 	switch {
 	case tx.Err != nil:
 		return tx.Err
-	case q.peer == nil:
+	case q.peerPID == 0:
 		return errBufferedOnly
 	case len(tx.out) > maxQueued:
 		return rdma.ErrNoRoom
@@ -205,7 +205,7 @@ func (q *QueuePair) receiveRead(r record) error {
 	slot, number := native.Uint32(b[0:]), native.Uint32(b[4:])
 	tag, va, n := rdma.STag(native.Uint32(b[8:])), native.Uint64(b[16:]), native.Uint64(b[24:])
 	switch {
-	case q.peer == nil:
+	case q.peerPID == 0:
 		return violation("read", "an RDMA Read where none are possible")
 	case slot >= maxReads || number == 0:
 		return violation("read", "a Read in slot %d with number %d", slot, number)
@@ -426,7 +426,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	var b [writeLen]byte
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
-	if q.peer == nil {
+	if q.peerPID == 0 {
 		return violation("write", "an RDMA Write where none are possible")
 	}
 	w := pull{active: true, to: va, from: from, left: int(n)}
@@ -476,10 +476,14 @@ func (q *QueuePair) pullWrite(most int) (moved int, err error) {
 	return moved, nil
 }
 
-// fetch copies from the peer's memory.
+// fetch copies from the peer's memory. It checks afterwards that the peer still lives, because its
+// pid may have been used again.
 func (q *QueuePair) fetch(b []byte, from uint64) error {
 	for len(b) > 0 {
-		n, err := q.peer.read(b, uintptr(from))
+		local := [1]unix.Iovec{{Base: &b[0]}}
+		local[0].SetLen(len(b))
+		remote := [1]unix.RemoteIovec{{Base: uintptr(from), Len: len(b)}}
+		n, err := unix.ProcessVMReadv(int(q.peerPID), local[:], remote[:], 0)
 		switch {
 		case err == unix.EINTR:
 			continue

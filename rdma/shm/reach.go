@@ -5,16 +5,25 @@ package shm
 import (
 	"bytes"
 	"crypto/rand"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Two ends have reach if each can read the other's memory with process_vm_readv, which RDMA
 // Reads and Writes need. They try it only if the programs at both ends asked for zero copy: a
 // sandbox may kill a process that makes this system call, and security tools report it as
 // tracing.
+
+// reachable reports whether this process may read a peer's memory: the kernel must name the
+// peer's process, and its user must be this process's own. A process of another user may
+// execute a set-user-ID program and keep its pid and its sockets, and a privileged process
+// could read that program's memory too.
+func reachable(pid, uid int) bool { return pid != 0 && uid == os.Geteuid() }
 
 const probeLen = 16
 
@@ -49,68 +58,64 @@ var (
 	leftBehind atomic.Int32
 )
 
-const (
-	// tryTime is how long reading a probe may take. It usually takes microseconds.
-	tryTime = 250 * time.Millisecond
-	// promptTime is the same while others wait.
-	promptTime = time.Millisecond
-)
+// tryTime is how long reading a probe may take. It usually takes microseconds.
+const tryTime = 250 * time.Millisecond
 
 // lookFirst is how often this goroutine yields to the one that reads before it takes a timer, which
 // wakes a thread. Usually the other one needs one turn.
 const lookFirst = 8
 
-// try reports whether the probe can be read at its address in the process, or whether that was not
-// known in time.
-func (p *process) try(address uint64, want []byte, patience time.Duration) (there, late bool) {
-	if int(leftBehind.Load()) == cap(tries) {
-		return false, false
+// try reports whether the probe can be read at its address in the process pid.
+func try(pid int, address uint64, want []byte) bool {
+	if pid == 0 || int(leftBehind.Load()) == cap(tries) {
+		return false
 	}
 	select {
 	case tries <- struct{}{}:
 	default:
-		over := time.NewTimer(patience)
-		defer over.Stop()
+		late := time.NewTimer(tryTime)
+		defer late.Stop()
 		select {
 		case tries <- struct{}{}:
-		case <-over.C:
-			return false, true
+		case <-late.C:
+			return false
 		}
 	}
 	found := make(chan bool, 1)
 	var parted atomic.Bool // the goroutine has ended, or was abandoned
-	p.hold()
 	go func() {
 		defer func() {
-			p.release()
 			if !parted.CompareAndSwap(false, true) {
 				leftBehind.Add(-1)
 			}
 			<-tries
 		}()
 		var got [probeLen]byte
-		n, err := p.read(got[:], uintptr(address))
+		local := [1]unix.Iovec{{Base: &got[0]}}
+		local[0].SetLen(probeLen)
+		remote := [1]unix.RemoteIovec{{Base: uintptr(address), Len: probeLen}}
+		n, err := unix.ProcessVMReadv(pid, local[:], remote[:], 0)
 		found <- err == nil && n == probeLen && bytes.Equal(got[:], want)
 	}()
 	for range lookFirst {
 		runtime.Gosched()
 		select {
 		case is := <-found:
-			return is, false
+			return is
 		default:
 		}
 	}
-	over := time.NewTimer(patience)
-	defer over.Stop()
+	late := time.NewTimer(tryTime)
+	defer late.Stop()
 	select {
 	case is := <-found:
-		return is, false
-	case <-over.C:
+		return is
+	case <-late.C:
 	}
 	leftBehind.Add(1)
 	if !parted.CompareAndSwap(false, true) { // it ended at the same moment
 		leftBehind.Add(-1)
-		return <-found, false
+		return <-found
 	}
-	return false, true
+	return false
 }

@@ -15,7 +15,7 @@ import (
 
 // Two ends open a channel in these steps. The client listens on an abstract Unix socket with a
 // new random name, and sends a ticket with its Request over TCP: a token, the name, and the address
-// of a probe, if it wants reach (see reach).
+// of a probe, if it wants reach (see reachable).
 //
 //	server  connects to the socket, checks the client's credentials, and reads the client's probe
 //	server → meeting: proof that it has the token, and the address of its probe
@@ -122,12 +122,9 @@ func parseSight(b []byte) (s sight) {
 // sightOf returns the sight of a server that has read the client's probe, and has this one.
 func sightOf(p *probe) sight { return sight{canRead, p.address(), *p} }
 
-// visible returns the sender's process if its probe is at its address there, so that this end can
-// read that memory, and nil otherwise.
-func (s *sight) visible(pid, uid int) *process {
-	p, _ := find(pid, uid, s.address, s.probe[:], false)
-	return p
-}
+// visible reports whether the sender's probe is at its address in the process pid, so that this
+// end can read that memory.
+func (s *sight) visible(pid int) bool { return try(pid, s.address, s.probe[:]) }
 
 // meeting returns the server's message.
 func (k token) meeting(s *sight) []byte {

@@ -121,8 +121,7 @@ func TestRogueWithoutReach(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)
-			q.peer.release()
-			q.peer = nil
+			q.peerPID = 0
 			region, err := q.Register(make([]byte, 100), rdma.RemoteRead|rdma.RemoteWrite)
 			require.NoError(t, err)
 			if v.kind == recordRead {

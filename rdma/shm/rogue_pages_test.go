@@ -87,25 +87,19 @@ func TestManyProbesThatNeverCome(t *testing.T) {
 	good := randomProbe()
 	here := addressOf(good[:])
 	var trying sync.WaitGroup
-	p := ourselves(t)
-	defer p.release()
-	there := func(address uint64) bool {
-		there, _ := p.try(address, good[:], tryTime)
-		return there
-	}
 	for range 2 * cap(tries) {
-		trying.Go(func() { assert.False(t, there(address)) })
+		trying.Go(func() { assert.False(t, try(os.Getpid(), address, good[:])) })
 	}
 	trying.Wait()
 	assert.Len(t, tries, cap(tries))
 	begin := time.Now()
 	for range 10 {
-		assert.False(t, there(here), "nobody is left to look for it")
+		assert.False(t, try(os.Getpid(), here, good[:]), "nobody is left to look for it")
 	}
 	assert.Less(t, time.Since(begin), 5*tryTime, "and nobody waits for one")
 	release()
 	triesEnd(t)
-	assert.True(t, there(here))
+	assert.True(t, try(os.Getpid(), here, good[:]))
 	triesEnd(t)
 }
 
@@ -119,9 +113,6 @@ func TestPeerIsEnding(t *testing.T) {
 	require.NoError(t, child.Start())
 	defer child.Wait()
 	require.NoError(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)) // it stays a zombie
-	a.peer.release()
-	var err error
-	a.peer, err = holdProcess(child.Process.Pid)
-	require.NoError(t, err)
+	a.peerPID = int32(child.Process.Pid)
 	assert.ErrorIs(t, a.fetch(make([]byte, 8), 1<<20), syscall.ECONNRESET)
 }

@@ -36,8 +36,6 @@ func TestMain(m *testing.M) {
 		beFlood()
 	case "client":
 		beClient()
-	case "owner":
-		ownSecret()
 	default:
 		goleak.VerifyTestMain(m)
 	}
