@@ -62,6 +62,7 @@ func TestPlainReasonOfAnotherUser(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer unix.Setfsuid(0)
 	require.NoError(t, unix.Setfsuid(12345)) // whose this thread's sockets are then
 	c, _ := tcpEnds(t)
 	require.NoError(t, unix.Setfsuid(0))

@@ -67,5 +67,5 @@ func TestUnknownArgumentsAreRefused(t *testing.T) {
 	for _, args := range [][]string{nil, {"wait"}, {"call", "-times", "1", "more"}} {
 		require.Error(t, run(args), args)
 	}
-	require.EqualError(t, run([]string{"serve", "call"}), `unknown argument "call"`)
+	require.EqualError(t, run([]string{"serve", "-http", "localhost:0", "-grpc", "localhost:0", "call"}), `unknown argument "call"`)
 }

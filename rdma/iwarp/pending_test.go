@@ -119,7 +119,10 @@ func TestEndOfAStream(t *testing.T) {
 		c.permission <- struct{}{}
 		require.Equal(t, next, <-c.calls)
 	}
+	total, inProcess := s.unsent()
+	assert.Equal(t, []int{1, 1}, []int{total, inProcess}, "its end is not sent")
 	close(c.permission)
+	require.Eventually(t, func() bool { total, _ := s.unsent(); return total == 0 }, 10*time.Second, time.Millisecond/10)
 	require.NoError(t, s.close())
 	s.closeWrite()
 	assert.Empty(t, c.calls)

@@ -62,7 +62,7 @@ type streamTransport struct {
 	spare   []byte
 	writing int // bytes that the goroutine is writing now
 	started bool
-	halving bool // this direction is to end after buf
+	halving bool // this direction is to end after buf; until that is done, its end is not sent
 	ending  bool // no more will be written
 	woken   bool // for waitWrite,
 	unheard bool // and for settle
@@ -122,12 +122,12 @@ func (t *streamTransport) run() {
 			case t.ending:
 				return
 			case t.halving:
-				t.halving = false
 				t.mu.Unlock()
 				if c, ok := t.conn.(interface{ CloseWrite() error }); ok {
 					c.CloseWrite() // over TLS it writes, and so may wait for the peer
 				}
 				t.mu.Lock()
+				t.halving = false
 			default:
 				t.cond.Wait(&t.mu)
 			}
@@ -254,6 +254,9 @@ func (t *streamTransport) unsent() (total, inProcess int) {
 		return 0, 0 // what is left in buf is never written
 	}
 	n := len(t.buf) + t.writing
+	if t.halving {
+		n++
+	}
 	return n, n
 }
 
