@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/test/netns"
 )
 
 func TestPlainReasonNames(t *testing.T) {
@@ -72,18 +74,7 @@ func TestPlainReasonOfAnotherUser(t *testing.T) {
 
 // TestPlainReasonOfAnotherNamespace: this process may ask about connections of its own.
 func TestPlainReasonOfAnotherNamespace(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("missing: root, to make a network namespace")
-	}
-	runtime.LockOSThread() // and ends with the goroutine of the test
-	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	require.NoError(t, err)
-	lo.SetUint16(unix.IFF_UP)
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+	netns.Enter(t)
 	c, _ := tcpEnds(t)
 	reason := make(chan PlainReason)
 	go func() { reason <- plainReason(c, nil) }() // in the namespace of all others

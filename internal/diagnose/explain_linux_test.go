@@ -2,12 +2,11 @@ package diagnose
 
 import (
 	"net"
-	"os"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/test/netns"
 )
 
 // explained returns what is said of a connection of plain TCP.
@@ -32,18 +31,7 @@ func TestRelay(t *testing.T) {
 
 // TestKernelIsSilent about a connection of another network namespace.
 func TestKernelIsSilent(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("missing: root, to make a network namespace")
-	}
-	runtime.LockOSThread() // and ends with the goroutine of the test
-	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	require.NoError(t, err)
-	lo.SetUint16(unix.IFF_UP)
-	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo))
+	netns.Enter(t)
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()

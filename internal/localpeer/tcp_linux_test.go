@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/test/netns"
 )
 
 // marking is a Control hook.
@@ -168,16 +169,11 @@ func TestGone(t *testing.T) {
 // TestOtherNamespace looks at connections of a namespace of its own, where the
 // addresses and ports are those of this one.
 func TestOtherNamespace(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("missing: root, to make a network namespace")
-	}
 	require.True(t, Sighted()) // from this namespace
 	here, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer here.Close()
-	runtime.LockOSThread() // and ends with the goroutine of the test
-	require.NoError(t, unix.Unshare(unix.CLONE_NEWNET))
-	require.NoError(t, loopbackUp())
+	netns.Enter(t)
 	lc := net.ListenConfig{Control: marking(Listener)}
 	ln, err := lc.Listen(context.Background(), "tcp4", here.Addr().String())
 	require.NoError(t, err)
@@ -196,20 +192,6 @@ func TestOtherNamespace(t *testing.T) {
 	other, err = Other(s)
 	assert.NoError(t, err)
 	assert.True(t, other.Dialler)
-}
-
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	r, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	r.SetUint16(unix.IFF_UP)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
 func BenchmarkOther(b *testing.B) {

@@ -1,0 +1,2 @@
+// Package netns makes network namespaces for tests. It works on Linux.
+package netns
