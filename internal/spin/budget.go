@@ -17,7 +17,14 @@ const (
 	// share is the part of a processor's time that steps may take beyond what they save. It is
 	// less under a quota of fewer than four processors.
 	share = 0.10
-	// saved is the most unused time that the budget holds.
+	// ownShare is the part of the process's own processor time that they may take: a process that
+	// does little must not look much busier than it is.
+	ownShare = 0.20
+	// grows is the time after which the budget grows.
+	grows = time.Millisecond
+	// first is what it begins with, enough to look for the answer to a dial.
+	first = 500 * time.Microsecond
+	// saved is the most unused time that it holds.
 	saved = 4 * time.Millisecond
 )
 
@@ -28,7 +35,8 @@ type budget struct {
 
 	mu     sync.Mutex
 	left   time.Duration
-	filled time.Duration // when left last grew, on the Clock
+	filled time.Duration // when left last grew, on the Clock; 0: never
+	used   time.Duration // the process's processor time then
 }
 
 // turn is held by the goroutine that takes steps. Others park, and leave the processors to goroutines
@@ -38,7 +46,7 @@ type turn struct {
 	asked atomic.Bool // another goroutine wanted it meanwhile
 }
 
-var process budget
+var process = budget{left: first}
 
 // wakeups estimates what a wake-up costs, in processor time of this process: the system calls, and
 // what the runtime does before a thread sleeps and after it was woken. The cost depends on the
@@ -112,7 +120,8 @@ func (k *wakeups) one() time.Duration { return time.Duration(k.cost.Load()) }
 // both returns the cost of a wait for which each of two ends parks.
 func (k *wakeups) both() time.Duration { return 2 * k.one() }
 
-func processorTime() time.Duration {
+// processorTime returns what the process has used. Tests replace it.
+var processorTime = func() time.Duration {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
 	return time.Duration(t.Nano())
@@ -136,9 +145,9 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	return min(limit, left+woken.both()), true
 }
 
-// refill adds a part of the time since the last call, and returns what the budget has. It returns -1
-// in a bubble of testing/synctest, whose time begins long before the boot and stands still while a
-// goroutine runs.
+// refill adds a part of the time since it last did, or ownShare of the processor time if that is less,
+// and returns what the budget has. It returns -1 in a bubble of testing/synctest, whose time begins long
+// before the boot and stands still while a goroutine runs.
 func (b *budget) refill(part float64) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,9 +155,16 @@ func (b *budget) refill(part float64) time.Duration {
 	if now < 0 {
 		return -1
 	}
-	passed := max(0, now-b.filled) // the clock goes back if the process was moved to another machine
-	b.left = min(b.left+time.Duration(float64(passed)*part), saved)
-	b.filled = now
+	passed := now - b.filled
+	if 0 <= passed && passed < grows {
+		return b.left
+	}
+	used := processorTime()
+	if b.filled > 0 && passed > 0 { // the clock goes back if the process was moved to another machine
+		grown := min(float64(passed)*part, float64(used-b.used)*ownShare)
+		b.left = min(b.left+time.Duration(grown), saved)
+	}
+	b.filled, b.used = now, used
 	return b.left
 }
 

@@ -140,6 +140,7 @@ func TestHope(t *testing.T) {
 // a wait cost only what exceeds a wake-up.
 func TestBudget(t *testing.T) {
 	rich(t)
+	hasUsed(t, time.Hour)
 	var b budget
 	b.left, b.filled = saved, Clock()
 	for n := 0; ; n++ {
@@ -153,7 +154,7 @@ func TestBudget(t *testing.T) {
 	require.Negative(t, b.left)
 	b.end(&b.waits, time.Hour)
 	assert.Equal(t, -saved, b.left, "the process was stopped")
-	b.filled = Clock() - 10*time.Millisecond
+	b.filled, b.used = Clock()-10*time.Millisecond, 0
 	b.left = 0
 	_, ok := b.begin(&b.waits, longest)
 	require.True(t, ok)
@@ -165,12 +166,39 @@ func TestBudget(t *testing.T) {
 	b.end(&b.looks, 0)
 	b.end(&b.waits, 0)
 
-	b.filled = Clock() - time.Hour
+	b.filled, b.used = Clock()-time.Hour, 0
 	limit, ok := b.begin(&b.waits, longest)
 	require.True(t, ok)
 	assert.Equal(t, longest, limit)
 	assert.Equal(t, saved, b.left)
 	b.end(&b.waits, 0)
+}
+
+// hasUsed makes the process's processor time d.
+func hasUsed(t *testing.T, d time.Duration) {
+	t.Helper()
+	old := processorTime
+	t.Cleanup(func() { processorTime = old })
+	processorTime = func() time.Duration { return d }
+}
+
+// TestBudgetOfAProcessThatDoesLittle: steps may take a part of what the process uses, so a process that does
+// little gets less than its share of a processor. What it used before its first wait does not count.
+func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
+	quiet(t)
+	var b budget
+	refill := func(after, used time.Duration) time.Duration {
+		b.filled -= after
+		hasUsed(t, used)
+		return b.refill(share)
+	}
+	hasUsed(t, 30*time.Millisecond)
+	require.Zero(t, b.refill(share), "at first")
+	assert.Zero(t, refill(grows/2, 40*time.Millisecond), "too early")
+	assert.EqualValues(t, ownShare*float64(10*time.Millisecond), refill(time.Second, 40*time.Millisecond))
+	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(time.Second, 45*time.Millisecond))
+	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(-time.Second, time.Hour), "the clock went back")
+	assert.EqualValues(t, ownShare*float64(20*time.Millisecond), refill(time.Second, time.Hour+5*time.Millisecond))
 }
 
 // TestGlance: a wait that a Watch looks after takes its first looks, as long as they pay, and no steps.
