@@ -20,8 +20,8 @@ const (
 	// ownShare is the part of the process's own processor time that they may take: a process that
 	// does little must not look much busier than it is.
 	ownShare = 0.20
-	// grows is the time after which the budget grows.
-	grows = time.Millisecond
+	// grows is how often the budget grows, because that takes a system call.
+	grows = 100 * time.Microsecond
 	// first is what it begins with, enough to look for the answer to a dial.
 	first = 500 * time.Microsecond
 	// saved is the most unused time that it holds.

@@ -12,7 +12,8 @@
 //   - With many busy connections, one goroutine polls for all parked waits of a device instead (Watch).
 //   - The process has a budget for these steps. A wait that steps have shortened may have taken as
 //     long as a wake-up. What took longer, or was in vain, is charged to a share of a processor's
-//     time. There is no share if GOMAXPROCS is 1 or the cgroup's quota is less than a processor.
+//     time, or of the process's own processor time if that is less. There is no share if GOMAXPROCS
+//     is 1 or the cgroup's quota is less than a processor.
 //   - A goroutine that never parks prevents its P from polling the network. A wait that finds events
 //     there twice within 50 µs parks. The runtime also interrupts such a goroutine every 10 ms, which
 //     costs more than a wake-up, so one wait parks every 5 ms if waits are few.
