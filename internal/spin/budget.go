@@ -160,8 +160,9 @@ func (b *budget) refill(part float64) time.Duration {
 		return b.left
 	}
 	used := processorTime()
-	if b.filled > 0 && passed > 0 { // the clock goes back if the process was moved to another machine
-		grown := min(float64(passed)*part, float64(used-b.used)*ownShare)
+	if b.filled > 0 {
+		// Both go back if the process was moved to another machine.
+		grown := max(0, min(float64(passed)*part, float64(used-b.used)*ownShare))
 		b.left = min(b.left+time.Duration(grown), saved)
 	}
 	b.filled, b.used = now, used

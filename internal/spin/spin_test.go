@@ -198,7 +198,8 @@ func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
 	assert.EqualValues(t, ownShare*float64(10*time.Millisecond), refill(time.Second, 40*time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(time.Second, 45*time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(-time.Second, time.Hour), "the clock went back")
-	assert.EqualValues(t, ownShare*float64(20*time.Millisecond), refill(time.Second, time.Hour+5*time.Millisecond))
+	assert.EqualValues(t, ownShare*float64(16*time.Millisecond), refill(time.Second, time.Hour+time.Millisecond))
+	assert.EqualValues(t, ownShare*float64(16*time.Millisecond), refill(time.Second, 0), "another process took its place")
 }
 
 // TestGlance: a wait that a Watch looks after takes its first looks, as long as they pay, and no steps.
