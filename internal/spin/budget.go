@@ -20,10 +20,10 @@ const (
 	// ownShare is the part of the process's own processor time that they may take: a process that
 	// does little must not look much busier than it is.
 	ownShare = 0.20
-	// grows is how often the budget grows, because that takes a system call.
-	grows = 100 * time.Microsecond
-	// first is what it begins with, enough to look for the answer to a dial.
-	first = 500 * time.Microsecond
+	// growEvery is how often the budget grows. More often would cost more system calls.
+	growEvery = 100 * time.Microsecond
+	// initial is what it begins with, enough to look for the answer to a dial.
+	initial = 500 * time.Microsecond
 	// saved is the most unused time that it holds.
 	saved = 4 * time.Millisecond
 )
@@ -46,7 +46,7 @@ type turn struct {
 	asked atomic.Bool // another goroutine wanted it meanwhile
 }
 
-var process = budget{left: first}
+var process = budget{left: initial}
 
 // wakeups estimates what a wake-up costs, in processor time of this process: the system calls, and
 // what the runtime does before a thread sleeps and after it was woken. The cost depends on the
@@ -156,7 +156,7 @@ func (b *budget) refill(part float64) time.Duration {
 		return -1
 	}
 	passed := now - b.filled
-	if 0 <= passed && passed < grows {
+	if 0 <= passed && passed < growEvery {
 		return b.left
 	}
 	used := processorTime()

@@ -194,7 +194,7 @@ func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
 	}
 	hasUsed(t, 30*time.Millisecond)
 	require.Zero(t, b.refill(share), "at first")
-	assert.Zero(t, refill(grows/2, 40*time.Millisecond), "too early")
+	assert.Zero(t, refill(growEvery/2, 40*time.Millisecond), "too early")
 	assert.EqualValues(t, ownShare*float64(10*time.Millisecond), refill(time.Second, 40*time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(time.Second, 45*time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(-time.Second, time.Hour), "the clock went back")
