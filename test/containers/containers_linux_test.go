@@ -28,6 +28,24 @@ func goesOver(t *testing.T, c *container, network, address, device string) {
 	}
 }
 
+// staysOn has the client dial twenty times over shm. On a busy machine, a listener may be late for two of
+// them (shmdir.AskWithin); the client's log must say so for each.
+func staysOn(t *testing.T, c *container, network, address string) {
+	t.Helper()
+	before := len(c.does(t, "log"))
+	answer := c.does(t, "dial %s %s 20", network, address)
+	log := c.does(t, "log")[before:]
+	late := len(lateListener.FindAllString(log, -1))
+	expected := "map[shm:20] "
+	if late > 0 {
+		expected = fmt.Sprintf("map[shm:%d tcp:%d] ", 20-late, late)
+	}
+	assert.True(t, strings.HasPrefix(answer, expected), "%s instead of %s: %s", answer, expected, log)
+	assert.LessOrEqual(t, late, 2)
+}
+
+var lateListener = regexp.MustCompile(`DEBUG msg="sdp: a device is not used"[^|]*nothing shows that the (listener|server of the channel) has accepted`)
+
 // isPlain has the client dial; each connection must be plain TCP.
 func isPlain(t *testing.T, c *container, address string) {
 	t.Helper()
@@ -58,7 +76,7 @@ func TestContainersShareMemory(t *testing.T) {
 				s, c := pair(t, options{dir: dir}, options{dir: dir})
 				require.Equal(t, "ok", s.does(t, "listen %s %s", network, listen))
 				goesOver(t, c, network, at, "shm")
-				assert.Regexp(t, `^map\[shm:20\]`, c.does(t, "dial %s %s 20", network, at))
+				staysOn(t, c, network, at)
 			})
 		}
 	}
