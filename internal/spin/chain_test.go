@@ -160,6 +160,27 @@ func TestChainYields(t *testing.T) {
 	assert.Equal(t, looks, yields)
 }
 
+// TestBusyPollYields: a goroutine that polls for as long as the program has set yields now and then, so the
+// runtime does not interrupt it.
+func TestBusyPollYields(t *testing.T) {
+	quiet(t)
+	network(t, func() bool { return false })
+	tick := monotonic
+	now := tick()
+	monotonic = func() time.Duration { now += 10 * time.Microsecond; return now }
+	yields := 0
+	old := yield
+	defer func() { yield = old }()
+	yield = func() { yields++ }
+	var w Waiter
+	w.SetBusyPoll(3 * yieldLatest / 4)
+	w.Parked(0, 0, Clock())
+	for range 40 {
+		w.Spin(Looks, never, never)
+	}
+	assert.InDelta(t, 30, yields, 3)
+}
+
 // TestPending: an event for a descriptor that the runtime polls is pending until a thread takes it.
 func TestPending(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

@@ -26,6 +26,11 @@ const (
 	wakes       = 8                      // and in between, so many times what a wake-up takes
 	least       = 3                      // the score at which a wait takes steps at first,
 	most        = 256                    // and at most, if attempts keep failing
+
+	// yieldLatest is for how long waits with a time that the program has set poll without yielding to
+	// the process. After 10 ms, the runtime interrupts the goroutine by a signal, takes its P away if it
+	// is in a system call, and then looks at all Ps every 20 µs.
+	yieldLatest = 3 * time.Millisecond
 )
 
 // Off is the busy-poll time of a wait that parks at once.
@@ -58,6 +63,7 @@ type Waiter struct {
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
+	yielded time.Duration // when a wait last parked or let other goroutines run
 }
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
@@ -190,6 +196,10 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 		if !w.mayGoOn(memory, s.now) {
 			return false
 		}
+		if s.now-w.yielded > yieldLatest {
+			w.yielded = s.now
+			s.yield(yield)
+		}
 	}
 	return look()
 }
@@ -252,7 +262,7 @@ func (w *Waiter) Woken() {
 
 // parkedUntil records that the wait has parked.
 func (w *Waiter) parkedUntil(now time.Duration) {
-	w.since, w.chain, w.backlog = now, 0, false
+	w.since, w.yielded, w.chain, w.backlog = now, now, 0, false
 	process.awake.parked(now)
 	woken.parked(w)
 }
