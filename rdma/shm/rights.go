@@ -66,30 +66,6 @@ func receive(fd int, b []byte) (int, error) {
 	}
 }
 
-// readBytes waits until it has filled b. If a descriptor comes with the bytes, it fails and
-// leaves both in the socket.
-func readBytes(conn *os.File, b []byte) error {
-	rc, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	for len(b) > 0 {
-		var n int
-		var failed error
-		if err := rc.Read(func(fd uintptr) bool {
-			n, failed = receive(int(fd), b)
-			return failed != unix.EAGAIN
-		}); err != nil {
-			return err
-		}
-		if failed != nil {
-			return failed
-		}
-		b = b[n:]
-	}
-	return nil
-}
-
 // mostFiles is the maximum number of descriptors in a message (SCM_MAX_FD). With room for all
 // of them the kernel drops none, which could block.
 const mostFiles = 253
