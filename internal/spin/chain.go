@@ -41,7 +41,7 @@ func (w *Waiter) goOn(memory bool) bool {
 	looks := w.looks
 	ok := w.mayGoOn(memory, Clock())
 	// Goroutines that are ready to run also wait for a P. But yielding to them wakes a thread.
-	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1) {
+	if w.looks != looks && (w.looks%chainYield == 0 || runtime.GOMAXPROCS(0) == 1 || w.yieldDue(w.since)) {
 		w.yielded = w.since
 		yield()
 	}
@@ -58,17 +58,23 @@ func (w *Waiter) mayGoOn(memory bool, now time.Duration) bool {
 	case bool(w.backlog):
 		due = chainAgain
 	}
-	if now-w.since <= due {
+	if passed := now - w.since; 0 <= passed && passed <= due {
 		return true
 	}
 	w.since = now
 	w.looks++
+	begin := Clock()
 	ok := !w.backlog.Stays()
 	// What took much longer than before was the time of another thread.
 	before := lookTakes.Load()
-	took := min(int64(Clock()-now), 2*before+1000)
+	took := min(max(0, int64(Clock()-begin)), 2*before+1000)
 	lookTakes.Store(before + (took-before)/4)
 	return ok
+}
+
+// yieldDue reports whether a wait whose time the program has set must yield to the process.
+func (w *Waiter) yieldDue(now time.Duration) bool {
+	return w.busy > 0 && now-w.yielded > yieldLatest
 }
 
 // Stayed is called for a wait that was about to park and did not, because something arrived. The

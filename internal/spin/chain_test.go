@@ -142,6 +142,26 @@ func TestStepsLookAtTheNetwork(t *testing.T) {
 	assert.Less(t, Clock()-begin, time.Second)
 }
 
+// TestStepsDoNotCountAsLooks: what a wait's own look takes does not make those at the network rare.
+func TestStepsDoNotCountAsLooks(t *testing.T) {
+	quiet(t)
+	rich(t)
+	looks := 0
+	network(t, func() bool { looks++; return false })
+	t.Cleanup(func() { lookTakes.Store(0) })
+	tick := monotonic
+	own := time.Duration(0)
+	monotonic = func() time.Duration { return tick() + own }
+	look := func() bool { own += 5 * time.Microsecond; return false }
+	for range 100 {
+		w := Waiter{pure: pureLeast, score: most, wake: int32(longest)}
+		process.left, process.filled = saved, Clock()
+		w.Parked(0, 0, Clock())
+		w.Spin(Looks, look, never)
+	}
+	assert.Greater(t, looks, 300, "the clock makes a look take a µs; with its own looks it would be 6")
+}
+
 // TestChainYields: goroutines that are ready to run get their turn during a chain, even with one P.
 func TestChainYields(t *testing.T) {
 	quiet(t)
@@ -161,24 +181,52 @@ func TestChainYields(t *testing.T) {
 }
 
 // TestBusyPollYields: a goroutine that polls for as long as the program has set yields now and then, so the
-// runtime does not interrupt it.
+// runtime does not interrupt it. It makes no difference whether its waits find something at once.
 func TestBusyPollYields(t *testing.T) {
+	for name, finds := range map[string]bool{"in vain": false, "finds at once": true} {
+		t.Run(name, func(t *testing.T) {
+			quiet(t)
+			rich(t)
+			network(t, func() bool { return false })
+			t.Cleanup(func() { lookTakes.Store(0) })
+			now := Clock()
+			monotonic = func() time.Duration { now += 20 * time.Microsecond; return now } // the looks are expensive
+			oldYield, oldRunnable := yield, runnable
+			defer func() { yield, runnable = oldYield, oldRunnable }()
+			runnable = func() bool { return false }
+			yields := 0
+			yield = func() { yields++ }
+			var w Waiter
+			w.SetBusyPoll(3 * yieldLatest / 4)
+			begin := Clock()
+			w.Parked(0, 0, begin)
+			for now-begin < 100*yieldLatest {
+				w.Spin(Looks, func() bool { return finds }, never)
+			}
+			if finds {
+				assert.InDelta(t, 84, yields, 5, "at every third look, 64 times 20 µs apart, and every eighth")
+			} else {
+				assert.InDelta(t, 99, yields, 2)
+			}
+		})
+	}
+}
+
+// TestBusyPollGivesWay: a wait parks before its time is over if another thread needs the processor.
+func TestBusyPollGivesWay(t *testing.T) {
 	quiet(t)
+	rich(t)
 	network(t, func() bool { return false })
 	tick := monotonic
-	now := tick()
-	monotonic = func() time.Duration { now += 10 * time.Microsecond; return now }
+	away := time.Duration(0)
+	monotonic = func() time.Duration { return tick() + away }
 	yields := 0
-	old := yield
-	defer func() { yield = old }()
-	yield = func() { yields++ }
+	schedYield = func() { yields++; away += 4 * time.Millisecond }
 	var w Waiter
-	w.SetBusyPoll(3 * yieldLatest / 4)
+	w.SetBusyPoll(time.Second)
 	w.Parked(0, 0, Clock())
-	for range 40 {
-		w.Spin(Looks, never, never)
-	}
-	assert.InDelta(t, 30, yields, 3)
+	assert.False(t, w.Spin(Looks, never, never))
+	assert.Equal(t, 1, yields)
 }
 
 // TestPending: an event for a descriptor that the runtime polls is pending until a thread takes it.

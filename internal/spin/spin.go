@@ -63,7 +63,7 @@ type Waiter struct {
 	busy    busyPoll      // µs; 0: the policy decides
 	wake    int32         // ns that a wake-up has recently taken
 	since   time.Duration // when a wait last parked, or looked at the network
-	yielded time.Duration // when a wait last parked or let other goroutines run
+	yielded time.Duration // when a wait last parked, or yielded because that was due
 }
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
@@ -196,7 +196,7 @@ func (w *Waiter) poll(memory bool, look func() bool) bool {
 		if !w.mayGoOn(memory, s.now) {
 			return false
 		}
-		if s.now-w.yielded > yieldLatest {
+		if !s.wanted && w.yieldDue(s.now) {
 			w.yielded = s.now
 			s.yield(yield)
 		}

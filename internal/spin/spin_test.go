@@ -16,12 +16,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func never() bool { return false }
 
-// rich gives the process a full budget, as after a time without steps, and at least two Ps.
+// rich gives the process a full budget, as after a time without steps, at least two Ps, and no memory of
+// what tests before did.
 func rich(t *testing.T) {
 	t.Helper()
 	old := runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
 	t.Cleanup(func() { runtime.GOMAXPROCS(old) })
 	process.left, process.filled = saved, Clock()
+	process.awake.since, process.awake.waits = Clock(), 0
+	process.awake.last.Store(0)
+	lookTakes.Store(0)
 }
 
 // quiet gives a test a machine without other threads: each reading of the clock is a microsecond after
@@ -139,6 +143,7 @@ func TestHope(t *testing.T) {
 // TestBudget: steps in vain use up the budget, and time refills it at its share. Steps that shortened
 // a wait cost only what exceeds a wake-up.
 func TestBudget(t *testing.T) {
+	quiet(t)
 	rich(t)
 	hasUsed(t, time.Hour)
 	var b budget
@@ -158,7 +163,7 @@ func TestBudget(t *testing.T) {
 	b.left = 0
 	_, ok := b.begin(&b.waits, longest)
 	require.True(t, ok)
-	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(time.Millisecond))
+	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(10*time.Microsecond))
 	_, second := b.begin(&b.waits, longest)
 	assert.False(t, second, "one goroutine of a process at a time")
 	_, look := b.begin(&b.looks, longest)
