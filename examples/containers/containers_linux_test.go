@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,9 +66,9 @@ func TestAcrossContainers(t *testing.T) {
 		}
 	}
 	// On a busy machine a listener may not answer in time, and a connection is plain TCP.
-	want := regexp.MustCompile(`http: 100 requests on 100 connections over shm\ngrpc: 100 calls on 1 connection over shm\n`)
+	want := regexp.MustCompile(`http: 20 requests on 20 connections over shm\ngrpc: 20 calls on 1 connection over shm\n`)
 	said := ""
-	for range 10 {
+	for begin := time.Now(); time.Since(begin) < time.Minute; {
 		if said = across(t); want.MatchString(said) {
 			return
 		}
@@ -92,7 +93,7 @@ func across(t *testing.T) string {
 	server, beginServer := inContainer(t, dir, "serve -http :8080 -grpc :9090")
 	out, err := server.StdoutPipe()
 	require.NoError(t, err)
-	client, beginClient := inContainer(t, dir, "call -http 10.213.0.1:8080 -grpc 10.213.0.1:9090")
+	client, beginClient := inContainer(t, dir, "call -times 20 -http 10.213.0.1:8080 -grpc 10.213.0.1:9090")
 	var said bytes.Buffer
 	client.Stdout = &said
 	for _, cmd := range []*exec.Cmd{server, client} {

@@ -89,7 +89,9 @@ func start(t testing.TB, o options) *container {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<24) // for a log
+		for lines.Scan() {
 			c.answers <- lines.Text()
 		}
 		close(c.answers)
