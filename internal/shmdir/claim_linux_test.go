@@ -321,20 +321,27 @@ func TestForgedClaims(t *testing.T) {
 }
 
 // TestKnownListener: one that has answered is given longer next time, but not after its claim is too old
-// for the Request, and not again and again if it does not answer.
+// for the Request, and not again and again if it does not answer. The fastest of some dials counts,
+// because a busy machine adds to it.
 func TestKnownListener(t *testing.T) {
 	d := opened(t)
 	announced(t, d)
-	s := &Claims{dir: d, all: []dialled{*claims(t, d, 4711, nil)}}
-	c := &s.all[0]
-	defer delete(known.of, c.at)
-	known.add(c.at)
-	require.True(t, known.has(c.at))
-	c.since = time.Now().Add(-AskWithin)
-	begin := time.Now()
-	assert.ErrorContains(t, s.Confirm(from(4711), server), "nothing shows")
-	assert.Less(t, time.Since(begin), lookKnown*LookTime)
-	assert.False(t, known.has(c.at))
+	var c *dialled
+	fastest := time.Hour
+	for range 20 {
+		s := &Claims{dir: d, all: []dialled{*claims(t, d, 4711, nil)}}
+		c = &s.all[0]
+		delete(known.of, c.at)
+		defer delete(known.of, c.at)
+		known.add(c.at)
+		require.True(t, known.has(c.at))
+		c.since = time.Now().Add(-AskWithin)
+		begin := time.Now()
+		assert.ErrorContains(t, s.Confirm(from(4711), server), "nothing shows")
+		fastest = min(fastest, time.Since(begin))
+		assert.False(t, known.has(c.at))
+	}
+	assert.Less(t, fastest, lookKnown*LookTime)
 
 	known.forget(c.at, time.Hour)
 	known.add(c.at)

@@ -171,17 +171,23 @@ func TestWaitingSocketsAreBounded(t *testing.T) {
 }
 
 // TestAnotherSource: the listener is not waited for if the kernel connects from another address
-// than the one that was claimed.
+// than the one that was claimed. The fastest of some dials counts, because a busy machine adds to it.
 func TestAnotherSource(t *testing.T) {
 	d := opened(t)
 	announced(t, d)
-	c := claims(t, d, 4711, nil)
-	s := &Claims{dir: d, all: []dialled{*c}}
-	known.add(c.at)
-	defer delete(known.of, c.at)
-	begin := time.Now()
-	assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "comes from 10.9.8.7, and not from 10.9.8.6")
-	assert.Less(t, time.Since(begin), lookKnown*LookTime)
+	fastest := time.Hour
+	for range 20 {
+		c := claims(t, d, 4711, nil)
+		s := &Claims{dir: d, all: []dialled{*c}}
+		delete(known.of, c.at)
+		defer delete(known.of, c.at)
+		known.add(c.at)
+		require.True(t, known.has(c.at))
+		begin := time.Now()
+		assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "comes from 10.9.8.7, and not from 10.9.8.6")
+		fastest = min(fastest, time.Since(begin))
+	}
+	assert.Less(t, fastest, lookKnown*LookTime)
 }
 
 // end returns a socket to keep, and a function that reports that it was closed.
