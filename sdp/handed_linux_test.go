@@ -37,36 +37,17 @@ func TestControlOfAListener(t *testing.T) {
 }
 
 func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int) {
-	ln, err := patientListen("tcp")
-	require.NoError(t, err)
-	defer ln.Close()
-	fd := descriptor(t, ln.(*Listener))
-	require.NoError(t, syscall.SetNonblock(fd, false))
-	for range 3 {
-		began := time.Now()
-		c, err := (&Dialer{Config: patient}).Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
-		assert.Less(t, time.Since(began), 100*time.Millisecond)
-		_, err = c.Write([]byte("mine"))
-		require.NoError(t, err)
-		require.NoError(t, c.(*net.TCPConn).CloseWrite())
-		s, _, err := syscall.Accept(fd)
-		require.NoError(t, err)
-		var got []byte
-		b := make([]byte, 100)
-		for n := 1; n > 0; got = append(got, b[:n]...) {
-			n, err = syscall.Read(s, b)
-			require.NoError(t, err)
-		}
-		syscall.Close(s)
-		require.Equal(t, "mine", string(got))
+	const most = 100 * time.Millisecond
+	ln, slowest := acceptedOutside(t, descriptor)
+	for tries := 1; tries < 3 && slowest >= most; tries++ { // on a busy machine everything takes longer
+		ln, slowest = acceptedOutside(t, descriptor)
 	}
+	assert.Less(t, slowest, most)
 
 	served := make(chan error, 1)
 	l := ln.(*Listener)
 	require.NoError(t, l.SetDeadline(time.Now().Add(-time.Second)))
-	_, err = ln.Accept()
+	_, err := ln.Accept()
 	require.ErrorContains(t, err, "timeout")
 	require.NoError(t, l.SetDeadline(time.Time{}))
 	go func() {
@@ -85,4 +66,36 @@ func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int)
 	all, err := io.ReadAll(c)
 	require.NoError(t, err)
 	require.Equal(t, "SDP", string(all))
+}
+
+// acceptedOutside has three clients whose connections are accepted from the descriptor of a new
+// listener, and returns how long the slowest one's Dial took.
+func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) int) (ln net.Listener, slowest time.Duration) {
+	t.Helper()
+	ln, err := patientListen("tcp")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	fd := descriptor(t, ln.(*Listener))
+	require.NoError(t, syscall.SetNonblock(fd, false))
+	for range 3 {
+		began := time.Now()
+		c, err := (&Dialer{Config: patient}).Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		slowest = max(slowest, time.Since(began))
+		defer c.Close()
+		_, err = c.Write([]byte("mine"))
+		require.NoError(t, err)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		s, _, err := syscall.Accept(fd)
+		require.NoError(t, err)
+		var got []byte
+		b := make([]byte, 100)
+		for n := 1; n > 0; got = append(got, b[:n]...) {
+			n, err = syscall.Read(s, b)
+			require.NoError(t, err)
+		}
+		syscall.Close(s)
+		require.Equal(t, "mine", string(got))
+	}
+	return ln, slowest
 }

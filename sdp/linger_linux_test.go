@@ -43,6 +43,18 @@ func iwarpPair(t *testing.T) (c, s *Conn) {
 
 // TestCloseDoesNotWaitForAVanishedHost, and delivers when it is back.
 func TestCloseDoesNotWaitForAVanishedHost(t *testing.T) {
+	const most = 100 * time.Millisecond
+	fastest := closeTowardsVanished(t)
+	for tries := 1; tries < 3 && fastest >= most; tries++ { // on a busy machine everything takes longer
+		fastest = min(fastest, closeTowardsVanished(t))
+	}
+	assert.Less(t, fastest, most)
+}
+
+// closeTowardsVanished returns how long Close takes when the peer's host has vanished. It checks that the
+// peer receives everything when its host is back.
+func closeTowardsVanished(t *testing.T) time.Duration {
+	t.Helper()
 	nothingCloses(t)
 	c, s := iwarpPair(t)
 	appear := vanish(t, s)
@@ -50,7 +62,7 @@ func TestCloseDoesNotWaitForAVanishedHost(t *testing.T) {
 	require.NoError(t, err)
 	start := time.Now()
 	require.NoError(t, c.Close())
-	assert.Less(t, time.Since(start), 100*time.Millisecond)
+	took := time.Since(start)
 	assert.Equal(t, 1, Stats().Closing)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -65,6 +77,7 @@ func TestCloseDoesNotWaitForAVanishedHost(t *testing.T) {
 	assert.NoError(t, WaitClosed(long))
 	assert.Zero(t, Stats().Closing)
 	require.NoError(t, s.Close())
+	return took
 }
 
 // TestCloseBesideAPeerThatWrites resets in the background, as TCP does, when payload
