@@ -45,8 +45,21 @@ func listen() *net.TCPListener {
 	return must(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))
 }
 
-// exchange has the program accept from fd, and echo a line.
-func exchange(ln net.Listener, fd int) {
+// exchanges has the program accept from the descriptor that handOut returns. No client may wait.
+func exchanges(handOut func(ln *net.TCPListener) int) {
+	least := time.Hour
+	for tries := 0; tries < 3 && least > 100*time.Millisecond; tries++ { // on a busy machine everything takes longer
+		ln := listen()
+		least = min(least, exchange(ln, handOut(ln)))
+	}
+	if least > 100*time.Millisecond {
+		log.Fatal("a dial took ", least)
+	}
+}
+
+// exchange has the program accept from fd, and echo a line to each of three clients. It returns how
+// long the slowest of them dialled.
+func exchange(ln net.Listener, fd int) (slowest time.Duration) {
 	syscall.SetNonblock(fd, false)
 	go func() {
 		for range 3 {
@@ -66,28 +79,24 @@ func exchange(ln net.Listener, fd int) {
 	for range 3 {
 		began := time.Now()
 		c := must(net.Dial("tcp", ln.Addr().String()))
-		if d := time.Since(began); d > 100*time.Millisecond {
-			log.Fatal("the dial took ", d)
-		}
+		slowest = max(slowest, time.Since(began))
 		must(c.Write([]byte("mine")))
 		if got := string(must(io.ReadAll(c))); got != "mine" {
 			log.Fatal(got)
 		}
 		c.Close()
 	}
+	return slowest
 }
 
 func main() {
+	exchanges(func(ln *net.TCPListener) int { return int(must(ln.File()).Fd()) })
+	exchanges(func(ln *net.TCPListener) (copied int) {
+		must(ln.SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
+		return copied
+	})
+
 	ln := listen()
-	f := must(ln.File())
-	exchange(ln, int(f.Fd()))
-
-	ln = listen()
-	copied := -1
-	must(ln.SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
-	exchange(ln, copied)
-
-	ln = listen()
 	must(ln.SyscallConn()).Control(func(fd uintptr) {
 		if err := syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1<<16); err != nil {
 			log.Fatal(err)
