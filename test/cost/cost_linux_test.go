@@ -20,11 +20,27 @@ import (
 // seconds is the length of a turn.
 const seconds = 0.5
 
-// turns gives each device n turns, alternately, and returns the median of each device's
-// figures.
-func turns(n int, turn func(device string) float64) map[string]float64 {
-	all := alternate(n, turn)
-	return map[string]float64{"tcp": median(all["tcp"]), "shm": median(all["shm"])}
+// compare gives each device n turns, alternately. Each turn over shm is compared with the one over TCP just
+// before it, because a machine's speed changes within seconds: the median must be within the limit that
+// follows from TCP's figure. If it is not, and the limit is so narrow that TCP would not keep it either, the
+// machine was too unsteady, and compare measures again, twice at most.
+func compare(t *testing.T, n int, limit func(tcp float64) float64, turn func(device string) float64) {
+	t.Helper()
+	for again := 2; ; again-- {
+		each := alternate(n, turn)
+		var excess []float64
+		for i, tcp := range each["tcp"] {
+			excess = append(excess, each["shm"][i]-limit(tcp))
+		}
+		low, high := quantile(each["tcp"], 0.25), quantile(each["tcp"], 0.75)
+		over := median(excess)
+		t.Logf("TCP %.3f (%.3f to %.3f), shm %.3f, excess over the limit %.3f",
+			median(each["tcp"]), low, high, median(each["shm"]), over)
+		if over <= 0 || again == 0 || high <= limit(low) {
+			assert.LessOrEqual(t, over, 0.0, "excess over the limit")
+			return
+		}
+	}
 }
 
 // alternate gives each device n turns, alternately, and returns the figures.
@@ -38,17 +54,20 @@ func alternate(n int, turn func(device string) float64) map[string][]float64 {
 	return all
 }
 
-func median(figures []float64) float64 {
+func median(figures []float64) float64 { return quantile(figures, 0.5) }
+
+func quantile(figures []float64, share float64) float64 {
 	figures = slices.Sorted(slices.Values(figures))
-	return figures[len(figures)/2]
+	return figures[int(float64(len(figures))*share)]
 }
 
 // TestNeighbour: in a process with one P, a shared-memory connection with a request every
 // 200 µs must not delay other connections more than a TCP connection does. If it spun from
 // one request to the next, the runtime would look at the network only when sysmon does,
-// every 10 ms.
+// every 10 ms. The figures are the 99th percentiles of the other connection's round trips, in ms.
 func TestNeighbour(t *testing.T) {
-	p99 := turns(5, func(device string) float64 {
+	limit := func(tcp float64) float64 { return max(1.5*tcp, 2) }
+	compare(t, 15, limit, func(device string) float64 {
 		server := start(t, []string{"GOMAXPROCS=1"}, "serve", device)
 		at := server.words(2)
 		duration := fmt.Sprint(seconds)
@@ -59,8 +78,6 @@ func TestNeighbour(t *testing.T) {
 		server.end()
 		return a.p99.Seconds() * 1e3
 	})
-	t.Logf("p99 of a plain connection next to one over TCP: %.3f ms, next to one over shm: %.3f ms", p99["tcp"], p99["shm"])
-	assert.LessOrEqual(t, p99["shm"], max(1.5*p99["tcp"], 2), "in ms")
 }
 
 // TestProcessorTime: periodic requests must not use much more processor time than over TCP. Each turn over
@@ -98,9 +115,11 @@ func TestProcessorTime(t *testing.T) {
 }
 
 // TestThrottled: a server has a quota of 30 % of a processor, and a request every 150 µs
-// uses most of it. The kernel must not stop the server more often than over TCP.
+// uses most of it. The kernel must not stop the server more often than over TCP. The figures are the
+// periods in which it was stopped, per 10,000 requests.
 func TestThrottled(t *testing.T) {
-	throttled := turns(5, func(device string) float64 {
+	limit := func(tcp float64) float64 { return tcp + 2 }
+	compare(t, 11, limit, func(device string) float64 {
 		group := newGroup(t)
 		server := start(t, nil, "serve", device)
 		at := server.words(2)
@@ -114,8 +133,6 @@ func TestThrottled(t *testing.T) {
 		server.cmd.Wait()
 		return float64(stopped) / float64(a.requests) * 1e4
 	})
-	t.Logf("throttled periods per 10,000 requests: TCP %.1f, shm %.1f", throttled["tcp"], throttled["shm"])
-	assert.LessOrEqual(t, throttled["shm"], throttled["tcp"]+2)
 }
 
 // group is a control group with a quota of 30 % of a processor.
