@@ -88,7 +88,8 @@ func config(device string) *sdp.Config {
 //
 // The first two answer the line "report" on their standard input with the numbers of active,
 // successful and failed sessions, the resources that they hold, and errors. "work" also
-// answers "session DEVICE" with the device that a new session used, or an error.
+// answers "session DEVICE" with the device that a new session used, or an error. The line "cut"
+// tells "keepalive" that the network has failed.
 func runChild(role []string) {
 	if os.Getenv(collectVariable) != "" {
 		debug.SetGCPercent(1)
@@ -98,7 +99,7 @@ func runChild(role []string) {
 			}
 		}()
 	}
-	var w work
+	w := work{cut: make(chan struct{})}
 	switch role[0] {
 	case "serve":
 		accepting(role, func(c net.Conn) {
@@ -118,7 +119,7 @@ func runChild(role []string) {
 	case "crowded":
 		go runCrowded(role[1], role[2], role[3])
 	case "keepalive":
-		go runKeepAlive(role[1], role[2], role[3])
+		go runKeepAlive(role[1], role[2], role[3], w.cut)
 	case "cut":
 		go runCut(role[1], role[2])
 	case "work":
@@ -147,6 +148,8 @@ func runChild(role []string) {
 			w.paused.Store(true)
 		case "go":
 			w.paused.Store(false)
+		case "cut":
+			close(w.cut)
 		case "report":
 			h := traffic.HeldNow()
 			fmt.Println(w.active.Load(), w.good.Load(), w.bad.Load(), h.Goroutines, h.Descriptors, h.Areas, h.Memory, w.summary())
@@ -228,8 +231,9 @@ func runCut(device, address string) {
 	fmt.Println(wrote, errors.Is(err, os.ErrDeadlineExceeded), time.Since(begin), err)
 }
 
-// runKeepAlive has an idle connection, in a Read or in no call, and prints how it ends.
-func runKeepAlive(device, address, how string) {
+// runKeepAlive has an idle connection, in a Read or in no call, and prints how it ends. cut is
+// closed when the network has failed.
+func runKeepAlive(device, address, how string, cut <-chan struct{}) {
 	c, err := dial(device, address)
 	if err == nil {
 		err = c.(interface {
@@ -242,6 +246,7 @@ func runKeepAlive(device, address, how string) {
 	}
 	fmt.Println("up")
 	if how == "idle" { // the library must notice without a call, so that Read then fails at once
+		<-cut
 		time.Sleep(keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval + time.Second)
 		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	}
@@ -284,6 +289,7 @@ func sessionOver(device, address string) string {
 type work struct {
 	active, good, bad atomic.Int64
 	paused            atomic.Bool
+	cut               chan struct{} // closed when the network has failed
 
 	mu    sync.Mutex
 	wrong string // the last error about wrong bytes, which is always a failure

@@ -189,6 +189,9 @@ func TestKeepAlive(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // time for acknowledgements of set-up messages
 	w.cut.Store(true)
 	begin := time.Now()
+	for _, k := range ends {
+		k.command(t, "cut")
+	}
 	limit := keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	for _, k := range ends {
 		// If the program never noticed, it would block the test.
