@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +27,28 @@ func predictingPair(t *testing.T) (c, s *Conn) {
 	require.NoError(t, c.SetDeadline(time.Time{}))
 	require.NoError(t, s.SetDeadline(time.Time{}))
 	return c, s
+}
+
+// predicted calls use with a predictingPair, which it returns. use returns the ends whose Writes it missed:
+// none was fetched. A busy machine may wake a reader later than predictedTime, so that all are withdrawn.
+// Therefore, if that happened to all ends that were missed, predicted begins again for at most 10 s.
+func predicted(t *testing.T, use func(c, s *Conn) (missed []*Conn)) (c, s *Conn) {
+	t.Helper()
+	for begin := time.Now(); ; {
+		c, s = predictingPair(t)
+		missed := use(c, s)
+		blameless := slices.ContainsFunc(missed, func(c *Conn) bool { return c.Stats().Cancels == 0 })
+		if len(missed) == 0 || blameless || time.Since(begin) > 10*time.Second {
+			return c, s
+		}
+		c.Close()
+		s.Close()
+	}
+}
+
+// copied returns those of the ends that have sent nothing without a copy.
+func copied(ends ...*Conn) []*Conn {
+	return slices.DeleteFunc(ends, func(c *Conn) bool { return c.Stats().ZCopySent > 0 })
 }
 
 // exchange sends requests and responses of n bytes, and checks them.
@@ -60,11 +83,13 @@ func exchange(t *testing.T, c, s *Conn, times, n int) {
 // TestRequestsAreNotCopied: with the default configuration, large requests and responses are
 // transferred without a copy after the first ones, both ways.
 func TestRequestsAreNotCopied(t *testing.T) {
-	c, s := predictingPair(t)
-	exchange(t, c, s, 2, predictSize)
-	assert.Zero(t, c.Stats().ZCopySent, "the first ones are copied")
-	assert.Zero(t, s.Stats().ZCopySent)
-	exchange(t, c, s, 6, predictSize)
+	c, s := predicted(t, func(c, s *Conn) []*Conn {
+		exchange(t, c, s, 2, predictSize)
+		assert.Zero(t, c.Stats().ZCopySent, "the first ones are copied")
+		assert.Zero(t, s.Stats().ZCopySent)
+		exchange(t, c, s, 6, predictSize)
+		return copied(c, s)
+	})
 	for _, end := range []*Conn{c, s} {
 		assert.GreaterOrEqual(t, end.Stats().ZCopySent, uint64(predictSize/2), "%+v", end.Stats().Traffic)
 		assert.NotZero(t, end.Stats().ZCopyReceived)
@@ -104,34 +129,36 @@ func TestWritesWithDeadlineAreCopied(t *testing.T) {
 
 // TestMappedMemoryIsNotCopied: a long Write of memory that is not Go's is one Write for zero copy too.
 func TestMappedMemoryIsNotCopied(t *testing.T) {
-	c, s := predictingPair(t)
 	const size = 4 << 20
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	defer unix.Munmap(b)
 	require.True(t, mapped(b))
-	served := make(chan error, 1)
-	go func() {
-		in := make([]byte, size)
+	c, _ := predicted(t, func(c, s *Conn) []*Conn {
+		served := make(chan error, 1)
+		go func() {
+			in := make([]byte, size)
+			for range 8 {
+				if _, err := io.ReadFull(s, in); err != nil {
+					served <- err
+					return
+				}
+				if _, err := s.Write(in[:1]); err != nil {
+					served <- err
+					return
+				}
+			}
+			served <- nil
+		}()
 		for range 8 {
-			if _, err := io.ReadFull(s, in); err != nil {
-				served <- err
-				return
-			}
-			if _, err := s.Write(in[:1]); err != nil {
-				served <- err
-				return
-			}
+			_, err := c.Write(b)
+			require.NoError(t, err)
+			_, err = io.ReadFull(c, make([]byte, 1))
+			require.NoError(t, err)
 		}
-		served <- nil
-	}()
-	for range 8 {
-		_, err := c.Write(b)
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, 1))
-		require.NoError(t, err)
-	}
-	require.NoError(t, <-served)
+		require.NoError(t, <-served)
+		return copied(c)
+	})
 	assert.NotZero(t, c.Stats().ZCopySent)
 }
 
@@ -145,7 +172,7 @@ func TestReadsWithDeadlineAreCopied(t *testing.T) {
 		c, s = predictingPair(t)
 		exchange(t, c, s, 8, predictSize)
 		first = s.Stats().ZCopyReceived
-		require.NotZero(t, first)
+		require.True(t, first > 0 || c.Stats().Cancels > 0, "%+v", c.Stats().Traffic) // see predicted
 		exchange(t, c, s, 8, predictSize)
 		fetched = s.Stats().ZCopyReceived
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -189,8 +190,8 @@ func serveLater(address string) {
 	}()
 }
 
-// exchangeSandboxed exchanges requests and responses, and enters the sandbox in the middle. It
-// fails if no byte was received by zero copy before that.
+// exchangeSandboxed exchanges requests and responses, and enters the sandbox in the middle. Before that
+// it prints how many bytes it has received by zero copy, and how many offers of its own it has withdrawn.
 func exchangeSandboxed(conn net.Conn, asks bool) error {
 	c, ok := conn.(*sdp.Conn)
 	if !ok {
@@ -199,9 +200,7 @@ func exchangeSandboxed(conn net.Conn, asks bool) error {
 	b, want := make([]byte, 1<<20), bytes.Repeat([]byte{7}, 1<<20)
 	for i := range exchangesBefore + exchangesAfter {
 		if i == exchangesBefore {
-			if c.Stats().ZCopyReceived == 0 {
-				return fmt.Errorf("no zero copy: %+v", c.Stats().Traffic)
-			}
+			fmt.Println(c.Stats().ZCopyReceived, c.Stats().Cancels)
 			if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
 				return err
 			}
@@ -233,12 +232,32 @@ func TestSandboxLater(t *testing.T) {
 	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) != "0" {
 		t.Skip("missing: permission to read a peer's memory, which Yama's ptrace_scope forbids")
 	}
-	server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
-	client := start(t, "sandboxed dial-later "+server.first, nil)
-	for _, k := range []*child{client, server} {
-		line, err := k.stdout.ReadString('\n')
-		require.NoError(t, err, "the process was ended")
-		assert.Equal(t, "over: <nil>", strings.TrimSpace(line))
+	for begin := time.Now(); ; {
+		server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
+		ends := []*child{start(t, "sandboxed dial-later "+server.first, nil), server}
+		var received, withdrawn [2]uint64
+		for i, k := range ends {
+			line := k.line(t)
+			_, err := fmt.Sscan(line, &received[i], &withdrawn[i])
+			require.NoError(t, err, line)
+		}
+		for _, k := range ends {
+			require.Equal(t, "over: <nil>", k.line(t))
+		}
+		again := false
+		for i := range ends { // a busy machine may wake a reader so late that the other end has withdrawn its offers
+			if received[i] == 0 {
+				require.NotZero(t, withdrawn[1-i], "no zero copy")
+				again = true
+			}
+		}
+		if !again {
+			return
+		}
+		require.Less(t, time.Since(begin), 10*time.Second, "no zero copy in time")
+		for _, k := range ends {
+			k.kill()
+		}
 	}
 }
 
