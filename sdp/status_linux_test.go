@@ -56,7 +56,14 @@ func TestServeStatus(t *testing.T) {
 	_, err = server.Read(make([]byte, 400))
 	require.NoError(t, err)
 
-	programs, failures := collect.Collect([]string{dir})
+	var programs []status.Program
+	var failures []collect.Failure
+	for range 20 { // a busy machine may not let the program answer in time
+		programs, failures = collect.Collect([]string{dir})
+		if len(failures) != 1 || !strings.Contains(failures[0].Err.Error(), "did not answer within") {
+			break
+		}
+	}
 	require.Empty(t, failures)
 	require.Len(t, programs, 1)
 	require.Equal(t, os.Getpid(), programs[0].PID)

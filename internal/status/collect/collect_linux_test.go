@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,23 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 	}()
 }
 
+// collectWell calls Collect up to three times, until the program in the directory well has answered: a busy
+// machine may not let it do so within Patience. prepare is called before each. It returns the least time that
+// a call took.
+func collectWell(dirs []string, well string, prepare func()) (programs []status.Program, failures []Failure, least time.Duration) {
+	least = time.Hour
+	for range 3 {
+		prepare()
+		start := time.Now()
+		programs, failures = Collect(dirs)
+		least = min(least, time.Since(start))
+		if !slices.ContainsFunc(failures, func(f Failure) bool { return f.Path == well && f.Err.Error() == errSlow(Patience).Error() }) {
+			break
+		}
+	}
+	return programs, failures, least
+}
+
 func TestCollect(t *testing.T) {
 	dir := newDir(t)
 	s := serve(t, dir, says(`{"version":1,"pid":1,"name":"x","open":1,"connections":[{"id":7,"device":"shm","sent":5,"declined":{"verbs":"no"}}]}`))
@@ -112,7 +130,7 @@ func TestCollect(t *testing.T) {
 func TestCollectIsNotHeldUp(t *testing.T) {
 	dir := newDir(t)
 	end := make(chan struct{})
-	serve(t, dir, says(`{"version":1,"name":"well"}`))
+	well := serve(t, dir, says(`{"version":1,"name":"well"}`))
 	raw(t, dir, "1-silent", func(net.Conn) { <-end })
 	raw(t, dir, "2-trickles", func(c net.Conn) {
 		for {
@@ -143,14 +161,15 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 	dead := exec.Command("true")
 	require.NoError(t, dead.Run())
 	left := fmt.Sprintf("%s/%d-dead", dir, dead.Process.Pid)
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
-	require.NoError(t, err)
-	ln.SetUnlinkOnClose(false)
-	require.NoError(t, ln.Close())
+	leave := func() {
+		os.Remove(left)
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
+		require.NoError(t, err)
+		ln.SetUnlinkOnClose(false)
+		require.NoError(t, ln.Close())
+	}
 
-	start := time.Now()
-	programs, failures := Collect([]string{dir})
-	took := time.Since(start)
+	programs, failures, took := collectWell([]string{dir}, well.Path(), leave)
 	close(end)
 	require.Less(t, took, 2*Patience+decodeTime, "it is held up")
 	require.Len(t, programs, 1)
@@ -406,9 +425,8 @@ func TestDirectoryHangs(t *testing.T) {
 		open = openDirectory
 	}()
 	for range 3 {
-		start := time.Now()
-		programs, failures := Collect([]string{hung, well})
-		require.Less(t, time.Since(start), 2*Patience)
+		programs, failures, took := collectWell([]string{hung, well}, s.Path(), func() {})
+		require.Less(t, took, 2*Patience)
 		require.Len(t, programs, 1)
 		require.Equal(t, []Failure{{hung, errHung}}, failures)
 	}
