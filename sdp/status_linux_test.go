@@ -58,7 +58,7 @@ func TestServeStatus(t *testing.T) {
 
 	var programs []status.Program
 	var failures []collect.Failure
-	for range 20 { // a busy machine may not let the program answer in time
+	for range 3 { // a busy machine may not let the program answer in time
 		programs, failures = collect.Collect([]string{dir})
 		if len(failures) != 1 || !strings.Contains(failures[0].Err.Error(), "did not answer within") {
 			break

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,7 +67,7 @@ func TestAcrossContainers(t *testing.T) {
 	// On a busy machine a listener may not answer in time, and a connection is plain TCP.
 	want := regexp.MustCompile(`http: 20 requests on 20 connections over shm\ngrpc: 20 calls on 1 connection over shm\n`)
 	said := ""
-	for begin := time.Now(); time.Since(begin) < time.Minute; {
+	for range 10 {
 		if said = across(t); want.MatchString(said) {
 			return
 		}

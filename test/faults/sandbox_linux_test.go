@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -232,7 +231,7 @@ func TestSandboxLater(t *testing.T) {
 	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) != "0" {
 		t.Skip("missing: permission to read a peer's memory, which Yama's ptrace_scope forbids")
 	}
-	for begin := time.Now(); ; {
+	for again := 4; ; again-- {
 		server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
 		ends := []*child{start(t, "sandboxed dial-later "+server.first, nil), server}
 		var received, withdrawn [2]uint64
@@ -247,14 +246,14 @@ func TestSandboxLater(t *testing.T) {
 		again := false
 		for i := range ends { // a busy machine may wake a reader so late that the other end has withdrawn its offers
 			if received[i] == 0 {
-				require.NotZero(t, withdrawn[1-i], "no zero copy")
+				require.GreaterOrEqual(t, withdrawn[1-i], uint64(2), "no zero copy")
 				again = true
 			}
 		}
 		if !again {
 			return
 		}
-		require.Less(t, time.Since(begin), 10*time.Second, "no zero copy in time")
+		require.Positive(t, again, "no zero copy in time")
 		for _, k := range ends {
 			k.kill()
 		}

@@ -40,14 +40,13 @@ var vanishScripts = []script{
 		check(c.SetLinger(1))
 		r.note("Close", timed(c.Close))
 	}},
-	{name: "processor time of 300 closes towards vanished hosts", stacks: vanishing, waits: true, run: func(r *run) {
+	{name: "processor time of 300 closes towards vanished hosts", stacks: vanishing, waits: true, limit: 3 * time.Minute, run: func(r *run) {
 		const conns, most = 300, 0.02 * raceFactor
 		ln, err := r.Listen()
 		check(err)
 		inTime, share := 0, 1.0
 		for tries := 0; tries < 3 && (inTime < conns || share >= most); tries++ { // on a busy machine everything takes longer
-			n, used := r.closeTowardsVanished(ln, conns)
-			inTime, share = max(inTime, n), min(share, used)
+			inTime, share = r.closeTowardsVanished(ln, conns)
 		}
 		r.must("every Close returns nil within a second", inTime == conns)
 		r.must("they take less than 2 % of a processor", share < most)

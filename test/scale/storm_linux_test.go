@@ -22,8 +22,8 @@ import (
 )
 
 // TestStorm dials thousands of connections at once with the default configuration, and keeps
-// them all open. None may fail. If most are plain TCP, each of these dials must have logged that an end was
-// late. The environment variable SDP_STORM is the number of repetitions.
+// them all open. None may fail. Most must use SDP, or, if each dial that is plain TCP has logged that an
+// end was late, a tenth. The environment variable SDP_STORM is the number of repetitions.
 func TestStorm(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("SDP_STORM"))
 	if err != nil {
@@ -108,8 +108,12 @@ func storm(t *testing.T, n int) {
 	took := time.Since(begin)
 	all.Wait()
 	t.Logf("%d dials in %v, %d of them over SDP, %d late, %d failed", n, took.Round(time.Millisecond), overSDP.Load(), late.Load(), failed.Load())
-	if unexplained := n - int(overSDP.Load()+late.Load()); unexplained > 0 && !raceEnabled {
-		assert.Greater(t, int(overSDP.Load()), n/2, "%d are plain TCP for other reasons", unexplained)
+	if !raceEnabled { // with it, 3,000 concurrent dials take longer than the timeouts
+		least := n / 2
+		if int(overSDP.Load()+late.Load()) == n {
+			least = n / 10
+		}
+		assert.Greater(t, int(overSDP.Load()), least)
 	}
 	assert.Positive(t, overSDP.Load())
 }

@@ -92,9 +92,9 @@ func raw(t *testing.T, dir, name string, f func(net.Conn)) {
 	}()
 }
 
-// collectWell calls Collect up to three times, until the program in the directory well has answered: a busy
-// machine may not let it do so within Patience. prepare is called before each. It returns the least time that
-// a call took.
+// collectWell calls Collect up to three times, until the program whose socket well names has answered: a busy
+// machine may not let it do so within Patience. It calls prepare before each call, and returns the least time
+// that one took.
 func collectWell(dirs []string, well string, prepare func()) (programs []status.Program, failures []Failure, least time.Duration) {
 	least = time.Hour
 	for range 3 {
