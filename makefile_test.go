@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTestsThatARM64LeavesOutExist: after a test was renamed, make test-arm64 would run it.
+// TestTestsThatARM64LeavesOutExist: after a test was renamed, make arm64 would run it.
 func TestTestsThatARM64LeavesOutExist(t *testing.T) {
 	text, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
