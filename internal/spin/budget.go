@@ -127,6 +127,12 @@ var processorTime = func() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// processors returns the quota of this process's control group, +Inf if there is none. Tests replace it.
+var processors = func() float64 {
+	limits, _ := cgroup.Soon()
+	return limits.Processors
+}
+
 // begin reports whether the caller may take steps now, and for how long: at most limit, and at most
 // what the budget has left. If it returns true, the caller must call end.
 func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
@@ -135,8 +141,7 @@ func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 		return 0, false
 	}
 	t.asked.Store(false)
-	limits, _ := cgroup.Soon()
-	q := limits.Processors
+	q := processors()
 	left := b.refill(share * min(1, q/4))
 	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {
 		t.taken.Store(false)

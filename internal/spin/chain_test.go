@@ -3,6 +3,7 @@
 package spin
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -41,7 +42,6 @@ func chainOf(w *Waiter, first int, most time.Duration) time.Duration {
 // TestChain: waits that end at once park eventually if events stay in the kernel, but not at the
 // first look that finds some, and not if there are none.
 func TestChain(t *testing.T) {
-	quiet(t)
 	rich(t)
 	const long = 20 * time.Millisecond
 	looks := 0
@@ -61,14 +61,11 @@ func TestChain(t *testing.T) {
 
 // TestExpensiveLooks: where a look at the network takes long, there are fewer.
 func TestExpensiveLooks(t *testing.T) {
-	quiet(t)
 	rich(t)
-	t.Cleanup(func() { lookTakes.Store(0) })
 	looks := 0
 	network(t, func() bool {
 		looks++
-		for begin := Clock(); Clock()-begin < 20*time.Microsecond; {
-		}
+		pass(20 * time.Microsecond)
 		return false
 	})
 	var w Waiter
@@ -81,7 +78,6 @@ func TestExpensiveLooks(t *testing.T) {
 
 // TestOwnEvents: a wait for a socket, whose own events are found, parks later, but does.
 func TestOwnEvents(t *testing.T) {
-	quiet(t)
 	rich(t)
 	looks := 0
 	network(t, func() bool { looks++; return true })
@@ -94,7 +90,6 @@ func TestOwnEvents(t *testing.T) {
 
 // TestStayed: a wait that something kept from parking does not start a new chain.
 func TestStayed(t *testing.T) {
-	quiet(t)
 	rich(t)
 	network(t, func() bool { return true })
 	var w Waiter
@@ -102,8 +97,7 @@ func TestStayed(t *testing.T) {
 	for range 3 {
 		since := w.since
 		w.Stayed()
-		for Clock()-since <= chainAgain {
-		}
+		pass(since + chainAgain - Clock())
 		assert.False(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
 	}
 	w.Parked(0, 0, Clock())
@@ -112,7 +106,6 @@ func TestStayed(t *testing.T) {
 
 // TestBusyPollLooksAtTheNetwork: a fixed busy-poll time does not prevent looks at the network.
 func TestBusyPollLooksAtTheNetwork(t *testing.T) {
-	quiet(t)
 	rich(t)
 	network(t, func() bool { return true })
 	var w Waiter
@@ -125,7 +118,6 @@ func TestBusyPollLooksAtTheNetwork(t *testing.T) {
 
 // TestStepsLookAtTheNetwork: steps include looks at the network, and a wait that ends for that parks.
 func TestStepsLookAtTheNetwork(t *testing.T) {
-	quiet(t)
 	rich(t)
 	network(t, func() bool { return true })
 	w := Waiter{pure: pureLeast, score: most, wake: int32(longest)}
@@ -144,15 +136,10 @@ func TestStepsLookAtTheNetwork(t *testing.T) {
 
 // TestStepsDoNotCountAsLooks: what a wait's own look takes does not make those at the network rare.
 func TestStepsDoNotCountAsLooks(t *testing.T) {
-	quiet(t)
 	rich(t)
 	looks := 0
 	network(t, func() bool { looks++; return false })
-	t.Cleanup(func() { lookTakes.Store(0) })
-	tick := monotonic
-	own := time.Duration(0)
-	monotonic = func() time.Duration { return tick() + own }
-	look := func() bool { own += 5 * time.Microsecond; return false }
+	look := func() bool { pass(5 * time.Microsecond); return false }
 	for range 100 {
 		w := Waiter{pure: pureLeast, score: most, wake: int32(longest)}
 		process.left, process.filled = saved, Clock()
@@ -164,7 +151,6 @@ func TestStepsDoNotCountAsLooks(t *testing.T) {
 
 // TestChainYields: goroutines that are ready to run get their turn during a chain, even with one P.
 func TestChainYields(t *testing.T) {
-	quiet(t)
 	rich(t)
 	runtime.GOMAXPROCS(1)
 	looks, yields := 0, 0
@@ -185,12 +171,8 @@ func TestChainYields(t *testing.T) {
 func TestBusyPollYields(t *testing.T) {
 	for name, finds := range map[string]bool{"in vain": false, "finds at once": true} {
 		t.Run(name, func(t *testing.T) {
-			quiet(t)
 			rich(t)
-			network(t, func() bool { return false })
-			t.Cleanup(func() { lookTakes.Store(0) })
-			now := Clock()
-			monotonic = func() time.Duration { now += 20 * time.Microsecond; return now } // the looks are expensive
+			monotonic = func() time.Duration { pass(20 * time.Microsecond); return time.Duration(machine.Load()) } // the looks are expensive
 			oldYield, oldRunnable := yield, runnable
 			defer func() { yield, runnable = oldYield, oldRunnable }()
 			runnable = func() bool { return false }
@@ -200,7 +182,7 @@ func TestBusyPollYields(t *testing.T) {
 			w.SetBusyPoll(3 * yieldLatest / 4)
 			begin := Clock()
 			w.Parked(0, 0, begin)
-			for now-begin < 100*yieldLatest {
+			for time.Duration(machine.Load())-begin < 100*yieldLatest {
 				w.Spin(Looks, func() bool { return finds }, never)
 			}
 			if finds {
@@ -214,14 +196,9 @@ func TestBusyPollYields(t *testing.T) {
 
 // TestBusyPollGivesWay: a wait parks before its time is over if another thread needs the processor.
 func TestBusyPollGivesWay(t *testing.T) {
-	quiet(t)
 	rich(t)
-	network(t, func() bool { return false })
-	tick := monotonic
-	away := time.Duration(0)
-	monotonic = func() time.Duration { return tick() + away }
 	yields := 0
-	schedYield = func() { yields++; away += 4 * time.Millisecond }
+	schedYield = func() { yields++; pass(4 * time.Millisecond) }
 	var w Waiter
 	w.SetBusyPoll(time.Second)
 	w.Parked(0, 0, Clock())
@@ -229,22 +206,48 @@ func TestBusyPollGivesWay(t *testing.T) {
 	assert.Equal(t, 1, yields)
 }
 
-// TestPending: an event for a descriptor that the runtime polls is pending until a thread takes it.
-func TestPending(t *testing.T) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	require.NoError(t, err)
+// TestFindsNetpoller: the instance that was found is the one that polls the runtime's descriptors.
+func TestFindsNetpoller(t *testing.T) {
+	fd := eventfd(t)
 	f := os.NewFile(uintptr(fd), "eventfd")
 	defer f.Close()
-	require.NoError(t, f.SetDeadline(time.Time{}))
-	require.Positive(t, netpoller())
-	seen := false
-	for begin := time.Now(); !seen && time.Since(begin) < 10*time.Second; {
-		_, err := unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-		require.NoError(t, err)
-		seen = pending() // unless a thread was faster
-	}
-	assert.True(t, seen)
-	assert.Eventually(t, func() bool { return !pending() }, 10*time.Second, time.Millisecond)
+	require.NoError(t, f.SetDeadline(time.Time{}), "the runtime does not poll it")
+	found := findNetpoller()
+	require.Positive(t, found)
+	assert.Equal(t, found, netpoller())
+	polled, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", found))
+	require.NoError(t, err)
+	assert.Regexp(t, fmt.Sprintf(`(?m)^tfd: +%d `, fd), string(polled))
+}
+
+// TestPending: an event is pending until it is taken.
+func TestPending(t *testing.T) {
+	old := poller.Load()
+	defer poller.Store(old)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC) // no thread of the runtime waits for its events
+	require.NoError(t, err)
+	defer unix.Close(epoll)
+	poller.Store(int32(epoll))
+	fd := eventfd(t)
+	defer unix.Close(fd)
+	require.NoError(t, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN}))
+	assert.False(t, pending())
+	_, err = unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	require.NoError(t, err)
+	assert.True(t, pending())
+	assert.True(t, pending())
+	_, err = unix.Read(fd, make([]byte, 8))
+	require.NoError(t, err)
+	assert.False(t, pending())
+	poller.Store(-1)
+	assert.True(t, pending(), "the runtime's instance was not found")
+}
+
+func eventfd(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	require.NoError(t, err)
+	return fd
 }
 
 func BenchmarkPending(b *testing.B) {

@@ -3,8 +3,6 @@ package spin
 import (
 	"runtime"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -42,7 +40,7 @@ func (h *Habit) For(there func() (over, worth bool)) {
 			runtime.Gosched()
 		}
 		last := now
-		unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		schedYield()
 		over, worth := there()
 		now = Clock()
 		spent += min(now-last, yieldShort)

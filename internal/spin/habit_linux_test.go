@@ -18,11 +18,8 @@ func TestFor(t *testing.T) {
 	rich(t)
 	var h Habit
 	assert.Equal(t, 1, on(&h, 1, true), "what is there at once is not looked for")
-	begin := time.Now()
 	assert.Equal(t, 2, on(&h, 2, true))
-	if time.Since(begin) <= lookLong { // otherwise another thread had the processor, and it was in vain
-		assert.Greater(t, on(&h, 0, false), 1)
-	}
+	assert.Greater(t, on(&h, 0, false), 1, "it has paid")
 }
 
 // TestForInVain: after each time in vain, twice as many calls as before look only once, until
@@ -53,8 +50,7 @@ func TestForNotWorthIt(t *testing.T) {
 	looks := 0
 	h.For(func() (bool, bool) {
 		if looks++; looks == 2 {
-			for begin := time.Now(); time.Since(begin) <= lookLong; {
-			}
+			pass(lookLong)
 		}
 		return looks == 2, true
 	})

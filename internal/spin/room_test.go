@@ -18,7 +18,6 @@ func (r *Room) fill(n int) (looks int) {
 // TestRoomGivesUp: each time in vain, twice as many calls do not poll, until polling pays.
 func TestRoomGivesUp(t *testing.T) {
 	rich(t)
-	network(t, func() bool { return false })
 	var r Room
 	for _, rests := range []int{1, 2, 4, 8, 16, 32, mostVain, mostVain} {
 		process.left = saved
@@ -37,9 +36,7 @@ func TestRoomGivesUp(t *testing.T) {
 
 // TestRoomIsCharged: polling in vain is charged, and so is the time beyond that of a wake-up.
 func TestRoomIsCharged(t *testing.T) {
-	quiet(t)
 	rich(t)
-	network(t, func() bool { return false })
 	var r Room
 	for used := 0; ; used++ {
 		require.LessOrEqual(t, used, 1000, "the budget does not end")

@@ -5,7 +5,9 @@ package spin
 import (
 	"runtime"
 	"runtime/metrics"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,24 +19,21 @@ func TestRunnable(t *testing.T) {
 		t.Skip("missing: a count of the goroutines that wait for a P, before Go 1.26")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for range 100 { // goroutines of the runtime have run
-		runtime.Gosched()
-	}
-	saw := false
-	for range 100 { // the runtime may preempt this goroutine in between
-		ran := make(chan struct{})
-		go close(ran)
-		saw = saw || runnable()
-		<-ran
-	}
-	require.True(t, saw)
-	for range 100 {
-		if !runnable() {
-			return
+	var stop atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !stop.Load() {
+			runtime.Gosched()
 		}
+	}()
+	for range 100 {
+		assert.True(t, runnable())
 		runtime.Gosched()
 	}
-	t.Fatal("there is always a goroutine that waits for a P")
+	stop.Store(true)
+	<-ended
+	require.Eventually(t, func() bool { return !runnable() }, time.Minute, time.Millisecond, "a goroutine always waits for a P")
 }
 
 // TestStepsYield: steps that read memory yield to the process only if goroutines wait for a P.

@@ -3,7 +3,9 @@
 package spin
 
 import (
+	"math"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,10 +18,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func never() bool { return false }
 
-// rich gives the process a full budget, as after a time without steps, at least two Ps, and no memory of
-// what tests before did.
+// rich is quiet for a process that has a full budget, as after a time without steps, at least two Ps, no events
+// of the network, and no memory of what tests before did.
 func rich(t *testing.T) {
 	t.Helper()
+	quiet(t)
 	old := runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0)))
 	t.Cleanup(func() { runtime.GOMAXPROCS(old) })
 	process.left, process.filled = saved, Clock()
@@ -28,18 +31,27 @@ func rich(t *testing.T) {
 	lookTakes.Store(0)
 }
 
-// quiet gives a test a machine without other threads: each reading of the clock is a microsecond after
-// the one before, and a yield to the machine returns at once.
+// machine is the clock of a quiet machine, which has been up for a long time.
+var machine atomic.Int64
+
+// pass lets time pass on that clock.
+func pass(d time.Duration) { machine.Add(int64(d)) }
+
+// quiet gives a test a machine of its own: each reading of the clock is a microsecond after the one before, a
+// yield to other threads returns at once, there is no quota, and the process uses no processor time.
 func quiet(t *testing.T) {
 	t.Helper()
-	oldClock, oldYield := monotonic, schedYield
+	oldClock, oldYield, oldProcessors := monotonic, schedYield, processors
 	t.Cleanup(func() {
-		monotonic, schedYield = oldClock, oldYield
-		process.filled = Clock()
+		monotonic, schedYield, processors = oldClock, oldYield, oldProcessors
+		process.left, process.filled = initial, 0
+		lookTakes.Store(0)
 	})
-	now := oldClock()
-	monotonic = func() time.Duration { now += time.Microsecond; return now }
+	machine.Store(int64(1000 * time.Hour))
+	monotonic = func() time.Duration { return time.Duration(machine.Add(int64(time.Microsecond))) }
 	schedYield = func() {}
+	processors = func() float64 { return math.Inf(1) }
+	hasUsed(t, 0)
 }
 
 // attempted reports that a wait took steps in vain, which raises the score that the next one needs.
@@ -107,7 +119,6 @@ func TestGivesUp(t *testing.T) {
 // are half as frequent.
 func TestNeedless(t *testing.T) {
 	rich(t)
-	network(t, func() bool { return false })
 	w := Waiter{pure: pureLeast, score: most, need: 8, since: Clock()}
 	require.True(t, w.Spin(Looks, func() bool { return true }, never))
 	assert.Less(t, process.left, saved)
@@ -121,8 +132,6 @@ func TestNeedless(t *testing.T) {
 // TestHope: the first waits take steps, until that has been in vain.
 func TestHope(t *testing.T) {
 	rich(t)
-	quiet(t)
-	network(t, func() bool { return false })
 	var w Waiter
 	hopeful := func() bool {
 		process.left, process.filled = saved, Clock()
@@ -143,7 +152,6 @@ func TestHope(t *testing.T) {
 // TestBudget: steps in vain use up the budget, and time refills it at its share. Steps that shortened
 // a wait cost only what exceeds a wake-up.
 func TestBudget(t *testing.T) {
-	quiet(t)
 	rich(t)
 	hasUsed(t, time.Hour)
 	var b budget
@@ -179,6 +187,29 @@ func TestBudget(t *testing.T) {
 	b.end(&b.waits, 0)
 }
 
+// TestQuota: a process whose quota is less than a processor takes no steps, and the budget of one with less than
+// four processors grows more slowly.
+func TestQuota(t *testing.T) {
+	rich(t)
+	for quota, want := range map[float64]float64{0.5: 0, 1: share / 4, 2: share / 2, 4: share, 64: share} {
+		processors = func() float64 { return quota }
+		hasUsed(t, time.Hour)
+		var b budget
+		b.filled = Clock() - 10*time.Millisecond
+		_, ok := b.begin(&b.waits, longest)
+		assert.Equal(t, quota >= 1, ok, "%v processors", quota)
+		if ok {
+			assert.InDelta(t, want*float64(10*time.Millisecond), float64(b.left), float64(10*time.Microsecond), "%v processors", quota)
+			_, beside := b.begin(&b.waits, longest)
+			assert.False(t, beside, "one goroutine of a process at a time")
+			continue
+		}
+		processors = func() float64 { return 64 }
+		_, ok = b.begin(&b.waits, longest)
+		assert.True(t, ok, "the turn was not given back")
+	}
+}
+
 // hasUsed makes the process's processor time d.
 func hasUsed(t *testing.T, d time.Duration) {
 	t.Helper()
@@ -210,7 +241,6 @@ func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
 // TestGlance: a wait that a Watch looks after takes its first looks, as long as they pay, and no steps.
 func TestGlance(t *testing.T) {
 	rich(t)
-	network(t, func() bool { return false })
 	always := func() bool { return true }
 	w := Waiter{score: most}
 	assert.False(t, w.Glance(Looks, never, never))
@@ -243,7 +273,6 @@ func TestOneProcessor(t *testing.T) {
 // TestBusyPoll: a time that the program has set is kept, and Off parks at once.
 func TestBusyPoll(t *testing.T) {
 	rich(t)
-	network(t, func() bool { return false })
 	var w Waiter
 	w.SetBusyPoll(Off)
 	assert.False(t, w.Spin(Looks, func() bool { t.Fatal("looked"); return true }, never))
@@ -251,29 +280,26 @@ func TestBusyPoll(t *testing.T) {
 	const set = 3 * time.Millisecond
 	w.SetBusyPoll(set)
 	process.left = -time.Hour // does not count
-	looked := time.Duration(0)
-	for start := Clock(); looked < set && Clock()-start < 10*time.Second; {
-		w.Parked(0, 0, Clock())
-		begin := Clock()
-		require.False(t, w.Spin(Looks, never, never))
-		looked = max(looked, Clock()-begin)
-	}
-	assert.GreaterOrEqual(t, looked, set) // less if another thread wants the processor
+	begin := Clock()
+	w.Parked(0, 0, begin)
+	require.False(t, w.Spin(Looks, never, never))
+	assert.InDelta(t, set, Clock()-begin, float64(set/10))
 	assert.True(t, w.Spin(Looks, func() bool { return true }, never))
 }
 
 // TestWakeups: the cost of a wait that parks is learned from samples: quickly if it is less, slowly if
 // it is more, because that may have been the work of another goroutine.
 func TestWakeups(t *testing.T) {
-	quiet(t) // a wait of a busy machine may be too long to count
+	quiet(t)
+	used := time.Duration(0)
+	processorTime = func() time.Duration { return used }
 	var k wakeups
 	k.cost.Store(int64(10 * time.Microsecond))
 	wait := func(work time.Duration) {
 		var w Waiter
 		for range measured {
 			k.park(&w)
-			for begin := processorTime(); processorTime()-begin < work; {
-			}
+			used += work
 			k.parked(&w)
 		}
 	}
