@@ -91,7 +91,6 @@ var layers = []struct {
 	{"test/containers", allowed{tests: []string{"internal/shmdir", "rdma/shm", "sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/adoption", allowed{}},
-	{"test/swap", allowed{imports: []string{"sdp"}}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
 	{"test/cost", allowed{tests: []string{"sdp"}}},
 	{"test/lab", allowed{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},

@@ -17,8 +17,13 @@ var others = []struct {
 }{
 	{"github.com/gorilla/websocket", "v1.5.3", suite{pkg: "github.com/gorilla/websocket"}},
 	{"github.com/valyala/fasthttp", "v1.66.0", suite{pkg: "github.com/valyala/fasthttp", args: []string{"-short"}}},
-	{"google.golang.org/grpc", "v1.76.0", suite{pkg: "google.golang.org/grpc", args: []string{"-short"}}},
-	{"google.golang.org/grpc", "v1.76.0", suite{pkg: "google.golang.org/grpc/internal/transport", args: []string{"-short"}}},
+	{"golang.org/x/net", "v0.62.0", suite{pkg: "golang.org/x/net/http2"}},
+	{"golang.org/x/net", "v0.62.0", suite{pkg: "golang.org/x/net/http2/h2c"}},
+	{"golang.org/x/net", "v0.62.0", suite{pkg: "golang.org/x/net/netutil"}},
+	{"golang.org/x/net", "v0.62.0", suite{pkg: "golang.org/x/net/websocket"}},
+	{"google.golang.org/grpc", "v1.85.0", suite{pkg: "google.golang.org/grpc", args: []string{"-short"}}},
+	{"google.golang.org/grpc", "v1.85.0", suite{pkg: "google.golang.org/grpc/internal/transport"}},
+	{"google.golang.org/grpc", "v1.85.0", suite{pkg: "google.golang.org/grpc/test"}},
 }
 
 func TestOtherProjects(t *testing.T) {
