@@ -5,21 +5,36 @@ import (
 	"strings"
 )
 
-// exitPage returns the text of docs/exit.md.
+// exitPage returns the text of docs/exit.md. Successive endings with the same result share a row.
 func exitPage(cells map[exitRun]*cell) string {
 	var b strings.Builder
 	b.WriteString(exitIntroduction)
 	b.WriteString("| the program writes | and ends by | tcp | shm | iwarp |\n|---|---|---|---|---|\n")
-	for i := range exitRows {
-		for ending, name := range endings {
-			fmt.Fprintf(&b, "| %s | %s |", exitRows[i].name, name)
-			for _, k := range stacks() {
-				fmt.Fprintf(&b, " %s |", cells[exitRun{k.name, i, ending}])
+	for row := range exitRows {
+		for first := 0; first < len(endings); {
+			results := exitResults(cells, row, first)
+			next := first + 1
+			for next < len(endings) && exitResults(cells, row, next) == results {
+				next++
 			}
-			b.WriteString("\n")
+			ending := strings.Join(endings[first:next], ", ")
+			if next-first == len(endings) {
+				ending = "each"
+			}
+			fmt.Fprintf(&b, "| %s | %s |%s\n", exitRows[row].name, ending, results)
+			first = next
 		}
 	}
 	b.WriteString(exitRemains)
+	return b.String()
+}
+
+// exitResults returns the cells of a row of the page.
+func exitResults(cells map[exitRun]*cell, row, ending int) string {
+	var b strings.Builder
+	for _, k := range stacks() {
+		fmt.Fprintf(&b, " %s |", cells[exitRun{k.name, row, ending}])
+	}
 	return b.String()
 }
 
@@ -27,20 +42,18 @@ const exitIntroduction = `# A program that ends without Close
 
 When Write has returned nil over TCP, the kernel delivers the bytes even if the program exits, panics or is killed in the next instruction. This page shows what of that holds over SDP.
 
-One process dials, writes and ends without calling Close. Another process accepts, reads to the end and checks every byte. A cell says in how many runs every byte arrived, and what the reader's last Read returned. "Return from main" is the return of TestMain in a test binary, after which that binary's main function exits.
+One process dials, writes and ends without Close. Another process accepts, reads to the end and checks every byte. A cell says in how many runs every byte arrived, and what the reader's last Read returned. The endings are os.Exit(0), the return of TestMain in a test binary, panic and SIGKILL.
 
-The table comes from ` + "`go test ./test/parity -run TestExitTable -timeout 30m -runs 20 -write`" + `. Without ` + "`-write`" + ` the same test, with fewer runs, fails if a cell gets worse than what is promised:
+` + "`go test ./test/parity -run TestExitTable -timeout 30m -runs 20 -write`" + ` writes this page. Without ` + "`-write`" + ` the test makes fewer runs and fails if a promise is broken:
 
 - tcp: every byte in all runs;
 - shm: every byte in all runs, and then EOF;
-- iwarp: every byte in all runs of the rows with up to 101 small Writes, and in 90 % of those with one Write of 1 MB. 10,000 small Writes are only reported.
+- iwarp: every byte in all runs of the rows with up to 101 small Writes, and in 90 % of those with one Write of 1 MB.
 
 `
 
 const exitRemains = `
-## What remains
+**iwarp.** The bytes are with the kernel's socket when Write returns. If a credit update of the peer lies unread in that socket when the process ends, or arrives later, the kernel answers with a reset and drops what it has not sent. The reader gets what has arrived, and then ECONNRESET. More messages under way make this more likely. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
 
-**iwarp** is carried by a TCP connection, and the bytes of a Write are with the kernel's socket when Write returns. The peer's library returns credit for the messages that it has received, with messages of its own. If such a credit update lies unread in the socket when the process ends, or arrives after that, the kernel answers with a reset and drops what it has not sent yet. What the peer has received it can still read, and then gets ECONNRESET. The more messages are on their way at the end, the more likely that is. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
-
-**verbs** hands the bytes of a Write to the network card, which works for the process: what the card has not sent dies with it. A reader whose peer ended without Close gets ECONNRESET, because bytes may be missing.
+**verbs.** What the network card has not sent dies with the process. A reader whose peer ended without Close gets ECONNRESET.
 `
