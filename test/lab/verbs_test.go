@@ -24,7 +24,7 @@ func TestVerbs(t *testing.T) {
 	m.Copy(t, buildTest(t, "rdma/verbs"))
 	m.Copy(t, buildTest(t, "test/lab/inside"))
 	m.Copy(t, buildTest(t, "test/faults"))
-	m.Copy(t, buildHTTP(t))
+	m.Copy(t, buildTour(t))
 	for _, device := range []struct {
 		name, add   string
 		unsupported []string
@@ -42,7 +42,7 @@ func TestVerbs(t *testing.T) {
 				runInside(t, m, "verbs", flags)
 			})
 			t.Run("sdp", func(t *testing.T) { runInside(t, m, "inside", times+" -test.skip TestLinkDeleted") })
-			t.Run("http", func(t *testing.T) { testHTTP(t, m) })
+			t.Run("tour", func(t *testing.T) { testTour(t, m) })
 			t.Run("faults", func(t *testing.T) { testFaults(t, m) })
 			if device.name != "siw" { // whose module does not survive it
 				t.Run("starved", func(t *testing.T) { testStarved(t, m) })
@@ -122,39 +122,35 @@ func buildTest(t testing.TB, pkg string) string {
 	return path
 }
 
-// TestNotLinked: examples/http imports rdma/verbs but does not link the RDMA libraries.
+// TestNotLinked: examples/tour imports rdma/verbs but does not link the RDMA libraries.
 func TestNotLinked(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
 		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set")
 	}
-	path := buildHTTP(t)
+	path := buildTour(t)
 	linked, err := exec.Command("ldd", path).CombinedOutput()
 	require.NoError(t, err, "%s", linked)
 	require.NotContains(t, string(linked), "ibverbs")
 }
 
-// buildHTTP builds examples/http and returns the program's path.
-func buildHTTP(t testing.TB) string {
+// buildTour builds examples/tour and returns the program's path.
+func buildTour(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(programs, "http")
-	build := exec.Command("go", "build", "-o", path, "./http")
+	path := filepath.Join(programs, "tour")
+	build := exec.Command("go", "build", "-o", path, "./tour")
 	build.Dir, build.Env = "../../examples", append(os.Environ(), "CGO_ENABLED=1")
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return path
 }
 
-// testHTTP makes examples/http serve files to itself and compare every byte. Both processes
-// may use only the hardware, so what one reports about a connection is true of both. It uses
-// one connection and up to ten attempts: on an emulated processor, setting up a channel may
-// take more than half a second, and then the connection is correctly plain TCP.
-func testHTTP(t *testing.T, m *lab.Machine) {
-	output := m.Run(t, fmt.Sprintf(`
-		mkdir -p /tmp/tree/deep/er && cp /bin/bash /bin/busybox /tmp/tree && cp /init /tmp/tree/deep/er/ && touch /tmp/tree/empty
-		for i in {1..10}; do
-			SDP_DEVICES=verbs timeout 60 ./http -host %s -conns 1 -dir /tmp/tree && break
-		done`, lab.Guest))
-	assert.Regexp(t, `(?m)^ *sdp +verbs +1 +4 +[0-9]+ .* 0 *$`, output)
+// testTour makes examples/tour compare every byte of round trips, requests and a transfer.
+// Both processes may use only the hardware. Their time limits suit an emulated processor.
+func testTour(t *testing.T, m *lab.Machine) {
+	output := m.Run(t, fmt.Sprintf("timeout 300 ./tour -host %s -devices verbs -turn 100ms -bytes 10000000", lab.Guest))
+	for _, load := range []string{"round trips of 64 B", "HTTP requests of 1 KB", "transfer"} {
+		assert.Regexp(t, `(?m)^ *`+load+` +verbs +[0-9]`, output)
+	}
 	t.Log(output)
 }
 

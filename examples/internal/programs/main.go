@@ -13,5 +13,6 @@ func Main(m *testing.M, flag string, program func()) {
 		program()
 		return
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // by default, a process with the race detector takes a second to exit
 	os.Exit(m.Run())
 }
