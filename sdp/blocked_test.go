@@ -1,7 +1,6 @@
 package sdp
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -282,103 +281,6 @@ func TestHalfClose(t *testing.T) {
 			require.NoError(t, await(t, closed, 10*time.Second))
 			assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
 		}
-	})
-}
-
-func TestPeerKilled(t *testing.T) {
-	t.Run("after it has written", func(t *testing.T) {
-		for _, size := range []int{1, 100 << 10, 3 << 20} {
-			p := startPeer(t)
-			c := p.perform(t, fmt.Sprint("write ", size, ", report, hold"))
-			require.Equal(t, fmt.Sprint("sent ", size, " got 0"), p.report(t))
-			require.Eventually(t, func() bool { // it arrives although the program does not read
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return c.session.Unread() == size
-			}, 10*time.Second, time.Millisecond)
-			p.kill()
-			start := time.Now()
-			n, err := readStream(c, 0, forever, 10_000)
-			checkDeath(t, err, io.EOF)
-			assert.Equal(t, size, n)
-			c.Write([]byte{1}) // is lost, as over TCP
-			_, err = c.Write([]byte{1})
-			checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
-			assert.Less(t, time.Since(start), soon)
-		}
-	})
-	t.Run("after it has written, before we have looked", func(t *testing.T) {
-		rounds := 20
-		if raceEnabled {
-			rounds = 5
-		}
-		for range rounds {
-			p := startPeer(t)
-			c := p.perform(t, "write 100000, report, hold")
-			require.Equal(t, "sent 100000 got 0", p.report(t))
-			p.kill()
-			n, err := readStream(c, 0, forever, 10_000)
-			checkDeath(t, err, io.EOF)
-			assert.Equal(t, 100000, n)
-		}
-	})
-	t.Run("while it writes", func(t *testing.T) {
-		p := startPeer(t)
-		c := p.perform(t, "write")
-		n, err := readStream(c, 0, 5<<20, 1<<20)
-		require.NoError(t, err)
-		done := make(chan error, 1)
-		go func() {
-			_, err := readStream(c, n, forever, 100_000)
-			done <- err
-		}()
-		p.kill()
-		checkDeath(t, await(t, done, soon), io.EOF, syscall.ECONNRESET)
-	})
-	t.Run("while it reads", func(t *testing.T) {
-		p := startPeer(t)
-		c := p.perform(t, "read 5000000, report, read")
-		done := make(chan error, 1)
-		go func() {
-			_, err := writeStream(c, 0, forever, 100_000)
-			done <- err
-		}()
-		require.Equal(t, "sent 0 got 5000000", p.report(t))
-		p.kill()
-		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
-		_, err := c.Read(make([]byte, 1))
-		checkDeath(t, err, io.EOF, syscall.ECONNRESET) // it may have read everything before the next Write
-	})
-	t.Run("while we are blocked", func(t *testing.T) {
-		for _, call := range []*blockedCall{blockedWrite, blockedPost} {
-			p := startPeer(t)
-			c := p.perform(t, call.script)
-			reads := blockedRead.start(t, c)
-			writes := call.start(t, c)
-			p.kill()
-			errWrite := await(t, writes, soon)
-			checkError(t, errWrite, "write", syscall.ECONNRESET, syscall.EPIPE)
-			want := []error{syscall.ECONNRESET}
-			if errors.Is(errWrite, syscall.ECONNRESET) { // which one call returns
-				want = append(want, io.EOF)
-			}
-			checkDeath(t, await(t, reads, soon), want...)
-		}
-	})
-	t.Run("while we are in no call", func(t *testing.T) {
-		p := startPeer(t)
-		c := p.perform(t, "hold")
-		p.kill()
-		require.Eventually(t, func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.recvErr != nil
-		}, soon, time.Millisecond)
-		c.Write(make([]byte, 100)) // may be lost, as over TCP
-		_, err := c.Write(make([]byte, 100))
-		checkError(t, err, "write", syscall.ECONNRESET, syscall.EPIPE)
-		_, err = c.Read(make([]byte, 1))
-		checkDeath(t, err, io.EOF, syscall.ECONNRESET) // it may have been killed before it read its script
 	})
 }
 

@@ -1,11 +1,8 @@
 package sdp
 
 import (
-	"fmt"
 	"io"
 	"net"
-	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -80,46 +77,6 @@ func TestOneOfManyClosesSucceeds(t *testing.T) {
 	assert.Equal(t, 1, succeeded)
 }
 
-// TestBothEndsCloseAtOnce without either waiting for the other.
-func TestBothEndsCloseAtOnce(t *testing.T) {
-	for range 50 {
-		c, s := pair(t)
-		var closes sync.WaitGroup
-		start := time.Now()
-		for _, c := range []*Conn{c, s} {
-			closes.Go(func() { assert.NoError(t, c.Close()) })
-		}
-		closes.Wait()
-		require.Less(t, time.Since(start), closeTime/2)
-	}
-}
-
-// TestCloseWithUnreadDataResets, as TCP does, whether what is unread has been
-// taken in, is on its way, or is the rest of what was read.
-func TestCloseWithUnreadDataResets(t *testing.T) {
-	c, s := pair(t)
-	_, err := s.Write(make([]byte, 2))
-	require.NoError(t, err)
-	_, err = c.Read(make([]byte, 1))
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-	_, err = s.Read(make([]byte, 1))
-	checkError(t, err, "read", syscall.ECONNRESET)
-
-	for _, size := range []int{1, 100 << 10} {
-		c, s := pair(t)
-		_, err := s.Write(make([]byte, size))
-		require.NoError(t, err)
-		_, err = c.Read(make([]byte, 1)) // it has arrived
-		require.NoError(t, err)
-		_, err = s.Write(make([]byte, 1))
-		require.NoError(t, err)
-		require.NoError(t, c.Close())
-		_, err = s.Read(make([]byte, 1))
-		checkError(t, err, "read", syscall.ECONNRESET)
-	}
-}
-
 // TestCloseAfterBothDisConnsSaysNothing: the second to send it ends the channel
 // (§8.2.1), and what comes from the first after that would only be answered with
 // a reset.
@@ -150,22 +107,6 @@ func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
 	n, err := qp.Wait(make([]rdma.Completion, 1))
 	assert.Zero(t, n, "a message came after DisConn")
 	assert.Equal(t, io.EOF, err)
-}
-
-// TestWriteToClosedPeerFails after a while, as TCP's does.
-func TestWriteToClosedPeerFails(t *testing.T) {
-	c, s := pair(t)
-	require.NoError(t, s.Close())
-	require.Eventually(t, func() bool {
-		_, err := c.Write(make([]byte, 100))
-		if err != nil {
-			checkError(t, err, "write", syscall.EPIPE, syscall.ECONNRESET)
-		}
-		return err != nil
-	}, 5*time.Second, time.Millisecond)
-	_, err := c.Read(make([]byte, 1))
-	assert.Error(t, err)
-	assert.NoError(t, c.Close())
 }
 
 // TestCloseDeliversWhatWasWritten however it was written, and however late it is
@@ -231,68 +172,4 @@ func TestCloseWriteEndsAfterSmallWrites(t *testing.T) {
 		assert.Equal(t, io.EOF, err)
 		require.Equal(t, total, n)
 	}
-}
-
-const lastWords = 128 << 10 // bytes
-
-// writeAndExit is a process that ends as soon as it has closed its connection.
-func writeAndExit(address string) {
-	c, err := Dial("sdp", address)
-	if err == nil {
-		_, err = writeStream(c, 0, lastWords, lastWords)
-	}
-	if err == nil {
-		err = c.Close()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// TestExitAfterCloseLosesNothing has a process write, close and exit, many
-// times. A third of the readers reads at once, a third slowly, and a third when
-// the process has gone.
-func TestExitAfterCloseLosesNothing(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	rounds := 100
-	if raceEnabled { // to start a process takes longest
-		rounds = 30
-	}
-	for i := range rounds {
-		cmd := peerCommand("write and exit " + ln.Addr().String())
-		stdin, err := cmd.StdinPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		require.NoError(t, ln.(*Listener).SetDeadline(time.Now().Add(20*time.Second)))
-		s, err := ln.Accept()
-		require.NoError(t, err, "run %d", i)
-		var r io.Reader = s
-		switch i % 3 {
-		case 1:
-			r = slowReader{s}
-		case 2:
-			require.NoError(t, cmd.Wait())
-		}
-		require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
-		n, err := readStream(r, 0, forever, 10_000)
-		assert.Equal(t, io.EOF, err, "run %d", i)
-		require.Equal(t, lastWords, n, "run %d", i)
-		assert.NoError(t, s.Close())
-		if i%3 != 2 {
-			require.NoError(t, cmd.Wait())
-		}
-		stdin.Close()
-	}
-}
-
-// slowReader takes its time before each Read.
-type slowReader struct{ r io.Reader }
-
-func (s slowReader) Read(b []byte) (int, error) {
-	time.Sleep(500 * time.Microsecond)
-	return s.r.Read(b)
 }

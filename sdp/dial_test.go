@@ -222,25 +222,6 @@ func TestDialsWaitForNoOther(t *testing.T) {
 	assert.Less(t, time.Since(start), 2*time.Second)
 }
 
-// TestDialFromAPort has the program choose both ends: a connection that SDP gives up
-// leaves nothing in the way of the next one.
-func TestDialFromAPort(t *testing.T) {
-	for name, serve := range map[string]func(*testing.T, func(*net.TCPConn)) (string, *atomic.Int32){"plain": serve, "marked": serveMarked} {
-		t.Run(name, func(t *testing.T) {
-			address, _ := serve(t, echoLines(func(c *net.TCPConn) { io.WriteString(c, "what?\n"); io.Copy(io.Discard, c) }))
-			free, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			local := free.Addr()
-			free.Close()
-			d := Dialer{NetDialer: &net.Dialer{LocalAddr: local}}
-			c, err := d.Dial("tcp", address)
-			require.NoError(t, err)
-			assert.Equal(t, local.String(), c.LocalAddr().String())
-			checkEcho(t, c)
-		})
-	}
-}
-
 // TestHooksOfTheDialer are called as package net calls them.
 func TestHooksOfTheDialer(t *testing.T) {
 	address, _ := serve(t, echoLines(func(*net.TCPConn) {}))
@@ -268,18 +249,6 @@ func TestHooksOfTheDialer(t *testing.T) {
 	d := Dialer{NetDialer: &net.Dialer{Control: func(string, string, syscall.RawConn) error { return refuse }}}
 	_, err := d.Dial("tcp", address)
 	assert.ErrorIs(t, err, refuse)
-}
-
-// TestSilentServerIsReachedInTime gives the probe a third of the time.
-func TestSilentServerIsReachedInTime(t *testing.T) {
-	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { io.Copy(io.Discard, c) }))
-	const patience = 3 * time.Second
-	d := Dialer{NetDialer: &net.Dialer{Timeout: patience}, Config: &Config{ReplyTimeout: time.Hour}}
-	start := time.Now()
-	c, err := d.Dial("tcp", address)
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, time.Since(start), patience/3*9/10) // and Dial has had time left
-	checkEcho(t, c)
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {

@@ -11,11 +11,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -478,17 +476,6 @@ func TestUnaskedDialIsLogged(t *testing.T) {
 	assert.Regexp(t, `a Dial is plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=plain_peer`, log.String())
 }
 
-func TestLingerZeroResets(t *testing.T) {
-	a, b := methodPair(t, "sdp", nil)
-	require.NoError(t, a.SetLinger(0))
-	_, err := a.Write([]byte("perhaps"))
-	require.NoError(t, err)
-	require.NoError(t, a.Close())
-	_, err = io.ReadAll(b)
-	assert.ErrorIs(t, err, syscall.ECONNRESET)
-	b.Close()
-}
-
 // heldConn is a connection whose Writes wait until they are let go.
 type heldConn struct {
 	net.Conn
@@ -540,33 +527,6 @@ func TestWriteLeavesTheProcess(t *testing.T) {
 	s.Close()
 }
 
-// TestCloseDeliversWhatIsLeft has a peer that does not read, and so much written that
-// a Write blocks: Close does not wait, and the peer gets all of it later.
-func TestCloseDeliversWhatIsLeft(t *testing.T) {
-	a, b := methodPair(t, "sdp", nil)
-	var written int
-	for { // until one blocks
-		require.NoError(t, a.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-		n, err := a.Write(streamAt(written, 4000))
-		written += n
-		if err != nil {
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			break
-		}
-	}
-	before := time.Now()
-	require.NoError(t, a.Close())
-	assert.Less(t, time.Since(before), closeTime/2)
-	n, err := readStream(b, 0, forever, 10_000)
-	assert.Equal(t, io.EOF, err)
-	assert.Equal(t, written, n)
-	require.NoError(t, b.Close())
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
-	defer cancel()
-	require.NoError(t, WaitClosed(ctx))
-	assert.Zero(t, Stats().Closing)
-}
-
 // TestBuffersOfOneCallStayTogether has two calls of WriteBuffers at once.
 func TestBuffersOfOneCallStayTogether(t *testing.T) {
 	a, b := methodPair(t, "sdp", nil)
@@ -593,33 +553,4 @@ func TestBuffersOfOneCallStayTogether(t *testing.T) {
 	wg.Wait()
 	a.Close()
 	b.Close()
-}
-
-// TestNagleDelaysNoExchange: with Nagle's algorithm, an exchange over TCP takes no longer than
-// without, because each end has received an answer before it writes. The first exchange is the one
-// that follows messages of the library's own.
-func TestNagleDelaysNoExchange(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		for _, first := range []string{"dialled", "accepted"} {
-			least := time.Hour
-			for range 10 {
-				clients, servers := pairs(t, 1, nil)
-				a, b := clients[0], servers[0]
-				if first == "accepted" {
-					a, b = b, a
-				}
-				require.NoError(t, a.SetNoDelay(false))
-				require.NoError(t, b.SetNoDelay(false))
-				start := time.Now()
-				for _, way := range [][2]*Conn{{a, b}, {b, a}} {
-					_, err := way[0].Write([]byte("text"))
-					require.NoError(t, err)
-					_, err = io.ReadFull(way[1], make([]byte, 4))
-					require.NoError(t, err)
-				}
-				least = min(least, time.Since(start))
-			}
-			assert.Less(t, least, 30*time.Millisecond, "the end that %s writes first", first)
-		}
-	})
 }

@@ -193,37 +193,6 @@ func TestRestingConnectionsAreVisitedTogether(t *testing.T) {
 	assert.EqualValues(t, 64, m.restLocked(&b, 64), "longer rests are spread")
 }
 
-// TestLingerWaits for the acknowledgement as long as it says, and then goes on in the
-// background.
-func TestLingerWaits(t *testing.T) {
-	nothingCloses(t)
-	c, s := iwarpPair(t)
-	appear := vanish(t, s)
-	require.NoError(t, c.SetLinger(1))
-	_, err := c.Write([]byte("hello"))
-	require.NoError(t, err)
-	start := time.Now()
-	require.NoError(t, c.Close())
-	assert.GreaterOrEqual(t, time.Since(start), time.Second)
-	assert.Equal(t, 1, Stats().Closing)
-	appear()
-	got, err := io.ReadAll(s)
-	assert.NoError(t, err)
-	assert.Equal(t, "hello", string(got))
-	require.NoError(t, s.Close())
-	require.NoError(t, WaitClosed(t.Context()))
-
-	c, s = iwarpPair(t)
-	require.NoError(t, c.SetLinger(20))
-	_, err = c.Write([]byte("hello"))
-	require.NoError(t, err)
-	start = time.Now()
-	require.NoError(t, c.Close())
-	assert.Less(t, time.Since(start), 5*time.Second, "it waits no longer than it must")
-	assert.Zero(t, Stats().Closing)
-	require.NoError(t, s.Close())
-}
-
 // TestTooManyClosing resets the one that was closed first.
 func TestTooManyClosing(t *testing.T) {
 	most, descriptors := mostLingering, mostDescriptors
@@ -251,56 +220,6 @@ func tooManyClosing(t *testing.T) {
 	assert.Equal(t, 2, Stats().Closing)
 	assert.Equal(t, before+2, Stats().CloseResets)
 	dropAllLingering(t)
-}
-
-// TestClosingCostsNoProcessor: the kernel is not asked all the time.
-func TestClosingCostsNoProcessor(t *testing.T) {
-	nothingCloses(t)
-	const many = 300
-	t.Setenv(devicesVariable, "iwarp")
-	t.Setenv(thresholdVariable, "-1")
-	ln, err := Listen("sdp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	var closed, peers []net.Conn
-	for range many {
-		c, err := Dial("sdp", ln.Addr().String())
-		require.NoError(t, err)
-		s, err := ln.Accept()
-		require.NoError(t, err)
-		vanish(t, s.(*Conn))
-		_, err = c.Write([]byte("x"))
-		require.NoError(t, err)
-		closed, peers = append(closed, c), append(peers, s)
-	}
-	start := time.Now()
-	for _, c := range closed {
-		require.NoError(t, c.Close())
-	}
-	assert.Less(t, time.Since(start), time.Second)
-	assert.Equal(t, many, Stats().Closing)
-
-	const span = 3 * time.Second
-	used, tries := span, 3 // on a busy machine everything takes longer
-	if raceEnabled {
-		tries = 1
-	}
-	for ; tries > 0 && used >= span*2/100; tries-- {
-		var before, after unix.Rusage
-		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
-		time.Sleep(span)
-		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
-		used = time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-		t.Logf("%.2f %% of a processor", 100*float64(used)/float64(span))
-	}
-	if !raceEnabled {
-		assert.Less(t, used, span*2/100)
-	}
-	dropAllLingering(t)
-	for _, s := range peers {
-		s.(*Conn).SetLinger(0)
-		s.Close()
-	}
 }
 
 // nothingCloses waits for the connections of other tests that are closed in the

@@ -30,9 +30,6 @@ func bePeer(role string) {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
-	if address, ok := strings.CutPrefix(role, "write and exit "); ok {
-		writeAndExit(address)
-	}
 	if address, ok := strings.CutPrefix(role, "victim "); ok {
 		beVictim(address)
 	}

@@ -199,12 +199,8 @@ func TestHostileChoices(t *testing.T) {
 	}
 }
 
-// Rules that have a test of their own: TestMemoryOutOfReach of package shm, and
-// TestAnotherTakesAnIdleChannel.
-const (
-	shmReachRule = "shm: There is reach only if both ends say so"
-	shmTakenRule = "shm: the client looks at taken before it continues"
-)
+// shmReachRule has a test of its own: TestMemoryOutOfReach of package shm.
+const shmReachRule = "shm: There is reach only if both ends say so"
 
 // readOffers reads a Request, and returns its offers.
 func readOffers(c net.Conn) (wire.Offers, error) {
@@ -365,5 +361,5 @@ func rulesOfSharedMemory() (all []string) {
 	for _, r := range shmChoiceRules {
 		all = append(all, r.rule)
 	}
-	return append(all, shmReachRule, shmTakenRule)
+	return append(all, shmReachRule)
 }

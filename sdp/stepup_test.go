@@ -1,8 +1,6 @@
 package sdp
 
 import (
-	"bytes"
-	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -30,79 +28,6 @@ func TestStepsUpEachTime(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "shm", c.(*Conn).Device())
 		checkEcho(t, c)
-	}
-}
-
-// noAreas reports that the process has no shared memory.
-func noAreas(t *testing.T) func() bool { return func() bool { return holds(t).areas == 0 } }
-
-// keepingListener is one whose clients' channels are kept, when none of other tests
-// are any more, and what to dial it with.
-func keepingListener(t *testing.T, network string) (net.Listener, *Config) {
-	t.Helper()
-	require.Eventually(t, noAreas(t), 10*time.Second, 10*time.Millisecond, "other tests' are kept no longer")
-	config := &Config{Devices: []string{"shm"}, StepUpTimeout: time.Minute, HandshakeTimeout: time.Minute, ReplyTimeout: time.Minute}
-	lc := ListenConfig{Config: config}
-	ln, err := lc.Listen(t.Context(), network, "localhost:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	return ln, config
-}
-
-// TestChannelsAreKept dials again and again: the memory is that of the first
-// connections, and what each carries is its own. It goes when nobody dials.
-func TestChannelsAreKept(t *testing.T) {
-	const most = 4
-	ln, config := keepingListener(t, "tcp")
-	d := Dialer{Config: config}
-	for i := range 100 {
-		accepted := accept1(ln)
-		c, err := d.Dial("sdp", ln.Addr().String())
-		require.NoError(t, err)
-		s := <-accepted
-		require.NotNil(t, s)
-		for _, way := range [][2]net.Conn{{c, s}, {s, c}} {
-			text := bytes.Repeat([]byte{byte(i)}, 1+i*101)
-			go way[0].Write(text)
-			got := make([]byte, len(text))
-			_, err := io.ReadFull(way[1], got)
-			require.NoError(t, err)
-			require.Equal(t, text, got)
-		}
-		if i%2 == 0 {
-			c, s = s, c
-		}
-		require.NoError(t, c.Close())
-		_, err = s.Read(make([]byte, 1))
-		require.ErrorIs(t, err, io.EOF)
-		require.NoError(t, s.Close())
-		require.LessOrEqual(t, holds(t).areas, 2*most) // both ends are here
-	}
-	assert.NotZero(t, holds(t).areas)
-	assert.Eventually(t, noAreas(t), 5*time.Second, 10*time.Millisecond)
-}
-
-// TestClientOpensAChannel is Client, which cannot dial again for an idle channel that the peer
-// has not kept, and so offers a new one each time.
-func TestClientOpensAChannel(t *testing.T) {
-	ln, config := keepingListener(t, "sdp")
-	for k := range 5 {
-		accepted := accept1(ln)
-		tcp, err := net.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		c, err := Client(tcp, config)
-		require.NoError(t, err)
-		s := <-accepted
-		require.NotNil(t, s)
-		assert.Equal(t, 2*(k+1), holds(t).areas, "its own, and those that are kept")
-		_, err = s.Write([]byte("hello"))
-		require.NoError(t, err)
-		got := make([]byte, 5)
-		_, err = io.ReadFull(c, got)
-		require.NoError(t, err)
-		assert.Equal(t, "hello", string(got))
-		require.NoError(t, c.Close())
-		require.NoError(t, s.Close())
 	}
 }
 

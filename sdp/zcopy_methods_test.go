@@ -15,27 +15,6 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// TestZcopyMethods runs the tests of what moves bytes otherwise than by Read and
-// Write with everything advertised.
-func TestZcopyMethods(t *testing.T) {
-	t.Setenv(thresholdVariable, "1")
-	for name, test := range map[string]func(*testing.T){
-		"ReadFrom and WriteTo":              TestReadFromAndWriteToCarryAll,
-		"a WriteTo that fails":              TestWriteToLosesNothingWhenTheSinkFails,
-		"buffers of one call stay together": TestBuffersOfOneCallStayTogether,
-		"peeks at the descriptor":           TestLivenessCheck,
-		"concurrent Writes":                 TestBytesOfConcurrentWritesStayTogether,
-		"concurrent Reads":                  TestConcurrentReadsShareTheStream,
-		"a Read passes the duty of polling": TestReaderPassesTheDutyOn,
-		"a peer in no call":                 TestPeerInNoCallTakesWhatIsWritten,
-		"both write before they read":       TestBothWriteBeforeTheyRead,
-		"random traffic and deadlines":      TestRandomTraffic,
-		"every method, in every state":      TestEveryMethodInEveryState,
-	} {
-		t.Run(name, test)
-	}
-}
-
 // TestZcopyBuffers has net.Buffers, as its own method and ours write them, with
 // slices large and small.
 func TestZcopyBuffers(t *testing.T) {
