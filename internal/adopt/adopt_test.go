@@ -29,26 +29,26 @@ func here(t *testing.T) *Toolchain {
 	return tc
 }
 
-// fake returns a toolchain with a GOROOT of a few files: package net of the real one.
+// fake returns a toolchain with a GOROOT of a few files: packages net and unix of the real one.
 func fake(t *testing.T) *Toolchain {
 	t.Helper()
 	tc := *here(t)
 	to := t.TempDir()
-	for _, part := range []string{"VERSION", "bin/go" + filepath.Ext(os.Args[0]), "src/net"} {
-		if strings.HasPrefix(part, "bin/go") && runtime.GOOS == "windows" {
-			part = "bin/go.exe"
+	exe := "bin/go"
+	if runtime.GOOS == "windows" {
+		exe += ".exe"
+	}
+	for _, file := range []string{"VERSION", exe} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(to, file), []byte("x"), 0o755))
+	}
+	for _, pkg := range []string{"src/net", vendored} {
+		sources := make(files)
+		require.NoError(t, sources.read(filepath.Join(tc.GOROOT, pkg)))
+		require.NoError(t, os.MkdirAll(filepath.Join(to, pkg), 0o755))
+		for name, text := range sources {
+			require.NoError(t, os.WriteFile(filepath.Join(to, pkg, name), text, 0o644))
 		}
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, part)), 0o755))
-		if part == "src/net" {
-			net := make(files)
-			require.NoError(t, net.read(filepath.Join(tc.GOROOT, part)))
-			require.NoError(t, os.MkdirAll(filepath.Join(to, part), 0o755))
-			for name, text := range net {
-				require.NoError(t, os.WriteFile(filepath.Join(to, part, name), text, 0o644))
-			}
-			continue
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(to, part), []byte("x"), 0o755))
 	}
 	tc.GOROOT = to
 	return &tc
@@ -231,9 +231,10 @@ func TestLinkCopiesWhereItCannotLink(t *testing.T) {
 
 // What is not to be in every program is not imported by the library, but for what it is in.
 func TestLibraryIsComplete(t *testing.T) {
-	src := t.TempDir()
-	require.NoError(t, writeLibrary(src, []string{"sdp", "rdma/verbs"}))
-	err := filepath.WalkDir(src, func(file string, e os.DirEntry, err error) error {
+	tc := fake(t)
+	src := filepath.Join(tc.GOROOT, "src")
+	require.NoError(t, writeLibrary(tc.GOROOT, tc.GOVERSION, []string{"sdp", "rdma/verbs"}))
+	err := filepath.WalkDir(filepath.Join(src, inside), func(file string, e os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(file) != ".go" {
 			return err
 		}

@@ -73,12 +73,6 @@ func nameTags(name string) []string {
 // mayBuild reports whether a file is built for Linux on one of the Architectures, whatever
 // its other constraints are.
 func mayBuild(name string, text []byte) bool {
-	return builds(name, text, func(tag string) bool { return true })
-}
-
-// builds acts like mayBuild, but a tag for which other returns true may be set or not. Of the
-// remaining tags only those of Go versions are set.
-func builds(name string, text []byte, other func(tag string) bool) bool {
 	for _, tag := range nameTags(name) {
 		if tag != "linux" && !slices.Contains(Architectures, tag) {
 			return false
@@ -92,7 +86,8 @@ func builds(name string, text []byte, other func(tag string) bool) bool {
 	collect(expr, func(tag string) {
 		switch {
 		case tag == "linux", tag == "unix", tag == "gc", slices.Contains(otherSystems, tag), slices.Contains(otherArchitectures, tag):
-		case !slices.Contains(open, tag) && other(tag):
+		case slices.Contains(open, tag):
+		default:
 			open = append(open, tag)
 		}
 	})
@@ -101,7 +96,7 @@ func builds(name string, text []byte, other func(tag string) bool) bool {
 			if i := slices.Index(open, tag); i >= 0 {
 				return set&(1<<i) != 0
 			}
-			return tag == "linux" || tag == "unix" || tag == "gc" || strings.HasPrefix(tag, "go1.")
+			return tag == "linux" || tag == "unix" || tag == "gc"
 		}) {
 			return true
 		}

@@ -119,8 +119,8 @@ func Keep(goroot string) {
 // first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits)
-	for _, from := range []fs.FS{gosdp.Sources, std, unix} {
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, unixEdits, lateConstants)
+	for _, from := range []fs.FS{gosdp.Sources, std} {
 		if err := hashFiles(h, from); err != nil {
 			return "", err
 		}
@@ -187,7 +187,11 @@ func build(ctx context.Context, t *Toolchain, o Options, goroot string) (err err
 const tempPrefix = ".making-"
 
 func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
-	net := make(files)
+	for _, dir := range []string{"src/net", vendored} {
+		if _, err := os.Stat(filepath.Join(t.GOROOT, dir)); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s has no %s: install the package with Go's sources, or Go from https://go.dev/dl", t.GOROOT, dir)
+		}
+	}
 	for _, part := range parts {
 		if err := link(ctx, filepath.Join(to, part), filepath.Join(t.GOROOT, part)); err != nil {
 			return err
@@ -197,6 +201,7 @@ func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
 	if _, err := os.Stat(filepath.Join(src, inside)); err == nil {
 		return fmt.Errorf("%s has SDP already", t.GOROOT)
 	}
+	net := make(files)
 	if err := net.read(filepath.Join(src, "net")); err != nil {
 		return err
 	}
@@ -211,7 +216,7 @@ func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
 			return err
 		}
 	}
-	if err := writeLibrary(src, roots); err != nil {
+	if err := writeLibrary(to, t.GOVERSION, roots); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(to, usedFile), []byte(t.GOROOT+"\n"), 0o644)
@@ -228,15 +233,20 @@ func (fs files) read(dir string) error {
 		if e.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
+		if err := fs.add(dir, name); err != nil {
 			return err
-		}
-		if mayBuild(name, text) {
-			fs[name] = text
 		}
 	}
 	return nil
+}
+
+// add reads one file, and leaves it out if it is not built for Linux.
+func (fs files) add(dir, name string) error {
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err == nil && mayBuild(name, text) {
+		fs[name] = text
+	}
+	return err
 }
 
 // writeHooks changes package net for the systems that have hooks. It writes two copies of each file

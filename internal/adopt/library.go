@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"go/parser"
@@ -19,11 +18,6 @@ import (
 
 //go:embed all:_std
 var std embed.FS
-
-// unix is a copy of the files of golang.org/x/sys/unix that Linux needs.
-//
-//go:embed all:_unix
-var unix embed.FS
 
 const (
 	module = "github.com/gosdp/gosdp/"
@@ -85,12 +79,15 @@ func rewriteImports(name string, text []byte) ([]byte, []string, error) {
 	return text, had, nil
 }
 
-// writeLibrary writes the library to src/internal/gosdp, which must not exist: the packages of this
-// module that the roots need.
-func writeLibrary(src string, roots []string) error {
-	if err := writeUnix(filepath.Join(src, inside, "unix")); err != nil {
+// writeLibrary writes the library to src/internal/gosdp of a GOROOT, which must not exist: the packages
+// of this module that the roots need. version is that of Go, for errors.
+func writeLibrary(goroot, version string, roots []string) error {
+	src, of := filepath.Join(goroot, "src"), "golang.org/x/sys/unix of "+version
+	unix := filepath.Join(src, inside, "unix")
+	if err := writeUnix(unix, filepath.Join(goroot, vendored), of); err != nil {
 		return err
 	}
+	used := make(unixNames)
 	for _, pkg := range light {
 		if err := writeDir(filepath.Join(src, inside, pkg), std, lightDir(pkg)); err != nil {
 			return err
@@ -105,13 +102,13 @@ func writeLibrary(src string, roots []string) error {
 			continue
 		}
 		seen[pkg] = true
-		imports, err := writePackage(src, pkg)
+		imports, err := writePackage(src, pkg, used)
 		if err != nil {
 			return err
 		}
 		queue = append(queue, imports...)
 	}
-	return nil
+	return used.complete(unix, of)
 }
 
 // lightDir returns the directory of a light package. The files for package net itself are in
@@ -123,39 +120,9 @@ func lightDir(pkg string) string {
 	return "_std/" + pkg
 }
 
-// unixEdits make the copy of golang.org/x/sys/unix smaller: a function of _std/unix replaces
-// anyToSockaddr, and no call of errnoErr is inlined.
-var unixEdits = []struct{ file, at, instead string }{
-	{"syscall_linux.go", "\nfunc anyToSockaddr(", "\nfunc anyToSockaddrOfLinux("},
-	{"syscall_unix.go", "\nfunc errnoErr(", "\n//go:noinline\nfunc errnoErr("},
-}
-
-// writeUnix writes the copy of golang.org/x/sys/unix.
-func writeUnix(to string) error {
-	if err := writeDir(to, unix, "_unix"); err != nil {
-		return err
-	}
-	if err := writeDir(to, std, "_std/unix"); err != nil {
-		return err
-	}
-	for _, e := range unixEdits {
-		text, err := unix.ReadFile("_unix/" + e.file)
-		if err != nil {
-			return err
-		}
-		if n := bytes.Count(text, []byte(e.at)); n != 1 {
-			return fmt.Errorf("golang.org/x/sys/unix has %q %d times in %s", e.at, n, e.file)
-		}
-		text = bytes.Replace(text, []byte(e.at), []byte(e.instead), 1)
-		if err := os.WriteFile(filepath.Join(to, e.file), text, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writePackage writes a package of this module, and returns those that it imports.
-func writePackage(src, pkg string) (imports []string, err error) {
+// writePackage writes a package of this module, and returns those that it imports. It adds the names of
+// package unix that the package uses to used.
+func writePackage(src, pkg string, used unixNames) (imports []string, err error) {
 	to := filepath.Join(src, inside, filepath.FromSlash(place(pkg)))
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return nil, err
@@ -178,6 +145,9 @@ func writePackage(src, pkg string) (imports []string, err error) {
 				continue
 			}
 			if path.Ext(name) == ".go" {
+				if err := used.add(path.Join(dir, name), text); err != nil {
+					return err
+				}
 				var had []string
 				if text, had, err = rewriteImports(name, text); err != nil {
 					return err
