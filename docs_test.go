@@ -1,6 +1,7 @@
 package gosdp_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,9 +72,70 @@ func headings(t *testing.T, file string) (anchors []string) {
 	return anchors
 }
 
-// TestOverviewIsShort: docs/architecture.md must have at most 2,500 words.
-func TestOverviewIsShort(t *testing.T) {
-	b, err := os.ReadFile("docs/architecture.md")
+// TestDocsAreShort: README must have at most 900 words, and README and the pages in docs together
+// at most 25,000.
+func TestDocsAreShort(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
-	assert.LessOrEqual(t, len(strings.Fields(string(b))), 2500)
+	require.NotEmpty(t, pages)
+	readme := words(t, "README.md")
+	assert.LessOrEqual(t, readme, 900)
+	all := readme
+	for _, page := range pages {
+		all += words(t, page)
+	}
+	assert.LessOrEqual(t, all, 25_000)
+}
+
+// words returns the number of words in a file.
+func words(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return len(strings.Fields(string(b)))
+}
+
+// TestTargetsInDocs: each make target that a Markdown file names must exist.
+func TestTargetsInDocs(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	named := regexp.MustCompile("`make ([a-z][a-z0-9-]*)")
+	checked := 0
+	for _, page := range markdown(t) {
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, m := range named.FindAllStringSubmatch(string(b), -1) {
+			checked++
+			assert.Regexp(t, `(?m)^`+m[1]+`:`, string(makefile), page)
+		}
+	}
+	assert.Positive(t, checked)
+}
+
+// TestVariablesInDocs: each environment variable of the library and of the tool is described on
+// docs/operations.md or docs/adoption.md.
+func TestVariablesInDocs(t *testing.T) {
+	var pages strings.Builder
+	for _, page := range []string{"docs/operations.md", "docs/adoption.md"} {
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		pages.Write(b)
+	}
+	variable := regexp.MustCompile(`"(SDP_[A-Z_]+)[="]`)
+	found := 0
+	for _, top := range []string{"sdp", "internal", "listener", "rdma", "cmd"} {
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			for _, m := range variable.FindAllStringSubmatch(string(b), -1) {
+				found++
+				assert.Contains(t, pages.String(), m[1], path)
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
+	assert.Greater(t, found, 10)
 }
