@@ -79,21 +79,18 @@ var layers = []struct {
 	{"internal/perf", allowed{imports: []string{"sdp"}, tests: []string{"test/watchdog"}}},
 	{"internal/adopt", allowed{}},
 	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/dump", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "rdma/verbs", "sdp", "sdp/debug"}}},
-	{"test/group", allowed{}},
+	{"test/lab/group", allowed{}},
 	{"test/mutants", allowed{}},
-	{"test/repeat", allowed{imports: []string{"test/group"}}},
 	{"test/dissect", allowed{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
 	{"test/sim", allowed{tests: []string{"wire", "bcopy", "zcopy", "internal/session"}}},
 	{"test/traffic", allowed{}},
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
-	{"test/scale", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
 	{"test/containers", allowed{tests: []string{"internal/shmdir", "rdma/shm", "sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/adoption", allowed{}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
-	{"test/cost", allowed{tests: []string{"sdp"}}},
-	{"test/lab", allowed{imports: []string{"test/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
+	{"test/lab", allowed{imports: []string{"test/lab/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
 }
 
 // needs are the modules that the library may import. testNeeds are those that its tests may

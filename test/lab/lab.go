@@ -36,7 +36,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gosdp/gosdp/test/group"
+	"github.com/gosdp/gosdp/test/lab/group"
 )
 
 const (

@@ -1,130 +1,136 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/test/traffic"
 )
 
-// soak is the first process's work on one device.
-type soak struct {
-	device string
-	conns  int
-	seed   atomic.Uint64 // of the next session
-	tally
-
-	mu    sync.Mutex
-	err   error // the first error of a session
-	where string
+// A load is a kind of sessions.
+type load struct {
+	name   string
+	beside int           // concurrent connections
+	every  time.Duration // between the beginnings of connections; 0 means without a pause
+	spec   traffic.Spec  // Seed and Deadlines are those of each session
 }
 
-// longest is the maximum number of bytes that a session moves in each direction.
-const longest = 16 << 20
+var loads = []load{
+	{"sessions of all sizes", 16, 0, traffic.Spec{MaxBytes: 16 << 20, Resets: true}},
+	{"short connections", 64, time.Millisecond, traffic.Spec{MaxBytes: 64}},
+}
 
-// run runs sessions for d, and checks that nothing leaks.
-func (s *soak) run(d time.Duration) error {
-	server, err := traffic.StartSecond(serveVariable + "=" + s.device)
+// A soak is the first process's work on one device.
+type soak struct {
+	device    string
+	addresses []string
+
+	mu                       sync.Mutex
+	seed                     uint64 // of the next session
+	sessions, resets, passed int
+	sent, got                int64
+	err                      error // the first error of a session
+}
+
+// idleTime limits how long both processes may take to end what has been closed.
+const idleTime = time.Minute
+
+// run runs a load for d and checks that nothing leaks. It returns what was done.
+func run(device string, l load, d time.Duration, seed uint64) (string, error) {
+	server, err := traffic.StartSecond(serveVariable + "=" + device)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer server.Stop()
-	s.sessions(server.First, time.Now().Add(d/10))
-	before, theirs, err := s.waitIdle(server)
+	s := &soak{device: device, addresses: strings.Fields(server.First), seed: seed}
+	s.load(l, d/10)
+	here, there, err := s.idle(server)
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.sessions(server.First, time.Now().Add(d-d/10))
-	after, theirsAfter, err := s.waitIdle(server)
-	if err != nil {
-		return err
-	}
-	for until := time.Now().Add(10 * time.Second); ; { // the last goroutines may still be ending
-		more, theirMore := after.Excess(before, traffic.Slack), theirsAfter.Held.Excess(theirs.Held, traffic.Slack)
+	s.load(l, d-d/10)
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // the last goroutines may still be ending
+		hereAfter, thereAfter, err := s.idle(server)
+		if err != nil {
+			return "", err
+		}
+		more, theirMore := hereAfter.Excess(here, traffic.Slack), thereAfter.Excess(there, traffic.Slack)
 		if more == "" && theirMore == "" {
-			break
+			return fmt.Sprintf("%s, %s: %d sessions in %v (%d reset), %d MB there, %d MB back, every byte correct; %d deadlines expired during calls",
+				device, l.name, s.sessions, d, s.resets, s.sent>>20, s.got>>20, s.passed), nil
 		}
-		if time.Now().After(until) {
-			return fmt.Errorf("%s: leak: here %q, there %q", s.device, more, theirMore)
-		}
-		time.Sleep(100 * time.Millisecond)
-		if after, theirsAfter, err = s.waitIdle(server); err != nil {
-			return err
+		if time.Since(begin) > idleTime {
+			return "", fmt.Errorf("%s, %s: leak: here %q, there %q", device, l.name, more, theirMore)
 		}
 	}
-	fmt.Printf("%s: %v, %d sessions (%d reset), %.1f GB there, %.1f GB back, all of it right; %d+%d deadlines expired during calls\n",
-		s.device, d, s.Sessions.Load(), s.Resets.Load(), gb(s.Sent.Load()), gb(s.Got.Load()), s.Passed.Load(), theirsAfter.Passed)
-	fmt.Printf("%s: here  %+v, then %+v\n", s.device, before, after)
-	fmt.Printf("%s: there %+v, then %+v\n", s.device, theirs.Held, theirsAfter.Held)
-	return nil
 }
 
-func gb(n int64) float64 { return float64(n) / 1e9 }
-
-// waitIdle waits until no session is active, and returns what both processes hold.
-func (s *soak) waitIdle(server *traffic.Second) (here traffic.Held, there answer, err error) {
-	s.mu.Lock()
-	err = s.err
-	if err != nil {
-		err = fmt.Errorf("%s, %s: %w", s.device, s.where, err)
+// idle waits until no session is active, and returns what both processes hold.
+func (s *soak) idle(server *traffic.Second) (here, there traffic.Held, err error) {
+	if s.err != nil {
+		return here, there, s.err
 	}
-	s.mu.Unlock()
-	if err != nil {
-		return here, there, err
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		var a answer
+		if err := server.Ask(&a); err != nil {
+			return here, there, err
+		}
+		switch {
+		case a.Failed > 0:
+			return here, there, fmt.Errorf("%s: %d sessions failed in the second process, the first with: %s", s.device, a.Failed, a.FirstFailure)
+		case a.Active == 0:
+			return traffic.HeldNow(), a.Held, nil
+		case time.Since(begin) > idleTime:
+			return here, there, fmt.Errorf("%s: %d sessions are active in the second process although all have ended in the first", s.device, a.Active)
+		}
 	}
-	there, err = ask(server)
-	if err == nil && there.Failed > 0 {
-		err = fmt.Errorf("%s: %d sessions failed in the second process, the first with: %s", s.device, there.Failed, there.FirstFailure)
-	}
-	return traffic.HeldNow(), there, err
 }
 
-// sessions runs sessions on s.conns workers until the given time, or until one fails.
-func (s *soak) sessions(address string, until time.Time) {
+// load runs sessions for d, or until one fails.
+func (s *soak) load(l load, d time.Duration) {
 	var working sync.WaitGroup
-	for range s.conns {
+	defer working.Wait()
+	slots := make(chan struct{}, l.beside)
+	begin := time.Now()
+	for i := 0; i == 0 || time.Since(begin) < d; i++ {
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * l.every)))
+		slots <- struct{}{}
+		spec := l.spec
+		s.mu.Lock()
+		spec.Seed, spec.Deadlines = s.seed, s.seed%2 == 0
+		s.seed++
+		failed := s.err != nil
+		s.mu.Unlock()
+		if failed {
+			return
+		}
 		working.Go(func() {
-			d := sdp.Dialer{Config: config(s.device)}
-			for time.Now().Before(until) && !s.failed() {
-				seed := s.seed.Add(1)
-				err := s.session(&d, address, seed)
-				if err != nil {
-					s.fail(seed, err)
-				}
+			r, err := s.session(s.addresses[i%len(s.addresses)], spec)
+			<-slots
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.sessions++
+			s.passed += r.Passed
+			s.sent += int64(r.Sent)
+			s.got += int64(r.Got)
+			if r.Reset {
+				s.resets++
+			}
+			if err != nil && s.err == nil {
+				s.err = fmt.Errorf("%s, seed %d: %w", s.device, spec.Seed, err)
 			}
 		})
 	}
-	working.Wait()
 }
 
-func (s *soak) session(d *sdp.Dialer, address string, seed uint64) error {
-	c, err := d.Dial("sdp", address)
+// session runs a session on a new connection.
+func (s *soak) session(address string, spec traffic.Spec) (traffic.Result, error) {
+	c, err := (&sdp.Dialer{Config: config(s.device)}).Dial("sdp", address)
 	if err != nil {
-		return err
+		return traffic.Result{}, err
 	}
-	if device := c.(*sdp.Conn).Device(); device != s.device {
-		c.Close()
-		return errors.New("the connection uses " + device)
-	}
-	r, err := traffic.Client(c, traffic.Spec{Seed: seed, MaxBytes: longest, Deadlines: seed%2 == 0, Resets: true})
-	s.add(r)
-	return err
-}
-
-func (s *soak) failed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err != nil
-}
-
-func (s *soak) fail(seed uint64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err, s.where = err, fmt.Sprint("seed ", seed)
-	}
+	return traffic.Client(c, spec)
 }

@@ -1,4 +1,4 @@
-// Package traffic provides what the programs of the soak, scale and fault tests do over a
+// Package traffic provides what the soak and fault tests do over a
 // connection: sessions in which both ends know every byte of both directions in advance, so
 // that each end can check what it reads.
 //

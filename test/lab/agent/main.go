@@ -14,7 +14,7 @@ import (
 	"os/exec"
 	"sync"
 
-	"github.com/gosdp/gosdp/test/group"
+	"github.com/gosdp/gosdp/test/lab/group"
 )
 
 func main() {
