@@ -48,6 +48,7 @@ var layers = []struct {
 	{"internal/shmdir", allowed{imports: []string{"internal/bubble", "internal/spin", "internal/sysfile"}, tests: []string{"test/watchdog"}}},
 	{"internal/handover", allowed{imports: []string{"rdma"}}},
 	{"internal/events", allowed{}},
+	{"internal/gate", allowed{}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},
