@@ -40,9 +40,9 @@ func exitResults(cells map[exitRun]*cell, row, ending int) string {
 
 const exitIntroduction = `# A program that ends without Close
 
-When Write has returned nil over TCP, the kernel delivers the bytes even if the program exits, panics or is killed in the next instruction. This page shows what of that holds over SDP.
+When Write has returned nil over TCP, the kernel delivers the bytes even if the program exits, panics or is killed in the next instruction.
 
-One process dials, writes and ends without Close. Another process accepts, reads to the end and checks every byte. A cell says in how many runs every byte arrived, and what the reader's last Read returned. The endings are os.Exit(0), the return of TestMain in a test binary, panic and SIGKILL.
+One process dials, writes and ends without Close; another accepts, reads to the end and checks every byte. A cell says in how many runs every byte arrived, and what the reader's last Read returned. The endings are os.Exit(0), the return of TestMain in a test binary, panic and SIGKILL.
 
 ` + "`go test ./test/parity -run TestExitTable -timeout 30m -runs 20 -write`" + ` writes this page. Without ` + "`-write`" + ` the test makes fewer runs and fails if a promise is broken:
 
@@ -53,7 +53,7 @@ One process dials, writes and ends without Close. Another process accepts, reads
 `
 
 const exitRemains = `
-**iwarp.** The bytes are with the kernel's socket when Write returns. If a credit update of the peer lies unread in that socket when the process ends, or arrives later, the kernel answers with a reset and drops what it has not sent. The reader gets what has arrived, and then ECONNRESET. More messages under way make this more likely. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
+**iwarp.** The bytes are with the kernel's socket when Write returns. If a credit update of the peer lies unread in that socket when the process ends, or arrives later, the kernel answers with a reset and drops what it has not sent. The reader gets what has arrived, and then ECONNRESET. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
 
 **verbs.** What the network card has not sent dies with the process. A reader whose peer ended without Close gets ECONNRESET.
 `
