@@ -122,9 +122,9 @@ func (s *Source) Acked(size uint32) error {
 
 // Crossed handles a ChRcvBuf of the peer that acknowledges our messages up to ack, and reports
 // whether it must be answered. If it has crossed one of ours, the accepting end drops the
-// peer's request. The connecting end answers it and may ask again, because its own request
-// has had no effect and gets no answer (§10.6.1). A peer that had received our request has not crossed it, and will
-// answer it later.
+// peer's request. The connecting end answers it and may ask again, because its own request has
+// no effect and gets no answer (§10.6.1). If the peer had received our request, the two have not
+// crossed, and the peer will answer ours later.
 func (s *Source) Crossed(ack uint32) (answer bool) {
 	if s.asked == 0 || int32(ack-s.askedIn) >= 0 {
 		return true

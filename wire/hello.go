@@ -63,7 +63,7 @@ func (h *Hello) appendEnd(b []byte) []byte {
 
 // ParseHello reads the Hello message at the start of b. Bytes after its HelloLen bytes are
 // ignored, because InfiniBand's connection manager pads private data with arbitrary bytes. A
-// malformed message is an *Error. A valid one takes no allocation.
+// malformed message is an *Error. A valid one is parsed without allocation.
 func ParseHello(b []byte) (Hello, error) {
 	if err := checkStart(b, MIDHello, HelloLen); err != nil {
 		return Hello{}, err
@@ -112,7 +112,7 @@ func checkStart(b []byte, mid MID, length int) error {
 }
 
 // parseHello reads the fields that Hello and HelloAck share. end begins with the size of the
-// private buffers, from which on both have the same layout.
+// private buffers; from there both have the same layout.
 func parseHello(b, end []byte) Hello {
 	return Hello{
 		Bufs:       binary.BigEndian.Uint16(b[2:]),

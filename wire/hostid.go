@@ -12,7 +12,7 @@ const (
 )
 
 // HostID lets two ends find out whether they are on one host, and in one pid namespace,
-// without revealing the host to others: it consists of hashes under a salt that is new for
+// without revealing the host to others. It consists of hashes under a salt that is new for
 // every connection. It is this project's own.
 type HostID struct {
 	Salt [saltLen]byte  // random

@@ -209,7 +209,7 @@ func (s *Sink) Suits(n int) bool {
 	return h != nil && s.mayFetch() && (n >= s.worth || n >= h.left)
 }
 
-// mayFetch reports whether no message must arrive or be sent first.
+// mayFetch reports whether an RDMA Read may begin before any other message arrives or is sent.
 func (s *Sink) mayFetch() bool { return !s.refuse && s.asked == 0 && !s.sendSm && !s.cancel }
 
 // next returns the SrcAvail with the next byte to fetch, nil if there is none.
@@ -279,8 +279,8 @@ func (s *Sink) Unfetch(size int) {
 	s.carryCancel()
 }
 
-// Failed notes that the oldest RDMA Read, of size bytes, has moved nothing, and that all later ones
-// do neither. The peer must send everything that it advertises as Data from now on.
+// Failed notes that the oldest RDMA Read, of size bytes, has failed, as all later ones will. The
+// peer must send everything that it advertises as Data from now on.
 func (s *Sink) Failed(size int) {
 	for i := range s.held {
 		if h := &s.held[i]; h.flying > 0 {
@@ -358,7 +358,7 @@ func (s *Sink) MayOffer(n, buffer int) bool {
 }
 
 // Offer makes a SinkAvail due for the Read's memory. MayOffer must have allowed it. Outcome
-// must be called until it is over.
+// must be called until it reports the end.
 func (s *Sink) Offer(stag uint32, va uint64, n int) {
 	s.state, s.filled = sinkDue, 0
 	s.advert = wire.Advert{Len: uint32(n), STag: stag, VA: va}

@@ -18,9 +18,9 @@ const (
 	ReadDone                      // return
 )
 
-// PlanRead returns the next step of a Read with room for n more bytes. got: the Read has
-// bytes already. last: nothing can be requested from the peer any more. n is 0 if the caller
-// has no memory of its own and takes payload where it is.
+// PlanRead returns the next step of a Read with room for n more bytes. n is 0 if the caller has
+// no memory of its own and takes payload where it is. got says that the Read has bytes already,
+// and last that nothing can be requested from the peer any more.
 func (s *Session) PlanRead(n int, got, last bool) ReadStep {
 	switch {
 	case s.sink.Head() != nil && s.oneMessage:
@@ -79,12 +79,13 @@ func (s *Session) DeclineAdvert() { s.zsink.Decline() }
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Session) Fetched(size int) { s.zsink.Fetched(size) }
 
-// FetchFailed notes that the oldest RDMA Read, of size bytes, has moved nothing, and that all later
-// ones do neither. The peer must send everything that it advertises as Data from now on.
+// FetchFailed notes that the oldest RDMA Read, of size bytes, has failed, as all later ones will.
+// The peer must send everything that it advertises as Data from now on.
 func (s *Session) FetchFailed(size int) { s.zsink.Failed(size) }
 
-// Advertise makes a SinkAvail due for n bytes of the Read, which are exposed as stag at va,
-// and reports whether it still may. If so, AdvertEnded must be called until it says so.
+// Advertise makes a SinkAvail due for n bytes of the Read, which are exposed as stag at va. It
+// returns false if the Read may not advertise any more. Otherwise AdvertEnded must be called
+// until it reports the end.
 func (s *Session) Advertise(stag uint32, va uint64, n int) bool {
 	if s.sink.Head() != nil || !s.zsink.MayOffer(n, s.sink.Size()) {
 		return false
@@ -123,8 +124,8 @@ func (s *Session) Announced() bool { return s.zsink.Announced() }
 // unread. They may be read without the driver's lock until Consume.
 func (s *Session) Head() []byte { return s.sink.Head() }
 
-// Consume notes that the first n bytes of Head were read. If those were all, it returns the
-// owner of their private buffer, to be released; nil if they were not in one.
+// Consume notes that the first n bytes of Head were read. If they were the last ones in a private
+// buffer, it returns the buffer's owner, to be released, and nil otherwise.
 func (s *Session) Consume(n int) bcopy.Owner {
 	owner := s.sink.Consume(n)
 	if s.gather != gatherMost && s.sink.Bytes() == 0 {
@@ -139,8 +140,8 @@ func (s *Session) Return(payload []byte, owner bcopy.Owner) { s.sink.Return(payl
 // Unread returns how many bytes have arrived as payload and were not read.
 func (s *Session) Unread() int { return s.sink.Bytes() }
 
-// Held returns the memory that unread payload takes: in how many private buffers it is, and
-// how many bytes of it were copied out of such.
+// Held returns the memory that unread payload takes: the number of private buffers, and the
+// number of bytes that Gather has copied.
 func (s *Session) Held() (buffers, copied int) { return s.sink.Lent(), s.sink.Own() }
 
 // gatherMost is how many bytes a program may leave unread before small messages are no

@@ -22,7 +22,8 @@ type Event struct {
 
 // Receive handles a received message b in a private buffer of owner. If the Event does not
 // say Kept, the driver must post the buffer again, which Receive has counted. invalidated is
-// the region that the message has invalidated, or 0. drop: the program has closed the connection.
+// the region that the message has invalidated, or 0. drop says that the program has closed the
+// connection.
 //
 // An error is a violation of the protocol by the peer, and names the section of the draft.
 func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop bool) (e Event, err error) {

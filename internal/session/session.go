@@ -141,8 +141,8 @@ func (s *Session) peerStarts() {
 	s.StartDirect(DirectConfig{Threshold: zcopy.Never, PeerAdverts: 1, Refuse: true, Worth: 1})
 }
 
-// Begin accounts for the client's first message, of which the end that accepted the
-// connection has only the header h.
+// Begin accounts for the client's first message, whose header is h. The handshake of the end
+// that accepted the connection has received it.
 func (s *Session) Begin(h *wire.Header) error {
 	if err := s.account.Received(h.MSeq, h.MSeqAck, h.Bufs); err != nil {
 		return err
@@ -227,8 +227,7 @@ func (s *Session) ChannelEnded(err, sendErr error, outlives bool) (recv, send er
 	return recv, send, false
 }
 
-// Parts are the parts of a Session, for tests that look at them or put them into a certain
-// state. A driver does not need them.
+// Parts are the parts of a Session, for tests that inspect or change their state.
 type Parts struct {
 	Account *credits.Account
 	Source  *bcopy.Source

@@ -41,8 +41,8 @@ const (
 
 func newTurns(least int) turns { return turns{least: least, need: needLeast} }
 
-// begin notes a Write of n bytes, and reports whether it should be advertised. may: zero copy can
-// be used.
+// begin notes a Write of n bytes, and reports whether it should be advertised. may says that zero
+// copy can be used.
 func (t *turns) begin(n int, may bool) bool {
 	t.begins = false
 	if n <= t.least {

@@ -44,9 +44,9 @@ type WritePlan struct {
 }
 
 // BeginWrite starts a Write of n bytes. It reports whether the Write must repeat PlanWrite.
-// Otherwise all of it is sent as Data. bounded: the Write ends at a time that does not depend on
-// the peer. It is then not advertised because of a prediction alone: if the peer did not answer the
-// withdrawal in time, the connection could not be used any more.
+// Otherwise all of it is sent as Data. bounded says that the Write has a deadline. Such a Write is
+// not advertised because of a prediction alone: if the peer did not answer the withdrawal in time,
+// the connection would be lost.
 func (s *Session) BeginWrite(n int, bounded bool) (planned bool) {
 	if s.zsource == nil && s.predicts && n > predicted.Threshold {
 		s.StartDirect(predicted)
@@ -159,8 +159,8 @@ func (s *Session) Filled(n int) { s.zsource.Filled(n) }
 // Offering reports whether the peer may still fetch anything that the Write has advertised.
 func (s *Session) Offering() bool { return s.zsource.Outstanding() > 0 }
 
-// Overdue withdraws what the Write has advertised, because it was advertised for too long
-// without progress: it does nothing if the next plan reports bytes as Moved.
+// Overdue withdraws what the Write has advertised, unless the peer has made progress: it does
+// nothing if the next plan reports bytes as Moved.
 func (s *Session) Overdue() { s.zsource.Overdue() }
 
 // AbandonWrite ends the Write's advertisements, because the connection has ended.
