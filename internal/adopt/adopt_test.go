@@ -1,27 +1,36 @@
 package adopt
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gosdp/gosdp"
 	"github.com/stretchr/testify/require"
 )
+
+// real is the toolchain that runs this test.
+var real = sync.OnceValues(func() (*Toolchain, error) { return Ask(context.Background(), "go", "", nil) })
 
 // here returns the toolchain that runs this test. The test is skipped if it is none that is
 // supported.
 func here(t *testing.T) *Toolchain {
 	t.Helper()
-	tc, err := Ask(context.Background(), "go", "", nil)
+	tc, err := real()
 	require.NoError(t, err)
 	if err := tc.supported(); err != nil {
 		t.Skip("missing: a toolchain that is supported: ", err)
@@ -29,30 +38,53 @@ func here(t *testing.T) *Toolchain {
 	return tc
 }
 
-// fake returns a toolchain with a GOROOT of a few files: packages net and unix of the real one.
+// fake returns a toolchain with a GOROOT of a few files: package net of the real one, and a package unix
+// that declares the names that the library uses.
 func fake(t *testing.T) *Toolchain {
 	t.Helper()
 	tc := *here(t)
 	to := t.TempDir()
+	put := func(name string, text []byte) {
+		file := filepath.Join(to, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, text, 0o755))
+	}
 	exe := "bin/go"
 	if runtime.GOOS == "windows" {
 		exe += ".exe"
 	}
-	for _, file := range []string{"VERSION", exe} {
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(to, file)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(to, file), []byte("x"), 0o755))
+	put("VERSION", []byte("x"))
+	put(exe, []byte("x"))
+	net := make(files)
+	require.NoError(t, net.read(filepath.Join(tc.GOROOT, "src/net")))
+	for name, text := range net {
+		put("src/net/"+name, text)
 	}
-	for _, pkg := range []string{"src/net", vendored} {
-		sources := make(files)
-		require.NoError(t, sources.read(filepath.Join(tc.GOROOT, pkg)))
-		require.NoError(t, os.MkdirAll(filepath.Join(to, pkg), 0o755))
-		for name, text := range sources {
-			require.NoError(t, os.WriteFile(filepath.Join(to, pkg, name), text, 0o644))
-		}
+	names, err := usedNames()
+	require.NoError(t, err)
+	text := "package unix\n\nfunc anyToSockaddr() {}\n\nfunc errnoErr() {}\n"
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		text += "\nfunc " + name + "() {}\n"
 	}
+	put(vendored+"/unix.go", []byte(text))
 	tc.GOROOT = to
 	return &tc
 }
+
+// usedNames returns the names of package unix that the library uses.
+var usedNames = sync.OnceValues(func() (unixNames, error) {
+	names := make(unixNames)
+	return names, fs.WalkDir(gosdp.Sources, ".", func(file string, e fs.DirEntry, err error) error {
+		if err != nil || path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := fs.ReadFile(gosdp.Sources, file)
+		if err != nil || !mayBuild(file, text) {
+			return err
+		}
+		return names.add(file, text)
+	})
+})
 
 func TestGOROOTIsMadeOnce(t *testing.T) {
 	tc, o := fake(t), Options{Cache: t.TempDir()}
@@ -120,27 +152,77 @@ func TestGOROOTInsideGOROOT(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
+// TestVersionsOfDistributions: directories of the cache are entries of PATH, and "sdp version" recognises
+// programs, whatever the version is called.
+func TestVersionsOfDistributions(t *testing.T) {
+	for version, dir := range map[string]string{
+		"go1.26.8":                               "go1.26.8",
+		"go1.27rc1":                              "go1.27rc1",
+		"go1.25.3 X:nodwarf5":                    "go1.25.3_X_nodwarf5",
+		"go1.26.1-X:jsonv2":                      "go1.26.1-X_jsonv2",
+		"go1.26.1 (Red Hat 1.26.1-2)":            "go1.26.1__Red_Hat_1.26.1-2_",
+		"go1.26.1 (Red Hat 1.26.1-2) X:nodwarf5": "go1.26.1__Red_Hat_1.26.1-2__X_nodwarf5",
+		"go1.26-devel_0123abcdef Tue Nov 3 12:00:00 2026": "go1.26-devel_0123abcdef_Tue_Nov_3_12_00_00_2026",
+		"devel go1.27-0123abcdef Tue Nov 3 12:00:00 2026": "devel_go1.27-0123abcdef_Tue_Nov_3_12_00_00_2026",
+	} {
+		require.NoError(t, (&Toolchain{GOVERSION: version}).supported())
+		require.Equal(t, dir, fileName(version))
+		hook, err := hookSource(version)
+		require.NoError(t, err)
+		found, err := search(bytes.NewReader(hook), withoutExperiments(version))
+		require.NoError(t, err)
+		require.Equal(t, Version(), found, version)
+	}
+	for _, version := range []string{"go1.24.9", "go1.99.0", "go1.24.3 X:nodwarf5", "devel", "devel +0123abcdef", "gccgo 15", ""} {
+		require.ErrorContains(t, (&Toolchain{GOVERSION: version}).supported(), version+" () is not supported: use one of go1.25 to ")
+	}
+	tc := fake(t)
+	tc.GOVERSION = "go1.26.1 (Red Hat 1.26.1-2) X:nodwarf5"
+	goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir()})
+	require.NoError(t, err)
+	require.Equal(t, fileName(tc.GOVERSION), replaceable(filepath.Base(goroot)))
+}
+
+// TestLateConstants: package unix of the oldest supported version lacks some constants.
+func TestLateConstants(t *testing.T) {
+	for name, value := range lateConstants {
+		tc := fake(t)
+		changed(t, tc, vendored+"/unix.go", "func "+name+"(", "func Other(")
+		goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir()})
+		require.NoError(t, err)
+		text, err := os.ReadFile(filepath.Join(goroot, "src", inside, "unix", "sdp_late.go"))
+		require.NoError(t, err)
+		require.Equal(t, "package unix\n\nconst "+name+" = "+value+"\n", string(text))
+	}
+}
+
+// changed changes a file of a fake GOROOT.
+func changed(t *testing.T, tc *Toolchain, name, old, new string) *Toolchain {
+	t.Helper()
+	file := filepath.Join(tc.GOROOT, name)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(text), old), "%s has no %q", name, old)
+	text = []byte(strings.Replace(string(text), old, new, 1))
+	require.NoError(t, os.WriteFile(file, text, 0o644))
+	return tc
+}
+
+func TestVariables(t *testing.T) {
+	bin := filepath.Join("/cache/go1.26.8-1", "bin")
+	t.Setenv("PATH", "/a:b")
+	require.Equal(t, bin+string(os.PathListSeparator)+"/a:b", Variables("/cache/go1.26.8-1")[2][1])
+	t.Setenv("PATH", "")
+	require.Equal(t, bin, Variables("/cache/go1.26.8-1")[2][1])
+}
+
 func TestGOROOTErrors(t *testing.T) {
 	cache := t.TempDir()
 	file := filepath.Join(cache, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
-	changed := func(change func(dir string)) *Toolchain {
+	without := func(dir string) *Toolchain {
 		tc := fake(t)
-		change(filepath.Join(tc.GOROOT, "src", "net"))
-		return tc
-	}
-	edit := func(name, old, new string) func(string) {
-		return func(dir string) {
-			text, err := os.ReadFile(filepath.Join(dir, name))
-			require.NoError(t, err)
-			require.Contains(t, string(text), old)
-			text = []byte(strings.Replace(string(text), old, new, 1))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
-		}
-	}
-	version := func(v string) *Toolchain {
-		tc := fake(t)
-		tc.GOVERSION = v
+		require.NoError(t, os.RemoveAll(filepath.Join(tc.GOROOT, dir)))
 		return tc
 	}
 	for name, c := range map[string]struct {
@@ -148,13 +230,15 @@ func TestGOROOTErrors(t *testing.T) {
 		cache string
 		want  string
 	}{
-		"a function has other parameters": {changed(edit("fd_posix.go", "func (fd *netFD) Read(p []byte) (n int, err error) {", "func (fd *netFD) Read(p []byte, x int) (n int, err error) {")), cache, `has no "func (fd *netFD) Read(p []byte) (n int, err error)"`},
-		"a text is there twice":           {changed(edit("file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil")), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
-		"too old":                         {version("go1.24.3"), cache, "go1.24.3 ("},
-		"too new":                         {version("go1.99.0"), cache, "is not supported"},
-		"a development version":           {version("devel go1.27-abcdef"), cache, "devel go1.27-abcdef ("},
-		"an experiment":                   {version("go1.26.1 X:foo"), cache, "is not supported"},
+		"a function has other parameters": {changed(t, fake(t), "src/net/fd_posix.go", "func (fd *netFD) Read(p []byte) (n int, err error) {", "func (fd *netFD) Read(p []byte, x int) (n int, err error) {"), cache, `has no "func (fd *netFD) Read(p []byte) (n int, err error)"`},
+		"a text is there twice":           {changed(t, fake(t), "src/net/file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil"), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
+		"unix has another function":       {changed(t, fake(t), vendored+"/unix.go", "func errnoErr(", "func errnoError("), cache, `has no "func errnoErr("`},
+		"unix lacks a name":               {changed(t, fake(t), vendored+"/unix.go", "func MemfdCreate(", "func MemfdMake("), cache, "has no MemfdCreate, which rdma/shm/"},
+		"unix is no Go":                   {changed(t, fake(t), vendored+"/unix.go", "func MemfdCreate(", "func MemfdCreate["), cache, "golang.org/x/sys/unix of "},
+		"no unix":                         {without(vendored), cache, " has no " + vendored + ": install the package with Go's sources, or Go from https://go.dev/dl"},
+		"no sources":                      {without("src"), cache, " has no src/net: install"},
 		"the cache is a file":             {fake(t), file, "making the changed"},
+		"the cache cannot be in PATH":     {fake(t), filepath.Join(t.TempDir(), "a"+string(os.PathListSeparator)+"b"), "set SDP_GOCACHE to another directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := GOROOT(t.Context(), c.tc, Options{Cache: c.cache})
@@ -231,9 +315,11 @@ func TestLinkCopiesWhereItCannotLink(t *testing.T) {
 
 // What is not to be in every program is not imported by the library, but for what it is in.
 func TestLibraryIsComplete(t *testing.T) {
-	tc := fake(t)
-	src := filepath.Join(tc.GOROOT, "src")
-	require.NoError(t, writeLibrary(tc.GOROOT, tc.GOVERSION, []string{"sdp", "rdma/verbs"}))
+	tc, goroot := here(t), t.TempDir()
+	src, unix := filepath.Join(goroot, "src"), filepath.Join(goroot, vendored)
+	require.NoError(t, os.MkdirAll(filepath.Dir(unix), 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(tc.GOROOT, vendored), unix))
+	require.NoError(t, writeLibrary(goroot, tc.GOVERSION, []string{"sdp", "rdma/verbs"}))
 	err := filepath.WalkDir(filepath.Join(src, inside), func(file string, e os.DirEntry, err error) error {
 		if err != nil || filepath.Ext(file) != ".go" {
 			return err

@@ -52,12 +52,15 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if strings.ContainsRune(cache, os.PathListSeparator) {
+		return "", fmt.Errorf("the changed Go cannot be in %s: PATH separates directories by %q; set SDP_GOCACHE to another directory", cache, os.PathListSeparator)
+	}
 	o.Cache = cache
 	key, err := fingerprint(t, o)
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
 	}
-	goroot := filepath.Join(o.Cache, t.GOVERSION+o.name()+"-"+key)
+	goroot := filepath.Join(o.Cache, fileName(t.GOVERSION)+o.name()+"-"+key)
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return "", fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
 	}
@@ -273,17 +276,23 @@ func writeHooks(dir, version string, net files) error {
 			return err
 		}
 	}
-	hook, err := std.ReadFile("_std/net/sdp_hook.go")
+	hook, err := hookSource(version)
 	if err != nil {
 		return err
 	}
-	hook = bytes.ReplaceAll(hook, []byte("@@VERSION@@"), []byte(Version()))
-	hook = bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(version))
 	if err := os.WriteFile(filepath.Join(dir, "sdp_hook.go"), hook, 0o644); err != nil {
 		return err
 	}
 	text := "//go:build " + refused + "\n\npackage net\n\nvar _ = there_is_SDP_only_for_linux_on_" + strings.Join(Architectures, "_and_") + "\n"
 	return os.WriteFile(filepath.Join(dir, "sdp_refused.go"), []byte(text), 0o644)
+}
+
+// hookSource returns the file with the functions that the edits call, and with the marker of programs that
+// a version of Go builds.
+func hookSource(version string) ([]byte, error) {
+	hook, err := std.ReadFile("_std/net/sdp_hook.go")
+	hook = bytes.ReplaceAll(hook, []byte("@@VERSION@@"), []byte(Version()))
+	return bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(version)), err
 }
 
 // walk calls f with everything in a part of a GOROOT, and not at all if the part does not

@@ -19,7 +19,7 @@ type Program struct {
 }
 
 // marker begins the text that _std/net leaves in a program.
-var marker = regexp.MustCompile(`sdp-go-build\{gosdp=([^;{}@]+);go=(go[^;{}@]+)\}`)
+var marker = regexp.MustCompile(`sdp-go-build\{gosdp=([^;{}@]+);go=((?:devel )?go[^;{}@]+)\}`)
 
 // markerUser is the function that refers to the marker, as the runtime's table of functions has it.
 var markerUser = []byte("\x00net.sdpReport\x00")
@@ -41,16 +41,16 @@ func ReadProgram(file string) (*Program, error) {
 	if !hasFunction(f, markerUser) {
 		return p, nil
 	}
-	if p.Version, err = search(f, release(info.GoVersion)); err != nil {
+	if p.Version, err = search(f, withoutExperiments(info.GoVersion)); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	p.SDP = p.Version != ""
 	return p, nil
 }
 
-// release returns a version of Go without the experiments with which a program was built:
-// "go1.26.8-X:jsonv2", in older ones "go1.25.8 X:jsonv2".
-func release(version string) string {
+// withoutExperiments returns a version of Go without the experiments with which a program, or the go command, was
+// built: "go1.26.8-X:jsonv2", in older ones "go1.25.8 X:jsonv2".
+func withoutExperiments(version string) string {
 	version, _, _ = strings.Cut(version, "X:")
 	return strings.TrimRight(version, " -")
 }
@@ -73,16 +73,16 @@ func hasFunction(r io.ReaderAt, name []byte) bool {
 	return false
 }
 
-// search returns the version of this module in the marker of a program that a release of Go has
+// search returns the version of this module in the marker of a program that a version of Go has
 // built, "" if there is none.
-func search(r io.Reader, release string) (string, error) {
+func search(r io.Reader, version string) (string, error) {
 	const overlap = 256 // longer than a marker
 	b := make([]byte, 0, 1<<20)
 	for {
 		n, err := io.ReadFull(r, b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		for _, m := range marker.FindAllSubmatch(b, -1) {
-			if string(m[2]) == release {
+			if withoutExperiments(string(m[2])) == version {
 				return string(m[1]), nil
 			}
 		}

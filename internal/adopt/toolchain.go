@@ -20,7 +20,7 @@ var Versions = []string{"go1.25", "go1.26", "go1.27"}
 // Toolchain describes the go command that is used in a directory and an environment.
 type Toolchain struct {
 	GOROOT     string
-	GOVERSION  string // "go1.26.8"
+	GOVERSION  string // "go1.26.8", "go1.26.1 (Red Hat 1.26.1-2)": see release
 	GOOS       string // that it builds for
 	GOARCH     string
 	GOHOSTOS   string
@@ -68,12 +68,33 @@ func (t *Toolchain) Hooked() bool {
 
 // supported returns nil if the version of Go is supported, and otherwise why it is not.
 func (t *Toolchain) supported() error {
-	lang := version.Lang(t.GOVERSION)
-	if slices.Contains(Versions, lang) && !strings.Contains(t.GOVERSION, " ") {
+	if slices.Contains(Versions, version.Lang(release(t.GOVERSION))) {
 		return nil
 	}
 	hint := fmt.Sprintf("use one of %s to %s, for example with GOTOOLCHAIN=%s.0", Versions[0], Versions[len(Versions)-1], Versions[1])
 	return fmt.Errorf("%s (%s) is not supported: %s", t.GOVERSION, t.GOROOT, hint)
+}
+
+// release returns the release in a version of Go, without what distributions, experiments and
+// development versions add: "go1.26.1" for "go1.26.1 (Red Hat 1.26.1-2)" and for "go1.26.1 X:jsonv2",
+// "go1.27" for "go1.27-devel_0123abcd Tue Nov 3" and for "devel go1.27-0123abcd".
+func release(version string) string {
+	version = strings.TrimPrefix(version, "devel ")
+	if i := strings.IndexAny(version, " -+"); i >= 0 {
+		version = version[:i]
+	}
+	return version
+}
+
+// fileName returns a version of Go as a part of a file's name, which is also an entry of PATH.
+func fileName(version string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '-':
+			return r
+		}
+		return '_'
+	}, version)
 }
 
 // Environ returns an environment in which the go command is that of the second GOROOT.
@@ -90,9 +111,9 @@ func Environ(env []string, goroot string) []string {
 
 // Variables returns the names and values that other build systems need.
 func Variables(goroot string) [][2]string {
-	return [][2]string{
-		{"GOROOT", goroot},
-		{"GOTOOLCHAIN", "local"},
-		{"PATH", goroot + string(os.PathSeparator) + "bin" + string(os.PathListSeparator) + os.Getenv("PATH")},
+	path := filepath.Join(goroot, "bin")
+	if more := os.Getenv("PATH"); more != "" { // an empty entry would be the current directory
+		path += string(os.PathListSeparator) + more
 	}
+	return [][2]string{{"GOROOT", goroot}, {"GOTOOLCHAIN", "local"}, {"PATH", path}}
 }
