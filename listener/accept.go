@@ -11,11 +11,6 @@ import (
 )
 
 const (
-	// If others need its place, a handshake keeps it for silentPatience until the client has
-	// sent a Request, and for patience after that. The first is enough for bytes in flight,
-	// and the second for an honest client of a machine that 3,000 others dial.
-	silentPatience = 100 * time.Millisecond
-	patience       = 2 * time.Second
 	// fullTime is how long a listener whose program does not accept stays announced.
 	fullTime = 200 * time.Millisecond
 	// placeCheck is how often a new connection looks for a handshake that must give way.
@@ -104,14 +99,14 @@ func (l *Listener) fullLocked() bool {
 	case l.onDemand: // one for each Accept, and another if that one is silent
 		young := 0
 		for _, a := range l.queue {
-			if a.up == nil && time.Since(a.accepted) < silentPatience {
+			if a.up == nil && time.Since(a.accepted) < l.times.silent {
 				young++
 			}
 		}
 		if l.ready+young < l.waiting {
 			return false
 		}
-		l.wakeLocked(silentPatience)
+		l.wakeLocked(l.times.silent)
 		return true
 	case l.sdpOnly:
 		return l.ready >= maxReady
@@ -258,9 +253,9 @@ func (l *Listener) giveWay() {
 		if p.Leaving {
 			return // its place is about to be free
 		}
-		keep := silentPatience
+		keep := l.times.silent
 		if p.Heard {
-			keep = patience
+			keep = l.times.patience
 		}
 		if time.Since(p.Since) < keep {
 			continue

@@ -3,7 +3,6 @@ package listener
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -169,13 +168,12 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
 			cfg := testConfig()
 			cfg.SDPOnly = sdpOnly
-			l := listen(t, cfg, 3)
+			// One that has talked does not give way before those that have not.
+			l := listenFor(t, cfg, 3, after(func(t *times) { t.silent, t.patience = 10*time.Millisecond, time.Hour }))
 			talking := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
 			handshaketest.ReadReply(t, talking)
 			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
 			awaitUnderway(t, l, 3)
-			time.Sleep(2 * silentPatience) // or the one that has talked might be over its time, and it alone
-
 			good := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
 			handshaketest.ReadReply(t, good)
 			_, err := silent.Read(make([]byte, 1))
@@ -192,105 +190,51 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 // TestTalkersAreKept has clients that have sent their Request, and then nothing, in all
 // places: accepting stops. After a time that no honest client takes, one is closed.
 func TestTalkersAreKept(t *testing.T) {
-	l := listen(t, testConfig(), 2)
+	const patience = 50 * time.Millisecond
+	l := listenFor(t, testConfig(), 2, after(func(t *times) { t.patience = patience }))
+	start := time.Now()
 	var talking []*net.TCPConn
 	for range 2 {
 		c := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
 		handshaketest.ReadReply(t, c)
 		talking = append(talking, c)
 	}
-	start := time.Now()
 	handshaketest.ReadReply(t, dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())))
-	assert.Greater(t, time.Since(start), time.Second)
+	assert.GreaterOrEqual(t, time.Since(start), patience)
 	_, err := talking[0].Read(make([]byte, 1))
 	assert.Error(t, err, "the oldest one is closed")
 }
 
-// TestFloodDoesNotDelayPlainClients for long: those who flood have to give way, and the order
-// is kept only as long as that is of use. Up to three floods, because a busy machine adds to what they take.
-func TestFloodDoesNotDelayPlainClients(t *testing.T) {
-	for name, first := range map[string]string{"silent": "", "a key and no more": "MPA ID Req Frame"} {
-		t.Run(name, func(t *testing.T) {
-			const most = slow * time.Second
-			fastest := plainInAFlood(t, first)
-			for tries := 1; tries < 3 && fastest >= most; tries++ {
-				fastest = min(fastest, plainInAFlood(t, first))
-			}
-			t.Logf("20 plain clients were served within %v", fastest)
-			assert.Less(t, fastest, most)
-		})
-	}
-}
-
-// plainInAFlood returns how long 20 plain clients take, one after the other, while others send
-// nothing but first.
-func plainInAFlood(t *testing.T, first string) time.Duration {
-	l := listen(t, testConfig(), 16)
-	defer l.Close()
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			in.Conn.Close()
-		}
-	}()
-	for range 64 {
-		dial(t, l, first)
-	}
-	start := time.Now()
-	for range 20 {
-		dial(t, l, first)
-		_, err := dialPlain(t, l, "").Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err)
-	}
-	return time.Since(start)
-}
-
-// TestFloodDoesNotDelayAGoodClient has more clients than there are places be
-// silent, begin the key, close after a part of it, or not decide.
-func TestFloodDoesNotDelayAGoodClient(t *testing.T) {
+// TestGoodClientInAFlood: clients that are silent, begin the key, close after a part of it, or do not decide
+// have all the places several times over. Each gives its place to the next one, and a good client is answered.
+func TestGoodClientInAFlood(t *testing.T) {
 	whole := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
-	// Held up by those that do not give way it would wait a minute. A busy machine takes seconds.
-	const most = 15 * time.Second
 	for _, sdpOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
-			took := answerInAFlood(t, whole, sdpOnly)
-			t.Logf("a good client was answered within %v", took)
-			assert.Less(t, took, most)
+			cfg := testConfig()
+			cfg.SDPOnly = sdpOnly
+			l := listenFor(t, cfg, 4, after(func(t *times) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
+			var program sync.WaitGroup
+			program.Go(func() {
+				for {
+					in, err := l.Accept()
+					if err != nil {
+						return
+					}
+					in.Discard()
+				}
+			})
+			for i := range 24 {
+				c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
+				if i%4 == 2 {
+					c.Close()
+				}
+			}
+			handshaketest.ReadReply(t, dial(t, l, whole))
+			l.Close()
+			program.Wait()
 		})
 	}
-}
-
-// answerInAFlood returns how long a client waits for its Reply after 2000 that
-// say nothing, too little or all, and do no more.
-func answerInAFlood(t *testing.T, whole string, sdpOnly bool) time.Duration {
-	cfg := testConfig()
-	cfg.SDPOnly = sdpOnly
-	l := listen(t, cfg, maxPlaces)
-	var program sync.WaitGroup
-	program.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			in.Discard()
-		}
-	})
-	for i := range 2000 {
-		c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
-		if i%4 == 2 {
-			c.Close()
-		}
-	}
-	start := time.Now()
-	handshaketest.ReadReply(t, dial(t, l, whole))
-	took := time.Since(start)
-	l.Close()
-	program.Wait()
-	return took
 }
 
 // awaitUnderway waits until n handshakes are under way.
@@ -300,5 +244,5 @@ func awaitUnderway(t *testing.T, l *Listener, n int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(underway(l)) == n
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

@@ -40,7 +40,7 @@ func TestInheritedUnixSocket(t *testing.T) {
 		require.NoError(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: at.Name}))
 		if inherited {
 			cmd := exec.Command("/proc/self/exe")
-			cmd.Env = append(os.Environ(), listensVariable+"=1")
+			cmd.Env = append(os.Environ(), listensVariable+"=1", "GORACE=atexit_sleep_ms=0")
 			cmd.ExtraFiles = []*os.File{f}
 			cmd.Stderr = os.Stderr
 			require.NoError(t, cmd.Run())

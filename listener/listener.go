@@ -33,12 +33,31 @@ const (
 	// connection. On network sdp it always applies, because a client that gets no answer can
 	// only fail.
 	maxReady = 128
-	// orderTime is how long a connection waits for an earlier one that is in its handshake,
-	// so that Accept keeps the order of arrival.
-	orderTime = 2 * time.Millisecond
 	// orderPause is how long after a wait in vain no connection waits.
 	orderPause = 100 * time.Millisecond
 )
+
+// times are a Listener's time limits, which are variables for tests alone.
+type times struct {
+	// order is how long a connection waits for an earlier one that is in its handshake, so that Accept
+	// keeps the order of arrival.
+	order time.Duration
+	// If others need its place, a handshake keeps it for silent until the client has sent a Request, and
+	// for patience after that. The first is enough for bytes in flight, and the second for an honest
+	// client of a machine that 3,000 others dial.
+	silent, patience time.Duration
+	// acceptGrace is how long connections that are set up wait for an Accept after Close, and closeGrace
+	// how long handshakes may still take.
+	acceptGrace, closeGrace time.Duration
+}
+
+var defaultTimes = times{
+	order:       2 * time.Millisecond,
+	silent:      100 * time.Millisecond,
+	patience:    2 * time.Second,
+	acceptGrace: 200 * time.Millisecond,
+	closeGrace:  time.Second,
+}
 
 // Listener accepts connections of SDP and of plain TCP. Its methods are safe for concurrent
 // use.
@@ -51,7 +70,7 @@ type Listener struct {
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
-	order     time.Duration  // orderTime, except in tests
+	times     times
 	accepting sync.WaitGroup // the accepting goroutine
 	workers   sync.WaitGroup // the handshakes
 	places    chan struct{}  // holds one element for each handshake that has a place
@@ -77,7 +96,7 @@ type Listener struct {
 	late     alarm       // wakes Accept at the deadline
 	overdue  alarm       // wakes Accept and the accepting goroutine at wakeAt
 	wakeAt   time.Time
-	vain     time.Time // when a wait of orderTime was last in vain
+	vain     time.Time // when a wait of order was last in vain
 	grace    alarm     // ends the closed listener
 }
 
@@ -110,7 +129,7 @@ func prepare(ln net.Listener, cfg handshake.Config, places int) *Listener {
 		ctx:     ctx,
 		cancel:  cancel,
 		places:  make(chan struct{}, places),
-		order:   orderTime,
+		times:   defaultTimes,
 	}
 	l.changed.Make()
 	l.serves = len(cfg.Devices) > 0
@@ -264,7 +283,7 @@ func (l *Listener) nextLocked() *arrival {
 		if time.Since(l.vain) < orderPause {
 			continue
 		}
-		if wait := l.order - time.Since(a.accepted); wait > 0 {
+		if wait := l.times.order - time.Since(a.accepted); wait > 0 {
 			l.wakeLocked(wait)
 			return nil
 		}
@@ -373,13 +392,6 @@ func (l *Listener) SetDeadline(t time.Time) error {
 // Underlying returns the listener from which connections are accepted.
 func (l *Listener) Underlying() net.Listener { return l.ln }
 
-const (
-	// closeGrace is how long handshakes may still take after Close.
-	closeGrace = time.Second
-	// acceptGrace is how long connections that are set up wait for an Accept after Close.
-	acceptGrace = 200 * time.Millisecond
-)
-
 // Close closes the underlying listener and returns its error. Connections in the kernel's
 // backlog stay there for other processes that have the socket. Accept still returns those
 // that were accepted: connections in their handshake for up to 1 s, and those that are set
@@ -402,7 +414,7 @@ func (l *Listener) Close() error {
 	l.accepting.Wait()
 	l.mu.Lock()
 	if !again && !l.exhaustedLocked() {
-		l.grace.set(acceptGrace, func() { l.finishIdle(closeGrace - acceptGrace) })
+		l.grace.set(l.times.acceptGrace, func() { l.finishIdle(l.times.closeGrace - l.times.acceptGrace) })
 	}
 	idle := l.exhaustedLocked()
 	l.mu.Unlock()

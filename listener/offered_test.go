@@ -21,7 +21,6 @@ import (
 func offeredConfig() handshake.Config {
 	cfg := testConfig()
 	cfg.Devices = []wire.Device{wire.DeviceSHM, wire.DeviceIWARP}
-	cfg.StepUpTimeout = 100 * time.Millisecond
 	return cfg
 }
 
@@ -59,14 +58,17 @@ func asks(t *testing.T, l *Listener, channel wire.Channel, ticket rdma.Ticket, c
 
 var taken = wire.Choice{Device: wire.DeviceSHM, Taken: true}
 
-// idleConn checks that the TCP connection is there, and carries nothing.
-func idleConn(t *testing.T, c net.Conn) {
+// idleConn checks that the TCP connection is there, and has carried nothing else.
+func idleConn(t *testing.T, server net.Conn, client *net.TCPConn) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-	_, err := c.Read(make([]byte, 1))
-	var timeout net.Error
-	require.ErrorAs(t, err, &timeout)
-	assert.True(t, timeout.Timeout())
+	require.NoError(t, client.CloseWrite())
+	got, err := io.ReadAll(server)
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	require.NoError(t, server.Close())
+	got, err = io.ReadAll(client)
+	require.NoError(t, err)
+	assert.Empty(t, got)
 }
 
 // TestIdleChannel takes the channel that the client offers, and waits for nothing more.
@@ -74,7 +76,7 @@ func TestIdleChannel(t *testing.T) {
 	handshaketest.SHM.Reset()
 	handshaketest.SHM.Kept, _ = handshaketest.QueuePairs(t)
 	l := listen(t, offeredConfig(), 8)
-	_, choice, err := offers(t, l, wire.IdleChannel, handshaketest.IdleTicket, nil)
+	c, choice, err := offers(t, l, wire.IdleChannel, handshaketest.IdleTicket, nil)
 	require.NoError(t, err)
 	require.Equal(t, taken, choice)
 	in := accept(t, l)
@@ -83,8 +85,7 @@ func TestIdleChannel(t *testing.T) {
 	assert.Nil(t, in.First)
 	assert.EqualValues(t, 64, in.Local.Bufs)
 	assert.EqualValues(t, 32, in.Peer.Bufs)
-	idleConn(t, in.Conn)
-	in.Conn.Close()
+	idleConn(t, in.Conn, c)
 }
 
 // TestIdleChannelIsNotKept: the Request is rejected, and the program hears nothing of it; the
@@ -118,7 +119,7 @@ func TestNewChannel(t *testing.T) {
 			handshaketest.SHM.Decisions <- nil
 		}
 		l := listen(t, offeredConfig(), 8)
-		_, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
+		c, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 		require.NoError(t, err)
 		require.Equal(t, taken, choice)
 		if !early {
@@ -132,8 +133,7 @@ func TestNewChannel(t *testing.T) {
 		assert.EqualValues(t, 64, in.Local.Bufs)
 		assert.EqualValues(t, 32, in.Peer.Bufs)
 		assert.Empty(t, in.Declined)
-		idleConn(t, in.Conn)
-		in.Conn.Close()
+		idleConn(t, in.Conn, c)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestDeclined(t *testing.T) {
 			handshake.Abort(c)
 		}
 		handshaketest.SHM.Decisions <- rdma.ErrDeclined
-		require.Eventually(t, handshaketest.SHM.Withdrawn, 5*time.Second, time.Millisecond)
+		require.Eventually(t, handshaketest.SHM.Withdrawn, time.Minute, time.Millisecond)
 		if !gone {
 			_, err = c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.EOF)
@@ -215,11 +215,12 @@ func TestNobodyTakesTheChannel(t *testing.T) {
 			if why != nil {
 				handshaketest.SHM.Decisions <- why
 			}
-			l := listen(t, offeredConfig(), 8)
+			cfg := offeredConfig()
+			cfg.StepUpTimeout, cfg.DecisionTimeout = 0, 20*time.Millisecond
+			l := listen(t, cfg, 8)
 			c, choice, err := offers(t, l, wire.NewChannel, handshaketest.NewTicket, nil)
 			require.NoError(t, err)
 			require.Equal(t, taken, choice)
-			c.SetReadDeadline(time.Now().Add(2*patience + 5*time.Second))
 			_, err = c.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.EOF)
 			assert.True(t, handshaketest.SHM.Withdrawn())

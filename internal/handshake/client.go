@@ -186,7 +186,7 @@ func (c *Client) tooLate(conn net.Conn) bool {
 			since = arrived
 		}
 	}
-	return since > max(c.StepUpTimeout, patience)
+	return since > max(c.StepUpTimeout, c.patience())
 }
 
 // again makes the caller try another connection, because on this one this end was tooLate.

@@ -51,6 +51,7 @@ type Config struct {
 	PlainTTL         time.Duration // client: how long an address is remembered as plain TCP
 	HandshakeTimeout time.Duration // server: from accept to the client's decision
 	StepUpTimeout    time.Duration // to open the channel of another device
+	DecisionTimeout  time.Duration // the least that a client has after the Reply; 0: 2 s
 
 	// ThroughProxies lets a server open a channel to a client that sees other ends of the
 	// TCP connection than the server does.

@@ -16,11 +16,16 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// patience is the least that a client may take, after the server's Reply, to decide, and then to take
+// patience returns the least that a client may take, after the server's Reply, to decide, and then to take
 // the channel on which it has decided. The client believes that the connection is set up, and a
 // machine that thousands dial may be slow. A client that has taken longer since its Request does not
 // decide any more (Client.tooLate).
-const patience = 2 * time.Second
+func (cfg *Config) patience() time.Duration {
+	if cfg.DecisionTimeout > 0 {
+		return cfg.DecisionTimeout
+	}
+	return 2 * time.Second
+}
 
 // slice is how long the server waits for a channel at a time. If this process was stopped, the present
 // slice is over when it continues, before the device has reported what arrived meanwhile. The other
@@ -199,7 +204,7 @@ func (h *Incoming) waitDecided() (*Connection, error) {
 }
 
 // timeAfterReply is how long a client may take after the Reply.
-func (h *Incoming) timeAfterReply() time.Duration { return max(h.cfg.StepUpTimeout, patience) }
+func (h *Incoming) timeAfterReply() time.Duration { return max(h.cfg.StepUpTimeout, h.cfg.patience()) }
 
 // decided waits until the client has taken the new channel that it offered. If the client does
 // not use the channel, the connection continues as plain TCP. Its program may have shut down its

@@ -1,5 +1,0 @@
-//go:build !race
-
-package listener
-
-const slow = 1
