@@ -18,7 +18,7 @@ func TestReadBesideWriteTo(t *testing.T) {
 	const size = 60 << 10
 	times := 3000
 	if testing.Short() {
-		times = 500
+		times = 100
 	}
 	piece, sum := make([]byte, size), 0
 	for i := range piece {
@@ -99,7 +99,7 @@ func TestReadGetsWhatWriteToReturns(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return b.poll.leading && b.poll.parked && !b.poll.background
-		}, 10*time.Second, time.Millisecond)
+		}, soon, time.Millisecond)
 		return 0, io.ErrShortWrite
 	}))
 	require.ErrorIs(t, err, io.ErrShortWrite)

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -71,20 +73,12 @@ func (b *blockedCall) start(t *testing.T, c *Conn) <-chan error {
 			still, activity = 0, c.poll.activity
 		}
 		return still > 20
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	return done
 }
 
-// soon is how long a busy machine may take for what should happen at once.
-const soon = 5 * time.Second
-
-// within is how long the call may take to end when it is to.
-func (b *blockedCall) within() time.Duration {
-	if b == blockedPost { // the frozen peer may have been told of the Write's memory
-		return soon + answerTime
-	}
-	return soon
-}
+// soon ends a test that hangs.
+const soon = time.Minute
 
 func await(t *testing.T, done <-chan error, within time.Duration) error {
 	t.Helper()
@@ -111,16 +105,14 @@ func TestDeadlines(t *testing.T) {
 				assert.Equal(t, "sent 1 got 0", p.report(t))
 				require.NoError(t, call.set(c, time.Now().Add(-time.Second)))
 				for range 2 { // though there is something to read, and room to write
-					start := time.Now()
 					checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
-					assert.Less(t, time.Since(start), call.within())
 				}
 			})
 			t.Run("moved to the past while blocked", func(t *testing.T) {
 				c := p.held(t, held)
 				done := call.start(t, c)
 				require.NoError(t, call.set(c, time.Unix(1, 0)))
-				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
+				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
 			})
 			t.Run("moved earlier while blocked", func(t *testing.T) {
 				c := p.held(t, held)
@@ -128,44 +120,65 @@ func TestDeadlines(t *testing.T) {
 				done := call.start(t, c)
 				at := time.Now().Add(100 * time.Millisecond)
 				require.NoError(t, call.set(c, at))
-				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
+				checkError(t, await(t, done, soon), call.op, os.ErrDeadlineExceeded)
 				assert.False(t, time.Now().Before(at))
-			})
-			t.Run("moved later while blocked", func(t *testing.T) {
-				c := p.held(t, held)
-				done := call.start(t, c)
-				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
-				at := time.Now().Add(300 * time.Millisecond)
-				require.NoError(t, call.set(c, at))
-				checkError(t, await(t, done, call.within()), call.op, os.ErrDeadlineExceeded)
-				assert.False(t, time.Now().Before(at))
-			})
-			t.Run("cleared while blocked", func(t *testing.T) {
-				c := p.perform(t, call.script)
-				done := call.start(t, c)
-				require.NoError(t, call.set(c, time.Now().Add(100*time.Millisecond)))
-				require.NoError(t, call.set(c, time.Time{}))
-				select {
-				case err := <-done:
-					require.Fail(t, "the call did not wait", "%v", err)
-				case <-time.After(200 * time.Millisecond):
-				}
-				p.release(t)
-				assert.NoError(t, await(t, done, 20*time.Second))
 			})
 			t.Run("passed and moved on", func(t *testing.T) {
 				c := p.perform(t, "echo")
 				require.NoError(t, call.set(c, time.Now().Add(10*time.Millisecond)))
-				_, err := c.Read(nil) // nothing to wait for
-				assert.NoError(t, err)
-				require.Eventually(t, func() bool { // on a busy machine its timer may be late
+				require.Eventually(t, func() bool {
 					c.mu.Lock()
 					defer c.mu.Unlock()
 					return c.read.passed() || c.write.passed()
-				}, 10*time.Second, time.Millisecond)
+				}, soon, time.Millisecond)
 				checkError(t, call.call(c), call.op, os.ErrDeadlineExceeded)
-				require.NoError(t, call.set(c, time.Now().Add(10*time.Second)))
+				require.NoError(t, call.set(c, time.Now().Add(soon)))
 				checkEcho(t, c)
+			})
+		})
+	}
+}
+
+// TestDeadlinesMoveWhileACallWaits for data or for credit: the last one counts.
+func TestDeadlinesMoveWhileACallWaits(t *testing.T) {
+	calls := map[string]struct {
+		set  func(*Conn, time.Time) error
+		call func(*Conn) error
+	}{
+		"Read": {(*Conn).SetReadDeadline, func(c *Conn) error { _, err := c.Read(make([]byte, 1)); return err }},
+		"Write": {(*Conn).SetWriteDeadline, func(c *Conn) error {
+			_, err := c.Write(make([]byte, 1<<20))
+			return err
+		}},
+	}
+	for name, v := range calls {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := memConn(t, newMemPair(t, 8), true, -1, 8)
+				defer c.Close()
+				for _, moves := range [][]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}, {-time.Second}} {
+					require.NoError(t, v.set(c, time.Time{}))
+					done := make(chan error, 1)
+					go func() { done <- v.call(c) }()
+					synctest.Wait()
+					begin := time.Now()
+					for _, d := range moves {
+						require.NoError(t, v.set(c, begin.Add(d)))
+					}
+					assert.ErrorIs(t, <-done, os.ErrDeadlineExceeded)
+					assert.Equal(t, max(0, moves[len(moves)-1]), time.Since(begin))
+				}
+				require.NoError(t, v.set(c, time.Time{}))
+				done := make(chan error, 1)
+				go func() { done <- v.call(c) }()
+				synctest.Wait()
+				require.NoError(t, v.set(c, time.Now().Add(time.Second)))
+				require.NoError(t, v.set(c, time.Time{}))
+				time.Sleep(time.Hour)
+				assert.Empty(t, done, "the deadline was cleared")
+				require.NoError(t, c.SetLinger(0))
+				require.NoError(t, c.Close())
+				assert.ErrorIs(t, <-done, net.ErrClosed)
 			})
 		})
 	}
@@ -212,7 +225,7 @@ func TestDeadlineOfOneDirectionLeavesTheOther(t *testing.T) {
 	checkError(t, await(t, read, soon), "read", os.ErrDeadlineExceeded)
 	require.NoError(t, c.SetReadDeadline(time.Time{}))
 	p.release(t)
-	require.NoError(t, await(t, write, 20*time.Second))
+	require.NoError(t, await(t, write, soon))
 	assert.NoError(t, blockedRead.call(c))
 }
 
@@ -271,14 +284,14 @@ func TestHalfClose(t *testing.T) {
 			go func() { closed <- c.CloseWrite() }()
 			if call == blockedPost && advertises {
 				// The peer's library has to let go of what was advertised, and is frozen.
-				checkError(t, await(t, done, call.within()), "write", syscall.EPIPE)
+				checkError(t, await(t, done, soon), "write", syscall.EPIPE)
 				checkError(t, await(t, closed, soon), "close", syscall.ECONNABORTED)
 				p.release(t)
 				continue
 			}
 			checkError(t, await(t, done, soon), "write", syscall.EPIPE)
 			p.release(t)
-			require.NoError(t, await(t, closed, 10*time.Second))
+			require.NoError(t, await(t, closed, soon))
 			assert.Regexp(t, `^sent 0 got \d+$`, p.report(t))
 		}
 	})
@@ -298,11 +311,9 @@ func TestFloodBothWays(t *testing.T) {
 	}
 	p := startPeer(t)
 	c := p.perform(t, fmt.Sprint("flood ", d.Milliseconds(), ", report"))
-	require.NoError(t, c.SetDeadline(time.Now().Add(d+20*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(d+soon)))
 	sent, got, err := flood(c, d)
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprint("sent ", got, " got ", sent), p.report(t))
-	assert.Greater(t, sent, 1<<20)
-	assert.Greater(t, got, 1<<20)
 	t.Logf("%v: %d MB there, %d MB back", d, sent>>20, got>>20)
 }

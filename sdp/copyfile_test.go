@@ -13,12 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// fewUnread returns the ends of a connection of which the second leaves little unread.
+func fewUnread(t *testing.T) (c, s *Conn) {
+	clients, servers := pairs(t, 1, &Config{ReadBuffer: 64 << 10})
+	return clients[0], servers[0]
+}
+
 // TestCopyOfAFileGoesOn: after a deadline, io.Copy of the same file goes on where it was, as over TCP.
 func TestCopyOfAFileGoesOn(t *testing.T) {
-	content := make([]byte, 48<<20) // more than both ends hold, on any device
-	for i := range content {
-		content[i] = byte(i / 251)
-	}
+	content := random(4 << 20) // more than both ends hold
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	for _, limited := range []bool{false, true} {
@@ -29,7 +32,7 @@ func TestCopyOfAFileGoesOn(t *testing.T) {
 		if limited {
 			r = io.LimitReader(f, int64(len(content)))
 		}
-		c, s := pair(t)
+		c, s := fewUnread(t)
 		require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 		first, err := io.Copy(c, r)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -68,8 +71,8 @@ func (b *buffered) Seek(offset int64, whence int) (int64, error) {
 
 // TestOnlyFilesAreGivenBack: a reader may have read ahead of what it returns.
 func TestOnlyFilesAreGivenBack(t *testing.T) {
-	c, _ := pair(t)
-	r := &buffered{Reader: bytes.NewReader(make([]byte, 48<<20))}
+	c, _ := fewUnread(t)
+	r := &buffered{Reader: bytes.NewReader(make([]byte, 4<<20))}
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 	_, err := c.ReadFrom(r)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)

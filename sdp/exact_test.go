@@ -39,20 +39,23 @@ func exactConns(t *testing.T) (conns [2]*Conn, pairs [2]*memPair) {
 func awaitStall(t *testing.T, c *Conn) {
 	t.Helper()
 	before := c.Stats().CreditStalls
-	assert.Eventually(t, func() bool { return c.Stats().CreditStalls > before }, 10*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return c.Stats().CreditStalls > before }, soon, time.Millisecond)
 }
 
 // TestExactDevice: an exact device always has a buffer for what the peer has credit for, while buffers
 // become more, larger and small again, and Writes of all lengths go both ways.
 func TestExactDevice(t *testing.T) {
 	conns, pairs := exactConns(t)
-	grown := false
+	grown, total := false, 6<<20
+	if testing.Short() {
+		total = 3 << 20
+	}
 	for round := range 2 {
 		var moving sync.WaitGroup
 		for i := range conns {
 			moving.Go(func() {
 				rng := rand.New(rand.NewPCG(uint64(round), uint64(i)))
-				for sent := 0; sent < 6<<20; {
+				for sent := 0; sent < total; {
 					n := 1 + rng.IntN(1<<(4+rng.IntN(14)))
 					_, err := conns[i].Write(make([]byte, n))
 					if !assert.NoError(t, err) {
@@ -81,8 +84,9 @@ func TestExactDevice(t *testing.T) {
 			grown = grown || c.Stats().BufferSize > exactSize
 		}
 		require.Eventually(t, func() bool {
+			passIdleTicks(conns[:]...)
 			return conns[0].Stats().BufferSize == exactSize && conns[1].Stats().BufferSize == exactSize
-		}, 20*time.Second, 10*time.Millisecond, "the buffers shrink")
+		}, soon, 10*time.Millisecond, "the buffers shrink")
 	}
 	assert.True(t, grown, "the buffers grow")
 	for _, qp := range pairs {
@@ -112,7 +116,7 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	}
 	const first = 128 << 10
 	wait := write(from, first)
-	require.Eventually(t, func() bool { return to.Stats().Unread > 12*(exactSize-64) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return to.Stats().Unread > 12*(exactSize-64) }, soon, time.Millisecond)
 	read(to, first)
 	wait()
 	require.Equal(t, exactBuffers, to.Stats().Buffers)
@@ -129,7 +133,7 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	wait()
 	const burst = 3 << 20
 	wait = write(from, burst)
-	require.Eventually(t, func() bool { return to.Stats().Unread > 600<<10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return to.Stats().Unread > 600<<10 }, soon, time.Millisecond)
 	read(to, burst)
 	wait()
 }
@@ -137,12 +141,17 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 // TestExactDeviceUnread: a program can write as much as over TCP although its peer does not read.
 func TestExactDeviceUnread(t *testing.T) {
 	conns, pairs := exactConns(t)
-	require.NoError(t, conns[0].SetWriteDeadline(time.Now().Add(3*time.Second)))
 	const size = 200 << 10
 	_, err := conns[0].Write(make([]byte, size))
 	require.NoError(t, err)
-	_, err = conns[0].Write(make([]byte, 2*exactUnread))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "but no more than that")
+	more := make(chan error, 1)
+	go func() {
+		_, err := conns[0].Write(make([]byte, 2*exactUnread))
+		more <- err
+	}()
+	awaitStill(t, conns[:1], conns[1:])
+	require.NoError(t, conns[0].SetWriteDeadline(time.Now()))
+	require.ErrorIs(t, <-more, os.ErrDeadlineExceeded, "but no more than that")
 	_, err = io.CopyN(io.Discard, struct{ io.Reader }{conns[1]}, size)
 	require.NoError(t, err)
 	pairs[1].mu.Lock()

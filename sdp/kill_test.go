@@ -74,10 +74,10 @@ func floodBoth(c net.Conn) (writeErr, readErr error) {
 func TestPeerIsKilled(t *testing.T) {
 	rounds := 500
 	switch {
-	case raceEnabled: // each is a process and four connections, slow at both ends
-		rounds = 10
-	case testing.Short():
-		rounds = 25
+	case testing.Short(): // each is a process and four connections
+		rounds = 4
+	case raceEnabled:
+		rounds = 50
 	}
 	k := killer{t: t}
 	var err error
@@ -87,7 +87,7 @@ func TestPeerIsKilled(t *testing.T) {
 	defer serving.Wait()
 	defer k.ln.Close()
 	serving.Go(k.serve)
-	for range 4 { // what a process keeps
+	for range 2 { // what a process keeps
 		k.round(0)
 		k.round(1)
 	}
@@ -103,7 +103,7 @@ func TestPeerIsKilled(t *testing.T) {
 	assert.Eventually(t, func() bool {
 		after = holds(t)
 		return after.descriptors <= before.descriptors && after.areas <= before.areas && after.goroutines <= before.goroutines
-	}, 5*time.Second, 10*time.Millisecond, "%+v", before)
+	}, soon, 10*time.Millisecond, "%+v", before)
 	t.Logf("%d processes killed, %d connections: %+v before, %+v after", rounds, k.accepted.Load(), before, after)
 }
 
@@ -153,7 +153,7 @@ func (k *killer) round(i int) {
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
 	if i%2 == 0 {
-		require.Eventually(t, func() bool { return k.active.Load() > 0 }, 20*time.Second, 100*time.Microsecond)
+		require.Eventually(t, func() bool { return k.active.Load() > 0 }, soon, 100*time.Microsecond)
 		time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
 	} else {
 		line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -163,7 +163,7 @@ func (k *killer) round(i int) {
 	}
 	require.NoError(t, child.Process.Kill())
 	child.Wait()
-	require.Eventually(t, func() bool { return k.active.Load() == 0 }, 5*time.Second, 100*time.Microsecond,
+	require.Eventually(t, func() bool { return k.active.Load() == 0 }, soon, 100*time.Microsecond,
 		"the survivor learns of it")
 }
 

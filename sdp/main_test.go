@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // given waits until everything that connections had promised is given back. What tests
 // have dropped the collector closes.
 func given() bool {
-	for range 200 {
+	for range 3000 {
 		if budget.Process.Used() == 0 {
 			return true
 		}

@@ -144,7 +144,7 @@ func flood(c *Conn, d time.Duration) (sent, got int, err error) {
 	var writing sync.WaitGroup
 	var writeErr error
 	writing.Go(func() {
-		for end := time.Now().Add(d); time.Now().Before(end) && writeErr == nil; {
+		for end, more := time.Now().Add(d), true; more; more = time.Now().Before(end) {
 			for _, size := range []int{1, 64, 5000, 100_000, 1 << 20} {
 				if sent, writeErr = writeStream(c, sent, sent+size, size); writeErr != nil {
 					return

@@ -3,6 +3,7 @@ package sdp
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -55,20 +56,28 @@ func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 	return clients, servers
 }
 
-// awaitStill waits until nothing more arrives at these ends, and returns how many bytes
-// their programs have yet to read.
-func awaitStill(t *testing.T, ends []*Conn) (bytes int) {
+// awaitStill waits until the Writes of the writers wait for credit, and nothing more arrives at the
+// readers. It returns how many bytes the readers' programs have yet to read.
+func awaitStill(t *testing.T, writers, readers []*Conn) (bytes int) {
 	t.Helper()
-	for still := 0; still < 6; still++ {
-		time.Sleep(idleTick)
+	still := 0
+	require.Eventually(t, func() bool {
 		now := 0
-		for _, c := range ends {
+		for _, c := range readers {
 			now += c.Stats().Unread
 		}
-		if now != bytes {
+		for _, c := range writers {
+			c.mu.Lock()
+			if !c.out.starved {
+				still = 0
+			}
+			c.mu.Unlock()
+		}
+		if still++; now != bytes {
 			still, bytes = 0, now
 		}
-	}
+		return still > 4
+	}, time.Minute, idleTick)
 	return bytes
 }
 
@@ -94,10 +103,10 @@ func TestPromiseIsChargedAndGivenBack(t *testing.T) {
 		c, s := clients[0], servers[0]
 		var writing sync.WaitGroup
 		writing.Go(func() {
-			_, err := writeStream(c, 0, 32<<20, 1<<20)
+			_, err := writeStream(c, 0, 16<<20, 1<<20)
 			assert.NoError(t, err)
 		})
-		_, err := readStream(s, 0, 32<<20, 1<<20)
+		_, err := readStream(s, 0, 16<<20, 1<<20)
 		require.NoError(t, err)
 		writing.Wait()
 		ring := 0
@@ -119,21 +128,26 @@ func TestPromiseIsChargedAndGivenBack(t *testing.T) {
 // TestBudgetBoundsWhatIsUnread by many programs together; and nothing of it is lost.
 func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 	onDevices(t, func(t *testing.T) {
-		const many, budgeted = 40, 8 << 20
-		t.Setenv(memoryVariable, "8M")
-		for _, size := range []int{1 << 20, 8 << 10, 1000} {
+		many, budgeted, total := 40, 8<<20, 2<<20
+		sizes := []int{1 << 20, 8 << 10, 1000}
+		if testing.Short() {
+			many, budgeted, total = 12, 4<<20, 1<<20
+			sizes = []int{1 << 20, 1000}
+		}
+		t.Setenv(memoryVariable, strconv.Itoa(budgeted))
+		for _, size := range sizes {
 			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
 				nothingPromised(t)
 				clients, servers := pairs(t, many, nil)
 				var calls sync.WaitGroup
 				for _, c := range clients {
 					calls.Go(func() {
-						_, err := writeStream(c, 0, 2<<20, size)
+						_, err := writeStream(c, 0, total, size)
 						assert.NoError(t, err)
 						assert.NoError(t, c.CloseWrite())
 					})
 				}
-				n := awaitStill(t, servers)
+				n := awaitStill(t, clients, servers)
 				t.Logf("%d KB are unread, %d KB promised", n>>10, Stats().Memory>>10)
 				assert.LessOrEqual(t, n, budgeted+many*leastPromise)
 				assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
@@ -143,7 +157,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 					calls.Go(func() {
 						n, err := readStream(s, 0, forever, 100_000)
 						assert.Equal(t, io.EOF, err)
-						assert.Equal(t, 2<<20, n)
+						assert.Equal(t, total, n)
 					})
 				}
 				calls.Wait()
@@ -157,7 +171,11 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 func TestBothWriteWithoutBudget(t *testing.T) {
 	onDevices(t, func(t *testing.T) {
 		t.Setenv(memoryVariable, "1")
-		for _, size := range []int{1 << 20, 3000, 100} {
+		total := 1 << 20
+		if testing.Short() {
+			total = 200 << 10
+		}
+		for _, size := range []int{total, 3000, 100} {
 			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
 				nothingPromised(t)
 				clients, servers := pairs(t, 2, nil)
@@ -165,11 +183,11 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 				var calls sync.WaitGroup
 				for _, c := range ends {
 					calls.Go(func() {
-						_, err := writeStream(c, 0, 1<<20, size)
+						_, err := writeStream(c, 0, total, size)
 						assert.NoError(t, err)
 					})
 				}
-				awaitStill(t, ends)
+				awaitStill(t, ends, ends)
 				for _, c := range ends {
 					assert.Positive(t, c.Stats().Unread)
 					assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
@@ -177,7 +195,7 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 				assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
 				for _, c := range ends {
 					calls.Go(func() {
-						_, err := readStream(c, 0, 1<<20, 10_000)
+						_, err := readStream(c, 0, total, 10_000)
 						assert.NoError(t, err)
 					})
 				}
@@ -208,7 +226,7 @@ func TestPromiseFollowsTheBudget(t *testing.T) {
 				assert.NoError(t, err)
 			})
 			if bytes > leastPromise {
-				awaitStill(t, servers) // then the peer has used up what it has
+				awaitStill(t, clients, servers) // then the peer has used up what it has
 			}
 			_, err := readStream(s, off, off+bytes, size)
 			assert.NoError(t, err)
@@ -246,18 +264,22 @@ func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
 					clients, servers := pairs(t, 1, &Config{ReadBuffer: v.config})
 					c, s := clients[0], servers[0]
 					var calls sync.WaitGroup
-					const total, part = 1 << 20, 128 << 10
+					part, parts := 128<<10, 3
+					if testing.Short() {
+						part, parts = 32<<10, 2
+					}
+					total := v.most + parts*part + 64<<10 // the last part is more than the rest of a Write that may have begun
 					calls.Go(func() {
 						_, err := writeStream(c, 0, total, size)
 						assert.NoError(t, err)
 					})
-					for read := 0; read < 3*part; read += part { // it is the same when some of it has been read
-						assert.LessOrEqual(t, awaitStill(t, servers), v.most)
+					for read := 0; read < parts*part; read += part { // it is the same when some of it has been read
+						assert.LessOrEqual(t, awaitStill(t, clients, servers), v.most)
 						assert.LessOrEqual(t, promisedBy(s), v.most)
 						_, err := readStream(s, read, read+part, 10_000)
 						require.NoError(t, err)
 					}
-					_, err := readStream(s, 3*part, total, 10_000)
+					_, err := readStream(s, parts*part, total, 10_000)
 					assert.NoError(t, err)
 					calls.Wait()
 				})
@@ -323,11 +345,13 @@ func TestSetReadBufferAndBack(t *testing.T) {
 // writes.
 func TestSmallReadBufferSlowsDownOneDirection(t *testing.T) {
 	onDevices(t, func(t *testing.T) {
-		const size = 32 << 20
+		size := 32 << 20
+		if testing.Short() {
+			size = 8 << 20
+		}
 		clients, servers := pairs(t, 1, nil)
 		c, s := clients[0], servers[0]
 		require.NoError(t, c.SetReadBuffer(1))
-		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 		var calls, all sync.WaitGroup
 		calls.Go(func() { writeStream(s, 0, forever, 64<<10) })
 		calls.Go(func() { readStream(c, 0, forever, 64<<10) })

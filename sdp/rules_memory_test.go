@@ -35,7 +35,7 @@ func holding(t *testing.T, most int) func() {
 func hostileUp(t *testing.T) (net.Conn, *Conn) {
 	t.Helper()
 	client, served := hostileClient(t, &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute})
-	client.SetDeadline(time.Now().Add(30 * time.Second))
+	client.SetDeadline(time.Now().Add(2 * soon))
 	_, err := client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...))
 	require.NoError(t, err)
 	readReply(t, client)
@@ -65,7 +65,10 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 			check := holding(t, promisedBytes*5/2)
 			// RDMA Writes of nothing.
 			nothing := bytes.Repeat(hostileULPDU(append([]byte{0xC1, 0x40}, make([]byte, 12)...)), 256<<10/20)
-			const messages = 5 * promisedBytes >> 18 // which would hold five times what is promised
+			messages := 5 * promisedBytes >> 18 // which would hold five times what is promised
+			if testing.Short() {
+				messages = 3 * promisedBytes >> 18
+			}
 			for i := range uint32(messages) {
 				m := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 64, MSeq: i + 2}, Payload: make([]byte, v.size)}
 				_, err := client.Write(append(hostileFPDU(i+2, m), nothing...))
@@ -75,7 +78,7 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				return c.session.Unread() == messages*v.size
-			}, 20*time.Second, time.Millisecond)
+			}, soon, time.Millisecond)
 			check()
 			_, err := readZeros(c, messages*v.size)
 			assert.NoError(t, err)
@@ -103,7 +106,10 @@ func readZeros(c net.Conn, n int) (int, error) {
 func TestAdvertisementsHoldNothing(t *testing.T) {
 	t.Setenv(thresholdVariable, "1")
 	defer hostileLeavesNothing(t)()
-	const rounds = 10_000 / maxAdverts
+	rounds := 10_000 / maxAdverts
+	if testing.Short() {
+		rounds /= 5
+	}
 	for _, v := range []struct {
 		name   string
 		begin  func(v *victim)
