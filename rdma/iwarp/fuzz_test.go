@@ -76,8 +76,8 @@ func recorded(t testing.TB, cfg Config) (fromInitiator, fromResponder []byte) {
 		send(rdma.SendWR{Header: []byte("revokes"), Invalidate: scriptReads})
 		ends[1-i].delivered(t, 1, 0)
 	}
-	require.NoError(t, a.Drain(5*time.Second))
-	require.NoError(t, b.Drain(5*time.Second))
+	require.NoError(t, a.Drain(time.Minute))
+	require.NoError(t, b.Drain(time.Minute))
 	a.Close()
 	b.Close()
 	return x.sent.Bytes(), y.sent.Bytes()

@@ -133,7 +133,7 @@ func hostileTo(t testing.TB, crc, stream bool) (*victim, *net.TCPConn) {
 	t.Helper()
 	client, server := tcpPair(t)
 	peer := client.(*net.TCPConn)
-	peer.SetDeadline(time.Now().Add(10 * time.Second))
+	peer.SetDeadline(time.Now().Add(time.Minute))
 	peer.SetReadBuffer(64 << 10) // so that the victim soon notices a peer that does not read
 	server.(*net.TCPConn).SetWriteBuffer(64 << 10)
 	flags := byte(0)
@@ -191,7 +191,7 @@ func leavesNothing(t testing.TB) (check func()) {
 	return func() {
 		t.Helper()
 		var g, d int
-		for end := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+		for end := time.Now().Add(time.Minute); ; runtime.Gosched() {
 			if g, d = count(); g <= goroutines && d <= descriptors {
 				return
 			}

@@ -66,5 +66,5 @@ func TestForgotten(t *testing.T) {
 		s.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		_, err := s.Read(make([]byte, 1))
 		return err == io.EOF
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

@@ -58,7 +58,7 @@ func TestWakeUpIsForBoth(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.writing > 0
-	}, 10*time.Second, time.Millisecond/10)
+	}, time.Minute, time.Millisecond/10)
 	n, err := s.write([][]byte{make([]byte, streamBuffer)}) // beside what is being written
 	require.NoError(t, err)
 	require.Equal(t, streamBuffer, n)
@@ -70,13 +70,13 @@ func TestWakeUpIsForBoth(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.cond.Waited()
-		}, 10*time.Second, time.Millisecond/10)
+		}, time.Minute, time.Millisecond/10)
 		s.wakeWrite()
 		for range 2 {
 			select {
 			case err := <-over:
 				require.Equal(t, errWoken, err)
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("one of them did not hear it")
 			}
 		}
@@ -122,7 +122,7 @@ func TestEndOfAStream(t *testing.T) {
 	total, inProcess := s.unsent()
 	assert.Equal(t, []int{1, 1}, []int{total, inProcess}, "its end is not sent")
 	close(c.permission)
-	require.Eventually(t, func() bool { total, _ := s.unsent(); return total == 0 }, 10*time.Second, time.Millisecond/10)
+	require.Eventually(t, func() bool { total, _ := s.unsent(); return total == 0 }, time.Minute, time.Millisecond/10)
 	require.NoError(t, s.close())
 	s.closeWrite()
 	assert.Empty(t, c.calls)

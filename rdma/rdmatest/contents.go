@@ -25,6 +25,14 @@ func contents(number uint64, n int) []byte {
 	return noise()[at : at+uint64(n) : at+uint64(n)]
 }
 
+// repeat is how often a check repeats something: a quarter of n with -short.
+func repeat(n int) int {
+	if testing.Short() {
+		return n / 4
+	}
+	return n
+}
+
 // newSeed returns the seed of one subtest.
 func newSeed(t *testing.T) uint64 {
 	t.Helper()

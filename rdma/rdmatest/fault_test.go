@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/gosdp/gosdp/rdma"
@@ -57,9 +56,9 @@ const (
 	closesAsPeer    fault = "the end that closes gets io.EOF"
 	registersAlone  fault = "Register and Invalidate are not safe for concurrent use"
 	registersClosed fault = "Register succeeds after Close"
-	sendsLate       fault = "PostSend waits for a millisecond"
-	invalidatesLate fault = "Invalidate takes longer than a segment"
-	drainsTwice     fault = "Drain waits twice its time"
+	sendsLate       fault = "PostSend waits until the peer has received"
+	invalidatesLate fault = "Invalidate waits for another call"
+	drainsEarly     fault = "Drain reports its deadline at once"
 	wakesItself     fault = "Wait returns nothing now and then"
 	releasesTwo     fault = "Release posts two buffers"
 	idlesTooMuch    fault = "Idle gives back what is in use"
@@ -67,7 +66,7 @@ const (
 	lostAsPeer      fault = "Lost looks like a reset by the peer"
 	finishesEarly   fault = "Finish does not look at what is queued"
 	finishesNever   fault = "Finish does not notice that the channel has ended"
-	finishesLate    fault = "Finish waits for a millisecond"
+	finishesLate    fault = "Finish waits until the queue is empty"
 )
 
 // faultySend spoils a message that has just been queued.
@@ -170,10 +169,10 @@ func (e *modelEnd) aloneLocked() {
 	e.regions = regions
 }
 
-// faultyReads fills the memory of outstanding Reads when a device has ended.
+// faultyReads fills the memory of outstanding Reads when the other end has ended too.
 func (e *modelEnd) faultyReads() {
 	if reads := slices.Clone(e.reads.rest()); e.m.fault == readsOn && len(reads) > 0 {
-		time.AfterFunc(moment/4, func() {
+		e.m.afterwards = append(e.m.afterwards, func() {
 			for _, r := range reads {
 				fill(r.Local, canary)
 			}

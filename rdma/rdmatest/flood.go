@@ -65,7 +65,7 @@ const mixtureSize = 1 << 20
 
 func newMixture(from, to *end, seed uint64) *mixture {
 	m := &mixture{
-		flow:   newFlow(from, to, seed, 1<<30, (64<<20)/lighter, from.size, window),
+		flow:   newFlow(from, to, seed, 1<<30, repeat((64<<20)/lighter), from.size, window),
 		rng:    newRand(seed + 2),
 		source: to.expose(mixtureSize, rdma.RemoteRead),
 		target: to.expose(mixtureSize, rdma.RemoteWrite),
@@ -129,8 +129,8 @@ func (m *mixture) completed(c rdma.Completion) {
 func checkFloodSingle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 1<<30, (16<<20)/lighter, a.size, window)
-	ba := newFlow(b, a, seed+2, 1<<30, (16<<20)/lighter, b.size, window)
+	ab := newFlow(a, b, seed, 1<<30, repeat((16<<20)/lighter), a.size, window)
+	ba := newFlow(b, a, seed+2, 1<<30, repeat((16<<20)/lighter), b.size, window)
 	together(t,
 		func() error { return floodSingle(ab, ba) },
 		func() error { return floodSingle(ba, ab) })

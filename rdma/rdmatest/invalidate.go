@@ -22,7 +22,6 @@ const rounds = 4
 
 // No Write has an effect after Invalidate has returned, although the peer continues.
 func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
-	s := stopwatch{}
 	for range rounds {
 		a, b := connect(t, pair)
 		a.collect()
@@ -30,14 +29,13 @@ func checkInvalidateWhileWritten(t *testing.T, pair Pair) {
 		target := b.expose(most/16, rdma.RemoteWrite)
 		writing := background(func() { writeOn(a, target) })
 		b.expect([]byte("going")) // or fails, and then the pair is closed
-		s.time("Invalidate", func() { b.Invalidate(target.STag) })
+		b.Invalidate(target.STag)
 		snapshot := bytes.Clone(target.arena)
 		expectViolation(b, a)
 		<-writing
 		checkMemory(t, "invalidated memory", target.arena, snapshot)
 		checkMargins(t, "invalidated memory", target.arena)
 	}
-	expectBest(t, "Invalidate", s["Invalidate"], oneSegment)
 }
 
 // writeOn writes to the target until the queue pair ends, and signals when it is well under way.
@@ -60,7 +58,6 @@ func writeOn(e *end, target exposed) {
 
 // No Read fetches what is written after Invalidate has returned.
 func checkInvalidateWhileRead(t *testing.T, pair Pair) {
-	s := stopwatch{}
 	for range rounds {
 		a, b := connect(t, pair)
 		a.collect()
@@ -74,7 +71,7 @@ func checkInvalidateWhileRead(t *testing.T, pair Pair) {
 		}
 		reading := background(func() { readOn(a, source, locals) })
 		b.expect([]byte("going"))
-		s.time("Invalidate", func() { b.Invalidate(source.STag) })
+		b.Invalidate(source.STag)
 		for i := range source.mem {
 			source.mem[i] = ^before[i]
 		}
@@ -87,7 +84,6 @@ func checkInvalidateWhileRead(t *testing.T, pair Pair) {
 			checkMemory(t, "a Read's target", local, before)
 		}
 	}
-	expectBest(t, "Invalidate", s["Invalidate"], oneSegment)
 }
 
 // readOn reads the source into each of locals in turn until the queue pair ends.

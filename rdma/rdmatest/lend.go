@@ -55,7 +55,7 @@ func resize(e *end, count, size int) (old int) {
 // A lent message does not change, however much arrives after it.
 func checkIntact(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, (16<<20)/lighter, b.size, window)
+	f := newFlow(a, b, newSeed(t), repeat(4000), (16<<20)/lighter, b.size, window)
 	var held, copies [][]byte
 	f.dispose = func(lent rdma.Buffer) {
 		if len(held) < window/4 {
@@ -83,7 +83,7 @@ func checkSame(t *testing.T, held, copies [][]byte) {
 // Buffers may be released in any order and by any goroutine.
 func checkOutOfOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	f := newFlow(a, b, newSeed(t), 4000, (8<<20)/lighter, b.size, window)
+	f := newFlow(a, b, newSeed(t), repeat(4000), (8<<20)/lighter, b.size, window)
 	lent := make(chan rdma.Buffer, window)
 	f.dispose = func(b rdma.Buffer) { lent <- b }
 	pumpFlow(f)
@@ -185,7 +185,7 @@ func checkResizeInTraffic(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	const smallest = 3000
 	resize(b, 2*window, smallest)
-	f := newFlow(a, b, newSeed(t), 4000, 1<<30, smallest, window)
+	f := newFlow(a, b, newSeed(t), repeat(4000), 1<<30, smallest, window)
 	pumpFlow(f)
 	resizing := func() error {
 		for i := 0; ; i++ {

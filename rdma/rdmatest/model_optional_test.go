@@ -2,7 +2,6 @@ package rdmatest
 
 import (
 	"syscall"
-	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -33,10 +32,10 @@ func (e *modelEnd) Lost(err error) {
 }
 
 func (e *modelEnd) Finish() (ended, done bool) {
-	if e.m.fault == finishesLate {
-		time.Sleep(time.Millisecond)
-	}
 	defer e.change()()
+	for e.m.fault == finishesLate && e.busy() {
+		e.m.changed.Wait()
+	}
 	if e.err != nil {
 		done = e.m.fault != finishesNever
 	} else {

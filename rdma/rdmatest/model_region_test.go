@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"time"
 
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -35,10 +34,10 @@ func (e *modelEnd) Register(b []byte, access rdma.Access) (rdma.Region, error) {
 }
 
 func (e *modelEnd) Invalidate(s rdma.STag) {
-	if e.m.fault == invalidatesLate {
-		time.Sleep(3 * oneSegment)
-	}
 	defer e.change()()
+	if e.m.fault == invalidatesLate {
+		e.m.changed.Wait()
+	}
 	e.aloneLocked()
 	if e.m.fault != staysExposed {
 		delete(e.regions, s)

@@ -10,10 +10,10 @@ import (
 )
 
 func (e *modelEnd) PostSend(wrs []rdma.SendWR) (int, error) {
-	if e.m.fault == sendsLate {
-		time.Sleep(time.Millisecond)
-	}
 	defer e.change()()
+	for e.m.fault == sendsLate && e.peer.wireSize > 0 {
+		e.m.changed.Wait()
+	}
 	for i, wr := range wrs {
 		if err := e.sendError(); err != nil {
 			return i, err
@@ -195,10 +195,7 @@ func (e *modelEnd) Drain(d time.Duration) error {
 	if e.m.fault == drainsNothing {
 		return nil
 	}
-	if e.m.fault == drainsTwice {
-		d *= 2
-	}
-	expired := false
+	expired := e.m.fault == drainsEarly
 	timer := time.AfterFunc(d, func() {
 		defer e.change()()
 		expired = true

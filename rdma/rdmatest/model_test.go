@@ -23,12 +23,13 @@ const (
 // the wire, and the receiver's Poll, so all states of the contract occur. The wire holds
 // modelCapacity bytes, and is carried only when the contract says that a call carries.
 type model struct {
-	mu      sync.Mutex
-	changed sync.Cond // wakes every call that waits for anything
-	ends    [2]modelEnd
-	elastic bool
-	fault   fault
-	spare   []*parcel // recycled, so that the steady state allocates nothing
+	mu         sync.Mutex
+	changed    sync.Cond // wakes every call that waits for anything
+	ends       [2]modelEnd
+	elastic    bool
+	fault      fault
+	afterwards []func()  // of the fault readsOn
+	spare      []*parcel // recycled, so that the steady state allocates nothing
 }
 
 // modelEnd is one end. model.mu guards all of it.
@@ -156,6 +157,9 @@ func (e *modelEnd) end(last kind) {
 		return
 	}
 	e.closed = true
+	for _, do := range e.m.afterwards {
+		do()
+	}
 	e.faultyEnd()
 	e.faultyReads()
 	if e.err == nil && e.m.fault == closesAsPeer {

@@ -40,8 +40,8 @@ func checkIdle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	x, y := optional[rdma.Shrinker](a), optional[rdma.Shrinker](b)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
-	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
+	ab := newFlow(a, b, seed, repeat(2000), (8<<20)/lighter, a.size, window)
+	ba := newFlow(b, a, seed+2, repeat(2000), (8<<20)/lighter, b.size, window)
 	pumpFlow(ab)
 	pumpFlow(ba)
 	calm := make(chan struct{})
@@ -160,17 +160,12 @@ func checkFinishBacklog(t *testing.T, pair Pair) {
 	finisher := optional[rdma.Finisher](a)
 	target := b.expose(most, rdma.RemoteWrite)
 	l := overfill(a, b)
-	l.settle()
 	must(t, write(a, contents(0, most), target.STag, target.VA))
-	s := stopwatch{}
-	var done bool
-	for range 40 {
-		s.time("Finish", func() { _, done = finisher.Finish() })
-		if done {
+	for range 3 {
+		if _, done := finisher.Finish(); done {
 			t.Fatal("Finish reports that it is done, and a Write has not been carried out")
 		}
 	}
-	s.expectInstant(t)
 	a.Flush()
 	b.collect()
 	a.finished(finisher)
@@ -185,8 +180,8 @@ func checkFinishEnded(t *testing.T, pair Pair) {
 	for _, how := range endings {
 		a, b := connect(t, pair)
 		finisher := optional[rdma.Finisher](a)
-		l := overfill(a, b)
-		l.settle()
+		stuff(a, b)
+		a.Flush()
 		a.collect()
 		_ = how.end(b)
 		_ = a.ended()
@@ -201,15 +196,9 @@ func checkSettle(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	settler := optional[rdma.Settler](a)
 	must(t, settler.Settle()) // there is nothing to wait for
-	b.ProvideReceive(plenty, b.size)
-	l := &backlog{from: a, to: b, buffers: plenty}
-	for unsettled := false; !unsettled; unsettled = !settler.Settled() {
-		if !l.fillOne() || a.Busy() {
-			t.Skip("missing: a device that may hold messages and not be Busy")
-		}
-		for begin := time.Now(); !settler.Settled() && time.Since(begin) < moment; {
-			time.Sleep(time.Millisecond / 4) // the transport may still take it
-		}
+	l := overfill(a, b)
+	if settler.Settled() {
+		t.Skip("missing: a device that may hold messages and not be Busy")
 	}
 	for _, end := range []func(){a.WakeRoom, b.collect} {
 		var err error
@@ -228,6 +217,7 @@ func checkSettle(t *testing.T, pair Pair) {
 	if !settler.Settled() {
 		t.Error("Settle has returned, and not all has left this process")
 	}
+	a.Flush()
 	l.expect()
 	must(t, a.Close())
 	_ = settler.Settle() // returns

@@ -91,7 +91,6 @@ func TestSuiteNotices(t *testing.T) {
 		{leaks, "Teardown/Idle"},
 		{losesMessage, "Flood/Both"},
 		{losesMessage, "Flood/OneGoroutineEach"},
-		{allocates, "Allocations/Send"},
 		{readsOn, "Teardown/Reads"},
 		{closesAsPeer, "Teardown/Idle"},
 		{closesAsPeer, "Teardown/CallsAfterwards"},
@@ -101,9 +100,7 @@ func TestSuiteNotices(t *testing.T) {
 		{registersClosed, "Teardown/CallsAfterwards"},
 		{sendsLate, "Prompt/NeverBlocks"},
 		{invalidatesLate, "Prompt/Invalidate"},
-		{invalidatesLate, "Invalidate/WhileWritten"},
-		{invalidatesLate, "Invalidate/WhileRead"},
-		{drainsTwice, "Drain/Deadline"},
+		{drainsEarly, "Drain/Deadline"},
 		{wakesItself, "Wait/OnlyForReason"},
 		{releasesTwo, "Lend/PostsReleased"},
 		{idlesTooMuch, "Optional/Idle"},
@@ -115,9 +112,6 @@ func TestSuiteNotices(t *testing.T) {
 	} {
 		t.Run(string(c.fault)+"/"+c.check, func(t *testing.T) {
 			t.Parallel()
-			if c.fault == allocates {
-				skipUnderRace(t)
-			}
 			variable := faultVariable + "=" + string(c.fault)
 			ExpectNoticed(t, "TestModel/"+c.check, variable)
 			if c.fault == releasesTwo {
@@ -125,6 +119,16 @@ func TestSuiteNotices(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAllocsModel: the model recycles its parcels.
+func TestAllocsModel(t *testing.T) { RunAllocs(t, modelPair(true, fault(os.Getenv(faultVariable)))) }
+
+func TestAllocsNotices(t *testing.T) {
+	if raceEnabled {
+		t.Skip("missing: a build without the race detector, in which TestAllocsModel is skipped")
+	}
+	ExpectNoticed(t, "TestAllocsModel", faultVariable+"="+string(allocates))
 }
 
 func BenchmarkModel(b *testing.B) {

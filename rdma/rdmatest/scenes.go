@@ -343,7 +343,6 @@ func killUnread(r *role) {
 	l := &backlog{from: r.end, buffers: r.manyBuffers()}
 	r.line.Meet()
 	l.fill()
-	l.settle()
 	returned := background(func() {
 		for r.WaitRoom() == nil { // there is room because the other end is gone
 			if _, err := r.PostSend([]rdma.SendWR{message(l.message(0), 16)}); err != nil {

@@ -18,13 +18,13 @@ var sendChecks = []check{
 // Thousands of small messages in both directions at once arrive in order and complete.
 func checkSmallInOrder(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	bothWays(t, a, b, 4000, 1<<30, 2000)
+	bothWays(t, a, b, repeat(4000), 1<<30, 2000)
 }
 
 // The same with messages as large as the device allows.
 func checkLargeInOrder(t *testing.T, pair Pair) {
 	a, b := connectSized(t, pair, largest)
-	bothWays(t, a, b, 2000, (24<<20)/lighter, a.size)
+	bothWays(t, a, b, 2000, repeat((24<<20)/lighter), a.size)
 }
 
 func bothWays(t *testing.T, a, b *end, count, bytes, max int) {

@@ -23,7 +23,7 @@ var waitChecks = []check{
 func checkPollIdle(t *testing.T, pair Pair) {
 	a, _ := connect(t, pair)
 	var wcs [4]rdma.Completion
-	for range 1000 {
+	for range 100 {
 		if n, err := a.Poll(wcs[:]); n != 0 || err != nil {
 			t.Fatalf("Poll = %d, %v on an idle pair", n, err)
 		}
@@ -93,14 +93,14 @@ func checkWaitParks(t *testing.T, pair Pair) {
 	}
 }
 
-// Wait returns nothing only after a Wake: not once in 1,500 messages, Reads and Writes.
+// Wait returns nothing only after a Wake: not once in hundreds of messages, Reads and Writes.
 func checkWaitOnlyForReason(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	a.collect()
 	region := a.expose(most/16, rdma.RemoteRead|rdma.RemoteWrite)
 	local := make([]byte, most/16)
 	var wcs [4]rdma.Completion
-	for k := range uint64(500) {
+	for k := range uint64(repeat(500)) {
 		a.send(contents(k, 100))
 		waitOne(t, b, wcs[:1]).Buffer.Release()
 		n := len(local)
@@ -159,7 +159,7 @@ func checkWakeDuring(t *testing.T, pair Pair) {
 		b.Wake()
 		w.expectNothing(t)
 	}
-	for i := range 5000 {
+	for i := range repeat(5000) {
 		w := wait(b)
 		for range i % 4 {
 			runtime.Gosched()
@@ -184,7 +184,7 @@ func checkWakeSurvivesPoll(t *testing.T, pair Pair) {
 func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	var wcs [4]rdma.Completion
-	for k := range uint64(2000) {
+	for k := range uint64(repeat(2000)) {
 		waking := background(b.Wake)
 		a.send(contents(k, 100))
 		n := 0
@@ -205,8 +205,8 @@ func checkWakeSurvivesWork(t *testing.T, pair Pair) {
 func checkWakeStorm(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	seed := newSeed(t)
-	ab := newFlow(a, b, seed, 2000, (8<<20)/lighter, a.size, window)
-	ba := newFlow(b, a, seed+2, 2000, (8<<20)/lighter, b.size, window)
+	ab := newFlow(a, b, seed, repeat(2000), (8<<20)/lighter, a.size, window)
+	ba := newFlow(b, a, seed+2, repeat(2000), (8<<20)/lighter, b.size, window)
 	pumpFlow(ab)
 	pumpFlow(ba)
 	calm := make(chan struct{})

@@ -46,7 +46,7 @@ func checkWriteSizes(t *testing.T, pair Pair) {
 // When a Send arrives, everything that was written before it is there, whatever else is under way.
 func checkWriteBeforeSend(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
-	const slots, size = 300, 60_001 // more than a transport holds
+	const slots, size = 120, 60_001 // more than a transport holds
 	target := b.expose(slots*size, rdma.RemoteWrite)
 	f := newFlow(a, b, newSeed(t), slots, 1<<30, 100, window)
 	x := transfers{e: a}
