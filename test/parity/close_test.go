@@ -50,27 +50,27 @@ var closeScripts = []script{
 		_, err = s.Read(make([]byte, 1))
 		r.note("the peer's Read", describe(err))
 	}},
-	{name: "the peer begins to read after close", waits: true, run: func(r *run) {
+	{name: "the peer begins to read after close", run: func(r *run) {
 		c, s := r.pair()
 		for i := range 100 {
 			_, err := c.Write(pattern(make([]byte, 4096), i*4096))
 			check(err)
 		}
 		r.note("Close", timed(c.Close))
-		time.Sleep(3 * time.Second) // no stack should give up within this time
+		r.wait(3 * time.Second)
 		r.note("the peer reads", readAll(s, 100*4096))
 	}},
-	{name: "the peer begins to read after close of a full connection", waits: true, run: func(r *run) {
+	{name: "the peer begins to read after close of a full connection", run: func(r *run) {
 		c, s := r.pair()
 		taken, err := fill(c)
 		check(err)
 		r.note("Close", timed(c.Close))
-		time.Sleep(3 * time.Second)
+		r.wait(3 * time.Second)
 		r.note("the peer reads", readAll(s, taken))
 	}},
 	{name: "many small writes to a peer that does not read, then close", run: func(r *run) {
 		c, s := r.pair()
-		err := bounded(5*time.Second, func() error { return writeSmall(c, smallBytes/64) })
+		err := bounded(func() error { return writeSmall(c, smallBytes/64) })
 		r.note("Write", describe(err))
 		r.note("Close", timed(c.Close))
 		r.note("the peer reads", readAll(s, smallBytes))
@@ -80,25 +80,18 @@ var closeScripts = []script{
 		taken, err := fill(c)
 		check(err)
 		more := 0
-		written := make(chan error, 1)
-		go func() {
-			var err error
-			more, err = c.Write(pattern(make([]byte, 1<<20), taken))
-			written <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // by now the Write is very likely blocked
+		b := pattern(make([]byte, blocking), taken)
+		written := blocked(func() (err error) {
+			more, err = c.Write(b)
+			return err
+		})
 		r.note("Close", timed(c.Close))
 		r.note("Write", timed(func() error { return <-written }))
 		r.note("the peer reads", readAll(s, taken+more))
 	}},
 	{name: "close during a blocked read", run: func(r *run) {
 		c, s := r.pair()
-		read := make(chan error, 1)
-		go func() {
-			_, err := c.Read(make([]byte, 1))
-			read <- err
-		}()
-		time.Sleep(100 * time.Millisecond)
+		read := blocked(func() error { return readByte(c) })
 		r.note("Close", timed(c.Close))
 		r.note("Read", timed(func() error { return <-read }))
 		_, err := s.Read(make([]byte, 1))

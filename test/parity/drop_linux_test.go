@@ -74,7 +74,7 @@ func dropConns(r *run, which func(c, s conn) (dropped, kept conn)) {
 	})
 	r.note("descriptors and goroutines are back", collected(before))
 	count := map[string]int{}
-	eventually(time.Second, func() bool {
+	eventually(func() bool {
 		for {
 			select {
 			case end := <-ends:
@@ -114,7 +114,7 @@ func held() resources {
 
 // settled waits until the resources no longer change, and returns them.
 func settled() (h resources) {
-	eventually(5*time.Second, func() bool {
+	eventually(func() bool {
 		was := h
 		time.Sleep(50 * time.Millisecond)
 		h = held()
@@ -123,21 +123,16 @@ func settled() (h resources) {
 	return h
 }
 
-// collected returns after which garbage collection the process holds no more resources than
-// before. After each collection it waits for two seconds, because the machine may be busy. It
-// first lets goroutines end that have passed on a connection, because a stack may hold a
-// reference.
+// collected collects garbage until the process holds no more resources than before, and says
+// whether it does.
 func collected(before resources) string {
-	settled()
-	for _, which := range []string{"after a collection", "after a second collection"} {
+	if eventually(func() bool {
 		runtime.GC()
-		begin := time.Now()
-		if eventually(2*time.Second, func() bool { return held().atMost(before) }) {
-			fmt.Fprintln(os.Stderr, "this took", time.Since(begin))
-			return which
-		}
-		fmt.Fprintf(os.Stderr, "%s: %+v before, %+v now\n", which, before, held())
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		return held().atMost(before)
+	}) {
+		return "yes"
 	}
+	fmt.Fprintf(os.Stderr, "%+v before, %+v now\n", before, held())
+	pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	return "no"
 }

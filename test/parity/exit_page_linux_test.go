@@ -48,7 +48,7 @@ One process dials, writes and ends without Close; another accepts, reads to the 
 
 - tcp: every byte in all runs;
 - shm: every byte in all runs, and then EOF;
-- iwarp: every byte in all runs of the rows with up to 101 small Writes, and in 90 % of those with one Write of 1 MB.
+- iwarp: every byte in all runs of the rows with up to 101 small Writes.
 
 `
 

@@ -1,7 +1,5 @@
 package parity
 
-import "time"
-
 // exitScripts show what a program sees when its peer's process ends without Close.
 var exitScripts = []script{
 	{name: "the peer exits", run: func(r *run) {
@@ -27,12 +25,7 @@ var exitScripts = []script{
 	}},
 	{name: "the peer is killed while we read", run: func(r *run) {
 		p, c := r.peer()
-		read := make(chan error, 1)
-		go func() {
-			_, err := c.Read(make([]byte, 1))
-			read <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
+		read := blocked(func() error { return readByte(c) })
 		p.kill()
 		r.note("Read", timed(func() error { return <-read }))
 		r.note("Close", timed(c.Close))
@@ -80,12 +73,10 @@ var exitScripts = []script{
 		p, c := r.peer()
 		_, err := fill(c)
 		check(err)
-		written := make(chan error, 1)
-		go func() {
-			_, err := c.Write(make([]byte, 1<<20))
-			written <- err
-		}()
-		time.Sleep(100 * time.Millisecond)
+		written := blocked(func() error {
+			_, err := c.Write(make([]byte, blocking))
+			return err
+		})
 		p.kill()
 		r.note("Write", timed(func() error { return <-written }))
 		r.note("Close", timed(c.Close))

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +20,7 @@ import (
 // stack, so it may count what the process holds, and need not clean up.
 type script struct {
 	name   string
-	stacks []string      // that it applies to; nil means all
-	waits  bool          // it mostly waits, so other scripts can run concurrently
-	limit  time.Duration // after which it is killed; 0 means a minute
+	stacks []string // that it applies to; nil means all
 	run    func(*run)
 }
 
@@ -41,9 +38,7 @@ func TestScripts(t *testing.T) {
 		require.False(t, names[s.name], "two scripts are named %q", s.name)
 		names[s.name] = true
 		t.Run(s.name, func(t *testing.T) {
-			if s.waits {
-				t.Parallel()
-			}
+			t.Parallel()
 			s.compare(t)
 		})
 	}
@@ -59,9 +54,6 @@ func (s *script) compare(t *testing.T) {
 	var running sync.WaitGroup
 	for i, k := range chosen {
 		running.Go(func() { results[i] = s.start(k) })
-		if !s.waits {
-			running.Wait()
-		}
 	}
 	running.Wait()
 	for i, k := range chosen {
@@ -101,10 +93,7 @@ func (r *result) String() string {
 
 // start runs the script over one stack and waits until it has ended.
 func (s *script) start(k stack) (r result) {
-	limit := s.limit
-	if limit == 0 {
-		limit = time.Minute
-	}
+	const limit = 5 * time.Minute
 	cmd := command(fmt.Sprintf("script %s %s", k.name, strings.ReplaceAll(s.name, " ", "_")))
 	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t", shortVariable, testing.Short()))
 	var out, logs bytes.Buffer
@@ -142,7 +131,6 @@ func scriptMain(arguments []string) {
 			s.run(&run{
 				stack: stackNamed(arguments[0]),
 				short: os.Getenv(shortVariable) == "true",
-				long:  os.Getenv("PARITY_LONG") != "",
 			})
 			return
 		}
@@ -153,8 +141,7 @@ func scriptMain(arguments []string) {
 // run is one execution of a script. A script panics if it cannot continue.
 type run struct {
 	stack
-	short, long bool
-	others      atomic.Int64 // connections that could have used the stack but did not
+	short bool
 }
 
 // note prints an observation, which must be the same in every execution. Each has its own
@@ -199,9 +186,16 @@ func endWithStdin() {
 	}()
 }
 
-// eventually polls condition until it is true, or the time limit has passed.
-func eventually(limit time.Duration, condition func() bool) bool {
-	for until := time.Now().Add(limit); !condition(); time.Sleep(5 * time.Millisecond) {
+// wait gives a stack time to give up, which it must not. Short tests omit it.
+func (r *run) wait(d time.Duration) {
+	if !r.short {
+		time.Sleep(d)
+	}
+}
+
+// eventually polls condition until it is true, or patience is at its end.
+func eventually(condition func() bool) bool {
+	for until := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			return false
 		}

@@ -56,11 +56,9 @@ var halfScripts = []script{
 		_, err = readTo(s, 0, 1) // the rest has arrived too
 		check(err)
 		check(s.Close())
-		time.Sleep(kernelTime)
 		r.note("we read", readAll(c, 100))
 		r.note("a further Read", describeCall(c.Read))
-		r.note("Write", describeCall(c.Write))
-		r.note("a further Write", describeCall(c.Write))
+		r.note("a later Write", describe(writeUntilError(c)))
 		r.note("CloseRead finds no connection", fmt.Sprint(errors.Is(c.CloseRead(), syscall.ENOTCONN)))
 		r.note("CloseWrite finds no connection", fmt.Sprint(errors.Is(c.CloseWrite(), syscall.ENOTCONN)))
 		r.note("Close", timed(c.Close))
@@ -72,7 +70,7 @@ var halfScripts = []script{
 		_, err := c.Write(nil)
 		r.note("Write of nothing", describe(err))
 		r.note("first Write", describeCall(c.Write))
-		time.Sleep(kernelTime)
+		r.note("a later Write", describe(writeUntilError(c)))
 		_, err = c.Write(nil)
 		r.note("a later Write of nothing", describe(err))
 		r.note("CloseRead finds no connection", fmt.Sprint(errors.Is(c.CloseRead(), syscall.ENOTCONN)))
@@ -82,7 +80,7 @@ var halfScripts = []script{
 		c, s := r.pair()
 		check(s.Close())
 		r.note("Read", describeCall(c.Read))
-		n, err := c.Write(bytesOf(64 << 20))
+		n, err := c.Write(make([]byte, blocking))
 		r.must("some bytes are taken", n > 0)
 		r.note("Write", describe(err))
 	}},
@@ -128,13 +126,11 @@ var halfScripts = []script{
 		r.note("Close", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
-	{name: "close read during a Read", waits: true, run: func(r *run) {
+	{name: "close read during a Read", run: func(r *run) {
 		c, s := r.pair()
-		read := make(chan error, 1)
-		go func() { read <- readByte(c) }()
-		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
+		read := blocked(func() error { return readByte(c) })
 		r.note("CloseRead", timed(c.CloseRead))
-		r.note("Read", timedFor(3*time.Second, func() error { return <-read }))
+		r.note("Read", timed(func() error { return <-read }))
 		_, err := s.Write([]byte("x"))
 		check(err)
 		r.note("Read of later data", timed(func() error { return readByte(c) }))
@@ -142,13 +138,13 @@ var halfScripts = []script{
 		r.note("Close", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
-	{name: "close read of a full connection", waits: true, run: func(r *run) {
+	{name: "close read of a full connection", run: func(r *run) {
 		c, s := r.pair()
 		_, err := fill(s)
 		check(err)
 		r.note("CloseRead", timed(c.CloseRead))
 		check(s.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)))
-		_, err = s.Write(bytesOf(64 << 20))
+		_, err = s.Write(make([]byte, blocking))
 		r.note("the peer writes", describe(err))
 		r.note("Close with unread data", timed(c.Close))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
@@ -173,8 +169,7 @@ func writesToClosedHalves(r *run, unread int, writes bool) {
 	check(s.CloseWrite())
 	r.note("Read", describeCall(c.Read))
 	r.note("Write", describeCall(c.Write))
-	time.Sleep(backgroundTime)
-	r.note("a further Write", describeCall(c.Write))
+	r.note("a later Write", describe(writeUntilError(c)))
 	r.note("a further Read", describeCall(c.Read))
 	if writes {
 		r.note("the peer's first Write", describeCall(s.Write))
@@ -188,13 +183,6 @@ func writesToClosedHalves(r *run, unread int, writes bool) {
 	r.note("Close", timed(c.Close))
 	r.note("the peer's Close", timed(s.Close))
 }
-
-// backgroundTime is how long a connection may take to notice what arrives while no call reads.
-const backgroundTime = 300 * time.Millisecond
-
-// kernelTime is how long a kernel may take, on a busy machine, to deliver the end of a TCP connection.
-// It is shorter than a tick of the idle monitor.
-const kernelTime = 3 * time.Millisecond
 
 // writesToGone writes to a peer that has just left, when nothing of this end waits for it, after messages
 // that this end has not read.
@@ -225,15 +213,12 @@ func writesToGone(r *run, unread int, reset bool) {
 			check(s.SetLinger(0))
 		}
 		check(s.Close())
-		time.Sleep(kernelTime)
-		written := 0
-		_, err := c.Write(bytesOf(size))
-		time.Sleep(kernelTime)
-		for ; err == nil && written < 1000; written++ {
+		var err error
+		eventually(func() bool {
 			_, err = c.Write(bytesOf(size))
-		}
-		r.note("Writes that succeed", fmt.Sprint(written))
-		r.note("the next", describe(err))
+			return err != nil
+		})
+		r.note("a later Write", describe(err))
 		if unread > 0 {
 			b, err := io.ReadAll(c)
 			r.note("all that was unread can be read", fmt.Sprint(len(b) == unread*40, ", ", describe(err)))

@@ -3,6 +3,7 @@ package parity
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,20 +25,11 @@ var httpScripts = []script{
 		server.vanish()
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 		defer cancel()
-		begin := time.Now()
-		err := bounded(5*time.Second, func() error { return get(ctx, client, server.url) })
-		r.log("it took %v: %v", time.Since(begin), err)
-		r.must("Do fails when its context ends", err != nil && ctx.Err() != nil)
-		r.must("Do returns within a second", time.Since(begin) < time.Second)
+		err := bounded(func() error { return get(ctx, client, server.url) })
+		r.must("Do fails when its context ends", err != nil && err != errHangs && ctx.Err() != nil)
 	}},
-	{name: "http client, idle connections to a vanished host", stacks: vanishing, waits: true, run: func(r *run) {
-		worst := time.Duration(0)
-		for range 3 { // repeated, because a busy machine alone may delay a request
-			if worst = r.besideVanished(); worst < 100*time.Millisecond || worst > 2*time.Second {
-				break
-			}
-		}
-		r.must("no request takes 100 ms", worst < 100*time.Millisecond)
+	{name: "http client, idle connections to a vanished host", stacks: vanishing, run: func(r *run) {
+		r.note("requests meanwhile", describe(r.besideVanished()))
 	}},
 	{name: "http server, Close with idle clients", run: func(r *run) {
 		r.endServer(false, (*http.Server).Close)
@@ -51,8 +43,8 @@ var httpScripts = []script{
 }
 
 // besideVanished makes requests to a healthy host while the same Transport closes idle
-// connections to a vanished host. It returns how long the slowest request took.
-func (r *run) besideVanished() (worst time.Duration) {
+// connections to a vanished host.
+func (r *run) besideVanished() (err error) {
 	const idle = 3
 	healthy, vanished := r.startServer(), r.startServer()
 	var closed atomic.Int64
@@ -74,27 +66,14 @@ func (r *run) besideVanished() (worst time.Duration) {
 	}
 	requests.Wait()
 	vanished.vanish()
-	// The Transport's timers close them. The loop continues for 200 ms after that.
-	until := time.Now().Add(10 * time.Second)
-	for allClosed := false; time.Now().Before(until); time.Sleep(time.Millisecond) {
-		begin := time.Now()
-		err := bounded(5*time.Second, func() error { return get(context.Background(), client, healthy.url) })
-		took := time.Since(begin)
-		worst = max(worst, took)
-		if err == errHangs {
-			r.log("a request did not return within %v", took)
-			return worst
-		}
-		check(err)
-		if closed.Load() == idle && !allClosed {
-			allClosed, until = true, time.Now().Add(200*time.Millisecond)
-		}
+	// The Transport's timers close them.
+	if !eventually(func() bool {
+		err = bounded(func() error { return get(context.Background(), client, healthy.url) })
+		return err != nil || closed.Load() == idle
+	}) {
+		return errors.New("Close of an idle connection does not return")
 	}
-	r.log("%d idle connections were closed; the slowest request took %v", closed.Load(), worst)
-	if closed.Load() != idle {
-		panic("the idle connections were not closed")
-	}
-	return worst
+	return err
 }
 
 // endServer ends a server that has 1,000 idle clients. If third is set, each third client has
@@ -102,7 +81,7 @@ func (r *run) besideVanished() (worst time.Duration) {
 func (r *run) endServer(third bool, end func(*http.Server) error) {
 	clients := 1000
 	if r.short {
-		clients = 200
+		clients = 100
 	}
 	server := r.startServer()
 	var healthy, vanished []conn
@@ -123,17 +102,13 @@ func (r *run) endServer(third bool, end func(*http.Server) error) {
 			healthy = append(healthy, c)
 		}
 	}
-	if !eventually(10*time.Second, func() bool { return server.count(http.StateIdle) == clients }) {
+	if !eventually(func() bool { return server.count(http.StateIdle) == clients }) {
 		panic("the clients are not idle")
 	}
-	begin := time.Now()
-	err := bounded(5*time.Second, func() error { return end(server.Server) })
-	r.log("it took %v", time.Since(begin))
-	r.must("the call returns within a second", time.Since(begin) < time.Second)
-	r.note("the call returns", describe(err))
+	r.note("the call returns", timed(func() error { return end(server.Server) }))
 	ends := map[string]int{}
 	for _, c := range healthy {
-		check(c.SetDeadline(time.Now().Add(2 * time.Second)))
+		check(c.SetDeadline(time.Now().Add(patience)))
 		saw := describe(readByte(c))
 		if ends[saw]++; saw != "EOF" {
 			break // the others would take as long

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // peer is another process that has the other end of a connection.
@@ -120,8 +119,6 @@ func closerMain(arguments []string) {
 		_, err := c.Write(pattern(b, i*size))
 		check(err)
 	}
-	begin := time.Now()
-	err = c.Close()
-	fmt.Println(describe(err), bucket(time.Since(begin)))
+	fmt.Println(timed(c.Close))
 	os.Exit(0)
 }

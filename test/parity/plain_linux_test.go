@@ -78,10 +78,9 @@ var plainScripts = []script{
 		var dials sync.WaitGroup
 		for i := range 4 {
 			dials.Go(func() {
-				begin := time.Now()
-				err := r.dial(context.Background(), 1500*time.Millisecond, address)
+				err := r.dial(context.Background(), 500*time.Millisecond, address)
 				timeout, ok := err.(net.Error) // package net's error may be one of two, so only its kind is compared
-				r.note(fmt.Sprint("dial ", i), fmt.Sprint(ok && timeout.Timeout(), " ", bucket(time.Since(begin))))
+				r.note(fmt.Sprint("dial ", i), fmt.Sprint(ok && timeout.Timeout()))
 			})
 		}
 		dials.Wait()
@@ -106,6 +105,9 @@ var plainScripts = []script{
 		r.must("the next dial is the stack's", r.carries(c) == nil)
 	}},
 	{name: "a server that sends first to a plain client", run: func(r *run) {
+		if r.config != nil { // the client must not wait for it
+			r.config.HandshakeTimeout = time.Hour
+		}
 		ln, err := r.Listen()
 		check(err)
 		go func() {
@@ -118,17 +120,12 @@ var plainScripts = []script{
 				c.Close()
 			}
 		}()
-		best := time.Hour
-		for range 20 {
-			begin := time.Now()
+		for range 5 {
 			c, err := net.Dial("tcp", ln.Addr().String())
 			check(err)
 			got, err := io.ReadAll(c)
 			r.note("the client reads", fmt.Sprintf("%q, then %s", got, describe(err)))
-			best = min(best, time.Since(begin))
 		}
-		r.log("the greeting arrived after %v at best", best)
-		r.must("the greeting arrives within a millisecond", best < time.Millisecond)
 	}},
 	{name: "Accept in the order of arrival", run: func(r *run) {
 		ln, err := r.Listen()
@@ -146,28 +143,6 @@ var plainScripts = []script{
 			accepted = append(accepted, s.RemoteAddr().String())
 		}
 		r.must("it is the order of the dials", fmt.Sprint(accepted) == fmt.Sprint(dialled))
-	}},
-	{name: "a limit on accepted connections", run: func(r *run) {
-		ln, err := r.Listen()
-		check(err)
-		const limit, clients = 10, 40
-		var dials sync.WaitGroup
-		for range clients {
-			dials.Go(func() {
-				_, err := net.Dial("tcp", ln.Addr().String())
-				check(err)
-			})
-		}
-		dials.Wait()
-		before := settled().descriptors
-		for range limit {
-			_, err := ln.Accept()
-			check(err)
-		}
-		time.Sleep(200 * time.Millisecond) // time in which the stack could accept more
-		held := settled().descriptors - before
-		r.log("%d more descriptors for %d connections", held, limit)
-		r.must("few more connections are accepted than the program wants", held <= limit+9)
 	}},
 }
 
@@ -216,8 +191,8 @@ func fullBacklog() string {
 	name, err := syscall.Getsockname(fd)
 	check(err)
 	address := net.JoinHostPort("127.0.0.1", fmt.Sprint(name.(*syscall.SockaddrInet4).Port))
-	for range 2 {
-		(&net.Dialer{Timeout: 200 * time.Millisecond}).Dial("tcp", address)
+	for err = nil; err == nil; {
+		_, err = (&net.Dialer{Timeout: time.Second}).Dial("tcp", address)
 	}
 	return address
 }

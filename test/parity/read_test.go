@@ -10,7 +10,7 @@ import (
 
 // readScripts read during a copy whose writer blocks, and copy to writers that read for themselves.
 var readScripts = []script{
-	{name: "read beside a blocked copy", waits: true, run: func(r *run) {
+	{name: "read beside a blocked copy", run: func(r *run) {
 		c, s := r.pair()
 		w := &blockedWriter{called: make(chan struct{}), release: make(chan struct{})}
 		copied := make(chan error, 1)
@@ -23,21 +23,19 @@ var readScripts = []script{
 		<-w.called
 
 		check(c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)))
-		r.note("Read with a deadline", timedFor(3*time.Second, func() error { return readByte(c) }))
+		r.note("Read with a deadline", timed(func() error { return readByte(c) }))
 		check(c.SetReadDeadline(time.Time{}))
 		_, err = io.WriteString(s, "s")
 		check(err)
-		r.note("Read of later data", timedFor(3*time.Second, func() error { return readByte(c) }))
-		read := make(chan error, 1)
-		go func() { read <- readByte(c) }()
-		time.Sleep(100 * time.Millisecond) // by now the Read is very likely blocked
+		r.note("Read of later data", timed(func() error { return readByte(c) }))
+		read := blocked(func() error { return readByte(c) })
 		r.note("Close", timed(c.Close))
-		r.note("Read", timedFor(3*time.Second, func() error { return <-read }))
+		r.note("Read", timed(func() error { return <-read }))
 		close(w.release)
-		r.note("Copy", timedFor(3*time.Second, func() error { return <-copied }))
+		r.note("Copy", timed(func() error { return <-copied }))
 		r.note("the peer's Read", timed(func() error { return readByte(s) }))
 	}},
-	{name: "relay through a buffered writer", waits: true, run: func(r *run) {
+	{name: "relay through a buffered writer", run: func(r *run) {
 		c, relayed := r.pair()
 		onward, s := r.pair()
 		// The relay never flushes: bufio.Writer's ReadFrom leaves all to the connection's.
@@ -49,13 +47,13 @@ var readScripts = []script{
 		for range 2 {
 			_, err := io.WriteString(c, "a request")
 			check(err)
-			r.note("Read of a request", timedFor(3*time.Second, func() error {
+			r.note("Read of a request", timed(func() error {
 				_, err := io.ReadFull(s, make([]byte, len("a request")))
 				return err
 			}))
 		}
 		check(c.CloseWrite())
-		r.note("Copy", timedFor(3*time.Second, func() error { return <-copied }))
+		r.note("Copy", timed(func() error { return <-copied }))
 	}},
 	{name: "copy to a writer that reads", run: func(r *run) {
 		c, s := r.pair()

@@ -25,7 +25,7 @@ var stopScripts = []script{
 			// The signal stops one thread after the other, so the server may still have replied.
 			r.config.ReplyTimeout, r.config.StepUpTimeout = time.Second, time.Second
 		}
-		r.note("Dial", describe(bounded(5*time.Second, func() error { return r.dial(context.Background(), 0, address) })))
+		r.note("Dial", describe(bounded(func() error { return r.dial(context.Background(), 0, address) })))
 		p.kill()
 	}},
 	{name: "a stopped peer is killed with unread bytes of ours", run: func(r *run) {
@@ -57,7 +57,7 @@ func (r *run) stoppedPeer() (*peer, conn) {
 // the peer continues.
 func toStopped(r *run, writes int) {
 	p, c := r.stoppedPeer()
-	r.note("Write", describe(bounded(5*time.Second, func() error { return writeSmall(c, writes) })))
+	r.note("Write", describe(bounded(func() error { return writeSmall(c, writes) })))
 	r.note("Close", timed(c.Close))
 	check(p.cmd.Process.Signal(unix.SIGCONT))
 	r.note("the peer's Read", p.do(fmt.Sprint("read ", writes*64)))

@@ -8,6 +8,8 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -74,38 +76,21 @@ func describe(err error) string {
 	return kind
 }
 
-// timed calls f and describes its error and roughly how long it took.
-func timed(f func() error) string { return timedFor(10*time.Second, f) }
+// timed calls f and describes its error, or says that f hangs.
+func timed(f func() error) string { return describe(bounded(f)) }
 
-// timedFor acts like timed with another time limit.
-func timedFor(limit time.Duration, f func() error) string {
-	begin := time.Now()
-	err := bounded(limit, f)
-	if err == errHangs {
-		return fmt.Sprintf("%v within %v", err, limit)
-	}
-	return describe(err) + " " + bucket(time.Since(begin))
-}
-
-// bucket describes a duration so roughly that a busy machine does not change the result.
-func bucket(d time.Duration) string {
-	switch {
-	case d < 500*time.Millisecond:
-		return "at once"
-	case d < 2500*time.Millisecond:
-		return "after about a second"
-	}
-	return "after many seconds"
-}
+// patience is how long a call may take that does not depend on the peer. It is far longer than
+// any call takes on a busy machine.
+const patience = 30 * time.Second
 
 // bounded calls f and returns its error, or errHangs if f does not return in time.
-func bounded(limit time.Duration, f func() error) error {
+func bounded(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(limit):
+	case <-time.After(patience):
 		return errHangs
 	}
 }
@@ -150,7 +135,7 @@ const endless = math.MaxInt
 // readAll reads the stream to its end and describes the result.
 func readAll(c conn, want int) string {
 	var got int
-	err := bounded(20*time.Second, func() (err error) {
+	err := bounded(func() (err error) {
 		got, err = readTo(c, 0, endless)
 		return err
 	})
@@ -171,26 +156,53 @@ func amount(got, want int) string {
 	return "too few bytes"
 }
 
-// fill writes the stream until the connection accepts no more, and returns the number of bytes.
+// fill writes the stream until a Write makes no progress, and returns the number of bytes.
 func fill(c conn) (taken int, err error) {
 	b := make([]byte, 4<<10)
-	for err == nil {
+	for n := 1; err == nil && n > 0; taken += n {
 		check(c.SetWriteDeadline(time.Now().Add(400 * time.Millisecond)))
-		var n int
 		n, err = c.Write(pattern(b, taken))
-		taken += n
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+		}
 	}
 	check(c.SetWriteDeadline(time.Time{}))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = nil
-	}
 	return taken, err
 }
 
-// writeUntilError writes single bytes until a Write fails, for up to five seconds.
+// blocking is the length of a Write that blocks until the peer reads. No connection buffers as
+// much.
+const blocking = 32 << 20
+
+// blocked calls f on a new goroutine and waits until that is blocked in it.
+func blocked(f func() error) (result <-chan error) {
+	done := make(chan error, 1)
+	go inBlocked(f, done)
+	stacks := make([]byte, 1<<20)
+	if !eventually(func() bool {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			state, _, _ := strings.Cut(stack, "\n")
+			running := strings.Contains(state, "[running") || strings.Contains(state, "[runnable") || strings.Contains(state, "[syscall")
+			if strings.Contains(stack, "parity.inBlocked(") && !running {
+				return true
+			}
+		}
+		return len(done) > 0
+	}) {
+		panic("the call does not block")
+	}
+	return done
+}
+
+// inBlocked is the function by which blocked finds the goroutine.
+//
+//go:noinline
+func inBlocked(f func() error, done chan<- error) { done <- f() }
+
+// writeUntilError writes single bytes until a Write fails.
 func writeUntilError(c conn) error {
 	var err error
-	eventually(5*time.Second, func() bool {
+	eventually(func() bool {
 		_, err = c.Write([]byte{0})
 		return err != nil
 	})

@@ -1,10 +1,7 @@
 package parity
 
 import (
-	"net"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,57 +37,4 @@ var vanishScripts = []script{
 		check(c.SetLinger(1))
 		r.note("Close", timed(c.Close))
 	}},
-	{name: "processor time of 300 closes towards vanished hosts", stacks: vanishing, waits: true, limit: 3 * time.Minute, run: func(r *run) {
-		const conns, most = 300, 0.02 * raceFactor
-		ln, err := r.Listen()
-		check(err)
-		inTime, share := 0, 1.0
-		for tries := 0; tries < 3 && (inTime < conns || share >= most); tries++ { // on a busy machine everything takes longer
-			inTime, share = r.closeTowardsVanished(ln, conns)
-		}
-		r.must("every Close returns nil within a second", inTime == conns)
-		r.must("they take less than 2 % of a processor", share < most)
-	}},
-}
-
-// closeTowardsVanished closes new connections to hosts that have vanished. It returns how many of the
-// calls returned within a second, and the share of a processor that was used in five.
-func (r *run) closeTowardsVanished(ln net.Listener, conns int) (inTime int, share float64) {
-	var closed, vanished []conn
-	for range conns {
-		c, s := r.connect(ln)
-		_, err := s.Write(bytesOf(1))
-		check(err)
-		check(readByte(c))
-		vanish(s)
-		_, err = c.Write(bytesOf(1000))
-		check(err)
-		closed, vanished = append(closed, c), append(vanished, s)
-	}
-	const span = 5 * time.Second
-	begin, before := time.Now(), processorTime()
-	var returned atomic.Int64
-	for _, c := range closed {
-		go func() {
-			check(c.Close())
-			if time.Since(begin) < time.Second {
-				returned.Add(1)
-			}
-		}()
-	}
-	time.Sleep(time.Until(begin.Add(span)))
-	share = float64(processorTime()-before) / float64(time.Since(begin))
-	r.log("%.2f %% of a processor, %d of %d closes within a second", 100*share, returned.Load(), conns)
-	for _, s := range vanished { // which ends the connections
-		check(s.SetLinger(0))
-		go s.Close()
-	}
-	return int(returned.Load()), share
-}
-
-// processorTime returns the processor time that this process has used.
-func processorTime() time.Duration {
-	var u unix.Rusage
-	check(unix.Getrusage(unix.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package parity
-
-const raceFactor = 1
