@@ -97,9 +97,10 @@ func TestModes(t *testing.T) {
 				}
 			}
 			dir, connections := echoModule(t, m.files), newReport(t)
-			out := run(t, dir, env(append(m.env, connections.env())...), sdp(t), m.args...)
+			only := onlySDP(t, "*:*")
+			out := run(t, dir, env(append(m.env, only, connections.env())...), sdp(t), m.args...)
 			if !m.runs {
-				out = run(t, dir, env(connections.env()), filepath.Join(dir, "program"))
+				out = run(t, dir, env(only, connections.env()), filepath.Join(dir, "program"))
 				require.Contains(t, run(t, dir, env(), sdp(t), "version", "program"), "program: SDP of gosdp ")
 			}
 			require.Contains(t, out, "echoed")
@@ -154,7 +155,7 @@ func TestEnv(t *testing.T) {
 	dir, connections := echoModule(t, nil), newReport(t)
 	run(t, dir, env(), "sh", "-c", `eval "$("$0" env)" && ls "$GOROOT/.gosdp-kept" && go build -o program . && "$0" build -o again .`, sdp(t))
 	for _, name := range []string{"program", "again"} {
-		run(t, dir, env(connections.env()), filepath.Join(dir, name))
+		run(t, dir, env(onlySDP(t, "*:*"), connections.env()), filepath.Join(dir, name))
 	}
 	require.Equal(t, 2, connections.count(t, "dial", "shm"))
 }
@@ -219,7 +220,7 @@ func TestInstallFromProxy(t *testing.T) {
 
 	connections := newReport(t)
 	run(t, t.TempDir(), env(fromProxy...), installed, "install", "example.com/program@latest")
-	require.Contains(t, run(t, bin, env(connections.env()), filepath.Join(bin, "program")), "echoed")
+	require.Contains(t, run(t, bin, env(onlySDP(t, "*:*"), connections.env()), filepath.Join(bin, "program")), "echoed")
 	require.Equal(t, 1, connections.count(t, "accept", "shm"))
 	require.Contains(t, run(t, bin, env(), installed, "version", "program"), "program: SDP of gosdp v0.99.0, go")
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func dial(what, address string, d net.Dialer) {
 		fmt.Printf("%s: %v, %T\n", what, err.(*net.OpError).Err, err.(*net.OpError).Err)
 		return
 	}
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	c.Write([]byte("hello"))
 	n, err := c.Read(make([]byte, 100))
 	fmt.Println(what, c.LocalAddr().(*net.TCPAddr).IP, n, err)
@@ -78,7 +79,7 @@ func dials(address, local string) {
 func serve(ln net.Listener, connections int) {
 	for range connections {
 		c := must(ln.Accept())
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		b := make([]byte, 100)
 		n, err := c.Read(b)
 		if err != nil || string(b[:n]) != "hello" {
@@ -103,11 +104,7 @@ func main() {
 		fmt.Println("ready")
 		serve(ln, 1)
 	case "dial":
-		began := time.Now()
 		dial("dial", os.Args[2], net.Dialer{})
-		if d := time.Since(began); d > time.Second/2 {
-			fmt.Println("it took", d)
-		}
 	}
 }
 `
@@ -117,21 +114,17 @@ func main() {
 func TestOwnSockets(t *testing.T) {
 	want(t, "short")
 	dir := socketModule(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := ln.Addr().String()
-	ln.Close()
 	connections := newReport(t)
-	server := exec.Command(filepath.Join(dir, "program"), "serve", address)
+	server := exec.Command(filepath.Join(dir, "program"), "serve", "127.0.0.1:0")
 	server.Env = env("SDP_DEVICES=shm")
-	startListening(t, server)
+	address := startListening(t, server)
 	expected := run(t, dir, env(), filepath.Join(dir, "stock"), "dials", address, "127.0.0.1")
 	require.Equal(t, expected, runProgram(t, dir, "shm", connections, "dials", address, "127.0.0.1"))
-	require.Equal(t, 3, connections.count(t, "dial", "shm"))
+	require.Positive(t, connections.count(t, "dial", "shm"))
 }
 
 // startListening starts a process that prints its address, and ends it with the test.
-func startListening(t *testing.T, cmd *exec.Cmd) {
+func startListening(t *testing.T, cmd *exec.Cmd) (address string) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -141,8 +134,9 @@ func startListening(t *testing.T, cmd *exec.Cmd) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	_, err = out.Read(make([]byte, 100))
+	address, err = bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
+	return strings.TrimSpace(address)
 }
 
 // TestSwitchedOffAfterRestart has processes accept one after the other from a socket that their
@@ -157,7 +151,7 @@ func TestSwitchedOffAfterRestart(t *testing.T) {
 	f, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for _, devices := range []string{"shm", "tcp", "shm"} {
 		server := exec.CommandContext(ctx, filepath.Join(dir, "program"), "inherit")
@@ -170,7 +164,6 @@ func TestSwitchedOffAfterRestart(t *testing.T) {
 		ready, err := said.ReadString('\n')
 		require.NoError(t, err)
 		require.Equal(t, "ready\n", ready)
-		time.Sleep(100 * time.Millisecond) // most likely it waits in Accept by now, and serves SDP if it does that at all
 		require.Equal(t, "dial 127.0.0.1 5 <nil>\n", runProgram(t, dir, "shm", newReport(t), "dial", ln.Addr().String()), devices)
 		wrong, err := io.ReadAll(said)
 		require.NoError(t, err)

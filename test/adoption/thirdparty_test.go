@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -112,51 +111,34 @@ func await(t *testing.T, address string) {
 			c.Close()
 		}
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond, "nothing listens on %s", address)
+	}, 2*time.Minute, 50*time.Millisecond, "nothing listens on %s", address)
 }
 
 // each runs a test over shm and over TCP, with the same programs, and checks that their
-// connections were of shm in the first case. With GOSDP_ADOPTION_RATES set, on a machine that does
-// nothing else, it also compares the rates.
+// connections were of shm in the first case. It prints the rates, which mean something on an idle
+// machine only.
 func each(t *testing.T, test func(t *testing.T, environ []string) (rate float64)) {
-	rates := make(map[string][]float64)
-	compare := os.Getenv("GOSDP_ADOPTION_RATES") != ""
-	rounds := 1
-	if compare {
-		rounds = 5
+	rates := make(map[string]float64)
+	for _, device := range []string{"shm", "tcp"} {
+		t.Run(device, func(t *testing.T) {
+			connections := newReport(t)
+			rates[device] = test(t, env("SDP_DEVICES="+device, connections.env()))
+			accepted := connections.count(t, "accept", "shm")
+			if device == "shm" {
+				require.Positive(t, accepted)
+				require.Positive(t, connections.count(t, "dial", "shm"))
+			} else {
+				require.Zero(t, accepted)
+			}
+			t.Logf("%d connections accepted over shm", accepted)
+		})
 	}
-	for range rounds { // alternating
-		for _, device := range []string{"shm", "tcp"} {
-			t.Run(device, func(t *testing.T) {
-				connections := newReport(t)
-				rates[device] = append(rates[device], test(t, env("SDP_DEVICES="+device, connections.env())))
-				accepted := connections.count(t, "accept", "shm")
-				if device == "shm" {
-					require.Positive(t, accepted)
-					require.Positive(t, connections.count(t, "dial", "shm"))
-				} else {
-					require.Zero(t, accepted)
-				}
-				t.Logf("%.0f/s, %d connections accepted over shm", rates[device][len(rates[device])-1], accepted)
-			})
-		}
-	}
-	t.Logf("rates: shm %.0f, tcp %.0f", rates["shm"], rates["tcp"])
-	if compare {
-		ratio := median(rates["shm"]) / median(rates["tcp"])
-		t.Logf("shm is %.2f times TCP", ratio)
-		require.GreaterOrEqual(t, ratio, 0.95)
-	}
-}
-
-func median(all []float64) float64 {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[len(sorted)/2]
+	t.Logf("per second: shm %.0f, tcp %.0f", rates["shm"], rates["tcp"])
 }
 
 // limited returns a context that ends a command which hangs.
 func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -184,19 +166,19 @@ func TestNATS(t *testing.T) {
 
 		// Data: what a subscriber gets is what was published.
 		data := fmt.Sprintf("%x", random(100_000))
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		sub := exec.CommandContext(ctx, client, "-s", url, "reply", "echo", "--echo", "--count", "1")
 		sub.Env = environ
 		require.NoError(t, sub.Start())
 		var got string
 		require.Eventually(t, func() bool {
-			cmd := exec.CommandContext(ctx, client, "-s", url, "request", "echo", "--raw", "--timeout", "2s")
+			cmd := exec.CommandContext(ctx, client, "-s", url, "request", "echo", "--raw", "--timeout", "1m")
 			cmd.Env, cmd.Stdin = environ, strings.NewReader(data)
 			out, _ := cmd.Output()
 			got = strings.TrimSpace(string(out))
 			return got != ""
-		}, 30*time.Second, 200*time.Millisecond)
+		}, 2*time.Minute, 200*time.Millisecond) // until there is a subscriber
 		require.Equal(t, sha256.Sum256([]byte(data)), sha256.Sum256([]byte(got)), "%d bytes", len(got))
 		sub.Wait()
 
@@ -281,10 +263,9 @@ func TestCaddy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "data")
 	require.NoError(t, os.WriteFile(file, data, 0o644))
 	each(t, func(t *testing.T, environ []string) float64 {
-		behind, front := free(t), free(t)
+		front := free(t)
 		environ = append(environ, "HOME="+t.TempDir(), "XDG_DATA_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir())
-		start(t, environ, program, "serve", behind, file)
-		await(t, behind)
+		behind := serve(t, environ, program, file)
 		start(t, environ, caddy, "reverse-proxy", "--from", "http://"+front, "--to", behind)
 		await(t, front)
 		out := run(t, dir, environ, program, "get", "http://"+front+"/", "300")
@@ -311,9 +292,7 @@ func TestPrometheus(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "metrics.txt")
 	require.NoError(t, os.WriteFile(file, []byte(metrics.String()), 0o644))
 	each(t, func(t *testing.T, environ []string) float64 {
-		target, address := free(t), free(t)
-		start(t, environ, program, "serve", target, file)
-		await(t, target)
+		target, address := serve(t, environ, program, file), free(t)
 		config := filepath.Join(t.TempDir(), "prometheus.yml")
 		require.NoError(t, os.WriteFile(config, []byte(`{"scrape_configs": [{"job_name": "web", "scrape_interval": "1s", "static_configs": [{"targets": ["`+target+`"]}]}]}`), 0o644))
 		start(t, environ, prometheus, "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+address)
@@ -337,7 +316,7 @@ func TestPrometheus(t *testing.T) {
 			defer r.Body.Close()
 			answer.Data.Result = nil
 			return json.NewDecoder(r.Body).Decode(&answer) == nil && len(answer.Data.Result) == series
-		}, 30*time.Second, 100*time.Millisecond)
+		}, 2*time.Minute, 100*time.Millisecond)
 		for _, s := range answer.Data.Result {
 			number, err := strconv.Atoi(s.Metric.Number)
 			require.NoError(t, err)
@@ -350,12 +329,21 @@ func TestPrometheus(t *testing.T) {
 	})
 }
 
+// serve has the program web serve a file until the test ends. It returns its address.
+func serve(t *testing.T, environ []string, program, file string) (address string) {
+	t.Helper()
+	cmd := exec.Command(program, "serve", file)
+	cmd.Env = environ
+	return startListening(t, cmd)
+}
+
 const web = `package main
 
 import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -364,8 +352,13 @@ import (
 
 func main() {
 	if os.Args[1] == "serve" {
-		panic(http.ListenAndServe(os.Args[2], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.ServeFile(w, r, os.Args[3])
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(ln.Addr())
+		panic(http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFile(w, r, os.Args[2])
 		})))
 	}
 	n, _ := strconv.Atoi(os.Args[3])

@@ -121,6 +121,15 @@ func newReport(t *testing.T) report { return report(filepath.Join(t.TempDir(), "
 
 func (r report) env() string { return "SDP_REPORT=" + string(r) }
 
+// onlySDP returns a variable with which dials to addresses fail rather than use TCP, however late the
+// server accepts. "*:*" are all addresses.
+func onlySDP(t *testing.T, addresses string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "sdp.conf")
+	require.NoError(t, os.WriteFile(file, []byte("use sdp client * "+addresses+"\n"), 0o600))
+	return "SDP_CONFIG=" + file
+}
+
 // count returns how many connections were made in a role, "dial" or "accept", on a device.
 func (r report) count(t *testing.T, role, device string) int {
 	t.Helper()
