@@ -32,20 +32,24 @@ func TestStaysOnIWARP(t *testing.T) {
 	assert.Equal(t, "the peer has sent no token", c.declined.Of(wire.DeviceVerbs))
 }
 
+// alwaysLate is the Config of a client that is too late to decide, however fast it is.
+func alwaysLate() *Config {
+	cfg := testConfig()
+	cfg.StepUpTimeout, cfg.DecisionTimeout = 0, 1
+	return &cfg
+}
+
 // TestLateClientAsksForPlainTCP: a server confirms that a connection is plain TCP, but no other decision.
 // A client that is so late that the server may have given up makes no other.
 func TestLateClientAsksForPlainTCP(t *testing.T) {
-	cfg := testConfig()
-	cfg.ReplyTimeout = 10 * time.Second
 	conn, accepted := handshaketest.TCPPair(t)
 	served := make(chan *Connection, 1)
 	go func() {
-		time.Sleep(patience + 50*time.Millisecond)
-		up, err := Serve(t.Context(), accepted, cfg)
+		up, err := Serve(t.Context(), accepted, testConfig())
 		assert.NoError(t, err)
 		served <- up
 	}()
-	c := Client{Config: &cfg}
+	c := Client{Config: alwaysLate()}
 	_, err := c.Connect(t.Context(), conn)
 	var not *NotSDPError
 	require.ErrorAs(t, err, &not)
@@ -63,28 +67,23 @@ func TestLateClientAsksForPlainTCP(t *testing.T) {
 // TestLateClientOfSDPConnectsAgain, once: if the second connection is late too, it decides. These
 // connections do not tell when the Reply arrived.
 func TestLateClientOfSDPConnectsAgain(t *testing.T) {
-	cfg := testConfig()
-	cfg.ReplyTimeout, cfg.SDPOnly = 10*time.Second, true
-	c := Client{Config: &cfg, Redials: true}
-	up, err := connectLate(t, &c, func(conn net.Conn) net.Conn { return struct{ net.Conn }{conn} })
+	c := Client{Config: alwaysLate(), Redials: true}
+	c.SDPOnly = true
+	connect := func() (*Connection, error) {
+		conn, accepted := handshaketest.TCPPair(t)
+		var serving sync.WaitGroup
+		t.Cleanup(serving.Wait)
+		serving.Go(func() {
+			_, err := Serve(t.Context(), accepted, testConfig())
+			assert.Error(t, err, "the client has left")
+		})
+		return c.Connect(t.Context(), struct{ net.Conn }{conn})
+	}
+	up, err := connect()
 	require.ErrorIs(t, err, errTooLate)
 	require.Nil(t, up)
 	require.True(t, c.Retry())
-	up, err = connectLate(t, &c, func(conn net.Conn) net.Conn { return struct{ net.Conn }{conn} })
-	require.NoError(t, err)
-	assert.True(t, up.MustDecide)
-	up.QP.Abort()
-}
-
-// TestLateReply is no reason to give up a connection of network sdp: the server's time for a decision
-// begins with it.
-func TestLateReply(t *testing.T) {
-	conn, _ := handshaketest.TCPPair(t)
-	needArrival(t, conn)
-	cfg := testConfig()
-	cfg.ReplyTimeout, cfg.SDPOnly = 10*time.Second, true
-	c := Client{Config: &cfg, Redials: true}
-	up, err := connectLate(t, &c, func(conn net.Conn) net.Conn { return conn })
+	up, err = connect()
 	require.NoError(t, err)
 	assert.True(t, up.MustDecide)
 	up.QP.Abort()
@@ -99,25 +98,11 @@ func needArrival(t *testing.T, conn net.Conn) {
 	}
 }
 
-// connectLate connects to a server that replies after patience.
-func connectLate(t *testing.T, c *Client, wrap func(net.Conn) net.Conn) (*Connection, error) {
-	t.Helper()
-	conn, accepted := handshaketest.TCPPair(t)
-	var serving sync.WaitGroup
-	t.Cleanup(serving.Wait)
-	serving.Go(func() {
-		time.Sleep(patience + 50*time.Millisecond)
-		_, err := Serve(t.Context(), accepted, *c.Config)
-		assert.Error(t, err, "the client has left")
-	})
-	return c.Connect(t.Context(), wrap(conn))
-}
-
-// TestArrival: the time counts from what came last.
+// TestArrival: where the kernel tells when the Reply arrived, the time counts from then.
 func TestArrival(t *testing.T) {
 	cfg := testConfig()
-	cfg.SDPOnly = true
-	c := Client{Config: &cfg, Redials: true, began: time.Now().Add(-time.Hour)}
+	cfg.SDPOnly, cfg.DecisionTimeout = true, time.Hour
+	c := Client{Config: &cfg, Redials: true, began: time.Now().Add(-2 * time.Hour)}
 	conn, peer := handshaketest.TCPPair(t)
 	needArrival(t, conn)
 	_, err := peer.Write([]byte("x"))
@@ -125,11 +110,10 @@ func TestArrival(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.NoError(t, err)
 	assert.False(t, c.tooLate(conn))
-	time.Sleep(patience + 50*time.Millisecond)
-	assert.True(t, c.tooLate(conn))
-	_, err = peer.Write([]byte("x"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return !c.tooLate(conn) }, 10*time.Second, time.Millisecond)
+	cfg.StepUpTimeout, cfg.DecisionTimeout = 0, 1
+	require.Eventually(t, func() bool { return c.tooLate(conn) }, time.Minute, time.Millisecond)
+	cfg.SDPOnly, cfg.DecisionTimeout = false, time.Hour
+	assert.True(t, c.tooLate(conn), "to ask for plain TCP is possible after that")
 }
 
 // TestChannelOfALateClient: that it could not be opened says nothing about the device, but the second
@@ -188,11 +172,9 @@ func TestReplyAfterItsTime(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, _ := first(tcp, make([]byte, iwarp.KeyLen))
 				return n > 0
-			}, 5*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 		}
-		begin := time.Now()
-		reply, err := replyWithin(over, time.Minute, client, asked)
-		assert.Less(t, time.Since(begin), 10*time.Second)
+		reply, err := replyWithin(over, time.Hour, client, asked)
 		if !replies {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			continue

@@ -17,9 +17,9 @@ func testConfig() Config {
 	return Config{
 		Logger:           slog.New(slog.DiscardHandler),
 		Devices:          []wire.Device{wire.DeviceIWARP},
-		HandshakeTimeout: time.Minute,
-		ReplyTimeout:     time.Minute,
-		StepUpTimeout:    100 * time.Millisecond,
+		HandshakeTimeout: time.Hour,
+		ReplyTimeout:     time.Hour,
+		StepUpTimeout:    time.Hour,
 		PlainTTL:         time.Minute,
 		Hello:            wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 16},
 	}

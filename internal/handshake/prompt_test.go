@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +81,7 @@ func TestPrompt(t *testing.T) {
 			require.Eventually(t, func() bool {
 				n, _ := first(server, whole)
 				return n == len(said)
-			}, 5*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 
 			h := &Incoming{Server: s, conn: server, expected: certain}
 			h.peek()
@@ -102,9 +101,11 @@ func TestPrompt(t *testing.T) {
 				require.NoError(t, err)
 				hello.MinV = in.Local.MinV // which Acks alone have
 				assert.Equal(t, in.Local, hello)
-				client.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-				_, err = client.Read(whole)
-				assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "there is no second answer")
+				defer func() {
+					server.Close()
+					n, _ := client.Read(whole)
+					assert.Zero(t, n, "there is no second answer")
+				}()
 				_, said, _ = strings.Cut(said, string(handshaketest.Hello()))
 			case v.plain:
 				require.NotNil(t, in)
@@ -114,15 +115,11 @@ func TestPrompt(t *testing.T) {
 				assert.Nil(t, in)
 			}
 			assert.False(t, handshaketest.SHM.Met())
-			server.SetReadDeadline(time.Now().Add(time.Second))
 			if !v.unread {
-				server.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-				_, err := server.Read(whole)
-				assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-				return
+				said = ""
 			}
-			got := make([]byte, len(said))
-			_, err = io.ReadFull(server, got)
+			require.NoError(t, client.CloseWrite())
+			got, err := io.ReadAll(server)
 			require.NoError(t, err)
 			assert.Equal(t, said, string(got))
 		})
@@ -141,6 +138,6 @@ func TestRequestIsNotPlain(t *testing.T) {
 	request := handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())
 	_, err := client.Write([]byte(request))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return h.Plain() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.Plain() == nil }, time.Minute, time.Millisecond)
 	assert.False(t, h.noneComes(), "later, too, the program would get it")
 }

@@ -290,7 +290,7 @@ func (d *dialled) confirm(from netip.Addr) error {
 			look()
 		}
 		switch {
-		case err == unix.EAGAIN && time.Since(d.since) > AskWithin: // an answer would come too late
+		case err == unix.EAGAIN && time.Since(d.since) > limits.ask: // an answer would come too late
 			looks = 0
 			continue
 		case err == unix.EAGAIN:
@@ -336,8 +336,8 @@ func (s *Claims) Late() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.all {
-		if d := &s.all[i]; d.opened && time.Since(d.since) > AskWithin {
-			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, AskWithin)
+		if d := &s.all[i]; d.opened && time.Since(d.since) > limits.ask {
+			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, limits.ask)
 		}
 	}
 	return nil

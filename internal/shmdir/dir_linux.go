@@ -36,6 +36,9 @@ const (
 	againTime = time.Second
 )
 
+// limits are those times that tests change.
+var limits = struct{ ask, hold, claim, open, again time.Duration }{AskWithin, HoldTime, claimTime, openTime, againTime}
+
 // opening is a directory that is open, or could not be opened, or is being opened.
 type opening struct {
 	done chan struct{} // closed when dir and err are set
@@ -59,7 +62,7 @@ func Open(path string) (*Dir, error) {
 	dirs.Lock()
 	o := dirs.byPath[path]
 	fresh := o == nil
-	if o != nil && o.finished() && o.err != nil && time.Since(o.at) > againTime {
+	if o != nil && o.finished() && o.err != nil && time.Since(o.at) > limits.again {
 		fresh = true
 	}
 	if fresh {
@@ -79,7 +82,7 @@ func Open(path string) (*Dir, error) {
 		if !fresh {
 			return nil, errors.New("its file system has not answered yet")
 		}
-		late := time.NewTimer(openTime)
+		late := time.NewTimer(limits.open)
 		defer late.Stop()
 		select {
 		case <-o.done:

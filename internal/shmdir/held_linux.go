@@ -83,7 +83,7 @@ func (a *Announcer) takeLocked() {
 	a.claims = slices.DeleteFunc(a.claims, func(c *claim) bool {
 		switch age := time.Since(c.since); {
 		case c.taken:
-		case age > claimTime && !c.opened, age > openedTime:
+		case age > limits.claim && !c.opened, age > openedTime:
 			c.settle()
 		}
 		return c.closed || c.taken
@@ -225,14 +225,14 @@ func (h *Held) Expected() bool {
 		return h.opened.stands()
 	}
 	waited := time.Since(h.since)
-	if len(h.claims) > 0 && waited < HoldTime {
+	if len(h.claims) > 0 && waited < limits.hold {
 		return true
 	}
 	for _, c := range h.claims {
 		c.settle()
 	}
 	h.lookLocked()
-	if h.opened == nil && waited > shortHold {
+	if h.opened == nil && waited > limits.hold/4 {
 		h.a.inVainLocked(waited)
 	}
 	return h.opened != nil
@@ -267,7 +267,7 @@ func (h *Held) Release(asked bool) {
 	defer h.a.mu.Unlock()
 	h.lookLocked()
 	if h.opened != nil {
-		if waited := time.Since(h.since); !asked && waited > HoldTime { // a guess has opened it
+		if waited := time.Since(h.since); !asked && waited > limits.hold { // a guess has opened it
 			h.a.inVainLocked(waited)
 		}
 		h.a.keepLocked(h.opened)

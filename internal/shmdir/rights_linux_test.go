@@ -76,7 +76,7 @@ func TestVisitWhileClosesBlock(t *testing.T) {
 		if !takesRights.Load() {
 			return
 		}
-		require.Eventually(t, func() bool { return blocked.Load() == 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return blocked.Load() == 1 }, time.Minute, time.Millisecond)
 		blocked.Add(mostBlocked - 1)
 		n, err = d.visit(server, nil)
 		blocked.Add(1 - mostBlocked)

@@ -82,12 +82,11 @@ const (
 	AskWithin = 50 * time.Millisecond
 	// HoldTime is how long a connection waits for the opening of the claims that fit it. A
 	// dialler that is about to send its Request when AskWithin ends may be late by as much. After
-	// a wait in vain that took longer than shortHold, no claim is answered for VainTimes as long: the
+	// a wait in vain that took longer than a quarter of it, no claim is answered for VainTimes as long: the
 	// connections of other programs, for which a hostile process makes claims, wait for a fiftieth
-	// of the time at most, or for shortHold each. Diallers that have given up, and those whose claims
+	// of the time at most, or for that quarter each. Diallers that have given up, and those whose claims
 	// fit by chance, say so sooner.
 	HoldTime  = 2 * AskWithin
-	shortHold = HoldTime / 4
 	VainTimes = 50
 	// mostWrong answers are for other connections. More are guesses.
 	mostWrong = 3
