@@ -1,10 +1,12 @@
 package sdp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -35,6 +37,18 @@ func TestCloseSaysDisConn(t *testing.T) {
 	}
 }
 
+// waitsForMutex reports whether a goroutine waits for a mutex in the function.
+func waitsForMutex(function string) bool {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, stack := range bytes.Split(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("[sync.Mutex.Lock")) && bytes.Contains(stack, []byte(function)) {
+			return true
+		}
+	}
+	return false
+}
+
 // TestCloseWriteWaitsForTheWrite that has been let in, and will send: its bytes must not
 // come after the DisConn.
 func TestCloseWriteWaitsForTheWrite(t *testing.T) {
@@ -57,7 +71,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.writeClosed
 	}, soon, time.Millisecond)
-	time.Sleep(10 * time.Millisecond)
+	require.Eventually(t, func() bool { return waitsForMutex("(*Conn).CloseWrite") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now
 	c.out.unlock()
 	require.NoError(t, await(t, written, soon))

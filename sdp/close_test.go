@@ -146,7 +146,7 @@ func TestEndWithoutDisConn(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			p, c := hostileAs(t, side, house.ln)
 			defer c.Close()
-			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			p.say(hostileData("all"))
 			p.qp.Close()
 			got, err := io.ReadAll(c)

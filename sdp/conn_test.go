@@ -50,7 +50,7 @@ func pair(t testing.TB) (client, server *Conn) {
 		c.Close()
 		s.Close()
 	})
-	end := time.Now().Add(30 * time.Second)
+	end := time.Now().Add(soon)
 	require.NoError(t, c.SetDeadline(end))
 	require.NoError(t, s.SetDeadline(end))
 	return c, s
@@ -172,7 +172,7 @@ func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			transport := &http.Transport{DialContext: v.dial}
 			defer transport.CloseIdleConnections()
-			client := http.Client{Transport: transport, Timeout: 10 * time.Second}
+			client := http.Client{Transport: transport, Timeout: soon}
 			for range 3 {
 				response, err := client.Get("http://" + address)
 				require.NoError(t, err)
@@ -373,7 +373,7 @@ func TestConcurrentReadsShareTheStream(t *testing.T) {
 func TestReaderPassesTheDutyOn(t *testing.T) {
 	const total = 32 << 20 // more than the peer's buffers hold
 	c, s := pair(t)
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 	var calls sync.WaitGroup
 	calls.Go(func() {
 		_, err := c.Read(make([]byte, 1))
@@ -383,7 +383,7 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.poll.parked && !c.poll.background
-	}, 10*time.Second, time.Millisecond, "the Read polls")
+	}, soon, time.Millisecond, "the Read polls")
 	calls.Go(func() {
 		n, err := c.Write(make([]byte, total))
 		assert.NoError(t, err)
@@ -393,10 +393,10 @@ func TestReaderPassesTheDutyOn(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.poll.cond.Waited()
-	}, 10*time.Second, time.Millisecond, "the Write waits for the Read")
+	}, soon, time.Millisecond, "the Write waits for the Read")
 	_, err := s.Write([]byte("x"))
 	require.NoError(t, err)
-	require.NoError(t, s.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, s.SetDeadline(time.Now().Add(soon)))
 	_, err = io.CopyN(io.Discard, s, total)
 	assert.NoError(t, err)
 	calls.Wait()

@@ -190,7 +190,7 @@ func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
-		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 		return c, q
 	}
 	client, _, err := iwarp.Connect(a, cfg, nil)

@@ -50,7 +50,7 @@ func startDump(t *testing.T, f io.Writer, text string) *dump.Dump {
 		var err error
 		d, err = dumps.start(f, dump.Options{Conn: text, Size: 1 << 30})
 		return err == nil
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	t.Cleanup(func() { d.Stop() })
 	return d
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -98,7 +99,21 @@ func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 	}
 }
 
-// TestNewListenerOverTLS has a client that takes its time with TLS's handshake.
+// acceptedListener tells of each connection that it accepts.
+type acceptedListener struct {
+	net.Listener
+	told chan struct{}
+}
+
+func (l acceptedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.told <- struct{}{}
+	}
+	return c, err
+}
+
+// TestNewListenerOverTLS has a client that begins TLS's handshake when it has been accepted.
 func TestNewListenerOverTLS(t *testing.T) {
 	stock := httptest.NewTLSServer(nil)
 	certificates, roots := stock.TLS.Certificates, x509.NewCertPool()
@@ -106,17 +121,18 @@ func TestNewListenerOverTLS(t *testing.T) {
 	stock.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	cfg := &Config{Devices: []string{"iwarp"}}
-	l, err := NewListener(tls.NewListener(ln, &tls.Config{Certificates: certificates}), cfg)
+	cfg := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: soon}
+	accepted := acceptedListener{tls.NewListener(ln, &tls.Config{Certificates: certificates}), make(chan struct{}, 1)}
+	l, err := NewListener(accepted, cfg)
 	require.NoError(t, err)
 	defer l.Close()
 
 	below, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
-	time.Sleep(100 * time.Millisecond)
+	<-accepted.told
 	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 	require.NoError(t, secured.Handshake())
-	client, err := Client(secured, nil)
+	client, err := Client(secured, patient)
 	require.NoError(t, err)
 	server, err := l.Accept()
 	require.NoError(t, err)
@@ -491,40 +507,42 @@ func (h *heldConn) Write(b []byte) (int, error) {
 // writes to a connection of the program's own.
 func TestWriteLeavesTheProcess(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
-	x, y := net.Pipe()
-	free := make(chan struct{})
-	var s net.Conn
-	var up sync.WaitGroup
-	up.Go(func() {
-		var err error
-		s, err = Server(y, nil)
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		var s net.Conn
+		var up sync.WaitGroup
+		up.Go(func() {
+			var err error
+			s, err = Server(y, nil)
+			assert.NoError(t, err)
+		})
+		h := &heldConn{Conn: x, free: make(chan struct{})}
+		close(h.free)
+		c, err := Client(h, nil)
+		require.NoError(t, err)
+		up.Wait()
+		free := make(chan struct{})
+		h.free = free
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write([]byte("hello"))
+			written <- err
+		}()
+		synctest.Wait()
+		assert.Empty(t, written, "it is still in this process")
+		require.NoError(t, c.SetWriteDeadline(time.Now())) // the device has it, so it counts as written
+		assert.NoError(t, <-written)
+		close(free)
+		b := make([]byte, 5)
+		_, err = io.ReadFull(s, b)
 		assert.NoError(t, err)
+		assert.Equal(t, "hello", string(b))
+		var closing sync.WaitGroup
+		for _, end := range []net.Conn{c, s} {
+			closing.Go(func() { end.Close() })
+		}
+		closing.Wait()
 	})
-	h := &heldConn{Conn: x, free: make(chan struct{})}
-	close(h.free)
-	c, err := Client(h, nil)
-	require.NoError(t, err)
-	up.Wait()
-	h.free = free
-	written := make(chan error, 1)
-	go func() {
-		_, err := c.Write([]byte("hello"))
-		written <- err
-	}()
-	select {
-	case <-written:
-		assert.Fail(t, "it is still in this process")
-	case <-time.After(50 * time.Millisecond):
-	}
-	require.NoError(t, c.SetWriteDeadline(time.Now())) // the device has it, so it counts as written
-	assert.NoError(t, await(t, written, soon))
-	close(free)
-	b := make([]byte, 5)
-	_, err = io.ReadFull(s, b)
-	assert.NoError(t, err)
-	assert.Equal(t, "hello", string(b))
-	c.Close()
-	s.Close()
 }
 
 // TestBuffersOfOneCallStayTogether has two calls of WriteBuffers at once.

@@ -30,7 +30,7 @@ func fileListener(t *testing.T, f *os.File) *Listener {
 	l, err := FileListener(f)
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
-	require.NoError(t, l.(*Listener).SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, l.(*Listener).SetDeadline(time.Now().Add(soon)))
 	return l.(*Listener)
 }
 
@@ -54,7 +54,7 @@ func TestFileListenerServesSDP(t *testing.T) {
 		assert.NoError(t, err)
 		got <- string(b)
 	}()
-	require.Eventually(t, func() bool { return localpeer.Marked(rc, localpeer.Listener) }, 10*time.Second, time.Millisecond, "Accept marks it")
+	require.Eventually(t, func() bool { return localpeer.Marked(rc, localpeer.Listener) }, soon, time.Millisecond, "Accept marks it")
 	c, err := (&Dialer{Config: patient}).Dial("sdp", address)
 	require.NoError(t, err)
 	_, err = c.Write([]byte("hello"))

@@ -318,7 +318,7 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 		for i, e := range ends {
 			e.Conn = memConn(t, e.qp, i == 0, threshold, recvBuffers)
 			asksEarly(e.Conn)
-			require.NoError(t, e.SetDeadline(time.Now().Add(30*time.Second)))
+			require.NoError(t, e.SetDeadline(time.Now().Add(soon)))
 		}
 		const long = 70_000 // longer than any private buffer; and until both are Pipelined
 		for _, size := range []int{1, 100, 5000, long, long, long, long, long, long, long, long} {
@@ -334,7 +334,7 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 						left -= n
 					}
 				})
-				require.Eventually(t, ends[1-i].qp.idle, 10*time.Second, 100*time.Microsecond, "the Read waits")
+				require.Eventually(t, ends[1-i].qp.idle, soon, 100*time.Microsecond, "the Read waits")
 				e.write(size)
 				reading.Wait()
 			}
@@ -350,7 +350,7 @@ func recordedSessions(t testing.TB) (all [][2][]byte) {
 		_, err := ends[0].read(long)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		ends[0].note([]byte{stepReadPast})
-		require.NoError(t, ends[0].SetReadDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, ends[0].SetReadDeadline(time.Now().Add(soon)))
 		for _, e := range ends {
 			e.note([]byte{stepCloseWrite})
 			require.NoError(t, e.CloseWrite())

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,13 +36,7 @@ func TestControlOfAListener(t *testing.T) {
 }
 
 func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int) {
-	const most = 100 * time.Millisecond
-	ln, slowest := acceptedOutside(t, descriptor)
-	for tries := 1; tries < 3 && slowest >= most; tries++ { // on a busy machine everything takes longer
-		ln, slowest = acceptedOutside(t, descriptor)
-	}
-	assert.Less(t, slowest, most)
-
+	ln := acceptedOutside(t, descriptor)
 	served := make(chan error, 1)
 	l := ln.(*Listener)
 	require.NoError(t, l.SetDeadline(time.Now().Add(-time.Second)))
@@ -69,8 +62,8 @@ func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int)
 }
 
 // acceptedOutside has three clients whose connections are accepted from the descriptor of a new
-// listener, and returns how long the slowest one's Dial took.
-func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) int) (ln net.Listener, slowest time.Duration) {
+// listener. Nothing is accepted before Dial has returned.
+func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) int) net.Listener {
 	t.Helper()
 	ln, err := patientListen("tcp")
 	require.NoError(t, err)
@@ -78,10 +71,8 @@ func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) in
 	fd := descriptor(t, ln.(*Listener))
 	require.NoError(t, syscall.SetNonblock(fd, false))
 	for range 3 {
-		began := time.Now()
 		c, err := (&Dialer{Config: patient}).Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)
-		slowest = max(slowest, time.Since(began))
 		defer c.Close()
 		_, err = c.Write([]byte("mine"))
 		require.NoError(t, err)
@@ -97,5 +88,5 @@ func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) in
 		syscall.Close(s)
 		require.Equal(t, "mine", string(got))
 	}
-	return ln, slowest
+	return ln
 }

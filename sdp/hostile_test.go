@@ -175,7 +175,7 @@ func hostileDial(t *testing.T, address string, private []byte) (*hostilePeer, er
 	t.Helper()
 	c, err := net.Dial("tcp", address)
 	require.NoError(t, err)
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(soon))
 	qp, _, err := iwarp.Connect(c, iwarp.Config{IRD: 4, ORD: 4}, private)
 	if err != nil {
 		c.Close()
@@ -223,7 +223,7 @@ func hostileExchange(t *testing.T, a, b net.Conn) {
 		_, err := io.WriteString(ends[0], "hello")
 		require.NoError(t, err)
 		got := make([]byte, 5)
-		ends[1].SetReadDeadline(time.Now().Add(10 * time.Second))
+		ends[1].SetReadDeadline(time.Now().Add(soon))
 		_, err = io.ReadFull(ends[1], got)
 		require.NoError(t, err)
 		require.Equal(t, "hello", string(got))
@@ -256,7 +256,7 @@ func hostileLeavesNothing(t *testing.T) func() {
 	return func() {
 		t.Helper()
 		var g, d, h int
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		for end := time.Now().Add(soon); time.Now().Before(end); runtime.Gosched() {
 			if g, d = count(); g > goroutines || d > descriptors {
 				continue
 			}
@@ -293,7 +293,7 @@ func hostileSaysAtOnce(messages ...hostileMessage) func(v *victim) {
 func hostileSaysUnread(messages ...hostileMessage) func(v *victim) {
 	return func(v *victim) {
 		v.sayAtOnce(messages...)
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			v.c.mu.Lock()
 			found := v.c.recvErr != nil
 			v.c.mu.Unlock()
@@ -366,7 +366,7 @@ func TestHostilePeerMayAdvertise(t *testing.T) {
 	p.say(hostileData(" five "), hostileSrcAvail(9, "six "))
 	p.hears(4)
 	p.say(hostileData("seven"), hostileMessage{mid: 2})
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(soon))
 	got, err := io.ReadAll(c)
 	assert.NoError(t, err)
 	assert.Equal(t, "one two three 4 five six seven", string(got))
@@ -388,7 +388,7 @@ func TestResetAfterTheEnd(t *testing.T) {
 			defer p.qp.Close()
 			c := conn.(*Conn)
 			defer c.Close()
-			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			p.sayAtOnce(hostileData("all"), hostileMessage{mid: 2}, hostileMessage{mid: 3})
 			awaitOver(t, c)
 			got, err := io.ReadAll(c)
@@ -429,7 +429,7 @@ func TestMessagesWithoutPayloadGiveTheirBuffersBack(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	p, c := hostilePair(t, ln)
-	watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
+	watchdog := time.AfterFunc(soon, func() { p.qp.Abort() })
 	defer watchdog.Stop()
 	for range 5 {
 		for range recvBuffers * 2 / 3 {

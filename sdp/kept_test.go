@@ -16,13 +16,27 @@ func TestReadKeepsTheConnection(t *testing.T) {
 	read := make(chan string, 1)
 	s := readAlone(t, read)
 	defer s.Close()
-	for range 10 {
-		runtime.GC()
-		time.Sleep(time.Millisecond)
+	for range 3 {
+		collectGarbage()
 	}
 	_, err := s.Write([]byte("still there"))
 	require.NoError(t, err)
 	assert.Equal(t, "still there", <-read)
+}
+
+// collectGarbage collects garbage, and waits until a cleanup of it has run.
+func collectGarbage() {
+	ran := make(chan struct{})
+	garbage(func() { close(ran) })
+	runtime.GC()
+	<-ran
+}
+
+// garbage makes an object that nobody refers to.
+//
+//go:noinline
+func garbage(cleanup func()) {
+	runtime.AddCleanup(new([64]*int), func(struct{}) { cleanup() }, struct{}{})
 }
 
 // readAlone returns the peer of a connection that only a Read in progress has.
@@ -33,6 +47,7 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 	c, s, err := dialled()
 	require.NoError(t, err)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
+	inner := c.conn
 	go func() {
 		b := make([]byte, 100)
 		n, err := c.Read(b)
@@ -42,5 +57,6 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 		}
 		read <- string(b[:n])
 	}()
+	until(&Conn{conn: inner}, func() bool { return inner.poll.parked && !inner.poll.background })
 	return s
 }

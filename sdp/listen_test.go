@@ -183,7 +183,7 @@ func TestClosedListenerKeepsAccepted(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	ln.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(soon))
 	io.WriteString(c, "hello\n")
 	b := make([]byte, 6)
 	_, err = io.ReadFull(s, b)

@@ -37,7 +37,7 @@ func awaitState(t *testing.T, c promised, state uint8) {
 		var info *unix.TCPInfo
 		failed := rc.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
 		return failed == nil && err == nil && info.State == state
-	}, 5*time.Second, 100*time.Microsecond)
+	}, soon, 100*time.Microsecond)
 }
 
 // These states are those of Linux, which no call of the program has noticed.

@@ -79,7 +79,7 @@ func (c *conn) background(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.poll.background && c.poll.parked
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 }
 
 // TestWriteReceivesWhileItPollsForRoom: no other goroutine polls, so the Write does, and nobody is
@@ -120,7 +120,7 @@ func TestPollingWriteEndsTheBackgroundPoller(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return !c.poll.background && !c.poll.retire
-		}, 10*time.Second, time.Millisecond)
+		}, soon, time.Millisecond)
 	}
 	assert.Equal(t, []bool{false, false, true}, q.polls, "the second finds that another goroutine has polled")
 	assert.Zero(t, q.waits)

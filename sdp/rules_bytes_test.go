@@ -309,7 +309,7 @@ func TestHostileRequests(t *testing.T) {
 			}
 			client, served := hostileClient(t, config)
 			defer client.Close()
-			client.SetDeadline(time.Now().Add(10 * time.Second))
+			client.SetDeadline(time.Now().Add(soon))
 			client.Write(r.says) // to an end that may have gone
 			switch r.want {
 			case goesUp:
@@ -335,7 +335,7 @@ func TestHostileRequests(t *testing.T) {
 				return
 			}
 			defer up.Close()
-			require.NoError(t, up.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, up.SetDeadline(time.Now().Add(soon)))
 			if r.silent {
 				client.(*net.TCPConn).CloseWrite()
 			}
@@ -413,7 +413,7 @@ func TestHostileReplies(t *testing.T) {
 				}
 				io.Copy(io.Discard, c) // up to the client's end
 			}()
-			config := &Config{Devices: []string{"iwarp"}, ReplyTimeout: 10 * time.Second}
+			config := &Config{Devices: []string{"iwarp"}, ReplyTimeout: soon}
 			if r.silent {
 				config.ReplyTimeout = 100 * time.Millisecond
 			}
@@ -432,7 +432,7 @@ func TestHostileReplies(t *testing.T) {
 			}
 			require.NoError(t, err)
 			defer c.Close()
-			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			got, err := io.ReadAll(c)
 			require.NoError(t, err)
 			if r.want == goesUp {

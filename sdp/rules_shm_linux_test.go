@@ -120,7 +120,7 @@ func TestHostileMeetings(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { <-served }()
 			defer tcp.Close()
-			config := &Config{Devices: []string{"shm"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second}
+			config := &Config{Devices: []string{"shm"}, ReplyTimeout: soon, StepUpTimeout: soon}
 			n, err := parseNetwork("tcp")
 			require.NoError(t, err)
 			set, err := config.settings(n, false)
@@ -131,7 +131,7 @@ func TestHostileMeetings(t *testing.T) {
 			_, err = tcp.Write([]byte("hello"))
 			require.NoError(t, err)
 			got := make([]byte, 5)
-			require.NoError(t, tcp.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, tcp.SetDeadline(time.Now().Add(soon)))
 			_, err = io.ReadFull(tcp, got)
 			require.NoError(t, err)
 			assert.Equal(t, "hello", string(got))
@@ -182,14 +182,14 @@ func TestHostileChoices(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { <-served }()
 			defer tcp.Close()
-			c, err := Client(tcp, &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: 10 * time.Second, StepUpTimeout: 10 * time.Second})
+			c, err := Client(tcp, &Config{Devices: []string{"shm", "iwarp"}, ReplyTimeout: soon, StepUpTimeout: soon})
 			if r.error != "" {
 				require.ErrorContains(t, err, r.error)
 				return
 			}
 			require.NoError(t, err)
 			defer c.Close()
-			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			got, err := io.ReadAll(c)
 			assert.NoError(t, err)
 			assert.Equal(t, "hello", string(got))
@@ -248,7 +248,7 @@ func TestHostileDecisions(t *testing.T) {
 			config := &Config{Devices: []string{"shm"}, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond}
 			client, served := hostileClient(t, config)
 			defer client.Close()
-			client.SetDeadline(time.Now().Add(10 * time.Second))
+			client.SetDeadline(time.Now().Add(soon))
 			ticket := [40]byte{1, 2, 3, 31: byte(os.Getpid()), 30: byte(os.Getpid() >> 8)}
 			ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: shmSocket(ticket), Net: "unix"})
 			require.NoError(t, err)
@@ -288,7 +288,7 @@ func TestHostileDecisions(t *testing.T) {
 			require.ErrorContains(t, up.err, r.error)
 		})
 	}
-	assert.Eventually(t, func() bool { return holds(t).areas == 0 }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return holds(t).areas == 0 }, soon, time.Millisecond)
 }
 
 // offersNew has a client offer a new channel, and returns the server's choice.

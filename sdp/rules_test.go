@@ -210,7 +210,7 @@ func hostileMessages(t *testing.T) {
 				defer c.Close()
 				v := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
 				asksEarly(v.c)
-				watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
+				watchdog := time.AfterFunc(soon, func() { p.qp.Abort() })
 				defer watchdog.Stop()
 				p.say(hostileData("before"))
 				r.act(v)
@@ -220,7 +220,7 @@ func hostileMessages(t *testing.T) {
 					p.say(hostileData("after"), hostileMessage{mid: 2})
 					want += "after"
 				}
-				c.SetDeadline(time.Now().Add(10 * time.Second))
+				c.SetDeadline(time.Now().Add(soon))
 				got, err := io.ReadAll(c)
 				if flood {
 					assert.Greater(t, len(got), (recvBuffers-8)*4000)
@@ -288,10 +288,10 @@ func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
 	device, _ := rdma.LookupDevice(name)
 	offerer := device.(rdma.Offerer)
 	local, peer := ourHello(0), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
-	place, err := offerer.Listen(rdma.ChannelConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
+	place, err := offerer.Listen(rdma.ChannelConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: soon})
 	require.NoError(t, err)
 	defer place.Close()
-	offer, err := offerer.Offer("", rdma.ChannelConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: 10 * time.Second})
+	offer, err := offerer.Offer("", rdma.ChannelConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: soon})
 	require.NoError(t, err)
 	meeting, err := place.(rdma.OfferListener).Meet(rdma.Peer{}, offer.Ticket(), int(peer.IRD))
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func TestManyConnections(t *testing.T) {
 		was := goroutines
 		goroutines = runtime.NumGoroutine()
 		return goroutines == was
-	}, 10*time.Second, 50*time.Millisecond)
+	}, soon, 50*time.Millisecond)
 	before := heapLeft()
 
 	var calls, dialled sync.WaitGroup

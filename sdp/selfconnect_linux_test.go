@@ -63,7 +63,7 @@ func TestWantedSelfConnect(t *testing.T) {
 		c, err := dial(&net.Dialer{LocalAddr: at}, at.String())
 		require.NoError(t, err, name)
 		require.IsType(t, (*net.TCPConn)(nil), c, name)
-		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 		fmt.Fprint(c, "mine")
 		require.NoError(t, c.(*net.TCPConn).CloseWrite())
 		got, err := io.ReadAll(c)

@@ -44,7 +44,7 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	const n = 1500 << 10 // more than other connections may give back meanwhile
 	done := make(chan error, 2)
 	for _, end := range []*Conn{c, s} {
-		require.NoError(t, end.SetDeadline(time.Now().Add(30*time.Second)))
+		require.NoError(t, end.SetDeadline(time.Now().Add(soon)))
 		go func() {
 			_, err := end.Write(make([]byte, n))
 			if err == nil {
@@ -65,10 +65,10 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 			}
 		}
 		return time.Since(stuck) > (2*idleTicks+restPause)*idleTick
-	}, 20*time.Second, idleTick)
+	}, soon, idleTick)
 	free()
-	require.NoError(t, await(t, done, 10*time.Second))
-	require.NoError(t, await(t, done, 10*time.Second))
+	require.NoError(t, await(t, done, soon))
+	require.NoError(t, await(t, done, soon))
 }
 
 // TestRepeatedWritesAreHelped: a Write that moves nothing before its deadline does not pass for
@@ -80,7 +80,7 @@ func TestRepeatedWritesAreHelped(t *testing.T) {
 	done := make(chan error, 2)
 	for _, end := range []*Conn{c, s} {
 		go func() {
-			b, limit := make([]byte, n), time.Now().Add(20*time.Second)
+			b, limit := make([]byte, n), time.Now().Add(soon)
 			var err error
 			for err == nil && len(b) > 0 && time.Now().Before(limit) {
 				end.SetWriteDeadline(time.Now().Add(3 * time.Millisecond))
@@ -119,7 +119,7 @@ func TestBlockedWriteIsLeft(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.out.starved && !c.idle.listed
-	}, 20*time.Second, idleTick)
+	}, soon, idleTick)
 	require.NoError(t, c.Close())
 	assert.Error(t, <-done)
 }

@@ -167,7 +167,7 @@ func TestStatsDoNotHoldConnectionsUp(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stack := make([]byte, 1<<20)
 		return strings.Contains(string(stack[:runtime.Stack(stack, true)]), "connTable).totals")
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	free := make(chan struct{})
 	go func() {
 		openConns.mu.Lock()
@@ -176,7 +176,7 @@ func TestStatsDoNotHoldConnectionsUp(t *testing.T) {
 	}()
 	select {
 	case <-free:
-	case <-time.After(10 * time.Second):
+	case <-time.After(soon):
 		t.Error("the table of connections is locked while one of them is")
 	}
 	client.mu.Unlock()

@@ -56,7 +56,7 @@ func stockHTTP(t *testing.T) (string, func(*testing.T, net.Conn)) {
 // get fetches / over c.
 func get(t *testing.T, c net.Conn, want string) {
 	t.Helper()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(soon))
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)

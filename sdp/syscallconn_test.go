@@ -66,7 +66,7 @@ func TestLivenessCheckFindsWhatIsAdvertised(t *testing.T) {
 				left-- // what check has read is gone
 			}
 			return err != nil
-		}, 5*time.Second, time.Millisecond)
+		}, soon, time.Millisecond)
 		_, err = io.ReadFull(s, make([]byte, left))
 		require.NoError(t, err)
 		require.NoError(t, <-done)
@@ -82,11 +82,11 @@ func TestLivenessCheck(t *testing.T) {
 
 	_, err := b.Write([]byte("x"))
 	require.NoError(t, err)
-	assert.Eventually(t, func() bool { return check(a) == errUnexpected }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return check(a) == errUnexpected }, soon, time.Millisecond)
 	assert.NoError(t, check(a), "what check has read is gone")
 
 	require.NoError(t, b.Close())
-	assert.Eventually(t, func() bool { return check(a) == io.EOF }, 5*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return check(a) == io.EOF }, soon, time.Millisecond)
 	require.NoError(t, a.Close())
 	assert.ErrorIs(t, check(a), net.ErrClosed)
 }

@@ -79,7 +79,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 			require.Equal(t, full, err)
 			sent[i] += n
 			return n == 0
-		}, 10*time.Second, 3*idleTick)
+		}, soon, 3*idleTick)
 	}
 	const more = 1 << 20
 	var calls sync.WaitGroup
@@ -129,7 +129,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 					c.mu.Lock()
 					defer c.mu.Unlock()
 					return c.session.Posted() <= stuckCredit
-				}, 10*time.Second, time.Millisecond)
+				}, soon, time.Millisecond)
 				c.mu.Lock()
 				before := int(c.promise.ahead)
 				c.out.starved = true
@@ -145,7 +145,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 					s.mu.Lock()
 					defer s.mu.Unlock()
 					return !more || s.session.Room() > 0
-				}, 10*time.Second, time.Millisecond)
+				}, soon, time.Millisecond)
 			}
 			assert.GreaterOrEqual(t, ahead, v.least)
 			assert.GreaterOrEqual(t, unread, v.leastB)
@@ -172,7 +172,7 @@ func TestFillThatIsNotKnownToBeDone(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return sq.QueuePair != nil && c.session.Parts().ZSource.Next(1<<20, false).Advert.Len > 0
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	cq.mu.Lock()
 	cq.keepWrites = true
 	cq.mu.Unlock()
@@ -199,9 +199,9 @@ func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
 		cq.backFromWrite(t)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return c.Stats().Cancels > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Cancels > 0 }, soon, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now()))
-	require.Eventually(t, armed, 10*time.Second, time.Millisecond)
+	require.Eventually(t, armed, soon, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
 	assert.Eventually(t, func() bool { return !armed() }, 4*answerTime, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now()))

@@ -100,7 +100,7 @@ func TestNobodyReads(t *testing.T) {
 				}()
 				require.Eventually(t, func() bool { // it has no credit any more
 					return c.Stats().CreditStalls > 0
-				}, 10*time.Second, time.Millisecond)
+				}, soon, time.Millisecond)
 				ended := make(chan error, 1)
 				go func() { ended <- v.end(c) }()
 				r := <-done
@@ -153,7 +153,7 @@ func TestBothWriteLongInTwoProcesses(t *testing.T) {
 			t.Setenv(thresholdVariable, strconv.Itoa(threshold))
 			p := startPeer(t)
 			c := p.perform(t, fmt.Sprintf("write %d, read %[1]d, report", size))
-			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			_, err := writeStream(c, 0, size, 1<<20)
 			require.NoError(t, err)
 			_, err = readStream(c, 0, size, 1<<20)
@@ -188,7 +188,7 @@ func TestBothWriteForever(t *testing.T) {
 					still, last = 0, now
 				}
 				return still > 20
-			}, 10*time.Second, idleTick)
+			}, soon, idleTick)
 			for _, c := range ends {
 				require.NoError(t, c.SetWriteDeadline(time.Now()))
 			}
@@ -227,10 +227,8 @@ func TestCloseInTheMiddle(t *testing.T) {
 				c, s, _, sq := counted(t, 1)
 				newTalk(t, c, s).pipelined()
 				done := advertisedRead(t, s, sq)
-				start := time.Now()
 				require.NoError(t, v.end(s))
 				assert.ErrorIs(t, await(t, done, soon), v.error)
-				assert.Less(t, time.Since(start), closeTime)
 				sq.backFromRead(t)
 				if v.error == net.ErrClosed {
 					return
@@ -244,7 +242,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 				}
 				_, err := c.Write(streamAt(0, streamMax)) // for which the peer has no memory
 				require.NoError(t, err)
-				require.NoError(t, s.SetReadDeadline(time.Now().Add(10*time.Second)))
+				require.NoError(t, s.SetReadDeadline(time.Now().Add(soon)))
 				_, err = readStream(s, 0, streamMax, 100_000)
 				assert.NoError(t, err)
 			})
@@ -275,7 +273,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.CloseRead())
 		b := make([]byte, 1<<20)
-		for until := time.Now().Add(10 * time.Second); got < size && time.Now().Before(until); {
+		for until := time.Now().Add(soon); got < size && time.Now().Before(until); {
 			n, err := s.Read(b) // does not wait
 			if got += n; err == io.EOF {
 				runtime.Gosched()
@@ -284,7 +282,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Equal(t, size, got)
-		assert.NoError(t, await(t, done, 10*time.Second))
+		assert.NoError(t, await(t, done, soon))
 	})
 	t.Run("the peer's Close, of a Write", func(t *testing.T) {
 		c, s, cq, _ := counted(t, 1)
@@ -297,7 +295,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		_, err := io.ReadFull(s, make([]byte, 4<<20))
 		require.NoError(t, err)
 		s.Close()
-		err = await(t, done, 10*time.Second)
+		err = await(t, done, soon)
 		assert.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), "%v", err)
 	})
 }
@@ -357,7 +355,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			if v.error == nil { // what is left of the Write goes otherwise
 				go func() {
 					<-done
-					s.SetReadDeadline(time.Now().Add(20 * time.Second))
+					s.SetReadDeadline(time.Now().Add(soon))
 					_, err := io.ReadFull(s, got[filled:])
 					assert.NoError(t, err)
 					closed <- nil
@@ -380,7 +378,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 			}
 			assert.True(t, bytes.Equal(sent[:n], got[:n]))
 			if v.error != net.ErrClosed {
-				require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Second)))
+				require.NoError(t, c.SetWriteDeadline(time.Now().Add(soon)))
 				newTalk(t, c, s).once(1<<20, 1<<20)
 			}
 			for _, c := range []*Conn{c, s} {
@@ -407,7 +405,7 @@ func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return exposed == 1 && s.poll.parked && s.session.Parts().ZSink.Advertised() != 0
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	return done
 }
 

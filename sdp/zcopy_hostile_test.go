@@ -289,10 +289,10 @@ func TestHostileTransfers(t *testing.T) {
 				defer nc.Close()
 				v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1), read: make(chan error, 1)}
 				asksEarly(v.c)
-				watchdog := time.AfterFunc(10*time.Second, func() { p.qp.Abort() })
+				watchdog := time.AfterFunc(soon, func() { p.qp.Abort() })
 				defer watchdog.Stop()
 				r.act(v)
-				v.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+				v.c.SetReadDeadline(time.Now().Add(soon))
 				// With Reads so small that none of them is advertised: it would have room for
 				// what has none.
 				err := readAtATime(v.c, io.Discard, recvSize)

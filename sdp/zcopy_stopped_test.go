@@ -96,7 +96,7 @@ func (p *process) stop(t *testing.T) {
 			}
 		}
 		return true
-	}, 5*time.Second, 100*time.Microsecond)
+	}, soon, 100*time.Microsecond)
 }
 
 // start has the call give its memory away to a peer that is stopped, and returns
@@ -210,7 +210,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 		p := startPeer(t)
 		c := p.perform(t, "write")
 		n := 0
-		for end := time.Now().Add(20 * time.Second); c.Stats().ZCopyReceived == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(soon); c.Stats().ZCopyReceived == 0 && time.Now().Before(end); {
 			var err error
 			n, err = readStream(c, n, n+50<<20, 1<<20)
 			require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 			done <- err
 		}()
 		require.Equal(t, "sent 0 got 50000000", p.report(t))
-		require.Eventually(t, func() bool { return c.Stats().ZCopySent > 0 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().ZCopySent > 0 }, soon, time.Millisecond)
 		p.kill()
 		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
 	})

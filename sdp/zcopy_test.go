@@ -256,7 +256,7 @@ func neverGivesUp(c *Conn) {
 }
 
 func newTalk(t *testing.T, c, s *Conn) *talk {
-	return &talk{t: t, c: c, s: s, within: time.Now().Add(15 * time.Second)}
+	return &talk{t: t, c: c, s: s, within: time.Now().Add(soon)}
 }
 
 // untilMode repeats until the Source is in the mode.
@@ -395,8 +395,8 @@ func testNeverZcopy(t *testing.T, threshold int) {
 		return
 	}
 	require.False(t, s.session.Parts().ZSource.Wants(1<<30))
-	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-	require.NoError(t, s.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
+	require.NoError(t, s.SetDeadline(time.Now().Add(soon)))
 	k := newTalk(t, c, s)
 	k.untilMode(wire.ModeBuffered, 1<<20, 1<<20)
 	assert.NotZero(t, s.Stats().SendSmSent)
