@@ -57,11 +57,11 @@ func (r *run) handOver(ln net.Listener) net.Listener {
 var restartKinds = []struct {
 	name   string
 	server func(net.Conn) error
-	client func(*restarting, net.Conn) error
+	client func(restart <-chan struct{}, c net.Conn) error
 }{
-	{"a client that sends at once", echoOnce, func(_ *restarting, c net.Conn) error { return ask(c) }},
-	{"a client that sends after the restart", echoOnce, func(s *restarting, c net.Conn) error {
-		<-s.restart()
+	{"a client that sends at once", echoOnce, func(_ <-chan struct{}, c net.Conn) error { return ask(c) }},
+	{"a client that sends after the restart", echoOnce, func(restart <-chan struct{}, c net.Conn) error {
+		<-restart
 		return ask(c)
 	}},
 	{"a client that waits for a greeting", func(c net.Conn) error {
@@ -69,7 +69,7 @@ var restartKinds = []struct {
 			return err
 		}
 		return echoOnce(c)
-	}, func(_ *restarting, c net.Conn) error {
+	}, func(_ <-chan struct{}, c net.Conn) error {
 		if err := expect(c, "welcome"); err != nil {
 			return err
 		}
@@ -118,13 +118,14 @@ func restart(r *run, dial func(string) (net.Conn, error), listen func() net.List
 		kinds.Go(func() {
 			s := &restarting{run: r, serve: kind.server, next: make(chan struct{})}
 			served, lost := s.clients(listen(), rounds, func(address string) error {
+				next := s.restart()
 				c, err := dial(address)
 				if err != nil {
 					return fmt.Errorf("dial: %w", err)
 				}
 				defer c.Close()
 				check(c.SetDeadline(time.Now().Add(patience)))
-				return kind.client(s, c)
+				return kind.client(next, c)
 			})
 			r.log("%s: %d served, %d lost", kind.name, served, len(lost))
 			results[i] = "no connection was lost"
@@ -189,11 +190,12 @@ func (s *restarting) clients(ln net.Listener, rounds int, client func(address st
 			}
 		})
 	}
+	var was int64
 	for i := range rounds {
-		was := s.accepted.Load()
 		eventually(func() bool { return s.accepted.Load() >= was+4 })
 		ln = s.handOver(ln)
 		s.accepting(ln)
+		was = s.accepted.Load()
 		over.Store(i == rounds-1)
 		s.restarted(i == rounds-1)
 	}
