@@ -60,7 +60,7 @@ func TestSinkQueue(t *testing.T) {
 		want = append(want, payload...)
 		s.Add(payload, l.lend())
 	}
-	for range 300 { // two come and one goes: the head is everywhere in the ring
+	for range 100 { // two come and one goes: the head is everywhere in the ring
 		add()
 		add()
 		head := s.Head()
@@ -148,7 +148,11 @@ func TestGatherWhileTheHeadIsRead(t *testing.T) {
 
 // TestSinkAgainstBytes compares a Sink with a plain slice over random calls.
 func TestSinkAgainstBytes(t *testing.T) {
-	for seed := range uint64(50) {
+	seeds := uint64(500)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := NewSink(base)
 		var l lender

@@ -338,7 +338,7 @@ func roundTrip(a *Account) error {
 	return nil
 }
 
-func TestAllocatesNothing(t *testing.T) {
+func TestAllocsNone(t *testing.T) {
 	a := New(64, 64)
 	if n := testing.AllocsPerRun(1000, func() {
 		if err := roundTrip(&a); err != nil {

@@ -133,11 +133,19 @@ func step(t *testing.T, r *rand.Rand, e, peer *end) {
 	}
 }
 
+// seeds is how many random runs each test makes.
+func seeds() uint64 {
+	if testing.Short() {
+		return 100
+	}
+	return 1000
+}
+
 // TestNoInterleavingOverruns: whatever the order in which two ends stamp, send,
 // receive and read, every message finds a posted buffer, and no end takes the
 // other for a violator.
 func TestNoInterleavingOverruns(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range seeds() {
 		r := rand.New(rand.NewPCG(seed, 0))
 		ends := connect(r, 3, 1<<30)
 		ends[0].talks, ends[1].talks = true, true
@@ -152,7 +160,7 @@ func TestNoInterleavingOverruns(t *testing.T) {
 // then deliver everything, and fall silent when there is no more to send.
 func TestBothEndsMakeProgress(t *testing.T) {
 	const messages = 200
-	for seed := range uint64(300) {
+	for seed := range seeds() {
 		r := rand.New(rand.NewPCG(seed, 1))
 		ends := connect(r, 4, messages)
 		for n := 0; ends[0].got < messages || ends[1].got < messages; n++ {
@@ -170,7 +178,7 @@ func TestBothEndsMakeProgress(t *testing.T) {
 // credit nevertheless.
 func TestOneWayStreamMakesProgress(t *testing.T) {
 	const messages = 200
-	for seed := range uint64(300) {
+	for seed := range seeds() {
 		r := rand.New(rand.NewPCG(seed, 2))
 		ends := connect(r, 4, 0)
 		ends[0].toGo = messages
@@ -188,7 +196,7 @@ func TestOneWayStreamMakesProgress(t *testing.T) {
 // TestStalledProgramsFallSilent: both programs write and neither reads. A
 // message without payload from either does not set off updates without end.
 func TestStalledProgramsFallSilent(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range seeds() {
 		r := rand.New(rand.NewPCG(seed, 3))
 		ends := connect(r, 5, 1<<30)
 		for range 2 {

@@ -127,7 +127,7 @@ func TestHelloAckRejects(t *testing.T) {
 	}
 }
 
-func TestHelloAllocatesNothing(t *testing.T) {
+func TestAllocsOfHello(t *testing.T) {
 	b, ack := unhex(t, helloHex), unhex(t, helloAckHex)
 	buf := make([]byte, 0, HelloLen)
 	if n := testing.AllocsPerRun(100, func() {

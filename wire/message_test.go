@@ -225,7 +225,7 @@ func TestErrorNamesMessageAndField(t *testing.T) {
 	}
 }
 
-func TestMessagesAllocateNothing(t *testing.T) {
+func TestAllocsOfMessages(t *testing.T) {
 	buf := make([]byte, 0, MaxHeaderLen)
 	for _, v := range vectors {
 		b := unhex(t, v.hex)

@@ -199,7 +199,11 @@ func (h *hostile) write() {
 // and what is kept for a peer is bounded, whatever it sends.
 func TestHostilePeer(t *testing.T) {
 	longest := 0
-	for seed := range uint64(4000) {
+	seeds := uint64(10_000)
+	if testing.Short() {
+		seeds = 2000
+	}
+	for seed := range seeds {
 		h := hostile{r: rand.New(rand.NewPCG(seed, 0)), k: newSink(), s: newSource(), rest: 3000}
 		if h.r.IntN(2) == 0 {
 			h.s.Hint()

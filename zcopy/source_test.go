@@ -595,7 +595,7 @@ func TestSourceIsBounded(t *testing.T) {
 	assert.Equal(t, 1, len(s.later))
 }
 
-func TestAllocatesNothing(t *testing.T) {
+func TestAllocsNone(t *testing.T) {
 	s, k := pipelined(t), newSink()
 	require.NoError(t, k.ModeChange(wire.ModePipelined))
 	k.held = make([]held, 0, 3)

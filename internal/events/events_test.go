@@ -6,12 +6,17 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestLogOnceForEachKeyAndMinute(t *testing.T) {
+	synctest.Test(t, logOnceForEachKeyAndMinute)
+}
+
+func logOnceForEachKeyAndMinute(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
 	var l Limiter
@@ -23,6 +28,9 @@ func TestLogOnceForEachKeyAndMinute(t *testing.T) {
 	require.Equal(t, 2, strings.Count(text.String(), "\n"))
 	require.Contains(t, text.String(), `msg="event a" reason=x`)
 	l.Log(nil, slog.LevelInfo, "d", "nobody is told")
+	time.Sleep(interval)
+	l.Log(log, slog.LevelInfo, "a", "event a")
+	require.Equal(t, 3, strings.Count(text.String(), "\n"))
 }
 
 func TestMayIsBoundedAndForgets(t *testing.T) {

@@ -169,8 +169,8 @@ func TestPlanRead(t *testing.T) {
 	assert.NotEqual(t, ReadFetch, b.PlanRead(8192, false, true), "nothing can be asked for any more")
 }
 
-// TestHotPath: neither end of a small message allocates.
-func TestHotPath(t *testing.T) {
+// TestAllocsOfHotPath: neither end of a small message allocates.
+func TestAllocsOfHotPath(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		a, b := pair(direct)
 		var batch Batch
