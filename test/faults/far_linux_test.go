@@ -19,7 +19,7 @@ const plainNetwork = "net"
 // runFarServer listens with the configuration of the environment. For each connection it
 // prints the type and the first bytes. It echoes everything.
 func runFarServer(network, address string) {
-	listen := sdp.Listen
+	listen := listenUnhurried
 	if network == plainNetwork {
 		network, listen = "tcp", net.Listen
 	}
@@ -48,7 +48,7 @@ func runFarServer(network, address string) {
 // runFarClient dials, and prints the type of the connection and the echo.
 func runFarClient(network, address string, dials int) {
 	fmt.Println("dialling")
-	dial := sdp.Dial
+	dial := unhurried().Dial
 	if network == plainNetwork {
 		network, dial = "tcp", net.Dial
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,13 +32,16 @@ func shorten(full, short int) int {
 func TestStopped(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		l := startLoad(t, device)
-		r := rand.New(rand.NewPCG(1, 2))
-		for i := range shorten(20, 8) {
-			k := []*child{l.server, l.client}[i%2]
-			require.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
-			time.Sleep(time.Duration(10+r.IntN(150)) * time.Millisecond)
-			require.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
-			time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
+		for i := range shorten(20, 6) {
+			stopped, other := l.server, l.client
+			if i%2 == 1 {
+				stopped, other = l.client, l.server
+			}
+			require.NoError(t, stopped.cmd.Process.Signal(syscall.SIGSTOP))
+			other.report(t) // it still answers
+			other.report(t)
+			require.NoError(t, stopped.cmd.Process.Signal(syscall.SIGCONT))
+			l.client.waitSessions(t, 1)
 		}
 		l.client.waitSessions(t, workers)
 		l.checkNoLeaks(t)
@@ -50,8 +54,9 @@ func TestStopped(t *testing.T) {
 func TestServerIsKilled(t *testing.T) {
 	onEachDevice(t, func(t *testing.T, device string) {
 		var before traffic.Held
-		for round := range shorten(10, 3) {
+		for round := range shorten(10, 2) {
 			server := start(t, fmt.Sprint("serve ", device, " ", serverAddress), nil)
+			var done atomic.Int64 // sessions
 			var working sync.WaitGroup
 			for i := range workers {
 				working.Go(func() {
@@ -64,16 +69,18 @@ func TestServerIsKilled(t *testing.T) {
 							}
 							return
 						}
+						done.Add(1)
 					}
 				})
 			}
-			time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond)
+			most := rand.Int64N(4 * workers)
+			require.True(t, eventually(func() bool { return done.Load() >= most }))
 			server.kill()
 			ended := make(chan struct{})
 			go func() { working.Wait(); close(ended) }()
 			select {
 			case <-ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				require.Fail(t, "a call did not return")
 			}
 			if round == 0 {
@@ -81,7 +88,7 @@ func TestServerIsKilled(t *testing.T) {
 			}
 		}
 		var more string
-		eventually(10*time.Second, func() bool {
+		eventually(func() bool {
 			more = traffic.HeldNow().Excess(before, traffic.Slack)
 			return more == ""
 		})
@@ -96,10 +103,9 @@ func TestClientIsKilled(t *testing.T) {
 		l := startLoad(t, device)
 		l.server.killed = true
 		l.client.kill()
-		for range shorten(10, 3) {
+		for range shorten(10, 2) {
 			client := start(t, fmt.Sprint("work ", device, " ", l.server.first, " ", workers), nil)
-			client.waitSessions(t, 1)
-			time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+			client.waitSessions(t, 1+rand.IntN(2*workers))
 			client.kill()
 			l.server.waitIdle(t)
 		}
@@ -116,9 +122,12 @@ func TestEnvironments(t *testing.T) {
 		"one processor":                              {"GOMAXPROCS=1"},
 		"constant garbage collection":                {collectVariable + "=1"},
 		"one processor, constant garbage collection": {"GOMAXPROCS=1", collectVariable + "=1"},
-		"little memory":                              {"GOMEMLIMIT=16MiB"},
+		"little memory, one processor":               {"GOMEMLIMIT=16MiB", "GOMAXPROCS=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && len(environment) == 1 {
+				t.Skip("missing: time, because -short is set")
+			}
 			onEachDevice(t, func(t *testing.T, device string) {
 				l := startLoad(t, device, environment...)
 				l.client.waitSessions(t, shorten(4, 1)*workers)
@@ -144,9 +153,10 @@ func TestNoDescriptors(t *testing.T) {
 				was := limit(t, k, 0)
 				for few := range 8 { // each makes another step fail
 					limit(t, k, uint64(held+few))
-					time.Sleep(100 * time.Millisecond)
-					l.client.report(t) // it still answers, and no byte was wrong
-					l.server.report(t)
+					for range shorten(4, 1) {
+						l.client.report(t) // it still answers, and no byte was wrong
+						l.server.report(t)
+					}
 				}
 				limit(t, k, was)
 				l.client.waitSessions(t, 2*workers)

@@ -2,7 +2,7 @@ package faults
 
 import (
 	"bytes"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -47,19 +48,6 @@ func killedBy(number uint32) error {
 // runSandboxed serves, dials or reads memory, with the default configuration, in a process
 // that the kernel ends if it calls process_vm_readv.
 func runSandboxed(what, address string) {
-	switch what {
-	case "serve-later":
-		serveLater(address)
-		return
-	case "dial-later":
-		fmt.Println("not sandboxed yet")
-		c, err := sdp.Dial("tcp", address)
-		if err == nil {
-			err = exchangeSandboxed(c, true)
-		}
-		fmt.Println("over:", err)
-		return
-	}
 	if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -79,9 +67,19 @@ func runSandboxed(what, address string) {
 	}
 }
 
+// unhurried and listenUnhurried use the default configuration, except for time limits that a
+// busy machine does not reach.
+func unhurried() *sdp.Dialer { return &sdp.Dialer{Config: unhurriedConfig} }
+
+func listenUnhurried(network, address string) (net.Listener, error) {
+	return (&sdp.ListenConfig{Config: unhurriedConfig}).Listen(context.Background(), network, address)
+}
+
+var unhurriedConfig = &sdp.Config{ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: time.Minute}
+
 // serveDefault listens with the default configuration, prints its address, and echoes.
 func serveDefault(address string) {
-	ln, err := sdp.Listen("tcp", address)
+	ln, err := listenUnhurried("tcp", address)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -112,7 +110,7 @@ func device(c net.Conn) string {
 // requests sends buffers of the given size one after another and compares the echoes. It
 // returns the connection's device, or an error's text.
 func requests(address string, times, size int) string {
-	c, err := sdp.Dial("tcp", address)
+	c, err := unhurried().Dial("tcp", address)
 	if err != nil {
 		return err.Error()
 	}
@@ -166,100 +164,6 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// The exchanges of a program that enters a sandbox while it has a connection.
-const (
-	exchangesBefore = 12 // enough for zero copy
-	exchangesAfter  = 20
-)
-
-// serveLater serves one connection, and enters the sandbox in the middle.
-func serveLater(address string) {
-	ln, err := sdp.Listen("tcp", address)
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println(ln.Addr())
-	go func() {
-		c, err := ln.Accept()
-		if err == nil {
-			err = exchangeSandboxed(c, false)
-		}
-		fmt.Println("over:", err)
-	}()
-}
-
-// exchangeSandboxed exchanges requests and responses, and enters the sandbox in the middle. Before that
-// it prints how many bytes it has received by zero copy, and how many offers of its own it has withdrawn.
-func exchangeSandboxed(conn net.Conn, asks bool) error {
-	c, ok := conn.(*sdp.Conn)
-	if !ok {
-		return errors.New("not over SDP")
-	}
-	b, want := make([]byte, 1<<20), bytes.Repeat([]byte{7}, 1<<20)
-	for i := range exchangesBefore + exchangesAfter {
-		if i == exchangesBefore {
-			fmt.Println(c.Stats().ZCopyReceived, c.Stats().Cancels)
-			if err := killedBy(unix.SYS_PROCESS_VM_READV); err != nil {
-				return err
-			}
-		}
-		if asks {
-			if _, err := c.Write(want); err != nil {
-				return err
-			}
-		}
-		if _, err := io.ReadFull(c, b); err != nil {
-			return err
-		}
-		if !bytes.Equal(b, want) {
-			return errors.New("wrong bytes")
-		}
-		if !asks {
-			if _, err := c.Write(b); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// TestSandboxLater: programs that enter a sandbox while they have a connection, which has used
-// zero copy by default, do not read each other's memory after that.
-func TestSandboxLater(t *testing.T) {
-	useDefaults(t)
-	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) != "0" {
-		t.Skip("missing: permission to read a peer's memory, which Yama's ptrace_scope forbids")
-	}
-	for again := 4; ; again-- {
-		server := start(t, "sandboxed serve-later 127.0.0.1:0", nil)
-		ends := []*child{start(t, "sandboxed dial-later "+server.first, nil), server}
-		var received, withdrawn [2]uint64
-		for i, k := range ends {
-			line := k.line(t)
-			_, err := fmt.Sscan(line, &received[i], &withdrawn[i])
-			require.NoError(t, err, line)
-		}
-		for _, k := range ends {
-			require.Equal(t, "over: <nil>", k.line(t))
-		}
-		again := false
-		for i := range ends { // a busy machine may wake a reader so late that the other end has withdrawn its offers
-			if received[i] == 0 {
-				require.GreaterOrEqual(t, withdrawn[1-i], uint64(2), "no zero copy")
-				again = true
-			}
-		}
-		if !again {
-			return
-		}
-		require.Positive(t, again, "no zero copy in time")
-		for _, k := range ends {
-			k.kill()
-		}
-	}
-}
-
 // runCrowded makes many mappings, or uses most descriptors, and dials many times. It keeps
 // all connections, makes a round trip on each, and prints their number by device.
 func runCrowded(what, address, number string) {
@@ -298,7 +202,7 @@ func runCrowded(what, address, number string) {
 	fmt.Println("crowded")
 	over := make(map[string]int)
 	for i := range dials {
-		c, err := sdp.Dial("tcp", address)
+		c, err := unhurried().Dial("tcp", address)
 		if err == nil {
 			_, err = c.Write([]byte{1})
 		}
