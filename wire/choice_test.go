@@ -50,7 +50,10 @@ func TestChoiceFitsWithHelloAck(t *testing.T) {
 }
 
 func TestParseChoiceSkipsUnknown(t *testing.T) {
-	c, rest, err := ParseChoice(unhex(t, "534450 01 12 09  09 01 00  02 03 616263  03 02 0001  77"))
+	if _, known := itemName(choiceItems, 6); known || len(choiceItems) != 6 {
+		t.Error("06 is not the first unknown item")
+	}
+	c, rest, err := ParseChoice(unhex(t, "534450 01 14 09  09 01 00  02 03 616263  03 02 0001  06 00  77"))
 	if want := (Choice{Device: 9, Port: 1}); err != nil || c != want || len(rest) != 1 {
 		t.Errorf("parsed %+v, %x, %v, want %+v", c, rest, err, want)
 	}

@@ -181,6 +181,24 @@ func TestParseRejects(t *testing.T) {
 	}
 }
 
+// TestParseAcceptsExtremes has the least and the greatest value of fields that have bounds.
+func TestParseAcceptsExtremes(t *testing.T) {
+	for _, v := range []struct{ name, hex string }{
+		{"ChRcvBuf, least", "0b 00 0010 00000014 00000009 00000008  00000025"},
+		{"ChRcvBuf, greatest", "0b 00 0010 00000014 00000009 00000008  80000000"},
+		{"RdmaRdCompl, greatest", "06 00 0040 00000014 00000001 00000000  80000000"},
+		{"SinkAvail, least", "fd 00 0010 00000024 00000009 00000008  00000001 deadbeef 0123456789abcdef 00000000"},
+		{"SinkAvail, greatest", "fd 00 0010 00000024 00000009 00000008  80000000 deadbeef 0123456789abcdef 00000000"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			var m Message
+			if err := m.Parse(unhex(t, v.hex)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestParseGrown: on a device whose messages grow, all that follows the header of Data
 // is payload. What Parse says of other messages, and of such as have not grown, stays.
 func TestParseGrown(t *testing.T) {
