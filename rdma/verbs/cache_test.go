@@ -204,7 +204,7 @@ func TestCacheCleanup(t *testing.T) {
 		runtime.GC()
 		n, _ := d.now()
 		return n == 0
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	assert.Zero(t, c.budget.kept)
@@ -404,7 +404,7 @@ func TestAnchor(t *testing.T) {
 }
 
 // A hit allocates nothing.
-func TestCacheAllocations(t *testing.T) {
+func TestAllocsCache(t *testing.T) {
 	c, _ := newTestCache(t, &budget{limit: 64 * mega})
 	b := make([]byte, mega)
 	used(t, c, b, source)

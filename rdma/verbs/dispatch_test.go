@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // within fails the test unless done is closed in time.
 func within(t *testing.T, done <-chan struct{}, what string) {

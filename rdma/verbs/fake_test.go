@@ -41,7 +41,7 @@ func onFake(t *testing.T, f func(*fake)) {
 		f(newFake(t))
 		return
 	}
-	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=40s")
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=3m")
 	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+buildFake(t), fakeVariable+"=-1",
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // otherwise it ends a second later
 	command.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -52,23 +52,43 @@ func onFake(t *testing.T, f func(*fake)) {
 	}
 }
 
-// buildFake compiles the libraries, and returns their directory.
-func buildFake(t *testing.T) string {
-	t.Helper()
-	compiler := strings.Fields(cmp.Or(os.Getenv("CC"), "cc"))
-	if _, err := exec.LookPath(compiler[0]); err != nil {
-		t.Skip("missing: a C compiler: ", err)
+// fakeDir has the libraries once builtFake was called. TestMain removes it.
+var fakeDir string
+
+// builtFake compiles the libraries once.
+var builtFake = sync.OnceValue(func() (err error) {
+	if fakeDir, err = os.MkdirTemp("", "gosdp-fake"); err != nil {
+		return err
 	}
-	dir := t.TempDir()
-	library := filepath.Join(dir, "libibverbs.so.1")
+	library := filepath.Join(fakeDir, "libibverbs.so.1")
+	compiler := compiler()
 	args := append(compiler[1:], "-shared", "-fPIC", "-pthread", "-I.", "-Wl,--version-script=testdata/fake.map", "-o", library, "testdata/fake.c")
 	output, err := exec.Command(compiler[0], args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
+		return fmt.Errorf("%w\n%s", err, output)
 	}
 	// Two names of one file are one library with one state.
-	must(t, os.Symlink(library, filepath.Join(dir, "librdmacm.so.1")))
-	return dir
+	return os.Symlink(library, filepath.Join(fakeDir, "librdmacm.so.1"))
+})
+
+func compiler() []string { return strings.Fields(cmp.Or(os.Getenv("CC"), "cc")) }
+
+// buildFake returns the directory of the libraries.
+func buildFake(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath(compiler()[0]); err != nil {
+		t.Skip("missing: a C compiler: ", err)
+	}
+	must(t, builtFake())
+	return fakeDir
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if fakeDir != "" {
+		os.RemoveAll(fakeDir)
+	}
+	os.Exit(code)
 }
 
 // newFake loads the libraries into this process.

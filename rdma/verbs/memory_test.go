@@ -133,7 +133,7 @@ func TestKept(t *testing.T) {
 		return len(e.a.kept.kept)
 	}
 	for begin := time.Now(); kept() > 0; runtime.Gosched() { // the event loop deregisters them
-		if time.Since(begin) > 20*time.Second {
+		if time.Since(begin) > patience {
 			t.Fatalf("%d registrations are kept when idle", kept())
 		}
 	}

@@ -40,7 +40,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-const mostConnecting = 5 * time.Second
+const mostConnecting = time.Minute
 
 var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: mostConnecting}
 

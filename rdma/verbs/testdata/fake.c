@@ -49,7 +49,7 @@ static int cm_us;        // how long rdma_get_cm_event uses the queue pair
 static int cm_errno;     // with which rdma_get_cm_event fails,
 static int cm_failures;  // this often
 static int dereg_errno;  // with which ibv_dereg_mr fails
-static int disconnects, cm_events, torn, rejections, connects, qps, regions;
+static int disconnects, cm_using, cm_events, torn, rejections, connects, qps, regions;
 static int refuse; // the error of every post
 
 static struct {
@@ -57,7 +57,7 @@ static struct {
 	int *value;
 } values[] = {
 	{"event_us", &event_us}, {"cm_us", &cm_us}, {"cm_errno", &cm_errno}, {"cm_failures", &cm_failures},
-	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_events", &cm_events}, {"torn", &torn},
+	{"dereg_errno", &dereg_errno}, {"disconnects", &disconnects}, {"cm_using", &cm_using}, {"cm_events", &cm_events}, {"torn", &torn},
 	{"rejections", &rejections}, {"connects", &connects}, {"qps", &qps}, {"regions", &regions},
 	{"node_type", &device.node_type}, {"refuse", &refuse},
 };
@@ -374,6 +374,7 @@ int rdma_get_cm_event(struct v_event_channel *channel, struct v_cm_event **event
 	}
 	if (e->event == V_CM_ESTABLISHED) { // it modifies the queue pair
 		struct v_qp *qp = e->id->qp;
+		__atomic_add_fetch(&cm_using, 1, __ATOMIC_SEQ_CST);
 		usleep(cm_us);
 		if (qp != __atomic_load_n(&e->id->qp, __ATOMIC_SEQ_CST))
 			torn++;
