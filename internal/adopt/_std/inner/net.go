@@ -10,6 +10,7 @@ import (
 	"errors"
 	"internal/poll"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -75,26 +76,24 @@ type OpError struct {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
+// Error returns the same text as the method of package net.
 func (e *OpError) Error() string {
 	if e == nil {
 		return "<nil>"
 	}
-	s := e.Op
-	if e.Net != "" {
-		s += " " + e.Net
-	}
-	if e.Source != nil {
-		s += " " + e.Source.String()
-	}
-	if e.Addr != nil {
-		if e.Source != nil {
-			s += "->"
-		} else {
-			s += " "
+	var ends []string
+	for _, a := range []Addr{e.Source, e.Addr} {
+		if a != nil {
+			ends = append(ends, a.String())
 		}
-		s += e.Addr.String()
 	}
-	return s + ": " + e.Err.Error()
+	var words []string
+	for _, w := range []string{e.Op, e.Net, strings.Join(ends, "->")} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, " ") + ": " + e.Err.Error()
 }
 
 func (e *OpError) Timeout() bool {
