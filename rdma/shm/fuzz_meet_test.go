@@ -153,7 +153,7 @@ func FuzzDecision(f *testing.F) {
 			unix.Close(file)
 		}
 		require.NoError(t, g.CloseWrite())
-		q, err := w.Take(soon(t))
+		q, err := w.Take(t.Context())
 		if err == nil {
 			if !proved {
 				t.Fatal("it has taken one that has not proved itself")

@@ -53,10 +53,12 @@ type link struct {
 }
 
 const (
-	linkTime  = time.Second / 2 // how long a link is kept
-	mostLinks = 64              // in a pool,
-	mostAt    = 4               // and for one address
+	mostLinks = 64 // in a pool,
+	mostAt    = 4  // and for one address
 )
+
+// linkTime is how long a link is kept. It is a variable for tests.
+var linkTime = time.Second / 2
 
 // begin returns the queue pair of the next use, which owns the link from then on.
 func (l *link) begin(cfg rdma.ChannelConfig, ord int) (*QueuePair, error) {

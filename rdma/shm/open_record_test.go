@@ -46,7 +46,7 @@ func TestPayloadIsNoHeader(t *testing.T) {
 func TestAppendAtTheLastMoment(t *testing.T) {
 	rounds := 4000
 	if testing.Short() {
-		rounds = 1000
+		rounds = 300
 	}
 	a, b := appendPair(t)
 	b.ProvideReceive(64, 64<<10)

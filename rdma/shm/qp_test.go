@@ -57,13 +57,17 @@ func TestConformance(t *testing.T) {
 	rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) { return pairOf(t, testConfig) })
 }
 
+func TestAllocsConformance(t *testing.T) {
+	rdmatest.RunAllocs(t, func(t *testing.T) (a, b rdma.QueuePair) { return pairOf(t, testConfig) })
+}
+
 func BenchmarkQueuePair(b *testing.B) {
 	rdmatest.Benchmark(b, func(b *testing.B) (x, y rdma.QueuePair) { return pairOf(b, testConfig) })
 }
 
 // TestApart runs the suite with the two ends in two processes, each of which reads the other's memory.
 func TestApart(t *testing.T) {
-	cfg := rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: 10 * time.Second}
+	cfg := rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: time.Minute}
 	a, b := rdmatest.OfferHalves(device{}, cfg)
 	rdmatest.RunApart(t, a, b)
 }

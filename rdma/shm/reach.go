@@ -58,8 +58,9 @@ var (
 	leftBehind atomic.Int32
 )
 
-// tryTime is how long reading a probe may take. It usually takes microseconds.
-const tryTime = 250 * time.Millisecond
+// tryTime is how long reading a probe may take. It usually takes microseconds. It is a variable for
+// tests.
+var tryTime = 250 * time.Millisecond
 
 // lookFirst is how often this goroutine yields to the one that reads before it takes a timer, which
 // wakes a thread. Usually the other one needs one turn.

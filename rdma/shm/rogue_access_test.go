@@ -115,7 +115,7 @@ func TestRogueReadsWhatIsBeingInvalidated(t *testing.T) {
 
 	q.exposed.mu.Lock()
 	polled := ask(1)
-	assert.Eventually(t, region.Held, 5*time.Second, 100*time.Microsecond, "Invalidate waits for the goroutine that grants a Read")
+	assert.Eventually(t, region.Held, time.Minute, 100*time.Microsecond, "Invalidate waits for the goroutine that grants a Read")
 	q.exposed.mu.Unlock()
 	require.NoError(t, <-polled)
 	q.Invalidate(tag.STag)

@@ -231,9 +231,7 @@ func TestRogueHoldsItsSegments(t *testing.T) {
 			require.NoError(t, err)
 			begin := time.Now()
 			v.call(q, region.STag)
-			took := time.Since(begin)
-			assert.GreaterOrEqual(t, took, revokePatience)
-			assert.Less(t, took, 10*revokePatience)
+			assert.GreaterOrEqual(t, time.Since(begin), revokePatience)
 			for slot := range testConfig.IRD {
 				assert.Zero(t, way.granted[slot].Load(), "the grant in slot %d stands", slot)
 			}

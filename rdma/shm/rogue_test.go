@@ -103,7 +103,7 @@ func ended(t testing.TB, q *QueuePair, ending <-chan error) error {
 	select {
 	case err := <-ending:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		q.Abort()
 		require.Fail(t, "the queue pair goes on")
 		return nil
@@ -211,12 +211,10 @@ func TestRogue(t *testing.T) {
 			q, r := meetRogue(t)
 			var doing sync.WaitGroup
 			doing.Go(func() { v.does(r) })
-			begin := time.Now()
 			err := ends(t, q)
 			var violation *rdma.ProtocolError
 			require.ErrorAs(t, err, &violation)
 			assert.ErrorContains(t, err, v.error)
-			assert.Less(t, time.Since(begin), 5*time.Second)
 			if violation != errIdleRings {
 				assert.EqualValues(t, stateTerminated, r.a.ctl.ways[0].state.Load())
 			}
@@ -263,7 +261,7 @@ func TestRogueHead(t *testing.T) {
 func TestRogueThatDoesNotRing(t *testing.T) {
 	q, r := meetRogue(t)
 	done := ending(q)
-	require.Eventually(t, func() bool { return r.out.dir.idle.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.out.dir.idle.Load() == 1 }, time.Minute, time.Millisecond)
 	r.out.put(recordSend, words(1))
 	n, err := q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
 	assert.NoError(t, err)
@@ -339,6 +337,10 @@ func TestRogueAddress(t *testing.T) {
 // The victim ends or continues each time. It does not crash, and writes nothing outside of the rings.
 func TestScribbler(t *testing.T) {
 	const ways = int(unsafe.Offsetof(control{}.ways))
+	rounds := 40
+	if testing.Short() {
+		rounds = 10
+	}
 	for _, v := range []struct {
 		name     string
 		from, to int
@@ -352,12 +354,12 @@ func TestScribbler(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			ended := 0
-			for round := range 40 {
+			for round := range rounds {
 				if scribbled(t, uint64(round), v.from, v.to) {
 					ended++
 				}
 			}
-			t.Logf("%d of 40 ended", ended)
+			t.Logf("%d of %d ended", ended, rounds)
 			assert.True(t, ended > 0 || !v.ends)
 		})
 	}
@@ -420,8 +422,10 @@ func scribbled(t *testing.T, seed uint64, from, to int) bool {
 		})
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
-	until := time.Now().Add(20 * time.Millisecond)
-	for time.Now().Before(until) && victim.fault.Load() == nil {
+	for i := 0; i < 20_000 && victim.fault.Load() == nil; i++ {
+		if i%64 == 0 {
+			runtime.Gosched()
+		}
 		at := from + rng.IntN((to-from)/8)*8
 		switch rng.IntN(3) {
 		case 0:
@@ -465,7 +469,7 @@ func TestDeath(t *testing.T) {
 	assert.Equal(t, io.EOF, ends(t, q), "nothing was sent to it")
 	_, err = q.PostSend([]rdma.SendWR{{Header: []byte("x")}})
 	assert.ErrorIs(t, err, syscall.EPIPE)
-	assert.Error(t, q.Drain(time.Second))
+	assert.Error(t, q.Drain(time.Minute))
 }
 
 // TestDeathBeforeAllWasRead: it is a reset before everything was read, and an end of file after.
@@ -512,7 +516,7 @@ func TestRoomOfADeadPeer(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- q.WaitRoom() }()
-	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return r.a.ctl.ways[0].full.Load() == 1 }, time.Minute, time.Millisecond)
 	r.conn.Close()
 	assert.ErrorIs(t, <-done, syscall.ECONNRESET) // its program had not read what was sent
 }
@@ -599,7 +603,7 @@ func TestEndTakenBack(t *testing.T) {
 		_, err := q.Wait(make([]rdma.Completion, 1))
 		waited <- err
 	}()
-	require.Eventually(t, func() bool { return r.a.ctl.ways[1].idle.Load() != 0 }, 10*time.Second, time.Millisecond, "it never parks")
+	require.Eventually(t, func() bool { return r.a.ctl.ways[1].idle.Load() != 0 }, time.Minute, time.Millisecond, "it never parks")
 	q.Wake()
 	require.NoError(t, <-waited)
 }

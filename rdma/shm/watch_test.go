@@ -32,7 +32,7 @@ func contend(t *testing.T) {
 		found := func() bool { return true }
 		a.Spin(0, func() bool { b.Spin(0, found, found); return true }, found)
 		return watched.Possible()
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // byHand makes the test the only one that calls Look and Leave.
@@ -41,7 +41,7 @@ func byHand(t *testing.T) {
 	was := startWatch
 	startWatch = func(*watch) {}
 	t.Cleanup(func() { startWatch = was })
-	require.Eventually(t, func() bool { return !watched.Runs() }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !watched.Runs() }, time.Minute, time.Millisecond)
 	watched.mu.Lock()
 	watched.round = 1 // of most looks here
 	watched.mu.Unlock()
@@ -86,7 +86,7 @@ func startReader(t *testing.T, q, peer *QueuePair) *reader {
 	if q.rx.spin.Decides() {
 		r.listed(t)
 	} else {
-		require.Eventually(t, r.sleeps, 10*time.Second, 10*time.Microsecond)
+		require.Eventually(t, r.sleeps, time.Minute, 10*time.Microsecond)
 	}
 	return r
 }
@@ -105,7 +105,7 @@ func (r *reader) listed(t *testing.T) {
 			r.q.Wake()
 		}
 		return false
-	}, 10*time.Second, 50*time.Microsecond, "it is not on the list")
+	}, time.Minute, 50*time.Microsecond, "it is not on the list")
 }
 
 // place returns the reader's place on the list, from 1; 0 if it is not there.
@@ -133,7 +133,7 @@ func (r *reader) ends(t *testing.T) error {
 	select {
 	case err := <-r.done:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(t, "the reader sleeps")
 		return nil
 	}

@@ -89,6 +89,11 @@ func TestConformance(t *testing.T) {
 	rdmatest.Run(t, func(t *testing.T) (a, b rdma.QueuePair) { return pair(t, at, config) })
 }
 
+func TestAllocsConformance(t *testing.T) {
+	at := hardware(t)
+	rdmatest.RunAllocs(t, func(t *testing.T) (a, b rdma.QueuePair) { return pair(t, at, config) })
+}
+
 func Benchmark(b *testing.B) {
 	at := hardware(b)
 	cfg := config
