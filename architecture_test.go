@@ -49,6 +49,7 @@ var layers = []struct {
 	{"internal/handover", allowed{imports: []string{"rdma"}}},
 	{"internal/events", allowed{}},
 	{"internal/gate", allowed{}},
+	{"internal/shm", allowed{imports: []string{"internal/gate"}}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},

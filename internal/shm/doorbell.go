@@ -1,0 +1,152 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look again".
+// The end of the stream means that the peer has unmapped the segment, or that its process has ended.
+//
+// Two goroutines may sleep here: one that reads and one that writes. One of them listens, parked in
+// the netpoller. The other waits on a condition, which the listener signals when it wakes up.
+//
+// No wake-up is lost. A goroutine that is about to sleep sets its sleep word in the shared memory,
+// and then looks for the last time. The peer first changes what that look would find, and then
+// clears the word and rings. The last look happens in the callback of RawConn.Read, after the
+// socket was emptied: a byte that arrives later ends the parking.
+type Doorbell struct {
+	file *os.File
+	raw  syscall.RawConn
+	gone atomic.Bool
+
+	mu       sync.Mutex
+	cond     sync.Cond // of mu
+	listens  bool      // a goroutine is in the netpoller
+	deadline time.Time // of file
+}
+
+// NewDoorbell returns a Doorbell on a connected, non-blocking Unix socket. It owns the descriptor,
+// even if it returns an error.
+func NewDoorbell(fd int) (*Doorbell, error) {
+	b := &Doorbell{file: os.NewFile(uintptr(fd), "doorbell")}
+	b.cond.L = &b.mu
+	var err error
+	if b.raw, err = b.file.SyscallConn(); err == nil {
+		err = b.file.SetReadDeadline(time.Time{}) // the netpoller knows it
+	}
+	if err != nil {
+		b.file.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Close ends this end's use of the segment for the peer. No goroutine may sleep.
+func (b *Doorbell) Close() { b.file.Close() }
+
+// Gone reports whether the peer has closed its end, as far as Sleep or Look has found out.
+func (b *Doorbell) Gone() bool { return b.gone.Load() }
+
+// Ring wakes the peer.
+func (b *Doorbell) Ring() { b.raw.Control(ring) }
+
+var ringByte byte
+
+func ring(fd uintptr) {
+	for {
+		_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&ringByte)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		if e != unix.EINTR {
+			return // EAGAIN: unread bytes wake the peer. EPIPE: it has gone
+		}
+	}
+}
+
+// Look finds out whether the peer has gone.
+func (b *Doorbell) Look() { b.raw.Control(b.empty) }
+
+// empty reads what the peer has sent, and notes the end.
+func (b *Doorbell) empty(fd uintptr) {
+	var junk [64]byte
+	for {
+		n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&junk)), uintptr(len(junk)), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case e == unix.EINTR:
+			continue
+		case e == unix.EAGAIN:
+		case e != 0 || n == 0:
+			b.gone.Store(true)
+		}
+		return // what is left wakes the next one who parks
+	}
+}
+
+// Sleep returns when ready does, which it calls before each parking, and after each wake-up. Before
+// that it calls announce, which sets a sleep word. Sleep also returns at the deadline; zero: there is none.
+// ready must not block, and must report whether the peer has gone.
+func (b *Doorbell) Sleep(announce func(), ready func() bool, deadline time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		announce()
+		if ready() || !deadline.IsZero() && !time.Now().Before(deadline) {
+			return
+		}
+		if b.listens {
+			b.cond.Wait()
+			continue
+		}
+		b.listen(announce, ready, deadline)
+	}
+}
+
+// listen parks in the netpoller until ready returns true, or another goroutine may have to look.
+func (b *Doorbell) listen(announce func(), ready func() bool, deadline time.Time) {
+	b.listens = true
+	if !b.deadline.Equal(deadline) {
+		b.deadline = deadline
+		b.file.SetReadDeadline(deadline)
+	}
+	b.mu.Unlock()
+	parked := false
+	err := b.raw.Read(func(fd uintptr) bool {
+		b.empty(fd)
+		if parked { // the byte may be for the other goroutine, too
+			b.mu.Lock()
+			b.cond.Broadcast()
+			b.mu.Unlock()
+		}
+		parked = true
+		announce()
+		return ready()
+	})
+	b.mu.Lock()
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.gone.Store(true)
+	}
+	b.listens = false
+	b.cond.Broadcast()
+}
+
+var past = time.Unix(1, 0)
+
+// Rouse makes the goroutines of this end that sleep look again: after a deadline or the
+// connection's state has changed.
+func (b *Doorbell) Rouse() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cond.Broadcast()
+	if b.listens && !b.deadline.Equal(past) {
+		b.deadline = past
+		b.file.SetReadDeadline(past)
+	}
+}

@@ -1,0 +1,220 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// A ring has areas of three sizes. The stream begins in the smallest, which costs one page,
+// and continues in a larger one when it needs the room. The producer decides; it announces the
+// position at which it changes, so bytes may be unread in two areas.
+const (
+	areas  = 3
+	small  = 4 << 10   // round trips stay in the first level of the cache
+	medium = 256 << 10 // streams stay in the second
+	large  = 4 << 20   // what TCP buffers by default, for a peer that does not read
+)
+
+// piece is how many bytes a Put copies before it publishes them, so that the consumer can begin.
+const piece = 64 << 10
+
+// areaBits is the width of an area's number in way.next.
+const areaBits = 2
+
+// way is the shared state of one direction's ring. Each word has one writer, except the
+// sleep words: a sleeper sets its word, and the other end clears it before it rings. Words that
+// one end writes often are in lines that the other end does not write, and in a pair of lines of
+// their own, because processors fetch pairs.
+type way struct {
+	head atomic.Uint64 // producer: bytes that were put
+	next atomic.Uint64 // producer: position<<areaBits | area of the last change
+	full atomic.Uint32 // the producer sleeps until there is room
+	_    [108]byte
+
+	tail atomic.Uint64 // consumer: bytes that were taken
+	_    [120]byte
+
+	idle atomic.Uint32 // the consumer sleeps until there is news
+	_    [124]byte
+}
+
+// ErrCorrupt means that the peer has written an impossible value into the segment.
+var ErrCorrupt = errors.New("shared memory is corrupt")
+
+func corrupt(what string, value uint64) error {
+	return fmt.Errorf("%w: %s %#x", ErrCorrupt, what, value)
+}
+
+// Producer is the end of a ring that writes. Its methods must not be called concurrently.
+type Producer struct {
+	*way
+	mem   [areas][]byte
+	pos   uint64 // the own copy of head
+	taken uint64 // what was last seen of tail
+	area  uint8
+
+	changed bool   // an area was changed:
+	start   uint64 // at this position,
+	prior   uint8  // from this one
+}
+
+// look loads the consumer's position.
+func (p *Producer) look() error {
+	t := p.tail.Load()
+	if t-p.taken > p.pos-p.taken { // it went back, or past what was put
+		return corrupt("read position", t)
+	}
+	p.taken = t
+	return nil
+}
+
+// room returns how many bytes fit, as far as the producer knows.
+func (p *Producer) room() uint64 {
+	return uint64(len(p.mem[p.area])) - (p.pos - max(p.taken, p.start))
+}
+
+// Unread returns how many bytes the consumer has not taken. The error wraps ErrCorrupt.
+func (p *Producer) Unread() (int, error) {
+	err := p.look()
+	return int(p.pos - p.taken), err
+}
+
+// Put copies the beginning of b into the ring, at most one piece, and returns how many bytes
+// that were: 0 if the ring is full. The consumer can read them at once; the caller then calls
+// WakeReader. The error wraps ErrCorrupt.
+func (p *Producer) Put(b []byte) (int, error) {
+	n := uint64(min(len(b), piece))
+	if p.room() < n || p.area == areas-1 {
+		if err := p.look(); err != nil {
+			return 0, err
+		}
+		p.fit(n)
+		n = min(n, p.room())
+		if n == 0 {
+			return 0, nil
+		}
+	}
+	m := p.mem[p.area]
+	i := p.pos & uint64(len(m)-1)
+	k := copy(m[i:], b[:n])
+	copy(m, b[k:n])
+	p.pos += n
+	p.head.Store(p.pos)
+	return int(n), nil
+}
+
+// fit changes to the medium area for n bytes that do not fit into the small one, and back from the
+// large one once that is empty.
+func (p *Producer) fit(n uint64) {
+	if p.area == 0 && p.room() < n || p.area == areas-1 && p.taken == p.pos {
+		p.change(1)
+	}
+}
+
+// Grow changes to the large area if the medium one is full. It reports whether there is room now.
+func (p *Producer) Grow() bool {
+	return p.area == 1 && p.room() == 0 && p.change(areas-1)
+}
+
+// change continues in another area, unless the consumer has yet to follow an earlier change.
+func (p *Producer) change(area uint8) bool {
+	if p.changed && p.taken <= p.start && p.start < p.pos {
+		return false
+	}
+	p.changed, p.prior, p.area, p.start = true, p.area, area, p.pos
+	p.next.Store(p.pos<<areaBits | uint64(area))
+	return true
+}
+
+// Rest returns unread bytes of the ring from a position on, as many as lie together, for a producer
+// that has been recalled. It is empty at the end.
+func (p *Producer) Rest(from uint64) []byte {
+	m, end := p.mem[p.area], p.pos
+	if from < p.start {
+		m, end = p.mem[p.prior], p.start
+	}
+	i := from & uint64(len(m)-1)
+	return m[i:min(i+end-from, uint64(len(m)))]
+}
+
+// Consumer is the end of a ring that reads. Its methods must not be called concurrently.
+type Consumer struct {
+	*way
+	mem  [areas][]byte
+	pos  uint64 // the own copy of tail
+	area uint8
+	next uint64 // the change that was last followed
+	most uint64 // that can be unread
+}
+
+// ready returns how many bytes up to head can be taken from one area. next was loaded after head, so
+// it has every change up to there, and perhaps a later one. The error wraps ErrCorrupt.
+func (c *Consumer) ready(head, next uint64) (n uint64, err error) {
+	if n = head - c.pos; n == 0 {
+		return 0, nil
+	}
+	if next != c.next {
+		at, area := next>>areaBits, uint8(next&(1<<areaBits-1))
+		switch d := at - c.pos; {
+		case area >= areas || d > c.most:
+			return 0, corrupt("change of area", next)
+		case d == 0:
+			c.area, c.next = area, next
+		case d < n:
+			n = d
+		}
+	}
+	if n > uint64(len(c.mem[c.area])) {
+		return 0, corrupt("write position", head)
+	}
+	return n, nil
+}
+
+// Empty reports whether there is nothing to take.
+func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }
+
+// Take copies bytes from the ring into b and returns how many: 0 if the ring is empty. The
+// caller then calls WakeWriter. The error wraps ErrCorrupt.
+func (c *Consumer) Take(b []byte) (int, error) {
+	head := c.head.Load()
+	return c.take(b, head, c.way.next.Load())
+}
+
+func (c *Consumer) take(b []byte, head, next uint64) (int, error) {
+	n, err := c.ready(head, next)
+	n = min(n, uint64(len(b)))
+	m := c.mem[c.area]
+	for b = b[:n]; len(b) > 0; { // the producer can go on after each piece
+		i := c.pos & uint64(len(m)-1)
+		k := copy(b[:min(len(b), piece)], m[i:])
+		c.pos += uint64(k)
+		c.tail.Store(c.pos)
+		b = b[k:]
+	}
+	return int(n), err
+}
+
+// Sleep announces that the producer sleeps until there is room, or the direction is recalled. It
+// looks at both once more before it does.
+func (p *Producer) Sleep() { p.full.Store(1) }
+
+// Awake takes the announcement back.
+func (p *Producer) Awake() { p.full.Store(0) }
+
+// WakeReader reports whether the consumer sleeps and the caller must ring for it.
+func (p *Producer) WakeReader() bool { return wake(&p.idle) }
+
+// Sleep announces that the consumer sleeps until there is news: at its gate or in the ring. It looks at
+// both once more before it does.
+func (c *Consumer) Sleep() { c.idle.Store(1) }
+
+// Awake takes the announcement back.
+func (c *Consumer) Awake() { c.idle.Store(0) }
+
+// WakeWriter reports whether the producer sleeps and the caller must ring for it.
+func (c *Consumer) WakeWriter() bool { return wake(&c.full) }
+
+func wake(sleeps *atomic.Uint32) bool {
+	return sleeps.Load() != 0 && sleeps.Swap(0) != 0
+}

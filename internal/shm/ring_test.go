@@ -1,0 +1,228 @@
+package shm
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// pair returns both ends of a ring with areas of the given sizes.
+func pair(w *way, sizes [areas]int) (*Producer, *Consumer) {
+	p, c := &Producer{way: w}, &Consumer{way: w}
+	for i, n := range sizes {
+		p.mem[i] = make([]byte, n)
+		c.mem[i] = p.mem[i]
+		c.most += uint64(n)
+	}
+	return p, c
+}
+
+var tiny = [areas]int{1, 2, 4}
+
+// ringState is a ring of tiny areas and both of its ends, as values.
+type ringState struct {
+	head, next, tail uint64
+	mem              [7]byte
+	p                struct {
+		pos, taken, start uint64
+		area, prior       uint8
+		changed           bool
+	}
+	c struct {
+		pos, next uint64
+		area      uint8
+	}
+	loaded bool // the consumer has loaded head
+	seen   uint64
+}
+
+// step runs f on the ring in state s, and returns the state after it.
+func (s ringState) step(f func(p *Producer, c *Consumer, s *ringState)) ringState {
+	var w way
+	w.head.Store(s.head)
+	w.next.Store(s.next)
+	w.tail.Store(s.tail)
+	p, c := pair(&w, tiny)
+	at := 0
+	for i := range p.mem {
+		at += copy(p.mem[i], s.mem[at:])
+	}
+	p.pos, p.taken, p.start, p.area, p.prior, p.changed = s.p.pos, s.p.taken, s.p.start, s.p.area, s.p.prior, s.p.changed
+	c.pos, c.next, c.area = s.c.pos, s.c.next, s.c.area
+	f(p, c, &s)
+	s.head, s.next, s.tail = w.head.Load(), w.next.Load(), w.tail.Load()
+	at = 0
+	for i := range p.mem {
+		at += copy(s.mem[at:], p.mem[i])
+	}
+	s.p.pos, s.p.taken, s.p.start, s.p.area, s.p.prior, s.p.changed = p.pos, p.taken, p.start, p.area, p.prior, p.changed
+	s.c.pos, s.c.next, s.c.area = c.pos, c.next, c.area
+	return s
+}
+
+// TestRingModel visits every state of a ring through which fourteen bytes go, with every change of area at
+// every position, and the consumer's two loads at any time. Each byte is its position.
+func TestRingModel(t *testing.T) {
+	const total = 14
+	seen := map[ringState]bool{{}: true}
+	order := []ringState{{}}
+	used := [areas]int{}
+	for i := 0; i < len(order); i++ {
+		s := order[i]
+		used[s.c.area]++
+		var after []ringState
+		for n := 1; n <= 3 && s.p.pos+uint64(n) <= total; n++ {
+			after = append(after, s.step(func(p *Producer, c *Consumer, _ *ringState) {
+				b := make([]byte, n)
+				for i := range b {
+					b[i] = byte(p.pos) + byte(i)
+				}
+				_, err := p.Put(b)
+				require.NoError(t, err)
+			}))
+		}
+		after = append(after, s.step(func(p *Producer, _ *Consumer, _ *ringState) { p.Grow() }))
+		after = append(after, s.step(func(p *Producer, _ *Consumer, s *ringState) {
+			var rest []byte
+			for from := s.tail; ; {
+				b := p.Rest(from)
+				if len(b) == 0 {
+					break
+				}
+				rest = append(rest, b...)
+				from += uint64(len(b))
+			}
+			require.Len(t, rest, int(p.pos-s.tail))
+			for i, b := range rest {
+				require.EqualValues(t, s.tail+uint64(i), b)
+			}
+		}))
+		if !s.loaded {
+			after = append(after, s.step(func(_ *Producer, c *Consumer, s *ringState) { s.loaded, s.seen = true, c.head.Load() }))
+		} else {
+			for n := 1; n <= 3; n++ {
+				after = append(after, s.step(func(_ *Producer, c *Consumer, s *ringState) {
+					b, from := make([]byte, n), c.pos
+					k, err := c.take(b, s.seen, c.way.next.Load())
+					require.NoError(t, err, "%+v", s)
+					require.Equal(t, s.seen != from, k > 0, "%+v", s)
+					for i, b := range b[:k] {
+						require.EqualValues(t, from+uint64(i), b, "%+v", s)
+					}
+					s.loaded, s.seen = false, 0
+				}))
+			}
+		}
+		for _, n := range after {
+			if !seen[n] {
+				seen[n] = true
+				order = append(order, n)
+			}
+		}
+	}
+	t.Logf("%d states", len(order))
+	for i, n := range used {
+		assert.NotZero(t, n, "area %d", i)
+	}
+}
+
+// TestRingStreams: every byte arrives in order, while the producer and the consumer run at once.
+func TestRingStreams(t *testing.T) {
+	var w way
+	p, c := pair(&w, [areas]int{64, 256, 1024})
+	const total = 1 << 20
+	sent := make([]byte, total)
+	for i := range sent {
+		sent[i] = byte(i * 7 >> 3)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		r := rand.New(rand.NewPCG(1, 2))
+		for b := sent; len(b) > 0; {
+			n, err := p.Put(b[:min(len(b), 1+r.IntN(200))])
+			if !assert.NoError(t, err) {
+				return
+			}
+			if n == 0 && r.IntN(4) == 0 {
+				p.Grow()
+			}
+			b = b[n:]
+		}
+	})
+	var got bytes.Buffer
+	b := make([]byte, 300)
+	r := rand.New(rand.NewPCG(3, 4))
+	for got.Len() < total {
+		n, err := c.Take(b[:1+r.IntN(len(b))])
+		require.NoError(t, err)
+		got.Write(b[:n])
+	}
+	wg.Wait()
+	assert.True(t, bytes.Equal(sent, got.Bytes()))
+	n, err := p.Unread()
+	assert.NoError(t, err)
+	assert.Zero(t, n)
+}
+
+// TestRingOfHostilePeer: whatever a peer writes into its words, the other end returns an error, or
+// bytes of the ring.
+func TestRingOfHostilePeer(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	value := func(near uint64) uint64 {
+		switch r.IntN(3) {
+		case 0:
+			return near + r.Uint64N(20) - 10
+		case 1:
+			return r.Uint64()
+		}
+		return 1<<r.IntN(64) - 1
+	}
+	corrupt := 0
+	for range 20_000 {
+		var w way
+		p, c := pair(&w, tiny)
+		b := make([]byte, 8)
+		for range 20 {
+			switch r.IntN(6) {
+			case 0:
+				w.tail.Store(value(p.pos))
+			case 1:
+				w.head.Store(value(c.pos))
+			case 2:
+				w.next.Store(value(c.pos << areaBits))
+			case 3:
+				n, err := p.Put(b[:r.IntN(8)])
+				require.LessOrEqual(t, n, 8)
+				if err != nil {
+					require.ErrorIs(t, err, ErrCorrupt)
+					corrupt++
+				}
+			case 4:
+				p.Grow()
+				p.Rest(p.taken)
+			case 5:
+				n, err := c.Take(b[:r.IntN(8)])
+				require.LessOrEqual(t, n, 8)
+				if err != nil {
+					require.ErrorIs(t, err, ErrCorrupt)
+					corrupt++
+				}
+			}
+		}
+	}
+	assert.NotZero(t, corrupt)
+}
+
+func TestAllocsRing(t *testing.T) {
+	var w way
+	p, c := pair(&w, [areas]int{64, 256, 1024})
+	b := make([]byte, 200)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		p.Put(b)
+		c.Take(b)
+	}))
+}

@@ -1,0 +1,174 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/gate"
+)
+
+// A segment begins with a page of control, in which index 0 is the direction from the end that
+// made it. Then come the areas of both rings. Its size is fixed and sealed, so that no end can cut
+// it short while the other uses it. A page costs memory from the first time it is touched.
+const (
+	controlLen = 4 << 10
+	ringLen    = small + medium + large
+	segmentLen = controlLen + 2*ringLen
+	seals      = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+	// layout is the version of the segment and of what the ends say to each other when they meet.
+	layout = 1
+)
+
+// control is the first page of a segment.
+type control struct {
+	version atomic.Uint64
+	leave   atomic.Uint32 // an end wants both directions on TCP
+	_       [116]byte
+	gates   [2]struct {
+		gate.Gate
+		_ [120]byte
+	}
+	ways [2]way
+}
+
+var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
+
+// Segment is one end's view of the memory.
+type Segment struct {
+	mem   []byte
+	maker int // 0 at the end that made it, 1 at the other
+	*control
+}
+
+// New makes a segment. The caller sends the descriptor to the other end, and closes it. The error is an
+// os.SyscallError, or says which limit is too low.
+func New() (s *Segment, file int, err error) {
+	// The kernel answers a file longer than RLIMIT_FSIZE with a signal.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return nil, -1, os.NewSyscallError("getrlimit", err)
+	}
+	if limit.Cur < segmentLen {
+		return nil, -1, fmt.Errorf("file size limit is %d bytes, shared memory needs %d", limit.Cur, segmentLen)
+	}
+	fd, err := memfd()
+	if err != nil {
+		return nil, -1, os.NewSyscallError("memfd_create", err)
+	}
+	if err = unix.Ftruncate(fd, segmentLen); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	if err == nil {
+		s, err = mapSegment(fd, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, os.NewSyscallError("memory file", err)
+	}
+	for i := range s.gates {
+		s.gates[i].Init()
+	}
+	s.version.Store(layout)
+	return s, fd, nil
+}
+
+// noExecSeal is cleared if the kernel does not know MFD_NOEXEC_SEAL (Linux 6.3).
+var noExecSeal atomic.Uint32
+
+func init() { noExecSeal.Store(unix.MFD_NOEXEC_SEAL) }
+
+func memfd() (int, error) {
+	for {
+		extra := noExecSeal.Load()
+		fd, err := unix.MemfdCreate("sdp", int(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|extra))
+		if err != unix.EINVAL || extra == 0 {
+			return fd, err
+		}
+		noExecSeal.Store(0)
+	}
+}
+
+// Open maps the segment in a file that the other end has sent. It checks that no process can cut the
+// file short, because a missing page in a mapping is a fatal signal. The caller closes the descriptor.
+func Open(file int) (*Segment, error) {
+	have, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("peer sent a descriptor that is not a memory file: %w", err)
+	}
+	if have&seals != seals || have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return nil, fmt.Errorf("peer sent a memory file with seals %#x, want %#x", have, seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(file, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	if st.Size != segmentLen {
+		return nil, fmt.Errorf("peer sent a memory file of %d bytes, want %d", st.Size, segmentLen)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(file, &fs); err != nil {
+		return nil, os.NewSyscallError("fstatfs", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC { // huge pages may run out even after they were mapped
+		return nil, fmt.Errorf("peer sent a memory file on file system type %#x, want tmpfs", fs.Type)
+	}
+	s, err := mapSegment(file, 1)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	if v := s.version.Load(); v != layout {
+		s.Unmap()
+		return nil, fmt.Errorf("peer uses layout %d of shared memory, want %d", v, layout)
+	}
+	return s, nil
+}
+
+func mapSegment(file, maker int) (*Segment, error) {
+	mem, err := unix.Mmap(file, 0, segmentLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return &Segment{mem: mem, maker: maker, control: (*control)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// Unmap ends the use of the memory. Nothing that the segment has returned may be used after it.
+func (s *Segment) Unmap() {
+	unix.Munmap(s.mem)
+	s.mem, s.control = nil, nil
+}
+
+// Out and OutGate return this end's half of the direction to the peer, and its gate.
+func (s *Segment) Out() Producer {
+	return Producer{way: &s.ways[s.maker], mem: s.areas(s.maker)}
+}
+
+func (s *Segment) OutGate() *gate.Gate { return &s.gates[s.maker].Gate }
+
+// In and InGate return this end's half of the direction from the peer, and its gate.
+func (s *Segment) In() Consumer {
+	return Consumer{way: &s.ways[1-s.maker], mem: s.areas(1 - s.maker), most: ringLen}
+}
+
+func (s *Segment) InGate() *gate.Gate { return &s.gates[1-s.maker].Gate }
+
+// areas returns the areas of one direction's ring.
+func (s *Segment) areas(way int) (a [areas][]byte) {
+	m := s.mem[controlLen+way*ringLen:]
+	for i, n := range [areas]int{small, medium, large} {
+		a[i], m = m[:n:n], m[n:]
+	}
+	return a
+}
+
+// Leave asks both ends to bring their directions back to TCP.
+func (s *Segment) Leave() { s.leave.Store(1) }
+
+// Leaving reports whether an end has called Leave.
+func (s *Segment) Leaving() bool { return s.leave.Load() != 0 }

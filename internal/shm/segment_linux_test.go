@@ -1,0 +1,126 @@
+package shm
+
+import (
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// ends returns both views of a new segment, and the doorbells of both ends.
+func ends(t *testing.T) (s [2]*Segment, b [2]*Doorbell) {
+	t.Helper()
+	made, file, err := New()
+	require.NoError(t, err)
+	opened, err := Open(file)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(file))
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	for i, fd := range fds {
+		b[i], err = NewDoorbell(fd)
+		require.NoError(t, err)
+		t.Cleanup(b[i].Close)
+	}
+	t.Cleanup(made.Unmap)
+	t.Cleanup(opened.Unmap)
+	return [2]*Segment{made, opened}, b
+}
+
+// TestSegment: what one end puts the other takes, in both directions, and the gates are the same.
+func TestSegment(t *testing.T) {
+	s, _ := ends(t)
+	for i := range s {
+		out, in := s[i].Out(), s[1-i].In()
+		n, err := out.Put([]byte("hello"))
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		b := make([]byte, 10)
+		n, err = in.Take(b)
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(b[:n]))
+		s[i].OutGate().Join(7)
+		assert.EqualValues(t, 7, s[1-i].InGate().Load().Sent())
+	}
+	assert.False(t, s[0].Leaving())
+	s[1].Leave()
+	assert.True(t, s[0].Leaving())
+}
+
+// TestOpenRefuses: a file that another process could cut short, or that is none of ours, is not mapped.
+func TestOpenRefuses(t *testing.T) {
+	plain, err := os.CreateTemp(t.TempDir(), "")
+	require.NoError(t, err)
+	defer plain.Close()
+	_, err = Open(int(plain.Fd()))
+	assert.Error(t, err)
+
+	file := func(size int64, seals int) int {
+		fd, err := memfd()
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		require.NoError(t, unix.Ftruncate(fd, size))
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		require.NoError(t, err)
+		return fd
+	}
+	_, err = Open(file(segmentLen, unix.F_SEAL_GROW))
+	assert.ErrorContains(t, err, "seals")
+	_, err = Open(file(segmentLen, seals|unix.F_SEAL_FUTURE_WRITE))
+	assert.ErrorContains(t, err, "seals")
+	_, err = Open(file(segmentLen-1, seals))
+	assert.ErrorContains(t, err, "bytes, want")
+	_, err = Open(file(segmentLen, seals))
+	assert.ErrorContains(t, err, "layout")
+}
+
+// TestDoorbell: a reader and a writer that sleep at one end are both woken, by the peer, by Rouse and by
+// the peer's end, at whatever point of falling asleep they are.
+func TestDoorbell(t *testing.T) {
+	_, b := ends(t)
+	const rounds = 1000
+	var sleeps, news [2]atomic.Bool
+	woken := make(chan bool)
+	for i := range news {
+		go func() {
+			for range rounds {
+				b[0].Sleep(func() { sleeps[i].Store(true) }, news[i].Load, time.Time{})
+				news[i].Store(false)
+				woken <- true
+			}
+		}()
+	}
+	for round := range rounds {
+		for i := range news {
+			news[i].Store(true)
+		}
+		switch {
+		case round == rounds-1:
+			b[1].Close()
+		case round%2 == 0:
+			if sleeps[0].Swap(false) || sleeps[1].Swap(false) {
+				b[1].Ring()
+			}
+		default:
+			b[0].Rouse()
+		}
+		<-woken
+		<-woken
+	}
+	b[0].Look()
+	assert.True(t, b[0].Gone())
+}
+
+// TestDoorbellDeadline: a sleep ends at its deadline, also one that begins after it.
+func TestDoorbellDeadline(t *testing.T) {
+	_, b := ends(t)
+	never := func() bool { return false }
+	for _, after := range []time.Duration{-time.Hour, time.Millisecond, -time.Hour, time.Millisecond} {
+		b[0].Sleep(func() {}, never, time.Now().Add(after))
+	}
+	assert.False(t, b[0].Gone())
+}
