@@ -19,7 +19,7 @@ import (
 	"github.com/gosdp/gosdp/test/watchdog"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -98,7 +98,7 @@ func TestAnotherProgramGetsTheAddress(t *testing.T) {
 	echoes(t, c, "word")
 	select {
 	case <-aborted:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.Fail(t, "the proxy has not offered SDP")
 	}
 	p.loops.mu.Lock()
