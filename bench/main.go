@@ -4,7 +4,8 @@
 //
 //	go run ./bench
 //
-// A run takes 5 to 10 minutes. It prints a table and writes a report with charts
+// With -check it says which targets of targets.txt are met, and exits with status 1 if one
+// is not. A run takes 5 to 10 minutes. It prints a table and writes a report with charts
 // and raw numbers to bench/report/. docs/performance.md explains the method.
 package main
 
@@ -25,6 +26,7 @@ func main() {
 	}
 	var o options
 	flag.BoolVar(&o.quick, "quick", false, "finish in about a minute: fewer sizes, shorter turns")
+	flag.BoolVar(&o.check, "check", false, "measure only what has a target in targets.txt, and exit with status 1 if one is not met")
 	run := flag.String("run", "", "measure only the cases whose name matches this `regexp`, such as ^rtt/64B$")
 	flag.BoolVar(&o.json, "json", false, "print rows as JSON, one object per line, instead of a table")
 	flag.StringVar(&o.baseline, "baseline", "", "compare with an earlier run's JSON in this `file`")

@@ -102,6 +102,24 @@ func shorten(t *testing.T) {
 	t.Cleanup(func() { fullTime, quickTime = full, quick })
 }
 
+func TestCheckFailsIfATargetIsMissed(t *testing.T) {
+	shorten(t)
+	defer func(text string) { targetsFile = text }(targetsFile)
+	for text, met := range map[string]bool{"<= 1000 tcp": true, ">= 1000 tcp": false} {
+		targetsFile = "sdp-iwarp rtt/64B p50 all " + text
+		o := options1(t.TempDir())
+		o.run, o.check = regexp.MustCompile(""), true
+		var printed bytes.Buffer
+		err := o.main(&printed, io.Discard)
+		require.NotContains(t, printed.String(), "stream", "only what has a target")
+		if met {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "1 of 1 targets are not met")
+		}
+	}
+}
+
 func TestInvalidOptionsAreErrors(t *testing.T) {
 	for _, c := range []struct {
 		change func(o *options)

@@ -26,7 +26,7 @@ var targetsFile string
 
 // options are the command line's settings.
 type options struct {
-	quick, json             bool
+	quick, json, check      bool
 	run                     *regexp.Regexp
 	contenders              []string // nil means all that this machine supports
 	baseline, dir, profiles string
@@ -48,6 +48,14 @@ func (o options) main(out, progress io.Writer) error {
 	cases, err := o.cases()
 	if err != nil {
 		return err
+	}
+	if o.check {
+		if cases, err = withTargets(cases, targets); err != nil {
+			return err
+		}
+		if o.contenders == nil {
+			o.contenders = named(targets)
+		}
 	}
 	participants, absent, err := choose(o.contenders)
 	if err != nil {
@@ -73,8 +81,12 @@ func (o options) main(out, progress io.Writer) error {
 	if err := writeFiles(o.dir, r, targets, changes); err != nil {
 		return err
 	}
+	verdict := complete(r)
+	if o.check {
+		verdict = errors.Join(verdict, r.Missed(targets))
+	}
 	if o.json { // measure has already written it
-		return complete(r)
+		return verdict
 	}
 	err = r.WriteTables(out, targets)
 	if earlier != nil {
@@ -82,7 +94,7 @@ func (o options) main(out, progress io.Writer) error {
 		err = errors.Join(err, report.WriteChanges(out, changes))
 	}
 	fmt.Fprintln(out, "\nThe report is", filepath.Join(o.dir, markdownFile))
-	return errors.Join(err, complete(r))
+	return errors.Join(err, verdict)
 }
 
 // complete returns an error if something that was to be measured is missing in the report.
@@ -113,6 +125,30 @@ func (o options) cases() (chosen []harness.Case, err error) {
 		return nil, fmt.Errorf("no case matches %q", o.run)
 	}
 	return chosen, nil
+}
+
+// withTargets returns the cases for which there is a target.
+func withTargets(cases []harness.Case, targets []report.Target) ([]harness.Case, error) {
+	chosen := slices.DeleteFunc(slices.Clone(cases), func(c harness.Case) bool {
+		return !slices.ContainsFunc(targets, func(t report.Target) bool { return t.Load == c })
+	})
+	if len(chosen) == 0 {
+		return nil, errors.New("no chosen case has a target")
+	}
+	return chosen, nil
+}
+
+// named returns the contenders of which targets speak and those with which they are compared, if
+// they are available here.
+func named(targets []report.Target) (names []string) {
+	for _, c := range harness.Contenders {
+		reference := c.Name == harness.Baseline || c.Name == harness.UnixSocket
+		isNamed := slices.ContainsFunc(targets, func(t report.Target) bool { return t.Contender == c.Name })
+		if (reference || isNamed) && c.Absent() == nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // A participant is a contender in this run, under a unique name.

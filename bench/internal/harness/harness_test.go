@@ -98,29 +98,6 @@ func TestEveryKindIsInQuickAndInFull(t *testing.T) {
 	}
 }
 
-func TestRunnerTakesTurnsOfTheLengthAsked(t *testing.T) {
-	tcp, err := Find(Baseline)
-	require.NoError(t, err)
-	pair, err := StartPair(tcp, Case{Kind: Stream, Size: 64, Conns: 1})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, pair.Close()) }()
-	const length = 50 * time.Millisecond
-	runner, err := NewRunner(pair, length)
-	require.NoError(t, err)
-	var turn Turn
-	// On a busy machine the first calibration may be far off; each turn adjusts it.
-	for range 20 {
-		turn, err = runner.Turn()
-		require.NoError(t, err)
-		if turn.Messages > 100 && turn.Took > length/20 {
-			break
-		}
-	}
-	require.Greater(t, turn.Messages, 100)
-	require.Greater(t, turn.Took, length/20)
-	require.Less(t, turn.Took, 100*length) // the machine may be busy
-}
-
 func TestRunnerAimsAtTheLengthOfATurn(t *testing.T) {
 	r := &Runner{turn: 100 * time.Millisecond}
 	took := func(took time.Duration) Turn { return Turn{Messages: 1000, Result: Result{Took: took}} }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -134,6 +135,25 @@ func (r *Report) Judge(targets []Target) (outcomes []Outcome) {
 		outcomes = append(outcomes, o)
 	}
 	return outcomes
+}
+
+// Missed returns an error that lists the targets that are not met, or nil.
+func (r *Report) Missed(targets []Target) error {
+	outcomes := r.Judge(targets)
+	var missed []error
+	for _, o := range outcomes {
+		if !o.Met {
+			missed = append(missed, fmt.Errorf("%s, %s, %s: %s, must be %s %s",
+				o.Load.Name(), o.Contender, o.Target.Metric, o.Value(), o.Direction(), o.Must))
+		}
+	}
+	switch {
+	case len(outcomes) == 0:
+		return errors.New("no target was measured")
+	case len(missed) > 0:
+		return fmt.Errorf("%d of %d targets are not met:\n%w", len(missed), len(outcomes), errors.Join(missed...))
+	}
+	return nil
 }
 
 // failed reports whether the target's contender failed in its case.

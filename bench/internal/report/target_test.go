@@ -77,6 +77,14 @@ func TestTargetOfAFailedContenderHasFailed(t *testing.T) {
 	require.Contains(t, out.String(), "| `sdp-shm` | rtt/64B | p50 | all | ≤ 1 × tcp |  | – | failed |")
 }
 
+func TestMissedTargetsAreListed(t *testing.T) {
+	r := reportOf(rowOf("sdp-iwarp", 2, 2, 2))
+	require.NoError(t, r.Missed(targetsOf(t, "sdp-iwarp rtt/64B p50 all <= 2 tcp")))
+	err := r.Missed(targetsOf(t, "sdp-iwarp rtt/64B p50 all <= 2 tcp\nsdp-iwarp rtt/64B p50 all <= 1 tcp"))
+	require.EqualError(t, err, "1 of 2 targets are not met:\nrtt/64B, sdp-iwarp, p50: 2 × tcp, must be ≤ 1 × tcp")
+	require.Error(t, r.Missed(nil), "nothing was checked")
+}
+
 func TestInvalidTargetsAreErrors(t *testing.T) {
 	for _, text := range []string{
 		"sdp-iwarp rtt/64B p50 all <= 1",
