@@ -146,13 +146,20 @@ func TestReloadKeepsConnectionsAndSockets(t *testing.T) {
 	require.NoError(t, p.Apply("", []Route{route(t, "auto://127.0.0.1:0", "tcp://"+two)}))
 	require.NotEqual(t, address, at(p))
 	echoes(t, before, "goes on")
+	freed(t, address)
+}
+
+// freed waits until nothing listens at the address. It does not connect: a route that is removed serves
+// all who still do.
+func freed(t *testing.T, address string) {
+	t.Helper()
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", address)
+		l, err := net.Listen("tcp", address)
 		if err == nil {
-			c.Close()
+			l.Close()
 		}
-		return err != nil
-	}, patience, time.Millisecond, "a route that was removed goes on listening")
+		return err == nil
+	}, patience, 10*time.Millisecond, "the proxy still listens")
 }
 
 // TestReloadChangesTheProtocol has a route keep its address and change its protocol, while
@@ -424,20 +431,10 @@ func TestAFullRouteStopsListening(t *testing.T) {
 					require.NoError(t, c.Close())
 				}
 			}
-			free := func() {
-				require.Eventually(t, func() bool {
-					l, err := net.Listen("tcp", address)
-					if err == nil {
-						l.Close()
-					}
-					return err == nil
-				}, patience, 10*time.Millisecond, "the proxy still listens")
-			}
-
 			require.NoError(t, p.Apply("", []Route{full}))
 			clients := wait()
 			require.NoError(t, p.Apply("", []Route{route(t, "tcp://127.0.0.1:0", "tcp://"+server)}))
-			free()
+			freed(t, address)
 			again := route(t, listen+"://"+address, "tcp://"+server)
 			require.NoError(t, p.Apply("", []Route{again}), "the route cannot come back")
 			serve(clients)
@@ -446,7 +443,7 @@ func TestAFullRouteStopsListening(t *testing.T) {
 			clients = wait()
 			stopped := make(chan int)
 			go func() { stopped <- p.Stop(t.Context()) }()
-			free()
+			freed(t, address)
 			serve(clients)
 			require.Zero(t, <-stopped)
 		})
