@@ -99,18 +99,18 @@ func (s *Source) Requested(mseq uint32) {
 // Acked handles a ChRcvBufAck. It returns an error if the message breaks §10.6.
 func (s *Source) Acked(size uint32) error {
 	if s.asked == 0 {
-		return fmt.Errorf("bcopy: §10.6: ChRcvBufAck without a ChRcvBuf")
+		return fmt.Errorf("bcopy: §10.6: ChRcvBufAck without ChRcvBuf")
 	}
 	asked, n := s.asked, int32(min(size, 1<<30))
 	s.asked = 0
 	grow := asked > s.was
 	switch {
 	case grow && n < s.was:
-		return fmt.Errorf("bcopy: §10.6: asked to grow from %d to %d bytes, the peer's buffers shrank to %d", s.was, asked, n)
+		return fmt.Errorf("bcopy: §10.6: peer's buffers shrank to %[3]d bytes, asked to grow from %[1]d to %[2]d", s.was, asked, n)
 	case !grow && n < asked:
-		return fmt.Errorf("bcopy: §10.6: asked to shrink to %d bytes, the peer's buffers shrank to %d", asked, n)
+		return fmt.Errorf("bcopy: §10.6: peer's buffers shrank to %[2]d bytes, asked to shrink to %[1]d", asked, n)
 	case !grow && n > s.was:
-		return fmt.Errorf("bcopy: §10.6: asked to shrink from %d to %d bytes, the peer's buffers grew to %d", s.was, asked, n)
+		return fmt.Errorf("bcopy: §10.6: peer's buffers grew to %[3]d bytes, asked to shrink from %[1]d to %[2]d", s.was, asked, n)
 	case grow && n == s.was:
 		s.noMore = true
 	case !grow && n > asked:

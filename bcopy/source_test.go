@@ -54,12 +54,12 @@ func TestAcknowledgements(t *testing.T) {
 		{"grown further than asked", true, MaxBuffer + 1000, MaxBuffer, "", false},
 		{"grown by some", true, 2048, 2048, "", false},
 		{"not grown", true, base, base, "", true},
-		{"shrunk instead of grown", true, base - 1, 0, "asked to grow", false},
+		{"shrunk instead of grown", true, base - 1, 0, "peer's buffers shrank", false},
 		{"shrunk as asked", false, base, base, "", false},
 		{"shrunk by some", false, 2048, 2048, "", false},
 		{"not shrunk", false, MaxBuffer, MaxBuffer, "", true},
-		{"shrunk further than asked", false, base - 1, 0, "asked to shrink", false},
-		{"grown instead of shrunk", false, MaxBuffer + 1, 0, "asked to shrink", false},
+		{"shrunk further than asked", false, base - 1, 0, "peer's buffers shrank", false},
+		{"grown instead of shrunk", false, MaxBuffer + 1, 0, "peer's buffers grew", false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			s := asked(t, true, v.grow)
@@ -82,7 +82,7 @@ func TestAcknowledgements(t *testing.T) {
 			case v.grow && v.payload != MaxBuffer:
 				assert.True(t, due)
 			}
-			assert.ErrorContains(t, s.Acked(base), "ChRcvBufAck without a ChRcvBuf")
+			assert.ErrorContains(t, s.Acked(base), "ChRcvBufAck without ChRcvBuf")
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestCrossing(t *testing.T) {
 
 		connecting := asked(t, true, grow)
 		assert.True(t, connecting.Crossed(0), "the connecting end responds")
-		assert.ErrorContains(t, connecting.Acked(base), "without a ChRcvBuf", "its own is not answered")
+		assert.ErrorContains(t, connecting.Acked(base), "without ChRcvBuf", "its own is not answered")
 		want, due := connecting.Request()
 		assert.True(t, due, "and may be sent again")
 		assert.Equal(t, map[bool]int{true: MaxBuffer, false: base}[grow], want)

@@ -163,17 +163,17 @@ func (a *Account) Sent(n int) {
 // case the Account does not change.
 func (a *Account) Received(mseq, ack uint32, bufs uint16) error {
 	if want := a.received + 1; mseq != want {
-		return &Error{"MSeq", fmt.Sprintf("is %d out of step, %d is next", mseq, want)}
+		return &Error{"MSeq", fmt.Sprintf("is %d, expected %d", mseq, want)}
 	}
 	if int32(mseq-a.limit) > 0 {
-		return &Error{"MSeq", fmt.Sprintf("is %d without credit, which ends at %d", mseq, a.limit)}
+		return &Error{"MSeq", fmt.Sprintf("is %d, beyond the credit limit %d", mseq, a.limit)}
 	}
 	last := a.sent + a.batch
 	if ack-a.acked > last-a.acked {
 		if int32(ack-a.acked) < 0 {
-			return &Error{"MSeqAck", fmt.Sprintf("is %d, back from %d", ack, a.acked)}
+			return &Error{"MSeqAck", fmt.Sprintf("is %d, less than the previous %d", ack, a.acked)}
 		}
-		return &Error{"MSeqAck", fmt.Sprintf("is %d, but only %d was sent", ack, last)}
+		return &Error{"MSeqAck", fmt.Sprintf("is %d, beyond the last message sent, %d", ack, last)}
 	}
 	a.received = mseq
 	a.posted--

@@ -187,13 +187,13 @@ func TestReceivedRejects(t *testing.T) {
 		mseq, ack       uint32
 		field, mentions string
 	}{
-		{"the same again", 2, 3, "MSeq", "out of step"},
-		{"one left out", 4, 3, "MSeq", "out of step"},
-		{"far back", 1<<32 - 1, 3, "MSeq", "out of step"},
-		{"of a message not sent", 3, 6, "MSeqAck", "only 5 was sent"},
-		{"half the circle away", 3, 5 + 1<<31, "MSeqAck", "back from"},
-		{"back", 3, 2, "MSeqAck", "back from 3"},
-		{"back before the first", 3, 1<<32 - 1, "MSeqAck", "back from 3"},
+		{"the same again", 2, 3, "MSeq", "expected 3"},
+		{"one left out", 4, 3, "MSeq", "expected 3"},
+		{"far back", 1<<32 - 1, 3, "MSeq", "expected 3"},
+		{"of a message not sent", 3, 6, "MSeqAck", "beyond the last message sent, 5"},
+		{"half the circle away", 3, 5 + 1<<31, "MSeqAck", "less than the previous"},
+		{"back", 3, 2, "MSeqAck", "less than the previous 3"},
+		{"back before the first", 3, 1<<32 - 1, "MSeqAck", "less than the previous 3"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			a := New(8, 8)
@@ -217,7 +217,7 @@ func TestReceivedRejectsOverrun(t *testing.T) {
 	a := New(8, 3)
 	receive(t, &a, 3, 8)
 	a.Post(3) // posted again, but the peer has not been told
-	if err := a.Received(4, 0, 8); err == nil || !strings.Contains(err.Error(), "without credit, which ends at 3") {
+	if err := a.Received(4, 0, 8); err == nil || !strings.Contains(err.Error(), "beyond the credit limit 3") {
 		t.Errorf("error %v for a message without credit", err)
 	}
 	send(&a, 1)

@@ -214,7 +214,7 @@ func (l *Listener) place() bool {
 // settle notes how the handshake has ended. If up is not nil, Accept will return it.
 func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
 	if err != nil {
-		l.logger.Debug("sdp: a connection did not come up", "client", a.conn.RemoteAddr(), "error", err)
+		l.logger.Debug("sdp: handshake failed", "client", a.conn.RemoteAddr(), "error", err)
 	}
 	a.ReleaseClaims(false)
 	l.mu.Lock()

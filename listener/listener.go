@@ -179,7 +179,7 @@ func (l *Listener) announceLocked() {
 	}
 	if err != nil {
 		l.announced = nil
-		l.logger.Debug("sdp: programs on this host cannot see that SDP is served", "address", l.ln.Addr(), "error", err)
+		l.logger.Debug("sdp: announce on this host failed", "address", l.ln.Addr(), "error", err)
 	}
 }
 
@@ -194,7 +194,7 @@ func (l *Listener) withdrawLocked() {
 	l.unmark()
 }
 
-var errInherited = errors.New("another process has made the socket listen")
+var errInherited = errors.New("socket was made to listen by another process")
 
 // listensHere reports whether this process has made the Unix socket listen. Diallers would find that
 // another process announces it, close their connection, and connect again.

@@ -237,11 +237,11 @@ func TestNoChannel(t *testing.T) {
 		change   func(o *wire.Offers)
 		declined string
 	}{
-		{"none is offered", wire.NoChannel, rdma.Ticket{}, nil, "the client offers no channel"},
+		{"none is offered", wire.NoChannel, rdma.Ticket{}, nil, "no channel offered by client"},
 		{"nobody is there", wire.NewChannel, handshaketest.IdleTicket, nil, "nobody is there"},
-		{"through a proxy", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
-		{"an idle one through a proxy", wire.IdleChannel, handshaketest.IdleTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "something is between us"},
-		{"of a device that it does not offer", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, "does not offer it"},
+		{"through a proxy", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "proxy or NAT in between"},
+		{"an idle one through a proxy", wire.IdleChannel, handshaketest.IdleTicket, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, "proxy or NAT in between"},
+		{"of a device that it does not offer", wire.NewChannel, handshaketest.NewTicket, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, "not offered by client"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			handshaketest.SHM.Reset()

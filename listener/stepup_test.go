@@ -212,7 +212,7 @@ func TestClientStaysThoughInvited(t *testing.T) {
 	in := accept(t, l)
 	assert.Equal(t, "iwarp", in.Device)
 	assert.NotNil(t, in.First)
-	assert.Equal(t, map[string]string{"verbs": "the client has not come"}, in.Declined.Table())
+	assert.Equal(t, map[string]string{"verbs": "client did not connect"}, in.Declined.Table())
 	assert.True(t, fakeVerbs.invited.withdrawn)
 }
 
@@ -237,10 +237,10 @@ func TestNotInvited(t *testing.T) {
 		device   func()
 		declined string
 	}{
-		{"it does not offer it", nil, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, nil, "does not offer it"},
-		{"another client address", nil, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, nil, "something is between us"},
-		{"another server port", nil, func(o *wire.Offers) { o.Server = netip.AddrPortFrom(o.Server.Addr(), 1) }, nil, "something is between us"},
-		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "something is between us"},
+		{"it does not offer it", nil, func(o *wire.Offers) { o.Devices = o.Devices[:1] }, nil, "not offered by client"},
+		{"another client address", nil, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") }, nil, "proxy or NAT in between"},
+		{"another server port", nil, func(o *wire.Offers) { o.Server = netip.AddrPortFrom(o.Server.Addr(), 1) }, nil, "proxy or NAT in between"},
+		{"no tuple", nil, func(o *wire.Offers) { o.Client, o.Server = netip.AddrPort{}, netip.AddrPort{} }, nil, "proxy or NAT in between"},
 		{"out of reach", nil, nil, func() { fakeVerbs.refuses = errors.New("too far") }, "too far"},
 		{"no place", nil, nil, func() { fakeVerbs.none = errors.New("no room") }, "no room"},
 		{"iwarp is better", func(c *handshake.Config) { c.Devices = []wire.Device{wire.DeviceIWARP, wire.DeviceVerbs} }, nil, nil, ""},

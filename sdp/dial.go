@@ -406,8 +406,8 @@ type NotSDPError struct {
 	text string // of the handshake's error; "": the program has made this one
 }
 
-// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`, or `no
-// SDP with peer at 127.0.0.1:80: the two ends have no device in common`.
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: answered "HTTP/1.1 400 Bad"`, or `no
+// SDP with peer at 127.0.0.1:80: no device in common`.
 func (e *NotSDPError) Error() string {
 	if e.text != "" {
 		return e.text

@@ -98,24 +98,24 @@ var plainServers = []struct {
 	does  func(c *net.TCPConn)
 	error string // of a Dial that wants SDP
 }{
-	{"garbage", func(c *net.TCPConn) { c.Write([]byte{0x15, 3, 1}); io.Copy(io.Discard, c) }, `it answered "\x15\x03\x01"`},
-	{"an error", func(c *net.TCPConn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }, `it answered "HTTP/1.1 400 Bad"`},
-	{"a close", func(c *net.TCPConn) { c.CloseWrite(); io.Copy(io.Discard, c) }, "it closed the connection"},
-	{"a reset", func(c *net.TCPConn) { c.SetLinger(0) }, "it reset the connection"},
+	{"garbage", func(c *net.TCPConn) { c.Write([]byte{0x15, 3, 1}); io.Copy(io.Discard, c) }, `answered "\x15\x03\x01"`},
+	{"an error", func(c *net.TCPConn) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") }, `answered "HTTP/1.1 400 Bad"`},
+	{"a close", func(c *net.TCPConn) { c.CloseWrite(); io.Copy(io.Discard, c) }, "connection closed"},
+	{"a reset", func(c *net.TCPConn) { c.SetLinger(0) }, "connection reset"},
 	{"a truncated Reply", func(c *net.TCPConn) {
 		io.WriteString(c, "MPA ID Rep")
 		c.CloseWrite()
 		io.Copy(io.Discard, c)
-	}, "it closed the connection"},
+	}, "connection closed"},
 	{"a rejection", func(c *net.TCPConn) {
 		io.WriteString(c, "MPA ID Rep Frame\x20\x01\x00\x00")
 		io.Copy(io.Discard, c)
-	}, "it rejected the MPA Request"},
+	}, "MPA Request rejected"},
 	{"a violation of MPA", func(c *net.TCPConn) {
 		io.WriteString(c, "MPA ID Rep Frame\x80\x01\x00\x00")
 		io.Copy(io.Discard, c)
 	}, "markers are required"},
-	{"silence", func(c *net.TCPConn) { io.Copy(io.Discard, c) }, "it did not answer within 100ms"},
+	{"silence", func(c *net.TCPConn) { io.Copy(io.Discard, c) }, "no MPA Reply within 100ms"},
 }
 
 func TestDialPlainServer(t *testing.T) {
@@ -152,7 +152,7 @@ func TestDialPlainServer(t *testing.T) {
 
 			address, count = serveMarked(t, echoLines(v.does))
 			asked = 1
-			if strings.HasPrefix(v.error, "it closed") || strings.HasPrefix(v.error, "it reset") {
+			if strings.HasPrefix(v.error, "connection closed") || strings.HasPrefix(v.error, "connection reset") {
 				asked = 2
 			}
 			for i := range int32(2) {
@@ -175,7 +175,7 @@ func TestDialHTTPServer(t *testing.T) {
 
 	_, err := Dial("sdp", address)
 	require.Error(t, err)
-	assert.ErrorContains(t, err, fmt.Sprintf(`peer at %s does not speak SDP: it answered "HTTP/1.1 400 Bad"`, address))
+	assert.ErrorContains(t, err, fmt.Sprintf(`peer at %s does not speak SDP: answered "HTTP/1.1 400 Bad"`, address))
 
 	client := http.Client{Transport: &http.Transport{DialContext: new(Dialer).DialContext, DisableKeepAlives: true}}
 	for range 2 {
@@ -195,7 +195,7 @@ func TestDialGreeter(t *testing.T) {
 		io.Copy(io.Discard, c)
 	})
 	_, err := Dial("sdp", address)
-	assert.ErrorContains(t, err, `it answered "SSH-2.0-x\r\n"`)
+	assert.ErrorContains(t, err, `answered "SSH-2.0-x\r\n"`)
 	c, err := Dial("tcp", address)
 	require.NoError(t, err)
 	defer c.Close()

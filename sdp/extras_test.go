@@ -285,7 +285,7 @@ func TestClientSaysWhyNot(t *testing.T) {
 	_, err := Client(a, nil)
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
-	assert.Contains(t, err.Error(), `it answered "HTTP/1.1 400 Bad`)
+	assert.Contains(t, err.Error(), `answered "HTTP/1.1 400 Bad`)
 	_, err = a.Write([]byte("x"))
 	assert.ErrorIs(t, err, net.ErrClosed)
 }

@@ -38,9 +38,9 @@ func TestWhoSharesMemory(t *testing.T) {
 		{"the same, a Unix socket", 0, "unix", "shm", "", false, -1},
 		{"another pid namespace", syscall.CLONE_NEWPID, "sdp", "shm", "", true, -1},
 		{"another network namespace", syscall.CLONE_NEWNET, "unix", "", "", false, -1},
-		{"another user", 0, "sdp", "iwarp", "the peer's user has the uid", false, 12345},
-		{"another user, whom only the server allows", 0, "sdp", "iwarp", "the client does not offer it", false, 12346},
-		{"the user for all that have none", 0, "sdp", "iwarp", "the peer's user has the uid", false, 65534},
+		{"another user", 0, "sdp", "iwarp", "peer has uid", false, 12345},
+		{"another user, whom only the server allows", 0, "sdp", "iwarp", "not offered by client", false, 12346},
+		{"the user for all that have none", 0, "sdp", "iwarp", "peer has uid", false, 65534},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			before := Stats().Declined
@@ -100,9 +100,9 @@ func TestWhoSharesMemory(t *testing.T) {
 			assert.Contains(t, string(said), "hello over "+v.device)
 			if v.declined != "" {
 				assert.Contains(t, sdp.Stats().Declined["shm"], v.declined)
-				why := "shm:the peer has not chosen it"
+				why := "shm:not chosen by peer"
 				if v.uid == 12346 {
-					why = "shm:shm: the peer's user has the uid 0, ours 12346"
+					why = "shm:shm: peer has uid 0, ours 12346"
 				}
 				assert.Contains(t, string(said), why)
 				assert.Equal(t, before+1, Stats().Declined)

@@ -107,7 +107,7 @@ var transferRules = []rule{
 		v.writes()
 		// Without credit none of it can come.
 		v.say(hostileMessage{mid: 4, bufs: -1}, hostileMessage{mid: 6, extension: []byte{0, 0, 0, 1}, bufs: -1})
-	}, "§9.2: RdmaRdCompl before all that SendSm asked for", ""},
+	}, "§9.2: RdmaRdCompl before the data that SendSm requested", ""},
 	{"Zero copy: §9.5.2, one for a SrcAvail", "SendSm twice", func(v *victim) {
 		v.writes()
 		v.say(hostileMessage{mid: 4}, hostileMessage{mid: 4})
@@ -231,7 +231,7 @@ var transferRules = []rule{
 	{"Zero copy: §9.5.1, NonDiscards", "SinkAvail that has seen too much", func(v *victim) {
 		v.pipelined()
 		v.say(hostileSinkAvail(hostileSize, uint32(v.payloads)+1))
-	}, "§9.5.1: SinkAvail with NonDiscards 2, only 1 could be", ""},
+	}, "§9.5.1: SinkAvail with NonDiscards 2, at most 1 possible", ""},
 	{"Zero copy: MaxAdverts limits both kinds together", "more SinkAvails than MaxAdverts", func(v *victim) {
 		v.pipelined()
 		for range maxAdverts + 1 {

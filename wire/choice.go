@@ -71,10 +71,10 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 // choice has the items that it needs.
 func ParseChoice(b []byte) (c Choice, rest []byte, err error) {
 	if len(b) < choiceHeaderLen || string(b[:len(choiceMagic)]) != choiceMagic {
-		return Choice{}, nil, malformed("choice", "magic", "is not there")
+		return Choice{}, nil, malformed("choice", "magic", "is missing")
 	}
 	if v := b[len(choiceMagic)]; v != Version {
-		return Choice{}, nil, malformed("choice", "version", "is %d, we speak %d", v, Version)
+		return Choice{}, nil, malformed("choice", "version", "is %d, expected %d", v, Version)
 	}
 	length := int(b[len(choiceMagic)+1])
 	if length < choiceHeaderLen || length > len(b) {

@@ -91,7 +91,7 @@ func ParseHelloAck(b []byte) (Hello, error) {
 func checkStart(b []byte, mid MID, length int) error {
 	name := mid.String()
 	if len(b) < length {
-		return malformed(name, "Len", "%d bytes came of %d", len(b), length)
+		return malformed(name, "Len", "%d of %d bytes received", len(b), length)
 	}
 	var h Header
 	h.parse(b)
@@ -106,7 +106,7 @@ func checkStart(b []byte, mid MID, length int) error {
 		return malformed(name, "MSeqAck", "is %d, not 0", h.MSeqAck)
 	}
 	if major := b[HeaderLen] >> 4; major != MajV {
-		return malformed(name, "MajV", "is %d, we speak %d", major, MajV)
+		return malformed(name, "MajV", "is %d, expected %d", major, MajV)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 	case len(o.Devices) == 0:
 		return b, malformed("offers", "devices", "there are none")
 	case o.Client.IsValid() != o.Server.IsValid():
-		return b, malformed("offers", "tuple", "only one end is known")
+		return b, malformed("offers", "tuple", "only one address is set")
 	}
 	length := o.length()
 	if length > MaxPrivateData-HelloLen {
@@ -149,10 +149,10 @@ func (o *Offers) length() int {
 // *Error; see OtherVersion.
 func ParseOffers(b []byte) (o Offers, rest []byte, err error) {
 	if len(b) < offersHeaderLen || string(b[:len(offersMagic)]) != offersMagic {
-		return Offers{}, nil, malformed("offers", "magic", "is not there")
+		return Offers{}, nil, malformed("offers", "magic", "is missing")
 	}
 	if v := b[len(offersMagic)]; v != Version {
-		return Offers{}, nil, malformed("offers", "version", "is %d, we speak %d", v, Version)
+		return Offers{}, nil, malformed("offers", "version", "is %d, expected %d", v, Version)
 	}
 	length := int(b[len(offersMagic)+1])
 	if length < offersHeaderLen || length > len(b) {
@@ -218,7 +218,7 @@ func (o *Offers) offer(c Channel, ticket []byte) error {
 	case len(ticket) != ticketLen:
 		return malformed("offers", offersItems[offersIdle+c-IdleChannel], "has %d bytes, not %d", len(ticket), ticketLen)
 	case o.Channel != NoChannel:
-		return malformed("offers", offersItems[offersNew], "comes with an idle one")
+		return malformed("offers", offersItems[offersNew], "conflicts with an idle channel")
 	}
 	o.Ticket, o.Channel = [ticketLen]byte(ticket), c
 	return nil

@@ -19,7 +19,7 @@ func transition(from, to wire.Mode, bySource bool) error {
 	if bySource {
 		who = "source"
 	}
-	return fmt.Errorf("zcopy: §12: the %s cannot go from mode %d to %d", who, from, to)
+	return fmt.Errorf("zcopy: §12: invalid mode change of the %s from %d to %d", who, from, to)
 }
 
 // How the modes are chosen. A Source follows hints of its peer that are repeated. Hints that

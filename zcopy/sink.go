@@ -132,7 +132,7 @@ func (s *Sink) SrcAvail(a wire.Advert, payload int) error {
 	case s.mode == wire.ModeCombined && payload == 0:
 		return errors.New("zcopy: §11.2: SrcAvail without payload in Combined mode")
 	case s.mode == wire.ModeCombined && (len(s.held) > 0 || s.asked > 0):
-		return errors.New("zcopy: §11.2: a second SrcAvail in Combined mode")
+		return errors.New("zcopy: §11.2: second SrcAvail in Combined mode")
 	case s.mode == wire.ModePipelined && payload > 0:
 		return errors.New("zcopy: §11.3: SrcAvail with payload in Pipelined mode")
 	case s.cancel:
@@ -311,7 +311,7 @@ func (s *Sink) Fetched(size int) {
 // it while Held says so.
 func (s *Sink) SrcAvailCancel(seq uint32) error {
 	if s.cancel {
-		return errors.New("zcopy: §9.5.4: a SrcAvailCancel after an unanswered one")
+		return errors.New("zcopy: §9.5.4: SrcAvailCancel after an unanswered SrcAvailCancel")
 	}
 	s.asked = 0 // ours: what a SendSm has asked for may never arrive
 	if len(s.held) == 0 {
@@ -447,7 +447,7 @@ func (s *Sink) End() error {
 		return nil
 	}
 	if len(s.held) > 0 || s.asked > 0 {
-		return errors.New("zcopy: §8.2.1: DisConn before all that was advertised")
+		return errors.New("zcopy: §8.2.1: DisConn before the end of advertised data")
 	}
 	s.ended, s.crossed = true, s.cancelling
 	s.dropOffer()
@@ -467,7 +467,7 @@ func (s *Sink) ModeChange(to wire.Mode) error {
 		return err
 	}
 	if to == wire.ModeBuffered && (len(s.held) > 0 || s.asked > 0) {
-		return errors.New("zcopy: §12.1: to Buffered mode before the SrcAvail is done")
+		return errors.New("zcopy: §12.1: change to Buffered mode before the end of the SrcAvail")
 	}
 	if s.mode == wire.ModePipelined {
 		s.dropOffer() // §12.4

@@ -351,7 +351,7 @@ func (s *Source) Ended() (stag uint32, ok bool) {
 func (s *Source) RdCompl(n int, stag uint32, reqPipe bool) error {
 	switch {
 	case s.asked > 0:
-		return errors.New("zcopy: §9.2: RdmaRdCompl before all that SendSm asked for")
+		return errors.New("zcopy: §9.2: RdmaRdCompl before the data that SendSm requested")
 	case len(s.offers) == 0:
 		return errors.New("zcopy: §9.2: RdmaRdCompl without a SrcAvail")
 	}
@@ -433,7 +433,7 @@ func (s *Source) SinkAvail(a wire.Advert, ack uint32, buffer int) error {
 	case int(a.Len) <= buffer:
 		return fmt.Errorf("zcopy: §9.5.1: SinkAvail of %d bytes, private buffers have %d", a.Len, buffer)
 	case int32(a.NonDiscards-s.potential) > 0:
-		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, only %d could be", a.NonDiscards, s.potential)
+		return fmt.Errorf("zcopy: §9.5.1: SinkAvail with NonDiscards %d, at most %d possible", a.NonDiscards, s.potential)
 	}
 	if s.batch > 0 {
 		s.later = append(s.later, a) // the peer's credit limits how many

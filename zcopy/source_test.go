@@ -168,7 +168,7 @@ func TestSourceRejects(t *testing.T) {
 		{"RdmaRdCompl invalidates a foreign STag", []deed{srcGoes(500, 7), gotRdCompl(436, 8)}, "§9.2: RdmaRdCompl invalidates STag 0x8, the SrcAvail's is 0x7"},
 		{"RdmaRdCompl invalidates the STag of the next one", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotRdCompl(1000, 8)), "§9.2: RdmaRdCompl invalidates STag 0x8, the SrcAvail's is 0x7"},
 		{"RdmaRdCompl invalidates too early", []deed{srcGoes(500, 7), gotRdCompl(400, 7)}, "§9.2: RdmaRdCompl for 400 of 436 bytes invalidates STag 0x7"},
-		{"RdmaRdCompl before all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 999), gotRdCompl(1000, 8)), "§9.2: RdmaRdCompl before all that SendSm asked for"},
+		{"RdmaRdCompl before all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 999), gotRdCompl(1000, 8)), "§9.2: RdmaRdCompl before the data that SendSm requested"},
 		{"RdmaRdCompl after all that SendSm asked for", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), dataGoes(1, 1000), gotRdCompl(1000, 8)), ""},
 		{"RdmaRdCompl that is faster than the end of the sending", append(pipe, srcGoes(2000, 7), srcGoes(2000, 8), gotSendSm(1), sending(1, 1000), gotRdCompl(1000, 8)), ""},
 
@@ -180,7 +180,7 @@ func TestSourceRejects(t *testing.T) {
 		{"SinkAvail", append(pipe, gotSinkAvail(101, 0, 1)), ""},
 		{"SinkAvail in Combined mode", []deed{gotSinkAvail(101, 0, 1)}, "§12: SinkAvail in mode 1"},
 		{"SinkAvail of a private buffer", append(pipe, gotSinkAvail(100, 0, 1)), "§9.5.1: SinkAvail of 100 bytes, private buffers have 100"},
-		{"SinkAvail that counts more than was sent", append(pipe, dataGoes(3, 3), gotSinkAvail(101, 4, 1)), "§9.5.1: SinkAvail with NonDiscards 4, only 3 could be"},
+		{"SinkAvail that counts more than was sent", append(pipe, dataGoes(3, 3), gotSinkAvail(101, 4, 1)), "§9.5.1: SinkAvail with NonDiscards 4, at most 3 possible"},
 		{"SinkAvail that counts what is going", append(pipe, dataGoes(3, 3), sending(1, 1), gotSinkAvail(101, 4, 1)), ""},
 		{"SinkAvails over MaxAdverts", append(pipe, gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1)), "§6.2.1: more than 2 advertisements"},
 		{"SinkAvails within, with those that are stale", append(pipe, gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1), dataGoes(2, 2), gotSinkAvail(101, 0, 1), gotSinkAvail(101, 0, 1)), ""},
@@ -192,10 +192,10 @@ func TestSourceRejects(t *testing.T) {
 		{"SinkAvailCancel for nothing", append(pipe, gotCancel, idle), ""},
 		{"SinkAvailCancel in Combined mode", []deed{gotCancel, idle}, ""},
 
-		{"ModeChange in Combined mode", []deed{gotMode(wire.ModeCombined)}, "§12: the sink cannot go from mode 1 to 1"},
-		{"ModeChange to Buffered", []deed{gotMode(wire.ModeBuffered)}, "§12: the sink cannot go from mode 1 to 0"},
-		{"ModeChange to Pipelined", []deed{gotMode(wire.ModePipelined)}, "§12: the sink cannot go from mode 1 to 2"},
-		{"ModeChange in Pipelined mode", append(pipe, gotMode(wire.ModeCombined)), "§12: the sink cannot go from mode 2 to 1"},
+		{"ModeChange in Combined mode", []deed{gotMode(wire.ModeCombined)}, "§12: invalid mode change of the sink from 1 to 1"},
+		{"ModeChange to Buffered", []deed{gotMode(wire.ModeBuffered)}, "§12: invalid mode change of the sink from 1 to 0"},
+		{"ModeChange to Pipelined", []deed{gotMode(wire.ModePipelined)}, "§12: invalid mode change of the sink from 1 to 2"},
+		{"ModeChange in Pipelined mode", append(pipe, gotMode(wire.ModeCombined)), "§12: invalid mode change of the sink from 2 to 1"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			s := newSource()

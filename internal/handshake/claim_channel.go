@@ -118,8 +118,8 @@ func (o *overChannel) drop() {
 }
 
 var (
-	errNotAccepted = errors.New("nothing shows that the server of the channel has accepted the connection")
-	errLate        = fmt.Errorf("the connection was claimed over the channel more than %v ago", shmdir.AskWithin)
+	errNotAccepted = errors.New("no confirmation that the server accepted the connection")
+	errLate        = fmt.Errorf("claim over the channel expired after %v", shmdir.AskWithin)
 )
 
 // unanswered remembers the servers that have not accepted a connection which was claimed over a channel.

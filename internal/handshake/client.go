@@ -58,8 +58,8 @@ type NotSDPError struct {
 	waited time.Duration // for the Reply
 }
 
-// Error returns `peer at 127.0.0.1:80 does not speak SDP: it answered "HTTP/1.1 400 Bad"`, or `no
-// SDP with peer at 127.0.0.1:80: the two ends have no device in common`.
+// Error returns `peer at 127.0.0.1:80 does not speak SDP: answered "HTTP/1.1 400 Bad"`, or `no
+// SDP with peer at 127.0.0.1:80: no device in common`.
 func (e *NotSDPError) Error() string {
 	var rejected *iwarp.RejectError
 	if errors.As(e.Err, &rejected) && e.Usable { // a peer that speaks SDP has said so
@@ -74,20 +74,20 @@ func (e *NotSDPError) Reason() string {
 	var rejected *iwarp.RejectError
 	switch {
 	case errors.As(e.Err, &other):
-		return fmt.Sprintf("it answered %q", other.Got)
+		return fmt.Sprintf("answered %q", other.Got)
 	case errors.As(e.Err, &rejected) && e.Usable:
 		if v, _ := wire.ParseRejection(rejected.Private); v != wire.Version {
-			return fmt.Sprintf("it speaks version %d of the set-up, and we %d", v, wire.Version)
+			return fmt.Sprintf("set-up version %d, expected %d", v, wire.Version)
 		}
-		return "the two ends have no device in common"
+		return "no device in common"
 	case errors.As(e.Err, &rejected):
-		return "it rejected the MPA Request"
+		return "MPA Request rejected"
 	case errors.Is(e.Err, os.ErrDeadlineExceeded):
-		return fmt.Sprintf("it did not answer within %v", e.waited)
+		return fmt.Sprintf("no MPA Reply within %v", e.waited)
 	case iwarp.IsReset(e.Err):
-		return "it reset the connection"
+		return "connection reset"
 	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return "it closed the connection"
+		return "connection closed"
 	}
 	return e.Err.Error()
 }
@@ -195,7 +195,7 @@ func (c *Client) again() error {
 	return errTooLate
 }
 
-var errTooLate = errors.New("this end was too slow: the peer may have stopped waiting for it")
+var errTooLate = errors.New("handshake timed out at this end; the peer may have given up")
 
 // offers returns the private data of the Request, except for the Hello.
 func (c *Client) offers(conn net.Conn) ([]byte, error) {
@@ -335,7 +335,7 @@ func (c *Client) parseReply(private []byte) (wire.Choice, wire.Hello, error) {
 		return wire.Choice{}, wire.Hello{}, err
 	}
 	if !slices.Contains(c.offered, choice.Device) {
-		return wire.Choice{}, wire.Hello{}, fmt.Errorf("the peer chose %v, which we did not offer", choice.Device)
+		return wire.Choice{}, wire.Hello{}, fmt.Errorf("peer chose %v, which was not offered", choice.Device)
 	}
 	hello, err := wire.ParseHelloAck(ack)
 	return choice, hello, err

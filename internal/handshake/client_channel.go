@@ -61,7 +61,7 @@ func (c *Client) dropChannel() {
 // take makes up use the channel that was offered, after the server has said that its end is open.
 func (c *Client) take(up *Connection, device wire.Device) error {
 	if c.channel == nil || device != c.channelDevice {
-		return fmt.Errorf("the peer takes a channel of %v, which we did not offer", device)
+		return fmt.Errorf("peer accepted a channel of %v, which was not offered", device)
 	}
 	var err error
 	if up.QP, err = c.channel.Take(int(up.Local.ORD)); err != nil {
@@ -125,7 +125,7 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 	if up.Conn, err = announce(tcp, wire.MIDStepUp, up.Local.Bufs); err != nil {
 		qp.Abort()
 		tcp.Abort()
-		return false, fmt.Errorf("stepping up to %v: %w", choice.Device, err)
+		return false, fmt.Errorf("step up to %v: %w", choice.Device, err)
 	}
 	return false, nil
 }
@@ -133,12 +133,12 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 // dialChannel opens the channel that the server has invited the client to.
 func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Choice) (rdma.QueuePair, wire.Hello, error) {
 	if !choice.HasToken {
-		return nil, wire.Hello{}, errors.New("the peer has sent no token")
+		return nil, wire.Hello{}, errors.New("invitation without token")
 	}
 	t, _ := transport(choice.Device)
 	dialler, ok := t.(rdma.Dialler)
 	if !ok {
-		return nil, wire.Hello{}, errors.New("the peer invites us to a device that is not dialled")
+		return nil, wire.Hello{}, errors.New("invitation to a device that cannot be dialed")
 	}
 	ctx, cancel := context.WithTimeout(ctx, share(ctx, c.StepUpTimeout))
 	defer cancel()

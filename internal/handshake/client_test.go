@@ -29,7 +29,7 @@ func TestStaysOnIWARP(t *testing.T) {
 	stays, err := c.stepUp(t.Context(), &Connection{Conn: struct{ net.Conn }{conn}}, nil, nil, wire.Choice{Device: wire.DeviceVerbs, Stay: true})
 	assert.NoError(t, err)
 	assert.True(t, stays)
-	assert.Equal(t, "the peer has sent no token", c.declined.Of(wire.DeviceVerbs))
+	assert.Equal(t, "invitation without token", c.declined.Of(wire.DeviceVerbs))
 }
 
 // alwaysLate is the Config of a client that is too late to decide, however fast it is.
@@ -54,7 +54,7 @@ func TestLateClientAsksForPlainTCP(t *testing.T) {
 	var not *NotSDPError
 	require.ErrorAs(t, err, &not)
 	assert.True(t, not.Usable)
-	assert.Contains(t, c.declined.Of(wire.DeviceIWARP), "too slow")
+	assert.Contains(t, c.declined.Of(wire.DeviceIWARP), "timed out at this end")
 	up := <-served
 	require.NotNil(t, up)
 	assert.Nil(t, up.QP)

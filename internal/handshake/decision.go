@@ -25,18 +25,18 @@ func decision(ctx context.Context, qp rdma.QueuePair) (wire.Header, error) {
 		n, err := take(wcs[:])
 		switch {
 		case err != nil:
-			return wire.Header{}, fmt.Errorf("handshake: before the client's decision: %w", err)
+			return wire.Header{}, fmt.Errorf("handshake: read client's decision: %w", err)
 		case n == 1:
 			return parseDecision(wcs[0])
 		case over:
-			return wire.Header{}, fmt.Errorf("handshake: the client did not decide: %w", ctx.Err())
+			return wire.Header{}, fmt.Errorf("handshake: no decision from client: %w", ctx.Err())
 		}
 	}
 }
 
 func parseDecision(wc rdma.Completion) (wire.Header, error) {
 	if wc.Op != rdma.OpReceive {
-		return wire.Header{}, fmt.Errorf("handshake: completion %d before the client's decision", wc.Op)
+		return wire.Header{}, fmt.Errorf("handshake: unexpected completion %d before client's decision", wc.Op)
 	}
 	defer wc.Buffer.Release()
 	var m wire.Message

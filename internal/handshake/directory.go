@@ -166,7 +166,7 @@ func (s *Server) announceInDir(at netip.AddrPort) {
 		err = a.AddListener(at)
 	}
 	if err != nil {
-		s.cfg.Logger.Warn("sdp: other containers cannot see that SDP is served", "address", at, "reason", err)
+		s.cfg.Logger.Warn("sdp: announce to other containers failed", "address", at, "reason", err)
 	}
 }
 
@@ -193,7 +193,7 @@ func (h *Incoming) claimed() rdma.Claim {
 		return nil
 	}
 	if err := h.announcer.Add(local); err != nil {
-		h.cfg.Logger.Debug("sdp: an address is not announced", "address", local, "reason", err)
+		h.cfg.Logger.Debug("sdp: announce address to other containers failed", "address", local, "reason", err)
 	}
 	if held := h.announcer.Claimed(remote); held != nil {
 		return held
@@ -232,9 +232,9 @@ func (h *Incoming) meetsElsewhere(t rdma.Transport, offers *wire.Offers, client 
 	case !offered || !offers.HasDir || client.InDir:
 		return nil
 	case h.cfg.Dir == nil:
-		return errors.New("the client uses a shm directory, and this end has none")
+		return errors.New("client uses a shm directory; none is set at this end (SDP_SHM_DIR)")
 	}
-	return errors.New("the client's shm directory is not ours")
+	return errors.New("client uses another shm directory")
 }
 
 // translated reports whether the ends see different addresses of the server because the

@@ -102,7 +102,7 @@ func (cfg *Config) has(device wire.Device) bool { return slices.Contains(cfg.Dev
 // worth returns nil if the device is worth using on conn, which must then be a socket.
 func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 	if !isSocket(conn) {
-		return errors.New("the connection is no socket")
+		return errors.New("connection is not a socket")
 	}
 	if cfg.Worth == nil {
 		return nil
@@ -204,18 +204,18 @@ var DeclinedTotal atomic.Uint64
 func (cfg *Config) decline(reasons *Reasons, device wire.Device, peer net.Conn, why error) {
 	DeclinedTotal.Add(1)
 	reasons.Set(device, why.Error())
-	cfg.Logger.Debug("sdp: a device is not used", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
+	cfg.Logger.Debug("sdp: device not used", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
 	if why != errNotChosen && why != errNotOffered {
 		events.Process.Log(cfg.Logger, slog.LevelInfo, device.String()+why.Error(),
-			"sdp: connections do not use a device", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
+			"sdp: device not used by connections", "device", device.String(), "peer", peer.RemoteAddr(), "reason", why)
 	}
 }
 
 // These are the reasons why the peer does not use a device. The operator of this end cannot
 // change that.
 var (
-	errNotChosen  = errors.New("the peer has not chosen it")
-	errNotOffered = errors.New("the client does not offer it")
+	errNotChosen  = errors.New("not chosen by peer")
+	errNotOffered = errors.New("not offered by client")
 )
 
 // Reasons are the reasons why devices are not used. Every connection keeps two or three, which

@@ -161,7 +161,7 @@ func TestLookWaitsForAHandshakeBelow(t *testing.T) {
 	close(s.done)
 	handshaketest.ReadReply(t, client)
 	client.Close() // without a decision
-	assert.ErrorContains(t, <-failed, "before the client's decision")
+	assert.ErrorContains(t, <-failed, "read client's decision")
 }
 
 // TestLookTakesNoError from the program: a reset of a client that has sent nothing. One that has sent

@@ -67,7 +67,7 @@ func (s *Server) Resume() {
 		return
 	}
 	if err := s.announcer.Resume(); err != nil {
-		s.cfg.Logger.Debug("sdp: an address is not announced again", "reason", err)
+		s.cfg.Logger.Debug("sdp: announce to other containers again failed", "reason", err)
 	}
 }
 
@@ -357,7 +357,7 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 	switch {
 	case mayCome:
 		Abort(h.conn)
-		return nil, fmt.Errorf("handshake: %v has not sent a Request in time", h.conn.RemoteAddr())
+		return nil, fmt.Errorf("handshake: no MPA Request from %v: timed out", h.conn.RemoteAddr())
 	case h.cfg.SDPOnly:
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
@@ -402,7 +402,7 @@ func (h *Incoming) agree() (*Connection, error) {
 		up, err = h.replyTaken(request, peer)
 	case h.stale: // the client connects again, and offers another channel
 		request.Reject(nil)
-		err = errors.New("handshake: the channel that the client offers is not kept any more")
+		err = errors.New("handshake: idle channel offered by client no longer exists")
 	case h.pending != nil:
 		if h.opened, err = h.replyTaken(request, peer); err == nil {
 			up, err = h.waitDecided()

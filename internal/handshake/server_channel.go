@@ -92,7 +92,7 @@ func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
 func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello) error {
 	t, ok := transport(device)
 	if !ok {
-		return errors.New("not in this program")
+		return errors.New("device not built into this program")
 	}
 	if err := h.cfg.worth(device, h.conn); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 		case wire.NewChannel:
 			h.pending, err = listener.Meet(client, offers.Ticket, int(local.ORD))
 		default:
-			err = errors.New("the client offers no channel")
+			err = errors.New("no channel offered by client")
 		}
 	case rdma.InviteListener:
 		h.promise() // for answer, which another goroutine calls
@@ -132,7 +132,7 @@ func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hel
 }
 
 // errProxy is the reason why a client that is not at the other end of the connection is not invited.
-var errProxy = errors.New("the client sees other ends of the connection: something is between us")
+var errProxy = errors.New("client sees other addresses of the connection: proxy or NAT in between")
 
 // client returns what is known of the client.
 func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
@@ -150,7 +150,7 @@ func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
 		}
 	default: // the kernel knows the process of a Unix socket
 		if client.PID = peerPID(h.conn); client.PID == 0 {
-			return client, errors.New("the connection does not tell whose it is")
+			return client, errors.New("process at the other end of the socket unknown")
 		}
 	}
 	return client, nil
@@ -216,13 +216,13 @@ func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
 	case err == nil:
 		return h.opened, nil
 	case !errors.Is(err, rdma.ErrDeclined):
-		return nil, fmt.Errorf("handshake: %v has taken the channel of %v, and is not there: %w", h.conn.RemoteAddr(), h.device, err)
+		return nil, fmt.Errorf("handshake: %v accepted the %v channel and did not open it: %w", h.conn.RemoteAddr(), h.device, err)
 	}
 	n, v := first(h.conn, make([]byte, iwarp.KeyLen))
 	if gone := n == 0 && v == isPlain && broken(h.conn); gone || h.cfg.SDPOnly {
-		return nil, fmt.Errorf("handshake: %v has not taken the channel of %v", h.conn.RemoteAddr(), h.device)
+		return nil, fmt.Errorf("handshake: %v declined the %v channel", h.conn.RemoteAddr(), h.device)
 	}
-	h.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
+	h.cfg.Logger.Debug("sdp: client falls back to plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
 	return &Connection{Conn: h.conn}, nil
 }
 
@@ -245,18 +245,18 @@ func (h *Incoming) decide(up *Connection) error {
 	switch {
 	case err != nil:
 	case first.MID == wire.MIDStepUp && h.invitation == nil:
-		err = errors.New("handshake: the client steps up, and was not invited")
+		err = errors.New("handshake: step up without invitation")
 	case first.MID == wire.MIDStepUp:
 		err = h.move(up)
 	case first.MID == wire.MIDPlain && h.cfg.SDPOnly:
-		err = errors.New("handshake: the client goes on as plain TCP, which is not served")
+		err = errors.New("handshake: client asked for plain TCP, which is not served")
 	case first.MID == wire.MIDPlain:
 		if h.invitation != nil {
 			h.cfg.decline(&h.declined, h.device, h.conn, h.whyNotTaken())
 		}
 		err = h.fallBack(ctx, up)
 	case !h.stay:
-		err = fmt.Errorf("handshake: the client stays on %v, which was not offered by both", wire.DeviceIWARP)
+		err = fmt.Errorf("handshake: client stays on %v, which both ends did not offer", wire.DeviceIWARP)
 	default:
 		up.First = &first
 		if h.invitation != nil {
@@ -280,7 +280,7 @@ func (h *Incoming) whyNotTaken() error {
 	case !errors.Is(err, context.Canceled):
 		return err
 	}
-	return errors.New("the client has not come")
+	return errors.New("client did not connect")
 }
 
 // takeInvited returns the channel to which the client was invited, and which it says is open.
@@ -300,7 +300,7 @@ func (h *Incoming) takeInvited() (rdma.QueuePair, error) {
 func (h *Incoming) move(up *Connection) error {
 	qp, err := h.takeInvited()
 	if err != nil {
-		return fmt.Errorf("handshake: the client steps up to %v, and is not there: %w", h.device, err)
+		return fmt.Errorf("handshake: step up to %v: client did not connect: %w", h.device, err)
 	}
 	conn, err := up.QP.(*iwarp.QueuePair).Detach()
 	if err != nil {
@@ -323,7 +323,7 @@ func (h *Incoming) fallBack(ctx context.Context, up *Connection) error {
 		conn.Close()
 		return err
 	}
-	h.cfg.Logger.Debug("sdp: a client goes on as plain TCP", "client", conn.RemoteAddr(), "device", h.device)
+	h.cfg.Logger.Debug("sdp: client falls back to plain TCP", "client", conn.RemoteAddr(), "device", h.device)
 	*up = Connection{Conn: conn}
 	return nil
 }

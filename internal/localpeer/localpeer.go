@@ -47,9 +47,9 @@ type End struct {
 
 var (
 	// ErrElsewhere: the other end is not in this network namespace.
-	ErrElsewhere = errors.New("the other end is not on this host")
+	ErrElsewhere = errors.New("peer is not on this host")
 	// ErrBlind: this process may not ask the kernel, or the system has no such call.
-	ErrBlind = errors.New("the kernel does not tell about the other end")
+	ErrBlind = errors.New("kernel does not show the peer's socket")
 )
 
 // Mark marks the socket. It fails if the kernel does not support the options on this kind of

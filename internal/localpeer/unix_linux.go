@@ -179,7 +179,7 @@ func refuseRights(fd int) {
 	}
 }
 
-var errBlocked = errors.New("another process is blocking the close of sockets")
+var errBlocked = errors.New("too many closes of sockets blocked by another process")
 
 // mayClose takes room in closers, and reports whether it could. It is not full for long unless
 // closes block.

@@ -71,14 +71,14 @@ func (s *Session) dispatch(m *wire.Message, invalidated uint32) (resize uint32, 
 	case n > 0 && s.sink.Ended():
 		return 0, fmt.Errorf("sdp: §8.2.1: %v with payload after DisConn", m.MID)
 	case n > 0 && m.MID != wire.MIDSrcAvail && s.zsink.Bars(n):
-		return 0, fmt.Errorf("sdp: §11.2: %v with payload after a SrcAvail", m.MID)
+		return 0, fmt.Errorf("sdp: §11.2: %v with payload after SrcAvail", m.MID)
 	}
 	switch m.MID {
 	case wire.MIDData:
 		return 0, nil
 	case wire.MIDDisConn:
 		if s.sink.Ended() {
-			return 0, errors.New("sdp: §8.2.1: a second DisConn")
+			return 0, errors.New("sdp: §8.2.1: second DisConn")
 		}
 		err = s.zsink.End()
 		s.sink.End()
@@ -90,7 +90,7 @@ func (s *Session) dispatch(m *wire.Message, invalidated uint32) (resize uint32, 
 		return 0, nil
 	case wire.MIDChRcvBuf:
 		if s.sink.Resizing() {
-			return 0, errors.New("sdp: §10.6: a ChRcvBuf before the one that is not acknowledged")
+			return 0, errors.New("sdp: §10.6: ChRcvBuf before the previous one was acknowledged")
 		}
 		if s.source.Crossed(m.MSeqAck) {
 			resize = m.Size
@@ -139,5 +139,5 @@ func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 		}
 		return s.zsink.ModeChange(m.Mode)
 	}
-	return fmt.Errorf("sdp: §9: %v is not allowed here", m.MID)
+	return fmt.Errorf("sdp: §9: unexpected %v", m.MID)
 }

@@ -235,11 +235,11 @@ func TestPredictingEndIsLiedTo(t *testing.T) {
 		{"two advertisements", []wire.Message{
 			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
 			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
-		}, "§11.2: SrcAvail with payload after a SrcAvail|§11.2: a second SrcAvail"},
+		}, "§11.2: SrcAvail with payload after SrcAvail|§11.2: second SrcAvail"},
 		{"payload after an advertisement", []wire.Message{
 			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
 			{Header: wire.Header{MID: wire.MIDData}, Payload: []byte("x")},
-		}, "§11.2: Data with payload after a SrcAvail"},
+		}, "§11.2: Data with payload after SrcAvail"},
 		{"an advertisement after the end", []wire.Message{
 			{Header: wire.Header{MID: wire.MIDDisConn}},
 			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
@@ -247,7 +247,7 @@ func TestPredictingEndIsLiedTo(t *testing.T) {
 		{"an end before the answer", []wire.Message{
 			{Header: wire.Header{MID: wire.MIDSrcAvail}, Advert: advert, Payload: []byte("x")},
 			{Header: wire.Header{MID: wire.MIDDisConn}},
-		}, "§8.2.1: DisConn before all that was advertised"},
+		}, "§8.2.1: DisConn before the end of advertised data"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			a, _, _ := predicting()

@@ -104,7 +104,7 @@ func (a *Announcer) Add(at netip.AddrPort) error {
 	n := a.names[at]
 	switch {
 	case n == nil && len(a.names) == mostAnnounced:
-		return fmt.Errorf("shm directory %s: %d addresses are announced already", a.dir.path, mostAnnounced)
+		return fmt.Errorf("shm directory %s: too many addresses announced, limit is %d", a.dir.path, mostAnnounced)
 	case n == nil:
 		n = new(name)
 		a.names[at] = n

@@ -167,7 +167,7 @@ func TestGivenUp(t *testing.T) {
 	a := announced(t, d)
 	late := claims(t, d, 4711, nil)
 	over(t, a.Claimed(from(4711)))
-	assert.ErrorContains(t, late.confirm(client), "has given up")
+	assert.ErrorContains(t, late.confirm(client), "gave up")
 
 	a.vain = time.Time{}
 	sent := claims(t, d, 4712, nil)
@@ -187,7 +187,7 @@ func TestHeldBack(t *testing.T) {
 	require.NoError(t, s.Confirm(from(4711), server))
 	assert.NoError(t, s.Late())
 	s.all[0].since = time.Now().Add(-limits.ask)
-	assert.ErrorContains(t, s.Late(), "the claim on 10.9.8.7:7000 was made more than 1h0m0s ago")
+	assert.ErrorContains(t, s.Late(), "claim on 10.9.8.7:7000 expired after 1h0m0s")
 	assert.True(t, h.Expected())
 	s.Close()
 	assert.False(t, h.Expected(), "the dialler has taken the claim back")
@@ -332,7 +332,7 @@ func TestKnownListener(t *testing.T) {
 	known.add(c.at)
 	require.True(t, known.has(c.at))
 	c.since = time.Now().Add(-limits.ask)
-	assert.ErrorContains(t, s.Confirm(from(4711), server), "nothing shows")
+	assert.ErrorContains(t, s.Confirm(from(4711), server), "no confirmation")
 	known.forget(c.at, time.Hour)
 	assert.False(t, known.has(c.at))
 
@@ -353,20 +353,20 @@ func TestForgedAnnouncement(t *testing.T) {
 		does func(t *testing.T, fd int, c *dialled)
 		why  string
 	}{
-		{"silence", func(*testing.T, int, *dialled) {}, "nothing shows that the listener has accepted the connection"},
-		{"a close", func(_ *testing.T, fd int, _ *dialled) { unix.Shutdown(fd, unix.SHUT_RDWR) }, "the other end has left"},
+		{"silence", func(*testing.T, int, *dialled) {}, "no confirmation that the listener accepted the connection"},
+		{"a close", func(_ *testing.T, fd int, _ *dialled) { unix.Shutdown(fd, unix.SHUT_RDWR) }, "peer closed the socket"},
 		{"guesses", func(t *testing.T, fd int, c *dialled) {
 			for port := uint16(20000); port < 20200; port++ {
 				unix.SendmsgN(fd, binary.BigEndian.AppendUint16(nil, port), nil, nil, 0)
 			}
-		}, "it guesses"},
-		{"no answer", func(t *testing.T, fd int, _ *dialled) { unix.SendmsgN(fd, []byte("hello"), nil, nil, 0) }, "is no answer"},
+		}, "listener guesses"},
+		{"no answer", func(t *testing.T, fd int, _ *dialled) { unix.SendmsgN(fd, []byte("hello"), nil, nil, 0) }, "malformed answer"},
 		{"a descriptor", func(t *testing.T, fd int, c *dialled) {
 			err := unix.Sendmsg(fd, []byte{18, 103}, unix.UnixRights(fd), nil, 0)
 			if err == unix.EPERM { // the kernel has told
 				unix.Shutdown(fd, unix.SHUT_RDWR)
 			}
-		}, "the announcement of"},
+		}, "announcement of"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			d := opened(t)
@@ -444,7 +444,7 @@ func TestWhatIsInTheWay(t *testing.T) {
 func TestAnotherUser(t *testing.T) {
 	assert.NoError(t, MayMeet(1000, 1000, nil))
 	assert.NoError(t, MayMeet(1001, 1000, []int{1001}))
-	assert.ErrorContains(t, MayMeet(1001, 1000, nil), "the peer's user has the uid 1001, ours 1000")
+	assert.ErrorContains(t, MayMeet(1001, 1000, nil), "peer has uid 1001, ours 1000")
 	assert.Error(t, MayMeet(noUser, noUser, []int{noUser}), "it stands for many")
 	assert.Error(t, MayMeet(overflow(), overflow(), []int{overflow()}), "it stands for many")
 }
@@ -523,7 +523,7 @@ func TestOwnNamespace(t *testing.T) {
 	for at := range a.names {
 		_, ok, err := d.begin(nil, at, nil)
 		assert.False(t, ok)
-		assert.EqualError(t, err, "the address is one of our own network namespace")
+		assert.EqualError(t, err, "address belongs to this network namespace")
 	}
 	_, _, err = unix.Accept(a.fd)
 	assert.Equal(t, unix.EAGAIN, err)
@@ -593,7 +593,7 @@ func TestClaimsAreBounded(t *testing.T) {
 	for port := range uint16(mostAnnounced - 1) {
 		require.NoError(t, a.Add(netip.AddrPortFrom(server.Addr(), 10+port)))
 	}
-	assert.ErrorContains(t, a.Add(netip.AddrPortFrom(server.Addr(), 9)), "64 addresses are announced already")
+	assert.ErrorContains(t, a.Add(netip.AddrPortFrom(server.Addr(), 9)), "too many addresses announced, limit is 64")
 }
 
 // TestClaimsTakenBack: claims of diallers that have left do not keep others out.

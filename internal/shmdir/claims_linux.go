@@ -85,7 +85,7 @@ func (d *Dir) begin(c syscall.RawConn, at netip.AddrPort, uids []int) (n dialled
 	}
 	from, err := source(at)
 	if err == nil && from == at.Addr() { // its listener does not look for claims of this namespace
-		err = errors.New("the address is one of our own network namespace")
+		err = errors.New("address belongs to this network namespace")
 	}
 	if err != nil {
 		return dialled{}, false, err
@@ -116,7 +116,7 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (dialled, error) {
 		return none, nil
 	}
 	if err != nil {
-		return none, fmt.Errorf("the announcement of %v: %w", at, err)
+		return none, fmt.Errorf("announcement of %v: %w", at, err)
 	}
 	defer unix.Close(path)
 	if heldUp() {
@@ -144,7 +144,7 @@ func (d *Dir) visit(at netip.AddrPort, uids []int) (dialled, error) {
 	}
 	if err != nil {
 		discard(fd)
-		return none, fmt.Errorf("the announcement of %v: %w", at, err)
+		return none, fmt.Errorf("announcement of %v: %w", at, err)
 	}
 	return dialled{dir: d, fd: fd, at: listening{at, inode}, uid: uid}, nil
 }
@@ -218,7 +218,7 @@ func nameOf(fd int) (netip.AddrPort, error) {
 	case *syscall.SockaddrInet6:
 		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), nil
 	}
-	return netip.AddrPort{}, errors.New("the socket is not one of TCP")
+	return netip.AddrPort{}, errors.New("not a TCP socket")
 }
 
 // Why returns why listeners that are announced are not asked; nil if there are none.
@@ -272,7 +272,7 @@ func (s *Claims) Confirm(local, remote netip.AddrPort) error {
 // that address.
 func (d *dialled) confirm(from netip.Addr) error {
 	if d.from != from {
-		return fmt.Errorf("the claim on %v: the connection comes from %v, and not from %v", d.at.AddrPort, from, d.from)
+		return fmt.Errorf("claim on %v: connection from %v, expected %v", d.at.AddrPort, from, d.from)
 	}
 	var b [answerLen + 1]byte
 	n, err := 0, error(unix.EAGAIN)
@@ -297,9 +297,9 @@ func (d *dialled) confirm(from netip.Addr) error {
 			nap(d.fd)
 			continue
 		case err != nil:
-			return fmt.Errorf("the announcement of %v: %w", d.at, err)
+			return fmt.Errorf("announcement of %v: %w", d.at, err)
 		case n != answerLen:
-			return fmt.Errorf("the announcement of %v: what came is no answer", d.at)
+			return fmt.Errorf("announcement of %v: malformed answer", d.at)
 		}
 		says := d.key[:]
 		mine := binary.BigEndian.Uint16(b[:]) == d.port
@@ -307,18 +307,18 @@ func (d *dialled) confirm(from netip.Addr) error {
 			says = []byte{0}
 		}
 		if err := say(d.fd, says); err != nil {
-			return fmt.Errorf("the announcement of %v: the listener has given up: %w", d.at, err)
+			return fmt.Errorf("announcement of %v: listener gave up: %w", d.at, err)
 		}
 		if mine {
 			d.opened = true
 			return nil
 		}
 		if wrong++; wrong > mostWrong {
-			return fmt.Errorf("the announcement of %v: it guesses which connection is ours", d.at)
+			return fmt.Errorf("announcement of %v: listener guesses the connection's port", d.at)
 		}
 		err = unix.EAGAIN
 	}
-	return fmt.Errorf("the announcement of %v: nothing shows that the listener has accepted the connection", d.at)
+	return fmt.Errorf("announcement of %v: no confirmation that the listener accepted the connection", d.at)
 }
 
 // answers is the habit of polling for the answers of listeners that are known.
@@ -337,7 +337,7 @@ func (s *Claims) Late() error {
 	defer s.mu.Unlock()
 	for i := range s.all {
 		if d := &s.all[i]; d.opened && time.Since(d.since) > limits.ask {
-			return fmt.Errorf("shm directory %s: the claim on %v was made more than %v ago", s.dir.path, d.at.AddrPort, limits.ask)
+			return fmt.Errorf("shm directory %s: claim on %v expired after %v", s.dir.path, d.at.AddrPort, limits.ask)
 		}
 	}
 	return nil

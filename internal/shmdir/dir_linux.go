@@ -57,7 +57,7 @@ var dirs struct {
 // openTime, once for each path. The result, or the error, is remembered; an error for a second.
 func Open(path string) (*Dir, error) {
 	if bubble.Inside() { // what it would wait for belongs to the bubble
-		return nil, errors.New("not inside a testing/synctest bubble")
+		return nil, errors.New("not supported inside a testing/synctest bubble")
 	}
 	dirs.Lock()
 	o := dirs.byPath[path]
@@ -80,14 +80,14 @@ func Open(path string) (*Dir, error) {
 	dirs.Unlock()
 	if !o.finished() {
 		if !fresh {
-			return nil, errors.New("its file system has not answered yet")
+			return nil, errors.New("file system not responding")
 		}
 		late := time.NewTimer(limits.open)
 		defer late.Stop()
 		select {
 		case <-o.done:
 		case <-late.C:
-			return nil, errors.New("its file system does not answer")
+			return nil, errors.New("file system not responding")
 		}
 	}
 	return o.dir, o.err
@@ -102,7 +102,7 @@ func (o *opening) finished() bool {
 	}
 }
 
-// forget has the next Open look at the directory again if it was removed. Nobody closes this one.
+// forget has the next Open look at the directory again if directory removed. Nobody closes this one.
 func (d *Dir) forget() {
 	var st unix.Stat_t
 	if unix.Fstat(d.fd, &st) != nil || st.Nlink > 0 {
@@ -153,14 +153,14 @@ func check(fd int) (id string, err error) {
 		return "", os.NewSyscallError("fstatfs", err)
 	}
 	if kind := int64(fs.Type); !localFileSystem(kind) {
-		return "", fmt.Errorf("its file system, of type %#x, is not known to hold sockets of this host alone", uint32(kind))
+		return "", fmt.Errorf("file system of type %#x may be shared with other hosts", uint32(kind))
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return "", os.NewSyscallError("fstat", err)
 	}
 	if st.Nlink == 0 { // a volume that is mounted is there when the host has removed its directory
-		return "", errors.New("it was removed")
+		return "", errors.New("directory removed")
 	}
 	if err := safe(int(st.Uid), st.Mode, os.Geteuid()); err != nil {
 		return "", err
@@ -176,11 +176,11 @@ func check(fd int) (id string, err error) {
 func safe(owner int, mode uint32, own int) error {
 	switch {
 	case owner == noUser:
-		return errors.New("its owner has no uid in this user namespace")
+		return errors.New("owner has no uid in this user namespace")
 	case owner != 0 && owner != own:
-		return fmt.Errorf("its owner has the uid %d, ours %d, and it is not root's", owner, own)
+		return fmt.Errorf("owner has uid %d, expected %d or 0", owner, own)
 	case mode&unix.S_IWOTH != 0 && mode&unix.S_ISVTX == 0:
-		return fmt.Errorf("every user may replace files in it: its mode is %04o, and not sticky", mode&0o7777)
+		return fmt.Errorf("mode %04o lets every user replace files; set the sticky bit", mode&0o7777)
 	}
 	return nil
 }
@@ -194,13 +194,13 @@ func (d *Dir) explain(call string, err error) error {
 	why := ""
 	switch err {
 	case unix.EROFS:
-		why = "it is read-only: "
+		why = "read-only: "
 	case unix.ENOSPC, unix.EDQUOT:
-		why = "its volume is full: "
+		why = "volume full: "
 	case unix.EACCES, unix.EPERM:
-		why = "we may not create sockets in it: "
+		why = "no permission to create sockets: "
 	case unix.ENOENT:
-		why = "it was removed, or /proc is not mounted: "
+		why = "directory removed, or /proc not mounted: "
 		d.forget()
 	}
 	return fmt.Errorf("shm directory %s: %s%w", d.path, why, os.NewSyscallError(call, err))

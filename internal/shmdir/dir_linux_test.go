@@ -65,11 +65,11 @@ func TestWhichDirectoriesAreSafe(t *testing.T) {
 		{0, 1000, 0o775, ""},
 		{1000, 1000, 0o700, ""},
 		{0, 1000, 0o1777, ""},
-		{0, 0, 0o777, "every user may replace files in it: its mode is 0777"},
-		{0, 0, 0o2777, "its mode is 2777"},
-		{1000, 1000, 0o702, "every user may replace files"},
-		{1001, 1000, 0o755, "its owner has the uid 1001, ours 1000"},
-		{65534, 65534, 0o700, "its owner has no uid in this user namespace"},
+		{0, 0, 0o777, "mode 0777 lets every user replace files"},
+		{0, 0, 0o2777, "mode 2777 lets"},
+		{1000, 1000, 0o702, "lets every user replace files"},
+		{1001, 1000, 0o755, "owner has uid 1001, expected 1000 or 0"},
+		{65534, 65534, 0o700, "owner has no uid in this user namespace"},
 	} {
 		err := safe(v.owner, unix.S_IFDIR|v.mode, v.own)
 		if v.why == "" {
@@ -108,7 +108,7 @@ func TestOpen(t *testing.T) {
 	assert.NotEqual(t, d.ID(), other.ID())
 
 	_, err = Open("/proc/self")
-	assert.ErrorContains(t, err, "not known to hold sockets of this host alone")
+	assert.ErrorContains(t, err, "may be shared with other hosts")
 	_, err = Open(filepath.Join(at, "none"))
 	assert.ErrorIs(t, err, unix.ENOENT)
 	file := filepath.Join(at, "file")
@@ -314,9 +314,9 @@ func TestFullVolume(t *testing.T) {
 	n, err := d.Bind(first, 8, false, discard)
 	require.NoError(t, err)
 	_, err = d.Bind(second, 8, false, discard)
-	assert.ErrorContains(t, err, "its volume is full")
+	assert.ErrorContains(t, err, "volume full")
 	_, err = d.Announce(nil)
-	assert.ErrorContains(t, err, "its volume is full")
+	assert.ErrorContains(t, err, "volume full")
 	d.Remove(n)
 }
 
@@ -330,7 +330,7 @@ func TestRemovedDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(at))
 	_, err = d.Announce(nil)
-	require.ErrorContains(t, err, "it was removed")
+	require.ErrorContains(t, err, "directory removed")
 	_, err = Open(at)
 	require.ErrorIs(t, err, unix.ENOENT)
 	require.NoError(t, os.Mkdir(at, 0o700))
@@ -366,7 +366,7 @@ func TestRemovedVolume(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(at))
 	_, err = d.Announce(nil)
-	require.ErrorContains(t, err, "it was removed")
+	require.ErrorContains(t, err, "directory removed")
 	_, err = Open(mounted)
-	assert.EqualError(t, err, "it was removed")
+	assert.EqualError(t, err, "directory removed")
 }

@@ -300,7 +300,7 @@ func (a *Announcer) keepLocked(c *claim) {
 	c.closed = true // the socket is not this claim's any more
 }
 
-var errLeft = errors.New("the other end has left")
+var errLeft = errors.New("peer closed the socket")
 
 // say sends a message. It waits for nothing.
 func say(fd int, b []byte) error { return unix.Send(fd, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) }
@@ -315,7 +315,7 @@ func receive(fd int, b []byte) (n int, err error) {
 	switch {
 	case err != nil:
 	case flags&unix.MSG_CTRUNC != 0:
-		return 0, errors.New("a descriptor came")
+		return 0, errors.New("unexpected descriptor")
 	default:
 		n, err = unix.Read(fd, b)
 	}

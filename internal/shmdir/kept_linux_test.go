@@ -178,7 +178,7 @@ func TestAnotherSource(t *testing.T) {
 	c := claims(t, d, 4711, nil)
 	s := &Claims{dir: d, all: []dialled{*c}}
 	defer delete(known.of, c.at)
-	assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "comes from 10.9.8.7, and not from 10.9.8.6")
+	assert.ErrorContains(t, s.Confirm(netip.AddrPortFrom(client.Next(), 4711), server), "connection from 10.9.8.7, expected 10.9.8.6")
 }
 
 // end returns a socket to keep, and a function that reports that it was closed.

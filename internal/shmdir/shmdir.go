@@ -63,9 +63,9 @@ func announceable(a netip.Addr) bool {
 }
 
 // ErrNotAnnounced says that no listener is announced at an address.
-var ErrNotAnnounced = errors.New("no listener of SDP is announced there")
+var ErrNotAnnounced = errors.New("no SDP listener announced at the address")
 
-var errBusy = errors.New("the listener has too many announced connections to answer")
+var errBusy = errors.New("listener has too many unanswered claims")
 
 const (
 	// A dialler looks for the answer to its claim lookTimes times, and waits for LookTime

@@ -62,7 +62,7 @@ func (d *Dir) share(file string) error {
 }
 
 // errReplaced is why a socket is not used.
-var errReplaced = errors.New("another process replaces sockets in it")
+var errReplaced = errors.New("socket replaced by another process")
 
 // tried returns the inode of the file if it leads to the socket that listens.
 func (d *Dir) tried(ln int, file string, discard func(fd int)) (inode uint64, err error) {
@@ -112,7 +112,7 @@ func (d *Dir) tried(ln int, file string, discard func(fd int)) (inode uint64, er
 func (d *Dir) Connect(fd int, n Name) error {
 	path, inode, err := d.find(n.file())
 	if err != nil {
-		return fmt.Errorf("shm directory %s: the client's socket: %w", d.path, err)
+		return fmt.Errorf("shm directory %s: client's socket: %w", d.path, err)
 	}
 	defer unix.Close(path)
 	if inode != n.inode() {
@@ -184,7 +184,7 @@ func refuseRights(fd int) {
 func heldUp() bool { return blocked.Load() >= mostBlocked }
 
 // errBlocked is why a dialler does not visit a listener while heldUp.
-var errBlocked = errors.New("another process is blocking the close of sockets")
+var errBlocked = errors.New("too many closes of sockets blocked by another process")
 
 // discard closes a connection over which descriptors may have come.
 func discard(fd int) {

@@ -30,7 +30,7 @@ var overflow = sync.OnceValue(func() int {
 // accepts the users others as well.
 func MayMeet(uid, own int, others []int) error {
 	if uid == noUser || uid == overflow() || uid != own && !slices.Contains(others, uid) {
-		return errors.New("the peer's user has the uid " + strconv.Itoa(uid) + ", ours " + strconv.Itoa(own))
+		return errors.New("peer has uid " + strconv.Itoa(uid) + ", ours " + strconv.Itoa(own))
 	}
 	return nil
 }

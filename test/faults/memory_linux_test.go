@@ -71,7 +71,7 @@ func TestNoMappings(t *testing.T) {
 				unlimitAddressSpace(k)
 				switch {
 				case devices == "shm" && side == "server": // the server knows the reason
-					assert.Contains(t, said, "it rejected the MPA Request")
+					assert.Contains(t, said, "MPA Request rejected")
 				case devices == "shm":
 					assert.Contains(t, said, "mmap: cannot allocate memory")
 				default:
