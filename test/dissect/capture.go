@@ -36,8 +36,8 @@ type Capture struct {
 const (
 	ready    = 0
 	complete = 1
-	// patience is long because the machine may be busy.
-	patience = 20 * time.Second
+	// patience ends a capture that hangs.
+	patience = 2 * time.Minute
 )
 
 // Start captures until Frames or Packets is called, or the test ends. If a program or the

@@ -36,7 +36,7 @@ var fastKeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interva
 
 // maxDetection is how long an idle end may take to notice that its peer has vanished:
 // keepalive's time, plus what an emulated processor needs.
-const maxDetection = 4*time.Second + 6*time.Second
+const maxDetection = 10 * (4*time.Second + 6*time.Second)
 
 // verbsOrIWARP uses the hardware if possible.
 var verbsOrIWARP = &sdp.Config{Devices: []string{"verbs", "iwarp"}, StepUpTimeout: 3 * time.Second, HandshakeTimeout: 20 * time.Second}
@@ -157,7 +157,7 @@ func TestOtherHost(t *testing.T) {
 func TestFiltered(t *testing.T) {
 	c := dialServer(t, "iwarp", 'e')
 	defer c.Close()
-	assert.Contains(t, c.Stats().Declined["verbs"], "connecting takes too long")
+	assert.Contains(t, c.Stats().Declined["verbs"], "connecting timed out")
 	_, err := c.Write([]byte("hello"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(c, make([]byte, 5))
@@ -165,13 +165,13 @@ func TestFiltered(t *testing.T) {
 	cfg := *verbsOrIWARP
 	cfg.Devices = []string{"verbs"}
 	_, err = (&sdp.Dialer{Config: &cfg}).Dial("sdp", os.Getenv(serverVariable))
-	assert.ErrorContains(t, err, "connecting takes too long")
+	assert.ErrorContains(t, err, "connecting timed out")
 }
 
 // TestTOS: the network drops RoCE packets that do not have the TOS of the TCP connection.
 func TestTOS(t *testing.T) {
 	c := dialServer(t, "iwarp", 'e')
-	assert.Contains(t, c.Stats().Declined["verbs"], "connecting takes too long")
+	assert.Contains(t, c.Stats().Declined["verbs"], "connecting timed out")
 	require.NoError(t, c.Close())
 	d := sdp.Dialer{Config: verbsOrIWARP, NetDialer: new(net.Dialer)}
 	d.NetDialer.Control = func(_, _ string, rc syscall.RawConn) (err error) {
@@ -229,7 +229,6 @@ func TestHostGone(t *testing.T) {
 	case "reading", "port down":
 		_, err = c.Read(make([]byte, 1))
 	case "writing":
-		time.Sleep(500 * time.Millisecond)
 		for err == nil {
 			_, err = c.Write(make([]byte, 64<<10))
 		}
