@@ -254,3 +254,68 @@ func TestAckOfLargerBuffersWaits(t *testing.T) {
 	_, due = s.Ack()
 	assert.True(t, due)
 }
+
+// sized is payload of n bytes.
+func sized(n int) []byte { return make([]byte, n) }
+
+// TestCrowded: the limit of small payloads is a quarter of a block, and fewer than gatherLeast are left alone.
+func TestCrowded(t *testing.T) {
+	for _, v := range []struct {
+		name              string
+		buffer, size, all int
+		crowded           bool // if more than all-1 buffers may not be lent
+	}{
+		{"small", 4096, 1024, gatherLeast, true},
+		{"large", 4096, 1025, gatherLeast, false},
+		{"small for a block that is less than a buffer", 1 << 20, gatherBlock / 4, gatherLeast, true},
+		{"large for it", 1 << 20, gatherBlock/4 + 1, gatherLeast, false},
+		{"few", 4096, 1, gatherLeast - 1, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			s := NewSink(v.buffer)
+			var l lender
+			for range v.all {
+				s.Add(sized(v.size), l.lend())
+			}
+			assert.Equal(t, v.crowded, s.Crowded(v.all-1))
+			assert.False(t, s.Crowded(v.all))
+			s.Gather(release)
+			assert.False(t, s.Crowded(0), "there is nothing more to gather")
+		})
+	}
+}
+
+// TestGatherFillsBlocks: a block takes payload until it is full, also from a later Gather.
+func TestGatherFillsBlocks(t *testing.T) {
+	s := NewSink(4096)
+	var l lender
+	add := func(n int) {
+		for range n {
+			s.Add(sized(1024), l.lend())
+		}
+		s.Gather(release)
+	}
+	add(3) // the oldest stays
+	assert.EqualValues(t, 4096, s.own)
+	assert.Equal(t, 1, s.Lent())
+	add(2)
+	assert.EqualValues(t, 4096, s.own, "there was room in the block")
+	add(1)
+	assert.EqualValues(t, 2*4096, s.own, "it was full")
+	assert.Equal(t, 1, s.Lent())
+	assert.Len(t, drain(&s), 6*1024)
+	assert.Zero(t, s.own)
+}
+
+// TestLongQueueIsNotKept after a burst, and a short one is.
+func TestLongQueueIsNotKept(t *testing.T) {
+	for n, kept := range map[int]bool{64: true, 65: false} {
+		s := NewSink(base)
+		var l lender
+		for range n {
+			s.Add(sized(1), l.lend())
+		}
+		drain(&s)
+		assert.Equal(t, kept, s.queue != nil, "%d payloads", n)
+	}
+}
