@@ -72,7 +72,7 @@ type PendingChannel interface {
 }
 
 // ErrDeclined means that the client does not use the channel.
-var ErrDeclined = errors.New("rdma: the client does not use the channel")
+var ErrDeclined = errors.New("rdma: client declined the channel")
 
 // An Offerer is a Transport whose channels the client offers with its Request, so that the
 // server can open its end at once.

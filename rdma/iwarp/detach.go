@@ -12,7 +12,7 @@ import (
 func (q *QueuePair) Detach() (net.Conn, error) {
 	t, ok := q.t.(interface{ detach() net.Conn })
 	if !ok {
-		return nil, errors.New("iwarp: the connection is no socket")
+		return nil, errors.New("iwarp: detach: connection is not a socket")
 	}
 	q.tx.Lock()
 	defer q.tx.Unlock()
@@ -20,9 +20,9 @@ func (q *QueuePair) Detach() (net.Conn, error) {
 	case q.tx.Err != nil:
 		return nil, q.tx.Err
 	case q.tx.pendingLocked() || q.tx.Carrying:
-		return nil, errors.New("iwarp: messages are unsent")
+		return nil, errors.New("iwarp: detach: unsent messages")
 	case q.rx.tail > q.rx.head:
-		return nil, errors.New("iwarp: messages are unread")
+		return nil, errors.New("iwarp: detach: unread messages")
 	}
 	var c net.Conn
 	q.closed.Do(func() {

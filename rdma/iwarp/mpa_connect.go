@@ -59,7 +59,7 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 		a.offered = cfg.offer()
 		a.request.private = append(a.offered.appendTo(nil), private...)
 	default:
-		return nil, fmt.Errorf("iwarp: MPA revision %d: 1 and 2 are known", cfg.Revision)
+		return nil, fmt.Errorf("iwarp: unsupported MPA revision %d, want 1 or 2", cfg.Revision)
 	}
 	return a, a.request.write(c, RequestKey)
 }
@@ -83,7 +83,7 @@ func (a *Asked) Reply() (private []byte, err error) {
 // succeeded. A caller that continues on another channel does not call it.
 func (a *Asked) QueuePair() (*QueuePair, error) {
 	if !a.replied {
-		return nil, errors.New("iwarp: no Reply has agreed to the Request")
+		return nil, errors.New("iwarp: no MPA Reply received for the Request")
 	}
 	a.agreed.maxULPDU = a.cfg.maxULPDU(a.conn)
 	return newQueuePair(a.conn, a.agreed)

@@ -70,7 +70,7 @@ func (e *NotMPAError) Error() string {
 // pieces.
 func (f *frame) write(c net.Conn, key string) error {
 	if len(f.private) > maxOwnPrivate {
-		return fmt.Errorf("iwarp: %d bytes of private data: at most %d are sent", len(f.private), maxOwnPrivate)
+		return fmt.Errorf("iwarp: private data of %d bytes exceeds the maximum of %d", len(f.private), maxOwnPrivate)
 	}
 	b := make([]byte, 0, frameHeaderLen+len(f.private))
 	b = append(b, key...)
@@ -78,7 +78,7 @@ func (f *frame) write(c net.Conn, key string) error {
 	b = binary.BigEndian.AppendUint16(b, uint16(len(f.private)))
 	b = append(b, f.private...)
 	if _, err := c.Write(b); err != nil {
-		return fmt.Errorf("iwarp: sending an MPA frame: %w", err)
+		return fmt.Errorf("iwarp: write MPA frame: %w", err)
 	}
 	return nil
 }
@@ -135,5 +135,5 @@ func cutShort(n, want int, err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("iwarp: an MPA frame ended after %d of %d bytes: %w", n, want, err)
+	return fmt.Errorf("iwarp: MPA frame truncated after %d of %d bytes: %w", n, want, err)
 }

@@ -141,7 +141,7 @@ func TestFrameReadEndsAtTheDeadline(t *testing.T) {
 func TestOwnPrivateDataIsBounded(t *testing.T) {
 	var sent writes
 	f := frame{revision: 1, private: make([]byte, maxOwnPrivate+1)}
-	require.ErrorContains(t, f.write(&sent, RequestKey), "256 bytes of private data: at most 255")
+	require.ErrorContains(t, f.write(&sent, RequestKey), "private data of 256 bytes exceeds the maximum of 255")
 	assert.Empty(t, sent.each)
 }
 

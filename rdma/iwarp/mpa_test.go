@@ -182,7 +182,7 @@ func TestConnectRefusesWhatItCannotSend(t *testing.T) {
 	_, _, err := Connect(&none, Config{Revision: 3}, nil)
 	require.ErrorContains(t, err, "MPA revision 3")
 	_, _, err = Connect(&none, Config{Revision: 2}, make([]byte, 252))
-	require.ErrorContains(t, err, "256 bytes of private data")
+	require.ErrorContains(t, err, "private data of 256 bytes")
 	assert.Empty(t, none.each)
 }
 
@@ -191,7 +191,7 @@ func TestNoQueuePairWithoutReply(t *testing.T) {
 	asked, err := Ask(&none, Config{}, []byte("offers"))
 	require.NoError(t, err)
 	_, err = asked.QueuePair()
-	assert.ErrorContains(t, err, "no Reply")
+	assert.ErrorContains(t, err, "no MPA Reply")
 }
 
 func TestMaxULPDU(t *testing.T) {

@@ -111,7 +111,7 @@ func newArea() (a *area, file int, err error) {
 		return nil, -1, os.NewSyscallError("getrlimit", err)
 	}
 	if limit.Cur < areaLen {
-		return nil, -1, fmt.Errorf("shm: the limit on file sizes is %d bytes, %d are needed", limit.Cur, areaLen)
+		return nil, -1, fmt.Errorf("shm: file size limit is %d bytes, need %d (RLIMIT_FSIZE)", limit.Cur, areaLen)
 	}
 	fd, err := memfd()
 	if err != nil {
@@ -159,20 +159,20 @@ func memfd() (int, error) {
 func openArea(fd int, at unsafe.Pointer) (*area, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
-		return nil, fmt.Errorf("shm: the peer's descriptor is no memory file: %w", err)
+		return nil, fmt.Errorf("shm: peer's file descriptor is not a memfd: %w", err)
 	}
 	if seals&areaSeals != areaSeals {
-		return nil, fmt.Errorf("shm: the peer's memory file has the seals %#x, %#x are needed", seals, areaSeals)
+		return nil, fmt.Errorf("shm: peer's memfd has seals %#x, want %#x", seals, areaSeals)
 	}
 	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return nil, fmt.Errorf("shm: the peer's memory file is sealed against writing: %#x", seals)
+		return nil, fmt.Errorf("shm: peer's memfd is sealed against writing: %#x", seals)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, os.NewSyscallError("fstat", err)
 	}
 	if st.Size != areaLen {
-		return nil, fmt.Errorf("shm: the peer's memory file has %d bytes, not %d", st.Size, areaLen)
+		return nil, fmt.Errorf("shm: peer's memfd has %d bytes, want %d", st.Size, areaLen)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
@@ -180,7 +180,7 @@ func openArea(fd int, at unsafe.Pointer) (*area, error) {
 	}
 	if fs.Type != unix.TMPFS_MAGIC {
 		// Huge pages may run out even after they were mapped, and nothing else is known to have seals.
-		return nil, fmt.Errorf("shm: the peer's memory file is of the file system type %#x, not tmpfs", fs.Type)
+		return nil, fmt.Errorf("shm: peer's memfd is on file system type %#x, want tmpfs", fs.Type)
 	}
 	a, err := mapArea(fd, at)
 	if err != nil {
@@ -190,7 +190,7 @@ func openArea(fd int, at unsafe.Pointer) (*area, error) {
 		if at == nil {
 			a.unmap()
 		}
-		return nil, fmt.Errorf("shm: the peer's memory has the layout %d, ours is %d", v, layout)
+		return nil, fmt.Errorf("shm: peer's memory has layout version %d, want %d", v, layout)
 	}
 	return a, nil
 }
@@ -257,7 +257,7 @@ var overcommit = sync.OnceValue(func() error {
 		return fmt.Errorf("shm: %w", err)
 	}
 	if text == "2" {
-		return errors.New("shm: vm.overcommit_memory is 2, and a page that the kernel then refuses is a fatal signal")
+		return errors.New("shm: not usable with vm.overcommit_memory=2: a page that the kernel refuses kills the process")
 	}
 	return nil
 })

@@ -34,14 +34,14 @@ func TestAreaOfAnotherEndIsLookedAtFirst(t *testing.T) {
 		seals int
 		error string
 	}{
-		{"no seals", areaLen, 0, "has the seals"},
-		{"it can be cut short", areaLen, unix.F_SEAL_GROW | unix.F_SEAL_SEAL, "has the seals"},
-		{"it can grow", areaLen, unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL, "has the seals"},
-		{"more seals can come", areaLen, unix.F_SEAL_SHRINK | unix.F_SEAL_GROW, "has the seals"},
+		{"no seals", areaLen, 0, "has seals"},
+		{"it can be cut short", areaLen, unix.F_SEAL_GROW | unix.F_SEAL_SEAL, "has seals"},
+		{"it can grow", areaLen, unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL, "has seals"},
+		{"more seals can come", areaLen, unix.F_SEAL_SHRINK | unix.F_SEAL_GROW, "has seals"},
 		{"it cannot be written", areaLen, areaSeals | unix.F_SEAL_FUTURE_WRITE, "sealed against writing"},
 		{"empty", 0, areaSeals, "has 0 bytes"},
-		{"a byte short", areaLen - 1, areaSeals, "bytes, not"},
-		{"a byte more", areaLen + 1, areaSeals, "bytes, not"},
+		{"a byte short", areaLen - 1, areaSeals, "bytes, want"},
+		{"a byte more", areaLen + 1, areaSeals, "bytes, want"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			_, err := openArea(int(memoryFile(t, v.size, v.seals).Fd()), nil)
@@ -94,5 +94,5 @@ func TestAreaIsNotMadePastTheLimit(t *testing.T) {
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: was.Max}))
 	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &was)
 	_, _, err := newArea()
-	assert.ErrorContains(t, err, "limit on file sizes")
+	assert.ErrorContains(t, err, "file size limit")
 }

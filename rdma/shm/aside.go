@@ -22,7 +22,7 @@ var aside, blocked atomic.Int32
 const asideAfter = 5 * time.Millisecond
 
 // errAside is the reason for opening no channel while heldUp.
-var errAside = errors.New("shm: another process is blocking the close of its connections")
+var errAside = errors.New("shm: too many received file descriptors whose close blocks")
 
 // closeAside closes c, which may hold descriptors from another process. If the kernel accepts those,
 // the close may block for as long as that process wants, so it is done in a separate goroutine.

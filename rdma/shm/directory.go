@@ -33,7 +33,7 @@ func meetingDirOf(p *rdma.Peer, path string) (*meetingDir, error) {
 	case !p.InDir:
 		return nil, nil
 	case path == "":
-		return nil, errors.New("shm: the peer meets us in a directory, and we have none")
+		return nil, errors.New("shm: peer uses a rendezvous directory, but none is configured")
 	}
 	return openMeetingDir(path)
 }

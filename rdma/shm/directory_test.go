@@ -69,7 +69,7 @@ func TestMeetElsewhere(t *testing.T) {
 		why          string
 	}{
 		"another directory":  {cfg, other, rdma.Peer{InDir: true}, "no such file"},
-		"no directory":       {stepConfig, cfg, rdma.Peer{InDir: true}, "and we have none"},
+		"no directory":       {stepConfig, cfg, rdma.Peer{InDir: true}, "but none is configured"},
 		"network namespace":  {cfg, cfg, rdma.Peer{}, "connection refused"},
 		"not in a directory": {cfg, stepConfig, rdma.Peer{InDir: true}, "no such file"},
 		"a directory that is not there": {

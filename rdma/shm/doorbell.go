@@ -72,7 +72,7 @@ type sleeper struct {
 // does so once or twice, when two things happen at once.
 const mostIdleRings = 1000
 
-var errIdleRings = violation("bell", "it rings and rings, and nothing has come")
+var errIdleRings = violation("bell", "doorbell rung repeatedly without data")
 
 func (b *doorbell) init(q *QueuePair, conn *os.File) error {
 	rc, err := conn.SyscallConn()

@@ -33,7 +33,7 @@ func descriptorFits(fd int) error {
 		return os.NewSyscallError("getrlimit", err)
 	}
 	if tooMany(uint64(fd), limit.Cur) {
-		return fmt.Errorf("shm: this process has %d descriptors, too near to its limit of %d (RLIMIT_NOFILE)", fd+1, limit.Cur)
+		return fmt.Errorf("shm: %d file descriptors in use, too close to the limit of %d; raise RLIMIT_NOFILE", fd+1, limit.Cur)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (m *mappings) lookLocked() error {
 		m.took = m.at.Sub(begin)
 	}
 	if m.tooManyLocked() {
-		return fmt.Errorf("shm: this process has %d mappings, too near to the limit of %d (vm.max_map_count)", m.n+m.made, m.most)
+		return fmt.Errorf("shm: %d memory mappings in use, too close to the limit of %d; raise vm.max_map_count", m.n+m.made, m.most)
 	}
 	return nil
 }

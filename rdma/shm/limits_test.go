@@ -40,7 +40,7 @@ func TestMappingsAreCountedNowAndThen(t *testing.T) {
 	assert.Equal(t, 6, takes(100))
 	n = 58_977
 	m.at = time.Time{}
-	assert.ErrorContains(t, m.take(), "58977 mappings, too near to the limit of 65530")
+	assert.ErrorContains(t, m.take(), "58977 memory mappings in use, too close to the limit of 65530")
 	n = 10
 	m.took = time.Hour
 	assert.Error(t, m.fits(), "it is not counted for each")

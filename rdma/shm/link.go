@@ -290,7 +290,7 @@ func (i *idle) taken() bool { return i.link.theirs().taken.Load() == i.link.uses
 func (i *idle) Take(ord int) (rdma.QueuePair, error) {
 	l := i.link
 	if !i.taken() {
-		return nil, errors.New("shm: the peer has not resumed the channel")
+		return nil, errors.New("shm: peer did not resume the channel")
 	}
 	q, err := l.begin(l.cfg, ord)
 	if err != nil {
@@ -308,11 +308,11 @@ func (p *place) Resume(peer rdma.Peer, t rdma.Ticket, ord int) (rdma.QueuePair, 
 		return [16]byte(t[:len(l.id)]) == l.id && (peer.PID == 0 || peer.PID == l.pid)
 	})
 	if l == nil {
-		return nil, errors.New("shm: the channel is not kept any more")
+		return nil, errors.New("shm: cannot resume the channel: it has expired")
 	}
 	if !l.area.issued(t[len(l.id):][:nameLen]) {
 		l.end()
-		return nil, errors.New("shm: the ticket is not the channel's")
+		return nil, errors.New("shm: cannot resume the channel: wrong ticket")
 	}
 	l.from = peer.Remote.Addr()
 	q, err := l.begin(p.cfg, ord)

@@ -161,7 +161,7 @@ func TestTicket(t *testing.T) {
 		ticket[31]--
 		refused(rdma.Peer{}, ticket) // it is none of ours: the channel is given up
 		_, err := idle.Take(1)
-		assert.ErrorContains(t, err, "has not resumed")
+		assert.ErrorContains(t, err, "did not resume")
 		idle.Drop()
 	})
 	t.Run("of another channel", func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestResumedByNobody(t *testing.T) {
 			defer r.Abort()
 			r.(*QueuePair).mine().taken.Store(taken)
 			_, err = idle.Take(1)
-			assert.ErrorContains(t, err, "has not resumed")
+			assert.ErrorContains(t, err, "did not resume")
 			idle.Drop()
 		})
 	}

@@ -117,7 +117,7 @@ func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 		return err
 	}
 	if peer.PID != 0 && w.pid != peer.PID {
-		return errors.New("shm: the socket is another process's than the one that asked")
+		return errors.New("shm: rendezvous socket belongs to another process than the client's")
 	}
 	// Neither memory nor a descriptor may be missing after the client has decided.
 	space, err := reserve()
@@ -127,7 +127,7 @@ func (w *pending) open(peer *rdma.Peer, address uint64) (err error) {
 	w.space = space
 	if w.room, err = unix.FcntlInt(uintptr(w.fd), unix.F_DUPFD_CLOEXEC, 1); err != nil {
 		w.room = 0
-		return fmt.Errorf("shm: no descriptor is left for the memory file: %w", err)
+		return fmt.Errorf("shm: cannot reserve a file descriptor for the memfd: %w", err)
 	}
 	var ours sight
 	if theirs := w.token.probe(); w.place.cfg.ZeroCopy && address != 0 && reachable(w.pid, w.uid) && try(w.pid, address, theirs[:]) {
@@ -254,7 +254,7 @@ func (w *pending) lastLook() (flags byte, file int, err error) {
 	return 0, -1, err
 }
 
-var errTooLate = errors.New("shm: the client has taken the channel when its time was over")
+var errTooLate = errors.New("shm: handshake timed out, but the client has accepted the channel")
 
 // look reads the decision if it has arrived, and returns EAGAIN if it has not. The memory file gets
 // the number that was kept for it.

@@ -117,7 +117,7 @@ func TestMeetFails(t *testing.T) {
 	}
 	assert.ErrorIs(t, meet(newTicket(), rdma.Peer{}), unix.ECONNREFUSED, "nobody listens")
 	o := newOffer(t, "", stepConfig)
-	assert.ErrorContains(t, meet(o.Ticket(), rdma.Peer{PID: 1}), "another process's")
+	assert.ErrorContains(t, meet(o.Ticket(), rdma.Peer{PID: 1}), "belongs to another process")
 	o.Drop()
 	assert.ErrorIs(t, meet(o.Ticket(), rdma.Peer{}), unix.ECONNREFUSED, "the client has dropped it")
 
@@ -197,14 +197,14 @@ func TestMeetIsNotFooled(t *testing.T) {
 		{name: "another proof", says: func(b []byte) []byte { b[0]++; return b }, kinds: "m", is: errUnproved},
 		{name: "no proof", says: func(b []byte) []byte { clear(b[:proofLen]); return b }, kinds: "m", is: errUnproved},
 		{name: "the place's own proof", kinds: "m", is: errUnproved},
-		{name: "no descriptor", error: "no descriptor came"},
-		{name: "two descriptors", kinds: "mm", error: "more than one descriptor"},
-		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "more than one descriptor"},
-		{name: "a pipe", kinds: "p", error: "is no memory file"},
-		{name: "more after the decision", says: func(b []byte) []byte { return append(b, 'm') }, kinds: "m", error: "more has come than the decision"},
-		{name: "another message after it", kinds: "m", more: true, error: "more has come than the decision"},
-		{name: "a file that can be cut short", kinds: "s", error: "has the seals"},
-		{name: "a file of another layout", kinds: "l", error: "has the layout 4, ours is 5"},
+		{name: "no descriptor", error: "decision message without a file descriptor"},
+		{name: "two descriptors", kinds: "mm", error: "more than one file descriptor"},
+		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "more than one file descriptor"},
+		{name: "a pipe", kinds: "p", error: "is not a memfd"},
+		{name: "more after the decision", says: func(b []byte) []byte { return append(b, 'm') }, kinds: "m", error: "unexpected data after the decision message"},
+		{name: "another message after it", kinds: "m", more: true, error: "unexpected data after the decision message"},
+		{name: "a file that can be cut short", kinds: "s", error: "has seals"},
+		{name: "a file of another layout", kinds: "l", error: "has layout version 4, want 5"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			onEachKernel(t, func(t *testing.T) {

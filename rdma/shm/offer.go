@@ -130,7 +130,7 @@ func (o *offer) end() {
 }
 
 // errNobody is the error if the Reply says that the channel is open, but the server has not connected.
-var errNobody = errors.New("shm: the peer has not come")
+var errNobody = errors.New("shm: peer did not connect")
 
 // Take opens the channel with the server, which has connected; see rdma.Offer.
 func (o *offer) Take(ord int) (rdma.QueuePair, error) {

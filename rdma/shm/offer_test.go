@@ -132,12 +132,12 @@ func TestOfferIsNotFooled(t *testing.T) {
 		error string
 	}{
 		{name: "silence", says: func([]byte) []byte { return nil }, error: "resource temporarily unavailable"},
-		{name: "no magic", says: func(b []byte) []byte { b[0]++; return b }, error: "is no meeting"},
-		{name: "half a meeting", says: func(b []byte) []byte { return b[:meetingLen-1] }, error: "less than it should"},
-		{name: "another proof", says: func(b []byte) []byte { b[len(magic)]++; return b }, error: "does not have the token"},
-		{name: "no proof", says: func(b []byte) []byte { clear(b[len(magic):]); return b }, error: "does not have the token"},
-		{name: "a descriptor", kinds: "m", error: "an unexpected descriptor"},
-		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "an unexpected descriptor"},
+		{name: "no magic", says: func(b []byte) []byte { b[0]++; return b }, error: "malformed rendezvous message"},
+		{name: "half a meeting", says: func(b []byte) []byte { return b[:meetingLen-1] }, error: "short rendezvous message"},
+		{name: "another proof", says: func(b []byte) []byte { b[len(magic)]++; return b }, error: "failed to prove that it has the token"},
+		{name: "no proof", says: func(b []byte) []byte { clear(b[len(magic):]); return b }, error: "failed to prove that it has the token"},
+		{name: "a descriptor", kinds: "m", error: "an unexpected file descriptor"},
+		{name: "many descriptors", kinds: "mmmmmmmmmmmm", error: "an unexpected file descriptor"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			onEachKernel(t, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestClosesThatBlock(t *testing.T) {
 			if how == "meet" {
 				act = func() {
 					_, err := c.w.Take(t.Context())
-					assert.ErrorContains(t, err, "more than one descriptor")
+					assert.ErrorContains(t, err, "more than one file descriptor")
 				}
 			}
 		}
@@ -315,7 +315,7 @@ func TestStrangerMet(t *testing.T) {
 			defer release()
 		}
 		w := &pending{place: newPlace(t), fd: fd}
-		assert.ErrorContains(t, w.open(&rdma.Peer{PID: 1}, 0), "another process's")
+		assert.ErrorContains(t, w.open(&rdma.Peer{PID: 1}, 0), "belongs to another process")
 		release()
 		closesEnd(t)
 	})

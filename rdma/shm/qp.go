@@ -116,7 +116,7 @@ func (q *QueuePair) ended() error {
 	case stateTerminated:
 		return &rdma.TerminateError{}
 	default:
-		return violation("state", "its state is %d", state)
+		return violation("state", "invalid connection state %d", state)
 	}
 	if gone {
 		return q.bell.why()

@@ -43,7 +43,7 @@ const pullMost = 4 << 20
 const revokePatience = 200 * time.Millisecond
 
 // errBufferedOnly means that the other end's memory is out of reach.
-var errBufferedOnly = errors.New("shm: the kernel does not let one end read the other's memory")
+var errBufferedOnly = errors.New("shm: RDMA not available: cannot read the peer's memory")
 
 // pull is an RDMA Write of the peer that this end is carrying out.
 type pull struct {

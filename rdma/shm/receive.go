@@ -206,7 +206,7 @@ func (q *QueuePair) takeRecords() error {
 		case recordRefetched:
 			err = q.receiveRefetched(r)
 		default:
-			err = violation("record", "one of kind %d", r.kind)
+			err = violation("record", "record of unknown kind %d", r.kind)
 		}
 		if err != nil {
 			return err
@@ -226,10 +226,10 @@ func (q *QueuePair) receiveSend(r record) error {
 		}
 	}
 	if size := rx.buffers.Size(); n > size || n > maxMessage {
-		return violation("message", "one of %d bytes for a buffer of %d", n, size)
+		return violation("message", "message of %d bytes for a buffer of %d", n, size)
 	}
 	if !rx.buffers.Take() {
-		return violation("message", "one of %d bytes has no buffer posted for it", n)
+		return violation("message", "message of %d bytes without a posted receive buffer", n)
 	}
 	c := &rx.out[rx.used]
 	*c = rdma.Completion{Op: rdma.OpReceive}

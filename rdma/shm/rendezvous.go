@@ -83,7 +83,7 @@ func (k token) proof(end string) []byte {
 }
 
 // errUnproved means that the peer does not have the token.
-var errUnproved = errors.New("shm: the peer does not have the token")
+var errUnproved = errors.New("shm: peer failed to prove that it has the token")
 
 // check returns nil if b, which has proofLen bytes, is the proof of an end.
 func (k token) check(end string, b []byte) error {
@@ -142,7 +142,7 @@ func (k token) readMeeting(socket int) (sight, error) {
 	case n < len(b):
 		err = errShort
 	case string(b[:len(magic)]) != magic:
-		err = errors.New("shm: what came is no meeting")
+		err = errors.New("shm: malformed rendezvous message")
 	default:
 		err = k.check(serves, b[len(magic):][:proofLen])
 	}
@@ -165,7 +165,7 @@ func (k token) readDecision(socket int) (flags byte, file int, err error) {
 		err = k.check(decides, b[:proofLen])
 	}
 	if err == nil && len(came) == 0 {
-		err = errors.New("shm: no descriptor came")
+		err = errors.New("shm: decision message without a file descriptor")
 	}
 	if err != nil {
 		if len(came) > 0 {

@@ -42,7 +42,7 @@ func passRights(fd int, pass bool) {
 func refuseRights(fd int) { passRights(fd, false) }
 
 // errRights means that the peer has sent a descriptor that it must not send.
-var errRights = errors.New("shm: received an unexpected descriptor")
+var errRights = errors.New("shm: received an unexpected file descriptor")
 
 // receive reads what has arrived, but leaves it in the socket if a descriptor comes with it. It
 // returns EAGAIN if nothing has arrived.
@@ -75,7 +75,7 @@ const mostFiles = 253
 func nothingQueued(fd int) error {
 	var b [1]byte
 	if n, _, _, _, _ := unix.Recvmsg(fd, b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT); n > 0 {
-		return errors.New("shm: more has come than the decision")
+		return errors.New("shm: unexpected data after the decision message")
 	}
 	return nil
 }
@@ -111,9 +111,9 @@ func readWithFiles(fd int, b []byte) (came files, err error) {
 	}
 	switch {
 	case len(came) > 1:
-		err = errors.New("shm: more than one descriptor came")
+		err = errors.New("shm: received more than one file descriptor")
 	case flags&unix.MSG_CTRUNC != 0:
-		err = errors.New("shm: a descriptor came, and this process has no room for it")
+		err = errors.New("shm: cannot receive a file descriptor: limit reached (RLIMIT_NOFILE)")
 	case n < len(b):
 		err = errShort
 	}
@@ -123,6 +123,6 @@ func readWithFiles(fd int, b []byte) (came files, err error) {
 // errLeft means that the peer has closed the channel before it was open, and errShort that a
 // message of the peer is incomplete.
 var (
-	errLeft  = errors.New("shm: the peer has closed the channel before it was open")
-	errShort = errors.New("shm: the peer has said less than it should")
+	errLeft  = errors.New("shm: peer closed the channel during setup")
+	errShort = errors.New("shm: short rendezvous message from peer")
 )

@@ -94,7 +94,7 @@ func newProducer(a *area, way int) producer {
 func (p *producer) look() error {
 	head := p.dir.head.Load()
 	if head < p.head || head > p.pos || head%8 != 0 {
-		return violation("head", "it has taken up to %d; was %d, and %d are written", head, p.head, p.pos)
+		return violation("head", "head moved to %d, from %d with %d written", head, p.head, p.pos)
 	}
 	p.head = head
 	return nil
@@ -330,13 +330,13 @@ func (c *consumer) next() (r record, ok bool, err error) {
 			}
 		}
 		if h = c.word.Swap(0); h&^lowBits != c.stamp || h&lowBits>>lengthBits != recordOpen {
-			return r, false, violation("record", "an open one that became %#x", h)
+			return r, false, violation("record", "open record changed to %#x", h)
 		}
 	}
 	wire.Acquire()
 	r = record{kind: int(h & lowBits >> lengthBits), length: int(h & (1<<lengthBits - 1))}
 	if space(r.length) > len(c.ring) {
-		return r, false, violation("record", "one of %d bytes in a ring of %d", r.length, len(c.ring))
+		return r, false, violation("record", "record of %d bytes in a ring of %d", r.length, len(c.ring))
 	}
 	return r, true, nil
 }

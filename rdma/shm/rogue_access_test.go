@@ -91,7 +91,7 @@ func TestRogueHeadInARecord(t *testing.T) {
 		}
 	}
 	require.ErrorAs(t, err, &violation)
-	assert.ErrorContains(t, err, "it has taken up to")
+	assert.ErrorContains(t, err, "head moved to")
 }
 
 // TestRogueReadsWhatIsBeingInvalidated: Invalidate finds each Read that was granted, and none is granted

@@ -205,7 +205,7 @@ func TestRogue(t *testing.T) {
 					return
 				}
 			}
-		}, "rings and rings"},
+		}, "doorbell rung repeatedly"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)

@@ -109,7 +109,7 @@ func (id *cmID) listen(at netip.Addr) error {
 		return err
 	}
 	if errno := C.v_listen(id.c, backlog); errno != 0 {
-		return fmt.Errorf("verbs: rdma_cm cannot listen on %v: %w", at, syscall.Errno(errno))
+		return fmt.Errorf("verbs: rdma_cm: listen on %v: %w", at, syscall.Errno(errno))
 	}
 	return nil
 }
@@ -172,14 +172,14 @@ func (p *acceptor) hear(ev cmEvent) error {
 	}
 	var token [16]byte
 	if copy(token[:], ev.private) < len(token) {
-		return errors.New("no token")
+		return errors.New("missing connection token")
 	}
 	i := p.invited[token]
 	switch {
 	case i == nil:
-		return errors.New("the token is not good, or not any more")
+		return errors.New("invalid or expired connection token")
 	case p.joining >= maxJoining:
-		return errors.New("too many peers come at a time")
+		return errors.New("too many connections being established")
 	}
 	delete(p.invited, token) // it is good for one peer
 	p.joining++
@@ -214,7 +214,7 @@ const mostReason = 148
 
 // errNotAdmitted is what a peer is told that this end does not admit. The reason is for the log: it may
 // say how much memory this process has, and the token proves nothing about the peer.
-var errNotAdmitted = errors.New("the server cannot open the channel")
+var errNotAdmitted = errors.New("server cannot open the channel")
 
 // admit answers a peer whose token is good.
 func (p *acceptor) admit(ev cmEvent, i *invitation) {
@@ -256,7 +256,7 @@ func (p *acceptor) prepare(ev cmEvent, answer func([]byte) ([]byte, int, error))
 // kernel asks for another one only after seconds.
 func (q *QueuePair) accept(ctx context.Context, reply []byte) error {
 	if errno := C.v_accept(q.id.c, bytesPointer(reply), C.int(len(reply)), C.int(q.ird), C.int(q.ord)); errno != 0 {
-		return fmt.Errorf("verbs: rdma_cm cannot accept: %w", syscall.Errno(errno))
+		return fmt.Errorf("verbs: rdma_cm: accept: %w", syscall.Errno(errno))
 	}
 	if !q.rnic {
 		return nil

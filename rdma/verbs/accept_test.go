@@ -93,7 +93,7 @@ func TestReasonsStayHere(t *testing.T) {
 		come()
 		_, err := i.Take(t.Context())
 		assert.Equal(t, secret, err)
-		f.rejects("the server cannot open the channel")
+		f.rejects("server cannot open the channel")
 	})
 }
 
@@ -107,6 +107,6 @@ func TestMemoryStaysHere(t *testing.T) {
 		come()
 		_, err := i.Take(t.Context())
 		assert.ErrorContains(t, err, "SDP_MEMORY")
-		f.rejects("the server cannot open the channel")
+		f.rejects("server cannot open the channel")
 	})
 }

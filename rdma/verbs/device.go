@@ -72,7 +72,7 @@ func probe() error {
 	case n == -C.int(syscall.ENOSYS): // the kernel has no RDMA
 		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded; modprobe ib_uverbs")
 	case n < 0:
-		return fmt.Errorf("the RDMA devices cannot be listed: %w", syscall.Errno(-n))
+		return fmt.Errorf("list RDMA devices: %w", syscall.Errno(-n))
 	case n == 0:
 		return errors.New("no RDMA device on this machine; rdma link shows those that the kernel knows")
 	}
@@ -80,9 +80,9 @@ func probe() error {
 	f, err := os.OpenFile(cmFile, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("no permission to use RDMA (%w); its user needs read and write access to the files in /dev/infiniband", err)
+		return fmt.Errorf("no permission to use RDMA: %w; grant read and write access to /dev/infiniband/*", err)
 	case err != nil:
-		return fmt.Errorf("rdma_cm is not there (%w); load the module rdma_ucm", err)
+		return fmt.Errorf("rdma_cm not available: %w; load the module rdma_ucm", err)
 	}
 	f.Close()
 	if err := lockable(); err != nil {
@@ -103,7 +103,7 @@ func lockable() error {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur >= leastLocked || locksAnything() {
 		return nil
 	}
-	return fmt.Errorf("this process may lock only %d KB of memory (RLIMIT_MEMLOCK); ulimit -l unlimited, or LimitMEMLOCK=infinity in its systemd unit", limit.Cur>>10)
+	return fmt.Errorf("locked memory limited to %d KB (RLIMIT_MEMLOCK); set ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit", limit.Cur>>10)
 }
 
 // whyRegister explains why memory could not be registered.
@@ -112,16 +112,16 @@ func whyRegister(size int, errno C.int) error { return whyLocked(size, syscall.E
 // whyPost returns why the device does not take receive buffers.
 func whyPost(size int, errno C.int) error {
 	if err := syscall.Errno(errno); err != syscall.ENOMEM {
-		return fmt.Errorf("verbs: the device does not take receive buffers: %w", err)
+		return fmt.Errorf("verbs: post receive buffers: %w", err)
 	}
 	return whyRegister(size, errno)
 }
 
 func whyLocked(size int, err error) error {
 	if err == syscall.ENOMEM || err == syscall.EAGAIN || err == syscall.EPERM {
-		return fmt.Errorf("verbs: %d KB of memory cannot be locked (%w); the limit is RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in a systemd unit", size>>10, err)
+		return fmt.Errorf("verbs: lock %d KB of memory: %w; raise RLIMIT_MEMLOCK: ulimit -l, or LimitMEMLOCK in the systemd unit", size>>10, err)
 	}
-	return fmt.Errorf("verbs: %d KB of memory cannot be registered: %w", size>>10, err)
+	return fmt.Errorf("verbs: register %d KB of memory: %w", size>>10, err)
 }
 
 // Reaches returns nil if the TCP connection is at an address of an RDMA device. Two ends on
@@ -129,7 +129,7 @@ func whyLocked(size int, err error) error {
 // or the route.
 func (device) Reaches(p rdma.Peer) error {
 	if !p.Local.IsValid() || !p.Remote.IsValid() {
-		return errors.New("the connection has no IP addresses")
+		return errors.New("connection without IP addresses")
 	}
 	e, err := acquire()
 	if err != nil {

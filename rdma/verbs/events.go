@@ -74,7 +74,7 @@ func acquire() (*eventLoop, error) {
 	if current.users == 0 {
 		e := &eventLoop{ids: make(map[uint64]*cmID), watched: make(map[*C.struct_v_context]bool), deaf: make(chan struct{})}
 		if errno := C.v_create_event_channel(&e.channel); errno != 0 {
-			return nil, fmt.Errorf("verbs: rdma_cm cannot be used: %w", syscall.Errno(errno))
+			return nil, fmt.Errorf("verbs: rdma_cm: create event channel: %w", syscall.Errno(errno))
 		}
 		if err := e.read(int(e.channel.fd), e.nextCM, e.deafen); err != nil {
 			C.v_destroy_event_channel(e.channel)
@@ -166,7 +166,7 @@ func (e *eventLoop) watch(c *C.struct_v_context) error {
 	}
 	if !current.kept[c] {
 		if errno := C.v_keep(c); errno != 0 {
-			return fmt.Errorf("verbs: the device cannot be kept open: %w", syscall.Errno(errno))
+			return fmt.Errorf("verbs: open device: %w", syscall.Errno(errno))
 		}
 		if current.kept == nil {
 			current.kept = make(map[*C.struct_v_context]bool)
@@ -242,9 +242,9 @@ func openDevices() []*C.struct_v_context {
 // what arrives on them needs no events, and if the device flushes their work, the peer has left. The
 // next event loop begins anew, when all users of this one have gone.
 func (e *eventLoop) deafen(errno error) {
-	why := fmt.Errorf("verbs: no more events of rdma_cm can be read: %w", errno)
+	why := fmt.Errorf("verbs: rdma_cm: read events: %w", errno)
 	if errno == syscall.EACCES {
-		why = fmt.Errorf("verbs: rdma_cm refuses this process, whose credentials have changed since it began to use RDMA: %w", errno)
+		why = fmt.Errorf("verbs: rdma_cm: process credentials changed after RDMA was first used: %w", errno)
 	}
 	e.mu.Lock()
 	e.why = why
@@ -299,7 +299,7 @@ func (e *eventLoop) nextCM() error {
 	if out.event == C.V_CM_CONNECT_REQUEST {
 		ev.id = e.adopt(out.id)
 		if id == nil {
-			ev.id.rejectLater(errors.New("the listener is gone"))
+			ev.id.rejectLater(errors.New("listener closed"))
 			return nil
 		}
 	}
@@ -347,7 +347,7 @@ func (e *eventLoop) create(id *cmID) (*cmID, error) {
 	}
 	id.e, id.number, id.events = e, e.number(), make(chan cmEvent, 8)
 	if errno := C.v_create_id(e.channel, C.uint64_t(id.number), &id.c); errno != 0 {
-		return nil, fmt.Errorf("verbs: rdma_cm has no id for us: %w", syscall.Errno(errno))
+		return nil, fmt.Errorf("verbs: rdma_cm: create id: %w", syscall.Errno(errno))
 	}
 	if err := e.enter(id); err != nil { // before there can be an event
 		id.destroy()
@@ -442,7 +442,7 @@ func address(a netip.AddrPort) (*[unix.SizeofSockaddrInet6]byte, error) {
 	b := new([unix.SizeofSockaddrInet6]byte)
 	ip := a.Addr().Unmap()
 	if ip.Zone() != "" {
-		return nil, errors.New("verbs: link-local addresses are not used")
+		return nil, errors.New("verbs: link-local addresses are not supported")
 	}
 	if ip.Is4() {
 		s := (*unix.RawSockaddrInet4)(unsafe.Pointer(b))
@@ -465,7 +465,7 @@ func (id *cmID) bind(a netip.AddrPort) error {
 		if errno == C.int(syscall.ENODEV) || errno == C.int(syscall.EADDRNOTAVAIL) {
 			return fmt.Errorf("%v is not the address of an RDMA device", a.Addr())
 		}
-		return fmt.Errorf("verbs: rdma_cm cannot bind %v: %w", a.Addr(), syscall.Errno(errno))
+		return fmt.Errorf("verbs: rdma_cm: bind %v: %w", a.Addr(), syscall.Errno(errno))
 	}
 	return nil
 }

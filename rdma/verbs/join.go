@@ -26,10 +26,10 @@ const mostPrivate = 56
 //	                                        ← reply: the peer's private data
 func join(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, private []byte, settle func([]byte) (int, error)) (*QueuePair, error) {
 	if len(a.Token)+len(private) > mostPrivate {
-		return nil, fmt.Errorf("verbs: the private data has %d bytes, and at most %d fit", len(private), mostPrivate-len(a.Token))
+		return nil, fmt.Errorf("verbs: private data of %d bytes exceeds the maximum of %d", len(private), mostPrivate-len(a.Token))
 	}
 	if !a.Local.IsValid() || !a.Remote.IsValid() {
-		return nil, errors.New("verbs: the connection has no IP addresses")
+		return nil, errors.New("verbs: connection without IP addresses")
 	}
 	e, err := acquire()
 	if err != nil {
@@ -100,13 +100,13 @@ func (id *cmID) resolve(ctx context.Context, local netip.Addr, remote netip.Addr
 		ms = C.int(max(1, time.Until(end).Milliseconds()))
 	}
 	if errno := C.v_resolve_addr(id.c, unsafe.Pointer(from), unsafe.Pointer(to), ms); errno != 0 {
-		return fmt.Errorf("verbs: no RDMA device leads to %v: %w", remote.Addr(), syscall.Errno(errno))
+		return fmt.Errorf("verbs: rdma_cm: resolve address %v: %w", remote.Addr(), syscall.Errno(errno))
 	}
 	if _, err := id.await(ctx, C.V_CM_ADDR_RESOLVED); err != nil {
 		return err
 	}
 	if errno := C.v_resolve_route(id.c, ms); errno != 0 {
-		return fmt.Errorf("verbs: no route to %v: %w", remote.Addr(), syscall.Errno(errno))
+		return fmt.Errorf("verbs: rdma_cm: resolve route to %v: %w", remote.Addr(), syscall.Errno(errno))
 	}
 	_, err = id.await(ctx, C.V_CM_ROUTE_RESOLVED)
 	return err
@@ -148,7 +148,7 @@ func (q *QueuePair) request(ctx context.Context, said []byte) (answer cmEvent, e
 	case errno := <-taken:
 		if errno != 0 {
 			end()
-			return cmEvent{}, fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.Errno(errno))
+			return cmEvent{}, fmt.Errorf("verbs: rdma_cm: connect: %w", syscall.Errno(errno))
 		}
 	case <-ctx.Done():
 		return cmEvent{}, tooLong(ctx, C.V_CM_ESTABLISHED)
@@ -198,7 +198,7 @@ func (id *cmID) await(ctx context.Context, want C.int) (cmEvent, error) {
 
 // tooLong returns the error for an event that did not arrive in time.
 func tooLong(ctx context.Context, want C.int) error {
-	return fmt.Errorf("verbs: %s takes too long: %w", stages[want], ctx.Err())
+	return fmt.Errorf("verbs: %s timed out: %w", stages[want], ctx.Err())
 }
 
 // stages says what is in progress until an event.
@@ -216,22 +216,22 @@ func (ev cmEvent) why(stage string) error {
 	}
 	switch ev.kind {
 	case C.V_CM_ADDR_ERROR:
-		return fmt.Errorf("verbs: no RDMA device leads there%s", status)
+		return fmt.Errorf("verbs: address not reachable over RDMA%s", status)
 	case C.V_CM_ROUTE_ERROR:
-		return fmt.Errorf("verbs: there is no route between the two devices%s", status)
+		return fmt.Errorf("verbs: no route to the peer%s", status)
 	case C.V_CM_UNREACHABLE:
-		return fmt.Errorf("verbs: the peer's device does not answer%s", status)
+		return fmt.Errorf("verbs: peer unreachable%s", status)
 	case C.V_CM_REJECTED:
 		if text := printable(ev.private); text != "" {
-			return fmt.Errorf("verbs: the peer refuses: %q", text)
+			return fmt.Errorf("verbs: connection rejected by peer: %q", text)
 		}
-		return errors.New("verbs: the peer's device refuses the connection")
+		return errors.New("verbs: connection refused by the peer's device")
 	case C.V_CM_DISCONNECTED:
-		return errors.New("verbs: the peer has closed the channel before it was open")
+		return errors.New("verbs: peer closed the channel during setup")
 	case C.V_CM_DEVICE_REMOVAL:
 		return errRemoved
 	}
-	return fmt.Errorf("verbs: %s failed with event %d of rdma_cm%s", stage, ev.kind, status)
+	return fmt.Errorf("verbs: %s failed: rdma_cm event %d%s", stage, ev.kind, status)
 }
 
 // printable returns the text in private data, which rdma_cm pads.

@@ -13,7 +13,7 @@ import (
 
 // TestWithFreePort: a port in use is tried again, a limited number of times; other errors are not.
 func TestWithFreePort(t *testing.T) {
-	inUse := fmt.Errorf("verbs: rdma_cm cannot connect: %w", syscall.EADDRINUSE)
+	inUse := fmt.Errorf("verbs: rdma_cm: connect: %w", syscall.EADDRINUSE)
 	other := errors.New("refused")
 	for _, v := range []struct {
 		results []error

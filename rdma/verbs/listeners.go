@@ -45,7 +45,7 @@ type listener struct {
 	lost error // why it was dropped
 }
 
-var errMoved = errors.New("verbs: another RDMA device has the address now")
+var errMoved = errors.New("verbs: address moved to another RDMA device")
 
 // port returns the port of the listener on an address. It opens one if there is none on the device
 // that has the address now.
@@ -112,7 +112,7 @@ func (t *listeners) bringUp(l *listener) {
 	case t.closed:
 		err = net.ErrClosed
 	case l.lost != nil: // while it was being opened
-		err = fmt.Errorf("verbs: the listener on %v was lost: %w", l.at, l.lost)
+		err = fmt.Errorf("verbs: listener on %v lost: %w", l.at, l.lost)
 	default:
 		l.up, stop = true, false
 	}

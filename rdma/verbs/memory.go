@@ -52,7 +52,7 @@ func deregister(mr *C.struct_v_mr) error {
 		pinned.add(name, -size)
 		return nil
 	default:
-		return fmt.Errorf("verbs: the device does not give back memory: %w", errno)
+		return fmt.Errorf("verbs: deregister memory: %w", errno)
 	}
 }
 

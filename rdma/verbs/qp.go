@@ -126,10 +126,10 @@ var vectors atomic.Uint32
 func newQueuePair(id *cmID, cfg rdma.ChannelConfig) (*QueuePair, error) {
 	var attr C.struct_v_device_attr
 	if errno := C.v_query_device(id.c.verbs, &attr); errno != 0 {
-		return nil, fmt.Errorf("verbs: the device does not tell its limits: %w", syscall.Errno(errno))
+		return nil, fmt.Errorf("verbs: query device limits: %w", syscall.Errno(errno))
 	}
 	if int(attr.max_qp_wr) < sendDepth || int(attr.max_cqe) < sendDepth+recvDepth {
-		return nil, fmt.Errorf("verbs: the device's queues are too small: %d work requests, %d completions", attr.max_qp_wr, attr.max_cqe)
+		return nil, fmt.Errorf("verbs: device queues too small: %d work requests, %d completions", attr.max_qp_wr, attr.max_cqe)
 	}
 	q := &QueuePair{
 		id:      id,
@@ -162,7 +162,7 @@ func (q *QueuePair) open(cfg rdma.ChannelConfig) error {
 		if errno == C.int(syscall.ENOMEM) {
 			return whyRegister(sendDepth*256, errno)
 		}
-		return fmt.Errorf("verbs: the device has no queue pair for us: %w", syscall.Errno(errno))
+		return fmt.Errorf("verbs: create queue pair: %w", syscall.Errno(errno))
 	}
 	if err := q.in.open(q, q.hasWork); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (q *QueuePair) hangUp() {
 	q.hangOnce.Do(func() { C.v_disconnect(q.id.c) })
 }
 
-var errRemoved = fmt.Errorf("verbs: the RDMA device was removed: %w", syscall.ENETDOWN)
+var errRemoved = fmt.Errorf("verbs: RDMA device removed: %w", syscall.ENETDOWN)
 
 // left handles a disconnection by the peer or the loss of the device. It first takes what had
 // arrived before. It calls the kernel, so it runs on the dispatcher. It does not wait for finish,
@@ -275,7 +275,7 @@ func (q *QueuePair) gaveUp() bool {
 	return C.v_gave_up(q.end) != 0
 }
 
-var errOverrun = fmt.Errorf("verbs: the device has lost the completion queue: %w", syscall.ECONNABORTED)
+var errOverrun = fmt.Errorf("verbs: completion queue error: %w", syscall.ECONNABORTED)
 
 // overrun ends the queue pair after the loss of its completion queue. It calls the kernel, so it runs
 // on the dispatcher, and does not wait for finish.

@@ -61,7 +61,7 @@ func (q *QueuePair) reapForLocked(looks int) {
 		}
 		q.reaped += uint32(max(n, 0))
 		if n < 0 {
-			q.fail(fmt.Errorf("verbs: the device does not tell what has completed: error %d", -n))
+			q.fail(fmt.Errorf("verbs: poll completion queue: error %d", -n))
 		}
 		if n < len(q.wcs) {
 			break
@@ -201,5 +201,5 @@ func (q *QueuePair) whyFailed(status int, receiving bool) error {
 	case C.V_WC_RETRY_EXC_ERR:
 		return os.NewSyscallError("write", syscall.ETIMEDOUT)
 	}
-	return fmt.Errorf("verbs: the device has given up with status %d: %w", status, syscall.ECONNABORTED)
+	return fmt.Errorf("verbs: work request failed with status %d: %w", status, syscall.ECONNABORTED)
 }

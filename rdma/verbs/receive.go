@@ -168,7 +168,7 @@ func (r *receiver) addPoolLocked(need, was int, c claim) error {
 		all += len(p.mem)
 	}
 	if all > mostPooled {
-		return fmt.Errorf("verbs: the receive buffers would have %d bytes", all)
+		return fmt.Errorf("verbs: receive buffers of %d bytes exceed the maximum", all)
 	}
 	p, more, err := newPool(r.q, need, r.size, c)
 	if err != nil {

@@ -146,9 +146,9 @@ func (q *QueuePair) copyMessageLocked(wr *rdma.SendWR) (bool, error) {
 	size := len(wr.Header) + len(wr.Payload)
 	switch {
 	case wr.Invalidate != 0:
-		return false, errors.New("verbs: a message cannot invalidate a region of the peer's")
+		return false, errors.New("verbs: Send with Invalidate is not supported")
 	case size > maxMessage:
-		return false, fmt.Errorf("verbs: a message of %d bytes, at most %d fit", size, maxMessage)
+		return false, fmt.Errorf("verbs: message of %d bytes exceeds the maximum of %d", size, maxMessage)
 	}
 	payload := len(wr.Payload) > 0
 	if tx.ring.cut.CompareAndSwap(true, false) {
@@ -287,7 +287,7 @@ func (q *QueuePair) handLocked() error {
 	tx.n = 0
 	if errno != 0 {
 		q.reap() // what had arrived before, and perhaps why
-		q.fail(fmt.Errorf("verbs: the device does not take work: %w", syscall.Errno(errno)))
+		q.fail(fmt.Errorf("verbs: post work request: %w", syscall.Errno(errno)))
 		return q.failed()
 	}
 	return nil

@@ -71,7 +71,7 @@ func (s *slabs) get(size int, c claim) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c != needed && s.used+int64(size) > most {
-		return nil, fmt.Errorf("verbs: the buffers of this process's connections have %d KB of locked memory, and may have %d KB (SDP_MEMORY, RLIMIT_MEMLOCK); %d KB more are needed", s.used>>10, most>>10, size>>10)
+		return nil, fmt.Errorf("verbs: locked memory limit reached: %d of %d KB in use by connections, need %d KB more; raise SDP_MEMORY or RLIMIT_MEMLOCK", s.used>>10, most>>10, size>>10)
 	}
 	mem, err := s.findLocked(size)
 	if err == nil {

@@ -139,7 +139,7 @@ func TestToken(t *testing.T) {
 		{"another token", func(a rdma.Address) (*QueuePair, error) {
 			a.Token[0]++
 			return dial(a, "hello", yes)
-		}, "the token is not good", false},
+		}, "invalid or expired connection token", false},
 		{"half a token", func(a rdma.Address) (q *QueuePair, err error) {
 			e, err := acquire()
 			must(t, err)
@@ -156,10 +156,10 @@ func TestToken(t *testing.T) {
 			must(t, err)
 			defer q.Abort()
 			return dial(a, "hello", yes)
-		}, "the token is not good", true},
+		}, "invalid or expired connection token", true},
 		{"what the place refuses", func(a rdma.Address) (*QueuePair, error) {
 			return dial(a, "refuse me", yes)
-		}, `the peer refuses: "the server cannot open the channel"`, true},
+		}, `connection rejected by peer: "server cannot open the channel"`, true},
 		{"a reply that is not wanted", func(a rdma.Address) (*QueuePair, error) {
 			return dial(a, "hello", func(reply []byte) (int, error) { return 0, errors.New("not " + printable(reply)) })
 		}, "not answer", true},
