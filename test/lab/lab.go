@@ -13,7 +13,7 @@
 //	result := server.Wait()
 //
 // Tests are skipped unless the environment variable GOSDP_LAB contains the lab's directory,
-// as set by make test-lab. If it is set, the lab must work.
+// as set by make lab. If it is set, the lab must work.
 package lab
 
 import (
@@ -97,11 +97,11 @@ func Boot(t testing.TB, cfg Config) *Machine {
 	t.Helper()
 	dir := os.Getenv("GOSDP_LAB")
 	if dir == "" {
-		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make test-lab sets the lab up (on Debian, as root or with sudo) and runs this test")
+		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make lab sets the lab up (on Debian, as root or with sudo) and runs this test")
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "key"))
 	if sum := sha256.Sum256(setup); err != nil || strings.TrimSpace(string(key)) != hex.EncodeToString(sum[:]) {
-		t.Fatalf("the lab in %s is missing or was made by another setup.sh; run make test-lab", dir)
+		t.Fatalf("the lab in %s is missing or was made by another setup.sh; run make lab", dir)
 	}
 	m := &Machine{share: t.TempDir(), ports: make(map[int]int)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

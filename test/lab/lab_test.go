@@ -15,7 +15,7 @@ import (
 // TestRunScript runs run.sh as from a shell.
 func TestRunScript(t *testing.T) {
 	if os.Getenv("GOSDP_LAB") == "" {
-		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make test-lab sets it")
+		t.Skip("missing: the RDMA lab, GOSDP_LAB is not set; make lab sets it")
 	}
 	dir := t.TempDir()
 	write := func(name, content string) string {

@@ -22,7 +22,7 @@ import (
 // sched_yield is counted apart: it only gives the processor to a thread that wants it.
 func TestSystemCalls(t *testing.T) {
 	if testing.Short() {
-		t.Skip("missing: time, because -short is set; make test-verbs runs this test")
+		t.Skip("missing: time, because -short is set; make verbs runs this test")
 	}
 	m := lab.Boot(t, lab.Config{})
 	m.Copy(t, buildTest(t, "test/lab/inside"))
