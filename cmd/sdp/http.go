@@ -59,15 +59,20 @@ func serveHTTP(address string, h http.Handler, log *slog.Logger) (stop func(), e
 		return nil, err
 	}
 	fmt.Fprintf(stdout, "serving http://%s\n", ln.Addr())
+	server := newHTTPServer(h, log)
+	go server.Serve(ln)
+	return func() { server.Close() }, nil
+}
+
+// newHTTPServer returns a server that bounds the number of its clients, and the time of each.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	clients := httpClients{open: make(map[net.Conn]time.Time)}
-	server := &http.Server{
+	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 2 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState: clients.note,
 	}
-	go server.Serve(ln)
-	return func() { server.Close() }, nil
 }
 
 // httpClients bounds the connections of serveHTTP. If there is one too many, it closes the one that

@@ -58,8 +58,11 @@ busy. Without one, both ends keep looking for the next message, and SDP does not
 // maxPing bounds the pauses of one way together. The server ends a measurement after perf.MaxTime.
 const maxPing = 365 * 24 * time.Hour
 
-// answerTime is how long a round trip may take, and how long connecting may take. Tests replace it.
-var answerTime = 30 * time.Second
+// answerTime is how long a round trip may take, and how long connecting may take.
+const answerTime = 30 * time.Second
+
+// afterFunc is time.AfterFunc. Tests replace it.
+var afterFunc = time.AfterFunc
 
 type pingFlags struct {
 	count    int
@@ -89,7 +92,7 @@ func (f *pingFlags) run(address string) error {
 			break
 		}
 		limited, cancel := context.WithCancelCause(ctx)
-		silent := time.AfterFunc(answerTime, func() { cancel(errSilent) })
+		silent := afterFunc(answerTime, func() { cancel(errSilent) })
 		progress.Show("%s: connecting", way)
 		last, heard := time.Now(), time.Now()
 		l, err := perf.RoundTrips(limited, way, address, f.size, f.count, 0, f.interval, func(n int, took time.Duration) {

@@ -17,7 +17,8 @@ func TestPingKeepsWhatItMeasured(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	answers := make(chan int, 1) // after the request's bytes
+	silence := make(chan func(), 1) // what the tool does when its patience ends
+	answers := make(chan int, 1)    // after the request's bytes
 	go func() {
 		for n := range answers {
 			c, err := ln.Accept()
@@ -29,11 +30,16 @@ func TestPingKeepsWhatItMeasured(t *testing.T) {
 			for range n {
 				io.CopyN(c, c, 1)
 			}
+			io.CopyN(io.Discard, c, 1) // the answers before have arrived
+			(<-silence)()
 		}
 	}()
 	defer close(answers)
-	defer func(to *output, d time.Duration) { stdout, answerTime = to, d }(stdout, answerTime)
-	answerTime = 2 * time.Second
+	defer func(to *output) { stdout, afterFunc = to, time.AfterFunc }(stdout)
+	afterFunc = func(_ time.Duration, f func()) *time.Timer {
+		silence <- f
+		return time.NewTimer(time.Hour)
+	}
 	ping := func() (printed string, err error) {
 		t.Helper()
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gosdp/gosdp/internal/status/collect"
 )
 
 // patience is how long a test waits for what comes at once, or is broken.
@@ -21,15 +23,17 @@ func TestAsTool(t *testing.T) {
 	if os.Getenv("SDP_TEST_TOOL") == "" {
 		return
 	}
+	collect.Patience, _ = time.ParseDuration(os.Getenv("SDP_TEST_TOOL"))
 	args := os.Args[slices.Index(os.Args, "--")+1:]
 	os.Exit(run(args, stdout, os.Stderr))
 }
 
-// toolCommand returns a command that runs the tool in a process of its own.
+// toolCommand returns a command that runs the tool in a process of its own, which waits for other programs
+// until they answer.
 func toolCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run=^TestAsTool$", "--"}, args...)...)
-	cmd.Env = append(os.Environ(), "SDP_TEST_TOOL=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "SDP_TEST_TOOL="+patience.String(), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

@@ -22,9 +22,10 @@ import (
 	"github.com/gosdp/gosdp/internal/status"
 )
 
+// Patience is how long Collect waits for programs, all together. Tests replace it.
+var Patience = 200 * time.Millisecond
+
 const (
-	// Patience is how long Collect waits for programs, all together.
-	Patience = 200 * time.Millisecond
 	// maxSockets is how many sockets of one directory are asked, and atATime how many of them
 	// concurrently.
 	maxSockets = 1024
@@ -49,12 +50,22 @@ func (f Failure) Error() string { return fmt.Sprintf("%s: %v", f.Path, f.Err) }
 func Collect(dirs []string) (programs []status.Program, failures []Failure) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
+	return finish(ctx, start(ctx, dirs))
+}
+
+// start begins to ask. ctx has a deadline.
+func start(ctx context.Context, dirs []string) []*visit {
 	visits := make([]*visit, len(dirs))
 	all := newBudget(maxAllBytes)
 	for i, path := range dirs {
 		visits[i] = &visit{path: path, budgets: budgets{newBudget(maxUserBytes), all}, done: make(chan struct{})}
 		go visits[i].run(ctx)
 	}
+	return visits
+}
+
+// finish waits for answers until ctx ends, and decodes them.
+func finish(ctx context.Context, visits []*visit) (programs []status.Program, failures []Failure) {
 	for _, v := range visits {
 		select {
 		case <-v.done:
