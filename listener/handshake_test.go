@@ -181,7 +181,7 @@ func TestBadRequests(t *testing.T) {
 		err      string
 		rejected bool
 	}{
-		{"cut short", handshaketest.Frame(good)[:40], "ended after 40 of", false},
+		{"cut short", handshaketest.Frame(good)[:40], "truncated after 40 of", false},
 		{"oversized", iwarp.RequestKey + "\x00\x01\x02\x01", "513 bytes", false},
 		{"markers", iwarp.RequestKey + "\x80\x01\x00\x00", "markers", false},
 		{"revision 9", iwarp.RequestKey + "\x00\x09\x00\x00", "revision 9", false},
