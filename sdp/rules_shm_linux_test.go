@@ -57,11 +57,11 @@ type shmMeetingRule struct {
 }
 
 var shmMeetingRules = []shmMeetingRule{
-	{rule: "Setting up a connection: A server that chooses shm opens its end before it replies", name: "it has not come", stays: true, declined: "the peer has not come"},
+	{rule: "Setting up a connection: A server that chooses shm opens its end before it replies", name: "it has not come", stays: true, declined: "peer did not connect"},
 	{rule: "shm: sends its meeting, and then sends its Reply", name: "silence", says: func([]byte) []byte { return nil }, declined: "resource temporarily unavailable"},
-	{rule: "shm: 0 | 8 | SDPshm5", name: "another magic", says: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "is no meeting"},
-	{rule: `shm: the server's proof: HMAC("serves")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }, declined: "does not have the token"},
-	{rule: "shm: Each of the two messages is sent by one call", name: "a meeting cut short", says: func(b []byte) []byte { return b[:64] }, declined: "less than it should"},
+	{rule: "shm: 0 | 8 | SDPshm5", name: "another magic", says: func(b []byte) []byte { return spoilt(b, 3, 'x') }, declined: "malformed rendezvous message"},
+	{rule: `shm: the server's proof: HMAC("serves")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 8, b[8]+1) }, declined: "failed to prove that it has the token"},
+	{rule: "shm: Each of the two messages is sent by one call", name: "a meeting cut short", says: func(b []byte) []byte { return b[:64] }, declined: "short rendezvous message"},
 	{rule: "shm: No other descriptor is ever sent", name: "a descriptor", files: []func(*testing.T) int{goodFile}, declined: ""},
 }
 
@@ -147,10 +147,10 @@ var shmChoiceRules = []struct {
 	declined   string
 	error      string
 }{
-	{rule: "Choice: shm only taken", name: "no item", items: [][]byte{{5, 0}}, declined: "the peer has sent no token"},
-	{rule: "Choice: shm only taken", name: "a token and a port", items: [][]byte{hostileItem(1, 16), {3, 2, 0, 80}, {5, 0}}, declined: "a device that is not dialled"},
-	{rule: "Setting up a connection: the connection continues over iwarp if the choice says that the client may stay", name: "it may not stay", items: nil, error: "no RDMA device can be used: shm: the peer has sent no token"},
-	{rule: "Choice: the channel is the one that the client has offered", name: "taken, and nobody has come", items: [][]byte{{4, 0}, {5, 0}}, error: "shm: the peer has not come"},
+	{rule: "Choice: shm only taken", name: "no item", items: [][]byte{{5, 0}}, declined: "invitation without token"},
+	{rule: "Choice: shm only taken", name: "a token and a port", items: [][]byte{hostileItem(1, 16), {3, 2, 0, 80}, {5, 0}}, declined: "a device that cannot be dialed"},
+	{rule: "Setting up a connection: the connection continues over iwarp if the choice says that the client may stay", name: "it may not stay", items: nil, error: "no RDMA device can be used: shm: invitation without token"},
+	{rule: "Choice: the channel is the one that the client has offered", name: "taken, and nobody has come", items: [][]byte{{4, 0}, {5, 0}}, error: "shm: peer did not connect"},
 }
 
 // TestHostileChoices has Client, which makes no other connection.
@@ -225,17 +225,17 @@ type shmDecisionRule struct {
 var shmDecisionRules = []shmDecisionRule{
 	{rule: "Setting up a connection: and a server that serves no plain TCP closes it", name: "it closes the channel", says: func([]byte) []byte { return nil }, error: "has not taken the channel"},
 	{rule: "Setting up a connection: and has decided when it has sent its decision there", name: "silence", says: func([]byte) []byte { return nil }, stays: true},
-	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and is not there: shm: the peer does not have the token"},
-	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:32] }, files: []func(*testing.T) int{goodFile}, error: "less than it should"},
-	{rule: "shm: and nothing else is sent before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "more has come than the decision"},
-	{rule: "shm: One descriptor comes with the decision", name: "no descriptor", error: "no descriptor came"},
-	{rule: "shm: One descriptor comes with the decision", name: "two descriptors", files: []func(*testing.T) int{goodFile, goodFile}, error: "more than one descriptor came"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", files: []func(*testing.T) int{pipeFile}, error: "shm: the peer's descriptor is no memory file"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", files: []func(*testing.T) int{fileOf(shmArea-1, shmSeals)}, error: "shm: the peer's memory file has 1114111 bytes, not 1114112"},
-	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", files: []func(*testing.T) int{fileOf(shmArea+1, shmSeals)}, error: "shm: the peer's memory file has 1114113 bytes, not 1114112"},
-	{rule: "shm: the version of the layout, 5", name: "a file with another layout", files: []func(*testing.T) int{fileOfLayout(4)}, error: "shm: the peer's memory has the layout 4, ours is 5"},
-	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", files: []func(*testing.T) int{fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)}, error: "shm: the peer's memory file has the seals 0x5, 0x7 are needed"},
-	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", files: []func(*testing.T) int{fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)}, error: "shm: the peer's memory file is sealed against writing"},
+	{rule: `shm: the client's proof: HMAC("decides")`, name: "another proof", says: func(b []byte) []byte { return spoilt(b, 0, b[0]+1) }, files: []func(*testing.T) int{goodFile}, error: "and did not open it: shm: peer failed to prove that it has the token"},
+	{rule: "shm: Each of the two messages is sent by one call", name: "a decision cut short", says: func(b []byte) []byte { return b[:32] }, files: []func(*testing.T) int{goodFile}, error: "short rendezvous message"},
+	{rule: "shm: and nothing else is sent before the channel is open", name: "more after it", more: "x", files: []func(*testing.T) int{goodFile}, error: "unexpected data after the decision message"},
+	{rule: "shm: One descriptor comes with the decision", name: "no descriptor", error: "decision message without a file descriptor"},
+	{rule: "shm: One descriptor comes with the decision", name: "two descriptors", files: []func(*testing.T) int{goodFile, goodFile}, error: "more than one file descriptor"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a pipe", files: []func(*testing.T) int{pipeFile}, error: "shm: peer's file descriptor is not a memfd"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too short", files: []func(*testing.T) int{fileOf(shmArea-1, shmSeals)}, error: "shm: peer's memfd has 1114111 bytes, want 1114112"},
+	{rule: "shm: a memory file of 1,114,112 bytes", name: "a file that is too long", files: []func(*testing.T) int{fileOf(shmArea+1, shmSeals)}, error: "shm: peer's memfd has 1114113 bytes, want 1114112"},
+	{rule: "shm: the version of the layout, 5", name: "a file with another layout", files: []func(*testing.T) int{fileOfLayout(4)}, error: "shm: peer's memory has layout version 4, want 5"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may shrink", files: []func(*testing.T) int{fileOf(shmArea, shmSeals&^unix.F_SEAL_SHRINK)}, error: "shm: peer's memfd has seals 0x5, want 0x7"},
+	{rule: "shm: with the seals SHRINK, GROW and SEAL", name: "a file that may not be written", files: []func(*testing.T) int{fileOf(shmArea, shmSeals|unix.F_SEAL_WRITE)}, error: "shm: peer's memfd is sealed against writing"},
 }
 
 // TestHostileDecisions has a connection end when the client has not taken the channel as it
@@ -245,7 +245,10 @@ func TestHostileDecisions(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	for _, r := range shmDecisionRules {
 		t.Run(r.name, func(t *testing.T) {
-			config := &Config{Devices: []string{"shm"}, HandshakeTimeout: time.Minute, StepUpTimeout: 300 * time.Millisecond}
+			config := &Config{Devices: []string{"shm"}, HandshakeTimeout: time.Minute, StepUpTimeout: soon}
+			if r.stays {
+				config.StepUpTimeout = time.Second
+			}
 			client, served := hostileClient(t, config)
 			defer client.Close()
 			client.SetDeadline(time.Now().Add(soon))

@@ -92,7 +92,7 @@ func (a *Asked) QueuePair() (*QueuePair, error) {
 // settle returns what the Reply to f means for this end, and its private data.
 func (f *frame) settle(reply *frame, cfg Config, offered words) (params, []byte, error) {
 	if reply.revision != f.revision {
-		return params{}, nil, badFrame(ruleFrame, "Reply has MPA revision %d, our Request %d", reply.revision, f.revision)
+		return params{}, nil, badFrame(ruleFrame, "Reply has MPA revision %d, want %d", reply.revision, f.revision)
 	}
 	answered, private, enhanced, err := reply.takeWords()
 	if err != nil {

@@ -99,9 +99,9 @@ func readFrame(r io.Reader, key string) (*frame, error) {
 	case f.revision != 1 && f.revision != 2:
 		return nil, badFrame(ruleFrame, "MPA revision %d", f.revision)
 	case f.flags&flagMarkers != 0:
-		return nil, badFrame("RFC 5044 §4.3", "markers are required, and we send none")
+		return nil, badFrame("RFC 5044 §4.3", "MPA markers are required, but not supported")
 	case length > maxPrivate:
-		return nil, badFrame(ruleFrame, "%d bytes of private data, at most %d are allowed", length, maxPrivate)
+		return nil, badFrame(ruleFrame, "%d bytes of private data exceed the maximum of %d", length, maxPrivate)
 	}
 	f.private = make([]byte, length)
 	if n, err := io.ReadFull(r, f.private); err != nil {

@@ -46,7 +46,7 @@ func (f *frame) takeWords() (w words, private []byte, ok bool, err error) {
 		return words{}, f.private, false, nil
 	}
 	if len(f.private) < wordsLen {
-		return words{}, nil, false, badFrame(ruleEnhanced, "%d bytes of private data with S set, at least %d are needed", len(f.private), wordsLen)
+		return words{}, nil, false, badFrame(ruleEnhanced, "%d bytes of private data with S set, want at least %d", len(f.private), wordsLen)
 	}
 	ird, ord := binary.BigEndian.Uint16(f.private), binary.BigEndian.Uint16(f.private[2:])
 	return words{
@@ -89,7 +89,7 @@ func (cfg *Config) answer(w words) (reply words, rtr rtrKind) {
 // initiator.
 func (w words) agree(reply words) (ord int, rtr rtrKind, err error) {
 	if reply.ord != notNegotiated && reply.ord > w.ird {
-		return 0, rtrNone, badFrame(ruleEnhanced, "Reply's ORD is %d, our IRD %d", reply.ord, w.ird)
+		return 0, rtrNone, badFrame(ruleEnhanced, "Reply's ORD of %d exceeds the IRD of %d", reply.ord, w.ird)
 	}
 	ord = lower(w.ord, reply.ird)
 	if !reply.peerToPeer {
@@ -97,9 +97,9 @@ func (w words) agree(reply words) (ord int, rtr rtrKind, err error) {
 	}
 	switch {
 	case !w.peerToPeer:
-		return 0, rtrNone, badFrame(ruleEnhanced, "Reply is peer-to-peer, which we did not offer")
+		return 0, rtrNone, badFrame(ruleEnhanced, "Reply is peer-to-peer, which was not offered")
 	case reply.rtrEmpty || reply.rtrWrite == reply.rtrRead:
-		return 0, rtrNone, badFrame(ruleEnhanced, "Reply does not name one RTR message of those that we offered")
+		return 0, rtrNone, badFrame(ruleEnhanced, "Reply does not choose one of the offered RTR messages")
 	case reply.rtrWrite:
 		return ord, rtrWrite, nil
 	}

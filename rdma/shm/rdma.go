@@ -206,7 +206,7 @@ func (q *QueuePair) receiveRead(r record) error {
 	tag, va, n := rdma.STag(native.Uint32(b[8:])), native.Uint64(b[16:]), native.Uint64(b[24:])
 	switch {
 	case q.peerPID == 0:
-		return violation("read", "an RDMA Read where none are possible")
+		return violation("read", "RDMA Read on a channel without RDMA")
 	case slot >= maxReads || number == 0:
 		return violation("read", "a Read in slot %d with number %d", slot, number)
 	}
@@ -427,7 +427,7 @@ func (q *QueuePair) receiveWrite(r record) error {
 	q.rx.in.body(b[:], 0)
 	tag, va, n, from := rdma.STag(native.Uint32(b[0:])), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:])
 	if q.peerPID == 0 {
-		return violation("write", "an RDMA Write where none are possible")
+		return violation("write", "RDMA Write on a channel without RDMA")
 	}
 	w := pull{active: true, to: va, from: from, left: int(n)}
 	if n > 0 { // a Write of zero bytes names no region

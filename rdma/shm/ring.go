@@ -353,9 +353,9 @@ func (c *consumer) body(b []byte, from int) {
 func (c *consumer) mayGrow(r record) error {
 	switch {
 	case r.length != 0:
-		return violation("record", "%d bytes with the word that the big ring follows", r.length)
+		return violation("record", "grow record of %d bytes", r.length)
 	case c.atBig():
-		return violation("record", "the word that the big ring follows, in the big ring")
+		return violation("record", "grow record in the big ring")
 	}
 	return nil
 }

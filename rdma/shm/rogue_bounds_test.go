@@ -114,10 +114,10 @@ func TestRogueWithoutReach(t *testing.T) {
 		n     uint64
 		error string
 	}{
-		{"a Read", recordRead, 1, "shm, read: an RDMA Read where none are possible"},
-		{"a Read of nothing", recordRead, 0, "shm, read: an RDMA Read where none are possible"},
-		{"a Write", recordWrite, 1, "shm, write: an RDMA Write where none are possible"},
-		{"a Write of nothing", recordWrite, 0, "shm, write: an RDMA Write where none are possible"},
+		{"a Read", recordRead, 1, "shm, read: RDMA Read on a channel without RDMA"},
+		{"a Read of nothing", recordRead, 0, "shm, read: RDMA Read on a channel without RDMA"},
+		{"a Write", recordWrite, 1, "shm, write: RDMA Write on a channel without RDMA"},
+		{"a Write of nothing", recordWrite, 0, "shm, write: RDMA Write on a channel without RDMA"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			q, r := meetRogue(t)

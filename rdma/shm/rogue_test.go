@@ -148,8 +148,8 @@ func TestRogue(t *testing.T) {
 		{"the big ring follows in the big ring", func(r *rogue) {
 			r.out.grow()
 			r.says(recordGrow, 0, nil)
-		}, "follows, in the big ring"},
-		{"the big ring follows, and more", func(r *rogue) { r.says(recordGrow, 8, words(1)) }, "8 bytes with"},
+		}, "grow record in the big ring"},
+		{"the big ring follows, and more", func(r *rogue) { r.says(recordGrow, 8, words(1)) }, "grow record of 8 bytes"},
 		{"longer than the small ring, in which it goes on", func(r *rogue) {
 			r.out.grow()
 			r.turns(r.out.small)

@@ -320,7 +320,7 @@ func (q *QueuePair) reasonLocked() error {
 		return q.cause
 	case q.offence.Load(), !q.rnic && !q.gone.Load() && q.id.e.failed() == nil:
 		// An InfiniBand device flushes by itself only after a violation by the peer.
-		return violation("InfiniBand §9.7.5", "it reached for memory that is not exposed to it")
+		return violation("InfiniBand §9.7.5", "access to memory that is not exposed")
 	case q.gone.Load(), q.id.e.failed() != nil:
 		return os.NewSyscallError("read", syscall.ECONNRESET)
 	}

@@ -101,7 +101,7 @@ func (q *QueuePair) completedLocked(wc *C.struct_v_wc) {
 		// An RDMA Write with Immediate takes a receive buffer and puts nothing into it, and the
 		// length is that of the Write. Sends of every kind are V_WC_RECV.
 		b.Release()
-		q.fail(violation("docs/protocol.md, verbs", "it used up a receive buffer otherwise than by a Send"))
+		q.fail(violation("docs/protocol.md, verbs", "receive buffer consumed by an operation other than Send"))
 	case wc.byte_len == 0:
 		b.Release()
 		if q.empties++; q.empties >= q.emptiesAtEnd() {
@@ -115,7 +115,7 @@ func (q *QueuePair) completedLocked(wc *C.struct_v_wc) {
 		}
 	case reserved:
 		b.Release()
-		q.fail(violation("InfiniBand §9.7.7.1.2", "it sent a message for which no receive buffer was left"))
+		q.fail(violation("InfiniBand §9.7.7.1.2", "message without a posted receive buffer"))
 	case q.err.Load() != nil:
 		b.Release()
 	default:
@@ -184,14 +184,14 @@ func (q *QueuePair) whyFailed(status int, receiving bool) error {
 	switch status {
 	case C.V_WC_LOC_LEN_ERR, C.V_WC_LOC_QP_OP_ERR: // the second is rxe's
 		if receiving {
-			return violation("InfiniBand §9.7.7.1.2", "it sent a message that is longer than the receive buffer")
+			return violation("InfiniBand §9.7.7.1.2", "message longer than the receive buffer")
 		}
 		if q.rnic && status == C.V_WC_LOC_QP_OP_ERR { // siw's socket has been reset
 			return os.NewSyscallError("write", syscall.ECONNRESET)
 		}
 	case C.V_WC_LOC_ACCESS_ERR, C.V_WC_REM_INV_REQ_ERR, C.V_WC_REM_OP_ERR, C.V_WC_LOC_PROT_ERR:
 		if receiving {
-			return violation("InfiniBand §9.7.5", "it reached for memory that is not exposed to it")
+			return violation("InfiniBand §9.7.5", "access to memory that is not exposed")
 		}
 		return &rdma.TerminateError{Layer: 0, Type: 2, Code: uint8(status)}
 	case C.V_WC_REM_ACCESS_ERR:
