@@ -258,6 +258,30 @@ func TestSinkAvailAllowed(t *testing.T) {
 	}
 }
 
+// TestBars is which payload may not follow a SrcAvail (§11.2, §11.3).
+func TestBars(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		acts []act
+		n    int
+		bars bool
+	}{
+		{"no SrcAvail", []act{data(1)}, 1, false},
+		{"a SrcAvail is held", []act{srcAvail(200, 10)}, 1, true},
+		{"no payload", []act{srcAvail(200, 10)}, 0, false},
+		{"what SendSm has asked for", []act{toPipelined, srcAvail(200, 0), srcAvail(200, 0), decline, sendSm}, 200, false},
+		{"more than that", []act{toPipelined, srcAvail(200, 0), srcAvail(200, 0), decline, sendSm}, 201, true},
+		{"it may have crossed a SrcAvailCancel", []act{srcAvail(200, 10), srcCancel(5)}, 1, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			s := newSink()
+			require.NoError(t, perform(t, &s, v.acts...))
+			assert.Equal(t, v.bars, s.Bars(v.n))
+		})
+	}
+	assert.False(t, (*Sink)(nil).Bars(1), "without zero copy")
+}
+
 // TestOneAdvert: a peer that takes one advertisement gets SrcAvails.
 func TestOneAdvert(t *testing.T) {
 	for _, most := range []int{1, 2} {

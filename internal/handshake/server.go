@@ -67,7 +67,7 @@ func (s *Server) Resume() {
 		return
 	}
 	if err := s.announcer.Resume(); err != nil {
-		s.cfg.Logger.Debug("sdp: announce to other containers again failed", "reason", err)
+		s.cfg.Logger.Debug("sdp: renewal of the announcement to other containers failed", "reason", err)
 	}
 }
 
