@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -106,44 +104,65 @@ func answered(t *testing.T, c net.Conn) {
 	r.Body.Close()
 }
 
+// A pipeListener accepts ends of pipes.
+type pipeListener chan net.Conn
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l pipeListener) Close() error   { return nil }
+func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// pipeHTTP serves the handler in a bubble of synctest. dial connects, after all clients before, and sends a
+// request if there is one.
+func pipeHTTP(t *testing.T, h http.Handler) (dial func(request string) net.Conn) {
+	ln, server := make(pipeListener), newHTTPServer(h, slog.New(slog.DiscardHandler))
+	go server.Serve(ln)
+	t.Cleanup(func() {
+		close(ln) // Close waits for Serve
+		server.Close()
+	})
+	return func(request string) net.Conn {
+		time.Sleep(time.Nanosecond)
+		client, accepted := net.Pipe()
+		t.Cleanup(func() { client.Close() })
+		ln <- accepted
+		_, err := io.WriteString(client, request)
+		require.NoError(t, err)
+		return client
+	}
+}
+
 // TestHTTPClientsWithoutRequests has as many clients as may be, which ask for nothing, or for nothing
 // more, or do not send all that they announce. A probe is still answered.
 func TestHTTPClientsWithoutRequests(t *testing.T) {
 	const getBody = "GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 	for name, request := range map[string]string{"silent": "", "idle": getLive, "without a body": getBody} {
 		t.Run(name, func(t *testing.T) {
-			asked := make(chan struct{}, 2*maxHTTP)
-			address := servingHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
-			var ended atomic.Int32
-			var readers sync.WaitGroup
-			var clients []net.Conn
-			for range maxHTTP {
-				c := dialHTTP(t, address, request)
-				clients = append(clients, c)
-				switch request {
-				case getLive:
-					answered(t, c)
-				case getBody:
-					<-asked
-				}
-			}
-			for _, c := range clients {
-				readers.Go(func() {
-					if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-						ended.Add(1)
+			synctest.Test(t, func(t *testing.T) {
+				dial := pipeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				var ended atomic.Int32
+				for range maxHTTP {
+					c := dial(request)
+					if request == getLive {
+						answered(t, c)
 					}
-				})
-			}
-			const probes = 3
-			for range probes {
-				answered(t, dialHTTP(t, address, getLive))
-			}
-			require.Eventually(t, func() bool { return ended.Load() == probes }, patience, time.Millisecond)
-			for _, c := range clients {
-				c.Close()
-			}
-			readers.Wait()
-			require.EqualValues(t, probes, ended.Load(), "a place is taken from one client for each probe")
+					go func() {
+						io.Copy(io.Discard, c)
+						ended.Add(1)
+					}()
+				}
+				const probes = 3
+				for range probes {
+					answered(t, dial(getLive))
+				}
+				synctest.Wait()
+				require.EqualValues(t, probes, ended.Load(), "a place is taken from one client for each probe")
+			})
 		})
 	}
 }
@@ -173,31 +192,11 @@ func TestWhichHTTPClientIsClosed(t *testing.T) {
 	})
 }
 
-// A pipeListener accepts ends of pipes.
-type pipeListener chan net.Conn
-
-func (l pipeListener) Accept() (net.Conn, error) {
-	if c, ok := <-l; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (l pipeListener) Close() error   { return nil }
-func (l pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
-
 // TestSilentHTTPClientsAreClosed has a client that connects and one that begins a request.
 func TestSilentHTTPClientsAreClosed(t *testing.T) {
 	for _, request := range []string{"", "GET"} {
 		synctest.Test(t, func(t *testing.T) {
-			ln := make(pipeListener)
-			defer close(ln)
-			go newHTTPServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler)).Serve(ln)
-			client, server := net.Pipe()
-			ln <- server
-			start := time.Now()
-			_, err := io.WriteString(client, request)
-			require.NoError(t, err)
+			client, start := pipeHTTP(t, http.NotFoundHandler())(request), time.Now()
 			io.ReadAll(client)
 			require.Equal(t, 2*time.Second, time.Since(start))
 		})
@@ -207,23 +206,18 @@ func TestSilentHTTPClientsAreClosed(t *testing.T) {
 // TestBusyHTTPClientsAreBounded has as many clients as may be, whose requests are in progress. One
 // more takes the place of one of them.
 func TestBusyHTTPClientsAreBounded(t *testing.T) {
-	goOn := make(chan struct{})
-	busy := make(chan struct{}, maxHTTP+1)
-	address := servingHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		busy <- struct{}{}
-		<-goOn
-	}))
-	var clients []net.Conn
-	for range maxHTTP {
-		clients = append(clients, dialHTTP(t, address, getLive))
-		<-busy
-	}
-	clients = append(clients, dialHTTP(t, address, getLive))
-	_, err := clients[0].Read(make([]byte, 1))
-	close(goOn)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "one client more is served")
-	for _, c := range clients[1:] {
-		answered(t, c)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		dial := pipeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-goOn }))
+		var clients []net.Conn
+		for range maxHTTP + 1 {
+			clients = append(clients, dial(getLive))
+		}
+		_, err := clients[0].Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "one client more is served")
+		close(goOn)
+		for _, c := range clients[1:] {
+			answered(t, c)
+		}
+	})
 }

@@ -103,7 +103,7 @@ func (s *source) place() string {
 }
 
 // rateTime is over what time rates are measured if nothing else is asked for.
-const rateTime = 200 * time.Millisecond
+var rateTime = 200 * time.Millisecond
 
 type statFlags struct {
 	source

@@ -24,6 +24,9 @@ func TestAsTool(t *testing.T) {
 		return
 	}
 	collect.Patience, _ = time.ParseDuration(os.Getenv("SDP_TEST_TOOL"))
+	if d, err := time.ParseDuration(os.Getenv("SDP_TEST_RATE")); err == nil {
+		rateTime = d
+	}
 	args := os.Args[slices.Index(os.Args, "--")+1:]
 	os.Exit(run(args, stdout, os.Stderr))
 }
