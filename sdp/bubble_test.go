@@ -118,7 +118,6 @@ func TestConnectionFromOutsideABubble(t *testing.T) {
 		buf := make([]byte, 100_000)
 		for {
 			n, err := s.Read(buf)
-			time.Sleep(time.Millisecond) // the ends in the bubble park meanwhile
 			if err == io.EOF {
 				break
 			}
@@ -186,7 +185,7 @@ func TestAcceptInABubbleOfAListenerFromOutside(t *testing.T) {
 	defer ln.Close()
 	var dialling sync.WaitGroup
 	dialling.Go(func() {
-		time.Sleep(10 * time.Millisecond) // in most runs Accept waits then
+		require.Eventually(t, func() bool { return waitsIn("(*Listener).Accept", "bubble.(*Cond).Wait") }, soon, time.Millisecond)
 		c, err := Dial("sdp", ln.Addr().String())
 		if assert.NoError(t, err) {
 			assert.NoError(t, c.Close())

@@ -37,12 +37,12 @@ func TestCloseSaysDisConn(t *testing.T) {
 	}
 }
 
-// waitsForMutex reports whether a goroutine waits for a mutex in the function.
-func waitsForMutex(function string) bool {
+// waitsIn reports whether a goroutine is in the function, in a call of what.
+func waitsIn(function, what string) bool {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for _, stack := range bytes.Split(stacks, []byte("\n\n")) {
-		if bytes.Contains(stack, []byte("[sync.Mutex.Lock")) && bytes.Contains(stack, []byte(function)) {
+		if bytes.Contains(stack, []byte(what)) && bytes.Contains(stack, []byte(function)) {
 			return true
 		}
 	}
@@ -71,7 +71,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.writeClosed
 	}, soon, time.Millisecond)
-	require.Eventually(t, func() bool { return waitsForMutex("(*Conn).CloseWrite") }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return waitsIn("(*Conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now
 	c.out.unlock()
 	require.NoError(t, await(t, written, soon))

@@ -293,14 +293,7 @@ func hostileSaysAtOnce(messages ...hostileMessage) func(v *victim) {
 func hostileSaysUnread(messages ...hostileMessage) func(v *victim) {
 	return func(v *victim) {
 		v.sayAtOnce(messages...)
-		for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			v.c.mu.Lock()
-			found := v.c.recvErr != nil
-			v.c.mu.Unlock()
-			if found {
-				return
-			}
-		}
+		awaitOver(v.t, v.c)
 	}
 }
 

@@ -110,6 +110,14 @@ func perform(c *Conn) {
 			if got, err = readStream(c, got, got+n, 256<<10); err == io.EOF && argument == "" {
 				err = nil
 			}
+		case "pull": // a piece for each byte
+			for err == nil {
+				if _, err = io.ReadFull(c, make([]byte, 1)); err == nil {
+					sent, err = writeStream(c, sent, sent+n, n)
+				}
+			}
+		case "patient":
+			neverOverdue(c)
 		case "echo":
 			_, err = io.Copy(c, c)
 		case "flood":

@@ -25,9 +25,9 @@ var selfDials = map[string]func(d *net.Dialer, address string) (net.Conn, error)
 	},
 }
 
-// freeAddress returns an address on which nothing listens.
+// freeAddress returns an address on which nothing listens, and where no other program takes a port.
 func freeAddress(t *testing.T) *net.TCPAddr {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.83.68.81:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	return ln.Addr().(*net.TCPAddr)
@@ -44,7 +44,7 @@ func TestSelfConnect(t *testing.T) {
 				return nil
 			}
 			failed := c.Control(func(fd uintptr) { // what the kernel may choose
-				err = syscall.Bind(int(fd), &syscall.SockaddrInet4{Port: at.Port, Addr: [4]byte{127, 0, 0, 1}})
+				err = syscall.Bind(int(fd), &syscall.SockaddrInet4{Port: at.Port, Addr: [4]byte{127, 83, 68, 81}})
 			})
 			require.NoError(t, failed)
 			return err

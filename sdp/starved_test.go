@@ -91,7 +91,7 @@ func TestRepeatedWritesAreHelped(t *testing.T) {
 				b = b[m:]
 			}
 			assert.Empty(t, len(b), "bytes that could not be written")
-			end.SetReadDeadline(time.Now().Add(time.Second))
+			end.SetReadDeadline(time.Now().Add(soon))
 			if err == nil {
 				_, err = io.ReadFull(end, make([]byte, n))
 			}

@@ -29,14 +29,19 @@ import (
 func TestZcopyDeadlines(t *testing.T) {
 	for _, threshold := range zcopyThresholds[:2] {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
-			const total = 48 << 20
+			total := 48 << 20
+			if testing.Short() {
+				total = 16 << 20
+			}
 			c, s, cq, sq := counted(t, threshold)
 			neverGivesUp(c)
 			neverGivesUp(s)
+			first := newTalk(t, c, s)
+			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.Stats().ZCopySent > 0 })
 			var calls sync.WaitGroup
 			calls.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(threshold), 1))
-				for off := 0; off < total; {
+				for off := first.off; off < total; {
 					c.SetWriteDeadline(time.Now().Add(time.Duration(r.IntN(3000)) * time.Microsecond))
 					n, err := c.Write(streamAt(off, min(streamMax, total-off)))
 					cq.backFromWrite(t)
@@ -48,7 +53,7 @@ func TestZcopyDeadlines(t *testing.T) {
 				assert.NoError(t, c.CloseWrite())
 			})
 			r := rand.New(rand.NewPCG(uint64(threshold), 2))
-			for off := 0; ; {
+			for off := first.off; ; {
 				s.SetReadDeadline(time.Now().Add(time.Duration(r.IntN(3000)) * time.Microsecond))
 				b := make([]byte, 1+r.IntN(streamMax))
 				n, err := s.Read(b)
@@ -63,8 +68,6 @@ func TestZcopyDeadlines(t *testing.T) {
 				}
 			}
 			calls.Wait()
-			assert.NotZero(t, c.Stats().ZCopySent)
-			assert.NotZero(t, c.Stats().Cancels+s.Stats().Cancels)
 			assert.Equal(t, c.Stats().ZCopySent, s.Stats().ZCopyReceived)
 		})
 	}
@@ -124,7 +127,7 @@ func TestNobodyReads(t *testing.T) {
 // TestBothWriteLong has two programs write 8 MB before they read any.
 func TestBothWriteLong(t *testing.T) {
 	const size = 8 << 20
-	for _, threshold := range []int{1, 30_000, -1} {
+	for _, threshold := range []int{1, -1} {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
 			b := random(size)
@@ -168,7 +171,11 @@ func TestBothWriteLongInTwoProcesses(t *testing.T) {
 func TestBothWriteForever(t *testing.T) {
 	const size = 32 << 20
 	big := random(size)
-	for _, threshold := range []int{1, -1} {
+	thresholds := []int{1, -1}
+	if testing.Short() {
+		thresholds = thresholds[:1]
+	}
+	for _, threshold := range thresholds {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
 			ends := []*Conn{c, s}

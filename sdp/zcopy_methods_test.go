@@ -70,9 +70,9 @@ func TestZcopySetReadBuffer(t *testing.T) {
 	}
 }
 
-// TestZcopyAllocatesLittle: a Write, and the Reads that it goes into, on each of the
+// TestAllocsZcopy: a Write, and the Reads that it goes into, on each of the
 // ways.
-func TestZcopyAllocatesLittle(t *testing.T) {
+func TestAllocsZcopy(t *testing.T) {
 	if raceEnabled {
 		t.Skip("missing: a build without the race detector, which allocates")
 	}
