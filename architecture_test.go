@@ -50,6 +50,7 @@ var layers = []struct {
 	{"internal/events", allowed{}},
 	{"internal/gate", allowed{}},
 	{"internal/shm", allowed{imports: []string{"internal/gate"}}},
+	{"internal/stream", allowed{imports: []string{"internal/gate", "internal/shm", "internal/spin"}}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},

@@ -80,6 +80,12 @@ func (p *Producer) Unread() (int, error) {
 	return int(p.pos - p.taken), err
 }
 
+// Taken returns the consumer's position, as Unread has found it.
+func (p *Producer) Taken() uint64 { return p.taken }
+
+// HasRoom reports whether Put would copy something, or return an error.
+func (p *Producer) HasRoom() bool { return p.look() != nil || p.room() > 0 }
+
 // Put copies the beginning of b into the ring, at most one piece, and returns how many bytes
 // that were: 0 if the ring is full. The consumer can read them at once; the caller then calls
 // WakeReader. The error wraps ErrCorrupt.
@@ -174,6 +180,19 @@ func (c *Consumer) ready(head, next uint64) (n uint64, err error) {
 // Empty reports whether there is nothing to take.
 func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }
 
+// Discard drops n bytes, or all that there are.
+func (c *Consumer) Discard(n uint64) {
+	for n > 0 {
+		k, err := c.ready(c.head.Load(), c.way.next.Load())
+		if k = min(k, n); k == 0 || err != nil {
+			return
+		}
+		n -= k
+		c.pos += k
+		c.tail.Store(c.pos)
+	}
+}
+
 // Take copies bytes from the ring into b and returns how many: 0 if the ring is empty. The
 // caller then calls WakeWriter. The error wraps ErrCorrupt.
 func (c *Consumer) Take(b []byte) (int, error) {
@@ -212,8 +231,14 @@ func (c *Consumer) Sleep() { c.idle.Store(1) }
 // Awake takes the announcement back.
 func (c *Consumer) Awake() { c.idle.Store(0) }
 
-// WakeWriter reports whether the producer sleeps and the caller must ring for it.
-func (c *Consumer) WakeWriter() bool { return wake(&c.full) }
+// WakeWriter reports whether the producer sleeps and the caller must ring for it: if half of the
+// area is free, or at once if now is set.
+func (c *Consumer) WakeWriter(now bool) bool {
+	if c.full.Load() == 0 || !now && c.head.Load()-c.pos > uint64(len(c.mem[c.area])/2) {
+		return false
+	}
+	return wake(&c.full)
+}
 
 func wake(sleeps *atomic.Uint32) bool {
 	return sleeps.Load() != 0 && sleeps.Swap(0) != 0

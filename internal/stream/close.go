@@ -1,0 +1,123 @@
+//go:build linux
+
+package stream
+
+import "golang.org/x/sys/unix"
+
+// Close closes the connection; see net.Conn. If bytes have arrived that no Read has taken, in the socket
+// or in the ring, the peer sees a reset.
+//
+//  1. Mark the connection, and wake the calls that wait.
+//  2. With wmu: the writer leaves its gate, so that the reader looks for the end on TCP, after the ring.
+//  3. Close the TCP socket: a FIN or a reset.
+//  4. With rmu: recall the peer's direction, so that its writer finds the reset on TCP.
+func (c *Conn) Close() error {
+	if c.state.Or(closed)&closed != 0 {
+		return c.tcp.Close()
+	}
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return c.tcp.Close()
+	}
+	c.interruptWrite()
+	c.wmu.Lock()
+	l.closeWriter()
+	c.wmu.Unlock()
+	if l.hasUnread() {
+		c.tcp.SetLinger(0)
+	}
+	err := c.tcp.Close()
+	l.bell.Rouse()
+	c.rmu.Lock()
+	l.closeReader()
+	c.rmu.Unlock()
+	l.drop()
+	return err
+}
+
+// closeLink ends a link that was attached to a connection while that was closed.
+func (c *Conn) closeLink(l *link) {
+	c.wmu.Lock()
+	l.closeWriter()
+	c.wmu.Unlock()
+	c.rmu.Lock()
+	l.closeReader()
+	c.rmu.Unlock()
+}
+
+// closeWriter needs wmu. If the direction was recalled, the reader finds what TCP does not have in the ring.
+func (l *link) closeWriter() {
+	w := &l.writer
+	if w.at() != home {
+		w.gate.Leave()
+		l.ring(w.ring.WakeReader())
+		l.bring(&w.half)
+	}
+}
+
+// closeReader needs rmu.
+func (l *link) closeReader() {
+	r := &l.reader
+	if r.at() != home {
+		r.gate.Recall()
+		l.ring(r.ring.WakeWriter(true))
+		l.bring(&r.half)
+	}
+}
+
+// hasUnread reports whether the ring has bytes for this end. The kernel knows those on TCP.
+func (l *link) hasUnread() bool {
+	c, r := l.c, &l.reader
+	if c.rmu.TryLock() {
+		defer c.rmu.Unlock()
+		return (r.at() == inRing || r.at() == returning) && !r.ring.Empty()
+	}
+	return false // a Read waits, so there are none
+}
+
+// CloseWrite shuts down the writing side; see net.TCPConn. A Write that waits fails.
+func (c *Conn) CloseWrite() error {
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return c.tcp.CloseWrite()
+	}
+	c.state.Or(writeShut)
+	resume := c.interruptWrite()
+	c.wmu.Lock()
+	l.closeWriter()
+	err := c.tcp.CloseWrite()
+	c.wmu.Unlock()
+	resume()
+	l.drop()
+	return err
+}
+
+// CloseRead shuts down the reading side; see net.TCPConn. Reads return what has arrived, then io.EOF.
+func (c *Conn) CloseRead() error {
+	c.state.Or(readShut)
+	err := c.tcp.CloseRead()
+	c.rouse()
+	return err
+}
+
+// SetLinger sets what Close does with data that the peer has not acknowledged; see net.TCPConn. What is in
+// the ring has reached the peer.
+func (c *Conn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
+
+// violated ends a connection whose peer has written something impossible into the segment: both directions
+// fail with a reset.
+func (l *link) violated(err error) {
+	c := l.c
+	c.violation.CompareAndSwap(nil, &err)
+	l.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	l.seg.Leave()
+	l.bell.Ring()
+}
+
+// Violation returns how the peer has broken the protocol, or nil.
+func (c *Conn) Violation() error {
+	if err := c.violation.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+//go:build linux
+
+package stream
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/gate"
+	"github.com/gosdp/gosdp/internal/shm"
+)
+
+// place is where a direction is, as this end sees it.
+type place uint32
+
+const (
+	// onTCP: the direction has not moved. Its bytes go through TCP, and the gate is looked at.
+	onTCP place = iota
+	// inRing: the direction has moved.
+	inRing
+	// returning: the reader has recalled the direction; TCP has or gets what was left in the ring.
+	returning
+	// home: the direction uses TCP for good, as far as this link goes, and does not touch the segment.
+	home
+	// visited: a visit has the half of a call that waits.
+	visited
+
+	// lent is added to the place while a call waits on the socket and does not look at the link.
+	lent place = 1 << 8
+)
+
+// half is one direction of a link.
+type half struct {
+	place atomic.Uint32
+	gate  *gate.Gate
+}
+
+func (h *half) at() place    { return place(h.place.Load()) }
+func (h *half) move(p place) { h.place.Store(uint32(p)) }
+
+func (h *half) swap(from, to place) bool { return h.place.CompareAndSwap(uint32(from), uint32(to)) }
+
+// lend lets visits have the half while its holder waits on the socket.
+func (h *half) lend() { h.move(h.at() | lent) }
+
+// reclaim ends that, if the half is lent.
+func (h *half) reclaim() {
+	for {
+		switch p := h.at(); {
+		case p == visited:
+			runtime.Gosched()
+		case p&lent == 0 || h.swap(p, p&^lent):
+			return
+		}
+	}
+}
+
+// borrow takes a half that is lent, and returns where its direction is.
+func (h *half) borrow() (p place, ok bool) {
+	p = h.at()
+	return p &^ lent, p&lent != 0 && h.swap(p, visited)
+}
+
+// link is one end's use of a segment.
+type link struct {
+	c    *Conn
+	raw  syscall.RawConn
+	seg  *shm.Segment
+	bell *shm.Doorbell
+	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
+
+	reader
+	writer
+}
+
+// Attach gives the connection a segment and a connected Unix socket as its doorbell, both of which belong to it
+// from then on. It fails if the connection has a segment.
+func (c *Conn) Attach(seg *shm.Segment, socket int) error {
+	bell, err := shm.NewDoorbell(socket)
+	if err != nil {
+		seg.Unmap()
+		return err
+	}
+	raw, err := c.tcp.SyscallConn()
+	if err == nil {
+		l := &link{c: c, raw: raw, seg: seg, bell: bell}
+		l.refs.Store(2)
+		l.reader.init(l)
+		l.writer.init(l)
+		if c.linked.CompareAndSwap(nil, l) {
+			if c.is(closed) { // Close may have missed it
+				c.closeLink(l)
+			}
+			return nil
+		}
+		err = errAttached
+	}
+	bell.Close()
+	seg.Unmap()
+	return err
+}
+
+var errAttached = errors.New("connection has shared memory already")
+
+// hold keeps the link's memory mapped until drop, and fails if it is not any more.
+func (l *link) hold() bool {
+	for {
+		n := l.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if l.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (l *link) drop() {
+	if l.refs.Add(-1) > 0 {
+		return
+	}
+	l.c.linked.CompareAndSwap(l, nil)
+	l.bell.Close()
+	l.seg.Unmap()
+}
+
+// bring ends a direction's use of the segment. The caller has the half.
+func (l *link) bring(h *half) {
+	if h.at() != home {
+		h.move(home)
+		l.drop()
+	}
+}
+
+// ring wakes the peer if it must be woken.
+func (l *link) ring(sleeps bool) {
+	if sleeps {
+		l.bell.Ring()
+	}
+}
+
+// mustLeave reports whether both directions must come home: an end wants it, or the peer has gone.
+func (l *link) mustLeave() bool { return l.seg.Leaving() || l.bell.Gone() }
+
+// rouse makes calls that sleep on the doorbell look again.
+func (c *Conn) rouse() {
+	if l := c.linked.Load(); l != nil && l.hold() {
+		l.bell.Rouse()
+		l.drop()
+	}
+}
+
+// Leave asks both ends to bring both directions home, and does here what can be done without waiting. It
+// reports whether the connection is on TCP now.
+func (c *Conn) Leave() bool {
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return true
+	}
+	if !l.seg.Leaving() {
+		l.seg.Leave()
+		l.bell.Ring()
+		l.bell.Rouse()
+	}
+	l.drop()
+	return c.Visit()
+}
+
+// Visit does for an idle connection what its calls would do: it finds out whether the peer has gone or
+// wants to leave, and brings home what it can without waiting. It reports whether the connection is on TCP.
+func (c *Conn) Visit() bool {
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return true
+	}
+	l.bell.Look()
+	if l.mustLeave() {
+		l.visit(&l.reader.half, &c.rmu, l.leaveReader)
+		l.visit(&l.writer.half, &c.wmu, l.leaveWriter)
+		l.bell.Rouse() // those who sleep there do it themselves
+	}
+	l.drop()
+	return c.linked.Load() == nil
+}
+
+// visit makes a direction leave, if no call uses its half. leave returns where it is then, and does not wait.
+func (l *link) visit(h *half, mu *sync.Mutex, leave func(place) place) {
+	if at, ok := h.borrow(); ok {
+		if at = leave(at); at != home {
+			at |= lent
+		}
+		l.put(h, at)
+		return
+	}
+	if mu.TryLock() {
+		if at := h.at(); at != home {
+			l.put(h, leave(at))
+		}
+		mu.Unlock()
+	}
+}
+
+// put notes where a direction is. The caller has the half.
+func (l *link) put(h *half, at place) {
+	if at == home {
+		l.bring(h)
+	} else {
+		h.move(at)
+	}
+}
+
+// cause returns why a call on the socket has ended, instead of how it was interrupted.
+func (c *Conn) cause(op string, err error) error {
+	switch {
+	case c.is(closed):
+		return net.ErrClosed
+	case op == "write" && c.is(writeShut):
+		return unix.EPIPE
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return os.ErrDeadlineExceeded
+	}
+	if e := (*net.OpError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}

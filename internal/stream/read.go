@@ -1,0 +1,268 @@
+//go:build linux
+
+package stream
+
+import (
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/gate"
+	"github.com/gosdp/gosdp/internal/shm"
+	"github.com/gosdp/gosdp/internal/spin"
+)
+
+// reader is the half of the direction from the peer. It belongs to the holder of rmu.
+type reader struct {
+	half
+	ring  shm.Consumer
+	spin  spin.Waiter
+	ended bool // the writer has put its last byte into the ring: there is nothing to recall
+
+	// Of the Read in progress:
+	buf   []byte
+	n     int
+	err   error
+	park  bool      // it must sleep on the doorbell
+	seen  gate.Word // what it knows of the gate,
+	armed int64     // and of the deadline
+
+	onSocket         func(fd uintptr) bool
+	announce         func()
+	ready, delivered func() bool
+}
+
+func (r *reader) init(l *link) {
+	r.gate, r.ring = l.seg.InGate(), l.seg.In()
+	r.onSocket = l.readSocket
+	r.announce = r.ring.Sleep
+	r.ready, r.delivered = l.readerReady, l.readerNews
+}
+
+// Read implements the net.Conn Read method. Inbound flow:
+//  1. On TCP, as long as there is no segment or this direction is home: the socket's Read, with a count.
+//  2. In a segment, on TCP (readSocket): a system call that does not wait. If it finds bytes, the reader consents to
+//     a move. If it finds none, the gate says where the next ones will be.
+//  3. In the ring (readRing).
+//  4. After a recall, on TCP again (readReturning), where the writer sends what was left in the ring.
+func (c *Conn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return c.tcp.Read(b)
+	}
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	for {
+		if err := c.end; err != nil {
+			c.end = nil
+			return 0, c.failRead(err)
+		}
+		l := c.linked.Load()
+		if l == nil || l.reader.at() == home {
+			n, err := c.tcp.Read(b)
+			if n > 0 {
+				c.in.Add(uint64(n))
+			}
+			return n, err
+		}
+		n, err := l.read(b)
+		if err != nil {
+			return n, c.failRead(err)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+func (c *Conn) failRead(err error) error {
+	if err == io.EOF {
+		return err
+	}
+	return c.fail("read", err)
+}
+
+// read reads from the link. It returns 0 and no error if the caller has to look again where the bytes are.
+func (l *link) read(b []byte) (int, error) {
+	c, r := l.c, &l.reader
+	switch {
+	case c.is(closed):
+		return 0, net.ErrClosed
+	case expired(c.deadlines.read.Load()):
+		return 0, os.ErrDeadlineExceeded
+	case l.mustLeave():
+		l.put(&r.half, l.leaveReader(r.at()))
+	}
+	switch r.at() {
+	case home:
+		return 0, nil
+	case inRing:
+		return l.readRing(b)
+	}
+	r.buf, r.n, r.err, r.park = b, 0, nil, false
+	err := l.raw.Read(r.onSocket)
+	r.reclaim()
+	r.buf = nil
+	switch {
+	case r.n > 0:
+		return r.n, nil
+	case err != nil:
+		return 0, c.cause("read", err)
+	case r.err != nil:
+		return 0, r.err
+	case r.park:
+		l.sleepReader()
+	}
+	return 0, nil
+}
+
+// readSocket is the callback of RawConn.Read. The system call must happen in here: the netpoller forgets
+// what arrived before.
+func (l *link) readSocket(fd uintptr) bool {
+	c, r := l.c, &l.reader
+	r.reclaim()
+	for r.at() != home {
+		n, err := read(fd, r.buf)
+		if n > 0 {
+			c.in.Add(uint64(n))
+			r.n = n
+			if r.at() == onTCP {
+				r.gate.Consent()
+			}
+			return true
+		}
+		var end error
+		switch {
+		case err == nil:
+			end = io.EOF
+		case err != unix.EAGAIN:
+			end = err
+		}
+		w := r.gate.Load() // after the system call: an end must not overtake a move
+		if r.at() == returning {
+			return l.readReturning(w, end)
+		}
+		next := w.Empty(c.in.Load())
+		switch {
+		case next == gate.Enter:
+			r.move(inRing)
+			return true
+		case end != nil && w.Moved():
+			r.err = unix.ECONNRESET // bytes before the ring are lost
+			return true
+		case end != nil:
+			r.err = end
+			return true
+		case next == gate.Wait:
+			r.lend()
+			return false
+		case next == gate.Ask:
+			r.gate.Consent()
+		default:
+			r.park, r.seen = true, w
+			return true
+		}
+	}
+	return true
+}
+
+// readReturning decides what follows if nothing is on TCP while the writer brings the direction home. If
+// TCP ends before it has, the rest is in the ring.
+func (l *link) readReturning(w gate.Word, end error) bool {
+	c, r := l.c, &l.reader
+	switch {
+	case w.Left():
+		l.bring(&r.half)
+	case end == nil:
+		r.lend()
+		return false
+	case c.in.Load() < w.Sent():
+		r.err = unix.ECONNRESET
+	default:
+		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
+		r.ended = true
+		c.end = end
+		r.move(inRing)
+	}
+	return true
+}
+
+func read(fd uintptr, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(fd), b)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// readRing reads from the ring, or sleeps until there may be something to do.
+func (l *link) readRing(b []byte) (int, error) {
+	c, r := l.c, &l.reader
+	w := r.gate.Load() // before the ring: if the writer had left by then, all of it is there
+	n, err := r.ring.Take(b)
+	switch {
+	case err != nil:
+		l.violated(err)
+		return 0, unix.ECONNRESET
+	case n > 0:
+		l.ring(r.ring.WakeWriter(false))
+		return n, nil
+	case w.Left() || r.ended:
+		l.bring(&r.half)
+		return 0, nil
+	case c.is(readShut):
+		return 0, io.EOF
+	}
+	r.seen = w
+	l.sleepReader()
+	return 0, nil
+}
+
+// sleepReader waits for news on the doorbell.
+func (l *link) sleepReader() {
+	r := &l.reader
+	r.armed = l.c.deadlines.read.Load()
+	if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
+		return
+	}
+	begin := spin.Clock()
+	l.bell.Sleep(r.announce, r.ready, until(r.armed))
+	r.ring.Awake()
+	r.spin.Parked(begin, 0, spin.Clock())
+}
+
+// readerReady reports whether a Read that sleeps has something to do.
+func (l *link) readerReady() bool {
+	c := l.c
+	return l.readerNews() || l.mustLeave() && !l.reader.ended || c.state.Load()&(closed|readShut) != 0 ||
+		c.deadlines.read.Load() != l.reader.armed
+}
+
+// readerNews reports whether that is something that the peer has sent.
+func (l *link) readerNews() bool {
+	return l.reader.gate.Load() != l.reader.seen || l.reader.at() == inRing && !l.reader.ring.Empty()
+}
+
+// leaveReader recalls the direction, or finds that the writer has come home. It returns where it is then. The
+// caller has the half.
+func (l *link) leaveReader(at place) place {
+	r := &l.reader
+	switch {
+	case at == returning && r.gate.Load().Left():
+		return home
+	case at == returning || r.ended:
+		return at
+	}
+	switch r.gate.Recall() {
+	case gate.Unmoved:
+		return home
+	case gate.Returning:
+		l.ring(r.ring.WakeWriter(true))
+		return returning
+	default:
+		r.ended = true
+		return at
+	}
+}

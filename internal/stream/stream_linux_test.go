@@ -1,0 +1,388 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/net/nettest"
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/shm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tcpPair returns both ends of a TCP connection.
+func tcpPair(t testing.TB) (a, b *Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	dialled, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	accepted, err := ln.Accept()
+	require.NoError(t, err)
+	a, b = New(dialled.(*net.TCPConn)), New(accepted.(*net.TCPConn))
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// attach gives both ends a new segment.
+func attach(t testing.TB, a, b *Conn) {
+	t.Helper()
+	made, file, err := shm.New()
+	require.NoError(t, err)
+	opened, err := shm.Open(file)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(file))
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, a.Attach(made, fds[0]))
+	require.NoError(t, b.Attach(opened, fds[1]))
+}
+
+func linkedPair(t testing.TB) (a, b *Conn) {
+	t.Helper()
+	a, b = tcpPair(t)
+	attach(t, a, b)
+	return a, b
+}
+
+// move makes a and b exchange bytes until both directions are in the ring.
+func move(t testing.TB, a, b *Conn) {
+	t.Helper()
+	for range 3 {
+		say(t, a, b, "x")
+		say(t, b, a, "y")
+	}
+	for _, c := range []*Conn{a, b} {
+		l := c.linked.Load()
+		require.NotNil(t, l)
+		require.Equal(t, inRing, l.reader.at())
+		require.Equal(t, inRing, l.writer.at())
+	}
+}
+
+func say(t testing.TB, from, to *Conn, what string) {
+	t.Helper()
+	n, err := from.Write([]byte(what))
+	require.NoError(t, err)
+	require.Equal(t, len(what), n)
+	got := make([]byte, len(what))
+	_, err = io.ReadFull(to, got)
+	require.NoError(t, err)
+	require.Equal(t, what, string(got))
+}
+
+// bringHome brings a connection home, for which both ends must do something.
+func bringHome(t testing.TB, a, b *Conn) {
+	t.Helper()
+	for a.Leave(); ; runtime.Gosched() {
+		if both := [2]bool{a.Visit(), b.Visit()}; both[0] && both[1] {
+			return
+		}
+	}
+}
+
+// TestMovesAndReturns: a connection moves and comes home again and again; bytes that were not read come home, too.
+func TestMovesAndReturns(t *testing.T) {
+	a, b := tcpPair(t)
+	for range 5 {
+		say(t, a, b, "on TCP")
+		attach(t, a, b)
+		move(t, a, b)
+		n, err := a.Write([]byte("unread"))
+		require.NoError(t, err)
+		require.Equal(t, 6, n)
+		bringHome(t, b, a)
+		unread, err := unix.IoctlGetInt(fdOf(t, b), unix.SIOCINQ)
+		require.NoError(t, err)
+		assert.Equal(t, 6, unread)
+		got := make([]byte, 6)
+		_, err = io.ReadFull(b, got)
+		require.NoError(t, err)
+		assert.Equal(t, "unread", string(got))
+	}
+}
+
+func fdOf(t testing.TB, c *Conn) (fd int) {
+	t.Helper()
+	raw, err := c.tcp.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(f uintptr) { fd = int(f) }))
+	return fd
+}
+
+// restless makes a pair move and come home at random, beside its calls, until stop.
+func restless(t testing.TB, a, b *Conn, seed uint64) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		r := rand.New(rand.NewPCG(seed, 0))
+		for ctx.Err() == nil {
+			if a.linked.Load() == nil && b.linked.Load() == nil && !a.is(closed) && !b.is(closed) {
+				attach(t, a, b)
+			}
+			for range r.IntN(50) {
+				runtime.Gosched()
+			}
+			if r.IntN(2) == 0 {
+				a, b = b, a
+			}
+			a.Leave()
+			for ctx.Err() == nil {
+				if both := [2]bool{a.Visit(), b.Visit()}; both[0] && both[1] {
+					break
+				}
+				runtime.Gosched()
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func TestNettest(t *testing.T) {
+	for name, how := range map[string]func(a, b *Conn) func(){
+		"plain":    func(a, b *Conn) func() { return func() {} },
+		"linked":   func(a, b *Conn) func() { attach(t, a, b); return func() {} },
+		"moved":    func(a, b *Conn) func() { attach(t, a, b); move(t, a, b); return func() {} },
+		"restless": func(a, b *Conn) func() { return restless(t, a, b, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				a, b := tcpPair(t)
+				end := how(a, b)
+				return a, b, func() { end(); a.Close(); b.Close() }, nil
+			})
+		})
+	}
+}
+
+// TestRestlessStreams: streams in both directions arrive complete while the connection moves and comes home.
+func TestRestlessStreams(t *testing.T) {
+	total := 16 << 20
+	if testing.Short() {
+		total = 2 << 20
+	}
+	for seed := range uint64(4) {
+		a, b := tcpPair(t)
+		stop := restless(t, a, b, seed)
+		var wg sync.WaitGroup
+		for i, ends := range [][2]*Conn{{a, b}, {b, a}} {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(seed, uint64(i)))
+				data := pattern(i, 256<<10)
+				for left := total; left > 0; {
+					at := (total - left) % len(data)
+					n, err := ends[0].Write(data[at:min(len(data), at+left, at+1+r.IntN(100<<10))])
+					if !assert.NoError(t, err) {
+						return
+					}
+					left -= n
+				}
+				assert.NoError(t, ends[0].CloseWrite())
+			})
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(seed, uint64(i+2)))
+				data, buf := pattern(i, 256<<10), make([]byte, 64<<10)
+				got := 0
+				for {
+					n, err := ends[1].Read(buf[:1+r.IntN(len(buf))])
+					for b := buf[:n]; len(b) > 0; {
+						k := min(len(b), len(data)-got%len(data))
+						if !assert.True(t, bytes.Equal(b[:k], data[got%len(data):][:k]), "at %d", got) {
+							return
+						}
+						got += k
+						b = b[k:]
+					}
+					if err == io.EOF {
+						break
+					}
+					if !assert.NoError(t, err) {
+						return
+					}
+				}
+				assert.Equal(t, total, got)
+			})
+		}
+		wg.Wait()
+		stop()
+		a.Close()
+		b.Close()
+	}
+}
+
+func pattern(seed, n int) []byte {
+	r := rand.New(rand.NewPCG(uint64(seed), 9))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// endings are how an end may finish. Each is compared with TCP.
+var endings = map[string]func(c *Conn){
+	"close":       func(c *Conn) { c.Close() },
+	"close write": func(c *Conn) { c.CloseWrite() },
+	"linger 0":    func(c *Conn) { c.SetLinger(0); c.Close() },
+	"unread":      func(c *Conn) { c.Close() }, // with bytes for it
+}
+
+// TestEndings: what the other end sees is what it sees over TCP, wherever the connection is.
+func TestEndings(t *testing.T) {
+	for name, end := range endings {
+		see := func(how func(a, b *Conn)) (saw []string) {
+			a, b := tcpPair(t)
+			how(a, b)
+			if name == "unread" {
+				_, err := b.Write([]byte("nobody reads this"))
+				require.NoError(t, err)
+				await(t, a)
+			}
+			_, err := a.Write([]byte("last words"))
+			require.NoError(t, err)
+			end(a)
+			buf := make([]byte, 100)
+			for range 3 {
+				n, err := b.Read(buf)
+				saw = append(saw, string(buf[:n])+" "+why(err))
+			}
+			for range 2 {
+				b.Visit()
+				_, err := b.Write([]byte("x"))
+				saw = append(saw, why(err))
+			}
+			_, err = a.Write([]byte("y"))
+			saw = append(saw, why(err))
+			_, err = a.Read(buf)
+			return append(saw, why(err))
+		}
+		want := see(func(a, b *Conn) {})
+		for where, how := range map[string]func(a, b *Conn){
+			"linked": func(a, b *Conn) { attach(t, a, b) },
+			"moved":  func(a, b *Conn) { attach(t, a, b); move(t, a, b) },
+			"home":   func(a, b *Conn) { attach(t, a, b); move(t, a, b); bringHome(t, a, b) },
+		} {
+			assert.Equal(t, want, see(how), "%s, %s", name, where)
+		}
+	}
+}
+
+// await waits until something has arrived for c that it has not read.
+func await(t testing.TB, c *Conn) {
+	t.Helper()
+	for {
+		if l := c.linked.Load(); l != nil && !l.reader.ring.Empty() {
+			return
+		}
+		if n, err := unix.IoctlGetInt(fdOf(t, c), unix.SIOCINQ); err != nil || n > 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func why(err error) string {
+	for _, e := range []error{io.EOF, net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, syscall.EPIPE} {
+		if err == e {
+			return e.Error()
+		}
+		if op, ok := err.(*net.OpError); ok && (op.Err == e || is(op.Err, e)) {
+			return op.Op + ": " + op.Err.Error()
+		}
+	}
+	if err != nil {
+		return "? " + err.Error()
+	}
+	return "nil"
+}
+
+func is(err, target error) bool {
+	s, ok := err.(*os.SyscallError)
+	return ok && s.Err == target
+}
+
+// TestWriterWaits: a Write larger than the ring waits for the reader, wherever the connection is; a deadline and
+// Close end it.
+func TestWriterWaits(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		a, b := linkedPair(t)
+		if moved {
+			move(t, a, b)
+		}
+		var written atomic.Int64
+		done := make(chan error)
+		go func() {
+			n, err := a.Write(make([]byte, 32<<20))
+			written.Store(int64(n))
+			done <- err
+		}()
+		await(t, b)
+		a.SetWriteDeadline(past)
+		assert.Equal(t, "write: i/o timeout", why(<-done))
+		a.SetWriteDeadline(time.Time{})
+		n := written.Load()
+		assert.Less(t, n, int64(32<<20))
+		got, err := io.Copy(io.Discard, io.LimitReader(b, n))
+		assert.NoError(t, err)
+		assert.Equal(t, n, got)
+		say(t, a, b, "goes on")
+		go func() {
+			_, err := a.Write(make([]byte, 32<<20))
+			done <- err
+		}()
+		await(t, b)
+		assert.NoError(t, a.Close())
+		assert.Equal(t, "write: use of closed network connection", why(<-done))
+	}
+}
+
+// TestNoLeaks: what a connection had in a segment is gone when it is home or closed.
+func TestNoLeaks(t *testing.T) {
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(entries)
+	}
+	a, b := tcpPair(t)
+	before := count()
+	for range 10 {
+		attach(t, a, b)
+		move(t, a, b)
+		bringHome(t, a, b)
+	}
+	assert.Equal(t, before, count())
+	attach(t, a, b)
+	move(t, a, b)
+	a.Close()
+	b.Close()
+	assert.Equal(t, before-2, count())
+}
+
+func TestAllocsReadWrite(t *testing.T) {
+	if raceEnabled {
+		t.Skip("missing: a build without -race, which allocates")
+	}
+	a, b := linkedPair(t)
+	move(t, a, b)
+	buf := make([]byte, 64)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		a.Write(buf)
+		b.Read(buf)
+	}))
+}

@@ -1,0 +1,269 @@
+//go:build linux
+
+package stream
+
+import (
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/shm"
+	"github.com/gosdp/gosdp/internal/spin"
+)
+
+// writer is the half of the direction to the peer. It belongs to the holder of wmu.
+type writer struct {
+	half
+	ring   shm.Producer
+	spin   spin.Room
+	joined bool   // the gate has the position in the TCP stream
+	back   uint64 // while returning: the position in the ring from which on TCP gets the bytes
+
+	// Of the Write in progress:
+	buf   []byte
+	n     int
+	err   error
+	armed int64 // what it knows of the deadline
+
+	onSocket, onReturn func(fd uintptr) bool
+	announce           func()
+	ready              func() bool
+}
+
+func (w *writer) init(l *link) {
+	w.gate, w.ring = l.seg.OutGate(), l.seg.Out()
+	w.onSocket, w.onReturn = l.writeSocket, l.writeReturning
+	w.announce = w.ring.Sleep
+	w.ready = l.writerReady
+}
+
+const (
+	plainChunk  = 1 << 20  // of a Write on TCP, before it looks whether there is a segment
+	linkedChunk = 64 << 10 // of one in a segment, before it tries to move
+)
+
+// Write implements the net.Conn Write method. Outbound flow:
+//  1. On TCP, as long as there is no segment or this direction is home: the socket's Write, with a count.
+//  2. In a segment, on TCP (writeSocket): move if the reader has consented. Otherwise a system call that does
+//     not wait, whose bytes are published in the gate; and only then wait for room.
+//  3. In the ring (writeRing).
+//  4. After a recall (writeReturning): what the reader has left in the ring goes out over TCP, before anything else.
+func (c *Conn) Write(b []byte) (n int, err error) {
+	if len(b) == 0 {
+		return c.tcp.Write(b)
+	}
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	for len(b) > 0 {
+		var k int
+		if c.broken != nil {
+			return n, c.fail("write", c.broken)
+		}
+		l := c.linked.Load()
+		if l == nil || l.writer.at() == home {
+			k, err = c.tcp.Write(b[:min(len(b), plainChunk)])
+			c.out.Add(uint64(k))
+		} else {
+			k, err = l.write(b)
+		}
+		n += k
+		if err != nil {
+			return n, c.fail("write", c.cause("write", err))
+		}
+		b = b[k:]
+	}
+	return n, nil
+}
+
+// write writes to the link. It may write less than b, also nothing, without an error.
+func (l *link) write(b []byte) (int, error) {
+	c, w := l.c, &l.writer
+	switch {
+	case c.is(closed):
+		return 0, net.ErrClosed
+	case c.is(writeShut):
+		return 0, unix.EPIPE
+	case expired(c.deadlines.write.Load()):
+		return 0, os.ErrDeadlineExceeded
+	case l.mustLeave() || w.gate.Load().Recalled():
+		l.put(&w.half, l.leaveWriter(w.at()))
+	}
+	call := w.onSocket
+	switch w.at() {
+	case home:
+		return 0, nil
+	case inRing:
+		return l.writeRing(b)
+	case returning:
+		call = w.onReturn
+	}
+	w.buf, w.n, w.err = b, 0, nil
+	err := l.raw.Write(call)
+	w.reclaim()
+	w.buf = nil
+	if err == nil {
+		err = w.err
+	}
+	return w.n, err
+}
+
+// writeSocket is the callback of RawConn.Write before a move.
+func (l *link) writeSocket(fd uintptr) bool {
+	c, w := l.c, &l.writer
+	w.reclaim()
+	if w.at() == home || l.mustLeave() {
+		return true
+	}
+	if !w.joined {
+		w.gate.Join(c.out.Load())
+		w.joined = true
+	}
+	for len(w.buf) > 0 {
+		if w.gate.Move() {
+			w.move(inRing)
+			return true
+		}
+		n, err := send(fd, w.buf[:min(len(w.buf), linkedChunk)])
+		switch {
+		case err == unix.EAGAIN:
+			w.lend()
+			return false
+		case err != nil:
+			w.err = err
+			return true
+		}
+		c.out.Add(uint64(n))
+		w.n += n
+		w.buf = w.buf[n:]
+		w.gate.Published(n)
+		l.ring(w.ring.WakeReader())
+	}
+	return true
+}
+
+// writeReturning is the callback of RawConn.Write after a recall.
+func (l *link) writeReturning(fd uintptr) bool {
+	w := &l.writer
+	w.reclaim()
+	if w.at() == home {
+		return true
+	}
+	done, err := l.sendRest(fd)
+	switch {
+	case err == unix.EAGAIN:
+		w.lend()
+		return false
+	case err != nil:
+		w.err = err
+	case done:
+		l.bring(&w.half)
+	}
+	return true
+}
+
+// sendRest sends over TCP what the reader has left in the ring, without waiting.
+func (l *link) sendRest(fd uintptr) (done bool, err error) {
+	w := &l.writer
+	for {
+		rest := w.ring.Rest(w.back)
+		if len(rest) == 0 {
+			w.gate.Home()
+			l.ring(w.ring.WakeReader())
+			return true, nil
+		}
+		n, err := send(fd, rest)
+		if err != nil {
+			return false, err
+		}
+		l.c.out.Add(uint64(n))
+		w.back += uint64(n)
+	}
+}
+
+// send writes to the socket without waiting.
+func send(fd uintptr, b []byte) (int, error) {
+	for {
+		n, _, e := unix.Syscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, e
+		}
+	}
+}
+
+// writeRing writes to the ring, or sleeps until there may be room.
+func (l *link) writeRing(b []byte) (n int, err error) {
+	w := &l.writer
+	for len(b) > 0 && !w.gate.Load().Recalled() {
+		k, err := w.ring.Put(b)
+		if err != nil {
+			l.violated(err)
+			return n, unix.ECONNRESET
+		}
+		if k == 0 {
+			break
+		}
+		l.ring(w.ring.WakeReader())
+		n += k
+		b = b[k:]
+	}
+	if n > 0 || len(b) == 0 {
+		return n, nil
+	}
+	w.armed = l.c.deadlines.write.Load()
+	if w.spin.Spin(w.ready) || w.ring.Grow() {
+		return 0, nil
+	}
+	l.bell.Sleep(w.announce, w.ready, until(w.armed))
+	w.ring.Awake()
+	return 0, nil
+}
+
+// writerReady reports whether a Write that sleeps has something to do.
+func (l *link) writerReady() bool {
+	c := l.c
+	return l.writer.ring.HasRoom() || l.writer.gate.Load().Recalled() || l.bell.Gone() ||
+		c.state.Load()&(closed|writeShut) != 0 || c.deadlines.write.Load() != l.writer.armed
+}
+
+// leaveWriter brings the direction home as far as it can without waiting, and returns where it is then. The
+// caller has the half.
+func (l *link) leaveWriter(at place) place {
+	c, w := l.c, &l.writer
+	switch at {
+	case onTCP:
+		w.gate.Leave()
+		l.ring(w.ring.WakeReader())
+		return home
+	case inRing:
+		unread, err := w.ring.Unread()
+		switch {
+		case err != nil:
+			l.violated(err)
+			return at
+		case w.gate.Load().Recalled():
+			w.back = w.ring.Taken()
+		case !l.bell.Gone():
+			return at // the reader will recall it
+		case unread > 0:
+			c.broken = unix.ECONNRESET // the peer has died before it has read them
+			return home
+		case w.gate.Leave():
+			return home
+		default:
+			w.back = w.ring.Taken()
+		}
+	}
+	result := returning
+	l.raw.Control(func(fd uintptr) {
+		if done, err := l.sendRest(fd); done || err != nil && err != unix.EAGAIN {
+			result = home // after an error, the next Write finds it on TCP
+		}
+	})
+	return result
+}
