@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 // hungUp reports whether the peer has closed its direction. Peeking does not show that.
 func hungUp(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(p, 0)
+	n, err := poll(p)
 	return err == nil && n > 0
 }
 

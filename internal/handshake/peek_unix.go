@@ -38,10 +38,8 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 	fd := int(socket)
 	for {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		ready, err := unix.Poll(p, 0)
+		ready, err := poll(p)
 		switch {
-		case err == unix.EINTR:
-			continue
 		case err == nil && ready == 0:
 			return 0, undecided
 		case err == nil && p[0].Revents&unix.POLLERR != 0:
@@ -69,6 +67,16 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 // failed reports whether the socket has an error, or both directions are shut down.
 func failed(socket uintptr) bool {
 	p := []unix.PollFd{{Fd: int32(socket)}}
-	n, err := unix.Poll(p, 0)
+	n, err := poll(p)
 	return err == nil && n > 0
+}
+
+// poll looks at the sockets without waiting. A signal, such as those by which the runtime preempts
+// goroutines, makes poll(2) return EINTR even then.
+func poll(fds []unix.PollFd) (n int, err error) {
+	for {
+		if n, err = unix.Poll(fds, 0); err != unix.EINTR {
+			return n, err
+		}
+	}
 }

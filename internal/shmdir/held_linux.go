@@ -113,7 +113,7 @@ func (a *Announcer) hearLocked() {
 	if len(fds) == 0 {
 		return
 	}
-	if n, err := unix.Poll(fds, 0); n == 0 || err != nil {
+	if n, err := poll(fds); n == 0 || err != nil {
 		return // they are about to come
 	}
 	for _, c := range a.claims {
@@ -194,8 +194,18 @@ func (c *claim) waits(port uint16) bool {
 // stands reports that the dialler has not taken the claim back.
 func (c *claim) stands() bool {
 	fds := []unix.PollFd{{Fd: int32(c.fd)}}
-	_, err := unix.Poll(fds, 0)
+	_, err := poll(fds)
 	return err == nil && fds[0].Revents&unix.POLLHUP == 0
+}
+
+// poll looks at the sockets without waiting. A signal, such as those by which the runtime preempts
+// goroutines, makes poll(2) return EINTR even then.
+func poll(fds []unix.PollFd) (n int, err error) {
+	for {
+		if n, err = unix.Poll(fds, 0); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 func (c *claim) close() {
