@@ -45,3 +45,13 @@ func TestSinkFailed(t *testing.T) {
 	m, _, _ = s.Due()
 	assert.Equal(t, wire.MIDSendSm, m.MID)
 }
+
+// TestSecondSinkFailed: the RDMA Read that fails is of the second SrcAvail, and the first one keeps what it has.
+func TestSecondSinkFailed(t *testing.T) {
+	s := NewSink(SinkConfig{OurAdverts: 2, PeerAdvert: 2, Worth: 1})
+	require.NoError(t, perform(t, &s, toPipelined, srcAvail(200, 0), srcAvail(300, 0), fetch(200), fetched(200), fetch(300)))
+	first := s.held[0]
+	s.Failed(300)
+	assert.Equal(t, first, s.held[0])
+	assert.Equal(t, held{stag: 7, left: 300, va: 1000}, s.held[1])
+}

@@ -282,6 +282,14 @@ func TestBars(t *testing.T) {
 	assert.False(t, (*Sink)(nil).Bars(1), "without zero copy")
 }
 
+// TestSinkAvailIsWorthIt: the least Read that is advertised has Worth bytes.
+func TestSinkAvailIsWorthIt(t *testing.T) {
+	s := NewSink(SinkConfig{OurAdverts: 3, PeerAdvert: 2, Worth: buffer + 100})
+	require.NoError(t, perform(t, &s, toPipelined))
+	assert.True(t, s.MayOffer(buffer+100, buffer))
+	assert.False(t, s.MayOffer(buffer+99, buffer))
+}
+
 // TestOneAdvert: a peer that takes one advertisement gets SrcAvails.
 func TestOneAdvert(t *testing.T) {
 	for _, most := range []int{1, 2} {
