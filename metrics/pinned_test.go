@@ -54,7 +54,7 @@ sdp_memory_pinned_bytes{rdma_device="mlx5_1"} 4096
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
-	for _, event := range []string{"a connection came up", "a connection ended"} {
+	for _, event := range []string{"connection established", "connection closed"} {
 		require.Regexp(t, event+`.*pinned="map\[mlx5_0:1048576 mlx5_1:4096]"`, log.String())
 	}
 }

@@ -73,7 +73,7 @@ func TestFailedHandshakeIsKnown(t *testing.T) {
 // TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.
 func TestStatusVariable(t *testing.T) {
 	for _, wrong := range []string{"off", "true", "2", "a/directory"} {
-		assert.ErrorContains(t, serveStatusIf(wrong), "is not 0, 1 or an absolute path")
+		assert.ErrorContains(t, serveStatusIf(wrong), "want 0, 1 or an absolute path")
 	}
 	assert.NoError(t, serveStatusIf("0"))
 	served.mu.Lock()

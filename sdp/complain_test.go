@@ -38,8 +38,8 @@ func TestVariablesInVain(t *testing.T) {
 	w.Close()
 	said, err := io.ReadAll(r)
 	require.NoError(t, err)
-	assert.Equal(t, "sdp: the status is not served: SDP_STATUS: no directory\n"+
-		"sdp: nothing is dumped: SDP_DUMP: the file exists\n", string(said))
-	assert.Contains(t, text.String(), `msg="sdp: the status is not served" variable=SDP_STATUS error="no directory"`)
-	assert.Contains(t, text.String(), `msg="sdp: nothing is dumped" variable=SDP_DUMP error="the file exists"`)
+	assert.Equal(t, "sdp: status socket not served: SDP_STATUS: no directory\n"+
+		"sdp: dump not started: SDP_DUMP: the file exists\n", string(said))
+	assert.Contains(t, text.String(), `msg="sdp: status socket not served" variable=SDP_STATUS error="no directory"`)
+	assert.Contains(t, text.String(), `msg="sdp: dump not started" variable=SDP_DUMP error="the file exists"`)
 }

@@ -96,9 +96,9 @@ func (d *devices) usableHere(device wire.Device) error {
 	switch {
 	case d.named:
 	case device == wire.DeviceIWARP:
-		return errors.New("slower than TCP, and so used only if it is named, or on network sdp")
+		return errors.New("slower than TCP: used only if named (SDP_DEVICES) or on network sdp")
 	case device == wire.DeviceVerbs && len(rnics.Networks()) == 0:
-		return errors.New("there is no RDMA hardware; software devices are used only if verbs is named, or on network sdp")
+		return errors.New("no RDMA hardware: software devices are used only if verbs is named (SDP_DEVICES) or on network sdp")
 	}
 	return probe(device)
 }
@@ -107,7 +107,7 @@ func (d *devices) usableHere(device wire.Device) error {
 // end is local.
 func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 	if !d.named && device == wire.DeviceVerbs && !rnics.Owns(rnics.Networks(), local.Unmap()) {
-		return fmt.Errorf("%v is not the address of RDMA hardware", local)
+		return fmt.Errorf("local address %v is not on RDMA hardware", local)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func parseDevices(names []string) ([]wire.Device, error) {
 		name = strings.TrimSpace(name)
 		if name == devicePlain {
 			if len(names) > 1 {
-				return nil, errors.New(`"tcp" switches SDP off and cannot be combined with devices`)
+				return nil, errors.New(`"tcp" disables SDP and cannot be combined with devices`)
 			}
 			return nil, nil
 		}
@@ -188,7 +188,7 @@ func parseDevices(names []string) ([]wire.Device, error) {
 func probe(device wire.Device) error {
 	d, ok := rdma.LookupDevice(device.String())
 	if !ok {
-		return errors.New("not in this program")
+		return errors.New("not compiled into this program")
 	}
 	return d.Probe()
 }

@@ -22,12 +22,12 @@ func TestDevices(t *testing.T) {
 		why         string // of what is not usable
 		err         string
 	}{
-		{"defaults", "", nil, both, "verbs: not in this program", ""},
+		{"defaults", "", nil, both, "verbs: not compiled into this program", ""},
 		{"environment", "iwarp", nil, iwarp, "shm: not in SDP_DEVICES=iwarp; verbs: not in SDP_DEVICES=iwarp", ""},
-		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "shm: not in SDP_DEVICES=verbs, iwarp; verbs: not in this program", ""},
+		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "shm: not in SDP_DEVICES=verbs, iwarp; verbs: not compiled into this program", ""},
 		{"environment, another device", "shm", nil, shm, "verbs: not in SDP_DEVICES=shm; iwarp: not in SDP_DEVICES=shm", ""},
 		{"environment, another order", "iwarp,shm", nil, []wire.Device{wire.DeviceIWARP, wire.DeviceSHM}, "verbs: not in SDP_DEVICES=iwarp,shm", ""},
-		{"environment, a device that is not there", "verbs", nil, nil, "shm: not in SDP_DEVICES=verbs; verbs: not in this program; iwarp: not in SDP_DEVICES=verbs", ""},
+		{"environment, a device that is not there", "verbs", nil, nil, "shm: not in SDP_DEVICES=verbs; verbs: not compiled into this program; iwarp: not in SDP_DEVICES=verbs", ""},
 		{"environment switches off", "tcp", nil, nil, "shm: not in SDP_DEVICES=tcp; verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
 		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "shm: not in Config.Devices; verbs: not in Config.Devices", ""},
 		{"program switches off", "iwarp", []string{"tcp"}, nil, "shm: not in Config.Devices; verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
@@ -36,7 +36,7 @@ func TestDevices(t *testing.T) {
 		{"unknown in environment", "iwarp,ib0", nil, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
 		{"nothing between commas", "iwarp,", nil, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
 		{"twice", "iwarp,iwarp", nil, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is listed twice`},
-		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" switches SDP off and cannot be combined with devices`},
+		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" disables SDP and cannot be combined with devices`},
 		{"wrong in environment, though the program lists", "x", []string{"iwarp"}, nil, "", `SDP_DEVICES=x: unknown device "x"`},
 		{"unknown in program", "", []string{"ib0"}, nil, "", `Config.Devices: unknown device "ib0"`},
 	} {

@@ -387,13 +387,13 @@ func (a *attempt) logPlain(err error) {
 	if errors.As(err, &not) {
 		reason = not.Reason()
 	}
-	a.set.Logger.Debug("sdp: the peer is plain TCP", "address", a.address, "reason", reason)
+	a.set.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "address", a.address, "reason", reason)
 }
 
 // logUnasked tells the logger that the connection is plain and that no Request was sent.
 func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
-		log.Debug("sdp: a Dial is plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn, nil).String())
+		log.Debug("sdp: dial: using plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn, nil).String())
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 
 // errUnanswered ends a connection whose peer does not release the memory of a call that is
 // over.
-var errUnanswered = fmt.Errorf("sdp: §9.5.4: the peer did not release a cancelled transfer within %v: %w", answerTime, syscall.ECONNABORTED)
+var errUnanswered = fmt.Errorf("sdp: cancelled transfer: peer did not release memory within %v (§9.5.4): %w", answerTime, syscall.ECONNABORTED)
 
 // zeroCopy carries out a Session's plans for zero copy: it registers memory, posts RDMA Reads
 // and Writes, and watches the time that the peer takes. Guarded by conn.mu.

@@ -42,7 +42,7 @@ func (c *Config) meeting() (m meeting, err error) {
 		m.unmet = fmt.Errorf("shm directory %s: %w", path, err)
 		if c != nil {
 			events.Process.Log(c.Logger, slog.LevelWarn, m.unmet.Error(),
-				"sdp: the shm directory cannot be used", "reason", m.unmet)
+				"sdp: shm directory unusable, ignored", "reason", m.unmet)
 		}
 	}
 	return m, nil

@@ -38,7 +38,7 @@ func TestMeetingDirectory(t *testing.T) {
 		assert.Nil(t, m.dir)
 		assert.ErrorContains(t, m.unmet, missing)
 	}
-	assert.Equal(t, 1, strings.Count(text.String(), "the shm directory cannot be used"), "it is reported once")
+	assert.Equal(t, 1, strings.Count(text.String(), "shm directory unusable"), "it is reported once")
 
 	if runtime.GOOS == "linux" {
 		good := t.TempDir()

@@ -33,7 +33,7 @@ type dumper struct {
 	active atomic.Pointer[dump.Dump]
 }
 
-var errDumping = errors.New("this process is writing another dump")
+var errDumping = errors.New("another dump of this process is in progress")
 
 // start writes a dump of the connections that are open, and of those to come, to w.
 func (d *dumper) start(w io.Writer, o dump.Options) (*dump.Dump, error) {
@@ -42,7 +42,7 @@ func (d *dumper) start(w io.Writer, o dump.Options) (*dump.Dump, error) {
 	if d.active.Load() != nil {
 		return nil, errDumping
 	}
-	text := fmt.Sprintf("Connections of %s/%d over SDP. The headers of IP and TCP are made up.", programName(), os.Getpid())
+	text := fmt.Sprintf("Connections of %s/%d over SDP. IP and TCP headers are synthetic.", programName(), os.Getpid())
 	started := dump.Start(w, o, text, d.finished)
 	d.active.Store(started) // a connection that is opened now is in the list, or sees this, or both
 	for _, l := range openConns.list() {
@@ -197,7 +197,7 @@ func dumpIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := dumpOnce(); err != nil {
-		complain(log, dumpVariable, "sdp: nothing is dumped", err)
+		complain(log, dumpVariable, "sdp: dump not started", err)
 	}
 	if log != nil && asked.started.Load() {
 		asked.log.Store(log)
@@ -219,9 +219,9 @@ func serveDump(options string, w io.Writer, gone <-chan struct{}) {
 	switch {
 	case err != nil:
 	case secure():
-		err = errors.New("this program has more rights than its caller")
+		err = errors.New("program is privileged (set-user-ID or file capabilities)")
 	case getenv(dumpVariable) == "off":
-		err = errors.New("SDP_DUMP=off forbids it in this program")
+		err = errors.New("disabled by SDP_DUMP=off in the program")
 	}
 	var started *dump.Dump
 	if err == nil {

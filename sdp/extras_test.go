@@ -489,7 +489,7 @@ func TestUnaskedDialIsLogged(t *testing.T) {
 	defer c.Close()
 	log.mu.Lock()
 	defer log.mu.Unlock()
-	assert.Regexp(t, `a Dial is plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=plain_peer`, log.String())
+	assert.Regexp(t, `dial: using plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=plain_peer`, log.String())
 }
 
 // heldConn is a connection whose Writes wait until they are let go.

@@ -180,7 +180,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err == nil {
 			return c, nil
 		}
-		l.set.Logger.Debug("sdp: a connection did not come up", "client", up.Conn.RemoteAddr(), "error", err)
+		l.set.Logger.Debug("sdp: accept: connection set-up failed", "client", up.Conn.RemoteAddr(), "error", err)
 	}
 }
 

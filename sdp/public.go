@@ -218,7 +218,7 @@ func option[T any](c *Conn, set func(T) error) error {
 	}
 	t, ok := c.tcp.(T)
 	if !ok {
-		return c.opError("set", fmt.Errorf("%T has no such option: %w", c.tcp, errors.ErrUnsupported))
+		return c.opError("set", fmt.Errorf("socket option not supported by %T: %w", c.tcp, errors.ErrUnsupported))
 	}
 	if err := set(t); err != nil {
 		return c.opError("set", cause(err))

@@ -37,7 +37,7 @@ func readRules() *rulesFile {
 		// A program that has worked must not stop because of a mistake in a file that may be for
 		// others, but the mistake must be seen. Most programs have no Logger.
 		f.err = err
-		fmt.Fprintf(os.Stderr, "sdp: %s is ignored: %v\n", configVariable, err)
+		fmt.Fprintf(os.Stderr, "sdp: %s ignored: %v\n", configVariable, err)
 		return f
 	}
 	f.set = set.For(f.program)
@@ -47,7 +47,7 @@ func readRules() *rulesFile {
 // noteRules logs that the file is ignored.
 func (c *Config) noteRules() {
 	if f := operator(); f != nil && f.err != nil && c != nil {
-		events.Process.Log(c.Logger, slog.LevelWarn, f.err.Error(), "sdp: the rules are ignored", "reason", f.err)
+		events.Process.Log(c.Logger, slog.LevelWarn, f.err.Error(), "sdp: rules file ignored", "reason", f.err)
 	}
 }
 
@@ -128,7 +128,7 @@ type demandedError struct {
 	err  error
 }
 
-func (e *demandedError) Error() string { return e.rule + " asks for SDP: " + e.err.Error() }
+func (e *demandedError) Error() string { return e.rule + " requires SDP: " + e.err.Error() }
 func (e *demandedError) Unwrap() error { return e.err }
 
 // logDial writes to the log that the operator's file has configured.

@@ -76,7 +76,7 @@ func TestRuleOfDial(t *testing.T) {
 	byName := "localhost" + strings.TrimPrefix(both, "127.0.0.1")
 	plainByName := "localhost" + strings.TrimPrefix(plain, "127.0.0.1")
 	self := rules.Program()
-	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d asks for SDP: ", line) }
+	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d requires SDP: ", line) }
 	for _, v := range []struct{ text, address, want string }{
 		{"", both, bestDevice()},
 		{"", plain, "plain"},
@@ -105,7 +105,7 @@ func TestRuleOfDial(t *testing.T) {
 			setRules(t, v.text, v.address)
 			before := asked.Load()
 			got := used(t, new(Dialer), "tcp", v.address)
-			if !strings.Contains(v.want, "asks for SDP") {
+			if !strings.Contains(v.want, "requires SDP") {
 				assert.Equal(t, v.want, got)
 				if v.address == plain || v.address == plainByName {
 					assert.Equal(t, before+1, asked.Load(), "connections for one Dial")
@@ -227,7 +227,7 @@ func TestPrecedence(t *testing.T) {
 		{nil, "use tcp client * *:*", best, "tcp", "plain"},
 		{nil, "use both client * *:*", "tcp", "tcp", "plain"},
 		{nil, "use sdp client * *:*", best, "tcp", best},
-		{nil, "use sdp client * *:*", "tcp", "tcp", "asks for SDP: "},
+		{nil, "use sdp client * *:*", "tcp", "tcp", "requires SDP: "},
 		{[]string{best}, "use tcp client * *:*", "tcp", "tcp", best},
 		{[]string{"tcp"}, "use sdp client * *:*", best, "tcp", "plain"},
 		{nil, "use tcp client * *:*", best, "sdp", best},
@@ -291,8 +291,8 @@ func TestMistakeInRules(t *testing.T) {
 	w.Close()
 	said, err := io.ReadAll(r)
 	require.NoError(t, err)
-	assert.Equal(t, "sdp: SDP_CONFIG is ignored: "+os.Getenv(configVariable)+":2: \"tpc\" after use: want sdp, tcp or both\n", string(said))
-	assert.Equal(t, 1, strings.Count(text.String(), "the rules are ignored"), text.String())
+	assert.Equal(t, "sdp: SDP_CONFIG ignored: "+os.Getenv(configVariable)+":2: \"tpc\" after use: want sdp, tcp or both\n", string(said))
+	assert.Equal(t, 1, strings.Count(text.String(), "rules file ignored"), text.String())
 	assert.Contains(t, text.String(), "sdp.conf:2: ")
 }
 
@@ -333,7 +333,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 	defer stdin.Close()
 	out, err := cmd.Output()
 	assert.Error(t, err)
-	assert.Contains(t, string(out), os.Getenv(configVariable)+":2 asks for SDP: ")
+	assert.Contains(t, string(out), os.Getenv(configVariable)+":2 requires SDP: ")
 }
 
 func TestRulesLog(t *testing.T) {
@@ -473,7 +473,7 @@ func TestDemandWithoutDeviceIsLogged(t *testing.T) {
 		setRules(t, "log destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT", plain)
 		t.Setenv(devicesVariable, devicePlain)
 		_, err := Dial("tcp", address)
-		require.ErrorContains(t, err, "sdp.conf:2 asks for SDP: ")
+		require.ErrorContains(t, err, "sdp.conf:2 requires SDP: ")
 		files, err := filepath.Glob(dir + "/log*")
 		require.NoError(t, err)
 		require.Len(t, files, 1, address)

@@ -154,7 +154,7 @@ func serveStatusIf(setting string) error {
 	case setting == "" || setting == "0":
 		return nil
 	case setting != "1" && !filepath.IsAbs(setting):
-		return fmt.Errorf("%q is not 0, 1 or an absolute path", setting)
+		return fmt.Errorf("%q: want 0, 1 or an absolute path", setting)
 	}
 	_, err := ServeStatus()
 	return err
@@ -167,7 +167,7 @@ func serveIfAsked(log *slog.Logger) {
 		return
 	}
 	if err := serveStatusOnce(); err != nil {
-		complain(log, statusVariable, "sdp: the status is not served", err)
+		complain(log, statusVariable, "sdp: status socket not served", err)
 	}
 }
 
@@ -196,7 +196,7 @@ type opening struct {
 func (o *opening) logUp(c *conn) {
 	if o.log != nil && o.log.Enabled(context.Background(), slog.LevelDebug) {
 		args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(), "dialled", o.dialled}
-		o.log.Debug("sdp: a connection came up", appendPinned(args, pinned())...)
+		o.log.Debug("sdp: connection established", appendPinned(args, pinned())...)
 	}
 }
 
@@ -218,10 +218,10 @@ func (o *opening) logEnd(c *conn, t Traffic, violation bool, err error) {
 		args = append(args, "error", err)
 	}
 	args = appendPinned(args, pinned())
-	if violation && violations.Log(o.log, slog.LevelWarn, hostOf(c.remoteAddr()), "sdp: the peer broke a rule of the protocol", args...) {
+	if violation && violations.Log(o.log, slog.LevelWarn, hostOf(c.remoteAddr()), "sdp: protocol violation by peer", args...) {
 		return
 	}
-	o.log.Debug("sdp: a connection ended", args...)
+	o.log.Debug("sdp: connection closed", args...)
 }
 
 // appendPinned adds how many bytes are locked in memory for each RDMA device, if there are any.
@@ -257,6 +257,6 @@ func (c *Config) noteUnusable(device wire.Device, err error) {
 	// Other reasons are settings, or what the machine is.
 	if why := d.Probe(); why != nil && why.Error() == err.Error() {
 		events.Process.Log(c.Logger, slog.LevelInfo, device.String()+why.Error(),
-			"sdp: a device cannot be used on this machine", "device", device.String(), "reason", why)
+			"sdp: RDMA device unusable on this machine", "device", device.String(), "reason", why)
 	}
 }

@@ -225,9 +225,9 @@ func TestEventsOfAConnection(t *testing.T) {
 	up, ended := 0, 0
 	for _, line := range text.lines() {
 		switch {
-		case strings.Contains(line, `level=DEBUG msg="sdp: a connection came up"`):
+		case strings.Contains(line, `level=DEBUG msg="sdp: connection established"`):
 			up++
-		case strings.Contains(line, `level=DEBUG msg="sdp: a connection ended"`):
+		case strings.Contains(line, `level=DEBUG msg="sdp: connection closed"`):
 			ended++
 			require.Regexp(t, "sent=[05] received=[05]", line)
 		}
@@ -248,7 +248,7 @@ func TestViolationIsAWarning(t *testing.T) {
 		client.Close()
 	}
 	require.NoError(t, WaitClosed(t.Context()))
-	const warning = `level=WARN msg="sdp: the peer broke a rule of the protocol"`
+	const warning = `level=WARN msg="sdp: protocol violation by peer"`
 	require.Equal(t, 1, strings.Count(strings.Join(text.lines(), "\n"), warning))
 }
 
@@ -270,7 +270,7 @@ func TestLossIsNoWarning(t *testing.T) {
 			client.mu.Unlock()
 			client.Close()
 			require.NoError(t, WaitClosed(t.Context()))
-			require.NotContains(t, strings.Join(text.lines(), "\n"), "broke a rule")
+			require.NotContains(t, strings.Join(text.lines(), "\n"), "protocol violation")
 		})
 	}
 }

@@ -13,8 +13,8 @@ type rawConn struct {
 }
 
 var (
-	errRawUnread = errors.New("there are unread bytes, which only Read can return")
-	errRawWrite  = errors.New("the socket carries RDMA messages; use Write")
+	errRawUnread = errors.New("unread data in the receive buffer; use Read")
+	errRawWrite  = errors.New("socket carries RDMA messages; use Write")
 )
 
 func (r *rawConn) Control(f func(fd uintptr)) error {

@@ -22,7 +22,7 @@ type tcpMonitor struct {
 // a message, so that the device notices if the host is gone.
 const probeTime = 15 * time.Second
 
-var errMonitorData = errors.New("sdp: the peer sent bytes on the TCP connection after the StepUp")
+var errMonitorData = errors.New("sdp: unexpected data from peer on the TCP connection after StepUp")
 
 // monitorTCP ends the connection when TCP's keepalive finds that the peer's host is gone, if
 // the device does not notice that itself.

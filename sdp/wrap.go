@@ -9,7 +9,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 )
 
-var errSettled = errors.New("package net has negotiated SDP on the connection already, because sdp go has built this program: use the connection as it is")
+var errSettled = errors.New("SDP already negotiated by package net (program built with sdp go); use the connection as it is")
 
 // Client performs the client's side of the SDP handshake on a connection that the program
 // has made, to a listener on network "sdp" or to a program that calls [Server]. It returns

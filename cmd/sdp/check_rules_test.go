@@ -91,7 +91,7 @@ func TestCheckRulesMistakes(t *testing.T) {
 	}
 	out, status := runTool(t, nil, "check-rules", t.TempDir())
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out, "it is a directory")
+	assert.Contains(t, out, "is a directory")
 	good := rulesFile(t, "")
 	for _, args := range [][]string{{}, {good, "nats"}, {"-listen", good}, {"-x", good}} {
 		_, status := runTool(t, nil, append([]string{"check-rules"}, args...)...)
@@ -148,7 +148,7 @@ func TestCheckObeysRules(t *testing.T) {
 	out, status := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES=tcp"}, "check", "-program", "beta", address)
 	assert.Equal(t, 1, status)
 	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
-	assert.Contains(t, out, file+":2 asks for SDP")
+	assert.Contains(t, out, file+":2 requires SDP")
 	bad := rulesFile(t, "nonsense")
 	out, _ = runTool(t, []string{"SDP_CONFIG=" + bad}, "check", address)
 	assert.Contains(t, out, "rules: programs ignore the file: "+bad+":1: unknown statement")

@@ -44,7 +44,7 @@ func TestDumpOfAnotherProgram(t *testing.T) {
 	require.Contains(t, errs, "file exists")
 	_, errs, code = tool(t, "dump", "-dir", dir, "1")
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "process 1: it does not run, or does not serve its status (SDP_STATUS=1)")
+	require.Contains(t, errs, "process 1: not running, or not serving its status (SDP_STATUS=1)")
 	for _, args := range [][]string{{}, {"x"}, {"-size", "1", pid}, {"-c", "-1", pid}, {"-for", "-1s", pid}, {"-conn", "a,size=1G", pid}, {pid, pid}} {
 		_, errs, code := tool(t, append([]string{"dump", "-dir", dir}, args...)...)
 		require.Equal(t, 2, code, "%v: %s", args, errs)
@@ -96,8 +96,8 @@ func TestDumpIsInterruptedWhileItsOutputIsStuck(t *testing.T) {
 		t.Fatal("the command goes on")
 	}
 	require.Equal(t, 1, cmd.ProcessState.ExitCode())
-	require.Contains(t, errs.String(), "the dump ended early, after")
-	require.Contains(t, errs.String(), "the output did not take the rest in time")
+	require.Contains(t, errs.String(), "dump truncated after")
+	require.Contains(t, errs.String(), "output blocked: write timed out")
 }
 
 // TestDumpIsCutShort: a program that goes on running closes the connection in the middle of a packet,
@@ -130,15 +130,15 @@ func TestDumpIsCutShort(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.pcapng")
 	_, errs, code := tool(t, "dump", "-dir", dir, "-w", file, pid)
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "the dump was cut short after")
+	require.Contains(t, errs, "dump truncated after")
 	require.NotContains(t, errs, "the program ended")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "first")
-	require.Contains(t, dump.EndComment(text), "the program did not send the rest")
+	require.Contains(t, dump.EndComment(text), "unexpected end of the program's data")
 	_, errs, code = tool(t, "dump", "-dir", dir, "-w", "-", pid)
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "the dump was cut short after")
+	require.Contains(t, errs, "dump truncated after")
 
 	dir, p, _ := program(t)
 	file = filepath.Join(t.TempDir(), "a.pcapng")
@@ -183,7 +183,7 @@ func TestDumpIsOptional(t *testing.T) {
 	dir, p, _ := program(t, "SDP_DUMP=off")
 	_, errs, code := tool(t, "dump", "-dir", dir, "-w", link+"2", strconv.Itoa(p.Process.Pid))
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "SDP_DUMP=off forbids it in this program")
+	require.Contains(t, errs, "disabled by SDP_DUMP=off in the program")
 	require.NoFileExists(t, link+"2")
 }
 

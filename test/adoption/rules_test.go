@@ -24,9 +24,9 @@ func TestRules(t *testing.T) {
 		{"use tcp server program *:*", "shm", "tcp", "echoed"},
 		{"use sdp client * *:*", "shm", "shm", "echoed"},
 		{"use sdp client * *:*\nuse tcp server * *:*", "shm", "", "panic: "},
-		{"use sdp client * *:*", "tcp", "", file + ":1 asks for SDP: "},
+		{"use sdp client * *:*", "tcp", "", file + ":1 requires SDP: "},
 		{"use both client * *:*", "tcp", "tcp", "echoed"},
-		{"use tcp client * *:*\nnonsense", "shm", "either", "sdp: SDP_CONFIG is ignored: " + file + ":2: unknown statement"},
+		{"use tcp client * *:*\nnonsense", "shm", "either", "sdp: SDP_CONFIG ignored: " + file + ":2: unknown statement"},
 		{"log min-level 7\nuse sdp client * *:*", "shm", "shm", ": SDP over shm (line 2: use sdp client * *:*)"},
 	} {
 		t.Run(v.rules+" "+v.devices, func(t *testing.T) {
