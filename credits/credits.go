@@ -217,5 +217,5 @@ type Error struct {
 	What  string // what is wrong with it
 }
 
-// Error returns "credits: MSeq: is 7 out of step, 6 is next".
+// Error returns "credits: MSeq: is 7, expected 6".
 func (e *Error) Error() string { return "credits: " + e.Field + ": " + e.What }

@@ -9,7 +9,7 @@ type Error struct {
 	What    string // what is wrong with it
 }
 
-// Error returns "wire: Hello: MajV: is 2, we speak 1".
+// Error returns "wire: Hello: MajV: is 2, expected 1".
 func (e *Error) Error() string {
 	return "wire: " + e.Message + ": " + e.Field + ": " + e.What
 }

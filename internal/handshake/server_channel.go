@@ -92,7 +92,7 @@ func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
 func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello) error {
 	t, ok := transport(device)
 	if !ok {
-		return errors.New("device not built into this program")
+		return errors.New("not compiled into this program")
 	}
 	if err := h.cfg.worth(device, h.conn); err != nil {
 		return err
