@@ -57,6 +57,9 @@ func TestUnreadMessagesHoldNoMoreThanPromised(t *testing.T) {
 		{"whole buffers", recvSize - wire.HeaderLen},
 	} {
 		t.Run(v.name, func(t *testing.T) {
+			if testing.Short() && v.size == 2049 {
+				t.Skip("missing: time, because -short is set; the other sizes are checked")
+			}
 			client, c := hostileUp(t)
 			defer client.Close()
 			defer c.Close()

@@ -76,7 +76,10 @@ func TestZcopyDeadlines(t *testing.T) {
 // TestNobodyReads: the Write of more than all buffers hold has its deadline, or
 // is closed, and says exactly how much the peer can read.
 func TestNobodyReads(t *testing.T) {
-	const size = 64 << 20
+	size := 64 << 20
+	if testing.Short() {
+		size = 32 << 20
+	}
 	big := random(size)
 	for _, v := range []struct {
 		name  string
@@ -169,13 +172,12 @@ func TestBothWriteLongInTwoProcesses(t *testing.T) {
 // TestBothWriteForever: what is read ahead for two programs that do not read is
 // bounded, and afterwards everything is as it was.
 func TestBothWriteForever(t *testing.T) {
+	if testing.Short() {
+		t.Skip("missing: time, because -short is set; TestReadAheadIsBounded checks the bounds")
+	}
 	const size = 32 << 20
 	big := random(size)
-	thresholds := []int{1, -1}
-	if testing.Short() {
-		thresholds = thresholds[:1]
-	}
-	for _, threshold := range thresholds {
+	for _, threshold := range []int{1, -1} {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
 			ends := []*Conn{c, s}

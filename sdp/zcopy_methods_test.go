@@ -18,7 +18,10 @@ import (
 // TestZcopyBuffers has net.Buffers, as its own method and ours write them, with
 // slices large and small.
 func TestZcopyBuffers(t *testing.T) {
-	const slices = 30
+	slices := 30
+	if testing.Short() {
+		slices = 10
+	}
 	for name, write := range map[string]func(c *Conn, v *net.Buffers) (int64, error){
 		"net.Buffers.WriteTo": func(c *Conn, v *net.Buffers) (int64, error) { return v.WriteTo(c) },
 		"Conn.WriteBuffers":   (*Conn).WriteBuffers,

@@ -59,7 +59,11 @@ func zcopySizes(threshold int) []int {
 // TestZcopySizes writes every size in both directions at once, and reads them in
 // every way. What arrives is compared by its hash.
 func TestZcopySizes(t *testing.T) {
-	for _, threshold := range zcopyThresholds {
+	thresholds := zcopyThresholds
+	if testing.Short() {
+		thresholds = thresholds[:1]
+	}
+	for _, threshold := range thresholds {
 		sizes := zcopySizes(threshold)
 		r := rand.New(rand.NewPCG(uint64(threshold), 0))
 		total := 0
