@@ -49,6 +49,9 @@ func (w Word) Recalled() bool { return w&(moved|readerOut) == moved|readerOut }
 // Left reports whether the writer will put nothing more into the ring.
 func (w Word) Left() bool { return w&writerOut != 0 }
 
+// Asks reports whether Consent would change anything.
+func (w Word) Asks() bool { return w&(readerOut|writerOut) == readerOut }
+
 // A Gate is one direction's boundary. It lies in shared memory, so both ends must treat what
 // they load as hostile: a wrong value may spoil this direction's bytes and nothing else. Its
 // methods are safe for concurrent use by one writer and one reader.
@@ -102,7 +105,7 @@ func (g *Gate) Home() { g.word.Or(uint64(writerOut)) }
 // Consent allows a writer that has joined to move. From then on, the reader looks at the gate
 // before it waits on TCP. It withdraws its consent only by Recall.
 func (g *Gate) Consent() {
-	if Word(g.word.Load())&(readerOut|writerOut) == readerOut {
+	if g.Load().Asks() {
 		g.word.And(^uint64(readerOut))
 	}
 }

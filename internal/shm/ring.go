@@ -80,6 +80,9 @@ func (p *Producer) Unread() (int, error) {
 	return int(p.pos - p.taken), err
 }
 
+// Position returns how many bytes were put. It may be called at any time.
+func (p *Producer) Position() uint64 { return p.head.Load() }
+
 // Taken returns the consumer's position, as Unread has found it.
 func (p *Producer) Taken() uint64 { return p.taken }
 
@@ -176,6 +179,9 @@ func (c *Consumer) ready(head, next uint64) (n uint64, err error) {
 	}
 	return n, nil
 }
+
+// Position returns how many bytes were taken. It may be called at any time.
+func (c *Consumer) Position() uint64 { return c.tail.Load() }
 
 // Empty reports whether there is nothing to take.
 func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }

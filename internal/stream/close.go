@@ -15,6 +15,7 @@ func (c *Conn) Close() error {
 	if c.state.Or(closed)&closed != 0 {
 		return c.tcp.Close()
 	}
+	c.stopMoving()
 	l := c.linked.Load()
 	if l == nil || !l.hold() {
 		return c.tcp.Close()
@@ -33,16 +34,6 @@ func (c *Conn) Close() error {
 	c.rmu.Unlock()
 	l.drop()
 	return err
-}
-
-// closeLink ends a link that was attached to a connection while that was closed.
-func (c *Conn) closeLink(l *link) {
-	c.wmu.Lock()
-	l.closeWriter()
-	c.wmu.Unlock()
-	c.rmu.Lock()
-	l.closeReader()
-	c.rmu.Unlock()
 }
 
 // closeWriter needs wmu. If the direction was recalled, the reader finds what TCP does not have in the ring.

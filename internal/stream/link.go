@@ -81,33 +81,39 @@ type link struct {
 }
 
 // Attach gives the connection a segment and a connected Unix socket as its doorbell, both of which belong to it
-// from then on. It fails if the connection has a segment.
+// from then on. It fails if the connection has a segment, or is closed.
 func (c *Conn) Attach(seg *shm.Segment, socket int) error {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	return c.attach(seg, socket)
+}
+
+// attach is Attach with stepMu, which Close takes after it has marked the connection.
+func (c *Conn) attach(seg *shm.Segment, socket int) error {
 	bell, err := shm.NewDoorbell(socket)
 	if err != nil {
 		seg.Unmap()
 		return err
 	}
 	raw, err := c.tcp.SyscallConn()
-	if err == nil {
-		l := &link{c: c, raw: raw, seg: seg, bell: bell}
-		l.refs.Store(2)
-		l.reader.init(l)
-		l.writer.init(l)
-		if c.linked.CompareAndSwap(nil, l) {
-			if c.is(closed) { // Close may have missed it
-				c.closeLink(l)
-			}
-			return nil
-		}
+	if err == nil && (c.is(closed) || c.linked.Load() != nil) {
 		err = errAttached
 	}
-	bell.Close()
-	seg.Unmap()
-	return err
+	if err != nil {
+		bell.Close()
+		seg.Unmap()
+		return err
+	}
+	l := &link{c: c, raw: raw, seg: seg, bell: bell}
+	l.refs.Store(2)
+	l.reader.init(l)
+	l.writer.init(l)
+	c.linked.Store(l)
+	monitor.add(c)
+	return nil
 }
 
-var errAttached = errors.New("connection has shared memory already")
+var errAttached = errors.New("connection has shared memory already, or is closed")
 
 // hold keeps the link's memory mapped until drop, and fails if it is not any more.
 func (l *link) hold() bool {
@@ -126,9 +132,10 @@ func (l *link) drop() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
-	l.c.linked.CompareAndSwap(l, nil)
 	l.bell.Close()
 	l.seg.Unmap()
+	l.c.linked.CompareAndSwap(l, nil)
+	l.c.cameHome()
 }
 
 // bring ends a direction's use of the segment. The caller has the half.
@@ -148,6 +155,16 @@ func (l *link) ring(sleeps bool) {
 
 // mustLeave reports whether both directions must come home: an end wants it, or the peer has gone.
 func (l *link) mustLeave() bool { return l.seg.Leaving() || l.bell.Gone() }
+
+var errShared = errors.New("connection's socket is used elsewhere, too")
+
+// refuse keeps the connection on TCP, because something else uses its socket.
+func (l *link) refuse() {
+	l.c.stay(errShared)
+	l.seg.Leave()
+	l.bell.Ring()
+	l.bell.Rouse()
+}
 
 // rouse makes calls that sleep on the doorbell look again.
 func (c *Conn) rouse() {

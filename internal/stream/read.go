@@ -60,10 +60,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 		}
 		l := c.linked.Load()
 		if l == nil || l.reader.at() == home {
-			n, err := c.tcp.Read(b)
-			if n > 0 {
-				c.in.Add(uint64(n))
+			if l == nil && c.due() && c.step() {
+				continue
 			}
+			n, err := c.tcp.Read(b)
+			c.received(b[:max(0, n)])
 			return n, err
 		}
 		n, err := l.read(b)
@@ -125,10 +126,10 @@ func (l *link) readSocket(fd uintptr) bool {
 	for r.at() != home {
 		n, err := read(fd, r.buf)
 		if n > 0 {
-			c.in.Add(uint64(n))
+			c.received(r.buf[:n])
 			r.n = n
 			if r.at() == onTCP {
-				r.gate.Consent()
+				l.consent(fd)
 			}
 			return true
 		}
@@ -158,11 +159,30 @@ func (l *link) readSocket(fd uintptr) bool {
 			r.lend()
 			return false
 		case next == gate.Ask:
-			r.gate.Consent()
+			if !l.consent(fd) {
+				return true
+			}
 		default:
 			r.park, r.seen = true, w
 			return true
 		}
+	}
+	return true
+}
+
+// consent lets the writer move, unless bytes have been read that the Conn has not. It reports whether the reader
+// may look again at once.
+func (l *link) consent(fd uintptr) bool {
+	c, r := l.c, &l.reader
+	if r.gate.Load().Asks() {
+		switch exclusive(fd, func(k counts) bool { return k.received-k.unread == c.in.Load() }) {
+		case shared:
+			l.refuse()
+			return false
+		case ending:
+			return false
+		}
+		r.gate.Consent()
 	}
 	return true
 }

@@ -29,6 +29,7 @@ type Conn struct {
 	violation atomic.Pointer[error]
 
 	deadlines
+	mover
 }
 
 // New returns a Conn on a TCP socket through which no byte has gone. The socket belongs to it.

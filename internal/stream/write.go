@@ -56,6 +56,7 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	defer c.turn()
 	for len(b) > 0 {
 		var k int
 		if c.broken != nil {
@@ -63,8 +64,11 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 		}
 		l := c.linked.Load()
 		if l == nil || l.writer.at() == home {
+			if l == nil && c.due() && c.step() {
+				continue
+			}
 			k, err = c.tcp.Write(b[:min(len(b), plainChunk)])
-			c.out.Add(uint64(k))
+			c.sent(b[:k])
 		} else {
 			k, err = l.write(b)
 		}
@@ -117,12 +121,17 @@ func (l *link) writeSocket(fd uintptr) bool {
 		return true
 	}
 	if !w.joined {
+		if exclusive(fd, func(k counts) bool { return k.written == c.out.Load() }) == shared {
+			l.refuse()
+			return true
+		}
 		w.gate.Join(c.out.Load())
 		w.joined = true
 	}
 	for len(w.buf) > 0 {
 		if w.gate.Move() {
 			w.move(inRing)
+			c.moves.Add(1)
 			return true
 		}
 		n, err := send(fd, w.buf[:min(len(w.buf), linkedChunk)])
@@ -134,7 +143,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 			w.err = err
 			return true
 		}
-		c.out.Add(uint64(n))
+		c.sent(w.buf[:n])
 		w.n += n
 		w.buf = w.buf[n:]
 		w.gate.Published(n)

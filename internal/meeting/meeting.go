@@ -1,0 +1,273 @@
+//go:build linux
+
+package meeting
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/shm"
+)
+
+// Ends describes the connection for which its ends meet.
+type Ends struct {
+	Dialler, Acceptor netip.AddrPort // as package net has them; IPv4 addresses may be mapped
+	TCP               syscall.RawConn
+	Allow             func(uid uint32) bool // besides the own user; nil: nobody
+}
+
+// name is the abstract name at which the ends meet.
+func (e *Ends) name() string {
+	return fmt.Sprintf("@gosdp/%d/%s/%s", version, bare(e.Dialler), bare(e.Acceptor))
+}
+
+func bare(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+
+// Meeting is one end's part of a meeting that has begun. Its methods must not be called concurrently.
+type Meeting struct {
+	ends     *Ends
+	name     string
+	fd       int
+	accepted bool // at the dialler: fd is connected
+	dialler  bool
+}
+
+// Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name.
+func Invite(e *Ends) (*Meeting, error) {
+	m := &Meeting{ends: e, name: e.name(), dialler: true}
+	fd, err := unixSocket()
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: m.name}); err == nil {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("bind", err)
+	}
+	m.fd = fd
+	return m, nil
+}
+
+func unixSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	return fd, os.NewSyscallError("socket", err)
+}
+
+// seeker is an unconnected socket, kept because most attempts are refused.
+var seeker struct {
+	sync.Mutex
+	fd   int
+	have bool
+}
+
+// Seek looks for the dialler. It returns nil and no error if that has not invited.
+func Seek(e *Ends, f Facts) (*Meeting, error) {
+	m := &Meeting{ends: e, name: e.name()}
+	seeker.Lock()
+	fd, have := seeker.fd, seeker.have
+	seeker.have = false
+	seeker.Unlock()
+	if !have {
+		var err error
+		if fd, err = unixSocket(); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: m.name}); err != nil {
+		seeker.Lock()
+		if !seeker.have {
+			seeker.fd, seeker.have = fd, true
+			fd = -1
+		}
+		seeker.Unlock()
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		if err == unix.ECONNREFUSED || err == unix.EAGAIN { // nobody; or somebody else is there already
+			return nil, nil
+		}
+		return nil, os.NewSyscallError("connect", err)
+	}
+	m.fd = fd
+	peer, err := m.check()
+	if err == nil {
+		err = m.say(makeHello(m.name, unix.Getpid(), peer, f))
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close ends a meeting that has not succeeded.
+func (m *Meeting) Close() {
+	if m.fd >= 0 {
+		unix.Close(m.fd)
+		m.fd = -1
+	}
+}
+
+// Step goes on with the meeting, if the peer has. When both ends have met it returns the segment and the
+// socket for the doorbell, which belong to the caller. If it returns neither an error nor a segment, the peer has
+// not got that far. After an error the caller calls Close.
+func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
+	if m.dialler && !m.accepted {
+		if !readable(m.fd) { // accept4 makes a file before it looks
+			return nil, -1, nil
+		}
+		fd, _, err := unix.Accept4(m.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return nil, -1, os.NewSyscallError("accept", err)
+		}
+		unix.Close(m.fd)
+		m.fd, m.accepted = fd, true
+	}
+	peer, err := m.check() // before descriptors are accepted
+	if err != nil {
+		return nil, -1, err
+	}
+	b, file, err := m.hear()
+	if err == unix.EAGAIN {
+		return nil, -1, nil
+	}
+	if err != nil {
+		return nil, -1, err
+	}
+	if file >= 0 {
+		defer unix.Close(file)
+	}
+	if err := checkHello(b, m.name, unix.Getpid(), peer, f); err != nil {
+		return nil, -1, err
+	}
+	var seg *shm.Segment
+	if m.dialler {
+		if file >= 0 {
+			return nil, -1, errShort
+		}
+		if seg, file, err = shm.New(); err != nil {
+			return nil, -1, err
+		}
+		err = m.say(makeHello(m.name, unix.Getpid(), peer, f), file)
+		unix.Close(file)
+	} else if file < 0 {
+		err = errShort
+	} else {
+		seg, err = shm.Open(file)
+	}
+	if err != nil {
+		if seg != nil {
+			seg.Unmap()
+		}
+		return nil, -1, err
+	}
+	fd := m.fd
+	m.fd = -1
+	return seg, fd, nil
+}
+
+var errSelf = errors.New("peer is this process")
+
+// TestSelf lets both ends be in one process. Tests set it.
+var TestSelf bool
+
+// check looks at the peer's process and at the TCP socket. It returns the process's number.
+func (m *Meeting) check() (pid int, err error) {
+	u, err := unix.GetsockoptUcred(m.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt", err)
+	}
+	const unmapped = 65534 // a user of another user namespace
+	switch {
+	case u.Uid == unmapped || int(u.Uid) != unix.Geteuid() && (m.ends.Allow == nil || !m.ends.Allow(u.Uid)):
+		return 0, fmt.Errorf("peer runs as user %d, this process as user %d", u.Uid, unix.Geteuid())
+	case int(u.Pid) == unix.Getpid() && !TestSelf:
+		return 0, errSelf
+	}
+	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd) })
+	return int(u.Pid), errors.Join(failed, err)
+}
+
+// suitable reports whether a socket carries plain TCP within the network namespace of the Unix socket.
+func suitable(fd, unixFD int) error {
+	for _, o := range []struct {
+		level, option, want int
+		why                 string
+	}{
+		{unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP, "connection is not plain TCP"},
+		{unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, 0, "socket is bound to a network device"},
+	} {
+		if v, err := unix.GetsockoptInt(fd, o.level, o.option); err != nil || v != o.want {
+			return errors.New(o.why)
+		}
+	}
+	if ulp, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP); err == nil && ulp != "" {
+		return fmt.Errorf("socket has the upper layer protocol %s", ulp)
+	}
+	mine, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	}
+	if theirs, err := unix.GetsockoptUint64(unixFD, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil || theirs != mine {
+		return errors.New("connection belongs to another network namespace")
+	}
+	return nil
+}
+
+// say sends a hello, perhaps with a descriptor.
+func (m *Meeting) say(b []byte, file ...int) error {
+	var rights []byte
+	if len(file) > 0 {
+		rights = unix.UnixRights(file...)
+	}
+	return os.NewSyscallError("sendmsg", unix.Sendmsg(m.fd, b, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL))
+}
+
+// hear receives one, with at most one descriptor; -1: none. The error is EAGAIN if it has not arrived.
+func (m *Meeting) hear() (b []byte, file int, err error) {
+	b = make([]byte, helloLen)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, k, flags, _, err := unix.Recvmsg(m.fd, b, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		if err != unix.EAGAIN {
+			err = os.NewSyscallError("recvmsg", err)
+		}
+		return nil, -1, err
+	}
+	var files []int
+	messages, err := unix.ParseSocketControlMessage(oob[:k])
+	for i := range messages {
+		if f, e := unix.ParseUnixRights(&messages[i]); e == nil {
+			files = append(files, f...)
+		}
+	}
+	file = -1
+	switch {
+	case n == 0:
+		err = errVanished
+	case err != nil || len(files) > 1 || flags&unix.MSG_CTRUNC != 0:
+		err = errShort
+	case len(files) == 1:
+		return b[:n], files[0], nil
+	}
+	for _, f := range files {
+		unix.Close(f)
+	}
+	return b[:n], file, err
+}
+
+func readable(fd int) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	var now unix.Timespec
+	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return e == 0 && n > 0
+}

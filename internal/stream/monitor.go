@@ -1,0 +1,109 @@
+//go:build linux
+
+package stream
+
+import (
+	"sync"
+	"time"
+)
+
+// idleTime is after how long without payload a connection comes home.
+var idleTime = time.Second
+
+const (
+	visitEvery = 160 * time.Millisecond
+	meetTime   = int64(time.Second) // for a meeting of which the program's calls take no further step
+)
+
+// monitor visits the connections of the process that have a meeting or a segment. While there is none it has neither
+// a timer nor a goroutine.
+var monitor visits
+
+type visits struct {
+	mu    sync.Mutex
+	conns map[*Conn]*watched
+	timer *time.Timer
+}
+
+// watched is what the monitor knows of a connection.
+type watched struct {
+	payload uint64 // at the last visit
+	since   int64  // when that changed, since epoch
+}
+
+func (v *visits) add(c *Conn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.conns[c] != nil {
+		return
+	}
+	if v.conns == nil {
+		v.conns = make(map[*Conn]*watched)
+	}
+	v.conns[c] = &watched{since: int64(time.Since(epoch))}
+	if v.timer == nil {
+		v.timer = time.AfterFunc(min(visitEvery, idleTime/4), v.visit)
+	}
+}
+
+func (v *visits) visit() {
+	v.mu.Lock()
+	all := make(map[*Conn]*watched, len(v.conns))
+	for c, k := range v.conns {
+		all[c] = k
+	}
+	v.mu.Unlock()
+	now := int64(time.Since(epoch))
+	for c, k := range all {
+		if !c.visited(k, now) {
+			continue
+		}
+		v.mu.Lock()
+		delete(v.conns, c)
+		v.mu.Unlock()
+		if c.needsVisits() { // it has begun again meanwhile
+			v.add(c)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.conns) == 0 {
+		v.timer = nil
+		return
+	}
+	v.timer.Reset(min(visitEvery, idleTime/4))
+}
+
+// needsVisits reports whether the connection has a meeting or a segment.
+func (c *Conn) needsVisits() bool {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	return c.meeting != nil || c.linked.Load() != nil
+}
+
+// visited visits a connection, and reports whether it needs no more visits.
+func (c *Conn) visited(k *watched, now int64) bool {
+	payload := c.in.Load() + c.out.Load()
+	if l := c.linked.Load(); l != nil && l.hold() {
+		payload += l.reader.ring.Position() + l.writer.ring.Position()
+		l.drop()
+	}
+	if payload != k.payload {
+		k.payload, k.since = payload, now
+	}
+	idle := now - k.since
+	c.stepMu.Lock()
+	if c.meeting != nil && idle > meetTime {
+		c.over(errNobody)
+		c.next.Store(c.score() + 1)
+	}
+	c.stepMu.Unlock()
+	if c.linked.Load() != nil {
+		if idle > int64(idleTime) {
+			c.Leave()
+		} else {
+			c.Visit()
+		}
+	}
+	return !c.needsVisits()
+}

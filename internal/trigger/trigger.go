@@ -1,0 +1,175 @@
+// Package trigger decides when a connection moves to shared memory: when what it has lost by not
+// moving is what a move costs. It has no I/O and no clock of its own.
+package trigger
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+const (
+	// Pays is the score at which a move has paid for itself, as far as is known: some 16 exchanges, or
+	// 1 MB of a stream.
+	Pays = 16
+	// bytesPerPoint is how many bytes of payload count as much as an exchange.
+	bytesPerPoint = 64 << 10
+
+	least, most = 2, 4096 // scores at which connections of an address move
+
+	pause      = time.Second           // after which a connection begins to count again
+	listenTime = 20 * time.Millisecond // for which a dialler listens at least: the ends' scores differ by what is in the sockets
+	mostVain   = 3                     // meetings in vain, after which a connection stays on TCP
+)
+
+// Score returns the score of a connection that has turned so often from reading to writing and moved so many
+// bytes, in both directions.
+func Score(turns, bytes uint64) uint64 { return turns + bytes/bytesPerPoint }
+
+// Action is what a connection does next.
+type Action int
+
+// The actions.
+const (
+	Nothing Action = iota
+	Invite         // a dialler lets the acceptor find it
+	Wait           // a meeting goes on, or is given up after Patience
+	Seek           // an acceptor looks for the dialler
+	Abandon        // a dialler has listened for long enough
+)
+
+// Trigger is the state of one connection. The caller serialises its methods, except that Due may be called
+// with a stale next score.
+type Trigger struct {
+	dialler bool
+	never   bool
+	meeting bool
+	vain    uint8
+	level   uint8
+	at      uint32        // the score at which connections of this address move
+	base    uint64        // the score after the last pause,
+	listens uint64        // from which the dialler listens,
+	until   uint64        // and to which it does
+	since   time.Duration // when the meeting began
+	last    time.Duration // when Next was last asked
+}
+
+// Start begins with a connection whose address has learned that it should move at the given score. It returns the score
+// at which Next has something to say.
+func (t *Trigger) Start(dialler bool, at int, now time.Duration) (next uint64) {
+	*t = Trigger{dialler: dialler, at: uint32(at)}
+	return t.Restart(0, now)
+}
+
+// threshold is the score of the next attempt after a pause: the acceptor tries once for each factor √2, one point
+// later than the dialler, whose count is one ahead.
+func (t *Trigger) threshold() uint64 {
+	n := math.Ceil(float64(t.at) / 2 * math.Pow(2, float64(t.level)/2))
+	n = max(n, float64(t.level)+1)
+	if !t.dialler {
+		n++
+	}
+	return t.base + uint64(min(n, math.MaxInt32))
+}
+
+// Next says what to do at a score, and the score at which to ask again.
+func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64) {
+	switch {
+	case t.never:
+		return Nothing, math.MaxUint64
+	case t.meeting:
+		if t.dialler && score >= t.until && now-t.since >= listenTime {
+			return Abandon, score + 1
+		}
+		return Wait, score + 1
+	case now-t.last > pause*time.Duration(max(1, t.at/Pays)): // from one threshold to the next
+		return Nothing, t.Restart(score, now)
+	}
+	t.last = now
+	for t.threshold() <= score {
+		t.level++
+	}
+	next = t.threshold()
+	switch {
+	case !t.dialler:
+		return Seek, next
+	case score-t.base >= t.listens:
+		t.listens = 4 * (score - t.base)
+		return Invite, next
+	}
+	return Nothing, next
+}
+
+// Met tells that a meeting has begun.
+func (t *Trigger) Met(score uint64, now time.Duration) {
+	t.meeting, t.since, t.until = true, now, score+max(uint64(t.at), 8)
+}
+
+// Over tells that the meeting has ended, and whether it has brought the ends together.
+func (t *Trigger) Over(together bool) {
+	t.meeting = false
+	if !together {
+		if t.vain++; t.vain >= mostVain {
+			t.never = true
+		}
+	}
+}
+
+// Never keeps the connection on TCP.
+func (t *Trigger) Never() { t.never = true }
+
+// Restart counts from the given score on: after a pause, or when the connection has come home.
+func (t *Trigger) Restart(score uint64, now time.Duration) (next uint64) {
+	t.base, t.level, t.listens, t.last = score, 0, uint64(t.at), now
+	if t.never {
+		return math.MaxUint64
+	}
+	return t.threshold()
+}
+
+// Memory is what addresses have learned. The zero value is ready to use, and safe for concurrent use.
+type Memory[K comparable] struct {
+	mu sync.Mutex
+	at map[K]int32
+}
+
+const mostKnown = 4096 // addresses; one more takes the place of another
+
+// At returns the score at which connections of the address move.
+func (m *Memory[K]) At(address K) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, ok := m.at[address]; ok {
+		return int(at)
+	}
+	return Pays
+}
+
+// Long tells that a connection has lived for so long that it should have moved at once.
+func (m *Memory[K]) Long(address K) {
+	m.learn(address, func(at int32) int32 { return max(least, min(at, 2*Pays)/2) })
+}
+
+// Short tells that a connection has ended before a move would have paid.
+func (m *Memory[K]) Short(address K) {
+	m.learn(address, func(at int32) int32 { return min(most, max(at, Pays/2)*2) })
+}
+
+func (m *Memory[K]) learn(address K, f func(int32) int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok := m.at[address]
+	if !ok {
+		at = Pays
+		if m.at == nil {
+			m.at = make(map[K]int32)
+		}
+		if len(m.at) >= mostKnown {
+			for k := range m.at {
+				delete(m.at, k)
+				break
+			}
+		}
+	}
+	m.at[address] = f(at)
+}
