@@ -38,7 +38,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("say serve or call")
+		return errors.New("missing command: serve or call")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	httpAt := flags.String("http", ":8080", "the `address` for HTTP")

@@ -24,6 +24,9 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
+// dialer has the defaults of SDP, as sdp.Dial does.
+var dialer sdp.Dialer
+
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "echo:", err)
@@ -90,7 +93,7 @@ func serve(address string, child bool) error {
 
 // call sends size bytes to the server at address and reads them back.
 func call(address string, size int, out io.Writer) error {
-	conn, err := sdp.Dial("tcp", address)
+	conn, err := dialer.Dial("tcp", address)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ import (
 // maxMessage is more than gRPC's own limit of 4 MB.
 const maxMessage = 32 << 20
 
+// sdpDialer has the defaults of SDP.
+var sdpDialer sdp.Dialer
+
 func main() {
 	server := flag.Bool("serve", false, "run as the server process (used internally)")
 	flag.Parse()
@@ -70,7 +73,7 @@ func both(security string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
+	dialer := devices.Recorder{Dial: sdpDialer.DialContext}
 	conn, err := connect(address, clientSide, &dialer)
 	if err != nil {
 		return errors.Join(err, stop())

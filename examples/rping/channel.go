@@ -52,7 +52,7 @@ func (c *channel) receive() (advert, error) {
 	defer message.Buffer.Release()
 	b := message.Buffer.Bytes
 	if len(b) != advertLen {
-		return advert{}, fmt.Errorf("a message of %d bytes instead of %d", len(b), advertLen)
+		return advert{}, fmt.Errorf("malformed advertisement: got %d bytes, want %d", len(b), advertLen)
 	}
 	return advert{
 		va:   binary.BigEndian.Uint64(b[0:]),
@@ -90,7 +90,7 @@ func (c *channel) wait(op rdma.Op) (rdma.Completion, error) {
 		case err != nil:
 			return rdma.Completion{}, err
 		case n > 0 && c.done[0].Op != op:
-			return rdma.Completion{}, fmt.Errorf("completion of kind %d, expected %d", c.done[0].Op, op)
+			return rdma.Completion{}, fmt.Errorf("unexpected completion: got kind %d, want %d", c.done[0].Op, op)
 		case n > 0:
 			return c.done[0], nil
 		}

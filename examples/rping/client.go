@@ -101,7 +101,7 @@ func (c *channel) ping(o *options, out io.Writer) error {
 			}
 		}
 		if o.validate && !bytes.Equal(ping, echo) {
-			return fmt.Errorf("ping %d: the echo differs", i)
+			return fmt.Errorf("ping %d: received data differs from sent data", i)
 		}
 		if o.verbose {
 			fmt.Fprintf(out, "ping data: %s\n", text(echo))

@@ -57,7 +57,7 @@ func run(args []string, out, notes io.Writer) error {
 	}
 	switch {
 	case o.server == o.client:
-		return errors.New("need exactly one of -s and -c")
+		return errors.New("exactly one of -s and -c is required")
 	case o.size < 1 || o.size > maxPing:
 		return fmt.Errorf("-S %d: a ping has 1 to %d bytes", o.size, maxPing)
 	case o.count < 0:

@@ -150,7 +150,7 @@ func TestValidation(t *testing.T) {
 	for _, write := range []bool{true, false} {
 		host, port := fakePeer(t, wrong(write))
 		err := run([]string{"-c", "-a", host, "-p", port, "-C", "1", "-V"}, io.Discard, io.Discard)
-		require.ErrorContains(t, err, "ping 0: the echo differs")
+		require.ErrorContains(t, err, "ping 0: received data differs from sent data")
 	}
 }
 

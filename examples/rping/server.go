@@ -67,7 +67,7 @@ func (c *channel) pong(out io.Writer) error {
 		case err != nil:
 			return err
 		case source.size > maxPing:
-			return fmt.Errorf("a ping of %d bytes is longer than %d", source.size, maxPing)
+			return fmt.Errorf("ping of %d bytes exceeds the limit of %d", source.size, maxPing)
 		}
 		ping := buffer[:source.size]
 		if err := c.read(ping, source); err != nil {
@@ -84,7 +84,7 @@ func (c *channel) pong(out io.Writer) error {
 		}
 		echo := ping[:min(len(text(ping))+1, len(ping))] // with the zero byte
 		if len(echo) > int(sink.size) {
-			return fmt.Errorf("the client's buffer has %d bytes, the ping %d", sink.size, len(echo))
+			return fmt.Errorf("client's buffer is too small: %d bytes, ping of %d", sink.size, len(echo))
 		}
 		if err := c.write(echo, sink); err != nil {
 			return unexpected(err)

@@ -30,6 +30,9 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
+// sdpDialer has the defaults of SDP.
+var sdpDialer sdp.Dialer
+
 func main() {
 	server := flag.Bool("serve", false, "run as the server process (used internally)")
 	flag.Parse()
@@ -100,7 +103,7 @@ func both(out io.Writer) error {
 
 // callHTTP2 makes many concurrent requests on one connection.
 func callHTTP2(address string, config *tls.Config, out io.Writer) error {
-	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
+	dialer := devices.Recorder{Dial: sdpDialer.DialContext}
 	transport := &http.Transport{
 		DialContext:       dialer.DialContext, // the added line
 		TLSClientConfig:   config.Clone(),
@@ -137,9 +140,9 @@ func post(client *http.Client, url string, size int) error {
 	case err != nil:
 		return err
 	case response.TLS.NegotiatedProtocol != "h2" || response.ProtoMajor != 2:
-		return fmt.Errorf("%q was negotiated, and %s used", response.TLS.NegotiatedProtocol, response.Proto)
+		return fmt.Errorf("ALPN negotiated %q, response uses %s", response.TLS.NegotiatedProtocol, response.Proto)
 	case response.Header.Get("Client") != clientName:
-		return fmt.Errorf("the server saw the client as %q", response.Header.Get("Client"))
+		return fmt.Errorf("server saw client %q", response.Header.Get("Client"))
 	case !bytes.Equal(got, sent):
 		return fmt.Errorf("received %d bytes that differ from the %d sent", len(got), len(sent))
 	}
@@ -153,7 +156,7 @@ func callWithoutCertificate(ctx context.Context, address string, config *tls.Con
 	config = config.Clone()
 	config.Certificates = nil
 	config.ServerName = "localhost"
-	below, err := new(sdp.Dialer).DialContext(ctx, "tcp", address)
+	below, err := sdpDialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -166,7 +169,7 @@ func callWithoutCertificate(ctx context.Context, address string, config *tls.Con
 	}
 	var alert *net.OpError
 	if !errors.As(err, &alert) || alert.Op != "remote error" {
-		return fmt.Errorf("without a certificate: %v", err)
+		return fmt.Errorf("handshake without a certificate: unexpected result: %v", err)
 	}
 	fmt.Fprintf(out, "without a certificate over %s: %v\n", devices.Of(conn), alert)
 	return nil

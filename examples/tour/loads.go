@@ -46,7 +46,7 @@ var stream = func() []byte {
 // at returns n bytes of the stream from position i.
 func at(i, n int) []byte { return stream[i%period:][:n] }
 
-var errDiffers = errors.New("the data received differ from the data sent")
+var errDiffers = errors.New("received data differs from sent data")
 
 // roundTrips sends messages of 64 bytes, each after the echo of the one before.
 func roundTrips(c *client) (n int, err error) {

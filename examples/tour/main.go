@@ -104,7 +104,7 @@ type client struct {
 func (o options) run(out io.Writer) error {
 	names := []string{"tcp"}
 	for name := range strings.SplitSeq(o.devices, ",") {
-		err := errors.New("this system does not have it")
+		err := errors.New("not supported on this system")
 		if device, ok := rdma.LookupDevice(name); ok {
 			err = device.Probe()
 		}

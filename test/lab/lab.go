@@ -134,7 +134,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 	group.Own(qemu)
 	must(t, qemu.Start())
 	go func() {
-		ended(errors.Join(errors.New("the machine stopped"), qemu.Wait()))
+		ended(errors.Join(errors.New("virtual machine stopped"), qemu.Wait()))
 		listener.Close()
 	}()
 	t.Cleanup(func() {

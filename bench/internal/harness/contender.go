@@ -112,7 +112,7 @@ func farShm() Contender {
 	}
 	c.Probe = func() error {
 		if os.Getenv("SDP_SHM_DIR") == "" {
-			return errors.New("SDP_SHM_DIR names no directory")
+			return errors.New("SDP_SHM_DIR is not set")
 		}
 		return canLinkNamespaces()
 	}
@@ -152,7 +152,7 @@ func Find(name string) (Contender, error) {
 			return c, nil
 		}
 	}
-	return Contender{}, fmt.Errorf("no contender %q", name)
+	return Contender{}, fmt.Errorf("unknown contender %q", name)
 }
 
 // Absent returns why the contender cannot be measured here, or nil if it can.
@@ -178,7 +178,7 @@ func requireTCP(c net.Conn, err error) (net.Conn, error) {
 	}
 	if _, ok := c.(*net.TCPConn); !ok {
 		c.Close()
-		return nil, fmt.Errorf("the connection is a %T", c)
+		return nil, fmt.Errorf("dial: got a %T, want *net.TCPConn", c)
 	}
 	return c, nil
 }
@@ -194,7 +194,7 @@ func overSDP(name, about string, config sdp.Config) Contender {
 		Probe: func() error {
 			d, ok := rdma.LookupDevice(device)
 			if !ok {
-				return fmt.Errorf("device %s is not registered in this program", device)
+				return fmt.Errorf("unknown device %s", device)
 			}
 			return d.Probe()
 		},
@@ -212,7 +212,7 @@ func overSDP(name, about string, config sdp.Config) Contender {
 			// appear under the wrong name.
 			if got := conn.(*sdp.Conn).Device(); got != device {
 				conn.Close()
-				return nil, fmt.Errorf("the connection uses device %s", got)
+				return nil, fmt.Errorf("dial: connection uses device %s, want %s", got, device)
 			}
 			return conn, nil
 		},

@@ -12,7 +12,7 @@ import (
 // canLinkNamespaces returns nil if this process can create and connect network namespaces.
 func canLinkNamespaces() error {
 	if os.Geteuid() != 0 {
-		return errors.New("needs root, for network namespaces")
+		return errors.New("network namespaces need root")
 	}
 	for _, tool := range []string{"ip", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {

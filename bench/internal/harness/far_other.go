@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-func canLinkNamespaces() error { return errors.New("needs Linux, for network namespaces") }
+func canLinkNamespaces() error { return errors.New("network namespaces need Linux") }
 
 func unshare(*exec.Cmd) {}
 

@@ -82,7 +82,7 @@ func (r *requests) get(k int, body []byte) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || response.ContentLength != int64(r.size) {
-		return fmt.Errorf("%s, %d bytes", response.Status, response.ContentLength)
+		return fmt.Errorf("unexpected HTTP response: %s, %d bytes", response.Status, response.ContentLength)
 	}
 	if _, err := io.ReadFull(response.Body, body); err != nil {
 		return err

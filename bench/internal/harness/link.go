@@ -122,7 +122,7 @@ func enoughFiles(before uint64, n int) error {
 	each := (openFiles() - before + probeConns/2) / probeConns // rounded, which ignores files opened once
 	need := before + each*uint64(n) + probeConns               // with a reserve
 	if limit := fileLimit(); need > limit {
-		return fmt.Errorf("%d connections need about %d open files, and the limit is %d", n, need, limit)
+		return fmt.Errorf("%d connections need about %d open files; the limit is %d", n, need, limit)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func answer(conn net.Conn) error {
 			return err
 		}
 		if int(header[0]) >= len(patterns) {
-			return fmt.Errorf("no pattern %d", header[0])
+			return fmt.Errorf("unknown pattern %d", header[0])
 		}
 		size := int(binary.BigEndian.Uint32(header[1:]))
 		n := int(binary.BigEndian.Uint64(header[5:]))

@@ -36,7 +36,7 @@ var patterns = [...]struct{ client, server half }{
 }
 
 // errWrongData says that a sampled byte differed from the one sent.
-var errWrongData = errors.New("received wrong data")
+var errWrongData = errors.New("received data differs from sent data")
 
 // timeRoundTrips writes each message and reads it back. If pause is not zero, it
 // waits before each message; the pause is not timed.

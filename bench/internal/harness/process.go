@@ -44,7 +44,7 @@ func startProcess(far bool) (*process, error) {
 }
 
 // errStalled says that a process did not answer in time.
-var errStalled = errors.New("no answer from the process")
+var errStalled = errors.New("process does not respond")
 
 // call calls a method of the child. It kills a process that takes longer than
 // limit, because the call cannot be cancelled.

@@ -116,7 +116,7 @@ func (r *Report) readLine(line []byte) error {
 		r.Machine = h.Machine
 		return err
 	}
-	return errors.New("neither a row nor another part of a report")
+	return errors.New("unknown kind of report line")
 }
 
 func readInto[T any](all *[]T, line []byte) error {

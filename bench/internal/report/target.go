@@ -66,7 +66,7 @@ func ReadTargets(in io.Reader) (targets []Target, err error) {
 
 func parseTarget(fields []string) (t Target, err error) {
 	if len(fields) != 7 && len(fields) != 9 {
-		return t, fmt.Errorf("%d fields instead of 7 or 9", len(fields))
+		return t, fmt.Errorf("got %d fields, want 7 or 9", len(fields))
 	}
 	t = Target{Contender: fields[0], Metric: fields[2], Distance: Distance(fields[3]), AtLeast: fields[4] == ">="}
 	if _, err := harness.Find(t.Contender); err != nil {
@@ -75,14 +75,14 @@ func parseTarget(fields []string) (t Target, err error) {
 	named := func(c harness.Case) bool { return c.Name() == fields[1] }
 	i := slices.IndexFunc(harness.Full, named)
 	if i < 0 {
-		return t, fmt.Errorf("no case %q", fields[1])
+		return t, fmt.Errorf("unknown case %q", fields[1])
 	}
 	t.Load = harness.Full[i]
 	if !slices.Contains([]Distance{All, Near, Far}, t.Distance) {
-		return t, fmt.Errorf("no distance %q", t.Distance)
+		return t, fmt.Errorf("unknown distance %q", t.Distance)
 	}
 	if fields[4] != ">=" && fields[4] != "<=" {
-		return t, fmt.Errorf("%q is neither <= nor >=", fields[4])
+		return t, fmt.Errorf("unknown comparison %q, want <= or >=", fields[4])
 	}
 	if t.Must, err = parseBound(fields[5:7]); err != nil || len(fields) == 7 {
 		return t, err
@@ -95,7 +95,7 @@ func parseTarget(fields []string) (t Target, err error) {
 func parseBound(fields []string) (b Bound, err error) {
 	b.Of = fields[1]
 	if !slices.Contains([]string{ofBaseline, ofUnix, ofLine, absolute}, b.Of) {
-		return b, fmt.Errorf("no reference %q", b.Of)
+		return b, fmt.Errorf("unknown reference %q", b.Of)
 	}
 	b.Value, err = strconv.ParseFloat(fields[0], 64)
 	return b, err

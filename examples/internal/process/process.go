@@ -49,7 +49,7 @@ func Start(input any, args ...string) (address string, stop func() error, err er
 		cancel()
 		child.Wait() // always returns an error after cancel; the process state does not
 		if !child.ProcessState.Success() {
-			return fmt.Errorf("the server: %s", child.ProcessState)
+			return fmt.Errorf("server process: %s", child.ProcessState)
 		}
 		return nil
 	}
@@ -60,7 +60,7 @@ func Start(input any, args ...string) (address string, stop func() error, err er
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		return "", nil, fmt.Errorf("no address from the server: %w", errors.Join(err, stop()))
+		return "", nil, fmt.Errorf("start server process: %w", errors.Join(err, stop()))
 	}
 	return strings.TrimSpace(line), stop, nil
 }

@@ -98,7 +98,7 @@ func Start(t testing.TB, cmd *exec.Cmd, ready string) (*Process, error) {
 		return nil, fmt.Errorf("%s: %s: %s", cmd.Path, cmd.ProcessState, &p.output)
 	case <-late.C:
 		p.Stop()
-		return nil, fmt.Errorf("%s was not ready in time: %s", cmd.Path, &p.output)
+		return nil, fmt.Errorf("%s: start timed out: %s", cmd.Path, &p.output)
 	}
 }
 

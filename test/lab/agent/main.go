@@ -100,5 +100,5 @@ func (a *Agent) script(id int) (*script, error) {
 	if s := a.scripts[id]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("no script %d", id)
+	return nil, fmt.Errorf("unknown script %d", id)
 }
