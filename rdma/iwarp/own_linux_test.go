@@ -20,6 +20,9 @@ func TestOwnProcess(t *testing.T) {
 				"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "unix": filepath.Join(t.TempDir(), "s"),
 			}[network]
 			ln, err := net.Listen(network, at)
+			if network == "tcp6" && err != nil {
+				t.Skip("missing: IPv6: ", err)
+			}
 			require.NoError(t, err)
 			defer ln.Close()
 			before := len(ends.at)
