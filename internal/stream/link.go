@@ -68,6 +68,15 @@ func (h *half) borrow() (p place, ok bool) {
 	return p &^ lent, p&lent != 0 && h.swap(p, visited)
 }
 
+// onStep is called at each step of moving and coming home. Tests set it, to stop or kill a process there.
+var onStep func(name string)
+
+func step(name string) {
+	if onStep != nil {
+		onStep(name)
+	}
+}
+
 // link is one end's use of a segment.
 type link struct {
 	c    *Conn
@@ -109,6 +118,7 @@ func (c *Conn) attach(seg *shm.Segment, socket int) error {
 	l.reader.init(l)
 	l.writer.init(l)
 	c.linked.Store(l)
+	step("attached")
 	monitor.add(c)
 	return nil
 }
@@ -132,6 +142,7 @@ func (l *link) drop() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
+	step("to unmap")
 	l.bell.Close()
 	l.seg.Unmap()
 	l.c.linked.CompareAndSwap(l, nil)
@@ -183,6 +194,7 @@ func (c *Conn) Leave() bool {
 	}
 	if !l.seg.Leaving() {
 		l.seg.Leave()
+		step("leaving")
 		l.bell.Ring()
 		l.bell.Rouse()
 	}

@@ -144,10 +144,12 @@ func (c *Conn) step() bool {
 	}
 	switch {
 	case err != nil:
+		step("meeting failed")
 		c.over(err)
 	case c.linked.Load() != nil:
 		return true
 	case c.meeting != nil && do != trigger.Wait:
+		step("met")
 		c.trigger.Met(score, now)
 		c.next.Store(score + 1)
 		monitor.add(c)

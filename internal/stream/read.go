@@ -148,6 +148,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		switch {
 		case next == gate.Enter:
 			r.move(inRing)
+			step("entered")
 			return true
 		case end != nil && w.Moved():
 			r.err = unix.ECONNRESET // bytes before the ring are lost
@@ -182,7 +183,9 @@ func (l *link) consent(fd uintptr) bool {
 		case ending:
 			return false
 		}
+		step("to consent")
 		r.gate.Consent()
+		step("consented")
 	}
 	return true
 }
@@ -200,6 +203,7 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 	case c.in.Load() < w.Sent():
 		r.err = unix.ECONNRESET
 	default:
+		step("rest of the ring")
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
 		r.ended = true
 		c.end = end
@@ -275,7 +279,10 @@ func (l *link) leaveReader(at place) place {
 	case at == returning || r.ended:
 		return at
 	}
-	switch r.gate.Recall() {
+	step("to recall")
+	result := r.gate.Recall()
+	step("recalled")
+	switch result {
 	case gate.Unmoved:
 		return home
 	case gate.Returning:

@@ -125,12 +125,14 @@ func (l *link) writeSocket(fd uintptr) bool {
 			l.refuse()
 			return true
 		}
+		step("to join")
 		w.gate.Join(c.out.Load())
 		w.joined = true
 	}
 	for len(w.buf) > 0 {
 		if w.gate.Move() {
 			w.move(inRing)
+			step("moved")
 			c.moves.Add(1)
 			return true
 		}
@@ -146,7 +148,9 @@ func (l *link) writeSocket(fd uintptr) bool {
 		c.sent(w.buf[:n])
 		w.n += n
 		w.buf = w.buf[n:]
+		step("to publish")
 		w.gate.Published(n)
+		step("published")
 		l.ring(w.ring.WakeReader())
 	}
 	return true
@@ -178,6 +182,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 	for {
 		rest := w.ring.Rest(w.back)
 		if len(rest) == 0 {
+			step("to be home")
 			w.gate.Home()
 			l.ring(w.ring.WakeReader())
 			return true, nil
@@ -188,6 +193,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		}
 		l.c.out.Add(uint64(n))
 		w.back += uint64(n)
+		step("sent a rest")
 	}
 }
 
@@ -256,6 +262,7 @@ func (l *link) leaveWriter(at place) place {
 			l.violated(err)
 			return at
 		case w.gate.Load().Recalled():
+			step("heard the recall")
 			w.back = w.ring.Taken()
 		case !l.bell.Gone():
 			return at // the reader will recall it
