@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -28,7 +29,13 @@ func TestEveryLoadOverEveryDevice(t *testing.T) {
 			require.Regexp(t, `(?m)^ *`+regexp.QuoteMeta(l.name)+` +`+device+` +\d+`, text, "the counters")
 		}
 	}
-	require.Regexp(t, `(?m)^ *transfer +iwarp .* 9\.4 +\d+ +\d+ *$`, text, "MB by RDMA")
+	// How much of the transfer goes by RDMA depends on when the reader waits.
+	counted := regexp.MustCompile(`(?m)^ *transfer +iwarp +\d+ +\d+ +([0-9.]+) +([0-9.]+) `).FindStringSubmatch(text)
+	require.NotNil(t, counted, text)
+	var copied, byRDMA float64
+	_, err := fmt.Sscan(counted[1]+" "+counted[2], &copied, &byRDMA)
+	require.NoError(t, err)
+	require.InDelta(t, 3*float64(o.bytes)/1e6, copied+byRDMA, 0.2)
 }
 
 // TestServerThatFailsIsReported: nothing can listen at an address of another host.
