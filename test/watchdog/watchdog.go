@@ -11,7 +11,7 @@ import (
 
 const (
 	fuzzing = 4 * time.Second  // fits into the shortest time for which make fuzz runs a fuzzer
-	testing = 20 * time.Second // for inputs that a test tries, on a busy machine with the race detector
+	testing = time.Minute     // for inputs that a test tries, on a busy machine with the race detector
 )
 
 var limit = sync.OnceValue(func() time.Duration {
