@@ -58,7 +58,6 @@ const (
 	registersClosed fault = "Register succeeds after Close"
 	sendsLate       fault = "PostSend waits until the peer has received"
 	invalidatesLate fault = "Invalidate waits for another call"
-	drainsEarly     fault = "Drain reports its deadline at once"
 	wakesItself     fault = "Wait returns nothing now and then"
 	releasesTwo     fault = "Release posts two buffers"
 	idlesTooMuch    fault = "Idle gives back what is in use"

@@ -195,7 +195,7 @@ func (e *modelEnd) Drain(d time.Duration) error {
 	if e.m.fault == drainsNothing {
 		return nil
 	}
-	expired := e.m.fault == drainsEarly
+	expired := false
 	timer := time.AfterFunc(d, func() {
 		defer e.change()()
 		expired = true

@@ -100,7 +100,6 @@ func TestSuiteNotices(t *testing.T) {
 		{registersClosed, "Teardown/CallsAfterwards"},
 		{sendsLate, "Prompt/NeverBlocks"},
 		{invalidatesLate, "Prompt/Invalidate"},
-		{drainsEarly, "Drain/Deadline"},
 		{wakesItself, "Wait/OnlyForReason"},
 		{releasesTwo, "Lend/PostsReleased"},
 		{idlesTooMuch, "Optional/Idle"},
