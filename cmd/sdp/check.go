@@ -26,11 +26,11 @@ func checkCommand() *command {
 	return withFlags(c, func(f *checkFlags, rest []string) error {
 		switch {
 		case len(rest) > 1:
-			return misuse(c.name, "there are %d addresses", len(rest))
+			return misuse(c.name, "got %d addresses, want at most one", len(rest))
 		case f.network != "tcp" && f.network != "sdp":
 			return misuse(c.name, "-network %s: want tcp or sdp", f.network)
 		case f.timeout <= 0:
-			return misuse(c.name, "-timeout %v: it must be positive", f.timeout)
+			return misuse(c.name, "-timeout %v: must be positive", f.timeout)
 		}
 		if len(rest) == 1 {
 			if err := validAddress(rest[0]); err != nil {
@@ -69,7 +69,7 @@ func validAddress(address string) error {
 		return fmt.Errorf("%q: want host:port", address)
 	}
 	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
-		return fmt.Errorf("%q: there is no port %q", address, port)
+		return fmt.Errorf("%q: unknown port %q", address, port)
 	}
 	return nil
 }

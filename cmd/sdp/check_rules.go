@@ -60,7 +60,7 @@ func checkRulesCommand() *command {
 	return withFlags(c, func(f *checkRulesFlags, rest []string) error {
 		switch {
 		case len(rest) != 1 && len(rest) != 3:
-			return misuse(c.name, "want a file, or a file, a program and an address; there are %d arguments", len(rest))
+			return misuse(c.name, "got %d arguments, want a file, or a file, a program and an address", len(rest))
 		case len(rest) == 1 && (f.listen || f.connect):
 			return misuse(c.name, "-listen and -connect need a program and an address")
 		}

@@ -30,11 +30,11 @@ func dumpCommand() *command {
 	}
 	return withFlags(c, func(f *dumpFlags, rest []string) error {
 		if len(rest) != 1 {
-			return misuse(c.name, "want the number of a process, which sdp stat shows")
+			return misuse(c.name, "want a process ID, as sdp stat shows it")
 		}
 		pid, err := strconv.Atoi(rest[0])
 		if err != nil || pid <= 0 {
-			return misuse(c.name, "%q is no number of a process", rest[0])
+			return misuse(c.name, "invalid process ID %q", rest[0])
 		}
 		options, err := f.options()
 		if err != nil {
@@ -56,7 +56,7 @@ The program must serve its status (SDP_STATUS=1), belong to this user, and not h
 in its environment. Root may dump any user's program. The file holds passwords and whatever else
 the program sends in the clear. Only this user can read it.
 
-A program that does not serve its status dumps its own connections if SDP_DUMP is in its
+A program that not serving its status dumps its own connections if SDP_DUMP is in its
 environment, from its first connection on:
 
 	SDP_DUMP=/tmp/dump-%p.pcapng,size=10M,conn=:5432 ./program
@@ -90,16 +90,16 @@ func (f *dumpFlags) define(fs *flag.FlagSet) {
 // options checks the flags as the program will.
 func (f *dumpFlags) options() (dump.Options, error) {
 	if strings.ContainsAny(f.conn, ",\n") {
-		return dump.Options{}, fmt.Errorf("-conn %q: it may have no comma", f.conn)
+		return dump.Options{}, fmt.Errorf("-conn %q: must not contain a comma", f.conn)
 	}
 	o, err := dump.ParseOptions("size=" + f.size)
 	switch {
 	case err != nil:
 		return o, err
 	case f.count < 0:
-		return o, fmt.Errorf("-c %d: it must not be negative", f.count)
+		return o, fmt.Errorf("-c %d: must not be negative", f.count)
 	case f.time < 0:
-		return o, fmt.Errorf("-for %v: it must not be negative", f.time)
+		return o, fmt.Errorf("-for %v: must not be negative", f.time)
 	}
 	o.Conn, o.Count, o.For = f.conn, f.count, f.time
 	return o, nil
@@ -145,11 +145,11 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 	}
 	switch {
 	case cut && ended(pid):
-		return fmt.Errorf("the dump was cut short after %s: the program ended before the dump did", term.Bytes(float64(n)))
+		return fmt.Errorf("dump truncated after %s: program exited", term.Bytes(float64(n)))
 	case cut:
-		return fmt.Errorf("the dump was cut short after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
+		return fmt.Errorf("dump truncated after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
 	case err != nil:
-		return fmt.Errorf("the dump ended early, after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
+		return fmt.Errorf("dump truncated after %s: %s", term.Bytes(float64(n)), term.Clean(err.Error()))
 	}
 	fmt.Fprintf(os.Stderr, "sdp: %s. %s\n", term.Bytes(float64(n)), term.Clean(comment))
 	return nil
@@ -157,7 +157,7 @@ func (f *dumpFlags) run(pid int, o dump.Options) error {
 
 // errCut is why a dump has no end. A program closes the connection if the tool reads nothing for
 // some time, for example because the disk is slow or what reads the output is stopped.
-var errCut = errors.New("the program did not send the rest")
+var errCut = errors.New("unexpected end of the program's data")
 
 // ended reports whether the process has ended. A process that is ending closes its connections
 // first, so this waits for a moment.
@@ -180,7 +180,7 @@ const (
 
 // errStuck is why an interrupted dump has no end if the output takes nothing, because what reads it
 // is stopped, for example. A Write to a pipe has no deadline, so the command ends without it.
-var errStuck = errors.New("the output did not take the rest in time")
+var errStuck = errors.New("output blocked: write timed out")
 
 // copyDump copies a dump until it ends, or until ctx does. A program that sends more than it was
 // asked for is not believed.
@@ -206,7 +206,7 @@ func copyDump(ctx context.Context, to io.Writer, c *net.UnixConn, size int64) (n
 	n = last.written.Load()
 	switch {
 	case n > size:
-		return n, "", fmt.Errorf("the program sends more than %d bytes", size)
+		return n, "", fmt.Errorf("dump from program exceeds %d bytes", size)
 	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
 		err = nil
 	}

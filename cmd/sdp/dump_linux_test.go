@@ -148,7 +148,7 @@ func TestDumpIsCutShort(t *testing.T) {
 	p.Process.Kill()
 	p.Wait()
 	require.NoError(t, dumped.Process.Signal(syscall.SIGCONT))
-	dumped.line(t, "the program ended before the dump did")
+	dumped.line(t, "program exited")
 	require.Equal(t, 1, dumped.status(t))
 }
 
@@ -221,7 +221,7 @@ func TestDumpToAFullDisk(t *testing.T) {
 		dumped.line(t, "writing")
 		_, err := c.Write(secrets)
 		require.NoError(t, err)
-		require.Contains(t, dumped.line(t, "sdp dump: the dump ended early"), "no space left on device")
+		require.Contains(t, dumped.line(t, "sdp dump: dump truncated"), "no space left on device")
 		require.Equal(t, 1, dumped.status(t))
 		complete(t, file)
 	})

@@ -61,7 +61,7 @@ func goCommands() []*command {
 func runGo(args []string) error {
 	options, args := goOptions(args)
 	if len(args) == 0 {
-		return errors.New("a go command is missing, such as sdp go build")
+		return errors.New("missing go command, such as sdp go build")
 	}
 	g := goTool{options: options, args: args}
 	return g.run(context.Background())
@@ -112,9 +112,9 @@ func (g *goTool) run(ctx context.Context) error {
 	}
 	if !t.Hooked() && g.builds() {
 		if t.GOOS == "linux" {
-			return fmt.Errorf("there is no SDP for linux/%s, only for %s; the go command itself builds without it", t.GOARCH, strings.Join(adopt.Architectures, " and "))
+			return fmt.Errorf("linux/%s is not supported, only %s; use go instead of sdp go to build without SDP", t.GOARCH, strings.Join(adopt.Architectures, " and "))
 		}
-		fmt.Fprintf(os.Stderr, "sdp: SDP is not available on %s; building without it\n", t.GOOS)
+		fmt.Fprintf(os.Stderr, "sdp: SDP is not supported on %s; building without it\n", t.GOOS)
 	}
 	goroot, err := makeGOROOT(ctx, t, g.options)
 	if err != nil {
@@ -253,7 +253,7 @@ func checkOverlay(file, dir, installation string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(overlay.Replace)) {
 		if rel, err := filepath.Rel(installation, in(name)); err == nil && filepath.IsLocal(rel) {
-			return fmt.Errorf("the overlay %s replaces %s, but sdp compiles the files of a changed copy: name that of the directory which \"sdp go env GOROOT\" prints", file, name)
+			return fmt.Errorf("overlay %s replaces %s, which sdp does not compile: name the file in the directory that \"sdp go env GOROOT\" prints", file, name)
 		}
 	}
 	return nil

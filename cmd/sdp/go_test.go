@@ -94,7 +94,7 @@ func TestOverlay(t *testing.T) {
 	put(replaced)
 	for _, file := range []string{"o.json", filepath.Join(dir, "o.json")} {
 		err := checkOverlay(file, dir, installation)
-		require.ErrorContains(t, err, "the overlay "+file+" replaces "+replaced+", but sdp compiles")
+		require.ErrorContains(t, err, "overlay "+file+" replaces "+replaced+", which sdp does not compile")
 		require.NotContains(t, err.Error(), "\n")
 	}
 	require.NoError(t, checkOverlay("", dir, installation))
@@ -147,7 +147,7 @@ func TestVersionOfFiles(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, 1, run([]string{"go"}, &out, &errs))
-	require.Contains(t, errs.String(), "a go command is missing")
+	require.Contains(t, errs.String(), "missing go command")
 	errs.Reset()
 	require.Equal(t, 2, run([]string{"env", "extra"}, &out, &errs)) // which says so on standard error
 	require.Equal(t, 0, run([]string{"help", "go"}, &out, &errs))

@@ -93,7 +93,7 @@ func (f *perfFlags) valid(name string, rest []string) error {
 	case f.block < 1 || f.block > perf.MaxSize:
 		return misuse(name, "-block %d: want 1 to %d bytes", f.block, perf.MaxSize)
 	case f.time <= 0 || f.time > time.Minute:
-		return misuse(name, "-time %v: it must be positive and at most 1m", f.time)
+		return misuse(name, "-time %v: must be positive and at most 1m", f.time)
 	}
 	if err := validAddress(withPort(rest[0])); err != nil {
 		return misuse(name, "%v", err)
@@ -178,7 +178,7 @@ func verdict(ctx context.Context, results []result) error {
 		return nil
 	}
 	if ctx.Err() == nil && slices.ContainsFunc(results, func(r result) bool { return r.Latency != nil }) {
-		return errors.New("no measurement was completed")
+		return errors.New("no measurement completed")
 	}
 	if ctx.Err() != nil {
 		return errors.New("interrupted")

@@ -29,7 +29,7 @@ func pingCommand() *command {
 		case f.count < 1 || f.count > 1<<20:
 			return misuse(c.name, "-n %d: want 1 to %d", f.count, 1<<20)
 		case f.interval < 0:
-			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
+			return misuse(c.name, "-interval %v: must not be negative", f.interval)
 		case f.interval > maxPing/time.Duration(f.count):
 			return misuse(c.name, "-interval %v: %d of them take more than %v", f.interval, f.count, maxPing)
 		case f.size < 1 || f.size > perf.MaxSize:
@@ -145,4 +145,4 @@ func (f *pingFlags) run(address string) error {
 }
 
 // errSilent is why a measurement ends early if a round trip takes longer than answerTime.
-var errSilent = errors.New("the peer does not answer any more")
+var errSilent = errors.New("peer stopped answering")

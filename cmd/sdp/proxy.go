@@ -133,23 +133,23 @@ func (f *proxyFlags) routes() ([]proxy.Route, error) {
 func (f *proxyFlags) valid() error {
 	switch {
 	case f.config == "" && len(f.listen) == 0:
-		return misuse("proxy", "neither -config nor -listen says what to relay")
+		return misuse("proxy", "missing -config or -listen")
 	case f.config != "" && len(f.listen)+len(f.dial) > 0:
-		return misuse("proxy", "-config and -listen exclude each other")
+		return misuse("proxy", "-config and -listen are mutually exclusive")
 	case len(f.listen) != len(f.dial):
-		return misuse("proxy", "there are %d -listen and %d -dial", len(f.listen), len(f.dial))
+		return misuse("proxy", "got %d -listen and %d -dial, want as many of each", len(f.listen), len(f.dial))
 	case f.twice() != "":
-		return misuse("proxy", "two -listen have the address %s", f.twice())
+		return misuse("proxy", "duplicate -listen address %s", f.twice())
 	case f.http != "" && !hasPort(f.http):
 		return misuse("proxy", "-http %q: want host:port or :port", f.http)
 	case f.limit < 0:
-		return misuse("proxy", "-limit %d: it must not be negative", f.limit)
+		return misuse("proxy", "-limit %d: must not be negative", f.limit)
 	case f.dialTimeout <= 0:
-		return misuse("proxy", "-dial-timeout %v: it must be positive", f.dialTimeout)
+		return misuse("proxy", "-dial-timeout %v: must be positive", f.dialTimeout)
 	case f.grace < 0:
-		return misuse("proxy", "-grace %v: it must not be negative", f.grace)
+		return misuse("proxy", "-grace %v: must not be negative", f.grace)
 	case f.delay < 0:
-		return misuse("proxy", "-delay %v: it must not be negative", f.delay)
+		return misuse("proxy", "-delay %v: must not be negative", f.delay)
 	case f.mark > 1<<32-1:
 		return misuse("proxy", "-mark %#x: want a number below 2^32", f.mark)
 	}
@@ -227,10 +227,10 @@ func (f *proxyFlags) run() error {
 	return nil
 }
 
-// reload reads the file again. If the file is wrong, the old configuration stays in effect.
+// reload reads the file again. If the file is wrong, configuration reload failed, the old one stays in effect in effect.
 func (f *proxyFlags) reload(p *proxy.Proxy, log *slog.Logger) {
 	if f.config == "" {
-		log.Warn("SIGHUP reloads nothing: the routes were given as flags")
+		log.Warn("SIGHUP ignored: routes were given as flags")
 		return
 	}
 	notify(log, "RELOADING=1")
@@ -243,11 +243,11 @@ func (f *proxyFlags) reload(p *proxy.Proxy, log *slog.Logger) {
 	}
 	if err != nil {
 		for _, err := range each(err) {
-			log.Error("the old configuration stays", "error", err)
+			log.Error("configuration reload failed, the old one stays in effect", "error", err)
 		}
 		return
 	}
-	log.Info("the configuration was read again", "file", f.config, "routes", len(routes))
+	log.Info("configuration reloaded", "file", f.config, "routes", len(routes))
 }
 
 // each returns the errors that err has joined.
@@ -266,17 +266,17 @@ func (f *proxyFlags) stop(p *proxy.Proxy, log *slog.Logger) {
 	grace, cancel := context.WithTimeout(context.Background(), f.grace)
 	defer cancel()
 	if cut := p.Stop(grace); cut > 0 {
-		log.Warn("connections were reset, because they did not end in time", "connections", cut, "grace", f.grace)
+		log.Warn("grace period expired, connections reset", "connections", cut, "grace", f.grace)
 	}
 	delivered, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := sdp.WaitClosed(delivered); err != nil {
-		log.Warn("some bytes may not have been delivered", "error", err)
+		log.Warn("shutdown timed out, some data may not have been delivered", "error", err)
 	}
 }
 
 func notify(log *slog.Logger, state string) {
 	if err := proxy.Notify(state); err != nil {
-		log.Warn("systemd cannot be told about the state", "state", state, "error", err)
+		log.Warn("sd_notify failed", "state", state, "error", err)
 	}
 }

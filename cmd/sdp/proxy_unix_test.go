@@ -63,12 +63,12 @@ func TestProxyReloadsItsFile(t *testing.T) {
 
 	write("# a comment\n\ntcp://127.0.0.1:0 tcp://no port\n")
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Contains(t, p.line(t, "the old configuration stays"), file+":3: ")
+	require.Contains(t, p.line(t, "configuration reload failed, the old one stays in effect"), file+":3: ")
 	require.Equal(t, "one", greeting(t, address))
 
 	write("tcp://127.0.0.1:0 tcp://" + greets(t, "two") + "\n")
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	p.line(t, "the configuration was read again")
+	p.line(t, "configuration reloaded")
 	require.Equal(t, "two", greeting(t, address))
 
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
@@ -85,7 +85,7 @@ func TestProxyRefusesAFIFO(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, unix.Mkfifo(file, 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Contains(t, p.line(t, "the old configuration stays"), file+": it is not a regular file")
+	require.Contains(t, p.line(t, "configuration reload failed, the old one stays in effect"), file+": not a regular file")
 	require.Equal(t, "one", greeting(t, address))
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, p.status(t))
@@ -193,7 +193,7 @@ func withoutDescriptors(t *testing.T, limit string) {
 		many[i] = connect()
 	}
 	if limit != "0" {
-		p.line(t, "accepting fails")
+		p.line(t, "accept failed")
 	}
 	echo(healthy)
 	for _, c := range many {

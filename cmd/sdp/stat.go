@@ -28,7 +28,7 @@ func statCommand() *command {
 		case len(rest) > 0:
 			return misuse(c.name, "unexpected argument %q", rest[0])
 		case f.interval < 0:
-			return misuse(c.name, "-interval %v: it must not be negative", f.interval)
+			return misuse(c.name, "-interval %v: must not be negative", f.interval)
 		}
 		return f.run()
 	})
@@ -170,7 +170,7 @@ func filtered(programs []status.Program, text string) []status.Program {
 
 func printFailures(w io.Writer, failures []collect.Failure) {
 	for _, f := range failures {
-		fmt.Fprintf(w, "sdp: left out: %s\n", term.Clean(f.Error()))
+		fmt.Fprintf(w, "sdp: skipped: %s\n", term.Clean(f.Error()))
 	}
 }
 

@@ -110,7 +110,7 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	p.Process.Kill()
 	p.Wait()
 	_, errs, _ := tool(t, "stat", "-dir", dir)
-	require.Contains(t, errs, "has ended")
+	require.Contains(t, errs, "program exited")
 
 	hung, err := net.Listen("unix", dir+"/1-hung")
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	impatient.Env = append(impatient.Env, "SDP_TEST_TOOL=1ms")
 	text, err := impatient.CombinedOutput()
 	require.NoError(t, err)
-	require.Contains(t, string(text), "1-hung: the program did not answer within 1ms")
+	require.Contains(t, string(text), "1-hung: no answer within 1ms")
 }
 
 // TestJSONDoesNotControlATerminal: a program's text is printed as it is, but for characters that do

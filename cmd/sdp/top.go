@@ -31,7 +31,7 @@ func topCommand() *command {
 		case !slices.Contains(orders, f.sort):
 			return misuse(c.name, "-sort %s: want one of %s", f.sort, strings.Join(orders, ", "))
 		case f.count < 0:
-			return misuse(c.name, "-n %d: it must not be negative", f.count)
+			return misuse(c.name, "-n %d: must not be negative", f.count)
 		case f.interval < 50*time.Millisecond:
 			return misuse(c.name, "-interval %v: want at least 50ms", f.interval)
 		}
@@ -221,7 +221,7 @@ func (s *screen) draw(columns, rows int) []string {
 	lines := []string{term.Cut(head, columns), ""}
 	var tail []string
 	if len(s.failures) > 0 {
-		tail = append(tail, term.Cut(fmt.Sprintf("%d programs left out: %s", len(s.failures), term.Clean(s.failures[0].Error())), columns))
+		tail = append(tail, term.Cut(fmt.Sprintf("%d programs skipped: %s", len(s.failures), term.Clean(s.failures[0].Error())), columns))
 	}
 	if rows > 0 {
 		shown = shown[:max(0, min(len(shown), rows-len(lines)-len(tail)-1))]

@@ -237,7 +237,7 @@ func TestGOROOTErrors(t *testing.T) {
 		"unix is no Go":                   {changed(t, fake(t), vendored+"/unix.go", "func MemfdCreate(", "func MemfdCreate["), cache, "golang.org/x/sys/unix of "},
 		"no unix":                         {without(vendored), cache, " has no " + vendored + ": install the package with Go's sources, or Go from https://go.dev/dl"},
 		"no sources":                      {without("src"), cache, " has no src/net: install"},
-		"the cache is a file":             {fake(t), file, "making the changed"},
+		"the cache is a file":             {fake(t), file, "creating the patched"},
 		"the cache cannot be in PATH":     {fake(t), filepath.Join(t.TempDir(), "a"+string(os.PathListSeparator)+"b"), "set SDP_GOCACHE to another directory"},
 	} {
 		t.Run(name, func(t *testing.T) {

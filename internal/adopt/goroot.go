@@ -44,7 +44,7 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if o.Cache == "" {
 		dir, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("there is no directory for the changed Go: %w", err)
+			return "", fmt.Errorf("no cache directory for the patched Go: %w", err)
 		}
 		o.Cache = filepath.Join(dir, "gosdp", "go")
 	}
@@ -53,7 +53,7 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 		return "", err
 	}
 	if strings.ContainsRune(cache, os.PathListSeparator) {
-		return "", fmt.Errorf("the changed Go cannot be in %s: PATH separates directories by %q; set SDP_GOCACHE to another directory", cache, os.PathListSeparator)
+		return "", fmt.Errorf("invalid cache directory %s: %q separates the entries of PATH; set SDP_GOCACHE to another directory", cache, os.PathListSeparator)
 	}
 	o.Cache = cache
 	key, err := fingerprint(t, o)
@@ -62,7 +62,7 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	}
 	goroot := filepath.Join(o.Cache, fileName(t.GOVERSION)+o.name()+"-"+key)
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
-		return "", fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
+		return "", fmt.Errorf("creating the patched %s in %s: %w", t.GOVERSION, o.Cache, err)
 	}
 	if err := trusted(o.Cache); err != nil {
 		return "", err
@@ -103,7 +103,7 @@ func used(goroot string) (bool, error) {
 	file := filepath.Join(goroot, usedFile)
 	if _, err := os.Stat(file); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return false, fmt.Errorf("the changed Go cannot be used: %w", err)
+			return false, fmt.Errorf("patched Go not usable: %w", err)
 		}
 		return false, nil
 	}
@@ -166,7 +166,7 @@ func build(ctx context.Context, t *Toolchain, o Options, goroot string) (err err
 		if ctx.Err() != nil {
 			err = errors.New("interrupted")
 		}
-		return fmt.Errorf("making the changed %s in %s: %w", t.GOVERSION, o.Cache, err)
+		return fmt.Errorf("creating the patched %s in %s: %w", t.GOVERSION, o.Cache, err)
 	}
 	temp, err := os.MkdirTemp(o.Cache, tempPrefix)
 	if err != nil {
@@ -202,7 +202,7 @@ func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
 	}
 	src := filepath.Join(to, "src")
 	if _, err := os.Stat(filepath.Join(src, inside)); err == nil {
-		return fmt.Errorf("%s has SDP already", t.GOROOT)
+		return fmt.Errorf("%s is patched already", t.GOROOT)
 	}
 	net := make(files)
 	if err := net.read(filepath.Join(src, "net")); err != nil {

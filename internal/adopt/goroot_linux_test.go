@@ -30,5 +30,5 @@ func TestOtherUsersOfTheCache(t *testing.T) {
 		defer syscall.Setfsuid(0)
 	}
 	_, err = GOROOT(t.Context(), tc, o)
-	require.ErrorContains(t, err, "the changed Go cannot be used: stat "+goroot+"/"+usedFile+": permission denied")
+	require.ErrorContains(t, err, "patched Go not usable: stat "+goroot+"/"+usedFile+": permission denied")
 }

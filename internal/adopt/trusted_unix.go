@@ -43,13 +43,13 @@ func safe(dir string, above bool) error {
 	const advice = "set SDP_GOCACHE to a directory of your own"
 	switch {
 	case owner != os.Geteuid() && owner != 0 && !(above && (os.Geteuid() == 0 || ownsAll(owner))):
-		return fmt.Errorf("%s belongs to the user %d: a changed Go that another user can change is not run; %s", dir, owner, advice)
+		return fmt.Errorf("%s is owned by user %d, who could modify the patched Go: %s", dir, owner, advice)
 	case mode&fs.ModeSymlink != 0, above && mode&fs.ModeSticky != 0:
 		return nil
 	case mode.Perm()&0o002 != 0:
-		return fmt.Errorf("%s may be written by every user (mode %o): %s, or chmod o-w", dir, mode.Perm(), advice)
+		return fmt.Errorf("%s is writable by every user (mode %o): %s, or chmod o-w", dir, mode.Perm(), advice)
 	case mode.Perm()&0o020 != 0 && !private(group):
-		return fmt.Errorf("%s may be written by the group %d (mode %o): %s, or chmod g-w", dir, group, mode.Perm(), advice)
+		return fmt.Errorf("%s is writable by group %d (mode %o): %s, or chmod g-w", dir, group, mode.Perm(), advice)
 	}
 	return nil
 }

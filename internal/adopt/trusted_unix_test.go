@@ -18,7 +18,7 @@ func TestCacheOfOthersIsNotUsed(t *testing.T) {
 		for _, mode := range []os.FileMode{0o777, 0o777 | os.ModeSticky} {
 			require.NoError(t, os.Chmod(dir, mode))
 			_, err = GOROOT(t.Context(), tc, o)
-			require.ErrorContains(t, err, dir+" may be written by every user")
+			require.ErrorContains(t, err, dir+" is writable by every user")
 		}
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
@@ -28,7 +28,7 @@ func TestCacheOfOthersIsNotUsed(t *testing.T) {
 	for _, dir := range []string{o.Cache, goroot} {
 		require.NoError(t, os.Chown(dir, 12345, 12345))
 		_, err = GOROOT(t.Context(), tc, o)
-		require.ErrorContains(t, err, dir+" belongs to the user 12345")
+		require.ErrorContains(t, err, dir+" is owned by user 12345")
 		require.NoError(t, os.Chown(dir, 0, 0))
 	}
 }
@@ -45,7 +45,7 @@ func TestCacheThatOthersCanReplace(t *testing.T) {
 		return err
 	}
 	for range 2 { // the cache is missing, and then there
-		require.EqualError(t, try(0o777), open+" may be written by every user (mode 777): set SDP_GOCACHE to a directory of your own, or chmod o-w")
+		require.EqualError(t, try(0o777), open+" is writable by every user (mode 777): set SDP_GOCACHE to a directory of your own, or chmod o-w")
 	}
 	require.NoError(t, try(0o777|os.ModeSticky))
 	require.NoError(t, try(0o755))
@@ -53,21 +53,21 @@ func TestCacheThatOthersCanReplace(t *testing.T) {
 	o.Cache = filepath.Join(above, "link")
 	require.NoError(t, os.Symlink(filepath.Join(open, "new", "cache"), o.Cache))
 	require.NoError(t, try(0o755))
-	require.ErrorContains(t, try(0o777), open+" may be written by every user", "behind a link")
+	require.ErrorContains(t, try(0o777), open+" is writable by every user", "behind a link")
 	if os.Geteuid() != 0 {
 		t.Skip("missing: root, to give a directory away")
 	}
 	require.NoError(t, os.Lchown(o.Cache, 12345, 12345))
-	require.ErrorContains(t, try(0o755), o.Cache+" belongs to the user 12345", "the link")
+	require.ErrorContains(t, try(0o755), o.Cache+" is owned by user 12345", "the link")
 	o.Cache = filepath.Join(open, "new", "cache")
 	require.NoError(t, os.Chown(open, 0, 12345))
-	require.ErrorContains(t, try(0o775), open+" may be written by the group 12345 (mode 775)")
+	require.ErrorContains(t, try(0o775), open+" is writable by group 12345 (mode 775)")
 	require.NoError(t, try(0o775|os.ModeSticky))
 	require.NoError(t, os.Chown(open, 0, 0))
 	require.NoError(t, try(0o775), "root's own group")
 	require.NoError(t, os.Chown(o.Cache, 0, 12345))
 	require.NoError(t, os.Chmod(o.Cache, 0o775|os.ModeSetgid|os.ModeSticky))
-	require.ErrorContains(t, try(0o755), o.Cache+" may be written by the group 12345", "others can add a changed Go")
+	require.ErrorContains(t, try(0o755), o.Cache+" is writable by group 12345", "others can add a changed Go")
 	require.NoError(t, os.Chmod(o.Cache, 0o755))
 	require.NoError(t, os.Chown(open, 12345, 12345))
 	require.NoError(t, try(0o755), "root's home directory may be another user's")

@@ -341,16 +341,16 @@ func TestOptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"size=0":                      "size=0: want at least 4096 bytes",
 		"size=-1G":                    "want at least",
-		"size=999999999999999999999G": "not a number of bytes",
+		"size=999999999999999999999G": "not a size",
 		"size=-9999999999G":           "want at least",
 		"size=9999999999G":            "want at most 1152921504606846976 bytes",
 		"size=9223372036854775807":    "want at most",
 		"size=1073741825G":            "want at most",
-		"size=x":                      "not a number of bytes",
+		"size=x":                      "not a size",
 		"count=0":                     "must be positive",
 		"for=-1s":                     "must be positive",
 		"for=1":                       "missing unit",
-		"snap=1":                      "there is no such option",
+		"snap=1":                      "unknown option",
 		"size":                        "is not a dump option",
 	} {
 		_, err := ParseOptions(text)

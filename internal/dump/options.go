@@ -40,15 +40,15 @@ func ParseOptions(text string) (Options, error) {
 		case "count":
 			o.Count, err = strconv.ParseInt(value, 10, 64)
 			if err == nil && o.Count <= 0 {
-				err = errors.New("it must be positive")
+				err = errors.New("must be positive")
 			}
 		case "for":
 			o.For, err = time.ParseDuration(value)
 			if err == nil && o.For <= 0 {
-				err = errors.New("it must be positive")
+				err = errors.New("must be positive")
 			}
 		default:
-			err = errors.New("there is no such option of a dump")
+			err = errors.New("unknown option")
 		}
 		if err != nil {
 			return o, fmt.Errorf("%s=%s: %w", name, value, err)
@@ -91,7 +91,7 @@ func parseSize(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
 	case err != nil:
-		return 0, errors.New("not a number of bytes, as 64M")
+		return 0, errors.New("not a size, such as 64M")
 	case n > maxSize>>shift:
 		return 0, fmt.Errorf("want at most %d bytes", int64(maxSize))
 	case n <= 0 || n<<shift < leastSize:

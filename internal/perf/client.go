@@ -32,7 +32,7 @@ func Dial(ctx context.Context, way, address string) (net.Conn, error) {
 	}
 	if up, ok := c.(*sdp.Conn); !ok || up.Device() != way {
 		c.Close()
-		return nil, fmt.Errorf("the connection came up over another device than %s", way)
+		return nil, fmt.Errorf("connection uses another device than %s", way)
 	}
 	return c, nil
 }
@@ -205,7 +205,7 @@ func Stream(ctx context.Context, way, address string, kind byte, size int, d tim
 			return 0, err
 		}
 		if n := int64(binary.BigEndian.Uint64(got[:])); n != bytes {
-			return 0, fmt.Errorf("the server got %d bytes of %d", n, bytes)
+			return 0, fmt.Errorf("server received %d of %d bytes", n, bytes)
 		}
 	}
 	return float64(bytes) / time.Since(start).Seconds(), nil

@@ -48,11 +48,11 @@ func readRequest(r io.Reader) (kind byte, size int, err error) {
 		return 0, 0, err
 	}
 	if string(b[:8]) != magic || b[9]|b[10]|b[11] != 0 {
-		return 0, 0, errors.New("not a request of sdp perf")
+		return 0, 0, errors.New("malformed request: not from sdp perf")
 	}
 	n := binary.BigEndian.Uint32(b[12:])
 	if n == 0 || n > MaxSize {
-		return 0, 0, fmt.Errorf("a block of %d bytes: want 1 to %d", n, MaxSize)
+		return 0, 0, fmt.Errorf("block size %d: want 1 to %d", n, MaxSize)
 	}
 	switch b[8] {
 	case Echo, Upload, Download:

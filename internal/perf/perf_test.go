@@ -90,11 +90,11 @@ func TestEachWay(t *testing.T) {
 func TestServerRefusesOthers(t *testing.T) {
 	address, reports := serving(t)
 	for sent, want := range map[string]string{
-		"GET / HTTP/1.1\r\n\r\n":                "not a request",
+		"GET / HTTP/1.1\r\n\r\n":                "malformed request",
 		"sdpperf1x\x00\x00\x00\x00\x00\x00\x01": "unknown kind",
-		"sdpperf1e\x00\x00\x00\x00\x00\x00\x00": "a block of 0 bytes",
-		"sdpperf1e\x00\x00\x00\xff\xff\xff\xff": "a block of 4294967295 bytes",
-		"sdpperf1e\x00\x01\x00\x00\x00\x00\x01": "not a request",
+		"sdpperf1e\x00\x00\x00\x00\x00\x00\x00": "block size 0",
+		"sdpperf1e\x00\x00\x00\xff\xff\xff\xff": "block size 4294967295",
+		"sdpperf1e\x00\x01\x00\x00\x00\x00\x01": "malformed request",
 		"sdpperf1":                              "unexpected EOF",
 	} {
 		c, err := net.Dial("tcp", address)
@@ -121,7 +121,7 @@ func TestBlocksOfAllClientsAreBounded(t *testing.T) {
 	}
 	select {
 	case r := <-reports:
-		require.ErrorContains(t, r.err, "would take more than 128 MB")
+		require.ErrorContains(t, r.err, "would exceed 128 MB")
 	case <-time.After(patience):
 		require.Fail(t, "all clients got their blocks")
 	}

@@ -30,7 +30,7 @@ type memory struct{ used atomic.Int64 }
 func (m *memory) take(size int) error {
 	if m.used.Add(int64(size)) > maxMemory {
 		m.used.Add(-int64(size))
-		return fmt.Errorf("a block of %d bytes: the blocks of all clients would take more than %d MB", size, maxMemory>>20)
+		return fmt.Errorf("block size %d: buffers of all clients would exceed %d MB", size, maxMemory>>20)
 	}
 	return nil
 }

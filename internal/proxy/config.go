@@ -56,7 +56,7 @@ func ParseListen(text string) (Endpoint, error) {
 		return e, nil
 	}
 	if e.original() {
-		return Endpoint{}, fmt.Errorf("%q is where to dial; to listen takes host:port", text)
+		return Endpoint{}, fmt.Errorf("%q is valid only as a target; listen takes host:port", text)
 	}
 	_, err = checkAddress(text, e.Address)
 	return e, err
@@ -70,7 +70,7 @@ func ParseDial(text string) (Endpoint, error) {
 	}
 	host, err := checkAddress(text, e.Address)
 	if err == nil && host == "" {
-		err = fmt.Errorf("%q has no host to dial", text)
+		err = fmt.Errorf("missing host in %q", text)
 	}
 	return e, err
 }
@@ -85,7 +85,7 @@ func checkAddress(text, address string) (host string, err error) {
 		return "", fmt.Errorf("%q: %w", text, err)
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
-		return "", fmt.Errorf("%q: %q is no port", text, port)
+		return "", fmt.Errorf("%q: invalid port %q", text, port)
 	}
 	return host, nil
 }

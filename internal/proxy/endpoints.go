@@ -63,7 +63,7 @@ func (p *Proxy) ownMetrics() []family {
 		open:     {name: "sdp_proxy_connections", kind: "gauge", help: "Connections that are relayed now."},
 		accepted: {name: "sdp_proxy_accepted_total", kind: "counter", help: "Connections that were accepted."},
 		failed:   {name: "sdp_proxy_unreachable_total", kind: "counter", help: "Connections that were reset because their target could not be reached."},
-		refused:  {name: "sdp_proxy_refused_total", kind: "counter", help: "Connections that were reset because the client does not speak SDP."},
+		refused:  {name: "sdp_proxy_refused_total", kind: "counter", help: "Connections that were reset because client does not use SDP."},
 		bytes:    {name: "sdp_proxy_bytes_total", kind: "counter", help: "Bytes that were relayed: up is towards the target. While a connection without SDP lasts its bytes are not counted."},
 	}
 	add := func(of int, labels string, value float64) {

@@ -94,7 +94,7 @@ func (p *Proxy) listen(at Endpoint) (net.Listener, error) {
 func (p *Proxy) inherit(network, name string) (net.Listener, error) {
 	f := p.inherited[name]
 	if f == nil {
-		return nil, fmt.Errorf("no socket named %q was passed to this process (LISTEN_FDNAMES)", name)
+		return nil, fmt.Errorf("no socket named %q in LISTEN_FDNAMES", name)
 	}
 	ln, _, err := p.listenOn(f, network)
 	return ln, err
@@ -109,7 +109,7 @@ func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, syscall.RawC
 	plain, ok := ln.(*net.TCPListener)
 	if !ok {
 		ln.Close()
-		return nil, nil, fmt.Errorf("the socket at %s %s is not one of TCP", ln.Addr().Network(), ln.Addr())
+		return nil, nil, fmt.Errorf("not a TCP socket: %s %s", ln.Addr().Network(), ln.Addr())
 	}
 	raw, err := plain.SyscallConn()
 	if err != nil {
@@ -170,7 +170,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 			}
 			if err := e.proxy.loops.check(client); err != nil {
 				e.failed.Add(1)
-				e.complain("a client is reset, because it is this proxy", err)
+				e.complain("proxy loop, client reset", err)
 				reset(client)
 				continue
 			}
@@ -199,7 +199,7 @@ func (e *entrance) serve(cut context.Context, relays *sync.WaitGroup) {
 				e.close()
 			}
 		default: // the process has no descriptor left, most likely
-			e.complain("accepting fails", err)
+			e.complain("accept failed", err)
 			collectDescriptors()
 			pause(cut, descriptorPause)
 			if cut.Err() != nil {
@@ -245,7 +245,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 	if route.Listen.Network == SDP {
 		if _, ok := client.(*sdp.Conn); !ok {
 			e.refused.Add(1)
-			e.complain("a client is refused", fmt.Errorf("%v: %w", client.RemoteAddr(), errNoSDP))
+			e.complain("client refused", fmt.Errorf("%v: %w", client.RemoteAddr(), errNoSDP))
 			reset(client)
 			return
 		}
@@ -264,7 +264,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 	}()
 	if err := r.run(cut, route); err != nil {
 		e.failed.Add(1)
-		e.complain("a client is reset, because its target cannot be reached", fmt.Errorf("%v: %w", client.RemoteAddr(), err))
+		e.complain("target unreachable, client reset", fmt.Errorf("%v: %w", client.RemoteAddr(), err))
 	}
 }
 

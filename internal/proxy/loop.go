@@ -18,7 +18,7 @@ import (
 type loopError struct{ to netip.AddrPort }
 
 func (e *loopError) Error() string {
-	return fmt.Sprintf("the proxy's own connection to %v came back to it: the target is the proxy itself, or a redirect does not leave out what the proxy dials (-mark)", e.to)
+	return fmt.Sprintf("the proxy's own connection to %v came back to it: target is the proxy itself, or a redirect does not leave out what the proxy dials (-mark)", e.to)
 }
 
 // loops has the connections that the proxy dials. The zero value is ready to use.

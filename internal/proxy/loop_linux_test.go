@@ -57,7 +57,7 @@ func TestRedirectLeadsBack(t *testing.T) {
 				_, err = c.Read(make([]byte, 1))
 			}
 			require.ErrorIs(t, err, syscall.ECONNRESET)
-			require.Contains(t, log.String(), "the target is the proxy itself")
+			require.Contains(t, log.String(), "target is the proxy itself")
 			require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
 		})
 	}

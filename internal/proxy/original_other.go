@@ -11,9 +11,9 @@ import (
 )
 
 func original(net.Conn) (netip.AddrPort, error) {
-	return netip.AddrPort{}, fmt.Errorf("the original destination of a connection is known on Linux only: %w", errors.ErrUnsupported)
+	return netip.AddrPort{}, fmt.Errorf("original destinations are available on Linux only: %w", errors.ErrUnsupported)
 }
 
 func setMark(syscall.RawConn, uint32) error {
-	return fmt.Errorf("firewall marks exist on Linux only: %w", errors.ErrUnsupported)
+	return fmt.Errorf("firewall marks are available on Linux only: %w", errors.ErrUnsupported)
 }

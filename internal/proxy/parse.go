@@ -55,7 +55,7 @@ func ReadFile(path string, defaults Options) ([]Route, error) {
 // regular returns an error if a file is not a regular one. Reading another may never end.
 func regular(path string, info os.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: it is not a regular file", path)
+		return fmt.Errorf("%s: not a regular file", path)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
 		return nil, errors.Join(wrong...)
 	}
 	if len(routes) == 0 {
-		return nil, fmt.Errorf("%s: no line says what to relay", path)
+		return nil, fmt.Errorf("%s: no routes", path)
 	}
 	return routes, nil
 }
@@ -102,7 +102,7 @@ func Parse(r io.Reader, path string, defaults Options) ([]Route, error) {
 func clash(routes []Route, route Route) error {
 	for _, other := range routes {
 		if other.Listen.Clashes(route.Listen) {
-			return fmt.Errorf("line %d listens at %s already", other.Line, route.Listen.Address)
+			return fmt.Errorf("address already in use by line %d: %s", other.Line, route.Listen.Address)
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ func parseRoute(fields []string, defaults Options) (Route, error) {
 func (o *Options) set(field string) error {
 	name, value, ok := strings.Cut(field, "=")
 	if !ok {
-		return fmt.Errorf("%q is no option: want name=value", field)
+		return fmt.Errorf("invalid option %q: want name=value", field)
 	}
 	switch name {
 	case "limit":

@@ -29,10 +29,10 @@ func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"tcp://:1":                                  "want where to listen and where to dial",
 		"udp://:1 tcp://a:1":                        `"udp://:1" is not an endpoint`,
-		"tcp://:1 tcp://:1":                         "has no host to dial",
+		"tcp://:1 tcp://:1":                         "missing host",
 		"tcp://:1 tcp://a":                          "missing port",
-		"tcp://:99999 tcp://a:1":                    `"99999" is no port`,
-		"tcp://original tcp://a:1":                  "is where to dial",
+		"tcp://:99999 tcp://a:1":                    `invalid port "99999"`,
+		"tcp://original tcp://a:1":                  "is valid only as a target",
 		"tcp://@ tcp://a:1":                         "names no socket",
 		"tcp://:1 tcp://@a":                         "missing port",
 		"tcp://:1 tcp://a:1 limit":                  "want name=value",
@@ -40,8 +40,8 @@ func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 		"tcp://:1 tcp://a:1 dial-timeout=0":         "dial-timeout=0: want a time",
 		"tcp://:1 tcp://a:1 mark=0x1ffffffff":       "mark=0x1ffffffff: want a number",
 		"tcp://:1 tcp://a:1 colour=red":             `unknown option "colour"`,
-		"tcp://:80 tcp://a:1\ntcp://:80 tcp://b:1":  "line 3 listens at :80 already",
-		"tcp://:80 tcp://a:1\nauto://:80 tcp://b:1": "line 3 listens at :80 already",
+		"tcp://:80 tcp://a:1\ntcp://:80 tcp://b:1":  "address already in use by line 3: :80",
+		"tcp://:80 tcp://a:1\nauto://:80 tcp://b:1": "address already in use by line 3: :80",
 	} {
 		_, err := Parse(strings.NewReader("# first\n\n"+line+"\n"), "relays.conf", Options{})
 		require.ErrorContains(t, err, want, line)
@@ -55,7 +55,7 @@ func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "f:1: ")
 	require.ErrorContains(t, err, "f:3: ")
 	_, err = Parse(strings.NewReader("# nothing\n"), "f", Options{})
-	require.ErrorContains(t, err, "no line says what to relay")
+	require.ErrorContains(t, err, "no routes")
 	_, err = Parse(strings.NewReader(strings.Repeat("#\n", maxConfig)), "f", Options{})
 	require.ErrorContains(t, err, "longer than")
 	_, err = Parse(strings.NewReader(strings.Repeat("#", 1<<17)), "f", Options{})

@@ -55,7 +55,7 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
-		return errors.New("the proxy is stopping")
+		return errors.New("proxy is stopping")
 	}
 	wanted := make(map[string]*entrance, len(routes))
 	var opened []*entrance

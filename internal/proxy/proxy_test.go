@@ -265,7 +265,7 @@ func TestInheritedUnixSocketIsRefused(t *testing.T) {
 	p, _ := running(t, 0)
 	p.inherited = map[string]*os.File{"x": f}
 	for _, network := range []string{TCP, Auto, SDP} {
-		require.ErrorContains(t, p.Apply("", []Route{route(t, network+"://@x", "tcp://127.0.0.1:1")}), "is not one of TCP")
+		require.ErrorContains(t, p.Apply("", []Route{route(t, network+"://@x", "tcp://127.0.0.1:1")}), "not a TCP socket")
 	}
 }
 
@@ -324,7 +324,7 @@ func TestTargetIsTheProxy(t *testing.T) {
 					require.Error(t, err)
 					require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 					require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
-					require.Contains(t, log.String(), "the target is the proxy itself")
+					require.Contains(t, log.String(), "target is the proxy itself")
 					accepted := uint64(0)
 					p.mu.Lock()
 					for _, e := range p.entrances {
@@ -354,7 +354,7 @@ func TestClientsWithoutSDPAreReset(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 	}
 	require.ErrorContains(t, err, "reset")
-	require.Contains(t, log.String(), "does not speak SDP")
+	require.Contains(t, log.String(), "does not use SDP")
 }
 
 func TestMissingInheritedSocketIsNamed(t *testing.T) {

@@ -33,8 +33,8 @@ var _ = []conn{(*net.TCPConn)(nil), (*sdp.Conn)(nil)}
 const descriptorPause = 100 * time.Millisecond
 
 var (
-	errNotRedirected = errors.New("the connection was not redirected: it came to the proxy's own address")
-	errNoSDP         = errors.New("the client does not speak SDP")
+	errNotRedirected = errors.New("no original destination: connection was not redirected")
+	errNoSDP         = errors.New("client does not use SDP")
 )
 
 // A relay is one connection of a client with its connection to the target.

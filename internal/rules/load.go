@@ -51,15 +51,15 @@ func read(name string) (string, error) {
 	return string(text), err
 }
 
-var errTooLarge = fmt.Errorf("the file is larger than %d MB", maxSize>>20)
+var errTooLarge = fmt.Errorf("file exceeds %d MB", maxSize>>20)
 
 // readable returns nil if a file may be read.
 func readable(info os.FileInfo) error {
 	switch {
 	case info.IsDir():
-		return errors.New("it is a directory")
+		return errors.New("is a directory")
 	case !info.Mode().IsRegular():
-		return errors.New("it is not a regular file")
+		return errors.New("not a regular file")
 	case info.Size() > maxSize:
 		return errTooLarge
 	}

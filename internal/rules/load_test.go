@@ -32,10 +32,10 @@ func TestLoad(t *testing.T) {
 func TestLoadRefuses(t *testing.T) {
 	for _, v := range []struct{ what, name, want string }{
 		{"a missing file", filepath.Join(t.TempDir(), "none"), ""},
-		{"a directory", t.TempDir(), "it is a directory"},
-		{"a large file", writeFile(t, bytes.Repeat([]byte("# comment\n"), maxSize/10+1)), "the file is larger than 1 MB"},
+		{"a directory", t.TempDir(), "is a directory"},
+		{"a large file", writeFile(t, bytes.Repeat([]byte("# comment\n"), maxSize/10+1)), "file exceeds 1 MB"},
 		{"a program", writeFile(t, []byte("\x7fELF\x00\x00\n\x00")), `unknown statement`},
-		{"a device", os.DevNull, "it is not a regular file"},
+		{"a device", os.DevNull, "not a regular file"},
 	} {
 		s, err := Load(v.name)
 		assert.Nil(t, s, v.what)

@@ -58,7 +58,7 @@ func (l *Log) parse(line int, w []string) error {
 			return fmt.Errorf("%s after log: want destination or min-level", quote(option))
 		}
 		if len(w) < 2 {
-			return fmt.Errorf("nothing after %s", option)
+			return fmt.Errorf("missing value after %s", option)
 		}
 		value := w[1]
 		w = w[2:]
@@ -77,7 +77,7 @@ func (l *Log) parse(line int, w []string) error {
 			l.Destination = Syslog
 		case "file":
 			if len(w) == 0 {
-				return errors.New("nothing after destination file")
+				return errors.New("missing name after destination file")
 			}
 			l.Destination, l.Name = File, w[0]
 			if strings.Contains(l.Name, "..") {
@@ -137,7 +137,7 @@ func (l *Log) Write(level int, program, message string) {
 		_, err = os.Stderr.WriteString(stamped(program, message))
 	}
 	if err != nil && !l.failed.Swap(true) {
-		fmt.Fprintf(os.Stderr, "sdp: a message cannot be logged: %v\n", err)
+		fmt.Fprintf(os.Stderr, "sdp: log message lost: %v\n", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestLoadDoesNotBlock(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	_, err := Load(fifo)
-	assert.EqualError(t, err, fifo+": it is not a regular file")
+	assert.EqualError(t, err, fifo+": not a regular file")
 	opened := make(chan error, 1)
 	go func() {
 		f, err := os.OpenFile(fifo, os.O_RDONLY|nonblocking, 0)
@@ -121,5 +121,5 @@ func TestLogSaysOnceThatItFails(t *testing.T) {
 	w.Close()
 	b := make([]byte, 4096)
 	n, _ := r.Read(b)
-	assert.Equal(t, 1, strings.Count(string(b[:n]), "sdp: a message cannot be logged: open "), string(b[:n]))
+	assert.Equal(t, 1, strings.Count(string(b[:n]), "sdp: log message lost: open "), string(b[:n]))
 }

@@ -111,7 +111,7 @@ const form = "use sdp|tcp|both server|client PROGRAM ADDRESS:PORT"
 
 func parseRule(w []string) (r Rule, err error) {
 	if len(w) < 4 {
-		return r, fmt.Errorf("a rule has %d words after use: want %s", len(w), form)
+		return r, fmt.Errorf("got %d words after use: want %s", len(w), form)
 	}
 	switch w[0] {
 	case "sdp":
@@ -185,7 +185,7 @@ func (r *Rule) parseWhere(text string) error {
 		r.Last, err = parsePort(last)
 	}
 	if err == nil && r.First > r.Last {
-		err = fmt.Errorf("ports %s: the first is above the last", quote(ports))
+		err = fmt.Errorf("ports %s: first port is greater than last", quote(ports))
 	}
 	return err
 }
@@ -199,7 +199,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if bracketed {
 		var closed bool
 		if inner, closed = strings.CutSuffix(inner, "]"); !closed {
-			return netip.Prefix{}, errors.New("a bracket is not closed")
+			return netip.Prefix{}, errors.New("missing closing bracket")
 		}
 	}
 	a, err := netip.ParseAddr(inner)
@@ -207,13 +207,13 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	case err != nil:
 		return netip.Prefix{}, errors.New("want *, or an IP address with or without /BITS")
 	case a.Is4() && bracketed:
-		return netip.Prefix{}, errors.New("only addresses of IPv6 are in brackets")
+		return netip.Prefix{}, errors.New("IPv4 address in brackets")
 	case a.Is6() && !bracketed && !hasBits:
-		return netip.Prefix{}, errors.New("want an address of IPv6 in brackets, such as [fd00::1]:80")
+		return netip.Prefix{}, errors.New("want an IPv6 address in brackets, such as [fd00::1]:80")
 	case a.Zone() != "":
 		return netip.Prefix{}, errors.New("want an address without a zone")
 	case a.Is4In6():
-		return netip.Prefix{}, errors.New("want the address of IPv4 that this stands for")
+		return netip.Prefix{}, errors.New("want the IPv4 address, not its IPv4-mapped form")
 	case !hasBits:
 		return a.Prefix(a.BitLen())
 	}

@@ -14,4 +14,4 @@ const (
 
 func owned(*os.File) error { return nil }
 
-func sendSyslog(string) error { return errors.New("there is no syslog on this system") }
+func sendSyslog(string) error { return errors.New("syslog is not supported on this system") }

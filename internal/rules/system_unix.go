@@ -24,13 +24,13 @@ func owned(f *os.File) error {
 	case err != nil:
 		return err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return errors.New("it is not a regular file")
+		return errors.New("not a regular file")
 	case int(st.Uid) != os.Geteuid():
-		return errors.New("it belongs to another user")
+		return errors.New("owned by another user")
 	case st.Mode&0o022 != 0:
-		return errors.New("other users may write to it")
+		return errors.New("writable by other users")
 	case st.Nlink != 1:
-		return errors.New("it has another name, too")
+		return errors.New("has more than one hard link")
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func PrivateInfo(path string, info os.FileInfo, uid int) error {
 		return fmt.Errorf("%s is accessible to other users: its mode is %o and must be 700", path, info.Mode().Perm())
 	}
 	if owner, ok := Owner(info); !ok || owner != uid {
-		return fmt.Errorf("%s belongs to the user %d and not to %d", path, owner, uid)
+		return fmt.Errorf("%s is owned by user %d, not by %d", path, owner, uid)
 	}
 	return nil
 }

@@ -131,20 +131,20 @@ func TestOtherSystems(t *testing.T) {
 	dir := echoModule(t, nil)
 	for _, goos := range []string{"windows", "darwin", "freebsd"} {
 		out := run(t, dir, env("GOOS="+goos, "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
-		require.Equal(t, "sdp: SDP is not available on "+goos+"; building without it\n", out)
+		require.Equal(t, "sdp: SDP is not supported on "+goos+"; building without it\n", out)
 	}
 	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
 	run(t, dir, env("GOARCH="+other, "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
 	require.Contains(t, run(t, dir, env(), sdp(t), "version", "program"), "SDP of gosdp")
 	out, err := try(t, dir, env("GOARCH=386", "CGO_ENABLED=0"), sdp(t), "build", "-o", "none", ".")
 	require.Error(t, err)
-	require.Equal(t, "sdp build: there is no SDP for linux/386, only for amd64 and arm64; the go command itself builds without it\n", out)
+	require.Equal(t, "sdp build: linux/386 is not supported, only amd64 and arm64; use go instead of sdp go to build without SDP\n", out)
 	require.NoFileExists(t, filepath.Join(dir, "none"))
 	out, err = try(t, dir, env("GOARCH=386", "CGO_ENABLED=0"), "sh", "-c", `eval "$("$0" env)" && go build -o none .`, sdp(t))
 	require.Error(t, err)
 	require.Contains(t, out, "there_is_SDP_only_for_linux_on_amd64_and_arm64")
 	out = run(t, dir, env("GOOS=android", "GOARCH=arm64", "CGO_ENABLED=0"), sdp(t), "build", "-o", "program", ".")
-	require.Contains(t, out, "SDP is not available on android")
+	require.Contains(t, out, "SDP is not supported on android")
 	out, err = try(t, dir, env(), sdp(t), "version", "program")
 	require.Error(t, err)
 	require.Contains(t, out, "program: not built by sdp go")
@@ -172,9 +172,9 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no go command":        {nil, []string{"go"}, "sdp go: a go command is missing, such as sdp go build\n"},
-		"the cache is a file":  {[]string{"SDP_GOCACHE=" + file}, []string{"build", "."}, "sdp build: making the changed go"},
-		"no home":              {[]string{"HOME=", "XDG_CACHE_HOME=", "GOCACHE=" + dir, "GOPATH=" + dir}, []string{"build", "."}, "sdp build: there is no directory for the changed Go"},
+		"no go command":        {nil, []string{"go"}, "sdp go: missing go command, such as sdp go build\n"},
+		"the cache is a file":  {[]string{"SDP_GOCACHE=" + file}, []string{"build", "."}, "sdp build: creating the patched go"},
+		"no home":              {[]string{"HOME=", "XDG_CACHE_HOME=", "GOCACHE=" + dir, "GOPATH=" + dir}, []string{"build", "."}, "sdp build: no cache directory for the patched Go"},
 		"verbs without cgo":    {[]string{"CGO_ENABLED=0"}, []string{"go", "-verbs", "build", "."}, "sdp go: -verbs needs cgo: set CGO_ENABLED=1\n"},
 		"env with verbs":       {[]string{"CGO_ENABLED=0"}, []string{"env", "-verbs=true"}, "sdp env: -verbs needs cgo: set CGO_ENABLED=1\n"},
 		"overlay":              {[]string{"GOFLAGS=-overlay=overlay.json"}, []string{"build", "."}, "sdp build: the overlay overlay.json replaces " + replaced + ", but sdp compiles the files of a changed copy"},

@@ -29,7 +29,7 @@ func TestCacheWithoutRoom(t *testing.T) {
 			require.NoError(t, err, out)
 			lines := strings.Split(strings.TrimSpace(out), "\n")
 			require.Len(t, lines, 2, out)
-			require.Regexp(t, "^sdp build: making the changed go.*: "+reason+"$", lines[0])
+			require.Regexp(t, "^sdp build: creating the patched go.*: "+reason+"$", lines[0])
 			require.Equal(t, "status 1", lines[1])
 			require.NoFileExists(t, filepath.Join(dir, "program"))
 		})
@@ -63,7 +63,7 @@ func TestInterrupted(t *testing.T) {
 			require.NoError(t, err)
 			if s == os.Interrupt {
 				require.Empty(t, left)
-				require.Regexp(t, "^sdp build: making the changed go.*: interrupted\n$", out.String())
+				require.Regexp(t, "^sdp build: creating the patched go.*: interrupted\n$", out.String())
 			} else {
 				require.Len(t, left, 1)
 				require.Contains(t, left[0].Name(), ".making-")

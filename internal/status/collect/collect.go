@@ -180,7 +180,7 @@ type socket struct {
 func (s socket) path() string { return filepath.Join(s.dir.path, s.name) }
 
 func errSlow(patience time.Duration) error {
-	return fmt.Errorf("the program did not answer within %v", patience)
+	return fmt.Errorf("no answer within %v", patience)
 }
 
 // ask returns the document of the program that serves the socket, and its process.
@@ -203,7 +203,7 @@ func read(r io.Reader, b budgets) ([]byte, error) {
 	limited := &io.LimitedReader{R: metered, N: status.MaxDocument + 1}
 	text, err := io.ReadAll(limited)
 	if err == nil && limited.N == 0 {
-		err = fmt.Errorf("the answer is longer than %d MB", status.MaxDocument>>20)
+		err = fmt.Errorf("answer exceeds %d MB", status.MaxDocument>>20)
 	}
 	if err != nil {
 		metered.giveBack()
@@ -239,7 +239,7 @@ func (m *meter) Read(b []byte) (int, error) {
 	m.taken += int64(n)
 	for _, b := range slices.Backward(m.budgets[:]) { // a user's own is the better reason
 		if b.left.Add(-int64(n)) < 0 {
-			err = fmt.Errorf("the answer is longer than %d MB with those of other programs", b.size>>20)
+			err = fmt.Errorf("total size of answers exceeds %d MB", b.size>>20)
 		}
 	}
 	return n, err
@@ -271,7 +271,7 @@ func (s socket) dial(ctx context.Context, patience time.Duration) (c *net.UnixCo
 	conn.SetDeadline(end)
 	uid, pid, err := status.Peer(conn.(*net.UnixConn))
 	if err == nil && uid != s.dir.owner {
-		err = fmt.Errorf("served by the user %d, in a directory of the user %d", uid, s.dir.owner)
+		err = fmt.Errorf("served by user %d, but the directory is owned by user %d", uid, s.dir.owner)
 	}
 	if err != nil {
 		conn.Close()
@@ -285,12 +285,12 @@ func (s socket) gone() error {
 	text, _, _ := strings.Cut(s.name, "-")
 	pid, err := strconv.Atoi(text)
 	if err != nil || status.Alive(pid) {
-		return errors.New("nothing listens there")
+		return errors.New("connection refused: no program listens")
 	}
 	if err := s.dir.remove(s.name); err != nil {
-		return fmt.Errorf("the program has ended, and its socket cannot be removed: %w", err)
+		return fmt.Errorf("stale socket, program exited: %w", err)
 	}
-	return errors.New("the program has ended; its socket was removed")
+	return errors.New("program exited, stale socket removed")
 }
 
 // slow gives a timeout a readable message.

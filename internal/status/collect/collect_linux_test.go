@@ -197,16 +197,16 @@ func TestCollectIsNotHeldUp(t *testing.T) {
 		_, name, _ := strings.Cut(filepath.Base(f.Path), "-")
 		said[name] = f.Err.Error()
 	}
-	require.Contains(t, said["silent"], "did not answer within")
-	require.Contains(t, said["trickles"], "did not answer within")
-	require.Contains(t, said["endless"], "longer than 8 MB")
-	require.Contains(t, said["nonsense"], "makes no sense")
-	require.Contains(t, said["later"], "its version is 2, and this tool reads 1")
+	require.Contains(t, said["silent"], "no answer within")
+	require.Contains(t, said["trickles"], "no answer within")
+	require.Contains(t, said["endless"], "answer exceeds 8 MB")
+	require.Contains(t, said["nonsense"], "malformed answer")
+	require.Contains(t, said["later"], "unsupported status version 2, this tool reads 1")
 	require.Contains(t, said["many"], "more than 20000 connections")
-	require.Contains(t, said["full"], "did not answer within")
+	require.Contains(t, said["full"], "no answer within")
 	require.Contains(t, said["file"], "not a socket")
 	require.Contains(t, said["link"], "not a socket")
-	require.Contains(t, said["dead"], "has ended")
+	require.Contains(t, said["dead"], "program exited")
 	_, err = os.Lstat(left)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -220,7 +220,7 @@ func TestCollectEnds(t *testing.T) {
 	programs, failures := Collect([]string{dir})
 	require.Empty(t, programs)
 	require.Len(t, failures, 1)
-	require.ErrorContains(t, failures[0].Err, "did not answer within 200ms")
+	require.ErrorContains(t, failures[0].Err, "no answer within 200ms")
 }
 
 func decodeText(text string) (status.Program, error) {
@@ -332,7 +332,7 @@ func TestNothingIsRemovedElsewhere(t *testing.T) {
 	require.NoError(t, os.Rename(dir, dir+"-moved"))
 	t.Cleanup(func() { os.RemoveAll(dir + "-moved") })
 	require.NoError(t, os.Symlink(victim, dir))
-	require.ErrorContains(t, socket{d, name}.gone(), "its socket was removed")
+	require.ErrorContains(t, socket{d, name}.gone(), "stale socket removed")
 	require.FileExists(t, filepath.Join(victim, name))
 	require.NoFileExists(t, filepath.Join(dir+"-moved", name))
 }
@@ -524,13 +524,13 @@ func TestProgramsOfAUserAreBounded(t *testing.T) {
 			require.NoError(t, err)
 		}
 		_, err := read(strings.NewReader(short), b)
-		require.ErrorContains(t, err, "longer than 4 MB with those of other programs")
+		require.ErrorContains(t, err, "total size of answers exceeds 4 MB")
 	}
 	b := budgets{newBudget(user << 20), all}
 	_, err := read(strings.NewReader(short), b)
-	require.ErrorContains(t, err, "longer than 16 MB with those of other programs")
+	require.ErrorContains(t, err, "total size of answers exceeds 16 MB")
 	_, err = read(strings.NewReader(strings.Repeat(" ", status.MaxDocument+1)), budgets{newBudget(maxUserBytes), newBudget(maxAllBytes)})
-	require.ErrorContains(t, err, "longer than 8 MB")
+	require.ErrorContains(t, err, "answer exceeds 8 MB")
 
 	many := []byte(`{"version":1,"connections":[{}` + strings.Repeat(",{}", maxConns-1) + `]}`)
 	var answers []answer
@@ -564,7 +564,7 @@ func TestServeRefusesDirectoriesOfOthers(t *testing.T) {
 	strange := newDir(t)
 	require.NoError(t, os.Chown(strange, 12345, 12345))
 	_, err = status.Serve(strange, status.Handlers{})
-	require.ErrorContains(t, err, "belongs to the user 12345")
+	require.ErrorContains(t, err, "is owned by user 12345")
 }
 
 // TestOtherUsersAreRefused has another user come to the socket, for whom the directory was
@@ -656,11 +656,11 @@ func TestDump(t *testing.T) {
 	_, err = Dump([]string{dir}, os.Getpid(), "no")
 	require.EqualError(t, err, "no dump: not today")
 	_, err = Dump([]string{dir}, os.Getpid()+1, "")
-	require.ErrorContains(t, err, "does not serve its status")
+	require.ErrorContains(t, err, "not serving its status")
 	raw(t, dir, fmt.Sprint(os.Getpid()+1)+"-impostor", func(c net.Conn) { io.WriteString(c, "ok\n") })
 	_, err = Dump([]string{dir}, os.Getpid()+1, "")
-	require.ErrorContains(t, err, "is served by the process")
-	require.EqualError(t, request(mute{io.Discard}, ""), fmt.Sprintf("the program did not answer within %v", dumpPatience))
+	require.ErrorContains(t, err, "is served by process")
+	require.EqualError(t, request(mute{io.Discard}, ""), fmt.Sprintf("no answer within %v", dumpPatience))
 }
 
 // TestDumpOfTwoProcesses has sockets with one process number, while the tool is in another pid

@@ -32,8 +32,8 @@ const (
 )
 
 var (
-	errLong = errors.New("there was no time to read the answer")
-	errMany = errors.New("too many connections with those of other programs")
+	errLong = errors.New("decoding of the answer timed out")
+	errMany = errors.New("too many connections in total")
 )
 
 // inTurns returns the answers in the order in which they are decoded: one of each directory in
@@ -87,7 +87,7 @@ func (a *answer) decode(limit int, until time.Time) (status.Program, error) {
 	case errors.Is(err, errLong), errors.Is(err, errMany):
 		return status.Program{}, err
 	case err != nil:
-		return status.Program{}, fmt.Errorf("the answer makes no sense: %w", err)
+		return status.Program{}, fmt.Errorf("malformed answer: %w", err)
 	}
 	if a.pid != 0 {
 		p.PID = a.pid // which the kernel says
@@ -111,7 +111,7 @@ func decode(text []byte, limit int, until time.Time) (status.Program, error) {
 		return status.Program{}, err
 	}
 	if p.Version != status.Version {
-		return status.Program{}, fmt.Errorf("its version is %d, and this tool reads %d", p.Version, status.Version)
+		return status.Program{}, fmt.Errorf("unsupported status version %d, this tool reads %d", p.Version, status.Version)
 	}
 	p.Name = short(p.Name, maxText)
 	p.Program.Pinned = p.Pinned

@@ -21,7 +21,7 @@ type directory struct {
 
 var errNoSocket = errors.New("not a socket")
 
-var errHung = errors.New("the directory did not answer in time")
+var errHung = errors.New("directory access timed out")
 
 // open opens a directory in which only one user can have made sockets. Tests replace it.
 var open = openDirectory

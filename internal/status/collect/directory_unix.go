@@ -31,7 +31,7 @@ func openDirectory(path string) (*directory, error) {
 	// Of directories that are named after others one user could make any number, each with its limits.
 	if uid, ok := namedAfter(path); ok && uid != owner {
 		f.Close()
-		return nil, fmt.Errorf("%s belongs to the user %d", path, owner)
+		return nil, fmt.Errorf("%s is owned by user %d", path, owner)
 	}
 	return &directory{f, path, owner}, nil
 }

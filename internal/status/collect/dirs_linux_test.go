@@ -45,7 +45,7 @@ func TestDirectoryIsNamedAfterItsUser(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(below, status.DirName+strconv.Itoa(uid)), 0o700))
 	}
 	require.NoError(t, Usable(filepath.Join(below, status.DirName+strconv.Itoa(own))))
-	require.ErrorContains(t, Usable(filepath.Join(below, status.DirName+strconv.Itoa(own+1))), fmt.Sprint("belongs to the user ", own))
+	require.ErrorContains(t, Usable(filepath.Join(below, status.DirName+strconv.Itoa(own+1))), fmt.Sprint("is owned by user ", own))
 }
 
 // TestFileSystemOfAUser mounts one that never answers, as a user can, where the directory of their

@@ -54,7 +54,7 @@ func Dump(dirs []string, pid int, options string) (*net.UnixConn, error) {
 		all.Wait()
 		close(looked)
 	}()
-	last := errors.New("it does not run, or does not serve its status (SDP_STATUS=1)")
+	last := errors.New("not running, or not serving its status (SDP_STATUS=1)")
 	for {
 		select {
 		case a := <-answers:
@@ -113,7 +113,7 @@ func dial(ctx context.Context, s socket, pid int) found {
 	c, is, err := s.dial(ctx, dumpPatience)
 	if err == nil && is != 0 && is != pid {
 		c.Close()
-		c, err = nil, fmt.Errorf("%s is served by the process %d", s.path(), is)
+		c, err = nil, fmt.Errorf("%s is served by process %d", s.path(), is)
 	}
 	return found{c, s.path(), is == pid, err}
 }
@@ -128,7 +128,7 @@ func request(c io.ReadWriter, options string) error {
 	var b [1]byte
 	for len(line) < maxAnswer {
 		if _, err := io.ReadFull(c, b[:]); err == io.EOF {
-			return errors.New("the program gave no answer")
+			return errors.New("no answer from program")
 		} else if err != nil {
 			return slow(err, dumpPatience)
 		}
