@@ -29,6 +29,8 @@ func rich(t *testing.T) {
 	process.awake.since, process.awake.waits = Clock(), 0
 	process.awake.last.Store(0)
 	lookTakes.Store(0)
+	woken.cost.Store(int64(costFirst))
+	woken.of.Store(nil)
 }
 
 // machine is the clock of a quiet machine, which has been up for a long time.
@@ -85,7 +87,7 @@ func TestJudgesTheWaitNotTheWaking(t *testing.T) {
 			for range 20 {
 				w.Parked(begin, v.rang(v.waited), begin+v.waited+wake)
 			}
-			assert.Equal(t, v.spins, attempted(&w))
+			assert.Equal(t, v.spins, attempted(&w), "%+v, %v left, a wake-up costs %v", w, process.left, woken.one())
 			assert.LessOrEqual(t, w.limit(), longest)
 			assert.GreaterOrEqual(t, w.limit(), shortest)
 		})

@@ -5,7 +5,6 @@ package spin
 import (
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,15 +101,11 @@ func TestWatchStarts(t *testing.T) {
 func TestWatchIsOne(t *testing.T) {
 	contended(t)
 	var w Watch
-	var on atomic.Bool
-	on.Store(true)
-	begun := make(chan struct{})
+	begun, goesOn := make(chan struct{}), make(chan struct{})
 	c := &crowd{look: func(i int) (int, int) {
 		if i == 0 {
 			close(begun)
-		}
-		if on.Load() {
-			return everything(i)
+			<-goesOn
 		}
 		return 0, 0
 	}}
@@ -120,7 +115,7 @@ func TestWatchIsOne(t *testing.T) {
 		w.Start(c)
 		assert.True(t, w.Runs())
 	}
-	on.Store(false)
+	close(goesOn)
 	for w.Runs() {
 		runtime.Gosched()
 	}
