@@ -234,6 +234,9 @@ func (p *Producer) WakeReader() bool { return wake(&p.idle) }
 // both once more before it does.
 func (c *Consumer) Sleep() { c.idle.Store(1) }
 
+// Sleeps reports whether it has announced that. It may be called at any time.
+func (c *Consumer) Sleeps() bool { return c.idle.Load() != 0 }
+
 // Awake takes the announcement back.
 func (c *Consumer) Awake() { c.idle.Store(0) }
 

@@ -28,7 +28,7 @@ import (
 
 // steps are those of an end that the script below brings it to.
 var steps = []string{
-	"met", "attached", "to join", "to consent", "consented", "to publish", "published", "moved", "entered",
+	"met", "attached", "to join", "to consent", "consented", "to send", "to publish", "published", "moved", "entered",
 	"leaving", "to recall", "recalled", "heard the recall", "sent a rest", "to be home", "to unmap",
 }
 

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// idleTime is after how long without payload a connection comes home.
-var idleTime = time.Second
-
 const (
+	// idleTime is after how long without payload a connection with a Policy comes home.
+	idleTime = time.Second
+
 	visitEvery = 160 * time.Millisecond
 	meetTime   = int64(time.Second) // for a meeting of which the program's calls take no further step
 )
@@ -42,7 +42,7 @@ func (v *visits) add(c *Conn) {
 	}
 	v.conns[c] = &watched{since: int64(time.Since(epoch))}
 	if v.timer == nil {
-		v.timer = time.AfterFunc(min(visitEvery, idleTime/4), v.visit)
+		v.timer = time.AfterFunc(visitEvery, v.visit)
 	}
 }
 
@@ -71,7 +71,7 @@ func (v *visits) visit() {
 		v.timer = nil
 		return
 	}
-	v.timer.Reset(min(visitEvery, idleTime/4))
+	v.timer.Reset(visitEvery)
 }
 
 // needsVisits reports whether the connection has a meeting or a segment.
@@ -99,7 +99,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	}
 	c.stepMu.Unlock()
 	if c.linked.Load() != nil {
-		if idle > int64(idleTime) {
+		if c.policy != nil && idle > int64(idleTime) {
 			c.Leave()
 		} else {
 			c.Visit()

@@ -352,6 +352,38 @@ func TestWriterWaits(t *testing.T) {
 	}
 }
 
+// TestConsentBeforeSend: a reader that consents and falls asleep after the writer has decided to use TCP is told of these
+// bytes.
+func TestConsentBeforeSend(t *testing.T) {
+	a, b := linkedPair(t)
+	_, err := a.Write([]byte("0"))
+	require.NoError(t, err)
+	heard := make(chan string)
+	listen := func() {
+		buf := make([]byte, 1)
+		for range 2 {
+			_, err := b.Read(buf)
+			assert.NoError(t, err)
+			heard <- string(buf)
+		}
+	}
+	onStep = func(name string) {
+		if name != "to send" {
+			return
+		}
+		onStep = nil
+		go listen()
+		assert.Equal(t, "0", <-heard)
+		for !b.linked.Load().reader.ring.Sleeps() {
+			runtime.Gosched()
+		}
+	}
+	_, err = a.Write([]byte("1"))
+	require.NoError(t, err)
+	assert.Equal(t, "1", <-heard)
+	assert.Equal(t, onTCP, a.linked.Load().writer.at())
+}
+
 // TestNoLeaks: what a connection had in a segment is gone when it is home or closed.
 func TestNoLeaks(t *testing.T) {
 	count := func() int {

@@ -136,6 +136,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 			c.moves.Add(1)
 			return true
 		}
+		step("to send")
 		n, err := send(fd, w.buf[:min(len(w.buf), linkedChunk)])
 		switch {
 		case err == unix.EAGAIN:
