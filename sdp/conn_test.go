@@ -24,12 +24,12 @@ import (
 
 // dialled returns both ends of a connection.
 func dialled() (client, server *Conn, err error) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := patientListen("sdp")
 	if err != nil {
 		return nil, nil, err
 	}
 	defer ln.Close()
-	c, err := Dial("sdp", ln.Addr().String())
+	c, err := patientDial("sdp", ln.Addr().String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,9 +163,9 @@ func TestOneHTTPServerServesEveryKindOfClient(t *testing.T) {
 		dial func(ctx context.Context, network, address string) (net.Conn, error)
 		over string
 	}{
-		{"SDP or TCP", new(Dialer).DialContext, "*sdp.Conn"},
+		{"SDP or TCP", (&Dialer{Config: patient}).DialContext, "*sdp.Conn"},
 		{"SDP", func(ctx context.Context, _, address string) (net.Conn, error) {
-			return new(Dialer).DialContext(ctx, "sdp", address)
+			return (&Dialer{Config: patient}).DialContext(ctx, "sdp", address)
 		}, "*sdp.Conn"},
 		{"plain TCP", new(net.Dialer).DialContext, "*net.TCPConn"},
 	} {

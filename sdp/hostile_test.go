@@ -194,10 +194,10 @@ type hostileHouse struct {
 
 func newHostileHouse(t *testing.T) *hostileHouse {
 	t.Helper()
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := patientListen("sdp")
 	require.NoError(t, err)
 	h := &hostileHouse{ln: ln}
-	h.good, err = Dial("sdp", ln.Addr().String())
+	h.good, err = patientDial("sdp", ln.Addr().String())
 	require.NoError(t, err)
 	h.served, err = ln.Accept()
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func newHostileHouse(t *testing.T) *hostileHouse {
 func (h *hostileHouse) goesOn(t *testing.T) {
 	t.Helper()
 	hostileExchange(t, h.good, h.served)
-	c, err := Dial("sdp", h.ln.Addr().String())
+	c, err := patientDial("sdp", h.ln.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	s, err := h.ln.Accept()
@@ -331,7 +331,7 @@ func hostileServer(t *testing.T, private []byte) (*hostilePeer, net.Conn, error)
 		}
 		c.Close()
 	}()
-	c, err := Dial("sdp", ln.Addr().String())
+	c, err := patientDial("sdp", ln.Addr().String())
 	p := <-up
 	require.NotNil(t, p)
 	return p, c, err

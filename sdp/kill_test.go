@@ -34,6 +34,20 @@ func patientListen(network string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, "127.0.0.1:0")
 }
 
+func patientDial(network, address string) (net.Conn, error) {
+	return (&Dialer{Config: patient}).Dial(network, address)
+}
+
+// patiently is the config with the times of patient; nil is the default.
+func patiently(config *Config) *Config {
+	var c Config
+	if config != nil {
+		c = *config
+	}
+	c.ReplyTimeout, c.HandshakeTimeout, c.StepUpTimeout = patient.ReplyTimeout, patient.HandshakeTimeout, patient.StepUpTimeout
+	return &c
+}
+
 // beVictim dials some connections, and floods them until it is killed.
 func beVictim(address string) {
 	var flooding sync.WaitGroup

@@ -44,7 +44,7 @@ func TestBothKindsOfClientOnOnePort(t *testing.T) {
 	require.IsType(t, &net.TCPAddr{}, ln.Addr())
 
 	for _, network := range []string{"tcp", "tcp4", "sdp", "sdp4"} {
-		c, err := Dial(network, address)
+		c, err := patientDial(network, address)
 		require.NoError(t, err)
 		require.IsType(t, &Conn{}, c)
 		assert.Equal(t, bestDevice(), c.(*Conn).Device())

@@ -279,9 +279,9 @@ func methodPair(t *testing.T, network string, config *Config) (c, peer promised)
 	listen, dial := net.Listen, net.Dial
 	if network == "sdp" {
 		listen = func(network, address string) (net.Listener, error) {
-			return (&ListenConfig{Config: config}).Listen(context.Background(), network, address)
+			return (&ListenConfig{Config: patiently(config)}).Listen(context.Background(), network, address)
 		}
-		dial = (&Dialer{Config: config}).Dial
+		dial = (&Dialer{Config: patiently(config)}).Dial
 	}
 	l, err := listen(network, "127.0.0.1:0")
 	require.NoError(t, err)

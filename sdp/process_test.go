@@ -216,7 +216,7 @@ func (p *process) report(t *testing.T) string {
 // perform returns a connection on which the process performs the script.
 func (p *process) perform(t *testing.T, script string) *Conn {
 	t.Helper()
-	nc, err := Dial("sdp", p.address)
+	nc, err := patientDial("sdp", p.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	_, err = io.WriteString(nc, script+"\n")

@@ -37,11 +37,11 @@ func onDevices(t *testing.T, test func(t *testing.T)) {
 // pairs returns n connections, as the end that dialled and the other.
 func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 	t.Helper()
-	ln, err := (&ListenConfig{Config: server}).Listen(t.Context(), "sdp", "127.0.0.1:0")
+	ln, err := (&ListenConfig{Config: patiently(server)}).Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	for range n {
-		c, err := Dial("sdp", ln.Addr().String())
+		c, err := patientDial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		s, err := ln.Accept()
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func needsTCP(t *testing.T) {
 // used dials and returns what was used: a device, "plain", or the text of the error.
 func used(t *testing.T, d *Dialer, network, address string) string {
 	t.Helper()
-	c, err := d.Dial(network, address)
+	c, err := (&Dialer{NetDialer: d.NetDialer, Config: patiently(d.Config)}).Dial(network, address)
 	if err != nil {
 		return err.Error()
 	}
@@ -63,7 +63,7 @@ func used(t *testing.T, d *Dialer, network, address string) string {
 // echoing returns a listener that serves both kinds of clients.
 func echoing(t *testing.T, network, address string, config *Config) net.Listener {
 	t.Helper()
-	ln, err := (&ListenConfig{Config: config}).Listen(t.Context(), network, address)
+	ln, err := (&ListenConfig{Config: patiently(config)}).Listen(t.Context(), network, address)
 	require.NoError(t, err)
 	echo(t, ln)
 	return ln

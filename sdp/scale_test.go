@@ -98,9 +98,12 @@ func TestManyConnections(t *testing.T) {
 
 // TestBothWriteBeforeTheyRead what TCP's buffers would hold.
 func TestBothWriteBeforeTheyRead(t *testing.T) {
-	const total = 200 << 10
-	for _, size := range []int{total, 20_000, 4096, 64, 1} {
+	for _, size := range []int{200 << 10, 20_000, 4096, 64, 1} {
 		t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+			total := 200 << 10
+			if testing.Short() {
+				total = min(total, size*20_000)
+			}
 			c, s := pair(t)
 			var written, calls sync.WaitGroup
 			written.Add(2)
@@ -152,6 +155,9 @@ func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 	for _, v := range []struct{ total, size int }{
 		{200 << 10, 200 << 10}, {200 << 10, 64}, {200 << 10, 1}, {800 << 10, 1500},
 	} {
+		if testing.Short() {
+			v.total = min(v.total, v.size*20_000)
+		}
 		t.Run(fmt.Sprintf("%d in Writes of %d", v.total, v.size), func(t *testing.T) {
 			c, s := pair(t)
 			_, err := writeStream(c, 0, v.total, v.size)

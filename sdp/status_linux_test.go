@@ -27,6 +27,7 @@ import (
 // statusPair returns a connection of the process with itself, over shm.
 func statusPair(t *testing.T, config *Config) (client, server *Conn) {
 	t.Helper()
+	config = patiently(config)
 	lc := ListenConfig{Config: config}
 	ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
