@@ -7,7 +7,7 @@ MODULES     := . examples bench metrics
 PLATFORMS   := linux/arm64 darwin/arm64 windows/amd64
 TEST        := format tidy vet staticcheck unit
 CHECK       := root allocs ways alone adoption arm64 lab platforms
-NIGHTLY     := long adoption-all mutants fuzz soak bench-check verbs repeat-lab
+NIGHTLY     := long adoption-all mutants mutation fuzz soak bench-check verbs repeat-lab
 
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -56,7 +56,7 @@ staticcheck: ## staticcheck
 # These packages start other programs, need root, or take minutes; check has them.
 SEPARATE := $(addprefix github.com/gosdp/gosdp/test/,adoption containers faults lab lab/inside strangers)
 unit: ## all unit tests once, with the race detector and the seeds of every fuzzer
-	@go test -race -short -timeout 5m $$(go list $(ALL) | grep -vxF $(SEPARATE:%=-e %))
+	@GORACE=atexit_sleep_ms=0 go test -race -short -timeout 5m $$(go list $(ALL) | grep -vxF $(SEPARATE:%=-e %))
 
 # --- check
 
@@ -125,6 +125,13 @@ adoption-all: ## adoption in full, for each version of Go
 
 mutants: ## faults that a test must notice; MUTANTS chooses by a regular expression
 	@go run ./test/mutants -run '$(MUTANTS)'
+
+# Mutants that a tool makes: an operator or a constant changed. Some that live are equivalent.
+mutation: ## mutation tests of the packages without I/O
+	@set -e; for package in credits bcopy zcopy wire internal/session internal/gate internal/trigger; do \
+		GOWORK=off GOFLAGS='$(GOFLAGS) -short' go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 \
+			unleash --workers 1 --timeout-coefficient 10 -S lt ./$$package; \
+	done
 
 # Every fuzzer, each for FUZZTIME on one processor, two beside each other. An input that
 # fails one is left in testdata/fuzz beside it, where the test of that name tries it from
