@@ -93,6 +93,9 @@ func TestPageStandsAlone(t *testing.T) {
 // the browser's time, which passes as fast as the page is refreshed.
 // GOSDP_PICTURE names a file for a picture of it.
 func TestPageInABrowser(t *testing.T) {
+	if testing.Short() {
+		t.Skip("missing: time, because -short is set; the browser's clock runs ahead of the program's")
+	}
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("missing: chromium")
