@@ -32,12 +32,16 @@ func startPeer(role string) *peer {
 	return p
 }
 
-// peer starts a process that listens on the stack, dials it, and returns both.
+// peer starts a process that listens on the stack, dials it, and returns both when the process has
+// accepted the connection.
 func (r *run) peer() (*peer, conn) {
 	p := startPeer("peer " + r.name)
 	p.address = p.line()
 	c, err := r.Dial(p.address)
 	check(err)
+	if answer := p.do("write 0"); answer != "nil" {
+		panic(answer)
+	}
 	return p, c
 }
 

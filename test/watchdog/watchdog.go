@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	fuzzing = 4 * time.Second  // fits into the shortest time for which make fuzz runs a fuzzer
+	fuzzing = 4 * time.Second // fits into the shortest time for which make fuzz runs a fuzzer
 	testing = time.Minute     // for inputs that a test tries, on a busy machine with the race detector
 )
 
