@@ -102,11 +102,14 @@ func TestRefused(t *testing.T) {
 		spoil func(d, a *Ends, fd, fa *Facts)
 		want  string
 	}{
-		"other bytes":       {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pinG") }, errProof.Error()},
-		"more bytes":        {func(_, _ *Ends, _, fa *Facts) { fa.In = 5 }, errProof.Error()},
-		"longer proof":      {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pingping") }, errProof.Error()},
-		"dialler's bytes":   {func(_, _ *Ends, fd, _ *Facts) { fd.FirstIn = []byte("pinG") }, errProof.Error()},
-		"other address":     {func(d, a *Ends, _, _ *Facts) { a.Acceptor = netip.MustParseAddrPort("127.0.0.1:1") }, "nobody"},
+		"other bytes":     {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pinG") }, errProof.Error()},
+		"more bytes":      {func(_, _ *Ends, _, fa *Facts) { fa.In = 5 }, errProof.Error()},
+		"longer proof":    {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pingping") }, errProof.Error()},
+		"dialler's bytes": {func(_, _ *Ends, fd, _ *Facts) { fd.FirstIn = []byte("pinG") }, errProof.Error()},
+		"other address":   {func(d, a *Ends, _, _ *Facts) { a.Acceptor = netip.MustParseAddrPort("127.0.0.1:1") }, "nobody"},
+		"an heir": {func(_, _ *Ends, fd, fa *Facts) {
+			fd.FirstIn, fd.FirstOut, fd.Inherited = nil, nil, true
+		}, ""},
 		"user is allowed":   {func(d, a *Ends, _, _ *Facts) { d.Allow = func(uid uint32) bool { return uid == otherUser } }, ""},
 		"both know nothing": {func(_, _ *Ends, fd, fa *Facts) { *fd, *fa = Facts{}, Facts{} }, ""},
 	} {

@@ -31,9 +31,10 @@ type mover struct {
 	policy  *Policy // nil: the connection never moves by itself
 	dialled bool
 
-	got   atomic.Bool   // a Read has returned bytes since the last Write
-	turns atomic.Uint64 // Writes after a Read
-	next  atomic.Uint64 // the score at which step has something to do
+	got    atomic.Bool   // a Read has returned bytes since the last Write
+	turns  atomic.Uint64 // Writes after a Read
+	polled atomic.Bool   // the program may wait on the descriptor itself
+	next   atomic.Uint64 // the score at which step has something to do
 
 	firstIn, firstOut first
 
@@ -52,13 +53,22 @@ type first struct {
 	n atomic.Uint32
 }
 
+// sealed is added to first.n when other bytes have gone through the socket: what follows is not next.
+const sealed = 1 << 8
+
 func (f *first) add(b []byte) {
 	if n := f.n.Load(); n < meeting.FirstLen {
 		f.n.Store(n + uint32(copy(f.b[n:], b)))
 	}
 }
 
-func (f *first) bytes() []byte { return f.b[:f.n.Load()] }
+func (f *first) seal() {
+	if n := f.n.Load(); n < meeting.FirstLen {
+		f.n.Store(n | sealed)
+	}
+}
+
+func (f *first) bytes() []byte { return f.b[:f.n.Load()&^sealed] }
 
 // Move makes the connection move to shared memory when that pays.
 func (c *Conn) Move(dialled bool, p *Policy) {
@@ -175,7 +185,10 @@ func (c *Conn) know() error {
 }
 
 func (c *Conn) facts() meeting.Facts {
-	return meeting.Facts{In: c.in.Load(), Out: c.out.Load(), FirstIn: c.firstIn.bytes(), FirstOut: c.firstOut.bytes()}
+	return meeting.Facts{
+		In: c.in.Load(), Out: c.out.Load(), FirstIn: c.firstIn.bytes(), FirstOut: c.firstOut.bytes(),
+		Inherited: c.firstOut.n.Load()&sealed != 0,
+	}
 }
 
 // meet goes on with the meeting.

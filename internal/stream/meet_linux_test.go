@@ -189,3 +189,132 @@ func BenchmarkRoundTrip(b *testing.B) {
 		})
 	}
 }
+
+// TestFile: a connection whose descriptor the program takes comes home, with what was unread, and moves again in the
+// program that gets it.
+func TestFile(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	_, err := a.Write([]byte("unread"))
+	require.NoError(t, err)
+	f, err := b.File()
+	require.NoError(t, err)
+	defer f.Close()
+	assert.Nil(t, b.linked.Load())
+	require.NoError(t, b.Close())
+	conn, err := net.FileConn(f)
+	require.NoError(t, err)
+	heir := Inherit(conn.(*net.TCPConn))
+	t.Cleanup(func() { heir.Close() })
+	got := make([]byte, 6)
+	_, err = io.ReadFull(heir, got)
+	require.NoError(t, err)
+	assert.Equal(t, "unread", string(got))
+	for a.linked.Load() != nil {
+		a.Visit()
+	}
+	attach(t, a, heir)
+	move(t, a, heir)
+}
+
+// TestRawConn: what programs do with a descriptor works wherever the connection is.
+func TestRawConn(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		a, b := linkedPair(t)
+		if moved {
+			move(t, a, b)
+		}
+		raw, err := b.SyscallConn()
+		require.NoError(t, err)
+		look := func() (n int, err error) { // as connection pools do
+			e := raw.Read(func(fd uintptr) bool {
+				var one [1]byte
+				n, err = unix.Read(int(fd), one[:])
+				return true
+			})
+			require.NoError(t, e)
+			return n, err
+		}
+		_, err = look()
+		assert.ErrorIs(t, err, unix.EAGAIN)
+		if moved {
+			assert.Equal(t, inRing, b.linked.Load().reader.at(), "a look does not bring it home")
+			say(t, a, b, "still in the ring")
+		}
+		_, err = a.Write([]byte("xyz"))
+		require.NoError(t, err)
+		await(t, b)
+		visited := make(chan bool)
+		go func() { // a's monitor
+			for b.linked.Load() != nil && b.linked.Load().reader.at() != home {
+				a.Visit()
+			}
+			close(visited)
+		}()
+		n, err := look()
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		<-visited
+		got := make([]byte, 2)
+		_, err = io.ReadFull(b, got)
+		require.NoError(t, err)
+		assert.Equal(t, "yz", string(got))
+
+		require.NoError(t, raw.Write(func(fd uintptr) bool {
+			_, err := unix.Write(int(fd), []byte("raw"))
+			return err == nil
+		}))
+		got = make([]byte, 3)
+		_, err = io.ReadFull(a, got)
+		require.NoError(t, err)
+		assert.Equal(t, "raw", string(got))
+		bringHome(t, a, b)
+		say(t, a, b, "and on")
+		say(t, b, a, "and on")
+		attach(t, a, b)
+		move(t, a, b)
+		a.Close()
+		for err = unix.EAGAIN; err == unix.EAGAIN; {
+			n, err = look()
+		}
+		assert.NoError(t, err)
+		assert.Zero(t, n, "the peer's end shows")
+	}
+}
+
+// TestPolledDescriptor: a program that waits for the descriptor itself, and then reads with the Conn, gets everything.
+func TestPolledDescriptor(t *testing.T) {
+	for _, moved := range []bool{false, true} {
+		a, b := movers(t, 4)
+		if moved {
+			for !a.moved() || !b.moved() {
+				say(t, a, b, "ping")
+				say(t, b, a, "pong")
+			}
+		}
+		raw, err := b.SyscallConn()
+		require.NoError(t, err)
+		fd := int32(-1)
+		require.NoError(t, raw.Control(func(f uintptr) { fd = int32(f) }))
+		buf := make([]byte, 10)
+		for i := range 200 {
+			_, err := a.Write([]byte{byte(i)})
+			require.NoError(t, err)
+			p := []unix.PollFd{{Fd: fd, Events: unix.POLLIN}}
+			for {
+				if n, err := unix.Poll(p, 1); n > 0 {
+					break
+				} else if err != nil {
+					require.ErrorIs(t, err, unix.EINTR)
+				}
+			}
+			n, err := b.Read(buf)
+			require.NoError(t, err)
+			require.Equal(t, []byte{byte(i)}, buf[:n])
+			_, err = b.Write([]byte("answer"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(a, buf[:6])
+			require.NoError(t, err)
+		}
+	}
+}

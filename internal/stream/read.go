@@ -128,7 +128,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
-			if r.at() == onTCP {
+			if r.at() == onTCP && !c.polled.Load() {
 				l.consent(fd)
 			}
 			return true

@@ -35,6 +35,22 @@ type Conn struct {
 // New returns a Conn on a TCP socket through which no byte has gone. The socket belongs to it.
 func New(tcp *net.TCPConn) *Conn { return &Conn{tcp: tcp} }
 
+// Inherit returns a Conn on a TCP socket that another Conn has used, perhaps in another process, and does not any more.
+func Inherit(tcp *net.TCPConn) *Conn {
+	c := New(tcp)
+	if raw, err := tcp.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) {
+			if k, ok := count(int(fd)); ok {
+				c.in.Store(k.received - k.unread)
+				c.out.Store(k.written)
+			}
+		})
+	}
+	c.firstIn.seal()
+	c.firstOut.seal()
+	return c
+}
+
 // The bits of Conn.state.
 const (
 	closed = 1 << iota

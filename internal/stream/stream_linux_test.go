@@ -50,8 +50,9 @@ func attach(t testing.TB, a, b *Conn) {
 	require.NoError(t, unix.Close(file))
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, a.Attach(made, fds[0]))
-	require.NoError(t, b.Attach(opened, fds[1]))
+	for _, err := range []error{a.Attach(made, fds[0]), b.Attach(opened, fds[1])} {
+		require.True(t, err == nil || a.is(closed) || b.is(closed), "%v", err)
+	}
 }
 
 func linkedPair(t testing.TB) (a, b *Conn) {

@@ -1,0 +1,155 @@
+//go:build linux
+
+package stream
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// homeTime is for how long a call waits for the peer to bring a connection home.
+const homeTime = time.Second
+
+var errAway = errors.New("connection is in shared memory, and its peer does not answer")
+
+// which of the two directions
+type which uint
+
+const (
+	incoming which = 1 << iota
+	outgoing
+)
+
+// comeHome brings directions home, and waits for the peer's part in that.
+func (c *Conn) comeHome(dirs which) error {
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return nil
+	}
+	defer l.drop()
+	deadline := time.Now().Add(homeTime)
+	pending := func() bool {
+		return dirs&incoming != 0 && l.reader.at()&^lent != home || dirs&outgoing != 0 && l.writer.at()&^lent != home
+	}
+	for pending() {
+		if time.Now().After(deadline) {
+			return c.fail("file", errAway)
+		}
+		c.Leave()
+		if !pending() {
+			break
+		}
+		var in, out = l.reader.gate.Load(), l.writer.gate.Load()
+		l.bell.Sleep(func() { l.reader.ring.Sleep(); l.writer.ring.Sleep() }, func() bool {
+			return !pending() || l.reader.gate.Load() != in || l.writer.gate.Load() != out || l.bell.Gone() || c.is(closed)
+		}, deadline)
+	}
+	return nil
+}
+
+// File returns a copy of the TCP socket; see net.TCPConn. The connection stays on TCP from then on, in this process; all
+// that was in shared memory is on TCP before. It fails if the peer does not answer within a second.
+func (c *Conn) File() (*os.File, error) {
+	c.stay(errPinned)
+	if err := c.comeHome(incoming | outgoing); err != nil {
+		return nil, err
+	}
+	return c.tcp.File()
+}
+
+var errPinned = errors.New("program has asked for the connection's descriptor")
+
+// rawConn is what SyscallConn returns.
+type rawConn struct {
+	c   *Conn
+	raw syscall.RawConn
+}
+
+// SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. After Control, the descriptor
+// becomes readable when something has arrived, as a program that polls it expects: a move needs a Read that waits.
+// Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &rawConn{c, raw}, nil
+}
+
+func (r *rawConn) Control(f func(fd uintptr)) error {
+	r.c.polled.Store(true)
+	if l := r.c.linked.Load(); l != nil && l.hold() {
+		if l.reader.at()&^lent == inRing {
+			r.c.Leave() // what arrives from now on comes through the socket
+		}
+		l.drop()
+	}
+	return r.raw.Control(f)
+}
+
+func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
+	c := r.c
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	if c.is(closed) {
+		return c.fail("raw-read", net.ErrClosed)
+	}
+	if l := c.linked.Load(); l != nil && l.reader.at() == inRing && l.reader.ring.Empty() {
+		// Nothing has arrived, and nothing is on TCP but perhaps an end.
+		done := false
+		if err := r.raw.Control(func(fd uintptr) { done = f(fd) }); err != nil || done {
+			return err
+		}
+	}
+	if l := c.linked.Load(); l != nil {
+		for l.reader.at() != home {
+			l.seg.Leave()
+			l.put(&l.reader.half, l.leaveReader(l.reader.at()))
+			if l.reader.at() == home {
+				break
+			}
+			if l.reader.ended || expired(c.deadlines.read.Load()) {
+				return c.fail("raw-read", errAway)
+			}
+			l.sleepReader()
+		}
+	}
+	before, _ := r.unread()
+	err := r.raw.Read(f)
+	if after, ok := r.unread(); ok {
+		c.in.Add(after - before)
+		c.firstIn.seal()
+	}
+	return err
+}
+
+func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
+	c := r.c
+	if err := c.comeHome(outgoing); err != nil {
+		return err
+	}
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	err := r.raw.Write(f)
+	r.raw.Control(func(fd uintptr) {
+		if k, ok := count(int(fd)); ok {
+			c.out.Store(k.written)
+			c.firstOut.seal()
+		}
+	})
+	return err
+}
+
+// unread returns how many bytes have been read through the socket so far.
+func (r *rawConn) unread() (n uint64, ok bool) {
+	r.raw.Control(func(fd uintptr) {
+		var k counts
+		if k, ok = count(int(fd)); ok {
+			n = k.received - k.unread
+		}
+	})
+	return n, ok
+}
