@@ -144,20 +144,26 @@ func script(c *Conn, first bool) (read int, err error) {
 }
 
 func TestMatrix(t *testing.T) {
+	var mu sync.Mutex
 	reached := map[string]bool{}
+	t.Run("step", func(t *testing.T) { matrix(t, func(step string) { mu.Lock(); reached[step] = true; mu.Unlock() }) })
+	for _, s := range steps {
+		assert.True(t, reached[s], "no end has come to the step %q", s)
+	}
+}
+
+func matrix(t *testing.T, reached func(step string)) {
 	for _, dials := range []bool{true, false} {
 		for _, at := range steps {
 			for _, do := range []string{"stop", "kill"} {
 				t.Run(fmt.Sprintf("child dials %t, %s at %s", dials, do, at), func(t *testing.T) {
+					t.Parallel()
 					if crash(t, dials, at, do) {
-						reached[at] = true
+						reached(at)
 					}
 				})
 			}
 		}
-	}
-	for _, s := range steps {
-		assert.True(t, reached[s], "no end has come to the step %q", s)
 	}
 }
 

@@ -192,9 +192,9 @@ func (c *Conn) Leave() bool {
 	if l == nil || !l.hold() {
 		return true
 	}
+	step("leaving")
 	if !l.seg.Leaving() {
 		l.seg.Leave()
-		step("leaving")
 		l.bell.Ring()
 		l.bell.Rouse()
 	}

@@ -94,6 +94,7 @@ func (l *link) read(b []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave():
 		l.put(&r.half, l.leaveReader(r.at()))
+		l.visit(&l.writer.half, &c.wmu, l.leaveWriter) // nobody else may soon
 	}
 	switch r.at() {
 	case home:

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -23,7 +24,10 @@ import (
 	"github.com/gosdp/gosdp/internal/shm"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "8") // the processes of TestMatrix mostly wait for each other
+	goleak.VerifyTestMain(m)
+}
 
 // tcpPair returns both ends of a TCP connection.
 func tcpPair(t testing.TB) (a, b *Conn) {

@@ -1,6 +1,0 @@
-//go:build race
-
-package main
-
-// raceEnabled relaxes limits, because everything takes longer.
-const raceEnabled = true
