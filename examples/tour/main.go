@@ -146,7 +146,7 @@ func (o options) compare(l load, devices []string, rates, stats io.Writer) (err 
 		}
 		defer conn.Close()
 		// To adopt SDP, an HTTP client changes only this function.
-		over := &http.Transport{Dial: func(string, string) (net.Conn, error) { return conn, nil }}
+		over := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
 		clients = append(clients, &client{options: o, device: device, conn: conn, http: http.Client{Transport: over}})
 	}
 	for range 3 {

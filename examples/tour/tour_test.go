@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"bytes"
 	"fmt"
 	"io"
@@ -80,7 +81,7 @@ func TestDifferentByteIsReported(t *testing.T) {
 				conn = corrupt{conn}
 			}
 			c := client{options: options{turn: time.Hour, bytes: 100}, conn: conn}
-			c.http.Transport = &http.Transport{Dial: func(string, string) (net.Conn, error) { return conn, nil }}
+			c.http.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
 			_, err = l.turn(&c)
 			require.ErrorIs(t, err, errDiffers)
 		})
