@@ -54,14 +54,14 @@ staticcheck: ## staticcheck
 	@go run $(STATICCHECK) $(ALL)
 
 # These packages start other programs, need root, or take minutes; check has them.
-SEPARATE := $(addprefix github.com/gosdp/gosdp/test/,adoption containers faults lab lab/inside strangers)
+SEPARATE := $(addprefix github.com/gosdp/gosdp/,examples/proxy $(addprefix test/,adoption containers faults lab lab/inside strangers))
 unit: ## all unit tests once, with the race detector and the seeds of every fuzzer
 	@GORACE=atexit_sleep_ms=0 go test -race -short -timeout 5m $$(go list $(ALL) | grep -vxF $(SEPARATE:%=-e %))
 
 # --- check
 
-root: ## containers, faults, servers without SDP: as root
-	@go test -short -p 1 -count=1 -timeout 10m ./test/containers ./test/faults ./test/strangers
+root: ## containers, faults, servers without SDP, redirected programs: as root
+	@go test -short -p 1 -count=1 -timeout 10m ./test/containers ./test/faults ./test/strangers ./examples/proxy
 
 # The race detector allocates.
 allocs: ## tests of allocations, without the race detector

@@ -15,7 +15,7 @@ import (
 // plainScripts dial servers, or serve clients, that do not use SDP.
 var plainScripts = []script{
 	{name: "dial a plain server", run: func(r *run) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := net.Listen("tcp", ownAddress)
 		check(err)
 		got := make(chan string, 1)
 		go func() {
@@ -52,7 +52,7 @@ var plainScripts = []script{
 	}},
 	{name: "8 dials to servers of one connection", run: func(r *run) {
 		for range 8 {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			ln, err := net.Listen("tcp", ownAddress)
 			check(err)
 			go func() {
 				c, err := ln.Accept()
@@ -65,10 +65,10 @@ var plainScripts = []script{
 		}
 	}},
 	{name: "dial from a port", run: func(r *run) {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := net.Listen("tcp", ownAddress)
 		check(err)
 		echoPlain(ln)
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		free, err := net.Listen("tcp", ownAddress)
 		check(err)
 		check(free.Close())
 		r.note("echo", r.plainEcho(ln.Addr().String(), free.Addr()))

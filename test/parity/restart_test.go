@@ -35,7 +35,7 @@ func dialPlain(address string) (net.Conn, error) { return net.Dial("tcp", addres
 
 // inherited returns a listener on a socket that was created by package net.
 func inherited(r *run) net.Listener {
-	below, err := net.Listen("tcp", "127.0.0.1:0")
+	below, err := net.Listen("tcp", ownAddress)
 	check(err)
 	return r.handOver(below)
 }

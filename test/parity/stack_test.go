@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -66,14 +67,23 @@ type dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Listen listens on a free port of the loopback interface.
+// ownAddress is a free port of a loopback address that no other process of these tests uses: a port that a script has
+// closed stays closed.
+var ownAddress = func() string {
+	if runtime.GOOS != "linux" { // which alone has them all
+		return "127.0.0.1:0"
+	}
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16&0x3f, pid>>8&0xff, pid&0xff)
+}()
+
+// Listen listens on ownAddress.
 func (s stack) Listen() (net.Listener, error) {
-	const address = "127.0.0.1:0"
 	if s.config == nil {
-		return net.Listen("tcp", address)
+		return net.Listen("tcp", ownAddress)
 	}
 	lc := sdp.ListenConfig{Config: s.config}
-	return lc.Listen(context.Background(), "tcp", address)
+	return lc.Listen(context.Background(), "tcp", ownAddress)
 }
 
 // NewListener returns a listener of the stack that wraps an existing one.
@@ -95,7 +105,7 @@ func (s stack) announced() (net.Listener, error) {
 	if s.config != nil {
 		lc.Control = sdp.Announce
 	}
-	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	return lc.Listen(context.Background(), "tcp", ownAddress)
 }
 
 // ListenOnly returns a listener that accepts only clients of the stack, from any address.
@@ -104,7 +114,7 @@ func (s stack) ListenOnly() (net.Listener, error) {
 		return s.Listen()
 	}
 	lc := sdp.ListenConfig{Config: s.config}
-	return lc.Listen(context.Background(), "sdp", "127.0.0.1:0")
+	return lc.Listen(context.Background(), "sdp", ownAddress)
 }
 
 // Dialer returns a dialer with a timeout; 0 means none.
