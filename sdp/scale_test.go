@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -22,23 +23,10 @@ func TestManyConnections(t *testing.T) {
 	if testing.Short() {
 		conns, size = 150, 128<<10
 	}
-	warm, warmPeer := pair(t) // what a process keeps for all its connections
-	_, err := warm.Write(make([]byte, 100))
-	require.NoError(t, err)
-	_, err = warmPeer.Read(make([]byte, 100))
-	require.NoError(t, err)
-	warm.Close()
-	warmPeer.Close()
 	ln, err := patientListen("sdp")
 	require.NoError(t, err)
 	defer ln.Close()
-	first, err := Dial("sdp", ln.Addr().String()) // a listener may open a place for channels
-	require.NoError(t, err)
-	accepted, err := ln.Accept()
-	require.NoError(t, err)
-	first.Close()
-	accepted.Close()
-
+	connectMany(t, ln, conns, size) // what a process keeps for all its connections
 	var goroutines int
 	require.Eventually(t, func() bool { // those of earlier tests have gone
 		was := goroutines
@@ -47,6 +35,16 @@ func TestManyConnections(t *testing.T) {
 	}, soon, 50*time.Millisecond)
 	before := heapLeft()
 
+	connectMany(t, ln, conns, size)
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, soon, 10*time.Millisecond)
+	after := heapLeft()
+	t.Logf("heap: %d KB before, %d KB after", before>>10, after>>10)
+	assert.Less(t, after, before+conns*4<<10, "bytes of heap: less than 4 KB more for each connection that was")
+}
+
+// connectMany opens so many connections at once, each of which has so many bytes echoed, and closes them.
+func connectMany(t *testing.T, ln net.Listener, conns, size int) {
+	t.Helper()
 	var calls, dialled sync.WaitGroup
 	dialled.Add(conns)
 	calls.Go(func() {
@@ -89,11 +87,6 @@ func TestManyConnections(t *testing.T) {
 		})
 	}
 	calls.Wait()
-
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, soon, 10*time.Millisecond)
-	after := heapLeft()
-	t.Logf("heap: %d KB before, %d KB after", before>>10, after>>10)
-	assert.Less(t, after, before+conns*4<<10, "bytes of heap: less than 4 KB more for each connection that was")
 }
 
 // TestBothWriteBeforeTheyRead what TCP's buffers would hold.
