@@ -13,16 +13,14 @@ const FirstLen = 64
 
 // Facts are what an end knows about the TCP stream.
 type Facts struct {
-	In, Out           uint64 // bytes that were read and written
-	FirstIn, FirstOut []byte // the first of these, at most FirstLen
+	FirstIn, FirstOut []byte // the first bytes that were read and written, at most FirstLen
 	Inherited         bool   // another process wrote what follows FirstOut: only that much can be compared
 }
 
 // hello is what each end says, helloLen bytes in the machine's order.
 type hello struct {
 	self, peer uint32 // process numbers, as the sender sees them; 0: not visible
-	in         uint64 // bytes that it has read
-	n          byte   // of these that the proof covers
+	n          byte   // bytes that it has read, as far as the proof covers them
 	proof      [proofLen]byte
 }
 
@@ -30,7 +28,7 @@ const (
 	version  = 1
 	magic    = 0x70647367_00000000 | version // "gsdp"
 	proofLen = 16
-	helloLen = 8 + 4 + 4 + 8 + 1 + proofLen
+	helloLen = 8 + 4 + 4 + 1 + proofLen
 )
 
 // makeHello says what an end knows. name is that of the meeting, which keeps proofs of connections apart.
@@ -39,7 +37,6 @@ func makeHello(name string, self, peer int, f Facts) []byte {
 	b := binary.NativeEndian.AppendUint64(make([]byte, 0, helloLen), magic)
 	b = binary.NativeEndian.AppendUint32(b, uint32(self))
 	b = binary.NativeEndian.AppendUint32(b, uint32(peer))
-	b = binary.NativeEndian.AppendUint64(b, f.In)
 	b = append(b, byte(n))
 	return append(b, prove(name, f.FirstIn[:n])...)
 }
@@ -67,15 +64,13 @@ func checkHello(b []byte, name string, self, peer int, f Facts) error {
 	}
 	theirs := hello{
 		self: binary.NativeEndian.Uint32(b[8:]), peer: binary.NativeEndian.Uint32(b[12:]),
-		in: binary.NativeEndian.Uint64(b[16:]), n: b[24],
+		n: b[16],
 	}
-	copy(theirs.proof[:], b[25:])
+	copy(theirs.proof[:], b[17:])
 	if int(theirs.self) != peer || int(theirs.peer) != self || peer == 0 {
 		return fmt.Errorf("peer is process %d and sees process %d, this end sees %d and is %d", theirs.self, theirs.peer, peer, self)
 	}
 	switch {
-	case theirs.in > f.Out:
-		return errProof
 	case int(theirs.n) > len(f.FirstOut) && f.Inherited:
 		return nil
 	case int(theirs.n) > len(f.FirstOut) || !hmac.Equal(theirs.proof[:], prove(name, f.FirstOut[:theirs.n])):

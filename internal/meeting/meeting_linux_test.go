@@ -36,8 +36,8 @@ func pair(t *testing.T) (d, a Ends, fd, fa Facts) {
 	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 	d = Ends{Dialler: at(dialled.LocalAddr()), Acceptor: at(dialled.RemoteAddr()), TCP: raw(dialled)}
 	a = Ends{Dialler: at(accepted.RemoteAddr()), Acceptor: at(accepted.LocalAddr()), TCP: raw(accepted)}
-	fd = Facts{In: 4, Out: 4, FirstIn: []byte("pong"), FirstOut: []byte("ping")}
-	fa = Facts{In: 4, Out: 4, FirstIn: []byte("ping"), FirstOut: []byte("pong")}
+	fd = Facts{FirstIn: []byte("pong"), FirstOut: []byte("ping")}
+	fa = Facts{FirstIn: []byte("ping"), FirstOut: []byte("pong")}
 	return d, a, fd, fa
 }
 
@@ -103,7 +103,6 @@ func TestRefused(t *testing.T) {
 		want  string
 	}{
 		"other bytes":     {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pinG") }, errProof.Error()},
-		"more bytes":      {func(_, _ *Ends, _, fa *Facts) { fa.In = 5 }, errProof.Error()},
 		"longer proof":    {func(_, _ *Ends, _, fa *Facts) { fa.FirstIn = []byte("pingping") }, errProof.Error()},
 		"dialler's bytes": {func(_, _ *Ends, fd, _ *Facts) { fd.FirstIn = []byte("pinG") }, errProof.Error()},
 		"other address":   {func(d, a *Ends, _, _ *Facts) { a.Acceptor = netip.MustParseAddrPort("127.0.0.1:1") }, "nobody"},
@@ -147,7 +146,7 @@ func TestRefused(t *testing.T) {
 
 // TestHello: process numbers that the ends do not agree on are refused, as are other lengths and versions.
 func TestHello(t *testing.T) {
-	f := Facts{In: 3, Out: 3, FirstIn: []byte("abc"), FirstOut: []byte("abc")}
+	f := Facts{FirstIn: []byte("abc"), FirstOut: []byte("abc")}
 	b := makeHello("name", 7, 9, f)
 	require.Len(t, b, helloLen)
 	assert.NoError(t, checkHello(b, "name", 9, 7, f))

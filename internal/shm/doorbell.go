@@ -71,8 +71,17 @@ func ring(fd uintptr) {
 	}
 }
 
-// Look finds out whether the peer has gone.
-func (b *Doorbell) Look() { b.raw.Control(b.empty) }
+// Look finds out whether the peer has gone. It takes no byte: the netpoller would not see one that it has yet to
+// deliver.
+func (b *Doorbell) Look() {
+	b.raw.Control(func(fd uintptr) {
+		p := unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP}
+		var now unix.Timespec
+		if n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0); e == 0 && n > 0 {
+			b.gone.Store(true)
+		}
+	})
+}
 
 // empty reads what the peer has sent, and notes the end.
 func (b *Doorbell) empty(fd uintptr) {
@@ -102,11 +111,19 @@ func (b *Doorbell) Sleep(announce func(), ready func() bool, deadline time.Time)
 			return
 		}
 		if b.listens {
-			b.cond.Wait()
+			b.wait(deadline)
 			continue
 		}
 		b.listen(announce, ready, deadline)
 	}
+}
+
+// wait waits for the one who listens, but not beyond the deadline.
+func (b *Doorbell) wait(deadline time.Time) {
+	if !deadline.IsZero() { // that of file is the other's
+		defer time.AfterFunc(time.Until(deadline), b.Rouse).Stop()
+	}
+	b.cond.Wait()
 }
 
 // listen parks in the netpoller until ready returns true, or another goroutine may have to look.
@@ -117,15 +134,11 @@ func (b *Doorbell) listen(announce func(), ready func() bool, deadline time.Time
 		b.file.SetReadDeadline(deadline)
 	}
 	b.mu.Unlock()
-	parked := false
 	err := b.raw.Read(func(fd uintptr) bool {
 		b.empty(fd)
-		if parked { // the byte may be for the other goroutine, too
-			b.mu.Lock()
-			b.cond.Broadcast()
-			b.mu.Unlock()
-		}
-		parked = true
+		b.mu.Lock()
+		b.cond.Broadcast() // the byte may be for another goroutine, too
+		b.mu.Unlock()
 		announce()
 		return ready()
 	})

@@ -7,8 +7,8 @@ import (
 )
 
 // A ring has areas of three sizes. The stream begins in the smallest, which costs one page,
-// and continues in a larger one when it needs the room. The producer decides; it announces the
-// position at which it changes, so bytes may be unread in two areas.
+// and continues in a larger one when it needs the room. The producer decides. It announces for the area
+// that it leaves at which position it does, so bytes may be unread in all of them.
 const (
 	areas  = 3
 	small  = 4 << 10   // round trips stay in the first level of the cache
@@ -19,7 +19,7 @@ const (
 // piece is how many bytes a Put copies before it publishes them, so that the consumer can begin.
 const piece = 64 << 10
 
-// areaBits is the width of an area's number in way.next.
+// areaBits is the width of an area's number in a change.
 const areaBits = 2
 
 // way is the shared state of one direction's ring. Each word has one writer, except the
@@ -27,10 +27,10 @@ const areaBits = 2
 // one end writes often are in lines that the other end does not write, and in a pair of lines of
 // their own, because processors fetch pairs.
 type way struct {
-	head atomic.Uint64 // producer: bytes that were put
-	next atomic.Uint64 // producer: position<<areaBits | area of the last change
-	full atomic.Uint32 // the producer sleeps until there is room
-	_    [108]byte
+	head atomic.Uint64        // producer: bytes that were put
+	next [areas]atomic.Uint64 // producer: the last change out of each area, position<<areaBits | area
+	full atomic.Uint32        // the producer sleeps until there is room
+	_    [92]byte
 
 	tail atomic.Uint64 // consumer: bytes that were taken
 	_    [120]byte
@@ -52,11 +52,20 @@ type Producer struct {
 	mem   [areas][]byte
 	pos   uint64 // the own copy of head
 	taken uint64 // what was last seen of tail
-	area  uint8
+	uses  []use  // of areas with unread bytes, and the current one; at most one of each area
+}
 
-	changed bool   // an area was changed:
-	start   uint64 // at this position,
-	prior   uint8  // from this one
+// use is that of an area from a position on.
+type use struct {
+	start uint64
+	area  uint8
+}
+
+// current returns the use of the area into which the next byte goes.
+func (p *Producer) current() use { return p.uses[len(p.uses)-1] }
+
+func newProducer(w *way, mem [areas][]byte) Producer {
+	return Producer{way: w, mem: mem, uses: append(make([]use, 0, areas), use{})}
 }
 
 // look loads the consumer's position.
@@ -66,12 +75,16 @@ func (p *Producer) look() error {
 		return corrupt("read position", t)
 	}
 	p.taken = t
+	for len(p.uses) > 1 && p.uses[1].start < t { // the consumer has followed
+		p.uses = append(p.uses[:0], p.uses[1:]...)
+	}
 	return nil
 }
 
 // room returns how many bytes fit, as far as the producer knows.
 func (p *Producer) room() uint64 {
-	return uint64(len(p.mem[p.area])) - (p.pos - max(p.taken, p.start))
+	u := p.current()
+	return uint64(len(p.mem[u.area])) - (p.pos - max(p.taken, u.start))
 }
 
 // Unread returns how many bytes the consumer has not taken. The error wraps ErrCorrupt.
@@ -94,7 +107,7 @@ func (p *Producer) HasRoom() bool { return p.look() != nil || p.room() > 0 }
 // WakeReader. The error wraps ErrCorrupt.
 func (p *Producer) Put(b []byte) (int, error) {
 	n := uint64(min(len(b), piece))
-	if p.room() < n || p.area == areas-1 {
+	if p.room() < n || p.current().area == areas-1 {
 		if err := p.look(); err != nil {
 			return 0, err
 		}
@@ -104,7 +117,7 @@ func (p *Producer) Put(b []byte) (int, error) {
 			return 0, nil
 		}
 	}
-	m := p.mem[p.area]
+	m := p.mem[p.current().area]
 	i := p.pos & uint64(len(m)-1)
 	k := copy(m[i:], b[:n])
 	copy(m, b[k:n])
@@ -116,35 +129,47 @@ func (p *Producer) Put(b []byte) (int, error) {
 // fit changes to the medium area for n bytes that do not fit into the small one, and back from the
 // large one once that is empty.
 func (p *Producer) fit(n uint64) {
-	if p.area == 0 && p.room() < n || p.area == areas-1 && p.taken == p.pos {
+	area := p.current().area
+	if area == 0 && p.room() < n || area == areas-1 && p.taken == p.pos {
 		p.change(1)
 	}
 }
 
 // Grow changes to the large area if the medium one is full. It reports whether there is room now.
 func (p *Producer) Grow() bool {
-	return p.area == 1 && p.room() == 0 && p.change(areas-1)
+	return p.current().area == 1 && p.room() == 0 && p.change(areas-1)
 }
 
-// change continues in another area, unless the consumer has yet to follow an earlier change.
+// change continues in another area, unless that has unread bytes. An area is not left at the position at which it was
+// entered, so each change differs from the last one.
 func (p *Producer) change(area uint8) bool {
-	if p.changed && p.taken <= p.start && p.start < p.pos {
+	for _, u := range p.uses {
+		if u.area == area {
+			return false
+		}
+	}
+	from := p.current()
+	if p.pos == from.start && p.pos > 0 {
 		return false
 	}
-	p.changed, p.prior, p.area, p.start = true, p.area, area, p.pos
-	p.next.Store(p.pos<<areaBits | uint64(area))
+	p.uses = append(p.uses, use{p.pos, area})
+	p.way.next[from.area].Store(p.pos<<areaBits | uint64(area))
 	return true
 }
 
 // Rest returns unread bytes of the ring from a position on, as many as lie together, for a producer
 // that has been recalled. It is empty at the end.
 func (p *Producer) Rest(from uint64) []byte {
-	m, end := p.mem[p.area], p.pos
-	if from < p.start {
-		m, end = p.mem[p.prior], p.start
+	end := p.pos
+	for i := len(p.uses) - 1; i >= 0; i-- {
+		if u := p.uses[i]; from >= u.start || i == 0 {
+			m := p.mem[u.area]
+			at := from & uint64(len(m)-1)
+			return m[at:min(at+end-from, uint64(len(m)))]
+		}
+		end = p.uses[i].start
 	}
-	i := from & uint64(len(m)-1)
-	return m[i:min(i+end-from, uint64(len(m)))]
+	return nil
 }
 
 // Consumer is the end of a ring that reads. Its methods must not be called concurrently.
@@ -153,32 +178,43 @@ type Consumer struct {
 	mem  [areas][]byte
 	pos  uint64 // the own copy of tail
 	area uint8
-	next uint64 // the change that was last followed
-	most uint64 // that can be unread
+	next [areas]uint64 // the change out of each area that was last followed
+	most uint64        // that can be unread
 }
 
-// ready returns how many bytes up to head can be taken from one area. next was loaded after head, so
-// it has every change up to there, and perhaps a later one. The error wraps ErrCorrupt.
-func (c *Consumer) ready(head, next uint64) (n uint64, err error) {
+// ready returns how many bytes up to head can be taken from one area. The changes are loaded after head, so
+// they are those up to there, and perhaps later ones. The error wraps ErrCorrupt.
+func (c *Consumer) ready(head uint64) (n uint64, err error) {
 	if n = head - c.pos; n == 0 {
 		return 0, nil
 	}
-	if next != c.next {
-		at, area := next>>areaBits, uint8(next&(1<<areaBits-1))
-		switch d := at - c.pos; {
-		case area >= areas || d > c.most:
-			return 0, corrupt("change of area", next)
-		case d == 0:
-			c.area, c.next = area, next
-		case d < n:
-			n = d
+	if n > c.most {
+		return 0, corrupt("write position", head)
+	}
+	for range areas {
+		next := c.way.next[c.area].Load()
+		if next == c.next[c.area] {
+			break
 		}
+		at, area := next>>areaBits, uint8(next&(1<<areaBits-1))
+		d := at - c.pos
+		if area >= areas || area == c.area || d > c.most {
+			return 0, corrupt("change of area", next)
+		}
+		if d > 0 {
+			n = min(n, d)
+			break
+		}
+		c.next[c.area], c.area = next, area
 	}
 	if n > uint64(len(c.mem[c.area])) {
 		return 0, corrupt("write position", head)
 	}
 	return n, nil
 }
+
+// Head returns how many bytes were put. It may be called at any time.
+func (c *Consumer) Head() uint64 { return c.head.Load() }
 
 // Position returns how many bytes were taken. It may be called at any time.
 func (c *Consumer) Position() uint64 { return c.tail.Load() }
@@ -189,7 +225,7 @@ func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }
 // Discard drops n bytes, or all that there are.
 func (c *Consumer) Discard(n uint64) {
 	for n > 0 {
-		k, err := c.ready(c.head.Load(), c.way.next.Load())
+		k, err := c.ready(c.head.Load())
 		if k = min(k, n); k == 0 || err != nil {
 			return
 		}
@@ -202,12 +238,11 @@ func (c *Consumer) Discard(n uint64) {
 // Take copies bytes from the ring into b and returns how many: 0 if the ring is empty. The
 // caller then calls WakeWriter. The error wraps ErrCorrupt.
 func (c *Consumer) Take(b []byte) (int, error) {
-	head := c.head.Load()
-	return c.take(b, head, c.way.next.Load())
+	return c.take(b, c.head.Load())
 }
 
-func (c *Consumer) take(b []byte, head, next uint64) (int, error) {
-	n, err := c.ready(head, next)
+func (c *Consumer) take(b []byte, head uint64) (int, error) {
+	n, err := c.ready(head)
 	n = min(n, uint64(len(b)))
 	m := c.mem[c.area]
 	for b = b[:n]; len(b) > 0; { // the producer can go on after each piece

@@ -12,29 +12,33 @@ import (
 
 // pair returns both ends of a ring with areas of the given sizes.
 func pair(w *way, sizes [areas]int) (*Producer, *Consumer) {
-	p, c := &Producer{way: w}, &Consumer{way: w}
+	var mem [areas][]byte
+	c := &Consumer{way: w}
 	for i, n := range sizes {
-		p.mem[i] = make([]byte, n)
-		c.mem[i] = p.mem[i]
+		mem[i] = make([]byte, n)
 		c.most += uint64(n)
 	}
-	return p, c
+	p := newProducer(w, mem)
+	c.mem = mem
+	return &p, c
 }
 
 var tiny = [areas]int{1, 2, 4}
 
 // ringState is a ring of tiny areas and both of its ends, as values.
 type ringState struct {
-	head, next, tail uint64
-	mem              [7]byte
-	p                struct {
-		pos, taken, start uint64
-		area, prior       uint8
-		changed           bool
+	head, tail uint64
+	next       [areas]uint64
+	mem        [7]byte
+	p          struct {
+		pos, taken uint64
+		uses       [areas]use
+		used       int
 	}
 	c struct {
-		pos, next uint64
-		area      uint8
+		pos  uint64
+		next [areas]uint64
+		area uint8
 	}
 	loaded bool // the consumer has loaded head
 	seen   uint64
@@ -44,22 +48,28 @@ type ringState struct {
 func (s ringState) step(f func(p *Producer, c *Consumer, s *ringState)) ringState {
 	var w way
 	w.head.Store(s.head)
-	w.next.Store(s.next)
 	w.tail.Store(s.tail)
 	p, c := pair(&w, tiny)
 	at := 0
 	for i := range p.mem {
+		w.next[i].Store(s.next[i])
 		at += copy(p.mem[i], s.mem[at:])
 	}
-	p.pos, p.taken, p.start, p.area, p.prior, p.changed = s.p.pos, s.p.taken, s.p.start, s.p.area, s.p.prior, s.p.changed
+	p.pos, p.taken = s.p.pos, s.p.taken
+	if s.p.used > 0 {
+		p.uses = append(p.uses[:0], s.p.uses[:s.p.used]...)
+	}
 	c.pos, c.next, c.area = s.c.pos, s.c.next, s.c.area
 	f(p, c, &s)
-	s.head, s.next, s.tail = w.head.Load(), w.next.Load(), w.tail.Load()
+	s.head, s.tail = w.head.Load(), w.tail.Load()
 	at = 0
 	for i := range p.mem {
+		s.next[i] = w.next[i].Load()
 		at += copy(s.mem[at:], p.mem[i])
 	}
-	s.p.pos, s.p.taken, s.p.start, s.p.area, s.p.prior, s.p.changed = p.pos, p.taken, p.start, p.area, p.prior, p.changed
+	s.p.pos, s.p.taken = p.pos, p.taken
+	s.p.uses = [areas]use{}
+	s.p.used = copy(s.p.uses[:], p.uses)
 	s.c.pos, s.c.next, s.c.area = c.pos, c.next, c.area
 	return s
 }
@@ -110,7 +120,7 @@ func TestRingModel(t *testing.T) {
 			for n := 1; n <= 3; n++ {
 				after = append(after, s.step(func(_ *Producer, c *Consumer, s *ringState) {
 					b, from := make([]byte, n), c.pos
-					k, err := c.take(b, s.seen, c.way.next.Load())
+					k, err := c.take(b, s.seen)
 					require.NoError(t, err, "%+v", s)
 					require.Equal(t, s.seen != from, k > 0, "%+v", s)
 					for i, b := range b[:k] {
@@ -196,7 +206,7 @@ func TestRingOfHostilePeer(t *testing.T) {
 			case 1:
 				w.head.Store(value(c.pos))
 			case 2:
-				w.next.Store(value(c.pos << areaBits))
+				w.next[r.IntN(areas)].Store(value(c.pos << areaBits))
 			case 3:
 				n, err := p.Put(b[:r.IntN(8)])
 				require.LessOrEqual(t, n, 8)
@@ -228,4 +238,30 @@ func TestAllocsRing(t *testing.T) {
 		p.Put(b)
 		c.Take(b)
 	}))
+}
+
+// TestRingHoldsWhatTCPWould: a producer whose consumer reads nothing puts more than four megabytes.
+func TestRingHoldsWhatTCPWould(t *testing.T) {
+	var w way
+	p, c := pair(&w, [areas]int{small, medium, large})
+	total := 0
+	b := make([]byte, 10_000)
+	for {
+		n, err := p.Put(b)
+		require.NoError(t, err)
+		total += n
+		if n == 0 && !p.Grow() {
+			break
+		}
+	}
+	assert.Equal(t, medium+large, total)
+	for total > 0 {
+		n, err := c.Take(b)
+		require.NoError(t, err)
+		require.NotZero(t, n)
+		total -= n
+	}
+	_, err := p.Put(b)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, p.current().area, "the large area is given up when it is empty")
 }

@@ -146,7 +146,7 @@ func (s *Segment) Unmap() {
 
 // Out and OutGate return this end's half of the direction to the peer, and its gate.
 func (s *Segment) Out() Producer {
-	return Producer{way: &s.ways[s.maker], mem: s.areas(s.maker)}
+	return newProducer(&s.ways[s.maker], s.areas(s.maker))
 }
 
 func (s *Segment) OutGate() *gate.Gate { return &s.gates[s.maker].Gate }

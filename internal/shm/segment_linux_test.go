@@ -2,6 +2,7 @@ package shm
 
 import (
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -123,4 +124,38 @@ func TestDoorbellDeadline(t *testing.T) {
 		b[0].Sleep(func() {}, never, time.Now().Add(after))
 	}
 	assert.False(t, b[0].Gone())
+}
+
+// TestLookTakesNothing: to look whether the peer has gone does not use up its ring.
+func TestLookTakesNothing(t *testing.T) {
+	_, b := ends(t)
+	b[1].Ring()
+	b[0].Look()
+	assert.False(t, b[0].Gone())
+	unread := 0
+	b[0].raw.Control(func(fd uintptr) { unread, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	assert.Equal(t, 1, unread)
+	b[1].Close()
+	b[0].Look()
+	assert.True(t, b[0].Gone())
+}
+
+// TestSecondDeadline: the deadline of a goroutine that waits for the one who listens ends its sleep.
+func TestSecondDeadline(t *testing.T) {
+	_, b := ends(t)
+	var done atomic.Bool
+	first := make(chan bool)
+	go func() {
+		b[0].Sleep(func() {}, done.Load, time.Time{})
+		close(first)
+	}()
+	for listens := false; !listens; runtime.Gosched() {
+		b[0].mu.Lock()
+		listens = b[0].listens
+		b[0].mu.Unlock()
+	}
+	b[0].Sleep(func() {}, func() bool { return false }, time.Now().Add(time.Millisecond))
+	done.Store(true)
+	b[1].Ring()
+	<-first
 }

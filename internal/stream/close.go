@@ -39,7 +39,7 @@ func (c *Conn) Close() error {
 // closeWriter needs wmu. If the direction was recalled, the reader finds what TCP does not have in the ring.
 func (l *link) closeWriter() {
 	w := &l.writer
-	if w.at() != home {
+	if w.reclaim(); w.at() != home {
 		w.gate.Leave()
 		l.ring(w.ring.WakeReader())
 		l.bring(&w.half)
@@ -49,37 +49,35 @@ func (l *link) closeWriter() {
 // closeReader needs rmu.
 func (l *link) closeReader() {
 	r := &l.reader
-	if r.at() != home {
+	if r.reclaim(); r.at() != home {
 		r.gate.Recall()
 		l.ring(r.ring.WakeWriter(true))
 		l.bring(&r.half)
 	}
 }
 
-// hasUnread reports whether the ring has bytes for this end. The kernel knows those on TCP.
+// hasUnread reports whether bytes have arrived in the ring that no Read has taken, from there or, after a recall, from
+// TCP. The kernel knows those that were on TCP before.
 func (l *link) hasUnread() bool {
-	c, r := l.c, &l.reader
-	if c.rmu.TryLock() {
-		defer c.rmu.Unlock()
-		return (r.at() == inRing || r.at() == returning) && !r.ring.Empty()
-	}
-	return false // a Read waits, so there are none
+	w, r := l.reader.gate.Load(), &l.reader.ring
+	return w.Moved() && int64(w.Sent()+r.Head()-l.c.in.Load()-r.Position()) > 0
 }
 
 // CloseWrite shuts down the writing side; see net.TCPConn. A Write that waits fails.
 func (c *Conn) CloseWrite() error {
-	l := c.linked.Load()
-	if l == nil || !l.hold() {
+	if c.policy == nil && c.linked.Load() == nil {
 		return c.tcp.CloseWrite()
 	}
-	c.state.Or(writeShut)
+	c.state.Or(writeShut) // before it looks for a link: no Write moves after this
 	resume := c.interruptWrite()
 	c.wmu.Lock()
-	l.closeWriter()
+	if l := c.linked.Load(); l != nil && l.hold() {
+		l.closeWriter()
+		l.drop()
+	}
 	err := c.tcp.CloseWrite()
 	c.wmu.Unlock()
 	resume()
-	l.drop()
 	return err
 }
 
@@ -103,6 +101,7 @@ func (l *link) violated(err error) {
 	l.raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 	l.seg.Leave()
 	l.bell.Ring()
+	l.bell.Rouse()
 }
 
 // Violation returns how the peer has broken the protocol, or nil.

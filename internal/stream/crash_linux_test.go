@@ -10,8 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -32,6 +32,9 @@ var steps = []string{
 	"leaving", "to recall", "recalled", "heard the recall", "sent a rest", "to be home", "to unmap",
 }
 
+// said is how many messages of this process have been written.
+var said atomic.Int64
+
 const (
 	scriptRounds  = 60 // exchanges, in which the connection moves
 	scriptMessage = 100
@@ -44,7 +47,7 @@ func init() {
 				return
 			}
 			onStep = nil
-			fmt.Println("step")
+			fmt.Println("step", said.Load())
 			if os.Getenv("STREAM_DO") == "kill" {
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
@@ -82,6 +85,9 @@ func script(c *Conn, first bool) (read int, err error) {
 		}
 		binary.BigEndian.PutUint64(msg, uint64(n))
 		_, err := c.Write(msg)
+		if err == nil {
+			said.Add(1)
+		}
 		return err
 	}
 	buf := make([]byte, scriptMessage)
@@ -137,8 +143,10 @@ func script(c *Conn, first bool) (read int, err error) {
 			return read, err
 		}
 	}
-	if k, err := c.Read(buf); k != 0 || err != io.EOF {
-		return read, fmt.Errorf("%d bytes and %v after the end", k, err)
+	if k, err := c.Read(buf); k != 0 {
+		return read, fmt.Errorf("%d bytes after the last message", k)
+	} else if err != io.EOF {
+		return read, err
 	}
 	return read, nil
 }
@@ -201,8 +209,10 @@ func crash(t *testing.T, dials bool, at, do string) (reached bool) {
 
 	lines := bufio.NewScanner(out)
 	var last string
+	var heard int // messages of the child's that were written before
 	for lines.Scan() {
-		if last = lines.Text(); last != "step" {
+		last = lines.Text()
+		if n, err := fmt.Sscanf(last, "step %d", &heard); n != 1 || err != nil {
 			break
 		}
 		reached = true
@@ -219,11 +229,11 @@ func crash(t *testing.T, dials bool, at, do string) (reached bool) {
 	cmd.Wait()
 	whole := (scriptRounds + 10) * scriptMessage
 	if do == "kill" && reached {
-		if failed == nil {
-			assert.Equal(t, whole, read) // it was killed after its last word
-		} else {
-			assert.False(t, strings.Contains(failed.Error(), "message"), "%v", failed)
-			assert.False(t, strings.Contains(failed.Error(), "after the end"), "%v", failed)
+		if failed != nil {
+			assert.NotContains(t, failed.Error(), "message")
+		}
+		if !errors.Is(failed, unix.ECONNRESET) && !errors.Is(failed, unix.EPIPE) { // by which TCP loses bytes, too
+			assert.GreaterOrEqual(t, read, heard*scriptMessage, "%v", failed)
 		}
 		return reached
 	}

@@ -52,9 +52,10 @@ func count(fd int) (c counts, ok bool) {
 type use int
 
 const (
-	own    use = iota // the Conn alone
-	shared            // another descriptor, too, as far as can be said
-	ending            // the peer's FIN has arrived
+	own     use = iota // the Conn alone
+	shared             // another descriptor, too
+	ending             // the peer's FIN has arrived
+	unknown            // too much arrives to tell
 )
 
 // exclusive compares what the kernel has counted with what the Conn has. The counts move while the kernel works, so
@@ -64,7 +65,7 @@ func exclusive(fd uintptr, same func(counts) bool) use {
 		k, ok := count(int(fd))
 		switch {
 		case !ok:
-			return shared
+			return unknown
 		case k.state != tcpEstablished && k.state != tcpFinWait1 && k.state != tcpFinWait2 && k.state != tcpCloseWait:
 			return ending
 		case same(k):

@@ -117,6 +117,8 @@ func (c *Conn) attach(seg *shm.Segment, socket int) error {
 	l.refs.Store(2)
 	l.reader.init(l)
 	l.writer.init(l)
+	l.reader.lend() // a call that waits on the socket already does not know of the link
+	l.writer.lend()
 	c.linked.Store(l)
 	step("attached")
 	monitor.add(c)
@@ -229,7 +231,8 @@ func (l *link) visit(h *half, mu *sync.Mutex, leave func(place) place) {
 		return
 	}
 	if mu.TryLock() {
-		if at := h.at(); at != home {
+		if h.reclaim(); h.at() != home {
+			at := h.at()
 			l.put(h, leave(at))
 		}
 		mu.Unlock()

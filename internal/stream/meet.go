@@ -147,8 +147,10 @@ func (c *Conn) step() bool {
 		}
 	case trigger.Wait:
 		err = c.meet()
-	case trigger.Abandon:
-		err = errNobody
+	case trigger.Abandon: // unless the peer has come in the last moment
+		if err = c.meet(); err == nil && c.meeting != nil {
+			err = errNobody
+		}
 	default:
 		return false
 	}
@@ -186,7 +188,7 @@ func (c *Conn) know() error {
 
 func (c *Conn) facts() meeting.Facts {
 	return meeting.Facts{
-		In: c.in.Load(), Out: c.out.Load(), FirstIn: c.firstIn.bytes(), FirstOut: c.firstOut.bytes(),
+		FirstIn: c.firstIn.bytes(), FirstOut: c.firstOut.bytes(),
 		Inherited: c.firstOut.n.Load()&sealed != 0,
 	}
 }

@@ -34,13 +34,9 @@ func (c *Conn) comeHome(dirs which) error {
 	pending := func() bool {
 		return dirs&incoming != 0 && l.reader.at()&^lent != home || dirs&outgoing != 0 && l.writer.at()&^lent != home
 	}
-	for pending() {
+	for c.Leave(); pending() && !l.bell.Gone() && !c.is(closed); c.Leave() {
 		if time.Now().After(deadline) {
 			return c.fail("file", errAway)
-		}
-		c.Leave()
-		if !pending() {
-			break
 		}
 		var in, out = l.reader.gate.Load(), l.writer.gate.Load()
 		l.bell.Sleep(func() { l.reader.ring.Sleep(); l.writer.ring.Sleep() }, func() bool {
@@ -81,57 +77,62 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	r.c.polled.Store(true)
-	if l := r.c.linked.Load(); l != nil && l.hold() {
-		if l.reader.at()&^lent == inRing {
-			r.c.Leave() // what arrives from now on comes through the socket
-		}
-		l.drop()
-	}
+	r.c.Leave() // what arrives from now on comes through the socket
 	return r.raw.Control(f)
 }
 
 func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c := r.c
+	if done, err := r.look(f); done || err != nil {
+		return err
+	}
+	for {
+		if err := c.comeHome(incoming); err != nil {
+			return err
+		}
+		c.rmu.Lock()
+		if l := c.linked.Load(); l == nil || l.reader.at() == home {
+			break
+		}
+		c.rmu.Unlock() // it has moved again
+	}
+	defer c.rmu.Unlock()
+	err := r.raw.Read(f)
+	r.raw.Control(func(fd uintptr) {
+		if k, ok := count(int(fd)); ok {
+			c.in.Store(k.received - k.unread)
+			c.firstIn.seal()
+		}
+	})
+	return err
+}
+
+// look lets f look at the socket of a direction that is in an empty ring: nothing is on TCP but perhaps an end.
+func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
+	c := r.c
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	if c.is(closed) {
-		return c.fail("raw-read", net.ErrClosed)
+		return true, c.fail("raw-read", net.ErrClosed)
 	}
 	if l := c.linked.Load(); l != nil && l.reader.at() == inRing && l.reader.ring.Empty() {
-		// Nothing has arrived, and nothing is on TCP but perhaps an end.
-		done := false
-		if err := r.raw.Control(func(fd uintptr) { done = f(fd) }); err != nil || done {
-			return err
-		}
+		err = r.raw.Control(func(fd uintptr) { done = f(fd) })
 	}
-	if l := c.linked.Load(); l != nil {
-		for l.reader.at() != home {
-			l.seg.Leave()
-			l.put(&l.reader.half, l.leaveReader(l.reader.at()))
-			if l.reader.at() == home {
-				break
-			}
-			if l.reader.ended || expired(c.deadlines.read.Load()) {
-				return c.fail("raw-read", errAway)
-			}
-			l.sleepReader()
-		}
-	}
-	before, _ := r.unread()
-	err := r.raw.Read(f)
-	if after, ok := r.unread(); ok {
-		c.in.Add(after - before)
-		c.firstIn.seal()
-	}
-	return err
+	return done, err
 }
 
 func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c := r.c
-	if err := c.comeHome(outgoing); err != nil {
-		return err
+	for {
+		if err := c.comeHome(outgoing); err != nil {
+			return err
+		}
+		c.wmu.Lock()
+		if l := c.linked.Load(); l == nil || l.writer.at() == home {
+			break
+		}
+		c.wmu.Unlock() // it has moved again
 	}
-	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	err := r.raw.Write(f)
 	r.raw.Control(func(fd uintptr) {
@@ -141,15 +142,4 @@ func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 		}
 	})
 	return err
-}
-
-// unread returns how many bytes have been read through the socket so far.
-func (r *rawConn) unread() (n uint64, ok bool) {
-	r.raw.Control(func(fd uintptr) {
-		var k counts
-		if k, ok = count(int(fd)); ok {
-			n = k.received - k.unread
-		}
-	})
-	return n, ok
 }

@@ -54,12 +54,12 @@ func (c *Conn) Read(b []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	for {
-		if err := c.end; err != nil {
-			c.end = nil
-			return 0, c.failRead(err)
-		}
 		l := c.linked.Load()
 		if l == nil || l.reader.at() == home {
+			if err := c.end; err != nil {
+				c.end = nil
+				return 0, c.failRead(err)
+			}
 			if l == nil && c.due() && c.step() {
 				continue
 			}
@@ -87,7 +87,10 @@ func (c *Conn) failRead(err error) error {
 // read reads from the link. It returns 0 and no error if the caller has to look again where the bytes are.
 func (l *link) read(b []byte) (int, error) {
 	c, r := l.c, &l.reader
+	r.reclaim()
 	switch {
+	case r.at() == home: // a visit has just brought it there
+		return 0, nil
 	case c.is(closed):
 		return 0, net.ErrClosed
 	case expired(c.deadlines.read.Load()):
@@ -148,6 +151,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		next := w.Empty(c.in.Load())
 		switch {
 		case next == gate.Enter:
+			c.keepEnd(end)
 			r.move(inRing)
 			step("entered")
 			return true
@@ -162,7 +166,8 @@ func (l *link) readSocket(fd uintptr) bool {
 			return false
 		case next == gate.Ask:
 			if !l.consent(fd) {
-				return true
+				r.lend()
+				return false
 			}
 		default:
 			r.park, r.seen = true, w
@@ -173,7 +178,7 @@ func (l *link) readSocket(fd uintptr) bool {
 }
 
 // consent lets the writer move, unless bytes have been read that the Conn has not. It reports whether the reader
-// may look again at once.
+// has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
 	if r.gate.Load().Asks() {
@@ -181,7 +186,7 @@ func (l *link) consent(fd uintptr) bool {
 		case shared:
 			l.refuse()
 			return false
-		case ending:
+		case ending, unknown:
 			return false
 		}
 		step("to consent")
@@ -197,20 +202,30 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 	c, r := l.c, &l.reader
 	switch {
 	case w.Left():
+		c.keepEnd(end)
 		l.bring(&r.half)
 	case end == nil:
 		r.lend()
 		return false
+	case c.is(readShut):
+		r.err = io.EOF // the program's own, and not the peer's
 	case c.in.Load() < w.Sent():
 		r.err = unix.ECONNRESET
 	default:
 		step("rest of the ring")
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
 		r.ended = true
-		c.end = end
+		c.keepEnd(end)
 		r.move(inRing)
 	}
 	return true
+}
+
+// keepEnd keeps how TCP has ended, for the Read that comes there: the kernel reports a reset only once.
+func (c *Conn) keepEnd(end error) {
+	if c.end == nil {
+		c.end = end
+	}
 }
 
 func read(fd uintptr, b []byte) (int, error) {

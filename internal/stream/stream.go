@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -64,6 +65,7 @@ func (c *Conn) is(bit uint32) bool { return c.state.Load()&bit != 0 }
 type deadlines struct {
 	mu          sync.Mutex
 	read, write atomic.Int64 // since epoch; 0: none
+	interrupts  int          // calls that want a Write that waits to return; guarded by mu
 }
 
 var epoch = time.Now()
@@ -73,7 +75,11 @@ func sinceEpoch(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(1, int64(time.Until(t)+time.Since(epoch)))
+	left, now := int64(time.Until(t)), int64(time.Since(epoch))
+	if left > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return max(1, left+now)
 }
 
 func expired(deadline int64) bool { return deadline != 0 && int64(time.Since(epoch)) >= deadline }
@@ -96,37 +102,49 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline sets the deadline of Reads; see net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	return c.setDeadline(&c.read, t, c.tcp.SetReadDeadline)
-}
-
-// SetWriteDeadline sets the deadline of Writes; see net.Conn.
-func (c *Conn) SetWriteDeadline(t time.Time) error {
-	return c.setDeadline(&c.write, t, c.tcp.SetWriteDeadline)
-}
-
-func (c *Conn) setDeadline(d *atomic.Int64, t time.Time, set func(time.Time) error) error {
 	c.deadlines.mu.Lock()
-	err := set(t)
+	err := c.tcp.SetReadDeadline(t)
 	if err == nil {
-		d.Store(sinceEpoch(t))
+		c.read.Store(sinceEpoch(t))
 	}
 	c.deadlines.mu.Unlock()
 	c.rouse()
 	return err
 }
 
+// SetWriteDeadline sets the deadline of Writes; see net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.deadlines.mu.Lock()
+	err := c.armWrite(t)
+	if err == nil {
+		c.write.Store(sinceEpoch(t))
+	}
+	c.deadlines.mu.Unlock()
+	c.rouse()
+	return err
+}
+
+// armWrite sets the socket's deadline. deadlines.mu is held.
+func (c *Conn) armWrite(t time.Time) error {
+	if c.interrupts > 0 {
+		t = past
+	}
+	return c.tcp.SetWriteDeadline(t)
+}
+
 var past = time.Unix(1, 0)
 
 // interruptWrite makes a Write that waits return, so that the caller gets wmu. resume takes it back.
 func (c *Conn) interruptWrite() (resume func()) {
-	set := func(t time.Time) {
+	interrupt := func(n int) {
 		c.deadlines.mu.Lock()
-		c.tcp.SetWriteDeadline(t)
+		c.interrupts += n
+		c.armWrite(until(c.write.Load()))
 		c.deadlines.mu.Unlock()
 	}
-	set(past)
+	interrupt(1)
 	c.rouse()
-	return func() { set(until(c.write.Load())) }
+	return func() { interrupt(-1) }
 }
 
 // LocalAddr returns the TCP connection's local address.

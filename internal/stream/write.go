@@ -84,7 +84,10 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 // write writes to the link. It may write less than b, also nothing, without an error.
 func (l *link) write(b []byte) (int, error) {
 	c, w := l.c, &l.writer
+	w.reclaim()
 	switch {
+	case w.at() == home: // a visit has just brought it there
+		return 0, nil
 	case c.is(closed):
 		return 0, net.ErrClosed
 	case c.is(writeShut):
@@ -121,16 +124,18 @@ func (l *link) writeSocket(fd uintptr) bool {
 		return true
 	}
 	if !w.joined {
-		if exclusive(fd, func(k counts) bool { return k.written == c.out.Load() }) == shared {
+		switch exclusive(fd, func(k counts) bool { return k.written == c.out.Load() }) {
+		case shared:
 			l.refuse()
 			return true
+		case own, ending:
+			step("to join")
+			w.gate.Join(c.out.Load())
+			w.joined = true
 		}
-		step("to join")
-		w.gate.Join(c.out.Load())
-		w.joined = true
 	}
 	for len(w.buf) > 0 {
-		if w.gate.Move() {
+		if w.joined && w.gate.Move() {
 			w.move(inRing)
 			step("moved")
 			c.moves.Add(1)
@@ -150,9 +155,11 @@ func (l *link) writeSocket(fd uintptr) bool {
 		w.n += n
 		w.buf = w.buf[n:]
 		step("to publish")
-		w.gate.Published(n)
-		step("published")
-		l.ring(w.ring.WakeReader())
+		if w.joined {
+			w.gate.Published(n)
+			step("published")
+			l.ring(w.ring.WakeReader())
+		}
 	}
 	return true
 }
@@ -192,7 +199,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		l.c.out.Add(uint64(n))
+		l.c.sent(rest[:n])
 		w.back += uint64(n)
 		step("sent a rest")
 	}
@@ -244,7 +251,7 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 func (l *link) writerReady() bool {
 	c := l.c
 	return l.writer.ring.HasRoom() || l.writer.gate.Load().Recalled() || l.bell.Gone() ||
-		c.state.Load()&(closed|writeShut) != 0 || c.deadlines.write.Load() != l.writer.armed
+		c.state.Load()&(closed|writeShut) != 0 || c.violation.Load() != nil || c.deadlines.write.Load() != l.writer.armed
 }
 
 // leaveWriter brings the direction home as far as it can without waiting, and returns where it is then. The
@@ -257,12 +264,14 @@ func (l *link) leaveWriter(at place) place {
 		l.ring(w.ring.WakeReader())
 		return home
 	case inRing:
+		recalled := w.gate.Load().Recalled() // before the reader's position, which is final then
 		unread, err := w.ring.Unread()
+		step("looked")
 		switch {
 		case err != nil:
 			l.violated(err)
 			return at
-		case w.gate.Load().Recalled():
+		case recalled:
 			step("heard the recall")
 			w.back = w.ring.Taken()
 		case !l.bell.Gone():
@@ -273,7 +282,7 @@ func (l *link) leaveWriter(at place) place {
 		case w.gate.Leave():
 			return home
 		default:
-			w.back = w.ring.Taken()
+			return at // it was recalled in this moment: the next look finds that
 		}
 	}
 	result := returning

@@ -18,6 +18,7 @@ const (
 	least, most = 2, 4096 // scores at which connections of an address move
 
 	pause      = time.Second           // after which a connection begins to count again
+	meetTime   = time.Second           // for which a meeting may last
 	listenTime = 20 * time.Millisecond // for which a dialler listens at least: the ends' scores differ by what is in the sockets
 	mostVain   = 3                     // meetings in vain, after which a connection stays on TCP
 )
@@ -35,7 +36,7 @@ const (
 	Invite         // a dialler lets the acceptor find it
 	Wait           // a meeting goes on, or is given up after Patience
 	Seek           // an acceptor looks for the dialler
-	Abandon        // a dialler has listened for long enough
+	Abandon        // the meeting has lasted for long enough
 )
 
 // Trigger is the state of one connection. The caller serialises its methods, except that Due may be called
@@ -78,7 +79,7 @@ func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64)
 	case t.never:
 		return Nothing, math.MaxUint64
 	case t.meeting:
-		if t.dialler && score >= t.until && now-t.since >= listenTime {
+		if t.dialler && score >= t.until && now-t.since >= listenTime || now-t.since >= meetTime {
 			return Abandon, score + 1
 		}
 		return Wait, score + 1
@@ -108,7 +109,9 @@ func (t *Trigger) Met(score uint64, now time.Duration) {
 // Over tells that the meeting has ended, and whether it has brought the ends together.
 func (t *Trigger) Over(together bool) {
 	t.meeting = false
-	if !together {
+	if together {
+		t.vain = 0
+	} else {
 		if t.vain++; t.vain >= mostVain {
 			t.never = true
 		}

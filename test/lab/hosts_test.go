@@ -14,6 +14,9 @@ import (
 // TestHosts tests SDP over rxe and siw between two hosts: a host or a port fails, RDMA's
 // packets are dropped while TCP's are not, and sent data is slow to arrive.
 func TestHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("missing: time, because -short is set; make verbs runs this test")
+	}
 	var cable lab.Link
 	hosts := make([]*lab.Machine, 2)
 	program := ""
