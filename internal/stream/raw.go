@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -23,7 +24,7 @@ const (
 	outgoing
 )
 
-// comeHome brings directions home, and waits for the peer's part in that.
+// comeHome brings directions home, and waits for the peer's part in that, unless the peer has gone.
 func (c *Conn) comeHome(dirs which) error {
 	l := c.linked.Load()
 	if l == nil || !l.hold() {
@@ -31,9 +32,7 @@ func (c *Conn) comeHome(dirs which) error {
 	}
 	defer l.drop()
 	deadline := time.Now().Add(homeTime)
-	pending := func() bool {
-		return dirs&incoming != 0 && l.reader.at()&^lent != home || dirs&outgoing != 0 && l.writer.at()&^lent != home
-	}
+	pending := func() bool { return !l.home(dirs) }
 	for c.Leave(); pending() && !l.bell.Gone() && !c.is(closed); c.Leave() {
 		if time.Now().After(deadline) {
 			return c.fail("file", errAway)
@@ -44,6 +43,25 @@ func (c *Conn) comeHome(dirs which) error {
 		}, deadline)
 	}
 	return nil
+}
+
+// home reports whether the directions are home.
+func (l *link) home(dirs which) bool {
+	return (dirs&incoming == 0 || l.reader.at() == home) && (dirs&outgoing == 0 || l.writer.at() == home)
+}
+
+// lockAtHome takes the lock of a direction once that is home, or will never be.
+func (c *Conn) lockAtHome(dir which, mu *sync.Mutex) error {
+	for {
+		if err := c.comeHome(dir); err != nil {
+			return err
+		}
+		mu.Lock()
+		if l := c.linked.Load(); l == nil || l.home(dir) || l.bell.Gone() || c.is(closed) {
+			return nil
+		}
+		mu.Unlock() // it has moved again
+	}
 }
 
 // File returns a copy of the TCP socket; see net.TCPConn. The connection stays on TCP from then on, in this process; all
@@ -86,15 +104,8 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	if done, err := r.look(f); done || err != nil {
 		return err
 	}
-	for {
-		if err := c.comeHome(incoming); err != nil {
-			return err
-		}
-		c.rmu.Lock()
-		if l := c.linked.Load(); l == nil || l.reader.at() == home {
-			break
-		}
-		c.rmu.Unlock() // it has moved again
+	if err := c.lockAtHome(incoming, &c.rmu); err != nil {
+		return err
 	}
 	defer c.rmu.Unlock()
 	err := r.raw.Read(f)
@@ -123,15 +134,8 @@ func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 
 func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c := r.c
-	for {
-		if err := c.comeHome(outgoing); err != nil {
-			return err
-		}
-		c.wmu.Lock()
-		if l := c.linked.Load(); l == nil || l.writer.at() == home {
-			break
-		}
-		c.wmu.Unlock() // it has moved again
+	if err := c.lockAtHome(outgoing, &c.wmu); err != nil {
+		return err
 	}
 	defer c.wmu.Unlock()
 	err := r.raw.Write(f)

@@ -423,3 +423,128 @@ func TestAllocsReadWrite(t *testing.T) {
 		b.Read(buf)
 	}))
 }
+
+// die ends a connection as the end of its process does.
+func die(c *Conn) {
+	if l := c.linked.Load(); l != nil {
+		l.bell.Close()
+	}
+	c.tcp.Close()
+}
+
+// TestPeerDiesAfterWriting: what a peer has written before its process ended arrives before the end, also if a visit notices
+// first, and a look at the descriptor does not hang.
+func TestPeerDiesAfterWriting(t *testing.T) {
+	for _, visited := range []bool{false, true} {
+		a, b := linkedPair(t)
+		move(t, a, b)
+		_, err := a.Write([]byte("last words"))
+		require.NoError(t, err)
+		die(a)
+		if visited {
+			b.Visit()
+			b.Visit()
+		}
+		all, err := io.ReadAll(b)
+		assert.NoError(t, err)
+		assert.Equal(t, "last words", string(all))
+	}
+	a, b := linkedPair(t)
+	move(t, a, b)
+	_, err := a.Write([]byte("last words"))
+	require.NoError(t, err)
+	die(a)
+	raw, err := b.SyscallConn()
+	require.NoError(t, err)
+	assert.NoError(t, raw.Read(func(fd uintptr) bool {
+		unix.Read(int(fd), make([]byte, 1))
+		return true
+	}))
+	assert.NoError(t, b.Close())
+}
+
+// TestReadBesideRecall: bytes that a Read takes from the ring while the direction is recalled are not sent again.
+func TestReadBesideRecall(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	_, err := a.Write([]byte("0123456789"))
+	require.NoError(t, err)
+	got := make([]byte, 4)
+	onStep = func(name string) {
+		if name != "looked" {
+			return
+		}
+		onStep = nil
+		_, err := io.ReadFull(b, got) // its Read began before the recall
+		assert.NoError(t, err)
+		b.Visit()
+	}
+	l := a.linked.Load()
+	l.seg.Leave()
+	b.linked.Load().reader.ended = true // for this Read: it has passed the check
+	a.Visit()
+	b.linked.Load().reader.ended = false
+	bringHome(t, a, b)
+	_, err = a.Write([]byte("more"))
+	require.NoError(t, err)
+	require.NoError(t, a.CloseWrite())
+	rest, err := io.ReadAll(b)
+	assert.NoError(t, err)
+	assert.Equal(t, "0123456789more", string(got)+string(rest))
+}
+
+// TestWritesAheadOfReads: both ends write a megabyte before either reads, as TCP allows.
+func TestWritesAheadOfReads(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	for _, c := range []*Conn{a, b} {
+		n, err := c.Write(make([]byte, 1<<20))
+		require.NoError(t, err)
+		require.Equal(t, 1<<20, n)
+	}
+	for _, c := range []*Conn{a, b} {
+		n, err := io.ReadFull(c, make([]byte, 1<<20))
+		require.NoError(t, err)
+		require.Equal(t, 1<<20, n)
+	}
+}
+
+// TestDeadlineOfAWriteBesideARead: a Write on a full ring ends at its deadline, although a Read without one listens.
+func TestDeadlineOfAWriteBesideARead(t *testing.T) {
+	a, b := linkedPair(t)
+	move(t, a, b)
+	reading := make(chan error)
+	go func() {
+		_, err := a.Read(make([]byte, 1))
+		reading <- err
+	}()
+	for !a.linked.Load().reader.ring.Sleeps() {
+		runtime.Gosched()
+	}
+	require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Millisecond)))
+	_, err := a.Write(make([]byte, 32<<20))
+	assert.Equal(t, "write: i/o timeout", why(err))
+	require.NoError(t, a.SetWriteDeadline(time.Now().AddDate(8000, 0, 0)))
+	assert.False(t, expired(a.write.Load()), "a time that no clock reaches")
+	a.Close()
+	assert.Equal(t, "read: use of closed network connection", why(<-reading))
+}
+
+// TestPlainReadBesideALink: a Read that waits on TCP since before there was a link does not keep it from leaving.
+func TestPlainReadBesideALink(t *testing.T) {
+	a, b := tcpPair(t)
+	reading := make(chan error)
+	go func() {
+		_, err := b.Read(make([]byte, 1))
+		reading <- err
+	}()
+	for b.rmu.TryLock() { // until the Read has it
+		b.rmu.Unlock()
+		runtime.Gosched()
+	}
+	attach(t, a, b)
+	bringHome(t, a, b)
+	assert.Nil(t, b.linked.Load())
+	a.Close()
+	assert.Equal(t, io.EOF, <-reading)
+}
