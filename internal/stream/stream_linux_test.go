@@ -475,15 +475,15 @@ func TestReadBesideRecall(t *testing.T) {
 			return
 		}
 		onStep = nil
-		_, err := io.ReadFull(b, got) // its Read began before the recall
+		reader := &b.linked.Load().reader
+		reader.ended = true // this Read has looked before the recall
+		_, err := io.ReadFull(b, got)
 		assert.NoError(t, err)
+		reader.ended = false
 		b.Visit()
 	}
-	l := a.linked.Load()
-	l.seg.Leave()
-	b.linked.Load().reader.ended = true // for this Read: it has passed the check
+	a.linked.Load().seg.Leave()
 	a.Visit()
-	b.linked.Load().reader.ended = false
 	bringHome(t, a, b)
 	_, err = a.Write([]byte("more"))
 	require.NoError(t, err)
