@@ -22,7 +22,7 @@ import (
 //	    out = plain:  write to TCP
 //	    out = tcp:    Join once. If Move: out = ring.
 //	                  Else send to TCP without blocking; Published; wake R if it sleeps; wait for room
-//	    out = ring:   if Recalled: out = back, from the reader's position
+//	    out = ring:   if Recalled: then load the reader's position; out = back, from there
 //	                  else put what fits; wake R if it sleeps; wait for room, a recall, the end
 //	    out = back:   send the ring's rest to TCP without blocking; when done: Home, wake R, out = plain
 //	  come home: tcp: Leave, wake R, out = plain. ring: out = back once recalled. back: as above
@@ -33,10 +33,12 @@ import (
 //	       Unmoved: in = plain; Returning: in = back; Ended: not again
 //	    in = plain:   read TCP
 //	    in = tcp:     read TCP without blocking: bytes: Consent, return them. Then Empty of the gate, loaded after that:
-//	                  Enter: in = ring. An end of TCP is returned (a reset if the writer had moved).
+//	                  Enter: in = ring; an end is kept for in = plain, because the kernel reports a reset once.
+//	                  Otherwise an end is returned (a reset if the writer had moved).
 //	                  Wait: on TCP. Ask: Consent. Park
 //	    in = ring:    load the gate; bytes of the ring: return them. Left: in = plain. Else Park
-//	    in = back:    read TCP. Home: in = plain. If TCP ends: the rest of the ring, less what TCP had of it
+//	    in = back:    read TCP; then load the gate. Home: in = plain. If TCP ends: the rest of the ring, less what
+//	                  TCP had of it, then that end
 //	    Park:         drain the doorbell; idle = 1; look at gate and ring again; sleep
 //
 // A Read that sleeps is also woken by leave. Each end is visited by a timer while it must leave, and does there what
@@ -49,7 +51,9 @@ type state struct {
 	tcp             line // bytes that have arrived at R's socket
 	wire            line // bytes, sent and not arrived
 	tcpEnd, fin     bool // R's socket has the end; it is on its way
-	rst             bool // the end is a reset
+	rst             bool // the end is a reset,
+	rstRead         bool // of which the kernel has told R: it does so once
+	rstHeld         bool // R has it for the Read that comes to the end
 	ring            line // all that was ever put
 	head, tail      uint8
 	idle, full      bool // R, W sleeps
@@ -117,6 +121,7 @@ const (
 	wNext // what follows a wake-up
 	wRoom // waits for room on TCP
 	wRing
+	wTail
 	wHead
 	wFull
 	wLook
@@ -142,6 +147,8 @@ const (
 	rTake
 	rRecalled // wakes W
 	rBack
+	rReturning
+	rWaitBack
 	rRest
 	rDrain
 	rArm
@@ -305,7 +312,7 @@ func (m *model) writer(s state, e emit) {
 			}
 			t.wpc = wMove
 		case s.out == ring:
-			t.wpc = wRing
+			t.wpc, t.back = wRing, s.tail // what "recall before position" goes by
 		case s.out == back:
 			t.wpc = wBack
 		default:
@@ -377,13 +384,19 @@ func (m *model) writer(s state, e emit) {
 	case wRing:
 		switch {
 		case s.word().Recalled():
-			t.out, t.back, t.wpc = back, s.tail, wBack
+			t.wpc = wTail
 		case s.head-s.tail < m.ringRoom:
 			t.ring, t.next, t.left, t.wpc = s.ring.push(s.next), s.next+1, s.left-1, wHead
 		default:
 			t.wpc = wFull
 		}
 		e(t, step, "W: ring")
+	case wTail:
+		if m.without != "recall before position" {
+			t.back = s.tail
+		}
+		t.out, t.wpc = back, wBack
+		e(t, step, "W: recalled")
 	case wHead:
 		t.head, t.wpc, t.sent = s.head+1, wWake, 1
 		e(t, step, "W: head")
@@ -479,6 +492,11 @@ func (m *model) reader(s state, e emit) {
 		t = s
 		return n > 0
 	}
+	readEnd := func() { // read(2) has found the end
+		if t.rst && !t.rstRead {
+			t.rstRead, t.rstHeld = true, true
+		}
+	}
 	over := func(what string) {
 		t.rpc, t.rEnd = rOver, true
 		switch {
@@ -486,6 +504,8 @@ func (m *model) reader(s state, e emit) {
 			t.bad = fmt.Sprintf("an end after %d of %d bytes", t.got, t.returned)
 		case !s.wDead && !s.closing:
 			t.bad = "an end while the writer lives"
+		case t.rstRead && !t.rstHeld:
+			t.bad = "a reset is an end"
 		}
 		e(t, step, what)
 	}
@@ -547,7 +567,9 @@ func (m *model) reader(s state, e emit) {
 		if take(pc, m.read) {
 			return
 		}
-		t.err = s.tcpEnd
+		if t.err = s.tcpEnd; t.err {
+			readEnd()
+		}
 		switch {
 		case s.in == tcp:
 			t.rpc = rEmpty
@@ -565,6 +587,9 @@ func (m *model) reader(s state, e emit) {
 			w = Word(s.seen)
 		}
 		if w.Moved() && uint64(s.cons) >= w.Sent() {
+			if m.without == "the end is kept" {
+				t.rstHeld = false
+			}
 			t.in, t.rpc = ring, rTop
 			e(t, step, "R: enters the ring")
 			return
@@ -633,29 +658,52 @@ func (m *model) reader(s state, e emit) {
 			e(t, step, "R: the ring is empty")
 		}
 	case rBack:
-		if s.word().Left() {
-			t.in, t.rpc = plain, rTop
-			e(t, step, "R: the writer is home")
-			return
-		}
 		if take(rIdle, m.read) {
 			return
 		}
-		if s.tcpEnd {
-			if uint64(s.cons) < s.word().Sent() {
-				if !s.rst {
-					t.bad = "a hole"
-				}
-				over("R: a hole")
-				return
+		if t.err = s.tcpEnd; t.err {
+			readEnd()
+		}
+		t.rpc = rReturning
+		e(t, step, "R: TCP is empty, while the writer comes home")
+	case rReturning:
+		switch {
+		case s.word().Left():
+			if m.without == "the end is kept" {
+				t.rstHeld = false
 			}
+			t.in, t.rpc = plain, rTop
+			e(t, step, "R: the writer is home")
+		case !s.err:
+			t.rpc = rWaitBack
+			e(t, step, "R: waits on TCP for the rest")
+		case uint64(s.cons) < s.word().Sent():
+			if !s.rst {
+				t.bad = "a hole"
+			}
+			over("R: a hole")
+		default:
 			t.rest, t.rpc = s.tail+s.cons-uint8(s.word().Sent()), rRest
 			if m.without == "rest less what TCP had" {
 				t.rest = s.tail
 			}
 			e(t, step, "R: TCP ends before the ring's rest")
 		}
+	case rWaitBack:
+		if s.tcp != 0 || s.tcpEnd {
+			t.rpc = rBack
+			e(t, step, "R: TCP is readable")
+			return
+		}
+		if s.word().Left() {
+			t.in, t.rpc = plain, rTop
+			e(t, timer, "R: visit finds the writer home")
+		}
 	case rRest:
+		if m.without == "the rest before the end" && s.rest < s.head {
+			over("R: end of TCP, before the ring's rest")
+			return
+		}
 		if s.rest < s.head && m.without != "rest of the ring" {
 			deliver(s.ring.at(s.rest))
 			t.rest++
@@ -881,6 +929,9 @@ func TestModelNotices(t *testing.T) {
 		"rest less what TCP had",
 		"rest of the ring",
 		"wake after Recall",
+		"recall before position",
+		"the end is kept",
+		"the rest before the end",
 	} {
 		t.Run(without, func(t *testing.T) {
 			m := model{bytes: 2, write: 2, read: 2, tcpRoom: 1, ringRoom: 1, kill: true, closes: true, leave: true, reset: true, without: without}
