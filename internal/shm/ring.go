@@ -16,6 +16,9 @@ const (
 	large  = 4 << 20   // what TCP buffers by default, for a peer that does not read
 )
 
+// Largest is how many bytes Grow adds to a ring.
+const Largest = large
+
 // piece is how many bytes a Put copies before it publishes them, so that the consumer can begin.
 const piece = 64 << 10
 
@@ -258,6 +261,9 @@ func (c *Consumer) take(b []byte, head uint64) (int, error) {
 // Sleep announces that the producer sleeps until there is room, or the direction is recalled. It
 // looks at both once more before it does.
 func (p *Producer) Sleep() { p.full.Store(1) }
+
+// Sleeps reports whether it has announced that. It may be called at any time.
+func (p *Producer) Sleeps() bool { return p.full.Load() != 0 }
 
 // Awake takes the announcement back.
 func (p *Producer) Awake() { p.full.Store(0) }

@@ -147,6 +147,9 @@ func (l *link) drop() {
 	step("to unmap")
 	l.bell.Close()
 	l.seg.Unmap()
+	if p := l.c.policy; l.writer.grown && p != nil && p.Give != nil {
+		p.Give(shm.Largest)
+	}
 	l.c.linked.CompareAndSwap(l, nil)
 	l.c.cameHome()
 }

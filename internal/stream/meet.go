@@ -19,6 +19,12 @@ import (
 type Policy struct {
 	// At is the score at which a connection moves; see trigger.Memory.
 	At int
+	// Admit reports why this process should not share memory for another connection now: a limit is near, or the program
+	// has set itself a sandbox. Nil: it always may.
+	Admit func() error
+	// Take asks for bytes of memory that a peer that does not read may fill, and Give returns them. Nil: there is no limit.
+	Take func(bytes int) bool
+	Give func(bytes int)
 	// Allow reports whether a process of another user may share memory with this one. Nil: none.
 	Allow func(uid uint32) bool
 	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
@@ -138,11 +144,11 @@ func (c *Conn) step() bool {
 	var err error
 	switch do {
 	case trigger.Invite:
-		if err = c.know(); err == nil {
+		if err = c.prepare(); err == nil {
 			c.meeting, err = meeting.Invite(&c.ends)
 		}
 	case trigger.Seek:
-		if err = c.know(); err == nil {
+		if err = c.prepare(); err == nil {
 			c.meeting, err = meeting.Seek(&c.ends, c.facts())
 		}
 	case trigger.Wait:
@@ -171,8 +177,13 @@ func (c *Conn) step() bool {
 
 var errNobody = errors.New("peer does not share memory")
 
-// know fills in what a meeting must know about the connection.
-func (c *Conn) know() error {
+// prepare asks whether the connection may move, and fills in what a meeting must know about it.
+func (c *Conn) prepare() error {
+	if c.policy.Admit != nil {
+		if err := c.policy.Admit(); err != nil {
+			return err
+		}
+	}
 	if c.ends.TCP != nil {
 		return nil
 	}

@@ -1,10 +1,12 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
@@ -317,4 +320,55 @@ func TestPolledDescriptor(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// TestBudget: a ring grows only if the budget allows it, and gives back what it took; a connection moves only if the
+// process may share memory.
+func TestBudget(t *testing.T) {
+	for _, left := range []int{0, shm.Largest} {
+		budget := left
+		p := &Policy{
+			At:   4,
+			Take: func(n int) bool { ok := n <= budget; budget -= n * b2i(ok); return ok },
+			Give: func(n int) { budget += n },
+		}
+		withSelf(t)
+		a, b := tcpPair(t)
+		a.Move(true, p)
+		b.Move(false, &Policy{At: 4})
+		for !a.moved() || !b.moved() {
+			say(t, a, b, "ping")
+			say(t, b, a, "pong")
+		}
+		written := make(chan int)
+		go func() {
+			n, _ := a.Write(make([]byte, 32<<20))
+			written <- n
+		}()
+		for !a.linked.Load().writer.ring.Sleeps() {
+			runtime.Gosched()
+		}
+		assert.Zero(t, budget)
+		a.Close()
+		n := <-written
+		assert.Equal(t, left > 0, n > shm.Largest, "%d bytes", n)
+		assert.Equal(t, left, budget)
+	}
+
+	a, b := tcpPair(t)
+	a.Move(true, &Policy{At: 2, Admit: func() error { return errors.New("near a limit") }})
+	b.Move(false, &Policy{At: 2})
+	for range 200 {
+		say(t, a, b, "ping")
+		say(t, b, a, "pong")
+	}
+	_, failed := a.Moves()
+	assert.EqualError(t, failed, "near a limit")
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -18,6 +18,7 @@ type writer struct {
 	half
 	ring   shm.Producer
 	spin   spin.Room
+	grown  bool   // the budget has been charged for the largest area
 	joined bool   // the gate has the position in the TCP stream
 	back   uint64 // while returning: the position in the ring from which on TCP gets the bytes
 
@@ -239,12 +240,29 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 		return n, nil
 	}
 	w.armed = l.c.deadlines.write.Load()
-	if w.spin.Spin(w.ready) || w.ring.Grow() {
+	if w.spin.Spin(w.ready) || l.grow() {
 		return 0, nil
 	}
 	l.bell.Sleep(w.announce, w.ready, until(w.armed))
 	w.ring.Awake()
 	return 0, nil
+}
+
+// grow makes the ring as large as what TCP would buffer, if the budget allows it: programs that write before they read
+// must not stop.
+func (l *link) grow() bool {
+	w, p := &l.writer, l.c.policy
+	if !w.grown && p != nil && p.Take != nil && !p.Take(shm.Largest) {
+		return false
+	}
+	grown := w.ring.Grow()
+	switch {
+	case grown:
+		w.grown = true
+	case !w.grown && p != nil && p.Give != nil:
+		p.Give(shm.Largest)
+	}
+	return grown
 }
 
 // writerReady reports whether a Write that sleeps has something to do.
