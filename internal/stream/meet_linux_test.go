@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -326,11 +327,18 @@ func TestPolledDescriptor(t *testing.T) {
 // process may share memory.
 func TestBudget(t *testing.T) {
 	for _, left := range []int{0, shm.Largest} {
-		budget := left
+		var budget atomic.Int64
+		budget.Store(int64(left))
 		p := &Policy{
-			At:   4,
-			Take: func(n int) bool { ok := n <= budget; budget -= n * b2i(ok); return ok },
-			Give: func(n int) { budget += n },
+			At: 4,
+			Take: func(n int) bool { // one Write asks at a time
+				if int64(n) > budget.Load() {
+					return false
+				}
+				budget.Add(-int64(n))
+				return true
+			},
+			Give: func(n int) { budget.Add(int64(n)) },
 		}
 		withSelf(t)
 		a, b := tcpPair(t)
@@ -348,11 +356,11 @@ func TestBudget(t *testing.T) {
 		for !a.linked.Load().writer.ring.Sleeps() {
 			runtime.Gosched()
 		}
-		assert.Zero(t, budget)
+		assert.Zero(t, budget.Load())
 		a.Close()
 		n := <-written
 		assert.Equal(t, left > 0, n > shm.Largest, "%d bytes", n)
-		assert.Equal(t, left, budget)
+		assert.EqualValues(t, left, budget.Load())
 	}
 
 	a, b := tcpPair(t)
@@ -364,11 +372,4 @@ func TestBudget(t *testing.T) {
 	}
 	_, failed := a.Moves()
 	assert.EqualError(t, failed, "near a limit")
-}
-
-func b2i(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
