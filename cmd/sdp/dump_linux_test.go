@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/dump"
 )
@@ -62,42 +61,6 @@ func TestDumpIsInterrupted(t *testing.T) {
 	require.NoError(t, dumped.Process.Signal(os.Interrupt))
 	require.Contains(t, dumped.line(t, "ended because"), "it was stopped")
 	require.NoError(t, dumped.Wait())
-}
-
-// TestDumpIsInterruptedWhileItsOutputIsStuck: nothing reads the pipe to which it writes.
-func TestDumpIsInterruptedWhileItsOutputIsStuck(t *testing.T) {
-	dir, p, c := program(t, "SDP_TEST_READ=600000")
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer r.Close()
-	room, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
-	require.NoError(t, err)
-	var errs strings.Builder
-	cmd := toolCommand(t, "dump", "-dir", dir, "-w", "-", strconv.Itoa(p.Process.Pid))
-	cmd.Stdout, cmd.Stderr = w, &errs
-	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
-	require.NoError(t, w.Close())
-	unread := func() int {
-		n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
-		require.NoError(t, err)
-		return n
-	}
-	require.Eventually(t, func() bool { return unread() > 0 }, patience, time.Millisecond) // it has begun
-	_, err = c.Write(make([]byte, 2*room))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return unread() > room/2 }, patience, time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(patience):
-		t.Fatal("the command goes on")
-	}
-	require.Equal(t, 1, cmd.ProcessState.ExitCode())
-	require.Contains(t, errs.String(), "dump truncated after")
-	require.Contains(t, errs.String(), "output blocked: write timed out")
 }
 
 // TestDumpIsCutShort: a program that goes on running closes the connection in the middle of a packet,
