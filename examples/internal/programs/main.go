@@ -2,6 +2,7 @@ package programs
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -14,5 +15,18 @@ func Main(m *testing.M, flag string, program func()) {
 		return
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // by default, a process with the race detector takes a second to exit
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "sdp")
+	if err != nil {
+		panic(err)
+	}
+	// On a busy machine, a dial on network tcp may be plain TCP. A rule makes it use SDP; a Config with Devices
+	// overrides the rule.
+	rules := filepath.Join(dir, "sdp.conf")
+	if err := os.WriteFile(rules, []byte("use sdp client * *:*\n"), 0o600); err != nil {
+		panic(err)
+	}
+	os.Setenv("SDP_CONFIG", rules)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
