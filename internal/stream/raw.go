@@ -83,7 +83,8 @@ type rawConn struct {
 }
 
 // SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. After Control, the descriptor
-// becomes readable when something has arrived, as a program that polls it expects: a move needs a Read that waits.
+// becomes readable when something has arrived, as a program that polls it expects: the direction from the peer does not
+// move any more.
 // Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.tcp.SyscallConn()

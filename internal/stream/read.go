@@ -132,7 +132,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
-			if r.at() == onTCP && !c.polled.Load() {
+			if r.at() == onTCP {
 				l.consent(fd)
 			}
 			return true
@@ -177,10 +177,14 @@ func (l *link) readSocket(fd uintptr) bool {
 	return true
 }
 
-// consent lets the writer move, unless bytes have been read that the Conn has not. It reports whether the reader
+// consent lets the writer move, unless the program waits on the descriptor itself, or bytes have been read that the
+// Conn has not. It reports whether the reader
 // has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
+	if c.polled.Load() {
+		return false // its descriptor must become readable
+	}
 	if r.gate.Load().Asks() {
 		switch exclusive(fd, func(k counts) bool { return k.received-k.unread == c.in.Load() }) {
 		case shared:
