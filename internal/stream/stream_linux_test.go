@@ -548,3 +548,53 @@ func TestPlainReadBesideALink(t *testing.T) {
 	a.Close()
 	assert.Equal(t, io.EOF, <-reading)
 }
+
+// movedAhead returns a pair whose writer a has moved one byte, "1", into the ring, which b has not entered.
+func movedAhead(t *testing.T) (a, b *Conn) {
+	t.Helper()
+	a, b = linkedPair(t)
+	say(t, a, b, "0") // b consents
+	_, err := a.Write([]byte("1"))
+	require.NoError(t, err)
+	require.Equal(t, inRing, a.linked.Load().writer.at())
+	require.NotEqual(t, inRing, b.linked.Load().reader.at())
+	return a, b
+}
+
+// TestResetAtTheMove: a reset that a Read finds when it enters the ring is reported after the ring's bytes.
+func TestResetAtTheMove(t *testing.T) {
+	a, b := movedAhead(t)
+	require.NoError(t, a.SetLinger(0))
+	require.NoError(t, a.Close())
+	buf := make([]byte, 10)
+	n, err := b.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "1", string(buf[:n]))
+	_, err = b.Read(buf)
+	assert.Equal(t, "read: read: connection reset by peer", why(err))
+}
+
+// TestCloseBeforeEntering: Close resets a connection with bytes that are unread in a ring which no Read has entered.
+func TestCloseBeforeEntering(t *testing.T) {
+	a, b := movedAhead(t)
+	require.NoError(t, b.Close())
+	_, err := a.Read(make([]byte, 1))
+	assert.Equal(t, "read: read: connection reset by peer", why(err))
+}
+
+// TestDeadlineWhileInterrupted: a deadline that the program sets while Close or CloseWrite interrupts a Write does not
+// let that wait on.
+func TestDeadlineWhileInterrupted(t *testing.T) {
+	a, b := linkedPair(t)
+	done := make(chan error)
+	go func() {
+		_, err := a.Write(make([]byte, 64<<20))
+		done <- err
+	}()
+	await(t, b)
+	resume := a.interruptWrite()
+	require.NoError(t, a.SetWriteDeadline(time.Time{}))
+	assert.Equal(t, "write: i/o timeout", why(<-done))
+	resume()
+	assert.Zero(t, a.interrupts)
+}
