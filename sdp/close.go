@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -24,11 +23,8 @@ const (
 	drainAlone = 5 * time.Millisecond
 )
 
-// CloseRead closes the direction from the peer as Linux's TCP does: Reads no longer wait. They
-// return what has arrived, and io.EOF if there is nothing. After a reset, or the end of both
-// directions, CloseRead and CloseWrite fail with an error that wraps syscall.ENOTCONN.
-func (c *Conn) CloseRead() error {
-	defer runtime.KeepAlive(c)
+// CloseRead closes the direction from the peer; see [Conn.CloseRead].
+func (c *conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -58,11 +54,8 @@ func (c *conn) refuseAdvertsLocked() {
 	}
 }
 
-// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
-// that was written. CloseWrite does not wait for that. A Write in progress fails with
-// syscall.EPIPE.
-func (c *Conn) CloseWrite() error {
-	defer runtime.KeepAlive(c)
+// CloseWrite closes the direction to the peer; see [Conn.CloseWrite].
+func (c *conn) CloseWrite() error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -118,6 +111,8 @@ func (c *conn) Close() error {
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
+	d := c.decoy
+	c.decoy = decoy{}
 	c.appends.stop()
 	c.refuseAdvertsLocked()
 	c.read.stop()
@@ -128,6 +123,7 @@ func (c *conn) Close() error {
 	k.reset = k.linger == 0
 	c.poll.wakeAllLocked()
 	c.mu.Unlock()
+	d.close()
 
 	c.writeMu.Lock()
 	c.mu.Lock()
@@ -342,7 +338,11 @@ func (k *closer) conclude(reset bool) {
 	} else {
 		c.qp.Close()
 	}
-	openConns.remove(c)
+	c.mu.Lock()
+	c.promise.end()
+	violation, err := c.violated, c.recvErr
+	c.mu.Unlock()
+	openConns.remove(c, violation, err)
 	c.mu.Lock()
 	c.awaitWorkersLocked()
 	c.mu.Unlock()

@@ -15,23 +15,23 @@ import (
 // with more rights than their caller (set-user-ID, capabilities) ignore the environment. A Config
 // may be shared, but must not be changed while it is in use.
 type Config struct {
-	// Devices lists the devices that may be used, in order of preference: "shm", "verbs",
-	// "iwarp". Devices that this program or this machine lacks are skipped. "tcp" alone
-	// disables SDP, as does a list that is empty but not nil; an unknown or repeated name is an
-	// error. If Devices is set, no rule applies. The default is the environment variable
-	// SDP_DEVICES. If that is not set, networks "tcp" and "unix" use the devices that are faster
-	// than TCP: "shm", and "verbs" on RDMA hardware. Network "sdp" uses all devices.
+	// Devices lists the devices that may be used: "shm" between programs of one host, and
+	// "verbs" and "iwarp" in the order of preference. Devices that this program or this machine
+	// lacks are skipped. "tcp" alone switches SDP off, as does a list that is empty but not nil;
+	// an unknown or repeated name is an error. If Devices is set, no rule applies. The default
+	// is the environment variable SDP_DEVICES. If that is not set, network "tcp" uses "shm",
+	// and "verbs" with the peers of Probe from an address on RDMA hardware. Network "sdp" uses
+	// all devices.
 	Devices []string
-	// Probe lists the addresses on other hosts that Dial may ask whether they speak SDP, if
-	// one of Devices can reach them. A listener on "tcp" waits for clients from there to ask.
+	// Probe lists the addresses that Dial on network "tcp" may ask whether they speak SDP over
+	// RDMA: Dial sends them a Request. A listener on "tcp" waits for clients from there to ask.
 	// The default is the environment variable SDP_PEERS, such as "10.0.0.0/8,fd00::/8", and if
-	// that is not set, the subnets of this machine's RDMA hardware. A list that is empty but
-	// not nil allows none. Probe does not matter for programs on this host, because the kernel
-	// knows which of them speak SDP.
+	// that is not set there are none: nothing is sent that the program has not written. Probe
+	// does not matter for shared memory.
 	Probe []netip.Prefix
 
-	// ReplyTimeout is how long Dial waits for a server to show that it speaks SDP. It is
-	// never more than a third of the context's remaining time. The default is 1 s.
+	// ReplyTimeout is how long Dial waits for a peer to be met in shared memory (network "sdp"), or
+	// for a Reply. For that it is never more than a third of the context's remaining time. The default is 1 s.
 	ReplyTimeout time.Duration
 	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
 	// speak SDP, and how long the whole set-up of a connection may take, except that a client
@@ -46,21 +46,17 @@ type Config struct {
 	// between them.
 	StepUpThroughProxies bool
 	// PeerUIDs lists the users, besides the program's own, whose programs may share memory
-	// with it. Both ends must allow it.
+	// with it. Both ends must allow it. The default is the environment variable SDP_PEER_UIDS,
+	// such as "33,1000".
 	PeerUIDs []int
 	// ShmDir is a directory that containers of one host share. If two programs in different
-	// network namespaces have both mounted it, shm connects them. It must be owned by root or
-	// the program's user, and must not be writable by every user unless it is sticky. The
-	// default is the environment variable SDP_SHM_DIR, and if that is not set there is none. A
-	// directory that cannot be used is reported to Logger, and ignored. See
-	// docs/containers.md.
+	// network namespaces have both mounted it, their connections may move to shared memory. Who
+	// may write to the directory can act as an end of these connections, as with any Unix socket
+	// that lies in it. It must be owned by root or the program's user, and must not be writable
+	// by every user unless it is sticky. The default is the environment variable SDP_SHM_DIR,
+	// and if that is not set there is none. A directory that cannot be used is reported to
+	// Logger, and ignored. See docs/containers.md.
 	ShmDir string
-	// Services are addresses that the kernel of this host translates to those of its
-	// containers, such as the service addresses of a Kubernetes cluster. A listener with a
-	// ShmDir accepts shm from a client that has connected to one of them. It bypasses a proxy
-	// there that keeps the clients' addresses. The default is the environment variable
-	// SDP_SERVICES ("10.96.0.0/12").
-	Services []netip.Prefix
 	// PlainTTL is how long Dial remembers that an address on another host speaks plain TCP,
 	// after it has answered in another protocol or closed the connection. An address that did
 	// not answer is remembered for at most 5 s. Dial does not ask an address that it remembers.
@@ -75,18 +71,13 @@ type Config struct {
 	// advertised for the peer to fetch by RDMA, or written into memory that the peer has
 	// advertised. 0 means SDP_ZCOPY_THRESHOLD, and if that is not set the device's own rule.
 	// If it is negative everything is copied, in both directions.
-	//
-	// On shm the programs read each other's memory with process_vm_readv for this, if they run
-	// as the same user and neither forbids it. By default they do so for large requests and
-	// responses, if that was measured to be faster, and not at all if the system restricts
-	// ptrace or a seccomp filter restricts the process.
 	ZCopyThreshold int
 
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
-	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. Over shm it is 4 MB at most.
+	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. It has no effect on TCP and shm.
 	ReadBuffer int
 	// Memory limits how many bytes all SDP connections of this process together may promise to
-	// their peers, for data that is unread here and for shm's large rings. It is a setting of
+	// their peers, for data that is unread here and for large rings in shared memory. It is a setting of
 	// the process: each Dial or Listen whose Config sets it changes it for all connections.
 	// Each connection has at least 64 KB (32 KB over verbs), and at most an eighth of Memory. 0 means the value
 	// that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of

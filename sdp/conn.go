@@ -8,7 +8,6 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/session"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
@@ -65,6 +64,9 @@ type conn struct {
 	exact       bool // the device posts only the private buffers that there shall be; see promise
 	predicts    bool // zero copy is used for Writes that are predicted to be answered
 	lent        lent
+	decoy       decoy // of RawConn.Read; none while one is in progress
+
+	recorded record
 
 	network networkID   // for errors; it does not change, and is here because it takes no room
 	told    atomic.Bool // a call has returned the reset
@@ -177,15 +179,8 @@ func (c *conn) startZeroCopy(s *setup) {
 	c.zcopy = newZeroCopy(c, most, takeUpTime)
 }
 
-func (c *conn) localAddr() net.Addr { return programAddr(c.tcp.LocalAddr()) }
+// LocalAddr returns the TCP connection's local address.
+func (c *conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
-func (c *conn) remoteAddr() net.Addr { return programAddr(c.tcp.RemoteAddr()) }
-
-// programAddr returns the address that the program would see without SDP: the Unix socket
-// of a dialler has no name.
-func programAddr(a net.Addr) net.Addr {
-	if u, ok := a.(*net.UnixAddr); ok && localpeer.IsUnixDialler(u) {
-		return &net.UnixAddr{Net: u.Net, Name: "@"}
-	}
-	return a
-}
+// RemoteAddr returns the TCP connection's remote address.
+func (c *conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -34,16 +33,13 @@ var (
 	}}
 )
 
-// ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
-// writes the bytes to the connection. If a Write fails and r is a file, its offset is that of the first
-// byte that was not written.
-func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	defer runtime.KeepAlive(c)
+// ReadFrom is [Conn.ReadFrom].
+func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
 	n, err = c.readFrom(r)
 	return n, c.opError("readfrom", err)
 }
 
-func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
+func (c *conn) readFrom(r io.Reader) (n int64, err error) {
 	pool := &idlePool
 	buf := pool.Get().(*[]byte)
 	defer func() { pool.Put(buf) }()
@@ -99,12 +95,8 @@ func giveBack(r io.Reader, n int) {
 	}
 }
 
-// WriteTo implements the [io.WriterTo] WriteTo method. It writes what arrives to w until the
-// peer closes its direction. It passes the library's buffers to w without a copy, so w must not
-// modify or retain them, like any [io.Writer]. Bytes that w does not accept can still be read.
-// If w has a ReadFrom, WriteTo calls that, as TCP's does, unless Write is known to do the same.
-func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
-	defer runtime.KeepAlive(c)
+// WriteTo is [Conn.WriteTo].
+func (c *conn) WriteTo(w io.Writer) (n int64, err error) {
 	if readsItself(w) {
 		n, err = w.(io.ReaderFrom).ReadFrom(struct{ net.Conn }{c}) // without c's WriteTo
 		if err == io.EOF {
@@ -208,11 +200,8 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 	}
 }
 
-// WriteBuffers writes the contents of v in one operation, and consumes v as
-// [net.Buffers.WriteTo] does: after an error v has the bytes that were not written. The bytes of other
-// Writes do not come between its slices. It is faster than that method, which makes a Write of each slice.
-func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
-	defer runtime.KeepAlive(c)
+// WriteBuffers is [Conn.WriteBuffers].
+func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)

@@ -19,17 +19,23 @@ import (
 // devicePlain alone in a list of devices switches SDP off.
 const devicePlain = "tcp"
 
+// deviceSHM is shared memory, the device between two programs of one host. It is no RDMA device.
+const deviceSHM = "shm"
+
 // devices are what a Dial or a Listen may use.
 type devices struct {
-	usable   []wire.Device     // the best one first
+	shm      bool              // shared memory
+	usable   []wire.Device     // RDMA devices, the best one first
 	declined handshake.Reasons // why each of the rest is not
 	tuning   tuning
 	// named says that the devices were listed, or that the network is one of SDP's: then every
 	// device that works is used, and otherwise those that are faster than TCP.
-	named bool
-	// probe are the addresses that may be asked; nil: the subnets of RDMA hardware.
+	named  bool
+	listed bool // they were listed
+	// probe are the addresses that may be asked.
 	probe []netip.Prefix
-	meeting
+	dir   string // where containers meet; "": nowhere
+	uids  []int  // whose programs may share memory with this one
 }
 
 // tuning is what the Config or the environment says of how a connection works. Zero values
@@ -50,11 +56,11 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if c != nil {
 		program = c.Devices
 	}
-	listed, source, err := listedDevices(program)
+	shm, listed, source, err := listedDevices(program)
 	if err != nil {
 		return devices{}, err
 	}
-	d := devices{named: asked || source != ""}
+	d := devices{shm: shm && haveSHM, named: asked || source != "", listed: source != ""}
 	if d.tuning.threshold, err = c.threshold(); err != nil {
 		return devices{}, err
 	}
@@ -70,7 +76,10 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if err = c.setMemory(); err != nil {
 		return devices{}, err
 	}
-	if d.meeting, err = c.meeting(); err != nil {
+	if d.dir, err = c.directory(); err != nil {
+		return devices{}, err
+	}
+	if d.uids, err = c.peerUIDs(); err != nil {
 		return devices{}, err
 	}
 	serveIfAsked(d.tuning.logger)
@@ -115,41 +124,28 @@ func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
 // mayAsk reports whether the host at remote may be asked from local if it speaks SDP: that is
 // allowed, and a device reaches it.
 func (d *devices) mayAsk(local, remote netip.Addr) bool {
-	if d.meets() && rnics.Contain(d.probe, remote) {
-		return true // it may be another container of this host, behind a service's address
-	}
-	networks := rnics.Networks()
-	if d.probe == nil {
-		return rnics.Owns(networks, local) && rnics.Contain(networks, remote)
-	}
-	return rnics.Contain(d.probe, remote) && (rnics.Owns(networks, local) ||
-		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
-}
-
-// zeroCopy reports whether zero copy may be used on a device that only predicts when it is
-// faster. If the program and the environment do not say so, it must do no harm to try.
-func (d *devices) zeroCopy() bool {
-	return d.tuning.threshold > 0 || d.tuning.threshold == 0 && mayReadPeers()
+	return rnics.Contain(d.probe, remote) &&
+		(d.named && len(d.usable) > 0 || rnics.Owns(rnics.Networks(), local))
 }
 
 // listedDevices returns the devices that may be used, and where they are listed.
-func listedDevices(program []string) (listed []wire.Device, source string, err error) {
-	listed = handshake.KnownDevices // and no source is ever named
+func listedDevices(program []string) (shm bool, listed []wire.Device, source string, err error) {
+	shm, listed = true, handshake.KnownDevices // and no source is ever named
 	if text := getenv(devicesVariable); text != "" {
 		source = devicesVariable + "=" + text
-		listed, err = parseDevices(strings.Split(text, ","))
+		shm, listed, err = parseDevices(strings.Split(text, ","))
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: %w", source, err)
+			return false, nil, "", fmt.Errorf("%s: %w", source, err)
 		}
 	}
 	if program != nil {
 		source = "Config.Devices"
-		listed, err = parseDevices(program)
+		shm, listed, err = parseDevices(program)
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: %w", source, err)
+			return false, nil, "", fmt.Errorf("%s: %w", source, err)
 		}
 	}
-	return listed, source, nil
+	return shm, listed, source, nil
 }
 
 // off reports whether the program or the environment switches SDP off.
@@ -158,30 +154,30 @@ func (c *Config) off() bool {
 	if c != nil {
 		program = c.Devices
 	}
-	listed, _, err := listedDevices(program)
-	return err == nil && len(listed) == 0
+	shm, listed, _, err := listedDevices(program)
+	return err == nil && !shm && len(listed) == 0
 }
 
-func parseDevices(names []string) ([]wire.Device, error) {
-	var listed []wire.Device
+func parseDevices(names []string) (shm bool, listed []wire.Device, err error) {
 	for _, name := range names {
 		name = strings.TrimSpace(name)
-		if name == devicePlain {
-			if len(names) > 1 {
-				return nil, errors.New(`"tcp" disables SDP and cannot be combined with devices`)
-			}
-			return nil, nil
-		}
 		i := slices.IndexFunc(handshake.KnownDevices, func(d wire.Device) bool { return d.String() == name })
-		if i < 0 {
-			return nil, fmt.Errorf("unknown device %q", name)
+		switch {
+		case name == devicePlain && len(names) > 1:
+			return false, nil, errors.New(`"tcp" disables SDP and cannot be combined with devices`)
+		case name == devicePlain:
+			return false, nil, nil
+		case name == deviceSHM && shm, i >= 0 && slices.Contains(listed, handshake.KnownDevices[i]):
+			return false, nil, fmt.Errorf("device %q is listed twice", name)
+		case name == deviceSHM:
+			shm = true
+		case i < 0:
+			return false, nil, fmt.Errorf("unknown device %q", name)
+		default:
+			listed = append(listed, handshake.KnownDevices[i])
 		}
-		if slices.Contains(listed, handshake.KnownDevices[i]) {
-			return nil, fmt.Errorf("device %q is listed twice", name)
-		}
-		listed = append(listed, handshake.KnownDevices[i])
 	}
-	return listed, nil
+	return shm, listed, nil
 }
 
 // probe returns nil if this program has the device and can use it here.

@@ -6,22 +6,21 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // Dial connects to the address on the named network.
 //
-// On networks "tcp", "tcp4", "tcp6" and "unix" it returns a [*Conn] if the peer speaks SDP, and
-// otherwise the [*net.TCPConn] or [*net.UnixConn] that [net.Dial] would have returned. On
-// networks "sdp", "sdp4" and "sdp6" it returns a [*Conn], or an error that wraps a
-// [*NotSDPError] if the peer does not speak SDP. Addresses are those of net.Dial. Every error is
-// a [*net.OpError]. Dial uses the default [Config].
+// On networks "tcp", "tcp4" and "tcp6" it makes the connection that [net.Dial] would have made. If its
+// ends are on one host, it is a [*Conn], which moves to shared memory when that pays and the peer can;
+// otherwise it is a [*net.TCPConn], unless SDP over RDMA was asked for by name (Config.Devices,
+// Config.Probe) and agreed on. On networks "sdp", "sdp4" and "sdp6" it returns a [*Conn] that has
+// met its peer, or an error that wraps a [*NotSDPError]. On network "unix" it is net.Dial. Addresses are
+// those of net.Dial. Every error is a [*net.OpError]. Dial uses the default [Config].
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
@@ -46,7 +45,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// dialContext is DialContext. why is how a handshake ended if the connection is plain TCP nevertheless.
+// dialContext is DialContext. why is how a handshake ended if the connection is TCP nevertheless.
 func (d *Dialer) dialContext(ctx context.Context, network, address string) (c net.Conn, why, err error) {
 	n, err := parseNetwork(network)
 	if err != nil {
@@ -60,16 +59,14 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (c ne
 		n.logDial(address, nil, err)
 		return nil, nil, err
 	}
-	ctx, cancel := d.bounded(ctx)
-	defer cancel()
-	a := attempt{d: d, network: n, address: address, set: &set, client: handshake.Client{Config: &set.Config, Redials: true}}
-	defer a.client.EndClaims()
-	if !known {
-		err = a.decide(ctx)
+	if n.only || !known || len(set.Devices) > 0 { // otherwise the time is NetDialer's alone
+		var cancel context.CancelFunc
+		ctx, cancel = d.bounded(ctx)
+		defer cancel()
 	}
-	if err == nil {
-		c, err = a.dial(ctx)
-	}
+	a := attempt{d: d, network: n, address: address, set: &set}
+	a.client = handshake.Client{Config: &a.set.Config, Redials: true}
+	c, err = a.dial(ctx, known)
 	a.network.logDial(address, c, err)
 	return c, a.failed, err
 }
@@ -119,71 +116,40 @@ type attempt struct {
 	address string
 	set     *settings
 	client  handshake.Client
-
-	undecided bool     // the rule depends on the address to which connect connects
-	connected net.Conn // the next connection that connect returns; nil: it makes one
-	failed    error    // why SDP did not come up, if that was tried
+	failed  error // why SDP did not come up, if that was tried
 }
 
-// dial connects with or without SDP.
-func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
-	switch {
-	case len(a.set.Devices) == 0:
-		return a.plain(ctx)
-	case a.network.only:
-		return a.sdp(ctx)
-	case a.network.tcp == "unix":
-		return a.eitherUnix(ctx)
-	}
-	return a.either(ctx)
-}
-
-// plain connects without SDP.
-func (a *attempt) plain(ctx context.Context) (net.Conn, error) {
-	conn, err := a.connect(ctx, false)
-	if err == nil {
-		a.logUnasked(ctx, conn)
-	}
-	return conn, err
-}
-
-// decide connects to a host whose addresses may have different rules, and applies the rule for the
-// address that the connection goes to. a continues with this connection.
-func (a *attempt) decide(ctx context.Context) error {
-	a.undecided = true
-	conn, err := a.connect(ctx, true)
-	if err != nil && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
-		conn, err = a.connect(ctx, false) // a listener of SDP that is full resets marked connections
-	}
-	a.undecided = false
+// dial makes a TCP connection, and uses SDP on it if the settings say so. ruled says that they are those of
+// the rule for the address; otherwise that depends on the address to which the connection goes.
+func (a *attempt) dial(ctx context.Context, ruled bool) (net.Conn, error) {
+	conn, err := a.connect(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.network = a.network.ruled(a.d.Config.ruleAt(a.network, rules.Client, conn.RemoteAddr()))
-	set, err := a.d.Config.settings(a.network, a.network.only)
-	if err != nil {
-		conn.Close()
-		return a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
+	if !ruled {
+		if err := a.decide(conn); err != nil {
+			conn.Close()
+			return nil, err
+		}
 	}
-	a.set, a.client.Config = &set, &set.Config
-	a.address, a.connected = conn.RemoteAddr().String(), conn
-	if len(set.Devices) == 0 {
-		a.client.Forgo(conn)
+	if a.network.only {
+		return a.sdp(ctx, conn)
 	}
-	return nil
-}
-
-// connect makes a TCP connection. A mark, or a claim, shows a listener on this host that a
-// Request will come.
-func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
-	if c := a.connected; c != nil {
-		a.connected = nil
+	if c := a.set.onHost(conn, true); c != nil {
 		return c, nil
 	}
-	d := a.netDialer()
-	if marked {
-		mark(&d, a.network, a.plainAt())
-		a.client.Claim(&d)
+	if len(a.set.Devices) > 0 && a.client.Expect(conn) != handshake.Plain {
+		return a.either(ctx, conn)
+	}
+	a.logUnasked(ctx, conn)
+	return conn, nil
+}
+
+// connect makes a TCP connection.
+func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	if a.d.NetDialer != nil {
+		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	if err != nil {
@@ -192,81 +158,38 @@ func (a *attempt) connect(ctx context.Context, marked bool) (net.Conn, error) {
 	return conn, nil
 }
 
-func (a *attempt) netDialer() net.Dialer {
-	if a.d.NetDialer == nil {
-		return net.Dialer{}
+// decide applies the rule for the address that a connection goes to. Further ones go there too.
+func (a *attempt) decide(conn net.Conn) error {
+	a.network = a.network.ruled(a.d.Config.ruleAt(a.network, rules.Client, conn.RemoteAddr()))
+	set, err := a.d.Config.settings(a.network, a.network.only)
+	if err != nil {
+		return a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
-	return *a.d.NetDialer
-}
-
-// mark makes d mark its TCP sockets, before the program's own hook sees them. If a socket
-// cannot be marked, such as one of multipath TCP, the connection is plain TCP: nothing is
-// then sent to a listener on network tcp. Sockets for an address that is plainAt are not marked;
-// nil: there is none.
-func mark(d *net.Dialer, n network, plainAt func(address string) bool) {
-	if n.tcp == "unix" || !localpeer.Sighted() {
-		return
-	}
-	control, before := d.ControlContext, d.Control
-	d.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) error {
-		if plainAt == nil || !plainAt(address) {
-			localpeer.Mark(c, localpeer.Dialler)
-		}
-		switch {
-		case control != nil:
-			return control(ctx, network, address, c)
-		case before != nil:
-			return before(network, address, c)
-		}
-		return nil
-	}
-}
-
-// plainAt returns a function that reports whether a rule makes connections to an address plain TCP;
-// nil if connect goes on with a rule, or without one.
-func (a *attempt) plainAt() func(address string) bool {
-	if !a.undecided {
-		return nil
-	}
-	config, n := a.d.Config, a.network
-	return func(address string) bool {
-		rule, _ := config.rule(n, rules.Client, address)
-		return rule != nil && rule.Use == rules.TCP
-	}
-}
-
-// offer offers SDP to the server at the other end of conn, which remains the caller's if
-// there is an error.
-func (a *attempt) offer(ctx context.Context, conn net.Conn) (*Conn, error) {
-	return a.set.offer(ctx, &a.client, conn)
+	a.set, a.client.Config = &set, &set.Config
+	a.address = conn.RemoteAddr().String()
+	return nil
 }
 
 // maxRequests is how many connections are offered SDP by a Dial whose server is silent or
 // resets the connection.
 const maxRequests = 3
 
-// sdp connects to a server that must speak SDP. One that is silent or resets the connection
+// sdp uses SDP with a server that must speak it. One that is silent or resets the connection
 // is probably busy, and is asked again.
-func (a *attempt) sdp(ctx context.Context) (net.Conn, error) {
+func (a *attempt) sdp(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	for asked := 1; ; asked++ {
-		conn, err := a.connect(ctx, true)
-		if err != nil {
-			if asked < maxRequests && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
-				continue
-			}
-			return nil, err
-		}
-		up, err := a.offer(ctx, conn)
+		up, err := a.set.client(ctx, &a.client, conn)
 		if err == nil {
 			return up, nil
 		}
 		handshake.Abort(conn)
 		if a.client.Retry() {
 			asked--
-			continue
-		}
-		if asked == maxRequests || ctx.Err() != nil || !handshake.MaySucceedLater(err) {
+		} else if asked == maxRequests || ctx.Err() != nil || !handshake.MaySucceedLater(err) {
 			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
+		}
+		if conn, err = a.connect(ctx); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -280,96 +203,27 @@ func (a *attempt) publicError(err error) error {
 	return err
 }
 
-// either connects to a server that may speak SDP or not. It fails only where net.Dial does:
+// either offers SDP to a server that may speak it or not. It fails only where net.Dial does:
 // if SDP does not come up on a connection, it makes another one for plain TCP.
-func (a *attempt) either(ctx context.Context) (net.Conn, error) {
-	for asked, ask := 0, true; ; {
-		conn, err := a.connect(ctx, ask)
-		if err != nil {
-			// A listener of SDP that is full resets marked connections, perhaps before
-			// connect has returned.
-			if ask && ctx.Err() == nil && errors.Is(err, syscall.ECONNRESET) {
-				asked++
-				ask = asked < 2
-				continue
-			}
-			return nil, err
-		}
-		prospect := handshake.Plain
-		if ask {
-			prospect = a.client.Expect(conn)
-		}
-		switch prospect {
-		case handshake.Plain:
-			a.logUnasked(ctx, conn)
-			return conn, nil
-		case handshake.Gone: // this end was silent for too long
-			asked++
-			ask = asked < 2
-			handshake.Abort(conn)
-			continue
-		}
-		up, err := a.offer(ctx, conn)
+func (a *attempt) either(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	for {
+		up, err := a.set.offer(ctx, &a.client, conn)
 		if err == nil {
 			return up, nil
 		}
-		if a.client.Retry() {
-			handshake.Abort(conn)
-			continue
-		}
-		asked++
 		if usable(err) {
 			a.logPlain(err)
 			return conn, nil
 		}
 		handshake.Abort(conn)
-		if ctx.Err() != nil {
-			return a.connect(ctx, false) // which fails as net.Dial does
-		}
-		if prospect == handshake.Unknown || prospect == handshake.Announced {
+		again := a.client.Retry()
+		if !again && ctx.Err() == nil {
 			a.client.Remember(conn, err)
-		}
-		if ask = prospect == handshake.Recognised && asked < 2 && handshake.WasReset(err); !ask {
 			a.logPlain(err)
 		}
-	}
-}
-
-// eitherUnix is either for a Unix socket. Whether its listener speaks SDP is known before
-// connecting: its process announces that.
-func (a *attempt) eitherUnix(ctx context.Context) (net.Conn, error) {
-	d := a.netDialer()
-	announcer := 0
-	if d.LocalAddr == nil {
-		announcer = localpeer.UnixAnnouncer(&net.UnixAddr{Net: "unix", Name: a.address})
-	}
-	if announcer == 0 {
-		return a.plain(ctx)
-	}
-	d.LocalAddr = localpeer.UnixDialler()
-	for {
-		conn, err := d.DialContext(ctx, a.network.tcp, a.address)
-		if err != nil {
-			return a.connect(ctx, false)
+		if conn, err = a.connect(ctx); err != nil || !again {
+			return conn, err
 		}
-		if u, ok := conn.(*net.UnixConn); !ok || localpeer.UnixServer(u) != announcer {
-			conn.Close() // another process may not announce what this server speaks
-			return a.connect(ctx, false)
-		}
-		up, err := a.offer(ctx, conn)
-		if err == nil {
-			return up, nil
-		}
-		if a.client.Retry() {
-			conn.Close()
-			continue
-		}
-		a.logPlain(err)
-		if usable(err) {
-			return conn, nil
-		}
-		conn.Close()
-		return a.connect(ctx, false)
 	}
 }
 
@@ -418,8 +272,11 @@ func (e *NotSDPError) Error() string {
 // Unwrap returns e.Err.
 func (e *NotSDPError) Unwrap() error { return e.Err }
 
-// publicError returns a *NotSDPError in place of the handshake's.
+// publicError returns a *NotSDPError in place of the handshake's, or for a peer that was not met.
 func publicError(err error) error {
+	if met := (*meetError)(nil); errors.As(err, &met) {
+		return &NotSDPError{Addr: met.addr, Err: met.err}
+	}
 	var not *handshake.NotSDPError
 	if errors.As(err, &not) {
 		return &NotSDPError{Addr: not.Addr, Err: not.Err, text: not.Error()}

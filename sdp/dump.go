@@ -45,12 +45,10 @@ func (d *dumper) start(w io.Writer, o dump.Options) (*dump.Dump, error) {
 	text := fmt.Sprintf("Connections of %s/%d over SDP. IP and TCP headers are synthetic.", programName(), os.Getpid())
 	started := dump.Start(w, o, text, d.finished)
 	d.active.Store(started) // a connection that is opened now is in the list, or sees this, or both
-	for _, l := range openConns.list() {
-		l.conn.mu.Lock()
-		t, closed := l.conn.carriedLocked(), l.conn.closed
-		l.conn.mu.Unlock()
-		if !closed {
-			d.joinLocked(l.conn, &l.opening, t == Traffic{ControlSent: t.ControlSent, ControlReceived: t.ControlReceived})
+	for _, r := range openConns.list() {
+		var info ConnInfo
+		if r.carrier.describe(&info); !info.Closing {
+			d.joinLocked(r, info.Sent() == 0 && info.Received() == 0)
 		}
 	}
 	return started, nil
@@ -61,36 +59,36 @@ func (d *dumper) finished() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.active.Store(nil)
-	for _, l := range openConns.list() {
-		l.conn.dump.Store(nil)
+	for _, r := range openConns.list() {
+		r.carrier.dumped().Store(nil)
 	}
 }
 
 // opened adds a connection that has just been opened.
-func (d *dumper) opened(c *conn, up *opening) {
+func (d *dumper) opened(r *record) {
 	if d.active.Load() == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.joinLocked(c, up, true)
+	d.joinLocked(r, true)
 }
 
 // joinLocked adds a connection to the dump if the dump's filter selects it. begins: nothing was
 // sent or received on it. A Write that is in progress belongs to what was.
-func (d *dumper) joinLocked(c *conn, up *opening, begins bool) {
-	active := d.active.Load()
-	if active == nil || c.dump.Load() != nil || bubble.Inside() { // the dump's goroutine is outside
+func (d *dumper) joinLocked(r *record, begins bool) {
+	active, c := d.active.Load(), r.carrier
+	if active == nil || c.dumped().Load() != nil || bubble.Inside() { // the dump's goroutine is outside
 		return
 	}
-	local, remote := c.localAddr(), c.remoteAddr()
-	text := fmt.Sprintf("%v to %v over %s", local, remote, c.device)
-	if f := active.Options().Conn; f != "#"+strconv.FormatUint(up.id, 10) && !strings.Contains(text, f) {
+	local, remote := c.LocalAddr(), c.RemoteAddr()
+	text := fmt.Sprintf("%v to %v over %s", local, remote, c.Device())
+	if f := active.Options().Conn; f != "#"+strconv.FormatUint(r.id, 10) && !strings.Contains(text, f) {
 		return
 	}
-	c.dump.Store(active.Stream(dump.Conn{
-		ID: up.id, Local: addrPort(local), Remote: addrPort(remote), Dialled: up.dialled, Begins: begins,
-		Text: fmt.Sprintf("%s/%d, connection %d: %s", programName(), os.Getpid(), up.id, text),
+	c.dumped().Store(active.Stream(dump.Conn{
+		ID: r.id, Local: addrPort(local), Remote: addrPort(remote), Dialled: r.dialled, Begins: begins,
+		Text: fmt.Sprintf("%s/%d, connection %d: %s", programName(), os.Getpid(), r.id, text),
 	}))
 }
 
@@ -123,8 +121,9 @@ func (c *conn) writeDumped(b []byte) (n int, err error) {
 
 // dumpRead adds what a Read has returned to the dump. The caller must hold readMu, and not mu,
 // because the dump may take a moment.
-func (c *conn) dumpRead(b []byte, err error) {
-	s := c.dump.Load()
+func (c *conn) dumpRead(b []byte, err error) { dumpRead(c.dump.Load(), b, err) }
+
+func dumpRead(s *dump.Stream, b []byte, err error) {
 	if s == nil {
 		return
 	}

@@ -20,7 +20,7 @@ const (
 	busyPollVariable  = "SDP_BUSY_POLL"
 	memoryVariable    = "SDP_MEMORY"
 	shmDirVariable    = "SDP_SHM_DIR"
-	servicesVariable  = "SDP_SERVICES"
+	usersVariable     = "SDP_PEER_UIDS"
 	configVariable    = "SDP_CONFIG"
 )
 
@@ -107,6 +107,23 @@ func (c *Config) probe() ([]netip.Prefix, error) {
 		return c.Probe, nil
 	}
 	return environment, err
+}
+
+// peerUIDs returns the users, besides the program's own, whose programs may share memory with it.
+func (c *Config) peerUIDs() (uids []int, err error) {
+	if text := getenv(usersVariable); text != "" {
+		for _, one := range strings.Split(text, ",") {
+			uid, err := strconv.ParseUint(strings.TrimSpace(one), 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("%s=%s: %q is not the number of a user", usersVariable, text, one)
+			}
+			uids = append(uids, int(uid))
+		}
+	}
+	if c != nil && c.PeerUIDs != nil {
+		return c.PeerUIDs, nil
+	}
+	return uids, nil
 }
 
 // prefixesOf reads a list of prefixes from a variable of the environment; nil: it is not set.

@@ -15,11 +15,11 @@ func (c *conn) opError(op string, err error) error {
 		return nil
 	}
 	err = systemError(op, err)
-	local, name := c.localAddr(), networkNames[c.network]
+	local, name := c.LocalAddr(), networkNames[c.network]
 	if c.network == unnamed {
 		name = local.Network()
 	}
-	return &net.OpError{Op: op, Net: name, Source: local, Addr: c.remoteAddr(), Err: err}
+	return &net.OpError{Op: op, Net: name, Source: local, Addr: c.RemoteAddr(), Err: err}
 }
 
 // once returns err, or then if err is a reset that a call has returned before: a kernel reports a

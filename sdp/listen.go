@@ -12,15 +12,15 @@ import (
 	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/listener"
 )
 
 // Listen announces on the local network address. The network must be "tcp", "tcp4", "tcp6",
-// "unix", "sdp", "sdp4" or "sdp6". On the first four the listener serves clients with and
-// without SDP, on one socket. On the others it closes the connections of clients that do not
-// speak SDP. Addresses and errors are those of [net.Listen]. Listen uses the default [Config].
+// "unix", "sdp", "sdp4" or "sdp6". On the first four the listener serves all clients, as
+// [net.Listen]'s does. On the others it closes the connections of clients that it cannot meet in
+// shared memory, and that do not agree on an RDMA device. Addresses and errors are those of
+// net.Listen. Listen uses the default [Config].
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
@@ -47,18 +47,14 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
-	tcp := lc.Net
-	if tcp.MultipathTCP() && len(set.Devices) > 0 && !localpeer.MarksMultipath() {
-		tcp.SetMultipathTCP(false)
-	}
-	ln, err := tcp.Listen(adopted.Plain(ctx), n.tcp, address)
+	ln, err := lc.Net.Listen(adopted.Plain(ctx), n.tcp, address)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
 	if known {
-		return newListener(n, ln, set, listener.New), nil
+		return newListener(n, ln, set), nil
 	}
-	l, err := lc.Config.listener(n, ln, listener.New)
+	l, err := lc.Config.listener(n, ln)
 	if err != nil {
 		ln.Close()
 		return nil, err
@@ -66,28 +62,24 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return l, nil
 }
 
-// accepter is listener.New or listener.NewOnDemand.
-type accepter = func(net.Listener, handshake.Config) *listener.Listener
-
 // listener returns a Listener that accepts connections from ln, under the rule for its address.
-func (c *Config) listener(n network, ln net.Listener, how accepter) (*Listener, error) {
+func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
 	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
 	set, err := c.settings(n, n.only)
 	if err != nil {
 		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
-	return newListener(n, ln, set, how), nil
+	return newListener(n, ln, set), nil
 }
 
 // FileListener returns a listener on a copy of the listening socket f, as [net.FileListener]
-// does. It uses the default [Config]. Another process may accept from the same socket, so the
-// listener accepts connections only while the program waits in Accept.
+// does. It uses the default [Config].
 func FileListener(f *os.File) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
 		return nil, err
 	}
-	l, err := wrap(ln, nil, listener.NewOnDemand)
+	l, err := NewListener(ln, nil)
 	if err != nil {
 		ln.Close()
 		return nil, err
@@ -95,22 +87,37 @@ func FileListener(f *os.File) (net.Listener, error) {
 	return l, nil
 }
 
-// NewListener returns a Listener that accepts connections from ln and serves clients with and
-// without SDP. The Listener owns ln. config may be nil. NewListener fails only if the
-// configuration is invalid.
-//
-// Programs on this host can see that ln serves SDP if it is a socket, or wraps a socket that
-// was marked by [Announce].
-func NewListener(ln net.Listener, config *Config) (*Listener, error) {
-	return wrap(ln, config, listener.New)
+// FileConn returns a copy of the connection of the socket f, as [net.FileConn] does. It continues a
+// connection on which another Conn, perhaps in another process, has called [Conn.File], and which that
+// process does not use any more. If its ends are on this host it is a [*Conn], which moves to shared memory
+// when that pays, if this end of the connection was accepted. FileConn uses the default [Config].
+func FileConn(f *os.File) (net.Conn, error) {
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	n := network{name: "tcp", tcp: "tcp"}
+	set, err := (*Config)(nil).settings(n.ruled((*Config)(nil).ruleAt(n, rules.Server, conn.LocalAddr())), false)
+	if err != nil {
+		conn.Close()
+		return nil, n.opError("file", conn.LocalAddr(), conn.RemoteAddr(), err)
+	}
+	if c := set.inherit(conn); c != nil {
+		return c, nil
+	}
+	return conn, nil
 }
 
-func wrap(ln net.Listener, config *Config, how accepter) (*Listener, error) {
+// NewListener returns a Listener that accepts connections from ln, and serves the same clients as [Listen] on
+// network "tcp". The Listener owns ln. config may be nil. NewListener fails only if the configuration is
+// invalid. Connections that are no TCP sockets, such as those of TLS, come out as they went in unless
+// Config.Probe allows their clients to ask for SDP and they do.
+func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
 		n = network{name: "unix", tcp: "unix"}
 	}
-	l, err := config.listener(n, ln, how)
+	l, err := config.listener(n, ln)
 	if err != nil {
 		return nil, err
 	}
@@ -118,61 +125,48 @@ func wrap(ln net.Listener, config *Config, how accepter) (*Listener, error) {
 	return l, nil
 }
 
-// Announce marks a socket before it listens, so that programs on this host can see that it
-// serves SDP. It is a Control function for a [net.ListenConfig], and is needed only if the
-// listener is wrapped before it is passed to [NewListener]:
-//
-//	lc := net.ListenConfig{Control: sdp.Announce}
-//	ln, err := lc.Listen(ctx, "tcp", address)
-//	ln = netutil.LimitListener(ln, 100)
-//	sdp.NewListener(ln, nil)
-//
-// Programs on this host start the SDP handshake with a marked socket, so it must serve SDP.
-// The mark includes IP_FREEBIND, so binding to an address that this host does not have is no
-// error. On systems other than Linux it fails with errors.ErrUnsupported. It does nothing if a rule of the operator
-// (SDP_CONFIG) makes the listener plain TCP, or may do so because the port is not known yet.
-func Announce(network, address string, c syscall.RawConn) error {
-	if n, err := parseNetwork(network); err == nil {
-		rule, known := (*Config)(nil).rule(n, rules.Server, address)
-		if !known || rule != nil && rule.Use == rules.TCP {
-			return nil
-		}
+func newListener(n network, ln net.Listener, set settings) *Listener {
+	l := &Listener{network: n, set: set, ln: ln}
+	if adopted.Settled(ln) {
+		l.set.shm = false // package net has decided
 	}
-	return localpeer.Mark(c, localpeer.Listener)
-}
-
-func newListener(n network, ln net.Listener, set settings, how accepter) *Listener {
-	l := &Listener{network: n, set: set, l: how(ln, set.Config)}
 	n.logListen(ln.Addr(), &set)
-	if !bubble.Inside() {
-		runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
+	if n.only || set.asks {
+		l.l = listener.New(ln, set.Config)
+		if !bubble.Inside() {
+			runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
+		}
 	}
 	return l
 }
 
-// Listener accepts SDP connections and, except on networks "sdp", "sdp4" and "sdp6", plain
-// ones. Its methods are safe for concurrent use. If a Listener becomes unreachable, the garbage
-// collector closes it, as it does a net.TCPListener.
+// Listener accepts connections. Its methods are safe for concurrent use. If a Listener becomes
+// unreachable, the garbage collector closes it, as it does a net.TCPListener.
 type Listener struct {
 	network network
 	set     settings
-	l       *listener.Listener
+	ln      net.Listener
+	l       *listener.Listener // has ln, and runs handshakes; nil: no client is asked for SDP over RDMA
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// Accept waits for and returns the next connection: a [*Conn] if the client speaks SDP, and
-// otherwise a [*net.TCPConn] or [*net.UnixConn].
+// Accept waits for and returns the next connection: a [*Conn] if the client is on this host, or has
+// agreed on an RDMA device, and otherwise what the underlying listener has returned.
 //
-// Every error is a [*net.OpError]. A connection that fails during its handshake is not an error
-// of Accept. An error of the listening socket, such as having no descriptors left, is returned
-// once, and the next Accept continues. After Close, Accept returns the connections that were
-// accepted before, for up to 0.2 s those that are set up, and for up to 1 s those in their
-// handshake, and then an error that wraps net.ErrClosed.
+// Every error is a [*net.OpError]. If the listener serves clients of SDP over RDMA, a connection that fails
+// during its handshake is not an error of Accept, an error of the listening socket is returned once, and
+// connections whose handshake has begun when Close is called are returned for up to 1 s.
 func (l *Listener) Accept() (net.Conn, error) {
 	defer runtime.KeepAlive(l)
 	for {
-		up, err := l.l.Accept()
+		up := &handshake.Connection{}
+		var err error
+		if l.l != nil {
+			up, err = l.l.Accept()
+		} else {
+			up.Conn, err = l.ln.Accept()
+		}
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
 		}
@@ -185,20 +179,25 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 // SetDeadline sets the deadline for Accept calls, including those in progress. After it they
-// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline.
+// fail with an error that wraps os.ErrDeadlineExceeded. A zero time value disables the deadline. The error
+// wraps errors.ErrUnsupported if the program made the underlying listener, and that has no SetDeadline.
 func (l *Listener) SetDeadline(t time.Time) error {
-	err := l.l.SetDeadline(t)
-	runtime.KeepAlive(l)
-	return err
+	defer runtime.KeepAlive(l)
+	if l.l != nil {
+		return l.l.SetDeadline(t)
+	}
+	ln, ok := l.ln.(interface{ SetDeadline(time.Time) error })
+	if !ok {
+		return l.network.opError("set", nil, l.Addr(), errors.ErrUnsupported)
+	}
+	return ln.SetDeadline(t)
 }
 
 // File returns a copy of the listening socket, which another process can use. Closing the
 // Listener does not affect the copy. The error wraps errors.ErrUnsupported if the program made the
-// underlying listener, and that has no File. After File the Listener accepts connections only while the
-// program waits in Accept, because the others may be meant for the other process. Until the next
-// Accept, programs on this host do not see that it serves SDP.
+// underlying listener, and that has no File.
 func (l *Listener) File() (*os.File, error) {
-	ln, ok := l.l.Underlying().(interface{ File() (*os.File, error) })
+	ln, ok := l.ln.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, l.network.opError("file", nil, l.Addr(), errors.ErrUnsupported)
 	}
@@ -207,18 +206,13 @@ func (l *Listener) File() (*os.File, error) {
 	if err != nil {
 		return nil, l.network.opError("file", nil, l.Addr(), err)
 	}
-	l.l.OnDemand()
 	return f, nil
 }
 
 // SyscallConn returns a raw network connection to the listening socket, for example to set
-// options with Control. After Control the Listener accepts connections as it does after File,
-// because the program may call accept itself, or pass the descriptor to another process. A
-// [grpc.Server] calls Control before it accepts: a dial between the two is plain TCP.
-//
-// [grpc.Server]: https://pkg.go.dev/google.golang.org/grpc#Server
+// options with Control.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
-	ln, ok := l.l.Underlying().(syscall.Conn)
+	ln, ok := l.ln.(syscall.Conn)
 	if !ok {
 		return nil, l.network.opError("raw-control", nil, l.Addr(), errors.ErrUnsupported)
 	}
@@ -236,18 +230,20 @@ type rawListener struct {
 }
 
 func (r *rawListener) Control(f func(fd uintptr)) error {
-	r.l.l.OnDemand()
 	err := r.RawConn.Control(f)
 	runtime.KeepAlive(r.l)
 	return err
 }
 
-// Close stops listening. Accept still returns connections that were accepted before: for up to 0.2 s
-// those that are set up, and for up to 1 s those in their handshake. Then they are closed. If another process
-// has the socket, connections in the kernel's backlog stay there for it. If there are no
-// connections to return, Close waits until all goroutines of the listener have ended.
+// Close stops listening. If another process has the socket, connections in the kernel's backlog stay there
+// for it.
 func (l *Listener) Close() error {
-	err := l.l.Close()
+	var err error
+	if l.l != nil {
+		err = l.l.Close()
+	} else {
+		err = l.ln.Close()
+	}
 	runtime.KeepAlive(l)
 	if err != nil {
 		return l.network.opError("close", nil, l.Addr(), err)
@@ -256,4 +252,4 @@ func (l *Listener) Close() error {
 }
 
 // Addr returns the listener's address, a [*net.TCPAddr] or [*net.UnixAddr].
-func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+func (l *Listener) Addr() net.Addr { return l.ln.Addr() }

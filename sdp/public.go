@@ -1,10 +1,9 @@
 package sdp
 
 import (
-	"errors"
-	"fmt"
-	"math"
+	"io"
 	"net"
+	"os"
 	"runtime"
 	"syscall"
 	"time"
@@ -12,35 +11,57 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 )
 
-// Conn is an SDP connection. It implements [net.Conn], and has the methods of [net.TCPConn]
-// except File. Multiple goroutines may invoke methods on a Conn simultaneously. Every error is
-// a [*net.OpError], except io.EOF.
+// Conn is a connection of this library: a TCP connection that moves to shared memory and comes
+// home, or an SDP connection over an RDMA device. It implements [net.Conn], and has the methods of
+// [net.TCPConn]. Multiple goroutines may invoke methods on a Conn simultaneously. Every error is a
+// [*net.OpError], except io.EOF.
 //
 // If a Conn becomes unreachable before it is closed, the garbage collector closes it, as it
 // does a net.TCPConn.
 type Conn struct {
-	*conn       // does the work, and never refers to the Conn
-	decoy decoy // of RawConn.Read; none while one is in progress; guarded by conn.mu
+	carrier // does the work, and never refers to the Conn
 }
 
 var _ net.Conn = (*Conn)(nil)
+
+// carrier is what a Conn does its work with: a *local or a *conn.
+type carrier interface {
+	net.Conn
+	io.ReaderFrom
+	io.WriterTo
+	syscall.Conn
+	WriteBuffers(v *net.Buffers) (int64, error)
+	CloseRead() error
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetKeepAlive(keepalive bool) error
+	SetKeepAlivePeriod(d time.Duration) error
+	SetKeepAliveConfig(config net.KeepAliveConfig) error
+	SetNoDelay(noDelay bool) error
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+	MultipathTCP() (bool, error)
+	File() (*os.File, error)
+	Device() string
+	operated
+}
 
 // Every method keeps the Conn reachable until it returns (runtime.KeepAlive). Otherwise a
 // Read that is the program's last use of the Conn could have its connection closed by the
 // cleanup while it waits.
 
-// publish returns the Conn that the program gets for c.
-func publish(c *conn) *Conn {
-	outer := &Conn{conn: c}
+// publish returns the Conn that the program gets.
+func publish(c carrier) *Conn {
+	outer := &Conn{c}
 	if !bubble.Inside() { // a cleanup runs outside the bubble, and may not use what is inside
-		runtime.AddCleanup(outer, (*conn).dropped, c)
+		runtime.AddCleanup(outer, dropped, c)
 	}
 	return outer
 }
 
 // dropped closes a connection that has become unreachable. It is a cleanup, which must not
 // block.
-func (c *conn) dropped() {
+func dropped(c carrier) {
 	go c.Close()
 }
 
@@ -50,21 +71,66 @@ func (c *conn) dropped() {
 // wrap net.ErrClosed, os.ErrDeadlineExceeded, syscall.ECONNRESET, or the error that ended the
 // connection. Read returns the bytes that arrived before the connection failed first.
 func (c *Conn) Read(b []byte) (int, error) {
-	n, err := c.conn.Read(b)
+	n, err := c.carrier.Read(b)
 	runtime.KeepAlive(c)
 	return n, err
 }
 
 // Write implements the net.Conn Write method. It returns when all of b has left this process:
-// to the memory that both ends share (shm), to the kernel's socket (iwarp), or to the NIC
-// (verbs). With an error it returns how many bytes the device has accepted. Errors wrap net.ErrClosed,
+// to the kernel's socket (TCP, iwarp), to the memory that both ends share (shm), or to the NIC
+// (verbs). With an error it returns how many bytes were accepted. Errors wrap net.ErrClosed,
 // os.ErrDeadlineExceeded, syscall.EPIPE after CloseWrite or the peer's Close, syscall.ECONNRESET,
 // or the error that ended the connection. The first Write that finds that the peer has closed
-// succeeds, as over TCP; its bytes are lost, and if there are more than 64 KB, only so many count.
+// succeeds, as over TCP, and its bytes are lost.
 func (c *Conn) Write(b []byte) (int, error) {
-	n, err := c.conn.Write(b)
+	n, err := c.carrier.Write(b)
 	runtime.KeepAlive(c)
 	return n, err
+}
+
+// ReadFrom implements the [io.ReaderFrom] ReadFrom method. It reads from r until io.EOF and
+// writes the bytes to the connection. If a Write fails and r is a file, its offset is that of the first
+// byte that was not written.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.carrier.ReadFrom(r)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteTo implements the [io.WriterTo] WriteTo method. It writes what arrives to w until the
+// peer closes its direction. If w has a ReadFrom, WriteTo calls that, as TCP's does, unless Write is
+// known to do the same. w must not modify or retain the bytes, like any [io.Writer].
+func (c *Conn) WriteTo(w io.Writer) (int64, error) {
+	n, err := c.carrier.WriteTo(w)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// WriteBuffers writes the contents of v in one operation, and consumes v as
+// [net.Buffers.WriteTo] does: after an error v has the bytes that were not written. The bytes of other
+// Writes do not come between its slices. It is faster than that method, which makes a Write of each slice.
+func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
+	n, err := c.carrier.WriteBuffers(v)
+	runtime.KeepAlive(c)
+	return n, err
+}
+
+// CloseRead closes the direction from the peer as Linux's TCP does: Reads no longer wait. They
+// return what has arrived, and io.EOF if there is nothing. After a reset, or the end of both
+// directions, CloseRead and CloseWrite fail with an error that wraps syscall.ENOTCONN.
+func (c *Conn) CloseRead() error {
+	err := c.carrier.CloseRead()
+	runtime.KeepAlive(c)
+	return err
+}
+
+// CloseWrite closes the direction to the peer, whose Reads return io.EOF after everything
+// that was written. CloseWrite does not wait for that. A Write in progress fails with
+// syscall.EPIPE.
+func (c *Conn) CloseWrite() error {
+	err := c.carrier.CloseWrite()
+	runtime.KeepAlive(c)
+	return err
 }
 
 // Close closes the connection. It may be called at any time: Reads, Writes and other calls in
@@ -76,158 +142,136 @@ func (c *Conn) Write(b []byte) (int, error) {
 // has not read all bytes that have arrived, the peer sees a reset: its Reads return it instead of
 // io.EOF, unless CloseWrite was called before.
 func (c *Conn) Close() error {
-	err := c.conn.Close()
-	c.mu.Lock()
-	d := c.decoy
-	c.decoy = decoy{}
-	c.mu.Unlock()
-	d.close()
+	err := c.carrier.Close()
 	runtime.KeepAlive(c)
 	return err
 }
 
-// LocalAddr returns the local address, a [*net.TCPAddr] or [*net.UnixAddr].
-func (c *Conn) LocalAddr() net.Addr { return c.localAddr() }
+// LocalAddr returns the local address, a [*net.TCPAddr].
+func (c *Conn) LocalAddr() net.Addr { return c.carrier.LocalAddr() }
 
-// RemoteAddr returns the remote address, a [*net.TCPAddr] or [*net.UnixAddr].
-func (c *Conn) RemoteAddr() net.Addr { return c.remoteAddr() }
+// RemoteAddr returns the remote address, a [*net.TCPAddr].
+func (c *Conn) RemoteAddr() net.Addr { return c.carrier.RemoteAddr() }
 
-// Device returns the name of the device that carries the connection: "shm", "verbs" or
-// "iwarp".
-func (c *Conn) Device() string { return c.device }
+// Device returns the name of what carries the bytes now: "tcp" or "shm", which alternate during the
+// life of a connection, or "verbs" or "iwarp".
+func (c *Conn) Device() string {
+	device := c.carrier.Device()
+	runtime.KeepAlive(c)
+	return device
+}
 
 // SetDeadline sets the read and write deadlines; see [net.Conn].
 func (c *Conn) SetDeadline(t time.Time) error {
-	if err := c.SetReadDeadline(t); err != nil {
-		return err
-	}
-	return c.SetWriteDeadline(t)
+	err := c.carrier.SetDeadline(t)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetReadDeadline sets the deadline for future Reads and any Read in progress; see [net.Conn].
 // After it, Reads fail with an error that wraps os.ErrDeadlineExceeded.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	defer runtime.KeepAlive(c)
-	return c.setDeadline(&c.read, t)
+	err := c.carrier.SetReadDeadline(t)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetWriteDeadline sets the deadline for future Writes and any Write in progress; see
-// [net.Conn]. After it, Writes fail with an error that wraps os.ErrDeadlineExceeded. A message
-// that a Write has begun is still sent, and counts as written.
+// [net.Conn]. After it, Writes fail with an error that wraps os.ErrDeadlineExceeded. Over RDMA, a
+// message that a Write has begun is still sent, and counts as written.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	defer runtime.KeepAlive(c)
-	return c.setDeadline(&c.write, t)
+	err := c.carrier.SetWriteDeadline(t)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetLinger sets the behavior of Close on a connection which still has data waiting to be
 // sent or to be acknowledged, like [net.TCPConn.SetLinger].
 //
-// If sec < 0 (the default), the library finishes sending the data in the background.
+// If sec < 0 (the default), the data is sent in the background.
 //
 // If sec == 0, Close discards any unsent data, and the peer sees a reset.
 //
-// If sec > 0, Close waits until the peer's host has acknowledged the data, for at most sec
-// seconds. After that the library finishes in the background.
+// If sec > 0, TCP sends in the background as with sec < 0, or the system lets Close wait; over RDMA
+// Close waits until the peer's host has acknowledged the data, for at most sec seconds, and the rest
+// is sent in the background.
 func (c *Conn) SetLinger(sec int) error {
-	defer runtime.KeepAlive(c)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("set", errClosed)
-	}
-	c.closer.linger = int32(max(-1, min(sec, math.MaxInt32)))
-	return nil
+	err := c.carrier.SetLinger(sec)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetKeepAlive sets whether the operating system should send keep-alive messages on the TCP
-// connection. On iwarp and verbs, as with TCP, they end a connection whose peer has
-// disappeared. On shm the kernel ends it without them.
+// connection. They end a connection whose peer has disappeared.
 func (c *Conn) SetKeepAlive(keepalive bool) error {
-	return option(c, func(t interface{ SetKeepAlive(bool) error }) error { return t.SetKeepAlive(keepalive) })
+	err := c.carrier.SetKeepAlive(keepalive)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetKeepAlivePeriod sets how long the connection must be idle before the operating system
 // sends its first keep-alive message. SetKeepAliveConfig also sets the time between messages.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error {
-	return option(c, func(t interface{ SetKeepAlivePeriod(time.Duration) error }) error { return t.SetKeepAlivePeriod(d) })
+	err := c.carrier.SetKeepAlivePeriod(d)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetKeepAliveConfig configures the keep-alive messages of the TCP connection.
 func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	return option(c, func(t interface {
-		SetKeepAliveConfig(net.KeepAliveConfig) error
-	}) error {
-		return t.SetKeepAliveConfig(config)
-	})
+	err := c.carrier.SetKeepAliveConfig(config)
+	runtime.KeepAlive(c)
+	return err
 }
 
-// SetNoDelay sets the TCP socket's option of that name. It has no other effect, because this
-// library never delays a Write. Over iwarp the option is always on.
+// SetNoDelay sets the TCP socket's option of that name. It has no effect on bytes that do not go
+// through the socket. Over iwarp the option is always on.
 func (c *Conn) SetNoDelay(noDelay bool) error {
-	if c.device == "iwarp" {
-		// Nagle's algorithm would hold a Write back until the peer's host has acknowledged
-		// what the library has sent, which takes 40 ms if the peer has nothing to say.
-		noDelay = true
-	}
-	return option(c, func(t interface{ SetNoDelay(bool) error }) error { return t.SetNoDelay(noDelay) })
+	err := c.carrier.SetNoDelay(noDelay)
+	runtime.KeepAlive(c)
+	return err
 }
 
-// SetReadBuffer sets approximately how many bytes may be unread at this end: in the operating
-// system's receive buffer, and in the library's receive buffers that the peer may fill. It
+// SetReadBuffer sets the size of the operating system's receive buffer of the TCP connection. Over
+// RDMA it also sets approximately how many bytes may be unread in the library's receive buffers. It
 // does not take back buffers that the peer may already use; Config.ReadBuffer limits those from the
 // beginning. Over iwarp the operating system's buffer gets at least 64 KB.
 func (c *Conn) SetReadBuffer(bytes int) error {
-	c.mu.Lock()
-	if !c.closed {
-		c.promise.setWindow(bytes)
-	}
-	c.mu.Unlock()
-	if c.device == "iwarp" {
-		// The credit for this end's Writes arrives after the peer's data. A smaller buffer
-		// would slow down both directions, and over TCP it slows down one.
-		bytes = max(bytes, leastKernelBuffer)
-	}
-	return localOnly(option(c, func(t interface{ SetReadBuffer(int) error }) error { return t.SetReadBuffer(bytes) }))
+	err := c.carrier.SetReadBuffer(bytes)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // SetWriteBuffer sets the size of the operating system's transmit buffer of the TCP connection.
 func (c *Conn) SetWriteBuffer(bytes int) error {
-	return localOnly(option(c, func(t interface{ SetWriteBuffer(int) error }) error { return t.SetWriteBuffer(bytes) }))
+	err := c.carrier.SetWriteBuffer(bytes)
+	runtime.KeepAlive(c)
+	return err
 }
 
 // MultipathTCP reports whether the TCP connection uses multipath TCP.
 func (c *Conn) MultipathTCP() (bool, error) {
-	defer runtime.KeepAlive(c)
-	if t, ok := c.tcp.(interface{ MultipathTCP() (bool, error) }); ok {
-		return t.MultipathTCP()
-	}
-	return false, nil
+	uses, err := c.carrier.MultipathTCP()
+	runtime.KeepAlive(c)
+	return uses, err
 }
 
-// option calls set with the TCP connection, if that has the methods of T: a connection of
-// another type, which the program has made, may lack them. On iwarp the TCP connection
-// carries everything. On other devices it stays open without traffic, because it holds the
-// addresses, and on verbs because its keepalive finds that the peer's host has disappeared.
-func option[T any](c *Conn, set func(T) error) error {
-	defer runtime.KeepAlive(c)
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return c.opError("set", errClosed)
-	}
-	t, ok := c.tcp.(T)
-	if !ok {
-		return c.opError("set", fmt.Errorf("socket option not supported by %T: %w", c.tcp, errors.ErrUnsupported))
-	}
-	if err := set(t); err != nil {
-		return c.opError("set", cause(err))
-	}
-	return nil
+// File returns a copy of the TCP socket; see [net.TCPConn.File]. A connection in shared memory comes
+// home first: everything that was there is on TCP, and the connection stays there in this process.
+// Another process can continue it with [FileConn], and then it may move again. File fails with
+// os.ErrDeadlineExceeded if the peer does not answer within a second, and with errors.ErrUnsupported
+// over RDMA, where the socket does not carry the stream.
+func (c *Conn) File() (*os.File, error) {
+	f, err := c.carrier.File()
+	runtime.KeepAlive(c)
+	return f, err
 }
 
-// SyscallConn returns a [syscall.RawConn], with which a program can set socket options and
-// check whether the connection is alive:
+// SyscallConn returns a [syscall.RawConn]; see [net.TCPConn.SyscallConn]. On TCP and shm it works as
+// TCP's: the connection comes home for Read and Write, and after Control bytes from the peer arrive
+// on the socket only.
+//
+// Over RDMA:
 //
 //   - Control passes the descriptor of the TCP socket, to get or set its options. Reading
 //     from it or writing to it breaks the connection.
@@ -239,13 +283,40 @@ func option[T any](c *Conn, set func(T) error) error {
 //     true while the peer has advertised bytes that have not arrived yet.
 //   - Write always fails.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	raw := &rawConn{c: c}
-	if sc, ok := c.tcp.(syscall.Conn); ok {
-		rc, err := sc.SyscallConn()
-		if err != nil {
-			return nil, err
-		}
-		raw.tcp = rc
+	raw, err := c.carrier.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
-	return raw, nil
+	return &rawConn{raw, c}, nil
+}
+
+// rawConn is what SyscallConn returns. It keeps the Conn reachable.
+type rawConn struct {
+	raw syscall.RawConn
+	c   *Conn
+}
+
+func (r *rawConn) Control(f func(fd uintptr)) error {
+	err := r.raw.Control(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
+	err := r.raw.Read(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
+	err := r.raw.Write(f)
+	runtime.KeepAlive(r.c)
+	return err
+}
+
+// Stats returns the connection's statistics. It may be called after Close.
+func (c *Conn) Stats() ConnStats {
+	s := c.carrier.stats()
+	runtime.KeepAlive(c)
+	return s
 }

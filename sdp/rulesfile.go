@@ -139,7 +139,7 @@ func (n network) logDial(address string, c net.Conn, err error) {
 	}
 	level, result := rules.LevelSummary, "plain TCP"
 	if up, ok := c.(*Conn); ok {
-		result = "SDP over " + up.Device()
+		result = "connection over " + up.Device()
 	}
 	if err != nil {
 		result = err.Error()
@@ -161,7 +161,7 @@ func (n network) logListen(address net.Addr, set *settings) {
 	}
 	result := "SDP and TCP"
 	switch {
-	case len(set.Devices) == 0:
+	case len(set.Devices) == 0 && !set.shm:
 		result = "TCP only"
 	case n.only:
 		result = "SDP only"

@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 
@@ -12,8 +13,12 @@ import (
 // settings are what a Config, the environment and this machine amount to for one Dial or one
 // listener.
 type settings struct {
-	handshake.Config
+	handshake.Config // of SDP over RDMA
 	tuning
+	shm     bool // shared memory may be used
+	listed  bool // the devices were named, one by one
+	asks    bool // clients on network tcp may send a Request
+	policy  policy
 	network networkID
 }
 
@@ -23,9 +28,9 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 	dev, err := c.devices(asked)
 	c.noteRules()
 	if n.plain {
-		dev.usable = nil
+		dev.usable, dev.shm = nil, false
 	}
-	if err == nil && n.only && len(dev.usable) == 0 {
+	if err == nil && n.only && len(dev.usable) == 0 && !dev.shm {
 		err = n.demanded(dev.declined.Err())
 	}
 	if err != nil {
@@ -34,29 +39,63 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 	cfg := c.filled()
 	hello := ourHello(cfg.ReadBuffer)
 	hello.Bufs = recvBuffers // for the device
-	return settings{handshake.Config{
-		SDPOnly:          n.only,
-		Devices:          dev.usable,
-		Declined:         slices.Clip(dev.declined),
-		Worth:            dev.worthAt,
-		MayAsk:           dev.mayAsk,
-		ReplyTimeout:     cfg.ReplyTimeout,
-		PlainTTL:         cfg.PlainTTL,
-		HandshakeTimeout: cfg.HandshakeTimeout,
-		StepUpTimeout:    cfg.StepUpTimeout,
-		ThroughProxies:   cfg.StepUpThroughProxies,
-		UIDs:             cfg.PeerUIDs,
-		Dir:              dev.dir,
-		DirErr:           dev.unmet,
-		Services:         dev.services,
-		ZeroCopy:         dev.zeroCopy(),
-		CRC:              cfg.CRC,
-		Logger:           cfg.Logger,
-		Hello:            hello,
-		Promise:          func() wire.Hello { return reserve(cfg.ReadBuffer) },
-		Withdraw:         unreserve,
-	}, dev.tuning, n.id()}, nil
+	set := settings{
+		Config: handshake.Config{
+			SDPOnly:          n.only,
+			Devices:          dev.usable,
+			Declined:         slices.Clip(dev.declined),
+			Worth:            dev.worthAt,
+			MayAsk:           dev.mayAsk,
+			ReplyTimeout:     cfg.ReplyTimeout,
+			PlainTTL:         cfg.PlainTTL,
+			HandshakeTimeout: cfg.HandshakeTimeout,
+			StepUpTimeout:    cfg.StepUpTimeout,
+			ThroughProxies:   cfg.StepUpThroughProxies,
+			CRC:              cfg.CRC,
+			Logger:           cfg.Logger,
+			Hello:            hello,
+			Promise:          func() wire.Hello { return reserve(cfg.ReadBuffer) },
+			Withdraw:         unreserve,
+		},
+		tuning:  dev.tuning,
+		shm:     dev.shm,
+		listed:  dev.listed,
+		asks:    len(dev.usable) > 0 && len(dev.probe) > 0,
+		policy:  policyFor(dev.dir, dev.uids),
+		network: n.id(),
+	}
+	if n.only && set.shm {
+		met := set // of the connections that were met
+		set.Meet = met.meeting
+	}
+	return set, nil
 }
+
+// A meetError says why a peer was not met in shared memory.
+type meetError struct {
+	addr net.Addr
+	err  error
+}
+
+func (e *meetError) Error() string { return e.err.Error() }
+func (e *meetError) Unwrap() error { return e.err }
+
+// client brings SDP about with the server at the other end of conn, which remains the caller's if there is
+// an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request.
+func (s *settings) client(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
+	met, err := s.meet(ctx, conn, s.ReplyTimeout)
+	switch {
+	case met != nil:
+		return met, nil
+	case err != nil && (len(s.Devices) == 0 || !s.listed || ctx.Err() != nil):
+		return nil, &meetError{conn.RemoteAddr(), err}
+	case len(s.Devices) == 0:
+		return nil, &meetError{conn.RemoteAddr(), errNotLocal}
+	}
+	return s.offer(ctx, client, conn)
+}
+
+var errNotLocal = errors.New("no shared memory between these addresses, and no other device can be used")
 
 // offer offers SDP to the server at the other end of conn, which remains the caller's if
 // there is an error.
@@ -70,10 +109,15 @@ func (s *settings) offer(ctx context.Context, client *handshake.Client, conn net
 
 // conn returns what a program gets of an accepted connection.
 func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
-	if up.QP == nil {
-		return up.Conn, nil
+	if up.QP != nil {
+		return s.newConn(up, false)
 	}
-	return s.newConn(up, false)
+	if !up.Met {
+		if c := s.onHost(up.Conn, false); c != nil {
+			return c, nil
+		}
+	}
+	return up.Conn, nil
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so

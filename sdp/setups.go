@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
@@ -36,28 +34,27 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // Setups are statistics about connection set-up. The counters only grow.
 type Setups struct {
-	// Devices counts the SDP connections that were opened, dialled or accepted, by device.
+	// Devices counts the connections that were opened, dialled or accepted, by the device with which they
+	// began: "tcp" if that may move to shared memory.
 	Devices map[string]uint64
-	// Plain counts the Dials that returned plain TCP, by reason. Failed counts those that
+	// Plain counts the Dials that returned a connection of package net, by reason. Failed counts those that
 	// returned an error. Both, and the times below, count Dials that ended while
 	// [MeasureDials] was on.
 	Plain  map[PlainReason]uint64
 	Failed uint64
-	// DialTimes has the durations of Dials that returned an SDP connection, and PlainTimes
-	// of those that returned plain TCP.
+	// DialTimes has the durations of Dials that returned a [*Conn], and PlainTimes
+	// of those that returned a connection of package net.
 	DialTimes, PlainTimes Histogram
 }
 
-// A PlainReason says why a Dial returned plain TCP; see [Setups].
+// A PlainReason says why a Dial returned a connection that is not of this library; see [Setups].
 type PlainReason uint8
 
 const (
 	PlainOther       PlainReason = iota // not a TCP connection
-	PlainPeer                           // the program at the other end does not serve SDP
-	PlainUser                           // the peer is another user's program
 	PlainHost                           // the peer is on another host or in another network namespace, and was not asked
-	PlainBlind                          // this process may not ask the kernel about the peer
-	PlainSetupFailed                    // the peer serves SDP, but the handshake failed or no device works
+	PlainPeer                           // the peer was asked, and does not speak SDP
+	PlainSetupFailed                    // the peer speaks SDP, but the handshake failed or no device works
 	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
 	PlainOff                            // Config.Devices or SDP_DEVICES switches SDP off
 
@@ -69,12 +66,8 @@ func (r PlainReason) String() string {
 	switch r {
 	case PlainPeer:
 		return "plain_peer"
-	case PlainUser:
-		return "other_user"
 	case PlainHost:
 		return "other_host"
-	case PlainBlind:
-		return "kernel_does_not_say"
 	case PlainSetupFailed:
 		return "setup_failed"
 	case PlainRule:
@@ -242,28 +235,15 @@ func (c *Config) plainReason(network string, conn net.Conn, asked error) PlainRe
 	return plainReason(conn, asked)
 }
 
-// plainReason says why, as far as the other end shows it, or, if that is on another host, its answer.
 func plainReason(c net.Conn, asked error) PlainReason {
-	if _, tcp := c.(*net.TCPConn); !tcp {
+	var not *handshake.NotSDPError
+	switch _, tcp := c.(*net.TCPConn); {
+	case !tcp:
 		return PlainOther
-	}
-	other, err := localpeer.Other(c)
-	switch {
-	case errors.Is(err, localpeer.ErrElsewhere):
-		var not *handshake.NotSDPError
-		switch {
-		case asked == nil:
-			return PlainHost
-		case errors.As(asked, &not) && !not.Usable:
-			return PlainPeer
-		}
-		return PlainSetupFailed
-	case err != nil:
-		return PlainBlind
-	case !other.Listener:
+	case asked == nil:
+		return PlainHost
+	case errors.As(asked, &not) && !not.Usable:
 		return PlainPeer
-	case other.Owned && int(other.UID) != os.Geteuid():
-		return PlainUser
 	}
 	return PlainSetupFailed
 }

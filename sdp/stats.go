@@ -1,12 +1,10 @@
 package sdp
 
 import (
-	"log/slog"
-	"runtime"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/rdma"
 )
@@ -24,9 +22,14 @@ func (c *Counts) add(o Counts) {
 
 // Traffic counts what connections have carried. The counters only grow.
 //
-// BcopySent.Bytes plus ZCopySent are the bytes that Writes have sent. BcopyReceived.Bytes plus
-// ZCopyReceived are those that have arrived.
+// Sent returns the bytes that Writes have sent, and Received those that have arrived or, on TCP and shm,
+// that Reads have returned.
 type Traffic struct {
+	// TCPSent and TCPReceived are bytes of the stream that went through TCP sockets, and ShmSent and
+	// ShmReceived those that went through shared memory.
+	TCPSent, TCPReceived, ShmSent, ShmReceived uint64
+	Moves                                      uint64 // of connections to shared memory
+
 	// BcopySent and BcopyReceived count the messages with payload. Few bytes per message mean
 	// that the program's Writes are small.
 	BcopySent, BcopyReceived Counts
@@ -50,6 +53,14 @@ type Traffic struct {
 	ModeChanges uint64 // changes between the protocol's modes of zero copy, in both directions
 }
 
+// Sent returns how many bytes of the stream Writes have sent.
+func (t *Traffic) Sent() uint64 { return t.TCPSent + t.ShmSent + t.BcopySent.Bytes + t.ZCopySent }
+
+// Received returns how many bytes of the stream have arrived.
+func (t *Traffic) Received() uint64 {
+	return t.TCPReceived + t.ShmReceived + t.BcopyReceived.Bytes + t.ZCopyReceived
+}
+
 // tally is the part of Traffic that a connection counts itself. Guarded by conn.mu.
 type tally struct {
 	BcopySent, BcopyReceived                   Counts
@@ -57,6 +68,11 @@ type tally struct {
 }
 
 func (t *Traffic) add(o Traffic) {
+	t.TCPSent += o.TCPSent
+	t.TCPReceived += o.TCPReceived
+	t.ShmSent += o.ShmSent
+	t.ShmReceived += o.ShmReceived
+	t.Moves += o.Moves
 	t.BcopySent.add(o.BcopySent)
 	t.BcopyReceived.add(o.BcopyReceived)
 	t.ControlSent += o.ControlSent
@@ -95,6 +111,8 @@ func (c *conn) carriedLocked() Traffic {
 // ConnStats is a snapshot of one connection's state.
 type ConnStats struct {
 	Device string
+	// OnTCP says why a connection that could be in shared memory is on TCP; "": it is not on TCP.
+	OnTCP string
 	// Declined maps the name of each device that is not used to the reason.
 	Declined map[string]string
 	Traffic
@@ -104,12 +122,23 @@ type ConnStats struct {
 	Unread         int // bytes that have arrived and have not been read
 }
 
-// Stats returns the connection's statistics. It may be called after Close.
-func (c *Conn) Stats() ConnStats {
-	defer runtime.KeepAlive(c)
+func (c *conn) stats() ConnStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.statsLocked()
+}
+
+func (c *conn) record() *record { return &c.recorded }
+
+func (c *conn) dumped() *atomic.Pointer[dump.Stream] { return &c.dump }
+
+func (c *conn) describe(info *ConnInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	info.ConnStats = c.statsLocked()
+	info.Closing = c.closed
+	info.SendCredit = c.session.Credit()
+	info.ReceiveCredit = c.session.PeerCredit()
 }
 
 func (c *conn) statsLocked() ConnStats {
@@ -146,17 +175,6 @@ type Totals struct {
 	Traffic
 }
 
-// openConns are the connections of this process, for Stats and Connections.
-var openConns connTable
-
-type connTable struct {
-	mu       sync.Mutex        // taken before any conn.mu
-	open     map[*conn]opening // includes those that are closing
-	opened   uint64
-	closed   Traffic      // the sum over those that were closed
-	byDevice deviceCounts // of opened
-}
-
 // Stats returns the totals of this process. In a program that "sdp go" has built, they do not include
 // package net's connections (docs/adoption.md). It is safe for concurrent use.
 func Stats() Totals {
@@ -176,14 +194,13 @@ func (o *connTable) totals() Totals {
 	t.Pinned = pinned()
 	open := o.listLocked()
 	o.mu.Unlock()
-	for _, l := range open {
-		c := l.conn
-		c.mu.Lock()
-		t.add(c.carriedLocked())
-		if !c.closed {
+	for _, r := range open {
+		var info ConnInfo
+		r.carrier.describe(&info)
+		t.add(info.Traffic)
+		if !info.Closing {
 			t.Open++
 		}
-		c.mu.Unlock()
 	}
 	return t
 }
@@ -196,59 +213,4 @@ func pinned() map[string]int64 {
 		}
 	}
 	return nil
-}
-
-// listed is a connection of the table.
-type listed struct {
-	*conn
-	opening
-}
-
-// list is listLocked for callers that do not hold mu.
-func (o *connTable) list() []listed {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.listLocked()
-}
-
-// listLocked returns the connections that are open now. The caller visits them without mu, so
-// that Dial, Accept and Close do not wait for it. A connection that ends in the meantime is
-// in no sum that was copied with the list.
-func (o *connTable) listLocked() []listed {
-	all := make([]listed, 0, len(o.open))
-	for c, up := range o.open {
-		all = append(all, listed{c, up})
-	}
-	return all
-}
-
-// add adds a connection that is open.
-func (o *connTable) add(c *conn, dialled bool, log *slog.Logger) {
-	up := opening{at: time.Now().UnixNano(), dialled: dialled, log: log}
-	o.mu.Lock()
-	if o.open == nil {
-		o.open = make(map[*conn]opening)
-	}
-	o.opened++
-	up.id = o.opened
-	o.open[c] = up
-	o.byDevice.add(c.device)
-	o.mu.Unlock()
-	dumps.opened(c, &up)
-	up.logUp(c)
-}
-
-// remove moves a connection from the open ones to the sum, and ends its promise.
-func (o *connTable) remove(c *conn) {
-	o.mu.Lock()
-	up := o.open[c]
-	delete(o.open, c)
-	c.mu.Lock()
-	c.promise.end()
-	carried, violation, err := c.carriedLocked(), c.violated, c.recvErr
-	o.closed.add(carried)
-	c.dump.Store(nil)
-	c.mu.Unlock()
-	o.mu.Unlock()
-	up.logEnd(c, carried, violation, err)
 }

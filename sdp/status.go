@@ -47,18 +47,12 @@ func connections(most int) []ConnInfo {
 	sort.Slice(open, func(i, j int) bool { return open[i].id < open[j].id }) // less code than slices.SortFunc
 	open = open[:min(len(open), most)]
 	all := make([]ConnInfo, 0, len(open))
-	for _, l := range open {
-		c := l.conn
+	for _, r := range open {
 		info := ConnInfo{
-			ID: l.id, Opened: time.Unix(0, l.at), Dialled: l.dialled,
-			Local: c.localAddr(), Remote: c.remoteAddr(),
+			ID: r.id, Opened: time.Unix(0, r.at), Dialled: r.dialled,
+			Local: r.carrier.LocalAddr(), Remote: r.carrier.RemoteAddr(),
 		}
-		c.mu.Lock()
-		info.ConnStats = c.statsLocked()
-		info.Closing = c.closed
-		info.SendCredit = c.session.Credit()
-		info.ReceiveCredit = c.session.PeerCredit()
-		c.mu.Unlock()
+		r.carrier.describe(&info)
 		all = append(all, info)
 	}
 	return all
@@ -77,22 +71,31 @@ func WriteStatus(w io.Writer) error {
 		Conns: status.Conns{},
 	}
 	for _, c := range connections(status.MaxListed) {
-		mode := "bcopy"
-		if c.Advertised > 0 || c.ZCopySent+c.ZCopyReceived > 0 {
-			mode = "zcopy"
-		}
 		p.Conns = append(p.Conns, status.Conn{
 			ID: c.ID, Local: c.Local.String(), Remote: c.Remote.String(), Device: c.Device,
 			Dialled: c.Dialled, Closing: c.Closing, Opened: c.Opened,
-			Sent: c.BcopySent.Bytes + c.ZCopySent, Received: c.BcopyReceived.Bytes + c.ZCopyReceived,
+			Sent: c.Sent(), Received: c.Received(), Moves: c.Moves, OnTCP: c.OnTCP,
 			ZCopySent: c.ZCopySent, ZCopyRecv: c.ZCopyReceived,
 			MsgSent: c.BcopySent.Messages, MsgRecv: c.BcopyReceived.Messages,
 			Stalls: c.CreditStalls, Unread: c.Unread,
 			SendCredit: c.SendCredit, RecvCredit: c.ReceiveCredit,
-			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode, Declined: c.Declined,
+			Buffers: c.Buffers, BufferSize: c.BufferSize, Mode: mode(c.ConnStats), Declined: c.Declined,
 		})
 	}
 	return p.Write(w)
+}
+
+// mode says how the stream is carried.
+func mode(c ConnStats) string {
+	switch {
+	case c.Device == "tcp":
+		return "socket"
+	case c.Device == "shm":
+		return "ring"
+	case c.Advertised > 0 || c.ZCopySent+c.ZCopyReceived > 0:
+		return "zcopy"
+	}
+	return "bcopy"
 }
 
 func programName() string {
@@ -182,46 +185,6 @@ func complain(log *slog.Logger, variable, message string, err error) {
 	} else if _, told := complaints.LoadOrStore(variable, true); !told {
 		fmt.Fprintf(os.Stderr, "%s: %s: %v\n", message, variable, err)
 	}
-}
-
-// An opening is what conns keeps about an open connection.
-type opening struct {
-	id      uint64
-	at      int64 // Unix time in ns
-	dialled bool
-	log     *slog.Logger // nil: its events are not logged
-}
-
-// logUp logs that the connection has come up.
-func (o *opening) logUp(c *conn) {
-	if o.log != nil && o.log.Enabled(context.Background(), slog.LevelDebug) {
-		args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(), "dialled", o.dialled}
-		o.log.Debug("sdp: connection established", appendPinned(args, pinned())...)
-	}
-}
-
-// logEnd logs that the connection has ended, and whether the peer broke a rule. t is what it
-// has carried, err why it ended.
-func (o *opening) logEnd(c *conn, t Traffic, violation bool, err error) {
-	if o.log == nil || !o.log.Enabled(context.Background(), slog.LevelWarn) {
-		return
-	}
-	var broken *rdma.ProtocolError
-	violation = violation || errors.As(err, &broken)
-	if !violation && !o.log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	args := []any{"id", o.id, "device", c.device, "local", c.localAddr(), "remote", c.remoteAddr(),
-		"duration", time.Since(time.Unix(0, o.at)).Round(time.Microsecond),
-		"sent", t.BcopySent.Bytes + t.ZCopySent, "received", t.BcopyReceived.Bytes + t.ZCopyReceived}
-	if err != nil && err != io.EOF {
-		args = append(args, "error", err)
-	}
-	args = appendPinned(args, pinned())
-	if violation && violations.Log(o.log, slog.LevelWarn, hostOf(c.remoteAddr()), "sdp: protocol violation by peer", args...) {
-		return
-	}
-	o.log.Debug("sdp: connection closed", args...)
 }
 
 // appendPinned adds how many bytes are locked in memory for each RDMA device, if there are any.

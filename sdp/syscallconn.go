@@ -6,10 +6,23 @@ import (
 	"syscall"
 )
 
-// rawConn is what SyscallConn returns. It keeps the Conn reachable.
-type rawConn struct {
-	c   *Conn
+// rawSDP is what SyscallConn returns for an SDP connection.
+type rawSDP struct {
+	c   *conn
 	tcp syscall.RawConn // nil: the TCP connection has none
+}
+
+// SyscallConn returns a raw connection; see [Conn.SyscallConn].
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	raw := &rawSDP{c: c}
+	if sc, ok := c.tcp.(syscall.Conn); ok {
+		rc, err := sc.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		raw.tcp = rc
+	}
+	return raw, nil
 }
 
 var (
@@ -17,7 +30,7 @@ var (
 	errRawWrite  = errors.New("socket carries RDMA messages; use Write")
 )
 
-func (r *rawConn) Control(f func(fd uintptr)) error {
+func (r *rawSDP) Control(f func(fd uintptr)) error {
 	c := r.c
 	c.mu.Lock()
 	closed := c.closed
@@ -32,7 +45,7 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 	return localOnly(c.opError("raw-control", err))
 }
 
-func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
+func (r *rawSDP) Read(f func(fd uintptr) (done bool)) error {
 	c := r.c
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
@@ -51,7 +64,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}()
 	if !c.poll.leading && !c.closed {
 		c.poll.receiveReadyLocked()
-		idleMonitor.watchLocked(c.conn)
+		idleMonitor.watchLocked(c)
 	}
 	for {
 		head, err := c.lookLocked()
@@ -94,6 +107,6 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}
 }
 
-func (r *rawConn) Write(func(fd uintptr) (done bool)) error {
+func (r *rawSDP) Write(func(fd uintptr) (done bool)) error {
 	return r.c.opError("raw-write", errRawWrite)
 }

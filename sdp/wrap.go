@@ -34,7 +34,7 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 	}
 	if err == nil {
 		var c *Conn
-		if c, err = set.offer(ctx, &handshake.Client{Config: &set.Config}, conn); err == nil {
+		if c, err = set.client(ctx, &handshake.Client{Config: &set.Config}, conn); err == nil {
 			return c, nil
 		}
 	}
@@ -68,6 +68,8 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
 	set.network = unnamed
+	met := set
+	set.Meet = met.meeting
 	var served net.Conn
 	up, err := handshake.Serve(ctx, conn, set.Config)
 	if err == nil {

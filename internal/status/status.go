@@ -70,6 +70,9 @@ type Conn struct {
 	Closing bool      `json:"closing"` // closed, but still delivering
 	Opened  time.Time `json:"opened"`
 
+	OnTCP string `json:"on_tcp,omitempty"` // why a connection that could be in shared memory is not
+	Moves uint64 `json:"moves"`            // to shared memory, so far
+
 	Sent      uint64 `json:"sent"` // bytes
 	Received  uint64 `json:"received"`
 	ZCopySent uint64 `json:"zcopy_sent"` // those of Sent that were not copied
@@ -84,7 +87,7 @@ type Conn struct {
 	Buffers    int `json:"buffers"`
 	BufferSize int `json:"buffer_size"`
 
-	Mode     string            `json:"mode"`               // bcopy or zcopy
+	Mode     string            `json:"mode"`               // socket, ring, bcopy or zcopy
 	Declined map[string]string `json:"declined,omitempty"` // why devices are not used
 }
 

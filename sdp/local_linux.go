@@ -1,0 +1,314 @@
+package sdp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/limits"
+	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/stream"
+	"github.com/gosdp/gosdp/internal/trigger"
+)
+
+// haveSHM says that this system can share memory between the ends of a connection.
+const haveSHM = true
+
+// local is a connection between two programs of one host: on TCP or in shared memory.
+type local struct {
+	stream.Conn
+	recorded record
+	dump     atomic.Pointer[dump.Stream]
+	network  networkID
+	ended    atomic.Bool // Close was called
+}
+
+// policy is when the connections of a Dial or a Listen move. The zero value is that without PeerUIDs.
+type policy struct{ *stream.Policy }
+
+// policyFor returns the policy of programs that meet in the directory, if there is one, and allows the users
+// besides the program's own.
+func policyFor(dir string, uids []int) policy {
+	if dir == "" && len(uids) == 0 {
+		return policy{defaultPolicy()}
+	}
+	p := *defaultPolicy()
+	p.Dir = dir
+	if len(uids) > 0 {
+		p.Allow = func(uid uint32) bool { return slices.Contains(uids, int(uid)) }
+	}
+	return policy{&p}
+}
+
+// checkDirectory returns why containers cannot meet in a directory.
+func checkDirectory(path string) error { return meeting.CheckDir(path) }
+
+// Addresses learn whether connections live long enough to move at once; see package trigger.
+var dials, accepts trigger.Memory[netip.AddrPort]
+
+func memoryOf(dialled bool) *trigger.Memory[netip.AddrPort] {
+	if dialled {
+		return &dials
+	}
+	return &accepts
+}
+
+var defaultPolicy = sync.OnceValue(func() *stream.Policy {
+	p := &stream.Policy{
+		Admit: admit,
+		Take:  budget.Process.TakeSpare,
+		Give:  budget.Process.Give,
+		At:    func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
+		Learn: func(dialled bool, acceptor netip.AddrPort, long bool) {
+			if m := memoryOf(dialled); long {
+				m.Long(acceptor)
+			} else {
+				m.Short(acceptor)
+			}
+		},
+	}
+	switch getenv(moveVariable) {
+	case "at-once":
+		p.At = func(bool, netip.AddrPort) int { return 1 }
+		p.Learn = nil
+	case "at-random":
+		p.Restless = true
+	}
+	return p
+})
+
+// moveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
+// ("at-random"). It is for tests.
+const moveVariable = "SDP_MOVE"
+
+// filters is how many seccomp filters the process had when it made its first connection.
+var filters = sync.OnceValues(limits.Filters)
+
+// admit returns why the process should not share memory for another connection.
+func admit() error {
+	if now, ok := limits.Filters(); ok {
+		if before, _ := filters(); now != before {
+			return errFiltered
+		}
+	}
+	return limits.Admit()
+}
+
+var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
+
+// meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
+func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok || !s.shm {
+		return nil, false
+	}
+	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
+	there, ok2 := tcp.RemoteAddr().(*net.TCPAddr)
+	return tcp, ok1 && ok2 && (s.policy.Dir != "" || here.IP.Equal(there.IP) || here.IP.IsLoopback() && there.IP.IsLoopback())
+}
+
+// local returns a connection between two programs of this host.
+func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
+	l := &local{network: s.network}
+	if inherited {
+		l.Inherit(tcp)
+	} else {
+		l.Init(tcp)
+	}
+	if !bubble.Inside() { // what moves a connection outlives the test of a bubble
+		filters()
+		l.Move(dialled, s.policy.Policy)
+	}
+	return l
+}
+
+// open makes the connection the program's.
+func (l *local) open(s *settings, dialled bool) *Conn {
+	openConns.add(l, dialled, s.logger)
+	return publish(l)
+}
+
+// onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
+func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
+	if tcp, ok := s.meets(conn); ok {
+		return s.local(tcp, dialled, false).open(s, dialled)
+	}
+	return nil
+}
+
+// inherit is onHost for a connection that another process has begun.
+func (s *settings) inherit(conn net.Conn) *Conn {
+	if tcp, ok := s.meets(conn); ok {
+		return s.local(tcp, false, true).open(s, false)
+	}
+	return nil
+}
+
+// meet returns the Conn for a TCP connection whose peer is met in shared memory at once. With an error the
+// caller has the connection, as it was. Without a peer that could be met it returns nil and no error.
+func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration) (*Conn, error) {
+	tcp, ok := s.meets(conn)
+	if !ok || bubble.Inside() {
+		return nil, nil
+	}
+	l := s.local(tcp, true, false)
+	if err := l.Meet(ctx, limit); err != nil {
+		return nil, err
+	}
+	return l.open(s, true), nil
+}
+
+// meeting returns nil if the client of an accepted connection cannot be met in shared memory, and otherwise
+// what tries that once, without waiting.
+func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
+	tcp, ok := s.meets(conn)
+	if !ok || bubble.Inside() {
+		return nil
+	}
+	l := s.local(tcp, false, false)
+	return func() (net.Conn, error) {
+		if met, err := l.TryMeet(); err != nil || !met {
+			return nil, err
+		}
+		return l.open(s, false), nil
+	}
+}
+
+// name gives an error the name of the network that the program used.
+func (l *local) name(err error) error {
+	if op, ok := err.(*net.OpError); ok && l.network != unnamed {
+		op.Net = networkNames[l.network]
+	}
+	return err
+}
+
+func (l *local) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if s := l.dump.Load(); s != nil {
+		dumpRead(s, b[:max(0, n)], cause(err))
+	}
+	if err != nil {
+		err = l.name(err)
+	}
+	return n, err
+}
+
+func (l *local) Write(b []byte) (n int, err error) {
+	if s := l.dump.Load(); s != nil {
+		s.Sent(b)
+		defer func() { s.NotSent(len(b) - n) }()
+	}
+	if n, err = l.Conn.Write(b); err != nil {
+		err = l.name(err)
+	}
+	return n, err
+}
+
+func (l *local) ReadFrom(r io.Reader) (n int64, err error) {
+	if l.dump.Load() != nil {
+		n, err = io.Copy(onlyWriter{l}, r)
+	} else {
+		n, err = l.Conn.ReadFrom(r)
+	}
+	return n, l.name(err)
+}
+
+func (l *local) WriteTo(w io.Writer) (n int64, err error) {
+	if l.dump.Load() != nil {
+		n, err = io.Copy(w, onlyReader{l})
+	} else {
+		n, err = l.Conn.WriteTo(w)
+	}
+	return n, l.name(err)
+}
+
+func (l *local) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	if l.dump.Load() != nil {
+		n, err = v.WriteTo(onlyWriter{l})
+	} else {
+		n, err = l.Conn.WriteBuffers(v)
+	}
+	return n, l.name(err)
+}
+
+type onlyWriter struct{ io.Writer }
+
+type onlyReader struct{ io.Reader }
+
+func (l *local) Close() error {
+	if l.ended.Swap(true) {
+		return l.name(l.Conn.Close())
+	}
+	if s := l.dump.Load(); s != nil {
+		s.EndSent()
+	}
+	err := l.Conn.Close()
+	violation := l.Violation()
+	openConns.remove(l, violation != nil, violation)
+	return l.name(err)
+}
+
+func (l *local) CloseWrite() error {
+	err := l.Conn.CloseWrite()
+	if s := l.dump.Load(); s != nil && err == nil {
+		s.EndSent()
+	}
+	return l.name(err)
+}
+
+func (l *local) CloseRead() error                   { return l.name(l.Conn.CloseRead()) }
+func (l *local) SetDeadline(t time.Time) error      { return l.name(l.Conn.SetDeadline(t)) }
+func (l *local) SetReadDeadline(t time.Time) error  { return l.name(l.Conn.SetReadDeadline(t)) }
+func (l *local) SetWriteDeadline(t time.Time) error { return l.name(l.Conn.SetWriteDeadline(t)) }
+func (l *local) SetLinger(sec int) error            { return l.name(l.Conn.SetLinger(sec)) }
+func (l *local) SetKeepAlive(on bool) error         { return l.name(l.Conn.SetKeepAlive(on)) }
+func (l *local) SetNoDelay(on bool) error           { return l.name(l.Conn.SetNoDelay(on)) }
+func (l *local) SetReadBuffer(bytes int) error      { return l.name(l.Conn.SetReadBuffer(bytes)) }
+func (l *local) SetWriteBuffer(bytes int) error     { return l.name(l.Conn.SetWriteBuffer(bytes)) }
+func (l *local) SetKeepAlivePeriod(d time.Duration) error {
+	return l.name(l.Conn.SetKeepAlivePeriod(d))
+}
+func (l *local) SetKeepAliveConfig(c net.KeepAliveConfig) error {
+	return l.name(l.Conn.SetKeepAliveConfig(c))
+}
+
+func (l *local) File() (*os.File, error) {
+	f, err := l.Conn.File()
+	return f, l.name(err)
+}
+
+func (l *local) SyscallConn() (syscall.RawConn, error) {
+	raw, err := l.Conn.SyscallConn()
+	return raw, l.name(err)
+}
+
+func (l *local) record() *record { return &l.recorded }
+
+func (l *local) dumped() *atomic.Pointer[dump.Stream] { return &l.dump }
+
+func (l *local) stats() ConnStats {
+	s := ConnStats{Device: l.Device(), Unread: l.Unread()}
+	if why := l.Why(); why != nil {
+		s.OnTCP = why.Error()
+	}
+	s.TCPReceived, s.TCPSent = l.Counts()
+	read, written := l.Totals()
+	s.ShmReceived, s.ShmSent = read-s.TCPReceived, written-s.TCPSent
+	s.Moves, _ = l.Moves()
+	return s
+}
+
+func (l *local) describe(info *ConnInfo) {
+	info.ConnStats, info.Closing = l.stats(), l.ended.Load()
+}
