@@ -71,7 +71,6 @@ func (c *Conn) CloseWrite() error {
 	c.poll.receiveArrivedLocked()
 	over := c.overLocked()
 	c.writeClosed = true
-	c.appends.stop()
 	c.poll.wakeAllLocked()
 	c.mu.Unlock()
 	c.writeMu.Lock() // a Write in progress returns soon
@@ -118,7 +117,6 @@ func (c *conn) Close() error {
 		return c.opError("close", errClosed)
 	}
 	c.closed = true
-	c.appends.stop()
 	c.refuseAdvertsLocked()
 	c.read.stop()
 	c.write.stop()

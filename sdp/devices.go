@@ -126,12 +126,6 @@ func (d *devices) mayAsk(local, remote netip.Addr) bool {
 		d.named && slices.ContainsFunc(d.usable, func(u wire.Device) bool { return u != wire.DeviceSHM }))
 }
 
-// zeroCopy reports whether zero copy may be used on a device that only predicts when it is
-// faster. If the program and the environment do not say so, it must do no harm to try.
-func (d *devices) zeroCopy() bool {
-	return d.tuning.threshold > 0 || d.tuning.threshold == 0 && mayReadPeers()
-}
-
 // listedDevices returns the devices that may be used, and where they are listed.
 func listedDevices(program []string) (listed []wire.Device, source string, err error) {
 	listed = handshake.KnownDevices // and no source is ever named

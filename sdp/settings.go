@@ -49,7 +49,6 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		Dir:              dev.dir,
 		DirErr:           dev.unmet,
 		Services:         dev.services,
-		ZeroCopy:         dev.zeroCopy(),
 		CRC:              cfg.CRC,
 		Logger:           cfg.Logger,
 		Hello:            hello,

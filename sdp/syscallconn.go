@@ -69,7 +69,7 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 		c.unlendLocked()
 		if taken > 0 {
 			c.promise.consume(taken)
-			c.readBytesLocked(taken)
+			c.out.checkDueLocked()
 		}
 		c.mu.Unlock()
 		if taken > 0 {
