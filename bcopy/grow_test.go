@@ -27,18 +27,3 @@ func TestGrowsAfterMuch(t *testing.T) {
 	assert.NoError(t, s.Acked(base))
 	assert.False(t, due(), "nothing has gone since they shrank")
 }
-
-// TestShort: where long messages gain nothing, a connection that began with small buffers asks for
-// as large ones as others have, and for no larger ones.
-func TestShort(t *testing.T) {
-	s := NewSource(ShortBuffer/4, true)
-	s.Short()
-	s.Carried(growAfter)
-	s.Wrote(1 << 20)
-	request(t, &s, ShortBuffer)
-	assert.NoError(t, s.Acked(ShortBuffer))
-	s.Carried(growAfter)
-	s.Wrote(1 << 20)
-	_, due := s.Request()
-	assert.False(t, due)
-}

@@ -10,10 +10,6 @@ import (
 // bytes. A message that fills it is one FPDU.
 const MaxBuffer = 64768 - 18
 
-// ShortBuffer is the size of the largest private buffer to ask for, in bytes, if longer messages gain
-// nothing.
-const ShortBuffer = 16 << 10
-
 const (
 	// growAt is how many messages a Write may need before larger buffers are worth asking for.
 	growAt = 4
@@ -35,7 +31,6 @@ type Source struct {
 	carried int32  // bytes since the buffers have had this size, up to growAfter
 
 	connector bool
-	short     bool // no buffer larger than ShortBuffer is asked for
 	noMore    bool // a request to grow was refused, so there may be no other (§10.6)
 	noLess    bool // a request to shrink was
 }
@@ -44,17 +39,6 @@ type Source struct {
 // bytes. connector is true at the end that dialled.
 func NewSource(size int, connector bool) Source {
 	return Source{size: int32(size), base: int32(size), connector: connector}
-}
-
-// Short makes the Source ask for buffers of ShortBuffer bytes at most.
-func (s *Source) Short() { s.short = true }
-
-// most returns the size of the largest buffers to ask for.
-func (s *Source) most() int32 {
-	if s.short {
-		return ShortBuffer
-	}
-	return MaxBuffer
 }
 
 // Payload returns how many bytes of the stream fit into one Data message.
@@ -69,8 +53,8 @@ func (s *Source) Carried(n int) { s.carried = int32(min(int(s.carried)+n, growAf
 // Wrote notes that the program has written n bytes at once. After much was sent, a Write that
 // needs many messages makes the Source ask for larger buffers.
 func (s *Source) Wrote(n int) {
-	if n > growAt*s.Payload() && s.carried >= growAfter && s.size < s.most() && s.want == 0 && s.asked == 0 && !s.noMore {
-		s.want = s.most()
+	if n > growAt*s.Payload() && s.carried >= growAfter && s.size < MaxBuffer && s.want == 0 && s.asked == 0 && !s.noMore {
+		s.want = MaxBuffer
 	}
 }
 

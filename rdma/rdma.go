@@ -38,9 +38,6 @@ type SendWR struct {
 	Payload    []byte // nil in a message of the protocol itself
 	Solicited  bool   // Send with Solicited Event
 	Invalidate STag   // Send with Invalidate: the peer's STag to revoke; 0 for none
-	// Most is how many bytes the message may grow to, if the QueuePair is an Appender. 0: it
-	// does not grow.
-	Most int
 }
 
 // ReadWR is an RDMA Read of len(Local) bytes, from VA in the peer's region STag into Local. Local
@@ -70,11 +67,10 @@ const (
 	OpWrite             // the Local of an RDMA Write belongs to the caller again
 )
 
-// Completion reports that one piece of work is done. It has no status except for Failed, because
-// other work that fails ends the queue pair.
+// Completion reports that one piece of work is done. It has no status, because work that fails
+// ends the queue pair.
 type Completion struct {
 	Op          Op
-	Failed      bool   // OpRead: this end may not access the peer's memory. All later Reads fail too
 	Invalidated STag   // OpReceive: the region of this end that the peer revoked with it
 	ID          uint64 // of the ReadWR or WriteWR
 	Buffer      Buffer // OpReceive: the message, lent until released
@@ -104,11 +100,6 @@ type Limits struct {
 	// faster than copying through the receive buffers, by measurement. 0: they never are on this
 	// device.
 	Threshold int
-	// ShortMessages: messages of more than 16 KB gain nothing, because the peer copies one message
-	// out while the next one is copied in.
-	ShortMessages bool
-	// Predict: RDMA can be faster for requests and responses, although a stream is faster copied.
-	Predict bool
 	// Invalidate: a message may invalidate a region of the peer (Send with Invalidate).
 	Invalidate bool
 	// Outlives: what PostSend has accepted reaches the peer even if this process ends
@@ -118,9 +109,6 @@ type Limits struct {
 	// Elastic: ProvideReceive takes effect at once, even on buffers that are already posted,
 	// because the device finds the memory when a message arrives.
 	Elastic bool
-	// BufferedOnly: PostRead and PostWrite fail at both ends, whatever IRD and ORD say, because
-	// neither end can access the other's memory.
-	BufferedOnly bool
 }
 
 // Shrinker is implemented by queue pairs that hold memory which an idle connection does not need.
@@ -150,20 +138,6 @@ type Settler interface {
 	Settle() error
 }
 
-// Appender is implemented by queue pairs whose messages can grow after PostSend, as long as the
-// peer's end has not taken them.
-type Appender interface {
-	// Append adds b to the end of the last message that was posted, and reports whether it did.
-	// It does not if that message was posted without SendWR.Most or would exceed it, if
-	// something was posted after it, if the peer's end has taken it, or if there is no room.
-	// The message that the peer receives is longer by len(b). Append never blocks. It is safe
-	// for concurrent use with everything.
-	Append(b []byte) bool
-	// Sent returns how many bytes of payload have been posted and appended. It is safe for
-	// concurrent use, also after Close.
-	Sent() uint64
-}
-
 // Narrow is implemented by queue pairs that need memory for long messages which may not be
 // available.
 type Narrow interface {
@@ -173,31 +147,12 @@ type Narrow interface {
 	Width(n int) int
 }
 
-// ReadReporter is implemented by queue pairs that tell the peer's end how much of what it sent the
-// program has read, so that the peer knows, after this process has ended, whether data was lost.
-type ReadReporter interface {
-	// ReportRead says that the program has read n more bytes of payload or, if n is negative,
-	// fewer than were reported. One goroutine at a time may call it, and none after Close or
-	// Abort.
-	ReportRead(n int)
-}
-
 // BusyPoller is implemented by queue pairs whose Wait can poll before it parks.
 type BusyPoller interface {
 	// SetBusyPoll makes Wait poll for d before it parks. If d is 0, the default, Wait polls as
-	// long as that pays and the process can afford it. If d is negative, neither Wait nor
-	// PollRoom polls. SetBusyPoll must be called before the first Wait.
+	// long as that pays and the process can afford it. If d is negative, Wait does not poll.
+	// SetBusyPoll must be called before the first Wait.
 	SetBusyPoll(d time.Duration)
-}
-
-// RoomPoller is implemented by queue pairs on which polling for room can pay.
-type RoomPoller interface {
-	// PollRoom is WaitRoom that polls instead of parking. It returns true if the device is not
-	// Busy or, with receives, if there is something for Poll. It returns false if it polled in
-	// vain, polling does not pay at present, or the process cannot afford it; the caller then
-	// goes to WaitRoom. A caller that does not, and leaves the device Busy, must call Flush.
-	// PollRoom belongs to the group of WaitRoom and, with receives, to that of Poll as well.
-	PollRoom(receives bool) bool
 }
 
 // PeerLossNotifier is implemented by queue pairs that cannot detect, while idle, that a remote host

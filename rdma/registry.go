@@ -4,7 +4,7 @@ import "sync"
 
 // Device is a kind of RNIC that this program has.
 type Device interface {
-	// Name returns the name in Config and SDP_DEVICES: "iwarp", "shm", "verbs".
+	// Name returns the name in Config and SDP_DEVICES: "iwarp", "verbs".
 	Name() string
 	// Probe returns nil if the device can be used on this machine, and otherwise
 	// why it cannot.

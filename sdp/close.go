@@ -64,7 +64,6 @@ func (c *conn) CloseWrite() error {
 	c.poll.receiveArrivedLocked()
 	over := c.overLocked()
 	c.writeClosed = true
-	c.appends.stop()
 	c.poll.wakeAllLocked()
 	c.mu.Unlock()
 	c.writeMu.Lock() // a Write in progress returns soon
@@ -113,7 +112,6 @@ func (c *conn) Close() error {
 	c.closed = true
 	d := c.decoy
 	c.decoy = decoy{}
-	c.appends.stop()
 	c.refuseAdvertsLocked()
 	c.read.stop()
 	c.write.stop()

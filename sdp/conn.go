@@ -16,7 +16,7 @@ import (
 // conn is the connection that a [Conn] refers to. The Session decides what to send and what
 // a received message means; the conn drives it with locks, polling, deadlines and Close.
 //
-// A Write is in write.go, append.go and send.go, or direct_write.go if it is not copied. A
+// A Write is in write.go and send.go, or direct_write.go if it is not copied. A
 // message from the peer passes through poll.go, messages.go and promise.go (credit) to a Read
 // in read.go or direct_read.go. close.go and linger.go end the connection.
 //
@@ -30,8 +30,8 @@ import (
 //     that could block.
 //
 // A function whose name ends in Locked must be called with mu held, and returns with mu
-// held. If it releases mu in between, its comment says so. The methods of promise, appends
-// and deadline, which never release it, do without the suffix.
+// held. If it releases mu in between, its comment says so. The methods of promise and
+// deadline, which never release it, do without the suffix.
 type conn struct {
 	tcp    net.Conn // the connection that the handshake ran on
 	qp     rdma.QueuePair
@@ -46,11 +46,9 @@ type conn struct {
 	session  session.Session
 	promise  promise
 	poll     poller
-	appends  appends
 	idle     idleState
 	closer   closer
-	zcopy    *zeroCopy         // nil: zero copy was not used
-	reporter rdma.ReadReporter // nil: the device does not tell the peer what was read
+	zcopy    *zeroCopy // nil: zero copy was not used
 	traffic  tally
 	declined handshake.Reasons // why devices that were preferred are not used
 
@@ -62,7 +60,6 @@ type conn struct {
 	failed      bool // a violation or an abort has ended the connection
 	violated    bool // the peer has broken a rule of SDP
 	exact       bool // the device posts only the private buffers that there shall be; see promise
-	predicts    bool // zero copy is used for Writes that are predicted to be answered
 	lent        lent
 	decoy       decoy // of RawConn.Read; none while one is in progress
 
@@ -108,16 +105,12 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	if s.window > 0 {
 		c.promise.window = int32(min(s.window, mostWindow))
 	}
-	c.appends.device, _ = qp.(rdma.Appender)
 	c.session = session.New(session.Config{
-		Dialled:       s.dialled,
-		Local:         s.local,
-		Peer:          s.peer,
-		Grows:         c.appends.device != nil,
-		ShortMessages: qp.Limits().ShortMessages,
-		Invalidates:   qp.Limits().Invalidate,
+		Dialled:     s.dialled,
+		Local:       s.local,
+		Peer:        s.peer,
+		Invalidates: qp.Limits().Invalidate,
 	})
-	c.reporter, _ = qp.(rdma.ReadReporter)
 	if p, ok := qp.(rdma.BusyPoller); ok && s.busyPoll != 0 {
 		p.SetBusyPoll(s.busyPoll)
 	}
@@ -162,21 +155,15 @@ func (c *conn) startZeroCopy(s *setup) {
 		threshold = limits.Threshold
 	}
 	most := min(limits.ORD, int(s.local.ORD))
-	if threshold < 0 || most == 0 || limits.BufferedOnly || bubble.Inside() {
+	if threshold <= 0 || most == 0 || bubble.Inside() {
 		return // in a bubble nothing is advertised; see offerLocked
-	}
-	if threshold == 0 {
-		if c.predicts = limits.Predict; c.predicts {
-			c.session.Predict()
-		}
-		return
 	}
 	c.session.StartDirect(session.DirectConfig{
 		Threshold:   threshold,
 		PeerAdverts: int(s.peer.MaxAdverts),
 		Worth:       max(threshold, leastFetch),
 	})
-	c.zcopy = newZeroCopy(c, most, takeUpTime)
+	c.zcopy = newZeroCopy(c, most)
 }
 
 // LocalAddr returns the TCP connection's local address.

@@ -161,13 +161,11 @@ func (c *conn) takePayload() (payload []byte, owner bcopy.Owner, err error) {
 func (c *conn) awaitAndTake() (payload []byte, owner bcopy.Owner, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.appends.stop()
 	if err := c.awaitPayloadLocked(); err != nil {
 		return nil, nil, err
 	}
 	payload = c.session.Head()
 	owner = c.session.Consume(len(payload))
-	c.reportReadLocked(len(payload))
 	return payload, owner, nil
 }
 
@@ -185,7 +183,6 @@ func (c *conn) returnPayload(rest []byte, owner bcopy.Owner) {
 		if s := c.dump.Load(); s != nil {
 			s.NotReceived(len(rest))
 		}
-		c.reportReadLocked(-len(rest))
 	case owner != nil:
 		c.promise.adapt()
 		c.promise.release(owner)
@@ -206,11 +203,6 @@ func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	defer c.writeMu.Unlock()
 	buf := copyPool.Get().(*[]byte)
 	defer copyPool.Put(buf)
-	left := 0
-	for _, b := range *v {
-		left += len(b)
-	}
-	defer func() { c.appends.more = false }()
 	for len(*v) > 0 {
 		b := (*v)[0]
 		if len(*v) > 1 {
@@ -218,9 +210,7 @@ func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 				b = (*buf)[:k]
 			}
 		}
-		c.appends.more = len(b) < left
 		put, err := c.writeWhole(b)
-		left -= put
 		n += int64(put)
 		consume(v, put)
 		if err != nil {

@@ -48,7 +48,6 @@ func (d *deadline) fire(by **time.Timer) {
 		return
 	}
 	d.expired = true
-	d.conn.appends.stop()
 	d.conn.poll.wakeAllLocked()
 }
 
@@ -97,7 +96,6 @@ func (c *conn) setDeadline(d **deadline, t time.Time) error {
 		*d = &deadline{conn: c}
 	}
 	if *d != nil && (*d).set(t) {
-		c.appends.stop()
 		c.poll.wakeAllLocked()
 	}
 	return nil

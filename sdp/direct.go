@@ -9,10 +9,8 @@ import (
 )
 
 const (
-	// takeUpTime is how long an advertisement stands if the peer fetches nothing of it, and
-	// predictedTime the same for a Write that was only predicted to be waited for.
-	takeUpTime    = 5 * time.Millisecond
-	predictedTime = time.Millisecond
+	// takeUpTime is how long an advertisement stands if the peer fetches nothing of it.
+	takeUpTime = 5 * time.Millisecond
 	// answerTime is how long a call that must end waits for the peer to release its memory.
 	answerTime = 500 * time.Millisecond
 	// fetchPart is the maximum size of one RDMA Read. The source learns from the completion
@@ -46,8 +44,7 @@ var errUnanswered = fmt.Errorf("sdp: cancelled transfer: peer did not release me
 // completedLocked, armTakeUpLocked, writeStateLocked, mayWaitLocked and endReadingLocked.
 type zeroCopy struct {
 	conn     *conn
-	mostRead int           // RDMA Reads that may be outstanding
-	patience time.Duration // how long an advertisement stands without progress
+	mostRead int // RDMA Reads that may be outstanding
 
 	reads   int    // RDMA Reads that were posted and have not completed
 	writes  int    // RDMA Writes, likewise
@@ -60,19 +57,10 @@ type zeroCopy struct {
 	readAnswer  deadline // of a Read
 }
 
-func newZeroCopy(c *conn, mostRead int, patience time.Duration) *zeroCopy {
-	z := &zeroCopy{conn: c, mostRead: mostRead, patience: patience}
+func newZeroCopy(c *conn, mostRead int) *zeroCopy {
+	z := &zeroCopy{conn: c, mostRead: mostRead}
 	z.takeUp.conn, z.writeAnswer.conn, z.readAnswer.conn = c, c, c
 	return z
-}
-
-// useZeroCopyLocked returns what carries out zero copy. A connection that predicts creates it when
-// it is first needed.
-func (c *conn) useZeroCopyLocked() *zeroCopy {
-	if c.zcopy == nil {
-		c.zcopy = newZeroCopy(c, c.qp.Limits().ORD, predictedTime)
-	}
-	return c.zcopy
 }
 
 // inRead reports whether a Read has exposed its memory.
@@ -90,18 +78,11 @@ func (z *zeroCopy) completedLocked(wc *rdma.Completion) {
 		return // it was posted before abortToReclaimLocked
 	}
 	z.reads--
-	if !wc.Failed {
-		z.fetched += int(wc.ID)
-	}
-	switch {
-	case c.failed:
-		return
-	case wc.Failed:
-		c.session.FetchFailed(int(wc.ID))
-	default:
+	z.fetched += int(wc.ID)
+	if !c.failed {
 		c.session.Fetched(int(wc.ID))
+		c.out.due.Store(true)
 	}
-	c.out.due.Store(true)
 }
 
 // mayWaitLocked reports whether a call may go on waiting for the peer to release its memory.

@@ -11,10 +11,6 @@ import (
 // When it returns, no RDMA Read is under way. 0 bytes: the peer has withdrawn its
 // advertisement, or the call must end. The caller must hold readMu too.
 func (z *zeroCopy) fetchLocked(b []byte) (n int) {
-	if z.conn.predicts && z.declinesLocked() {
-		z.conn.out.flushControlLocked()
-		return 0
-	}
 	var pin runtime.Pinner
 	pin.Pin(&b[0])
 	defer pin.Unpin()
@@ -42,22 +38,6 @@ func (z *zeroCopy) fetchLocked(b []byte) (n int) {
 		room = true
 		c.poll.waitAsLeaderLocked()
 	}
-}
-
-// declinesLocked reports whether a Read on a connection that predicts must not fetch, because this
-// process may not, or because the Read has a deadline: an RDMA Read needs the peer, which may be
-// stopped, and the connection must remain usable after the deadline. It asks the peer for Data.
-func (z *zeroCopy) declinesLocked() bool {
-	s := &z.conn.session
-	switch {
-	case filtered():
-		s.RefuseAdverts()
-	case z.conn.read.pending():
-		s.DeclineAdvert()
-	default:
-		return false
-	}
-	return true
 }
 
 // endReadingLocked notes that the Read's memory is not exposed any more.

@@ -91,7 +91,7 @@ func (z *zeroCopy) writeStateLocked() session.WriteState {
 // armTakeUpLocked gives the peer some time from now to fetch some of what is advertised.
 func (z *zeroCopy) armTakeUpLocked() {
 	if z.conn.session.Offering() {
-		z.takeUp.set(time.Now().Add(z.patience))
+		z.takeUp.set(time.Now().Add(takeUpTime))
 	} else {
 		z.takeUp.set(time.Time{})
 	}

@@ -14,9 +14,3 @@ func privileged() bool {
 
 // mostDescriptors returns how many descriptors this process may have, as far as is known.
 func mostDescriptors() int { return math.MaxInt }
-
-// mayReadPeers reports false, because no device reads a peer's memory on this system.
-func mayReadPeers() bool { return false }
-
-// filtered is not called there.
-func filtered() bool { return true }

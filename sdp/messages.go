@@ -54,22 +54,15 @@ func (c *conn) carryOutLocked(m *session.Event) {
 	case m.Reset:
 		// It follows the end of what the peer sends. A kernel that has received a FIN reports a
 		// reset to Writes alone, and as EPIPE.
-		c.appends.stop()
 		c.recvErr, c.sendErr, c.lost = io.EOF, syscall.EPIPE, true
 		c.poll.wakeAllLocked() // a Write may wait for room
 	case m.Resize != 0:
 		c.promise.resize(m.Resize)
-	case m.Direct:
-		c.appends.stop()
-	}
-	if m.Answer {
-		c.session.Answered(clock())
 	}
 }
 
 // receiveEndedLocked notes that the device delivers nothing more because of err.
 func (c *conn) receiveEndedLocked(err error) {
-	c.appends.stop()
 	var violation bool
 	c.recvErr, c.sendErr, violation = c.session.ChannelEnded(err, c.sendErr, c.qp.Limits().Outlives)
 	c.failed = c.failed || violation
@@ -93,7 +86,6 @@ func (c *conn) violatedLocked(err error) {
 // breakLocked ends the connection at both ends. Reads and Writes of this one return these errors.
 func (c *conn) breakLocked(recvErr, sendErr error) {
 	c.failed = true
-	c.appends.stop()
 	c.recvErr, c.sendErr = recvErr, sendErr
 	if c.session.Abort() {
 		c.out.due.Store(true)

@@ -27,14 +27,13 @@ type poller struct {
 	claims   int32  // calls that want to lead instead of the background poller
 	polled   uint32 // grows each time that the device has been polled
 	activity uint32 // grows with each batch of completions, and with what Writes post
-	inWrite  uint32 // what polled was when a Write last looked for room
 
 	unhandled  int8 // completions of the current batch that were not handled yet
 	leading    bool // there is a leader
 	parked     bool // the leader is in Wait, or about to be
 	background bool // the background poller runs; it leads or waits to lead
 	retire     bool // it is to end
-	inRoom     bool // a call waits or polls for the device to have room
+	inRoom     bool // a call waits for the device to have room
 
 	few  [2]rdma.Completion // the leader waits with these,
 	many *completions       // or with these if more have arrived lately
@@ -148,38 +147,6 @@ func (p *poller) receiveArrivedLocked() {
 		p.receiveReadyLocked()
 		idleMonitor.watchLocked(p.conn)
 	}
-}
-
-// pollRoomLocked polls for room in the device, for as long as that pays, and reports whether it
-// found any, or news. It makes the background poller end, and then leads itself: for each
-// message by which the peer grants credit, the peer would have to wake the background poller,
-// which then takes a processor from a Write that is polling or from the peer. It does not lead
-// if others have polled since the last time: a Read would have to follow it.
-func (p *poller) pollRoomLocked() bool {
-	c := p.conn
-	device, ok := c.qp.(rdma.RoomPoller)
-	if !ok {
-		return false
-	}
-	leads := !p.leading && p.polled == p.inWrite
-	if leads {
-		p.leading = true
-	}
-	p.inRoom = true // until the end: a wake-up meanwhile makes WaitRoom return, if the caller goes there
-	defer func() { p.inRoom = false }()
-	c.mu.Unlock()
-	found := device.PollRoom(leads)
-	c.mu.Lock()
-	switch {
-	case leads:
-		p.receiveReadyLocked()
-		fallthrough
-	case !p.leading:
-		p.inWrite = p.polled
-	case found:
-		p.retireLocked()
-	}
-	return found
 }
 
 // retireLocked makes the background poller end.

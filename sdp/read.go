@@ -15,7 +15,6 @@ func (c *conn) Read(b []byte) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	c.appends.stop()
 	n, err := c.readLocked(b)
 	c.session.ReadDone()
 	c.mu.Unlock()
@@ -51,10 +50,10 @@ func (c *conn) readLocked(b []byte) (n int, err error) {
 		case session.ReadMessage:
 			n = copy(b, c.session.Head())
 			c.promise.consume(n)
-			c.readBytesLocked(n)
+			c.out.checkDueLocked()
 			return n, nil
 		case session.ReadFetch:
-			if n += c.useZeroCopyLocked().fetchLocked(b[n:]); n > 0 {
+			if n += c.zcopy.fetchLocked(b[n:]); n > 0 {
 				return n, nil
 			}
 		case session.ReadControl:
@@ -146,7 +145,7 @@ func (c *conn) copyOutLocked(b []byte) (n int) {
 		n += k
 		c.promise.consume(k)
 	}
-	c.readBytesLocked(n)
+	c.out.checkDueLocked() // the credit that this gives the peer
 	return n
 }
 
@@ -172,19 +171,4 @@ func (c *conn) unlendLocked() {
 		c.poll.broadcastLocked()
 	}
 	c.lent = notLent
-}
-
-// readBytesLocked tells the peer's device that the program has read n more bytes that
-// arrived as payload, and sees to the credit that this gives the peer.
-func (c *conn) readBytesLocked(n int) {
-	c.reportReadLocked(n)
-	if n > 0 {
-		c.out.checkDueLocked()
-	}
-}
-
-func (c *conn) reportReadLocked(n int) {
-	if c.reporter != nil && !c.failed && !c.closed {
-		c.reporter.ReportRead(n)
-	}
 }

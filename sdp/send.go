@@ -172,9 +172,6 @@ func (s *sender) post(o *session.Batch, b []byte) (n int, err error) {
 	if o.Carries() {
 		taken, err = c.qp.PostSend(o.WRs)
 	} else {
-		if len(o.WRs) > 0 && o.Bytes() == len(b) && c.cannotWriteLocked() == nil {
-			o.WRs[len(o.WRs)-1].Most = c.appends.growth(&c.session)
-		}
 		c.mu.Unlock()
 		if len(o.WRs) > 0 {
 			taken, err = c.qp.PostSend(o.WRs)
@@ -226,14 +223,8 @@ func (s *sender) settle(stop func(*conn) error) {
 	}
 }
 
-// waitRoomLocked waits until the device has room, or there is news from the peer. It releases mu
-// in between.
-func (s *sender) waitRoomLocked() error {
-	if s.conn.poll.pollRoomLocked() {
-		return nil
-	}
-	return s.waitDeviceLocked(s.conn.qp.WaitRoom)
-}
+// waitRoomLocked waits until the device has room. It releases mu in between.
+func (s *sender) waitRoomLocked() error { return s.waitDeviceLocked(s.conn.qp.WaitRoom) }
 
 // waitDeviceLocked calls wait without mu, while the background poller keeps reading:
 // otherwise two ends that wait for each other's room would wait forever. In a synctest bubble

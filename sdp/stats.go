@@ -96,9 +96,6 @@ func (c *conn) carriedLocked() Traffic {
 		ControlReceived: c.traffic.ControlReceived,
 		CreditStalls:    c.traffic.CreditStalls,
 	}
-	if c.appends.device != nil {
-		t.BcopySent.Bytes = c.appends.device.Sent() // includes what was appended
-	}
 	out, in := c.session.DirectCounts()
 	t.ZCopySent, t.ZCopyReceived = out.Bytes, in.Bytes
 	t.Advertised = out.Adverts + in.Adverts

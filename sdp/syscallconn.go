@@ -82,7 +82,7 @@ func (r *rawSDP) Read(f func(fd uintptr) (done bool)) error {
 		c.unlendLocked()
 		if taken > 0 {
 			c.promise.consume(taken)
-			c.readBytesLocked(taken)
+			c.out.checkDueLocked()
 		}
 		c.mu.Unlock()
 		if taken > 0 {

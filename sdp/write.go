@@ -10,19 +10,14 @@ import (
 // lostMost is how many bytes of the first Write after the peer's Close are taken and lost.
 const lostMost = 64 << 10
 
-// Write appends b to the last message if that may still grow (append.go). Otherwise writeWhole
-// sends it in messages of its own.
 func (c *conn) Write(b []byte) (n int, err error) {
-	if c.dump.Load() == nil && c.appends.try(b) {
-		return len(b), nil
-	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	n, err = c.writeWhole(b)
 	return n, c.opError("write", c.once(err, syscall.EPIPE))
 }
 
-// writeWhole writes b in messages of its own. The caller must hold writeMu.
+// writeWhole writes b. The caller must hold writeMu.
 func (c *conn) writeWhole(b []byte) (n int, err error) {
 	if mapped(b) {
 		return c.writeMapped(b)
@@ -78,14 +73,7 @@ func (c *conn) writeAll(b []byte) (n int, err error) {
 		c.mu.Unlock()
 		return 0, err
 	}
-	planned := c.session.BeginWrite(len(b), c.write.pending())
-	c.appends.count(len(b))
-	if planned {
-		c.useZeroCopyLocked()
-	}
-	if c.session.Timed() {
-		c.session.WriteBegan(clock())
-	}
+	planned := c.session.BeginWrite(len(b))
 	c.mu.Unlock()
 	if planned {
 		return c.zcopy.write(b)
@@ -116,7 +104,6 @@ func (c *conn) sendFailedLocked(err error) error {
 	}
 	if c.sendErr == nil {
 		c.sendErr = err
-		c.appends.stop()
 		c.poll.wakeAllLocked() // a call that waits for it may be polling
 	}
 	return c.sendErr

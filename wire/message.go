@@ -77,22 +77,13 @@ func (a *Advert) append(b []byte) []byte {
 // points into b. It returns an *Error for everything that the draft forbids in a single
 // message; then m must not be used. It ignores reserved bits, and does not check sequence
 // numbers and credit. It allocates nothing for a valid message.
-func (m *Message) Parse(b []byte) error { return m.parse(b, false) }
-
-// ParseGrown acts like Parse for a device whose messages can grow: a Data message with
-// payload may be longer than its Len, and the rest is payload too. This is ours.
-func (m *Message) ParseGrown(b []byte) error { return m.parse(b, true) }
-
-func (m *Message) parse(b []byte, grown bool) error {
+func (m *Message) Parse(b []byte) error {
 	if len(b) < HeaderLen {
 		return malformed("message", "BSDH", "has %d of %d bytes", len(b), HeaderLen)
 	}
 	*m = Message{}
 	m.Header.parse(b)
 	k := m.MID.kind()
-	if grown && m.MID == MIDData && m.Len > HeaderLen && uint64(m.Len) < uint64(len(b)) {
-		m.Len = uint32(len(b))
-	}
 	switch {
 	case k.name == "":
 		return malformed(m.MID.String(), "MID", "is unknown")

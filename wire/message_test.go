@@ -199,34 +199,6 @@ func TestParseAcceptsExtremes(t *testing.T) {
 	}
 }
 
-// TestParseGrown: on a device whose messages grow, all that follows the header of Data
-// is payload. What Parse says of other messages, and of such as have not grown, stays.
-func TestParseGrown(t *testing.T) {
-	for _, v := range []struct{ name, hex, payload, field string }{
-		{"it has not grown", "ff 00 0040 00000012 00000001 00000000  6869", "hi", ""},
-		{"it has", "ff 00 0040 00000011 00000001 00000000  6869", "hi", ""},
-		{"a credit update has not", "ff 00 0040 00000010 00000001 00000000", "", ""},
-		{"nor may it", "ff 00 0040 00000010 00000001 00000000  68", "", "Len"},
-		{"less came than was posted", "ff 00 0040 00000013 00000001 00000000  6869", "", "Len"},
-		{"less than a header", "ff 00 0040 00000008 00000001 00000000  6869", "", "Len"},
-		{"another message", "02 00 0040 00000010 00000001 00000000  68", "", "Len"},
-		{"a SrcAvail", "fe 00 0010 00000021 00000009 00000008  00000102 00000102 0000000000000001  6869", "", "Len"},
-	} {
-		t.Run(v.name, func(t *testing.T) {
-			var m Message
-			b := unhex(t, v.hex)
-			err := m.ParseGrown(b)
-			if v.field != "" {
-				wantField(t, err, v.field)
-				return
-			}
-			if err != nil || string(m.Payload) != v.payload || int(m.Len) != len(b) {
-				t.Errorf("payload %q, Len %d, %v, want %q, %d", m.Payload, m.Len, err, v.payload, len(b))
-			}
-		})
-	}
-}
-
 func TestMIDNames(t *testing.T) {
 	for mid, want := range map[MID]string{MIDHello: "Hello", MIDSinkCancelAck: "SinkCancelAck", MIDData: "Data", 0x0F: "MID 0x0f"} {
 		if got := mid.String(); got != want {

@@ -19,8 +19,7 @@ import (
 type Sink struct {
 	mode   wire.Mode
 	most   int  // SrcAvails that may be held: our MaxAdverts
-	alone  bool // no SinkAvail is sent: the peer accepts none in addition to a SrcAvail, or none is wanted
-	plain  bool // Pipelined mode is not asked for
+	alone  bool // no SinkAvail is sent, because the peer accepts none in addition to a SrcAvail
 	refuse bool // each SrcAvail is answered with SendSm
 	worth  int  // bytes that are worth a transfer without a copy
 
@@ -73,16 +72,14 @@ type SinkConfig struct {
 	OurAdverts int  // our MaxAdverts
 	PeerAdvert int  // the peer's
 	// Worth is how many bytes are worth an RDMA Read of their own, or a SinkAvail.
-	Worth    int
-	Combined bool // neither ask for Pipelined mode nor advertise in it
+	Worth int
 }
 
 // NewSink returns the Sink of a connection in Combined mode.
 func NewSink(c SinkConfig) Sink {
 	return Sink{
 		mode: wire.ModeCombined, refuse: c.Refuse, most: c.OurAdverts, worth: c.Worth,
-		alone: c.PeerAdvert < 2 || c.Combined, // the Source uses the only one
-		plain: c.Combined,
+		alone: c.PeerAdvert < 2, // the Source uses the only one
 		after: returnAfter,
 	}
 }
@@ -276,21 +273,6 @@ func (s *Sink) Unfetch(size int) {
 			break
 		}
 	}
-	s.carryCancel()
-}
-
-// Failed notes that the oldest RDMA Read, of size bytes, has failed, as all later ones will. The
-// peer must send everything that it advertises as Data from now on.
-func (s *Sink) Failed(size int) {
-	for i := range s.held {
-		if h := &s.held[i]; h.flying > 0 {
-			h.left += size
-			h.va -= uint64(size)
-			h.flying -= size
-			break
-		}
-	}
-	s.Refuse()
 	s.carryCancel()
 }
 
@@ -516,7 +498,7 @@ func (s *Sink) Due() (m wire.Message, invalidate uint32, ok bool) {
 
 // WantsPipelined reports whether completions should ask for Pipelined mode (REQ_PIPE).
 func (s *Sink) WantsPipelined() bool {
-	return s.mode == wire.ModeCombined && s.eager >= waitsMatter && !s.refuse && !s.plain
+	return s.mode == wire.ModeCombined && s.eager >= waitsMatter && !s.refuse
 }
 
 // Took notes that the message that Due returned has its MSeq and is about to be sent.

@@ -23,11 +23,10 @@ const Never = -1
 // asked for are sent as Data, because a SendSm has answered their SrcAvail.
 type Source struct {
 	mode      wire.Mode
-	threshold int  // bytes; longer Writes are advertised. Negative: none are
-	most      int  // SrcAvails that may be outstanding
-	fill      int  // SinkAvails that may be outstanding: our MaxAdverts
-	piece     int  // maximum bytes in one SrcAvail
-	combined  bool // Pipelined mode is never entered
+	threshold int // bytes; longer Writes are advertised. Negative: none are
+	most      int // SrcAvails that may be outstanding
+	fill      int // SinkAvails that may be outstanding: our MaxAdverts
+	piece     int // maximum bytes in one SrcAvail
 
 	offers []offer  // SrcAvails that have not ended, oldest first
 	ended  []uint32 // STags that are no longer advertised and must be invalidated
@@ -86,11 +85,10 @@ const (
 
 // SourceConfig is the configuration of a Source.
 type SourceConfig struct {
-	Threshold  int  // bytes; longer Writes are advertised. Negative: none are
-	PeerAdvert int  // the peer's MaxAdverts
-	OurAdverts int  // our own MaxAdverts
-	MaxOffer   int  // maximum bytes in one SrcAvail; 0: the protocol's limit
-	Combined   bool // never enter Pipelined mode
+	Threshold  int // bytes; longer Writes are advertised. Negative: none are
+	PeerAdvert int // the peer's MaxAdverts
+	OurAdverts int // our own MaxAdverts
+	MaxOffer   int // maximum bytes in one SrcAvail; 0: the protocol's limit
 }
 
 // NewSource returns a Source in Combined mode, in which every direction starts (§12).
@@ -102,7 +100,7 @@ func NewSource(c SourceConfig) Source {
 		mode: wire.ModeCombined, threshold: c.Threshold,
 		// The peer's MaxAdverts counts advertisements of both kinds (§11.3). One of them is
 		// reserved for the Sink.
-		most: max(1, c.PeerAdvert-1), fill: c.OurAdverts, piece: c.MaxOffer, combined: c.Combined,
+		most: max(1, c.PeerAdvert-1), fill: c.OurAdverts, piece: c.MaxOffer,
 	}
 }
 
@@ -503,7 +501,7 @@ func (s *Source) Acked(ack uint32) {
 
 // Hint handles the peer's request for Pipelined mode (REQ_PIPE).
 func (s *Source) Hint() {
-	if s.threshold < 0 || s.combined {
+	if s.threshold < 0 {
 		return
 	}
 	if s.hints++; s.hints >= hintsMatter && s.mode == wire.ModeCombined {

@@ -18,7 +18,7 @@ import (
 // offered begins a Write of n bytes at a and sends its SrcAvail to b.
 func offered(t *testing.T, a, b *Session, n int) {
 	t.Helper()
-	require.True(t, a.BeginWrite(n, false))
+	require.True(t, a.BeginWrite(n))
 	var batch Batch
 	require.True(t, a.Offer(&batch, make([]byte, n), a.PlanWrite(n, WriteGoesOn), 7, 8))
 	post(t, a, b, &batch)
@@ -28,7 +28,7 @@ func offered(t *testing.T, a, b *Session, n int) {
 // was sent or when it must end.
 func TestPlainWrite(t *testing.T) {
 	a, _ := pair(false)
-	require.False(t, a.BeginWrite(1<<20, false))
+	require.False(t, a.BeginWrite(1<<20))
 	p := a.PlanWrite(1<<20, WriteGoesOn)
 	assert.Equal(t, WriteCopy, p.Step)
 	assert.Equal(t, 1<<20, p.N)
@@ -41,7 +41,7 @@ func TestPlainWrite(t *testing.T) {
 // program has advertised memory in the meantime.
 func TestPlanThatHoldsNoLonger(t *testing.T) {
 	a, b := pair(true)
-	require.True(t, a.BeginWrite(1<<20, false))
+	require.True(t, a.BeginWrite(1<<20))
 	p := a.PlanWrite(1<<20, WriteGoesOn)
 	require.Equal(t, WriteOffer, p.Step)
 	a.zsource.Plain()
@@ -59,7 +59,7 @@ func TestOfferWithoutCredit(t *testing.T) {
 	a.Data(&batch, make([]byte, 16), 13, 1)
 	post(t, a, b, &batch)
 	require.True(t, a.Stalled())
-	require.True(t, a.BeginWrite(1000, false))
+	require.True(t, a.BeginWrite(1000))
 	assert.Equal(t, WriteStall, a.PlanWrite(1000, WriteGoesOn).Step)
 }
 
@@ -124,7 +124,7 @@ func pipelined(t *testing.T, n int) (a, b *Session) {
 // tells how far it came.
 func TestFillInParts(t *testing.T) {
 	a, b := pipelined(t, 10_000)
-	require.True(t, a.BeginWrite(20_000, false))
+	require.True(t, a.BeginWrite(20_000))
 	p := a.PlanWrite(20_000, WriteGoesOn)
 	require.Equal(t, WriteFill, p.Step)
 	require.Equal(t, 10_000, p.N)
@@ -239,22 +239,6 @@ func TestChannelEnded(t *testing.T) {
 			assert.Equal(t, v.violated, violated)
 		})
 	}
-}
-
-// TestGrowth: messages may grow only in a connection without zero copy.
-func TestGrowth(t *testing.T) {
-	hello := wire.Hello{Bufs: 16, LocalRcvSz: 4096, MaxAdverts: 4}
-	a, b := pair(true)
-	s := New(Config{Local: hello, Peer: hello, Grows: true})
-	assert.Equal(t, 4096, s.Growth())
-	assert.Zero(t, a.Growth())
-	require.True(t, a.BeginWrite(1000, false))
-	var batch Batch
-	require.True(t, a.Offer(&batch, make([]byte, 1000), a.PlanWrite(1000, WriteGoesOn), 7, 8))
-	events := post(t, a, &s, &batch)
-	assert.True(t, events[0].Direct)
-	assert.Zero(t, s.Growth(), "the peer uses zero copy")
-	assert.Zero(t, b.Growth())
 }
 
 type owner struct{ released int }

@@ -72,16 +72,8 @@ func (s *Session) Unfetch(size int) bool {
 	return s.zsink.Pending()
 }
 
-// DeclineAdvert makes a message due that asks for Data instead of what the peer has advertised, if
-// nothing of that is being fetched.
-func (s *Session) DeclineAdvert() { s.zsink.Decline() }
-
 // Fetched notes that the oldest RDMA Read, of size bytes, has completed.
 func (s *Session) Fetched(size int) { s.zsink.Fetched(size) }
-
-// FetchFailed notes that the oldest RDMA Read, of size bytes, has failed, as all later ones will.
-// The peer must send everything that it advertises as Data from now on.
-func (s *Session) FetchFailed(size int) { s.zsink.Failed(size) }
 
 // Advertise makes a SinkAvail due for n bytes of the Read, which are exposed as stag at va. It
 // returns false if the Read may not advertise any more. Otherwise AdvertEnded must be called

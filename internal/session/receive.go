@@ -15,8 +15,6 @@ type Event struct {
 	Payload int    // bytes
 	Kept    bool   // the payload is unread; Consume returns the owner of its buffer
 	Reset   bool   // the peer has aborted the connection
-	Direct  bool   // the peer is the first to use zero copy: see Growth
-	Answer  bool   // the payload answers a Write whose time counts; call Answered
 	Resize  uint32 // not 0: the size of private buffers that the peer asks for; call Resize
 }
 
@@ -28,12 +26,7 @@ type Event struct {
 // An error is a violation of the protocol by the peer, and names the section of the draft.
 func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop bool) (e Event, err error) {
 	var m wire.Message
-	if s.grows {
-		err = m.ParseGrown(b)
-	} else {
-		err = m.Parse(b)
-	}
-	if err == nil {
+	if err = m.Parse(b); err == nil {
 		err = s.account.Received(m.MSeq, m.MSeqAck, m.Bufs)
 	}
 	if err == nil && invalidated != 0 && m.MID != wire.MIDRdmaRdCompl && m.MID != wire.MIDRdmaWrCompl {
@@ -45,15 +38,12 @@ func (s *Session) Receive(b []byte, owner bcopy.Owner, invalidated uint32, drop 
 	e.Valid, e.MID, e.Payload = true, m.MID, len(m.Payload)
 	s.sink.Used()
 	s.zsource.Acked(m.MSeqAck)
-	direct := s.zsource != nil
 	if e.Resize, err = s.dispatch(&m, invalidated); err != nil {
 		return e, err
 	}
-	e.Direct = !direct && s.zsource != nil
 	e.Reset = m.MID == wire.MIDAbortConn
 	if e.Payload > 0 {
 		s.zsink.Payload(e.Payload, m.MID != wire.MIDSrcAvail)
-		e.Answer = s.turns.payload()
 		e.Kept = !drop
 	}
 	if e.Kept {
@@ -117,7 +107,6 @@ func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 		}
 		return err
 	case wire.MIDRdmaRdCompl:
-		s.turns.sent(int(m.Size))
 		return s.zsource.RdCompl(int(m.Size), invalidated, m.Flags&wire.FlagReqPipe != 0)
 	case wire.MIDSendSm:
 		return s.zsource.SendSm(m.MSeqAck)

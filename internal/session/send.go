@@ -224,7 +224,6 @@ func (s *Session) Sent(b *Batch, n int) (bytes int, due bool) {
 	for i := range b.WRs[:n] {
 		bytes += len(b.WRs[i].Payload)
 	}
-	s.turns.sent(bytes)
 	switch b.kind {
 	case batchControl:
 		if n == 1 && b.mid == wire.MIDDisConn {

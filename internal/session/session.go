@@ -31,13 +31,11 @@ type Session struct {
 	sink    bcopy.Sink
 	zsource *zcopy.Source // these two are nil until either end uses zero copy
 	zsink   *zcopy.Sink
-	turns   *turns // nil: every Write above the threshold is advertised, or none
 
 	target int32 // see SetTarget
 	gather int32 // see GatherMore
 
 	adverts     uint16 // how many advertisements the peer may have outstanding
-	grows       bool
 	invalidates bool
 
 	fin        fin
@@ -46,7 +44,6 @@ type Session struct {
 	planned    bool // zsource plans the Write in progress
 	reading    bool // the Read in progress has announced that it waits
 	oneMessage bool // the Read in progress may return the payload of one message
-	predicts   bool // zero copy starts when a Write or the peer first needs it: see Predict
 }
 
 // fin is the state of this end's DisConn.
@@ -61,30 +58,22 @@ const (
 
 // Config is the configuration of a Session.
 type Config struct {
-	Dialled       bool // this end dialled
-	Local, Peer   wire.Hello
-	Grows         bool // the device may append to messages: rdma.Appender
-	ShortMessages bool // messages longer than bcopy.ShortBuffer gain nothing
-	Invalidates   bool // messages may invalidate the peer's regions
+	Dialled     bool // this end dialled
+	Local, Peer wire.Hello
+	Invalidates bool // messages may invalidate the peer's regions
 }
 
-// New returns a Session that does not use zero copy; see [Session.StartDirect] and
-// [Session.Predict].
+// New returns a Session that does not use zero copy; see [Session.StartDirect].
 func New(c Config) Session {
-	s := Session{
+	return Session{
 		account:     credits.New(c.Peer.Bufs, c.Local.Bufs),
 		source:      bcopy.NewSource(int(min(c.Peer.LocalRcvSz, bcopy.MaxBuffer)), c.Dialled),
 		sink:        bcopy.NewSink(int(c.Local.LocalRcvSz)),
 		target:      int32(c.Local.Bufs),
 		gather:      gatherMost,
 		adverts:     c.Local.MaxAdverts,
-		grows:       c.Grows,
 		invalidates: c.Invalidates,
 	}
-	if c.ShortMessages {
-		s.source.Short()
-	}
-	return s
 }
 
 // DirectConfig is the configuration of zero copy.
@@ -94,7 +83,6 @@ type DirectConfig struct {
 	Refuse      bool // the peer must send everything that it advertises as Data
 	Worth       int  // bytes that are worth an RDMA Read of their own
 	MaxOffer    int  // maximum bytes in one SrcAvail; 0: the protocol's limit
-	Predict     bool // advertise only Writes that are predicted to be answered, in Combined mode
 }
 
 // StartDirect starts zero copy. It must be called before the first message, because Pipelined
@@ -103,27 +91,20 @@ func (s *Session) StartDirect(c DirectConfig) {
 	d := new(struct {
 		source zcopy.Source
 		sink   zcopy.Sink
-		turns  turns
 	})
 	d.source = zcopy.NewSource(zcopy.SourceConfig{
 		Threshold:  c.Threshold,
 		PeerAdvert: c.PeerAdverts,
 		OurAdverts: int(s.adverts),
 		MaxOffer:   c.MaxOffer,
-		Combined:   c.Predict,
 	})
 	d.sink = zcopy.NewSink(zcopy.SinkConfig{
 		Refuse:     c.Refuse,
 		OurAdverts: int(s.adverts),
 		PeerAdvert: c.PeerAdverts,
 		Worth:      c.Worth,
-		Combined:   c.Predict,
 	})
 	s.zsource, s.zsink = &d.source, &d.sink
-	if c.Predict {
-		d.turns = newTurns(c.Threshold)
-		s.turns = &d.turns
-	}
 	if s.sink.Ended() {
 		s.zsink.End()
 	}
@@ -131,13 +112,9 @@ func (s *Session) StartDirect(c DirectConfig) {
 
 // peerStarts creates the zero-copy state when the peer uses zero copy first. An end that does
 // not take part needs it too, so that the peer's messages about zero copy are checked like any
-// other. Neither kind of end enters Pipelined mode, so the number of messages sent so far does
+// other. Such an end does not enter Pipelined mode, so the number of messages sent so far does
 // not matter.
 func (s *Session) peerStarts() {
-	if s.predicts {
-		s.StartDirect(predicted)
-		return
-	}
 	s.StartDirect(DirectConfig{Threshold: zcopy.Never, PeerAdverts: 1, Refuse: true, Worth: 1})
 }
 

@@ -138,7 +138,7 @@ func TestZeroCopyIsThePeers(t *testing.T) {
 	a, b := pair(true)
 	b.zsource, b.zsink = nil, nil
 	var batch Batch
-	require.True(t, a.BeginWrite(1000, false))
+	require.True(t, a.BeginWrite(1000))
 	plan := a.PlanWrite(1000, WriteGoesOn)
 	require.Equal(t, WriteOffer, plan.Step)
 	require.True(t, a.Offer(&batch, make([]byte, 1000), plan, 7, 8))
@@ -161,7 +161,7 @@ func TestPlanRead(t *testing.T) {
 	a, b := pair(true)
 	assert.Equal(t, ReadWait, b.PlanRead(8192, false, false))
 	var batch Batch
-	require.True(t, a.BeginWrite(1000, false))
+	require.True(t, a.BeginWrite(1000))
 	require.True(t, a.Offer(&batch, make([]byte, 1000), a.PlanWrite(1000, WriteGoesOn), 7, 8))
 	post(t, a, b, &batch)
 	b.sink.Consume(b.sink.Bytes())

@@ -44,17 +44,9 @@ type WritePlan struct {
 }
 
 // BeginWrite starts a Write of n bytes. It reports whether the Write must repeat PlanWrite.
-// Otherwise all of it is sent as Data. bounded says that the Write has a deadline. Such a Write is
-// not advertised because of a prediction alone: if the peer did not answer the withdrawal in time,
-// the connection would be lost.
-func (s *Session) BeginWrite(n int, bounded bool) (planned bool) {
-	if s.zsource == nil && s.predicts && n > predicted.Threshold {
-		s.StartDirect(predicted)
-	}
+// Otherwise all of it is sent as Data.
+func (s *Session) BeginWrite(n int) (planned bool) {
 	s.planned = s.zsource.Wants(n)
-	if s.turns != nil {
-		s.planned = s.turns.begin(n, s.planned && !bounded)
-	}
 	if s.planned {
 		s.zsource.Begin()
 	}
@@ -168,17 +160,6 @@ func (s *Session) AbandonWrite() { s.zsource.Abandon() }
 
 // Stalled reports whether no message with payload may be sent until the peer grants credit.
 func (s *Session) Stalled() bool { return s.account.Room() == 0 }
-
-// Growth returns how long the last message of a Write may become in the device by appending
-// later Writes to it. It is 0 in a Write that is planned, because other bytes of that Write may
-// follow, and on a connection that may enter Pipelined mode, which counts messages and bytes in
-// their order.
-func (s *Session) Growth() int {
-	if !s.grows || s.planned || s.zsource != nil && s.turns == nil {
-		return 0
-	}
-	return s.source.Size()
-}
 
 // Payload returns how many bytes of the stream fit into one Data message.
 func (s *Session) Payload() int { return s.source.Payload() }

@@ -29,10 +29,8 @@ func checkNeverBlocks(t *testing.T, pair Pair) {
 		n, err := a.PostSend([]rdma.SendWR{message(contents(sent, 100), 16)})
 		may(err)
 		sent += uint64(n)
-		if !a.Limits().BufferedOnly {
-			may(read(a, make([]byte, 100), region.STag, region.VA))
-			may(write(a, contents(0, 100), region.STag, region.VA))
-		}
+		may(read(a, make([]byte, 100), region.STag, region.VA))
+		may(write(a, contents(0, 100), region.STag, region.VA))
 		a.Flush()
 		a.Busy()
 		_, err = a.Poll(wcs[:])

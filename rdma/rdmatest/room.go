@@ -72,14 +72,12 @@ func (l *backlog) fillOne() bool {
 
 // stuff is overfill for a device that then stays Busy until the peer calls Poll. A transport may take
 // a little more later, for example when a timer makes a kernel fill a small window, but not the Write
-// that stuff posts after the messages. BufferedOnly devices need none.
+// that stuff posts after the messages.
 func stuff(a, b *end) *backlog {
 	a.t.Helper()
 	l := overfill(a, b)
-	if !a.Limits().BufferedOnly {
-		target := b.expose(most, rdma.RemoteWrite)
-		must(a.t, write(a, contents(0, most), target.STag, target.VA))
-	}
+	target := b.expose(most, rdma.RemoteWrite)
+	must(a.t, write(a, contents(0, most), target.STag, target.VA))
 	return l
 }
 

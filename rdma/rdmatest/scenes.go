@@ -78,13 +78,6 @@ func (r *role) number() uint64 {
 
 func (r *role) other() uint64 { return 1 - r.number() }
 
-// reaches skips the scene at both ends if neither can access the other's memory.
-func (r *role) reaches() {
-	if r.Limits().BufferedOnly {
-		r.t.Skip("missing: access of one process to the other's memory")
-	}
-}
-
 // there are sizes to read and to write; the last is that of the regions.
 var there = []int{1, 100, 4097, 65_537, 1_000_001}
 
@@ -92,7 +85,6 @@ const thereSize = 1_000_001
 
 // readThere reads from the memory of the other role, which does the same.
 func readThere(r *role) {
-	r.reaches()
 	r.collect()
 	source := r.exposeContents(contents(r.number(), thereSize), thereSize, rdma.RemoteRead)
 	from := r.trade(source.Region)
@@ -109,7 +101,6 @@ func readThere(r *role) {
 
 // writeThere writes to the memory of the other role, which does the same.
 func writeThere(r *role) {
-	r.reaches()
 	r.collect()
 	x := transfers{e: r.end}
 	for _, n := range there {
@@ -129,7 +120,6 @@ func writeThere(r *role) {
 
 // writeWhileInvalidated keeps writing until the other role ends that.
 func writeWhileInvalidated(r *role) {
-	r.reaches()
 	r.collect()
 	var to rdma.Region
 	r.line.Hear(&to)
@@ -139,7 +129,6 @@ func writeWhileInvalidated(r *role) {
 }
 
 func invalidateWhileWritten(r *role) {
-	r.reaches()
 	r.collect()
 	target := r.expose(thereSize, rdma.RemoteWrite)
 	r.line.Say(target.Region)
@@ -313,7 +302,6 @@ func sendAndDie(r *role) {
 // killWhileRead kills the other role between, or in the middle of, Reads from its memory. Reads that
 // complete are correct.
 func killWhileRead(r *role) {
-	r.reaches()
 	r.collect()
 	var from rdma.Region
 	r.line.Hear(&from)
@@ -331,7 +319,6 @@ func killWhileRead(r *role) {
 }
 
 func exposeAndDie(r *role) {
-	r.reaches()
 	r.collect()
 	source := r.exposeContents(contents(1, thereSize), thereSize, rdma.RemoteRead)
 	r.line.Say(source.Region)

@@ -44,34 +44,3 @@ func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials,
 	}
 	return dials, listens
 }
-
-// OfferHalves are the two halves of a channel that the client offers.
-func OfferHalves(d rdma.Offerer, cfg rdma.ChannelConfig) (offers, listens Half) {
-	offers = func(t *testing.T, line *Line) rdma.QueuePair {
-		offer, err := d.Offer("", cfg)
-		must(t, err)
-		line.Say(offer.Ticket())
-		var met bool
-		line.Hear(&met)
-		q, err := offer.Take(cfg.IRD)
-		must(t, err)
-		return q
-	}
-	listens = func(t *testing.T, line *Line) rdma.QueuePair {
-		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
-		defer cancel()
-		place, err := d.Listen(cfg)
-		must(t, err)
-		defer place.Close()
-		var ticket rdma.Ticket
-		line.Hear(&ticket)
-		pending, err := place.(rdma.OfferListener).Meet(rdma.Peer{SameHost: true}, ticket, cfg.IRD)
-		must(t, err)
-		defer pending.Withdraw()
-		line.Say(true)
-		q, err := pending.Take(ctx)
-		must(t, err)
-		return q
-	}
-	return offers, listens
-}

@@ -28,7 +28,6 @@ type end struct {
 	writing    *write
 	reading    *read
 	readClosed bool // what comes is thrown away
-	predicts   bool // only Writes that are predicted to be answered are advertised
 
 	cancelled   uint32 // the last SrcAvailCancel that was received
 	cancelReads int    // RDMA Reads that had been posted then

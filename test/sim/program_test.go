@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"time"
-
-	"github.com/gosdp/gosdp/wire"
-)
+import "github.com/gosdp/gosdp/wire"
 
 // The programs: what they call at each end is random.
 
@@ -22,13 +18,7 @@ func (e *end) startWrite(n int) bool {
 		b[i] = content(e.dir, e.wrote+i)
 	}
 	e.writing = &write{b: b}
-	planned := e.s.BeginWrite(n, false)
-	if e.s.Timed() {
-		e.s.WriteBegan(time.Duration(e.w.step))
-	}
-	if e.predicts && planned {
-		e.w.stats.predicted++
-	}
+	planned := e.s.BeginWrite(n)
 	e.w.tracef("%s: Write of %d bytes, planned %v", e.name, n, planned)
 	return true
 }

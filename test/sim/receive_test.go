@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"time"
 
 	"github.com/gosdp/gosdp/wire"
 )
@@ -42,10 +41,6 @@ func (e *end) receive(c completion) {
 	it, err := e.s.Receive(c.bytes, e, c.invalidated, e.readClosed)
 	if err != nil {
 		e.w.failf("%s: %v: %v", e.name, m.MID, err)
-	}
-	if it.Answer {
-		e.s.Answered(time.Duration(e.w.step))
-		e.w.stats.answered++
 	}
 	if it.Resize != 0 {
 		e.s.Resize(it.Resize)

@@ -23,8 +23,6 @@ type stats struct {
 	filled    int
 	usedUp    int // SinkAvails that payload has used up
 	cutWrites int
-	predicted int    // advertised Writes of ends that predict
-	answered  int    // Writes whose time was measured
 	bytes     uint64 // without a copy
 }
 
@@ -75,8 +73,6 @@ func (s *stats) lines() (names []string, numbers []int) {
 	add("SinkAvail filled", s.filled)
 	add("SinkAvail used up by payload", s.usedUp)
 	add("Write cut short", s.cutWrites)
-	add("Write predicted", s.predicted)
-	add("Write measured", s.answered)
 	return names, numbers
 }
 
@@ -101,8 +97,6 @@ func (s *stats) add(o *stats) {
 	s.filled += o.filled
 	s.usedUp += o.usedUp
 	s.cutWrites += o.cutWrites
-	s.predicted += o.predicted
-	s.answered += o.answered
 	s.bytes += o.bytes
 }
 

@@ -93,8 +93,7 @@ func newWorld(seed uint64, s *stats) *world {
 	w.chatty = w.chance(4)
 	w.calm = w.chance(2)
 	w.resizes = w.chance(4)
-	predict := w.chance(2)
-	w.turns = predict && !w.chance(4)
+	w.turns = w.chance(3)
 	w.chatty = w.chatty && !w.turns
 	for a := range w.often {
 		w.often[a] = usual[a] * pick(w, 1, 3, 10, 30)
@@ -116,16 +115,14 @@ func newWorld(seed uint64, s *stats) *world {
 		}
 		e := &end{
 			w: w, name: string(rune('A' + i)), dir: i,
-			predicts: predict && (i == 0 || !w.chance(4)),
-			dev:      &device{w: w, name: string(rune('A' + i))},
-			posted:   int(bufs[i]), adverts: adverts[1-i],
+			dev:    &device{w: w, name: string(rune('A' + i))},
+			posted: int(bufs[i]), adverts: adverts[1-i],
 			s: session.New(session.Config{
 				Dialled: i == 0, Local: hellos[i], Peer: hellos[1-i], Invalidates: true,
 			}),
 		}
 		e.s.StartDirect(session.DirectConfig{
 			Threshold: threshold, PeerAdverts: adverts[1-i], Refuse: w.chance(20), Worth: w.worth, MaxOffer: w.piece,
-			Predict: e.predicts,
 		})
 		parts := e.s.Parts()
 		e.bs, e.bk, e.src, e.snk = parts.Source, parts.Sink, parts.ZSource, parts.ZSink

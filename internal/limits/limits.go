@@ -1,6 +1,6 @@
 //go:build linux
 
-package shm
+package limits
 
 import (
 	"fmt"
@@ -15,9 +15,6 @@ import (
 	"github.com/gosdp/gosdp/internal/sysfile"
 )
 
-// A process has a limited number of mappings (vm.max_map_count) and descriptors (RLIMIT_NOFILE),
-// and the runtime aborts a Go program that cannot map more heap. So no channel is made above this
-// share of either limit; the connection is plain TCP then.
 const (
 	shareUsed = 9
 	shareAll  = 10
@@ -25,23 +22,39 @@ const (
 
 func tooMany(n, most uint64) bool { return n >= most/shareAll*shareUsed }
 
-// descriptorFits returns an error if too many descriptors are open for another channel. The kernel
-// gives a new descriptor the lowest free number, so at least fd others are open.
-func descriptorFits(fd int) error {
+// Admit returns an error if this process has too many file descriptors or too many mappings for
+// another connection that moves. Otherwise it assumes that the caller maps one segment. It is safe
+// for concurrent use.
+func Admit() error {
+	if err := descriptors(); err != nil {
+		return err
+	}
+	return mapped.take()
+}
+
+// descriptors returns an error if too many descriptors are open. The kernel gives a new descriptor
+// the lowest free number, so at least that many others are open. An eventfd costs the least of
+// those that need no other descriptor.
+func descriptors() error {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("eventfd", err)
+	}
+	unix.Close(fd)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return os.NewSyscallError("getrlimit", err)
 	}
 	if tooMany(uint64(fd), limit.Cur) {
-		return fmt.Errorf("shm: %d file descriptors in use, too close to the limit of %d; raise RLIMIT_NOFILE", fd+1, limit.Cur)
+		return fmt.Errorf("limits: %d file descriptors in use, too close to the limit of %d; raise RLIMIT_NOFILE", fd, limit.Cur)
 	}
 	return nil
 }
 
-// mappings estimates how many mappings this process has. Counting a few takes 0.1 ms, which is much
-// of the time that a first connection takes, and counting many takes tens of milliseconds. So it
-// counts again only if many areas were mapped since the last count or if that is long ago, and for
-// few areas not before countLong. The count cannot be good for longer, because the program itself
+// mappings estimates how many mappings this process has. Counting a few takes 0.1 ms, which is as
+// much as moving a connection takes, and counting many takes tens of milliseconds. So it counts
+// again only if many segments were mapped since the last count or if that is long ago, and for few
+// segments not before countLong. The count cannot be good for longer, because the program itself
 // maps memory too.
 type mappings struct {
 	count func() (n, most int) // most is 0 if the limit is unknown
@@ -50,15 +63,15 @@ type mappings struct {
 	mu   sync.Mutex
 	n    int // at the last count
 	most int
-	made int // areas since then
+	made int // segments since then
 	at   time.Time
 	took time.Duration
 }
 
 const (
-	// leastMade areas are mapped without another count for countLong: at a tenth below the limit they
-	// do no harm. An eighth of those that still fit may be mapped between two counts if that is more
-	// and the count is good.
+	// leastMade segments are mapped without another count for countLong: at a tenth below the limit
+	// they do no harm. An eighth of those that still fit may be mapped between two counts if that
+	// is more and the count is good.
 	leastMade = 16
 	// A count is good for countShare times as long as it took, and at most for countLong, because
 	// the process may have been stopped while it counted.
@@ -71,14 +84,8 @@ const (
 // mapped is the estimate of this process.
 var mapped = mappings{count: countMappings, begin: time.Now()}
 
-// fits returns an error if there are too many mappings for another area.
-func (m *mappings) fits() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.lookLocked()
-}
-
-// take is like fits, and also records that an area is being mapped.
+// take returns an error if there are too many mappings for another segment. Otherwise it records
+// that one is being mapped.
 func (m *mappings) take() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +113,7 @@ func (m *mappings) lookLocked() error {
 		m.took = m.at.Sub(begin)
 	}
 	if m.tooManyLocked() {
-		return fmt.Errorf("shm: %d memory mappings in use, too close to the limit of %d; raise vm.max_map_count", m.n+m.made, m.most)
+		return fmt.Errorf("limits: %d memory mappings in use, too close to the limit of %d; raise vm.max_map_count", m.n+m.made, m.most)
 	}
 	return nil
 }

@@ -1,3 +1,0 @@
-package sdp
-
-import _ "github.com/gosdp/gosdp/rdma/shm" // where two ends share a host

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package sdp
-
-// rulesOfSharedMemory are none where there is no shm.
-func rulesOfSharedMemory() []string { return nil }
