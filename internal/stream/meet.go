@@ -31,6 +31,8 @@ type Policy struct {
 	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
 	// ended before a move would have paid. Nil: nobody wants to know.
 	Learn func(dialled bool, acceptor netip.AddrPort, long bool)
+	// Dir is a directory in which programs of different network namespaces meet, or "".
+	Dir string
 	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.
 	Restless bool
 }

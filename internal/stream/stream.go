@@ -51,9 +51,9 @@ func New(tcp *net.TCPConn) *Conn {
 // Init is New for a Conn that is part of another struct. The Conn must be zero.
 func (c *Conn) Init(tcp *net.TCPConn) { c.tcp = tcp }
 
-// Inherit returns a Conn on a TCP socket that another Conn has used, perhaps in another process, and does not any more.
-func Inherit(tcp *net.TCPConn) *Conn {
-	c := New(tcp)
+// Inherit is Init for a TCP socket that another Conn has used, perhaps in another process, and does not any more.
+func (c *Conn) Inherit(tcp *net.TCPConn) {
+	c.Init(tcp)
 	if raw, err := tcp.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
 			if k, ok := count(int(fd)); ok {
@@ -64,7 +64,6 @@ func Inherit(tcp *net.TCPConn) *Conn {
 	}
 	c.firstIn.seal()
 	c.firstOut.seal()
-	return c
 }
 
 // The bits of Conn.state.
