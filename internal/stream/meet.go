@@ -108,9 +108,16 @@ func (c *Conn) acceptor() netip.AddrPort {
 
 func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
-// fidget brings a restless connection home every few calls.
+// fidget brings a restless connection home, every few calls once a direction has moved, and else seldom.
 func (c *Conn) fidget() {
-	if c.restless && rand.Uint32N(8) == 0 {
+	if !c.restless {
+		return
+	}
+	every := uint32(8)
+	if c.Device() != "shm" {
+		every = 1000
+	}
+	if rand.Uint32N(every) == 0 {
 		c.Leave()
 	}
 }
