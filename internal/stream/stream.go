@@ -24,7 +24,7 @@ type Conn struct {
 
 	wmu    sync.Mutex
 	out    atomic.Uint64 // bytes that Writes have put into TCP; written with wmu
-	broken error         // how Writes have ended, other than on TCP; guarded by wmu
+	broken syscall.Errno // how Writes have ended, other than on TCP; 0: they have not. Guarded by wmu
 
 	linked    atomic.Pointer[link]
 	violation atomic.Pointer[error]

@@ -94,7 +94,7 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 // writesTo takes the next step towards a link, and returns the link that Writes use; nil: they go to the socket. wmu is
 // held.
 func (c *Conn) writesTo() (*link, error) {
-	if err := c.broken; err != nil {
+	if err := c.broken; err != 0 {
 		c.broken = unix.EPIPE // a kernel reports a reset once
 		return nil, err
 	}
