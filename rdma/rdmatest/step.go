@@ -29,7 +29,7 @@ func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials,
 		must(t, err)
 		defer place.Close()
 		ends := netip.AddrPortFrom(host, 1)
-		invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+		invitation, err := place.Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 			if string(said[:5]) != "hello" { // a device may append zeros
 				return nil, 0, errors.New("no hello")
 			}
@@ -43,35 +43,4 @@ func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials,
 		return q
 	}
 	return dials, listens
-}
-
-// OfferHalves are the two halves of a channel that the client offers.
-func OfferHalves(d rdma.Offerer, cfg rdma.ChannelConfig) (offers, listens Half) {
-	offers = func(t *testing.T, line *Line) rdma.QueuePair {
-		offer, err := d.Offer("", cfg)
-		must(t, err)
-		line.Say(offer.Ticket())
-		var met bool
-		line.Hear(&met)
-		q, err := offer.Take(cfg.IRD)
-		must(t, err)
-		return q
-	}
-	listens = func(t *testing.T, line *Line) rdma.QueuePair {
-		ctx, cancel := context.WithTimeout(context.Background(), cfg.Timeout)
-		defer cancel()
-		place, err := d.Listen(cfg)
-		must(t, err)
-		defer place.Close()
-		var ticket rdma.Ticket
-		line.Hear(&ticket)
-		pending, err := place.(rdma.OfferListener).Meet(rdma.Peer{SameHost: true}, ticket, cfg.IRD)
-		must(t, err)
-		defer pending.Withdraw()
-		line.Say(true)
-		q, err := pending.Take(ctx)
-		must(t, err)
-		return q
-	}
-	return offers, listens
 }
