@@ -3,7 +3,6 @@ package rdma
 import (
 	"context"
 	"net/netip"
-	"time"
 )
 
 // A Dialler is a Device that makes channels of its own. Two ends that are connected by TCP step up
@@ -40,8 +39,6 @@ type Peer struct {
 type ChannelConfig struct {
 	IRD              int // RDMA Reads of the peer that may be outstanding here
 	Buffers, BufSize int // receive buffers that a new channel has
-	// Timeout is how long a peer may take to open a channel after it has connected.
-	Timeout time.Duration
 }
 
 // Starter is implemented by a Dialler whose receive buffers take memory before anything arrives.

@@ -154,10 +154,7 @@ func TestReplyAfterItsTime(t *testing.T) {
 			qp, err := request.Accept(iwarp.Config{}, []byte("reply"))
 			require.NoError(t, err)
 			defer qp.Abort()
-			require.Eventually(t, func() bool {
-				n, _ := first(tcp, make([]byte, iwarp.KeyLen))
-				return n > 0
-			}, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return first(tcp) == isPlain }, time.Minute, time.Millisecond)
 		}
 		reply, err := replyWithin(over, time.Hour, client, asked)
 		if !replies {

@@ -118,7 +118,6 @@ func (cfg *Config) channelConfig(d rdma.Dialler) rdma.ChannelConfig {
 		IRD:     int(hello.IRD),
 		Buffers: int(hello.Bufs),
 		BufSize: int(hello.LocalRcvSz),
-		Timeout: cfg.StepUpTimeout,
 	}
 }
 

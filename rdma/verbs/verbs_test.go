@@ -42,7 +42,7 @@ func must(t testing.TB, err error) {
 
 const mostConnecting = time.Minute
 
-var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: mostConnecting}
+var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage}
 
 // pair connects two ends over the device.
 func pair(t testing.TB, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
