@@ -3,6 +3,7 @@ package listener
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +77,32 @@ func TestWrappedConnectionComesOutAsItWentIn(t *testing.T) {
 	l := run(t, start(t, wrapping{ln}, testConfig(), 8, defaultTimes))
 	dialPlain(t, l, "")
 	assert.IsType(t, wrapped{}, l.accept(t).Conn)
+}
+
+// TestEachAcceptTakesOne: while one waits for the order of arrival, another one accepts.
+func TestEachAcceptTakesOne(t *testing.T) {
+	l := idle(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
+	var program sync.WaitGroup
+	accepts := func() {
+		program.Go(func() {
+			if in, err := l.Accept(); assert.NoError(t, err) {
+				in.Discard()
+			}
+		})
+	}
+	accepts()
+	first := dial(t, l, "")
+	awaitUnderway(t, l, 1)
+	dialPlain(t, l, "")
+	awaitReady(l, 1)
+	second := dial(t, l, "")
+	accepts()
+	awaitUnderway(t, l, 2)
+	for _, c := range []*net.TCPConn{first, second} {
+		_, err := c.Write([]byte("GET"))
+		require.NoError(t, err)
+	}
+	program.Wait()
 }
 
 // TestAcceptKeepsTheOrder of arrival, for as long as the program should wait for that.
