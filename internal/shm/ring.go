@@ -36,8 +36,9 @@ type way struct {
 	full atomic.Uint32        // the producer sleeps until there is room
 	_    [92]byte
 
-	tail atomic.Uint64 // consumer: bytes that were taken
-	_    [120]byte
+	tail   atomic.Uint64 // consumer: bytes that were taken
+	before atomic.Uint64 // consumer: bytes that were taken from TCP
+	_      [112]byte
 
 	idle atomic.Uint32 // the consumer sleeps until there is news
 	_    [124]byte
@@ -91,6 +92,9 @@ func (p *Producer) room() uint64 {
 	u := p.current()
 	return min(uint64(len(p.mem[u.area]))-(p.pos-max(p.taken, u.start)), p.most-min(p.most, p.pos-p.taken))
 }
+
+// Before returns how many bytes the consumer has taken from TCP, which come before those of the ring.
+func (p *Producer) Before() uint64 { return p.before.Load() }
 
 // Limit sets how many bytes may be unread, however large the areas are.
 func (p *Producer) Limit(bytes int) { p.most = uint64(bytes) }
@@ -226,6 +230,9 @@ func (c *Consumer) Head() uint64 { return c.head.Load() }
 
 // Position returns how many bytes were taken. It may be called at any time.
 func (c *Consumer) Position() uint64 { return c.tail.Load() }
+
+// Before tells how many bytes the consumer has taken from TCP.
+func (c *Consumer) Before(n uint64) { c.before.Store(n) }
 
 // Empty reports whether there is nothing to take.
 func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }

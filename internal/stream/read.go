@@ -36,6 +36,7 @@ type reader struct {
 
 func (r *reader) init(l *link) {
 	r.gate, r.ring = l.seg.InGate(), l.seg.In()
+	r.ring.Before(l.c.in.Load())
 	r.onSocket = l.readSocket
 	r.announce = r.ring.Sleep
 	r.ready, r.delivered = l.readerReady, l.readerNews
@@ -138,6 +139,8 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
+			r.ring.Before(c.in.Load())
+			l.ring(r.ring.WakeWriter(true)) // which may wait for that
 			if r.at() == onTCP {
 				l.consent(fd)
 			}
