@@ -96,7 +96,9 @@ func say(t testing.TB, from, to *Conn, what string) {
 func bringHome(t testing.TB, a, b *Conn) {
 	t.Helper()
 	for a.Leave(); ; runtime.Gosched() {
-		if both := [2]bool{a.Visit(), b.Visit()}; both[0] && both[1] {
+		a.Visit()
+		b.Visit()
+		if a.linked.Load() == nil && b.linked.Load() == nil {
 			return
 		}
 	}

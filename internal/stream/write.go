@@ -123,6 +123,7 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
 		l.put(&w.half, l.leaveWriter(w.at()))
+		l.seeHome()
 	}
 	call := w.onSocket
 	switch w.at() {
