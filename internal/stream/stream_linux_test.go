@@ -495,19 +495,21 @@ func TestReadBesideRecall(t *testing.T) {
 	assert.Equal(t, "0123456789more", string(got)+string(rest))
 }
 
-// TestWritesAheadOfReads: both ends write a megabyte before either reads, as TCP allows.
+// TestWritesAheadOfReads: both ends write a megabyte before either reads, as TCP allows, again and again.
 func TestWritesAheadOfReads(t *testing.T) {
 	a, b := linkedPair(t)
 	move(t, a, b)
-	for _, c := range []*Conn{a, b} {
-		n, err := c.Write(make([]byte, 1<<20))
-		require.NoError(t, err)
-		require.Equal(t, 1<<20, n)
-	}
-	for _, c := range []*Conn{a, b} {
-		n, err := io.ReadFull(c, make([]byte, 1<<20))
-		require.NoError(t, err)
-		require.Equal(t, 1<<20, n)
+	for range 3 {
+		for _, c := range []*Conn{a, b} {
+			n, err := c.Write(make([]byte, 1<<20))
+			require.NoError(t, err)
+			require.Equal(t, 1<<20, n)
+		}
+		for _, c := range []*Conn{a, b} {
+			n, err := io.ReadFull(c, make([]byte, 1<<20))
+			require.NoError(t, err)
+			require.Equal(t, 1<<20, n)
+		}
 	}
 }
 
