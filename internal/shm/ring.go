@@ -58,7 +58,7 @@ type Producer struct {
 	pos   uint64 // the own copy of head
 	taken uint64 // what was last seen of tail
 	most  uint64 // that may be unread
-	uses  []use  // of areas with unread bytes, and the current one; at most one of each area
+	uses  []use  // of areas that the consumer has perhaps not left, and the current one
 }
 
 // use is that of an area from a position on.
@@ -152,17 +152,17 @@ func (p *Producer) Grow() bool {
 	return p.current().area == 1 && p.room() == 0 && p.pos-p.taken < p.most && p.change(areas-1)
 }
 
-// change continues in another area, unless that has unread bytes. An area is not left at the position at which it was
-// entered, so each change differs from the last one.
+// change continues in another area, unless that has unread bytes, or the consumer has perhaps not seen the last change out
+// of the current one. An area is not left at the position at which it was entered, so each change differs from the last one.
 func (p *Producer) change(area uint8) bool {
-	for _, u := range p.uses {
-		if u.area == area {
+	from := p.current()
+	if area == from.area || p.pos == from.start && p.pos > 0 {
+		return false
+	}
+	for i, u := range p.uses[:len(p.uses)-1] {
+		if u.area == from.area || u.area == area && p.taken < p.uses[i+1].start {
 			return false
 		}
-	}
-	from := p.current()
-	if p.pos == from.start && p.pos > 0 {
-		return false
 	}
 	p.uses = append(p.uses, use{p.pos, area})
 	p.way.next[from.area].Store(p.pos<<areaBits | uint64(area))

@@ -105,6 +105,7 @@ func (l *link) read(b []byte) (int, error) {
 	case l.mustLeave():
 		l.put(&r.half, l.leaveReader(r.at()))
 		l.visit(&l.writer.half, &c.wmu, l.leaveWriter) // nobody else may soon
+		l.seeHome()
 	}
 	switch r.at() {
 	case home:

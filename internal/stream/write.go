@@ -128,6 +128,7 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
 		l.put(&w.half, l.leaveWriter(w.at()))
+		l.seeHome()
 	}
 	call := w.onSocket
 	switch w.at() {
@@ -315,6 +316,21 @@ func (l *link) grow() bool {
 		p.Give(shm.Largest)
 	}
 	return grown
+}
+
+// shrink gives back what grow took, if a ring that is in use does not need it any more and no Write is in progress.
+func (l *link) shrink() {
+	c, w := l.c, &l.writer
+	if !c.wmu.TryLock() {
+		return
+	}
+	defer c.wmu.Unlock()
+	if w.at() == inRing && w.grown && w.ring.Shrink() {
+		w.grown = false
+		if p := c.policy; p != nil && p.Give != nil {
+			p.Give(shm.Largest)
+		}
+	}
 }
 
 // writerReady reports whether a Write that sleeps has something to do.
