@@ -42,6 +42,7 @@ var layers = []struct {
 	{"internal/cgroup", allowed{imports: []string{"internal/sysfile"}}},
 	{"internal/budget", allowed{imports: []string{"internal/cgroup"}}},
 	{"internal/interrupt", allowed{}},
+	{"internal/limits", allowed{imports: []string{"internal/bubble", "internal/sysfile"}}},
 	{"internal/localpeer", allowed{tests: []string{"test/netns"}}},
 	{"internal/rnics", allowed{}},
 	{"internal/spin", allowed{imports: []string{"internal/cgroup"}}},
@@ -60,7 +61,6 @@ var layers = []struct {
 	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
 	{"rdma/internal/rnic", allowed{imports: []string{"rdma", "internal/bubble"}}},
 	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/bubble", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest", "test/watchdog"}}},
-	{"rdma/shm", allowed{imports: []string{"rdma", "internal/bubble", "internal/budget", "internal/interrupt", "internal/shmdir", "internal/spin", "internal/sysfile", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest", "test/watchdog"}}},
 	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/budget", "internal/handover", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
@@ -73,7 +73,7 @@ var layers = []struct {
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/handshake", "internal/interrupt", "internal/localpeer",
-			"internal/rnics", "internal/rules", "internal/session", "internal/shmdir", "internal/status", "internal/sysfile", "rdma/iwarp", "rdma/shm", "bcopy", "listener",
+			"internal/rnics", "internal/rules", "internal/session", "internal/shmdir", "internal/status", "internal/sysfile", "rdma/iwarp", "bcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
@@ -91,7 +91,7 @@ var layers = []struct {
 	{"test/traffic", allowed{}},
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
 	{"test/faults", allowed{tests: []string{"rdma/verbs", "sdp", "test/traffic"}}},
-	{"test/containers", allowed{tests: []string{"internal/shmdir", "rdma/shm", "sdp"}}},
+	{"test/containers", allowed{tests: []string{"sdp"}}},
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/adoption", allowed{}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
