@@ -75,18 +75,13 @@ type Config struct {
 	// advertised for the peer to fetch by RDMA, or written into memory that the peer has
 	// advertised. 0 means SDP_ZCOPY_THRESHOLD, and if that is not set the device's own rule.
 	// If it is negative everything is copied, in both directions.
-	//
-	// On shm the programs read each other's memory with process_vm_readv for this, if they run
-	// as the same user and neither forbids it. By default they do so for large requests and
-	// responses, if that was measured to be faster, and not at all if the system restricts
-	// ptrace or a seccomp filter restricts the process.
 	ZCopyThreshold int
 
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
-	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. Over shm it is 4 MB at most.
+	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB.
 	ReadBuffer int
 	// Memory limits how many bytes all SDP connections of this process together may promise to
-	// their peers, for data that is unread here and for shm's large rings. It is a setting of
+	// their peers, for data that is unread here. It is a setting of
 	// the process: each Dial or Listen whose Config sets it changes it for all connections.
 	// Each connection has at least 64 KB (32 KB over verbs), and at most an eighth of Memory. 0 means the value
 	// that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of
