@@ -125,6 +125,9 @@ func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 	if c.is(closed) {
 		return true, c.fail("raw-read", net.ErrClosed)
 	}
+	if expired(c.readDeadline.Load()) {
+		return true, c.fail("raw-read", os.ErrDeadlineExceeded)
+	}
 	if l := c.linked.Load(); l != nil && l.reader.at() == inRing && l.reader.ring.Empty() {
 		err = r.raw.Control(func(fd uintptr) { done = f(fd) })
 	}
