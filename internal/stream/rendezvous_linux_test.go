@@ -374,8 +374,9 @@ func TestShrinks(t *testing.T) {
 		_, err = io.ReadFull(b, got)
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(data, got))
-		l.shrink()
-		assert.Zero(t, taken.Load())
+		for taken.Load() != 0 { // the monitor may be about to do it
+			l.shrink()
+		}
 		l.shrink()
 		assert.Zero(t, taken.Load())
 	}
@@ -478,4 +479,21 @@ func init() {
 	s.Write([]byte("hello"))
 	s.Read(make([]byte, 1))
 	os.Exit(0)
+}
+
+// BenchmarkMove is what it costs an accepted connection that it may move, if it closes before anybody looks.
+func BenchmarkMove(b *testing.B) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(b, err)
+	defer ln.Close()
+	d, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(b, err)
+	defer d.Close()
+	p := &Policy{}
+	b.ReportAllocs()
+	for b.Loop() {
+		c := New(d.(*net.TCPConn))
+		c.state.Store(closed)
+		c.Move(false, p)
+	}
 }
