@@ -51,6 +51,9 @@ func Invite(e Ends) (*Meeting, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
+		if err == unix.EADDRINUSE {
+			return nil, fmt.Errorf("another process has the abstract socket %s: %w", m.name, err)
+		}
 		return nil, os.NewSyscallError("bind", err)
 	}
 	m.fd = fd
