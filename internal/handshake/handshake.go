@@ -81,6 +81,8 @@ type Config struct {
 	// concurrent use.
 	Promise  func() wire.Hello
 	Withdraw func(wire.Hello)
+
+	Meet func(conn net.Conn) (try func() (met net.Conn, err error))
 }
 
 func (cfg *Config) promise() wire.Hello {
@@ -179,6 +181,7 @@ type Connection struct {
 	First      *wire.Header
 	// Declined has the reasons why other devices are not used.
 	Declined Reasons
+	Met      bool
 
 	cfg *Config
 }

@@ -48,10 +48,11 @@ func prove(name string, first []byte) []byte {
 }
 
 var (
-	errVersion  = errors.New("peer uses another version of shared memory")
-	errProof    = errors.New("peer has read other bytes than this end has written")
-	errShort    = errors.New("malformed hello")
-	errVanished = errors.New("peer closed the meeting")
+	errVersion = errors.New("peer uses another version of shared memory")
+	errProof   = errors.New("peer has read other bytes than this end has written")
+	errShort   = errors.New("malformed hello")
+	// ErrVanished means that the peer has given the meeting up.
+	ErrVanished = errors.New("peer closed the meeting")
 )
 
 // checkHello checks what the peer said. self and peer are the process numbers as this end sees them.

@@ -32,7 +32,7 @@ func bare(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().
 
 // Meeting is one end's part of a meeting that has begun. Its methods must not be called concurrently.
 type Meeting struct {
-	ends     *Ends
+	ends     Ends
 	name     string
 	fd       int
 	accepted bool // at the dialler: fd is connected
@@ -40,7 +40,7 @@ type Meeting struct {
 }
 
 // Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name.
-func Invite(e *Ends) (*Meeting, error) {
+func Invite(e Ends) (*Meeting, error) {
 	m := &Meeting{ends: e, name: e.name(), dialler: true}
 	fd, err := unixSocket()
 	if err != nil {
@@ -70,8 +70,8 @@ var seeker struct {
 }
 
 // Seek looks for the dialler. It returns nil and no error if that has not invited.
-func Seek(e *Ends, f Facts) (*Meeting, error) {
-	m := &Meeting{ends: e, name: e.name()}
+func Seek(e Ends, f Facts) (*Meeting, error) {
+	name := e.name()
 	seeker.Lock()
 	fd, have := seeker.fd, seeker.have
 	seeker.have = false
@@ -82,7 +82,7 @@ func Seek(e *Ends, f Facts) (*Meeting, error) {
 			return nil, err
 		}
 	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: m.name}); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		seeker.Lock()
 		if !seeker.have {
 			seeker.fd, seeker.have = fd, true
@@ -97,7 +97,7 @@ func Seek(e *Ends, f Facts) (*Meeting, error) {
 		}
 		return nil, os.NewSyscallError("connect", err)
 	}
-	m.fd = fd
+	m := &Meeting{ends: e, name: name, fd: fd}
 	peer, err := m.check()
 	if err == nil {
 		err = m.say(makeHello(m.name, unix.Getpid(), peer, f))
@@ -253,7 +253,7 @@ func (m *Meeting) hear() (b []byte, file int, err error) {
 	file = -1
 	switch {
 	case n == 0:
-		err = errVanished
+		err = ErrVanished
 	case err != nil || len(files) > 1 || flags&unix.MSG_CTRUNC != 0:
 		err = errShort
 	case len(files) == 1:

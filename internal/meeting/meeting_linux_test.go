@@ -51,17 +51,17 @@ func descriptors(t *testing.T) int {
 
 func TestMeet(t *testing.T) {
 	d, a, fd, fa := pair(t)
-	none, err := Seek(&a, fa)
+	none, err := Seek(a, fa)
 	require.NoError(t, err)
 	require.Nil(t, none, "nobody has invited")
 	before := descriptors(t)
 
-	dm, err := Invite(&d)
+	dm, err := Invite(d)
 	require.NoError(t, err)
 	seg, _, err := dm.Step(fd)
 	require.NoError(t, err)
 	require.Nil(t, seg, "nobody has come")
-	am, err := Seek(&a, fa)
+	am, err := Seek(a, fa)
 	require.NoError(t, err)
 	require.NotNil(t, am)
 	seg, _, err = am.Step(fa)
@@ -115,10 +115,10 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, a, fd, fa := pair(t)
 			v.spoil(&d, &a, &fd, &fa)
-			dm, err := Invite(&d)
+			dm, err := Invite(d)
 			require.NoError(t, err)
 			defer dm.Close()
-			am, err := Seek(&a, fa)
+			am, err := Seek(a, fa)
 			if am == nil && err == nil {
 				assert.Equal(t, v.want, "nobody")
 				return
@@ -164,9 +164,9 @@ func TestHello(t *testing.T) {
 // says nothing, or leaves, ends the meeting.
 func TestSquatter(t *testing.T) {
 	d, a, fd, _ := pair(t)
-	first, err := Invite(&d)
+	first, err := Invite(d)
 	require.NoError(t, err)
-	_, err = Invite(&d)
+	_, err = Invite(d)
 	assert.ErrorIs(t, err, unix.EADDRINUSE)
 
 	s, err := unixSocket()
@@ -177,9 +177,9 @@ func TestSquatter(t *testing.T) {
 	require.Nil(t, seg)
 	unix.Close(s)
 	_, _, err = first.Step(fd)
-	assert.ErrorIs(t, err, errVanished)
+	assert.ErrorIs(t, err, ErrVanished)
 	first.Close()
-	second, err := Invite(&d)
+	second, err := Invite(d)
 	require.NoError(t, err)
 	second.Close()
 }

@@ -18,8 +18,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/gosdp/gosdp/internal/trigger"
 )
 
 // The matrix: a child process exchanges messages with the test, and is stopped or killed at a step of moving or coming
@@ -69,7 +67,7 @@ func init() {
 			os.Exit(1)
 		}
 		s := New(c.(*net.TCPConn))
-		s.Move(dials, &Policy{At: trigger.Pays})
+		s.Move(dials, &Policy{})
 		fmt.Println(script(s, dials))
 		os.Exit(0)
 	}
@@ -201,7 +199,7 @@ func crash(t *testing.T, dials bool, at, do string) (reached bool) {
 	require.NoError(t, err)
 	s := New(c.(*net.TCPConn))
 	defer s.Close()
-	s.Move(!dials, &Policy{At: trigger.Pays})
+	s.Move(!dials, &Policy{})
 	var wg sync.WaitGroup
 	var read int
 	var failed error

@@ -145,13 +145,17 @@ func (l *link) drop() {
 		return
 	}
 	step("to unmap")
+	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
 	l.seg.Unmap()
-	if p := l.c.policy; l.writer.grown && p != nil && p.Give != nil {
+	if p := c.policy; l.writer.grown && p != nil && p.Give != nil {
 		p.Give(shm.Largest)
 	}
-	l.c.linked.CompareAndSwap(l, nil)
-	l.c.cameHome()
+	c.mu.Lock()
+	c.ringIn, c.ringOut = c.ringIn+in, c.ringOut+out
+	c.linked.CompareAndSwap(l, nil)
+	c.mu.Unlock()
+	c.cameHome()
 }
 
 // bring ends a direction's use of the segment. The caller has the half.
@@ -171,8 +175,6 @@ func (l *link) ring(sleeps bool) {
 
 // mustLeave reports whether both directions must come home: an end wants it, or the peer has gone.
 func (l *link) mustLeave() bool { return l.seg.Leaving() || l.bell.Gone() }
-
-var errShared = errors.New("connection's socket is used elsewhere, too")
 
 // refuse keeps the connection on TCP, because something else uses its socket.
 func (l *link) refuse() {

@@ -5,6 +5,7 @@ package stream
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -15,10 +16,8 @@ import (
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
-// Policy says whether and when connections move.
+// Policy says whether and when connections move. One serves many connections; its functions are called concurrently.
 type Policy struct {
-	// At is the score at which a connection moves; see trigger.Memory.
-	At int
 	// Admit reports why this process should not share memory for another connection now: a limit is near, or the program
 	// has set itself a sandbox. Nil: it always may.
 	Admit func() error
@@ -27,30 +26,37 @@ type Policy struct {
 	Give func(bytes int)
 	// Allow reports whether a process of another user may share memory with this one. Nil: none.
 	Allow func(uid uint32) bool
+	// At returns the score at which a connection moves; see trigger.Memory. Nil: trigger.Pays.
+	At func(dialled bool, acceptor netip.AddrPort) int
 	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
 	// ended before a move would have paid. Nil: nobody wants to know.
-	Learn func(long bool)
+	Learn func(dialled bool, acceptor netip.AddrPort, long bool)
+	// Dir is a directory in which programs of different network namespaces meet, or "".
+	Dir string
+	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.
+	Restless bool
 }
 
 // mover brings a connection together with its peer, in the calls of the program.
 type mover struct {
-	policy  *Policy // nil: the connection never moves by itself
-	dialled bool
-
-	got    atomic.Bool   // a Read has returned bytes since the last Write
-	turns  atomic.Uint64 // Writes after a Read
-	polled atomic.Bool   // the program may wait on the descriptor itself
-	next   atomic.Uint64 // the score at which step has something to do
+	policy   *Policy // nil: the connection never moves by itself
+	dialled  bool
+	restless bool
+	got      atomic.Bool   // a Read has returned bytes since the last Write
+	polled   atomic.Bool   // the program may wait on the descriptor itself
+	turns    atomic.Uint64 // Writes after a Read
+	next     atomic.Uint64 // the score at which step has something to do
 
 	firstIn, firstOut first
 
 	stepMu  sync.Mutex // taken after rmu and wmu
-	trigger trigger.Trigger
-	ends    meeting.Ends
-	meeting *meeting.Meeting
 	learned bool
+	pinned  bool  // the connection stays on TCP, as why says
+	meets   int16 // calls of Meet in progress
+	trigger trigger.Trigger
+	meeting *meeting.Meeting
 	moves   atomic.Uint64
-	why     atomic.Pointer[error] // why the last meeting has failed
+	why     atomic.Pointer[error] // why the connection is on TCP; nil: nothing has hindered it
 }
 
 // first are the first bytes of a direction. They are written with the lock of that direction, before n.
@@ -76,19 +82,75 @@ func (f *first) seal() {
 
 func (f *first) bytes() []byte { return f.b[:f.n.Load()&^sealed] }
 
-// Move makes the connection move to shared memory when that pays.
+// Move makes the connection move to shared memory when that pays. dialled says which of the ends this is. Move must be
+// called before the connection is used.
 func (c *Conn) Move(dialled bool, p *Policy) {
-	c.policy, c.dialled = p, dialled
-	c.next.Store(c.trigger.Start(dialled, p.At, time.Since(epoch)))
+	c.policy, c.dialled, c.restless = p, dialled, p.Restless
+	at := trigger.Pays
+	switch {
+	case p.Restless:
+		at = 1
+	case p.At != nil:
+		at = p.At(dialled, c.acceptor())
+	}
+	now := time.Since(epoch)
+	c.next.Store(c.trigger.Start(dialled, at, now))
+	if !dialled {
+		children.add(c, int64(now))
+	}
 }
 
-// Moves returns how often the connection has moved, and why the last attempt has failed.
-func (c *Conn) Moves() (n uint64, failed error) {
-	if err := c.why.Load(); err != nil {
-		failed = *err
+// acceptor returns the address at which the connection was accepted.
+func (c *Conn) acceptor() netip.AddrPort {
+	if c.dialled {
+		return addrPort(c.RemoteAddr())
 	}
-	return c.moves.Load(), failed
+	return addrPort(c.LocalAddr())
 }
+
+func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+
+// fidget brings a restless connection home every few calls.
+func (c *Conn) fidget() {
+	if c.restless && rand.Uint32N(8) == 0 {
+		c.Leave()
+	}
+}
+
+var movesTotal atomic.Uint64
+
+// MovesTotal returns how often the connections of this process have moved.
+func MovesTotal() uint64 { return movesTotal.Load() }
+
+// Moves returns how often the connection has moved.
+func (c *Conn) Moves() uint64 { return c.moves.Load() }
+
+// Why returns why the connection is on TCP; nil: it is in shared memory.
+func (c *Conn) Why() error {
+	if c.Device() == "shm" {
+		return nil
+	}
+	if err := c.why.Load(); err != nil {
+		return *err
+	}
+	switch {
+	case c.policy == nil:
+		return errNoPolicy
+	case c.polled.Load():
+		return errPolled
+	}
+	return errQuiet
+}
+
+var (
+	errNoPolicy = errors.New("shared memory is not enabled for the connection")
+	errQuiet    = errors.New("too little traffic")
+	errIdle     = errors.New("connection was idle")
+	errPolled   = errors.New("program polls the connection's descriptor")
+	errNobody   = errors.New("peer does not share memory")
+	errPinned   = errors.New("program has asked for the connection's descriptor")
+	errShared   = errors.New("connection's socket is used elsewhere, too")
+)
 
 // received counts bytes that a Read has taken from TCP.
 func (c *Conn) received(b []byte) {
@@ -110,6 +172,17 @@ func (c *Conn) sent(b []byte) {
 		c.firstOut.add(b)
 	}
 	c.out.Add(uint64(len(b)))
+}
+
+// sentUnseen counts n bytes, of which only the first are known.
+func (c *Conn) sentUnseen(first []byte, n int64) {
+	if c.out.Load() < meeting.FirstLen {
+		c.firstOut.add(first)
+		if n > int64(len(first)) {
+			c.firstOut.seal()
+		}
+	}
+	c.out.Add(uint64(n))
 }
 
 // turn counts an exchange, at the end of a Write: the next Read takes the next step, while the peer has something to
@@ -143,58 +216,51 @@ func (c *Conn) step() bool {
 	c.next.Store(next)
 	var err error
 	switch do {
-	case trigger.Invite:
-		if err = c.prepare(); err == nil {
-			c.meeting, err = meeting.Invite(&c.ends)
-		}
-	case trigger.Seek:
-		if err = c.prepare(); err == nil {
-			c.meeting, err = meeting.Seek(&c.ends, c.facts())
-		}
+	case trigger.Invite, trigger.Seek:
+		err = c.begin()
 	case trigger.Wait:
 		err = c.meet()
 	case trigger.Abandon: // unless the peer has come in the last moment
-		if err = c.meet(); err == nil && c.meeting != nil {
+		if err = c.meet(); err == nil && c.meeting != nil && c.meets == 0 {
 			err = errNobody
 		}
-	default:
-		return false
 	}
-	switch {
-	case err != nil:
-		step("meeting failed")
+	if err != nil {
 		c.over(err)
-	case c.linked.Load() != nil:
-		return true
-	case c.meeting != nil && do != trigger.Wait:
-		step("met")
-		c.trigger.Met(score, now)
-		c.next.Store(score + 1)
-		monitor.add(c)
 	}
-	return false
+	return c.linked.Load() != nil
 }
 
-var errNobody = errors.New("peer does not share memory")
-
-// prepare asks whether the connection may move, and fills in what a meeting must know about it.
-func (c *Conn) prepare() error {
+// begin begins a meeting, if the peer is there or need not be. stepMu is held.
+func (c *Conn) begin() (err error) {
 	if c.policy.Admit != nil {
 		if err := c.policy.Admit(); err != nil {
 			return err
 		}
 	}
-	if c.ends.TCP != nil {
+	e := meeting.Ends{Dialler: addrPort(c.LocalAddr()), Acceptor: addrPort(c.RemoteAddr()), Allow: c.policy.Allow}
+	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
+		return err
+	}
+	if c.dialled {
+		c.meeting, err = meeting.Invite(e)
+	} else {
+		e.Dialler, e.Acceptor = e.Acceptor, e.Dialler
+		c.meeting, err = meeting.Seek(e, c.facts())
+	}
+	if err != nil {
+		return err
+	}
+	if c.meeting == nil {
+		c.why.CompareAndSwap(nil, &errNobody)
 		return nil
 	}
-	at := func(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
-	c.ends.Dialler, c.ends.Acceptor, c.ends.Allow = at(c.LocalAddr()), at(c.RemoteAddr()), c.policy.Allow
-	if !c.dialled {
-		c.ends.Dialler, c.ends.Acceptor = c.ends.Acceptor, c.ends.Dialler
-	}
-	var err error
-	c.ends.TCP, err = c.tcp.SyscallConn()
-	return err
+	step("met")
+	score := c.score()
+	c.trigger.Met(score, time.Since(epoch))
+	c.next.Store(score + 1)
+	monitor.add(c)
+	return nil
 }
 
 func (c *Conn) facts() meeting.Facts {
@@ -204,7 +270,7 @@ func (c *Conn) facts() meeting.Facts {
 	}
 }
 
-// meet goes on with the meeting.
+// meet goes on with the meeting. stepMu is held.
 func (c *Conn) meet() error {
 	seg, socket, err := c.meeting.Step(c.facts())
 	if err != nil || seg == nil {
@@ -212,14 +278,22 @@ func (c *Conn) meet() error {
 	}
 	c.meeting = nil
 	c.trigger.Over(true)
+	c.why.Store(nil)
 	return c.attach(seg, socket)
+}
+
+func (c *Conn) isMeeting() bool {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	return c.meeting != nil
 }
 
 // over ends a meeting that has failed. stepMu is held.
 func (c *Conn) over(err error) {
+	step("meeting failed")
 	c.endMeeting()
 	c.why.Store(&err)
-	c.trigger.Over(false)
+	c.trigger.Over(c.restless)
 }
 
 func (c *Conn) endMeeting() {
@@ -233,7 +307,7 @@ func (c *Conn) endMeeting() {
 func (c *Conn) learn(long bool) {
 	c.learned = true
 	if c.policy.Learn != nil {
-		c.policy.Learn(long)
+		c.policy.Learn(c.dialled, c.acceptor(), long)
 	}
 }
 
@@ -254,6 +328,7 @@ func (c *Conn) stay(why error) {
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
 	c.trigger.Never()
+	c.pinned = true
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -27,16 +28,21 @@ func withSelf(t testing.TB) {
 }
 
 // movers returns a pair that moves by itself.
-func movers(t testing.TB, at int) (a, b *Conn) {
+func movers(t testing.TB, score int) (a, b *Conn) {
 	t.Helper()
 	withSelf(t)
 	a, b = tcpPair(t)
-	a.Move(true, &Policy{At: at})
-	b.Move(false, &Policy{At: at})
+	a.Move(true, &Policy{At: scoreOf(score)})
+	b.Move(false, &Policy{At: scoreOf(score)})
 	return a, b
 }
 
-func (c *Conn) moved() bool { n, _ := c.Moves(); return n > 0 }
+// scoreOf is the At of a Policy under which all connections move at one score.
+func scoreOf(score int) func(bool, netip.AddrPort) int {
+	return func(bool, netip.AddrPort) int { return score }
+}
+
+func (c *Conn) moved() bool { return c.Moves() > 0 }
 
 // TestMovesByItself: both directions of a connection that exchanges messages move, not before its score, and it comes home
 // when the monitor finds it idle.
@@ -105,7 +111,7 @@ func TestNobodyThere(t *testing.T) {
 	withSelf(t)
 	for _, dialled := range []bool{false, true} {
 		a, b := tcpPair(t)
-		a.Move(dialled, &Policy{At: 2})
+		a.Move(dialled, &Policy{At: scoreOf(2)})
 		before := openFiles(t)
 		for range 1000 {
 			say(t, a, b, "ping")
@@ -129,7 +135,7 @@ func TestLearns(t *testing.T) {
 	var heard []bool
 	for _, n := range []int{100, 3} {
 		a, b := tcpPair(t)
-		a.Move(true, &Policy{At: trigger.Pays, Learn: func(long bool) { heard = append(heard, long) }})
+		a.Move(true, &Policy{Learn: func(_ bool, _ netip.AddrPort, long bool) { heard = append(heard, long) }})
 		for range n {
 			say(t, a, b, "ping")
 			say(t, b, a, "pong")
@@ -151,7 +157,7 @@ func init() {
 	}
 	s := New(c.(*net.TCPConn))
 	if n, err := strconv.Atoi(at); err == nil {
-		s.Move(true, &Policy{At: n})
+		s.Move(true, &Policy{At: scoreOf(n)})
 	}
 	buf := make([]byte, 64)
 	for {
@@ -177,7 +183,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			ln.Close()
 			s := New(c.(*net.TCPConn))
 			if n, err := strconv.Atoi(at); err == nil {
-				s.Move(false, &Policy{At: n})
+				s.Move(false, &Policy{At: scoreOf(n)})
 			}
 			buf := make([]byte, 64)
 			for b.Loop() {
@@ -186,8 +192,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				_, err = io.ReadFull(s, buf)
 				require.NoError(b, err)
 			}
-			n, why := s.Moves()
-			b.Logf("moves %d, %v", n, why)
+			b.Logf("moves %d, %v", s.Moves(), s.Why())
 			s.Close()
 			cmd.Wait()
 		})
@@ -208,7 +213,8 @@ func TestFile(t *testing.T) {
 	require.NoError(t, b.Close())
 	conn, err := net.FileConn(f)
 	require.NoError(t, err)
-	heir := Inherit(conn.(*net.TCPConn))
+	heir := new(Conn)
+	heir.Inherit(conn.(*net.TCPConn))
 	t.Cleanup(func() { heir.Close() })
 	got := make([]byte, 6)
 	_, err = io.ReadFull(heir, got)
@@ -330,7 +336,7 @@ func TestBudget(t *testing.T) {
 		var budget atomic.Int64
 		budget.Store(int64(left))
 		p := &Policy{
-			At: 4,
+			At: scoreOf(4),
 			Take: func(n int) bool { // one Write asks at a time
 				if int64(n) > budget.Load() {
 					return false
@@ -343,7 +349,7 @@ func TestBudget(t *testing.T) {
 		withSelf(t)
 		a, b := tcpPair(t)
 		a.Move(true, p)
-		b.Move(false, &Policy{At: 4})
+		b.Move(false, &Policy{At: scoreOf(4)})
 		for !a.moved() || !b.moved() {
 			say(t, a, b, "ping")
 			say(t, b, a, "pong")
@@ -364,12 +370,11 @@ func TestBudget(t *testing.T) {
 	}
 
 	a, b := tcpPair(t)
-	a.Move(true, &Policy{At: 2, Admit: func() error { return errors.New("near a limit") }})
-	b.Move(false, &Policy{At: 2})
+	a.Move(true, &Policy{At: scoreOf(2), Admit: func() error { return errors.New("near a limit") }})
+	b.Move(false, &Policy{At: scoreOf(2)})
 	for range 200 {
 		say(t, a, b, "ping")
 		say(t, b, a, "pong")
 	}
-	_, failed := a.Moves()
-	assert.EqualError(t, failed, "near a limit")
+	assert.EqualError(t, a.Why(), "near a limit")
 }

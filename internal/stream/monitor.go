@@ -83,23 +83,20 @@ func (c *Conn) needsVisits() bool {
 
 // visited visits a connection, and reports whether it needs no more visits.
 func (c *Conn) visited(k *watched, now int64) bool {
-	payload := c.in.Load() + c.out.Load()
-	if l := c.linked.Load(); l != nil && l.hold() {
-		payload += l.reader.ring.Position() + l.writer.ring.Position()
-		l.drop()
-	}
-	if payload != k.payload {
+	read, written := c.Totals()
+	if payload := read + written; payload != k.payload {
 		k.payload, k.since = payload, now
 	}
 	idle := now - k.since
 	c.stepMu.Lock()
-	if c.meeting != nil && idle > meetTime {
+	if c.meeting != nil && c.meets == 0 && idle > meetTime {
 		c.over(errNobody)
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()
 	if c.linked.Load() != nil {
 		if c.policy != nil && idle > int64(idleTime) {
+			c.why.CompareAndSwap(nil, &errIdle)
 			c.Leave()
 		} else {
 			c.Visit()

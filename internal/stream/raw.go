@@ -74,8 +74,6 @@ func (c *Conn) File() (*os.File, error) {
 	return c.tcp.File()
 }
 
-var errPinned = errors.New("program has asked for the connection's descriptor")
-
 // rawConn is what SyscallConn returns.
 type rawConn struct {
 	c   *Conn

@@ -51,6 +51,12 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return c.tcp.Read(b)
 	}
+	n, err := c.take(b)
+	c.fidget()
+	return n, err
+}
+
+func (c *Conn) take(b []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
 	for {
@@ -93,7 +99,7 @@ func (l *link) read(b []byte) (int, error) {
 		return 0, nil
 	case c.is(closed):
 		return 0, net.ErrClosed
-	case expired(c.deadlines.read.Load()):
+	case expired(c.readDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave():
 		l.put(&r.half, l.leaveReader(r.at()))
@@ -217,7 +223,11 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 		r.err = unix.ECONNRESET
 	default:
 		step("rest of the ring")
+		c.mu.Lock()
+		before := r.ring.Position()
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
+		c.ringIn -= r.ring.Position() - before
+		c.mu.Unlock()
 		r.ended = true
 		c.keepEnd(end)
 		r.move(inRing)
@@ -267,7 +277,7 @@ func (l *link) readRing(b []byte) (int, error) {
 // sleepReader waits for news on the doorbell.
 func (l *link) sleepReader() {
 	r := &l.reader
-	r.armed = l.c.deadlines.read.Load()
+	r.armed = l.c.readDeadline.Load()
 	if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
 		return
 	}
@@ -281,7 +291,7 @@ func (l *link) sleepReader() {
 func (l *link) readerReady() bool {
 	c := l.c
 	return l.readerNews() || l.mustLeave() && !l.reader.ended || c.state.Load()&(closed|readShut) != 0 ||
-		c.deadlines.read.Load() != l.reader.armed
+		c.readDeadline.Load() != l.reader.armed
 }
 
 // readerNews reports whether that is something that the peer has sent.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,20 +26,34 @@ type Conn struct {
 	out    atomic.Uint64 // bytes that Writes have put into TCP; written with wmu
 	broken error         // how Writes have ended, other than on TCP; guarded by wmu
 
-	state     atomic.Uint32 // closed, readShut, writeShut
 	linked    atomic.Pointer[link]
 	violation atomic.Pointer[error]
+	state     atomic.Uint32 // closed, readShut, writeShut
 
-	deadlines
+	mu         sync.Mutex
+	interrupts int32 // calls that want a Write that waits to return; guarded by mu
+	// What the program has set, since epoch; 0: none. The socket has the same, but for interrupts. Written with mu.
+	readDeadline, writeDeadline atomic.Int64
+	// Bytes that Reads have taken from the rings of former links, and that Writes have put there, less those that in and
+	// out have counted, too. Guarded by mu.
+	ringIn, ringOut uint64
+
 	mover
 }
 
 // New returns a Conn on a TCP socket through which no byte has gone. The socket belongs to it.
-func New(tcp *net.TCPConn) *Conn { return &Conn{tcp: tcp} }
+func New(tcp *net.TCPConn) *Conn {
+	c := new(Conn)
+	c.Init(tcp)
+	return c
+}
 
-// Inherit returns a Conn on a TCP socket that another Conn has used, perhaps in another process, and does not any more.
-func Inherit(tcp *net.TCPConn) *Conn {
-	c := New(tcp)
+// Init is New for a Conn that is part of another struct. The Conn must be zero.
+func (c *Conn) Init(tcp *net.TCPConn) { c.tcp = tcp }
+
+// Inherit is Init for a TCP socket that another Conn has used, perhaps in another process, and does not any more.
+func (c *Conn) Inherit(tcp *net.TCPConn) {
+	c.Init(tcp)
 	if raw, err := tcp.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
 			if k, ok := count(int(fd)); ok {
@@ -49,7 +64,6 @@ func Inherit(tcp *net.TCPConn) *Conn {
 	}
 	c.firstIn.seal()
 	c.firstOut.seal()
-	return c
 }
 
 // The bits of Conn.state.
@@ -60,13 +74,6 @@ const (
 )
 
 func (c *Conn) is(bit uint32) bool { return c.state.Load()&bit != 0 }
-
-// deadlines are the times that the program has set. The TCP socket has the same.
-type deadlines struct {
-	mu          sync.Mutex
-	read, write atomic.Int64 // since epoch; 0: none
-	interrupts  int          // calls that want a Write that waits to return; guarded by mu
-}
 
 var epoch = time.Now()
 
@@ -102,29 +109,29 @@ func (c *Conn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline sets the deadline of Reads; see net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
-	c.deadlines.mu.Lock()
+	c.mu.Lock()
 	err := c.tcp.SetReadDeadline(t)
 	if err == nil {
-		c.read.Store(sinceEpoch(t))
+		c.readDeadline.Store(sinceEpoch(t))
 	}
-	c.deadlines.mu.Unlock()
+	c.mu.Unlock()
 	c.rouse()
 	return err
 }
 
 // SetWriteDeadline sets the deadline of Writes; see net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
-	c.deadlines.mu.Lock()
+	c.mu.Lock()
 	err := c.armWrite(t)
 	if err == nil {
-		c.write.Store(sinceEpoch(t))
+		c.writeDeadline.Store(sinceEpoch(t))
 	}
-	c.deadlines.mu.Unlock()
+	c.mu.Unlock()
 	c.rouse()
 	return err
 }
 
-// armWrite sets the socket's deadline. deadlines.mu is held.
+// armWrite sets the socket's deadline. mu is held.
 func (c *Conn) armWrite(t time.Time) error {
 	if c.interrupts > 0 {
 		t = past
@@ -136,16 +143,28 @@ var past = time.Unix(1, 0)
 
 // interruptWrite makes a Write that waits return, so that the caller gets wmu. resume takes it back.
 func (c *Conn) interruptWrite() (resume func()) {
-	interrupt := func(n int) {
-		c.deadlines.mu.Lock()
+	interrupt := func(n int32) {
+		c.mu.Lock()
 		c.interrupts += n
-		c.armWrite(until(c.write.Load()))
-		c.deadlines.mu.Unlock()
+		c.armWrite(until(c.writeDeadline.Load()))
+		c.mu.Unlock()
 	}
 	interrupt(1)
 	c.rouse()
 	return func() { interrupt(-1) }
 }
+
+// The following are the socket's; see net.TCPConn.
+
+func (c *Conn) SetReadBuffer(bytes int) error            { return c.tcp.SetReadBuffer(bytes) }
+func (c *Conn) SetWriteBuffer(bytes int) error           { return c.tcp.SetWriteBuffer(bytes) }
+func (c *Conn) SetNoDelay(noDelay bool) error            { return c.tcp.SetNoDelay(noDelay) }
+func (c *Conn) SetKeepAlive(keepalive bool) error        { return c.tcp.SetKeepAlive(keepalive) }
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	return c.tcp.SetKeepAliveConfig(config)
+}
+func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }
 
 // LocalAddr returns the TCP connection's local address.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
@@ -156,10 +175,55 @@ func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 // Counts returns how many bytes have gone through the TCP connection.
 func (c *Conn) Counts() (read, written uint64) { return c.in.Load(), c.out.Load() }
 
+// Totals returns how many bytes Reads have returned and Writes have accepted, wherever the connection was.
+func (c *Conn) Totals() (read, written uint64) {
+	for ; ; runtime.Gosched() {
+		c.mu.Lock()
+		read, written = c.in.Load()+c.ringIn, c.out.Load()+c.ringOut
+		l := c.linked.Load()
+		held := l != nil && l.hold()
+		if held {
+			read, written = read+l.reader.ring.Position(), written+l.writer.ring.Position()
+		}
+		c.mu.Unlock()
+		if held {
+			l.drop()
+		}
+		if held || l == nil {
+			return read, written
+		} // otherwise it adds its bytes in a moment
+	}
+}
+
+// Unread returns how many bytes have arrived in the ring that no Read has taken. Those on TCP the kernel knows.
+func (c *Conn) Unread() int {
+	l := c.linked.Load()
+	if l == nil || !l.hold() {
+		return 0
+	}
+	defer l.drop()
+	if w := l.reader.gate.Load(); !w.Moved() || w.Recalled() {
+		return 0
+	}
+	return int(max(0, int64(l.reader.ring.Head()-l.reader.ring.Position())))
+}
+
+// Device returns "shm" while a direction is in the ring, and otherwise "tcp".
+func (c *Conn) Device() string {
+	if l := c.linked.Load(); l != nil && (l.reader.at() == inRing || l.writer.at() == inRing) {
+		return "shm"
+	}
+	return "tcp"
+}
+
 // fail makes the error that package net would.
 func (c *Conn) fail(op string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {
 		err = os.NewSyscallError(op, errno)
 	}
+	return c.opError(op, err)
+}
+
+func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.tcp.LocalAddr().Network(), Source: c.tcp.LocalAddr(), Addr: c.tcp.RemoteAddr(), Err: err}
 }

@@ -55,31 +55,57 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return c.tcp.Write(b)
 	}
+	if n, err = c.put(b); err != nil {
+		err = c.fail("write", err)
+	}
+	c.fidget()
+	return n, err
+}
+
+func (c *Conn) put(b []byte) (n int, err error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	defer c.turn()
+	return c.putLocked(b)
+}
+
+// putLocked is Write with wmu, and with the bare error.
+func (c *Conn) putLocked(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		var k int
-		if c.broken != nil {
-			return n, c.fail("write", c.broken)
-		}
-		l := c.linked.Load()
-		if l == nil || l.writer.at() == home {
-			if l == nil && c.due() && c.step() {
-				continue
-			}
+		l, err := c.writesTo()
+		switch {
+		case err != nil:
+		case l == nil:
 			k, err = c.tcp.Write(b[:min(len(b), plainChunk)])
 			c.sent(b[:k])
-		} else {
+		default:
 			k, err = l.write(b)
 		}
 		n += k
 		if err != nil {
-			return n, c.fail("write", c.cause("write", err))
+			return n, c.cause("write", err)
 		}
 		b = b[k:]
 	}
 	return n, nil
+}
+
+// writesTo takes the next step towards a link, and returns the link that Writes use; nil: they go to the socket. wmu is
+// held.
+func (c *Conn) writesTo() (*link, error) {
+	if err := c.broken; err != nil {
+		c.broken = unix.EPIPE // a kernel reports a reset once
+		return nil, err
+	}
+	for {
+		switch l := c.linked.Load(); {
+		case l != nil && l.writer.at() != home:
+			return l, nil
+		case l != nil || !c.due() || !c.step():
+			return nil, nil
+		}
+	}
 }
 
 // write writes to the link. It may write less than b, also nothing, without an error.
@@ -93,7 +119,7 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	case c.is(writeShut):
 		return 0, unix.EPIPE
-	case expired(c.deadlines.write.Load()):
+	case expired(c.writeDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
 		l.put(&w.half, l.leaveWriter(w.at()))
@@ -140,6 +166,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 			w.move(inRing)
 			step("moved")
 			c.moves.Add(1)
+			movesTotal.Add(1)
 			return true
 		}
 		step("to send")
@@ -200,7 +227,10 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		l.c.mu.Lock()
 		l.c.sent(rest[:n])
+		l.c.ringOut -= uint64(n)
+		l.c.mu.Unlock()
 		w.back += uint64(n)
 		step("sent a rest")
 	}
@@ -239,7 +269,7 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	if n > 0 || len(b) == 0 {
 		return n, nil
 	}
-	w.armed = l.c.deadlines.write.Load()
+	w.armed = l.c.writeDeadline.Load()
 	if w.spin.Spin(w.ready) || l.grow() {
 		return 0, nil
 	}
@@ -269,7 +299,7 @@ func (l *link) grow() bool {
 func (l *link) writerReady() bool {
 	c := l.c
 	return l.writer.ring.HasRoom() || l.writer.gate.Load().Recalled() || l.bell.Gone() ||
-		c.state.Load()&(closed|writeShut) != 0 || c.violation.Load() != nil || c.deadlines.write.Load() != l.writer.armed
+		c.state.Load()&(closed|writeShut) != 0 || c.violation.Load() != nil || c.writeDeadline.Load() != l.writer.armed
 }
 
 // leaveWriter brings the direction home as far as it can without waiting, and returns where it is then. The

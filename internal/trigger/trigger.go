@@ -118,6 +118,9 @@ func (t *Trigger) Over(together bool) {
 	}
 }
 
+// Cancel tells that the meeting has ended, if there is one, and that this proves nothing.
+func (t *Trigger) Cancel() { t.meeting = false }
+
 // Never keeps the connection on TCP.
 func (t *Trigger) Never() { t.never = true }
 

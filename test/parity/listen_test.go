@@ -88,7 +88,7 @@ func (l *failingListener) Accept() (net.Conn, error) {
 
 // failing returns a listener of the stack that wraps one that fails in the given Accept.
 func (r *run) failing(in int64) (net.Listener, *failingListener) {
-	below, err := r.announced()
+	below, err := net.Listen("tcp", ownAddress)
 	check(err)
 	l := &failingListener{Listener: below, fails: in, now: make(chan struct{})}
 	ln, err := r.NewListener(l)

@@ -91,7 +91,7 @@ func (s *slowReader) Read(b []byte) (int, error) {
 // startRelay starts a relay for one TCP connection and returns its address. It forwards to the
 // client at the given rate. It also passes on the end of a stream, and resets.
 func (r *run) startRelay(server string, rate int) string {
-	ln, err := r.announced()
+	ln, err := net.Listen("tcp", ownAddress)
 	check(err)
 	go func() {
 		c, err := ln.Accept()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -39,12 +40,9 @@ func stackNamed(name string) stack {
 // config selects the device. Its timeouts are longer than any delay on a busy machine, so that
 // no connection falls back to plain TCP because of one.
 func config(device string) *sdp.Config {
-	names := []string{device}
-	if device != "iwarp" {
-		names = append(names, "iwarp") // the handshake needs it
-	}
 	return &sdp.Config{
-		Devices:          names,
+		Devices:          []string{device},
+		Probe:            []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // to whom iwarp sends a Request
 		ReplyTimeout:     10 * time.Second,
 		HandshakeTimeout: 10 * time.Second,
 		StepUpTimeout:    10 * time.Second,
@@ -98,16 +96,6 @@ func (s stack) NewListener(below net.Listener) (net.Listener, error) {
 	return ln, nil
 }
 
-// announced returns a listener of package net on a socket that the stack's dialers recognize
-// as one of SDP, whatever wraps it.
-func (s stack) announced() (net.Listener, error) {
-	var lc net.ListenConfig
-	if s.config != nil {
-		lc.Control = sdp.Announce
-	}
-	return lc.Listen(context.Background(), "tcp", ownAddress)
-}
-
 // ListenOnly returns a listener that accepts only clients of the stack, from any address.
 func (s stack) ListenOnly() (net.Listener, error) {
 	if s.config == nil {
@@ -152,7 +140,9 @@ func (s stack) DialContext(ctx context.Context, network, address string) (net.Co
 func (s stack) carries(c net.Conn) error {
 	device := "net"
 	if sc, ok := c.(*sdp.Conn); ok {
-		device = sc.Device()
+		if device = sc.Device(); device == "tcp" {
+			device = "shm" // it has not moved yet
+		}
 	}
 	if device != s.name {
 		return fmt.Errorf("the connection is a %T over %s instead of %s", c, device, s.name)

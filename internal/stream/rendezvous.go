@@ -1,0 +1,90 @@
+//go:build linux
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/gosdp/gosdp/internal/meeting"
+)
+
+// Pauses of Meet between its attempts.
+const (
+	meetLeast = 20 * time.Microsecond
+	meetMost  = 5 * time.Millisecond
+)
+
+// Meet gives the connection a segment now. The peer must call Meet or TryMeet within the limit, or be an accepted
+// connection that Move looks after. The error is that of ctx, or says why there is no segment: the connection is on TCP
+// then, and may still move by itself. Move must have been called.
+func (c *Conn) Meet(ctx context.Context, limit time.Duration) error {
+	c.meetsNow(1)
+	err := c.await(ctx, limit)
+	c.meetsNow(-1)
+	return err
+}
+
+// meetsNow counts the calls of Meet. With the last one a meeting ends that has not brought the ends together.
+func (c *Conn) meetsNow(n int16) {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	if c.meets += n; c.meets == 0 {
+		c.endMeeting()
+		c.trigger.Cancel()
+	}
+}
+
+func (c *Conn) await(ctx context.Context, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	timer := time.NewTimer(meetLeast)
+	defer timer.Stop()
+	for pause := meetLeast; ; pause = min(2*pause, meetMost) {
+		met, err := c.TryMeet()
+		late := !time.Now().Before(deadline)
+		switch {
+		case met:
+			return nil
+		case err != nil && (late || !errors.Is(err, meeting.ErrVanished)): // the peer may come again
+			return err
+		case late:
+			return errNobody
+		}
+		timer.Reset(pause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// TryMeet takes the next step of a meeting without waiting, and reports whether the connection has a segment. It
+// returns false and no error if the peer has not done its part.
+func (c *Conn) TryMeet() (met bool, err error) {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	switch {
+	case c.is(closed):
+		return false, net.ErrClosed
+	case c.linked.Load() != nil:
+		return true, nil
+	case c.policy == nil:
+		return false, errNoPolicy
+	case c.pinned:
+		return false, *c.why.Load()
+	case c.meeting == nil:
+		err = c.begin()
+	}
+	if err == nil && c.meeting != nil {
+		err = c.meet()
+	}
+	if err != nil {
+		c.endMeeting()
+		c.trigger.Cancel()
+		c.why.Store(&err)
+	}
+	return c.linked.Load() != nil, err
+}
