@@ -430,17 +430,16 @@ func servesTheQueue(t *testing.T, listen string, limit int) {
 // TestAFullRouteStopsListening removes a route, and later stops the proxy, while one client is relayed
 // and others wait because of a limit. The address is free at once, and the clients are served.
 func TestAFullRouteStopsListening(t *testing.T) {
-	for _, listen := range []string{TCP, SDP, Auto} {
+	for _, listen := range []string{TCP, Auto} {
 		t.Run(listen, func(t *testing.T) {
 			p, _ := running(t, 0)
 			address := freeAddress(t)
 			server := says(t, "word")
 			full := route(t, listen+"://"+address, "tcp://"+server, "limit=1")
-			network := strings.Replace(listen, Auto, SDP, 1)
 			wait := func() (clients []net.Conn) {
-				clients = append(clients, client(t, network, address, "word"))
+				clients = append(clients, client(t, "tcp", address, "word"))
 				for range 3 {
-					c, err := sdp.DialTimeout(network, address, patience)
+					c, err := sdp.DialTimeout("tcp", address, patience)
 					require.NoError(t, err)
 					t.Cleanup(func() { c.Close() })
 					clients = append(clients, c)
