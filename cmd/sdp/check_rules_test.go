@@ -129,7 +129,7 @@ func TestCheckObeysRules(t *testing.T) {
 	for program, want := range map[string][2]string{
 		"alpha": {"rule", file + ":1: use tcp client alpha *:*"},
 		"beta":  {"plain_peer", file + ":2: use sdp client beta *:*"},
-		"gamma": {"", ""},
+		"gamma": {"plain_peer", ""},
 	} {
 		out, status := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES="}, "check", "-json", "-program", program, address)
 		assert.Equal(t, 1, status, program)
@@ -138,16 +138,14 @@ func TestCheckObeysRules(t *testing.T) {
 		assert.Equal(t, program, report.Rules.Program)
 		assert.Equal(t, 2, report.Rules.Count)
 		assert.Equal(t, want[1], report.Path.Rule, program)
-		if want[0] != "" {
-			assert.Equal(t, want[0], report.Path.Code, program)
-		}
+		assert.Equal(t, want[0], report.Path.Code, program)
 	}
 	out, _ := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES="}, "check", "-program", "beta", address)
-	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
-	assert.NotContains(t, out, "plain TCP\n")
+	assert.Contains(t, out, address+": no SDP, so a Dial fails: ")
+	assert.NotContains(t, out, "plain TCP")
 	out, status := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES=tcp"}, "check", "-program", "beta", address)
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
+	assert.Contains(t, out, address+": no SDP, so a Dial fails: ")
 	assert.Contains(t, out, file+":2 requires SDP")
 	bad := rulesFile(t, "nonsense")
 	out, _ = runTool(t, []string{"SDP_CONFIG=" + bad}, "check", address)
