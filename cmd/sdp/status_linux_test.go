@@ -187,8 +187,8 @@ func TestScreen(t *testing.T) {
 	programs := func(at time.Time, sent ...uint64) []status.Program {
 		p := status.Program{PID: 7, Name: "a\x1b[31m", Time: at}
 		for i, n := range sent {
-			p.Conns = append(p.Conns, status.Conn{ID: uint64(i), Sent: n, Device: "iwarp", Opened: at, Local: fmt.Sprint("local", i),
-				Declined: map[string]string{"shm": "another host", "verbs": "no library"}})
+			p.Conns = append(p.Conns, status.Conn{ID: uint64(i), Sent: n, Device: "iwarp", Mode: "bcopy", Opened: at, Local: fmt.Sprint("local", i),
+				Declined: map[string]string{"verbs": "no library"}})
 		}
 		return []status.Program{p}
 	}
@@ -198,7 +198,7 @@ func TestScreen(t *testing.T) {
 	require.Contains(t, lines[0], "1 programs, 3 connections, out 30.0 MB/s")
 	for i, want := range []string{"local1", "local2", "local0"} {
 		require.Contains(t, lines[3+i], want)
-		require.Contains(t, lines[3+i], "shm: another host; verbs: no library")
+		require.Contains(t, lines[3+i], "verbs: no library")
 	}
 	require.Contains(t, lines[3], "15.0 MB/s")
 	require.NotContains(t, strings.Join(lines, ""), "\x1b")

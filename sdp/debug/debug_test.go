@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -49,6 +50,11 @@ func pair(t *testing.T) (client, server *sdp.Conn) {
 	return c.(*sdp.Conn), s.(*sdp.Conn)
 }
 
+func TestMain(m *testing.M) {
+	meeting.TestSelf = true // both ends of the connections are in this process
+	os.Exit(m.Run())
+}
+
 func get(t *testing.T, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -62,12 +68,16 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, "application/json; charset=utf-8", w.Header().Get("Content-Type"))
 	var p struct {
 		PID         int
-		Connections []struct{ Local, Device string }
+		Connections []struct {
+			Local, Device, Mode string
+			Moves               uint64
+		}
 	}
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
 	require.Equal(t, os.Getpid(), p.PID)
 	require.Len(t, p.Connections, 2)
 	require.Equal(t, client.LocalAddr().String(), p.Connections[0].Local)
+	require.EqualValues(t, 1, p.Connections[0].Moves)
 }
 
 // TestPageStandsAlone requires that the page loads nothing from elsewhere, and that a browser
