@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,10 +26,15 @@ func pair(t *testing.T) (client, server *sdp.Conn) {
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		s, _ := l.Accept()
+		accepted <- s
+	}()
 	c, err := sdp.Dial("sdp", l.Addr().String())
 	require.NoError(t, err)
-	s, err := l.Accept()
-	require.NoError(t, err)
+	s := <-accepted
+	require.NotNil(t, s)
 	done := make(chan struct{})
 	go func() { io.Copy(io.Discard, s); close(done) }()
 	stop := make(chan struct{})
@@ -77,7 +83,11 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, os.Getpid(), p.PID)
 	require.Len(t, p.Connections, 2)
 	require.Equal(t, client.LocalAddr().String(), p.Connections[0].Local)
-	require.EqualValues(t, 1, p.Connections[0].Moves)
+	require.Eventually(t, func() bool {
+		require.NoError(t, json.Unmarshal(get(t, "/debug/sdp?json").Body.Bytes(), &p))
+		c := p.Connections[0]
+		return c.Device == "shm" && c.Mode == "ring" && c.Moves == 1
+	}, time.Minute, time.Millisecond)
 }
 
 // TestPageStandsAlone requires that the page loads nothing from elsewhere, and that a browser
