@@ -36,7 +36,7 @@ eval "$(sdp env)" && make                 # a Makefile that calls the go command
 sdp version                               # of this tool
 sdp version /usr/local/bin/server         # whether that program has SDP`},
 	"check": {[]string{
-		"0  a connection moves to shared memory, or uses RDMA; without an address: some device is used without being named", "1  it does not",
+		"0  connections move to shared memory or use RDMA; without an address: a device is used by default", "1  they do not",
 		"2  the command was called wrongly", "3  there is no connection to the address",
 	}, `
 sdp check                                 # what this machine has
