@@ -31,6 +31,8 @@ type Policy struct {
 	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
 	// ended before a move would have paid. Nil: nobody wants to know.
 	Learn func(dialled bool, acceptor netip.AddrPort, long bool)
+	// Dir is a directory in which programs of different network namespaces meet, or "".
+	Dir string
 	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.
 	Restless bool
 }
@@ -215,7 +217,10 @@ func (c *Conn) step() bool {
 	var err error
 	switch do {
 	case trigger.Invite, trigger.Seek:
-		err = c.begin()
+		if err = c.begin(); err == meeting.ErrEarly {
+			c.why.Store(&meeting.ErrEarly)
+			return false
+		}
 	case trigger.Wait:
 		err = c.meet()
 	case trigger.Abandon: // unless the peer has come in the last moment
@@ -236,12 +241,12 @@ func (c *Conn) begin() (err error) {
 			return err
 		}
 	}
-	e := meeting.Ends{Dialler: addrPort(c.LocalAddr()), Acceptor: addrPort(c.RemoteAddr()), Allow: c.policy.Allow}
+	e := meeting.Ends{Dialler: addrPort(c.LocalAddr()), Acceptor: addrPort(c.RemoteAddr()), Allow: c.policy.Allow, Dir: c.policy.Dir}
 	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
 		return err
 	}
 	if c.dialled {
-		c.meeting, err = meeting.Invite(e)
+		c.meeting, err = meeting.Invite(e, c.facts())
 	} else {
 		e.Dialler, e.Acceptor = e.Acceptor, e.Dialler
 		c.meeting, err = meeting.Seek(e, c.facts())
