@@ -305,7 +305,7 @@ func (l *local) stats() ConnStats {
 	s.TCPReceived, s.TCPSent = l.Counts()
 	read, written := l.Totals()
 	s.ShmReceived, s.ShmSent = read-s.TCPReceived, written-s.TCPSent
-	s.Moves, _ = l.Moves()
+	s.Moves = l.Moves()
 	return s
 }
 

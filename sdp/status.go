@@ -1,8 +1,6 @@
 package sdp
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
