@@ -156,7 +156,7 @@ func connectIn(dir, name string, fd int) error {
 
 // oldAge is how old a socket must be to count as one of a process that was killed, if it refuses connections. No meeting
 // lasts for so long. A new socket refuses them until its process calls listen.
-const oldAge = 10 * time.Second
+var oldAge = 10 * time.Second
 
 // isOld reports whether a socket of root's or this user's is old.
 func isOld(st *unix.Stat_t) bool {

@@ -48,7 +48,7 @@ const (
 )
 
 // hello says what an end sees.
-func (v *view) hello() []byte {
+func (v view) hello() []byte {
 	n := min(len(v.FirstIn), FirstLen)
 	b := binary.NativeEndian.AppendUint64(make([]byte, 0, helloLen), magic)
 	b = binary.NativeEndian.AppendUint32(b, uint32(v.self))
@@ -78,7 +78,7 @@ var (
 )
 
 // check checks what the peer said. The view must be later than that.
-func (v *view) check(b []byte) error {
+func (v view) check(b []byte) error {
 	if len(b) != helloLen {
 		return errShort
 	}
