@@ -1,3 +1,5 @@
+//go:build linux
+
 package meeting
 
 import (
@@ -20,6 +22,7 @@ const (
 type Facts struct {
 	FirstIn, FirstOut []byte // the first bytes that were read and written, at most FirstLen
 	Inherited         bool   // another process wrote what follows FirstOut: only that much can be compared
+	Moments           *Moments
 }
 
 // counts are what the kernel has counted on a connection at one moment: bytes that the program has written, those of them
@@ -40,10 +43,12 @@ const (
 	magic    = 0x70647367_00000000 | version // "gsdp"
 	proofLen = 16
 
-	// What an end says has helloLen bytes, in the machine's order: magic, the process numbers, the counts, how many bytes that
-	// it has read the proof covers, and the proof.
+	// What an end says has helloLen bytes, in the machine's order: magic, the process numbers, the counts, the moments of reads
+	// and of writes, how many bytes that it has read the proof covers, and the proof.
 	countsAt = 8 + 4 + 4
-	nAt      = countsAt + 3*8
+	readsAt  = countsAt + 3*8
+	writesAt = readsAt + momentsLen
+	nAt      = writesAt + momentsLen
 	helloLen = nAt + 1 + proofLen
 )
 
@@ -56,8 +61,18 @@ func (v view) hello() []byte {
 	b = binary.NativeEndian.AppendUint64(b, v.written)
 	b = binary.NativeEndian.AppendUint64(b, v.acked)
 	b = binary.NativeEndian.AppendUint64(b, v.received)
+	reads, writes := v.moments()
+	b = appendMoments(appendMoments(b, reads), writes)
 	b = append(b, byte(n))
 	return append(b, prove(v.name, v.FirstIn[:n])...)
+}
+
+// moments returns what the program has noted.
+func (v view) moments() (reads, writes [mostMoments]moment) {
+	if v.Moments == nil {
+		return reads, writes
+	}
+	return v.Moments.reads.list(), v.Moments.writes.list()
 }
 
 func prove(name string, first []byte) []byte {
@@ -70,6 +85,7 @@ var (
 	errVersion = errors.New("peer uses another version of shared memory")
 	errProof   = errors.New("peer has read other bytes than this end has written")
 	errCounts  = errors.New("peer has counted other bytes than this end")
+	errMoments = errors.New("peer has read bytes before this end wrote them, or the reverse")
 	errShort   = errors.New("malformed hello")
 	// ErrVanished means that the peer has given the meeting up.
 	ErrVanished = errors.New("peer closed the meeting")
@@ -92,6 +108,10 @@ func (v view) check(b []byte) error {
 	acked, received := binary.NativeEndian.Uint64(b[countsAt+8:]), binary.NativeEndian.Uint64(b[countsAt+16:])
 	if received > v.written || acked > v.received {
 		return errCounts
+	}
+	reads, writes := v.moments()
+	if !causal(writes, momentsOf(b[readsAt:])) || !causal(momentsOf(b[writesAt:]), reads) {
+		return errMoments
 	}
 	n := int(b[nAt])
 	switch {

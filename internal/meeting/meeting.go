@@ -25,8 +25,8 @@ type Ends struct {
 	Dir               string                // where ends in different network namespaces meet; "": nowhere
 }
 
-// apart reports whether the ends may be in different network namespaces, and meet in the directory.
-func (e *Ends) apart() bool {
+// Apart reports whether the ends may be in different network namespaces, and meet in the directory.
+func (e *Ends) Apart() bool {
 	d, a := e.Dialler.Addr().Unmap(), e.Acceptor.Addr().Unmap()
 	return e.Dir != "" && d != a && !(d.IsLoopback() && a.IsLoopback())
 }
@@ -35,7 +35,7 @@ func (e *Ends) apart() bool {
 // address alone: destination NAT changes the other one.
 func (e *Ends) name() string {
 	d := bare(e.Dialler)
-	if e.apart() {
+	if e.Apart() {
 		return prefix + netip.AddrPortFrom(d.Addr().WithZone(""), d.Port()).String()
 	}
 	return fmt.Sprintf("@gosdp/%d/%s/%s", version, d, bare(e.Acceptor))
@@ -64,7 +64,7 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 	if m.fd, err = unixSocket(); err != nil {
 		return nil, err
 	}
-	if e.apart() {
+	if e.Apart() {
 		if err = bindIn(e.Dir, m.name, m.fd, e.Allow != nil); err == nil {
 			m.file = filepath.Join(e.Dir, m.name)
 		}
@@ -78,14 +78,14 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 		m.Close()
 		return nil, err
 	}
-	if e.apart() {
+	if e.Apart() {
 		sweep(e.Dir)
 	}
 	return m, nil
 }
 
 // early reports whether a proof covers too little.
-func (f *Facts) early(e *Ends) bool { return e.apart() && len(f.FirstIn)+len(f.FirstOut) < leastApart }
+func (f *Facts) early(e *Ends) bool { return e.Apart() && len(f.FirstIn)+len(f.FirstOut) < leastApart }
 
 // unixSocket returns a socket that takes no descriptors, where the kernel can refuse them (Linux 6.16): closing one may
 // block for as long as its sender likes.
@@ -152,7 +152,7 @@ func Seek(e Ends, f Facts) (*Meeting, error) {
 }
 
 func (e *Ends) connect(fd int, name string) error {
-	if e.apart() {
+	if e.Apart() {
 		return connectIn(e.Dir, name, fd)
 	}
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
@@ -255,7 +255,7 @@ func (m *Meeting) check() (pid int, err error) {
 	case int(u.Pid) == unix.Getpid() && !TestSelf:
 		return 0, errSelf
 	}
-	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd, m.ends.apart()) })
+	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd, m.ends.Apart()) })
 	return int(u.Pid), errors.Join(failed, err)
 }
 
@@ -291,7 +291,7 @@ func suitable(fd, unixFD int, apart bool) error {
 
 // view returns how this end sees the connection now.
 func (m *Meeting) view(peer int, f Facts) (view, error) {
-	v := view{name: m.name, apart: m.ends.apart(), self: unix.Getpid(), peer: peer, Facts: f}
+	v := view{name: m.name, apart: m.ends.Apart(), self: unix.Getpid(), peer: peer, Facts: f}
 	err := errors.New("closed")
 	failed := m.ends.TCP.Control(func(fd uintptr) { v.counts, err = count(int(fd)) })
 	return v, errors.Join(failed, err)
@@ -300,14 +300,20 @@ func (m *Meeting) view(peer int, f Facts) (view, error) {
 // count asks the kernel for its counts.
 func count(fd int) (c counts, err error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil {
-		return c, os.NewSyscallError("getsockopt", err)
-	}
-	c.written = info.Bytes_sent - info.Bytes_retrans + uint64(info.Notsent_bytes)
-	c.received = info.Bytes_received
-	switch info.State {
-	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING:
-		c.received-- // the kernel counts a FIN
+	for range 10 {
+		if err != nil {
+			return c, os.NewSyscallError("getsockopt", err)
+		}
+		c.written = info.Bytes_sent - info.Bytes_retrans + uint64(info.Notsent_bytes)
+		c.received = info.Bytes_received
+		switch info.State {
+		case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING:
+			c.received-- // the kernel counts a FIN
+		}
+		state := info.State // which the kernel loads before the counts
+		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.State == state {
+			break
+		}
 	}
 	rest, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ) // after written: what is written in between only makes acked less
 	c.acked = c.written - min(c.written, uint64(rest))

@@ -150,6 +150,8 @@ func TestRefused(t *testing.T) {
 // cannot be those of one connection.
 func TestHello(t *testing.T) {
 	f := Facts{FirstIn: []byte("abc"), FirstOut: []byte("abc")}
+	reads := func(m *Moments) *moments { return &m.reads }
+	writes := func(m *Moments) *moments { return &m.writes }
 	here := view{name: "name", self: 9, peer: 7, Facts: f, counts: counts{written: 10, acked: 8, received: 20}}
 	there := view{name: "name", self: 7, peer: 9, Facts: f, counts: counts{written: 21, acked: 20, received: 10}}
 	assert.Len(t, there.hello(), helloLen)
@@ -166,7 +168,19 @@ func TestHello(t *testing.T) {
 		"has too much":   {func(_, there *view) { there.received = 11 }, errCounts.Error()},
 		"lacks some":     {func(_, there *view) { there.acked = 21 }, errCounts.Error()},
 		"some under way": {func(_, there *view) { there.received = 9 }, ""},
-		"apart, few":     {func(here, there *view) { here.apart, there.apart = true, true }, ErrEarly.Error()},
+		"read too early": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 101, 6)
+		}, errMoments.Error()},
+		"written too late": {func(here, there *view) {
+			here.Moments, there.Moments = noted(reads, 101, 6), noted(writes, 100, 7)
+		}, errMoments.Error()},
+		"read in time": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 101, 7)
+		}, ""},
+		"read what was there": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 100, 6)
+		}, ""},
+		"apart, few": {func(here, there *view) { here.apart, there.apart = true, true }, ErrEarly.Error()},
 		"apart": {func(here, there *view) {
 			here.apart, there.apart, here.peer = true, true, 0
 			here.FirstOut, there.FirstIn = []byte("abcdefghijklm"), []byte("abcdefghijklm")
@@ -189,6 +203,49 @@ func TestHello(t *testing.T) {
 	b := there.hello()
 	b[0] ^= 2
 	assert.ErrorIs(t, here.check(b), errVersion)
+}
+
+// noted returns Moments of which the second one of a direction is given.
+func noted(of func(*Moments) *moments, pos, at uint64) *Moments {
+	m := new(Moments)
+	of(m).at[1] = moment{pos, at}
+	of(m).n.Store(2)
+	return m
+}
+
+// TestMoments: what two ends note while they talk never looks impossible, and what they note of two connections does, of
+// which one is ahead of the other.
+func TestMoments(t *testing.T) {
+	talk := func() (d, a *Moments) {
+		d, a = new(Moments), new(Moments)
+		p, q := net.Pipe()
+		go func() {
+			for pos := uint64(0); pos < 10; pos++ {
+				q.Read(make([]byte, 1))
+				a.Read(pos + 1)
+				a.Write(pos)
+				q.Write([]byte{1})
+			}
+			q.Close()
+		}()
+		for pos := uint64(0); pos < 10; pos++ {
+			d.Write(pos)
+			p.Write([]byte{1})
+			p.Read(make([]byte, 1))
+			d.Read(pos + 1)
+		}
+		p.Read(make([]byte, 1))
+		return d, a
+	}
+	d1, a1 := talk()
+	d2, a2 := talk()
+	possible := func(d, a *Moments) bool {
+		return causal(d.writes.list(), a.reads.list()) && causal(a.writes.list(), d.reads.list())
+	}
+	assert.True(t, possible(d1, a1))
+	assert.True(t, possible(d2, a2))
+	assert.False(t, possible(d1, a2))
+	assert.False(t, possible(d2, a1))
 }
 
 // TestCounts: what the kernel counts on both ends of a connection holds at any moment while bytes flow, and not between the

@@ -82,6 +82,7 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 		switch {
 		case err != nil:
 		case l == nil:
+			c.moments.Write(c.out.Load())
 			k, err = c.tcp.Write(b[:min(len(b), plainChunk)])
 			c.sent(b[:k])
 		default:
