@@ -32,8 +32,9 @@ type counts struct{ written, acked, received uint64 }
 // view is how an end sees a connection.
 type view struct {
 	name       string // of the meeting; it keeps proofs of connections apart
-	apart      bool   // the ends may be in different namespaces, where process numbers mean nothing
+	apart      bool   // the ends may be in different network namespaces
 	self, peer int    // process numbers
+	numbers    uint64 // the namespace of these; 0: not known
 	Facts
 	counts
 }
@@ -43,9 +44,9 @@ const (
 	magic    = 0x70647367_00000000 | version // "gsdp"
 	proofLen = 16
 
-	// What an end says has helloLen bytes, in the machine's order: magic, the process numbers, the counts, the moments of reads
-	// and of writes, how many bytes that it has read the proof covers, and the proof.
-	countsAt = 8 + 4 + 4
+	// What an end says has helloLen bytes, in the machine's order: magic, the process numbers and their namespace, the counts,
+	// the moments of reads and of writes, how many bytes that it has read the proof covers, and the proof.
+	countsAt = 8 + 4 + 4 + 8
 	readsAt  = countsAt + 3*8
 	writesAt = readsAt + momentsLen
 	nAt      = writesAt + momentsLen
@@ -58,6 +59,7 @@ func (v view) hello() []byte {
 	b := binary.NativeEndian.AppendUint64(make([]byte, 0, helloLen), magic)
 	b = binary.NativeEndian.AppendUint32(b, uint32(v.self))
 	b = binary.NativeEndian.AppendUint32(b, uint32(v.peer))
+	b = binary.NativeEndian.AppendUint64(b, v.numbers)
 	b = binary.NativeEndian.AppendUint64(b, v.written)
 	b = binary.NativeEndian.AppendUint64(b, v.acked)
 	b = binary.NativeEndian.AppendUint64(b, v.received)
@@ -102,7 +104,8 @@ func (v view) check(b []byte) error {
 		return errVersion
 	}
 	self, peer := int(binary.NativeEndian.Uint32(b[8:])), int(binary.NativeEndian.Uint32(b[12:]))
-	if !v.apart && (self != v.peer || peer != v.self || v.peer == 0) {
+	numbers := binary.NativeEndian.Uint64(b[16:])
+	if v.numbers == numbers && numbers != 0 && (self != v.peer || peer != v.self || v.peer == 0) {
 		return fmt.Errorf("peer is process %d and sees process %d, this end sees %d and is %d", self, peer, v.peer, v.self)
 	}
 	acked, received := binary.NativeEndian.Uint64(b[countsAt+8:]), binary.NativeEndian.Uint64(b[countsAt+16:])

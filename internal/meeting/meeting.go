@@ -291,11 +291,20 @@ func suitable(fd, unixFD int, apart bool) error {
 
 // view returns how this end sees the connection now.
 func (m *Meeting) view(peer int, f Facts) (view, error) {
-	v := view{name: m.name, apart: m.ends.Apart(), self: unix.Getpid(), peer: peer, Facts: f}
+	v := view{name: m.name, apart: m.ends.Apart(), self: unix.Getpid(), peer: peer, numbers: pidNamespace(), Facts: f}
 	err := errors.New("closed")
 	failed := m.ends.TCP.Control(func(fd uintptr) { v.counts, err = count(int(fd)) })
 	return v, errors.Join(failed, err)
 }
+
+// pidNamespace identifies the namespace of this process's numbers: those of two containers differ, also within a pod.
+var pidNamespace = sync.OnceValue(func() uint64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &st) != nil {
+		return 0
+	}
+	return st.Ino
+})
 
 // count asks the kernel for its counts.
 func count(fd int) (c counts, err error) {

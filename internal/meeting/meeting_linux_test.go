@@ -152,8 +152,8 @@ func TestHello(t *testing.T) {
 	f := Facts{FirstIn: []byte("abc"), FirstOut: []byte("abc")}
 	reads := func(m *Moments) *moments { return &m.reads }
 	writes := func(m *Moments) *moments { return &m.writes }
-	here := view{name: "name", self: 9, peer: 7, Facts: f, counts: counts{written: 10, acked: 8, received: 20}}
-	there := view{name: "name", self: 7, peer: 9, Facts: f, counts: counts{written: 21, acked: 20, received: 10}}
+	here := view{name: "name", self: 9, peer: 7, numbers: 3, Facts: f, counts: counts{written: 10, acked: 8, received: 20}}
+	there := view{name: "name", self: 7, peer: 9, numbers: 3, Facts: f, counts: counts{written: 21, acked: 20, received: 10}}
 	assert.Len(t, there.hello(), helloLen)
 	assert.NoError(t, here.check(there.hello()))
 	assert.ErrorIs(t, here.check(there.hello()[1:]), errShort)
@@ -161,13 +161,15 @@ func TestHello(t *testing.T) {
 		spoil func(here, there *view)
 		want  string
 	}{
-		"peer":           {func(here, _ *view) { here.peer = 8 }, "process"},
-		"self":           {func(here, _ *view) { here.self = 8 }, "process"},
-		"hidden":         {func(here, there *view) { here.peer, there.self = 0, 0 }, "process"},
-		"name":           {func(here, _ *view) { here.name = "other name" }, errProof.Error()},
-		"has too much":   {func(_, there *view) { there.received = 11 }, errCounts.Error()},
-		"lacks some":     {func(_, there *view) { there.acked = 21 }, errCounts.Error()},
-		"some under way": {func(_, there *view) { there.received = 9 }, ""},
+		"peer":            {func(here, _ *view) { here.peer = 8 }, "process"},
+		"self":            {func(here, _ *view) { here.self = 8 }, "process"},
+		"hidden":          {func(here, there *view) { here.peer, there.self = 0, 0 }, "process"},
+		"other namespace": {func(here, there *view) { here.peer, there.self, here.numbers = 0, 1, 4 }, ""},
+		"no /proc":        {func(here, there *view) { here.peer, there.self, here.numbers, there.numbers = 0, 1, 0, 0 }, ""},
+		"name":            {func(here, _ *view) { here.name = "other name" }, errProof.Error()},
+		"has too much":    {func(_, there *view) { there.received = 11 }, errCounts.Error()},
+		"lacks some":      {func(_, there *view) { there.acked = 21 }, errCounts.Error()},
+		"some under way":  {func(_, there *view) { there.received = 9 }, ""},
 		"read too early": {func(here, there *view) {
 			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 101, 6)
 		}, errMoments.Error()},
@@ -182,7 +184,7 @@ func TestHello(t *testing.T) {
 		}, ""},
 		"apart, few": {func(here, there *view) { here.apart, there.apart = true, true }, ErrEarly.Error()},
 		"apart": {func(here, there *view) {
-			here.apart, there.apart, here.peer = true, true, 0
+			here.apart, there.apart = true, true
 			here.FirstOut, there.FirstIn = []byte("abcdefghijklm"), []byte("abcdefghijklm")
 		}, ""},
 		"apart, an heir": {func(here, there *view) {
