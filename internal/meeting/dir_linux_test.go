@@ -21,6 +21,7 @@ func apart(t *testing.T, dir string) (d, a Ends, fd, fa Facts) {
 	own := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.2"), d.Dialler.Port())
 	d.Dialler, d.Acceptor, d.Dir = own, netip.MustParseAddrPort("10.96.0.1:80"), dir // a service address
 	a.Dialler, a.Acceptor, a.Dir = own, netip.MustParseAddrPort("172.17.0.2:8080"), dir
+	fd.Moments, fa.Moments = talk()
 	fd.FirstOut, fa.FirstIn = []byte("GET / HTTP/1.1"), []byte("GET / HTTP/1.1")
 	return d, a, fd, fa
 }
@@ -121,6 +122,8 @@ func TestRefusedInDirectory(t *testing.T) {
 		"dialler early":   {func(fd, _ *Facts) { fd.FirstOut, fd.FirstIn = nil, nil }, ErrEarly},
 		"acceptor early":  {func(_, fa *Facts) { fa.FirstOut, fa.FirstIn = nil, nil }, ErrEarly},
 		"little was read": {func(fd, fa *Facts) { fd.FirstIn, fa.FirstIn, fa.FirstOut = nil, nil, make([]byte, 64) }, ErrEarly},
+		"few turns":       {func(fd, _ *Facts) { fd.Moments.reads.n.Store(3); fd.Moments.writes.n.Store(4) }, ErrEarly},
+		"other turns":     {func(fd, _ *Facts) { fd.Moments, _ = talk() }, errMoments},
 		"other request":   {func(_, fa *Facts) { fa.FirstIn = []byte("GET /x HTTP/1.") }, errProof},
 		"other answer":    {func(fd, _ *Facts) { fd.FirstIn = []byte("pang") }, errProof},
 		"an heir":         {func(fd, _ *Facts) { fd.FirstOut, fd.Inherited = []byte("GET / HTTP/1"), true }, errProof},

@@ -91,8 +91,8 @@ var (
 	errShort   = errors.New("malformed hello")
 	// ErrVanished means that the peer has given the meeting up.
 	ErrVanished = errors.New("peer closed the meeting")
-	// ErrEarly means that too few bytes have gone through the connection to meet in a directory.
-	ErrEarly = errors.New("too few bytes to recognise the peer by")
+	// ErrEarly means that too little has gone through the connection to meet in a directory.
+	ErrEarly = errors.New("too little traffic to recognise the peer by")
 )
 
 // check checks what the peer said. The view must be later than that.

@@ -54,7 +54,7 @@ type Meeting struct {
 }
 
 // Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name, and is
-// ErrEarly if the ends may be in different namespaces and too few bytes tell them apart from others.
+// ErrEarly if the ends may be in different namespaces and too little tells them apart from others.
 func Invite(e Ends, f Facts) (*Meeting, error) {
 	if f.early(&e) {
 		return nil, ErrEarly
@@ -84,8 +84,10 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 	return m, nil
 }
 
-// early reports whether a proof covers too little.
-func (f *Facts) early(e *Ends) bool { return e.Apart() && len(f.FirstIn)+len(f.FirstOut) < leastApart }
+// early reports whether a proof would cover too little.
+func (f *Facts) early(e *Ends) bool {
+	return e.Apart() && (len(f.FirstIn)+len(f.FirstOut) < leastApart || f.Moments.few())
+}
 
 // unixSocket returns a socket that takes no descriptors, where the kernel can refuse them (Linux 6.16): closing one may
 // block for as long as its sender likes.

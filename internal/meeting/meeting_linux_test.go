@@ -215,30 +215,32 @@ func noted(of func(*Moments) *moments, pos, at uint64) *Moments {
 	return m
 }
 
+// talk returns what two ends have noted that took turns.
+func talk() (d, a *Moments) {
+	d, a = new(Moments), new(Moments)
+	p, q := net.Pipe()
+	go func() {
+		for pos := uint64(0); pos < 10; pos++ {
+			q.Read(make([]byte, 1))
+			a.Read(pos + 1)
+			a.Write(pos)
+			q.Write([]byte{1})
+		}
+		q.Close()
+	}()
+	for pos := uint64(0); pos < 10; pos++ {
+		d.Write(pos)
+		p.Write([]byte{1})
+		p.Read(make([]byte, 1))
+		d.Read(pos + 1)
+	}
+	p.Read(make([]byte, 1))
+	return d, a
+}
+
 // TestMoments: what two ends note while they talk never looks impossible, and what they note of two connections does, of
 // which one is ahead of the other.
 func TestMoments(t *testing.T) {
-	talk := func() (d, a *Moments) {
-		d, a = new(Moments), new(Moments)
-		p, q := net.Pipe()
-		go func() {
-			for pos := uint64(0); pos < 10; pos++ {
-				q.Read(make([]byte, 1))
-				a.Read(pos + 1)
-				a.Write(pos)
-				q.Write([]byte{1})
-			}
-			q.Close()
-		}()
-		for pos := uint64(0); pos < 10; pos++ {
-			d.Write(pos)
-			p.Write([]byte{1})
-			p.Read(make([]byte, 1))
-			d.Read(pos + 1)
-		}
-		p.Read(make([]byte, 1))
-		return d, a
-	}
 	d1, a1 := talk()
 	d2, a2 := talk()
 	possible := func(d, a *Moments) bool {

@@ -43,6 +43,9 @@ func (m *Moments) Write(pos uint64) {
 	}
 }
 
+// few reports whether there are too few moments to tell connections apart.
+func (m *Moments) few() bool { return m == nil || m.reads.n.Load()+m.writes.n.Load() < mostMoments }
+
 func (m *moments) note(pos uint64) {
 	n := m.n.Load()
 	if n == mostMoments {

@@ -202,7 +202,6 @@ func (c *Conn) step() bool {
 	switch do {
 	case trigger.Invite, trigger.Seek:
 		if err = c.begin(); err == meeting.ErrEarly {
-			c.why.Store(&meeting.ErrEarly)
 			return false
 		}
 	case trigger.Wait:

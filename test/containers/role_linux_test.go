@@ -77,8 +77,12 @@ func (r *role) do(command string, args []string) string {
 		if ln, err = net.Listen("tcp", args[1]); err == nil {
 			go r.accept(args[0], ln)
 		}
-	case "dial": // server address connections exchanges: one after the other; says where they ended
-		return r.dial(args[0], args[1], n(2), n(3))
+	case "dial": // server address connections exchanges [port]: one after the other; says where they ended
+		port := 0
+		if len(args) > 4 {
+			port = n(4)
+		}
+		return r.dial(args[0], args[1], n(2), n(3), port)
 	case "open": // server address port: a connection for say, from that port
 		if r.talk != nil {
 			r.talk.Close()
@@ -98,8 +102,10 @@ func (r *role) do(command string, args []string) string {
 		return strings.Join(slices.Sorted(maps.Keys(r.why)), " | ")
 	case "relay": // address to [source]: passes on what comes, perhaps from the client's address, or address and port
 		err = relay(args[0], args[1], strings.Join(args[2:], ""))
-	case "load": // server address: connections, eight at a time, until it is killed
-		r.load(args[0], args[1])
+	case "load": // server address exchanges: connections, two at a time, until it is killed; says where the first one was
+		return r.load(args[0], args[1], n(2))
+	case "impostor": // what how
+		err = impose(args[0], args[1])
 	default:
 		err = fmt.Errorf("unknown command %q", command)
 	}
@@ -230,11 +236,15 @@ func (t *talk) device() string {
 	return "tcp"
 }
 
-// dial opens connections one after the other, of so many exchanges each, or a few more than it takes until they have moved.
-func (r *role) dial(server, address string, connections, exchanges int) string {
+// dial opens connections one after the other, from a port and its successors unless that is 0, of so many exchanges each, or
+// a few more than it takes until they have moved.
+func (r *role) dial(server, address string, connections, exchanges, port int) string {
 	used := map[string]int{}
-	for range connections {
-		t, err := open(server, address, 0)
+	for i := range connections {
+		if port != 0 && i > 0 {
+			port++
+		}
+		t, err := open(server, address, port)
 		if err != nil {
 			return err.Error()
 		}
@@ -299,13 +309,16 @@ func transparent(_, _ string, raw syscall.RawConn) (err error) {
 	return errors.Join(failed, err)
 }
 
-// load opens connections of a few exchanges.
-func (r *role) load(server, address string) {
-	for range 8 {
+// load opens connections, one after the other.
+func (r *role) load(server, address string, exchanges int) string {
+	first := make(chan string, 2)
+	for range cap(first) {
 		go func() {
+			first <- r.dial(server, address, 1, exchanges, 0)
 			for {
-				r.dial(server, address, 1, 50)
+				r.dial(server, address, 1, exchanges, 0)
 			}
 		}()
 	}
+	return <-first
 }
