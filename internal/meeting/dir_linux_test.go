@@ -126,7 +126,7 @@ func TestRefusedInDirectory(t *testing.T) {
 		"other turns":     {func(fd, _ *Facts) { fd.Moments, _ = talk() }, errMoments},
 		"other request":   {func(_, fa *Facts) { fa.FirstIn = []byte("GET /x HTTP/1.") }, errProof},
 		"other answer":    {func(fd, _ *Facts) { fd.FirstIn = []byte("pang") }, errProof},
-		"an heir":         {func(fd, _ *Facts) { fd.FirstOut, fd.Inherited = []byte("GET / HTTP/1"), true }, errProof},
+		"an heir":         {func(fd, _ *Facts) { fd.FirstOut, fd.Inherited = []byte("GET / HTTP/1"), true }, errUnseen},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

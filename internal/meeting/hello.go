@@ -21,7 +21,7 @@ const (
 // Facts are what an end knows about the TCP stream.
 type Facts struct {
 	FirstIn, FirstOut []byte // the first bytes that were read and written, at most FirstLen
-	Inherited         bool   // another process wrote what follows FirstOut: only that much can be compared
+	Inherited         bool   // what follows FirstOut was written unseen, by another process or the kernel
 	Moments           *Moments
 }
 
@@ -88,6 +88,7 @@ var (
 	errProof   = errors.New("peer has read other bytes than this end has written")
 	errCounts  = errors.New("peer has counted other bytes than this end")
 	errMoments = errors.New("peer has read bytes before this end wrote them, or the reverse")
+	errUnseen  = errors.New("this end has not seen what was written first")
 	errShort   = errors.New("malformed hello")
 	// ErrVanished means that the peer has given the meeting up.
 	ErrVanished = errors.New("peer closed the meeting")
@@ -120,7 +121,9 @@ func (v view) check(b []byte) error {
 	switch {
 	case v.apart && n+len(v.FirstIn) < leastApart:
 		return ErrEarly
-	case n > len(v.FirstOut) && v.Inherited && !v.apart:
+	case n > len(v.FirstOut) && v.Inherited && v.apart:
+		return errUnseen
+	case n > len(v.FirstOut) && v.Inherited:
 		return nil
 	case n > len(v.FirstOut) || !hmac.Equal(b[nAt+1:], prove(v.name, v.FirstOut[:n])):
 		return errProof

@@ -190,7 +190,7 @@ func TestHello(t *testing.T) {
 		"apart, an heir": {func(here, there *view) {
 			here.apart, there.apart, here.Inherited = true, true, true
 			here.FirstOut, there.FirstIn = nil, []byte("abcdefghijklm")
-		}, errProof.Error()},
+		}, errUnseen.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here, there := here, there

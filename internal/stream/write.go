@@ -82,7 +82,6 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 		switch {
 		case err != nil:
 		case l == nil:
-			c.moments.Write(c.out.Load())
 			k, err = c.tcp.Write(b[:min(len(b), plainChunk)])
 			c.sent(b[:k])
 		default:
@@ -109,6 +108,7 @@ func (c *Conn) writesTo() (*link, error) {
 		case l != nil && l.writer.at() != home:
 			return l, nil
 		case l != nil || !c.due() || !c.step():
+			c.moments.Write(c.out.Load())
 			return nil, nil
 		}
 	}

@@ -46,6 +46,8 @@ func TestContainersShareMemory(t *testing.T) {
 			moves(t, c, "one", at)
 			moves(t, c, "one", "[fd00:211::2]:7000")
 			moves(t, c, "two", serverAddress+":7001")
+			require.Equal(t, "ok", s.does(t, "sink :7002"))
+			assert.Equal(t, "shm", c.does(t, "stream %s:7002", serverAddress))
 			assert.Empty(t, files(t, dir))
 		})
 	}

@@ -77,6 +77,13 @@ func (r *role) do(command string, args []string) string {
 		if ln, err = net.Listen("tcp", args[1]); err == nil {
 			go r.accept(args[0], ln)
 		}
+	case "sink": // address: a server that only reads
+		var ln net.Listener
+		if ln, err = new(sdp.ListenConfig).Listen(context.Background(), "tcp", args[0]); err == nil {
+			go sink(ln)
+		}
+	case "stream": // address: a connection that only writes, until it has moved, or 4 GB; says where it is
+		return stream(args[0])
 	case "dial": // server address connections exchanges [port]: one after the other; says where they ended
 		port := 0
 		if len(args) > 4 {
@@ -167,6 +174,55 @@ func (r *role) accept(name string, ln net.Listener) {
 			}
 		}()
 	}
+}
+
+// sink reads, and closes what has another byte than the position says.
+func sink(ln net.Listener) {
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			b := make([]byte, 1<<16)
+			for at := 0; ; {
+				n, err := c.Read(b)
+				for _, v := range b[:n] {
+					if v != byte(at>>8+at) {
+						return
+					}
+					at++
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func stream(address string) string {
+	t, err := open("", address, 0)
+	if err != nil {
+		return err.Error()
+	}
+	defer t.Close()
+	b := make([]byte, 1<<16)
+	for i := range b {
+		b[i] = byte(i>>8 + i)
+	}
+	left := 1 << 16
+	for ; left > 0; left-- {
+		t.SetDeadline(time.Now().Add(30 * time.Second))
+		if _, err := t.Write(b); err != nil {
+			return err.Error()
+		}
+		if t.device() == "shm" {
+			left = min(left, 100)
+		}
+	}
+	return t.device()
 }
 
 // note notes why a connection is on TCP.
