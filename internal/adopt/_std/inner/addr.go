@@ -14,6 +14,12 @@ func (ip IP) addr() netip.Addr {
 	return a.Unmap()
 }
 
+// Equal acts like that of package net.
+func (ip IP) Equal(x IP) bool { return ip.addr() == x.addr() }
+
+// IsLoopback acts like that of package net.
+func (ip IP) IsLoopback() bool { return ip.addr().IsLoopback() }
+
 // IPMask is a mask of 4 or 16 bytes.
 type IPMask []byte
 

@@ -9,27 +9,25 @@ import (
 	"time"
 )
 
-// Control is a Dialer's ControlContext.
-type Control = func(ctx context.Context, network, address string, c syscall.RawConn) error
-
 type connectKey struct{}
 
-type connectFunc = func(context.Context, Control) (Conn, error)
+type connectFunc = func(context.Context) (Conn, error)
 
 // WithConnect returns a context in which Dialers on networks of TCP make no connections
-// themselves but call connect, whose sockets pass through the Control.
-func WithConnect(ctx context.Context, connect func(context.Context, Control) (Conn, error)) context.Context {
+// themselves but call connect.
+func WithConnect(ctx context.Context, connect func(context.Context) (Conn, error)) context.Context {
 	return context.WithValue(ctx, connectKey{}, connectFunc(connect))
 }
 
 // Dialer has the fields of package net's that the library uses.
 type Dialer struct {
-	Timeout        time.Duration
-	Deadline       time.Time
+	Timeout  time.Duration
+	Deadline time.Time
+	Cancel   <-chan struct{}
+
 	LocalAddr      Addr
 	Control        func(network, address string, c syscall.RawConn) error
-	ControlContext Control
-	Cancel         <-chan struct{}
+	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 }
 
 // DialContext connects to a Unix socket, or to the address that WithConnect is about.
@@ -37,7 +35,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (Conn
 	switch network {
 	case "tcp", "tcp4", "tcp6":
 		if connect, ok := ctx.Value(connectKey{}).(connectFunc); ok {
-			return connect(ctx, d.ControlContext)
+			return connect(ctx)
 		}
 	case "unix":
 		c, err := d.dialUnix(ctx, address)

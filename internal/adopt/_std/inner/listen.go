@@ -119,5 +119,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Li
 	return nil, errNotHere
 }
 
-// FileListener is not used here, because package net listens.
+// FileListener and FileConn are not used here, because package net has them.
+
 func FileListener(f *os.File) (Listener, error) { return nil, errNotHere }
+func FileConn(f *os.File) (Conn, error)         { return nil, errNotHere }
