@@ -10,12 +10,8 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake"
 )
 
-const (
-	// fullTime is how long a listener whose program does not accept stays announced.
-	fullTime = 200 * time.Millisecond
-	// placeCheck is how often a new connection looks for a handshake that must give way.
-	placeCheck = time.Millisecond
-)
+// placeCheck is how often a new connection looks for a handshake that must give way.
+const placeCheck = time.Millisecond
 
 // arrival is an accepted connection until Accept returns it.
 type arrival struct {
@@ -50,72 +46,18 @@ func (l *Listener) run() {
 	l.mu.Unlock()
 }
 
-// mayAccept waits until the next connection may be accepted. It returns false if the listener is
-// closed.
-//
-// If the program does not accept for a while, the listener is not announced meanwhile. Diallers then
-// use plain TCP at once, and keep their places in the kernel's queue, instead of waiting for a Reply.
+// mayAccept waits until the next connection may be accepted: until an Accept waits for which none is set
+// up. The others stay in the kernel, which counts them, and for processes that share the socket. It
+// returns false if the listener is closed.
 func (l *Listener) mayAccept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var since time.Time
-	for l.fullLocked() && !l.closed {
-		switch {
-		case !l.mayWithdrawLocked():
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-			l.wakeLocked(fullTime)
-		case time.Since(since) < fullTime:
-			l.wakeLocked(fullTime - time.Since(since))
-		default:
-			l.withdrawLocked()
-			since = time.Time{}
-		}
+	for l.ready >= l.waiting && !l.closed {
 		l.changed.Wait(&l.mu)
-	}
-	if l.serves && !l.visible && !l.closed && !l.onDemand { // on demand, Accept announces it
-		l.announceLocked()
 	}
 	l.resumeLocked()
 	l.inAccept = true
 	return !l.closed
-}
-
-// mayWithdrawLocked reports whether the listener is announced, and need not be while it is full. On
-// network sdp a client that is not answered can only fail. The announcement of a Unix socket that is not
-// shared stays, because another program could take its name.
-func (l *Listener) mayWithdrawLocked() bool {
-	return l.visible && !l.sdpOnly && (l.onDemand || l.announced == nil)
-}
-
-// fullLocked reports whether no further connection may be accepted now.
-func (l *Listener) fullLocked() bool {
-	switch {
-	case !l.begun: // as package net: the program may pass the socket to another process instead
-		return true
-	case l.onDemand && l.ready >= l.waiting:
-		return true
-	case l.onDemand: // one for each Accept, and another if that one is silent
-		young := 0
-		for _, a := range l.queue {
-			if a.up == nil && time.Since(a.accepted) < l.times.silent {
-				young++
-			}
-		}
-		if l.ready+young < l.waiting {
-			return false
-		}
-		l.wakeLocked(l.times.silent)
-		return true
-	case l.sdpOnly:
-		return l.ready >= maxReady
-	case l.waiting == 0:
-		return len(l.queue) >= maxAhead
-	case l.ready >= maxAhead && l.nextLocked() != nil: // Accept is about to take one
-		return true
-	}
-	return l.ready >= maxReady
 }
 
 // returned notes that Accept of the underlying listener has returned.
@@ -158,8 +100,8 @@ func isShortage(err error) bool {
 		errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
-// admit performs or starts the handshake on conn. Only a handshake that may wait for its
-// client needs a place and a goroutine.
+// admit starts the handshake on conn, which has a place and a goroutine, unless conn is certainly
+// plain TCP.
 func (l *Listener) admit(conn net.Conn) {
 	a := &arrival{Incoming: l.server.Accepted(conn), conn: conn, accepted: time.Now()}
 	l.mu.Lock()
@@ -174,13 +116,8 @@ func (l *Listener) admit(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	if up, err := a.Prompt(); up != nil || err != nil {
-		l.settle(a, up, err)
-		return
-	}
-	a.Start(l.ctx)
 	l.workers.Go(func() {
-		up, err := a.Run()
+		up, err := a.Run(l.ctx)
 		l.settle(a, up, err)
 	})
 }
@@ -216,7 +153,6 @@ func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
 	if err != nil {
 		l.logger.Debug("sdp: handshake failed", "client", a.conn.RemoteAddr(), "error", err)
 	}
-	a.ReleaseClaims(false)
 	l.mu.Lock()
 	ended := l.ended
 	switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -31,50 +30,47 @@ func TestErrorsEndOneAccept(t *testing.T) {
 		f := newFake()
 		l := New(f, testConfig())
 		defer l.Close()
-		server, client := plainPipe()
-		defer client.Close()
-		f.next <- server
-		synctest.Wait()
-		full := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
-		f.next <- full // no Accept waits, and the next one tries again
-		synctest.Wait()
-
-		in, err := l.Accept()
-		require.NoError(t, err, "what came before comes first")
-		b := make([]byte, 1)
-		_, err = in.Conn.Read(b)
-		require.NoError(t, err)
-		assert.Equal(t, "X", string(b))
-		in.Discard()
 		for range 2 {
-			go func() {
-				time.Sleep(time.Millisecond)
-				f.next <- full
-			}()
-			_, err = l.Accept()
-			assert.Equal(t, full, err)
+			for _, want := range []error{
+				&net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)},
+				errors.New("a filter says no"),
+			} {
+				go func() { f.next <- want }()
+				_, err := l.Accept()
+				assert.Equal(t, want, err)
+			}
+			server, client := plainPipe()
+			defer client.Close()
+			go func() { f.next <- server }()
+			in, err := l.Accept()
+			require.NoError(t, err)
+			b := make([]byte, 1)
+			_, err = in.Conn.Read(b)
+			require.NoError(t, err)
+			assert.Equal(t, "X", string(b))
+			in.Discard()
 		}
-		odd := errors.New("a filter says no")
-		for range 3 {
-			f.next <- odd
-			_, err = l.Accept()
-			assert.Equal(t, odd, err)
-		}
-		server, client = plainPipe()
-		defer client.Close()
-		f.next <- server
-		in, err = l.Accept()
-		require.NoError(t, err)
-		in.Discard()
 	})
 }
 
+// impatient returns a Listener that accepts from f although no Accept waits any more: f is the program's
+// own, and its Accept cannot be ended.
+func impatient(t *testing.T, f *fake) *Listener {
+	t.Helper()
+	l := New(f, testConfig())
+	require.NoError(t, l.SetDeadline(time.Now().Add(time.Second)))
+	_, err := l.Accept()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, l.SetDeadline(time.Time{}))
+	return l
+}
+
 // TestAcceptingWaitsAfterAnError: while no descriptor is free, a listener whose program does not call
-// Accept must not try again and again.
+// Accept must not try again and again. The next Accept does, because one may be free by then.
 func TestAcceptingWaitsAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		l := New(f, testConfig())
+		l := impatient(t, f)
 		defer l.Close()
 		f.next <- syscall.EMFILE
 		synctest.Wait()
@@ -86,8 +82,22 @@ func TestAcceptingWaitsAfterAnError(t *testing.T) {
 		go func() { f.next <- syscall.ENFILE }()
 		_, err := l.Accept()
 		assert.Equal(t, syscall.ENFILE, err, "it has tried again")
+	})
+}
+
+// TestWhatIsAcceptedForNobody is the next Accept's.
+func TestWhatIsAcceptedForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		l := impatient(t, f)
+		defer l.Close()
+		server, client := plainPipe()
+		defer client.Close()
+		f.next <- server
 		synctest.Wait()
-		f.next <- syscall.EMFILE
+		in, err := l.Accept()
+		require.NoError(t, err)
+		in.Discard()
 	})
 }
 
@@ -100,11 +110,10 @@ func TestListenerBelowIsClosed(t *testing.T) {
 		defer l.Close()
 		server, client := plainPipe()
 		defer client.Close()
-		f.next <- server
-		synctest.Wait()
-		f.next <- net.ErrClosed
-		synctest.Wait()
-
+		go func() {
+			f.next <- server
+			f.next <- net.ErrClosed
+		}()
 		in, err := l.Accept()
 		require.NoError(t, err)
 		in.Discard()
@@ -115,47 +124,10 @@ func TestListenerBelowIsClosed(t *testing.T) {
 	})
 }
 
-func TestAcceptingStopsAtAFullQueue(t *testing.T) {
+func TestCloseEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		l := New(f, testConfig())
-		defer l.Close()
-		offer := func() bool {
-			server, client := plainPipe()
-			synctest.Wait()
-			select {
-			case f.next <- server:
-				return true
-			default:
-				server.Close()
-				client.Close()
-				return false
-			}
-		}
-		for range maxAhead {
-			require.True(t, offer())
-		}
-		// One more had been asked for while the queue was not full.
-		for offer() {
-		}
-		l.mu.Lock()
-		assert.GreaterOrEqual(t, l.ready, maxAhead)
-		assert.LessOrEqual(t, l.ready, maxAhead+1)
-		l.mu.Unlock()
-
-		for range 2 {
-			in, err := l.Accept()
-			require.NoError(t, err)
-			in.Discard()
-		}
-		assert.True(t, offer())
-	})
-}
-
-func TestCloseEndsAPauseAndAFullQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		l := New(f, testConfig())
+		l := impatient(t, f)
 		f.next <- syscall.EMFILE
 		start := time.Now()
 		l.Close()
@@ -173,15 +145,15 @@ func TestOldestSilentClientGivesWay(t *testing.T) {
 			talking := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
 			handshaketest.ReadReply(t, talking)
 			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
-			awaitUnderway(t, l, 3)
+			awaitUnderway(t, l.Listener, 3)
 			good := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
 			handshaketest.ReadReply(t, good)
 			_, err := silent.Read(make([]byte, 1))
 			assert.Error(t, err)
 			assert.False(t, timedOut(err))
 			l.mu.Lock()
-			assert.Len(t, underway(l), 3)
-			assert.Equal(t, dribbling.LocalAddr(), underway(l)[1].conn.RemoteAddr())
+			assert.Len(t, underway(l.Listener), 3)
+			assert.Equal(t, dribbling.LocalAddr(), underway(l.Listener)[1].conn.RemoteAddr())
 			l.mu.Unlock()
 		})
 	}
@@ -214,16 +186,6 @@ func TestGoodClientInAFlood(t *testing.T) {
 			cfg := testConfig()
 			cfg.SDPOnly = sdpOnly
 			l := listenFor(t, cfg, 4, after(func(t *times) { t.silent, t.patience = time.Millisecond, 2*time.Millisecond }))
-			var program sync.WaitGroup
-			program.Go(func() {
-				for {
-					in, err := l.Accept()
-					if err != nil {
-						return
-					}
-					in.Discard()
-				}
-			})
 			for i := range 24 {
 				c := dial(t, l, []string{"", "M", "MPA ID Req", whole}[i%4])
 				if i%4 == 2 {
@@ -231,8 +193,6 @@ func TestGoodClientInAFlood(t *testing.T) {
 				}
 			}
 			handshaketest.ReadReply(t, dial(t, l, whole))
-			l.Close()
-			program.Wait()
 		})
 	}
 }

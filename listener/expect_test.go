@@ -3,7 +3,7 @@ package listener
 import (
 	"io"
 	"net"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,27 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
-	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
 // TestLateRequest is never handed to the program as data.
 func TestLateRequest(t *testing.T) {
 	l := listen(t, testConfig(), 8)
 	c := dial(t, l, "")
-	awaitUnderway(t, l, 1)
+	awaitUnderway(t, l.Listener, 1)
 	dialPlain(t, l, "GET")
-	assert.Nil(t, accept(t, l).QP, "it does not wait for the first client for ever")
+	assert.Nil(t, l.accept(t).QP, "it does not wait for the first client for ever")
 	_, err := c.Write([]byte(handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello())))
 	require.NoError(t, err)
 	flags, _ := handshaketest.ReadReply(t, c)
 	assert.Zero(t, flags&handshaketest.ReplyRejected)
 }
 
-// TestSilentClientIsReset when its time is over, for its Request may still come.
+// TestSilentClientIsReset when its time is over and it must speak SDP, for its Request may still come.
 func TestSilentClientIsReset(t *testing.T) {
 	cfg := testConfig()
 	cfg.HandshakeTimeout = 50 * time.Millisecond
-	reset := func(t *testing.T, l *Listener) {
+	cfg.SDPOnly = true
+	reset := func(t *testing.T, l addressed) {
 		t.Helper()
 		_, err := dial(t, l, "").Read(make([]byte, 1))
 		assert.Error(t, err)
@@ -40,13 +40,21 @@ func TestSilentClientIsReset(t *testing.T) {
 	}
 	reset(t, listen(t, cfg, 8))
 	t.Run("connections wrapped by the program", func(t *testing.T) {
-		cfg.SDPOnly = true
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		l := newListener(wrapping{ln}, cfg, 8)
-		t.Cleanup(func() { l.Close() })
-		reset(t, l)
+		reset(t, run(t, start(t, wrapping{ln}, cfg, 8, defaultTimes)))
 	})
+}
+
+// TestSilentClientIsPlain when its time is over, unless it must speak SDP.
+func TestSilentClientIsPlain(t *testing.T) {
+	cfg := testConfig()
+	cfg.HandshakeTimeout = 50 * time.Millisecond
+	l := listen(t, cfg, 8)
+	c := dial(t, l, "")
+	in := l.accept(t)
+	assert.Nil(t, in.QP)
+	assert.Equal(t, c.LocalAddr(), in.Conn.RemoteAddr())
 }
 
 // wrapping is a listener whose connections are of the program's own type.
@@ -62,49 +70,63 @@ func (l wrapping) Accept() (net.Conn, error) {
 	return wrapped{c.(*net.TCPConn)}, nil
 }
 
-// TestClientThatChangesItsMind is plain as soon as its mark is gone.
-func TestClientThatChangesItsMind(t *testing.T) {
-	l := listen(t, testConfig(), 8)
-	c := dial(t, l, "")
-	awaitUnderway(t, l, 1)
-	rc, err := c.SyscallConn()
+// TestWrappedConnectionComesOutAsItWentIn if its client is not asked.
+func TestWrappedConnectionComesOutAsItWentIn(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, localpeer.Unmark(rc, localpeer.Dialler))
-	assert.Nil(t, accept(t, l).QP)
+	l := run(t, start(t, wrapping{ln}, testConfig(), 8, defaultTimes))
+	dialPlain(t, l, "")
+	assert.IsType(t, wrapped{}, l.accept(t).Conn)
+}
+
+// TestEachAcceptTakesOne: while one waits for the order of arrival, another one accepts.
+func TestEachAcceptTakesOne(t *testing.T) {
+	l := idle(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
+	var program sync.WaitGroup
+	accepts := func() {
+		program.Go(func() {
+			if in, err := l.Accept(); assert.NoError(t, err) {
+				in.Discard()
+			}
+		})
+	}
+	accepts()
+	first := dial(t, l, "")
+	awaitUnderway(t, l, 1)
+	dialPlain(t, l, "")
+	awaitReady(l, 1)
+	second := dial(t, l, "")
+	accepts()
+	awaitUnderway(t, l, 2)
+	for _, c := range []*net.TCPConn{first, second} {
+		_, err := c.Write([]byte("GET"))
+		require.NoError(t, err)
+	}
+	program.Wait()
 }
 
 // TestAcceptKeepsTheOrder of arrival, for as long as the program should wait for that.
 func TestAcceptKeepsTheOrder(t *testing.T) {
-	l := listenFor(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
+	l := idle(t, testConfig(), 8, after(func(t *times) { t.order = time.Hour }))
+	came := accepting(t, l)
 	first := dial(t, l, "")
 	awaitUnderway(t, l, 1)
 	second := dialPlain(t, l, "")
 	awaitReady(l, 1)
-	came := accepting(t, l)
 	_, err := first.Write([]byte("GET")) // it is plain, as it turns out
 	require.NoError(t, err)
 	in := <-came
 	require.NotNil(t, in)
 	defer in.Discard()
 	assert.Equal(t, first.LocalAddr(), in.Conn.RemoteAddr())
-	assert.Equal(t, second.LocalAddr(), accept(t, l).Conn.RemoteAddr())
-
-	l = listen(t, testConfig(), 8)
-	dial(t, l, "") // and stays silent
-	awaitUnderway(t, l, 1)
-	third := dialPlain(t, l, "")
-	assert.Equal(t, third.LocalAddr(), accept(t, l).Conn.RemoteAddr())
-}
-
-// TestClientThatCannotSee that SDP is served, since it connected before, sends no Request.
-func TestClientThatCannotSee(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	in, err = l.Accept()
 	require.NoError(t, err)
-	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error { return localpeer.Mark(c, localpeer.Dialler) }}
-	c, err := d.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	l := newListener(ln, testConfig(), 8)
-	defer l.Close()
-	assert.Nil(t, accept(t, l).QP)
+	defer in.Discard()
+	assert.Equal(t, second.LocalAddr(), in.Conn.RemoteAddr())
+
+	p := listen(t, testConfig(), 8)
+	dial(t, p, "") // and stays silent
+	awaitUnderway(t, p.Listener, 1)
+	third := dialPlain(t, p, "")
+	assert.Equal(t, third.LocalAddr(), p.accept(t).Conn.RemoteAddr())
 }

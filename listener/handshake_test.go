@@ -17,7 +17,7 @@ import (
 )
 
 // connect is a client up to its decision.
-func connect(t *testing.T, l *Listener, cfg iwarp.Config) *iwarp.QueuePair {
+func connect(t *testing.T, l addressed, cfg iwarp.Config) *iwarp.QueuePair {
 	t.Helper()
 	qp, private, err := iwarp.Connect(dial(t, l, ""), cfg, handshaketest.Private(t, handshaketest.Offers(), handshaketest.Hello()))
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestClientOfSDP(t *testing.T) {
 	hello := wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 32, MSeq: 2}, Payload: []byte("hello")}
 	handshaketest.Send(t, qp, hello)
 
-	in := accept(t, l)
+	in := l.accept(t)
 	require.NotNil(t, in.QP)
 	assert.Equal(t, "iwarp", in.Device)
 	assert.Equal(t, wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 4096, IRD: 8, ORD: 4}, in.Local)
@@ -59,7 +59,7 @@ func TestClientOfSDP(t *testing.T) {
 func TestClientOfTCP(t *testing.T) {
 	l := listen(t, testConfig(), 8)
 	c := dial(t, l, "GET / HTTP/1.1")
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Nil(t, in.QP)
 	require.IsType(t, &net.TCPConn{}, in.Conn)
 	c.CloseWrite()
@@ -72,7 +72,7 @@ func TestClientOfTCP(t *testing.T) {
 func TestServerSpeaksFirst(t *testing.T) {
 	l := listen(t, testConfig(), 8)
 	c := dialPlain(t, l, "")
-	in := accept(t, l)
+	in := l.accept(t)
 	require.Nil(t, in.QP)
 	in.Conn.Write([]byte("SSH-2.0"))
 	b := make([]byte, 7)
@@ -99,7 +99,7 @@ func TestCRC(t *testing.T) {
 	here.Host, here.HasHost = handshake.HostID([16]byte{1})
 	require.True(t, here.HasHost)
 	elsewhere := here
-	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host", "")
+	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host")
 	for _, v := range []struct {
 		name   string
 		offers wire.Offers
@@ -145,7 +145,7 @@ func TestNoDeviceInCommon(t *testing.T) {
 			assert.Equal(t, wire.DeviceNone, choice.Device)
 			assert.Empty(t, rest)
 
-			in := accept(t, l)
+			in := l.accept(t)
 			assert.Nil(t, in.QP)
 			c.Write([]byte("plain"))
 			c.CloseWrite()
@@ -212,7 +212,7 @@ func TestBadRequests(t *testing.T) {
 
 			dial(t, l, v.request).Close()
 			handshaketest.Send(t, connect(t, l, iwarp.Config{}), handshaketest.Stay())
-			assert.NotNil(t, accept(t, l).QP)
+			assert.NotNil(t, l.accept(t).QP)
 		})
 	}
 }
@@ -226,10 +226,10 @@ func TestSlowHandshakesRunBesideEachOther(t *testing.T) {
 	dial(t, l, whole[:30])
 	undecided := connect(t, l, iwarp.Config{})
 	handshaketest.Send(t, connect(t, l, iwarp.Config{}), handshaketest.Stay())
-	first := accept(t, l)
+	first := l.accept(t)
 	assert.NotNil(t, first.QP)
 	handshaketest.Send(t, undecided, handshaketest.Stay())
-	assert.NotNil(t, accept(t, l).QP)
+	assert.NotNil(t, l.accept(t).QP)
 }
 
 func TestHandshakeEndsWithItsTime(t *testing.T) {

@@ -1,38 +1,26 @@
 // Package listener accepts connections for package sdp. It runs the handshakes (package
 // internal/handshake) concurrently, so that a slow, silent or faulty client delays no other
 // one, and limits their number. accept.go takes connections from the underlying
-// listener, and listener.go hands out those that are set up, in order of arrival as far as none
-// waits for earlier ones for long.
+// listener while the program waits in Accept, and listener.go hands out those that are set up, in
+// order of arrival as far as none waits for earlier ones for long.
 package listener
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
 const (
 	// maxPlaces limits the handshakes that run at the same time.
 	maxPlaces = 1024
-	// maxAhead limits the connections that wait for Accept or are in their handshake while no
-	// Accept waits. The rest stays in the kernel's backlog, so that a program that stops
-	// accepting holds few more.
-	maxAhead = 8
-	// maxReady limits the connections that wait for Accept while one waits for an earlier
-	// connection. On network sdp it always applies, because a client that gets no answer can
-	// only fail.
-	maxReady = 128
 	// orderPause is how long after a wait in vain no connection waits.
 	orderPause = 100 * time.Millisecond
 )
@@ -62,11 +50,10 @@ var defaultTimes = times{
 // Listener accepts connections of SDP and of plain TCP. Its methods are safe for concurrent
 // use.
 type Listener struct {
-	ln        net.Listener // the underlying listener
-	server    *handshake.Server
-	sdpOnly   bool
-	logger    *slog.Logger
-	announced io.Closer // the announcement of a Unix socket; nil: none
+	ln     net.Listener                              // the underlying listener
+	kernel interface{ SetDeadline(time.Time) error } // ln, if that is the kernel's socket; see holdLocked
+	server *handshake.Server
+	logger *slog.Logger
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
@@ -84,17 +71,13 @@ type Listener struct {
 	err      error       // why no more connections will arrive
 	closed   bool        // no more are accepted
 	ended    bool        // Accept returns no more connections
-	begun    bool        // connections may be accepted: SDP is served, or Accept was called
 	stopped  bool        // the accepting goroutine has ended
-	onDemand bool        // connections are accepted only while Accept waits
-	serves   bool        // SDP is served, so the listener is announced
-	visible  bool        // it was announced, or may be marked, since withdrawLocked
-	held     bool        // onDemand prevents the next accept
+	held     bool        // a deadline of the underlying listener ends its Accept
 	inAccept bool        // the accepting goroutine is in Accept of the underlying listener
 	waiting  int         // calls of Accept that wait
 	deadline time.Time   // of Accept; zero: none
 	late     alarm       // wakes Accept at the deadline
-	overdue  alarm       // wakes Accept and the accepting goroutine at wakeAt
+	overdue  alarm       // wakes Accept at wakeAt
 	wakeAt   time.Time
 	vain     time.Time // when a wait of order was last in vain
 	grace    alarm     // ends the closed listener
@@ -102,119 +85,35 @@ type Listener struct {
 
 // New returns a Listener that accepts from ln, which it owns from now on. It runs until
 // Close.
-func New(ln net.Listener, cfg handshake.Config) *Listener { return newListener(ln, cfg, maxPlaces) }
-
-// NewOnDemand is New, with OnDemand in effect from the beginning: the Listener takes no
-// connection before Accept is called. If that is not soon, it removes the socket's mark, which may be
-// that of a process that has ended. Another one that serves SDP marks the socket at its next Accept.
-func NewOnDemand(ln net.Listener, cfg handshake.Config) *Listener {
-	l := prepare(ln, cfg, maxPlaces)
-	l.onDemand = true
-	l.visible = l.serves // an earlier process may have ended without removing its mark
-	return l.start()
-}
-
-func newListener(ln net.Listener, cfg handshake.Config, places int) *Listener {
-	return prepare(ln, cfg, places).start()
+func New(ln net.Listener, cfg handshake.Config) *Listener {
+	return prepare(ln, cfg, maxPlaces).start()
 }
 
 // prepare returns a Listener that start has yet to start.
 func prepare(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		ln:      ln,
-		server:  handshake.NewServer(cfg),
-		sdpOnly: cfg.SDPOnly,
-		logger:  cfg.Logger,
-		ctx:     ctx,
-		cancel:  cancel,
-		places:  make(chan struct{}, places),
-		times:   defaultTimes,
+		ln:     ln,
+		server: handshake.NewServer(cfg),
+		logger: cfg.Logger,
+		ctx:    ctx,
+		cancel: cancel,
+		places: make(chan struct{}, places),
+		times:  defaultTimes,
+	}
+	switch ln := ln.(type) {
+	case *net.TCPListener:
+		l.kernel = ln
+	case *net.UnixListener:
+		l.kernel = ln
 	}
 	l.changed.Make()
-	l.serves = len(cfg.Devices) > 0
-	l.begun = l.serves || cfg.SDPOnly // or a dial over SDP would wait for Accept
 	return l
 }
 
 func (l *Listener) start() *Listener {
-	switch {
-	case !l.serves:
-		l.unmark()
-	case l.onDemand:
-		l.server.Announce(l.ln.Addr())
-		l.server.Suspend()
-	default:
-		l.announceLocked()
-		l.server.Announce(l.ln.Addr())
-	}
 	l.accepting.Go(l.run)
 	return l
-}
-
-// announceLocked shows diallers on this host that SDP is served here. If that fails, or the
-// underlying listener is not a socket, they use plain TCP.
-func (l *Listener) announceLocked() {
-	l.visible = true
-	l.server.Resume()
-	var err error
-	switch at := l.ln.Addr().(type) {
-	case *net.UnixAddr:
-		switch {
-		case l.announced != nil:
-		case !l.listensHere():
-			err = errInherited
-		default:
-			l.announced, err = localpeer.AnnounceUnix(at)
-		}
-	case *net.TCPAddr:
-		if sc, ok := l.ln.(syscall.Conn); ok {
-			var rc syscall.RawConn
-			if rc, err = sc.SyscallConn(); err == nil {
-				if err = localpeer.ErrBlind; localpeer.Sees(rc) { // else this end would not see which clients will send a Request
-					err = localpeer.Mark(rc, localpeer.Listener)
-				}
-			}
-		}
-	}
-	if err != nil {
-		l.announced = nil
-		l.logger.Debug("sdp: announce on this host failed", "address", l.ln.Addr(), "error", err)
-	}
-}
-
-// withdrawLocked ends what announceLocked has shown.
-func (l *Listener) withdrawLocked() {
-	l.visible = false
-	if l.announced != nil {
-		l.announced.Close()
-		l.announced = nil
-	}
-	l.server.Suspend()
-	l.unmark()
-}
-
-var errInherited = errors.New("socket was made to listen by another process")
-
-// listensHere reports whether this process has made the Unix socket listen. Diallers would find that
-// another process announces it, close their connection, and connect again.
-func (l *Listener) listensHere() bool {
-	sc, ok := l.ln.(syscall.Conn)
-	if !ok { // the program has wrapped it
-		return true
-	}
-	rc, err := sc.SyscallConn()
-	return err == nil && localpeer.ListensUnix(rc)
-}
-
-// unmark removes the mark of a socket that served SDP before, in this program or the one that has
-// passed it on. Diallers would send a Request to a program that does not expect it.
-func (l *Listener) unmark() {
-	if sc, ok := l.ln.(syscall.Conn); ok && l.ln.Addr().Network() == "tcp" {
-		if rc, err := sc.SyscallConn(); err == nil {
-			localpeer.Unmark(rc, localpeer.Listener)
-		}
-	}
 }
 
 // Accept waits for a connection that is set up, and returns it. An error of the underlying
@@ -225,12 +124,8 @@ func (l *Listener) unmark() {
 func (l *Listener) Accept() (*handshake.Connection, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.begun = true
-	if l.onDemand && l.serves && !l.closed {
-		l.announceLocked() // each time: another process that shares the socket may have removed the mark
-	}
 	l.waiting++
-	if l.waiting == 1 {
+	if !l.inAccept {
 		l.changed.Broadcast() // the accepting goroutine may have waited for it
 	}
 	next := l.nextLocked()
@@ -248,9 +143,7 @@ func (l *Listener) Accept() (*handshake.Connection, error) {
 		l.drainedLocked()
 	}
 	l.changed.Broadcast()
-	if l.waiting == 0 && l.onDemand {
-		l.holdLocked()
-	}
+	l.holdLocked()
 	l.awaitHeldLocked()
 	switch {
 	case next != nil:
@@ -294,8 +187,7 @@ func (l *Listener) nextLocked() *arrival {
 	return nil
 }
 
-// wakeLocked makes Accept and the accepting goroutine check again after d, or earlier if that was
-// asked for.
+// wakeLocked makes Accept check again after d, or earlier if that was asked for.
 func (l *Listener) wakeLocked(d time.Duration) {
 	now := time.Now()
 	if l.wakeAt.After(now) && l.wakeAt.Before(now.Add(d)) {
@@ -305,7 +197,7 @@ func (l *Listener) wakeLocked(d time.Duration) {
 	l.overdue.set(d, l.wake)
 }
 
-// wake makes Accept and the accepting goroutine check again.
+// wake makes Accept check again.
 func (l *Listener) wake() {
 	l.mu.Lock()
 	l.changed.Broadcast()
@@ -324,31 +216,18 @@ func (l *Listener) exhaustedLocked() bool {
 	return l.ended || l.stopped && len(l.queue) == 0
 }
 
-// OnDemand makes the listener accept connections only while Accept waits, because the others
-// belong to those that share the socket: other processes, or this program, which may call accept(2)
-// itself. They may not know SDP, so diallers on this host do not see that it is served until Accept
-// is called next. OnDemand takes effect immediately if the underlying listener has a method
-// SetDeadline.
-func (l *Listener) OnDemand() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.onDemand = true
-	if l.waiting == 0 {
-		if !l.closed {
-			l.withdrawLocked()
-		}
-		l.holdLocked()
-		l.awaitHeldLocked()
+// holdLocked keeps the accepting goroutine from accepting until Accept waits again: the socket may be
+// shared with other processes, to which the connections may belong. It does nothing if the program has
+// wrapped the socket, because the wrapper may wait for something else than the kernel.
+func (l *Listener) holdLocked() {
+	if l.kernel != nil && l.inAccept && l.waiting == 0 && !l.held && !l.closed {
+		l.held = true
+		l.kernel.SetDeadline(past)
 	}
 }
 
-// holdLocked keeps the accepting goroutine from accepting until Accept waits.
-func (l *Listener) holdLocked() {
-	if ln, ok := l.ln.(interface{ SetDeadline(time.Time) error }); ok && !l.held && !l.closed {
-		l.held = true
-		ln.SetDeadline(time.Unix(1, 0))
-	}
-}
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
 
 // awaitHeldLocked waits, after holdLocked, until Accept of the underlying listener has
 // returned. Until then that may still take a connection meant for others.
@@ -362,7 +241,7 @@ func (l *Listener) awaitHeldLocked() {
 func (l *Listener) resumeLocked() {
 	if l.held {
 		l.held = false
-		l.ln.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Time{})
+		l.kernel.SetDeadline(time.Time{})
 	}
 }
 
@@ -401,15 +280,8 @@ func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed
 	l.closed = true
-	if l.announced != nil {
-		l.announced.Close()
-	}
-	if l.onDemand && !again {
-		l.unmark() // another process that has the socket may not know SDP; one that does marks it at its next Accept
-	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	l.server.Unannounce()
 	err := l.ln.Close()
 	l.accepting.Wait()
 	l.mu.Lock()

@@ -14,16 +14,18 @@ import (
 // TestCloseGivesOutWhatWasAccepted: what waits for Accept, and what is on its way up,
 // still comes out of Accept; then it says that the listener is closed.
 func TestCloseGivesOutWhatWasAccepted(t *testing.T) {
-	l := listenFor(t, testConfig(), 8, after(func(t *times) { t.acceptGrace, t.closeGrace = time.Hour, 2*time.Hour }))
-	dial(t, l, "GET")
-	awaitReady(l, 1)
-	coming := dial(t, l, "")
-	awaitUnderway(t, l, 1)
+	l, ready, coming := backlog(t, after(func(t *times) { t.acceptGrace, t.closeGrace = time.Hour, 2*time.Hour }), 1)
 	require.NoError(t, l.Close())
-	accept(t, l)
-	_, err := coming.Write([]byte("GET")) // it is plain after all
-	require.NoError(t, err)
-	accept(t, l)
+	for _, c := range []*net.TCPConn{ready, coming[0]} {
+		if c != ready {
+			_, err := c.Write([]byte("GET")) // it is plain after all
+			require.NoError(t, err)
+		}
+		in, err := l.Accept()
+		require.NoError(t, err)
+		defer in.Discard()
+		assert.Equal(t, c.LocalAddr(), in.Conn.RemoteAddr())
+	}
 	for range 2 { // at once: an hour is not over
 		_, err := l.Accept()
 		assert.ErrorIs(t, err, net.ErrClosed)
@@ -35,23 +37,29 @@ func TestCloseGivesOutWhatWasAccepted(t *testing.T) {
 func TestCloseEndsAcceptThatWaitsForASilentClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		l := New(f, testConfig())
+		cfg := testConfig()
+		cfg.SDPOnly = true // or nothing is read from a pipe
+		l := New(f, cfg)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.Accept()
+			ended <- err
+		}()
 		server, client := net.Pipe()
 		defer client.Close()
 		f.next <- server
 		synctest.Wait()
-		l.Close()
 		start := time.Now()
-		_, err := l.Accept()
-		assert.ErrorIs(t, err, net.ErrClosed)
+		l.Close()
+		assert.ErrorIs(t, <-ended, net.ErrClosed)
 		assert.Equal(t, defaultTimes.closeGrace, time.Since(start))
 		synctest.Wait()
-		_, err = client.Write([]byte("x"))
+		_, err := client.Write([]byte("x"))
 		assert.Error(t, err, "it has been closed")
 	})
 }
 
-// shared are two listeners on one socket, the first of which accepts on demand.
+// shared are two listeners on one socket.
 func shared(t *testing.T) (l *Listener, other net.Listener) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -64,15 +72,12 @@ func shared(t *testing.T) (l *Listener, other net.Listener) {
 	other, err = net.FileListener(f)
 	require.NoError(t, err)
 	t.Cleanup(func() { other.Close() })
-	l = newListener(ln, testConfig(), 8)
-	t.Cleanup(func() { l.Close() })
-	l.OnDemand()
-	return l, other
+	return start(t, ln, testConfig(), 8, defaultTimes), other
 }
 
-// TestOnDemand accepts only while Accept waits: all other clients are the other
+// TestSharedSocket: connections are accepted only while Accept waits. All other clients are the other
 // process's, also right after an Accept.
-func TestOnDemand(t *testing.T) {
+func TestSharedSocket(t *testing.T) {
 	l, other := shared(t)
 	for range 5 {
 		dialPlain(t, l, "GET")
@@ -87,8 +92,8 @@ func TestOnDemand(t *testing.T) {
 	}
 }
 
-// TestOnDemandAcceptObeysItsDeadline, and accepts nothing afterwards.
-func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
+// TestAcceptObeysItsDeadline, and accepts nothing afterwards.
+func TestAcceptObeysItsDeadline(t *testing.T) {
 	l, other := shared(t)
 	require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Millisecond)))
 	_, err := l.Accept()
@@ -108,14 +113,12 @@ func TestOnDemandAcceptObeysItsDeadline(t *testing.T) {
 	}
 }
 
-// TestNothingIsAcceptedBeforeAccept: a listener that serves no SDP leaves connections in the kernel
-// until then. A program that only passes its socket to another process takes none from it.
+// TestNothingIsAcceptedBeforeAccept: a program that only passes its socket to another process takes
+// nothing from it.
 func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		cfg := testConfig()
-		cfg.Devices = nil
-		l := New(f, cfg)
+		l := New(f, testConfig())
 		defer l.Close()
 		server, client := plainPipe()
 		defer client.Close()
@@ -134,9 +137,7 @@ func TestNothingIsAcceptedBeforeAccept(t *testing.T) {
 
 // TestCloseResetsWhatNobodyAccepts, as a kernel resets the connections in a backlog.
 func TestCloseResetsWhatNobodyAccepts(t *testing.T) {
-	l := listenFor(t, testConfig(), 8, after(func(t *times) { t.acceptGrace = time.Millisecond }))
-	c := dialPlain(t, l, "")
-	awaitReady(l, 1)
+	l, c, _ := backlog(t, after(func(t *times) { t.acceptGrace = time.Millisecond }), 0)
 	require.NoError(t, l.Close())
 	_, err := c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, syscall.ECONNRESET)

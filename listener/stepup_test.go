@@ -43,7 +43,7 @@ func (s *stepper) Reaches(p rdma.Peer) error {
 	return s.refuses
 }
 
-func (s *stepper) Listen(rdma.ChannelConfig) (rdma.ChannelListener, error) {
+func (s *stepper) Listen(rdma.ChannelConfig) (rdma.InviteListener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.none == nil {
@@ -122,7 +122,7 @@ func (s *stepper) reset() {
 
 // approach is a client that offers verbs, up to its decision, and what the server
 // has chosen.
-func approach(t *testing.T, l *Listener, change func(o *wire.Offers)) (*iwarp.QueuePair, wire.Choice) {
+func approach(t *testing.T, l addressed, change func(o *wire.Offers)) (*iwarp.QueuePair, wire.Choice) {
 	t.Helper()
 	c := dial(t, l, "")
 	o := wire.Offers{
@@ -173,7 +173,7 @@ func TestStepUp(t *testing.T) {
 	fakeVerbs.invited.answer(handshaketest.Hello())
 
 	handshaketest.Send(t, qp, stepsUp())
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Equal(t, "verbs", in.Device)
 	assert.Same(t, channel, in.QP)
 	assert.Nil(t, in.First)
@@ -198,7 +198,7 @@ func TestStepUpOfAStoppedServer(t *testing.T) {
 	fakeVerbs.channel, fakeVerbs.late = channel, true
 	qp, _ := approach(t, l, nil)
 	handshaketest.Send(t, qp, stepsUp())
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Same(t, channel, in.QP)
 	in.Conn.Close()
 }
@@ -209,7 +209,7 @@ func TestClientStaysThoughInvited(t *testing.T) {
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.DeviceVerbs, choice.Device)
 	handshaketest.Send(t, qp, handshaketest.Stay())
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Equal(t, "iwarp", in.Device)
 	assert.NotNil(t, in.First)
 	assert.Equal(t, map[string]string{"verbs": "client did not connect"}, in.Declined.Table())
@@ -225,7 +225,7 @@ func TestServerSaysWhyItRejected(t *testing.T) {
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.DeviceVerbs, choice.Device)
 	handshaketest.Send(t, qp, handshaketest.Stay())
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Equal(t, map[string]string{"verbs": "no memory"}, in.Declined.Table())
 }
 
@@ -258,7 +258,7 @@ func TestNotInvited(t *testing.T) {
 			qp, choice := approach(t, l, v.client)
 			assert.Equal(t, wire.Choice{Device: wire.DeviceIWARP}, choice)
 			handshaketest.Send(t, qp, handshaketest.Stay())
-			in := accept(t, l)
+			in := l.accept(t)
 			assert.Equal(t, "iwarp", in.Device)
 			assert.Contains(t, in.Declined.Of(wire.DeviceVerbs), v.declined)
 			assert.Nil(t, fakeVerbs.invited)
@@ -275,7 +275,7 @@ func TestNotInvited(t *testing.T) {
 	t.Run("another host is told", func(t *testing.T) {
 		fakeVerbs.reset()
 		l := listen(t, stepConfig(), 8)
-		approach(t, l, func(o *wire.Offers) { o.Host.Host[0]++ })
+		approach(t, l, func(o *wire.Offers) { o.Host.Proof[0]++ })
 		require.Len(t, fakeVerbs.asked, 1)
 		assert.False(t, fakeVerbs.asked[0].SameHost)
 	})
@@ -330,7 +330,7 @@ func TestClientGoesOnAsPlain(t *testing.T) {
 	c, err := qp.Detach()
 	require.NoError(t, err)
 	defer c.Close()
-	in := accept(t, l)
+	in := l.accept(t)
 	require.Nil(t, in.QP)
 	_, err = in.Conn.Write([]byte("hello"))
 	require.NoError(t, err)
@@ -357,6 +357,6 @@ func TestNothingInCommon(t *testing.T) {
 	_, _, err := iwarp.Connect(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
 	var rejected *iwarp.RejectError
 	require.ErrorAs(t, err, &rejected)
-	in := accept(t, l)
+	in := l.accept(t)
 	assert.Nil(t, in.QP)
 }

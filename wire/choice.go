@@ -11,16 +11,15 @@ const (
 // The items of the choice.
 const (
 	choiceToken = 1
-	_           = 2 // was for the name of a socket
 	choicePort  = 3
-	choiceTaken = 4
 	choiceStay  = 5
+
+	// 2 and 4 are reserved. Earlier versions used them for shared memory.
 )
 
 var choiceItems = []string{
 	choiceToken: "token",
 	choicePort:  "port",
-	choiceTaken: "taken",
 	choiceStay:  "stay",
 }
 
@@ -37,9 +36,6 @@ type Choice struct {
 	// Port is the port of rdma_cm (RDMA_PS_TCP) on the server's address, 0 if
 	// there is none.
 	Port uint16
-	// Taken says that the channel is the one that the client offered, and that the server's end
-	// is open.
-	Taken bool
 	// Stay says that a client which cannot open the new channel may stay on iwarp.
 	Stay bool
 }
@@ -54,9 +50,6 @@ func (c *Choice) Append(b []byte) ([]byte, error) {
 	}
 	if c.Port != 0 {
 		b = appendItem(b, choicePort, []byte{byte(c.Port >> 8), byte(c.Port)})
-	}
-	if c.Taken {
-		b = appendItem(b, choiceTaken)
 	}
 	if c.Stay {
 		b = appendItem(b, choiceStay)
@@ -99,11 +92,6 @@ func (c *Choice) take(item byte, value []byte) error {
 			return malformed("choice", "port", "is not a port: %x", value)
 		}
 		c.Port = binary.BigEndian.Uint16(value)
-	case choiceTaken:
-		if len(value) != 0 {
-			return malformed("choice", "taken", "has %d bytes, not 0", len(value))
-		}
-		c.Taken = true
 	case choiceStay:
 		if len(value) != 0 {
 			return malformed("choice", "stay", "has %d bytes, not 0", len(value))

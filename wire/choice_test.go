@@ -14,10 +14,10 @@ var choices = []struct {
 }{
 	{"rejection", "534450 01 06 00", Choice{}},
 	{"iwarp", "534450 01 06 01", Choice{Device: DeviceIWARP}},
-	{"shm", "534450 01 08 07  04 00", Choice{Device: DeviceSHM, Taken: true}},
-	{"shm, and stay", "534450 01 0a 07  04 00  05 00", Choice{Device: DeviceSHM, Taken: true, Stay: true}},
 	{"a token", "534450 01 18 03  01 10 000102030405060708090a0b0c0d0e0f",
 		Choice{Device: DeviceVerbs, Token: offersVector.Host.Salt, HasToken: true}},
+	{"verbs, and stay", "534450 01 1a 03  01 10 00000000000000000000000000000000  05 00",
+		Choice{Device: DeviceVerbs, HasToken: true, Stay: true}},
 	{"verbs", "534450 01 1c 03  01 10 00000000000000000000000000000000  03 02 4e20",
 		Choice{Device: DeviceVerbs, HasToken: true, Port: 20000}},
 }
@@ -39,7 +39,7 @@ func TestChoiceVectors(t *testing.T) {
 }
 
 func TestChoiceFitsWithHelloAck(t *testing.T) {
-	c := Choice{Device: DeviceVerbs, HasToken: true, Port: 1, Taken: true, Stay: true}
+	c := Choice{Device: DeviceVerbs, HasToken: true, Port: 1, Stay: true}
 	b, err := c.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -72,8 +72,7 @@ func TestParseChoiceRejects(t *testing.T) {
 		{"half a port", "534450 01 09 03  03 01 50", "port"},
 		{"port 0", "534450 01 0a 03  03 02 0000", "port"},
 		{"port twice", "534450 01 0e 03  03 02 0050  03 02 0050", "port"},
-		{"taken with a value", "534450 01 09 06  04 01 00", "taken"},
-		{"taken twice", "534450 01 0a 06  04 00  04 00", "taken"},
+		{"stay twice", "534450 01 0a 03  05 00  05 00", "stay"},
 		{"stay with a value", "534450 01 09 03  05 01 00", "stay"},
 		{"an item without length", "534450 01 07 03  03", "port"},
 		{"an unknown item past the end", "534450 01 08 03  00 01", "item 0"},
@@ -86,7 +85,7 @@ func TestParseChoiceRejects(t *testing.T) {
 }
 
 func TestDeviceNames(t *testing.T) {
-	for d, want := range map[Device]string{DeviceNone: "none", DeviceIWARP: "iwarp", DeviceSHM: "shm", DeviceVerbs: "verbs", 9: "device 9"} {
+	for d, want := range map[Device]string{DeviceNone: "none", DeviceIWARP: "iwarp", DeviceVerbs: "verbs", 7: "device 7"} {
 		if got := d.String(); got != want {
 			t.Errorf("device %d is called %q, want %q", uint8(d), got, want)
 		}

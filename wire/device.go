@@ -9,9 +9,8 @@ const (
 	DeviceNone  Device = 0 // in a choice: a rejection
 	DeviceIWARP Device = 1 // the TCP connection itself is the channel
 	DeviceVerbs Device = 3 // an RDMA NIC, through rdma_cm
-	// DeviceSHM is memory shared by two programs on one host. Each layout of that memory has a
-	// code of its own. 2, 4, 5 and 6 were earlier ones.
-	DeviceSHM Device = 7
+
+	// 2 and 4 to 7 are reserved. Earlier versions used them for shared memory.
 )
 
 // String returns the device's name in the registry of package rdma, "none", or
@@ -22,8 +21,6 @@ func (d Device) String() string {
 		return "none"
 	case DeviceIWARP:
 		return "iwarp"
-	case DeviceSHM:
-		return "shm"
 	case DeviceVerbs:
 		return "verbs"
 	}

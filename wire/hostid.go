@@ -8,39 +8,30 @@ import (
 const (
 	saltLen   = 16
 	proofLen  = 16 // bytes of an HMAC-SHA256 that are sent
-	hostIDLen = saltLen + 2*proofLen
+	hostIDLen = saltLen + proofLen
 )
 
-// HostID lets two ends find out whether they are on one host, and in one pid namespace,
-// without revealing the host to others. It consists of hashes under a salt that is new for
-// every connection. It is this project's own.
+// HostID lets two ends find out whether they are on one host, without revealing the host to
+// others: a hash under a salt that is new for every connection. It is this project's own.
 type HostID struct {
-	Salt [saltLen]byte  // random
-	Host [proofLen]byte // HMAC-SHA256(Salt, host), its first half
-	PID  [proofLen]byte // HMAC-SHA256(Salt, pid namespace), its first half
+	Salt  [saltLen]byte  // random
+	Proof [proofLen]byte // HMAC-SHA256(Salt, host), its first half
 }
 
-// NewHostID returns the HostID under salt. host must be the same string in all
-// programs that can share memory with this one, and in no others: the kernel's boot
-// id, a zero byte and the network namespace.
-func NewHostID(salt [16]byte, host, pidNamespace string) HostID {
-	return HostID{Salt: salt, Host: prove(salt, host), PID: prove(salt, pidNamespace)}
+// NewHostID returns the HostID under salt. host must be the same string in all programs on this
+// host, and in no others: the kernel's boot id, a zero byte and the network namespace.
+func NewHostID(salt [16]byte, host string) HostID {
+	return HostID{Salt: salt, Proof: prove(salt, host)}
 }
 
 // SameHost reports whether h was made on this host.
 func (h HostID) SameHost(host string) bool {
 	want := prove(h.Salt, host)
-	return hmac.Equal(h.Host[:], want[:])
+	return hmac.Equal(h.Proof[:], want[:])
 }
 
-// SamePID reports whether h was made in this pid namespace.
-func (h HostID) SamePID(pidNamespace string) bool {
-	want := prove(h.Salt, pidNamespace)
-	return hmac.Equal(h.PID[:], want[:])
-}
-
-func prove(salt [saltLen]byte, secret string) [proofLen]byte {
+func prove(salt [saltLen]byte, host string) [proofLen]byte {
 	mac := hmac.New(sha256.New, salt[:])
-	mac.Write([]byte(secret))
+	mac.Write([]byte(host))
 	return [proofLen]byte(mac.Sum(nil))
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"crypto/hmac"
 	"encoding/binary"
 	"net/netip"
 )
@@ -14,27 +13,22 @@ const (
 	offersHeaderLen = len(offersMagic) + 2 // then version and length
 	tupleLen        = 2 * endpointLen
 	endpointLen     = 16 + 2
-	ticketLen       = 40
 )
 
 // The items of the offers.
 const (
 	offersDevices = 1
-	offersHost    = 2
 	offersTuple   = 3
-	_             = 4 // was for GIDs
-	offersIdle    = 5
-	offersNew     = 6
-	offersDir     = 7
+	offersHost    = 8
+
+	// 2 and 4 to 7 are reserved. Earlier versions used them for the host and its pid namespace, GIDs,
+	// and channels in shared memory.
 )
 
 var offersItems = []string{
 	offersDevices: "devices",
-	offersHost:    "host",
 	offersTuple:   "tuple",
-	offersIdle:    "idle",
-	offersNew:     "new",
-	offersDir:     "directory",
+	offersHost:    "host",
 }
 
 // Offers precede the Hello in the private data of the client's MPA Request. They list the
@@ -50,23 +44,7 @@ type Offers struct {
 	// invalid if it does not say. IPv4 addresses are parsed as IPv4, however they were given.
 	// Zones are left out, because they have a meaning on one host only. See SameTuple.
 	Client, Server netip.AddrPort
-	// Dir is HostID's proof of a directory instead of the host, if HasDir: the ends meet in
-	// that directory, and the channel that is offered begins there. See SameDir.
-	Dir    [proofLen]byte
-	HasDir bool
-	// Ticket belongs to the channel that the client offers, if Channel is not NoChannel.
-	Ticket  [40]byte
-	Channel Channel
 }
-
-// Channel is the kind of channel that a client offers with its Request.
-type Channel uint8
-
-const (
-	NoChannel   Channel = iota // none
-	IdleChannel                // one that an earlier connection has used
-	NewChannel                 // one that no connection has used
-)
 
 // SameTuple reports whether the client named the ends of the TCP connection, and they are
 // those that the server sees. Through a proxy, NAT or port forward they differ.
@@ -77,15 +55,6 @@ func (o *Offers) SameTuple(client, server netip.AddrPort) bool {
 // bare returns a without what is not sent: IPv4-mapped addresses as IPv4, and no zone.
 func bare(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
-}
-
-// MeetIn has the ends meet in the directory with that identity. It needs Host.
-func (o *Offers) MeetIn(dir string) { o.Dir, o.HasDir = prove(o.Host.Salt, dir), true }
-
-// SameDir reports whether the client meets the server in the directory with that identity.
-func (o *Offers) SameDir(dir string) bool {
-	want := prove(o.Host.Salt, dir)
-	return o.HasHost && o.HasDir && hmac.Equal(o.Dir[:], want[:])
 }
 
 // Append appends the offers. It returns an *Error if they name no device or only one end of
@@ -108,20 +77,11 @@ func (o *Offers) Append(b []byte) ([]byte, error) {
 		devices[i] = byte(d)
 	}
 	b = appendItem(b, offersDevices, devices)
-	if o.HasHost {
-		b = appendItem(b, offersHost, o.Host.Salt[:], o.Host.Host[:], o.Host.PID[:])
-	}
 	if o.Client.IsValid() {
 		b = appendItem(b, offersTuple, endpoint(o.Client), endpoint(o.Server))
 	}
-	if o.HasDir {
-		b = appendItem(b, offersDir, o.Dir[:])
-	}
-	switch o.Channel {
-	case IdleChannel:
-		b = appendItem(b, offersIdle, o.Ticket[:])
-	case NewChannel:
-		b = appendItem(b, offersNew, o.Ticket[:])
+	if o.HasHost {
+		b = appendItem(b, offersHost, o.Host.Salt[:], o.Host.Proof[:])
 	}
 	return b, nil
 }
@@ -134,12 +94,6 @@ func (o *Offers) length() int {
 	}
 	if o.Client.IsValid() {
 		n += 2 + tupleLen
-	}
-	if o.HasDir {
-		n += 2 + proofLen
-	}
-	if o.Channel != NoChannel {
-		n += 2 + ticketLen
 	}
 	return n
 }
@@ -191,36 +145,13 @@ func (o *Offers) take(item byte, value []byte) error {
 		}
 		o.HasHost = true
 		copy(o.Host.Salt[:], value)
-		copy(o.Host.Host[:], value[16:])
-		copy(o.Host.PID[:], value[32:])
+		copy(o.Host.Proof[:], value[saltLen:])
 	case offersTuple:
 		if len(value) != tupleLen {
 			return malformed("offers", "tuple", "has %d bytes, not %d", len(value), tupleLen)
 		}
 		o.Client, o.Server = parseEndpoint(value), parseEndpoint(value[endpointLen:])
-	case offersDir:
-		if len(value) != proofLen {
-			return malformed("offers", "directory", "has %d bytes, not %d", len(value), proofLen)
-		}
-		o.HasDir = true
-		copy(o.Dir[:], value)
-	case offersIdle:
-		return o.offer(IdleChannel, value)
-	case offersNew:
-		return o.offer(NewChannel, value)
 	}
-	return nil
-}
-
-// offer stores the ticket of a channel.
-func (o *Offers) offer(c Channel, ticket []byte) error {
-	switch {
-	case len(ticket) != ticketLen:
-		return malformed("offers", offersItems[offersIdle+c-IdleChannel], "has %d bytes, not %d", len(ticket), ticketLen)
-	case o.Channel != NoChannel:
-		return malformed("offers", offersItems[offersNew], "conflicts with an idle channel")
-	}
-	o.Ticket, o.Channel = [ticketLen]byte(ticket), c
 	return nil
 }
 

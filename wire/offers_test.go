@@ -4,32 +4,27 @@ import (
 	"bytes"
 	"net/netip"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 // offersHex is written by hand from docs/protocol.md: 9 bytes of header, then
-// items of 2+3, 2+48, 2+36 and 2+40 bytes, 0x90 in all.
-const offersHex = `0d0a0d0a 534450 01 90
-	01 03 070103
-	02 30 000102030405060708090a0b0c0d0e0f 10101010101010101010101010101010 20202020202020202020202020202020
+// items of 2+3, 2+36 and 2+32 bytes, 0x56 in all.
+const offersHex = `0d0a0d0a 534450 01 56
+	01 03 090103
 	03 24 00000000000000000000ffffc0000201 c001 20010db8000000000000000000000001 0050
-	05 28 fe800000000000000000000000000001fe800000000000000000000000000002 0000c000000001f0`
+	08 20 000102030405060708090a0b0c0d0e0f 10101010101010101010101010101010`
 
 var offersVector = Offers{
-	Devices: []Device{DeviceSHM, DeviceIWARP, DeviceVerbs},
+	Devices: []Device{9, DeviceIWARP, DeviceVerbs},
 	Host: HostID{
-		Salt: [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		Host: [16]byte(bytes.Repeat([]byte{0x10}, 16)),
-		PID:  [16]byte(bytes.Repeat([]byte{0x20}, 16)),
+		Salt:  [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		Proof: [16]byte(bytes.Repeat([]byte{0x10}, 16)),
 	},
 	HasHost: true,
 	Client:  netip.MustParseAddrPort("192.0.2.1:49153"),
 	Server:  netip.MustParseAddrPort("[2001:db8::1]:80"),
-	Ticket:  [40]byte{0: 0xfe, 1: 0x80, 15: 1, 16: 0xfe, 17: 0x80, 31: 2, 34: 0xc0, 38: 1, 39: 0xf0},
-	Channel: IdleChannel,
 }
 
 func TestOffersVector(t *testing.T) {
@@ -44,29 +39,9 @@ func TestOffersVector(t *testing.T) {
 	}
 }
 
-// newOffersHex, likewise written by hand, has items of 2+1 and 2+40 bytes, 0x36 in all.
-const newOffersHex = `0d0a0d0a 534450 01 36
-	01 01 07
-	06 28 000102030405060708090a0b0c0d0e0f 101112131415161718191a1b1c1d1e1f 2021222324252627`
-
-func TestOffersOfANewChannel(t *testing.T) {
-	o := Offers{Devices: []Device{DeviceSHM}, Channel: NewChannel}
-	for i := range o.Ticket {
-		o.Ticket[i] = byte(i)
-	}
-	want := unhex(t, newOffersHex)
-	got, err := o.Append(nil)
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("offers are\n%x, %v, want\n%x", got, err, want)
-	}
-	if parsed, _, err := ParseOffers(want); err != nil || !reflect.DeepEqual(parsed, o) {
-		t.Errorf("parsed\n%+v, %v, want\n%+v", parsed, err, o)
-	}
-}
-
 func TestOffersFitWithHello(t *testing.T) {
 	o := offersVector
-	o.Devices = make([]Device, 82)
+	o.Devices = make([]Device, 140)
 	b, err := o.Append(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +71,7 @@ func TestOffersAppendRejects(t *testing.T) {
 }
 
 func TestParseOffersSkipsUnknown(t *testing.T) {
-	o, rest, err := ParseOffers(unhex(t, "0d0a0d0a 534450 01 18  00 00  ff 02 abcd  01 02 0901  04 01 02  ff 00  77"))
+	o, rest, err := ParseOffers(unhex(t, "0d0a0d0a 534450 01 18  00 00  ff 02 abcd  01 02 0901  05 01 02  ff 00  77"))
 	if want := (Offers{Devices: []Device{9, DeviceIWARP}}); err != nil || !reflect.DeepEqual(o, want) || len(rest) != 1 {
 		t.Errorf("parsed %+v, %x, %v, want %+v", o, rest, err, want)
 	}
@@ -104,7 +79,6 @@ func TestParseOffersSkipsUnknown(t *testing.T) {
 
 func TestParseOffersRejects(t *testing.T) {
 	const start = "0d0a0d0a 534450 01 "
-	ticket := strings.Repeat("aa", ticketLen)
 	for _, v := range []struct{ name, hex, field string }{
 		{"nothing", "", "magic"},
 		{"half a header", "0d0a0d0a 534450 01", "magic"},
@@ -118,17 +92,10 @@ func TestParseOffersRejects(t *testing.T) {
 		{"an empty list of devices", start + "0b  01 00", "devices"},
 		{"devices twice", start + "0f  01 01 01  01 01 01", "devices"},
 		{"devices past the end", start + "0c  01 02 01", "devices"},
-		{"an item without length", start + "0d  01 01 01 02", "host"},
+		{"an item without length", start + "0d  01 01 01 08", "host"},
 		{"an unknown item past the end", start + "0e  01 01 01 ff 01", "item 255"},
-		{"host too short", start + "0f  01 01 01  02 01 00", "host"},
+		{"host too short", start + "0f  01 01 01  08 01 00", "host"},
 		{"tuple too short", start + "0f  01 01 01  03 01 00", "tuple"},
-		{"a ticket too short", start + "0f  01 01 01  05 01 00", "idle"},
-		{"a ticket too long", start + "37  01 01 01  05 29 00 " + ticket, "idle"},
-		{"a ticket of a new channel too short", start + "0f  01 01 01  06 01 00", "new"},
-		{"a ticket of a new channel too long", start + "37  01 01 01  06 29 00 " + ticket, "new"},
-		{"a new channel twice", start + "60  01 01 01  06 28 " + ticket + "  06 28 " + ticket, "new"},
-		{"an idle channel and a new one", start + "60  01 01 01  05 28 " + ticket + "  06 28 " + ticket, "new"},
-		{"a new channel and an idle one", start + "60  01 01 01  06 28 " + ticket + "  05 28 " + ticket, "new"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			_, _, err := ParseOffers(unhex(t, v.hex))
@@ -150,7 +117,7 @@ func TestSameTuple(t *testing.T) {
 		{"through a proxy", "192.0.2.1:1000", "192.0.2.2:80", "192.0.2.9:1000", "192.0.2.2:80", false},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			o := Offers{Devices: []Device{DeviceSHM}, Client: netip.MustParseAddrPort(v.client), Server: netip.MustParseAddrPort(v.server)}
+			o := Offers{Devices: []Device{DeviceIWARP}, Client: netip.MustParseAddrPort(v.client), Server: netip.MustParseAddrPort(v.server)}
 			b, err := o.Append(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -169,15 +136,15 @@ func TestSameTuple(t *testing.T) {
 }
 
 func TestHostID(t *testing.T) {
-	const host, pid = "boot\x00net", "pid"
-	h := NewHostID([16]byte{1}, host, pid)
-	if !h.SameHost(host) || !h.SamePID(pid) {
+	const host = "boot\x00net"
+	h := NewHostID([16]byte{1}, host)
+	if !h.SameHost(host) {
 		t.Error("a host does not know itself")
 	}
-	if h.SameHost("boot\x00other") || h.SamePID("other") || h.SameHost(pid) {
+	if h.SameHost("boot\x00other") {
 		t.Error("a host knows another")
 	}
-	if other := NewHostID([16]byte{2}, host, pid); other.Host == h.Host || other.PID == h.PID {
+	if other := NewHostID([16]byte{2}, host); other.Proof == h.Proof {
 		t.Error("two salts, one hash: it would fingerprint the host")
 	}
 }
@@ -185,15 +152,14 @@ func TestHostID(t *testing.T) {
 // TestHostIDVector is computed with: printf 'boot\0net' | openssl dgst -sha256
 // -mac HMAC -macopt hexkey:000102030405060708090a0b0c0d0e0f
 func TestHostIDVector(t *testing.T) {
-	h := NewHostID(offersVector.Host.Salt, "boot\x00net", "pid")
-	if want := unhex(t, "abce5aa31dd341e2bf2297bcd4087313"); !bytes.Equal(h.Host[:], want) {
-		t.Errorf("proof %x, want %x", h.Host, want)
+	h := NewHostID(offersVector.Host.Salt, "boot\x00net")
+	if want := unhex(t, "abce5aa31dd341e2bf2297bcd4087313"); !bytes.Equal(h.Proof[:], want) {
+		t.Errorf("proof %x, want %x", h.Proof, want)
 	}
 }
 
 func FuzzOffers(f *testing.F) {
 	f.Add(unhex(f, offersHex))
-	f.Add(unhex(f, newOffersHex))
 	f.Add(unhex(f, "0d0a0d0a 534450 01 15  00 00  ff 02 abcd  01 02 0901  ff 00  77"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		defer watchdog.Start()()

@@ -27,23 +27,14 @@ type Client struct {
 
 	offered  []wire.Device // on this connection
 	declined Reasons       // on this connection
-	failed   Reasons       // devices whose channel could not be opened on an earlier connection
-
-	channel       rdma.Offer  // that this connection's Request offers; nil: none
-	channelDevice wire.Device // the channel's device
-	resumes       bool        // the channel has served an earlier connection
-	stale         bool        // the server no longer had a channel of that kind
-	retry         bool
 
 	began   time.Time // when this connection's Request was sent, or a little earlier
 	wasLate bool      // on an earlier connection this end was too slow to decide
-
-	inDirectory
+	retry   bool
 }
 
-// Retry reports whether the last Connect failed for a reason that another connection does
-// not have: the server no longer had the idle channel, or, with SDPOnly, this end was too slow to
-// decide, or the channel of one device could not be opened and there is another device.
+// Retry reports whether the last Connect, with SDPOnly, failed only because this end was too slow to
+// decide. Another connection is then worth trying.
 func (c *Client) Retry() bool {
 	retry := c.retry
 	c.retry = false
@@ -111,17 +102,12 @@ func MaySucceedLater(err error) bool {
 // Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the
 // server does not speak it. With any error conn remains the caller's.
 func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error) {
-	if c.SDPOnly {
-		c.confirm(conn) // Expect was not called
-	}
 	local := c.promise()
 	up, err := c.connect(ctx, conn, local)
-	c.dropChannel()
 	if err != nil {
 		c.withdraw(local)
 		return nil, err
 	}
-	c.worked()
 	up.Declined, up.cfg = c.declined, c.Config
 	return up, nil
 }
@@ -143,9 +129,6 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	promised := local
 	local, peer = settle(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
-	if choice.Taken {
-		return up, c.take(up, choice.Device)
-	}
 	qp, err := asked.QueuePair()
 	if err != nil {
 		return nil, err
@@ -200,25 +183,18 @@ var errTooLate = errors.New("handshake timed out at this end; the peer may have 
 // offers returns the private data of the Request, except for the Hello.
 func (c *Client) offers(conn net.Conn) ([]byte, error) {
 	var o wire.Offers
-	c.meetIn = c.meetingDir(conn)
 	c.declined = slices.Clip(c.Config.Declined)
 	for _, device := range c.Devices {
-		why := c.failed.Of(device)
 		if err := c.reaches(device, conn); err != nil {
-			why = err.Error()
-		}
-		if why != "" {
-			c.declined.Set(device, why)
+			c.declined.Set(device, err.Error())
 			continue
 		}
 		o.Devices = append(o.Devices, device)
 	}
-	c.offerChannel(conn, &o)
 	if len(o.Devices) == 0 {
 		if c.SDPOnly {
 			return nil, c.declined.Err()
 		}
-		unmark(conn)
 		return nil, &NotSDPError{Addr: conn.RemoteAddr(), Err: c.declined.Err(), Usable: true}
 	}
 	c.offered = o.Devices
@@ -227,76 +203,42 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 		o.Client, o.Server = client, server
 	}
 	o.Host, o.HasHost = newHostID()
-	c.meet(&o)
 	return o.Append(nil)
 }
 
 // reaches returns nil if the device is worth offering to the server at the other end of
 // conn.
 func (c *Client) reaches(device wire.Device, conn net.Conn) error {
-	t, ok := transport(device)
+	d, ok := dialler(device)
 	if !ok {
 		return nil // iwarp uses the connection itself
 	}
 	if err := c.worth(device, conn); err != nil {
 		return err
 	}
-	return c.explain(device, t.Reaches(rdma.Peer{
+	return d.Reaches(rdma.Peer{
 		SameHost: OnThisHost(conn),
-		InDir:    c.meetIn != "",
 		Local:    addrPort(conn.LocalAddr()),
 		Remote:   addrPort(conn.RemoteAddr()),
-	}))
+	})
 }
 
-// request sends the Request and waits for the Reply. On a connection that the caller dialled
-// to this host, or to a container of it that has answered the claim, neither needs a clock at
-// first: the kernel has room for the Request, and the
-// Reply of a server that is not busy is there after a short poll.
+// request sends the Request and waits for the Reply.
 func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
-	if err := c.late(conn); err != nil {
-		return nil, nil, err
-	}
-	near := OnThisHost(conn)
 	wait := share(ctx, c.ReplyTimeout)
-	polls := (near || c.confirmed) && c.Redials
-	sent := func() {}
-	if !polls {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-		sent = interrupt.Conn(ctx, conn)
-	}
-	asked, err := iwarp.Ask(conn, c.mpaConfig(local, near), local.AppendHello(offers))
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	sent := interrupt.Conn(ctx, conn)
+	asked, err := iwarp.Ask(conn, c.mpaConfig(local, OnThisHost(conn)), local.AppendHello(offers))
 	sent()
 	var reply []byte
-	if err == nil { // while the server reads the Request
-		if c.channel != nil {
-			c.channel.Prepare()
-		}
-		prepareHostID()
-	}
-	switch {
-	case err != nil:
-	case polls && asked.Look():
-		reply, err = asked.Reply()
-	default:
+	if err == nil {
 		reply, err = replyWithin(ctx, wait, conn, asked)
 	}
 	if err != nil {
-		c.noteStale(err)
 		return nil, nil, &NotSDPError{Addr: conn.RemoteAddr(), Err: err, waited: wait, Usable: keepsOpen(err)}
 	}
 	return asked, reply, nil
-}
-
-// noteStale notes that the server rejected the Request because it no longer has the idle
-// channel.
-func (c *Client) noteStale(err error) {
-	var rejected *iwarp.RejectError
-	if c.channel != nil && c.resumes && errors.As(err, &rejected) && !keepsOpen(err) {
-		c.stale, c.retry = true, true
-	}
 }
 
 // share returns how much time an attempt at SDP may take: a third of the context's remaining

@@ -12,87 +12,8 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// If a device makes channels of its own (rdma.Transport), the client offers one with its Request
-// (offerChannel, take), or dials one after the server has invited it (stepUp).
-
-// offerChannel adds a channel to the offers, if they have a device whose channels the client
-// offers: an idle one from an earlier connection to the same server, or a new one. It
-// declines a device that has neither.
-func (c *Client) offerChannel(conn net.Conn, o *wire.Offers) {
-	for _, device := range o.Devices {
-		t, _ := transport(device)
-		offerer, ok := t.(rdma.Offerer)
-		if !ok {
-			continue
-		}
-		server := keptFor(conn.RemoteAddr().Network(), conn.RemoteAddr().String(), c.meetIn)
-		var err error
-		o.Channel, c.channelDevice = wire.IdleChannel, device
-		// Only the server knows whether it still has an idle channel. If it does not, it
-		// takes another connection to offer a new one.
-		c.channel = c.over.take(conn)
-		if c.channel == nil && c.Redials && !c.stale {
-			c.channel = offerer.Idle(server, c.channelConfig(offerer, c.meetIn))
-		}
-		if c.channel == nil {
-			o.Channel = wire.NewChannel
-			c.channel, err = offerer.Offer(server, c.channelConfig(offerer, c.meetIn))
-		}
-		if err != nil {
-			c.decline(&c.declined, device, conn, err)
-			o.Channel, c.channel = wire.NoChannel, nil
-			o.Devices = slices.DeleteFunc(o.Devices, func(d wire.Device) bool { return d == device })
-			return
-		}
-		c.resumes = o.Channel == wire.IdleChannel
-		o.Ticket = c.channel.Ticket()
-		return
-	}
-}
-
-// dropChannel ends the channel that was offered, unless the connection uses it.
-func (c *Client) dropChannel() {
-	if c.channel != nil {
-		c.channel.Drop()
-		c.channel = nil
-	}
-}
-
-// take makes up use the channel that was offered, after the server has said that its end is open.
-func (c *Client) take(up *Connection, device wire.Device) error {
-	if c.channel == nil || device != c.channelDevice {
-		return fmt.Errorf("peer accepted a channel of %v, which was not offered", device)
-	}
-	var err error
-	if up.QP, err = c.channel.Take(int(up.Local.ORD)); err != nil {
-		c.decline(&c.declined, device, up.Conn, err)
-		return c.notTaken(up.Conn, err)
-	}
-	c.channel = nil
-	return nil
-}
-
-// notTaken returns the error for a channel that could not be opened, and decides whether another
-// connection is worth trying. With SDPOnly the connection is closed before the channel is
-// dropped, or the server would take it for plain TCP.
-func (c *Client) notTaken(conn net.Conn, err error) error {
-	not := &NotSDPError{Addr: conn.RemoteAddr(), Err: c.declined.Err()}
-	switch {
-	case c.resumes:
-		c.stale, c.retry = true, true
-	case c.SDPOnly && c.tooLate(conn):
-		Abort(conn)
-		return c.again()
-	case c.SDPOnly:
-		Abort(conn)
-		c.failed.Set(c.channelDevice, err.Error())
-		c.retry = c.Redials && len(c.offered) > 1
-		return c.declined.Err()
-	default:
-		not.Usable = true
-	}
-	return not
-}
+// If a device makes channels of its own (rdma.Dialler), the client dials one after the server has
+// invited it.
 
 // stepUp makes up use the channel to which the server has invited the client, and tells the
 // server. It reports whether the connection stays on iwarp instead. If that is not possible
@@ -120,8 +41,8 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 		return false, c.fallBack(ctx, up, asked, tcp)
 	}
 	up.QP = qp
-	t, _ := transport(choice.Device)
-	up.Local, up.Peer = settle(starts(t, up.Local), peer)
+	d, _ := dialler(choice.Device)
+	up.Local, up.Peer = settle(starts(d, up.Local), peer)
 	if up.Conn, err = announce(tcp, wire.MIDStepUp, up.Local.Bufs); err != nil {
 		qp.Abort()
 		tcp.Abort()
@@ -135,16 +56,15 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 	if !choice.HasToken {
 		return nil, wire.Hello{}, errors.New("invitation without token")
 	}
-	t, _ := transport(choice.Device)
-	dialler, ok := t.(rdma.Dialler)
+	d, ok := dialler(choice.Device)
 	if !ok {
 		return nil, wire.Hello{}, errors.New("invitation to a device that cannot be dialed")
 	}
 	ctx, cancel := context.WithTimeout(ctx, share(ctx, c.StepUpTimeout))
 	defer cancel()
 	var peer wire.Hello
-	local := starts(t, up.Local)
-	qp, err := dialler.Dial(ctx,
+	local := starts(d, up.Local)
+	qp, err := d.Dial(ctx,
 		rdma.Address{
 			Token:  choice.Token,
 			Port:   choice.Port,
@@ -152,7 +72,7 @@ func (c *Client) dialChannel(ctx context.Context, up *Connection, choice wire.Ch
 			Remote: addrPort(up.Conn.RemoteAddr()).Addr(),
 			TOS:    tos(up.Conn),
 		},
-		c.channelConfig(t, ""),
+		c.channelConfig(d),
 		local.AppendHello(nil),
 		func(reply []byte) (ord int, err error) {
 			peer, err = wire.ParseHelloAck(reply)

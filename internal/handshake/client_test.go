@@ -2,7 +2,6 @@ package handshake
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -116,22 +115,6 @@ func TestArrival(t *testing.T) {
 	assert.True(t, c.tooLate(conn), "to ask for plain TCP is possible after that")
 }
 
-// TestChannelOfALateClient: that it could not be opened says nothing about the device, but the second
-// time it does.
-func TestChannelOfALateClient(t *testing.T) {
-	cfg := testConfig()
-	cfg.SDPOnly = true
-	c := Client{Config: &cfg, Redials: true, channelDevice: wire.DeviceSHM, offered: []wire.Device{wire.DeviceSHM}, began: time.Now().Add(-time.Hour)}
-	for i, want := range []bool{true, false} {
-		conn, _ := handshaketest.TCPPair(t)
-		c.declined.Set(wire.DeviceSHM, "broken")
-		err := c.notTaken(struct{ net.Conn }{conn}, errors.New("broken"))
-		assert.Equal(t, want, errors.Is(err, errTooLate), "connection %d: %v", i, err)
-		assert.Equal(t, want, c.Retry())
-		assert.Equal(t, want, c.failed.Of(wire.DeviceSHM) == "")
-	}
-}
-
 // stopped is a connection of a process that is stopped before it reads, until the time is over.
 type stopped struct {
 	net.Conn
@@ -168,11 +151,10 @@ func TestReplyAfterItsTime(t *testing.T) {
 		request, err := iwarp.ReadRequest(server)
 		require.NoError(t, err)
 		if replies {
-			require.NoError(t, request.Divert(iwarp.Config{}, []byte("reply")))
-			require.Eventually(t, func() bool {
-				n, _ := first(tcp, make([]byte, iwarp.KeyLen))
-				return n > 0
-			}, time.Minute, time.Millisecond)
+			qp, err := request.Accept(iwarp.Config{}, []byte("reply"))
+			require.NoError(t, err)
+			defer qp.Abort()
+			require.Eventually(t, func() bool { return first(tcp) == isPlain }, time.Minute, time.Millisecond)
 		}
 		reply, err := replyWithin(over, time.Hour, client, asked)
 		if !replies {

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -8,18 +9,31 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestProbedClients on other hosts are waited for, and no others.
-func TestProbedClients(t *testing.T) {
+// TestWhoIsAsked: a server waits for clients that may be asked, and for all if it must speak SDP. A client
+// asks no others, nor one that has shown that it speaks plain TCP.
+func TestWhoIsAsked(t *testing.T) {
+	defer func() { peers.until = nil }()
 	far := func(to string) net.Conn { return elsewhere{to: to} }
 	cfg := testConfig()
-	assert.Equal(t, nothing, cfg.expects(far("192.0.2.1:1")))
+	c := Client{Config: &cfg}
+	assert.False(t, cfg.expects(far("192.0.2.1:1")))
+	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:1")))
 	cfg.MayAsk = func(local, remote netip.Addr) bool { return remote.String() == "192.0.2.1" }
-	assert.Equal(t, possible, cfg.expects(far("192.0.2.1:1")))
-	assert.Equal(t, nothing, cfg.expects(far("192.0.2.2:1")))
+	assert.True(t, cfg.expects(far("192.0.2.1:1")))
+	assert.Equal(t, Unknown, c.Expect(far("192.0.2.1:1")))
+	c.Remember(far("192.0.2.1:1"), io.EOF)
+	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:1")))
+	assert.Equal(t, Unknown, c.Expect(far("192.0.2.1:2")))
+	assert.False(t, cfg.expects(far("192.0.2.2:1")))
+	assert.Equal(t, Plain, c.Expect(far("192.0.2.2:1")))
+	pipe, _ := net.Pipe()
+	assert.False(t, cfg.expects(pipe), "it has no address that could be allowed")
 	cfg.Devices = nil
-	assert.Equal(t, nothing, cfg.expects(far("192.0.2.1:1")))
+	assert.False(t, cfg.expects(far("192.0.2.1:1")))
+	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:2")))
 	cfg.SDPOnly = true
-	assert.Equal(t, possible, cfg.expects(far("192.0.2.2:1")))
+	assert.True(t, cfg.expects(far("192.0.2.2:1")))
+	assert.True(t, cfg.expects(pipe))
 }
 
 // elsewhere is a connection with another host.

@@ -1,11 +1,11 @@
-// Package handshake sets up SDP on a TCP connection or a Unix socket, at both ends. The
-// two halves stand side by side, because each must understand what the other one sends:
+// Package handshake sets up SDP on a TCP connection, at both ends. The two halves stand side by
+// side, because each must understand what the other one sends:
 //
 //	client                            server
-//	expect.go: does the other end speak SDP?   (both)
+//	expect.go: may the other end be asked?   (both)
+//	                                  server.go: waits for the client's first bytes, or meets it
 //	client.go: Request with offers    server.go: reads it, chooses, replies
 //	client_channel.go                 server_channel.go: the channel of another device
-//	directory.go: ends in different network namespaces (both)
 //	client.go, client_channel.go      decision.go: the client's decision
 //
 // What both share is here and in host.go. peek.go tells a client of SDP from one of plain
@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/events"
-	"github.com/gosdp/gosdp/internal/shmdir"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/wire"
@@ -42,9 +41,9 @@ type Config struct {
 	// Worth returns nil if the device, of Devices, is worth using at a local address. A nil
 	// Worth accepts all. It must be safe for concurrent use.
 	Worth func(device wire.Device, local netip.Addr) error
-	// MayAsk reports whether programs on two hosts may find out about each other by asking:
-	// a client sends a Request, and a server waits for one. A nil MayAsk allows none. It must
-	// be safe for concurrent use.
+	// MayAsk reports whether this end may find out by asking whether the peer speaks SDP: a client
+	// sends a Request, and a server waits for one. A nil MayAsk allows none. With SDPOnly it is not
+	// used. It must be safe for concurrent use.
 	MayAsk func(local, remote netip.Addr) bool
 
 	ReplyTimeout     time.Duration // client: until the server has replied
@@ -56,19 +55,15 @@ type Config struct {
 	// ThroughProxies lets a server open a channel to a client that sees other ends of the
 	// TCP connection than the server does.
 	ThroughProxies bool
-	// UIDs are the users, besides this program's own, whose programs may share memory with it.
-	UIDs []int
-	// Dir is a directory in which this end meets peers of other network namespaces; nil: none.
-	// DirErr is the reason why there is none although one was named.
-	Dir    *shmdir.Dir
-	DirErr error
-	// Services are addresses that the kernel translates to this server's. Clients that use them
-	// may still meet it in Dir.
-	Services []netip.Prefix
-	// ZeroCopy allows zero copy even on devices that copy streams.
-	ZeroCopy bool
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool
+	// Meet lets a server meet clients in shared memory. The handshake calls it for each connection
+	// that it does not take for plain TCP at once. It returns nil if the client cannot meet this end,
+	// and otherwise a function that tries once, without waiting. That returns the connection that the
+	// program gets once both ends have met, and nil if they have not met yet. An error means that they
+	// will not meet. The handshake calls the function from one goroutine while it waits for the client's
+	// first bytes. A nil Meet meets nobody. Meet must be safe for concurrent use.
+	Meet func(conn net.Conn) (try func() (met net.Conn, err error))
 	// Logger receives, at debug level, why a connection or a device is not used.
 	Logger *slog.Logger
 
@@ -81,8 +76,6 @@ type Config struct {
 	// concurrent use.
 	Promise  func() wire.Hello
 	Withdraw func(wire.Hello)
-
-	Meet func(conn net.Conn) (try func() (met net.Conn, err error))
 }
 
 func (cfg *Config) promise() wire.Hello {
@@ -112,24 +105,19 @@ func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 	return cfg.Worth(device, addrPort(conn.LocalAddr()).Addr())
 }
 
-// mayAsk reports whether the peer of conn, on another host, may be asked.
+// mayAsk reports whether the peer of conn may be asked.
 func (cfg *Config) mayAsk(conn net.Conn) bool {
 	local, remote := addrPort(conn.LocalAddr()).Addr(), addrPort(conn.RemoteAddr()).Addr()
-	return cfg.MayAsk != nil && cfg.MayAsk(local.Unmap(), remote.Unmap())
+	return len(cfg.Devices) > 0 && cfg.MayAsk != nil && remote.IsValid() && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }
 
-// channelConfig returns the configuration of a channel of t. dir is the directory in which the ends may
-// meet, or "" if there is none.
-func (cfg *Config) channelConfig(t rdma.Transport, dir string) rdma.ChannelConfig {
-	hello := starts(t, cfg.Hello)
+// channelConfig returns the configuration of a channel of d.
+func (cfg *Config) channelConfig(d rdma.Dialler) rdma.ChannelConfig {
+	hello := starts(d, cfg.Hello)
 	return rdma.ChannelConfig{
-		IRD:      int(hello.IRD),
-		Buffers:  int(hello.Bufs),
-		BufSize:  int(hello.LocalRcvSz),
-		UIDs:     cfg.UIDs,
-		Dir:      dir,
-		ZeroCopy: cfg.ZeroCopy,
-		Timeout:  cfg.StepUpTimeout,
+		IRD:     int(hello.IRD),
+		Buffers: int(hello.Bufs),
+		BufSize: int(hello.LocalRcvSz),
 	}
 }
 
@@ -144,9 +132,9 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 	}
 }
 
-// starts returns the Hello for a channel of t, which may begin with fewer and smaller buffers.
-func starts(t rdma.Transport, h wire.Hello) wire.Hello {
-	if s, ok := t.(rdma.Starter); ok {
+// starts returns the Hello for a channel of d, which may begin with fewer and smaller buffers.
+func starts(d rdma.Dialler, h wire.Hello) wire.Hello {
+	if s, ok := d.(rdma.Starter); ok {
 		buffers, size := s.Start()
 		h.Bufs = uint16(min(int(h.Bufs), buffers))
 		h.LocalRcvSz = uint32(min(int(h.LocalRcvSz), size))
@@ -170,6 +158,8 @@ type Connection struct {
 	// nil if the connection is plain TCP, and then nothing below is set.
 	QP     rdma.QueuePair
 	Device string
+	// Met says that Conn is what Config.Meet has returned. QP is then nil.
+	Met bool
 	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello
 	// Promised is what Config.Promise has returned for this connection.
@@ -181,7 +171,6 @@ type Connection struct {
 	First      *wire.Header
 	// Declined has the reasons why other devices are not used.
 	Declined Reasons
-	Met      bool
 
 	cfg *Config
 }
@@ -274,15 +263,14 @@ func (r Reasons) Err() error {
 	return errors.New(text)
 }
 
-// KnownDevices are the devices that offers can name, the best one first. On one host nothing is
-// faster than shared memory.
-var KnownDevices = []wire.Device{wire.DeviceSHM, wire.DeviceVerbs, wire.DeviceIWARP}
+// KnownDevices are the devices that offers can name, the best one first.
+var KnownDevices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
 
-// transport returns the device if it makes channels of its own beside the TCP connection.
-func transport(device wire.Device) (rdma.Transport, bool) {
-	d, _ := rdma.LookupDevice(device.String())
-	t, ok := d.(rdma.Transport)
-	return t, ok
+// dialler returns the device if it makes channels of its own beside the TCP connection.
+func dialler(device wire.Device) (rdma.Dialler, bool) {
+	known, _ := rdma.LookupDevice(device.String())
+	d, ok := known.(rdma.Dialler)
+	return d, ok
 }
 
 // keepsOpen reports whether err is a rejection after which both ends continue as plain TCP on

@@ -5,50 +5,35 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gosdp/gosdp/wire"
 )
 
-// host identifies this host. id is the same string in all programs that can share memory,
-// and pid in those that see each other's processes. Both are empty if this is not known.
-type host struct{ id, pid string }
-
+// thisHost is the same string in all programs on this host, in one network namespace. It is empty
+// if that is not known.
 var thisHost = sync.OnceValue(readHost)
-
-// made reports whether a peer made its HostID on this host.
-func (h host) made(peer wire.HostID) bool { return h.id != "" && peer.SameHost(h.id) }
-
-// spareHostID is a HostID that no peer has seen.
-var spareHostID atomic.Pointer[wire.HostID]
 
 // newHostID returns a HostID under a new random salt, by which a peer finds out whether it is on
 // this host. It returns false if this host has no identity.
 func newHostID() (wire.HostID, bool) {
-	if spare := spareHostID.Swap(nil); spare != nil {
-		return *spare, true
-	}
 	var salt [16]byte
 	rand.Read(salt[:])
 	return HostID(salt)
 }
 
-// prepareHostID computes the HostID of the next connection, while this one has to wait.
-func prepareHostID() {
-	if spareHostID.Load() == nil {
-		if id, ok := newHostID(); ok {
-			spareHostID.Store(&id)
-		}
-	}
-}
-
 // HostID returns the HostID under a given salt. It is safe for concurrent use.
 func HostID(salt [16]byte) (wire.HostID, bool) {
-	h := thisHost()
-	if h.id == "" {
+	host := thisHost()
+	if host == "" {
 		return wire.HostID{}, false
 	}
-	return wire.NewHostID(salt, h.id, h.pid), true
+	return wire.NewHostID(salt, host), true
+}
+
+// madeHere reports whether a peer made its HostID on this host.
+func madeHere(peer wire.HostID) bool {
+	host := thisHost()
+	return host != "" && peer.SameHost(host)
 }
 
 // OnThisHost reports whether conn ends on the host where it begins, as far as its addresses

@@ -13,20 +13,16 @@ import (
 
 // readHost combines the kernel's boot id with the network namespace, because two containers
 // on one kernel are two hosts to each other.
-func readHost() host {
+func readHost() string {
 	boot, err := sysfile.Read("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return host{}
+		return ""
 	}
 	network, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
-		return host{}
+		return ""
 	}
-	pid, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return host{}
-	}
-	return host{id: boot + "\x00" + network, pid: pid}
+	return boot + "\x00" + network
 }
 
 // tos returns the type of service or the traffic class of a TCP connection. It is 0 if conn is not
@@ -69,24 +65,4 @@ func sinceArrival(conn net.Conn) (since time.Duration, known bool) {
 		}
 	})
 	return since, known
-}
-
-// peerPID returns the process at the other end of a Unix socket, and 0 if conn is not one
-// or the kernel does not say.
-func peerPID(conn net.Conn) int {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	pid := 0
-	rc.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
-	})
-	return pid
 }

@@ -44,25 +44,3 @@ func speaks(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
 	}
 	return waitFirst(ctx, conn, rc), nil
 }
-
-// first copies the bytes that have arrived on conn to b, as many as fit, and returns what they
-// mean. It consumes nothing, and does not block.
-func first(conn net.Conn, b []byte) (n int, v verdict) {
-	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {
-		if rc, err := sc.SyscallConn(); err == nil {
-			rc.Control(func(fd uintptr) { n, v = peek(fd, b) })
-		}
-	}
-	return n, v
-}
-
-// broken reports whether the connection was reset, or over a Unix socket, which knows no reset, the
-// peer has closed it. It is false if the peer has only shut down its direction.
-func broken(conn net.Conn) (is bool) {
-	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {
-		if rc, err := sc.SyscallConn(); err == nil {
-			rc.Control(func(fd uintptr) { is = failed(fd) })
-		}
-	}
-	return is
-}

@@ -20,13 +20,13 @@ func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 	b := make([]byte, iwarp.KeyLen)
 	stop := interrupt.Conn(ctx, conn)
 	err := rc.Read(func(fd uintptr) bool {
-		_, v = peek(fd, b)
+		v = peek(fd, b)
 		return v != undecided
 	})
 	stop()
 	if err != nil {
 		// On a busy machine ctx may be done before the first peek.
-		rc.Control(func(fd uintptr) { _, v = peek(fd, b) })
+		rc.Control(func(fd uintptr) { v = peek(fd, b) })
 	}
 	return v
 }
@@ -34,17 +34,17 @@ func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 // peek copies what has arrived to b, which has room for a key, and returns what it means. If nothing
 // has arrived but an error, such as ECONNRESET, it does not peek, which would take the error from the
 // program.
-func peek(socket uintptr, b []byte) (int, verdict) {
+func peek(socket uintptr, b []byte) verdict {
 	fd := int(socket)
 	for {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		ready, err := poll(p)
 		switch {
 		case err == nil && ready == 0:
-			return 0, undecided
+			return undecided
 		case err == nil && p[0].Revents&unix.POLLERR != 0:
 			if !unread(fd) {
-				return 0, isPlain
+				return isPlain
 			}
 		}
 		n, _, err := unix.Recvfrom(fd, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -52,23 +52,16 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return 0, undecided
+			return undecided
 		case err != nil || n == 0:
-			return 0, isPlain
+			return isPlain
 		}
 		v := judge(b[:n])
 		if v == undecided && hungUp(fd) {
 			v = isPlain
 		}
-		return n, v
+		return v
 	}
-}
-
-// failed reports whether the socket has an error, or both directions are shut down.
-func failed(socket uintptr) bool {
-	p := []unix.PollFd{{Fd: int32(socket)}}
-	n, err := poll(p)
-	return err == nil && n > 0
 }
 
 // poll looks at the sockets without waiting. A signal, such as those by which the runtime preempts

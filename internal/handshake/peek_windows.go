@@ -27,7 +27,7 @@ func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	for {
 		v := isPlain
 		over := ctx.Err() != nil
-		rc.Control(func(fd uintptr) { _, v = peek(fd, b) })
+		rc.Control(func(fd uintptr) { v = peek(fd, b) })
 		if v != undecided || over {
 			return v
 		}
@@ -41,10 +41,10 @@ func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 // peek copies what has arrived to b, which has room for a key, and returns what it means. The socket
 // must not block meanwhile, because that also tells an end from silence. Package net's calls do not
 // depend on the mode.
-func peek(socket uintptr, b []byte) (int, verdict) {
+func peek(socket uintptr, b []byte) verdict {
 	s := windows.Handle(socket)
 	if blocking(s, false) != nil {
-		return 0, isPlain
+		return isPlain
 	}
 	defer blocking(s, true)
 	var n uint32
@@ -53,11 +53,11 @@ func peek(socket uintptr, b []byte) (int, verdict) {
 	err := windows.WSARecv(s, &buf, 1, &n, &flags, nil, nil)
 	switch {
 	case err == windows.WSAEWOULDBLOCK:
-		return 0, undecided
+		return undecided
 	case err != nil || n == 0:
-		return 0, isPlain
+		return isPlain
 	}
-	return int(n), judge(b[:n])
+	return judge(b[:n])
 }
 
 func blocking(s windows.Handle, is bool) error {
@@ -67,6 +67,3 @@ func blocking(s windows.Handle, is bool) error {
 	}
 	return windows.WSAIoctl(s, fionbio, (*byte)(unsafe.Pointer(&nonblocking)), 4, nil, 0, &n, nil, 0)
 }
-
-// failed returns true: a peek does not tell a reset from an end.
-func failed(uintptr) bool { return true }

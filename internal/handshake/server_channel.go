@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -34,12 +33,9 @@ const slice = 100 * time.Millisecond
 
 // channel is the part of an Incoming that deals with a device other than the TCP connection.
 type channel struct {
-	device     wire.Device       // the channel's device
-	resumed    rdma.QueuePair    // over the idle channel that the client offered; nil: none
-	stale      bool              // the client offered an idle channel that is not kept any more
-	pending    rdma.PendingOffer // the new channel that the client offered; nil: none
-	invitation rdma.Invitation   // of the client to a channel; nil: none
-	stay       bool              // both ends may use iwarp
+	device     wire.Device     // to whose channel the client is invited
+	invitation rdma.Invitation // nil: there is none
+	stay       bool            // both ends may use iwarp
 	declined   Reasons
 
 	ours     wire.Hello // if promised
@@ -50,9 +46,9 @@ type channel struct {
 	local, peer wire.Hello
 }
 
-// choose finds the best device that both ends have and that can connect them, and opens or
-// prepares this end of its channel.
-func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
+// choose finds the best device that both ends have and that can connect them, and invites the
+// client to its channel if it has one of its own.
+func (h *Incoming) choose(offers *wire.Offers) {
 	h.declined = slices.Clip(h.cfg.Declined)
 	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) && h.cfg.has(wire.DeviceIWARP)
 	for _, device := range h.cfg.Devices {
@@ -64,7 +60,7 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 		}
 		err := errNotOffered
 		if slices.Contains(offers.Devices, device) {
-			if err = h.open(device, offers, hello); err == nil || h.stale {
+			if err = h.invite(device, offers); err == nil {
 				return
 			}
 		}
@@ -72,89 +68,38 @@ func (h *Incoming) choose(offers *wire.Offers, hello *wire.Hello) {
 	}
 }
 
-// openOffered opens this end of the channel that the client offered, if that is one of the
-// best device, and reports whether it did. It chooses nothing else. It blocks only if a client of the
-// same user names a probe whose page does not come, for at most 0.5 s.
-func (h *Incoming) openOffered(offers *wire.Offers, hello *wire.Hello) bool {
-	if len(h.cfg.Devices) == 0 || !slices.Contains(offers.Devices, h.cfg.Devices[0]) {
-		return false
-	}
-	t, _ := transport(h.cfg.Devices[0])
-	if _, ok := t.(rdma.Offerer); !ok {
-		return false
-	}
-	h.declined = h.cfg.Declined
-	return h.open(h.cfg.Devices[0], offers, hello) == nil
-}
-
-// open opens this end of the channel of the device that the client offered, or invites the
-// client to one.
-func (h *Incoming) open(device wire.Device, offers *wire.Offers, hello *wire.Hello) error {
-	t, ok := transport(device)
+// invite invites the client to a channel of the device.
+func (h *Incoming) invite(device wire.Device, offers *wire.Offers) error {
+	d, ok := dialler(device)
 	if !ok {
 		return errors.New("not compiled into this program")
 	}
 	if err := h.cfg.worth(device, h.conn); err != nil {
 		return err
 	}
-	client, err := h.client(offers)
-	if err != nil {
+	client := rdma.Peer{
+		SameHost: h.sameHost,
+		Local:    addrPort(h.conn.LocalAddr()),
+		Remote:   addrPort(h.conn.RemoteAddr()),
+	}
+	if !h.cfg.ThroughProxies && !offers.SameTuple(client.Remote, client.Local) {
+		return errProxy
+	}
+	if err := d.Reaches(client); err != nil {
 		return err
 	}
-	if err := h.meetsElsewhere(t, offers, &client); err != nil {
-		return err
-	}
-	if err := t.Reaches(client); err != nil {
-		return err
-	}
-	listener, err := h.listeners.of(device, t, &h.cfg)
+	listener, err := h.listeners.of(device, d, &h.cfg)
 	if err != nil {
 		return err
 	}
 	h.device = device
-	switch listener := listener.(type) {
-	case rdma.OfferListener:
-		local, _ := settle(h.promise(), *hello)
-		switch offers.Channel {
-		case wire.IdleChannel:
-			h.resumed, err = listener.Resume(client, offers.Ticket, int(local.ORD))
-			h.stale = err != nil
-		case wire.NewChannel:
-			h.pending, err = listener.Meet(client, offers.Ticket, int(local.ORD))
-		default:
-			err = errors.New("no channel offered by client")
-		}
-	case rdma.InviteListener:
-		h.promise() // for answer, which another goroutine calls
-		h.invitation, err = listener.Invite(client, h.answer)
-	}
+	h.promise() // for answer, which another goroutine calls
+	h.invitation, err = listener.Invite(client, h.answer)
 	return err
 }
 
 // errProxy is the reason why a client that is not at the other end of the connection is not invited.
 var errProxy = errors.New("client sees other addresses of the connection: proxy or NAT in between")
-
-// client returns what is known of the client.
-func (h *Incoming) client(offers *wire.Offers) (rdma.Peer, error) {
-	client := rdma.Peer{
-		SameHost: h.sameHost,
-		InDir:    h.cfg.Dir != nil && offers.SameDir(h.cfg.Dir.ID()),
-		Local:    addrPort(h.conn.LocalAddr()),
-		Remote:   addrPort(h.conn.RemoteAddr()),
-	}
-	switch {
-	case h.cfg.ThroughProxies:
-	case client.Local.IsValid():
-		if !offers.SameTuple(client.Remote, client.Local) && !h.translated(offers, &client) {
-			return client, errProxy
-		}
-	default: // the kernel knows the process of a Unix socket
-		if client.PID = peerPID(h.conn); client.PID == 0 {
-			return client, errors.New("process at the other end of the socket unknown")
-		}
-	}
-	return client, nil
-}
 
 // promise returns this end's Hello, whose buffers are reserved from then on.
 func (h *Incoming) promise() wire.Hello {
@@ -178,53 +123,22 @@ func (h *Incoming) answer(private []byte) (reply []byte, ord int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	t, _ := transport(h.device)
-	h.local, h.peer = settle(starts(t, h.ours), hello)
+	d, _ := dialler(h.device)
+	h.local, h.peer = settle(starts(d, h.ours), hello)
 	return h.local.AppendHelloAck(nil), int(h.local.ORD), nil
 }
 
 // choice returns the choice in the Reply.
 func (h *Incoming) choice() *wire.Choice {
-	switch {
-	case h.resumed != nil || h.pending != nil:
-		return &wire.Choice{Device: h.device, Taken: true}
-	case h.invitation == nil:
+	if h.invitation == nil {
 		return &wire.Choice{Device: wire.DeviceIWARP}
 	}
 	a := h.invitation.Address()
 	return &wire.Choice{Device: h.device, Token: a.Token, HasToken: true, Port: a.Port, Stay: h.stay}
 }
 
-// waitDecided calls decided with the time that the client has for its decision. From now on the
-// handshake does not give way to others.
-func (h *Incoming) waitDecided() (*Connection, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.timeAfterReply())
-	defer cancel()
-	return h.decided(ctx)
-}
-
 // timeAfterReply is how long a client may take after the Reply.
 func (h *Incoming) timeAfterReply() time.Duration { return max(h.cfg.StepUpTimeout, h.cfg.patience()) }
-
-// decided waits until the client has taken the new channel that it offered. If the client does
-// not use the channel, the connection continues as plain TCP. Its program may have shut down its
-// direction already, and wait for an answer. A client that wants no plain TCP resets the connection.
-func (h *Incoming) decided(ctx context.Context) (*Connection, error) {
-	var err error
-	h.opened.QP, err = h.pending.Take(ctx)
-	switch {
-	case err == nil:
-		return h.opened, nil
-	case !errors.Is(err, rdma.ErrDeclined):
-		return nil, fmt.Errorf("handshake: %v accepted the %v channel and did not open it: %w", h.conn.RemoteAddr(), h.device, err)
-	}
-	n, v := first(h.conn, make([]byte, iwarp.KeyLen))
-	if gone := n == 0 && v == isPlain && broken(h.conn); gone || h.cfg.SDPOnly {
-		return nil, fmt.Errorf("handshake: %v declined the %v channel", h.conn.RemoteAddr(), h.device)
-	}
-	h.cfg.Logger.Debug("sdp: client falls back to plain TCP", "client", h.conn.RemoteAddr(), "device", h.device)
-	return &Connection{Conn: h.conn}, nil
-}
 
 // deciding returns the context for the client's decision. Its time is that of the handshake, or if the
 // Reply was late, what a client may take after it.
@@ -264,7 +178,7 @@ func (h *Incoming) decide(up *Connection) error {
 			up.Declined = h.declined
 		}
 	}
-	h.withdrawChannel()
+	h.withdrawInvitation()
 	return err
 }
 
@@ -328,14 +242,8 @@ func (h *Incoming) fallBack(ctx context.Context, up *Connection) error {
 	return nil
 }
 
-// withdrawChannel ends a channel, or an invitation to one, that the connection does not use.
-func (h *Incoming) withdrawChannel() {
-	if h.resumed != nil {
-		h.resumed.Abort()
-	}
-	if h.pending != nil {
-		h.pending.Withdraw()
-	}
+// withdrawInvitation ends an invitation, also if it has been taken.
+func (h *Incoming) withdrawInvitation() {
 	if h.invitation != nil {
 		h.invitation.Withdraw()
 	}
@@ -343,14 +251,13 @@ func (h *Incoming) withdrawChannel() {
 
 // channelListeners are the devices' listeners. Each is opened when it is first needed.
 type channelListeners struct {
-	mu      sync.Mutex
-	open    map[wire.Device]rdma.ChannelListener
-	refuses bool // claims
-	closed  bool
+	mu     sync.Mutex
+	open   map[wire.Device]rdma.InviteListener
+	closed bool
 }
 
 // of returns the listener of the device.
-func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config) (rdma.ChannelListener, error) {
+func (l *channelListeners) of(device wire.Device, d rdma.Dialler, cfg *Config) (rdma.InviteListener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if listener, ok := l.open[device]; ok {
@@ -359,47 +266,15 @@ func (l *channelListeners) of(device wire.Device, t rdma.Transport, cfg *Config)
 	if l.closed {
 		return nil, net.ErrClosed
 	}
-	listener, err := t.Listen(cfg.channelConfig(t, cfg.dirPath()))
+	listener, err := d.Listen(cfg.channelConfig(d))
 	if err != nil {
 		return nil, err
 	}
 	if l.open == nil {
-		l.open = make(map[wire.Device]rdma.ChannelListener)
+		l.open = make(map[wire.Device]rdma.InviteListener)
 	}
 	l.open[device] = listener
-	if hears, ok := listener.(rdma.ClaimListener); ok && l.refuses {
-		hears.TakeClaims(false)
-	}
 	return listener, nil
-}
-
-// takeClaims makes the listeners take claims, or none.
-func (l *channelListeners) takeClaims(may bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.refuses == !may {
-		return
-	}
-	l.refuses = !may
-	for _, listener := range l.open {
-		if hears, ok := listener.(rdma.ClaimListener); ok {
-			hears.TakeClaims(may)
-		}
-	}
-}
-
-// claimed returns the claim on the connection that was accepted from there; nil: there is none.
-func (l *channelListeners) claimed(from netip.AddrPort) rdma.Claim {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, listener := range l.open {
-		if hears, ok := listener.(rdma.ClaimListener); ok {
-			if c := hears.Claimed(from); c != nil {
-				return c
-			}
-		}
-	}
-	return nil
 }
 
 func (l *channelListeners) close() {

@@ -3,6 +3,7 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
@@ -13,7 +14,7 @@ const (
 	areas  = 3
 	small  = 4 << 10   // round trips stay in the first level of the cache
 	medium = 256 << 10 // streams stay in the second
-	large  = 4 << 20   // what TCP buffers by default, for a peer that does not read
+	large  = 2 << 20   // for a peer that does not read
 )
 
 // Largest is how many bytes Grow adds to a ring.
@@ -55,6 +56,7 @@ type Producer struct {
 	mem   [areas][]byte
 	pos   uint64 // the own copy of head
 	taken uint64 // what was last seen of tail
+	most  uint64 // that may be unread
 	uses  []use  // of areas with unread bytes, and the current one; at most one of each area
 }
 
@@ -68,7 +70,7 @@ type use struct {
 func (p *Producer) current() use { return p.uses[len(p.uses)-1] }
 
 func newProducer(w *way, mem [areas][]byte) Producer {
-	return Producer{way: w, mem: mem, uses: append(make([]use, 0, areas), use{})}
+	return Producer{way: w, mem: mem, most: math.MaxInt64, uses: append(make([]use, 0, areas), use{})}
 }
 
 // look loads the consumer's position.
@@ -87,8 +89,11 @@ func (p *Producer) look() error {
 // room returns how many bytes fit, as far as the producer knows.
 func (p *Producer) room() uint64 {
 	u := p.current()
-	return uint64(len(p.mem[u.area])) - (p.pos - max(p.taken, u.start))
+	return min(uint64(len(p.mem[u.area]))-(p.pos-max(p.taken, u.start)), p.most-min(p.most, p.pos-p.taken))
 }
+
+// Limit sets how many bytes may be unread, however large the areas are.
+func (p *Producer) Limit(bytes int) { p.most = uint64(bytes) }
 
 // Unread returns how many bytes the consumer has not taken. The error wraps ErrCorrupt.
 func (p *Producer) Unread() (int, error) {
@@ -140,7 +145,7 @@ func (p *Producer) fit(n uint64) {
 
 // Grow changes to the large area if the medium one is full. It reports whether there is room now.
 func (p *Producer) Grow() bool {
-	return p.current().area == 1 && p.room() == 0 && p.change(areas-1)
+	return p.current().area == 1 && p.room() == 0 && p.pos-p.taken < p.most && p.change(areas-1)
 }
 
 // change continues in another area, unless that has unread bytes. An area is not left at the position at which it was

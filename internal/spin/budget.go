@@ -22,7 +22,7 @@ const (
 	ownShare = 0.20
 	// growEvery is how often the budget grows. More often would cost more system calls.
 	growEvery = 100 * time.Microsecond
-	// initial is what it begins with, enough to look for the answer to a dial.
+	// initial is what it begins with.
 	initial = 500 * time.Microsecond
 	// saved is the most unused time that it holds.
 	saved = 4 * time.Millisecond
@@ -30,8 +30,8 @@ const (
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, looks, rooms, watches turn // for Waiters, Habits, Rooms and Watches
-	awake                        awake
+	waits, rooms, watches turn // for Waiters, Rooms and Watches
+	awake                 awake
 
 	mu     sync.Mutex
 	left   time.Duration

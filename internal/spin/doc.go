@@ -8,7 +8,7 @@
 //     of a wake-up.
 //   - Then it takes steps of some 100 ns, with a sched_yield now and then, because the peer may be
 //     waiting for this very processor. One goroutine of the process does this at a time, and only if
-//     it has recently paid off (Waiter); in addition, one that dials or accepts may.
+//     it has recently paid off (Waiter).
 //   - With many busy connections, one goroutine polls for all parked waits of a device instead (Watch).
 //   - The process has a budget for these steps. A wait that steps have shortened may have taken as
 //     long as a wake-up. What took longer, or was in vain, is charged to a share of a processor's
@@ -19,8 +19,6 @@
 //     costs more than a wake-up, so one wait parks every 5 ms if waits are few.
 //   - A sender that waits for room in a ring uses a Room instead of a Waiter. It looks for at most
 //     200 µs, as long as that pays, and uses the same budget.
-//   - For something that happens once and not on a connection, such as the answer to a dial, there
-//     is a Habit instead of a Waiter, with the same budget.
 //   - Two ends in one process do not spin for each other.
 //
 // SDP_BUSY_POLL and Config.BusyPoll replace the first four by a fixed time.

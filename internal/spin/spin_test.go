@@ -176,9 +176,9 @@ func TestBudget(t *testing.T) {
 	assert.InDelta(t, share*float64(10*time.Millisecond), float64(b.left), float64(10*time.Microsecond))
 	_, second := b.begin(&b.waits, longest)
 	assert.False(t, second, "one goroutine of a process at a time")
-	_, look := b.begin(&b.looks, longest)
-	assert.True(t, look, "a dial beside it")
-	b.end(&b.looks, 0)
+	_, look := b.begin(&b.rooms, longest)
+	assert.True(t, look, "one that waits for room beside it")
+	b.end(&b.rooms, 0)
 	b.end(&b.waits, 0)
 
 	b.filled, b.used = Clock()-time.Hour, 0

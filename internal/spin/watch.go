@@ -45,6 +45,8 @@ const (
 const (
 	// watchGain is the most that runs may have gained for the judgement of the next ones.
 	watchGain = 4 * watchIdle
+	// mostRest is how many calls of Start have no run, at most, after runs in vain.
+	mostRest = 256
 	// watchSaves bounds what a find saves. A busy process overestimates the cost of its wake-ups.
 	watchSaves = costFirst
 	// yieldNone is how long a yield takes at most if no other goroutine has run.

@@ -156,7 +156,15 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 	if l, err := c.writesTo(); l != nil || err != nil {
 		return 0, notAtAll, err
 	}
+	file, _ := s.r.(*os.File)
+	var at int64
+	if file != nil {
+		at, _ = file.Seek(0, io.SeekCurrent)
+	}
 	n, err = c.tcp.ReadFrom(&io.LimitedReader{R: s.r, N: size})
+	if err != nil && file != nil {
+		file.Seek(at+n, io.SeekStart) // if the deadline has passed before, package net uses memory
+	}
 	c.sentUnseen(nil, n)
 	if s.limit != nil {
 		s.limit.N -= n

@@ -16,27 +16,6 @@ import (
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
-// Policy says whether and when connections move. One serves many connections; its functions are called concurrently.
-type Policy struct {
-	// Admit reports why this process should not share memory for another connection now: a limit is near, or the program
-	// has set itself a sandbox. Nil: it always may.
-	Admit func() error
-	// Take asks for bytes of memory that a peer that does not read may fill, and Give returns them. Nil: there is no limit.
-	Take func(bytes int) bool
-	Give func(bytes int)
-	// Allow reports whether a process of another user may share memory with this one. Nil: none.
-	Allow func(uid uint32) bool
-	// At returns the score at which a connection moves; see trigger.Memory. Nil: trigger.Pays.
-	At func(dialled bool, acceptor netip.AddrPort) int
-	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
-	// ended before a move would have paid. Nil: nobody wants to know.
-	Learn func(dialled bool, acceptor netip.AddrPort, long bool)
-	// Dir is a directory in which programs of different network namespaces meet, or "".
-	Dir string
-	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.
-	Restless bool
-}
-
 // mover brings a connection together with its peer, in the calls of the program.
 type mover struct {
 	policy   *Policy // nil: the connection never moves by itself
@@ -53,9 +32,9 @@ type mover struct {
 	learned bool
 	pinned  bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress
+	moves   atomic.Uint32
 	trigger trigger.Trigger
 	meeting *meeting.Meeting
-	moves   atomic.Uint64
 	why     atomic.Pointer[error] // why the connection is on TCP; nil: nothing has hindered it
 }
 
@@ -110,20 +89,22 @@ func (c *Conn) acceptor() netip.AddrPort {
 
 func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
-// fidget brings a restless connection home every few calls.
+// fidget brings a restless connection home, every few calls once a direction has moved, and else seldom.
 func (c *Conn) fidget() {
-	if c.restless && rand.Uint32N(8) == 0 {
+	if !c.restless {
+		return
+	}
+	every := uint32(8)
+	if c.Device() != "shm" {
+		every = 1000
+	}
+	if rand.Uint32N(every) == 0 {
 		c.Leave()
 	}
 }
 
-var movesTotal atomic.Uint64
-
-// MovesTotal returns how often the connections of this process have moved.
-func MovesTotal() uint64 { return movesTotal.Load() }
-
 // Moves returns how often the connection has moved.
-func (c *Conn) Moves() uint64 { return c.moves.Load() }
+func (c *Conn) Moves() uint64 { return uint64(c.moves.Load()) }
 
 // Why returns why the connection is on TCP; nil: it is in shared memory.
 func (c *Conn) Why() error {
@@ -143,13 +124,12 @@ func (c *Conn) Why() error {
 }
 
 var (
-	errNoPolicy = errors.New("shared memory is not enabled for the connection")
-	errQuiet    = errors.New("too little traffic")
-	errIdle     = errors.New("connection was idle")
-	errPolled   = errors.New("program polls the connection's descriptor")
-	errNobody   = errors.New("peer does not share memory")
-	errPinned   = errors.New("program has asked for the connection's descriptor")
-	errShared   = errors.New("connection's socket is used elsewhere, too")
+	errQuiet  = errors.New("too little traffic")
+	errIdle   = errors.New("connection was idle")
+	errPolled = errors.New("program polls the connection's descriptor")
+	errNobody = errors.New("peer does not share memory")
+	errPinned = errors.New("program has asked for the connection's descriptor")
+	errShared = errors.New("connection's socket is used elsewhere, too")
 )
 
 // received counts bytes that a Read has taken from TCP.

@@ -24,7 +24,7 @@ type Conn struct {
 
 	wmu    sync.Mutex
 	out    atomic.Uint64 // bytes that Writes have put into TCP; written with wmu
-	broken error         // how Writes have ended, other than on TCP; guarded by wmu
+	broken syscall.Errno // how Writes have ended, other than on TCP; 0: they have not. Guarded by wmu
 
 	linked    atomic.Pointer[link]
 	violation atomic.Pointer[error]
@@ -157,7 +157,6 @@ func (c *Conn) interruptWrite() (resume func()) {
 // The following are the socket's; see net.TCPConn.
 
 func (c *Conn) SetReadBuffer(bytes int) error            { return c.tcp.SetReadBuffer(bytes) }
-func (c *Conn) SetWriteBuffer(bytes int) error           { return c.tcp.SetWriteBuffer(bytes) }
 func (c *Conn) SetNoDelay(noDelay bool) error            { return c.tcp.SetNoDelay(noDelay) }
 func (c *Conn) SetKeepAlive(keepalive bool) error        { return c.tcp.SetKeepAlive(keepalive) }
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
@@ -165,6 +164,16 @@ func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
 	return c.tcp.SetKeepAliveConfig(config)
 }
 func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }
+
+// SetWriteBuffer sets the size of the socket's buffer. The ring buffers no more.
+func (c *Conn) SetWriteBuffer(bytes int) error {
+	err := c.tcp.SetWriteBuffer(bytes)
+	if l := c.linked.Load(); l != nil && l.hold() {
+		l.measure()
+		l.drop()
+	}
+	return err
+}
 
 // LocalAddr returns the TCP connection's local address.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }

@@ -5,6 +5,7 @@ package stream
 import (
 	"net"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +19,12 @@ type writer struct {
 	half
 	ring   shm.Producer
 	spin   spin.Room
-	grown  bool   // the budget has been charged for the largest area
-	joined bool   // the gate has the position in the TCP stream
-	back   uint64 // while returning: the position in the ring from which on TCP gets the bytes
+	grown  bool // the budget has been charged for the largest area
+	joined bool // the gate has the position in the TCP stream
+	// capacity is how many bytes TCP buffers for a peer that does not read: no more may be unread in the ring, so that
+	// they fit there when the direction comes home.
+	capacity atomic.Int64
+	back     uint64 // while returning: the position in the ring from which on TCP gets the bytes
 
 	// Of the Write in progress:
 	buf   []byte
@@ -34,6 +38,7 @@ type writer struct {
 }
 
 func (w *writer) init(l *link) {
+	l.measure()
 	w.gate, w.ring = l.seg.OutGate(), l.seg.Out()
 	w.onSocket, w.onReturn = l.writeSocket, l.writeReturning
 	w.announce = w.ring.Sleep
@@ -94,7 +99,7 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 // writesTo takes the next step towards a link, and returns the link that Writes use; nil: they go to the socket. wmu is
 // held.
 func (c *Conn) writesTo() (*link, error) {
-	if err := c.broken; err != nil {
+	if err := c.broken; err != 0 {
 		c.broken = unix.EPIPE // a kernel reports a reset once
 		return nil, err
 	}
@@ -223,6 +228,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 			l.ring(w.ring.WakeReader())
 			return true, nil
 		}
+		rest = rest[:min(len(rest), linkedChunk)] // the kernel takes less of a large piece than it has room for
 		n, err := send(fd, rest)
 		if err != nil {
 			return false, err
@@ -253,6 +259,7 @@ func send(fd uintptr, b []byte) (int, error) {
 // writeRing writes to the ring, or sleeps until there may be room.
 func (l *link) writeRing(b []byte) (n int, err error) {
 	w := &l.writer
+	w.ring.Limit(int(w.capacity.Load()))
 	for len(b) > 0 && !w.gate.Load().Recalled() {
 		k, err := w.ring.Put(b)
 		if err != nil {
@@ -278,10 +285,18 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	return 0, nil
 }
 
+// measure sets capacity. The kernel's send buffer alone takes more than three quarters of its size.
+func (l *link) measure() {
+	size := 0
+	l.raw.Control(func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	l.writer.capacity.Store(int64(size / 4 * 3))
+}
+
 // grow makes the ring as large as what TCP would buffer, if the budget allows it: programs that write before they read
 // must not stop.
 func (l *link) grow() bool {
 	w, p := &l.writer, l.c.policy
+	l.measure()
 	if !w.grown && p != nil && p.Take != nil && !p.Take(shm.Largest) {
 		return false
 	}

@@ -64,10 +64,6 @@ func Ask(c net.Conn, cfg Config, private []byte) (*Asked, error) {
 	return a, a.request.write(c, RequestKey)
 }
 
-// Look looks briefly for the Reply of a peer on this host, as long as that has recently paid off.
-// It reports whether the Reply has arrived; then Reply does not wait.
-func (a *Asked) Look() bool { return lookForReply(a.conn) }
-
 // Reply reads the Reply and returns its private data. After an error there is no queue pair.
 func (a *Asked) Reply() (private []byte, err error) {
 	reply, err := readFrame(a.conn, replyKey)

@@ -17,9 +17,6 @@ const KeyLen = 16
 // that share a port between MPA and other protocols compare with it.
 const RequestKey = "MPA ID Req Frame"
 
-// MaxRequest is the length in bytes of the longest MPA Request Frame that is accepted.
-const MaxRequest = frameHeaderLen + maxPrivate
-
 const replyKey = "MPA ID Rep Frame"
 
 // A frame is an MPA Request or Reply (RFC 5044 §7.1.1): the key, the flags, the revision, and the

@@ -160,7 +160,7 @@ const (
 )
 
 // Listen returns an end that accepts channels.
-func (device) Listen(cfg rdma.ChannelConfig) (rdma.ChannelListener, error) { return listen(cfg) }
+func (device) Listen(cfg rdma.ChannelConfig) (rdma.InviteListener, error) { return listen(cfg) }
 
 // Dial opens a channel to an end that has invited this one.
 func (device) Dial(ctx context.Context, a rdma.Address, cfg rdma.ChannelConfig, private []byte, settle func([]byte) (int, error)) (rdma.QueuePair, error) {

@@ -22,7 +22,7 @@ func nowhere(t *testing.T) rdma.Address {
 	at := hardware(t)
 	place, err := device{}.Listen(config)
 	must(t, err)
-	invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: netip.AddrPortFrom(at, 1), Remote: netip.AddrPortFrom(at, 1)}, nil)
+	invitation, err := place.Invite(rdma.Peer{Local: netip.AddrPortFrom(at, 1), Remote: netip.AddrPortFrom(at, 1)}, nil)
 	must(t, err)
 	to := invitation.Address()
 	to.Local, to.Remote = at, at
@@ -49,7 +49,7 @@ func TestDialTakesTooLong(t *testing.T) {
 	defer place.Close()
 	over := make(chan struct{})
 	defer close(over)
-	invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: netip.AddrPortFrom(at, 1), Remote: netip.AddrPortFrom(at, 1)}, func([]byte) ([]byte, int, error) {
+	invitation, err := place.Invite(rdma.Peer{Local: netip.AddrPortFrom(at, 1), Remote: netip.AddrPortFrom(at, 1)}, func([]byte) ([]byte, int, error) {
 		<-over
 		return nil, 0, errors.New("too late")
 	})

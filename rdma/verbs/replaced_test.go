@@ -41,7 +41,7 @@ func TestDeviceReplaced(t *testing.T) {
 
 	ends := netip.AddrPortFrom(at, 1)
 	invite := func() error {
-		i, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: ends, Remote: ends}, nil)
+		i, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, nil)
 		if err == nil {
 			i.Withdraw()
 		}

@@ -42,7 +42,7 @@ func must(t testing.TB, err error) {
 
 const mostConnecting = time.Minute
 
-var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage, Timeout: mostConnecting}
+var config = rdma.ChannelConfig{IRD: 16, Buffers: 64, BufSize: maxMessage}
 
 // pair connects two ends over the device.
 func pair(t testing.TB, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
@@ -54,10 +54,10 @@ func pair(t testing.TB, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueueP
 }
 
 // meet connects two ends, one of which the acceptor accepts.
-func meet(t testing.TB, place rdma.ChannelListener, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
+func meet(t testing.TB, place rdma.InviteListener, at netip.Addr, cfg rdma.ChannelConfig) (a, b rdma.QueuePair) {
 	t.Helper()
 	ends := netip.AddrPortFrom(at, 1)
-	invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+	invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 		if !strings.HasPrefix(string(said), "hello") {
 			return nil, 0, errors.New("no hello")
 		}
@@ -165,7 +165,7 @@ func TestToken(t *testing.T) {
 		}, "not answer", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			invitation, err := place.(rdma.InviteListener).Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+			invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 				if printable(said) == "refuse me" {
 					return nil, 0, errors.New("as you like")
 				}

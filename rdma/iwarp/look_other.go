@@ -1,7 +1,0 @@
-//go:build !linux
-
-package iwarp
-
-import "net"
-
-func lookForReply(net.Conn) bool { return false }
