@@ -3,7 +3,6 @@ package net
 import (
 	"net/netip"
 	"strconv"
-	"syscall"
 )
 
 // IP is an address of 4 or 16 bytes.
@@ -93,12 +92,4 @@ func (a *UnixAddr) String() string {
 		return "<nil>"
 	}
 	return a.Name
-}
-
-func unixAddr(sa syscall.Sockaddr, network string) *UnixAddr {
-	a := &UnixAddr{Net: network}
-	if u, ok := sa.(*syscall.SockaddrUnix); ok {
-		a.Name = u.Name
-	}
-	return a
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -66,7 +67,7 @@ func (sd *sysDialer) sdpDialRDMA(ctx context.Context, laddr, raddr *TCPAddr, pro
 
 // sdpServeRDMA is sdpServe for a listener whose clients may ask for SDP, or must.
 func (fd *netFD) sdpServeRDMA() (*netFD, error) {
-	served, err := sdp.NewListener(&sdpBelow{fd}, nil)
+	served, err := sdp.NewListener(&inner.TCPListener{Below: &sdpBelow{fd}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +85,11 @@ func (l *sdpBelow) Accept() (inner.Conn, error) {
 	return sdpInner(fd), nil
 }
 
-func (l *sdpBelow) Close() error                  { return l.fd.Close() }
-func (l *sdpBelow) Addr() inner.Addr              { return sdpAddr(l.fd.laddr) }
-func (l *sdpBelow) SetDeadline(t time.Time) error { return l.fd.SetDeadline(t) }
-func (l *sdpBelow) File() (*os.File, error)       { return l.fd.dup() }
+func (l *sdpBelow) Close() error                          { return l.fd.Close() }
+func (l *sdpBelow) Addr() inner.Addr                      { return sdpAddr(l.fd.laddr) }
+func (l *sdpBelow) SetDeadline(t time.Time) error         { return l.fd.SetDeadline(t) }
+func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListener(l.fd), nil }
+func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
 
 func (fd *netFD) sdpAccept() (*netFD, error) {
 	if fd.sdp.closed.Load() { // the library would return what it has accepted before
@@ -101,10 +103,7 @@ func (fd *netFD) sdpAccept() (*netFD, error) {
 	}
 	up, ok := c.(*sdp.Conn)
 	if !ok {
-		sdpReport("accept", "tcp")
-		sock := inner.OwnerOf(c).(*netFD)
-		sock.sdpSettled = true
-		return sock, nil
+		return inner.OwnerOf(c).(*netFD), nil // for sdpAccepted
 	}
 	sdpUp(up)
 	sock := inner.OwnerOf(up.Under()).(*netFD)
