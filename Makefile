@@ -12,7 +12,7 @@ NIGHTLY     := long adoption-all mutants mutation fuzz soak bench-check verbs re
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-WAYS        := way-iwarp way-iwarp-zcopy way-zcopy way-bcopy
+WAYS        := way-zcopy way-bcopy
 
 .PHONY: help test check nightly $(TEST) $(CHECK) $(NIGHTLY) $(WAYS)
 
@@ -67,19 +67,15 @@ root: ## containers, faults, servers without SDP, redirected programs: as root
 allocs: ## tests of allocations, without the race detector
 	@go test -short -run '^TestAllocs' ./...
 
-# Everything that a connection promises, on the software RNIC, with nearly every Write
-# advertised, and with none.
-way-iwarp:       way := SDP_DEVICES=iwarp
-way-iwarp:       race := -race
-way-iwarp-zcopy: way := SDP_DEVICES=iwarp SDP_ZCOPY_THRESHOLD=1
-way-zcopy:       way := SDP_ZCOPY_THRESHOLD=1
-way-bcopy:       way := SDP_ZCOPY_THRESHOLD=-1
+# Everything that a connection promises, with nearly every Write advertised, and with none.
+way-zcopy: way := SDP_ZCOPY_THRESHOLD=1
+way-bcopy: way := SDP_ZCOPY_THRESHOLD=-1
 
-ways: ## the tests of sdp, each device and way of moving bytes
+ways: ## the tests of sdp, each way of moving bytes
 	@$(MAKE) --no-print-directory --output-sync=target -j 2 $(WAYS)
 
 $(WAYS):
-	@echo "$(way) go test $(race)"; $(way) go test $(race) -short -timeout 5m ./sdp
+	@echo "$(way) go test"; $(way) go test -short -timeout 5m ./sdp
 
 alone: ## each module with its own requirements only
 	@export GOWORK=off; command='go vet ./...'; $(each)
@@ -99,16 +95,12 @@ platforms: ## builds and vets for other systems
 
 # qemu-user emulates an arm64 processor for one program. It may let a load overtake an
 # earlier atomic store, which arm64 does not, unless the program has one processor only. It
-# has no process_vm_readv, which RDMA over shm needs, ignores madvise, and does not start
-# further programs. ARM64_SKIP leaves out the tests that need these, and those that flood.
+# does not start further programs.
 ARM64_EXEC := taskset -c 0 qemu-aarch64
-ARM64_SKIP := Apart|Flood|Impostor|^TestAreaCosts|^TestIdleGivesBack|^TestNothingOfTheOldConnection|^TestMeet$$|^TestReach|^TestMemoryOutOfReach|^TestReadsOfASlowPeer|^TestRogueWritesAhead|^TestRogueAddress|^TestPeerIsEnding|^FuzzArea
-ARM64_RDMA := ^TestConformance(InOneProcess)?$$/^(Write|Read|Invalidate|Flood)$$|/^Register$$/^Concurrent|/^Wait$$/^OnlyForReason|/^Room$$/^(Backpressure|BareWhenBusy)|/^Prompt$$/^(NeverBlocks|Invalidate)|/^Drain$$/^Write|/^Teardown$$/^(Regions|Reads|Reading|Writing)|/^Optional$$/^FinishBacklog
 arm64: ## some packages as arm64, under qemu-user
 	@command -v qemu-aarch64 >/dev/null || { echo 'make arm64 needs qemu-aarch64 (Debian: qemu-user)'; exit 1; }
 	@export CGO_ENABLED=0 GOARCH=arm64; \
-	go test -short -timeout 10m -exec '$(ARM64_EXEC)' -skip 'Apart' ./wire ./credits ./bcopy ./zcopy ./internal/session ./rdma/iwarp && \
-	go test -short -timeout 10m -exec '$(ARM64_EXEC)' -skip '$(ARM64_SKIP)|$(ARM64_RDMA)' ./rdma/shm
+	go test -short -timeout 10m -exec '$(ARM64_EXEC)' -skip 'Apart' ./wire ./credits ./bcopy ./zcopy ./internal/session ./rdma/iwarp
 
 # Linux's software RDMA devices, in a virtual machine that needs no KVM.
 lab: ## software RDMA devices, in a virtual machine: the short part

@@ -187,7 +187,7 @@ func TestDeadlinesMoveWhileACallWaits(t *testing.T) {
 // TestDeadlineByTheMonotonicClock, whatever time the program gives: a machine's other clock may be set
 // back, and a deadline that follows it passes late.
 func TestDeadlineByTheMonotonicClock(t *testing.T) {
-	c, _ := newRoomConn(t)
+	c, _ := pair(t)
 	at := time.Now().Add(time.Hour)
 	require.NoError(t, c.SetReadDeadline(at.Round(0)))
 	c.mu.Lock()

@@ -13,8 +13,7 @@ import (
 // TestCloseInABubbleLeavesNothing, although the peer's host has gone and does not have
 // what was written.
 func TestCloseInABubbleLeavesNothing(t *testing.T) {
-	t.Setenv(devicesVariable, "iwarp")
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	accepted := make(chan net.Conn, 1)
@@ -32,7 +31,7 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		c, err := Dial("sdp", ln.Addr().String())
+		c, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
 		s = (<-accepted).(*Conn)
 		vanish(t, s)
@@ -46,11 +45,11 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 // TestIdleMonitorStaysOutOfBubbles, whose goroutines and timers are not its own.
 func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	pair(t) // so that it runs
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	synctest.Test(t, func(t *testing.T) {
-		nc, err := Dial("sdp", ln.Addr().String())
+		nc, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
 		c := nc.(*Conn)
 		idleMonitor.mu.Lock()

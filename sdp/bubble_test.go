@@ -25,7 +25,7 @@ func converse(t *testing.T, ln net.Listener) {
 		_, err = io.Copy(c, c)
 		assert.NoError(t, err)
 	})
-	c, err := Dial("sdp", ln.Addr().String())
+	c, err := engineDial(ln.Addr().String())
 	require.NoError(t, err)
 	serving.Go(func() {
 		for _, size := range []int{1, 100, 5000, 300_000, 1} {
@@ -45,10 +45,10 @@ func converse(t *testing.T, ln net.Listener) {
 // made in another, or touched from there; the runtime ends a program that does that.
 // A bubble whose goroutines do not all end fails its test.
 func TestTwoBubblesBesideOrdinaryConnections(t *testing.T) {
-	outside, err := Listen("sdp", "127.0.0.1:0")
+	outside, err := engineListen()
 	require.NoError(t, err)
 	defer outside.Close()
-	idle, err := Dial("sdp", outside.Addr().String()) // the idle monitor looks after it
+	idle, err := engineDial(outside.Addr().String()) // the idle monitor looks after it
 	require.NoError(t, err)
 	defer idle.Close()
 	served, err := outside.Accept()
@@ -61,7 +61,7 @@ func TestTwoBubblesBesideOrdinaryConnections(t *testing.T) {
 				t.Parallel()
 				for range 5 {
 					synctest.Test(t, func(t *testing.T) {
-						ln, err := Listen("sdp", "127.0.0.1:0")
+						ln, err := engineListen()
 						require.NoError(t, err)
 						defer ln.Close()
 						for range 5 {
@@ -83,12 +83,12 @@ func TestTwoBubblesBesideOrdinaryConnections(t *testing.T) {
 
 // TestCloseInABubbleDelivers although no goroutine goes on there.
 func TestCloseInABubbleDelivers(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	for range 2 {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := Dial("sdp", ln.Addr().String())
+			c, err := engineDial(ln.Addr().String())
 			require.NoError(t, err)
 			_, err = c.Write(streamAt(0, 200_000))
 			require.NoError(t, err)
@@ -180,13 +180,13 @@ func TestNothingIsAdvertisedInABubble(t *testing.T) {
 
 // TestAcceptInABubbleOfAListenerFromOutside, whose own goroutine accepts.
 func TestAcceptInABubbleOfAListenerFromOutside(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	var dialling sync.WaitGroup
 	dialling.Go(func() {
 		require.Eventually(t, func() bool { return waitsIn("(*Listener).Accept", "bubble.(*Cond).Wait") }, soon, time.Millisecond)
-		c, err := Dial("sdp", ln.Addr().String())
+		c, err := engineDial(ln.Addr().String())
 		if assert.NoError(t, err) {
 			assert.NoError(t, c.Close())
 		}
@@ -226,7 +226,7 @@ func TestDeadlineSetInABubble(t *testing.T) {
 // TestListenersDeadlineSetInABubble does not end the program if another one is set outside, or the
 // listener is closed there.
 func TestListenersDeadlineSetInABubble(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	l := ln.(*Listener)
 	inABubble := func() {

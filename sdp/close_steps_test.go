@@ -24,7 +24,7 @@ func TestCloseSaysDisConn(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
 	house := newHostileHouse(t)
 	defer house.close()
-	for _, side := range hostileSides() {
+	for _, side := range hostileSides {
 		t.Run(side, func(t *testing.T) {
 			p, c := hostileAs(t, side, house.ln)
 			defer p.qp.Close()
@@ -60,11 +60,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		_, err := c.Write([]byte("hello"))
 		written <- err
 	}()
-	require.Eventually(t, func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.appends.small > 0 // writeAll counts it
-	}, soon, time.Millisecond, "the Write is let in")
+	require.Eventually(t, func() bool { return waitsIn("(*sender).post", "[sync.Mutex.Lock") }, soon, time.Millisecond, "the Write is let in")
 	go func() { closed <- c.CloseWrite() }()
 	require.Eventually(t, func() bool {
 		c.mu.Lock()
@@ -183,7 +179,6 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 // TestCreditIsDueAfterTheEnd: TCP's FIN is on the way when credit becomes due. Nothing is sent any
 // more, so that the connection does not fail, and the peer gets everything.
 func TestCreditIsDueAfterTheEnd(t *testing.T) {
-	t.Setenv(devicesVariable, "iwarp")
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)
 	_, err := c.Write([]byte("everything"))

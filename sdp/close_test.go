@@ -81,7 +81,7 @@ func TestOneOfManyClosesSucceeds(t *testing.T) {
 // (§8.2.1), and what comes from the first after that would only be answered with
 // a reset.
 func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	tcp, err := net.Dial("tcp", ln.Addr().String())
@@ -142,7 +142,7 @@ func TestDueIsSentByWhoLetsGo(t *testing.T) {
 func TestEndWithoutDisConn(t *testing.T) {
 	house := newHostileHouse(t)
 	defer house.close()
-	for _, side := range hostileSides() {
+	for _, side := range hostileSides {
 		t.Run(side, func(t *testing.T) {
 			p, c := hostileAs(t, side, house.ln)
 			defer c.Close()

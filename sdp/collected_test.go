@@ -20,14 +20,14 @@ import (
 // TestDroppedConnectionsAreClosed by the garbage collector: the peer reads an end, and
 // nothing of them is left.
 func TestDroppedConnectionsAreClosed(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	before := Stats().Open
 	const many = 50
 	peers := make([]net.Conn, many)
 	for i := range peers {
-		c, err := Dial("sdp", ln.Addr().String())
+		c, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
 		peers[i], err = ln.Accept()
 		require.NoError(t, err)

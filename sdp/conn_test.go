@@ -22,40 +22,6 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// dialled returns both ends of a connection.
-func dialled() (client, server *Conn, err error) {
-	ln, err := patientListen("sdp")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer ln.Close()
-	c, err := patientDial("sdp", ln.Addr().String())
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		c.Close()
-		return nil, nil, err
-	}
-	return c.(*Conn), s.(*Conn), nil
-}
-
-// pair returns both ends of a connection that a hanging test does not survive.
-func pair(t testing.TB) (client, server *Conn) {
-	t.Helper()
-	c, s, err := dialled()
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		c.Close()
-		s.Close()
-	})
-	end := time.Now().Add(soon)
-	require.NoError(t, c.SetDeadline(end))
-	require.NoError(t, s.SetDeadline(end))
-	return c, s
-}
-
 // The stream is what tests send: its bytes at different places differ, and both
 // processes know it.
 const (

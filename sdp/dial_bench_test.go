@@ -2,10 +2,9 @@ package sdp
 
 import "testing"
 
-// BenchmarkDial dials, exchanges a byte and closes, with both ends in this process. Each connection
-// takes over the channel of the one before.
+// BenchmarkDial dials, exchanges a byte and closes, with both ends in this process.
 func BenchmarkDial(b *testing.B) {
-	cfg := &Config{Devices: []string{"shm"}}
+	cfg := overEngine(nil)
 	ln, err := (&ListenConfig{Config: cfg}).Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

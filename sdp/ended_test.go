@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -93,4 +94,14 @@ func TestEndOfTheChannel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitOver waits until the connection knows that nothing more comes.
+func awaitOver(t *testing.T, c *Conn) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.recvErr != nil
+	}, soon, time.Millisecond)
 }

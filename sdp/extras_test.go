@@ -421,8 +421,8 @@ func TestStatsCount(t *testing.T) {
 	assert.Equal(t, before.Open+2, Stats().Open)
 	sameBytes(t, a, b, random(4<<20))
 	sent, received := ca.Stats(), cb.Stats()
-	assert.Equal(t, bestDevice(), sent.Device)
-	assert.NotContains(t, sent.Declined, bestDevice())
+	assert.Equal(t, engineDevice, sent.Device)
+	assert.NotContains(t, sent.Declined, engineDevice)
 	assert.Contains(t, sent.Declined, "verbs")
 	assert.EqualValues(t, 4<<20, sent.BcopySent.Bytes)
 	assert.Equal(t, sent.BcopySent, received.BcopyReceived)
@@ -483,7 +483,7 @@ func TestUnaskedDialIsLogged(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	var log logged
-	d := Dialer{Config: &Config{Devices: []string{"shm"}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	d := Dialer{Config: &Config{Devices: []string{"iwarp"}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
 	c, err := d.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()

@@ -194,10 +194,10 @@ type hostileHouse struct {
 
 func newHostileHouse(t *testing.T) *hostileHouse {
 	t.Helper()
-	ln, err := patientListen("sdp")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	h := &hostileHouse{ln: ln}
-	h.good, err = patientDial("sdp", ln.Addr().String())
+	h.good, err = engineDial(ln.Addr().String())
 	require.NoError(t, err)
 	h.served, err = ln.Accept()
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func newHostileHouse(t *testing.T) *hostileHouse {
 func (h *hostileHouse) goesOn(t *testing.T) {
 	t.Helper()
 	hostileExchange(t, h.good, h.served)
-	c, err := patientDial("sdp", h.ln.Addr().String())
+	c, err := engineDial(h.ln.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	s, err := h.ln.Accept()
@@ -331,7 +331,7 @@ func hostileServer(t *testing.T, private []byte) (*hostilePeer, net.Conn, error)
 		}
 		c.Close()
 	}()
-	c, err := patientDial("sdp", ln.Addr().String())
+	c, err := engineDial(ln.Addr().String())
 	p := <-up
 	require.NotNil(t, p)
 	return p, c, err
@@ -375,7 +375,7 @@ func TestResetAfterTheEnd(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	house := newHostileHouse(t)
 	defer house.close()
-	for _, side := range hostileSides() {
+	for _, side := range hostileSides {
 		t.Run(side, func(t *testing.T) {
 			p, conn := hostileAs(t, side, house.ln)
 			defer p.qp.Close()
@@ -404,7 +404,7 @@ func TestResetWakesAWrite(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	house := newHostileHouse(t)
 	defer house.close()
-	p, conn := hostileAs(t, hostileSides()[0], house.ln)
+	p, conn := hostileAs(t, hostileSides[0], house.ln)
 	defer p.qp.Close()
 	c := conn.(*Conn)
 	defer c.Close()
@@ -418,7 +418,7 @@ func TestResetWakesAWrite(t *testing.T) {
 // TestMessagesWithoutPayloadGiveTheirBuffersBack: the reserved credits stand for
 // them, and nobody reads them.
 func TestMessagesWithoutPayloadGiveTheirBuffersBack(t *testing.T) {
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	p, c := hostilePair(t, ln)

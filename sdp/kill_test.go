@@ -3,7 +3,6 @@ package sdp
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -24,36 +23,11 @@ import (
 // killConns is how many connections a process has that is killed.
 const killConns = 4
 
-// patient is for tests that load the machine until it is slow.
-var patient = &Config{
-	ReplyTimeout: time.Minute, HandshakeTimeout: time.Minute, StepUpTimeout: 10 * time.Second,
-}
-
-func patientListen(network string) (net.Listener, error) {
-	lc := ListenConfig{Config: patient}
-	return lc.Listen(context.Background(), network, "127.0.0.1:0")
-}
-
-func patientDial(network, address string) (net.Conn, error) {
-	return (&Dialer{Config: patient}).Dial(network, address)
-}
-
-// patiently is the config with the times of patient; nil is the default.
-func patiently(config *Config) *Config {
-	var c Config
-	if config != nil {
-		c = *config
-	}
-	c.ReplyTimeout, c.HandshakeTimeout, c.StepUpTimeout = patient.ReplyTimeout, patient.HandshakeTimeout, patient.StepUpTimeout
-	return &c
-}
-
 // beVictim dials some connections, and floods them until it is killed.
 func beVictim(address string) {
 	var flooding sync.WaitGroup
-	d := Dialer{Config: patient}
 	for range killConns {
-		c, err := d.Dial("sdp", address)
+		c, err := engineDial(address)
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -95,7 +69,7 @@ func TestPeerIsKilled(t *testing.T) {
 	}
 	k := killer{t: t}
 	var err error
-	k.ln, err = patientListen("sdp")
+	k.ln, err = engineListen()
 	require.NoError(t, err)
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -137,7 +111,7 @@ func (k *killer) serve() {
 		if err != nil {
 			return
 		}
-		assert.Equal(k.t, bestDevice(), c.(*Conn).Device())
+		assert.Equal(k.t, engineDevice, c.(*Conn).Device())
 		k.accepted.Add(1)
 		k.active.Add(1)
 		flooding.Go(func() {

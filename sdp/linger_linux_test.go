@@ -36,7 +36,6 @@ func vanish(t *testing.T, c syscall.Conn) (appear func()) {
 // iwarpPair is a pair whose peer's host can vanish.
 func iwarpPair(t *testing.T) (c, s *Conn) {
 	t.Helper()
-	t.Setenv(devicesVariable, "iwarp")
 	t.Setenv(thresholdVariable, "-1") // a Write that is advertised waits for the peer
 	return pair(t)
 }
@@ -223,10 +222,9 @@ func dropAllLingering(t *testing.T) {
 	require.Eventually(t, func() bool { return Stats().Closing == 0 }, soon, time.Millisecond)
 }
 
-// TestResetFreesThePort: after SetLinger(0) and Close over shm no socket of TCP stays in TIME_WAIT.
+// TestResetFreesThePort: after SetLinger(0) and Close no socket of TCP stays in TIME_WAIT.
 func TestResetFreesThePort(t *testing.T) {
-	overSHM := &Config{Devices: []string{"shm"}}
-	ln, err := (&ListenConfig{Config: overSHM}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := (&ListenConfig{Config: overEngine(nil)}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	go func() {
@@ -243,7 +241,7 @@ func TestResetFreesThePort(t *testing.T) {
 	}()
 	// No other program of the host takes a port of this address between Close and Dial.
 	own := &net.TCPAddr{IP: net.IPv4(127, 83, 68, 80)}
-	d := Dialer{NetDialer: &net.Dialer{LocalAddr: own}, Config: overSHM}
+	d := Dialer{NetDialer: &net.Dialer{LocalAddr: own}, Config: overEngine(nil)}
 	for range 5 {
 		c, err := d.Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)

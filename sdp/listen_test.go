@@ -47,7 +47,7 @@ func TestBothKindsOfClientOnOnePort(t *testing.T) {
 		c, err := patientDial(network, address)
 		require.NoError(t, err)
 		require.IsType(t, &Conn{}, c)
-		assert.Equal(t, bestDevice(), c.(*Conn).Device())
+		assert.Equal(t, engineDevice, c.(*Conn).Device())
 		assert.Equal(t, address, c.RemoteAddr().String())
 		checkEcho(t, c)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/localpeer"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 // TestMain lets the test binary be the peer process too.
@@ -20,6 +18,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		bePeer(role)
 		return
+	}
+	if os.Getenv(devicesVariable) == "" { // what tests use that do not say
+		os.Setenv(devicesVariable, engineDevice)
 	}
 	localpeer.Sighted() // the descriptor that it takes is the process's, and no test's
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
@@ -42,16 +43,4 @@ func given() bool {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return false
-}
-
-// bestDevice is the one that two ends on this host use, unless SDP_DEVICES says
-// otherwise: with that all tests can be run on any.
-func bestDevice() string {
-	if list := os.Getenv(devicesVariable); list != "" {
-		return strings.Split(list, ",")[0]
-	}
-	if _, ok := rdma.LookupDevice("shm"); ok {
-		return "shm"
-	}
-	return "iwarp"
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"reflect"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -253,35 +252,14 @@ func TestEveryMethodInEveryState(t *testing.T) {
 	inEveryState(t, nil, one)
 }
 
-// TestEveryTwoMethodsInEveryState calls each method after each other one, except those that set options:
-// they change nothing in what another one returns. iwarp has a difference: for a while after the peer's
-// Close more than one Write succeeds.
-func TestEveryTwoMethodsInEveryState(t *testing.T) {
-	switch {
-	case runtime.GOOS != "linux":
-		t.Skip("missing: Linux, for shm")
-	case testing.Short() || raceEnabled:
-		t.Skip("missing: time, for 8,000 connections")
-	}
-	var two [][]int
-	for a := range acts {
-		for b := range acts {
-			if !strings.HasPrefix(acts[a].name, "Set") && !strings.HasPrefix(acts[b].name, "Set") {
-				two = append(two, []int{a, b})
-			}
-		}
-	}
-	inEveryState(t, &Config{Devices: []string{"shm"}}, two)
-}
-
 // methodPair returns the ends of a connection of package net, or of ours with the configuration.
 func methodPair(t *testing.T, network string, config *Config) (c, peer promised) {
 	listen, dial := net.Listen, net.Dial
 	if network == "sdp" {
 		listen = func(network, address string) (net.Listener, error) {
-			return (&ListenConfig{Config: patiently(config)}).Listen(context.Background(), network, address)
+			return (&ListenConfig{Config: overEngine(config)}).Listen(context.Background(), network, address)
 		}
-		dial = (&Dialer{Config: patiently(config)}).Dial
+		dial = (&Dialer{Config: overEngine(config)}).Dial
 	}
 	l, err := listen(network, "127.0.0.1:0")
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func bePeer(role string) {
 	if name, ok := strings.CutPrefix(role, "announce "); ok {
 		beAnnouncer(name)
 	}
-	ln, err := patientListen("sdp")
+	ln, err := engineListen()
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -55,14 +55,8 @@ func bePeer(role string) {
 	}
 }
 
-// shortFilesVariable has a process that greets have no file as long as an area of shm.
-const shortFilesVariable = "SDP_TEST_SHORT_FILES"
-
 // greet dials, has a greeting echoed, prints it and how it came, and exits.
 func greet(network, address string) {
-	if os.Getenv(shortFilesVariable) != "" {
-		shortFiles()
-	}
 	d := Dialer{Config: patient}
 	c, err := d.Dial(network, address)
 	if err != nil {
@@ -216,7 +210,7 @@ func (p *process) report(t *testing.T) string {
 // perform returns a connection on which the process performs the script.
 func (p *process) perform(t *testing.T, script string) *Conn {
 	t.Helper()
-	nc, err := patientDial("sdp", p.address)
+	nc, err := engineDial(p.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	_, err = io.WriteString(nc, script+"\n")
@@ -269,7 +263,7 @@ func checkError(t *testing.T, err error, op string, targets ...error) {
 // from it. And what an advertised Write had not delivered yet does not count.
 func checkDeath(t *testing.T, err error, targets ...error) {
 	t.Helper()
-	switch device := bestDevice(); {
+	switch device := engineDevice; {
 	case device == "verbs":
 		targets = []error{syscall.ECONNRESET}
 	case device == "iwarp", os.Getenv(thresholdVariable) != "":

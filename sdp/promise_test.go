@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/rdma"
 )
 
 const (
@@ -20,28 +19,14 @@ const (
 	leastPromise = leastBuffers * leastSize
 )
 
-// onDevices runs a test over each device that every machine like this one has.
-func onDevices(t *testing.T, test func(t *testing.T)) {
-	for _, device := range []string{"shm", "iwarp"} {
-		if _, ok := rdma.LookupDevice(device); !ok {
-			continue
-		}
-		t.Run(device, func(t *testing.T) {
-			t.Setenv(devicesVariable, device)
-			t.Setenv(thresholdVariable, "-1")
-			test(t)
-		})
-	}
-}
-
 // pairs returns n connections, as the end that dialled and the other.
 func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 	t.Helper()
-	ln, err := (&ListenConfig{Config: patiently(server)}).Listen(t.Context(), "sdp", "127.0.0.1:0")
+	ln, err := (&ListenConfig{Config: overEngine(server)}).Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	for range n {
-		c, err := patientDial("sdp", ln.Addr().String())
+		c, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
 		s, err := ln.Accept()
 		require.NoError(t, err)
@@ -95,197 +80,188 @@ func promisedBy(c *Conn) int {
 }
 
 func TestPromiseIsChargedAndGivenBack(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		nothingPromised(t)
-		t.Setenv(memoryVariable, "1G")
-		clients, servers := pairs(t, 3, nil)
-		require.Eventually(t, func() bool { return Stats().Memory == 6*fullPromise }, soon, time.Millisecond)
-		c, s := clients[0], servers[0]
-		var writing sync.WaitGroup
-		writing.Go(func() {
-			_, err := writeStream(c, 0, 16<<20, 1<<20)
-			assert.NoError(t, err)
-		})
-		_, err := readStream(s, 0, 16<<20, 1<<20)
-		require.NoError(t, err)
-		writing.Wait()
-		ring := 0
-		if s.Device() == "shm" {
-			ring = 512 << 10
-		}
-		require.Eventually(t, func() bool {
-			return Stats().Memory == int64(5*fullPromise+promisedBy(s)+ring)
-		}, soon, time.Millisecond)
-		assert.LessOrEqual(t, promisedBy(s), 2*recvWindow)
-		for i := range clients {
-			clients[i].Close()
-			servers[i].Close()
-		}
-		nothingPromised(t)
+	t.Setenv(thresholdVariable, "-1")
+	nothingPromised(t)
+	t.Setenv(memoryVariable, "1G")
+	clients, servers := pairs(t, 3, nil)
+	require.Eventually(t, func() bool { return Stats().Memory == 6*fullPromise }, soon, time.Millisecond)
+	c, s := clients[0], servers[0]
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_, err := writeStream(c, 0, 16<<20, 1<<20)
+		assert.NoError(t, err)
 	})
+	_, err := readStream(s, 0, 16<<20, 1<<20)
+	require.NoError(t, err)
+	writing.Wait()
+	require.Eventually(t, func() bool {
+		return Stats().Memory == int64(5*fullPromise+promisedBy(s))
+	}, soon, time.Millisecond)
+	assert.LessOrEqual(t, promisedBy(s), 2*recvWindow)
+	for i := range clients {
+		clients[i].Close()
+		servers[i].Close()
+	}
+	nothingPromised(t)
 }
 
 // TestBudgetBoundsWhatIsUnread by many programs together; and nothing of it is lost.
 func TestBudgetBoundsWhatIsUnread(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		many, budgeted, total := 40, 8<<20, 2<<20
-		sizes := []int{1 << 20, 8 << 10, 1000}
-		if testing.Short() {
-			many, budgeted, total = 12, 4<<20, 1<<20
-			sizes = []int{1 << 20, 1000}
-		}
-		t.Setenv(memoryVariable, strconv.Itoa(budgeted))
-		for _, size := range sizes {
-			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
-				nothingPromised(t)
-				clients, servers := pairs(t, many, nil)
-				var calls sync.WaitGroup
-				for _, c := range clients {
-					calls.Go(func() {
-						_, err := writeStream(c, 0, total, size)
-						assert.NoError(t, err)
-						assert.NoError(t, c.CloseWrite())
-					})
-				}
-				n := awaitStill(t, clients, servers)
-				t.Logf("%d KB are unread, %d KB promised", n>>10, Stats().Memory>>10)
-				assert.LessOrEqual(t, n, budgeted+many*leastPromise)
-				assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
-				for _, s := range servers {
-					assert.LessOrEqual(t, s.Stats().Unread, budgeted/8)
-					assert.Positive(t, s.Stats().Unread)
-					calls.Go(func() {
-						n, err := readStream(s, 0, forever, 100_000)
-						assert.Equal(t, io.EOF, err)
-						assert.Equal(t, total, n)
-					})
-				}
-				calls.Wait()
-				assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
-			})
-		}
-	})
+	t.Setenv(thresholdVariable, "-1")
+	many, budgeted, total := 40, 8<<20, 2<<20
+	sizes := []int{1 << 20, 8 << 10, 1000}
+	if testing.Short() {
+		many, budgeted, total = 12, 4<<20, 1<<20
+		sizes = []int{1 << 20, 1000}
+	}
+	t.Setenv(memoryVariable, strconv.Itoa(budgeted))
+	for _, size := range sizes {
+		t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+			nothingPromised(t)
+			clients, servers := pairs(t, many, nil)
+			var calls sync.WaitGroup
+			for _, c := range clients {
+				calls.Go(func() {
+					_, err := writeStream(c, 0, total, size)
+					assert.NoError(t, err)
+					assert.NoError(t, c.CloseWrite())
+				})
+			}
+			n := awaitStill(t, clients, servers)
+			t.Logf("%d KB are unread, %d KB promised", n>>10, Stats().Memory>>10)
+			assert.LessOrEqual(t, n, budgeted+many*leastPromise)
+			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+			for _, s := range servers {
+				assert.LessOrEqual(t, s.Stats().Unread, budgeted/8)
+				assert.Positive(t, s.Stats().Unread)
+				calls.Go(func() {
+					n, err := readStream(s, 0, forever, 100_000)
+					assert.Equal(t, io.EOF, err)
+					assert.Equal(t, total, n)
+				})
+			}
+			calls.Wait()
+			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+		})
+	}
 }
 
 // TestBothWriteWithoutBudget get as far as the least that each has, and on when they read.
 func TestBothWriteWithoutBudget(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		t.Setenv(memoryVariable, "1")
-		total := 1 << 20
-		if testing.Short() {
-			total = 200 << 10
-		}
-		for _, size := range []int{total, 3000, 100} {
-			t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
-				nothingPromised(t)
-				clients, servers := pairs(t, 2, nil)
-				ends := append(clients, servers...)
-				var calls sync.WaitGroup
-				for _, c := range ends {
-					calls.Go(func() {
-						_, err := writeStream(c, 0, total, size)
-						assert.NoError(t, err)
-					})
-				}
-				awaitStill(t, ends, ends)
-				for _, c := range ends {
-					assert.Positive(t, c.Stats().Unread)
-					assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
-				}
-				assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
-				for _, c := range ends {
-					calls.Go(func() {
-						_, err := readStream(c, 0, total, 10_000)
-						assert.NoError(t, err)
-					})
-				}
-				calls.Wait()
-				assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
-			})
-		}
-	})
+	t.Setenv(thresholdVariable, "-1")
+	t.Setenv(memoryVariable, "1")
+	total := 1 << 20
+	if testing.Short() {
+		total = 200 << 10
+	}
+	for _, size := range []int{total, 3000, 100} {
+		t.Run(fmt.Sprint("Writes of ", size), func(t *testing.T) {
+			nothingPromised(t)
+			clients, servers := pairs(t, 2, nil)
+			ends := append(clients, servers...)
+			var calls sync.WaitGroup
+			for _, c := range ends {
+				calls.Go(func() {
+					_, err := writeStream(c, 0, total, size)
+					assert.NoError(t, err)
+				})
+			}
+			awaitStill(t, ends, ends)
+			for _, c := range ends {
+				assert.Positive(t, c.Stats().Unread)
+				assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
+			}
+			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+			for _, c := range ends {
+				calls.Go(func() {
+					_, err := readStream(c, 0, total, 10_000)
+					assert.NoError(t, err)
+				})
+			}
+			calls.Wait()
+			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+		})
+	}
 }
 
 // TestPromiseFollowsTheBudget: a stream that began with the least has more when there is
 // more, and gives it up again, as it is used, when others need it and it does not.
 func TestPromiseFollowsTheBudget(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		nothingPromised(t)
-		t.Setenv(memoryVariable, "4M")
-		require.NoError(t, (*Config)(nil).setMemory())
-		others := int(budget.Process.Limit())
-		budget.Process.Charge(others)
-		clients, servers := pairs(t, 1, nil)
-		c, s := clients[0], servers[0]
-		off := 0
-		move := func(bytes, size int) {
-			t.Helper()
-			var writing sync.WaitGroup
-			writing.Go(func() {
-				_, err := writeStream(c, off, off+bytes, size)
-				assert.NoError(t, err)
-			})
-			if bytes > leastPromise {
-				awaitStill(t, clients, servers) // then the peer has used up what it has
-			}
-			_, err := readStream(s, off, off+bytes, size)
+	t.Setenv(thresholdVariable, "-1")
+	nothingPromised(t)
+	t.Setenv(memoryVariable, "4M")
+	require.NoError(t, (*Config)(nil).setMemory())
+	others := int(budget.Process.Limit())
+	budget.Process.Charge(others)
+	clients, servers := pairs(t, 1, nil)
+	c, s := clients[0], servers[0]
+	off := 0
+	move := func(bytes, size int) {
+		t.Helper()
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, err := writeStream(c, off, off+bytes, size)
 			assert.NoError(t, err)
-			writing.Wait()
-			off += bytes
+		})
+		if bytes > leastPromise {
+			awaitStill(t, clients, servers) // then the peer has used up what it has
 		}
-		move(4<<20, 256<<10)
-		assert.LessOrEqual(t, promisedBy(s), leastPromise)
-		budget.Process.Give(others)
-		move(16<<20, 256<<10)
-		wide := promisedBy(s)
-		assert.Greater(t, wide, 2*leastPromise)
-		assert.LessOrEqual(t, wide, 4<<20/8, "an eighth")
-		budget.Process.Charge(others)
-		for range 400 {
-			move(1000, 1000)
-		}
-		assert.Less(t, promisedBy(s), wide/2)
-		budget.Process.Give(others)
-	})
+		_, err := readStream(s, off, off+bytes, size)
+		assert.NoError(t, err)
+		writing.Wait()
+		off += bytes
+	}
+	move(4<<20, 256<<10)
+	assert.LessOrEqual(t, promisedBy(s), leastPromise)
+	budget.Process.Give(others)
+	move(16<<20, 256<<10)
+	wide := promisedBy(s)
+	assert.Greater(t, wide, 2*leastPromise)
+	assert.LessOrEqual(t, wide, 4<<20/8, "an eighth")
+	budget.Process.Charge(others)
+	for range 400 {
+		move(1000, 1000)
+	}
+	assert.Less(t, promisedBy(s), wide/2)
+	budget.Process.Give(others)
 }
 
 // TestReadBufferBoundsWhatIsUnread, whether the program says it to the listener or to the
 // connection that it has accepted.
 func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		for _, v := range []struct{ config, most int }{
-			{256 << 10, 256 << 10},
-			{leastPromise, leastPromise},
-			{32 << 10, 32 << 10},
-			{100, leastBuffers * smallestSize},
-		} {
-			for _, size := range []int{1 << 20, 100} {
-				t.Run(fmt.Sprintf("%d bytes in Writes of %d", v.config, size), func(t *testing.T) {
-					clients, servers := pairs(t, 1, &Config{ReadBuffer: v.config})
-					c, s := clients[0], servers[0]
-					var calls sync.WaitGroup
-					part, parts := 128<<10, 3
-					if testing.Short() {
-						part, parts = 32<<10, 2
-					}
-					total := v.most + parts*part + 64<<10 // the last part is more than the rest of a Write that may have begun
-					calls.Go(func() {
-						_, err := writeStream(c, 0, total, size)
-						assert.NoError(t, err)
-					})
-					for read := 0; read < parts*part; read += part { // it is the same when some of it has been read
-						assert.LessOrEqual(t, awaitStill(t, clients, servers), v.most)
-						assert.LessOrEqual(t, promisedBy(s), v.most)
-						_, err := readStream(s, read, read+part, 10_000)
-						require.NoError(t, err)
-					}
-					_, err := readStream(s, parts*part, total, 10_000)
+	t.Setenv(thresholdVariable, "-1")
+	for _, v := range []struct{ config, most int }{
+		{256 << 10, 256 << 10},
+		{leastPromise, leastPromise},
+		{32 << 10, 32 << 10},
+		{100, leastBuffers * smallestSize},
+	} {
+		for _, size := range []int{1 << 20, 100} {
+			t.Run(fmt.Sprintf("%d bytes in Writes of %d", v.config, size), func(t *testing.T) {
+				clients, servers := pairs(t, 1, &Config{ReadBuffer: v.config})
+				c, s := clients[0], servers[0]
+				var calls sync.WaitGroup
+				part, parts := 128<<10, 3
+				if testing.Short() {
+					part, parts = 32<<10, 2
+				}
+				total := v.most + parts*part + 64<<10 // the last part is more than the rest of a Write that may have begun
+				calls.Go(func() {
+					_, err := writeStream(c, 0, total, size)
 					assert.NoError(t, err)
-					calls.Wait()
 				})
-			}
+				for read := 0; read < parts*part; read += part { // it is the same when some of it has been read
+					assert.LessOrEqual(t, awaitStill(t, clients, servers), v.most)
+					assert.LessOrEqual(t, promisedBy(s), v.most)
+					_, err := readStream(s, read, read+part, 10_000)
+					require.NoError(t, err)
+				}
+				_, err := readStream(s, parts*part, total, 10_000)
+				assert.NoError(t, err)
+				calls.Wait()
+			})
 		}
-	})
+	}
 }
 
 func TestMemoryVariable(t *testing.T) {
@@ -316,88 +292,85 @@ func TestMemoryVariable(t *testing.T) {
 // TestSetReadBufferAndBack: what a program has given up it gets again, at once while the
 // budget has it.
 func TestSetReadBufferAndBack(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		t.Setenv(memoryVariable, "1G")
-		clients, servers := pairs(t, 1, nil)
-		c, s := clients[0], servers[0]
-		move := func(from, to int) {
-			t.Helper()
-			var reading sync.WaitGroup
-			reading.Go(func() {
-				_, err := readStream(s, from, to, 10_000)
-				assert.NoError(t, err)
-			})
-			_, err := writeStream(c, from, to, 10_000)
+	t.Setenv(thresholdVariable, "-1")
+	t.Setenv(memoryVariable, "1G")
+	clients, servers := pairs(t, 1, nil)
+	c, s := clients[0], servers[0]
+	move := func(from, to int) {
+		t.Helper()
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			_, err := readStream(s, from, to, 10_000)
 			assert.NoError(t, err)
-			reading.Wait()
-		}
-		require.NoError(t, s.SetReadBuffer(leastPromise))
-		move(0, 6<<20)
-		assert.Equal(t, minBuffers*recvSize, promisedBy(s))
-		require.NoError(t, s.SetReadBuffer(fullPromise))
-		assert.Equal(t, fullPromise, promisedBy(s))
-		move(6<<20, 7<<20)
-		assert.Equal(t, fullPromise, promisedBy(s))
-	})
+		})
+		_, err := writeStream(c, from, to, 10_000)
+		assert.NoError(t, err)
+		reading.Wait()
+	}
+	require.NoError(t, s.SetReadBuffer(leastPromise))
+	move(0, 6<<20)
+	assert.Equal(t, minBuffers*recvSize, promisedBy(s))
+	require.NoError(t, s.SetReadBuffer(fullPromise))
+	assert.Equal(t, fullPromise, promisedBy(s))
+	move(6<<20, 7<<20)
+	assert.Equal(t, fullPromise, promisedBy(s))
 }
 
 // TestSmallReadBufferSlowsDownOneDirection: what an end takes slowly does not hold up what it
 // writes.
 func TestSmallReadBufferSlowsDownOneDirection(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		size := 32 << 20
-		if testing.Short() {
-			size = 8 << 20
-		}
-		clients, servers := pairs(t, 1, nil)
-		c, s := clients[0], servers[0]
-		require.NoError(t, c.SetReadBuffer(1))
-		var calls, all sync.WaitGroup
-		calls.Go(func() { writeStream(s, 0, forever, 64<<10) })
-		calls.Go(func() { readStream(c, 0, forever, 64<<10) })
-		all.Go(func() {
-			_, err := readStream(s, 0, size, 64<<10)
-			assert.NoError(t, err)
-		})
-		_, err := writeStream(c, 0, size, 64<<10)
+	t.Setenv(thresholdVariable, "-1")
+	size := 32 << 20
+	if testing.Short() {
+		size = 8 << 20
+	}
+	clients, servers := pairs(t, 1, nil)
+	c, s := clients[0], servers[0]
+	require.NoError(t, c.SetReadBuffer(1))
+	var calls, all sync.WaitGroup
+	calls.Go(func() { writeStream(s, 0, forever, 64<<10) })
+	calls.Go(func() { readStream(c, 0, forever, 64<<10) })
+	all.Go(func() {
+		_, err := readStream(s, 0, size, 64<<10)
 		assert.NoError(t, err)
-		if err != nil {
-			s.Close()
-		}
-		all.Wait()
-		c.Close() // resets the connection: not everything was read
-		calls.Wait()
 	})
+	_, err := writeStream(c, 0, size, 64<<10)
+	assert.NoError(t, err)
+	if err != nil {
+		s.Close()
+	}
+	all.Wait()
+	c.Close() // resets the connection: not everything was read
+	calls.Wait()
 }
 
 // TestSmallMessagesWithoutBudget: two programs that each write some small messages before
 // they read go on, as over TCP, however little their connections have.
 func TestSmallMessagesWithoutBudget(t *testing.T) {
-	onDevices(t, func(t *testing.T) {
-		for _, v := range []struct {
-			name   string
-			memory string
-			config *Config
-		}{
-			{"no budget", "1", nil},
-			{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
-		} {
-			t.Run(v.name, func(t *testing.T) {
-				t.Setenv(memoryVariable, v.memory)
-				clients, servers := pairs(t, 1, v.config)
-				var ends sync.WaitGroup
-				for _, c := range append(clients, servers...) {
-					ends.Go(func() {
-						_, err := writeStream(c, 0, 100, 10)
-						assert.NoError(t, err)
-						_, err = readStream(c, 0, 100, 10)
-						assert.NoError(t, err)
-					})
-				}
-				ends.Wait()
-			})
-		}
-	})
+	t.Setenv(thresholdVariable, "-1")
+	for _, v := range []struct {
+		name   string
+		memory string
+		config *Config
+	}{
+		{"no budget", "1", nil},
+		{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			t.Setenv(memoryVariable, v.memory)
+			clients, servers := pairs(t, 1, v.config)
+			var ends sync.WaitGroup
+			for _, c := range append(clients, servers...) {
+				ends.Go(func() {
+					_, err := writeStream(c, 0, 100, 10)
+					assert.NoError(t, err)
+					_, err = readStream(c, 0, 100, 10)
+					assert.NoError(t, err)
+				})
+			}
+			ends.Wait()
+		})
+	}
 }
 
 // TestShrunkBuffersStayCharged: what came in larger buffers is counted until it is read.

@@ -124,7 +124,7 @@ func TestAdvertisementsHoldNothing(t *testing.T) {
 		{"SinkAvail", (*victim).pipelined, func(v *victim) hostileMessage { return hostileSinkAvail(1<<31, uint32(v.payloads)) }, 9, 10},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			ln, err := Listen("sdp", "127.0.0.1:0")
+			ln, err := engineListen()
 			require.NoError(t, err)
 			defer ln.Close()
 			p, c := hostilePair(t, ln)
@@ -152,7 +152,7 @@ func TestAdvertisementsHoldNothing(t *testing.T) {
 // they have announced.
 func TestHandshakesHoldLittle(t *testing.T) {
 	defer hostileLeavesNothing(t)()
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	check := holding(t, 2<<20)
@@ -163,7 +163,7 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
-	c, err := Dial("sdp", ln.Addr().String()) // after them
+	c, err := engineDial(ln.Addr().String()) // after them
 	require.NoError(t, err)
 	defer c.Close()
 	check()

@@ -23,7 +23,7 @@ func allRules() (all []string) {
 	for _, r := range append(requestRules(), replyRules()...) {
 		all = append(all, r.rule)
 	}
-	return append(all, rulesOfSharedMemory()...)
+	return all
 }
 
 // TestRulesStandOnThePage: each section of docs/protocol.md has a row in the tables of this
@@ -49,9 +49,6 @@ func TestRulesStandOnThePage(t *testing.T) {
 	}
 	delete(sections, "Example") // which only shows what the others say
 	delete(sections, "verbs")   // whose rules rdma/rdmatest breaks on devices, in test/lab
-	if rulesOfSharedMemory() == nil {
-		delete(sections, "shm")
-	}
 	for name := range sections {
 		assert.True(t, has[name], "no row breaks a rule of %q", name)
 	}

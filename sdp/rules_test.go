@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,10 +199,7 @@ func hostileMessages(t *testing.T) {
 	house := newHostileHouse(t)
 	defer house.close()
 	for _, r := range protocolRules {
-		for _, side := range hostileSides() {
-			if side == "shm" && strings.HasPrefix(r.name, "ChRcvBufAck ") && r.name != "ChRcvBufAck without a ChRcvBuf" {
-				continue // a connection over shm never asks for larger buffers
-			}
+		for _, side := range hostileSides {
 			t.Run(r.name+"/"+side, func(t *testing.T) {
 				p, c := hostileAs(t, side, house.ln)
 				defer p.qp.Close()
@@ -255,62 +251,19 @@ func hostileMessages(t *testing.T) {
 	house.goesOn(t)
 }
 
-// hostileSides are where a hostile peer may be: at either end over iwarp, and at the
-// other end of a channel of shm where there is that.
-func hostileSides() []string {
-	sides := []string{"client", "server"}
-	if _, ok := rdma.LookupDevice("shm"); ok {
-		sides = append(sides, "shm")
-	}
-	return sides
-}
+// hostileSides are where a hostile peer may be.
+var hostileSides = []string{"client", "server"}
 
-// hostileAs connects a hostile peer on one of these sides.
+// hostileAs connects a hostile peer at one of the ends.
 func hostileAs(t *testing.T, side string, ln net.Listener) (*hostilePeer, net.Conn) {
 	t.Helper()
-	switch side {
-	case "client":
+	if side == "client" {
 		return hostilePair(t, ln)
-	case "shm":
-		return hostileOver(t, side)
 	}
 	p, c, err := hostileServer(t, hostileReply(t, hostileHello(true)))
 	require.NoError(t, err)
 	p.hears(0xFF)          // the decision; a responder may speak now
 	p.say(hostileData("")) // so that both sides number alike
-	return p, c
-}
-
-// hostileOver connects a hostile peer over another device than iwarp, on a channel that
-// is right.
-func hostileOver(t *testing.T, name string) (*hostilePeer, net.Conn) {
-	t.Helper()
-	device, _ := rdma.LookupDevice(name)
-	offerer := device.(rdma.Offerer)
-	local, peer := ourHello(0), wire.Hello{Bufs: 64, MaxAdverts: 4, LocalRcvSz: 16 << 10, IRD: 4, ORD: 4}
-	place, err := offerer.Listen(rdma.ChannelConfig{IRD: int(local.IRD), Buffers: int(local.Bufs), BufSize: int(local.LocalRcvSz), ZeroCopy: true, Timeout: soon})
-	require.NoError(t, err)
-	defer place.Close()
-	offer, err := offerer.Offer("", rdma.ChannelConfig{IRD: int(peer.IRD), Buffers: int(peer.Bufs), BufSize: int(peer.LocalRcvSz), ZeroCopy: true, Timeout: soon})
-	require.NoError(t, err)
-	meeting, err := place.(rdma.OfferListener).Meet(rdma.Peer{}, offer.Ticket(), int(peer.IRD))
-	require.NoError(t, err)
-	var theirs rdma.QueuePair
-	taken := make(chan error, 1)
-	go func() {
-		var err error
-		theirs, err = meeting.Take(t.Context())
-		taken <- err
-	}()
-	qp, err := offer.Take(int(peer.ORD))
-	require.NoError(t, err)
-	require.NoError(t, <-taken)
-	local.ORD, peer.ORD = min(local.ORD, peer.IRD), min(peer.ORD, local.IRD)
-	threshold, _ := strconv.Atoi(os.Getenv(thresholdVariable))
-	c, err := newConn(memSocket{}, theirs, setup{device: name, decided: true, local: local, peer: peer, tuning: tuning{threshold: threshold}})
-	require.NoError(t, err)
-	p := &hostilePeer{t: t, qp: qp}
-	p.say(hostileData("")) // so that all sides number alike
 	return p, c
 }
 

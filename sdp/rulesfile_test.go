@@ -41,7 +41,7 @@ func needsTCP(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing: Linux, where network tcp uses a device by itself")
 	}
-	t.Setenv(devicesVariable, bestDevice())
+	t.Setenv(devicesVariable, engineDevice)
 }
 
 // used dials and returns what was used: a device, "plain", or the text of the error.
@@ -78,24 +78,24 @@ func TestRuleOfDial(t *testing.T) {
 	self := rules.Program()
 	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d requires SDP: ", line) }
 	for _, v := range []struct{ text, address, want string }{
-		{"", both, bestDevice()},
+		{"", both, engineDevice},
 		{"", plain, "plain"},
 		{"use tcp client * *:*", both, "plain"},
 		{"use tcp client * 127.0.0.0/8:PORT", both, "plain"},
-		{"use tcp client * 127.0.0.0/8:1-2", both, bestDevice()},
-		{"use tcp client * 192.0.2.0/24:*", both, bestDevice()},
+		{"use tcp client * 127.0.0.0/8:1-2", both, engineDevice},
+		{"use tcp client * 192.0.2.0/24:*", both, engineDevice},
 		{"use tcp client " + self[:len(self)-1] + "? *:*", both, "plain"},
-		{"use tcp client other *:*", both, bestDevice()},
-		{"use tcp server * *:*", both, bestDevice()},
-		{"use both client * *:PORT\nuse tcp client * *:*", both, bestDevice()},
+		{"use tcp client other *:*", both, engineDevice},
+		{"use tcp server * *:*", both, engineDevice},
+		{"use both client * *:PORT\nuse tcp client * *:*", both, engineDevice},
 		{"use tcp client * *:PORT\nuse both client * *:*", both, "plain"},
 		{"use both client * *:*", plain, "plain"},
-		{"\nuse sdp client * *:*", both, bestDevice()},
+		{"\nuse sdp client * *:*", both, engineDevice},
 		{"\nuse sdp client * *:*", plain, refused(2)},
 		// The rule depends on the address that the name stands for.
 		{"use tcp client * 127.0.0.1:PORT", byName, "plain"},
-		{"use tcp client * 192.0.2.1:PORT", byName, bestDevice()},
-		{"use sdp client * 127.0.0.0/8:PORT", byName, bestDevice()},
+		{"use tcp client * 192.0.2.1:PORT", byName, engineDevice},
+		{"use sdp client * 127.0.0.0/8:PORT", byName, engineDevice},
 		{"use sdp client * 127.0.0.0/8:PORT", plainByName, refused(1)},
 		{"use both client * 127.0.0.0/8:PORT", plainByName, "plain"},
 		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "0.0.0.0", 1), "plain"},
@@ -168,16 +168,16 @@ func TestRuleOfListen(t *testing.T) {
 	probe.Close()
 	_, port, _ := net.SplitHostPort(fixed)
 	for _, v := range []struct{ rules, listen, sdp, tcp string }{
-		{"", "127.0.0.1:0", bestDevice(), "plain"},
+		{"", "127.0.0.1:0", engineDevice, "plain"},
 		{"use tcp server * *:*", "127.0.0.1:0", "plain", "plain"},
 		{"use tcp listen * 127.0.0.0/8:PORT", fixed, "plain", "plain"},
 		{"use tcp listen * 127.0.0.0/8:1-65535", "127.0.0.1:0", "plain", "plain"},
-		{"use tcp server * 127.0.0.1:*", ":" + port, bestDevice(), "plain"},
+		{"use tcp server * 127.0.0.1:*", ":" + port, engineDevice, "plain"},
 		{"use tcp server * 0.0.0.0:*", ":" + port, "plain", "plain"},
-		{"use tcp server other *:*", "127.0.0.1:0", bestDevice(), "plain"},
-		{"use tcp client * 192.0.2.1:*", "127.0.0.1:0", bestDevice(), "plain"},
-		{"use sdp server * *:*", "127.0.0.1:0", bestDevice(), ""},
-		{"use sdp server * 127.0.0.1:1-65535", "localhost:0", bestDevice(), ""},
+		{"use tcp server other *:*", "127.0.0.1:0", engineDevice, "plain"},
+		{"use tcp client * 192.0.2.1:*", "127.0.0.1:0", engineDevice, "plain"},
+		{"use sdp server * *:*", "127.0.0.1:0", engineDevice, ""},
+		{"use sdp server * 127.0.0.1:1-65535", "localhost:0", engineDevice, ""},
 	} {
 		t.Run(v.rules+" "+v.listen, func(t *testing.T) {
 			setRules(t, v.rules, fixed)
@@ -211,7 +211,7 @@ func TestRuleOfListen(t *testing.T) {
 // TestPrecedence: the program's Config, then the rules, then the environment, then the defaults.
 func TestPrecedence(t *testing.T) {
 	needsTCP(t)
-	best := bestDevice()
+	best := engineDevice
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	// The rules of the second column are about the client only, so the listener stays.
 	for _, v := range []struct {
@@ -239,7 +239,7 @@ func TestPrecedence(t *testing.T) {
 			got := used(t, &Dialer{Config: &Config{Devices: v.devices}}, v.network, address)
 			switch {
 			case v.want == "":
-				assert.Contains(t, []string{"shm", "plain"}, got) // what the defaults and the listener have in common
+				assert.Equal(t, "plain", got) // the defaults and the listener have nothing in common
 			case strings.ContainsAny(v.want, " ="):
 				assert.Contains(t, got, v.want)
 			default:
@@ -285,7 +285,7 @@ func TestMistakeInRules(t *testing.T) {
 	var text bytes.Buffer
 	for range 3 {
 		d := Dialer{Config: &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}}
-		assert.Equal(t, bestDevice(), used(t, &d, "tcp", address))
+		assert.Equal(t, engineDevice, used(t, &d, "tcp", address))
 	}
 	os.Stderr = stderr
 	w.Close()
@@ -313,8 +313,8 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 	setRules(t, "use tcp connect alpha *:PORT\nuse sdp connect bet? 127.0.0.0/8:*", address)
 	for program, want := range map[string]string{
 		"/usr/bin/alpha": "hello over *net.TCPConn",
-		"beta":           "hello over " + bestDevice() + ", ",
-		"gamma":          "hello over " + bestDevice() + ", ",
+		"beta":           "hello over " + engineDevice + ", ",
+		"gamma":          "hello over " + engineDevice + ", ",
 	} {
 		cmd := peerCommand("dial tcp " + address)
 		cmd.Path, cmd.Args[0] = os.Args[0], program

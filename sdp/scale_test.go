@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/gosdp/gosdp/bcopy"
 )
 
 // TestManyConnections echo what takes many messages, all at once, and leave no goroutine, connection or promised memory
@@ -23,7 +21,7 @@ func TestManyConnections(t *testing.T) {
 	if testing.Short() {
 		conns, size = 150, 128<<10
 	}
-	ln, err := patientListen("sdp")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	var goroutines int
@@ -61,8 +59,7 @@ func connectMany(t *testing.T, ln net.Listener, conns, size int) {
 	})
 	for i := range conns {
 		calls.Go(func() {
-			d := Dialer{Config: patient} // all at once takes a busy machine a while
-			c, err := d.Dial("sdp", ln.Addr().String())
+			c, err := engineDial(ln.Addr().String())
 			dialled.Done()
 			if !assert.NoError(t, err) {
 				return
@@ -162,15 +159,11 @@ func TestPeerInNoCallTakesWhatIsWritten(t *testing.T) {
 }
 
 // TestSmallMessagesHoldNoBuffers has many more messages come than there are
-// buffers, to a program that calls nothing: the background poller gathers them. Each
-// Write is a message, since none follows another quickly.
+// buffers, to a program that calls nothing: the background poller gathers them.
 func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 	const writes, size = 4 * recvBuffers, 10
 	c, s := pair(t)
 	for i := range writes {
-		c.mu.Lock()
-		c.appends.stop()
-		c.mu.Unlock()
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)
 	}
@@ -211,21 +204,6 @@ func buffers(from, to *Conn) (grown bool, size, target int) {
 	return grown, to.session.BufferSize(), to.session.Target()
 }
 
-// TestBuffersKeepTheirSize over shm, which gains nothing by long messages.
-func TestBuffersKeepTheirSize(t *testing.T) {
-	t.Setenv(devicesVariable, "shm")
-	t.Setenv(thresholdVariable, "-1")
-	c, s := pair(t)
-	asksEarly(c)
-	go c.Write(make([]byte, 8<<20))
-	_, err := io.ReadFull(s, make([]byte, 8<<20))
-	require.NoError(t, err)
-	grown, size, _ := buffers(c, s)
-	assert.False(t, grown)
-	assert.Equal(t, bcopy.ShortBuffer, size)
-	assert.Equal(t, recvSize, size)
-}
-
 // passIdleTicks has the idle monitor take the connections for idle at its next visit.
 func passIdleTicks(conns ...*Conn) {
 	for _, c := range conns {
@@ -238,7 +216,6 @@ func passIdleTicks(conns ...*Conn) {
 }
 
 func TestBuffersGrowWithUseAndShrinkWhenIdle(t *testing.T) {
-	t.Setenv(devicesVariable, "iwarp")
 	t.Setenv(thresholdVariable, "-1")
 	c, s := pair(t)
 	grown, size, target := buffers(c, s)

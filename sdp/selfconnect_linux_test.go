@@ -20,7 +20,7 @@ var selfDials = map[string]func(d *net.Dialer, address string) (net.Conn, error)
 		return (&Dialer{NetDialer: d}).Dial("tcp", address)
 	},
 	"tcp, Probe": func(d *net.Dialer, address string) (net.Conn, error) {
-		config := &Config{Devices: []string{"shm", "iwarp"}, Probe: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+		config := &Config{Devices: []string{"iwarp"}, Probe: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 		return (&Dialer{NetDialer: d, Config: config}).Dial("tcp", address)
 	},
 }

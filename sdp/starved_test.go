@@ -108,7 +108,6 @@ func TestBlockedWriteIsLeft(t *testing.T) {
 	if testing.Short() {
 		t.Skip("missing: time, because -short is set; it waits until the idle monitor gives up")
 	}
-	t.Setenv(devicesVariable, "shm")
 	c, _ := pair(t)
 	done := make(chan error, 1)
 	go func() {

@@ -24,10 +24,10 @@ import (
 	"github.com/gosdp/gosdp/wire"
 )
 
-// statusPair returns a connection of the process with itself, over shm.
+// statusPair returns a connection of the process with itself.
 func statusPair(t *testing.T, config *Config) (client, server *Conn) {
 	t.Helper()
-	config = patiently(config)
+	config = overEngine(config)
 	lc := ListenConfig{Config: config}
 	ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -259,7 +259,7 @@ func TestLossIsNoWarning(t *testing.T) {
 	for name, end := range map[string]func(*conn){
 		"a Read is aborted after the end of the channel": func(c *conn) {
 			c.receiveEndedLocked(io.EOF)
-			newZeroCopy(c, 1, takeUpTime).abortToReclaimLocked()
+			newZeroCopy(c, 1).abortToReclaimLocked()
 		},
 		"a Terminate": func(c *conn) { c.receiveEndedLocked(&rdma.TerminateError{}) },
 	} {

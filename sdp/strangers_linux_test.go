@@ -66,15 +66,3 @@ func beAnnouncer(name string) {
 	a.Close()
 	os.Exit(0)
 }
-
-// TestNoDeviceInCommon: the error does not say that a peer that speaks SDP does not.
-func TestNoDeviceInCommon(t *testing.T) {
-	lc := ListenConfig{Config: &Config{Devices: []string{"iwarp"}}}
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	_, err = (&Dialer{Config: &Config{Devices: []string{"shm"}}}).Dial("sdp", ln.Addr().String())
-	var not *NotSDPError
-	require.ErrorAs(t, err, &not)
-	assert.Equal(t, "no SDP with peer at "+ln.Addr().String()+": no device in common", not.Error())
-}

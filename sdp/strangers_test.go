@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -150,29 +149,4 @@ func TestManyAcceptOnDemand(t *testing.T) {
 	dialling.Wait()
 	require.NoError(t, ln.Close())
 	accepting.Wait()
-}
-
-// TestUnixWithoutADevice in common: the program of the server sees one connection.
-func TestUnixWithoutADevice(t *testing.T) {
-	lc := ListenConfig{Config: &Config{Devices: []string{"iwarp"}}}
-	ln, err := lc.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
-	require.NoError(t, err)
-	served := make(chan string, 1)
-	go func() {
-		c, err := ln.Accept()
-		ln.Close() // it serves one
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer c.Close()
-		b, err := io.ReadAll(c)
-		assert.NoError(t, err)
-		served <- string(b)
-	}()
-	c, err := (&Dialer{Config: &Config{Devices: []string{"shm"}}}).Dial("unix", ln.Addr().String())
-	require.NoError(t, err)
-	_, err = c.Write([]byte("hello"))
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-	assert.Equal(t, "hello", <-served)
 }

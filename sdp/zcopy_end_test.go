@@ -422,7 +422,7 @@ func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
 // good one, also if it is told so when it cannot send any more.
 func TestPeerHasAllBeforeItGoes(t *testing.T) {
 	t.Setenv(thresholdVariable, "1")
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	p, nc := hostilePair(t, ln)

@@ -282,7 +282,7 @@ func TestHostileTransfers(t *testing.T) {
 	house := newHostileHouse(t)
 	defer house.close()
 	for _, r := range transferRules {
-		for _, side := range hostileSides() {
+		for _, side := range hostileSides {
 			t.Run(r.name+"/"+side, func(t *testing.T) {
 				p, nc := hostileAs(t, side, house.ln)
 				defer p.qp.Close()
@@ -316,7 +316,7 @@ func TestHostileTransfers(t *testing.T) {
 // they are for what the peer has.
 func TestCancelsForNothingAreIgnored(t *testing.T) {
 	t.Setenv(thresholdVariable, "1")
-	ln, err := Listen("sdp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	p, c := hostilePair(t, ln)

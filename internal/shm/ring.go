@@ -36,8 +36,9 @@ type way struct {
 	full atomic.Uint32        // the producer sleeps until there is room
 	_    [92]byte
 
-	tail atomic.Uint64 // consumer: bytes that were taken
-	_    [120]byte
+	tail   atomic.Uint64 // consumer: bytes that were taken
+	before atomic.Uint64 // consumer: bytes that were taken from TCP
+	_      [112]byte
 
 	idle atomic.Uint32 // the consumer sleeps until there is news
 	_    [124]byte
@@ -57,7 +58,7 @@ type Producer struct {
 	pos   uint64 // the own copy of head
 	taken uint64 // what was last seen of tail
 	most  uint64 // that may be unread
-	uses  []use  // of areas with unread bytes, and the current one; at most one of each area
+	uses  []use  // of areas that the consumer has perhaps not left, and the current one
 }
 
 // use is that of an area from a position on.
@@ -91,6 +92,9 @@ func (p *Producer) room() uint64 {
 	u := p.current()
 	return min(uint64(len(p.mem[u.area]))-(p.pos-max(p.taken, u.start)), p.most-min(p.most, p.pos-p.taken))
 }
+
+// Before returns how many bytes the consumer has taken from TCP, which come before those of the ring.
+func (p *Producer) Before() uint64 { return p.before.Load() }
 
 // Limit sets how many bytes may be unread, however large the areas are.
 func (p *Producer) Limit(bytes int) { p.most = uint64(bytes) }
@@ -148,17 +152,17 @@ func (p *Producer) Grow() bool {
 	return p.current().area == 1 && p.room() == 0 && p.pos-p.taken < p.most && p.change(areas-1)
 }
 
-// change continues in another area, unless that has unread bytes. An area is not left at the position at which it was
-// entered, so each change differs from the last one.
+// change continues in another area, unless that has unread bytes, or the consumer has perhaps not seen the last change out
+// of the current one. An area is not left at the position at which it was entered, so each change differs from the last one.
 func (p *Producer) change(area uint8) bool {
-	for _, u := range p.uses {
-		if u.area == area {
+	from := p.current()
+	if area == from.area || p.pos == from.start && p.pos > 0 {
+		return false
+	}
+	for i, u := range p.uses[:len(p.uses)-1] {
+		if u.area == from.area || u.area == area && p.taken < p.uses[i+1].start {
 			return false
 		}
-	}
-	from := p.current()
-	if p.pos == from.start && p.pos > 0 {
-		return false
 	}
 	p.uses = append(p.uses, use{p.pos, area})
 	p.way.next[from.area].Store(p.pos<<areaBits | uint64(area))
@@ -226,6 +230,9 @@ func (c *Consumer) Head() uint64 { return c.head.Load() }
 
 // Position returns how many bytes were taken. It may be called at any time.
 func (c *Consumer) Position() uint64 { return c.tail.Load() }
+
+// Before tells how many bytes the consumer has taken from TCP.
+func (c *Consumer) Before(n uint64) { c.before.Store(n) }
 
 // Empty reports whether there is nothing to take.
 func (c *Consumer) Empty() bool { return c.head.Load() == c.pos }

@@ -172,3 +172,17 @@ func (s *Segment) Leave() { s.leave.Store(1) }
 
 // Leaving reports whether an end has called Leave.
 func (s *Segment) Leaving() bool { return s.leave.Load() != 0 }
+
+// Shrink gives the memory of the large area back to the system, if no byte is unread there, and reports whether it did.
+func (p *Producer) Shrink() bool {
+	if p.look() != nil {
+		return false
+	}
+	p.fit(0)
+	for i, u := range p.uses {
+		if u.area == areas-1 && (i == len(p.uses)-1 || p.taken < p.uses[i+1].start) {
+			return false
+		}
+	}
+	return unix.Madvise(p.mem[areas-1], unix.MADV_REMOVE) == nil
+}

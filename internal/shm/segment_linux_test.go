@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -77,6 +78,47 @@ func TestOpenRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "bytes, want")
 	_, err = Open(file(segmentLen, seals))
 	assert.ErrorContains(t, err, "layout")
+}
+
+// TestShrink: a ring that has grown gives the pages of its large area back once they are read, and goes on.
+func TestShrink(t *testing.T) {
+	s, _ := ends(t)
+	out, in := s[0].Out(), s[1].In()
+	resident := func() (pages int) {
+		area := out.mem[areas-1]
+		vec := make([]byte, len(area)/os.Getpagesize())
+		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&area[0])), uintptr(len(area)), uintptr(unsafe.Pointer(&vec[0])))
+		require.Zero(t, e)
+		for _, v := range vec {
+			pages += int(v & 1)
+		}
+		return pages
+	}
+	b := make([]byte, piece)
+	for round := range 3 {
+		total := 0
+		for {
+			for i := range b {
+				b[i] = byte(total>>16 + round)
+			}
+			n, err := out.Put(b)
+			require.NoError(t, err)
+			if total += n; n == 0 && !out.Grow() {
+				break
+			}
+		}
+		assert.Greater(t, total, large)
+		assert.Positive(t, resident())
+		assert.False(t, out.Shrink())
+		for got := 0; got < total; {
+			n, err := in.Take(b)
+			require.NoError(t, err)
+			require.Positive(t, n)
+			got += n
+		}
+		assert.True(t, out.Shrink())
+		assert.Zero(t, resident())
+	}
 }
 
 // TestDoorbell: a reader and a writer that sleep at one end are both woken, by the peer, by Rouse and by

@@ -30,6 +30,9 @@ var steps = []string{
 	"leaving", "to recall", "recalled", "heard the recall", "sent a rest", "to be home", "to unmap",
 }
 
+// stepped is set when this process has come to its step.
+var stepped atomic.Bool
+
 // said is how many messages of this process have been written.
 var said atomic.Int64
 
@@ -41,10 +44,9 @@ const (
 func init() {
 	if addr := os.Getenv("STREAM_CHILD"); addr != "" {
 		onStep = func(name string) {
-			if name != os.Getenv("STREAM_STEP") {
+			if name != os.Getenv("STREAM_STEP") || stepped.Swap(true) {
 				return
 			}
-			onStep = nil
 			fmt.Println("step", said.Load())
 			if os.Getenv("STREAM_DO") == "kill" {
 				syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -209,9 +211,9 @@ func crash(t *testing.T, dials bool, at, do string) (reached bool) {
 	var last string
 	var heard int // messages of the child's that were written before
 	for lines.Scan() {
-		last = lines.Text()
-		if n, err := fmt.Sscanf(last, "step %d", &heard); n != 1 || err != nil {
-			break
+		if n, err := fmt.Sscanf(lines.Text(), "step %d", &heard); n != 1 || err != nil {
+			last = lines.Text() // but it may come to the step while it ends
+			continue
 		}
 		reached = true
 		if do == "stop" {

@@ -84,6 +84,7 @@ type link struct {
 	seg  *shm.Segment
 	bell *shm.Doorbell
 	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
+	seen atomic.Bool  // seeHome has been called
 
 	reader
 	writer
@@ -195,6 +196,14 @@ func (c *Conn) rouse() {
 // Leave asks both ends to bring both directions home, and does here what can be done without waiting. It
 // reports whether the connection is on TCP now.
 func (c *Conn) Leave() bool {
+	if l := c.linked.Load(); l != nil && !c.leave() {
+		l.seeHome()
+		return false
+	}
+	return true
+}
+
+func (c *Conn) leave() bool {
 	l := c.linked.Load()
 	if l == nil || !l.hold() {
 		return true
@@ -207,6 +216,13 @@ func (c *Conn) Leave() bool {
 	}
 	l.drop()
 	return c.Visit()
+}
+
+// seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
+func (l *link) seeHome() {
+	if !l.seen.Swap(true) {
+		go l.c.comeHome(incoming | outgoing)
+	}
 }
 
 // Visit does for an idle connection what its calls would do: it finds out whether the peer has gone or

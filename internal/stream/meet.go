@@ -96,7 +96,7 @@ func (c *Conn) fidget() {
 	}
 	every := uint32(8)
 	if c.Device() != "shm" {
-		every = 1000
+		every = 100
 	}
 	if rand.Uint32N(every) == 0 {
 		c.Leave()

@@ -3,6 +3,8 @@
 package stream
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -74,6 +76,19 @@ func (v *visits) visit() {
 	v.timer.Reset(visitEvery)
 }
 
+// LeaveAll makes all connections of the process come home, because something is short.
+func LeaveAll(why error) {
+	monitor.mu.Lock()
+	all := slices.Collect(maps.Keys(monitor.conns))
+	monitor.mu.Unlock()
+	for _, c := range all {
+		if c.linked.Load() != nil {
+			c.why.CompareAndSwap(nil, &why)
+			c.leave()
+		}
+	}
+}
+
 // needsVisits reports whether the connection has a meeting or a segment.
 func (c *Conn) needsVisits() bool {
 	c.stepMu.Lock()
@@ -94,12 +109,13 @@ func (c *Conn) visited(k *watched, now int64) bool {
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()
-	if c.linked.Load() != nil {
+	if l := c.linked.Load(); l != nil {
 		if c.policy != nil && idle > int64(idleTime) {
 			c.why.CompareAndSwap(nil, &errIdle)
 			c.Leave()
-		} else {
-			c.Visit()
+		} else if !c.Visit() && l.hold() {
+			l.shrink()
+			l.drop()
 		}
 	}
 	return !c.needsVisits()

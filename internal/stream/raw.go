@@ -33,7 +33,7 @@ func (c *Conn) comeHome(dirs which) error {
 	defer l.drop()
 	deadline := time.Now().Add(homeTime)
 	pending := func() bool { return !l.home(dirs) }
-	for c.Leave(); pending() && !l.bell.Gone() && !c.is(closed); c.Leave() {
+	for c.leave(); pending() && !l.bell.Gone() && !c.is(closed); c.leave() {
 		if time.Now().After(deadline) {
 			return c.fail("file", errAway)
 		}

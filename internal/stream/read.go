@@ -36,6 +36,7 @@ type reader struct {
 
 func (r *reader) init(l *link) {
 	r.gate, r.ring = l.seg.InGate(), l.seg.In()
+	r.ring.Before(l.c.in.Load())
 	r.onSocket = l.readSocket
 	r.announce = r.ring.Sleep
 	r.ready, r.delivered = l.readerReady, l.readerNews
@@ -104,6 +105,7 @@ func (l *link) read(b []byte) (int, error) {
 	case l.mustLeave():
 		l.put(&r.half, l.leaveReader(r.at()))
 		l.visit(&l.writer.half, &c.wmu, l.leaveWriter) // nobody else may soon
+		l.seeHome()
 	}
 	switch r.at() {
 	case home:
@@ -138,6 +140,8 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
+			r.ring.Before(c.in.Load())
+			l.ring(r.ring.WakeWriter(true)) // which may wait for that
 			if r.at() == onTCP {
 				l.consent(fd)
 			}

@@ -1,10 +1,16 @@
 package stream
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/shm"
 )
 
 // withPolicy returns a pair that may move, by policies of both ends.
@@ -189,4 +197,132 @@ func TestTotals(t *testing.T) {
 		n += 6
 		check()
 	}
+}
+
+// TestShrinks: a ring that has grown returns the memory, and its share of the budget, once that is not needed.
+func TestShrinks(t *testing.T) {
+	var taken atomic.Int64
+	p := &Policy{
+		Take: func(n int) bool { taken.Add(int64(n)); return true },
+		Give: func(n int) { taken.Add(-int64(n)) },
+	}
+	a, b := withPolicy(t, p, &Policy{})
+	attach(t, a, b)
+	move(t, a, b)
+	data := pattern(1, shm.Largest)
+	for range 3 {
+		_, err := a.Write(data)
+		require.NoError(t, err)
+		l := a.linked.Load()
+		assert.EqualValues(t, shm.Largest, taken.Load())
+		l.shrink()
+		assert.EqualValues(t, shm.Largest, taken.Load(), "bytes are unread there")
+		got := make([]byte, len(data))
+		_, err = io.ReadFull(b, got)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(data, got))
+		l.shrink()
+		assert.Zero(t, taken.Load())
+		l.shrink()
+		assert.Zero(t, taken.Load())
+	}
+	_, err := a.Write(data)
+	require.NoError(t, err)
+	a.Close()
+	assert.Zero(t, taken.Load())
+}
+
+// TestLeaveAll: all connections come home, for the reason that was given.
+func TestLeaveAll(t *testing.T) {
+	why := errors.New("descriptors are short")
+	a, b := withPolicy(t, &Policy{}, &Policy{})
+	attach(t, a, b)
+	move(t, a, b)
+	LeaveAll(why)
+	for a.linked.Load() != nil || b.linked.Load() != nil {
+		say(t, a, b, "ping")
+		say(t, b, a, "pong")
+	}
+	assert.Equal(t, why, a.Why())
+	assert.Equal(t, "tcp", a.Device())
+}
+
+// TestAllow: a process of another user is refused unless the policy allows it, and Meet says so.
+func TestAllow(t *testing.T) {
+	if unix.Geteuid() != 0 {
+		t.Skip("missing: root")
+	}
+	const user = 12345
+	for _, allowed := range []bool{false, true} {
+		for _, dials := range []bool{true, false} {
+			asked := make(chan uint32, 100)
+			p := &Policy{Allow: func(uid uint32) bool { asked <- uid; return allowed }}
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			file, err := ln.(*net.TCPListener).File()
+			require.NoError(t, err)
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), "STREAM_MEETS="+ln.Addr().String(), "STREAM_DIALS="+strconv.FormatBool(dials), "STREAM_USER="+strconv.Itoa(user))
+			cmd.ExtraFiles = []*os.File{file}
+			cmd.Stderr = os.Stderr
+			require.NoError(t, cmd.Start())
+			var c net.Conn
+			if dials {
+				c, err = ln.Accept()
+			} else {
+				c, err = net.Dial("tcp", ln.Addr().String())
+			}
+			require.NoError(t, err)
+			ln.Close()
+			file.Close()
+			s := New(c.(*net.TCPConn))
+			s.Move(!dials, p)
+			err = s.Meet(t.Context(), time.Minute)
+			assert.EqualValues(t, user, <-asked)
+			if allowed {
+				require.NoError(t, err)
+				_, err = io.ReadFull(s, make([]byte, 5))
+				assert.NoError(t, err)
+			} else {
+				assert.EqualError(t, err, "peer runs as user 12345, this process as user 0")
+				_, err = io.ReadFull(s, make([]byte, 5))
+				assert.NoError(t, err, "on TCP")
+			}
+			s.Close()
+			cmd.Wait()
+		}
+	}
+}
+
+func init() {
+	addr := os.Getenv("STREAM_MEETS")
+	if addr == "" {
+		return
+	}
+	var c net.Conn
+	user, err := strconv.Atoi(os.Getenv("STREAM_USER"))
+	if err == nil {
+		err = syscall.Setuid(user)
+	}
+	if err != nil {
+		panic(err)
+	}
+	dials := os.Getenv("STREAM_DIALS") == "true"
+	if dials {
+		c, err = net.Dial("tcp", addr)
+	} else {
+		var f net.Listener
+		if f, err = net.FileListener(os.NewFile(3, "")); err == nil {
+			c, err = f.Accept()
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	s := New(c.(*net.TCPConn))
+	s.Move(dials, &Policy{Allow: func(uint32) bool { return true }})
+	s.Meet(context.Background(), time.Second)
+	s.Write([]byte("hello"))
+	s.Read(make([]byte, 1))
+	os.Exit(0)
 }

@@ -21,8 +21,8 @@ type writer struct {
 	spin   spin.Room
 	grown  bool // the budget has been charged for the largest area
 	joined bool // the gate has the position in the TCP stream
-	// capacity is how many bytes TCP buffers for a peer that does not read: no more may be unread in the ring, so that
-	// they fit there when the direction comes home.
+	// capacity is how many bytes TCP buffers for a peer that does not read. No more may be unread there and in the ring, so
+	// that all of it fits into TCP when the direction comes home.
 	capacity atomic.Int64
 	back     uint64 // while returning: the position in the ring from which on TCP gets the bytes
 
@@ -128,6 +128,7 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
 		l.put(&w.half, l.leaveWriter(w.at()))
+		l.seeHome()
 	}
 	call := w.onSocket
 	switch w.at() {
@@ -259,7 +260,7 @@ func send(fd uintptr, b []byte) (int, error) {
 // writeRing writes to the ring, or sleeps until there may be room.
 func (l *link) writeRing(b []byte) (n int, err error) {
 	w := &l.writer
-	w.ring.Limit(int(w.capacity.Load()))
+	l.limit()
 	for len(b) > 0 && !w.gate.Load().Recalled() {
 		k, err := w.ring.Put(b)
 		if err != nil {
@@ -292,6 +293,13 @@ func (l *link) measure() {
 	l.writer.capacity.Store(int64(size / 4 * 3))
 }
 
+// limit keeps the ring within what capacity leaves.
+func (l *link) limit() {
+	w := &l.writer
+	onTCP := max(0, int64(w.gate.Load().Sent()-w.ring.Before()))
+	w.ring.Limit(int(max(0, w.capacity.Load()-onTCP)))
+}
+
 // grow makes the ring as large as what TCP would buffer, if the budget allows it: programs that write before they read
 // must not stop.
 func (l *link) grow() bool {
@@ -310,9 +318,25 @@ func (l *link) grow() bool {
 	return grown
 }
 
+// shrink gives back what grow took, if a ring that is in use does not need it any more and no Write is in progress.
+func (l *link) shrink() {
+	c, w := l.c, &l.writer
+	if !c.wmu.TryLock() {
+		return
+	}
+	defer c.wmu.Unlock()
+	if w.at() == inRing && w.grown && w.ring.Shrink() {
+		w.grown = false
+		if p := c.policy; p != nil && p.Give != nil {
+			p.Give(shm.Largest)
+		}
+	}
+}
+
 // writerReady reports whether a Write that sleeps has something to do.
 func (l *link) writerReady() bool {
 	c := l.c
+	l.limit()
 	return l.writer.ring.HasRoom() || l.writer.gate.Load().Recalled() || l.bell.Gone() ||
 		c.state.Load()&(closed|writeShut) != 0 || c.violation.Load() != nil || c.writeDeadline.Load() != l.writer.armed
 }

@@ -22,16 +22,12 @@ type container struct {
 	cmd     *exec.Cmd
 	say     func(line string) error
 	answers chan string
-	inside  string // where it has the shared directory
 }
 
-// options say what a container is like. The zero value is one with everything.
+// options say what a container is like. The zero value runs as root.
 type options struct {
-	dir    string // the shared directory; "": none
-	uid    int    // its user; 0: root
-	env    []string
-	hostNS bool // it keeps the pid namespace of the test
-	users  bool // it has a user namespace of its own, with uids of its own
+	uid   int  // its user; 0: root
+	users bool // it has a user namespace of its own, with uids of its own
 }
 
 // answerTime is how long a command may take on a busy machine.
@@ -62,9 +58,6 @@ func start(t testing.TB, o options) *container {
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	if o.hostNS {
-		cmd.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWPID
-	}
 	if o.users {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 200000, Size: 65536}}
@@ -72,11 +65,7 @@ func start(t testing.TB, o options) *container {
 		cmd.SysProcAttr.Credential = &syscall.Credential{}
 	}
 	c := &container{cmd: cmd, answers: make(chan string, 64)}
-	if o.dir != "" {
-		c.inside = "/mnt"
-		cmd.Env = append(cmd.Env, mountVariable+"="+o.dir, "SDP_SHM_DIR="+c.inside)
-	}
-	cmd.Env = append(append(cmd.Env, uidVariable+"="+strconv.Itoa(o.uid)), o.env...)
+	cmd.Env = append(cmd.Env, uidVariable+"="+strconv.Itoa(o.uid))
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
@@ -172,35 +161,13 @@ func pair(t testing.TB, server, client options) (s, c *container) {
 	return s, c
 }
 
-// sharedDir returns a directory for containers to share, of root's.
-func sharedDir(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	for at := dir; at != "/tmp" && at != "/"; at = at[:max(1, strings.LastIndex(at, "/"))] {
-		require.NoError(t, os.Chmod(at, 0o755))
-	}
-	return dir
-}
-
-// enter makes this process a container: it sees the pids of its own namespace, and the shared
-// directory at another place than its host.
+// enter makes this process a container: it sees the pids of its own namespace.
 func enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("/ is not private: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
-	}
-	if dir := os.Getenv(mountVariable); dir != "" {
-		flags := uintptr(unix.MS_BIND)
-		if err := unix.Mount(dir, "/mnt", "", flags, ""); err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-		if os.Getenv(readOnlyVariable) != "" {
-			if err := unix.Mount("", "/mnt", "", flags|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-				return fmt.Errorf("%s read-only: %w", dir, err)
-			}
-		}
 	}
 	if uid, _ := strconv.Atoi(os.Getenv(uidVariable)); uid != 0 {
 		if err := syscall.Setgid(uid); err != nil {

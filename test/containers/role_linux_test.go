@@ -17,17 +17,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gosdp/gosdp/internal/shmdir"
-	"github.com/gosdp/gosdp/rdma/shm"
 	"github.com/gosdp/gosdp/sdp"
 )
 
 const (
-	roleVariable     = "CONTAINERS_ROLE" // makes the test binary a container
-	mountVariable    = "CONTAINERS_MOUNT"
-	readOnlyVariable = "CONTAINERS_READ_ONLY"
-	uidVariable      = "CONTAINERS_UID"
-	peerVariable     = "CONTAINERS_PEER_UID"
+	roleVariable = "CONTAINERS_ROLE" // makes the test binary a container
+	uidVariable  = "CONTAINERS_UID"
 )
 
 func TestMain(m *testing.M) {
@@ -56,16 +51,9 @@ func beContainer() {
 type role struct {
 	log log // of the library
 
-	ln      *sdp.Listener
-	echoing sync.WaitGroup // ends when it does not accept
-	below   net.Listener   // of the plain server
-	plainly sync.WaitGroup // ends when that does not accept
-
 	mu   sync.Mutex
-	seen bytes.Buffer // by a plain server, or an impostor
+	seen bytes.Buffer // by the plain server
 	came int          // connections to it
-
-	shared chan struct{} // one for each connection of the load over shm
 }
 
 // log keeps the reasons that the library gives.
@@ -87,13 +75,9 @@ func (l *log) String() string {
 }
 
 func (r *role) config() *sdp.Config {
-	uids := []int(nil)
-	if uid, err := strconv.Atoi(os.Getenv(peerVariable)); err == nil {
-		uids = []int{uid}
-	}
 	const limit = time.Minute // a busy machine does not reach it
 	return &sdp.Config{
-		PeerUIDs: uids, ReplyTimeout: limit, HandshakeTimeout: limit, StepUpTimeout: limit,
+		ReplyTimeout: limit, HandshakeTimeout: limit, StepUpTimeout: limit,
 		Logger: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
@@ -103,53 +87,18 @@ func (r *role) do(command string, args []string) string {
 	switch command {
 	case "listen": // network address: echoes
 		err = r.listen(args[0], args[1])
-	case "refrain": // from accepting there
-		err = r.ln.SetDeadline(time.Unix(1, 0))
-	case "hold": // address: a connection of net, as long as the container lives
-		_, err = net.Dial("tcp", args[0])
-	case "unlisten": // ends the last one
-		err = r.ln.Close()
-	case "greet": // address: a server of SDP that speaks first
-		err = r.greet(args[0])
-	case "greeted": // address times: dials, and says nothing
-		err = r.greeted(args)
 	case "plain": // address: a server that knows nothing of SDP, and echoes
 		err = r.plain(args[0])
-	case "hand-out": // the listener's socket to such a server, and accepts no more on it
-		err = r.handOut()
-	case "accept": // on the listener again
-		err = r.accept()
-	case "unplain": // ends that
-		err = r.unplain()
 	case "seen": // what came to that
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return fmt.Sprintf("%d %q", r.came, r.seen.String())
-	case "dial": // network address times [what it forgets before each]
+	case "dial": // network address times
 		return r.dial(args)
-	case "forget": // what: what is kept for the next dial
-		forget(args[0])
 	case "nets": // address times: connections of net, not of SDP
 		err = nets(args)
 	case "log":
 		return r.log.String()
-	case "relay": // address to
-		err = relay(args[0], args[1])
-	case "load": // address: dials and writes until it is killed
-		r.load(args[0])
-	case "loaded": // n: waits until so many of the load's connections have gone over shm
-		n, _ := strconv.Atoi(args[0])
-		late := time.After(time.Minute)
-		for range n {
-			select {
-			case <-r.shared:
-			case <-late:
-				s := r.log.String()
-				return "they do not: " + s[max(0, len(s)-3000):]
-			}
-		}
-	case "impostor": // how
-		err = r.impose(args)
 	default:
 		err = fmt.Errorf("unknown command %q", command)
 	}
@@ -165,8 +114,7 @@ func (r *role) listen(network, address string) error {
 	if err != nil {
 		return err
 	}
-	r.ln = ln.(*sdp.Listener)
-	r.echoing.Go(func() { echo(ln) })
+	go echo(ln)
 	return nil
 }
 
@@ -183,59 +131,13 @@ func echo(ln net.Listener) {
 	}
 }
 
-func (r *role) greet(address string) error {
-	lc := sdp.ListenConfig{Config: r.config()}
-	ln, err := lc.Listen(context.Background(), "tcp", address)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, "hello")
-			c.Close()
-		}
-	}()
-	return nil
-}
-
-// greeted dials a server that speaks first. If that waited for the time limit of the handshake,
-// the greeting would be late.
-func (r *role) greeted(args []string) error {
-	times, _ := strconv.Atoi(args[1])
-	d := sdp.Dialer{Config: r.config()}
-	for range times {
-		c, err := d.Dial("tcp", args[0])
-		if err != nil {
-			return err
-		}
-		c.SetDeadline(time.Now().Add(30 * time.Second))
-		b, err := io.ReadAll(c)
-		c.Close()
-		if err != nil || string(b) != "hello" {
-			return fmt.Errorf("%q %w", b, err)
-		}
-	}
-	return nil
-}
-
 // plain echoes, and keeps what comes.
 func (r *role) plain(address string) error {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	r.servePlain(ln)
-	return nil
-}
-
-// servePlain has a server that knows nothing of SDP serve the listener.
-func (r *role) servePlain(ln net.Listener) {
-	r.below = ln
-	r.plainly.Go(func() {
+	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -249,43 +151,8 @@ func (r *role) servePlain(ln net.Listener) {
 				io.Copy(io.MultiWriter(c, r), c)
 			}()
 		}
-	})
-}
-
-// unplain ends the plain server, and waits until it accepts no more.
-func (r *role) unplain() error {
-	err := r.below.Close()
-	r.plainly.Wait()
-	return err
-}
-
-// handOut passes a copy of the listener's socket to a server that knows nothing of SDP.
-func (r *role) handOut() error {
-	if err := r.ln.SetDeadline(time.Unix(1, 0)); err != nil { // echo ends
-		return err
-	}
-	r.echoing.Wait()
-	f, err := r.ln.File()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	ln, err := net.FileListener(f)
-	if err != nil {
-		return err
-	}
-	r.servePlain(ln)
+	}()
 	return nil
-}
-
-// accept ends what handOut has begun.
-func (r *role) accept() error {
-	if err := r.ln.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
-	err := r.unplain()
-	r.echoing.Go(func() { echo(r.ln) })
-	return err
 }
 
 // Write keeps what came.
@@ -302,7 +169,6 @@ func (r *role) dial(args []string) string {
 	d := sdp.Dialer{Config: r.config()}
 	used := map[string]int{}
 	for range times {
-		forget(strings.Join(args[3:], ""))
 		c, err := d.Dial(args[0], args[1])
 		if err != nil {
 			return err.Error()
@@ -319,16 +185,6 @@ func (r *role) dial(args []string) string {
 		}
 	}
 	return fmt.Sprint(used)
-}
-
-// forget closes the channels, the sockets of claims, or all, that are kept for the next dial.
-func forget(what string) {
-	if what == "channels" || what == "all" {
-		shm.CloseIdle()
-	}
-	if what == "claims" || what == "all" {
-		shmdir.CloseIdle()
-	}
 }
 
 // nets is dial for connections of package net.
@@ -362,60 +218,4 @@ func exchange(c net.Conn, n int) error {
 		return fmt.Errorf("got %q", got)
 	}
 	return nil
-}
-
-// relay passes on what comes, as a proxy does.
-func relay(address, to string) error {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				far, err := net.Dial("tcp", to)
-				if err != nil {
-					return
-				}
-				go func() {
-					io.Copy(far, c)
-					far.(*net.TCPConn).CloseWrite()
-				}()
-				io.Copy(c, far)
-			}()
-		}
-	}()
-	return nil
-}
-
-// load opens connections and writes on them, eight at a time.
-func (r *role) load(address string) {
-	r.shared = make(chan struct{}, 64)
-	for range 8 {
-		go func() {
-			for {
-				c, err := (&sdp.Dialer{Config: r.config()}).Dial("sdp", address)
-				if err != nil {
-					continue
-				}
-				for range 4 {
-					if exchange(c, 10_000) != nil {
-						break
-					}
-				}
-				c.Close()
-				if _, shm := c.(*sdp.Conn); shm {
-					select {
-					case r.shared <- struct{}{}:
-					default:
-					}
-				}
-			}
-		}()
-	}
 }

@@ -30,10 +30,6 @@ type Contender struct {
 	// Far contenders run each process in its own network namespace, like two hosts
 	// that are connected by a cable. The server is at farServer.
 	Far bool
-	// Before, if not nil, is called in the dialling process before each Dial of
-	// Setup. Its time is not counted. What it costs both processes cannot be told from
-	// what Setup costs, so only latencies are reported.
-	Before func()
 }
 
 // Baseline is the contender to which ratios refer, and UnixSocket another one: what two
@@ -87,12 +83,6 @@ var Contenders = []Contender{
 		sdp.Config{Devices: []string{"iwarp"}, ZCopyThreshold: -1})),
 	onRequest(overSDP("sdp-iwarp-zcopy", "iwarp, Writes of more than 16 KB advertised",
 		sdp.Config{Devices: []string{"iwarp"}, ZCopyThreshold: 16 << 10})),
-	onRequest(overSDP("sdp-shm-copy", "shm, every byte copied",
-		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: -1})),
-	onRequest(overSDP("sdp-shm-zcopy", "shm, Writes of more than 16 KB advertised",
-		sdp.Config{Devices: []string{"shm"}, ZCopyThreshold: 16 << 10})),
-	onRequest(withoutKeptChannels(overSDP("sdp-shm-first", "shm, each connection set up like the first between two processes",
-		sdp.Config{Devices: []string{"shm"}}))),
 	far("far-tcp", "package net between two network namespaces", net.Listen, dial("tcp")),
 	far("far-tcp-again", "the same again, to show how much two equal contenders differ", net.Listen, dial("tcp")),
 	far("far-sdp", "SDP with the default configuration, on network tcp, between two network namespaces", sdp.Listen,
@@ -132,12 +122,6 @@ func far(name, about string, listen func(network, address string) (net.Listener,
 		Listen: func() (net.Listener, error) { return listen("tcp", farServer+":0") },
 		Dial:   dial,
 	}
-}
-
-// withoutKeptChannels makes each connection of shm set up a new channel.
-func withoutKeptChannels(c Contender) Contender {
-	c.Before = closeIdle
-	return c
 }
 
 func onRequest(c Contender) Contender {

@@ -55,9 +55,6 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 			add(l.name, "µs", l.value)
 		}
 	}
-	if t.Prepared {
-		return all
-	}
 	switch c.Kind {
 	case Stream, StreamBuf, Duplex, GRPCStream:
 		add(BytesPerS, "B/s", bytes/seconds)

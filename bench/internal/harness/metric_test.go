@@ -37,27 +37,6 @@ func TestMetricsOfRoundTrips(t *testing.T) {
 	require.NotContains(t, metricsOf(Case{RTTIdle, 64, 1}, turn), ReqPerS)
 }
 
-func TestPreparationIsNotCounted(t *testing.T) {
-	tcp, err := Find(Baseline)
-	require.NoError(t, err)
-	prepared := tcp
-	prepared.Before = func() {}
-	c := Case{Setup, 1, 1}
-	for _, contender := range []Contender{tcp, prepared} {
-		pair, err := StartPair(contender, c)
-		require.NoError(t, err)
-		turn, err := pair.Run(1)
-		require.NoError(t, err)
-		require.NoError(t, pair.Close())
-		values := metricsOf(c, turn)
-		require.Contains(t, values, P50)
-		for _, name := range []string{ReqPerS, CPUPerMReq, Allocs} {
-			_, counted := values[name]
-			require.Equal(t, contender.Before == nil, counted, name)
-		}
-	}
-}
-
 func TestMemoryIsOfTheLargerSide(t *testing.T) {
 	turn := Turn{
 		Messages: 1000,

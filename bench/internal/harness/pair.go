@@ -16,14 +16,13 @@ import (
 type Pair struct {
 	load           Case
 	client, server *process
-	prepared       bool      // the contender's Before is called
 	empty          [2]Memory // of client and server, before the first connection
 }
 
 // StartPair starts the processes and opens the case's connections between them.
 // Call Close on the Pair to end them.
 func StartPair(contender Contender, load Case) (*Pair, error) {
-	p := &Pair{load: load, prepared: contender.Before != nil && load.Kind == Setup}
+	p := &Pair{load: load}
 	if err := p.start(contender); err != nil {
 		p.Close()
 		return nil, err
@@ -68,9 +67,6 @@ type Turn struct {
 	CPU    time.Duration // of both processes
 	Allocs uint64        // of both processes
 
-	// Prepared says that Took, CPU and Allocs include what the contender's Before did.
-	Prepared bool
-
 	Empty, Full [2]Memory // of client and server without and with the connections, for kinds that measure it
 }
 
@@ -90,7 +86,7 @@ func (p *Pair) Run(n int) (Turn, error) {
 	if p.load.Kind == Conns {
 		return p.idle(n)
 	}
-	t := Turn{Messages: n, Prepared: p.prepared}
+	t := Turn{Messages: n}
 	before, err := p.server.usage()
 	if err != nil {
 		return t, err

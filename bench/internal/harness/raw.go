@@ -90,10 +90,6 @@ func (s *setup) run(n int, times *times) error {
 	timer := times.shard(0)
 	timer.start()
 	for range n {
-		if s.to.Before != nil {
-			s.to.Before()
-			timer.start()
-		}
 		l, err := dialLink(context.Background(), s.to)
 		if err != nil {
 			return err
