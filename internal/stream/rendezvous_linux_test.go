@@ -120,7 +120,7 @@ func TestMeetFails(t *testing.T) {
 			t.Cleanup(func() { unix.Close(fd) })
 			name := "@gosdp/1/" + a.LocalAddr().String() + "/" + a.RemoteAddr().String()
 			require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: name}))
-		}, want: "another process has the abstract socket"},
+		}, want: "another process has the socket"},
 	} {
 		for _, dialled := range []bool{true, false} {
 			if name == "taken" && !dialled {
