@@ -87,7 +87,10 @@ func sourceOf(r io.Reader) (s source) {
 			s.r, s.socket = v, raw
 		}
 	case *net.UnixConn:
-		if raw, err := v.SyscallConn(); err == nil && v.LocalAddr().Network() == "unix" {
+		if a, ok := v.LocalAddr().(*net.UnixAddr); !ok || a.Net != "unix" {
+			break // datagrams
+		}
+		if raw, err := v.SyscallConn(); err == nil {
 			s.r, s.socket = v, raw
 		}
 	}
