@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -177,7 +178,12 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 	}
 	switch {
 	case err != nil:
-		return n, byKernel, c.cause("write", err)
+		outer, _ := err.(*net.OpError)
+		err = c.cause("write", err)
+		if outer != nil && errors.As(outer.Err, new(*net.OpError)) { // of a Write
+			err = c.fail("write", c.cause("write", outer.Err))
+		}
+		return n, byKernel, err
 	case n == 0:
 		return 0, atEnd, nil
 	}
