@@ -95,7 +95,7 @@ func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
 	s, err := ln.Accept()
 	require.NoError(t, err)
 
-	require.NoError(t, s.(*Conn).CloseWrite())
+	require.NoError(t, engineOf(t, s).CloseWrite())
 	p.hears(byte(wire.MIDDisConn))
 	p.say(hostileData("last"), hostileMessage{mid: byte(wire.MIDDisConn)})
 	require.NoError(t, tcp.(*net.TCPConn).CloseWrite())

@@ -379,7 +379,7 @@ func TestResetAfterTheEnd(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			p, conn := hostileAs(t, side, house.ln)
 			defer p.qp.Close()
-			c := conn.(*Conn)
+			c := engineOf(t, conn)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			p.sayAtOnce(hostileData("all"), hostileMessage{mid: 2}, hostileMessage{mid: 3})
@@ -406,7 +406,7 @@ func TestResetWakesAWrite(t *testing.T) {
 	defer house.close()
 	p, conn := hostileAs(t, hostileSides[0], house.ln)
 	defer p.qp.Close()
-	c := conn.(*Conn)
+	c := engineOf(t, conn)
 	defer c.Close()
 	p.say(hostileMessage{mid: 0xFF, bufs: 255})
 	done := blockedPost.start(t, c)
