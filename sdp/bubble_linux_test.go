@@ -48,6 +48,7 @@ func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
+	accepted := accept1(ln)
 	synctest.Test(t, func(t *testing.T) {
 		nc, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
@@ -57,9 +58,7 @@ func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 		idleMonitor.mu.Unlock()
 		require.NoError(t, c.Close())
 	})
-	s, err := ln.Accept()
-	require.NoError(t, err)
-	require.NoError(t, s.Close())
+	require.NoError(t, (<-accepted).Close())
 }
 
 // TestIdleMonitorAfterABubble visits a connection that was used in one while no connection was visited.

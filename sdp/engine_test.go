@@ -2,6 +2,7 @@ package sdp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"runtime"
@@ -103,6 +104,30 @@ func engineOf(t testing.TB, c net.Conn) *conn {
 	return outer.carrier.(*conn)
 }
 
+// accept1 accepts a connection beside the test.
+func accept1(ln net.Listener) <-chan net.Conn {
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, _ := ln.Accept()
+		accepted <- c
+	}()
+	return accepted
+}
+
+// bothEnds dials while the listener accepts, and returns both ends. If it fails, the listener accepts until it is
+// closed.
+func bothEnds(ln net.Listener, dial func(address string) (net.Conn, error)) (client, server net.Conn, err error) {
+	accepted := accept1(ln)
+	if client, err = dial(ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if server = <-accepted; server == nil {
+		client.Close()
+		return nil, nil, errors.New("nothing was accepted")
+	}
+	return client, server, nil
+}
+
 // dialled returns both ends of a connection.
 func dialled() (client, server *Conn, err error) {
 	ln, err := engineListen()
@@ -110,13 +135,8 @@ func dialled() (client, server *Conn, err error) {
 		return nil, nil, err
 	}
 	defer ln.Close()
-	c, err := engineDial(ln.Addr().String())
+	c, s, err := bothEnds(ln, engineDial)
 	if err != nil {
-		return nil, nil, err
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		c.Close()
 		return nil, nil, err
 	}
 	return c.(*Conn), s.(*Conn), nil

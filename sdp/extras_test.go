@@ -71,14 +71,14 @@ func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 		{"sdp", (&Dialer{Config: overEngine(nil)}).Dial, "iwarp"},
 		{"tcp", net.Dial, ""},
 	} {
+		accepted := accept1(l)
 		client, err := v.dial(v.network, l.Addr().String())
 		require.NoError(t, err)
 		if v.device == "" {
 			_, err := client.Write([]byte("MPA ID is not what this is"))
 			require.NoError(t, err)
 		}
-		server, err := l.Accept()
-		require.NoError(t, err)
+		server := <-accepted
 		if c, ok := server.(*Conn); v.device != "" && assert.True(t, ok) {
 			assert.Equal(t, v.device, c.Device())
 		} else {
@@ -124,6 +124,7 @@ func TestNewListenerOverTLS(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 
+	served := accept1(l)
 	below, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	<-accepted.told
@@ -131,8 +132,7 @@ func TestNewListenerOverTLS(t *testing.T) {
 	require.NoError(t, secured.Handshake())
 	client, err := Client(secured, overEngine(nil))
 	require.NoError(t, err)
-	server, err := l.Accept()
-	require.NoError(t, err)
+	server := <-served
 	require.IsType(t, (*Conn)(nil), server)
 	sameBytes(t, client, server, random(1<<20))
 	sameBytes(t, server, client, random(1<<20))

@@ -222,7 +222,7 @@ func dropAllLingering(t *testing.T) {
 
 // TestResetFreesThePort: after SetLinger(0) and Close no socket of TCP stays in TIME_WAIT.
 func TestResetFreesThePort(t *testing.T) {
-	ln, err := (&ListenConfig{Config: overEngine(nil)}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	go func() {
@@ -241,7 +241,7 @@ func TestResetFreesThePort(t *testing.T) {
 	own := &net.TCPAddr{IP: net.IPv4(127, 83, 68, 80)}
 	d := Dialer{NetDialer: &net.Dialer{LocalAddr: own}, Config: overEngine(nil)}
 	for range 5 {
-		c, err := d.Dial("tcp", ln.Addr().String())
+		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		d.NetDialer.LocalAddr = c.LocalAddr()
 		require.NoError(t, engineOf(t, c).SetLinger(0))

@@ -177,11 +177,9 @@ func TestListenerErrors(t *testing.T) {
 func TestClosedListenerKeepsAccepted(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c, err := Dial("sdp", ln.Addr().String())
+	c, s, err := bothEnds(ln, func(address string) (net.Conn, error) { return patientDial("sdp", address) })
 	require.NoError(t, err)
 	defer c.Close()
-	s, err := ln.Accept()
-	require.NoError(t, err)
 	defer s.Close()
 	ln.Close()
 	c.SetDeadline(time.Now().Add(soon))

@@ -26,9 +26,7 @@ func pairs(t *testing.T, n int, server *Config) (clients, servers []*conn) {
 	require.NoError(t, err)
 	defer ln.Close()
 	for range n {
-		c, err := engineDial(ln.Addr().String())
-		require.NoError(t, err)
-		s, err := ln.Accept()
+		c, s, err := bothEnds(ln, engineDial)
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			c.Close()

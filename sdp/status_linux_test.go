@@ -33,11 +33,9 @@ func statusPair(t *testing.T, config *Config) (client, server *conn) {
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{Config: config}
-	c, err := d.Dial("sdp", ln.Addr().String())
+	c, s, err := bothEnds(ln, func(address string) (net.Conn, error) { return d.Dial("sdp", address) })
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	s, err := ln.Accept()
-	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return engineOf(t, c), engineOf(t, s)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"net"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -381,12 +382,10 @@ func testNeverZcopy(t *testing.T, threshold int) {
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{Config: overEngine(&Config{ZCopyThreshold: 1})}
-	nc, err := d.Dial("sdp", ln.Addr().String())
+	nc, ns, err := bothEnds(ln, func(address string) (net.Conn, error) { return d.Dial("sdp", address) })
 	require.NoError(t, err)
 	c := engineOf(t, nc)
 	defer c.Close()
-	ns, err := ln.Accept()
-	require.NoError(t, err)
 	s := engineOf(t, ns)
 	defer s.Close()
 	require.False(t, s.session.Parts().ZSource.Wants(1<<30))
