@@ -214,7 +214,7 @@ func requestRules() []setUpRule {
 		kind        byte
 		n           int
 	}{
-		{"host | 48 bytes", "host", 8, 48},
+		{"host |", "host", 8, 32},
 		{"tuple | 36 bytes", "tuple", 3, 36},
 	} {
 		item := hostileItem(v.kind, v.n)
