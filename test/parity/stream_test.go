@@ -36,7 +36,7 @@ func (r *run) connect(ln net.Listener) (c, s conn) {
 
 // move makes a connection move to shared memory, if connections do that at once.
 func (r *run) move(c, s conn) {
-	if r.name != "shm" || os.Getenv("SDP_MOVE") != "at-once" {
+	if r.name != "shm" || os.Getenv(moveVariable) != "at-once" {
 		return
 	}
 	moved := func(c conn) bool { return c.(*sdp.Conn).Device() == "shm" }
