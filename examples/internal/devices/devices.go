@@ -6,17 +6,22 @@ import (
 	"net"
 	"slices"
 	"sync"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // Plain is the device name of a plain TCP connection.
 const Plain = "tcp"
 
-// Of returns the name of the RDMA device that carries conn, or the connection that
-// conn wraps.
+// Of returns the name of what carries conn, or the connection that conn wraps. A
+// connection that has moved to shared memory counts as one of shm, also after it has come home.
 func Of(conn net.Conn) string {
 	for {
 		switch c := conn.(type) {
-		case interface{ Device() string }: // an *sdp.Conn
+		case *sdp.Conn:
+			if s := c.Stats(); s.Moves > 0 || s.ShmReceived > 0 {
+				return "shm"
+			}
 			return c.Device()
 		case interface{ NetConn() net.Conn }: // such as a *tls.Conn
 			conn = c.NetConn()
@@ -26,13 +31,12 @@ func Of(conn net.Conn) string {
 	}
 }
 
-// A Recorder dials for a client that does not expose its connections, and records the
-// device of each.
+// A Recorder dials for a client that does not expose its connections, and records them.
 type Recorder struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu      sync.Mutex
-	devices []string
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
 // DialContext has the signature of http.Transport.DialContext.
@@ -43,7 +47,7 @@ func (r *Recorder) DialContext(ctx context.Context, network, address string) (ne
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.devices = append(r.devices, Of(conn))
+	r.conns = append(r.conns, conn)
 	return conn, nil
 }
 
@@ -52,5 +56,9 @@ func (r *Recorder) DialContext(ctx context.Context, network, address string) (ne
 func (r *Recorder) Used() (devices []string, conns int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(r.devices))), len(r.devices)
+	for _, conn := range r.conns {
+		devices = append(devices, Of(conn))
+	}
+	slices.Sort(devices)
+	return slices.Compact(devices), len(r.conns)
 }
