@@ -89,9 +89,10 @@ type rawConn struct {
 	raw syscall.RawConn
 }
 
-// SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. After Control, the descriptor
-// becomes readable when something has arrived, as a program that polls it expects: the direction from the peer does not
-// move any more. The other direction comes home before, because the program may write.
+// SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. For Control, both directions come home, because
+// the program may write, and wait for the descriptor to become readable. They may move again later: most programs set
+// options. If bytes then wait in the ring for a program that calls no Read, the connection comes home for good, and so do
+// others of the process whose descriptor the program has.
 // Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.tcp.SyscallConn()

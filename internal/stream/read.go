@@ -206,7 +206,7 @@ func (l *link) readSocket(fd uintptr) bool {
 // has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
-	if c.polled.Load() {
+	if c.polled.Load() && pollers.Load() {
 		return false // its descriptor must become readable
 	}
 	if r.gate.Load().Asks() {
