@@ -317,9 +317,9 @@ func (c *Conn) stopMoving() {
 
 // stay keeps the connection on TCP for good: something else uses its socket.
 func (c *Conn) stay(why error) {
-	c.why.Store(&why)
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
+	c.why.Store(&why)
 	c.trigger.Never()
 	c.pinned = true
 	c.endMeeting()
