@@ -183,6 +183,9 @@ func TestRelay(t *testing.T) {
 			require.Equal(t, "ok", s.does(t, "serve one :7000"))
 			require.Equal(t, "ok", r.does(t, "relay %s %s", listens, to))
 			isPlain(t, c, "one", listens)
+			speaks := strings.Replace(listens, ":7001", ":7002", 1)
+			require.Equal(t, "ok", r.does(t, "relay %s %s sdp", speaks, to))
+			moves(t, c, "one", speaks) // each end meets the relay
 			assert.Empty(t, files(t, dir))
 		})
 	}
