@@ -109,6 +109,11 @@ func (r *role) do(command string, args []string) string {
 		return strings.Join(slices.Sorted(maps.Keys(r.why)), " | ")
 	case "relay": // address to [how]: passes on what comes, perhaps from the client's address, or address and port, or over SDP
 		err = relay(args[0], args[1], strings.Join(args[2:], ""))
+	case "insist": // address: dials on network sdp
+		var c net.Conn
+		if c, err = sdp.Dial("sdp", args[0]); err == nil {
+			err = c.Close()
+		}
 	case "load": // server address exchanges: connections, two at a time, until it is killed; says where the first one was
 		return r.load(args[0], args[1], n(2))
 	case "impostor": // what how
