@@ -66,16 +66,13 @@ func memoryOf(dialled bool) *trigger.Memory[netip.AddrPort] {
 
 var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	p := &stream.Policy{
-		Admit: admit,
-		Take:  budget.Process.TakeSpare,
-		Give:  budget.Process.Give,
-		At:    func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
-		Learn: func(dialled bool, acceptor netip.AddrPort, long bool) {
-			if m := memoryOf(dialled); long {
-				m.Long(acceptor)
-			} else {
-				m.Short(acceptor)
-			}
+		Sandboxed: sandboxed,
+		Admit:     limits.Admit,
+		Take:      budget.Process.TakeSpare,
+		Give:      budget.Process.Give,
+		At:        func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
+		Learn: func(dialled bool, acceptor netip.AddrPort, lesson trigger.Lesson) {
+			memoryOf(dialled).Learn(acceptor, lesson)
 		},
 	}
 	switch getenv(moveVariable) {
@@ -97,14 +94,13 @@ const moveVariable = "SDP_MOVE"
 // filters is how many seccomp filters the process had when it made its first connection.
 var filters = sync.OnceValues(limits.Filters)
 
-// admit returns why the process should not share memory for another connection.
-func admit() error {
-	if now, ok := limits.Filters(); ok {
-		if before, _ := filters(); now != before {
-			return errFiltered
-		}
+// sandboxed returns an error if the program has installed a filter since.
+func sandboxed() error {
+	now, ok := limits.Filters()
+	if before, _ := filters(); ok && now != before {
+		return errFiltered
 	}
-	return limits.Admit()
+	return nil
 }
 
 var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
