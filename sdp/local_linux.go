@@ -183,12 +183,19 @@ func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
 	}
 }
 
-// name gives an error the name of the network that the program used.
+// name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {
-	if op, ok := err.(*net.OpError); ok && l.network != unnamed {
-		op.Net = networkNames[l.network]
+	if l.network == unnamed {
+		return err
 	}
-	return err
+	for e := err; ; {
+		op, ok := e.(*net.OpError)
+		if !ok || e != err && op.Source != l.LocalAddr() {
+			return err
+		}
+		op.Net = networkNames[l.network]
+		e = op.Err
+	}
 }
 
 func (l *local) Read(b []byte) (int, error) {
@@ -288,8 +295,23 @@ func (l *local) File() (*os.File, error) {
 
 func (l *local) SyscallConn() (syscall.RawConn, error) {
 	raw, err := l.Conn.SyscallConn()
-	return raw, l.name(err)
+	if err != nil {
+		return nil, l.name(err)
+	}
+	return &rawLocal{raw, l}, nil
 }
+
+// rawLocal is what SyscallConn returns.
+type rawLocal struct {
+	raw syscall.RawConn
+	l   *local
+}
+
+func (r *rawLocal) Control(f func(fd uintptr)) error { return r.l.name(r.raw.Control(f)) }
+
+func (r *rawLocal) Read(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Read(f)) }
+
+func (r *rawLocal) Write(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Write(f)) }
 
 func (l *local) record() *record { return &l.recorded }
 
