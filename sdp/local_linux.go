@@ -81,16 +81,18 @@ var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	}
 	switch getenv(moveVariable) {
 	case "at-once":
+		meeting.TestSelf = true
 		p.At = func(bool, netip.AddrPort) int { return 1 }
 		p.Learn = nil
 	case "at-random":
+		meeting.TestSelf = true
 		p.Restless = true
 	}
 	return p
 })
 
 // moveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
-// ("at-random"). It is for tests.
+// ("at-random"), also if both ends are in one process. It is for tests.
 const moveVariable = "SDP_MOVE"
 
 // filters is how many seccomp filters the process had when it made its first connection.

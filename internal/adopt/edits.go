@@ -15,16 +15,20 @@ type edit struct {
 var hookEdits = []edit{
 	{at: "type netFD struct {", prologue: "sdp *sdpLink; sdpSettled bool"},
 
-	// One place for Dial, DialTCP, happy eyeballs, and one for Listen and ListenTCP.
+	// One place for Dial, DialTCP, happy eyeballs, one for Listen and ListenTCP, and one for all Accepts.
 	{at: "func (sd *sysDialer) doDialTCPProto(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error) {",
 		prologue: "if raddr != nil && sdpWanted(ctx) { return sd.sdpDial(ctx, laddr, raddr, proto) }"},
 	{at: "func (sl *sysListener) listenTCPProto(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error) {",
 		prologue: "if sdpWanted(ctx) { return sl.sdpListen(ctx, laddr, proto) }"},
-	{at: "return &TCPListener{fd: fd}, nil", instead: "return &TCPListener{fd: sdpInherit(fd)}, nil"},
+	{at: "return newTCPConn(fd, ln.lc.KeepAlive, ln.lc.KeepAliveConfig, testPreHookSetKeepAlive, testHookSetKeepAlive), nil",
+		instead: "return ln.sdpAccepted(newTCPConn(fd, ln.lc.KeepAlive, ln.lc.KeepAliveConfig, testPreHookSetKeepAlive, testHookSetKeepAlive)), nil"},
+	{at: "return newTCPConn(fd, defaultTCPKeepAliveIdle, KeepAliveConfig{}, testPreHookSetKeepAlive, testHookSetKeepAlive), nil",
+		instead: "return sdpContinued(newTCPConn(fd, defaultTCPKeepAliveIdle, KeepAliveConfig{}, testPreHookSetKeepAlive, testHookSetKeepAlive)), nil"},
+	{at: "return &TCPListener{fd: fd}, nil", instead: "return sdpInherit(fd)"},
 	{at: "func (r *Resolver) exchange(ctx context.Context, server string, q dnsmessage.Question, timeout time.Duration, useTCP, ad bool) (dnsmessage.Parser, dnsmessage.Header, error) {",
 		prologue: "ctx = sdpPlain(ctx)"},
 
-	{at: "func (fd *netFD) accept() (netfd *netFD, err error) {", prologue: "if fd.sdp != nil { return fd.sdpAccept() }"},
+	{at: "func (fd *netFD) accept() (netfd *netFD, err error) {", prologue: "if sdpRDMA && fd.sdp != nil { return fd.sdpAccept() }"},
 	{at: "func (fd *netFD) Read(p []byte) (n int, err error) {", prologue: "if fd.sdp != nil { return fd.sdpRead(p) }"},
 	{at: "func (fd *netFD) Write(p []byte) (nn int, err error) {", prologue: "if fd.sdp != nil { return fd.sdpWrite(p) }"},
 	{at: "func (fd *netFD) writeBuffers(v *Buffers) (n int64, err error) {", prologue: "if fd.sdp != nil { return fd.sdpWriteBuffers(v) }"},

@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,9 @@ type Options struct {
 	// Cache is the directory of all second GOROOTs; "" means gosdp/go in the user's cache
 	// directory.
 	Cache string
-	// Verbs adds the device for RDMA hardware, which needs cgo.
+	// RDMA adds SDP over RDMA, and its device iwarp.
+	RDMA bool
+	// Verbs adds RDMA too, and the device for RDMA hardware, which needs cgo.
 	Verbs bool
 }
 
@@ -84,8 +87,11 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 
 // name returns what tells second GOROOTs with these options from others of the same version of Go.
 func (o *Options) name() string {
-	if o.Verbs {
+	switch {
+	case o.Verbs:
 		return "-verbs"
+	case o.RDMA:
+		return "-iwarp"
 	}
 	return ""
 }
@@ -122,7 +128,7 @@ func Keep(goroot string) {
 // first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.Verbs, Version(), hookEdits, unixEdits, lateConstants)
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.RDMA, o.Verbs, Version(), hookEdits, unixEdits, lateConstants)
 	for _, from := range []fs.FS{gosdp.Sources, std} {
 		if err := hashFiles(h, from); err != nil {
 			return "", err
@@ -212,6 +218,10 @@ func fill(ctx context.Context, t *Toolchain, o Options, to string) error {
 		return err
 	}
 	roots := []string{"sdp"}
+	text := "//go:build " + hooked + "\n\npackage net\n\nconst sdpRDMA = " + strconv.FormatBool(o.RDMA || o.Verbs) + "\n"
+	if err := os.WriteFile(filepath.Join(src, "net", "sdp_options.go"), []byte(text), 0o644); err != nil {
+		return err
+	}
 	if o.Verbs {
 		roots = append(roots, "rdma/verbs")
 		text := "//go:build " + hooked + " && cgo\n\npackage net\n\nimport _ \"" + inside + "rdma/verbs\"\n"
@@ -278,6 +288,9 @@ func writeHooks(dir, version string, net files) error {
 	}
 	hook, err := hookSource(version)
 	if err != nil {
+		return err
+	}
+	if err := writeDir(dir, std, "_std/net"); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "sdp_hook.go"), hook, 0o644); err != nil {

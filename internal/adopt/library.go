@@ -167,8 +167,9 @@ func writePackage(src, pkg string, used unixNames) (imports []string, err error)
 	if err := write(gosdp.Sources, pkg); err != nil {
 		return nil, fmt.Errorf("package %s: %w", pkg, err)
 	}
-	if extra := path.Join("_std", pkg); pkg == "sdp" {
-		if err := write(std, extra); err != nil {
+	switch pkg {
+	case "sdp", "internal/stream":
+		if err := write(std, path.Join("_std", path.Base(pkg))); err != nil {
 			return nil, err
 		}
 	}

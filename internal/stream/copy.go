@@ -241,6 +241,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		return v.WriteTo(c.tcp)
 	}
 	if n, err = c.putBuffers(v); err != nil {
+		if s, ok := err.(*os.SyscallError); ok {
+			err = s.Err
+		}
 		err = c.fail("writev", err)
 	}
 	c.fidget()

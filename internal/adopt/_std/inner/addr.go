@@ -3,7 +3,6 @@ package net
 import (
 	"net/netip"
 	"strconv"
-	"syscall"
 )
 
 // IP is an address of 4 or 16 bytes.
@@ -13,6 +12,12 @@ func (ip IP) addr() netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)
 	return a.Unmap()
 }
+
+// Equal acts like that of package net.
+func (ip IP) Equal(x IP) bool { return ip.addr() == x.addr() }
+
+// IsLoopback acts like that of package net.
+func (ip IP) IsLoopback() bool { return ip.addr().IsLoopback() }
 
 // IPMask is a mask of 4 or 16 bytes.
 type IPMask []byte
@@ -87,12 +92,4 @@ func (a *UnixAddr) String() string {
 		return "<nil>"
 	}
 	return a.Name
-}
-
-func unixAddr(sa syscall.Sockaddr, network string) *UnixAddr {
-	a := &UnixAddr{Net: network}
-	if u, ok := sa.(*syscall.SockaddrUnix); ok {
-		a.Name = u.Name
-	}
-	return a
 }

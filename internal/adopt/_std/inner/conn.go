@@ -9,20 +9,44 @@ import (
 	"time"
 )
 
-// FromFD returns a connection on a socket of package net, whose netFD is owner.
-func FromFD(pfd *poll.FD, network string, local, remote *TCPAddr, owner any) *TCPConn {
+// Owner is what package net has for a socket: a *netFD.
+type Owner interface {
+	// SDPFile returns a copy of the socket.
+	SDPFile() (*os.File, error)
+	// SDPReadFrom sends what r has, by the kernel if it can.
+	SDPReadFrom(r io.LimitedReader) (int64, error)
+	// SDPMultipath reports whether the connection uses multipath TCP.
+	SDPMultipath() bool
+}
+
+// FromFD returns a connection on a socket of package net.
+func FromFD(pfd *poll.FD, network string, local, remote *TCPAddr, owner Owner) *TCPConn {
 	return &TCPConn{conn{pfd: pfd, net: network, local: local, remote: remote, owner: owner}}
 }
 
-// OwnerOf returns the owner of a connection that FromFD returned.
-func OwnerOf(c Conn) any { return c.(*TCPConn).owner }
+// UnixFromFD is FromFD for a Unix socket, from which the kernel can send.
+func UnixFromFD(pfd *poll.FD, network string, owner Owner) *UnixConn {
+	return &UnixConn{conn{pfd: pfd, net: network, local: &UnixAddr{Net: network}, remote: &UnixAddr{Net: network}, owner: owner}}
+}
+
+// OwnerOf returns the owner of a connection that FromFD or UnixFromFD has returned, and nil for
+// anything else.
+func OwnerOf(c any) Owner {
+	switch c := c.(type) {
+	case *TCPConn:
+		return c.owner
+	case *UnixConn:
+		return c.owner
+	}
+	return nil
+}
 
 // conn is a connected socket.
 type conn struct {
 	pfd           *poll.FD
 	net           string
 	local, remote Addr
-	owner         any // keeps pfd's owner alive
+	owner         Owner // of pfd; nil: a Unix socket of the library's own
 }
 
 // TCPConn is a TCP connection of package net.
@@ -90,6 +114,35 @@ func (c *conn) option(level, name, value int) error {
 	runtime.KeepAlive(c)
 	return c.fail("set", "setsockopt", err)
 }
+
+// ReadFrom sends what r has, which is an *io.LimitedReader. Its errors are not *OpErrors.
+func (c *TCPConn) ReadFrom(r io.Reader) (int64, error) {
+	return c.owner.SDPReadFrom(*r.(*io.LimitedReader))
+}
+
+// WriteTo writes all slices with as few system calls as possible.
+func (v *Buffers) WriteTo(w io.Writer) (int64, error) {
+	c := w.(*TCPConn)
+	n, err := c.pfd.Writev((*[][]byte)(v))
+	runtime.KeepAlive(c)
+	return n, c.fail("writev", "writev", err)
+}
+
+// File returns a copy of the socket.
+func (c *TCPConn) File() (*os.File, error) {
+	f, err := c.owner.SDPFile()
+	return f, c.fail("file", "", err)
+}
+
+// MultipathTCP acts like that of package net.
+func (c *TCPConn) MultipathTCP() (bool, error) { return c.owner.SDPMultipath(), nil }
+
+// The program sets these by package net.
+
+func (c *TCPConn) SetKeepAlive(bool) error                  { return errNotHere }
+func (c *TCPConn) SetKeepAlivePeriod(time.Duration) error   { return errNotHere }
+func (c *TCPConn) SetKeepAliveConfig(KeepAliveConfig) error { return errNotHere }
+func (c *TCPConn) SetNoDelay(bool) error                    { return errNotHere }
 
 // SetLinger acts like that of package net.
 func (c *TCPConn) SetLinger(sec int) error {

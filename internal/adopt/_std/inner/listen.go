@@ -20,21 +20,17 @@ type UnixListener struct {
 	unlink sync.Once
 }
 
-// ListenUnix listens on network "unix" or "unixpacket".
+// ListenUnix listens on network "unix".
 func ListenUnix(network string, addr *UnixAddr) (*UnixListener, error) {
-	l, err := listenUnix(network, addr)
+	l, err := listenUnix(addr)
 	if err != nil {
 		return nil, &OpError{Op: "listen", Net: network, Addr: addr, Err: err}
 	}
 	return l, nil
 }
 
-func listenUnix(network string, addr *UnixAddr) (*UnixListener, error) {
-	kind := syscall.SOCK_STREAM
-	if network == "unixpacket" {
-		kind = syscall.SOCK_SEQPACKET
-	}
-	s, err := syscall.Socket(syscall.AF_UNIX, kind|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
+func listenUnix(addr *UnixAddr) (*UnixListener, error) {
+	s, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
@@ -46,8 +42,8 @@ func listenUnix(network string, addr *UnixAddr) (*UnixListener, error) {
 		syscall.Close(s)
 		return nil, os.NewSyscallError("listen", err)
 	}
-	l := &UnixListener{pfd: poll.FD{Sysfd: s, IsStream: kind == syscall.SOCK_STREAM, ZeroReadIsEOF: true}, addr: addr}
-	if err := l.pfd.Init(network, true); err != nil {
+	l := &UnixListener{pfd: poll.FD{Sysfd: s, IsStream: true, ZeroReadIsEOF: true}, addr: addr}
+	if err := l.pfd.Init("unix", true); err != nil {
 		syscall.Close(s)
 		return nil, err
 	}
@@ -55,29 +51,30 @@ func listenUnix(network string, addr *UnixAddr) (*UnixListener, error) {
 	return l, nil
 }
 
-// Accept returns the next connection.
-func (l *UnixListener) Accept() (Conn, error) {
-	c, err := l.AcceptUnix()
+// AcceptUnix returns the next connection.
+func (l *UnixListener) AcceptUnix() (*UnixConn, error) {
+	c, err := l.accept()
 	if err != nil {
-		return nil, err
+		return nil, &OpError{Op: "accept", Net: "unix", Addr: l.addr, Err: err}
 	}
 	return c, nil
 }
 
-// AcceptUnix returns the next connection.
-func (l *UnixListener) AcceptUnix() (*UnixConn, error) {
+func (l *UnixListener) accept() (*UnixConn, error) {
 	s, _, call, err := l.pfd.Accept()
 	runtime.KeepAlive(l)
 	if err != nil {
 		if errno, ok := err.(syscall.Errno); ok {
 			err = os.NewSyscallError(call, errno)
 		}
-		return nil, &OpError{Op: "accept", Net: l.addr.Net, Addr: l.addr, Err: err}
+		return nil, err
 	}
-	c := newUnixConn(s, l.addr.Net, syscall.SOCK_STREAM)
-	if err := c.init(s); err != nil {
-		return nil, &OpError{Op: "accept", Net: l.addr.Net, Addr: l.addr, Err: err}
+	c := UnixFromFD(&poll.FD{Sysfd: s, IsStream: true, ZeroReadIsEOF: true}, "unix", nil)
+	if err := c.pfd.Init("unix", true); err != nil {
+		syscall.Close(s)
+		return nil, err
 	}
+	runtime.SetFinalizer(c, (*UnixConn).Close)
 	return c, nil
 }
 
@@ -89,35 +86,39 @@ func (l *UnixListener) Close() error {
 		}
 	})
 	if err := l.pfd.Close(); err != nil {
-		return &OpError{Op: "close", Net: l.addr.Net, Addr: l.addr, Err: err}
+		return &OpError{Op: "close", Net: "unix", Addr: l.addr, Err: err}
 	}
 	return nil
 }
 
+// Accept is not used here.
+func (l *UnixListener) Accept() (Conn, error) { return nil, errNotHere }
+
 // Addr returns the address that was passed to ListenUnix.
 func (l *UnixListener) Addr() Addr { return l.addr }
 
-// SetDeadline sets the deadline of Accept.
+// SetDeadline sets the deadline of AcceptUnix.
 func (l *UnixListener) SetDeadline(t time.Time) error { return l.pfd.SetDeadline(t) }
 
-// TCPListener is not used here, because package net listens.
-type TCPListener struct{ Listener }
+// TCPListener is a listener of package net.
+type TCPListener struct{ Below }
 
-func (l *TCPListener) SyscallConn() (syscall.RawConn, error) { return nil, errNotHere }
-func (l *TCPListener) File() (*os.File, error)               { return nil, errNotHere }
-
-// ListenConfig is not used here, because package net listens.
-type ListenConfig struct {
-	Control         func(network, address string, c syscall.RawConn) error
-	KeepAlive       time.Duration
-	KeepAliveConfig KeepAliveConfig
+// Below is what package net has of a TCPListener.
+type Below interface {
+	Listener
+	SetDeadline(t time.Time) error
+	SyscallConn() (syscall.RawConn, error)
+	File() (*os.File, error)
 }
 
-func (lc *ListenConfig) MultipathTCP() bool   { return false }
-func (lc *ListenConfig) SetMultipathTCP(bool) {}
+// ListenConfig is not used here, because package net listens.
+type ListenConfig struct{}
+
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (Listener, error) {
 	return nil, errNotHere
 }
 
-// FileListener is not used here, because package net listens.
+// FileListener and FileConn are not used here, because package net has them.
+
 func FileListener(f *os.File) (Listener, error) { return nil, errNotHere }
+func FileConn(f *os.File) (Conn, error)         { return nil, errNotHere }

@@ -1,8 +1,8 @@
 //go:build linux && !android && (amd64 || arm64)
 
 // This file is not part of the Go distribution. "sdp go" has added it to package net, and a line
-// to each function that calls it, so that TCP connections use the Sockets Direct Protocol if the
-// peer speaks it. See docs/adoption.md of github.com/gosdp/gosdp.
+// to each function that calls it, so that TCP connections between programs of one host move to
+// shared memory when that pays. See docs/adoption.md of github.com/gosdp/gosdp.
 
 package net
 
@@ -11,7 +11,6 @@ import (
 	inner "internal/gosdp/net"
 	"internal/gosdp/sdp"
 	"internal/poll"
-	"internal/runtime/exithook"
 	"io"
 	"os"
 	"runtime"
@@ -24,14 +23,16 @@ import (
 // sdpBuild is what "sdp version" finds in a program.
 var sdpBuild = "sdp-go-build{gosdp=@@VERSION@@;go=@@GOVERSION@@}"
 
-// sdpLink is the additional state of a netFD whose connection or listener uses SDP. The socket's
-// descriptor belongs to another netFD, sock. The library refers only to that one, so the garbage
-// collector frees a connection that the program has dropped.
+// sdpLink is the additional state of a netFD whose connection or listener is the library's. The
+// socket's descriptor belongs to another netFD, sock. The library refers only to that one, so the
+// garbage collector frees a connection that the program has dropped.
 type sdpLink struct {
-	conn     *sdp.Conn     // nil: a listener
-	listener *sdp.Listener // nil: a connection
-	sock     *netFD
-	closed   atomic.Bool
+	conn   *sdp.Conn   // nil: a listener
+	serves sdpListener // use listener
+	sock   *netFD
+	closed atomic.Bool
+	role   string      // for sdpReport
+	moved  atomic.Bool // reported
 
 	rawOnce sync.Once
 	raw     syscall.RawConn // use rawConn
@@ -52,10 +53,8 @@ func sdpPlain(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sdpUnhooked{}, true)
 }
 
-// sdpWanted reports whether a Dial or Listen with ctx may use SDP.
-func sdpWanted(ctx context.Context) bool {
-	return ctx.Value(sdpUnhooked{}) == nil && (sdp.Getenv("SDP_DEVICES") != "tcp" || sdp.Getenv("SDP_CONFIG") != "")
-}
+// sdpWanted reports whether the connections of a Dial or Listen with ctx may be the library's.
+func sdpWanted(ctx context.Context) bool { return ctx.Value(sdpUnhooked{}) == nil }
 
 // sdpNetFD returns the netFD that the program gets for the connection or listener on sock.
 func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
@@ -69,8 +68,19 @@ func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
 	}
 }
 
+// sdpConn makes a connection the program's. up is nil if it stays package net's own.
+func (c *TCPConn) sdpConn(up *sdp.Conn, role string) *TCPConn {
+	if up == nil {
+		c.fd.sdpSettled = true
+		sdpReport(role, "tcp")
+		return c
+	}
+	sdpReport(role, up.Device())
+	return &TCPConn{conn{sdpNetFD(c.fd, &sdpLink{conn: up, role: role})}}
+}
+
 // sdpSock returns the netFD of the descriptor. After Close the descriptor may still be open, because
-// the library delivers data in the background, but the program must not use it any more.
+// SDP over RDMA delivers data in the background, but the program must not use it any more.
 func (fd *netFD) sdpSock() *netFD {
 	switch {
 	case fd.sdp == nil:
@@ -102,8 +112,7 @@ func sdpAddr(a Addr) *inner.TCPAddr {
 	return &inner.TCPAddr{IP: inner.IP(t.IP), Port: t.Port, Zone: t.Zone}
 }
 
-// sdpError converts an error of the library to one that package net wraps in an OpError. Once the
-// process ends, it does not return with one: see sdpHold.
+// sdpError converts an error of the library to one that package net wraps in an OpError.
 func sdpError(op string, err error) error {
 	if err == nil {
 		return nil
@@ -112,7 +121,14 @@ func sdpError(op string, err error) error {
 	if e, ok := err.(*inner.OpError); ok {
 		err = e.Err
 	}
+	return sdpOuter(op, err)
+}
+
+// sdpOuter converts an error of the library to one of package net.
+func sdpOuter(op string, err error) error {
 	switch e := err.(type) {
+	case *inner.OpError:
+		return &OpError{Op: e.Op, Net: e.Net, Source: sdpOuterAddr(e.Source), Addr: sdpOuterAddr(e.Addr), Err: sdpOuter(e.Op, e.Err)}
 	case *sdpFailed:
 		return e.error
 	case syscall.Errno:
@@ -121,141 +137,97 @@ func sdpError(op string, err error) error {
 	return err
 }
 
+// sdpOuterAddr is the inverse of sdpAddr.
+func sdpOuterAddr(a inner.Addr) Addr {
+	if t, ok := a.(*inner.TCPAddr); ok && t != nil {
+		return &TCPAddr{IP: IP(t.IP), Port: t.Port, Zone: t.Zone}
+	}
+	return nil
+}
+
 // sdpFailed is an error of package net that passes through the library.
 type sdpFailed struct{ error }
 
 func (e *sdpFailed) Unwrap() error { return e.error }
 
-// Dial
+// Dial, Listen, Accept, and what other processes hand over
 
-// sdpDial acts like doDialTCPProto but uses SDP if possible.
+// sdpDial acts like doDialTCPProto.
 func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto int) (*TCPConn, error) {
-	var last *TCPConn
-	connect := func(ctx context.Context, mark inner.Control) (inner.Conn, error) {
-		below := *sd
-		if mark != nil {
-			below.sdpMark(mark)
-		}
-		c, err := below.doDialTCPProto(sdpPlain(ctx), laddr, raddr, proto)
-		if err != nil {
-			return nil, &sdpFailed{err}
-		}
-		last = c
-		return sdpInner(c.fd), nil
-	}
-	d := new(sdp.Dialer)
-	if laddr != nil {
-		d.NetDialer = &inner.Dialer{LocalAddr: sdpAddr(laddr)}
-	}
-	c, err := d.DialContext(inner.WithConnect(ctx, connect), sd.network, raddr.String())
+	rdma, err := sdp.Dials(sd.network, sdpAddr(raddr))
 	if err != nil {
+		return nil, err
+	}
+	if sdpRDMA && rdma {
+		return sd.sdpDialRDMA(ctx, laddr, raddr, proto)
+	}
+	c, err := sd.doDialTCPProto(sdpPlain(ctx), laddr, raddr, proto)
+	if err != nil {
+		return nil, err
+	}
+	up, err := sdp.Dialled(ctx, sd.network, sdpInner(c.fd))
+	if err != nil {
+		c.Close()
 		if e := mapErr(ctx.Err()); e != nil {
 			return nil, e
 		}
 		return nil, sdpError("connect", err)
 	}
-	if up, ok := c.(*sdp.Conn); ok {
-		sdpUp("dial", up)
-		return &TCPConn{conn{sdpNetFD(last.fd, &sdpLink{conn: up})}}, nil
-	}
-	sdpReport("dial", "tcp")
-	last.fd.sdpSettled = true
-	return last, nil
+	return c.sdpConn(up, "dial"), nil
 }
 
-// sdpMark makes mark run on a socket after the program's own hook, which may bind it.
-func (sd *sysDialer) sdpMark(mark inner.Control) {
-	control, before := sd.Dialer.ControlContext, sd.Dialer.Control
-	sd.Dialer.ControlContext = func(ctx context.Context, network, address string, c syscall.RawConn) (err error) {
-		switch {
-		case control != nil:
-			err = control(ctx, network, address, c)
-		case before != nil:
-			err = before(network, address, c)
-		}
-		if err == nil {
-			mark(ctx, network, address, c)
-		}
-		return err
-	}
-}
-
-// Listen
-
-// sdpListen acts like listenTCPProto but serves SDP too.
+// sdpListen acts like listenTCPProto.
 func (sl *sysListener) sdpListen(ctx context.Context, laddr *TCPAddr, proto int) (*TCPListener, error) {
-	if proto != 0 && !sdp.MarksMultipath() {
-		proto = 0
-	}
 	ln, err := sl.listenTCPProto(sdpPlain(ctx), laddr, proto)
 	if err != nil {
 		return nil, err
 	}
-	served, err := sdp.NewListener(&sdpBelow{ln.fd}, nil)
-	if err != nil {
-		ln.fd.Close()
+	sock := ln.fd
+	if ln.fd, err = sdpServe(sock); err != nil {
+		sock.Close()
 		return nil, sdpError("listen", err)
 	}
-	ln.fd = sdpNetFD(ln.fd, &sdpLink{listener: served})
 	return ln, nil
 }
 
-// sdpInherit serves SDP on a listening socket from which another process may accept too. It accepts
-// only while the program waits in Accept. If SDP is switched off, it removes the mark that an earlier
-// process may have left on the socket.
-func sdpInherit(sock *netFD) *netFD {
-	below := &sdpBelow{sock}
-	if sdpWanted(context.Background()) {
-		if ln, err := sdp.SharedListener(below); err == nil {
-			return sdpNetFD(sock, &sdpLink{listener: ln})
-		}
+// sdpInherit returns the listener on a listening socket that the program has as a file.
+func sdpInherit(sock *netFD) (Listener, error) {
+	fd, err := sdpServe(sock)
+	if err != nil {
+		sock.Close()
+		return nil, sdpError("listen", err)
 	}
-	sdp.Hide(below)
-	return sock
+	return &TCPListener{fd: fd}, nil
 }
 
-// sdpBelow is the listening socket as the library sees it.
-type sdpBelow struct{ fd *netFD }
-
-func (l *sdpBelow) Accept() (inner.Conn, error) {
-	fd, err := l.fd.accept()
-	if err != nil {
-		return nil, err
-	}
-	return sdpInner(fd), nil
-}
-
-func (l *sdpBelow) Close() error                          { return l.fd.Close() }
-func (l *sdpBelow) Addr() inner.Addr                      { return sdpAddr(l.fd.laddr) }
-func (l *sdpBelow) SetDeadline(t time.Time) error         { return l.fd.SetDeadline(t) }
-func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListener(l.fd), nil }
-func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
-
-func (fd *netFD) sdpAccept() (*netFD, error) {
-	if fd.sdp.closed.Load() { // the library would return what it has accepted before
-		return nil, ErrClosed
-	}
-	// If Close is called meanwhile, a connection that the library has accepted is still returned: after
-	// File, no other process can serve it.
-	c, err := fd.sdp.listener.Accept()
-	if err != nil {
-		return nil, sdpError("accept", err)
-	}
-	if up, ok := c.(*sdp.Conn); ok {
-		sdpUp("accept", up)
-		sdp.Hide(up.Under())
-		return sdpNetFD(inner.OwnerOf(up.Under()).(*netFD), &sdpLink{conn: up}), nil
-	}
-	sdpReport("accept", "tcp")
-	sock := inner.OwnerOf(c).(*netFD)
+// sdpServe returns the netFD that a program gets for a listening socket.
+func sdpServe(sock *netFD) (*netFD, error) {
 	sock.sdpSettled = true
-	return sock, nil
+	rdma, err := sdp.Listens(sdpAddr(sock.laddr), sdpRDMA)
+	if sdpRDMA && rdma {
+		return sock.sdpServeRDMA()
+	}
+	return sock, err
+}
+
+// sdpAccepted returns what a program gets of a connection that it has accepted.
+func (ln *TCPListener) sdpAccepted(c *TCPConn) *TCPConn {
+	if !ln.fd.sdpSettled || c.fd.sdpSettled {
+		return c
+	}
+	return c.sdpConn(sdp.Accepted(sdpInner(c.fd), sdpAddr(ln.fd.laddr)), "accept")
+}
+
+// sdpContinued returns what a program gets of a connection that it has as a file.
+func sdpContinued(c *TCPConn) *TCPConn {
+	return c.sdpConn(sdp.Continued(sdpInner(c.fd)), "file")
 }
 
 // Read, Write, Close
 
 func (fd *netFD) sdpRead(p []byte) (int, error) {
 	n, err := fd.sdp.conn.Read(p)
+	fd.sdp.report()
 	if err != nil {
 		err = sdpError(readSyscallName, err)
 	}
@@ -264,6 +236,7 @@ func (fd *netFD) sdpRead(p []byte) (int, error) {
 
 func (fd *netFD) sdpWrite(p []byte) (int, error) {
 	n, err := fd.sdp.conn.Write(p)
+	fd.sdp.report()
 	if err != nil {
 		err = sdpError(writeSyscallName, err)
 	}
@@ -272,12 +245,13 @@ func (fd *netFD) sdpWrite(p []byte) (int, error) {
 
 func (fd *netFD) sdpWriteBuffers(v *Buffers) (int64, error) {
 	n, err := fd.sdp.conn.WriteBuffers((*inner.Buffers)(v))
+	fd.sdp.report()
 	return n, sdpError("writev", err)
 }
 
 func (fd *netFD) sdpClose() error {
 	fd.sdp.closed.Store(true)
-	if l := fd.sdp.listener; l != nil {
+	if l := fd.sdp.listener(); l != nil {
 		return sdpError("close", l.Close())
 	}
 	return sdpError("close", fd.sdp.conn.Close())
@@ -295,47 +269,55 @@ func (fd *netFD) sdpShutdown(how int) error {
 }
 
 func (fd *netFD) sdpSetDeadline(t time.Time) error {
-	if l := fd.sdp.listener; l != nil {
+	if l := fd.sdp.listener(); l != nil {
 		return sdpError("set", l.SetDeadline(t))
 	}
 	return sdpError("set", fd.sdp.conn.SetDeadline(t))
 }
 
 func (fd *netFD) sdpSetReadDeadline(t time.Time) error {
-	if fd.sdp.listener != nil {
+	if fd.sdp.listener() != nil {
 		return fd.sdpSetDeadline(t)
 	}
 	return sdpError("set", fd.sdp.conn.SetReadDeadline(t))
 }
 
 func (fd *netFD) sdpSetWriteDeadline(t time.Time) error {
-	if fd.sdp.listener != nil {
+	if fd.sdp.listener() != nil {
 		return nil
 	}
 	return sdpError("set", fd.sdp.conn.SetWriteDeadline(t))
 }
 
-// sdpDup acts like dup for a listener. It fails for a connection, whose socket does not carry the
-// bytes of the stream.
-func (fd *netFD) sdpDup() (*os.File, error) {
-	if fd.sdp.closed.Load() {
+// sdpDup acts like dup. A connection comes home to its socket first.
+func (fd *netFD) sdpDup() (f *os.File, err error) {
+	switch {
+	case fd.sdp.closed.Load():
 		return nil, ErrClosed
+	case fd.sdp.listener() != nil:
+		f, err = fd.sdp.listener().File()
+	default:
+		f, err = fd.sdp.conn.File()
 	}
-	if l := fd.sdp.listener; l != nil {
-		f, err := l.File()
-		return f, sdpError("dup", err)
-	}
-	return nil, errSDPFile
+	return f, sdpError("dup", err)
 }
 
-type sdpUnsupported string
+// What the library uses of a socket's netFD, which is an inner.Owner:
 
-func (e sdpUnsupported) Error() string   { return string(e) }
-func (e sdpUnsupported) Is(t error) bool { return t == errSDPUnsupported }
-
-var errSDPUnsupported = error(syscall.ENOTSUP)
-
-const errSDPFile = sdpUnsupported("the connection uses SDP and cannot be handed over as a file; SDP_DEVICES=tcp switches SDP off")
+func (fd *netFD) SDPFile() (*os.File, error) { return fd.dup() }
+func (fd *netFD) SDPMultipath() bool         { return isUsingMultipathTCP(fd) }
+func (fd *netFD) SDPReadFrom(r io.LimitedReader) (int64, error) {
+	switch of := inner.OwnerOf(r.R).(type) {
+	case nil:
+	case *netFD:
+		if of.family == syscall.AF_UNIX {
+			r.R = &UnixConn{conn{of}}
+		} else {
+			r.R = &TCPConn{conn{of}}
+		}
+	}
+	return (&TCPConn{conn{fd}}).readFrom(&r)
+}
 
 // Copying
 
@@ -343,15 +325,43 @@ func (c *TCPConn) sdpReadFrom(r io.Reader) (int64, error) {
 	if c.fd.sdp == nil {
 		return genericReadFrom(c, r)
 	}
-	n, err := c.fd.sdp.conn.ReadFrom(r)
+	limit, ok := r.(*io.LimitedReader)
+	if !ok {
+		n, err := c.fd.sdp.conn.ReadFrom(sdpSource(r))
+		return n, c.fd.sdpCopyError(err)
+	}
+	part := io.LimitedReader{R: sdpSource(limit.R), N: limit.N}
+	n, err := c.fd.sdp.conn.ReadFrom(&part)
+	limit.N = part.N
 	return n, c.fd.sdpCopyError(err)
 }
 
+// sdpSource returns a reader as the library knows it, if the kernel can send from it.
+func sdpSource(r io.Reader) io.Reader {
+	switch c := r.(type) {
+	case *TCPConn:
+		if c.ok() && c.fd.sdp == nil {
+			return sdpInner(c.fd)
+		}
+	case tcpConnWithoutWriteTo:
+		return sdpSource(c.TCPConn)
+	case *UnixConn:
+		if c.ok() {
+			return inner.UnixFromFD(&c.fd.pfd, c.fd.net, c.fd)
+		}
+	}
+	return r
+}
+
 func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
-	if to, ok := w.(*TCPConn); ok {
+	switch to := w.(type) {
+	case *os.File:
+	case *TCPConn:
 		w = tcpConnWithoutReadFrom{TCPConn: to} // its Write does the same, and the bytes are copied once less
-	} else if sdp.ReadsItself(w) {
-		return genericWriteTo(c, w)
+	case io.ReaderFrom:
+		if w != io.Discard {
+			return genericWriteTo(c, w) // which passes it a connection of this package
+		}
 	}
 	n, err := c.fd.sdp.conn.WriteTo(w)
 	sdpHold() // a nil error is the peer's end
@@ -359,18 +369,13 @@ func (c *TCPConn) sdpWriteTo(w io.Writer) (int64, error) {
 }
 
 // sdpCopyError is sdpError for ReadFrom and WriteTo, whose errors wrap that of the Read or the Write on
-// the connection, or the program's.
+// a connection, or the program's.
 func (fd *netFD) sdpCopyError(err error) error {
-	if err != nil {
-		sdpHold()
+	fd.sdp.report()
+	if err == nil || err == io.EOF {
+		return err
 	}
-	if e, ok := err.(*inner.OpError); ok {
-		err = e.Err
-	}
-	if e, ok := err.(*inner.OpError); ok {
-		return &OpError{Op: e.Op, Net: fd.net, Source: fd.laddr, Addr: fd.raddr, Err: sdpError(e.Op, e)}
-	}
-	return err
+	return sdpError("write", err)
 }
 
 // sdpCarries reports whether r is an SDP connection, from whose socket nothing can be spliced.
@@ -387,25 +392,25 @@ func sdpCarries(r io.Reader) bool {
 	return false
 }
 
-// Options and descriptors
+// Options and descriptors. The options are the socket's, except some that SDP over RDMA has too.
 
 func (fd *netFD) sdpSetReadBuffer(bytes int) error {
-	if fd.sdp.conn == nil {
-		return setReadBuffer(fd.sdp.sock, bytes)
+	if c := fd.sdp.rdma(); c != nil {
+		return sdpError("setsockopt", c.SetReadBuffer(bytes))
 	}
-	return sdpError("setsockopt", fd.sdp.conn.SetReadBuffer(bytes))
+	return setReadBuffer(fd.sdpSock(), bytes)
 }
 
 func (fd *netFD) sdpSetLinger(sec int) error {
-	if fd.sdp.conn == nil {
-		return setLinger(fd.sdp.sock, sec)
+	if c := fd.sdp.rdma(); c != nil {
+		return sdpError("setsockopt", c.SetLinger(sec))
 	}
-	return sdpError("setsockopt", fd.sdp.conn.SetLinger(sec))
+	return setLinger(fd.sdpSock(), sec)
 }
 
 // sdpSetNoDelay keeps the option on over iwarp, as the library's SetNoDelay does.
 func (fd *netFD) sdpSetNoDelay(noDelay bool) error {
-	c := fd.sdp.conn
+	c := fd.sdp.rdma()
 	return setNoDelay(fd.sdpSock(), noDelay || c != nil && c.Device() == "iwarp")
 }
 
@@ -415,15 +420,19 @@ func (c *rawConn) SDP() bool { return c.ok() && c.fd.sdpSettled }
 
 func (c *rawConn) sdpHas() bool { return c.ok() && c.fd.sdp != nil }
 
-func (c *rawConn) sdpControl(f func(uintptr)) error {
-	if l := c.fd.sdp.listener; l != nil {
-		l.OnDemand() // f may pass the socket to another process
+// sdpControl passes the descriptor of the socket. After that a connection's bytes arrive there.
+func (c *rawConn) sdpControl(f func(uintptr)) (err error) {
+	if c.fd.sdp.conn == nil || c.fd.sdp.closed.Load() {
+		err = c.fd.sdpSock().pfd.RawControl(f)
+		runtime.KeepAlive(c.fd)
+	} else {
+		var raw syscall.RawConn
+		if raw, err = c.fd.sdp.rawConn(); err == nil {
+			err = raw.Control(f)
+		}
 	}
-	sock := c.fd.sdpSock()
-	err := sock.pfd.RawControl(f)
-	runtime.KeepAlive(c.fd)
 	if err != nil {
-		err = &OpError{Op: "raw-control", Net: c.fd.net, Source: nil, Addr: c.fd.laddr, Err: err}
+		err = &OpError{Op: "raw-control", Net: c.fd.net, Source: nil, Addr: c.fd.laddr, Err: sdpError("control", err)}
 	}
 	return err
 }
@@ -454,42 +463,26 @@ func (c *rawConn) sdpWrite(f func(uintptr) bool) error {
 	return err
 }
 
-// The process as a whole
+// sdpReports says that the program reports its connections.
+var sdpReports = sync.OnceValue(func() bool { return sdp.Getenv("SDP_REPORT") != "" })
 
-var sdpOnce sync.Once
-
-// sdpUp records an SDP connection.
-func sdpUp(role string, c *sdp.Conn) {
-	sdpOnce.Do(func() { exithook.Add(exithook.Hook{F: sdpExit, RunOnFailure: true}) })
-	sdpReport(role, c.Device())
-}
-
-// sdpExiting is set when the process ends.
-var sdpExiting atomic.Bool
-
-// sdpExit delivers what was written to connections that the program has not closed.
-func sdpExit() {
-	sdpExiting.Store(true)
-	sdp.CloseAll(2 * time.Second)
-}
-
-// sdpHold does not return if the process ends. Over TCP a process that exits is gone before a call on a
-// connection sees it. Here sdpExit closes connections while goroutines still use them, and what these
-// would do about the error, such as a panic, is not the program's end.
-func sdpHold() {
-	if sdpExiting.Load() {
-		select {}
-	}
-}
-
-// sdpReport appends a line about a new connection to the file that SDP_REPORT names. A line
-// is one write, so those of several processes do not mix.
-func sdpReport(role, device string) {
-	name := sdp.Getenv("SDP_REPORT")
-	if name == "" {
+// report reports that a connection has moved to shared memory, once.
+func (l *sdpLink) report() {
+	if !sdpReports() || l.moved.Load() {
 		return
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if s := l.conn.Stats(); s.ShmSent+s.ShmReceived > 0 && !l.moved.Swap(true) {
+		sdpReport(l.role, "shm")
+	}
+}
+
+// sdpReport appends a line about a connection to the file that SDP_REPORT names. A line
+// is one write, so those of several processes do not mix.
+func sdpReport(role, device string) {
+	if !sdpReports() {
+		return
+	}
+	f, err := os.OpenFile(sdp.Getenv("SDP_REPORT"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return
 	}

@@ -4,47 +4,129 @@ package sdp
 
 import (
 	"context"
-	"io"
+	"errors"
 	"net"
-	"syscall"
+	"sync"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
-	"github.com/gosdp/gosdp/listener"
+	"github.com/gosdp/gosdp/internal/rules"
 )
 
+// standard are the settings of package net's connections without a rule.
+var standard = sync.OnceValues(func() (*settings, error) {
+	set, err := (*Config)(nil).settings(network{name: "tcp", tcp: "tcp"}, false)
+	return &set, err
+})
+
+// decided returns the settings for an address, and the network under the rule for it.
+func decided(name string, role rules.Role, address net.Addr) (*settings, network, error) {
+	n := network{name: name, tcp: name}
+	n = n.ruled((*Config)(nil).ruleAt(n, role, address))
+	if n.rule == nil {
+		set, err := standard()
+		return set, n, err
+	}
+	set, err := (*Config)(nil).settings(n, n.only)
+	return &set, n, err
+}
+
+// Dials reports whether DialContext must make a connection to an address, because SDP over RDMA may be
+// used. Otherwise package net does, for Dialled.
+func Dials(network string, address net.Addr) (rdma bool, err error) {
+	set, n, err := decided(network, rules.Client, address)
+	if err != nil {
+		n.logDial(address.String(), nil, err)
+		return false, err
+	}
+	return len(set.Devices) > 0, nil
+}
+
+// Dialled returns the Conn for a TCP connection that package net has dialled, and nil if that stays as it is.
+func Dialled(ctx context.Context, network string, conn net.Conn) (*Conn, error) {
+	set, n, err := decided(network, rules.Client, conn.RemoteAddr())
+	if err != nil {
+		return nil, err
+	}
+	c, err := set.dialled(ctx, n, conn)
+	address := conn.RemoteAddr().String()
+	if c == nil {
+		n.logDial(address, conn, err)
+	} else {
+		n.logDial(address, c, err)
+	}
+	return c, err
+}
+
+func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn, error) {
+	if !n.only {
+		return s.onHost(conn, true), nil
+	}
+	c, err := s.meet(ctx, conn, s.ReplyTimeout)
+	if c == nil && err == nil {
+		err = errNotLocal
+	}
+	if err != nil {
+		return nil, n.demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
+	}
+	return c, nil
+}
+
+// Listens reports whether a Listener must accept the connections of a listening socket, because clients
+// may ask for SDP over RDMA, or must use SDP. Otherwise package net does, for Accepted. It fails if a
+// Listener must, and the program has none (rdma is false).
+func Listens(address net.Addr, rdma bool) (bool, error) {
+	set, n, err := decided("tcp", rules.Server, address)
+	if err != nil {
+		return false, err
+	}
+	if n.only && !rdma {
+		return false, n.demanded(errNoListener)
+	}
+	n.logListen(address, set)
+	return n.only || set.asks, nil
+}
+
+var errNoListener = errors.New("program cannot refuse clients without SDP; build it with sdp go -iwarp")
+
+// Accepted returns the Conn for a connection that package net has accepted at an address, and nil if that
+// stays as it is.
+func Accepted(conn net.Conn, address net.Addr) *Conn {
+	set, _, err := decided("tcp", rules.Server, address)
+	if err != nil {
+		return nil
+	}
+	return set.onHost(conn, false)
+}
+
+// Continued returns the Conn for a connection that another process has begun, and nil if that stays as it
+// is.
+func Continued(conn net.Conn) *Conn {
+	set, _, err := decided("tcp", rules.Server, conn.LocalAddr())
+	if err != nil {
+		return nil
+	}
+	return set.inherit(conn)
+}
+
+// OverRDMA reports whether SDP's messages carry the connection.
+func (c *Conn) OverRDMA() bool {
+	_, ok := c.carrier.(*conn)
+	return ok
+}
+
 // Under returns the TCP connection below c.
-func (c *Conn) Under() net.Conn { return c.conn.tcp }
-
-// SharedListener acts like NewListener with the default Config, for a socket from which other processes
-// may accept too: see FileListener.
-func SharedListener(ln net.Listener) (*Listener, error) { return wrap(ln, nil, listener.NewOnDemand) }
-
-// OnDemand makes l accept connections only while the program waits in Accept, as File does.
-func (l *Listener) OnDemand() { l.l.OnDemand() }
+func (c *Conn) Under() net.Conn {
+	if l, ok := c.carrier.(*local); ok {
+		return l.Under()
+	}
+	return c.carrier.(*conn).tcp
+}
 
 // Getenv returns an environment variable, or "" in a program that has more rights than its caller.
 func Getenv(name string) string { return getenv(name) }
 
-// Hide removes the mark of a listener of SDP from a socket. A connection that was accepted has it too.
-// There it would mislead a copy of the library in the program that is given the connection.
-func Hide(c any) {
-	if sc, ok := c.(syscall.Conn); ok {
-		if rc, err := sc.SyscallConn(); err == nil {
-			localpeer.Unmark(rc, localpeer.Listener)
-		}
-	}
-}
-
-// ReadsItself reports whether WriteTo would call w's ReadFrom. Package net has to do that itself, and pass
-// a connection of its own.
-func ReadsItself(w io.Writer) bool { return readsItself(w) }
-
-// MarksMultipath reports whether a listener of multipath TCP can be marked.
-func MarksMultipath() bool { return localpeer.MarksMultipath() }
-
-// CloseAll closes all connections, and waits for at most d until they have delivered what their
-// Writes have accepted. Connections over shm need neither; see docs/exit.md.
+// CloseAll closes all connections over RDMA, and waits for at most d until they have delivered what their
+// Writes have accepted; see docs/exit.md.
 func CloseAll(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -52,13 +134,11 @@ func CloseAll(d time.Duration) {
 	go func() {
 		defer close(closed)
 		var open []*conn
-		openConns.mu.Lock()
-		for c := range openConns.open {
-			if c.device != "shm" {
+		for _, r := range openConns.list() {
+			if c, ok := r.carrier.(*conn); ok {
 				open = append(open, c)
 			}
 		}
-		openConns.mu.Unlock()
 		if len(open) == 0 {
 			return
 		}
