@@ -27,9 +27,8 @@ func TestDroppedConnectionsAreClosed(t *testing.T) {
 	const many = 50
 	peers := make([]net.Conn, many)
 	for i := range peers {
-		c, err := engineDial(ln.Addr().String())
-		require.NoError(t, err)
-		peers[i], err = ln.Accept()
+		var c net.Conn
+		c, peers[i], err = bothEnds(ln, engineDial)
 		require.NoError(t, err)
 		_, err = c.Write([]byte("last words"))
 		require.NoError(t, err)

@@ -29,7 +29,7 @@ const (
 	streamMax    = 1 << 20
 )
 
-var stream = func() []byte {
+var streamed = func() []byte {
 	b := make([]byte, streamPeriod, streamPeriod+streamMax)
 	rand.NewChaCha8([32]byte{}).Read(b)
 	for len(b) < cap(b) {
@@ -39,7 +39,7 @@ var stream = func() []byte {
 }()
 
 // streamAt returns n bytes of the stream, at most streamMax, from offset off.
-func streamAt(off, n int) []byte { return stream[off%streamPeriod:][:n] }
+func streamAt(off, n int) []byte { return streamed[off%streamPeriod:][:n] }
 
 // checkStream compares b with the stream at offset off.
 func checkStream(off int, b []byte) error {
@@ -176,7 +176,7 @@ func TestRandomTraffic(t *testing.T) {
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			c, s := pair(t)
-			ends := []*Conn{c, s}
+			ends := []*conn{c, s}
 			var calls sync.WaitGroup
 			for i, c := range ends {
 				calls.Go(func() {
@@ -207,7 +207,7 @@ func randomDeadline(r *rand.Rand, set func(time.Time) error) error {
 	return nil
 }
 
-func randomWrites(c *Conn, r *rand.Rand, total int) error {
+func randomWrites(c *conn, r *rand.Rand, total int) error {
 	for off := 0; off < total; {
 		if err := randomDeadline(r, c.SetWriteDeadline); err != nil {
 			return err
@@ -225,7 +225,7 @@ func randomWrites(c *Conn, r *rand.Rand, total int) error {
 	return c.CloseWrite()
 }
 
-func randomReads(c *Conn, r *rand.Rand, total int) error {
+func randomReads(c *conn, r *rand.Rand, total int) error {
 	for off := 0; ; {
 		if err := randomDeadline(r, c.SetReadDeadline); err != nil {
 			return err
@@ -321,7 +321,7 @@ func TestConcurrentReadsShareTheStream(t *testing.T) {
 					seen[x]++
 				}
 				mu.Unlock()
-				if !bytes.Contains(stream[:2*streamPeriod], b[:n]) {
+				if !bytes.Contains(streamed[:2*streamPeriod], b[:n]) {
 					assert.Fail(t, "a Read returned what does not follow each other in the stream")
 					return
 				}
@@ -389,10 +389,10 @@ func TestAllocsRoundTrip(t *testing.T) {
 }
 
 // roundTrip returns a function that sends size bytes from c to s and back.
-func roundTrip(t testing.TB, c, s *Conn, size int) func() {
+func roundTrip(t testing.TB, c, s *conn, size int) func() {
 	out, in := make([]byte, size), make([]byte, size)
 	return func() {
-		for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
+		for _, way := range [2][2]*conn{{c, s}, {s, c}} {
 			if _, err := way[0].Write(out); err != nil {
 				t.Error(err)
 			}

@@ -270,7 +270,7 @@ func replyRules() []setUpRule {
 		{rule: "Choice: version | 1", name: "another version", says: reply(spoilt(good, 3, 2)), want: "choice: version: is 2, expected 1"},
 		{rule: "Choice: of the choice from byte 0, 6 or more", name: "a length that is too long", says: reply(spoilt(good, 4, 255)), want: "choice: length: is 255 in 34 bytes"},
 		{rule: "Choice: of the choice from byte 0, 6 or more", name: "a length that is too short", says: reply(spoilt(good, 4, 5)), want: "choice: length: is 5 in 34 bytes"},
-		{rule: "Choice: one that was offered, or 0", name: "shm, which was not offered", says: reply(hostileChoice(byte(wire.DeviceSHM), hostileItem(1, 16), hostileItem(2, 8))), want: "peer chose shm, which was not offered"},
+		{rule: "Choice: one that was offered, or 0", name: "verbs, which was not offered", says: reply(hostileChoice(byte(wire.DeviceVerbs), hostileItem(1, 16), hostileItem(2, 8))), want: "peer chose verbs, which was not offered"},
 		{rule: "Choice: one that was offered, or 0", name: "an unknown device", says: reply(hostileChoice(77)), want: "peer chose device 77, which was not offered"},
 		{rule: "Choice: one that was offered, or 0", name: "device 0 without a rejection", says: reply(hostileChoice(0)), want: "peer chose none, which was not offered"},
 		{rule: "Choice: token | 16 random bytes", name: "half a token", says: reply(hostileChoice(1, hostileItem(1, 8))), want: "choice: token: has 8 bytes, not 16"},
@@ -387,8 +387,7 @@ func TestHostileReplies(t *testing.T) {
 	defer hostileLeavesNothing(t)()
 	for _, r := range replyRules() {
 		t.Run(r.name, func(t *testing.T) {
-			lc := net.ListenConfig{Control: Announce}
-			ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			defer ln.Close()
 			served := make(chan struct{})
@@ -413,7 +412,7 @@ func TestHostileReplies(t *testing.T) {
 				}
 				io.Copy(io.Discard, c) // up to the client's end
 			}()
-			config := &Config{Devices: []string{"iwarp"}, ReplyTimeout: soon}
+			config := &Config{Devices: []string{"iwarp"}, Probe: loopback, ReplyTimeout: soon}
 			if r.silent {
 				config.ReplyTimeout = 100 * time.Millisecond
 			}

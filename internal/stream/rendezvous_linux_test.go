@@ -188,7 +188,11 @@ func TestPeerDiesInMeet(t *testing.T) {
 
 // TestMeetsAgain: attempts that find nobody, or are broken off, do not keep the ends from meeting later.
 func TestMeetsAgain(t *testing.T) {
-	a, b := withPolicy(t, &Policy{}, &Policy{})
+	withSelf(t)
+	a, b := tcpPair(t)
+	a.Move(true, &Policy{})
+	b.policy = &Policy{} // but nobody looks after it as after a young connection
+	before := openFiles(t)
 	for range 10 {
 		assert.Equal(t, errNobody, a.Meet(t.Context(), time.Millisecond))
 		_, err := b.TryMeet()
@@ -205,6 +209,7 @@ func TestMeetsAgain(t *testing.T) {
 			b.TryMeet()
 		}
 	}
+	assert.LessOrEqual(t, openFiles(t), before+1) // the seeker's socket is kept
 	done := make(chan error)
 	go func() { done <- b.Meet(t.Context(), time.Minute) }()
 	require.NoError(t, a.Meet(t.Context(), time.Minute))
