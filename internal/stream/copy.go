@@ -152,7 +152,7 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 	if s.socket != nil {
 		got, err := arrived(s.socket)
 		if err != nil {
-			return 0, bySocket, os.NewSyscallError("splice", err)
+			return 0, byKernel, os.NewSyscallError("splice", err)
 		}
 		if size = min(size, got); size == 0 {
 			return 0, notAtAll, nil // Read tells why
