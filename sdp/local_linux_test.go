@@ -207,8 +207,8 @@ func TestRandomTrafficLocal(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			c, s := localPair(t, "tcp", nil)
+			intoRing(t, c, s)
 			bothWays(t, c, s, seed, 3<<20)
-			assert.Positive(t, c.Stats().Moves+s.Stats().Moves)
 		})
 	}
 }
