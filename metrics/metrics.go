@@ -69,7 +69,7 @@ func byKey[K comparable, N int | int64 | uint64](m map[K]N) []value {
 // instruments are all metrics except the durations of dials.
 var instruments = []instrument{
 	{
-		"sdp_connections", "sdp.connections", "{connection}", "SDP connections that are open.",
+		"sdp_connections", "sdp.connections", "{connection}", "Connections of package sdp that are open, by what carries their bytes now.",
 		[]string{"device"}, false, func(s *snapshot) []value { return byKey(s.open) },
 	},
 	{
@@ -77,11 +77,15 @@ var instruments = []instrument{
 		nil, false, func(s *snapshot) []value { return one(float64(s.totals.Closing)) },
 	},
 	{
-		"sdp_connections_opened_total", "sdp.connections.opened", "{connection}", "SDP connections that were opened, dialled or accepted.",
+		"sdp_connections_opened_total", "sdp.connections.opened", "{connection}", "Connections of package sdp that were opened, dialled or accepted, by the device with which they began.",
 		[]string{"device"}, true, func(s *snapshot) []value { return byKey(s.setups.Devices) },
 	},
 	{
-		"sdp_dials_plain_total", "sdp.dials.plain", "{dial}", "Dials that returned plain TCP, by the reason why SDP was not used.",
+		"sdp_moves_total", "sdp.moves", "{move}", "Moves of connections from TCP to shared memory.",
+		nil, true, func(s *snapshot) []value { return one(float64(s.totals.Moves)) },
+	},
+	{
+		"sdp_dials_plain_total", "sdp.dials.plain", "{dial}", "Dials that returned a connection of package net, by reason.",
 		[]string{"reason"}, true, func(s *snapshot) []value { return byKey(s.setups.Plain) },
 	},
 	{
@@ -97,18 +101,22 @@ var instruments = []instrument{
 		nil, true, func(s *snapshot) []value { return one(float64(s.totals.CloseResets)) },
 	},
 	{
-		"sdp_bytes_total", "sdp.io", "By", "Bytes of the streams, by direction and by whether they were copied (bcopy) or not (zcopy).",
+		"sdp_bytes_total", "sdp.io", "By", "Bytes of the streams, by direction and mode: through the TCP socket or the ring in shared memory, or in messages over RDMA (bcopy) or without a copy (zcopy).",
 		[]string{"direction", "mode"}, true, func(s *snapshot) []value {
 			return []value{
+				{[]string{"sent", "socket"}, float64(s.totals.TCPSent)},
+				{[]string{"sent", "ring"}, float64(s.totals.ShmSent)},
 				{[]string{"sent", "bcopy"}, float64(s.totals.BcopySent.Bytes)},
 				{[]string{"sent", "zcopy"}, float64(s.totals.ZCopySent)},
+				{[]string{"received", "socket"}, float64(s.totals.TCPReceived)},
+				{[]string{"received", "ring"}, float64(s.totals.ShmReceived)},
 				{[]string{"received", "bcopy"}, float64(s.totals.BcopyReceived.Bytes)},
 				{[]string{"received", "zcopy"}, float64(s.totals.ZCopyReceived)},
 			}
 		},
 	},
 	{
-		"sdp_messages_total", "sdp.messages", "{message}", "Messages, by direction and by whether they carried bytes (data) or only the protocol's news (control).",
+		"sdp_messages_total", "sdp.messages", "{message}", "Messages over RDMA, by direction and by whether they carried bytes (data) or only the protocol's news (control).",
 		[]string{"direction", "kind"}, true, func(s *snapshot) []value {
 			return []value{
 				{[]string{"sent", "data"}, float64(s.totals.BcopySent.Messages)},
@@ -119,7 +127,7 @@ var instruments = []instrument{
 		},
 	},
 	{
-		"sdp_credit_stalls_total", "sdp.credit.stalls", "{write}", "Writes that waited because the peer had no room.",
+		"sdp_credit_stalls_total", "sdp.credit.stalls", "{write}", "Writes over RDMA that waited because the peer had no room.",
 		nil, true, func(s *snapshot) []value { return one(float64(s.totals.CreditStalls)) },
 	},
 	{
@@ -148,7 +156,7 @@ var instruments = []instrument{
 	},
 }
 
-// dialTimes are the durations of Dials, by what they returned.
+// dialTimes are the durations of Dials, by what they returned: a connection of package sdp, or of package net.
 func dialTimes(s *snapshot) map[string]sdp.Histogram {
 	return map[string]sdp.Histogram{"sdp": s.setups.DialTimes, "tcp": s.setups.PlainTimes}
 }

@@ -26,25 +26,46 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/metrics"
 	"github.com/gosdp/gosdp/sdp"
 )
 
 const patience = 60 * time.Second
 
-// traffic opens an SDP connection that carries bytes, of which some stay unread, and dials a
-// plain server.
-func traffic(t *testing.T) (device string) {
+func TestMain(m *testing.M) {
+	meeting.TestSelf = true // both ends of the connections are in this process
+	os.Exit(m.Run())
+}
+
+// traffic opens a connection that carries bytes in shared memory, of which some stay unread, and makes a
+// Dial of plain TCP.
+func traffic(t *testing.T) {
 	t.Helper()
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		s, _ := l.Accept()
+		accepted <- s
+	}()
 	c, err := sdp.Dial("sdp", l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	s, err := l.Accept()
-	require.NoError(t, err)
+	s := <-accepted
+	require.NotNil(t, s)
 	t.Cleanup(func() { s.Close() })
+	require.Eventually(t, func() bool { // the ends have met, and move when they exchange something
+		for _, ends := range [][2]net.Conn{{c, s}, {s, c}} {
+			_, err := ends[0].Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(ends[1], make([]byte, 1))
+			require.NoError(t, err)
+		}
+		before := c.(*sdp.Conn).Stats().ShmSent
+		return before > 0
+	}, patience, time.Millisecond)
 	_, err = c.Write(make([]byte, 5000))
 	require.NoError(t, err)
 	_, err = io.ReadFull(s, make([]byte, 2000))
@@ -53,10 +74,9 @@ func traffic(t *testing.T) (device string) {
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer plain.Close()
-	p, err := sdp.Dial("tcp", plain.Addr().String())
+	p, err := (&sdp.Dialer{Config: &sdp.Config{Devices: []string{}}}).Dial("tcp", plain.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, p.Close())
-	return c.(*sdp.Conn).Device()
 }
 
 func TestCollectorFollowsTheConventions(t *testing.T) {
@@ -79,7 +99,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.NewCollector())
-	device := traffic(t)
+	traffic(t)
 	program := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer program.Close()
 
@@ -123,15 +143,19 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 		return answer.Data.Result[0].Value[1].(string)
 	}
 	totals, setups := sdp.Stats(), sdp.SetupStats()
+	now := func(f func(sdp.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
 	for q, want := range map[string]any{
-		fmt.Sprintf(`sdp_connections{device=%q}`, device):              2,
-		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
-		`sdp_bytes_total{direction="sent",mode="bcopy"}`:               totals.BcopySent.Bytes,
-		`sdp_bytes_total{direction="received",mode="bcopy"}`:           totals.BcopyReceived.Bytes,
-		`sdp_dials_plain_total{reason="plain_peer"}`:                   setups.Plain[sdp.PlainPeer],
-		`sdp_unread_bytes`:                                      3000,
-		`sdp_memory_promised_bytes`:                             func() any { return sdp.Stats().Memory }, // idle connections give some back
+		`sum(sdp_connections)`:                       2,
+		`sdp_connections_opened_total{device="tcp"}`: setups.Devices["tcp"],
+		`sdp_moves_total`:                            totals.Moves,
+		// Idle connections come home, and take with them what nobody has read.
+		`sdp_bytes_total{direction="sent",mode="socket"}`:   now(func(t sdp.Totals) any { return t.TCPSent }),
+		`sdp_bytes_total{direction="sent",mode="ring"}`:     now(func(t sdp.Totals) any { return t.ShmSent }),
+		`sdp_bytes_total{direction="received",mode="ring"}`: now(func(t sdp.Totals) any { return t.ShmReceived }),
+		`sdp_unread_bytes`:                                      now(func(sdp.Totals) any { return unread() }),
+		`sdp_memory_promised_bytes`:                             now(func(t sdp.Totals) any { return t.Memory }),
 		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
+		`sdp_dials_plain_total{reason="off"}`:                   setups.Plain[sdp.PlainOff],
 		`sdp_dial_duration_seconds_count{result="sdp"}`:         setups.DialTimes.Count,
 		`sdp_dial_duration_seconds_bucket{result="sdp",le="5"}`: setups.DialTimes.Count,
 	} {
@@ -146,6 +170,13 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 	}
 }
 
+func unread() (n int) {
+	for _, c := range sdp.Connections() {
+		n += c.Unread
+	}
+	return n
+}
+
 func TestOpenTelemetry(t *testing.T) {
 	sdp.MeasureDials(false)
 	reader := sdkmetric.NewManualReader()
@@ -153,7 +184,7 @@ func TestOpenTelemetry(t *testing.T) {
 	registration, err := metrics.Register(provider.Meter("test"))
 	require.NoError(t, err)
 	before := sdp.SetupStats().DialTimes.Count
-	device := traffic(t)
+	traffic(t)
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &data))
 	got := make(map[string]float64)
@@ -175,8 +206,10 @@ func TestOpenTelemetry(t *testing.T) {
 			require.Fail(t, "unexpected data", "%T of %s", d, m.Name)
 		}
 	}
-	require.EqualValues(t, 2, got["sdp.connections,sdp.device="+device])
-	require.EqualValues(t, sdp.Stats().BcopySent.Bytes, got["sdp.io,sdp.direction=sent,sdp.mode=bcopy"])
+	require.EqualValues(t, 2, got["sdp.connections,sdp.device=shm"]+got["sdp.connections,sdp.device=tcp"])
+	require.NotZero(t, got["sdp.io,sdp.direction=sent,sdp.mode=ring"])
+	require.EqualValues(t, sdp.Stats().ShmSent, got["sdp.io,sdp.direction=sent,sdp.mode=ring"])
+	require.EqualValues(t, sdp.Stats().Moves, got["sdp.moves"])
 	require.EqualValues(t, 3000, got["sdp.unread"])
 	require.Equal(t, "By", units["sdp.io"])
 	require.Equal(t, "s", units["sdp.dial.duration"])

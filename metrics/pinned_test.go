@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -48,10 +49,15 @@ sdp_memory_pinned_bytes{rdma_device="mlx5_1"} 4096
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		s, _ := l.Accept()
+		accepted <- s
+	}()
 	c, err := (&sdp.Dialer{Config: &sdp.Config{Logger: logger}}).Dial("sdp", l.Addr().String())
 	require.NoError(t, err)
-	s, err := l.Accept()
-	require.NoError(t, err)
+	s := <-accepted
+	require.NotNil(t, s)
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
 	for _, event := range []string{"connection established", "connection closed"} {

@@ -18,7 +18,7 @@ type Config struct {
 	// Devices lists the devices that may be used: "shm" between programs of one host, and
 	// "verbs" and "iwarp" in the order of preference. Devices that this program or this machine
 	// lacks are skipped. "tcp" alone switches SDP off, as does a list that is empty but not nil;
-	// an unknown or repeated name is an error. If Devices is set, no rule applies. The default
+	// an unknown or repeated name is an error. If Devices is set, no rule "use" applies. The default
 	// is the environment variable SDP_DEVICES. If that is not set, network "tcp" uses "shm",
 	// and "verbs" with the peers of Probe from an address on RDMA hardware. Network "sdp" uses
 	// all devices.
@@ -46,8 +46,8 @@ type Config struct {
 	// between them.
 	StepUpThroughProxies bool
 	// PeerUIDs lists the users, besides the program's own, whose programs may share memory
-	// with it. Both ends must allow it. The default is the environment variable SDP_PEER_UIDS,
-	// such as "33,1000".
+	// with it. Both ends must allow it. The default is what the operator's rules say (statement
+	// "share"), or else the environment variable SDP_PEER_UIDS, such as "33,1000".
 	PeerUIDs []int
 	// ShmDir is a directory that containers of one host share. If two programs in different
 	// network namespaces have both mounted it, their connections may move to shared memory. Who

@@ -25,9 +25,6 @@ type deadline struct {
 // passed reports whether the deadline was set and has passed.
 func (d *deadline) passed() bool { return d != nil && d.expired }
 
-// pending reports whether the deadline was set.
-func (d *deadline) pending() bool { return d != nil && !d.at.IsZero() }
-
 // stop clears the deadline.
 func (d *deadline) stop() {
 	if d != nil {

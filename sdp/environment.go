@@ -123,6 +123,9 @@ func (c *Config) peerUIDs() (uids []int, err error) {
 	if c != nil && c.PeerUIDs != nil {
 		return c.PeerUIDs, nil
 	}
+	if f := operator(); f != nil && f.set != nil && len(f.set.Shares) > 0 {
+		return f.set.UIDs(), nil
+	}
 	return uids, nil
 }
 

@@ -20,7 +20,7 @@ func checkCommand() *command {
 	c := &command{
 		name:  "check",
 		usage: "[flags] [address]",
-		short: "say whether SDP is used here or on the way to an address, and why not",
+		short: "say whether connections here or to an address are faster than TCP, and why not",
 		long:  checkHelp,
 	}
 	return withFlags(c, func(f *checkFlags, rest []string) error {
@@ -42,10 +42,12 @@ func checkCommand() *command {
 }
 
 const checkHelp = `
-Check lists SDP's devices with what each needs and what this machine lacks, for a program of
-this user. With an address, host:port, it also connects there as a program would and says
-which way the connection goes: over SDP and over which device, or over plain TCP and why.
-The connection is closed at once. A server without SDP sees no byte on it.
+Without an address, check lists SDP's devices with what each needs and what this machine
+lacks, for a program of this user. With an address, host:port, it connects there as a program
+would, and says in a line or two how the connection goes: over TCP, and to shared memory when
+that pays; over RDMA; or over plain TCP, and why. On one host it makes two connections, which
+it closes at once. A server without SDP sees no byte on them. -v adds the details, and what
+check prints without an address.
 
 Run it as the user, and in the container, of the program in question: permissions, limits
 and namespaces differ.
@@ -60,7 +62,7 @@ If SDP_CONFIG names a file of rules, check obeys those for the program that -pro
 and says which one applies to the address. "sdp check-rules" says what the file means.
 
 With -json the field code of an address is one of off, rule, no_device, plain_peer, other_user,
-other_host, namespace, relay, kernel_silent, setup_failed and cannot_connect.`
+other_host, setup_failed and cannot_connect.`
 
 // validAddress returns an error if address is not host:port.
 func validAddress(address string) error {
@@ -76,6 +78,7 @@ func validAddress(address string) error {
 
 type checkFlags struct {
 	json    bool
+	verbose bool
 	network string
 	program string
 	timeout time.Duration
@@ -83,7 +86,8 @@ type checkFlags struct {
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp; or sdp, which asks any server")
+	fs.BoolVar(&f.verbose, "v", false, "with an address: print details")
+	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp; or sdp, on which the server must speak SDP")
 	fs.StringVar(&f.program, "program", "", "obey the rules in SDP_CONFIG for the program of this `name`")
 	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "the `time` that connecting may take")
 }
@@ -107,12 +111,20 @@ func (f *checkFlags) run(addresses []string) error {
 		defer cancel()
 		report.Path = diagnose.Try(ctx, report.Machine, f.network, addresses[0])
 	}
-	if f.json {
+	switch {
+	case f.json:
 		printJSON(report)
-	} else {
+	case report.Path == nil:
 		printMachine(stdout, report.Machine)
-		if report.Path != nil {
-			printPath(stdout, report.Path)
+	default:
+		printPath(stdout, report.Path)
+		if r := report.Rules; r != nil && r.Mistake != "" && !f.verbose {
+			printRulesFile(stdout, r)
+		}
+		if f.verbose {
+			printDetails(stdout, report.Path)
+			fmt.Fprintln(stdout)
+			printMachine(stdout, report.Machine)
 		}
 	}
 	switch p := report.Path; {
@@ -162,34 +174,51 @@ func printMachine(w io.Writer, m *diagnose.Machine) {
 	if len(m.Settings) > 0 {
 		fmt.Fprintf(w, "environment: %s\n", term.Clean(strings.Join(m.Settings, " ")))
 	}
-	if r := m.Rules; r != nil && r.Mistake != "" {
-		fmt.Fprintf(w, "rules: programs ignore the file: %s\n", term.Clean(r.Mistake))
-	} else if r != nil {
-		fmt.Fprintf(w, "rules: %s has %d, of which %d are for programs named %s\n", term.Clean(r.File), r.Count, r.Own, term.Clean(r.Program))
+	if m.Rules != nil {
+		printRulesFile(w, m.Rules)
 	}
 }
 
+func printRulesFile(w io.Writer, r *diagnose.Rules) {
+	if r.Mistake != "" {
+		fmt.Fprintf(w, "rules: programs ignore the file: %s\n", term.Clean(r.Mistake))
+		return
+	}
+	fmt.Fprintf(w, "rules: %s has %d, of which %d are for programs named %s\n", term.Clean(r.File), r.Count, r.Own, term.Clean(r.Program))
+}
+
+// printPath prints the answer: one line, and a second one for what the operator can do.
 func printPath(w io.Writer, p *diagnose.Path) {
-	fmt.Fprintf(w, "\n%s: ", p.Address)
+	fmt.Fprintf(w, "%s: ", p.Address)
 	switch {
+	case p.MovesTo != "":
+		fmt.Fprintln(w, "TCP; moves to shared memory when that pays")
+	case p.Device == "shm":
+		fmt.Fprintln(w, "shared memory from the first byte")
 	case p.SDP:
-		fmt.Fprintf(w, "SDP over %s, in %s\n", p.Device, term.Duration(p.Took))
-		if p.Rule != "" {
-			fmt.Fprintf(w, "   rule: %s\n", term.Clean(p.Rule))
-		}
-		for _, name := range slices.Sorted(maps.Keys(p.Declined)) {
-			fmt.Fprintf(w, "   not %s: %s\n", name, term.Clean(p.Declined[name]))
-		}
+		fmt.Fprintf(w, "SDP over %s\n", p.Device)
 	case p.Code == diagnose.CodeUnreachable:
 		fmt.Fprintf(w, "no connection: %s\n", term.Clean(p.Reason))
+	case p.Fails:
+		fmt.Fprintf(w, "no SDP, so a Dial fails: %s\n", term.Clean(p.Reason))
 	default:
-		state := "plain TCP"
-		if p.Fails {
-			state = "no SDP, so a Dial fails"
-		}
-		fmt.Fprintf(w, "%s\n   %s\n", state, term.Clean(p.Reason))
-		if p.Advice != "" {
-			fmt.Fprintf(w, "   %s\n", p.Advice)
-		}
+		fmt.Fprintf(w, "plain TCP: %s\n", term.Clean(p.Reason))
+	}
+	if p.Advice != "" {
+		fmt.Fprintf(w, "   %s\n", p.Advice)
+	}
+}
+
+func printDetails(w io.Writer, p *diagnose.Path) {
+	fmt.Fprintf(w, "   network %s, connected in %s", p.Network, term.Duration(p.Took))
+	if p.Local != "" {
+		fmt.Fprintf(w, " from %s to %s", p.Local, p.Remote)
+	}
+	fmt.Fprintln(w)
+	if p.Rule != "" {
+		fmt.Fprintf(w, "   rule: %s\n", term.Clean(p.Rule))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Declined)) {
+		fmt.Fprintf(w, "   not %s: %s\n", name, term.Clean(p.Declined[name]))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/rules"
@@ -19,8 +20,8 @@ import (
 
 const checkRulesHelp = `
 Check-rules reads a file of rules, which programs with SDP obey if SDP_CONFIG names it, and
-says what it means. Rules say which programs use SDP for which addresses, in the grammar of
-libsdp.conf:
+says what it means. Rules say which programs use SDP for which addresses, and with which other
+users' programs they may share memory, in the grammar of libsdp.conf:
 
 	use sdp|tcp|both server|client PROGRAM ADDRESS[/BITS]:PORT[-PORT]
 
@@ -28,12 +29,14 @@ libsdp.conf:
 	use both client nats* *:4222              # SDP if the server has it
 	use sdp  client etcd* [fd00::]/8:2379     # SDP, or the connection fails
 	use tcp  server *     *:22-25             # listeners without SDP
+	share    nginx with www-data 1000         # memory with programs of these users
 	log min-level 7 destination stderr        # a line for each Dial and Listen
 
 "listen" and "connect" are other words for server and client. The first rule that matches
 decides. If none matches, the program behaves as without the file. A name of a program has no
 directory; * and ? are wildcards. An address of a server is the one that it listens on;
-0.0.0.0 and [::] match a server that listens on all addresses.
+0.0.0.0 and [::] match a server that listens on all addresses. All share statements for a
+program count together; users are numbers, or names from /etc/passwd.
 
 With a program and an address, check-rules says which rule decides, and what happens:
 
@@ -122,15 +125,36 @@ func printRules(w io.Writer, set *rules.Set) {
 			fmt.Fprintf(w, "    This rule never decides, because line %d matches everything that it matches.\n", s.Line)
 		}
 	}
+	for i := range set.Shares {
+		h := &set.Shares[i]
+		fmt.Fprintf(w, "line %d: %s\n    %s\n", h.Line, term.Clean(h.String()), term.Clean(describeShare(h)))
+	}
 	fmt.Fprintln(w, "Where no rule matches, programs behave as without the file.")
+}
+
+// subject returns which programs a statement is about.
+func subject(program string) string {
+	if program == "*" {
+		return "All programs"
+	}
+	return "Programs named " + program
+}
+
+// describeShare returns what a statement "share" means.
+func describeShare(h *rules.Share) string {
+	users := make([]string, len(h.Users))
+	for i, u := range h.Users {
+		users[i] = strconv.Itoa(u.UID)
+		if u.Name != "" {
+			users[i] += " (" + u.Name + ")"
+		}
+	}
+	return subject(h.Program) + " may share memory with programs of the users " + strings.Join(users, ", ") + ", if those allow it, too."
 }
 
 // describe returns what a rule means.
 func describe(r *rules.Rule) string {
-	who := "Programs named " + r.Program
-	if r.Program == "*" {
-		who = "All programs"
-	}
+	who := subject(r.Program)
 	address := "any address"
 	if r.Prefix.IsValid() {
 		address = r.Prefix.String()
@@ -201,7 +225,7 @@ func printDecision(w io.Writer, program string, role rules.Role, at netip.AddrPo
 	result := map[rules.Use]string{
 		rules.SDP:  "SDP only. " + failure[role],
 		rules.TCP:  "TCP only.",
-		rules.Both: "as without rules: SDP if the other end speaks it and a device is faster than TCP, and otherwise TCP.",
+		rules.Both: "as without rules: TCP, which may move to shared memory, or SDP over RDMA hardware.",
 	}[use]
 	fmt.Fprintf(w, "%s %s %s: %s\n", term.Clean(program), verb, at, result)
 	if r == nil {

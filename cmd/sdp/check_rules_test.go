@@ -40,6 +40,7 @@ use both client nats* *:4222
 use sdp  client etcd* [fd00::]/8:2379
 use tcp  server *     *:22-25
 use sdp  server ssh   0.0.0.0:22
+share nginx with 33 root
 `)
 	out, status := runTool(t, nil, "check-rules", file)
 	assert.Zero(t, status)
@@ -56,6 +57,8 @@ line 6: use tcp server * *:22-25
 line 7: use sdp server ssh 0.0.0.0:22
     Programs named ssh: only SDP for clients that come to 0.0.0.0 (which stands for listening on all addresses), port 22. Connections of other clients are closed.
     This rule never decides, because line 6 matches everything that it matches.
+line 8: share nginx with 33 root
+    Programs named nginx may share memory with programs of the users 33, 0 (root), if those allow it, too.
 Where no rule matches, programs behave as without the file.
 `, out)
 	for _, v := range []struct {
@@ -66,7 +69,7 @@ Where no rule matches, programs behave as without the file.
 		{[]string{"-connect", file, "/usr/bin/nats", "10.8.1.1:4222"}, "line 4: use both client nats* *:4222\n"},
 		{[]string{"-connect", file, "etcdctl", "[fd00::1]:2379"}, "SDP only. If that is not possible, the Dial fails.\n    line 5: "},
 		{[]string{"-listen", file, "smtpd", ":25"}, "smtpd listens on [::]:25: TCP only.\n    line 6: "},
-		{[]string{"-listen", file, "smtpd", ":26"}, "otherwise TCP.\n    no rule matches\n"},
+		{[]string{"-listen", file, "smtpd", ":26"}, ": as without rules: TCP, which may move to shared memory, or SDP over RDMA hardware.\n    no rule matches\n"},
 		{[]string{file, "x", "127.0.0.1:22"}, "x listens on 127.0.0.1:22: TCP only.\n    line 6: use tcp server * *:22-25\nx connects to 127.0.0.1:22: as without rules"},
 		{[]string{"-connect", rulesFile(t, "use tcp client * 127.0.0.0/8:*\n"), "x", "0.0.0.0:80"}, "line 1: use tcp client * 127.0.0.0/8:*"},
 		{[]string{"-connect", file, "x", ":22"}, "x connects to 127.0.0.1:22: as without rules"},
@@ -129,7 +132,7 @@ func TestCheckObeysRules(t *testing.T) {
 	for program, want := range map[string][2]string{
 		"alpha": {"rule", file + ":1: use tcp client alpha *:*"},
 		"beta":  {"plain_peer", file + ":2: use sdp client beta *:*"},
-		"gamma": {"", ""},
+		"gamma": {"plain_peer", ""},
 	} {
 		out, status := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES="}, "check", "-json", "-program", program, address)
 		assert.Equal(t, 1, status, program)
@@ -138,16 +141,14 @@ func TestCheckObeysRules(t *testing.T) {
 		assert.Equal(t, program, report.Rules.Program)
 		assert.Equal(t, 2, report.Rules.Count)
 		assert.Equal(t, want[1], report.Path.Rule, program)
-		if want[0] != "" {
-			assert.Equal(t, want[0], report.Path.Code, program)
-		}
+		assert.Equal(t, want[0], report.Path.Code, program)
 	}
 	out, _ := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES="}, "check", "-program", "beta", address)
-	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
-	assert.NotContains(t, out, "plain TCP\n")
+	assert.Contains(t, out, address+": no SDP, so a Dial fails: ")
+	assert.NotContains(t, out, "plain TCP")
 	out, status := runTool(t, []string{"SDP_CONFIG=" + file, "SDP_DEVICES=tcp"}, "check", "-program", "beta", address)
 	assert.Equal(t, 1, status)
-	assert.Contains(t, out, address+": no SDP, so a Dial fails\n")
+	assert.Contains(t, out, address+": no SDP, so a Dial fails: ")
 	assert.Contains(t, out, file+":2 requires SDP")
 	bad := rulesFile(t, "nonsense")
 	out, _ = runTool(t, []string{"SDP_CONFIG=" + bad}, "check", address)

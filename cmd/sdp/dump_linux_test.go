@@ -23,7 +23,7 @@ func TestDumpOfAnotherProgram(t *testing.T) {
 	dir, p, c := program(t)
 	pid := strconv.Itoa(p.Process.Pid)
 	file := filepath.Join(t.TempDir(), "a.pcapng")
-	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, "-c", "4", "-conn", c.LocalAddr().String(), pid))
+	dumped := startTool(t, toolCommand(t, "dump", "-dir", dir, "-w", file, "-c", "1", "-conn", c.LocalAddr().String(), pid))
 	require.Contains(t, dumped.line(t, "writing"), file)
 	_, err := c.Write([]byte("a secret"))
 	require.NoError(t, err)

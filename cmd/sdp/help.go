@@ -36,11 +36,12 @@ eval "$(sdp env)" && make                 # a Makefile that calls the go command
 sdp version                               # of this tool
 sdp version /usr/local/bin/server         # whether that program has SDP`},
 	"check": {[]string{
-		"0  SDP is used; without an address: some device is used without being named", "1  it is not",
+		"0  connections move to shared memory or use RDMA; without an address: a device is used by default", "1  they do not",
 		"2  the command was called wrongly", "3  there is no connection to the address",
 	}, `
 sdp check                                 # what this machine has
 sdp check db.example:5432                 # the way to a server
+sdp check -v db.example:5432              # and the details
 sdp check -json db:5432 | jq -r .path.code
 sudo -u web sdp check -program server db:5432   # as another user, under the rules for its program`},
 	"check-rules": {[]string{"0  the file is right", "1  it has mistakes, or cannot be read", "2  the command was called wrongly"}, `

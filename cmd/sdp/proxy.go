@@ -61,7 +61,7 @@ comment.
 
 	tcp://127.0.0.1:5432   sdp://db.example:7000   limit=500
 	tcp://[::]:15001       auto://original         mark=0x5d9 dial-timeout=5s
-	sdp://@inbound         tcp://original
+	auto://@inbound        tcp://original
 
 	limit=N            relay at most N connections at a time; further ones wait
 	dial-timeout=TIME  how long a client waits for its target
@@ -227,7 +227,7 @@ func (f *proxyFlags) run() error {
 	return nil
 }
 
-// reload reads the file again. If the file is wrong, configuration reload failed, the old one stays in effect in effect.
+// reload reads the file again. If the file is wrong, the old configuration stays in effect.
 func (f *proxyFlags) reload(p *proxy.Proxy, log *slog.Logger) {
 	if f.config == "" {
 		log.Warn("SIGHUP ignored: routes were given as flags")

@@ -20,7 +20,7 @@ func statCommand() *command {
 	c := &command{
 		name:  "stat",
 		usage: "[flags]",
-		short: "list the SDP connections of this user's programs",
+		short: "list the connections of this user's programs that use the library",
 		long:  statHelp,
 	}
 	return withFlags(c, func(f *statFlags, rest []string) error {
@@ -35,8 +35,9 @@ func statCommand() *command {
 }
 
 const statHelp = `
-Stat lists the SDP connections of all programs of this user, and of all users if root asks. A
-program shows them if SDP_STATUS=1 is in its environment or if it calls sdp.ServeStatus. It
+Stat lists the connections of package sdp of all programs of this user, and of all users if
+root asks: those that can move between TCP and shared memory, and those over RDMA. A program
+shows them if SDP_STATUS=1 is in its environment or if it calls sdp.ServeStatus. It
 then has a socket in a directory that only its user can enter, /run/user/UID/sdp-status-UID or
 /tmp/sdp-status-UID. If SDP_STATUS is the path of a directory the socket is there; call stat
 with the same setting, or with -dir.
@@ -44,15 +45,16 @@ with the same setting, or with -dir.
 The columns are
 
 	PROGRAM    the program and its process
-	DEVICE     shm, verbs or iwarp
+	DEVICE     what carries the bytes now, such as tcp, shm or verbs
 	LOCAL, REMOTE, AGE
 	SENT, RECEIVED    bytes so far, and OUT and IN bytes a second
 	UNREAD     bytes that have arrived and that the program has not read. If it is large,
 	           the program reads slowly
-	CREDIT     messages that this end may send, and that the peer may
-	STALLS     how often a Write waited for the peer to have room
-	ZCOPY      the part of the bytes that was not copied
-	NOTE       why a better device is not used
+	MOVES      how often the connection moved to shared memory
+	CREDIT     RDMA: messages that this end may send, and that the peer may
+	STALLS     RDMA: how often a Write waited for the peer to have room
+	ZCOPY      RDMA: the part of the bytes that was not copied
+	NOTE       why the connection is on TCP; or why other RDMA devices are not used
 
 A program that does not answer within 0.2 s is left out, and named at the end.`
 
@@ -232,42 +234,46 @@ func (l *line) has(text string) bool {
 
 func (l *line) name() string { return fmt.Sprintf("%s/%d", l.program, l.pid) }
 
-// note returns the reasons why devices with a higher rank than the connection's are not used.
+// note returns why the connection is on TCP, and why other devices are not used.
 func (l *line) note() string {
 	var notes []string
 	if l.Closing {
 		notes = append(notes, "closing")
 	}
+	if l.OnTCP != "" {
+		notes = append(notes, l.OnTCP)
+	}
 	for _, name := range slices.Sorted(maps.Keys(l.Declined)) {
-		better := name == "shm" || name == "verbs" && l.Device == "iwarp"
-		if better && name != l.Device {
-			notes = append(notes, name+": "+l.Declined[name])
-		}
+		notes = append(notes, name+": "+l.Declined[name])
 	}
 	return strings.Join(notes, "; ")
 }
 
-// zcopy returns the fraction of the bytes that was not copied.
-func (l *line) zcopy() float64 {
-	if l.Sent+l.Received == 0 {
-		return 0
+// ofSDP returns the columns of what only SDP's messages have: credit, stalls and zero copy.
+func (l *line) ofSDP() (credit, stalls, zcopy string) {
+	if l.Mode != "bcopy" && l.Mode != "zcopy" {
+		return "-", "-", "-"
 	}
-	return float64(l.ZCopySent+l.ZCopyRecv) / float64(l.Sent+l.Received)
+	part := 0.0
+	if all := l.Sent + l.Received; all > 0 {
+		part = float64(l.ZCopySent+l.ZCopyRecv) / float64(all)
+	}
+	return fmt.Sprintf("%d/%d", l.SendCredit, l.RecvCredit), fmt.Sprint(l.Stalls), fmt.Sprintf("%.0f%%", 100*part)
 }
 
 func tableOf(lines []line) *term.Table {
 	t := term.NewTable("PROGRAM", "DEVICE", "LOCAL", "REMOTE", ">AGE", ">OUT", ">IN", ">SENT", ">RECEIVED",
-		">UNREAD", ">CREDIT", ">STALLS", ">ZCOPY", "NOTE")
+		">UNREAD", ">MOVES", ">CREDIT", ">STALLS", ">ZCOPY", "NOTE")
 	for i := range lines {
 		l := &lines[i]
 		out, in := "-", "-"
 		if l.rated {
 			out, in = term.Rate(l.out), term.Rate(l.in)
 		}
+		credit, stalls, zcopy := l.ofSDP()
 		t.Row(l.name(), l.Device, l.Local, l.Remote, term.Age(l.now.Sub(l.Opened)),
 			out, in, term.Bytes(float64(l.Sent)), term.Bytes(float64(l.Received)),
-			term.Bytes(float64(l.Unread)), fmt.Sprintf("%d/%d", l.SendCredit, l.RecvCredit), fmt.Sprint(l.Stalls),
-			fmt.Sprintf("%.0f%%", 100*l.zcopy()), l.note())
+			term.Bytes(float64(l.Unread)), fmt.Sprint(l.Moves), credit, stalls, zcopy, l.note())
 	}
 	return t
 }

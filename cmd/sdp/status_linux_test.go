@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,8 +25,8 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestAsProgram is a program whose connections are listed: it serves one client, and prints
-// its address first.
+// TestAsProgram is a program whose connections are listed: it prints its address, and serves clients. It
+// sends back each message "p" with which a client begins.
 func TestAsProgram(t *testing.T) {
 	if os.Getenv("SDP_TEST_PROGRAM") == "" {
 		return
@@ -44,15 +45,36 @@ func TestAsProgram(t *testing.T) {
 		}
 		go func() {
 			read, _ := strconv.ParseInt(os.Getenv("SDP_TEST_READ"), 10, 64)
-			io.CopyN(io.Discard, c, cmp.Or(read, 1000))
+			b := make([]byte, 1000)
+			n, err := c.Read(b)
+			for ; err == nil && string(b[:n]) == "p"; n, err = c.Read(b) {
+				c.Write(b[:n])
+			}
+			io.CopyN(io.Discard, c, cmp.Or(read, 1000)-int64(n))
 			time.Sleep(time.Hour) // what follows stays unread
 		}()
 	}
 }
 
-// program starts such a program with its status in a directory of its own, and connects to
-// it.
+// program starts such a program, and makes a connection to it that has moved to shared memory.
 func program(t *testing.T, environment ...string) (dir string, p *process, c net.Conn) {
+	t.Helper()
+	dir, p, address := serving(t, environment...)
+	c, err := sdp.DialTimeout("sdp", address, patience)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.Eventually(t, func() bool {
+		_, err := c.Write([]byte("p"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+		return c.(*sdp.Conn).Stats().ShmReceived > 0
+	}, patience, time.Millisecond)
+	return dir, p, c
+}
+
+// serving starts such a program with its status in a directory of its own.
+func serving(t *testing.T, environment ...string) (dir string, p *process, address string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sdp") // t.TempDir's names are too long for a socket
 	require.NoError(t, err)
@@ -61,12 +83,8 @@ func program(t *testing.T, environment ...string) (dir string, p *process, c net
 	cmd.Env = append(os.Environ(), "SDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
 	cmd.Env = append(cmd.Env, environment...)
 	p = startTool(t, cmd)
-	_, address, _ := strings.Cut(p.line(t, "listening at"), "listening at ")
-	c, err = sdp.DialTimeout("tcp", address, patience)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	require.IsType(t, (*sdp.Conn)(nil), c)
-	return dir, p, c
+	_, address, _ = strings.Cut(p.line(t, "listening at"), "listening at ")
+	return dir, p, address
 }
 
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
@@ -91,7 +109,11 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 		return len(listed) == 1 && len(listed[0].Conns) == 1 && listed[0].Conns[0].Unread == 4000
 	}, patience, time.Millisecond)
 	require.Equal(t, p.Process.Pid, listed[0].PID)
-	require.EqualValues(t, 5000, listed[0].Conns[0].Received)
+	shown, sent := listed[0].Conns[0], c.(*sdp.Conn).Stats()
+	require.Equal(t, sent.Sent()-4000, shown.Received)
+	require.Equal(t, [2]string{"shm", "ring"}, [2]string{shown.Device, shown.Mode})
+	require.EqualValues(t, 1, shown.Moves)
+	require.Empty(t, shown.OnTCP)
 
 	out, _, _ := tool(t, "stat", "-dir", dir)
 	require.Contains(t, out, "PROGRAM")
@@ -111,6 +133,21 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	p.Wait()
 	_, errs, _ := tool(t, "stat", "-dir", dir)
 	require.Contains(t, errs, "program exited")
+}
+
+// TestStatShowsConnectionsOnTCP, and why they are there.
+func TestStatShowsConnectionsOnTCP(t *testing.T) {
+	dir, _, address := serving(t)
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("p"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	out, _, code := tool(t, "stat", "-dir", dir, "-interval", "0", "-filter", "too little traffic")
+	require.Zero(t, code)
+	require.Regexp(t, `(?m)^sdp.test/\d+ +tcp .* `+regexp.QuoteMeta(c.LocalAddr().String())+` .* 1 B +1 B +0 B +0 +- +- +- +too little traffic$`, out)
 }
 
 // TestJSONDoesNotControlATerminal: a program's text is printed as it is, but for characters that do
@@ -172,7 +209,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 
 	out, _, code := tool(t, "stat", "-dir", dir, "-interval", "0")
 	require.Zero(t, code)
-	require.Regexp(t, ` - +- `, out, "the rates are not known")
+	require.Regexp(t, `\d+[smh] +- +- `, out, "the rates are not known")
 
 	top := startTool(t, toolCommand(t, "top", "-dir", dir, "-interval", "1h"))
 	top.line(t, "PROGRAM")
@@ -187,8 +224,8 @@ func TestScreen(t *testing.T) {
 	programs := func(at time.Time, sent ...uint64) []status.Program {
 		p := status.Program{PID: 7, Name: "a\x1b[31m", Time: at}
 		for i, n := range sent {
-			p.Conns = append(p.Conns, status.Conn{ID: uint64(i), Sent: n, Device: "iwarp", Opened: at, Local: fmt.Sprint("local", i),
-				Declined: map[string]string{"shm": "another host", "verbs": "no library"}})
+			p.Conns = append(p.Conns, status.Conn{ID: uint64(i), Sent: n, Device: "iwarp", Mode: "bcopy", Opened: at, Local: fmt.Sprint("local", i),
+				Declined: map[string]string{"verbs": "no library"}})
 		}
 		return []status.Program{p}
 	}
@@ -198,7 +235,7 @@ func TestScreen(t *testing.T) {
 	require.Contains(t, lines[0], "1 programs, 3 connections, out 30.0 MB/s")
 	for i, want := range []string{"local1", "local2", "local0"} {
 		require.Contains(t, lines[3+i], want)
-		require.Contains(t, lines[3+i], "shm: another host; verbs: no library")
+		require.Contains(t, lines[3+i], "verbs: no library")
 	}
 	require.Contains(t, lines[3], "15.0 MB/s")
 	require.NotContains(t, strings.Join(lines, ""), "\x1b")
@@ -224,15 +261,34 @@ func TestCheck(t *testing.T) {
 	l, err := sdp.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	out, _, code = tool(t, "check", l.Addr().String())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				io.Copy(io.Discard, c)
+				c.Close()
+			}()
+		}
+	}()
+	address := l.Addr().String()
+	out, _, code = tool(t, "check", address)
 	require.Zero(t, code)
-	require.Contains(t, out, ": SDP over shm, in ")
+	require.Equal(t, address+": TCP; moves to shared memory when that pays\n", out)
+	out, _, code = tool(t, "check", "-network", "sdp", address)
+	require.Zero(t, code)
+	require.Equal(t, address+": shared memory from the first byte\n", out)
+	out, _, _ = tool(t, "check", "-v", address)
+	require.Regexp(t, `(?m)^shm +used$`, out)
+	require.Contains(t, out, " to "+address)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer plain.Close()
 	out, _, code = tool(t, "check", plain.Addr().String())
 	require.Equal(t, checkPlain, code)
-	require.Contains(t, out, "does not serve SDP")
+	require.Contains(t, out, ": plain TCP: the server does not share memory\n")
 	require.NoError(t, plain.Close())
 	_, _, code = tool(t, "check", plain.Addr().String())
 	require.Equal(t, checkUnreachable, code)
@@ -241,14 +297,16 @@ func TestCheck(t *testing.T) {
 	var report struct {
 		Devices []struct{ Name string }
 		Path    struct {
-			SDP    bool
-			Device string
+			SDP     bool
+			Device  string
+			MovesTo string `json:"moves_to"`
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	require.Len(t, report.Devices, 3)
 	require.True(t, report.Path.SDP)
-	require.Equal(t, "shm", report.Path.Device)
+	require.Equal(t, "tcp", report.Path.Device)
+	require.Equal(t, "shm", report.Path.MovesTo)
 }
 
 // TestPingIsInterrupted while it measures, and while a server does not answer.

@@ -21,7 +21,7 @@ func topCommand() *command {
 	c := &command{
 		name:  "top",
 		usage: "[flags]",
-		short: "show the busiest SDP connections, again and again",
+		short: "show the busiest of these connections, again and again",
 		long:  topHelp,
 	}
 	return withFlags(c, func(f *topFlags, rest []string) error {
@@ -45,7 +45,7 @@ stat" for the columns and for which programs are shown.
 
 While it runs on a terminal these keys work:
 
-	s    sort by the next column: rate, sent, received, unread, stalls, age, program
+	s    sort by the next column: rate, sent, received, unread, moves, stalls, age, program
 	/    show only connections that contain a text: type it and press enter
 	p    pause
 	q    quit
@@ -69,7 +69,7 @@ func (f *topFlags) define(fs *flag.FlagSet) {
 }
 
 // orders are the columns by which lines can be sorted.
-var orders = []string{"rate", "sent", "received", "unread", "stalls", "age", "program"}
+var orders = []string{"rate", "sent", "received", "unread", "moves", "stalls", "age", "program"}
 
 // compareBy returns the comparison for one of orders: the largest first, except programs.
 func compareBy(order string) func(a, b line) int {
@@ -86,6 +86,8 @@ func compareBy(order string) func(a, b line) int {
 		of = func(l line) float64 { return float64(l.Received) }
 	case "unread":
 		of = func(l line) float64 { return float64(l.Unread) }
+	case "moves":
+		of = func(l line) float64 { return float64(l.Moves) }
 	case "stalls":
 		of = func(l line) float64 { return float64(l.Stalls) }
 	case "age":

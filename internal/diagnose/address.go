@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 	"github.com/gosdp/gosdp/sdp"
 )
@@ -22,13 +20,10 @@ const (
 	CodeOff         = "off"            // SDP is switched off
 	CodeRule        = "rule"           // a rule in the file that SDP_CONFIG names says TCP
 	CodeNoDevice    = "no_device"      // no device can be used on this machine
-	CodePlainPeer   = "plain_peer"     // the program at the address does not serve SDP
-	CodeUser        = "other_user"     // the peer is another user's program
-	CodeHost        = "other_host"     // the peer is on another host, and nothing lets this end ask it
-	CodeNamespace   = "namespace"      // the peer is on this host, in another network namespace
-	CodeRelay       = "relay"          // something on this host stands between the two ends
-	CodeBlind       = "kernel_silent"  // this process may not ask the kernel
-	CodeSetup       = "setup_failed"   // the peer serves SDP, but the handshake failed; or no device reaches it
+	CodePlainPeer   = "plain_peer"     // the program at the address does not share memory, or does not speak SDP
+	CodeUser        = "other_user"     // the peer is a program of a user with whom this one does not share memory
+	CodeHost        = "other_host"     // the peer is on another host or in another network namespace, and nothing lets this end ask it
+	CodeSetup       = "setup_failed"   // the peer could not be met for another reason, or the handshake of RDMA failed
 	CodeUnreachable = "cannot_connect" // there is no connection at all
 )
 
@@ -36,14 +31,15 @@ const (
 type Path struct {
 	Network string `json:"network"`
 	Address string `json:"address"`
-	SDP     bool   `json:"sdp"`
+	SDP     bool   `json:"sdp"` // it can be faster than TCP
 	Local   string `json:"local,omitempty"`
 	Remote  string `json:"remote,omitempty"`
-	Device  string `json:"device,omitempty"`
-	// Declined has the reasons why devices are not used, if SDP is used.
+	Device  string `json:"device,omitempty"`   // with which a connection begins
+	MovesTo string `json:"moves_to,omitempty"` // the device to which it moves when that pays
+	// Declined has the reasons why devices are not used, if the connection begins with RDMA.
 	Declined map[string]string `json:"declined,omitempty"`
 	Code     string            `json:"code,omitempty"`
-	Reason   string            `json:"reason,omitempty"` // why not SDP
+	Reason   string            `json:"reason,omitempty"` // why it stays on TCP
 	Advice   string            `json:"advice,omitempty"`
 	Rule     string            `json:"rule,omitempty"`  // the operator's rule for the address
 	Fails    bool              `json:"fails,omitempty"` // a Dial fails: the network or a rule demands SDP
@@ -51,7 +47,8 @@ type Path struct {
 }
 
 // Try connects to the address as a program would, closes the connection, and returns how it was set
-// up and why. On network "tcp" a peer without SDP sees a connection that is closed without a byte.
+// up and why. If the connection might move to shared memory, Try makes another one, to see whether
+// it would. On network "tcp" a server without SDP sees connections that are closed without a byte.
 func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	p := &Path{Network: network, Address: address}
 	var events recorder
@@ -60,39 +57,47 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	c, err := d.DialContext(ctx, network, address)
 	p.Took = time.Since(start)
 	if err != nil {
-		p.Reason = err.Error()
-		p.Code = CodeUnreachable
-		var not *sdp.NotSDPError
-		switch {
-		case errors.As(err, &not):
-			p.Code, p.Fails = CodePlainPeer, true
-			if p.apply(m.Rules, addrPort(not.Addr)) == rules.SDP {
-				p.Advice = "the rule asks for SDP, so a Dial of the program fails; let the server serve SDP, or change the rule"
-			}
-		case !lacksDevice(err):
-		case m.Off != "":
-			p.Code, p.Fails = CodeOff, true
-		case connected(err):
-			p.Code, p.Fails = CodeSetup, true
-		default:
-			p.Code, p.Fails, p.Advice = CodeNoDevice, true, "see what the devices lack"
-		}
+		p.failed(m, err)
 		return p
 	}
 	defer c.Close()
-	p.Local, p.Remote = c.LocalAddr().String(), c.RemoteAddr().String()
+	p.Device, p.Local, p.Remote = "tcp", c.LocalAddr().String(), c.RemoteAddr().String()
 	rule := p.apply(m.Rules, addrPort(c.RemoteAddr()))
-	if up, ok := c.(*sdp.Conn); ok {
-		s := up.Stats()
-		p.SDP, p.Device, p.Declined = true, s.Device, s.Declined
+	up, ok := c.(*sdp.Conn)
+	if !ok {
+		p.explain(m, c, events.reasons())
 		return p
 	}
-	if rule == rules.TCP {
-		p.Code, p.Reason, p.Advice = CodeRule, "a rule says TCP: "+p.Rule, "change the rule, or put one before it; sdp check-rules shows what a file means"
-		return p
+	s := up.Stats()
+	p.Declined = s.Declined
+	switch {
+	case s.Device != "tcp":
+		p.SDP, p.Device = true, s.Device
+	case network == "sdp" || rule == rules.SDP: // the two ends have met
+		p.SDP, p.Device = true, shm
+	default:
+		p.meet(ctx)
 	}
-	p.explain(m, c, events.reasons())
 	return p
+}
+
+// failed records why a Dial failed.
+func (p *Path) failed(m *Machine, err error) {
+	p.Reason, p.Code = err.Error(), CodeUnreachable
+	var not *sdp.NotSDPError
+	switch {
+	case errors.As(err, &not):
+		p.Fails = true
+		p.notMet(not, CodePlainPeer)
+		if p.apply(m.Rules, addrPort(not.Addr)) == rules.SDP {
+			p.Advice = "the rule asks for SDP, so a Dial of the program fails; let the server serve SDP, or change the rule"
+		}
+	case !lacksDevice(err):
+	case m.Off != "":
+		p.Code, p.Fails = CodeOff, true
+	default:
+		p.Code, p.Fails, p.Advice = CodeNoDevice, true, "see what the devices lack"
+	}
 }
 
 // lacksDevice reports whether a Dial that demands SDP has failed because no device can be used.
@@ -100,63 +105,59 @@ func lacksDevice(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "no RDMA device can be used")
 }
 
-// connected reports whether a Dial has failed after TCP had connected.
-func connected(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Addr != nil
+// meet finds out whether the server can be met in shared memory.
+func (p *Path) meet(ctx context.Context) {
+	d := sdp.Dialer{Config: &sdp.Config{Devices: []string{shm}}}
+	c, err := d.DialContext(ctx, "sdp", p.Remote)
+	var not *sdp.NotSDPError
+	switch {
+	case err == nil:
+		c.Close()
+		p.SDP, p.MovesTo = true, shm
+	case errors.As(err, &not):
+		p.notMet(not, CodeSetup)
+	default:
+		p.Code, p.Reason = CodeSetup, err.Error()
+	}
 }
 
-// explain returns why c is plain TCP. reasons are those that the library has logged about it.
+// notMet records why a peer was not met. The code is that of reasons that are not known here.
+func (p *Path) notMet(not *sdp.NotSDPError, code string) {
+	p.Code, p.Reason = code, not.Err.Error()
+	switch {
+	case strings.Contains(p.Reason, "peer does not share memory"):
+		p.Code, p.Reason = CodePlainPeer, "the server does not share memory"
+		p.Advice = "let it listen with this library, build it with sdp go, or put sdp proxy beside it"
+	case strings.Contains(p.Reason, "peer runs as user"):
+		p.Code = CodeUser
+		p.Advice = "run both as one user, or let both share memory with the other's user: Config.PeerUIDs, SDP_PEER_UIDS, or a rule"
+	case strings.Contains(p.Reason, "no shared memory between these addresses"):
+		p.Code = CodeHost
+	}
+}
+
+// explain returns why c is a connection of package net. reasons are those that the library has logged about it.
 func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 	set := func(code, reason, advice string) { p.Code, p.Reason, p.Advice = code, reason, advice }
-	other, err := settled(c)
-	remote := addrPort(c.RemoteAddr()).Addr().Unmap()
+	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
 	switch {
+	case p.Rule != "" && m.Rules.of(p.Network, addrPort(c.RemoteAddr())).Use == rules.TCP:
+		set(CodeRule, "a rule says TCP: "+p.Rule, "change the rule, or put one before it; sdp check-rules shows what a file means")
 	case m.Off != "":
 		set(CodeOff, m.Off, "unset SDP_DEVICES")
 	case !m.Usable():
 		set(CodeNoDevice, "no device is used on this machine", "see what the devices lack")
-	case err == nil && other.Listener && other.Owned && int(other.UID) != os.Geteuid():
-		set(CodeUser, fmt.Sprintf("the server runs as the user %d and this program as the user %d: they do not share memory", other.UID, os.Geteuid()),
-			"run both as one user, or name the other user in Config.PeerUIDs of both")
-	case err == nil && !other.Listener:
-		set(CodePlainPeer, "the program at the address does not serve SDP (plain TCP)",
-			"let it listen with this library, build it with sdp go, or put sdp proxy beside it")
 	case len(reasons) > 0:
 		set(CodeSetup, reasons[len(reasons)-1], "")
-	case err == nil:
-		set(CodeSetup, "the server serves SDP, but the two ends did not agree on a device", "run sdp check at the server, too")
-	case errors.Is(err, localpeer.ErrBlind):
-		set(CodeBlind, "the kernel does not tell this program about the peer", sighted().Advice)
-	case ownAddress(remote):
-		set(CodeRelay, "the address is one of this host's, but its socket is not the server's: a relay or a rule of nftables stands between",
-			"connect to the server itself, or put sdp proxy there")
+	case local == remote || local.IsLoopback() && remote.IsLoopback():
+		set(CodeNoDevice, "shm is not used: "+m.device(shm).Reason, "see what the devices lack")
 	default:
-		if where := namespaceOf(c); where != "" {
-			set(CodeNamespace, "the server is on this host, in another network namespace ("+where+")",
-				"mount one directory into both containers and name it in SDP_SHM_DIR")
-			return
-		}
-		set(CodeHost, fmt.Sprintf("the server is on another host, and the way there (from %v) is not one of RDMA hardware", addrPort(c.LocalAddr()).Addr().Unmap()),
-			"with RDMA hardware on another network, name the server in SDP_PEERS")
+		set(CodeHost, fmt.Sprintf("the server is on another host or in another network namespace, and the way there (from %v) is not one of RDMA hardware", local),
+			"with RDMA hardware on another network, name the server in SDP_PEERS; containers of one host need SDP_SHM_DIR")
 	}
 }
 
-// settleTime is how long the server may take to accept the connection.
-const settleTime = 200 * time.Millisecond
-
-// settled returns what the kernel reports about the other end, after that was accepted or after
-// settleTime.
-func settled(c net.Conn) (localpeer.End, error) {
-	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) {
-		other, err := localpeer.Other(c)
-		if err != nil || other.Owned || time.Now().After(end) {
-			return other, err
-		}
-	}
-}
-
-// A recorder keeps the reasons that the library logs.
+// A recorder keeps the reasons that the library logs about a Dial.
 type recorder struct {
 	mu   sync.Mutex
 	said []string
@@ -165,21 +166,17 @@ type recorder struct {
 func (r *recorder) Enabled(context.Context, slog.Level) bool { return true }
 
 func (r *recorder) Handle(_ context.Context, record slog.Record) error {
-	var device, reason string
+	if !strings.HasPrefix(record.Message, "sdp: dial: ") {
+		return nil
+	}
 	record.Attrs(func(a slog.Attr) bool {
-		switch a.Key {
-		case "device":
-			device = a.Value.String() + ": "
-		case "reason", "error":
-			reason = a.Value.String()
+		if a.Key == "reason" {
+			r.mu.Lock()
+			r.said = append(r.said, a.Value.String())
+			r.mu.Unlock()
 		}
 		return true
 	})
-	if reason != "" {
-		r.mu.Lock()
-		r.said = append(r.said, device+reason)
-		r.mu.Unlock()
-	}
 	return nil
 }
 

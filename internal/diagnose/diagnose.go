@@ -1,17 +1,15 @@
-// Package diagnose finds out why SDP is not used, on this machine or for an address. "sdp check"
-// prints its results.
+// Package diagnose finds out what is faster than TCP on this machine, or on the way to an address, and
+// why something is not. "sdp check" prints its results.
 package diagnose
 
 import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp"
@@ -56,11 +54,19 @@ func (m *Machine) Usable() bool {
 	return m.Off == "" && m.Invalid == "" && slices.ContainsFunc(m.Devices, func(d Device) bool { return d.Default })
 }
 
+// device returns the device of a name.
+func (m *Machine) device(name string) Device {
+	return m.Devices[slices.Index(names, name)]
+}
+
+// shm is the name of shared memory, which is no RDMA device.
+const shm = "shm"
+
 // names are the devices, the best one first.
-var names = []string{"shm", "verbs", "iwarp"}
+var names = []string{shm, "verbs", "iwarp"}
 
 // environment are the environment variables of SDP.
-var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_SERVICES", "SDP_STATUS", "SDP_DUMP"}
+var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_PEER_UIDS", "SDP_STATUS", "SDP_DUMP"}
 
 // Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine {
@@ -111,14 +117,12 @@ func inspect(root string, getenv func(string) string) *Machine {
 func inspectDevice(root, name string, listed []string, getenv func(string) string) Device {
 	d := Device{Name: name, Needs: []Need{}}
 	switch name {
-	case "shm":
-		d.Needs = memoryNeeds(root, getenv)
+	case shm:
+		d.Needs = append(d.Needs, memoryNeeds(root, getenv)...)
 	case "verbs":
 		d.Needs = hardwareNeeds(root)
 	}
-	if of, ok := rdma.LookupDevice(name); !ok {
-		d.Reason = "not in this program, or not for this system"
-	} else if err := of.Probe(); err != nil {
+	if err := probe(name); err != nil {
 		d.Reason = err.Error()
 	} else {
 		d.Usable = true
@@ -139,17 +143,14 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 	return d
 }
 
-// sighted returns a need of every device on network "tcp".
-func sighted() Need {
-	n := Need{Name: "looking up peers in the kernel", OK: localpeer.Sighted(), Found: "sock_diag answers"}
-	if !n.OK {
-		n.Found = "sock_diag does not answer"
-		n.Advice = "a sandbox forbids AF_NETLINK, or the module tcp_diag is missing: connections are plain TCP"
+// probe returns nil if this program has the device and can use it here.
+func probe(name string) error {
+	if name == shm {
+		return sharesMemory()
 	}
-	return n
-}
-
-// ownAddress reports whether the address belongs to this host, in this network namespace.
-func ownAddress(a netip.Addr) bool {
-	return a.IsLoopback() || slices.Contains(hostAddresses(), a.Unmap())
+	d, ok := rdma.LookupDevice(name)
+	if !ok {
+		return errors.New("not in this program, or not for this system")
+	}
+	return d.Probe()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -21,11 +22,23 @@ type Ends struct {
 	Dialler, Acceptor netip.AddrPort // as package net has them; IPv4 addresses may be mapped
 	TCP               syscall.RawConn
 	Allow             func(uid uint32) bool // besides the own user; nil: nobody
+	Dir               string                // where ends in different network namespaces meet; "": nowhere
 }
 
-// name is the abstract name at which the ends meet.
+// Apart reports whether the ends may be in different network namespaces, and meet in the directory.
+func (e *Ends) Apart() bool {
+	d, a := e.Dialler.Addr().Unmap(), e.Acceptor.Addr().Unmap()
+	return e.Dir != "" && d != a && !(d.IsLoopback() && a.IsLoopback())
+}
+
+// name is the abstract name at which the ends meet, or that of a file in the directory. The latter has the dialler's
+// address alone: destination NAT changes the other one.
 func (e *Ends) name() string {
-	return fmt.Sprintf("@gosdp/%d/%s/%s", version, bare(e.Dialler), bare(e.Acceptor))
+	d := bare(e.Dialler)
+	if e.Apart() {
+		return prefix + netip.AddrPortFrom(d.Addr().WithZone(""), d.Port()).String()
+	}
+	return fmt.Sprintf("@gosdp/%d/%s/%s", version, d, bare(e.Acceptor))
 }
 
 func bare(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
@@ -35,30 +48,57 @@ type Meeting struct {
 	ends     Ends
 	name     string
 	fd       int
-	accepted bool // at the dialler: fd is connected
+	accepted bool   // at the dialler: fd is connected
+	file     string // at the dialler: the path of its socket in the directory, until that is removed
 	dialler  bool
 }
 
-// Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name.
-func Invite(e Ends) (*Meeting, error) {
+// Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name, and is
+// ErrEarly if the ends may be in different namespaces and too little tells them apart from others.
+func Invite(e Ends, f Facts) (*Meeting, error) {
+	if f.early(&e) {
+		return nil, ErrEarly
+	}
 	m := &Meeting{ends: e, name: e.name(), dialler: true}
-	fd, err := unixSocket()
-	if err != nil {
+	var err error
+	if m.fd, err = unixSocket(); err != nil {
 		return nil, err
 	}
-	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: m.name}); err == nil {
-		err = unix.Listen(fd, 1)
+	if e.Apart() {
+		if err = bindIn(e.Dir, m.name, m.fd, e.Allow != nil); err == nil {
+			m.file = filepath.Join(e.Dir, m.name)
+		}
+	} else {
+		err = os.NewSyscallError("bind", unix.Bind(m.fd, &unix.SockaddrUnix{Name: m.name}))
+	}
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(m.fd, 1))
 	}
 	if err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("bind", err)
+		m.Close()
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("another process has the socket %s: %w", m.name, err)
+		}
+		return nil, err
 	}
-	m.fd = fd
+	if e.Apart() {
+		sweep(e.Dir)
+	}
 	return m, nil
 }
 
+// early reports whether a proof would cover too little.
+func (f *Facts) early(e *Ends) bool {
+	return e.Apart() && (len(f.FirstIn)+len(f.FirstOut) < leastApart || f.Moments.few())
+}
+
+// unixSocket returns a socket that takes no descriptors, where the kernel can refuse them (Linux 6.16): closing one may
+// block for as long as its sender likes.
 func unixSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 0)
+	}
 	return fd, os.NewSyscallError("socket", err)
 }
 
@@ -69,8 +109,11 @@ var seeker struct {
 	have bool
 }
 
-// Seek looks for the dialler. It returns nil and no error if that has not invited.
+// Seek looks for the dialler. It returns nil and no error if that has not invited, and ErrEarly as Invite does.
 func Seek(e Ends, f Facts) (*Meeting, error) {
+	if f.early(&e) {
+		return nil, ErrEarly
+	}
 	name := e.name()
 	seeker.Lock()
 	fd, have := seeker.fd, seeker.have
@@ -82,7 +125,7 @@ func Seek(e Ends, f Facts) (*Meeting, error) {
 			return nil, err
 		}
 	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+	if err := e.connect(fd, name); err != nil {
 		seeker.Lock()
 		if !seeker.have {
 			seeker.fd, seeker.have = fd, true
@@ -95,12 +138,16 @@ func Seek(e Ends, f Facts) (*Meeting, error) {
 		if err == unix.ECONNREFUSED || err == unix.EAGAIN { // nobody; or somebody else is there already
 			return nil, nil
 		}
-		return nil, os.NewSyscallError("connect", err)
+		if errno, ok := err.(unix.Errno); ok {
+			err = os.NewSyscallError("connect", errno)
+		}
+		return nil, err
 	}
 	m := &Meeting{ends: e, name: name, fd: fd}
 	peer, err := m.check()
 	if err == nil {
-		err = m.say(makeHello(m.name, unix.Getpid(), peer, f))
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, 1) // for the memory
+		err = m.say(peer, f)
 	}
 	if err != nil {
 		m.Close()
@@ -109,11 +156,27 @@ func Seek(e Ends, f Facts) (*Meeting, error) {
 	return m, nil
 }
 
+func (e *Ends) connect(fd int, name string) error {
+	if e.Apart() {
+		return connectIn(e.Dir, name, fd)
+	}
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
+}
+
 // Close ends a meeting that has not succeeded.
 func (m *Meeting) Close() {
+	m.unlink()
 	if m.fd >= 0 {
 		unix.Close(m.fd)
 		m.fd = -1
+	}
+}
+
+// unlink lets nobody else find the dialler.
+func (m *Meeting) unlink() {
+	if m.file != "" {
+		unix.Unlink(m.file)
+		m.file = ""
 	}
 }
 
@@ -129,6 +192,7 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 		if err != nil {
 			return nil, -1, os.NewSyscallError("accept", err)
 		}
+		m.unlink()
 		unix.Close(m.fd)
 		m.fd, m.accepted = fd, true
 	}
@@ -146,7 +210,11 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 	if file >= 0 {
 		defer unix.Close(file)
 	}
-	if err := checkHello(b, m.name, unix.Getpid(), peer, f); err != nil {
+	v, err := m.view(peer, f)
+	if err == nil {
+		err = v.check(b)
+	}
+	if err != nil {
 		return nil, -1, err
 	}
 	var seg *shm.Segment
@@ -157,7 +225,7 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 		if seg, file, err = shm.New(); err != nil {
 			return nil, -1, err
 		}
-		err = m.say(makeHello(m.name, unix.Getpid(), peer, f), file)
+		err = m.say(peer, f, file)
 		unix.Close(file)
 	} else if file < 0 {
 		err = errShort
@@ -186,19 +254,19 @@ func (m *Meeting) check() (pid int, err error) {
 	if err != nil {
 		return 0, os.NewSyscallError("getsockopt", err)
 	}
-	const unmapped = 65534 // a user of another user namespace
 	switch {
 	case u.Uid == unmapped || int(u.Uid) != unix.Geteuid() && (m.ends.Allow == nil || !m.ends.Allow(u.Uid)):
 		return 0, fmt.Errorf("peer runs as user %d, this process as user %d", u.Uid, unix.Geteuid())
 	case int(u.Pid) == unix.Getpid() && !TestSelf:
 		return 0, errSelf
 	}
-	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd) })
+	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd, m.ends.Apart()) })
 	return int(u.Pid), errors.Join(failed, err)
 }
 
-// suitable reports whether a socket carries plain TCP within the network namespace of the Unix socket.
-func suitable(fd, unixFD int) error {
+// suitable returns why a socket does not carry plain TCP, within the network namespace of the Unix socket unless the ends
+// may be apart.
+func suitable(fd, unixFD int, apart bool) error {
 	for _, o := range []struct {
 		level, option, want int
 		why                 string
@@ -213,6 +281,9 @@ func suitable(fd, unixFD int) error {
 	if ulp, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP); err == nil && ulp != "" {
 		return fmt.Errorf("socket has the upper layer protocol %s", ulp)
 	}
+	if apart {
+		return nil
+	}
 	mine, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
 		return os.NewSyscallError("getsockopt", err)
@@ -223,8 +294,53 @@ func suitable(fd, unixFD int) error {
 	return nil
 }
 
+// view returns how this end sees the connection now.
+func (m *Meeting) view(peer int, f Facts) (view, error) {
+	v := view{name: m.name, apart: m.ends.Apart(), self: unix.Getpid(), peer: peer, numbers: pidNamespace(), Facts: f}
+	err := errors.New("closed")
+	failed := m.ends.TCP.Control(func(fd uintptr) { v.counts, err = count(int(fd)) })
+	return v, errors.Join(failed, err)
+}
+
+// pidNamespace identifies the namespace of this process's numbers: those of two containers differ, also within a pod.
+var pidNamespace = sync.OnceValue(func() uint64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &st) != nil {
+		return 0
+	}
+	return st.Ino
+})
+
+// count asks the kernel for its counts.
+func count(fd int) (c counts, err error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	for range 10 {
+		if err != nil {
+			return c, os.NewSyscallError("getsockopt", err)
+		}
+		c.written = info.Bytes_sent - info.Bytes_retrans + uint64(info.Notsent_bytes)
+		c.received = info.Bytes_received
+		switch info.State {
+		case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING:
+			c.received-- // the kernel counts a FIN
+		}
+		state := info.State // which the kernel loads before the counts
+		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.State == state {
+			break
+		}
+	}
+	rest, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ) // after written: what is written in between only makes acked less
+	c.acked = c.written - min(c.written, uint64(rest))
+	return c, os.NewSyscallError("ioctl", err)
+}
+
 // say sends a hello, perhaps with a descriptor.
-func (m *Meeting) say(b []byte, file ...int) error {
+func (m *Meeting) say(peer int, f Facts, file ...int) error {
+	v, err := m.view(peer, f)
+	if err != nil {
+		return err
+	}
+	b := v.hello()
 	var rights []byte
 	if len(file) > 0 {
 		rights = unix.UnixRights(file...)

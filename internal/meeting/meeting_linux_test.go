@@ -1,9 +1,11 @@
 package meeting
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -56,7 +58,7 @@ func TestMeet(t *testing.T) {
 	require.Nil(t, none, "nobody has invited")
 	before := descriptors(t)
 
-	dm, err := Invite(d)
+	dm, err := Invite(d, fd)
 	require.NoError(t, err)
 	seg, _, err := dm.Step(fd)
 	require.NoError(t, err)
@@ -115,7 +117,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, a, fd, fa := pair(t)
 			v.spoil(&d, &a, &fd, &fa)
-			dm, err := Invite(d)
+			dm, err := Invite(d, fd)
 			require.NoError(t, err)
 			defer dm.Close()
 			am, err := Seek(a, fa)
@@ -144,29 +146,182 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHello: process numbers that the ends do not agree on are refused, as are other lengths and versions.
+// TestHello: process numbers that the ends do not agree on are refused, as are other lengths and versions, and counts that
+// cannot be those of one connection.
 func TestHello(t *testing.T) {
 	f := Facts{FirstIn: []byte("abc"), FirstOut: []byte("abc")}
-	b := makeHello("name", 7, 9, f)
-	require.Len(t, b, helloLen)
-	assert.NoError(t, checkHello(b, "name", 9, 7, f))
-	assert.ErrorContains(t, checkHello(b, "name", 9, 8, f), "process")
-	assert.ErrorContains(t, checkHello(b, "name", 8, 7, f), "process")
-	assert.ErrorIs(t, checkHello(b, "other name", 9, 7, f), errProof)
-	assert.ErrorIs(t, checkHello(b[1:], "name", 9, 7, f), errShort)
-	hidden := makeHello("name", 0, 9, f)
-	assert.ErrorContains(t, checkHello(hidden, "name", 9, 0, f), "process", "a peer whose number is not visible")
+	reads := func(m *Moments) *moments { return &m.reads }
+	writes := func(m *Moments) *moments { return &m.writes }
+	here := view{name: "name", self: 9, peer: 7, numbers: 3, Facts: f, counts: counts{written: 10, acked: 8, received: 20}}
+	there := view{name: "name", self: 7, peer: 9, numbers: 3, Facts: f, counts: counts{written: 21, acked: 20, received: 10}}
+	assert.Len(t, there.hello(), helloLen)
+	assert.NoError(t, here.check(there.hello()))
+	assert.ErrorIs(t, here.check(there.hello()[1:]), errShort)
+	for name, v := range map[string]struct {
+		spoil func(here, there *view)
+		want  string
+	}{
+		"peer":            {func(here, _ *view) { here.peer = 8 }, "process"},
+		"self":            {func(here, _ *view) { here.self = 8 }, "process"},
+		"hidden":          {func(here, there *view) { here.peer, there.self = 0, 0 }, "process"},
+		"other namespace": {func(here, there *view) { here.peer, there.self, here.numbers = 0, 1, 4 }, ""},
+		"no /proc":        {func(here, there *view) { here.peer, there.self, here.numbers, there.numbers = 0, 1, 0, 0 }, ""},
+		"name":            {func(here, _ *view) { here.name = "other name" }, errProof.Error()},
+		"has too much":    {func(_, there *view) { there.received = 11 }, errCounts.Error()},
+		"lacks some":      {func(_, there *view) { there.acked = 21 }, errCounts.Error()},
+		"some under way":  {func(_, there *view) { there.received = 9 }, ""},
+		"read too early": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 101, 6)
+		}, errMoments.Error()},
+		"written too late": {func(here, there *view) {
+			here.Moments, there.Moments = noted(reads, 101, 6), noted(writes, 100, 7)
+		}, errMoments.Error()},
+		"read in time": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 101, 7)
+		}, ""},
+		"read what was there": {func(here, there *view) {
+			here.Moments, there.Moments = noted(writes, 100, 7), noted(reads, 100, 6)
+		}, ""},
+		"apart, few": {func(here, there *view) { here.apart, there.apart = true, true }, ErrEarly.Error()},
+		"apart": {func(here, there *view) {
+			here.apart, there.apart = true, true
+			here.FirstOut, there.FirstIn = []byte("abcdefghijklm"), []byte("abcdefghijklm")
+		}, ""},
+		"apart, an heir": {func(here, there *view) {
+			here.apart, there.apart, here.Inherited = true, true, true
+			here.FirstOut, there.FirstIn = nil, []byte("abcdefghijklm")
+		}, errUnseen.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := here, there
+			v.spoil(&here, &there)
+			if err := here.check(there.hello()); v.want == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, v.want)
+			}
+		})
+	}
+	b := there.hello()
 	b[0] ^= 2
-	assert.ErrorIs(t, checkHello(b, "name", 9, 7, f), errVersion)
+	assert.ErrorIs(t, here.check(b), errVersion)
+}
+
+// noted returns Moments of which the second one of a direction is given.
+func noted(of func(*Moments) *moments, pos, at uint64) *Moments {
+	m := new(Moments)
+	of(m).at[1] = moment{pos, at}
+	of(m).n.Store(2)
+	return m
+}
+
+// talk returns what two ends have noted that took turns.
+func talk() (d, a *Moments) {
+	d, a = new(Moments), new(Moments)
+	p, q := net.Pipe()
+	go func() {
+		for pos := uint64(0); pos < 10; pos++ {
+			q.Read(make([]byte, 1))
+			a.Read(pos + 1)
+			a.Write(pos)
+			q.Write([]byte{1})
+		}
+		q.Close()
+	}()
+	for pos := uint64(0); pos < 10; pos++ {
+		d.Write(pos)
+		p.Write([]byte{1})
+		p.Read(make([]byte, 1))
+		d.Read(pos + 1)
+	}
+	p.Read(make([]byte, 1))
+	return d, a
+}
+
+// TestMoments: what two ends note while they talk never looks impossible, and what they note of two connections does, of
+// which one is ahead of the other.
+func TestMoments(t *testing.T) {
+	d1, a1 := talk()
+	d2, a2 := talk()
+	possible := func(d, a *Moments) bool {
+		return causal(d.writes.list(), a.reads.list()) && causal(a.writes.list(), d.reads.list())
+	}
+	assert.True(t, possible(d1, a1))
+	assert.True(t, possible(d2, a2))
+	assert.False(t, possible(d1, a2))
+	assert.False(t, possible(d2, a1))
+}
+
+// TestCounts: what the kernel counts on both ends of a connection holds at any moment while bytes flow, and not between the
+// ends of two connections of which one is behind.
+func TestCounts(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	open := func() (ends [2]*net.TCPConn) {
+		d, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		a, err := ln.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { d.Close(); a.Close() })
+		return [2]*net.TCPConn{d.(*net.TCPConn), a.(*net.TCPConn)}
+	}
+	length := func(n int) int { return 1 + n*7%5000 }
+	at := func(c *net.TCPConn) (v view) {
+		raw, err := c.SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(fd uintptr) { v.counts, err = count(int(fd)) }))
+		require.NoError(t, err)
+		v.peer, v.self = 1, 1
+		return v
+	}
+	ends := open()
+	const writes = 3000
+	total := int64(0)
+	for n := range writes {
+		total += int64(length(n))
+	}
+	var done sync.WaitGroup
+	for i, c := range ends {
+		done.Go(func() {
+			for n := range writes {
+				c.Write(make([]byte, length(n)))
+			}
+			if i == 0 {
+				c.CloseWrite()
+			}
+		})
+		done.Go(func() { io.CopyN(io.Discard, ends[1-i], total) })
+	}
+	for i := range 2000 {
+		first := at(ends[i%2]).hello()
+		second := at(ends[1-i%2])
+		require.NoError(t, second.check(first))
+		third := at(ends[i%2])
+		require.NoError(t, third.check(second.hello()))
+	}
+	done.Wait()
+	for i := range ends { // with a FIN in one direction
+		v := at(ends[1-i])
+		require.NoError(t, v.check(at(ends[i]).hello()))
+	}
+
+	twin := open()
+	v := at(twin[1])
+	assert.ErrorIs(t, v.check(at(ends[0]).hello()), errCounts)
+	v = at(ends[1])
+	assert.NoError(t, v.check(at(twin[0]).hello()), "it may be behind")
+	v = at(twin[0])
+	assert.ErrorIs(t, v.check(at(ends[1]).hello()), errCounts, "but not for the other end")
 }
 
 // TestSquatter: a process that has taken the name makes the invitation fail, and one that connects to it and
 // says nothing, or leaves, ends the meeting.
 func TestSquatter(t *testing.T) {
 	d, a, fd, _ := pair(t)
-	first, err := Invite(d)
+	first, err := Invite(d, fd)
 	require.NoError(t, err)
-	_, err = Invite(d)
+	_, err = Invite(d, fd)
 	assert.ErrorIs(t, err, unix.EADDRINUSE)
 
 	s, err := unixSocket()
@@ -179,7 +334,7 @@ func TestSquatter(t *testing.T) {
 	_, _, err = first.Step(fd)
 	assert.ErrorIs(t, err, ErrVanished)
 	first.Close()
-	second, err := Invite(d)
+	second, err := Invite(d, fd)
 	require.NoError(t, err)
 	second.Close()
 }

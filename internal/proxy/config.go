@@ -10,9 +10,9 @@ import (
 
 // The networks of an Endpoint.
 const (
-	TCP  = "tcp"  // plain TCP and nothing else
-	SDP  = "sdp"  // SDP and nothing else
-	Auto = "auto" // SDP if the peer speaks it, otherwise plain TCP
+	TCP  = "tcp"  // package net
+	SDP  = "sdp"  // network sdp of package sdp: the two ends meet before the first byte, or there is no connection
+	Auto = "auto" // network tcp of package sdp: plain TCP, which may move to shared memory; SDP over RDMA if it was asked for
 )
 
 // originalAddress is the address that means the original destination of a redirected connection.
@@ -50,8 +50,11 @@ func ParseListen(text string) (Endpoint, error) {
 		return Endpoint{}, err
 	}
 	if name, ok := e.inherited(); ok {
-		if name == "" {
+		switch {
+		case name == "":
 			return Endpoint{}, fmt.Errorf("%q names no socket: want @ and a name, such as tcp://@postgres", text)
+		case e.Network == SDP:
+			return Endpoint{}, fmt.Errorf("%q: an inherited socket serves tcp:// or auto://", text)
 		}
 		return e, nil
 	}

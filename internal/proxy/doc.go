@@ -1,4 +1,4 @@
-// Package proxy relays connections between TCP and SDP, for programs that cannot import a
+// Package proxy relays connections between TCP and package sdp, for programs that cannot import a
 // Go package. "sdp proxy" runs it.
 //
 // A connection passes through the files in this order:

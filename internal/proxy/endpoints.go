@@ -56,15 +56,13 @@ func (p *Proxy) ownMetrics() []family {
 		open = iota
 		accepted
 		failed
-		refused
 		bytes
 	)
 	families := []family{
 		open:     {name: "sdp_proxy_connections", kind: "gauge", help: "Connections that are relayed now."},
 		accepted: {name: "sdp_proxy_accepted_total", kind: "counter", help: "Connections that were accepted."},
 		failed:   {name: "sdp_proxy_unreachable_total", kind: "counter", help: "Connections that were reset because their target could not be reached."},
-		refused:  {name: "sdp_proxy_refused_total", kind: "counter", help: "Connections that were reset because client does not use SDP."},
-		bytes:    {name: "sdp_proxy_bytes_total", kind: "counter", help: "Bytes that were relayed: up is towards the target. While a connection without SDP lasts its bytes are not counted."},
+		bytes:    {name: "sdp_proxy_bytes_total", kind: "counter", help: "Bytes that were relayed: up is towards the target. Those of a connection between two endpoints of plain TCP are counted at its end."},
 	}
 	add := func(of int, labels string, value float64) {
 		families[of].samples = append(families[of].samples, sample{labels, value})
@@ -76,7 +74,6 @@ func (p *Proxy) ownMetrics() []family {
 		add(open, labels, float64(t.open))
 		add(accepted, labels, float64(t.accepted))
 		add(failed, labels, float64(t.failed))
-		add(refused, labels, float64(t.refused))
 		add(bytes, fmt.Sprintf("{listen=%q,direction=\"up\"}", key), float64(t.up))
 		add(bytes, fmt.Sprintf("{listen=%q,direction=\"down\"}", key), float64(t.down))
 	}
@@ -90,15 +87,14 @@ func (p *Proxy) ownMetrics() []family {
 
 // totals are the summed counters of entrances.
 type totals struct {
-	open                      int
-	accepted, failed, refused uint64
-	up, down                  int64
+	open             int
+	accepted, failed uint64
+	up, down         int64
 }
 
 func (t *totals) add(e *entrance) {
 	t.accepted += e.accepted.Load()
 	t.failed += e.failed.Load()
-	t.refused += e.refused.Load()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.open += len(e.relays)
@@ -115,7 +111,6 @@ func (t *totals) sum(o totals) {
 	t.open += o.open
 	t.accepted += o.accepted
 	t.failed += o.failed
-	t.refused += o.refused
 	t.up += o.up
 	t.down += o.down
 }
@@ -144,16 +139,21 @@ func sdpMetrics(t sdp.Totals) []family {
 	}
 	return []family{
 		locked,
-		one("sdp_connections", "gauge", "SDP connections that are open now.", float64(t.Open)),
-		one("sdp_connections_opened_total", "counter", "SDP connections that were opened.", float64(t.Opened)),
-		{"sdp_bytes_total", "counter", "Bytes that SDP connections have carried.", []sample{
+		one("sdp_connections", "gauge", "Connections of package sdp that are open now.", float64(t.Open)),
+		one("sdp_connections_opened_total", "counter", "Connections of package sdp that were opened.", float64(t.Opened)),
+		one("sdp_moves_total", "counter", "Moves of connections from TCP to shared memory.", float64(t.Moves)),
+		{"sdp_bytes_total", "counter", "Bytes that these connections have carried, by direction and mode.", []sample{
+			{`{direction="sent",mode="socket"}`, float64(t.TCPSent)},
+			{`{direction="sent",mode="ring"}`, float64(t.ShmSent)},
 			{`{direction="sent",mode="bcopy"}`, float64(t.BcopySent.Bytes)},
 			{`{direction="sent",mode="zcopy"}`, float64(t.ZCopySent)},
+			{`{direction="received",mode="socket"}`, float64(t.TCPReceived)},
+			{`{direction="received",mode="ring"}`, float64(t.ShmReceived)},
 			{`{direction="received",mode="bcopy"}`, float64(t.BcopyReceived.Bytes)},
 			{`{direction="received",mode="zcopy"}`, float64(t.ZCopyReceived)},
 		}},
 		one("sdp_credit_stalls_total", "counter", "Writes that waited because the peer had no room.", float64(t.CreditStalls)),
-		one("sdp_memory_promised_bytes", "gauge", "Memory that SDP connections have promised to their peers.", float64(t.Memory)),
-		one("sdp_memory_limit_bytes", "gauge", "Memory that SDP connections may promise.", float64(t.MemoryLimit)),
+		one("sdp_memory_promised_bytes", "gauge", "Memory that connections have promised to their peers.", float64(t.Memory)),
+		one("sdp_memory_limit_bytes", "gauge", "Memory that connections may promise.", float64(t.MemoryLimit)),
 	}
 }

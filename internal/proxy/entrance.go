@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -28,8 +26,7 @@ type entrance struct {
 	proxy *Proxy
 	key   string
 	ln    net.Listener
-	from  *entrance       // whose socket ln is a copy of; nil: none
-	raw   syscall.RawConn // that copy, if it was taken over to serve SDP; nil: it was not
+	from  *entrance // whose socket ln is a copy of; nil: none
 	route atomic.Pointer[Route]
 	gate  gate
 
@@ -42,8 +39,8 @@ type entrance struct {
 
 	clients atomic.Int64 // that are relayed, or wait in this process for room
 
-	accepted, failed, refused atomic.Uint64 // connections; those without a target; those without SDP
-	complaints                complaints
+	accepted, failed atomic.Uint64 // connections; those without a target
+	complaints       complaints
 
 	mu       sync.Mutex
 	relays   map[*relay]struct{}
@@ -54,15 +51,14 @@ type entrance struct {
 func (p *Proxy) enterLocked(route *Route) (*entrance, error) {
 	ln, err := p.listen(route.Listen)
 	from := p.atLocked(route.Listen)
-	var raw syscall.RawConn
 	if errors.Is(err, syscall.EADDRINUSE) && from != nil {
-		ln, raw, err = p.takeOver(route.Listen.Network, from)
+		ln, err = p.takeOver(route.Listen.Network, from)
 	}
 	if err != nil {
 		return nil, err
 	}
 	e := &entrance{
-		proxy: p, key: route.Listen.String(), ln: ln, from: from, raw: raw,
+		proxy: p, key: route.Listen.String(), ln: ln, from: from,
 		stopped: make(chan struct{}), ended: make(chan struct{}), relays: make(map[*relay]struct{}),
 	}
 	e.set(route)
@@ -96,57 +92,43 @@ func (p *Proxy) inherit(network, name string) (net.Listener, error) {
 	if f == nil {
 		return nil, fmt.Errorf("no socket named %q in LISTEN_FDNAMES", name)
 	}
-	ln, _, err := p.listenOn(f, network)
-	return ln, err
+	return p.listenOn(f, network)
 }
 
-// listenOn returns a listener on a copy of a listening socket, and that copy if SDP is served on it.
-func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, syscall.RawConn, error) {
+// listenOn returns a listener on a copy of a listening socket.
+func (p *Proxy) listenOn(f *os.File, network string) (net.Listener, error) {
 	ln, err := net.FileListener(f)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	plain, ok := ln.(*net.TCPListener)
-	if !ok {
+	if _, ok := ln.(*net.TCPListener); !ok {
 		ln.Close()
-		return nil, nil, fmt.Errorf("not a TCP socket: %s %s", ln.Addr().Network(), ln.Addr())
-	}
-	raw, err := plain.SyscallConn()
-	if err != nil {
-		ln.Close()
-		return nil, nil, err
+		return nil, fmt.Errorf("not a TCP socket: %s %s", ln.Addr().Network(), ln.Addr())
 	}
 	if network == TCP {
-		localpeer.Unmark(raw, localpeer.Listener) // it may have served SDP before
-		return ln, nil, nil
+		return ln, nil
 	}
-	config := p.config()
-	if network == SDP {
-		// Such a socket can be served on network tcp only. There a listener waits for the
-		// Requests of named addresses, over named devices.
-		if os.Getenv("SDP_DEVICES") == "" {
-			config.Devices = []string{"shm", "verbs", "iwarp"}
-		}
-		config.Probe = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	}
-	served, err := sdp.NewListener(ln, config)
+	served, err := sdp.NewListener(ln, p.config())
 	if err != nil {
 		ln.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return served, raw, nil
+	return served, nil
 }
 
-// takeOver listens with another protocol on the socket of an entrance that is about to stop, and returns
-// what listenOn does. The new entrance gets the connections that wait in the kernel's queue.
-func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, syscall.RawConn, error) {
+// takeOver listens with another protocol on the socket of an entrance that is about to stop. The new
+// entrance gets the connections that wait in the kernel's queue.
+func (p *Proxy) takeOver(network string, old *entrance) (net.Listener, error) {
+	if network == SDP {
+		return nil, errors.New("route cannot change to sdp:// while the proxy listens at the address")
+	}
 	filer, ok := old.ln.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, nil, fmt.Errorf("%T cannot be shared", old.ln)
+		return nil, fmt.Errorf("%T cannot be shared", old.ln)
 	}
 	f, err := filer.File()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer f.Close()
 	return p.listenOn(f, network)
@@ -241,15 +223,6 @@ func (e *entrance) await(admitted chan struct{}) {
 }
 
 func (e *entrance) relay(cut context.Context, client conn) {
-	route := e.route.Load()
-	if route.Listen.Network == SDP {
-		if _, ok := client.(*sdp.Conn); !ok {
-			e.refused.Add(1)
-			e.complain("client refused", fmt.Errorf("%v: %w", client.RemoteAddr(), errNoSDP))
-			reset(client)
-			return
-		}
-	}
 	r := newRelay(e, client)
 	e.mu.Lock()
 	e.relays[r] = struct{}{}
@@ -262,7 +235,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 		e.down += down
 		e.mu.Unlock()
 	}()
-	if err := r.run(cut, route); err != nil {
+	if err := r.run(cut, e.route.Load()); err != nil {
 		e.failed.Add(1)
 		e.complain("target unreachable, client reset", fmt.Errorf("%v: %w", client.RemoteAddr(), err))
 	}
@@ -270,7 +243,7 @@ func (e *entrance) relay(cut context.Context, client conn) {
 
 // stop ends the listening. It still accepts clients that the kernel has connected already, because
 // closing the listener would reset them. If another entrance has the socket, that one
-// accepts them, because they may have seen its protocol.
+// accepts them.
 func (e *entrance) stop() {
 	if !e.stopping.CompareAndSwap(false, true) {
 		return

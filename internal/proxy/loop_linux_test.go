@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/gosdp/gosdp/sdp"
 )
 
 // TestRedirectLeadsBack has rules that redirect what the proxy dials to the proxy, in a network
@@ -66,7 +64,9 @@ func TestRedirectLeadsBack(t *testing.T) {
 // TestAnotherProgramGetsTheAddress of a socket that a Dial has closed, while its relay lasts. It is
 // not taken for the proxy.
 func TestAnotherProgramGetsTheAddress(t *testing.T) {
-	ln, err := (&net.ListenConfig{Control: sdp.Announce}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	t.Setenv("SDP_DEVICES", "iwarp")
+	t.Setenv("SDP_PEERS", "127.0.0.0/8")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	p, _ := running(t, 100)

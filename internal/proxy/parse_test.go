@@ -15,13 +15,13 @@ func TestParse(t *testing.T) {
 # PostgreSQL
 tcp://127.0.0.1:5432  sdp://db.example:7000   limit=500 # as many as the server takes
 auto://[::]:15001     auto://original         mark=0x5d9 dial-timeout=5s
-sdp://@inbound        tcp://original
+auto://@inbound       tcp://original
 `), "f", Options{DialTimeout: time.Second, Mark: 7})
 	require.NoError(t, err)
 	require.Equal(t, []Route{
 		{Endpoint{TCP, "127.0.0.1:5432"}, Endpoint{SDP, "db.example:7000"}, Options{500, time.Second, 7}, 3},
 		{Endpoint{Auto, "[::]:15001"}, Endpoint{Auto, "original"}, Options{0, 5 * time.Second, 0x5d9}, 4},
-		{Endpoint{SDP, "@inbound"}, Endpoint{TCP, "original"}, Options{0, time.Second, 7}, 5},
+		{Endpoint{Auto, "@inbound"}, Endpoint{TCP, "original"}, Options{0, time.Second, 7}, 5},
 	}, routes)
 }
 
@@ -34,6 +34,7 @@ func TestParseNamesEveryLineThatIsWrong(t *testing.T) {
 		"tcp://:99999 tcp://a:1":                    `invalid port "99999"`,
 		"tcp://original tcp://a:1":                  "is valid only as a target",
 		"tcp://@ tcp://a:1":                         "names no socket",
+		"sdp://@a tcp://a:1":                        "an inherited socket serves tcp:// or auto://",
 		"tcp://:1 tcp://@a":                         "missing port",
 		"tcp://:1 tcp://a:1 limit":                  "want name=value",
 		"tcp://:1 tcp://a:1 limit=-1":               "limit=-1: want a number",

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -59,7 +58,7 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 	}
 	wanted := make(map[string]*entrance, len(routes))
 	var opened []*entrance
-	for _, i := range p.orderLocked(routes) {
+	for i := range routes {
 		route := &routes[i]
 		key := route.Listen.String()
 		for n := 2; wanted[key] != nil; n++ { // the same address with port 0
@@ -89,36 +88,13 @@ func (p *Proxy) Apply(file string, routes []Route) error {
 			e.from.handedOver.Store(true)
 		}
 	}
-	marked := make(map[*entrance]bool)
-	for _, e := range opened {
-		marked[e] = e.raw != nil && localpeer.Marked(e.raw, localpeer.Listener)
-	}
 	p.replaceLocked(wanted, routes)
 	for _, e := range opened {
-		if marked[e] {
-			localpeer.Mark(e.raw, localpeer.Listener) // the entrance that had the socket has removed its mark
-		}
 		p.serving.Go(func() { e.serve(p.cut, &p.relays) })
 	}
 	p.reloads.Add(1)
 	p.ready.Store(true)
 	return nil
-}
-
-// orderLocked returns the order in which to open the routes' sockets. Those that are taken over
-// from another route come last: its clients notice that at once, and most of what can fail has
-// succeeded by then.
-func (p *Proxy) orderLocked(routes []Route) []int {
-	order := make([]int, 0, len(routes))
-	var last []int
-	for i := range routes {
-		if p.atLocked(routes[i].Listen) != nil {
-			last = append(last, i)
-		} else {
-			order = append(order, i)
-		}
-	}
-	return append(order, last...)
 }
 
 // replaceLocked replaces the entrances by these, which serve the routes in the same order.

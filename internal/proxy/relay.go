@@ -32,10 +32,7 @@ var _ = []conn{(*net.TCPConn)(nil), (*sdp.Conn)(nil)}
 // no descriptor left. Connections that end release some.
 const descriptorPause = 100 * time.Millisecond
 
-var (
-	errNotRedirected = errors.New("no original destination: connection was not redirected")
-	errNoSDP         = errors.New("client does not use SDP")
-)
+var errNotRedirected = errors.New("no original destination: connection was not redirected")
 
 // A relay is one connection of a client with its connection to the target.
 type relay struct {
@@ -197,18 +194,18 @@ func dead(c conn) bool {
 }
 
 // carried returns how many bytes were copied from the client to the target and back. Until a
-// direction has ended, only SDP's own counters have its number.
+// direction has ended, only an sdp.Conn has its number.
 func (r *relay) carried() (up, down int64) {
 	r.mu.Lock()
 	server := r.server
 	r.mu.Unlock()
 	if c, ok := r.client.(*sdp.Conn); ok {
 		s := c.Stats()
-		return int64(s.BcopyReceived.Bytes + s.ZCopyReceived), int64(s.BcopySent.Bytes + s.ZCopySent)
+		return int64(s.Received()), int64(s.Sent())
 	}
 	if c, ok := server.(*sdp.Conn); ok {
 		s := c.Stats()
-		return int64(s.BcopySent.Bytes + s.ZCopySent), int64(s.BcopyReceived.Bytes + s.ZCopyReceived)
+		return int64(s.Sent()), int64(s.Received())
 	}
 	return r.up.bytes.Load(), r.down.bytes.Load()
 }

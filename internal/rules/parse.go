@@ -77,7 +77,7 @@ func words(line string) []string {
 
 // isName reports whether the word is in the place of a program's or a file's name.
 func isName(all []string, i int) bool {
-	return all[0] == "use" && i == 3 || all[0] == "log" && i > 1 && all[i-1] == "file"
+	return all[0] == "use" && i == 3 || all[0] == "share" && i == 1 || all[0] == "log" && i > 1 && all[i-1] == "file"
 }
 
 func (s *Set) statement(line int, w []string) error {
@@ -92,10 +92,18 @@ func (s *Set) statement(line int, w []string) error {
 		r.Line = line
 		s.Rules = append(s.Rules, r)
 		return nil
+	case w[0] == "share":
+		h, err := parseShare(w[1:], findUser)
+		if err != nil {
+			return err
+		}
+		h.Line = line
+		s.Shares = append(s.Shares, h)
+		return nil
 	case w[0] == "log":
 		return s.Log.parse(line, w[1:])
 	}
-	return fmt.Errorf("unknown statement %s: want use or log", quote(w[0]))
+	return fmt.Errorf("unknown statement %s: want use, share or log", quote(w[0]))
 }
 
 // quote quotes a word of the file for a message. It shortens a long one.
@@ -131,18 +139,25 @@ func parseRule(w []string) (r Rule, err error) {
 	default:
 		return r, fmt.Errorf("role %s: want server, listen, client or connect", quote(w[1]))
 	}
-	r.Program = w[2]
-	switch {
-	case strings.ContainsAny(r.Program, `[\`):
-		return r, fmt.Errorf("program %s: want a name, in which * and ? are the only wildcards", quote(r.Program))
-	case strings.Contains(r.Program, "/"):
-		return r, fmt.Errorf("program %s: want a name without a directory", quote(r.Program))
+	if r.Program, err = parseProgram(w[2]); err != nil {
+		return r, err
 	}
 	where, err := join(w[3:])
 	if err == nil {
 		err = r.parseWhere(where)
 	}
 	return r, err
+}
+
+// parseProgram parses the pattern of a program's name.
+func parseProgram(word string) (string, error) {
+	switch {
+	case strings.ContainsAny(word, `[\`):
+		return "", fmt.Errorf("program %s: want a name, in which * and ? are the only wildcards", quote(word))
+	case strings.Contains(word, "/"):
+		return "", fmt.Errorf("program %s: want a name without a directory", quote(word))
+	}
+	return word, nil
 }
 
 // join joins the words of ADDRESS:PORT. There may be blanks around its punctuation.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -43,11 +44,28 @@ func TestRules(t *testing.T) {
 	}
 }
 
+func TestMain(m *testing.M) {
+	passwd = "testdata/passwd"
+	os.Exit(m.Run())
+}
+
+func TestShares(t *testing.T) {
+	s := mustParse(t, "share * with 33 www-data\nshare pg# with postgres # a comment\nshare db? with 7#\n")
+	www, postgres := User{"www-data", 1033}, User{"postgres", 5432}
+	require.Equal(t, []Share{{1, "*", []User{{"", 33}, www}}, {2, "pg#", []User{postgres}}, {3, "db?", []User{{"", 7}}}}, s.Shares)
+	for program, want := range map[string][]int{"db1": {33, 1033, 7}, "nginx": {33, 1033}, "pg#": {33, 1033, 5432}} {
+		assert.Equal(t, want, s.For(program).UIDs(), program)
+	}
+	assert.Nil(t, mustParse(t, "share db with 7").For("nginx").UIDs())
+	again := mustParse(t, s.Shares[0].String()+"\n"+s.Shares[1].String()+"\n"+s.Shares[2].String())
+	assert.Equal(t, s.Shares, again.Shares)
+}
+
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"USE tcp server * *:*":                     `unknown statement "USE": want use or log`,
-		"\x7fELF\x02\x01":                          `unknown statement "\x7fELF\x02\x01": want use or log`,
-		strings.Repeat("x", 5000):                  `unknown statement "` + strings.Repeat("x", 40) + `"...: want use or log`,
+		"USE tcp server * *:*":                     `unknown statement "USE": want use, share or log`,
+		"\x7fELF\x02\x01":                          `unknown statement "\x7fELF\x02\x01": want use, share or log`,
+		strings.Repeat("x", 5000):                  `unknown statement "` + strings.Repeat("x", 40) + `"...: want use, share or log`,
 		"use tcp server *:*":                       `got 3 words after use: want use sdp|tcp|both server|client PROGRAM ADDRESS:PORT`,
 		"use":                                      `got 0 words after use: want use sdp|tcp|both server|client PROGRAM ADDRESS:PORT`,
 		"use udp server * *:*":                     `"udp" after use: want sdp, tcp or both`,
@@ -76,6 +94,13 @@ func TestMistakes(t *testing.T) {
 		"use tcp server * *:22-":                   `port "": want * or 1 to 65535`,
 		"use tcp server * *:25-22":                 `ports "25-22": first port is greater than last`,
 		"use tcp server * 10.0.0.1:80 81":          `"81" after "10.0.0.1:80": want nothing after ADDRESS:PORT`,
+		"share nginx":                              `want share PROGRAM with USER ...`,
+		"share nginx with":                         `want share PROGRAM with USER ...`,
+		"share nginx to 33":                        `want share PROGRAM with USER ...`,
+		"share /usr/bin/x with 33":                 `program "/usr/bin/x": want a name without a directory`,
+		"share * with 33 4294967296":               `user "4294967296": not in testdata/passwd; want a name from there, or a number`,
+		"share * with nobody":                      `user "nobody": not in testdata/passwd; want a name from there, or a number`,
+		"share * with broken":                      `user "broken": malformed line in testdata/passwd`,
 		"log verbose":                              `"verbose" after log: want destination or min-level`,
 		"log min-level":                            `missing value after min-level`,
 		"log min-level 10":                         `min-level "10": want 1 to 9`,
@@ -104,7 +129,7 @@ func TestAllMistakesAreFound(t *testing.T) {
 	_, err := Parse("f", "nonsense\nuse tcp server * *:*\nuse\n")
 	require.IsType(t, Errors{}, err)
 	assert.Len(t, err, 2)
-	assert.EqualError(t, err, `f:1: unknown statement "nonsense": want use or log, and 1 more error`)
+	assert.EqualError(t, err, `f:1: unknown statement "nonsense": want use, share or log, and 1 more error`)
 	_, err = Parse("f", strings.Repeat("nonsense\n", 1000))
 	assert.Len(t, err, maxErrors, "a file that is no configuration has countless ones")
 	assert.ErrorContains(t, err, ", and 19 more errors")
@@ -115,6 +140,7 @@ func FuzzRules(f *testing.F) {
 	f.Add("log min-level 7 destination file x\nuse both client * *:*", "a", "[::1]:1")
 	f.Add("use tcp client x#y *:0-80#80\nlog destination file a#b", "x#y", "[1234::5]:9")
 	f.Add("use sdp client * 1234::0/64:*\n# use", "*?", "[1234::5]:9")
+	f.Add("share x#y with 1 www-data#\nshare * with 4294967295\n", "x", "[::1]:1")
 	f.Fuzz(func(t *testing.T, text, program, address string) {
 		defer watchdog.Start()()
 		s, err := Parse("f", text)
@@ -124,13 +150,20 @@ func FuzzRules(f *testing.F) {
 		}
 		// What a rule is printed as has the same meaning.
 		var printed strings.Builder
+		lines := make(map[int]string)
 		for i := range s.Rules {
-			printed.WriteString(strings.Repeat("\n", s.Rules[i].Line-1-strings.Count(printed.String(), "\n")))
-			printed.WriteString(s.Rules[i].String())
+			lines[s.Rules[i].Line] = s.Rules[i].String()
+		}
+		for i := range s.Shares {
+			lines[s.Shares[i].Line] = s.Shares[i].String()
+		}
+		for line := range strings.Count(text, "\n") + 1 {
+			printed.WriteString(lines[line+1] + "\n")
 		}
 		again, err := Parse("f", printed.String())
 		require.NoError(t, err, printed.String())
 		require.Equal(t, s.Rules, again.Rules)
+		require.Equal(t, s.Shares, again.Shares)
 		a, err := netip.ParseAddrPort(address)
 		if err != nil || a.Port() == 0 {
 			return

@@ -2,9 +2,11 @@
 // grammar of libsdp.conf, and say which programs use SDP for which addresses:
 //
 //	use sdp|tcp|both server|listen|client|connect PROGRAM ADDRESS[/BITS]:PORT[-PORT]
+//	share PROGRAM with USER ...
 //	log [destination stderr|syslog|file NAME] [min-level LEVEL]
 //
-// The first rule that matches decides. See docs/rules.md.
+// The first rule that matches decides. The second statement is not libsdp's: it names the users whose
+// programs may share memory with a program. See docs/rules.md.
 package rules
 
 import (
@@ -74,18 +76,24 @@ func (r *Rule) String() string {
 
 // A Set has the statements of one file. It does not change, so it may be used concurrently.
 type Set struct {
-	File  string
-	Rules []Rule
-	Log   Log
+	File   string
+	Rules  []Rule
+	Shares []Share
+	Log    Log
 }
 
-// For returns the set without the rules for other programs. name is the program's, without a
+// For returns the set without the statements for other programs. name is the program's, without a
 // directory.
 func (s *Set) For(name string) *Set {
 	own := &Set{File: s.File, Log: s.Log}
 	for _, r := range s.Rules {
 		if matchName(r.Program, name) {
 			own.Rules = append(own.Rules, r)
+		}
+	}
+	for _, h := range s.Shares {
+		if matchName(h.Program, name) {
+			own.Shares = append(own.Shares, h)
 		}
 	}
 	return own

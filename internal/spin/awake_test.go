@@ -42,8 +42,6 @@ func TestParksNowAndThen(t *testing.T) {
 						require.Less(t, now-last, v.most)
 						if parks {
 							w.Parked(now, now, now)
-						} else {
-							w.Stayed()
 						}
 						last = now
 						told++

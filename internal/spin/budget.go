@@ -30,8 +30,8 @@ const (
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, rooms, watches turn // for Waiters, Rooms and Watches
-	awake                 awake
+	waits, rooms turn // for Waiters and Rooms
+	awake        awake
 
 	mu     sync.Mutex
 	left   time.Duration
@@ -43,7 +43,6 @@ type budget struct {
 // that have work.
 type turn struct {
 	taken atomic.Bool
-	asked atomic.Bool // another goroutine wanted it meanwhile
 }
 
 var process = budget{left: initial}
@@ -107,18 +106,8 @@ func (k *wakeups) parked(w *Waiter) {
 	}
 }
 
-// forget drops a wait that has not parked.
-func (k *wakeups) forget(w *Waiter) {
-	if k.of.Load() == w {
-		k.of.CompareAndSwap(w, nil)
-	}
-}
-
-// one returns the cost of a wait for which one end parks.
-func (k *wakeups) one() time.Duration { return time.Duration(k.cost.Load()) }
-
 // both returns the cost of a wait for which each of two ends parks.
-func (k *wakeups) both() time.Duration { return 2 * k.one() }
+func (k *wakeups) both() time.Duration { return 2 * time.Duration(k.cost.Load()) }
 
 // processorTime returns what the process has used. Tests replace it.
 var processorTime = func() time.Duration {
@@ -137,10 +126,8 @@ var processors = func() float64 {
 // what the budget has left. If it returns true, the caller must call end.
 func (b *budget) begin(t *turn, limit time.Duration) (time.Duration, bool) {
 	if !t.taken.CompareAndSwap(false, true) {
-		t.asked.Store(true)
 		return 0, false
 	}
-	t.asked.Store(false)
 	q := processors()
 	left := b.refill(share * min(1, q/4))
 	if left < 0 || runtime.GOMAXPROCS(0) == 1 || q < 1 {

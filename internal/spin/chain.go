@@ -77,13 +77,6 @@ func (w *Waiter) yieldDue(now time.Duration) bool {
 	return w.busy > 0 && now-w.yielded > yieldLatest
 }
 
-// Stayed is called for a wait that was about to park and did not, because something arrived. The
-// network may not have been polled, so the next wait looks at it.
-func (w *Waiter) Stayed() {
-	w.chain = chainWaits - 1
-	woken.forget(w)
-}
-
 // yield lets other goroutines run. Tests replace it.
 var yield = runtime.Gosched
 

@@ -88,22 +88,6 @@ func TestOwnEvents(t *testing.T) {
 	assert.Equal(t, 2, looks)
 }
 
-// TestStayed: a wait that something kept from parking does not start a new chain.
-func TestStayed(t *testing.T) {
-	rich(t)
-	network(t, func() bool { return true })
-	var w Waiter
-	require.Less(t, chain(&w, time.Second), time.Second)
-	for range 3 {
-		since := w.since
-		w.Stayed()
-		pass(since + chainAgain - Clock())
-		assert.False(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
-	}
-	w.Parked(0, 0, Clock())
-	assert.True(t, w.Spin(Looks, func() bool { return true }, func() bool { return true }))
-}
-
 // TestBusyPollLooksAtTheNetwork: a fixed busy-poll time does not prevent looks at the network.
 func TestBusyPollLooksAtTheNetwork(t *testing.T) {
 	rich(t)

@@ -9,7 +9,6 @@
 //   - Then it takes steps of some 100 ns, with a sched_yield now and then, because the peer may be
 //     waiting for this very processor. One goroutine of the process does this at a time, and only if
 //     it has recently paid off (Waiter).
-//   - With many busy connections, one goroutine polls for all parked waits of a device instead (Watch).
 //   - The process has a budget for these steps. A wait that steps have shortened may have taken as
 //     long as a wake-up. What took longer, or was in vain, is charged to a share of a processor's
 //     time, or of the process's own processor time if that is less. There is no share if GOMAXPROCS
@@ -21,5 +20,5 @@
 //     200 µs, as long as that pays, and uses the same budget.
 //   - Two ends in one process do not spin for each other.
 //
-// SDP_BUSY_POLL and Config.BusyPoll replace the first four by a fixed time.
+// SDP_BUSY_POLL and Config.BusyPoll replace the first three by a fixed time.
 package spin

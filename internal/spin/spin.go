@@ -82,10 +82,6 @@ func (w *Waiter) SetBusyPoll(d time.Duration) {
 	}
 }
 
-// Hope lets the next wait take steps, because the caller expects an answer, unless attempts have been
-// in vain: the score that is then needed stands.
-func (w *Waiter) Hope() { w.score = min(max(w.score, least)+1, most) }
-
 // Spin polls, and reports whether look has returned true. came reports whether that is something
 // that the peer has sent: a wake-up by a goroutine of this process is no evidence for or against
 // polling. first is the number of looks to begin with, without steps between them: 0 if a look makes
@@ -101,17 +97,6 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	woken.park(w)
 	return false
 }
-
-// Glance is Spin without steps, for a wait that a Watch looks after once it parks.
-func (w *Waiter) Glance(first int, look, came func() bool) bool {
-	if w.busy != 0 {
-		return w.poll(first > 0, look)
-	}
-	return w.goOn(first > 0) && w.firstLooks(first, look, came)
-}
-
-// Decides reports whether the policy decides how long the waits poll, and not the program.
-func (w *Waiter) Decides() bool { return w.busy == 0 }
 
 // look is Spin by the policy.
 func (w *Waiter) look(first int, look, came func() bool) bool {

@@ -87,7 +87,7 @@ func TestJudgesTheWaitNotTheWaking(t *testing.T) {
 			for range 20 {
 				w.Parked(begin, v.rang(v.waited), begin+v.waited+wake)
 			}
-			assert.Equal(t, v.spins, attempted(&w), "%+v, %v left, a wake-up costs %v", w, process.left, woken.one())
+			assert.Equal(t, v.spins, attempted(&w), "%+v, %v left, a wake-up costs %v", w, process.left, woken.both()/2)
 			assert.LessOrEqual(t, w.limit(), longest)
 			assert.GreaterOrEqual(t, w.limit(), shortest)
 		})
@@ -129,26 +129,6 @@ func TestNeedless(t *testing.T) {
 	w.Needless()
 	assert.Equal(t, 2*need, w.need)
 	assert.False(t, attempted(&w))
-}
-
-// TestHope: the first waits take steps, until that has been in vain.
-func TestHope(t *testing.T) {
-	rich(t)
-	var w Waiter
-	hopeful := func() bool {
-		process.left, process.filled = saved, Clock()
-		process.awake.parked(Clock())
-		w.Hope()
-		return attempted(&w)
-	}
-	process.awake.parked(Clock())
-	assert.False(t, attempted(&w), "a wait without hope")
-	assert.True(t, hopeful())
-	assert.True(t, hopeful())
-	for range 2 { // the next attempt needs twice the score, and each hope adds one
-		assert.False(t, hopeful())
-	}
-	assert.True(t, hopeful())
 }
 
 // TestBudget: steps in vain use up the budget, and time refills it at its share. Steps that shortened
@@ -238,28 +218,6 @@ func TestBudgetOfAProcessThatDoesLittle(t *testing.T) {
 	assert.EqualValues(t, ownShare*float64(15*time.Millisecond), refill(-time.Second, time.Hour), "the clock went back")
 	assert.EqualValues(t, ownShare*float64(16*time.Millisecond), refill(time.Second, time.Hour+time.Millisecond))
 	assert.EqualValues(t, ownShare*float64(16*time.Millisecond), refill(time.Second, 0), "another process took its place")
-}
-
-// TestGlance: a wait that a Watch looks after takes its first looks, as long as they pay, and no steps.
-func TestGlance(t *testing.T) {
-	rich(t)
-	always := func() bool { return true }
-	w := Waiter{score: most}
-	assert.False(t, w.Glance(Looks, never, never))
-	assert.EqualValues(t, most, w.score, "it has taken steps")
-	assert.True(t, w.Glance(Looks, always, always))
-	for range 2 * pureMost {
-		w.Glance(Looks, never, never)
-	}
-	looked := false
-	assert.False(t, w.Glance(Looks, func() bool { looked = true; return true }, always))
-	assert.False(t, looked, "first looks that never pay go on")
-	assert.True(t, w.Decides())
-	w.SetBusyPoll(time.Second)
-	assert.False(t, w.Decides())
-	assert.True(t, w.Glance(Looks, always, always), "the program has set a time")
-	w.SetBusyPoll(Off)
-	assert.False(t, w.Glance(Looks, always, always))
 }
 
 // TestOneProcessor: with one P, no goroutine takes steps, because it would keep all others from running.

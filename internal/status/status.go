@@ -70,7 +70,7 @@ type Conn struct {
 	Closing bool      `json:"closing"` // closed, but still delivering
 	Opened  time.Time `json:"opened"`
 
-	OnTCP string `json:"on_tcp,omitempty"` // why a connection that could be in shared memory is not
+	OnTCP string `json:"on_tcp,omitempty"` // why a connection is on TCP that could be in shared memory
 	Moves uint64 `json:"moves"`            // to shared memory, so far
 
 	Sent      uint64 `json:"sent"` // bytes

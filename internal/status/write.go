@@ -60,6 +60,10 @@ func (o *object) conn(c *Conn) {
 	o.bool("dialled", c.Dialled)
 	o.bool("closing", c.Closing)
 	o.time("opened", c.Opened)
+	if c.OnTCP != "" {
+		o.string("on_tcp", c.OnTCP)
+	}
+	o.uint("moves", c.Moves)
 	o.uint("sent", c.Sent)
 	o.uint("received", c.Received)
 	o.uint("zcopy_sent", c.ZCopySent)

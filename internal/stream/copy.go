@@ -146,7 +146,11 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 		return 0, notAtAll, nil
 	}
 	if s.socket != nil {
-		if size = min(size, arrived(s.socket)); size == 0 {
+		got, err := arrived(s.socket)
+		if err != nil {
+			return 0, bySocket, os.NewSyscallError("splice", err)
+		}
+		if size = min(size, got); size == 0 {
 			return 0, notAtAll, nil // Read tells why
 		}
 	}
@@ -178,12 +182,15 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 	return n, bySocket, nil
 }
 
-// arrived waits until a socket has something to read, and returns how much; 0: an end, or an error.
-func arrived(socket syscall.RawConn) (n int64) {
+// arrived waits until a socket has something to read, and returns how much; 0: an end, or what Read fails with. The
+// error is one that the kernel reports to one call only.
+func arrived(socket syscall.RawConn) (n int64, err error) {
 	socket.Read(func(fd uintptr) bool {
 		var b [1]byte
-		k, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		var k int
+		k, _, err = unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		if err == unix.EAGAIN || err == unix.EINTR {
+			err = nil
 			return false
 		}
 		if err == nil && k > 0 {
@@ -192,7 +199,7 @@ func arrived(socket syscall.RawConn) (n int64) {
 		}
 		return true
 	})
-	return n
+	return n, err
 }
 
 // WriteTo writes what arrives to w until the peer closes its direction; see net.TCPConn. If w has a ReadFrom, WriteTo calls
@@ -234,6 +241,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		return v.WriteTo(c.tcp)
 	}
 	if n, err = c.putBuffers(v); err != nil {
+		if s, ok := err.(*os.SyscallError); ok {
+			err = s.Err
+		}
 		err = c.fail("writev", err)
 	}
 	c.fidget()

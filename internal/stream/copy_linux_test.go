@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -240,4 +241,21 @@ func TestGivesBack(t *testing.T) {
 			assert.True(t, bytes.Equal(data, all))
 		}
 	}
+}
+
+// TestReadFromTellsOfAReset: the kernel tells one call that a source was reset, and the next ones of an end.
+func TestReadFromTellsOfAReset(t *testing.T) {
+	a, b := tcpPair(t)
+	from, peer := tcpPair(t)
+	peer.Write([]byte("word"))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.ReadFrom(from.tcp)
+		failed <- err
+	}()
+	_, err := io.ReadFull(b, make([]byte, len("word")))
+	require.NoError(t, err)
+	require.NoError(t, peer.SetLinger(0))
+	require.NoError(t, peer.Close())
+	require.ErrorIs(t, <-failed, syscall.ECONNRESET)
 }

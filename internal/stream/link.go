@@ -163,6 +163,7 @@ func (l *link) drop() {
 func (l *link) bring(h *half) {
 	if h.at() != home {
 		h.move(home)
+		l.bell.Rouse() // comeHome may wait for it
 		l.drop()
 	}
 }
@@ -196,16 +197,17 @@ func (c *Conn) rouse() {
 // Leave asks both ends to bring both directions home, and does here what can be done without waiting. It
 // reports whether the connection is on TCP now.
 func (c *Conn) Leave() bool {
-	if l := c.linked.Load(); l != nil && !c.leave() {
-		l.seeHome()
-		return false
+	l := c.linked.Load()
+	if l == nil || l.leave() {
+		return true
 	}
-	return true
+	l.seeHome()
+	return false
 }
 
-func (c *Conn) leave() bool {
-	l := c.linked.Load()
-	if l == nil || !l.hold() {
+// leave asks for a link to be left, and visits it.
+func (l *link) leave() (left bool) {
+	if !l.hold() {
 		return true
 	}
 	step("leaving")
@@ -214,14 +216,15 @@ func (c *Conn) leave() bool {
 		l.bell.Ring()
 		l.bell.Rouse()
 	}
+	l.look()
 	l.drop()
-	return c.Visit()
+	return l.refs.Load() == 0
 }
 
 // seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
 func (l *link) seeHome() {
 	if !l.seen.Swap(true) {
-		go l.c.comeHome(incoming | outgoing)
+		go l.comeHome(incoming | outgoing)
 	}
 }
 
@@ -232,14 +235,19 @@ func (c *Conn) Visit() bool {
 	if l == nil || !l.hold() {
 		return true
 	}
+	l.look()
+	l.drop()
+	return l.refs.Load() == 0
+}
+
+// look is Visit for a link that is held.
+func (l *link) look() {
 	l.bell.Look()
 	if l.mustLeave() {
-		l.visit(&l.reader.half, &c.rmu, l.leaveReader)
-		l.visit(&l.writer.half, &c.wmu, l.leaveWriter)
+		l.visit(&l.reader.half, &l.c.rmu, l.leaveReader)
+		l.visit(&l.writer.half, &l.c.wmu, l.leaveWriter)
 		l.bell.Rouse() // those who sleep there do it themselves
 	}
-	l.drop()
-	return c.linked.Load() == nil
 }
 
 // visit makes a direction leave, if no call uses its half. leave returns where it is then, and does not wait.

@@ -27,6 +27,7 @@ type mover struct {
 	next     atomic.Uint64 // the score at which step has something to do
 
 	firstIn, firstOut first
+	moments           *meeting.Moments // nil: the ends are in one network namespace
 
 	stepMu  sync.Mutex // taken after rmu and wmu
 	learned bool
@@ -65,6 +66,9 @@ func (f *first) bytes() []byte { return f.b[:f.n.Load()&^sealed] }
 // called before the connection is used.
 func (c *Conn) Move(dialled bool, p *Policy) {
 	c.policy, c.dialled, c.restless = p, dialled, p.Restless
+	if e := c.ends(); e.Apart() {
+		c.moments = new(meeting.Moments)
+	}
 	at := trigger.Pays
 	switch {
 	case p.Restless:
@@ -140,7 +144,7 @@ func (c *Conn) received(b []byte) {
 	if c.in.Load() < meeting.FirstLen {
 		c.firstIn.add(b)
 	}
-	c.in.Add(uint64(len(b)))
+	c.moments.Read(c.in.Add(uint64(len(b))))
 	if !c.got.Load() {
 		c.got.Store(true)
 	}
@@ -197,7 +201,9 @@ func (c *Conn) step() bool {
 	var err error
 	switch do {
 	case trigger.Invite, trigger.Seek:
-		err = c.begin()
+		if err = c.begin(); err == meeting.ErrEarly {
+			return false
+		}
 	case trigger.Wait:
 		err = c.meet()
 	case trigger.Abandon: // unless the peer has come in the last moment
@@ -218,14 +224,13 @@ func (c *Conn) begin() (err error) {
 			return err
 		}
 	}
-	e := meeting.Ends{Dialler: addrPort(c.LocalAddr()), Acceptor: addrPort(c.RemoteAddr()), Allow: c.policy.Allow}
+	e := c.ends()
 	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
 		return err
 	}
 	if c.dialled {
-		c.meeting, err = meeting.Invite(e)
+		c.meeting, err = meeting.Invite(e, c.facts())
 	} else {
-		e.Dialler, e.Acceptor = e.Acceptor, e.Dialler
 		c.meeting, err = meeting.Seek(e, c.facts())
 	}
 	if err != nil {
@@ -243,10 +248,18 @@ func (c *Conn) begin() (err error) {
 	return nil
 }
 
+func (c *Conn) ends() meeting.Ends {
+	e := meeting.Ends{Dialler: addrPort(c.LocalAddr()), Acceptor: addrPort(c.RemoteAddr()), Allow: c.policy.Allow, Dir: c.policy.Dir}
+	if !c.dialled {
+		e.Dialler, e.Acceptor = e.Acceptor, e.Dialler
+	}
+	return e
+}
+
 func (c *Conn) facts() meeting.Facts {
 	return meeting.Facts{
 		FirstIn: c.firstIn.bytes(), FirstOut: c.firstOut.bytes(),
-		Inherited: c.firstOut.n.Load()&sealed != 0,
+		Inherited: c.firstOut.n.Load()&sealed != 0, Moments: c.moments,
 	}
 }
 
@@ -304,9 +317,9 @@ func (c *Conn) stopMoving() {
 
 // stay keeps the connection on TCP for good: something else uses its socket.
 func (c *Conn) stay(why error) {
-	c.why.Store(&why)
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
+	c.why.Store(&why)
 	c.trigger.Never()
 	c.pinned = true
 	c.endMeeting()

@@ -209,7 +209,8 @@ func TestFile(t *testing.T) {
 	f, err := b.File()
 	require.NoError(t, err)
 	defer f.Close()
-	assert.True(t, b.linked.Load() == nil || b.linked.Load().home(incoming|outgoing))
+	l := b.linked.Load()
+	assert.True(t, l == nil || l.home(incoming|outgoing))
 	require.NoError(t, b.Close())
 	conn, err := net.FileConn(f)
 	require.NoError(t, err)
@@ -256,7 +257,7 @@ func TestRawConn(t *testing.T) {
 		await(t, b)
 		visited := make(chan bool)
 		go func() { // a's monitor
-			for b.linked.Load() != nil && b.linked.Load().reader.at() != home {
+			for l := b.linked.Load(); l != nil && l.reader.at() != home; {
 				a.Visit()
 			}
 			close(visited)

@@ -82,9 +82,9 @@ func LeaveAll(why error) {
 	all := slices.Collect(maps.Keys(monitor.conns))
 	monitor.mu.Unlock()
 	for _, c := range all {
-		if c.linked.Load() != nil {
+		if l := c.linked.Load(); l != nil {
 			c.why.CompareAndSwap(nil, &why)
-			c.leave()
+			l.leave()
 		}
 	}
 }

@@ -24,16 +24,16 @@ const (
 	outgoing
 )
 
-// comeHome brings directions home, and waits for the peer's part in that, unless the peer has gone.
-func (c *Conn) comeHome(dirs which) error {
-	l := c.linked.Load()
+// comeHome brings directions of a link home, and waits for the peer's part in that, unless the peer has gone.
+func (l *link) comeHome(dirs which) error {
 	if l == nil || !l.hold() {
 		return nil
 	}
 	defer l.drop()
+	c := l.c
 	deadline := time.Now().Add(homeTime)
 	pending := func() bool { return !l.home(dirs) }
-	for c.leave(); pending() && !l.bell.Gone() && !c.is(closed); c.leave() {
+	for l.leave(); pending() && !l.bell.Gone() && !c.is(closed); l.leave() {
 		if time.Now().After(deadline) {
 			return c.fail("file", errAway)
 		}
@@ -53,7 +53,7 @@ func (l *link) home(dirs which) bool {
 // lockAtHome takes the lock of a direction once that is home, or will never be.
 func (c *Conn) lockAtHome(dir which, mu *sync.Mutex) error {
 	for {
-		if err := c.comeHome(dir); err != nil {
+		if err := c.linked.Load().comeHome(dir); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -68,7 +68,7 @@ func (c *Conn) lockAtHome(dir which, mu *sync.Mutex) error {
 // that was in shared memory is on TCP before. It fails if the peer does not answer within a second.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
-	if err := c.comeHome(incoming | outgoing); err != nil {
+	if err := c.linked.Load().comeHome(incoming | outgoing); err != nil {
 		return nil, err
 	}
 	return c.tcp.File()
@@ -124,6 +124,9 @@ func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 	defer c.rmu.Unlock()
 	if c.is(closed) {
 		return true, c.fail("raw-read", net.ErrClosed)
+	}
+	if expired(c.readDeadline.Load()) {
+		return true, c.fail("raw-read", os.ErrDeadlineExceeded)
 	}
 	if l := c.linked.Load(); l != nil && l.reader.at() == inRing && l.reader.ring.Empty() {
 		err = r.raw.Control(func(fd uintptr) { done = f(fd) })

@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gosdp/gosdp/internal/meeting"
 )
 
@@ -51,6 +53,8 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 			return err
 		case late:
 			return errNobody
+		case pause == meetMost && !c.established():
+			return errEnded
 		}
 		timer.Reset(pause)
 		select {
@@ -60,6 +64,20 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 		}
 	}
 }
+
+// established reports whether neither end has closed the TCP connection.
+func (c *Conn) established() (yes bool) {
+	raw, err := c.tcp.SyscallConn()
+	if err == nil {
+		raw.Control(func(fd uintptr) {
+			info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			yes = err == nil && info.State == tcpEstablished
+		})
+	}
+	return yes
+}
+
+var errEnded = errors.New("peer closed the connection")
 
 // TryMeet takes the next step of a meeting without waiting, and reports whether the connection has a segment. It
 // returns false and no error if the peer has not done its part.

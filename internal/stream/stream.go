@@ -154,15 +154,22 @@ func (c *Conn) interruptWrite() (resume func()) {
 	return func() { interrupt(-1) }
 }
 
-// The following are the socket's; see net.TCPConn.
+// SetReadBuffer acts on the TCP socket; see net.TCPConn.
+func (c *Conn) SetReadBuffer(bytes int) error { return c.tcp.SetReadBuffer(bytes) }
 
-func (c *Conn) SetReadBuffer(bytes int) error            { return c.tcp.SetReadBuffer(bytes) }
-func (c *Conn) SetNoDelay(noDelay bool) error            { return c.tcp.SetNoDelay(noDelay) }
-func (c *Conn) SetKeepAlive(keepalive bool) error        { return c.tcp.SetKeepAlive(keepalive) }
+// SetNoDelay acts on the TCP socket; see net.TCPConn.
+func (c *Conn) SetNoDelay(noDelay bool) error { return c.tcp.SetNoDelay(noDelay) }
+
+// SetKeepAlive acts on the TCP socket; see net.TCPConn.
+func (c *Conn) SetKeepAlive(keepalive bool) error { return c.tcp.SetKeepAlive(keepalive) }
+
+// SetKeepAlivePeriod acts on the TCP socket; see net.TCPConn.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
-func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
-	return c.tcp.SetKeepAliveConfig(config)
-}
+
+// SetKeepAliveConfig acts on the TCP socket; see net.TCPConn.
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error { return c.tcp.SetKeepAliveConfig(config) }
+
+// MultipathTCP reports on the TCP socket; see net.TCPConn.
 func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }
 
 // SetWriteBuffer sets the size of the socket's buffer. The ring buffers no more.

@@ -108,6 +108,7 @@ func (c *Conn) writesTo() (*link, error) {
 		case l != nil && l.writer.at() != home:
 			return l, nil
 		case l != nil || !c.due() || !c.step():
+			c.moments.Write(c.out.Load())
 			return nil, nil
 		}
 	}

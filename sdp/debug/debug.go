@@ -1,4 +1,4 @@
-// Package debug serves a page about the SDP connections of this process, as net/http/pprof
+// Package debug serves a page about the connections of package sdp in this process, as net/http/pprof
 // serves its profiles. Importing it is enough for programs that serve
 // [http.DefaultServeMux]:
 //

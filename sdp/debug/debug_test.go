@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/sdp"
 )
 
@@ -24,10 +26,15 @@ func pair(t *testing.T) (client, server *sdp.Conn) {
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		s, _ := l.Accept()
+		accepted <- s
+	}()
 	c, err := sdp.Dial("sdp", l.Addr().String())
 	require.NoError(t, err)
-	s, err := l.Accept()
-	require.NoError(t, err)
+	s := <-accepted
+	require.NotNil(t, s)
 	done := make(chan struct{})
 	go func() { io.Copy(io.Discard, s); close(done) }()
 	stop := make(chan struct{})
@@ -49,6 +56,11 @@ func pair(t *testing.T) (client, server *sdp.Conn) {
 	return c.(*sdp.Conn), s.(*sdp.Conn)
 }
 
+func TestMain(m *testing.M) {
+	meeting.TestSelf = true // both ends of the connections are in this process
+	os.Exit(m.Run())
+}
+
 func get(t *testing.T, target string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -62,12 +74,20 @@ func TestJSON(t *testing.T) {
 	require.Equal(t, "application/json; charset=utf-8", w.Header().Get("Content-Type"))
 	var p struct {
 		PID         int
-		Connections []struct{ Local, Device string }
+		Connections []struct {
+			Local, Device, Mode string
+			Moves               uint64
+		}
 	}
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
 	require.Equal(t, os.Getpid(), p.PID)
 	require.Len(t, p.Connections, 2)
 	require.Equal(t, client.LocalAddr().String(), p.Connections[0].Local)
+	require.Eventually(t, func() bool {
+		require.NoError(t, json.Unmarshal(get(t, "/debug/sdp?json").Body.Bytes(), &p))
+		c := p.Connections[0]
+		return c.Device == "shm" && c.Mode == "ring" && c.Moves == 1
+	}, time.Minute, time.Millisecond)
 }
 
 // TestPageStandsAlone requires that the page loads nothing from elsewhere, and that a browser

@@ -24,11 +24,17 @@ type container struct {
 	answers chan string
 }
 
-// options say what a container is like. The zero value runs as root.
+// options say what a container is like. The zero value is one with everything.
 type options struct {
-	uid   int  // its user; 0: root
-	users bool // it has a user namespace of its own, with uids of its own
+	dir    string // the shared directory; "": none
+	uid    int    // its user; 0: root
+	env    []string
+	beside *container // it is in the network namespace of that one
+	users  bool       // it has a user namespace of its own, with uids of its own
 }
+
+// inside is where a container has the shared directory.
+const inside = "/mnt"
 
 // answerTime is how long a command may take on a busy machine.
 const answerTime = 60 * time.Second
@@ -50,13 +56,21 @@ func needsRoot(t testing.TB, tools ...string) {
 func start(t testing.TB, o options) *container {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	if o.beside != nil {
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd = exec.Command("nsenter", "-t", strconv.Itoa(o.beside.cmd.Process.Pid), "-n", self, "-test.run=^$")
+	}
 	cmd.Stderr = os.Stderr
 	// What the test itself is told of devices is not for the containers.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SDP_") })
-	cmd.Env = append(cmd.Env, roleVariable+"=container")
+	cmd.Env = append(cmd.Env, roleVariable+"=container", "SDP_MOVE=at-once")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
+	}
+	if o.beside != nil {
+		cmd.SysProcAttr.Cloneflags &^= syscall.CLONE_NEWNET
 	}
 	if o.users {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -65,7 +79,10 @@ func start(t testing.TB, o options) *container {
 		cmd.SysProcAttr.Credential = &syscall.Credential{}
 	}
 	c := &container{cmd: cmd, answers: make(chan string, 64)}
-	cmd.Env = append(cmd.Env, uidVariable+"="+strconv.Itoa(o.uid))
+	if o.dir != "" {
+		cmd.Env = append(cmd.Env, mountVariable+"="+o.dir, "SDP_SHM_DIR="+inside)
+	}
+	cmd.Env = append(append(cmd.Env, uidVariable+"="+strconv.Itoa(o.uid)), o.env...)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
@@ -161,13 +178,35 @@ func pair(t testing.TB, server, client options) (s, c *container) {
 	return s, c
 }
 
-// enter makes this process a container: it sees the pids of its own namespace.
+// sharedDir returns a directory for containers to share, of root's.
+func sharedDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for at := dir; at != "/tmp" && at != "/"; at = at[:max(1, strings.LastIndex(at, "/"))] {
+		require.NoError(t, os.Chmod(at, 0o755))
+	}
+	return dir
+}
+
+// enter makes this process a container: it sees the pids of its own namespace, and the shared
+// directory at another place than its host.
 func enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("/ is not private: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
+	}
+	if dir := os.Getenv(mountVariable); dir != "" {
+		flags := uintptr(unix.MS_BIND)
+		if err := unix.Mount(dir, inside, "", flags, ""); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+		if os.Getenv(readOnlyVariable) != "" {
+			if err := unix.Mount("", inside, "", flags|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+				return fmt.Errorf("%s read-only: %w", dir, err)
+			}
+		}
 	}
 	if uid, _ := strconv.Atoi(os.Getenv(uidVariable)); uid != 0 {
 		if err := syscall.Setgid(uid); err != nil {
