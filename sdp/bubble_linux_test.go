@@ -23,7 +23,7 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 		accepted <- s
 	}()
 	require.NoError(t, WaitClosed(t.Context())) // what tests before have left would end meanwhile
-	var s *Conn
+	var s *conn
 	defer func() {
 		if s != nil {
 			s.SetLinger(0)
@@ -33,7 +33,7 @@ func TestCloseInABubbleLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
-		s = (<-accepted).(*Conn)
+		s = engineOf(t, <-accepted)
 		vanish(t, s)
 		_, err = c.Write([]byte("x"))
 		require.NoError(t, err)
@@ -48,26 +48,25 @@ func TestIdleMonitorStaysOutOfBubbles(t *testing.T) {
 	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
+	accepted := accept1(ln)
 	synctest.Test(t, func(t *testing.T) {
 		nc, err := engineDial(ln.Addr().String())
 		require.NoError(t, err)
-		c := nc.(*Conn)
+		c := engineOf(t, nc)
 		idleMonitor.mu.Lock()
-		assert.NotContains(t, idleMonitor.conns, c.conn)
+		assert.NotContains(t, idleMonitor.conns, c)
 		idleMonitor.mu.Unlock()
 		require.NoError(t, c.Close())
 	})
-	s, err := ln.Accept()
-	require.NoError(t, err)
-	require.NoError(t, s.Close())
+	require.NoError(t, (<-accepted).Close())
 }
 
 // TestIdleMonitorAfterABubble visits a connection that was used in one while no connection was visited.
 func TestIdleMonitorAfterABubble(t *testing.T) {
 	c, s := pair(t)
-	for _, end := range []*Conn{c, s} {
+	for _, end := range []*conn{c, s} {
 		end.mu.Lock()
-		idleMonitor.removeLocked(end.conn)
+		idleMonitor.removeLocked(end)
 		end.mu.Unlock()
 	}
 	require.Eventually(t, func() bool { // connections of earlier tests may still close
@@ -77,9 +76,9 @@ func TestIdleMonitorAfterABubble(t *testing.T) {
 	}, soon, time.Millisecond)
 	synctest.Test(t, func(*testing.T) { roundTrip(t, c, s, 1)() })
 	roundTrip(t, c, s, 1)()
-	for _, end := range []*Conn{c, s} {
+	for _, end := range []*conn{c, s} {
 		idleMonitor.mu.Lock()
-		assert.Contains(t, idleMonitor.conns, end.conn)
+		assert.Contains(t, idleMonitor.conns, end)
 		assert.NotNil(t, idleMonitor.ticker)
 		idleMonitor.mu.Unlock()
 	}

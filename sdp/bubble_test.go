@@ -48,11 +48,9 @@ func TestTwoBubblesBesideOrdinaryConnections(t *testing.T) {
 	outside, err := engineListen()
 	require.NoError(t, err)
 	defer outside.Close()
-	idle, err := engineDial(outside.Addr().String()) // the idle monitor looks after it
+	idle, served, err := bothEnds(outside, engineDial) // the idle monitor looks after it
 	require.NoError(t, err)
 	defer idle.Close()
-	served, err := outside.Accept()
-	require.NoError(t, err)
 	defer served.Close()
 
 	t.Run("bubbles", func(t *testing.T) {
@@ -87,6 +85,7 @@ func TestCloseInABubbleDelivers(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	for range 2 {
+		accepted := accept1(ln)
 		synctest.Test(t, func(t *testing.T) {
 			c, err := engineDial(ln.Addr().String())
 			require.NoError(t, err)
@@ -94,8 +93,7 @@ func TestCloseInABubbleDelivers(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, c.Close())
 		})
-		s, err := ln.Accept()
-		require.NoError(t, err)
+		s := <-accepted
 		n, err := readStream(s, 0, forever, 10_000)
 		assert.Equal(t, io.EOF, err)
 		assert.Equal(t, 200_000, n)

@@ -67,7 +67,7 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.writeClosed
 	}, soon, time.Millisecond)
-	require.Eventually(t, func() bool { return waitsIn("(*Conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return waitsIn("(*conn).CloseWrite", "[sync.Mutex.Lock") }, soon, time.Millisecond)
 	c.out.sendControl() // what is due by now
 	c.out.unlock()
 	require.NoError(t, await(t, written, soon))
@@ -80,9 +80,9 @@ func TestCloseWriteWaitsForTheWrite(t *testing.T) {
 // TestReadAfterCloseRead: what has arrived can still be read, and nothing waits for more.
 func TestReadAfterCloseRead(t *testing.T) {
 	const size = 100_000
-	for name, read := range map[string]func(c *Conn) (n int, err error){
-		"Read": func(c *Conn) (int, error) { return readStream(c, 0, size+1, 10_000) },
-		"WriteTo": func(c *Conn) (int, error) {
+	for name, read := range map[string]func(c *conn) (n int, err error){
+		"Read": func(c *conn) (int, error) { return readStream(c, 0, size+1, 10_000) },
+		"WriteTo": func(c *conn) (int, error) {
 			n, err := c.WriteTo(io.Discard)
 			return int(n), cmp.Or(err, io.EOF)
 		},
@@ -109,9 +109,9 @@ func TestReadAfterCloseRead(t *testing.T) {
 // that nobody reads it, and none after it. Of a long one, a part counts as written. A Write of nothing
 // does not count as the first.
 func TestWriteAfterThePeersClose(t *testing.T) {
-	type write = func(c *Conn, b []byte) (int, error)
-	single := (*Conn).Write
-	gathered := func(c *Conn, b []byte) (int, error) {
+	type write = func(c *conn, b []byte) (int, error)
+	single := (*conn).Write
+	gathered := func(c *conn, b []byte) (int, error) {
 		n, err := c.WriteBuffers(&net.Buffers{b})
 		return int(n), err
 	}
@@ -162,15 +162,15 @@ func TestClosedConnectionsAreForgotten(t *testing.T) {
 	require.NoError(t, err)
 	_, err = readStream(s, 0, 1000, 1000)
 	require.NoError(t, err)
-	for _, end := range []*Conn{c, s} {
+	for _, end := range []*conn{c, s} {
 		require.NoError(t, end.Close())
 	}
 	short, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	require.NoError(t, WaitClosed(short))
-	for _, end := range []*Conn{c, s} {
+	for _, end := range []*conn{c, s} {
 		openConns.mu.Lock()
-		assert.NotContains(t, openConns.open, end.conn)
+		assert.NotContains(t, openConns.listLocked(), end.record())
 		openConns.mu.Unlock()
 	}
 	assert.Equal(t, before+1000, Stats().BcopySent.Bytes)

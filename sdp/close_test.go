@@ -84,6 +84,7 @@ func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
 	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
+	accepted := accept1(ln)
 	tcp, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	qp, _, err := iwarp.Connect(tcp, iwarp.Config{}, hostilePrivate(t, hostileHello(false)))
@@ -92,10 +93,9 @@ func TestCloseAfterBothDisConnsSaysNothing(t *testing.T) {
 	qp.ProvideReceive(64, 16<<10)
 	p := &hostilePeer{t: t, qp: qp}
 	p.say(hostileData(""))
-	s, err := ln.Accept()
-	require.NoError(t, err)
+	s := <-accepted
 
-	require.NoError(t, s.(*Conn).CloseWrite())
+	require.NoError(t, engineOf(t, s).CloseWrite())
 	p.hears(byte(wire.MIDDisConn))
 	p.say(hostileData("last"), hostileMessage{mid: byte(wire.MIDDisConn)})
 	require.NoError(t, tcp.(*net.TCPConn).CloseWrite())

@@ -163,12 +163,12 @@ func (q *countedPair) counts() (reads, writes int) {
 
 // counted returns both ends of a connection of which Writes of more than threshold
 // bytes are advertised, and their queue pairs.
-func counted(t testing.TB, threshold int) (c, s *Conn, cq, sq *countedPair) {
+func counted(t testing.TB, threshold int) (c, s *conn, cq, sq *countedPair) {
 	t.Helper()
 	return countedWith(t, tuning{threshold: threshold})
 }
 
-func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
+func countedWith(t testing.TB, tuned tuning) (c, s *conn, cq, sq *countedPair) {
 	t.Helper()
 	a, b := rawPair(t)
 	cfg := iwarp.Config{NoCRC: true, IRD: maxReads, ORD: maxReads, MaxULPDU: iwarp.SoftwareULPDU}
@@ -183,7 +183,7 @@ func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
 			server <- qp
 		}
 	}()
-	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*Conn, *countedPair) {
+	up := func(tcp net.Conn, qp rdma.QueuePair, first *wire.Header) (*conn, *countedPair) {
 		q, hello := newCounted(qp), ourHello(0)
 		c, err := newConn(tcp, q, setup{
 			device: "iwarp", tuning: tuned, local: hello, peer: hello, first: first,
@@ -191,7 +191,7 @@ func countedWith(t testing.TB, tuned tuning) (c, s *Conn, cq, sq *countedPair) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
-		return c, q
+		return engineOf(t, c), q
 	}
 	client, _, err := iwarp.Connect(a, cfg, nil)
 	require.NoError(t, err)

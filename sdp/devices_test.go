@@ -16,25 +16,29 @@ func TestDevices(t *testing.T) {
 		name        string
 		environment string
 		program     []string
+		shm         bool
 		usable      []wire.Device
 		why         string // of what is not usable
 		err         string
 	}{
-		{"defaults", "", nil, iwarp, "shm: not compiled into this program; verbs: not compiled into this program", ""},
-		{"environment", "iwarp", nil, iwarp, "shm: not in SDP_DEVICES=iwarp; verbs: not in SDP_DEVICES=iwarp", ""},
-		{"environment, with spaces", "verbs, iwarp", nil, iwarp, "shm: not in SDP_DEVICES=verbs, iwarp; verbs: not compiled into this program", ""},
-		{"environment, a device that is not there", "verbs", nil, nil, "shm: not in SDP_DEVICES=verbs; verbs: not compiled into this program; iwarp: not in SDP_DEVICES=verbs", ""},
-		{"environment switches off", "tcp", nil, nil, "shm: not in SDP_DEVICES=tcp; verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
-		{"program goes before environment", "tcp", []string{"iwarp"}, iwarp, "shm: not in Config.Devices; verbs: not in Config.Devices", ""},
-		{"program switches off", "iwarp", []string{"tcp"}, nil, "shm: not in Config.Devices; verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
-		{"program lists none", "", []string{}, nil, "shm: not in Config.Devices; verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"defaults", "", nil, true, iwarp, "verbs: not compiled into this program", ""},
+		{"environment", "iwarp", nil, false, iwarp, "verbs: not in SDP_DEVICES=iwarp", ""},
+		{"environment, with spaces", "verbs, iwarp", nil, false, iwarp, "verbs: not compiled into this program", ""},
+		{"environment, shared memory too", "shm,iwarp", nil, true, iwarp, "verbs: not in SDP_DEVICES=shm,iwarp", ""},
+		{"environment, a device that is not there", "verbs", nil, false, nil, "verbs: not compiled into this program; iwarp: not in SDP_DEVICES=verbs", ""},
+		{"environment switches off", "tcp", nil, false, nil, "verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp", ""},
+		{"program goes before environment", "tcp", []string{"iwarp"}, false, iwarp, "verbs: not in Config.Devices", ""},
+		{"program switches off", "iwarp", []string{"tcp"}, false, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"program lists none", "", []string{}, false, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
+		{"program lists shared memory", "", []string{"shm"}, true, nil, "verbs: not in Config.Devices; iwarp: not in Config.Devices", ""},
 
-		{"unknown in environment", "iwarp,ib0", nil, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
-		{"nothing between commas", "iwarp,", nil, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
-		{"twice", "iwarp,iwarp", nil, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is listed twice`},
-		{"tcp beside another", "iwarp,tcp", nil, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" disables SDP and cannot be combined with devices`},
-		{"wrong in environment, though the program lists", "x", []string{"iwarp"}, nil, "", `SDP_DEVICES=x: unknown device "x"`},
-		{"unknown in program", "", []string{"ib0"}, nil, "", `Config.Devices: unknown device "ib0"`},
+		{"unknown in environment", "iwarp,ib0", nil, false, nil, "", `SDP_DEVICES=iwarp,ib0: unknown device "ib0"`},
+		{"nothing between commas", "iwarp,", nil, false, nil, "", `SDP_DEVICES=iwarp,: unknown device ""`},
+		{"twice", "iwarp,iwarp", nil, false, nil, "", `SDP_DEVICES=iwarp,iwarp: device "iwarp" is listed twice`},
+		{"shared memory twice", "shm,iwarp,shm", nil, false, nil, "", `SDP_DEVICES=shm,iwarp,shm: device "shm" is listed twice`},
+		{"tcp beside another", "iwarp,tcp", nil, false, nil, "", `SDP_DEVICES=iwarp,tcp: "tcp" disables SDP and cannot be combined with devices`},
+		{"wrong in environment, though the program lists", "x", []string{"iwarp"}, false, nil, "", `SDP_DEVICES=x: unknown device "x"`},
+		{"unknown in program", "", []string{"ib0"}, false, nil, "", `Config.Devices: unknown device "ib0"`},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Setenv(devicesVariable, v.environment)
@@ -43,6 +47,7 @@ func TestDevices(t *testing.T) {
 			if v.err == "" {
 				require.NoError(t, err)
 				assert.Equal(t, v.usable, d.usable)
+				assert.Equal(t, v.shm && haveSHM, d.shm)
 				assert.EqualError(t, d.declined.Err(), "no RDMA device can be used: "+v.why)
 				return
 			}
@@ -63,6 +68,7 @@ func TestDefaultDevices(t *testing.T) {
 	d, err := (*Config)(nil).devices(false)
 	require.NoError(t, err)
 	assert.Empty(t, d.usable)
+	assert.Equal(t, haveSHM, d.shm)
 	assert.Contains(t, d.declined.Err().Error(), "iwarp: slower than TCP")
 	assert.Contains(t, d.declined.Err().Error(), "verbs: ")
 }
@@ -85,7 +91,7 @@ func TestSDPSwitchedOff(t *testing.T) {
 	assert.Zero(t, n, "no probe was sent")
 	s.Close()
 
-	const why = "no RDMA device can be used: shm: not in SDP_DEVICES=tcp; verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
+	const why = "no RDMA device can be used: verbs: not in SDP_DEVICES=tcp; iwarp: not in SDP_DEVICES=tcp"
 	_, err = Dial("sdp", address)
 	assert.EqualError(t, err, "dial sdp: "+why)
 	_, err = Listen("sdp", "127.0.0.1:0")

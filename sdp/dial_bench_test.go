@@ -5,7 +5,7 @@ import "testing"
 // BenchmarkDial dials, exchanges a byte and closes, with both ends in this process.
 func BenchmarkDial(b *testing.B) {
 	cfg := overEngine(nil)
-	ln, err := (&ListenConfig{Config: cfg}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+	ln, err := engineListen()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func BenchmarkDial(b *testing.B) {
 	b.ReportAllocs()
 	d := Dialer{Config: cfg}
 	for b.Loop() {
-		c, err := d.Dial("tcp", ln.Addr().String())
+		c, err := d.Dial("sdp", ln.Addr().String())
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -24,19 +24,7 @@ import (
 // serve has handle serve each connection to a plain TCP port, and counts them.
 func serve(t *testing.T, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
 	t.Helper()
-	return serveFrom(t, net.ListenConfig{}, handle)
-}
-
-// serveMarked is serve on a socket that looks like one of SDP's, as one may that another
-// program has handed on.
-func serveMarked(t *testing.T, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
-	t.Helper()
-	return serveFrom(t, net.ListenConfig{Control: Announce}, handle)
-}
-
-func serveFrom(t *testing.T, lc net.ListenConfig, handle func(c *net.TCPConn)) (address string, count *atomic.Int32) {
-	t.Helper()
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var workers sync.WaitGroup
 	count = new(atomic.Int32)
@@ -121,7 +109,7 @@ var plainServers = []struct {
 func TestDialPlainServer(t *testing.T) {
 	for _, v := range plainServers {
 		t.Run(v.name, func(t *testing.T) {
-			d := Dialer{Config: &Config{ReplyTimeout: soon}}
+			d := Dialer{Config: &Config{Devices: []string{engineDevice}, ReplyTimeout: soon}}
 			if v.name == "silence" {
 				d.Config.ReplyTimeout = 100 * time.Millisecond
 			}
@@ -150,17 +138,14 @@ func TestDialPlainServer(t *testing.T) {
 				assert.Equal(t, i+1, count.Load(), "it is not asked")
 			}
 
-			address, count = serveMarked(t, echoLines(v.does))
-			asked = 1
-			if strings.HasPrefix(v.error, "connection closed") || strings.HasPrefix(v.error, "connection reset") {
-				asked = 2
-			}
-			for i := range int32(2) {
+			address, count = serve(t, echoLines(v.does))
+			d.Config.Probe = loopback
+			for i := range int32(3) {
 				c, err := d.Dial("tcp", address)
 				require.NoError(t, err)
 				require.IsType(t, &net.TCPConn{}, c)
 				checkEcho(t, c)
-				assert.Equal(t, (i+1)*(asked+1), count.Load())
+				assert.Equal(t, i+2, count.Load(), "it is asked once")
 			}
 		})
 	}
@@ -173,7 +158,7 @@ func TestDialHTTPServer(t *testing.T) {
 	defer server.Close()
 	address := server.Listener.Addr().String()
 
-	_, err := Dial("sdp", address)
+	_, err := engineDial(address)
 	require.Error(t, err)
 	assert.ErrorContains(t, err, fmt.Sprintf(`peer at %s does not speak SDP: answered "HTTP/1.1 400 Bad"`, address))
 
@@ -194,7 +179,7 @@ func TestDialGreeter(t *testing.T) {
 		io.WriteString(c, "SSH-2.0-x\r\n")
 		io.Copy(io.Discard, c)
 	})
-	_, err := Dial("sdp", address)
+	_, err := engineDial(address)
 	assert.ErrorContains(t, err, `answered "SSH-2.0-x\r\n"`)
 	c, err := Dial("tcp", address)
 	require.NoError(t, err)
@@ -209,13 +194,13 @@ func TestDialsWaitForNoOther(t *testing.T) {
 	const many = 8
 	var asked sync.WaitGroup
 	asked.Add(many)
-	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { // answers nobody before all have asked
+	address, _ := serve(t, echoLines(func(c *net.TCPConn) { // answers nobody before all have asked
 		asked.Done()
 		asked.Wait()
 		io.WriteString(c, "another protocol")
 		io.Copy(io.Discard, c)
 	}))
-	d := Dialer{Config: &Config{ReplyTimeout: time.Hour}}
+	d := Dialer{Config: &Config{Devices: []string{engineDevice}, Probe: loopback, ReplyTimeout: time.Hour}}
 	var dials sync.WaitGroup
 	for range many {
 		dials.Go(func() {
@@ -259,8 +244,8 @@ func TestHooksOfTheDialer(t *testing.T) {
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{}, 4)
-	address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) { asked <- struct{}{}; io.Copy(io.Discard, c) }))
-	d := Dialer{Config: &Config{ReplyTimeout: time.Hour}}
+	address, _ := serve(t, echoLines(func(c *net.TCPConn) { asked <- struct{}{}; io.Copy(io.Discard, c) }))
+	d := Dialer{Config: &Config{Devices: []string{engineDevice}, Probe: loopback, ReplyTimeout: time.Hour}}
 	for _, network := range []string{"tcp", "sdp"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -315,15 +300,15 @@ func TestDialStrangerThatSpeaksMPA(t *testing.T) {
 		{"no HelloAck", "\x00\x01\x00\x06SDP\x01\x06\x01", "HelloAck: Len"},
 		{"another device", "\x00\x01\x00\x06SDP\x01\x06\x03", "chose verbs"},
 	} {
-		address, _ := serveMarked(t, echoLines(func(c *net.TCPConn) {
+		address, _ := serve(t, echoLines(func(c *net.TCPConn) {
 			io.WriteString(c, "MPA ID Rep Frame"+v.reply)
 			io.Copy(io.Discard, c)
 		}))
-		_, err := Dial("sdp", address)
+		_, err := engineDial(address)
 		assert.ErrorContains(t, err, v.error, v.name)
 		var op *net.OpError
 		assert.ErrorAs(t, err, &op)
-		c, err := Dial("tcp", address)
+		c, err := (&Dialer{Config: asking(nil)}).Dial("tcp", address)
 		require.NoError(t, err, v.name)
 		checkEcho(t, c)
 	}
@@ -355,7 +340,7 @@ func TestDialerBoundsTheWholeCall(t *testing.T) {
 
 func TestNotSDPErrorKeepsItsCause(t *testing.T) {
 	address, _ := serve(t, echoLines(func(c *net.TCPConn) { io.Copy(io.Discard, c) }))
-	d := Dialer{Config: &Config{ReplyTimeout: 50 * time.Millisecond}}
+	d := Dialer{Config: &Config{Devices: []string{engineDevice}, ReplyTimeout: 50 * time.Millisecond}}
 	_, err := d.Dial("sdp", address)
 	assert.True(t, errors.Is(err, os.ErrDeadlineExceeded))
 }

@@ -2,7 +2,10 @@ package sdp
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -27,13 +30,16 @@ func patientDial(network, address string) (net.Conn, error) {
 	return (&Dialer{Config: patient}).Dial(network, address)
 }
 
-// patiently is the config with the times of patient; nil is the default.
+// patiently is the config with the times of patient, except for a ReplyTimeout that is set; nil is the default.
 func patiently(config *Config) *Config {
 	var c Config
 	if config != nil {
 		c = *config
 	}
-	c.ReplyTimeout, c.HandshakeTimeout, c.StepUpTimeout = patient.ReplyTimeout, patient.HandshakeTimeout, patient.StepUpTimeout
+	if c.ReplyTimeout == 0 {
+		c.ReplyTimeout = patient.ReplyTimeout
+	}
+	c.HandshakeTimeout, c.StepUpTimeout = patient.HandshakeTimeout, patient.StepUpTimeout
 	return &c
 }
 
@@ -42,6 +48,39 @@ func overEngine(config *Config) *Config {
 	c := patiently(config)
 	c.Devices = []string{engineDevice}
 	return c
+}
+
+// loopback are the addresses of this host.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// asking is overEngine for network tcp, on which it lets clients ask this host for SDP, and the listener wait for that.
+func asking(config *Config) *Config {
+	c := overEngine(config)
+	c.Probe = loopback
+	return c
+}
+
+// askingListen listens on network tcp for clients that may ask for the engine.
+func askingListen() (net.Listener, error) {
+	lc := ListenConfig{Config: asking(nil)}
+	return lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+}
+
+// overSHM is the config with the times of patient and shared memory alone; nil is the default.
+func overSHM(config *Config) *Config {
+	c := patiently(config)
+	c.Devices = []string{deviceSHM}
+	return c
+}
+
+// requireTCP checks that a connection is on TCP.
+func requireTCP(t testing.TB, c net.Conn) {
+	t.Helper()
+	if up, ok := c.(*Conn); ok {
+		require.Equal(t, devicePlain, up.Device())
+		return
+	}
+	require.IsType(t, (*net.TCPConn)(nil), c)
 }
 
 // engineListen and engineDial are the ends of connections of the engine.
@@ -54,6 +93,41 @@ func engineDial(address string) (net.Conn, error) {
 	return (&Dialer{Config: overEngine(nil)}).Dial("sdp", address)
 }
 
+// engineOf returns what carries a connection of the engine. The connection stays reachable, and so
+// open, until the test ends.
+func engineOf(t testing.TB, c net.Conn) *conn {
+	t.Helper()
+	require.IsType(t, (*Conn)(nil), c)
+	outer := c.(*Conn)
+	t.Cleanup(func() { runtime.KeepAlive(outer) })
+	require.IsType(t, (*conn)(nil), outer.carrier)
+	return outer.carrier.(*conn)
+}
+
+// accept1 accepts a connection beside the test.
+func accept1(ln net.Listener) <-chan net.Conn {
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, _ := ln.Accept()
+		accepted <- c
+	}()
+	return accepted
+}
+
+// bothEnds dials while the listener accepts, and returns both ends. If it fails, the listener accepts until it is
+// closed.
+func bothEnds(ln net.Listener, dial func(address string) (net.Conn, error)) (client, server net.Conn, err error) {
+	accepted := accept1(ln)
+	if client, err = dial(ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if server = <-accepted; server == nil {
+		client.Close()
+		return nil, nil, errors.New("nothing was accepted")
+	}
+	return client, server, nil
+}
+
 // dialled returns both ends of a connection.
 func dialled() (client, server *Conn, err error) {
 	ln, err := engineListen()
@@ -61,20 +135,15 @@ func dialled() (client, server *Conn, err error) {
 		return nil, nil, err
 	}
 	defer ln.Close()
-	c, err := engineDial(ln.Addr().String())
+	c, s, err := bothEnds(ln, engineDial)
 	if err != nil {
-		return nil, nil, err
-	}
-	s, err := ln.Accept()
-	if err != nil {
-		c.Close()
 		return nil, nil, err
 	}
 	return c.(*Conn), s.(*Conn), nil
 }
 
 // pair returns both ends of a connection that a hanging test does not survive.
-func pair(t testing.TB) (client, server *Conn) {
+func pair(t testing.TB) (client, server *conn) {
 	t.Helper()
 	c, s, err := dialled()
 	require.NoError(t, err)
@@ -85,5 +154,5 @@ func pair(t testing.TB) (client, server *Conn) {
 	end := time.Now().Add(soon)
 	require.NoError(t, c.SetDeadline(end))
 	require.NoError(t, s.SetDeadline(end))
-	return c, s
+	return engineOf(t, c), engineOf(t, s)
 }

@@ -33,11 +33,9 @@ func (s stack) connect(t *testing.T, network, address string) (ln net.Listener, 
 	ln, err := s.listen(network, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
-	client, err = s.dial(network, ln.Addr().String())
+	client, server, err = bothEnds(ln, func(address string) (net.Conn, error) { return s.dial(network, address) })
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })
-	server, err = ln.Accept()
-	require.NoError(t, err)
 	t.Cleanup(func() { server.Close() })
 	return ln, server, client
 }

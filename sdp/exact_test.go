@@ -16,7 +16,7 @@ import (
 const exactCount, exactSize = 16, 2 << 10
 
 // exactConns returns two ends over a device that posts only the buffers that it is told to post.
-func exactConns(t *testing.T) (conns [2]*Conn, pairs [2]*memPair) {
+func exactConns(t *testing.T) (conns [2]*conn, pairs [2]*memPair) {
 	t.Helper()
 	pairs = [2]*memPair{newMemPair(t, exactCount), newMemPair(t, exactCount)}
 	pairs[0].peer, pairs[1].peer = pairs[1], pairs[0]
@@ -29,17 +29,17 @@ func exactConns(t *testing.T) (conns [2]*Conn, pairs [2]*memPair) {
 			device: "mem", dialled: i == 0, decided: true, tuning: tuning{threshold: -1}, local: hello, peer: hello,
 		})
 		require.NoError(t, err)
-		conns[i] = c
+		conns[i] = engineOf(t, c)
 		t.Cleanup(func() { c.Close() })
 	}
 	return conns, pairs
 }
 
 // awaitStall waits until a Write has waited for credit.
-func awaitStall(t *testing.T, c *Conn) {
+func awaitStall(t *testing.T, c *conn) {
 	t.Helper()
-	before := c.Stats().CreditStalls
-	assert.Eventually(t, func() bool { return c.Stats().CreditStalls > before }, soon, time.Millisecond)
+	before := c.stats().CreditStalls
+	assert.Eventually(t, func() bool { return c.stats().CreditStalls > before }, soon, time.Millisecond)
 }
 
 // TestExactDevice: an exact device always has a buffer for what the peer has credit for, while buffers
@@ -81,11 +81,11 @@ func TestExactDevice(t *testing.T) {
 		}
 		moving.Wait()
 		for _, c := range conns {
-			grown = grown || c.Stats().BufferSize > exactSize
+			grown = grown || c.stats().BufferSize > exactSize
 		}
 		require.Eventually(t, func() bool {
 			passIdleTicks(conns[:]...)
-			return conns[0].Stats().BufferSize == exactSize && conns[1].Stats().BufferSize == exactSize
+			return conns[0].stats().BufferSize == exactSize && conns[1].stats().BufferSize == exactSize
 		}, soon, 10*time.Millisecond, "the buffers shrink")
 	}
 	assert.True(t, grown, "the buffers grow")
@@ -102,7 +102,7 @@ func TestExactDevice(t *testing.T) {
 func TestExactDeviceKeepsPromises(t *testing.T) {
 	conns, _ := exactConns(t)
 	from, to := conns[0], conns[1]
-	write := func(c *Conn, n int) func() {
+	write := func(c *conn, n int) func() {
 		var writing sync.WaitGroup
 		writing.Go(func() {
 			_, err := c.Write(make([]byte, n))
@@ -110,18 +110,18 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 		})
 		return writing.Wait
 	}
-	read := func(c *Conn, n int) {
+	read := func(c *conn, n int) {
 		_, err := io.CopyN(io.Discard, struct{ io.Reader }{c}, int64(n))
 		require.NoError(t, err)
 	}
 	const first = 128 << 10
 	wait := write(from, first)
-	require.Eventually(t, func() bool { return to.Stats().Unread > 12*(exactSize-64) }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return to.stats().Unread > 12*(exactSize-64) }, soon, time.Millisecond)
 	read(to, first)
 	wait()
-	require.Equal(t, exactBuffers, to.Stats().Buffers)
+	require.Equal(t, exactBuffers, to.stats().Buffers)
 	const little = 10 << 10 // a Write that asks for larger buffers, and uses few of the present ones
-	for moved := 0; to.Stats().BufferSize == exactSize; moved += little {
+	for moved := 0; to.stats().BufferSize == exactSize; moved += little {
 		require.Less(t, moved, 4<<20)
 		wait := write(from, little)
 		read(to, little)
@@ -133,7 +133,7 @@ func TestExactDeviceKeepsPromises(t *testing.T) {
 	wait()
 	const burst = 3 << 20
 	wait = write(from, burst)
-	require.Eventually(t, func() bool { return to.Stats().Unread > 600<<10 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return to.stats().Unread > 600<<10 }, soon, time.Millisecond)
 	read(to, burst)
 	wait()
 }

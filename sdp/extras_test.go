@@ -58,12 +58,9 @@ func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
 }
 
 func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
-	lc := net.ListenConfig{Control: Announce}
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	config := *patient
-	config.Devices = []string{"iwarp"}
-	l, err := NewListener(bareListener{ln}, &config)
+	l, err := NewListener(bareListener{ln}, asking(nil))
 	require.NoError(t, err)
 	defer l.Close()
 	for _, v := range []struct {
@@ -71,17 +68,17 @@ func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
 		dial    func(network, address string) (net.Conn, error)
 		device  string
 	}{
-		{"sdp", Dial, "iwarp"},
+		{"sdp", (&Dialer{Config: overEngine(nil)}).Dial, "iwarp"},
 		{"tcp", net.Dial, ""},
 	} {
+		accepted := accept1(l)
 		client, err := v.dial(v.network, l.Addr().String())
 		require.NoError(t, err)
 		if v.device == "" {
 			_, err := client.Write([]byte("MPA ID is not what this is"))
 			require.NoError(t, err)
 		}
-		server, err := l.Accept()
-		require.NoError(t, err)
+		server := <-accepted
 		if c, ok := server.(*Conn); v.device != "" && assert.True(t, ok) {
 			assert.Equal(t, v.device, c.Device())
 		} else {
@@ -121,21 +118,21 @@ func TestNewListenerOverTLS(t *testing.T) {
 	stock.Close()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	cfg := &Config{Devices: []string{"iwarp"}, HandshakeTimeout: soon}
+	cfg := asking(nil)
 	accepted := acceptedListener{tls.NewListener(ln, &tls.Config{Certificates: certificates}), make(chan struct{}, 1)}
 	l, err := NewListener(accepted, cfg)
 	require.NoError(t, err)
 	defer l.Close()
 
+	served := accept1(l)
 	below, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	<-accepted.told
 	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 	require.NoError(t, secured.Handshake())
-	client, err := Client(secured, patient)
+	client, err := Client(secured, overEngine(nil))
 	require.NoError(t, err)
-	server, err := l.Accept()
-	require.NoError(t, err)
+	server := <-served
 	require.IsType(t, (*Conn)(nil), server)
 	sameBytes(t, client, server, random(1<<20))
 	sameBytes(t, server, client, random(1<<20))
@@ -231,7 +228,7 @@ func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	a, b := rawPair(t)
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, nil)
+	c, err := Server(b, &Config{Devices: []string{engineDevice}})
 	require.NoError(t, err)
 	assert.Same(t, b, c)
 	sameBytes(t, c, a, []byte("and back"))
@@ -282,7 +279,7 @@ func TestClientSaysWhyNot(t *testing.T) {
 		b.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
 		b.Close()
 	}()
-	_, err := Client(a, nil)
+	_, err := Client(a, overEngine(nil))
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
 	assert.Contains(t, err.Error(), `answered "HTTP/1.1 400 Bad`)
@@ -451,8 +448,7 @@ func (l *logged) Write(b []byte) (int, error) {
 }
 
 func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
-	lc := net.ListenConfig{Control: Announce}
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	go func() {
@@ -467,7 +463,7 @@ func TestLoggerIsToldWhyAPeerIsPlain(t *testing.T) {
 		}
 	}()
 	var log logged
-	d := Dialer{Config: &Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
+	d := Dialer{Config: &Config{Devices: []string{engineDevice}, Probe: loopback, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}}
 	c, err := d.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	c.Close()
@@ -489,7 +485,7 @@ func TestUnaskedDialIsLogged(t *testing.T) {
 	defer c.Close()
 	log.mu.Lock()
 	defer log.mu.Unlock()
-	assert.Regexp(t, `dial: using plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=plain_peer`, log.String())
+	assert.Regexp(t, `dial: using plain TCP.* address=`+regexp.QuoteMeta(l.Addr().String())+` plain=other_host`, log.String())
 }
 
 // heldConn is a connection whose Writes wait until they are let go.

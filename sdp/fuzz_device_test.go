@@ -368,7 +368,7 @@ func (p *memPair) idle() bool {
 
 // memConn is a connection over a queue pair in memory, whose peer has so many
 // private buffers.
-func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *Conn {
+func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs uint16) *conn {
 	t.Helper()
 	hello := ourHello(0)
 	peer := hello
@@ -378,7 +378,7 @@ func memConn(t testing.TB, qp rdma.QueuePair, dialled bool, threshold int, bufs 
 		device: "mem", dialled: dialled, decided: true, tuning: tuning{threshold: threshold}, local: hello, peer: peer,
 	})
 	require.NoError(t, err)
-	return c
+	return engineOf(t, c)
 }
 
 // memSocket is the TCP connection that they began with.

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/gosdp/gosdp/rdma/iwarp"
 	"github.com/gosdp/gosdp/test/watchdog"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -84,7 +83,7 @@ func recordedSetUp(t testing.TB, config *Config) (request, reply []byte) {
 	relaying.Wait()
 	a.Close()
 	b.Close()
-	return said.Bytes()[:iwarp.RequestLen(said.Bytes())], answered.Bytes()[:20+int(binary.BigEndian.Uint16(answered.Bytes()[18:]))]
+	return said.Bytes()[:20+int(binary.BigEndian.Uint16(said.Bytes()[18:]))], answered.Bytes()[:20+int(binary.BigEndian.Uint16(answered.Bytes()[18:]))]
 }
 
 // fuzzFPDU is a message in a Send, the n-th, without CRC.

@@ -12,7 +12,7 @@ import (
 
 // TestFileOfAListener that this process itself accepts from, by system calls, as frameworks for
 // sockets do. They get what the client has written, and nothing else, and the client waits for
-// nobody. Once the program calls Accept, clients use SDP.
+// nobody. Once the program calls Accept, clients can move.
 func TestFileOfAListener(t *testing.T) {
 	testHandedOut(t, func(t *testing.T, l *Listener) int {
 		f, err := l.File()
@@ -76,7 +76,7 @@ func acceptedOutside(t *testing.T, descriptor func(t *testing.T, l *Listener) in
 		defer c.Close()
 		_, err = c.Write([]byte("mine"))
 		require.NoError(t, err)
-		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		require.NoError(t, c.(*Conn).CloseWrite())
 		s, _, err := syscall.Accept(fd)
 		require.NoError(t, err)
 		var got []byte

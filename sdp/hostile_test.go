@@ -197,9 +197,7 @@ func newHostileHouse(t *testing.T) *hostileHouse {
 	ln, err := engineListen()
 	require.NoError(t, err)
 	h := &hostileHouse{ln: ln}
-	h.good, err = engineDial(ln.Addr().String())
-	require.NoError(t, err)
-	h.served, err = ln.Accept()
+	h.good, h.served, err = bothEnds(ln, engineDial)
 	require.NoError(t, err)
 	return h
 }
@@ -208,11 +206,9 @@ func newHostileHouse(t *testing.T) *hostileHouse {
 func (h *hostileHouse) goesOn(t *testing.T) {
 	t.Helper()
 	hostileExchange(t, h.good, h.served)
-	c, err := engineDial(h.ln.Addr().String())
+	c, s, err := bothEnds(h.ln, engineDial)
 	require.NoError(t, err)
 	defer c.Close()
-	s, err := h.ln.Accept()
-	require.NoError(t, err)
 	defer s.Close()
 	hostileExchange(t, c, s)
 }
@@ -300,12 +296,11 @@ func hostileSaysUnread(messages ...hostileMessage) func(v *victim) {
 // hostilePair connects a hostile peer, as the client of a real listener.
 func hostilePair(t *testing.T, ln net.Listener) (*hostilePeer, net.Conn) {
 	t.Helper()
+	accepted := accept1(ln)
 	p, err := hostileDial(t, ln.Addr().String(), hostilePrivate(t, hostileHello(false)))
 	require.NoError(t, err)
 	p.say(hostileData(""))
-	s, err := ln.Accept()
-	require.NoError(t, err)
-	return p, s
+	return p, <-accepted
 }
 
 // hostileServer connects a hostile peer, as the server of a real Dial, with this
@@ -379,7 +374,7 @@ func TestResetAfterTheEnd(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			p, conn := hostileAs(t, side, house.ln)
 			defer p.qp.Close()
-			c := conn.(*Conn)
+			c := engineOf(t, conn)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 			p.sayAtOnce(hostileData("all"), hostileMessage{mid: 2}, hostileMessage{mid: 3})
@@ -406,7 +401,7 @@ func TestResetWakesAWrite(t *testing.T) {
 	defer house.close()
 	p, conn := hostileAs(t, hostileSides[0], house.ln)
 	defer p.qp.Close()
-	c := conn.(*Conn)
+	c := engineOf(t, conn)
 	defer c.Close()
 	p.say(hostileMessage{mid: 0xFF, bufs: 255})
 	done := blockedPost.start(t, c)

@@ -47,7 +47,7 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 	c, s, err := dialled()
 	require.NoError(t, err)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
-	inner := c.conn
+	inner := c.carrier.(*conn)
 	go func() {
 		b := make([]byte, 100)
 		n, err := c.Read(b)
@@ -57,6 +57,6 @@ func readAlone(t *testing.T, read chan<- string) net.Conn {
 		}
 		read <- string(b[:n])
 	}()
-	until(&Conn{conn: inner}, func() bool { return inner.poll.parked && !inner.poll.background })
+	until(inner, func() bool { return inner.poll.parked && !inner.poll.background })
 	return s
 }

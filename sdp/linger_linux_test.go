@@ -34,7 +34,7 @@ func vanish(t *testing.T, c syscall.Conn) (appear func()) {
 }
 
 // iwarpPair is a pair whose peer's host can vanish.
-func iwarpPair(t *testing.T) (c, s *Conn) {
+func iwarpPair(t *testing.T) (c, s *conn) {
 	t.Helper()
 	t.Setenv(thresholdVariable, "-1") // a Write that is advertised waits for the peer
 	return pair(t)
@@ -102,9 +102,7 @@ func TestLoggerDoesNotStopTheIdleMonitor(t *testing.T) {
 	c, s := iwarpPair(t)
 	log := stuckLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}), make(chan struct{})}
 	openConns.mu.Lock()
-	up := openConns.open[c.conn]
-	up.log = slog.New(log)
-	openConns.open[c.conn] = up
+	c.record().log = slog.New(log)
 	openConns.mu.Unlock()
 	appear := vanish(t, s)
 	_, err := c.Write([]byte("x"))
@@ -113,7 +111,7 @@ func TestLoggerDoesNotStopTheIdleMonitor(t *testing.T) {
 	appear()
 	<-log.in
 	s.mu.Lock()
-	idleMonitor.addLocked(s.conn)
+	idleMonitor.addLocked(s)
 	s.mu.Unlock()
 	assert.Eventually(t, func() bool {
 		s.mu.Lock()
@@ -141,11 +139,11 @@ func TestIdleMonitorSleeps(t *testing.T) {
 		if len(idleMonitor.conns) != 1 {
 			return false
 		}
-		next := idleMonitor.conns[c.conn]
+		next := idleMonitor.conns[c]
 		return !idleMonitor.soon && idleMonitor.now+rest <= next && int64(clock()/idleTick)+rest/2 <= next
 	}, soon, time.Millisecond)
 	s.mu.Lock()
-	idleMonitor.addLocked(s.conn)
+	idleMonitor.addLocked(s)
 	idleMonitor.mu.Lock()
 	assert.True(t, idleMonitor.soon, "it sleeps on")
 	idleMonitor.mu.Unlock()
@@ -224,7 +222,7 @@ func dropAllLingering(t *testing.T) {
 
 // TestResetFreesThePort: after SetLinger(0) and Close no socket of TCP stays in TIME_WAIT.
 func TestResetFreesThePort(t *testing.T) {
-	ln, err := (&ListenConfig{Config: overEngine(nil)}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
 	go func() {
@@ -243,10 +241,10 @@ func TestResetFreesThePort(t *testing.T) {
 	own := &net.TCPAddr{IP: net.IPv4(127, 83, 68, 80)}
 	d := Dialer{NetDialer: &net.Dialer{LocalAddr: own}, Config: overEngine(nil)}
 	for range 5 {
-		c, err := d.Dial("tcp", ln.Addr().String())
+		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
 		d.NetDialer.LocalAddr = c.LocalAddr()
-		require.NoError(t, c.(*Conn).SetLinger(0))
+		require.NoError(t, engineOf(t, c).SetLinger(0))
 		require.NoError(t, c.Close())
 		require.NoError(t, WaitClosed(t.Context()))
 	}

@@ -37,14 +37,15 @@ func echo(t *testing.T, ln net.Listener) {
 }
 
 func TestBothKindsOfClientOnOnePort(t *testing.T) {
-	ln, err := patientListen("tcp")
+	ln, err := askingListen()
 	require.NoError(t, err)
 	echo(t, ln)
 	address := ln.Addr().String()
 	require.IsType(t, &net.TCPAddr{}, ln.Addr())
+	d := Dialer{Config: asking(nil)}
 
 	for _, network := range []string{"tcp", "tcp4", "sdp", "sdp4"} {
-		c, err := patientDial(network, address)
+		c, err := d.Dial(network, address)
 		require.NoError(t, err)
 		require.IsType(t, &Conn{}, c)
 		assert.Equal(t, engineDevice, c.(*Conn).Device())
@@ -86,7 +87,7 @@ func TestServerWithoutDevices(t *testing.T) {
 	for range 2 {
 		c, err := Dial("tcp", address)
 		require.NoError(t, err)
-		require.IsType(t, &net.TCPConn{}, c)
+		requireTCP(t, c)
 		checkEcho(t, c)
 	}
 }
@@ -101,22 +102,22 @@ func TestForwardedPort(t *testing.T) {
 	for i := range int32(3) {
 		c, err := Dial("tcp", address)
 		require.NoError(t, err)
-		require.IsType(t, &net.TCPConn{}, c)
+		requireTCP(t, c)
 		checkEcho(t, c)
 		assert.Equal(t, i+1, dials.Load())
 	}
 }
 
-// TestWhereverItListens: the listener is recognised at each of its addresses.
+// TestWhereverItListens: a client meets the listener at each of its addresses.
 func TestWhereverItListens(t *testing.T) {
 	for _, v := range [][2]string{{"0.0.0.0:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.9"}, {":0", "127.0.0.1"}, {":0", "::1"}, {"[::1]:0", "::1"}, {"[::]:0", "localhost"}} {
 		lc := ListenConfig{Config: patient}
-		ln, err := lc.Listen(t.Context(), "tcp", v[0])
+		ln, err := lc.Listen(t.Context(), "sdp", v[0])
 		require.NoError(t, err)
 		echo(t, ln)
 		_, port, err := net.SplitHostPort(ln.Addr().String())
 		require.NoError(t, err)
-		c, err := (&Dialer{Config: patient}).Dial("tcp", net.JoinHostPort(v[1], port))
+		c, err := (&Dialer{Config: patient}).Dial("sdp", net.JoinHostPort(v[1], port))
 		require.NoError(t, err)
 		require.IsType(t, &Conn{}, c, "%v", v)
 		checkEcho(t, c)
@@ -130,23 +131,23 @@ func TestCRCOnOneHost(t *testing.T) {
 		ln, err := lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
 		require.NoError(t, err)
 		echo(t, ln)
-		d := Dialer{Config: &Config{CRC: v.client}}
+		d := Dialer{Config: &Config{CRC: v.client, Devices: []string{"iwarp"}}}
 		c, err := d.Dial("sdp", ln.Addr().String())
 		require.NoError(t, err)
-		batch := c.(*Conn).out.batch
+		batch := engineOf(t, c).out.batch
 		checkEcho(t, c)
 		assert.Equal(t, v.server || v.client, batch < session.MaxBatch, "%+v: batches are small with CRC", v)
 	}
 }
 
 func TestManyDialAtOnce(t *testing.T) {
-	ln, err := patientListen("tcp")
+	ln, err := askingListen()
 	require.NoError(t, err)
 	echo(t, ln)
 	var dials sync.WaitGroup
 	for i := range 100 {
 		dials.Go(func() {
-			d := Dialer{Config: patient}
+			d := Dialer{Config: asking(nil)}
 			c, err := d.Dial([]string{"tcp", "sdp"}[i%2], ln.Addr().String())
 			if assert.NoError(t, err) {
 				assert.IsType(t, &Conn{}, c)
@@ -176,11 +177,9 @@ func TestListenerErrors(t *testing.T) {
 func TestClosedListenerKeepsAccepted(t *testing.T) {
 	ln, err := Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c, err := Dial("sdp", ln.Addr().String())
+	c, s, err := bothEnds(ln, func(address string) (net.Conn, error) { return patientDial("sdp", address) })
 	require.NoError(t, err)
 	defer c.Close()
-	s, err := ln.Accept()
-	require.NoError(t, err)
 	defer s.Close()
 	ln.Close()
 	c.SetDeadline(time.Now().Add(soon))

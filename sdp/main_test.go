@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gosdp/gosdp/internal/budget"
-	"github.com/gosdp/gosdp/internal/localpeer"
 )
 
 // TestMain lets the test binary be the peer process too.
@@ -19,10 +18,6 @@ func TestMain(m *testing.M) {
 		bePeer(role)
 		return
 	}
-	if os.Getenv(devicesVariable) == "" { // what tests use that do not say
-		os.Setenv(devicesVariable, engineDevice)
-	}
-	localpeer.Sighted() // the descriptor that it takes is the process's, and no test's
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if code == 0 && !given() {
 			fmt.Println("bytes are still promised that no connection has:", budget.Process.Used())

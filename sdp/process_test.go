@@ -37,9 +37,6 @@ func bePeer(role string) {
 		network, address, _ := strings.Cut(where, " ")
 		greet(network, address)
 	}
-	if name, ok := strings.CutPrefix(role, "announce "); ok {
-		beAnnouncer(name)
-	}
 	ln, err := engineListen()
 	if err != nil {
 		fmt.Println(err)
@@ -63,15 +60,12 @@ func greet(network, address string) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	over := overOf(c)
 	c.Write([]byte("hello"))
 	b := make([]byte, 5)
 	n, _ := io.ReadFull(c, b)
 	b = b[:n]
-	if _, sdp := c.(*Conn); !sdp {
-		fmt.Printf("%s over %T\n", b, c)
-		os.Exit(0)
-	}
-	fmt.Printf("%s over %s, declined: %v\n", b, c.(*Conn).Device(), c.(*Conn).Stats().Declined)
+	fmt.Printf("%s over %s, a %T\n", b, over, c)
 	c.Close()
 	os.Exit(0)
 }
@@ -80,8 +74,9 @@ func greet(network, address string) {
 var released = make(chan struct{}, 1)
 
 // perform carries out the script of one connection, and closes it at the end.
-func perform(c *Conn) {
-	defer c.Close()
+func perform(outer *Conn) {
+	defer outer.Close()
+	c := outer.carrier.(*conn)
 	script, b := "", make([]byte, 1) // byte by byte: what follows is for the steps
 	for b[0] != '\n' {
 		if _, err := c.Read(b); err != nil {
@@ -142,7 +137,7 @@ func perform(c *Conn) {
 
 // flood writes and reads the stream, both at once, for some time; then it ends
 // its direction and reads to the end of the other.
-func flood(c *Conn, d time.Duration) (sent, got int, err error) {
+func flood(c *conn, d time.Duration) (sent, got int, err error) {
 	var writing sync.WaitGroup
 	var writeErr error
 	writing.Go(func() {
@@ -208,19 +203,19 @@ func (p *process) report(t *testing.T) string {
 }
 
 // perform returns a connection on which the process performs the script.
-func (p *process) perform(t *testing.T, script string) *Conn {
+func (p *process) perform(t *testing.T, script string) *conn {
 	t.Helper()
 	nc, err := engineDial(p.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	_, err = io.WriteString(nc, script+"\n")
 	require.NoError(t, err)
-	return nc.(*Conn)
+	return engineOf(t, nc)
 }
 
 // held is perform for a peer that is never to go on. Close would wait for its kernel
 // to have everything.
-func (p *process) held(t *testing.T, script string) *Conn {
+func (p *process) held(t *testing.T, script string) *conn {
 	t.Helper()
 	c := p.perform(t, script)
 	require.NoError(t, c.SetLinger(0))
@@ -278,7 +273,7 @@ func checkDeath(t *testing.T, err error, targets ...error) {
 
 // asksEarly has a connection ask for larger buffers as soon as a Write would gain by
 // them, and not only when much has been written.
-func asksEarly(c *Conn) {
+func asksEarly(c *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.session.Parts().Source.Carried(1 << 30)

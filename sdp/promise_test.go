@@ -20,15 +20,13 @@ const (
 )
 
 // pairs returns n connections, as the end that dialled and the other.
-func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
+func pairs(t *testing.T, n int, server *Config) (clients, servers []*conn) {
 	t.Helper()
 	ln, err := (&ListenConfig{Config: overEngine(server)}).Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	for range n {
-		c, err := engineDial(ln.Addr().String())
-		require.NoError(t, err)
-		s, err := ln.Accept()
+		c, s, err := bothEnds(ln, engineDial)
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			c.Close()
@@ -36,20 +34,20 @@ func pairs(t *testing.T, n int, server *Config) (clients, servers []*Conn) {
 		})
 		require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		require.NoError(t, s.SetDeadline(time.Now().Add(time.Minute)))
-		clients, servers = append(clients, c.(*Conn)), append(servers, s.(*Conn))
+		clients, servers = append(clients, engineOf(t, c)), append(servers, engineOf(t, s))
 	}
 	return clients, servers
 }
 
 // awaitStill waits until the Writes of the writers wait for credit, and nothing more arrives at the
 // readers. It returns how many bytes the readers' programs have yet to read.
-func awaitStill(t *testing.T, writers, readers []*Conn) (bytes int) {
+func awaitStill(t *testing.T, writers, readers []*conn) (bytes int) {
 	t.Helper()
 	still := 0
 	require.Eventually(t, func() bool {
 		now := 0
 		for _, c := range readers {
-			now += c.Stats().Unread
+			now += c.stats().Unread
 		}
 		for _, c := range writers {
 			c.mu.Lock()
@@ -73,7 +71,7 @@ func nothingPromised(t *testing.T) {
 }
 
 // promisedBy is what a connection has promised.
-func promisedBy(c *Conn) int {
+func promisedBy(c *conn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.promise.bytes()
@@ -132,8 +130,8 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 			assert.LessOrEqual(t, n, budgeted+many*leastPromise)
 			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
 			for _, s := range servers {
-				assert.LessOrEqual(t, s.Stats().Unread, budgeted/8)
-				assert.Positive(t, s.Stats().Unread)
+				assert.LessOrEqual(t, s.stats().Unread, budgeted/8)
+				assert.Positive(t, s.stats().Unread)
 				calls.Go(func() {
 					n, err := readStream(s, 0, forever, 100_000)
 					assert.Equal(t, io.EOF, err)
@@ -168,8 +166,8 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 			}
 			awaitStill(t, ends, ends)
 			for _, c := range ends {
-				assert.Positive(t, c.Stats().Unread)
-				assert.LessOrEqual(t, c.Stats().Unread, leastPromise)
+				assert.Positive(t, c.stats().Unread)
+				assert.LessOrEqual(t, c.stats().Unread, leastPromise)
 			}
 			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
 			for _, c := range ends {
@@ -378,7 +376,7 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	c, s, _, _ := counted(t, -1)
 	_, err := writeStream(c, 0, 100_000, 10_000)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.Stats().Unread == 100_000 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return s.stats().Unread == 100_000 }, soon, time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.session.Resize(100)

@@ -32,7 +32,7 @@ func holding(t *testing.T, most int) func() {
 
 // hostileUp returns the client's end of a connection that is up, in bytes, and
 // the victim, whose program reads nothing.
-func hostileUp(t *testing.T) (net.Conn, *Conn) {
+func hostileUp(t *testing.T) (net.Conn, *conn) {
 	t.Helper()
 	client, served := hostileClient(t, &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute})
 	client.SetDeadline(time.Now().Add(2 * soon))
@@ -42,7 +42,7 @@ func hostileUp(t *testing.T) (net.Conn, *Conn) {
 	client.Write(hostileFPDU(1, wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 64, MSeq: 1}}))
 	up := <-served
 	require.NoError(t, up.err)
-	return client, up.Conn.(*Conn)
+	return client, engineOf(t, up.Conn)
 }
 
 // TestUnreadMessagesHoldNoMoreThanPromised: between two messages the peer sends
@@ -130,7 +130,7 @@ func TestAdvertisementsHoldNothing(t *testing.T) {
 			p, c := hostilePair(t, ln)
 			defer c.Close()
 			defer p.qp.Close()
-			victim := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+			victim := &victim{t: t, hostilePeer: p, c: engineOf(t, c), write: make(chan error, 1)}
 			watchdog := time.AfterFunc(time.Minute, func() { p.qp.Abort() })
 			defer watchdog.Stop()
 			v.begin(victim)
@@ -163,8 +163,9 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
-	c, err := engineDial(ln.Addr().String()) // after them
+	c, s, err := bothEnds(ln, engineDial) // after them
 	require.NoError(t, err)
 	defer c.Close()
+	defer s.Close()
 	check()
 }

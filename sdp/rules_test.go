@@ -204,7 +204,7 @@ func hostileMessages(t *testing.T) {
 				p, c := hostileAs(t, side, house.ln)
 				defer p.qp.Close()
 				defer c.Close()
-				v := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+				v := &victim{t: t, hostilePeer: p, c: engineOf(t, c), write: make(chan error, 1)}
 				asksEarly(v.c)
 				watchdog := time.AfterFunc(soon, func() { p.qp.Abort() })
 				defer watchdog.Stop()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/internal/localpeer"
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
@@ -35,16 +33,29 @@ func setRules(t *testing.T, text, address string) {
 	operator = sync.OnceValue(readRules)
 }
 
-// needsTCP skips a test of what network tcp does by itself where it uses no device.
-func needsTCP(t *testing.T) {
+// needsSHM skips a test of connections that may move to shared memory where none does. The environment
+// lists no devices until the test ends.
+func needsSHM(t *testing.T) {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("missing: Linux, where network tcp uses a device by itself")
+	if !haveSHM {
+		t.Skip("missing: shared memory between the ends of a connection")
 	}
-	t.Setenv(devicesVariable, engineDevice)
+	t.Setenv(devicesVariable, "")
 }
 
-// used dials and returns what was used: a device, "plain", or the text of the error.
+// overOf returns what a Dial has just returned: "plain", "shm" if it has met its peer, or the device.
+func overOf(c net.Conn) string {
+	up, ok := c.(*Conn)
+	switch {
+	case !ok:
+		return "plain"
+	case met(up):
+		return deviceSHM
+	}
+	return up.Device()
+}
+
+// used dials and returns what was used: overOf, or the text of the error.
 func used(t *testing.T, d *Dialer, network, address string) string {
 	t.Helper()
 	c, err := (&Dialer{NetDialer: d.NetDialer, Config: patiently(d.Config)}).Dial(network, address)
@@ -52,12 +63,12 @@ func used(t *testing.T, d *Dialer, network, address string) string {
 		return err.Error()
 	}
 	defer c.Close()
+	over := overOf(c)
 	checkEcho(t, c)
-	if up, ok := c.(*Conn); ok {
-		return up.Device()
+	if over == "plain" {
+		assert.IsType(t, (*net.TCPConn)(nil), c)
 	}
-	assert.IsType(t, (*net.TCPConn)(nil), c)
-	return "plain"
+	return over
 }
 
 // echoing returns a listener that serves both kinds of clients.
@@ -70,7 +81,7 @@ func echoing(t *testing.T, network, address string, config *Config) net.Listener
 }
 
 func TestRuleOfDial(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	both := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	plain, asked := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
 	byName := "localhost" + strings.TrimPrefix(both, "127.0.0.1")
@@ -78,33 +89,37 @@ func TestRuleOfDial(t *testing.T) {
 	self := rules.Program()
 	refused := func(line int) string { return fmt.Sprintf("sdp.conf:%d requires SDP: ", line) }
 	for _, v := range []struct{ text, address, want string }{
-		{"", both, engineDevice},
-		{"", plain, "plain"},
+		{"", both, "tcp"},
+		{"", plain, "tcp"},
 		{"use tcp client * *:*", both, "plain"},
 		{"use tcp client * 127.0.0.0/8:PORT", both, "plain"},
-		{"use tcp client * 127.0.0.0/8:1-2", both, engineDevice},
-		{"use tcp client * 192.0.2.0/24:*", both, engineDevice},
+		{"use tcp client * 127.0.0.0/8:1-2", both, "tcp"},
+		{"use tcp client * 192.0.2.0/24:*", both, "tcp"},
 		{"use tcp client " + self[:len(self)-1] + "? *:*", both, "plain"},
-		{"use tcp client other *:*", both, engineDevice},
-		{"use tcp server * *:*", both, engineDevice},
-		{"use both client * *:PORT\nuse tcp client * *:*", both, engineDevice},
+		{"use tcp client other *:*", both, "tcp"},
+		{"use tcp server * *:*", both, "tcp"},
+		{"use both client * *:PORT\nuse tcp client * *:*", both, "tcp"},
 		{"use tcp client * *:PORT\nuse both client * *:*", both, "plain"},
-		{"use both client * *:*", plain, "plain"},
-		{"\nuse sdp client * *:*", both, engineDevice},
+		{"use both client * *:*", plain, "tcp"},
+		{"\nuse sdp client * *:*", both, "shm"},
 		{"\nuse sdp client * *:*", plain, refused(2)},
 		// The rule depends on the address that the name stands for.
 		{"use tcp client * 127.0.0.1:PORT", byName, "plain"},
-		{"use tcp client * 192.0.2.1:PORT", byName, engineDevice},
-		{"use sdp client * 127.0.0.0/8:PORT", byName, engineDevice},
+		{"use tcp client * 192.0.2.1:PORT", byName, "tcp"},
+		{"use sdp client * 127.0.0.0/8:PORT", byName, "shm"},
 		{"use sdp client * 127.0.0.0/8:PORT", plainByName, refused(1)},
-		{"use both client * 127.0.0.0/8:PORT", plainByName, "plain"},
+		{"use both client * 127.0.0.0/8:PORT", plainByName, "tcp"},
 		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "0.0.0.0", 1), "plain"},
 		{"use tcp client * 127.0.0.1:*", strings.Replace(both, "127.0.0.1", "[::ffff:127.0.0.1]", 1), "plain"},
 	} {
 		t.Run(v.text+" "+v.address, func(t *testing.T) {
 			setRules(t, v.text, v.address)
 			before := asked.Load()
-			got := used(t, new(Dialer), "tcp", v.address)
+			d := new(Dialer)
+			if strings.Contains(v.want, "requires SDP") {
+				d.Config = &Config{ReplyTimeout: 50 * time.Millisecond}
+			}
+			got := used(t, d, "tcp", v.address)
 			if !strings.Contains(v.want, "requires SDP") {
 				assert.Equal(t, v.want, got)
 				if v.address == plain || v.address == plainByName {
@@ -113,7 +128,7 @@ func TestRuleOfDial(t *testing.T) {
 				return
 			}
 			assert.Contains(t, got, v.want)
-			_, err := Dial("tcp", v.address)
+			_, err := d.Dial("tcp", v.address)
 			var not *NotSDPError
 			assert.ErrorAs(t, err, &not)
 			var op *net.OpError
@@ -123,72 +138,38 @@ func TestRuleOfDial(t *testing.T) {
 	}
 }
 
-// TestRuledOutIsNotMarked: the listener must not wait for a Request of a client whose rule says TCP,
-// even if that depends on what a name stands for.
-func TestRuledOutIsNotMarked(t *testing.T) {
-	needsTCP(t)
-	address, _ := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
-	byName := "localhost" + strings.TrimPrefix(address, "127.0.0.1")
-	for text, marked := range map[string]bool{
-		"use tcp client * 127.0.0.0/8:*": false,
-		"use sdp client * 192.0.2.1:*":   true,
-	} {
-		setRules(t, text, address)
-		was := false
-		d := Dialer{Config: &Config{}, NetDialer: &net.Dialer{}}
-		a := attempt{d: &d, network: network{name: "tcp", tcp: "tcp"}, address: byName, undecided: true}
-		a.set = new(settings)
-		a.client.Config = &a.set.Config
-		c, err := a.connect(t.Context(), true)
-		require.NoError(t, err)
-		was = localpeer.Shows(c, localpeer.Dialler)
-		c.Close()
-		assert.Equal(t, marked, was, text)
-	}
-}
-
-// TestNoDeviceIsNotMarked: nor if no device is left when it is known what the name stands for.
-func TestNoDeviceIsNotMarked(t *testing.T) {
-	needsTCP(t)
-	address, _ := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
-	setRules(t, "use sdp client * 192.0.2.1:*", address)
-	t.Setenv(devicesVariable, "tcp")
-	c, err := Dial("tcp", "localhost"+strings.TrimPrefix(address, "127.0.0.1"))
-	require.NoError(t, err)
-	defer c.Close()
-	assert.False(t, localpeer.Shows(c, localpeer.Dialler))
-}
-
 func TestRuleOfListen(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	// A port that is free now, because a rule that names it is read before it is listened on.
 	probe, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	fixed := probe.Addr().String()
 	probe.Close()
 	_, port, _ := net.SplitHostPort(fixed)
-	for _, v := range []struct{ rules, listen, sdp, tcp string }{
-		{"", "127.0.0.1:0", engineDevice, "plain"},
-		{"use tcp server * *:*", "127.0.0.1:0", "plain", "plain"},
-		{"use tcp listen * 127.0.0.0/8:PORT", fixed, "plain", "plain"},
-		{"use tcp listen * 127.0.0.0/8:1-65535", "127.0.0.1:0", "plain", "plain"},
-		{"use tcp server * 127.0.0.1:*", ":" + port, engineDevice, "plain"},
-		{"use tcp server * 0.0.0.0:*", ":" + port, "plain", "plain"},
-		{"use tcp server other *:*", "127.0.0.1:0", engineDevice, "plain"},
-		{"use tcp client * 192.0.2.1:*", "127.0.0.1:0", engineDevice, "plain"},
-		{"use sdp server * *:*", "127.0.0.1:0", engineDevice, ""},
-		{"use sdp server * 127.0.0.1:1-65535", "localhost:0", engineDevice, ""},
+	for _, v := range []struct {
+		rules, listen string
+		meets, plain  bool // clients on network sdp, and clients of package net
+	}{
+		{"", "127.0.0.1:0", true, true},
+		{"use tcp server * *:*", "127.0.0.1:0", false, true},
+		{"use tcp listen * 127.0.0.0/8:PORT", fixed, false, true},
+		{"use tcp listen * 127.0.0.0/8:1-65535", "127.0.0.1:0", false, true},
+		{"use tcp server * 127.0.0.1:*", ":" + port, true, true},
+		{"use tcp server * 0.0.0.0:*", ":" + port, false, true},
+		{"use tcp server other *:*", "127.0.0.1:0", true, true},
+		{"use tcp client * 192.0.2.1:*", "127.0.0.1:0", true, true},
+		{"use sdp server * *:*", "127.0.0.1:0", true, false},
+		{"use sdp server * 127.0.0.1:1-65535", "localhost:0", true, false},
 	} {
 		t.Run(v.rules+" "+v.listen, func(t *testing.T) {
 			setRules(t, v.rules, fixed)
 			ln := echoing(t, "tcp", v.listen, nil)
 			_, port, _ := net.SplitHostPort(ln.Addr().String())
-			address := "127.0.0.1:" + port
-			assert.Equal(t, v.sdp, used(t, new(Dialer), "tcp", address))
-			c, err := net.Dial("tcp", address)
+			checkMeets(t, "127.0.0.1:"+port, v.meets)
+			c, err := net.Dial("tcp", "127.0.0.1:"+port)
 			require.NoError(t, err)
 			defer c.Close()
-			if v.tcp != "" {
+			if v.plain {
 				checkEcho(t, c)
 				return
 			}
@@ -204,15 +185,25 @@ func TestRuleOfListen(t *testing.T) {
 		wrapped, err := NewListener(struct{ net.Listener }{ln}, nil)
 		require.NoError(t, err)
 		echo(t, wrapped)
-		assert.Equal(t, "plain", used(t, new(Dialer), "tcp", ln.Addr().String()))
+		checkMeets(t, ln.Addr().String(), false)
 	})
+}
+
+// checkMeets checks whether a client on network sdp meets the server.
+func checkMeets(t *testing.T, address string, meets bool) {
+	t.Helper()
+	if meets {
+		assert.Equal(t, "shm", used(t, new(Dialer), "sdp", address))
+		return
+	}
+	d := Dialer{Config: &Config{ReplyTimeout: 50 * time.Millisecond}}
+	assert.Contains(t, used(t, &d, "sdp", address), "peer does not share memory")
 }
 
 // TestPrecedence: the program's Config, then the rules, then the environment, then the defaults.
 func TestPrecedence(t *testing.T) {
-	needsTCP(t)
-	best := engineDevice
-	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
+	needsSHM(t)
+	address := echoing(t, "tcp", "127.0.0.1:0", &Config{Devices: []string{"shm", "iwarp"}, Probe: loopback}).Addr().String()
 	// The rules of the second column are about the client only, so the listener stays.
 	for _, v := range []struct {
 		devices     []string // the program's
@@ -221,28 +212,29 @@ func TestPrecedence(t *testing.T) {
 		network     string
 		want        string
 	}{
-		{nil, "", "", "tcp", ""},
-		{nil, "", best, "tcp", best},
+		{nil, "", "", "tcp", "tcp"},
+		{nil, "", "iwarp", "tcp", "iwarp"},
 		{nil, "", "tcp", "tcp", "plain"},
-		{nil, "use tcp client * *:*", best, "tcp", "plain"},
+		{nil, "use tcp client * *:*", "iwarp", "tcp", "plain"},
+		{nil, "use tcp client * *:*", "", "tcp", "plain"},
 		{nil, "use both client * *:*", "tcp", "tcp", "plain"},
-		{nil, "use sdp client * *:*", best, "tcp", best},
+		{nil, "use sdp client * *:*", "iwarp", "tcp", "iwarp"},
+		{nil, "use sdp client * *:*", "", "tcp", "shm"},
 		{nil, "use sdp client * *:*", "tcp", "tcp", "requires SDP: "},
-		{[]string{best}, "use tcp client * *:*", "tcp", "tcp", best},
-		{[]string{"tcp"}, "use sdp client * *:*", best, "tcp", "plain"},
-		{nil, "use tcp client * *:*", best, "sdp", best},
+		{[]string{"iwarp"}, "use tcp client * *:*", "tcp", "tcp", "iwarp"},
+		{[]string{"shm"}, "use tcp client * *:*", "tcp", "tcp", "tcp"},
+		{[]string{"tcp"}, "use sdp client * *:*", "iwarp", "tcp", "plain"},
+		{nil, "use tcp client * *:*", "iwarp", "sdp", "iwarp"},
+		{nil, "use tcp client * *:*", "", "sdp", "shm"},
 		{nil, "use tcp client * *:*", "nonsense", "tcp", "SDP_DEVICES=nonsense"},
 	} {
 		t.Run(fmt.Sprint(v), func(t *testing.T) {
 			setRules(t, v.rules, address)
 			t.Setenv(devicesVariable, v.environment)
-			got := used(t, &Dialer{Config: &Config{Devices: v.devices}}, v.network, address)
-			switch {
-			case v.want == "":
-				assert.Equal(t, "plain", got) // the defaults and the listener have nothing in common
-			case strings.ContainsAny(v.want, " ="):
+			got := used(t, &Dialer{Config: &Config{Devices: v.devices, Probe: loopback}}, v.network, address)
+			if strings.ContainsAny(v.want, " =") {
 				assert.Contains(t, got, v.want)
-			default:
+			} else {
 				assert.Equal(t, v.want, got)
 			}
 		})
@@ -274,7 +266,7 @@ func TestPrivilegedProgramsIgnoreTheRules(t *testing.T) {
 
 // TestMistakeInRules: the program works as without the file, and says once what is wrong.
 func TestMistakeInRules(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	setRules(t, "use tcp client * *:*\nuse tpc client * *:*\n", address)
 	stderr := os.Stderr
@@ -285,7 +277,7 @@ func TestMistakeInRules(t *testing.T) {
 	var text bytes.Buffer
 	for range 3 {
 		d := Dialer{Config: &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}}
-		assert.Equal(t, engineDevice, used(t, &d, "tcp", address))
+		assert.Equal(t, "tcp", used(t, &d, "tcp", address))
 	}
 	os.Stderr = stderr
 	w.Close()
@@ -308,13 +300,13 @@ func TestRulesFileIsReadOnce(t *testing.T) {
 
 // TestRulesOfTwoProcesses: one file has rules for two programs, which dial the same server.
 func TestRulesOfTwoProcesses(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", patient).Addr().String()
 	setRules(t, "use tcp connect alpha *:PORT\nuse sdp connect bet? 127.0.0.0/8:*", address)
 	for program, want := range map[string]string{
-		"/usr/bin/alpha": "hello over *net.TCPConn",
-		"beta":           "hello over " + engineDevice + ", ",
-		"gamma":          "hello over " + engineDevice + ", ",
+		"/usr/bin/alpha": "hello over plain, ",
+		"beta":           "hello over shm, ",
+		"gamma":          "hello over tcp, ",
 	} {
 		cmd := peerCommand("dial tcp " + address)
 		cmd.Path, cmd.Args[0] = os.Args[0], program
@@ -337,7 +329,7 @@ func TestRulesOfTwoProcesses(t *testing.T) {
 }
 
 func TestRulesLog(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	dir := t.TempDir()
 	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
 	setRules(t, "log min-level 7 destination file "+dir+"/log\nuse sdp client * 127.0.0.1:PORT\nuse tcp server * 127.0.0.1:*", plain)
@@ -370,7 +362,7 @@ func TestRulesLog(t *testing.T) {
 
 // TestRulesInSetupStats counts what a rule has made plain TCP under its own reason.
 func TestRulesInSetupStats(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	setRules(t, "use tcp client * *:*", address)
 	MeasureDials(true)
@@ -383,7 +375,7 @@ func TestRulesInSetupStats(t *testing.T) {
 // TestSwitchedOffInSetupStats: a Dial is not counted as failed, or as the server's choice, if this
 // program uses no SDP. The log says the same.
 func TestSwitchedOffInSetupStats(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	address := echoing(t, "tcp", "127.0.0.1:0", nil).Addr().String()
 	MeasureDials(true)
 	defer MeasureDials(false)
@@ -413,60 +405,10 @@ func BenchmarkNoRules(b *testing.B) {
 	}
 }
 
-// TestRuledOutSocketIsNotMarked: clients must not send a Request to a listener whose rule says TCP,
-// although the program has marked its socket, or the program from which it has the socket.
-func TestRuledOutSocketIsNotMarked(t *testing.T) {
-	needsTCP(t)
-	for name, v := range map[string]struct {
-		announcedUnderRule bool
-		wrap               func(net.Listener) net.Listener
-	}{
-		"wrapped":   {true, func(ln net.Listener) net.Listener { return struct{ net.Listener }{ln} }},
-		"inherited": {false, func(ln net.Listener) net.Listener { return ln }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rule := func() { setRules(t, "use tcp server * *:*", "127.0.0.1:0") }
-			if v.announcedUnderRule {
-				rule()
-			}
-			ln, err := (&net.ListenConfig{Control: Announce}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			if !v.announcedUnderRule {
-				rule()
-			}
-			l, err := NewListener(v.wrap(ln), nil)
-			require.NoError(t, err)
-			got := make(chan string, 1)
-			go func() {
-				defer close(got)
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				defer c.Close()
-				text, _ := io.ReadAll(c)
-				got <- string(text)
-			}()
-			defer func() { assert.NoError(t, l.Close()) }()
-			c, err := Dial("tcp", l.Addr().String())
-			require.NoError(t, err)
-			// The mark has no other effect if the Request has arrived before the listener accepts:
-			// then the listener declines it, and the connection is plain.
-			other, err := localpeer.Other(c)
-			require.NoError(t, err)
-			assert.False(t, other.Listener, "the socket is marked")
-			_, err = io.WriteString(c, "hello")
-			require.NoError(t, err)
-			require.NoError(t, c.Close())
-			assert.Equal(t, "hello", <-got)
-		})
-	}
-}
-
 // TestDemandWithoutDeviceIsLogged: the default level has every Dial that fails because a rule asks
 // for SDP, also if this end has no device.
 func TestDemandWithoutDeviceIsLogged(t *testing.T) {
-	needsTCP(t)
+	needsSHM(t)
 	plain, _ := serve(t, echoLines(func(c *net.TCPConn) { c.Close() }))
 	for _, address := range []string{plain, "localhost" + strings.TrimPrefix(plain, "127.0.0.1")} {
 		dir := t.TempDir()

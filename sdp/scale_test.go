@@ -72,7 +72,7 @@ func connectMany(t *testing.T, ln net.Listener, conns, size int) {
 			writing.Go(func() {
 				_, err := c.Write(data)
 				assert.NoError(t, err)
-				assert.NoError(t, c.(*Conn).CloseWrite())
+				assert.NoError(t, engineOf(t, c).CloseWrite())
 			})
 			hash := sha256.New()
 			n, err := io.Copy(hash, c)
@@ -96,7 +96,7 @@ func TestBothWriteBeforeTheyRead(t *testing.T) {
 			c, s := pair(t)
 			var written, calls sync.WaitGroup
 			written.Add(2)
-			for _, c := range []*Conn{c, s} {
+			for _, c := range []*conn{c, s} {
 				calls.Go(func() {
 					_, err := writeStream(c, 0, total, size)
 					assert.NoError(t, err)
@@ -121,7 +121,7 @@ func TestBothRunAhead(t *testing.T) {
 	}
 	c, s := pair(t)
 	var calls sync.WaitGroup
-	for _, c := range []*Conn{c, s} {
+	for _, c := range []*conn{c, s} {
 		require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Minute)))
 		calls.Go(func() {
 			for i := range turns {
@@ -167,7 +167,7 @@ func TestSmallMessagesHoldNoBuffers(t *testing.T) {
 		_, err := c.Write(streamAt(i*size, size))
 		require.NoError(t, err, "Write %d", i)
 	}
-	assert.GreaterOrEqual(t, c.Stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
+	assert.GreaterOrEqual(t, c.stats().BcopySent.Messages, uint64(writes)) // an advertised Write's bytes may come in two
 	n, err := readStream(s, 0, writes*size, 1000)
 	assert.NoError(t, err)
 	assert.Equal(t, writes*size, n)
@@ -195,7 +195,7 @@ func TestIdleBetweenWrites(t *testing.T) {
 
 // buffers is how large the private buffers of one direction are, as its two ends
 // see it.
-func buffers(from, to *Conn) (grown bool, size, target int) {
+func buffers(from, to *conn) (grown bool, size, target int) {
 	from.mu.Lock()
 	grown = from.session.Grown()
 	from.mu.Unlock()
@@ -205,7 +205,7 @@ func buffers(from, to *Conn) (grown bool, size, target int) {
 }
 
 // passIdleTicks has the idle monitor take the connections for idle at its next visit.
-func passIdleTicks(conns ...*Conn) {
+func passIdleTicks(conns ...*conn) {
 	for _, c := range conns {
 		c.mu.Lock()
 		if c.idle.activity == c.poll.activity && c.idle.ticks < idleTicks {

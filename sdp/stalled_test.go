@@ -38,8 +38,8 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 		resets  int32
 		sdp     bool
 	}{
-		{"tcp", 1, true},
-		{"tcp", 2, false},
+		{"tcp", 0, true},
+		{"tcp", 1, false},
 		{"sdp", maxRequests - 1, true},
 		{"sdp", maxRequests, false},
 	} {
@@ -48,10 +48,10 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 			require.NoError(t, err)
 			slow := &stalling{TCPListener: below.(*net.TCPListener)}
 			slow.resets.Store(v.resets)
-			ln, err := NewListener(slow, patient)
+			ln, err := NewListener(slow, asking(nil))
 			require.NoError(t, err)
-			defer ln.Close()
-			d := Dialer{Config: patient}
+			echo(t, ln)
+			d := Dialer{Config: asking(nil)}
 			c, err := d.Dial(v.network, ln.Addr().String())
 			if c != nil {
 				defer c.Close()

@@ -25,7 +25,7 @@ import (
 )
 
 // statusPair returns a connection of the process with itself.
-func statusPair(t *testing.T, config *Config) (client, server *Conn) {
+func statusPair(t *testing.T, config *Config) (client, server *conn) {
 	t.Helper()
 	config = overEngine(config)
 	lc := ListenConfig{Config: config}
@@ -33,13 +33,11 @@ func statusPair(t *testing.T, config *Config) (client, server *Conn) {
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{Config: config}
-	c, err := d.Dial("sdp", ln.Addr().String())
+	c, s, err := bothEnds(ln, func(address string) (net.Conn, error) { return d.Dial("sdp", address) })
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	s, err := ln.Accept()
-	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
-	return c.(*Conn), s.(*Conn)
+	return engineOf(t, c), engineOf(t, s)
 }
 
 // statusIn returns what the one program says that has its socket in dir. It has any time for that.
@@ -267,7 +265,7 @@ func TestLossIsNoWarning(t *testing.T) {
 			var text eventLog
 			client, _ := statusPair(t, &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 			client.mu.Lock()
-			end(client.conn)
+			end(client)
 			client.mu.Unlock()
 			client.Close()
 			require.NoError(t, WaitClosed(t.Context()))
@@ -280,8 +278,19 @@ func TestLossIsNoWarning(t *testing.T) {
 func TestSettingIsNoEvent(t *testing.T) {
 	var text eventLog
 	c := &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}
-	c.noteUnusable(wire.DeviceSHM, errors.New("not in SDP_DEVICES"))
+	c.noteUnusable(wire.DeviceVerbs, errors.New("not in SDP_DEVICES"))
 	require.Equal(t, []string{""}, text.lines())
+}
+
+// TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.
+func TestStatusVariable(t *testing.T) {
+	for _, wrong := range []string{"off", "true", "2", "a/directory"} {
+		require.ErrorContains(t, serveStatusIf(wrong), "want 0, 1 or an absolute path")
+	}
+	require.NoError(t, serveStatusIf("0"))
+	served.mu.Lock()
+	defer served.mu.Unlock()
+	require.Nil(t, served.server)
 }
 
 // TestNoStatusUnlessAsked requires that nothing is served and no file made by default.

@@ -38,7 +38,7 @@ func TestStockServers(t *testing.T) {
 			for want := range int32(2) {
 				c, err := Dial("tcp", counted)
 				require.NoError(t, err)
-				assert.IsType(t, (*net.TCPConn)(nil), c)
+				requireTCP(t, c)
 				use(t, c)
 				c.Close()
 				assert.Equal(t, want+1, dials.Load(), "connections made")

@@ -40,14 +40,14 @@ func (s *failingSocket) Read([]byte) (int, error) {
 func (s *failingSocket) Close() error { close(s.closed); return nil }
 
 // overDistant is a connection above a TCP connection that ends as it is told.
-func overDistant(t *testing.T) (*Conn, *failingSocket) {
+func overDistant(t *testing.T) (*conn, *failingSocket) {
 	tcp := &failingSocket{ends: make(chan error), closed: make(chan struct{})}
 	hello := ourHello(0)
 	qp := newMemPair(t, recvBuffers)
 	qp.ProvideReceive(recvBuffers, recvSize)
 	c, err := newConn(tcp, distantPair{qp}, setup{device: "mem", decided: true, local: hello, peer: hello})
 	require.NoError(t, err)
-	return c, tcp
+	return engineOf(t, c), tcp
 }
 
 // TestKeepAliveUnderneath: when TCP's keepalive ends the connection underneath, or

@@ -23,13 +23,13 @@ func TestNothingCarriesNoSinkAvail(t *testing.T) {
 	require.True(t, s.session.Parts().ZSink.MayOffer(1<<20, s.session.BufferSize()))
 	s.session.Parts().ZSink.Offer(1, 0, 1<<20)
 	s.mu.Unlock()
-	before := s.Stats()
+	before := s.stats()
 	o := newBatch()
 	defer freeBatch(o)
 	n, err := s.out.post(o, nil)
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	after := s.Stats()
+	after := s.stats()
 	assert.Equal(t, before.BcopySent, after.BcopySent)
 	assert.Equal(t, before.ControlSent+1, after.ControlSent, "the SinkAvail has gone alone")
 }
@@ -68,7 +68,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	b := random(32 << 20)
 	full := errors.New("no credit")
 	var sent [2]int
-	for i, c := range []*Conn{c, s} {
+	for i, c := range []*conn{c, s} {
 		require.Eventually(t, func() bool {
 			n, err := c.out.send(b[sent[i]:], func(c *conn) error {
 				if c.session.Stalled() {
@@ -83,7 +83,7 @@ func TestBothBeginToWriteWithoutCredit(t *testing.T) {
 	}
 	const more = 1 << 20
 	var calls sync.WaitGroup
-	for i, c := range []*Conn{c, s} {
+	for i, c := range []*conn{c, s} {
 		calls.Go(func() {
 			n, err := c.Write(b[sent[i] : sent[i]+more])
 			assert.NoError(t, err)
@@ -200,7 +200,7 @@ func TestDeadlineMovedWhileThePeerIsToAnswer(t *testing.T) {
 		cq.backFromWrite(t)
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return c.Stats().Cancels > 0 }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return c.stats().Cancels > 0 }, soon, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now()))
 	require.Eventually(t, armed, soon, time.Millisecond)
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Minute)))
@@ -225,11 +225,11 @@ func TestOneByteCarriesASinkAvail(t *testing.T) {
 	require.True(t, s.session.Parts().ZSink.MayOffer(1<<20, s.session.BufferSize()))
 	s.session.Parts().ZSink.Offer(1, 0, 1<<20)
 	s.mu.Unlock()
-	before := s.Stats()
+	before := s.stats()
 	n, err := s.Write([]byte{42})
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	after := s.Stats()
+	after := s.stats()
 	assert.Equal(t, Counts{1, 1}, Counts{after.BcopySent.Messages - before.BcopySent.Messages, after.BcopySent.Bytes - before.BcopySent.Bytes})
 	assert.Equal(t, before.ControlSent, after.ControlSent, "it went with the byte")
 	s.mu.Lock()

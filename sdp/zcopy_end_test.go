@@ -37,7 +37,7 @@ func TestZcopyDeadlines(t *testing.T) {
 			neverGivesUp(c)
 			neverGivesUp(s)
 			first := newTalk(t, c, s)
-			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.Stats().ZCopySent > 0 })
+			first.until("a Write that was fetched", streamMax, streamMax, func() bool { return c.stats().ZCopySent > 0 })
 			var calls sync.WaitGroup
 			calls.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(threshold), 1))
@@ -68,7 +68,7 @@ func TestZcopyDeadlines(t *testing.T) {
 				}
 			}
 			calls.Wait()
-			assert.Equal(t, c.Stats().ZCopySent, s.Stats().ZCopyReceived)
+			assert.Equal(t, c.stats().ZCopySent, s.stats().ZCopyReceived)
 		})
 	}
 }
@@ -83,13 +83,13 @@ func TestNobodyReads(t *testing.T) {
 	big := random(size)
 	for _, v := range []struct {
 		name  string
-		end   func(c *Conn) error
+		end   func(c *conn) error
 		error error
 		read  error // what the peer's Read ends with
 	}{
-		{"deadline", func(c *Conn) error { return c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded, io.EOF},
-		{"CloseWrite", (*Conn).CloseWrite, syscall.EPIPE, io.EOF},
-		{"Close", (*Conn).Close, net.ErrClosed, io.EOF},
+		{"deadline", func(c *conn) error { return c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded, io.EOF},
+		{"CloseWrite", (*conn).CloseWrite, syscall.EPIPE, io.EOF},
+		{"Close", (*conn).Close, net.ErrClosed, io.EOF},
 	} {
 		for _, threshold := range []int{1, -1} {
 			t.Run(fmt.Sprintf("%s, threshold %d", v.name, threshold), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestNobodyReads(t *testing.T) {
 					done <- result{n, err}
 				}()
 				require.Eventually(t, func() bool { // it has no credit any more
-					return c.Stats().CreditStalls > 0
+					return c.stats().CreditStalls > 0
 				}, soon, time.Millisecond)
 				ended := make(chan error, 1)
 				go func() { ended <- v.end(c) }()
@@ -135,7 +135,7 @@ func TestBothWriteLong(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
 			b := random(size)
 			var calls sync.WaitGroup
-			for _, c := range []*Conn{c, s} {
+			for _, c := range []*conn{c, s} {
 				calls.Go(func() {
 					n, err := c.Write(b)
 					assert.NoError(t, err)
@@ -180,7 +180,7 @@ func TestBothWriteForever(t *testing.T) {
 	for _, threshold := range []int{1, -1} {
 		t.Run(fmt.Sprint("threshold ", threshold), func(t *testing.T) {
 			c, s := zcopyPair(t, threshold)
-			ends := []*Conn{c, s}
+			ends := []*conn{c, s}
 			var sent [2]int
 			var calls sync.WaitGroup
 			for i, c := range ends {
@@ -192,7 +192,7 @@ func TestBothWriteForever(t *testing.T) {
 			}
 			still, last := 0, 0
 			require.Eventually(t, func() bool { // nothing moves any more
-				now := c.Stats().Unread + s.Stats().Unread
+				now := c.stats().Unread + s.stats().Unread
 				if still++; now != last {
 					still, last = 0, now
 				}
@@ -225,12 +225,12 @@ func TestCloseInTheMiddle(t *testing.T) {
 	t.Run("Read", func(t *testing.T) {
 		for _, v := range []struct {
 			name  string
-			end   func(c *Conn) error
+			end   func(c *conn) error
 			error error
 		}{
-			{"Close", (*Conn).Close, net.ErrClosed},
-			{"CloseRead", (*Conn).CloseRead, io.EOF},
-			{"deadline", func(c *Conn) error { return c.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+			{"Close", (*conn).Close, net.ErrClosed},
+			{"CloseRead", (*conn).CloseRead, io.EOF},
+			{"deadline", func(c *conn) error { return c.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
 		} {
 			t.Run(v.name, func(t *testing.T) {
 				c, s, _, sq := counted(t, 1)
@@ -258,7 +258,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		}
 	})
 	t.Run("the peer's, of a Read", func(t *testing.T) {
-		for name, end := range map[string]func(c *Conn) error{"Close": (*Conn).Close, "CloseWrite": (*Conn).CloseWrite} {
+		for name, end := range map[string]func(c *conn) error{"Close": (*conn).Close, "CloseWrite": (*conn).CloseWrite} {
 			t.Run(name, func(t *testing.T) {
 				c, s, _, sq := counted(t, 1)
 				newTalk(t, c, s).pipelined()
@@ -317,19 +317,19 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 	closed := make(chan error, 2)
 	for _, v := range []struct {
 		name  string
-		end   func(c, s *Conn)
+		end   func(c, s *conn)
 		error error // the Write's
 	}{
-		{"the Write's deadline", func(c, s *Conn) { c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
-		{"the Read's deadline", func(c, s *Conn) {
+		{"the Write's deadline", func(c, s *conn) { c.SetWriteDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		{"the Read's deadline", func(c, s *conn) {
 			s.SetReadDeadline(time.Now())
 			until(c, func() bool {
 				c.poll.startBackgroundLocked()
 				return c.session.Parts().ZSource.Unwanted()
 			})
 		}, nil},
-		{"both Close", func(c, s *Conn) {
-			for _, c := range []*Conn{c, s} {
+		{"both Close", func(c, s *conn) {
+			for _, c := range []*conn{c, s} {
 				go func() { closed <- c.Close() }()
 				until(c, func() bool { return c.closed })
 			}
@@ -390,7 +390,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 				require.NoError(t, c.SetWriteDeadline(time.Now().Add(soon)))
 				newTalk(t, c, s).once(1<<20, 1<<20)
 			}
-			for _, c := range []*Conn{c, s} {
+			for _, c := range []*conn{c, s} {
 				c.mu.Lock()
 				assert.False(t, c.failed)
 				assert.False(t, c.discarded)
@@ -401,7 +401,7 @@ func TestCallsEndInTheMiddleOfAFill(t *testing.T) {
 }
 
 // advertisedRead has a Read wait whose memory the peer may fill.
-func advertisedRead(t *testing.T, s *Conn, sq *countedPair) <-chan error {
+func advertisedRead(t *testing.T, s *conn, sq *countedPair) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -427,7 +427,7 @@ func TestPeerHasAllBeforeItGoes(t *testing.T) {
 	defer ln.Close()
 	p, nc := hostilePair(t, ln)
 	defer p.qp.Close()
-	v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1)}
+	v := &victim{t: t, hostilePeer: p, c: engineOf(t, nc), write: make(chan error, 1)}
 	asksEarly(v.c)
 	neverGivesUp(v.c)
 	v.writes()

@@ -22,7 +22,7 @@ const hostileSize = 100_000 // of what the victim writes and reads
 type victim struct {
 	t *testing.T
 	*hostilePeer
-	c     *Conn
+	c     *conn
 	write chan error // the result of its Write
 	read  chan error // of its Read
 	over  chan error // how the channel ended, once it polls in a goroutine
@@ -287,7 +287,7 @@ func TestHostileTransfers(t *testing.T) {
 				p, nc := hostileAs(t, side, house.ln)
 				defer p.qp.Close()
 				defer nc.Close()
-				v := &victim{t: t, hostilePeer: p, c: nc.(*Conn), write: make(chan error, 1), read: make(chan error, 1)}
+				v := &victim{t: t, hostilePeer: p, c: engineOf(t, nc), write: make(chan error, 1), read: make(chan error, 1)}
 				asksEarly(v.c)
 				watchdog := time.AfterFunc(soon, func() { p.qp.Abort() })
 				defer watchdog.Stop()
@@ -320,7 +320,7 @@ func TestCancelsForNothingAreIgnored(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	p, c := hostilePair(t, ln)
-	v := &victim{t: t, hostilePeer: p, c: c.(*Conn), write: make(chan error, 1)}
+	v := &victim{t: t, hostilePeer: p, c: engineOf(t, c), write: make(chan error, 1)}
 	asksEarly(v.c)
 	v.writes()
 	p.say(hostileMessage{mid: 8}, hostileMessage{mid: 9}, hostileWord(6, v.src.Len-zcopy.Ride))

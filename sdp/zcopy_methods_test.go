@@ -22,9 +22,9 @@ func TestZcopyBuffers(t *testing.T) {
 	if testing.Short() {
 		slices = 10
 	}
-	for name, write := range map[string]func(c *Conn, v *net.Buffers) (int64, error){
-		"net.Buffers.WriteTo": func(c *Conn, v *net.Buffers) (int64, error) { return v.WriteTo(c) },
-		"Conn.WriteBuffers":   (*Conn).WriteBuffers,
+	for name, write := range map[string]func(c *conn, v *net.Buffers) (int64, error){
+		"net.Buffers.WriteTo": func(c *conn, v *net.Buffers) (int64, error) { return v.WriteTo(c) },
+		"Conn.WriteBuffers":   (*conn).WriteBuffers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, s, cq, sq := counted(t, 1)
@@ -46,12 +46,12 @@ func TestZcopyBuffers(t *testing.T) {
 				assert.True(t, bytes.Equal(want, got))
 			})
 			readWaits(s)
-			before := c.Stats().ZCopySent
+			before := c.stats().ZCopySent
 			n, err := write(c, &v)
 			assert.NoError(t, err)
 			assert.EqualValues(t, len(want), n)
 			reader.Wait()
-			assert.Greater(t, c.Stats().ZCopySent-before, uint64(len(want)/2))
+			assert.Greater(t, c.stats().ZCopySent-before, uint64(len(want)/2))
 			cq.backFromWrite(t)
 			sq.backFromRead(t)
 		})
@@ -127,11 +127,11 @@ func TestAllocsZcopy(t *testing.T) {
 			for range 10 {
 				once()
 			}
-			moved := c.Stats().ZCopySent
+			moved := c.stats().ZCopySent
 			reads, _ := sq.counts()
 			_, writes := cq.counts()
 			allocs := testing.AllocsPerRun(rounds-1, once)
-			moved = c.Stats().ZCopySent - moved
+			moved = c.stats().ZCopySent - moved
 			readsNow, _ := sq.counts()
 			_, writesNow := cq.counts()
 			mode, _ := modeOut(c)

@@ -24,34 +24,34 @@ type frozenCall struct {
 	name   string
 	op     string
 	script string
-	begin  func(t *testing.T, p *process, c *Conn) // brings the connection to that moment
-	set    func(*Conn, time.Time) error
-	call   func(*Conn) (int, error)
-	given  func(*Conn) bool // the peer has memory of the call's, or could have
+	begin  func(t *testing.T, p *process, c *conn) // brings the connection to that moment
+	set    func(*conn, time.Time) error
+	call   func(*conn) (int, error)
+	given  func(*conn) bool // the peer has memory of the call's, or could have
 }
 
 var frozenCalls = []frozenCall{
 	{
 		"SrcAvail", "write", "hold",
-		func(*testing.T, *process, *Conn) {},
-		(*Conn).SetWriteDeadline,
-		func(c *Conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
-		func(c *Conn) bool { return c.session.Parts().ZSource.Outstanding() > 0 },
+		func(*testing.T, *process, *conn) {},
+		(*conn).SetWriteDeadline,
+		func(c *conn) (int, error) { return c.Write(streamAt(0, 1<<20)) },
+		func(c *conn) bool { return c.session.Parts().ZSource.Outstanding() > 0 },
 	},
 	{
 		"RDMA Read", "read", "patient, write 262144, hold",
-		func(t *testing.T, p *process, c *Conn) {
+		func(t *testing.T, p *process, c *conn) {
 			b := make([]byte, 64) // what rides along, and nothing of the rest
 			_, err := io.ReadFull(c, b)
 			require.NoError(t, err)
 		},
-		(*Conn).SetReadDeadline,
-		func(c *Conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
-		func(c *Conn) bool { return c.zcopy.reads > 0 },
+		(*conn).SetReadDeadline,
+		func(c *conn) (int, error) { return c.Read(make([]byte, 256<<10)) },
+		func(c *conn) bool { return c.zcopy.reads > 0 },
 	},
 	{
 		"SinkAvail", "read", fmt.Sprint("patient, pull ", streamMax),
-		func(t *testing.T, p *process, c *Conn) {
+		func(t *testing.T, p *process, c *conn) {
 			b := make([]byte, streamMax)
 			for countsIn(c).Adverts == 0 { // a Read waits for each Write
 				read := make(chan error, 1)
@@ -65,9 +65,9 @@ var frozenCalls = []frozenCall{
 				require.NoError(t, await(t, read, soon))
 			}
 		},
-		(*Conn).SetReadDeadline,
-		func(c *Conn) (int, error) { return c.Read(make([]byte, streamMax)) },
-		func(c *Conn) bool { return c.session.Parts().ZSink.Advertised() != 0 },
+		(*conn).SetReadDeadline,
+		func(c *conn) (int, error) { return c.Read(make([]byte, streamMax)) },
+		func(c *conn) bool { return c.session.Parts().ZSink.Advertised() != 0 },
 	},
 }
 
@@ -93,7 +93,7 @@ func (p *process) stop(t *testing.T) {
 
 // start has the call give its memory away to a peer that is stopped, and returns
 // where its result will be. prepare has the connection first.
-func (f *frozenCall) start(t *testing.T, prepare ...func(*Conn)) (*process, *Conn, <-chan error) {
+func (f *frozenCall) start(t *testing.T, prepare ...func(*conn)) (*process, *conn, <-chan error) {
 	t.Helper()
 	p := startPeer(t)
 	c := p.perform(t, f.script)
@@ -174,12 +174,12 @@ func TestZcopyPeerKilled(t *testing.T) {
 		p := startPeer(t)
 		c := p.perform(t, "write")
 		n := 0
-		for end := time.Now().Add(soon); c.Stats().ZCopyReceived == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(soon); c.stats().ZCopyReceived == 0 && time.Now().Before(end); {
 			var err error
 			n, err = readStream(c, n, n+50<<20, 1<<20)
 			require.NoError(t, err)
 		}
-		require.NotZero(t, c.Stats().ZCopyReceived)
+		require.NotZero(t, c.stats().ZCopyReceived)
 		done := make(chan error, 1)
 		go func() {
 			_, err := readStream(c, n, forever, 1<<20)
@@ -197,7 +197,7 @@ func TestZcopyPeerKilled(t *testing.T) {
 			done <- err
 		}()
 		require.Equal(t, "sent 0 got 50000000", p.report(t))
-		require.Eventually(t, func() bool { return c.Stats().ZCopySent > 0 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool { return c.stats().ZCopySent > 0 }, soon, time.Millisecond)
 		p.kill()
 		checkError(t, await(t, done, soon), "write", syscall.ECONNRESET, syscall.EPIPE)
 	})

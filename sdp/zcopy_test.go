@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,21 +22,21 @@ import (
 )
 
 // zcopyPair is pair with Writes of more than threshold bytes advertised.
-func zcopyPair(t testing.TB, threshold int) (c, s *Conn) {
+func zcopyPair(t testing.TB, threshold int) (c, s *conn) {
 	t.Helper()
 	t.Setenv(thresholdVariable, strconv.Itoa(threshold))
 	return pair(t)
 }
 
 // modeOut is the mode in which the connection sends, and its Writes' counts.
-func modeOut(c *Conn) (wire.Mode, zcopy.Counts) {
+func modeOut(c *conn) (wire.Mode, zcopy.Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session.Parts().ZSource.Mode(), c.session.Parts().ZSource.Counts()
 }
 
 // countsIn are the counts of the connection's Reads.
-func countsIn(c *Conn) zcopy.Counts {
+func countsIn(c *conn) zcopy.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session.Parts().ZSink.Counts()
@@ -76,14 +77,14 @@ func TestZcopySizes(t *testing.T) {
 		}
 		for _, v := range []struct {
 			name string
-			read func(c *Conn, w io.Writer) error
+			read func(c *conn, w io.Writer) error
 		}{
-			{"4 KB from a bufio.Reader", func(c *Conn, w io.Writer) error {
+			{"4 KB from a bufio.Reader", func(c *conn, w io.Writer) error {
 				return readAtATime(bufio.NewReader(c), w, 4<<10)
 			}},
-			{"32 KB", func(c *Conn, w io.Writer) error { return readAtATime(c, w, 32<<10) }},
-			{"1 MB", func(c *Conn, w io.Writer) error { return readAtATime(c, w, 1<<20) }},
-			{"whole Writes", func(c *Conn, w io.Writer) error {
+			{"32 KB", func(c *conn, w io.Writer) error { return readAtATime(c, w, 32<<10) }},
+			{"1 MB", func(c *conn, w io.Writer) error { return readAtATime(c, w, 1<<20) }},
+			{"whole Writes", func(c *conn, w io.Writer) error {
 				b := make([]byte, 3<<20)
 				for _, size := range sizes {
 					if _, err := io.ReadFull(c, b[:size]); err != nil {
@@ -93,7 +94,7 @@ func TestZcopySizes(t *testing.T) {
 				}
 				return readAtATime(c, w, 1)
 			}},
-			{"all at once", func(c *Conn, w io.Writer) error {
+			{"all at once", func(c *conn, w io.Writer) error {
 				b := make([]byte, total)
 				_, err := io.ReadFull(c, b)
 				w.Write(b)
@@ -107,7 +108,7 @@ func TestZcopySizes(t *testing.T) {
 				c, s := zcopyPair(t, threshold)
 				sent, got := make([]sum, 2), make([]sum, 2)
 				var calls sync.WaitGroup
-				for i, c := range []*Conn{c, s} {
+				for i, c := range []*conn{c, s} {
 					calls.Go(func() {
 						var err error
 						sent[i], err = writeSizes(c, sizes, uint64(i))
@@ -123,8 +124,8 @@ func TestZcopySizes(t *testing.T) {
 				}
 				calls.Wait()
 				assert.Equal(t, sent, got)
-				for _, way := range [2][2]*Conn{{c, s}, {s, c}} {
-					out, in := way[0].Stats(), way[1].Stats()
+				for _, way := range [2][2]*conn{{c, s}, {s, c}} {
+					out, in := way[0].stats(), way[1].stats()
 					// What the peer has fetched both have counted, what was written into its memory too.
 					assert.Equal(t, out.ZCopySent, in.ZCopyReceived)
 					assert.EqualValues(t, total, out.ZCopySent+out.BcopySent.Bytes)
@@ -194,7 +195,7 @@ func readAtATime(r io.Reader, w io.Writer, size int) error {
 // what is waited for.
 type talk struct {
 	t      *testing.T
-	c, s   *Conn
+	c, s   *conn
 	off    int // of the stream
 	within time.Time
 }
@@ -204,7 +205,7 @@ type talk struct {
 func (k *talk) until(what string, size, chunk int, shown func() bool) {
 	k.t.Helper()
 	for !shown() {
-		require.True(k.t, time.Now().Before(k.within), "%s: not within %d MB; %+v", what, k.off>>20, k.c.Stats().Traffic)
+		require.True(k.t, time.Now().Before(k.within), "%s: not within %d MB; %+v", what, k.off>>20, k.c.stats().Traffic)
 		k.once(size, chunk)
 	}
 }
@@ -227,13 +228,13 @@ func (k *talk) once(size, chunk int) {
 }
 
 // readWaits returns when a Read, the only call in progress, waits for the peer.
-func readWaits(c *Conn) {
+func readWaits(c *conn) {
 	until(c, func() bool { return c.poll.parked && !c.poll.background || c.recvErr != nil })
 }
 
 // until returns when the connection's state is as is says, which is called with mu
 // held.
-func until(c *Conn, is func() bool) {
+func until(c *conn, is func() bool) {
 	for done := false; !done; runtime.Gosched() {
 		c.mu.Lock()
 		done = is()
@@ -244,7 +245,7 @@ func until(c *Conn, is func() bool) {
 // neverOverdue has nothing withdrawn that c advertises because the peer takes its
 // time: the test is of the way that bytes go, on a machine however slow. It comes
 // before the first Write.
-func neverOverdue(c *Conn) {
+func neverOverdue(c *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.zcopy.takeUp.timer = time.AfterFunc(0, func() {})
@@ -252,14 +253,14 @@ func neverOverdue(c *Conn) {
 
 // neverGivesUp has calls of c that are to end wait for the peer as long as it takes
 // to let go of their memory. It comes before the first of them.
-func neverGivesUp(c *Conn) {
+func neverGivesUp(c *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.zcopy.writeAnswer.timer = time.AfterFunc(0, func() {})
 	c.zcopy.readAnswer.timer = time.AfterFunc(0, func() {})
 }
 
-func newTalk(t *testing.T, c, s *Conn) *talk {
+func newTalk(t *testing.T, c, s *conn) *talk {
 	return &talk{t: t, c: c, s: s, within: time.Now().Add(soon)}
 }
 
@@ -320,18 +321,18 @@ func TestModes(t *testing.T) {
 		_, writes := cq.counts()
 		return writes > 2
 	})
-	assert.Zero(t, s.Stats().ZCopySent, "the other direction is as it was")
+	assert.Zero(t, s.stats().ZCopySent, "the other direction is as it was")
 	other, _ := modeOut(s)
 	assert.Equal(t, wire.ModeCombined, other)
 
 	for range 2 {
 		k.untilMode(wire.ModeBuffered, 1<<20, 4<<10) // the reader's slices are small
 		assert.NotZero(t, countsIn(s).SendSm)
-		before := c.Stats()
+		before := c.stats()
 		for range 5 {
 			k.once(1<<20, 4<<10)
 		}
-		after := c.Stats()
+		after := c.stats()
 		assert.Equal(t, before.ZCopySent, after.ZCopySent, "everything is copied in Buffered mode")
 		assert.Equal(t, before.Advertised, after.Advertised)
 		assert.EqualValues(t, 5<<20, after.BcopySent.Bytes-before.BcopySent.Bytes)
@@ -342,7 +343,7 @@ func TestModes(t *testing.T) {
 		})
 		k.pipelined()
 	}
-	assert.GreaterOrEqual(t, c.Stats().ModeChanges, uint64(1+2*4))
+	assert.GreaterOrEqual(t, c.stats().ModeChanges, uint64(1+2*4))
 	cq.backFromWrite(t)
 	sq.backFromRead(t)
 }
@@ -356,9 +357,9 @@ func TestNoZcopyBelowThreshold(t *testing.T) {
 	for range 20 {
 		k.once(threshold, 1<<20)
 	}
-	assert.Zero(t, c.Stats().Advertised)
+	assert.Zero(t, c.stats().Advertised)
 	k.once(threshold+1, 1<<20)
-	assert.EqualValues(t, 1, c.Stats().Advertised)
+	assert.EqualValues(t, 1, c.stats().Advertised)
 }
 
 // TestNeverZcopy: with a negative threshold nothing is advertised, and what the
@@ -381,29 +382,27 @@ func testNeverZcopy(t *testing.T, threshold int) {
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{Config: overEngine(&Config{ZCopyThreshold: 1})}
-	nc, err := d.Dial("sdp", ln.Addr().String())
+	nc, ns, err := bothEnds(ln, func(address string) (net.Conn, error) { return d.Dial("sdp", address) })
 	require.NoError(t, err)
-	c := nc.(*Conn)
+	c := engineOf(t, nc)
 	defer c.Close()
-	ns, err := ln.Accept()
-	require.NoError(t, err)
-	s := ns.(*Conn)
+	s := engineOf(t, ns)
 	defer s.Close()
 	require.False(t, s.session.Parts().ZSource.Wants(1<<30))
 	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 	require.NoError(t, s.SetDeadline(time.Now().Add(soon)))
 	k := newTalk(t, c, s)
 	k.untilMode(wire.ModeBuffered, 1<<20, 1<<20)
-	assert.NotZero(t, s.Stats().SendSmSent)
+	assert.NotZero(t, s.stats().SendSmSent)
 	back := newTalk(t, s, c)
 	for range 20 {
 		k.once(1<<20, 1<<20)
 		back.once(1<<20, 1<<20)
 	}
-	assert.Zero(t, s.Stats().Advertised)
-	for _, c := range []*Conn{c, s} {
-		assert.Zero(t, c.Stats().ZCopySent)
-		assert.Zero(t, c.Stats().ZCopyReceived)
+	assert.Zero(t, s.stats().Advertised)
+	for _, c := range []*conn{c, s} {
+		assert.Zero(t, c.stats().ZCopySent)
+		assert.Zero(t, c.stats().ZCopyReceived)
 	}
 	mode, _ := modeOut(c)
 	assert.Equal(t, wire.ModeBuffered, mode, "nothing makes it come back")

@@ -76,7 +76,8 @@ func (v *visits) visit() {
 	v.timer.Reset(visitEvery)
 }
 
-// LeaveAll makes all connections of the process come home, because something is short.
+// LeaveAll makes all connections of the process come home, because something is short. A function of a
+// Policy must not call it.
 func LeaveAll(why error) {
 	monitor.mu.Lock()
 	all := slices.Collect(maps.Keys(monitor.conns))

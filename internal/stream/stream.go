@@ -167,7 +167,9 @@ func (c *Conn) SetKeepAlive(keepalive bool) error { return c.tcp.SetKeepAlive(ke
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
 
 // SetKeepAliveConfig acts on the TCP socket; see net.TCPConn.
-func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error { return c.tcp.SetKeepAliveConfig(config) }
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	return c.tcp.SetKeepAliveConfig(config)
+}
 
 // MultipathTCP reports on the TCP socket; see net.TCPConn.
 func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }

@@ -7,54 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/nettest"
 )
 
-// accept1 accepts a connection beside the test.
-func accept1(ln net.Listener) <-chan net.Conn {
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		c, _ := ln.Accept()
-		accepted <- c
-	}()
-	return accepted
-}
-
-func TestUnix(t *testing.T) {
-	for _, device := range []string{"iwarp"} {
-		t.Run(device, func(t *testing.T) {
-			address := filepath.Join(t.TempDir(), "socket")
-			config := &Config{Devices: []string{device}}
-			nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-				lc := ListenConfig{Config: config}
-				ln, err := lc.Listen(t.Context(), "unix", address)
-				if err != nil {
-					return nil, nil, nil, err
-				}
-				defer ln.Close()
-				accepted := accept1(ln)
-				d := Dialer{Config: config}
-				c, err := d.Dial("unix", address)
-				if err != nil {
-					return nil, nil, nil, err
-				}
-				s := <-accepted
-				require.NotNil(t, s)
-				assert.Equal(t, device, c.(*Conn).Device())
-				assert.Equal(t, device, s.(*Conn).Device())
-				assert.Equal(t, address, c.RemoteAddr().String())
-				return c, s, func() {
-					c.Close()
-					s.Close()
-				}, nil
-			})
-			assert.NoFileExists(t, address)
-		})
-	}
-}
-
-// TestUnixWithoutSDP at the one end or the other.
-func TestUnixWithoutSDP(t *testing.T) {
+// TestUnixIsPlain at both ends.
+func TestUnixIsPlain(t *testing.T) {
 	address := filepath.Join(t.TempDir(), "plain")
 	ln, err := net.Listen("unix", address)
 	require.NoError(t, err)
