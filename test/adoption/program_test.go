@@ -333,7 +333,7 @@ func calling() (n int) {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for _, s := range strings.Split(string(stacks), "\n\n") {
-		if strings.Contains(s, "net.(*") && strings.Contains(s, "main.main.func1") {
+		if strings.Contains(s, "net.(*") && strings.Contains(s, "main.main.func2") {
 			n++
 		}
 	}
@@ -538,7 +538,7 @@ func main() {
 	for i := range clients {
 		c := must(net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr)))
 		c.SetDeadline(time.Now().Add(5 * time.Minute))
-		all.Go(func() { talk(c, 1+i*i*1000, i%4 == 0, &stop) })
+		all.Go(func() { talk(c, 100+i*i*1000, i%4 == 0, &stop) })
 	}
 	must(io.ReadFull(r, make([]byte, 1)))
 	stop.Store(true)
@@ -647,10 +647,8 @@ func (l serving) Accept() (net.Conn, error) {
 func TestHandovers(t *testing.T) {
 	want(t, "short")
 	dir := module(t, map[string]string{"main.go": handovers})
-	for _, w := range []way{asIs, iwarp} {
-		buildFor(t, dir, w)
-		t.Run(w.name, func(t *testing.T) { w.run(t, dir, newReport(t)) })
-	}
+	buildFor(t, dir, asIs)
+	asIs.run(t, dir, newReport(t))
 }
 
 const handovers = `package main
