@@ -66,16 +66,13 @@ func memoryOf(dialled bool) *trigger.Memory[netip.AddrPort] {
 
 var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	p := &stream.Policy{
-		Admit: admit,
-		Take:  budget.Process.TakeSpare,
-		Give:  budget.Process.Give,
-		At:    func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
-		Learn: func(dialled bool, acceptor netip.AddrPort, long bool) {
-			if m := memoryOf(dialled); long {
-				m.Long(acceptor)
-			} else {
-				m.Short(acceptor)
-			}
+		Sandboxed: sandboxed,
+		Admit:     limits.Admit,
+		Take:      budget.Process.TakeSpare,
+		Give:      budget.Process.Give,
+		At:        func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
+		Learn: func(dialled bool, acceptor netip.AddrPort, lesson trigger.Lesson) {
+			memoryOf(dialled).Learn(acceptor, lesson)
 		},
 	}
 	switch getenv(moveVariable) {
@@ -97,14 +94,13 @@ const moveVariable = "SDP_MOVE"
 // filters is how many seccomp filters the process had when it made its first connection.
 var filters = sync.OnceValues(limits.Filters)
 
-// admit returns why the process should not share memory for another connection.
-func admit() error {
-	if now, ok := limits.Filters(); ok {
-		if before, _ := filters(); now != before {
-			return errFiltered
-		}
+// sandboxed returns an error if the program has installed a filter since.
+func sandboxed() error {
+	now, ok := limits.Filters()
+	if before, _ := filters(); ok && now != before {
+		return errFiltered
 	}
-	return limits.Admit()
+	return nil
 }
 
 var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
@@ -187,12 +183,19 @@ func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
 	}
 }
 
-// name gives an error the name of the network that the program used.
+// name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {
-	if op, ok := err.(*net.OpError); ok && l.network != unnamed {
-		op.Net = networkNames[l.network]
+	if l.network == unnamed {
+		return err
 	}
-	return err
+	for e := err; ; {
+		op, ok := e.(*net.OpError)
+		if !ok || e != err && op.Source != l.LocalAddr() {
+			return err
+		}
+		op.Net = networkNames[l.network]
+		e = op.Err
+	}
 }
 
 func (l *local) Read(b []byte) (int, error) {
@@ -292,8 +295,23 @@ func (l *local) File() (*os.File, error) {
 
 func (l *local) SyscallConn() (syscall.RawConn, error) {
 	raw, err := l.Conn.SyscallConn()
-	return raw, l.name(err)
+	if err != nil {
+		return nil, l.name(err)
+	}
+	return &rawLocal{raw, l}, nil
 }
+
+// rawLocal is what SyscallConn returns.
+type rawLocal struct {
+	raw syscall.RawConn
+	l   *local
+}
+
+func (r *rawLocal) Control(f func(fd uintptr)) error { return r.l.name(r.raw.Control(f)) }
+
+func (r *rawLocal) Read(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Read(f)) }
+
+func (r *rawLocal) Write(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Write(f)) }
 
 func (l *local) record() *record { return &l.recorded }
 

@@ -64,7 +64,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		policy:  policyFor(dev.dir, dev.uids),
 		network: n.id(),
 	}
-	if n.only && set.shm {
+	if set.shm && (n.only || set.asks) {
 		met := set // of the connections that were met
 		set.Meet = met.meeting
 	}
