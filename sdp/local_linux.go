@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
@@ -108,7 +109,7 @@ var errFiltered = errors.New("program has installed a seccomp filter since its f
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok || !s.shm {
+	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
 	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
@@ -139,10 +140,15 @@ func (l *local) open(s *settings, dialled bool) *Conn {
 
 // onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
 func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
-	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, dialled, false).open(s, dialled)
+	tcp, ok := s.meets(conn)
+	if !ok {
+		return nil
 	}
-	return nil
+	l := s.local(tcp, dialled, false)
+	if !dialled && !bubble.Inside() {
+		l.Expect()
+	}
+	return l.open(s, dialled)
 }
 
 // inherit is onHost for a connection that another process has begun.

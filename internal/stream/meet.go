@@ -76,12 +76,11 @@ func (c *Conn) Move(dialled bool, p *Policy) {
 	case p.At != nil:
 		at = p.At(dialled, c.acceptor())
 	}
-	now := time.Since(epoch)
-	c.next.Store(c.trigger.Start(dialled, at, now))
-	if !dialled {
-		children.add(c, int64(now))
-	}
+	c.next.Store(c.trigger.Start(dialled, at, time.Since(epoch)))
 }
+
+// Expect looks for the dialler of an accepted connection while that is young: it may be in Meet, and send nothing.
+func (c *Conn) Expect() { children.add(c, int64(time.Since(epoch))) }
 
 // acceptor returns the address at which the connection was accepted.
 func (c *Conn) acceptor() netip.AddrPort {

@@ -31,6 +31,7 @@ func withPolicy(t testing.TB, p, q *Policy) (a, b *Conn) {
 	a, b = tcpPair(t)
 	a.Move(true, p)
 	b.Move(false, q)
+	b.Expect()
 	return a, b
 }
 
@@ -47,6 +48,7 @@ func TestNettestMovers(t *testing.T) {
 				a, b := tcpPair(t)
 				a.Move(true, p)
 				b.Move(false, p)
+				b.Expect()
 				return a, b, func() { a.Close(); b.Close() }, nil
 			})
 			assert.Greater(t, MovesTotal(), before)
@@ -505,5 +507,6 @@ func BenchmarkMove(b *testing.B) {
 		c := New(d.(*net.TCPConn))
 		c.state.Store(closed)
 		c.Move(false, p)
+		c.Expect()
 	}
 }
