@@ -295,6 +295,7 @@ func TestRawConn(t *testing.T) {
 
 // TestPolledDescriptor: a program that waits for the descriptor itself, and then reads with the Conn, gets everything.
 func TestPolledDescriptor(t *testing.T) {
+	t.Cleanup(func() { pollers.Store(false) })
 	for _, moved := range []bool{false, true} {
 		a, b := movers(t, 4)
 		if moved {
