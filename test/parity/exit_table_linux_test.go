@@ -110,7 +110,9 @@ func allExitRuns() (all []exitRun) {
 			}
 			for ending := range endings {
 				for _, k := range stacks() {
-					all = append(all, exitRun{k.name, i, ending})
+					if exitRows[i].possible(k.name) {
+						all = append(all, exitRun{k.name, i, ending})
+					}
 				}
 			}
 		}
