@@ -112,6 +112,9 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	c.stepMu.Unlock()
 	if l := c.linked.Load(); l != nil {
 		if c.policy != nil && idle > int64(idleTime) {
+			if c.Unread() > 0 {
+				c.polled.sure()
+			}
 			c.why.CompareAndSwap(nil, &errIdle)
 			c.Leave()
 		} else if !c.Visit() && l.hold() {

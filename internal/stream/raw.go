@@ -82,7 +82,7 @@ type rawConn struct {
 
 // SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. After Control, the descriptor
 // becomes readable when something has arrived, as a program that polls it expects: the direction from the peer does not
-// move any more.
+// move until the program's Reads show that it waits in them; see polled.
 // Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.tcp.SyscallConn()
@@ -93,7 +93,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 }
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
-	r.c.polled.Store(true)
+	r.c.polled.suspect()
 	r.c.Leave() // what arrives from now on comes through the socket
 	return r.raw.Control(f)
 }
