@@ -228,7 +228,7 @@ func TestDumpOfHTTP(t *testing.T) {
 	var f dumpFile
 	d := startDump(t, &f, ln.Addr().String()+" over ") // the client's end
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return new(Dialer).DialContext(ctx, "sdp", address)
+		return (&Dialer{Config: overEngine(nil)}).DialContext(ctx, "sdp", address)
 	}}
 	client := http.Client{Transport: transport}
 	for i, size := range []int{0, 10, 300_000} {

@@ -228,7 +228,7 @@ func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	a, b := rawPair(t)
 	_, err := a.Write([]byte("hello"))
 	require.NoError(t, err)
-	c, err := Server(b, nil)
+	c, err := Server(b, &Config{Devices: []string{engineDevice}})
 	require.NoError(t, err)
 	assert.Same(t, b, c)
 	sameBytes(t, c, a, []byte("and back"))
@@ -279,7 +279,7 @@ func TestClientSaysWhyNot(t *testing.T) {
 		b.Write([]byte("HTTP/1.1 400 Bad Request\r\n"))
 		b.Close()
 	}()
-	_, err := Client(a, nil)
+	_, err := Client(a, overEngine(nil))
 	var plain *NotSDPError
 	require.ErrorAs(t, err, &plain)
 	assert.Contains(t, err.Error(), `answered "HTTP/1.1 400 Bad`)

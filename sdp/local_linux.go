@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
@@ -67,16 +68,13 @@ func memoryOf(dialled bool) *trigger.Memory[netip.AddrPort] {
 
 var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	p := &stream.Policy{
-		Admit: admit,
-		Take:  budget.Process.TakeSpare,
-		Give:  budget.Process.Give,
-		At:    func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
-		Learn: func(dialled bool, acceptor netip.AddrPort, long bool) {
-			if m := memoryOf(dialled); long {
-				m.Long(acceptor)
-			} else {
-				m.Short(acceptor)
-			}
+		Sandboxed: sandboxed,
+		Admit:     limits.Admit,
+		Take:      budget.Process.TakeSpare,
+		Give:      budget.Process.Give,
+		At:        func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
+		Learn: func(dialled bool, acceptor netip.AddrPort, lesson trigger.Lesson) {
+			memoryOf(dialled).Learn(acceptor, lesson)
 		},
 	}
 	switch getenv(moveVariable) {
@@ -98,14 +96,13 @@ const moveVariable = "SDP_MOVE"
 // filters is how many seccomp filters the process had when it made its first connection.
 var filters = sync.OnceValues(limits.Filters)
 
-// admit returns why the process should not share memory for another connection.
-func admit() error {
-	if now, ok := limits.Filters(); ok {
-		if before, _ := filters(); now != before {
-			return errFiltered
-		}
+// sandboxed returns an error if the program has installed a filter since.
+func sandboxed() error {
+	now, ok := limits.Filters()
+	if before, _ := filters(); ok && now != before {
+		return errFiltered
 	}
-	return limits.Admit()
+	return nil
 }
 
 var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
@@ -113,7 +110,7 @@ var errFiltered = errors.New("program has installed a seccomp filter since its f
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok || !s.shm {
+	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
 	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
@@ -144,10 +141,15 @@ func (l *local) open(s *settings, dialled bool) *Conn {
 
 // onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
 func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
-	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, dialled, false).open(s, dialled)
+	tcp, ok := s.meets(conn)
+	if !ok {
+		return nil
 	}
-	return nil
+	l := s.local(tcp, dialled, false)
+	if !dialled && !bubble.Inside() {
+		l.Expect()
+	}
+	return l.open(s, dialled)
 }
 
 // inherit is onHost for a connection that another process has begun.
@@ -196,12 +198,19 @@ func (a *acceptee) Try() (net.Conn, error) {
 
 func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
-// name gives an error the name of the network that the program used.
+// name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {
-	if op, ok := err.(*net.OpError); ok && l.network != unnamed {
-		op.Net = networkNames[l.network]
+	if l.network == unnamed {
+		return err
 	}
-	return err
+	for e := err; ; {
+		op, ok := e.(*net.OpError)
+		if !ok || e != err && op.Source != l.LocalAddr() {
+			return err
+		}
+		op.Net = networkNames[l.network]
+		e = op.Err
+	}
 }
 
 func (l *local) Read(b []byte) (int, error) {
@@ -301,8 +310,23 @@ func (l *local) File() (*os.File, error) {
 
 func (l *local) SyscallConn() (syscall.RawConn, error) {
 	raw, err := l.Conn.SyscallConn()
-	return raw, l.name(err)
+	if err != nil {
+		return nil, l.name(err)
+	}
+	return &rawLocal{raw, l}, nil
 }
+
+// rawLocal is what SyscallConn returns.
+type rawLocal struct {
+	raw syscall.RawConn
+	l   *local
+}
+
+func (r *rawLocal) Control(f func(fd uintptr)) error { return r.l.name(r.raw.Control(f)) }
+
+func (r *rawLocal) Read(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Read(f)) }
+
+func (r *rawLocal) Write(f func(fd uintptr) (done bool)) error { return r.l.name(r.raw.Write(f)) }
 
 func (l *local) record() *record { return &l.recorded }
 

@@ -43,7 +43,6 @@ var (
 // missing are methods of package net's types that could only fail here: a program finds that
 // when it is compiled, or when it asks for them.
 var missing = map[string]bool{
-	"Conn.File":          true, // what the socket carries are RDMA messages, whose state is in this process
 	"Listener.AcceptTCP": true, // a connection may be SDP's
 }
 

@@ -163,8 +163,9 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
-	c, err := engineDial(ln.Addr().String()) // after them
+	c, s, err := bothEnds(ln, engineDial) // after them
 	require.NoError(t, err)
 	defer c.Close()
+	defer s.Close()
 	check()
 }

@@ -50,7 +50,7 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 			slow.resets.Store(v.resets)
 			ln, err := NewListener(slow, asking(nil))
 			require.NoError(t, err)
-			defer ln.Close()
+			echo(t, ln)
 			d := Dialer{Config: asking(nil)}
 			c, err := d.Dial(v.network, ln.Addr().String())
 			if c != nil {

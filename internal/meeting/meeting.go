@@ -69,7 +69,12 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 			m.file = filepath.Join(e.Dir, m.name)
 		}
 	} else {
-		err = os.NewSyscallError("bind", unix.Bind(m.fd, &unix.SockaddrUnix{Name: m.name}))
+		err = unix.Bind(m.fd, &unix.SockaddrUnix{Name: m.name})
+	}
+	if err == unix.EADDRINUSE {
+		err = fmt.Errorf("another process has the socket %s: %w", m.name, err)
+	} else if errno, ok := err.(unix.Errno); ok {
+		err = os.NewSyscallError("bind", errno)
 	}
 	if err == nil {
 		err = os.NewSyscallError("listen", unix.Listen(m.fd, 1))

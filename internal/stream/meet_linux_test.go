@@ -132,17 +132,17 @@ func openFiles(t testing.TB) int {
 // TestLearns: the policy hears of a connection that lives long, once, and of one that ends early.
 func TestLearns(t *testing.T) {
 	withSelf(t)
-	var heard []bool
+	var heard []trigger.Lesson
 	for _, n := range []int{100, 3} {
 		a, b := tcpPair(t)
-		a.Move(true, &Policy{Learn: func(_ bool, _ netip.AddrPort, long bool) { heard = append(heard, long) }})
+		a.Move(true, &Policy{Learn: func(_ bool, _ netip.AddrPort, l trigger.Lesson) { heard = append(heard, l) }})
 		for range n {
 			say(t, a, b, "ping")
 			say(t, b, a, "pong")
 		}
 		a.Close()
 	}
-	assert.Equal(t, []bool{true, false}, heard)
+	assert.Equal(t, []trigger.Lesson{trigger.Long, trigger.Short}, heard)
 }
 
 // echo is the other process of BenchmarkRoundTrip.
@@ -295,6 +295,7 @@ func TestRawConn(t *testing.T) {
 
 // TestPolledDescriptor: a program that waits for the descriptor itself, and then reads with the Conn, gets everything.
 func TestPolledDescriptor(t *testing.T) {
+	t.Cleanup(func() { pollers.Store(false) })
 	for _, moved := range []bool{false, true} {
 		a, b := movers(t, 4)
 		if moved {

@@ -72,10 +72,14 @@ func (c *Conn) take(b []byte) (int, error) {
 			}
 			n, err := c.tcp.Read(b)
 			c.received(b[:max(0, n)])
+			if err == io.EOF {
+				err = c.failRead(err)
+			}
 			return n, err
 		}
 		n, err := l.read(b)
 		if err != nil {
+			l.findCut(err)
 			return n, c.failRead(err)
 		}
 		if n > 0 {
@@ -86,9 +90,19 @@ func (c *Conn) take(b []byte) (int, error) {
 
 func (c *Conn) failRead(err error) error {
 	if err == io.EOF {
-		return err
+		if !c.is(cut) || !c.tell() {
+			return err
+		}
+		err = unix.ECONNRESET
 	}
 	return c.fail("read", err)
+}
+
+// findCut finds out whether a stream has ended because the peer has died, and has not read what is in its ring.
+func (l *link) findCut(end error) {
+	if end == io.EOF && !l.c.is(readShut) && !l.reader.gate.Load().Left() && l.writer.at()&^lent == inRing && l.writer.ring.Pending() {
+		l.c.state.Or(cut)
+	}
 }
 
 // read reads from the link. It returns 0 and no error if the caller has to look again where the bytes are.
@@ -192,7 +206,7 @@ func (l *link) readSocket(fd uintptr) bool {
 // has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
-	if c.polled.Load() {
+	if c.polled.Load() && pollers.Load() {
 		return false // its descriptor must become readable
 	}
 	if r.gate.Load().Asks() {
