@@ -3,7 +3,6 @@ package stream
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -396,21 +395,6 @@ func TestShrinks(t *testing.T) {
 	require.NoError(t, err)
 	a.Close()
 	assert.Zero(t, taken.Load())
-}
-
-// TestLeaveAll: all connections come home, for the reason that was given.
-func TestLeaveAll(t *testing.T) {
-	why := errors.New("descriptors are short")
-	a, b := withPolicy(t, &Policy{}, &Policy{})
-	attach(t, a, b)
-	move(t, a, b)
-	LeaveAll(why)
-	for a.linked.Load() != nil || b.linked.Load() != nil {
-		say(t, a, b, "ping")
-		say(t, b, a, "pong")
-	}
-	assert.Equal(t, why, a.Why())
-	assert.Equal(t, "tcp", a.Device())
 }
 
 // TestAllow: a process of another user is refused unless the policy allows it, and Meet says so.

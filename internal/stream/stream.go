@@ -71,9 +71,14 @@ const (
 	closed = 1 << iota
 	readShut
 	writeShut
+	cut  // the peer has died before it has read what is in the ring: a reset
+	told // a call has returned that, as a kernel reports a reset to one call
 )
 
 func (c *Conn) is(bit uint32) bool { return c.state.Load()&bit != 0 }
+
+// tell reports whether no call has returned the reset yet.
+func (c *Conn) tell() bool { return c.state.Or(told)&told == 0 }
 
 var epoch = time.Now()
 
