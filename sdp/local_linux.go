@@ -121,18 +121,19 @@ func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 }
 
 // local returns a connection between two programs of this host.
-func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
+func (s *settings) local(tcp *net.TCPConn, dialled bool) *local {
 	l := &local{network: s.network}
-	if inherited {
-		l.Inherit(tcp)
-	} else {
-		l.Init(tcp)
-	}
+	l.Init(tcp)
+	s.move(l, dialled)
+	return l
+}
+
+// move lets a connection move.
+func (s *settings) move(l *local, dialled bool) {
 	if !bubble.Inside() { // what moves a connection outlives the test of a bubble
 		filters()
 		l.Move(dialled, s.policy.Policy)
 	}
-	return l
 }
 
 // open makes the connection the program's.
@@ -144,7 +145,7 @@ func (l *local) open(s *settings, dialled bool) *Conn {
 // onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
 func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
 	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, dialled, false).open(s, dialled)
+		return s.local(tcp, dialled).open(s, dialled)
 	}
 	return nil
 }
@@ -152,7 +153,10 @@ func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
 // inherit is onHost for a connection that another process has begun.
 func (s *settings) inherit(conn net.Conn) *Conn {
 	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, false, true).open(s, false)
+		l := &local{network: s.network}
+		l.Inherit(tcp)
+		s.move(l, false)
+		return l.open(s, false)
 	}
 	return nil
 }
@@ -164,7 +168,7 @@ func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration)
 	if !ok || bubble.Inside() {
 		return nil, nil
 	}
-	l := s.local(tcp, true, false)
+	l := s.local(tcp, true)
 	if err := l.Meet(ctx, limit); err != nil {
 		return nil, err
 	}
@@ -178,7 +182,10 @@ func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
 	if !ok || bubble.Inside() {
 		return nil
 	}
-	l := s.local(tcp, false, false)
+	l := &local{network: s.network}
+	l.Init(tcp)
+	filters()
+	l.MoveIfMet(s.policy.Policy)
 	return func() (net.Conn, error) {
 		if met, err := l.TryMeet(); err != nil || !met {
 			return nil, err

@@ -65,6 +65,17 @@ func (f *first) bytes() []byte { return f.b[:f.n.Load()&^sealed] }
 // Move makes the connection move to shared memory when that pays. dialled says which of the ends this is. Move must be
 // called before the connection is used.
 func (c *Conn) Move(dialled bool, p *Policy) {
+	c.start(dialled, p)
+	if !dialled {
+		children.add(c, int64(time.Since(epoch)))
+	}
+}
+
+// MoveIfMet is Move for an accepted connection that the caller forgets unless TryMeet succeeds. Nothing but TryMeet looks
+// for the peer.
+func (c *Conn) MoveIfMet(p *Policy) { c.start(false, p) }
+
+func (c *Conn) start(dialled bool, p *Policy) {
 	c.policy, c.dialled, c.restless = p, dialled, p.Restless
 	if e := c.ends(); e.Apart() {
 		c.moments = new(meeting.Moments)
@@ -76,11 +87,7 @@ func (c *Conn) Move(dialled bool, p *Policy) {
 	case p.At != nil:
 		at = p.At(dialled, c.acceptor())
 	}
-	now := time.Since(epoch)
-	c.next.Store(c.trigger.Start(dialled, at, now))
-	if !dialled {
-		children.add(c, int64(now))
-	}
+	c.next.Store(c.trigger.Start(dialled, at, time.Since(epoch)))
 }
 
 // acceptor returns the address at which the connection was accepted.
