@@ -322,7 +322,9 @@ func TestNetworkSDPMeetsAtOnce(t *testing.T) {
 		c, s := localPair(t, network, nil)
 		assert.True(t, met(c))
 		assert.True(t, met(s))
-		assert.Less(t, intoRing(t, c, s), 16, "exchanges, after which any connection moves")
+		if lines := intoRing(t, c, s); !restless {
+			assert.Less(t, lines, 16, "exchanges, after which any connection moves")
+		}
 	}
 }
 
