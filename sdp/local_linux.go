@@ -13,9 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/stream"
@@ -66,16 +68,13 @@ func memoryOf(dialled bool) *trigger.Memory[netip.AddrPort] {
 
 var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	p := &stream.Policy{
-		Admit: admit,
-		Take:  budget.Process.TakeSpare,
-		Give:  budget.Process.Give,
-		At:    func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
-		Learn: func(dialled bool, acceptor netip.AddrPort, long bool) {
-			if m := memoryOf(dialled); long {
-				m.Long(acceptor)
-			} else {
-				m.Short(acceptor)
-			}
+		Sandboxed: sandboxed,
+		Admit:     limits.Admit,
+		Take:      budget.Process.TakeSpare,
+		Give:      budget.Process.Give,
+		At:        func(dialled bool, acceptor netip.AddrPort) int { return memoryOf(dialled).At(acceptor) },
+		Learn: func(dialled bool, acceptor netip.AddrPort, lesson trigger.Lesson) {
+			memoryOf(dialled).Learn(acceptor, lesson)
 		},
 	}
 	switch getenv(moveVariable) {
@@ -97,14 +96,13 @@ const moveVariable = "SDP_MOVE"
 // filters is how many seccomp filters the process had when it made its first connection.
 var filters = sync.OnceValues(limits.Filters)
 
-// admit returns why the process should not share memory for another connection.
-func admit() error {
-	if now, ok := limits.Filters(); ok {
-		if before, _ := filters(); now != before {
-			return errFiltered
-		}
+// sandboxed returns an error if the program has installed a filter since.
+func sandboxed() error {
+	now, ok := limits.Filters()
+	if before, _ := filters(); ok && now != before {
+		return errFiltered
 	}
-	return limits.Admit()
+	return nil
 }
 
 var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
@@ -112,7 +110,7 @@ var errFiltered = errors.New("program has installed a seccomp filter since its f
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok || !s.shm {
+	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
 	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
@@ -121,19 +119,18 @@ func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 }
 
 // local returns a connection between two programs of this host.
-func (s *settings) local(tcp *net.TCPConn, dialled bool) *local {
+func (s *settings) local(tcp *net.TCPConn, dialled, inherited bool) *local {
 	l := &local{network: s.network}
-	l.Init(tcp)
-	s.move(l, dialled)
-	return l
-}
-
-// move lets a connection move.
-func (s *settings) move(l *local, dialled bool) {
+	if inherited {
+		l.Inherit(tcp)
+	} else {
+		l.Init(tcp)
+	}
 	if !bubble.Inside() { // what moves a connection outlives the test of a bubble
 		filters()
 		l.Move(dialled, s.policy.Policy)
 	}
+	return l
 }
 
 // open makes the connection the program's.
@@ -144,19 +141,21 @@ func (l *local) open(s *settings, dialled bool) *Conn {
 
 // onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
 func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
-	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, dialled).open(s, dialled)
+	tcp, ok := s.meets(conn)
+	if !ok {
+		return nil
 	}
-	return nil
+	l := s.local(tcp, dialled, false)
+	if !dialled && !bubble.Inside() {
+		l.Expect()
+	}
+	return l.open(s, dialled)
 }
 
 // inherit is onHost for a connection that another process has begun.
 func (s *settings) inherit(conn net.Conn) *Conn {
 	if tcp, ok := s.meets(conn); ok {
-		l := &local{network: s.network}
-		l.Inherit(tcp)
-		s.move(l, false)
-		return l.open(s, false)
+		return s.local(tcp, false, true).open(s, false)
 	}
 	return nil
 }
@@ -168,31 +167,36 @@ func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration)
 	if !ok || bubble.Inside() {
 		return nil, nil
 	}
-	l := s.local(tcp, true)
+	l := s.local(tcp, true, false)
 	if err := l.Meet(ctx, limit); err != nil {
 		return nil, err
 	}
 	return l.open(s, true), nil
 }
 
-// meeting returns nil if the client of an accepted connection cannot be met in shared memory, and otherwise
-// what tries that once, without waiting.
-func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
+// meeting returns nil if the client of an accepted connection cannot be met in shared memory.
+func (s *settings) meeting(conn net.Conn) handshake.Meeting {
 	tcp, ok := s.meets(conn)
 	if !ok || bubble.Inside() {
 		return nil
 	}
-	l := &local{network: s.network}
-	l.Init(tcp)
-	filters()
-	l.MoveIfMet(s.policy.Policy)
-	return func() (net.Conn, error) {
-		if met, err := l.TryMeet(); err != nil || !met {
-			return nil, err
-		}
-		return l.open(s, false), nil
-	}
+	return &acceptee{s.local(tcp, false, false), s}
 }
+
+// acceptee is an accepted connection that the program does not have yet.
+type acceptee struct {
+	l *local
+	s *settings
+}
+
+func (a *acceptee) Try() (net.Conn, error) {
+	if met, err := a.l.TryMeet(); err != nil || !met {
+		return nil, err
+	}
+	return a.Plain(), nil
+}
+
+func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
 // name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {

@@ -268,8 +268,9 @@ func (c *Conn) File() (*os.File, error) {
 }
 
 // SyscallConn returns a [syscall.RawConn]; see [net.TCPConn.SyscallConn]. On TCP and shm it works as
-// TCP's: the connection comes home for Read and Write, and after Control bytes from the peer arrive
-// on the socket only.
+// TCP's: the connection comes home for the callbacks, and may move again after them. If the program
+// then polls the descriptor instead of calling Read, its connections stay on TCP from the first
+// delay of half a second on.
 //
 // Over RDMA:
 //

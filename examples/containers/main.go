@@ -4,7 +4,7 @@
 //	containers serve -http :8080 -grpc :9090
 //	containers call -http server:8080 -grpc server:9090 -times 100
 //
-// The client prints which device its calls used. docs/containers.md has manifests for Docker Compose
+// The client prints which device its calls used last. docs/containers.md has manifests for Docker Compose
 // and Kubernetes.
 package main
 
@@ -85,10 +85,11 @@ func serve(httpAt, grpcAt string) error {
 // callTime limits the time of each call.
 const callTime = 10 * time.Second
 
-// callHTTP makes requests, each on a connection of its own.
+// callHTTP makes requests on one connection.
 func callHTTP(at string, times int) error {
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
-	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: callTime}
+	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: callTime}
+	defer client.CloseIdleConnections()
 	for range times {
 		answer, err := client.Get("http://" + at + "/")
 		if err != nil {
@@ -104,7 +105,7 @@ func callHTTP(at string, times int) error {
 		}
 	}
 	used, n := dialer.Used()
-	fmt.Printf("http: %d requests on %d connections over %s\n", times, n, strings.Join(used, ","))
+	fmt.Printf("http: %d requests on %d connection over %s\n", times, n, strings.Join(used, ","))
 	return nil
 }
 

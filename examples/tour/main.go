@@ -1,9 +1,9 @@
-// Tour shows in ten seconds what SDP gains between two processes of this machine:
+// Tour shows in ten seconds what the library gains between two processes of this machine:
 //
 //	go run ./examples/tour
 //
-// It makes round trips, HTTP requests and a transfer over TCP, over SDP in shared memory
-// (shm) and over SDP on the software RNIC (iwarp). It compares every byte, and exits with
+// It makes round trips, HTTP requests and a transfer over TCP, in shared memory (shm) and over SDP
+// on the software RNIC (iwarp). It compares every byte, and exits with
 // status 1 if one differs.
 package main
 
@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,11 +105,7 @@ type client struct {
 func (o options) run(out io.Writer) error {
 	names := []string{"tcp"}
 	for name := range strings.SplitSeq(o.devices, ",") {
-		err := errors.New("not supported on this system")
-		if device, ok := rdma.LookupDevice(name); ok {
-			err = device.Probe()
-		}
-		if err != nil {
+		if err := usable(name); err != nil {
 			fmt.Fprintf(out, "Without device %q: %v.\n", name, err)
 			continue
 		}
@@ -119,7 +116,7 @@ func (o options) run(out io.Writer) error {
 	fmt.Fprintf(rates, "\t%s\t\t\n", strings.Join(names, "\t\t"))
 	var counters strings.Builder
 	stats := tabwriter.NewWriter(&counters, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(stats, "\tdevice\tmessages sent\treceived\tMB copied\tMB by RDMA\tcontrol messages\tcredit stalls\t")
+	fmt.Fprintln(stats, "\tdevice\tMB in shared memory\tmessages sent\treceived\tMB in messages\tMB by RDMA\tcontrol messages\tcredit stalls\t")
 	for _, l := range loads {
 		if err := o.compare(l, names, rates, stats); err != nil {
 			return err
@@ -127,8 +124,19 @@ func (o options) run(out io.Writer) error {
 	}
 	fmt.Fprint(out, "Two processes of this machine, one connection each, every byte compared:\n\n")
 	err := cmp.Or(rates.Flush(), stats.Flush())
-	fmt.Fprint(out, "\nWhat the client's end of each SDP connection counted:\n\n", counters.String())
+	fmt.Fprint(out, "\nWhat the client's end of each connection counted:\n\n", counters.String())
 	return err
+}
+
+// usable returns why a device cannot be used here.
+func usable(name string) error {
+	if device, ok := rdma.LookupDevice(name); ok {
+		return device.Probe()
+	}
+	if name != "shm" || runtime.GOOS != "linux" {
+		return errors.New("not supported on this system")
+	}
+	return nil
 }
 
 // compare measures a load over every device and adds the results to both tables.
@@ -167,7 +175,7 @@ func (o options) compare(l load, devices []string, rates, stats io.Writer) (err 
 		if conn, ok := c.conn.(*sdp.Conn); ok {
 			fmt.Fprintf(rates, "%.1f×\t", median/clients[0].rates[1])
 			s := conn.Stats()
-			fmt.Fprintf(stats, "%s\t%s\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t\n", l.name, s.Device, s.BcopySent.Messages, s.BcopyReceived.Messages,
+			fmt.Fprintf(stats, "%s\t%s\t%.1f\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t\n", l.name, c.device, float64(s.ShmSent+s.ShmReceived)/1e6, s.BcopySent.Messages, s.BcopyReceived.Messages,
 				float64(s.BcopySent.Bytes+s.BcopyReceived.Bytes)/1e6, float64(s.ZCopySent+s.ZCopyReceived)/1e6,
 				s.ControlSent+s.ControlReceived, s.CreditStalls)
 		}

@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -33,36 +34,35 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 
 func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 	src := sourceOf(r)
-	buf := copyPool.Get().(*[copyBuffer]byte)
-	defer func() { copyPool.Put(buf) }()
 	for {
-		if src.r != nil {
-			k, how, err := c.sendFrom(&src)
-			n += k
-			switch {
-			case err != nil || how == atEnd:
-				return n, err
-			case how == bySocket:
-				c.fidget()
-				continue
-			}
+		k, how, err := c.sendFrom(&src)
+		if how == notAtAll && err == nil {
+			k, how, err = c.copyFrom(r, &src)
 		}
-		got, end := r.Read(buf[:])
-		if got > 0 {
-			put, err := c.Write(buf[:got])
-			n += int64(put)
-			if err != nil {
-				src.giveBack(got - put)
-				return n, err
-			}
+		n += k
+		if err != nil || how == atEnd {
+			return n, err
 		}
-		if end != nil {
-			if end == io.EOF {
-				end = nil
-			}
-			return n, end
+		c.fidget()
+	}
+}
+
+// copyFrom reads once, and writes that.
+func (c *Conn) copyFrom(r io.Reader, s *source) (n int64, h how, err error) {
+	buf := copyPool.Get().(*[copyBuffer]byte)
+	defer copyPool.Put(buf)
+	got, end := r.Read(buf[:])
+	if got > 0 {
+		put, err := c.Write(buf[:got])
+		if err != nil {
+			s.giveBack(got - put)
+			return int64(put), byCopy, err
 		}
 	}
+	if end == io.EOF {
+		return int64(got), atEnd, nil
+	}
+	return int64(got), byCopy, end
 }
 
 // source is a reader from which the kernel can send.
@@ -87,7 +87,10 @@ func sourceOf(r io.Reader) (s source) {
 			s.r, s.socket = v, raw
 		}
 	case *net.UnixConn:
-		if raw, err := v.SyscallConn(); err == nil && v.LocalAddr().Network() == "unix" {
+		if a, ok := v.LocalAddr().(*net.UnixAddr); !ok || a.Net != "unix" {
+			break // datagrams
+		}
+		if raw, err := v.SyscallConn(); err == nil {
 			s.r, s.socket = v, raw
 		}
 	}
@@ -124,35 +127,39 @@ func (s *source) giveBack(n int) {
 	}
 }
 
-// how sendFrom has ended.
+// how bytes were sent.
 type how int
 
 const (
-	notAtAll how = iota // the program's memory must be used
-	bySocket
+	notAtAll how = iota // the kernel cannot
+	byKernel
+	byCopy
 	atEnd
 )
 
 // sendFrom makes the kernel send from a source, if Writes go to the socket: a chunk at most, so that the next one may go
 // elsewhere. It waits for a source without wmu.
 func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
+	if s.r == nil {
+		return 0, notAtAll, nil
+	}
 	size := int64(plainChunk)
 	if s.limit != nil {
 		if size = min(size, s.limit.N); size <= 0 {
 			return 0, atEnd, nil
 		}
 	}
-	if l := c.linked.Load(); l != nil && l.writer.at() != home {
-		return 0, notAtAll, nil
-	}
 	if s.socket != nil {
 		got, err := arrived(s.socket)
 		if err != nil {
-			return 0, bySocket, os.NewSyscallError("splice", err)
+			return 0, byKernel, os.NewSyscallError("splice", err)
 		}
 		if size = min(size, got); size == 0 {
 			return 0, notAtAll, nil // Read tells why
 		}
+	}
+	if l := c.linked.Load(); l != nil && l.writer.at() != home {
+		return 0, notAtAll, nil
 	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -175,11 +182,16 @@ func (c *Conn) sendFrom(s *source) (n int64, h how, err error) {
 	}
 	switch {
 	case err != nil:
-		return n, bySocket, c.cause("write", err)
+		outer, _ := err.(*net.OpError)
+		err = c.cause("write", err)
+		if outer != nil && errors.As(outer.Err, new(*net.OpError)) { // of a Write
+			err = c.fail("write", c.cause("write", outer.Err))
+		}
+		return n, byKernel, err
 	case n == 0:
 		return 0, atEnd, nil
 	}
-	return n, bySocket, nil
+	return n, byKernel, nil
 }
 
 // arrived waits until a socket has something to read, and returns how much; 0: an end, or what Read fails with. The

@@ -22,7 +22,7 @@ type mover struct {
 	dialled  bool
 	restless bool
 	got      atomic.Bool   // a Read has returned bytes since the last Write
-	polled   atomic.Bool   // the program may wait on the descriptor itself
+	polled   polled        // whether the program waits on the descriptor itself
 	turns    atomic.Uint64 // Writes after a Read
 	next     atomic.Uint64 // the score at which step has something to do
 
@@ -65,17 +65,6 @@ func (f *first) bytes() []byte { return f.b[:f.n.Load()&^sealed] }
 // Move makes the connection move to shared memory when that pays. dialled says which of the ends this is. Move must be
 // called before the connection is used.
 func (c *Conn) Move(dialled bool, p *Policy) {
-	c.start(dialled, p)
-	if !dialled {
-		children.add(c, int64(time.Since(epoch)))
-	}
-}
-
-// MoveIfMet is Move for an accepted connection that the caller forgets unless TryMeet succeeds. Nothing but TryMeet looks
-// for the peer.
-func (c *Conn) MoveIfMet(p *Policy) { c.start(false, p) }
-
-func (c *Conn) start(dialled bool, p *Policy) {
 	c.policy, c.dialled, c.restless = p, dialled, p.Restless
 	if e := c.ends(); e.Apart() {
 		c.moments = new(meeting.Moments)
@@ -89,6 +78,9 @@ func (c *Conn) start(dialled bool, p *Policy) {
 	}
 	c.next.Store(c.trigger.Start(dialled, at, time.Since(epoch)))
 }
+
+// Expect looks for the dialler of an accepted connection while that is young: it may be in Meet, and send nothing.
+func (c *Conn) Expect() { children.add(c, int64(time.Since(epoch))) }
 
 // acceptor returns the address at which the connection was accepted.
 func (c *Conn) acceptor() netip.AddrPort {
@@ -128,7 +120,7 @@ func (c *Conn) Why() error {
 	switch {
 	case c.policy == nil:
 		return errNoPolicy
-	case c.polled.Load():
+	case c.polled.yes():
 		return errPolled
 	}
 	return errQuiet
@@ -201,7 +193,8 @@ func (c *Conn) step() bool {
 	}
 	now, score := time.Since(epoch), c.score()
 	if !c.learned && score >= 2*trigger.Pays {
-		c.learn(true)
+		c.learned = true
+		c.learn(trigger.Long)
 	}
 	do, next := c.trigger.Next(score, now)
 	c.next.Store(next)
@@ -216,6 +209,7 @@ func (c *Conn) step() bool {
 	case trigger.Abandon: // unless the peer has come in the last moment
 		if err = c.meet(); err == nil && c.meeting != nil && c.meets == 0 {
 			err = errNobody
+			c.learn(trigger.Vain)
 		}
 	}
 	if err != nil {
@@ -226,8 +220,8 @@ func (c *Conn) step() bool {
 
 // begin begins a meeting, if the peer is there or need not be. stepMu is held.
 func (c *Conn) begin() (err error) {
-	if c.policy.Admit != nil {
-		if err := c.policy.Admit(); err != nil {
+	if p := c.policy.Sandboxed; p != nil {
+		if err := p(); err != nil {
 			return err
 		}
 	}
@@ -235,17 +229,24 @@ func (c *Conn) begin() (err error) {
 	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
 		return err
 	}
+	if !c.dialled {
+		if c.meeting, err = meeting.Seek(e, c.facts()); err != nil {
+			return err
+		}
+		if c.meeting == nil {
+			c.why.CompareAndSwap(nil, &errNobody)
+			return nil
+		}
+	}
+	if p := c.policy.Admit; p != nil {
+		if err := p(); err != nil {
+			return err
+		}
+	}
 	if c.dialled {
-		c.meeting, err = meeting.Invite(e, c.facts())
-	} else {
-		c.meeting, err = meeting.Seek(e, c.facts())
-	}
-	if err != nil {
-		return err
-	}
-	if c.meeting == nil {
-		c.why.CompareAndSwap(nil, &errNobody)
-		return nil
+		if c.meeting, err = meeting.Invite(e, c.facts()); err != nil {
+			return err
+		}
 	}
 	step("met")
 	score := c.score()
@@ -279,6 +280,7 @@ func (c *Conn) meet() error {
 	c.meeting = nil
 	c.trigger.Over(true)
 	c.why.Store(nil)
+	c.learn(trigger.Met)
 	return c.attach(seg, socket)
 }
 
@@ -304,10 +306,9 @@ func (c *Conn) endMeeting() {
 }
 
 // learn tells what the connection shows about its address. stepMu is held.
-func (c *Conn) learn(long bool) {
-	c.learned = true
+func (c *Conn) learn(lesson trigger.Lesson) {
 	if c.policy.Learn != nil {
-		c.policy.Learn(c.dialled, c.acceptor(), long)
+		c.policy.Learn(c.dialled, c.acceptor(), lesson)
 	}
 }
 
@@ -318,7 +319,7 @@ func (c *Conn) stopMoving() {
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
 	if c.policy != nil && !c.learned && c.score() < trigger.Pays {
-		c.learn(false)
+		c.learn(trigger.Short)
 	}
 }
 

@@ -132,17 +132,17 @@ func openFiles(t testing.TB) int {
 // TestLearns: the policy hears of a connection that lives long, once, and of one that ends early.
 func TestLearns(t *testing.T) {
 	withSelf(t)
-	var heard []bool
+	var heard []trigger.Lesson
 	for _, n := range []int{100, 3} {
 		a, b := tcpPair(t)
-		a.Move(true, &Policy{Learn: func(_ bool, _ netip.AddrPort, long bool) { heard = append(heard, long) }})
+		a.Move(true, &Policy{Learn: func(_ bool, _ netip.AddrPort, l trigger.Lesson) { heard = append(heard, l) }})
 		for range n {
 			say(t, a, b, "ping")
 			say(t, b, a, "pong")
 		}
 		a.Close()
 	}
-	assert.Equal(t, []bool{true, false}, heard)
+	assert.Equal(t, []trigger.Lesson{trigger.Long, trigger.Short}, heard)
 }
 
 // echo is the other process of BenchmarkRoundTrip.
@@ -328,6 +328,53 @@ func TestPolledDescriptor(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// TestOptionsDoNotKeepAConnectionOnTCP: a program that sets an option with Control, and waits in Read, moves nevertheless.
+// When it then leaves unread what has arrived, it may poll: the connection comes home and stays there.
+func TestOptionsDoNotKeepAConnectionOnTCP(t *testing.T) {
+	a, b := movers(t, 4)
+	for _, c := range []*Conn{a, b} {
+		raw, err := c.SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(uintptr) {}))
+		assert.True(t, c.polled.yes())
+	}
+	echoed := make(chan error, 1)
+	last := byte(1)
+	go func() {
+		buf := make([]byte, 1)
+		for buf[0] != last {
+			if _, err := io.ReadFull(b, buf); err != nil {
+				echoed <- err
+				return
+			}
+			b.Write(buf)
+		}
+		echoed <- nil
+	}()
+	buf := make([]byte, 1)
+	exchange := func(with byte) {
+		_, err := a.Write([]byte{with})
+		require.NoError(t, err)
+		_, err = io.ReadFull(a, buf)
+		require.NoError(t, err)
+	}
+	for a.polled.yes() || b.polled.yes() || a.Device() != "shm" || b.Device() != "shm" {
+		exchange(0)
+	}
+	exchange(0)
+	exchange(last)
+	require.NoError(t, <-echoed)
+
+	for b.Unread() == 0 {
+		_, err := a.Write([]byte("unread"))
+		require.NoError(t, err)
+	}
+	k := &watched{since: 1}
+	b.visited(k, 1)
+	b.visited(k, 2)
+	assert.Equal(t, errPolled, b.Why(), "no Read takes what is in the ring")
 }
 
 // TestBudget: a ring grows only if the budget allows it, and gives back what it took; a connection moves only if the

@@ -4,12 +4,16 @@ import (
 	"errors"
 	"net/netip"
 	"sync/atomic"
+
+	"github.com/gosdp/gosdp/internal/trigger"
 )
 
 // Policy says whether and when connections move. One serves many connections; its functions are called concurrently.
 type Policy struct {
-	// Admit reports why this process should not share memory for another connection now: a limit is near, or the program
-	// has set itself a sandbox. Nil: it always may.
+	// Sandboxed reports why this process should make no system calls for a meeting: the program has set itself a sandbox.
+	// Nil: it never has.
+	Sandboxed func() error
+	// Admit reports why this process should not share memory for another connection now: a limit is near. Nil: it always may.
 	Admit func() error
 	// Take asks for bytes of memory that a peer that does not read may fill, and Give returns them. Nil: there is no limit.
 	Take func(bytes int) bool
@@ -18,9 +22,8 @@ type Policy struct {
 	Allow func(uid uint32) bool
 	// At returns the score at which a connection moves; see trigger.Memory. Nil: trigger.Pays.
 	At func(dialled bool, acceptor netip.AddrPort) int
-	// Learn is told once about each connection: whether it has lived for so long that it should have moved at once, or has
-	// ended before a move would have paid. Nil: nobody wants to know.
-	Learn func(dialled bool, acceptor netip.AddrPort, long bool)
+	// Learn is told what a connection shows about its address. Nil: nobody wants to know.
+	Learn func(dialled bool, acceptor netip.AddrPort, lesson trigger.Lesson)
 	// Dir is a directory in which programs of different network namespaces meet, or "".
 	Dir string
 	// Restless makes connections move as soon as they can, and come home every few calls at random, for tests.

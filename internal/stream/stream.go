@@ -71,9 +71,14 @@ const (
 	closed = 1 << iota
 	readShut
 	writeShut
+	cut  // the peer has died before it has read what is in the ring: a reset
+	told // a call has returned that, as a kernel reports a reset to one call
 )
 
 func (c *Conn) is(bit uint32) bool { return c.state.Load()&bit != 0 }
+
+// tell reports whether no call has returned the reset yet.
+func (c *Conn) tell() bool { return c.state.Or(told)&told == 0 }
 
 var epoch = time.Now()
 
@@ -167,7 +172,9 @@ func (c *Conn) SetKeepAlive(keepalive bool) error { return c.tcp.SetKeepAlive(ke
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
 
 // SetKeepAliveConfig acts on the TCP socket; see net.TCPConn.
-func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error { return c.tcp.SetKeepAliveConfig(config) }
+func (c *Conn) SetKeepAliveConfig(config net.KeepAliveConfig) error {
+	return c.tcp.SetKeepAliveConfig(config)
+}
 
 // MultipathTCP reports on the TCP socket; see net.TCPConn.
 func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }

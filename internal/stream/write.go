@@ -100,7 +100,10 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 // held.
 func (c *Conn) writesTo() (*link, error) {
 	if err := c.broken; err != 0 {
-		c.broken = unix.EPIPE // a kernel reports a reset once
+		c.broken = unix.EPIPE
+		if err == unix.ECONNRESET && !c.tell() {
+			err = unix.EPIPE
+		}
 		return nil, err
 	}
 	for {
@@ -365,7 +368,8 @@ func (l *link) leaveWriter(at place) place {
 		case !l.bell.Gone():
 			return at // the reader will recall it
 		case unread > 0:
-			c.broken = unix.ECONNRESET // the peer has died before it has read them
+			c.state.Or(cut)
+			c.broken = unix.ECONNRESET
 			return home
 		case w.gate.Leave():
 			return home

@@ -49,8 +49,8 @@ type Trigger struct {
 	level   uint8
 	at      uint32        // the score at which connections of this address move
 	base    uint64        // the score after the last pause,
-	listens uint64        // from which the dialler listens,
-	until   uint64        // and to which it does
+	listens uint64        // from which the dialler listens
+	begun   uint64        // the score when the meeting began
 	since   time.Duration // when the meeting began
 	last    time.Duration // when Next was last asked
 }
@@ -79,10 +79,10 @@ func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64)
 	case t.never:
 		return Nothing, math.MaxUint64
 	case t.meeting:
-		if t.dialler && score >= t.until && now-t.since >= listenTime || now-t.since >= meetTime {
+		if t.dialler && score >= t.begun+max(uint64(t.at), 8) && now-t.since >= listenTime || now-t.since >= meetTime {
 			return Abandon, score + 1
 		}
-		return Wait, score + 1
+		return Wait, score + t.patience(score)
 	case now-t.last > pause*time.Duration(max(1, t.at/Pays)): // from one threshold to the next
 		return Nothing, t.Restart(score, now)
 	}
@@ -101,9 +101,18 @@ func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64)
 	return Nothing, next
 }
 
+// patience is after how many points a meeting is looked at again: a dialler to whom nobody has come yet does not look
+// each time.
+func (t *Trigger) patience(score uint64) uint64 {
+	if !t.dialler {
+		return 1
+	}
+	return min(4, 1+(score-t.begun)/2)
+}
+
 // Met tells that a meeting has begun.
 func (t *Trigger) Met(score uint64, now time.Duration) {
-	t.meeting, t.since, t.until = true, now, score+max(uint64(t.at), 8)
+	t.meeting, t.since, t.begun = true, now, score
 }
 
 // Over tells that the meeting has ended, and whether it has brought the ends together.
@@ -135,47 +144,73 @@ func (t *Trigger) Restart(score uint64, now time.Duration) (next uint64) {
 
 // Memory is what addresses have learned. The zero value is ready to use, and safe for concurrent use.
 type Memory[K comparable] struct {
-	mu sync.Mutex
-	at map[K]int32
+	mu    sync.Mutex
+	known map[K]known
 }
 
-const mostKnown = 4096 // addresses; one more takes the place of another
+// known is what an address has learned: the score at which connections should move, and how many of them have met
+// nobody since one last did.
+type known struct {
+	at   uint16
+	vain uint8
+}
+
+// Lesson is what a connection shows about its address.
+type Lesson int
+
+// The lessons.
+const (
+	Short Lesson = iota // it has ended before a move would have paid
+	Long                // it has lived for so long that it should have moved at once
+	Met                 // the ends have met
+	Vain                // nobody has come to a meeting
+)
+
+const (
+	mostKnown   = 4096 // addresses; one more takes the place of another
+	mostDoubled = 12   // times, if nobody comes: 2 becomes more than most
+)
 
 // At returns the score at which connections of the address move.
 func (m *Memory[K]) At(address K) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at, ok := m.at[address]; ok {
-		return int(at)
+	k, ok := m.known[address]
+	if !ok {
+		return Pays
 	}
-	return Pays
+	return min(most, int(k.at)<<k.vain)
 }
 
-// Long tells that a connection has lived for so long that it should have moved at once.
-func (m *Memory[K]) Long(address K) {
-	m.learn(address, func(at int32) int32 { return max(least, min(at, 2*Pays)/2) })
-}
-
-// Short tells that a connection has ended before a move would have paid.
-func (m *Memory[K]) Short(address K) {
-	m.learn(address, func(at int32) int32 { return min(most, max(at, Pays/2)*2) })
-}
-
-func (m *Memory[K]) learn(address K, f func(int32) int32) {
+// Learn takes a lesson.
+func (m *Memory[K]) Learn(address K, lesson Lesson) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at, ok := m.at[address]
+	k, ok := m.known[address]
 	if !ok {
-		at = Pays
-		if m.at == nil {
-			m.at = make(map[K]int32)
+		if lesson == Met {
+			return
 		}
-		if len(m.at) >= mostKnown {
-			for k := range m.at {
-				delete(m.at, k)
+		k.at = Pays
+		if m.known == nil {
+			m.known = make(map[K]known)
+		}
+		if len(m.known) >= mostKnown {
+			for other := range m.known {
+				delete(m.known, other)
 				break
 			}
 		}
 	}
-	m.at[address] = f(at)
+	switch lesson {
+	case Short:
+		k.at = min(most, max(k.at, Pays/2)*2)
+	case Long:
+		k.at = max(least, min(k.at, 2*Pays)/2)
+	case Met:
+		k.vain = 0
+	case Vain:
+		k.vain = min(k.vain+1, mostDoubled)
+	}
+	m.known[address] = k
 }

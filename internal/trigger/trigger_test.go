@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,21 +85,61 @@ func TestMemory(t *testing.T) {
 	var m Memory[string]
 	assert.Equal(t, Pays, m.At("a"))
 	for range 3 {
-		m.Long("a")
+		m.Learn("a", Long)
 	}
 	assert.Equal(t, least, m.At("a"))
 	for range 20 {
-		m.Short("b")
+		m.Learn("b", Short)
 	}
 	assert.Equal(t, most, m.At("b"))
 	assert.Equal(t, least, m.At("a"))
-	m.Long("b")
+	m.Learn("b", Long)
 	assert.Equal(t, Pays, m.At("b"))
-	m.Short("a")
+	m.Learn("a", Short)
 	assert.Equal(t, Pays, m.At("a"))
 	var n Memory[int]
 	for i := range 2 * mostKnown {
-		n.Short(i)
+		n.Learn(i, Short)
 	}
-	assert.Len(t, n.at, mostKnown)
+	assert.Len(t, n.known, mostKnown)
+}
+
+// TestVain: an address at which nobody comes to meetings costs less and less, until somebody comes.
+func TestVain(t *testing.T) {
+	var m Memory[string]
+	m.Learn("a", Met)
+	assert.Equal(t, Pays, m.At("a"))
+	for range 3 {
+		m.Learn("a", Long)
+		m.Learn("a", Vain)
+	}
+	assert.Equal(t, least<<3, m.At("a"))
+	for range 20 {
+		m.Learn("a", Vain)
+	}
+	assert.Equal(t, most, m.At("a"))
+	m.Learn("a", Met)
+	assert.Equal(t, least, m.At("a"))
+}
+
+// TestPatience: a dialler that waits looks after one point at first, and then after up to four; an acceptor has somebody
+// to wait for.
+func TestPatience(t *testing.T) {
+	for _, dialler := range []bool{true, false} {
+		var tr Trigger
+		tr.Start(dialler, 1000, 0)
+		tr.Met(100, 0)
+		var at []uint64
+		for score := uint64(101); score < 115; {
+			do, next := tr.Next(score, 0)
+			assert.Equal(t, Wait, do)
+			at = append(at, next-score)
+			score = next
+		}
+		if dialler {
+			assert.Equal(t, []uint64{1, 2, 3, 4, 4}, at)
+		} else {
+			assert.Equal(t, slices.Repeat([]uint64{1}, 14), at)
+		}
+	}
 }

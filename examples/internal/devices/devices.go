@@ -11,8 +11,8 @@ import (
 // Plain is the device name of a plain TCP connection.
 const Plain = "tcp"
 
-// Of returns the name of the RDMA device that carries conn, or the connection that
-// conn wraps.
+// Of returns the name of the device that carries conn now, or the connection that conn
+// wraps.
 func Of(conn net.Conn) string {
 	for {
 		switch c := conn.(type) {
@@ -26,13 +26,12 @@ func Of(conn net.Conn) string {
 	}
 }
 
-// A Recorder dials for a client that does not expose its connections, and records the
-// device of each.
+// A Recorder dials for a client that does not expose its connections, and keeps them.
 type Recorder struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu      sync.Mutex
-	devices []string
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
 // DialContext has the signature of http.Transport.DialContext.
@@ -43,14 +42,18 @@ func (r *Recorder) DialContext(ctx context.Context, network, address string) (ne
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.devices = append(r.devices, Of(conn))
+	r.conns = append(r.conns, conn)
 	return conn, nil
 }
 
-// Used returns the names of the devices used, without duplicates, and the number of
-// connections.
+// Used returns the names of the devices that carry the connections now, without duplicates, and
+// the number of connections. Those that were closed are on TCP.
 func (r *Recorder) Used() (devices []string, conns int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(r.devices))), len(r.devices)
+	for _, conn := range r.conns {
+		devices = append(devices, Of(conn))
+	}
+	slices.Sort(devices)
+	return slices.Compact(devices), len(r.conns)
 }
