@@ -17,6 +17,7 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/stream"
@@ -173,21 +174,29 @@ func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration)
 	return l.open(s, true), nil
 }
 
-// meeting returns nil if the client of an accepted connection cannot be met in shared memory, and otherwise
-// what tries that once, without waiting.
-func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
+// meeting returns nil if the client of an accepted connection cannot be met in shared memory.
+func (s *settings) meeting(conn net.Conn) handshake.Meeting {
 	tcp, ok := s.meets(conn)
 	if !ok || bubble.Inside() {
 		return nil
 	}
-	l := s.local(tcp, false, false)
-	return func() (net.Conn, error) {
-		if met, err := l.TryMeet(); err != nil || !met {
-			return nil, err
-		}
-		return l.open(s, false), nil
-	}
+	return &acceptee{s.local(tcp, false, false), s}
 }
+
+// acceptee is an accepted connection that the program does not have yet.
+type acceptee struct {
+	l *local
+	s *settings
+}
+
+func (a *acceptee) Try() (net.Conn, error) {
+	if met, err := a.l.TryMeet(); err != nil || !met {
+		return nil, err
+	}
+	return a.Plain(), nil
+}
+
+func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
 // name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {

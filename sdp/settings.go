@@ -95,7 +95,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		policy:  policyFor(dev.dir, dev.uids),
 		network: n.id(),
 	}
-	if set.shm && (n.only || set.asks) {
+	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
 		set.Meet = met.meeting
 	}

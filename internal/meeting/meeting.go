@@ -250,9 +250,6 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 
 var errSelf = errors.New("peer is this process")
 
-// TestSelf lets both ends be in one process. Tests set it.
-var TestSelf bool
-
 // check looks at the peer's process and at the TCP socket. It returns the process's number.
 func (m *Meeting) check() (pid int, err error) {
 	u, err := unix.GetsockoptUcred(m.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)

@@ -33,11 +33,11 @@ func exitPage(cells map[exitRun]*cell) string {
 func exitResults(cells map[exitRun]*cell, row, ending int) string {
 	var b strings.Builder
 	for _, k := range stacks() {
-		if c := cells[exitRun{k.name, row, ending}]; c != nil {
-			fmt.Fprintf(&b, " %s |", c)
-		} else {
-			b.WriteString(" |")
+		result := "–"
+		if c, ok := cells[exitRun{k.name, row, ending}]; ok {
+			result = c.String()
 		}
+		fmt.Fprintf(&b, " %s |", result)
 	}
 	return b.String()
 }

@@ -110,9 +110,10 @@ func allExitRuns() (all []exitRun) {
 			}
 			for ending := range endings {
 				for _, k := range stacks() {
-					if exitRows[i].possible(k.name) {
-						all = append(all, exitRun{k.name, i, ending})
+					if exitRows[i].acceptLate > 0 && k.name == "iwarp" {
+						continue // a Dial gets its Reply from the listener's Accept
 					}
+					all = append(all, exitRun{k.name, i, ending})
 				}
 			}
 		}

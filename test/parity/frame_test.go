@@ -93,7 +93,7 @@ func (r *result) String() string {
 
 // start runs the script over one stack and waits until it has ended.
 func (s *script) start(k stack) (r result) {
-	const limit = 5 * time.Minute
+	const limit = time.Minute
 	cmd := command(fmt.Sprintf("script %s %s", k.name, strings.ReplaceAll(s.name, " ", "_")))
 	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t", shortVariable, testing.Short()))
 	var out, logs bytes.Buffer

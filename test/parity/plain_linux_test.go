@@ -14,7 +14,7 @@ import (
 
 // plainScripts dial servers, or serve clients, that do not use SDP.
 var plainScripts = []script{
-	{name: "dial a plain server", run: func(r *run) {
+	{name: "dial a plain server", stacks: local, run: func(r *run) {
 		ln, err := net.Listen("tcp", ownAddress)
 		check(err)
 		got := make(chan string, 1)
@@ -26,7 +26,6 @@ var plainScripts = []script{
 		}()
 		c, err := r.Dialer(0).Dial("tcp", ln.Addr().String())
 		check(err)
-		r.note("the connection", fmt.Sprintf("%T", c))
 		_, err = c.Write([]byte("the client's data"))
 		r.note("Write", describe(err))
 		check(c.Close())
@@ -50,7 +49,7 @@ var plainScripts = []script{
 		check(c.Close())
 		r.note("the server reads", <-got)
 	}},
-	{name: "8 dials to servers of one connection", run: func(r *run) {
+	{name: "8 dials to servers of one connection", stacks: local, run: func(r *run) {
 		for range 8 {
 			ln, err := net.Listen("tcp", ownAddress)
 			check(err)
@@ -64,7 +63,7 @@ var plainScripts = []script{
 			r.note("echo", r.plainEcho(ln.Addr().String(), nil))
 		}
 	}},
-	{name: "dial from a port", run: func(r *run) {
+	{name: "dial from a port", stacks: local, run: func(r *run) {
 		ln, err := net.Listen("tcp", ownAddress)
 		check(err)
 		echoPlain(ln)
@@ -104,7 +103,7 @@ var plainScripts = []script{
 		check(err)
 		r.must("the next dial is the stack's", r.carries(c) == nil)
 	}},
-	{name: "a server that sends first to a plain client", run: func(r *run) {
+	{name: "a server that sends first to a plain client", stacks: local, run: func(r *run) {
 		if r.config != nil { // the client must not wait for it
 			r.config.HandshakeTimeout = time.Hour
 		}
@@ -127,7 +126,7 @@ var plainScripts = []script{
 			r.note("the client reads", fmt.Sprintf("%q, then %s", got, describe(err)))
 		}
 	}},
-	{name: "Accept in the order of arrival", run: func(r *run) {
+	{name: "Accept in the order of arrival", stacks: local, run: func(r *run) {
 		ln, err := r.Listen()
 		check(err)
 		var dialled []string

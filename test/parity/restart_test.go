@@ -19,14 +19,14 @@ var restartScripts = []script{
 			return ln
 		})
 	}},
-	{name: "restart on a listener's file, plain clients", run: func(r *run) {
+	{name: "restart on a listener's file, plain clients", stacks: local, run: func(r *run) {
 		restart(r, dialPlain, func() net.Listener {
 			ln, err := r.Listen()
 			check(err)
 			return ln
 		})
 	}},
-	{name: "restart on an inherited file, plain clients", run: func(r *run) {
+	{name: "restart on an inherited file, plain clients", stacks: local, run: func(r *run) {
 		restart(r, dialPlain, func() net.Listener { return inherited(r) })
 	}},
 }

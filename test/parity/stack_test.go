@@ -19,6 +19,10 @@ type stack struct {
 	config *sdp.Config // nil means package net
 }
 
+// local are the stacks that exchange bytes with programs without SDP as they are. Over iwarp, a Dial that may ask for
+// SDP sends a Request, and a listener waits for one.
+var local = []string{"net", "shm"}
+
 // stacks returns all stacks, package net first.
 func stacks() []stack {
 	all := []stack{{name: "net"}}
