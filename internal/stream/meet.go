@@ -22,7 +22,7 @@ type mover struct {
 	dialled  bool
 	restless bool
 	got      atomic.Bool   // a Read has returned bytes since the last Write
-	polled   atomic.Bool   // the program may wait on the descriptor itself
+	polled   polled        // whether the program waits on the descriptor itself
 	turns    atomic.Uint64 // Writes after a Read
 	next     atomic.Uint64 // the score at which step has something to do
 
@@ -120,7 +120,7 @@ func (c *Conn) Why() error {
 	switch {
 	case c.policy == nil:
 		return errNoPolicy
-	case c.polled.Load():
+	case c.polled.yes():
 		return errPolled
 	}
 	return errQuiet

@@ -4,7 +4,6 @@ package stream
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -77,9 +76,6 @@ func (v *visits) visit() {
 	v.timer.Reset(visitEvery)
 }
 
-// pollers is set when a program has shown that it waits on descriptors of connections itself.
-var pollers atomic.Bool
-
 // waits reports whether bytes have waited in the ring from one visit to the next, and no Read has. If the program has the
 // descriptor, it may wait for that to become readable.
 func (l *link) waits(k *watched) bool {
@@ -117,8 +113,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	}
 	c.stepMu.Unlock()
 	if l := c.linked.Load(); l != nil {
-		if c.polled.Load() && l.waits(k) {
-			pollers.Store(true)
+		if c.polled.asked() && l.waits(k) {
 			c.stay(errPolled)
 			c.Leave()
 		} else if c.policy != nil && idle > int64(idleTime) {

@@ -90,9 +90,8 @@ type rawConn struct {
 }
 
 // SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. For Control, both directions come home, because
-// the program may write, and wait for the descriptor to become readable. They may move again later: most programs set
-// options. If bytes then wait in the ring for a program that calls no Read, the connection comes home for good, and so do
-// others of the process whose descriptor the program has.
+// the program may write, and wait for the descriptor to become readable. The direction from the peer does not move until
+// the program's Reads show that it waits in them; see polled.
 // Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.tcp.SyscallConn()
@@ -103,9 +102,8 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 }
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
-	r.c.polled.Store(true)
-	r.c.Leave()                                  // what arrives from now on comes through the socket
-	r.c.linked.Load().comeHome(outgoing, soon()) // f may write
+	r.c.polled.suspect()
+	r.c.linked.Load().comeHome(incoming|outgoing, soon())
 	return r.raw.Control(f)
 }
 

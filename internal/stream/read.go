@@ -25,6 +25,7 @@ type reader struct {
 	buf   []byte
 	n     int
 	err   error
+	late  bool      // it found nothing at first
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
 	armed int64     // and of the deadline
@@ -127,7 +128,7 @@ func (l *link) read(b []byte) (int, error) {
 	case inRing:
 		return l.readRing(b)
 	}
-	r.buf, r.n, r.err, r.park = b, 0, nil, false
+	r.buf, r.n, r.err, r.late, r.park = b, 0, nil, false, false
 	err := l.raw.Read(r.onSocket)
 	r.reclaim()
 	r.buf = nil
@@ -154,6 +155,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
+			c.polled.read(r.late)
 			r.ring.Before(c.in.Load())
 			l.ring(r.ring.WakeWriter(true)) // which may wait for that
 			if r.at() == onTCP {
@@ -161,6 +163,7 @@ func (l *link) readSocket(fd uintptr) bool {
 			}
 			return true
 		}
+		r.late = true
 		var end error
 		switch {
 		case err == nil:
@@ -202,11 +205,10 @@ func (l *link) readSocket(fd uintptr) bool {
 }
 
 // consent lets the writer move, unless the program waits on the descriptor itself, or bytes have been read that the
-// Conn has not. It reports whether the reader
-// has consented; if not, the next bytes come through TCP.
+// Conn has not. It reports whether the reader has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
-	if c.polled.Load() && pollers.Load() {
+	if c.polled.yes() {
 		return false // its descriptor must become readable
 	}
 	if r.gate.Load().Asks() {
