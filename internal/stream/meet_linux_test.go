@@ -374,6 +374,9 @@ func TestOptionsDoNotKeepAConnectionOnTCP(t *testing.T) {
 	k := &watched{since: 1}
 	b.visited(k, 1)
 	b.visited(k, 2)
+	for !a.Visit() || !b.Visit() {
+		runtime.Gosched()
+	}
 	assert.Equal(t, errPolled, b.Why(), "no Read takes what is in the ring")
 }
 

@@ -175,8 +175,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 		if w.joined && w.gate.Move() {
 			w.move(inRing)
 			step("moved")
-			c.moves.Add(1)
-			movesTotal.Add(1)
+			l.countMove()
 			return true
 		}
 		step("to send")
@@ -240,7 +239,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		}
 		l.c.mu.Lock()
 		l.c.sent(rest[:n])
-		l.c.ringOut -= uint64(n)
+		l.c.bothOut += uint64(n)
 		l.c.mu.Unlock()
 		w.back += uint64(n)
 		step("sent a rest")
