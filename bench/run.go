@@ -142,7 +142,7 @@ func withTargets(cases []harness.Case, targets []report.Target) ([]harness.Case,
 // they are available here.
 func named(targets []report.Target) (names []string) {
 	for _, c := range harness.Contenders {
-		reference := c.Name == harness.Baseline || c.Name == harness.UnixSocket
+		reference := slices.Contains([]string{harness.Baseline, harness.UnixSocket, harness.Limit}, c.Name)
 		isNamed := slices.ContainsFunc(targets, func(t report.Target) bool { return t.Contender == c.Name })
 		if (reference || isNamed) && c.Absent() == nil {
 			names = append(names, c.Name)
@@ -207,7 +207,7 @@ func (o options) measure(out, progress io.Writer, cases []harness.Case, particip
 
 	runs := make([]run, len(cases))
 	for i, c := range cases {
-		runs[i] = run{load: c, participants: slices.Clone(participants)}
+		runs[i] = run{load: c, participants: slices.DeleteFunc(slices.Clone(participants), func(p participant) bool { return !p.Measures(c.Kind) })}
 	}
 	bar := newBar(progress, p.passes*len(cases)*p.rounds)
 	for pass := range p.passes {

@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// traffic opens a connection that carries bytes in shared memory, of which some stay unread, and makes a
-// Dial of plain TCP.
-func traffic(t *testing.T) {
+// traffic opens a connection that carries bytes, of which some stay unread, and makes a Dial of plain TCP. It
+// returns the device with which the connection has begun, and the mode of the bytes.
+func traffic(t *testing.T) (device, mode string) {
 	t.Helper()
 	l, err := sdp.Listen("sdp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -63,8 +63,13 @@ func traffic(t *testing.T) {
 			_, err = io.ReadFull(ends[1], make([]byte, 1))
 			require.NoError(t, err)
 		}
-		before := c.(*sdp.Conn).Stats().ShmSent
-		return before > 0
+		s := c.(*sdp.Conn).Stats()
+		if s.BcopySent.Messages > 0 { // this system has no shared memory
+			device, mode = s.Device, "bcopy"
+			return true
+		}
+		device, mode = "tcp", "ring"
+		return s.ShmSent > 0
 	}, patience, time.Millisecond)
 	_, err = c.Write(make([]byte, 5000))
 	require.NoError(t, err)
@@ -77,6 +82,7 @@ func traffic(t *testing.T) {
 	p, err := (&sdp.Dialer{Config: &sdp.Config{Devices: []string{}}}).Dial("tcp", plain.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, p.Close())
+	return device, mode
 }
 
 func TestCollectorFollowsTheConventions(t *testing.T) {
@@ -99,7 +105,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.NewCollector())
-	traffic(t)
+	device, mode := traffic(t)
 	program := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer program.Close()
 
@@ -145,13 +151,13 @@ scrape_configs: [{job_name: sdp, static_configs: [{targets: [%q]}]}]
 	totals, setups := sdp.Stats(), sdp.SetupStats()
 	now := func(f func(sdp.Totals) any) func() any { return func() any { return f(sdp.Stats()) } }
 	for q, want := range map[string]any{
-		`sum(sdp_connections)`:                       2,
-		`sdp_connections_opened_total{device="tcp"}`: setups.Devices["tcp"],
-		`sdp_moves_total`:                            totals.Moves,
+		`sum(sdp_connections)`: 2,
+		fmt.Sprintf(`sdp_connections_opened_total{device=%q}`, device): setups.Devices[device],
+		`sdp_moves_total`: totals.Moves,
 		// Idle connections come home, and take with them what nobody has read.
-		`sdp_bytes_total{direction="sent",mode="socket"}`:   now(func(t sdp.Totals) any { return t.TCPSent }),
-		`sdp_bytes_total{direction="sent",mode="ring"}`:     now(func(t sdp.Totals) any { return t.ShmSent }),
-		`sdp_bytes_total{direction="received",mode="ring"}`: now(func(t sdp.Totals) any { return t.ShmReceived }),
+		`sdp_bytes_total{direction="sent",mode="socket"}`:                  now(func(t sdp.Totals) any { return t.TCPSent }),
+		fmt.Sprintf(`sdp_bytes_total{direction="sent",mode=%q}`, mode):     now(func(t sdp.Totals) any { return t.ShmSent + t.BcopySent.Bytes }),
+		fmt.Sprintf(`sdp_bytes_total{direction="received",mode=%q}`, mode): now(func(t sdp.Totals) any { return t.ShmReceived + t.BcopyReceived.Bytes }),
 		`sdp_unread_bytes`:                                      now(func(sdp.Totals) any { return unread() }),
 		`sdp_memory_promised_bytes`:                             now(func(t sdp.Totals) any { return t.Memory }),
 		`sdp_memory_limit_bytes`:                                totals.MemoryLimit,
@@ -184,7 +190,7 @@ func TestOpenTelemetry(t *testing.T) {
 	registration, err := metrics.Register(provider.Meter("test"))
 	require.NoError(t, err)
 	before := sdp.SetupStats().DialTimes.Count
-	traffic(t)
+	_, mode := traffic(t)
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(context.Background(), &data))
 	got := make(map[string]float64)
@@ -206,9 +212,10 @@ func TestOpenTelemetry(t *testing.T) {
 			require.Fail(t, "unexpected data", "%T of %s", d, m.Name)
 		}
 	}
-	require.EqualValues(t, 2, got["sdp.connections,sdp.device=shm"]+got["sdp.connections,sdp.device=tcp"])
-	require.NotZero(t, got["sdp.io,sdp.direction=sent,sdp.mode=ring"])
-	require.EqualValues(t, sdp.Stats().ShmSent, got["sdp.io,sdp.direction=sent,sdp.mode=ring"])
+	require.EqualValues(t, 2, got["sdp.connections,sdp.device=shm"]+got["sdp.connections,sdp.device=tcp"]+got["sdp.connections,sdp.device=iwarp"])
+	sent := got["sdp.io,sdp.direction=sent,sdp.mode="+mode]
+	require.NotZero(t, sent)
+	require.EqualValues(t, sdp.Stats().ShmSent+sdp.Stats().BcopySent.Bytes, sent)
 	require.EqualValues(t, sdp.Stats().Moves, got["sdp.moves"])
 	require.EqualValues(t, 3000, got["sdp.unread"])
 	require.Equal(t, "By", units["sdp.io"])

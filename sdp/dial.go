@@ -53,7 +53,7 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (c ne
 	}
 	rule, known := d.Config.rule(n, rules.Client, address)
 	n = n.ruled(rule)
-	set, err := d.Config.settings(n, n.only)
+	set, err := d.Config.shared(n)
 	if err != nil {
 		err = n.opError("dial", nil, nil, err)
 		n.logDial(address, nil, err)
@@ -64,7 +64,7 @@ func (d *Dialer) dialContext(ctx context.Context, network, address string) (c ne
 		ctx, cancel = d.bounded(ctx)
 		defer cancel()
 	}
-	a := attempt{d: d, network: n, address: address, set: &set}
+	a := attempt{d: d, network: n, address: address, set: set}
 	a.client = handshake.Client{Config: &a.set.Config, Redials: true}
 	c, err = a.dial(ctx, known)
 	a.network.logDial(address, c, err)
@@ -161,11 +161,11 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 // decide applies the rule for the address that a connection goes to. Further ones go there too.
 func (a *attempt) decide(conn net.Conn) error {
 	a.network = a.network.ruled(a.d.Config.ruleAt(a.network, rules.Client, conn.RemoteAddr()))
-	set, err := a.d.Config.settings(a.network, a.network.only)
+	set, err := a.d.Config.shared(a.network)
 	if err != nil {
 		return a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), err)
 	}
-	a.set, a.client.Config = &set, &set.Config
+	a.set, a.client.Config = set, &set.Config
 	a.address = conn.RemoteAddr().String()
 	return nil
 }

@@ -1,9 +1,10 @@
-// Package sdp implements the Sockets Direct Protocol (SDP): stream connections that carry
-// their bytes by RDMA if both ends can, and are plain TCP otherwise.
+// Package sdp makes stream connections faster than TCP where both ends can. Between two programs
+// of one host a connection begins as a TCP connection, moves to shared memory while that pays, and
+// comes home to TCP. Over RDMA it implements the Sockets Direct Protocol (SDP).
 //
 // [Dial] and [Listen] replace [net.Dial] and [net.Listen]:
 //
-//	ln, err := sdp.Listen("tcp", ":8080") // serves clients with and without SDP
+//	ln, err := sdp.Listen("tcp", ":8080") // serves clients with and without this library
 //	...
 //	conn, err := sdp.Dial("tcp", "localhost:8080")
 //
@@ -12,27 +13,32 @@
 //
 // # Networks
 //
-// On networks "tcp", "tcp4", "tcp6" and "unix", a peer that does not speak SDP gets the
-// connection that package net would have made. On networks "sdp", "sdp4" and "sdp6", which
-// are TCP networks too, such a peer is an error. Names, addresses and ports are those of TCP.
+// On networks "tcp", "tcp4" and "tcp6", Dial and Accept make the connection that package net
+// would have made. They return it as a [*Conn] if both ends may be on this host, and otherwise as a
+// [*net.TCPConn]. No byte is sent that the program has not written, unless SDP over RDMA was asked for by name
+// ([Config.Devices], [Config.Probe]). A peer without this library never notices.
 //
-// # Devices
+// On networks "sdp", "sdp4" and "sdp6", which are TCP networks too, the two ends meet in shared
+// memory or agree on an RDMA device before Dial and Accept return, or Dial fails. Names, addresses and
+// ports are those of TCP. Network "unix" is package net's.
 //
-// A device carries the bytes of an SDP connection. The two ends choose the best one that both
-// have:
+// # What carries the bytes
 //
-//   - "shm" is memory that two programs on one Linux host share.
+//   - "tcp" is the TCP connection.
+//   - "shm" is memory that two programs on one Linux host share. A connection moves there and comes
+//     home, in each direction, at any byte. It needs one user at both ends, unless
+//     [Config.PeerUIDs] allows others.
 //   - "verbs" is RDMA hardware, in programs that import
 //     github.com/gosdp/gosdp/rdma/verbs.
 //   - "iwarp" is RDMA in software over the TCP connection. Every program has it, and uses it
 //     only if the program or its user asks for it, because it is slower than TCP for small
 //     messages and set-up.
 //
-// [Config] restricts the choice. [Conn.Device] returns the result, and [Conn.Stats] the
-// reasons.
+// [Config] restricts the choice. [Conn.Device] returns where the connection is now, and
+// [Conn.Stats] why it is not elsewhere.
 //
-// A Write is copied into messages, for which the peer has promised buffers. A long Write is
-// transferred by RDMA without a copy where that is faster, or if Config.ZCopyThreshold is set.
+// Over RDMA, a Write is copied into messages, for which the peer has promised buffers. A long
+// Write is transferred without a copy where that is faster, or if Config.ZCopyThreshold is set.
 //
 // # Errors and security
 //

@@ -24,6 +24,17 @@ const (
 	configVariable    = "SDP_CONFIG"
 )
 
+// variables are those that settings depend on.
+var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable}
+
+// environment returns the values of variables.
+func environment() (values [len(variables)]string) {
+	for i, name := range variables {
+		values[i] = getenv(name)
+	}
+	return values
+}
+
 // secure is privileged, once.
 var secure = sync.OnceValue(privileged)
 

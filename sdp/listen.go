@@ -43,7 +43,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	rule, known := lc.Config.rule(n, rules.Server, address)
 	n = n.ruled(rule)
-	set, err := lc.Config.settings(n, n.only)
+	set, err := lc.Config.shared(n)
 	if err != nil {
 		return nil, n.opError("listen", nil, nil, err)
 	}
@@ -52,7 +52,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, n.opError("listen", nil, nil, err)
 	}
 	if known {
-		return newListener(n, ln, set), nil
+		return newListener(n, ln, *set), nil
 	}
 	l, err := lc.Config.listener(n, ln)
 	if err != nil {
@@ -65,11 +65,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 // listener returns a Listener that accepts connections from ln, under the rule for its address.
 func (c *Config) listener(n network, ln net.Listener) (*Listener, error) {
 	n = n.ruled(c.ruleAt(n, rules.Server, ln.Addr()))
-	set, err := c.settings(n, n.only)
+	set, err := c.shared(n)
 	if err != nil {
 		return nil, n.opError("listen", nil, ln.Addr(), err)
 	}
-	return newListener(n, ln, set), nil
+	return newListener(n, ln, *set), nil
 }
 
 // FileListener returns a listener on a copy of the listening socket f, as [net.FileListener]

@@ -13,9 +13,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/adopted"
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/budget"
 	"github.com/gosdp/gosdp/internal/dump"
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/limits"
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/stream"
@@ -108,7 +110,7 @@ var errFiltered = errors.New("program has installed a seccomp filter since its f
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok || !s.shm {
+	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
 	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
@@ -139,10 +141,15 @@ func (l *local) open(s *settings, dialled bool) *Conn {
 
 // onHost returns the Conn for a TCP connection between two programs of this host, and nil for another one.
 func (s *settings) onHost(conn net.Conn, dialled bool) *Conn {
-	if tcp, ok := s.meets(conn); ok {
-		return s.local(tcp, dialled, false).open(s, dialled)
+	tcp, ok := s.meets(conn)
+	if !ok {
+		return nil
 	}
-	return nil
+	l := s.local(tcp, dialled, false)
+	if !dialled && !bubble.Inside() {
+		l.Expect()
+	}
+	return l.open(s, dialled)
 }
 
 // inherit is onHost for a connection that another process has begun.
@@ -167,21 +174,29 @@ func (s *settings) meet(ctx context.Context, conn net.Conn, limit time.Duration)
 	return l.open(s, true), nil
 }
 
-// meeting returns nil if the client of an accepted connection cannot be met in shared memory, and otherwise
-// what tries that once, without waiting.
-func (s *settings) meeting(conn net.Conn) func() (net.Conn, error) {
+// meeting returns nil if the client of an accepted connection cannot be met in shared memory.
+func (s *settings) meeting(conn net.Conn) handshake.Meeting {
 	tcp, ok := s.meets(conn)
 	if !ok || bubble.Inside() {
 		return nil
 	}
-	l := s.local(tcp, false, false)
-	return func() (net.Conn, error) {
-		if met, err := l.TryMeet(); err != nil || !met {
-			return nil, err
-		}
-		return l.open(s, false), nil
-	}
+	return &acceptee{s.local(tcp, false, false), s}
 }
+
+// acceptee is an accepted connection that the program does not have yet.
+type acceptee struct {
+	l *local
+	s *settings
+}
+
+func (a *acceptee) Try() (net.Conn, error) {
+	if met, err := a.l.TryMeet(); err != nil || !met {
+		return nil, err
+	}
+	return a.Plain(), nil
+}
+
+func (a *acceptee) Plain() net.Conn { return a.l.open(a.s, false) }
 
 // name gives an error, and one of this connection that it wraps, the name of the network that the program used.
 func (l *local) name(err error) error {
@@ -322,9 +337,9 @@ func (l *local) stats() ConnStats {
 	if why := l.Why(); why != nil {
 		s.OnTCP = why.Error()
 	}
-	s.TCPReceived, s.TCPSent = l.Counts()
+	s.ShmReceived, s.ShmSent = l.Rings()
 	read, written := l.Totals()
-	s.ShmReceived, s.ShmSent = read-s.TCPReceived, written-s.TCPSent
+	s.TCPReceived, s.TCPSent = read-s.ShmReceived, written-s.ShmSent
 	s.Moves = l.Moves()
 	return s
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/handshake"
 )
 
 const haveSHM = false
@@ -23,4 +25,4 @@ func (s *settings) inherit(net.Conn) *Conn { return nil }
 
 func (s *settings) meet(context.Context, net.Conn, time.Duration) (*Conn, error) { return nil, nil }
 
-func (s *settings) meeting(net.Conn) func() (net.Conn, error) { return nil }
+func (s *settings) meeting(net.Conn) handshake.Meeting { return nil }

@@ -268,8 +268,8 @@ func (c *Conn) File() (*os.File, error) {
 }
 
 // SyscallConn returns a [syscall.RawConn]; see [net.TCPConn.SyscallConn]. On TCP and shm it works as
-// TCP's: the connection comes home for Read and Write, and after Control bytes from the peer arrive
-// on the socket only.
+// TCP's: the connection comes home for the callbacks, and may move again after them. After Control, what
+// arrives stays on TCP until some Reads have waited, so that the program may poll the descriptor.
 //
 // Over RDMA:
 //

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"sync/atomic"
+	"time"
 
+	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/wire"
 )
@@ -20,6 +23,34 @@ type settings struct {
 	asks    bool // clients on network tcp may send a Request
 	policy  policy
 	network networkID
+}
+
+// standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
+// changed, and each second, because devices may have come or gone: it would take a twentieth of the time of a dial.
+var standards [len(networkNames)]atomic.Pointer[standard]
+
+type standard struct {
+	settings
+	environment [len(variables)]string
+	at          time.Duration
+}
+
+// shared is settings for a Dial or a Listen, for which n says whether the program asks for SDP. The result must not be
+// changed.
+func (c *Config) shared(n network) (*settings, error) {
+	if c != nil || n.rule != nil || bubble.Inside() {
+		set, err := c.settings(n, n.only)
+		return &set, err
+	}
+	now, slot := standard{environment: environment(), at: clock()}, &standards[n.id()]
+	if last := slot.Load(); last != nil && last.environment == now.environment && now.at-last.at < time.Second {
+		return &last.settings, nil
+	}
+	var err error
+	if now.settings, err = c.settings(n, n.only); err == nil {
+		slot.Store(&now)
+	}
+	return &now.settings, err
 }
 
 // settings returns those for a network. asked says that the program asks for SDP, which
@@ -64,7 +95,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		policy:  policyFor(dev.dir, dev.uids),
 		network: n.id(),
 	}
-	if set.shm && (n.only || set.asks) {
+	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
 		set.Meet = met.meeting
 	}

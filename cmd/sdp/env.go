@@ -11,7 +11,7 @@ import (
 
 func envCommand() *command {
 	c := &command{
-		name: "env", usage: "[-verbs]",
+		name: "env", usage: "[-iwarp] [-verbs]",
 		short: "print the environment in which other build systems use SDP",
 		long: `
 Prints lines for a shell that set GOROOT, GOTOOLCHAIN and PATH, so that make,
@@ -24,7 +24,8 @@ The version of Go is the one that the go command would use in the current
 directory, and stays that one.`,
 	}
 	define := func(fs *flag.FlagSet) {
-		fs.Bool("verbs", false, "add the device for RDMA hardware; needs cgo")
+		fs.Bool("iwarp", false, "add SDP over RDMA, with the device iwarp")
+		fs.Bool("verbs", false, "add SDP over RDMA, and the device for RDMA hardware; needs cgo")
 	}
 	c.long += flagHelp(define)
 	c.run = func(args []string) error {

@@ -23,8 +23,8 @@ import (
 const goHelp = `
 Runs the go command with the arguments, in a copy of the Go installation whose
 package net uses SDP. Every program, test and library is built with it as it is:
-Dial and Listen on networks of TCP use SDP where the peer does, and plain TCP
-otherwise. Types, errors and options are those of package net.
+TCP connections between programs of one host move to shared memory when that
+pays. Types, errors and options are those of package net.
 
 The copy is made in the user's cache directory when it is first needed. The
 version of Go is the one that the go command would use, so go.mod's toolchain
@@ -33,15 +33,16 @@ line says so; on Linux, architectures other than amd64 and arm64 are refused.
 Commands that build nothing, such as get and mod, are those of the installation.
 
 "sdp build", "sdp test", "sdp run" and "sdp install" stand for "sdp go build"
-and so on. "sdp go -verbs build", with the flag before the go command's name,
-adds the device for RDMA hardware; that needs cgo, and has no short form.
+and so on. "sdp go -iwarp build", with the flag before the go command's name,
+adds SDP over RDMA with its device iwarp. -verbs also adds the device for RDMA
+hardware, which needs cgo. They have no short form, and make programs larger.
 
 docs/adoption.md has the limits, and what environment variables do at run time.`
 
 // goCommands returns "sdp go" and its shorthands.
 func goCommands() []*command {
 	cs := []*command{{
-		name: "go", usage: "[-verbs] <go command> [arguments]",
+		name: "go", usage: "[-iwarp] [-verbs] <go command> [arguments]",
 		short: "run a go command that builds programs with SDP",
 		long:  goHelp,
 		run:   runGo,
@@ -70,13 +71,14 @@ func runGo(args []string) error {
 // goOptions parses the flags before the go command's name. The others belong to the go command.
 func goOptions(args []string) (adopt.Options, []string) {
 	o := adopt.Options{Cache: os.Getenv("SDP_GOCACHE")}
+	flags := map[string]*bool{"iwarp": &o.RDMA, "verbs": &o.Verbs}
 	for len(args) > 0 {
 		name, value, _ := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
 		on, err := strconv.ParseBool(cmp.Or(value, "true"))
-		if !strings.HasPrefix(args[0], "-") || name != "verbs" || err != nil {
+		if !strings.HasPrefix(args[0], "-") || flags[name] == nil || err != nil {
 			break
 		}
-		o.Verbs, args = on, args[1:]
+		*flags[name], args = on, args[1:]
 	}
 	return o, args
 }

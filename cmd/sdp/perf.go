@@ -15,6 +15,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/perf"
 	"github.com/gosdp/gosdp/internal/term"
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // perfPort is the port of "sdp perf -s", and the default port of clients.
@@ -130,8 +131,11 @@ func servePerf(address string) error {
 	kinds := map[byte]string{perf.Echo: "round trips", perf.Upload: "received", perf.Download: "sent"}
 	return perf.Serve(ln, func(c net.Conn, kind byte, bytes int64, err error) {
 		way := perf.TCP
-		if d, ok := c.(interface{ Device() string }); ok {
-			way = d.Device()
+		if up, ok := c.(*sdp.Conn); ok {
+			s := up.Stats()
+			if way = s.Device; s.Moves > 0 {
+				way = "shm" // it has come home to be closed
+			}
 		}
 		if err != nil {
 			fmt.Fprintf(stdout, "%s over %s: %s\n", c.RemoteAddr(), way, term.Clean(err.Error()))

@@ -1,10 +1,10 @@
 // Containers is a server of HTTP and gRPC, and a client that calls it, for two containers of one
-// host. With a directory that both mount, named by SDP_SHM_DIR, their connections move to shared memory:
+// host. With a directory that both mount, named by SDP_SHM_DIR, they use shared memory:
 //
 //	containers serve -http :8080 -grpc :9090
 //	containers call -http server:8080 -grpc server:9090 -times 100
 //
-// The client prints whether its connections have moved. docs/containers.md has manifests for Docker Compose
+// The client prints what has carried its calls. docs/containers.md has manifests for Docker Compose
 // and Kubernetes.
 package main
 
@@ -89,6 +89,7 @@ const callTime = 10 * time.Second
 func callHTTP(at string, times int) error {
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
 	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: callTime}
+	defer client.CloseIdleConnections()
 	for range times {
 		answer, err := client.Get("http://" + at + "/")
 		if err != nil {

@@ -2,9 +2,9 @@
 //
 //	go run ./examples/tour
 //
-// It makes round trips, HTTP requests and a transfer over TCP, over a TCP connection that has moved
-// to shared memory (shm), and over SDP on the software RNIC (iwarp). It compares every byte, and
-// exits with status 1 if one differs.
+// It makes round trips, HTTP requests and a transfer over TCP, in shared memory (shm) and over SDP
+// on the software RNIC (iwarp). It compares every byte, and exits with
+// status 1 if one differs.
 package main
 
 import (
@@ -39,7 +39,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.devices, "devices", "shm,iwarp", "a `list` of devices to compare with TCP")
+	flag.StringVar(&o.devices, "devices", "shm,iwarp", "a `list` of SDP devices to compare with TCP")
 	flag.StringVar(&o.host, "host", "localhost", "the server's `address`; device verbs needs one of an RDMA NIC")
 	flag.DurationVar(&o.turn, "turn", 300*time.Millisecond, "duration of each turn of round trips and requests")
 	flag.IntVar(&o.bytes, "bytes", 256<<20, "number of bytes in each turn of the transfer")
@@ -66,7 +66,7 @@ func (o options) config(device string) *sdp.Config {
 		ReplyTimeout: limit, HandshakeTimeout: limit, StepUpTimeout: limit}
 }
 
-// listen and dial use package net for "tcp". On network "sdp", a connection that stays on TCP is an error.
+// listen and dial use package net for "tcp". On network "sdp", a fallback to TCP is an error.
 func (o options) listen(device, address string) (net.Listener, error) {
 	if device == "tcp" {
 		return net.Listen("tcp", address)
@@ -105,13 +105,7 @@ type client struct {
 func (o options) run(out io.Writer) error {
 	names := []string{"tcp"}
 	for name := range strings.SplitSeq(o.devices, ",") {
-		err := errors.New("not supported on this system")
-		if device, ok := rdma.LookupDevice(name); ok {
-			err = device.Probe()
-		} else if name == "shm" && runtime.GOOS == "linux" {
-			err = nil
-		}
-		if err != nil {
+		if err := usable(name); err != nil {
 			fmt.Fprintf(out, "Without device %q: %v.\n", name, err)
 			continue
 		}
@@ -120,25 +114,33 @@ func (o options) run(out io.Writer) error {
 
 	rates := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(rates, "\t%s\t\t\n", strings.Join(names, "\t\t"))
-	var counters, moves strings.Builder
+	var counters strings.Builder
 	stats := tabwriter.NewWriter(&counters, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(stats, "\tdevice\tmessages sent\treceived\tMB copied\tMB by RDMA\tcontrol messages\tcredit stalls\t")
-	moved := tabwriter.NewWriter(&moves, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(moved, "\tMB in the ring\tMB over TCP\tmoves\t")
+	fmt.Fprintln(stats, "\tdevice\tMB in shared memory\tmessages sent\treceived\tMB in messages\tMB by RDMA\tcontrol messages\tcredit stalls\t")
 	for _, l := range loads {
-		if err := o.compare(l, names, rates, stats, moved); err != nil {
+		if err := o.compare(l, names, rates, stats); err != nil {
 			return err
 		}
 	}
 	fmt.Fprint(out, "Two processes of this machine, one connection each, every byte compared:\n\n")
-	err := cmp.Or(rates.Flush(), stats.Flush(), moved.Flush())
-	fmt.Fprint(out, "\nWhat the client's end of each connection counted that moved to shared memory:\n\n", moves.String())
-	fmt.Fprint(out, "\nWhat the client's end of each SDP connection counted:\n\n", counters.String())
+	err := cmp.Or(rates.Flush(), stats.Flush())
+	fmt.Fprint(out, "\nWhat the client's end of each connection counted:\n\n", counters.String())
 	return err
 }
 
-// compare measures a load over every device and adds the results to the tables.
-func (o options) compare(l load, devices []string, rates, stats, moved io.Writer) (err error) {
+// usable returns why a device cannot be used here.
+func usable(name string) error {
+	if device, ok := rdma.LookupDevice(name); ok {
+		return device.Probe()
+	}
+	if name != "shm" || runtime.GOOS != "linux" {
+		return errors.New("not supported on this system")
+	}
+	return nil
+}
+
+// compare measures a load over every device and adds the results to both tables.
+func (o options) compare(l load, devices []string, rates, stats io.Writer) (err error) {
 	var clients []*client
 	for _, device := range devices {
 		address, stop, err := process.Start(nil, "-serve", device+"/"+l.name, "-host", o.host, "-zcopy", strconv.Itoa(o.zcopy))
@@ -173,11 +175,7 @@ func (o options) compare(l load, devices []string, rates, stats, moved io.Writer
 		if conn, ok := c.conn.(*sdp.Conn); ok {
 			fmt.Fprintf(rates, "%.1f×\t", median/clients[0].rates[1])
 			s := conn.Stats()
-			if c.device == "shm" {
-				fmt.Fprintf(moved, "%s\t%.1f\t%.1f\t%d\t\n", l.name, float64(s.ShmSent+s.ShmReceived)/1e6, float64(s.TCPSent+s.TCPReceived)/1e6, s.Moves)
-				continue
-			}
-			fmt.Fprintf(stats, "%s\t%s\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t\n", l.name, s.Device, s.BcopySent.Messages, s.BcopyReceived.Messages,
+			fmt.Fprintf(stats, "%s\t%s\t%.1f\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t\n", l.name, c.device, float64(s.ShmSent+s.ShmReceived)/1e6, s.BcopySent.Messages, s.BcopyReceived.Messages,
 				float64(s.BcopySent.Bytes+s.BcopyReceived.Bytes)/1e6, float64(s.ZCopySent+s.ZCopyReceived)/1e6,
 				s.ControlSent+s.ControlReceived, s.CreditStalls)
 		}

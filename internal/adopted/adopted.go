@@ -15,6 +15,9 @@ type unhooked = struct{ GosdpUnhooked struct{} }
 
 // Plain returns a context in which package net dials and listens without SDP.
 func Plain(ctx context.Context) context.Context {
+	if ordinary.Load() {
+		return ctx
+	}
 	return context.WithValue(ctx, unhooked{}, true)
 }
 

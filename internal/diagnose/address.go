@@ -128,6 +128,8 @@ func (p *Path) notMet(not *sdp.NotSDPError, code string) {
 	case strings.Contains(p.Reason, "peer does not share memory"):
 		p.Code, p.Reason = CodePlainPeer, "the server does not share memory"
 		p.Advice = "let it listen with this library, build it with sdp go, or put sdp proxy beside it"
+	case strings.Contains(p.Reason, "peer closed the connection"):
+		p.Code, p.Reason = CodePlainPeer, "the server closed the connection, and did not share memory"
 	case strings.Contains(p.Reason, "peer runs as user"):
 		p.Code = CodeUser
 		p.Advice = "run both as one user, or let both share memory with the other's user: Config.PeerUIDs, SDP_PEER_UIDS, or a rule"

@@ -58,12 +58,9 @@ type Config struct {
 	// CRC asks for CRC between two ends on one host too.
 	CRC bool
 	// Meet lets a server meet clients in shared memory. The handshake calls it for each connection
-	// that it does not take for plain TCP at once. It returns nil if the client cannot meet this end,
-	// and otherwise a function that tries once, without waiting. That returns the connection that the
-	// program gets once both ends have met, and nil if they have not met yet. An error means that they
-	// will not meet. The handshake calls the function from one goroutine while it waits for the client's
-	// first bytes. A nil Meet meets nobody. Meet must be safe for concurrent use.
-	Meet func(conn net.Conn) (try func() (met net.Conn, err error))
+	// that it does not take for plain TCP at once. It returns nil if the client cannot meet this end.
+	// A nil Meet meets nobody. Meet must be safe for concurrent use.
+	Meet func(conn net.Conn) Meeting
 	// Logger receives, at debug level, why a connection or a device is not used.
 	Logger *slog.Logger
 
@@ -149,6 +146,16 @@ func settle(local, peer wire.Hello) (wire.Hello, wire.Hello) {
 	return local, peer
 }
 
+// A Meeting is what a server does to meet a client. The handshake calls its methods from one goroutine.
+type Meeting interface {
+	// Try tries once, without waiting, while the handshake waits for the client's first bytes. It returns
+	// the connection that the program gets once both ends have met, and nil if they have not met yet. An
+	// error means that they will not meet.
+	Try() (met net.Conn, err error)
+	// Plain returns the connection that the program gets if the client speaks something else than SDP.
+	Plain() net.Conn
+}
+
 // Connection is the result of a handshake.
 type Connection struct {
 	// Conn is the connection on which the handshake ran. If the result is plain TCP, the
@@ -158,7 +165,7 @@ type Connection struct {
 	// nil if the connection is plain TCP, and then nothing below is set.
 	QP     rdma.QueuePair
 	Device string
-	// Met says that Conn is what Config.Meet has returned. QP is then nil.
+	// Met says that Conn is from the Meeting that Config.Meet has returned. QP is then nil.
 	Met bool
 	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello

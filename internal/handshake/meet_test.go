@@ -20,25 +20,28 @@ type meeting struct {
 	at     int32
 	fails  error
 	met    net.Conn
+	plain  net.Conn
 	tried  atomic.Int32
 	trying atomic.Bool
 }
 
-func (m *meeting) Meet(net.Conn) func() (net.Conn, error) {
-	return func() (net.Conn, error) {
-		if m.trying.Swap(true) {
-			panic("two goroutines try")
-		}
-		defer m.trying.Store(false)
-		switch n := m.tried.Add(1); {
-		case m.fails != nil:
-			return nil, m.fails
-		case n == m.at:
-			return m.met, nil
-		}
-		return nil, nil
+func (m *meeting) Meet(net.Conn) Meeting { return m }
+
+func (m *meeting) Try() (net.Conn, error) {
+	if m.trying.Swap(true) {
+		panic("two goroutines try")
 	}
+	defer m.trying.Store(false)
+	switch n := m.tried.Add(1); {
+	case m.fails != nil:
+		return nil, m.fails
+	case n == m.at:
+		return m.met, nil
+	}
+	return nil, nil
 }
+
+func (m *meeting) Plain() net.Conn { return m.plain }
 
 // meetConfig is that of a server that serves only clients that it meets.
 func meetConfig(m *meeting) Config {
@@ -139,6 +142,27 @@ func TestClientThatIsNotMet(t *testing.T) {
 			var late net.Error
 			assert.False(t, errors.As(err, &late) && late.Timeout(), "it is closed")
 		})
+	}
+}
+
+// TestClientsOfBothKindsAreMet has a server that also serves plain clients. The program gets one that is not met
+// from the Meeting, too.
+func TestClientsOfBothKindsAreMet(t *testing.T) {
+	for _, at := range []int32{0, 10} {
+		server, client := handshaketest.TCPPair(t)
+		m := &meeting{at: at, met: struct{ net.Conn }{server}, plain: struct{ net.Conn }{client}}
+		cfg := meetConfig(m)
+		cfg.Devices, cfg.SDPOnly = []wire.Device{wire.DeviceIWARP}, false
+		want := m.met
+		if at == 0 {
+			_, err := client.Write([]byte("GET "))
+			require.NoError(t, err)
+			want = m.plain
+		}
+		up, err := Serve(t.Context(), server, cfg)
+		require.NoError(t, err)
+		assert.True(t, up.Met)
+		assert.Equal(t, want, up.Conn)
 	}
 }
 

@@ -49,6 +49,7 @@ type Incoming struct {
 	channel
 	request  *iwarp.Request // that was accepted
 	sameHost bool           // the client says that it is on this host, and can prove it
+	meeting  Meeting        // nil: the client cannot meet this end
 
 	mu       sync.Mutex
 	progress Progress
@@ -172,14 +173,14 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 		stop()
 	}
 	h.mu.Unlock()
-	var try func() (net.Conn, error)
 	if h.cfg.Meet != nil {
-		try = h.cfg.Meet(h.conn)
+		h.meeting = h.cfg.Meet(h.conn)
 	}
+	try := h.meeting != nil
 	for wait := meetFirst; ; wait = min(2*wait, meetMost) {
-		v = h.firstWithin(look, wait, try != nil)
-		if try != nil && v != isMPA { // bytes may have followed the meeting
-			met, err := try()
+		v = h.firstWithin(look, wait, try)
+		if try && v != isMPA { // bytes may have followed the meeting
+			met, err := h.meeting.Try()
 			if met != nil {
 				return v, met, nil
 			}
@@ -188,7 +189,7 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 				if len(h.cfg.Devices) == 0 {
 					return v, nil, fmt.Errorf("handshake: meet %v: %w", h.conn.RemoteAddr(), err)
 				}
-				try = nil
+				try = false
 			}
 		}
 		if v != undecided || look.Err() != nil {
@@ -224,7 +225,15 @@ func (h *Incoming) notMPA(v verdict) (*Connection, error) {
 		h.conn.Close()
 		return nil, fmt.Errorf("handshake: %v does not speak SDP", h.conn.RemoteAddr())
 	}
-	return &Connection{Conn: h.conn}, nil
+	return h.plain(), nil
+}
+
+// plain returns the connection without SDP.
+func (h *Incoming) plain() *Connection {
+	if h.meeting != nil {
+		return &Connection{Conn: h.meeting.Plain(), Met: true}
+	}
+	return &Connection{Conn: h.conn}
 }
 
 // reads notes that the client speaks MPA, and whether its Request has been read. GiveWay ends
@@ -288,7 +297,7 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 	if err := rejectToPlain(request); err != nil {
 		return nil, err
 	}
-	return &Connection{Conn: h.conn}, nil
+	return h.plain(), nil
 }
 
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the

@@ -76,10 +76,7 @@ func bindIn(dir, name string, fd int, shared bool) error {
 	if err == unix.EADDRINUSE && removeLeftover(path) {
 		err = bindTo(path, fd)
 	}
-	if err != nil {
-		return fmt.Errorf("bind in directory %s: %w", dir, err)
-	}
-	if shared {
+	if err == nil && shared {
 		if err = share(path); err != nil {
 			unix.Unlink(path)
 		}

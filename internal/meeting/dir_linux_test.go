@@ -311,3 +311,21 @@ func TestCheckDir(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkSeek is what an acceptor's attempt costs that finds nobody.
+func BenchmarkSeek(b *testing.B) {
+	e := Ends{Dialler: netip.MustParseAddrPort("10.0.0.2:5"), Acceptor: netip.MustParseAddrPort("10.0.0.3:80")}
+	var f Facts
+	f.Moments, _ = talk()
+	f.FirstIn = make([]byte, FirstLen)
+	for name, dir := range map[string]string{"abstract": "", "directory": b.TempDir()} {
+		b.Run(name, func(b *testing.B) {
+			e.Dir = dir
+			for b.Loop() {
+				if m, err := Seek(e, f); m != nil || err != nil {
+					b.Fatal(m, err)
+				}
+			}
+		})
+	}
+}

@@ -93,7 +93,7 @@ var (
 	// ErrVanished means that the peer has given the meeting up.
 	ErrVanished = errors.New("peer closed the meeting")
 	// ErrEarly means that too little has gone through the connection to meet in a directory.
-	ErrEarly = errors.New("too little traffic to recognise the peer by")
+	ErrEarly = errors.New("connection between containers is too young to share memory")
 )
 
 // check checks what the peer said. The view must be later than that.

@@ -69,7 +69,12 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 			m.file = filepath.Join(e.Dir, m.name)
 		}
 	} else {
-		err = os.NewSyscallError("bind", unix.Bind(m.fd, &unix.SockaddrUnix{Name: m.name}))
+		err = unix.Bind(m.fd, &unix.SockaddrUnix{Name: m.name})
+	}
+	if err == unix.EADDRINUSE {
+		err = fmt.Errorf("another process has the socket %s: %w", m.name, err)
+	} else if errno, ok := err.(unix.Errno); ok {
+		err = os.NewSyscallError("bind", errno)
 	}
 	if err == nil {
 		err = os.NewSyscallError("listen", unix.Listen(m.fd, 1))
@@ -244,9 +249,6 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 }
 
 var errSelf = errors.New("peer is this process")
-
-// TestSelf lets both ends be in one process. Tests set it.
-var TestSelf bool
 
 // check looks at the peer's process and at the TCP socket. It returns the process's number.
 func (m *Meeting) check() (pid int, err error) {

@@ -30,10 +30,6 @@ func Dial(ctx context.Context, way, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, reasonOf(err, way)
 	}
-	if up, ok := c.(*sdp.Conn); !ok || up.Device() != way {
-		c.Close()
-		return nil, fmt.Errorf("connection uses another device than %s", way)
-	}
 	return c, nil
 }
 

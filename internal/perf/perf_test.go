@@ -15,13 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/sdp"
 	"github.com/gosdp/gosdp/test/watchdog"
 )
 
 const patience = time.Minute
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	meeting.TestSelf = true // the server is in the process of the test
+	goleak.VerifyTestMain(m)
+}
 
 // A report is what a server has said of a measurement.
 type report struct {

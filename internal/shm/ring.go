@@ -108,6 +108,9 @@ func (p *Producer) Unread() (int, error) {
 // Position returns how many bytes were put. It may be called at any time.
 func (p *Producer) Position() uint64 { return p.head.Load() }
 
+// Pending reports whether bytes are unread. It may be called at any time.
+func (p *Producer) Pending() bool { return p.head.Load() != p.tail.Load() }
+
 // Taken returns the consumer's position, as Unread has found it.
 func (p *Producer) Taken() uint64 { return p.taken }
 

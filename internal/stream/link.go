@@ -86,6 +86,8 @@ type link struct {
 	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
 	seen atomic.Bool  // seeHome has been called
 
+	counted atomic.Bool
+
 	reader
 	writer
 }
@@ -138,6 +140,14 @@ func (l *link) hold() bool {
 		if l.refs.CompareAndSwap(n, n+1) {
 			return true
 		}
+	}
+}
+
+// countMove counts that the connection has moved, in the direction that moves first.
+func (l *link) countMove() {
+	if !l.counted.Swap(true) {
+		l.c.moves.Add(1)
+		movesTotal.Add(1)
 	}
 }
 
@@ -224,7 +234,7 @@ func (l *link) leave() (left bool) {
 // seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
 func (l *link) seeHome() {
 	if !l.seen.Swap(true) {
-		go l.comeHome(incoming | outgoing)
+		go l.comeHome(incoming|outgoing, soon())
 	}
 }
 

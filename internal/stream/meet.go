@@ -22,7 +22,7 @@ type mover struct {
 	dialled  bool
 	restless bool
 	got      atomic.Bool   // a Read has returned bytes since the last Write
-	polled   atomic.Bool   // the program may wait on the descriptor itself
+	polled   polled        // whether the program waits on the descriptor itself
 	turns    atomic.Uint64 // Writes after a Read
 	next     atomic.Uint64 // the score at which step has something to do
 
@@ -76,12 +76,11 @@ func (c *Conn) Move(dialled bool, p *Policy) {
 	case p.At != nil:
 		at = p.At(dialled, c.acceptor())
 	}
-	now := time.Since(epoch)
-	c.next.Store(c.trigger.Start(dialled, at, now))
-	if !dialled {
-		children.add(c, int64(now))
-	}
+	c.next.Store(c.trigger.Start(dialled, at, time.Since(epoch)))
 }
+
+// Expect looks for the dialler of an accepted connection while that is young: it may be in Meet, and send nothing.
+func (c *Conn) Expect() { children.add(c, int64(time.Since(epoch))) }
 
 // acceptor returns the address at which the connection was accepted.
 func (c *Conn) acceptor() netip.AddrPort {
@@ -121,7 +120,7 @@ func (c *Conn) Why() error {
 	switch {
 	case c.policy == nil:
 		return errNoPolicy
-	case c.polled.Load():
+	case c.polled.yes():
 		return errPolled
 	}
 	return errQuiet

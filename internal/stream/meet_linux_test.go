@@ -330,6 +330,56 @@ func TestPolledDescriptor(t *testing.T) {
 	}
 }
 
+// TestOptionsDoNotKeepAConnectionOnTCP: a program that sets an option with Control, and waits in Read, moves nevertheless.
+// When it then leaves unread what has arrived, it may poll: the connection comes home and stays there.
+func TestOptionsDoNotKeepAConnectionOnTCP(t *testing.T) {
+	a, b := movers(t, 4)
+	for _, c := range []*Conn{a, b} {
+		raw, err := c.SyscallConn()
+		require.NoError(t, err)
+		require.NoError(t, raw.Control(func(uintptr) {}))
+		assert.True(t, c.polled.yes())
+	}
+	echoed := make(chan error, 1)
+	last := byte(1)
+	go func() {
+		buf := make([]byte, 1)
+		for buf[0] != last {
+			if _, err := io.ReadFull(b, buf); err != nil {
+				echoed <- err
+				return
+			}
+			b.Write(buf)
+		}
+		echoed <- nil
+	}()
+	buf := make([]byte, 1)
+	exchange := func(with byte) {
+		_, err := a.Write([]byte{with})
+		require.NoError(t, err)
+		_, err = io.ReadFull(a, buf)
+		require.NoError(t, err)
+	}
+	for a.polled.yes() || b.polled.yes() || a.Device() != "shm" || b.Device() != "shm" {
+		exchange(0)
+	}
+	exchange(0)
+	exchange(last)
+	require.NoError(t, <-echoed)
+
+	for b.Unread() == 0 {
+		_, err := a.Write([]byte("unread"))
+		require.NoError(t, err)
+	}
+	k := &watched{since: 1}
+	b.visited(k, 1)
+	b.visited(k, 2)
+	for !a.Visit() || !b.Visit() {
+		runtime.Gosched()
+	}
+	assert.Equal(t, errPolled, b.Why(), "no Read takes what is in the ring")
+}
+
 // TestBudget: a ring grows only if the budget allows it, and gives back what it took; a connection moves only if the
 // process may share memory.
 func TestBudget(t *testing.T) {

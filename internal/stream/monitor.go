@@ -3,8 +3,6 @@
 package stream
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -31,6 +29,8 @@ type visits struct {
 type watched struct {
 	payload uint64 // at the last visit
 	since   int64  // when that changed, since epoch
+	pos     uint64 // of the Reads in the ring, and
+	waited  bool   // whether bytes were unread there, and no Read was in progress
 }
 
 func (v *visits) add(c *Conn) {
@@ -76,18 +76,20 @@ func (v *visits) visit() {
 	v.timer.Reset(visitEvery)
 }
 
-// LeaveAll makes all connections of the process come home, because something is short. A function of a
-// Policy must not call it.
-func LeaveAll(why error) {
-	monitor.mu.Lock()
-	all := slices.Collect(maps.Keys(monitor.conns))
-	monitor.mu.Unlock()
-	for _, c := range all {
-		if l := c.linked.Load(); l != nil {
-			c.why.CompareAndSwap(nil, &why)
-			l.leave()
-		}
+// waits reports whether bytes have waited in the ring from one visit to the next, and no Read has. If the program has the
+// descriptor, it may wait for that to become readable.
+func (l *link) waits(k *watched) bool {
+	if !l.hold() {
+		return false
 	}
+	defer l.drop()
+	pos, unread := l.reader.ring.Position(), l.reader.ring.Head() != l.reader.ring.Position()
+	if unread = unread && l.c.rmu.TryLock(); unread {
+		l.c.rmu.Unlock()
+	}
+	waited := unread && k.waited && k.pos == pos
+	k.waited, k.pos = unread, pos
+	return waited
 }
 
 // needsVisits reports whether the connection has a meeting or a segment.
@@ -111,7 +113,10 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	}
 	c.stepMu.Unlock()
 	if l := c.linked.Load(); l != nil {
-		if c.policy != nil && idle > int64(idleTime) {
+		if c.polled.asked() && l.waits(k) {
+			c.stay(errPolled)
+			c.Leave()
+		} else if c.policy != nil && idle > int64(idleTime) {
 			c.why.CompareAndSwap(nil, &errIdle)
 			c.Leave()
 		} else if !c.Visit() && l.hold() {

@@ -3,10 +3,11 @@
 package stream
 
 import (
-	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,7 +15,7 @@ import (
 // homeTime is for how long a call waits for the peer to bring a connection home.
 const homeTime = time.Second
 
-var errAway = errors.New("connection is in shared memory, and its peer does not answer")
+var errAway = fmt.Errorf("connection is in shared memory, and its peer does not answer: %w", os.ErrDeadlineExceeded)
 
 // which of the two directions
 type which uint
@@ -24,25 +25,33 @@ const (
 	outgoing
 )
 
-// comeHome brings directions of a link home, and waits for the peer's part in that, unless the peer has gone.
-func (l *link) comeHome(dirs which) error {
+// comeHome brings directions of a link home, and waits for the peer's part in that, unless the peer has gone. It reports
+// false if the time is over that late returns, which may change.
+func (l *link) comeHome(dirs which, late func() time.Time) bool {
 	if l == nil || !l.hold() {
-		return nil
+		return true
 	}
 	defer l.drop()
 	c := l.c
-	deadline := time.Now().Add(homeTime)
 	pending := func() bool { return !l.home(dirs) }
 	for l.leave(); pending() && !l.bell.Gone() && !c.is(closed); l.leave() {
-		if time.Now().After(deadline) {
-			return c.fail("file", errAway)
+		deadline := late()
+		if !deadline.IsZero() && !time.Now().Before(deadline) {
+			return false
 		}
 		var in, out = l.reader.gate.Load(), l.writer.gate.Load()
 		l.bell.Sleep(func() { l.reader.ring.Sleep(); l.writer.ring.Sleep() }, func() bool {
-			return !pending() || l.reader.gate.Load() != in || l.writer.gate.Load() != out || l.bell.Gone() || c.is(closed)
+			return !pending() || l.reader.gate.Load() != in || l.writer.gate.Load() != out || l.bell.Gone() || c.is(closed) ||
+				late() != deadline
 		}, deadline)
 	}
-	return nil
+	return true
+}
+
+// soon is a time for comeHome.
+func soon() func() time.Time {
+	at := time.Now().Add(homeTime)
+	return func() time.Time { return at }
 }
 
 // home reports whether the directions are home.
@@ -50,11 +59,11 @@ func (l *link) home(dirs which) bool {
 	return (dirs&incoming == 0 || l.reader.at() == home) && (dirs&outgoing == 0 || l.writer.at() == home)
 }
 
-// lockAtHome takes the lock of a direction once that is home, or will never be.
-func (c *Conn) lockAtHome(dir which, mu *sync.Mutex) error {
+// lockAtHome takes the lock of a direction once that is home, or will never be. It fails with the direction's deadline.
+func (c *Conn) lockAtHome(dir which, mu *sync.Mutex, deadline *atomic.Int64) error {
 	for {
-		if err := c.linked.Load().comeHome(dir); err != nil {
-			return err
+		if !c.linked.Load().comeHome(dir, func() time.Time { return until(deadline.Load()) }) {
+			return os.ErrDeadlineExceeded
 		}
 		mu.Lock()
 		if l := c.linked.Load(); l == nil || l.home(dir) || l.bell.Gone() || c.is(closed) {
@@ -68,8 +77,8 @@ func (c *Conn) lockAtHome(dir which, mu *sync.Mutex) error {
 // that was in shared memory is on TCP before. It fails if the peer does not answer within a second.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
-	if err := c.linked.Load().comeHome(incoming | outgoing); err != nil {
-		return nil, err
+	if !c.linked.Load().comeHome(incoming|outgoing, soon()) {
+		return nil, c.fail("file", errAway)
 	}
 	return c.tcp.File()
 }
@@ -80,9 +89,9 @@ type rawConn struct {
 	raw syscall.RawConn
 }
 
-// SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. After Control, the descriptor
-// becomes readable when something has arrived, as a program that polls it expects: the direction from the peer does not
-// move any more.
+// SyscallConn returns a raw connection to the TCP socket; see net.TCPConn. For Control, both directions come home, because
+// the program may write, and wait for the descriptor to become readable. The direction from the peer does not move until
+// the program's Reads show that it waits in them; see polled.
 // Read and Write bring their direction home, but a Read that looks whether anything has arrived does not.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.tcp.SyscallConn()
@@ -93,8 +102,8 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 }
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
-	r.c.polled.Store(true)
-	r.c.Leave() // what arrives from now on comes through the socket
+	r.c.polled.suspect()
+	r.c.linked.Load().comeHome(incoming|outgoing, soon())
 	return r.raw.Control(f)
 }
 
@@ -103,8 +112,8 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	if done, err := r.look(f); done || err != nil {
 		return err
 	}
-	if err := c.lockAtHome(incoming, &c.rmu); err != nil {
-		return err
+	if err := c.lockAtHome(incoming, &c.rmu, &c.readDeadline); err != nil {
+		return c.fail("raw-read", err)
 	}
 	defer c.rmu.Unlock()
 	err := r.raw.Read(f)
@@ -136,8 +145,8 @@ func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 
 func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c := r.c
-	if err := c.lockAtHome(outgoing, &c.wmu); err != nil {
-		return err
+	if err := c.lockAtHome(outgoing, &c.wmu, &c.writeDeadline); err != nil {
+		return c.fail("raw-write", err)
 	}
 	defer c.wmu.Unlock()
 	err := r.raw.Write(f)

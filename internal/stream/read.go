@@ -25,6 +25,7 @@ type reader struct {
 	buf   []byte
 	n     int
 	err   error
+	late  bool      // it found nothing at first
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
 	armed int64     // and of the deadline
@@ -72,10 +73,14 @@ func (c *Conn) take(b []byte) (int, error) {
 			}
 			n, err := c.tcp.Read(b)
 			c.received(b[:max(0, n)])
+			if err == io.EOF {
+				err = c.failRead(err)
+			}
 			return n, err
 		}
 		n, err := l.read(b)
 		if err != nil {
+			l.findCut(err)
 			return n, c.failRead(err)
 		}
 		if n > 0 {
@@ -86,9 +91,19 @@ func (c *Conn) take(b []byte) (int, error) {
 
 func (c *Conn) failRead(err error) error {
 	if err == io.EOF {
-		return err
+		if !c.is(cut) || !c.tell() {
+			return err
+		}
+		err = unix.ECONNRESET
 	}
 	return c.fail("read", err)
+}
+
+// findCut finds out whether a stream has ended because the peer has died, and has not read what is in its ring.
+func (l *link) findCut(end error) {
+	if end == io.EOF && !l.c.is(readShut) && !l.reader.gate.Load().Left() && l.writer.at()&^lent == inRing && l.writer.ring.Pending() {
+		l.c.state.Or(cut)
+	}
 }
 
 // read reads from the link. It returns 0 and no error if the caller has to look again where the bytes are.
@@ -113,7 +128,7 @@ func (l *link) read(b []byte) (int, error) {
 	case inRing:
 		return l.readRing(b)
 	}
-	r.buf, r.n, r.err, r.park = b, 0, nil, false
+	r.buf, r.n, r.err, r.late, r.park = b, 0, nil, false, false
 	err := l.raw.Read(r.onSocket)
 	r.reclaim()
 	r.buf = nil
@@ -140,6 +155,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		if n > 0 {
 			c.received(r.buf[:n])
 			r.n = n
+			c.polled.read(r.late)
 			r.ring.Before(c.in.Load())
 			l.ring(r.ring.WakeWriter(true)) // which may wait for that
 			if r.at() == onTCP {
@@ -147,6 +163,7 @@ func (l *link) readSocket(fd uintptr) bool {
 			}
 			return true
 		}
+		r.late = true
 		var end error
 		switch {
 		case err == nil:
@@ -163,6 +180,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		case next == gate.Enter:
 			c.keepEnd(end)
 			r.move(inRing)
+			l.countMove()
 			step("entered")
 			return true
 		case end != nil && w.Moved():
@@ -188,11 +206,10 @@ func (l *link) readSocket(fd uintptr) bool {
 }
 
 // consent lets the writer move, unless the program waits on the descriptor itself, or bytes have been read that the
-// Conn has not. It reports whether the reader
-// has consented; if not, the next bytes come through TCP.
+// Conn has not. It reports whether the reader has consented; if not, the next bytes come through TCP.
 func (l *link) consent(fd uintptr) bool {
 	c, r := l.c, &l.reader
-	if c.polled.Load() {
+	if c.polled.yes() {
 		return false // its descriptor must become readable
 	}
 	if r.gate.Load().Asks() {
@@ -230,7 +247,7 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 		c.mu.Lock()
 		before := r.ring.Position()
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
-		c.ringIn -= r.ring.Position() - before
+		c.bothIn += r.ring.Position() - before
 		c.mu.Unlock()
 		r.ended = true
 		c.keepEnd(end)

@@ -102,7 +102,9 @@ func (c *Conn) TryMeet() (met bool, err error) {
 	if err != nil {
 		c.endMeeting()
 		c.trigger.Cancel()
-		c.why.Store(&err)
+		if err != meeting.ErrEarly { // not yet
+			c.why.Store(&err)
+		}
 	}
 	return c.linked.Load() != nil, err
 }

@@ -3,7 +3,6 @@ package stream
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -31,6 +30,7 @@ func withPolicy(t testing.TB, p, q *Policy) (a, b *Conn) {
 	a, b = tcpPair(t)
 	a.Move(true, p)
 	b.Move(false, q)
+	b.Expect()
 	return a, b
 }
 
@@ -47,6 +47,7 @@ func TestNettestMovers(t *testing.T) {
 				a, b := tcpPair(t)
 				a.Move(true, p)
 				b.Move(false, p)
+				b.Expect()
 				return a, b, func() { a.Close(); b.Close() }, nil
 			})
 			assert.Greater(t, MovesTotal(), before)
@@ -396,21 +397,6 @@ func TestShrinks(t *testing.T) {
 	assert.Zero(t, taken.Load())
 }
 
-// TestLeaveAll: all connections come home, for the reason that was given.
-func TestLeaveAll(t *testing.T) {
-	why := errors.New("descriptors are short")
-	a, b := withPolicy(t, &Policy{}, &Policy{})
-	attach(t, a, b)
-	move(t, a, b)
-	LeaveAll(why)
-	for a.linked.Load() != nil || b.linked.Load() != nil {
-		say(t, a, b, "ping")
-		say(t, b, a, "pong")
-	}
-	assert.Equal(t, why, a.Why())
-	assert.Equal(t, "tcp", a.Device())
-}
-
 // TestAllow: a process of another user is refused unless the policy allows it, and Meet says so.
 func TestAllow(t *testing.T) {
 	if unix.Geteuid() != 0 {
@@ -505,5 +491,6 @@ func BenchmarkMove(b *testing.B) {
 		c := New(d.(*net.TCPConn))
 		c.state.Store(closed)
 		c.Move(false, p)
+		c.Expect()
 	}
 }

@@ -34,9 +34,9 @@ type Conn struct {
 	interrupts int32 // calls that want a Write that waits to return; guarded by mu
 	// What the program has set, since epoch; 0: none. The socket has the same, but for interrupts. Written with mu.
 	readDeadline, writeDeadline atomic.Int64
-	// Bytes that Reads have taken from the rings of former links, and that Writes have put there, less those that in and
+	// Bytes that Reads have taken from the rings of former links, and that Writes have put there; and how many of them in and
 	// out have counted, too. Guarded by mu.
-	ringIn, ringOut uint64
+	ringIn, ringOut, bothIn, bothOut uint64
 
 	mover
 }
@@ -71,9 +71,14 @@ const (
 	closed = 1 << iota
 	readShut
 	writeShut
+	cut  // the peer has died before it has read what is in the ring: a reset
+	told // a call has returned that, as a kernel reports a reset to one call
 )
 
 func (c *Conn) is(bit uint32) bool { return c.state.Load()&bit != 0 }
+
+// tell reports whether no call has returned the reset yet.
+func (c *Conn) tell() bool { return c.state.Or(told)&told == 0 }
 
 var epoch = time.Now()
 
@@ -195,9 +200,17 @@ func (c *Conn) Counts() (read, written uint64) { return c.in.Load(), c.out.Load(
 
 // Totals returns how many bytes Reads have returned and Writes have accepted, wherever the connection was.
 func (c *Conn) Totals() (read, written uint64) {
+	in, out := c.Rings()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in.Load() + in - c.bothIn, c.out.Load() + out - c.bothOut
+}
+
+// Rings returns how many of these bytes have gone through shared memory.
+func (c *Conn) Rings() (read, written uint64) {
 	for ; ; runtime.Gosched() {
 		c.mu.Lock()
-		read, written = c.in.Load()+c.ringIn, c.out.Load()+c.ringOut
+		read, written = c.ringIn, c.ringOut
 		l := c.linked.Load()
 		held := l != nil && l.hold()
 		if held {

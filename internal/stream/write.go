@@ -101,7 +101,10 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 // held.
 func (c *Conn) writesTo() (*link, error) {
 	if err := c.broken; err != 0 {
-		c.broken = unix.EPIPE // a kernel reports a reset once
+		c.broken = unix.EPIPE
+		if err == unix.ECONNRESET && !c.tell() {
+			err = unix.EPIPE
+		}
 		return nil, err
 	}
 	for {
@@ -183,8 +186,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 		if w.joined && w.gate.Move() {
 			w.move(inRing)
 			step("moved")
-			c.moves.Add(1)
-			movesTotal.Add(1)
+			l.countMove()
 			return true
 		}
 		step("to send")
@@ -248,7 +250,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		}
 		l.c.mu.Lock()
 		l.c.sent(rest[:n])
-		l.c.ringOut -= uint64(n)
+		l.c.bothOut += uint64(n)
 		l.c.mu.Unlock()
 		w.back += uint64(n)
 		step("sent a rest")
@@ -382,7 +384,8 @@ func (l *link) leaveWriter(at place) place {
 		case !l.bell.Gone():
 			return at // the reader will recall it
 		case unread > 0:
-			c.broken = unix.ECONNRESET // the peer has died before it has read them
+			c.state.Or(cut)
+			c.broken = unix.ECONNRESET
 			return home
 		case w.gate.Leave():
 			return home

@@ -27,7 +27,7 @@ func TestCostOnPlainConnections(t *testing.T) {
 	servers := make(map[string]string)
 	for _, program := range []string{"without", "with"} {
 		server := exec.Command(filepath.Join(dir, program), "serve")
-		server.Env = env(connections.env())
+		server.Env = env("SDP_DEVICES=tcp", connections.env())
 		servers[program] = startListening(t, server)
 	}
 	runs := []struct{ name, client, server string }{
@@ -39,7 +39,7 @@ func TestCostOnPlainConnections(t *testing.T) {
 	times := make(map[string][]float64)
 	for range costRuns {
 		for _, r := range runs {
-			out := run(t, dir, env(connections.env()), filepath.Join(dir, r.client), "ping", servers[r.server])
+			out := run(t, dir, env("SDP_DEVICES=tcp", connections.env()), filepath.Join(dir, r.client), "ping", servers[r.server])
 			ns, err := strconv.ParseFloat(strings.TrimSpace(out), 64)
 			require.NoError(t, err)
 			times[r.name] = append(times[r.name], ns)

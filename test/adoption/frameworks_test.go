@@ -1,7 +1,6 @@
 package adoption
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,20 +8,14 @@ import (
 
 // TestRawAccept has a program accept from the descriptor of a listener by itself, as frameworks for
 // sockets do, which take it by File or by Control. No byte reaches it that its client did not write,
-// and a listener whose descriptor only got an option serves SDP.
+// and the connections of a listener whose descriptor only got an option move.
 func TestRawAccept(t *testing.T) {
 	want(t, "short")
 	dir := module(t, map[string]string{"main.go": rawAccept})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	for _, device := range devices {
-		t.Run(device, func(t *testing.T) {
-			connections := newReport(t)
-			environ := env("SDP_DEVICES="+device, onlySDP(t, "127.0.0.2:*"), connections.env())
-			require.Equal(t, "ok\n", run(t, dir, environ, filepath.Join(dir, "program")))
-			require.Equal(t, 1, connections.count(t, "accept", device), "of the listener with an option")
-			require.Equal(t, 1, connections.count(t, "dial", device))
-		})
-	}
+	buildFor(t, dir, moving)
+	connections := newReport(t)
+	require.Equal(t, "ok\n", moving.run(t, dir, connections))
+	require.Equal(t, 1, connections.count(t, "accept", "shm"), "of the listener with an option")
 }
 
 const rawAccept = `package main
@@ -84,7 +77,7 @@ func main() {
 	must(ln.SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
 	exchange(ln, copied)
 
-	ln = listen(net.IPv4(127, 0, 0, 2)) // where SDP is required
+	ln = listen(net.IPv4(127, 0, 0, 1))
 	must(ln.SyscallConn()).Control(func(fd uintptr) {
 		if err := syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1<<16); err != nil {
 			log.Fatal(err)
@@ -101,6 +94,10 @@ func main() {
 		c.Close()
 	}()
 	c := must(net.Dial("tcp", ln.Addr().String()))
+	for range 100 {
+		must(c.Write([]byte("again")))
+		must(io.ReadFull(c, make([]byte, 5)))
+	}
 	must(c.Write([]byte("mine")))
 	c.(*net.TCPConn).CloseWrite()
 	if got := string(must(io.ReadAll(c))); got != "mine" {

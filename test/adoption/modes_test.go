@@ -37,6 +37,12 @@ func Run() {
 	}()
 	c, err := net.Dial("tcp", ln.Addr().String())
 	x.Must(err)
+	for range 100 {
+		_, err = c.Write([]byte("again"))
+		x.Must(err)
+		_, err = io.ReadFull(c, make([]byte, 5))
+		x.Must(err)
+	}
 	_, err = c.Write([]byte("echoed"))
 	x.Must(err)
 	x.Must(c.(*net.TCPConn).CloseWrite())
@@ -97,10 +103,9 @@ func TestModes(t *testing.T) {
 				}
 			}
 			dir, connections := echoModule(t, m.files), newReport(t)
-			only := onlySDP(t, "*:*")
-			out := run(t, dir, env(append(m.env, only, connections.env())...), sdp(t), m.args...)
+			out := run(t, dir, env(append(m.env, atOnce, connections.env())...), sdp(t), m.args...)
 			if !m.runs {
-				out = run(t, dir, env(only, connections.env()), filepath.Join(dir, "program"))
+				out = run(t, dir, env(atOnce, connections.env()), filepath.Join(dir, "program"))
 				require.Contains(t, run(t, dir, env(), sdp(t), "version", "program"), "program: SDP of gosdp ")
 			}
 			require.Contains(t, out, "echoed")
@@ -122,8 +127,8 @@ func TestCachesAreNotMixed(t *testing.T) {
 	out, err := try(t, dir, env(), sdp(t), "version", "with", "without", "again")
 	require.Error(t, err)
 	require.Regexp(t, `with: SDP of .*\nwithout: not built by sdp go, go.*\nagain: SDP of `, out)
-	require.Contains(t, run(t, dir, env(connections.env()), filepath.Join(dir, "without")), "echoed")
-	require.Zero(t, connections.count(t, "dial", "shm"))
+	require.Contains(t, run(t, dir, env(atOnce, connections.env()), filepath.Join(dir, "without")), "echoed")
+	require.Zero(t, connections.count(t, "dial", "tcp"))
 }
 
 func TestOtherSystems(t *testing.T) {
@@ -155,7 +160,7 @@ func TestEnv(t *testing.T) {
 	dir, connections := echoModule(t, nil), newReport(t)
 	run(t, dir, env(), "sh", "-c", `eval "$("$0" env)" && ls "$GOROOT/.gosdp-kept" && go build -o program . && "$0" build -o again .`, sdp(t))
 	for _, name := range []string{"program", "again"} {
-		run(t, dir, env(onlySDP(t, "*:*"), connections.env()), filepath.Join(dir, name))
+		run(t, dir, env(atOnce, connections.env()), filepath.Join(dir, name))
 	}
 	require.Equal(t, 2, connections.count(t, "dial", "shm"))
 }
@@ -220,7 +225,7 @@ func TestInstallFromProxy(t *testing.T) {
 
 	connections := newReport(t)
 	run(t, t.TempDir(), env(fromProxy...), installed, "install", "example.com/program@latest")
-	require.Contains(t, run(t, bin, env(onlySDP(t, "*:*"), connections.env()), filepath.Join(bin, "program")), "echoed")
+	require.Contains(t, run(t, bin, env(atOnce, connections.env()), filepath.Join(bin, "program")), "echoed")
 	require.Equal(t, 1, connections.count(t, "accept", "shm"))
 	require.Contains(t, run(t, bin, env(), installed, "version", "program"), "program: SDP of gosdp v0.99.0, go")
 }

@@ -8,17 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runProgram builds a program with SDP and runs it with a device.
-func runProgram(t *testing.T, dir, device string, connections report, args ...string) string {
-	t.Helper()
-	return run(t, dir, env("SDP_DEVICES="+device, connections.env()), filepath.Join(dir, "program"), args...)
-}
-
 func TestOffByEnvironment(t *testing.T) {
 	want(t, "all")
 	dir, connections := echoModule(t, nil), newReport(t)
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	require.Contains(t, runProgram(t, dir, "tcp", connections), "echoed")
+	buildFor(t, dir, asTCP)
+	require.Contains(t, run(t, dir, env("SDP_DEVICES=tcp", atOnce, connections.env()), "./program"), "echoed")
 	require.Zero(t, connections.count(t, "dial", "shm"))
 	out, err := try(t, dir, env("SDP_DEVICES=nonsense"), filepath.Join(dir, "program"))
 	require.Error(t, err)
@@ -29,14 +23,13 @@ func TestOffByEnvironment(t *testing.T) {
 func TestGenuine(t *testing.T) {
 	want(t, "all")
 	dir := module(t, map[string]string{"main.go": genuine})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	for _, device := range []string{"tcp", "shm", "iwarp"} {
-		t.Run(device, func(t *testing.T) {
+	ways := []way{asTCP, asIs, moving, restless, iwarp}
+	buildFor(t, dir, ways...)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
 			connections := newReport(t)
-			require.Equal(t, "ok\n", runProgram(t, dir, device, connections))
-			if device != "tcp" {
-				require.Positive(t, connections.count(t, "accept", device))
-			}
+			require.Equal(t, "ok\n", w.run(t, dir, connections))
+			require.Positive(t, connections.count(t, "accept", w.device))
 		})
 	}
 }
@@ -73,8 +66,17 @@ func check(ok bool, what ...any) {
 func pair() (*net.TCPConn, *net.TCPConn) {
 	ln := must(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))
 	defer ln.Close()
-	a := must(net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr)))
-	return a, must(ln.AcceptTCP())
+	dialled := make(chan *net.TCPConn)
+	go func() { dialled <- must(net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr))) }()
+	a := must(ln.AcceptTCP())
+	b := <-dialled
+	for range 50 { // until they have moved
+		must(a.Write([]byte("again")))
+		must(io.ReadFull(b, make([]byte, 5)))
+		must(b.Write([]byte("again")))
+		must(io.ReadFull(a, make([]byte, 5)))
+	}
+	return b, a
 }
 
 func main() {
@@ -252,13 +254,12 @@ func main() {
 	}
 }
 `})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	for _, device := range devices {
-		t.Run(device, func(t *testing.T) {
+	buildFor(t, dir, asIs, iwarp)
+	for _, w := range []way{asIs, moving, iwarp} {
+		t.Run(w.name, func(t *testing.T) {
 			connections := newReport(t)
-			out := run(t, dir, env("SDP_DEVICES="+device, onlySDP(t, "*:*"), connections.env()), filepath.Join(dir, "program"))
-			require.Equal(t, strings.Repeat("1000000 <nil>\n", 5), out)
-			require.Equal(t, 5, connections.count(t, "dial", device))
+			require.Equal(t, strings.Repeat("1000000 <nil>\n", 5), w.run(t, dir, connections))
+			require.Equal(t, 5, connections.count(t, "dial", w.device))
 		})
 	}
 }
@@ -332,7 +333,7 @@ func calling() (n int) {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	for _, s := range strings.Split(string(stacks), "\n\n") {
-		if strings.Contains(s, "net.(*") && strings.Contains(s, "main.main.func1") {
+		if strings.Contains(s, "net.(*") && strings.Contains(s, "main.main.func2") {
 			n++
 		}
 	}
@@ -342,8 +343,9 @@ func calling() (n int) {
 func main() {
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))
 	for range 4 {
-		ends := []net.Conn{must(net.Dial("tcp", ln.Addr().String())), must(ln.Accept())}
-		for _, c := range ends {
+		dialled := make(chan net.Conn)
+		go func() { dialled <- must(net.Dial("tcp", ln.Addr().String())) }()
+		for _, c := range []net.Conn{must(ln.Accept()), <-dialled} {
 			go func() { panic(fmt.Sprint("returned: ", calls[os.Args[1]](c.(*net.TCPConn)))) }()
 		}
 	}
@@ -352,100 +354,200 @@ func main() {
 	}
 }
 `})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	for _, device := range devices {
+	for _, w := range []way{asIs, iwarp} {
+		buildFor(t, dir, w)
 		for _, call := range []string{"Read", "WriteTo", "ReadFrom", "Write", "Buffers", "RawConn", "Close", "SetDeadline"} {
-			t.Run(device+"/"+call, func(t *testing.T) {
+			t.Run(w.name+"/"+call, func(t *testing.T) {
 				connections := newReport(t)
-				environ := env("SDP_DEVICES="+device, onlySDP(t, "*:*"), connections.env())
-				require.Empty(t, run(t, dir, environ, filepath.Join(dir, "program"), call))
-				require.Equal(t, 4, connections.count(t, "dial", device))
+				require.Empty(t, w.run(t, dir, connections, call))
+				require.Equal(t, 4, connections.count(t, "dial", w.device))
 			})
 		}
 	}
 }
 
-// A server that restarts hands its listener to a child, as a file.
+// TestRestart has servers replace each other while clients are in the middle of requests and streams. Each hands its listener and
+// its connections to the next as files: no connection ends, and no byte is lost.
 func TestRestart(t *testing.T) {
-	want(t, "all")
-	dir := module(t, map[string]string{"main.go": `package main
+	want(t, "short")
+	dir := module(t, map[string]string{"main.go": restart})
+	buildFor(t, dir, asIs)
+	for _, w := range []way{asIs, moving, restless} {
+		t.Run(w.name, func(t *testing.T) {
+			connections := newReport(t)
+			require.Equal(t, "ok\n", w.run(t, dir, connections))
+			require.Positive(t, connections.count(t, "dial", "shm"))
+			require.Positive(t, connections.count(t, "accept", "shm"))
+			require.Positive(t, connections.count(t, "file", "shm"), "none moves after a restart")
+		})
+	}
+}
+
+const restart = `package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+)
+
+const (
+	clients  = 8
+	restarts = 4
 )
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	return v
 }
 
-func main() {
-	if len(os.Args) > 1 {
-		ln := must(net.FileListener(os.NewFile(3, "listener")))
-		if os.Args[1] == "idle" {
-			os.Stdout.WriteString("ready")
-			io.Copy(io.Discard, os.Stdin)
-			return
-		}
-		for range 20 {
-			c := must(ln.Accept())
-			c.Write([]byte("child"))
-			c.Close()
-		}
+// The files of a server.
+const (
+	listener = 3 + iota
+	last     // the pipe on which the last server says that it is in charge
+	first    // connection
+)
+
+// serve echoes on the connections that it has as files, or else on those that it accepts. When it has
+// echoed on each of them for a while, it hands all of them to the next server, and ends.
+func serve(left, files int) {
+	ln := must(net.FileListener(os.NewFile(listener, ""))).(*net.TCPListener)
+	var conns []*net.TCPConn
+	for i := range files {
+		conns = append(conns, must(net.FileConn(os.NewFile(uintptr(first+i), ""))).(*net.TCPConn))
+	}
+	for len(conns) < clients {
+		conns = append(conns, must(ln.AcceptTCP()))
+	}
+	var stopping atomic.Bool
+	var worked, stopped sync.WaitGroup
+	for _, c := range conns {
+		worked.Add(1)
+		stopped.Go(func() {
+			b := make([]byte, 16<<10)
+			for echoed := 0; ; echoed++ {
+				if echoed == 200 {
+					worked.Done()
+				}
+				n, err := c.Read(b)
+				must(c.Write(b[:n]))
+				switch {
+				case err == io.EOF:
+					must(0, c.CloseWrite())
+					return
+				case errors.Is(err, os.ErrDeadlineExceeded) && stopping.Load():
+					return
+				case err != nil:
+					log.Fatal(err)
+				}
+			}
+		})
+	}
+	worked.Wait()
+	pipe := os.NewFile(last, "")
+	if left == 0 {
+		must(pipe.Write([]byte("x")))
+		stopped.Wait()
 		return
 	}
-	ln := must(net.Listen("tcp", "127.0.0.1:0")).(*net.TCPListener)
-	f := must(ln.File())
-	idle := exec.Command(os.Args[0], "idle")
-	idle.ExtraFiles, idle.Stderr = []*os.File{f}, os.Stderr
-	in, out := must(idle.StdinPipe()), must(idle.StdoutPipe())
-	if err := idle.Start(); err != nil {
-		panic(err)
+	stopping.Store(true)
+	for _, c := range conns {
+		c.SetReadDeadline(time.Unix(1, 0))
 	}
-	must(io.ReadFull(out, make([]byte, 5)))
-	ln.SetDeadline(time.Now().Add(-time.Second))
-	if _, err := ln.Accept(); err == nil { // but clients see from now on that it serves SDP
-		panic("accepted nobody")
+	stopped.Wait()
+	handed := []*os.File{must(ln.File()), pipe}
+	for _, c := range conns {
+		handed = append(handed, must(c.File()))
+		must(0, c.Close())
 	}
-	for range 20 { // the other process has the listener, and does not want them
-		dialled := make(chan net.Conn)
-		go func() { dialled <- must(net.Dial("tcp", ln.Addr().String())) }()
-		ln.SetDeadline(time.Now().Add(10 * time.Second))
-		must(ln.Accept()).Close()
-		(<-dialled).Close()
+	start(left-1, handed)
+}
+
+func start(left int, files []*os.File) {
+	cmd := exec.Command(os.Args[0], strconv.Itoa(left), strconv.Itoa(len(files)-(first-listener)))
+	cmd.ExtraFiles, cmd.Stderr = files, os.Stderr
+	must(0, cmd.Start())
+}
+
+// pattern is what clients send. Its length is a prime, so that pieces of all sizes differ.
+var pattern = func() []byte {
+	b := make([]byte, 65521)
+	for i := range b {
+		b[i] = byte(i ^ i>>8*7)
 	}
-	in.Close()
-	idle.Wait()
-	cmd := exec.Command(os.Args[0], "child")
-	cmd.ExtraFiles, cmd.Stderr = []*os.File{f}, os.Stderr
-	if err := cmd.Start(); err != nil {
-		panic(err)
-	}
-	f.Close()
-	ln.Close()
-	n := 0
-	for range 20 {
-		c := must(net.Dial("tcp", ln.Addr().String()))
-		if string(must(io.ReadAll(c))) == "child" {
-			n++
+	return bytes.Repeat(b, 2)
+}()
+
+// talk says something and hears it, until the last server is in charge. With streams it does not wait for
+// what it hears.
+func talk(c *net.TCPConn, size int, streams bool, stop *atomic.Bool) {
+	const period = 65521
+	said := make(chan int)
+	go func() {
+		defer close(said)
+		for off := 0; !stop.Load(); off += size {
+			must(c.Write(pattern[off%period:][:size]))
+			if !streams {
+				said <- off
+			}
 		}
-		c.Close()
+		must(0, c.CloseWrite())
+	}()
+	got := make([]byte, size)
+	for off := 0; ; off += size {
+		if !streams {
+			if _, more := <-said; !more {
+				break
+			}
+		}
+		if _, err := io.ReadFull(c, got); err == io.EOF && streams {
+			break
+		} else if err != nil {
+			log.Fatal("at byte ", off, ": ", err)
+		}
+		if !bytes.Equal(got, pattern[off%period:][:size]) {
+			log.Fatal("wrong bytes from byte ", off)
+		}
 	}
-	fmt.Println(n, cmd.Wait())
+	if n, err := c.Read(got); n != 0 || err != io.EOF {
+		log.Fatal(n, " bytes at the end: ", err)
+	}
 }
-`})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	connections := newReport(t)
-	require.Equal(t, "20 <nil>\n", runProgram(t, dir, "shm", connections))
-	require.Positive(t, connections.count(t, "accept", "shm"))
+
+func main() {
+	if len(os.Args) > 1 {
+		serve(must(strconv.Atoi(os.Args[1])), must(strconv.Atoi(os.Args[2])))
+		return
+	}
+	ln := must(net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}))
+	r, w := must2(os.Pipe())
+	start(restarts, []*os.File{must(ln.File()), w})
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for i := range clients {
+		c := must(net.DialTCP("tcp", nil, ln.Addr().(*net.TCPAddr)))
+		c.SetDeadline(time.Now().Add(5 * time.Minute))
+		all.Go(func() { talk(c, 100+i*i*1000, i%4 == 0, &stop) })
+	}
+	must(io.ReadFull(r, make([]byte, 1)))
+	stop.Store(true)
+	all.Wait()
+	fmt.Println("ok")
 }
+
+func must2[T any](a, b T, err error) (T, T) { return must(a, err), b }
+`
 
 // A program that imports package sdp itself works, in all combinations.
 func TestProgramWithTheLibrary(t *testing.T) {
@@ -484,7 +586,6 @@ func main() {
 	listeners := map[string]net.Listener{
 		"net.Listen":                   must(net.Listen("tcp", "127.0.0.1:0")),
 		"sdp.Listen":                   must(sdp.Listen("tcp", "127.0.0.1:0")),
-		"sdp.Listen sdp":               must(sdp.Listen("sdp", "127.0.0.1:0")),
 		"sdp.NewListener":              must(sdp.NewListener(must(net.Listen("tcp", "127.0.0.1:0")), nil)),
 		"sdp.NewListener of a wrapper": must(sdp.NewListener(limited{must(net.Listen("tcp", "127.0.0.1:0"))}, nil)),
 		"sdp.Server":                   serving{must(net.Listen("tcp", "127.0.0.1:0"))},
@@ -507,6 +608,10 @@ func main() {
 		for how, dial := range dials {
 			c := must(dial(ln.Addr().String()))
 			must(io.ReadFull(c, make([]byte, len("hello "))))
+			for range 50 {
+				must(c.Write([]byte("again")))
+				must(io.ReadFull(c, make([]byte, 5)))
+			}
 			must(c.Write([]byte("echoed")))
 			must(c, c.(interface{ CloseWrite() error }).CloseWrite())
 			if got := must(io.ReadAll(c)); string(got) != "echoed" {
@@ -535,106 +640,7 @@ func (l serving) Accept() (net.Conn, error) {
 `})
 	run(t, dir, env("GOFLAGS=-mod=mod"), sdp(t), "build", "-o", "program", ".")
 	connections := newReport(t)
-	out := run(t, dir, env(connections.env()), filepath.Join(dir, "program"))
+	out := run(t, dir, env(atOnce, connections.env()), filepath.Join(dir, "program"))
 	require.Contains(t, out, "SDP already negotiated by package net")
 	require.Positive(t, connections.count(t, "dial", "shm"))
 }
-
-// TestHandovers serves clients without a pause while one listener after the other takes over the
-// socket, and clients that came while a listener's descriptor was passed on by Control: none of
-// them is lost.
-func TestHandovers(t *testing.T) {
-	want(t, "short")
-	dir := module(t, map[string]string{"main.go": handovers})
-	run(t, dir, env(), sdp(t), "build", "-o", "program", ".")
-	for _, device := range []string{"shm", "iwarp"} {
-		t.Run(device, func(t *testing.T) {
-			run(t, dir, env("SDP_DEVICES="+device), "./program")
-		})
-	}
-}
-
-const handovers = `package main
-
-import (
-	"io"
-	"log"
-	"net"
-	"os"
-	"sync"
-	"syscall"
-	"time"
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		log.Fatal(err)
-	}
-	return v
-}
-
-func exchange(address string) {
-	c := must(net.Dial("tcp", address))
-	c.SetDeadline(time.Now().Add(time.Minute))
-	must(c.Write([]byte("hello")))
-	must(io.ReadFull(c, make([]byte, 5)))
-	c.Close()
-}
-
-// byControl passes the descriptor on before anything was accepted.
-func byControl() {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	var copied int
-	must(l.(*net.TCPListener).SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
-	var clients sync.WaitGroup
-	for range 3 {
-		clients.Go(func() { exchange(l.Addr().String()) })
-	}
-	next := must(net.FileListener(os.NewFile(uintptr(copied), "")))
-	l.Close()
-	go serve(next)
-	clients.Wait()
-	next.Close()
-}
-
-func serve(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			io.Copy(c, c)
-			c.Close()
-		}()
-	}
-}
-
-func main() {
-	byControl()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	f := must(l.(*net.TCPListener).File())
-	address := l.Addr().String()
-	go serve(l)
-	var clients sync.WaitGroup
-	served := make(chan bool)
-	for range 4 {
-		clients.Go(func() {
-			for range served {
-				exchange(address)
-			}
-		})
-	}
-	for range 50 {
-		for range 20 {
-			served <- true // some client is done with the one before
-		}
-		next := must(net.FileListener(f))
-		go serve(next)
-		l.Close()
-		l = next
-	}
-	close(served)
-	clients.Wait()
-}
-`

@@ -16,16 +16,17 @@ import (
 
 // suite is a package of the standard library whose tests are run.
 type suite struct {
-	pkg  string
-	args []string
-	part string // of which it is: short or all
-	dir  string // of the module; "" for the standard library
+	pkg   string
+	args  []string
+	part  string // of which it is: short or all
+	moves bool   // some connections live long enough to move
+	dir   string // of the module; "" for the standard library
 }
 
 var suites = []suite{
-	{pkg: "crypto/tls", args: []string{"-short"}, part: "short"},
-	{pkg: "net/http", args: []string{"-short"}, part: "short"},
-	{pkg: "net", args: []string{"-short", "-skip", skipped}, part: "all"},
+	{pkg: "crypto/tls", args: []string{"-short"}, part: "all"},
+	{pkg: "net/http", args: []string{"-short"}, part: "short", moves: true},
+	{pkg: "net", args: []string{"-short", "-skip", skipped}, part: "short"},
 	{pkg: "net/rpc", part: "all"},
 	{pkg: "net/smtp", part: "all"},
 	{pkg: "net/textproto", part: "all"},
@@ -33,18 +34,14 @@ var suites = []suite{
 	{pkg: "net/http/httputil", part: "all"},
 }
 
-// skipped are the tests of package net that ask name servers, which a test machine may not
-// reach, and those that hang over SDP because of what they do to the bare socket: see
-// docs/adoption.md.
+// skipped are the tests of package net that ask name servers, which a test machine may not reach.
 const skipped = `^(TestLookup.*|TestDNS.*|TestGoLookup.*|TestResolve.*|TestCgoLookup.*|TestConcurrentPreferGoResolversDial|` +
-	`TestDialCancel|TestEndlessWrite|TestSplice|TestSendfileWithLargeFile)$`
-
-var devices = []string{"shm", "iwarp"}
+	`TestDialCancel)$`
 
 // A difference is that a test's result over SDP is not that over TCP.
 type difference struct {
 	Suite  string
-	Device string // "" means all
+	Way    string // "" means all
 	Go     string // prefix of the version; "" means all
 	Test   string // "TestX/..." stands for all subtests of TestX
 	Reason string
@@ -53,12 +50,12 @@ type difference struct {
 }
 
 // applies reports whether there may be the difference in a run.
-func (d *difference) applies(pkg, device, version string) bool {
-	return d.Suite == pkg && (d.Device == "" || d.Device == device) && strings.HasPrefix(version, d.Go)
+func (d *difference) applies(pkg, way, version string) bool {
+	return d.Suite == pkg && (d.Way == "" || d.Way == way) && strings.HasPrefix(version, d.Go)
 }
 
-func (d *difference) matches(pkg, device, version, test string) bool {
-	if !d.applies(pkg, device, version) {
+func (d *difference) matches(pkg, way, version, test string) bool {
+	if !d.applies(pkg, way, version) {
 		return false
 	}
 	parent, all := strings.CutSuffix(d.Test, "/...")
@@ -163,14 +160,19 @@ func TestSuites(t *testing.T) {
 func (s suite) compare(t *testing.T, version, toolchain string, differences []difference) {
 	tcp, _ := s.test(t, env(toolchain), "go")
 	t.Logf("tcp: %v", tcp)
-	for _, device := range devices {
-		t.Run(device, func(t *testing.T) {
+	for _, w := range []way{asIs, moving, restless, iwarp} {
+		t.Run(w.name, func(t *testing.T) {
+			if w.name == iwarp.name {
+				want(t, "all")
+			}
 			connections := newReport(t)
-			got, text := s.test(t, env(toolchain, "SDP_DEVICES="+device, connections.env()), sdp(t), "go")
-			t.Logf("%s: %v, %d connections accepted over it, %d plain", device, got,
-				connections.count(t, "accept", device), connections.count(t, "accept", "tcp"))
-			require.Positive(t, connections.count(t, "dial", device)+s.silent(), "no connection used SDP")
-			for _, wrong := range judge(s.pkg, device, version, tcp, got, differences) {
+			got, text := s.test(t, env(append(slices.Clone(w.env), toolchain, connections.env())...), append([]string{sdp(t), "go"}, w.flags...)...)
+			used := connections.count(t, "accept", w.device)
+			t.Logf("%s: %v, %d connections accepted on tcp, %d used %s", w.name, got, connections.count(t, "accept", "tcp"), used, w.device)
+			if s.moves || w.device == "tcp" {
+				require.Positive(t, used+s.silent(), "no connection was the library's")
+			}
+			for _, wrong := range judge(s.pkg, w.name, version, tcp, got, differences) {
 				t.Errorf("%s\n%s", wrong, text[strings.SplitN(wrong, ":", 2)[0]])
 			}
 		})
@@ -180,22 +182,22 @@ func (s suite) compare(t *testing.T, version, toolchain string, differences []di
 // judge returns what is wrong with the results of a suite: differences from those over TCP
 // that are not known, and known ones that are gone. TCP is the reference: a test that fails over it is
 // no difference. A test that differs because one of its subtests does is none either.
-func judge(pkg, device, version string, tcp, got results, known []difference) (wrong []string) {
+func judge(pkg, way, version string, tcp, got results, known []difference) (wrong []string) {
 	differs := slices.DeleteFunc(union(tcp, got), func(name string) bool { return tcp[name] == got[name] || tcp[name] == "fail" })
 	seen := make(map[int]bool)
 	for _, name := range differs {
 		if slices.ContainsFunc(differs, func(other string) bool { return strings.HasPrefix(other, name+"/") }) {
 			continue
 		}
-		i := slices.IndexFunc(known, func(d difference) bool { return d.matches(pkg, device, version, name) })
+		i := slices.IndexFunc(known, func(d difference) bool { return d.matches(pkg, way, version, name) })
 		if i < 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s over tcp, %s over %s", name, or(tcp[name]), or(got[name]), device))
+			wrong = append(wrong, fmt.Sprintf("%s: %s over tcp, %s over %s", name, or(tcp[name]), or(got[name]), way))
 			continue
 		}
 		seen[i] = true
 	}
 	for i, d := range known {
-		if !seen[i] && !d.Sometimes && d.applies(pkg, device, version) && tcp[d.Test] != "fail" {
+		if !seen[i] && !d.Sometimes && d.applies(pkg, way, version) && tcp[d.Test] != "fail" {
 			wrong = append(wrong, fmt.Sprintf("%s: a known difference that is gone; remove it from known.json", d.Test))
 		}
 	}
@@ -205,7 +207,7 @@ func judge(pkg, device, version string, tcp, got results, known []difference) (w
 func TestJudge(t *testing.T) {
 	known := []difference{
 		{Suite: "net", Test: "TestA", Reason: "x"},
-		{Suite: "net", Test: "TestB/...", Device: "shm", Reason: "x"},
+		{Suite: "net", Test: "TestB/...", Way: "at-once", Reason: "x"},
 		{Suite: "net", Test: "TestC", Sometimes: true, Reason: "x"},
 		{Suite: "net", Test: "TestD", Go: "go1.27", Reason: "x"},
 	}
@@ -217,20 +219,20 @@ func TestJudge(t *testing.T) {
 		}
 		return r
 	}
-	require.Empty(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail"), known))
-	require.Empty(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestC", "fail"), known))
+	require.Empty(t, judge("net", "at-once", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail"), known))
+	require.Empty(t, judge("net", "at-once", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestC", "fail"), known))
 	require.Empty(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail"), known))
 	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail"), known), 1)
-	require.Empty(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestB", "fail"), known))
-	require.Len(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail", "TestB", "fail"), known), 2, "no subtest fails")
+	require.Empty(t, judge("net", "at-once", "go1.26.8", tcp, as("TestA", "fail", "TestB/1", "fail", "TestB", "fail"), known))
+	require.Len(t, judge("net", "at-once", "go1.26.8", tcp, as("TestA", "fail", "TestB", "fail"), known), 2, "no subtest fails")
 	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as(), known), 1, "a known difference is gone")
-	require.Len(t, judge("net", "shm", "go1.26.8", tcp, as("TestA", "fail"), known), 1, "known subtests' difference is gone")
+	require.Len(t, judge("net", "at-once", "go1.26.8", tcp, as("TestA", "fail"), known), 1, "known subtests' difference is gone")
 	require.Len(t, judge("net", "iwarp", "go1.27.0", tcp, as("TestA", "fail"), known), 1, "one of that version is gone")
 	require.Len(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail", "TestNew", "pass"), known), 1, "a test ran over SDP alone")
 	tcp["TestE"] = "fail"
 	require.Empty(t, judge("net", "iwarp", "go1.26.8", tcp, as("TestA", "fail", "TestE", "pass"), known), "it fails over TCP")
 	delete(tcp, "TestD")
-	require.Empty(t, judge("net/http", "shm", "go1.26.8", tcp, tcp, known), "another suite's")
+	require.Empty(t, judge("net/http", "at-once", "go1.26.8", tcp, tcp, known), "another suite's")
 }
 
 // silent is 1 for a suite that opens no TCP connection.

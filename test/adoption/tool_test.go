@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,6 +115,45 @@ func module(t *testing.T, files map[string]string) string {
 	return dir
 }
 
+// atOnce makes connections move at their first exchange, also within one process.
+const atOnce = "SDP_MOVE=at-once"
+
+// A way is one in which a program is built and run.
+type way struct {
+	name   string
+	flags  []string // of sdp go
+	env    []string
+	device string // that the connections of a program use, of which both ends are in it
+}
+
+var (
+	asTCP    = way{name: "tcp", env: []string{"SDP_DEVICES=tcp"}, device: "tcp"}
+	asIs     = way{name: "default", device: "tcp"} // within one process
+	moving   = way{name: "at-once", env: []string{atOnce}, device: "shm"}
+	restless = way{name: "at-random", env: []string{"SDP_MOVE=at-random"}, device: "shm"}
+	iwarp    = way{name: "iwarp", flags: []string{"-iwarp"}, env: []string{"SDP_DEVICES=iwarp", "SDP_PEERS=127.0.0.0/8,::1"}, device: "iwarp"}
+)
+
+// buildFor builds the program in a directory for these ways.
+func buildFor(t *testing.T, dir string, ways ...way) {
+	t.Helper()
+	for _, w := range ways {
+		run(t, dir, env(), sdp(t), append(w.command("build"), "-o", w.program(), ".")...)
+	}
+}
+
+// command returns a command of sdp go.
+func (w *way) command(name string) []string { return append(append([]string{"go"}, w.flags...), name) }
+
+// program returns the file that buildFor makes.
+func (w *way) program() string { return "./program" + strings.Join(w.flags, "") }
+
+// run runs the program that buildFor has made.
+func (w *way) run(t *testing.T, dir string, connections report, args ...string) string {
+	t.Helper()
+	return run(t, dir, env(append(slices.Clone(w.env), connections.env())...), w.program(), args...)
+}
+
 // report is what programs say of their connections in the file that SDP_REPORT names.
 type report string
 
@@ -121,16 +161,8 @@ func newReport(t *testing.T) report { return report(filepath.Join(t.TempDir(), "
 
 func (r report) env() string { return "SDP_REPORT=" + string(r) }
 
-// onlySDP returns a variable with which dials to addresses fail rather than use TCP, however late the
-// server accepts. "*:*" are all addresses.
-func onlySDP(t *testing.T, addresses string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "sdp.conf")
-	require.NoError(t, os.WriteFile(file, []byte("use sdp client * "+addresses+"\n"), 0o600))
-	return "SDP_CONFIG=" + file
-}
-
-// count returns how many connections were made in a role, "dial" or "accept", on a device.
+// count returns how many connections were made in a role, "dial", "accept" or "file", on a device. Those that
+// have moved are counted for "tcp" and for "shm".
 func (r report) count(t *testing.T, role, device string) int {
 	t.Helper()
 	text, err := os.ReadFile(string(r))

@@ -42,7 +42,7 @@ func TestInterrupted(t *testing.T) {
 	for _, s := range []os.Signal{os.Interrupt, os.Kill} {
 		t.Run(s.String(), func(t *testing.T) {
 			dir, connections, cache := echoModule(t, nil), newReport(t), t.TempDir()
-			environ := env("SDP_GOCACHE="+cache, onlySDP(t, "*:*"), connections.env())
+			environ := env("SDP_GOCACHE="+cache, atOnce, connections.env())
 			var out bytes.Buffer
 			cmd := exec.Command(sdp(t), "build", "-o", "program", ".")
 			cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environ, &out, &out

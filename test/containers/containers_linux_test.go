@@ -53,6 +53,18 @@ func TestContainersShareMemory(t *testing.T) {
 	}
 }
 
+// TestNetworkSDP: a Dial that insists on shared memory gets it from a program of its pod, and an error from another container.
+func TestNetworkSDP(t *testing.T) {
+	needsRoot(t)
+	dir := sharedDir(t)
+	s, c := pair(t, options{dir: dir}, options{dir: dir})
+	beside := start(t, options{dir: dir, beside: s})
+	require.Equal(t, "ok", s.does(t, "serve one :7000"))
+	assert.Equal(t, "ok", beside.does(t, "insist %s", at))
+	assert.Contains(t, c.does(t, "insist %s", at), "connection between containers is too young to share memory")
+	assert.Empty(t, files(t, dir))
+}
+
 // TestPod: programs of one network namespace need no directory, and may have one.
 func TestPod(t *testing.T) {
 	needsRoot(t)
@@ -183,6 +195,9 @@ func TestRelay(t *testing.T) {
 			require.Equal(t, "ok", s.does(t, "serve one :7000"))
 			require.Equal(t, "ok", r.does(t, "relay %s %s", listens, to))
 			isPlain(t, c, "one", listens)
+			speaks := strings.Replace(listens, ":7001", ":7002", 1)
+			require.Equal(t, "ok", r.does(t, "relay %s %s sdp", speaks, to))
+			moves(t, c, "one", speaks) // each end meets the relay
 			assert.Empty(t, files(t, dir))
 		})
 	}

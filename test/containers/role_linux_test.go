@@ -107,8 +107,13 @@ func (r *role) do(command string, args []string) string {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return strings.Join(slices.Sorted(maps.Keys(r.why)), " | ")
-	case "relay": // address to [source]: passes on what comes, perhaps from the client's address, or address and port
+	case "relay": // address to [how]: passes on what comes, perhaps from the client's address, or address and port, or over SDP
 		err = relay(args[0], args[1], strings.Join(args[2:], ""))
+	case "insist": // address: dials on network sdp
+		var c net.Conn
+		if c, err = sdp.Dial("sdp", args[0]); err == nil {
+			err = c.Close()
+		}
 	case "load": // server address exchanges: connections, two at a time, until it is killed; says where the first one was
 		return r.load(args[0], args[1], n(2))
 	case "impostor": // what how
@@ -321,8 +326,12 @@ func (r *role) dial(server, address string, connections, exchanges, port int) st
 }
 
 // relay passes on what comes, as a proxy does.
-func relay(address, to, source string) error {
+func relay(address, to, how string) error {
 	ln, err := net.Listen("tcp", address)
+	if how == "sdp" && err == nil {
+		ln.Close()
+		ln, err = sdp.Listen("tcp", address)
+	}
 	if err != nil {
 		return err
 	}
@@ -334,22 +343,26 @@ func relay(address, to, source string) error {
 			}
 			go func() {
 				defer c.Close()
-				var d net.Dialer
-				if source != "" {
+				d := new(net.Dialer)
+				dial := d.Dial
+				switch how {
+				case "sdp":
+					dial = sdp.Dial
+				case "address", "port":
 					from := *c.RemoteAddr().(*net.TCPAddr)
-					if source == "address" {
+					if how == "address" {
 						from.Port = 0
 					}
 					d.LocalAddr, d.Control = &from, transparent
 				}
-				far, err := d.Dial("tcp", to)
+				far, err := dial("tcp", to)
 				if err != nil {
 					fmt.Fprintln(os.Stderr, err)
 					return
 				}
 				go func() {
 					io.Copy(far, c)
-					far.(*net.TCPConn).CloseWrite()
+					far.(interface{ CloseWrite() error }).CloseWrite()
 				}()
 				io.Copy(c, far)
 				far.Close()

@@ -51,13 +51,15 @@ One process dials, writes and ends without Close; another accepts, reads to the 
 ` + "`go test ./test/parity -run TestExitTable -timeout 30m -runs 20 -write`" + ` writes this page. Without ` + "`-write`" + ` the test makes fewer runs and fails if a promise is broken:
 
 - tcp: every byte in all runs;
-- shm: every byte in all runs, and then EOF;
+- shm, a connection of one host: every byte in all runs, and then EOF;
 - iwarp: every byte in all runs of the rows with up to 101 small Writes.
 
 `
 
 const exitRemains = `
-**iwarp.** The bytes are with the kernel's socket when Write returns. If a credit update of the peer lies unread in that socket when the process ends, or arrives later, the kernel answers with a reset and drops what it has not sent. The reader gets what has arrived, and then ECONNRESET. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
+**shm.** Bytes in shared memory outlive the process, because the reader has mapped them; the kernel's FIN says that no more will come. In the rows above most connections end before they move. ` + "`TestMatrix`" + ` and ` + "`TestPeerDiesAfterWriting`" + ` in ` + "`internal/stream`" + ` kill writers after that.
+
+**iwarp.** Dial waits for Accept, so there is no last row. The bytes are with the kernel's socket when Write returns. If a credit update of the peer lies unread in that socket when the process ends, or arrives later, the kernel answers with a reset and drops what it has not sent. The reader gets what has arrived, and then ECONNRESET. A program that must be sure calls Close, and then ` + "`sdp.WaitClosed`" + ` before it exits.
 
 **verbs.** What the network card has not sent dies with the process. A reader whose peer ended without Close gets ECONNRESET.
 `

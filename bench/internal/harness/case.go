@@ -7,9 +7,10 @@ import (
 
 // A Case is a load under which contenders are compared.
 type Case struct {
-	Kind  Kind
-	Size  int // bytes in a message or a response
-	Conns int // open connections
+	Kind      Kind
+	Size      int // bytes in a message or a response
+	Conns     int // open connections, or those that are dialled at once
+	Exchanges int // in the life of a connection, for kinds that vary it
 }
 
 // Kind is the type of a load.
@@ -28,7 +29,12 @@ const (
 	Duplex     Kind = "duplex"      // messages both ways at once
 	Conns      Kind = "conns"       // open connections that do nothing
 	ConnsBusy  Kind = "conns-busy"  // the same, with round trips on 1 % of them
-	Setup      Kind = "setup"       // dial, confirm that the server has accepted, close
+	ConnsHome  Kind = "conns-home"  // the same as conns, after each connection has been in shared memory, if it can
+	Setup      Kind = "setup"       // dial, one exchange, close
+	SetupFirst Kind = "setup-first" // the same, each at an address of which nothing is known
+	Burst      Kind = "burst"       // the same, on many connections at once; an operation is all of them
+	Life       Kind = "life"        // dial at an address of which nothing is known, exchanges, close
+	LifeAgain  Kind = "life-again"  // the same, after ten connections of 100 exchanges to the address
 	HTTP       Kind = "http"        // net/http GET with keep-alive
 	GRPC       Kind = "grpc"        // unary calls
 	GRPCInside Kind = "grpc-inside" // the same, with both ends in the client's process
@@ -47,8 +53,13 @@ var Quick = cases(
 	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64<<10),
 	counts(Conns, 0, 100),
+	counts(ConnsHome, 0, 100),
 	counts(ConnsBusy, 64, 100),
 	sizes(Setup, 1),
+	sizes(SetupFirst, 1),
+	counts(Burst, 1, 200),
+	lives(Life, 10, 100, 1000),
+	lives(LifeAgain, 30, 100),
 	counts(HTTP, 1<<10, 1, 16),
 	sizes(GRPC, 1<<10),
 	sizes(GRPCInside, 1<<10),
@@ -67,8 +78,13 @@ var Full = cases(
 	sizes(StreamBuf, 1<<20),
 	sizes(Duplex, 64, 4<<10, 64<<10, 1<<20, 4<<20),
 	counts(Conns, 0, 1, 100, 1000, 8000),
+	counts(ConnsHome, 0, 100, 1000),
 	counts(ConnsBusy, 64, 1, 100, 1000, 8000),
 	sizes(Setup, 1),
+	sizes(SetupFirst, 1),
+	counts(Burst, 1, 200, 1000),
+	lives(Life, 10, 50, 100, 1000, 10_000),
+	lives(LifeAgain, 30, 100, 300),
 	counts(HTTP, 1<<10, 1, 16),
 	sizes(GRPC, 1<<10),
 	sizes(GRPCInside, 1<<10),
@@ -94,14 +110,31 @@ func (c Case) Name() string {
 	if c.Conns != 1 || c.Kind.variesConns() {
 		name += fmt.Sprintf("/%d", c.Conns)
 	}
+	if c.Exchanges > 0 {
+		name += fmt.Sprintf("/%dx", c.Exchanges)
+	}
 	return name
 }
 
 // variesConns reports whether the kind is measured with several numbers of connections.
-func (k Kind) variesConns() bool { return k.measuresMemory() || k == HTTP }
+func (k Kind) variesConns() bool { return k.measuresMemory() || k == HTTP || k == Burst }
 
 // measuresMemory reports whether the kind measures the memory and descriptors of connections.
-func (k Kind) measuresMemory() bool { return k == Conns || k == ConnsBusy }
+func (k Kind) measuresMemory() bool { return k.isIdle() || k == ConnsBusy }
+
+// isIdle reports whether the connections of the kind do nothing.
+func (k Kind) isIdle() bool { return k == Conns || k == ConnsHome }
+
+// transfers reports whether the kind moves bytes on one open connection.
+func (k Kind) transfers() bool { return k == RTT || k == Stream || k == StreamBuf || k == Duplex }
+
+// livesOnly reports whether the kind is about how a connection begins and ends.
+func (k Kind) livesOnly() bool {
+	return k == Setup || k == SetupFirst || k == Burst || k == Life || k == LifeAgain
+}
+
+// learns reports whether the kind is about what a program has learned of an address, so that it needs fresh ones.
+func (k Kind) learns() bool { return k == SetupFirst || k == Life || k == LifeAgain }
 
 // SizeName formats a number of bytes, such as "64B" or "1MB".
 func SizeName(n int) string {
@@ -116,14 +149,21 @@ func SizeName(n int) string {
 
 func sizes(kind Kind, sizes ...int) (all []Case) {
 	for _, size := range sizes {
-		all = append(all, Case{kind, size, 1})
+		all = append(all, Case{Kind: kind, Size: size, Conns: 1})
 	}
 	return all
 }
 
 func counts(kind Kind, size int, conns ...int) (all []Case) {
 	for _, n := range conns {
-		all = append(all, Case{kind, size, n})
+		all = append(all, Case{Kind: kind, Size: size, Conns: n})
+	}
+	return all
+}
+
+func lives(kind Kind, exchanges ...int) (all []Case) {
+	for _, n := range exchanges {
+		all = append(all, Case{Kind: kind, Size: 64, Conns: 1, Exchanges: n})
 	}
 	return all
 }

@@ -55,16 +55,20 @@ type Place struct {
 // openTime limits the time for opening all connections of a load.
 const openTime = 2 * time.Minute
 
-// Listen listens with the contender, serves the case's clients, and sets address.
-func (c *child) Listen(at Place, address *string) error {
+// Listen listens with the contender, serves the case's clients, and sets listens to the address.
+func (c *child) Listen(at Place, listens *string) error {
 	contender, err := Find(at.Contender)
 	if err != nil {
 		return err
 	}
-	if c.listener, err = contender.Listen(); err != nil {
+	address := loopback
+	if at.Case.Kind.learns() && contender.Local {
+		address = everywhere
+	}
+	if c.listener, err = contender.Listen(address); err != nil {
 		return err
 	}
-	*address = c.listener.Addr().String()
+	*listens = c.listener.Addr().String()
 	go func() {
 		err := kinds[at.Case.Kind].serve(c.listener)
 		if err != nil && !errors.Is(err, net.ErrClosed) {
@@ -84,8 +88,16 @@ func (c *child) Open(at Place, _ *struct{}) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), openTime)
 	defer cancel()
-	c.load, err = kinds[at.Case.Kind].open(ctx, target{contender, at.Address}, at.Case)
+	c.load, err = kinds[at.Case.Kind].open(ctx, target{contender, at.Address, at.Case}, at.Case)
 	return err
+}
+
+// Prepare does what comes before a turn.
+func (c *child) Prepare(_ struct{}, _ *struct{}) error {
+	if p, ok := c.load.(preparer); ok {
+		return p.prepare()
+	}
+	return nil
 }
 
 // Run transfers n messages.

@@ -23,21 +23,37 @@ type Contender struct {
 	Probe func() error
 	// OnRequest contenders are measured only if the command line names them.
 	OnRequest bool
+	// Only limits the kinds of cases under which the contender is measured. Nil means all but the lives of connections.
+	Only func(Kind) bool
+	// Moves says that connections move to shared memory, in which cases about bytes measure them.
+	Moves bool
+	// Local says that the listener can have any address of 127/8.
+	Local bool
 	// Listen is called in one process. Dial is called in the other, with the
 	// address of the listener.
-	Listen func() (net.Listener, error)
-	Dial   func(ctx context.Context, address string) (net.Conn, error)
+	Listen func(address string) (net.Listener, error)
+	Dial   func(ctx context.Context, address string, load Case) (net.Conn, error)
 	// Far contenders run each process in its own network namespace, like two hosts
 	// that are connected by a cable. The server is at farServer.
 	Far bool
 }
 
-// Baseline is the contender to which ratios refer, and UnixSocket another one: what two
-// programs of one host use if they care about speed.
+// Contenders to which ratios refer.
 const (
 	Baseline   = "tcp"
-	UnixSocket = "unix"
+	UnixSocket = "unix"  // what two programs of one host use if they care about speed
+	Limit      = "limit" // what two processes and shared memory can do at all
 )
+
+// Measures reports whether the contender is measured under a kind of case.
+func (c Contender) Measures(k Kind) bool {
+	if c.Only != nil {
+		return c.Only(k)
+	}
+	return k == Setup || !k.livesOnly() && k != ConnsHome
+}
+
+func every(Kind) bool { return true }
 
 // Contenders lists all contenders, the baseline first. They take turns in this
 // order.
@@ -45,7 +61,9 @@ var Contenders = []Contender{
 	{
 		Name:   Baseline,
 		About:  "package net over loopback",
-		Listen: func() (net.Listener, error) { return net.Listen("tcp", loopback) },
+		Only:   every,
+		Local:  true,
+		Listen: listen("tcp"),
 		Dial:   dial("tcp"),
 	},
 	{
@@ -54,27 +72,43 @@ var Contenders = []Contender{
 		Listen: listenUnix,
 		Dial:   dial("unix"),
 	},
+	{
+		Name:   Limit,
+		About:  "a bare ring in memory that two processes share, without checks, that polls",
+		Probe:  bareRings,
+		Only:   Kind.transfers,
+		Listen: listenBare,
+		Dial:   dialBare,
+	},
 	overSDP("sdp-iwarp", "SDP over the software RNIC, without CRC, which is the default on one host",
 		sdp.Config{Devices: []string{"iwarp"}}),
 	overSDP("sdp-iwarp-crc", "the same with CRC32C, as between two hosts",
 		sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
-	overSDP("sdp-shm", "SDP over shared memory", sdp.Config{Devices: []string{"shm"}}),
+	{
+		Name:   "sdp-shm",
+		About:  "sdp.Dial and sdp.Listen on network tcp: connections begin on TCP, and cases about bytes measure them in shared memory",
+		Only:   every,
+		Moves:  true,
+		Local:  true,
+		Listen: listenMoving,
+		Dial:   dialMoving,
+	},
 	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
 	{
-		Name:      "dial-plain",
-		About:     "sdp.Dial on network tcp to a server of package net: what SDP costs a connection that does not use it",
-		OnRequest: true,
-		Listen:    func() (net.Listener, error) { return net.Listen("tcp", loopback) },
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
-		},
+		Name:   "dial-plain",
+		About:  "sdp.Dial on network tcp to a server of package net: what SDP costs a connection that cannot move",
+		Only:   Kind.livesOnly,
+		Local:  true,
+		Listen: listen("tcp"),
+		Dial:   dialMoving,
 	},
 	{
-		Name:      "listen-plain",
-		About:     "sdp.Listen on network tcp for a client of package net: the same for a server",
-		OnRequest: true,
-		Listen:    func() (net.Listener, error) { return sdp.Listen("tcp", loopback) },
-		Dial:      dial("tcp"),
+		Name:   "listen-plain",
+		About:  "sdp.Listen on network tcp for a client of package net: the same for a server",
+		Only:   Kind.livesOnly,
+		Local:  true,
+		Listen: listenMoving,
+		Dial:   dial("tcp"),
 	},
 	overYamux(),
 	overQUIC(),
@@ -86,20 +120,16 @@ var Contenders = []Contender{
 	far("far-tcp", "package net between two network namespaces", net.Listen, dial("tcp")),
 	far("far-tcp-again", "the same again, to show how much two equal contenders differ", net.Listen, dial("tcp")),
 	far("far-sdp", "SDP with the default configuration, on network tcp, between two network namespaces", sdp.Listen,
-		func(ctx context.Context, address string) (net.Conn, error) {
+		func(ctx context.Context, address string, _ Case) (net.Conn, error) {
 			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
 		}),
 	farShm(),
 }
 
-// farShm is shm between two network namespaces that share a directory, as containers do.
+// farShm is shared memory between two network namespaces that share a directory, as containers do.
 func farShm() Contender {
-	over := overSDP("far-shm", "SDP over shared memory, between two network namespaces that share the directory SDP_SHM_DIR",
-		sdp.Config{Devices: []string{"shm"}})
-	c := far(over.Name, over.About, nil, over.Dial)
-	c.Listen = func() (net.Listener, error) {
-		return (&sdp.ListenConfig{Config: &sdp.Config{Devices: []string{"shm"}}}).Listen(context.Background(), "sdp", farServer+":0")
-	}
+	c := far("far-shm", "SDP over shared memory, between two network namespaces that share the directory SDP_SHM_DIR", sdp.Listen, dialMoving)
+	c.Moves = true
 	c.Probe = func() error {
 		if os.Getenv("SDP_SHM_DIR") == "" {
 			return errors.New("SDP_SHM_DIR is not set")
@@ -115,11 +145,11 @@ const (
 	farClient = "10.88.0.2"
 )
 
-func far(name, about string, listen func(network, address string) (net.Listener, error), dial func(context.Context, string) (net.Conn, error)) Contender {
+func far(name, about string, listen func(network, address string) (net.Listener, error), dial func(context.Context, string, Case) (net.Conn, error)) Contender {
 	return Contender{
 		Name: name, About: about, OnRequest: true, Far: true,
 		Probe:  canLinkNamespaces,
-		Listen: func() (net.Listener, error) { return listen("tcp", farServer+":0") },
+		Listen: func(string) (net.Listener, error) { return listen("tcp", farServer+":0") },
 		Dial:   dial,
 	}
 }
@@ -147,12 +177,26 @@ func (c Contender) Absent() error {
 	return c.Probe()
 }
 
-const loopback = "localhost:0"
+// Addresses to listen on.
+const (
+	loopback   = "localhost:0"
+	everywhere = "0.0.0.0:0"
+)
 
-func dial(network string) func(context.Context, string) (net.Conn, error) {
-	return func(ctx context.Context, address string) (net.Conn, error) {
+func listen(network string) func(string) (net.Listener, error) {
+	return func(address string) (net.Listener, error) { return net.Listen(network, address) }
+}
+
+func dial(network string) func(context.Context, string, Case) (net.Conn, error) {
+	return func(ctx context.Context, address string, _ Case) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
+}
+
+func listenMoving(address string) (net.Listener, error) { return sdp.Listen("tcp", address) }
+
+func dialMoving(ctx context.Context, address string, _ Case) (net.Conn, error) {
+	return new(sdp.Dialer).DialContext(ctx, "tcp", address)
 }
 
 // requireTCP fails unless c is a *net.TCPConn, as package net would return.
@@ -167,7 +211,7 @@ func requireTCP(c net.Conn, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// overSDP returns SDP over the one device that config names.
+// overSDP returns SDP over the one RDMA device that config names.
 func overSDP(name, about string, config sdp.Config) Contender {
 	device := config.Devices[0]
 	// A busy machine needs long to set up thousands of connections at once.
@@ -182,11 +226,11 @@ func overSDP(name, about string, config sdp.Config) Contender {
 			}
 			return d.Probe()
 		},
-		Listen: func() (net.Listener, error) {
+		Listen: func(address string) (net.Listener, error) {
 			listen := sdp.ListenConfig{Config: &config}
-			return listen.Listen(context.Background(), "sdp", loopback)
+			return listen.Listen(context.Background(), "sdp", address)
 		},
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		Dial: func(ctx context.Context, address string, _ Case) (net.Conn, error) {
 			dialer := sdp.Dialer{Config: &config}
 			conn, err := dialer.DialContext(ctx, "sdp", address)
 			if err != nil {
@@ -204,7 +248,7 @@ func overSDP(name, about string, config sdp.Config) Contender {
 }
 
 // listenUnix listens on a socket in a new directory, which Close removes.
-func listenUnix() (net.Listener, error) {
+func listenUnix(string) (net.Listener, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return nil, err

@@ -57,32 +57,44 @@ func serveGRPC(listener net.Listener) error {
 }
 
 // dialGRPC returns a client with one connection.
-func dialGRPC(to target) (*grpc.ClientConn, error) {
+func dialGRPC(to target, pool *pool) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///bench",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return to.dial(ctx)
+			return pool.add(to.dial(ctx))
 		}))
 }
 
 // unaryCalls makes one call after the other.
 type unaryCalls struct {
-	conn *grpc.ClientConn
-	size int
+	conn  *grpc.ClientConn
+	size  int
+	pool  pool
+	moves bool
 }
 
 func openGRPC(_ context.Context, to target, c Case) (load, error) {
-	conn, err := dialGRPC(to)
-	return &unaryCalls{conn, c.Size}, err
+	u := &unaryCalls{size: c.Size, moves: to.Moves}
+	var err error
+	u.conn, err = dialGRPC(to, &u.pool)
+	return u, err
+}
+
+func (u *unaryCalls) prepare() error {
+	if !u.moves {
+		return nil
+	}
+	return u.pool.settle(u.run, 10)
 }
 
 // openGRPCInside dials a server in this process instead of the one in the other process.
 func openGRPCInside(ctx context.Context, to target, c Case) (load, error) {
-	listener, err := to.Listen()
+	listener, err := to.Listen(loopback)
 	if err != nil {
 		return nil, err
 	}
 	to.address = listener.Addr().String()
+	to.Moves = false       // connections within a process stay on TCP
 	go serveGRPC(listener) // until the process ends
 	return openGRPC(ctx, to, c)
 }
@@ -107,13 +119,24 @@ func (u *unaryCalls) run(n int, times *times) error {
 
 // streamedMessages sends messages on one stream per run.
 type streamedMessages struct {
-	conn *grpc.ClientConn
-	size int
+	conn  *grpc.ClientConn
+	size  int
+	pool  pool
+	moves bool
 }
 
 func openGRPCStream(_ context.Context, to target, c Case) (load, error) {
-	conn, err := dialGRPC(to)
-	return &streamedMessages{conn, c.Size}, err
+	s := &streamedMessages{size: c.Size, moves: to.Moves}
+	var err error
+	s.conn, err = dialGRPC(to, &s.pool)
+	return s, err
+}
+
+func (s *streamedMessages) prepare() error {
+	if !s.moves {
+		return nil
+	}
+	return s.pool.settle(s.run, 10)
 }
 
 func (s *streamedMessages) run(n int, _ *times) error {

@@ -34,24 +34,31 @@ func serveHTTP(listener net.Listener) error {
 
 // requests makes GET requests on kept-alive connections.
 type requests struct {
+	to     target
+	pool   pool
 	client *http.Client
 	size   int
 	conns  int
 }
 
 func openHTTP(_ context.Context, to target, c Case) (load, error) {
-	return &requests{
-		client: &http.Client{Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return to.dial(ctx)
-			},
-			MaxConnsPerHost:     c.Conns,
-			MaxIdleConnsPerHost: c.Conns,
-			DisableCompression:  true,
-		}},
-		size:  c.Size,
-		conns: c.Conns,
-	}, nil
+	r := &requests{to: to, size: c.Size, conns: c.Conns}
+	r.client = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return r.pool.add(to.dial(ctx))
+		},
+		MaxConnsPerHost:     c.Conns,
+		MaxIdleConnsPerHost: c.Conns,
+		DisableCompression:  true,
+	}}
+	return r, nil
+}
+
+func (r *requests) prepare() error {
+	if !r.to.Moves {
+		return nil
+	}
+	return r.pool.settle(r.run, 10*r.conns)
 }
 
 func (r *requests) run(n int, times *times) error {

@@ -17,6 +17,7 @@ import (
 // for concurrent use.
 type link struct {
 	conn   net.Conn
+	moves  bool // the connection moves to shared memory
 	header [headerSize]byte
 	buf    []byte
 }
@@ -61,7 +62,7 @@ func dialLink(ctx context.Context, to target) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn}
+	l := &link{conn: conn, moves: to.Moves}
 	if err := l.greet(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -25,6 +25,7 @@ const (
 	RSS         = "rss"            // resident bytes per connection, of the process that needs more
 	RSSShared   = "rss_shared"     // the part of RSS that is shared memory
 	RSSPrivate  = "rss_private"    // the part of RSS that is neither shared nor goroutine stacks
+	Goroutines  = "goroutines"     // per connection, of the process that needs more
 	Stacks      = "stacks"         // goroutine stacks
 	FDs         = "fds"            // descriptors per connection, of the process that needs more
 	ofClient    = "_client"        // appended to RSS and FDs: the figure of the client alone
@@ -44,7 +45,7 @@ func (c Case) Metrics(t Turn) (all []Metric) {
 	}
 	seconds := t.Took.Seconds()
 
-	if c.Kind == Conns {
+	if c.Kind.isIdle() {
 		return c.memoryMetrics(t)
 	}
 	for _, l := range []struct {
@@ -91,6 +92,7 @@ func (c Case) memoryMetrics(t Turn) []Metric {
 	}
 	connection(FDs, "1", func(m Memory) uint64 { return m.FDs })
 	sides(FDs, "1")
+	connection(Goroutines, "1", func(m Memory) uint64 { return m.Goroutines })
 	if c.Conns < memoryConns {
 		return all
 	}
@@ -109,7 +111,7 @@ func (c Case) idleTurn(turn time.Duration) (n int, ok bool) {
 		// Such a turn is longer, because it has few messages.
 		return max(5, int(3*turn/pause)), true
 	}
-	if c.Kind == Conns {
+	if c.Kind.isIdle() {
 		return max(10, int(turn/time.Millisecond)), true
 	}
 	return 0, false

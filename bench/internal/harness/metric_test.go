@@ -23,8 +23,8 @@ func TestMetricsOfAStream(t *testing.T) {
 		CPUPerGB:   1000,
 		CPUPerMReq: 1000,
 		Allocs:     0.5,
-	}, metricsOf(Case{Stream, 1000, 1}, turn))
-	duplex := metricsOf(Case{Duplex, 1000, 1}, turn)
+	}, metricsOf(Case{Kind: Stream, Size: 1000, Conns: 1}, turn))
+	duplex := metricsOf(Case{Kind: Duplex, Size: 1000, Conns: 1}, turn)
 	require.Equal(t, 4e6, duplex[BytesPerS], "both directions count")
 	require.Equal(t, 500.0, duplex[CPUPerGB])
 }
@@ -33,8 +33,8 @@ func TestMetricsOfRoundTrips(t *testing.T) {
 	turn := Turn{Messages: 100, Result: Result{Took: time.Second, Latency: Latency{P50: 7, P99: 9}}, CPU: time.Second}
 	require.Equal(t, map[string]float64{
 		P50: 7, P99: 9, ReqPerS: 100, CPUPerMReq: 10_000, Allocs: 0,
-	}, metricsOf(Case{RTT, 64, 1}, turn))
-	require.NotContains(t, metricsOf(Case{RTTIdle, 64, 1}, turn), ReqPerS)
+	}, metricsOf(Case{Kind: RTT, Size: 64, Conns: 1}, turn))
+	require.NotContains(t, metricsOf(Case{Kind: RTTIdle, Size: 64, Conns: 1}, turn), ReqPerS)
 }
 
 func TestMemoryIsOfTheLargerSide(t *testing.T) {
@@ -49,11 +49,11 @@ func TestMemoryIsOfTheLargerSide(t *testing.T) {
 		},
 	}
 	require.Equal(t, map[string]float64{
-		CPUPerS: 0.001, FDs: 2, "fds_client": 1, "fds_server": 2,
+		Goroutines: 0, CPUPerS: 0.001, FDs: 2, "fds_client": 1, "fds_server": 2,
 		RSS: 6000, "rss_client": 6000, "rss_server": 4000, RSSShared: 1000, RSSPrivate: 3000, Stacks: 3000,
-	}, metricsOf(Case{Conns, 0, 100}, turn))
-	require.NotContains(t, metricsOf(Case{Conns, 0, 1}, turn), RSS, "one connection says nothing about memory")
-	busy := metricsOf(Case{ConnsBusy, 64, 100}, turn)
+	}, metricsOf(Case{Kind: Conns, Size: 0, Conns: 100}, turn))
+	require.NotContains(t, metricsOf(Case{Kind: Conns, Size: 0, Conns: 1}, turn), RSS, "one connection says nothing about memory")
+	busy := metricsOf(Case{Kind: ConnsBusy, Size: 64, Conns: 100}, turn)
 	for name, value := range map[string]float64{CPUPerS: 0.001, FDs: 2, RSS: 6000, ReqPerS: 1000, CPUPerMReq: 1} {
 		require.Equal(t, value, busy[name], name)
 	}

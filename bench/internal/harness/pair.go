@@ -81,12 +81,15 @@ type Result struct {
 const turnLimit = time.Minute
 
 // Run transfers n messages of the case and returns when all have arrived. For
-// Conns, n is a number of milliseconds.
+// idle kinds, n is a number of milliseconds.
 func (p *Pair) Run(n int) (Turn, error) {
-	if p.load.Kind == Conns {
+	if p.load.Kind.isIdle() {
 		return p.idle(n)
 	}
 	t := Turn{Messages: n}
+	if err := p.client.call(turnLimit, "Prepare", struct{}{}, &struct{}{}); err != nil {
+		return t, err
+	}
 	before, err := p.server.usage()
 	if err != nil {
 		return t, err

@@ -26,7 +26,7 @@ func overQUIC() Contender {
 		Name:   "quic",
 		About:  "quic-go: one stream of a QUIC connection, over UDP, encrypted",
 		Listen: listenQUIC,
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		Dial: func(ctx context.Context, address string, _ Case) (net.Conn, error) {
 			transport, err := transport()
 			if err != nil {
 				return nil, err
@@ -66,7 +66,7 @@ func udpTransport() (*quic.Transport, error) {
 	return &quic.Transport{Conn: socket}, nil
 }
 
-func listenQUIC() (net.Listener, error) {
+func listenQUIC(string) (net.Listener, error) {
 	certificate, err := selfSigned()
 	if err != nil {
 		return nil, err

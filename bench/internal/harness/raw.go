@@ -21,11 +21,20 @@ func openRoundTrips(ctx context.Context, to target, c Case) (load, error) {
 	return r, err
 }
 
+func (r *roundTrips) busy() []*link {
+	busy := make([]*link, (len(r.links)+99)/100)
+	for i := range busy { // spread evenly
+		busy[i] = r.links[i*len(r.links)/len(busy)]
+	}
+	return busy
+}
+
+func (r *roundTrips) prepare() error { return settleAll(r.busy()) }
+
 func (r *roundTrips) run(n int, times *times) error {
-	busy := (len(r.links) + 99) / 100
-	return split(n, busy, times, func(i, n int, timer *timer) error {
-		// Spread the busy links evenly.
-		return r.links[i*len(r.links)/busy].roundTrips(r.size, n, r.pause, timer)
+	busy := r.busy()
+	return split(n, len(busy), times, func(i, n int, timer *timer) error {
+		return busy[i].roundTrips(r.size, n, r.pause, timer)
 	})
 }
 
@@ -68,6 +77,8 @@ func openStream(ctx context.Context, to target, c Case) (load, error) {
 	return s, err
 }
 
+func (s *streaming) prepare() error { return s.link.settle() }
+
 func (s *streaming) run(n int, _ *times) error { return s.link.transfer(s.pattern, s.size, n) }
 
 // idle holds links that do nothing. It is never run. It keeps the links from being
@@ -80,24 +91,3 @@ func openIdle(ctx context.Context, to target, c Case) (load, error) {
 }
 
 func (idle) run(int, *times) error { return errors.ErrUnsupported }
-
-// setup opens and closes one link per operation.
-type setup struct{ to target }
-
-func openSetup(_ context.Context, to target, _ Case) (load, error) { return &setup{to}, nil }
-
-func (s *setup) run(n int, times *times) error {
-	timer := times.shard(0)
-	timer.start()
-	for range n {
-		l, err := dialLink(context.Background(), s.to)
-		if err != nil {
-			return err
-		}
-		if err := l.conn.Close(); err != nil {
-			return err
-		}
-		timer.lap()
-	}
-	return nil
-}

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"runtime"
 	"runtime/metrics"
 	"time"
 )
@@ -23,6 +24,8 @@ type Memory struct {
 	Shared uint64 // resident bytes of shared memory
 	Stacks uint64 // bytes of goroutine stacks
 	FDs    uint64 // open descriptors
+
+	Goroutines uint64
 }
 
 // usage returns the usage of this process.
@@ -34,6 +37,7 @@ func usage() (Usage, error) {
 // memory returns the memory of this process.
 func memory() (Memory, error) {
 	held, err := systemMemory()
+	held.Goroutines = uint64(runtime.NumGoroutine())
 	held.Stacks = counter("/memory/classes/heap/stacks:bytes")
 	return held, err
 }

@@ -20,11 +20,11 @@ func overYamux() Contender {
 		Name:   "yamux",
 		About:  "hashicorp/yamux: streams over one TCP connection, the usual answer when connections are expensive",
 		Listen: listenYamux,
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		Dial: func(ctx context.Context, address string, load Case) (net.Conn, error) {
 			client.Lock()
 			defer client.Unlock()
 			if client.session == nil {
-				conn, err := dial("tcp")(ctx, address)
+				conn, err := dial("tcp")(ctx, address, load)
 				if err != nil {
 					return nil, err
 				}
@@ -37,8 +37,8 @@ func overYamux() Contender {
 	}
 }
 
-func listenYamux() (net.Listener, error) {
-	below, err := net.Listen("tcp", loopback)
+func listenYamux(address string) (net.Listener, error) {
+	below, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (r *Report) WriteMarkdown(out io.Writer, targets []Target, pictures []strin
 }
 
 const explanation = "Each number is the median over the rounds, with the 10th and 90th percentiles in brackets. " +
-	"× tcp is the median of the rounds' ratios to `tcp`, and × unix of those to `unix`: below 1 is better for times, costs and memory, above 1 for rates. " +
+	"× tcp is the median of the rounds' ratios to `tcp`, × unix and × limit of those to `unix` and `limit`: below 1 is better for times, costs and memory, above 1 for rates. " +
 	"Processor time is the sum of both processes."
 
 func (r *Report) writeContenders(b *strings.Builder) {
@@ -136,6 +136,9 @@ func (r *Report) writeRows(b *strings.Builder) {
 			}
 			if cell.Unix != nil {
 				fmt.Fprintf(b, ", %s × unix", number(*cell.Unix))
+			}
+			if cell.Limit != nil {
+				fmt.Fprintf(b, ", %s × limit", number(*cell.Limit))
 			}
 			b.WriteString(" |")
 		}

@@ -16,6 +16,7 @@ type Row struct {
 	Contender string       `json:"contender"`
 	Size      int          `json:"size"`
 	Conns     int          `json:"conns"`
+	Exchanges int          `json:"exchanges,omitempty"`
 	Distance  Distance     `json:"distance"`
 	Metric    string       `json:"metric"`
 	Unit      string       `json:"unit"`
@@ -25,13 +26,16 @@ type Row struct {
 	// Ratio is the median of the rounds' ratios to the baseline, or nil if there is
 	// none.
 	Ratio  *float64  `json:"ratio_tcp"`
-	Unix   *float64  `json:"ratio_unix"` // the same for a Unix socket
-	Values []float64 `json:"values"`     // of the rounds
-	Ratios []float64 `json:"ratios"`     // of the rounds, to the baseline
+	Unix   *float64  `json:"ratio_unix"`            // the same for a Unix socket
+	Limit  *float64  `json:"ratio_limit,omitempty"` // the same for what is possible at all
+	Values []float64 `json:"values"`                // of the rounds
+	Ratios []float64 `json:"ratios"`                // of the rounds, to the baseline
 }
 
 // Load returns the row's case.
-func (r Row) Load() harness.Case { return harness.Case{Kind: r.Case, Size: r.Size, Conns: r.Conns} }
+func (r Row) Load() harness.Case {
+	return harness.Case{Kind: r.Case, Size: r.Size, Conns: r.Conns, Exchanges: r.Exchanges}
+}
 
 // minRounds is the least number of rounds of a distance for a row of its own.
 // Fewer do not show a spread.
@@ -41,24 +45,25 @@ const minRounds = 5
 // samples in each round. Ratios refer to the sample of the baseline in the same
 // round, because whatever slows the machine in a round slows both down.
 func Summarize(load harness.Case, contenders []string, rounds []Round) (rows []Row) {
-	baseline, unix := slices.Index(contenders, harness.Baseline), slices.Index(contenders, harness.UnixSocket)
+	baseline := slices.Index(contenders, harness.Baseline)
+	unix, limit := slices.Index(contenders, harness.UnixSocket), slices.Index(contenders, harness.Limit)
 	for i, contender := range contenders {
 		for _, metric := range metricsOf(rounds, i) {
 			distances := map[Distance]Row{}
 			for _, distance := range []Distance{All, Near, Far} {
 				row := Row{
-					Case: load.Kind, Size: load.Size, Conns: load.Conns,
+					Case: load.Kind, Size: load.Size, Conns: load.Conns, Exchanges: load.Exchanges,
 					Contender: contender, Distance: distance,
 					Metric: metric.Name, Unit: metric.Unit,
 				}
-				row.collect(rounds, i, baseline, unix)
+				row.collect(rounds, i, baseline, unix, limit)
 				distances[distance] = row
 			}
 			rows = append(rows, distances[All])
 			near, far := distances[Near], distances[Far]
 			// The distance does not affect what idle connections hold.
 			both := len(near.Values) >= minRounds && len(far.Values) >= minRounds
-			if both && load.Kind != harness.Conns {
+			if both && !slices.Contains(idleKinds, load.Kind) {
 				rows = append(rows, near, far)
 			}
 		}
@@ -81,11 +86,14 @@ func metricsOf(rounds []Round, contender int) (all []harness.Metric) {
 	return all
 }
 
+// idleKinds are those of connections that do nothing.
+var idleKinds = []harness.Kind{harness.Conns, harness.ConnsHome}
+
 // collect fills the row with the rounds at its distance. A ratio requires that
-// the baseline, or the Unix socket, was at that distance too.
-func (r *Row) collect(rounds []Round, contender, baseline, unix int) {
+// the contender to which it refers was at that distance too.
+func (r *Row) collect(rounds []Round, contender, baseline, unix, limit int) {
 	at := func(s Sample) bool { return r.Distance == All || s.distance() == r.Distance }
-	var toUnix []float64
+	var toUnix, toLimit []float64
 	for _, round := range rounds {
 		sample := round.Samples[contender]
 		if !at(sample) {
@@ -103,11 +111,9 @@ func (r *Row) collect(rounds []Round, contender, baseline, unix int) {
 		}
 		appendRatio(&r.Ratios, baseline)
 		appendRatio(&toUnix, unix)
+		appendRatio(&toLimit, limit)
 	}
-	if len(toUnix) > 0 {
-		ratio := quantile(toUnix, 0.5)
-		r.Unix = &ratio
-	}
+	r.Unix, r.Limit = median(toUnix), median(toLimit)
 	r.finish()
 }
 
@@ -117,10 +123,16 @@ func (r *Row) finish() {
 		return
 	}
 	r.Lo, r.Median, r.Hi = quantile(r.Values, 0.1), quantile(r.Values, 0.5), quantile(r.Values, 0.9)
-	if len(r.Ratios) > 0 {
-		ratio := quantile(r.Ratios, 0.5)
-		r.Ratio = &ratio
+	r.Ratio = median(r.Ratios)
+}
+
+// median returns nil if there are no values.
+func median(values []float64) *float64 {
+	if len(values) == 0 {
+		return nil
 	}
+	m := quantile(values, 0.5)
+	return &m
 }
 
 // LineCase and LineContender are the case and the contender of the rows for the

@@ -27,12 +27,17 @@ type Target struct {
 // A Bound is a multiple of a reference.
 type Bound struct {
 	Value float64
-	Of    string // "tcp": the baseline; "unix": a Unix socket; "line": the cache line's round trip; "abs": the metric's unit
+	// Of is "tcp": the baseline; "unix": a Unix socket; "limit": what is possible at all; "line": the cache line's
+	// round trip; "abs": the metric's unit; "tcp+": the same, more than the baseline.
+	Of string
 }
 
 func (b Bound) String() string {
-	if b.Of == absolute {
+	switch b.Of {
+	case absolute:
 		return number(b.Value)
+	case additional:
+		return ofBaseline + " + " + number(b.Value)
 	}
 	return number(b.Value) + " × " + b.Of
 }
@@ -40,8 +45,10 @@ func (b Bound) String() string {
 const (
 	ofBaseline = harness.Baseline
 	ofUnix     = harness.UnixSocket
+	ofLimit    = harness.Limit
 	ofLine     = string(LineCase)
 	absolute   = "abs"
+	additional = "tcp+"
 )
 
 // ReadTargets reads a file of targets. Each line has fields separated by blanks:
@@ -94,7 +101,7 @@ func parseTarget(fields []string) (t Target, err error) {
 
 func parseBound(fields []string) (b Bound, err error) {
 	b.Of = fields[1]
-	if !slices.Contains([]string{ofBaseline, ofUnix, ofLine, absolute}, b.Of) {
+	if !slices.Contains([]string{ofBaseline, ofUnix, ofLimit, ofLine, absolute, additional}, b.Of) {
 		return b, fmt.Errorf("unknown reference %q", b.Of)
 	}
 	b.Value, err = strconv.ParseFloat(fields[0], 64)
@@ -173,11 +180,8 @@ func (t Target) meets(value float64, bound Bound) bool {
 // measured returns the row's value relative to the reference.
 func (r *Report) measured(row Row, of string) (float64, bool) {
 	switch of {
-	case ofBaseline, ofUnix:
-		ratio := row.Ratio
-		if of == ofUnix {
-			ratio = row.Unix
-		}
+	case ofBaseline, ofUnix, ofLimit:
+		ratio := map[string]*float64{ofBaseline: row.Ratio, ofUnix: row.Unix, ofLimit: row.Limit}[of]
 		if ratio == nil {
 			return 0, false
 		}
@@ -185,6 +189,9 @@ func (r *Report) measured(row Row, of string) (float64, bool) {
 	case ofLine:
 		line, ok := r.Find(harness.Case{Kind: LineCase}, LineContender, row.Distance, harness.P50)
 		return row.Median / line.Median, ok
+	case additional:
+		baseline, ok := r.Find(row.Load(), harness.Baseline, row.Distance, row.Metric)
+		return row.Median - baseline.Median, ok
 	}
 	return row.Median, true
 }

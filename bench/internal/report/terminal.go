@@ -22,7 +22,12 @@ var headline = map[harness.Kind]string{
 	harness.Duplex:     harness.BytesPerS,
 	harness.Conns:      harness.RSS,
 	harness.ConnsBusy:  harness.ReqPerS,
+	harness.ConnsHome:  harness.RSS,
 	harness.Setup:      harness.P50,
+	harness.SetupFirst: harness.P50,
+	harness.Burst:      harness.P50,
+	harness.Life:       harness.P50,
+	harness.LifeAgain:  harness.P50,
 	harness.HTTP:       harness.ReqPerS,
 	harness.GRPC:       harness.P50,
 	harness.GRPCInside: harness.P50,
@@ -32,14 +37,14 @@ var headline = map[harness.Kind]string{
 // WriteTables prints the main metric of each case, and the targets.
 func (r *Report) WriteTables(out io.Writer, targets []Target) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\tmedian\tlo\thi\tunit\tto tcp\tto unix\t")
+	fmt.Fprintln(w, "case\tcontender\tdistance\tmetric\tmedian\tlo\thi\tunit\tto tcp\tto unix\tto limit\t")
 	for _, row := range r.Rows {
 		if row.Metric != headline[row.Case] && row.Case != LineCase {
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
 			row.Load().Name(), row.Contender, row.Distance, row.Metric,
-			number(row.Median), number(row.Lo), number(row.Hi), row.Unit, ratio(row.Ratio), ratio(row.Unix))
+			number(row.Median), number(row.Lo), number(row.Hi), row.Unit, ratio(row.Ratio), ratio(row.Unix), ratio(row.Limit))
 	}
 	fmt.Fprintln(w)
 	if outcomes := r.Judge(targets); len(outcomes) > 0 {

@@ -92,11 +92,7 @@ func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListene
 func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
 
 func (fd *netFD) sdpAccept() (*netFD, error) {
-	if fd.sdp.closed.Load() { // the library would return what it has accepted before
-		return nil, ErrClosed
-	}
-	// If Close is called meanwhile, a connection that the library has accepted is still returned: after
-	// File, no other process can serve it.
+	// After Close it still returns a connection whose handshake had begun, which no other process can serve.
 	c, err := fd.sdp.listener().Accept()
 	if err != nil {
 		return nil, sdpError("accept", err)

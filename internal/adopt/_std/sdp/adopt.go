@@ -6,28 +6,17 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/rules"
 )
 
-// standard are the settings of package net's connections without a rule.
-var standard = sync.OnceValues(func() (*settings, error) {
-	set, err := (*Config)(nil).settings(network{name: "tcp", tcp: "tcp"}, false)
-	return &set, err
-})
-
 // decided returns the settings for an address, and the network under the rule for it.
 func decided(name string, role rules.Role, address net.Addr) (*settings, network, error) {
 	n := network{name: name, tcp: name}
 	n = n.ruled((*Config)(nil).ruleAt(n, role, address))
-	if n.rule == nil {
-		set, err := standard()
-		return set, n, err
-	}
-	set, err := (*Config)(nil).settings(n, n.only)
-	return &set, n, err
+	set, err := (*Config)(nil).shared(n)
+	return set, n, err
 }
 
 // Dials reports whether DialContext must make a connection to an address, because SDP over RDMA may be
