@@ -292,9 +292,10 @@ func (c *Conn) cause(op string, err error) error {
 	switch {
 	case c.is(closed):
 		return net.ErrClosed
+	case !errors.Is(err, os.ErrDeadlineExceeded):
 	case op == "write" && c.is(writeShut):
 		return unix.EPIPE
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	default:
 		return os.ErrDeadlineExceeded
 	}
 	if e := (*net.OpError)(nil); errors.As(err, &e) {
