@@ -108,7 +108,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	idle := now - k.since
 	c.stepMu.Lock()
 	if c.meeting != nil && c.meets == 0 && idle > meetTime {
-		c.over(errNobody)
+		c.over(c.nobodyLocked())
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()
