@@ -135,30 +135,6 @@ func TestCloseEndsAPause(t *testing.T) {
 	})
 }
 
-func TestOldestSilentClientGivesWay(t *testing.T) {
-	for _, sdpOnly := range []bool{false, true} {
-		t.Run(fmt.Sprintf("sdpOnly %t", sdpOnly), func(t *testing.T) {
-			cfg := testConfig()
-			cfg.SDPOnly = sdpOnly
-			// One that has talked does not give way before those that have not.
-			l := listenFor(t, cfg, 3, after(func(t *times) { t.silent, t.patience = 10*time.Millisecond, time.Hour }))
-			talking := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
-			handshaketest.ReadReply(t, talking)
-			silent, dribbling := dial(t, l, ""), dial(t, l, "MPA")
-			awaitUnderway(t, l.Listener, 3)
-			good := dial(t, l, handshaketest.Request(t, handshaketest.Offers(), handshaketest.Hello()))
-			handshaketest.ReadReply(t, good)
-			_, err := silent.Read(make([]byte, 1))
-			assert.Error(t, err)
-			assert.False(t, timedOut(err))
-			l.mu.Lock()
-			assert.Len(t, underway(l.Listener), 3)
-			assert.Equal(t, dribbling.LocalAddr(), underway(l.Listener)[1].conn.RemoteAddr())
-			l.mu.Unlock()
-		})
-	}
-}
-
 // TestTalkersAreKept has clients that have sent their Request, and then nothing, in all
 // places: accepting stops. After a time that no honest client takes, one is closed.
 func TestTalkersAreKept(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/gosdp/gosdp/bcopy"
+	"github.com/gosdp/gosdp/internal/fault"
 )
 
 // copyBuffer is the size of the buffer into which ReadFrom reads and WriteBuffers gathers
@@ -224,7 +225,7 @@ func (c *conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 // returns how many bytes it copied.
 func gather(buf []byte, v net.Buffers) (n int) {
 	for _, b := range v {
-		if len(b) > len(buf)-n || len(b) >= copyBuffer/4 || mapped(b) && !whole(b) {
+		if len(b) > len(buf)-n || len(b) >= copyBuffer/4 || fault.Readable(b) < len(b) {
 			break
 		}
 		n += copy(buf[n:], b)

@@ -14,6 +14,7 @@ import (
 // listeningFile returns a listening socket of TCP, and its address.
 func listeningFile(t *testing.T) (*os.File, string) {
 	t.Helper()
+	t.Setenv(devicesVariable, "") // FileListener has no Config
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()

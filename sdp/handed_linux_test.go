@@ -36,6 +36,7 @@ func TestControlOfAListener(t *testing.T) {
 }
 
 func testHandedOut(t *testing.T, descriptor func(t *testing.T, l *Listener) int) {
+	t.Setenv(devicesVariable, "")
 	ln := acceptedOutside(t, descriptor)
 	served := make(chan error, 1)
 	l := ln.(*Listener)

@@ -345,9 +345,9 @@ func (l *local) stats() ConnStats {
 	if why := l.Why(); why != nil {
 		s.OnTCP = why.Error()
 	}
-	s.TCPReceived, s.TCPSent = l.Counts()
+	s.ShmReceived, s.ShmSent = l.Rings()
 	read, written := l.Totals()
-	s.ShmReceived, s.ShmSent = read-s.TCPReceived, written-s.TCPSent
+	s.TCPReceived, s.TCPSent = read-s.ShmReceived, written-s.ShmSent
 	s.Moves = l.Moves()
 	return s
 }

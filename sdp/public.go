@@ -268,9 +268,8 @@ func (c *Conn) File() (*os.File, error) {
 }
 
 // SyscallConn returns a [syscall.RawConn]; see [net.TCPConn.SyscallConn]. On TCP and shm it works as
-// TCP's: the connection comes home for the callbacks, and may move again after them. If the program
-// then polls the descriptor instead of calling Read, its connections stay on TCP from the first
-// delay of half a second on.
+// TCP's: the connection comes home for the callbacks, and may move again after them. After Control, what
+// arrives stays on TCP until some Reads have waited, so that the program may poll the descriptor.
 //
 // Over RDMA:
 //

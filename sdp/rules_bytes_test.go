@@ -174,8 +174,8 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: A byte that differs", name: "another last byte", says: spoilt(request(good), 15, 'E'), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end in the key", says: []byte("MPA ID R"), want: goesPlain},
 		{rule: "Setting up a connection: an end of file", name: "an end", want: goesPlain},
-		{rule: "Setting up a connection: After silence it does the same", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
-		{rule: "Setting up a connection: After silence it does the same", name: "silence", want: goesPlain, silent: true},
+		{rule: "Setting up a connection: an end of file or silence means plain TCP", name: "silence in the key", says: []byte("MPA ID R"), want: goesPlain, silent: true},
+		{rule: "Setting up a connection: an end of file or silence means plain TCP", name: "silence", want: goesPlain, silent: true},
 		{rule: "Setting up a connection: and sends nothing else until it has the Reply", name: "FPDUs after the Request", says: append(request(good), hostileSession(true)...), want: goesUp},
 		{rule: "Setting up a connection: says so with its first message", name: "an end after the Request", says: request(good), want: "read client's decision"},
 		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainAfter},
@@ -207,7 +207,7 @@ func requestRules() []setUpRule {
 		{rule: "Offers: Unknown codes are skipped", name: "unknown devices", says: request(hostileOffers([]byte{1, 4, 0, 77, 255, 1})), want: goesUp},
 		{rule: "Offers: Items come in any order", name: "devices last", says: request(hostileOffers(tuple, iwarpOnly)), want: goesUp},
 		{rule: "Offers: one of an unknown type is skipped", name: "unknown items, twice", says: request(hostileOffers(hostileItem(0, 0), iwarpOnly, hostileItem(77, 3), hostileItem(77, 3))), want: goesUp},
-		{rule: "Offers: Type 4 was the client's GIDs, and is skipped", name: "GIDs", says: request(hostileOffers(iwarpOnly, hostileItem(4, 31))), want: goesUp},
+		{rule: "Offers: Types 2 and 4 to 7 are reserved", name: "GIDs", says: request(hostileOffers(iwarpOnly, hostileItem(4, 31))), want: goesUp},
 	}
 	for _, v := range []struct {
 		words, name string
@@ -269,7 +269,7 @@ func replyRules() []setUpRule {
 		{rule: "Choice: one that was offered, or 0", name: "an unknown device", says: reply(hostileChoice(77)), want: "peer chose device 77, which was not offered"},
 		{rule: "Choice: one that was offered, or 0", name: "device 0 without a rejection", says: reply(hostileChoice(0)), want: "peer chose none, which was not offered"},
 		{rule: "Choice: token | 16 random bytes", name: "half a token", says: reply(hostileChoice(1, hostileItem(1, 8))), want: "choice: token: has 8 bytes, not 16"},
-		{rule: "Choice: Type 2 was the name of a socket, and is skipped", name: "a name", says: reply(hostileChoice(1, hostileItem(2, 10))), want: goesUp},
+		{rule: "Choice: Types 2 and 4 are reserved", name: "a name", says: reply(hostileChoice(1, hostileItem(2, 10))), want: goesUp},
 		{rule: "Choice: port | 2 bytes, not 0", name: "port 0", says: reply(hostileChoice(1, hostileItem(3, 2))), want: "choice: port: is not a port: 0000"},
 		{rule: "Choice: port | 2 bytes, not 0", name: "half a port", says: reply(hostileChoice(1, []byte{3, 1, 1})), want: "choice: port: is not a port: 01"},
 		{rule: "Choice: items | as in the offers", name: "a token twice", says: reply(hostileChoice(1, hostileItem(1, 16), hostileItem(1, 16))), want: "choice: token: is listed twice"},

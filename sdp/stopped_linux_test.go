@@ -2,7 +2,6 @@ package sdp
 
 import (
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -10,11 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func finish(cmd *exec.Cmd) {
-	cmd.Process.Kill()
-	cmd.Wait()
-}
 
 // TestPeerIsStopped: calls end by their deadlines, and Close does in its time.
 func TestPeerIsStopped(t *testing.T) {

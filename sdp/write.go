@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/gosdp/gosdp/internal/fault"
 )
 
 // lostMost is how many bytes of the first Write after the peer's Close are taken and lost.
@@ -19,7 +21,7 @@ func (c *conn) Write(b []byte) (n int, err error) {
 
 // writeWhole writes b. The caller must hold writeMu.
 func (c *conn) writeWhole(b []byte) (n int, err error) {
-	if mapped(b) {
+	if fault.Mapped(b) {
 		return c.writeMapped(b)
 	}
 	return c.writeOrLose(b)

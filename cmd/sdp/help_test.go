@@ -94,7 +94,7 @@ func TestHelpKnowsTheFlags(t *testing.T) {
 		for line := range strings.Lines(c.long) {
 			line, _, _ = strings.Cut(line, "| tshark")
 			for _, m := range mentioned.FindAllStringSubmatch(line, -1) {
-				assert.True(t, names[m[1]] || m[1] == "-verbs", "%s: %s in %q", c.name, m[1], line)
+				assert.True(t, names[m[1]] || m[1] == "-verbs" || m[1] == "-iwarp", "%s: %s in %q", c.name, m[1], line)
 			}
 		}
 	}
@@ -143,9 +143,9 @@ func TestExamplesParse(t *testing.T) {
 	require.Greater(t, count, 20)
 }
 
-// TestVerbsHasNoShortForm: "sdp build -verbs" passes the flag to go build, which does not know it.
-func TestVerbsHasNoShortForm(t *testing.T) {
+// TestDevicesHaveNoShortForm: "sdp build -iwarp" passes the flag to go build, which does not know it.
+func TestDevicesHaveNoShortForm(t *testing.T) {
 	for _, name := range []string{"go", "build", "test", "run", "install"} {
-		assert.Contains(t, helpOf(t, name), `"sdp go -verbs build"`, name)
+		assert.Contains(t, helpOf(t, name), `"sdp go -iwarp build"`, name)
 	}
 }

@@ -50,7 +50,7 @@ The columns are
 	SENT, RECEIVED    bytes so far, and OUT and IN bytes a second
 	UNREAD     bytes that have arrived and that the program has not read. If it is large,
 	           the program reads slowly
-	MOVES      how often the connection moved to shared memory
+	MOVES      how often what this end sends has moved to shared memory
 	CREDIT     RDMA: messages that this end may send, and that the peer may
 	STALLS     RDMA: how often a Write waited for the peer to have room
 	ZCOPY      RDMA: the part of the bytes that was not copied

@@ -71,7 +71,7 @@ type Conn struct {
 	Opened  time.Time `json:"opened"`
 
 	OnTCP string `json:"on_tcp,omitempty"` // why a connection is on TCP that could be in shared memory
-	Moves uint64 `json:"moves"`            // to shared memory, so far
+	Moves uint64 `json:"moves"`            // of what this end sends, to shared memory, so far
 
 	Sent      uint64 `json:"sent"` // bytes
 	Received  uint64 `json:"received"`

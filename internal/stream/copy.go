@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/fault"
 	"github.com/gosdp/gosdp/internal/meeting"
 )
 
@@ -324,17 +325,21 @@ func (c *Conn) putGathered(v *net.Buffers) (int64, error) {
 	if len(*v) > 1 && len(b) < copyBuffer/2 {
 		buf := copyPool.Get().(*[copyBuffer]byte)
 		defer copyPool.Put(buf)
-		b = buf[:gather(buf[:], *v)]
+		if b = buf[:gather(buf[:], *v)]; len(b) == 0 {
+			return 0, unix.EFAULT
+		}
 	}
 	k, err := c.putLocked(b)
 	consume(v, k)
 	return int64(k), err
 }
 
-// gather copies the beginning of v into buf, and returns how many bytes.
+// gather copies the beginning of v into buf, up to memory that is gone, and returns how many bytes.
 func gather(buf []byte, v net.Buffers) (n int) {
 	for _, b := range v {
-		if n += copy(buf[n:], b); n == len(buf) {
+		b = b[:min(len(b), len(buf)-n)]
+		can := fault.Readable(b)
+		if n += copy(buf[n:], b[:can]); can < len(b) || n == len(buf) {
 			break
 		}
 	}

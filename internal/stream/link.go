@@ -86,6 +86,8 @@ type link struct {
 	refs atomic.Int32 // one for each direction that is not home, and one for each call that looks without a lock
 	seen atomic.Bool  // seeHome has been called
 
+	counted atomic.Bool
+
 	reader
 	writer
 }
@@ -138,6 +140,14 @@ func (l *link) hold() bool {
 		if l.refs.CompareAndSwap(n, n+1) {
 			return true
 		}
+	}
+}
+
+// countMove counts that the connection has moved, in the direction that moves first.
+func (l *link) countMove() {
+	if !l.counted.Swap(true) {
+		l.c.moves.Add(1)
+		movesTotal.Add(1)
 	}
 }
 
@@ -282,9 +292,10 @@ func (c *Conn) cause(op string, err error) error {
 	switch {
 	case c.is(closed):
 		return net.ErrClosed
+	case !errors.Is(err, os.ErrDeadlineExceeded):
 	case op == "write" && c.is(writeShut):
 		return unix.EPIPE
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	default:
 		return os.ErrDeadlineExceeded
 	}
 	if e := (*net.OpError)(nil); errors.As(err, &e) {

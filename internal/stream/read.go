@@ -181,6 +181,7 @@ func (l *link) readSocket(fd uintptr) bool {
 		case next == gate.Enter:
 			c.keepEnd(end)
 			r.move(inRing)
+			l.countMove()
 			step("entered")
 			return true
 		case end != nil && w.Moved():
@@ -247,7 +248,7 @@ func (l *link) readReturning(w gate.Word, end error) bool {
 		c.mu.Lock()
 		before := r.ring.Position()
 		r.ring.Discard(c.in.Load() - w.Sent()) // TCP had these
-		c.ringIn -= r.ring.Position() - before
+		c.bothIn += r.ring.Position() - before
 		c.mu.Unlock()
 		r.ended = true
 		c.keepEnd(end)

@@ -34,9 +34,9 @@ type Conn struct {
 	interrupts int32 // calls that want a Write that waits to return; guarded by mu
 	// What the program has set, since epoch; 0: none. The socket has the same, but for interrupts. Written with mu.
 	readDeadline, writeDeadline atomic.Int64
-	// Bytes that Reads have taken from the rings of former links, and that Writes have put there, less those that in and
+	// Bytes that Reads have taken from the rings of former links, and that Writes have put there; and how many of them in and
 	// out have counted, too. Guarded by mu.
-	ringIn, ringOut uint64
+	ringIn, ringOut, bothIn, bothOut uint64
 
 	mover
 }
@@ -200,9 +200,17 @@ func (c *Conn) Counts() (read, written uint64) { return c.in.Load(), c.out.Load(
 
 // Totals returns how many bytes Reads have returned and Writes have accepted, wherever the connection was.
 func (c *Conn) Totals() (read, written uint64) {
+	in, out := c.Rings()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in.Load() + in - c.bothIn, c.out.Load() + out - c.bothOut
+}
+
+// Rings returns how many of these bytes have gone through shared memory.
+func (c *Conn) Rings() (read, written uint64) {
 	for ; ; runtime.Gosched() {
 		c.mu.Lock()
-		read, written = c.in.Load()+c.ringIn, c.out.Load()+c.ringOut
+		read, written = c.ringIn, c.ringOut
 		l := c.linked.Load()
 		held := l != nil && l.hold()
 		if held {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/fault"
 	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/spin"
 )
@@ -124,7 +125,7 @@ func (l *link) write(b []byte) (int, error) {
 	case c.is(closed):
 		return 0, net.ErrClosed
 	case c.is(writeShut):
-		return 0, unix.EPIPE
+		return 0, l.shutError()
 	case expired(c.writeDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
@@ -150,6 +151,16 @@ func (l *link) write(b []byte) (int, error) {
 	return w.n, err
 }
 
+// shutError returns the error of a Write after CloseWrite: a reset that no call has returned yet, as the kernel does.
+func (l *link) shutError() error {
+	reset := 0
+	l.raw.Control(func(fd uintptr) { reset, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) })
+	if reset != 0 {
+		return unix.Errno(reset)
+	}
+	return unix.EPIPE
+}
+
 // writeSocket is the callback of RawConn.Write before a move.
 func (l *link) writeSocket(fd uintptr) bool {
 	c, w := l.c, &l.writer
@@ -172,8 +183,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 		if w.joined && w.gate.Move() {
 			w.move(inRing)
 			step("moved")
-			c.moves.Add(1)
-			movesTotal.Add(1)
+			l.countMove()
 			return true
 		}
 		step("to send")
@@ -237,7 +247,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		}
 		l.c.mu.Lock()
 		l.c.sent(rest[:n])
-		l.c.ringOut -= uint64(n)
+		l.c.bothOut += uint64(n)
 		l.c.mu.Unlock()
 		w.back += uint64(n)
 		step("sent a rest")
@@ -262,6 +272,12 @@ func send(fd uintptr, b []byte) (int, error) {
 func (l *link) writeRing(b []byte) (n int, err error) {
 	w := &l.writer
 	l.limit()
+	if fault.Mapped(b) {
+		b = b[:min(len(b), linkedChunk)]
+		if b = b[:fault.Readable(b)]; len(b) == 0 {
+			return 0, unix.EFAULT
+		}
+	}
 	for len(b) > 0 && !w.gate.Load().Recalled() {
 		k, err := w.ring.Put(b)
 		if err != nil {

@@ -608,6 +608,10 @@ func main() {
 		for how, dial := range dials {
 			c := must(dial(ln.Addr().String()))
 			must(io.ReadFull(c, make([]byte, len("hello "))))
+			for range 50 {
+				must(c.Write([]byte("again")))
+				must(io.ReadFull(c, make([]byte, 5)))
+			}
 			must(c.Write([]byte("echoed")))
 			must(c, c.(interface{ CloseWrite() error }).CloseWrite())
 			if got := must(io.ReadAll(c)); string(got) != "echoed" {
@@ -640,98 +644,3 @@ func (l serving) Accept() (net.Conn, error) {
 	require.Contains(t, out, "SDP already negotiated by package net")
 	require.Positive(t, connections.count(t, "dial", "shm"))
 }
-
-// TestHandovers serves clients without a pause while one listener after the other takes over the
-// socket, and clients that came while a listener's descriptor was passed on by Control: none of
-// them is lost.
-func TestHandovers(t *testing.T) {
-	want(t, "short")
-	dir := module(t, map[string]string{"main.go": handovers})
-	buildFor(t, dir, asIs)
-	asIs.run(t, dir, newReport(t))
-}
-
-const handovers = `package main
-
-import (
-	"io"
-	"log"
-	"net"
-	"os"
-	"sync"
-	"syscall"
-	"time"
-)
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		log.Fatal(err)
-	}
-	return v
-}
-
-func exchange(address string) {
-	c := must(net.Dial("tcp", address))
-	c.SetDeadline(time.Now().Add(time.Minute))
-	must(c.Write([]byte("hello")))
-	must(io.ReadFull(c, make([]byte, 5)))
-	c.Close()
-}
-
-// byControl passes the descriptor on before anything was accepted.
-func byControl() {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	var copied int
-	must(l.(*net.TCPListener).SyscallConn()).Control(func(fd uintptr) { copied = must(syscall.Dup(int(fd))) })
-	var clients sync.WaitGroup
-	for range 3 {
-		clients.Go(func() { exchange(l.Addr().String()) })
-	}
-	next := must(net.FileListener(os.NewFile(uintptr(copied), "")))
-	l.Close()
-	go serve(next)
-	clients.Wait()
-	next.Close()
-}
-
-func serve(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			io.Copy(c, c)
-			c.Close()
-		}()
-	}
-}
-
-func main() {
-	byControl()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	f := must(l.(*net.TCPListener).File())
-	address := l.Addr().String()
-	go serve(l)
-	var clients sync.WaitGroup
-	served := make(chan bool)
-	for range 4 {
-		clients.Go(func() {
-			for range served {
-				exchange(address)
-			}
-		})
-	}
-	for range 50 {
-		for range 20 {
-			served <- true // some client is done with the one before
-		}
-		next := must(net.FileListener(f))
-		go serve(next)
-		l.Close()
-		l = next
-	}
-	close(served)
-	clients.Wait()
-}
-`

@@ -19,6 +19,9 @@ type stack struct {
 	config *sdp.Config // nil means package net
 }
 
+// moveVariable says when connections move to shared memory.
+const moveVariable = "SDP_MOVE"
+
 // local are the stacks that exchange bytes with programs without SDP as they are. Over iwarp, a Dial that may ask for
 // SDP sends a Request, and a listener waits for one.
 var local = []string{"net", "shm"}

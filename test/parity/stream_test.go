@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // pair returns both ends of a connection: the one that dialled and the one that accepted.
@@ -27,7 +29,28 @@ func (r *run) connect(ln net.Listener) (c, s conn) {
 	go func() { accepted <- r.accept(ln) }()
 	c, err := r.Dial(ln.Addr().String())
 	check(err)
-	return c, <-accepted
+	s = <-accepted
+	r.move(c, s)
+	return c, s
+}
+
+// move makes a connection move to shared memory, if connections do that at once.
+func (r *run) move(c, s conn) {
+	if r.name != "shm" || os.Getenv(moveVariable) != "at-once" {
+		return
+	}
+	moved := func(c conn) bool { return c.(*sdp.Conn).Device() == "shm" }
+	for i := 0; !moved(c) || !moved(s); i++ {
+		if i == 1000 {
+			panic("the connection does not move: " + c.(*sdp.Conn).Stats().OnTCP)
+		}
+		for _, way := range [][2]conn{{c, s}, {s, c}} {
+			_, err := way[0].Write([]byte{0})
+			check(err)
+			_, err = way[1].Read(make([]byte, 1))
+			check(err)
+		}
+	}
 }
 
 // accept returns the listener's next connection.
