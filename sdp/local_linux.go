@@ -249,13 +249,21 @@ func (l *local) Read(b []byte) (int, error) {
 
 func (l *local) Write(b []byte) (n int, err error) {
 	if s := l.dump.Load(); s != nil {
-		s.Sent(b)
-		defer func() { s.NotSent(len(b) - n) }()
+		n, err = l.writeDumped(s, b)
+	} else {
+		n, err = l.Conn.Write(b)
 	}
-	if n, err = l.Conn.Write(b); err != nil {
+	if err != nil {
 		err = l.name(err)
 	}
 	return n, err
+}
+
+// writeDumped is apart, so that the frame of a Write without a dump is small: a goroutine's first stack should do.
+func (l *local) writeDumped(s *dump.Stream, b []byte) (n int, err error) {
+	s.Sent(b)
+	defer func() { s.NotSent(len(b) - n) }()
+	return l.Conn.Write(b)
 }
 
 func (l *local) ReadFrom(r io.Reader) (n int64, err error) {

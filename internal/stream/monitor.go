@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/ticker"
 )
 
 const (
@@ -17,14 +19,13 @@ const (
 	meetTime   = int64(time.Second) // for a meeting of which the program's calls take no further step
 )
 
-// monitor visits the connections of the process that have a meeting or a segment. While there is none it has neither
-// a timer nor a goroutine.
+// monitor visits the connections of the process that have a meeting or a segment. While there is none it has no goroutine.
 var monitor visits
 
 type visits struct {
 	mu    sync.Mutex
 	conns map[*Conn]*watched
-	timer *time.Timer
+	runs  bool
 }
 
 // watched is what the monitor knows of a connection.
@@ -45,12 +46,23 @@ func (v *visits) add(c *Conn) {
 		v.conns = make(map[*Conn]*watched)
 	}
 	v.conns[c] = &watched{since: int64(time.Since(epoch))}
-	if v.timer == nil {
-		v.timer = time.AfterFunc(visitEvery, v.visit)
+	if !v.runs {
+		v.runs = true
+		go v.run()
 	}
 }
 
-func (v *visits) visit() {
+func (v *visits) run() {
+	t := ticker.New()
+	defer t.Stop()
+	for again := true; again; again = v.visit() {
+		t.Set(visitEvery)
+		t.Wait()
+	}
+}
+
+// visit visits all connections once, and reports whether there are any left.
+func (v *visits) visit() (again bool) {
 	v.mu.Lock()
 	all := make(map[*Conn]*watched, len(v.conns))
 	for c, k := range v.conns {
@@ -71,11 +83,8 @@ func (v *visits) visit() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.conns) == 0 {
-		v.timer = nil
-		return
-	}
-	v.timer.Reset(visitEvery)
+	v.runs = len(v.conns) > 0
+	return v.runs
 }
 
 // waits reports whether bytes have waited in the ring from one visit to the next, and no Read has. If the program has the
