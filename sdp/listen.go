@@ -167,6 +167,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 		} else {
 			up.Conn, err = l.ln.Accept()
 		}
+		if err != nil && relieve(err) {
+			continue
+		}
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))
 		}

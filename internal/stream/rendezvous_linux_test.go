@@ -87,7 +87,7 @@ func TestMeetsChild(t *testing.T) {
 	b.Close()
 	for {
 		children.mu.Lock()
-		none := len(children.conns) == 0 && !children.rings
+		none := len(children.conns) == 0 && children.ticker == nil
 		children.mu.Unlock()
 		if none {
 			return

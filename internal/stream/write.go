@@ -61,18 +61,15 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return c.tcp.Write(b)
 	}
-	if n, err = c.put(b); err != nil {
+	c.wmu.Lock() // without defer, for a small frame
+	n, err = c.putLocked(b)
+	c.turn()
+	c.wmu.Unlock()
+	if err != nil {
 		err = c.fail("write", err)
 	}
 	c.fidget()
 	return n, err
-}
-
-func (c *Conn) put(b []byte) (n int, err error) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	defer c.turn()
-	return c.putLocked(b)
 }
 
 // putLocked is Write with wmu, and with the bare error.
