@@ -51,8 +51,9 @@ var layers = []struct {
 	{"internal/gate", allowed{}},
 	{"internal/shm", allowed{imports: []string{"internal/gate"}}},
 	{"internal/meeting", allowed{imports: []string{"internal/shm"}, tests: []string{"test/watchdog"}}},
+	{"internal/ticker", allowed{imports: []string{"internal/bubble"}}},
 	{"internal/trigger", allowed{}},
-	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/trigger"}}},
+	{"internal/stream", allowed{imports: []string{"internal/fault", "internal/gate", "internal/meeting", "internal/shm", "internal/spin", "internal/ticker", "internal/trigger"}}},
 	{"internal/rules", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/dump", allowed{tests: []string{"test/watchdog"}}},
 	{"internal/status", allowed{tests: []string{"test/watchdog"}}},
@@ -72,7 +73,7 @@ var layers = []struct {
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
-			"internal/meeting", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/trigger", "rdma/iwarp", "bcopy", "listener",
+			"internal/meeting", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "rdma/iwarp", "bcopy", "listener",
 		},
 		tests: []string{"rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},

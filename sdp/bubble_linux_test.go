@@ -83,24 +83,3 @@ func TestIdleMonitorAfterABubble(t *testing.T) {
 		idleMonitor.mu.Unlock()
 	}
 }
-
-// TestTimerOfTheIdleMonitor, which it has without a descriptor: a connection from outside that is
-// used in a bubble must not stop it for decades.
-func TestTimerOfTheIdleMonitor(t *testing.T) {
-	timer := ticker{fallback: time.NewTimer(time.Hour)}
-	defer timer.stop()
-	timer.set(50 * time.Millisecond)
-	synctest.Test(t, func(*testing.T) { timer.set(time.Millisecond) })
-	rang := make(chan struct{})
-	go func() {
-		timer.wait()
-		close(rang)
-	}()
-	select {
-	case <-rang:
-	case <-time.After(soon):
-		t.Error("it does not ring any more")
-		timer.set(0)
-		<-rang
-	}
-}

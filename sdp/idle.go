@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/bubble"
+	"github.com/gosdp/gosdp/internal/ticker"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -29,7 +30,7 @@ type monitor struct {
 	now    int64           // the tick at which run woke
 	next   int64           // the tick at which it will wake next, while it is awake
 	soon   bool            // run is awake, or wakes within a tick
-	ticker *ticker         // nil if run does not run
+	ticker *ticker.Ticker  // nil if run does not run
 }
 
 // idleState is what the monitor knows of a connection. Guarded by conn.mu.
@@ -67,7 +68,7 @@ func (m *monitor) addLocked(c *conn) {
 		if bubble.Inside() { // a connection from outside is used in a bubble; its next use outside adds it
 			return
 		}
-		m.ticker, m.soon = newTicker(), false
+		m.ticker, m.soon = ticker.New(), false
 		go m.run(m.ticker)
 	}
 	c.idle = idleState{polled: c.poll.polled, activity: c.poll.activity, enabled: c.idle.enabled, listed: true}
@@ -89,7 +90,7 @@ func (m *monitor) wakeLocked() {
 // sleepLocked makes run wake after so many ticks.
 func (m *monitor) sleepLocked(ticks int64) {
 	m.soon = ticks <= 1
-	m.ticker.set(time.Duration(ticks) * idleTick)
+	m.ticker.Set(time.Duration(ticks) * idleTick)
 }
 
 // removeLocked ends the visits to c.
@@ -117,11 +118,11 @@ func (m *monitor) restLocked(c *conn, ticks int32) int32 {
 }
 
 // run visits connections until there are none.
-func (m *monitor) run(t *ticker) {
-	defer t.stop()
+func (m *monitor) run(t *ticker.Ticker) {
+	defer t.Stop()
 	var due []*conn
 	for {
-		t.wait()
+		t.Wait()
 		m.mu.Lock()
 		if len(m.conns) == 0 {
 			m.ticker = nil

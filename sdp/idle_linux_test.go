@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gosdp/gosdp/internal/ticker"
 )
 
 // TestRestingConnectionBecomesActive: the monitor visits it at the next tick, and not when it visits the
@@ -22,8 +24,8 @@ func TestRestingConnectionBecomesActive(t *testing.T) {
 		"it does not rest": {restTicks - 1, true, later},
 	} {
 		c := &conn{idle: idleState{enabled: true, listed: true, ticks: v.ticks}}
-		m := &monitor{conns: map[*conn]int64{c: later}, now: 7, next: later, ticker: newTicker()}
-		defer m.ticker.stop()
+		m := &monitor{conns: map[*conn]int64{c: later}, now: 7, next: later, ticker: ticker.New()}
+		defer m.ticker.Stop()
 		if v.active {
 			c.poll.activity++
 		}

@@ -3,8 +3,12 @@
 package stream
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/ticker"
 )
 
 const (
@@ -15,14 +19,13 @@ const (
 	meetTime   = int64(time.Second) // for a meeting of which the program's calls take no further step
 )
 
-// monitor visits the connections of the process that have a meeting or a segment. While there is none it has neither
-// a timer nor a goroutine.
+// monitor visits the connections of the process that have a meeting or a segment. While there is none it has no goroutine.
 var monitor visits
 
 type visits struct {
 	mu    sync.Mutex
 	conns map[*Conn]*watched
-	timer *time.Timer
+	runs  bool
 }
 
 // watched is what the monitor knows of a connection.
@@ -43,12 +46,23 @@ func (v *visits) add(c *Conn) {
 		v.conns = make(map[*Conn]*watched)
 	}
 	v.conns[c] = &watched{since: int64(time.Since(epoch))}
-	if v.timer == nil {
-		v.timer = time.AfterFunc(visitEvery, v.visit)
+	if !v.runs {
+		v.runs = true
+		go v.run()
 	}
 }
 
-func (v *visits) visit() {
+func (v *visits) run() {
+	t := ticker.New()
+	defer t.Stop()
+	for again := true; again; again = v.visit() {
+		t.Set(visitEvery)
+		t.Wait()
+	}
+}
+
+// visit visits all connections once, and reports whether there are any left.
+func (v *visits) visit() (again bool) {
 	v.mu.Lock()
 	all := make(map[*Conn]*watched, len(v.conns))
 	for c, k := range v.conns {
@@ -69,11 +83,8 @@ func (v *visits) visit() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.conns) == 0 {
-		v.timer = nil
-		return
-	}
-	v.timer.Reset(visitEvery)
+	v.runs = len(v.conns) > 0
+	return v.runs
 }
 
 // waits reports whether bytes have waited in the ring from one visit to the next, and no Read has. If the program has the
@@ -92,6 +103,34 @@ func (l *link) waits(k *watched) bool {
 	return waited
 }
 
+// LeaveAll makes all connections of the process come home, because something is short, and returns how many there were. A
+// function of a Policy must not call it.
+func LeaveAll(why error) int {
+	monitor.mu.Lock()
+	all := slices.Collect(maps.Keys(monitor.conns))
+	monitor.mu.Unlock()
+	for _, c := range all {
+		if l := c.linked.Load(); l != nil {
+			c.why.CompareAndSwap(nil, &why)
+			l.leave()
+		}
+	}
+	return len(all)
+}
+
+// Sharing returns how many connections of the process share memory, or are about to.
+func Sharing() int {
+	monitor.mu.Lock()
+	defer monitor.mu.Unlock()
+	n := 0
+	for c := range monitor.conns {
+		if c.linked.Load() != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // needsVisits reports whether the connection has a meeting or a segment.
 func (c *Conn) needsVisits() bool {
 	c.stepMu.Lock()
@@ -108,7 +147,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	idle := now - k.since
 	c.stepMu.Lock()
 	if c.meeting != nil && c.meets == 0 && idle > meetTime {
-		c.over(errNobody)
+		c.over(c.nobodyLocked())
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()

@@ -53,14 +53,15 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return c.tcp.Read(b)
 	}
+	c.rmu.Lock() // without defer, for a small frame
 	n, err := c.take(b)
+	c.rmu.Unlock()
 	c.fidget()
 	return n, err
 }
 
+// take is Read with rmu.
 func (c *Conn) take(b []byte) (int, error) {
-	c.rmu.Lock()
-	defer c.rmu.Unlock()
 	for {
 		l := c.linked.Load()
 		if l == nil || l.reader.at() == home {
@@ -115,6 +116,8 @@ func (l *link) read(b []byte) (int, error) {
 		return 0, nil
 	case c.is(closed):
 		return 0, net.ErrClosed
+	case c.violation.Load() != nil:
+		return 0, unix.ECONNRESET
 	case expired(c.readDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave():

@@ -61,18 +61,15 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return c.tcp.Write(b)
 	}
-	if n, err = c.put(b); err != nil {
+	c.wmu.Lock() // without defer, for a small frame
+	n, err = c.putLocked(b)
+	c.turn()
+	c.wmu.Unlock()
+	if err != nil {
 		err = c.fail("write", err)
 	}
 	c.fidget()
 	return n, err
-}
-
-func (c *Conn) put(b []byte) (n int, err error) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	defer c.turn()
-	return c.putLocked(b)
 }
 
 // putLocked is Write with wmu, and with the bare error.
@@ -129,6 +126,8 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	case c.is(writeShut):
 		return 0, l.shutError()
+	case c.violation.Load() != nil:
+		return 0, unix.ECONNRESET
 	case expired(c.writeDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
@@ -306,11 +305,12 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	return 0, nil
 }
 
-// measure sets capacity. The kernel's send buffer alone takes more than three quarters of its size.
+// measure sets capacity. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
+// because the peer's receive buffer takes some, too.
 func (l *link) measure() {
 	size := 0
 	l.raw.Control(func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
-	l.writer.capacity.Store(int64(size / 4 * 3))
+	l.writer.capacity.Store(int64(size / 8 * 7))
 }
 
 // limit keeps the ring within what capacity leaves.

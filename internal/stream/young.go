@@ -6,25 +6,30 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/ticker"
 )
 
 // children are the accepted connections whose peer may be in Meet and sends nothing before that has returned: their
-// program's calls take no steps then. While there is none, there is neither a timer nor a goroutine.
+// program's calls take no steps then. Soon after there is none, there is no goroutine either.
 var children nursery
 
 // looks are how long after Move a connection looks for such a peer.
 var looks = [...]time.Duration{10 * time.Millisecond, 160 * time.Millisecond, 480 * time.Millisecond, time.Second}
 
-// lookEvery is the least time between two visits, and that between the steps of a meeting.
-const lookEvery = int64(time.Millisecond)
+const (
+	lookEvery = int64(time.Millisecond)      // between the steps of a meeting
+	least     = int64(10 * time.Millisecond) // between other visits
+	linger    = 50 * time.Millisecond        // after the last connection, for the next one
+)
 
 type nursery struct {
-	mu    sync.Mutex
-	conns []child // that are to come
-	timer *time.Timer
-	rings bool // the timer runs, or its function does
+	mu     sync.Mutex
+	conns  []child        // that are to come
+	ticker *ticker.Ticker // nil: run does not run
+	idle   bool           // run waits for conns
 
-	old []child // of the timer's function
+	old []child // of run
 }
 
 type child struct {
@@ -36,32 +41,42 @@ type child struct {
 func (n *nursery) add(c *Conn, now int64) {
 	n.mu.Lock()
 	n.conns = append(n.conns, child{c: c, born: now, due: now + int64(looks[0])})
-	if !n.rings {
-		n.rings = true
-		n.wait(looks[0])
+	switch {
+	case n.ticker == nil:
+		n.ticker = ticker.New()
+		go n.run(n.ticker)
+		n.ticker.Set(looks[0])
+	case n.idle:
+		n.ticker.Set(looks[0])
 	}
+	n.idle = false
 	n.mu.Unlock()
 }
 
-// wait sets the timer. mu is held.
-func (n *nursery) wait(d time.Duration) {
-	if n.timer == nil {
-		n.timer = time.AfterFunc(d, n.visit)
-	} else {
-		n.timer.Reset(d)
+func (n *nursery) run(t *ticker.Ticker) {
+	for {
+		t.Wait()
+		if !n.visit() {
+			t.Stop()
+			return
+		}
 	}
 }
 
-// visit looks after the connections that are due.
-func (n *nursery) visit() {
+// visit looks after the connections that are due, and sets the next visit, unless there is none.
+func (n *nursery) visit() (again bool) {
 	n.mu.Lock()
 	n.conns, n.old = n.old[:0], n.conns
 	n.mu.Unlock()
 	now := int64(time.Since(epoch))
+	pause := least
 	kept := n.old[:0]
 	for _, k := range n.old {
 		if k.due > now || k.look(now) {
 			kept = append(kept, k)
+		}
+		if k.due == now+lookEvery {
+			pause = lookEvery
 		}
 	}
 	clear(n.old[len(kept):])
@@ -70,15 +85,21 @@ func (n *nursery) visit() {
 	defer n.mu.Unlock()
 	n.conns, n.old = append(kept, n.conns...), n.conns
 	clear(n.old)
-	if len(n.conns) == 0 {
-		n.conns, n.old, n.rings = nil, nil, false
-		return
+	switch {
+	case len(n.conns) > 0:
+		due := int64(math.MaxInt64)
+		for _, k := range n.conns {
+			due = min(due, k.due)
+		}
+		n.ticker.Set(time.Duration(max(due-int64(time.Since(epoch)), pause)))
+	case n.idle:
+		n.conns, n.old, n.ticker, n.idle = nil, nil, nil, false
+		return false
+	default:
+		n.idle = true
+		n.ticker.Set(linger)
 	}
-	due := int64(math.MaxInt64)
-	for _, k := range n.conns {
-		due = min(due, k.due)
-	}
-	n.wait(time.Duration(max(due-int64(time.Since(epoch)), lookEvery)))
+	return true
 }
 
 // look looks for the peer, and reports whether to do so again. A peer that has sent something is not in Meet.

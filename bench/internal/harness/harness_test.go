@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -66,6 +67,29 @@ func runTwice(t *testing.T, contender Contender, c Case) {
 		require.Positive(t, turn.Took)
 		require.True(t, turn.CPU > 0 || c.Kind.isIdle())
 		require.NotEmpty(t, c.Metrics(turn))
+	}
+}
+
+// TestLinksMoveBeforeATurn: cases about bytes measure shared memory, and conns-home measures what is left of it.
+func TestLinksMoveBeforeATurn(t *testing.T) {
+	c, err := Find("sdp-shm")
+	require.NoError(t, err)
+	if why := c.Absent(); why != nil || runtime.GOOS != "linux" {
+		t.Skip("missing: shared memory")
+	}
+	runTwice(t, c, Case{Kind: RTT, Size: 64, Conns: 1})
+	runTwice(t, c, Case{Kind: ConnsHome, Conns: 2})
+}
+
+// TestLimitCarriesStreams: its rings are smaller than what is under way.
+func TestLimitCarriesStreams(t *testing.T) {
+	c, err := Find(Limit)
+	require.NoError(t, err)
+	if why := c.Absent(); why != nil {
+		t.Skip("missing: ", why)
+	}
+	for _, load := range []Case{{Kind: RTT, Size: 100_000, Conns: 1}, {Kind: Stream, Size: 1 << 20, Conns: 1}, {Kind: Duplex, Size: 1000, Conns: 1}} {
+		runTwice(t, c, load)
 	}
 }
 

@@ -55,6 +55,20 @@ func TestTargetOfTheLineAndOfTheMetricItself(t *testing.T) {
 	require.InDelta(t, 1.2, outcome.Measured.Value, 1e-9)
 }
 
+func TestTargetOfTheLimitAndBeyondTheBaseline(t *testing.T) {
+	row := rowOf("sdp-shm", 30, 30, 30)
+	row.Limit = median([]float64{1.25})
+	tcp := rowOf(harness.Baseline, 20, 20, 20)
+	tcp.Contender = harness.Baseline
+	r := reportOf(row, tcp)
+	outcomes := r.Judge(targetsOf(t, "sdp-shm rtt/64B p50 all <= 1.4 limit 1.2 limit\nsdp-shm rtt/64B p50 all <= 9 tcp+"))
+	require.Len(t, outcomes, 2)
+	require.Equal(t, "met", outcomes[0].Verdict())
+	require.Equal(t, "1.25 × limit", outcomes[0].Measured.String())
+	require.Equal(t, "not met", outcomes[1].Verdict())
+	require.Equal(t, "tcp + 10", outcomes[1].Measured.String())
+}
+
 func TestTargetWithoutARowIsNotJudged(t *testing.T) {
 	targets := targetsOf(t, "# a comment\n\nsdp-iwarp rtt/64B p99 all <= 1 tcp\nsdp-shm rtt/64B p50 all <= 1 tcp\n")
 	require.Len(t, targets, 2)
