@@ -12,7 +12,7 @@ NIGHTLY     := long adoption-all mutants mutation fuzz soak bench-check verbs re
 # Where git does not trust the checkout, stamping its version fails the build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-WAYS        := way-zcopy way-bcopy
+WAYS        := way-at-once way-at-random way-zcopy way-bcopy
 
 .PHONY: help test check nightly $(TEST) $(CHECK) $(NIGHTLY) $(WAYS)
 
@@ -67,7 +67,10 @@ root: ## containers, faults, servers without SDP, redirected programs: as root
 allocs: ## tests of allocations, without the race detector
 	@go test -short -run '^TestAllocs' ./...
 
-# Everything that a connection promises, with nearly every Write advertised, and with none.
+# Everything that a connection promises: with moves to shared memory at the first exchange, with moves all the time,
+# and over RDMA with nearly every Write advertised, and with none.
+way-at-once: way := SDP_MOVE=at-once
+way-at-random: way := SDP_MOVE=at-random
 way-zcopy: way := SDP_ZCOPY_THRESHOLD=1
 way-bcopy: way := SDP_ZCOPY_THRESHOLD=-1
 

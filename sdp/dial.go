@@ -152,6 +152,9 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
+	if err != nil && relieve(err) {
+		conn, err = d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
+	}
 	if err != nil {
 		return nil, a.network.opError("dial", nil, nil, err)
 	}

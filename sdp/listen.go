@@ -93,8 +93,8 @@ func FileListener(f *os.File) (net.Listener, error) {
 // when that pays, if this end of the connection was accepted. FileConn uses the default [Config].
 func FileConn(f *os.File) (net.Conn, error) {
 	conn, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
+	if err != nil || adopted.Settled(conn) {
+		return conn, err
 	}
 	n := network{name: "tcp", tcp: "tcp"}
 	set, err := (*Config)(nil).settings(n.ruled((*Config)(nil).ruleAt(n, rules.Server, conn.LocalAddr())), false)
@@ -166,6 +166,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 			up, err = l.l.Accept()
 		} else {
 			up.Conn, err = l.ln.Accept()
+		}
+		if err != nil && relieve(err) {
+			continue
 		}
 		if err != nil {
 			return nil, l.network.opError("accept", nil, l.Addr(), cause(err))

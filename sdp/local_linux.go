@@ -22,6 +22,7 @@ import (
 	"github.com/gosdp/gosdp/internal/meeting"
 	"github.com/gosdp/gosdp/internal/stream"
 	"github.com/gosdp/gosdp/internal/trigger"
+	"golang.org/x/sys/unix"
 )
 
 // haveSHM says that this system can share memory between the ends of a connection.
@@ -106,6 +107,28 @@ func sandboxed() error {
 }
 
 var errFiltered = errors.New("program has installed a seccomp filter since its first connection")
+
+// relieve makes connections come home if the process has no descriptors left, and reports whether it has some now. Over TCP
+// each connection would have one, and in shared memory it has two.
+func relieve(err error) bool {
+	if !errors.Is(err, unix.EMFILE) || bubble.Inside() {
+		return false
+	}
+	before := stream.Sharing()
+	if before == 0 {
+		return false
+	}
+	stream.LeaveAll(errDescriptors)
+	for range 50 {
+		if stream.Sharing() < before {
+			return true
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return false
+}
+
+var errDescriptors = errors.New("process has no file descriptors left; raise RLIMIT_NOFILE")
 
 // meets returns the TCP connection if its two ends may be on this host, and no program has wrapped it.
 func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {

@@ -62,7 +62,10 @@ func publish(c carrier) *Conn {
 // dropped closes a connection that has become unreachable. It is a cleanup, which must not
 // block.
 func dropped(c carrier) {
-	go c.Close()
+	var info ConnInfo
+	if c.describe(&info); !info.Closing {
+		go c.Close()
+	}
 }
 
 // Read implements the net.Conn Read method. It waits until at least one byte has arrived. It

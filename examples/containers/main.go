@@ -4,7 +4,7 @@
 //	containers serve -http :8080 -grpc :9090
 //	containers call -http server:8080 -grpc server:9090 -times 100
 //
-// The client prints which device its calls used last. docs/containers.md has manifests for Docker Compose
+// The client prints what has carried its calls. docs/containers.md has manifests for Docker Compose
 // and Kubernetes.
 package main
 

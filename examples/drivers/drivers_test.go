@@ -4,28 +4,22 @@
 package drivers
 
 import (
-	"cmp"
 	"context"
 	"net"
-	"os"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/examples/internal/devices"
 	"github.com/gosdp/gosdp/examples/internal/programs"
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// device must carry every connection in these tests. It is shared memory unless
-// SDP_DEVICES names another device.
-var device = cmp.Or(os.Getenv("SDP_DEVICES"), "shm")
-
-// overSDP starts a relay in front of a TCP server, and returns its address. The relay
-// accepts only SDP.
+// overSDP starts a relay in front of a TCP server, and returns its address.
 func overSDP(t *testing.T, server string) (address string) {
 	t.Helper()
-	address, _ = programs.Relay(t, programs.BuildTool(t, t.TempDir()), "sdp://127.0.0.1:0", "tcp://"+server)
+	address, _ = programs.Relay(t, programs.BuildTool(t, t.TempDir()), "auto://127.0.0.1:0", "tcp://"+server)
 	return address
 }
 
@@ -38,7 +32,7 @@ type dialer struct {
 }
 
 func newDialer() *dialer {
-	return &dialer{Dialer: sdp.Dialer{Config: &sdp.Config{Devices: []string{device}}}}
+	return &dialer{Dialer: sdp.Dialer{Config: &sdp.Config{Devices: []string{"shm"}}}}
 }
 
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -51,7 +45,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, err
 }
 
-// dialled returns all connections and requires that they use device.
+// dialled returns all connections.
 func (d *dialer) dialled(t *testing.T) []*sdp.Conn {
 	t.Helper()
 	d.mu.Lock()
@@ -60,8 +54,20 @@ func (d *dialer) dialled(t *testing.T) []*sdp.Conn {
 	var all []*sdp.Conn
 	for _, c := range d.conns {
 		require.IsType(t, (*sdp.Conn)(nil), c)
-		require.Equal(t, device, c.(*sdp.Conn).Device())
 		all = append(all, c.(*sdp.Conn))
 	}
 	return all
+}
+
+// requireMoved requires that a connection has moved to shared memory.
+func (d *dialer) requireMoved(t *testing.T) {
+	t.Helper()
+	var stats []sdp.ConnStats
+	for _, c := range d.dialled(t) {
+		if devices.Of(c) == "shm" {
+			return
+		}
+		stats = append(stats, c.Stats())
+	}
+	require.Fail(t, "no connection has moved to shared memory", "%+v", stats)
 }

@@ -34,6 +34,7 @@ func TestPgx(t *testing.T) {
 		defer pool.Close()
 		usePool(ctx, t, pool)
 		require.GreaterOrEqual(t, len(d.dialled(t)), 2)
+		d.requireMoved(t)
 	})
 	t.Run("database/sql", func(t *testing.T) {
 		d := newDialer()

@@ -108,6 +108,7 @@ func TestGoRedis(t *testing.T) {
 		require.NoError(t, client.Ping(ctx).Err(), "the pool returned a dead connection")
 		require.Greater(t, client.PoolStats().StaleConns, before)
 	})
+	d.requireMoved(t)
 }
 
 // killClients makes the server close every connection except the one used here.

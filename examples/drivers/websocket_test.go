@@ -36,7 +36,7 @@ func echoMessages(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestWebsocket(t *testing.T) {
-	listener, err := sdp.Listen("sdp", "127.0.0.1:0")
+	listener, err := sdp.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(echoMessages)}}
 	server.Start()

@@ -27,12 +27,16 @@ func TestEveryKindOfCall(t *testing.T) {
 		t.Run(test.device+"/"+test.security, func(t *testing.T) {
 			over(t, test.device)
 			var out bytes.Buffer
-			want := test.security + ": all of it on 1 connection over " + test.device + "\n"
+			device := test.device
+			if device == "shm" {
+				device = "(shm|tcp)" // gRPC asks for the descriptor of each connection, which stays on TCP then
+			}
+			want := test.security + ": all of it on 1 connection over " + device + "\n"
 			require.NoError(t, both(test.security, &out))
 			for _, call := range calls {
 				require.Contains(t, out.String(), fmt.Sprintf("%s: %s: ", test.security, call.name))
 			}
-			require.Contains(t, out.String(), want)
+			require.Regexp(t, want, out.String())
 		})
 	}
 }

@@ -23,11 +23,11 @@ func TestHTTP2WithClientCertificates(t *testing.T) {
 	for _, device := range []string{"shm", "iwarp", "tcp"} {
 		t.Run(device, func(t *testing.T) {
 			over(t, device)
-			want := "16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over " + device + "\n" +
-				"without a certificate over " + device + ": remote error: tls: certificate required\n"
+			want := `16 requests of 1048576 bytes over HTTP/2 and TLS on 1 connection over ` + device + "\n" +
+				"without a certificate over .*: remote error: tls: certificate required\n"
 			var out bytes.Buffer
 			require.NoError(t, both(&out))
-			require.Equal(t, want, out.String())
+			require.Regexp(t, "^"+want+"$", out.String())
 		})
 	}
 }

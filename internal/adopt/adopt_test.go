@@ -183,6 +183,19 @@ func TestVersionsOfDistributions(t *testing.T) {
 	require.Equal(t, fileName(tc.GOVERSION), replaceable(filepath.Base(goroot)))
 }
 
+// TestLateConstants: package unix of the oldest supported version lacks some constants.
+func TestLateConstants(t *testing.T) {
+	for name, value := range lateConstants {
+		tc := fake(t)
+		changed(t, tc, vendored+"/unix.go", "func "+name+"(", "func Other(")
+		goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir()})
+		require.NoError(t, err)
+		text, err := os.ReadFile(filepath.Join(goroot, "src", inside, "unix", "sdp_late.go"))
+		require.NoError(t, err)
+		require.Equal(t, "package unix\n\nconst "+name+" = "+value+"\n", string(text))
+	}
+}
+
 // changed changes a file of a fake GOROOT.
 func changed(t *testing.T, tc *Toolchain, name, old, new string) *Toolchain {
 	t.Helper()

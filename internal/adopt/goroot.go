@@ -128,7 +128,7 @@ func Keep(goroot string) {
 // first GOROOT it uses name, size and time.
 func fingerprint(t *Toolchain, o Options) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.RDMA, o.Verbs, Version(), hookEdits, unixEdits)
+	fmt.Fprintln(h, t.GOROOT, t.GOVERSION, o.RDMA, o.Verbs, Version(), hookEdits, unixEdits, lateConstants)
 	for _, from := range []fs.FS{gosdp.Sources, std} {
 		if err := hashFiles(h, from); err != nil {
 			return "", err

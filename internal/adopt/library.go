@@ -108,7 +108,7 @@ func writeLibrary(goroot, version string, roots []string) error {
 		}
 		queue = append(queue, imports...)
 	}
-	return used.declaredIn(unix, of)
+	return used.complete(unix, of)
 }
 
 // lightDir returns the directory of a light package. The files for package net itself are in

@@ -22,6 +22,12 @@ var unixEdits = []edit{
 	{at: "\nfunc errnoErr(", instead: "\n//go:noinline\nfunc errnoErr("},
 }
 
+// lateConstants are the constants that the library uses and that the oldest supported version of Go does
+// not declare, with their values on all Architectures.
+var lateConstants = map[string]string{
+	"SO_PASSRIGHTS": "0x53", // since Go 1.26
+}
+
 // writeUnix writes package unix: the files of from that Linux needs, with the changes. of names the
 // package in errors.
 func writeUnix(to, from, of string) error {
@@ -75,9 +81,9 @@ func (u unixNames) add(file string, text []byte) error {
 	return nil
 }
 
-// declaredIn returns an error if the package in dir does not declare one of the names: the compiler would
-// report that for every program.
-func (u unixNames) declaredIn(dir, of string) error {
+// complete adds the lateConstants that the package in dir lacks. It returns an error if the package does not
+// declare another one of the names: the compiler would report that for every program.
+func (u unixNames) complete(dir, of string) error {
 	sources := make(files)
 	if err := sources.read(dir); err != nil {
 		return err
@@ -108,10 +114,15 @@ func (u unixNames) declaredIn(dir, of string) error {
 			}
 		}
 	}
+	late := "package unix\n"
 	for _, name := range slices.Sorted(maps.Keys(u)) {
-		if !declared[name] {
+		switch value := lateConstants[name]; {
+		case declared[name]:
+		case value != "":
+			late += "\nconst " + name + " = " + value + "\n"
+		default:
 			return fmt.Errorf("%s has no %s, which %s uses", of, name, u[name])
 		}
 	}
-	return nil
+	return os.WriteFile(filepath.Join(dir, "sdp_late.go"), []byte(late), 0o644)
 }

@@ -51,7 +51,11 @@ type Meeting struct {
 	accepted bool   // at the dialler: fd is connected
 	file     string // at the dialler: the path of its socket in the directory, until that is removed
 	dialler  bool
+	refused  error
 }
+
+// backlog is how many processes may come to a dialler: strangers, too.
+const backlog = 8
 
 // Invite lets the acceptor find the dialler. The error wraps EADDRINUSE if another process has the name, and is
 // ErrEarly if the ends may be in different namespaces and too little tells them apart from others.
@@ -77,7 +81,7 @@ func Invite(e Ends, f Facts) (*Meeting, error) {
 		err = os.NewSyscallError("bind", errno)
 	}
 	if err == nil {
-		err = os.NewSyscallError("listen", unix.Listen(m.fd, 1))
+		err = os.NewSyscallError("listen", unix.Listen(m.fd, backlog))
 	}
 	if err != nil {
 		m.Close()
@@ -168,6 +172,9 @@ func (e *Ends) connect(fd int, name string) error {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 }
 
+// Refused returns why a process that has come to a dialler was turned away; nil: none was.
+func (m *Meeting) Refused() error { return m.refused }
+
 // Close ends a meeting that has not succeeded.
 func (m *Meeting) Close() {
 	m.unlink()
@@ -197,9 +204,16 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 		if err != nil {
 			return nil, -1, os.NewSyscallError("accept", err)
 		}
+		listens := m.fd
+		m.fd = fd
+		if _, err := m.check(); err != nil { // anyone can connect
+			unix.Close(fd)
+			m.fd, m.refused = listens, err
+			return nil, -1, nil
+		}
+		m.accepted = true
 		m.unlink()
-		unix.Close(m.fd)
-		m.fd, m.accepted = fd, true
+		unix.Close(listens)
 	}
 	peer, err := m.check() // before descriptors are accepted
 	if err != nil {

@@ -14,7 +14,7 @@ const (
 	areas  = 3
 	small  = 4 << 10   // round trips stay in the first level of the cache
 	medium = 256 << 10 // streams stay in the second
-	large  = 2 << 20   // for a peer that does not read
+	large  = 4 << 20   // for a peer that does not read
 )
 
 // Largest is how many bytes Grow adds to a ring.

@@ -205,7 +205,7 @@ func (c *Conn) step() bool {
 		err = c.meet()
 	case trigger.Abandon: // unless the peer has come in the last moment
 		if err = c.meet(); err == nil && c.meeting != nil && c.meets == 0 {
-			err = errNobody
+			err = c.nobodyLocked()
 			c.learn(trigger.Vain)
 		}
 	}

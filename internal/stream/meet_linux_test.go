@@ -255,9 +255,10 @@ func TestRawConn(t *testing.T) {
 		_, err = a.Write([]byte("xyz"))
 		require.NoError(t, err)
 		await(t, b)
+		var looked atomic.Bool
 		visited := make(chan bool)
 		go func() { // a's monitor
-			for l := b.linked.Load(); l != nil && l.reader.at() != home; {
+			for !looked.Load() {
 				a.Visit()
 			}
 			close(visited)
@@ -265,6 +266,8 @@ func TestRawConn(t *testing.T) {
 		n, err := look()
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
+		assert.Equal(t, !moved, b.linked.Load() != nil && b.linked.Load().reader.at()&^lent == onTCP, "bytes on TCP need no way home")
+		looked.Store(true)
 		<-visited
 		got := make([]byte, 2)
 		_, err = io.ReadFull(b, got)
@@ -416,7 +419,7 @@ func TestBudget(t *testing.T) {
 		assert.Zero(t, budget.Load())
 		a.Close()
 		n := <-written
-		assert.Equal(t, left > 0, n > shm.Largest, "%d bytes", n)
+		assert.Equal(t, left > 0, n > shm.Largest/2, "%d bytes", n)
 		assert.EqualValues(t, left, budget.Load())
 	}
 

@@ -3,6 +3,8 @@
 package stream
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,6 +103,34 @@ func (l *link) waits(k *watched) bool {
 	return waited
 }
 
+// LeaveAll makes all connections of the process come home, because something is short, and returns how many there were. A
+// function of a Policy must not call it.
+func LeaveAll(why error) int {
+	monitor.mu.Lock()
+	all := slices.Collect(maps.Keys(monitor.conns))
+	monitor.mu.Unlock()
+	for _, c := range all {
+		if l := c.linked.Load(); l != nil {
+			c.why.CompareAndSwap(nil, &why)
+			l.leave()
+		}
+	}
+	return len(all)
+}
+
+// Sharing returns how many connections of the process share memory, or are about to.
+func Sharing() int {
+	monitor.mu.Lock()
+	defer monitor.mu.Unlock()
+	n := 0
+	for c := range monitor.conns {
+		if c.linked.Load() != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // needsVisits reports whether the connection has a meeting or a segment.
 func (c *Conn) needsVisits() bool {
 	c.stepMu.Lock()
@@ -117,7 +147,7 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	idle := now - k.since
 	c.stepMu.Lock()
 	if c.meeting != nil && c.meets == 0 && idle > meetTime {
-		c.over(errNobody)
+		c.over(c.nobodyLocked())
 		c.next.Store(c.score() + 1)
 	}
 	c.stepMu.Unlock()

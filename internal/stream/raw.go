@@ -117,16 +117,12 @@ func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	}
 	defer c.rmu.Unlock()
 	err := r.raw.Read(f)
-	r.raw.Control(func(fd uintptr) {
-		if k, ok := count(int(fd)); ok {
-			c.in.Store(k.received - k.unread)
-			c.firstIn.seal()
-		}
-	})
+	r.raw.Control(c.recount)
 	return err
 }
 
-// look lets f look at the socket of a direction that is in an empty ring: nothing is on TCP but perhaps an end.
+// look lets f look at the socket once without bringing the direction home, if all that is unread is on TCP: most programs
+// only want to know whether something has arrived.
 func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 	c := r.c
 	c.rmu.Lock()
@@ -137,10 +133,29 @@ func (r *rawConn) look(f func(fd uintptr) (done bool)) (done bool, err error) {
 	if expired(c.readDeadline.Load()) {
 		return true, c.fail("raw-read", os.ErrDeadlineExceeded)
 	}
-	if l := c.linked.Load(); l != nil && l.reader.at() == inRing && l.reader.ring.Empty() {
-		err = r.raw.Control(func(fd uintptr) { done = f(fd) })
+	l := c.linked.Load()
+	if l == nil {
+		return false, nil
+	}
+	in := &l.reader
+	in.reclaim()
+	switch {
+	case in.at() == inRing && in.ring.Empty(), in.at() == onTCP && !in.gate.Load().Moved():
+		err = r.raw.Control(func(fd uintptr) {
+			done = f(fd)
+			c.recount(fd)
+			in.ring.Before(c.in.Load())
+		})
 	}
 	return done, err
+}
+
+// recount takes the kernel's count of what was read, because the program may have read from the socket itself. rmu is held.
+func (c *Conn) recount(fd uintptr) {
+	if k, ok := count(int(fd)); ok && k.state == tcpEstablished && c.in.Load() != k.received-k.unread {
+		c.in.Store(k.received - k.unread)
+		c.firstIn.seal()
+	}
 }
 
 func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {

@@ -118,6 +118,8 @@ func (l *link) read(b []byte) (int, error) {
 		return 0, nil
 	case c.is(closed):
 		return 0, net.ErrClosed
+	case c.violation.Load() != nil:
+		return 0, unix.ECONNRESET
 	case expired(c.readDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave():

@@ -52,7 +52,7 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 		case err != nil && (late || !errors.Is(err, meeting.ErrVanished)): // the peer may come again
 			return err
 		case late:
-			return errNobody
+			return c.nobody()
 		case pause == meetMost && !c.established():
 			return errEnded
 		}
@@ -63,6 +63,23 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// nobody returns why nobody has come to the meeting.
+func (c *Conn) nobody() error {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	return c.nobodyLocked()
+}
+
+// nobodyLocked is nobody with stepMu.
+func (c *Conn) nobodyLocked() error {
+	if c.meeting != nil {
+		if err := c.meeting.Refused(); err != nil {
+			return err
+		}
+	}
+	return errNobody
 }
 
 // established reports whether neither end has closed the TCP connection.

@@ -373,7 +373,7 @@ func TestShrinks(t *testing.T) {
 	delete(monitor.conns, a)
 	delete(monitor.conns, b)
 	monitor.mu.Unlock()
-	data := pattern(1, shm.Largest)
+	data := pattern(1, shm.Largest/2)
 	for range 3 {
 		_, err := a.Write(data)
 		require.NoError(t, err)

@@ -128,6 +128,8 @@ func (l *link) write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	case c.is(writeShut):
 		return 0, l.shutError()
+	case c.violation.Load() != nil:
+		return 0, unix.ECONNRESET
 	case expired(c.writeDeadline.Load()):
 		return 0, os.ErrDeadlineExceeded
 	case l.mustLeave() || w.gate.Load().Recalled():
@@ -305,11 +307,12 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	return 0, nil
 }
 
-// measure sets capacity. The kernel's send buffer alone takes more than three quarters of its size.
+// measure sets capacity. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
+// because the peer's receive buffer takes some, too.
 func (l *link) measure() {
 	size := 0
 	l.raw.Control(func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
-	l.writer.capacity.Store(int64(size / 4 * 3))
+	l.writer.capacity.Store(int64(size / 8 * 7))
 }
 
 // limit keeps the ring within what capacity leaves.

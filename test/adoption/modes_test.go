@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		"no home":              {[]string{"HOME=", "XDG_CACHE_HOME=", "GOCACHE=" + dir, "GOPATH=" + dir}, []string{"build", "."}, "sdp build: no cache directory for the patched Go"},
 		"verbs without cgo":    {[]string{"CGO_ENABLED=0"}, []string{"go", "-verbs", "build", "."}, "sdp go: -verbs needs cgo: set CGO_ENABLED=1\n"},
 		"env with verbs":       {[]string{"CGO_ENABLED=0"}, []string{"env", "-verbs=true"}, "sdp env: -verbs needs cgo: set CGO_ENABLED=1\n"},
-		"overlay":              {[]string{"GOFLAGS=-overlay=overlay.json"}, []string{"build", "."}, "sdp build: the overlay overlay.json replaces " + replaced + ", but sdp compiles the files of a changed copy"},
+		"overlay":              {[]string{"GOFLAGS=-overlay=overlay.json"}, []string{"build", "."}, "sdp build: overlay overlay.json replaces " + replaced + ", which sdp does not compile"},
 		"no such directory":    {nil, []string{"go", "-C", "nowhere", "build"}, "sdp go: go env: chdir nowhere"},
 		"the compiler's error": {nil, []string{"build", "./nowhere"}, "nowhere"},
 	} {

@@ -18,15 +18,16 @@ import (
 type suite struct {
 	pkg   string
 	args  []string
-	part  string // of which it is: short or all
-	moves bool   // some connections live long enough to move
-	dir   string // of the module; "" for the standard library
+	iwarp []string // args over iwarp, if they are others
+	part  string   // of which it is: short or all
+	moves bool     // some connections live long enough to move
+	dir   string   // of the module; "" for the standard library
 }
 
 var suites = []suite{
 	{pkg: "crypto/tls", args: []string{"-short"}, part: "all"},
 	{pkg: "net/http", args: []string{"-short"}, part: "short", moves: true},
-	{pkg: "net", args: []string{"-short", "-skip", skipped}, part: "short"},
+	{pkg: "net", args: []string{"-short", "-skip", skipped}, iwarp: []string{"-short", "-skip", skippedOverRDMA}, part: "short"},
 	{pkg: "net/rpc", part: "all"},
 	{pkg: "net/smtp", part: "all"},
 	{pkg: "net/textproto", part: "all"},
@@ -37,6 +38,9 @@ var suites = []suite{
 // skipped are the tests of package net that ask name servers, which a test machine may not reach.
 const skipped = `^(TestLookup.*|TestDNS.*|TestGoLookup.*|TestResolve.*|TestCgoLookup.*|TestConcurrentPreferGoResolversDial|` +
 	`TestDialCancel)$`
+
+// skippedOverRDMA are also those that hang over RDMA, because they write to the bare socket.
+const skippedOverRDMA = skipped + `|^(TestEndlessWrite|TestSplice|TestSendfileWithLargeFile)$`
 
 // A difference is that a test's result over SDP is not that over TCP.
 type difference struct {
@@ -164,6 +168,9 @@ func (s suite) compare(t *testing.T, version, toolchain string, differences []di
 		t.Run(w.name, func(t *testing.T) {
 			if w.name == iwarp.name {
 				want(t, "all")
+				if s.iwarp != nil {
+					s.args = s.iwarp
+				}
 			}
 			connections := newReport(t)
 			got, text := s.test(t, env(append(slices.Clone(w.env), toolchain, connections.env())...), append([]string{sdp(t), "go"}, w.flags...)...)

@@ -67,9 +67,12 @@ func runFarClient(network, address string, dials int) {
 	}
 }
 
-// carrier returns what carries a connection: a device or a type.
+// carrier returns what carries a connection, or has carried it: a device or a type.
 func carrier(c net.Conn) string {
 	if sc, ok := c.(*sdp.Conn); ok {
+		if s := sc.Stats(); s.Moves > 0 || s.ShmReceived > 0 {
+			return "shm"
+		}
 		return sc.Device()
 	}
 	return fmt.Sprintf("%T", c)

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,6 +50,7 @@ func TestMain(m *testing.M) {
 		runChild(strings.Fields(role))
 		return
 	}
+	os.Setenv("SDP_MOVE", "at-once") // sessions are short
 	if flag.Parse(); testing.Short() && os.Getenv(mostVariable) == "" {
 		os.Setenv(mostVariable, "1000000")
 	}
@@ -197,20 +197,29 @@ func accepting(role []string, serve func(net.Conn)) {
 	}()
 }
 
+// networkOf returns the network on which a device is used. A connection between two programs of this host moves to
+// shared memory on network tcp.
+func networkOf(device string) string {
+	if device == "shm" {
+		return "tcp"
+	}
+	return "sdp"
+}
+
 // listen and dial use package net for the device "tcp".
 func listen(device, address string) (net.Listener, error) {
 	if device == "tcp" {
 		return net.Listen("tcp", address)
 	}
 	lc := sdp.ListenConfig{Config: config(device)}
-	return lc.Listen(context.Background(), "sdp", address)
+	return lc.Listen(context.Background(), networkOf(device), address)
 }
 
 func dial(device, address string) (net.Conn, error) {
 	if device == "tcp" {
 		return net.Dial("tcp", address)
 	}
-	return (&sdp.Dialer{Config: config(device)}).Dial("sdp", address)
+	return (&sdp.Dialer{Config: config(device)}).Dial(networkOf(device), address)
 }
 
 // runCut writes until a Write fails, and closes. Then it prints whether the Write ended by its
@@ -284,10 +293,6 @@ func oneSession(device, address string, seed uint64) (traffic.Result, error) {
 	if err != nil {
 		return traffic.Result{}, err
 	}
-	if over := c.(*sdp.Conn).Device(); !slices.Contains(strings.Split(device, ","), over) {
-		c.Close()
-		return traffic.Result{}, &traffic.WrongError{What: "the connection uses " + over}
-	}
 	return traffic.Client(c, traffic.Spec{Seed: seed, MaxBytes: uint32(most)})
 }
 
@@ -297,11 +302,10 @@ func sessionOver(device, address string) string {
 	if err != nil {
 		return err.Error()
 	}
-	over := c.(*sdp.Conn).Device()
-	if _, err := traffic.Client(c, traffic.Spec{MaxBytes: 1000}); err != nil {
+	if _, err := traffic.Client(c, traffic.Spec{MaxBytes: 4 << 20}); err != nil {
 		return err.Error()
 	}
-	return over
+	return carrier(c)
 }
 
 // work is the state of a child.
@@ -408,7 +412,7 @@ func (k *child) command(t *testing.T, what string) {
 	require.NoError(t, err)
 }
 
-// session makes the child run a session, and returns its device or its error.
+// session makes the child run a session, and returns what carried it or its error.
 func (k *child) session(t *testing.T, devices string) string {
 	t.Helper()
 	k.command(t, "session "+devices)
@@ -525,6 +529,7 @@ func (l *load) checkNoLeaks(t *testing.T) {
 // requireNoLeaks waits until a process holds no more than before.
 func requireNoLeaks(t *testing.T, name string, k *child, before traffic.Held) {
 	t.Helper()
+	before.Descriptors++ // the socket that looks for peers to share memory with
 	more := ""
 	eventually(func() bool {
 		more = k.waitIdle(t).held.Excess(before, traffic.Slack)

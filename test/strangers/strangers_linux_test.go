@@ -107,7 +107,6 @@ func compare(t *testing.T, s *server, address, last string, session func(t *test
 	for _, dial := range []func(network, address string) (net.Conn, error){net.Dial, sdp.Dial, net.Dial} {
 		c, err := dial("tcp", address)
 		require.NoError(t, err)
-		require.IsType(t, (*net.TCPConn)(nil), c)
 		sessions = append(sessions, session(t, c))
 		logs = append(logs, logged(t, s, last))
 	}
@@ -144,7 +143,7 @@ func TestSSH(t *testing.T) {
 		banner, err := r.ReadString('\n')
 		assert.True(t, strings.HasPrefix(banner, "SSH-2.0-"), "%q", banner)
 		fmt.Fprintf(c, "SSH-2.0-stranger\r\n")
-		assert.NoError(t, c.(*net.TCPConn).CloseWrite())
+		assert.NoError(t, c.(interface{ CloseWrite() error }).CloseWrite())
 		io.Copy(io.Discard, r) // a close with unread bytes might reset the connection
 		return fmt.Sprint(banner, err)
 	})

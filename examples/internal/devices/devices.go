@@ -6,17 +6,22 @@ import (
 	"net"
 	"slices"
 	"sync"
+
+	"github.com/gosdp/gosdp/sdp"
 )
 
 // Plain is the device name of a plain TCP connection.
 const Plain = "tcp"
 
-// Of returns the name of the device that carries conn now, or the connection that conn
-// wraps.
+// Of returns the name of what carries conn, or the connection that conn wraps. A
+// connection that has moved to shared memory counts as one of shm, also after it has come home.
 func Of(conn net.Conn) string {
 	for {
 		switch c := conn.(type) {
-		case interface{ Device() string }: // an *sdp.Conn
+		case *sdp.Conn:
+			if s := c.Stats(); s.Moves > 0 || s.ShmReceived > 0 {
+				return "shm"
+			}
 			return c.Device()
 		case interface{ NetConn() net.Conn }: // such as a *tls.Conn
 			conn = c.NetConn()
@@ -26,7 +31,7 @@ func Of(conn net.Conn) string {
 	}
 }
 
-// A Recorder dials for a client that does not expose its connections, and keeps them.
+// A Recorder dials for a client that does not expose its connections, and records them.
 type Recorder struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -46,8 +51,8 @@ func (r *Recorder) DialContext(ctx context.Context, network, address string) (ne
 	return conn, nil
 }
 
-// Used returns the names of the devices that carry the connections now, without duplicates, and
-// the number of connections. Those that were closed are on TCP.
+// Used returns the names of the devices used, without duplicates, and the number of
+// connections.
 func (r *Recorder) Used() (devices []string, conns int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

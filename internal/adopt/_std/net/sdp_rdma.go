@@ -92,7 +92,9 @@ func (l *sdpBelow) SyscallConn() (syscall.RawConn, error) { return newRawListene
 func (l *sdpBelow) File() (*os.File, error)               { return l.fd.dup() }
 
 func (fd *netFD) sdpAccept() (*netFD, error) {
-	// After Close it still returns a connection whose handshake had begun, which no other process can serve.
+	if fd.sdp.closed.Load() { // the library would return what it has accepted before
+		return nil, ErrClosed
+	}
 	c, err := fd.sdp.listener().Accept()
 	if err != nil {
 		return nil, sdpError("accept", err)
