@@ -236,13 +236,20 @@ func (l *local) name(err error) error {
 
 func (l *local) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
-	if s := l.dump.Load(); s != nil {
-		dumpRead(s, b[:max(0, n)], cause(err))
-	}
-	if err != nil {
-		err = l.name(err)
+	if err != nil || l.dump.Load() != nil {
+		err = l.hasRead(b[:max(0, n)], err)
 	}
 	return n, err
+}
+
+// hasRead is apart, so that the frame of a Read that waits is small: a goroutine's first stack should do.
+//
+//go:noinline
+func (l *local) hasRead(b []byte, err error) error {
+	if s := l.dump.Load(); s != nil {
+		dumpRead(s, b, cause(err))
+	}
+	return l.name(err)
 }
 
 func (l *local) Write(b []byte) (n int, err error) {

@@ -44,7 +44,9 @@ func (c *Conn) readFrom(r io.Reader) (n int64, err error) {
 		if err != nil || how == atEnd {
 			return n, err
 		}
-		c.fidget()
+		if c.restless {
+			c.fidget()
+		}
 	}
 }
 
@@ -259,7 +261,9 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 		}
 		err = c.fail("writev", err)
 	}
-	c.fidget()
+	if c.restless {
+		c.fidget()
+	}
 	return n, err
 }
 

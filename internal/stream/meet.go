@@ -94,9 +94,6 @@ func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
 
 // fidget brings a restless connection home, every few calls once a direction has moved, and else seldom.
 func (c *Conn) fidget() {
-	if !c.restless {
-		return
-	}
 	every := uint32(8)
 	if c.Device() != "shm" {
 		every = 100

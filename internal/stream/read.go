@@ -56,7 +56,9 @@ func (c *Conn) Read(b []byte) (int, error) {
 	c.rmu.Lock() // without defer, for a small frame
 	n, err := c.take(b)
 	c.rmu.Unlock()
-	c.fidget()
+	if c.restless {
+		c.fidget()
+	}
 	return n, err
 }
 

@@ -68,7 +68,9 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	if err != nil {
 		err = c.fail("write", err)
 	}
-	c.fidget()
+	if c.restless {
+		c.fidget()
+	}
 	return n, err
 }
 
