@@ -233,7 +233,7 @@ func TestGOROOTErrors(t *testing.T) {
 		"a function has other parameters": {changed(t, fake(t), "src/net/fd_posix.go", "func (fd *netFD) Read(p []byte) (n int, err error) {", "func (fd *netFD) Read(p []byte, x int) (n int, err error) {"), cache, `has no "func (fd *netFD) Read(p []byte) (n int, err error)"`},
 		"a text is there twice":           {changed(t, fake(t), "src/net/file_posix.go", "return &TCPListener{fd: fd}, nil", "if true { return &TCPListener{fd: fd}, nil }; return &TCPListener{fd: fd}, nil"), cache, `has "return &TCPListener{fd: fd}, nil" 2 times`},
 		"unix has another function":       {changed(t, fake(t), vendored+"/unix.go", "func errnoErr(", "func errnoError("), cache, `has no "func errnoErr("`},
-		"unix lacks a name":               {changed(t, fake(t), vendored+"/unix.go", "func TimerfdCreate(", "func TimerfdMake("), cache, "has no TimerfdCreate, which sdp/"},
+		"unix lacks a name":               {changed(t, fake(t), vendored+"/unix.go", "func TimerfdCreate(", "func TimerfdMake("), cache, "has no TimerfdCreate, which internal/ticker/"},
 		"unix is no Go":                   {changed(t, fake(t), vendored+"/unix.go", "func TimerfdCreate(", "func TimerfdCreate["), cache, "golang.org/x/sys/unix of "},
 		"no unix":                         {without(vendored), cache, " has no " + vendored + ": install the package with Go's sources, or Go from https://go.dev/dl"},
 		"no sources":                      {without("src"), cache, " has no src/net: install"},

@@ -41,8 +41,5 @@ func (r *row) total() int {
 // endings are the ways in which the writer ends, directly after its last Write.
 var endings = []string{"os.Exit(0)", "return from main", "panic", "SIGKILL"}
 
-// possible reports whether the row can be run over the stack: over iwarp, Dial waits for Accept.
-func (r *row) possible(stack string) bool { return r.acceptLate == 0 || stack != "iwarp" }
-
 // promised reports whether every byte must arrive over the stack.
 func (r *row) promised(stack string) bool { return r.iwarp || stack != "iwarp" }
