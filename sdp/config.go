@@ -91,7 +91,7 @@ type Config struct {
 	// network for 50 µs because all its processors are busy. Dial and Accept ignore BusyPoll.
 	// 0 means the value of SDP_BUSY_POLL in microseconds, where 0 disables polling. If that is
 	// not set, calls poll while that shortens their waits and the process can afford it; see
-	// docs/concurrency.md. BusyPoll has an effect only on Linux.
+	// docs/concurrency.md. BusyPoll has an effect only on Linux, and over RDMA.
 	BusyPoll time.Duration
 
 	// Logger receives, at debug level, when a connection comes up and ends, and why one does not

@@ -136,9 +136,7 @@ func (s *settings) meets(conn net.Conn) (*net.TCPConn, bool) {
 	if !ok || !s.shm || adopted.Settled(conn) {
 		return nil, false
 	}
-	here, ok1 := tcp.LocalAddr().(*net.TCPAddr)
-	there, ok2 := tcp.RemoteAddr().(*net.TCPAddr)
-	return tcp, ok1 && ok2 && (s.policy.Dir != "" || here.IP.Equal(there.IP) || here.IP.IsLoopback() && there.IP.IsLoopback())
+	return tcp, s.policy.Dir != "" || sameHost(conn)
 }
 
 // local returns a connection between two programs of this host.

@@ -112,18 +112,26 @@ func (e *meetError) Error() string { return e.err.Error() }
 func (e *meetError) Unwrap() error { return e.err }
 
 // client brings SDP about with the server at the other end of conn, which remains the caller's if there is
-// an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request.
+// an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request. If
+// containers share a directory, the addresses do not tell which of these it is.
 func (s *settings) client(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
 	met, err := s.meet(ctx, conn, s.ReplyTimeout)
 	switch {
 	case met != nil:
 		return met, nil
-	case err != nil && (len(s.Devices) == 0 || !s.listed || ctx.Err() != nil):
+	case err != nil && (len(s.Devices) == 0 || ctx.Err() != nil || !s.listed && sameHost(conn)):
 		return nil, &meetError{conn.RemoteAddr(), err}
 	case len(s.Devices) == 0:
 		return nil, &meetError{conn.RemoteAddr(), errNotLocal}
 	}
 	return s.offer(ctx, client, conn)
+}
+
+// sameHost reports whether the addresses of a TCP connection say that its ends are on one host, in one network namespace.
+func sameHost(conn net.Conn) bool {
+	here, ok1 := conn.LocalAddr().(*net.TCPAddr)
+	there, ok2 := conn.RemoteAddr().(*net.TCPAddr)
+	return ok1 && ok2 && (here.IP.Equal(there.IP) || here.IP.IsLoopback() && there.IP.IsLoopback())
 }
 
 var errNotLocal = errors.New("no shared memory between these addresses, and no other device can be used")

@@ -137,7 +137,7 @@ func TestSDPProgramsNeedOneRelayOnly(t *testing.T) {
 		require.NoError(t, err)
 		defer backend.Close()
 		address, _ := start(t, "sdp://127.0.0.1:0", "tcp://"+backend.Addr().String())
-		client, err := sdp.Dial("tcp", address)
+		client, err := sdp.Dial("sdp", address)
 		require.NoError(t, err)
 		defer client.Close()
 		require.IsType(t, (*sdp.Conn)(nil), client)
