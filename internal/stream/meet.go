@@ -313,6 +313,9 @@ func (c *Conn) learn(lesson trigger.Lesson) {
 func (c *Conn) stopMoving() {
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
+	if c.meeting != nil && c.dialled {
+		c.learn(trigger.Vain)
+	}
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
 	if c.policy != nil && !c.learned && c.score() < trigger.Pays {
