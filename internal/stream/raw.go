@@ -109,6 +109,7 @@ func (r *rawConn) Control(f func(fd uintptr)) error {
 
 func (r *rawConn) Read(f func(fd uintptr) (done bool)) error {
 	c := r.c
+	defer raceRead()
 	if done, err := r.look(f); done || err != nil {
 		return err
 	}
@@ -160,6 +161,7 @@ func (c *Conn) recount(fd uintptr) {
 
 func (r *rawConn) Write(f func(fd uintptr) (done bool)) error {
 	c := r.c
+	raceWrite()
 	if err := c.lockAtHome(outgoing, &c.wmu, &c.writeDeadline); err != nil {
 		return c.fail("raw-write", err)
 	}

@@ -55,6 +55,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 	c.rmu.Lock() // without defer, for a small frame
 	n, err := c.take(b)
+	raceRead()
 	c.rmu.Unlock()
 	if c.restless {
 		c.fidget()

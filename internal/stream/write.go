@@ -99,6 +99,7 @@ func (c *Conn) putLocked(b []byte) (n int, err error) {
 // writesTo takes the next step towards a link, and returns the link that Writes use; nil: they go to the socket. wmu is
 // held.
 func (c *Conn) writesTo() (*link, error) {
+	raceWrite()
 	if err := c.broken; err != 0 {
 		c.broken = unix.EPIPE
 		if err == unix.ECONNRESET && !c.tell() {
