@@ -5,6 +5,7 @@ package inside
 import (
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -16,7 +17,10 @@ import (
 )
 
 // onVerbs allows only the hardware.
-var onVerbs = &sdp.Config{Devices: []string{"verbs"}, StepUpTimeout: 5 * time.Second, HandshakeTimeout: 20 * time.Second}
+// everyone may be asked for SDP on network tcp.
+var everyone = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
+var onVerbs = &sdp.Config{Devices: []string{"verbs"}, Probe: everyone, StepUpTimeout: 5 * time.Second, HandshakeTimeout: 20 * time.Second}
 
 // address returns the device's address, with port 0.
 func address(t testing.TB) string {
@@ -34,16 +38,19 @@ func dialled(t testing.TB, cfg *sdp.Config) (client, server *sdp.Conn, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	defer ln.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() { // SDP is agreed on while the program waits in Accept
+		s, _ := ln.Accept()
+		accepted <- s
+	}()
 	c, err := (&sdp.Dialer{Config: cfg}).DialContext(context.Background(), "sdp", ln.Addr().String())
 	if err != nil {
+		ln.Close()
+		<-accepted
 		return nil, nil, err
 	}
-	s, err := ln.Accept()
-	if err != nil {
-		c.Close()
-		return nil, nil, err
-	}
+	s := <-accepted
+	ln.Close()
 	return c.(*sdp.Conn), s.(*sdp.Conn), nil
 }
 

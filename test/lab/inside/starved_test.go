@@ -182,7 +182,7 @@ func (p *starved) report(t *testing.T) *starvedReport {
 
 // starvedConfig has timeouts of the set-up that are shorter than a process may be stopped, but not too
 // short for an emulated processor.
-var starvedConfig = &sdp.Config{Devices: []string{"verbs"}, StepUpTimeout: 2 * time.Second, ReplyTimeout: 5 * time.Second}
+var starvedConfig = &sdp.Config{Devices: []string{"verbs"}, Probe: everyone, StepUpTimeout: 2 * time.Second, ReplyTimeout: 5 * time.Second}
 
 // starvedPatience is how long a connection may take on a machine like this.
 const starvedPatience = 100 * time.Second
