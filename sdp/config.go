@@ -35,7 +35,8 @@ type Config struct {
 	ReplyTimeout time.Duration
 	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
 	// speak SDP, and how long the whole set-up of a connection may take, except that a client
-	// always has 2 s after the Reply. The default is 5 s.
+	// always has 2 s after the Reply. The default is that of SDP_HANDSHAKE_TIMEOUT, such as "2s", and
+	// if that is not set 5 s.
 	HandshakeTimeout time.Duration
 	// StepUpTimeout is how long Dial may take to open a channel of verbs beside the TCP
 	// connection. After that it does not use one. A listener waits as long for the client's
@@ -114,7 +115,6 @@ func (c *Config) filled() Config {
 		value time.Duration
 	}{
 		{&f.ReplyTimeout, time.Second},
-		{&f.HandshakeTimeout, 5 * time.Second},
 		{&f.StepUpTimeout, 500 * time.Millisecond},
 		{&f.PlainTTL, time.Minute},
 	} {

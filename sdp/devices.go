@@ -36,6 +36,8 @@ type devices struct {
 	probe []netip.Prefix
 	dir   string // where containers meet; "": nowhere
 	uids  []int  // whose programs may share memory with this one
+
+	handshakeTimeout time.Duration
 }
 
 // tuning is what the Config or the environment says of how a connection works. Zero values
@@ -77,6 +79,9 @@ func (c *Config) devices(asked bool) (devices, error) {
 		return devices{}, err
 	}
 	if d.dir, err = c.directory(); err != nil {
+		return devices{}, err
+	}
+	if d.handshakeTimeout, err = c.handshakeTimeout(); err != nil {
 		return devices{}, err
 	}
 	if d.uids, err = c.peerUIDs(); err != nil {

@@ -21,11 +21,12 @@ const (
 	memoryVariable    = "SDP_MEMORY"
 	shmDirVariable    = "SDP_SHM_DIR"
 	usersVariable     = "SDP_PEER_UIDS"
+	handshakeVariable = "SDP_HANDSHAKE_TIMEOUT"
 	configVariable    = "SDP_CONFIG"
 )
 
 // variables are those that settings depend on.
-var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable}
+var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable, handshakeVariable}
 
 // environment returns the values of variables.
 func environment() (values [len(variables)]string) {
@@ -80,6 +81,21 @@ func (c *Config) busyPoll() (time.Duration, error) {
 		return c.BusyPoll, nil
 	}
 	return environment, nil
+}
+
+// handshakeTimeout returns how long a listener waits for clients that may speak SDP.
+func (c *Config) handshakeTimeout() (time.Duration, error) {
+	limit := 5 * time.Second
+	if text := getenv(handshakeVariable); text != "" {
+		var err error
+		if limit, err = time.ParseDuration(text); err != nil || limit <= 0 {
+			return 0, fmt.Errorf("%s=%s: not a time (such as 5s)", handshakeVariable, text)
+		}
+	}
+	if c != nil && c.HandshakeTimeout != 0 {
+		return c.HandshakeTimeout, nil
+	}
+	return limit, nil
 }
 
 // configuredMemory is the last Config.Memory; 0: none was set.

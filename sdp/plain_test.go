@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,6 +60,30 @@ func TestProbeSetting(t *testing.T) {
 		}
 		require.NoError(t, err)
 		assert.Equal(t, v.want, got)
+	}
+}
+
+// TestHandshakeTimeoutSetting: the program's over the environment's over the default.
+func TestHandshakeTimeoutSetting(t *testing.T) {
+	for _, v := range []struct {
+		environment   string
+		program, want time.Duration
+		err           string
+	}{
+		{"", 0, 5 * time.Second, ""},
+		{"250ms", 0, 250 * time.Millisecond, ""},
+		{"250ms", time.Minute, time.Minute, ""},
+		{"5", 0, 0, "SDP_HANDSHAKE_TIMEOUT=5: not a time (such as 5s)"},
+		{"-1s", time.Minute, 0, "SDP_HANDSHAKE_TIMEOUT=-1s: not a time (such as 5s)"},
+	} {
+		t.Setenv(handshakeVariable, v.environment)
+		set, err := (&Config{HandshakeTimeout: v.program}).settings(network{name: "tcp", tcp: "tcp"}, false)
+		if v.err != "" {
+			assert.EqualError(t, err, v.err)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, v.want, set.HandshakeTimeout)
 	}
 }
 

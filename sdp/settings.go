@@ -79,7 +79,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 			MayAsk:           dev.mayAsk,
 			ReplyTimeout:     cfg.ReplyTimeout,
 			PlainTTL:         cfg.PlainTTL,
-			HandshakeTimeout: cfg.HandshakeTimeout,
+			HandshakeTimeout: dev.handshakeTimeout,
 			StepUpTimeout:    cfg.StepUpTimeout,
 			ThroughProxies:   cfg.StepUpThroughProxies,
 			CRC:              cfg.CRC,
