@@ -66,7 +66,7 @@ const shm = "shm"
 var names = []string{shm, "verbs", "iwarp"}
 
 // environment are the environment variables of SDP.
-var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_PEER_UIDS", "SDP_STATUS", "SDP_DUMP"}
+var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_PEER_UIDS", "SDP_HANDSHAKE_TIMEOUT", "SDP_STATUS", "SDP_DUMP"}
 
 // Inspect examines this machine, with the rights of this process.
 func Inspect() *Machine {
