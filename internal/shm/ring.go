@@ -41,7 +41,9 @@ type way struct {
 	_      [112]byte
 
 	idle atomic.Uint32 // the consumer sleeps until there is news
-	_    [124]byte
+	_    [4]byte
+	rang atomic.Uint64 // producer: when it last rang for the consumer
+	_    [112]byte
 }
 
 // ErrCorrupt means that the peer has written an impossible value into the segment.
@@ -285,6 +287,12 @@ func (p *Producer) Awake() { p.full.Store(0) }
 
 // WakeReader reports whether the consumer sleeps and the caller must ring for it.
 func (p *Producer) WakeReader() bool { return wake(&p.idle) }
+
+// Rang tells when the producer rings for the consumer, before it does.
+func (p *Producer) Rang(at uint64) { p.rang.Store(at) }
+
+// Rang returns when the producer has last rung, by its own account.
+func (c *Consumer) Rang() uint64 { return c.rang.Load() }
 
 // Sleep announces that the consumer sleeps until there is news: at its gate or in the ring. It looks at
 // both once more before it does.

@@ -4,6 +4,7 @@ package spin
 
 import (
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,19 @@ type Waiter struct {
 
 // busyPoll is a time in µs that the program has set. 0: it has set none.
 type busyPoll int32
+
+// paid is when the steps of a Waiter of this process have last paid off, on the Clock; 0: never.
+var paid atomic.Int64
+
+// paidLately is for how long that speaks for a new Waiter.
+const paidLately = 100 * time.Millisecond
+
+// Start prepares the Waiter of a new connection: if polling pays for others of the process, it takes steps at once.
+func (w *Waiter) Start() {
+	if at := paid.Load(); at != 0 && Clock()-time.Duration(at) < paidLately {
+		w.score = least
+	}
+}
 
 // SetBusyPoll makes every wait of the Waiter poll for d before it parks. If d is negative, waits do
 // not poll; if it is 0, the policy decides. It must be called before the first wait.
@@ -154,6 +168,7 @@ func (w *Waiter) steps(memory bool, look, came func() bool) bool {
 	switch {
 	case mine:
 		w.need /= 2
+		paid.Store(int64(s.now))
 		if !s.shared {
 			w.pure = min(w.pure+1, 0) // the first looks are worth another try
 		}

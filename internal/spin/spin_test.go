@@ -289,3 +289,18 @@ func TestWakeups(t *testing.T) {
 	}
 	assert.Same(t, &w, k.of.Load())
 }
+
+// TestStart: a new Waiter takes steps at once if those of others have paid off lately.
+func TestStart(t *testing.T) {
+	was := paid.Load()
+	defer paid.Store(was)
+	for _, v := range []struct {
+		at   time.Duration
+		want int16
+	}{{0, 0}, {Clock(), least}, {max(1, Clock()-paidLately), 0}} {
+		paid.Store(int64(v.at))
+		var w Waiter
+		w.Start()
+		assert.Equal(t, v.want, w.score)
+	}
+}

@@ -41,7 +41,7 @@ func (l *link) closeWriter() {
 	w := &l.writer
 	if w.reclaim(); w.at() != home {
 		w.gate.Leave()
-		l.ring(w.ring.WakeReader())
+		l.wakeReader()
 		l.bring(&w.half)
 	}
 }

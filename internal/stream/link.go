@@ -15,6 +15,7 @@ import (
 
 	"github.com/gosdp/gosdp/internal/gate"
 	"github.com/gosdp/gosdp/internal/shm"
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // place is where a direction is, as this end sees it.
@@ -175,6 +176,14 @@ func (l *link) bring(h *half) {
 		h.move(home)
 		l.bell.Rouse() // comeHome may wait for it
 		l.drop()
+	}
+}
+
+// wakeReader wakes the peer's Read if it sleeps.
+func (l *link) wakeReader() {
+	if w := &l.writer; w.ring.WakeReader() {
+		w.ring.Rang(uint64(spin.Clock()))
+		l.bell.Ring()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +42,7 @@ func (r *reader) init(l *link) {
 	r.onSocket = l.readSocket
 	r.announce = r.ring.Sleep
 	r.ready, r.delivered = l.readerReady, l.readerNews
+	r.spin.Start()
 }
 
 // Read implements the net.Conn Read method. Inbound flow:
@@ -311,7 +313,7 @@ func (l *link) sleepReader() {
 	begin := spin.Clock()
 	l.bell.Sleep(r.announce, r.ready, until(r.armed))
 	r.ring.Awake()
-	r.spin.Parked(begin, 0, spin.Clock())
+	r.spin.Parked(begin, time.Duration(r.ring.Rang()), spin.Clock())
 }
 
 // readerReady reports whether a Read that sleeps has something to do.

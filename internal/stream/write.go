@@ -208,7 +208,7 @@ func (l *link) writeSocket(fd uintptr) bool {
 		if w.joined {
 			w.gate.Published(n)
 			step("published")
-			l.ring(w.ring.WakeReader())
+			l.wakeReader()
 		}
 	}
 	return true
@@ -242,7 +242,7 @@ func (l *link) sendRest(fd uintptr) (done bool, err error) {
 		if len(rest) == 0 {
 			step("to be home")
 			w.gate.Home()
-			l.ring(w.ring.WakeReader())
+			l.wakeReader()
 			return true, nil
 		}
 		rest = rest[:min(len(rest), linkedChunk)] // the kernel takes less of a large piece than it has room for
@@ -292,7 +292,7 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 		if k == 0 {
 			break
 		}
-		l.ring(w.ring.WakeReader())
+		l.wakeReader()
 		n += k
 		b = b[k:]
 	}
@@ -371,7 +371,7 @@ func (l *link) leaveWriter(at place) place {
 	switch at {
 	case onTCP:
 		w.gate.Leave()
-		l.ring(w.ring.WakeReader())
+		l.wakeReader()
 		return home
 	case inRing:
 		recalled := w.gate.Load().Recalled() // before the reader's position, which is final then
