@@ -189,10 +189,7 @@ func (c *Conn) step() bool {
 		return false
 	}
 	now, score := time.Since(epoch), c.score()
-	if !c.learned && score >= 2*trigger.Pays {
-		c.learned = true
-		c.learn(trigger.Long)
-	}
+	c.learnLong()
 	do, next := c.trigger.Next(score, now)
 	c.next.Store(next)
 	var err error
@@ -318,8 +315,19 @@ func (c *Conn) stopMoving() {
 	}
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
-	if c.policy != nil && !c.learned && c.score() < trigger.Pays {
+	if c.policy == nil {
+		return
+	}
+	if c.learnLong(); !c.learned && c.score() < trigger.Pays {
 		c.learn(trigger.Short)
+	}
+}
+
+// learnLong tells once that the connection has lived for long. stepMu is held.
+func (c *Conn) learnLong() {
+	if !c.learned && c.score() >= 2*trigger.Pays {
+		c.learned = true
+		c.learn(trigger.Long)
 	}
 }
 

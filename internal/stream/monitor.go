@@ -146,6 +146,9 @@ func (c *Conn) visited(k *watched, now int64) bool {
 	}
 	idle := now - k.since
 	c.stepMu.Lock()
+	if c.policy != nil {
+		c.learnLong()
+	}
 	if c.meeting != nil && c.meets == 0 && idle > meetTime {
 		c.over(c.nobodyLocked())
 		c.next.Store(c.score() + 1)

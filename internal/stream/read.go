@@ -290,6 +290,9 @@ func (l *link) readRing(b []byte) (int, error) {
 		l.violated(err)
 		return 0, unix.ECONNRESET
 	case n > 0:
+		if !c.got.Load() {
+			c.got.Store(true)
+		}
 		l.ring(r.ring.WakeWriter(false))
 		return n, nil
 	case w.Left() || r.ended:
