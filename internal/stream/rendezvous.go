@@ -116,6 +116,10 @@ func (c *Conn) TryMeet() (met bool, err error) {
 	if err == nil && c.meeting != nil {
 		err = c.meet()
 	}
+	if c.meeting != nil && c.meeting.Refused() != nil {
+		refused := c.meeting.Refused()
+		c.why.Store(&refused)
+	}
 	if err != nil {
 		c.endMeeting()
 		c.trigger.Cancel()

@@ -427,17 +427,25 @@ func TestAllow(t *testing.T) {
 			file.Close()
 			s := New(c.(*net.TCPConn))
 			s.Move(!dials, p)
-			err = s.Meet(t.Context(), time.Minute)
+			ctx, cancel := context.WithCancel(t.Context())
+			met := make(chan error)
+			go func() { met <- s.Meet(ctx, time.Minute) }()
 			assert.EqualValues(t, user, <-asked)
 			if allowed {
-				require.NoError(t, err)
+				require.NoError(t, <-met)
 				_, err = io.ReadFull(s, make([]byte, 5))
 				assert.NoError(t, err)
 			} else {
-				assert.EqualError(t, err, "peer runs as user 12345, this process as user 0")
+				for s.Why() == errQuiet { // a dialler goes on listening
+					runtime.Gosched()
+				}
+				cancel()
+				<-met
+				assert.EqualError(t, s.Why(), "peer runs as user 12345, this process as user 0")
 				_, err = io.ReadFull(s, make([]byte, 5))
 				assert.NoError(t, err, "on TCP")
 			}
+			cancel()
 			s.Close()
 			cmd.Wait()
 		}
