@@ -56,9 +56,12 @@ func (l *link) closeReader() {
 	}
 }
 
-// hasUnread reports whether bytes have arrived in the ring that no Read has taken, from there or, after a recall, from
-// TCP. The kernel knows those that were on TCP before.
+// hasUnread reports whether bytes have arrived in the ring that no Read has taken, from there or, while the writer brings
+// the direction home, from TCP. The kernel knows those that are on TCP once the direction is home.
 func (l *link) hasUnread() bool {
+	if l.reader.at()&^lent == home {
+		return false
+	}
 	w, r := l.reader.gate.Load(), &l.reader.ring
 	return w.Moved() && int64(w.Sent()+r.Head()-l.c.in.Load()-r.Position()) > 0
 }
