@@ -338,3 +338,43 @@ func TestSquatter(t *testing.T) {
 	require.NoError(t, err)
 	second.Close()
 }
+
+// TestSuitable: a socket that does more than carry plain TCP in this namespace does not move.
+func TestSuitable(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		set  func(fd int) error
+		want string
+	}{
+		{"plain", func(int) error { return nil }, ""},
+		{"a device", func(fd int) error { return unix.BindToDevice(fd, "lo") }, "socket is bound to a network device"},
+		{"kernel TLS", func(fd int) error { return unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls") }, "socket has the upper layer protocol tls"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			d, _, _, _ := pair(t)
+			beside, err := unixSocket()
+			require.NoError(t, err)
+			defer unix.Close(beside)
+			require.NoError(t, d.TCP.Control(func(fd uintptr) {
+				if err := v.set(int(fd)); err != nil {
+					t.Skipf("missing: a kernel that does this: %v", err)
+				}
+				err = suitable(int(fd), beside, false)
+			}))
+			if v.want == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, v.want)
+			}
+		})
+	}
+	beside, err := unixSocket()
+	require.NoError(t, err)
+	defer unix.Close(beside)
+	multipath, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	if err != nil {
+		t.Skipf("missing: multipath TCP: %v", err)
+	}
+	defer unix.Close(multipath)
+	assert.EqualError(t, suitable(multipath, beside, false), "connection is not plain TCP")
+}
