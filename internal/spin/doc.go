@@ -18,7 +18,6 @@
 //     costs more than a wake-up, so one wait parks every 5 ms if waits are few.
 //   - A sender that waits for room in a ring uses a Room instead of a Waiter. It looks for at most
 //     200 µs, as long as that pays, and uses the same budget.
-//   - Two ends in one process do not spin for each other.
 //
 // SDP_BUSY_POLL and Config.BusyPoll replace the first three by a fixed time.
 package spin
