@@ -262,7 +262,7 @@ func (c *Conn) MultipathTCP() (bool, error) {
 // File returns a copy of the TCP socket; see [net.TCPConn.File]. A connection in shared memory comes
 // home first: everything that was there is on TCP, and the connection stays there in this process.
 // Another process can continue it with [FileConn], and then it may move again. File fails with
-// os.ErrDeadlineExceeded if the peer does not answer within a second, and with errors.ErrUnsupported
+// os.ErrDeadlineExceeded if the peer does not answer within ten seconds, and with errors.ErrUnsupported
 // over RDMA, where the socket does not carry the stream.
 func (c *Conn) File() (*os.File, error) {
 	f, err := c.carrier.File()

@@ -243,7 +243,7 @@ func (l *link) leave() (left bool) {
 // seeHome looks after a link that leaves while the program's calls may wait on TCP, each for the other end to do its part.
 func (l *link) seeHome() {
 	if !l.seen.Swap(true) {
-		go l.comeHome(incoming|outgoing, soon())
+		go l.comeHome(incoming|outgoing, within(homeTime))
 	}
 }
 

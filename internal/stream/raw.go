@@ -12,8 +12,12 @@ import (
 	"time"
 )
 
-// homeTime is for how long a call waits for the peer to bring a connection home.
-const homeTime = time.Second
+// For how long a call waits for the peer to bring a connection home. A peer that is only busy must not cost File the
+// connection; Control can do without.
+const (
+	homeTime = time.Second
+	fileTime = 10 * time.Second
+)
 
 var errAway = fmt.Errorf("connection is in shared memory, and its peer does not answer: %w", os.ErrDeadlineExceeded)
 
@@ -48,9 +52,9 @@ func (l *link) comeHome(dirs which, late func() time.Time) bool {
 	return true
 }
 
-// soon is a time for comeHome.
-func soon() func() time.Time {
-	at := time.Now().Add(homeTime)
+// within is a time for comeHome.
+func within(d time.Duration) func() time.Time {
+	at := time.Now().Add(d)
 	return func() time.Time { return at }
 }
 
@@ -74,10 +78,10 @@ func (c *Conn) lockAtHome(dir which, mu *sync.Mutex, deadline *atomic.Int64) err
 }
 
 // File returns a copy of the TCP socket; see net.TCPConn. The connection stays on TCP from then on, in this process; all
-// that was in shared memory is on TCP before. It fails if the peer does not answer within a second.
+// that was in shared memory is on TCP before. It fails if the peer does not answer within ten seconds.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
-	if !c.linked.Load().comeHome(incoming|outgoing, soon()) {
+	if !c.linked.Load().comeHome(incoming|outgoing, within(fileTime)) {
 		return nil, c.fail("file", errAway)
 	}
 	return c.tcp.File()
@@ -103,7 +107,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 func (r *rawConn) Control(f func(fd uintptr)) error {
 	r.c.polled.suspect()
-	r.c.linked.Load().comeHome(incoming|outgoing, soon())
+	r.c.linked.Load().comeHome(incoming|outgoing, within(homeTime))
 	return r.raw.Control(f)
 }
 
