@@ -383,9 +383,10 @@ func TestRestart(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	server := start(t, nil)
 	server.up(t)
+	address := server.address
 	ended := make(chan error, clients)
 	for i := range clients {
-		go func() { ended <- client(ctx, server.address, uint64(i), i%4 == 0) }()
+		go func() { ended <- client(ctx, address, uint64(i), i%4 == 0) }()
 	}
 	for range restarts {
 		moved := sdp.Stats().Moves
