@@ -63,7 +63,8 @@ func TestAcrossContainers(t *testing.T) {
 			t.Skipf("missing: %s: %v", tool, err)
 		}
 	}
-	assert.Regexp(t, "^http: 2000 requests on 1 connection over shm\ngrpc: 2000 calls on 1 connection over (shm|tcp)\n$", across(t))
+	// net/http drops a connection if its goroutine that wrote the request has not run within 50 ms.
+	assert.Regexp(t, `^http: 2000 requests on \d+ connection over shm(,tcp)?\ngrpc: 2000 calls on 1 connection over (shm|tcp)\n$`, across(t))
 }
 
 // TestHelpIsNoError runs the program without a container.

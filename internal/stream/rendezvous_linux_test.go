@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -231,15 +230,13 @@ func TestCloseWriteBesideAMove(t *testing.T) {
 				say(t, b, a, "x")
 			}
 			closed := make(chan error, 1)
-			var once sync.Once
+			var begun atomic.Bool // no sync.Once: CloseWrite waits for those who come to the step
 			onStep = func(name string) {
-				if name == at {
-					once.Do(func() {
-						go func() { closed <- a.CloseWrite() }()
-						for !a.is(writeShut) {
-							runtime.Gosched()
-						}
-					})
+				if name == at && !begun.Swap(true) {
+					go func() { closed <- a.CloseWrite() }()
+					for !a.is(writeShut) {
+						runtime.Gosched()
+					}
 				}
 			}
 			written := make(chan int, 1)
@@ -254,7 +251,9 @@ func TestCloseWriteBesideAMove(t *testing.T) {
 						a.Leave()
 					}
 				}
-				once.Do(func() { closed <- a.CloseWrite() })
+				if !begun.Swap(true) {
+					closed <- a.CloseWrite()
+				}
 				written <- total
 			}()
 			all, err := io.ReadAll(b)
