@@ -19,7 +19,7 @@ const (
 	fileTime = 10 * time.Second
 )
 
-var errAway = fmt.Errorf("connection is in shared memory, and its peer does not answer: %w", os.ErrDeadlineExceeded)
+var errAway = fmt.Errorf("connection has not come home from shared memory: %w", os.ErrDeadlineExceeded)
 
 // which of the two directions
 type which uint
@@ -78,7 +78,8 @@ func (c *Conn) lockAtHome(dir which, mu *sync.Mutex, deadline *atomic.Int64) err
 }
 
 // File returns a copy of the TCP socket; see net.TCPConn. The connection stays on TCP from then on, in this process; all
-// that was in shared memory is on TCP before. It fails if the peer does not answer within ten seconds.
+// that was in shared memory is on TCP before. It fails if that takes more than ten seconds, because the peer does not
+// answer, or the kernel is so short of memory that TCP does not take it.
 func (c *Conn) File() (*os.File, error) {
 	c.stay(errPinned)
 	if !c.linked.Load().comeHome(incoming|outgoing, within(fileTime)) {
