@@ -32,19 +32,6 @@ func TestMarkerIsFoundAnywhere(t *testing.T) {
 	}
 }
 
-func TestWithoutExperiments(t *testing.T) {
-	for version, want := range map[string]string{
-		"go1.26.8":                        "go1.26.8",
-		"go1.26.8-X:jsonv2":               "go1.26.8",
-		"go1.25.8 X:jsonv2,arena":         "go1.25.8",
-		"go1.27rc1":                       "go1.27rc1",
-		"go1.26.1 (Red Hat 1.26.1-2)":     "go1.26.1 (Red Hat 1.26.1-2)",
-		"go1.26.1 (Red Hat 1.26.1-2) X:a": "go1.26.1 (Red Hat 1.26.1-2)",
-	} {
-		require.Equal(t, want, withoutExperiments(version), version)
-	}
-}
-
 // TestMarkerAloneIsNotSDP: a program that embeds the text, or another program, has no SDP. The
 // function that uses the marker tells, in a program without symbols too.
 func TestMarkerAloneIsNotSDP(t *testing.T) {
@@ -55,9 +42,9 @@ func TestMarkerAloneIsNotSDP(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":         "module example.com/program\n\ngo 1.25\n",
 		"plain/main.go":  "package main\n\nimport (\n\t_ \"embed\"\n\t\"os\"\n)\n\n//go:embed marker\nvar marker string\n\nfunc main() { os.Stdout.WriteString(marker) }\n",
-		"plain/marker":   "sdp-go-" + "build{gosdp=v1.2.3;go=" + runtime.Version() + "}\x00net.sdpReport\x00",
+		"plain/marker":   "sdp-go-" + "build{gosdp=v1.2.3;go=" + release(runtime.Version()) + "}\x00net.sdpReport\x00",
 		"hooked/main.go": "package main\n\nimport (\n\t_ \"embed\"\n\t\"os\"\n\t\"example.com/program/net\"\n)\n\n//go:embed marker\nvar marker string\n\nfunc main() { os.Stdout.WriteString(marker); net.Report() }\n",
-		"hooked/marker":  "sdp-go-" + "build{gosdp=v1.2.3;go=" + runtime.Version() + "}",
+		"hooked/marker":  "sdp-go-" + "build{gosdp=v1.2.3;go=" + release(runtime.Version()) + "}",
 		"net/net.go":     "package net\n\nimport _ \"unsafe\"\n\n//go:linkname sdpReport net.sdpReport\n//go:noinline\nfunc sdpReport() { println() }\n\nfunc Report() { sdpReport() }\n",
 	} {
 		file := filepath.Join(dir, name)
