@@ -21,8 +21,6 @@ func GRPC() grpc.DialOption {
 		network := "tcp"
 		if path, ok := strings.CutPrefix(address, "unix:"); ok {
 			network, address = "unix", strings.TrimPrefix(path, "//")
-		} else if strings.HasPrefix(address, "\x00") { // unix-abstract:
-			network = "unix"
 		}
 		return dialer.DialContext(ctx, network, address)
 	})
