@@ -33,7 +33,7 @@ func TestMarkerIsFoundAnywhere(t *testing.T) {
 }
 
 // TestMarkerAloneIsNotSDP: a program that embeds the text, or another program, has no SDP. The
-// function that uses the marker tells, in a program without symbols too.
+// function that uses the marker tells, in a program without symbols too, and whatever its version of Go is called.
 func TestMarkerAloneIsNotSDP(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing: Linux, where programs have SDP")
@@ -52,12 +52,14 @@ func TestMarkerAloneIsNotSDP(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	for _, name := range []string{"plain", "hooked"} {
-		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", name+".exe", "./"+name)
+		version := release(runtime.Version()) + " (Red Hat 1-2) X:jsonv2"
+		cmd := exec.Command("go", "build", "-ldflags=-s -w '-X=runtime.buildVersion="+version+"'", "-o", name+".exe", "./"+name)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		p, err := ReadProgram(filepath.Join(dir, name+".exe"))
 		require.NoError(t, err)
+		require.Equal(t, version, p.Go)
 		require.Equal(t, name == "hooked", p.SDP, name)
 	}
 }
