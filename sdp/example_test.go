@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/gosdp/gosdp/sdp"
 )
@@ -85,8 +86,9 @@ func ExampleDialer() {
 	defer server.Close()
 	go server.Serve(ln)
 
-	var dialer sdp.Dialer
-	transport := &http.Transport{DialContext: dialer.DialContext}
+	dialer := &sdp.Dialer{NetDialer: &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}}
+	transport := http.DefaultTransport.(*http.Transport).Clone() // keeps HTTP/2, proxies and time limits
+	transport.DialContext = dialer.DialContext
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	response, err := client.Get("http://" + ln.Addr().String())

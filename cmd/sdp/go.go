@@ -122,12 +122,15 @@ func (g *goTool) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	needs := g.needs(ctx, goroot, env)
-	if needs == "" || t.GOTOOLCHAIN == "local" {
+	change := ""
+	if needs := g.needs(ctx, goroot, env); needs != "" {
+		change = t.Change(needs)
+	}
+	if change == "" {
 		return g.exec(ctx, goBinary(goroot), adopt.Environ(env, goroot))
 	}
 	// The go command would change to the toolchain that the package's go.mod asks for.
-	if t, err = adopt.Ask(ctx, "go", g.dir, append(env, "GOTOOLCHAIN="+needs)); err != nil {
+	if t, err = adopt.Ask(ctx, "go", g.dir, append(env, "GOTOOLCHAIN="+change)); err != nil {
 		return err
 	}
 	if goroot, err = makeGOROOT(ctx, t, g.options); err != nil {

@@ -88,7 +88,9 @@ const callTime = 10 * time.Second
 // callHTTP makes requests on one connection.
 func callHTTP(at string, times int) error {
 	dialer := devices.Recorder{Dial: new(sdp.Dialer).DialContext}
-	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}, Timeout: callTime}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = dialer.DialContext
+	client := http.Client{Transport: transport, Timeout: callTime}
 	defer client.CloseIdleConnections()
 	for range times {
 		answer, err := client.Get("http://" + at + "/")

@@ -1,6 +1,5 @@
 // Package drivers shows that database drivers and other libraries with a configurable
-// dialer work over SDP. Only the dialer changes: sdp.Dialer.DialContext replaces
-// net.Dialer.DialContext.
+// dialer work over SDP. Package adopt has the recipes, which also keep TLS and time limits.
 package drivers
 
 import (

@@ -27,7 +27,7 @@ func TestPgx(t *testing.T) {
 		d := newDialer()
 		config, err := pgxpool.ParseConfig(url)
 		require.NoError(t, err)
-		config.ConnConfig.DialFunc = d.DialContext // the only change
+		config.ConnConfig.DialFunc = d.DialContext
 		config.MaxConns = 4
 		pool, err := pgxpool.NewWithConfig(ctx, config)
 		require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestPgx(t *testing.T) {
 		d := newDialer()
 		config, err := pgx.ParseConfig(url)
 		require.NoError(t, err)
-		config.DialFunc = d.DialContext // the only change
+		config.DialFunc = d.DialContext
 		db := stdlib.OpenDB(*config)
 		defer db.Close()
 		useDB(ctx, t, db)

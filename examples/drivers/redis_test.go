@@ -27,7 +27,7 @@ func TestGoRedis(t *testing.T) {
 	d := newDialer()
 	client := redis.NewClient(&redis.Options{
 		Addr:                  overSDP(t, server),
-		Dialer:                d.DialContext, // the only change
+		Dialer:                d.DialContext,
 		PoolSize:              4,
 		MaxRetries:            -1, // do not hide errors
 		ContextTimeoutEnabled: true,

@@ -43,9 +43,9 @@ func TestWebsocket(t *testing.T) {
 	defer server.Close()
 
 	d := newDialer()
-	options := &websocket.DialOptions{HTTPClient: &http.Client{
-		Transport: &http.Transport{DialContext: d.DialContext},
-	}}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = d.DialContext
+	options := &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var clients sync.WaitGroup

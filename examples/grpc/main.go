@@ -114,7 +114,7 @@ func connect(address string, c credentials.TransportCredentials, dialer *devices
 	return grpc.NewClient(address,
 		grpc.WithTransportCredentials(c),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // the added line
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { // the added option; package adopt has one that also dials Unix sockets
 			return dialer.DialContext(ctx, "tcp", address)
 		}))
 }

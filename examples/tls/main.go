@@ -104,12 +104,10 @@ func both(out io.Writer) error {
 // callHTTP2 makes many concurrent requests on one connection.
 func callHTTP2(address string, config *tls.Config, out io.Writer) error {
 	dialer := devices.Recorder{Dial: sdpDialer.DialContext}
-	transport := &http.Transport{
-		DialContext:       dialer.DialContext, // the added line
-		TLSClientConfig:   config.Clone(),
-		ForceAttemptHTTP2: true, // off by default with a custom dialer
-		MaxConnsPerHost:   1,
-	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = dialer.DialContext // the added line
+	transport.TLSClientConfig = config.Clone()
+	transport.MaxConnsPerHost = 1
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 

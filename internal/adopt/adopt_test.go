@@ -152,24 +152,31 @@ func TestGOROOTInsideGOROOT(t *testing.T) {
 	require.Equal(t, first, second)
 }
 
-// TestVersionsOfDistributions: directories of the cache are entries of PATH, and "sdp version" recognises
-// programs, whatever the version is called.
-func TestVersionsOfDistributions(t *testing.T) {
-	for version, dir := range map[string]string{
+// TestVersions: whatever a version of Go is called, its second GOROOT may be an entry of PATH, and "sdp
+// version" recognises programs, which may have been built with other experiments than the go command.
+func TestVersions(t *testing.T) {
+	for version, release := range map[string]string{
 		"go1.26.8":                               "go1.26.8",
 		"go1.27rc1":                              "go1.27rc1",
-		"go1.25.3 X:nodwarf5":                    "go1.25.3_X_nodwarf5",
-		"go1.26.1-X:jsonv2":                      "go1.26.1-X_jsonv2",
-		"go1.26.1 (Red Hat 1.26.1-2)":            "go1.26.1__Red_Hat_1.26.1-2_",
-		"go1.26.1 (Red Hat 1.26.1-2) X:nodwarf5": "go1.26.1__Red_Hat_1.26.1-2__X_nodwarf5",
-		"go1.26-devel_0123abcdef Tue Nov 3 12:00:00 2026": "go1.26-devel_0123abcdef_Tue_Nov_3_12_00_00_2026",
-		"devel go1.27-0123abcdef Tue Nov 3 12:00:00 2026": "devel_go1.27-0123abcdef_Tue_Nov_3_12_00_00_2026",
+		"go1.26":                                 "go1.26",
+		"go1.25.3 X:nodwarf5":                    "go1.25.3",
+		"go1.25.3 X:nodwarf5,arena":              "go1.25.3",
+		"go1.26.1-X:jsonv2":                      "go1.26.1",
+		"go1.26.1 (Red Hat 1.26.1-2)":            "go1.26.1",
+		"go1.26.1 (Red Hat 1.26.1-2) X:nodwarf5": "go1.26.1",
+		"go1.26.1-fips":                          "go1.26.1",
+		"go1.26.1-fips X:nodwarf5":               "go1.26.1",
+		"go1.26.1+auto":                          "go1.26.1",
+		"go1.26.1_vendor":                        "go1.26.1",
+		`go1.26.1 "quoted {a}" v1@2`:             "go1.26.1",
+		"go1.26-devel_0123abcdef Tue Nov 3 12:00:00 2026": "go1.26",
+		"devel go1.27-0123abcdef Tue Nov 3 12:00:00 2026": "go1.27",
 	} {
-		require.NoError(t, (&Toolchain{GOVERSION: version}).supported())
-		require.Equal(t, dir, fileName(version))
+		require.NoError(t, (&Toolchain{GOVERSION: version}).supported(), version)
 		hook, err := hookSource(version)
 		require.NoError(t, err)
-		found, err := search(bytes.NewReader(hook), withoutExperiments(version))
+		require.Contains(t, string(hook), ";go="+release+`}"`+"\n", version)
+		found, err := search(bytes.NewReader(hook), release)
 		require.NoError(t, err)
 		require.Equal(t, Version(), found, version)
 	}
@@ -178,9 +185,28 @@ func TestVersionsOfDistributions(t *testing.T) {
 	}
 	tc := fake(t)
 	tc.GOVERSION = "go1.26.1 (Red Hat 1.26.1-2) X:nodwarf5"
-	goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir()})
+	goroot, err := GOROOT(t.Context(), tc, Options{Cache: t.TempDir(), RDMA: true})
 	require.NoError(t, err)
-	require.Equal(t, fileName(tc.GOVERSION), replaceable(filepath.Base(goroot)))
+	require.Regexp(t, "^go1.26.1-iwarp-[0-9a-f]+$", filepath.Base(goroot))
+}
+
+func TestChange(t *testing.T) {
+	for mode, want := range map[string]string{
+		"auto": "go1.27.1", "local+auto": "go1.27.1", "go1.26.1+auto": "go1.27.1",
+		"path": "go1.27.1+path", "go1.26.1+path": "go1.27.1+path",
+		"local": "", "go1.26.1": "", "go1.26.1-auto": "", "": "",
+	} {
+		require.Equal(t, want, (&Toolchain{GOTOOLCHAIN: mode}).Change("go1.27.1"), mode)
+	}
+}
+
+// TestNoCache says what to do.
+func TestNoCache(t *testing.T) {
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData", "home"} {
+		t.Setenv(name, "")
+	}
+	_, err := GOROOT(t.Context(), fake(t), Options{})
+	require.ErrorContains(t, err, "; set SDP_GOCACHE to a directory")
 }
 
 // TestLateConstants: package unix of the oldest supported version lacks some constants.
@@ -261,13 +287,13 @@ func TestStaleCopiesAreRemoved(t *testing.T) {
 		require.NoError(t, os.Chtimes(filepath.Join(dir, usedFile), then, then))
 		require.NoError(t, os.Chtimes(dir, then, then))
 	}
-	put(tc.GOVERSION+"-old", 2*replacedTime)
-	put(tc.GOVERSION+"-recent", time.Minute)
-	put(tc.GOVERSION+"-verbs-old", 2*replacedTime)
-	put(tc.GOVERSION+"-kept", 2*replacedTime)
-	Keep(filepath.Join(o.Cache, tc.GOVERSION+"-kept"))
-	put(tc.GOVERSION+"-forgotten", 2*staleTime)
-	Keep(filepath.Join(o.Cache, tc.GOVERSION+"-forgotten"))
+	put(release(tc.GOVERSION)+"-old", 2*replacedTime)
+	put(release(tc.GOVERSION)+"-recent", time.Minute)
+	put(release(tc.GOVERSION)+"-verbs-old", 2*replacedTime)
+	put(release(tc.GOVERSION)+"-kept", 2*replacedTime)
+	Keep(filepath.Join(o.Cache, release(tc.GOVERSION)+"-kept"))
+	put(release(tc.GOVERSION)+"-forgotten", 2*staleTime)
+	Keep(filepath.Join(o.Cache, release(tc.GOVERSION)+"-forgotten"))
 	put("go1.25.0-old", 2*staleTime)
 	put("go1.25.0-recent", 2*replacedTime)
 	put(tempPrefix+"interrupted", 2*brokenAge)
@@ -284,14 +310,14 @@ func TestStaleCopiesAreRemoved(t *testing.T) {
 		}
 		return all
 	}
-	left := []string{filepath.Base(goroot), tc.GOVERSION + "-recent", tc.GOVERSION + "-verbs-old", tc.GOVERSION + "-kept", "go1.25.0-recent", tempPrefix + "inprogress", "other", "no-gosdp"}
+	left := []string{filepath.Base(goroot), release(tc.GOVERSION) + "-recent", release(tc.GOVERSION) + "-verbs-old", release(tc.GOVERSION) + "-kept", "go1.25.0-recent", tempPrefix + "inprogress", "other", "no-gosdp"}
 	require.ElementsMatch(t, left, names())
 
 	o.Verbs = true
 	goroot, err = GOROOT(t.Context(), tc, o)
 	require.NoError(t, err)
 	left[2] = filepath.Base(goroot)
-	require.Equal(t, tc.GOVERSION+"-verbs", replaceable(left[2]))
+	require.Equal(t, release(tc.GOVERSION)+"-verbs", replaceable(left[2]))
 	require.ElementsMatch(t, left, names())
 }
 

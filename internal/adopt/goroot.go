@@ -47,7 +47,7 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if o.Cache == "" {
 		dir, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("no cache directory for the patched Go: %w", err)
+			return "", fmt.Errorf("no cache directory for the patched Go: %w; set SDP_GOCACHE to a directory", err)
 		}
 		o.Cache = filepath.Join(dir, "gosdp", "go")
 	}
@@ -63,7 +63,7 @@ func GOROOT(ctx context.Context, t *Toolchain, o Options) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", t.GOROOT, err)
 	}
-	goroot := filepath.Join(o.Cache, fileName(t.GOVERSION)+o.name()+"-"+key)
+	goroot := filepath.Join(o.Cache, release(t.GOVERSION)+o.name()+"-"+key)
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return "", fmt.Errorf("creating the patched %s in %s: %w", t.GOVERSION, o.Cache, err)
 	}
@@ -301,11 +301,12 @@ func writeHooks(dir, version string, net files) error {
 }
 
 // hookSource returns the file with the functions that the edits call, and with the marker of programs that
-// a version of Go builds.
+// a version of Go builds. The marker has the release, because the version in a program also names the
+// experiments of its build.
 func hookSource(version string) ([]byte, error) {
 	hook, err := std.ReadFile("_std/net/sdp_hook.go")
 	hook = bytes.ReplaceAll(hook, []byte("@@VERSION@@"), []byte(Version()))
-	return bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(version)), err
+	return bytes.ReplaceAll(hook, []byte("@@GOVERSION@@"), []byte(release(version))), err
 }
 
 // walk calls f with everything in a part of a GOROOT, and not at all if the part does not

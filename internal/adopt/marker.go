@@ -13,13 +13,13 @@ import (
 
 // Program describes how a program was built.
 type Program struct {
-	Go      string // the version of Go: "go1.26.8"
+	Go      string // the version of Go: "go1.26.8", "go1.26.8-X:jsonv2"
 	SDP     bool   // its package net uses SDP
 	Version string // of this module, if SDP
 }
 
 // marker begins the text that _std/net leaves in a program.
-var marker = regexp.MustCompile(`sdp-go-build\{gosdp=([^;{}@]+);go=((?:devel )?go[^;{}@]+)\}`)
+var marker = regexp.MustCompile(`sdp-go-build\{gosdp=([^;{}@]+);go=(go[0-9a-z.]+)\}`)
 
 // markerUser is the function that refers to the marker, as the runtime's table of functions has it.
 var markerUser = []byte("\x00net.sdpReport\x00")
@@ -41,18 +41,11 @@ func ReadProgram(file string) (*Program, error) {
 	if !hasFunction(f, markerUser) {
 		return p, nil
 	}
-	if p.Version, err = search(f, withoutExperiments(info.GoVersion)); err != nil {
+	if p.Version, err = search(f, release(info.GoVersion)); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	p.SDP = p.Version != ""
 	return p, nil
-}
-
-// withoutExperiments returns a version of Go without the experiments with which a program, or the go command, was
-// built: "go1.26.8-X:jsonv2", in older ones "go1.25.8 X:jsonv2".
-func withoutExperiments(version string) string {
-	version, _, _ = strings.Cut(version, "X:")
-	return strings.TrimRight(version, " -")
 }
 
 // hasFunction reports whether a name is in a program's table of functions, which also programs without
@@ -73,16 +66,16 @@ func hasFunction(r io.ReaderAt, name []byte) bool {
 	return false
 }
 
-// search returns the version of this module in the marker of a program that a version of Go has
+// search returns the version of this module in the marker of a program that a release of Go has
 // built, "" if there is none.
-func search(r io.Reader, version string) (string, error) {
+func search(r io.Reader, release string) (string, error) {
 	const overlap = 256 // longer than a marker
 	b := make([]byte, 0, 1<<20)
 	for {
 		n, err := io.ReadFull(r, b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		for _, m := range marker.FindAllSubmatch(b, -1) {
-			if withoutExperiments(string(m[2])) == version {
+			if string(m[2]) == release {
 				return string(m[1]), nil
 			}
 		}

@@ -32,21 +32,8 @@ func TestMarkerIsFoundAnywhere(t *testing.T) {
 	}
 }
 
-func TestWithoutExperiments(t *testing.T) {
-	for version, want := range map[string]string{
-		"go1.26.8":                        "go1.26.8",
-		"go1.26.8-X:jsonv2":               "go1.26.8",
-		"go1.25.8 X:jsonv2,arena":         "go1.25.8",
-		"go1.27rc1":                       "go1.27rc1",
-		"go1.26.1 (Red Hat 1.26.1-2)":     "go1.26.1 (Red Hat 1.26.1-2)",
-		"go1.26.1 (Red Hat 1.26.1-2) X:a": "go1.26.1 (Red Hat 1.26.1-2)",
-	} {
-		require.Equal(t, want, withoutExperiments(version), version)
-	}
-}
-
 // TestMarkerAloneIsNotSDP: a program that embeds the text, or another program, has no SDP. The
-// function that uses the marker tells, in a program without symbols too.
+// function that uses the marker tells, in a program without symbols too, and whatever its version of Go is called.
 func TestMarkerAloneIsNotSDP(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("missing: Linux, where programs have SDP")
@@ -55,9 +42,9 @@ func TestMarkerAloneIsNotSDP(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":         "module example.com/program\n\ngo 1.25\n",
 		"plain/main.go":  "package main\n\nimport (\n\t_ \"embed\"\n\t\"os\"\n)\n\n//go:embed marker\nvar marker string\n\nfunc main() { os.Stdout.WriteString(marker) }\n",
-		"plain/marker":   "sdp-go-" + "build{gosdp=v1.2.3;go=" + runtime.Version() + "}\x00net.sdpReport\x00",
+		"plain/marker":   "sdp-go-" + "build{gosdp=v1.2.3;go=" + release(runtime.Version()) + "}\x00net.sdpReport\x00",
 		"hooked/main.go": "package main\n\nimport (\n\t_ \"embed\"\n\t\"os\"\n\t\"example.com/program/net\"\n)\n\n//go:embed marker\nvar marker string\n\nfunc main() { os.Stdout.WriteString(marker); net.Report() }\n",
-		"hooked/marker":  "sdp-go-" + "build{gosdp=v1.2.3;go=" + runtime.Version() + "}",
+		"hooked/marker":  "sdp-go-" + "build{gosdp=v1.2.3;go=" + release(runtime.Version()) + "}",
 		"net/net.go":     "package net\n\nimport _ \"unsafe\"\n\n//go:linkname sdpReport net.sdpReport\n//go:noinline\nfunc sdpReport() { println() }\n\nfunc Report() { sdpReport() }\n",
 	} {
 		file := filepath.Join(dir, name)
@@ -65,12 +52,14 @@ func TestMarkerAloneIsNotSDP(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	for _, name := range []string{"plain", "hooked"} {
-		cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", name+".exe", "./"+name)
+		version := release(runtime.Version()) + " (Red Hat 1-2) X:jsonv2"
+		cmd := exec.Command("go", "build", "-ldflags=-s -w '-X=runtime.buildVersion="+version+"'", "-o", name+".exe", "./"+name)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		p, err := ReadProgram(filepath.Join(dir, name+".exe"))
 		require.NoError(t, err)
+		require.Equal(t, version, p.Go)
 		require.Equal(t, name == "hooked", p.SDP, name)
 	}
 }

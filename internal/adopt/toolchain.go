@@ -66,6 +66,22 @@ func (t *Toolchain) Hooked() bool {
 	return t.GOOS == "linux" && slices.Contains(Architectures, t.GOARCH)
 }
 
+// Change returns the GOTOOLCHAIN with which the go command changes to the toolchain that a package needs, "" if
+// GOTOOLCHAIN does not let it change.
+func (t *Toolchain) Change(needs string) string {
+	_, mode, found := strings.Cut(t.GOTOOLCHAIN, "+")
+	if !found {
+		mode = t.GOTOOLCHAIN
+	}
+	switch mode {
+	case "auto":
+		return needs
+	case "path": // download nothing
+		return needs + "+path"
+	}
+	return ""
+}
+
 // supported returns nil if the version of Go is supported, and otherwise why it is not.
 func (t *Toolchain) supported() error {
 	if slices.Contains(Versions, version.Lang(release(t.GOVERSION))) {
@@ -76,25 +92,18 @@ func (t *Toolchain) supported() error {
 }
 
 // release returns the release in a version of Go, without what distributions, experiments and
-// development versions add: "go1.26.1" for "go1.26.1 (Red Hat 1.26.1-2)" and for "go1.26.1 X:jsonv2",
-// "go1.27" for "go1.27-devel_0123abcd Tue Nov 3" and for "devel go1.27-0123abcd".
+// development versions add: "go1.26.1" for "go1.26.1 (Red Hat 1.26.1-2)" and for "go1.26.1-X:jsonv2",
+// "go1.27" for "go1.27-devel_0123abcd Tue Nov 3" and for "devel go1.27-0123abcd". A release may be part
+// of a file's name, also in PATH.
 func release(version string) string {
 	version = strings.TrimPrefix(version, "devel ")
-	if i := strings.IndexAny(version, " -+"); i >= 0 {
-		version = version[:i]
+	end := strings.IndexFunc(version, func(r rune) bool {
+		return (r < 'a' || 'z' < r) && (r < '0' || '9' < r) && r != '.'
+	})
+	if end >= 0 {
+		version = version[:end]
 	}
 	return version
-}
-
-// fileName returns a version of Go as a part of a file's name, which is also an entry of PATH.
-func fileName(version string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '.', r == '-':
-			return r
-		}
-		return '_'
-	}, version)
 }
 
 // Environ returns an environment in which the go command is that of the second GOROOT.
