@@ -87,6 +87,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if d.uids, err = c.peerUIDs(); err != nil {
 		return devices{}, err
 	}
+	nameUnknown(d.tuning.logger)
 	serveIfAsked(d.tuning.logger)
 	dumpIfAsked(d.tuning.logger)
 	for _, device := range listed {

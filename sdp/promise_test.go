@@ -263,7 +263,7 @@ func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
 }
 
 func TestMemoryVariable(t *testing.T) {
-	for _, text := range []string{"much", "0", "-1", "1.5G", "8T"} {
+	for _, text := range []string{"much", "0", "1", "63K", "-1", "1.5G", "8T"} {
 		t.Setenv(memoryVariable, text)
 		_, err := Listen("tcp", "127.0.0.1:0")
 		assert.ErrorContains(t, err, "SDP_MEMORY="+text)

@@ -77,8 +77,8 @@ func (f *perfFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.serve, "s", false, "serve other machines' measurements")
 	fs.StringVar(&f.listen, "listen", perfListen, "with -s: listen at this `address`")
 	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`, separated by commas")
-	fs.IntVar(&f.size, "size", 64, "`bytes` of a round trip's message")
-	fs.IntVar(&f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
+	sizeVar(fs, &f.size, "size", 64, "`bytes` of a round trip's message")
+	sizeVar(fs, &f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
 	fs.DurationVar(&f.time, "time", time.Second, "the `time` that each measurement takes, at most 1m, of three for each way")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 }

@@ -28,7 +28,7 @@ import (
 // TestAsProgram is a program whose connections are listed: it prints its address, and serves clients. It
 // sends back each message "p" with which a client begins.
 func TestAsProgram(t *testing.T) {
-	if os.Getenv("SDP_TEST_PROGRAM") == "" {
+	if os.Getenv("GOSDP_TEST_PROGRAM") == "" {
 		return
 	}
 	lc := sdp.ListenConfig{Config: &sdp.Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))}}
@@ -44,7 +44,7 @@ func TestAsProgram(t *testing.T) {
 			os.Exit(1)
 		}
 		go func() {
-			read, _ := strconv.ParseInt(os.Getenv("SDP_TEST_READ"), 10, 64)
+			read, _ := strconv.ParseInt(os.Getenv("GOSDP_TEST_READ"), 10, 64)
 			b := make([]byte, 1000)
 			n, err := c.Read(b)
 			for ; err == nil && string(b[:n]) == "p"; n, err = c.Read(b) {
@@ -80,7 +80,7 @@ func serving(t *testing.T, environment ...string) (dir string, p *process, addre
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAsProgram$")
-	cmd.Env = append(os.Environ(), "SDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
+	cmd.Env = append(os.Environ(), "GOSDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
 	cmd.Env = append(cmd.Env, environment...)
 	p = startTool(t, cmd)
 	_, address, _ = strings.Cut(p.line(t, "listening at"), "listening at ")
@@ -189,7 +189,7 @@ func TestTop(t *testing.T) {
 
 // TestTopWithoutATerminal has rates in its first table, and is ended in good order.
 func TestTopWithoutATerminal(t *testing.T) {
-	dir, _, c := program(t, "SDP_TEST_READ=1000000000000")
+	dir, _, c := program(t, "GOSDP_TEST_READ=1000000000000")
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for b := make([]byte, 100_000); ; {
@@ -201,7 +201,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 	defer sending.Wait()
 	defer c.Close()
 	once := toolCommand(t, "top", "-dir", dir, "-n", "1", "-interval", "1h")
-	once.Env = append(once.Env, "SDP_TEST_RATE=2s") // in which the sender has its turn on any machine
+	once.Env = append(once.Env, "GOSDP_TEST_RATE=2s") // in which the sender has its turn on any machine
 	text, err := once.Output()
 	require.NoError(t, err)
 	require.NotRegexp(t, ` in 0 B/s`, string(text))

@@ -186,9 +186,9 @@ func TestSwitchedOff(t *testing.T) {
 func TestInvalidSettings(t *testing.T) {
 	for setting, want := range map[string]string{
 		"SDP_PEERS=abc":    `SDP_PEERS=abc: "abc" is neither an address nor a prefix`,
-		"SDP_MEMORY=x":     "SDP_MEMORY=x: not a number of bytes (such as 512M)",
+		"SDP_MEMORY=x":     "SDP_MEMORY=x: not a number of bytes, such as 512M",
 		"SDP_DEVICES=foo":  `SDP_DEVICES=foo: unknown device "foo"`,
-		"SDP_BUSY_POLL=10": "",
+		"SDP_BUSY_POLL=1s": "",
 		"SDP_DEVICES=tcp":  "",
 	} {
 		t.Run(setting, func(t *testing.T) {
