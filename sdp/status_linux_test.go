@@ -3,7 +3,6 @@ package sdp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -21,7 +20,6 @@ import (
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 )
 
 // statusPair returns a connection of the process with itself.
@@ -278,14 +276,6 @@ func TestLossIsNoWarning(t *testing.T) {
 			require.NotContains(t, strings.Join(text.lines(), "\n"), "protocol violation")
 		})
 	}
-}
-
-// TestSettingIsNoEvent: what a setting excludes is not logged for operators.
-func TestSettingIsNoEvent(t *testing.T) {
-	var text eventLog
-	c := &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}
-	c.noteUnusable(wire.DeviceVerbs, errors.New("not in SDP_DEVICES"))
-	require.Equal(t, []string{""}, text.lines())
 }
 
 // TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.
