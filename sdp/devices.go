@@ -33,6 +33,7 @@ type devices struct {
 	// device that works is used, and otherwise those that are faster than TCP.
 	named  bool
 	listed bool // they were listed
+	off    bool // the list has none
 	// probe are the addresses that may be asked.
 	probe []netip.Prefix
 	dir   string // where containers meet; "": nowhere
@@ -63,7 +64,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	d := devices{shm: shm && haveSHM, named: asked || source != "", listed: source != ""}
+	d := devices{shm: shm && haveSHM, named: asked || source != "", listed: source != "", off: !shm && len(listed) == 0}
 	if d.tuning.threshold, err = c.threshold(); err != nil {
 		return devices{}, err
 	}
@@ -174,16 +175,6 @@ func listedDevices(program []string) (shm bool, listed []wire.Device, source str
 		}
 	}
 	return shm, listed, source, nil
-}
-
-// off reports whether the program or the environment switches SDP off.
-func (c *Config) off() bool {
-	var program []string
-	if c != nil {
-		program = c.Devices
-	}
-	shm, listed, _, err := listedDevices(program)
-	return err == nil && !shm && len(listed) == 0
 }
 
 func parseDevices(names []string) (shm bool, listed []wire.Device, err error) {

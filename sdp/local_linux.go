@@ -308,6 +308,7 @@ func (l *local) Close() error {
 	err := l.Conn.Close()
 	violation := l.Violation()
 	openConns.remove(l, violation != nil, violation)
+	logStayed(l)
 	return l.name(err)
 }
 

@@ -120,6 +120,14 @@ type ConnStats struct {
 	Unread         int // bytes that have arrived and have not been read
 }
 
+// stayed returns why a connection that could be in shared memory has never been there; "": it has.
+func stayed(s ConnStats) string {
+	if s.Moves > 0 || s.ShmReceived > 0 {
+		return ""
+	}
+	return s.OnTCP
+}
+
 func (c *conn) stats() ConnStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -135,6 +135,25 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	require.Contains(t, errs, "program exited")
 }
 
+// TestStatCountsPlainConnections by their reason, and names a program that has no others.
+func TestStatCountsPlainConnections(t *testing.T) {
+	dir, p, address := serving(t, "SDP_DEVICES=tcp")
+	out, _, _ := tool(t, "stat", "-interval", "0", "-dir", dir)
+	require.Contains(t, out, fmt.Sprintf("sdp.test/%d: no connection so far\n", p.Process.Pid))
+	for range 2 {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte("p"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1)) // it was accepted
+		require.NoError(t, err)
+	}
+	out, _, _ = tool(t, "stat", "-interval", "0", "-dir", dir)
+	require.Contains(t, out, fmt.Sprintf("sdp.test/%d: plain TCP so far: 2 accepted (off 2)\n", p.Process.Pid))
+	require.Equal(t, " 3 dialled (off 1, other_host 2)", plainCounts("dialled", map[string]uint64{"other_host": 2, "off": 1}))
+}
+
 // TestStatShowsConnectionsOnTCP, and why they are there.
 func TestStatShowsConnectionsOnTCP(t *testing.T) {
 	dir, _, address := serving(t)

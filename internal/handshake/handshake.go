@@ -167,6 +167,8 @@ type Connection struct {
 	Device string
 	// Met says that Conn is from the Meeting that Config.Meet has returned. QP is then nil.
 	Met bool
+	// Refused says that the client asked for SDP, and that no device in common works. QP is then nil.
+	Refused bool
 	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello
 	// Promised is what Config.Promise has returned for this connection.
