@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -180,6 +181,17 @@ func TestSwitchedOff(t *testing.T) {
 	p = try(t, "tcp", l.Addr().String())
 	require.Equal(t, CodeUnreachable, p.Code, "%+v", p)
 	require.Contains(t, p.Reason, "refused")
+}
+
+// TestEnvironmentIsThatOfThePage, so that check prints every setting.
+func TestEnvironmentIsThatOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(SDP_[A-Z_]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		names = append(names, m[1])
+	}
+	require.ElementsMatch(t, names, environment)
 }
 
 // TestInvalidSettings: a variable with which every Dial fails is named.
