@@ -276,7 +276,12 @@ func TestScreen(t *testing.T) {
 func TestCheck(t *testing.T) {
 	out, _, code := tool(t, "check")
 	require.Zero(t, code)
-	require.Regexp(t, `(?m)^shm +used$`, out)
+	require.Regexp(t, `(?m)^shm +used\niwarp|^shm +used\nverbs`, out, "what there is was not asked for")
+	if _, err := os.Stat("/sys/class/infiniband"); err != nil {
+		require.NotContains(t, out, "  NO  ", "nothing is missing on a machine without RDMA")
+	}
+	out, _, _ = tool(t, "check", "-v")
+	require.Contains(t, out, "   ok  kernel: ")
 	l, err := sdp.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

@@ -32,7 +32,7 @@ func init() {
 func TestDevicesComeFromTheRegistry(t *testing.T) {
 	t.Setenv("GOSDP_TEST_TWIN", "1")
 	out, _, _ := tool(t, "check")
-	assert.Contains(t, out, "twin   cannot be used\n       cable is unplugged\n")
+	assert.Contains(t, out, "twin   cannot be used: cable is unplugged\n")
 
 	server := startTool(t, toolCommand(t, "perf", "-s", "-listen", "127.0.0.1:0"))
 	at := server.line(t, "waiting for clients at ")[len("waiting for clients at "):]

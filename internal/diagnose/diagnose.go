@@ -37,7 +37,9 @@ type Device struct {
 	Usable  bool   `json:"usable"`
 	Default bool   `json:"default"`
 	Reason  string `json:"reason,omitempty"` // why not
-	Needs   []Need `json:"needs"`
+	// OnlyIfNamed says that the device is not used here unless somebody names it. What it lacks is then no fault.
+	OnlyIfNamed bool   `json:"only_if_named,omitempty"`
+	Needs       []Need `json:"needs"`
 }
 
 // A Need is something that a device needs, or works better with.
@@ -130,6 +132,7 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 		d.Needs = hardwareNeeds(root)
 	}
 	err, reason := d.probe()
+	d.OnlyIfNamed = reason != nil && !slices.Contains(listed, name)
 	switch d.Usable = err == nil; {
 	case err != nil:
 		d.Reason = err.Error()
