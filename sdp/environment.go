@@ -50,10 +50,10 @@ var otherVariables = [...]string{configVariable, statusVariable, dumpVariable, m
 
 // unknown are the names in the environment that look like the library's and are not, such as SDP_DEVICE.
 var unknown = sync.OnceValue(func() []string {
-	if secure() {
-		return nil
+	if !secure() {
+		return unknownIn(os.Environ())
 	}
-	return unknownIn(os.Environ())
+	return nil
 })
 
 func unknownIn(environment []string) (names []string) {
