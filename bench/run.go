@@ -88,12 +88,18 @@ func (o options) main(out, progress io.Writer) error {
 	if o.json { // measure has already written it
 		return verdict
 	}
+	if !o.check { // they are this project's concern
+		targets = nil
+	}
 	err = r.WriteTables(out, targets)
 	if earlier != nil {
 		fmt.Fprintln(out)
 		err = errors.Join(err, report.WriteChanges(out, changes))
 	}
-	fmt.Fprintln(out, "\nThe report is", filepath.Join(o.dir, markdownFile))
+	fmt.Fprintf(out, "\nThe report is %s\n\n", filepath.Join(o.dir, markdownFile))
+	if !o.check {
+		err = errors.Join(err, r.WriteSummary(out))
+	}
 	return errors.Join(err, verdict)
 }
 

@@ -5,7 +5,7 @@
 //	registration, err := metrics.Register(otel.Meter("sdp"))
 //
 // The package does nothing between two scrapes, except for Dials: NewCollector and Register
-// switch their measurement on (see [sdp.MeasureDials]).
+// switch the measurement of their durations on (see [sdp.MeasureDials]).
 //
 // Labels are devices, directions and fixed reasons, so there are few series. Single connections
 // have none; "sdp stat" and the page of package sdp/debug show them.
@@ -87,6 +87,10 @@ var instruments = []instrument{
 	{
 		"sdp_dials_plain_total", "sdp.dials.plain", "{dial}", "Dials that returned a connection of package net, by reason.",
 		[]string{"reason"}, true, func(s *snapshot) []value { return byKey(s.setups.Plain) },
+	},
+	{
+		"sdp_accepts_plain_total", "sdp.accepts.plain", "{connection}", "Accepts that returned a connection of package net, by reason.",
+		[]string{"reason"}, true, func(s *snapshot) []value { return byKey(s.setups.PlainAccepts) },
 	},
 	{
 		"sdp_dials_failed_total", "sdp.dials.failed", "{dial}", "Dials that returned an error.",

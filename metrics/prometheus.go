@@ -7,7 +7,7 @@ import (
 )
 
 // NewCollector returns a collector of this process's SDP metrics. It is safe for concurrent
-// use. It switches the measurement of Dials on; see [sdp.MeasureDials].
+// use. It switches the measurement of how long Dials take on; see [sdp.MeasureDials].
 func NewCollector() prometheus.Collector {
 	sdp.MeasureDials(true)
 	c := &collector{descs: make([]*prometheus.Desc, len(instruments))}

@@ -1,6 +1,9 @@
 package rdma
 
-import "sync"
+import (
+	"net/netip"
+	"sync"
+)
 
 // Device is a kind of RNIC that this program has.
 type Device interface {
@@ -9,6 +12,14 @@ type Device interface {
 	// Probe returns nil if the device can be used on this machine, and otherwise
 	// why it cannot.
 	Probe() error
+}
+
+// Named is implemented by a Device that network "tcp" does not use just because it can.
+type Named interface {
+	// OnlyIfNamed returns why a connection from a local address uses the device only if that is named
+	// (Config.Devices, SDP_DEVICES), or on network "sdp"; nil: also by default. If the address is
+	// invalid, that is so for every address of this machine.
+	OnlyIfNamed(local netip.Addr) error
 }
 
 var registry struct {

@@ -304,7 +304,7 @@ func TestFloodBothWays(t *testing.T) {
 	if raceEnabled {
 		d /= 4
 	}
-	if s := os.Getenv("SDP_TEST_FLOOD"); s != "" {
+	if s := os.Getenv("GOSDP_TEST_FLOOD"); s != "" {
 		var err error
 		d, err = time.ParseDuration(s)
 		require.NoError(t, err)

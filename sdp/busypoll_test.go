@@ -18,9 +18,9 @@ func TestBusyPollIsSet(t *testing.T) {
 	}{
 		{"", 0, 0},
 		{"0", 0, -1},
-		{"50", 0, 50 * time.Microsecond},
-		{"50", time.Millisecond, time.Millisecond},
-		{"50", -1, -1},
+		{"50us", 0, 50 * time.Microsecond},
+		{"1s", time.Millisecond, time.Millisecond},
+		{"50us", -1, -1},
 		{"0", time.Millisecond, time.Millisecond},
 	} {
 		t.Setenv(busyPollVariable, v.environment)
@@ -28,7 +28,7 @@ func TestBusyPollIsSet(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, v.want, got, "%+v", v)
 	}
-	for _, bad := range []string{"-1", "x", "50us", "99999999999"} {
+	for _, bad := range []string{"-1us", "x", "50", "99999999999"} {
 		t.Setenv(busyPollVariable, bad)
 		_, err := Dial("tcp", "127.0.0.1:1")
 		assert.ErrorContains(t, err, "SDP_BUSY_POLL="+bad)

@@ -56,7 +56,8 @@ type Config struct {
 	// that lies in it. It must be owned by root or the program's user, and must not be writable
 	// by every user unless it is sticky. The default is the environment variable SDP_SHM_DIR,
 	// and if that is not set there is none. A directory that cannot be used is reported to
-	// Logger, and ignored. See docs/containers.md.
+	// Logger, and ignored; without a Logger, that of SDP_SHM_DIR is reported on standard error. See
+	// docs/containers.md.
 	ShmDir string
 	// PlainTTL is how long Dial remembers that an address on another host speaks plain TCP,
 	// after it has answered in another protocol or closed the connection. An address that did
@@ -90,7 +91,7 @@ type Config struct {
 	// parks, like the socket option SO_BUSY_POLL. A longer time than 1 s counts as 1 s, and a
 	// negative one disables polling. Polling ends early if the runtime has not polled the
 	// network for 50 µs because all its processors are busy. Dial and Accept ignore BusyPoll.
-	// 0 means the value of SDP_BUSY_POLL in microseconds, where 0 disables polling. If that is
+	// 0 means the value of SDP_BUSY_POLL, such as "50us", where 0 disables polling. If that is
 	// not set, calls poll while that shortens their waits and the process can afford it; see
 	// docs/concurrency.md. BusyPoll has an effect only on Linux, and over RDMA.
 	BusyPoll time.Duration

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
@@ -32,6 +33,7 @@ type devices struct {
 	// device that works is used, and otherwise those that are faster than TCP.
 	named  bool
 	listed bool // they were listed
+	off    bool // the list has none
 	// probe are the addresses that may be asked.
 	probe []netip.Prefix
 	dir   string // where containers meet; "": nowhere
@@ -62,7 +64,7 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if err != nil {
 		return devices{}, err
 	}
-	d := devices{shm: shm && haveSHM, named: asked || source != "", listed: source != ""}
+	d := devices{shm: shm && haveSHM, named: asked || source != "", listed: source != "", off: !shm && len(listed) == 0}
 	if d.tuning.threshold, err = c.threshold(); err != nil {
 		return devices{}, err
 	}
@@ -87,19 +89,19 @@ func (c *Config) devices(asked bool) (devices, error) {
 	if d.uids, err = c.peerUIDs(); err != nil {
 		return devices{}, err
 	}
+	nameUnknown(d.tuning.logger)
 	serveIfAsked(d.tuning.logger)
 	dumpIfAsked(d.tuning.logger)
 	for _, device := range listed {
 		if err := d.usableHere(device); err != nil {
 			d.declined.Set(device, err.Error())
-			c.noteUnusable(device, err)
 			continue
 		}
 		d.usable = append(d.usable, device)
 	}
-	for _, device := range handshake.KnownDevices {
-		if !slices.Contains(listed, device) {
-			d.declined.Set(device, "not in "+source)
+	for _, known := range wire.KnownDevices {
+		if !slices.Contains(listed, known.Device) {
+			d.declined.Set(known.Device, "not in "+source)
 		}
 	}
 	return d, nil
@@ -107,21 +109,40 @@ func (c *Config) devices(asked bool) (devices, error) {
 
 // usableHere returns nil if this program has the device, can use it here, and gains by it.
 func (d *devices) usableHere(device wire.Device) error {
-	switch {
-	case d.named:
-	case device == wire.DeviceIWARP:
-		return errors.New("slower than TCP: used only if named (SDP_DEVICES) or on network sdp")
-	case device == wire.DeviceVerbs && len(rnics.Networks()) == 0:
-		return errors.New("no RDMA hardware: software devices are used only if verbs is named (SDP_DEVICES) or on network sdp")
+	has, ok := rdma.LookupDevice(device.String())
+	if !ok {
+		return errors.New("not compiled into this program")
 	}
-	return probe(device)
+	if err := d.worth(has, netip.Addr{}); err != nil {
+		return err
+	}
+	err := has.Probe()
+	if err != nil {
+		d.noteUnusable(has, err)
+	}
+	return err
+}
+
+// noteUnusable logs why a device cannot be used, once for each reason and minute. That the machine has no
+// RDMA hardware is no news, unless somebody has named the device.
+func (d *devices) noteUnusable(device rdma.Device, err error) {
+	if named, ok := device.(rdma.Named); ok && !d.listed && named.OnlyIfNamed(netip.Addr{}) != nil {
+		return
+	}
+	events.Process.Log(d.tuning.logger, slog.LevelInfo, device.Name()+err.Error(),
+		"sdp: RDMA device unusable on this machine", "device", device.Name(), "reason", err)
 }
 
 // worthAt returns nil if the device is worth using on a connection whose address at this
 // end is local.
 func (d *devices) worthAt(device wire.Device, local netip.Addr) error {
-	if !d.named && device == wire.DeviceVerbs && !rnics.Owns(rnics.Networks(), local.Unmap()) {
-		return fmt.Errorf("local address %v is not on RDMA hardware", local)
+	has, _ := rdma.LookupDevice(device.String())
+	return d.worth(has, local)
+}
+
+func (d *devices) worth(device rdma.Device, local netip.Addr) error {
+	if named, ok := device.(rdma.Named); ok && !d.named {
+		return named.OnlyIfNamed(local)
 	}
 	return nil
 }
@@ -135,7 +156,10 @@ func (d *devices) mayAsk(local, remote netip.Addr) bool {
 
 // listedDevices returns the devices that may be used, and where they are listed.
 func listedDevices(program []string) (shm bool, listed []wire.Device, source string, err error) {
-	shm, listed = true, handshake.KnownDevices // and no source is ever named
+	shm = true
+	for _, known := range wire.KnownDevices { // and no source is ever named
+		listed = append(listed, known.Device)
+	}
 	if text := getenv(devicesVariable); text != "" {
 		source = devicesVariable + "=" + text
 		shm, listed, err = parseDevices(strings.Split(text, ","))
@@ -153,43 +177,24 @@ func listedDevices(program []string) (shm bool, listed []wire.Device, source str
 	return shm, listed, source, nil
 }
 
-// off reports whether the program or the environment switches SDP off.
-func (c *Config) off() bool {
-	var program []string
-	if c != nil {
-		program = c.Devices
-	}
-	shm, listed, _, err := listedDevices(program)
-	return err == nil && !shm && len(listed) == 0
-}
-
 func parseDevices(names []string) (shm bool, listed []wire.Device, err error) {
 	for _, name := range names {
 		name = strings.TrimSpace(name)
-		i := slices.IndexFunc(handshake.KnownDevices, func(d wire.Device) bool { return d.String() == name })
+		i := slices.IndexFunc(wire.KnownDevices, func(d wire.KnownDevice) bool { return d.Name == name })
 		switch {
 		case name == devicePlain && len(names) > 1:
 			return false, nil, errors.New(`"tcp" disables SDP and cannot be combined with devices`)
 		case name == devicePlain:
 			return false, nil, nil
-		case name == deviceSHM && shm, i >= 0 && slices.Contains(listed, handshake.KnownDevices[i]):
+		case name == deviceSHM && shm, i >= 0 && slices.Contains(listed, wire.KnownDevices[i].Device):
 			return false, nil, fmt.Errorf("device %q is listed twice", name)
 		case name == deviceSHM:
 			shm = true
 		case i < 0:
 			return false, nil, fmt.Errorf("unknown device %q", name)
 		default:
-			listed = append(listed, handshake.KnownDevices[i])
+			listed = append(listed, wire.KnownDevices[i].Device)
 		}
 	}
 	return shm, listed, nil
-}
-
-// probe returns nil if this program has the device and can use it here.
-func probe(device wire.Device) error {
-	d, ok := rdma.LookupDevice(device.String())
-	if !ok {
-		return errors.New("not compiled into this program")
-	}
-	return d.Probe()
 }

@@ -1,12 +1,19 @@
 package sdp
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gosdp/gosdp/internal/events"
+	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -59,6 +66,42 @@ func TestDevices(t *testing.T) {
 			_, err = lc.Listen(t.Context(), "sdp", "127.0.0.1:0")
 			require.EqualError(t, err, "listen sdp: "+v.err)
 		})
+	}
+}
+
+// onHardware is a device for which this machine has no hardware.
+type onHardware struct{}
+
+func (onHardware) Name() string { return "hardware" }
+func (onHardware) Probe() error { return errAbsent }
+
+func (onHardware) OnlyIfNamed(netip.Addr) error { return errAbsent }
+
+var errAbsent = errors.New("no hardware")
+
+// anywhere is a device that wants to be used.
+type anywhere struct{ onHardware }
+
+func (anywhere) OnlyIfNamed(netip.Addr) error { return nil }
+
+// TestUnusableDeviceIsLogged unless the machine has no hardware for it and nobody has named it.
+func TestUnusableDeviceIsLogged(t *testing.T) {
+	for _, v := range []struct {
+		device rdma.Device
+		listed bool
+		logged int
+	}{
+		{onHardware{}, false, 0},
+		{onHardware{}, true, 1},
+		{anywhere{}, false, 1},
+	} {
+		events.Process = events.Limiter{}
+		var text bytes.Buffer
+		d := devices{listed: v.listed, tuning: tuning{logger: slog.New(slog.NewTextHandler(&text, nil))}}
+		for range 3 {
+			d.noteUnusable(v.device, errAbsent)
+		}
+		assert.Equal(t, v.logged, strings.Count(text.String(), `level=INFO msg="sdp: RDMA device unusable on this machine" device=hardware reason="no hardware"`), "%+v", v)
 	}
 }
 

@@ -45,30 +45,35 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// dialContext is DialContext. why is how a handshake ended if the connection is TCP nevertheless.
-func (d *Dialer) dialContext(ctx context.Context, network, address string) (c net.Conn, why, err error) {
-	n, err := parseNetwork(network)
+// dialContext is DialContext for the network and the address of e. It fills in what became of the connection.
+func (d *Dialer) dialContext(ctx context.Context, e *DialEvent) (net.Conn, error) {
+	n, err := parseNetwork(e.Network)
 	if err != nil {
-		return nil, nil, &net.OpError{Op: "dial", Net: network, Err: err}
+		return nil, &net.OpError{Op: "dial", Net: e.Network, Err: err}
 	}
-	rule, known := d.Config.rule(n, rules.Client, address)
+	rule, known := d.Config.rule(n, rules.Client, e.Address)
 	n = n.ruled(rule)
 	set, err := d.Config.shared(n)
 	if err != nil {
 		err = n.opError("dial", nil, nil, err)
-		n.logDial(address, nil, err)
-		return nil, nil, err
+		n.logDial(e, nil, err)
+		return nil, err
 	}
 	if n.only || !known || len(set.Devices) > 0 { // otherwise the time is NetDialer's alone
 		var cancel context.CancelFunc
 		ctx, cancel = d.bounded(ctx)
 		defer cancel()
 	}
-	a := attempt{d: d, network: n, address: address, set: set}
+	a := attempt{d: d, network: n, address: e.Address, set: set}
 	a.client = handshake.Client{Config: &a.set.Config, Redials: true}
-	c, err = a.dial(ctx, known)
-	a.network.logDial(address, c, err)
-	return c, a.failed, err
+	c, err := a.dial(ctx, known)
+	if up, ok := c.(*Conn); err == nil && ok {
+		e.Device = up.Device()
+	} else if err == nil {
+		e.Plain, e.Cause = a.set.plainReason(c, a.failed), a.failed
+	}
+	a.network.logDial(e, c, err)
+	return c, err
 }
 
 // bounded returns ctx limited to the time of NetDialer. Otherwise NetDialer would allow each
@@ -244,13 +249,13 @@ func (a *attempt) logPlain(err error) {
 	if errors.As(err, &not) {
 		reason = not.Reason()
 	}
-	a.set.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "address", a.address, "reason", reason)
+	a.set.Logger.Debug("sdp: dial: no SDP with peer, using plain TCP", "network", a.network.name, "address", a.address, "reason", reason)
 }
 
 // logUnasked tells the logger that the connection is plain and that no Request was sent.
 func (a *attempt) logUnasked(ctx context.Context, conn net.Conn) {
 	if log := a.set.Logger; log.Enabled(ctx, slog.LevelDebug) {
-		log.Debug("sdp: dial: using plain TCP", "address", a.address, "plain", a.d.Config.plainReason(a.network.name, conn, nil).String())
+		log.Debug("sdp: dial: using plain TCP", "network", a.network.name, "address", a.address, "plain", a.set.plainReason(conn, nil).String())
 	}
 }
 

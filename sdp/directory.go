@@ -13,6 +13,10 @@ import (
 // reported, and is no failure.
 func (c *Config) directory() (string, error) {
 	path, source := getenv(shmDirVariable), shmDirVariable
+	var log *slog.Logger
+	if c != nil {
+		log = c.Logger
+	}
 	if c != nil && c.ShmDir != "" {
 		path, source = c.ShmDir, "Config.ShmDir"
 	}
@@ -23,9 +27,11 @@ func (c *Config) directory() (string, error) {
 		return "", fmt.Errorf("%s=%s: not an absolute path", source, path)
 	}
 	if err := checkDirectory(path); err != nil {
-		err = fmt.Errorf("shm directory %s: %w", path, err)
-		if c != nil {
-			events.Process.Log(c.Logger, slog.LevelWarn, err.Error(), "sdp: shm directory unusable, ignored", "reason", err)
+		err = fmt.Errorf("%s: %w", path, err)
+		if source == shmDirVariable {
+			complain(log, source, "sdp: shm directory unusable, ignored", err)
+		} else {
+			events.Process.Log(log, slog.LevelWarn, err.Error(), "sdp: shm directory unusable, ignored", "error", err)
 		}
 		return "", nil
 	}

@@ -38,6 +38,15 @@ func TestDirectorySetting(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(text.String(), "shm directory unusable"), "it is reported once")
 	assert.Contains(t, text.String(), missing)
 
+	t.Setenv(shmDirVariable, "/none/either")
+	said := stderrOf(t, func() {
+		for range 3 {
+			_, err = (*Config)(nil).directory()
+			require.NoError(t, err)
+		}
+	})
+	assert.Regexp(t, `^sdp: shm directory unusable, ignored: SDP_SHM_DIR: /none/either: .*\n$`, said, "without a Logger, once")
+
 	if runtime.GOOS == "linux" {
 		good := t.TempDir()
 		dir, err = (&Config{ShmDir: good, Logger: logger}).directory()

@@ -29,7 +29,7 @@
 //     home, in each direction, at any byte. It needs one user at both ends, unless
 //     [Config.PeerUIDs] allows others.
 //   - "verbs" is RDMA hardware, in programs that import
-//     github.com/gosdp/gosdp/rdma/verbs.
+//     github.com/gosdp/gosdp/rdma/verbs. It is experimental.
 //   - "iwarp" is RDMA in software over the TCP connection. Every program has it, and uses it
 //     only if the program or its user asks for it, because it is slower than TCP for small
 //     messages and set-up.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,12 +156,17 @@ var asked struct {
 }
 
 // dumpOnce starts the dump for which the environment asks.
-var dumpOnce = sync.OnceValue(func() error {
+var dumpOnce = sync.OnceValue(dumpAsked)
+
+func dumpAsked() error {
 	setting := getenv(dumpVariable)
 	if setting == "" || setting == "off" {
 		return nil
 	}
 	path, options, _ := strings.Cut(setting, ",")
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%q: want off or an absolute path", path)
+	}
 	o, err := dump.ParseOptions(options)
 	if err != nil {
 		return err
@@ -187,7 +193,7 @@ var dumpOnce = sync.OnceValue(func() error {
 		}
 	}()
 	return nil
-})
+}
 
 // dumpIfAsked starts the dump for which the environment asks. That this cannot be done is no
 // reason for a connection to fail.

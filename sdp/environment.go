@@ -1,15 +1,20 @@
 package sdp
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/budget"
+	"github.com/gosdp/gosdp/internal/units"
 )
 
 // The environment's variables.
@@ -25,6 +30,10 @@ const (
 	configVariable    = "SDP_CONFIG"
 )
 
+// moveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
+// ("at-random"), also if both ends are in one process. It is for tests.
+const moveVariable = "SDP_MOVE"
+
 // variables are those that settings depend on.
 var variables = [...]string{devicesVariable, thresholdVariable, peersVariable, busyPollVariable, memoryVariable, shmDirVariable, usersVariable, handshakeVariable}
 
@@ -35,6 +44,40 @@ func environment() (values [len(variables)]string) {
 	}
 	return values
 }
+
+// otherVariables are those of the library and of its tool that are not in variables.
+var otherVariables = [...]string{configVariable, statusVariable, dumpVariable, moveVariable, "SDP_REPORT", "SDP_GOCACHE"}
+
+// unknown are the names in the environment that look like the library's and are not, such as SDP_DEVICE.
+var unknown = sync.OnceValue(func() []string {
+	if !secure() {
+		return unknownIn(os.Environ())
+	}
+	return nil
+})
+
+func unknownIn(environment []string) (names []string) {
+	for _, one := range environment {
+		name, _, _ := strings.Cut(one, "=")
+		switch {
+		case !strings.HasPrefix(name, "SDP_"):
+		case slices.Contains(variables[:], name), slices.Contains(otherVariables[:], name):
+		case strings.Contains(name, "_SERVICE_"), strings.Contains(name, "_PORT"): // Kubernetes' own, for a service named sdp
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nameUnknown reports variables that have no effect.
+func nameUnknown(log *slog.Logger) {
+	for _, name := range unknown() {
+		complain(log, name, "sdp: environment variable ignored", errUnknown)
+	}
+}
+
+var errUnknown = errors.New("unknown name")
 
 // secure is privileged, once.
 var secure = sync.OnceValue(privileged)
@@ -48,55 +91,79 @@ func getenv(name string) string {
 	return os.Getenv(name)
 }
 
+// bytesOf returns the number of bytes in a variable of the environment; 0: it is not set.
+func bytesOf(variable string) (int64, error) {
+	text := getenv(variable)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := units.Bytes(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s=%s: %w", variable, text, err)
+	}
+	return n, nil
+}
+
+// timeOf returns the time in a variable of the environment, which must not be negative, and whether it is set.
+func timeOf(variable string) (d time.Duration, set bool, err error) {
+	text := getenv(variable)
+	if text == "" {
+		return 0, false, nil
+	}
+	if d, err = units.Time(text); err == nil && d < 0 {
+		err = errors.New("must not be negative")
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("%s=%s: %w", variable, text, err)
+	}
+	return d, true, nil
+}
+
 // threshold returns the length up to which a Write is copied. 0 leaves it to the device.
 func (c *Config) threshold() (int, error) {
-	environment := 0
-	if text := getenv(thresholdVariable); text != "" {
-		var err error
-		if environment, err = strconv.Atoi(text); err != nil {
-			return 0, fmt.Errorf("%s=%s: not a number of bytes", thresholdVariable, text)
-		}
+	environment, err := bytesOf(thresholdVariable)
+	if err != nil {
+		return 0, err
 	}
 	if c != nil && c.ZCopyThreshold != 0 {
 		return c.ZCopyThreshold, nil
 	}
-	return environment, nil
+	return int(max(math.MinInt, min(environment, math.MaxInt))), nil
 }
 
 // busyPoll returns for how long a wait polls before it parks: not at all if it is negative,
 // and as long as it pays if it is 0.
 func (c *Config) busyPoll() (time.Duration, error) {
-	var environment time.Duration
-	if text := getenv(busyPollVariable); text != "" {
-		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil {
-			return 0, fmt.Errorf("%s=%s: not a number of microseconds", busyPollVariable, text)
-		}
-		environment = time.Duration(n) * time.Microsecond
-		if n == 0 {
-			environment = -1
-		}
-	}
-	if c != nil && c.BusyPoll != 0 {
+	environment, set, err := timeOf(busyPollVariable)
+	switch {
+	case err != nil:
+		return 0, err
+	case c != nil && c.BusyPoll != 0:
 		return c.BusyPoll, nil
+	case set && environment == 0:
+		return -1, nil
 	}
 	return environment, nil
 }
 
 // handshakeTimeout returns how long a listener waits for clients that may speak SDP.
 func (c *Config) handshakeTimeout() (time.Duration, error) {
-	limit := 5 * time.Second
-	if text := getenv(handshakeVariable); text != "" {
-		var err error
-		if limit, err = time.ParseDuration(text); err != nil || limit <= 0 {
-			return 0, fmt.Errorf("%s=%s: not a time (such as 5s)", handshakeVariable, text)
-		}
-	}
-	if c != nil && c.HandshakeTimeout != 0 {
+	limit, set, err := timeOf(handshakeVariable)
+	switch {
+	case err != nil:
+		return 0, err
+	case set && limit == 0:
+		return 0, fmt.Errorf("%s=%s: must be positive", handshakeVariable, getenv(handshakeVariable))
+	case c != nil && c.HandshakeTimeout != 0:
 		return c.HandshakeTimeout, nil
+	case !set:
+		return 5 * time.Second, nil
 	}
 	return limit, nil
 }
+
+// leastMemory is the least budget that SDP_MEMORY may set. A smaller one is a missing unit.
+const leastMemory = 64 << 10
 
 // configuredMemory is the last Config.Memory; 0: none was set.
 var configuredMemory struct {
@@ -107,12 +174,12 @@ var configuredMemory struct {
 // setMemory sets the budget of the process to what this Config or an earlier one says, or
 // else to what the environment says, or else to the default.
 func (c *Config) setMemory() error {
-	limit := int64(0)
-	if text := getenv(memoryVariable); text != "" {
-		var ok bool
-		if limit, ok = budget.Parse(text); !ok {
-			return fmt.Errorf("%s=%s: not a number of bytes (such as 512M)", memoryVariable, text)
-		}
+	limit, err := bytesOf(memoryVariable)
+	if err != nil {
+		return err
+	}
+	if text := getenv(memoryVariable); text != "" && limit < leastMemory {
+		return fmt.Errorf("%s=%s: must be at least %dK", memoryVariable, text, leastMemory>>10)
 	}
 	configuredMemory.Lock()
 	defer configuredMemory.Unlock()

@@ -90,10 +90,6 @@ var defaultPolicy = sync.OnceValue(func() *stream.Policy {
 	return p
 })
 
-// moveVariable makes connections move at their first exchange ("at-once"), or move and come home at random
-// ("at-random"), also if both ends are in one process. It is for tests.
-const moveVariable = "SDP_MOVE"
-
 // filters is how many seccomp filters the process had when it made its first connection.
 var filters = sync.OnceValues(limits.Filters)
 
@@ -312,6 +308,7 @@ func (l *local) Close() error {
 	err := l.Conn.Close()
 	violation := l.Violation()
 	openConns.remove(l, violation != nil, violation)
+	logStayed(l)
 	return l.name(err)
 }
 

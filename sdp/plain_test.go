@@ -73,8 +73,8 @@ func TestHandshakeTimeoutSetting(t *testing.T) {
 		{"", 0, 5 * time.Second, ""},
 		{"250ms", 0, 250 * time.Millisecond, ""},
 		{"250ms", time.Minute, time.Minute, ""},
-		{"5", 0, 0, "SDP_HANDSHAKE_TIMEOUT=5: not a time (such as 5s)"},
-		{"-1s", time.Minute, 0, "SDP_HANDSHAKE_TIMEOUT=-1s: not a time (such as 5s)"},
+		{"5", 0, 0, "SDP_HANDSHAKE_TIMEOUT=5: not a time, such as 10s or 50us"},
+		{"-1s", time.Minute, 0, "SDP_HANDSHAKE_TIMEOUT=-1s: must not be negative"},
 	} {
 		t.Setenv(handshakeVariable, v.environment)
 		set, err := (&Config{HandshakeTimeout: v.program}).settings(network{name: "tcp", tcp: "tcp"}, false)

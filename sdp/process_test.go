@@ -22,7 +22,7 @@ import (
 // Most of what a connection promises shows between two processes only. The
 // second one is this test binary again: it listens, and on each connection it
 // does what the first line of it says, a script of steps with commas between.
-const roleVariable = "SDP_TEST_ROLE"
+const roleVariable = "GOSDP_TEST_ROLE"
 
 // bePeer is the main function of the second process.
 func bePeer(role string) {

@@ -147,7 +147,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 // TestBothWriteWithoutBudget get as far as the least that each has, and on when they read.
 func TestBothWriteWithoutBudget(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
-	t.Setenv(memoryVariable, "1")
+	t.Setenv(memoryVariable, "64K") // less than the ends have without it
 	total := 1 << 20
 	if testing.Short() {
 		total = 200 << 10
@@ -263,7 +263,7 @@ func TestReadBufferBoundsWhatIsUnread(t *testing.T) {
 }
 
 func TestMemoryVariable(t *testing.T) {
-	for _, text := range []string{"much", "0", "-1", "1.5G", "8T"} {
+	for _, text := range []string{"much", "0", "1", "63K", "-1", "1.5G", "8T"} {
 		t.Setenv(memoryVariable, text)
 		_, err := Listen("tcp", "127.0.0.1:0")
 		assert.ErrorContains(t, err, "SDP_MEMORY="+text)
@@ -351,7 +351,7 @@ func TestSmallMessagesWithoutBudget(t *testing.T) {
 		memory string
 		config *Config
 	}{
-		{"no budget", "1", nil},
+		{"no budget", "64K", nil},
 		{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

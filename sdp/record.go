@@ -68,7 +68,7 @@ func (o *connTable) add(c carrier, dialled bool, log *slog.Logger) {
 // remove moves a connection from the open ones to the sum. violation says that the peer has broken a rule,
 // and err why the connection has ended.
 func (o *connTable) remove(c carrier, violation bool, err error) {
-	up, carried := c.record(), c.stats().Traffic
+	up, last := c.record(), c.stats()
 	o.mu.Lock()
 	o.n--
 	if up.prev != nil {
@@ -80,10 +80,10 @@ func (o *connTable) remove(c carrier, violation bool, err error) {
 		up.next.prev = up.prev
 	}
 	up.next, up.prev = nil, nil
-	o.closed.add(carried)
+	o.closed.add(last.Traffic)
 	c.dumped().Store(nil)
 	o.mu.Unlock()
-	up.logEnd(carried, violation, err)
+	up.logEnd(last, violation, err)
 }
 
 // list returns the connections that are open now. The caller visits them without mu, so that Dial,
@@ -113,9 +113,9 @@ func (r *record) logUp() {
 	}
 }
 
-// logEnd logs that the connection has ended, and whether the peer broke a rule. t is what it
-// has carried, err why it ended.
-func (r *record) logEnd(t Traffic, violation bool, err error) {
+// logEnd logs that the connection has ended, and whether the peer broke a rule. s are its last
+// statistics, err is why it ended.
+func (r *record) logEnd(s ConnStats, violation bool, err error) {
 	if r.log == nil || !r.log.Enabled(context.Background(), slog.LevelWarn) {
 		return
 	}
@@ -127,7 +127,12 @@ func (r *record) logEnd(t Traffic, violation bool, err error) {
 	c := r.carrier
 	args := []any{"id", r.id, "device", c.Device(), "local", c.LocalAddr(), "remote", c.RemoteAddr(),
 		"duration", time.Since(time.Unix(0, r.at)).Round(time.Microsecond),
-		"sent", t.Sent(), "received", t.Received()}
+		"sent", s.Sent(), "received", s.Received()}
+	if s.Moves > 0 {
+		args = append(args, "moves", s.Moves)
+	} else if why := stayed(s); why != "" {
+		args = append(args, "on_tcp", why)
+	}
 	if err != nil && err != io.EOF {
 		args = append(args, "error", err)
 	}

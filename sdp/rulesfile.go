@@ -132,14 +132,20 @@ func (e *demandedError) Error() string { return e.rule + " requires SDP: " + e.e
 func (e *demandedError) Unwrap() error { return e.err }
 
 // logDial writes to the log that the operator's file has configured.
-func (n network) logDial(address string, c net.Conn, err error) {
+func (n network) logDial(e *DialEvent, c net.Conn, err error) {
 	f := operator()
 	if f == nil || f.set == nil || f.set.Log.Line == 0 {
 		return
 	}
-	level, result := rules.LevelSummary, "plain TCP"
-	if up, ok := c.(*Conn); ok {
-		result = "connection over " + up.Device()
+	level, address, result := rules.LevelSummary, e.Address, "plain TCP: "+e.why()
+	switch {
+	case e.Device == "":
+	case e.Device != devicePlain:
+		result = "connection over " + e.Device
+	case n.only:
+		result = "peer met in shared memory"
+	default:
+		result = "TCP, may move to shared memory"
 	}
 	if err != nil {
 		result = err.Error()
@@ -151,6 +157,17 @@ func (n network) logDial(address string, c net.Conn, err error) {
 		address += " (" + addr.String() + ")"
 	}
 	f.log(level, "connect "+n.name+" "+address, result, n.rule)
+}
+
+// logStayed writes to that log that a connection has ended that never used shared memory, and why not.
+func logStayed(c carrier) {
+	f := operator()
+	if f == nil || f.set == nil || !f.set.Log.Enabled(rules.LevelSummary) {
+		return
+	}
+	if why := stayed(c.stats()); why != "" {
+		f.write(rules.LevelSummary, fmt.Sprintf("close %v to %v: stayed on TCP: %s", c.LocalAddr(), c.RemoteAddr(), why))
+	}
 }
 
 // logListen is logDial for a listener.
@@ -170,12 +187,15 @@ func (n network) logListen(address net.Addr, set *settings) {
 }
 
 func (f *rulesFile) log(level int, what, result string, r *rules.Rule) {
-	if !f.set.Log.Enabled(level) {
-		return
-	}
 	why := "no rule"
 	if r != nil {
 		why = fmt.Sprintf("line %d: %v", r.Line, r)
 	}
-	f.set.Log.Write(level, f.program, fmt.Sprintf("%s: %s (%s)", what, result, why))
+	f.write(level, fmt.Sprintf("%s: %s (%s)", what, result, why))
+}
+
+func (f *rulesFile) write(level int, text string) {
+	if f.set.Log.Enabled(level) {
+		f.set.Log.Write(level, f.program, text)
+	}
 }

@@ -425,3 +425,48 @@ func TestDemandWithoutDeviceIsLogged(t *testing.T) {
 		assert.Contains(t, string(b), "connect tcp "+address+": dial tcp")
 	}
 }
+
+// TestReasonsInTheRulesLog: it says of each connection why it is, or was, on TCP.
+func TestReasonsInTheRulesLog(t *testing.T) {
+	needsSHM(t)
+	plain, _ := serve(t, func(c *net.TCPConn) {
+		io.WriteString(c, "SSH-2.0")
+		io.Copy(io.Discard, c)
+	})
+	for name, v := range map[string]struct {
+		network string
+		devices string
+		peers   string
+		lines   []string
+	}{
+		"too little traffic": {"tcp", "", "", []string{
+			"connect tcp PEER: TCP, may move to shared memory (no rule)",
+			"close OWN to PEER: stayed on TCP: too little traffic",
+		}},
+		"switched off": {"tcp4", "tcp", "", []string{"connect tcp4 PEER: plain TCP: SDP_DEVICES or Config.Devices says TCP (no rule)"}},
+		"no device":    {"tcp", "iwarp", "", []string{"connect tcp PEER: plain TCP: shared memory may not or cannot be used, and both ends are on one host (no rule)"}},
+		"asked":        {"tcp", "iwarp", "127.0.0.1", []string{`connect tcp PEER: plain TCP: peer at PEER does not speak SDP: answered "SSH-2.0" (no rule)`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			setRules(t, "log destination file "+dir+"/log min-level 1", plain)
+			t.Setenv(devicesVariable, v.devices)
+			t.Setenv(peersVariable, v.peers)
+			c, err := Dial(v.network, plain)
+			require.NoError(t, err)
+			own := c.LocalAddr().String()
+			require.NoError(t, c.Close())
+			files, err := filepath.Glob(dir + "/log*") // the name of another user's than root has a number
+			require.NoError(t, err)
+			require.Len(t, files, 1)
+			b, err := os.ReadFile(files[0])
+			require.NoError(t, err)
+			var said []string
+			for line := range strings.Lines(string(b)) {
+				_, text, _ := strings.Cut(strings.TrimSpace(line), "] ")
+				said = append(said, strings.NewReplacer(plain, "PEER", own, "OWN").Replace(text))
+			}
+			assert.Equal(t, v.lines, said)
+		})
+	}
+}

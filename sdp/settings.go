@@ -23,6 +23,7 @@ type settings struct {
 	asks    bool // clients on network tcp may send a Request
 	policy  policy
 	network networkID
+	never   PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
 }
 
 // standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
@@ -58,8 +59,12 @@ func (c *Config) shared(n network) (*settings, error) {
 func (c *Config) settings(n network, asked bool) (settings, error) {
 	dev, err := c.devices(asked)
 	c.noteRules()
-	if n.plain {
-		dev.usable, dev.shm = nil, false
+	never := PlainReason(0)
+	switch {
+	case n.plain:
+		dev.usable, dev.shm, never = nil, false, PlainRule
+	case dev.off:
+		never = PlainOff
 	}
 	if err == nil && n.only && len(dev.usable) == 0 && !dev.shm {
 		err = n.demanded(dev.declined.Err())
@@ -94,6 +99,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 		asks:    len(dev.usable) > 0 && len(dev.probe) > 0,
 		policy:  policyFor(dev.dir, dev.uids),
 		network: n.id(),
+		never:   never,
 	}
 	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
@@ -155,8 +161,18 @@ func (s *settings) conn(up *handshake.Connection) (net.Conn, error) {
 		if c := s.onHost(up.Conn, false); c != nil {
 			return c, nil
 		}
+		s.countPlain(up)
 	}
 	return up.Conn, nil
+}
+
+// countPlain counts an accepted connection that is not of this library.
+func (s *settings) countPlain(up *handshake.Connection) {
+	reason := s.plainReason(up.Conn, nil)
+	if up.Refused {
+		reason = PlainSetupFailed
+	}
+	setups.plainAccepts[reason].Add(1)
 }
 
 // newConn makes the Conn. It has charged its own buffers to the budget when it returns, so

@@ -10,25 +10,23 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/handshake"
-	"github.com/gosdp/gosdp/internal/rules"
 )
 
 // DialContext connects to the address on the named network, as [Dial] does. Once it has
 // returned, ctx does not affect the connection.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if !setups.measured.Load() {
-		c, _, err := d.dialContext(ctx, network, address)
-		return c, err
+	e := DialEvent{Network: network, Address: address}
+	measured := setups.measured.Load()
+	var start time.Time
+	if measured {
+		start = time.Now()
 	}
-	start := time.Now()
-	c, why, err := d.dialContext(ctx, network, address)
-	e := DialEvent{Duration: time.Since(start), Err: err}
-	if up, ok := c.(*Conn); err == nil && ok {
-		e.Device = up.Device()
-	} else if err == nil {
-		e.Plain = d.Config.plainReason(network, c, why)
+	c, err := d.dialContext(ctx, &e)
+	if e.Err = err; measured {
+		e.Duration = time.Since(start)
+		setups.measure(e)
 	}
-	setups.dialled(e)
+	setups.count(e)
 	return c, err
 }
 
@@ -37,26 +35,27 @@ type Setups struct {
 	// Devices counts the connections that were opened, dialled or accepted, by the device with which they
 	// began: "tcp" if that may move to shared memory.
 	Devices map[string]uint64
-	// Plain counts the Dials that returned a connection of package net, by reason. Failed counts those that
-	// returned an error. Both, and the times below, count Dials that ended while
-	// [MeasureDials] was on.
-	Plain  map[PlainReason]uint64
-	Failed uint64
+	// Plain counts the Dials that returned a connection of package net, by reason, and PlainAccepts
+	// the Accepts that returned what the underlying listener has accepted. Failed counts the Dials that
+	// returned an error.
+	Plain, PlainAccepts map[PlainReason]uint64
+	Failed              uint64
 	// DialTimes has the durations of Dials that returned a [*Conn], and PlainTimes
-	// of those that returned a connection of package net.
+	// of those that returned a connection of package net, if they ended while [MeasureDials] was on.
 	DialTimes, PlainTimes Histogram
 }
 
-// A PlainReason says why a Dial returned a connection that is not of this library; see [Setups].
+// A PlainReason says why a Dial or an Accept returned a connection that is not of this library; see [Setups].
 type PlainReason uint8
 
 const (
-	PlainOther       PlainReason = iota // not a TCP connection
-	PlainHost                           // the peer is on another host or in another network namespace, and was not asked
-	PlainPeer                           // the peer was asked, and does not speak SDP
+	PlainOther       PlainReason = iota // not a TCP socket
+	PlainHost                           // the peer is on another host or in another network namespace, and may not be asked
+	PlainPeer                           // the peer does not speak SDP: a server that was asked, or a client that may ask
 	PlainSetupFailed                    // the peer speaks SDP, but the handshake failed or no device works
 	PlainRule                           // a rule in the file that SDP_CONFIG names says TCP
 	PlainOff                            // Config.Devices or SDP_DEVICES switches SDP off
+	PlainNoDevice                       // both ends are on one host, and shared memory may not or cannot be used
 
 	plainReasons = iota
 )
@@ -74,8 +73,29 @@ func (r PlainReason) String() string {
 		return "rule"
 	case PlainOff:
 		return "off"
+	case PlainNoDevice:
+		return "no_device"
 	}
 	return "other"
+}
+
+// sentence returns the reason in the form in which logs have it.
+func (r PlainReason) sentence() string {
+	switch r {
+	case PlainPeer:
+		return "peer does not speak SDP"
+	case PlainHost:
+		return "peer is on another host or in another network namespace"
+	case PlainSetupFailed:
+		return "SDP set-up failed"
+	case PlainRule:
+		return "rule says TCP"
+	case PlainOff:
+		return "SDP_DEVICES or Config.Devices says TCP"
+	case PlainNoDevice:
+		return "shared memory may not or cannot be used, and both ends are on one host"
+	}
+	return "not a TCP socket"
 }
 
 // MarshalText implements [encoding.TextMarshaler], so that JSON has the reason's name.
@@ -131,9 +151,8 @@ func (t *times) histogram() Histogram {
 	return h
 }
 
-// MeasureDials switches the measurement of Dials on or off, for [SetupStats]. It is off at
-// first. While it is on, a Dial reads the clock twice, and a Dial that returns plain TCP makes
-// one more system call, which finds out why. MeasureDials is safe for concurrent use.
+// MeasureDials switches the measurement of how long Dials take on or off, for [SetupStats]. It is off at
+// first. While it is on, a Dial reads the clock twice. MeasureDials is safe for concurrent use.
 func MeasureDials(on bool) {
 	setups.mu.Lock()
 	defer setups.mu.Unlock()
@@ -143,10 +162,20 @@ func MeasureDials(on bool) {
 
 // A DialEvent describes a Dial that has returned.
 type DialEvent struct {
-	Duration time.Duration
-	Device   string      // "" if there is no SDP connection
-	Plain    PlainReason // why the connection is plain TCP, if Device is "" and Err is nil
-	Err      error
+	Network, Address string // as the program gave them
+	Duration         time.Duration
+	Device           string      // "" if the connection is one of package net, or Err is not nil
+	Plain            PlainReason // why the connection is one of package net, if Device is "" and Err is nil
+	Cause            error       // of that: how the handshake ended; nil if there was none
+	Err              error
+}
+
+// why returns why the connection is one of package net.
+func (e *DialEvent) why() string {
+	if e.Cause != nil {
+		return e.Cause.Error()
+	}
+	return e.Plain.sentence()
 }
 
 // OnDial calls f after each Dial, in the goroutine of the Dial, until remove is called. f must
@@ -169,16 +198,13 @@ func OnDial(f func(DialEvent)) (remove func()) {
 // SetupStats returns statistics about the set-up of connections in this process. It is safe
 // for concurrent use.
 func SetupStats() Setups {
-	setups.mu.Lock()
 	s := Setups{
-		Plain:      make(map[PlainReason]uint64),
-		Failed:     setups.failed,
-		DialTimes:  setups.dialTimes.histogram(),
-		PlainTimes: setups.plainTimes.histogram(),
+		Plain:        setups.plainDials.table(),
+		PlainAccepts: setups.plainAccepts.table(),
+		Failed:       setups.failed.Load(),
 	}
-	for reason, n := range setups.plain { // 0 too: a monitor does not notice the first event of a new series
-		s.Plain[PlainReason(reason)] = n
-	}
+	setups.mu.Lock()
+	s.DialTimes, s.PlainTimes = setups.dialTimes.histogram(), setups.plainTimes.histogram()
 	setups.mu.Unlock()
 	openConns.mu.Lock()
 	s.Devices = openConns.byDevice.table()
@@ -190,29 +216,37 @@ func SetupStats() Setups {
 var setups setupCounter
 
 type setupCounter struct {
-	measured atomic.Bool // asked, or there are observers
+	plainDials, plainAccepts plainCounts
+	failed                   atomic.Uint64
+	measured                 atomic.Bool // asked, or there are observers
 
 	mu                    sync.Mutex
 	asked                 bool
 	observers             []*func(DialEvent) // replaced, never changed
-	plain                 [plainReasons]uint64
-	failed                uint64
 	dialTimes, plainTimes times
 }
 
 func (s *setupCounter) switchLocked() { s.measured.Store(s.asked || len(s.observers) > 0) }
 
-// dialled counts a Dial.
-func (s *setupCounter) dialled(e DialEvent) {
+// count counts a Dial.
+func (s *setupCounter) count(e DialEvent) {
+	switch {
+	case e.Err != nil:
+		s.failed.Add(1)
+	case e.Device == "":
+		s.plainDials[e.Plain].Add(1)
+	}
+}
+
+// measure adds the duration of a Dial, and calls the observers.
+func (s *setupCounter) measure(e DialEvent) {
 	s.mu.Lock()
 	switch {
 	case e.Err != nil:
-		s.failed++
 	case e.Device != "":
 		s.dialTimes.add(e.Duration)
 	default:
 		s.plainTimes.add(e.Duration)
-		s.plain[e.Plain]++
 	}
 	observers := s.observers
 	s.mu.Unlock()
@@ -221,31 +255,47 @@ func (s *setupCounter) dialled(e DialEvent) {
 	}
 }
 
-// plainReason says why a connection that was dialled is plain TCP. asked is how the last attempt at a
-// handshake ended; nil: there was none.
-func (c *Config) plainReason(network string, conn net.Conn, asked error) PlainReason {
-	if n, err := parseNetwork(network); err == nil {
-		if r := c.ruleAt(n, rules.Client, conn.RemoteAddr()); r != nil && r.Use == rules.TCP {
-			return PlainRule
-		}
+// plainCounts counts plain connections by reason.
+type plainCounts [plainReasons]atomic.Uint64
+
+// table has 0 too: a monitor does not notice the first event of a new series.
+func (p *plainCounts) table() map[PlainReason]uint64 {
+	t := make(map[PlainReason]uint64, plainReasons)
+	for reason := range p {
+		t[PlainReason(reason)] = p[reason].Load()
 	}
-	if c.off() {
-		return PlainOff
-	}
-	return plainReason(conn, asked)
+	return t
 }
 
-func plainReason(c net.Conn, asked error) PlainReason {
+// names returns the counts that are not 0 by the names of the reasons.
+func (p *plainCounts) names() map[string]uint64 {
+	t := make(map[string]uint64)
+	for reason := range p {
+		if n := p[reason].Load(); n > 0 {
+			t[PlainReason(reason).String()] = n
+		}
+	}
+	return t
+}
+
+// plainReason returns why a connection is not of this library. asked is how a handshake ended; nil: there was none.
+func (s *settings) plainReason(c net.Conn, asked error) PlainReason {
 	var not *handshake.NotSDPError
-	switch _, tcp := c.(*net.TCPConn); {
-	case !tcp:
+	switch tcp, ok := c.(*net.TCPConn); {
+	case !ok:
 		return PlainOther
-	case asked == nil:
-		return PlainHost
+	case s.never != 0:
+		return s.never
 	case errors.As(asked, &not) && !not.Usable:
 		return PlainPeer
+	case asked != nil:
+		return PlainSetupFailed
+	case s.asks && s.MayAsk(addrPort(tcp.LocalAddr()).Addr().Unmap(), addrPort(tcp.RemoteAddr()).Addr().Unmap()):
+		return PlainPeer // a server that has shown it before, or a client that did not ask
+	case sameHost(tcp):
+		return PlainNoDevice
 	}
-	return PlainSetupFailed
+	return PlainHost
 }
 
 // deviceCounts counts by device. There are few devices, so a search costs less than a map.

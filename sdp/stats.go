@@ -7,6 +7,7 @@ import (
 	"github.com/gosdp/gosdp/internal/dump"
 	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // Counts counts messages and the bytes of the stream that they carried.
@@ -119,6 +120,14 @@ type ConnStats struct {
 	Unread         int // bytes that have arrived and have not been read
 }
 
+// stayed returns why a connection that could be in shared memory has never been there; "": it has.
+func stayed(s ConnStats) string {
+	if s.Moves > 0 || s.ShmReceived > 0 {
+		return ""
+	}
+	return s.OnTCP
+}
+
 func (c *conn) stats() ConnStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,11 +212,19 @@ func (o *connTable) totals() Totals {
 }
 
 // pinned returns Totals.Pinned.
-func pinned() map[string]int64 {
-	if d, ok := rdma.LookupDevice("verbs"); ok {
-		if p, ok := d.(rdma.Pinner); ok {
-			return p.Pinned()
+func pinned() (bytes map[string]int64) {
+	for _, known := range wire.KnownDevices {
+		d, _ := rdma.LookupDevice(known.Name)
+		p, ok := d.(rdma.Pinner)
+		if !ok {
+			continue
+		}
+		for name, n := range p.Pinned() {
+			if bytes == nil {
+				bytes = make(map[string]int64)
+			}
+			bytes[name] += n
 		}
 	}
-	return nil
+	return bytes
 }

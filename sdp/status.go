@@ -15,8 +15,6 @@ import (
 	"github.com/gosdp/gosdp/internal/bubble"
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/status"
-	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 )
 
 // statusVariable makes the process serve its state to the tool sdp. Its value is "1" or the
@@ -66,6 +64,7 @@ func WriteStatus(w io.Writer) error {
 		Version: status.Version,
 		PID:     os.Getpid(), UID: os.Geteuid(), Name: programName(), Time: time.Now(),
 		Open: t.Open, Opened: t.Opened, Closing: t.Closing, Memory: t.Memory, MemoryLimit: t.MemoryLimit, Pinned: t.Pinned,
+		PlainDials: setups.plainDials.names(), PlainAccepts: setups.plainAccepts.names(),
 		Conns: status.Conns{},
 	}
 	for _, c := range connections(status.MaxListed) {
@@ -203,21 +202,4 @@ func hostOf(a net.Addr) string {
 		return t.AddrPort().Addr().Unmap().String()
 	}
 	return a.String()
-}
-
-// noteUnusable logs why a device cannot be used that this program has, if an operator can
-// mend that: once for each reason and minute.
-func (c *Config) noteUnusable(device wire.Device, err error) {
-	if c == nil || c.Logger == nil {
-		return
-	}
-	d, ok := rdma.LookupDevice(device.String())
-	if !ok {
-		return
-	}
-	// Other reasons are settings, or what the machine is.
-	if why := d.Probe(); why != nil && why.Error() == err.Error() {
-		events.Process.Log(c.Logger, slog.LevelInfo, device.String()+why.Error(),
-			"sdp: RDMA device unusable on this machine", "device", device.String(), "reason", why)
-	}
 }

@@ -3,7 +3,6 @@ package sdp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -21,7 +20,6 @@ import (
 	"github.com/gosdp/gosdp/internal/status"
 	"github.com/gosdp/gosdp/internal/status/collect"
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/wire"
 )
 
 // statusPair returns a connection of the process with itself.
@@ -125,14 +123,14 @@ func TestSetupStats(t *testing.T) {
 	after := SetupStats()
 	require.Equal(t, before.Devices[client.Device()]+2, after.Devices[client.Device()])
 	require.Equal(t, before.Devices["tcp"]+1, after.Devices["tcp"])
-	require.Equal(t, before.Plain[PlainHost]+1, after.Plain[PlainHost])
+	require.Equal(t, before.Plain[PlainNoDevice]+1, after.Plain[PlainNoDevice])
 	require.Equal(t, before.Failed+1, after.Failed)
 	require.Equal(t, before.DialTimes.Count+2, after.DialTimes.Count)
 	require.Equal(t, before.PlainTimes.Count+1, after.PlainTimes.Count)
 	require.Greater(t, after.DialTimes.Sum, before.DialTimes.Sum)
 	require.Len(t, dials, 4)
 	require.Equal(t, client.Device(), dials[0].Device)
-	require.Equal(t, DialEvent{Duration: dials[1].Duration, Plain: PlainHost}, dials[1])
+	require.Equal(t, DialEvent{Network: "tcp", Address: plain.Addr().String(), Duration: dials[1].Duration, Plain: PlainNoDevice}, dials[1])
 	require.Equal(t, "tcp", dials[2].Device)
 	require.Error(t, dials[3].Err)
 	after.DialTimes.Buckets[0].Count = 1 << 40
@@ -278,14 +276,6 @@ func TestLossIsNoWarning(t *testing.T) {
 			require.NotContains(t, strings.Join(text.lines(), "\n"), "protocol violation")
 		})
 	}
-}
-
-// TestSettingIsNoEvent: what a setting excludes is not logged for operators.
-func TestSettingIsNoEvent(t *testing.T) {
-	var text eventLog
-	c := &Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}
-	c.noteUnusable(wire.DeviceVerbs, errors.New("not in SDP_DEVICES"))
-	require.Equal(t, []string{""}, text.lines())
 }
 
 // TestStatusVariable is 0, 1 or a path; nothing is shown because of another value.

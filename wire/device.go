@@ -13,16 +13,24 @@ const (
 	// 2 and 4 to 7 are reserved. Earlier versions used them for shared memory.
 )
 
-// String returns the device's name in the registry of package rdma, "none", or
-// "device 9" for a code of a later version.
+// A KnownDevice is a device that offers can name, with its name in the registry of package rdma.
+type KnownDevice struct {
+	Device
+	Name string
+}
+
+// KnownDevices has the devices of this version, the best one first, whether a program has them or not.
+var KnownDevices = []KnownDevice{{DeviceVerbs, "verbs"}, {DeviceIWARP, "iwarp"}}
+
+// String returns the device's name in KnownDevices, "none", or "device 9" for a code of a later version.
 func (d Device) String() string {
-	switch d {
-	case DeviceNone:
+	for _, known := range KnownDevices {
+		if known.Device == d {
+			return known.Name
+		}
+	}
+	if d == DeviceNone {
 		return "none"
-	case DeviceIWARP:
-		return "iwarp"
-	case DeviceVerbs:
-		return "verbs"
 	}
 	return fmt.Sprintf("device %d", uint8(d))
 }

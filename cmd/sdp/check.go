@@ -42,12 +42,12 @@ func checkCommand() *command {
 }
 
 const checkHelp = `
-Without an address, check lists SDP's devices with what each needs and what this machine
-lacks, for a program of this user. With an address, host:port, it connects there as a program
+Without an address, check lists SDP's devices with what this machine lacks, for a program of
+this user; -v adds what each needs. With an address, host:port, it connects there as a program
 would, and says in a line or two how the connection goes: over TCP, and to shared memory when
 that pays; over RDMA; or over plain TCP, and why. On one host it makes two connections, which
 it closes at once. A server without SDP sees no byte on them. -v adds the details, and what
-check prints without an address.
+check -v prints without an address.
 
 Run it as the user, and in the container, of the program in question: permissions, limits
 and namespaces differ.
@@ -86,7 +86,7 @@ type checkFlags struct {
 
 func (f *checkFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.BoolVar(&f.verbose, "v", false, "with an address: print details")
+	fs.BoolVar(&f.verbose, "v", false, "print details")
 	fs.StringVar(&f.network, "network", "tcp", "connect on this `network`: tcp; or sdp, on which the server must speak SDP")
 	fs.StringVar(&f.program, "program", "", "obey the rules in SDP_CONFIG for the program of this `name`")
 	fs.DurationVar(&f.timeout, "timeout", 10*time.Second, "the `time` that connecting may take")
@@ -115,7 +115,7 @@ func (f *checkFlags) run(addresses []string) error {
 	case f.json:
 		printJSON(report)
 	case report.Path == nil:
-		printMachine(stdout, report.Machine)
+		printMachine(stdout, report.Machine, f.verbose)
 	default:
 		printPath(stdout, report.Path)
 		if r := report.Rules; r != nil && r.Mistake != "" && !f.verbose {
@@ -124,7 +124,7 @@ func (f *checkFlags) run(addresses []string) error {
 		if f.verbose {
 			printDetails(stdout, report.Path)
 			fmt.Fprintln(stdout)
-			printMachine(stdout, report.Machine)
+			printMachine(stdout, report.Machine, true)
 		}
 	}
 	switch p := report.Path; {
@@ -136,7 +136,8 @@ func (f *checkFlags) run(addresses []string) error {
 	return exitStatus(checkPlain)
 }
 
-func printMachine(w io.Writer, m *diagnose.Machine) {
+// printMachine prints a line for each device, and what is missing for it. verbose adds what there is.
+func printMachine(w io.Writer, m *diagnose.Machine, verbose bool) {
 	for _, d := range m.Devices {
 		state := "used"
 		switch {
@@ -147,11 +148,14 @@ func printMachine(w io.Writer, m *diagnose.Machine) {
 		case !d.Usable:
 			state = "cannot be used"
 		}
-		fmt.Fprintf(w, "%-6s %s\n", d.Name, state)
 		if d.Reason != "" {
-			fmt.Fprintf(w, "       %s\n", term.Clean(d.Reason))
+			state += ": " + term.Clean(d.Reason)
 		}
+		fmt.Fprintf(w, "%-6s %s\n", d.Name, state)
 		for _, n := range d.Needs {
+			if !verbose && (n.OK || n.Optional || d.OnlyIfNamed) {
+				continue
+			}
 			mark := "ok"
 			switch {
 			case !n.OK && n.Optional:

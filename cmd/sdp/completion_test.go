@@ -20,7 +20,7 @@ func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	script := "#!/bin/sh\nGORACE=atexit_sleep_ms=0 SDP_TEST_TOOL=1m exec " + self + " -test.run='^TestAsTool$' -- \"$@\"\n"
+	script := "#!/bin/sh\nGORACE=atexit_sleep_ms=0 GOSDP_TEST_TOOL=1m exec " + self + " -test.run='^TestAsTool$' -- \"$@\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sdp"), []byte(script), 0o755))
 	complete := func(words ...string) []string {
 		t.Helper()

@@ -82,7 +82,7 @@ func (f *dumpFlags) define(fs *flag.FlagSet) {
 	f.source.define(fs)
 	fs.StringVar(&f.file, "w", "", "write this `file`, with the number of the process for %p; -: the standard output (default sdp-%p.pcapng)")
 	fs.StringVar(&f.conn, "conn", "", "only connections with this `text` in their addresses or device, or #ID of sdp stat -json")
-	fs.StringVar(&f.size, "size", "64M", "end at this `size` of the file in bytes, with K, M or G")
+	fs.StringVar(&f.size, "size", "64M", "end at this `size` of the file, in bytes or with K, M or G")
 	fs.Int64Var(&f.count, "c", 0, "end after this `number` of packets; 0: any number")
 	fs.DurationVar(&f.time, "for", 0, "end after this `time`; 0: no limit")
 }

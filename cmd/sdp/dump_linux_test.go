@@ -159,7 +159,7 @@ func TestDumpToAFullDisk(t *testing.T) {
 	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k"))
 	t.Cleanup(func() { require.NoError(t, syscall.Unmount(disk, 0)) })
 	secrets := bytes.Repeat([]byte("secret"), 100_000)
-	const much = "SDP_TEST_READ=600000"
+	const much = "GOSDP_TEST_READ=600000"
 	complete := func(t *testing.T, file string) {
 		t.Helper()
 		text, err := os.ReadFile(file)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/gosdp/gosdp/internal/units"
 )
 
 // withFlags gives a command flags of type F. It runs the command with the flags and the arguments that
@@ -41,6 +43,27 @@ func parseFlags(c *command, args []string, define func(*flag.FlagSet)) (rest []s
 		return nil, misuse(c.name, "%v", err)
 	}
 	return fs.Args(), nil
+}
+
+// sizeVar defines a flag for a number of bytes, such as 64 or 1M.
+func sizeVar(fs *flag.FlagSet, n *int, name string, value int, usage string) {
+	*n = value
+	fs.Var((*size)(n), name, usage)
+}
+
+type size int
+
+func (s *size) String() string { return fmt.Sprint(int(*s)) }
+
+func (s *size) Set(text string) error {
+	n, err := units.Bytes(text)
+	if err == nil && int64(int(n)) != n {
+		err = errors.New("out of range")
+	}
+	if err == nil {
+		*s = size(n)
+	}
+	return err
 }
 
 // misuse prints what is wrong with a command's arguments, and returns the exit status for that.

@@ -70,7 +70,7 @@ sdp ping -json machine-a:7575`},
 sdp perf -s                               # on one machine
 sdp perf machine-a                        # on the other
 sdp perf -s -listen 127.0.0.1:7575        # for clients on the same machine
-sdp perf -ways shm,tcp -block 65536 -time 3s localhost`},
+sdp perf -ways shm,tcp -block 64K -time 3s localhost`},
 	"proxy": {statuses("it was ended by a signal; with -check: the configuration is right"), `
 sdp proxy -listen tcp://127.0.0.1:5432 -dial sdp://db.example:7000
 sdp proxy -check -config /etc/sdp-proxy.conf

@@ -76,9 +76,9 @@ type perfFlags struct {
 func (f *perfFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.serve, "s", false, "serve other machines' measurements")
 	fs.StringVar(&f.listen, "listen", perfListen, "with -s: listen at this `address`")
-	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`, separated by commas")
-	fs.IntVar(&f.size, "size", 64, "`bytes` of a round trip's message")
-	fs.IntVar(&f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways(), ","), "measure these `ways`, separated by commas")
+	sizeVar(fs, &f.size, "size", 64, "`bytes` of a round trip's message")
+	sizeVar(fs, &f.block, "block", 1<<20, "`bytes` of a Write and of a Read for throughput")
 	fs.DurationVar(&f.time, "time", time.Second, "the `time` that each measurement takes, at most 1m, of three for each way")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 }
@@ -104,8 +104,8 @@ func (f *perfFlags) valid(name string, rest []string) error {
 
 func validWays(name, ways string) error {
 	for _, way := range strings.Split(ways, ",") {
-		if !slices.Contains(perf.Ways, way) {
-			return misuse(name, "%q is none of %s", way, strings.Join(perf.Ways, ", "))
+		if !slices.Contains(perf.Ways(), way) {
+			return misuse(name, "%q is none of %s", way, strings.Join(perf.Ways(), ", "))
 		}
 	}
 	return nil

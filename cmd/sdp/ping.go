@@ -75,9 +75,9 @@ type pingFlags struct {
 
 func (f *pingFlags) define(fs *flag.FlagSet) {
 	fs.IntVar(&f.count, "n", 1000, "make this `number` of round trips each way")
-	fs.IntVar(&f.size, "size", 64, "`bytes` of a message")
+	sizeVar(fs, &f.size, "size", 64, "`bytes` of a message")
 	fs.DurationVar(&f.interval, "interval", 0, "the `time` between two round trips; 0: none")
-	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways, ","), "measure these `ways`, separated by commas")
+	fs.StringVar(&f.ways, "ways", strings.Join(perf.Ways(), ","), "measure these `ways`, separated by commas")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.BoolVar(&f.verbose, "v", false, "print each round trip")
 }

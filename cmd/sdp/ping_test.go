@@ -63,3 +63,15 @@ func TestPingKeepsWhatItMeasured(t *testing.T) {
 	assert.EqualError(t, err, "nothing could be measured; is sdp perf -s running there?")
 	assert.Contains(t, printed, "not tcp: peer stopped answering\n")
 }
+
+// TestSizesOfFlags have the units of the environment's.
+func TestSizesOfFlags(t *testing.T) {
+	var f perfFlags
+	rest, err := parseFlags(lookup("perf"), []string{"-block", "64K", "localhost"}, f.define)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"localhost"}, rest)
+	assert.Equal(t, 64<<10, f.block)
+	assert.Equal(t, 64, f.size)
+	_, err = parseFlags(lookup("ping"), []string{"-size", "1MB"}, new(pingFlags).define)
+	assert.Equal(t, exitStatus(2), err)
+}

@@ -107,7 +107,7 @@ func (f *proxyFlags) define(fs *flag.FlagSet) {
 		return err
 	})
 	fs.StringVar(&f.config, "config", "", "read the routes from this `file`")
-	fs.BoolVar(&f.check, "check", false, "check the configuration and exit")
+	fs.BoolVar(&f.check, "check", false, "check the configuration, and that no routes lead in a circle, and exit")
 	fs.StringVar(&f.http, "http", "", "serve /live, /ready, /metrics and /debug/sdp at this `address`")
 	fs.TextVar(&f.level, "log", slog.LevelInfo, "log at this `level` and above: debug, info, warn or error")
 	fs.IntVar(&f.limit, "limit", 0, "relay at most this `number` of connections of all routes together;\n0: as many as the limit of descriptors (ulimit -n) allows")
@@ -166,6 +166,9 @@ func (f *proxyFlags) twice() string {
 	return ""
 }
 
+// lookupTime is how long -check waits for the names of hosts.
+const lookupTime = 5 * time.Second
+
 func hasPort(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	return err == nil && port != ""
@@ -187,8 +190,13 @@ func (f *proxyFlags) run() error {
 		return err
 	}
 	routes, err := f.routes()
-	if err != nil || f.check {
+	if err != nil {
 		return err
+	}
+	if f.check {
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+		defer cancel()
+		return proxy.CheckCircles(ctx, f.config, routes)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: f.level}))
 	spare := 0

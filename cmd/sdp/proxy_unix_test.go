@@ -97,6 +97,10 @@ func TestProxyChecksItsFile(t *testing.T) {
 	out, err := toolCommand(t, "proxy", "-check", "-config", file).CombinedOutput()
 	require.ErrorContains(t, err, "exit status 1")
 	require.Contains(t, string(out), file+":2: ")
+	require.NoError(t, os.WriteFile(file, []byte("tcp://:1 tcp://localhost:2\ntcp://:2 tcp://127.0.0.1:1\n"), 0o600))
+	out, err = toolCommand(t, "proxy", "-check", "-config", file).CombinedOutput()
+	require.ErrorContains(t, err, "exit status 1")
+	require.Contains(t, string(out), file+":1: routes lead in a circle")
 	for _, args := range [][]string{{}, {"-listen", "tcp://:1"}, {"-listen", "a", "-dial", "b"}, {"more"}, {"-no-such"},
 		{"-check", "-listen", "tcp://:5000", "-dial", "tcp://a:1", "-listen", "auto://:5000", "-dial", "tcp://a:2"},
 		{"-check", "-http", "nonsense", "-listen", "tcp://:5000", "-dial", "tcp://a:1"},

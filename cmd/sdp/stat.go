@@ -56,6 +56,8 @@ The columns are
 	ZCOPY      RDMA: the part of the bytes that was not copied
 	NOTE       why the connection is on TCP; or why other RDMA devices are not used
 
+Below the table, programs are named that have had connections of package net, with how many and
+why: off, rule, no_device, other_host, plain_peer, setup_failed or other, as "sdp check" has them.
 A program that does not answer within 0.2 s is left out, and named at the end.`
 
 // source selects the programs to ask.
@@ -144,6 +146,13 @@ func (f *statFlags) run() error {
 	lines = slices.DeleteFunc(lines, func(l line) bool { return !l.has(f.filter) })
 	slices.SortFunc(lines, compareBy("program"))
 	fmt.Fprint(stdout, tableOf(lines))
+	if f.filter == "" {
+		for _, p := range programs {
+			if text := outsideTable(&p); text != "" {
+				fmt.Fprintln(stdout, text)
+			}
+		}
+	}
 	printFailures(os.Stderr, failures)
 	if len(programs)+len(failures) == 0 {
 		fmt.Fprintf(os.Stderr, "sdp: no program serves its status in %s; set SDP_STATUS=1 in a program's environment\n",
@@ -168,6 +177,31 @@ func filtered(programs []status.Program, text string) []status.Program {
 		}
 	}
 	return left
+}
+
+// outsideTable says what the table does not show of a program: connections of package net, or that there are none.
+func outsideTable(p *status.Program) string {
+	counts := plainCounts("dialled", p.PlainDials) + plainCounts("accepted", p.PlainAccepts)
+	switch {
+	case counts != "":
+		return fmt.Sprintf("%s/%d: plain TCP so far:%s", term.Clean(p.Name), p.PID, counts)
+	case p.Opened == 0:
+		return fmt.Sprintf("%s/%d: no connection so far", term.Clean(p.Name), p.PID)
+	}
+	return ""
+}
+
+// plainCounts returns " 3 dialled (off 1, other_host 2)", or "" for none.
+func plainCounts(role string, counts map[string]uint64) string {
+	all, reasons := uint64(0), []string{}
+	for _, why := range slices.Sorted(maps.Keys(counts)) {
+		all += counts[why]
+		reasons = append(reasons, fmt.Sprintf("%s %d", term.Clean(why), counts[why]))
+	}
+	if all == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %d %s (%s)", all, role, strings.Join(reasons, ", "))
 }
 
 func printFailures(w io.Writer, failures []collect.Failure) {

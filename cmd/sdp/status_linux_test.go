@@ -28,7 +28,7 @@ import (
 // TestAsProgram is a program whose connections are listed: it prints its address, and serves clients. It
 // sends back each message "p" with which a client begins.
 func TestAsProgram(t *testing.T) {
-	if os.Getenv("SDP_TEST_PROGRAM") == "" {
+	if os.Getenv("GOSDP_TEST_PROGRAM") == "" {
 		return
 	}
 	lc := sdp.ListenConfig{Config: &sdp.Config{Logger: slog.New(slog.NewTextHandler(os.Stdout, nil))}}
@@ -44,7 +44,7 @@ func TestAsProgram(t *testing.T) {
 			os.Exit(1)
 		}
 		go func() {
-			read, _ := strconv.ParseInt(os.Getenv("SDP_TEST_READ"), 10, 64)
+			read, _ := strconv.ParseInt(os.Getenv("GOSDP_TEST_READ"), 10, 64)
 			b := make([]byte, 1000)
 			n, err := c.Read(b)
 			for ; err == nil && string(b[:n]) == "p"; n, err = c.Read(b) {
@@ -80,7 +80,7 @@ func serving(t *testing.T, environment ...string) (dir string, p *process, addre
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAsProgram$")
-	cmd.Env = append(os.Environ(), "SDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
+	cmd.Env = append(os.Environ(), "GOSDP_TEST_PROGRAM=1", "SDP_STATUS="+dir)
 	cmd.Env = append(cmd.Env, environment...)
 	p = startTool(t, cmd)
 	_, address, _ = strings.Cut(p.line(t, "listening at"), "listening at ")
@@ -133,6 +133,25 @@ func TestStatShowsAnotherProgram(t *testing.T) {
 	p.Wait()
 	_, errs, _ := tool(t, "stat", "-dir", dir)
 	require.Contains(t, errs, "program exited")
+}
+
+// TestStatCountsPlainConnections by their reason, and names a program that has no others.
+func TestStatCountsPlainConnections(t *testing.T) {
+	dir, p, address := serving(t, "SDP_DEVICES=tcp")
+	out, _, _ := tool(t, "stat", "-interval", "0", "-dir", dir)
+	require.Contains(t, out, fmt.Sprintf("sdp.test/%d: no connection so far\n", p.Process.Pid))
+	for range 2 {
+		c, err := net.Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte("p"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1)) // it was accepted
+		require.NoError(t, err)
+	}
+	out, _, _ = tool(t, "stat", "-interval", "0", "-dir", dir)
+	require.Contains(t, out, fmt.Sprintf("sdp.test/%d: plain TCP so far: 2 accepted (off 2)\n", p.Process.Pid))
+	require.Equal(t, " 3 dialled (off 1, other_host 2)", plainCounts("dialled", map[string]uint64{"other_host": 2, "off": 1}))
 }
 
 // TestStatShowsConnectionsOnTCP, and why they are there.
@@ -189,7 +208,7 @@ func TestTop(t *testing.T) {
 
 // TestTopWithoutATerminal has rates in its first table, and is ended in good order.
 func TestTopWithoutATerminal(t *testing.T) {
-	dir, _, c := program(t, "SDP_TEST_READ=1000000000000")
+	dir, _, c := program(t, "GOSDP_TEST_READ=1000000000000")
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for b := make([]byte, 100_000); ; {
@@ -201,7 +220,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 	defer sending.Wait()
 	defer c.Close()
 	once := toolCommand(t, "top", "-dir", dir, "-n", "1", "-interval", "1h")
-	once.Env = append(once.Env, "SDP_TEST_RATE=2s") // in which the sender has its turn on any machine
+	once.Env = append(once.Env, "GOSDP_TEST_RATE=2s") // in which the sender has its turn on any machine
 	text, err := once.Output()
 	require.NoError(t, err)
 	require.NotRegexp(t, ` in 0 B/s`, string(text))
@@ -257,7 +276,12 @@ func TestScreen(t *testing.T) {
 func TestCheck(t *testing.T) {
 	out, _, code := tool(t, "check")
 	require.Zero(t, code)
-	require.Regexp(t, `(?m)^shm +used$`, out)
+	require.Regexp(t, `(?m)^shm +used\niwarp|^shm +used\nverbs`, out, "what there is was not asked for")
+	if _, err := os.Stat("/sys/class/infiniband"); err != nil {
+		require.NotContains(t, out, "  NO  ", "nothing is missing on a machine without RDMA")
+	}
+	out, _, _ = tool(t, "check", "-v")
+	require.Contains(t, out, "   ok  kernel: ")
 	l, err := sdp.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

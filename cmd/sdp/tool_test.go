@@ -20,11 +20,11 @@ const patience = time.Minute
 
 // TestAsTool is the tool itself, in processes that tests start; see toolCommand.
 func TestAsTool(t *testing.T) {
-	if os.Getenv("SDP_TEST_TOOL") == "" {
+	if os.Getenv("GOSDP_TEST_TOOL") == "" {
 		return
 	}
-	collect.Patience, _ = time.ParseDuration(os.Getenv("SDP_TEST_TOOL"))
-	if d, err := time.ParseDuration(os.Getenv("SDP_TEST_RATE")); err == nil {
+	collect.Patience, _ = time.ParseDuration(os.Getenv("GOSDP_TEST_TOOL"))
+	if d, err := time.ParseDuration(os.Getenv("GOSDP_TEST_RATE")); err == nil {
 		rateTime = d
 	}
 	args := os.Args[slices.Index(os.Args, "--")+1:]
@@ -36,7 +36,7 @@ func TestAsTool(t *testing.T) {
 func toolCommand(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run=^TestAsTool$", "--"}, args...)...)
-	cmd.Env = append(os.Environ(), "SDP_TEST_TOOL="+patience.String(), "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "GOSDP_TEST_TOOL="+patience.String(), "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

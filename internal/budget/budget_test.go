@@ -104,17 +104,3 @@ func TestShareOfTheMachine(t *testing.T) {
 		assert.Equal(t, v.want, share(v.machine, v.group), "%+v", v)
 	}
 }
-
-func TestParse(t *testing.T) {
-	for text, want := range map[string]int64{
-		"1": 1, "4096": 4096, "8K": 8 << 10, "8k": 8 << 10, "8M": 8 << 20, "3m": 3 << 20, "2G": 2 << 30, "2g": 2 << 30,
-	} {
-		got, ok := Parse(text)
-		assert.True(t, ok, text)
-		assert.Equal(t, want, got, text)
-	}
-	for _, text := range []string{"", "0", "M", "-1", "+1", "1.5G", "1T", "8 M", "8MB", "0x10", "9223372036854775807K", "99999999999999999999"} {
-		_, ok := Parse(text)
-		assert.False(t, ok, text)
-	}
-}

@@ -1,8 +1,6 @@
 package budget
 
 import (
-	"math"
-	"strconv"
 	"sync"
 
 	"github.com/gosdp/gosdp/internal/cgroup"
@@ -38,27 +36,4 @@ func share(machine, group int64) int64 {
 		machine = min(machine, group)
 	}
 	return min(max(machine/fraction, minLimit), maxLimit)
-}
-
-// Parse parses a number of bytes, such as 512M. K, M and G are powers of 1024.
-func Parse(text string) (bytes int64, ok bool) {
-	shift := 0
-	if n := len(text); n > 0 {
-		switch text[n-1] {
-		case 'k', 'K':
-			shift = 10
-		case 'm', 'M':
-			shift = 20
-		case 'g', 'G':
-			shift = 30
-		}
-		if shift > 0 {
-			text = text[:n-1]
-		}
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil || n == 0 || n > math.MaxInt64>>shift {
-		return 0, false
-	}
-	return int64(n) << shift, true
 }

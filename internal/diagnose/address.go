@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -77,8 +78,18 @@ func Try(ctx context.Context, m *Machine, network, address string) *Path {
 		p.SDP, p.Device = true, shm
 	default:
 		p.meet(ctx)
+		local, remote := addrPort(c.LocalAddr()).Addr(), addrPort(c.RemoteAddr()).Addr()
+		if dir := os.Getenv("SDP_SHM_DIR"); p.Code == CodePlainPeer && dir != "" && !onOneHost(local, remote) {
+			p.Advice = "let it use this library, and the directory that is " + dir + " here, in its SDP_SHM_DIR"
+		}
 	}
 	return p
+}
+
+// onOneHost reports whether two addresses are of one network namespace.
+func onOneHost(local, remote netip.Addr) bool {
+	local, remote = local.Unmap(), remote.Unmap()
+	return local == remote || local.IsLoopback() && remote.IsLoopback()
 }
 
 // failed records why a Dial failed.
@@ -141,7 +152,7 @@ func (p *Path) notMet(not *sdp.NotSDPError, code string) {
 // explain returns why c is a connection of package net. reasons are those that the library has logged about it.
 func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 	set := func(code, reason, advice string) { p.Code, p.Reason, p.Advice = code, reason, advice }
-	local, remote := addrPort(c.LocalAddr()).Addr().Unmap(), addrPort(c.RemoteAddr()).Addr().Unmap()
+	local, remote := addrPort(c.LocalAddr()).Addr(), addrPort(c.RemoteAddr()).Addr()
 	switch {
 	case p.Rule != "" && m.Rules.of(p.Network, addrPort(c.RemoteAddr())).Use == rules.TCP:
 		set(CodeRule, "a rule says TCP: "+p.Rule, "change the rule, or put one before it; sdp check-rules shows what a file means")
@@ -151,10 +162,10 @@ func (p *Path) explain(m *Machine, c net.Conn, reasons []string) {
 		set(CodeNoDevice, "no device is used on this machine", "see what the devices lack")
 	case len(reasons) > 0:
 		set(CodeSetup, reasons[len(reasons)-1], "")
-	case local == remote || local.IsLoopback() && remote.IsLoopback():
+	case onOneHost(local, remote):
 		set(CodeNoDevice, "shm is not used: "+m.device(shm).Reason, "see what the devices lack")
 	default:
-		set(CodeHost, fmt.Sprintf("the server is on another host or in another network namespace, and the way there (from %v) is not one of RDMA hardware", local),
+		set(CodeHost, fmt.Sprintf("the server is on another host or in another network namespace, and the way there (from %v) is not one of RDMA hardware", local.Unmap()),
 			"with RDMA hardware on another network, name the server in SDP_PEERS; containers of one host need SDP_SHM_DIR")
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
-	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // A Machine describes what SDP can use on this machine.
@@ -36,7 +37,9 @@ type Device struct {
 	Usable  bool   `json:"usable"`
 	Default bool   `json:"default"`
 	Reason  string `json:"reason,omitempty"` // why not
-	Needs   []Need `json:"needs"`
+	// OnlyIfNamed says that the device is not used here unless somebody names it. What it lacks is then no fault.
+	OnlyIfNamed bool   `json:"only_if_named,omitempty"`
+	Needs       []Need `json:"needs"`
 }
 
 // A Need is something that a device needs, or works better with.
@@ -56,14 +59,20 @@ func (m *Machine) Usable() bool {
 
 // device returns the device of a name.
 func (m *Machine) device(name string) Device {
-	return m.Devices[slices.Index(names, name)]
+	return m.Devices[slices.Index(names(), name)]
 }
 
 // shm is the name of shared memory, which is no RDMA device.
 const shm = "shm"
 
-// names are the devices, the best one first.
-var names = []string{shm, "verbs", "iwarp"}
+// names returns the devices, the best one first.
+func names() []string {
+	all := []string{shm}
+	for _, known := range wire.KnownDevices {
+		all = append(all, known.Name)
+	}
+	return all
+}
 
 // environment are the environment variables of SDP.
 var environment = []string{"SDP_CONFIG", "SDP_DEVICES", "SDP_PEERS", "SDP_MEMORY", "SDP_ZCOPY_THRESHOLD", "SDP_BUSY_POLL", "SDP_SHM_DIR", "SDP_PEER_UIDS", "SDP_HANDSHAKE_TIMEOUT", "SDP_STATUS", "SDP_DUMP"}
@@ -108,7 +117,7 @@ func inspect(root string, getenv func(string) string) *Machine {
 	if slices.Equal(listed, []string{"tcp"}) {
 		m.Off = "SDP_DEVICES=tcp switches SDP off"
 	}
-	for _, name := range names {
+	for _, name := range names() {
 		m.Devices = append(m.Devices, inspectDevice(root, name, listed, getenv))
 	}
 	return m
@@ -122,35 +131,32 @@ func inspectDevice(root, name string, listed []string, getenv func(string) strin
 	case "verbs":
 		d.Needs = hardwareNeeds(root)
 	}
-	if err := probe(name); err != nil {
+	err, reason := d.probe()
+	d.OnlyIfNamed = reason != nil && !slices.Contains(listed, name)
+	switch d.Usable = err == nil; {
+	case err != nil:
 		d.Reason = err.Error()
-	} else {
-		d.Usable = true
-	}
-	switch {
-	case !d.Usable:
 	case listed != nil && !slices.Contains(listed, name):
 		d.Reason = "not in SDP_DEVICES=" + strings.Join(listed, ",")
-	case listed != nil:
-		d.Default = true
-	case name == "iwarp":
-		d.Reason = "slower than TCP, and so used only if it is named (SDP_DEVICES), or on network sdp"
-	case name == "verbs" && len(rnics.Networks()) == 0:
-		d.Reason = "there is no RDMA hardware; software devices (rxe, siw) are used only if verbs is named"
+	case listed == nil && reason != nil:
+		d.Reason = reason.Error()
 	default:
 		d.Default = true
 	}
 	return d
 }
 
-// probe returns nil if this program has the device and can use it here.
-func probe(name string) error {
-	if name == shm {
-		return sharesMemory()
+// probe returns why this program cannot use the device here, or else why it does so only if the device is named.
+func (d *Device) probe() (unusable, onlyIfNamed error) {
+	if d.Name == shm {
+		return sharesMemory(), nil
 	}
-	d, ok := rdma.LookupDevice(name)
+	device, ok := rdma.LookupDevice(d.Name)
 	if !ok {
-		return errors.New("not in this program, or not for this system")
+		return errors.New("not compiled into this program"), nil
 	}
-	return d.Probe()
+	if named, ok := device.(rdma.Named); ok {
+		onlyIfNamed = named.OnlyIfNamed(netip.Addr{})
+	}
+	return device.Probe(), onlyIfNamed
 }

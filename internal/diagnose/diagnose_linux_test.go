@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -182,13 +183,24 @@ func TestSwitchedOff(t *testing.T) {
 	require.Contains(t, p.Reason, "refused")
 }
 
+// TestEnvironmentIsThatOfThePage, so that check prints every setting.
+func TestEnvironmentIsThatOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(SDP_[A-Z_]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		names = append(names, m[1])
+	}
+	require.ElementsMatch(t, names, environment)
+}
+
 // TestInvalidSettings: a variable with which every Dial fails is named.
 func TestInvalidSettings(t *testing.T) {
 	for setting, want := range map[string]string{
 		"SDP_PEERS=abc":    `SDP_PEERS=abc: "abc" is neither an address nor a prefix`,
-		"SDP_MEMORY=x":     "SDP_MEMORY=x: not a number of bytes (such as 512M)",
+		"SDP_MEMORY=x":     "SDP_MEMORY=x: not a number of bytes, such as 512M",
 		"SDP_DEVICES=foo":  `SDP_DEVICES=foo: unknown device "foo"`,
-		"SDP_BUSY_POLL=10": "",
+		"SDP_BUSY_POLL=1s": "",
 		"SDP_DEVICES=tcp":  "",
 	} {
 		t.Run(setting, func(t *testing.T) {

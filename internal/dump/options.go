@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gosdp/gosdp/internal/units"
 )
 
 // DefaultSize is the size of a dump in bytes if none is given.
@@ -43,7 +45,7 @@ func ParseOptions(text string) (Options, error) {
 				err = errors.New("must be positive")
 			}
 		case "for":
-			o.For, err = time.ParseDuration(value)
+			o.For, err = units.Time(value)
 			if err == nil && o.For <= 0 {
 				err = errors.New("must be positive")
 			}
@@ -79,25 +81,18 @@ const (
 	maxSize   = 1 << 60
 )
 
-// parseSize reads a number of bytes such as 64M.
+// parseSize reads the size of a dump, such as 64M.
 func parseSize(text string) (int64, error) {
-	shift := 0
-	for i, unit := range []string{"K", "M", "G"} {
-		if number, ok := strings.CutSuffix(text, unit); ok {
-			text, shift = number, 10*(i+1)
-			break
-		}
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
+	n, err := units.Bytes(text)
 	switch {
 	case err != nil:
-		return 0, errors.New("not a size, such as 64M")
-	case n > maxSize>>shift:
+		return 0, err
+	case n > maxSize:
 		return 0, fmt.Errorf("want at most %d bytes", int64(maxSize))
-	case n <= 0 || n<<shift < leastSize:
+	case n < leastSize:
 		return 0, fmt.Errorf("want at least %d bytes", leastSize)
 	}
-	return n << shift, nil
+	return n, nil
 }
 
 // Path replaces "%p" in the path of a dump by the number of the process that is dumped.

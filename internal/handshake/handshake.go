@@ -167,6 +167,8 @@ type Connection struct {
 	Device string
 	// Met says that Conn is from the Meeting that Config.Meet has returned. QP is then nil.
 	Met bool
+	// Refused says that the client asked for SDP, and that no device in common works. QP is then nil.
+	Refused bool
 	// Local and Peer are the Hellos of the two ends, limited by settle.
 	Local, Peer wire.Hello
 	// Promised is what Config.Promise has returned for this connection.
@@ -258,20 +260,17 @@ func (r Reasons) Table() map[string]string {
 }
 
 // Err returns the error that no device can be used. It names the devices in the order of
-// KnownDevices.
+// wire.KnownDevices.
 func (r Reasons) Err() error {
 	text, between := "no RDMA device can be used", ": "
-	for _, device := range KnownDevices {
-		if why := r.Of(device); why != "" {
-			text += between + device.String() + ": " + why
+	for _, known := range wire.KnownDevices {
+		if why := r.Of(known.Device); why != "" {
+			text += between + known.Name + ": " + why
 			between = "; "
 		}
 	}
 	return errors.New(text)
 }
-
-// KnownDevices are the devices that offers can name, the best one first.
-var KnownDevices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
 
 // dialler returns the device if it makes channels of its own beside the TCP connection.
 func dialler(device wire.Device) (rdma.Dialler, bool) {

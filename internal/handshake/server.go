@@ -297,7 +297,9 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 	if err := rejectToPlain(request); err != nil {
 		return nil, err
 	}
-	return h.plain(), nil
+	up := h.plain()
+	up.Refused = true
+	return up, nil
 }
 
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the

@@ -12,13 +12,23 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // TCP is the name of plain TCP in Ways.
 const TCP = "tcp"
 
-// Ways are the devices, the best one first, and TCP.
-var Ways = []string{"shm", "verbs", "iwarp", TCP}
+// Ways returns the devices, the best one first, and TCP.
+func Ways() []string { return append(devices(), TCP) }
+
+// devices returns the devices of package sdp.
+func devices() []string {
+	all := []string{"shm"}
+	for _, known := range wire.KnownDevices {
+		all = append(all, known.Name)
+	}
+	return all
+}
 
 // Dial connects to a server over the device or TCP that way names.
 func Dial(ctx context.Context, way, address string) (net.Conn, error) {
@@ -39,7 +49,7 @@ func reasonOf(err error, way string) error {
 	if !ok {
 		return err
 	}
-	for _, known := range Ways { // a reason may itself contain "; "
+	for _, known := range devices() { // a reason may itself contain "; "
 		reasons = strings.ReplaceAll(reasons, "; "+known+": ", "\n"+known+": ")
 	}
 	for _, reason := range strings.Split(reasons, "\n") {

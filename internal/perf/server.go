@@ -40,7 +40,7 @@ func (m *memory) release(size int) { m.used.Add(-int64(size)) }
 // Listen listens for clients over TCP and over every device, on one port.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	lc := sdp.ListenConfig{Config: &sdp.Config{
-		Devices: []string{"shm", "verbs", "iwarp"},
+		Devices: devices(),
 		// Clients of TCP send first too, so that waiting for their first bytes costs nothing.
 		Probe: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 	}}

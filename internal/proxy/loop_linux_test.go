@@ -16,7 +16,7 @@ import (
 // TestRedirectLeadsBack has rules that redirect what the proxy dials to the proxy, in a network
 // namespace of its own.
 func TestRedirectLeadsBack(t *testing.T) {
-	if os.Getenv("SDP_TEST_NAMESPACE") == "" {
+	if os.Getenv("GOSDP_TEST_NAMESPACE") == "" {
 		if os.Geteuid() != 0 {
 			t.Skip("missing: root, to make a network namespace")
 		}
@@ -26,7 +26,7 @@ func TestRedirectLeadsBack(t *testing.T) {
 			}
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestRedirectLeadsBack$", "-test.v")
-		cmd.Env = append(os.Environ(), "SDP_TEST_NAMESPACE=1")
+		cmd.Env = append(os.Environ(), "GOSDP_TEST_NAMESPACE=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 		out, err := cmd.CombinedOutput()
 		if err != nil && strings.Contains(err.Error(), "operation not permitted") {

@@ -8,7 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/gosdp/gosdp/internal/units"
 )
 
 // maxConfig limits the size of the file, because a mistyped path may name any file.
@@ -149,7 +150,7 @@ func (o *Options) set(field string) error {
 		}
 		o.Limit = int(n)
 	case "dial-timeout":
-		d, err := time.ParseDuration(value)
+		d, err := units.Time(value)
 		if err != nil || d <= 0 {
 			return fmt.Errorf("dial-timeout=%s: want a time, such as 10s", value)
 		}

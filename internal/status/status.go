@@ -43,6 +43,10 @@ type Program struct {
 	Memory      int64  `json:"memory"`       // bytes promised to peers
 	MemoryLimit int64  `json:"memory_limit"` // that may be promised
 
+	// PlainDials and PlainAccepts count the connections of package net so far, by reason.
+	PlainDials   map[string]uint64 `json:"plain_dials"`
+	PlainAccepts map[string]uint64 `json:"plain_accepts"`
+
 	// Pinned is how many bytes are locked in memory, by RDMA device.
 	Pinned map[string]int64 `json:"pinned,omitempty"`
 

@@ -24,13 +24,10 @@ func (p *Program) Write(w io.Writer) error {
 	o.int("closing", int64(p.Closing))
 	o.int("memory", p.Memory)
 	o.int("memory_limit", p.MemoryLimit)
+	numbers(&o, "plain_dials", p.PlainDials)
+	numbers(&o, "plain_accepts", p.PlainAccepts)
 	if len(p.Pinned) > 0 {
-		o.key("pinned")
-		o.open()
-		for _, device := range slices.Sorted(maps.Keys(p.Pinned)) {
-			o.int(device, p.Pinned[device])
-		}
-		o.close()
+		numbers(&o, "pinned", p.Pinned)
 	}
 	o.key("connections")
 	o.text = append(o.text, '[')
@@ -83,6 +80,16 @@ func (o *object) conn(c *Conn) {
 		o.string(device, c.Declined[device])
 	}
 	o.close()
+	o.close()
+}
+
+// numbers adds an object with the numbers of a table.
+func numbers[N int64 | uint64](o *object, name string, table map[string]N) {
+	o.key(name)
+	o.open()
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		o.uint(key, uint64(table[key]))
+	}
 	o.close()
 }
 

@@ -17,8 +17,8 @@ import (
 func TestWriteIsReadBack(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 	for _, p := range []Program{
-		{Conns: Conns{}},
-		{Version: 7, PID: 1, Name: "a\"\\\n\x00\u2028é", UID: 2, Time: at, Open: 3, Opened: 1 << 63, Closing: 4, Memory: -5, MemoryLimit: 6, Pinned: map[string]int64{"mlx5_0": 7, "siw0": 0}, Conns: Conns{
+		{PlainDials: map[string]uint64{}, PlainAccepts: map[string]uint64{}, Conns: Conns{}},
+		{Version: 7, PID: 1, Name: "a\"\\\n\x00\u2028é", UID: 2, Time: at, Open: 3, Opened: 1 << 63, Closing: 4, Memory: -5, MemoryLimit: 6, PlainDials: map[string]uint64{"off": 8}, PlainAccepts: map[string]uint64{"other_host": 9, "rule": 10}, Pinned: map[string]int64{"mlx5_0": 7, "siw0": 0}, Conns: Conns{
 			{}, {
 				ID: 1, Local: "l", Remote: "r", Device: "d", Dialled: true, Closing: true, Opened: at, OnTCP: "o", Moves: 13, Sent: 1, Received: 2, ZCopySent: 3,
 				ZCopyRecv: 4, MsgSent: 5, MsgRecv: 6, Stalls: 7, Unread: 8, SendCredit: 9, RecvCredit: 10, Buffers: 11, BufferSize: 12,

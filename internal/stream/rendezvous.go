@@ -76,11 +76,19 @@ func (c *Conn) nobody() error {
 func (c *Conn) nobodyLocked() error {
 	if c.meeting != nil {
 		if err := c.meeting.Refused(); err != nil {
-			return err
+			return refusal{err}
+		}
+	}
+	if why := c.why.Load(); why != nil {
+		if earlier, ok := (*why).(refusal); ok { // who was turned away does not come again
+			return earlier
 		}
 	}
 	return errNobody
 }
+
+// A refusal is why a dialler has turned away who came to a meeting.
+type refusal struct{ error }
 
 // established reports whether neither end has closed the TCP connection.
 func (c *Conn) established() (yes bool) {
@@ -117,7 +125,7 @@ func (c *Conn) TryMeet() (met bool, err error) {
 		err = c.meet()
 	}
 	if c.meeting != nil && c.meeting.Refused() != nil {
-		refused := c.meeting.Refused()
+		var refused error = refusal{c.meeting.Refused()}
 		c.why.Store(&refused)
 	}
 	if err != nil {

@@ -441,6 +441,9 @@ func TestAllow(t *testing.T) {
 				cancel()
 				<-met
 				assert.EqualError(t, s.Why(), "peer runs as user 12345, this process as user 0")
+				if !dials {
+					assert.EqualError(t, s.nobody(), "peer runs as user 12345, this process as user 0", "a meeting to which nobody comes")
+				}
 				_, err = io.ReadFull(s, make([]byte, 5))
 				assert.NoError(t, err, "on TCP")
 			}

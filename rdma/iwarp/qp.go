@@ -1,7 +1,9 @@
 package iwarp
 
 import (
+	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -187,6 +189,13 @@ func init() { rdma.RegisterDevice(device{}) }
 
 // Name is "iwarp".
 func (device) Name() string { return "iwarp" }
+
+var _ rdma.Named = device{}
+
+// OnlyIfNamed returns that iwarp is slower than the TCP connection that it would use.
+func (device) OnlyIfNamed(netip.Addr) error { return errSlower }
+
+var errSlower = errors.New("slower than TCP: used only if named (SDP_DEVICES) or on network sdp")
 
 // Probe returns nil: TCP is everywhere.
 func (device) Probe() error { return nil }

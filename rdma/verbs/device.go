@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gosdp/gosdp/internal/rnics"
 	"github.com/gosdp/gosdp/rdma"
 )
 
@@ -28,12 +29,26 @@ var (
 	_ rdma.Dialler = device{}
 	_ rdma.Starter = device{}
 	_ rdma.Pinner  = device{}
+	_ rdma.Named   = device{}
 )
 
 func init() { rdma.RegisterDevice(device{}) }
 
 // Name is "verbs".
 func (device) Name() string { return "verbs" }
+
+// OnlyIfNamed returns nil for addresses on RDMA hardware. Software devices (rxe, siw) are slower than TCP.
+func (device) OnlyIfNamed(local netip.Addr) error {
+	switch networks := rnics.Networks(); {
+	case len(networks) == 0:
+		return errNoHardware
+	case local.IsValid() && !rnics.Owns(networks, local.Unmap()):
+		return fmt.Errorf("local address %v is not on RDMA hardware", local)
+	}
+	return nil
+}
+
+var errNoHardware = errors.New("no RDMA hardware: software devices are used only if verbs is named (SDP_DEVICES) or on network sdp")
 
 const cmFile = "/dev/infiniband/rdma_cm"
 

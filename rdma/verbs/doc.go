@@ -3,6 +3,9 @@
 //
 //	import _ "github.com/gosdp/gosdp/rdma/verbs"
 //
+// The package is experimental: it is tested over rxe and siw, and not on hardware. docs/verbs.md
+// says how to try it there.
+//
 // It needs Linux and cgo; built without either, the package registers nothing. It neither links the
 // two libraries nor needs their headers: it opens them when the device is first needed. If they are
 // missing, there is no such device.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,10 +21,10 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// pair returns both ends of a connection over which bytes move until the test's end.
-func pair(t *testing.T) (client, server *sdp.Conn) {
+// pair returns both ends of a connection over which bytes move until the test's end. config may be nil.
+func pair(t *testing.T, config *sdp.Config) (client, server *sdp.Conn) {
 	t.Helper()
-	l, err := sdp.Listen("sdp", "127.0.0.1:0")
+	l, err := (&sdp.ListenConfig{Config: config}).Listen(t.Context(), "sdp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
 	accepted := make(chan net.Conn, 1)
@@ -31,7 +32,7 @@ func pair(t *testing.T) (client, server *sdp.Conn) {
 		s, _ := l.Accept()
 		accepted <- s
 	}()
-	c, err := sdp.Dial("sdp", l.Addr().String())
+	c, err := (&sdp.Dialer{Config: config}).Dial("sdp", l.Addr().String())
 	require.NoError(t, err)
 	s := <-accepted
 	require.NotNil(t, s)
@@ -69,7 +70,7 @@ func get(t *testing.T, target string) *httptest.ResponseRecorder {
 }
 
 func TestJSON(t *testing.T) {
-	client, _ := pair(t)
+	client, _ := pair(t, nil)
 	w := get(t, "/debug/sdp?json")
 	require.Equal(t, "application/json; charset=utf-8", w.Header().Get("Content-Type"))
 	var p struct {
@@ -123,20 +124,37 @@ func TestPageInABrowser(t *testing.T) {
 	if err != nil {
 		t.Skip("missing: chromium")
 	}
-	client, server := pair(t)
-	if os.Getenv("GOSDP_PICTURE") != "" { // a picture with more to see
-		for range 3 {
-			pair(t)
-		}
+	client, server := pair(t, nil)
+	pair(t, &sdp.Config{Devices: []string{"iwarp"}}) // with the columns of SDP's messages
+	idle, err := net.Listen("tcp6", "[::1]:0")
+	require.NoError(t, err)
+	defer idle.Close()
+	for _, devices := range [][]string{{"shm"}, {"tcp"}} { // one that has not moved, and one that never will
+		c, err := (&sdp.Dialer{Config: &sdp.Config{Devices: devices}}).Dial("tcp", idle.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
 	}
-	program := httptest.NewServer(Handler())
+	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			Handler().ServeHTTP(w, r)
+			return
+		}
+		page := httptest.NewRecorder()
+		Handler().ServeHTTP(page, r)
+		maps.Copy(w.Header(), page.Header())
+		// The title says how much of the table is out of sight.
+		io.WriteString(w, strings.Replace(page.Body.String(), "</script>", `setInterval(() => {
+			const e = document.querySelector(".scroll");
+			document.title = "hidden: " + (e.scrollWidth - e.clientWidth);
+		}, 100);</script>`, 1))
+	}))
 	defer program.Close()
 	browse := func(args ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, chromium, append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-			"--user-data-dir=" + t.TempDir(), "--virtual-time-budget=60000", "--window-size=1500,560"}, append(args, program.URL+"/")...)...)
+			"--user-data-dir=" + t.TempDir(), "--virtual-time-budget=60000", "--window-size=1200,560"}, append(args, program.URL+"/")...)...)
 		cmd.WaitDelay = 10 * time.Second
 		out, err := cmd.Output()
 		require.NoError(t, err)
@@ -146,12 +164,15 @@ func TestPageInABrowser(t *testing.T) {
 		browse("--screenshot=" + picture)
 	}
 	dom := browse("--dump-dom")
+	require.Contains(t, dom, "<title>hidden: 0</title>")
 	dom, _, _ = strings.Cut(dom, "<script") // which contains the page's texts, too
 	for _, want := range []string{
 		`<span id="state" role="status" class="">refreshed every second</span>`,
 		"<td>" + client.LocalAddr().String() + "</td>",
 		"<td>" + server.LocalAddr().String() + "</td>",
 		"<td>" + client.Device() + "</td>",
+		`<td class="note" colspan="[0-9]+">too little traffic</td>`,
+		`<b id="plain">1</b><span id="why">off 1</span>`,
 		`<b id="outrate">[0-9.]+ [kM]?B/s</b>`,
 		`<td class="n">[1-9][0-9.]* [kM]B</td>`, // bytes sent
 		// The largest rate is at the top of the graph.

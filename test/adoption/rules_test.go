@@ -28,7 +28,7 @@ func TestRules(t *testing.T) {
 		{"use sdp server * *:*", "shm", "", file + ":1 requires SDP: program cannot refuse clients without SDP"},
 		{"use both client * *:*", "tcp", "tcp", "echoed"},
 		{"use tcp client * *:*\nnonsense", "shm", "shm", "sdp: SDP_CONFIG ignored: " + file + ":2: unknown statement"},
-		{"log min-level 7\nuse sdp client * *:*", "shm", "shm", ": connection over tcp (line 2: use sdp client * *:*)"},
+		{"log min-level 7\nuse sdp client * *:*", "shm", "shm", ": peer met in shared memory (line 2: use sdp client * *:*)"},
 	} {
 		t.Run(v.rules+" "+v.devices, func(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte(v.rules), 0o600))

@@ -62,7 +62,7 @@ type callRow struct {
 }
 
 var callRows = []callRow{
-	sdpCalls("64 B round trip, spinning", "PingPong", "100000", 500, 2500, 0.5),
+	sdpCalls("64 B round trip, spinning", "PingPong", "100ms", 500, 2500, 0.5),
 	sdpCalls("64 B round trip, default", "PingPong", "", 500, 2500, 3),
 	sdpCalls("64 B round trip, parked", "PingPong", "0", 200, 800, 3),
 	sdpCalls("64 B round trip, TCP of package net", "PingPongTCP", "", 200, 800, 0),

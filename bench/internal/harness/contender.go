@@ -7,10 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/gosdp/gosdp/rdma"
 	_ "github.com/gosdp/gosdp/rdma/verbs" // for machines with an RDMA device at the loopback address
 	"github.com/gosdp/gosdp/sdp"
+	"github.com/gosdp/gosdp/wire"
 )
 
 // A Contender is a way to connect two programs. To add one, append its listen and
@@ -57,7 +59,7 @@ func every(Kind) bool { return true }
 
 // Contenders lists all contenders, the baseline first. They take turns in this
 // order.
-var Contenders = []Contender{
+var Contenders = slices.Concat([]Contender{
 	{
 		Name:   Baseline,
 		About:  "package net over loopback",
@@ -80,9 +82,8 @@ var Contenders = []Contender{
 		Listen: listenBare,
 		Dial:   dialBare,
 	},
-	overSDP("sdp-iwarp", "SDP over the software RNIC, without CRC, which is the default on one host",
-		sdp.Config{Devices: []string{"iwarp"}}),
-	overSDP("sdp-iwarp-crc", "the same with CRC32C, as between two hosts",
+}, overDevices(), []Contender{
+	overSDP("sdp-iwarp-crc", "sdp-iwarp with CRC32C, as between two hosts; on one host the default is without",
 		sdp.Config{Devices: []string{"iwarp"}, CRC: true}),
 	{
 		Name:   "sdp-shm",
@@ -93,7 +94,6 @@ var Contenders = []Contender{
 		Listen: listenMoving,
 		Dial:   dialMoving,
 	},
-	overSDP("sdp-verbs", "SDP over an RDMA NIC", sdp.Config{Devices: []string{"verbs"}}),
 	{
 		Name:   "dial-plain",
 		About:  "sdp.Dial on network tcp to a server of package net: what SDP costs a connection that cannot move",
@@ -124,6 +124,14 @@ var Contenders = []Contender{
 			return requireTCP(new(sdp.Dialer).DialContext(ctx, "tcp", address))
 		}),
 	farShm(),
+})
+
+// overDevices are the RDMA devices of the library.
+func overDevices() (all []Contender) {
+	for _, known := range wire.KnownDevices {
+		all = append(all, overSDP("sdp-"+known.Name, "SDP over the RDMA device "+known.Name, sdp.Config{Devices: []string{known.Name}}))
+	}
+	return all
 }
 
 // farShm is shared memory between two network namespaces that share a directory, as containers do.

@@ -68,14 +68,14 @@ func sdpNetFD(sock *netFD, link *sdpLink) *netFD {
 	}
 }
 
-// sdpConn makes a connection the program's. up is nil if it stays package net's own.
-func (c *TCPConn) sdpConn(up *sdp.Conn, role string) *TCPConn {
+// sdpConn makes a connection the program's. up is nil if it stays package net's own, and why says why it does.
+func (c *TCPConn) sdpConn(up *sdp.Conn, why, role string) *TCPConn {
 	if up == nil {
 		c.fd.sdpSettled = true
-		sdpReport(role, "tcp")
+		sdpReport(role, "tcp", why)
 		return c
 	}
-	sdpReport(role, up.Device())
+	sdpReport(role, up.Device(), "")
 	return &TCPConn{conn{sdpNetFD(c.fd, &sdpLink{conn: up, role: role})}}
 }
 
@@ -165,7 +165,7 @@ func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto i
 	if err != nil {
 		return nil, err
 	}
-	up, err := sdp.Dialled(ctx, sd.network, sdpInner(c.fd))
+	up, why, err := sdp.Dialled(ctx, sd.network, sdpInner(c.fd))
 	if err != nil {
 		c.Close()
 		if e := mapErr(ctx.Err()); e != nil {
@@ -173,7 +173,7 @@ func (sd *sysDialer) sdpDial(ctx context.Context, laddr, raddr *TCPAddr, proto i
 		}
 		return nil, sdpError("connect", err)
 	}
-	return c.sdpConn(up, "dial"), nil
+	return c.sdpConn(up, why, "dial"), nil
 }
 
 // sdpListen acts like listenTCPProto.
@@ -215,12 +215,14 @@ func (ln *TCPListener) sdpAccepted(c *TCPConn) *TCPConn {
 	if !ln.fd.sdpSettled || c.fd.sdpSettled {
 		return c
 	}
-	return c.sdpConn(sdp.Accepted(sdpInner(c.fd), sdpAddr(ln.fd.laddr)), "accept")
+	up, why := sdp.Accepted(sdpInner(c.fd), sdpAddr(ln.fd.laddr))
+	return c.sdpConn(up, why, "accept")
 }
 
 // sdpContinued returns what a program gets of a connection that it has as a file.
 func sdpContinued(c *TCPConn) *TCPConn {
-	return c.sdpConn(sdp.Continued(sdpInner(c.fd)), "file")
+	up, why := sdp.Continued(sdpInner(c.fd))
+	return c.sdpConn(up, why, "file")
 }
 
 // Read, Write, Close
@@ -250,11 +252,17 @@ func (fd *netFD) sdpWriteBuffers(v *Buffers) (int64, error) {
 }
 
 func (fd *netFD) sdpClose() error {
-	fd.sdp.closed.Store(true)
+	again := fd.sdp.closed.Swap(true)
 	if l := fd.sdp.listener(); l != nil {
 		return sdpError("close", l.Close())
 	}
-	return sdpError("close", fd.sdp.conn.Close())
+	err := sdpError("close", fd.sdp.conn.Close())
+	if !again && sdpReports() {
+		if why := fd.sdp.conn.Stayed(); why != "" {
+			sdpReport(fd.sdp.role, "stayed", why)
+		}
+	}
+	return err
 }
 
 func (fd *netFD) sdpShutdown(how int) error {
@@ -472,13 +480,13 @@ func (l *sdpLink) report() {
 		return
 	}
 	if s := l.conn.Stats(); s.ShmSent+s.ShmReceived > 0 && !l.moved.Swap(true) {
-		sdpReport(l.role, "shm")
+		sdpReport(l.role, "shm", "")
 	}
 }
 
-// sdpReport appends a line about a connection to the file that SDP_REPORT names. A line
-// is one write, so those of several processes do not mix.
-func sdpReport(role, device string) {
+// sdpReport appends a line about a connection to the file that SDP_REPORT names, with why it is on TCP if that is
+// known. A line is one write, so those of several processes do not mix.
+func sdpReport(role, device, why string) {
 	if !sdpReports() {
 		return
 	}
@@ -486,6 +494,10 @@ func sdpReport(role, device string) {
 	if err != nil {
 		return
 	}
-	f.WriteString(os.Args[0] + " " + role + " " + device + " " + sdpBuild + "\n")
+	line := os.Args[0] + " " + role + " " + device + " " + sdpBuild
+	if why != "" {
+		line += ": " + why
+	}
+	f.WriteString(line + "\n")
 	f.Close()
 }

@@ -53,7 +53,7 @@ func (sd *sysDialer) sdpDialRDMA(ctx context.Context, laddr, raddr *TCPAddr, pro
 		last = c
 		return sdpInner(c.fd), nil
 	}
-	c, err := new(sdp.Dialer).DialContext(inner.WithConnect(ctx, connect), sd.network, raddr.String())
+	c, why, err := sdp.DialRDMA(inner.WithConnect(ctx, connect), sd.network, raddr.String())
 	if err != nil {
 		if e := mapErr(ctx.Err()); e != nil {
 			return nil, e
@@ -62,7 +62,7 @@ func (sd *sysDialer) sdpDialRDMA(ctx context.Context, laddr, raddr *TCPAddr, pro
 	}
 	up, _ := c.(*sdp.Conn)
 	sdpUp(up)
-	return last.sdpConn(up, "dial"), nil
+	return last.sdpConn(up, why, "dial"), nil
 }
 
 // sdpServeRDMA is sdpServe for a listener whose clients may ask for SDP, or must.
@@ -105,7 +105,7 @@ func (fd *netFD) sdpAccept() (*netFD, error) {
 	}
 	sdpUp(up)
 	sock := inner.OwnerOf(up.Under()).(*netFD)
-	return (&TCPConn{conn{sock}}).sdpConn(up, "accept").fd, nil
+	return (&TCPConn{conn{sock}}).sdpConn(up, "", "accept").fd, nil
 }
 
 var sdpOnce sync.Once

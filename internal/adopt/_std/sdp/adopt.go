@@ -19,31 +19,42 @@ func decided(name string, role rules.Role, address net.Addr) (*settings, network
 	return set, n, err
 }
 
-// Dials reports whether DialContext must make a connection to an address, because SDP over RDMA may be
+// Dials reports whether DialRDMA must make a connection to an address, because SDP over RDMA may be
 // used. Otherwise package net does, for Dialled.
 func Dials(network string, address net.Addr) (rdma bool, err error) {
 	set, n, err := decided(network, rules.Client, address)
 	if err != nil {
-		n.logDial(address.String(), nil, err)
+		n.logDial(&DialEvent{Address: address.String()}, nil, err)
 		return false, err
 	}
 	return len(set.Devices) > 0, nil
 }
 
-// Dialled returns the Conn for a TCP connection that package net has dialled, and nil if that stays as it is.
-func Dialled(ctx context.Context, network string, conn net.Conn) (*Conn, error) {
+// DialRDMA acts like Dial, and also returns why the connection is not a Conn.
+func DialRDMA(ctx context.Context, network, address string) (c net.Conn, why string, err error) {
+	e := DialEvent{Network: network, Address: address}
+	c, err = new(Dialer).dialContext(ctx, &e)
+	e.Err = err
+	setups.count(e)
+	return c, e.why(), err
+}
+
+// Dialled returns the Conn for a TCP connection that package net has dialled, or why that stays as it is.
+func Dialled(ctx context.Context, network string, conn net.Conn) (c *Conn, why string, err error) {
 	set, n, err := decided(network, rules.Client, conn.RemoteAddr())
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	c, err := set.dialled(ctx, n, conn)
-	address := conn.RemoteAddr().String()
-	if c == nil {
-		n.logDial(address, conn, err)
+	e := DialEvent{Network: network, Address: conn.RemoteAddr().String()}
+	if c, err = set.dialled(ctx, n, conn); c != nil {
+		e.Device = c.Device()
 	} else {
-		n.logDial(address, c, err)
+		e.Plain = set.plainReason(conn, nil)
 	}
-	return c, err
+	e.Err = err
+	setups.count(e)
+	n.logDial(&e, conn, err)
+	return c, e.why(), err
 }
 
 func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn, error) {
@@ -77,25 +88,38 @@ func Listens(address net.Addr, rdma bool) (bool, error) {
 
 var errNoListener = errors.New("program cannot refuse clients without SDP; build it with sdp go -iwarp")
 
-// Accepted returns the Conn for a connection that package net has accepted at an address, and nil if that
+// Accepted returns the Conn for a connection that package net has accepted at an address, or why that
 // stays as it is.
-func Accepted(conn net.Conn, address net.Addr) *Conn {
-	set, _, err := decided("tcp", rules.Server, address)
+func Accepted(conn net.Conn, address net.Addr) (c *Conn, why string) {
+	set, n, err := decided("tcp", rules.Server, address)
 	if err != nil {
-		return nil
+		return nil, err.Error()
 	}
-	return set.onHost(conn, false)
+	if c = set.onHost(conn, false); c != nil {
+		return c, ""
+	}
+	reason := set.plainReason(conn, nil)
+	if !n.only && !set.asks { // a Listener has counted it
+		setups.plainAccepts[reason].Add(1)
+	}
+	return nil, reason.sentence()
 }
 
-// Continued returns the Conn for a connection that another process has begun, and nil if that stays as it
+// Continued returns the Conn for a connection that another process has begun, or why that stays as it
 // is.
-func Continued(conn net.Conn) *Conn {
+func Continued(conn net.Conn) (c *Conn, why string) {
 	set, _, err := decided("tcp", rules.Server, conn.LocalAddr())
 	if err != nil {
-		return nil
+		return nil, err.Error()
 	}
-	return set.inherit(conn)
+	if c = set.inherit(conn); c != nil {
+		return c, ""
+	}
+	return nil, set.plainReason(conn, nil).sentence()
 }
+
+// Stayed returns why the connection has never been in shared memory; "": it has, or cannot be.
+func (c *Conn) Stayed() string { return stayed(c.Stats()) }
 
 // OverRDMA reports whether SDP's messages carry the connection.
 func (c *Conn) OverRDMA() bool {
