@@ -36,7 +36,7 @@ type Sink struct {
 	cancelDue   bool
 	nonDiscards uint32
 	ended       bool // the peer's DisConn was received
-	crossed     bool // it crossed a SinkAvailCancel, which may be answered
+	crossed     bool // a SinkCancelAck may arrive for a SinkAvail that has ended
 
 	change bool // a ModeChange to Combined is due
 
@@ -406,6 +406,8 @@ func (s *Sink) WrCompl(n int, stag uint32) error {
 	}
 	s.filled = n
 	s.counts.Bytes += uint64(n)
+	// The source may have cancelled the rest, or have sent this before the SinkAvailCancel arrived.
+	s.crossed = s.crossed || s.cancelling && n < int(s.advert.Len)
 	s.end()
 	return nil
 }
@@ -431,7 +433,7 @@ func (s *Sink) End() error {
 	if len(s.held) > 0 || s.asked > 0 {
 		return errors.New("zcopy: §8.2.1: DisConn before the end of advertised data")
 	}
-	s.ended, s.crossed = true, s.cancelling
+	s.ended, s.crossed = true, s.crossed || s.cancelling
 	s.dropOffer()
 	return nil
 }

@@ -204,6 +204,10 @@ func TestSink(t *testing.T) {
 		{"answered before the cancel went", []act{toPipelined, advertise(500), sinkAvail, withdraw, cancelAck}, "§9.5.5: SinkCancelAck without a SinkAvailCancel"},
 		{"withdrawn too late: filled", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, wrCompl(500, 9), nothingDue}, ""},
 		{"withdrawn too late: payload", []act{toPipelined, advertise(500), sinkAvail, withdraw, data(1), nothingDue}, ""},
+		{"answered after a part was written", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, wrCompl(400, 9), cancelAck}, ""},
+		{"answered twice after a part was written", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, wrCompl(400, 9), cancelAck, cancelAck}, "§9.5.5: SinkCancelAck without a SinkAvailCancel"},
+		{"answered after all was written", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, wrCompl(500, 9), cancelAck}, "§9.5.5: SinkCancelAck without a SinkAvailCancel"},
+		{"answered after a DisConn that followed a part", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, wrCompl(400, 9), disConn, cancelAck}, ""},
 		{"answered after payload", []act{toPipelined, advertise(500), sinkAvail, withdraw, sinkGone, data(1), cancelAck}, "§9.5.5: SinkCancelAck without a SinkAvailCancel"},
 
 		{"DisConn", []act{disConn}, ""},
