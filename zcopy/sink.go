@@ -3,6 +3,7 @@ package zcopy
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gosdp/gosdp/wire"
 )
@@ -193,7 +194,9 @@ func (s *Sink) Holding() bool { return len(s.held) > 0 }
 
 // Announced reports whether the peer has advertised bytes that have neither been fetched nor
 // arrived as Data.
-func (s *Sink) Announced() bool { return s != nil && (s.next() != nil || s.asked > 0) }
+func (s *Sink) Announced() bool {
+	return s != nil && (s.asked > 0 || slices.ContainsFunc(s.held, func(h held) bool { return h.left+h.flying > 0 }))
+}
 
 // Suits reports whether a Read with room for n bytes should fetch from the oldest SrcAvail.
 // A Read that is much smaller should not: an RDMA Read for each of many small Reads would be
