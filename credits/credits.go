@@ -72,9 +72,8 @@ type window struct {
 func (w window) end() uint32 { return w.ack + uint32(w.bufs) }
 
 // New returns the Account of a connection after Hello and HelloAck. peerBufs is the number of
-// private buffers that the peer has announced, and posted the number that this end has. §10.3
-// requires three. With four or more a stream flows without the peer's help (see MustUpdate). A
-// pool that begins with five or more must keep five.
+// private buffers that the peer has announced, and posted the number that this end has. Each is
+// at least wire.MinBufs. A pool that begins with five or more must keep five.
 func New(peerBufs, posted uint16) Account {
 	w := window{bufs: posted}
 	a := Account{bufs: peerBufs, keep: reserved, posted: posted, told: w, stamped: w, limit: w.end()}

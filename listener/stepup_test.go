@@ -161,7 +161,6 @@ func TestStepUp(t *testing.T) {
 	qp, choice := approach(t, l, nil)
 	require.Equal(t, wire.Choice{Device: wire.DeviceVerbs, Token: stepAddress.Token, HasToken: true, Port: 7, Stay: true}, choice)
 	require.Len(t, fakeVerbs.asked, 1)
-	assert.True(t, fakeVerbs.asked[0].SameHost)
 
 	reply, ord, err := fakeVerbs.invited.answer(handshaketest.Hello())
 	require.NoError(t, err)
@@ -271,13 +270,6 @@ func TestNotInvited(t *testing.T) {
 		l := listen(t, cfg, 8)
 		_, choice := approach(t, l, func(o *wire.Offers) { o.Client = netip.MustParseAddrPort("192.0.2.1:1") })
 		assert.Equal(t, wire.DeviceVerbs, choice.Device)
-	})
-	t.Run("another host is told", func(t *testing.T) {
-		fakeVerbs.reset()
-		l := listen(t, stepConfig(), 8)
-		approach(t, l, func(o *wire.Offers) { o.Host.Proof[0]++ })
-		require.Len(t, fakeVerbs.asked, 1)
-		assert.False(t, fakeVerbs.asked[0].SameHost)
 	})
 }
 

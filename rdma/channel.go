@@ -27,9 +27,6 @@ type Dialler interface {
 
 // Peer is what an end knows about the other one before they step up.
 type Peer struct {
-	// SameHost says that both run on one kernel, in one network namespace. The client assumes
-	// it from the addresses.
-	SameHost bool
 	// Local and Remote are the ends of the TCP connection as this end sees them. They are
 	// invalid if there is none.
 	Local, Remote netip.AddrPort

@@ -171,9 +171,10 @@ type PeerLossNotifier interface {
 //
 // Errors: every violation by the peer, and every loss of the channel, ends the queue pair. Poll and
 // Wait still deliver what had arrived before. Then they return the reason, which does not change:
-// io.EOF if the peer closed the channel between two messages, a *ProtocolError or *TerminateError
-// for a violation, and the transport's error otherwise. The sending half may end before the
-// receiving half: then PostSend fails while Poll still delivers.
+// io.EOF if the peer closed the channel between two messages, io.ErrUnexpectedEOF if it did so in
+// a message or after an RDMA Write that no message has followed, a *ProtocolError or
+// *TerminateError for a violation, and the transport's error otherwise. The sending half may end
+// before the receiving half: then PostSend fails while Poll still delivers.
 //
 // Memory: the Local of an RDMA Read belongs to the caller again when the Read has completed, or
 // when Close or Abort has returned. The device does not write to it afterwards. The end of the

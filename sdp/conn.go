@@ -99,7 +99,7 @@ func newConn(tcp net.Conn, qp rdma.QueuePair, s setup) (*Conn, error) {
 	c.out.batch = uint8(min(qp.Limits().SendBatch, session.MaxBatch))
 	c.closer = closer{conn: c, linger: -1}
 	c.promise = promise{conn: c, held: recvBuffers - int32(s.local.Bufs), window: recvWindow}
-	if limits := qp.Limits(); !limits.Elastic && limits.Buffers > 0 {
+	if !qp.Limits().Elastic {
 		c.exact, c.promise.window = true, exactWindow
 	}
 	if s.window > 0 {

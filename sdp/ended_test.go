@@ -48,7 +48,7 @@ func TestEndOfTheChannel(t *testing.T) {
 		read     error // of the first Read
 	}{
 		{"an end", true, false, nil, io.EOF, io.EOF},
-		{"an end in a message", true, false, nil, io.ErrUnexpectedEOF, io.EOF},
+		{"an end in a message", true, false, nil, io.ErrUnexpectedEOF, syscall.ECONNRESET},
 		{"an end, after a Write met one", true, false, broken, io.EOF, io.EOF},
 		{"an end, after a Write met a reset", true, false, os.NewSyscallError("write", syscall.ECONNRESET), io.EOF, syscall.ECONNRESET},
 		{"a reset", true, false, nil, reset, syscall.ECONNRESET},

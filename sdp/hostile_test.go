@@ -21,6 +21,7 @@ import (
 // hostilePeer speaks SDP as the test wants it, over a queue pair that is right.
 type hostilePeer struct {
 	t    *testing.T
+	tcp  net.Conn // below qp; nil at a server
 	qp   rdma.QueuePair
 	mseq uint32
 
@@ -183,7 +184,7 @@ func hostileDial(t *testing.T, address string, private []byte) (*hostilePeer, er
 	}
 	c.SetDeadline(time.Time{})
 	qp.ProvideReceive(64, 16<<10)
-	return &hostilePeer{t: t, qp: qp}, nil
+	return &hostilePeer{t: t, tcp: c, qp: qp}, nil
 }
 
 // hostileHouse is a listener with a good connection beside the hostile ones.

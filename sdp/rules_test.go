@@ -45,22 +45,22 @@ var protocolRules = append(malformedRules(), []rule{
 	{"Hello and HelloAck: the first message after them is 1", "HelloAck", hostileSays(hostileMessage{mid: 1, extension: make([]byte, 12)}), "HelloAck: MID: belongs to connection set-up", ""},
 	{"Messages: SuspComm and SuspCommAck (socket duplication, §13) are refused", "SuspComm", hostileSays(hostileMessage{mid: 0x0D, extension: make([]byte, 8)}), "SuspComm: MID: socket duplication is not supported", ""},
 	{"Messages: SuspComm and SuspCommAck (socket duplication, §13) are refused", "SuspCommAck", hostileSays(hostileMessage{mid: 0x0E}), "SuspCommAck: MID: socket duplication is not supported", ""},
-	{"Messages: It is the last message on the TCP connection", "StepUp", hostileSays(hostileMessage{mid: 0x40}), "§9: unexpected StepUp", ""},
+	{"Messages: It is the last message on the TCP connection", "StepUp", hostileSays(hostileMessage{mid: 0x40}), "sdp: StepUp after set-up", ""},
 
-	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "§9: unexpected Plain", ""},
+	{"Messages: It is the last message on the TCP connection", "Plain", hostileSays(hostileMessage{mid: 0x41}), "sdp: Plain after set-up", ""},
 
 	{"Messages: A message that is malformed, out of sequence, or sent without credit", "MSeq again", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 2}), "MSeq: is 2, expected 3", ""},
 	{"Messages: A message that is malformed, out of sequence, or sent without credit", "MSeq left out", hostileSays(hostileMessage{mid: 0xFF, payload: "x", mseq: 4}), "MSeq: is 4, expected 3", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck of what was not sent", hostileSays(hostileMessage{mid: 0xFF, ack: 1000}), "MSeqAck: is 1000, beyond the last message sent", ""},
 	{"Messages: §6.1.6, of the last message received", "MSeqAck that goes back", hostileSays(hostileMessage{mid: 0xFF, ack: 1<<32 - 1}), "MSeqAck: is 4294967295, less than the previous 0", ""},
 
-	{"Messages: §8.2.1, no data comes after it", "DisConn twice", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 2}), "§8.2.1: second DisConn", ""},
-	{"Messages: §8.2.1, no data comes after it", "Data after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileData("x")), "§8.2.1: Data with payload after DisConn", ""},
-	{"Messages: §8.2.1, no data comes after it", "SrcAvail after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileSrcAvail(10, "x")), "§8.2.1: SrcAvail with payload after DisConn", ""},
-	{"Messages: §8.2.1, no data comes after it", "SrcAvail after DisConn in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileMessage{mid: 2}, hostileSrcAvail(10, "")), "§8.2.1: SrcAvail after DisConn", ""},
-	{"Messages: §8.2.1, no data comes after it", "SinkAvail with payload after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 0xFD, extension: hostileSinkAvail(hostileSize, 0).extension, payload: "x"}), "§8.2.1: SinkAvail with payload after DisConn", ""},
-	{"Messages: §8.2.1, after all that was advertised", "DisConn before all that was advertised", hostileSays(hostileSrcAvail(10, "x"), hostileMessage{mid: 2}), "§8.2.1: DisConn before the end of advertised data", "x"},
-	{"Messages: §8.2.2, after a DisConn alone", "AbortConn without DisConn", hostileSays(hostileMessage{mid: 3}), "§8.2.2: AbortConn without DisConn", ""},
+	{"Ending a connection: §8.2.1, no data comes after it", "DisConn twice", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 2}), "§8.2.1: second DisConn", ""},
+	{"Ending a connection: §8.2.1, no data comes after it", "Data after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileData("x")), "§8.2.1: Data with payload after DisConn", ""},
+	{"Ending a connection: §8.2.1, no data comes after it", "SrcAvail after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileSrcAvail(10, "x")), "§8.2.1: SrcAvail with payload after DisConn", ""},
+	{"Ending a connection: §8.2.1, no data comes after it", "SrcAvail after DisConn in Pipelined mode", hostileSaysAtOnce(hostileMode(wire.ModePipelined), hostileMessage{mid: 2}, hostileSrcAvail(10, "")), "§8.2.1: SrcAvail after DisConn", ""},
+	{"Ending a connection: §8.2.1, no data comes after it", "SinkAvail with payload after DisConn", hostileSaysAtOnce(hostileMessage{mid: 2}, hostileMessage{mid: 0xFD, extension: hostileSinkAvail(hostileSize, 0).extension, payload: "x"}), "§8.2.1: SinkAvail with payload after DisConn", ""},
+	{"Ending a connection: §8.2.1, after all that was advertised", "DisConn before all that was advertised", hostileSays(hostileSrcAvail(10, "x"), hostileMessage{mid: 2}), "§8.2.1: DisConn before the end of advertised data", "x"},
+	{"Ending a connection: §8.2.2, after a DisConn alone", "AbortConn without DisConn", hostileSays(hostileMessage{mid: 3}), "§8.2.2: AbortConn without DisConn", ""},
 
 	{"Credits: one whose MSeq is beyond every MSeqAck + Bufs", "more messages than buffers", func(v *victim) {
 		// Unread, and too long to be gathered.
@@ -72,11 +72,11 @@ var protocolRules = append(malformedRules(), []rule{
 	{"Credits: §10, no larger than the receiver's buffers", "Data longer than a buffer", hostileSays(hostileData(strings.Repeat("x", 64<<10))), "for a buffer of", ""},
 	{"Credits: A posted buffer is not withdrawn", "buffers that are withdrawn, and there again", hostileSays(hostileMessage{mid: 0xFF, bufs: -1}, hostileMessage{mid: 0xFF, bufs: 3}, hostileMessage{mid: 0xFF, bufs: 2}), "", ""},
 
-	{"Resizing private buffers: §10.6 holds", "ChRcvBufAck without a ChRcvBuf", hostileSays(hostileWord(0x0C, 1<<14)), "§10.6: ChRcvBufAck without ChRcvBuf", ""},
-	{"Resizing private buffers: §10.6 holds", "ChRcvBufAck of less for more", func(v *victim) {
+	{"Resizing private buffers: §10.6 applies", "ChRcvBufAck without a ChRcvBuf", hostileSays(hostileWord(0x0C, 1<<14)), "§10.6: ChRcvBufAck without ChRcvBuf", ""},
+	{"Resizing private buffers: §10.6 applies", "ChRcvBufAck of less for more", func(v *victim) {
 		v.say(hostileAck(hostileWord(0x0C, recvSize-1), v.wantsMore()))
 	}, "§10.6: peer's buffers shrank to 16383", ""},
-	{"Resizing private buffers: §10.6 holds", "ChRcvBufAck twice", func(v *victim) {
+	{"Resizing private buffers: §10.6 applies", "ChRcvBufAck twice", func(v *victim) {
 		ack := v.wantsMore()
 		v.say(hostileAck(hostileWord(0x0C, recvSize), ack), hostileAck(hostileWord(0x0C, recvSize), ack))
 	}, "§10.6: ChRcvBufAck without ChRcvBuf", ""},

@@ -15,8 +15,9 @@ const (
 	// HelloAckLen is the length of a HelloAck message in bytes.
 	HelloAckLen = HeaderLen + 12
 	// MinBufs is the least number of private buffers that a Hello or HelloAck
-	// may announce (§10.3).
-	MinBufs = 3
+	// may announce. Ours: §10.3 allows three, but a stream to such an end stops after its
+	// first payload. Two credits are left, and an update is due at one (§10.5).
+	MinBufs = 4
 )
 
 // Hello is the contents of a Hello (§6.2.1) or HelloAck (§6.2.2) message.

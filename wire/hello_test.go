@@ -10,12 +10,12 @@ import (
 
 const (
 	helloHex    = "00 00 0040 00000020 00000000 00000000  11 00 0008 00010000 00008000 0010 0020"
-	helloAckHex = "01 00 0003 0000001c 00000000 00000000  11 00 ffff 00000025 0001 0002"
+	helloAckHex = "01 00 0004 0000001c 00000000 00000000  11 00 ffff 00000025 0001 0002"
 )
 
 var (
 	helloVector = Hello{Bufs: 64, MaxAdverts: 8, DesRemRcvSz: 65536, LocalRcvSz: 32768, IRD: 16, ORD: 32, MinV: 1}
-	ackVector   = Hello{Bufs: 3, MaxAdverts: 65535, LocalRcvSz: MinBuffer, IRD: 1, ORD: 2, MinV: 1}
+	ackVector   = Hello{Bufs: 4, MaxAdverts: 65535, LocalRcvSz: MinBuffer, IRD: 1, ORD: 2, MinV: 1}
 )
 
 func TestHelloVectors(t *testing.T) {
@@ -69,7 +69,7 @@ func TestHelloRejects(t *testing.T) {
 		field string
 	}{
 		{"another message", 0, []byte{0x01}, "MID"},
-		{"Bufs 2", 2, []byte{0, 2}, "Bufs"},
+		{"Bufs 3", 2, []byte{0, 3}, "Bufs"},
 		{"Len of a HelloAck", 4, []byte{0, 0, 0, 28}, "Len"},
 		{"Len of more than came", 4, []byte{0, 0, 1, 0}, "Len"},
 		{"MSeq", 8, []byte{0, 0, 0, 1}, "MSeq"},
@@ -106,7 +106,7 @@ func TestHelloAckRejects(t *testing.T) {
 		field string
 	}{
 		{"another message", 0, []byte{0x00}, "MID"},
-		{"Bufs 2", 2, []byte{0, 2}, "Bufs"},
+		{"Bufs 3", 2, []byte{0, 3}, "Bufs"},
 		{"Len of a Hello", 4, []byte{0, 0, 0, 32}, "Len"},
 		{"major version", 16, []byte{0x21}, "MajV"},
 		{"MaxAdverts", 18, []byte{0, 0}, "MaxAdverts"},

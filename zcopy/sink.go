@@ -3,6 +3,7 @@ package zcopy
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gosdp/gosdp/wire"
 )
@@ -36,7 +37,7 @@ type Sink struct {
 	cancelDue   bool
 	nonDiscards uint32
 	ended       bool // the peer's DisConn was received
-	crossed     bool // it crossed a SinkAvailCancel, which may be answered
+	crossed     bool // a SinkCancelAck may arrive for a SinkAvail that has ended
 
 	change bool // a ModeChange to Combined is due
 
@@ -193,7 +194,9 @@ func (s *Sink) Holding() bool { return len(s.held) > 0 }
 
 // Announced reports whether the peer has advertised bytes that have neither been fetched nor
 // arrived as Data.
-func (s *Sink) Announced() bool { return s != nil && (s.next() != nil || s.asked > 0) }
+func (s *Sink) Announced() bool {
+	return s != nil && (s.asked > 0 || slices.ContainsFunc(s.held, func(h held) bool { return h.left+h.flying > 0 }))
+}
 
 // Suits reports whether a Read with room for n bytes should fetch from the oldest SrcAvail.
 // A Read that is much smaller should not: an RDMA Read for each of many small Reads would be
@@ -406,6 +409,8 @@ func (s *Sink) WrCompl(n int, stag uint32) error {
 	}
 	s.filled = n
 	s.counts.Bytes += uint64(n)
+	// The source may have cancelled the rest, or have sent this before the SinkAvailCancel arrived.
+	s.crossed = s.crossed || s.cancelling && n < int(s.advert.Len)
 	s.end()
 	return nil
 }
@@ -431,7 +436,7 @@ func (s *Sink) End() error {
 	if len(s.held) > 0 || s.asked > 0 {
 		return errors.New("zcopy: §8.2.1: DisConn before the end of advertised data")
 	}
-	s.ended, s.crossed = true, s.cancelling
+	s.ended, s.crossed = true, s.crossed || s.cancelling
 	s.dropOffer()
 	return nil
 }

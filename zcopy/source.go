@@ -524,6 +524,10 @@ func (s *Source) inVain() {
 	}
 }
 
+// mayAck reports whether a SinkCancelAck is due and may be sent. It tells the sink that none of
+// its memory is in use, so the RDMA Writes under way and their RdmaWrCompl come first (§9.5.5).
+func (s *Source) mayAck() bool { return s.cancelAck && !s.filling && !s.wrCompl }
+
 // mayChange reports whether a ModeChange is due and may be sent: to Pipelined mode at any
 // time, to another only when nothing is outstanding (§12.1, §12.4).
 func (s *Source) mayChange() bool {
@@ -533,7 +537,7 @@ func (s *Source) mayChange() bool {
 
 // Pending reports whether Due has a message.
 func (s *Source) Pending() bool {
-	return s != nil && (s.wrCompl || s.cancel == cancelDue || s.cancelAck || s.mayChange())
+	return s != nil && (s.wrCompl || s.cancel == cancelDue || s.mayAck() || s.mayChange())
 }
 
 // Due returns the message to send next, and the peer's STag to invalidate with it, or 0. It
@@ -547,7 +551,7 @@ func (s *Source) Due() (m wire.Message, invalidate uint32, ok bool) {
 		return m, s.filled.STag, true
 	case s.cancel == cancelDue:
 		m.MID = wire.MIDSrcAvailCancel
-	case s.cancelAck:
+	case s.mayAck():
 		m.MID = wire.MIDSinkCancelAck
 	case s.mayChange():
 		m.MID, m.Mode = wire.MIDModeChange, s.next

@@ -560,6 +560,29 @@ func TestFillThatIsNotWanted(t *testing.T) {
 	assert.False(t, s.Unwanted(), "the next one is")
 }
 
+// TestSinkCancelAckFollowsRdmaWrCompl: the sink releases its memory at SinkCancelAck, so the RDMA
+// Writes into one of its SinkAvails are over by then (§9.5.5).
+func TestSinkCancelAckFollowsRdmaWrCompl(t *testing.T) {
+	s := pipelined(t)
+	require.NoError(t, commit(t, &s, gotSinkAvail(200, 0, 1), gotSinkAvail(200, 0, 2)))
+	s.Filling(s.Next(500, false))
+	s.SinkAvailCancel()
+	assert.False(t, s.Pending(), "before the RDMA Write is posted")
+	_, _, ok := s.Due()
+	assert.False(t, ok)
+	s.Filled(30)
+	assert.False(t, s.Pending(), "before the RdmaWrCompl is due")
+	assert.Equal(t, Plan{Step: Wait}, s.Next(470, false), "no more is written")
+	for _, mid := range []wire.MID{wire.MIDRdmaWrCompl, wire.MIDSinkCancelAck} {
+		assert.True(t, s.Pending())
+		m, _, ok := s.Due()
+		assert.True(t, ok)
+		assert.Equal(t, mid, m.MID)
+		s.Took(&m)
+	}
+	assert.False(t, s.Pending())
+}
+
 // TestFillInParts: each part begins where the last one ended, and a call that must end
 // writes no further part.
 func TestFillInParts(t *testing.T) {

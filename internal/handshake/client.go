@@ -86,12 +86,6 @@ func (e *NotSDPError) Reason() string {
 // Unwrap returns e.Err.
 func (e *NotSDPError) Unwrap() error { return e.Err }
 
-// WasReset reports whether err says that the peer reset or closed the connection before it
-// answered.
-func WasReset(err error) bool {
-	return iwarp.IsReset(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
 // MaySucceedLater reports whether err says that the peer was too slow, or reset the
 // connection. It may then answer a later Request.
 func MaySucceedLater(err error) bool {
@@ -216,11 +210,7 @@ func (c *Client) reaches(device wire.Device, conn net.Conn) error {
 	if err := c.worth(device, conn); err != nil {
 		return err
 	}
-	return d.Reaches(rdma.Peer{
-		SameHost: OnThisHost(conn),
-		Local:    addrPort(conn.LocalAddr()),
-		Remote:   addrPort(conn.RemoteAddr()),
-	})
+	return d.Reaches(rdma.Peer{Local: addrPort(conn.LocalAddr()), Remote: addrPort(conn.RemoteAddr())})
 }
 
 // request sends the Request and waits for the Reply.

@@ -77,11 +77,7 @@ func (h *Incoming) invite(device wire.Device, offers *wire.Offers) error {
 	if err := h.cfg.worth(device, h.conn); err != nil {
 		return err
 	}
-	client := rdma.Peer{
-		SameHost: h.sameHost,
-		Local:    addrPort(h.conn.LocalAddr()),
-		Remote:   addrPort(h.conn.RemoteAddr()),
-	}
+	client := rdma.Peer{Local: addrPort(h.conn.LocalAddr()), Remote: addrPort(h.conn.RemoteAddr())}
 	if !h.cfg.ThroughProxies && !offers.SameTuple(client.Remote, client.Local) {
 		return errProxy
 	}

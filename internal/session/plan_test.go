@@ -223,7 +223,8 @@ func TestChannelEnded(t *testing.T) {
 		{"after a DisConn and a failed Write", io.EOF, failure, true, false, io.EOF, failure, false},
 		{"a failure", failure, nil, false, true, failure, failure, false},
 		{"an end, all has arrived", io.EOF, nil, false, true, io.EOF, syscall.EPIPE, false},
-		{"in a message, all has arrived", io.ErrUnexpectedEOF, nil, false, true, io.EOF, syscall.EPIPE, false},
+		{"an end in a message", io.ErrUnexpectedEOF, nil, false, true, syscall.ECONNRESET, syscall.ECONNRESET, false},
+		{"an end in a message, after a failed Write", io.ErrUnexpectedEOF, syscall.EPIPE, false, true, syscall.ECONNRESET, syscall.EPIPE, false},
 		{"an end after a reset", io.EOF, syscall.ECONNRESET, false, true, syscall.ECONNRESET, syscall.ECONNRESET, false},
 		{"an end, bytes may be missing", io.EOF, nil, false, false, syscall.ECONNRESET, syscall.ECONNRESET, false},
 	} {
@@ -237,6 +238,50 @@ func TestChannelEnded(t *testing.T) {
 			assert.Equal(t, v.recv, recv)
 			assert.Equal(t, v.send, send)
 			assert.Equal(t, v.violated, violated)
+		})
+	}
+}
+
+// TestCutInATransfer: the end of the channel is a reset if the peer has announced bytes that have
+// not arrived.
+func TestCutInATransfer(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		do   func(a, b *Session) // after b has received a SrcAvail of a and has read what it carried
+		cut  bool
+	}{
+		{"not fetched", func(a, b *Session) {}, true},
+		{"asked for, and the SendSm is due", func(a, b *Session) { b.RefuseAdverts() }, true},
+		{"asked for", func(a, b *Session) {
+			b.RefuseAdverts()
+			next(t, b, a)
+		}, true},
+		{"being fetched", func(a, b *Session) { b.Fetch(1000) }, true},
+		{"fetched", func(a, b *Session) {
+			size, _, _, _ := b.Fetch(1000)
+			b.Fetched(size)
+		}, false},
+		{"withdrawn", func(a, b *Session) {
+			a.Overdue()
+			next(t, a, b)
+			next(t, b, a)
+		}, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			a, b := pair(true)
+			offered(t, a, b, 1000)
+			b.Consume(zcopy.Ride)
+			v.do(a, b)
+			recv, send, _ := b.ChannelEnded(io.EOF, nil, true)
+			if v.cut {
+				assert.Equal(t, syscall.ECONNRESET, recv)
+				assert.Equal(t, syscall.ECONNRESET, send)
+			} else {
+				assert.Equal(t, io.EOF, recv)
+				assert.Equal(t, syscall.EPIPE, send)
+			}
+			recv, _, _ = a.ChannelEnded(io.EOF, nil, true)
+			assert.Equal(t, io.EOF, recv, "the other direction is whole")
 		})
 	}
 }

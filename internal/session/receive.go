@@ -128,5 +128,5 @@ func (s *Session) advertised(m *wire.Message, invalidated uint32) error {
 		}
 		return s.zsink.ModeChange(m.Mode)
 	}
-	return fmt.Errorf("sdp: §9: unexpected %v", m.MID)
+	return fmt.Errorf("sdp: %v after set-up", m.MID)
 }

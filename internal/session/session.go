@@ -178,7 +178,8 @@ func (s *Session) DropAbort() bool {
 func (s *Session) ChannelEnded(err, sendErr error, outlives bool) (recv, send error, violation bool) {
 	var violated *rdma.ProtocolError
 	var terminated *rdma.TerminateError
-	gone := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	// Cut in a message or in a transfer that the peer has begun: its Write has not returned.
+	cut := errors.Is(err, io.ErrUnexpectedEOF) || s.zsink.Announced()
 	switch {
 	case errors.As(err, &violated), errors.As(err, &terminated):
 		return err, err, true
@@ -186,16 +187,14 @@ func (s *Session) ChannelEnded(err, sendErr error, outlives bool) (recv, send er
 		// A channel that ends after a DisConn ended well, however it ended (§8.2.1). No
 		// more credit arrives, and nothing can be sent.
 		recv, send = io.EOF, syscall.EPIPE
-	case !gone:
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		recv, send = err, err
-	case outlives && errors.Is(sendErr, syscall.ECONNRESET):
+	case outlives && !cut && errors.Is(sendErr, syscall.ECONNRESET):
 		recv = syscall.ECONNRESET // a kernel reports a reset once, and then an end
-	case outlives:
-		// The peer's process has ended. An incomplete message, or an advertisement that
-		// was not fetched, belongs to a Write that has not returned. TCP calls this an end.
-		recv, send = io.EOF, syscall.EPIPE
+	case outlives && !cut:
+		recv, send = io.EOF, syscall.EPIPE // the peer's process has ended
 	default:
-		// Bytes may be missing, so this is a reset (§8.2.2).
+		// Bytes are missing, or may be, so this is a reset (§8.2.2).
 		recv, send = syscall.ECONNRESET, syscall.ECONNRESET
 	}
 	if sendErr != nil {

@@ -311,6 +311,7 @@ func TestCutShort(t *testing.T) {
 			b := fpdu(crc, tagged(2, true, 1, 0, make([]byte, local1Len)))
 			return b[:len(b)-1]
 		}, io.ErrUnexpectedEOF},
+		{"after an RDMA Write of nothing", func(crc bool) []byte { return fpdu(crc, tagged(0, true, 1, 0, nil)) }, io.EOF},
 		{"in what is placed as it comes", func(crc bool) []byte { return fpdu(crc, tagged(2, true, 1, 0, make([]byte, local1Len)))[:1000] }, io.ErrUnexpectedEOF},
 	} {
 		for _, variant := range hostileVariants {

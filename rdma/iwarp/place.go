@@ -39,6 +39,7 @@ func (q *QueuePair) target(s *segment, n int) (reg *rnic.Region, read *reading, 
 		if n == 0 {
 			return nil, nil, nil // RFC 5040 §5.1: nothing is placed, nothing is checked
 		}
+		q.rx.wrote = true
 		reg, err = q.findRegion(s.stag, s.to, n, rdma.RemoteWrite, termTagged)
 		return reg, nil, err
 	}

@@ -48,6 +48,7 @@ type receiver struct {
 	sendMSN uint32 // of the last Send, Read Request
 	readMSN uint32
 	heard   bool
+	wrote   bool // an RDMA Write has placed bytes, and no message has followed it
 
 	out  []rdma.Completion // where parse appends: the caller's wcs
 	used int
@@ -150,7 +151,7 @@ func (q *QueuePair) takeCompletions() {
 
 // readFailed returns what the end of the stream means at this point.
 func (q *QueuePair) readFailed(err error) error {
-	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil) {
+	if err == io.EOF && (q.rx.tail > q.rx.head || q.rx.place.active || q.rx.asm != nil || q.rx.wrote) {
 		return io.ErrUnexpectedEOF
 	}
 	if err == io.EOF && errors.Is(q.sendError(), syscall.ECONNRESET) {
@@ -395,6 +396,7 @@ func (q *QueuePair) receiveSend(s *segment, payload []byte) error {
 	}
 	rx.sendMSN++
 	rx.used++
+	rx.wrote = false
 	return nil
 }
 

@@ -90,7 +90,7 @@ type part struct {
 	ulpdu   []byte
 	message string // of the Send that it ends
 	done    uint64 // the Read that it ends
-	open    bool   // a Send is incomplete after it
+	open    bool   // a Send, or an RDMA Write and the message about it, is incomplete after it
 }
 
 // session has each kind of segment, one of them long enough to be placed while it arrives.
@@ -98,8 +98,8 @@ func session() []part {
 	return []part{
 		{ulpdu: tagged(0, true, 1, 0, nil)},
 		{ulpdu: untagged(3, true, 0, 0, 1, 0, []byte("one")), message: "one"},
-		{ulpdu: tagged(0, true, scriptBoth, 5, pattern(2, 99))},
-		{ulpdu: tagged(2, false, 1, 0, pattern(3, local1Len-9001))},
+		{ulpdu: tagged(0, true, scriptBoth, 5, pattern(2, 99)), open: true},
+		{ulpdu: tagged(2, false, 1, 0, pattern(3, local1Len-9001)), open: true},
 		{ulpdu: untagged(3, false, 0, 0, 2, 0, []byte("two ")), open: true},
 		{ulpdu: tagged(0, true, scriptWrites, writeLen-1, pattern(4, 1)), open: true},
 		{ulpdu: untagged(3, false, 0, 0, 2, 4, nil), open: true},

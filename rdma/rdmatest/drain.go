@@ -57,14 +57,16 @@ func checkDrainBacklog(t *testing.T, pair Pair) {
 	b.expectEnd(io.EOF)
 }
 
-// A Write is drained like a message.
+// A Write is drained like a message, and before the message that follows it.
 func checkDrainWrite(t *testing.T, pair Pair) {
 	a, b := connect(t, pair)
 	b.collect()
 	target := b.expose(most, rdma.RemoteWrite)
 	must(t, write(a, contents(0, most), target.STag, target.VA))
+	a.send([]byte("written"))
 	must(t, a.Drain(soon))
 	must(t, a.Close())
+	b.expect([]byte("written"))
 	b.expectEnd(io.EOF)
 	checkMemory(t, "the target", target.mem, contents(0, most))
 }

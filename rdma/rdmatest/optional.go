@@ -161,6 +161,7 @@ func checkFinishBacklog(t *testing.T, pair Pair) {
 	target := b.expose(most, rdma.RemoteWrite)
 	l := overfill(a, b)
 	must(t, write(a, contents(0, most), target.STag, target.VA))
+	a.send([]byte("written"))
 	for range 3 {
 		if _, done := finisher.Finish(); done {
 			t.Fatal("Finish reports that it is done, and a Write has not been carried out")
@@ -171,6 +172,7 @@ func checkFinishBacklog(t *testing.T, pair Pair) {
 	a.finished(finisher)
 	must(t, a.Close())
 	l.expect()
+	b.expect([]byte("written"))
 	b.expectEnd(io.EOF)
 	checkMemory(t, "the target", target.mem, contents(0, most))
 }

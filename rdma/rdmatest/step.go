@@ -33,7 +33,7 @@ func DialHalves(d rdma.Dialler, cfg rdma.ChannelConfig, host netip.Addr) (dials,
 		must(t, err)
 		defer place.Close()
 		ends := netip.AddrPortFrom(host, 1)
-		invitation, err := place.Invite(rdma.Peer{SameHost: true, Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
+		invitation, err := place.Invite(rdma.Peer{Local: ends, Remote: ends}, func(said []byte) ([]byte, int, error) {
 			if string(said[:5]) != "hello" { // a device may append zeros
 				return nil, 0, errors.New("no hello")
 			}

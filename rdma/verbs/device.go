@@ -83,6 +83,9 @@ func probe() error {
 	if err := load(); err != nil {
 		return err
 	}
+	if err := sameCredentials(); err != nil {
+		return err
+	}
 	switch n := C.v_devices(); {
 	case n == -C.int(syscall.ENOSYS): // the kernel has no RDMA
 		return errors.New("no RDMA device on this machine: the kernel module ib_uverbs is not loaded; modprobe ib_uverbs")

@@ -69,6 +69,9 @@ func acquire() (*eventLoop, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
+	if err := sameCredentials(); err != nil {
+		return nil, fmt.Errorf("verbs: %w", err)
+	}
 	current.Lock()
 	defer current.Unlock()
 	if current.users == 0 {

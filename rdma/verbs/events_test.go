@@ -273,6 +273,32 @@ func TestNoMoreEvents(t *testing.T) {
 	})
 }
 
+// TestChangedCredentials: after setuid the kernel may refuse any thread, so nothing begins to use RDMA.
+func TestChangedCredentials(t *testing.T) {
+	onFake(t, func(f *fake) {
+		p, err := listen(config)
+		require.NoError(t, err)
+		defer p.Close()
+		for _, change := range []func(){
+			func() { atStart.uids[1]++ },
+			func() { atStart.gids[2]++ },
+			func() { atStart.groups = append(atStart.groups, 1) },
+			func() { atStart.capabilities[0].Effective ^= 1 },
+		} {
+			require.NoError(t, device{}.Reaches(rdma.Peer{Local: toHere.Local, Remote: toHere.Local}))
+			before := atStart
+			change()
+			require.ErrorIs(t, probe(), errCredentials)
+			require.ErrorIs(t, device{}.Reaches(rdma.Peer{Local: toHere.Local, Remote: toHere.Local}), errCredentials)
+			_, err := join(t.Context(), rdma.Address{Port: 7, Local: here, Remote: here}, config, []byte("hello"), nil)
+			require.ErrorIs(t, err, errCredentials)
+			_, err = listen(config)
+			require.ErrorIs(t, err, errCredentials)
+			atStart = before
+		}
+	})
+}
+
 // TestEventsAfterENOMEM: a shortage of memory delays events, and loses none.
 func TestEventsAfterENOMEM(t *testing.T) {
 	onFake(t, func(f *fake) {

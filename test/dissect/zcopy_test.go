@@ -35,13 +35,19 @@ func TestZeroCopySession(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	capture := Start(t, ln.Addr().(*net.TCPAddr).Port)
+	accepted := make(chan net.Conn, 1)
+	go func() { // SDP is agreed on while the program waits in Accept
+		defer close(accepted)
+		if c, err := ln.Accept(); err == nil {
+			accepted <- c
+		}
+	}()
 	nc, err := sdp.Dial("sdp", ln.Addr().String())
 	require.NoError(t, err)
 	client := nc.(*sdp.Conn)
 	defer client.Close()
-	ns, err := ln.Accept()
-	require.NoError(t, err)
-	server := ns.(*sdp.Conn)
+	server, ok := (<-accepted).(*sdp.Conn)
+	require.True(t, ok)
 	defer server.Close()
 	until := time.Now().Add(2 * time.Minute)
 	require.NoError(t, client.SetDeadline(until))

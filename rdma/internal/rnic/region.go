@@ -105,8 +105,8 @@ const (
 	OutOfBounds                // the access leaves the region
 )
 
-// NotRegistered is the Denial of an access to a region that does not exist, or has ended.
-func NotRegistered(tag rdma.STag) *Denial {
+// notRegistered is the Denial of an access to a region that does not exist, or has ended.
+func notRegistered(tag rdma.STag) *Denial {
 	return &Denial{Unregistered, fmt.Sprintf("STag %#x is not registered here", uint32(tag))}
 }
 
@@ -118,7 +118,7 @@ func (t *Regions) Find(tag rdma.STag, va, n uint64, need rdma.Access) (*Region, 
 	t.mu.Unlock()
 	switch {
 	case r == nil:
-		return nil, NotRegistered(tag)
+		return nil, notRegistered(tag)
 	case r.access&need == 0:
 		return nil, &Denial{Forbidden, fmt.Sprintf("STag %#x does not allow this access", uint32(tag))}
 	case va+n < va:

@@ -26,8 +26,7 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// TestStepsUp: verbs is used if the address belongs to the hardware. Devices are set without
-// shm, which would be preferred because both ends are on one host.
+// TestStepsUp: verbs is used if the address belongs to the hardware.
 func TestStepsUp(t *testing.T) {
 	cfg := *onVerbs
 	cfg.Devices = []string{"verbs", "iwarp"}

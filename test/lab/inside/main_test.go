@@ -16,10 +16,10 @@ import (
 	"github.com/gosdp/gosdp/sdp"
 )
 
-// onVerbs allows only the hardware.
 // everyone may be asked for SDP on network tcp.
 var everyone = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
+// onVerbs allows only the hardware.
 var onVerbs = &sdp.Config{Devices: []string{"verbs"}, Probe: everyone, StepUpTimeout: 5 * time.Second, HandshakeTimeout: 20 * time.Second}
 
 // address returns the device's address, with port 0.
