@@ -123,7 +123,7 @@ mutants: ## faults that a test must notice; MUTANTS chooses by a regular express
 
 # Mutants that a tool makes: an operator or a constant changed. Some that live are equivalent.
 mutation: ## mutation tests of the packages without I/O
-	@set -e; for package in credits bcopy zcopy wire internal/session internal/gate internal/trigger; do \
+	@set -e; for package in credits bcopy zcopy wire internal/session internal/gate internal/trigger rdma/iwarp/mpa; do \
 		GOWORK=off GOFLAGS='$(GOFLAGS) -short' go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 \
 			unleash --workers 1 --timeout-coefficient 10 -S lt ./$$package; \
 	done

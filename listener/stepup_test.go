@@ -17,6 +17,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -339,7 +340,7 @@ func TestClientGoesOnAsPlain(t *testing.T) {
 	require.NoError(t, err)
 	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
 	require.NoError(t, err)
-	assert.Equal(t, "MPA ID Rep Frame", string(all[:min(len(all), iwarp.KeyLen)]))
+	assert.Equal(t, "MPA ID Rep Frame", string(all[:min(len(all), mpa.KeyLen)]))
 	assert.Equal(t, string(none)+"hello", string(all[max(0, len(all)-len(none)-5):]))
 	assert.True(t, fakeVerbs.invited.withdrawn)
 }
@@ -355,7 +356,7 @@ func TestNothingInCommon(t *testing.T) {
 	o := handshaketest.Offers()
 	o.Devices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
 	_, _, err := iwarp.Connect(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	require.ErrorAs(t, err, &rejected)
 	in := l.accept(t)
 	assert.Nil(t, in.QP)

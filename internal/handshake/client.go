@@ -13,6 +13,7 @@ import (
 	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -52,7 +53,7 @@ type NotSDPError struct {
 // Error returns `peer at 127.0.0.1:80 does not speak SDP: answered "HTTP/1.1 400 Bad"`, or `no
 // SDP with peer at 127.0.0.1:80: no device in common`.
 func (e *NotSDPError) Error() string {
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	if errors.As(e.Err, &rejected) && e.Usable { // a peer that speaks SDP has said so
 		return fmt.Sprintf("no SDP with peer at %v: %s", e.Addr, e.Reason())
 	}
@@ -61,8 +62,8 @@ func (e *NotSDPError) Error() string {
 
 // Reason is Error without the address.
 func (e *NotSDPError) Reason() string {
-	var other *iwarp.NotMPAError
-	var rejected *iwarp.RejectError
+	var other *mpa.NotMPAError
+	var rejected *mpa.RejectError
 	switch {
 	case errors.As(e.Err, &other):
 		return fmt.Sprintf("answered %q", other.Got)

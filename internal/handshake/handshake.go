@@ -25,6 +25,7 @@ import (
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -125,7 +126,7 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 		NoCRC:    sameHost && !cfg.CRC,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
-		MaxULPDU: iwarp.SoftwareULPDU,
+		MaxULPDU: mpa.SoftwareULPDU,
 	}
 }
 
@@ -283,7 +284,7 @@ func dialler(device wire.Device) (rdma.Dialler, bool) {
 // keepsOpen reports whether err is a rejection after which both ends continue as plain TCP on
 // the same connection: its private data is a choice of no device, and nothing else.
 func keepsOpen(err error) bool {
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	if !errors.As(err, &rejected) {
 		return false
 	}

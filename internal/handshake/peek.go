@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // verdict is what the first bytes of a connection mean.
@@ -22,9 +22,9 @@ const (
 // differs decides.
 func judge(b []byte) verdict {
 	switch {
-	case len(b) >= iwarp.KeyLen && string(b[:iwarp.KeyLen]) == iwarp.RequestKey:
+	case len(b) >= mpa.KeyLen && string(b[:mpa.KeyLen]) == mpa.RequestKey:
 		return isMPA
-	case strings.HasPrefix(iwarp.RequestKey, string(b)):
+	case strings.HasPrefix(mpa.RequestKey, string(b)):
 		return undecided
 	}
 	return isPlain

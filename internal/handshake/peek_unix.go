@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // waitFirst parks in the netpoller, which reports each arrival although earlier bytes are
 // still unread.
 func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
 	var v verdict
-	b := make([]byte, iwarp.KeyLen)
+	b := make([]byte, mpa.KeyLen)
 	stop := interrupt.Conn(ctx, conn)
 	err := rc.Read(func(fd uintptr) bool {
 		v = peek(fd, b)

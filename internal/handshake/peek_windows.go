@@ -7,9 +7,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"golang.org/x/sys/windows"
-
-	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
 	tick := time.NewTicker(peekInterval)
 	defer tick.Stop()
-	b := make([]byte, iwarp.KeyLen)
+	b := make([]byte, mpa.KeyLen)
 	for {
 		v := isPlain
 		over := ctx.Err() != nil

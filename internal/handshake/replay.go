@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // replay is a connection that returns bytes which were read from it before. A connection that
@@ -59,7 +59,7 @@ func (r *replay) SetLinger(sec int) error {
 // returns a connection from which the same bytes can be read again.
 func readKey(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
 	defer interrupt.Conn(ctx, conn)()
-	var b [iwarp.KeyLen]byte
+	var b [mpa.KeyLen]byte
 	n := 0
 	for v == undecided {
 		k, err := conn.Read(b[n:])
