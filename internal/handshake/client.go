@@ -130,6 +130,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	promised := local
 	local, peer = settle(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
+	conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	qp, err := asked.QueuePair()
 	if err != nil {
 		return nil, err

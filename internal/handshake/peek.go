@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
@@ -42,5 +43,32 @@ func speaks(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
 	if err != nil {
 		return readKey(ctx, conn)
 	}
-	return waitFirst(ctx, conn, rc), nil
+	return waitFirst(ctx, rc), nil
+}
+
+// waitFirst is speaks for a socket. It leaves the deadlines to the program.
+func waitFirst(ctx context.Context, rc syscall.RawConn) (v verdict) {
+	b := make([]byte, mpa.KeyLen)
+	var a arrivals
+	defer a.close()
+	for {
+		over := ctx.Err() != nil
+		if rc.Control(func(fd uintptr) { v = peek(fd, b) }) != nil { // the program has closed it
+			return isPlain
+		}
+		if v != undecided || over {
+			return v
+		}
+		a.wait(ctx, rc)
+	}
+}
+
+// sleep ends after d, or when ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

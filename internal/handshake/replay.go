@@ -67,7 +67,7 @@ func readKey(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
 		v = judge(b[:n])
 		switch {
 		case err == nil || v != undecided:
-		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil: // else it is the program's deadline
 			if n == 0 {
 				return undecided, nil
 			}
