@@ -31,15 +31,48 @@ type Client struct {
 
 	began   time.Time // when this connection's Request was sent, or a little earlier
 	wasLate bool      // on an earlier connection this end was too slow to decide
-	retry   bool
+	refused int       // connections on which another Request may have succeeded
 }
 
-// Retry reports whether the last Connect, with SDPOnly, failed only because this end was too slow to
-// decide. Another connection is then worth trying.
-func (c *Client) Retry() bool {
-	retry := c.retry
-	c.retry = false
-	return retry
+// Next is what a Dial does after Connect has failed.
+type Next uint8
+
+const (
+	Fail   Next = iota // the Dial fails
+	Keep               // the connection continues as plain TCP
+	Redial             // another connection is plain TCP
+	Ask                // another connection is asked
+)
+
+// MaxRequests is how many connections a Dial asks that demands SDP.
+const MaxRequests = 3
+
+// Next decides about a second attempt after Connect, called with ctx, has failed with err. A program that has
+// made the connection itself makes none.
+//
+//	err                            network tcp   network sdp
+//	both ends agreed on plain TCP  Keep          Fail
+//	this end was too slow          (as above)    Ask, once
+//	MaySucceedLater                Redial        Ask, for MaxRequests connections
+//	anything else                  Redial        Fail
+func (c *Client) Next(ctx context.Context, err error) Next {
+	var not *NotSDPError
+	switch {
+	case !c.SDPOnly && errors.As(err, &not) && not.Usable:
+		return Keep
+	case !c.SDPOnly:
+		return Redial
+	case ctx.Err() != nil:
+		return Fail
+	case errors.Is(err, errTooLate):
+		c.wasLate = true
+		return Ask
+	case MaySucceedLater(err):
+		if c.refused++; c.refused < MaxRequests {
+			return Ask
+		}
+	}
+	return Fail
 }
 
 // NotSDPError says that the peer does not speak SDP on this connection.
@@ -144,7 +177,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	} else if c.notChosen(conn); c.tooLate(conn) {
 		if c.SDPOnly {
 			qp.Abort()
-			return nil, c.again()
+			return nil, errTooLate
 		}
 		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
 		return up, c.fallBack(ctx, up, asked, qp)
@@ -156,8 +189,8 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 // tooLate reports whether the server may have stopped waiting for a decision on conn, because this
 // process was stopped or is starved. When the server gives up, it closes the connection. It does not
 // confirm a decision for SDP, so a connection on which this end had just decided would be lost. It does
-// confirm plain TCP. If plain TCP is not allowed, another connection is tried once (again). Where that
-// is not possible, to decide is the best that this end can do.
+// confirm plain TCP. If plain TCP is not allowed, another connection is asked once (Next). Where that is
+// not possible, to decide is the best that this end can do.
 //
 // The server waits from its Reply on, so one whose Reply was late still waits. If plain TCP is not
 // allowed, the time therefore counts from the arrival of the Reply, where the kernel tells that.
@@ -172,12 +205,6 @@ func (c *Client) tooLate(conn net.Conn) bool {
 		}
 	}
 	return since > max(c.StepUpTimeout, c.patience())
-}
-
-// again makes the caller try another connection, because on this one this end was tooLate.
-func (c *Client) again() error {
-	c.retry, c.wasLate = true, true
-	return errTooLate
 }
 
 var errTooLate = errors.New("handshake timed out at this end; the peer may have given up")
