@@ -35,8 +35,8 @@ func awaitFirst(conn net.Conn, d time.Duration) (closedEarly func() bool, err er
 				return false
 			}
 		}
-		rc.Control(func(fd uintptr) {
-			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		control(conn, func(fd int) {
+			if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 				early = endedEarly(info)
 			}
 		})

@@ -28,7 +28,7 @@ const SoftwareULPDU = 64768
 
 const (
 	defaultReads = 16
-	// mostReads is the most that an initiator asks for; hardware accepts no more.
+	// mostReads is the most that revision 2 asks for; hardware accepts no more.
 	mostReads = 128
 	// minULPDU is the smallest MaxULPDU that MPA allows, RFC 5044 §4.5.
 	minULPDU = 128

@@ -1,3 +1,7 @@
+// Package mpa is MPA (RFC 5044) with revision 2 (RFC 6581): the negotiation at the start of a
+// connection, and the frames (FPDUs) in which it carries the segments of DDP after that. It turns
+// bytes into meaning and meaning into bytes, and does no I/O. frame.go has the rules by which a
+// Request or Reply is refused.
 package mpa
 
 import (
@@ -25,6 +29,20 @@ type frame struct {
 	words    words  // of revision 2 with S
 	private  []byte // after the words
 }
+
+// words are what revision 2 puts before the private data (RFC 6581 §9): how many RDMA Reads may be
+// outstanding in each direction, and the initiator's RTR message.
+type words struct{ ird, ord uint16 }
+
+const (
+	wordsLen      = 4
+	bitPeerToPeer = 0x8000 // A, in IRD's word
+	bitRTREmpty   = 0x4000 // B: an empty FPDU
+	bitRTRWrite   = 0x8000 // C, in ORD's word
+	bitRTRRead    = 0x4000 // D
+	readsMask     = 0x3FFF
+	notNegotiated = readsMask
+)
 
 const (
 	flagMarkers  = 0x80 // M: the sender must receive markers
@@ -56,7 +74,10 @@ func (e *NotMPAError) Error() string { return fmt.Sprintf("mpa: not an MPA frame
 // itself. The table in docs/protocol.md has the same rules; whatever no rule names is accepted.
 func (f *frame) check(request *frame) error {
 	const start, markers, enhanced = "RFC 5044 §7.1.1", "RFC 5044 §4.3", "RFC 6581 §9"
-	w := &f.words
+	w, asked := f.words, words{}
+	if request != nil {
+		asked = request.words
+	}
 	switch {
 	case f.revision != 1 && f.revision != 2:
 		return refuse(start, "MPA revision %d", f.revision)
@@ -74,11 +95,12 @@ func (f *frame) check(request *frame) error {
 	case f.rejected():
 	case request.enhanced() && !f.enhanced():
 		return refuse(enhanced, "Reply of revision 2 without S")
-	case w.ord != notNegotiated && w.ord > request.words.ird:
-		return refuse(enhanced, "Reply's ORD of %d exceeds the IRD of %d", w.ord, request.words.ird)
-	case w.peerToPeer && !request.words.peerToPeer:
+	case w.ord&readsMask != notNegotiated && w.ord&readsMask > asked.ird&readsMask:
+		return refuse(enhanced, "Reply's ORD of %d exceeds the IRD of %d", w.ord&readsMask, asked.ird&readsMask)
+	case w.ird&bitPeerToPeer == 0:
+	case asked.ird&bitPeerToPeer == 0:
 		return refuse(enhanced, "Reply is peer-to-peer, which was not offered")
-	case w.peerToPeer && (w.rtrEmpty || w.rtrWrite == w.rtrRead):
+	case w.ird&bitRTREmpty != 0 || (w.ord&bitRTRWrite == 0) == (w.ord&bitRTRRead == 0):
 		return refuse(enhanced, "Reply does not choose one of the offered RTR messages")
 	}
 	return nil
@@ -116,7 +138,8 @@ func (f *frame) parse(b []byte, key string, request *frame) (missing int, err er
 	}
 	f.private = b[headerLen : headerLen+f.length]
 	if f.enhanced() {
-		f.words, f.private = parseWords(f.private), f.private[wordsLen:]
+		f.words.ird, f.words.ord = binary.BigEndian.Uint16(f.private), binary.BigEndian.Uint16(f.private[2:])
+		f.private = f.private[wordsLen:]
 	}
 	return 0, f.check(request)
 }
@@ -135,7 +158,8 @@ func (f *frame) bytes(key string) ([]byte, error) {
 	b = append(b, f.flags, byte(f.revision))
 	b = binary.BigEndian.AppendUint16(b, uint16(length))
 	if f.enhanced() {
-		b = f.words.appendTo(b)
+		b = binary.BigEndian.AppendUint16(b, f.words.ird)
+		b = binary.BigEndian.AppendUint16(b, f.words.ord)
 	}
 	return append(b, f.private...), nil
 }

@@ -27,12 +27,11 @@ func Initiate(cfg Config, private []byte) (i *Initiator, request []byte, err err
 	switch f.revision {
 	case 1:
 	case 2:
-		ird, ord := cfg.reads()
 		f.flags |= flagEnhanced
-		// An empty FPDU is not offered as RTR: siw cannot parse it.
-		f.words = words{
-			peerToPeer: cfg.PeerToPeer, rtrWrite: cfg.PeerToPeer, rtrRead: cfg.PeerToPeer,
-			ird: min(ird, mostReads), ord: min(ord, mostReads),
+		f.words = cfg.words()
+		if cfg.PeerToPeer { // an empty FPDU is not offered: siw cannot parse it
+			f.words.ird |= bitPeerToPeer
+			f.words.ord |= bitRTRWrite | bitRTRRead
 		}
 	default:
 		return nil, nil, fmt.Errorf("mpa: unsupported MPA revision %d, want 1 or 2", cfg.Revision)
@@ -59,9 +58,8 @@ func (i *Initiator) Private() []byte { return i.reply.private }
 func (i *Initiator) Agreed() Params {
 	p := Params{CRC: (i.request.flags|i.reply.flags)&flagCRC != 0}
 	p.IRD, p.ORD = i.cfg.reads()
-	if offered := &i.request.words; i.request.enhanced() {
-		p.IRD, p.ORD = offered.ird, lower(offered.ord, i.reply.words.ird)
-		p.RTR = i.reply.words.rtr()
+	if offered, w := i.request.words, i.reply.words; i.request.enhanced() {
+		p.IRD, p.ORD, p.RTR = int(offered.ird&readsMask), int(lower(offered.ord, w.ird)), w.rtr()
 	}
 	return p
 }
@@ -90,14 +88,16 @@ func (r *Request) Accept(cfg Config, private []byte) (reply []byte, p Params, er
 	}
 	var w words
 	p.IRD, p.ORD = cfg.reads()
-	if asked := &r.frame.words; r.frame.enhanced() {
-		// IRD and ORD are lowered to what the other end can use.
-		p.IRD, p.ORD = lower(p.IRD, asked.ord), lower(p.ORD, asked.ird)
-		w = words{ird: p.IRD, ord: p.ORD}
-		w.rtrWrite = asked.peerToPeer && asked.rtrWrite
-		w.rtrRead = asked.peerToPeer && asked.rtrRead && !w.rtrWrite
-		w.peerToPeer = w.rtrWrite || w.rtrRead
-		p.RTR = w.rtr()
+	if asked := r.frame.words; r.frame.enhanced() {
+		w = cfg.words() // lowered to what the other end can use
+		w.ird, w.ord = lower(w.ird, asked.ord), lower(w.ord, asked.ird)
+		p.IRD, p.ORD, p.RTR = int(w.ird), int(w.ord), asked.rtr()
+		switch p.RTR {
+		case RTRWrite:
+			w.ird, w.ord = w.ird|bitPeerToPeer, w.ord|bitRTRWrite
+		case RTRRead:
+			w.ird, w.ord = w.ird|bitPeerToPeer, w.ord|bitRTRRead
+		}
 	}
 	reply, err = r.reply(flags, w, private)
 	return reply, p, err
@@ -115,4 +115,31 @@ func (r *Request) reply(flags byte, w words, private []byte) ([]byte, error) {
 		f.flags |= flagEnhanced
 	}
 	return f.bytes(replyKey)
+}
+
+// words returns what an end of revision 2 says about RDMA Reads.
+func (cfg *Config) words() words {
+	ird, ord := cfg.reads()
+	return words{uint16(min(ird, mostReads)), uint16(min(ord, mostReads))}
+}
+
+// lower returns ours, or what the other end says if that is less.
+func lower(ours, theirs uint16) uint16 {
+	ours, theirs = ours&readsMask, theirs&readsMask
+	if theirs == notNegotiated {
+		return ours
+	}
+	return min(ours, theirs)
+}
+
+// rtr returns the message that a Reply has chosen, or that a responder chooses.
+func (w words) rtr() RTR {
+	switch {
+	case w.ird&bitPeerToPeer == 0:
+	case w.ord&bitRTRWrite != 0:
+		return RTRWrite
+	case w.ord&bitRTRRead != 0:
+		return RTRRead
+	}
+	return RTRNone
 }
