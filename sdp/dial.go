@@ -138,7 +138,7 @@ func (a *attempt) dial(ctx context.Context, ruled bool) (net.Conn, error) {
 	if c := a.set.onHost(conn, true); c != nil {
 		return c, nil
 	}
-	if len(a.set.Devices) > 0 && a.client.Expect(conn) != handshake.Plain {
+	if a.client.Asks(conn) {
 		return a.negotiate(ctx, conn)
 	}
 	a.logUnasked(ctx, conn)

@@ -103,12 +103,6 @@ func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 	return cfg.Worth(device, addrPort(conn.LocalAddr()).Addr())
 }
 
-// mayAsk reports whether the peer of conn may be asked.
-func (cfg *Config) mayAsk(conn net.Conn) bool {
-	local, remote := addrPort(conn.LocalAddr()).Addr(), addrPort(conn.RemoteAddr()).Addr()
-	return len(cfg.Devices) > 0 && cfg.MayAsk != nil && remote.IsValid() && cfg.MayAsk(local.Unmap(), remote.Unmap())
-}
-
 // channelConfig returns the configuration of a channel of d.
 func (cfg *Config) channelConfig(d rdma.Dialler) rdma.ChannelConfig {
 	hello := starts(d, cfg.Hello)

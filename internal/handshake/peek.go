@@ -34,16 +34,13 @@ func judge(b []byte) verdict {
 // speaks waits until it is certain what the client on conn speaks, or ctx is done. It
 // consumes nothing from a socket. From any other connection it has to read, and returns a
 // connection that replays the bytes. An end or an error before a whole key means plain TCP.
-func speaks(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok || !isSocket(conn) {
-		return readKey(ctx, conn)
+func speaks(ctx context.Context, conn net.Conn) (v verdict, instead net.Conn) {
+	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {
+		if rc, err := sc.SyscallConn(); err == nil {
+			return waitFirst(ctx, rc), conn
+		}
 	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return readKey(ctx, conn)
-	}
-	return waitFirst(ctx, rc), nil
+	return readKey(ctx, conn)
 }
 
 // waitFirst is speaks for a socket. It leaves the deadlines to the program.

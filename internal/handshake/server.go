@@ -183,10 +183,7 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 		if try {
 			patience = expired
 		}
-		v, instead := speaks(patience, h.conn)
-		if instead != nil {
-			h.conn = instead
-		}
+		v, h.conn = speaks(patience, h.conn)
 		if try && v != isMPA { // bytes may have followed the meeting
 			met, err := h.meeting.Try()
 			if met != nil {

@@ -66,8 +66,8 @@ func (a *Asked) QueuePair() (*QueuePair, error) {
 	return newQueuePair(a.conn, params{a.mpa.Agreed(), true, a.cfg.ULPDU(segmentSize(a.conn))})
 }
 
-// Request is an MPA Request that has been read and not answered. The caller answers it once, with
-// Accept or Reject, or closes the connection. It is not safe for concurrent use.
+// Request is an MPA Request that the caller answers once, with Accept or Reject. It is not safe for
+// concurrent use.
 type Request struct {
 	Revision int    // of MPA, 1 or 2
 	Private  []byte // up to 512 bytes, without the words of revision 2
@@ -91,9 +91,8 @@ func ReadRequest(c net.Conn) (*Request, error) {
 	return r, nil
 }
 
-// Accept sends a Reply with private, which is at most 255 bytes long including the four of
-// revision 2, and returns the queue pair, which then owns the connection. After an error the
-// caller still owns it. cfg.Revision is ignored.
+// Accept sends a Reply with private, which is limited as in Connect, and returns the queue pair, which
+// then owns the connection. After an error the caller still owns it. cfg.Revision is ignored.
 func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	reply, agreed, err := r.mpa.Accept(cfg, private)
 	if err := send(r.conn, reply, err); err != nil {
@@ -102,9 +101,8 @@ func (r *Request) Accept(cfg Config, private []byte) (*QueuePair, error) {
 	return newQueuePair(r.conn, params{agreed, false, cfg.ULPDU(segmentSize(r.conn))})
 }
 
-// Reject sends a Reply that refuses the connection, with private, which is at most 255 bytes long
-// including the four of revision 2. MPA leaves the TCP connection open, and it remains the
-// caller's; siw and hardware close theirs.
+// Reject sends a Reply that refuses the connection, with private, which is limited as in Connect. MPA
+// leaves the TCP connection open, and it remains the caller's; siw and hardware close theirs.
 func (r *Request) Reject(private []byte) error {
 	reply, err := r.mpa.Reject(private)
 	return send(r.conn, reply, err)
