@@ -97,7 +97,7 @@ func TestClientMustSpeakSDP(t *testing.T) {
 
 func TestCRC(t *testing.T) {
 	here := handshaketest.Offers()
-	here.Host, here.HasHost = handshake.HostID([16]byte{1})
+	here.Host, here.HasHost = handshake.HostID()
 	require.True(t, here.HasHost)
 	elsewhere := here
 	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host")

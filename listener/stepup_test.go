@@ -131,7 +131,7 @@ func approach(t *testing.T, l addressed, change func(o *wire.Offers)) (*iwarp.Qu
 		Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 	}
-	o.Host, o.HasHost = handshake.HostID([16]byte{1})
+	o.Host, o.HasHost = handshake.HostID()
 	if change != nil {
 		change(&o)
 	}

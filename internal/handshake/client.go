@@ -120,12 +120,6 @@ func (e *NotSDPError) Reason() string {
 // Unwrap returns e.Err.
 func (e *NotSDPError) Unwrap() error { return e.Err }
 
-// WasReset reports whether err says that the peer reset or closed the connection before it
-// answered.
-func WasReset(err error) bool {
-	return iwarp.IsReset(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
 // MaySucceedLater reports whether err says that the peer was too slow, or reset the
 // connection. It may then answer a later Request.
 func MaySucceedLater(err error) bool {
@@ -231,7 +225,7 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 	if client.IsValid() && server.IsValid() {
 		o.Client, o.Server = client, server
 	}
-	o.Host, o.HasHost = newHostID()
+	o.Host, o.HasHost = HostID()
 	return o.Append(nil)
 }
 

@@ -18,7 +18,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -88,9 +87,6 @@ func (cfg *Config) withdraw(promised wire.Hello) {
 		cfg.Withdraw(promised)
 	}
 }
-
-// has reports whether the device may be used.
-func (cfg *Config) has(device wire.Device) bool { return slices.Contains(cfg.Devices, device) }
 
 // worth returns nil if the device is worth using on conn, which must then be a socket.
 func (cfg *Config) worth(device wire.Device, conn net.Conn) error {

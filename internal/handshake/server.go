@@ -113,6 +113,7 @@ func (h *Incoming) start(ctx context.Context) {
 func (h *Incoming) Run(ctx context.Context) (*Connection, error) {
 	h.start(ctx)
 	defer h.cancel()
+	defer h.withdrawInvitation()
 	up, err := h.run()
 	h.takeBack(up)
 	return up, err
@@ -269,11 +270,7 @@ func (h *Incoming) agree() (*Connection, error) {
 	if h.invitation == nil && !h.stay {
 		return h.reject(request)
 	}
-	up, err := h.accept(request, peer)
-	if err != nil {
-		h.withdrawInvitation()
-	}
-	return up, err
+	return h.accept(request, peer)
 }
 
 // parsePrivate returns what a Request offers, and its Hello. It notes whether the client is
