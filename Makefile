@@ -123,7 +123,7 @@ mutants: ## faults that a test must notice; MUTANTS chooses by a regular express
 
 # Mutants that a tool makes: an operator or a constant changed. Some that live are equivalent.
 mutation: ## mutation tests of the packages without I/O
-	@set -e; for package in credits bcopy zcopy wire internal/session internal/gate internal/trigger; do \
+	@set -e; for package in credits bcopy zcopy wire internal/session internal/gate internal/trigger rdma/iwarp/mpa; do \
 		GOWORK=off GOFLAGS='$(GOFLAGS) -short' go run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 \
 			unleash --workers 1 --timeout-coefficient 10 -S lt ./$$package; \
 	done
@@ -146,7 +146,7 @@ bench-check: ## the targets of bench/targets.txt
 	@cd bench && go run . -check
 
 verbs: ## all that there is for verbs, in the lab
-	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -count=1 -timeout 25m -v -run '^(TestVerbs|TestByReference|TestHosts|TestSystemCalls)$$' ./test/lab/...
+	@lab=$$(test/lab/setup.sh) && GOSDP_LAB=$$lab go test -count=1 -timeout 25m -v -run '^(TestVerbs|TestByReference|TestHosts|TestNothingIsSent|TestSystemCalls)$$' ./test/lab/...
 
 # SDP and the shorter half of the suite in five machines one after the other, and then all
 # of the suite.

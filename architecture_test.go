@@ -61,22 +61,23 @@ var layers = []struct {
 	{"credits", allowed{}},
 	{"rdma/rdmatest", allowed{imports: []string{"rdma"}}},
 	{"rdma/internal/rnic", allowed{imports: []string{"rdma", "internal/bubble"}}},
-	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/bubble", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest", "test/watchdog"}}},
+	{"rdma/iwarp/mpa", allowed{imports: []string{"rdma"}, tests: []string{"test/watchdog"}}},
+	{"rdma/iwarp", allowed{imports: []string{"rdma", "internal/bubble", "internal/spin", "rdma/internal/rnic", "rdma/iwarp/mpa"}, tests: []string{"rdma/rdmatest", "test/watchdog"}}},
 	{"rdma/verbs", allowed{imports: []string{"rdma", "internal/budget", "internal/handover", "internal/rnics", "internal/spin", "rdma/internal/rnic"}, tests: []string{"rdma/rdmatest"}}},
 	{"bcopy", allowed{imports: []string{"wire"}}},
 	{"zcopy", allowed{imports: []string{"wire"}}},
 	{"internal/session", allowed{imports: []string{"wire", "rdma", "credits", "bcopy", "zcopy"}}},
-	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "rdma/iwarp"}}},
+	{"internal/handshake", allowed{imports: []string{"wire", "rdma", "internal/adopted", "internal/bubble", "internal/events", "internal/interrupt", "internal/sysfile", "rdma/iwarp", "rdma/iwarp/mpa"}}},
 	{"listener", allowed{
 		imports: []string{"internal/bubble", "internal/handshake"},
-		tests:   []string{"wire", "rdma", "rdma/iwarp"},
+		tests:   []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa"},
 	}},
 	{"sdp", allowed{
 		imports: []string{
 			"wire", "rdma", "internal/adopted", "internal/bubble", "internal/budget", "internal/dump", "internal/events", "internal/fault", "internal/handshake", "internal/interrupt", "internal/limits",
 			"internal/meeting", "internal/rnics", "internal/rules", "internal/session", "internal/status", "internal/stream", "internal/sysfile", "internal/ticker", "internal/trigger", "internal/units", "rdma/iwarp", "bcopy", "listener",
 		},
-		tests: []string{"rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
+		tests: []string{"rdma/iwarp/mpa", "rdma/rdmatest", "rdma/verbs", "test/netns", "test/watchdog", "zcopy"},
 	}},
 	{"sdp/debug", allowed{imports: []string{"sdp"}, tests: []string{"internal/meeting"}}},
 	{"internal/proxy", allowed{imports: []string{"internal/units", "sdp"}, tests: []string{"internal/meeting", "test/watchdog"}}},
@@ -87,7 +88,7 @@ var layers = []struct {
 	{"cmd/sdp", allowed{imports: []string{"internal/adopt", "internal/diagnose", "internal/dump", "internal/perf", "internal/proxy", "internal/rules", "internal/status", "internal/term", "internal/units", "rdma/verbs", "sdp", "sdp/debug"}, tests: []string{"rdma", "wire"}}},
 	{"test/lab/group", allowed{}},
 	{"test/mutants", allowed{}},
-	{"test/dissect", allowed{tests: []string{"wire", "rdma", "rdma/iwarp", "sdp"}}},
+	{"test/dissect", allowed{tests: []string{"wire", "rdma", "rdma/iwarp", "rdma/iwarp/mpa", "sdp"}}},
 	{"test/sim", allowed{tests: []string{"wire", "bcopy", "zcopy", "internal/session"}}},
 	{"test/traffic", allowed{}},
 	{"test/soak", allowed{imports: []string{"sdp", "test/traffic"}}},
@@ -97,7 +98,7 @@ var layers = []struct {
 	{"test/strangers", allowed{tests: []string{"sdp"}}},
 	{"test/adoption", allowed{}},
 	{"test/parity", allowed{tests: []string{"sdp"}}},
-	{"test/lab", allowed{imports: []string{"test/lab/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/verbs", "sdp"}}},
+	{"test/lab", allowed{imports: []string{"test/lab/group"}, tests: []string{"rdma", "rdma/iwarp", "rdma/iwarp/mpa", "rdma/verbs", "sdp"}}},
 }
 
 // needs are the modules that the library may import. testNeeds are those that its tests may

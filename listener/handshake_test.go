@@ -13,6 +13,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -96,7 +97,7 @@ func TestClientMustSpeakSDP(t *testing.T) {
 
 func TestCRC(t *testing.T) {
 	here := handshaketest.Offers()
-	here.Host, here.HasHost = handshake.HostID([16]byte{1})
+	here.Host, here.HasHost = handshake.HostID()
 	require.True(t, here.HasHost)
 	elsewhere := here
 	elsewhere.Host = wire.NewHostID([16]byte{1}, "another host")
@@ -182,9 +183,9 @@ func TestBadRequests(t *testing.T) {
 		rejected bool
 	}{
 		{"cut short", handshaketest.Frame(good)[:40], "truncated after 40 of", false},
-		{"oversized", iwarp.RequestKey + "\x00\x01\x02\x01", "513 bytes", false},
-		{"markers", iwarp.RequestKey + "\x80\x01\x00\x00", "markers", false},
-		{"revision 9", iwarp.RequestKey + "\x00\x09\x00\x00", "revision 9", false},
+		{"oversized", mpa.RequestKey + "\x00\x01\x02\x01", "513 bytes", false},
+		{"markers", mpa.RequestKey + "\x80\x01\x00\x00", "markers", false},
+		{"revision 9", mpa.RequestKey + "\x00\x09\x00\x00", "revision 9", false},
 		{"no private data", handshaketest.Frame(nil), "offers: magic", true},
 		{"another program's", handshaketest.Frame([]byte("rping")), "offers: magic", true},
 		{"no Hello", handshaketest.Frame(good[:len(good)-wire.HelloLen]), "Hello: Len", true},

@@ -17,6 +17,7 @@ import (
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -130,7 +131,7 @@ func approach(t *testing.T, l addressed, change func(o *wire.Offers)) (*iwarp.Qu
 		Client:  c.LocalAddr().(*net.TCPAddr).AddrPort(),
 		Server:  c.RemoteAddr().(*net.TCPAddr).AddrPort(),
 	}
-	o.Host, o.HasHost = handshake.HostID([16]byte{1})
+	o.Host, o.HasHost = handshake.HostID()
 	if change != nil {
 		change(&o)
 	}
@@ -331,7 +332,7 @@ func TestClientGoesOnAsPlain(t *testing.T) {
 	require.NoError(t, err)
 	none, err := (&wire.Choice{Device: wire.DeviceNone}).Append(nil)
 	require.NoError(t, err)
-	assert.Equal(t, "MPA ID Rep Frame", string(all[:min(len(all), iwarp.KeyLen)]))
+	assert.Equal(t, "MPA ID Rep Frame", string(all[:min(len(all), mpa.KeyLen)]))
 	assert.Equal(t, string(none)+"hello", string(all[max(0, len(all)-len(none)-5):]))
 	assert.True(t, fakeVerbs.invited.withdrawn)
 }
@@ -347,7 +348,7 @@ func TestNothingInCommon(t *testing.T) {
 	o := handshaketest.Offers()
 	o.Devices = []wire.Device{wire.DeviceVerbs, wire.DeviceIWARP}
 	_, _, err := iwarp.Connect(c, iwarp.Config{}, handshaketest.Private(t, o, handshaketest.Hello()))
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	require.ErrorAs(t, err, &rejected)
 	in := l.accept(t)
 	assert.Nil(t, in.QP)

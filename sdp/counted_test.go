@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -171,7 +172,7 @@ func counted(t testing.TB, threshold int) (c, s *conn, cq, sq *countedPair) {
 func countedWith(t testing.TB, tuned tuning) (c, s *conn, cq, sq *countedPair) {
 	t.Helper()
 	a, b := rawPair(t)
-	cfg := iwarp.Config{NoCRC: true, IRD: maxReads, ORD: maxReads, MaxULPDU: iwarp.SoftwareULPDU}
+	cfg := iwarp.Config{NoCRC: true, IRD: maxReads, ORD: maxReads, MaxULPDU: mpa.SoftwareULPDU}
 	server := make(chan rdma.QueuePair, 1)
 	go func() {
 		defer close(server)

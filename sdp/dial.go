@@ -138,13 +138,13 @@ func (a *attempt) dial(ctx context.Context, ruled bool) (net.Conn, error) {
 		}
 	}
 	if a.network.only {
-		return a.sdp(ctx, conn)
+		return a.negotiate(ctx, conn)
 	}
 	if c := a.set.onHost(conn, true); c != nil {
 		return c, nil
 	}
-	if len(a.set.Devices) > 0 && a.client.Expect(conn) != handshake.Plain {
-		return a.either(ctx, conn)
+	if a.client.Asks(conn) {
+		return a.negotiate(ctx, conn)
 	}
 	a.logUnasked(ctx, conn)
 	return conn, nil
@@ -178,26 +178,33 @@ func (a *attempt) decide(conn net.Conn) error {
 	return nil
 }
 
-// maxRequests is how many connections are offered SDP by a Dial whose server is silent or
-// resets the connection.
-const maxRequests = 3
-
-// sdp uses SDP with a server that must speak it. One that is silent or resets the connection
-// is probably busy, and is asked again.
-func (a *attempt) sdp(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	for asked := 1; ; asked++ {
-		up, err := a.set.client(ctx, &a.client, conn)
+// negotiate brings SDP about with the server at the other end of conn. On network tcp it fails only where
+// net.Dial does.
+func (a *attempt) negotiate(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	try := a.set.offer
+	if a.network.only {
+		try = a.set.client
+	}
+	for {
+		up, err := try(ctx, &a.client, conn)
 		if err == nil {
 			return up, nil
 		}
-		handshake.Abort(conn)
-		if a.client.Retry() {
-			asked--
-		} else if asked == maxRequests || ctx.Err() != nil || !handshake.MaySucceedLater(err) {
-			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
+		next := a.client.Next(ctx, err)
+		if next == handshake.Keep {
+			a.logPlain(err)
+			return conn, nil
 		}
-		if conn, err = a.connect(ctx); err != nil {
-			return nil, err
+		handshake.Abort(conn)
+		switch {
+		case next == handshake.Fail:
+			return nil, a.network.opError("dial", conn.LocalAddr(), conn.RemoteAddr(), contextError(ctx, a.publicError(err)))
+		case next == handshake.Redial && ctx.Err() == nil:
+			a.client.Remember(conn, err)
+			a.logPlain(err)
+		}
+		if conn, err = a.connect(ctx); err != nil || next == handshake.Redial {
+			return conn, err
 		}
 	}
 }
@@ -209,36 +216,6 @@ func (a *attempt) publicError(err error) error {
 		return a.network.demanded(err)
 	}
 	return err
-}
-
-// either offers SDP to a server that may speak it or not. It fails only where net.Dial does:
-// if SDP does not come up on a connection, it makes another one for plain TCP.
-func (a *attempt) either(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	for {
-		up, err := a.set.offer(ctx, &a.client, conn)
-		if err == nil {
-			return up, nil
-		}
-		if usable(err) {
-			a.logPlain(err)
-			return conn, nil
-		}
-		handshake.Abort(conn)
-		again := a.client.Retry()
-		if !again && ctx.Err() == nil {
-			a.client.Remember(conn, err)
-			a.logPlain(err)
-		}
-		if conn, err = a.connect(ctx); err != nil || !again {
-			return conn, err
-		}
-	}
-}
-
-// usable reports whether the connection on which SDP failed goes on as plain TCP.
-func usable(err error) bool {
-	var not *handshake.NotSDPError
-	return errors.As(err, &not) && not.Usable
 }
 
 // logPlain notes why the connection is plain, and tells the logger.

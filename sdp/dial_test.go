@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/handshake"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -126,7 +127,7 @@ func TestDialPlainServer(t *testing.T) {
 			assert.Equal(t, address, op.Addr.String())
 			asked := int32(1)
 			if v.name == "silence" || v.name == "a reset" {
-				asked = maxRequests
+				asked = handshake.MaxRequests
 			}
 			// It may have accepted later than Dial gave up.
 			require.Eventually(t, func() bool { return count.CompareAndSwap(asked, 0) }, soon, time.Millisecond)

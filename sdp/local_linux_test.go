@@ -610,7 +610,7 @@ func TestServerOfAClientThatMoves(t *testing.T) {
 		assert.NoError(t, err)
 		served <- s
 	}()
-	require.Eventually(t, func() bool { return waitsIn("handshake.(*Incoming).look", "[IO wait") }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return waitsIn("handshake.(*Incoming).look", "handshake.sleep") }, soon, time.Millisecond)
 	_, err = c.Write([]byte("hello"))
 	require.NoError(t, err)
 	s := <-served

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -167,8 +167,8 @@ func (r *helloRule) of(ack bool) (b []byte, want string) {
 func requestRules() []setUpRule {
 	iwarpOnly, tuple := []byte{1, 1, 1}, hostileItem(3, 36)
 	good := hostileOffers(iwarpOnly)
-	request := func(private []byte) []byte { return hostileFrame(iwarp.RequestKey, 0x40, 1, private...) }
-	long := append([]byte(iwarp.RequestKey), 0x40, 1, 2, 1) // and 513 bytes of private data
+	request := func(private []byte) []byte { return hostileFrame(mpa.RequestKey, 0x40, 1, private...) }
+	long := append([]byte(mpa.RequestKey), 0x40, 1, 2, 1) // and 513 bytes of private data
 	all := []setUpRule{
 		{rule: "Setting up a connection: A byte that differs", name: "another first byte", says: []byte("GET / HTTP/1.1\r\n\r\n"), want: goesPlain},
 		{rule: "Setting up a connection: A byte that differs", name: "another last byte", says: spoilt(request(good), 15, 'E'), want: goesPlain},
@@ -181,13 +181,13 @@ func requestRules() []setUpRule {
 		{rule: "Setting up a connection: A server that wants to stay on TCP answers with a rejection", name: "devices that the server has not", says: request(hostileOffers([]byte{1, 2, 3, 9})), want: plainAfter},
 		{rule: "Setting up a connection: The server chooses the first of its own devices that the client offers", name: "device 0", says: request(hostileOffers([]byte{1, 1, 0})), want: plainAfter},
 
-		{rule: "MPA: A peer that sets M is refused", name: "markers", says: hostileFrame(iwarp.RequestKey, 0xC0, 1, good...), want: "markers are required"},
-		{rule: "MPA: M 0x80, C 0x40, R 0x20; the rest ignored", name: "reserved flags", says: hostileFrame(iwarp.RequestKey, 0x5F, 1, good...), want: goesUp},
-		{rule: "MPA: CRC: in use if either end set C", name: "CRC not asked for", says: hostileFrame(iwarp.RequestKey, 0, 1, good...), want: goesUp},
-		{rule: "MPA: revision | 1", name: "revision 0", says: hostileFrame(iwarp.RequestKey, 0x40, 0, good...), want: "MPA revision 0"},
-		{rule: "MPA: revision | 1", name: "revision 3", says: hostileFrame(iwarp.RequestKey, 0x40, 3, good...), want: "MPA revision 3"},
-		{rule: "MPA: At most 255 bytes of private data, where the RFC allows 512", name: "256 bytes of private data", says: request(append(good, make([]byte, 256-len(good))...)), want: goesUp},
-		{rule: "MPA: At most 255 bytes of private data, where the RFC allows 512", name: "513 bytes of private data", says: long, want: "513 bytes of private data"},
+		{rule: "MPA: M | refused | refused", name: "markers", says: hostileFrame(mpa.RequestKey, 0xC0, 1, good...), want: "markers are required"},
+		{rule: "MPA: a reserved flag; S in revision 1 | ignored | ignored", name: "reserved flags", says: hostileFrame(mpa.RequestKey, 0x5F, 1, good...), want: goesUp},
+		{rule: "MPA: CRC: in use if either end set C", name: "CRC not asked for", says: hostileFrame(mpa.RequestKey, 0, 1, good...), want: goesUp},
+		{rule: "MPA: another revision | refused | refused", name: "revision 0", says: hostileFrame(mpa.RequestKey, 0x40, 0, good...), want: "MPA revision 0"},
+		{rule: "MPA: another revision | refused | refused", name: "revision 3", says: hostileFrame(mpa.RequestKey, 0x40, 3, good...), want: "MPA revision 3"},
+		{rule: "MPA: 256 to 512 bytes of private data | accepted", name: "256 bytes of private data", says: request(append(good, make([]byte, 256-len(good))...)), want: goesUp},
+		{rule: "MPA: more private data | refused | refused", name: "513 bytes of private data", says: long, want: "513 bytes of private data"},
 		{rule: "MPA: length of the private data", name: "65,535 bytes of private data that do not come", says: spoilt(long, 18, 255, 255), want: "65535 bytes of private data", silent: true},
 		{rule: "MPA: length of the private data", name: "private data cut short", says: request(good)[:40], want: "MPA frame truncated after 40 of"},
 		{rule: "MPA: length of the private data", name: "silence in the private data", says: request(good)[:40], want: "MPA frame truncated after 40 of", silent: true},
@@ -250,13 +250,13 @@ func replyRules() []setUpRule {
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with a HelloAck", says: rejection(hostileChoice(0)), want: "MPA Request rejected"},
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with a token", says: rejection(hostileChoice(0, hostileItem(1, 16))[:24]), want: "MPA Request rejected"},
 		{rule: "Setting up a connection: A rejection with other private data, or none", name: "a rejection with garbage", says: rejection([]byte("garbage")), want: "MPA Request rejected"},
-		{rule: "Setting up a connection: A client that gets anything but an MPA Reply", name: "an MPA Request", says: hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...), want: `answered "MPA ID Req Frame"`},
+		{rule: "Setting up a connection: A client that gets anything but an MPA Reply", name: "an MPA Request", says: hostileFrame(mpa.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...), want: `answered "MPA ID Req Frame"`},
 
-		{rule: "MPA: A peer that sets M is refused", name: "markers", says: hostileFrame(hostileReplyKey, 0xC0, 1, good...), want: "markers are required"},
-		{rule: "MPA: M 0x80, C 0x40, R 0x20; the rest ignored", name: "reserved flags", says: hostileFrame(hostileReplyKey, 0x5F, 1, good...), want: goesUp},
-		{rule: "MPA: revision | 1", name: "revision 0", says: hostileFrame(hostileReplyKey, 0x40, 0, good...), want: "MPA revision 0"},
-		{rule: "MPA: revision | 1", name: "revision 2", says: hostileFrame(hostileReplyKey, 0x40, 2, good...), want: "Reply has MPA revision 2"},
-		{rule: "MPA: At most 255 bytes of private data, where the RFC allows 512", name: "513 bytes of private data", says: spoilt(reply(nil), 18, 2, 1), want: "513 bytes of private data"},
+		{rule: "MPA: M | refused | refused", name: "markers", says: hostileFrame(hostileReplyKey, 0xC0, 1, good...), want: "markers are required"},
+		{rule: "MPA: a reserved flag; S in revision 1 | ignored | ignored", name: "reserved flags", says: hostileFrame(hostileReplyKey, 0x5F, 1, good...), want: goesUp},
+		{rule: "MPA: another revision | refused | refused", name: "revision 0", says: hostileFrame(hostileReplyKey, 0x40, 0, good...), want: "MPA revision 0"},
+		{rule: "MPA: answered in the same way | refused", name: "revision 2", says: hostileFrame(hostileReplyKey, 0x40, 2, good...), want: "Reply has MPA revision 2"},
+		{rule: "MPA: more private data | refused | refused", name: "513 bytes of private data", says: spoilt(reply(nil), 18, 2, 1), want: "513 bytes of private data"},
 		{rule: "MPA: length of the private data", name: "65,535 bytes of private data that do not come", says: spoilt(reply(nil), 18, 255, 255), want: "65535 bytes of private data", silent: true},
 		{rule: "MPA: length of the private data", name: "silence in the private data", says: reply(good)[:30], want: "no MPA Reply within", silent: true},
 
@@ -363,16 +363,16 @@ func readReply(t *testing.T, c net.Conn) (flags byte, private []byte) {
 
 // readFrame reads an MPA frame.
 func readFrame(c net.Conn, key string) (flags byte, private []byte, err error) {
-	head := make([]byte, iwarp.KeyLen+4)
-	if _, err = io.ReadFull(c, head); err == nil && string(head[:iwarp.KeyLen]) != key {
+	head := make([]byte, mpa.KeyLen+4)
+	if _, err = io.ReadFull(c, head); err == nil && string(head[:mpa.KeyLen]) != key {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	private = make([]byte, binary.BigEndian.Uint16(head[iwarp.KeyLen+2:]))
+	private = make([]byte, binary.BigEndian.Uint16(head[mpa.KeyLen+2:]))
 	_, err = io.ReadFull(c, private)
-	return head[iwarp.KeyLen], private, err
+	return head[mpa.KeyLen], private, err
 }
 
 // TestHostileReplies has a Dial end as it should, whatever the server answers.
@@ -391,7 +391,7 @@ func TestHostileReplies(t *testing.T) {
 					return
 				}
 				defer c.Close()
-				if _, _, err := readFrame(c, iwarp.RequestKey); err != nil {
+				if _, _, err := readFrame(c, mpa.RequestKey); err != nil {
 					return
 				}
 				c.Write(r.says)

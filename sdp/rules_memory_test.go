@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -36,7 +36,7 @@ func hostileUp(t *testing.T) (net.Conn, *conn) {
 	t.Helper()
 	client, served := hostileClient(t, &Config{Devices: []string{"iwarp"}, HandshakeTimeout: time.Minute})
 	client.SetDeadline(time.Now().Add(2 * soon))
-	_, err := client.Write(hostileFrame(iwarp.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...))
+	_, err := client.Write(hostileFrame(mpa.RequestKey, 0x40, 1, hostileOffers([]byte{1, 1, 1})...))
 	require.NoError(t, err)
 	readReply(t, client)
 	client.Write(hostileFPDU(1, wire.Message{Header: wire.Header{MID: wire.MIDData, Bufs: 64, MSeq: 1}}))
@@ -160,7 +160,7 @@ func TestHandshakesHoldLittle(t *testing.T) {
 		c, err := net.Dial("tcp", ln.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
-		_, err = c.Write(spoilt(hostileFrame(iwarp.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
+		_, err = c.Write(spoilt(hostileFrame(mpa.RequestKey, 0x40, 1, make([]byte, 100)...), 18, 2, 0))
 		require.NoError(t, err)
 	}
 	c, s, err := bothEnds(ln, engineDial) // after them

@@ -40,8 +40,8 @@ func TestResetPeerIsAskedAgain(t *testing.T) {
 	}{
 		{"tcp", 0, true},
 		{"tcp", 1, false},
-		{"sdp", maxRequests - 1, true},
-		{"sdp", maxRequests, false},
+		{"sdp", handshake.MaxRequests - 1, true},
+		{"sdp", handshake.MaxRequests, false},
 	} {
 		t.Run(fmt.Sprint(v.network, " ", v.resets), func(t *testing.T) {
 			below, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,6 +49,8 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 //
 // A plain TCP client may be silent. Server waits for its first bytes for at most
 // Config.HandshakeTimeout, so a program should call it in a goroutine for each connection.
+// Deadlines of conn hold for a plain client, except that a silent one on a connection that is no
+// socket loses them. A [*Conn] over RDMA begins without deadlines.
 //
 // To use TLS, call [crypto/tls.Server] with the connection that Server returns.
 func Server(conn net.Conn, config *Config) (net.Conn, error) {

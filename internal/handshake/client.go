@@ -13,6 +13,7 @@ import (
 	"github.com/gosdp/gosdp/internal/interrupt"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -30,15 +31,48 @@ type Client struct {
 
 	began   time.Time // when this connection's Request was sent, or a little earlier
 	wasLate bool      // on an earlier connection this end was too slow to decide
-	retry   bool
+	refused int       // connections on which another Request may have succeeded
 }
 
-// Retry reports whether the last Connect, with SDPOnly, failed only because this end was too slow to
-// decide. Another connection is then worth trying.
-func (c *Client) Retry() bool {
-	retry := c.retry
-	c.retry = false
-	return retry
+// Next is what a Dial does after Connect has failed.
+type Next uint8
+
+const (
+	Fail   Next = iota // the Dial fails
+	Keep               // the connection continues as plain TCP
+	Redial             // another connection is plain TCP
+	Ask                // another connection is asked
+)
+
+// MaxRequests is how many connections a Dial asks that demands SDP.
+const MaxRequests = 3
+
+// Next decides about a second attempt after Connect, called with ctx, has failed with err. A program that has
+// made the connection itself makes none.
+//
+//	err                            network tcp   network sdp
+//	both ends agreed on plain TCP  Keep          Fail
+//	this end was too slow          (as above)    Ask, once
+//	MaySucceedLater                Redial        Ask, for MaxRequests connections
+//	anything else                  Redial        Fail
+func (c *Client) Next(ctx context.Context, err error) Next {
+	var not *NotSDPError
+	switch {
+	case !c.SDPOnly && errors.As(err, &not) && not.Usable:
+		return Keep
+	case !c.SDPOnly:
+		return Redial
+	case ctx.Err() != nil:
+		return Fail
+	case errors.Is(err, errTooLate):
+		c.wasLate = true
+		return Ask
+	case MaySucceedLater(err):
+		if c.refused++; c.refused < MaxRequests {
+			return Ask
+		}
+	}
+	return Fail
 }
 
 // NotSDPError says that the peer does not speak SDP on this connection.
@@ -52,7 +86,7 @@ type NotSDPError struct {
 // Error returns `peer at 127.0.0.1:80 does not speak SDP: answered "HTTP/1.1 400 Bad"`, or `no
 // SDP with peer at 127.0.0.1:80: no device in common`.
 func (e *NotSDPError) Error() string {
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	if errors.As(e.Err, &rejected) && e.Usable { // a peer that speaks SDP has said so
 		return fmt.Sprintf("no SDP with peer at %v: %s", e.Addr, e.Reason())
 	}
@@ -61,8 +95,8 @@ func (e *NotSDPError) Error() string {
 
 // Reason is Error without the address.
 func (e *NotSDPError) Reason() string {
-	var other *iwarp.NotMPAError
-	var rejected *iwarp.RejectError
+	var other *mpa.NotMPAError
+	var rejected *mpa.RejectError
 	switch {
 	case errors.As(e.Err, &other):
 		return fmt.Sprintf("answered %q", other.Got)
@@ -123,6 +157,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	promised := local
 	local, peer = settle(local, peer)
 	up := &Connection{Conn: conn, Device: choice.Device.String(), Local: local, Peer: peer, Promised: promised}
+	conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	qp, err := asked.QueuePair()
 	if err != nil {
 		return nil, err
@@ -136,7 +171,7 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 	} else if c.notChosen(conn); c.tooLate(conn) {
 		if c.SDPOnly {
 			qp.Abort()
-			return nil, c.again()
+			return nil, errTooLate
 		}
 		c.decline(&c.declined, wire.DeviceIWARP, conn, errTooLate)
 		return up, c.fallBack(ctx, up, asked, qp)
@@ -148,8 +183,8 @@ func (c *Client) connect(ctx context.Context, conn net.Conn, local wire.Hello) (
 // tooLate reports whether the server may have stopped waiting for a decision on conn, because this
 // process was stopped or is starved. When the server gives up, it closes the connection. It does not
 // confirm a decision for SDP, so a connection on which this end had just decided would be lost. It does
-// confirm plain TCP. If plain TCP is not allowed, another connection is tried once (again). Where that
-// is not possible, to decide is the best that this end can do.
+// confirm plain TCP. If plain TCP is not allowed, another connection is asked once (Next). Where that is
+// not possible, to decide is the best that this end can do.
 //
 // The server waits from its Reply on, so one whose Reply was late still waits. If plain TCP is not
 // allowed, the time therefore counts from the arrival of the Reply, where the kernel tells that.
@@ -164,12 +199,6 @@ func (c *Client) tooLate(conn net.Conn) bool {
 		}
 	}
 	return since > max(c.StepUpTimeout, c.patience())
-}
-
-// again makes the caller try another connection, because on this one this end was tooLate.
-func (c *Client) again() error {
-	c.retry, c.wasLate = true, true
-	return errTooLate
 }
 
 var errTooLate = errors.New("handshake timed out at this end; the peer may have given up")
@@ -196,7 +225,7 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 	if client.IsValid() && server.IsValid() {
 		o.Client, o.Server = client, server
 	}
-	o.Host, o.HasHost = newHostID()
+	o.Host, o.HasHost = HostID()
 	return o.Append(nil)
 }
 

@@ -27,7 +27,7 @@ func (c *Client) stepUp(ctx context.Context, up *Connection, asked *iwarp.Asked,
 	}
 	if late && c.SDPOnly {
 		tcp.Abort()
-		return false, c.again()
+		return false, errTooLate
 	}
 	if err != nil {
 		c.decline(&c.declined, choice.Device, up.Conn, err)

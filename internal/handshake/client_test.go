@@ -81,7 +81,7 @@ func TestLateClientOfSDPConnectsAgain(t *testing.T) {
 	up, err := connect()
 	require.ErrorIs(t, err, errTooLate)
 	require.Nil(t, up)
-	require.True(t, c.Retry())
+	require.Equal(t, Ask, c.Next(t.Context(), err))
 	up, err = connect()
 	require.NoError(t, err)
 	assert.True(t, up.MustDecide)

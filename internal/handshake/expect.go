@@ -9,27 +9,26 @@ import (
 // Unless the program or the operator has asked for SDP by name, neither end sends or waits for
 // anything: Config.MayAsk decides whether the peer may be asked, and an answer is remembered.
 
-// Prospect is what a client may expect of the server on a new connection.
-type Prospect uint8
-
-const (
-	Plain   Prospect = iota // it does not speak SDP, or may not be asked: nothing is sent
-	Unknown                 // it may be asked
-)
-
-// Expect returns what c may expect of the server on conn. It does not block.
-func (c *Client) Expect(conn net.Conn) Prospect {
-	switch {
-	case !c.mayAsk(conn):
-		return Plain
-	case peers.plain(addrPort(conn.RemoteAddr())):
-		peers.watch(conn)
-		return Plain
+// Asks reports whether the server on conn may be asked and is not known to speak plain TCP. It does
+// not block.
+func (c *Client) Asks(conn net.Conn) bool {
+	if !c.mayAsk(conn) {
+		return false
 	}
-	return Unknown
+	plain := peers.plain(addrPort(conn.RemoteAddr()))
+	if plain {
+		peers.watch(conn)
+	}
+	return !plain
 }
 
 // expects reports whether a server waits for what the client on conn has to say.
 func (cfg *Config) expects(conn net.Conn) bool {
 	return cfg.SDPOnly || !adopted.Settled(conn) && cfg.mayAsk(conn)
+}
+
+// mayAsk reports whether the peer of conn may be asked.
+func (cfg *Config) mayAsk(conn net.Conn) bool {
+	local, remote := addrPort(conn.LocalAddr()).Addr(), addrPort(conn.RemoteAddr()).Addr()
+	return len(cfg.Devices) > 0 && cfg.MayAsk != nil && remote.IsValid() && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }

@@ -17,20 +17,20 @@ func TestWhoIsAsked(t *testing.T) {
 	cfg := testConfig()
 	c := Client{Config: &cfg}
 	assert.False(t, cfg.expects(far("192.0.2.1:1")))
-	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:1")))
+	assert.False(t, c.Asks(far("192.0.2.1:1")))
 	cfg.MayAsk = func(local, remote netip.Addr) bool { return remote.String() == "192.0.2.1" }
 	assert.True(t, cfg.expects(far("192.0.2.1:1")))
-	assert.Equal(t, Unknown, c.Expect(far("192.0.2.1:1")))
+	assert.True(t, c.Asks(far("192.0.2.1:1")))
 	c.Remember(far("192.0.2.1:1"), io.EOF)
-	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:1")))
-	assert.Equal(t, Unknown, c.Expect(far("192.0.2.1:2")))
+	assert.False(t, c.Asks(far("192.0.2.1:1")))
+	assert.True(t, c.Asks(far("192.0.2.1:2")))
 	assert.False(t, cfg.expects(far("192.0.2.2:1")))
-	assert.Equal(t, Plain, c.Expect(far("192.0.2.2:1")))
+	assert.False(t, c.Asks(far("192.0.2.2:1")))
 	pipe, _ := net.Pipe()
 	assert.False(t, cfg.expects(pipe), "it has no address that could be allowed")
 	cfg.Devices = nil
 	assert.False(t, cfg.expects(far("192.0.2.1:1")))
-	assert.Equal(t, Plain, c.Expect(far("192.0.2.1:2")))
+	assert.False(t, c.Asks(far("192.0.2.1:2")))
 	cfg.SDPOnly = true
 	assert.True(t, cfg.expects(far("192.0.2.2:1")))
 	assert.True(t, cfg.expects(pipe))

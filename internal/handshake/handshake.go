@@ -18,13 +18,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -88,9 +88,6 @@ func (cfg *Config) withdraw(promised wire.Hello) {
 	}
 }
 
-// has reports whether the device may be used.
-func (cfg *Config) has(device wire.Device) bool { return slices.Contains(cfg.Devices, device) }
-
 // worth returns nil if the device is worth using on conn, which must then be a socket.
 func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 	if !isSocket(conn) {
@@ -100,12 +97,6 @@ func (cfg *Config) worth(device wire.Device, conn net.Conn) error {
 		return nil
 	}
 	return cfg.Worth(device, addrPort(conn.LocalAddr()).Addr())
-}
-
-// mayAsk reports whether the peer of conn may be asked.
-func (cfg *Config) mayAsk(conn net.Conn) bool {
-	local, remote := addrPort(conn.LocalAddr()).Addr(), addrPort(conn.RemoteAddr()).Addr()
-	return len(cfg.Devices) > 0 && cfg.MayAsk != nil && remote.IsValid() && cfg.MayAsk(local.Unmap(), remote.Unmap())
 }
 
 // channelConfig returns the configuration of a channel of d.
@@ -125,7 +116,7 @@ func (cfg *Config) mpaConfig(local wire.Hello, sameHost bool) iwarp.Config {
 		NoCRC:    sameHost && !cfg.CRC,
 		IRD:      int(local.IRD),
 		ORD:      int(local.ORD),
-		MaxULPDU: iwarp.SoftwareULPDU,
+		MaxULPDU: mpa.SoftwareULPDU,
 	}
 }
 
@@ -282,7 +273,7 @@ func dialler(device wire.Device) (rdma.Dialler, bool) {
 // keepsOpen reports whether err is a rejection after which both ends continue as plain TCP on
 // the same connection: its private data is a choice of no device, and nothing else.
 func keepsOpen(err error) bool {
-	var rejected *iwarp.RejectError
+	var rejected *mpa.RejectError
 	if !errors.As(err, &rejected) {
 		return false
 	}

@@ -13,20 +13,15 @@ import (
 // if that is not known.
 var thisHost = sync.OnceValue(readHost)
 
-// newHostID returns a HostID under a new random salt, by which a peer finds out whether it is on
-// this host. It returns false if this host has no identity.
-func newHostID() (wire.HostID, bool) {
-	var salt [16]byte
-	rand.Read(salt[:])
-	return HostID(salt)
-}
-
-// HostID returns the HostID under a given salt. It is safe for concurrent use.
-func HostID(salt [16]byte) (wire.HostID, bool) {
+// HostID returns a HostID under a new random salt, by which a peer finds out whether it is on this
+// host. It returns false if this host has no identity. It is safe for concurrent use.
+func HostID() (wire.HostID, bool) {
 	host := thisHost()
 	if host == "" {
 		return wire.HostID{}, false
 	}
+	var salt [16]byte
+	rand.Read(salt[:])
 	return wire.NewHostID(salt, host), true
 }
 

@@ -28,20 +28,12 @@ func readHost() string {
 // tos returns the type of service or the traffic class of a TCP connection. It is 0 if conn is not
 // one, or if the program has wrapped it.
 func tos(conn net.Conn) (tos uint8) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	rc.Control(func(fd uintptr) {
+	control(conn, func(fd int) {
 		level, option := unix.IPPROTO_IP, unix.IP_TOS
 		if addr := addrPort(conn.RemoteAddr()).Addr(); addr.Is6() && !addr.Is4In6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
 		}
-		if v, err := unix.GetsockoptInt(int(fd), level, option); err == nil {
+		if v, err := unix.GetsockoptInt(fd, level, option); err == nil {
 			tos = uint8(v)
 		}
 	})
@@ -51,18 +43,19 @@ func tos(conn net.Conn) (tos uint8) {
 // sinceArrival returns how long ago bytes last arrived on conn, whether or not they were read. It
 // returns false if conn is no TCP socket.
 func sinceArrival(conn net.Conn) (since time.Duration, known bool) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return 0, false
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return 0, false
-	}
-	rc.Control(func(fd uintptr) {
-		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+	control(conn, func(fd int) {
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			since, known = time.Duration(info.Last_data_recv)*time.Millisecond, true
 		}
 	})
 	return since, known
+}
+
+// control calls f with the descriptor of conn, if it has one.
+func control(conn net.Conn, f func(fd int)) {
+	if sc, ok := conn.(syscall.Conn); ok {
+		if rc, err := sc.SyscallConn(); err == nil {
+			rc.Control(func(fd uintptr) { f(int(fd)) })
+		}
+	}
 }

@@ -5,8 +5,9 @@ import (
 	"net"
 	"strings"
 	"syscall"
+	"time"
 
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // verdict is what the first bytes of a connection mean.
@@ -22,9 +23,9 @@ const (
 // differs decides.
 func judge(b []byte) verdict {
 	switch {
-	case len(b) >= iwarp.KeyLen && string(b[:iwarp.KeyLen]) == iwarp.RequestKey:
+	case len(b) >= mpa.KeyLen && string(b[:mpa.KeyLen]) == mpa.RequestKey:
 		return isMPA
-	case strings.HasPrefix(iwarp.RequestKey, string(b)):
+	case strings.HasPrefix(mpa.RequestKey, string(b)):
 		return undecided
 	}
 	return isPlain
@@ -33,14 +34,38 @@ func judge(b []byte) verdict {
 // speaks waits until it is certain what the client on conn speaks, or ctx is done. It
 // consumes nothing from a socket. From any other connection it has to read, and returns a
 // connection that replays the bytes. An end or an error before a whole key means plain TCP.
-func speaks(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
-	sc, ok := conn.(syscall.Conn)
-	if !ok || !isSocket(conn) {
-		return readKey(ctx, conn)
+func speaks(ctx context.Context, conn net.Conn) (v verdict, instead net.Conn) {
+	if sc, ok := conn.(syscall.Conn); ok && isSocket(conn) {
+		if rc, err := sc.SyscallConn(); err == nil {
+			return waitFirst(ctx, rc), conn
+		}
 	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return readKey(ctx, conn)
+	return readKey(ctx, conn)
+}
+
+// waitFirst is speaks for a socket. It leaves the deadlines to the program.
+func waitFirst(ctx context.Context, rc syscall.RawConn) (v verdict) {
+	b := make([]byte, mpa.KeyLen)
+	var a arrivals
+	defer a.close()
+	for {
+		over := ctx.Err() != nil
+		if rc.Control(func(fd uintptr) { v = peek(fd, b) }) != nil { // the program has closed it
+			return isPlain
+		}
+		if v != undecided || over {
+			return v
+		}
+		a.wait(ctx, rc)
 	}
-	return waitFirst(ctx, conn, rc), nil
+}
+
+// sleep ends after d, or when ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/internal/handshake/handshaketest"
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // first returns what the bytes mean that have arrived on conn. It consumes nothing, and does not block.
 func first(conn *net.TCPConn) (v verdict) {
 	if rc, err := conn.SyscallConn(); err == nil {
-		rc.Control(func(fd uintptr) { v = peek(fd, make([]byte, iwarp.KeyLen)) })
+		rc.Control(func(fd uintptr) { v = peek(fd, make([]byte, mpa.KeyLen)) })
 	}
 	return v
 }
@@ -30,12 +30,12 @@ func isSDP(ctx context.Context, c net.Conn) bool {
 }
 
 func TestJudge(t *testing.T) {
-	for n := range iwarp.KeyLen {
-		assert.Equal(t, undecided, judge([]byte(iwarp.RequestKey[:n])))
-		assert.Equal(t, isPlain, judge([]byte(iwarp.RequestKey[:n]+"\x00")))
+	for n := range mpa.KeyLen {
+		assert.Equal(t, undecided, judge([]byte(mpa.RequestKey[:n])))
+		assert.Equal(t, isPlain, judge([]byte(mpa.RequestKey[:n]+"\x00")))
 	}
-	assert.Equal(t, isMPA, judge([]byte(iwarp.RequestKey)))
-	assert.Equal(t, isMPA, judge([]byte(iwarp.RequestKey+"\x00")))
+	assert.Equal(t, isMPA, judge([]byte(mpa.RequestKey)))
+	assert.Equal(t, isMPA, judge([]byte(mpa.RequestKey+"\x00")))
 	assert.Equal(t, isPlain, judge([]byte("MPA ID Rep Frame")))
 	assert.Equal(t, isPlain, judge([]byte("GET / HTTP/1.1\r\n")))
 }
@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 // TestLookConsumesNothing sends the key in pieces, each of which wakes the look.
 func TestLookConsumesNothing(t *testing.T) {
 	server, client := handshaketest.TCPPair(t)
-	sent := iwarp.RequestKey + "and more"
+	sent := mpa.RequestKey + "and more"
 	done := make(chan bool)
 	go func() { done <- isSDP(t.Context(), server) }()
 	for i := range len(sent) {
@@ -102,7 +102,7 @@ func TestLookEndsWithItsTime(t *testing.T) {
 // the first look.
 func TestLookFindsWhatCameInTime(t *testing.T) {
 	server, client := handshaketest.TCPPair(t)
-	client.Write([]byte(iwarp.RequestKey))
+	client.Write([]byte(mpa.RequestKey))
 	require.True(t, isSDP(t.Context(), server), "it is here")
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -115,9 +115,9 @@ func TestLookAtWhatIsNoSocket(t *testing.T) {
 		name, sent string
 		mpa        bool
 	}{
-		{"a request", iwarp.RequestKey + "and more", true},
+		{"a request", mpa.RequestKey + "and more", true},
 		{"another protocol", "GET / HTTP/1.1", false},
-		{"a prefix", iwarp.RequestKey[:5], false},
+		{"a prefix", mpa.RequestKey[:5], false},
 		{"nothing", "", false},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -3,33 +3,8 @@
 package handshake
 
 import (
-	"context"
-	"net"
-	"syscall"
-
 	"golang.org/x/sys/unix"
-
-	"github.com/gosdp/gosdp/internal/interrupt"
-	"github.com/gosdp/gosdp/rdma/iwarp"
 )
-
-// waitFirst parks in the netpoller, which reports each arrival although earlier bytes are
-// still unread.
-func waitFirst(ctx context.Context, conn net.Conn, rc syscall.RawConn) verdict {
-	var v verdict
-	b := make([]byte, iwarp.KeyLen)
-	stop := interrupt.Conn(ctx, conn)
-	err := rc.Read(func(fd uintptr) bool {
-		v = peek(fd, b)
-		return v != undecided
-	})
-	stop()
-	if err != nil {
-		// On a busy machine ctx may be done before the first peek.
-		rc.Control(func(fd uintptr) { v = peek(fd, b) })
-	}
-	return v
-}
 
 // peek copies what has arrived to b, which has room for a key, and returns what it means. If nothing
 // has arrived but an error, such as ECONNRESET, it does not peek, which would take the error from the

@@ -1,42 +1,13 @@
 package handshake
 
 import (
-	"context"
-	"net"
-	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-
-	"github.com/gosdp/gosdp/rdma/iwarp"
 )
 
-const (
-	// fionbio sets whether a socket blocks (winsock2.h).
-	fionbio = 0x8004667E
-	// peekInterval is the time between two peeks: Windows reports an arrival only after
-	// earlier bytes have been read.
-	peekInterval = time.Millisecond
-)
-
-func waitFirst(ctx context.Context, _ net.Conn, rc syscall.RawConn) verdict {
-	tick := time.NewTicker(peekInterval)
-	defer tick.Stop()
-	b := make([]byte, iwarp.KeyLen)
-	for {
-		v := isPlain
-		over := ctx.Err() != nil
-		rc.Control(func(fd uintptr) { v = peek(fd, b) })
-		if v != undecided || over {
-			return v
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-}
+// fionbio sets whether a socket blocks (winsock2.h).
+const fionbio = 0x8004667E
 
 // peek copies what has arrived to b, which has room for a key, and returns what it means. The socket
 // must not block meanwhile, because that also tells an end from silence. Package net's calls do not

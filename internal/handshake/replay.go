@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/gosdp/gosdp/internal/interrupt"
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // replay is a connection that returns bytes which were read from it before. A connection that
@@ -57,24 +57,20 @@ func (r *replay) SetLinger(sec int) error {
 
 // readKey reads until it is certain what the client on conn speaks, or ctx is done. It
 // returns a connection from which the same bytes can be read again.
-func readKey(ctx context.Context, conn net.Conn) (v verdict, instead *replay) {
+func readKey(ctx context.Context, conn net.Conn) (v verdict, instead net.Conn) {
 	defer interrupt.Conn(ctx, conn)()
-	var b [iwarp.KeyLen]byte
+	var b [mpa.KeyLen]byte
 	n := 0
 	for v == undecided {
 		k, err := conn.Read(b[n:])
 		n += k
 		v = judge(b[:n])
-		switch {
-		case err == nil || v != undecided:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			if n == 0 {
-				return undecided, nil
+		if err != nil && v == undecided {
+			if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil { // else it is the program's deadline
+				break
 			}
-			return undecided, &replay{Conn: conn, rest: b[:n]}
-		default:
 			v = isPlain
 		}
 	}
-	return v, &replay{Conn: conn, rest: b[:n]}
+	return v, original(&replay{Conn: conn, rest: b[:n]})
 }

@@ -113,6 +113,7 @@ func (h *Incoming) start(ctx context.Context) {
 func (h *Incoming) Run(ctx context.Context) (*Connection, error) {
 	h.start(ctx)
 	defer h.cancel()
+	defer h.withdrawInvitation()
 	up, err := h.run()
 	h.takeBack(up)
 	return up, err
@@ -148,6 +149,7 @@ func (h *Incoming) run() (*Connection, error) {
 	if !up.MustDecide {
 		return up, nil
 	}
+	up.Conn.SetDeadline(time.Time{}) // the queue pair sets its own
 	if err := h.decide(up); err != nil {
 		up.QP.Abort()
 		return nil, err
@@ -178,7 +180,11 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 	}
 	try := h.meeting != nil
 	for wait := meetFirst; ; wait = min(2*wait, meetMost) {
-		v = h.firstWithin(look, wait, try)
+		over, patience := look.Err() != nil, look
+		if try {
+			patience = expired
+		}
+		v, h.conn = speaks(patience, h.conn)
 		if try && v != isMPA { // bytes may have followed the meeting
 			met, err := h.meeting.Try()
 			if met != nil {
@@ -192,26 +198,21 @@ func (h *Incoming) look() (v verdict, met net.Conn, err error) {
 				try = false
 			}
 		}
-		if v != undecided || look.Err() != nil {
+		switch {
+		case v != undecided || over:
 			return v, nil, nil
+		case try:
+			sleep(look, wait)
 		}
 	}
 }
 
-// firstWithin waits for the client's first bytes until ctx is done, and if it is hurried, for at most
-// wait.
-func (h *Incoming) firstWithin(ctx context.Context, wait time.Duration, hurried bool) verdict {
-	if hurried {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, wait)
-		defer cancel()
-	}
-	v, instead := speaks(ctx, h.conn)
-	if instead != nil {
-		h.conn = instead
-	}
-	return v
-}
+// expired is a context with which speaks only looks.
+var expired = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // notMPA ends the handshake with a client that has not sent a Request. One that is silent, and may
 // still send a Request, is reset: the program must not get the Request as data, and a client that was
@@ -269,11 +270,7 @@ func (h *Incoming) agree() (*Connection, error) {
 	if h.invitation == nil && !h.stay {
 		return h.reject(request)
 	}
-	up, err := h.accept(request, peer)
-	if err != nil {
-		h.withdrawInvitation()
-	}
-	return up, err
+	return h.accept(request, peer)
 }
 
 // parsePrivate returns what a Request offers, and its Hello. It notes whether the client is

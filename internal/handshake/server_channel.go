@@ -50,7 +50,7 @@ type channel struct {
 // client to its channel if it has one of its own.
 func (h *Incoming) choose(offers *wire.Offers) {
 	h.declined = slices.Clip(h.cfg.Declined)
-	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) && h.cfg.has(wire.DeviceIWARP)
+	h.stay = slices.Contains(offers.Devices, wire.DeviceIWARP) && slices.Contains(h.cfg.Devices, wire.DeviceIWARP)
 	for _, device := range h.cfg.Devices {
 		if device == wire.DeviceIWARP {
 			if h.stay {
@@ -174,7 +174,6 @@ func (h *Incoming) decide(up *Connection) error {
 			up.Declined = h.declined
 		}
 	}
-	h.withdrawInvitation()
 	return err
 }
 

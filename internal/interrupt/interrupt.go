@@ -25,13 +25,18 @@ func On(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
-// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done. stop, which must
-// be called once, ends that and clears both deadlines of conn. Until then no other code may
-// set them.
+// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done. stop, which must be called
+// once, ends that. Until then no other code may set deadlines. If ctx was done, stop clears both deadlines of
+// conn; otherwise they are what they were.
 func Conn(ctx context.Context, conn net.Conn) (stop func()) {
-	end := On(ctx, func() { conn.SetDeadline(past) })
+	interrupted := false
+	end := On(ctx, func() {
+		interrupted = true
+		conn.SetDeadline(past)
+	})
 	return func() {
-		end()
-		conn.SetDeadline(time.Time{})
+		if end(); interrupted {
+			conn.SetDeadline(time.Time{})
+		}
 	}
 }

@@ -38,6 +38,17 @@ func TestStoppedIsNotRun(t *testing.T) {
 	})
 }
 
+// TestConnKeepsDeadlinesUnlessInterrupted: they are the program's.
+func TestConnKeepsDeadlinesUnlessInterrupted(t *testing.T) {
+	c, peer := net.Pipe()
+	defer c.Close()
+	defer peer.Close()
+	require.NoError(t, c.SetDeadline(past))
+	Conn(t.Context(), c)()
+	_, err := c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
 func TestConnFailsWhileInterruptedOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, peer := net.Pipe()

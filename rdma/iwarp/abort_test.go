@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // TestNothingLandsAfterAbort: after Abort has returned, nothing is written to the memory of an
 // RDMA Read, although its bytes have arrived.
 func TestNothingLandsAfterAbort(t *testing.T) {
 	client, server := tcpPair(t)
-	a, b := connect(t, client, server, Config{NoCRC: true, IRD: 4, ORD: 4, MaxULPDU: SoftwareULPDU})
+	a, b := connect(t, client, server, Config{NoCRC: true, IRD: 4, ORD: 4, MaxULPDU: mpa.SoftwareULPDU})
 	defer b.Abort()
 	region, err := b.Register(bytes.Repeat([]byte{1}, 100), rdma.RemoteRead)
 	require.NoError(t, err)

@@ -1,8 +1,9 @@
 package iwarp
 
 import (
-	"encoding/binary"
 	"sync"
+
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 const (
@@ -71,27 +72,22 @@ func (b *batch) add(s *segment, header, payload []byte) {
 	start := len(b.scratch)
 	b.scratch = s.appendTo(b.scratch, len(header)+len(payload))
 	b.scratch = append(b.scratch, header...)
-	ulpdu := len(b.scratch) - start - lengthLen + len(payload)
+	ulpdu := len(b.scratch) - start - mpa.LengthLen + len(payload)
 	var sum uint32
 	if len(payload) <= inlineMax {
 		b.scratch = append(b.scratch, payload...)
 		if b.crc {
-			sum = checksum(0, b.scratch[start:])
+			sum = mpa.Checksum(0, b.scratch[start:])
 		}
 	} else {
 		if b.crc {
-			sum = checksum(checksum(0, b.scratch[start:]), payload)
+			sum = mpa.Checksum(mpa.Checksum(0, b.scratch[start:]), payload)
 		}
 		b.pieces = append(b.pieces, b.scratch[b.run:], payload)
 		b.run = len(b.scratch)
 	}
-	pad := len(b.scratch)
-	b.scratch = append(b.scratch, 0, 0, 0)[:pad+padLen(ulpdu)]
-	if b.crc {
-		sum = checksum(sum, b.scratch[pad:])
-	}
-	b.scratch = binary.LittleEndian.AppendUint32(b.scratch, sum)
-	b.total += fpduLen(ulpdu)
+	b.scratch = mpa.AppendTrailer(b.scratch, ulpdu, b.crc, sum)
+	b.total += mpa.FPDULen(ulpdu)
 	b.ends[b.n] = b.total
 	b.n++
 }

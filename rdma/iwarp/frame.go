@@ -3,24 +3,19 @@ package iwarp
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
-	"sync"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
-// An FPDU is the unit on the TCP stream (RFC 5044 §4): the length of the ULPDU, the ULPDU, zeros
-// up to a multiple of 4, and the CRC of all of these. The ULPDU is one DDP segment: the DDP and
-// RDMAP headers (RFC 5041 §4, RFC 5040 §4), then payload.
+// The ULPDU of an FPDU is one DDP segment: the DDP and RDMAP headers (RFC 5041 §4, RFC 5040 §4),
+// then payload.
 const (
-	lengthLen   = 2
-	crcLen      = 4
 	taggedLen   = 14
 	untaggedLen = 18
-	maxULPDU    = 1<<16 - 1
 
 	// maxOverhead is what an FPDU adds to a Send's payload: length, headers, pad, CRC.
-	maxOverhead = lengthLen + untaggedLen + 3 + crcLen
+	maxOverhead = mpa.LengthLen + untaggedLen + 3 + mpa.CRCLen
 )
 
 const (
@@ -62,19 +57,6 @@ type segment struct {
 	to           uint64 // tagged: offset in the buffer
 	qn, msn, mo  uint32 // untagged: queue, message, offset in the message
 }
-
-// castagnoli makes the table when it is needed first: that takes 0.2 ms, which a program without
-// iwarp does not spend.
-var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
-
-// checksum adds b to a CRC (RFC 5044 §4.1).
-func checksum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli(), b) }
-
-// padLen is how many zeros follow an ULPDU of n bytes.
-func padLen(n int) int { return -(lengthLen + n) & 3 }
-
-// fpduLen is the length on the stream of an FPDU whose ULPDU has n bytes.
-func fpduLen(n int) int { return lengthLen + n + padLen(n) + crcLen }
 
 // headerLen is the length of the DDP and RDMAP headers that begin with this control byte.
 func headerLen(control byte) int {

@@ -3,11 +3,11 @@ package iwarp
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -166,10 +166,10 @@ func TestFPDU(t *testing.T) {
 					assert.Equal(t, len(want), b.total)
 					b.free()
 				}
-				assert.Equal(t, len(want), fpduLen(int(binary.BigEndian.Uint16(want))))
+				assert.Equal(t, len(want), mpa.FPDULen(int(binary.BigEndian.Uint16(want))))
 			}
 			var got segment
-			require.NoError(t, got.parse(before[lengthLen:]))
+			require.NoError(t, got.parse(before[mpa.LengthLen:]))
 			assert.Equal(t, v.segment, got)
 		})
 	}
@@ -180,7 +180,7 @@ func TestFPDU(t *testing.T) {
 
 // TestLongPayload: a long payload is written from the caller's slice, with CRC and pad separate.
 func TestLongPayload(t *testing.T) {
-	for _, n := range []int{inlineMax - 1, inlineMax, inlineMax + 1, inlineMax + 2, inlineMax + 3, SoftwareULPDU - untaggedLen} {
+	for _, n := range []int{inlineMax - 1, inlineMax, inlineMax + 1, inlineMax + 2, inlineMax + 3, mpa.SoftwareULPDU - untaggedLen} {
 		payload := pattern(byte(n), n)
 		for _, crc := range []bool{false, true} {
 			b := newBatch(crc)
@@ -245,12 +245,4 @@ func pattern(seed byte, n int) []byte {
 		b[i] = byte(x >> 24)
 	}
 	return b
-}
-
-// TestPadding: the length of every FPDU is a multiple of 4.
-func TestPadding(t *testing.T) {
-	for n := range 64 {
-		assert.Zero(t, fpduLen(n)%4, fmt.Sprint(n))
-		assert.Less(t, padLen(n), 4)
-	}
 }

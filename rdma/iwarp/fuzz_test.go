@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/test/watchdog"
 )
 
@@ -23,8 +24,8 @@ import (
 
 // fuzzConfigs are the parameters of the sessions.
 var fuzzConfigs = []Config{
-	{NoCRC: true, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU},
-	{IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU},
+	{NoCRC: true, IRD: victimIRD, ORD: 2, MaxULPDU: mpa.SoftwareULPDU},
+	{IRD: victimIRD, ORD: 2, MaxULPDU: mpa.SoftwareULPDU},
 	{IRD: victimIRD, ORD: 2, MaxULPDU: 1444, Revision: 2, PeerToPeer: true},
 }
 
@@ -169,7 +170,7 @@ func FuzzResponder(f *testing.F) {
 			checkSetUpError(t, err)
 			return
 		}
-		q, err := request.Accept(Config{NoCRC: !asked, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU}, []byte("choice"))
+		q, err := request.Accept(Config{NoCRC: !asked, IRD: victimIRD, ORD: 2, MaxULPDU: mpa.SoftwareULPDU}, []byte("choice"))
 		require.NoError(t, err)
 		checkSurvival(t, q, c, len(in))
 	})
@@ -180,10 +181,7 @@ func FuzzInitiator(f *testing.F) {
 		_, in := recorded(f, cfg)
 		seed(f, in)
 	}
-	rejection := frame{flags: flagRejected, revision: 1, private: []byte("SDP\x01\x06\x00")}
-	var b writes
-	require.NoError(f, rejection.write(&b, replyKey))
-	f.Add([]byte{0}, []byte(b.each[0]))
+	f.Add([]byte{0}, []byte("MPA ID Rep Frame\x20\x01\x00\x06SDP\x01\x06\x00"))
 	f.Fuzz(func(t *testing.T, how, in []byte) {
 		defer watchdog.Start()()
 		if len(how) == 0 {
@@ -191,7 +189,7 @@ func FuzzInitiator(f *testing.F) {
 		}
 		in, asks := repairedAfterFrame(how, in)
 		c := &scriptConn{in: in, step: pieces(how)}
-		cfg := Config{NoCRC: !asks, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU}
+		cfg := Config{NoCRC: !asks, IRD: victimIRD, ORD: 2, MaxULPDU: mpa.SoftwareULPDU}
 		if how[0]&howTwo != 0 {
 			cfg.Revision, cfg.PeerToPeer = 2, true
 		}
@@ -240,15 +238,15 @@ func repairedAfterFrame(how, in []byte) (b []byte, crc bool) {
 		return in, crc
 	}
 	frame, rest := splitFrame(in)
-	used := crc || len(frame) > 16 && frame[16]&flagCRC != 0
+	used := crc || len(frame) > 16 && frame[16]&0x40 != 0
 	return append(frame, repaired(rest, used)...), crc
 }
 
 // checkSetUpError checks that a negotiation has failed with one of the expected kinds of error.
 func checkSetUpError(t *testing.T, err error) {
 	t.Helper()
-	var other *NotMPAError
-	var rejected *RejectError
+	var other *mpa.NotMPAError
+	var rejected *mpa.RejectError
 	var violation *rdma.ProtocolError
 	switch {
 	case errors.As(err, &other), errors.As(err, &rejected), errors.As(err, &violation):
@@ -289,7 +287,7 @@ func checkSurvival(t *testing.T, q *QueuePair, c *scriptConn, came int) {
 	checkCanaries(t, v)
 	_, out := splitFrame(c.out.Bytes())
 	for len(out) > 0 {
-		_, out = takeFPDU(t, q.p.crc, out)
+		_, out = takeFPDU(t, q.p.CRC, out)
 	}
 }
 
@@ -370,10 +368,10 @@ func segmentOf(op []byte, msn *[4]uint32, offset *uint32) (b []byte) {
 		to = uint64(int64(int32(at))) // near the end of what can be counted
 	}
 	if isTagged := code == 0 || code == 2; isTagged != wrong {
-		b = tagged(code, last, stag, to, pattern(op[1], min(n, maxULPDU-taggedLen)))
+		b = tagged(code, last, stag, to, pattern(op[1], min(n, mpa.MaxULPDU-taggedLen)))
 	} else {
 		queue := [16]uint32{1: 1, 7: 2}[code]
-		payload := pattern(op[1], min(n, maxULPDU-untaggedLen))
+		payload := pattern(op[1], min(n, mpa.MaxULPDU-untaggedLen))
 		mo := uint32(0)
 		switch queue {
 		case 0:

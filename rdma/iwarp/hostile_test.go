@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // The victim's memory: regions and the targets of its Reads, with canaries before, between and
@@ -147,7 +148,7 @@ func hostileTo(t testing.TB, crc, stream bool) (*victim, *net.TCPConn) {
 	}
 	request, err := ReadRequest(server)
 	require.NoError(t, err)
-	q, err := request.Accept(Config{NoCRC: !crc, IRD: victimIRD, ORD: 2, MaxULPDU: SoftwareULPDU}, nil)
+	q, err := request.Accept(Config{NoCRC: !crc, IRD: victimIRD, ORD: 2, MaxULPDU: mpa.SoftwareULPDU}, nil)
 	require.NoError(t, err)
 	reply := make([]byte, 20)
 	_, err = io.ReadFull(peer, reply)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // TestQueueDoesNotKeepWhatWasSent: a peer that reads as fast as this end answers never empties the queue.
@@ -37,7 +38,7 @@ func (t *deaf) write([][]byte) (int, error) { return 0, syscall.ECONNRESET }
 // TestReadThatCannotBeSent is outstanding until Poll has found the end, because its Response may have
 // arrived before the reset.
 func TestReadThatCannotBeSent(t *testing.T) {
-	q := &QueuePair{p: params{ird: 4, ord: 2, maxULPDU: SoftwareULPDU}, t: &deaf{}}
+	q := &QueuePair{p: params{Params: mpa.Params{IRD: 4, ORD: 2}, maxULPDU: mpa.SoftwareULPDU}, t: &deaf{}}
 	q.rx.q = q
 	require.NoError(t, q.PostRead(rdma.ReadWR{Local: make([]byte, 10), STag: 1}))
 	require.ErrorIs(t, q.sendError(), syscall.ECONNRESET)

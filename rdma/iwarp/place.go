@@ -1,10 +1,9 @@
 package iwarp
 
 import (
-	"encoding/binary"
-
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // placement is a tagged segment that is being placed while the rest of its FPDU has not arrived.
@@ -103,7 +102,7 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 	rx := &q.rx
 	p := &rx.place
 	var s segment
-	if err := s.parse(b[lengthLen:]); err != nil {
+	if err := s.parse(b[mpa.LengthLen:]); err != nil {
 		return err
 	}
 	if !rx.heard {
@@ -115,16 +114,16 @@ func (q *QueuePair) beginPlacement(b []byte, n int) error {
 		return err
 	}
 	*p = placement{active: true, seg: s, reg: reg, read: read,
-		size: n - taggedLen, missing: n - taggedLen, tail: padLen(n) + crcLen, crc: q.p.crc}
+		size: n - taggedLen, missing: n - taggedLen, tail: mpa.TrailerLen(n), crc: q.p.CRC}
 	if reg != nil {
 		p.off = int(s.to)
 	} else {
 		p.off = read.got
 	}
 	if p.crc {
-		p.sum = checksum(0, b[:lengthLen+taggedLen])
+		p.sum = mpa.Checksum(0, b[:mpa.LengthLen+taggedLen])
 	}
-	rx.head += lengthLen + taggedLen
+	rx.head += mpa.LengthLen + taggedLen
 	return nil
 }
 
@@ -150,7 +149,7 @@ func (p *placement) unlock() {
 func (p *placement) placed(n int) int {
 	n = min(n, p.missing)
 	if p.crc {
-		p.sum = checksum(p.sum, p.locked[:n])
+		p.sum = mpa.Checksum(p.sum, p.locked[:n])
 	}
 	p.off, p.missing = p.off+n, p.missing-n
 	return n
@@ -180,11 +179,8 @@ func (q *QueuePair) continuePlacement() (done bool, err error) {
 		return false, nil
 	}
 	trailer := rx.cur.Bytes[rx.head : rx.head+p.tail]
-	if p.crc {
-		pad := len(trailer) - crcLen
-		if checksum(p.sum, trailer[:pad]) != binary.LittleEndian.Uint32(trailer[pad:]) {
-			return false, violation(termMPA, 2, "RFC 5044 §4.4", "CRC of a tagged FPDU is wrong")
-		}
+	if p.crc && !mpa.Intact(p.sum, trailer) {
+		return false, violation(termMPA, 2, "RFC 5044 §4.4", "CRC of a tagged FPDU is wrong")
 	}
 	rx.head += p.tail
 	seg, read, got := p.seg, p.read, p.off

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // QueuePair is one end of an RDMAP stream over a TCP connection or something like it. It has no
@@ -44,6 +45,13 @@ var (
 	_ rdma.BusyPoller = (*QueuePair)(nil)
 )
 
+// params is what the two ends have agreed on, and what follows for this one.
+type params struct {
+	mpa.Params
+	initiator bool
+	maxULPDU  int // of what this end sends
+}
+
 // newQueuePair starts the stream on a connection whose MPA negotiation is done.
 func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 	t, err := newTransport(c)
@@ -58,10 +66,10 @@ func newQueuePair(c net.Conn, p params) (*QueuePair, error) {
 
 	switch {
 	case !p.initiator:
-	case p.rtr == rtrWrite:
+	case p.RTR == mpa.RTRWrite:
 		err = q.postWrite(rdma.WriteWR{STag: rtrSTag}, true)
-	case p.rtr == rtrRead:
-		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, max(p.ord, 1), true)
+	case p.RTR == mpa.RTRRead:
+		err = q.postRead(rdma.ReadWR{STag: rtrSTag}, max(p.ORD, 1), true)
 	}
 	if err != nil {
 		q.Abort()
@@ -77,10 +85,10 @@ const rtrSTag = 1
 // Limits returns what was agreed.
 func (q *QueuePair) Limits() rdma.Limits {
 	b := maxBatch
-	if q.p.crc {
+	if q.p.CRC {
 		b = crcBatch
 	}
-	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.ird, ORD: q.p.ord, Invalidate: true, Outlives: true, Elastic: true}
+	return rdma.Limits{MaxMessage: bigChunk, SendBatch: b, IRD: q.p.IRD, ORD: q.p.ORD, Invalidate: true, Outlives: true, Elastic: true}
 }
 
 // SetBusyPoll sets how long Wait polls before it parks; see rdma.BusyPoller. It has no effect on

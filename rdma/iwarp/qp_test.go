@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/rdma/rdmatest"
 )
 
@@ -249,13 +250,13 @@ func TestResponderWaitsToBeSpokenTo(t *testing.T) {
 		if stream {
 			server = streamOnly{server}
 		}
-		_, err := client.Write(append([]byte(RequestKey), 0, 1, 0, 0))
+		_, err := client.Write(append([]byte(mpa.RequestKey), 0, 1, 0, 0))
 		require.NoError(t, err)
 		request, err := ReadRequest(server)
 		require.NoError(t, err)
 		q, err := request.Accept(Config{NoCRC: true}, nil)
 		require.NoError(t, err)
-		_, err = io.ReadFull(client, make([]byte, frameHeaderLen)) // the Reply
+		_, err = io.ReadFull(client, make([]byte, mpa.KeyLen+4)) // the Reply
 		require.NoError(t, err)
 		var written atomic.Int32
 		q.t = &counted{q.t, &written}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/internal/rnic"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // The receiving path:
@@ -195,13 +196,13 @@ func (q *QueuePair) fail(err error) {
 // known, and its full length.
 func (rx *receiver) offending() (ulpdu []byte, length int) {
 	if p := &rx.place; p.active {
-		return p.seg.appendTo(nil, p.size)[lengthLen:], taggedLen + p.size
+		return p.seg.appendTo(nil, p.size)[mpa.LengthLen:], taggedLen + p.size
 	}
-	if rx.tail-rx.head < lengthLen {
+	if rx.tail-rx.head < mpa.LengthLen {
 		return nil, 0
 	}
 	n := int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))
-	return rx.cur.Bytes[rx.head+lengthLen : min(rx.head+lengthLen+n, rx.tail)], n
+	return rx.cur.Bytes[rx.head+mpa.LengthLen : min(rx.head+mpa.LengthLen+n, rx.tail)], n
 }
 
 // space returns where the next bytes go: first to the missing part of a segment that is being
@@ -219,8 +220,8 @@ func (rx *receiver) freeSpace() []byte {
 		rx.head, rx.tail = 0, 0
 	}
 	need := smallChunk / 8 // less is not worth a system call
-	if have := rx.tail - rx.head; have >= lengthLen && !rx.place.active {
-		need = fpduLen(int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))) - have
+	if have := rx.tail - rx.head; have >= mpa.LengthLen && !rx.place.active {
+		need = mpa.FPDULen(int(binary.BigEndian.Uint16(rx.cur.Bytes[rx.head:]))) - have
 	} else if have > 0 {
 		need = taggedLen
 	}
@@ -280,7 +281,7 @@ func (q *QueuePair) parse() error {
 			continue
 		}
 		have := rx.tail - rx.head
-		if have < lengthLen {
+		if have < mpa.LengthLen {
 			return nil
 		}
 		b := rx.cur.Bytes[rx.head:rx.tail]
@@ -288,9 +289,9 @@ func (q *QueuePair) parse() error {
 		if n < taggedLen {
 			return violation(termMPA, 3, "RFC 5044 §4.1", "FPDU of %d bytes is shorter than any header", n)
 		}
-		total := fpduLen(n)
+		total := mpa.FPDULen(n)
 		if have < total {
-			if have < lengthLen+untaggedLen || total-have < directMin || b[lengthLen]&ddpTagged == 0 {
+			if have < mpa.LengthLen+untaggedLen || total-have < directMin || b[mpa.LengthLen]&ddpTagged == 0 {
 				return nil
 			}
 			if err := q.beginPlacement(b, n); err != nil {
@@ -298,13 +299,10 @@ func (q *QueuePair) parse() error {
 			}
 			continue
 		}
-		if q.p.crc {
-			sum := checksum(0, b[:total-crcLen])
-			if sum != binary.LittleEndian.Uint32(b[total-crcLen:]) {
-				return violation(termMPA, 2, "RFC 5044 §4.4", "CRC of an FPDU of %d bytes is wrong", n)
-			}
+		if q.p.CRC && !mpa.Intact(0, b[:total]) {
+			return violation(termMPA, 2, "RFC 5044 §4.4", "CRC of an FPDU of %d bytes is wrong", n)
 		}
-		if err := q.segment(b[lengthLen : lengthLen+n]); err != nil {
+		if err := q.segment(b[mpa.LengthLen : mpa.LengthLen+n]); err != nil {
 			return err
 		}
 		rx.head += total

@@ -92,7 +92,7 @@ func (q *QueuePair) PostSend(wrs []rdma.SendWR) (int, error) {
 // sendBatchLocked frames messages that fit in one FPDU each and writes them.
 func (q *QueuePair) sendBatchLocked(wrs []rdma.SendWR) (int, error) {
 	tx := &q.tx
-	b := newBatch(q.p.crc)
+	b := newBatch(q.p.CRC)
 	defer b.free()
 	for i := range wrs {
 		wr := &wrs[i]
@@ -149,7 +149,7 @@ func (q *QueuePair) queueSendLocked(wr *rdma.SendWR) {
 // queueLocked appends one FPDU to what was posted before.
 func (q *QueuePair) queueLocked(s *segment, header, payload []byte) {
 	tx := &q.tx
-	b := newBatch(q.p.crc)
+	b := newBatch(q.p.CRC)
 	b.add(s, header, payload)
 	b.close()
 	if k := len(tx.writes); k > 0 {

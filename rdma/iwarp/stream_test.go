@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/test/watchdog"
 )
 
@@ -72,7 +73,7 @@ const (
 // scripted returns a victim with two outstanding Reads, whose peer sends a fixed stream.
 func scripted(t testing.TB, crc bool, in []byte, step func() int) (*victim, *script) {
 	s := &script{in: in, step: step}
-	q := &QueuePair{p: params{crc: crc, ird: 4, ord: 2, maxULPDU: SoftwareULPDU}, t: s}
+	q := &QueuePair{p: params{Params: mpa.Params{CRC: crc, IRD: 4, ORD: 2}, maxULPDU: mpa.SoftwareULPDU}, t: s}
 
 	q.rx.q = q
 

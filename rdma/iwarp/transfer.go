@@ -24,7 +24,7 @@ type transfer struct {
 
 // PostRead posts an RDMA Read; see rdma.QueuePair.
 func (q *QueuePair) PostRead(wr rdma.ReadWR) error {
-	return q.postRead(wr, q.p.ord, false)
+	return q.postRead(wr, q.p.ORD, false)
 }
 
 func (q *QueuePair) postRead(wr rdma.ReadWR, limit int, quiet bool) error {
@@ -189,7 +189,7 @@ func (q *QueuePair) sendSegmentsLocked(w *transfer) error {
 		}
 		defer w.src.Release()
 	}
-	b := newBatch(q.p.crc)
+	b := newBatch(q.p.CRC)
 	defer b.free()
 	step := q.p.maxULPDU - taggedLen
 	for off := w.off; b.n < b.limit() && b.fits(0, step) && (off < w.size || off == 0); off += step {
@@ -227,8 +227,8 @@ func (q *QueuePair) respond(w *transfer) error {
 	if tx.Err != nil {
 		return nil // the receiving half will find out for itself
 	}
-	if len(tx.responses) >= max(q.p.ird, 1) { // the RTR may be one, and it does not count against IRD
-		return violation(termUntagged, 2, "RFC 5040 §5.2", "more than %d RDMA Reads outstanding", q.p.ird)
+	if len(tx.responses) >= max(q.p.IRD, 1) { // the RTR may be one, and it does not count against IRD
+		return violation(termUntagged, 2, "RFC 5040 §5.2", "more than %d RDMA Reads outstanding", q.p.IRD)
 	}
 	tx.responses = append(tx.responses, w)
 	if !tx.Carrying {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 )
 
 // The opcodes of RFC 5040 §4.3, and the queues of §4.1.
@@ -209,8 +210,8 @@ func pattern(n int) []byte {
 }
 
 var variants = map[string]iwarp.Config{
-	"CRC":         {MaxULPDU: iwarp.SoftwareULPDU},
-	"no CRC":      {MaxULPDU: iwarp.SoftwareULPDU, NoCRC: true},
+	"CRC":         {MaxULPDU: mpa.SoftwareULPDU},
+	"no CRC":      {MaxULPDU: mpa.SoftwareULPDU, NoCRC: true},
 	"short FPDUs": {MaxULPDU: 1002},
 	"revision 2":  {MaxULPDU: 1447, Revision: 2, PeerToPeer: true},
 }

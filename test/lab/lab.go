@@ -49,10 +49,11 @@ const (
 // Config configures the machine. The zero value means 2 GB of memory, two processors, and no
 // forwarded ports.
 type Config struct {
-	Ports  []int  // TCP ports of the machine to forward; see Address
-	Memory string // for example "4G"
-	CPUs   int
-	Link   *Link // a network link to another machine; nil means none
+	Ports   []int  // TCP ports of the machine to forward; see Address
+	Memory  string // for example "4G"
+	CPUs    int
+	Link    *Link  // a network link to another machine; nil means none
+	Capture string // a pcap file for the packets of the link; "" means none
 }
 
 // Link is a network link between the two machines that are booted with it, one after the
@@ -128,7 +129,7 @@ func Boot(t testing.TB, cfg Config) *Machine {
 		qemu.Env = append(qemu.Env, "CPUS="+strconv.Itoa(cfg.CPUs))
 	}
 	if cfg.Link != nil {
-		qemu.Env = append(qemu.Env, "LINK="+cfg.Link.end(t))
+		qemu.Env = append(qemu.Env, "LINK="+cfg.Link.end(t), "CAPTURE="+cfg.Capture)
 	}
 	qemu.Stdout, qemu.Stderr = &m.console, &m.console
 	group.Own(qemu)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gosdp/gosdp/rdma"
 	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/test/lab"
 )
 
@@ -55,7 +56,7 @@ func stripes(round, n int) []byte {
 // write memory of this library.
 func testMemory(t *testing.T, m *lab.Machine) {
 	const longest = 65535 // rping's longest ping
-	for _, cfg := range []iwarp.Config{{}, {NoCRC: true}, {MaxULPDU: iwarp.SoftwareULPDU}} {
+	for _, cfg := range []iwarp.Config{{}, {NoCRC: true}, {MaxULPDU: mpa.SoftwareULPDU}} {
 		t.Run(fmt.Sprintf("ours,crc=%t,ulpdu=%d", !cfg.NoCRC, cfg.MaxULPDU), func(t *testing.T) {
 			e, theirs, client := rpingClient(t, m, cfg, longest)
 			defer client.Kill()

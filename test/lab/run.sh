@@ -14,6 +14,7 @@
 #                        the lab; in the lab, 10.0.2.2 is this machine's loopback
 #   LINK=listen=HOST:PORT, LINK=connect=HOST:PORT   the two ends of a network link between
 #                        two machines, interface eth1 in both; start the listener first
+#   CAPTURE=FILE         record the packets of the link in a pcap file
 #   MEMORY=2G CPUS=2     the size of the machine
 #   TIMEOUT=300          seconds after which the machine is killed
 #
@@ -47,6 +48,7 @@ if [[ -n ${LINK:-} ]]; then
 	mac=52:54:00:00:01:01
 	[[ $LINK == listen=* ]] || mac=52:54:00:00:01:02
 	link=(-netdev "socket,id=n1,$LINK" -device "virtio-net-pci,netdev=n1,romfile=,mac=$mac")
+	[[ -z ${CAPTURE:-} ]] || link+=(-object "filter-dump,id=dump,netdev=n1,file=$CAPTURE")
 fi
 # The clock in the lab is this processor's TSC. On a busy machine, a booting kernel measures
 # its frequency wrong by a large factor. So the frequency, in kHz, is passed to the kernel.

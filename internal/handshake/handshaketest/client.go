@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gosdp/gosdp/rdma"
-	"github.com/gosdp/gosdp/rdma/iwarp"
+	"github.com/gosdp/gosdp/rdma/iwarp/mpa"
 	"github.com/gosdp/gosdp/wire"
 )
 
@@ -47,7 +47,7 @@ func Request(t *testing.T, o wire.Offers, hello []byte) string {
 
 // Frame is a Request with this private data.
 func Frame(private []byte) string {
-	b := append([]byte(iwarp.RequestKey), 0, 1)
+	b := append([]byte(mpa.RequestKey), 0, 1)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(private)))
 	return string(append(b, private...))
 }
@@ -55,14 +55,14 @@ func Frame(private []byte) string {
 // ReadReply reads an MPA Reply: its flags and its private data.
 func ReadReply(t *testing.T, c net.Conn) (flags byte, private []byte) {
 	t.Helper()
-	header := make([]byte, iwarp.KeyLen+4)
+	header := make([]byte, mpa.KeyLen+4)
 	_, err := io.ReadFull(c, header)
 	require.NoError(t, err)
-	require.Equal(t, "MPA ID Rep Frame", string(header[:iwarp.KeyLen]))
-	private = make([]byte, binary.BigEndian.Uint16(header[iwarp.KeyLen+2:]))
+	require.Equal(t, "MPA ID Rep Frame", string(header[:mpa.KeyLen]))
+	private = make([]byte, binary.BigEndian.Uint16(header[mpa.KeyLen+2:]))
 	_, err = io.ReadFull(c, private)
 	require.NoError(t, err)
-	return header[iwarp.KeyLen], private
+	return header[mpa.KeyLen], private
 }
 
 // The flags of a Reply.

@@ -1,8 +1,6 @@
-package iwarp
+package mpa
 
-import "net"
-
-// Config is what a caller wants of a queue pair. The zero value asks for revision 1 with CRC.
+// Config is what an end wants. The zero value asks for revision 1 with CRC.
 type Config struct {
 	// Revision is the revision of MPA that an initiator uses: 1 (RFC 5044) or 2 (RFC 6581); 0
 	// means 1. A responder uses that of the Request.
@@ -30,18 +28,11 @@ const SoftwareULPDU = 64768
 
 const (
 	defaultReads = 16
-	// mostReads is the most that an initiator asks for; hardware accepts no more.
+	// mostReads is the most that revision 2 asks for; hardware accepts no more.
 	mostReads = 128
 	// minULPDU is the smallest MaxULPDU that MPA allows, RFC 5044 §4.5.
 	minULPDU = 128
 )
-
-func (cfg *Config) revision() int {
-	if cfg.Revision == 0 {
-		return 1
-	}
-	return cfg.Revision
-}
 
 // reads returns IRD and ORD with their default filled in.
 func (cfg *Config) reads() (ird, ord int) {
@@ -55,31 +46,29 @@ func (cfg *Config) reads() (ird, ord int) {
 	return ird, ord
 }
 
-// maxULPDU returns how many bytes an FPDU on c carries (RFC 5044 §4.5, without markers).
-func (cfg *Config) maxULPDU(c net.Conn) int {
+// ULPDU returns how many bytes an FPDU carries on a connection whose TCP segments have mss bytes
+// (RFC 5044 §4.5, without markers).
+func (cfg *Config) ULPDU(mss int) int {
 	n := cfg.MaxULPDU
 	if n == 0 {
-		mss := segmentSize(c)
-		n = mss - lengthLen - crcLen - mss%4
+		n = mss - LengthLen - CRCLen - mss%4
 	}
-	return min(max(n, minULPDU), maxULPDU)
+	return min(max(n, minULPDU), MaxULPDU)
 }
 
-// params is what the two ends have agreed on.
-type params struct {
-	initiator bool
-	crc       bool
-	ird, ord  int
-	maxULPDU  int
-	rtr       rtrKind
+// Params is what the two ends have agreed on.
+type Params struct {
+	CRC      bool
+	IRD, ORD int
+	RTR      RTR
 }
 
-// rtrKind is the message that the initiator sends before the program's first, and that the
-// responder does not deliver (RFC 6581 §5).
-type rtrKind uint8
+// RTR is the message that the initiator sends before the program's first, and that the responder
+// does not deliver (RFC 6581 §5).
+type RTR uint8
 
 const (
-	rtrNone  rtrKind = iota
-	rtrWrite         // a zero-length RDMA Write
-	rtrRead          // a zero-length RDMA Read
+	RTRNone  RTR = iota
+	RTRWrite     // a zero-length RDMA Write
+	RTRRead      // a zero-length RDMA Read
 )
