@@ -25,11 +25,15 @@ func On(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
-// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done. stop, which must
-// be called once, ends that and clears both deadlines of conn. Until then no other code may
+// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done, or closes conn if that has no deadlines.
+// stop, which must be called once, ends that and clears both deadlines of conn. Until then no other code may
 // set them.
 func Conn(ctx context.Context, conn net.Conn) (stop func()) {
-	end := On(ctx, func() { conn.SetDeadline(past) })
+	end := On(ctx, func() {
+		if conn.SetDeadline(past) != nil {
+			conn.Close()
+		}
+	})
 	return func() {
 		end()
 		conn.SetDeadline(time.Time{})
