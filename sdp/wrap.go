@@ -44,8 +44,8 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 
 // Server performs the server's side of the SDP handshake on a connection that the program
 // has accepted. It returns a [*Conn] if the client speaks SDP. Otherwise it returns conn, or,
-// if conn is not a socket, a wrapper that first returns the bytes that Server has read. config
-// may be nil. Server closes conn if it returns an error.
+// if conn is not a socket, a wrapper that first returns the bytes that Server has read. If the
+// settings leave no device for conn, Server returns it at once. config may be nil. Server closes conn if it returns an error.
 //
 // A plain TCP client may be silent. Server waits for its first bytes for at most
 // Config.HandshakeTimeout, so a program should call it in a goroutine for each connection.
@@ -66,6 +66,9 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 	if err != nil {
 		conn.Close()
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
+	}
+	if _, tcp := conn.(*net.TCPConn); len(set.Devices) == 0 && !(set.shm && tcp) {
+		return conn, nil
 	}
 	set.network = unnamed
 	met := set
