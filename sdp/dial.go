@@ -152,7 +152,7 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
-	if err != nil && relieve(err) {
+	if err != nil && relieve(ctx, err) {
 		conn, err = d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	}
 	if err != nil {
@@ -173,12 +173,11 @@ func (a *attempt) decide(conn net.Conn) error {
 	return nil
 }
 
-// maxRequests is how many connections are offered SDP by a Dial whose server is silent or
-// resets the connection.
+// maxRequests is how many connections are offered SDP by a Dial whose server resets them.
 const maxRequests = 3
 
-// sdp uses SDP with a server that must speak it. One that is silent or resets the connection
-// is probably busy, and is asked again.
+// sdp uses SDP with a server that must speak it. One that resets the connection has no place for it, and is asked
+// again. One that is silent may be busy or stopped, and is waited for, as the kernel waits for an answer to connect.
 func (a *attempt) sdp(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	for asked := 1; ; asked++ {
 		up, err := a.set.client(ctx, &a.client, conn)

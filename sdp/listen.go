@@ -169,7 +169,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		} else {
 			up.Conn, err = l.ln.Accept()
 		}
-		if err != nil && relieve(err) {
+		if err != nil && relieve(context.Background(), err) {
 			continue
 		}
 		if err != nil {

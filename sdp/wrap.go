@@ -17,7 +17,7 @@ var errSettled = errors.New("SDP already negotiated by package net (program buil
 //
 // If the peer does not speak SDP, the error is a [*net.OpError] that wraps a [*NotSDPError].
 // Client closes conn whenever it returns an error, because conn has carried bytes of the
-// handshake. Config.ReplyTimeout limits the wait for the peer, and Config.StepUpTimeout the
+// handshake. Config.ReplyTimeout limits the wait for the peer, by default to 2 min, and Config.StepUpTimeout the
 // wait for a better device.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
 	return ClientContext(context.Background(), conn, config)
