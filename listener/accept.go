@@ -71,14 +71,16 @@ func (l *Listener) returned() {
 }
 
 // report hands err to one Accept, and waits until that has returned it: as with package net,
-// the program decides what to do about it. If none waits and the system is short of something, the
-// next Accept tries again, because that may have ended by then. An error that holdLocked has caused is
-// ignored.
+// the program decides what to do about it. If the system is short of something, a silent client gives way, and
+// if no Accept waits, the next one tries again. An error that holdLocked has caused is ignored.
 func (l *Listener) report(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held && errors.Is(err, os.ErrDeadlineExceeded) {
 		return
+	}
+	if isShortage(err) {
+		l.giveWayLocked()
 	}
 	if l.waiting == 0 && isShortage(err) {
 		for l.waiting == 0 && !l.closed {
@@ -112,8 +114,8 @@ func (l *Listener) admit(conn net.Conn) {
 		return
 	}
 	if a.placed = l.place(); !a.placed {
-		l.settle(a, nil, net.ErrClosed)
-		conn.Close()
+		l.settle(a, nil, nil)
+		handshake.Abort(conn)
 		return
 	}
 	l.workers.Go(func() {
@@ -142,7 +144,7 @@ func (l *Listener) place() bool {
 		case l.places <- struct{}{}:
 			return true
 		case <-tick.C:
-		case <-l.ctx.Done():
+		case <-l.closing:
 			return false
 		}
 	}
@@ -179,6 +181,10 @@ func (l *Listener) settle(a *arrival, up *handshake.Connection, err error) {
 func (l *Listener) giveWay() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.giveWayLocked()
+}
+
+func (l *Listener) giveWayLocked() {
 	var victim *arrival
 	heard := true
 	for _, a := range l.queue {

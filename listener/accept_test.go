@@ -3,6 +3,7 @@ package listener
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -50,6 +51,41 @@ func TestErrorsEndOneAccept(t *testing.T) {
 			assert.Equal(t, "X", string(b))
 			in.Discard()
 		}
+	})
+}
+
+// TestShortageOfDescriptors: the program is told, and a client that has said nothing for long gives up its descriptor.
+func TestShortageOfDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		cfg := testConfig()
+		cfg.SDPOnly = true // or nothing is read from a pipe
+		l := New(f, cfg)
+		defer l.Close()
+		silent := func() net.Conn {
+			server, client := net.Pipe()
+			f.next <- server
+			synctest.Wait()
+			return client
+		}
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := l.Accept()
+			accepted <- err
+		}()
+		old := silent()
+		defer old.Close()
+		time.Sleep(defaultTimes.silent)
+		young := silent()
+		defer young.Close()
+		f.next <- syscall.EMFILE
+		assert.Equal(t, syscall.EMFILE, <-accepted)
+		synctest.Wait()
+		_, err := old.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		require.NoError(t, young.SetDeadline(past))
+		_, err = young.Write([]byte("x"))
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "it is there")
 	})
 }
 

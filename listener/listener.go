@@ -57,6 +57,7 @@ type Listener struct {
 
 	ctx       context.Context // done when the listener has ended
 	cancel    context.CancelFunc
+	closing   chan struct{} // closed by Close
 	times     times
 	accepting sync.WaitGroup // the accepting goroutine
 	workers   sync.WaitGroup // the handshakes
@@ -93,13 +94,14 @@ func New(ln net.Listener, cfg handshake.Config) *Listener {
 func prepare(ln net.Listener, cfg handshake.Config, places int) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		ln:     ln,
-		server: handshake.NewServer(cfg),
-		logger: cfg.Logger,
-		ctx:    ctx,
-		cancel: cancel,
-		places: make(chan struct{}, places),
-		times:  defaultTimes,
+		ln:      ln,
+		server:  handshake.NewServer(cfg),
+		logger:  cfg.Logger,
+		ctx:     ctx,
+		cancel:  cancel,
+		closing: make(chan struct{}),
+		places:  make(chan struct{}, places),
+		times:   defaultTimes,
 	}
 	switch ln := ln.(type) {
 	case *net.TCPListener:
@@ -279,7 +281,9 @@ func (l *Listener) Underlying() net.Listener { return l.ln }
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.closed
-	l.closed = true
+	if l.closed = true; !again {
+		close(l.closing)
+	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
 	err := l.ln.Close()
@@ -331,6 +335,8 @@ func (l *Listener) finish() {
 		for _, a := range abandoned {
 			if a.up != nil {
 				a.up.Discard()
+			} else { // the program's own connection may know no deadline
+				handshake.Abort(a.conn)
 			}
 		}
 		l.workers.Wait()

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -56,6 +57,40 @@ func TestCloseEndsAcceptThatWaitsForASilentClient(t *testing.T) {
 		synctest.Wait()
 		_, err := client.Write([]byte("x"))
 		assert.Error(t, err, "it has been closed")
+	})
+}
+
+// deaf is a connection that says that it has deadlines, and has none.
+type deaf struct{ net.Conn }
+
+func (deaf) SetDeadline(time.Time) error { return nil }
+
+// TestCloseWithAllPlacesTaken by clients that nothing ends, and another one that waits for a place.
+func TestCloseWithAllPlacesTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		cfg := testConfig()
+		cfg.SDPOnly = true // or nothing is read from a pipe
+		l := prepare(f, cfg, 1).start()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.Accept()
+			ended <- err
+		}()
+		var clients []net.Conn
+		for range 2 {
+			server, client := net.Pipe()
+			clients = append(clients, client)
+			f.next <- deaf{server}
+			synctest.Wait()
+		}
+		l.Close()
+		assert.ErrorIs(t, <-ended, net.ErrClosed)
+		synctest.Wait()
+		for _, c := range clients {
+			_, err := c.Write([]byte("x"))
+			assert.ErrorIs(t, err, io.ErrClosedPipe)
+		}
 	})
 }
 

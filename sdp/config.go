@@ -30,8 +30,9 @@ type Config struct {
 	// does not matter for shared memory.
 	Probe []netip.Prefix
 
-	// ReplyTimeout is how long Dial waits for a peer to be met in shared memory (network "sdp"), or
-	// for a Reply. For that it is never more than a third of the context's remaining time. The default is 1 s.
+	// ReplyTimeout is how long Dial waits for a Reply, or on network "sdp" for a peer to be met in shared memory. On
+	// network "tcp" that is at most a third of the Dial's remaining time, and by default 1 s. On network "sdp" the
+	// default is the Dial's own time, or 2 min if it has no limit.
 	ReplyTimeout time.Duration
 	// HandshakeTimeout is how long a listener waits for the first bytes of a client that may
 	// speak SDP, and how long the whole set-up of a connection may take, except that a client

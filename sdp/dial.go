@@ -157,7 +157,7 @@ func (a *attempt) connect(ctx context.Context) (net.Conn, error) {
 		d = *a.d.NetDialer
 	}
 	conn, err := d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
-	if err != nil && relieve(err) {
+	if err != nil && relieve(ctx, err) {
 		conn, err = d.DialContext(adopted.Plain(ctx), a.network.tcp, a.address)
 	}
 	if err != nil {

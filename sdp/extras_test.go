@@ -57,80 +57,37 @@ func sameBytes(t *testing.T, from, to net.Conn, b []byte) {
 	require.True(t, bytes.Equal(b, got))
 }
 
-func TestNewListenerServesBothKindsOnWrappedConnections(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// TestServerOfAPlainClientOnAWrappedConnection returns what it has read of the client's first bytes.
+func TestServerOfAPlainClientOnAWrappedConnection(t *testing.T) {
+	const sent = "MPA ID is not what this is"
+	client, b := rawPair(t)
+	_, err := io.WriteString(client, sent)
 	require.NoError(t, err)
-	l, err := NewListener(bareListener{ln}, asking(nil))
+	server, err := Server(bare{b}, patient)
 	require.NoError(t, err)
-	defer l.Close()
-	for _, v := range []struct {
-		network string
-		dial    func(network, address string) (net.Conn, error)
-		device  string
-	}{
-		{"sdp", (&Dialer{Config: overEngine(nil)}).Dial, "iwarp"},
-		{"tcp", net.Dial, ""},
-	} {
-		accepted := accept1(l)
-		client, err := v.dial(v.network, l.Addr().String())
-		require.NoError(t, err)
-		if v.device == "" {
-			_, err := client.Write([]byte("MPA ID is not what this is"))
-			require.NoError(t, err)
-		}
-		server := <-accepted
-		if c, ok := server.(*Conn); v.device != "" && assert.True(t, ok) {
-			assert.Equal(t, v.device, c.Device())
-		} else {
-			b := make([]byte, 26)
-			_, err := io.ReadFull(server, b)
-			assert.NoError(t, err)
-			assert.Equal(t, "MPA ID is not what this is", string(b))
-		}
-		sameBytes(t, client, server, random(1<<20))
-		sameBytes(t, server, client, random(1<<20))
-		assert.NoError(t, client.Close())
-		_, err = server.Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err)
-		assert.NoError(t, server.Close())
-	}
+	got := make([]byte, len(sent))
+	_, err = io.ReadFull(server, got)
+	require.NoError(t, err)
+	assert.Equal(t, sent, string(got))
+	sameBytes(t, client, server, random(1<<20))
+	sameBytes(t, server, client, random(1<<20))
+	assert.NoError(t, client.Close())
+	_, err = server.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+	assert.NoError(t, server.Close())
 }
 
-// acceptedListener tells of each connection that it accepts.
-type acceptedListener struct {
-	net.Listener
-	told chan struct{}
-}
-
-func (l acceptedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		l.told <- struct{}{}
-	}
-	return c, err
-}
-
-// TestNewListenerOverTLS has a client that begins TLS's handshake when it has been accepted.
-func TestNewListenerOverTLS(t *testing.T) {
-	stock := httptest.NewTLSServer(nil)
-	certificates, roots := stock.TLS.Certificates, x509.NewCertPool()
-	roots.AddCert(stock.Certificate())
-	stock.Close()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	cfg := asking(nil)
-	accepted := acceptedListener{tls.NewListener(ln, &tls.Config{Certificates: certificates}), make(chan struct{}, 1)}
-	l, err := NewListener(accepted, cfg)
-	require.NoError(t, err)
-	defer l.Close()
-
-	served := accept1(l)
-	below, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	<-accepted.told
-	secured := tls.Client(below, &tls.Config{RootCAs: roots, ServerName: "example.com"})
-	require.NoError(t, secured.Handshake())
-	client, err := Client(secured, overEngine(nil))
+// TestServerOverTLS has a client that begins TLS's handshake when Server waits for it.
+func TestServerOverTLS(t *testing.T) {
+	certificate, roots := certified(t)
+	a, b := rawPair(t)
+	served := make(chan net.Conn)
+	go func() {
+		c, err := Server(tls.Server(b, &tls.Config{Certificates: []tls.Certificate{certificate}}), patient)
+		assert.NoError(t, err)
+		served <- c
+	}()
+	client, err := Client(tls.Client(a, &tls.Config{RootCAs: roots, ServerName: "example.com"}), overEngine(nil))
 	require.NoError(t, err)
 	server := <-served
 	require.IsType(t, (*Conn)(nil), server)
@@ -138,6 +95,16 @@ func TestNewListenerOverTLS(t *testing.T) {
 	sameBytes(t, server, client, random(1<<20))
 	assert.NoError(t, client.Close())
 	assert.NoError(t, server.Close())
+}
+
+// certified returns a certificate for example.com, and who has signed it.
+func certified(t testing.TB) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	stock := httptest.NewTLSServer(nil)
+	defer stock.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(stock.Certificate())
+	return stock.TLS.Certificates[0], roots
 }
 
 func TestClientAndServerOnConnectionsOfTheProgram(t *testing.T) {
@@ -234,6 +201,28 @@ func TestServerReturnsAPlainConnectionAsItIs(t *testing.T) {
 	sameBytes(t, c, a, []byte("and back"))
 	a.Close()
 	c.Close()
+}
+
+// TestServerReturnsAtOnceWithoutDevices waits for nothing, and returns what it got.
+func TestServerReturnsAtOnceWithoutDevices(t *testing.T) {
+	for name, v := range map[string]struct {
+		devices []string
+		change  func(net.Conn) net.Conn
+	}{
+		"off, TCP":              {[]string{"tcp"}, func(c net.Conn) net.Conn { return c }},
+		"off, TLS":              {[]string{"tcp"}, func(c net.Conn) net.Conn { return tls.Server(c, nil) }},
+		"shared memory, no TCP": {[]string{deviceSHM}, func(c net.Conn) net.Conn { return &bare{c} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := rawPair(t)
+			defer a.Close()
+			defer b.Close()
+			conn := v.change(b)
+			c, err := Server(conn, &Config{Devices: v.devices, HandshakeTimeout: time.Hour})
+			require.NoError(t, err)
+			assert.Same(t, conn, c)
+		})
+	}
 }
 
 // TestHandshakeContext: Client and Server give up when their context is done.

@@ -110,8 +110,10 @@ func FileConn(f *os.File) (net.Conn, error) {
 
 // NewListener returns a Listener that accepts connections from ln, and serves the same clients as [Listen] on
 // network "tcp". The Listener owns ln. config may be nil. NewListener fails only if the configuration is
-// invalid. Connections that are no TCP sockets, such as those of TLS, come out as they went in unless
-// Config.Probe allows their clients to ask for SDP and they do.
+// invalid. If ln is not a [*net.TCPListener], clients are not asked for SDP over RDMA, because
+// to look at their first bytes would take these from the program: connections come out of Accept as they went in,
+// except that a [*net.TCPConn] between two ends on this host becomes a [*Conn]. To use SDP over RDMA on connections of
+// TLS or of another type of the program, call [Server].
 func NewListener(ln net.Listener, config *Config) (*Listener, error) {
 	n := network{name: "tcp", tcp: "tcp"}
 	if _, ok := ln.Addr().(*net.UnixAddr); ok {
@@ -131,7 +133,7 @@ func newListener(n network, ln net.Listener, set settings) *Listener {
 		l.set.shm = false // package net has decided
 	}
 	n.logListen(ln.Addr(), &set)
-	if n.only || set.asks {
+	if _, kernel := ln.(*net.TCPListener); n.only || set.asks && kernel {
 		l.l = listener.New(ln, set.Config)
 		if !bubble.Inside() {
 			runtime.AddCleanup(l, func(l *listener.Listener) { go l.Close() }, l.l)
@@ -167,7 +169,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		} else {
 			up.Conn, err = l.ln.Accept()
 		}
-		if err != nil && relieve(err) {
+		if err != nil && relieve(context.Background(), err) {
 			continue
 		}
 		if err != nil {

@@ -80,7 +80,7 @@ func TestServerWithoutDevices(t *testing.T) {
 	require.NoError(t, err)
 	echo(t, ln)
 	address := ln.Addr().String()
-	_, err = Dial("sdp", address)
+	_, err = (&Dialer{Config: &Config{ReplyTimeout: 50 * time.Millisecond}}).Dial("sdp", address)
 	var not *NotSDPError
 	require.ErrorAs(t, err, &not)
 	assert.Regexp(t, "peer at "+address+" does not speak SDP: |no SDP with peer at "+address+": ", err.Error()) // or its Request is answered

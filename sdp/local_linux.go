@@ -106,7 +106,7 @@ var errFiltered = errors.New("program has installed a seccomp filter since its f
 
 // relieve makes connections come home if the process has no descriptors left, and reports whether it has some now. Over TCP
 // each connection would have one, and in shared memory it has two.
-func relieve(err error) bool {
+func relieve(ctx context.Context, err error) bool {
 	if !errors.Is(err, unix.EMFILE) || bubble.Inside() {
 		return false
 	}
@@ -119,7 +119,11 @@ func relieve(err error) bool {
 		if stream.Sharing() < before {
 			return true
 		}
-		time.Sleep(2 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(2 * time.Millisecond):
+		}
 	}
 	return false
 }

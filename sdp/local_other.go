@@ -27,4 +27,4 @@ func (s *settings) meet(context.Context, net.Conn, time.Duration) (*Conn, error)
 
 func (s *settings) meeting(net.Conn) handshake.Meeting { return nil }
 
-func relieve(error) bool { return false }
+func relieve(context.Context, error) bool { return false }

@@ -38,6 +38,11 @@ func bePeer(role string) {
 		greet(network, address)
 	}
 	ln, err := engineListen()
+	network, echoes := strings.CutPrefix(role, "echo ")
+	if echoes {
+		ln.Close()
+		ln, err = patientListen(network)
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -47,6 +52,13 @@ func bePeer(role string) {
 		c, err := ln.Accept()
 		if err != nil {
 			os.Exit(1)
+		}
+		if echoes {
+			go func() {
+				io.Copy(c, c)
+				c.Close()
+			}()
+			continue
 		}
 		go perform(c.(*Conn))
 	}
@@ -166,9 +178,11 @@ type process struct {
 }
 
 // startPeer starts a second process, which ends with the test.
-func startPeer(t *testing.T) *process {
+func startPeer(t *testing.T) *process { return startRole(t, "serve") }
+
+func startRole(t *testing.T, role string) *process {
 	t.Helper()
-	p := &process{cmd: peerCommand("serve")}
+	p := &process{cmd: peerCommand(role)}
 	_, err := p.cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := p.cmd.StdoutPipe()

@@ -336,7 +336,7 @@ func TestRulesLog(t *testing.T) {
 	ln, err := Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ln.Close()
-	_, err = Dial("tcp", plain)
+	_, err = (&Dialer{Config: &Config{ReplyTimeout: 50 * time.Millisecond}}).Dial("tcp", plain)
 	require.Error(t, err)
 	_, err = Dial("tcp", ln.Addr().String())
 	require.Error(t, err)

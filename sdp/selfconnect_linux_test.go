@@ -72,7 +72,8 @@ func TestWantedSelfConnect(t *testing.T) {
 		c.Close()
 	}
 	at := freeAddress(t)
-	_, err := (&Dialer{NetDialer: &net.Dialer{LocalAddr: at}}).Dial("sdp", at.String())
+	d := Dialer{NetDialer: &net.Dialer{LocalAddr: at}, Config: &Config{ReplyTimeout: 50 * time.Millisecond}}
+	_, err := d.Dial("sdp", at.String())
 	var not *NotSDPError
 	assert.ErrorAs(t, err, &not)
 }

@@ -18,12 +18,13 @@ import (
 type settings struct {
 	handshake.Config // of SDP over RDMA
 	tuning
-	shm     bool // shared memory may be used
-	listed  bool // the devices were named, one by one
-	asks    bool // clients on network tcp may send a Request
-	policy  policy
-	network networkID
-	never   PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
+	shm      bool          // shared memory may be used
+	listed   bool          // the devices were named, one by one
+	asks     bool          // clients on network tcp may send a Request
+	meetTime time.Duration // how long a meeting may take, after which a Request is sent
+	policy   policy
+	network  networkID
+	never    PlainReason // PlainRule or PlainOff: no connection is this library's; 0: some may be
 }
 
 // standards are the settings of a nil Config for each network. A Dial makes them again if the environment has
@@ -93,13 +94,17 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 			Promise:          func() wire.Hello { return reserve(cfg.ReadBuffer) },
 			Withdraw:         unreserve,
 		},
-		tuning:  dev.tuning,
-		shm:     dev.shm,
-		listed:  dev.listed,
-		asks:    len(dev.usable) > 0 && len(dev.probe) > 0,
-		policy:  policyFor(dev.dir, dev.uids),
-		network: n.id(),
-		never:   never,
+		tuning:   dev.tuning,
+		shm:      dev.shm,
+		listed:   dev.listed,
+		meetTime: cfg.ReplyTimeout,
+		asks:     len(dev.usable) > 0 && len(dev.probe) > 0,
+		policy:   policyFor(dev.dir, dev.uids),
+		network:  n.id(),
+		never:    never,
+	}
+	if n.only && (c == nil || c.ReplyTimeout == 0) {
+		set.ReplyTimeout = demandTime
 	}
 	if set.shm && (n.only || set.asks) { // a client that waits to be met sends nothing
 		met := set // of the connections that were met
@@ -107,6 +112,10 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 	}
 	return set, nil
 }
+
+// demandTime is how long a Dial that demands SDP and has no deadline waits for a peer that says nothing: about as long as
+// the kernel waits for an answer to connect.
+const demandTime = 2 * time.Minute
 
 // A meetError says why a peer was not met in shared memory.
 type meetError struct {
@@ -121,11 +130,19 @@ func (e *meetError) Unwrap() error { return e.err }
 // an error: in shared memory if that is on this host, and otherwise, or if other devices were named, with a Request. If
 // containers share a directory, the addresses do not tell which of these it is.
 func (s *settings) client(ctx context.Context, client *handshake.Client, conn net.Conn) (*Conn, error) {
-	met, err := s.meet(ctx, conn, s.ReplyTimeout)
+	asks := len(s.Devices) > 0 && (s.listed || !sameHost(conn))
+	limit := s.ReplyTimeout
+	if asks {
+		limit = s.meetTime
+		if end, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(end)/2)
+		}
+	}
+	met, err := s.meet(ctx, conn, limit)
 	switch {
 	case met != nil:
 		return met, nil
-	case err != nil && (len(s.Devices) == 0 || ctx.Err() != nil || !s.listed && sameHost(conn)):
+	case err != nil && (!asks || ctx.Err() != nil):
 		return nil, &meetError{conn.RemoteAddr(), err}
 	case len(s.Devices) == 0:
 		return nil, &meetError{conn.RemoteAddr(), errNotLocal}

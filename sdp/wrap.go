@@ -17,7 +17,7 @@ var errSettled = errors.New("SDP already negotiated by package net (program buil
 //
 // If the peer does not speak SDP, the error is a [*net.OpError] that wraps a [*NotSDPError].
 // Client closes conn whenever it returns an error, because conn has carried bytes of the
-// handshake. Config.ReplyTimeout limits the wait for the peer, and Config.StepUpTimeout the
+// handshake. Config.ReplyTimeout limits the wait for the peer, by default to 2 min, and Config.StepUpTimeout the
 // wait for a better device.
 func Client(conn net.Conn, config *Config) (*Conn, error) {
 	return ClientContext(context.Background(), conn, config)
@@ -44,8 +44,8 @@ func ClientContext(ctx context.Context, conn net.Conn, config *Config) (*Conn, e
 
 // Server performs the server's side of the SDP handshake on a connection that the program
 // has accepted. It returns a [*Conn] if the client speaks SDP. Otherwise it returns conn, or,
-// if conn is not a socket, a wrapper that first returns the bytes that Server has read. config
-// may be nil. Server closes conn if it returns an error.
+// if conn is not a socket, a wrapper that first returns the bytes that Server has read. If the
+// settings leave no device for conn, Server returns it at once. config may be nil. Server closes conn if it returns an error.
 //
 // A plain TCP client may be silent. Server waits for its first bytes for at most
 // Config.HandshakeTimeout, so a program should call it in a goroutine for each connection.
@@ -68,6 +68,9 @@ func ServerContext(ctx context.Context, conn net.Conn, config *Config) (net.Conn
 	if err != nil {
 		conn.Close()
 		return nil, n.opError("accept", conn.LocalAddr(), conn.RemoteAddr(), err)
+	}
+	if _, tcp := conn.(*net.TCPConn); len(set.Devices) == 0 && !(set.shm && tcp) {
+		return conn, nil
 	}
 	set.network = unnamed
 	met := set

@@ -53,7 +53,7 @@ type Path struct {
 func Try(ctx context.Context, m *Machine, network, address string) *Path {
 	p := &Path{Network: network, Address: address}
 	var events recorder
-	d := sdp.Dialer{Config: &sdp.Config{Logger: slog.New(&events)}}
+	d := sdp.Dialer{Config: &sdp.Config{Logger: slog.New(&events), ReplyTimeout: time.Second}}
 	start := time.Now()
 	c, err := d.DialContext(ctx, network, address)
 	p.Took = time.Since(start)
@@ -118,7 +118,7 @@ func lacksDevice(err error) bool {
 
 // meet finds out whether the server can be met in shared memory.
 func (p *Path) meet(ctx context.Context) {
-	d := sdp.Dialer{Config: &sdp.Config{Devices: []string{shm}}}
+	d := sdp.Dialer{Config: &sdp.Config{Devices: []string{shm}, ReplyTimeout: time.Second}}
 	c, err := d.DialContext(ctx, "sdp", p.Remote)
 	var not *sdp.NotSDPError
 	switch {

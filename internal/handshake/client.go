@@ -120,11 +120,11 @@ func (e *NotSDPError) Reason() string {
 // Unwrap returns e.Err.
 func (e *NotSDPError) Unwrap() error { return e.Err }
 
-// MaySucceedLater reports whether err says that the peer was too slow, or reset the
-// connection. It may then answer a later Request.
+// MaySucceedLater reports whether err says that the peer reset the connection, as a busy listener does. It may then
+// answer a later Request.
 func MaySucceedLater(err error) bool {
 	var not *NotSDPError
-	return errors.As(err, &not) && (errors.Is(err, os.ErrDeadlineExceeded) || iwarp.IsReset(err))
+	return errors.As(err, &not) && iwarp.IsReset(err)
 }
 
 // Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the
@@ -244,7 +244,10 @@ func (c *Client) reaches(device wire.Device, conn net.Conn) error {
 
 // request sends the Request and waits for the Reply.
 func (c *Client) request(ctx context.Context, conn net.Conn, local wire.Hello, offers []byte) (*iwarp.Asked, []byte, error) {
-	wait := share(ctx, c.ReplyTimeout)
+	wait := c.ReplyTimeout
+	if !c.SDPOnly {
+		wait = share(ctx, wait)
+	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	sent := interrupt.Conn(ctx, conn)
@@ -269,7 +272,7 @@ func share(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// lastLook is how long replyWithin reads when its time is over.
+// lastLook is how long replyWithin reads what arrived in time.
 const lastLook = 50 * time.Millisecond
 
 // replyWithin reads the Reply on conn, and waits for at most d. A Reply that has arrived when the time
@@ -281,7 +284,7 @@ func replyWithin(ctx context.Context, d time.Duration, conn net.Conn, asked *iwa
 	stop := interrupt.Conn(ctx, conn)
 	reply, err := asked.Reply()
 	stop()
-	if _, nothing := err.(*net.OpError); nothing && errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, nothing := err.(*net.OpError); nothing && errors.Is(err, os.ErrDeadlineExceeded) && arrived(conn) {
 		conn.SetReadDeadline(time.Now().Add(lastLook))
 		reply, err = asked.Reply()
 		conn.SetReadDeadline(time.Time{})

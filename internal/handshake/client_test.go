@@ -117,25 +117,55 @@ func TestArrival(t *testing.T) {
 
 // stopped is a connection of a process that is stopped before it reads, until the time is over.
 type stopped struct {
-	net.Conn
-	over func()
-	read chan struct{}
+	*net.TCPConn
+	over  func()
+	read  chan struct{}
+	reads int
 }
 
-func stop(c net.Conn) *stopped {
-	s := &stopped{Conn: c, read: make(chan struct{})}
+func stop(c *net.TCPConn) *stopped {
+	s := &stopped{TCPConn: c, read: make(chan struct{})}
 	s.over = sync.OnceFunc(func() { close(s.read) })
 	return s
 }
 
 func (s *stopped) SetDeadline(t time.Time) error {
 	defer s.over()
-	return s.Conn.SetDeadline(t)
+	return s.TCPConn.SetDeadline(t)
 }
 
 func (s *stopped) Read(b []byte) (int, error) {
 	<-s.read
-	return s.Conn.Read(b)
+	s.reads++
+	return s.TCPConn.Read(b)
+}
+
+// TestTimeForTheReply: on network tcp the rest of the time is for plain TCP.
+func TestTimeForTheReply(t *testing.T) {
+	for _, v := range []struct {
+		sdpOnly   bool
+		left, may time.Duration
+		want      time.Duration
+	}{
+		{false, 0, time.Minute, time.Minute},
+		{false, 3 * time.Hour, time.Minute, time.Minute},
+		{false, 3 * time.Hour, 4 * time.Hour, time.Hour},
+		{true, 0, time.Minute, time.Minute},
+		{true, 3 * time.Hour, 2 * time.Hour, 2 * time.Hour},
+	} {
+		cfg := testConfig()
+		cfg.SDPOnly, cfg.ReplyTimeout = v.sdpOnly, v.may
+		ctx, cancel := context.WithCancel(t.Context())
+		if v.left > 0 {
+			ctx, cancel = context.WithTimeout(t.Context(), v.left)
+		}
+		cancel()
+		conn, _ := handshaketest.TCPPair(t)
+		_, err := (&Client{Config: &cfg}).Connect(ctx, conn)
+		var not *NotSDPError
+		require.ErrorAs(t, err, &not)
+		assert.InDelta(t, v.want, not.waited, float64(10*time.Minute)*float64(v.want)/float64(time.Hour), "%v", v)
+	}
 }
 
 // TestReplyAfterItsTime: a process that was stopped finds that the time is over before it finds the
@@ -159,6 +189,7 @@ func TestReplyAfterItsTime(t *testing.T) {
 		reply, err := replyWithin(over, time.Hour, client, asked)
 		if !replies {
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			assert.Equal(t, 1, client.reads, "it has looked whether there is one")
 			continue
 		}
 		require.NoError(t, err)

@@ -31,6 +31,18 @@ func judge(b []byte) verdict {
 	return isPlain
 }
 
+// arrived reports whether bytes, or the end, have arrived on conn and are not read. It returns false if conn does not tell.
+func arrived(conn net.Conn) (yes bool) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	if rc, err := sc.SyscallConn(); err == nil {
+		rc.Control(func(fd uintptr) { yes = peek(fd, make([]byte, mpa.KeyLen)) != undecided })
+	}
+	return yes
+}
+
 // speaks waits until it is certain what the client on conn speaks, or ctx is done. It
 // consumes nothing from a socket. From any other connection it has to read, and returns a
 // connection that replays the bytes. An end or an error before a whole key means plain TCP.

@@ -25,14 +25,16 @@ func On(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
-// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done. stop, which must be called
-// once, ends that. Until then no other code may set deadlines. If ctx was done, stop clears both deadlines of
-// conn; otherwise they are what they were.
+// Conn makes calls on conn fail with os.ErrDeadlineExceeded when ctx is done, or closes conn if that has no deadlines.
+// stop, which must be called once, ends that. Until then no other code may set deadlines. If ctx was done, stop clears
+// both deadlines of conn; otherwise they are what they were.
 func Conn(ctx context.Context, conn net.Conn) (stop func()) {
 	interrupted := false
 	end := On(ctx, func() {
 		interrupted = true
-		conn.SetDeadline(past)
+		if conn.SetDeadline(past) != nil {
+			conn.Close()
+		}
 	})
 	return func() {
 		if end(); interrupted {

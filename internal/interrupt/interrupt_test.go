@@ -2,6 +2,8 @@ package interrupt
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
@@ -47,6 +49,21 @@ func TestConnKeepsDeadlinesUnlessInterrupted(t *testing.T) {
 	Conn(t.Context(), c)()
 	_, err := c.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// timeless is a connection without deadlines, as a channel of ssh is.
+type timeless struct{ net.Conn }
+
+func (timeless) SetDeadline(time.Time) error { return errors.ErrUnsupported }
+
+func TestConnWithoutDeadlinesIsClosed(t *testing.T) {
+	c, peer := net.Pipe()
+	defer peer.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer Conn(ctx, timeless{c})()
+	cancel()
+	_, err := c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, io.ErrClosedPipe)
 }
 
 func TestConnFailsWhileInterruptedOnly(t *testing.T) {

@@ -35,7 +35,7 @@ func Dial(ctx context.Context, way, address string) (net.Conn, error) {
 	if way == TCP {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	}
-	d := sdp.Dialer{Config: &sdp.Config{Devices: []string{way}}}
+	d := sdp.Dialer{Config: &sdp.Config{Devices: []string{way}, ReplyTimeout: 3 * time.Second}}
 	c, err := d.DialContext(ctx, "sdp", address)
 	if err != nil {
 		return nil, reasonOf(err, way)

@@ -19,6 +19,9 @@ const (
 	meetMost  = 5 * time.Millisecond
 )
 
+// afterRefusal is how long Meet goes on once it has turned a process away, which need not have been the peer.
+const afterRefusal = time.Second
+
 // Meet gives the connection a segment now. The peer must call Meet or TryMeet within the limit, or be an accepted
 // connection that Move looks after. The error is that of ctx, or says why there is no segment: the connection is on TCP
 // then, and may still move by itself. Move must have been called.
@@ -45,6 +48,9 @@ func (c *Conn) await(ctx context.Context, limit time.Duration) error {
 	defer timer.Stop()
 	for pause := meetLeast; ; pause = min(2*pause, meetMost) {
 		met, err := c.TryMeet()
+		if end := time.Now().Add(afterRefusal); end.Before(deadline) && c.nobody() != errNobody {
+			deadline = end
+		}
 		late := !time.Now().Before(deadline)
 		switch {
 		case met:

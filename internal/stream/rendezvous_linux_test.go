@@ -157,6 +157,25 @@ func TestMeetFails(t *testing.T) {
 	}
 }
 
+// TestMeetEndsAfterARefusal: a peer that was turned away does not come again, so Meet does not wait until its limit.
+func TestMeetEndsAfterARefusal(t *testing.T) {
+	a, b := tcpPair(t)
+	a.Move(true, &Policy{})
+	b.Move(false, &Policy{})
+	done := make(chan error, 1)
+	go func() { done <- a.Meet(t.Context(), time.Hour) }()
+	for {
+		b.TryMeet() // is turned away: it is in this process
+		select {
+		case err := <-done:
+			assert.EqualError(t, err, "peer is this process")
+			return
+		default:
+			unix.Poll(nil, 1)
+		}
+	}
+}
+
 // TestPeerDiesInMeet: Meet ends before its limit when the peer does, however far they have come; the Conn reports the end.
 func TestPeerDiesInMeet(t *testing.T) {
 	for _, dialled := range []bool{true, false} {

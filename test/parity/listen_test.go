@@ -8,14 +8,14 @@ import (
 
 // listenScripts have listeners that wrap other listeners.
 var listenScripts = []script{
-	{name: "the inner listener fails at first", run: func(r *run) {
+	{name: "the inner listener fails at first", stacks: local, run: func(r *run) {
 		ln, failing := r.failing(1)
 		close(failing.now)
 		r.note("first Accept", acceptError(ln))
 		r.note("echo", r.echo(ln))
 		r.note("another echo", r.echo(ln))
 	}},
-	{name: "the inner listener fails between two clients", run: func(r *run) {
+	{name: "the inner listener fails between two clients", stacks: local, run: func(r *run) {
 		ln, failing := r.failing(2)
 		r.note("first echo", r.echo(ln))
 		close(failing.now)

@@ -65,6 +65,9 @@ func (s *settings) dialled(ctx context.Context, n network, conn net.Conn) (*Conn
 	if c == nil && err == nil {
 		err = errNotLocal
 	}
+	if err != nil && ctx.Err() != nil {
+		return nil, contextError(ctx, err)
+	}
 	if err != nil {
 		return nil, n.demanded(&NotSDPError{Addr: conn.RemoteAddr(), Err: err})
 	}
