@@ -88,6 +88,7 @@ type link struct {
 	seen atomic.Bool  // seeHome has been called
 
 	counted atomic.Bool
+	charged int // to the budget; guarded by wmu
 
 	reader
 	writer
@@ -117,7 +118,8 @@ func (c *Conn) attach(seg *shm.Segment, socket int) error {
 		seg.Unmap()
 		return err
 	}
-	l := &link{c: c, raw: raw, seg: seg, bell: bell}
+	l := &link{c: c, raw: raw, seg: seg, bell: bell, charged: c.charged}
+	c.charged = 0
 	l.refs.Store(2)
 	l.reader.init(l)
 	l.writer.init(l)
@@ -160,9 +162,7 @@ func (l *link) drop() {
 	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
 	l.seg.Unmap()
-	if p := c.policy; l.writer.grown && p != nil && p.Give != nil {
-		p.Give(shm.Largest)
-	}
+	l.discharge(l.charged)
 	c.mu.Lock()
 	c.ringIn, c.ringOut = c.ringIn+in, c.ringOut+out
 	c.linked.CompareAndSwap(l, nil)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
@@ -33,6 +34,7 @@ type mover struct {
 	learned bool
 	pinned  bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress
+	charged int   // to the budget, for the meeting
 	moves   atomic.Uint32
 	trigger trigger.Trigger
 	meeting *meeting.Meeting
@@ -130,6 +132,7 @@ var (
 	errNobody = errors.New("peer does not share memory")
 	errPinned = errors.New("program has asked for the connection's descriptor")
 	errShared = errors.New("connection's socket is used elsewhere, too")
+	errMemory = errors.New("memory budget is used up; raise SDP_MEMORY")
 )
 
 // received counts bytes that a Read has taken from TCP.
@@ -237,6 +240,10 @@ func (c *Conn) begin() (err error) {
 			return err
 		}
 	}
+	if !c.policy.take(shm.Cost) {
+		return errMemory
+	}
+	c.charged = shm.Cost
 	if c.dialled {
 		if c.meeting, err = meeting.Invite(e, c.facts()); err != nil {
 			return err
@@ -297,6 +304,8 @@ func (c *Conn) endMeeting() {
 		c.meeting.Close()
 		c.meeting = nil
 	}
+	c.policy.give(c.charged)
+	c.charged = 0
 }
 
 // learn tells what the connection shows about its address. stepMu is held.
@@ -340,6 +349,14 @@ func (c *Conn) stay(why error) {
 	c.pinned = true
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
+}
+
+// crowded makes the connection move later, because it comes home for want of memory.
+func (c *Conn) crowded() {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	c.why.Store(&errMemory)
+	c.trigger.Dearer()
 }
 
 // cameHome lets the connection count again, once both directions are on TCP.

@@ -20,7 +20,7 @@ type writer struct {
 	half
 	ring   shm.Producer
 	spin   spin.Room
-	grown  bool // the budget has been charged for the largest area
+	grown  bool // the largest area is in use
 	joined bool // the gate has the position in the TCP stream
 	// capacity is how many bytes TCP buffers for a peer that does not read. No more may be unread there and in the ring, so
 	// that all of it fits into TCP when the direction comes home.
@@ -300,7 +300,7 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 		return n, nil
 	}
 	w.armed = l.c.writeDeadline.Load()
-	if w.spin.Spin(w.ready) || l.grow() {
+	if l.widen() || w.spin.Spin(w.ready) || l.grow() {
 		return 0, nil
 	}
 	l.bell.Sleep(w.announce, w.ready, until(w.armed))
@@ -323,22 +323,50 @@ func (l *link) limit() {
 	w.ring.Limit(int(max(0, w.capacity.Load()-onTCP)))
 }
 
+// widen lets the ring use its second area, if the budget allows it.
+func (l *link) widen() bool {
+	w := &l.writer
+	if w.ring.Wide() || w.gate.Load().Recalled() || !l.charge(shm.Medium) {
+		return false
+	}
+	w.ring.Widen()
+	return true
+}
+
 // grow makes the ring as large as what TCP would buffer, if the budget allows it: programs that write before they read
 // must not stop.
 func (l *link) grow() bool {
-	w, p := &l.writer, l.c.policy
+	w := &l.writer
 	l.measure()
-	if !w.grown && p != nil && p.Take != nil && !p.Take(shm.Largest) {
+	if l.limit(); !w.ring.CanGrow() || w.gate.Load().Recalled() || !w.grown && !l.charge(shm.Largest) {
 		return false
 	}
 	grown := w.ring.Grow()
 	switch {
 	case grown:
 		w.grown = true
-	case !w.grown && p != nil && p.Give != nil:
-		p.Give(shm.Largest)
+	case !w.grown:
+		l.discharge(shm.Largest)
 	}
 	return grown
+}
+
+// charge charges the budget for memory of the ring. Without it the connection comes home: TCP has room.
+func (l *link) charge(bytes int) bool {
+	switch {
+	case l.c.policy.take(bytes):
+		l.charged += bytes
+		return true
+	case !l.seg.Leaving():
+		l.c.crowded()
+		l.leave()
+	}
+	return false
+}
+
+func (l *link) discharge(bytes int) {
+	l.charged -= bytes
+	l.c.policy.give(bytes)
 }
 
 // shrink gives back what grow took, if a ring that is in use does not need it any more and no Write is in progress.
@@ -350,9 +378,7 @@ func (l *link) shrink() {
 	defer c.wmu.Unlock()
 	if w.at() == inRing && w.grown && w.ring.Shrink() {
 		w.grown = false
-		if p := c.policy; p != nil && p.Give != nil {
-			p.Give(shm.Largest)
-		}
+		l.discharge(shm.Largest)
 	}
 }
 
