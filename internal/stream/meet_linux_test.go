@@ -460,3 +460,35 @@ func TestBudget(t *testing.T) {
 	}
 	assert.EqualError(t, a.Why(), "near a limit")
 }
+
+// TestUserTimeout: TCP_USER_TIMEOUT ends a Write for which the peer makes no room, and the connection, in the ring as on
+// TCP. The peer gets a reset, and no end of the stream.
+func TestUserTimeout(t *testing.T) {
+	for _, device := range []string{"tcp", "shm"} {
+		t.Run(device, func(t *testing.T) {
+			a, b := tcpPair(t)
+			if device == "shm" {
+				a, b = withPolicy(t, &Policy{}, &Policy{})
+				attach(t, a, b)
+				move(t, a, b)
+			}
+			raw, err := a.tcp.SyscallConn()
+			require.NoError(t, err)
+			require.NoError(t, raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)
+			}))
+			require.NoError(t, err)
+			n, err := a.Write(make([]byte, 32<<20))
+			assert.ErrorIs(t, err, unix.ETIMEDOUT)
+			assert.Less(t, n, 32<<20)
+			_, err = a.Write([]byte("x"))
+			assert.ErrorIs(t, err, unix.EPIPE)
+			_, err = a.Read(make([]byte, 1))
+			assert.Error(t, err)
+			if device == "shm" {
+				_, err = io.Copy(io.Discard, b)
+				assert.ErrorIs(t, err, unix.ECONNRESET)
+			}
+		})
+	}
+}

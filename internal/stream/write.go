@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,8 @@ type writer struct {
 	// capacity is how many bytes TCP buffers for a peer that does not read. No more may be unread there and in the ring, so
 	// that all of it fits into TCP when the direction comes home.
 	capacity atomic.Int64
-	back     uint64 // while returning: the position in the ring from which on TCP gets the bytes
+	patience atomic.Int64 // TCP_USER_TIMEOUT; 0: none
+	back     uint64       // while returning: the position in the ring from which on TCP gets the bytes
 
 	// Of the Write in progress:
 	buf   []byte
@@ -303,17 +305,50 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 	if l.widen() || w.spin.Spin(w.ready) || l.grow() {
 		return 0, nil
 	}
-	l.bell.Sleep(w.announce, w.ready, until(w.armed))
-	w.ring.Awake()
-	return 0, nil
+	return 0, l.sleepWriter()
 }
 
-// measure sets capacity. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
+// sleepWriter waits for room on the doorbell. If the peer has made none within TCP_USER_TIMEOUT, that ends the connection.
+func (l *link) sleepWriter() error {
+	w := &l.writer
+	at := until(w.armed)
+	var last time.Time
+	if p := w.patience.Load(); p > 0 {
+		if last = time.Now().Add(time.Duration(p)); at.IsZero() || last.Before(at) {
+			at = last
+		}
+	}
+	l.bell.Sleep(w.announce, w.ready, at)
+	w.ring.Awake()
+	if last.IsZero() || time.Now().Before(last) || w.ready() {
+		return nil
+	}
+	l.c.broken = unix.EPIPE
+	l.abort()
+	return unix.ETIMEDOUT
+}
+
+// abort resets the TCP connection, and makes all calls look.
+func (l *link) abort() {
+	l.raw.Control(func(fd uintptr) {
+		unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC} // package unix has no such address
+		unix.Syscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&unspecified)), unix.SizeofSockaddrAny)
+	})
+	l.seg.Leave()
+	l.bell.Ring()
+	l.bell.Rouse()
+}
+
+// measure sets capacity and patience. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
 // because the peer's receive buffer takes some, too.
 func (l *link) measure() {
-	size := 0
-	l.raw.Control(func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	size, ms := 0, 0
+	l.raw.Control(func(fd uintptr) {
+		size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		ms, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	})
 	l.writer.capacity.Store(int64(size / 8 * 7))
+	l.writer.patience.Store(int64(time.Duration(ms) * time.Millisecond))
 }
 
 // limit keeps the ring within what capacity leaves.
