@@ -471,6 +471,7 @@ func TestUserTimeout(t *testing.T) {
 				a, b = withPolicy(t, &Policy{}, &Policy{})
 				attach(t, a, b)
 				move(t, a, b)
+				unwatch(a, b) // as if the peer's process were stopped
 			}
 			raw, err := a.tcp.SyscallConn()
 			require.NoError(t, err)

@@ -359,6 +359,15 @@ func TestTotals(t *testing.T) {
 	}
 }
 
+// unwatch takes connections from the monitor.
+func unwatch(conns ...*Conn) {
+	monitor.mu.Lock()
+	defer monitor.mu.Unlock()
+	for _, c := range conns {
+		delete(monitor.conns, c)
+	}
+}
+
 // TestShrinks: a ring that has grown returns the memory, and its share of the budget, once that is not needed.
 func TestShrinks(t *testing.T) {
 	var taken atomic.Int64
@@ -369,10 +378,7 @@ func TestShrinks(t *testing.T) {
 	a, b := withPolicy(t, p, &Policy{})
 	attach(t, a, b)
 	move(t, a, b)
-	monitor.mu.Lock() // on a slow machine it would find them idle
-	delete(monitor.conns, a)
-	delete(monitor.conns, b)
-	monitor.mu.Unlock()
+	unwatch(a, b) // on a slow machine it would find them idle
 	data := pattern(1, shm.Largest/2)
 	for range 3 {
 		_, err := a.Write(data)
