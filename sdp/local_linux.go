@@ -115,15 +115,12 @@ func relieve(err error) bool {
 		return false
 	}
 	before := stream.Sharing()
-	if before == 0 {
-		return false
-	}
-	stream.LeaveAll(errDescriptors)
-	for range 50 {
+	for pause := time.Millisecond; before > 0 && pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return false
 }
