@@ -34,10 +34,9 @@ type mover struct {
 	learned bool
 	pinned  bool  // the connection stays on TCP, as why says
 	meets   int16 // calls of Meet in progress
-	charged int   // to the budget, for the meeting
 	moves   atomic.Uint32
 	trigger trigger.Trigger
-	meeting *meeting.Meeting
+	meeting *meeting.Meeting      // while there is one, the budget is charged with shm.Cost
 	why     atomic.Pointer[error] // why the connection is on TCP; nil: nothing has hindered it
 }
 
@@ -226,35 +225,56 @@ func (c *Conn) begin() (err error) {
 	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
 		return err
 	}
+	var m *meeting.Meeting
 	if !c.dialled {
-		if c.meeting, err = meeting.Seek(e, c.facts()); err != nil {
+		if m, err = meeting.Seek(e, c.facts()); err != nil {
 			return err
 		}
-		if c.meeting == nil {
+		if m == nil {
 			c.why.CompareAndSwap(nil, &errNobody)
 			return nil
 		}
 	}
-	if p := c.policy.Admit; p != nil {
-		if err := p(); err != nil {
-			return err
+	if err = c.policy.admit(); err == nil && c.dialled {
+		if m, err = meeting.Invite(e, c.facts()); err != nil {
+			c.policy.give(shm.Cost)
 		}
 	}
-	if !c.policy.take(shm.Cost) {
-		return errMemory
-	}
-	c.charged = shm.Cost
-	if c.dialled {
-		if c.meeting, err = meeting.Invite(e, c.facts()); err != nil {
-			return err
+	if err != nil {
+		if m != nil {
+			m.Close()
 		}
+		return err
 	}
+	c.meeting = m
 	step("met")
 	score := c.score()
 	c.trigger.Met(score, time.Since(epoch))
 	c.next.Store(score + 1)
 	monitor.add(c)
 	return nil
+}
+
+// take asks a policy, which may be nil, for memory.
+func (p *Policy) take(bytes int) bool { return p == nil || p.Take == nil || p.Take(bytes) }
+
+// admit charges the budget for a segment, unless this process should not share memory for another connection.
+func (p *Policy) admit() error {
+	if p.Admit != nil {
+		if err := p.Admit(); err != nil {
+			return err
+		}
+	}
+	if !p.take(shm.Cost) {
+		return errMemory
+	}
+	return nil
+}
+
+func (p *Policy) give(bytes int) {
+	if p != nil && p.Give != nil && bytes > 0 {
+		p.Give(bytes)
+	}
 }
 
 func (c *Conn) ends() meeting.Ends {
@@ -282,7 +302,7 @@ func (c *Conn) meet() error {
 	c.trigger.Over(true)
 	c.why.Store(nil)
 	c.learn(trigger.Met)
-	return c.attach(seg, socket)
+	return c.attach(seg, socket, shm.Cost)
 }
 
 func (c *Conn) isMeeting() bool {
@@ -303,9 +323,8 @@ func (c *Conn) endMeeting() {
 	if c.meeting != nil {
 		c.meeting.Close()
 		c.meeting = nil
+		c.policy.give(shm.Cost)
 	}
-	c.policy.give(c.charged)
-	c.charged = 0
 }
 
 // learn tells what the connection shows about its address. stepMu is held.

@@ -31,15 +31,6 @@ type Policy struct {
 	Restless bool
 }
 
-// take asks a policy, which may be nil, for memory.
-func (p *Policy) take(bytes int) bool { return p == nil || p.Take == nil || p.Take(bytes) }
-
-func (p *Policy) give(bytes int) {
-	if p != nil && p.Give != nil && bytes > 0 {
-		p.Give(bytes)
-	}
-}
-
 var movesTotal atomic.Uint64
 
 // MovesTotal returns how often the connections of this process have moved.
