@@ -79,13 +79,13 @@ type Config struct {
 	// ReadBuffer limits approximately how many bytes from the peer may be unread at this end;
 	// see [Conn.SetReadBuffer]. 0 means the default, 8 MB. It has no effect on TCP and shm.
 	ReadBuffer int
-	// Memory limits how many bytes all SDP connections of this process together may promise to
-	// their peers, for data that is unread here and for large rings in shared memory. It is a setting of
-	// the process: each Dial or Listen whose Config sets it changes it for all connections.
-	// Each connection has at least 64 KB (32 KB over verbs), and at most an eighth of Memory. 0 means the value
-	// that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of
-	// 1024). If that is not set, it is a sixteenth of the machine's memory or of the control
-	// group's limit, but at least 16 MB and at most 4 GB.
+	// Memory limits how many bytes all SDP connections of this process together may take, for shared
+	// memory and for what their peers may send before it is read here. It is a setting of the process: each
+	// Dial or Listen whose Config sets it changes it for all connections. A connection for which there is no
+	// room is plain TCP, or fails on network sdp. One over RDMA has at most an eighth of Memory. 0 means the
+	// value that was set before, or else that of SDP_MEMORY, such as "512M" (K, M and G are powers of 1024).
+	// If that is not set, it is a sixteenth of the machine's memory or of the control group's limit, but at
+	// least 1 MB and at most 4 GB.
 	Memory int64
 
 	// BusyPoll is how long a Read, or another call that waits for the peer, polls before it

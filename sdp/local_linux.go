@@ -111,18 +111,15 @@ func relieve(ctx context.Context, err error) bool {
 		return false
 	}
 	before := stream.Sharing()
-	if before == 0 {
-		return false
-	}
-	stream.LeaveAll(errDescriptors)
-	for range 50 {
+	for pause := time.Millisecond; before > 0 && pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true
 		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(2 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 	return false

@@ -1,6 +1,7 @@
 package sdp
 
 import (
+	"errors"
 	"math"
 
 	"github.com/gosdp/gosdp/bcopy"
@@ -19,6 +20,10 @@ const (
 	// the program says otherwise.
 	recvWindow = 8 << 20
 	mostWindow = 1 << 29 // so that what is charged for a connection, at most four times as much, fits
+
+	// connMemory is what is charged for a connection beside its buffers: goroutines, the queue pair, a chunk in use, and
+	// the garbage collector's share.
+	connMemory = 32 << 10
 
 	leastKernelBuffer = 64 << 10 // bytes that SetReadBuffer leaves to the kernel over iwarp, at least
 
@@ -45,7 +50,7 @@ const (
 // withdrawn, so it is charged to the budget of the process before the peer is told.
 //
 // While half of the budget is free, a connection begins with all that it could use, and
-// otherwise with leastBuffers, which are charged whatever the budget says. A peer that uses
+// otherwise with leastBuffers. Without room for these there is no SDP over RDMA. A peer that uses
 // up its credit gets twice as much as the program reads. While half of the budget is taken,
 // a peer that leaves credit unused gets less (adapt).
 //
@@ -60,25 +65,30 @@ type promise struct {
 	held    int32 // private buffers that the device has posted and the peer is not told of
 	ahead   int32 // private buffers beyond recvBuffers; see readAhead
 	window  int32 // bytes that the private buffers shall hold together
-	charged int32 // bytes charged to the budget; see account
+	charged int32 // bytes charged to the budget, with connMemory; see account
 }
 
 // reserve charges the private buffers of a connection before its handshake, and returns the
 // Hello that announces them. The peer may fill readBuffer bytes; 0 means the default. The
-// connection charges its own, so unreserve must follow in any case.
-func reserve(readBuffer int) wire.Hello {
+// connection charges its own, so unreserve must follow in any case. It fails if the budget has no
+// room for another connection.
+func reserve(readBuffer int) (wire.Hello, error) {
 	h := ourHello(readBuffer)
 	most, size := int(h.Bufs), int(h.LocalRcvSz)
 	n := max(leastBuffers, budget.Process.Clip(most*size)/size)
-	if !budget.Process.TakeSpare(n * size) {
+	if !budget.Process.TakeSpare(n*size + connMemory) {
 		n, size = min(most, leastBuffers), min(size, leastSize)
-		budget.Process.Charge(n * size)
+		if !budget.Process.Take(n*size + connMemory) {
+			return wire.Hello{}, errMemory
+		}
 	}
 	h.Bufs, h.LocalRcvSz = uint16(n), uint32(size)
-	return h
+	return h, nil
 }
 
-func unreserve(h wire.Hello) { budget.Process.Give(int(h.Bufs) * int(h.LocalRcvSz)) }
+func unreserve(h wire.Hello) { budget.Process.Give(int(h.Bufs)*int(h.LocalRcvSz) + connMemory) }
+
+var errMemory = errors.New("memory budget is used up; raise SDP_MEMORY")
 
 // bytes returns how many bytes the peer may have unread.
 func (p *promise) bytes() int { return p.buffers()*p.conn.session.BufferSize() + p.excess() }
@@ -99,7 +109,7 @@ func (p *promise) account() {
 	if p.charged == accountClosed {
 		return
 	}
-	switch d := p.bytes() - int(p.charged); {
+	switch d := p.bytes() + connMemory - int(p.charged); {
 	case d > 0:
 		budget.Process.Charge(d)
 	case d < 0:
@@ -107,7 +117,7 @@ func (p *promise) account() {
 	default:
 		return
 	}
-	p.charged = int32(p.bytes())
+	p.charged = int32(p.bytes() + connMemory)
 }
 
 const accountClosed = -1

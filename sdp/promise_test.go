@@ -3,6 +3,7 @@ package sdp
 import (
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 const (
 	fullPromise  = recvBuffers * recvSize
 	leastPromise = leastBuffers * leastSize
+	leastCharge  = leastPromise + connMemory
 )
 
 // pairs returns n connections, as the end that dialled and the other.
@@ -82,7 +84,7 @@ func TestPromiseIsChargedAndGivenBack(t *testing.T) {
 	nothingPromised(t)
 	t.Setenv(memoryVariable, "1G")
 	clients, servers := pairs(t, 3, nil)
-	require.Eventually(t, func() bool { return Stats().Memory == 6*fullPromise }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return Stats().Memory == 6*(fullPromise+connMemory) }, soon, time.Millisecond)
 	c, s := clients[0], servers[0]
 	var writing sync.WaitGroup
 	writing.Go(func() {
@@ -93,7 +95,7 @@ func TestPromiseIsChargedAndGivenBack(t *testing.T) {
 	require.NoError(t, err)
 	writing.Wait()
 	require.Eventually(t, func() bool {
-		return Stats().Memory == int64(5*fullPromise+promisedBy(s))
+		return Stats().Memory == int64(5*fullPromise+promisedBy(s)+6*connMemory)
 	}, soon, time.Millisecond)
 	assert.LessOrEqual(t, promisedBy(s), 2*recvWindow)
 	for i := range clients {
@@ -106,7 +108,7 @@ func TestPromiseIsChargedAndGivenBack(t *testing.T) {
 // TestBudgetBoundsWhatIsUnread by many programs together; and nothing of it is lost.
 func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
-	many, budgeted, total := 40, 8<<20, 2<<20
+	many, budgeted, total := 40, 16<<20, 2<<20
 	sizes := []int{1 << 20, 8 << 10, 1000}
 	if testing.Short() {
 		many, budgeted, total = 12, 4<<20, 1<<20
@@ -128,7 +130,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 			n := awaitStill(t, clients, servers)
 			t.Logf("%d KB are unread, %d KB promised", n>>10, Stats().Memory>>10)
 			assert.LessOrEqual(t, n, budgeted+many*leastPromise)
-			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastCharge))
 			for _, s := range servers {
 				assert.LessOrEqual(t, s.stats().Unread, budgeted/8)
 				assert.Positive(t, s.stats().Unread)
@@ -139,7 +141,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 				})
 			}
 			calls.Wait()
-			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastPromise))
+			assert.LessOrEqual(t, Stats().Memory, int64(budgeted+2*many*leastCharge))
 		})
 	}
 }
@@ -147,7 +149,7 @@ func TestBudgetBoundsWhatIsUnread(t *testing.T) {
 // TestBothWriteWithoutBudget get as far as the least that each has, and on when they read.
 func TestBothWriteWithoutBudget(t *testing.T) {
 	t.Setenv(thresholdVariable, "-1")
-	t.Setenv(memoryVariable, "64K") // less than the ends have without it
+	t.Setenv(memoryVariable, strconv.Itoa(4*leastCharge))
 	total := 1 << 20
 	if testing.Short() {
 		total = 200 << 10
@@ -169,7 +171,7 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 				assert.Positive(t, c.stats().Unread)
 				assert.LessOrEqual(t, c.stats().Unread, leastPromise)
 			}
-			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastCharge))
 			for _, c := range ends {
 				calls.Go(func() {
 					_, err := readStream(c, 0, total, 10_000)
@@ -177,9 +179,38 @@ func TestBothWriteWithoutBudget(t *testing.T) {
 				})
 			}
 			calls.Wait()
-			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastPromise))
+			assert.LessOrEqual(t, Stats().Memory, int64(len(ends)*leastCharge))
 		})
 	}
+}
+
+// TestNoRoomForAnotherConnection: there is no SDP over RDMA then, at either end, and a connection on network tcp is plain.
+func TestNoRoomForAnotherConnection(t *testing.T) {
+	nothingPromised(t)
+	for name, room := range map[string]int{"neither": leastCharge - 1, "the client alone": leastCharge} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(memoryVariable, strconv.Itoa(room))
+			ln, err := askingListen()
+			require.NoError(t, err)
+			defer ln.Close()
+			c, s, err := bothEnds(ln, func(address string) (net.Conn, error) {
+				return (&Dialer{Config: asking(nil)}).Dial("tcp", address)
+			})
+			require.NoError(t, err)
+			defer c.Close()
+			defer s.Close()
+			assert.IsType(t, (*net.TCPConn)(nil), c)
+			sameBytes(t, c, s, random(1000))
+			sameBytes(t, s, c, random(1000))
+			assert.Zero(t, budget.Process.Used())
+		})
+	}
+	t.Setenv(memoryVariable, "1")
+	ln, err := engineListen()
+	require.NoError(t, err)
+	defer ln.Close()
+	_, err = engineDial(ln.Addr().String())
+	assert.ErrorIs(t, err, errMemory)
 }
 
 // TestPromiseFollowsTheBudget: a stream that began with the least has more when there is
@@ -189,7 +220,7 @@ func TestPromiseFollowsTheBudget(t *testing.T) {
 	nothingPromised(t)
 	t.Setenv(memoryVariable, "4M")
 	require.NoError(t, (*Config)(nil).setMemory())
-	others := int(budget.Process.Limit())
+	others := int(budget.Process.Limit()) - 2*leastCharge
 	budget.Process.Charge(others)
 	clients, servers := pairs(t, 1, nil)
 	c, s := clients[0], servers[0]
@@ -351,7 +382,7 @@ func TestSmallMessagesWithoutBudget(t *testing.T) {
 		memory string
 		config *Config
 	}{
-		{"no budget", "64K", nil},
+		{"no budget", strconv.Itoa(2 * leastCharge), nil},
 		{"a small read buffer", "1G", &Config{ReadBuffer: 4096}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -382,5 +413,5 @@ func TestShrunkBuffersStayCharged(t *testing.T) {
 	s.session.Resize(100)
 	s.promise.aim()
 	assert.GreaterOrEqual(t, s.promise.bytes(), 100_000)
-	assert.EqualValues(t, s.promise.bytes(), s.promise.charged)
+	assert.EqualValues(t, s.promise.bytes()+connMemory, s.promise.charged)
 }

@@ -91,7 +91,7 @@ func (c *Config) settings(n network, asked bool) (settings, error) {
 			CRC:              cfg.CRC,
 			Logger:           cfg.Logger,
 			Hello:            hello,
-			Promise:          func() wire.Hello { return reserve(cfg.ReadBuffer) },
+			Promise:          func() (wire.Hello, error) { return reserve(cfg.ReadBuffer) },
 			Withdraw:         unreserve,
 		},
 		tuning:   dev.tuning,

@@ -39,8 +39,9 @@ func TestWritesGoOnOnceThereIsMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("missing: time, because -short is set; it waits until the idle monitor gives up on other connections")
 	}
+	hoard(t, budget.Process.TakeSpare)
+	c, s := pair(t) // with the least
 	more, free := hoard(t, budget.Process.Take)
-	c, s := pair(t)
 	const n = 1500 << 10 // more than other connections may give back meanwhile
 	done := make(chan error, 2)
 	for _, end := range []*conn{c, s} {

@@ -2,9 +2,7 @@
 // promised to their peers, like the kernel's tcp_mem.
 //
 // A connection charges memory when it promises it, not when the memory is used,
-// because a promise cannot be withdrawn. Every connection gets a small promise in any
-// case (Charge), so that both ends can make progress when the budget is exhausted.
-// Larger promises must fit into the budget (Take).
+// because a promise cannot be withdrawn. A connection for which there is no room stays on TCP.
 package budget
 
 import "sync/atomic"
@@ -34,16 +32,11 @@ func (b *Budget) Limit() int64 {
 // they exceed the limit, Take fails until enough has been given back.
 func (b *Budget) SetLimit(bytes int64) { b.limit.Store(max(0, bytes)) }
 
-// exceeds reports whether bytes are more than a part of the limit. As long as the default is not
-// known, twice the least one is assumed if that is enough, and the default is found out soon.
+// exceeds reports whether bytes are more than a part of the limit. It does not find out the default if the least one
+// is enough.
 func (b *Budget) exceeds(bytes int64, part int64) bool {
-	if b.limit.Load() == 0 {
-		switch {
-		case bytes <= minLimit/part:
-			return false
-		case bytes <= 2*minLimit/part && !known():
-			return false
-		}
+	if b.limit.Load() == 0 && bytes <= minLimit/part {
+		return false
 	}
 	return bytes > b.Limit()/part
 }

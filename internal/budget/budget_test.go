@@ -42,29 +42,21 @@ func TestZeroValueHasTheDefault(t *testing.T) {
 	assert.Equal(t, math.MaxInt32, b.Clip(math.MaxInt32))
 }
 
-// TestDefaultThatIsNotKnown: twice the least one is assumed until then, unless more is needed; a
-// limit that was set counts at once.
-func TestDefaultThatIsNotKnown(t *testing.T) {
-	defer func(d func() int64, k func() bool) { Default, known = d, k }(Default, known)
-	asked, found, is := 0, 0, false
-	Default = func() int64 { found++; return minLimit }
-	known = func() bool { asked++; return is }
+// TestDefaultIsNotLookedFor as long as the least one is enough.
+func TestDefaultIsNotLookedFor(t *testing.T) {
+	defer func(d func() int64) { Default = d }(Default)
+	asked := 0
+	Default = func() int64 { asked++; return 2 * minLimit }
 	var b Budget
 	assert.True(t, b.Allows(minLimit/shares))
 	assert.Equal(t, 1000, b.Clip(1000))
 	assert.True(t, b.TakeSpare(minLimit/2))
 	assert.False(t, b.Tight())
 	assert.True(t, b.Take(minLimit/2))
-	assert.Zero(t, asked, "the least default is enough")
-	assert.True(t, b.Allows(2*minLimit/shares))
+	assert.Zero(t, asked)
 	assert.True(t, b.Take(minLimit))
-	assert.Equal(t, 2, asked)
-	assert.Zero(t, found)
-	assert.False(t, b.Take(1), "more than is assumed")
-	assert.Equal(t, 1, found)
-	is = true
-	assert.False(t, b.Allows(2*minLimit/shares))
-	assert.Equal(t, minLimit/shares, b.Clip(minLimit))
+	assert.Equal(t, 1, asked)
+	assert.False(t, b.Take(1))
 	assert.True(t, b.Tight())
 	b.SetLimit(1000)
 	assert.False(t, b.Allows(126))
@@ -96,7 +88,9 @@ func TestShareOfTheMachine(t *testing.T) {
 		{16 << 30, 0, 1 << 30},
 		{16 << 30, 1 << 30, 64 << 20},
 		{1 << 30, 16 << 30, 64 << 20}, // a group's limit may exceed the machine's memory
-		{64 << 20, 0, 16 << 20},
+		{64 << 20, 0, 4 << 20},
+		{16 << 30, 32 << 20, 2 << 20}, // a small container
+		{16 << 30, 8 << 20, 1 << 20},
 		{1 << 40, 0, 4 << 30},
 		{0, 0, 64 << 20},
 		{0, 512 << 20, 32 << 20},

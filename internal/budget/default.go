@@ -7,24 +7,18 @@ import (
 )
 
 const (
-	fraction      = 16       // of the memory, as in the kernel's limit for TCP
-	minLimit      = 16 << 20 // bytes; enough for two busy connections
+	fraction      = 16      // of the memory, as in the kernel's limit for TCP
+	minLimit      = 1 << 20 // bytes; a process that needs no more does not look for the default
 	maxLimit      = 4 << 30
 	unknownMemory = 1 << 30 // assumed if the system does not report its memory
 )
 
 // Default returns the default limit: a sixteenth of the machine's memory, or of the
-// control group's limit if that is less. It is at least 16 MB and at most 4 GB. It is
+// control group's limit if that is less. It is at least 1 MB and at most 4 GB. It is
 // computed once, which takes 0.1 ms.
 var Default = sync.OnceValue(func() int64 {
 	return share(machineMemory(), cgroup.Own().Memory)
 })
-
-// known reports whether Default takes no time. If not, it soon will be so.
-var known = func() bool {
-	_, known := cgroup.Soon()
-	return known
-}
 
 // share returns the limit for the given memory of the machine and limit of the group.
 // Zero means unknown or unlimited.

@@ -130,7 +130,10 @@ func MaySucceedLater(err error) bool {
 // Connect offers SDP to the server at the other end of conn. A *NotSDPError says that the
 // server does not speak it. With any error conn remains the caller's.
 func (c *Client) Connect(ctx context.Context, conn net.Conn) (*Connection, error) {
-	local := c.promise()
+	local, err := c.promise()
+	if err != nil {
+		return nil, c.without(conn, err)
+	}
 	up, err := c.connect(ctx, conn, local)
 	if err != nil {
 		c.withdraw(local)
@@ -215,10 +218,7 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 		o.Devices = append(o.Devices, device)
 	}
 	if len(o.Devices) == 0 {
-		if c.SDPOnly {
-			return nil, c.declined.Err()
-		}
-		return nil, &NotSDPError{Addr: conn.RemoteAddr(), Err: c.declined.Err(), Usable: true}
+		return nil, c.without(conn, c.declined.Err())
 	}
 	c.offered = o.Devices
 	client, server := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
@@ -227,6 +227,14 @@ func (c *Client) offers(conn net.Conn) ([]byte, error) {
 	}
 	o.Host, o.HasHost = HostID()
 	return o.Append(nil)
+}
+
+// without returns the error of a connection on which nothing was offered, and why.
+func (c *Client) without(conn net.Conn, why error) error {
+	if c.SDPOnly {
+		return why
+	}
+	return &NotSDPError{Addr: conn.RemoteAddr(), Err: why, Usable: true}
 }
 
 // reaches returns nil if the device is worth offering to the server at the other end of

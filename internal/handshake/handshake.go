@@ -67,17 +67,17 @@ type Config struct {
 	// Hello has this end's Bufs, LocalRcvSz, MaxAdverts, IRD and ORD. Devices prepare for
 	// these.
 	Hello wire.Hello
-	// Promise returns the Hello of one connection and reserves its buffers. If it is nil, the
-	// handshake sends Hello. Withdraw releases the buffers. The handshake calls it if it does
-	// not lead to SDP; otherwise the owner of the Connection does. Both must be safe for
-	// concurrent use.
-	Promise  func() wire.Hello
+	// Promise returns the Hello of one connection and reserves its buffers. Its error is why there can
+	// be no further connection over SDP. If it is nil, the handshake sends Hello. Withdraw releases the
+	// buffers. The handshake calls it if it does not lead to SDP; otherwise the owner of the Connection
+	// does. Both must be safe for concurrent use.
+	Promise  func() (wire.Hello, error)
 	Withdraw func(wire.Hello)
 }
 
-func (cfg *Config) promise() wire.Hello {
+func (cfg *Config) promise() (wire.Hello, error) {
 	if cfg.Promise == nil {
-		return cfg.Hello
+		return cfg.Hello, nil
 	}
 	return cfg.Promise()
 }

@@ -266,6 +266,9 @@ func (h *Incoming) agree() (*Connection, error) {
 		request.Reject(nil)
 		return nil, err
 	}
+	if h.promise() != nil {
+		return h.reject(request)
+	}
 	h.choose(&offers)
 	if h.invitation == nil && !h.stay {
 		return h.reject(request)
@@ -289,6 +292,9 @@ func (h *Incoming) parsePrivate(private []byte) (offers wire.Offers, peer wire.H
 func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 	if h.cfg.SDPOnly {
 		request.Reject(nil)
+		if !h.promised {
+			return nil, fmt.Errorf("handshake: %v: %w", h.conn.RemoteAddr(), h.declined.Err())
+		}
 		return nil, fmt.Errorf("handshake: no device in common with %v", h.conn.RemoteAddr())
 	}
 	if err := rejectToPlain(request); err != nil {
@@ -302,7 +308,7 @@ func (h *Incoming) reject(request *iwarp.Request) (*Connection, error) {
 // accept replies with the choice. The TCP connection becomes iwarp's channel whatever the
 // choice is, because the client's decision comes over it.
 func (h *Incoming) accept(request *iwarp.Request, hello wire.Hello) (*Connection, error) {
-	local, peer := settle(h.promise(), hello)
+	local, peer := settle(h.ours, hello)
 	private, err := h.choice().Append(nil)
 	if err != nil {
 		return nil, err

@@ -89,7 +89,6 @@ func (h *Incoming) invite(device wire.Device, offers *wire.Offers) error {
 		return err
 	}
 	h.device = device
-	h.promise() // for answer, which another goroutine calls
 	h.invitation, err = listener.Invite(client, h.answer)
 	return err
 }
@@ -97,12 +96,18 @@ func (h *Incoming) invite(device wire.Device, offers *wire.Offers) error {
 // errProxy is the reason why a client that is not at the other end of the connection is not invited.
 var errProxy = errors.New("client sees other addresses of the connection: proxy or NAT in between")
 
-// promise returns this end's Hello, whose buffers are reserved from then on.
-func (h *Incoming) promise() wire.Hello {
-	if !h.promised {
-		h.promised, h.ours = true, h.cfg.promise()
+// promise makes this end's Hello, whose buffers are reserved from then on. If there is no room for them, no
+// device can be used.
+func (h *Incoming) promise() (err error) {
+	if h.ours, err = h.cfg.promise(); err == nil {
+		h.promised = true
+		return nil
 	}
-	return h.ours
+	h.declined = slices.Clip(h.cfg.Declined)
+	for _, device := range h.cfg.Devices {
+		h.cfg.decline(&h.declined, device, h.conn, err)
+	}
+	return err
 }
 
 // takeBack takes the promise back, unless the handshake has led to a connection over SDP.

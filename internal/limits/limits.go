@@ -3,11 +3,13 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -23,13 +25,31 @@ const (
 func tooMany(n, most uint64) bool { return n >= most/shareAll*shareUsed }
 
 // Admit returns an error if this process has too many file descriptors or too many mappings for
-// another connection that moves. Otherwise it assumes that the caller maps one segment. It is safe
+// another connection that moves, or locks all of its memory. Otherwise it assumes that the caller maps one segment. It is safe
 // for concurrent use.
 func Admit() error {
 	if err := descriptors(); err != nil {
 		return err
 	}
+	if locksAll() {
+		return errLocks
+	}
 	return mapped.take()
+}
+
+var errLocks = errors.New("limits: process locks its memory (mlockall), shared memory would be locked before it is used")
+
+// locksAll reports whether the kernel locks what this process maps from now on, which fills it with pages at once
+// (MCL_FUTURE without MCL_ONFAULT). A new page shows it.
+func locksAll() bool {
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(page)
+	var there byte
+	_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&page[0])), uintptr(len(page)), uintptr(unsafe.Pointer(&there)))
+	return e == 0 && there&1 != 0
 }
 
 // descriptors returns an error if too many descriptors are open. The kernel gives a new descriptor

@@ -169,3 +169,20 @@ func BenchmarkAdmit(b *testing.B) {
 		Admit()
 	}
 }
+
+// TestProcessThatLocksItsMemory does not move connections: a mapping would be as large as the memory it may have.
+func TestProcessThatLocksItsMemory(t *testing.T) {
+	require.NoError(t, Admit())
+	lock := func(flags int) {
+		if err := unix.Mlockall(flags); err != nil {
+			t.Skip("missing: permission to lock memory: ", err)
+		}
+	}
+	defer unix.Munlockall()
+	lock(unix.MCL_FUTURE)
+	assert.ErrorIs(t, Admit(), errLocks)
+	lock(unix.MCL_FUTURE | unix.MCL_ONFAULT)
+	assert.NoError(t, Admit(), "pages are locked as they are used")
+	require.NoError(t, unix.Munlockall())
+	assert.NoError(t, Admit())
+}

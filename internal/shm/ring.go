@@ -17,8 +17,11 @@ const (
 	large  = 4 << 20   // for a peer that does not read
 )
 
-// Largest is how many bytes Grow adds to a ring.
-const Largest = large
+// Medium is how many bytes Widen adds to a ring, and Largest how many Grow does.
+const (
+	Medium  = medium
+	Largest = large
+)
 
 // piece is how many bytes a Put copies before it publishes them, so that the consumer can begin.
 const piece = 64 << 10
@@ -60,6 +63,7 @@ type Producer struct {
 	pos   uint64 // the own copy of head
 	taken uint64 // what was last seen of tail
 	most  uint64 // that may be unread
+	wide  bool   // it may use the medium area
 	uses  []use  // of areas that the consumer has perhaps not left, and the current one
 }
 
@@ -147,14 +151,25 @@ func (p *Producer) Put(b []byte) (int, error) {
 // large one once that is empty.
 func (p *Producer) fit(n uint64) {
 	area := p.current().area
-	if area == 0 && p.room() < n || area == areas-1 && p.taken == p.pos {
+	if area == 0 && p.wide && p.room() < n || area == areas-1 && p.taken == p.pos {
 		p.change(1)
 	}
 }
 
+// Wide reports whether Put may use the medium area. Widen allows it.
+func (p *Producer) Wide() bool { return p.wide }
+
+// Widen lets Put continue in the medium area when the small one is full.
+func (p *Producer) Widen() { p.wide = true }
+
+// CanGrow reports whether the medium area is full, and more may be unread.
+func (p *Producer) CanGrow() bool {
+	return p.current().area == 1 && p.room() == 0 && p.pos-p.taken < p.most
+}
+
 // Grow changes to the large area if the medium one is full. It reports whether there is room now.
 func (p *Producer) Grow() bool {
-	return p.current().area == 1 && p.room() == 0 && p.pos-p.taken < p.most && p.change(areas-1)
+	return p.CanGrow() && p.change(areas-1)
 }
 
 // change continues in another area, unless that has unread bytes, or the consumer has perhaps not seen the last change out

@@ -19,6 +19,7 @@ func pair(w *way, sizes [areas]int) (*Producer, *Consumer) {
 		c.most += uint64(n)
 	}
 	p := newProducer(w, mem)
+	p.Widen()
 	c.mem = mem
 	return &p, c
 }
@@ -238,6 +239,26 @@ func TestAllocsRing(t *testing.T) {
 		p.Put(b)
 		c.Take(b)
 	}))
+}
+
+// TestWiden: a producer stays in the small area until it may use the medium one.
+func TestWiden(t *testing.T) {
+	s, _ := pair(new(way), [areas]int{small, medium, large})
+	p := newProducer(s.way, s.mem)
+	b := make([]byte, small+1)
+	n, err := p.Put(b)
+	require.NoError(t, err)
+	assert.Equal(t, small, n)
+	n, err = p.Put(b)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.False(t, p.Wide())
+	assert.False(t, p.Grow(), "from one area to the next")
+	p.Widen()
+	assert.True(t, p.Wide())
+	n, err = p.Put(b)
+	require.NoError(t, err)
+	assert.Equal(t, len(b), n)
 }
 
 // TestRingHoldsWhatTCPWould: a producer whose consumer reads nothing puts more than four megabytes.

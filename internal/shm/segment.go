@@ -22,6 +22,10 @@ const (
 	segmentLen = controlLen + 2*ringLen
 	seals      = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
+	// Cost is about what a segment takes at each end before Widen: the page of control, the small areas, page tables,
+	// the doorbell, and the garbage collector's share of what Go has for it.
+	Cost = 32 << 10
+
 	// layout is the version of the segment and of what the ends say to each other when they meet.
 	layout = 1
 )

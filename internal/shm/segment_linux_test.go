@@ -84,6 +84,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestShrink(t *testing.T) {
 	s, _ := ends(t)
 	out, in := s[0].Out(), s[1].In()
+	out.Widen()
 	resident := func() (pages int) {
 		area := out.mem[areas-1]
 		vec := make([]byte, len(area)/os.Getpagesize())

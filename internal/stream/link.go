@@ -88,6 +88,7 @@ type link struct {
 	seen atomic.Bool  // seeHome has been called
 
 	counted atomic.Bool
+	charged int // to the budget; guarded by wmu
 
 	reader
 	writer
@@ -98,13 +99,15 @@ type link struct {
 func (c *Conn) Attach(seg *shm.Segment, socket int) error {
 	c.stepMu.Lock()
 	defer c.stepMu.Unlock()
-	return c.attach(seg, socket)
+	return c.attach(seg, socket, 0)
 }
 
-// attach is Attach with stepMu, which Close takes after it has marked the connection.
-func (c *Conn) attach(seg *shm.Segment, socket int) error {
+// attach is Attach with stepMu, which Close takes after it has marked the connection. charged is what the budget has been
+// charged for the segment.
+func (c *Conn) attach(seg *shm.Segment, socket, charged int) error {
 	bell, err := shm.NewDoorbell(socket)
 	if err != nil {
+		c.policy.give(charged)
 		seg.Unmap()
 		return err
 	}
@@ -113,11 +116,12 @@ func (c *Conn) attach(seg *shm.Segment, socket int) error {
 		err = errAttached
 	}
 	if err != nil {
+		c.policy.give(charged)
 		bell.Close()
 		seg.Unmap()
 		return err
 	}
-	l := &link{c: c, raw: raw, seg: seg, bell: bell}
+	l := &link{c: c, raw: raw, seg: seg, bell: bell, charged: charged}
 	l.refs.Store(2)
 	l.reader.init(l)
 	l.writer.init(l)
@@ -160,9 +164,7 @@ func (l *link) drop() {
 	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
 	l.seg.Unmap()
-	if p := c.policy; l.writer.grown && p != nil && p.Give != nil {
-		p.Give(shm.Largest)
-	}
+	l.discharge(l.charged)
 	c.mu.Lock()
 	c.ringIn, c.ringOut = c.ringIn+in, c.ringOut+out
 	c.linked.CompareAndSwap(l, nil)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gosdp/gosdp/internal/meeting"
+	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/trigger"
 )
 
@@ -35,7 +36,7 @@ type mover struct {
 	meets   int16 // calls of Meet in progress
 	moves   atomic.Uint32
 	trigger trigger.Trigger
-	meeting *meeting.Meeting
+	meeting *meeting.Meeting      // while there is one, the budget is charged with shm.Cost
 	why     atomic.Pointer[error] // why the connection is on TCP; nil: nothing has hindered it
 }
 
@@ -130,6 +131,7 @@ var (
 	errNobody = errors.New("peer does not share memory")
 	errPinned = errors.New("program has asked for the connection's descriptor")
 	errShared = errors.New("connection's socket is used elsewhere, too")
+	errMemory = errors.New("memory budget is used up; raise SDP_MEMORY")
 )
 
 // received counts bytes that a Read has taken from TCP.
@@ -223,31 +225,56 @@ func (c *Conn) begin() (err error) {
 	if e.TCP, err = c.tcp.SyscallConn(); err != nil {
 		return err
 	}
+	var m *meeting.Meeting
 	if !c.dialled {
-		if c.meeting, err = meeting.Seek(e, c.facts()); err != nil {
+		if m, err = meeting.Seek(e, c.facts()); err != nil {
 			return err
 		}
-		if c.meeting == nil {
+		if m == nil {
 			c.why.CompareAndSwap(nil, &errNobody)
 			return nil
 		}
 	}
-	if p := c.policy.Admit; p != nil {
-		if err := p(); err != nil {
-			return err
+	if err = c.policy.admit(); err == nil && c.dialled {
+		if m, err = meeting.Invite(e, c.facts()); err != nil {
+			c.policy.give(shm.Cost)
 		}
 	}
-	if c.dialled {
-		if c.meeting, err = meeting.Invite(e, c.facts()); err != nil {
-			return err
+	if err != nil {
+		if m != nil {
+			m.Close()
 		}
+		return err
 	}
+	c.meeting = m
 	step("met")
 	score := c.score()
 	c.trigger.Met(score, time.Since(epoch))
 	c.next.Store(score + 1)
 	monitor.add(c)
 	return nil
+}
+
+// take asks a policy, which may be nil, for memory.
+func (p *Policy) take(bytes int) bool { return p == nil || p.Take == nil || p.Take(bytes) }
+
+// admit charges the budget for a segment, unless this process should not share memory for another connection.
+func (p *Policy) admit() error {
+	if p.Admit != nil {
+		if err := p.Admit(); err != nil {
+			return err
+		}
+	}
+	if !p.take(shm.Cost) {
+		return errMemory
+	}
+	return nil
+}
+
+func (p *Policy) give(bytes int) {
+	if p != nil && p.Give != nil && bytes > 0 {
+		p.Give(bytes)
+	}
 }
 
 func (c *Conn) ends() meeting.Ends {
@@ -275,7 +302,7 @@ func (c *Conn) meet() error {
 	c.trigger.Over(true)
 	c.why.Store(nil)
 	c.learn(trigger.Met)
-	return c.attach(seg, socket)
+	return c.attach(seg, socket, shm.Cost)
 }
 
 func (c *Conn) isMeeting() bool {
@@ -296,6 +323,7 @@ func (c *Conn) endMeeting() {
 	if c.meeting != nil {
 		c.meeting.Close()
 		c.meeting = nil
+		c.policy.give(shm.Cost)
 	}
 }
 
@@ -340,6 +368,14 @@ func (c *Conn) stay(why error) {
 	c.pinned = true
 	c.endMeeting()
 	c.next.Store(math.MaxUint64)
+}
+
+// crowded makes the connection move later, because it comes home for want of memory.
+func (c *Conn) crowded() {
+	c.stepMu.Lock()
+	defer c.stepMu.Unlock()
+	c.why.Store(&errMemory)
+	c.trigger.Dearer()
 }
 
 // cameHome lets the connection count again, once both directions are on TCP.

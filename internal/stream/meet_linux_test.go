@@ -391,44 +391,64 @@ func TestOptionsDoNotKeepAConnectionOnTCP(t *testing.T) {
 	assert.Equal(t, errPolled, b.Why(), "no Read takes what is in the ring")
 }
 
-// TestBudget: a ring grows only if the budget allows it, and gives back what it took; a connection moves only if the
-// process may share memory.
+// TestBudget: a connection moves and a ring grows only if the budget allows it, and gives back what it took. A connection
+// whose ring should grow, and may not, comes home, where TCP has room.
 func TestBudget(t *testing.T) {
-	for _, left := range []int{0, shm.Largest} {
-		var budget atomic.Int64
-		budget.Store(int64(left))
-		p := &Policy{
-			At: scoreOf(4),
-			Take: func(n int) bool { // one Write asks at a time
-				if int64(n) > budget.Load() {
-					return false
+	withSelf(t)
+	for left, device := range map[int]string{
+		shm.Cost - 1: "tcp", shm.Cost: "tcp", shm.Cost + shm.Medium: "tcp", shm.Cost + shm.Medium + shm.Largest: "shm",
+	} {
+		t.Run(strconv.Itoa(left), func(t *testing.T) {
+			budget := make(chan int, 1)
+			budget <- left
+			p := &Policy{
+				At: scoreOf(2),
+				Take: func(n int) bool {
+					has := <-budget
+					defer func() { budget <- has }()
+					if n > has {
+						return false
+					}
+					has -= n
+					return true
+				},
+				Give: func(n int) { budget <- <-budget + n },
+			}
+			a, b := tcpPair(t)
+			a.Move(true, p)
+			b.Move(false, &Policy{At: scoreOf(2)})
+			talk := func() {
+				say(t, a, b, "ping")
+				say(t, b, a, "pong")
+			}
+			if left < shm.Cost {
+				for a.Why() != errMemory {
+					talk()
 				}
-				budget.Add(-int64(n))
-				return true
-			},
-			Give: func(n int) { budget.Add(int64(n)) },
-		}
-		withSelf(t)
-		a, b := tcpPair(t)
-		a.Move(true, p)
-		b.Move(false, &Policy{At: scoreOf(4)})
-		for !a.moved() || !b.moved() {
-			say(t, a, b, "ping")
-			say(t, b, a, "pong")
-		}
-		written := make(chan int)
-		go func() {
-			n, _ := a.Write(make([]byte, 32<<20))
-			written <- n
-		}()
-		for !a.linked.Load().writer.ring.Sleeps() {
-			runtime.Gosched()
-		}
-		assert.Zero(t, budget.Load())
-		a.Close()
-		n := <-written
-		assert.Equal(t, left > 0, n > shm.Largest/2, "%d bytes", n)
-		assert.EqualValues(t, left, budget.Load())
+				return
+			}
+			for a.Device() != "shm" || b.Device() != "shm" {
+				talk()
+			}
+			const size = 1 << 20
+			written := make(chan error, 1)
+			go func() {
+				_, err := a.Write(make([]byte, size))
+				written <- err
+			}()
+			require.NoError(t, <-written, "nobody reads")
+			assert.Equal(t, device, a.Device())
+			if device == "tcp" {
+				assert.Equal(t, errMemory, a.Why())
+			}
+			_, err := io.ReadFull(b, make([]byte, size))
+			require.NoError(t, err)
+			talk()
+			a.Close()
+			back := <-budget
+			budget <- back
+			assert.Equal(t, left, back)
+		})
 	}
 
 	a, b := tcpPair(t)
@@ -439,4 +459,37 @@ func TestBudget(t *testing.T) {
 		say(t, b, a, "pong")
 	}
 	assert.EqualError(t, a.Why(), "near a limit")
+}
+
+// TestUserTimeout: TCP_USER_TIMEOUT ends a Write for which the peer makes no room, and the connection, in the ring as on
+// TCP. The peer gets a reset, and no end of the stream.
+func TestUserTimeout(t *testing.T) {
+	for _, device := range []string{"tcp", "shm"} {
+		t.Run(device, func(t *testing.T) {
+			a, b := tcpPair(t)
+			if device == "shm" {
+				a, b = withPolicy(t, &Policy{}, &Policy{})
+				attach(t, a, b)
+				move(t, a, b)
+				unwatch(a, b) // as if the peer's process were stopped
+			}
+			raw, err := a.tcp.SyscallConn()
+			require.NoError(t, err)
+			require.NoError(t, raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)
+			}))
+			require.NoError(t, err)
+			n, err := a.Write(make([]byte, 32<<20))
+			assert.ErrorIs(t, err, unix.ETIMEDOUT)
+			assert.Less(t, n, 32<<20)
+			_, err = a.Write([]byte("x"))
+			assert.ErrorIs(t, err, unix.EPIPE)
+			_, err = a.Read(make([]byte, 1))
+			assert.Error(t, err)
+			if device == "shm" {
+				_, err = io.Copy(io.Discard, b)
+				assert.ErrorIs(t, err, unix.ECONNRESET)
+			}
+		})
+	}
 }

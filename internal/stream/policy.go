@@ -15,7 +15,8 @@ type Policy struct {
 	Sandboxed func() error
 	// Admit reports why this process should not share memory for another connection now: a limit is near. Nil: it always may.
 	Admit func() error
-	// Take asks for bytes of memory that a peer that does not read may fill, and Give returns them. Nil: there is no limit.
+	// Take asks for memory, for a segment or for bytes that the peer has not read, and Give returns it. A connection that
+	// gets none stays on TCP or comes home. Nil: there is no limit.
 	Take func(bytes int) bool
 	Give func(bytes int)
 	// Allow reports whether a process of another user may share memory with this one. Nil: none.

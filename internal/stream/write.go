@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,12 +21,13 @@ type writer struct {
 	half
 	ring   shm.Producer
 	spin   spin.Room
-	grown  bool // the budget has been charged for the largest area
+	grown  bool // the largest area is in use
 	joined bool // the gate has the position in the TCP stream
 	// capacity is how many bytes TCP buffers for a peer that does not read. No more may be unread there and in the ring, so
 	// that all of it fits into TCP when the direction comes home.
 	capacity atomic.Int64
-	back     uint64 // while returning: the position in the ring from which on TCP gets the bytes
+	patience atomic.Int64 // TCP_USER_TIMEOUT; 0: none
+	back     uint64       // while returning: the position in the ring from which on TCP gets the bytes
 
 	// Of the Write in progress:
 	buf   []byte
@@ -300,20 +302,53 @@ func (l *link) writeRing(b []byte) (n int, err error) {
 		return n, nil
 	}
 	w.armed = l.c.writeDeadline.Load()
-	if w.spin.Spin(w.ready) || l.grow() {
+	if l.widen() || w.spin.Spin(w.ready) || l.grow() {
 		return 0, nil
 	}
-	l.bell.Sleep(w.announce, w.ready, until(w.armed))
-	w.ring.Awake()
-	return 0, nil
+	return 0, l.sleepWriter()
 }
 
-// measure sets capacity. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
+// sleepWriter waits for room on the doorbell. If the peer has made none within TCP_USER_TIMEOUT, that ends the connection.
+func (l *link) sleepWriter() error {
+	w := &l.writer
+	at := until(w.armed)
+	var last time.Time
+	if p := w.patience.Load(); p > 0 {
+		if last = time.Now().Add(time.Duration(p)); at.IsZero() || last.Before(at) {
+			at = last
+		}
+	}
+	l.bell.Sleep(w.announce, w.ready, at)
+	w.ring.Awake()
+	if last.IsZero() || time.Now().Before(last) || w.ready() {
+		return nil
+	}
+	l.c.broken = unix.EPIPE
+	l.abort()
+	return unix.ETIMEDOUT
+}
+
+// abort resets the TCP connection, and makes all calls look.
+func (l *link) abort() {
+	l.raw.Control(func(fd uintptr) {
+		unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC} // package unix has no such address
+		unix.Syscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&unspecified)), unix.SizeofSockaddrAny)
+	})
+	l.seg.Leave()
+	l.bell.Ring()
+	l.bell.Rouse()
+}
+
+// measure sets capacity and patience. The kernel takes at least as many bytes as fifteen sixteenths of the size of its send buffer,
 // because the peer's receive buffer takes some, too.
 func (l *link) measure() {
-	size := 0
-	l.raw.Control(func(fd uintptr) { size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	size, ms := 0, 0
+	l.raw.Control(func(fd uintptr) {
+		size, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
+		ms, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	})
 	l.writer.capacity.Store(int64(size / 8 * 7))
+	l.writer.patience.Store(int64(time.Duration(ms) * time.Millisecond))
 }
 
 // limit keeps the ring within what capacity leaves.
@@ -323,22 +358,50 @@ func (l *link) limit() {
 	w.ring.Limit(int(max(0, w.capacity.Load()-onTCP)))
 }
 
+// widen lets the ring use its second area, if the budget allows it.
+func (l *link) widen() bool {
+	w := &l.writer
+	if w.ring.Wide() || w.gate.Load().Recalled() || !l.charge(shm.Medium) {
+		return false
+	}
+	w.ring.Widen()
+	return true
+}
+
 // grow makes the ring as large as what TCP would buffer, if the budget allows it: programs that write before they read
 // must not stop.
 func (l *link) grow() bool {
-	w, p := &l.writer, l.c.policy
+	w := &l.writer
 	l.measure()
-	if !w.grown && p != nil && p.Take != nil && !p.Take(shm.Largest) {
+	if l.limit(); !w.ring.CanGrow() || w.gate.Load().Recalled() || !w.grown && !l.charge(shm.Largest) {
 		return false
 	}
 	grown := w.ring.Grow()
 	switch {
 	case grown:
 		w.grown = true
-	case !w.grown && p != nil && p.Give != nil:
-		p.Give(shm.Largest)
+	case !w.grown:
+		l.discharge(shm.Largest)
 	}
 	return grown
+}
+
+// charge charges the budget for memory of the ring. Without it the connection comes home: TCP has room.
+func (l *link) charge(bytes int) bool {
+	switch {
+	case l.c.policy.take(bytes):
+		l.charged += bytes
+		return true
+	case !l.seg.Leaving():
+		l.c.crowded()
+		l.leave()
+	}
+	return false
+}
+
+func (l *link) discharge(bytes int) {
+	l.charged -= bytes
+	l.c.policy.give(bytes)
 }
 
 // shrink gives back what grow took, if a ring that is in use does not need it any more and no Write is in progress.
@@ -350,9 +413,7 @@ func (l *link) shrink() {
 	defer c.wmu.Unlock()
 	if w.at() == inRing && w.grown && w.ring.Shrink() {
 		w.grown = false
-		if p := c.policy; p != nil && p.Give != nil {
-			p.Give(shm.Largest)
-		}
+		l.discharge(shm.Largest)
 	}
 }
 

@@ -133,6 +133,9 @@ func (t *Trigger) Cancel() { t.meeting = false }
 // Never keeps the connection on TCP.
 func (t *Trigger) Never() { t.never = true }
 
+// Dearer tells that the connection has to come home for want of memory. It then moves at twice the score.
+func (t *Trigger) Dearer() { t.at = min(most, 2*t.at) }
+
 // Restart counts from the given score on: after a pause, or when the connection has come home.
 func (t *Trigger) Restart(score uint64, now time.Duration) (next uint64) {
 	t.base, t.level, t.listens, t.last = score, 0, uint64(t.at), now
