@@ -205,7 +205,7 @@ func TestNoRoomForAnotherConnection(t *testing.T) {
 			assert.Zero(t, budget.Process.Used())
 		})
 	}
-	t.Setenv(memoryVariable, "1")
+	t.Setenv(memoryVariable, "64K")
 	ln, err := engineListen()
 	require.NoError(t, err)
 	defer ln.Close()
