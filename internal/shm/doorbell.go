@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // Doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look again".
@@ -28,6 +30,8 @@ type Doorbell struct {
 	file *os.File
 	raw  syscall.RawConn
 	gone atomic.Bool
+
+	unread int // rings that may be unread in the socket; of the one who listens
 
 	mu       sync.Mutex
 	cond     sync.Cond // of mu
@@ -83,6 +87,9 @@ func (b *Doorbell) Look() {
 	})
 }
 
+// mostUnread is how many rings are left unread in the socket.
+const mostUnread = 4
+
 // empty reads what the peer has sent, and notes the end.
 func (b *Doorbell) empty(fd uintptr) {
 	var junk [64]byte
@@ -98,6 +105,38 @@ func (b *Doorbell) empty(fd uintptr) {
 		return // what is left wakes the next one who parks
 	}
 }
+
+// Watched is Sleep for a wait that goes to the process's Watch if that runs. It reports whether the wait has not parked
+// here.
+func (b *Doorbell) Watched(x *spin.Watched, announce func(), ready func() bool, deadline time.Time) (watched bool) {
+	Watch.Park()
+	b.mu.Lock()
+	x.Deadline = deadline
+	for Watch.Add(x) {
+		b.cond.Wait()
+		Watch.Remove(x)
+		if ready() || !deadline.IsZero() && !time.Now().Before(deadline) {
+			watched = true
+			break
+		}
+	}
+	b.mu.Unlock()
+	if !watched {
+		b.Sleep(announce, ready, deadline)
+	}
+	Watch.Unpark()
+	return watched
+}
+
+// Wake makes the goroutines that wait for the one who listens, or for the Watch, look again.
+func (b *Doorbell) Wake() {
+	b.mu.Lock()
+	b.cond.Broadcast()
+	b.mu.Unlock()
+}
+
+// Watch polls for the waits of this process.
+var Watch spin.Watch
 
 // Sleep returns when ready does, which it calls before each parking, and after each wake-up. Before
 // that it calls announce, which sets a sleep word. Sleep also returns at the deadline; zero: there is none.
@@ -134,11 +173,21 @@ func (b *Doorbell) listen(announce func(), ready func() bool, deadline time.Time
 		b.file.SetReadDeadline(deadline)
 	}
 	b.mu.Unlock()
+	parked := false
 	err := b.raw.Read(func(fd uintptr) bool {
-		b.empty(fd)
-		b.mu.Lock()
-		b.cond.Broadcast() // the byte may be for another goroutine, too
-		b.mu.Unlock()
+		if parked {
+			b.mu.Lock()
+			b.cond.Broadcast() // the byte may be for another goroutine, too
+			b.mu.Unlock()
+			if ready() {
+				return true
+			}
+		}
+		if b.unread++; parked || b.unread > mostUnread {
+			b.empty(fd)
+			b.unread = 0
+		}
+		parked = true
 		announce()
 		return ready()
 	})

@@ -13,14 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// segments returns both views of a segment.
+func segments(t *testing.T, peer Peer) (made, opened *Segment) {
+	t.Helper()
+	made, err := New(peer)
+	require.NoError(t, err)
+	opened, err = Open(peer, made.File())
+	require.NoError(t, err)
+	made.Sent()
+	return made, opened
+}
+
 // ends returns both views of a new segment, and the doorbells of both ends.
 func ends(t *testing.T) (s [2]*Segment, b [2]*Doorbell) {
 	t.Helper()
-	made, file, err := New()
-	require.NoError(t, err)
-	opened, err := Open(file)
-	require.NoError(t, err)
-	require.NoError(t, unix.Close(file))
+	made, opened := segments(t, Peer{})
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	for i, fd := range fds {
@@ -58,7 +65,7 @@ func TestOpenRefuses(t *testing.T) {
 	plain, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
 	defer plain.Close()
-	_, err = Open(int(plain.Fd()))
+	_, err = Open(Peer{}, int(plain.Fd()))
 	assert.Error(t, err)
 
 	file := func(size int64, seals int) int {
@@ -70,13 +77,13 @@ func TestOpenRefuses(t *testing.T) {
 		require.NoError(t, err)
 		return fd
 	}
-	_, err = Open(file(segmentLen, unix.F_SEAL_GROW))
+	_, err = Open(Peer{}, file(segmentLen, unix.F_SEAL_GROW))
 	assert.ErrorContains(t, err, "seals")
-	_, err = Open(file(segmentLen, seals|unix.F_SEAL_FUTURE_WRITE))
+	_, err = Open(Peer{}, file(segmentLen, seals|unix.F_SEAL_FUTURE_WRITE))
 	assert.ErrorContains(t, err, "seals")
-	_, err = Open(file(segmentLen-1, seals))
+	_, err = Open(Peer{}, file(segmentLen-1, seals))
 	assert.ErrorContains(t, err, "bytes, want")
-	_, err = Open(file(segmentLen, seals))
+	_, err = Open(Peer{}, file(segmentLen, seals))
 	assert.ErrorContains(t, err, "layout")
 }
 

@@ -112,6 +112,11 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	return false
 }
 
+// Glance is Spin without steps, for a wait that a Watch looks after once it parks.
+func (w *Waiter) Glance(first int, look, came func() bool) bool {
+	return w.goOn(first > 0) && w.firstLooks(first, look, came)
+}
+
 // look is Spin by the policy.
 func (w *Waiter) look(first int, look, came func() bool) bool {
 	if !w.goOn(first > 0) {

@@ -159,7 +159,7 @@ func (l *link) drop() {
 	step("to unmap")
 	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
-	l.seg.Unmap()
+	l.seg.Release()
 	if p := c.policy; l.writer.grown && p != nil && p.Give != nil {
 		p.Give(shm.Largest)
 	}

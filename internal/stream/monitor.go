@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/ticker"
 )
 
@@ -115,6 +116,7 @@ func LeaveAll(why error) int {
 			l.leave()
 		}
 	}
+	shm.Forget()
 	return len(all)
 }
 

@@ -18,9 +18,10 @@ import (
 // reader is the half of the direction from the peer. It belongs to the holder of rmu.
 type reader struct {
 	half
-	ring  shm.Consumer
-	spin  spin.Waiter
-	ended bool // the writer has put its last byte into the ring: there is nothing to recall
+	ring    shm.Consumer
+	spin    spin.Waiter
+	watched spin.Watched
+	ended   bool // the writer has put its last byte into the ring: there is nothing to recall
 
 	// Of the Read in progress:
 	buf   []byte
@@ -310,11 +311,18 @@ func (l *link) readRing(b []byte) (int, error) {
 func (l *link) sleepReader() {
 	r := &l.reader
 	r.armed = l.c.readDeadline.Load()
-	if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
+	if shm.Watch.Runs() {
+		if r.spin.Glance(spin.Looks, r.ready, r.delivered) {
+			return
+		}
+	} else if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
 		return
 	}
 	begin := spin.Clock()
-	l.bell.Sleep(r.announce, r.ready, until(r.armed))
+	r.watched.Ready, r.watched.Wake = r.ready, l.bell.Wake
+	if l.bell.Watched(&r.watched, r.announce, r.ready, until(r.armed)) {
+		return
+	}
 	r.ring.Awake()
 	r.spin.Parked(begin, time.Duration(r.ring.Rang()), spin.Clock())
 }

@@ -47,11 +47,11 @@ func tcpPair(t testing.TB) (a, b *Conn) {
 // attach gives both ends a new segment.
 func attach(t testing.TB, a, b *Conn) {
 	t.Helper()
-	made, file, err := shm.New()
+	made, err := shm.New(shm.Peer{})
 	require.NoError(t, err)
-	opened, err := shm.Open(file)
+	opened, err := shm.Open(shm.Peer{}, made.File())
 	require.NoError(t, err)
-	require.NoError(t, unix.Close(file))
+	made.Sent()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	for _, err := range []error{a.Attach(made, fds[0]), b.Attach(opened, fds[1])} {
