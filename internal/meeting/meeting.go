@@ -197,10 +197,10 @@ func (m *Meeting) unlink() {
 // socket for the doorbell, which belong to the caller. If it returns neither an error nor a segment, the peer has
 // not got that far. After an error the caller calls Close.
 func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
+	if !readable(m.fd) { // accept4 makes a file before it looks, and check takes longer
+		return nil, -1, nil
+	}
 	if m.dialler && !m.accepted {
-		if !readable(m.fd) { // accept4 makes a file before it looks
-			return nil, -1, nil
-		}
 		fd, _, err := unix.Accept4(m.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
 			return nil, -1, os.NewSyscallError("accept", err)
