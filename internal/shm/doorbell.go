@@ -19,13 +19,16 @@ import (
 // Doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look again".
 // The end of the stream means that the peer has unmapped the segment, or that its process has ended.
 //
+// While a process has many busy connections, their Reads wait for Watch instead, and their sleep words are not set: the
+// peers do not ring. A Read for which nothing comes for 2 ms listens here again.
+//
 // Two goroutines may sleep here: one that reads and one that writes. One of them listens, parked in
 // the netpoller. The other waits on a condition, which the listener signals when it wakes up.
 //
 // No wake-up is lost. A goroutine that is about to sleep sets its sleep word in the shared memory,
 // and then looks for the last time. The peer first changes what that look would find, and then
-// clears the word and rings. The last look happens in the callback of RawConn.Read, after the
-// socket was emptied: a byte that arrives later ends the parking.
+// clears the word and rings. The last look happens in the callback of RawConn.Read: a byte that
+// arrives later ends the parking, also if others are unread before it.
 type Doorbell struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -87,7 +90,8 @@ func (b *Doorbell) Look() {
 	})
 }
 
-// mostUnread is how many rings are left unread in the socket.
+// mostUnread is how many rings are left unread in the socket, because reading one takes as long as sending it. Even the
+// smallest buffer holds more.
 const mostUnread = 4
 
 // empty reads what the peer has sent, and notes the end.
@@ -106,36 +110,33 @@ func (b *Doorbell) empty(fd uintptr) {
 	}
 }
 
-// Watched is Sleep for a wait that goes to the process's Watch if that runs. It reports whether the wait has not parked
-// here.
-func (b *Doorbell) Watched(x *spin.Watched, announce func(), ready func() bool, deadline time.Time) (watched bool) {
-	Watch.Park()
+// Doze is Sleep for a wait that is left to Watch while that runs, which wakes it by Wake. It reports whether the wait has
+// been there alone: without announce.
+func (b *Doorbell) Doze(x *spin.Watched, announce func(), ready func() bool, deadline time.Time) (watched bool) {
+	Watch.Park(x)
+	defer Watch.Unpark()
 	b.mu.Lock()
-	x.Deadline = deadline
 	for Watch.Add(x) {
 		b.cond.Wait()
 		Watch.Remove(x)
 		if ready() || !deadline.IsZero() && !time.Now().Before(deadline) {
-			watched = true
-			break
+			b.mu.Unlock()
+			return true
 		}
 	}
 	b.mu.Unlock()
-	if !watched {
-		b.Sleep(announce, ready, deadline)
-	}
-	Watch.Unpark()
-	return watched
+	b.Sleep(announce, ready, deadline)
+	return false
 }
 
-// Wake makes the goroutines that wait for the one who listens, or for the Watch, look again.
+// Wake makes the goroutines that do not listen look again.
 func (b *Doorbell) Wake() {
 	b.mu.Lock()
 	b.cond.Broadcast()
 	b.mu.Unlock()
 }
 
-// Watch polls for the waits of this process.
+// Watch polls for the Reads of this process while many are busy.
 var Watch spin.Watch
 
 // Sleep returns when ready does, which it calls before each parking, and after each wake-up. Before

@@ -3,6 +3,7 @@ package shm
 import (
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // segments returns both views of a segment.
@@ -207,4 +210,71 @@ func TestSecondDeadline(t *testing.T) {
 	done.Store(true)
 	b[1].Ring()
 	<-first
+}
+
+// TestDoze: readers of many connections that wait at the same time are woken, whoever looks after them.
+func TestDoze(t *testing.T) {
+	const pairs, rounds = 8, 2000
+	var group sync.WaitGroup
+	for range pairs {
+		s, b := ends(t)
+		for i := range s {
+			out, in := s[i].Out(), s[i].In()
+			ready := func() bool { return !in.Empty() }
+			x := &spin.Watched{Ready: ready, Wake: b[i].Wake}
+			read := func() {
+				got := make([]byte, 1)
+				for {
+					n, err := in.Take(got)
+					if n > 0 || !assert.NoError(t, err) {
+						return
+					}
+					if !b[i].Doze(x, in.Sleep, ready, time.Time{}) {
+						in.Awake()
+					}
+				}
+			}
+			group.Go(func() {
+				for range rounds {
+					if i == 1 {
+						read()
+					}
+					_, err := out.Put([]byte{1})
+					assert.NoError(t, err)
+					if out.WakeReader() {
+						b[i].Ring()
+					}
+					if i == 0 {
+						read()
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// TestDozeEnds: a reader that waits among others is woken by Rouse, and returns at its deadline.
+func TestDozeEnds(t *testing.T) {
+	const readers = 8
+	var group sync.WaitGroup
+	var done atomic.Bool
+	var bells []*Doorbell
+	deadline := time.Now().Add(50 * time.Millisecond)
+	for i := range readers {
+		_, b := ends(t)
+		bells = append(bells, b[0])
+		at, ready := deadline, func() bool { return false }
+		if i%2 == 0 {
+			at, ready = time.Time{}, done.Load
+		}
+		x := &spin.Watched{Ready: ready, Wake: b[0].Wake}
+		group.Go(func() { b[0].Doze(x, func() {}, ready, at) })
+	}
+	done.Store(true)
+	for _, b := range bells {
+		b.Rouse()
+	}
+	group.Wait()
+	assert.False(t, time.Now().Before(deadline))
 }

@@ -3,7 +3,6 @@
 package spin
 
 import (
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,7 @@ import (
 type Watch struct {
 	parked atomic.Int32 // waits between Park and Unpark
 	rest   atomic.Int32 // calls of Add to come without a run
-	runs   atomic.Bool  // written with mu
+	runs   atomic.Bool
 
 	mu   sync.Mutex
 	list []*Watched
@@ -29,13 +28,11 @@ type Watch struct {
 	vain  int32         // how many calls runs in vain have led to
 }
 
-// Watched is a parked wait. Ready reports whether the wait may be over; it must not block. Wake makes the
-// waiting goroutine run. Both are called by the goroutine of the Watch.
+// Watched is a parked wait. Ready reports whether it may be over; it must not block. Wake makes the waiting
+// goroutine run. The goroutine of the Watch calls both.
 type Watched struct {
 	Ready func() bool
 	Wake  func()
-
-	Deadline time.Time // when to wake it in any case; zero: there is none
 
 	place int           // on the list, from 1; 0: it is not there
 	since time.Duration // when the goroutine first looked; 0: it has not
@@ -59,12 +56,19 @@ const (
 // Runs reports whether the goroutine exists.
 func (w *Watch) Runs() bool { return w.runs.Load() }
 
-// Park announces a wait that is about to park, and Unpark ends that.
-func (w *Watch) Park()   { w.parked.Add(1) }
+// Park announces a wait that is about to park. The caller calls Unpark when that is over.
+func (w *Watch) Park(x *Watched) {
+	x.left = false
+	w.parked.Add(1)
+}
+
+// Unpark ends what Park has begun.
 func (w *Watch) Unpark() { w.parked.Add(-1) }
 
 // Add makes the goroutine look after a wait between Park and Unpark, and reports whether it does. The
-// caller then blocks until Wake, and calls Remove. If there is no goroutine, Add may start it.
+// caller then blocks until Wake, and calls Remove. It returns false for a wait for which nothing comes
+// for long: that must park alone, where deadlines and the end of a peer are noticed. If there is no
+// goroutine, Add may start it.
 func (w *Watch) Add(x *Watched) bool {
 	if !w.runs.Load() {
 		w.start()
@@ -99,12 +103,12 @@ func (w *Watch) removeLocked(x *Watched) {
 
 // start starts the goroutine if that is likely to pay off.
 func (w *Watch) start() {
-	if noWatch || w.parked.Load() < watchLeast || w.rest.Load() > 0 && w.rest.Add(-1) >= 0 {
+	if w.parked.Load() < watchLeast || w.rest.Load() > 0 && w.rest.Add(-1) >= 0 {
 		return
 	}
 	limit, ok := process.begin(&process.watches, longest)
 	if !ok {
-		w.rest.Store(watchVain)
+		w.rest.Store(watchLeast)
 		return
 	}
 	w.runs.Store(true)
@@ -240,5 +244,3 @@ func (l *watchLoop) yieldThread() {
 	l.now = now
 	l.over = now-before > yieldLong
 }
-
-var noWatch = os.Getenv("NOWATCH") != ""

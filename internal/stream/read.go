@@ -43,6 +43,7 @@ func (r *reader) init(l *link) {
 	r.onSocket = l.readSocket
 	r.announce = r.ring.Sleep
 	r.ready, r.delivered = l.readerReady, l.readerNews
+	r.watched.Ready, r.watched.Wake = r.ready, l.bell.Wake
 	r.spin.Start()
 }
 
@@ -307,20 +308,21 @@ func (l *link) readRing(b []byte) (int, error) {
 	return 0, nil
 }
 
-// sleepReader waits for news on the doorbell.
+// sleepReader waits for news: it polls, or is left to the Watch, or sleeps on the doorbell.
 func (l *link) sleepReader() {
 	r := &l.reader
 	r.armed = l.c.readDeadline.Load()
+	var found bool
 	if shm.Watch.Runs() {
-		if r.spin.Glance(spin.Looks, r.ready, r.delivered) {
-			return
-		}
-	} else if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
+		found = r.spin.Glance(spin.Looks, r.ready, r.delivered)
+	} else {
+		found = r.spin.Spin(spin.Looks, r.ready, r.delivered)
+	}
+	if found {
 		return
 	}
 	begin := spin.Clock()
-	r.watched.Ready, r.watched.Wake = r.ready, l.bell.Wake
-	if l.bell.Watched(&r.watched, r.announce, r.ready, until(r.armed)) {
+	if l.bell.Doze(&r.watched, r.announce, r.ready, until(r.armed)) {
 		return
 	}
 	r.ring.Awake()
