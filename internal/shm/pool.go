@@ -5,6 +5,7 @@ package shm
 import (
 	"slices"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -133,6 +134,6 @@ func (s *Segment) Unmap() {
 }
 
 func (s *Segment) unmap() {
-	unix.Munmap(s.mem)
+	unix.MunmapPtr(unsafe.Pointer(&s.mem[0]), segmentLen)
 	s.mem, s.control = nil, nil
 }

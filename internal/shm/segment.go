@@ -180,10 +180,11 @@ func open(fd int, size int64) (*Segment, error) {
 }
 
 func mapSegment(fd, maker int) (*Segment, error) {
-	mem, err := unix.Mmap(fd, 0, segmentLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	p, err := unix.MmapPtr(fd, 0, nil, segmentLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
+	mem := unsafe.Slice((*byte)(p), segmentLen)
 	return &Segment{mem: mem, maker: maker, fd: -1, control: (*control)(unsafe.Pointer(&mem[0]))}, nil
 }
 

@@ -264,6 +264,9 @@ func (l *link) look() {
 	l.bell.Look()
 	if l.mustLeave() {
 		l.visit(&l.reader.half, &l.c.rmu, l.leaveReader)
+		if l.reader.at() == home {
+			l.interruptRead()
+		}
 		l.visit(&l.writer.half, &l.c.wmu, l.leaveWriter)
 		l.bell.Rouse() // those who sleep there do it themselves
 	}

@@ -84,7 +84,9 @@ func (v *visits) visit() (again bool) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.runs = len(v.conns) > 0
+	if v.runs = len(v.conns) > 0; !v.runs {
+		v.conns = nil // a map does not shrink
+	}
 	return v.runs
 }
 

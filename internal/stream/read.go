@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -31,6 +32,9 @@ type reader struct {
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
 	armed int64     // and of the deadline
+
+	// A call is in the netpoller, and has the link; and visits have interrupted it. Guarded by Conn.mu.
+	inside, interrupted bool
 
 	onSocket         func(fd uintptr) bool
 	announce         func()
@@ -139,7 +143,7 @@ func (l *link) read(b []byte) (int, error) {
 		return l.readRing(b)
 	}
 	r.buf, r.n, r.err, r.late, r.park = b, 0, nil, false, false
-	err := l.raw.Read(r.onSocket)
+	err := l.readRaw()
 	r.reclaim()
 	r.buf = nil
 	switch {
@@ -153,6 +157,37 @@ func (l *link) read(b []byte) (int, error) {
 		l.sleepReader()
 	}
 	return 0, nil
+}
+
+// readRaw calls readSocket as often as that must wait. Its error is nil if a visit has interrupted it.
+func (l *link) readRaw() error {
+	c, r := l.c, &l.reader
+	c.mu.Lock()
+	r.inside = true
+	c.mu.Unlock()
+	err := l.raw.Read(r.onSocket)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.inside = false
+	if r.interrupted {
+		r.interrupted = false
+		c.tcp.SetReadDeadline(until(c.readDeadline.Load()))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+	}
+	return err
+}
+
+// interruptRead makes a Read that waits go on without the link, which would otherwise live as long as the Read.
+func (l *link) interruptRead() {
+	c, r := l.c, &l.reader
+	c.mu.Lock()
+	if r.inside {
+		r.interrupted = true
+		c.tcp.SetReadDeadline(past)
+	}
+	c.mu.Unlock()
 }
 
 // readSocket is the callback of RawConn.Read. The system call must happen in here: the netpoller forgets

@@ -602,3 +602,54 @@ func TestDeadlineWhileInterrupted(t *testing.T) {
 	resume()
 	assert.Zero(t, a.interrupts)
 }
+
+// TestReadGivesUpTheLink: a Read that waits on TCP while its connection comes home does not keep the link in memory, and
+// goes on; a deadline that the program sets ends it.
+func TestReadGivesUpTheLink(t *testing.T) {
+	for name, deadline := range map[string]bool{"goes on": false, "deadline": true} {
+		t.Run(name, func(t *testing.T) {
+			a, b := linkedPair(t)
+			freed := make(chan struct{})
+			runtime.AddCleanup(b.linked.Load(), func(struct{}) { close(freed) }, struct{}{})
+			result := make(chan error)
+			got := make([]byte, 1)
+			go func() {
+				_, err := b.Read(got)
+				result <- err
+			}()
+			for !b.isInside() {
+				runtime.Gosched()
+			}
+			for !b.Leave() || !a.Leave() {
+				runtime.Gosched()
+			}
+			for waits := true; waits; {
+				runtime.GC()
+				select {
+				case <-freed:
+					waits = false
+				default:
+				}
+			}
+			if deadline {
+				require.NoError(t, b.SetReadDeadline(time.Now().Add(time.Millisecond)))
+				require.ErrorIs(t, <-result, os.ErrDeadlineExceeded)
+				require.NoError(t, b.SetReadDeadline(time.Time{}))
+				say(t, a, b, "x")
+				return
+			}
+			_, err := a.Write([]byte("x"))
+			require.NoError(t, err)
+			require.NoError(t, <-result)
+			assert.Equal(t, "x", string(got))
+		})
+	}
+}
+
+// isInside reports whether a Read of a connection with a link waits on TCP.
+func (c *Conn) isInside() bool {
+	l := c.linked.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return l.reader.inside && l.reader.place.Load()&uint32(lent) != 0
+}
