@@ -69,10 +69,12 @@ func (s *Segment) keepFile() {
 		old = pool.made[0]
 		pool.made = slices.Delete(pool.made, 0, 1)
 		unix.Close(old.fd)
-		old.fd = -1
+		if old.fd = -1; !old.idle {
+			old = nil // its connection unmaps it
+		}
 	}
 	pool.mu.Unlock()
-	if old != nil && old.idle {
+	if old != nil {
 		old.unmap()
 	}
 }
