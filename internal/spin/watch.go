@@ -46,6 +46,9 @@ const (
 	watchSaves = 5 * time.Microsecond  // what a find saves, at both ends
 	watchGain  = 4 * watchIdle         // the most that runs may have gained for the judgement of the next ones
 	watchVain  = 1024                  // calls of Add without a run after one in vain, at most
+	// watchLong is how many yields, without a find between them, show that another thread needs the processor.
+	// One is no evidence: it may be the peer's, whose messages the next look finds.
+	watchLong = 4
 	// watchEvents is at how many looks at the network in a row, chainTime apart, there must be events for a
 	// run to end. They may be those of waits that are watched.
 	watchEvents = 16
@@ -185,6 +188,7 @@ type watchLoop struct {
 	saved   time.Duration
 	netpoll time.Duration // when it last looked at the network
 	events  int           // looks at the network in a row that found events
+	long    int           // yields since then that took longer than yieldLong
 	over    bool          // other threads need the processor, or a P must poll the network
 }
 
@@ -196,7 +200,7 @@ func (l *watchLoop) turn() {
 	case found > 0:
 		l.charge()
 		save := time.Duration(found) * watchSaves
-		l.idle = 0
+		l.idle, l.long = 0, 0
 		l.saved += save
 		l.spent = max(0, l.spent-save)
 		yield()
@@ -242,5 +246,8 @@ func (l *watchLoop) yieldThread() {
 		return
 	}
 	l.now = now
-	l.over = now-before > yieldLong
+	if now-before > yieldLong {
+		l.long++
+		l.over = l.long == watchLong
+	}
 }
