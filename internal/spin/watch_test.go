@@ -174,28 +174,38 @@ func TestWatchGivesUpWaits(t *testing.T) {
 	assert.Greater(t, turns, 200)
 }
 
-// TestWatchEnds: the goroutine gives way to threads that need the processor, and to events of the network that stay.
-func TestWatchEnds(t *testing.T) {
-	for name, spoil := range map[string]func(){
-		"another thread": func() { schedYield = func() { pass(2 * yieldLong) } },
-		"the network":    func() { pending = func() bool { return true } },
-	} {
-		t.Run(name, func(t *testing.T) {
-			contended(t)
-			var w Watch
-			all := crowd(t, &w, watchLeast)
-			runnable = func() bool { pass(chainTime); return false }
-			turns := 0
-			yield = func() { turns++ }
-			spoil()
-			for _, x := range all {
-				x.news.Store(true)
-			}
+// TestWatchGivesWay: the goroutine ends if another thread has the processor for long whenever it yields.
+func TestWatchGivesWay(t *testing.T) {
+	contended(t)
+	var w Watch
+	all := crowd(t, &w, watchLeast)
+	yields := 0
+	schedYield = func() { yields++; pass(2 * yieldLong) }
+	w.Add(&all[0].Watched)
+	ended(&w)
+	assert.Equal(t, watchLong, yields)
+}
+
+// TestWatchLeavesTheNetwork: the goroutine ends if events of the network stay, although it finds something each time.
+func TestWatchLeavesTheNetwork(t *testing.T) {
+	contended(t)
+	var w Watch
+	all := crowd(t, &w, watchLeast)
+	network(t, func() bool { return true })
+	finds := 0
+	yield = func() {
+		pass(chainTime)
+		if finds++; finds < 1000 {
 			w.Add(&all[0].Watched)
-			ended(&w)
-			assert.Less(t, turns, 2*watchEvents)
-		})
+		}
 	}
+	release := hold(func() { all[0].news.Store(true) })
+	w.Add(&all[0].Watched)
+	require.True(t, w.Add(&all[0].Watched))
+	release()
+	ended(&w)
+	assert.Positive(t, finds)
+	assert.Less(t, finds, 2*watchEvents)
 }
 
 // TestWatchOfOneProcessor: without a second processor there is none.
