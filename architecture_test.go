@@ -49,7 +49,7 @@ var layers = []struct {
 	{"internal/events", allowed{}},
 	{"internal/fault", allowed{}},
 	{"internal/gate", allowed{}},
-	{"internal/shm", allowed{imports: []string{"internal/gate"}}},
+	{"internal/shm", allowed{imports: []string{"internal/gate", "internal/spin"}}},
 	{"internal/meeting", allowed{imports: []string{"internal/shm"}, tests: []string{"test/watchdog"}}},
 	{"internal/ticker", allowed{imports: []string{"internal/bubble"}}},
 	{"internal/trigger", allowed{}},

@@ -51,6 +51,7 @@ type Meeting struct {
 	accepted bool   // at the dialler: fd is connected
 	file     string // at the dialler: the path of its socket in the directory, until that is removed
 	dialler  bool
+	other    bool // the peer runs as another user
 	refused  error
 }
 
@@ -196,10 +197,10 @@ func (m *Meeting) unlink() {
 // socket for the doorbell, which belong to the caller. If it returns neither an error nor a segment, the peer has
 // not got that far. After an error the caller calls Close.
 func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
+	if !readable(m.fd) { // accept4 makes a file before it looks, and check takes longer
+		return nil, -1, nil
+	}
 	if m.dialler && !m.accepted {
-		if !readable(m.fd) { // accept4 makes a file before it looks
-			return nil, -1, nil
-		}
 		fd, _, err := unix.Accept4(m.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
 			return nil, -1, os.NewSyscallError("accept", err)
@@ -241,15 +242,15 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 		if file >= 0 {
 			return nil, -1, errShort
 		}
-		if seg, file, err = shm.New(); err != nil {
+		if seg, err = shm.New(m.keeps(peer)); err != nil {
 			return nil, -1, err
 		}
-		err = m.say(peer, f, file)
-		unix.Close(file)
+		err = m.say(peer, f, seg.File())
+		seg.Sent()
 	} else if file < 0 {
 		err = errShort
 	} else {
-		seg, err = shm.Open(file)
+		seg, err = shm.Open(m.keeps(peer), file)
 	}
 	if err != nil {
 		if seg != nil {
@@ -260,6 +261,15 @@ func (m *Meeting) Step(f Facts) (*shm.Segment, int, error) {
 	fd := m.fd
 	m.fd = -1
 	return seg, fd, nil
+}
+
+// keeps returns the peer, if it could read this process's memory anyhow: another user's process, or one in another
+// container, might have the number of one that has ended.
+func (m *Meeting) keeps(peer int) shm.Peer {
+	if m.other || m.ends.Apart() {
+		return shm.Peer{}
+	}
+	return shm.Peer{PID: peer}
 }
 
 var errSelf = errors.New("peer is this process")
@@ -276,6 +286,7 @@ func (m *Meeting) check() (pid int, err error) {
 	case int(u.Pid) == unix.Getpid() && !TestSelf:
 		return 0, errSelf
 	}
+	m.other = int(u.Uid) != unix.Geteuid()
 	failed := m.ends.TCP.Control(func(fd uintptr) { err = suitable(int(fd), m.fd, m.ends.Apart()) })
 	return int(u.Pid), errors.Join(failed, err)
 }

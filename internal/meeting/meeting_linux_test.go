@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/shm"
 )
 
 func TestMain(m *testing.M) {
@@ -377,4 +379,14 @@ func TestSuitable(t *testing.T) {
 	}
 	defer unix.Close(multipath)
 	assert.EqualError(t, suitable(multipath, beside, false), "connection is not plain TCP")
+}
+
+// TestKeeps: memory is kept for a process of the own user in the own network namespace alone.
+func TestKeeps(t *testing.T) {
+	d, _, _, _ := pair(t)
+	assert.Equal(t, shm.Peer{PID: 7}, (&Meeting{ends: d}).keeps(7))
+	assert.Zero(t, (&Meeting{ends: d, other: true}).keeps(7))
+	d.Dir, d.Dialler = t.TempDir(), netip.MustParseAddrPort("10.0.0.1:1")
+	require.True(t, d.Apart())
+	assert.Zero(t, (&Meeting{ends: d}).keeps(7))
 }

@@ -12,22 +12,29 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
 
 // Doorbell wakes one end over the Unix socket on which the two ends met. A byte means "look again".
 // The end of the stream means that the peer has unmapped the segment, or that its process has ended.
+//
+// While a process has many busy connections, their Reads wait for Watch instead, and their sleep words are not set: the
+// peers do not ring. A Read for which nothing comes for 2 ms listens here again.
 //
 // Two goroutines may sleep here: one that reads and one that writes. One of them listens, parked in
 // the netpoller. The other waits on a condition, which the listener signals when it wakes up.
 //
 // No wake-up is lost. A goroutine that is about to sleep sets its sleep word in the shared memory,
 // and then looks for the last time. The peer first changes what that look would find, and then
-// clears the word and rings. The last look happens in the callback of RawConn.Read, after the
-// socket was emptied: a byte that arrives later ends the parking.
+// clears the word and rings. The last look happens in the callback of RawConn.Read: a byte that
+// arrives later ends the parking, also if others are unread before it.
 type Doorbell struct {
 	file *os.File
 	raw  syscall.RawConn
 	gone atomic.Bool
+
+	unread int // rings that may be unread in the socket; of the one who listens
 
 	mu       sync.Mutex
 	cond     sync.Cond // of mu
@@ -83,6 +90,10 @@ func (b *Doorbell) Look() {
 	})
 }
 
+// mostUnread is how many rings are left unread in the socket, because reading one takes as long as sending it. Even the
+// smallest buffer holds more.
+const mostUnread = 4
+
 // empty reads what the peer has sent, and notes the end.
 func (b *Doorbell) empty(fd uintptr) {
 	var junk [64]byte
@@ -98,6 +109,35 @@ func (b *Doorbell) empty(fd uintptr) {
 		return // what is left wakes the next one who parks
 	}
 }
+
+// Doze is Sleep for a wait that is left to Watch while that runs, which wakes it by Wake. It reports whether the wait has
+// been there alone: without announce.
+func (b *Doorbell) Doze(x *spin.Watched, announce func(), ready func() bool, deadline time.Time) (watched bool) {
+	Watch.Park(x)
+	defer Watch.Unpark()
+	b.mu.Lock()
+	for Watch.Add(x) {
+		b.cond.Wait()
+		Watch.Remove(x)
+		if ready() || !deadline.IsZero() && !time.Now().Before(deadline) {
+			b.mu.Unlock()
+			return true
+		}
+	}
+	b.mu.Unlock()
+	b.Sleep(announce, ready, deadline)
+	return false
+}
+
+// Wake makes the goroutines that do not listen look again.
+func (b *Doorbell) Wake() {
+	b.mu.Lock()
+	b.cond.Broadcast()
+	b.mu.Unlock()
+}
+
+// Watch polls for the Reads of this process while many are busy.
+var Watch spin.Watch
 
 // Sleep returns when ready does, which it calls before each parking, and after each wake-up. Before
 // that it calls announce, which sets a sleep word. Sleep also returns at the deadline; zero: there is none.
@@ -134,11 +174,21 @@ func (b *Doorbell) listen(announce func(), ready func() bool, deadline time.Time
 		b.file.SetReadDeadline(deadline)
 	}
 	b.mu.Unlock()
+	parked := false
 	err := b.raw.Read(func(fd uintptr) bool {
-		b.empty(fd)
-		b.mu.Lock()
-		b.cond.Broadcast() // the byte may be for another goroutine, too
-		b.mu.Unlock()
+		if parked {
+			b.mu.Lock()
+			b.cond.Broadcast() // the byte may be for another goroutine, too
+			b.mu.Unlock()
+			if ready() {
+				return true
+			}
+		}
+		if b.unread++; parked || b.unread > mostUnread {
+			b.empty(fd)
+			b.unread = 0
+		}
+		parked = true
 		announce()
 		return ready()
 	})

@@ -34,7 +34,8 @@ const (
 type control struct {
 	version atomic.Uint64
 	leave   atomic.Uint32 // an end wants both directions on TCP
-	_       [116]byte
+	left    atomic.Uint32 // the end that did not make the segment uses it no more, and may keep it for the next connection
+	_       [112]byte
 	gates   [2]struct {
 		gate.Gate
 		_ [120]byte
@@ -46,41 +47,78 @@ var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
 
 // Segment is one end's view of the memory.
 type Segment struct {
-	mem   []byte
-	maker int // 0 at the end that made it, 1 at the other
+	mem    []byte
+	maker  int // 0 at the end that made it, 1 at the other
+	peer   Peer
+	fd     int  // at the end that made it; -1: it was closed. Guarded by pool.mu once the pool has it
+	reused bool // the pool has the descriptor
+	idle   bool // at the end that made it: nobody uses it. Guarded by pool.mu
+	id     file // at the other end
 	*control
 }
 
-// New makes a segment. The caller sends the descriptor to the other end, and closes it. The error is an
-// os.SyscallError, or says which limit is too low.
-func New() (s *Segment, file int, err error) {
-	// The kernel answers a file longer than RLIMIT_FSIZE with a signal.
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		return nil, -1, os.NewSyscallError("getrlimit", err)
-	}
-	if limit.Cur < segmentLen {
-		return nil, -1, fmt.Errorf("file size limit is %d bytes, shared memory needs %d", limit.Cur, segmentLen)
-	}
-	fd, err := memfd()
-	if err != nil {
-		return nil, -1, os.NewSyscallError("memfd_create", err)
-	}
-	if err = unix.Ftruncate(fd, segmentLen); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
-	}
-	if err == nil {
-		s, err = mapSegment(fd, 0)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, -1, os.NewSyscallError("memory file", err)
+// New makes a segment, or returns one that the peer has left. The caller sends File to the other end, and calls Sent. The
+// error is an os.SyscallError, or says which limit is too low.
+func New(peer Peer) (*Segment, error) {
+	s := takeMade(peer)
+	if s != nil {
+		s.reused = true
+	} else {
+		var err error
+		if s, err = create(); err != nil {
+			return nil, err
+		}
+		s.peer = peer
 	}
 	for i := range s.gates {
 		s.gates[i].Init()
 	}
 	s.version.Store(layout)
-	return s, fd, nil
+	return s, nil
+}
+
+// File returns the descriptor of a segment that New has returned.
+func (s *Segment) File() int { return s.fd }
+
+// Sent ends the use of the descriptor.
+func (s *Segment) Sent() {
+	switch {
+	case s.reused:
+	case s.peer != Peer{}:
+		s.keepFile()
+	default:
+		unix.Close(s.fd)
+		s.fd = -1
+	}
+}
+
+// create makes a file, and maps it.
+func create() (*Segment, error) {
+	// The kernel answers a file longer than RLIMIT_FSIZE with a signal.
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	if limit.Cur < segmentLen {
+		return nil, fmt.Errorf("file size limit is %d bytes, shared memory needs %d", limit.Cur, segmentLen)
+	}
+	fd, err := memfd()
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	if err = unix.Ftruncate(fd, segmentLen); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	var s *Segment
+	if err == nil {
+		s, err = mapSegment(fd, 0)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("memory file", err)
+	}
+	s.fd = fd
+	return s, nil
 }
 
 // noExecSeal is cleared if the kernel does not know MFD_NOEXEC_SEAL (Linux 6.3).
@@ -101,31 +139,19 @@ func memfd() (int, error) {
 
 // Open maps the segment in a file that the other end has sent. It checks that no process can cut the
 // file short, because a missing page in a mapping is a fatal signal. The caller closes the descriptor.
-func Open(file int) (*Segment, error) {
-	have, err := unix.FcntlInt(uintptr(file), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return nil, fmt.Errorf("peer sent a descriptor that is not a memory file: %w", err)
-	}
-	if have&seals != seals || have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return nil, fmt.Errorf("peer sent a memory file with seals %#x, want %#x", have, seals)
-	}
+func Open(peer Peer, fd int) (*Segment, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(file, &st); err != nil {
+	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, os.NewSyscallError("fstat", err)
 	}
-	if st.Size != segmentLen {
-		return nil, fmt.Errorf("peer sent a memory file of %d bytes, want %d", st.Size, segmentLen)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(file, &fs); err != nil {
-		return nil, os.NewSyscallError("fstatfs", err)
-	}
-	if fs.Type != unix.TMPFS_MAGIC { // huge pages may run out even after they were mapped
-		return nil, fmt.Errorf("peer sent a memory file on file system type %#x, want tmpfs", fs.Type)
-	}
-	s, err := mapSegment(file, 1)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
+	id := file{st.Dev, st.Ino}
+	s := takeOpened(peer, id)
+	if s == nil {
+		var err error
+		if s, err = open(fd, st.Size); err != nil {
+			return nil, err
+		}
+		s.peer, s.id = peer, id
 	}
 	if v := s.version.Load(); v != layout {
 		s.Unmap()
@@ -134,18 +160,43 @@ func Open(file int) (*Segment, error) {
 	return s, nil
 }
 
-func mapSegment(file, maker int) (*Segment, error) {
-	mem, err := unix.Mmap(file, 0, segmentLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// open maps a file that nobody can cut short.
+func open(fd int, size int64) (*Segment, error) {
+	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("peer sent a descriptor that is not a memory file: %w", err)
+	}
+	if have&seals != seals || have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return nil, fmt.Errorf("peer sent a memory file with seals %#x, want %#x", have, seals)
+	}
+	if size != segmentLen {
+		return nil, fmt.Errorf("peer sent a memory file of %d bytes, want %d", size, segmentLen)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, os.NewSyscallError("fstatfs", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC { // huge pages may run out even after they were mapped
+		return nil, fmt.Errorf("peer sent a memory file on file system type %#x, want tmpfs", fs.Type)
+	}
+	s, err := mapSegment(fd, 1)
+	return s, os.NewSyscallError("mmap", err)
+}
+
+func mapSegment(fd, maker int) (*Segment, error) {
+	p, err := unix.MmapPtr(fd, 0, nil, segmentLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, err
 	}
-	return &Segment{mem: mem, maker: maker, control: (*control)(unsafe.Pointer(&mem[0]))}, nil
+	mem := unsafe.Slice((*byte)(p), segmentLen)
+	return &Segment{mem: mem, maker: maker, fd: -1, control: (*control)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-// Unmap ends the use of the memory. Nothing that the segment has returned may be used after it.
-func (s *Segment) Unmap() {
-	unix.Munmap(s.mem)
-	s.mem, s.control = nil, nil
+// Release ends the use of the memory. Nothing that the segment has returned may be used after it.
+func (s *Segment) Release() {
+	if !s.keep() {
+		s.Unmap()
+	}
 }
 
 // Out and OutGate return this end's half of the direction to the peer, and its gate.

@@ -3,6 +3,7 @@ package shm
 import (
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,16 +12,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gosdp/gosdp/internal/spin"
 )
+
+// segments returns both views of a segment.
+func segments(t *testing.T, peer Peer) (made, opened *Segment) {
+	t.Helper()
+	made, err := New(peer)
+	require.NoError(t, err)
+	opened, err = Open(peer, made.File())
+	require.NoError(t, err)
+	made.Sent()
+	return made, opened
+}
 
 // ends returns both views of a new segment, and the doorbells of both ends.
 func ends(t *testing.T) (s [2]*Segment, b [2]*Doorbell) {
 	t.Helper()
-	made, file, err := New()
-	require.NoError(t, err)
-	opened, err := Open(file)
-	require.NoError(t, err)
-	require.NoError(t, unix.Close(file))
+	made, opened := segments(t, Peer{})
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	for i, fd := range fds {
@@ -58,7 +68,7 @@ func TestOpenRefuses(t *testing.T) {
 	plain, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
 	defer plain.Close()
-	_, err = Open(int(plain.Fd()))
+	_, err = Open(Peer{}, int(plain.Fd()))
 	assert.Error(t, err)
 
 	file := func(size int64, seals int) int {
@@ -70,13 +80,13 @@ func TestOpenRefuses(t *testing.T) {
 		require.NoError(t, err)
 		return fd
 	}
-	_, err = Open(file(segmentLen, unix.F_SEAL_GROW))
+	_, err = Open(Peer{}, file(segmentLen, unix.F_SEAL_GROW))
 	assert.ErrorContains(t, err, "seals")
-	_, err = Open(file(segmentLen, seals|unix.F_SEAL_FUTURE_WRITE))
+	_, err = Open(Peer{}, file(segmentLen, seals|unix.F_SEAL_FUTURE_WRITE))
 	assert.ErrorContains(t, err, "seals")
-	_, err = Open(file(segmentLen-1, seals))
+	_, err = Open(Peer{}, file(segmentLen-1, seals))
 	assert.ErrorContains(t, err, "bytes, want")
-	_, err = Open(file(segmentLen, seals))
+	_, err = Open(Peer{}, file(segmentLen, seals))
 	assert.ErrorContains(t, err, "layout")
 }
 
@@ -201,4 +211,71 @@ func TestSecondDeadline(t *testing.T) {
 	done.Store(true)
 	b[1].Ring()
 	<-first
+}
+
+// TestDoze: readers of many connections that wait at the same time are woken, whoever looks after them.
+func TestDoze(t *testing.T) {
+	const pairs, rounds = 8, 2000
+	var group sync.WaitGroup
+	for range pairs {
+		s, b := ends(t)
+		for i := range s {
+			out, in := s[i].Out(), s[i].In()
+			ready := func() bool { return !in.Empty() }
+			x := &spin.Watched{Ready: ready, Wake: b[i].Wake}
+			read := func() {
+				got := make([]byte, 1)
+				for {
+					n, err := in.Take(got)
+					if n > 0 || !assert.NoError(t, err) {
+						return
+					}
+					if !b[i].Doze(x, in.Sleep, ready, time.Time{}) {
+						in.Awake()
+					}
+				}
+			}
+			group.Go(func() {
+				for range rounds {
+					if i == 1 {
+						read()
+					}
+					_, err := out.Put([]byte{1})
+					assert.NoError(t, err)
+					if out.WakeReader() {
+						b[i].Ring()
+					}
+					if i == 0 {
+						read()
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// TestDozeEnds: a reader that waits among others is woken by Rouse, and returns at its deadline.
+func TestDozeEnds(t *testing.T) {
+	const readers = 8
+	var group sync.WaitGroup
+	var done atomic.Bool
+	var bells []*Doorbell
+	deadline := time.Now().Add(50 * time.Millisecond)
+	for i := range readers {
+		_, b := ends(t)
+		bells = append(bells, b[0])
+		at, ready := deadline, func() bool { return false }
+		if i%2 == 0 {
+			at, ready = time.Time{}, done.Load
+		}
+		x := &spin.Watched{Ready: ready, Wake: b[0].Wake}
+		group.Go(func() { b[0].Doze(x, func() {}, ready, at) })
+	}
+	done.Store(true)
+	for _, b := range bells {
+		b.Rouse()
+	}
+	group.Wait()
+	assert.False(t, time.Now().Before(deadline))
 }

@@ -30,8 +30,8 @@ const (
 
 // budget is what the steps of all Waiters of a process share.
 type budget struct {
-	waits, rooms turn // for Waiters and Rooms
-	awake        awake
+	waits, rooms, watches turn // for Waiters, Rooms and the Watch
+	awake                 awake
 
 	mu     sync.Mutex
 	left   time.Duration

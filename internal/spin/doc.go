@@ -16,6 +16,7 @@
 //   - A goroutine that never parks prevents its P from polling the network. A wait that finds events
 //     there twice within 50 µs parks. The runtime also interrupts such a goroutine every 10 ms, which
 //     costs more than a wake-up, so one wait parks every 5 ms if waits are few.
+//   - With many busy connections, one goroutine polls for all parked waits (Watch).
 //   - A sender that waits for room in a ring uses a Room instead of a Waiter. It looks for at most
 //     200 µs, as long as that pays, and uses the same budget.
 //

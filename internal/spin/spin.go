@@ -70,6 +70,9 @@ type Waiter struct {
 // busyPoll is a time in µs that the program has set. 0: it has set none.
 type busyPoll int32
 
+// lastWake is what a wake-up has recently taken for a Waiter of this process, in ns.
+var lastWake atomic.Int32
+
 // paid is when the steps of a Waiter of this process have last paid off, on the Clock; 0: never.
 var paid atomic.Int64
 
@@ -79,7 +82,7 @@ const paidLately = 100 * time.Millisecond
 // Start prepares the Waiter of a new connection: if polling pays for others of the process, it takes steps at once.
 func (w *Waiter) Start() {
 	if at := paid.Load(); at != 0 && Clock()-time.Duration(at) < paidLately {
-		w.score = least
+		w.score, w.wake = least, lastWake.Load()
 	}
 }
 
@@ -110,6 +113,11 @@ func (w *Waiter) Spin(first int, look, came func() bool) bool {
 	}
 	woken.park(w)
 	return false
+}
+
+// Glance is Spin without steps, for a wait that a Watch looks after once it parks.
+func (w *Waiter) Glance(first int, look, came func() bool) bool {
+	return w.goOn(first > 0) && w.firstLooks(first, look, came)
 }
 
 // look is Spin by the policy.
@@ -278,6 +286,7 @@ func (w *Waiter) Parked(begin, rang, now time.Duration) {
 	w.parkedUntil(now)
 	if begin <= rang && rang <= now {
 		w.wake += (int32(min(now-rang, longest)) - w.wake) / 8
+		lastWake.Store(w.wake)
 	} else {
 		rang = now
 	}

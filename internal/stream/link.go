@@ -163,7 +163,7 @@ func (l *link) drop() {
 	step("to unmap")
 	c, in, out := l.c, l.reader.ring.Position(), l.writer.ring.Position()
 	l.bell.Close()
-	l.seg.Unmap()
+	l.seg.Release()
 	l.discharge(l.charged)
 	c.mu.Lock()
 	c.ringIn, c.ringOut = c.ringIn+in, c.ringOut+out
@@ -266,6 +266,9 @@ func (l *link) look() {
 	l.bell.Look()
 	if l.mustLeave() {
 		l.visit(&l.reader.half, &l.c.rmu, l.leaveReader)
+		if l.reader.at() == home {
+			l.interruptRead()
+		}
 		l.visit(&l.writer.half, &l.c.wmu, l.leaveWriter)
 		l.bell.Rouse() // those who sleep there do it themselves
 	}

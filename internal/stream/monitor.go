@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gosdp/gosdp/internal/shm"
 	"github.com/gosdp/gosdp/internal/ticker"
 )
 
@@ -83,7 +84,9 @@ func (v *visits) visit() (again bool) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.runs = len(v.conns) > 0
+	if v.runs = len(v.conns) > 0; !v.runs {
+		v.conns = nil // a map does not shrink
+	}
 	return v.runs
 }
 
@@ -115,6 +118,7 @@ func LeaveAll(why error) int {
 			l.leave()
 		}
 	}
+	shm.Forget()
 	return len(all)
 }
 

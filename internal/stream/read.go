@@ -3,6 +3,7 @@
 package stream
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -18,9 +19,10 @@ import (
 // reader is the half of the direction from the peer. It belongs to the holder of rmu.
 type reader struct {
 	half
-	ring  shm.Consumer
-	spin  spin.Waiter
-	ended bool // the writer has put its last byte into the ring: there is nothing to recall
+	ring    shm.Consumer
+	spin    spin.Waiter
+	watched spin.Watched
+	ended   bool // the writer has put its last byte into the ring: there is nothing to recall
 
 	// Of the Read in progress:
 	buf   []byte
@@ -30,6 +32,9 @@ type reader struct {
 	park  bool      // it must sleep on the doorbell
 	seen  gate.Word // what it knows of the gate,
 	armed int64     // and of the deadline
+
+	// A call is in the netpoller, and has the link; and visits have interrupted it. Guarded by Conn.mu.
+	inside, interrupted bool
 
 	onSocket         func(fd uintptr) bool
 	announce         func()
@@ -42,6 +47,7 @@ func (r *reader) init(l *link) {
 	r.onSocket = l.readSocket
 	r.announce = r.ring.Sleep
 	r.ready, r.delivered = l.readerReady, l.readerNews
+	r.watched.Ready, r.watched.Wake = r.ready, l.bell.Wake
 	r.spin.Start()
 }
 
@@ -137,7 +143,7 @@ func (l *link) read(b []byte) (int, error) {
 		return l.readRing(b)
 	}
 	r.buf, r.n, r.err, r.late, r.park = b, 0, nil, false, false
-	err := l.raw.Read(r.onSocket)
+	err := l.readRaw()
 	r.reclaim()
 	r.buf = nil
 	switch {
@@ -151,6 +157,37 @@ func (l *link) read(b []byte) (int, error) {
 		l.sleepReader()
 	}
 	return 0, nil
+}
+
+// readRaw calls readSocket as often as that must wait. Its error is nil if a visit has interrupted it.
+func (l *link) readRaw() error {
+	c, r := l.c, &l.reader
+	c.mu.Lock()
+	r.inside = true
+	c.mu.Unlock()
+	err := l.raw.Read(r.onSocket)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.inside = false
+	if r.interrupted {
+		r.interrupted = false
+		c.tcp.SetReadDeadline(until(c.readDeadline.Load()))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+	}
+	return err
+}
+
+// interruptRead makes a Read that waits go on without the link, which would otherwise live as long as the Read.
+func (l *link) interruptRead() {
+	c, r := l.c, &l.reader
+	c.mu.Lock()
+	if r.inside {
+		r.interrupted = true
+		c.tcp.SetReadDeadline(past)
+	}
+	c.mu.Unlock()
 }
 
 // readSocket is the callback of RawConn.Read. The system call must happen in here: the netpoller forgets
@@ -306,15 +343,23 @@ func (l *link) readRing(b []byte) (int, error) {
 	return 0, nil
 }
 
-// sleepReader waits for news on the doorbell.
+// sleepReader waits for news: it polls, or is left to the Watch, or sleeps on the doorbell.
 func (l *link) sleepReader() {
 	r := &l.reader
 	r.armed = l.c.readDeadline.Load()
-	if r.spin.Spin(spin.Looks, r.ready, r.delivered) {
+	var found bool
+	if shm.Watch.Runs() {
+		found = r.spin.Glance(spin.Looks, r.ready, r.delivered)
+	} else {
+		found = r.spin.Spin(spin.Looks, r.ready, r.delivered)
+	}
+	if found {
 		return
 	}
 	begin := spin.Clock()
-	l.bell.Sleep(r.announce, r.ready, until(r.armed))
+	if l.bell.Doze(&r.watched, r.announce, r.ready, until(r.armed)) {
+		return
+	}
 	r.ring.Awake()
 	r.spin.Parked(begin, time.Duration(r.ring.Rang()), spin.Clock())
 }

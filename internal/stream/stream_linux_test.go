@@ -47,11 +47,11 @@ func tcpPair(t testing.TB) (a, b *Conn) {
 // attach gives both ends a new segment.
 func attach(t testing.TB, a, b *Conn) {
 	t.Helper()
-	made, file, err := shm.New()
+	made, err := shm.New(shm.Peer{})
 	require.NoError(t, err)
-	opened, err := shm.Open(file)
+	opened, err := shm.Open(shm.Peer{}, made.File())
 	require.NoError(t, err)
-	require.NoError(t, unix.Close(file))
+	made.Sent()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	for _, err := range []error{a.Attach(made, fds[0]), b.Attach(opened, fds[1])} {
@@ -601,4 +601,55 @@ func TestDeadlineWhileInterrupted(t *testing.T) {
 	assert.Equal(t, "write: i/o timeout", why(<-done))
 	resume()
 	assert.Zero(t, a.interrupts)
+}
+
+// TestReadGivesUpTheLink: a Read that waits on TCP while its connection comes home does not keep the link in memory, and
+// goes on; a deadline that the program sets ends it.
+func TestReadGivesUpTheLink(t *testing.T) {
+	for name, deadline := range map[string]bool{"goes on": false, "deadline": true} {
+		t.Run(name, func(t *testing.T) {
+			a, b := linkedPair(t)
+			freed := make(chan struct{})
+			runtime.AddCleanup(b.linked.Load(), func(struct{}) { close(freed) }, struct{}{})
+			result := make(chan error)
+			got := make([]byte, 1)
+			go func() {
+				_, err := b.Read(got)
+				result <- err
+			}()
+			for !b.isInside() {
+				runtime.Gosched()
+			}
+			for !b.Leave() || !a.Leave() {
+				runtime.Gosched()
+			}
+			for waits := true; waits; {
+				runtime.GC()
+				select {
+				case <-freed:
+					waits = false
+				default:
+				}
+			}
+			if deadline {
+				require.NoError(t, b.SetReadDeadline(time.Now().Add(time.Millisecond)))
+				require.ErrorIs(t, <-result, os.ErrDeadlineExceeded)
+				require.NoError(t, b.SetReadDeadline(time.Time{}))
+				say(t, a, b, "x")
+				return
+			}
+			_, err := a.Write([]byte("x"))
+			require.NoError(t, err)
+			require.NoError(t, <-result)
+			assert.Equal(t, "x", string(got))
+		})
+	}
+}
+
+// isInside reports whether a Read of a connection with a link waits on TCP.
+func (c *Conn) isInside() bool {
+	l := c.linked.Load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return l.reader.inside && l.reader.place.Load()&uint32(lent) != 0
 }

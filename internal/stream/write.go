@@ -113,7 +113,7 @@ func (c *Conn) writesTo() (*link, error) {
 		switch l := c.linked.Load(); {
 		case l != nil && l.writer.at() != home:
 			return l, nil
-		case l != nil || !c.due() || !c.step():
+		case l != nil || !c.due() || c.out.Load() == 0 || !c.step(): // the Read after the first Write steps
 			c.moments.Write(c.out.Load())
 			return nil, nil
 		}

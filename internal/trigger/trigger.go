@@ -45,6 +45,7 @@ type Trigger struct {
 	dialler bool
 	never   bool
 	meeting bool
+	atOnce  bool // the first step comes before the connection has a score
 	vain    uint8
 	level   uint8
 	at      uint32        // the score at which connections of this address move
@@ -56,10 +57,18 @@ type Trigger struct {
 }
 
 // Start begins with a connection whose address has learned that it should move at the given score. It returns the score
-// at which Next has something to say.
+// at which Next has something to say. If that is the least, a dialler invites with its first exchange, and an acceptor
+// seeks after that: each exchange over TCP costs as much as half of a move.
 func (t *Trigger) Start(dialler bool, at int, now time.Duration) (next uint64) {
 	*t = Trigger{dialler: dialler, at: uint32(at)}
-	return t.Restart(0, now)
+	next = t.Restart(0, now)
+	if t.atOnce = at <= least; t.atOnce {
+		next = 0
+		if !dialler {
+			next = 1
+		}
+	}
+	return next
 }
 
 // threshold is the score of the next attempt after a pause: the acceptor tries once for each factor √2, one point
@@ -83,6 +92,13 @@ func (t *Trigger) Next(score uint64, now time.Duration) (do Action, next uint64)
 			return Abandon, score + 1
 		}
 		return Wait, score + t.patience(score)
+	case t.atOnce:
+		t.atOnce = false
+		if t.last = now; t.dialler {
+			t.listens = 4
+			return Invite, t.threshold()
+		}
+		return Seek, t.threshold()
 	case now-t.last > pause*time.Duration(max(1, t.at/Pays)): // from one threshold to the next
 		return Nothing, t.Restart(score, now)
 	}

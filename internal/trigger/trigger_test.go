@@ -16,7 +16,7 @@ func ask(dialler bool, at int, scores uint64, each time.Duration) map[Action][]u
 	var t Trigger
 	did := map[Action][]uint64{}
 	next := t.Start(dialler, at, 0)
-	for s := uint64(1); s <= scores; s++ {
+	for s := uint64(0); s <= scores; s++ {
 		if s < next {
 			continue
 		}
@@ -43,7 +43,12 @@ func TestEndsMeet(t *testing.T) {
 		d, a := ask(true, at, 20_000, time.Millisecond), ask(false, at, 20_000, time.Millisecond)
 		require.NotEmpty(t, d[Invite])
 		from, to := d[Invite][0], d[Abandon][0]
-		assert.GreaterOrEqual(t, from, uint64(at))
+		if at == least {
+			assert.Zero(t, from)
+			assert.EqualValues(t, 1, a[Seek][0])
+		} else {
+			assert.GreaterOrEqual(t, from, uint64(at))
+		}
 		assert.LessOrEqual(t, from, uint64(2*at), "at %d", at)
 		sought := 0
 		for _, s := range a[Seek] {
@@ -67,6 +72,8 @@ func TestInVain(t *testing.T) {
 func TestSlowConnections(t *testing.T) {
 	assert.Empty(t, ask(true, Pays, 1000, 2*time.Second)[Invite])
 	assert.Empty(t, ask(false, Pays, 1000, 2*time.Second)[Seek])
+	assert.Equal(t, []uint64{0}, ask(true, least, 1000, 2*time.Second)[Invite])
+	assert.Equal(t, []uint64{1}, ask(false, least, 1000, 2*time.Second)[Seek])
 }
 
 func TestNever(t *testing.T) {
