@@ -213,8 +213,9 @@ func TestReloadChangesTheProtocol(t *testing.T) {
 // notMet requires that the ends of a connection do not meet, once no Accept that was in progress can help.
 func notMet(t *testing.T, address string) {
 	t.Helper()
+	d := sdp.Dialer{Config: &sdp.Config{ReplyTimeout: time.Second}} // to a listener that says nothing
 	require.Eventually(t, func() bool {
-		c, err := sdp.DialTimeout("sdp", address, patience)
+		c, err := d.Dial("sdp", address)
 		if err == nil {
 			c.Close()
 		}
