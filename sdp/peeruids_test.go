@@ -3,7 +3,6 @@ package sdp
 import (
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,8 +11,8 @@ import (
 
 // TestPeerUIDs: the program's users override the operator's rules, and those the environment.
 func TestPeerUIDs(t *testing.T) {
-	before := operator
-	t.Cleanup(func() { operator = before })
+	before := rulesReader.Load()
+	t.Cleanup(func() { rulesReader.Store(before) })
 	for _, v := range []struct {
 		environment, rules string
 		config             *Config
@@ -32,7 +31,7 @@ func TestPeerUIDs(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, []byte(v.rules), 0o600))
 		t.Setenv(configVariable, name)
 		t.Setenv(usersVariable, v.environment)
-		operator = sync.OnceValue(readRules)
+		readAgain()
 		uids, err := v.config.peerUIDs()
 		require.NoError(t, err)
 		assert.Equal(t, v.want, uids, "%+v", v)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gosdp/gosdp/internal/events"
 	"github.com/gosdp/gosdp/internal/rules"
@@ -24,7 +25,17 @@ type rulesFile struct {
 
 // operator is the file with the operator's rules; nil: SDP_CONFIG is not set. The file is read at
 // the first Dial or Listen, and not again.
-var operator = sync.OnceValue(readRules)
+func operator() *rulesFile { return (*rulesReader.Load())() }
+
+// rulesReader reads the file once. Tests replace it.
+var rulesReader atomic.Pointer[func() *rulesFile]
+
+func init() { readAgain() }
+
+func readAgain() {
+	once := sync.OnceValue(readRules)
+	rulesReader.Store(&once)
+}
 
 func readRules() *rulesFile {
 	name := getenv(configVariable)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,9 +27,9 @@ func setRules(t *testing.T, text, address string) {
 	name := filepath.Join(t.TempDir(), "sdp.conf")
 	require.NoError(t, os.WriteFile(name, []byte(strings.ReplaceAll(text, "PORT", port)), 0o600))
 	t.Setenv(configVariable, name)
-	before := operator
-	t.Cleanup(func() { operator = before })
-	operator = sync.OnceValue(readRules)
+	before := rulesReader.Load()
+	t.Cleanup(func() { rulesReader.Store(before) })
+	readAgain()
 }
 
 // needsSHM skips a test of connections that may move to shared memory where none does. The environment

@@ -35,9 +35,10 @@ type file struct{ dev, ino uint64 }
 func takeMade(peer Peer) *Segment {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	for _, s := range pool.made {
+	for i, s := range pool.made {
 		if s.idle && s.peer == peer && s.left.Load() != 0 {
 			s.idle = false
+			pool.made = slices.Delete(pool.made, i, i+1) // until Sent, nobody else closes the descriptor
 			clear(s.mem[:controlLen])
 			clear(s.areas(0)[0])
 			clear(s.areas(1)[0])
@@ -86,9 +87,10 @@ func (s *Segment) keep() bool {
 	}
 	pool.mu.Lock()
 	if s.maker == 0 {
-		s.idle = s.fd >= 0
+		kept := s.fd >= 0
+		s.idle = kept // after this, without mu, it may be somebody else's
 		pool.mu.Unlock()
-		return s.idle
+		return kept
 	}
 	pool.opened = append(pool.opened, s)
 	s.left.Store(1) // after this the maker may clear it

@@ -78,6 +78,7 @@ func TestSegmentIsNotUsedAgain(t *testing.T) {
 			forget(t)
 			made, opened := segments(t, v.peer)
 			out := opened.Out()
+			out.Widen()
 			_, err := out.Put(make([]byte, v.bytes))
 			require.NoError(t, err)
 			id := opened.id
