@@ -15,7 +15,8 @@ import (
 //
 // The end that makes segments keeps the descriptors of its last ones, and sends one again: only to the process that has
 // mapped the segment already, and only after that has left it. It clears the three pages before. The other end keeps the
-// mapping, and recognises the file. Neither depends on what the other keeps.
+// mapping, and recognises the file. Neither depends on what the other keeps. A segment whose descriptor is to be sent is not
+// in the pool, which might close it.
 var pool struct {
 	mu     sync.Mutex
 	made   []*Segment // with a descriptor, in use or not; the oldest first
@@ -35,8 +36,9 @@ type file struct{ dev, ino uint64 }
 func takeMade(peer Peer) *Segment {
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	for _, s := range pool.made {
+	for i, s := range pool.made {
 		if s.idle && s.peer == peer && s.left.Load() != 0 {
+			pool.made = slices.Delete(pool.made, i, i+1)
 			s.idle = false
 			clear(s.mem[:controlLen])
 			clear(s.areas(0)[0])

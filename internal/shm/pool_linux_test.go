@@ -78,6 +78,7 @@ func TestSegmentIsNotUsedAgain(t *testing.T) {
 			forget(t)
 			made, opened := segments(t, v.peer)
 			out := opened.Out()
+			out.Widen()
 			_, err := out.Put(make([]byte, v.bytes))
 			require.NoError(t, err)
 			id := opened.id
@@ -136,4 +137,36 @@ func TestPoolIsSmall(t *testing.T) {
 	assert.Nil(t, made[3].mem, "the oldest")
 	extra.Unmap()
 	file.Unmap()
+}
+
+// TestPoolLeavesFileToSender: the pool does not close the descriptor of a segment that is used again before it was sent.
+func TestPoolLeavesFileToSender(t *testing.T) {
+	for name, v := range map[string]func(t *testing.T){
+		"Forget": func(*testing.T) { Forget() },
+		"others": func(t *testing.T) {
+			for range mostKept {
+				made, opened := segments(t, Peer{PID: 2})
+				defer opened.Unmap()
+				defer made.Unmap()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forget(t)
+			peer := Peer{PID: 1}
+			made, opened := segments(t, peer)
+			id := opened.id
+			opened.Release()
+			made.Release()
+			made, err := New(peer)
+			require.NoError(t, err)
+			defer made.Unmap()
+			v(t)
+			opened, err = Open(peer, made.File())
+			require.NoError(t, err)
+			defer opened.Unmap()
+			assert.Equal(t, id, opened.id)
+			made.Sent()
+		})
+	}
 }

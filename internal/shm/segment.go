@@ -47,13 +47,12 @@ var _ [controlLen - unsafe.Sizeof(control{})]byte // it fits
 
 // Segment is one end's view of the memory.
 type Segment struct {
-	mem    []byte
-	maker  int // 0 at the end that made it, 1 at the other
-	peer   Peer
-	fd     int  // at the end that made it; -1: it was closed. Guarded by pool.mu once the pool has it
-	reused bool // the pool has the descriptor
-	idle   bool // at the end that made it: nobody uses it. Guarded by pool.mu
-	id     file // at the other end
+	mem   []byte
+	maker int // 0 at the end that made it, 1 at the other
+	peer  Peer
+	fd    int  // at the end that made it; -1: it was closed. Guarded by pool.mu once the pool has it
+	idle  bool // at the end that made it: nobody uses it. Guarded by pool.mu
+	id    file // at the other end
 	*control
 }
 
@@ -61,9 +60,7 @@ type Segment struct {
 // error is an os.SyscallError, or says which limit is too low.
 func New(peer Peer) (*Segment, error) {
 	s := takeMade(peer)
-	if s != nil {
-		s.reused = true
-	} else {
+	if s == nil {
 		var err error
 		if s, err = create(); err != nil {
 			return nil, err
@@ -82,14 +79,12 @@ func (s *Segment) File() int { return s.fd }
 
 // Sent ends the use of the descriptor.
 func (s *Segment) Sent() {
-	switch {
-	case s.reused:
-	case s.peer != Peer{}:
+	if s.peer != (Peer{}) {
 		s.keepFile()
-	default:
-		unix.Close(s.fd)
-		s.fd = -1
+		return
 	}
+	unix.Close(s.fd)
+	s.fd = -1
 }
 
 // create makes a file, and maps it.
