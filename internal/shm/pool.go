@@ -86,12 +86,10 @@ func (s *Segment) keep() bool {
 	if s.peer == (Peer{}) || s.ways[0].next[0].Load() != 0 || s.ways[1].next[0].Load() != 0 {
 		return false
 	}
-	pool.mu.Lock()
 	if s.maker == 0 {
-		s.idle = s.fd >= 0
-		pool.mu.Unlock()
-		return s.idle
+		return s.keepMade()
 	}
+	pool.mu.Lock()
 	pool.opened = append(pool.opened, s)
 	s.left.Store(1) // after this the maker may clear it
 	var old *Segment
@@ -104,6 +102,14 @@ func (s *Segment) keep() bool {
 		old.unmap()
 	}
 	return true
+}
+
+// keepMade is keep at the end that made the segment. Another connection may have the segment as soon as the lock is free.
+func (s *Segment) keepMade() bool {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	s.idle = s.fd >= 0
+	return s.idle
 }
 
 // Forget unmaps what the pool has, and closes its descriptors.

@@ -2,6 +2,8 @@ package shm
 
 import (
 	"bytes"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -169,4 +171,36 @@ func TestPoolLeavesFileToSender(t *testing.T) {
 			made.Sent()
 		})
 	}
+}
+
+// TestPoolManyAtOnce: connections that end at the same time as others begin do not share memory, and none loses it.
+func TestPoolManyAtOnce(t *testing.T) {
+	forget(t)
+	var wg sync.WaitGroup
+	for i := range mostKept {
+		wg.Go(func() {
+			for range 5000 {
+				made, err := New(Peer{PID: 1})
+				if !assert.NoError(t, err) {
+					return
+				}
+				opened, err := Open(Peer{PID: 1}, made.File())
+				if !assert.NoError(t, err) {
+					return
+				}
+				made.Sent()
+				out, in, b := made.Out(), opened.In(), [8]byte{}
+				_, err = out.Put([]byte{byte(i)})
+				assert.NoError(t, err)
+				runtime.Gosched()
+				n, err := in.Take(b[:])
+				assert.NoError(t, err)
+				assert.Equal(t, []byte{byte(i)}, b[:n])
+				opened.Release()
+				made.Release()
+				runtime.Gosched()
+			}
+		})
+	}
+	wg.Wait()
 }
