@@ -112,10 +112,11 @@ func (s *Segment) keepMade() bool {
 	return s.idle
 }
 
-// Forget unmaps what the pool has, and closes its descriptors.
-func Forget() {
+// Forget unmaps what the pool has, and closes its descriptors. It returns how many these were.
+func Forget() (closed int) {
 	pool.mu.Lock()
 	old := pool.opened
+	closed = len(pool.made)
 	for _, s := range pool.made {
 		unix.Close(s.fd)
 		if s.fd = -1; s.idle {
@@ -127,6 +128,7 @@ func Forget() {
 	for _, s := range old {
 		s.unmap()
 	}
+	return closed
 }
 
 // Unmap ends the use of the memory, which no other connection gets.

@@ -32,7 +32,7 @@ func carry(t *testing.T, made, opened *Segment, b []byte) {
 // forget makes the pool empty, before and after a test.
 func forget(t *testing.T) {
 	Forget()
-	t.Cleanup(Forget)
+	t.Cleanup(func() { Forget() })
 }
 
 var secret = bytes.Repeat([]byte("secret"), 100)
