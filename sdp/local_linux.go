@@ -111,7 +111,10 @@ func relieve(ctx context.Context, err error) bool {
 		return false
 	}
 	before := stream.Sharing()
-	for pause := time.Millisecond; before > 0 && pause < time.Second; pause *= 2 { // the peers' part may take them a visit
+	if before == 0 { // segments of earlier connections may be kept
+		return stream.LeaveAll(errDescriptors) > 0
+	}
+	for pause := time.Millisecond; pause < time.Second; pause *= 2 { // the peers' part may take them a visit
 		stream.LeaveAll(errDescriptors)
 		if stream.Sharing() < before {
 			return true

@@ -67,6 +67,27 @@ func TestRelief(t *testing.T) {
 	}
 }
 
+// TestReliefFromKeptSegments: the descriptors of segments that no connection uses are given back, too.
+func TestReliefFromKeptSegments(t *testing.T) {
+	if restless {
+		t.Skip("missing: connections that stay in shared memory")
+	}
+	c, s := localPair(t, "tcp", nil)
+	intoRing(t, c, s)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	require.NoError(t, c.Close())
+	require.NoError(t, s.Close())
+	for end := time.Now().Add(soon); stream.Sharing() > 0; time.Sleep(time.Millisecond) { // of other tests
+		require.True(t, time.Now().Before(end))
+	}
+	exhaust(t)
+	another, err := (&Dialer{Config: overSHM(nil)}).Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	another.Close()
+}
+
 // TestDroppedConnectionsInTheRing are closed by the garbage collector, and leave no goroutine and no shared memory.
 func TestDroppedConnectionsInTheRing(t *testing.T) {
 	for stream.Sharing() > 0 { // of other tests

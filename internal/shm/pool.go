@@ -15,7 +15,8 @@ import (
 //
 // The end that makes segments keeps the descriptors of its last ones, and sends one again: only to the process that has
 // mapped the segment already, and only after that has left it. It clears the three pages before. The other end keeps the
-// mapping, and recognises the file. Neither depends on what the other keeps.
+// mapping, and recognises the file. Neither depends on what the other keeps. A segment whose descriptor is to be sent is not
+// in the pool, which might close it.
 var pool struct {
 	mu     sync.Mutex
 	made   []*Segment // with a descriptor, in use or not; the oldest first
@@ -37,8 +38,8 @@ func takeMade(peer Peer) *Segment {
 	defer pool.mu.Unlock()
 	for i, s := range pool.made {
 		if s.idle && s.peer == peer && s.left.Load() != 0 {
+			pool.made = slices.Delete(pool.made, i, i+1)
 			s.idle = false
-			pool.made = slices.Delete(pool.made, i, i+1) // until Sent, nobody else closes the descriptor
 			clear(s.mem[:controlLen])
 			clear(s.areas(0)[0])
 			clear(s.areas(1)[0])
@@ -85,13 +86,10 @@ func (s *Segment) keep() bool {
 	if s.peer == (Peer{}) || s.ways[0].next[0].Load() != 0 || s.ways[1].next[0].Load() != 0 {
 		return false
 	}
-	pool.mu.Lock()
 	if s.maker == 0 {
-		kept := s.fd >= 0
-		s.idle = kept // after this, without mu, it may be somebody else's
-		pool.mu.Unlock()
-		return kept
+		return s.keepMade()
 	}
+	pool.mu.Lock()
 	pool.opened = append(pool.opened, s)
 	s.left.Store(1) // after this the maker may clear it
 	var old *Segment
@@ -106,10 +104,19 @@ func (s *Segment) keep() bool {
 	return true
 }
 
-// Forget unmaps what the pool has, and closes its descriptors.
-func Forget() {
+// keepMade is keep at the end that made the segment. Another connection may have the segment as soon as the lock is free.
+func (s *Segment) keepMade() bool {
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	s.idle = s.fd >= 0
+	return s.idle
+}
+
+// Forget unmaps what the pool has, and closes its descriptors. It returns how many these were.
+func Forget() (closed int) {
 	pool.mu.Lock()
 	old := pool.opened
+	closed = len(pool.made)
 	for _, s := range pool.made {
 		unix.Close(s.fd)
 		if s.fd = -1; s.idle {
@@ -121,6 +128,7 @@ func Forget() {
 	for _, s := range old {
 		s.unmap()
 	}
+	return closed
 }
 
 // Unmap ends the use of the memory, which no other connection gets.

@@ -2,6 +2,8 @@ package shm
 
 import (
 	"bytes"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,7 +32,7 @@ func carry(t *testing.T, made, opened *Segment, b []byte) {
 // forget makes the pool empty, before and after a test.
 func forget(t *testing.T) {
 	Forget()
-	t.Cleanup(Forget)
+	t.Cleanup(func() { Forget() })
 }
 
 var secret = bytes.Repeat([]byte("secret"), 100)
@@ -137,4 +139,68 @@ func TestPoolIsSmall(t *testing.T) {
 	assert.Nil(t, made[3].mem, "the oldest")
 	extra.Unmap()
 	file.Unmap()
+}
+
+// TestPoolLeavesFileToSender: the pool does not close the descriptor of a segment that is used again before it was sent.
+func TestPoolLeavesFileToSender(t *testing.T) {
+	for name, v := range map[string]func(t *testing.T){
+		"Forget": func(*testing.T) { Forget() },
+		"others": func(t *testing.T) {
+			for range mostKept {
+				made, opened := segments(t, Peer{PID: 2})
+				defer opened.Unmap()
+				defer made.Unmap()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forget(t)
+			peer := Peer{PID: 1}
+			made, opened := segments(t, peer)
+			id := opened.id
+			opened.Release()
+			made.Release()
+			made, err := New(peer)
+			require.NoError(t, err)
+			defer made.Unmap()
+			v(t)
+			opened, err = Open(peer, made.File())
+			require.NoError(t, err)
+			defer opened.Unmap()
+			assert.Equal(t, id, opened.id)
+			made.Sent()
+		})
+	}
+}
+
+// TestPoolManyAtOnce: connections that end at the same time as others begin do not share memory, and none loses it.
+func TestPoolManyAtOnce(t *testing.T) {
+	forget(t)
+	var wg sync.WaitGroup
+	for i := range mostKept {
+		wg.Go(func() {
+			for range 5000 {
+				made, err := New(Peer{PID: 1})
+				if !assert.NoError(t, err) {
+					return
+				}
+				opened, err := Open(Peer{PID: 1}, made.File())
+				if !assert.NoError(t, err) {
+					return
+				}
+				made.Sent()
+				out, in, b := made.Out(), opened.In(), [8]byte{}
+				_, err = out.Put([]byte{byte(i)})
+				assert.NoError(t, err)
+				runtime.Gosched()
+				n, err := in.Take(b[:])
+				assert.NoError(t, err)
+				assert.Equal(t, []byte{byte(i)}, b[:n])
+				opened.Release()
+				made.Release()
+				runtime.Gosched()
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -106,8 +106,8 @@ func (l *link) waits(k *watched) bool {
 	return waited
 }
 
-// LeaveAll makes all connections of the process come home, because something is short, and returns how many there were. A
-// function of a Policy must not call it.
+// LeaveAll makes all connections of the process come home, because something is short. It returns how many descriptors of
+// kept segments it has closed at once. A function of a Policy must not call it.
 func LeaveAll(why error) int {
 	monitor.mu.Lock()
 	all := slices.Collect(maps.Keys(monitor.conns))
@@ -118,8 +118,7 @@ func LeaveAll(why error) int {
 			l.leave()
 		}
 	}
-	shm.Forget()
-	return len(all)
+	return shm.Forget()
 }
 
 // Sharing returns how many connections of the process share memory, or are about to.
